@@ -1,0 +1,245 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Weights of a pair of cards. They are the vendor's: its published tables of
+// scores and losses come out of them to the last digit.
+const (
+	// WeightLink is a direct MetaXLink, whatever else joins the two cards.
+	WeightLink = 110
+	// WeightNear is the same zone without a direct link, or the same switch.
+	WeightNear = 50
+	// WeightFar is any other pair.
+	WeightFar = 10
+)
+
+// ErrTopology is what every error of [NewTopology] wraps.
+var ErrTopology = errors.New("gpu: topology")
+
+// Link is a direct MetaXLink between two cards, by index.
+type Link struct{ A, B int }
+
+// ZoneLinks returns the links of cards of which only the zone is known: every
+// two cards of one zone count as linked. A zone of 0 is no zone.
+func ZoneLinks(zones []int) []Link {
+	var links []Link
+	for i, zi := range zones {
+		for j, zj := range zones[:i] {
+			if zi > 0 && zi == zj {
+				links = append(links, Link{A: j, B: i})
+			}
+		}
+	}
+	return links
+}
+
+// Topology is the immutable picture of one node's cards. It is built once for
+// each version of the node's inventory and shared by everyone who decides.
+type Topology struct {
+	cards   []Card
+	link    []Set // by card: the cards directly linked to it
+	near    []Set // by card: the cards of weight WeightNear
+	twins   []Set // by card: the cards that every other card sees alike
+	zones   []Set // zones of two cards or more, by lowest index
+	zoneOf  []int // by card: its zone's position in zones plus one, or 0
+	healthy Set
+
+	// Memo keeps the answers of long searches over this topology. Cards and
+	// links never change, so the answers stay true.
+	Memo Memo
+}
+
+// NewTopology checks the facts and derives zones, weights and symmetry. The
+// order of cards is the order of the inventory: index i is cards[i].
+func NewTopology(cards []Card, links []Link) (*Topology, error) {
+	n := len(cards)
+	if n > MaxCards {
+		return nil, fmt.Errorf("%w: %d cards, a node may hold %d", ErrTopology, n, MaxCards)
+	}
+	t := &Topology{cards: append([]Card(nil), cards...)}
+	seen := make(map[CardID]int, n)
+	for i, c := range cards {
+		if err := c.Validate(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrTopology, err)
+		}
+		if j, ok := seen[c.ID]; ok && c.ID != "" {
+			return nil, fmt.Errorf("%w: cards %d and %d have the same id %q", ErrTopology, j, i, c.ID)
+		}
+		seen[c.ID] = i
+		if c.Healthy {
+			t.healthy |= SetOf(i)
+		}
+	}
+	t.link = make([]Set, n)
+	for _, l := range links {
+		if l.A < 0 || l.A >= n || l.B < 0 || l.B >= n || l.A == l.B {
+			return nil, fmt.Errorf("%w: link %d-%d on a node with %d cards", ErrTopology, l.A, l.B, n)
+		}
+		t.link[l.A] |= SetOf(l.B)
+		t.link[l.B] |= SetOf(l.A)
+	}
+	t.findZones()
+	t.findNear()
+	t.findTwins()
+	return t, nil
+}
+
+// findZones collects the connected components of the links.
+func (t *Topology) findZones() {
+	t.zoneOf = make([]int, len(t.cards))
+	for i := range t.cards {
+		if t.zoneOf[i] != 0 || t.link[i] == 0 {
+			continue
+		}
+		zone := SetOf(i)
+		for grown := Set(0); grown != zone; {
+			grown = zone
+			for c := range grown.All() {
+				zone |= t.link[c]
+			}
+		}
+		t.zones = append(t.zones, zone)
+		for c := range zone.All() {
+			t.zoneOf[c] = len(t.zones)
+		}
+	}
+}
+
+func (t *Topology) findNear() {
+	t.near = make([]Set, len(t.cards))
+	for i := range t.cards {
+		for j := range t.cards {
+			sameZone := t.zoneOf[i] != 0 && t.zoneOf[i] == t.zoneOf[j]
+			sameSwitch := t.cards[i].Switch != "" && t.cards[i].Switch == t.cards[j].Switch
+			if i != j && !t.link[i].Has(j) && (sameZone || sameSwitch) {
+				t.near[i] |= SetOf(j)
+			}
+		}
+	}
+}
+
+// findTwins groups cards that can stand for each other: every third card has
+// the same weight to both, so any choice may be made with the lower index.
+func (t *Topology) findTwins() {
+	t.twins = make([]Set, len(t.cards))
+	for i := range t.cards {
+		for j := range t.cards {
+			third := ^SetOf(i, j)
+			if t.link[i]&third == t.link[j]&third && t.near[i]&third == t.near[j]&third {
+				t.twins[i] |= SetOf(j)
+			}
+		}
+	}
+}
+
+// Len returns the number of cards.
+func (t *Topology) Len() int { return len(t.cards) }
+
+// Card returns the card with the given index; the caller must not change it.
+func (t *Topology) Card(i int) *Card { return &t.cards[i] }
+
+// All returns the set of all cards.
+func (t *Topology) All() Set { return FirstCards(len(t.cards)) }
+
+// Healthy returns the set of healthy cards.
+func (t *Topology) Healthy() Set { return t.healthy }
+
+// Zones returns the zones of two cards or more, ordered by their lowest index.
+// The caller must not change them.
+func (t *Topology) Zones() []Set { return t.zones }
+
+// ZoneOf returns the number of the card's zone, counted from 1; a card without
+// a link has none.
+func (t *Topology) ZoneOf(i int) (zone int, ok bool) { return t.zoneOf[i], t.zoneOf[i] != 0 }
+
+// Linked returns the cards with a direct link to card i.
+func (t *Topology) Linked(i int) Set { return t.link[i] }
+
+// Twins returns the cards, i among them, that may stand for card i in any
+// choice without changing what the choice is worth.
+func (t *Topology) Twins(i int) Set { return t.twins[i] }
+
+// Index returns the index of the card with the given id.
+func (t *Topology) Index(id CardID) (int, bool) {
+	for i := range t.cards {
+		if t.cards[i].ID == id && id != "" {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Weight returns the weight of the pair i, j.
+func (t *Topology) Weight(i, j int) int64 { return t.Pull(i, SetOf(j)) }
+
+// Pull returns the sum of the weights between card i and the cards of s, i
+// itself left out.
+func (t *Topology) Pull(i int, s Set) int64 {
+	s &^= SetOf(i)
+	return int64(WeightFar*s.Len() +
+		(WeightLink-WeightFar)*(s&t.link[i]).Len() +
+		(WeightNear-WeightFar)*(s&t.near[i]).Len())
+}
+
+// Score returns the sum of the pair weights inside s: what the set is worth to
+// a job that runs on it.
+func (t *Topology) Score(s Set) int64 {
+	var twice int64
+	for i := range s.All() {
+		twice += t.Pull(i, s)
+	}
+	return twice / 2
+}
+
+// Loss returns what taking s out of free costs those who come later: the score
+// of free, less the score of s and of what is left. That is the sum of the
+// weights that the cut goes through.
+func (t *Topology) Loss(s, free Set) int64 {
+	rest := free &^ s
+	var cut int64
+	for i := range s.All() {
+		cut += t.Pull(i, rest)
+	}
+	return cut
+}
+
+// Memo is a bounded cache of searches, safe for concurrent use. The zero Memo
+// is empty and ready.
+type Memo struct {
+	mu      sync.Mutex
+	answers map[[5]uint64]MemoAnswer
+}
+
+// MemoAnswer is what a search found.
+type MemoAnswer struct {
+	Cards Set
+	// Complete is false when the search ended before it had seen everything.
+	Complete bool
+}
+
+// memoLimit bounds a node's cache. A node passes through few states between
+// two changes of its inventory; when a long life fills the cache it starts
+// over, which costs one search per state.
+const memoLimit = 4096
+
+// Get returns the remembered answer.
+func (m *Memo) Get(key [5]uint64) (MemoAnswer, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, ok := m.answers[key]
+	return a, ok
+}
+
+// Put remembers an answer.
+func (m *Memo) Put(key [5]uint64, a MemoAnswer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.answers == nil || len(m.answers) >= memoLimit {
+		m.answers = make(map[[5]uint64]MemoAnswer)
+	}
+	m.answers[key] = a
+}

@@ -1,0 +1,186 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// ErrStale is returned when an offer is older than the node it is for.
+var ErrStale = errors.New("ledger: the node changed since the offer was made")
+
+// Serves says which kinds of request a node can carry out.
+type Serves struct {
+	// Whole cards, slices of cards, or seats: whole-card requests that get a
+	// place on a card without bounds.
+	Whole, Slices, Seats bool
+}
+
+// VendorTable is a node's own figures for n whole cards, n counted from 1, on
+// nodes where the vendor's plugin picks the cards and only tells the worth.
+type VendorTable struct {
+	Scores, Losses map[int]int64
+}
+
+// Node is the account of one node.
+type Node struct {
+	Name   string
+	Serves Serves
+	// Problem, when not nil, says why the node's cards can't be read.
+	Problem error
+	// Counted tells that the cards have no identity: the vendor's plugin picks
+	// them, and only their number is known.
+	Counted bool
+	Vendor  VendorTable
+
+	topology *gpu.Topology
+	holdings []Holding
+	unknown  []Holder
+	foreign  View
+	now      View
+	version  uint64
+}
+
+// View is the state of a node's cards that a decision is made on. Slices are
+// indexed by card and must not be changed by the reader.
+type View struct {
+	Usage []Usage
+	Full  []Fullness
+	// Mean is the mean fullness of the healthy cards.
+	Mean Fullness
+}
+
+// NewNode returns a node on which nothing is booked. A nil topology is a node
+// without cards.
+func NewNode(name string, t *gpu.Topology, s Serves) *Node {
+	if t == nil {
+		t = &gpu.Topology{}
+	}
+	n := &Node{Name: name, Serves: s, topology: t}
+	n.SetForeign(nil)
+	return n
+}
+
+// SetForeign books what strangers, which no pod accounts for, have on the
+// cards; nil means nothing. Evicting pods does not free it.
+func (n *Node) SetForeign(usage []Usage) {
+	n.foreign = View{Usage: make([]Usage, n.topology.Len()), Full: make([]Fullness, n.topology.Len())}
+	copy(n.foreign.Usage, usage)
+	n.measure(&n.foreign, n.topology.All())
+	n.refold()
+}
+
+// Topology returns the node's cards.
+func (n *Node) Topology() *gpu.Topology { return n.topology }
+
+// Holdings returns what is booked, in the order it was booked. The caller must
+// not change it.
+func (n *Node) Holdings() []Holding { return n.holdings }
+
+// Unknown returns the holders whose cards are not known.
+func (n *Node) Unknown() []Holder { return n.unknown }
+
+// Now returns the state with everything booked.
+func (n *Node) Now() *View { return &n.now }
+
+// Emptied returns the state that evicting every pod would leave.
+func (n *Node) Emptied() *View { return &n.foreign }
+
+// Book records a holding, in place of what its holder had before.
+func (n *Node) Book(h Holding) {
+	if n.drop(h.Holder) {
+		n.refold()
+	}
+	n.holdings = append(n.holdings, h)
+	n.version++
+	n.measure(&n.now, n.add(&h))
+}
+
+// BookUnknown records that the holder is on the node with cards that nobody
+// can name.
+func (n *Node) BookUnknown(h Holder) {
+	if n.drop(h) {
+		n.refold()
+	}
+	n.unknown = append(n.unknown, h)
+	n.version++
+}
+
+// Commit books the offer for the holder and returns what it then holds, or
+// [ErrStale] when the node changed since the offer was made.
+func (n *Node) Commit(o Offer, holder Holder, r *gpu.PodRequest) (Holding, error) {
+	if o.version != n.version {
+		return Holding{}, fmt.Errorf("commit %s on %s at version %d, made at %d: %w", holder, n.Name, n.version, o.version, ErrStale)
+	}
+	h := n.Holding(&o, holder, r)
+	n.Book(h)
+	return h, nil
+}
+
+// Release takes the holder off the node. Releasing twice, or someone who was
+// never there, is fine.
+func (n *Node) Release(h Holder) {
+	if n.drop(h) {
+		n.refold()
+	}
+}
+
+// Clone returns an independent copy; the topology is shared.
+func (n *Node) Clone() *Node {
+	c := *n
+	c.holdings = slices.Clone(n.holdings)
+	c.unknown = slices.Clone(n.unknown)
+	c.foreign = n.foreign.clone()
+	c.now = n.now.clone()
+	return &c
+}
+
+func (v *View) clone() View {
+	return View{Usage: slices.Clone(v.Usage), Full: slices.Clone(v.Full), Mean: v.Mean}
+}
+
+func (n *Node) drop(h Holder) (found bool) {
+	before := len(n.holdings) + len(n.unknown)
+	n.holdings = slices.DeleteFunc(n.holdings, func(x Holding) bool { return x.Holder == h })
+	n.unknown = slices.DeleteFunc(n.unknown, func(x Holder) bool { return x == h })
+	return len(n.holdings)+len(n.unknown) != before
+}
+
+// refold computes the usage of all cards anew from the holdings.
+func (n *Node) refold() {
+	n.version++
+	n.now = n.foreign.clone()
+	var touched gpu.Set
+	for i := range n.holdings {
+		touched |= n.add(&n.holdings[i])
+	}
+	n.measure(&n.now, touched)
+}
+
+// add puts the holding on top of the present usage and returns the cards whose
+// fullness must be measured again.
+func (n *Node) add(h *Holding) gpu.Set {
+	cards := h.Cards() & n.topology.All()
+	for card := range cards.All() {
+		booked := h.On(card)
+		n.now.Usage[card].plus(&booked)
+	}
+	return cards
+}
+
+// measure brings the fullness of the given cards, and the mean, up to date.
+func (n *Node) measure(v *View, cards gpu.Set) {
+	for i := range cards.All() {
+		v.Full[i] = v.Usage[i].Fullness(n.topology.Card(i))
+	}
+	var sum Fullness
+	healthy := n.topology.Healthy()
+	for i := range healthy.All() {
+		sum += v.Full[i]
+	}
+	if healthy != 0 {
+		v.Mean = sum / Fullness(healthy.Len())
+	}
+}

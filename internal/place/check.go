@@ -1,0 +1,107 @@
+package place
+
+import (
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// check asks whether one card can take one share of a request.
+type check struct {
+	card    *gpu.Card
+	usage   *ledger.Usage
+	pod     *gpu.PodRequest
+	request *gpu.Request
+	// seat: the share has no amounts, only a place on the card.
+	seat bool
+	// othersThere: the pod wants a card nobody uses, and this one is used.
+	othersThere bool
+}
+
+// run goes through the rules in the order of the codes and returns the first
+// that the card breaks, with what was wanted and what there is.
+func (c *check) run() (code Code, want, have int64) {
+	switch {
+	case !c.card.Healthy:
+		return Unhealthy, 0, 0
+	case !c.pod.Admits(c.card.ID):
+		return CardExcluded, 0, 0
+	case c.classConflict():
+		return ClassConflict, 0, 0
+	case c.qosConflict():
+		return QoSConflict, 0, 0
+	case c.usage.Exclusive || c.othersThere || c.request.Exclusive && !c.seat && !c.usage.Idle():
+		return ExclusiveConflict, 0, 0
+	case int(c.usage.Slots) >= c.card.Slots:
+		return SlicesFull, 1, 0
+	case c.seat:
+		return Fits, 0, 0
+	}
+	return c.amounts()
+}
+
+// amounts checks memory and compute.
+func (c *check) amounts() (code Code, want, have int64) {
+	memory, free := c.request.Memory.Of(c.card.Memory), max(0, c.card.Memory-c.usage.Memory)
+	if memory > free {
+		return MemoryShort, int64(memory), int64(free)
+	}
+	if c.pod.Class == gpu.Online {
+		return Fits, 0, 0 // online work is not metered
+	}
+	// A share without compute still needs a card that is not all booked.
+	compute, left := max(1, c.request.Compute), max(0, gpu.FullCompute-c.usage.Compute)
+	if compute > left {
+		return ComputeShort, int64(compute), int64(left)
+	}
+	return Fits, 0, 0
+}
+
+// classConflict: on a card in use, pods with and without a class don't mix, and
+// an offline pod does not join an online one.
+func (c *check) classConflict() bool {
+	if c.usage.Idle() {
+		return false
+	}
+	classed := c.usage.Online+c.usage.Offline > 0
+	return classed != (c.pod.Class != gpu.Normal) || c.pod.Class == gpu.Offline && c.usage.Online > 0
+}
+
+// qosConflict: the slices of a card share one QoS class. Whoever is alone on
+// the card, and whoever is online, has none.
+func (c *check) qosConflict() bool {
+	if c.request.Exclusive || c.seat || c.pod.Class == gpu.Online {
+		return false
+	}
+	return c.usage.QoS&^c.pod.QoS.Set() != 0
+}
+
+// tally collects why the cards of a node were refused.
+type tally struct {
+	cards      [codes]uint8
+	want, have [codes]int64
+}
+
+// count notes a refused card; the best of those refused for one code is kept.
+func (t *tally) count(code Code, want, have int64) {
+	if t.cards[code] == 0 || want-have < t.want[code]-t.have[code] {
+		t.want[code], t.have[code] = want, have
+	}
+	t.cards[code]++
+}
+
+// refusal sums the cards up: the reason most of them gave is the node's.
+func (t *tally) refusal(req *gpu.Request, fitting gpu.Set) Refusal {
+	t.cards[TooFewCards] = uint8(fitting.Len())
+	most := NoCards
+	for c := NoCards; c < codes; c++ {
+		if t.cards[c] > t.cards[most] {
+			most = c
+		}
+	}
+	r := Refusal{Code: most, Want: int64(req.Cards), Have: int64(fitting.Len()), Cards: t.cards}
+	switch most {
+	case SlicesFull, MemoryShort, ComputeShort:
+		r.Want, r.Have = t.want[most], t.have[most]
+	}
+	return r
+}

@@ -1,0 +1,210 @@
+package place
+
+import (
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// Fit computes where on the node the pod's containers go, or why they can't.
+// It changes nothing and, for pods of a few containers, allocates nothing. The
+// refusal's code is [Fits] when there is an offer.
+func Fit(n *ledger.Node, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusal) {
+	offer, refusal := fit(n, n.Now(), r, p)
+	if refusal.Code != Fits {
+		refusal.Permanent = !fitsEmptied(n, r, p)
+	}
+	return offer, refusal
+}
+
+// fitsEmptied tells whether the node could take the pod if no other pod were
+// on it. Strangers' slices stay: nobody can evict them.
+func fitsEmptied(n *ledger.Node, r *gpu.PodRequest, p *Preference) bool {
+	_, refusal := fit(n, n.Emptied(), r, p)
+	return refusal.Code == Fits
+}
+
+func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusal) {
+	if code := refuseNode(n, v, r); code != Fits {
+		return ledger.Offer{}, wholeNode(n, code, r)
+	}
+	f := fitter{node: n, view: v, request: r, prefer: p, offer: n.NewOffer(len(r.Requests))}
+	f.offer.NodeFullness = v.Mean
+	if i, single := onlyAsker(r); single {
+		f.one(i)
+	} else {
+		f.several()
+	}
+	if n.Counted && f.refusal.Code == Fits {
+		f.asVendorSays()
+	}
+	return f.offer, f.refusal
+}
+
+// refuseNode returns the reason for which the node as a whole is out.
+func refuseNode(n *ledger.Node, v *ledger.View, r *gpu.PodRequest) Code {
+	switch {
+	case n.Problem != nil:
+		return BadInventory
+	case n.Topology().Len() == 0:
+		return NoCards
+	case len(n.Unknown()) > 0 && v == n.Now():
+		return Unaccounted
+	}
+	for i := range r.Requests {
+		req := &r.Requests[i]
+		if req.Cards == 0 {
+			continue
+		}
+		if served := n.Serves.Slices && !req.Whole || (n.Serves.Whole || n.Serves.Seats) && req.Whole; !served {
+			return ModeConflict
+		}
+	}
+	return Fits
+}
+
+// wholeNode is the refusal of all cards of a node at once.
+func wholeNode(n *ledger.Node, code Code, r *gpu.PodRequest) Refusal {
+	refusal := Refusal{Code: code}
+	for i := range r.Requests {
+		if r.Requests[i].Cards > 0 {
+			refusal.Want, refusal.Container = int64(r.Requests[i].Cards), i
+			break
+		}
+	}
+	refusal.Cards[code] = uint8(n.Topology().Len())
+	return refusal
+}
+
+// onlyAsker returns the one container that asks for cards, if just one does.
+func onlyAsker(r *gpu.PodRequest) (index int, single bool) {
+	asking := 0
+	for i := range r.Requests {
+		if r.Requests[i].Cards > 0 {
+			asking++
+			index = i
+		}
+	}
+	return index, asking == 1
+}
+
+// fitter is one run of Fit on one node.
+type fitter struct {
+	node    *ledger.Node
+	view    *ledger.View // what other pods have booked
+	request *gpu.PodRequest
+	prefer  *Preference
+
+	offer   ledger.Offer
+	refusal Refusal
+}
+
+// one places a pod in which a single container asks for cards.
+func (f *fitter) one(i int) {
+	cards, ok := f.container(i, f.view.Usage, f.view.Full, 0)
+	if ok {
+		f.accept(i, cards, f.view.Usage)
+	}
+}
+
+// accept puts the cards of container i, chosen at the given usage, into the
+// offer, and adds to what the offer is worth.
+func (f *fitter) accept(i int, cards gpu.Set, usage []ledger.Usage) {
+	f.offer.SetCards(i, cards)
+	req := &f.request.Requests[i]
+	if f.request.Class == gpu.Online {
+		for c := range cards.All() {
+			f.offer.Disturbance += disturbance(&usage[c])
+		}
+	}
+	if f.linkAware(req) {
+		f.offer.Score += f.node.Topology().Score(cards)
+		f.offer.Loss += f.node.Topology().Loss(cards, idle(f.node.Topology(), usage))
+	}
+}
+
+// linkAware tells whether the request's cards are chosen as a set, by links.
+func (f *fitter) linkAware(req *gpu.Request) bool {
+	return req.Exclusive && !f.prefer.IgnoreLinks && !f.seat(req)
+}
+
+func (f *fitter) seat(req *gpu.Request) bool { return req.Whole && f.node.Serves.Seats }
+
+// container chooses the cards of container i at the given usage. Cards of held
+// are preferred. When there are too few it records the refusal.
+func (f *fitter) container(i int, usage []ledger.Usage, full []ledger.Fullness, held gpu.Set) (gpu.Set, bool) {
+	req := &f.request.Requests[i]
+	candidates, t := f.candidates(req, usage)
+	if candidates.Len() < req.Cards {
+		f.refusal = t.refusal(req, candidates)
+		f.refusal.Container = i
+		return 0, false
+	}
+	if !f.linkAware(req) {
+		r := f.ranking(usage, full, candidates)
+		r.held = held
+		return r.best(req.Cards), true
+	}
+	q := subsets{topology: f.node.Topology(), candidates: candidates, free: idle(f.node.Topology(), usage), n: req.Cards, binpack: f.prefer.packs()}
+	if held &= candidates; held.Len() >= req.Cards {
+		q.candidates = held
+	} else {
+		q.must = held
+	}
+	cards, complete := q.choose()
+	f.offer.Incomplete = f.offer.Incomplete || !complete
+	return cards, true
+}
+
+func (f *fitter) ranking(usage []ledger.Usage, full []ledger.Fullness, candidates gpu.Set) ranking {
+	return ranking{
+		topology: f.node.Topology(), usage: usage, full: full, candidates: candidates,
+		keys: f.prefer.Cards, online: f.request.Class == gpu.Online,
+	}
+}
+
+// idle returns the healthy cards that nobody uses.
+func idle(t *gpu.Topology, usage []ledger.Usage) gpu.Set {
+	var s gpu.Set
+	for i := range t.Healthy().All() {
+		if usage[i].Idle() {
+			s |= gpu.SetOf(i)
+		}
+	}
+	return s
+}
+
+// candidates returns the cards that could each take one share of the request,
+// and why the others can't.
+func (f *fitter) candidates(req *gpu.Request, usage []ledger.Usage) (gpu.Set, tally) {
+	var s gpu.Set
+	var t tally
+	topology := f.node.Topology()
+	unused := !req.Exclusive && f.prefer.wantsUnused()
+	for i := range topology.Len() {
+		c := check{card: topology.Card(i), usage: &usage[i], pod: f.request, request: req, seat: f.seat(req)}
+		c.othersThere = unused && !f.view.Usage[i].Idle()
+		if code, want, have := c.run(); code == Fits {
+			s |= gpu.SetOf(i)
+		} else {
+			t.count(code, want, have)
+		}
+	}
+	return s, t
+}
+
+// asVendorSays replaces score and loss by the node's own figures for the
+// number of cards, on nodes where the vendor's plugin picks them.
+func (f *fitter) asVendorSays() {
+	var cards gpu.Set
+	for i := range f.request.Requests {
+		if f.request.Requests[i].Phase != gpu.Init {
+			cards |= f.offer.Cards(i)
+		}
+	}
+	if score, ok := f.node.Vendor.Scores[cards.Len()]; ok {
+		f.offer.Score = score
+	}
+	if loss, ok := f.node.Vendor.Losses[cards.Len()]; ok {
+		f.offer.Loss = loss
+	}
+}

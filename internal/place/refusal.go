@@ -1,0 +1,286 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// Code is a reason why cards are not given. The words that codes print as are
+// stable: they are metric labels, event reasons and JSON.
+type Code uint8
+
+// The codes, in the order in which a card is checked: the first that applies
+// is the card's.
+const (
+	// Fits is no refusal.
+	Fits Code = iota
+	// NoCards: the node has none.
+	NoCards
+	// BadInventory: the node's cards can't be read.
+	BadInventory
+	// Unaccounted: a pod on the node holds cards that nobody can name.
+	Unaccounted
+	// ModeConflict: the node serves the other kind, whole cards or slices.
+	ModeConflict
+	// Unhealthy: the card is not well.
+	Unhealthy
+	// CardExcluded: the pod's lists of cards leave it out.
+	CardExcluded
+	// ClassConflict: online, offline and ordinary pods keep apart.
+	ClassConflict
+	// QoSConflict: the card runs another QoS class.
+	QoSConflict
+	// ExclusiveConflict: wanted alone but in use, or held by one who is alone.
+	ExclusiveConflict
+	// SlicesFull: the card carries as many shares as it can.
+	SlicesFull
+	// MemoryShort: too little memory left.
+	MemoryShort
+	// ComputeShort: too little compute left.
+	ComputeShort
+	// TooFewCards: the card would do, but not enough others would.
+	TooFewCards
+
+	codes
+)
+
+var codeNames = [codes]string{
+	"", "NoCards", "BadInventory", "Unaccounted", "ModeConflict", "Unhealthy", "CardExcluded", "ClassConflict",
+	"QoSConflict", "ExclusiveConflict", "SlicesFull", "MemoryShort", "ComputeShort", "TooFewCards",
+}
+
+// Codes lists all codes in order.
+func Codes() []Code {
+	var all []Code
+	for c := NoCards; c < codes; c++ {
+		all = append(all, c)
+	}
+	return all
+}
+
+// String returns the stable name of the code.
+func (c Code) String() string { return codeNames[c] }
+
+// MarshalText returns the stable name of the code.
+func (c Code) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// Refusal says why a node can't take a request. It is a value: whoever shows
+// it, an event, a table or a metric, renders it.
+type Refusal struct {
+	// Code is the reason most cards gave; [Fits] means there is no refusal.
+	Code Code
+	// Want and Have are in the unit of the code: MiB, percent, slots or cards.
+	// For an amount, Have is the best card among those refused for this code.
+	Want, Have int64
+	// Permanent means that evicting every pod of the node would not help.
+	Permanent bool
+	// Container is the position of the request that could not be met.
+	Container int
+	// Cards counts the node's cards by the reason each gave.
+	Cards [codes]uint8
+}
+
+// Reason returns a text that is the same for every refusal with this code, so
+// that nodes can be grouped by it.
+func (c Code) Reason() string {
+	switch c {
+	case NoCards:
+		return "no MetaX cards"
+	case BadInventory:
+		return "card inventory can't be read"
+	case Unaccounted:
+		return "a pod holds cards nobody can name"
+	case ModeConflict:
+		return "cards are served in another mode"
+	case Unhealthy:
+		return "cards are unhealthy"
+	case CardExcluded:
+		return "cards are excluded by the pod"
+	case ClassConflict:
+		return "cards run pods of another class"
+	case QoSConflict:
+		return "cards run another QoS class"
+	case ExclusiveConflict:
+		return "cards are in use"
+	case SlicesFull:
+		return "cards have no free slice"
+	case MemoryShort:
+		return "too little free card memory"
+	case ComputeShort:
+		return "too little free card compute"
+	case TooFewCards:
+		return "too few cards"
+	}
+	return ""
+}
+
+// Message says in one sentence why the node refused, with the numbers.
+func (r *Refusal) Message(n *ledger.Node) string {
+	switch r.Code {
+	case NoCards:
+		return "the node has no MetaX cards"
+	case BadInventory:
+		return fmt.Sprintf("the node's cards can't be read: %v", n.Problem)
+	case Unaccounted:
+		return fmt.Sprintf("pod %s holds cards that nobody can name; delete it, or say which in its metax-tech.com/gpu-devices-allocated", n.Unknown()[0])
+	case ModeConflict:
+		return "the node " + serves(n.Serves)
+	case SlicesFull:
+		return fmt.Sprintf("every card has all its slices in use%s", r.others())
+	case MemoryShort:
+		return fmt.Sprintf("wants %v of a card's memory, the best card has %v free%s", gpu.MiB(r.Want), gpu.MiB(r.Have), r.others())
+	case ComputeShort:
+		return fmt.Sprintf("wants %d%% of a card's compute, the best card has %d%% free%s", r.Want, r.Have, r.others())
+	case TooFewCards:
+		return fmt.Sprintf("wants %s, only %d fit%s", plural(r.Want, "card"), r.Have, r.others())
+	case Unhealthy, CardExcluded, ClassConflict, QoSConflict, ExclusiveConflict:
+		return fmt.Sprintf("wants %s, %d fit: %s", plural(r.Want, "card"), r.Have, r.tally())
+	}
+	return ""
+}
+
+func serves(s ledger.Serves) string {
+	switch {
+	case s.Seats:
+		return "serves seats on shared cards (metax-tech.com/gpu), not slices"
+	case s.Whole:
+		return "serves whole cards (metax-tech.com/gpu), not slices"
+	case s.Slices:
+		return "serves slices (metax-tech.com/sgpu), not whole cards"
+	}
+	return "serves neither whole cards nor slices"
+}
+
+// others tells the reasons of the cards that the sentence has not spoken of.
+func (r *Refusal) others() string {
+	rest := *r
+	rest.Cards[r.Code] = 0
+	rest.Cards[TooFewCards] = 0
+	if t := rest.tally(); t != "" {
+		return "; " + t
+	}
+	return ""
+}
+
+func (r *Refusal) tally() string {
+	var parts []string
+	for c := NoCards; c < TooFewCards; c++ {
+		if n := r.Cards[c]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", plural(int64(n), "card"), c.ofCards(n == 1)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ofCards completes a sentence that begins with a number of cards.
+func (c Code) ofCards(one bool) string {
+	are, run, have := "are", "run", "have"
+	if one {
+		are, run, have = "is", "runs", "has"
+	}
+	switch c {
+	case Unhealthy:
+		return are + " unhealthy"
+	case CardExcluded:
+		return are + " excluded by the pod"
+	case ClassConflict:
+		return run + " pods of another class"
+	case QoSConflict:
+		return run + " another QoS class"
+	case ExclusiveConflict:
+		return are + " in use"
+	case SlicesFull:
+		return have + " no free slice"
+	case MemoryShort:
+		return have + " too little memory"
+	case ComputeShort:
+		return have + " too little compute"
+	}
+	return are + " out: " + c.Reason()
+}
+
+func plural(n int64, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// Summarize says in one sentence why no node of a cluster took the pod:
+//
+//	0/12 nodes: 9 need 8 GiB more card memory (best has 4 GiB free), 3 run another QoS class
+//
+// The reason that most nodes gave comes first. Nodes without cards are told
+// last: they are no news.
+func Summarize(refusals []Refusal) string {
+	var count [codes]int
+	var best [codes]Refusal
+	for _, r := range refusals {
+		if count[r.Code] == 0 || r.Want-r.Have < best[r.Code].Want-best[r.Code].Have {
+			best[r.Code] = r
+		}
+		count[r.Code]++
+	}
+	order := Codes()
+	slices.SortStableFunc(order, func(a, b Code) int {
+		if (a == NoCards) != (b == NoCards) {
+			return cmp.Compare(b, a)
+		}
+		return cmp.Compare(count[b], count[a])
+	})
+	var parts []string
+	for _, c := range order {
+		if count[c] > 0 {
+			parts = append(parts, best[c].summary(count[c]))
+		}
+	}
+	if len(parts) == 0 {
+		return "0/0 nodes"
+	}
+	return fmt.Sprintf("0/%d nodes: %s", len(refusals), strings.Join(parts, ", "))
+}
+
+// summary tells of n nodes that refused for this code; r is the nearest miss.
+func (r *Refusal) summary(n int) string {
+	verb := func(many, one string) string {
+		if n == 1 {
+			return fmt.Sprintf("%d %s", n, one)
+		}
+		return fmt.Sprintf("%d %s", n, many)
+	}
+	need, have := verb("need", "needs"), verb("have", "has")
+	switch r.Code {
+	case NoCards:
+		return have + " no MetaX cards"
+	case BadInventory:
+		return have + " an unreadable card inventory"
+	case Unaccounted:
+		return have + " a pod whose cards nobody can name"
+	case ModeConflict:
+		return verb("serve", "serves") + " cards in another mode"
+	case Unhealthy:
+		return have + " unhealthy cards"
+	case CardExcluded:
+		return have + " only cards that the pod excludes"
+	case ClassConflict:
+		return verb("run", "runs") + " pods of another class"
+	case QoSConflict:
+		return verb("run", "runs") + " another QoS class"
+	case ExclusiveConflict:
+		return fmt.Sprintf("%s %s nobody uses (best has %d)", need, plural(r.Want, "card"), r.Have)
+	case SlicesFull:
+		return have + " no free slice"
+	case MemoryShort:
+		return fmt.Sprintf("%s %v more card memory (best has %v free)", need, gpu.MiB(r.Want-r.Have), gpu.MiB(r.Have))
+	case ComputeShort:
+		return fmt.Sprintf("%s %d%% more card compute (best has %d%% free)", need, r.Want-r.Have, r.Have)
+	case TooFewCards:
+		return fmt.Sprintf("%s %s that fit (best has %d)", need, plural(r.Want, "card"), r.Have)
+	}
+	return ""
+}
