@@ -41,9 +41,7 @@ func ZoneLinks(zones []int) []Link {
 // each version of the node's inventory and shared by everyone who decides.
 type Topology struct {
 	cards   []Card
-	link    []Set // by card: the cards directly linked to it
-	near    []Set // by card: the cards of weight WeightNear
-	twins   []Set // by card: the cards that every other card sees alike
+	joined  []joins
 	zones   []Set // zones of two cards or more, by lowest index
 	zoneOf  []int // by card: its zone's position in zones plus one, or 0
 	healthy Set
@@ -51,6 +49,14 @@ type Topology struct {
 	// Memo keeps the answers of long searches over this topology. Cards and
 	// links never change, so the answers stay true.
 	Memo Memo
+}
+
+// joins is how one card is joined to the others.
+type joins struct {
+	link   Set // the cards directly linked to it
+	near   Set // the cards of weight WeightNear
+	others Set // all cards but itself
+	twins  Set // the cards that every third card sees alike, itself included
 }
 
 // NewTopology checks the facts and derives zones, weights and symmetry. The
@@ -74,13 +80,13 @@ func NewTopology(cards []Card, links []Link) (*Topology, error) {
 			t.healthy |= SetOf(i)
 		}
 	}
-	t.link = make([]Set, n)
+	t.joined = make([]joins, n)
 	for _, l := range links {
 		if l.A < 0 || l.A >= n || l.B < 0 || l.B >= n || l.A == l.B {
 			return nil, fmt.Errorf("%w: link %d-%d on a node with %d cards", ErrTopology, l.A, l.B, n)
 		}
-		t.link[l.A] |= SetOf(l.B)
-		t.link[l.B] |= SetOf(l.A)
+		t.joined[l.A].link |= SetOf(l.B)
+		t.joined[l.B].link |= SetOf(l.A)
 	}
 	t.findZones()
 	t.findNear()
@@ -92,14 +98,14 @@ func NewTopology(cards []Card, links []Link) (*Topology, error) {
 func (t *Topology) findZones() {
 	t.zoneOf = make([]int, len(t.cards))
 	for i := range t.cards {
-		if t.zoneOf[i] != 0 || t.link[i] == 0 {
+		if t.zoneOf[i] != 0 || t.joined[i].link == 0 {
 			continue
 		}
 		zone := SetOf(i)
 		for grown := Set(0); grown != zone; {
 			grown = zone
 			for c := range grown.All() {
-				zone |= t.link[c]
+				zone |= t.joined[c].link
 			}
 		}
 		t.zones = append(t.zones, zone)
@@ -110,13 +116,13 @@ func (t *Topology) findZones() {
 }
 
 func (t *Topology) findNear() {
-	t.near = make([]Set, len(t.cards))
 	for i := range t.cards {
+		t.joined[i].others = t.All() &^ SetOf(i)
 		for j := range t.cards {
 			sameZone := t.zoneOf[i] != 0 && t.zoneOf[i] == t.zoneOf[j]
 			sameSwitch := t.cards[i].Switch != "" && t.cards[i].Switch == t.cards[j].Switch
-			if i != j && !t.link[i].Has(j) && (sameZone || sameSwitch) {
-				t.near[i] |= SetOf(j)
+			if i != j && !t.joined[i].link.Has(j) && (sameZone || sameSwitch) {
+				t.joined[i].near |= SetOf(j)
 			}
 		}
 	}
@@ -125,12 +131,11 @@ func (t *Topology) findNear() {
 // findTwins groups cards that can stand for each other: every third card has
 // the same weight to both, so any choice may be made with the lower index.
 func (t *Topology) findTwins() {
-	t.twins = make([]Set, len(t.cards))
 	for i := range t.cards {
 		for j := range t.cards {
 			third := ^SetOf(i, j)
-			if t.link[i]&third == t.link[j]&third && t.near[i]&third == t.near[j]&third {
-				t.twins[i] |= SetOf(j)
+			if t.joined[i].link&third == t.joined[j].link&third && t.joined[i].near&third == t.joined[j].near&third {
+				t.joined[i].twins |= SetOf(j)
 			}
 		}
 	}
@@ -157,11 +162,11 @@ func (t *Topology) Zones() []Set { return t.zones }
 func (t *Topology) ZoneOf(i int) (zone int, ok bool) { return t.zoneOf[i], t.zoneOf[i] != 0 }
 
 // Linked returns the cards with a direct link to card i.
-func (t *Topology) Linked(i int) Set { return t.link[i] }
+func (t *Topology) Linked(i int) Set { return t.joined[i].link }
 
 // Twins returns the cards, i among them, that may stand for card i in any
 // choice without changing what the choice is worth.
-func (t *Topology) Twins(i int) Set { return t.twins[i] }
+func (t *Topology) Twins(i int) Set { return t.joined[i].twins }
 
 // Index returns the index of the card with the given id.
 func (t *Topology) Index(id CardID) (int, bool) {
@@ -179,10 +184,10 @@ func (t *Topology) Weight(i, j int) int64 { return t.Pull(i, SetOf(j)) }
 // Pull returns the sum of the weights between card i and the cards of s, i
 // itself left out.
 func (t *Topology) Pull(i int, s Set) int64 {
-	s &^= SetOf(i)
-	return int64(WeightFar*s.Len() +
-		(WeightLink-WeightFar)*(s&t.link[i]).Len() +
-		(WeightNear-WeightFar)*(s&t.near[i]).Len())
+	j := &t.joined[i]
+	return int64(WeightFar*(s&j.others).Len() +
+		(WeightLink-WeightFar)*(s&j.link).Len() +
+		(WeightNear-WeightFar)*(s&j.near).Len())
 }
 
 // Score returns the sum of the pair weights inside s: what the set is worth to
@@ -211,7 +216,7 @@ func (t *Topology) Loss(s, free Set) int64 {
 // is empty and ready.
 type Memo struct {
 	mu      sync.Mutex
-	answers map[[5]uint64]MemoAnswer
+	answers map[[4]uint64]MemoAnswer
 }
 
 // MemoAnswer is what a search found.
@@ -227,7 +232,7 @@ type MemoAnswer struct {
 const memoLimit = 4096
 
 // Get returns the remembered answer.
-func (m *Memo) Get(key [5]uint64) (MemoAnswer, bool) {
+func (m *Memo) Get(key [4]uint64) (MemoAnswer, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a, ok := m.answers[key]
@@ -235,11 +240,11 @@ func (m *Memo) Get(key [5]uint64) (MemoAnswer, bool) {
 }
 
 // Put remembers an answer.
-func (m *Memo) Put(key [5]uint64, a MemoAnswer) {
+func (m *Memo) Put(key [4]uint64, a MemoAnswer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.answers == nil || len(m.answers) >= memoLimit {
-		m.answers = make(map[[5]uint64]MemoAnswer)
+		m.answers = make(map[[4]uint64]MemoAnswer)
 	}
 	m.answers[key] = a
 }

@@ -11,16 +11,13 @@ import (
 func Fit(n *ledger.Node, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusal) {
 	offer, refusal := fit(n, n.Now(), r, p)
 	if refusal.Code != Fits {
-		refusal.Permanent = !fitsEmptied(n, r, p)
+		// Could the node take the pod if no other pod were on it? Strangers'
+		// slices stay: nobody can evict them.
+		_, never := fit(n, n.Emptied(), r, p)
+		refusal.Permanent = never.Code != Fits
+		refusal.Never = Shortage{Code: never.Code, Want: never.Want, Have: never.Have}
 	}
 	return offer, refusal
-}
-
-// fitsEmptied tells whether the node could take the pod if no other pod were
-// on it. Strangers' slices stay: nobody can evict them.
-func fitsEmptied(n *ledger.Node, r *gpu.PodRequest, p *Preference) bool {
-	_, refusal := fit(n, n.Emptied(), r, p)
-	return refusal.Code == Fits
 }
 
 func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusal) {

@@ -79,10 +79,29 @@ type Refusal struct {
 	Want, Have int64
 	// Permanent means that evicting every pod of the node would not help.
 	Permanent bool
+	// Never is, of a permanent refusal, why even the emptied node refuses. It
+	// may be another reason than today's.
+	Never Shortage
 	// Container is the position of the request that could not be met.
 	Container int
 	// Cards counts the node's cards by the reason each gave.
 	Cards [codes]uint8
+}
+
+// Shortage is a code with its numbers.
+type Shortage struct {
+	Code       Code
+	Want, Have int64
+}
+
+// cause returns the refusal to tell of: there is no use in waiting for cards
+// to become free when they would not do.
+func (r *Refusal) cause() Refusal {
+	c := *r
+	if r.Never.Code != Fits {
+		c.Code, c.Want, c.Have = r.Never.Code, r.Never.Want, r.Never.Have
+	}
+	return c
 }
 
 // Reason returns a text that is the same for every refusal with this code, so
@@ -121,6 +140,15 @@ func (c Code) Reason() string {
 
 // Message says in one sentence why the node refused, with the numbers.
 func (r *Refusal) Message(n *ledger.Node) string {
+	if r.Never.Code != Fits && r.Never.Code != r.Code {
+		never := r.cause()
+		never.Never, never.Cards = Shortage{}, [codes]uint8{}
+		return never.message(n) + ", even when nobody else is on the node; today " + r.message(n)
+	}
+	return r.message(n)
+}
+
+func (r *Refusal) message(n *ledger.Node) string {
 	switch r.Code {
 	case NoCards:
 		return "the node has no MetaX cards"
@@ -139,7 +167,10 @@ func (r *Refusal) Message(n *ledger.Node) string {
 	case TooFewCards:
 		return fmt.Sprintf("wants %s, only %d fit%s", plural(r.Want, "card"), r.Have, r.others())
 	case Unhealthy, CardExcluded, ClassConflict, QoSConflict, ExclusiveConflict:
-		return fmt.Sprintf("wants %s, %d fit: %s", plural(r.Want, "card"), r.Have, r.tally())
+		if t := r.tally(); t != "" {
+			return fmt.Sprintf("wants %s, %d fit: %s", plural(r.Want, "card"), r.Have, t)
+		}
+		return fmt.Sprintf("wants %s, %d fit", plural(r.Want, "card"), r.Have)
 	}
 	return ""
 }
@@ -220,7 +251,8 @@ func plural(n int64, word string) string {
 func Summarize(refusals []Refusal) string {
 	var count [codes]int
 	var best [codes]Refusal
-	for _, r := range refusals {
+	for i := range refusals {
+		r := refusals[i].cause()
 		if count[r.Code] == 0 || r.Want-r.Have < best[r.Code].Want-best[r.Code].Have {
 			best[r.Code] = r
 		}

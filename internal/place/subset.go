@@ -9,7 +9,7 @@ const (
 	// boundAbove is the number of candidates from which bounding pays.
 	boundAbove = 16
 	// memoAbove is the number of candidates from which remembering pays.
-	memoAbove = 8
+	memoAbove = 6
 )
 
 // subsets describes a choice of whole cards: n of candidates, must among them,
@@ -34,9 +34,9 @@ func (q *subsets) choose() (cards gpu.Set, complete bool) {
 	if q.candidates.Len() <= memoAbove {
 		return q.search()
 	}
-	key := [5]uint64{uint64(q.candidates), uint64(q.free), uint64(q.must), uint64(q.n)}
+	key := [4]uint64{uint64(q.candidates), uint64(q.free), uint64(q.must), uint64(q.n) << 1}
 	if q.binpack {
-		key[4] = 1
+		key[3]++
 	}
 	if a, ok := q.topology.Memo.Get(key); ok {
 		return a.Cards, a.Complete
@@ -47,9 +47,22 @@ func (q *subsets) choose() (cards gpu.Set, complete bool) {
 }
 
 func (q *subsets) search() (gpu.Set, bool) {
-	s := searcher{topology: q.topology, binpack: q.binpack, steps: searchBudget}
+	s := searcher{topology: q.topology, steps: searchBudget}
+	// What a set is worth, as one number: score and loss stay under 2^18, so
+	// the one that counts first is shifted past the other. The loss is what the
+	// cards of the set weigh towards all free cards, less what stays inside,
+	// which every pair counts twice; so worth is a sum over cards and pairs:
+	//
+	//	spread:  score<<20 - loss  =  score * (1<<20 + 2) - weight
+	//	binpack: score - loss<<20  =  score * (1 + 2<<20) - weight<<20
+	perWeight := int64(1)
+	s.perScore = 1<<20 + 2
+	if q.binpack {
+		perWeight = 1 << 20
+		s.perScore = 1 + 2<<20
+	}
 	for c := range q.candidates.All() {
-		s.pull[c] = int32(q.topology.Pull(c, q.free))
+		s.cost[c] = perWeight * q.topology.Pull(c, q.free)
 	}
 	if q.n >= 2 {
 		for _, zone := range q.topology.Zones() {
@@ -68,9 +81,9 @@ func (q *subsets) search() (gpu.Set, bool) {
 // first of equally good sets is the one to keep.
 type searcher struct {
 	topology *gpu.Topology
-	binpack  bool
+	perScore int64
+	cost     [gpu.MaxCards]int64 // by card: what taking it costs by itself
 	bounded  bool
-	pull     [gpu.MaxCards]int32 // by card: its weight to all free cards
 	steps    int
 
 	found bool
@@ -79,75 +92,86 @@ type searcher struct {
 }
 
 func (s *searcher) run(candidates, must gpu.Set, n int) {
-	var score, pull int64
-	for c := range must.All() {
-		pull += int64(s.pull[c])
-	}
-	score = s.topology.Score(must)
 	s.bounded = candidates.Len() > boundAbove
 	if s.bounded {
 		s.greedy(candidates, must, n)
 	}
-	s.walk(candidates&^must, must, n-must.Len(), score, pull)
+	s.walk(candidates&^must, must, n-must.Len(), s.value(must))
+}
+
+// gain is what card c adds to the worth of the cards taken.
+func (s *searcher) gain(c int, taken gpu.Set) int64 {
+	return s.perScore*s.topology.Pull(c, taken) - s.cost[c]
+}
+
+// value returns what the set is worth.
+func (s *searcher) value(set gpu.Set) int64 {
+	v := s.perScore * s.topology.Score(set)
+	for c := range set.All() {
+		v -= s.cost[c]
+	}
+	return v
 }
 
 // walk tries every way to add left cards of avail to taken. A card that is
 // passed over takes its twins with it: a set with the twin instead would be
 // worth the same and come later in the order of ties.
-func (s *searcher) walk(avail, taken gpu.Set, left int, score, pull int64) {
-	if left == 0 {
-		s.consider(taken, score, pull)
+func (s *searcher) walk(avail, taken gpu.Set, left int, worth int64) {
+	if left <= 1 {
+		s.last(avail, taken, left, worth)
 		return
 	}
-	if s.bounded && left > 1 && s.hopeless(avail, taken, left, score, pull) {
+	if s.bounded && s.hopeless(avail, taken, left, worth) {
 		return
 	}
 	for avail.Len() >= left && s.steps > 0 {
 		s.steps--
 		c := avail.First()
 		avail &= avail - 1
-		s.walk(avail, taken|gpu.SetOf(c), left-1, score+s.topology.Pull(c, taken), pull+int64(s.pull[c]))
+		s.walk(avail, taken|gpu.SetOf(c), left-1, worth+s.gain(c, taken))
 		avail &^= s.topology.Twins(c)
 	}
 }
 
-// consider keeps the set when it is better than the best so far. The weight
-// that leaves the set is all the weight of its cards less what stays inside,
-// which each pair counts twice: that is the loss.
-func (s *searcher) consider(set gpu.Set, score, pull int64) {
-	worth := s.value(score, pull-2*score)
+// last adds the last card, if one is missing, and considers the results. Most
+// of a search is spent here.
+func (s *searcher) last(avail, taken gpu.Set, left int, worth int64) {
+	if left == 0 {
+		s.consider(taken, worth)
+		return
+	}
+	for ; avail != 0; s.steps-- {
+		c := avail.First()
+		avail &= avail - 1
+		s.consider(taken|gpu.SetOf(c), worth+s.gain(c, taken))
+		avail &^= s.topology.Twins(c)
+	}
+}
+
+// consider keeps the set when it is better than the best so far.
+func (s *searcher) consider(set gpu.Set, worth int64) {
 	if !s.found || worth > s.worth || worth == s.worth && set.Before(s.best) {
 		s.found, s.best, s.worth = true, set, worth
 	}
 }
 
-// value makes one number of score and loss, both under 2^18, in the order the
-// policy asks for: greater is better.
-func (s *searcher) value(score, loss int64) int64 {
-	if s.binpack {
-		return -loss<<20 + score
-	}
-	return score<<20 - loss
-}
-
-// hopeless reports whether no completion can be better than the best so far.
-func (s *searcher) hopeless(avail, taken gpu.Set, left int, score, pull int64) bool {
-	if !s.found {
+// hopeless reports whether no completion can be better than the best so far:
+// not even if every missing card gained as much as the best one, and all of
+// them were linked to each other.
+func (s *searcher) hopeless(avail, taken gpu.Set, left int, worth int64) bool {
+	if !s.found || avail == 0 {
 		return false
 	}
-	var nearest, lightest int64 = 0, 1 << 40
-	for c := range avail.All() {
-		nearest = max(nearest, s.topology.Pull(c, taken))
-		lightest = min(lightest, int64(s.pull[c]))
+	most := s.gain(avail.First(), taken)
+	for c := range (avail & (avail - 1)).All() {
+		most = max(most, s.gain(c, taken))
 	}
 	l := int64(left)
-	most := score + l*nearest + l*(l-1)/2*gpu.WeightLink
-	least := max(0, pull+l*lightest-2*most)
-	return s.value(most, least) < s.worth
+	return worth+l*most+s.perScore*gpu.WeightLink*l*(l-1)/2 < s.worth
 }
 
 // greedy finds a good first set, so that bounding bites early: from every
-// possible first card, always the card most drawn to those taken.
+// possible first card, always the card that gains most.
 func (s *searcher) greedy(candidates, must gpu.Set, n int) {
 	for first := range candidates.All() {
 		taken := must
@@ -155,18 +179,15 @@ func (s *searcher) greedy(candidates, must gpu.Set, n int) {
 			taken |= gpu.SetOf(first)
 		}
 		for taken.Len() < n {
-			best, bestPull := -1, int64(-1)
-			for c := range (candidates &^ taken).All() {
-				if p := s.topology.Pull(c, taken)<<20 - int64(s.pull[c]); best < 0 || p > bestPull {
-					best, bestPull = c, p
+			left := candidates &^ taken
+			best := left.First()
+			for c := range (left & (left - 1)).All() {
+				if s.gain(c, taken) > s.gain(best, taken) {
+					best = c
 				}
 			}
 			taken |= gpu.SetOf(best)
 		}
-		var pull int64
-		for c := range taken.All() {
-			pull += int64(s.pull[c])
-		}
-		s.consider(taken, s.topology.Score(taken), pull)
+		s.consider(taken, s.value(taken))
 	}
 }

@@ -1,0 +1,60 @@
+// Daybreak shares and places MetaX GPUs on Kubernetes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybreak-gpu/daybreak/internal/report"
+)
+
+// version is set by the build.
+var version = "dev"
+
+// Exit codes, the same for every command.
+const (
+	exitNo     = 1 // it ran, and the answer is no
+	exitFailed = 2 // files or flags can't be read
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	os.Exit(exitCode(err))
+}
+
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, report.ErrNo):
+		return exitNo
+	default:
+		fmt.Fprintln(os.Stderr, "daybreak:", err)
+		return exitFailed
+	}
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "daybreak",
+		Short: "Share and place MetaX GPUs on Kubernetes",
+		Long: `Daybreak shares and places MetaX GPUs on Kubernetes. It takes pods written for
+HAMi (metax-tech.com/*) or Koordinator (koordinator.sh/*), unchanged.`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
+	})
+	root.AddCommand(report.NewPlaceCommand())
+	return root
+}

@@ -1,0 +1,172 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+)
+
+// ReadFiles reads Nodes, Pods, Devices and lists of them from the files, "-"
+// being standard input. A file may hold several YAML documents, or JSON. What
+// can't be read is an error that names the file and the document; a Device
+// that is YAML but no sound Device costs its node only.
+func ReadFiles(paths []string, stdin io.Reader) (*Objects, error) {
+	r := newDecoder()
+	for _, path := range paths {
+		if err := r.file(path, stdin); err != nil {
+			return nil, err
+		}
+	}
+	return r.objects, nil
+}
+
+// decoder sorts documents into objects.
+type decoder struct {
+	objects *Objects
+	// from says where an object was read, to tell of one that comes twice.
+	from map[string]string
+}
+
+func newDecoder() *decoder {
+	return &decoder{objects: &Objects{Devices: map[string]Device{}}, from: map[string]string{}}
+}
+
+func (r *decoder) file(path string, stdin io.Reader) error {
+	in, name := stdin, "standard input"
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in, name = f, path
+	}
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))
+	for n := 1; ; n++ {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		at := fmt.Sprintf("%s, document %d", name, n)
+		if err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		text, err := yaml.YAMLToJSONStrict(doc)
+		if err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		if bytes.Equal(text, []byte("null")) {
+			continue // comments only
+		}
+		if err := r.object(text, at); err != nil {
+			return err
+		}
+	}
+}
+
+// object takes in one object, or the items of a list.
+func (r *decoder) object(text []byte, at string) error {
+	var head struct {
+		metav1.TypeMeta
+		Metadata struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return fmt.Errorf("%s: not a Kubernetes object: %w", at, err)
+	}
+	switch gvk := head.APIVersion + " " + head.Kind; gvk {
+	case "v1 List", "v1 NodeList", "v1 PodList", deviceKind + "List":
+		for i, item := range head.Items {
+			if err := r.object(item, fmt.Sprintf("%s, item %d", at, i+1)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "v1 Node":
+		return r.node(text, at)
+	case "v1 Pod":
+		return r.pod(text, at)
+	case deviceKind:
+		return r.device(text, head.Metadata.Name, at)
+	case " ":
+		return fmt.Errorf("%s: no apiVersion and kind: want a v1 Node, Pod or List, or a %s", at, deviceKind)
+	default:
+		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Pods, Devices and Lists are read", at, gvk, head.Metadata.Name))
+		return nil
+	}
+}
+
+var deviceKind = v1alpha1.GroupVersion.String() + " Device"
+
+// once refuses an object that was read before.
+func (r *decoder) once(kind, name, at string) error {
+	key := kind + " " + name
+	if before, ok := r.from[key]; ok {
+		return fmt.Errorf("%s: %s was already read from %s", at, key, before)
+	}
+	r.from[key] = at
+	return nil
+}
+
+func (r *decoder) node(text []byte, at string) error {
+	node := &corev1.Node{}
+	if err := json.Unmarshal(text, node); err != nil {
+		return fmt.Errorf("%s: Node: %w", at, err)
+	}
+	if node.Name == "" {
+		return fmt.Errorf("%s: a Node without a name", at)
+	}
+	r.objects.Nodes = append(r.objects.Nodes, node)
+	return r.once("Node", node.Name, at)
+}
+
+func (r *decoder) pod(text []byte, at string) error {
+	pod := &corev1.Pod{}
+	if err := json.Unmarshal(text, pod); err != nil {
+		return fmt.Errorf("%s: Pod: %w", at, err)
+	}
+	if pod.Namespace == "" {
+		pod.Namespace = metav1.NamespaceDefault
+	}
+	if pod.Name == "" {
+		if pod.GenerateName == "" {
+			return fmt.Errorf("%s: a Pod without a name", at)
+		}
+		// What the API server would do, but the same at every run.
+		pod.Name = fmt.Sprintf("%s%d", pod.GenerateName, len(r.objects.Pods)+1)
+	}
+	r.objects.Pods = append(r.objects.Pods, pod)
+	return r.once("Pod", pod.Namespace+"/"+pod.Name, at)
+}
+
+func (r *decoder) device(text []byte, name, at string) error {
+	if name == "" {
+		return fmt.Errorf("%s: a Device without a name", at)
+	}
+	r.objects.Devices[name] = decodeDevice(text)
+	return r.once("Device", name, at)
+}
+
+// decodeDevice decodes a Device. A field of the wrong type makes the whole
+// object unreadable, which is the node's problem and not the reader's.
+func decodeDevice(text []byte) Device {
+	device := &v1alpha1.Device{}
+	if err := json.Unmarshal(text, device); err != nil {
+		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", err)}
+	}
+	return Device{Device: device}
+}

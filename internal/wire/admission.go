@@ -1,0 +1,257 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// Ask is what a pod asks for, read and found sound.
+type Ask struct {
+	Request gpu.PodRequest
+	Prefer  place.Preference
+	// NodePolicyGiven and CardPolicyGiven tell whether the pod itself chose.
+	NodePolicyGiven, CardPolicyGiven bool
+	// Koordinator tells that a container used Koordinator's resources, so that
+	// Koordinator's tools will look for its kind of answer.
+	Koordinator bool
+	// Warnings are for the user: things written that have no effect.
+	Warnings []string
+}
+
+// Asks reports whether the pod asks for MetaX cards at all, in whatever way.
+func Asks(pod *corev1.Pod) bool {
+	for _, c := range containers(pod) {
+		for _, list := range []corev1.ResourceList{c.resources.Limits, c.resources.Requests} {
+			for name := range list {
+				if slices.Contains(resources, name) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+var resources = []corev1.ResourceName{
+	ResourceGPU, ResourceSGPU, ResourceVCore, ResourceVMemory,
+	KoordGPU, KoordShared, KoordCore, KoordMemory, KoordMemoryRatio,
+}
+
+// Admit reads what the pod asks for. A pod that asks for no MetaX card gives
+// neither an Ask nor problems. A pod that can't be meant gives all that is
+// wrong with it at once, each with what to write instead.
+func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
+	if !Asks(pod) {
+		return nil, nil
+	}
+	a := admission{pod: pod, ask: &Ask{}}
+	a.class()
+	var paths []*field.Path
+	for _, c := range containers(pod) {
+		r := reader{path: c.path, resources: c.resources, online: a.ask.Request.Class == gpu.Online}
+		req := r.request()
+		req.Container, req.Phase = c.name, c.phase
+		a.problems = append(a.problems, r.problems...)
+		a.ask.Koordinator = a.ask.Koordinator || r.koordinator
+		a.ask.Request.Requests = append(a.ask.Request.Requests, req)
+		paths = append(paths, c.path)
+	}
+	a.oneCardPerClassed(paths)
+	a.qos()
+	a.cardLists()
+	a.policies()
+	if len(a.problems) > 0 {
+		return nil, a.problems
+	}
+	if a.ask.Request.Cards() == 0 {
+		return nil, nil
+	}
+	return a.ask, nil
+}
+
+// container is a container of either list, with its place in the spec.
+type container struct {
+	name      string
+	phase     gpu.Phase
+	path      *field.Path
+	resources *corev1.ResourceRequirements
+}
+
+// containers lists the pod's containers in the order in which they are placed
+// and written down: init containers first.
+func containers(pod *corev1.Pod) []container {
+	list := make([]container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	spec := field.NewPath("spec")
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		phase := gpu.Init
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			phase = gpu.Sidecar
+		}
+		list = append(list, container{c.Name, phase, spec.Child("initContainers").Index(i).Child("resources"), &c.Resources})
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		list = append(list, container{c.Name, gpu.App, spec.Child("containers").Index(i).Child("resources"), &c.Resources})
+	}
+	return list
+}
+
+// admission reads the annotations of one pod.
+type admission struct {
+	pod      *corev1.Pod
+	ask      *Ask
+	problems field.ErrorList
+}
+
+func annotationPath(key string) *field.Path {
+	return field.NewPath("metadata", "annotations").Key(key)
+}
+
+func (a *admission) invalid(key, value, detail string) {
+	a.problems = append(a.problems, field.Invalid(annotationPath(key), value, detail))
+}
+
+func (a *admission) class() {
+	value, ok := a.pod.Annotations[AnnotationClass]
+	if !ok {
+		return
+	}
+	switch class := gpu.Class(value); class {
+	case gpu.Online, gpu.Offline:
+		a.ask.Request.Class = class
+	default:
+		a.invalid(AnnotationClass, value, `write "online" or "offline", or leave the annotation out`)
+	}
+}
+
+// oneCardPerClassed: a container of a pod with a class takes a share of one
+// card, and an online one can't have the card to itself.
+func (a *admission) oneCardPerClassed(paths []*field.Path) {
+	class := a.ask.Request.Class
+	if class == gpu.Normal {
+		return
+	}
+	for i := range a.ask.Request.Requests {
+		req := &a.ask.Request.Requests[i]
+		if req.Whole && req.Cards > 0 && class == gpu.Online {
+			a.problems = append(a.problems, field.Invalid(paths[i].Child("limits").Key(string(ResourceGPU)), req.Cards,
+				fmt.Sprintf("an online pod shares its card: write %s: 1 with %s, or remove the annotation %s", ResourceSGPU, ResourceVMemory, AnnotationClass)))
+			continue
+		}
+		if req.Cards > 1 {
+			name := ResourceSGPU
+			if req.Whole {
+				name = ResourceGPU
+			}
+			a.problems = append(a.problems, field.Invalid(paths[i].Child("limits").Key(string(name)), req.Cards,
+				fmt.Sprintf("a container of an %s pod takes one card: write 1, or remove the annotation %s", class, AnnotationClass)))
+		}
+	}
+}
+
+// qos reads the QoS class. Online pods have none; pods that take shares and
+// name none get best-effort.
+func (a *admission) qos() {
+	if a.ask.Request.Class == gpu.Online {
+		return
+	}
+	value, ok := a.pod.Annotations[AnnotationQoS]
+	if !ok {
+		if slices.ContainsFunc(a.ask.Request.Requests, func(r gpu.Request) bool { return r.Cards > 0 && !r.Whole }) {
+			a.ask.Request.QoS = gpu.BestEffort
+		}
+		return
+	}
+	if !slices.Contains(gpu.QoSClasses(), gpu.QoS(value)) {
+		a.invalid(AnnotationQoS, value, `write "best-effort", "fixed-share" or "burst-share", or leave the annotation out for best-effort`)
+		return
+	}
+	a.ask.Request.QoS = gpu.QoS(value)
+}
+
+// maxListedCards bounds the lists of cards a pod may name.
+const maxListedCards = 1024
+
+func (a *admission) cardLists() {
+	a.ask.Request.Allow = a.cardList(AnnotationUseCards)
+	a.ask.Request.Deny = a.cardList(AnnotationNoUseCards)
+}
+
+func (a *admission) cardList(key string) []gpu.CardID {
+	var ids []gpu.CardID
+	for word := range strings.SplitSeq(a.pod.Annotations[key], ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			ids = append(ids, gpu.CardID(word))
+		}
+	}
+	if len(ids) > maxListedCards {
+		a.invalid(key, fmt.Sprintf("%d cards", len(ids)), fmt.Sprintf("name at most %d cards; to choose among nodes use a node selector", maxListedCards))
+		return nil
+	}
+	return ids
+}
+
+func (a *admission) policies() {
+	if value := a.pod.Annotations[AnnotationNodePolicy]; value != "" {
+		a.ask.NodePolicyGiven = true
+		policy, err := ParsePolicy(value)
+		if err != nil {
+			a.invalid(AnnotationNodePolicy, value, err.Error()+", or leave the annotation out")
+		}
+		a.ask.Prefer.Node = policy
+	}
+	if value := a.pod.Annotations[AnnotationCardPolicy]; value != "" {
+		a.ask.CardPolicyGiven = true
+		a.cardPolicy(value)
+	}
+	if value, ok := a.pod.Annotations[AnnotationTopologyAware]; ok {
+		aware, err := strconv.ParseBool(value)
+		if err != nil {
+			a.invalid(AnnotationTopologyAware, value, `write "true" or "false"`)
+		}
+		a.ask.Prefer.IgnoreLinks = !aware
+	}
+	if _, ok := a.pod.Annotations[AnnotationWeights]; ok {
+		a.ask.Warnings = append(a.ask.Warnings, AnnotationWeights+" has no effect: slots, compute and memory weigh the same")
+	}
+}
+
+func (a *admission) cardPolicy(value string) {
+	for word := range strings.SplitSeq(value, ",") {
+		switch strings.TrimSpace(word) {
+		case "binpack":
+			a.ask.Prefer.Cards = append(a.ask.Prefer.Cards, place.Fullest)
+		case "spread":
+			a.ask.Prefer.Cards = append(a.ask.Prefer.Cards, place.Emptiest)
+		case "numa":
+			a.ask.Prefer.Cards = append(a.ask.Prefer.Cards, place.SameNUMA)
+		case "mutex":
+			a.ask.Prefer.Cards = append(a.ask.Prefer.Cards, place.Unused)
+		case "topology-aware":
+			a.ask.Warnings = append(a.ask.Warnings, AnnotationCardPolicy+`: "topology-aware" has no effect: links always count for whole cards, and slices have none`)
+		default:
+			a.invalid(AnnotationCardPolicy, value, fmt.Sprintf(`%q is no policy: write "binpack", "spread", "numa" or "mutex", or several with commas`, strings.TrimSpace(word)))
+			return
+		}
+	}
+}
+
+// ParsePolicy returns the policy of the given name.
+func ParsePolicy(name string) (place.Policy, error) {
+	switch name {
+	case "binpack":
+		return place.Binpack, nil
+	case "spread":
+		return place.Spread, nil
+	}
+	return place.Default, fmt.Errorf(`%q is no policy: write "binpack" or "spread"`, name)
+}

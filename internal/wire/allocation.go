@@ -1,0 +1,136 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// Annotations returns what a scheduler writes on the pod when it binds it: the
+// holding in the words of everyone who reads it, and the QoS class that was
+// decided on.
+//
+// On a node whose cards have no identity the vendor's plugin picks them, so
+// there is nothing to tell it; HAMi's tools still get their made-up names.
+func Annotations(n *ledger.Node, ask *Ask, h *ledger.Holding, decided time.Time) (map[string]string, error) {
+	out := map[string]string{
+		AnnotationPredicateTime: strconv.FormatInt(decided.UnixNano(), 10),
+		AnnotationHAMiNode:      n.Name,
+	}
+	requests := ask.Request.Requests
+	if text := encodeHAMi(n, h, requests, false); text != "" {
+		out[AnnotationHAMiSGPU] = text
+		if ask.Request.QoS != "" {
+			out[AnnotationQoS] = string(ask.Request.QoS)
+		}
+	}
+	if text := encodeHAMi(n, h, requests, true); text != "" {
+		out[AnnotationHAMiGPU] = text
+	}
+	if n.Counted {
+		return out, nil
+	}
+	vendor, err := encodeVendor(n, h)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", AnnotationAllocated, err)
+	}
+	out[AnnotationAllocated] = vendor
+	if ask.Koordinator {
+		koord, err := encodeKoordinator(n, h)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", AnnotationKoordAllocated, err)
+		}
+		out[AnnotationKoordAllocated] = koord
+	}
+	return out, nil
+}
+
+// vendorShare is a share in the vendor's format. Zeros are left out.
+type vendorShare struct {
+	UUID    string `json:"uuid"`
+	Compute int32  `json:"compute,omitempty"`
+	VRam    int64  `json:"vRam,omitempty"`
+}
+
+// encodeVendor lists, container by container, the shares of cards.
+func encodeVendor(n *ledger.Node, h *ledger.Holding) (string, error) {
+	lists := make([][]vendorShare, len(h.Parts))
+	for i := range h.Parts {
+		lists[i] = []vendorShare{}
+		for _, s := range h.Parts[i].Shares {
+			lists[i] = append(lists[i], vendorShare{string(n.Topology().Card(s.Card).ID), int32(s.Compute), int64(s.Memory)})
+		}
+	}
+	text, err := json.Marshal(lists)
+	return string(text), err
+}
+
+// encodeHAMi lists the shares of one kind in HAMi's format: fields end in a
+// comma, shares in a colon, containers in a semicolon, also those without a
+// share. It is empty when no container has a share of the kind.
+func encodeHAMi(n *ledger.Node, h *ledger.Holding, requests []gpu.Request, whole bool) string {
+	kind, found := hamiSGPU, false
+	if whole {
+		kind = hamiGPU
+	}
+	var b strings.Builder
+	for i := range h.Parts {
+		if requests[i].Whole == whole {
+			for _, s := range h.Parts[i].Shares {
+				id := string(n.Topology().Card(s.Card).ID)
+				if n.Counted {
+					id = countedName(n.Name, s.Card)
+				}
+				fmt.Fprintf(&b, "%s,%s,%d,%d:", id, kind, s.Memory, s.Compute)
+				found = true
+			}
+		}
+		b.WriteByte(';')
+	}
+	if !found {
+		return ""
+	}
+	return b.String()
+}
+
+// countedName is HAMi's name for a card that it can count but not tell apart.
+func countedName(node string, index int) string { return fmt.Sprintf("%s-metax-%d", node, index) }
+
+// koordAllocation is Koordinator's format: what the pod holds of each card, by
+// type of device.
+type koordAllocation map[string][]koordCard
+
+type koordCard struct {
+	Minor     int32               `json:"minor"`
+	Resources corev1.ResourceList `json:"resources"`
+	ID        string              `json:"id,omitempty"`
+}
+
+func encodeKoordinator(n *ledger.Node, h *ledger.Holding) (string, error) {
+	var cards []koordCard
+	for c := range h.Cards().All() {
+		card, booked := n.Topology().Card(c), h.On(c)
+		ratio := int64(0)
+		if card.Memory > 0 {
+			ratio = int64(booked.Memory * 100 / card.Memory)
+		}
+		cards = append(cards, koordCard{
+			Minor: int32(card.Minor), ID: string(card.ID),
+			Resources: corev1.ResourceList{
+				KoordCore:        *resource.NewQuantity(int64(booked.Compute), resource.DecimalSI),
+				KoordMemory:      *resource.NewQuantity(int64(booked.Memory)*mebibyte, resource.BinarySI),
+				KoordMemoryRatio: *resource.NewQuantity(ratio, resource.DecimalSI),
+			},
+		})
+	}
+	text, err := json.Marshal(koordAllocation{DeviceTypeGPU: cards})
+	return string(text), err
+}

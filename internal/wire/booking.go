@@ -1,0 +1,341 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// Holds reports whether the pod holds the cards it was given: it is bound and
+// has not come to its end. A pod that is being deleted still holds.
+func Holds(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// HolderOf returns the name under which a pod is booked.
+func HolderOf(pod *corev1.Pod) ledger.Holder {
+	return ledger.Holder(pod.Namespace + "/" + pod.Name)
+}
+
+// NewNode opens the account of the node with the given pods on it, those that
+// hold nothing left aside. The notes tell what an operator should know.
+func (inv *Inventory) NewNode(pods []*corev1.Pod) (n *ledger.Node, notes []string) {
+	n = ledger.NewNode(inv.Name, inv.Topology, inv.Serves)
+	n.Problem, n.Counted, n.Vendor = inv.Problem, inv.Counted, inv.Vendor
+	for _, pod := range pods {
+		if Holds(pod) && Asks(pod) {
+			notes = append(notes, book(n, pod)...)
+		}
+	}
+	n.SetForeign(inv.foreign(n))
+	return n, notes
+}
+
+// foreign returns what is in use of each card beyond what pods account for. A
+// card that someone has to himself is not looked at: what the node reports of
+// it is not defined.
+func (inv *Inventory) foreign(n *ledger.Node) []ledger.Usage {
+	usage := make([]ledger.Usage, n.Topology().Len())
+	for i, r := range inv.reported {
+		if i >= len(usage) {
+			break
+		}
+		booked := &n.Now().Usage[i]
+		if !r.known || booked.Exclusive || r.used.Slots <= booked.Slots {
+			continue
+		}
+		usage[i] = ledger.Usage{
+			Slots:   r.used.Slots - booked.Slots,
+			Memory:  max(0, r.used.Memory-booked.Memory),
+			Compute: max(0, r.used.Compute-booked.Compute),
+			QoS:     r.used.QoS,
+		}
+	}
+	return usage
+}
+
+// book records what the pod holds.
+func book(n *ledger.Node, pod *corev1.Pod) (notes []string) {
+	note := func(format string, args ...any) {
+		notes = append(notes, fmt.Sprintf("pod %s on %s: ", HolderOf(pod), n.Name)+fmt.Sprintf(format, args...))
+	}
+	ask, problems := Admit(pod)
+	if ask == nil && len(problems) == 0 {
+		return nil // its counts are all zero
+	}
+	if n.Counted {
+		bookCounted(n, pod, ask)
+		return nil
+	}
+	b := booking{node: n, pod: pod, ask: ask, containers: containers(pod)}
+	var best *ledger.Holding
+	for _, source := range b.sources() {
+		h, lost, err := source.read()
+		if err != nil {
+			note("%s: %v", source.key, err)
+			continue
+		}
+		for _, id := range lost {
+			note("%s names card %s, which the node does not have", source.key, id)
+		}
+		if best == nil {
+			best = &h
+			continue
+		}
+		if !sameCards(best, &h) {
+			note("%s tells other amounts than the annotations before it: booked at the larger", source.key)
+			if larger(&h, best) {
+				best = &h
+			}
+		}
+	}
+	if best == nil {
+		note("no annotation tells its cards")
+		n.BookUnknown(HolderOf(pod))
+		return notes
+	}
+	n.Book(*best)
+	return notes
+}
+
+// bookCounted books by number, on a node whose cards have no identity. A pod
+// that does not even fit in number leaves nothing for anyone else.
+func bookCounted(n *ledger.Node, pod *corev1.Pod, ask *Ask) {
+	if ask != nil {
+		if offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
+			n.Book(n.Holding(&offer, HolderOf(pod), &ask.Request))
+			return
+		}
+	}
+	n.BookUnknown(HolderOf(pod))
+}
+
+// booking reads what one pod holds.
+type booking struct {
+	node       *ledger.Node
+	pod        *corev1.Pod
+	ask        *Ask // nil when the pod's request makes no sense to us
+	containers []container
+}
+
+// source is one annotation, or one group, that tells what a pod holds.
+type source struct {
+	key  string
+	read func() (h ledger.Holding, lost []string, err error)
+}
+
+// sources lists the annotations that the pod has, the most trusted first.
+func (b *booking) sources() []source {
+	var list []source
+	if text, ok := b.pod.Annotations[AnnotationAllocated]; ok {
+		list = append(list, source{AnnotationAllocated, func() (ledger.Holding, []string, error) {
+			lists, err := decodeVendor(text)
+			if err != nil {
+				return ledger.Holding{}, nil, err
+			}
+			return b.holding(lists)
+		}})
+	}
+	sgpu, gpuText := b.pod.Annotations[AnnotationHAMiSGPU], b.pod.Annotations[AnnotationHAMiGPU]
+	if key := AnnotationHAMiSGPU; sgpu != "" || gpuText != "" {
+		if sgpu == "" {
+			key = AnnotationHAMiGPU
+		}
+		list = append(list, source{key, func() (ledger.Holding, []string, error) {
+			lists, err := decodeHAMi(b.node.Name, sgpu, gpuText)
+			if err != nil {
+				return ledger.Holding{}, nil, err
+			}
+			return b.holding(lists)
+		}})
+	}
+	if text, ok := b.pod.Annotations[AnnotationKoordAllocated]; ok {
+		list = append(list, source{AnnotationKoordAllocated, func() (ledger.Holding, []string, error) {
+			shares, err := decodeKoordinator(text, b.node)
+			if err != nil {
+				return ledger.Holding{}, nil, err
+			}
+			return b.podHolding(shares)
+		}})
+	}
+	return list
+}
+
+// namedShare is a share as an annotation tells it.
+type namedShare struct {
+	id      string
+	compute int64
+	memory  gpu.MiB
+}
+
+var errOtherNode = errors.New("was written for another node: " + AnnotationHAMiNode + " differs from spec.nodeName")
+
+// holding turns an annotation with a list for each container into a holding,
+// no larger than what the pod asked for. Cards that the node does not have are
+// returned by name.
+func (b *booking) holding(lists [][]namedShare) (h ledger.Holding, lost []string, err error) {
+	perPart, err := b.spread(lists)
+	if err != nil {
+		return h, nil, err
+	}
+	if h, err = b.empty(); err != nil {
+		return h, nil, err
+	}
+	for i := range h.Parts {
+		var most *gpu.Request
+		if b.ask != nil {
+			most = &b.ask.Request.Requests[i]
+			perPart[i] = perPart[i][:min(len(perPart[i]), most.Cards)]
+		}
+		for _, s := range perPart[i] {
+			share, ok := b.share(s)
+			if !ok {
+				lost = append(lost, s.id)
+				continue
+			}
+			if most != nil {
+				share = atMost(share, b.node.ShareOf(most, share.Card))
+			}
+			h.Parts[i].Shares = append(h.Parts[i].Shares, share)
+		}
+	}
+	return h, lost, nil
+}
+
+// podHolding turns an annotation that tells of the pod as a whole into a
+// holding, no larger than what all its containers asked for together. It is
+// put down to the first container that asks.
+func (b *booking) podHolding(shares []namedShare) (h ledger.Holding, lost []string, err error) {
+	if h, err = b.empty(); err != nil {
+		return h, nil, err
+	}
+	part := &h.Parts[b.firstAsking()]
+	part.Phase = gpu.App
+	if b.ask != nil {
+		shares = shares[:min(len(shares), b.ask.Request.Cards())]
+	}
+	for _, s := range shares {
+		share, ok := b.share(s)
+		if !ok {
+			lost = append(lost, s.id)
+			continue
+		}
+		if b.ask != nil {
+			most := ledger.Share{Card: share.Card}
+			for i := range b.ask.Request.Requests {
+				if req := &b.ask.Request.Requests[i]; req.Cards > 0 {
+					each := b.node.ShareOf(req, share.Card)
+					most.Compute = min(gpu.FullCompute, most.Compute+each.Compute)
+					most.Memory += each.Memory
+					most.Exclusive = most.Exclusive || each.Exclusive
+				}
+			}
+			share = atMost(share, most)
+		}
+		part.Shares = append(part.Shares, share)
+	}
+	return h, lost, nil
+}
+
+// empty returns the pod's holding without shares.
+func (b *booking) empty() (ledger.Holding, error) {
+	if node, ok := b.pod.Annotations[AnnotationHAMiNode]; ok && node != b.node.Name {
+		return ledger.Holding{}, errOtherNode
+	}
+	h := ledger.Holding{Holder: HolderOf(b.pod), QoS: gpu.BestEffort}
+	if b.ask != nil {
+		h.QoS, h.Class = b.ask.Request.QoS, b.ask.Request.Class
+	}
+	for _, c := range b.containers {
+		h.Parts = append(h.Parts, ledger.Part{Container: c.name, Phase: c.phase})
+	}
+	return h, nil
+}
+
+// share finds the card of a share that an annotation tells of.
+func (b *booking) share(s namedShare) (ledger.Share, bool) {
+	index, ok := b.node.Topology().Index(gpu.CardID(s.id))
+	compute := gpu.Percent(s.compute)
+	return ledger.Share{Card: index, Compute: compute, Memory: s.memory.RoundUp(), Exclusive: compute == gpu.FullCompute}, ok
+}
+
+// atMost limits a share to what was asked for: nobody holds more than his
+// limits by writing it down.
+func atMost(s, most ledger.Share) ledger.Share {
+	s.Compute = min(s.Compute, most.Compute)
+	s.Memory = min(s.Memory, most.Memory)
+	s.Exclusive = s.Exclusive && most.Exclusive
+	return s
+}
+
+// spread gives each container its list. Annotations have one list for each
+// container, init containers first; those of writers that know of no init
+// containers have one for each app container, or one for the whole pod.
+func (b *booking) spread(lists [][]namedShare) ([][]namedShare, error) {
+	all, apps := len(b.containers), len(b.pod.Spec.Containers)
+	out := make([][]namedShare, all)
+	switch len(lists) {
+	case all:
+		copy(out, lists)
+	case apps:
+		copy(out[all-apps:], lists)
+	case 1:
+		out[b.firstAsking()] = lists[0]
+	default:
+		return nil, fmt.Errorf("has entries for %d containers, the pod has %d", len(lists), all)
+	}
+	return out, nil
+}
+
+func (b *booking) firstAsking() int {
+	if b.ask != nil {
+		for i := range b.ask.Request.Requests {
+			if b.ask.Request.Requests[i].Cards > 0 {
+				return i
+			}
+		}
+	}
+	return min(len(b.containers)-len(b.pod.Spec.Containers), len(b.containers)-1)
+}
+
+// sameCards reports whether two readings book the same amounts.
+func sameCards(a, b *ledger.Holding) bool {
+	for c := range (a.Cards() | b.Cards()).All() {
+		ua, ub := a.On(c), b.On(c)
+		if ua.Memory != ub.Memory || ua.Compute != ub.Compute {
+			return false
+		}
+	}
+	return true
+}
+
+// larger reports whether a books more than b: more cards, then more compute,
+// then more memory.
+func larger(a, b *ledger.Holding) bool {
+	ca, pa, ma := size(a)
+	cb, pb, mb := size(b)
+	if ca != cb {
+		return ca > cb
+	}
+	if pa != pb {
+		return pa > pb
+	}
+	return ma > mb
+}
+
+func size(h *ledger.Holding) (cards int, compute gpu.Percent, memory gpu.MiB) {
+	for c := range h.Cards().All() {
+		u := h.On(c)
+		cards, compute, memory = cards+1, compute+u.Compute, memory+u.Memory
+	}
+	return cards, compute, memory
+}
+
+// isCountedName tells HAMi's made-up card names from real ones.
+func isCountedName(node, id string) bool { return strings.HasPrefix(id, node+"-metax-") }

@@ -1,0 +1,318 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// Inventory is what is known of a node's cards before any pod is looked at. It
+// is immutable and may be kept for as long as the node and its Device stay the
+// same.
+type Inventory struct {
+	Name     string
+	Topology *gpu.Topology
+	Serves   ledger.Serves
+	// Mode is what the Device says, or empty.
+	Mode gpu.Mode
+	// ServedBy is whose plugin serves the node.
+	ServedBy string
+	// Problem says why the cards can't be read.
+	Problem error
+	// Counted tells that the cards have no identity.
+	Counted bool
+	Vendor  ledger.VendorTable
+	// Notes are findings that an operator should see, such as a card that only
+	// one of two sources knows.
+	Notes []string
+
+	reported []report // by card, what the node itself says is in use
+}
+
+// report is a node's own word on what is in use of a card, which tells of
+// slices that belong to no pod.
+type report struct {
+	known bool
+	used  ledger.Usage
+}
+
+// ReadInventory reads the cards of a node: from its Device, else from the
+// vendor's annotation, else from the number of whole cards it advertises. Node
+// or device may be nil, not both. It never fails: what can't be read is the
+// inventory's Problem.
+func ReadInventory(node *corev1.Node, device *v1alpha1.Device) *Inventory {
+	inv := &Inventory{ServedBy: ServedByVendor}
+	if node != nil {
+		inv.Name = node.Name
+		if node.Annotations[AnnotationServedBy] == ServedByDaybreak {
+			inv.ServedBy = ServedByDaybreak
+		}
+	} else {
+		// A Device by itself is what our own agent publishes.
+		inv.Name = device.Name
+		inv.ServedBy = ServedByDaybreak
+		node = &corev1.Node{}
+	}
+	if err := inv.read(node, device); err != nil {
+		inv.fail(err)
+	}
+	return inv
+}
+
+// BadInventory returns the inventory of a node whose Device could not even be
+// decoded.
+func BadInventory(name string, err error) *Inventory {
+	inv := &Inventory{Name: name, ServedBy: ServedByVendor}
+	inv.fail(err)
+	return inv
+}
+
+func (inv *Inventory) fail(err error) {
+	inv.Problem = err
+	inv.Topology = nil
+}
+
+func (inv *Inventory) read(node *corev1.Node, device *v1alpha1.Device) error {
+	annotation, annotated := node.Annotations[AnnotationNodeCards]
+	switch {
+	case device != nil && isMetaX(device):
+		return inv.fromDevice(node, device)
+	case annotated:
+		return inv.fromAnnotation(node, annotation)
+	case quantity(node, ResourceGPU) > 0:
+		return inv.fromCapacity(node)
+	case quantity(node, ResourceSGPU) > 0:
+		return fmt.Errorf("the node advertises %s, but neither a Device nor the annotation %s describes its cards", ResourceSGPU, AnnotationNodeCards)
+	}
+	return nil
+}
+
+// isMetaX tells Devices of MetaX cards from those that Koordinator keeps for
+// other vendors.
+func isMetaX(d *v1alpha1.Device) bool {
+	vendor, ok := d.Labels[LabelVendor]
+	return !ok || vendor == VendorMetaX
+}
+
+// quantity returns how much of the resource the node has.
+func quantity(node *corev1.Node, name corev1.ResourceName) int64 {
+	q := node.Status.Capacity[name]
+	if a := node.Status.Allocatable[name]; q.IsZero() {
+		q = a
+	}
+	return q.Value()
+}
+
+// serves works out which kinds of request the node carries out. The vendor's
+// plugin serves one kind on a node, and kubelet's counts tell which; Daybreak's
+// agent serves both.
+func (inv *Inventory) serves(node *corev1.Node) {
+	whole, slices := quantity(node, ResourceGPU) > 0, quantity(node, ResourceSGPU) > 0
+	switch ours := inv.ServedBy == ServedByDaybreak; {
+	case inv.Mode == gpu.ModeNative || inv.Mode == gpu.ModeVGPU:
+		inv.Serves = ledger.Serves{Whole: true}
+	case inv.Mode == gpu.ModeShared:
+		inv.Serves = ledger.Serves{Seats: true}
+	case inv.Mode == gpu.ModeSGPU:
+		inv.Serves = ledger.Serves{Slices: true, Whole: ours}
+	case ours || !whole && !slices:
+		inv.Serves = ledger.Serves{Whole: true, Slices: true}
+	default:
+		inv.Serves = ledger.Serves{Whole: whole, Slices: slices}
+	}
+}
+
+// fromCapacity makes cards without identity: the vendor's plugin picks them.
+func (inv *Inventory) fromCapacity(node *corev1.Node) error {
+	n := quantity(node, ResourceGPU)
+	if n > gpu.MaxCards {
+		return fmt.Errorf("the node advertises %d of %s, a node may hold %d cards", n, ResourceGPU, gpu.MaxCards)
+	}
+	cards := make([]gpu.Card, n)
+	for i := range cards {
+		cards[i] = gpu.Card{
+			Minor: i, Model: gpu.ModelName(node.Labels[LabelProduct]), Memory: countedMemory, Slots: gpu.MaxSlices, Healthy: true,
+		}
+	}
+	inv.Counted = true
+	inv.Serves = ledger.Serves{Whole: true}
+	var err error
+	if inv.Vendor.Scores, err = DecodeTable(node.Annotations[AnnotationScores]); err != nil {
+		return fmt.Errorf("%s: %w", AnnotationScores, err)
+	}
+	if inv.Vendor.Losses, err = DecodeTable(node.Annotations[AnnotationLosses]); err != nil {
+		return fmt.Errorf("%s: %w", AnnotationLosses, err)
+	}
+	inv.Topology, err = gpu.NewTopology(cards, nil)
+	return err
+}
+
+// countedMemory is what a card of unknown model is taken to have: a C500's.
+// Whole cards are never refused for memory, so it is for show only.
+const countedMemory gpu.MiB = 64 << 10
+
+func (inv *Inventory) fromAnnotation(node *corev1.Node, annotation string) error {
+	listed, err := DecodeNodeCards(annotation)
+	if err != nil {
+		return fmt.Errorf("%s: %w", AnnotationNodeCards, err)
+	}
+	cards := make([]gpu.Card, len(listed))
+	zones := make([]int, len(listed))
+	for i := range listed {
+		cards[i] = listed[i].card(i, gpu.ModelName(node.Labels[LabelProduct]))
+		zones[i] = listed[i].LinkZone
+		inv.reported = append(inv.reported, listed[i].report())
+	}
+	inv.serves(node)
+	inv.Topology, err = gpu.NewTopology(cards, gpu.ZoneLinks(zones))
+	return err
+}
+
+// NodeCard is one card in the vendor's node annotation. Fields that are zero
+// may be missing there; a missing healthy is false.
+type NodeCard struct {
+	UUID              string  `json:"uuid"`
+	BDF               string  `json:"bdf,omitempty"`
+	Model             string  `json:"model,omitempty"`
+	TotalDevCount     int     `json:"totalDevCount,omitempty"`
+	TotalCompute      int     `json:"totalCompute,omitempty"`
+	TotalVRam         int64   `json:"totalVRam,omitempty"`
+	AvailableDevCount *int    `json:"availableDevCount,omitempty"`
+	AvailableCompute  *int    `json:"availableCompute,omitempty"`
+	AvailableVRam     *int64  `json:"availableVRam,omitempty"`
+	NUMA              int     `json:"numa,omitempty"`
+	Healthy           bool    `json:"healthy,omitempty"`
+	QoSPolicy         gpu.QoS `json:"qosPolicy,omitempty"`
+	LinkZone          int     `json:"linkZone,omitempty"`
+}
+
+// DecodeNodeCards reads the vendor's node annotation.
+func DecodeNodeCards(text string) ([]NodeCard, error) {
+	if err := checkSize(text); err != nil {
+		return nil, err
+	}
+	var cards []NodeCard
+	if err := json.Unmarshal([]byte(text), &cards); err != nil {
+		return nil, err
+	}
+	if len(cards) > gpu.MaxCards {
+		return nil, fmt.Errorf("%d cards, a node may hold %d", len(cards), gpu.MaxCards)
+	}
+	for i := range cards {
+		if err := cards[i].validate(); err != nil {
+			return nil, fmt.Errorf("card %d: %w", i, err)
+		}
+	}
+	return cards, nil
+}
+
+// EncodeNodeCards writes the vendor's node annotation.
+func EncodeNodeCards(cards []NodeCard) (string, error) {
+	text, err := json.Marshal(cards)
+	return string(text), err
+}
+
+func (c *NodeCard) validate() error {
+	const most = 1 << 30
+	switch {
+	case c.UUID == "" || len(c.UUID) > maxUUID:
+		return fmt.Errorf("uuid %.40q: want 1 to %d characters", c.UUID, maxUUID)
+	case c.TotalVRam < 0 || c.TotalVRam > most:
+		return fmt.Errorf("totalVRam %d: want MiB from 0 to %d", c.TotalVRam, most)
+	case c.TotalDevCount < 0 || c.TotalDevCount > most:
+		return fmt.Errorf("totalDevCount %d: want 0 or more", c.TotalDevCount)
+	case c.TotalCompute < 0 || c.TotalCompute > 100:
+		return fmt.Errorf("totalCompute %d: want percent from 0 to 100", c.TotalCompute)
+	case c.QoSPolicy != "" && c.QoSPolicy.Set() == 0:
+		return fmt.Errorf("qosPolicy %.40q: want one of %v", c.QoSPolicy, gpu.QoSClasses())
+	}
+	return nil
+}
+
+// maxUUID is the room the driver's own structures have for one.
+const maxUUID = 96
+
+func (c *NodeCard) card(index int, model string) gpu.Card {
+	slots := gpu.MaxSlices
+	if c.TotalDevCount > 0 {
+		slots = min(slots, c.TotalDevCount)
+	}
+	return gpu.Card{
+		ID: gpu.CardID(c.UUID), Minor: index, Model: model, Memory: gpu.MiB(c.TotalVRam).RoundDown(),
+		Slots: slots, Healthy: c.Healthy, NUMA: c.NUMA, NUMAKnown: c.NUMA >= 0,
+	}
+}
+
+// report returns what the node says is in use. The figures of a card that is
+// all in use are zero and thus missing; then nothing is known, and nothing is
+// lost, since such a card has room for nobody.
+func (c *NodeCard) report() report {
+	if c.AvailableDevCount == nil && c.AvailableCompute == nil && c.AvailableVRam == nil {
+		return report{}
+	}
+	used := ledger.Usage{QoS: c.QoSPolicy.Set()}
+	used.Slots = int16(clamp(c.TotalDevCount-deref(c.AvailableDevCount), 0, gpu.MaxSlices))
+	used.Compute = gpu.Percent(clamp(c.TotalCompute-deref(c.AvailableCompute), 0, 100))
+	used.Memory = gpu.MiB(clamp(c.TotalVRam-deref(c.AvailableVRam), 0, c.TotalVRam)).RoundUp()
+	return report{known: true, used: used}
+}
+
+func clamp[T cmp.Ordered](v, low, high T) T { return max(low, min(v, high)) }
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// DecodeTable reads the vendor's figures for n cards, a JSON object of numbers
+// by number. An empty text is an empty table.
+func DecodeTable(text string) (map[int]int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if err := checkSize(text); err != nil {
+		return nil, err
+	}
+	var byName map[string]int64
+	if err := json.Unmarshal([]byte(text), &byName); err != nil {
+		return nil, err
+	}
+	const most = 1 << 20
+	table := make(map[int]int64, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		n, err := strconv.Atoi(name)
+		if err != nil || n < 1 || n > gpu.MaxCards || strconv.Itoa(n) != name {
+			return nil, fmt.Errorf("%.20q: want a number of cards from 1 to %d", name, gpu.MaxCards)
+		}
+		if v := byName[name]; v < 0 || v > most {
+			return nil, fmt.Errorf("%d for %d cards: want 0 to %d", v, n, most)
+		}
+		table[n] = byName[name]
+	}
+	return table, nil
+}
+
+// EncodeTable writes the figures for 1, 2, ... cards.
+func EncodeTable(figures []int64) (string, error) {
+	byName := make(map[string]int64, len(figures))
+	for i, v := range figures {
+		byName[strconv.Itoa(i+1)] = v
+	}
+	text, err := json.Marshal(byName)
+	return string(text), err
+}
+
+var errNoCommonCard = errors.New("the Device and the annotation " + AnnotationNodeCards + " have no card in common")

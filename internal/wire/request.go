@@ -1,0 +1,196 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// reader reads the resources of one container.
+type reader struct {
+	path      *field.Path
+	resources *corev1.ResourceRequirements
+	// online pods are not metered: their compute is checked, then ignored.
+	online bool
+
+	koordinator bool
+	problems    field.ErrorList
+}
+
+// amount is a resource of the container, with the place it was written at.
+type amount struct {
+	resource.Quantity
+	name corev1.ResourceName
+	path *field.Path
+}
+
+// find returns the resource from limits, else from requests.
+func (r *reader) find(name corev1.ResourceName) (amount, bool) {
+	if q, ok := r.resources.Limits[name]; ok {
+		return amount{q, name, r.path.Child("limits").Key(string(name))}, true
+	}
+	if q, ok := r.resources.Requests[name]; ok {
+		return amount{q, name, r.path.Child("requests").Key(string(name))}, true
+	}
+	return amount{}, false
+}
+
+// sameInBoth checks that what stands in limits and requests is equal: cards
+// can't be overcommitted.
+func (r *reader) sameInBoth() {
+	for _, name := range resources {
+		limit, limited := r.resources.Limits[name]
+		request, requested := r.resources.Requests[name]
+		if limited && requested && limit.Cmp(request) != 0 {
+			r.invalid(amount{request, name, r.path.Child("requests").Key(string(name))},
+				fmt.Sprintf("differs from the limit: write %s in both, or in limits alone", limit.String()))
+		}
+	}
+}
+
+func (r *reader) invalid(a amount, detail string) {
+	r.problems = append(r.problems, field.Invalid(a.path, a.String(), detail))
+}
+
+// request reads the container. When it returns with problems, what it returns
+// is of no use.
+func (r *reader) request() gpu.Request {
+	r.sameInBoth()
+	whole, isWhole := r.count(ResourceGPU)
+	shares, isShare := r.count(ResourceSGPU)
+	vcore, hasVCore := r.find(ResourceVCore)
+	vmemory, hasVMemory := r.find(ResourceVMemory)
+	koord := r.readKoordinator()
+	r.koordinator = koord.written
+
+	switch {
+	case isWhole && isShare:
+		r.conflict(ResourceGPU, fmt.Sprintf("a container takes whole cards or shares of cards: remove %s or %s", ResourceGPU, ResourceSGPU))
+	case isWhole && koord.written:
+		r.conflict(ResourceGPU, fmt.Sprintf("a container asks in one dialect: remove %s, or the koordinator.sh amounts", ResourceGPU))
+	case koord.written && (hasVCore || hasVMemory):
+		r.conflict(koord.first, fmt.Sprintf("a container asks in one dialect: keep the koordinator.sh amounts, or %s and %s", ResourceVCore, ResourceVMemory))
+	case koord.written:
+		return r.koordRequest(&koord, shares)
+	case (hasVCore || hasVMemory) && !isShare:
+		name := ResourceVCore
+		if !hasVCore {
+			name = ResourceVMemory
+		}
+		r.conflict(name, fmt.Sprintf("is an amount of each card, but no card is asked for: add %s: 1", ResourceSGPU))
+	case isWhole:
+		return gpu.Request{Cards: whole, Whole: true, Exclusive: true, Compute: gpu.FullCompute, Memory: gpu.AllMemory()}
+	case isShare:
+		return r.shareRequest(shares, vcore, hasVCore, vmemory, hasVMemory)
+	}
+	// Still say what is wrong with the amounts themselves.
+	if hasVCore {
+		r.percent(vcore, 100)
+	}
+	if hasVMemory {
+		r.vmemory(vmemory)
+	}
+	return gpu.Request{}
+}
+
+// conflict reports a resource that can't stand where it stands.
+func (r *reader) conflict(name corev1.ResourceName, detail string) {
+	if a, ok := r.find(name); ok {
+		r.invalid(a, detail)
+	}
+}
+
+// shareRequest reads HAMi's dialect: vcore and vmemory of each of n cards.
+func (r *reader) shareRequest(n int, vcore amount, hasVCore bool, vmemory amount, hasVMemory bool) gpu.Request {
+	req := gpu.Request{Cards: n, Compute: gpu.FullCompute, Memory: gpu.AllMemory()}
+	if hasVCore {
+		req.Compute = gpu.Percent(r.percent(vcore, 100))
+	}
+	if hasVMemory {
+		req.Memory = gpu.Memory{Amount: r.vmemory(vmemory)}
+	}
+	return r.metered(req)
+}
+
+// metered completes a share: all of a card's compute means alone on it, except
+// for online pods, whose compute does not count.
+func (r *reader) metered(req gpu.Request) gpu.Request {
+	if r.online {
+		req.Compute = 0
+	}
+	req.Exclusive = req.Compute == gpu.FullCompute
+	return req
+}
+
+// count reads a number of cards. Zero is how templates say none.
+func (r *reader) count(name corev1.ResourceName) (n int, ok bool) {
+	a, found := r.find(name)
+	if !found {
+		return 0, false
+	}
+	v, whole := integer(a.Quantity, gpu.MaxCards)
+	if !whole {
+		r.invalid(a, fmt.Sprintf("cards are counted: write a whole number from 1 to %d", gpu.MaxCards))
+		return 0, true
+	}
+	return int(v), v > 0
+}
+
+// percent reads a whole number of percent.
+func (r *reader) percent(a amount, most int64) int64 {
+	v, ok := integer(a.Quantity, most)
+	if !ok {
+		r.invalid(a, fmt.Sprintf("is in percent: write a whole number from 0 to %d", most))
+	}
+	return v
+}
+
+// integer returns q if it is a whole number from 0 to most.
+func integer(q resource.Quantity, most int64) (int64, bool) {
+	if q.Sign() < 0 || q.CmpInt64(most) > 0 {
+		return 0, false
+	}
+	v := q.Value()
+	return v, q.CmpInt64(v) == 0
+}
+
+const (
+	maxGiB   = 1024
+	mebibyte = 1 << 20
+	tebibyte = 1 << 40
+)
+
+// vmemory reads HAMi's amount of memory: a bare number is GiB, a number with a
+// unit is what it says. Only the canonical form counts, since that is what the
+// API server keeps: 4000 is stored as 4k, and could no longer be told from
+// 4000 bytes.
+func (r *reader) vmemory(a amount) gpu.MiB {
+	text := a.String()
+	unit := strings.TrimLeft(text, "+-0123456789.")
+	switch {
+	case unit == "":
+		if v, ok := integer(a.Quantity, maxGiB); ok && v > 0 {
+			return gpu.MiB(v) * 1024
+		}
+		r.invalid(a, fmt.Sprintf("a number without a unit is GiB: write 1 to %d, or an amount with a unit such as 512Mi", maxGiB))
+		return 0
+	case unit == "k" || unit == "m" || unit == "n" || unit == "u" || strings.ContainsAny(unit, "e0123456789"):
+		r.invalid(a, fmt.Sprintf("Kubernetes keeps it as %s, which is no amount of card memory: write whole GiB from 1 to 999 or an amount with a unit, such as 4, 4Gi or 4096Mi", text))
+		return 0
+	}
+	return r.bytes(a)
+}
+
+// bytes reads an amount in bytes and rounds it up to what a slice can have.
+func (r *reader) bytes(a amount) gpu.MiB {
+	if a.CmpInt64(mebibyte) < 0 || a.CmpInt64(tebibyte) > 0 {
+		r.invalid(a, "card memory goes from 1Mi to 1Ti: write for example 4Gi or 4096Mi")
+		return 0
+	}
+	return gpu.MiB((a.Value() + mebibyte - 1) / mebibyte).RoundUp()
+}
