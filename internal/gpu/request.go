@@ -1,5 +1,7 @@
 package gpu
 
+import "slices"
+
 // Phase says when in its pod's life a container runs.
 type Phase uint8
 
@@ -60,17 +62,8 @@ func (r *PodRequest) Admits(id CardID) bool {
 	if len(r.Allow) == 0 && len(r.Deny) == 0 {
 		return true
 	}
-	if id == "" || listed(r.Deny, id) {
+	if id == "" || slices.Contains(r.Deny, id) {
 		return false
 	}
-	return len(r.Allow) == 0 || listed(r.Allow, id)
-}
-
-func listed(list []CardID, id CardID) bool {
-	for _, x := range list {
-		if x == id {
-			return true
-		}
-	}
-	return false
+	return len(r.Allow) == 0 || slices.Contains(r.Allow, id)
 }

@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -54,14 +55,7 @@ type Preference struct {
 func (p *Preference) packs() bool { return p.Node == Binpack }
 
 // wantsUnused tells whether slices go to cards that nobody uses.
-func (p *Preference) wantsUnused() bool {
-	for _, k := range p.Cards {
-		if k == Unused {
-			return true
-		}
-	}
-	return false
-}
+func (p *Preference) wantsUnused() bool { return slices.Contains(p.Cards, Unused) }
 
 // defaultOrder is the order of cards for a slice whose pod names none. This is
 // the one place to change when packing learns about fragmentation.

@@ -165,12 +165,12 @@ func (r *Refusal) message(n *ledger.Node) string {
 	case ComputeShort:
 		return fmt.Sprintf("wants %d%% of a card's compute, the best card has %d%% free%s", r.Want, r.Have, r.others())
 	case TooFewCards:
-		return fmt.Sprintf("wants %s, only %d fit%s", plural(r.Want, "card"), r.Have, r.others())
+		return fmt.Sprintf("wants %s, only %d fit%s", cards(r.Want), r.Have, r.others())
 	case Unhealthy, CardExcluded, ClassConflict, QoSConflict, ExclusiveConflict:
 		if t := r.tally(); t != "" {
-			return fmt.Sprintf("wants %s, %d fit: %s", plural(r.Want, "card"), r.Have, t)
+			return fmt.Sprintf("wants %s, %d fit: %s", cards(r.Want), r.Have, t)
 		}
-		return fmt.Sprintf("wants %s, %d fit", plural(r.Want, "card"), r.Have)
+		return fmt.Sprintf("wants %s, %d fit", cards(r.Want), r.Have)
 	}
 	return ""
 }
@@ -202,7 +202,7 @@ func (r *Refusal) tally() string {
 	var parts []string
 	for c := NoCards; c < TooFewCards; c++ {
 		if n := r.Cards[c]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s", plural(int64(n), "card"), c.ofCards(n == 1)))
+			parts = append(parts, fmt.Sprintf("%s %s", cards(int64(n)), c.ofCards(n == 1)))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -235,11 +235,11 @@ func (c Code) ofCards(one bool) string {
 	return are + " out: " + c.Reason()
 }
 
-func plural(n int64, word string) string {
+func cards(n int64) string {
 	if n == 1 {
-		return "1 " + word
+		return "1 card"
 	}
-	return fmt.Sprintf("%d %ss", n, word)
+	return fmt.Sprintf("%d cards", n)
 }
 
 // Summarize says in one sentence why no node of a cluster took the pod:
@@ -304,7 +304,7 @@ func (r *Refusal) summary(n int) string {
 	case QoSConflict:
 		return verb("run", "runs") + " another QoS class"
 	case ExclusiveConflict:
-		return fmt.Sprintf("%s %s nobody uses (best has %d)", need, plural(r.Want, "card"), r.Have)
+		return fmt.Sprintf("%s %s nobody uses (best has %d)", need, cards(r.Want), r.Have)
 	case SlicesFull:
 		return have + " no free slice"
 	case MemoryShort:
@@ -312,7 +312,7 @@ func (r *Refusal) summary(n int) string {
 	case ComputeShort:
 		return fmt.Sprintf("%s %d%% more card compute (best has %d%% free)", need, r.Want-r.Have, r.Have)
 	case TooFewCards:
-		return fmt.Sprintf("%s %s that fit (best has %d)", need, plural(r.Want, "card"), r.Have)
+		return fmt.Sprintf("%s %s that fit (best has %d)", need, cards(r.Want), r.Have)
 	}
 	return ""
 }

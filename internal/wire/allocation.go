@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
@@ -106,7 +107,7 @@ func countedName(node string, index int) string { return fmt.Sprintf("%s-metax-%
 
 // koordAllocation is Koordinator's format: what the pod holds of each card, by
 // type of device.
-type koordAllocation map[string][]koordCard
+type koordAllocation map[v1alpha1.DeviceType][]koordCard
 
 type koordCard struct {
 	Minor     int32               `json:"minor"`
@@ -131,6 +132,6 @@ func encodeKoordinator(n *ledger.Node, h *ledger.Holding) (string, error) {
 			},
 		})
 	}
-	text, err := json.Marshal(koordAllocation{DeviceTypeGPU: cards})
+	text, err := json.Marshal(koordAllocation{v1alpha1.DeviceTypeGPU: cards})
 	return string(text), err
 }

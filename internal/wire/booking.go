@@ -26,15 +26,36 @@ func HolderOf(pod *corev1.Pod) ledger.Holder {
 // NewNode opens the account of the node with the given pods on it, those that
 // hold nothing left aside. The notes tell what an operator should know.
 func (inv *Inventory) NewNode(pods []*corev1.Pod) (n *ledger.Node, notes []string) {
-	n = ledger.NewNode(inv.Name, inv.Topology, inv.Serves)
-	n.Problem, n.Counted, n.Vendor = inv.Problem, inv.Counted, inv.Vendor
+	n = inv.Open()
 	for _, pod := range pods {
-		if Holds(pod) && Asks(pod) {
-			notes = append(notes, book(n, pod)...)
+		if !Holds(pod) || !Asks(pod) {
+			continue
+		}
+		h, known, said := HoldingOf(n, pod)
+		notes = append(notes, said...)
+		if known {
+			n.Book(h)
+		} else {
+			n.BookUnknown(HolderOf(pod))
 		}
 	}
-	n.SetForeign(inv.foreign(n))
+	inv.Settle(n)
 	return n, notes
+}
+
+// Open opens the account of the node with nothing on it. Whoever books pods by
+// hand calls Settle when all are booked.
+func (inv *Inventory) Open() *ledger.Node {
+	n := ledger.NewNode(inv.Name, inv.Topology, inv.Serves)
+	n.Problem, n.Counted, n.Vendor = inv.Problem, inv.Counted, inv.Vendor
+	return n
+}
+
+// Settle books what the node reports in use beyond what its pods account for.
+func (inv *Inventory) Settle(n *ledger.Node) {
+	if len(inv.reported) > 0 {
+		n.SetForeign(inv.foreign(n))
+	}
 }
 
 // foreign returns what is in use of each card beyond what pods account for. A
@@ -60,23 +81,24 @@ func (inv *Inventory) foreign(n *ledger.Node) []ledger.Usage {
 	return usage
 }
 
-// book records what the pod holds.
-func book(n *ledger.Node, pod *corev1.Pod) (notes []string) {
+// HoldingOf reads what a bound pod holds on the node, from its annotations. It
+// is not known when none can be read; a pod whose counts are all zero holds
+// nothing. The notes tell what an operator should know.
+func HoldingOf(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
 	note := func(format string, args ...any) {
 		notes = append(notes, fmt.Sprintf("pod %s on %s: ", HolderOf(pod), n.Name)+fmt.Sprintf(format, args...))
 	}
 	ask, problems := Admit(pod)
 	if ask == nil && len(problems) == 0 {
-		return nil // its counts are all zero
+		return ledger.Holding{Holder: HolderOf(pod)}, true, nil
 	}
 	if n.Counted {
-		bookCounted(n, pod, ask)
-		return nil
+		h, known = countedHolding(n, pod, ask)
+		return h, known, nil
 	}
 	b := booking{node: n, pod: pod, ask: ask, containers: containers(pod)}
-	var best *ledger.Holding
 	for _, source := range b.sources() {
-		h, lost, err := source.read()
+		read, lost, err := source.read()
 		if err != nil {
 			note("%s: %v", source.key, err)
 			continue
@@ -84,36 +106,34 @@ func book(n *ledger.Node, pod *corev1.Pod) (notes []string) {
 		for _, id := range lost {
 			note("%s names card %s, which the node does not have", source.key, id)
 		}
-		if best == nil {
-			best = &h
+		if !known {
+			h, known = read, true
 			continue
 		}
-		if !sameCards(best, &h) {
+		if !sameCards(&h, &read) {
 			note("%s tells other amounts than the annotations before it: booked at the larger", source.key)
-			if larger(&h, best) {
-				best = &h
+			if larger(&read, &h) {
+				h = read
 			}
 		}
 	}
-	if best == nil {
+	if !known {
 		note("no annotation tells its cards")
-		n.BookUnknown(HolderOf(pod))
-		return notes
 	}
-	n.Book(*best)
-	return notes
+	return h, known, notes
 }
 
-// bookCounted books by number, on a node whose cards have no identity. A pod
-// that does not even fit in number leaves nothing for anyone else.
-func bookCounted(n *ledger.Node, pod *corev1.Pod, ask *Ask) {
-	if ask != nil {
-		if offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
-			n.Book(n.Holding(&offer, HolderOf(pod), &ask.Request))
-			return
-		}
+// countedHolding books by number, on a node whose cards have no identity. A
+// pod that does not even fit in number leaves nothing for anyone else.
+func countedHolding(n *ledger.Node, pod *corev1.Pod, ask *Ask) (ledger.Holding, bool) {
+	if ask == nil {
+		return ledger.Holding{}, false
 	}
-	n.BookUnknown(HolderOf(pod))
+	offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer)
+	if refusal.Code != place.Fits {
+		return ledger.Holding{}, false
+	}
+	return n.Holding(&offer, HolderOf(pod), &ask.Request), true
 }
 
 // booking reads what one pod holds.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
@@ -177,7 +178,7 @@ func decodeKoordinator(text string, n *ledger.Node) ([]namedShare, error) {
 		return nil, err
 	}
 	var out []namedShare
-	for _, k := range doc[DeviceTypeGPU] {
+	for _, k := range doc[v1alpha1.DeviceTypeGPU] {
 		s, err := k.share(n.Topology())
 		if err != nil {
 			return nil, err

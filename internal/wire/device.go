@@ -65,7 +65,7 @@ func cardsOf(d *v1alpha1.Device) ([]deviceCard, error) {
 	var infos []deviceCard
 	for i := range d.Spec.Devices {
 		info := &d.Spec.Devices[i]
-		if info.Type != DeviceTypeGPU {
+		if info.Type != v1alpha1.DeviceTypeGPU {
 			continue
 		}
 		c, err := cardOf(d, info)

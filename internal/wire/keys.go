@@ -75,9 +75,6 @@ const (
 	VendorMetaX = "metax"
 )
 
-// DeviceTypeGPU is the type of a card among a Device's devices.
-const DeviceTypeGPU = "gpu"
-
 // HAMi's words for the two kinds of share.
 const (
 	hamiSGPU = "Metax-SGPU"

@@ -61,41 +61,63 @@ func (r *reader) invalid(a amount, detail string) {
 // is of no use.
 func (r *reader) request() gpu.Request {
 	r.sameInBoth()
-	whole, isWhole := r.count(ResourceGPU)
-	shares, isShare := r.count(ResourceSGPU)
-	vcore, hasVCore := r.find(ResourceVCore)
-	vmemory, hasVMemory := r.find(ResourceVMemory)
+	whole := r.count(ResourceGPU)
+	shares := r.count(ResourceSGPU)
 	koord := r.readKoordinator()
 	r.koordinator = koord.written
+	hami := r.readHAMi()
 
+	if !r.oneDialect(whole, shares, &koord, &hami) {
+		return gpu.Request{}
+	}
 	switch {
-	case isWhole && isShare:
-		r.conflict(ResourceGPU, fmt.Sprintf("a container takes whole cards or shares of cards: remove %s or %s", ResourceGPU, ResourceSGPU))
-	case isWhole && koord.written:
-		r.conflict(ResourceGPU, fmt.Sprintf("a container asks in one dialect: remove %s, or the koordinator.sh amounts", ResourceGPU))
-	case koord.written && (hasVCore || hasVMemory):
-		r.conflict(koord.first, fmt.Sprintf("a container asks in one dialect: keep the koordinator.sh amounts, or %s and %s", ResourceVCore, ResourceVMemory))
 	case koord.written:
 		return r.koordRequest(&koord, shares)
-	case (hasVCore || hasVMemory) && !isShare:
-		name := ResourceVCore
-		if !hasVCore {
-			name = ResourceVMemory
-		}
-		r.conflict(name, fmt.Sprintf("is an amount of each card, but no card is asked for: add %s: 1", ResourceSGPU))
-	case isWhole:
+	case whole > 0:
 		return gpu.Request{Cards: whole, Whole: true, Exclusive: true, Compute: gpu.FullCompute, Memory: gpu.AllMemory()}
-	case isShare:
-		return r.shareRequest(shares, vcore, hasVCore, vmemory, hasVMemory)
-	}
-	// Still say what is wrong with the amounts themselves.
-	if hasVCore {
-		r.percent(vcore, 100)
-	}
-	if hasVMemory {
-		r.vmemory(vmemory)
+	case shares > 0:
+		return r.metered(gpu.Request{Cards: shares, Compute: hami.compute, Memory: hami.memory})
 	}
 	return gpu.Request{}
+}
+
+// oneDialect reports resources that can't stand in one container.
+func (r *reader) oneDialect(whole, shares int, koord *koordAmounts, hami *hamiAmounts) bool {
+	before := len(r.problems)
+	switch {
+	case whole > 0 && shares > 0:
+		r.conflict(ResourceGPU, fmt.Sprintf("a container takes whole cards or shares of cards: remove %s or %s", ResourceGPU, ResourceSGPU))
+	case whole > 0 && koord.written:
+		r.conflict(ResourceGPU, fmt.Sprintf("a container asks in one dialect: remove %s, or the koordinator.sh amounts", ResourceGPU))
+	case hami.written && koord.written:
+		r.conflict(koord.first, fmt.Sprintf("a container asks in one dialect: keep the koordinator.sh amounts, or %s and %s", ResourceVCore, ResourceVMemory))
+	case hami.written && shares == 0:
+		r.conflict(hami.first, fmt.Sprintf("is an amount of each card, but no card is asked for: add %s: 1", ResourceSGPU))
+	}
+	return len(r.problems) == before
+}
+
+// hamiAmounts is what a container wrote of HAMi's amounts for each card. What
+// it left out is all there is: that of compute, or of memory.
+type hamiAmounts struct {
+	written bool
+	first   corev1.ResourceName // one of those written, to report at
+
+	compute gpu.Percent
+	memory  gpu.Memory
+}
+
+func (r *reader) readHAMi() hamiAmounts {
+	h := hamiAmounts{compute: gpu.FullCompute, memory: gpu.AllMemory()}
+	if a, ok := r.find(ResourceVMemory); ok {
+		h.written, h.first = true, ResourceVMemory
+		h.memory = gpu.Memory{Amount: r.vmemory(a)}
+	}
+	if a, ok := r.find(ResourceVCore); ok {
+		h.written, h.first = true, ResourceVCore
+		h.compute = gpu.Percent(r.percent(a, 100))
+	}
+	return h
 }
 
 // conflict reports a resource that can't stand where it stands.
@@ -103,18 +125,6 @@ func (r *reader) conflict(name corev1.ResourceName, detail string) {
 	if a, ok := r.find(name); ok {
 		r.invalid(a, detail)
 	}
-}
-
-// shareRequest reads HAMi's dialect: vcore and vmemory of each of n cards.
-func (r *reader) shareRequest(n int, vcore amount, hasVCore bool, vmemory amount, hasVMemory bool) gpu.Request {
-	req := gpu.Request{Cards: n, Compute: gpu.FullCompute, Memory: gpu.AllMemory()}
-	if hasVCore {
-		req.Compute = gpu.Percent(r.percent(vcore, 100))
-	}
-	if hasVMemory {
-		req.Memory = gpu.Memory{Amount: r.vmemory(vmemory)}
-	}
-	return r.metered(req)
 }
 
 // metered completes a share: all of a card's compute means alone on it, except
@@ -128,17 +138,17 @@ func (r *reader) metered(req gpu.Request) gpu.Request {
 }
 
 // count reads a number of cards. Zero is how templates say none.
-func (r *reader) count(name corev1.ResourceName) (n int, ok bool) {
+func (r *reader) count(name corev1.ResourceName) int {
 	a, found := r.find(name)
 	if !found {
-		return 0, false
+		return 0
 	}
 	v, whole := integer(a.Quantity, gpu.MaxCards)
 	if !whole {
 		r.invalid(a, fmt.Sprintf("cards are counted: write a whole number from 1 to %d", gpu.MaxCards))
-		return 0, true
+		return 1 // so that no second problem follows from this one
 	}
-	return int(v), v > 0
+	return int(v)
 }
 
 // percent reads a whole number of percent.

@@ -1,0 +1,160 @@
+# Everything a contributor or CI runs. `make help` lists the targets; the text
+# after "##" on a target's line is what it prints.
+
+# What goes into the binaries. Builds are reproducible: paths are trimmed, no
+# timestamps, and the version is the only thing taken from outside the sources.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS ?= -s -w -X main.version=$(VERSION)
+BUILDFLAGS ?= -trimpath -buildvcs=false
+BIN ?= bin
+
+# What is tested, and for how long. TESTFLAGS is passed to go test as it is,
+# for example TESTFLAGS='-run TestFit -v'.
+PACKAGES ?= ./...
+TESTFLAGS ?=
+TEST_TIMEOUT ?= 20m
+FUZZTIME ?= 60s
+
+GO ?= go
+# The tools come from the module proxy like every other dependency, at the
+# versions that hack/tools/go.mod and go.sum pin.
+TOOL := $(GO) tool -modfile=hack/tools/go.mod
+GOLANGCI_LINT := $(TOOL) golangci-lint
+CONTROLLER_GEN := $(TOOL) controller-gen
+
+# Files that `make generate` writes and `make verify` compares.
+API := api/v1alpha1
+DEEPCOPY := $(API)/zz_generated.deepcopy.go
+CRDS := $(API)/crd
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# A workspace around a clone must not change what is built, and -modfile is
+# refused inside one.
+export GOWORK := off
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/daybreak, and bin/playground once there is one
+	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/daybreak ./cmd/daybreak
+	@if [ -d cmd/playground ]; then \
+		set -x; CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/playground ./cmd/playground; \
+	else \
+		echo "make build: there is no cmd/playground yet, so only $(BIN)/daybreak was built" >&2; \
+	fi
+
+.PHONY: run
+run: ## Run the playground in the foreground (not there yet)
+	@echo "make run: the playground is not there yet, nothing was started" >&2; exit 2
+
+.PHONY: generate
+generate: ## Write the generated files: deep copies and the CRD
+	$(call controller-gen,$(API),$(CRDS))
+
+.PHONY: clean
+clean: ## Remove what the other targets leave behind
+	rm -rf $(BIN) bench.json coverage.out coverage.html playground.kubeconfig
+
+##@ Test
+
+# The race detector slows a whole Kubernetes control plane down too much, so a
+# package whose test links k8s.io/kubernetes is tested without it. So is
+# everything where there is no C compiler, which the detector needs.
+.PHONY: test
+test: ## Run all tests, with the race detector where it is affordable
+	@listing="$$($(GO) list -test -f '{{.ImportPath}} {{join .Deps " "}}' $(PACKAGES))"; \
+	tests="$$(awk '$$1 ~ /\.test$$/ { sub(/\.test$$/, "", $$1); print }' <<<"$$listing")"; \
+	racy="$$(awk '!/ k8s\.io\/kubernetes\// { print $$1 }' <<<"$$tests")"; \
+	plain="$$(awk '/ k8s\.io\/kubernetes\// { print $$1 }' <<<"$$tests")"; \
+	if [ -z "$$tests" ]; then echo "make test: no tests in $(PACKAGES)" >&2; exit 0; fi; \
+	cc="$$($(GO) env CC)"; status=0; \
+	if ! command -v "$${cc%% *}" >/dev/null; then \
+		echo "make test: no C compiler ($$cc), testing without the race detector" >&2; \
+		plain="$$racy $$plain"; racy=; export CGO_ENABLED=0; \
+	fi; \
+	if [ -n "$$racy" ]; then CGO_ENABLED=1 $(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$racy || status=1; fi; \
+	if [ -n "$${plain// /}" ]; then $(GO) test -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$plain || status=1; fi; \
+	exit $$status
+
+# go test fuzzes one target at a time; a failure does not keep the others from
+# their turn. The input that failed is left in the package's testdata/fuzz.
+.PHONY: fuzz
+fuzz: ## Fuzz every target in turn, FUZZTIME=60s each
+	@targets="$$(grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*\(' . | sed -E 's|^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9_]*)\($$|\1 \2|' | sort || true)"; \
+	if [ -z "$$targets" ]; then echo "make fuzz: there are no fuzz targets" >&2; exit 0; fi; \
+	log="$$(mktemp)"; trap 'rm -f "$$log"' EXIT; failed=; \
+	while read -r folder name; do \
+		echo "$$folder $$name"; \
+		if $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$folder" </dev/null >"$$log" 2>&1; then \
+			{ grep 'execs:' "$$log" || cat "$$log"; } | tail -n 1; \
+		else \
+			cat "$$log"; failed="$$failed $$folder:$$name"; \
+		fi; \
+	done <<<"$$targets"; \
+	if [ -n "$$failed" ]; then echo "make fuzz: failed:$$failed" >&2; exit 1; fi
+
+.PHONY: e2e
+e2e: ## Test with a real kubelet, containerd and browser (not there yet)
+	@echo "make e2e: the end-to-end tests are not there yet, nothing was tested" >&2; exit 2
+
+.PHONY: bench
+bench: ## Measure scheduling against plain Kubernetes, at most 20 minutes (not there yet)
+	@echo "make bench: the benchmarks are not there yet, nothing was measured" >&2; exit 2
+
+.PHONY: bench-full
+bench-full: ## Measure everything (not there yet)
+	@echo "make bench-full: the benchmarks are not there yet, nothing was measured" >&2; exit 2
+
+.PHONY: chart
+chart: ## Lint, render and test the Helm chart (not there yet)
+	@echo "make chart: the chart is not there yet, nothing was checked" >&2; exit 2
+
+##@ Verify
+
+# Cheapest first. `make -k verify` goes on after a failure.
+.PHONY: verify
+verify: verify-format verify-vet verify-modules verify-generated lint ## Check format, vet, modules, generated files and lint
+
+.PHONY: verify-format
+verify-format:
+	@files="$$("$$($(GO) env GOROOT)/bin/gofmt" -l .)"; \
+	if [ -n "$$files" ]; then echo "make verify: run gofmt -w on" $$files >&2; exit 1; fi
+
+.PHONY: verify-vet
+verify-vet:
+	$(GO) vet ./...
+
+.PHONY: verify-modules
+verify-modules:
+	$(GO) mod tidy -diff
+	$(GO) -C hack/tools mod tidy -diff
+
+.PHONY: verify-generated
+verify-generated:
+	@tmp="$$(mktemp -d)"; trap 'rm -rf "$$tmp"' EXIT; \
+	$(call controller-gen,$$tmp,$$tmp/crd); \
+	stale=; \
+	diff -u $(DEEPCOPY) "$$tmp/$(notdir $(DEEPCOPY))" || stale=yes; \
+	diff -ru $(CRDS) "$$tmp/crd" || stale=yes; \
+	if [ -n "$$stale" ]; then echo "make verify: generated files are out of date, run make generate" >&2; exit 1; fi
+
+.PHONY: lint
+lint: ## Run golangci-lint (.golangci.yaml)
+	$(GOLANGCI_LINT) run ./...
+
+# $(call controller-gen,FOLDER OF THE DEEP COPIES,FOLDER OF THE CRDS)
+controller-gen = $(CONTROLLER_GEN) paths=./$(API) \
+	object:headerFile=hack/boilerplate.go.txt output:object:dir=$(1) \
+	crd output:crd:dir=$(2)
+
+##@ Help
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "%s%s\n", (n++ ? "\n" : ""), substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
