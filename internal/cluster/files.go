@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +36,8 @@ func ReadFiles(paths []string, stdin io.Reader) (*Objects, error) {
 // decoder sorts documents into objects.
 type decoder struct {
 	objects *Objects
-	// from says where an object was read, to tell of one that comes twice.
+	// from says where a file or an object was read, to tell of one that comes
+	// twice.
 	from map[string]string
 }
 
@@ -52,46 +55,95 @@ func (r *decoder) file(path string, stdin io.Reader) error {
 		defer f.Close()
 		in, name = f, path
 	}
+	if _, ok := r.from["file "+name]; ok {
+		return fmt.Errorf("%s is named twice", name)
+	}
+	r.from["file "+name] = name
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))
-	for n := 1; ; n++ {
+	for n := 1; ; {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		at := fmt.Sprintf("%s, document %d", name, n)
 		if err != nil {
-			return fmt.Errorf("%s: %w", at, err)
+			return fmt.Errorf("%s, document %d: %w", name, n, err)
 		}
-		text, err := yaml.YAMLToJSONStrict(doc)
-		if err != nil {
-			return fmt.Errorf("%s: %w", at, err)
-		}
-		if bytes.Equal(text, []byte("null")) {
-			continue // comments only
-		}
-		if err := r.object(text, at); err != nil {
-			return err
+		for _, text := range split(doc) {
+			found, err := r.document(text, fmt.Sprintf("%s, document %d", name, n))
+			if err != nil {
+				return err
+			}
+			if found {
+				n++
+			}
 		}
 	}
 }
 
-// object takes in one object, or the items of a list.
-func (r *decoder) object(text []byte, at string) error {
+// split takes apart what stands between two separators: JSON objects may follow
+// each other without one, and a line of three dots ends a YAML document. The
+// YAML decoder would read the first and pass over the others without a word.
+func split(doc []byte) [][]byte {
+	rest := bytes.TrimPrefix(doc, []byte("---"))
+	var parts [][]byte
+	dec := json.NewDecoder(bytes.NewReader(rest))
+	for {
+		var value json.RawMessage
+		end := dec.InputOffset()
+		if dec.Decode(&value) != nil || value[0] != '{' {
+			rest = rest[end:]
+			break
+		}
+		parts = append(parts, value)
+	}
+	for _, part := range dots.Split(string(rest), -1) {
+		parts = append(parts, []byte(part))
+	}
+	return parts
+}
+
+var dots = regexp.MustCompile(`(?m)^\.{3}[ \t\r]*$`)
+
+// document takes in one document, and reports whether there was anything in it
+// but comments.
+func (r *decoder) document(doc []byte, at string) (found bool, err error) {
+	text, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", at, err)
+	}
+	if bytes.Equal(text, []byte("null")) {
+		return false, nil
+	}
+	return true, r.object(text, at, metav1.TypeMeta{})
+}
+
+// object takes in one object, or the items of a list. What the API server
+// itself lists does not repeat the kind in every item: then it is implied.
+func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error {
 	var head struct {
 		metav1.TypeMeta
 		Metadata struct {
-			Name      string `json:"name"`
-			Namespace string `json:"namespace"`
+			Name string `json:"name"`
 		} `json:"metadata"`
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return fmt.Errorf("%s: not a Kubernetes object: %w", at, err)
+		return fmt.Errorf("%s: not a Kubernetes object: %w", at, plain(err, text))
+	}
+	if head.TypeMeta == (metav1.TypeMeta{}) {
+		head.TypeMeta = implied
+	}
+	if head.APIVersion == "" || head.Kind == "" {
+		return fmt.Errorf("%s: no apiVersion or no kind: want a v1 Node, Pod or List, or a %s", at, deviceKind)
 	}
 	switch gvk := head.APIVersion + " " + head.Kind; gvk {
 	case "v1 List", "v1 NodeList", "v1 PodList", deviceKind + "List":
-		for i, item := range head.Items {
-			if err := r.object(item, fmt.Sprintf("%s, item %d", at, i+1)); err != nil {
+		item := metav1.TypeMeta{APIVersion: head.APIVersion, Kind: strings.TrimSuffix(head.Kind, "List")}
+		if item.Kind == "" {
+			item = metav1.TypeMeta{}
+		}
+		for i, text := range head.Items {
+			if err := r.object(text, fmt.Sprintf("%s, item %d", at, i+1), item); err != nil {
 				return err
 			}
 		}
@@ -102,8 +154,6 @@ func (r *decoder) object(text []byte, at string) error {
 		return r.pod(text, at)
 	case deviceKind:
 		return r.device(text, head.Metadata.Name, at)
-	case " ":
-		return fmt.Errorf("%s: no apiVersion and kind: want a v1 Node, Pod or List, or a %s", at, deviceKind)
 	default:
 		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Pods, Devices and Lists are read", at, gvk, head.Metadata.Name))
 		return nil
@@ -125,7 +175,7 @@ func (r *decoder) once(kind, name, at string) error {
 func (r *decoder) node(text []byte, at string) error {
 	node := &corev1.Node{}
 	if err := json.Unmarshal(text, node); err != nil {
-		return fmt.Errorf("%s: Node: %w", at, err)
+		return fmt.Errorf("%s: Node: %w", at, plain(err, text))
 	}
 	if node.Name == "" {
 		return fmt.Errorf("%s: a Node without a name", at)
@@ -137,7 +187,7 @@ func (r *decoder) node(text []byte, at string) error {
 func (r *decoder) pod(text []byte, at string) error {
 	pod := &corev1.Pod{}
 	if err := json.Unmarshal(text, pod); err != nil {
-		return fmt.Errorf("%s: Pod: %w", at, err)
+		return fmt.Errorf("%s: Pod: %w", at, plain(err, text))
 	}
 	if pod.Namespace == "" {
 		pod.Namespace = metav1.NamespaceDefault
@@ -166,7 +216,7 @@ func (r *decoder) device(text []byte, name, at string) error {
 func decodeDevice(text []byte) Device {
 	device := &v1alpha1.Device{}
 	if err := json.Unmarshal(text, device); err != nil {
-		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", err)}
+		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", plain(err, text))}
 	}
 	return Device{Device: device}
 }

@@ -51,21 +51,22 @@ func ReadLive(ctx context.Context, config *rest.Config) (*Objects, error) {
 
 func readClients(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface) (*Objects, error) {
 	o := &Objects{Devices: map[string]Device{}}
-	if err := each(ctx, listOf(client.CoreV1().Nodes().List), func(obj runtime.Object) error {
-		o.Nodes = append(o.Nodes, obj.(*corev1.Node))
+	err := each(ctx, listOf(client.CoreV1().Nodes().List), func(node *corev1.Node) error {
+		o.Nodes = append(o.Nodes, node)
 		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
+	})
+	if err != nil {
+		return nil, listing("nodes", err)
 	}
-	if err := each(ctx, listOf(client.CoreV1().Pods(metav1.NamespaceAll).List), func(obj runtime.Object) error {
-		o.Pods = append(o.Pods, obj.(*corev1.Pod))
+	err = each(ctx, listOf(client.CoreV1().Pods(metav1.NamespaceAll).List), func(pod *corev1.Pod) error {
+		o.Pods = append(o.Pods, pod)
 		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
+	})
+	if err != nil {
+		return nil, listing("pods", err)
 	}
 	resource := v1alpha1.GroupVersion.WithResource("devices")
-	err := each(ctx, listOf(devices.Resource(resource).List), func(obj runtime.Object) error {
-		item := obj.(*unstructured.Unstructured)
+	err = each(ctx, listOf(devices.Resource(resource).List), func(item *unstructured.Unstructured) error {
 		text, err := json.Marshal(item)
 		if err != nil {
 			return err
@@ -75,9 +76,17 @@ func readClients(ctx context.Context, client kubernetes.Interface, devices dynam
 	})
 	// A cluster with the vendor's stack alone has no Devices.
 	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("list devices: %w", err)
+		return nil, listing("devices", err)
 	}
 	return o, nil
+}
+
+// listing tells what was being listed, and what to do where that is forbidden.
+func listing(what string, err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("list %s: %w; to read a cluster takes the right to list nodes, pods and devices.%s", what, err, v1alpha1.GroupVersion.Group)
+	}
+	return fmt.Errorf("list %s: %w", what, err)
 }
 
 // listOf makes a typed List method one that the pager can call.
@@ -85,6 +94,13 @@ func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L,
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return list(ctx, opts) }
 }
 
-func each(ctx context.Context, list pager.ListPageFunc, do func(runtime.Object) error) error {
-	return pager.New(list).EachListItem(ctx, metav1.ListOptions{}, do)
+// each lists page by page and hands over the items one by one.
+func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, do func(T) error) error {
+	return pager.New(list).EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		item, ok := obj.(T)
+		if !ok {
+			return fmt.Errorf("got a %T", obj)
+		}
+		return do(item)
+	})
 }

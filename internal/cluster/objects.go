@@ -49,7 +49,7 @@ func (o *Objects) Snapshot() *Snapshot {
 		switch {
 		case wire.Holds(pod):
 			bound[pod.Spec.NodeName] = append(bound[pod.Spec.NodeName], pod)
-		case pod.Spec.NodeName == "":
+		case pod.Spec.NodeName == "" && !ended(pod):
 			s.Pending = append(s.Pending, pod)
 		}
 	}
@@ -60,11 +60,33 @@ func (o *Objects) Snapshot() *Snapshot {
 	}
 	for name, device := range o.Devices {
 		if !known[name] {
+			known[name] = true
 			s.open(readDevice(name, device), bound[name])
+		}
+	}
+	for name, pods := range bound {
+		if !known[name] {
+			s.strays(name, pods)
 		}
 	}
 	s.sort()
 	return s
+}
+
+// ended reports whether the pod has come to its end, which one that was never
+// bound can too.
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// strays tells of pods that hold cards of a node that was not read. Where the
+// node's name is a mistake, the cards they are meant to hold look free.
+func (s *Snapshot) strays(node string, pods []*corev1.Pod) {
+	for _, pod := range pods {
+		if wire.Asks(pod) {
+			s.Notes = append(s.Notes, fmt.Sprintf("pod %s is on node %s, which is not there: what it holds is left out", wire.HolderOf(pod), node))
+		}
+	}
 }
 
 func readInventory(node *corev1.Node, d Device) *wire.Inventory {
@@ -89,6 +111,11 @@ func (s *Snapshot) open(inv *wire.Inventory, pods []*corev1.Pod) {
 	node, notes := inv.NewNode(pods)
 	s.Nodes = append(s.Nodes, node)
 	s.Inventories = append(s.Inventories, inv)
+	if inv.Problem != nil {
+		// Without cards to look them up in, nothing true is said of the pods.
+		s.Notes = append(s.Notes, fmt.Sprintf("node %s takes no pods: its cards can't be read: %v", inv.Name, inv.Problem))
+		return
+	}
 	for _, note := range inv.Notes {
 		s.Notes = append(s.Notes, fmt.Sprintf("node %s: %s", inv.Name, note))
 	}

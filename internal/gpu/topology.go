@@ -190,6 +190,14 @@ func (t *Topology) Pull(i int, s Set) int64 {
 		(WeightNear-WeightFar)*(s&j.near).Len())
 }
 
+// Heaviest returns the sum of the n heaviest weights between card i and cards
+// of s: no n of them pull more.
+func (t *Topology) Heaviest(i int, s Set, n int) int64 {
+	links := min(n, (s & t.joined[i].link).Len())
+	near := min(n-links, (s & t.joined[i].near).Len())
+	return int64(WeightLink*links + WeightNear*near + WeightFar*(n-links-near))
+}
+
 // Score returns the sum of the pair weights inside s: what the set is worth to
 // a job that runs on it.
 func (t *Topology) Score(s Set) int64 {

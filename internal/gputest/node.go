@@ -2,6 +2,7 @@ package gputest
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -63,7 +64,7 @@ func Unlike(n int) *gpu.Topology {
 	cards := Cards(n)
 	var links []gpu.Link
 	for i := range cards {
-		cards[i].Switch = fmt.Sprint(i * i % 7)
+		cards[i].Switch = strconv.Itoa(i * i % 7)
 		if i > 0 {
 			links = append(links, gpu.Link{A: i - 1, B: i})
 		}
@@ -102,13 +103,13 @@ func Slice(n *ledger.Node, pod string, card int, compute gpu.Percent, memory gpu
 // AskWhole returns the request of a pod with one container that wants n whole
 // cards.
 func AskWhole(n int) *gpu.PodRequest {
-	return Ask(gpu.Request{Cards: n, Whole: true, Exclusive: true, Compute: gpu.FullCompute, Memory: gpu.AllMemory()})
+	return Ask(Whole(n))
 }
 
 // AskSlice returns the request of a pod with one container that wants a slice
 // of one card.
 func AskSlice(compute gpu.Percent, memory gpu.MiB) *gpu.PodRequest {
-	return Ask(gpu.Request{Cards: 1, Compute: compute, Memory: gpu.Memory{Amount: memory}})
+	return Ask(Share(compute, memory))
 }
 
 // Ask returns the best-effort request of a pod with the given containers.

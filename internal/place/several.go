@@ -102,7 +102,7 @@ func (f *fitter) rearrange(d *desk) (held gpu.Set, ok bool) {
 	f.offer = f.node.NewOffer(len(f.request.Requests))
 	f.offer.NodeFullness = f.view.Mean
 
-	var order []int
+	order := make([]int, 0, 8) // few pods have more, so this stays on the stack
 	for i := range f.request.Requests {
 		if req := &f.request.Requests[i]; req.Cards > 0 && req.Phase != gpu.Init {
 			order = append(order, i)
@@ -115,6 +115,7 @@ func (f *fitter) rearrange(d *desk) (held gpu.Set, ok bool) {
 		ra, rb := &f.request.Requests[a], &f.request.Requests[b]
 		return cmp.Or(
 			-compareBool(ra.Exclusive, rb.Exclusive),
+			-compareBool(ra.Compute == 0, rb.Compute == 0), // they need a card that is not all booked yet
 			-cmp.Compare(ra.Memory.Of(referenceMemory), rb.Memory.Of(referenceMemory)),
 			-cmp.Compare(ra.Compute, rb.Compute),
 			-cmp.Compare(ra.Cards, rb.Cards))

@@ -1,6 +1,10 @@
 package place
 
-import "github.com/daybreak-gpu/daybreak/internal/gpu"
+import (
+	"math"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
 
 const (
 	// searchBudget bounds the steps of one search. Nodes of up to 16 cards stay
@@ -92,7 +96,8 @@ type searcher struct {
 }
 
 func (s *searcher) run(candidates, must gpu.Set, n int) {
-	s.bounded = candidates.Len() > boundAbove
+	// Where an earlier zone has used the budget up, the quick way must do.
+	s.bounded = candidates.Len() > boundAbove || s.steps <= 0
 	if s.bounded {
 		s.greedy(candidates, must, n)
 	}
@@ -155,19 +160,30 @@ func (s *searcher) consider(set gpu.Set, worth int64) {
 	}
 }
 
-// hopeless reports whether no completion can be better than the best so far:
-// not even if every missing card gained as much as the best one, and all of
-// them were linked to each other.
+// hopeless reports whether no completion can take the place of the best so far:
+// not even if every missing card gained as much as the best of them, each joined
+// to the others by the heaviest of its pairs. To sets that come after the best
+// one a tie is of no use.
 func (s *searcher) hopeless(avail, taken gpu.Set, left int, worth int64) bool {
-	if !s.found || avail == 0 {
+	if !s.found || avail.Len() < left {
 		return false
 	}
-	most := s.gain(avail.First(), taken)
-	for c := range (avail & (avail - 1)).All() {
-		most = max(most, s.gain(c, taken))
+	s.steps -= avail.Len() / 8 // a look at all cards takes its time, too
+	most := int64(math.MinInt64)
+	for c := range avail.All() {
+		// Twice the gain, since two cards share the weight of their pair.
+		most = max(most, 2*s.gain(c, taken)+s.perScore*s.topology.Heaviest(c, avail, left-1))
 	}
-	l := int64(left)
-	return worth+l*most+s.perScore*gpu.WeightLink*l*(l-1)/2 < s.worth
+	bound := worth + int64(left)*most/2
+	if bound != s.worth {
+		return bound < s.worth
+	}
+	first := taken
+	for range left {
+		first |= avail & -avail
+		avail &= avail - 1
+	}
+	return !first.Before(s.best)
 }
 
 // greedy finds a good first set, so that bounding bites early: from every

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -29,16 +30,31 @@ type placeOptions struct {
 	kubeconfig string
 	policy     string
 	output     string
+
+	now func() time.Time
 }
 
 // NewPlaceCommand returns the command that says where pods would go.
 func NewPlaceCommand() *cobra.Command {
-	o := placeOptions{}
+	o := placeOptions{now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "place -f FILE...",
 		Short: "Say where pods would go and why not elsewhere",
 		Long: `Place says which node and which cards each pod would get, and for a pod that
-fits nowhere, why each node refuses it. Nothing is changed anywhere.
+fits nowhere, why each node refuses it. It decides as the scheduler does, and
+changes nothing anywhere.
+
+A container asks for cards in HAMi's words or in Koordinator's:
+
+  metax-tech.com/gpu: 2                  two whole cards, well linked
+
+  metax-tech.com/sgpu: 1                 a share of one card:
+  metax-tech.com/vcore: 60               60% of its compute and
+  metax-tech.com/vmemory: 4              4 GiB of its memory
+
+  koordinator.sh/gpu.shared: 1           the same share
+  koordinator.sh/gpu-core: 60
+  koordinator.sh/gpu-memory: 4Gi
 
 Files hold Nodes, Pods, Devices and Lists of them in any order: several YAML
 documents, or JSON, or "-" for standard input. Pods with spec.nodeName are
@@ -46,31 +62,50 @@ running and hold what their annotations say. Pods without are admitted as the
 webhook would, then placed in the order of the files, each booked before the
 next.
 
+A node's cards are those of its Device; without one, those of its annotation
+metax-tech.com/node-gpu-devices; without that, as many as its capacity of
+metax-tech.com/gpu says. Only cards are looked at: not CPU, memory, taints or
+the number of resources that a node advertises.
+
 The nodes come from the files, or with --kubeconfig (or inside a cluster, when
-the files have none) from the live cluster. Only cards are looked at: not CPU,
-memory, taints or the number of resources that a node advertises.
+the files have none) from the live cluster, with the pods that run there.
+
+The answer is a table, or with -o json one document that has everything: the
+annotations that the scheduler would write, and each node's refusal with its
+code and numbers. Notes and warnings go to standard error.
 
 Exit codes: 0 every pod has its place; 1 some pod does not fit or is not
 admitted; 2 a file or a flag can't be read.`,
-		Example: `  # Where would this pod go, on the cluster described by these files?
-  daybreak place -f nodes.yaml -f pod.yaml
+		Example: `  # Where would this pod go, on the cluster that these files describe?
+  daybreak place -f examples/cluster.yaml -f examples/hami/gpu-default.yaml
 
   # The same against a live cluster, as JSON
   daybreak place --kubeconfig ~/.kube/config -f pod.yaml -o json
 
-  # From a dump of a cluster, with another policy
-  kubectl get nodes,devices,pods -A -o yaml | daybreak place -f - -f pod.yaml --policy spread`,
-		Args: cobra.NoArgs,
+  # From a dump of a cluster, level instead of packed
+  kubectl get nodes,devices,pods -A -o yaml | daybreak place -f - -f pod.yaml --policy spread
+
+  # Only the nodes that refuse, and why
+  daybreak place -f cluster.yaml -f pod.yaml -o json | jq -r '.pods[].refusals[]? | .node + ": " + .message'`,
+		Args: onlyFlags,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&o.files, "filename", "f", nil, `file with Nodes, Pods and Devices, "-" for standard input (repeatable)`)
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "take the nodes and running pods of this cluster")
-	f.StringVar(&o.policy, "policy", "", "binpack or spread, for pods whose annotations name no policy")
-	f.StringVarP(&o.output, "output", "o", "table", "table or json")
+	f.StringArrayVarP(&o.files, "filename", "f", nil, "`FILE` with Nodes, Pods and Devices, \"-\" for standard input (repeatable)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "take the nodes and running pods of the cluster that this `FILE` names")
+	f.StringVar(&o.policy, "policy", "", "`POLICY` for pods whose annotations name none: binpack or spread")
+	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
 	return cmd
+}
+
+// onlyFlags refuses arguments, most likely a file without its -f.
+func onlyFlags(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q: to name a file write -f %s", args[0], args[0])
+	}
+	return nil
 }
 
 func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -95,15 +130,15 @@ func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if len(snapshot.Pending) == 0 {
 		fmt.Fprintln(stderr, "note: no pod to place: a pod to place has no spec.nodeName")
 	}
-	placements, err := Place(snapshot, policy, time.Now)
+	placements, err := Place(snapshot, policy, o.now)
 	if err != nil {
 		return err
 	}
 	return placements.write(o.output, stdout, stderr)
 }
 
-// read collects the objects of the files and of the live cluster. Of a live
-// cluster's pods only those that run count; the ones to place are the files'.
+// read collects the objects of the files and, where those have no node, of the
+// live cluster.
 func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("nothing to place: name a file that holds a pod with -f")
@@ -113,16 +148,13 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 		return nil, err
 	}
 	hasNodes := len(objects.Nodes)+len(objects.Devices) > 0
-	if o.kubeconfig == "" {
-		if hasNodes {
-			return objects, nil
-		}
-		if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-			return nil, errNoNodes
-		}
-	}
-	if hasNodes {
+	switch {
+	case hasNodes && o.kubeconfig != "":
 		return nil, errors.New("nodes come from the files or from the cluster, not from both: leave out --kubeconfig, or the Nodes and Devices")
+	case hasNodes:
+		return objects, nil
+	case o.kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "":
+		return nil, errNoNodes
 	}
 	config, err := cluster.Config(o.kubeconfig)
 	if err != nil {
@@ -132,13 +164,27 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	if err != nil {
 		return nil, err
 	}
+	return objects, addLive(objects, live)
+}
+
+// addLive adds the live cluster's nodes and the pods that run there; the pods
+// to place are the files'. A pod can't be both: it would be booked twice.
+func addLive(objects, live *cluster.Objects) error {
+	asked := make(map[ledger.Holder]bool, len(objects.Pods))
+	for _, pod := range objects.Pods {
+		asked[wire.HolderOf(pod)] = true
+	}
 	for _, pod := range live.Pods {
-		if pod.Spec.NodeName != "" {
+		switch {
+		case pod.Spec.NodeName == "":
+		case asked[wire.HolderOf(pod)]:
+			return fmt.Errorf("pod %s is in the files, but already runs on node %s: give the one to place another name", wire.HolderOf(pod), pod.Spec.NodeName)
+		default:
 			objects.Pods = append(objects.Pods, pod)
 		}
 	}
 	objects.Nodes, objects.Devices = live.Nodes, live.Devices
-	return objects, nil
+	return nil
 }
 
 // write prints the answer, and says no when some pod has no place.

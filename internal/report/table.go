@@ -1,13 +1,15 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
 // shownRefusals is how many nodes a table tells of; JSON has them all.
@@ -21,7 +23,7 @@ func (p *Placements) WriteTable(w io.Writer) error {
 	for i := range p.Pods {
 		if pod := &p.Pods[i]; pod.Node != "" {
 			if placed == 0 {
-				fmt.Fprintln(tw, "POD\tNODE\tCONTAINER\tCARDS\tCOMPUTE\tMEMORY\tUUID")
+				fmt.Fprintln(tw, "POD\tNODE\tCONTAINER\tCARD\tCOMPUTE\tMEMORY\tUUID")
 			}
 			placed++
 			pod.writeRows(tw)
@@ -40,37 +42,18 @@ func (p *Placements) WriteTable(w io.Writer) error {
 	return nil
 }
 
-func (p *Placement) writeRows(w io.Writer) {
-	name, node := p.Namespace+"/"+p.Name, p.Node
+// writeRows prints a row for each card. What a row shares with the one above it
+// is left blank.
+func (p *Placement) writeRows(w *tabwriter.Writer) {
+	pod, node := p.Namespace+"/"+p.Name, p.Node
 	for _, c := range p.Containers {
-		if len(c.Cards) == 0 {
-			continue
-		}
-		var indices, uuids []string
+		container := c.Name
 		for _, card := range c.Cards {
-			indices = append(indices, strconv.Itoa(card.Index))
-			uuids = append(uuids, card.UUID)
-		}
-		// All cards of one container carry the same share, but for the memory
-		// of cards that differ.
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d%%\t%s\t%s\n", name, node, c.Name, strings.Join(indices, ","),
-			c.Cards[0].ComputePercent, memories(c.Cards), strings.Join(uuids, ","))
-		name, node = "", ""
-	}
-}
-
-func memories(cards []Card) string {
-	first := gpu.MiB(cards[0].MemoryMiB).String()
-	for _, c := range cards[1:] {
-		if c.MemoryMiB != cards[0].MemoryMiB {
-			var all []string
-			for _, c := range cards {
-				all = append(all, gpu.MiB(c.MemoryMiB).String())
-			}
-			return strings.Join(all, ",")
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d%%\t%v\t%s\n", pod, node, container, card.Index,
+				card.ComputePercent, gpu.MiB(card.MemoryMiB), cmp.Or(card.UUID, "picked by the vendor's plugin"))
+			pod, node, container = "", "", ""
 		}
 	}
-	return first
 }
 
 // story tells why a pod has no node.
@@ -89,14 +72,21 @@ func (p *Placement) story(gap bool) string {
 	case p.Note != "":
 		fmt.Fprintf(&b, " %s.\n", p.Note)
 	default:
-		fmt.Fprintf(&b, " fits nowhere: %s\n", p.Summary)
-		for i, r := range p.Refusals {
-			if i == shownRefusals {
-				fmt.Fprintf(&b, "  ... and %d more nodes; -o json tells of all\n", len(p.Refusals)-i)
-				break
-			}
-			fmt.Fprintf(&b, "  %s: %s\n", r.Node, r.Message)
-		}
+		fmt.Fprintf(&b, " fits on %s\n", p.Summary)
+		p.writeRefusals(&b)
 	}
 	return b.String()
+}
+
+// writeRefusals prints a line for each node up to a limit. Of nodes without
+// cards the summary has told all there is to tell.
+func (p *Placement) writeRefusals(b *strings.Builder) {
+	refusals := slices.DeleteFunc(slices.Clone(p.Refusals), func(r Refusal) bool { return r.Code == place.NoCards.String() })
+	for i, r := range refusals {
+		if more := len(refusals) - i; i == shownRefusals && more > 1 {
+			fmt.Fprintf(b, "  ... and %d more nodes; -o json tells of all\n", more)
+			return
+		}
+		fmt.Fprintf(b, "  %s: %s\n", r.Node, r.Message)
+	}
 }

@@ -54,7 +54,7 @@ func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
 	}
 	a := admission{pod: pod, ask: &Ask{}}
 	a.class()
-	var paths []*field.Path
+	var readers []reader
 	for _, c := range containers(pod) {
 		r := reader{path: c.path, resources: c.resources, online: a.ask.Request.Class == gpu.Online}
 		req := r.request()
@@ -62,9 +62,9 @@ func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
 		a.problems = append(a.problems, r.problems...)
 		a.ask.Koordinator = a.ask.Koordinator || r.koordinator
 		a.ask.Request.Requests = append(a.ask.Request.Requests, req)
-		paths = append(paths, c.path)
+		readers = append(readers, r)
 	}
-	a.oneCardPerClassed(paths)
+	a.oneCardPerClassed(readers)
 	a.qos()
 	a.cardLists()
 	a.policies()
@@ -135,25 +135,24 @@ func (a *admission) class() {
 
 // oneCardPerClassed: a container of a pod with a class takes a share of one
 // card, and an online one can't have the card to itself.
-func (a *admission) oneCardPerClassed(paths []*field.Path) {
+func (a *admission) oneCardPerClassed(readers []reader) {
 	class := a.ask.Request.Class
 	if class == gpu.Normal {
 		return
 	}
 	for i := range a.ask.Request.Requests {
 		req := &a.ask.Request.Requests[i]
-		if req.Whole && req.Cards > 0 && class == gpu.Online {
-			a.problems = append(a.problems, field.Invalid(paths[i].Child("limits").Key(string(ResourceGPU)), req.Cards,
-				fmt.Sprintf("an online pod shares its card: write %s: 1 with %s, or remove the annotation %s", ResourceSGPU, ResourceVMemory, AnnotationClass)))
+		if len(readers[i].problems) > 0 {
 			continue
 		}
-		if req.Cards > 1 {
-			name := ResourceSGPU
-			if req.Whole {
-				name = ResourceGPU
-			}
-			a.problems = append(a.problems, field.Invalid(paths[i].Child("limits").Key(string(name)), req.Cards,
-				fmt.Sprintf("a container of an %s pod takes one card: write 1, or remove the annotation %s", class, AnnotationClass)))
+		at, one := readers[i].countedAt()
+		switch {
+		case req.Whole && class == gpu.Online:
+			a.problems = append(a.problems, field.Invalid(at.path, at.String(),
+				fmt.Sprintf("an online pod shares its card: write %s: 1 with %s, or remove the annotation %s", ResourceSGPU, ResourceVMemory, AnnotationClass)))
+		case req.Cards > 1:
+			a.problems = append(a.problems, field.Invalid(at.path, at.String(),
+				fmt.Sprintf("a container of an %s pod takes one card: write %s, or remove the annotation %s", class, one, AnnotationClass)))
 		}
 	}
 }

@@ -129,11 +129,13 @@ func countedHolding(n *ledger.Node, pod *corev1.Pod, ask *Ask) (ledger.Holding, 
 	if ask == nil {
 		return ledger.Holding{}, false
 	}
-	offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer)
+	request := ask.Request
+	request.Allow, request.Deny = nil, nil // the pod is there: its lists no longer matter
+	offer, refusal := place.Fit(n, &request, &ask.Prefer)
 	if refusal.Code != place.Fits {
 		return ledger.Holding{}, false
 	}
-	return n.Holding(&offer, HolderOf(pod), &ask.Request), true
+	return n.Holding(&offer, HolderOf(pod), &request), true
 }
 
 // booking reads what one pod holds.
@@ -194,12 +196,19 @@ type namedShare struct {
 	memory  gpu.MiB
 }
 
-var errOtherNode = errors.New("was written for another node: " + AnnotationHAMiNode + " differs from spec.nodeName")
+var (
+	errOtherNode = errors.New("was written for another node: " + AnnotationHAMiNode + " differs from spec.nodeName")
+	errNoCard    = errors.New("names no card")
+)
 
 // holding turns an annotation with a list for each container into a holding,
 // no larger than what the pod asked for. Cards that the node does not have are
-// returned by name.
+// returned by name. A list without cards for a container that asks for some
+// tells nothing: the container runs, so it has cards.
 func (b *booking) holding(lists [][]namedShare) (h ledger.Holding, lost []string, err error) {
+	if len(lists) == 1 && len(b.containers) > 1 {
+		return b.podHolding(lists[0]) // of a writer that knows pods only
+	}
 	perPart, err := b.spread(lists)
 	if err != nil {
 		return h, nil, err
@@ -207,12 +216,17 @@ func (b *booking) holding(lists [][]namedShare) (h ledger.Holding, lost []string
 	if h, err = b.empty(); err != nil {
 		return h, nil, err
 	}
+	named := 0
 	for i := range h.Parts {
 		var most *gpu.Request
 		if b.ask != nil {
 			most = &b.ask.Request.Requests[i]
 			perPart[i] = perPart[i][:min(len(perPart[i]), most.Cards)]
+			if most.Cards > 0 && most.Phase != gpu.Init && len(perPart[i]) == 0 {
+				return h, nil, fmt.Errorf("%w for container %s", errNoCard, most.Container)
+			}
 		}
+		named += len(perPart[i])
 		for _, s := range perPart[i] {
 			share, ok := b.share(s)
 			if !ok {
@@ -225,6 +239,9 @@ func (b *booking) holding(lists [][]namedShare) (h ledger.Holding, lost []string
 			h.Parts[i].Shares = append(h.Parts[i].Shares, share)
 		}
 	}
+	if named == 0 {
+		return h, nil, errNoCard
+	}
 	return h, lost, nil
 }
 
@@ -235,10 +252,15 @@ func (b *booking) podHolding(shares []namedShare) (h ledger.Holding, lost []stri
 	if h, err = b.empty(); err != nil {
 		return h, nil, err
 	}
+	if len(shares) == 0 {
+		return h, nil, errNoCard
+	}
 	part := &h.Parts[b.firstAsking()]
 	part.Phase = gpu.App
+	var left ledger.Share
 	if b.ask != nil {
 		shares = shares[:min(len(shares), b.ask.Request.Cards())]
+		left = b.limit()
 	}
 	for _, s := range shares {
 		share, ok := b.share(s)
@@ -247,20 +269,43 @@ func (b *booking) podHolding(shares []namedShare) (h ledger.Holding, lost []stri
 			continue
 		}
 		if b.ask != nil {
-			most := ledger.Share{Card: share.Card}
-			for i := range b.ask.Request.Requests {
-				if req := &b.ask.Request.Requests[i]; req.Cards > 0 {
-					each := b.node.ShareOf(req, share.Card)
-					most.Compute = min(gpu.FullCompute, most.Compute+each.Compute)
-					most.Memory += each.Memory
-					most.Exclusive = most.Exclusive || each.Exclusive
-				}
-			}
-			share = atMost(share, most)
+			share = atMost(atMost(share, b.limitOn(share.Card)), left)
+			left.Compute -= share.Compute
+			left.Memory -= share.Memory
 		}
 		part.Shares = append(part.Shares, share)
 	}
 	return h, lost, nil
+}
+
+// limit returns what the containers asked for together, over all cards.
+func (b *booking) limit() ledger.Share {
+	all, t := ledger.Share{Exclusive: true}, b.node.Topology()
+	var memory gpu.MiB // of the largest card, where a ratio means most
+	for i := range t.Len() {
+		memory = max(memory, t.Card(i).Memory)
+	}
+	for i := range b.ask.Request.Requests {
+		req := &b.ask.Request.Requests[i]
+		all.Compute += gpu.Percent(req.Cards) * req.Compute
+		all.Memory += gpu.MiB(req.Cards) * req.Memory.Of(memory)
+	}
+	return all
+}
+
+// limitOn returns what the containers asked for together, should they all be
+// on one card.
+func (b *booking) limitOn(card int) ledger.Share {
+	most := ledger.Share{Card: card}
+	for i := range b.ask.Request.Requests {
+		if req := &b.ask.Request.Requests[i]; req.Cards > 0 {
+			each := b.node.ShareOf(req, card)
+			most.Compute = min(gpu.FullCompute, most.Compute+each.Compute)
+			most.Memory += each.Memory
+			most.Exclusive = most.Exclusive || each.Exclusive
+		}
+	}
+	return most
 }
 
 // empty returns the pod's holding without shares.
@@ -290,13 +335,13 @@ func (b *booking) share(s namedShare) (ledger.Share, bool) {
 func atMost(s, most ledger.Share) ledger.Share {
 	s.Compute = min(s.Compute, most.Compute)
 	s.Memory = min(s.Memory, most.Memory)
-	s.Exclusive = s.Exclusive && most.Exclusive
+	s.Exclusive = s.Exclusive && most.Exclusive && s.Compute == gpu.FullCompute
 	return s
 }
 
 // spread gives each container its list. Annotations have one list for each
 // container, init containers first; those of writers that know of no init
-// containers have one for each app container, or one for the whole pod.
+// containers have one for each app container.
 func (b *booking) spread(lists [][]namedShare) ([][]namedShare, error) {
 	all, apps := len(b.containers), len(b.pod.Spec.Containers)
 	out := make([][]namedShare, all)
@@ -305,8 +350,6 @@ func (b *booking) spread(lists [][]namedShare) ([][]namedShare, error) {
 		copy(out, lists)
 	case apps:
 		copy(out[all-apps:], lists)
-	case 1:
-		out[b.firstAsking()] = lists[0]
 	default:
 		return nil, fmt.Errorf("has entries for %d containers, the pod has %d", len(lists), all)
 	}

@@ -1,11 +1,14 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -166,6 +169,19 @@ func decodeHAMiShare(text string) (namedShare, error) {
 	return namedShare{fields[0], compute, gpu.MiB(memory)}.check()
 }
 
+// plainQuantity is a quantity that anyone may have written. It takes neither
+// exponents nor many digits: Quantity computes with every number exactly, and
+// 1e-999999999 would keep it busy for hours.
+type plainQuantity struct{ resource.Quantity }
+
+// UnmarshalJSON reads the quantity.
+func (q *plainQuantity) UnmarshalJSON(text []byte) error {
+	if len(text) > 32 || bytes.ContainsAny(text, "eE") {
+		return fmt.Errorf("quantity %.40s: want a plain number, with or without a unit", text)
+	}
+	return q.Quantity.UnmarshalJSON(text)
+}
+
 // decodeKoordinator reads Koordinator's format: what the pod as a whole holds
 // of each card. A card is named by id, or by minor number where that is
 // missing; memory is told in bytes or as a ratio of the card's.
@@ -185,9 +201,6 @@ func decodeKoordinator(text string, n *ledger.Node) ([]namedShare, error) {
 		}
 		out = append(out, s)
 	}
-	if len(out) == 0 {
-		return nil, errors.New("names no card")
-	}
 	return out, distinct(out)
 }
 
@@ -203,7 +216,7 @@ func (k *koordCard) share(t *gpu.Topology) (namedShare, error) {
 	if k.ID == "" {
 		return namedShare{}, fmt.Errorf("minor %d: the node has no such card", k.Minor)
 	}
-	core, memory, ratio := k.Resources[KoordCore], k.Resources[KoordMemory], k.Resources[KoordMemoryRatio]
+	core, memory, ratio := k.Resources[KoordCore].Quantity, k.Resources[KoordMemory].Quantity, k.Resources[KoordMemoryRatio].Quantity
 	percent, ok := integer(core, 100)
 	if !ok {
 		return namedShare{}, fmt.Errorf("card %.40s: %s %s: want percent from 0 to 100", k.ID, KoordCore, core.String())

@@ -93,7 +93,7 @@ func cardOf(d *v1alpha1.Device, info *v1alpha1.DeviceInfo) (deviceCard, error) {
 	memory := info.Resources[KoordMemory]
 	c := gpu.Card{
 		ID: gpu.CardID(info.UUID), Minor: int(*info.Minor), Slots: gpu.MaxSlices, Healthy: info.Health,
-		Memory: gpu.MiB(memory.Value() / mebibyte).RoundDown(),
+		Memory: gpu.MiB(value(memory) / mebibyte).RoundDown(),
 		Model:  gpu.ModelName(cmp.Or(info.Labels[LabelModel], d.Labels[LabelModel])),
 		Switch: info.Labels[LabelPCIeSwitch],
 	}

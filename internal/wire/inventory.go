@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -109,6 +111,18 @@ func quantity(node *corev1.Node, name corev1.ResourceName) int64 {
 	q := node.Status.Capacity[name]
 	if a := node.Status.Allocatable[name]; q.IsZero() {
 		q = a
+	}
+	return value(q)
+}
+
+// value returns q as the nearest int64: Quantity's own Value cuts the upper bits
+// off, which can make 8 of a number past all counting.
+func value(q resource.Quantity) int64 {
+	switch {
+	case q.CmpInt64(math.MaxInt64) >= 0:
+		return math.MaxInt64
+	case q.CmpInt64(math.MinInt64) <= 0:
+		return math.MinInt64
 	}
 	return q.Value()
 }

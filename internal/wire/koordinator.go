@@ -160,6 +160,10 @@ func (r *reader) koordCompute(k *koordAmounts, core, ratio int64, n int) gpu.Per
 
 // eachOf divides a percentage by the number of cards.
 func (r *reader) eachOf(a amount, percent int64, n int) (int64, bool) {
+	if n == 1 && percent > 100 {
+		r.invalid(a, "is for one card: write at most 100")
+		return 0, false
+	}
 	if percent%int64(n) != 0 || percent/int64(n) > 100 {
 		r.invalid(a, fmt.Sprintf("is for %d cards together: write a multiple of %d, at most %d", n, n, 100*n))
 		return 0, false

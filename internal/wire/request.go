@@ -91,6 +91,8 @@ func (r *reader) oneDialect(whole, shares int, koord *koordAmounts, hami *hamiAm
 		r.conflict(ResourceGPU, fmt.Sprintf("a container asks in one dialect: remove %s, or the koordinator.sh amounts", ResourceGPU))
 	case hami.written && koord.written:
 		r.conflict(koord.first, fmt.Sprintf("a container asks in one dialect: keep the koordinator.sh amounts, or %s and %s", ResourceVCore, ResourceVMemory))
+	case hami.written && whole > 0:
+		r.conflict(hami.first, fmt.Sprintf("is an amount of a share, and a whole card comes with all of it: remove it, or write %s in place of %s", ResourceSGPU, ResourceGPU))
 	case hami.written && shares == 0:
 		r.conflict(hami.first, fmt.Sprintf("is an amount of each card, but no card is asked for: add %s: 1", ResourceSGPU))
 	}
@@ -149,6 +151,22 @@ func (r *reader) count(name corev1.ResourceName) int {
 		return 1 // so that no second problem follows from this one
 	}
 	return int(v)
+}
+
+// countedAt returns where the container says how many cards it wants, and what
+// stands there for one.
+func (r *reader) countedAt() (at amount, one string) {
+	for _, name := range []corev1.ResourceName{ResourceGPU, KoordShared, ResourceSGPU} {
+		if a, ok := r.find(name); ok && a.Sign() > 0 {
+			return a, "1"
+		}
+	}
+	for _, name := range []corev1.ResourceName{KoordGPU, KoordMemoryRatio, KoordCore} {
+		if a, ok := r.find(name); ok && a.CmpInt64(100) > 0 {
+			return a, "at most 100"
+		}
+	}
+	return amount{}, ""
 }
 
 // percent reads a whole number of percent.

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// runAsDaybreak tells the test binary to be the command itself, so that tests
+// see what a shell sees: two outputs and an exit code.
+const runAsDaybreak = "DAYBREAK_TEST_RUN_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runAsDaybreak) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// daybreak runs the command in a folder and returns what it prints. Nothing of
+// the machine's own cluster is in its environment.
+func daybreak(t *testing.T, folder, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Dir = folder
+	cmd.Env = []string{runAsDaybreak + "=1"}
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+const (
+	node = `apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {capacity: {metax-tech.com/gpu: 4}}
+`
+	fits = `apiVersion: v1
+kind: Pod
+metadata: {name: fits}
+spec:
+  containers:
+  - {name: main, resources: {limits: {metax-tech.com/gpu: 4}}}
+`
+	tooWide = `apiVersion: v1
+kind: Pod
+metadata: {name: too-wide}
+spec:
+  containers:
+  - {name: main, resources: {limits: {metax-tech.com/gpu: 5}}}
+`
+	mistaken = `apiVersion: v1
+kind: Pod
+metadata: {name: mistaken}
+spec:
+  containers:
+  - {name: main, resources: {limits: {metax-tech.com/gpu: 1, metax-tech.com/sgpu: 1}}}
+`
+	withoutCards = `apiVersion: v1
+kind: Pod
+metadata: {name: without-cards}
+spec:
+  containers:
+  - {name: main}
+`
+	// The example of HAMi's documentation as it stands there.
+	oneLineAnnotation = `apiVersion: v1
+kind: Pod
+metadata:
+  name: gpu-pod1
+  annotations: hami.io/node-scheduler-policy: "spread" # when this parameter is set to spread, the scheduler will try to find the best topology for this task.
+spec:
+  containers:
+    - name: ubuntu-container
+      resources:
+        limits:
+          metax-tech.com/gpu: 1
+`
+	brokenDevice = `apiVersion: scheduling.koordinator.sh/v1alpha1
+kind: Device
+metadata: {name: broken}
+spec: {devices: [{type: gpu, id: GPU-1, minor: zero, health: true}]}
+`
+	// The Device of Koordinator's Chinese documentation has this year.
+	deviceOfAnotherTime = `apiVersion: scheduling.koordinator.sh/v1alpha1
+kind: Device
+metadata: {name: broken}
+spec:
+  devices:
+  - {type: gpu, id: GPU-1, minor: 0, health: true, conditions: [{type: Healthy, status: "True", lastTransitionTime: "20256-03-15T10:00:00Z"}]}
+`
+	configMap = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+`
+)
+
+func docs(texts ...string) string { return strings.Join(texts, "---\n") }
+
+// jsonList is a list of objects, in one line.
+func jsonList(kind string, items ...string) string {
+	return `{"apiVersion":"v1","kind":"` + kind + `","items":[` + strings.Join(items, ",") + `]}`
+}
+
+const (
+	nodeJSON = `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"},"status":{"capacity":{"metax-tech.com/gpu":"4"}}}`
+	podJSON  = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"fits"},"spec":{"containers":[{"name":"main","resources":{"limits":{"metax-tech.com/gpu":"4"}}}]}}`
+)
+
+func TestPlaceExitCodes(t *testing.T) {
+	cases := map[string]struct {
+		args  []string // of place; -f a.yaml when empty
+		a, b  string   // what the files a.yaml and b.yaml hold
+		stdin string
+		want  int
+		// What stands on the two outputs; an empty text means nothing at all.
+		stdout, stderr string
+	}{
+		"every pod fits":                    {a: docs(node, fits), want: 0, stdout: "default/fits   n1"},
+		"a pod without cards is no trouble": {a: docs(node, withoutCards), want: 0, stdout: "default/without-cards asks for no MetaX card."},
+		"nothing to place":                  {a: node, want: 0, stderr: "note: no pod to place"},
+		"other kinds are passed over":       {a: docs(configMap, node, fits), want: 0, stdout: "default/fits", stderr: "note: a.yaml, document 1: passed over v1 ConfigMap settings"},
+
+		"two files":          {args: []string{"-f", "b.yaml", "-f", "a.yaml"}, a: node, b: fits, want: 0, stdout: "default/fits"},
+		"standard input":     {args: []string{"-f", "-"}, stdin: docs(node, fits), want: 0, stdout: "default/fits"},
+		"both":               {args: []string{"-f", "a.yaml", "-f", "-"}, a: node, stdin: fits, want: 0, stdout: "default/fits"},
+		"JSON":               {args: []string{"-f", "a.yaml", "-f", "b.yaml"}, a: nodeJSON, b: podJSON, want: 0, stdout: "default/fits"},
+		"JSON line by line":  {a: nodeJSON + "\n" + podJSON + "\n", want: 0, stdout: "default/fits"},
+		"a List":             {a: jsonList("List", nodeJSON, podJSON), want: 0, stdout: "default/fits"},
+		"comments only":      {a: docs("# nothing\n", node, "# nothing\n", fits, "\n# nothing\n"), want: 0, stdout: "default/fits"},
+		"lines end in CR LF": {a: strings.ReplaceAll(docs(node, fits), "\n", "\r\n"), want: 0, stdout: "default/fits"},
+
+		"a pod does not fit":                 {a: docs(node, fits, tooWide), want: 1, stdout: "default/too-wide fits on 0/1 nodes"},
+		"a pod is not admitted":              {a: docs(node, mistaken), want: 1, stdout: "default/mistaken is not admitted"},
+		"JSON with an answer of no":          {args: []string{"-f", "a.yaml", "-o", "json"}, a: docs(node, tooWide, mistaken), want: 1, stdout: `"code": "TooFewCards"`},
+		"the only node can't be read":        {args: []string{"-f", "a.yaml", "-o", "json"}, a: docs(brokenDevice, fits), want: 1, stdout: `"code": "BadInventory"`, stderr: "note: node broken takes no pods"},
+		"the only node is from another time": {args: []string{"-f", "a.yaml", "-o", "json"}, a: docs(deviceOfAnotherTime, fits), want: 1, stdout: `"code": "BadInventory"`, stderr: "note: node broken takes no pods"},
+		"another node can't be read":         {a: docs(brokenDevice, node, fits), want: 0, stdout: "default/fits", stderr: "note: node broken takes no pods"},
+
+		"no file is named":      {args: []string{"-o", "json"}, want: 2, stderr: "nothing to place: name a file that holds a pod with -f"},
+		"a file is missing":     {args: []string{"-f", "c.yaml"}, want: 2, stderr: "open c.yaml: no such file or directory"},
+		"a file is named twice": {args: []string{"-f", "a.yaml", "-f", "a.yaml"}, a: docs(node, fits), want: 2, stderr: "a.yaml is named twice"},
+		"no YAML":               {a: docs(node, oneLineAnnotation), want: 2, stderr: "a.yaml, document 2: yaml: line 5: mapping values are not allowed in this context"},
+		"an object comes twice": {args: []string{"-f", "a.yaml", "-f", "b.yaml"}, a: docs(node, fits), b: fits, want: 2, stderr: "b.yaml, document 1: Pod default/fits was already read from a.yaml, document 2"},
+		"no nodes":              {a: fits, want: 2, stderr: "no nodes: the files hold neither a Node nor a Device"},
+		"unknown flag":          {args: []string{"--nodes", "a.yaml"}, want: 2, stderr: "unknown flag: --nodes (see daybreak place --help)"},
+		"unknown output":        {args: []string{"-f", "a.yaml", "-o", "xml"}, a: docs(node, fits), want: 2, stderr: `--output "xml": write "table" or "json"`},
+		"unknown policy":        {args: []string{"-f", "a.yaml", "--policy", "best"}, a: docs(node, fits), want: 2, stderr: `--policy: "best" is no policy: write "binpack" or "spread"`},
+		"a file without -f":     {args: []string{"a.yaml"}, a: docs(node, fits), want: 2, stderr: `unexpected argument "a.yaml": to name a file write -f a.yaml`},
+		"no such kubeconfig":    {args: []string{"-f", "a.yaml", "--kubeconfig", "none"}, a: fits, want: 2, stderr: "kubeconfig none: "},
+		"nodes of both kinds":   {args: []string{"-f", "a.yaml", "--kubeconfig", "none"}, a: node, want: 2, stderr: "nodes come from the files or from the cluster, not from both"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			write(t, folder, "a.yaml", tc.a)
+			write(t, folder, "b.yaml", tc.b)
+			args := tc.args
+			if args == nil {
+				args = []string{"-f", "a.yaml"}
+			}
+			code, stdout, stderr := daybreak(t, folder, tc.stdin, append([]string{"place"}, args...)...)
+			if code != tc.want {
+				t.Errorf("exit code %d, want %d", code, tc.want)
+			}
+			expect(t, "stdout", stdout, tc.stdout)
+			expect(t, "stderr", stderr, tc.stderr)
+			if strings.HasPrefix(stdout, "{") && !json.Valid([]byte(stdout)) {
+				t.Errorf("stdout is not one JSON document: %s", stdout)
+			}
+			if code == 2 && !strings.HasPrefix(stderr, "daybreak: ") {
+				t.Errorf("stderr is %q, want it to begin with the program's name", stderr)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, folder, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect wants the text in what was printed, or nothing printed for no text.
+func expect(t *testing.T, output, got, want string) {
+	t.Helper()
+	if want == "" && got != "" || !strings.Contains(got, want) {
+		t.Errorf("%s is %q, want %q in it, or nothing at all for nothing", output, got, want)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	cases := map[string]struct {
+		args           []string
+		want           int
+		stdout, stderr string
+	}{
+		"no command shows how to use it": {want: 0, stdout: "place       Say where pods would go and why not elsewhere"},
+		"help":                           {args: []string{"--help"}, want: 0, stdout: "Available Commands:"},
+		"help on a command teaches":      {args: []string{"place", "--help"}, want: 0, stdout: "Exit codes: 0 every pod has its place; 1"},
+		"version":                        {args: []string{"--version"}, want: 0, stdout: "daybreak version dev"},
+		"a misspelt command":             {args: []string{"plce"}, want: 2, stderr: `daybreak: unknown command "plce" for "daybreak"`},
+		"a flag before the command":      {args: []string{"--nodes"}, want: 2, stderr: "daybreak: unknown flag: --nodes (see daybreak --help)"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, stdout, stderr := daybreak(t, t.TempDir(), "", tc.args...)
+			if code != tc.want {
+				t.Errorf("exit code %d, want %d", code, tc.want)
+			}
+			expect(t, "stdout", stdout, tc.stdout)
+			expect(t, "stderr", stderr, tc.stderr)
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package cluster
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+)
+
+// fakes are the two clients of a cluster with a node, two pods and two Devices,
+// one of which has a field of the wrong type.
+type fakes struct {
+	typed   *fake.Clientset
+	dynamic *dynamicfake.FakeDynamicClient
+}
+
+func newFakes() fakes {
+	device := func(name string, minor any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Device", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"devices": []any{map[string]any{"type": "gpu", "id": "GPU-" + name, "minor": minor, "health": true,
+				"resources": map[string]any{"koordinator.sh/gpu-memory": "64Gi"}}}},
+		}}
+	}
+	kinds := map[schema.GroupVersionResource]string{v1alpha1.GroupVersion.WithResource("devices"): "DeviceList"}
+	return fakes{
+		typed: fake.NewClientset(
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p1"}, Spec: corev1.PodSpec{NodeName: "n1"}},
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "p2"}}),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, device("n1", int64(0)), device("n2", "zero")),
+	}
+}
+
+// refuse makes a client answer lists of a resource with an error.
+func refuse(client interface {
+	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
+}, resource string, err error) {
+	client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+}
+
+func TestReadClients(t *testing.T) {
+	f := newFakes()
+	objects, err := readClients(t.Context(), f.typed, f.dynamic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := names{Nodes: []string{"n1"}, Devices: []string{"n1", "n2"}, Pods: []string{"a/p1", "b/p2"}}
+	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
+		t.Errorf("read (-want +got):\n%s", diff)
+	}
+	s := objects.Snapshot()
+	sound, broken := s.Nodes[0], s.Nodes[1]
+	if sound.Problem != nil || sound.Topology().Len() != 1 {
+		t.Errorf("n1 has %d cards and the problem %v, want 1 card and none", sound.Topology().Len(), sound.Problem)
+	}
+	if want := "the Device can't be decoded: spec.devices.minor is a string, want a whole number in range"; broken.Problem == nil || broken.Problem.Error() != want {
+		t.Errorf("n2 has the problem %v, want %q", broken.Problem, want)
+	}
+}
+
+func TestReadClientsWithoutTheResource(t *testing.T) {
+	f := newFakes()
+	refuse(f.dynamic, "devices", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), ""))
+	objects, err := readClients(t.Context(), f.typed, f.dynamic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := names{Nodes: []string{"n1"}, Pods: []string{"a/p1", "b/p2"}}
+	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
+		t.Errorf("read (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadClientsErrors(t *testing.T) {
+	const rights = "; to read a cluster takes the right to list nodes, pods and devices.scheduling.koordinator.sh"
+	forbidden := func(group, resource string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Group: group, Resource: resource}, "",
+			fmt.Errorf("User %q cannot list resource %q", "jane", resource))
+	}
+	cases := map[string]struct {
+		refuse func(f fakes)
+		want   string
+	}{
+		"nodes are forbidden": {
+			func(f fakes) { refuse(f.typed, "nodes", forbidden("", "nodes")) },
+			`list nodes: nodes is forbidden: User "jane" cannot list resource "nodes"` + rights,
+		},
+		"pods are forbidden": {
+			func(f fakes) { refuse(f.typed, "pods", forbidden("", "pods")) },
+			`list pods: pods is forbidden: User "jane" cannot list resource "pods"` + rights,
+		},
+		"devices are forbidden": {
+			func(f fakes) { refuse(f.dynamic, "devices", forbidden(v1alpha1.GroupVersion.Group, "devices")) },
+			`list devices: devices.scheduling.koordinator.sh is forbidden: User "jane" cannot list resource "devices"` + rights,
+		},
+		"the server is busy": {
+			func(f fakes) { refuse(f.dynamic, "devices", apierrors.NewServiceUnavailable("try later")) },
+			"list devices: try later",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFakes()
+			tc.refuse(f)
+			_, err := readClients(t.Context(), f.typed, f.dynamic)
+			if err == nil || err.Error() != tc.want {
+				t.Errorf("error %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestReadLive talks HTTP: lists come in pages and their items have no kind, and
+// a resource that the server does not know is a plain 404.
+func TestReadLive(t *testing.T) {
+	pages := map[string]string{
+		"/api/v1/nodes":          `{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"n1"}}]}`,
+		"/api/v1/pods":           `{"kind":"PodList","apiVersion":"v1","metadata":{"continue":"more"},"items":[{"metadata":{"namespace":"a","name":"p1"}}]}`,
+		"/api/v1/pods from more": `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"namespace":"b","name":"p2"}}]}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := r.URL.Path
+		if from := r.URL.Query().Get("continue"); from != "" {
+			key += " from " + from
+		}
+		body, ok := pages[key]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if _, err := w.Write([]byte(body)); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+
+	objects, err := ReadLive(t.Context(), &rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := names{Nodes: []string{"n1"}, Pods: []string{"a/p1", "b/p2"}}
+	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
+		t.Errorf("read (-want +got):\n%s", diff)
+	}
+
+	server.Close()
+	if _, err := ReadLive(t.Context(), &rest.Config{Host: server.URL}); err == nil || !strings.HasPrefix(err.Error(), "list nodes: ") {
+		t.Errorf("error %v, want one that says what was listed", err)
+	}
+}

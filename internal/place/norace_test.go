@@ -1,0 +1,5 @@
+//go:build !race
+
+package place_test
+
+const raceDetector = false

@@ -1,0 +1,107 @@
+package wire
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+func podList(pods ...*corev1.Pod) []*corev1.Pod { return pods }
+
+func TestNewNodeForeignUse(t *testing.T) {
+	slicePod := app("sgpu: 1, vcore: 30, vmemory: 4").On("n1").
+		Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":30,"vRam":4096}]]`).Obj()
+	alonePod := app("sgpu: 1, vmemory: 4").On("n1").
+		Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":100,"vRam":4096}]]`).Obj()
+	const total = `[{"uuid":"GPU-0","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"healthy":true,`
+	cases := map[string]struct {
+		listed      string
+		pods        []*corev1.Pod
+		want        ledger.Usage // in all
+		wantForeign ledger.Usage // what stays when all pods are gone
+	}{
+		"nothing is reported": {listed: total + `"qosPolicy":"fixed-share"}]`},
+		"all is free, so the card's QoS does not count": {
+			listed: total + `"availableDevCount":16,"availableCompute":100,"availableVRam":65536,"qosPolicy":"fixed-share"}]`,
+		},
+		"a slice of nobody's, and its QoS": {
+			listed:      total + `"availableDevCount":15,"availableCompute":70,"availableVRam":61440,"qosPolicy":"fixed-share"}]`,
+			want:        ledger.Usage{Slots: 1, Compute: 30, Memory: 4096, QoS: gpu.FixedShare.Set()},
+			wantForeign: ledger.Usage{Slots: 1, Compute: 30, Memory: 4096, QoS: gpu.FixedShare.Set()},
+		},
+		"a slice that a pod accounts for": {
+			listed: total + `"availableDevCount":15,"availableCompute":70,"availableVRam":61440,"qosPolicy":"fixed-share"}]`,
+			pods:   podList(slicePod),
+			want:   ledger.Usage{Slots: 1, Compute: 30, Memory: 4096, QoS: gpu.BestEffort.Set()},
+		},
+		"one slice more than pods account for": {
+			listed:      total + `"availableDevCount":14,"availableCompute":60,"availableVRam":59392,"qosPolicy":"best-effort"}]`,
+			pods:        podList(slicePod),
+			want:        ledger.Usage{Slots: 2, Compute: 40, Memory: 6144, QoS: gpu.BestEffort.Set()},
+			wantForeign: ledger.Usage{Slots: 1, Compute: 10, Memory: 2048, QoS: gpu.BestEffort.Set()},
+		},
+		"a report that lags behind": {
+			listed: total + `"availableDevCount":16,"availableCompute":100,"availableVRam":65536}]`,
+			pods:   podList(slicePod),
+			want:   ledger.Usage{Slots: 1, Compute: 30, Memory: 4096, QoS: gpu.BestEffort.Set()},
+		},
+		"a card held alone is not looked at": {
+			listed: total + `"availableDevCount":10,"availableCompute":1,"availableVRam":1,"qosPolicy":"fixed-share"}]`,
+			pods:   podList(alonePod),
+			want:   ledger.Usage{Slots: 1, Compute: 100, Memory: 4096, Exclusive: true},
+		},
+		"no compute left, which leaves the figure out": {
+			listed:      total + `"availableDevCount":15,"availableVRam":61440}]`,
+			want:        ledger.Usage{Slots: 1, Compute: 100, Memory: 4096},
+			wantForeign: ledger.Usage{Slots: 1, Compute: 100, Memory: 4096},
+		},
+		"memory is counted in steps": {
+			listed:      total + `"availableDevCount":15,"availableCompute":99,"availableVRam":65535}]`,
+			want:        ledger.Usage{Slots: 1, Compute: 1, Memory: 128},
+			wantForeign: ledger.Usage{Slots: 1, Compute: 1, Memory: 128},
+		},
+		"more available than there is": {
+			listed: total + `"availableDevCount":99,"availableCompute":999,"availableVRam":9999999}]`,
+		},
+		"less than nothing available": {
+			listed:      total + `"availableDevCount":-9000000000000000000,"availableCompute":-9000000000000000000,"availableVRam":-9000000000000000000}]`,
+			want:        ledger.Usage{Slots: 16, Compute: 100, Memory: 65536},
+			wantForeign: ledger.Usage{Slots: 16, Compute: 100, Memory: 65536},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for source, inv := range map[string]*Inventory{
+				"the annotation": ReadInventory(nodeOf("", AnnotationNodeCards, tc.listed), nil),
+				"both":           ReadInventory(nodeOf("", AnnotationNodeCards, tc.listed), deviceOf(cardInfos(1)...)),
+			} {
+				cardsIn(t, inv)
+				n, _ := inv.NewNode(tc.pods)
+				if diff := cmp.Diff(tc.want, n.Now().Usage[0]); diff != "" {
+					t.Errorf("from %s: in use (-want +got):\n%s", source, diff)
+				}
+				if diff := cmp.Diff(tc.wantForeign, n.Emptied().Usage[0]); diff != "" {
+					t.Errorf("from %s: foreign (-want +got):\n%s", source, diff)
+				}
+			}
+		})
+	}
+}
+
+// The figures belong to a card, wherever the Device puts it.
+func TestNewNodeForeignUseByCard(t *testing.T) {
+	inv := ReadInventory(nodeOf("", AnnotationNodeCards, `[
+		{"uuid":"GPU-1","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"availableDevCount":15,"availableCompute":80,"availableVRam":65408},
+		{"uuid":"GPU-9"},
+		{"uuid":"GPU-0","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"availableDevCount":16,"availableCompute":100,"availableVRam":65536}]`),
+		deviceOf(cardInfos(3)...))
+	n, _ := inv.NewNode(nil)
+	want := []ledger.Usage{{}, {Slots: 1, Compute: 20, Memory: 128}}
+	if diff := cmp.Diff(want, n.Now().Usage); diff != "" {
+		t.Errorf("in use (-want +got):\n%s", diff)
+	}
+}
