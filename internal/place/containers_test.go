@@ -52,6 +52,7 @@ func TestContainersOfAPod(t *testing.T) {
 		"whole cards too":                              {node: node(cards(4, nil), alone(0)), request: pod(initial(whole(1)), whole(2)), want: [][]int{{1}, {1, 2}}},
 		"an init container larger than the app":        {node: node(gputest.Zones(4, 4)), request: pod(initial(whole(3)), whole(2)), want: [][]int{{0, 1, 2}, {0, 1}}},
 		"larger, and what the app holds is part of it": {node: node(gputest.Zones(2, 2), alone(0)), request: pod(initial(whole(2)), whole(1)), prefer: place.Preference{Node: place.Binpack}, want: [][]int{{1, 2}, {1}}},
+		"larger, and no zone holds both":               {node: node(gputest.Zones(3, 3), alone(1)), request: pod(initial(whole(3)), whole(1)), want: [][]int{{0, 2, 3}, {0}}},
 		"an init slice where the app has whole cards":  {node: node(cards(2, nil), slice(0, 5, gib, be)), request: pod(initial(share(90, gib)), whole(1)), want: [][]int{{1}, {1}}},
 		"the second takes from the first as well":      {node: node(cards(3, nil), slice(0, 50, gib, be)), request: pod(initial(whole(1)), initial(share(10, gib)), quiet), want: [][]int{{1}, {1}, {}}},
 		"an init container beside an earlier sidecar":  {node: node(cards(2, nil)), request: pod(sidecar(share(50, gib)), initial(share(60, gib)), quiet), want: [][]int{{0}, {1}, {}}},
@@ -61,6 +62,15 @@ func TestContainersOfAPod(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, tc.run)
 	}
+}
+
+// TestInitContainersOfTwoPods asks one node twice: what it remembers of the
+// first pod, which holds another card, must not be the answer to the second.
+func TestInitContainersOfTwoPods(t *testing.T) {
+	n := node(numa(0, 0, 0, 1, 1, 1, 1, 1))
+	pod := gputest.Ask(initial(gputest.Whole(2)), gputest.Share(10, gib))
+	choiceCase{node: n, request: pod, want: [][]int{{0, 1}, {0}}}.run(t)
+	choiceCase{node: n, request: pod, prefer: keys(place.SameNUMA), want: [][]int{{0, 3}, {3}}}.run(t)
 }
 
 // TestRefusedContainer: a refusal names the container that could not be placed

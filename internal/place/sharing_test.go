@@ -202,7 +202,7 @@ func TestCountedNode(t *testing.T) {
 	}{
 		"two cards":                           {request: gputest.AskWhole(2), wantScore: 110, wantLoss: 80},
 		"two containers count together":       {request: gputest.Ask(gputest.Whole(1), gputest.Whole(1)), wantScore: 110, wantLoss: 80},
-		"an init container counts apart":      {request: gputest.Ask(gputest.As(gpu.Init, gputest.Whole(1)), gputest.Whole(4)), wantScore: 660, wantLoss: 0},
+		"an init container counts apart":      {request: gputest.Ask(initial(gputest.Whole(4)), gputest.Whole(2)), wantScore: 110, wantLoss: 80},
 		"a number the table does not have":    {request: gputest.AskWhole(3), wantScore: 3 * 10, wantLoss: 3 * 10},
 		"slices are not served":               {request: gputest.AskSlice(10, gib), refused: place.ModeConflict},
 		"cards without a name are on no list": {request: listed, refused: place.CardExcluded},

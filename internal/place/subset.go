@@ -160,10 +160,9 @@ func (s *searcher) consider(set gpu.Set, worth int64) {
 	}
 }
 
-// hopeless reports whether no completion can take the place of the best so far:
-// not even if every missing card gained as much as the best of them, each joined
-// to the others by the heaviest of its pairs. To sets that come after the best
-// one a tie is of no use.
+// hopeless reports whether no completion can be as good as the best so far: not
+// even if every missing card gained as much as the best of them, each joined to
+// the others by the heaviest of its pairs.
 func (s *searcher) hopeless(avail, taken gpu.Set, left int, worth int64) bool {
 	if !s.found || avail.Len() < left {
 		return false
@@ -174,16 +173,7 @@ func (s *searcher) hopeless(avail, taken gpu.Set, left int, worth int64) bool {
 		// Twice the gain, since two cards share the weight of their pair.
 		most = max(most, 2*s.gain(c, taken)+s.perScore*s.topology.Heaviest(c, avail, left-1))
 	}
-	bound := worth + int64(left)*most/2
-	if bound != s.worth {
-		return bound < s.worth
-	}
-	first := taken
-	for range left {
-		first |= avail & -avail
-		avail &= avail - 1
-	}
-	return !first.Before(s.best)
+	return worth+int64(left)*most/2 < s.worth
 }
 
 // greedy finds a good first set, so that bounding bites early: from every

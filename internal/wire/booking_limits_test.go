@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,9 +13,9 @@ import (
 
 // Nobody holds more than he asked for by writing it down.
 func TestBookAtMostTheLimits(t *testing.T) {
-	vendorAll := `[[` + strings.TrimSuffix(fourTimes(`{"uuid":"GPU-%d","compute":100,"vRam":65536},`), ",") + `]]`
-	hamiAll := fourTimes("GPU-%d,Metax-SGPU,65536,100:") + ";"
-	koordAll := `{"gpu":[` + strings.TrimSuffix(fourTimes(`{"id":"GPU-%d","resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory":"64Gi"}},`), ",") + `]}`
+	vendorAll := "[[" + repeat(4, ",", `{"uuid":"GPU-%d","compute":100,"vRam":65536}`) + "]]"
+	hamiAll := repeat(4, "", "GPU-%d,Metax-SGPU,65536,100:") + ";"
+	koordAll := `{"gpu":[` + repeat(4, ",", `{"id":"GPU-%d","resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory":"64Gi"}}`) + "]}"
 	pod := func(ask, key, text string) *gputest.PodBuilder { return app(ask).On("n1").Annotate(key, text) }
 	small := used{0: shareOf(60, 4096)}
 	runBook(t, map[string]bookCase{
@@ -48,14 +46,6 @@ func TestBookAtMostTheLimits(t *testing.T) {
 			want: used{0: aloneOn(65536), 1: shareOf(10, 1024)},
 		},
 	})
-}
-
-func fourTimes(format string) string {
-	var b strings.Builder
-	for i := range 4 {
-		fmt.Fprintf(&b, format, i)
-	}
-	return b.String()
 }
 
 func TestBookListsOfContainers(t *testing.T) {
@@ -167,20 +157,11 @@ func TestBookOnCountedCards(t *testing.T) {
 		"a request that makes no sense": {pod: app("gpu: 65").On("n1"), wantUnknown: true},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { checkCounted(t, inv, tc) })
-	}
-}
-
-func checkCounted(t *testing.T, inv *Inventory, tc bookCase) {
-	t.Helper()
-	n, notes := inv.NewNode(podList(tc.pod.Obj()))
-	for i, got := range n.Now().Usage {
-		if got != tc.want[i] {
-			t.Errorf("card %d: got %+v, want %+v", i, got, tc.want[i])
-		}
-	}
-	if len(notes) > 0 || len(n.Unknown()) > 0 != tc.wantUnknown {
-		t.Errorf("notes %q, unknown %q, want some: %t", notes, n.Unknown(), tc.wantUnknown)
+		t.Run(name, func(t *testing.T) {
+			if n := checkBookedOnly(t, inv, tc.pod.Obj(), tc.want); len(n.Unknown()) > 0 != tc.wantUnknown {
+				t.Errorf("unknown %q, want some: %t", n.Unknown(), tc.wantUnknown)
+			}
+		})
 	}
 }
 
@@ -191,7 +172,8 @@ func TestBookSeats(t *testing.T) {
 		used{2: {Slots: 1}})
 }
 
-func checkBookedOnly(t *testing.T, inv *Inventory, pod *corev1.Pod, want used) {
+// checkBookedOnly opens the node with the pod on it and compares what is booked.
+func checkBookedOnly(t *testing.T, inv *Inventory, pod *corev1.Pod, want used) *ledger.Node {
 	t.Helper()
 	n, notes := inv.NewNode(podList(pod))
 	for i, got := range n.Now().Usage {
@@ -202,6 +184,7 @@ func checkBookedOnly(t *testing.T, inv *Inventory, pod *corev1.Pod, want used) {
 	if len(notes) > 0 {
 		t.Errorf("notes %q", notes)
 	}
+	return n
 }
 
 // One pod that nobody can account for closes the node, whoever else is there.
