@@ -2,7 +2,6 @@ package gputest
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -57,23 +56,8 @@ func Rings(sizes ...int) *gpu.Topology {
 	return MustTopology(Cards(first), links)
 }
 
-// Unlike returns one zone of n cards of which no two can stand for each other,
-// the worst case for an exact search: a chain with chords and switches here
-// and there.
-func Unlike(n int) *gpu.Topology {
-	cards := Cards(n)
-	var links []gpu.Link
-	for i := range cards {
-		cards[i].Switch = strconv.Itoa(i * i % 7)
-		if i > 0 {
-			links = append(links, gpu.Link{A: i - 1, B: i})
-		}
-		if j := i * i * 3 % n; j < i {
-			links = append(links, gpu.Link{A: j, B: i})
-		}
-	}
-	return MustTopology(cards, links)
-}
+// Unlike returns the topology of [UnlikePlan].
+func Unlike(n int) *gpu.Topology { return UnlikePlan(n).Topology() }
 
 // Node returns a node called n1 that serves whole cards and slices.
 func Node(t *gpu.Topology) *ledger.Node {

@@ -3,6 +3,7 @@ package gputest
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -77,6 +78,23 @@ func (p *Plan) join(r *rand.Rand, group []int) {
 			}
 		}
 	}
+}
+
+// UnlikePlan returns one zone of n cards of which no two can stand for each
+// other, the worst case for an exact search: a chain with chords and switches
+// here and there.
+func UnlikePlan(n int) *Plan {
+	p := &Plan{Cards: Cards(n)}
+	for i := range p.Cards {
+		p.Cards[i].Switch = strconv.Itoa(i * i % 7)
+		if i > 0 {
+			p.Links = append(p.Links, gpu.Link{A: i - 1, B: i})
+		}
+		if j := i * i * 3 % n; j < i {
+			p.Links = append(p.Links, gpu.Link{A: j, B: i})
+		}
+	}
+	return p
 }
 
 // Subset returns a random set of the first n cards, each in it with the given

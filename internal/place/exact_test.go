@@ -22,7 +22,8 @@ func TestWholeCardsAreExact(t *testing.T) {
 		{nodes: 20, least: 15, most: 16},
 		// More than 16 candidates are searched with bounds, which must not
 		// change the answer.
-		{nodes: 3, least: 17, most: 19},
+		{nodes: 30, least: 17, most: 17},
+		{nodes: 1, least: 19, most: 19},
 	}
 	compared := 0
 	for i, size := range sizes {

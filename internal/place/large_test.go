@@ -1,7 +1,6 @@
 package place_test
 
 import (
-	"strconv"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -46,16 +45,7 @@ func TestLargeNodesWithoutSymmetry(t *testing.T) {
 		plan := gputest.Random(r, 30+r.IntN(34))
 		compareWithGreedy(t, plan, 3+r.IntN(12))
 	}
-	unlike := &gputest.Plan{Cards: gputest.Cards(40)}
-	for i := range unlike.Cards {
-		unlike.Cards[i].Switch = strconv.Itoa(i * i % 7)
-		if i > 0 {
-			unlike.Links = append(unlike.Links, gpu.Link{A: i - 1, B: i})
-		}
-		if j := i * i * 3 % 40; j < i {
-			unlike.Links = append(unlike.Links, gpu.Link{A: j, B: i})
-		}
-	}
+	unlike := gputest.UnlikePlan(40)
 	incomplete := compareWithGreedy(t, unlike, 2) || compareWithGreedy(t, unlike, 3)
 	if incomplete {
 		t.Error("a search for 2 or 3 of 40 cards, far below the budget, gave up")
