@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // ReadFiles reads Nodes, Pods, Devices and lists of them from the files, "-"
@@ -211,11 +212,11 @@ func (r *decoder) device(text []byte, name, at string) error {
 	return r.once("Device", name, at)
 }
 
-// decodeDevice decodes a Device. A field of the wrong type makes the whole
-// object unreadable, which is the node's problem and not the reader's.
+// decodeDevice decodes a Device. What can't be decoded is the node's problem
+// and not the reader's.
 func decodeDevice(text []byte) Device {
-	device := &v1alpha1.Device{}
-	if err := json.Unmarshal(text, device); err != nil {
+	device, err := wire.DecodeDevice(text)
+	if err != nil {
 		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", plain(err, text))}
 	}
 	return Device{Device: device}

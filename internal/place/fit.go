@@ -47,16 +47,25 @@ func refuseNode(n *ledger.Node, v *ledger.View, r *gpu.PodRequest) Code {
 	case len(n.Unknown()) > 0 && v == n.Now():
 		return Unaccounted
 	}
+	if !Served(n.Serves, r) {
+		return ModeConflict
+	}
+	return Fits
+}
+
+// Served reports whether a node that serves these kinds of request can carry
+// out all of the pod's.
+func Served(s ledger.Serves, r *gpu.PodRequest) bool {
 	for i := range r.Requests {
 		req := &r.Requests[i]
 		if req.Cards == 0 {
 			continue
 		}
-		if served := n.Serves.Slices && !req.Whole || (n.Serves.Whole || n.Serves.Seats) && req.Whole; !served {
-			return ModeConflict
+		if req.Whole && !s.Whole && !s.Seats || !req.Whole && !s.Slices {
+			return false
 		}
 	}
-	return Fits
+	return true
 }
 
 // wholeNode is the refusal of all cards of a node at once.

@@ -33,10 +33,10 @@ func TestMessage(t *testing.T) {
 		"another class":      {node: node(cards(2, nil), online(0, gib), online(1, gib)), request: gputest.AskSlice(1, gib), want: "wants 1 card, 0 fit: 2 cards run pods of another class"},
 		"another QoS class":  {node: node(cards(1, nil), slice(0, 1, gib, fixed)), request: gputest.AskSlice(1, gib), want: "wants 1 card, 0 fit: 1 card runs another QoS class"},
 		"in use":             {node: node(cards(4, unhealthy(3)), alone(0, 1)), request: gputest.AskWhole(2), want: "wants 2 cards, 1 fit: 1 card is unhealthy, 2 cards are in use"},
-		"no slice left":      {node: node(cards(2, nil), full(0), full(1)), request: gputest.AskSlice(1, gib), want: "every card has all its slices in use"},
+		"no slice left":      {node: node(cards(2, nil), full(0), full(1)), request: gputest.AskSlice(1, gib), want: "wants a free slice: 2 cards have no free slice"},
 		"no slice left, and a card in use": {
 			node: node(cards(3, nil), full(0), full(1), alone(2)), request: gputest.AskSlice(1, gib),
-			want: "every card has all its slices in use; 1 card is in use",
+			want: "wants a free slice: 1 card is in use, 2 cards have no free slice",
 		},
 		"too little memory": {
 			node: node(cards(2, nil), slice(0, 1, 60*gib, be), slice(1, 1, 62*gib, be)), request: gputest.AskSlice(1, 8*gib),
@@ -54,7 +54,7 @@ func TestMessage(t *testing.T) {
 		"too few cards, one of them in use": {node: node(cards(3, nil), alone(0)), request: gputest.AskWhole(3), want: "wants 3 cards, only 2 fit; 1 card is in use"},
 		"today in use, never large enough": {
 			node: node(cards(2, nil), alone(0, 1)), request: gputest.AskSlice(1, 80*gib),
-			want: "wants 80 GiB of a card's memory, the best card has 64 GiB free, even when nobody else is on the node; today wants 1 card, 0 fit: 2 cards are in use",
+			want: "wants 80 GiB of a card's memory, the best card has 64 GiB free, even when nobody else is on the node; today 2 cards are in use",
 		},
 		"never large enough, whoever is there": {
 			node: node(cards(1, nil), slice(0, 1, gib, be)), request: gputest.AskSlice(1, 80*gib),
@@ -112,7 +112,7 @@ func TestSummarize(t *testing.T) {
 			refusals: join(nodes(1, place.TooFewCards, 8, 4), nodes(1, place.SlicesFull, 1, 0), nodes(1, place.Unhealthy, 1, 0)),
 			want:     "0/3 nodes: 1 has unhealthy cards, 1 has no free slice, 1 needs 8 cards that fit (best has 4)",
 		},
-		"one card": {refusals: nodes(2, place.ExclusiveConflict, 1, 0), want: "0/2 nodes: 2 need 1 card nobody uses (best has 0)"},
+		"one card": {refusals: nodes(2, place.ExclusiveConflict, 1, 0), want: "0/2 nodes: 2 have no card that nobody uses"},
 		"the rest, many": {
 			refusals: join(nodes(2, place.BadInventory, 1, 0), nodes(2, place.Unaccounted, 1, 0), nodes(2, place.ModeConflict, 1, 0), nodes(2, place.CardExcluded, 1, 0), nodes(2, place.ClassConflict, 1, 0)),
 			want: "0/10 nodes: 2 have an unreadable card inventory, 2 have a pod whose cards nobody can name, 2 serve cards in another mode, " +

@@ -143,7 +143,11 @@ func (r *Refusal) Message(n *ledger.Node) string {
 	if r.Never.Code != Fits && r.Never.Code != r.Code {
 		never := r.cause()
 		never.Never, never.Cards = Shortage{}, [codes]uint8{}
-		return never.message(n) + ", even when nobody else is on the node; today " + r.message(n)
+		today := r.message(n)
+		if t := r.tally(); t != "" {
+			today = t
+		}
+		return never.message(n) + ", even when nobody else is on the node; today " + today
 	}
 	return r.message(n)
 }
@@ -159,13 +163,20 @@ func (r *Refusal) message(n *ledger.Node) string {
 	case ModeConflict:
 		return "the node " + serves(n.Serves)
 	case SlicesFull:
-		return fmt.Sprintf("every card has all its slices in use%s", r.others())
+		if t := r.tally(); t != "" {
+			return "wants a free slice: " + t
+		}
+		return "wants a free slice"
 	case MemoryShort:
 		return fmt.Sprintf("wants %v of a card's memory, the best card has %v free%s", gpu.MiB(r.Want), gpu.MiB(r.Have), r.others())
 	case ComputeShort:
 		return fmt.Sprintf("wants %d%% of a card's compute, the best card has %d%% free%s", r.Want, r.Have, r.others())
 	case TooFewCards:
-		return fmt.Sprintf("wants %s, only %d fit%s", cards(r.Want), r.Have, r.others())
+		fit := "fit"
+		if r.Have == 1 {
+			fit = "fits"
+		}
+		return fmt.Sprintf("wants %s, only %d %s%s", cards(r.Want), r.Have, fit, r.others())
 	case Unhealthy, CardExcluded, ClassConflict, QoSConflict, ExclusiveConflict:
 		if t := r.tally(); t != "" {
 			return fmt.Sprintf("wants %s, %d fit: %s", cards(r.Want), r.Have, t)
@@ -279,40 +290,32 @@ func Summarize(refusals []Refusal) string {
 
 // summary tells of n nodes that refused for this code; r is the nearest miss.
 func (r *Refusal) summary(n int) string {
-	verb := func(many, one string) string {
-		if n == 1 {
-			return fmt.Sprintf("%d %s", n, one)
-		}
-		return fmt.Sprintf("%d %s", n, many)
+	need, have, run, serve := "need", "have", "run", "serve"
+	if n == 1 {
+		need, have, run, serve = "needs", "has", "runs", "serves"
 	}
-	need, have := verb("need", "needs"), verb("have", "has")
-	switch r.Code {
-	case NoCards:
-		return have + " no MetaX cards"
-	case BadInventory:
-		return have + " an unreadable card inventory"
-	case Unaccounted:
-		return have + " a pod whose cards nobody can name"
-	case ModeConflict:
-		return verb("serve", "serves") + " cards in another mode"
-	case Unhealthy:
-		return have + " unhealthy cards"
-	case CardExcluded:
-		return have + " only cards that the pod excludes"
-	case ClassConflict:
-		return verb("run", "runs") + " pods of another class"
-	case QoSConflict:
-		return verb("run", "runs") + " another QoS class"
-	case ExclusiveConflict:
-		return fmt.Sprintf("%s %s nobody uses (best has %d)", need, cards(r.Want), r.Have)
-	case SlicesFull:
-		return have + " no free slice"
-	case MemoryShort:
-		return fmt.Sprintf("%s %v more card memory (best has %v free)", need, gpu.MiB(r.Want-r.Have), gpu.MiB(r.Have))
-	case ComputeShort:
-		return fmt.Sprintf("%s %d%% more card compute (best has %d%% free)", need, r.Want-r.Have, r.Have)
-	case TooFewCards:
-		return fmt.Sprintf("%s %s that fit (best has %d)", need, cards(r.Want), r.Have)
+	return fmt.Sprintf("%d ", n) + map[Code]string{
+		NoCards:       have + " no MetaX cards",
+		BadInventory:  have + " an unreadable card inventory",
+		Unaccounted:   have + " a pod whose cards nobody can name",
+		ModeConflict:  serve + " cards in another mode",
+		Unhealthy:     have + " unhealthy cards",
+		CardExcluded:  have + " only cards that the pod excludes",
+		ClassConflict: run + " pods of another class",
+		QoSConflict:   run + " another QoS class",
+		SlicesFull:    have + " no free slice",
+		ExclusiveConflict: r.ifSeveral(have+" no card that nobody uses",
+			fmt.Sprintf("%s %s nobody uses (best has %d)", need, cards(r.Want), r.Have)),
+		MemoryShort:  fmt.Sprintf("%s %v more card memory (best has %v free)", need, gpu.MiB(r.Want-r.Have), gpu.MiB(r.Have)),
+		ComputeShort: fmt.Sprintf("%s %d%% more card compute (best has %d%% free)", need, r.Want-r.Have, r.Have),
+		TooFewCards:  fmt.Sprintf("%s %s that fit (best has %d)", need, cards(r.Want), r.Have),
+	}[r.Code]
+}
+
+// ifSeveral chooses by whether more than one card is wanted.
+func (r *Refusal) ifSeveral(one, several string) string {
+	if r.Want > 1 {
+		return several
 	}
-	return ""
+	return one
 }

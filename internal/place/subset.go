@@ -33,7 +33,7 @@ type subsets struct {
 // beats everything outside it. There must be at least n candidates.
 //
 // The answer is exact unless complete is false, which takes a node of more
-// than 16 candidates without symmetry.
+// than 16 candidates that are joined in many different ways.
 func (q *subsets) choose() (cards gpu.Set, complete bool) {
 	if q.candidates.Len() <= memoAbove {
 		return q.search()

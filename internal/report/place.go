@@ -103,7 +103,7 @@ func placePod(s *cluster.Snapshot, pod *corev1.Pod, policy place.Policy, now fun
 		return p, nil
 	}
 	p.Warnings = ask.Warnings
-	standIn(ask, policy)
+	ask.StandIn(policy)
 	best, offer, refusals, ok := place.Choose(s.Nodes, &ask.Request, &ask.Prefer)
 	if !ok {
 		p.Refusals = renderRefusals(s.Nodes, refusals)
@@ -119,22 +119,6 @@ func placePod(s *cluster.Snapshot, pod *corev1.Pod, policy place.Policy, now fun
 	p.Containers = renderContainers(node, &holding)
 	p.Annotations, err = wire.Annotations(node, ask, &holding, now())
 	return p, err
-}
-
-// standIn applies the policy where the pod itself has none.
-func standIn(ask *wire.Ask, policy place.Policy) {
-	if policy == place.Default {
-		return
-	}
-	if !ask.NodePolicyGiven {
-		ask.Prefer.Node = policy
-	}
-	if !ask.CardPolicyGiven {
-		ask.Prefer.Cards = []place.CardKey{place.Fullest}
-		if policy == place.Spread {
-			ask.Prefer.Cards = []place.CardKey{place.Emptiest}
-		}
-	}
 }
 
 func renderContainers(n *ledger.Node, h *ledger.Holding) []Container {

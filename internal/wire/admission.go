@@ -26,6 +26,22 @@ type Ask struct {
 	Warnings []string
 }
 
+// StandIn applies a policy where the pod itself names none.
+func (a *Ask) StandIn(policy place.Policy) {
+	if policy == place.Default {
+		return
+	}
+	if !a.NodePolicyGiven {
+		a.Prefer.Node = policy
+	}
+	if !a.CardPolicyGiven {
+		a.Prefer.Cards = []place.CardKey{place.Fullest}
+		if policy == place.Spread {
+			a.Prefer.Cards = []place.CardKey{place.Emptiest}
+		}
+	}
+}
+
 // Asks reports whether the pod asks for MetaX cards at all, in whatever way.
 func Asks(pod *corev1.Pod) bool {
 	for _, c := range containers(pod) {

@@ -16,6 +16,27 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
+// DecodeDevice decodes a Device. A field of the wrong type makes the whole
+// object unreadable, which is its node's problem and nobody else's.
+func DecodeDevice(text []byte) (*v1alpha1.Device, error) {
+	// Quantities first, in a form that can't keep us busy.
+	var quantities struct {
+		Spec struct {
+			Devices []struct {
+				Resources map[corev1.ResourceName]plainQuantity `json:"resources"`
+			} `json:"devices"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(text, &quantities); err != nil {
+		return nil, err
+	}
+	d := &v1alpha1.Device{}
+	if err := json.Unmarshal(text, d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
 // fromDevice reads a Device: identity, order, health, memory and NUMA node of
 // the cards. Links come from our own annotation on it; a Device without, which
 // is not our agent's, is completed from the vendor's annotation on the node.
@@ -84,8 +105,8 @@ func cardsOf(d *v1alpha1.Device) ([]deviceCard, error) {
 }
 
 func cardOf(d *v1alpha1.Device, info *v1alpha1.DeviceInfo) (deviceCard, error) {
-	if info.UUID == "" || len(info.UUID) > maxUUID {
-		return deviceCard{}, fmt.Errorf("id %.40q: want the card's UUID, 1 to %d characters", info.UUID, maxUUID)
+	if !validUUID(info.UUID) {
+		return deviceCard{}, fmt.Errorf("id %.40q: %s", info.UUID, wantUUID)
 	}
 	if info.Minor == nil {
 		return deviceCard{}, fmt.Errorf("card %s has no minor number", info.UUID)
@@ -125,6 +146,7 @@ func (inv *Inventory) complete(infos []deviceCard, annotation string) ([]deviceC
 	if len(byID) != len(listed) {
 		return nil, fmt.Errorf("%s: a card is listed twice", AnnotationNodeCards)
 	}
+	reports := reportsUse(listed)
 	var both []deviceCard
 	for _, d := range infos {
 		v, ok := byID[string(d.card.ID)]
@@ -137,7 +159,7 @@ func (inv *Inventory) complete(infos []deviceCard, annotation string) ([]deviceC
 			d.zone = v.LinkZone
 		}
 		d.card.Slots = v.card(0, "").Slots
-		inv.reported = append(inv.reported, v.report())
+		inv.reported = append(inv.reported, v.report(reports))
 		both = append(both, d)
 	}
 	for i := range listed {

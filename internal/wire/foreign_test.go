@@ -54,6 +54,11 @@ func TestNewNodeForeignUse(t *testing.T) {
 			pods:   podList(alonePod),
 			want:   ledger.Usage{Slots: 1, Compute: 100, Memory: 4096, Exclusive: true},
 		},
+		"all in use, which leaves every figure out, as another card's report tells": {
+			listed:      total + `"qosPolicy":"fixed-share"},{"uuid":"GPU-1","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"healthy":true,"availableDevCount":16}]`,
+			want:        ledger.Usage{Slots: 16, Compute: 100, Memory: 65536, QoS: gpu.FixedShare.Set()},
+			wantForeign: ledger.Usage{Slots: 16, Compute: 100, Memory: 65536, QoS: gpu.FixedShare.Set()},
+		},
 		"no compute left, which leaves the figure out": {
 			listed:      total + `"availableDevCount":15,"availableVRam":61440}]`,
 			want:        ledger.Usage{Slots: 1, Compute: 100, Memory: 4096},

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -78,6 +79,9 @@ func BadInventory(name string, err error) *Inventory {
 	inv.fail(err)
 	return inv
 }
+
+// NoInventory returns the inventory of a node without cards.
+func NoInventory(name string) *Inventory { return &Inventory{Name: name, ServedBy: ServedByVendor} }
 
 func (inv *Inventory) fail(err error) {
 	inv.Problem = err
@@ -182,10 +186,11 @@ func (inv *Inventory) fromAnnotation(node *corev1.Node, annotation string) error
 	}
 	cards := make([]gpu.Card, len(listed))
 	zones := make([]int, len(listed))
+	reports := reportsUse(listed)
 	for i := range listed {
 		cards[i] = listed[i].card(i, gpu.ModelName(node.Labels[LabelProduct]))
 		zones[i] = listed[i].LinkZone
-		inv.reported = append(inv.reported, listed[i].report())
+		inv.reported = append(inv.reported, listed[i].report(reports))
 	}
 	inv.serves(node)
 	inv.Topology, err = gpu.NewTopology(cards, gpu.ZoneLinks(zones))
@@ -239,8 +244,8 @@ func EncodeNodeCards(cards []NodeCard) (string, error) {
 func (c *NodeCard) validate() error {
 	const most = 1 << 30
 	switch {
-	case c.UUID == "" || len(c.UUID) > maxUUID:
-		return fmt.Errorf("uuid %.40q: want 1 to %d characters", c.UUID, maxUUID)
+	case !validUUID(c.UUID):
+		return fmt.Errorf("uuid %.40q: %s", c.UUID, wantUUID)
 	case c.TotalVRam < 0 || c.TotalVRam > most:
 		return fmt.Errorf("totalVRam %d: want MiB from 0 to %d", c.TotalVRam, most)
 	case c.TotalDevCount < 0 || c.TotalDevCount > most:
@@ -256,6 +261,15 @@ func (c *NodeCard) validate() error {
 // maxUUID is the room the driver's own structures have for one.
 const maxUUID = 96
 
+const wantUUID = "want the card's UUID, 1 to 96 letters, digits and dashes"
+
+// validUUID keeps out of inventories what can't be written in a list of cards.
+func validUUID(id string) bool {
+	return id != "" && len(id) <= maxUUID && !strings.ContainsFunc(id, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
+	})
+}
+
 func (c *NodeCard) card(index int, model string) gpu.Card {
 	slots := gpu.MaxSlices
 	if c.TotalDevCount > 0 {
@@ -267,11 +281,18 @@ func (c *NodeCard) card(index int, model string) gpu.Card {
 	}
 }
 
-// report returns what the node says is in use. The figures of a card that is
-// all in use are zero and thus missing; then nothing is known, and nothing is
-// lost, since such a card has room for nobody.
-func (c *NodeCard) report() report {
-	if c.AvailableDevCount == nil && c.AvailableCompute == nil && c.AvailableVRam == nil {
+// reportsUse tells whether the node reports what is in use at all. Figures of
+// zero are left out of the annotation, so a card without any is either all in
+// use or not reported on; the other cards tell which.
+func reportsUse(listed []NodeCard) bool {
+	return slices.ContainsFunc(listed, func(c NodeCard) bool {
+		return c.AvailableDevCount != nil || c.AvailableCompute != nil || c.AvailableVRam != nil
+	})
+}
+
+// report returns what the node says is in use, if it reports that.
+func (c *NodeCard) report(reports bool) report {
+	if !reports {
 		return report{}
 	}
 	used := ledger.Usage{QoS: c.QoSPolicy.Set()}

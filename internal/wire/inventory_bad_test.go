@@ -45,8 +45,8 @@ func TestReadInventoryBadDevice(t *testing.T) {
 			deviceOf(cardInfo("GPU-0", 0), cardInfo("GPU-1", 1, func(d *v1alpha1.DeviceInfo) { d.Minor = nil })),
 			"spec.devices[1]: card GPU-1 has no minor number",
 		},
-		"no UUID":      {deviceOf(cardInfo("", 0)), `spec.devices[0]: id "": want the card's UUID, 1 to 96 characters`},
-		"a UUID of 97": {deviceOf(cardInfo(long, 0)), fmt.Sprintf("spec.devices[0]: id %.40q: want the card's UUID, 1 to 96 characters", long)},
+		"no UUID":      {deviceOf(cardInfo("", 0)), `spec.devices[0]: id "": want the card's UUID, 1 to 96 letters, digits and dashes`},
+		"a UUID of 97": {deviceOf(cardInfo(long, 0)), fmt.Sprintf("spec.devices[0]: id %.40q: want the card's UUID, 1 to 96 letters, digits and dashes", long)},
 		"healthy without memory": {
 			deviceOf(cardInfo("GPU-0", 0, withMemory("0"))), `gpu: topology: gpu: card "GPU-0" is healthy but has 0 MiB of memory, want at least 128`,
 		},
@@ -127,8 +127,9 @@ func TestReadInventoryBadAnnotation(t *testing.T) {
 		"memory past numbers":   {one(`"totalVRam":99999999999999999999`), "json: cannot unmarshal number..."},
 		"health as a word":      {one(`"healthy":"yes"`), "json: cannot unmarshal string..."},
 		"a card too many":       {"[" + many + "]", "65 cards, a node may hold 64"},
-		"a hole in the list":    {`[{"uuid":"GPU-0"},null]`, `card 1: uuid "": want 1 to 96 characters`},
-		"no UUID":               {`[{"healthy":true}]`, `card 0: uuid "": want 1 to 96 characters`},
+		"a hole in the list":    {`[{"uuid":"GPU-0"},null]`, `card 1: uuid "": want the card's UUID, 1 to 96 letters, digits and dashes`},
+		"no UUID":               {`[{"healthy":true}]`, `card 0: uuid "": want the card's UUID, 1 to 96 letters, digits and dashes`},
+		"a UUID that is a list": {`[{"uuid":"GPU-0,GPU-1"}]`, `card 0: uuid "GPU-0,GPU-1": want the card's UUID, 1 to 96 letters, digits and dashes`},
 		"negative memory":       {one(`"totalVRam":-1`), "card 0: totalVRam -1: want MiB from 0 to 1073741824"},
 		"huge memory":           {one(`"totalVRam":1073741825`), "card 0: totalVRam 1073741825: want MiB from 0 to 1073741824"},
 		"negative slots":        {one(`"totalDevCount":-1`), "card 0: totalDevCount -1: want 0 or more"},
@@ -198,5 +199,20 @@ func TestReadInventoryBadOtherwise(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) { checkBad(t, tc.inventory, tc.want) })
+	}
+}
+
+func TestDecodeDevice(t *testing.T) {
+	device := func(memory string) []byte {
+		return []byte(`{"metadata":{"name":"n1"},"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":` + memory + `}}]}}`)
+	}
+	if d, err := DecodeDevice(device(`"64Gi"`)); err != nil || d.Name != "n1" || len(d.Spec.Devices) != 1 {
+		t.Errorf("a sound Device: got %v, %v", d, err)
+	}
+	// The second would keep the reader busy for hours if it were computed.
+	for _, memory := range []string{`"64 gigabytes"`, `"1e-2147483647"`, `1e-2147483647`, `{}`} {
+		if d, err := DecodeDevice(device(memory)); err == nil {
+			t.Errorf("memory %s: got %v, want an error", memory, d)
+		}
 	}
 }

@@ -33,6 +33,14 @@ const (
 	AnnotationWeights       = "hami.io/device-scoring-weights"
 )
 
+// AskAnnotations lists the annotations that change what a pod asks for.
+func AskAnnotations() []string {
+	return []string{
+		AnnotationQoS, AnnotationClass, AnnotationTopologyAware, AnnotationUseCards, AnnotationNoUseCards,
+		AnnotationNodePolicy, AnnotationCardPolicy,
+	}
+}
+
 // Annotations that a scheduler writes on pods.
 const (
 	// AnnotationAllocated is the vendor's: what its plugin hands out.
@@ -69,9 +77,11 @@ const (
 	LabelLinkZone   = "daybreak-gpu.io/link-zone"
 	LabelPCIeSwitch = "daybreak-gpu.io/pcie-switch"
 
-	// LabelVendor and LabelModel are on a Device; the model also on its cards.
+	// LabelVendor, LabelModel and LabelDriver are on a Device and its Node; the
+	// model also on the single cards.
 	LabelVendor = "node.koordinator.sh/gpu-vendor"
 	LabelModel  = "node.koordinator.sh/gpu-model"
+	LabelDriver = "node.koordinator.sh/gpu-driver-version"
 	VendorMetaX = "metax"
 )
 
