@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/scheduler"
 )
 
 // version is set by the build.
@@ -52,9 +53,11 @@ HAMi (metax-tech.com/*) or Koordinator (koordinator.sh/*), unchanged.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	// Kubernetes' libraries bring a --version of their own, of another type.
+	root.Flags().Bool("version", false, "print the version")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(report.NewPlaceCommand())
+	root.AddCommand(report.NewPlaceCommand(), scheduler.NewCommand())
 	return root
 }

@@ -1,0 +1,134 @@
+package scheduler
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+func TestParseArgs(t *testing.T) {
+	tests := map[string]struct {
+		obj        runtime.Object
+		want       Args
+		wantPolicy place.Policy
+		wantErr    string
+	}{
+		"no args are the defaults": {
+			want: Args{MinCandidateNodesPercentage: new(int32(10)), MinCandidateNodesAbsolute: new(int32(100))},
+		},
+		"an empty document is the defaults": {
+			obj:  unknown(`{}`),
+			want: Args{MinCandidateNodesPercentage: new(int32(10)), MinCandidateNodesAbsolute: new(int32(100))},
+		},
+		"everything given": {
+			obj: unknown(`{"apiVersion":"v1","kind":"DaybreakArgs","policy":"spread","minCandidateNodesPercentage":100,"minCandidateNodesAbsolute":0}`),
+			want: Args{
+				APIVersion: "v1", Kind: "DaybreakArgs", Policy: "spread",
+				MinCandidateNodesPercentage: new(int32(100)), MinCandidateNodesAbsolute: new(int32(0)),
+			},
+			wantPolicy: place.Spread,
+		},
+		"an unknown field": {
+			obj:     unknown(`{"polcy":"spread"}`),
+			wantErr: `args of plugin Daybreak: error unmarshaling JSON: while decoding JSON: json: unknown field "polcy"`,
+		},
+		"a field of the wrong type": {
+			obj:     unknown(`{"minCandidateNodesAbsolute":"many"}`),
+			wantErr: "args of plugin Daybreak: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal string into Go struct field Args.minCandidateNodesAbsolute of type int32",
+		},
+		"a policy that is none": {
+			obj:     unknown(`{"policy":"Binpack"}`),
+			wantErr: `args of plugin Daybreak: policy: Invalid value: "Binpack": write "binpack" or "spread", or leave it out`,
+		},
+		"numbers out of range, told at once": {
+			obj: unknown(`{"minCandidateNodesPercentage":101,"minCandidateNodesAbsolute":-1}`),
+			wantErr: "args of plugin Daybreak: [minCandidateNodesPercentage: Invalid value: 101: write 0 to 100, " +
+				"minCandidateNodesAbsolute: Invalid value: -1: write 0 or more]",
+		},
+		"a negative percentage": {
+			obj:     unknown(`{"minCandidateNodesPercentage":-1}`),
+			wantErr: "args of plugin Daybreak: minCandidateNodesPercentage: Invalid value: -1: write 0 to 100",
+		},
+		"preemption that would try no node": {
+			obj: unknown(`{"minCandidateNodesPercentage":0,"minCandidateNodesAbsolute":0}`),
+			wantErr: "args of plugin Daybreak: minCandidateNodesAbsolute: Invalid value: 0: " +
+				"may not be 0 together with minCandidateNodesPercentage: preemption would try no node",
+		},
+		"an object of another kind": {
+			obj:     &corev1.Pod{},
+			wantErr: "args of plugin Daybreak: got a *v1.Pod",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseArgs(tt.obj)
+			if said := message(err); said != tt.wantErr {
+				t.Fatalf("parseArgs() says\n%s\nwant\n%s", said, tt.wantErr)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("args (-want +got):\n%s", diff)
+			}
+			if policy := got.policy(); policy != tt.wantPolicy {
+				t.Errorf("policy() = %v, want %v", policy, tt.wantPolicy)
+			}
+		})
+	}
+}
+
+func unknown(raw string) *runtime.Unknown { return &runtime.Unknown{Raw: []byte(raw)} }
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestConfigure(t *testing.T) {
+	tests := map[string]struct {
+		flags   []string
+		wantErr string
+	}{
+		"--profile beside --config": {
+			flags:   []string{"--config=mine.yaml", "--profile=other"},
+			wantErr: "--profile goes without --config: write it into the configuration file",
+		},
+		"--policy beside --config": {
+			flags:   []string{"--config=mine.yaml", "--policy=spread"},
+			wantErr: "--policy goes without --config: write it into the configuration file",
+		},
+		"a policy that is none": {
+			flags:   []string{"--policy=fast"},
+			wantErr: `--policy: policy: Invalid value: "fast": write "binpack" or "spread", or leave it out`,
+		},
+		"a configuration of one's own stands alone": {flags: []string{"--config=mine.yaml"}},
+		"no flags":            {},
+		"policy and profiles": {flags: []string{"--policy=binpack", "--profile=a", "--profile=b"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := &command{options: options.NewOptions()}
+			cmd := c.cobra()
+			if err := cmd.ParseFlags(tt.flags); err != nil {
+				t.Fatal(err)
+			}
+			remove, err := c.configure(cmd)
+			if said := message(err); said != tt.wantErr {
+				t.Fatalf("configure() says\n%s\nwant\n%s", said, tt.wantErr)
+			}
+			if err != nil {
+				return
+			}
+			remove()
+			if own := strings.Contains(strings.Join(tt.flags, " "), "--config"); own != (c.options.ConfigFile == "mine.yaml") {
+				t.Errorf("configuration file is %s", c.options.ConfigFile)
+			}
+		})
+	}
+}

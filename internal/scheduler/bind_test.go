@@ -1,0 +1,360 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+var podResource = corev1.Resource("pods")
+
+// Answers that the API server may give.
+var (
+	errConflict  = apierrors.NewConflict(podResource, "p", errors.New("the object has been modified"))
+	errInternal  = apierrors.NewInternalError(errors.New("etcd is away"))
+	errTimeout   = apierrors.NewTimeoutError("too slow", 1)
+	errThrottled = apierrors.NewTooManyRequests("later", 1)
+	errForbidden = apierrors.NewForbidden(podResource, "p", errors.New("no"))
+	errGateway   = apierrors.NewGenericServerResponse(http.StatusBadGateway, "create", podResource, "p", "bad gateway", 0, true)
+	errBroken    = errors.New("read: connection reset by peer")
+)
+
+// onBind answers the n-th Binding with the n-th error, and all later ones with
+// success.
+func onBind(client *fake.Clientset, answers ...error) {
+	client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetSubresource() != "binding" {
+			return false, nil, nil
+		}
+		if len(answers) == 0 {
+			return true, nil, nil
+		}
+		err := answers[0]
+		answers = answers[1:]
+		return true, nil, err
+	})
+}
+
+// onGet answers every GET of a pod.
+func onGet(client *fake.Clientset, pod *corev1.Pod, errs ...error) {
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if len(errs) > 0 {
+			err := errs[0]
+			errs = errs[1:]
+			return true, nil, err
+		}
+		return true, pod, nil
+	})
+}
+
+func sentBindings(t *testing.T, client *fake.Clientset) []*corev1.Binding {
+	t.Helper()
+	var sent []*corev1.Binding
+	for _, action := range client.Actions() {
+		if action.GetSubresource() != "binding" {
+			continue
+		}
+		create, ok := action.(clienttesting.CreateAction)
+		if !ok {
+			t.Fatalf("%T is no create", action)
+		}
+		binding, ok := create.GetObject().(*corev1.Binding)
+		if !ok {
+			t.Fatalf("%T is no Binding", create.GetObject())
+		}
+		sent = append(sent, binding)
+	}
+	return sent
+}
+
+// reserved returns a rig with a pod that has a card of n1.
+func reserved(t *testing.T) (*rig, *corev1.Pod) {
+	t.Helper()
+	r, pod := newRig(t), makePod("p", slice(30, 8))
+	r.setDevice(t, makeDevice("n1", 1))
+	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
+		t.Fatalf("Reserve() = %v", got)
+	}
+	return r, pod
+}
+
+// bind runs Bind while time passes.
+func (r *rig) bind(ctx context.Context, pod *corev1.Pod) *fwk.Status {
+	done := make(chan *fwk.Status)
+	go func() { done <- r.Bind(ctx, nil, pod, "n1") }()
+	for {
+		select {
+		case status := <-done:
+			return status
+		case <-time.After(time.Millisecond):
+			if r.clock.HasWaiters() {
+				r.clock.Step(3 * time.Second)
+			}
+		}
+	}
+}
+
+func TestBindIsOneWrite(t *testing.T) {
+	r, pod := reserved(t)
+	onBind(r.client)
+	if got := r.bind(t.Context(), pod); !got.IsSuccess() {
+		t.Fatalf("Bind() = %v", got)
+	}
+	if n := len(r.client.Actions()); n != 1 {
+		t.Errorf("%d requests were sent, want 1: %v", n, r.client.Actions())
+	}
+	want := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
+	want.Namespace, want.Name, want.UID, want.ResourceVersion = "ns", "p", "uid-p", "7"
+	want.Annotations = map[string]string{
+		"metax-tech.com/gpu-devices-allocated": `[[{"uuid":"GPU-0","compute":30,"vRam":8192}]]`,
+		"metax-tech.com/predicate-time":        "1767323045000000006",
+		"metax-tech.com/sgpu-qos-policy":       "best-effort",
+		"hami.io/vgpu-node":                    "n1",
+		"hami.io/metax-sgpu-devices-allocated": "GPU-0,Metax-SGPU,8192,30:;",
+	}
+	if diff := cmp.Diff([]*corev1.Binding{want}, sentBindings(t, r.client)); diff != "" {
+		t.Errorf("Binding (-want +got):\n%s", diff)
+	}
+	if r.shared.reservations.size() != 1 {
+		t.Error("the cards were given back before the cache shows the pod with them")
+	}
+}
+
+func TestBindWithoutReservation(t *testing.T) {
+	r := newRig(t)
+	if got := r.bind(t.Context(), makePod("p")); !got.IsSkip() {
+		t.Errorf("Bind() = %v, want Skip", got)
+	}
+	if n := len(r.client.Actions()); n != 0 {
+		t.Errorf("%d requests were sent, want none", n)
+	}
+}
+
+func TestBindAfterAnswers(t *testing.T) {
+	tests := map[string]struct {
+		answers []error
+		wantErr string
+		want    int // Bindings sent
+	}{
+		"a timeout":                      {answers: []error{errTimeout}, want: 2},
+		"a lost connection":              {answers: []error{errBroken}, want: 2},
+		"the client's own timeout":       {answers: []error{context.DeadlineExceeded}, want: 2},
+		"500":                            {answers: []error{errInternal}, want: 2},
+		"502 from something in between":  {answers: []error{errGateway}, want: 2},
+		"429":                            {answers: []error{errThrottled}, want: 2},
+		"a bad quarter of an hour":       {answers: []error{errTimeout, errBroken, errInternal, errThrottled, errBroken, errTimeout, errInternal, errBroken, errBroken}, want: 10},
+		"404 is certain":                 {answers: []error{apierrors.NewNotFound(podResource, "p")}, want: 1, wantErr: `bind to n1: pods "p" not found`},
+		"403 is certain":                 {answers: []error{errForbidden}, want: 1, wantErr: `bind to n1: pods "p" is forbidden: no`},
+		"404 after a timeout is certain": {answers: []error{errTimeout, apierrors.NewNotFound(podResource, "p")}, want: 2, wantErr: `bind to n1: pods "p" not found`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, pod := reserved(t)
+			onBind(r.client, tt.answers...)
+			got := r.bind(t.Context(), pod)
+			if said := message(got.AsError()); said != tt.wantErr {
+				t.Errorf("Bind() says %q, want %q", said, tt.wantErr)
+			}
+			sent := sentBindings(t, r.client)
+			if len(sent) != tt.want {
+				t.Fatalf("%d Bindings were sent, want %d", len(sent), tt.want)
+			}
+			for _, again := range sent[1:] {
+				if diff := cmp.Diff(sent[0], again); diff != "" {
+					t.Errorf("another Binding was sent (-first +again):\n%s", diff)
+				}
+			}
+			if r.shared.reservations.size() != 1 {
+				t.Error("Bind gave the cards back; that is for Unreserve")
+			}
+		})
+	}
+}
+
+func TestBindAfterConflict(t *testing.T) {
+	tests := map[string]struct {
+		change       func(pod *corev1.Pod, reserved map[string]string)
+		get          []error
+		wantErr      string
+		wantVersions []string
+	}{
+		"an earlier try went through": {
+			change: func(pod *corev1.Pod, reserved map[string]string) {
+				pod.Spec.NodeName = "n1"
+				maps.Copy(pod.Annotations, reserved)
+			},
+			wantVersions: []string{"7"},
+		},
+		"bound to our node by someone else": {
+			change:       func(pod *corev1.Pod, _ map[string]string) { pod.Spec.NodeName = "n1" },
+			wantErr:      "bind to n1: the pod is bound elsewhere",
+			wantVersions: []string{"7"},
+		},
+		"bound elsewhere": {
+			change: func(pod *corev1.Pod, reserved map[string]string) {
+				pod.Spec.NodeName = "n2"
+				maps.Copy(pod.Annotations, reserved)
+			},
+			wantErr:      "bind to n1: the pod is bound elsewhere",
+			wantVersions: []string{"7"},
+		},
+		"only changed": {
+			change:       func(pod *corev1.Pod, _ map[string]string) { pod.Labels = map[string]string{"new": "label"} },
+			wantVersions: []string{"7", "8"},
+		},
+		"only changed, and the first look at it fails": {
+			change:       func(pod *corev1.Pod, _ map[string]string) { pod.Labels = map[string]string{"new": "label"} },
+			get:          []error{errTimeout},
+			wantVersions: []string{"7", "7", "8"},
+		},
+		"it asks for another QoS class now": {
+			change:       func(pod *corev1.Pod, _ map[string]string) { pod.Annotations[wire.AnnotationQoS] = "fixed-share" },
+			wantErr:      "bind to n1: the pod is being deleted, or asks for something else than when its cards were chosen",
+			wantVersions: []string{"7"},
+		},
+		"it is being deleted": {
+			change: func(pod *corev1.Pod, _ map[string]string) {
+				pod.DeletionTimestamp = makePod("", started(0)).Status.StartTime
+			},
+			wantErr:      "bind to n1: the pod is being deleted, or asks for something else than when its cards were chosen",
+			wantVersions: []string{"7"},
+		},
+		"another pod of its name": {
+			change:       func(pod *corev1.Pod, _ map[string]string) { pod.UID = types.UID("other") },
+			wantErr:      `bind to n1: pods "p" not found`,
+			wantVersions: []string{"7"},
+		},
+		"it is gone": {
+			get:          []error{apierrors.NewNotFound(podResource, "p")},
+			wantErr:      `bind to n1: pods "p" not found`,
+			wantVersions: []string{"7"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, pod := reserved(t)
+			res, _ := r.shared.reservations.get(pod.UID)
+			now := pod.DeepCopy()
+			now.ResourceVersion = "8"
+			if tt.change != nil {
+				tt.change(now, res.annotations)
+			}
+			onGet(r.client, now, tt.get...)
+			answers := []error{errConflict}
+			if len(tt.wantVersions) == 3 {
+				answers = append(answers, errConflict)
+			}
+			onBind(r.client, answers...)
+			got := r.bind(t.Context(), pod)
+			if said := message(got.AsError()); said != tt.wantErr {
+				t.Errorf("Bind() says %q, want %q", said, tt.wantErr)
+			}
+			var versions []string
+			for _, b := range sentBindings(t, r.client) {
+				versions = append(versions, b.ResourceVersion)
+			}
+			if diff := cmp.Diff(tt.wantVersions, versions); diff != "" {
+				t.Errorf("versions sent (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBindWithStaleLease(t *testing.T) {
+	r, pod := reserved(t)
+	r.shared.term.elect(&fakeLock{}, 10*time.Second)
+	r.shared.term.renew(start)
+	r.clock.Step(10 * time.Second)
+	onBind(r.client)
+	got := r.bind(t.Context(), pod)
+	if !errors.Is(got.AsError(), errStale) {
+		t.Errorf("Bind() = %v, want %v", got, errStale)
+	}
+	if n := len(r.client.Actions()); n != 0 {
+		t.Errorf("%d requests were sent, want none", n)
+	}
+}
+
+// TestBindKeepsCardsWhileUnsure: the first try may have gone through, so a lease
+// that has gone stale since must not set the cards free.
+func TestBindKeepsCardsWhileUnsure(t *testing.T) {
+	r, pod := reserved(t)
+	r.shared.term.elect(&fakeLock{}, 10*time.Second)
+	r.shared.term.renew(start)
+	onBind(r.client, errTimeout)
+	done := make(chan *fwk.Status)
+	go func() { done <- r.Bind(t.Context(), nil, pod, "n1") }()
+	wait := func() {
+		for !r.clock.HasWaiters() {
+			select {
+			case got := <-done:
+				t.Fatalf("Bind() = %v, want that it goes on", got)
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	wait()
+	r.clock.Step(time.Minute) // the lease is stale
+	wait()
+	if n := len(sentBindings(t, r.client)); n != 1 {
+		t.Errorf("%d Bindings were sent with a stale lease, want only that before", n)
+	}
+	r.shared.term.renew(r.clock.Now())
+	r.clock.Step(3 * time.Second)
+	if got := <-done; !got.IsSuccess() || len(sentBindings(t, r.client)) != 2 {
+		t.Errorf("Bind() = %v after %d Bindings, want success after 2", got, len(sentBindings(t, r.client)))
+	}
+}
+
+func TestBindEndsWithItsContext(t *testing.T) {
+	r, pod := reserved(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the scheduler ends")
+	r.client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cancel(cause)
+		return true, nil, errTimeout
+	})
+	if got := r.Bind(ctx, nil, pod, "n1"); !errors.Is(got.AsError(), cause) {
+		t.Errorf("Bind() = %v, want %v", got, cause)
+	}
+	if n := len(sentBindings(t, r.client)); n != 1 {
+		t.Errorf("%d Bindings were sent, want 1", n)
+	}
+}
+
+func TestBindOfTooManyAnnotations(t *testing.T) {
+	r, pod := reserved(t)
+	res, _ := r.shared.reservations.get(pod.UID)
+	room := maxAnnotations - annotationSize(nil, res.annotations)
+	onBind(r.client)
+
+	pod.Annotations["a"] = strings.Repeat("x", room)
+	got := r.bind(t.Context(), pod)
+	want := "the pod's annotations would come to 204801 bytes, at most 204800 are bound: make its own shorter"
+	if got.Code() != fwk.UnschedulableAndUnresolvable || got.Message() != want || len(r.client.Actions()) != 0 {
+		t.Errorf("Bind() = %v after %d requests, want %q after none", got, len(r.client.Actions()), want)
+	}
+
+	pod.Annotations["a"] = strings.Repeat("x", room-1)
+	// What is written over does not count.
+	pod.Annotations[wire.AnnotationAllocated] = strings.Repeat("x", 1000)
+	if got := r.bind(t.Context(), pod); !got.IsSuccess() {
+		t.Errorf("Bind() = %v, want success with one byte less", got)
+	}
+}

@@ -1,0 +1,106 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	componentbaseconfig "k8s.io/component-base/config/v1alpha1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+const (
+	// DefaultProfile is the scheduler's name when it runs beside another one.
+	DefaultProfile = "daybreak"
+	// resourceGroup is the group of our own resources, which nobody counts.
+	resourceGroup = "daybreak-gpu.io"
+)
+
+// configOptions is what the built-in configuration leaves open.
+type configOptions struct {
+	kubeconfig string
+	profiles   []string
+	policy     string
+}
+
+// defaultConfig returns the built-in configuration of the scheduler: one
+// profile for each name, all alike. With the name default-scheduler among them
+// it replaces kube-scheduler and so shares its lease.
+func defaultConfig(o configOptions) ([]byte, error) {
+	lease := "daybreak-scheduler"
+	if slices.Contains(o.profiles, corev1.DefaultSchedulerName) {
+		lease = "kube-scheduler"
+	}
+	cfg := configv1.KubeSchedulerConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: configv1.SchemeGroupVersion.String(), Kind: "KubeSchedulerConfiguration"},
+		// The default of 50 a second would be the bound of binding.
+		ClientConnection: componentbaseconfig.ClientConnectionConfiguration{Kubeconfig: o.kubeconfig, QPS: 1000, Burst: 2000},
+		LeaderElection: componentbaseconfig.LeaderElectionConfiguration{
+			LeaderElect: new(true), ResourceName: lease, ResourceNamespace: metav1.NamespaceSystem,
+		},
+	}
+	args, err := yaml.Marshal(Args{Policy: o.policy})
+	if err != nil {
+		return nil, err
+	}
+	if args, err = yaml.YAMLToJSON(args); err != nil {
+		return nil, err
+	}
+	for _, name := range o.profiles {
+		cfg.Profiles = append(cfg.Profiles, profile(name, args))
+	}
+	text, err := yaml.Marshal(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("encode the configuration: %w", err)
+	}
+	return text, nil
+}
+
+// profile is how the plugin stands among kube-scheduler's own.
+func profile(name string, args []byte) configv1.KubeSchedulerProfile {
+	ours := []configv1.Plugin{{Name: Name}}
+	return configv1.KubeSchedulerProfile{
+		SchedulerName: &name,
+		Plugins: &configv1.Plugins{
+			// Our PostFilter does what DefaultPreemption does, with cards in mind.
+			MultiPoint: configv1.PluginSet{Enabled: ours, Disabled: []configv1.Plugin{{Name: "DefaultPreemption"}}},
+			// Plugins named at an extension point come before those of
+			// multiPoint: DefaultBinder must not bind a pod with cards, and ours
+			// is the refusal to tell of.
+			Filter:     configv1.PluginSet{Enabled: ours},
+			PostFilter: configv1.PluginSet{Enabled: ours},
+			Bind:       configv1.PluginSet{Enabled: ours},
+			// What users wrote counts (affinity, spread, taints); what would
+			// only stir equally good nodes does not.
+			Score: configv1.PluginSet{Disabled: []configv1.Plugin{
+				{Name: "NodeResourcesFit"}, {Name: "NodeResourcesBalancedAllocation"}, {Name: "ImageLocality"},
+			}},
+		},
+		PluginConfig: []configv1.PluginConfig{
+			{Name: Name, Args: runtime.RawExtension{Raw: args}},
+			{Name: "NodeResourcesFit", Args: rawArgs("NodeResourcesFitArgs", map[string]any{
+				"ignoredResources":      []string{string(wire.ResourceVCore), string(wire.ResourceVMemory)},
+				"ignoredResourceGroups": []string{resourceGroup},
+			})},
+			{Name: "PodTopologySpread", Args: rawArgs("PodTopologySpreadArgs", map[string]any{"defaultingType": "List"})},
+		},
+	}
+}
+
+// rawArgs returns arguments of one of kube-scheduler's own plugins.
+func rawArgs(kind string, args map[string]any) runtime.RawExtension {
+	args["apiVersion"], args["kind"] = configv1.SchemeGroupVersion.String(), kind
+	text, err := yaml.Marshal(args)
+	if err == nil {
+		text, err = yaml.YAMLToJSON(text)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("arguments of %s: %v", kind, err)) // strings in a map: can't fail
+	}
+	return runtime.RawExtension{Raw: text}
+}

@@ -1,0 +1,209 @@
+package scheduler
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	"k8s.io/utils/clock"
+)
+
+// load reads the built-in configuration as kube-scheduler does: strictly.
+func load(t *testing.T, o configOptions) *config.KubeSchedulerConfiguration {
+	t.Helper()
+	text, err := defaultConfig(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := options.LoadConfigFromFile(klog.Background(), path)
+	if err != nil {
+		t.Fatalf("kube-scheduler can't read\n%s\n%v", text, err)
+	}
+	return cfg
+}
+
+func TestDefaultConfig(t *testing.T) {
+	tests := map[string]struct {
+		options   configOptions
+		wantLease string
+		wantArgs  string
+	}{
+		"beside another scheduler it has a lease of its own": {
+			options:   configOptions{kubeconfig: "k", profiles: []string{"daybreak"}},
+			wantLease: "daybreak-scheduler", wantArgs: "{}",
+		},
+		"in the place of kube-scheduler it shares that one's lease": {
+			options:   configOptions{kubeconfig: "k", profiles: []string{"daybreak", "default-scheduler"}, policy: "spread"},
+			wantLease: "kube-scheduler", wantArgs: `{"policy":"spread"}`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			cfg := load(t, tt.options)
+			var names []string
+			for i := range cfg.Profiles {
+				names = append(names, cfg.Profiles[i].SchedulerName)
+				if args := argsOf(t, &cfg.Profiles[i], Name); args == nil || string(args.(*runtime.Unknown).Raw) != tt.wantArgs { //nolint:errcheck // of another type it panics, which fails too
+					t.Errorf("args = %v, want %s", args, tt.wantArgs)
+				}
+			}
+			if diff := cmp.Diff(tt.options.profiles, names); diff != "" {
+				t.Errorf("profiles (-want +got):\n%s", diff)
+			}
+			if got := cfg.LeaderElection; !got.LeaderElect || got.ResourceName != tt.wantLease || got.ResourceNamespace != metav1.NamespaceSystem {
+				t.Errorf("leader election = %+v, want the lease %s", got, tt.wantLease)
+			}
+			if got := cfg.ClientConnection; got.QPS != 1000 || got.Burst != 2000 || got.Kubeconfig != "k" {
+				t.Errorf("client connection = %+v", got)
+			}
+		})
+	}
+}
+
+func argsOf(t *testing.T, p *config.KubeSchedulerProfile, plugin string) runtime.Object {
+	t.Helper()
+	for _, c := range p.PluginConfig {
+		if c.Name == plugin {
+			return c.Args
+		}
+	}
+	t.Fatalf("no arguments for %s", plugin)
+	return nil
+}
+
+func TestDefaultConfigOfOtherPlugins(t *testing.T) {
+	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
+	fit, ok := argsOf(t, &cfg.Profiles[0], "NodeResourcesFit").(*config.NodeResourcesFitArgs)
+	if !ok {
+		t.Fatal("NodeResourcesFit has other arguments")
+	}
+	if diff := cmp.Diff([]string{"metax-tech.com/vcore", "metax-tech.com/vmemory"}, fit.IgnoredResources); diff != "" {
+		t.Errorf("ignored resources (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"daybreak-gpu.io"}, fit.IgnoredResourceGroups); diff != "" {
+		t.Errorf("ignored groups (-want +got):\n%s", diff)
+	}
+	spread, ok := argsOf(t, &cfg.Profiles[0], "PodTopologySpread").(*config.PodTopologySpreadArgs)
+	if !ok {
+		t.Fatal("PodTopologySpread has other arguments")
+	}
+	if spread.DefaultingType != config.ListDefaulting || len(spread.DefaultConstraints) > 0 {
+		t.Errorf("PodTopologySpread = %+v, want no constraints that users did not write", spread)
+	}
+}
+
+// newFrameworks builds what kube-scheduler builds of the configuration.
+func newFrameworks(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConfiguration) []framework.Framework {
+	t.Helper()
+	metrics.Register()
+	registry := plugins.NewInTreeRegistry()
+	if err := registry.Register(Name, shared.Factory()); err != nil {
+		t.Fatal(err)
+	}
+	client := fake.NewClientset()
+	var all []framework.Framework
+	for i := range cfg.Profiles {
+		f, err := frameworkruntime.NewFramework(t.Context(), registry, &cfg.Profiles[i],
+			frameworkruntime.WithClientSet(client),
+			frameworkruntime.WithInformerFactory(informers.NewSharedInformerFactory(client, 0)),
+			frameworkruntime.WithSnapshotSharedLister(schedulercache.NewEmptySnapshot()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func TestOrderOfPlugins(t *testing.T) {
+	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
+	got := newFrameworks(t, NewShared(clock.RealClock{}), cfg)[0].ListPlugins()
+
+	if diff := cmp.Diff([]string{Name, "DefaultBinder"}, namesOf(&got.Bind)); diff != "" {
+		t.Errorf("bind (-want +got):\n%s", diff)
+	}
+	// DynamicResources, which comes with kube-scheduler, gives claims back.
+	if diff := cmp.Diff([]string{Name, "DynamicResources"}, namesOf(&got.PostFilter)); diff != "" {
+		t.Errorf("postFilter (-want +got):\n%s", diff)
+	}
+	if names := namesOf(&got.Filter); names[0] != Name || !slices.Contains(names, "NodeResourcesFit") {
+		t.Errorf("filter = %v, want %s first and NodeResourcesFit still there", names, Name)
+	}
+	for _, where := range []*config.PluginSet{&got.PreEnqueue, &got.PreFilter, &got.PreScore, &got.Reserve} {
+		if names := namesOf(where); !slices.Contains(names, Name) {
+			t.Errorf("%v lacks %s", names, Name)
+		}
+	}
+	for _, where := range []*config.PluginSet{&got.PreEnqueue, &got.PreFilter, &got.Filter, &got.PostFilter, &got.PreScore, &got.Score, &got.Reserve} {
+		if names := namesOf(where); slices.Contains(names, "DefaultPreemption") {
+			t.Errorf("%v has DefaultPreemption", names)
+		}
+	}
+}
+
+func TestPluginsThatScore(t *testing.T) {
+	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
+	got := newFrameworks(t, NewShared(clock.RealClock{}), cfg)[0].ListPlugins()
+	names := namesOf(&got.Score)
+	for _, name := range []string{Name, "TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("score = %v lacks %s", names, name)
+		}
+	}
+	for _, name := range []string{"NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality"} {
+		if slices.Contains(names, name) {
+			t.Errorf("score = %v has %s", names, name)
+		}
+	}
+}
+
+func namesOf(set *config.PluginSet) []string {
+	var names []string
+	for _, p := range set.Enabled {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func TestProfilesShareOneState(t *testing.T) {
+	shared := NewShared(clock.RealClock{})
+	cfg := load(t, configOptions{profiles: []string{corev1.DefaultSchedulerName, DefaultProfile}, policy: "binpack"})
+	factory, made := shared.Factory(), []*Plugin{}
+	for i := range cfg.Profiles {
+		client := fake.NewClientset()
+		p, err := factory(t.Context(), argsOf(t, &cfg.Profiles[i], Name), &fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plugin, ok := p.(*Plugin)
+		if !ok || plugin.Name() != Name {
+			t.Fatalf("factory made a %T called %s", p, p.Name())
+		}
+		made = append(made, plugin)
+	}
+	if made[0] == made[1] || made[0].shared != shared || made[1].shared != shared {
+		t.Error("two profiles have to be two plugins with one state")
+	}
+	if got := len(newFrameworks(t, shared, cfg)); got != 2 {
+		t.Errorf("%d frameworks, want 2", got)
+	}
+}

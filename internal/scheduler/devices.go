@@ -1,0 +1,103 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// deviceResource is the name under which Devices are watched.
+var deviceResource = v1alpha1.GroupVersion.WithResource("devices")
+
+// device is a Device as the scheduler keeps it: decoded once when it arrives,
+// without what nobody here reads.
+type device struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	// spec is nil when err says why it can't be decoded.
+	spec *v1alpha1.Device
+	err  error
+}
+
+// DeepCopyObject returns the device itself: it is never changed.
+func (d *device) DeepCopyObject() runtime.Object { return d }
+
+// compact is the informer's transform.
+func compact(obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	d := &device{ObjectMeta: metav1.ObjectMeta{
+		Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
+		DeletionTimestamp: u.GetDeletionTimestamp(),
+	}}
+	text, err := u.MarshalJSON()
+	if err == nil {
+		d.spec, err = wire.DecodeDevice(text)
+	}
+	if err != nil {
+		d.spec, d.err = nil, fmt.Errorf("the Device can't be decoded: %w", err)
+		return d, nil
+	}
+	d.spec.ManagedFields = nil
+	return d, nil
+}
+
+// devices is the store of the Device informer. It is set before the scheduler
+// runs, after the plugin was made.
+type devices struct {
+	store cache.Store
+}
+
+// watch makes the factory's informer for Devices keep them in compact form. It
+// is the same informer that kube-scheduler takes its Device events from.
+func (d *devices) watch(factory dynamicinformer.DynamicSharedInformerFactory) error {
+	informer := factory.ForResource(deviceResource).Informer()
+	if err := informer.SetTransform(compact); err != nil {
+		return fmt.Errorf("watch devices: %w", err)
+	}
+	d.store = informer.GetStore()
+	return nil
+}
+
+// get returns the Device of the node, or nil.
+func (d *devices) get(node string) *device {
+	if d.store == nil {
+		return nil
+	}
+	obj, ok, err := d.store.GetByKey(node)
+	if err != nil || !ok {
+		return nil
+	}
+	dev, ok := obj.(*device)
+	if !ok {
+		return nil
+	}
+	return dev
+}
+
+// checkDevices finds out early what would otherwise be an informer that never
+// syncs.
+func checkDevices(ctx context.Context, client dynamic.Interface) error {
+	_, err := client.Resource(deviceResource).List(ctx, metav1.ListOptions{Limit: 1})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("the API server knows no %s: apply the CustomResourceDefinition devices.%s first", deviceResource.Resource, deviceResource.Group)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("this scheduler may not list devices.%s: give its account the verbs get, list and watch on them", deviceResource.Group)
+	case err != nil:
+		return fmt.Errorf("list devices: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package scheduler
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// seen returns a rig that has last seen node n1 with the given cards and pods.
+func seen(t *testing.T, cards int, onNode ...*corev1.Pod) *rig {
+	t.Helper()
+	r, node := newRig(t), makeNode("n1")
+	r.setDevice(t, makeDevice("n1", cards))
+	r.shared.nodes.of(nodeInfo(node, onNode...), false)
+	r.addNode(t, node)
+	return r
+}
+
+func (r *rig) addNode(t *testing.T, node *corev1.Node) {
+	t.Helper()
+	if err := r.fakes.informers.Core().V1().Nodes().Informer().GetStore().Add(node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEventsToRegister(t *testing.T) {
+	events, err := newRig(t).EventsToRegister(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[fwk.EventResource]fwk.ActionType{}
+	for _, e := range events {
+		got[e.Event.Resource] |= e.Event.ActionType
+		if e.QueueingHintFn == nil {
+			t.Errorf("%v has no hint: every such event would wake every pod", e.Event)
+		}
+	}
+	want := map[fwk.EventResource]fwk.ActionType{
+		fwk.Pod: fwk.Delete | fwk.Update,
+		"devices.v1alpha1.scheduling.koordinator.sh": fwk.Add | fwk.Update,
+		fwk.Node: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeAnnotation | fwk.UpdateNodeTaint,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestAfterPodDelete(t *testing.T) {
+	q0, q1 := makePod("q0", whole(1), holds(0)), makePod("q1", whole(1), holds(1))
+	unknown := makePod("u", whole(1), boundTo("n1"))
+	tests := map[string]struct {
+		onNode  []*corev1.Pod
+		deleted []*corev1.Pod
+		pod     *corev1.Pod
+		want    []fwk.QueueingHint
+	}{
+		"it fits where the other one was": {
+			onNode: []*corev1.Pod{q0, q1}, deleted: []*corev1.Pod{q0}, pod: makePod("p", whole(1)), want: []fwk.QueueingHint{fwk.Queue},
+		},
+		"it takes two: they count together": {
+			onNode: []*corev1.Pod{q0, q1}, deleted: []*corev1.Pod{q0, q1}, pod: makePod("p", whole(2)), want: []fwk.QueueingHint{fwk.QueueSkip, fwk.Queue},
+		},
+		"the same one twice counts once": {
+			onNode: []*corev1.Pod{q0, q1}, deleted: []*corev1.Pod{q0, q0}, pod: makePod("p", whole(2)), want: []fwk.QueueingHint{fwk.QueueSkip, fwk.QueueSkip},
+		},
+		"it never fits there": {
+			onNode: []*corev1.Pod{q0, q1}, deleted: []*corev1.Pod{q0, q1}, pod: makePod("p", whole(3)), want: []fwk.QueueingHint{fwk.QueueSkip, fwk.QueueSkip},
+		},
+		"the other one was the last whose cards nobody could name": {
+			onNode: []*corev1.Pod{unknown, q0}, deleted: []*corev1.Pod{q0, unknown}, pod: makePod("p", whole(1)), want: []fwk.QueueingHint{fwk.QueueSkip, fwk.Queue},
+		},
+		"the other one had no cards": {
+			deleted: []*corev1.Pod{makePod("q", boundTo("n1"))}, pod: makePod("p", whole(1)), want: []fwk.QueueingHint{fwk.QueueSkip},
+		},
+		"the other one was never bound": {
+			onNode: []*corev1.Pod{q0, q1}, deleted: []*corev1.Pod{makePod("q", whole(1))}, pod: makePod("p", whole(2)), want: []fwk.QueueingHint{fwk.Queue},
+		},
+		"the other one's node was never seen": {
+			deleted: []*corev1.Pod{makePod("q", whole(1), boundTo("n2"))}, pod: makePod("p", whole(9)), want: []fwk.QueueingHint{fwk.Queue},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := seen(t, 2, tt.onNode...)
+			var got []fwk.QueueingHint
+			for _, deleted := range tt.deleted {
+				hint, err := r.afterPodDelete(testLogger(t), tt.pod, deleted, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, hint)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("hints (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAfterPodUpdate(t *testing.T) {
+	plain := makePod("p", slice(10, 8))
+	tests := map[string]struct {
+		before, after *corev1.Pod
+		want          fwk.QueueingHint
+	}{
+		"it asks for another class":         {before: plain, after: makePod("p", slice(10, 8), annotated(wire.AnnotationQoS, "fixed-share")), want: fwk.Queue},
+		"it excludes a card no more":        {before: makePod("p", slice(10, 8), annotated(wire.AnnotationNoUseCards, "GPU-0")), after: plain, want: fwk.Queue},
+		"another annotation of it":          {before: plain, after: makePod("p", slice(10, 8), annotated("a", "b")), want: fwk.QueueSkip},
+		"someone else asks for another one": {before: makePod("q", slice(10, 8)), after: makePod("q", slice(10, 8), annotated(wire.AnnotationQoS, "fixed-share")), want: fwk.QueueSkip},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got, err := newRig(t).afterPodUpdate(testLogger(t), plain, tt.before, tt.after); err != nil || got != tt.want {
+				t.Errorf("afterPodUpdate() = %v, %v; want %v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestAfterDevice: card 1 gets well, while another pod is on card 0.
+func TestAfterDevice(t *testing.T) {
+	tests := map[string]struct {
+		pod  *corev1.Pod
+		want fwk.QueueingHint
+	}{
+		"one card is enough":             {pod: makePod("p", whole(1)), want: fwk.Queue},
+		"it takes two":                   {pod: makePod("p", whole(2)), want: fwk.QueueSkip},
+		"it wants the card in use":       {pod: makePod("p", whole(1), annotated(wire.AnnotationUseCards, "GPU-0")), want: fwk.QueueSkip},
+		"it wants the card that is well": {pod: makePod("p", whole(1), annotated(wire.AnnotationUseCards, "GPU-1")), want: fwk.Queue},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			sick := makeDevice("n1", 2)
+			sick.Spec.Devices[1].Health = false
+			r.setDevice(t, sick)
+			r.shared.nodes.of(nodeInfo(makeNode("n1"), makePod("q", whole(1), holds(0))), false)
+			r.addNode(t, makeNode("n1"))
+
+			well := makeDevice("n1", 2) // with the cards in another order
+			well.Spec.Devices[0].Minor, well.Spec.Devices[1].Minor = new(int32(1)), new(int32(0))
+			if got, err := r.afterDevice(testLogger(t), tt.pod, nil, r.setDevice(t, well)); err != nil || got != tt.want {
+				t.Errorf("afterDevice() = %v, %v; want %v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAfterDeviceOfNoNode(t *testing.T) {
+	r := newRig(t)
+	d := r.setDevice(t, makeDevice("n1", 2))
+	if got, err := r.afterDevice(testLogger(t), makePod("p", whole(1)), nil, d); err != nil || got != fwk.QueueSkip {
+		t.Errorf("afterDevice() = %v, %v; want that the node's own event is waited for", got, err)
+	}
+}
+
+func TestAfterNode(t *testing.T) {
+	tests := map[string]struct {
+		change func(*corev1.Node)
+		added  bool
+		want   map[int]fwk.QueueingHint // by the cards that the pod asks for
+	}{
+		"nothing changed":     {change: func(*corev1.Node) {}, want: map[int]fwk.QueueingHint{1: fwk.QueueSkip}},
+		"another annotation":  {change: func(n *corev1.Node) { n.Annotations["a"] = "b" }, want: map[int]fwk.QueueingHint{1: fwk.QueueSkip}},
+		"more processor time": {change: func(n *corev1.Node) { n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4")} }, want: map[int]fwk.QueueingHint{1: fwk.QueueSkip}},
+		"cards are advertised now": {change: func(n *corev1.Node) {
+			n.Status.Allocatable = corev1.ResourceList{wire.ResourceGPU: resource.MustParse("2")}
+		}, want: map[int]fwk.QueueingHint{1: fwk.Queue, 2: fwk.QueueSkip}},
+		"served by someone else": {change: func(n *corev1.Node) { n.Annotations[wire.AnnotationServedBy] = "vendor" }, want: map[int]fwk.QueueingHint{1: fwk.Queue, 2: fwk.QueueSkip}},
+		"a taint more":           {change: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a"}} }, want: map[int]fwk.QueueingHint{1: fwk.Queue, 2: fwk.QueueSkip}},
+		"in use again":           {change: func(n *corev1.Node) { n.Spec.Unschedulable = true }, want: map[int]fwk.QueueingHint{1: fwk.Queue}},
+		"new":                    {change: func(*corev1.Node) {}, added: true, want: map[int]fwk.QueueingHint{1: fwk.Queue, 2: fwk.QueueSkip}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := seen(t, 2, makePod("q", whole(1), holds(0)))
+			before, after := any(makeNode("n1")), makeNode("n1")
+			if tt.added {
+				before = nil
+			}
+			tt.change(after)
+			r.addNode(t, after)
+			for cards, want := range tt.want {
+				if got, err := r.afterNode(testLogger(t), makePod("p", whole(cards)), before, after); err != nil || got != want {
+					t.Errorf("afterNode() for %d cards = %v, %v; want %v", cards, got, err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestHintsOfStrangeObjects: who does not understand an event must not let a
+// pod sleep over it.
+func TestHintsOfStrangeObjects(t *testing.T) {
+	r := newRig(t)
+	for name, hint := range map[string]fwk.QueueingHintFn{
+		"pod delete": r.afterPodDelete, "pod update": r.afterPodUpdate, "device": r.afterDevice, "node": r.afterNode,
+	} {
+		if got, err := hint(testLogger(t), makePod("p", whole(1)), "strange", "strange"); err == nil || got != fwk.Queue {
+			t.Errorf("%s: hint = %v, %v; want Queue and an error", name, got, err)
+		}
+	}
+}

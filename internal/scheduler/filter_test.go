@@ -1,0 +1,444 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+func TestPreFilter(t *testing.T) {
+	tests := map[string]struct {
+		pod         *corev1.Pod
+		wantCode    fwk.Code
+		wantMessage string
+	}{
+		"a pod without cards is skipped": {pod: makePod("p"), wantCode: fwk.Skip},
+		"zero cards are no cards":        {pod: makePod("p", whole(0)), wantCode: fwk.Skip},
+		"a pod with cards goes on":       {pod: makePod("p", whole(1)), wantCode: fwk.Success},
+		"what can't be meant is refused for good, all of it at once": {
+			pod: makePod("p", asking(map[corev1.ResourceName]string{
+				wire.ResourceSGPU: "1", wire.ResourceVCore: "120", wire.ResourceVMemory: "0",
+			})),
+			wantCode: fwk.UnschedulableAndUnresolvable,
+			wantMessage: `[spec.containers[0].resources.limits[metax-tech.com/vmemory]: Invalid value: "0": a number without a unit is GiB: write 1 to 1024, or an amount with a unit such as 512Mi, ` +
+				`spec.containers[0].resources.limits[metax-tech.com/vcore]: Invalid value: "120": is in percent: write a whole number from 0 to 100]`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, cs := newRig(t), framework.NewCycleState()
+			_, status := r.PreFilter(t.Context(), cs, tt.pod, nil)
+			if status.Code() != tt.wantCode || status.Message() != tt.wantMessage {
+				t.Errorf("PreFilter() = %v %s\nwant %v %s", status.Code(), status.Message(), tt.wantCode, tt.wantMessage)
+			}
+			if _, err := readState(cs); (err == nil) != (tt.wantCode == fwk.Success) {
+				t.Errorf("readState() = %v after %v", err, tt.wantCode)
+			}
+		})
+	}
+}
+
+func TestPreFilterWaitsForTheFence(t *testing.T) {
+	r := newRig(t)
+	r.shared.term = newTerm(r.clock)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, status := r.PreFilter(ctx, framework.NewCycleState(), makePod("p", whole(1)), nil); !errors.Is(status.AsError(), context.DeadlineExceeded) {
+		t.Errorf("PreFilter() before the fence = %v, want that it waits", status)
+	}
+	if _, status := r.PreFilter(ctx, framework.NewCycleState(), makePod("p"), nil); !status.IsSkip() {
+		t.Errorf("PreFilter() of a pod without cards = %v, want that it does not wait", status)
+	}
+}
+
+func TestNarrow(t *testing.T) {
+	sick := func(d *v1alpha1.Device) { d.Spec.Devices[0].Health = false }
+	tests := map[string]struct {
+		cards  []int // of node n1, n2, ...; a negative number has one sick card
+		pod    *corev1.Pod
+		onN1   []*corev1.Pod
+		wantNo bool
+		want   []string
+	}{
+		"one node in three has cards":                      {cards: []int{2, 0, 0}, pod: makePod("p", whole(1)), want: []string{"n1"}},
+		"half of the nodes are too many to be worth it":    {cards: []int{2, 0}, pod: makePod("p", whole(1)), wantNo: true},
+		"never to nothing":                                 {cards: []int{0, 0, 0}, pod: makePod("p", whole(1)), wantNo: true},
+		"too few cards":                                    {cards: []int{2, 4, 2}, pod: makePod("p", whole(4)), want: []string{"n2"}},
+		"too few healthy cards":                            {cards: []int{-4, 4, -4}, pod: makePod("p", whole(4)), want: []string{"n2"}},
+		"cards that the pod excludes":                      {cards: []int{1, 4, 1}, pod: makePod("p", whole(1), annotated(wire.AnnotationNoUseCards, "GPU-0")), want: []string{"n2"}},
+		"cards that the pod does not name":                 {cards: []int{1, 4, 1}, pod: makePod("p", whole(1), annotated(wire.AnnotationUseCards, "GPU-3")), want: []string{"n2"}},
+		"a full node stays: preemption may help there":     {cards: []int{1, 0, 0}, pod: makePod("p", whole(1)), onN1: []*corev1.Pod{makePod("q", whole(1), holds(0))}, want: []string{"n1"}},
+		"a node with an unaccounted pod stays, for it too": {cards: []int{1, 0, 0}, pod: makePod("p", whole(1)), onN1: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"))}, want: []string{"n1"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			var infos []fwk.NodeInfo
+			for i, n := range tt.cards {
+				node := makeNode(fmt.Sprintf("n%d", i+1))
+				d := makeDevice(node.Name, max(n, -n))
+				if n < 0 {
+					sick(d)
+				}
+				r.setDevice(t, d)
+				ni := nodeInfo(node)
+				if i == 0 {
+					ni = nodeInfo(node, tt.onN1...)
+				}
+				infos = append(infos, ni)
+			}
+			got, status := r.PreFilter(t.Context(), framework.NewCycleState(), tt.pod, infos)
+			if !status.IsSuccess() || (got == nil) != tt.wantNo {
+				t.Fatalf("PreFilter() = %v, %v", got, status)
+			}
+			if got != nil {
+				if diff := cmp.Diff(sets.New(tt.want...), got.NodeNames); diff != "" {
+					t.Errorf("nodes (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func TestNarrowTellsTheNumbers(t *testing.T) {
+	r, cs := newRig(t), framework.NewCycleState()
+	var infos []fwk.NodeInfo
+	for i, cards := range []int{8, 4, 2} {
+		node := makeNode(fmt.Sprintf("n%d", i))
+		r.setDevice(t, makeDevice(node.Name, cards))
+		infos = append(infos, nodeInfo(node))
+	}
+	if _, status := r.PreFilter(t.Context(), cs, makePod("p", whole(8)), infos); !status.IsSuccess() {
+		t.Fatal(status)
+	}
+	c, err := readState(cs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.summary(), "0/2 nodes: 2 need 8 cards that fit (best has 4)"; got != want {
+		t.Errorf("summary() = %q, want %q", got, want)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	tests := map[string]struct {
+		device     *v1alpha1.Device
+		onNode     []*corev1.Pod
+		pod        *corev1.Pod
+		wantCode   fwk.Code
+		wantReason string
+	}{
+		"room": {device: makeDevice("n1", 2), pod: makePod("p", whole(2))},
+		"in use, but not for ever": {
+			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", whole(1), holds(0))}, pod: makePod("p", whole(2)),
+			wantCode: fwk.Unschedulable, wantReason: place.ExclusiveConflict.Reason(),
+		},
+		"no cards": {
+			pod: makePod("p", whole(1)), wantCode: fwk.UnschedulableAndUnresolvable, wantReason: place.NoCards.Reason(),
+		},
+		"more memory than a card has": {
+			device: makeDevice("n1", 1), pod: makePod("p", slice(10, 65)),
+			wantCode: fwk.UnschedulableAndUnresolvable, wantReason: place.MemoryShort.Reason(),
+		},
+		"less memory than wanted today": {
+			device: makeDevice("n1", 1), onNode: []*corev1.Pod{makePod("q", slice(10, 8), holds(0))}, pod: makePod("p", slice(10, 60)),
+			wantCode: fwk.Unschedulable, wantReason: place.MemoryShort.Reason(),
+		},
+		"another QoS class today": {
+			device: makeDevice("n1", 1), onNode: []*corev1.Pod{makePod("q", slice(10, 8), holds(0))},
+			pod:      makePod("p", slice(10, 8), annotated(wire.AnnotationQoS, "fixed-share")),
+			wantCode: fwk.Unschedulable, wantReason: place.QoSConflict.Reason(),
+		},
+		"a bound pod whose cards nobody can name": {
+			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"))}, pod: makePod("p", whole(1)),
+			wantCode: fwk.Unschedulable, wantReason: place.Unaccounted.Reason(),
+		},
+		"a bound pod whose annotation is no JSON": {
+			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"), annotated(wire.AnnotationAllocated, "[[{"))},
+			pod: makePod("p", whole(1)), wantCode: fwk.Unschedulable, wantReason: place.Unaccounted.Reason(),
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			if tt.device != nil {
+				r.setDevice(t, tt.device)
+			}
+			status := r.Filter(t.Context(), r.cycle(t, tt.pod), tt.pod, nodeInfo(makeNode("n1"), tt.onNode...))
+			if status.Code() != tt.wantCode || status.Message() != tt.wantReason {
+				t.Errorf("Filter() = %v, want %v %s", status, tt.wantCode, tt.wantReason)
+			}
+		})
+	}
+}
+
+// TestStatus: what kube-scheduler hears depends on the code and on whether
+// evicting would help, and on nothing else.
+func TestStatus(t *testing.T) {
+	for _, code := range place.Codes() {
+		for _, permanent := range []bool{false, true} {
+			want := fwk.Unschedulable
+			if permanent {
+				want = fwk.UnschedulableAndUnresolvable
+			}
+			for _, r := range []place.Refusal{{Want: 1}, {Want: 8, Have: 3, Container: 2}} {
+				r.Code, r.Permanent = code, permanent
+				if got := status(&r); got.Code() != want || got.Message() != code.Reason() {
+					t.Errorf("status(%v, permanent %v) = %v, want %v %s", code, permanent, got, want, code.Reason())
+				}
+			}
+		}
+	}
+	if got := status(&place.Refusal{}); !got.IsSuccess() {
+		t.Errorf("status() of no refusal = %v", got)
+	}
+}
+
+func TestFilterWithoutPreFilter(t *testing.T) {
+	r := newRig(t)
+	if got := r.Filter(t.Context(), framework.NewCycleState(), makePod("p", whole(1)), nodeInfo(makeNode("n1"))); got.Code() != fwk.Error {
+		t.Errorf("Filter() = %v, want an error", got)
+	}
+}
+
+func TestWhatIfLeavesNoTrace(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 1))
+	ni := nodeInfo(makeNode("n1"))
+	pod := makePod("p", whole(1))
+	cs := r.cycle(t, pod)
+	if got := r.Filter(t.Context(), cs, pod, ni); !got.IsSuccess() {
+		t.Fatalf("Filter() = %v", got)
+	}
+	before := r.shared.nodes.last("n1")
+
+	added := ni.Snapshot()
+	added.AddPodInfo(podInfo(t, makePod("q", whole(1), holds(0))))
+	if got := r.Filter(t.Context(), cs.Clone(), pod, added); got.Code() != fwk.Unschedulable {
+		t.Errorf("Filter() with the pod added = %v, want Unschedulable", got)
+	}
+	if got := r.shared.nodes.last("n1"); got != before {
+		t.Error("the what-if was kept as the node's account")
+	}
+	c, err := readState(cs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.summary(); got != "" {
+		t.Errorf("summary() = %q, want nothing of the what-if", got)
+	}
+	if got := r.Filter(t.Context(), cs, pod, ni); !got.IsSuccess() {
+		t.Errorf("Filter() after the what-if = %v, want success", got)
+	}
+}
+
+func TestSummaryTellsEveryNodeOnce(t *testing.T) {
+	r := newRig(t)
+	pod := makePod("p", slice(10, 60))
+	cs := r.cycle(t, pod)
+	for i, gib := range []int{8, 16} {
+		node := fmt.Sprintf("n%d", i+1)
+		r.setDevice(t, makeDevice(node, 1))
+		ni := nodeInfo(makeNode(node), makePod("q", slice(10, gib), holds(0), boundTo(node)))
+		for range 2 {
+			r.Filter(t.Context(), cs, pod, ni)
+		}
+	}
+	c, err := readState(cs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.summary(), "0/2 nodes: 2 need 4 GiB more card memory (best has 56 GiB free)"; got != want {
+		t.Errorf("summary() = %q, want %q", got, want)
+	}
+}
+
+func TestAccountIsKeptByGeneration(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 2))
+	ni := nodeInfo(makeNode("n1"))
+	first := r.shared.nodes.of(ni, false)
+	if again := r.shared.nodes.of(ni.Snapshot(), false); again != first {
+		t.Error("the same generation was folded twice")
+	}
+
+	ni.AddPod(makePod("q", whole(1), holds(1)))
+	second := r.shared.nodes.of(ni, false)
+	if second == first || len(second.Holdings()) != 1 || len(first.Holdings()) != 0 {
+		t.Error("a pod more has to be another account, and to leave the first as it was")
+	}
+
+	r.setDevice(t, makeDevice("n1", 3))
+	third := r.shared.nodes.of(ni, false)
+	if third == second || third.Topology().Len() != 3 || len(third.Holdings()) != 1 {
+		t.Error("a changed Device has to be another account, with the same pods")
+	}
+	r.shared.nodes.forget("n1")
+	if r.shared.nodes.last("n1") != nil {
+		t.Error("a forgotten node is still there")
+	}
+}
+
+// TestChangedAnnotationIsReadAgain: not only the vendor's annotation tells what
+// a pod holds.
+func TestChangedAnnotationIsReadAgain(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 2))
+	before := makePod("q", whole(1), boundTo("n1"))
+	ni := nodeInfo(makeNode("n1"), before)
+	if got := r.shared.nodes.of(ni, false).Unknown(); len(got) != 1 {
+		t.Fatalf("unknown holders = %v, want one", got)
+	}
+	after := before.DeepCopy()
+	after.Annotations[wire.AnnotationHAMiGPU] = "GPU-1,Metax-GPU,65536,100:;"
+	if err := ni.RemovePod(testLogger(t), before); err != nil {
+		t.Fatal(err)
+	}
+	ni.AddPod(after)
+	if node := r.shared.nodes.of(ni, false); len(node.Unknown()) != 0 || node.Now().Usage[1].Slots != 1 {
+		t.Errorf("unknown holders = %v, usage = %+v; want card 1 taken", node.Unknown(), node.Now().Usage)
+	}
+}
+
+// TestCountedCardsAreDealtOutAnew: where only the number of cards is known no
+// two pods may count for one.
+func TestCountedCardsAreDealtOutAnew(t *testing.T) {
+	r := newRig(t)
+	node := &corev1.Node{}
+	node.Name = "n1"
+	node.Status.Capacity = makePod("capacity", whole(2)).Spec.Containers[0].Resources.Limits
+	a, b, c := makePod("a", whole(1), boundTo("n1")), makePod("b", whole(1), boundTo("n1")), makePod("c", whole(1), boundTo("n1"))
+	r.shared.nodes.of(nodeInfo(node, a, b), false)
+	now := r.shared.nodes.of(nodeInfo(node, c, a), false)
+	for i, u := range now.Now().Usage {
+		if u.Slots != 1 {
+			t.Errorf("card %d counts for %d pods, want 1", i, u.Slots)
+		}
+	}
+}
+
+func TestReservation(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 2))
+	pod := makePod("p", whole(1), annotated(wire.AnnotationAllocated, `[[{"uuid":"GPU-1","compute":100,"vRam":65536}]]`),
+		annotated(wire.AnnotationPredicateTime, "1"))
+	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
+		t.Fatalf("Reserve() = %v", got)
+	}
+	reserved, ok := r.shared.reservations.get(pod.UID)
+	if !ok {
+		t.Fatal("nothing was reserved")
+	}
+
+	assumed := pod.DeepCopy()
+	assumed.Spec.NodeName = "n1"
+	if got := usedCards(r, nodeInfo(makeNode("n1"), assumed)); !slices.Equal(got, []int{0}) {
+		t.Errorf("cards in use = %v, want the reserved one, not what the pod's author wrote", got)
+	}
+	if got := r.shared.reservations.size(); got != 1 {
+		t.Errorf("%d reservations, want 1 until the pod carries it", got)
+	}
+
+	elsewhere := assumed.DeepCopy()
+	elsewhere.Spec.NodeName = "n2"
+	if _, ok := r.shared.reservations.holding(elsewhere); ok {
+		t.Error("the reservation holds on a node that it was not made for")
+	}
+
+	bound := assumed.DeepCopy()
+	maps.Copy(bound.Annotations, reserved.annotations)
+	if got := usedCards(r, nodeInfo(makeNode("n1"), bound)); !slices.Equal(got, []int{0}) {
+		t.Errorf("cards in use after Bind = %v, want [0]", got)
+	}
+	if got := r.shared.reservations.size(); got != 0 {
+		t.Errorf("%d reservations after Bind, want 0", got)
+	}
+}
+
+func usedCards(r *rig, ni fwk.NodeInfo) []int {
+	var used []int
+	for i, u := range r.shared.nodes.of(ni, false).Now().Usage {
+		if !u.Idle() {
+			used = append(used, i)
+		}
+	}
+	return used
+}
+
+func TestUnreserve(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 1))
+	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	pod := makePod("p", whole(1))
+	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
+		t.Fatalf("Reserve() = %v", got)
+	}
+	for range 2 { // twice is fine
+		r.Unreserve(t.Context(), nil, pod, "n1")
+	}
+	if got := r.shared.reservations.size(); got != 0 {
+		t.Errorf("%d reservations, want 0", got)
+	}
+	plain := makePod("plain")
+	if got := r.Reserve(t.Context(), framework.NewCycleState(), plain, "n1"); !got.IsSuccess() || r.shared.reservations.size() != 0 {
+		t.Errorf("Reserve() of a pod without cards = %v, want that nothing happens", got)
+	}
+}
+
+func TestReserveWhenTheRoomIsGone(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 1))
+	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1"), makePod("q", whole(1), holds(0))))
+	pod := makePod("p", whole(1))
+	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); got.Code() != fwk.Unschedulable {
+		t.Errorf("Reserve() = %v, want Unschedulable", got)
+	}
+	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n2"); got.Code() != fwk.Error {
+		t.Errorf("Reserve() on a node that is not there = %v, want an error", got)
+	}
+	if got := r.shared.reservations.size(); got != 0 {
+		t.Errorf("%d reservations, want 0", got)
+	}
+}
+
+// TestNominatedInNodeInfo: kube-scheduler adds pods that were promised room to
+// a copy of the NodeInfo; they have no node and no cards yet.
+func TestNominatedInNodeInfo(t *testing.T) {
+	tests := map[string]struct {
+		nominated *corev1.Pod
+		wantCode  fwk.Code
+	}{
+		"it takes the last card":                 {nominated: makePod("q", whole(1)), wantCode: fwk.Unschedulable},
+		"it has no cards":                        {nominated: makePod("q")},
+		"it can't be meant":                      {nominated: makePod("q", slice(120, 8))},
+		"it does not fit there itself":           {nominated: makePod("q", whole(3))},
+		"what its author wrote is not looked at": {nominated: makePod("q", slice(1, 1), annotated(wire.AnnotationAllocated, `[[{"uuid":"GPU-1"}]]`))},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.setDevice(t, makeDevice("n1", 2))
+			used := makePod("u", slice(10, 8), holds(0))
+			pod := makePod("p", whole(1))
+			cs := r.cycle(t, pod).Clone()
+			if got := r.Filter(t.Context(), cs, pod, nodeInfo(makeNode("n1"), tt.nominated, used)); got.Code() != tt.wantCode {
+				t.Errorf("Filter() = %v, want %v", got, tt.wantCode)
+			}
+		})
+	}
+}

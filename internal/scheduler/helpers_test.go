@@ -1,0 +1,261 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// start is when every test begins.
+var start = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+
+// fakeHandle has what the plugin asks kube-scheduler for, and nothing else.
+type fakeHandle struct {
+	fwk.Handle
+	client    kubernetes.Interface
+	informers informers.SharedInformerFactory
+	snapshot  fwk.SharedLister
+	nominated map[string][]fwk.PodInfo
+	filter    func(context.Context, fwk.CycleState, *corev1.Pod, fwk.NodeInfo) *fwk.Status
+}
+
+func (h *fakeHandle) ClientSet() kubernetes.Interface { return h.client }
+
+func (h *fakeHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.informers }
+
+func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister { return h.snapshot }
+
+func (h *fakeHandle) NominatedPodsForNode(node string) []fwk.PodInfo { return h.nominated[node] }
+
+func (h *fakeHandle) RunFilterPluginsWithNominatedPods(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
+	return h.filter(ctx, cs, pod, ni)
+}
+
+func (*fakeHandle) RunPreFilterExtensionRemovePod(context.Context, fwk.CycleState, *corev1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
+	return nil
+}
+
+func (*fakeHandle) RunPreFilterExtensionAddPod(context.Context, fwk.CycleState, *corev1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
+	return nil
+}
+
+// rig is the plugin among fakes, with its decisions already fenced.
+type rig struct {
+	*Plugin
+	fakes  *fakeHandle
+	client *fake.Clientset
+	clock  *clocktesting.FakeClock
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	client := fake.NewClientset()
+	r := &rig{client: client, clock: clocktesting.NewFakeClock(start)}
+	r.fakes = &fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), nominated: map[string][]fwk.PodInfo{}}
+	r.fakes.snapshot = schedulercache.NewEmptySnapshot()
+	shared := NewShared(r.clock)
+	shared.devices.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
+	shared.term.fence()
+	plugin, err := shared.newPlugin(t.Context(), nil, r.fakes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Plugin = plugin
+	r.fakes.filter = plugin.Filter
+	return r
+}
+
+// setDevice stores a Device as the informer would.
+func (r *rig) setDevice(t *testing.T, d *v1alpha1.Device) *device {
+	t.Helper()
+	kept := compacted(t, d)
+	if err := r.shared.devices.store.Add(kept); err != nil {
+		t.Fatal(err)
+	}
+	return kept
+}
+
+// cycle runs PreFilter for the pod over nodes that it does not rule out.
+func (r *rig) cycle(t *testing.T, pod *corev1.Pod) fwk.CycleState {
+	t.Helper()
+	cs := framework.NewCycleState()
+	if _, status := r.PreFilter(t.Context(), cs, pod, nil); !status.IsSuccess() {
+		t.Fatalf("PreFilter(%s) = %v", pod.Name, status)
+	}
+	return cs
+}
+
+// compacted is the Device as the informer's transform leaves it.
+func compacted(t *testing.T, d *v1alpha1.Device) *device {
+	t.Helper()
+	obj, err := compact(toUnstructured(t, d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, ok := obj.(*device)
+	if !ok {
+		t.Fatalf("compact() = %T, want a device", obj)
+	}
+	return kept
+}
+
+func toUnstructured(t *testing.T, d *v1alpha1.Device) *unstructured.Unstructured {
+	t.Helper()
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: object}
+}
+
+// makeDevice returns the Device of a node with n healthy cards of 64 GiB, called
+// GPU-0, GPU-1 and so on.
+func makeDevice(node string, n int) *v1alpha1.Device {
+	d := &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID("device-" + node), ResourceVersion: "1"}}
+	for i := range n {
+		d.Spec.Devices = append(d.Spec.Devices, v1alpha1.DeviceInfo{
+			Type: v1alpha1.DeviceTypeGPU, UUID: cardName(i), Minor: new(int32(i)), Health: true,
+			Resources: corev1.ResourceList{wire.KoordMemory: resource.MustParse("64Gi")},
+			Labels:    map[string]string{wire.LabelLinkZone: "1"},
+		})
+	}
+	return d
+}
+
+func cardName(i int) string { return fmt.Sprintf("GPU-%d", i) }
+
+func makeNode(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak},
+	}}
+}
+
+// nodeInfo is the node with pods on it as kube-scheduler shows it.
+func nodeInfo(node *corev1.Node, pods ...*corev1.Pod) *framework.NodeInfo {
+	ni := framework.NewNodeInfo(pods...)
+	ni.SetNode(node)
+	return ni
+}
+
+func podInfo(t *testing.T, pod *corev1.Pod) fwk.PodInfo {
+	t.Helper()
+	pi, err := framework.NewPodInfo(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pi
+}
+
+type podOption func(*corev1.Pod)
+
+// makePod returns a pod of one container that asks for nothing yet.
+func makePod(name string, options ...podOption) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "7", Annotations: map[string]string{}},
+		Spec:       corev1.PodSpec{SchedulerName: DefaultProfile, Containers: []corev1.Container{{Name: "c"}}},
+	}
+	for _, o := range options {
+		o(pod)
+	}
+	return pod
+}
+
+func asking(amounts map[corev1.ResourceName]string) podOption {
+	return func(pod *corev1.Pod) {
+		limits := corev1.ResourceList{}
+		for name, amount := range amounts {
+			limits[name] = resource.MustParse(amount)
+		}
+		pod.Spec.Containers[0].Resources.Limits = limits
+	}
+}
+
+// whole asks for n whole cards.
+func whole(n int) podOption {
+	return asking(map[corev1.ResourceName]string{wire.ResourceGPU: strconv.Itoa(n)})
+}
+
+// slice asks for a slice of one card.
+func slice(compute, gib int) podOption {
+	return asking(map[corev1.ResourceName]string{
+		wire.ResourceSGPU: "1", wire.ResourceVCore: strconv.Itoa(compute), wire.ResourceVMemory: fmt.Sprintf("%dGi", gib),
+	})
+}
+
+func annotated(key, value string) podOption {
+	return func(pod *corev1.Pod) { pod.Annotations[key] = value }
+}
+
+func ofApp(app string) podOption {
+	return func(pod *corev1.Pod) { pod.Labels = map[string]string{"app": app} }
+}
+
+func priority(p int32) podOption { return func(pod *corev1.Pod) { pod.Spec.Priority = &p } }
+
+// started says how many minutes after the test's beginning the pod started.
+func started(minute int) podOption {
+	return func(pod *corev1.Pod) {
+		pod.Status.StartTime = &metav1.Time{Time: start.Add(time.Duration(minute) * time.Minute)}
+	}
+}
+
+func boundTo(node string) podOption { return func(pod *corev1.Pod) { pod.Spec.NodeName = node } }
+
+// holds binds the pod to node n1 with the given cards. It comes after what the
+// pod asks for.
+func holds(cards ...int) podOption {
+	return func(pod *corev1.Pod) {
+		pod.Spec.NodeName = "n1"
+		type share struct {
+			UUID    string `json:"uuid"`
+			Compute int64  `json:"compute,omitempty"`
+			VRam    int64  `json:"vRam,omitempty"`
+		}
+		compute, memory := int64(100), int64(64<<10)
+		limits := pod.Spec.Containers[0].Resources.Limits
+		if core, ok := limits[wire.ResourceVCore]; ok {
+			asked := limits[wire.ResourceVMemory]
+			compute, memory = core.Value(), asked.Value()>>20
+		}
+		var shares []share
+		for _, c := range cards {
+			shares = append(shares, share{cardName(c), compute, memory})
+		}
+		text, err := json.Marshal([][]share{shares})
+		if err != nil {
+			panic(err)
+		}
+		pod.Annotations[wire.AnnotationAllocated] = string(text)
+	}
+}
+
+var errNoNode = errors.New("no such node")
+
+// size returns how many reservations there are.
+func (r *reservations) size() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byPod)
+}

@@ -1,0 +1,136 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
+	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// Name is the plugin's name in a scheduler configuration.
+const Name = "Daybreak"
+
+// Shared is what all profiles of one scheduler process have in common.
+type Shared struct {
+	devices      *devices
+	reservations *reservations
+	promises     *promises
+	nodes        *nodes
+	term         *term
+	clock        clock.Clock
+}
+
+// NewShared returns the state of one scheduler process.
+func NewShared(c clock.Clock) *Shared {
+	s := &Shared{devices: &devices{}, reservations: newReservations(), promises: newPromises(), term: newTerm(c), clock: c}
+	s.nodes = newNodes(s.devices, s.reservations, s.promises)
+	return s
+}
+
+// Plugin places pods that ask for MetaX cards. Each extension point is in the
+// file of its name.
+type Plugin struct {
+	handle fwk.Handle
+	shared *Shared
+	policy place.Policy
+
+	// preemption handles all pods of the profile: those without cards as
+	// kube-scheduler always does.
+	*defaultpreemption.DefaultPreemption
+	evaluator *preemption.Evaluator
+}
+
+var (
+	_ fwk.PreFilterPlugin   = (*Plugin)(nil)
+	_ fwk.FilterPlugin      = (*Plugin)(nil)
+	_ fwk.PostFilterPlugin  = (*Plugin)(nil)
+	_ fwk.PreScorePlugin    = (*Plugin)(nil)
+	_ fwk.ScorePlugin       = (*Plugin)(nil)
+	_ fwk.ReservePlugin     = (*Plugin)(nil)
+	_ fwk.BindPlugin        = (*Plugin)(nil)
+	_ fwk.SignPlugin        = (*Plugin)(nil)
+	_ fwk.PreEnqueuePlugin  = (*Plugin)(nil)
+	_ fwk.EnqueueExtensions = (*Plugin)(nil)
+)
+
+// Factory returns what makes the plugin for one profile.
+func (s *Shared) Factory() func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+		return s.newPlugin(ctx, obj, h)
+	}
+}
+
+func (s *Shared) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle) (*Plugin, error) {
+	args, err := parseArgs(obj)
+	if err != nil {
+		return nil, err
+	}
+	defaults := &config.DefaultPreemptionArgs{
+		MinCandidateNodesPercentage: *args.MinCandidateNodesPercentage,
+		MinCandidateNodesAbsolute:   *args.MinCandidateNodesAbsolute,
+	}
+	base, err := defaultpreemption.New(ctx, defaults, h, feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate))
+	if err != nil {
+		return nil, fmt.Errorf("preemption: %w", err)
+	}
+	p := &Plugin{handle: h, shared: s, policy: args.policy(), DefaultPreemption: base}
+	p.evaluator = preemption.NewEvaluator(Name, h, p, base.Executor)
+	return p, s.cleanUp(h)
+}
+
+// cleanUp forgets pods and nodes that are gone.
+func (s *Shared) cleanUp(h fwk.Handle) error {
+	informers := h.SharedInformerFactory().Core().V1()
+	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		DeleteFunc: func(obj any) {
+			if pod, ok := gone(obj).(*corev1.Pod); ok {
+				s.reservations.drop(pod.UID)
+				s.promises.drop(pod.UID)
+			}
+		},
+	}); err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	if _, err := informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		DeleteFunc: func(obj any) {
+			if node, ok := gone(obj).(*corev1.Node); ok {
+				s.nodes.forget(node.Name)
+			}
+		},
+	}); err != nil {
+		return fmt.Errorf("watch nodes: %w", err)
+	}
+	return nil
+}
+
+// gone returns the object of a delete event.
+func gone(obj any) any {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return unknown.Obj
+	}
+	return obj
+}
+
+// Name returns the plugin's name.
+func (*Plugin) Name() string { return Name }
+
+// SignPod keeps pods that ask for cards out of batching, which would reuse one
+// pod's ranking of nodes for the next: after each pod another node may be best.
+// Other pods are none of this plugin's business.
+func (*Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if asks(pod) {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "pods with MetaX cards are placed one by one")
+	}
+	return nil, nil
+}

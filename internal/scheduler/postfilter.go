@@ -1,0 +1,70 @@
+package scheduler
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// PostFilter says in one sentence why no node took the pod, and makes room by
+// preemption where that can help. Pods without cards are preempted for as
+// kube-scheduler always does.
+func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	c, err := readState(cs)
+	if err != nil {
+		return p.DefaultPreemption.PostFilter(ctx, cs, pod, m)
+	}
+	if !p.outranksSomeone(pod) {
+		return nil, fwk.NewStatus(fwk.Unschedulable, c.summary())
+	}
+	result, status := p.evaluator.Preempt(ctx, cs, pod, m)
+	if status.IsSuccess() {
+		p.promise(c, pod, result.NominatedNodeName)
+	}
+	if status.IsSuccess() || status.Code() == fwk.Error {
+		return result, status
+	}
+	return result, fwk.NewStatus(status.Code(), c.summary())
+}
+
+// promise keeps the cards that the victims on the node make free for the pod.
+func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
+	ni, err := p.handle.SnapshotSharedLister().NodeInfos().Get(nodeName)
+	if err != nil {
+		return // the node is gone, and with it the room
+	}
+	node := p.shared.nodes.of(ni, false).Clone()
+	c.mu.Lock()
+	for _, v := range c.victims[nodeName] {
+		node.Release(v)
+	}
+	c.mu.Unlock()
+	if offer, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
+		p.shared.promises.put(pod.UID, promise{
+			node: nodeName, topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request),
+		})
+	}
+}
+
+// outranksSomeone reports whether there is anyone to preempt. In most clusters
+// all pods have the same priority, and then the search would be for nothing.
+func (p *Plugin) outranksSomeone(pod *corev1.Pod) bool {
+	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return true
+	}
+	priority := corev1helpers.PodPriority(pod)
+	for _, ni := range infos {
+		for _, pi := range ni.GetPods() {
+			if corev1helpers.PodPriority(pi.GetPod()) < priority {
+				return true
+			}
+		}
+	}
+	return false
+}

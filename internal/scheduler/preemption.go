@@ -1,0 +1,345 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// SelectVictimsOnNode finds the cheapest pods to evict from the node. Pods that
+// hold the wrong cards are of no use, so kube-scheduler's own way, to spare pods
+// one by one by importance, may end with three victims on one card where one
+// victim on another would do. It remains the answer when cards are not what is
+// missing.
+func (p *Plugin) SelectVictimsOnNode(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo, pdbs []*policyv1.PodDisruptionBudget) ([]*corev1.Pod, int, *fwk.Status) {
+	c, err := readState(cs)
+	if err != nil {
+		return p.DefaultPreemption.SelectVictimsOnNode(ctx, cs, pod, ni, pdbs)
+	}
+	victims, broken, status := p.selectVictims(ctx, cs, c, pod, ni, pdbs)
+	if status.IsSuccess() {
+		c.noteVictims(ni.Node().Name, victims)
+	}
+	return victims, broken, status
+}
+
+func (p *Plugin) selectVictims(ctx context.Context, cs fwk.CycleState, c *cycle, pod *corev1.Pod, ni fwk.NodeInfo, pdbs []*policyv1.PodDisruptionBudget) ([]*corev1.Pod, int, *fwk.Status) {
+	s := newSelection(p.shared.nodes.of(ni, true), c.ask, p.evictable(ni, pod), pdbs)
+	if victims, ok := s.cheapest(); ok {
+		status := p.tryWithout(ctx, cs, pod, ni, victims)
+		if status.Code() == fwk.Error {
+			return nil, 0, status
+		}
+		if status.IsSuccess() {
+			pods := make([]*corev1.Pod, len(victims))
+			for i, v := range victims {
+				pods[i] = v.info.GetPod()
+			}
+			slices.SortFunc(pods, byImportance)
+			return pods, violations(victims), fwk.NewStatus(fwk.Success)
+		}
+	}
+	return p.DefaultPreemption.SelectVictimsOnNode(ctx, cs, pod, ni, pdbs)
+}
+
+// evictable lists the pods of lower priority, in an order that does not depend
+// on the NodeInfo's.
+func (p *Plugin) evictable(ni fwk.NodeInfo, pod *corev1.Pod) []fwk.PodInfo {
+	var list []fwk.PodInfo
+	for _, pi := range ni.GetPods() {
+		if corev1helpers.PodPriority(pi.GetPod()) < corev1helpers.PodPriority(pod) && p.IsEligiblePod(ni, pi, pod) {
+			list = append(list, pi)
+		}
+	}
+	slices.SortFunc(list, func(a, b fwk.PodInfo) int { return byImportance(a.GetPod(), b.GetPod()) })
+	return list
+}
+
+// byImportance orders pods from the most to the least important.
+func byImportance(a, b *corev1.Pod) int {
+	switch {
+	case util.MoreImportantPod(a, b):
+		return -1
+	case util.MoreImportantPod(b, a):
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// tryWithout asks all plugins whether the pod fits once the victims are gone.
+// If not, the node is put back as it was.
+func (p *Plugin) tryWithout(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo, victims []*victim) *fwk.Status {
+	logger := klog.FromContext(ctx)
+	for _, v := range victims {
+		if err := ni.RemovePod(logger, v.info.GetPod()); err != nil {
+			return fwk.AsStatus(err)
+		}
+		if status := p.handle.RunPreFilterExtensionRemovePod(ctx, cs, pod, v.info, ni); !status.IsSuccess() {
+			return status
+		}
+	}
+	status := p.handle.RunFilterPluginsWithNominatedPods(ctx, cs, pod, ni)
+	if status.IsSuccess() {
+		return status
+	}
+	for _, v := range victims {
+		ni.AddPodInfo(v.info)
+		if added := p.handle.RunPreFilterExtensionAddPod(ctx, cs, pod, v.info, ni); !added.IsSuccess() {
+			return added
+		}
+	}
+	return status
+}
+
+// victim is a pod that could be evicted, with what it costs.
+type victim struct {
+	info     fwk.PodInfo
+	holder   ledger.Holder
+	cards    gpu.Set
+	violates bool // a PodDisruptionBudget
+}
+
+// selection is the search for victims on one node.
+type selection struct {
+	node    *ledger.Node
+	ask     *wire.Ask
+	victims []*victim // most important first
+	tries   int
+}
+
+// maxTries bounds the sets of victims that are tried one by one.
+const maxTries = 4000
+
+func newSelection(node *ledger.Node, ask *wire.Ask, evictable []fwk.PodInfo, pdbs []*policyv1.PodDisruptionBudget) *selection {
+	s := &selection{node: node, ask: ask}
+	broken := overBudget(evictable, pdbs)
+	holdings := make(map[ledger.Holder]gpu.Set, len(node.Holdings()))
+	for i := range node.Holdings() {
+		h := &node.Holdings()[i]
+		holdings[h.Holder] = h.Cards()
+	}
+	for i, pi := range evictable {
+		if !asks(pi.GetPod()) {
+			continue
+		}
+		holder := wire.HolderOf(pi.GetPod())
+		s.victims = append(s.victims, &victim{info: pi, holder: holder, cards: holdings[holder], violates: broken[i]})
+	}
+	return s
+}
+
+// cheapest returns the victims to evict: the cheapest of all sets, or of the
+// smaller ones where there are too many to try; if none of these makes room, by
+// giving up the cheapest cards until the pod fits. It has no answer when cards
+// are not what is missing, or evicting everyone would not help.
+func (s *selection) cheapest() ([]*victim, bool) {
+	if s.fitsWithout(nil) || !s.fitsWithout(s.victims) {
+		return nil, false
+	}
+	s.victims = s.pool()
+	var best []*victim
+	for size := 1; size <= len(s.victims) && combinations(len(s.victims), size) <= maxTries-s.tries; size++ {
+		best = s.ofSize(size, best)
+	}
+	if best != nil {
+		return best, true
+	}
+	return s.byCards(), true
+}
+
+// pool returns those among whom the cheapest victims are: nobody whom a budget
+// protects and nobody of a higher priority than must be, if that can be.
+func (s *selection) pool() []*victim {
+	var unprotected []*victim
+	for _, v := range s.victims {
+		if !v.violates {
+			unprotected = append(unprotected, v)
+		}
+	}
+	if !s.fitsWithout(unprotected) {
+		return s.victims
+	}
+	for len(unprotected) > 0 {
+		highest, _ := priorities(unprotected)
+		lower := slices.DeleteFunc(slices.Clone(unprotected), func(v *victim) bool {
+			return corev1helpers.PodPriority(v.info.GetPod()) == highest
+		})
+		if !s.fitsWithout(lower) {
+			break
+		}
+		unprotected = lower
+	}
+	return unprotected
+}
+
+// fitsWithout reports whether the pod fits once the victims are gone.
+func (s *selection) fitsWithout(victims []*victim) bool {
+	s.tries++
+	n := s.node.Clone()
+	for _, v := range victims {
+		n.Release(v.holder)
+	}
+	_, refusal := place.Fit(n, &s.ask.Request, &s.ask.Prefer)
+	return refusal.Code == place.Fits
+}
+
+// ofSize returns the cheapest set of the given size that makes room, or best
+// when none is cheaper. A set costs more than any part of it, so a part that
+// costs too much already is left at once.
+func (s *selection) ofSize(size int, best []*victim) []*victim {
+	var walk func(from int, chosen []*victim)
+	walk = func(from int, chosen []*victim) {
+		if len(chosen) > 0 && best != nil && compareCost(chosen, best) >= 0 {
+			return
+		}
+		if len(chosen) == size {
+			if s.fitsWithout(chosen) {
+				best = slices.Clone(chosen)
+			}
+			return
+		}
+		for i := from; i <= len(s.victims)-(size-len(chosen)); i++ {
+			walk(i+1, append(chosen, s.victims[i]))
+		}
+	}
+	walk(0, nil)
+	return best
+}
+
+// byCards empties the cheapest card, again and again, until the pod fits; then
+// it spares whom it can, the most important first.
+func (s *selection) byCards() []*victim {
+	chosen := map[*victim]bool{}
+	list := func() []*victim {
+		return slices.DeleteFunc(slices.Clone(s.victims), func(v *victim) bool { return !chosen[v] })
+	}
+	for !s.fitsWithout(list()) {
+		var next []*victim
+		for c := range s.node.Topology().All().All() {
+			on := slices.DeleteFunc(slices.Clone(s.victims), func(v *victim) bool { return chosen[v] || !v.cards.Has(c) })
+			if len(on) > 0 && (next == nil || compareCost(on, next) < 0) {
+				next = on
+			}
+		}
+		if next == nil {
+			next = s.victims // what is missing is on no known card; all suffice
+		}
+		for _, v := range next {
+			chosen[v] = true
+		}
+	}
+	for _, v := range list() {
+		delete(chosen, v)
+		if !s.fitsWithout(list()) {
+			chosen[v] = true
+		}
+	}
+	return list()
+}
+
+// compareCost orders sets of victims as kube-scheduler orders nodes: fewest
+// broken budgets, lowest highest priority, smallest sum of priorities (and so
+// fewest pods), then those that started last.
+func compareCost(a, b []*victim) int {
+	if c := cmp.Compare(violations(a), violations(b)); c != 0 {
+		return c
+	}
+	highA, sumA := priorities(a)
+	highB, sumB := priorities(b)
+	return cmp.Or(
+		cmp.Compare(highA, highB), cmp.Compare(sumA, sumB), cmp.Compare(len(a), len(b)),
+		-earliest(a).Compare(earliest(b).Time))
+}
+
+func violations(set []*victim) int {
+	n := 0
+	for _, v := range set {
+		if v.violates {
+			n++
+		}
+	}
+	return n
+}
+
+// priorities returns the highest, and the sum of all, made positive so that
+// more pods are never cheaper than fewer.
+func priorities(set []*victim) (highest int32, sum int64) {
+	highest = -1 << 31
+	for _, v := range set {
+		p := corev1helpers.PodPriority(v.info.GetPod())
+		highest = max(highest, p)
+		sum += int64(p) + 1<<31
+	}
+	return highest, sum
+}
+
+// earliest returns the start of the pod that has run longest.
+func earliest(set []*victim) *metav1.Time {
+	var first *metav1.Time
+	for _, v := range set {
+		if t := util.GetPodStartTime(v.info.GetPod()); first == nil || t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}
+
+// combinations returns how many sets of k there are among n, or a large number.
+func combinations(n, k int) int {
+	c := 1
+	for i := range k {
+		if c = c * (n - i) / (i + 1); c > maxTries {
+			return maxTries + 1
+		}
+	}
+	return c
+}
+
+// overBudget tells of each pod whether evicting it, after those before it,
+// would break a PodDisruptionBudget.
+func overBudget(pods []fwk.PodInfo, pdbs []*policyv1.PodDisruptionBudget) []bool {
+	left := make([]int32, len(pdbs))
+	for i, pdb := range pdbs {
+		left[i] = pdb.Status.DisruptionsAllowed
+	}
+	broken := make([]bool, len(pods))
+	for i, pi := range pods {
+		pod := pi.GetPod()
+		for k, pdb := range pdbs {
+			if !covers(pdb, pod) {
+				continue
+			}
+			left[k]--
+			broken[i] = broken[i] || left[k] < 0
+		}
+	}
+	return broken
+}
+
+// covers reports whether the budget speaks of the pod and has not yet been
+// charged for it.
+func covers(pdb *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
+	if pdb.Namespace != pod.Namespace || len(pod.Labels) == 0 {
+		return false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+	if err != nil || selector.Empty() || !selector.Matches(labels.Set(pod.Labels)) {
+		return false
+	}
+	_, charged := pdb.Status.DisruptedPods[pod.Name]
+	return !charged
+}

@@ -1,0 +1,45 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Reserve decides the cards on the chosen node.
+func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
+	c, err := readState(cs)
+	if err != nil {
+		return nil // a pod without cards
+	}
+	ni, err := p.handle.SnapshotSharedLister().NodeInfos().Get(nodeName)
+	if err != nil {
+		return fwk.AsStatus(fmt.Errorf("reserve on %s: %w", nodeName, err))
+	}
+	node := p.withNominated(ni, pod)
+	offer, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer)
+	if refusal.Code != place.Fits {
+		return status(&refusal)
+	}
+	holding := node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request)
+	annotations, err := wire.Annotations(node, c.ask, &holding, p.shared.clock.Now())
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	p.shared.promises.drop(pod.UID)
+	p.shared.reservations.put(pod.UID, reservation{node: nodeName, holding: holding, annotations: annotations})
+	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])
+	return nil
+}
+
+// Unreserve gives the cards back. It may be called for pods that were never
+// reserved.
+func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, _ string) {
+	p.shared.reservations.drop(pod.UID)
+}

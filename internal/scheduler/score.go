@@ -1,0 +1,79 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// PreScore skips scoring for pods without cards.
+func (*Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+	if _, err := readState(cs); err != nil {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	return nil
+}
+
+// Score returns the exact rank of the best cards on the node.
+func (p *Plugin) Score(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) (int64, *fwk.Status) {
+	c, err := readState(cs)
+	if err != nil {
+		return 0, fwk.AsStatus(err)
+	}
+	offer, refusal := place.Fit(p.withNominated(ni, pod), &c.ask.Request, &c.ask.Prefer)
+	if refusal.Code != place.Fits {
+		return worst, nil
+	}
+	return place.Rank(&offer, &c.ask.Prefer), nil
+}
+
+// worst is the rank of a node that, with pods promised to it, has no room.
+const worst = -1 << 62
+
+// ScoreExtensions returns the plugin.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
+
+// NormalizeScore turns ranks into scores by order alone: the best node, and it
+// only, gets 100. kube-scheduler breaks ties at random, so there are none.
+func (*Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+	order := make([]int, len(scores))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(scores[b].Score, scores[a].Score), cmp.Compare(scores[a].Name, scores[b].Name))
+	})
+	for place, i := range order {
+		scores[i].Score = (fwk.MaxScore - 1) * int64(len(order)-1-place) / int64(max(1, len(order)-1))
+	}
+	if len(order) > 0 {
+		scores[order[0]].Score = fwk.MaxScore
+	}
+	return nil
+}
+
+// withNominated returns the node with the pods that it has been promised to:
+// those of the pod's priority or higher, so that a preemptor does not lose the
+// room it made to whoever comes next. Filter sees them through kube-scheduler.
+func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod) *ledger.Node {
+	node := p.shared.nodes.of(ni, false)
+	copied := false
+	for _, pi := range p.handle.NominatedPodsForNode(ni.Node().Name) {
+		other := pi.GetPod()
+		if other.UID == pod.UID || corev1helpers.PodPriority(other) < corev1helpers.PodPriority(pod) || !asks(other) {
+			continue
+		}
+		if !copied {
+			node, copied = node.Clone(), true
+		}
+		p.shared.nodes.placeNominated(node, other)
+	}
+	return node
+}

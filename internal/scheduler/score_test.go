@@ -1,0 +1,207 @@
+package scheduler
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// lister is a snapshot of the given nodes.
+type lister struct {
+	fwk.SharedLister
+	fwk.NodeInfoLister
+	infos []fwk.NodeInfo
+}
+
+func snapshotOf(infos ...fwk.NodeInfo) *lister { return &lister{infos: infos} }
+
+func (l *lister) NodeInfos() fwk.NodeInfoLister { return l }
+
+func (l *lister) List() ([]fwk.NodeInfo, error) { return l.infos, nil }
+
+func (l *lister) Get(name string) (fwk.NodeInfo, error) {
+	for _, ni := range l.infos {
+		if ni.Node().Name == name {
+			return ni, nil
+		}
+	}
+	return nil, errNoNode
+}
+
+func testLogger(t *testing.T) klog.Logger {
+	t.Helper()
+	return klog.FromContext(t.Context())
+}
+
+func TestPreScore(t *testing.T) {
+	r := newRig(t)
+	if got := r.PreScore(t.Context(), framework.NewCycleState(), makePod("p"), nil); !got.IsSkip() {
+		t.Errorf("PreScore() of a pod without cards = %v, want Skip", got)
+	}
+	pod := makePod("p", whole(1))
+	if got := r.PreScore(t.Context(), r.cycle(t, pod), pod, nil); !got.IsSuccess() {
+		t.Errorf("PreScore() = %v, want success", got)
+	}
+}
+
+// TestScoreSeesNominated: of two nodes the pod must not go to the one whose
+// room was made for someone else.
+func TestScoreSeesNominated(t *testing.T) {
+	tests := map[string]struct {
+		nominated *corev1.Pod
+		wantRoom  bool
+	}{
+		"a pod of higher priority was promised the card": {nominated: makePod("q", whole(1), priority(9))},
+		"a pod of the same priority was":                 {nominated: makePod("q", whole(1), priority(5))},
+		"a pod of lower priority does not count":         {nominated: makePod("q", whole(1), priority(4)), wantRoom: true},
+		"a pod without cards does not count":             {nominated: makePod("q", priority(9)), wantRoom: true},
+		"the pod itself does not count":                  {nominated: makePod("p", whole(1), priority(5)), wantRoom: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.setDevice(t, makeDevice("n1", 1))
+			ni := nodeInfo(makeNode("n1"))
+			r.fakes.snapshot = snapshotOf(ni)
+			r.fakes.nominated["n1"] = []fwk.PodInfo{podInfo(t, tt.nominated)}
+			pod := makePod("p", whole(1), priority(5))
+			cs := r.cycle(t, pod)
+			score, status := r.Score(t.Context(), cs, pod, ni)
+			if !status.IsSuccess() || (score > worst) != tt.wantRoom {
+				t.Errorf("Score() = %d, %v; want room: %v", score, status, tt.wantRoom)
+			}
+			if got := r.Reserve(t.Context(), cs, pod, "n1"); got.IsSuccess() != tt.wantRoom {
+				t.Errorf("Reserve() = %v; want room: %v", got, tt.wantRoom)
+			}
+			if got := r.shared.nodes.last("n1").node.Holdings(); len(got) != 0 {
+				t.Errorf("the node's account shows %v, want nothing of the nominated pod", got)
+			}
+		})
+	}
+}
+
+// TestScoreIsTheRank: the fuller of two nodes is better for a slice, unless the
+// policy or the pod says spread.
+func TestScoreIsTheRank(t *testing.T) {
+	tests := map[string]struct {
+		policy     string
+		pod        *corev1.Pod
+		wantFuller bool
+	}{
+		"default":                        {pod: makePod("p", slice(10, 8)), wantFuller: true},
+		"spread stands in":               {policy: `{"policy":"spread"}`, pod: makePod("p", slice(10, 8))},
+		"the pod's own word comes first": {policy: `{"policy":"spread"}`, pod: makePod("p", slice(10, 8), annotated(wire.AnnotationNodePolicy, "binpack")), wantFuller: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			args, err := parseArgs(unknown(tt.policy))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.policy = args.policy()
+			r.setDevice(t, makeDevice("n1", 1))
+			r.setDevice(t, makeDevice("n2", 1))
+			cs := r.cycle(t, tt.pod)
+			fuller, _ := r.Score(t.Context(), cs, tt.pod, nodeInfo(makeNode("n1"), makePod("q", slice(10, 8), holds(0))))
+			emptier, _ := r.Score(t.Context(), cs, tt.pod, nodeInfo(makeNode("n2")))
+			if (fuller > emptier) != tt.wantFuller {
+				t.Errorf("the fuller node has %d, the emptier %d; want the fuller to win: %v", fuller, emptier, tt.wantFuller)
+			}
+		})
+	}
+}
+
+func TestNormalizeScore(t *testing.T) {
+	tests := map[string]struct {
+		ranks map[string]int64
+		want  map[string]int64
+	}{
+		"no node":               {},
+		"one node":              {ranks: map[string]int64{"a": -5}, want: map[string]int64{"a": 100}},
+		"ties go to the name":   {ranks: map[string]int64{"b": 7, "a": 7}, want: map[string]int64{"a": 100, "b": 0}},
+		"ranks far apart":       {ranks: map[string]int64{"a": worst, "b": 1 << 60, "c": 0}, want: map[string]int64{"a": 0, "b": 100, "c": 49}},
+		"better rank than name": {ranks: map[string]int64{"a": 1, "b": 2, "c": 2, "d": 0}, want: map[string]int64{"b": 100, "c": 66, "a": 33, "d": 0}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var scores fwk.NodeScoreList
+			for node, rank := range tt.ranks {
+				scores = append(scores, fwk.NodeScore{Name: node, Score: rank})
+			}
+			if status := newRig(t).NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			var got map[string]int64
+			for _, s := range scores {
+				if got == nil {
+					got = map[string]int64{}
+				}
+				got[s.Name] = s.Score
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("scores (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestOneBestNode: however many nodes there are, and in whatever order they
+// come, exactly one has 100, and always the same.
+func TestOneBestNode(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{2, 3, 100, 101, 5000} {
+		var scores fwk.NodeScoreList
+		for i := range n {
+			scores = append(scores, fwk.NodeScore{Name: cardName(i), Score: random.Int64N(5)})
+		}
+		var want string
+		for range 5 {
+			list := slices.Clone(scores)
+			random.Shuffle(n, func(i, j int) { list[i], list[j] = list[j], list[i] })
+			if status := (*Plugin)(nil).NormalizeScore(t.Context(), nil, nil, list); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			var best []string
+			for _, s := range list {
+				if s.Score < 0 || s.Score > fwk.MaxScore {
+					t.Fatalf("score %d is out of range", s.Score)
+				}
+				if s.Score == fwk.MaxScore {
+					best = append(best, s.Name)
+				}
+			}
+			if len(best) != 1 || want != "" && best[0] != want {
+				t.Fatalf("of %d nodes the best are %v, want one, %s", n, best, want)
+			}
+			want = best[0]
+		}
+	}
+}
+
+func TestSignPod(t *testing.T) {
+	tests := map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		"a pod without cards may be batched": {pod: makePod("p"), want: true},
+		"one with cards may not":             {pod: makePod("p", whole(1))},
+		"nor one that can't be meant":        {pod: makePod("p", slice(120, 8))},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			fragments, status := newRig(t).SignPod(t.Context(), tt.pod)
+			if status.IsSuccess() != tt.want || len(fragments) != 0 {
+				t.Errorf("SignPod() = %v, %v; want signed: %v", fragments, status, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package scheduler
+
+import (
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+const stateKey fwk.StateKey = "PreFilter" + Name
+
+// cycle is what one scheduling attempt of a pod knows.
+type cycle struct {
+	ask *wire.Ask
+	// whatIf marks the copies that kube-scheduler makes to try changes of a
+	// node out, which must leave no trace.
+	whatIf bool
+	*findings
+}
+
+// findings collects why nodes refused the pod, and who would be evicted there
+// to make room.
+type findings struct {
+	mu       sync.Mutex
+	refusals map[string]place.Refusal
+	victims  map[string][]ledger.Holder
+}
+
+func newFindings() *findings {
+	return &findings{refusals: map[string]place.Refusal{}, victims: map[string][]ledger.Holder{}}
+}
+
+// noteVictims remembers who would be evicted from the node.
+func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.victims[node] = nil
+	for _, p := range pods {
+		f.victims[node] = append(f.victims[node], wire.HolderOf(p))
+	}
+}
+
+// Clone is called before pods are added to or removed from a node.
+func (c *cycle) Clone() fwk.StateData {
+	return &cycle{ask: c.ask, whatIf: true, findings: c.findings}
+}
+
+// note remembers the node's answer.
+func (c *cycle) note(node string, r place.Refusal) {
+	if c.whatIf || r.Code == place.Fits {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refusals[node] = r
+}
+
+// summary tells in one sentence why no node took the pod. Nodes that never got
+// to this plugin refused for another reason, which kube-scheduler tells itself.
+func (c *cycle) summary() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.refusals) == 0 {
+		return ""
+	}
+	list := make([]place.Refusal, 0, len(c.refusals))
+	for _, r := range c.refusals {
+		list = append(list, r)
+	}
+	return place.Summarize(list)
+}
+
+func readState(cs fwk.CycleState) (*cycle, error) {
+	data, err := cs.Read(stateKey)
+	if err != nil {
+		return nil, fmt.Errorf("read %q of the scheduling cycle: %w", stateKey, err)
+	}
+	c, ok := data.(*cycle)
+	if !ok {
+		return nil, fmt.Errorf("%q of the scheduling cycle is a %T", stateKey, data)
+	}
+	return c, nil
+}
+
+func asks(pod *corev1.Pod) bool { return wire.Asks(pod) }
