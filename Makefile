@@ -4,7 +4,12 @@
 # What goes into the binaries. Builds are reproducible: paths are trimmed, no
 # timestamps, and the version is the only thing taken from outside the sources.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS ?= -s -w -X main.version=$(VERSION)
+# Without the last three the API server would call itself v0.0.0-master.
+KUBERNETES = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
+LDFLAGS = -s -w -X main.version=$(VERSION) \
+	-X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
+	-X k8s.io/component-base/version.gitMajor=$(word 1,$(subst ., ,$(KUBERNETES:v%=%))) \
+	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES:v%=%)))
 BUILDFLAGS ?= -trimpath -buildvcs=false
 BIN ?= bin
 
@@ -39,17 +44,14 @@ export GOWORK := off
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/daybreak, and bin/playground once there is one
-	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/daybreak ./cmd/daybreak
-	@if [ -d cmd/playground ]; then \
-		set -x; CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/playground ./cmd/playground; \
-	else \
-		echo "make build: there is no cmd/playground yet, so only $(BIN)/daybreak was built" >&2; \
-	fi
+build: ## Build bin/daybreak, bin/playground and bin/kubectl
+	@mkdir -p $(BIN)
+	@if [ ! -x $(BIN)/playground ]; then echo "make build: compiling Kubernetes, etcd and kubectl; the first time takes about ten minutes on two cores" >&2; fi
+	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/daybreak ./cmd/playground k8s.io/kubernetes/cmd/kubectl
 
 .PHONY: run
-run: ## Run the playground in the foreground (not there yet)
-	@echo "make run: the playground is not there yet, nothing was started" >&2; exit 2
+run: build ## Run the playground in the foreground: a real control plane with simulated MetaX nodes
+	@exec $(BIN)/playground
 
 .PHONY: generate
 generate: ## Write the generated files: deep copies and the CRD
@@ -63,9 +65,11 @@ clean: ## Remove what the other targets leave behind
 
 # The race detector slows a whole Kubernetes control plane down too much, so a
 # package whose test links k8s.io/kubernetes is tested without it. So is
-# everything where there is no C compiler, which the detector needs.
+# everything where there is no C compiler, which the detector needs. What links
+# Kubernetes is built with the flags of `make build`, so that nothing of it is
+# compiled twice.
 .PHONY: test
-test: ## Run all tests, with the race detector where it is affordable
+test: build ## Run all tests, with the race detector where it is affordable
 	@listing="$$($(GO) list -test -f '{{.ImportPath}} {{join .Deps " "}}' $(PACKAGES))"; \
 	tests="$$(awk '$$1 ~ /\.test$$/ { sub(/\.test$$/, "", $$1); print }' <<<"$$listing")"; \
 	racy="$$(awk '!/ k8s\.io\/kubernetes\// { print $$1 }' <<<"$$tests")"; \
@@ -77,7 +81,7 @@ test: ## Run all tests, with the race detector where it is affordable
 		plain="$$racy $$plain"; racy=; export CGO_ENABLED=0; \
 	fi; \
 	if [ -n "$$racy" ]; then CGO_ENABLED=1 $(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$racy || status=1; fi; \
-	if [ -n "$${plain// /}" ]; then $(GO) test -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$plain || status=1; fi; \
+	if [ -n "$${plain// /}" ]; then CGO_ENABLED=0 $(GO) test $(BUILDFLAGS) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$plain || status=1; fi; \
 	exit $$status
 
 # go test fuzzes one target at a time; a failure does not keep the others from

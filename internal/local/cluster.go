@@ -1,0 +1,259 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Names under which the playground's binary runs itself, as its first argument.
+const (
+	ComponentEtcd              = "etcd"
+	ComponentAPIServer         = "kube-apiserver"
+	ComponentControllerManager = "kube-controller-manager"
+	ComponentScheduler         = "scheduler"
+)
+
+// Config says what cluster to run.
+type Config struct {
+	// Dir is the cluster's folder; a cluster that was there goes on.
+	Dir string
+	// Executable is the playground's binary.
+	Executable string
+	// EmulatedVersion makes the API server play an older one: "1.33".
+	EmulatedVersion string
+	// AuditPolicy, if set, is a file with the API server's audit policy; the
+	// log is audit.log in the folder.
+	AuditPolicy string
+}
+
+// Cluster is a running control plane.
+type Cluster struct {
+	Config
+	Etcd, APIServer, ControllerManager *Process
+
+	pki  *pki
+	port int
+}
+
+// Start starts the control plane and returns when the API server serves and
+// namespaces work. On failure nothing is left running.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not up after two minutes"))
+	defer cancel()
+	c := &Cluster{Config: cfg}
+	if err := c.start(ctx); err != nil {
+		c.Stop()
+		return nil, fmt.Errorf("start the control plane: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	var err error
+	if c.pki, err = newPKI(filepath.Join(c.Dir, "pki")); err != nil {
+		return err
+	}
+	for _, cert := range []struct {
+		name, user string
+		groups     []string
+	}{
+		{"apiserver", "kube-apiserver", nil},
+		{"admin", "admin", []string{"system:masters"}},
+		{"controller-manager", "system:kube-controller-manager", nil},
+		{"scheduler", SchedulerUser, nil},
+	} {
+		if err := c.pki.issue(cert.name, cert.user, cert.groups...); err != nil {
+			return err
+		}
+	}
+	if err := c.pki.issueKey("service-accounts"); err != nil {
+		return err
+	}
+	ports, err := freePorts(ctx, 3)
+	if err != nil {
+		return err
+	}
+	c.port = ports[2]
+	for _, name := range []string{"admin", "controller-manager", "scheduler"} {
+		if err := c.writeKubeconfig(name); err != nil {
+			return err
+		}
+	}
+	c.Etcd = newProcess(c.Dir, ComponentEtcd, c.Executable, ComponentEtcd, filepath.Join(c.Dir, "etcd"), strconv.Itoa(ports[0]), strconv.Itoa(ports[1]))
+	c.APIServer = newProcess(c.Dir, ComponentAPIServer, c.Executable, c.apiServerArgs(ports[0])...)
+	c.ControllerManager = newProcess(c.Dir, ComponentControllerManager, c.Executable, c.controllerManagerArgs()...)
+	for _, p := range []*Process{c.Etcd, c.APIServer} {
+		if err := p.Start(); err != nil {
+			return err
+		}
+	}
+	if err := c.WaitReady(ctx); err != nil {
+		return err
+	}
+	if err := c.ControllerManager.Start(); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(c.REST())
+	if err != nil {
+		return err
+	}
+	return c.ControllerManager.waitFor(ctx, "the default service account", func(ctx context.Context) error {
+		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+func (c *Cluster) apiServerArgs(etcd int) []string {
+	args := []string{
+		ComponentAPIServer,
+		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", etcd),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.port),
+		"--tls-cert-file=" + c.pki.cert("apiserver"), "--tls-private-key-file=" + c.pki.keyFile("apiserver"),
+		"--client-ca-file=" + c.pki.cert("ca"),
+		"--service-cluster-ip-range=10.0.0.0/16",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.pki.keyFile("service-accounts"),
+		"--service-account-signing-key-file=" + c.pki.keyFile("service-accounts"),
+		"--authorization-mode=RBAC", "--endpoint-reconciler-type=none",
+		// One client must not be able to slow the others down in a test.
+		"--max-requests-inflight=3000", "--max-mutating-requests-inflight=1500",
+	}
+	if c.EmulatedVersion != "" {
+		args = append(args, "--emulated-version="+c.EmulatedVersion)
+	}
+	if c.AuditPolicy != "" {
+		args = append(args, "--audit-policy-file="+c.AuditPolicy, "--audit-log-path="+c.AuditLog(), "--audit-log-mode=batch")
+	}
+	return args
+}
+
+// AuditLog returns the path of the API server's audit log.
+func (c *Cluster) AuditLog() string { return filepath.Join(c.Dir, "audit.log") }
+
+func (c *Cluster) controllerManagerArgs() []string {
+	return []string{
+		ComponentControllerManager,
+		"--kubeconfig=" + c.Kubeconfig("controller-manager"),
+		"--service-account-private-key-file=" + c.pki.keyFile("service-accounts"),
+		"--root-ca-file=" + c.pki.cert("ca"),
+		"--leader-elect=false", "--secure-port=0",
+		"--kube-api-qps=500", "--kube-api-burst=1000",
+	}
+}
+
+// Kubeconfig returns the path of the kubeconfig of "admin", "scheduler" or
+// "controller-manager".
+func (c *Cluster) Kubeconfig(user string) string { return filepath.Join(c.Dir, user+".kubeconfig") }
+
+// URL returns the API server's address.
+func (c *Cluster) URL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.port) }
+
+func (c *Cluster) writeKubeconfig(user string) error {
+	cfg := clientcmdapi.NewConfig()
+	read := func(path string, to *[]byte, err error) error {
+		if err != nil {
+			return err
+		}
+		*to, err = os.ReadFile(path)
+		return err
+	}
+	cluster, auth := clientcmdapi.NewCluster(), clientcmdapi.NewAuthInfo()
+	cluster.Server = c.URL()
+	err := read(c.pki.cert("ca"), &cluster.CertificateAuthorityData, nil)
+	err = read(c.pki.cert(user), &auth.ClientCertificateData, err)
+	err = read(c.pki.keyFile(user), &auth.ClientKeyData, err)
+	if err != nil {
+		return err
+	}
+	cfg.Clusters["playground"], cfg.AuthInfos[user] = cluster, auth
+	kubeContext := clientcmdapi.NewContext()
+	kubeContext.Cluster, kubeContext.AuthInfo = "playground", user
+	cfg.Contexts["playground"] = kubeContext
+	cfg.CurrentContext = "playground"
+	return clientcmd.WriteToFile(*cfg, c.Kubeconfig(user))
+}
+
+// REST returns how to reach the API server as administrator, without a limit
+// on the rate.
+func (c *Cluster) REST() *rest.Config {
+	return &rest.Config{
+		Host: c.URL(), QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAFile: c.pki.cert("ca"), CertFile: c.pki.cert("admin"), KeyFile: c.pki.keyFile("admin"),
+		},
+	}
+}
+
+// WaitReady waits until the API server serves.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.REST())
+	if err != nil {
+		return err
+	}
+	if err := c.Etcd.failure(); err != nil {
+		return err
+	}
+	return c.APIServer.waitFor(ctx, "readyz", func(ctx context.Context) error {
+		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return err
+	})
+}
+
+// NewScheduler returns a scheduler of this cluster, not started yet. The
+// arguments are those of "daybreak scheduler"; a later one overrides an earlier.
+func (c *Cluster) NewScheduler(name string, args ...string) *Process {
+	all := append([]string{ComponentScheduler, "--kubeconfig=" + c.Kubeconfig("scheduler"), "--secure-port=0"}, args...)
+	return newProcess(c.Dir, name, c.Executable, all...)
+}
+
+// Stop stops everything, the last started first.
+func (c *Cluster) Stop() {
+	var group errgroup.Group
+	for _, p := range []*Process{c.ControllerManager, c.APIServer} {
+		if p != nil {
+			group.Go(func() error { p.Kill(); return nil })
+		}
+	}
+	_ = group.Wait()
+	if c.Etcd != nil {
+		c.Etcd.Stop()
+	}
+}
+
+// freePorts finds ports that nobody listens on.
+func freePorts(ctx context.Context, n int) ([]int, error) {
+	var ports []int
+	var open []net.Listener // all until the end, so that no port is found twice
+	defer func() {
+		for _, l := range open {
+			_ = l.Close()
+		}
+	}()
+	for range n {
+		var config net.ListenConfig
+		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a port: %w", err)
+		}
+		open = append(open, l)
+		addr, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			return nil, fmt.Errorf("find a port: got address %v", l.Addr())
+		}
+		ports = append(ports, addr.Port)
+	}
+	return ports, nil
+}

@@ -1,0 +1,221 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// playground is the playground command.
+type playground struct {
+	nodes      int
+	profile    string
+	data       string
+	kubeconfig string
+	dashboard  int
+}
+
+// NewCommand returns the playground command.
+func NewCommand() *cobra.Command {
+	p := &playground{}
+	cmd := &cobra.Command{
+		Use:   "playground",
+		Short: "Run a local cluster with simulated MetaX nodes",
+		Long: `Playground runs etcd, kube-apiserver, kube-controller-manager and Daybreak as the
+default scheduler on this machine, with nodes that have MetaX cards in name
+only. Pods are really scheduled; they run in name only too. Ctrl-C stops all of
+it and leaves nothing behind, unless --data keeps the cluster for the next run.`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("port-dashboard") {
+				fmt.Fprintln(cmd.ErrOrStderr(), "playground: there is no dashboard yet, so --port-dashboard has no effect")
+			}
+			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&p.nodes, "nodes", 4, "number of nodes")
+	f.StringVar(&p.profile, "profile", "c500-2x4", "kind of nodes: a built-in profile or the path of a YAML file")
+	f.StringVar(&p.data, "data", "", "folder that keeps the cluster across runs (default: temporary)")
+	f.StringVar(&p.kubeconfig, "kubeconfig", "playground.kubeconfig", "where to write the kubeconfig")
+	f.IntVar(&p.dashboard, "port-dashboard", 8080, "port of the dashboard")
+	return cmd
+}
+
+func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if p.nodes < 1 || p.nodes > 5000 {
+		return fmt.Errorf("--nodes %d: write 1 to 5000", p.nodes)
+	}
+	kinds, err := LoadProfiles(p.profile)
+	if err != nil {
+		return err
+	}
+	dir, remove, err := p.folder()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	executable, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	say := func(format string, args ...any) { fmt.Fprintf(stderr, "playground: "+format+"\n", args...) }
+
+	say("starting etcd, kube-apiserver and kube-controller-manager")
+	cluster, err := Start(ctx, Config{Dir: dir, Executable: executable})
+	if err != nil {
+		return err
+	}
+	defer cluster.Stop()
+	if err := cluster.Install(ctx); err != nil {
+		return err
+	}
+	say("adding %d nodes (%s)", p.nodes, p.profile)
+	simulator, err := NewSimulator(ctx, cluster.REST())
+	if err != nil {
+		return err
+	}
+	defer simulator.Stop()
+	if err := simulator.AddNodes(ctx, "metax", p.nodes, kinds); err != nil {
+		return err
+	}
+	say("starting the scheduler")
+	scheduler := cluster.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak", "--leader-elect=false")
+	if err := scheduler.Start(); err != nil {
+		return err
+	}
+	defer scheduler.Stop()
+	return p.serve(ctx, cluster, scheduler, stdout)
+}
+
+// folder returns where the cluster lives, and what removes it afterwards.
+func (p *playground) folder() (dir string, remove func(), err error) {
+	if p.data != "" {
+		dir, err = filepath.Abs(p.data)
+		return dir, func() {}, err
+	}
+	dir, err = os.MkdirTemp("", "daybreak-playground-")
+	return dir, func() { _ = os.RemoveAll(dir) }, err
+}
+
+// serve tells the user what to try once a pod would be scheduled, and returns
+// when the user or a part of the cluster ends it.
+func (p *playground) serve(ctx context.Context, cluster *Cluster, scheduler *Process, stdout io.Writer) error {
+	if err := probe(ctx, cluster, scheduler); err != nil {
+		return err
+	}
+	if err := p.publish(cluster); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(p.kubeconfig) }()
+	if _, err := fmt.Fprint(stdout, "ready\n", tour(p.kubeconfig)); err != nil {
+		return err
+	}
+	return wait4(ctx, cluster, scheduler)
+}
+
+// publish writes the kubeconfig for the user.
+func (p *playground) publish(c *Cluster) error {
+	text, err := os.ReadFile(c.Kubeconfig("admin"))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(p.kubeconfig, text, 0o600); err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// wait4 returns when the context or one of the four processes ends.
+func wait4(ctx context.Context, c *Cluster, scheduler *Process) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.Etcd.Exited():
+		return c.Etcd.failure()
+	case <-c.APIServer.Exited():
+		return c.APIServer.failure()
+	case <-c.ControllerManager.Exited():
+		return c.ControllerManager.failure()
+	case <-scheduler.Exited():
+		return scheduler.failure()
+	}
+}
+
+// probe returns when a pod with a slice of a card was scheduled.
+func probe(ctx context.Context, c *Cluster, scheduler *Process) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no pod was scheduled within a minute"))
+	defer cancel()
+	client, err := kubernetes.NewForConfig(c.REST())
+	if err != nil {
+		return err
+	}
+	pods := client.CoreV1().Pods(metav1.NamespaceSystem)
+	limits := corev1.ResourceList{
+		wire.ResourceSGPU: resource.MustParse("1"), wire.ResourceVCore: resource.MustParse("1"), wire.ResourceVMemory: resource.MustParse("1"),
+	}
+	pod, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "playground-probe-"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Limits: limits}}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create a pod to try: %w", err)
+	}
+	waitErr := scheduler.waitFor(ctx, "a pod to be scheduled", func(ctx context.Context) error {
+		pod, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		if err == nil && pod.Spec.NodeName == "" {
+			return errors.New("not bound")
+		}
+		return err
+	})
+	if waitErr != nil {
+		return waitErr
+	}
+	if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		return fmt.Errorf("remove the pod that was tried: %w", err)
+	}
+	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		_, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		return err != nil, nil
+	})
+}
+
+// tour is what to try; a test types each line that begins with "  $".
+func tour(kubeconfig string) string {
+	return fmt.Sprintf(`
+The cluster runs until Ctrl-C. In another terminal, in this folder:
+
+  $ export KUBECONFIG=%s PATH=$PWD/bin:$PATH
+  $ kubectl get nodes
+  $ kubectl get devices
+
+A slice of a card, written for HAMi, and one written for Koordinator:
+
+  $ kubectl apply -f examples/hami/sgpu-default.yaml
+  $ kubectl apply -f examples/koordinator/sgpu-fixed-share.yaml
+  $ kubectl wait --for=condition=Ready pod --all --timeout=30s
+
+Which cards they got:
+
+  $ kubectl get pods -o custom-columns='NAME:.metadata.name,NODE:.spec.nodeName,CARDS:.metadata.annotations.metax-tech\.com/gpu-devices-allocated'
+
+Where a pod would go, and why not elsewhere:
+
+  $ daybreak place --kubeconfig=$KUBECONFIG -f examples/hami/gpu-binpack.yaml
+`, kubeconfig)
+}

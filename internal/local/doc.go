@@ -1,0 +1,14 @@
+// Package local runs a real Kubernetes control plane on one machine, with nodes
+// that exist only in the API. The playground and all tests that need a cluster
+// start here.
+//
+// etcd, kube-apiserver, kube-controller-manager and the scheduler are processes
+// of their own, so that tests can kill and pause them one by one. All of them
+// are the playground's binary, which runs itself under other names (package
+// component). Certificates are made anew for each cluster, ports are found,
+// and nothing outside the cluster's folder is touched: several can run.
+//
+// Simulated nodes ([Simulator]) are Ready, renew their leases, have a Device
+// object and the resources of a node with MetaX cards, and run every pod that
+// is bound to them, in name only.
+package local

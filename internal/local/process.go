@@ -1,0 +1,159 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a part of the cluster that runs as a process of its own and can be
+// started again after it ended.
+type Process struct {
+	name string
+	path string
+	args []string
+	log  string
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	exited chan struct{}
+	err    error
+}
+
+func newProcess(dir, name, path string, args ...string) *Process {
+	return &Process{name: name, path: path, args: args, log: filepath.Join(dir, "logs", name+".log")}
+}
+
+// Start starts the process; its output goes to its log file.
+func (p *Process) Start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := os.MkdirAll(filepath.Dir(p.log), 0o755); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.path, p.args...) //nolint:noctx // it ends by Stop or Kill, in order, and not with a context
+	cmd.Stdout, cmd.Stderr = log, log
+	// A Ctrl-C at the terminal is for us: we stop the parts in order. If we die
+	// without a chance to, they die too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	exited := make(chan struct{})
+	p.cmd, p.exited, p.err = cmd, exited, nil
+	go func() {
+		err := cmd.Wait()
+		p.mu.Lock()
+		p.err = err
+		p.mu.Unlock()
+		close(exited)
+	}()
+	return nil
+}
+
+// PID returns the process's id.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process.Pid
+}
+
+// Log returns the path of the log file.
+func (p *Process) Log() string { return p.log }
+
+// Exited is closed when the process has ended.
+func (p *Process) Exited() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exited
+}
+
+// Signal sends a signal, such as SIGSTOP and SIGCONT.
+func (p *Process) Signal(s syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return fmt.Errorf("%s was never started", p.name)
+	}
+	return p.cmd.Process.Signal(s)
+}
+
+// Kill ends the process at once and waits until it is gone.
+func (p *Process) Kill() { p.end(syscall.SIGKILL, 10*time.Second) }
+
+// Stop asks the process to end and kills it when it takes too long.
+func (p *Process) Stop() { p.end(syscall.SIGTERM, 10*time.Second) }
+
+func (p *Process) end(s syscall.Signal, patience time.Duration) {
+	p.mu.Lock()
+	cmd, exited := p.cmd, p.exited
+	p.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	// A paused process hears nothing but SIGKILL until it goes on.
+	for _, signal := range []syscall.Signal{s, syscall.SIGCONT} {
+		if err := cmd.Process.Signal(signal); errors.Is(err, os.ErrProcessDone) {
+			break
+		}
+	}
+	select {
+	case <-exited:
+	case <-time.After(patience):
+		_ = cmd.Process.Kill()
+		<-exited
+	}
+}
+
+// failure returns an error when the process has ended by itself, with the end
+// of its log.
+func (p *Process) failure() error {
+	select {
+	case <-p.Exited():
+	default:
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fmt.Errorf("%s ended (%v); the end of its log:\n%s", p.name, p.err, tail(p.log, 2000)) //nolint:errorlint // nil when it ended by itself
+}
+
+func tail(path string, most int) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	if len(text) > most {
+		text = text[len(text)-most:]
+	}
+	return string(text)
+}
+
+// waitFor polls until the check passes, the process ends, or time is up.
+func (p *Process) waitFor(ctx context.Context, what string, check func(context.Context) error) error {
+	var last error
+	for {
+		if err := p.failure(); err != nil {
+			return err
+		}
+		if last = check(ctx); last == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: waiting for %s: %w (last: %w); the end of its log:\n%s", p.name, what, context.Cause(ctx), last, tail(p.log, 2000))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package local
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+//go:embed profiles/*.yaml
+var profiles embed.FS
+
+// Profile describes simulated nodes: one server, or several kinds in turn.
+type Profile struct {
+	// Description is for people.
+	Description string `json:"description,omitempty"`
+	// Nodes names other profiles, which nodes take in turn; then nothing else
+	// is given.
+	Nodes []string `json:"nodes,omitempty"`
+
+	Model     string   `json:"model,omitempty"`
+	MemoryMiB gpu.MiB  `json:"memoryMiB,omitempty"`
+	Mode      gpu.Mode `json:"mode,omitempty"`
+	Cards     int      `json:"cards,omitempty"`
+	// Zones are sets of cards of which each is linked to each; in Rings each is
+	// linked to its two neighbours.
+	Zones [][]int `json:"zones,omitempty"`
+	Rings [][]int `json:"rings,omitempty"`
+	// Switches are sets of cards under one PCIe switch, NUMA those on one NUMA
+	// node, both in order; a card in none has none.
+	Switches [][]int `json:"switches,omitempty"`
+	NUMA     [][]int `json:"numa,omitempty"`
+	// Unhealthy are cards that are not well.
+	Unhealthy []int  `json:"unhealthy,omitempty"`
+	Driver    string `json:"driver,omitempty"`
+}
+
+// ProfileNames lists the built-in profiles.
+func ProfileNames() []string {
+	files, err := fs.Glob(profiles, "profiles/*.yaml")
+	if err != nil {
+		return nil
+	}
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(filepath.Base(f), ".yaml")
+	}
+	return files
+}
+
+// LoadProfiles reads a profile, built in or from a file, and returns the kinds
+// of server that nodes take in turn.
+func LoadProfiles(name string) ([]Profile, error) {
+	p, err := readProfile(name)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Nodes) == 0 {
+		return []Profile{p}, p.validate(name)
+	}
+	if p.Cards != 0 || p.Model != "" {
+		return nil, fmt.Errorf("profile %s: names other profiles under nodes, so it may describe no cards of its own", name)
+	}
+	var out []Profile
+	for _, other := range p.Nodes {
+		kind, err := readProfile(other)
+		if err != nil {
+			return nil, fmt.Errorf("profile %s: %w", name, err)
+		}
+		if len(kind.Nodes) > 0 {
+			return nil, fmt.Errorf("profile %s: %s names other profiles itself; list those instead", name, other)
+		}
+		if err := kind.validate(other); err != nil {
+			return nil, err
+		}
+		out = append(out, kind)
+	}
+	return out, nil
+}
+
+func readProfile(name string) (Profile, error) {
+	var text []byte
+	var err error
+	if strings.ContainsAny(name, "./\\") {
+		text, err = os.ReadFile(name)
+	} else {
+		text, err = profiles.ReadFile("profiles/" + name + ".yaml")
+		if errors.Is(err, fs.ErrNotExist) {
+			return Profile{}, fmt.Errorf("no profile %q: write one of %s, or the path of a YAML file", name, strings.Join(ProfileNames(), ", "))
+		}
+	}
+	if err != nil {
+		return Profile{}, fmt.Errorf("profile %s: %w", name, err)
+	}
+	var p Profile
+	if err := yaml.UnmarshalStrict(text, &p); err != nil {
+		return Profile{}, fmt.Errorf("profile %s: %w", name, err)
+	}
+	p.Mode = cmp.Or(p.Mode, gpu.ModeSGPU)
+	p.Driver = cmp.Or(p.Driver, "3.8.30")
+	return p, nil
+}
+
+func (p *Profile) validate(name string) error {
+	if p.Cards < 1 || p.Cards > gpu.MaxCards {
+		return fmt.Errorf("profile %s: cards is %d: write 1 to %d", name, p.Cards, gpu.MaxCards)
+	}
+	if !p.Mode.Valid() {
+		return fmt.Errorf("profile %s: mode %q: write native, sgpu, shared or vgpu", name, p.Mode)
+	}
+	if p.Model == "" {
+		return fmt.Errorf("profile %s: no model: write for example C500", name)
+	}
+	for field, sets := range map[string][][]int{"zones": p.Zones, "rings": p.Rings, "switches": p.Switches, "numa": p.NUMA, "unhealthy": {p.Unhealthy}} {
+		for _, set := range sets {
+			for _, card := range set {
+				if card < 0 || card >= p.Cards {
+					return fmt.Errorf("profile %s: %s names card %d: write 0 to %d", name, field, card, p.Cards-1)
+				}
+			}
+		}
+	}
+	_, err := p.Topology(name)
+	return err
+}
+
+// Topology returns the cards of the node with the given name. Their ids depend
+// on the name and nothing else, so that a cluster looks the same every time.
+func (p *Profile) Topology(node string) (*gpu.Topology, error) {
+	cards := make([]gpu.Card, p.Cards)
+	for i := range cards {
+		cards[i] = gpu.Card{
+			ID: cardID(node, i), Minor: i, Model: gpu.ModelName(p.Model), Memory: p.MemoryMiB.RoundDown(),
+			Slots: gpu.MaxSlices, Healthy: !slices.Contains(p.Unhealthy, i),
+		}
+	}
+	for n, set := range p.NUMA {
+		for _, c := range set {
+			cards[c].NUMA, cards[c].NUMAKnown = n, true
+		}
+	}
+	for n, set := range p.Switches {
+		for _, c := range set {
+			cards[c].Switch = fmt.Sprintf("switch-%d", n)
+		}
+	}
+	t, err := gpu.NewTopology(cards, p.links())
+	if err != nil {
+		return nil, fmt.Errorf("profile of node %s: %w", node, err)
+	}
+	return t, nil
+}
+
+func (p *Profile) links() []gpu.Link {
+	var links []gpu.Link
+	for _, zone := range p.Zones {
+		for i, a := range zone {
+			for _, b := range zone[:i] {
+				links = append(links, gpu.Link{A: b, B: a})
+			}
+		}
+	}
+	for _, ring := range p.Rings {
+		for i, a := range ring {
+			links = append(links, gpu.Link{A: a, B: ring[(i+1)%len(ring)]})
+		}
+	}
+	return links
+}
+
+// cardID makes an id of the shape that the driver's have.
+func cardID(node string, card int) gpu.CardID {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", node, card))
+	h := hex.EncodeToString(sum[:16])
+	return gpu.CardID(fmt.Sprintf("GPU-%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:]))
+}

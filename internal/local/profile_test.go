@@ -1,0 +1,149 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+func TestBuiltInProfiles(t *testing.T) {
+	want := []string{"c500-1x8", "c500-2x4", "c500-pcie", "c500-ring", "c600-16", "mixed"}
+	if diff := cmp.Diff(want, ProfileNames()); diff != "" {
+		t.Errorf("profiles (-want +got):\n%s", diff)
+	}
+	zones := map[string][]int{"c500-1x8": {8}, "c500-2x4": {4, 4}, "c500-pcie": nil, "c500-ring": {4, 4}, "c600-16": {8, 8}}
+	for _, name := range ProfileNames() {
+		kinds, err := LoadProfiles(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		wantSizes, ok := zones[name]
+		if !ok {
+			continue // several kinds, each of them in the table
+		}
+		topology, err := kinds[0].Topology("n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sizes []int
+		for _, z := range topology.Zones() {
+			sizes = append(sizes, z.Len())
+		}
+		if diff := cmp.Diff(wantSizes, sizes); diff != "" {
+			t.Errorf("%s: sizes of zones (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A simulated node's objects must read back as the cards of its profile.
+func TestProfileReadsBack(t *testing.T) {
+	for _, name := range ProfileNames() {
+		kinds, err := LoadProfiles(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range kinds {
+			topology, err := kinds[i].Topology("n1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			node := kinds[i].node("n1", topology)
+			device, err := kinds[i].device("n1", topology, node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inv := wire.ReadInventory(node, device)
+			if inv.Problem != nil || len(inv.Notes) > 0 {
+				t.Fatalf("%s: %v, %v", name, inv.Problem, inv.Notes)
+			}
+			if !inv.Serves.Whole || !inv.Serves.Slices {
+				t.Errorf("%s: serves %+v, want whole cards and slices", name, inv.Serves)
+			}
+			for a := range topology.Len() {
+				for b := range topology.Len() {
+					if a != b && inv.Topology.Weight(a, b) != topology.Weight(a, b) {
+						t.Errorf("%s: pair %d-%d weighs %d, want %d", name, a, b, inv.Topology.Weight(a, b), topology.Weight(a, b))
+					}
+				}
+				if diff := cmp.Diff(topology.Card(a).ID, inv.Topology.Card(a).ID); diff != "" {
+					t.Errorf("%s: card %d (-want +got):\n%s", name, a, diff)
+				}
+			}
+		}
+	}
+}
+
+func TestLoadProfilesRefuses(t *testing.T) {
+	cases := map[string]struct{ text, want string }{
+		"an unknown field":           {"cards: 8\nmodel: C500\nmemoryMiB: 65536\ncolour: red", `unknown field "colour"`},
+		"no cards":                   {"model: C500", "cards is 0: write 1 to 64"},
+		"too many cards":             {"model: C500\ncards: 65", "cards is 65: write 1 to 64"},
+		"no model":                   {"cards: 1\nmemoryMiB: 65536", "no model: write for example C500"},
+		"no memory":                  {"cards: 1\nmodel: C500", "0 MiB of memory"},
+		"an unknown mode":            {"cards: 1\nmodel: C500\nmode: half", `mode "half": write native, sgpu, shared or vgpu`},
+		"a card that is not there":   {"cards: 2\nmodel: C500\nzones: [[0, 2]]", "zones names card 2: write 0 to 1"},
+		"a link of a card to itself": {"cards: 2\nmodel: C500\nmemoryMiB: 65536\nrings: [[1]]", "link 1-1"},
+		"profiles and cards":         {"nodes: [c500-2x4]\ncards: 8", "may describe no cards of its own"},
+		"profiles of profiles":       {"nodes: [mixed]", "mixed names other profiles itself"},
+		"a profile nobody knows":     {"nodes: [c999]", `no profile "c999": write one of c500-1x8`},
+		"no YAML":                    {"{", "profile"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "profile.yaml")
+			if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := LoadProfiles(path)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+	if _, err := LoadProfiles("c500-9x9"); err == nil || !strings.Contains(err.Error(), "write one of") {
+		t.Errorf("an unknown name: got %v", err)
+	}
+	if _, err := LoadProfiles("./missing.yaml"); err == nil {
+		t.Error("a missing file: want an error")
+	}
+}
+
+// FuzzProfile: whatever a profile says, it is refused or gives a sound node.
+func FuzzProfile(f *testing.F) {
+	for _, name := range ProfileNames() {
+		text, err := profiles.ReadFile("profiles/" + name + ".yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	path := filepath.Join(f.TempDir(), "profile.yaml")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		kinds, err := LoadProfiles(path)
+		if err != nil {
+			return
+		}
+		for i := range kinds {
+			topology, err := kinds[i].Topology("n1")
+			if err != nil {
+				t.Fatalf("accepted, but %v", err)
+			}
+			if topology.Len() < 1 || topology.Len() > gpu.MaxCards {
+				t.Fatalf("accepted with %d cards", topology.Len())
+			}
+			if inv := wire.ReadInventory(kinds[i].node("n1", topology), nil); inv == nil {
+				t.Fatal("no inventory")
+			}
+		}
+	})
+}
