@@ -1,0 +1,212 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+)
+
+// proxy stands between a scheduler and the API server.
+type proxy struct {
+	*httptest.Server
+	// answer, if set, is asked about each Binding after the API server has
+	// carried it out; false means that the answer gets lost.
+	answer atomic.Pointer[func() bool]
+	// delay, if set, is called before a Binding is passed on.
+	delay atomic.Pointer[func()]
+	// bindings counts those carried out.
+	bindings atomic.Int64
+}
+
+// newProxy starts a proxy that reaches the API server as the scheduler's user.
+func (w *world) newProxy() *proxy {
+	w.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig("scheduler"))
+	w.must(err)
+	transport, err := rest.TransportFor(config)
+	w.must(err)
+	target, err := url.Parse(w.cluster.URL())
+	w.must(err)
+	p := &proxy{}
+	forward := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		ModifyResponse: func(r *http.Response) error {
+			if !isBinding(r.Request) {
+				return nil
+			}
+			p.bindings.Add(1)
+			if answer := p.answer.Load(); answer != nil && !(*answer)() {
+				_, _ = io.Copy(io.Discard, r.Body)
+				return errors.New("the answer is dropped")
+			}
+			return nil
+		},
+	}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if delay := p.delay.Load(); delay != nil && isBinding(r) {
+			(*delay)()
+		}
+		forward.ServeHTTP(rw, r)
+	}))
+	w.Cleanup(func() {
+		p.CloseClientConnections()
+		p.Close()
+	})
+	return p
+}
+
+func isBinding(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/binding")
+}
+
+// kubeconfig writes a kubeconfig that leads to the proxy.
+func (p *proxy) kubeconfig(t *testing.T) string {
+	t.Helper()
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["proxy"] = &clientcmdapi.Cluster{Server: p.URL}
+	cfg.Contexts["proxy"] = &clientcmdapi.Context{Cluster: "proxy"}
+	cfg.CurrentContext = "proxy"
+	path := t.TempDir() + "/proxy.kubeconfig"
+	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// load is pods that together ask for all there is on the given number of nodes
+// with eight cards, in sizes that leave no room for a mistake.
+func load(nodes int) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for n := range nodes {
+		pods = append(pods, pod(fmt.Sprintf("whole-%d", n), "gpu=2"))
+		for i := range 24 {
+			pods = append(pods, pod(fmt.Sprintf("slice-%d-%d", n, i), "sgpu=1", "vcore=25", "vmemory=16"))
+		}
+	}
+	return pods
+}
+
+// TestAnswersLost: Bindings are carried out, but the scheduler never hears of
+// it. No card is given twice, no pod is lost.
+func TestAnswersLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.nodes(8)
+	p := w.newProxy()
+	var dropped atomic.Int64
+	drop := func() bool { return dropped.Add(1) > 200 }
+	p.answer.Store(&drop)
+	w.scheduler("scheduler", "--kubeconfig="+p.kubeconfig(t))
+	pods := load(8) // 8 whole-card pods and 192 slices: exactly all there is
+	w.create(pods...)
+	w.allBound(2 * time.Minute)
+	t.Logf("%d pods bound, %d Bindings carried out, the answers of %d lost", len(pods), p.bindings.Load(), min(dropped.Load(), 200))
+	if dropped.Load() < 200 {
+		t.Errorf("only %d answers were dropped, want 200", dropped.Load())
+	}
+	w.audit()
+}
+
+// TestKilled: the scheduler is killed at random moments, 50 times.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.nodes(8)
+	s := w.scheduler("scheduler")
+	const seed = 1
+	random := rand.New(rand.NewPCG(seed, seed))
+	pods := load(8)
+	kills, next := 0, 0
+	for ; kills < 50; kills++ {
+		for range len(pods)/50 + 1 {
+			if next < len(pods) {
+				w.create(pods[next])
+				next++
+			}
+		}
+		// Most of the time it is killed while it starts or works.
+		time.Sleep(time.Duration(random.IntN(900)) * time.Millisecond)
+		s.Kill()
+		w.must(s.Start())
+	}
+	w.create(pods[next:]...)
+	w.allBound(2 * time.Minute)
+	t.Logf("killed %d times while %d pods came (seed %d)", kills, len(pods), seed)
+	w.audit()
+}
+
+// TestPausedLeader: the leader is paused with Bindings in flight, another one
+// takes over, the old one goes on.
+func TestPausedLeader(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.nodes(4)
+	election := []string{"--leader-elect=true", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"}
+
+	// The old leader's Bindings are held back in the proxy while it is paused.
+	p := w.newProxy()
+	var held atomic.Int64
+	release := make(chan struct{})
+	hold := func() {
+		held.Add(1)
+		<-release
+	}
+	old := w.scheduler("old", append(election, "--kubeconfig="+p.kubeconfig(t))...)
+	w.create(pod("first", "sgpu=1", "vcore=25", "vmemory=16"))
+	w.bound("first")
+	p.delay.Store(&hold)
+	pods := load(4)[:4*25-4] // leave room for "first"
+	w.create(pods...)
+	w.eventually("Bindings in flight", 20*time.Second, func() error {
+		if held.Load() < 10 {
+			return fmt.Errorf("%d", held.Load())
+		}
+		return nil
+	})
+	w.must(old.Signal(syscall.SIGSTOP))
+	start := time.Now()
+	young := w.scheduler("new", election...)
+	w.eventually("the new leader's first pod", 30*time.Second, func() error {
+		for _, p := range w.pods() {
+			if p.Name != "first" && p.Spec.NodeName != "" {
+				return nil
+			}
+		}
+		return errors.New("none yet")
+	})
+	t.Logf("the new leader bound its first pod %s after the old one was paused", time.Since(start).Round(time.Millisecond))
+	// The old leader's Bindings now come through, and it goes on deciding.
+	p.delay.Store(nil)
+	close(release)
+	w.must(old.Signal(syscall.SIGCONT))
+	w.allBound(time.Minute)
+	<-old.Exited() // it lost its lease
+	t.Logf("%d Bindings of the old leader arrived late", held.Load())
+	text, err := os.ReadFile(young.Log())
+	w.must(err)
+	if !strings.Contains(string(text), "Earlier schedulers are fenced off") {
+		t.Error("the new leader did not fence off the old one")
+	}
+	w.audit()
+}

@@ -1,0 +1,329 @@
+package integration
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// TestOneWrite counts, at the API server, what the scheduler writes for pods
+// that it schedules.
+func TestOneWrite(t *testing.T) {
+	policy := writeYAML(t, "audit.yaml", map[string]any{
+		"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": []string{"RequestReceived"},
+		"rules": []any{
+			map[string]any{"level": "Metadata", "users": []string{local.SchedulerUser}, "verbs": []string{"create", "update", "patch", "delete"}},
+			map[string]any{"level": "None"},
+		},
+	})
+	w := newWorld(t, local.Config{AuditPolicy: policy})
+	w.nodes(4)
+	w.scheduler("scheduler")
+	// What is pending when the scheduler starts is touched once; this test is
+	// about what comes after.
+	w.create(pod("first", "sgpu=1", "vcore=10", "vmemory=4"))
+	w.bound("first")
+	const slices, ordinary = 40, 20
+	for i := range slices {
+		w.create(pod(fmt.Sprintf("slice-%d", i), "sgpu=1", "vcore=10", "vmemory=4"))
+	}
+	for i := range ordinary {
+		w.create(pod(fmt.Sprintf("ordinary-%d", i)))
+	}
+	for _, p := range w.allBound(time.Minute) {
+		ours := 0
+		for key := range p.Annotations {
+			if strings.Contains(key, "metax-tech.com/") || strings.Contains(key, "hami.io/") {
+				ours++
+			}
+		}
+		if asks := wire.Asks(&p); asks != (ours > 0) {
+			t.Errorf("pod %s asks for cards: %v, but has %d annotations of ours", p.Name, asks, ours)
+		}
+	}
+	w.audit()
+
+	writes := map[string]int{}
+	w.eventually("audit log", 30*time.Second, func() error {
+		clear(writes)
+		for _, e := range w.auditLog() {
+			if strings.HasPrefix(e.ObjectRef.Name, "first") {
+				continue
+			}
+			what := e.Verb + " " + e.ObjectRef.Resource
+			if e.ObjectRef.Subresource != "" {
+				what += "/" + e.ObjectRef.Subresource
+			}
+			writes[what]++
+		}
+		if n := writes["create pods/binding"]; n < slices+ordinary {
+			return fmt.Errorf("%d bindings so far", n)
+		}
+		return nil
+	})
+	t.Logf("writes of the scheduler for %d pods: %v", slices+ordinary, writes)
+	for what, n := range writes {
+		switch {
+		case what == "create events" && n <= slices+ordinary: // as kube-scheduler always does
+		case what == "create pods/binding" && n == slices+ordinary:
+		default:
+			t.Errorf("%d x %s for %d pods: want one binding a pod and no other write", n, what, slices+ordinary)
+		}
+	}
+}
+
+type auditEvent struct {
+	Verb      string
+	ObjectRef struct{ Resource, Subresource, Name string }
+}
+
+func (w *world) auditLog() []auditEvent {
+	w.Helper()
+	f, err := os.Open(w.cluster.AuditLog())
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []auditEvent
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e auditEvent
+		if json.Unmarshal(lines.Bytes(), &e) == nil {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// priorities creates the classes "low" and "high".
+func (w *world) priorities() {
+	w.Helper()
+	for name, value := range map[string]int32{"low": 10, "high": 1000} {
+		_, err := w.client.SchedulingV1().PriorityClasses().Create(w.ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+		w.must(err)
+	}
+}
+
+func withPriority(p *corev1.Pod, class string) *corev1.Pod {
+	p.Spec.PriorityClassName = class
+	return p
+}
+
+func annotated(p *corev1.Pod, key, value string) *corev1.Pod {
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[key] = value
+	return p
+}
+
+// twoCards is a server with two cards.
+func (w *world) twoCards() {
+	w.Helper()
+	w.must(w.simulator.AddNode(w.ctx, "metax-1", &local.Profile{Model: "C500", MemoryMiB: 65536, Cards: 2, Mode: "sgpu", Driver: "3.8.30"}))
+}
+
+// occupy fills card 0 with one older slice and card 1 with three younger ones.
+func (w *world) occupy() {
+	w.Helper()
+	w.create(withPriority(pod("older", "sgpu=1", "vcore=90", "vmemory=4"), "low"))
+	w.bound("older")
+	time.Sleep(1100 * time.Millisecond) // start times have whole seconds
+	for i := range 3 {
+		name := fmt.Sprintf("younger-%d", i)
+		w.create(withPriority(pod(name, "sgpu=1", "vcore=30", "vmemory=4"), "low"))
+		w.bound(name)
+	}
+}
+
+func (w *world) names() []string {
+	w.Helper()
+	list, err := w.client.CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
+	w.must(err)
+	var out []string
+	for i := range list.Items {
+		out = append(out, list.Items[i].Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestPreemption(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.twoCards()
+	w.priorities()
+	w.scheduler("scheduler")
+
+	// Card 0 holds one older slice, card 1 three younger ones. kube-scheduler
+	// by itself spares the older pod and evicts three.
+	w.occupy()
+	w.create(withPriority(pod("whole", "gpu=1"), "high"))
+	if cards := w.cardsOf(w.bound("whole")); !slices.Equal(cards, []int{0}) {
+		t.Errorf("the preemptor got card %v, want 0", cards)
+	}
+	if got, want := w.names(), []string{"whole", "younger-0", "younger-1", "younger-2"}; !slices.Equal(got, want) {
+		t.Errorf("left after preemption: %v, want %v", got, want)
+	}
+	w.audit()
+	w.delete(w.names()...)
+	w.eventually("all gone", 10*time.Second, func() error {
+		if n := w.names(); len(n) > 0 {
+			return fmt.Errorf("%v", n)
+		}
+		return nil
+	})
+
+	// The same, but a budget protects the older one: then the three go.
+	older := withPriority(pod("older", "sgpu=1", "vcore=90", "vmemory=4"), "low")
+	older.Labels = map[string]string{"app": "protected"}
+	_, err := w.client.PolicyV1().PodDisruptionBudgets("default").Create(w.ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "protected"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: older.Labels}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	w.create(older)
+	w.bound("older")
+	for i := range 3 {
+		name := fmt.Sprintf("younger-%d", i)
+		w.create(withPriority(pod(name, "sgpu=1", "vcore=30", "vmemory=4"), "low"))
+		w.bound(name)
+	}
+	time.Sleep(time.Second) // the budget's status is the controller's to write
+	w.create(withPriority(pod("whole", "gpu=1"), "high"))
+	w.bound("whole")
+	if got, want := w.names(), []string{"older", "whole"}; !slices.Equal(got, want) {
+		t.Errorf("left after preemption with a budget: %v, want %v", got, want)
+	}
+	w.audit()
+}
+
+// TestPreemptorIsNotStarved: while slices keep arriving, a pod that made room
+// for itself gets it.
+func TestPreemptorIsNotStarved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.twoCards()
+	w.priorities()
+	w.scheduler("scheduler")
+	w.occupy()
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		defer func() { stopped <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				p := withPriority(pod(fmt.Sprintf("stream-%d", n), "sgpu=1", "vcore=5", "vmemory=1"), "low")
+				if _, err := w.client.CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{}); err == nil {
+					n++
+				}
+			}
+		}
+	}()
+	time.Sleep(500 * time.Millisecond)
+	w.create(withPriority(pod("whole", "gpu=1"), "high"))
+	start := time.Now()
+	w.bound("whole")
+	took := time.Since(start)
+	close(stop)
+	t.Logf("the preemptor was bound after %s while %d slices arrived", took.Round(time.Millisecond), <-stopped)
+	w.audit()
+}
+
+// TestReasons: what a pending pod's event says, and who is woken by what.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.nodes(12)
+	w.scheduler("scheduler")
+	// Nine nodes have 4 GiB left on every card, three run another QoS class.
+	for n := range 12 {
+		memory, qos := "60", "best-effort"
+		if n >= 9 {
+			memory, qos = "4", "fixed-share"
+		}
+		for c := range 8 {
+			p := annotated(pod(fmt.Sprintf("filler-%d-%d", n, c), "sgpu=1", "vcore=10", "vmemory="+memory), wire.AnnotationQoS, qos)
+			p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprintf("metax-%d", n+1)}
+			w.create(annotated(p, wire.AnnotationCardPolicy, "mutex"))
+		}
+	}
+	w.allBound(time.Minute)
+	w.create(pod("pending", "sgpu=1", "vcore=10", "vmemory=12"))
+	const want = "0/12 nodes: 9 need 8 GiB more card memory (best has 4 GiB free), 3 run another QoS class"
+	w.eventually("event", 20*time.Second, func() error {
+		if said := w.refusals("pending"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
+			return fmt.Errorf("events so far: %q", said)
+		}
+		return nil
+	})
+	t.Logf("event: %s", w.refusals("pending")[0])
+
+	// A card that becomes free wakes it, if it helps.
+	w.delete("filler-3-5")
+	if cards := w.cardsOf(w.bound("pending")); !slices.Equal(cards, w.cardsOf(w.bound("pending"))) || len(cards) != 1 {
+		t.Errorf("pending pod got %v", cards)
+	}
+	w.audit()
+}
+
+// TestOlderServers: API servers as of earlier minor versions.
+func TestOlderServers(t *testing.T) {
+	for _, version := range []string{"1.33", "1.34", "1.35"} {
+		t.Run(version, func(t *testing.T) {
+			w := newWorld(t, local.Config{EmulatedVersion: version})
+			w.nodes(2)
+			w.scheduler("scheduler")
+			if v, err := w.client.Discovery().ServerVersion(); err != nil || v.EmulationMajor+"."+v.EmulationMinor != version {
+				t.Fatalf("the server says it is %v (%v), want %s", v, err, version)
+			}
+			w.create(pod("slice", "sgpu=1", "vcore=60", "vmemory=4"))
+			w.bound("slice")
+			w.audit()
+		})
+	}
+}
+
+// TestDeviceGone: while a node's Device is missing nothing new goes there, and
+// what is there stays booked.
+func TestDeviceGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.twoCards()
+	w.scheduler("scheduler")
+	w.create(pod("before", "gpu=1"))
+	w.bound("before")
+	w.kubectl("delete", "device", "metax-1")
+	time.Sleep(500 * time.Millisecond)
+	w.create(pod("after", "gpu=1"))
+	const want = "0/1 nodes: 1 has no MetaX cards"
+	w.eventually("refusal", 20*time.Second, func() error {
+		if said := w.refusals("after"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
+			return fmt.Errorf("events so far: %q", said)
+		}
+		return nil
+	})
+	w.twoCards() // the Device comes back, and with it the pod is woken
+	if cards := w.cardsOf(w.bound("after")); !slices.Equal(cards, []int{1}) {
+		t.Errorf("got card %v, want 1: card 0 is the other pod's", cards)
+	}
+	w.audit()
+}

@@ -1,0 +1,97 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+)
+
+// TestWake: a card that becomes free wakes the pods that it helps, and no
+// others. Attempts are counted in the scheduler's own log.
+func TestWake(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.twoCards()
+	s := w.scheduler("scheduler", "-v=3")
+	// Card 0: 40 + 20 GiB, card 1: 30 + 30 GiB; 4 GiB are left on each.
+	for name, memory := range map[string]string{"a40": "40", "a20": "20"} {
+		w.create(pod(name, "sgpu=1", "vcore=20", "vmemory="+memory))
+		w.bound(name)
+	}
+	for _, name := range []string{"b30", "b31"} {
+		w.create(pod(name, "sgpu=1", "vcore=20", "vmemory=30"))
+		w.bound(name)
+	}
+	w.create(pod("wants24", "sgpu=1", "vcore=10", "vmemory=24"), pod("wants60", "sgpu=1", "vcore=10", "vmemory=60"), pod("whole", "gpu=1"))
+	waiting := []string{"wants24", "wants60", "whole"}
+	for _, name := range waiting {
+		w.eventually("refusal of "+name, 20*time.Second, func() error {
+			if len(w.refusals(name)) == 0 {
+				return errors.New("no event yet")
+			}
+			return nil
+		})
+	}
+	// Let what their creation stirred up settle.
+	w.settle(s, waiting)
+	before := w.attempts(s, waiting)
+
+	// 20 GiB more make 24 free on card 0: that helps one of the three.
+	w.delete("a20")
+	w.bound("wants24")
+	w.settle(s, waiting)
+	after := w.attempts(s, waiting)
+	for i, want := range []int{1, 0, 0} {
+		if got := after[i] - before[i]; got != want {
+			t.Errorf("%s was tried %d more times, want %d", waiting[i], got, want)
+		}
+	}
+
+	// Card 1 becomes free in two steps; only the second helps, and both.
+	w.delete("b30")
+	w.settle(s, waiting)
+	if again := w.attempts(s, waiting); again[1] != after[1] || again[2] != after[2] {
+		t.Errorf("after half a card became free: attempts went from %v to %v, want no more", after, again)
+	}
+	w.delete("b31")
+	w.eventually("one of the two bound", 20*time.Second, func() error {
+		for _, p := range w.pods() {
+			if (p.Name == "wants60" || p.Name == "whole") && p.Spec.NodeName != "" {
+				return nil
+			}
+		}
+		return errors.New("none")
+	})
+	t.Logf("attempts of %v: %v, then %v, then %v", waiting, before, after, w.attempts(s, waiting))
+	w.audit()
+}
+
+// attempts counts how often the scheduler tried each pod.
+func (w *world) attempts(s *local.Process, names []string) []int {
+	w.Helper()
+	text, err := os.ReadFile(s.Log())
+	w.must(err)
+	counts := make([]int, len(names))
+	for i, name := range names {
+		counts[i] = strings.Count(string(text), fmt.Sprintf(`"Attempting to schedule pod" pod="default/%s"`, name))
+	}
+	return counts
+}
+
+// settle waits until nothing has been tried for a while, longer than the
+// backoff of a pod that was refused once or twice.
+func (w *world) settle(s *local.Process, names []string) {
+	w.Helper()
+	last, since := w.attempts(s, names), time.Now()
+	for time.Since(since) < 4*time.Second {
+		time.Sleep(100 * time.Millisecond)
+		if now := w.attempts(s, names); fmt.Sprint(now) != fmt.Sprint(last) {
+			last, since = now, time.Now()
+		}
+	}
+}
