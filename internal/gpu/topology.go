@@ -164,6 +164,10 @@ func (t *Topology) ZoneOf(i int) (zone int, ok bool) { return t.zoneOf[i], t.zon
 // Linked returns the cards with a direct link to card i.
 func (t *Topology) Linked(i int) Set { return t.joined[i].link }
 
+// Near returns the cards without a direct link to card i that are still near it:
+// of the same zone, or under the same switch.
+func (t *Topology) Near(i int) Set { return t.joined[i].near }
+
 // Twins returns the cards, i among them, that may stand for card i in any
 // choice without changing what the choice is worth.
 func (t *Topology) Twins(i int) Set { return t.joined[i].twins }

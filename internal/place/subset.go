@@ -51,7 +51,7 @@ func (q *subsets) choose() (cards gpu.Set, complete bool) {
 }
 
 func (q *subsets) search() (gpu.Set, bool) {
-	s := searcher{topology: q.topology, steps: searchBudget}
+	s := searcher{topology: q.topology, steps: searchBudget, worth: math.MinInt64}
 	// What a set is worth, as one number: score and loss stay under 2^18, so
 	// the one that counts first is shifted past the other. The loss is what the
 	// cards of the set weigh towards all free cards, less what stays inside,
@@ -139,17 +139,23 @@ func (s *searcher) walk(avail, taken gpu.Set, left int, worth int64) {
 }
 
 // last adds the last card, if one is missing, and considers the results. Most
-// of a search is spent here.
+// of a search is spent here, so it spells out what gain does: all cards taken
+// are far from the new one but for those linked to it or near it.
 func (s *searcher) last(avail, taken gpu.Set, left int, worth int64) {
 	if left == 0 {
 		s.consider(taken, worth)
 		return
 	}
-	for ; avail != 0; s.steps-- {
-		c := avail.First()
+	t, far := s.topology, gpu.WeightFar*taken.Len()
+	for avail != 0 {
+		s.steps--
+		c := avail.First() & (gpu.MaxCards - 1)
 		avail &= avail - 1
-		s.consider(taken|gpu.SetOf(c), worth+s.gain(c, taken))
-		avail &^= s.topology.Twins(c)
+		pull := far + (gpu.WeightLink-gpu.WeightFar)*(taken&t.Linked(c)).Len() + (gpu.WeightNear-gpu.WeightFar)*(taken&t.Near(c)).Len()
+		if w := worth + s.perScore*int64(pull) - s.cost[c]; w >= s.worth {
+			s.consider(taken|gpu.SetOf(c), w)
+		}
+		avail &^= t.Twins(c)
 	}
 }
 
