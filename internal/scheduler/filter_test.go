@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -69,6 +70,7 @@ func TestNarrow(t *testing.T) {
 	sick := func(d *v1alpha1.Device) { d.Spec.Devices[0].Health = false }
 	tests := map[string]struct {
 		cards  []int // of node n1, n2, ...; a negative number has one sick card
+		native []int // nodes that serve whole cards only, counted from 0
 		pod    *corev1.Pod
 		onN1   []*corev1.Pod
 		wantNo bool
@@ -81,6 +83,7 @@ func TestNarrow(t *testing.T) {
 		"too few healthy cards":                            {cards: []int{-4, 4, -4}, pod: makePod("p", whole(4)), want: []string{"n2"}},
 		"cards that the pod excludes":                      {cards: []int{1, 4, 1}, pod: makePod("p", whole(1), annotated(wire.AnnotationNoUseCards, "GPU-0")), want: []string{"n2"}},
 		"cards that the pod does not name":                 {cards: []int{1, 4, 1}, pod: makePod("p", whole(1), annotated(wire.AnnotationUseCards, "GPU-3")), want: []string{"n2"}},
+		"cards that are served whole only":                 {cards: []int{2, 2, 2}, native: []int{0, 2}, pod: makePod("p", slice(10, 1)), want: []string{"n2"}},
 		"a full node stays: preemption may help there":     {cards: []int{1, 0, 0}, pod: makePod("p", whole(1)), onN1: []*corev1.Pod{makePod("q", whole(1), holds(0))}, want: []string{"n1"}},
 		"a node with an unaccounted pod stays, for it too": {cards: []int{1, 0, 0}, pod: makePod("p", whole(1)), onN1: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"))}, want: []string{"n1"}},
 	}
@@ -93,6 +96,9 @@ func TestNarrow(t *testing.T) {
 				d := makeDevice(node.Name, max(n, -n))
 				if n < 0 {
 					sick(d)
+				}
+				if slices.Contains(tt.native, i) {
+					d.Annotations = map[string]string{wire.AnnotationMode: string(gpu.ModeNative)}
 				}
 				r.setDevice(t, d)
 				ni := nodeInfo(node)

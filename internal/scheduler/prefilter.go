@@ -71,6 +71,8 @@ func hopeless(n *ledger.Node, r *gpu.PodRequest) place.Refusal {
 		return refuse(place.BadInventory, 0)
 	case t.Len() == 0:
 		return refuse(place.NoCards, 0)
+	case !place.Served(n.Serves, r):
+		return refuse(place.ModeConflict, 0)
 	case t.Healthy().Len() < most:
 		return refuse(place.TooFewCards, t.Healthy().Len())
 	}
