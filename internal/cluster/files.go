@@ -103,6 +103,10 @@ func split(doc []byte) [][]byte {
 	return parts
 }
 
+// vast finds numbers with an exponent of three digits or more. Quantities are
+// computed exactly, and one of 1e-999999999 would take hours to read.
+var vast = regexp.MustCompile(`[:\[,]"?[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]{3,}"?[,\]}]`)
+
 var dots = regexp.MustCompile(`(?m)^\.{3}[ \t\r]*$`)
 
 // document takes in one document, and reports whether there was anything in it
@@ -114,6 +118,9 @@ func (r *decoder) document(doc []byte, at string) (found bool, err error) {
 	}
 	if bytes.Equal(text, []byte("null")) {
 		return false, nil
+	}
+	if number := vast.Find(text); number != nil {
+		return false, fmt.Errorf("%s: %s is no amount of anything: write a number without an exponent", at, bytes.Trim(number, ":[,]} "))
 	}
 	return true, r.object(text, at, metav1.TypeMeta{})
 }

@@ -1,0 +1,64 @@
+package cluster
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// FuzzReadFiles: whatever a file holds, it is refused with an error or gives a
+// cluster on which pods can be placed, and no card is then booked beyond what it
+// has by what was placed.
+func FuzzReadFiles(f *testing.F) {
+	files, err := filepath.Glob("../../examples/*/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range append(files, "../../examples/cluster.yaml") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"status":{"capacity":{"metax-tech.com/gpu":"2"}}}]}`))
+	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [{name: c, resources: {limits: {cpu: 1e-999999999, metax-tech.com/gpu: 1e+888}}}]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		objects, err := ReadFiles([]string{"-"}, bytes.NewReader(text))
+		if err != nil {
+			if err.Error() == "" {
+				t.Fatal("an error without a word")
+			}
+			return
+		}
+		snapshot := objects.Snapshot()
+		for _, pod := range snapshot.Pending {
+			ask, problems := wire.Admit(pod)
+			if len(problems) > 0 || ask == nil {
+				continue
+			}
+			i, offer, refusals, ok := place.Choose(snapshot.Nodes, &ask.Request, &ask.Prefer)
+			if !ok {
+				if len(refusals) != len(snapshot.Nodes) {
+					t.Fatalf("%d refusals of %d nodes", len(refusals), len(snapshot.Nodes))
+				}
+				continue
+			}
+			n := snapshot.Nodes[i]
+			h, err := n.Commit(offer, wire.HolderOf(pod), &ask.Request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for c := range h.Cards().All() {
+				if u := n.Now().Usage[c]; u.Memory > n.Topology().Card(c).Memory || u.Compute > gpu.FullCompute {
+					t.Fatalf("card %d of %s is booked beyond what it has: %+v", c, n.Name, u)
+				}
+			}
+		}
+	})
+}
