@@ -54,7 +54,7 @@ func TestExamples(t *testing.T) {
 			}
 		}
 		w.kubectl("delete", "-f", file, "--grace-period=0", "--force", "--wait=true")
-		w.eventually(name+" gone", 20*time.Second, func() error {
+		w.eventually(name+" gone", time.Minute, func() error {
 			_, err := w.client.CoreV1().Pods("default").Get(w.ctx, want.Name, metav1.GetOptions{})
 			if err == nil {
 				return os.ErrExist
@@ -85,14 +85,14 @@ func (w *world) exampleCluster() {
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			w.Fatal(err)
 		}
-		w.eventually("service account", 20*time.Second, func() error {
+		w.eventually("service account", time.Minute, func() error {
 			_, err := w.client.CoreV1().ServiceAccounts(p.Namespace).Get(w.ctx, "default", metav1.GetOptions{})
 			return err
 		})
 		p.Status = corev1.PodStatus{}
 		w.create(p)
 	}
-	w.eventually("running pods", 20*time.Second, func() error {
+	w.eventually("running pods", time.Minute, func() error {
 		list, err := w.client.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

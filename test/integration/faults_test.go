@@ -162,7 +162,7 @@ func TestPausedLeader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, local.Config{})
 	w.nodes(4)
-	election := []string{"--leader-elect=true", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"}
+	election := []string{"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s"}
 
 	// The old leader's Bindings are held back in the proxy while it is paused.
 	p := w.newProxy()
@@ -178,7 +178,7 @@ func TestPausedLeader(t *testing.T) {
 	p.delay.Store(&hold)
 	pods := load(4)[:4*25-4] // leave room for "first"
 	w.create(pods...)
-	w.eventually("Bindings in flight", 20*time.Second, func() error {
+	w.eventually("Bindings in flight", time.Minute, func() error {
 		if held.Load() < 10 {
 			return fmt.Errorf("%d", held.Load())
 		}
@@ -187,7 +187,7 @@ func TestPausedLeader(t *testing.T) {
 	w.must(old.Signal(syscall.SIGSTOP))
 	start := time.Now()
 	young := w.scheduler("new", election...)
-	w.eventually("the new leader's first pod", 30*time.Second, func() error {
+	w.eventually("the new leader's first pod", time.Minute, func() error {
 		for _, p := range w.pods() {
 			if p.Name != "first" && p.Spec.NodeName != "" {
 				return nil

@@ -172,7 +172,7 @@ func (w *world) delete(names ...string) {
 func (w *world) bound(name string) *corev1.Pod {
 	w.Helper()
 	var p *corev1.Pod
-	w.eventually("pod "+name+" bound", 30*time.Second, func() error {
+	w.eventually("pod "+name+" bound", time.Minute, func() error {
 		var err error
 		if p, err = w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{}); err == nil && p.Spec.NodeName == "" {
 			err = fmt.Errorf("pending: %v", p.Status.Conditions)

@@ -58,7 +58,7 @@ func TestOneWrite(t *testing.T) {
 	w.audit()
 
 	writes := map[string]int{}
-	w.eventually("audit log", 30*time.Second, func() error {
+	w.eventually("audit log", time.Minute, func() error {
 		clear(writes)
 		for _, e := range w.auditLog() {
 			if strings.HasPrefix(e.ObjectRef.Name, "first") {
@@ -269,7 +269,7 @@ func TestReasons(t *testing.T) {
 	w.allBound(time.Minute)
 	w.create(pod("pending", "sgpu=1", "vcore=10", "vmemory=12"))
 	const want = "0/12 nodes: 9 need 8 GiB more card memory (best has 4 GiB free), 3 run another QoS class"
-	w.eventually("event", 20*time.Second, func() error {
+	w.eventually("event", time.Minute, func() error {
 		if said := w.refusals("pending"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
 			return fmt.Errorf("events so far: %q", said)
 		}
@@ -315,7 +315,7 @@ func TestDeviceGone(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	w.create(pod("after", "gpu=1"))
 	const want = "0/1 nodes: 1 has no MetaX cards"
-	w.eventually("refusal", 20*time.Second, func() error {
+	w.eventually("refusal", time.Minute, func() error {
 		if said := w.refusals("after"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
 			return fmt.Errorf("events so far: %q", said)
 		}

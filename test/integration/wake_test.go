@@ -30,7 +30,7 @@ func TestWake(t *testing.T) {
 	w.create(pod("wants24", "sgpu=1", "vcore=10", "vmemory=24"), pod("wants60", "sgpu=1", "vcore=10", "vmemory=60"), pod("whole", "gpu=1"))
 	waiting := []string{"wants24", "wants60", "whole"}
 	for _, name := range waiting {
-		w.eventually("refusal of "+name, 20*time.Second, func() error {
+		w.eventually("refusal of "+name, time.Minute, func() error {
 			if len(w.refusals(name)) == 0 {
 				return errors.New("no event yet")
 			}
@@ -59,7 +59,7 @@ func TestWake(t *testing.T) {
 		t.Errorf("after half a card became free: attempts went from %v to %v, want no more", after, again)
 	}
 	w.delete("b31")
-	w.eventually("one of the two bound", 20*time.Second, func() error {
+	w.eventually("one of the two bound", time.Minute, func() error {
 		for _, p := range w.pods() {
 			if (p.Name == "wants60" || p.Name == "whole") && p.Spec.NodeName != "" {
 				return nil
