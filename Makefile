@@ -41,13 +41,17 @@ SHELL := /bin/bash
 # refused inside one.
 export GOWORK := off
 
+# Whatever looks at code that links Kubernetes does so with the flags of `make
+# build`, so that nothing of it is compiled twice.
+AS_BUILT := CGO_ENABLED=0 GOFLAGS='$(BUILDFLAGS)'
+
 ##@ Build
 
 .PHONY: build
 build: ## Build bin/daybreak, bin/playground and bin/kubectl
 	@mkdir -p $(BIN)
 	@if [ ! -x $(BIN)/playground ]; then echo "make build: compiling Kubernetes, etcd and kubectl; the first time takes about ten minutes on two cores" >&2; fi
-	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/daybreak ./cmd/playground k8s.io/kubernetes/cmd/kubectl
+	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/daybreak ./cmd/playground k8s.io/kubernetes/cmd/kubectl
 
 .PHONY: run
 run: build ## Run the playground in the foreground: a real control plane with simulated MetaX nodes
@@ -65,9 +69,7 @@ clean: ## Remove what the other targets leave behind
 
 # The race detector slows a whole Kubernetes control plane down too much, so a
 # package whose test links k8s.io/kubernetes is tested without it. So is
-# everything where there is no C compiler, which the detector needs. What links
-# Kubernetes is built with the flags of `make build`, so that nothing of it is
-# compiled twice.
+# everything where there is no C compiler, which the detector needs.
 .PHONY: test
 test: build ## Run all tests, with the race detector where it is affordable
 	@listing="$$($(GO) list -test -f '{{.ImportPath}} {{join .Deps " "}}' $(PACKAGES))"; \
@@ -81,7 +83,7 @@ test: build ## Run all tests, with the race detector where it is affordable
 		plain="$$racy $$plain"; racy=; export CGO_ENABLED=0; \
 	fi; \
 	if [ -n "$$racy" ]; then CGO_ENABLED=1 $(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$racy || status=1; fi; \
-	if [ -n "$${plain// /}" ]; then CGO_ENABLED=0 $(GO) test $(BUILDFLAGS) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$plain || status=1; fi; \
+	if [ -n "$${plain// /}" ]; then $(AS_BUILT) $(GO) test -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $$plain || status=1; fi; \
 	exit $$status
 
 # go test fuzzes one target at a time; a failure does not keep the others from
@@ -130,7 +132,7 @@ verify-format:
 
 .PHONY: verify-vet
 verify-vet:
-	$(GO) vet ./...
+	$(AS_BUILT) $(GO) vet ./...
 
 .PHONY: verify-modules
 verify-modules:
@@ -148,7 +150,7 @@ verify-generated:
 
 .PHONY: lint
 lint: ## Run golangci-lint (.golangci.yaml)
-	$(GOLANGCI_LINT) run ./...
+	$(AS_BUILT) $(GOLANGCI_LINT) run ./...
 
 # $(call controller-gen,FOLDER OF THE DEEP COPIES,FOLDER OF THE CRDS)
 controller-gen = $(CONTROLLER_GEN) paths=./$(API) \
