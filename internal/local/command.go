@@ -126,7 +126,7 @@ func (p *playground) serve(ctx context.Context, cluster *Cluster, scheduler *Pro
 	if _, err := fmt.Fprint(stdout, "ready\n", tour(p.kubeconfig)); err != nil {
 		return err
 	}
-	return wait4(ctx, cluster, scheduler)
+	return untilEnd(ctx, cluster, scheduler)
 }
 
 // publish writes the kubeconfig for the user.
@@ -141,8 +141,8 @@ func (p *playground) publish(c *Cluster) error {
 	return nil
 }
 
-// wait4 returns when the context or one of the four processes ends.
-func wait4(ctx context.Context, c *Cluster, scheduler *Process) error {
+// untilEnd returns when the context or one of the four processes ends.
+func untilEnd(ctx context.Context, c *Cluster, scheduler *Process) error {
 	select {
 	case <-ctx.Done():
 		return nil

@@ -118,7 +118,7 @@ func (s *Simulator) has(node string) bool {
 }
 
 // attend does what a kubelet would do for the pod. What fails is tried again
-// when the pod next changes, or is listed again.
+// after a second.
 func (s *Simulator) attend(ctx context.Context, pod *corev1.Pod) {
 	var err error
 	if pod.DeletionTimestamp != nil {

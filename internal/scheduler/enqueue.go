@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -35,7 +36,7 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 	if !ok {
 		return fwk.Queue, fmt.Errorf("deleted object is a %T, want a Pod", oldObj)
 	}
-	if !asks(deleted) {
+	if !wire.Asks(deleted) {
 		return fwk.QueueSkip, nil
 	}
 	// Of a pod that was never bound it is not known where room became free;
@@ -53,7 +54,7 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 	without.node = e.node.Clone()
 	without.node.Release(wire.HolderOf(deleted))
 	p.shared.nodes.replace(e, &without)
-	return p.hint(pod, &without), nil
+	return p.hint(pod, without.node), nil
 }
 
 // afterPodUpdate wakes the pod when it asks for something else than before.
@@ -103,17 +104,17 @@ func (p *Plugin) afterInventory(pod *corev1.Pod, name string) fwk.QueueingHint {
 			now.Book(moved(h, e.inventory.Topology, inventory.Topology))
 		}
 	}
-	return p.hint(pod, &entry{inventory: inventory, node: now})
+	return p.hint(pod, now)
 }
 
-// hint asks whether the pod fits.
-func (p *Plugin) hint(pod *corev1.Pod, e *entry) fwk.QueueingHint {
+// hint asks whether the pod fits on the node.
+func (p *Plugin) hint(pod *corev1.Pod, node *ledger.Node) fwk.QueueingHint {
 	ask, _ := wire.Admit(pod)
 	if ask == nil {
 		return fwk.Queue
 	}
 	ask.StandIn(p.policy)
-	if _, refusal := place.Fit(e.node, &ask.Request, &ask.Prefer); refusal.Code != place.Fits {
+	if _, refusal := place.Fit(node, &ask.Request, &ask.Prefer); refusal.Code != place.Fits {
 		return fwk.QueueSkip
 	}
 	return fwk.Queue

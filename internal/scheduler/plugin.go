@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Name is the plugin's name in a scheduler configuration.
@@ -129,7 +130,7 @@ func (*Plugin) Name() string { return Name }
 // pod's ranking of nodes for the next: after each pod another node may be best.
 // Other pods are none of this plugin's business.
 func (*Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if asks(pod) {
+	if wire.Asks(pod) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "pods with MetaX cards are placed one by one")
 	}
 	return nil, nil

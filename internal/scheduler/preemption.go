@@ -133,7 +133,7 @@ func newSelection(node *ledger.Node, ask *wire.Ask, evictable []fwk.PodInfo, pdb
 		holdings[h.Holder] = h.Cards()
 	}
 	for i, pi := range evictable {
-		if !asks(pi.GetPod()) {
+		if !wire.Asks(pi.GetPod()) {
 			continue
 		}
 		holder := wire.HolderOf(pi.GetPod())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // PreScore skips scoring for pods without cards.
@@ -67,7 +68,7 @@ func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod) *ledger.Node {
 	copied := false
 	for _, pi := range p.handle.NominatedPodsForNode(ni.Node().Name) {
 		other := pi.GetPod()
-		if other.UID == pod.UID || corev1helpers.PodPriority(other) < corev1helpers.PodPriority(pod) || !asks(other) {
+		if other.UID == pod.UID || corev1helpers.PodPriority(other) < corev1helpers.PodPriority(pod) || !wire.Asks(other) {
 			continue
 		}
 		if !copied {

@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,8 +71,9 @@ func (c *cycle) summary() string {
 		return ""
 	}
 	list := make([]place.Refusal, 0, len(c.refusals))
-	for _, r := range c.refusals {
-		list = append(list, r)
+	// In the order of names: equal refusals must give equal events.
+	for _, node := range slices.Sorted(maps.Keys(c.refusals)) {
+		list = append(list, c.refusals[node])
 	}
 	return place.Summarize(list)
 }
@@ -86,5 +89,3 @@ func readState(cs fwk.CycleState) (*cycle, error) {
 	}
 	return c, nil
 }
-
-func asks(pod *corev1.Pod) bool { return wire.Asks(pod) }
