@@ -74,6 +74,8 @@ func (c *Cluster) start(ctx context.Context) error {
 		{"admin", "admin", []string{"system:masters"}},
 		{"controller-manager", "system:kube-controller-manager", nil},
 		{"scheduler", SchedulerUser, nil},
+		{"manager", ManagerUser, nil},
+		{"simulator", SimulatorUser, nil},
 	} {
 		if err := c.pki.issue(cert.name, cert.user, cert.groups...); err != nil {
 			return err
@@ -87,7 +89,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	c.port = ports[2]
-	for _, name := range []string{"admin", "controller-manager", "scheduler"} {
+	for _, name := range []string{"admin", "controller-manager", "scheduler", "manager", "simulator"} {
 		if err := c.writeKubeconfig(name); err != nil {
 			return err
 		}
@@ -127,7 +129,7 @@ func (c *Cluster) apiServerArgs(etcd int) []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.pki.keyFile("service-accounts"),
 		"--service-account-signing-key-file=" + c.pki.keyFile("service-accounts"),
-		"--authorization-mode=RBAC", "--endpoint-reconciler-type=none",
+		"--authorization-mode=RBAC", "--endpoint-reconciler-type=none", "--allow-privileged=true",
 		// One client must not be able to slow the others down in a test.
 		"--max-requests-inflight=3000", "--max-mutating-requests-inflight=1500",
 	}
@@ -149,13 +151,13 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--kubeconfig=" + c.Kubeconfig("controller-manager"),
 		"--service-account-private-key-file=" + c.pki.keyFile("service-accounts"),
 		"--root-ca-file=" + c.pki.cert("ca"),
-		"--leader-elect=false", "--secure-port=0",
+		"--leader-elect=false", "--secure-port=0", "--use-service-account-credentials=true",
 		"--kube-api-qps=500", "--kube-api-burst=1000",
 	}
 }
 
-// Kubeconfig returns the path of the kubeconfig of "admin", "scheduler" or
-// "controller-manager".
+// Kubeconfig returns the path of the kubeconfig of "admin", "scheduler",
+// "manager", "simulator" or "controller-manager".
 func (c *Cluster) Kubeconfig(user string) string { return filepath.Join(c.Dir, user+".kubeconfig") }
 
 // URL returns the API server's address.
@@ -195,6 +197,14 @@ func (c *Cluster) REST() *rest.Config {
 			CAFile: c.pki.cert("ca"), CertFile: c.pki.cert("admin"), KeyFile: c.pki.keyFile("admin"),
 		},
 	}
+}
+
+// RESTAs returns how to reach the API server as one of the users that
+// [Cluster.Kubeconfig] names, without a limit on the rate.
+func (c *Cluster) RESTAs(user string) *rest.Config {
+	config := c.REST()
+	config.CertFile, config.KeyFile = c.pki.cert(user), c.pki.keyFile(user)
+	return config
 }
 
 // WaitReady waits until the API server serves.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -34,8 +35,8 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "playground",
 		Short: "Run a local cluster with simulated MetaX nodes",
-		Long: `Playground runs etcd, kube-apiserver, kube-controller-manager and Daybreak as the
-default scheduler on this machine, with nodes that have MetaX cards in name
+		Long: `Playground runs etcd, kube-apiserver, kube-controller-manager, Daybreak's manager
+and Daybreak as the default scheduler on this machine, with nodes that have MetaX cards in name
 only. Pods are really scheduled; they run in name only too. Ctrl-C stops all of
 it and leaves nothing behind, unless --data keeps the cluster for the next run.`,
 		Args:          cobra.NoArgs,
@@ -85,12 +86,18 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := cluster.Install(ctx); err != nil {
 		return err
 	}
+	manager, err := cluster.admit(ctx)
+	if err != nil {
+		return err
+	}
+	defer manager.Stop()
 	say("adding %d nodes (%s)", p.nodes, p.profile)
-	simulator, err := NewSimulator(ctx, cluster.REST())
+	simulator, err := NewSimulator(ctx, cluster.RESTAs("simulator"))
 	if err != nil {
 		return err
 	}
 	defer simulator.Stop()
+	simulator.Managed = true
 	if err := simulator.AddNodes(ctx, "metax", p.nodes, kinds); err != nil {
 		return err
 	}
@@ -100,7 +107,7 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer scheduler.Stop()
-	return p.serve(ctx, cluster, scheduler, stdout)
+	return p.serve(ctx, cluster, manager, scheduler, stdout)
 }
 
 // folder returns where the cluster lives, and what removes it afterwards.
@@ -115,7 +122,7 @@ func (p *playground) folder() (dir string, remove func(), err error) {
 
 // serve tells the user what to try once a pod would be scheduled, and returns
 // when the user or a part of the cluster ends it.
-func (p *playground) serve(ctx context.Context, cluster *Cluster, scheduler *Process, stdout io.Writer) error {
+func (p *playground) serve(ctx context.Context, cluster *Cluster, manager *Manager, scheduler *Process, stdout io.Writer) error {
 	if err := probe(ctx, cluster, scheduler); err != nil {
 		return err
 	}
@@ -126,7 +133,7 @@ func (p *playground) serve(ctx context.Context, cluster *Cluster, scheduler *Pro
 	if _, err := fmt.Fprint(stdout, "ready\n", tour(p.kubeconfig)); err != nil {
 		return err
 	}
-	return untilEnd(ctx, cluster, scheduler)
+	return untilEnd(ctx, cluster, manager, scheduler)
 }
 
 // publish writes the kubeconfig for the user.
@@ -141,8 +148,9 @@ func (p *playground) publish(c *Cluster) error {
 	return nil
 }
 
-// untilEnd returns when the context or one of the four processes ends.
-func untilEnd(ctx context.Context, c *Cluster, scheduler *Process) error {
+// untilEnd returns when the context, one of the four processes or the manager
+// ends.
+func untilEnd(ctx context.Context, c *Cluster, manager *Manager, scheduler *Process) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -152,6 +160,8 @@ func untilEnd(ctx context.Context, c *Cluster, scheduler *Process) error {
 		return c.APIServer.failure()
 	case <-c.ControllerManager.Exited():
 		return c.ControllerManager.failure()
+	case <-manager.Ended():
+		return manager.failure()
 	case <-scheduler.Exited():
 		return scheduler.failure()
 	}
@@ -169,10 +179,18 @@ func probe(ctx context.Context, c *Cluster, scheduler *Process) error {
 	limits := corev1.ResourceList{
 		wire.ResourceSGPU: resource.MustParse("1"), wire.ResourceVCore: resource.MustParse("1"), wire.ResourceVMemory: resource.MustParse("1"),
 	}
-	pod, err := pods.Create(ctx, &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "playground-probe-"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Limits: limits}}}},
-	}, metav1.CreateOptions{})
+	}
+	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		created, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+		if apierrors.IsInternalError(err) {
+			return false, nil // the manager does not answer yet
+		}
+		pod = created
+		return true, err
+	})
 	if err != nil {
 		return fmt.Errorf("create a pod to try: %w", err)
 	}

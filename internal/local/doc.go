@@ -6,7 +6,8 @@
 // of their own, so that tests can kill and pause them one by one. All of them
 // are the playground's binary, which runs itself under other names (package
 // component). Certificates are made anew for each cluster, ports are found,
-// and nothing outside the cluster's folder is touched: several can run.
+// and nothing outside the cluster's folder is touched: several can run. The
+// manager runs in this process.
 //
 // Simulated nodes ([Simulator]) are Ready, renew their leases, have a Device
 // object and the resources of a node with MetaX cards, and run every pod that

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,14 +20,24 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1/crd"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// SchedulerUser is who the scheduler is to the API server.
-const SchedulerUser = "daybreak-scheduler"
+// Who the parts are to the API server. An agent is a service account, whose
+// token tells the node that it runs on.
+const (
+	SchedulerUser = "daybreak-scheduler"
+	ManagerUser   = "daybreak-manager"
+	SimulatorUser = "daybreak-simulator"
+	AgentAccount  = "daybreak-agent"
+)
 
 //go:embed rbac.yaml
 var rbac string
@@ -33,8 +45,9 @@ var rbac string
 // fieldManager names us in server-side apply.
 const fieldManager = "daybreak-playground"
 
-// Install puts the Device definition and the scheduler's rights into the
-// cluster and returns when Devices can be created.
+// Install puts the Device definition, the manager's namespace and the rights of
+// scheduler and manager into the cluster and returns when Devices can be
+// created.
 func (c *Cluster) Install(ctx context.Context) error {
 	if err := c.Apply(ctx, strings.NewReader(string(crd.Device))); err != nil {
 		return err
@@ -54,6 +67,81 @@ func (c *Cluster) Install(ctx context.Context) error {
 		return fmt.Errorf("wait for the Device definition: %w", err)
 	}
 	return c.Apply(ctx, strings.NewReader(rbac))
+}
+
+// Policies is what the policies of a local cluster are told: who may write which
+// cards pods hold and nodes have. The simulator stands for the agents of all its
+// nodes.
+func (c *Cluster) Policies() policy.Params {
+	return policy.Params{
+		Namespace:  manager.DefaultNamespace,
+		Schedulers: []string{SchedulerUser},
+		Agents:     []string{policy.ServiceAccount(manager.DefaultNamespace, AgentAccount)},
+		Publishers: []string{SimulatorUser},
+	}
+}
+
+// Guard puts the policies into the cluster and returns when they hold.
+func (c *Cluster) Guard(ctx context.Context, p policy.Params) error {
+	text, err := policy.Guards(p)
+	if err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, bytes.NewReader(text)); err != nil {
+		return err
+	}
+	return c.guarded(ctx)
+}
+
+// guarded waits until the API server, which learns of policies by and by,
+// refuses what each of the policies forbids.
+func (c *Cluster) guarded(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.REST())
+	if err != nil {
+		return err
+	}
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	forged := metav1.ObjectMeta{
+		Name: "forged", Namespace: metav1.NamespaceSystem,
+		Annotations: map[string]string{wire.AnnotationAllocated: "[]", wire.AnnotationServedBy: wire.ServedByDaybreak},
+	}
+	tries := map[string]func(context.Context) error{
+		"pods": func(ctx context.Context) error {
+			pod := &corev1.Pod{ObjectMeta: forged, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
+			_, err := client.CoreV1().Pods(forged.Namespace).Create(ctx, pod, dry)
+			return err
+		},
+		"bindings": func(ctx context.Context) error {
+			return client.CoreV1().Pods(forged.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: forged, Target: corev1.ObjectReference{Kind: "Node", Name: "none"}}, dry)
+		},
+		"nodes": func(ctx context.Context) error {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: forged.Name, Annotations: forged.Annotations}}
+			_, err := client.CoreV1().Nodes().Create(ctx, node, dry)
+			return err
+		},
+	}
+	for name, try := range tries {
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+			err := try(ctx)
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"), nil
+		})
+		if err != nil {
+			return fmt.Errorf("wait for the policy on %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Webhook makes the API server ask the manager at this address about pods that
+// ask for cards.
+func (c *Cluster) Webhook(ctx context.Context, address string) error {
+	p := c.Policies()
+	p.URL = "https://" + address
+	text, err := policy.Webhook(p)
+	if err != nil {
+		return err
+	}
+	return c.Apply(ctx, bytes.NewReader(text))
 }
 
 // Apply applies the objects of a YAML stream, as kubectl apply --server-side.

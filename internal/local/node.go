@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,17 +24,15 @@ const (
 // labelSimulated marks the nodes that a [Simulator] runs.
 const labelSimulated = "daybreak-gpu.io/simulated"
 
-// node returns the Node object of a simulated node.
+// node returns the Node object of a simulated node as its kubelet and agent make
+// it: without what the manager adds, see [Profile.advertise].
 func (p *Profile) node(name string, t *gpu.Topology) *corev1.Node {
 	resources := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse(nodeCPUs),
 		corev1.ResourceMemory: resource.MustParse(nodeMemory),
 		corev1.ResourcePods:   resource.MustParse(nodePods),
 	}
-	healthy, memory := int64(t.Healthy().Len()), gpu.MiB(0)
-	for c := range t.Healthy().All() {
-		memory += t.Card(c).Memory
-	}
+	healthy := int64(t.Healthy().Len())
 	count := func(name corev1.ResourceName, n int64) {
 		if n > 0 {
 			resources[name] = *resource.NewQuantity(n, resource.DecimalSI)
@@ -48,24 +47,35 @@ func (p *Profile) node(name string, t *gpu.Topology) *corev1.Node {
 	default:
 		count(wire.ResourceGPU, healthy)
 	}
-	for _, name := range []corev1.ResourceName{wire.KoordShared, wire.KoordCore, wire.KoordMemoryRatio, wire.KoordGPU} {
-		count(name, 100*healthy)
-	}
-	resources[wire.KoordMemory] = *resource.NewQuantity(int64(memory)<<20, resource.BinarySI)
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name,
 			Labels: map[string]string{
 				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
-				labelSimulated: "true", wire.LabelVendor: wire.VendorMetaX, wire.LabelModel: p.Model, wire.LabelDriver: p.Driver,
+				labelSimulated: "true",
 			},
 			Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak},
 		},
 		Status: corev1.NodeStatus{
-			Capacity: resources, Allocatable: resources,
+			Capacity: resources, Allocatable: maps.Clone(resources),
 			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "simulated", OperatingSystem: "linux", Architecture: "amd64"},
 		},
 	}
+}
+
+// advertise adds what the manager would, for clusters that run none.
+func (p *Profile) advertise(node *corev1.Node, t *gpu.Topology) {
+	percent, memory := *resource.NewQuantity(100*int64(t.Healthy().Len()), resource.DecimalSI), gpu.MiB(0)
+	for c := range t.Healthy().All() {
+		memory += t.Card(c).Memory
+	}
+	for _, list := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
+		for _, name := range []corev1.ResourceName{wire.KoordShared, wire.KoordCore, wire.KoordMemoryRatio, wire.KoordGPU} {
+			list[name] = percent
+		}
+		list[wire.KoordMemory] = *resource.NewQuantity(int64(memory)<<20, resource.BinarySI)
+	}
+	node.Labels[wire.LabelVendor], node.Labels[wire.LabelModel], node.Labels[wire.LabelDriver] = wire.VendorMetaX, p.Model, p.Driver
 }
 
 // device returns the Device object of a simulated node.

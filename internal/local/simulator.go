@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 const (
@@ -36,6 +38,11 @@ const (
 // Simulator stands for the kubelets of simulated nodes: it keeps the nodes
 // Ready and runs the pods that are bound to them, in name only.
 type Simulator struct {
+	// Managed tells that a manager runs: simulated nodes then come without what
+	// it makes nodes advertise, and [Simulator.AddNode] waits until it has.
+	// Otherwise they come with it.
+	Managed bool
+
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
 
@@ -159,23 +166,41 @@ func (s *Simulator) runPod(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // AddNodes creates n nodes of the given kinds in turn, named prefix-1 and so
-// on, with their Devices. Nodes that are there already are taken over.
+// on, with their Devices, and returns when they advertise their cards. Nodes
+// that are there already are taken over.
 func (s *Simulator) AddNodes(ctx context.Context, prefix string, n int, kinds []Profile) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(simulatorWorkers)
-	for i := range n {
-		group.Go(func() error { return s.AddNode(ctx, fmt.Sprintf("%s-%d", prefix, i+1), &kinds[i%len(kinds)]) })
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%d", prefix, i+1)
+		group.Go(func() error { return s.addNode(groupCtx, names[i], &kinds[i%len(kinds)]) })
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return s.advertised(ctx, names...)
 }
 
-// AddNode creates one node of the given kind, with its Device.
+// AddNode creates one node of the given kind, with its Device, and returns when
+// it advertises its cards.
 func (s *Simulator) AddNode(ctx context.Context, name string, p *Profile) error {
+	if err := s.addNode(ctx, name, p); err != nil {
+		return err
+	}
+	return s.advertised(ctx, name)
+}
+
+func (s *Simulator) addNode(ctx context.Context, name string, p *Profile) error {
 	t, err := p.Topology(name)
 	if err != nil {
 		return err
 	}
-	if err := s.AdoptNode(ctx, p.node(name, t)); err != nil {
+	wanted := p.node(name, t)
+	if !s.Managed {
+		p.advertise(wanted, t)
+	}
+	if err := s.AdoptNode(ctx, wanted); err != nil {
 		return err
 	}
 	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -187,6 +212,28 @@ func (s *Simulator) AddNode(ctx context.Context, name string, p *Profile) error 
 		return err
 	}
 	return s.CreateDevice(ctx, device)
+}
+
+// advertised waits until the manager, if there is one, has made the nodes
+// advertise their cards.
+func (s *Simulator) advertised(ctx context.Context, names ...string) error {
+	if !s.Managed {
+		return nil
+	}
+	for _, name := range names {
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			_, ok := node.Status.Allocatable[wire.KoordShared]
+			return ok, nil
+		})
+		if err != nil {
+			return fmt.Errorf("wait for the manager to look after node %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // AdoptNode creates the node, or takes it over when it is there already, makes

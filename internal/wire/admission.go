@@ -44,16 +44,7 @@ func (a *Ask) StandIn(policy place.Policy) {
 
 // Asks reports whether the pod asks for MetaX cards at all, in whatever way.
 func Asks(pod *corev1.Pod) bool {
-	for _, c := range containers(pod) {
-		for _, list := range []corev1.ResourceList{c.resources.Limits, c.resources.Requests} {
-			for name := range list {
-				if slices.Contains(resources, name) {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return asksFor(pod, func(corev1.ResourceName) bool { return true })
 }
 
 var resources = []corev1.ResourceName{

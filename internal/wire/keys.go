@@ -63,6 +63,9 @@ const (
 	// whole cards of those free on the node.
 	AnnotationScores = "metax-tech.com/gpu.topology.scores"
 	AnnotationLosses = "metax-tech.com/gpu.topology.losses"
+	// AnnotationLock names the one pod that is on its way to a node served by
+	// the vendor's plugin, which can't tell pods apart otherwise.
+	AnnotationLock = "hami.io/mutex.lock"
 	// LabelProduct is the vendor's name of a node's card model.
 	LabelProduct = "metax-tech.com/gpu.product"
 
@@ -70,6 +73,9 @@ const (
 	AnnotationServedBy = "daybreak-gpu.io/served-by"
 	ServedByDaybreak   = "daybreak"
 	ServedByVendor     = "vendor"
+	// AnnotationAdvertised marks a Node that the manager makes advertise its
+	// cards; it lists the labels that the manager put there.
+	AnnotationAdvertised = "daybreak-gpu.io/advertised"
 	// AnnotationMode and AnnotationLinks are on a Device.
 	AnnotationMode  = "daybreak-gpu.io/mode"
 	AnnotationLinks = "daybreak-gpu.io/links"

@@ -23,7 +23,7 @@ import (
 // cards and the annotations that daybreak place tells.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newOpenWorld(t, local.Config{}) // with pods that another scheduler has placed
 	w.exampleCluster()
 	w.scheduler("scheduler")
 	files, err := filepath.Glob(filepath.Join(root, "examples", "*", "*.yaml"))

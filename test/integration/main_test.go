@@ -59,9 +59,18 @@ type world struct {
 	client    kubernetes.Interface
 }
 
-// newWorld starts a control plane with the Device definition and no nodes. It
-// is stopped when the test ends.
+// newWorld starts a control plane with the Device definition, the policies of
+// admission and no nodes. It is stopped when the test ends.
 func newWorld(t *testing.T, cfg local.Config) *world {
+	t.Helper()
+	w := newOpenWorld(t, cfg)
+	w.must(w.cluster.Guard(w.ctx, w.cluster.Policies()))
+	return w
+}
+
+// newOpenWorld is a world without the policies, for tests that play the agent or
+// another scheduler: there the administrator may write allocations and Devices.
+func newOpenWorld(t *testing.T, cfg local.Config) *world {
 	t.Helper()
 	cfg.Dir, cfg.Executable = t.TempDir(), bin("playground")
 	c, err := local.Start(t.Context(), cfg)
@@ -73,7 +82,7 @@ func newWorld(t *testing.T, cfg local.Config) *world {
 	w.must(c.Install(t.Context()))
 	w.client, err = kubernetes.NewForConfig(c.REST())
 	w.must(err)
-	w.simulator, err = local.NewSimulator(context.WithoutCancel(t.Context()), c.REST())
+	w.simulator, err = local.NewSimulator(context.WithoutCancel(t.Context()), c.RESTAs("simulator"))
 	w.must(err)
 	t.Cleanup(w.simulator.Stop)
 	return w

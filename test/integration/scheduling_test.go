@@ -305,7 +305,7 @@ func TestOlderServers(t *testing.T) {
 // what is there stays booked.
 func TestDeviceGone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newOpenWorld(t, local.Config{})
 	w.twoCards()
 	w.scheduler("scheduler")
 	w.create(pod("before", "gpu=1"))

@@ -1,0 +1,84 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+)
+
+// Manager is a "daybreak manager" that runs in this process. Several may.
+type Manager struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error // set before ended is closed
+	log   string
+}
+
+// StartManager starts a manager of this cluster, with the rights that it would
+// have in any; its log file has the given name. It returns at once.
+func (c *Cluster) StartManager(ctx context.Context, name string, cfg manager.Config) (*Manager, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig("manager"))
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	m := &Manager{ended: make(chan struct{}), log: filepath.Join(c.Dir, "logs", name+".log")}
+	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logger = textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log), textlogger.Verbosity(2)))
+	run, err := manager.New(cfg, config)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	ctx, m.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		m.err = run.Run(ctx)
+		_ = log.Close()
+		close(m.ended)
+	}()
+	return m, nil
+}
+
+// Stop asks the manager to end and returns when it has.
+func (m *Manager) Stop() {
+	m.stop()
+	<-m.ended
+}
+
+// Ended is closed when the manager has ended.
+func (m *Manager) Ended() <-chan struct{} { return m.ended }
+
+// Log returns the path of the log file.
+func (m *Manager) Log() string { return m.log }
+
+// failure returns why the manager, which has ended, did so.
+func (m *Manager) failure() error {
+	return fmt.Errorf("the manager ended (%v); the end of its log:\n%s", m.err, tail(m.log, 2000)) //nolint:errorlint // nil when it was told to
+}
+
+// admit makes the cluster admit pods as any other does: with the policies, and
+// with a manager that answers for pods with cards.
+func (c *Cluster) admit(ctx context.Context) (*Manager, error) {
+	if err := c.Guard(ctx, c.Policies()); err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	if err := c.Webhook(ctx, address); err != nil {
+		return nil, err
+	}
+	return c.StartManager(ctx, "manager", manager.Config{Admission: manager.Admission{
+		Address: address, Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
+	}})
+}

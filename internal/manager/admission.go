@@ -1,0 +1,122 @@
+package manager
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log" //nolint:depguard // net/http takes no other logger
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
+)
+
+// AdmissionSecret is the Secret in the manager's namespace that holds the
+// certificates of its webhook.
+const AdmissionSecret = "daybreak-manager-webhook" //nolint:gosec // its name, not what is in it
+
+// DefaultScheduler is the scheduler that pods with cards are given to.
+const DefaultScheduler = "daybreak"
+
+// Admission says how pods that ask for cards are admitted.
+type Admission struct {
+	// Address is where the API server's questions are answered, by every
+	// replica; empty or [Off] means nowhere.
+	Address string
+	// Hosts are the names and addresses that the API server calls; empty means
+	// those of the Service daybreak-manager.
+	Hosts []string
+	// Schedulers are the names of our scheduler; the first is given to pods that
+	// name none. Empty means [DefaultScheduler].
+	Schedulers []string
+	// Validity and Overlap are as in package cert; zero means its defaults.
+	Validity, Overlap time.Duration
+}
+
+func (a Admission) withDefaults(namespace string) Admission {
+	if a.Address == "" {
+		a.Address = Off
+	}
+	if len(a.Hosts) == 0 {
+		service := policy.DefaultService + "." + namespace + ".svc"
+		a.Hosts = []string{service, service + ".cluster.local"}
+	}
+	if len(a.Schedulers) == 0 {
+		a.Schedulers = []string{DefaultScheduler}
+	}
+	return a
+}
+
+// admission is the part that answers the API server, if it is wanted.
+func (m *Manager) admission() []part {
+	if m.cfg.Admission.Address == Off {
+		return nil
+	}
+	return []part{{
+		name: "admission",
+		needs: []need{
+			{resource: "secrets", namespace: m.cfg.Namespace, verbs: []string{"create"}},
+			{resource: "secrets", namespace: m.cfg.Namespace, name: AdmissionSecret, verbs: append([]string{"update"}, readVerbs...)},
+			{
+				resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name,
+				verbs: append([]string{"update"}, readVerbs...),
+			},
+		},
+		add: m.addAdmission,
+	}}
+}
+
+func (m *Manager) addAdmission(ctx context.Context) error {
+	a := m.cfg.Admission
+	client, err := kubernetes.NewForConfig(m.rest)
+	if err != nil {
+		return err
+	}
+	keeper, err := cert.New(cert.Options{
+		Client: client, Namespace: m.cfg.Namespace, Secret: AdmissionSecret, Configuration: policy.Name,
+		Hosts: a.Hosts, Validity: a.Validity, Overlap: a.Overlap, Clock: m.cfg.Clock,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", a.Address) //nolint:noctx // opening a port does not wait
+	if err != nil {
+		return fmt.Errorf("%w; name another address with --admission-bind-address, or %s for none", err, Off)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: keeper.GetCertificate, NextProtos: []string{"h2", "http/1.1"}}
+	if err := m.ctrl.Add(keeper); err != nil {
+		return err
+	}
+	if err := m.ctrl.AddReadyzCheck("admission", func(*http.Request) error { return keeper.Ready() }); err != nil {
+		return err
+	}
+	return m.ctrl.Add(&ctrlmanager.Server{
+		Name: "admission",
+		Server: &http.Server{
+			Handler:           webhook.Handler(webhook.Options{Schedulers: a.Schedulers, Metrics: m.metrics}),
+			TLSConfig:         config,
+			ReadHeaderTimeout: 10 * time.Second,
+			ReadTimeout:       30 * time.Second,
+			ErrorLog:          log.New(quiet{klog.FromContext(ctx)}, "", 0),
+		},
+		Listener:        tls.NewListener(listener, config),
+		ShutdownTimeout: new(5 * time.Second),
+	})
+}
+
+// quiet is for what a server says of single connections, such as that someone
+// else than the API server knocked.
+type quiet struct{ klog.Logger }
+
+func (q quiet) Write(line []byte) (int, error) {
+	q.V(2).Info("Webhook server", "says", string(bytes.TrimSpace(line)))
+	return len(line), nil
+}

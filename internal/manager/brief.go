@@ -1,0 +1,40 @@
+package manager
+
+import corev1 "k8s.io/api/core/v1"
+
+// briefPod is the cache's transform: of a pod it keeps what some part reads.
+// With a hundred thousand pods the rest, above all containers' environments
+// and volumes, would be most of the manager's memory.
+func briefPod(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	pod.ManagedFields = nil
+	delete(pod.Annotations, corev1.LastAppliedConfigAnnotation)
+	pod.Spec = corev1.PodSpec{
+		NodeName: pod.Spec.NodeName, SchedulerName: pod.Spec.SchedulerName, Priority: pod.Spec.Priority,
+		Overhead: pod.Spec.Overhead, Resources: pod.Spec.Resources,
+		InitContainers: briefContainers(pod.Spec.InitContainers), Containers: briefContainers(pod.Spec.Containers),
+	}
+	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, Reason: pod.Status.Reason}
+	return pod, nil
+}
+
+func briefContainers(containers []corev1.Container) []corev1.Container {
+	brief := make([]corev1.Container, len(containers))
+	for i := range containers {
+		c := &containers[i]
+		brief[i] = corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+	}
+	return brief
+}
+
+// briefNode is the same for nodes.
+func briefNode(obj any) (any, error) {
+	if node, ok := obj.(*corev1.Node); ok {
+		node.ManagedFields = nil
+		node.Status.Images = nil
+	}
+	return obj, nil
+}

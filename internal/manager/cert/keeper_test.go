@@ -1,0 +1,392 @@
+package cert
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+const (
+	namespace     = "daybreak-system"
+	secretName    = "webhook"
+	configuration = "daybreak"
+)
+
+// office is a cluster with a configuration and replicas that share it.
+type office struct {
+	*testing.T
+	client *fake.Clientset
+	clock  *testingclock.FakeClock
+}
+
+func newOffice(t *testing.T) *office {
+	o := &office{T: t, clock: testingclock.NewFakeClock(start)}
+	o.client = fake.NewClientset(&admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: configuration},
+		Webhooks:   []admissionregistrationv1.MutatingWebhook{{Name: "pods.daybreak-gpu.io"}, {Name: "privileged.pods.daybreak-gpu.io"}},
+	})
+	return o
+}
+
+func (o *office) replica() *Keeper {
+	o.Helper()
+	k, err := New(Options{
+		Client: o.client, Namespace: namespace, Secret: secretName, Configuration: configuration,
+		Hosts: ninety.hosts, Validity: ninety.validity, Overlap: ninety.overlap, Clock: o.clock,
+	})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return k
+}
+
+func (o *office) step(replicas ...*Keeper) {
+	o.Helper()
+	for _, k := range replicas {
+		if err := k.Step(o.Context()); err != nil {
+			o.Fatal(err)
+		}
+	}
+}
+
+// bundle returns whom the API server trusts; both webhooks must say the same.
+func (o *office) bundle() []byte {
+	o.Helper()
+	c, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(o.Context(), configuration, metav1.GetOptions{})
+	if err != nil {
+		o.Fatal(err)
+	}
+	if string(c.Webhooks[0].ClientConfig.CABundle) != string(c.Webhooks[1].ClientConfig.CABundle) {
+		o.Fatal("the webhooks trust different authorities")
+	}
+	return c.Webhooks[0].ClientConfig.CABundle
+}
+
+// works checks that the API server can call every replica.
+func (o *office) works(replicas ...*Keeper) {
+	o.Helper()
+	for _, k := range replicas {
+		if err := k.Ready(); err != nil {
+			o.Fatal(err)
+		}
+		verify(o.T, o.bundle(), serving(o.T, k).Leaf, "127.0.0.1", o.clock.Now())
+	}
+}
+
+func serving(t *testing.T, k *Keeper) *tls.Certificate {
+	t.Helper()
+	c, err := k.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (o *office) secret() *corev1.Secret {
+	o.Helper()
+	s, err := o.client.CoreV1().Secrets(namespace).Get(o.Context(), secretName, metav1.GetOptions{})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return s
+}
+
+func (o *office) putSecret(data map[string][]byte) {
+	o.Helper()
+	s := o.secret()
+	s.Data = data
+	if _, err := o.client.CoreV1().Secrets(namespace).Update(o.Context(), s, metav1.UpdateOptions{}); err != nil {
+		o.Fatal(err)
+	}
+}
+
+func (o *office) deleteSecret() {
+	o.Helper()
+	if err := o.client.CoreV1().Secrets(namespace).Delete(o.Context(), secretName, metav1.DeleteOptions{}); err != nil {
+		o.Fatal(err)
+	}
+}
+
+func TestFirstStart(t *testing.T) {
+	o := newOffice(t)
+	k := o.replica()
+	if _, err := k.GetCertificate(nil); err == nil || k.Ready() == nil {
+		t.Fatal("there is a certificate before the first step")
+	}
+	o.step(k)
+	o.works(k)
+	writes := len(o.client.Actions())
+	o.step(k)
+	for _, a := range o.client.Actions()[writes:] {
+		if a.GetVerb() != "get" {
+			t.Errorf("%s %s while nothing was due", a.GetVerb(), a.GetResource().Resource)
+		}
+	}
+}
+
+func TestLateReplica(t *testing.T) {
+	o := newOffice(t)
+	first, second := o.replica(), o.replica()
+	o.step(first, second)
+	if !serving(t, first).Leaf.Equal(serving(t, second).Leaf) {
+		t.Error("a replica that starts late serves another certificate")
+	}
+	o.works(first, second)
+}
+
+// TestReplicasRotate: two replicas, of which one is slow, for two years. At no
+// time is one of them not trusted.
+func TestReplicasRotate(t *testing.T) {
+	o := newOffice(t)
+	fast, slow := o.replica(), o.replica()
+	o.step(fast, slow)
+	seen := map[string]bool{}
+	for tick := range 2 * 365 {
+		o.clock.Step(day)
+		o.step(fast)
+		o.works(fast, slow)
+		if tick%3 == 0 {
+			o.step(slow)
+			o.works(fast, slow)
+		}
+		seen[string(serving(t, fast).Certificate[0])] = true
+	}
+	if len(seen) < 10 {
+		t.Errorf("%d certificates in two years", len(seen))
+	}
+}
+
+func TestDeletedSecret(t *testing.T) {
+	o := newOffice(t)
+	k, other := o.replica(), o.replica()
+	o.step(k, other)
+	before := serving(t, k).Leaf
+	o.deleteSecret()
+	o.step(k, other)
+	if !serving(t, k).Leaf.Equal(before) || !serving(t, other).Leaf.Equal(before) {
+		t.Error("what a replica remembered was thrown away, although it was good")
+	}
+	o.works(k, other)
+	if _, err := decode(o.secret().Data); err != nil {
+		t.Errorf("the Secret was not written again: %v", err)
+	}
+
+	// All replicas end, and nobody remembers.
+	o.deleteSecret()
+	k = o.replica()
+	o.step(k)
+	if serving(t, k).Leaf.Equal(before) {
+		t.Error("a certificate whose key is lost is served")
+	}
+	o.works(k)
+	o.step(other) // one that has slept through it
+	o.works(k, other)
+}
+
+func TestGarbageSecret(t *testing.T) {
+	o := newOffice(t)
+	k := o.replica()
+	o.step(k)
+	before := serving(t, k).Leaf
+	o.putSecret(map[string][]byte{entryAuthority: []byte("garbage"), "else": nil})
+	o.step(k)
+	o.works(k)
+	if !serving(t, k).Leaf.Equal(before) {
+		t.Error("what was good was thrown away")
+	}
+	o.putSecret(map[string][]byte{entryAuthority: []byte("garbage")})
+	k = o.replica()
+	o.step(k)
+	o.works(k)
+	if _, ok := o.secret().Data["else"]; ok {
+		t.Error("what is not ours was kept")
+	}
+}
+
+func TestExpiredSecret(t *testing.T) {
+	o := newOffice(t)
+	k := o.replica()
+	o.step(k)
+	o.clock.Step(2 * 365 * day) // the cluster slept
+	if k.Ready() == nil {
+		t.Error("ready with a certificate that has ended")
+	}
+	o.step(k)
+	o.works(k)
+	late := o.replica()
+	o.step(late)
+	o.works(k, late)
+}
+
+// TestServingExpired: the certificate has ended and the authority has not, as
+// after a long night.
+func TestServingExpired(t *testing.T) {
+	o := newOffice(t)
+	k := o.replica()
+	o.step(k)
+	trusted := o.bundle()
+	o.clock.Step(100 * day)
+	o.step(k)
+	o.works(k)
+	verify(t, trusted, serving(t, k).Leaf, "127.0.0.1", o.clock.Now()) // by the same authority
+}
+
+func TestOverwrittenBundle(t *testing.T) {
+	o := newOffice(t)
+	k := o.replica()
+	o.step(k)
+	c, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), configuration, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Webhooks[1].ClientConfig.CABundle = []byte("garbage")
+	if _, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o.step(k)
+	o.works(k)
+}
+
+// TestConflict: another replica writes between our reading and writing.
+func TestConflict(t *testing.T) {
+	for _, verb := range []string{"create", "update"} {
+		t.Run(verb, func(t *testing.T) {
+			o := newOffice(t)
+			k := o.replica()
+			if verb == "update" {
+				o.step(o.replica())
+				o.clock.Step(61 * day)
+			}
+			theirs, err := newState(ninety, o.clock.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			once := true
+			o.client.PrependReactor(verb, "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if !once {
+					return false, nil, nil
+				}
+				once = false
+				return true, nil, o.overtake(verb, theirs)
+			})
+			o.step(k)
+			if once || !serving(t, k).Leaf.Equal(theirs.serving.cert) {
+				t.Error("the replicas do not agree")
+			}
+			o.works(k)
+		})
+	}
+}
+
+// overtake writes a Secret past the client and returns what the API server tells
+// whoever comes second.
+func (o *office) overtake(verb string, s *state) error {
+	o.Helper()
+	data, err := s.encode()
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName}, Data: data}
+	resource := corev1.SchemeGroupVersion.WithResource("secrets")
+	if verb == "create" {
+		if err := o.client.Tracker().Create(resource, secret, namespace); err != nil {
+			return err
+		}
+		return apierrors.NewAlreadyExists(corev1.Resource("secrets"), secretName)
+	}
+	if err := o.client.Tracker().Update(resource, secret, namespace); err != nil {
+		return err
+	}
+	return apierrors.NewConflict(corev1.Resource("secrets"), secretName, errors.New("changed"))
+}
+
+// TestUnreachable: while the API server does not answer, what was there is
+// served.
+func TestUnreachable(t *testing.T) {
+	o := newOffice(t)
+	k := o.replica()
+	o.step(k)
+	o.client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewServiceUnavailable("down")
+	})
+	if err := k.Step(t.Context()); err == nil {
+		t.Error("a step without an API server")
+	}
+	if err := k.Ready(); err != nil {
+		t.Errorf("not ready: %v", err)
+	}
+	serving(t, k)
+}
+
+func TestNoConfiguration(t *testing.T) {
+	o := newOffice(t)
+	o.client = fake.NewClientset()
+	k := o.replica()
+	if err := k.Step(t.Context()); err == nil || k.Ready() == nil {
+		t.Error("ready although no API server would call")
+	}
+}
+
+// TestStart: the loop hears of changes at once, and looks by itself as time
+// passes.
+func TestStart(t *testing.T) {
+	o := newOffice(t)
+	k := o.replica()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- k.Start(ctx) }()
+	wait := func(what string, check func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !check(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not after 20s", what)
+			}
+		}
+	}
+	wait("first certificate", func() bool { return k.Ready() == nil })
+	first := serving(t, k).Leaf
+
+	o.deleteSecret() // no time passes
+	wait("the Secret is written again", func() bool {
+		_, err := o.client.CoreV1().Secrets(namespace).Get(ctx, secretName, metav1.GetOptions{})
+		return err == nil
+	})
+	wait("the loop waits", o.clock.HasWaiters)
+	o.clock.Step(61 * day)
+	wait("a new certificate", func() bool { return !serving(t, k).Leaf.Equal(first) })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNew(t *testing.T) {
+	for name, o := range map[string]Options{
+		"no host":                        {},
+		"an empty host":                  {Hosts: []string{""}},
+		"a negative validity":            {Hosts: []string{"a"}, Validity: -time.Hour},
+		"an overlap beyond the validity": {Hosts: []string{"a"}, Validity: time.Hour, Overlap: 2 * time.Hour},
+	} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: no complaint", name)
+		}
+	}
+	k, err := New(Options{Hosts: []string{"a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.terms.validity != DefaultValidity || k.terms.overlap != DefaultOverlap || k.NeedLeaderElection() {
+		t.Errorf("%+v", k.terms)
+	}
+}

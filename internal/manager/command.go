@@ -1,0 +1,93 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+)
+
+// command is the manager subcommand.
+type command struct {
+	cfg        Config
+	kubeconfig string
+	logs       *logsapi.LoggingConfiguration
+}
+
+// NewCommand returns the command that runs the manager.
+func NewCommand() *cobra.Command {
+	c := &command{logs: logsapi.NewLoggingConfiguration()}
+	cmd := &cobra.Command{
+		Use:   "manager",
+		Short: "Run the manager",
+		Long: `Manager looks after the cluster as a whole. From each node's Device it makes the
+node advertise what its healthy cards have, in Koordinator's words:
+
+  koordinator.sh/gpu.shared, gpu-core, gpu-memory-ratio, gpu    100 for each card
+  koordinator.sh/gpu-memory                                     their memory, summed
+
+and it puts the cards' vendor, model and driver version on the node as labels.
+When the Device goes, so do they. Devices of other vendors are left alone.
+
+It answers the API server for pods that ask for MetaX cards: fills in what they
+leave unsaid, and refuses what can't be meant with a sentence that says what to
+write. It makes, keeps and renews the certificates for that by itself.
+
+Run two or more for availability: all of them answer, one leads and writes.
+The manager needs the CustomResourceDefinition of Device, and says so where it
+is missing.`,
+		Example: `  # Inside a cluster, in the namespace daybreak-system
+  daybreak manager
+
+  # From outside, one alone
+  daybreak manager --kubeconfig ~/.kube/config --leader-elect=false
+
+  # What it counts
+  curl localhost:8080/metrics | grep daybreak_manager`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "reach the cluster that this `FILE` names (default: the one it runs in)")
+	f.StringVar(&c.cfg.Namespace, "namespace", DefaultNamespace, "`NAMESPACE` that the manager lives in")
+	f.StringVar(&c.cfg.MetricsAddress, "metrics-bind-address", ":8080", "`ADDRESS` of /metrics, 0 for none")
+	f.StringVar(&c.cfg.HealthAddress, "health-probe-bind-address", ":8081", "`ADDRESS` of /healthz and /readyz, 0 for none")
+	f.BoolVar(&c.cfg.LeaderElect, "leader-elect", true, "write only while holding the lease "+LeaseName)
+	f.StringVar(&c.cfg.LeaderElectNamespace, "leader-elect-namespace", "", "`NAMESPACE` of the lease (default: the manager's own)")
+	f.DurationVar(&c.cfg.Lease.Duration, "leader-elect-lease-duration", 0, "how long others wait for a leader that does not renew (default 15s)")
+	f.DurationVar(&c.cfg.Lease.RenewDeadline, "leader-elect-renew-deadline", 0, "how long a leader tries to renew before it gives up (default 10s)")
+	f.DurationVar(&c.cfg.Lease.RetryPeriod, "leader-elect-retry-period", 0, "how often it is tried (default 2s)")
+	a := &c.cfg.Admission
+	f.StringVar(&a.Address, "admission-bind-address", ":9443", "`ADDRESS` at which pods are admitted, 0 for none")
+	f.StringArrayVar(&a.Hosts, "admission-host", nil, "`NAME` or address that the API server calls (repeatable; default: the Service "+policy.DefaultService+")")
+	f.StringArrayVar(&a.Schedulers, "scheduler-name", []string{DefaultScheduler}, "`NAME` of Daybreak's scheduler (repeatable); the first is given to pods with cards that name none")
+	f.DurationVar(&a.Validity, "certificate-validity", cert.DefaultValidity, "how long the certificate of the webhook lasts; its authority lasts four times as long")
+	f.DurationVar(&a.Overlap, "certificate-overlap", cert.DefaultOverlap, "how long a new authority is published before it signs")
+	logsapi.AddFlags(c.logs, f)
+	return cmd
+}
+
+func (c *command) run(ctx context.Context) error {
+	if err := logsapi.ValidateAndApply(c.logs, nil); err != nil {
+		return err
+	}
+	defer logs.FlushLogs()
+	config, err := cluster.Config(c.kubeconfig)
+	if err != nil {
+		return err
+	}
+	m, err := New(c.cfg, config)
+	if err != nil {
+		return err
+	}
+	if err := m.Run(ctx); err != nil {
+		return fmt.Errorf("manager: %w", err)
+	}
+	return nil
+}

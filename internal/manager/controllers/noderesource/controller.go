@@ -1,0 +1,246 @@
+package noderesource
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+const (
+	// fieldOwner names the manager in the managed fields of what it writes.
+	fieldOwner = client.FieldOwner("daybreak-manager")
+	// podsByNode is an index of the pods that hold some of our resources.
+	podsByNode = "daybreak/holds-on-node"
+
+	workers = 8
+	// What fails is tried again after so long, doubled each time.
+	retryFirst, retryMost = 100 * time.Millisecond, 30 * time.Second
+	// A conflict means that the cache is behind; it need not be for long.
+	retryConflict = 200 * time.Millisecond
+)
+
+// Options is what the controller is given beside the manager.
+type Options struct {
+	// Metrics is where its figures are registered.
+	Metrics prometheus.Registerer
+	// Clock spaces its writes.
+	Clock clock.PassiveClock
+}
+
+// reconciler makes one node at a time advertise what it should.
+type reconciler struct {
+	client  client.Client
+	events  events.EventRecorder
+	metrics *metrics
+	limiter *limiter
+	told    *told
+}
+
+// Add adds the controller to the manager.
+func Add(ctx context.Context, m ctrlmanager.Manager, o Options) error {
+	figures, err := newMetrics(o.Metrics)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podsByNode, indexPod); err != nil {
+		return fmt.Errorf("index pods by node: %w", err)
+	}
+	r := &reconciler{
+		client: m.GetClient(), events: m.GetEventRecorder("daybreak-manager"),
+		metrics: figures, limiter: newLimiter(o.Clock), told: newTold(),
+	}
+	return builder.ControllerManagedBy(m).
+		Named("noderesource").
+		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		Watches(newDevice(), &handler.EnqueueRequestForObject{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod), builder.WithPredicates(podPredicate())).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryMost),
+		}).
+		Complete(r)
+}
+
+// newDevice returns an empty Device, as it is on the wire: it is decoded in
+// Reconcile, where one that can't be is its node's problem only.
+func newDevice() *unstructured.Unstructured {
+	d := &unstructured.Unstructured{}
+	d.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Device"))
+	return d
+}
+
+// indexPod is the index of pods by the node on which they hold something.
+func indexPod(obj client.Object) []string {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || !wire.Holds(pod) || !asks(pod) {
+		return nil
+	}
+	return []string{pod.Spec.NodeName}
+}
+
+// asks says whether the pod asks for any of our resources.
+func asks(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+		return slices.ContainsFunc(resources, func(name corev1.ResourceName) bool {
+			_, ok := c.Resources.Requests[name]
+			return ok
+		})
+	})
+}
+
+func nodeOfPod(_ context.Context, obj client.Object) []reconcile.Request {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pod.Spec.NodeName}}}
+}
+
+// podPredicate lets the events through that change what a node's pods hold.
+func podPredicate() predicate.Predicate {
+	holder := func(obj client.Object) bool { return indexPod(obj) != nil }
+	return predicate.Funcs{
+		CreateFunc:  func(e event.CreateEvent) bool { return holder(e.Object) },
+		DeleteFunc:  func(e event.DeleteEvent) bool { return holder(e.Object) },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return holder(e.ObjectOld) != holder(e.ObjectNew) },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// nodeChanged says whether anything changed that a decision depends on: nodes
+// are written to every few minutes for other reasons.
+func nodeChanged(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*corev1.Node)
+	after, ok2 := e.ObjectNew.(*corev1.Node)
+	if !ok || !ok2 || before.UID != after.UID {
+		return true
+	}
+	return !maps.Equal(brief(before), brief(after))
+}
+
+// brief is what a decision takes from a node.
+func brief(node *corev1.Node) map[string]string {
+	out := map[string]string{}
+	take := func(kind string, from map[string]string, keys ...string) {
+		for _, key := range keys {
+			if value, ok := from[key]; ok {
+				out[kind+key] = value
+			}
+		}
+	}
+	take("label ", node.Labels, labels...)
+	take("annotation ", node.Annotations, wire.AnnotationAdvertised, wire.AnnotationNodeCards)
+	for _, name := range resources {
+		if q, ok := node.Status.Capacity[name]; ok {
+			out["capacity "+string(name)] = q.String()
+		}
+		if q, ok := node.Status.Allocatable[name]; ok {
+			out["allocatable "+string(name)] = q.String()
+		}
+	}
+	return out
+}
+
+// Reconcile makes the node advertise what it should.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	node := &corev1.Node{}
+	if err := r.client.Get(ctx, request.NamespacedName, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.limiter.forget(request.Name)
+			r.told.forget(request.Name)
+			r.metrics.decided(request.Name, decision{verdict: ignore})
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("get node: %w", err)
+	}
+	if r.limiter.behind(node.Name, node.ResourceVersion) {
+		return reconcile.Result{RequeueAfter: retryConflict}, nil
+	}
+	f, err := r.facts(ctx, node)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	d := decide(f)
+	r.metrics.decided(node.Name, d)
+	r.tellProblem(ctx, node, d)
+	c := changesOf(node, d)
+	if c.empty() {
+		r.told.settled(node.Name, d.amounts)
+		return reconcile.Result{}, nil
+	}
+	if delay := r.limiter.wait(node.Name); delay > 0 {
+		klog.FromContext(ctx).V(2).Info("Node changes too often, the next write waits", "wait", delay)
+		return reconcile.Result{RequeueAfter: delay}, nil
+	}
+	switch err := r.write(ctx, node.DeepCopy(), d, c); {
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, nil
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: retryConflict}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	}
+	r.tellChange(ctx, node, d, c)
+	return reconcile.Result{}, nil
+}
+
+// facts collects what a decision about the node rests on.
+func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error) {
+	f := facts{node: node}
+	device := newDevice()
+	err := r.client.Get(ctx, client.ObjectKeyFromObject(node), device)
+	switch {
+	case apierrors.IsNotFound(err):
+		return f, nil
+	case err != nil:
+		return facts{}, fmt.Errorf("get device: %w", err)
+	}
+	f.deviceLabels = device.GetLabels()
+	// Without the label it may be Koordinator's, which writes none for the
+	// vendor it knew first.
+	if f.deviceLabels[wire.LabelVendor] != wire.VendorMetaX {
+		return facts{node: node}, nil
+	}
+	f.inventory = readInventory(node, device)
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.MatchingFields{podsByNode: node.Name}); err != nil {
+		return facts{}, fmt.Errorf("list the pods of the node: %w", err)
+	}
+	f.pods = pods.Items
+	return f, nil
+}
+
+func readInventory(node *corev1.Node, device *unstructured.Unstructured) *wire.Inventory {
+	text, err := device.MarshalJSON()
+	if err != nil {
+		return wire.BadInventory(node.Name, err)
+	}
+	d, err := wire.DecodeDevice(text)
+	if err != nil {
+		return wire.BadInventory(node.Name, fmt.Errorf("the Device can't be decoded: %w", err))
+	}
+	return wire.ReadInventory(node, d)
+}

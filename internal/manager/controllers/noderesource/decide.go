@@ -1,0 +1,287 @@
+package noderesource
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// resources are what a node advertises for its cards, in the order in which
+// they are told to people.
+var resources = []corev1.ResourceName{
+	wire.KoordShared, wire.KoordCore, wire.KoordMemory, wire.KoordMemoryRatio, wire.KoordGPU,
+}
+
+// labels are what a node tells of its cards beside that.
+var labels = []string{wire.LabelVendor, wire.LabelModel, wire.LabelDriver}
+
+// verdict is what is to be done about a node.
+type verdict string
+
+const (
+	// ignore: the node has nothing to do with us.
+	ignore verdict = "Ignore"
+	// advertise what the Device says.
+	advertise verdict = "Advertise"
+	// keep what is there: the Device can't be read.
+	keep verdict = "Keep"
+	// withdraw what we put there: there is no Device of ours any more.
+	withdraw verdict = "Withdraw"
+)
+
+// facts is everything that a decision rests on.
+type facts struct {
+	node *corev1.Node
+	// inventory is what the node's Device says, nil when it has none or that of
+	// another vendor.
+	inventory *wire.Inventory
+	// deviceLabels are the Device's own.
+	deviceLabels map[string]string
+	// pods are those bound to the node.
+	pods []corev1.Pod
+}
+
+// decision says what a node should advertise.
+type decision struct {
+	verdict verdict
+	// amounts are capacity and allocatable alike; what is not listed should not
+	// be there.
+	amounts corev1.ResourceList
+	labels  map[string]string
+	// mark is the annotation that lists the labels of ours; nil means none.
+	mark *string
+
+	healthy, unhealthy int
+	// held are the resources of which the pods on the node ask for more than the
+	// healthy cards have.
+	held []corev1.ResourceName
+	// problem says why the Device can't be read.
+	problem error
+}
+
+// decide says what a node should advertise. It depends on the facts and
+// nothing else, and changes none of them.
+func decide(f facts) decision {
+	mark, marked := f.node.Annotations[wire.AnnotationAdvertised]
+	switch {
+	case f.inventory == nil && !marked:
+		return decision{verdict: ignore}
+	case f.inventory == nil:
+		return decision{verdict: withdraw}
+	case f.inventory.Problem != nil:
+		return decideKeep(f, marked)
+	}
+	d := decision{verdict: advertise, labels: wantedLabels(f)}
+	t := f.inventory.Topology
+	memory := gpu.MiB(0)
+	for c := range t.Healthy().All() {
+		memory += t.Card(c).Memory
+	}
+	d.healthy = t.Healthy().Len()
+	d.unhealthy = t.Len() - d.healthy
+	percent := *resource.NewQuantity(100*int64(d.healthy), resource.DecimalSI)
+	d.amounts = corev1.ResourceList{
+		wire.KoordShared: percent, wire.KoordCore: percent, wire.KoordMemoryRatio: percent, wire.KoordGPU: percent,
+		wire.KoordMemory: *resource.NewQuantity(int64(memory)<<20, resource.BinarySI),
+	}
+	d.hold(f.pods)
+	d.mark = new(ourLabels(f.node, mark, d.labels))
+	return d
+}
+
+// decideKeep is the decision about a node whose Device can't be read: all stays
+// as it is, but for what the pods on it need. A node that never was ours is not
+// made ours by this.
+func decideKeep(f facts, marked bool) decision {
+	d := decision{verdict: keep, problem: f.inventory.Problem, amounts: corev1.ResourceList{}}
+	if !marked {
+		d.verdict = ignore
+		return d
+	}
+	for _, name := range resources {
+		if q, ok := f.node.Status.Capacity[name]; ok {
+			d.amounts[name] = q
+		}
+	}
+	d.hold(f.pods)
+	return d
+}
+
+// hold raises the amounts to what the pods ask for.
+func (d *decision) hold(pods []corev1.Pod) {
+	asked := requested(pods)
+	for _, name := range resources {
+		have, ok := d.amounts[name]
+		if want := asked[name]; ok && want.Cmp(have) > 0 {
+			want.Format = have.Format
+			d.amounts[name] = want
+			d.held = append(d.held, name)
+		}
+	}
+}
+
+// requested sums up what the pods ask for of our resources, as kubelet does.
+// Pods that have ended hold nothing; those that are ending hold all they have.
+func requested(pods []corev1.Pod) corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	for i := range pods {
+		if !wire.Holds(&pods[i]) {
+			continue
+		}
+		asked := resourcehelper.PodRequests(&pods[i], resourcehelper.PodResourcesOptions{})
+		for _, name := range resources {
+			if q, ok := asked[name]; ok {
+				total := sum[name]
+				total.Add(q)
+				sum[name] = total
+			}
+		}
+	}
+	return sum
+}
+
+// wantedLabels returns the labels that the node should have.
+func wantedLabels(f facts) map[string]string {
+	want := map[string]string{wire.LabelVendor: wire.VendorMetaX}
+	if model := cmp.Or(f.deviceLabels[wire.LabelModel], commonModel(f.inventory.Topology)); model != "" {
+		want[wire.LabelModel] = model
+	}
+	if driver := f.deviceLabels[wire.LabelDriver]; driver != "" {
+		want[wire.LabelDriver] = driver
+	}
+	return want
+}
+
+// commonModel returns the model that most of the cards are of, or of several
+// the one whose card comes first. Nothing has checked what single cards say, so
+// what can't be a label is none.
+func commonModel(t *gpu.Topology) string {
+	count := map[string]int{}
+	for i := range t.Len() {
+		if model := t.Card(i).Model; model != "" && len(validation.IsValidLabelValue(model)) == 0 {
+			count[model]++
+		}
+	}
+	best := ""
+	for i := range t.Len() {
+		if model := t.Card(i).Model; count[model] > count[best] {
+			best = model
+		}
+	}
+	return best
+}
+
+// ourLabels lists which of the wanted labels are ours: those that were already,
+// and those that the node does not have yet. One that was there before us, with
+// the same value, stays its owner's.
+func ourLabels(node *corev1.Node, mark string, want map[string]string) string {
+	before := strings.Split(mark, ",")
+	var ours []string
+	for _, key := range labels {
+		value, ok := want[key]
+		if ok && (node.Labels[key] != value || slices.Contains(before, key)) {
+			ours = append(ours, key)
+		}
+	}
+	return strings.Join(ours, ",")
+}
+
+// markedLabels returns the labels that the node's mark lists. Anyone may have
+// written it, so only those that can be ours count.
+func markedLabels(node *corev1.Node) []string {
+	var keys []string
+	listed := strings.Split(node.Annotations[wire.AnnotationAdvertised], ",")
+	for _, key := range labels {
+		if slices.Contains(listed, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// changes are two merge patches of a node: of its metadata and of its status.
+// A nil value in one removes; an empty map changes nothing.
+type changes struct {
+	labels, annotations map[string]any
+	amounts             map[string]map[string]any // by capacity and allocatable
+}
+
+// changesOf returns what is to be written to make the node as decided.
+func changesOf(node *corev1.Node, d decision) changes {
+	c := changes{labels: map[string]any{}, annotations: map[string]any{}, amounts: map[string]map[string]any{}}
+	if d.verdict == ignore {
+		return c
+	}
+	for _, field := range []struct {
+		name string
+		have corev1.ResourceList
+	}{{"capacity", node.Status.Capacity}, {"allocatable", node.Status.Allocatable}} {
+		if diff := amountChanges(field.have, d.amounts); len(diff) > 0 {
+			c.amounts[field.name] = diff
+		}
+	}
+	if d.verdict == keep {
+		return c
+	}
+	for _, key := range markedLabels(node) {
+		if _, wanted := d.labels[key]; !wanted {
+			if _, has := node.Labels[key]; has {
+				c.labels[key] = nil
+			}
+		}
+	}
+	for key, value := range d.labels {
+		if node.Labels[key] != value {
+			c.labels[key] = value
+		}
+	}
+	switch mark, marked := node.Annotations[wire.AnnotationAdvertised]; {
+	case d.mark == nil && marked:
+		c.annotations[wire.AnnotationAdvertised] = nil
+	case d.mark != nil && (!marked || mark != *d.mark):
+		c.annotations[wire.AnnotationAdvertised] = *d.mark
+	}
+	return c
+}
+
+func amountChanges(have, want corev1.ResourceList) map[string]any {
+	diff := map[string]any{}
+	for _, name := range resources {
+		h, has := have[name]
+		w, wanted := want[name]
+		switch {
+		case wanted && (!has || h.Cmp(w) != 0):
+			diff[string(name)] = w.String()
+		case has && !wanted:
+			diff[string(name)] = nil
+		}
+	}
+	return diff
+}
+
+// metadata returns the patch of labels and annotations, nil when there is
+// nothing to write.
+func (c *changes) metadata() map[string]any {
+	out := map[string]any{}
+	if len(c.labels) > 0 {
+		out["labels"] = maps.Clone(c.labels)
+	}
+	if len(c.annotations) > 0 {
+		out["annotations"] = maps.Clone(c.annotations)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+func (c *changes) empty() bool { return c.metadata() == nil && len(c.amounts) == 0 }

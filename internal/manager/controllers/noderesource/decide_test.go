@@ -1,0 +1,423 @@
+package noderesource
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// card is one card of a Device in a test.
+type card struct {
+	memory, model string
+	sick          bool
+}
+
+func c500(n int) []card { return slices.Repeat([]card{{memory: "64Gi", model: "C500"}}, n) }
+
+// sicken makes the cards with the given numbers unhealthy.
+func sicken(cards []card, which ...int) []card {
+	for _, i := range which {
+		cards[i].sick = true
+	}
+	return cards
+}
+
+// deviceOf returns the Device of n1. Labels are given as key, value.
+func deviceOf(cards []card, labels ...string) *v1alpha1.Device {
+	d := &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: pairs(labels)}}
+	for i, c := range cards {
+		d.Spec.Devices = append(d.Spec.Devices, v1alpha1.DeviceInfo{
+			Type: v1alpha1.DeviceTypeGPU, UUID: "GPU-" + string(rune('a'+i)), Minor: new(int32(i)), Health: !c.sick,
+			Labels: map[string]string{wire.LabelModel: c.model}, Resources: corev1.ResourceList{wire.KoordMemory: resource.MustParse(c.memory)},
+		})
+	}
+	return d
+}
+
+func pairs(list []string) map[string]string {
+	out := map[string]string{}
+	for i := 0; i < len(list); i += 2 {
+		out[list[i]] = list[i+1]
+	}
+	return out
+}
+
+var ofMetaX = []string{wire.LabelVendor, "metax", wire.LabelModel, "C500", wire.LabelDriver, "3.8.30"}
+
+// allMarks is the mark of a node that got all three labels from us.
+const allMarks = "node.koordinator.sh/gpu-vendor,node.koordinator.sh/gpu-model,node.koordinator.sh/gpu-driver-version"
+
+// nodeOf returns n1 with capacity and allocatable as gputest reads them.
+func nodeOf(amounts string) *corev1.Node {
+	list := corev1.ResourceList{}
+	maps.Copy(list, gputest.MakeResources(amounts))
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{}, Annotations: map[string]string{}},
+		Status:     corev1.NodeStatus{Capacity: list, Allocatable: maps.Clone(list)},
+	}
+}
+
+// marked puts the mark and the labels on the node that we would.
+func marked(node *corev1.Node) *corev1.Node {
+	node.Annotations[wire.AnnotationAdvertised] = allMarks
+	maps.Copy(node.Labels, pairs(ofMetaX))
+	return node
+}
+
+// holding returns a pod on n1 that asks for the resources.
+func holding(requests string) corev1.Pod {
+	pod := gputest.MakePod("p").AppWith("", requests).Obj()
+	pod.Spec.NodeName = "n1"
+	pod.Status.Phase = corev1.PodRunning
+	return *pod
+}
+
+func withPhase(pod corev1.Pod, phase corev1.PodPhase) corev1.Pod {
+	pod.Status.Phase = phase
+	return pod
+}
+
+func ending(pod corev1.Pod) corev1.Pod {
+	pod.DeletionTimestamp = &metav1.Time{}
+	return pod
+}
+
+// text writes amounts as gputest reads them, in the order of resources.
+func text(list corev1.ResourceList) string {
+	var out []string
+	for _, name := range resources {
+		if q, ok := list[name]; ok {
+			short := strings.TrimPrefix(string(name), "koordinator.sh/")
+			if name == wire.KoordGPU {
+				short = string(name)
+			}
+			out = append(out, short+": "+q.String())
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+const (
+	eight = "gpu.shared: 800, gpu-core: 800, gpu-memory: 512Gi, gpu-memory-ratio: 800, koordinator.sh/gpu: 800"
+	seven = "gpu.shared: 700, gpu-core: 700, gpu-memory: 448Gi, gpu-memory-ratio: 700, koordinator.sh/gpu: 700"
+)
+
+func TestDecideAmounts(t *testing.T) {
+	whole := "gpu.shared: 1, gpu-core: 100, gpu-memory-ratio: 100"
+	cases := map[string]struct {
+		cards []card
+		node  *corev1.Node
+		pods  []corev1.Pod
+		want  string
+		held  string
+	}{
+		"one C500, the seed's node":  {cards: c500(1), want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100"},
+		"eight":                      {cards: c500(8), want: eight},
+		"one of eight unhealthy":     {cards: sicken(c500(8), 3), want: seven},
+		"cards of two sizes":         {cards: []card{{memory: "64Gi"}, {memory: "72Gi"}}, want: "gpu.shared: 200, gpu-core: 200, gpu-memory: 136Gi, gpu-memory-ratio: 200, koordinator.sh/gpu: 200"},
+		"the smaller one unhealthy":  {cards: []card{{memory: "64Gi", sick: true}, {memory: "72Gi"}}, want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 72Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100"},
+		"all unhealthy":              {cards: sicken(c500(2), 0, 1), want: "gpu.shared: 0, gpu-core: 0, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 0"},
+		"no card at all":             {want: "gpu.shared: 0, gpu-core: 0, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 0"},
+		"kubelet set all to zero":    {cards: c500(8), node: marked(nodeOf("gpu-core: 0")), want: eight},
+		"pods ask for less":          {cards: sicken(c500(8), 3), pods: slices.Repeat([]corev1.Pod{holding(whole)}, 7), want: seven},
+		"pods ask for all, one sick": {cards: sicken(c500(8), 3), pods: slices.Repeat([]corev1.Pod{holding(whole)}, 8), want: "gpu.shared: 700, gpu-core: 800, gpu-memory: 448Gi, gpu-memory-ratio: 800, koordinator.sh/gpu: 700", held: "koordinator.sh/gpu-core, koordinator.sh/gpu-memory-ratio"},
+		"memory alone is held":       {cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("gpu-memory: 96Gi")}, want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 96Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", held: "koordinator.sh/gpu-memory"},
+		"memory in another unit":     {cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("gpu-memory: 70G")}, want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 68359375Ki, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", held: "koordinator.sh/gpu-memory"},
+		"all in one":                 {cards: sicken(c500(2), 0, 1), pods: []corev1.Pod{holding("koordinator.sh/gpu: 200")}, want: "gpu.shared: 0, gpu-core: 0, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 200", held: "koordinator.sh/gpu"},
+		"pods that have ended hold nothing": {
+			cards: sicken(c500(2), 0), want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100",
+			pods: []corev1.Pod{withPhase(holding("gpu-core: 200"), corev1.PodFailed), withPhase(holding("gpu-core: 200"), corev1.PodSucceeded)},
+		},
+		"pods that are ending or starting hold all": {
+			cards: sicken(c500(2), 0, 1), want: "gpu.shared: 0, gpu-core: 150, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 0", held: "koordinator.sh/gpu-core",
+			pods: []corev1.Pod{ending(holding("gpu-core: 100")), withPhase(holding("gpu-core: 50"), corev1.PodPending)},
+		},
+		"other resources are nobody's business": {
+			cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("sgpu: 20, cpu: 4")},
+			want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.node == nil {
+				tc.node = nodeOf("sgpu: 16")
+			}
+			device := deviceOf(tc.cards, ofMetaX...)
+			got := decide(facts{node: tc.node, inventory: wire.ReadInventory(tc.node, device), deviceLabels: device.Labels, pods: tc.pods})
+			if got.verdict != advertise {
+				t.Errorf("verdict %s, want %s", got.verdict, advertise)
+			}
+			if diff := cmp.Diff(tc.want, text(got.amounts)); diff != "" {
+				t.Errorf("amounts (-want +got):\n%s", diff)
+			}
+			if held := listNames(got.held); held != tc.held {
+				t.Errorf("held is %q, want %q", held, tc.held)
+			}
+			if sick := len(tc.cards) - got.healthy; got.unhealthy != sick {
+				t.Errorf("%d healthy and %d unhealthy of %d cards", got.healthy, got.unhealthy, len(tc.cards))
+			}
+		})
+	}
+}
+
+func TestDecideVerdict(t *testing.T) {
+	bad := wire.BadInventory("n1", errors.New("broken"))
+	reset := marked(nodeOf(eight))
+	reset.Status.Capacity = gputest.MakeResources("gpu-core: 0")
+	cases := map[string]struct {
+		node      *corev1.Node
+		inventory *wire.Inventory
+		pods      []corev1.Pod
+		want      verdict
+		amounts   string
+	}{
+		"no Device, never had one":                  {node: nodeOf("cpu: 4"), want: ignore},
+		"no Device, resources are another's":        {node: nodeOf(eight), want: ignore},
+		"no Device any more":                        {node: marked(nodeOf(eight)), want: withdraw},
+		"no Device any more, a pod still holds":     {node: marked(nodeOf(eight)), pods: []corev1.Pod{holding("gpu-core: 100")}, want: withdraw},
+		"can't be read: all stays":                  {node: marked(nodeOf(eight)), inventory: bad, want: keep, amounts: eight},
+		"can't be read: what is not there stays so": {node: marked(nodeOf("cpu: 4")), inventory: bad, want: keep},
+		"can't be read, kubelet reset, a pod holds": {node: reset, inventory: bad, pods: []corev1.Pod{holding("gpu-core: 100")}, want: keep, amounts: "gpu-core: 100"},
+		"never could be read":                       {node: nodeOf(eight), inventory: bad, want: ignore},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := decide(facts{node: tc.node, inventory: tc.inventory, pods: tc.pods})
+			if got.verdict != tc.want {
+				t.Errorf("verdict %s, want %s", got.verdict, tc.want)
+			}
+			if diff := cmp.Diff(tc.amounts, text(got.amounts)); diff != "" {
+				t.Errorf("amounts (-want +got):\n%s", diff)
+			}
+			if tc.inventory != nil && !errors.Is(got.problem, tc.inventory.Problem) {
+				t.Errorf("problem %v, want %v", got.problem, tc.inventory.Problem)
+			}
+		})
+	}
+}
+
+func TestDecideLabels(t *testing.T) {
+	cases := map[string]struct {
+		device *v1alpha1.Device
+		node   *corev1.Node
+		want   []string
+		mark   string
+	}{
+		"all three": {device: deviceOf(c500(1), ofMetaX...), want: ofMetaX, mark: allMarks},
+		"no driver version": {
+			device: deviceOf(c500(1), wire.LabelVendor, "metax", wire.LabelModel, "C500"),
+			want:   []string{wire.LabelVendor, "metax", wire.LabelModel, "C500"}, mark: wire.LabelVendor + "," + wire.LabelModel,
+		},
+		"no model: the commonest of the cards": {
+			device: deviceOf([]card{{memory: "64Gi", model: "C500"}, {memory: "72Gi", model: "C600"}, {memory: "72Gi", model: "C600"}}, wire.LabelVendor, "metax"),
+			want:   []string{wire.LabelVendor, "metax", wire.LabelModel, "C600"}, mark: wire.LabelVendor + "," + wire.LabelModel,
+		},
+		"no model: of two the first card's": {
+			device: deviceOf([]card{{memory: "72Gi", model: "C600"}, {memory: "64Gi", model: "C500"}}, wire.LabelVendor, "metax"),
+			want:   []string{wire.LabelVendor, "metax", wire.LabelModel, "C600"}, mark: wire.LabelVendor + "," + wire.LabelModel,
+		},
+		"a model that can't be a label is none": {
+			device: deviceOf([]card{{memory: "64Gi", model: "no label: ü"}}, wire.LabelVendor, "metax"),
+			want:   []string{wire.LabelVendor, "metax"}, mark: wire.LabelVendor,
+		},
+		"a label that was there is not ours": {
+			device: deviceOf(c500(1), ofMetaX...), want: ofMetaX, mark: wire.LabelModel + "," + wire.LabelDriver,
+			node: func() *corev1.Node {
+				node := nodeOf("")
+				node.Labels[wire.LabelVendor] = "metax"
+				return node
+			}(),
+		},
+		"a label of ours stays ours": {device: deviceOf(c500(1), ofMetaX...), node: marked(nodeOf("")), want: ofMetaX, mark: allMarks},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.node == nil {
+				tc.node = nodeOf("")
+			}
+			got := decide(facts{node: tc.node, inventory: wire.ReadInventory(tc.node, tc.device), deviceLabels: tc.device.Labels})
+			if diff := cmp.Diff(pairs(tc.want), got.labels); diff != "" {
+				t.Errorf("labels (-want +got):\n%s", diff)
+			}
+			if got.mark == nil || *got.mark != tc.mark {
+				t.Errorf("mark is %v, want %q", got.mark, tc.mark)
+			}
+		})
+	}
+}
+
+// TestDecideSettles: what a decision writes leads to a node about which the
+// same decision writes nothing, whatever the node was before. Capacity and
+// allocatable are the same then, and never less than the pods ask for.
+func TestDecideSettles(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 7))
+	for range 2000 {
+		f := randomFacts(random)
+		c := changesOf(f.node, decide(f))
+		apply(f.node, c)
+		d := decide(f)
+		if again := changesOf(f.node, d); !again.empty() {
+			t.Fatalf("%+v writes %+v, and then %+v", d, c, again)
+		}
+		if d.verdict == ignore {
+			continue
+		}
+		asked := requested(f.pods)
+		for _, name := range resources {
+			capacity, has := f.node.Status.Capacity[name]
+			allocatable := f.node.Status.Allocatable[name]
+			if capacity.Cmp(allocatable) != 0 {
+				t.Fatalf("%s: capacity %v, allocatable %v", name, &capacity, &allocatable)
+			}
+			if want := asked[name]; has && capacity.Cmp(want) < 0 {
+				t.Fatalf("%s: %v, less than the pods ask for, %v", name, &capacity, &want)
+			}
+		}
+	}
+}
+
+func randomFacts(random *rand.Rand) facts {
+	amounts := []string{"", "0", "100", "800"}
+	node := nodeOf("cpu: 4")
+	for _, list := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
+		for _, name := range resources {
+			if amount := amounts[random.IntN(4)]; amount != "" {
+				list[name] = resource.MustParse(amount)
+			}
+		}
+	}
+	if random.IntN(2) == 0 {
+		marked(node)
+	}
+	if random.IntN(3) == 0 {
+		node.Labels[wire.LabelModel] = "H100"
+	}
+	f := facts{node: node}
+	for range random.IntN(4) {
+		f.pods = append(f.pods, holding("gpu-core: 100, gpu-memory: 64Gi"))
+	}
+	switch random.IntN(4) {
+	case 0:
+	case 1:
+		f.inventory = wire.BadInventory("n1", errors.New("broken"))
+	default:
+		cards := c500(1 + random.IntN(4))
+		if random.IntN(2) == 0 {
+			sicken(cards, random.IntN(len(cards)))
+		}
+		device := deviceOf(cards, ofMetaX[:2+2*random.IntN(3)]...)
+		f.inventory, f.deviceLabels = wire.ReadInventory(node, device), device.Labels
+	}
+	return f
+}
+
+// apply does to the node what the API server would.
+func apply(node *corev1.Node, c changes) {
+	set := func(to map[string]string, from map[string]any) {
+		for key, value := range from {
+			if s, ok := value.(string); ok {
+				to[key] = s
+			} else {
+				delete(to, key)
+			}
+		}
+	}
+	set(node.Labels, c.labels)
+	set(node.Annotations, c.annotations)
+	for field, list := range map[string]corev1.ResourceList{"capacity": node.Status.Capacity, "allocatable": node.Status.Allocatable} {
+		for key, value := range c.amounts[field] {
+			if s, ok := value.(string); ok {
+				list[corev1.ResourceName(key)] = resource.MustParse(s)
+			} else {
+				delete(list, corev1.ResourceName(key))
+			}
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	device := deviceOf(c500(8), ofMetaX...)
+	stranger := marked(nodeOf(eight))
+	stranger.Annotations[wire.AnnotationAdvertised] = "kubernetes.io/hostname," + wire.LabelVendor
+	stranger.Labels["kubernetes.io/hostname"] = "n1"
+	skewed := marked(nodeOf(eight))
+	skewed.Status.Allocatable[wire.KoordCore] = resource.MustParse("150")
+	none := map[string]any{
+		"koordinator.sh/gpu.shared": nil, "koordinator.sh/gpu-core": nil, "koordinator.sh/gpu-memory": nil,
+		"koordinator.sh/gpu-memory-ratio": nil, "koordinator.sh/gpu": nil,
+	}
+	cases := map[string]struct {
+		node   *corev1.Node
+		device *v1alpha1.Device
+		want   changes
+	}{
+		"nothing to do": {node: marked(nodeOf(eight + ", sgpu: 128")), device: device},
+		"only what differs": {
+			node: skewed, device: device,
+			want: changes{amounts: map[string]map[string]any{"allocatable": {"koordinator.sh/gpu-core": "800"}}},
+		},
+		"the same amount in other words": {
+			node:   marked(nodeOf(strings.ReplaceAll(eight, "512Gi", "524288Mi"))),
+			device: device,
+		},
+		"all of ours goes, by null": {
+			node: marked(nodeOf(eight + ", sgpu: 128")),
+			want: changes{
+				labels:      map[string]any{wire.LabelVendor: nil, wire.LabelModel: nil, wire.LabelDriver: nil},
+				annotations: map[string]any{wire.AnnotationAdvertised: nil},
+				amounts:     map[string]map[string]any{"capacity": none, "allocatable": none},
+			},
+		},
+		"a mark that lists what can't be ours": {
+			node: stranger,
+			want: changes{
+				labels:      map[string]any{wire.LabelVendor: nil},
+				annotations: map[string]any{wire.AnnotationAdvertised: nil},
+				amounts:     map[string]map[string]any{"capacity": none, "allocatable": none},
+			},
+		},
+		"a label that is wanted no more": {
+			node: marked(nodeOf(eight)), device: deviceOf(c500(8), wire.LabelVendor, "metax", wire.LabelModel, "C500"),
+			want: changes{
+				labels:      map[string]any{wire.LabelDriver: nil},
+				annotations: map[string]any{wire.AnnotationAdvertised: wire.LabelVendor + "," + wire.LabelModel},
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := facts{node: tc.node}
+			if tc.device != nil {
+				f.inventory, f.deviceLabels = wire.ReadInventory(tc.node, tc.device), tc.device.Labels
+			}
+			before := tc.node.DeepCopy()
+			got := changesOf(tc.node, decide(f))
+			for _, m := range []*map[string]any{&tc.want.labels, &tc.want.annotations} {
+				if *m == nil {
+					*m = map[string]any{}
+				}
+			}
+			if tc.want.amounts == nil {
+				tc.want.amounts = map[string]map[string]any{}
+			}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(changes{})); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, tc.node); diff != "" {
+				t.Errorf("deciding changed the node (-before +after):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,208 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
+)
+
+const (
+	// DefaultNamespace is where a manager lives unless it is told otherwise.
+	DefaultNamespace = "daybreak-system"
+	// LeaseName is the name of the lease by which managers elect their leader.
+	LeaseName = "daybreak-manager"
+	// Off as an address means that nothing is served.
+	Off = "0"
+
+	// shutdownTimeout is how long the parts may take to end.
+	shutdownTimeout = 20 * time.Second
+)
+
+// Config says how a manager runs. The zero value is one that leads without an
+// election and serves nothing.
+type Config struct {
+	// Namespace is the manager's own; empty means [DefaultNamespace].
+	Namespace string
+	// MetricsAddress and HealthAddress are where /metrics and /healthz, /readyz
+	// are served; empty or [Off] means nowhere.
+	MetricsAddress, HealthAddress string
+	// LeaderElect makes the manager write only while it holds the lease
+	// [LeaseName] in LeaderElectNamespace, which is its own when empty.
+	LeaderElect          bool
+	LeaderElectNamespace string
+	// Lease is how the election goes; zero durations mean the usual 15, 10 and
+	// 2 seconds.
+	Lease Lease
+	// Admission says how pods are admitted; without an address they are not.
+	Admission Admission
+	// Clock is for what waits; nil is the real one.
+	Clock clock.WithTicker
+	// Logger is where the manager logs to; the zero value is klog's own.
+	Logger klog.Logger
+}
+
+// Lease is how long leadership lasts and how often it is renewed.
+type Lease struct {
+	Duration, RenewDeadline, RetryPeriod time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	c.Namespace = cmp.Or(c.Namespace, DefaultNamespace)
+	c.LeaderElectNamespace = cmp.Or(c.LeaderElectNamespace, c.Namespace)
+	c.MetricsAddress = cmp.Or(c.MetricsAddress, Off)
+	c.HealthAddress = cmp.Or(c.HealthAddress, Off)
+	c.Lease.Duration = cmp.Or(c.Lease.Duration, 15*time.Second)
+	c.Lease.RenewDeadline = cmp.Or(c.Lease.RenewDeadline, 10*time.Second)
+	c.Lease.RetryPeriod = cmp.Or(c.Lease.RetryPeriod, 2*time.Second)
+	c.Admission = c.Admission.withDefaults(c.Namespace)
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Logger.GetSink() == nil {
+		c.Logger = klog.Background()
+	}
+	return c
+}
+
+// Manager is a manager that has not been run yet, or runs.
+type Manager struct {
+	cfg     Config
+	rest    *rest.Config
+	ctrl    ctrlmanager.Manager
+	metrics *prometheus.Registry
+}
+
+// part is one of the things that a manager does.
+type part struct {
+	// name is for messages, needs are the rights without which it can't work.
+	name  string
+	needs []need
+	// add adds the part's controllers and servers, before the manager starts.
+	// The context lasts as long as the manager runs.
+	add func(ctx context.Context) error
+}
+
+// parts lists what the manager does, in the order in which it is added.
+func (m *Manager) parts() []part {
+	parts := []part{
+		{
+			name: "node resources",
+			needs: []need{
+				{resource: devices, verbs: readVerbs},
+				{resource: "pods", verbs: readVerbs},
+				{resource: "nodes", verbs: append([]string{"patch"}, readVerbs...)},
+				{resource: "nodes", subresource: "status", verbs: []string{"patch"}},
+				{resource: "events.events.k8s.io", verbs: []string{"create", "patch"}},
+			},
+			add: func(ctx context.Context) error {
+				return noderesource.Add(ctx, m.ctrl, noderesource.Options{Metrics: m.metrics, Clock: m.cfg.Clock})
+			},
+		},
+	}
+	return append(parts, m.admission()...)
+}
+
+// New returns a manager of the cluster that the rest config leads to. It opens
+// the addresses it serves at, and asks the API server what it knows.
+func New(cfg Config, restConfig *rest.Config) (*Manager, error) {
+	// controller-runtime's own logger stays silent, and complains that it does,
+	// until it is set.
+	ctrllog.SetLogger(klog.Background())
+	cfg = cfg.withDefaults()
+	restConfig = rest.CopyConfig(restConfig)
+	if restConfig.QPS == 0 {
+		// The API server knows better than we do how much is too much.
+		restConfig.QPS = -1
+	}
+	if err := reach(restConfig); err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	m := &Manager{cfg: cfg, rest: restConfig, metrics: prometheus.NewRegistry()}
+	var err error
+	m.ctrl, err = ctrlmanager.New(restConfig, ctrlmanager.Options{
+		Scheme: scheme,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Pod{}:  {Transform: briefPod},
+				&corev1.Node{}: {Transform: briefNode},
+			},
+		},
+		// Devices are read as they are: one that can't be decoded must not keep
+		// the others from being seen.
+		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Logger:                        cfg.Logger,
+		BaseContext:                   func() context.Context { return klog.NewContext(context.Background(), cfg.Logger) },
+		LeaderElection:                cfg.LeaderElect,
+		LeaderElectionID:              LeaseName,
+		LeaderElectionNamespace:       cfg.LeaderElectNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &cfg.Lease.Duration,
+		RenewDeadline:                 &cfg.Lease.RenewDeadline,
+		RetryPeriod:                   &cfg.Lease.RetryPeriod,
+		GracefulShutdownTimeout:       new(shutdownTimeout),
+		Metrics:                       metricsserver.Options{BindAddress: Off}, // see serveMetrics
+		HealthProbeBindAddress:        cfg.HealthAddress,
+		// Several managers may run in one process.
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the manager: %w", err)
+	}
+	if err := m.serveMetrics(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Run runs the manager until the context ends, leadership is lost, or one of
+// its parts fails. It returns nil in the first case only, and ends with one
+// sentence when the cluster lacks something that the manager needs.
+func (m *Manager) Run(ctx context.Context) error {
+	logger := m.cfg.Logger
+	ctx = klog.NewContext(ctx, logger)
+	parts := m.parts()
+	if err := m.check(ctx, parts); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if err := p.add(ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	if err := errors.Join(m.ctrl.AddHealthzCheck("ping", healthz.Ping), m.ctrl.AddReadyzCheck("caches", m.ready)); err != nil {
+		return err
+	}
+	logger.Info("Manager starts", "namespace", m.cfg.Namespace, "leaderElect", m.cfg.LeaderElect)
+	err := m.ctrl.Start(ctx)
+	if err != nil && ctx.Err() != nil {
+		// Whatever still went on when it was asked to end was cut short.
+		logger.Info("Manager did not end in order", "reason", err.Error())
+		err = nil
+	}
+	logger.Info("Manager has ended")
+	return err
+}

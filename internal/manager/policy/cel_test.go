@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"bufio"
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+func bufioReader(text []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(text)) }
+
+func matches(t *testing.T, selector *metav1.LabelSelector, set map[string]string) bool {
+	t.Helper()
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Matches(labels.Set(set))
+}
+
+// compile compiles a policy as the oldest API server that is served would.
+func compile(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+	t.Helper()
+	env := environment.MustBaseEnvSet(version.MajorMinor(1, 33))
+	compiler, err := cel.NewCompositedCompiler(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	check := func(expression cel.ExpressionAccessor, text string) {
+		t.Helper()
+		if result := compiler.CompileCELExpression(expression, options, environment.NewExpressions); result.Error != nil {
+			t.Errorf("policy %s: %v in\n%s", p.Name, result.Error, text)
+		}
+	}
+	for _, c := range p.Spec.MatchConditions {
+		check(&validating.ValidationCondition{Expression: c.Expression}, c.Expression)
+	}
+	for i := range p.Spec.Variables {
+		v := &validating.Variable{Name: p.Spec.Variables[i].Name, Expression: p.Spec.Variables[i].Expression}
+		if result := compiler.CompileAndStoreVariable(v, options, environment.NewExpressions); result.Error != nil {
+			t.Errorf("policy %s: %v in\n%s", p.Name, result.Error, v.Expression)
+		}
+	}
+	for _, v := range p.Spec.Validations {
+		check(&validating.ValidationCondition{Expression: v.Expression}, v.Expression)
+		if v.MessageExpression != "" {
+			check(&validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}, v.MessageExpression)
+		}
+	}
+}
+
+// TestMatch: the API server asks about exactly the pods that ask for cards,
+// whatever else they have or lack.
+func TestMatch(t *testing.T) {
+	env := environment.MustBaseEnvSet(version.MajorMinor(1, 33))
+	compiler := cel.NewConditionCompiler(env)
+	var matchers []matchconditions.Matcher
+	hooks := read(t, params()).webhooks.Webhooks
+	for i := range hooks {
+		matchers = append(matchers, webhook.NewMutatingWebhookAccessor("uid", Name, &hooks[i]).GetCompiledMatcher(compiler))
+	}
+	random := rand.New(rand.NewPCG(3, 3))
+	names := []string{"cpu", "memory", "nvidia.com/gpu", "metax-tech.com/other", "koordinator.sh/rdma", "koordinator.sh/gpu-else"}
+	for _, name := range wire.Resources() {
+		names = append(names, string(name))
+	}
+	some := func() string {
+		if random.IntN(3) > 0 {
+			return ""
+		}
+		return names[random.IntN(len(names))] + ": 1"
+	}
+	asked := 0
+	for range 3000 {
+		b := gputest.MakePod("p")
+		for range 1 + random.IntN(3) {
+			b.AppWith(some(), some())
+		}
+		for range random.IntN(3) {
+			b.Init(some())
+		}
+		if random.IntN(2) == 0 {
+			b.Annotate(wire.AnnotationAllocated, "[]")
+		}
+		pod := b.Obj()
+		want := wire.Asks(pod)
+		if want {
+			asked++
+		}
+		for _, m := range matchers {
+			result := m.Match(t.Context(), attributes(pod), nil, nil)
+			if result.Error != nil || result.Matches != want {
+				t.Fatalf("asked about: %v (%v), want %v: %+v", result.Matches, result.Error, want, pod.Spec)
+			}
+		}
+	}
+	if asked < 500 || asked > 2500 {
+		t.Errorf("%d of 3000 pods ask for cards: the test says little", asked)
+	}
+}
+
+// attributes is the creation of a pod, as the API server sees it.
+func attributes(pod *corev1.Pod) *admission.VersionedAttributes {
+	kind := corev1.SchemeGroupVersion.WithKind("Pod")
+	resource := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	return &admission.VersionedAttributes{
+		Attributes: admission.NewAttributesRecord(pod, nil, kind, pod.Namespace, pod.Name, resource, "", admission.Create,
+			&metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "jane"}),
+		VersionedKind: kind, VersionedObject: pod,
+	}
+}

@@ -1,0 +1,179 @@
+// Package policy is what the API server is told about pods with MetaX cards:
+// the webhook configuration that sends them to the manager, and the
+// ValidatingAdmissionPolicies by which nobody forges an allocation.
+//
+// The manifests are YAML in the folder manifests, with a few parameters
+// ([Params]). [Render] fills them in; the playground, the tests and the chart
+// apply what comes out. The names of resources and annotations come from
+// package wire, so that what is guarded is what is read.
+//
+// Policies are carried out by the API server itself: they hold while no manager
+// runs. They name who may write, not who may not; rights (RBAC) come first, and
+// what no policy speaks of passes.
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"text/template"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+const (
+	// Name is the name of the webhook configuration, and begins the names of
+	// the policies.
+	Name = "daybreak"
+	// Path is where the manager answers for pods.
+	Path = "/admit"
+	// PathPrivileged is the same for pods of namespaces where privileged
+	// containers may have cards.
+	PathPrivileged = "/admit/privileged"
+	// LabelPrivileged on a namespace, with the value "true", lets privileged
+	// containers of its pods have cards.
+	LabelPrivileged = "daybreak-gpu.io/allow-privileged"
+	// DefaultService is the manager's Service.
+	DefaultService = "daybreak-manager"
+	// DefaultServicePort is that Service's port.
+	DefaultServicePort = 443
+)
+
+// Params is what an installation decides.
+type Params struct {
+	// Namespace is the manager's own. Service and ServicePort are what the API
+	// server reaches it by; empty means [DefaultService] there.
+	Namespace   string
+	Service     string
+	ServicePort int32
+	// URL is used in place of the Service where the manager runs outside of the
+	// cluster: "https://127.0.0.1:9443".
+	URL string
+	// FailurePolicy says what becomes of pods that ask for MetaX cards while no
+	// manager answers: "Fail", the default, or "Ignore".
+	FailurePolicy string
+
+	// Schedulers are the users that write allocations and locks: Daybreak's own
+	// scheduler first of all, others beside it during a migration.
+	Schedulers []string
+	// Agents are the users of Daybreak's agents: each may write on its own node
+	// only, which its token names.
+	Agents []string
+	// Publishers are further users that may describe any node's cards and take
+	// locks off: the vendor's device plugin, Koordinator's koordlet.
+	Publishers []string
+}
+
+//go:embed manifests/*.yaml
+var manifests embed.FS
+
+// Guards returns the policies: they need no manager.
+func Guards(p Params) ([]byte, error) {
+	return p.render("pods", "bindings", "nodes", "devices")
+}
+
+// Webhook returns the configuration that sends pods to the manager.
+func Webhook(p Params) ([]byte, error) { return p.render("webhook") }
+
+// Render returns all of them.
+func Render(p Params) ([]byte, error) {
+	return p.render("pods", "bindings", "nodes", "devices", "webhook")
+}
+
+func (p Params) render(names ...string) ([]byte, error) {
+	if err := p.validate(); err != nil {
+		return nil, fmt.Errorf("render the policies: %w", err)
+	}
+	var out bytes.Buffer
+	for _, name := range names {
+		t, err := template.New(name+".yaml").Funcs(template.FuncMap{"quote": quote}).Option("missingkey=error").ParseFS(manifests, "manifests/"+name+".yaml")
+		if err != nil {
+			return nil, err
+		}
+		out.WriteString("---\n")
+		if err := t.Execute(&out, p.values()); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// values is what the manifests see. Lists are written as CEL reads them.
+func (p Params) values() map[string]any {
+	return map[string]any{
+		"Name": Name, "Namespace": p.Namespace, "Service": cmp.Or(p.Service, DefaultService), "ServicePort": cmp.Or(p.ServicePort, DefaultServicePort),
+		"URL": strings.TrimSuffix(p.URL, "/"), "FailurePolicy": cmp.Or(p.FailurePolicy, "Fail"),
+		"Webhooks": []map[string]string{
+			{"Name": "pods.daybreak-gpu.io", "Path": Path, "Operator": "NotIn"},
+			{"Name": "privileged.pods.daybreak-gpu.io", "Path": PathPrivileged, "Operator": "In"},
+		},
+		"PrivilegedLabel": LabelPrivileged,
+		"Resources":       list(wire.Resources()...),
+		"Schedulers":      list(p.Schedulers...), "Agents": list(p.Agents...), "Publishers": list(p.Publishers...),
+		"MetaXAllocations":  list(wire.AnnotationAllocated, wire.AnnotationPredicateTime),
+		"SharedAllocations": list(wire.AnnotationKoordAllocated, wire.AnnotationHAMiNode),
+		"HAMiPrefix":        quote(wire.HAMiMetaXPrefix),
+		"Frozen":            list(wire.AnnotationQoS, wire.AnnotationClass, wire.AnnotationUseCards, wire.AnnotationNoUseCards),
+		"NodeAnnotations":   list(wire.AnnotationNodeCards, wire.AnnotationServedBy),
+		"NodeResources":     list(wire.ResourceGPU, wire.ResourceSGPU),
+		"Lock":              wire.AnnotationLock,
+		"VendorLabel":       wire.LabelVendor, "Vendor": wire.VendorMetaX,
+	}
+}
+
+func (p Params) validate() error {
+	var errs []error
+	if p.URL == "" && p.Namespace == "" {
+		errs = append(errs, errors.New("neither a URL nor a namespace says where the manager is: name one"))
+	}
+	if p.URL != "" {
+		if u, err := url.Parse(p.URL); err != nil || u.Scheme != "https" || u.Host == "" {
+			errs = append(errs, fmt.Errorf("URL %q: write it as https://HOST:PORT", p.URL))
+		}
+	}
+	if !slices.Contains([]string{"", "Fail", "Ignore"}, p.FailurePolicy) {
+		errs = append(errs, fmt.Errorf("failure policy %q: write Fail or Ignore", p.FailurePolicy))
+	}
+	if len(p.Schedulers) == 0 {
+		errs = append(errs, errors.New("no scheduler is named: nobody could place a pod"))
+	}
+	for _, user := range slices.Concat(p.Schedulers, p.Agents, p.Publishers) {
+		if user == "" || strings.ContainsFunc(user, unicode.IsControl) {
+			errs = append(errs, fmt.Errorf("user %q: write the name that the API server knows it by, such as system:serviceaccount:NAMESPACE:NAME", user))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// list writes strings as a list that both YAML and CEL understand.
+func list[S ~string](items ...S) string {
+	quoted := make([]string, len(items))
+	for i, item := range items {
+		quoted[i] = quote(string(item))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// quote writes a string with the escapes of JSON, which are also those of YAML
+// and CEL.
+func quote(s string) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("quote %q: %v", s, err)) // a string: can't fail
+	}
+	return string(text)
+}
+
+// ServiceAccount returns the user name of a service account.
+func ServiceAccount(namespace, name string) string {
+	return "system:serviceaccount:" + cmp.Or(namespace, corev1.NamespaceDefault) + ":" + name
+}

@@ -1,0 +1,204 @@
+package policy
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+func params() Params {
+	return Params{
+		Namespace: "daybreak-system", Schedulers: []string{ServiceAccount("daybreak-system", "daybreak-scheduler")},
+		Agents: []string{ServiceAccount("daybreak-system", "daybreak-agent")},
+	}
+}
+
+// rendered is everything that is in the manifests.
+type rendered struct {
+	webhooks *admissionregistrationv1.MutatingWebhookConfiguration
+	policies map[string]*admissionregistrationv1.ValidatingAdmissionPolicy
+	bindings map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+}
+
+// read renders the manifests and reads them strictly: a misspelt field would be
+// dropped by the API server without a word.
+func read(t *testing.T, p Params) *rendered {
+	t.Helper()
+	text, err := Render(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &rendered{policies: map[string]*admissionregistrationv1.ValidatingAdmissionPolicy{}, bindings: map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{}}
+	docs := utilyaml.NewYAMLReader(bufioReader(text))
+	for {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var meta metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal(doc, &meta); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		var object any
+		switch meta.Kind {
+		case "":
+			continue // comments
+		case "MutatingWebhookConfiguration":
+			out.webhooks = &admissionregistrationv1.MutatingWebhookConfiguration{}
+			object = out.webhooks
+		case "ValidatingAdmissionPolicy":
+			out.policies[meta.Name] = &admissionregistrationv1.ValidatingAdmissionPolicy{}
+			object = out.policies[meta.Name]
+		case "ValidatingAdmissionPolicyBinding":
+			out.bindings[meta.Name] = &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+			object = out.bindings[meta.Name]
+		default:
+			t.Fatalf("%s %s", meta.Kind, meta.Name)
+		}
+		if err := yaml.UnmarshalStrict(doc, object); err != nil {
+			t.Fatalf("%s %s: %v", meta.Kind, meta.Name, err)
+		}
+	}
+}
+
+func TestRender(t *testing.T) {
+	r := read(t, params())
+	want := []string{"daybreak-bindings", "daybreak-devices", "daybreak-nodes", "daybreak-pods"}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.policies))); diff != "" {
+		t.Errorf("policies (-want +got):\n%s", diff)
+	}
+	for name, p := range r.policies {
+		b := r.bindings[name]
+		if b == nil || b.Spec.PolicyName != name || !slices.Equal(b.Spec.ValidationActions, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}) {
+			t.Errorf("policy %s is not bound: %+v", name, b)
+		}
+		if *p.Spec.FailurePolicy != admissionregistrationv1.Fail {
+			t.Errorf("policy %s fails open", name)
+		}
+		for _, v := range p.Spec.Validations {
+			if v.Message == "" || *v.Reason != metav1.StatusReasonForbidden {
+				t.Errorf("policy %s: %s: message %q", name, v.Expression, v.Message)
+			}
+		}
+	}
+	if len(r.webhooks.Webhooks) != 2 {
+		t.Fatalf("%d webhooks", len(r.webhooks.Webhooks))
+	}
+	for _, hook := range r.webhooks.Webhooks {
+		service := hook.ClientConfig.Service
+		if service == nil || service.Namespace != "daybreak-system" || service.Name != DefaultService || *service.Port != DefaultServicePort || hook.ClientConfig.URL != nil {
+			t.Errorf("%s calls %+v", hook.Name, hook.ClientConfig)
+		}
+		if *hook.FailurePolicy != admissionregistrationv1.Fail || *hook.SideEffects != admissionregistrationv1.SideEffectClassNone || *hook.ReinvocationPolicy != admissionregistrationv1.IfNeededReinvocationPolicy {
+			t.Errorf("%s: %+v", hook.Name, hook)
+		}
+		if len(hook.MatchConditions) != 1 {
+			t.Errorf("%s is asked about every pod", hook.Name)
+		}
+	}
+}
+
+// TestNamespaces: every namespace is served by exactly one of the two webhooks.
+func TestNamespaces(t *testing.T) {
+	for _, value := range []string{"", "true", "yes", "false"} {
+		set := map[string]string{}
+		if value != "" {
+			set[LabelPrivileged] = value
+		}
+		var paths []string
+		for _, hook := range read(t, params()).webhooks.Webhooks {
+			if matches(t, hook.NamespaceSelector, set) {
+				paths = append(paths, *hook.ClientConfig.Service.Path)
+			}
+		}
+		want := []string{Path}
+		if value == "true" {
+			want = []string{PathPrivileged}
+		}
+		if !slices.Equal(paths, want) {
+			t.Errorf("label %q: %v, want %v", value, paths, want)
+		}
+	}
+}
+
+func TestParams(t *testing.T) {
+	p := params()
+	p.URL, p.FailurePolicy = "https://127.0.0.1:9443/", "Ignore"
+	// A name that would end a string, in YAML or in CEL.
+	evil := `o'neill"\<&>: [x]`
+	p.Schedulers = append(p.Schedulers, evil)
+	p.Publishers = []string{"koordlet", evil}
+	r := read(t, p)
+	for _, hook := range r.webhooks.Webhooks {
+		if hook.ClientConfig.Service != nil || !strings.HasPrefix(*hook.ClientConfig.URL, "https://127.0.0.1:9443/admit") || *hook.FailurePolicy != admissionregistrationv1.Ignore {
+			t.Errorf("%s: %+v", hook.Name, hook.ClientConfig)
+		}
+	}
+	for name, p := range r.policies {
+		var text strings.Builder
+		for _, c := range p.Spec.MatchConditions {
+			text.WriteString(c.Expression)
+		}
+		for _, v := range p.Spec.Variables {
+			text.WriteString(v.Expression)
+		}
+		if !strings.Contains(text.String(), quote(evil)) {
+			t.Errorf("policy %s does not know the user", name)
+		}
+		compile(t, p)
+	}
+
+	for name, break_ := range map[string]func(*Params){
+		"nowhere to call":       func(p *Params) { p.Namespace = "" },
+		"a URL without https":   func(p *Params) { p.URL = "http://127.0.0.1" },
+		"a URL without a host":  func(p *Params) { p.URL = "https:///x" },
+		"an unknown policy":     func(p *Params) { p.FailurePolicy = "Open" },
+		"no scheduler":          func(p *Params) { p.Schedulers = nil },
+		"an empty user":         func(p *Params) { p.Agents = []string{""} },
+		"a user with line ends": func(p *Params) { p.Publishers = []string{"a\nb"} },
+	} {
+		p := params()
+		break_(&p)
+		if _, err := Render(p); err == nil {
+			t.Errorf("%s: no complaint", name)
+		}
+	}
+}
+
+// TestGuarded: what is read from pods and nodes is what is guarded.
+func TestGuarded(t *testing.T) {
+	r := read(t, params())
+	text := map[string]string{}
+	for name, p := range r.policies {
+		for _, v := range p.Spec.Variables {
+			text[name] += v.Expression + "\n"
+		}
+		for _, v := range p.Spec.Validations {
+			text[name] += v.Expression + "\n"
+		}
+	}
+	for _, key := range wire.AllocationAnnotations() {
+		if !strings.Contains(text["daybreak-pods"], quote(key)) {
+			t.Errorf("%s is not guarded on pods", key)
+		}
+	}
+	for _, key := range []string{wire.AnnotationNodeCards, wire.AnnotationServedBy, wire.AnnotationLock} {
+		if !strings.Contains(text["daybreak-nodes"], key) {
+			t.Errorf("%s is not guarded on nodes", key)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package webhook
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// What becomes of a pod, as the metrics tell it.
+const (
+	resultUntouched = "untouched"
+	resultCompleted = "completed"
+	resultRefused   = "refused"
+	resultError     = "error"
+)
+
+// metrics are this package's figures.
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration prometheus.Histogram
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "daybreak_manager_admission_requests_total",
+			Help: "Pods that the API server asked about, by what became of them: untouched, completed, refused, error.",
+		}, []string{"result"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "daybreak_manager_admission_duration_seconds",
+			Help:    "How long an answer took, without the way to and from the API server.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5, 1},
+		}),
+	}
+	for _, result := range []string{resultUntouched, resultCompleted, resultRefused, resultError} {
+		m.requests.WithLabelValues(result) // so that rates have a beginning
+	}
+	registry.MustRegister(m.requests, m.duration)
+	return m
+}
+
+func (m *metrics) count(result string) { m.requests.WithLabelValues(result).Inc() }
+
+// timed measures a handler.
+func (m *metrics) timed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		next.ServeHTTP(w, r)
+		m.duration.Observe(time.Since(start).Seconds())
+	})
+}

@@ -1,0 +1,61 @@
+package webhook
+
+import (
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// LabelPrivileged on a namespace lets its privileged containers have cards.
+const LabelPrivileged = policy.LabelPrivileged
+
+// Verdict is what becomes of a pod: refused if there are problems.
+type Verdict struct {
+	Problems field.ErrorList
+	Warnings []string
+}
+
+// Admit completes the pod in place, or tells everything that is wrong with it
+// at once; then it is of no use. Three kinds of pods pass as they are: those
+// that ask for no card, those of kubelet's static pods, which run whatever the
+// API says, and those that ask in Koordinator's words alone and name a scheduler
+// that is not ours, since the cards they mean are another vendor's.
+func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict {
+	if !wire.Asks(pod) || isMirror(pod, user) || r.isForeign(pod) {
+		return Verdict{}
+	}
+	stripped := wire.StripAllocation(pod)
+	ask, problems := wire.Admit(pod)
+	problems = append(problems, r.problemsOf(pod)...)
+	v := Verdict{Problems: problems, Warnings: warnings(ask, stripped)}
+	if ask == nil || len(problems) > 0 {
+		return v
+	}
+	wire.Complete(pod, ask)
+	if len(r.Schedulers) > 0 && (pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName) {
+		pod.Spec.SchedulerName = r.Schedulers[0]
+	}
+	return v
+}
+
+// isForeign tells pods that mean another vendor's cards.
+func (r *Rules) isForeign(pod *corev1.Pod) bool {
+	name := pod.Spec.SchedulerName
+	ours := name == "" || name == corev1.DefaultSchedulerName || slices.Contains(r.Schedulers, name)
+	return !ours && !wire.NamesMetaX(pod)
+}
+
+// isMirror tells the pods by which a kubelet shows its static pods. They are
+// bound when they are created and run whether they are shown or not, so that
+// refusing them would only hide them. Nobody else may say that a pod is one.
+func isMirror(pod *corev1.Pod, user *authenticationv1.UserInfo) bool {
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	node, isNode := strings.CutPrefix(user.Username, "system:node:")
+	return mirror && isNode && slices.Contains(user.Groups, "system:nodes") && node == pod.Spec.NodeName
+}

@@ -1,0 +1,182 @@
+package webhook
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+var user = &authenticationv1.UserInfo{Username: "jane"}
+
+func rules() Rules { return Rules{Schedulers: []string{"daybreak", "metax-scheduler"}} }
+
+func ask(limits string) *gputest.PodBuilder { return gputest.MakePod("p").App(limits) }
+
+func scheduler(b *gputest.PodBuilder, name string) *gputest.PodBuilder {
+	b.Obj().Spec.SchedulerName = name
+	return b
+}
+
+func privileged(b *gputest.PodBuilder, containers ...int) *gputest.PodBuilder {
+	for _, i := range containers {
+		b.Obj().Spec.Containers[i].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	}
+	return b
+}
+
+func TestScheduler(t *testing.T) {
+	cases := map[string]struct {
+		pod  *gputest.PodBuilder
+		want string
+	}{
+		"none is ours":                       {pod: ask("sgpu: 1"), want: "daybreak"},
+		"the cluster's default is ours":      {pod: scheduler(ask("sgpu: 1"), "default-scheduler"), want: "daybreak"},
+		"another name of ours stays":         {pod: scheduler(ask("sgpu: 1"), "metax-scheduler"), want: "metax-scheduler"},
+		"another scheduler, on purpose":      {pod: scheduler(ask("sgpu: 1"), "volcano"), want: "volcano"},
+		"Koordinator's words":                {pod: ask("gpu-core: 10, gpu-memory: 1Gi"), want: "daybreak"},
+		"Koordinator's words, another's pod": {pod: scheduler(ask("gpu-core: 10, gpu-memory: 1Gi"), "koord-scheduler"), want: "koord-scheduler"},
+		"no card":                            {pod: scheduler(ask("cpu: 1"), "default-scheduler"), want: "default-scheduler"},
+		"no card after all":                  {pod: scheduler(ask("sgpu: 0"), "default-scheduler"), want: "default-scheduler"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			pod := tc.pod.Obj()
+			r := rules()
+			if v := r.Admit(pod, user); len(v.Problems) > 0 {
+				t.Fatal(v.Problems)
+			}
+			if got := pod.Spec.SchedulerName; got != tc.want {
+				t.Errorf("scheduler %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestUntouched: pods that are none of our business stay as they are, even where
+// we would refuse others.
+func TestUntouched(t *testing.T) {
+	node := &authenticationv1.UserInfo{Username: "system:node:n1", Groups: []string{"system:nodes"}}
+	static := func(node string) *gputest.PodBuilder {
+		return ask("sgpu: 1").On(node).Annotate(corev1.MirrorPodAnnotationKey, "x")
+	}
+	cases := map[string]struct {
+		pod       *gputest.PodBuilder
+		user      *authenticationv1.UserInfo
+		untouched bool
+	}{
+		"no card":                     {pod: privileged(ask("cpu: 1").On("n1").Annotate(wire.AnnotationAllocated, "x"), 0), user: user, untouched: true},
+		"a static pod":                {pod: static("n1"), user: node, untouched: true},
+		"a static pod of elsewhere":   {pod: static("n2"), user: node},
+		"a user says it is static":    {pod: static("n1"), user: user},
+		"a user with a node's name":   {pod: static("n1"), user: &authenticationv1.UserInfo{Username: "system:node:n1"}},
+		"bound by a kubelet, no file": {pod: ask("sgpu: 1").On("n1"), user: node},
+		"another vendor's, by a scheduler of its own": {
+			pod: scheduler(privileged(ask("gpu-core: 500, gpu-memory: 1Gi"), 0), "koord-scheduler"), user: user, untouched: true,
+		},
+		"MetaX's, by a scheduler of its own": {
+			pod: scheduler(ask("gpu-core: 500, gpu-memory: 1Gi, sgpu: 1"), "koord-scheduler"), user: user,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			pod := tc.pod.Obj()
+			before := pod.DeepCopy()
+			r := rules()
+			v := r.Admit(pod, tc.user)
+			if got := len(v.Problems) == 0 && len(v.Warnings) == 0 && cmp.Equal(before, pod); got != tc.untouched {
+				t.Errorf("untouched: %v, want %v (problems %v)", got, tc.untouched, v.Problems)
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	const sayPrivileged = `a privileged container sees every card of its node: write false, or let an administrator label the namespace daybreak-gpu.io/allow-privileged: "true"`
+	cases := map[string]struct {
+		pod   *gputest.PodBuilder
+		allow bool
+		want  []string
+	}{
+		"bound by the user": {
+			pod: ask("sgpu: 1").On("n1"),
+			want: []string{`spec.nodeName: Invalid value: "n1": the scheduler chooses the cards together with the node: leave it out, ` +
+				`and to choose the node write nodeSelector: {kubernetes.io/hostname: n1}`},
+		},
+		"privileged": {
+			pod: privileged(ask("sgpu: 1"), 0), want: []string{"spec.containers[0].securityContext.privileged: Invalid value: true: " + sayPrivileged},
+		},
+		"privileged beside the one with the card": {
+			pod: privileged(ask("sgpu: 1").App(""), 1), want: []string{"spec.containers[1].securityContext.privileged: Invalid value: true: " + sayPrivileged},
+		},
+		"privileged, where that may be": {pod: privileged(ask("sgpu: 1"), 0), allow: true},
+		"all at once": {
+			pod: privileged(ask("sgpu: 1, vcore: 120").App("sgpu: 1, vmemory: 0").On("n1").Annotate(wire.AnnotationQoS, "best"), 0, 1),
+			want: []string{
+				`spec.containers[0].resources.limits[metax-tech.com/vcore]: Invalid value: "120": is in percent: write a whole number from 0 to 100`,
+				`spec.containers[1].resources.limits[metax-tech.com/vmemory]: Invalid value: "0": a number without a unit is GiB: write 1 to 1024, or an amount with a unit such as 512Mi`,
+				`metadata.annotations[metax-tech.com/sgpu-qos-policy]: Invalid value: "best": write "best-effort", "fixed-share" or "burst-share", or leave the annotation out for best-effort`,
+				`spec.nodeName: Invalid value: "n1": the scheduler chooses the cards together with the node: leave it out, ` +
+					`and to choose the node write nodeSelector: {kubernetes.io/hostname: n1}`,
+				"spec.containers[0].securityContext.privileged: Invalid value: true: " + sayPrivileged,
+				"spec.containers[1].securityContext.privileged: Invalid value: true: " + sayPrivileged,
+			},
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(cases)) {
+		tc := cases[name]
+		t.Run(name, func(t *testing.T) {
+			r := rules()
+			r.Privileged = tc.allow
+			var got []string
+			for _, p := range r.Admit(tc.pod.Obj(), user).Problems {
+				got = append(got, p.Error())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPrivilegedInitContainer(t *testing.T) {
+	pod := gputest.MakePod("p").Init("sgpu: 1").App("").Obj()
+	pod.Spec.InitContainers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	r := rules()
+	if v := r.Admit(pod, user); len(v.Problems) != 1 || v.Problems[0].Field != "spec.initContainers[0].securityContext.privileged" {
+		t.Errorf("problems %v", v.Problems)
+	}
+	pod.Spec.InitContainers[0].SecurityContext.Privileged = new(false)
+	if v := r.Admit(pod, user); len(v.Problems) != 0 {
+		t.Errorf("problems %v", v.Problems)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	pod := ask("sgpu: 1").Annotate(wire.AnnotationAllocated, "[]").Annotate("hami.io/metax-sgpu-devices-allocated", ";").Annotate(wire.AnnotationWeights, "slot=1").Obj()
+	r := rules()
+	v := r.Admit(pod, user)
+	want := []string{
+		"metadata.annotations[hami.io/metax-sgpu-devices-allocated] was taken off: the scheduler alone writes which cards a pod holds",
+		"metadata.annotations[metax-tech.com/gpu-devices-allocated] was taken off: the scheduler alone writes which cards a pod holds",
+		"hami.io/device-scoring-weights has no effect: slots, compute and memory weigh the same",
+	}
+	if diff := cmp.Diff(want, v.Warnings); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for key := range pod.Annotations {
+		if wire.IsAllocation(key) {
+			t.Errorf("%s is still there", key)
+		}
+	}
+	if again := r.Admit(pod, user); len(again.Warnings) != 1 || strings.Contains(again.Warnings[0], "taken off") {
+		t.Errorf("the second time: %v", again.Warnings)
+	}
+}

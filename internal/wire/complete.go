@@ -1,0 +1,154 @@
+package wire
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Resources returns the names of all resources that ask for cards.
+func Resources() []corev1.ResourceName { return slices.Clone(resources) }
+
+// NamesMetaX reports whether the pod names MetaX itself. Koordinator's resources
+// do not: other vendors' cards are asked for with the same words.
+func NamesMetaX(pod *corev1.Pod) bool {
+	return asksFor(pod, func(name corev1.ResourceName) bool { return strings.HasPrefix(string(name), "metax-tech.com/") })
+}
+
+// asksFor reports whether a container of the pod has one of our resources for
+// which the check holds, in limits or requests.
+func asksFor(pod *corev1.Pod, check func(corev1.ResourceName) bool) bool {
+	for _, c := range containers(pod) {
+		for _, list := range []corev1.ResourceList{c.resources.Limits, c.resources.Requests} {
+			for name := range list {
+				if slices.Contains(resources, name) && check(name) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// Complete fills in what the pod left unsaid, as [Admit] read it: the QoS class
+// of shares, limits for requests and requests for limits, and in Koordinator's
+// dialect the number of cards in both of its names. It changes nothing of what
+// the pod asks for, so Admit reads the same afterwards, and completing twice is
+// completing once.
+//
+// It never changes a map in place: a pod that shares its maps with another, as
+// a shallow copy does, leaves that one alone.
+func Complete(pod *corev1.Pod, ask *Ask) {
+	if _, ok := pod.Annotations[AnnotationQoS]; !ok && ask.Request.QoS != "" {
+		annotations := make(map[string]string, len(pod.Annotations)+1)
+		maps.Copy(annotations, pod.Annotations)
+		annotations[AnnotationQoS] = string(ask.Request.QoS)
+		pod.Annotations = annotations
+	}
+	for i, c := range containers(pod) {
+		if completed, changed := completeContainer(c.resources, ask.Request.Requests[i].Cards); changed {
+			c.resources.Limits, c.resources.Requests = completed.Limits, completed.Requests
+		}
+	}
+}
+
+// completeContainer returns the container's resources with what they leave
+// unsaid; cards is the number of cards that they ask for.
+func completeContainer(r *corev1.ResourceRequirements, cards int) (completed corev1.ResourceRequirements, changed bool) {
+	ours := corev1.ResourceList{}
+	for _, name := range resources {
+		if q, ok := r.Limits[name]; ok {
+			ours[name] = q
+		} else if q, ok := r.Requests[name]; ok {
+			ours[name] = q
+		}
+	}
+	completeKoordinator(ours, cards)
+	completed.Limits, changed = replaceOurs(r.Limits, ours)
+	var also bool
+	completed.Requests, also = replaceOurs(r.Requests, ours)
+	return completed, changed || also
+}
+
+// completeKoordinator writes Koordinator's resources out as its own webhook
+// does, since nodes offer them in no other way: gpu as compute and memory, and
+// the number of cards. Kubelet's plugin is called for sgpu alone, so that one
+// has to be there too.
+func completeKoordinator(ours corev1.ResourceList, cards int) {
+	if !slices.ContainsFunc(koordinatorResources, func(name corev1.ResourceName) bool { _, ok := ours[name]; return ok }) {
+		return
+	}
+	if q, ok := ours[KoordGPU]; ok {
+		delete(ours, KoordGPU)
+		ours[KoordCore], ours[KoordMemoryRatio] = q, q
+	}
+	for _, name := range []corev1.ResourceName{KoordShared, ResourceSGPU} {
+		if _, ok := ours[name]; !ok {
+			ours[name] = *resource.NewQuantity(int64(cards), resource.DecimalSI)
+		}
+	}
+}
+
+var koordinatorResources = []corev1.ResourceName{KoordGPU, KoordShared, KoordCore, KoordMemory, KoordMemoryRatio}
+
+// replaceOurs returns the list with our resources as given, and whether that is
+// a change. Resources of others stay as they are.
+func replaceOurs(list, ours corev1.ResourceList) (corev1.ResourceList, bool) {
+	changed := false
+	for _, name := range resources {
+		was, had := list[name]
+		is, has := ours[name]
+		changed = changed || had != has || has && was.Cmp(is) != 0
+	}
+	if !changed {
+		return list, false
+	}
+	replaced := make(corev1.ResourceList, len(list)+len(ours))
+	for name, q := range list {
+		if !slices.Contains(resources, name) {
+			replaced[name] = q
+		}
+	}
+	maps.Copy(replaced, ours)
+	return replaced, true
+}
+
+// HAMiMetaXPrefix begins the annotations in which HAMi's scheduler keeps what it
+// gives of MetaX cards.
+const HAMiMetaXPrefix = "hami.io/metax-"
+
+// IsAllocation reports whether the annotation tells which cards a pod holds, or
+// belongs to one that does. Whoever writes these gives cards away.
+func IsAllocation(key string) bool {
+	return slices.Contains(AllocationAnnotations(), key) || strings.HasPrefix(key, HAMiMetaXPrefix)
+}
+
+// AllocationAnnotations lists the annotations that a scheduler writes, besides
+// those that begin with [HAMiMetaXPrefix].
+func AllocationAnnotations() []string {
+	return []string{AnnotationAllocated, AnnotationPredicateTime, AnnotationKoordAllocated, AnnotationHAMiNode}
+}
+
+// StripAllocation takes all annotations off the pod that tell of cards it holds
+// and returns their names in order. A new pod holds none, and what a Binding
+// does not overwrite would stay.
+func StripAllocation(pod *corev1.Pod) []string {
+	var stripped []string
+	for key := range pod.Annotations {
+		if IsAllocation(key) {
+			stripped = append(stripped, key)
+		}
+	}
+	if len(stripped) == 0 {
+		return nil
+	}
+	slices.Sort(stripped)
+	pod.Annotations = maps.Clone(pod.Annotations)
+	for _, key := range stripped {
+		delete(pod.Annotations, key)
+	}
+	return stripped
+}

@@ -1,0 +1,163 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+)
+
+// BenchmarkAdmission creates pods at a steady 100 a second, with cards and
+// without, and calls the webhook by itself at the same rate. An iteration is
+// one pod: -benchtime 1000x is ten seconds of each.
+func BenchmarkAdmission(b *testing.B) {
+	ctx := b.Context()
+	cluster, err := local.Start(ctx, local.Config{Dir: b.TempDir(), Executable: bin("playground")})
+	must(b, err)
+	b.Cleanup(cluster.Stop)
+	must(b, cluster.Install(ctx))
+	must(b, cluster.Guard(ctx, cluster.Policies()))
+	address := freeAddress(b)
+	must(b, cluster.Webhook(ctx, address))
+	m, err := cluster.StartManager(ctx, "manager", manager.Config{Admission: manager.Admission{Address: address, Hosts: []string{"127.0.0.1"}}})
+	must(b, err)
+	b.Cleanup(m.Stop)
+	client, err := kubernetes.NewForConfig(cluster.REST())
+	must(b, err)
+	create := func(p *corev1.Pod) error {
+		_, err := client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+		return err
+	}
+	for deadline := time.Now().Add(time.Minute); create(pod("first", "sgpu=1")) != nil; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatal("no pod with cards is admitted")
+		}
+	}
+	run := 0
+	for _, bc := range []struct {
+		name string
+		do   func(i int) error
+	}{
+		{"webhook", callWebhook(b, client, address)},
+		{"create/ordinary", func(i int) error { return create(pod(fmt.Sprintf("ordinary-%d-%d", run, i))) }},
+		{"create/cards", func(i int) error {
+			return create(pod(fmt.Sprintf("cards-%d-%d", run, i), "sgpu=1", "vcore=1", "vmemory=1"))
+		}},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			run++
+			all, under := webhookCalls(b, client)
+			steady(b, 100, bc.do)
+			if now, nowUnder := webhookCalls(b, client); now > all {
+				b.ReportMetric(100*float64(nowUnder-under)/float64(now-all), "%webhook<=5ms")
+			}
+		})
+	}
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// steady does b.N things at a steady rate, whether earlier ones are done or not,
+// and reports how long they took.
+func steady(b *testing.B, rate int, do func(i int) error) {
+	b.Helper()
+	took := make([]time.Duration, b.N)
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	start := time.Now()
+	for i := range b.N {
+		time.Sleep(time.Until(start.Add(time.Duration(i) * time.Second / time.Duration(rate))))
+		wg.Go(func() {
+			begin := time.Now()
+			if err := do(i); err != nil {
+				b.Errorf("%d: %v", i, err)
+			}
+			took[i] = time.Since(begin)
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	slices.Sort(took)
+	for _, p := range []float64{50, 99} {
+		b.ReportMetric(float64(took[int(float64(len(took)-1)*p/100)].Microseconds())/1000, fmt.Sprintf("ms/p%g", p))
+	}
+}
+
+// callWebhook returns what sends one AdmissionReview as the API server does.
+func callWebhook(b *testing.B, client kubernetes.Interface, address string) func(int) error {
+	b.Helper()
+	c, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(b.Context(), policy.Name, metav1.GetOptions{})
+	must(b, err)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(c.Webhooks[0].ClientConfig.CABundle)
+	caller := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}
+	object, err := json.Marshal(pod("p", "sgpu=1", "vcore=1", "vmemory=1"))
+	must(b, err)
+	body, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request:  &admissionv1.AdmissionRequest{UID: "u", Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: object}},
+	})
+	must(b, err)
+	return func(int) error {
+		req, err := http.NewRequestWithContext(context.WithoutCancel(b.Context()), http.MethodPost, "https://"+address+policy.Path, bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		answer, err := caller.Do(req)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err == nil && !bytes.Contains(text, []byte(`"allowed":true`)) {
+			err = fmt.Errorf("answer %s", text)
+		}
+		return err
+	}
+}
+
+var webhookSeconds = regexp.MustCompile(`apiserver_admission_webhook_admission_duration_seconds_bucket\{name="pods\.daybreak-gpu\.io",.*le="(0\.005|\+Inf)"\} (\d+)`)
+
+// webhookCalls returns how often the API server called the webhook, and how many
+// of the calls took 5 ms at most.
+func webhookCalls(b *testing.B, client kubernetes.Interface) (all, under int) {
+	b.Helper()
+	text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())
+	must(b, err)
+	for _, m := range webhookSeconds.FindAllSubmatch(text, -1) {
+		n, err := strconv.Atoi(string(m[2]))
+		must(b, err)
+		if string(m[1]) == "+Inf" {
+			all += n
+		} else {
+			under += n
+		}
+	}
+	return all, under
+}

@@ -1,0 +1,173 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+)
+
+// freeAddress returns an address of this machine that nobody listens at.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// admission makes the world admit pods as a real cluster does: besides the
+// policies, by a manager that answers about pods with cards.
+func (w *world) admission() {
+	w.Helper()
+	address := freeAddress(w.T)
+	w.must(w.cluster.Webhook(w.ctx, address))
+	w.startManager("manager", address, manager.Admission{})
+	w.admits()
+}
+
+// startManager starts a manager that admits pods.
+func (w *world) startManager(name, address string, cfg manager.Admission) *local.Manager {
+	w.Helper()
+	cfg.Address, cfg.Hosts = address, []string{"127.0.0.1"}
+	if len(cfg.Schedulers) == 0 {
+		cfg.Schedulers = []string{"default-scheduler", "daybreak"}
+	}
+	m, err := w.cluster.StartManager(w.ctx, name, manager.Config{Admission: cfg})
+	w.must(err)
+	w.Cleanup(m.Stop)
+	return m
+}
+
+// admits waits until the API server gets answers about pods with cards.
+func (w *world) admits() {
+	w.Helper()
+	w.eventually("pods are admitted", time.Minute, func() error {
+		p := pod("try", "sgpu=1")
+		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+}
+
+// tenant returns a client of a user that has all rights on pods in the
+// namespace, and the one that is given.
+func (w *world) tenant(user, namespace string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
+	w.Helper()
+	rules = append(rules, rbacv1.PolicyRule{
+		APIGroups: []string{""}, Verbs: []string{"*"},
+		Resources: []string{"pods", "pods/status", "pods/binding", "pods/ephemeralcontainers", "pods/resize", "bindings"},
+	})
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: namespace}, Rules: rules}
+	_, err := w.client.RbacV1().Roles(namespace).Create(w.ctx, role, metav1.CreateOptions{})
+	w.must(err)
+	_, err = w.client.RbacV1().RoleBindings(namespace).Create(w.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	config := w.cluster.REST()
+	config.Impersonate = rest.ImpersonationConfig{UserName: user}
+	return w.clientOf(config)
+}
+
+func (w *world) clientOf(config *rest.Config) kubernetes.Interface {
+	w.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	w.must(err)
+	return client
+}
+
+// namespace creates a namespace and waits until pods can be created in it.
+func (w *world) namespace(name string, labels map[string]string) {
+	w.Helper()
+	_, err := w.client.CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		w.Fatal(err)
+	}
+	w.eventually("service account of "+name, time.Minute, func() error {
+		_, err := w.client.CoreV1().ServiceAccounts(name).Get(w.ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+// agentOf returns how to reach the API server as the agent that runs on the
+// node: with a token that is bound to a pod there, as kubelet would give it.
+func (w *world) agentOf(node string) *rest.Config {
+	w.Helper()
+	pods := w.client.CoreV1().Pods(manager.DefaultNamespace)
+	name := "agent-" + node
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeName: node, ServiceAccountName: local.AgentAccount, TerminationGracePeriodSeconds: new(int64(0)),
+			Containers: []corev1.Container{{Name: "c", Image: "none"}},
+		},
+	}
+	p, err := pods.Create(w.ctx, p, metav1.CreateOptions{})
+	w.must(err)
+	token, err := w.client.CoreV1().ServiceAccounts(manager.DefaultNamespace).CreateToken(w.ctx, local.AgentAccount, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: name, UID: p.UID}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	config := rest.AnonymousClientConfig(w.cluster.REST())
+	config.BearerToken = token.Status.Token
+	return config
+}
+
+// TestPoliciesCompile: on the oldest and the newest API server the policies hold
+// and the API server finds nothing wrong with them.
+func TestPoliciesCompile(t *testing.T) {
+	for _, version := range []string{"1.33", ""} {
+		t.Run("as "+version, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, local.Config{EmulatedVersion: version})
+			w.admission()
+			names := map[string]bool{}
+			w.eventually("policies were looked at", time.Minute, func() error {
+				return w.policiesChecked(names)
+			})
+			if len(names) != 4 {
+				t.Errorf("policies %v, want 4", names)
+			}
+		})
+	}
+}
+
+// policiesChecked reports what the API server's controller says of the policies.
+func (w *world) policiesChecked(names map[string]bool) error {
+	list, err := w.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if !strings.HasPrefix(p.Name, "daybreak-") {
+			continue
+		}
+		names[p.Name] = true
+		if p.Status.ObservedGeneration != p.Generation || p.Status.TypeChecking == nil {
+			return fmt.Errorf("%s is not checked yet", p.Name)
+		}
+		for _, warning := range p.Status.TypeChecking.ExpressionWarnings {
+			w.Errorf("policy %s: %s: %s", p.Name, warning.FieldRef, warning.Warning)
+		}
+	}
+	return context.Cause(w.ctx)
+}

@@ -1,0 +1,624 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// seedDevice is the Device of Koordinator's documentation, for a node of any
+// name.
+const seedDevice = `apiVersion: scheduling.koordinator.sh/v1alpha1
+kind: Device
+metadata:
+  labels:
+    node.koordinator.sh/gpu-model: C500
+    node.koordinator.sh/gpu-vendor: metax
+  name: NODE
+spec:
+  devices:
+  - health: true
+    id: 89033010-2354-0000-0000-000000000000
+    minor: 0
+    resources:
+      koordinator.sh/gpu-core: "100"
+      koordinator.sh/gpu-memory: "64Gi"
+      koordinator.sh/gpu-memory-ratio: "100"
+    topology: {busID: "0000:38:00.0", nodeID: 3, pcieID: "pci0000:3a", socketID: -1}
+    type: gpu
+    conditions:
+    - {lastTransitionTime: "2025-03-15T10:00:00Z", message: device is healthy, reason: DeviceHealthy, status: "True", type: Healthy}
+`
+
+// seedResources is what the same page says the node then has, in capacity and
+// in allocatable; the last is kubelet's.
+var seedResources = map[string]string{
+	"koordinator.sh/gpu.shared":       "100",
+	"koordinator.sh/gpu-core":         "100",
+	"koordinator.sh/gpu-memory":       "64Gi",
+	"koordinator.sh/gpu-memory-ratio": "100",
+	"metax-tech.com/sgpu":             "16",
+}
+
+// managed is a world with nodes whose kubelets know of slices only, for
+// managers to look after.
+type managed struct {
+	*world
+}
+
+// TestManager runs managers on one cluster, one scenario after the other, each
+// with nodes of its own.
+func TestManager(t *testing.T) {
+	t.Parallel()
+	policy := writeYAML(t, "audit.yaml", map[string]any{
+		"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": []string{"RequestReceived"},
+		"rules": []any{
+			map[string]any{"level": "Metadata", "users": []string{local.ManagerUser}, "verbs": []string{"create", "update", "patch", "delete"}},
+			map[string]any{"level": "None"},
+		},
+	})
+	w := newOpenWorld(t, local.Config{AuditPolicy: policy})
+	scenario := func(name string, run func(managed)) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			sub := *w
+			sub.T, sub.ctx = t, t.Context()
+			run(managed{&sub})
+		})
+	}
+	scenario("seed", managed.seed)
+	scenario("what runs", managed.whatRuns)
+	scenario("kubelet resets", managed.kubeletResets)
+	scenario("bad inventory", managed.badInventory)
+	scenario("device deleted", managed.deviceDeleted)
+	scenario("other vendor", managed.otherVendor)
+	scenario("flapping", managed.flapping)
+	scenario("restart", managed.restart)
+	scenario("election", managed.election)
+	scenario("command", managed.command)
+	scenario("refuses to start", managed.refusesToStart) // removes the Device definition
+}
+
+// running is a manager under test.
+type running struct {
+	*local.Manager
+	url string
+}
+
+// manager starts a manager and stops it when the scenario ends.
+func (w managed) manager(name string, cfg manager.Config) *running {
+	w.Helper()
+	cfg.MetricsAddress = freeAddress(w.T)
+	m, err := w.cluster.StartManager(w.ctx, name, cfg)
+	w.must(err)
+	w.Cleanup(func() {
+		m.Stop()
+		if w.Failed() {
+			text, _ := os.ReadFile(m.Log())
+			w.Logf("the end of %s:\n%s", name, text[max(0, len(text)-4000):])
+		}
+	})
+	return &running{m, "http://" + cfg.MetricsAddress}
+}
+
+// metric returns the value of a series, such as `x_total{result="applied"}`.
+func (r *running) metric(series string) (float64, error) {
+	text, err := get(r.url + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), series+" "); ok {
+			return strconv.ParseFloat(rest, 64)
+		}
+	}
+	return 0, fmt.Errorf("no series %s", series)
+}
+
+func get(url string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return string(text), err
+}
+
+// node adds a node that advertises 16 slices, and the Device.
+func (w managed) node(name, device string) {
+	w.Helper()
+	list := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("100"), wire.ResourceSGPU: resource.MustParse("16"),
+	}
+	w.must(w.simulator.AdoptNode(w.ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kept": "yes"}},
+		Status:     corev1.NodeStatus{Capacity: list, Allocatable: maps.Clone(list)},
+	}))
+	if device != "" {
+		w.must(w.cluster.Apply(w.ctx, strings.NewReader(strings.ReplaceAll(device, "NODE", name))))
+	}
+}
+
+// twoCards is the seed's Device with a second card.
+var twoCards = func() string {
+	const start = "  - health: true\n"
+	at := strings.Index(seedDevice, start)
+	second := strings.NewReplacer("89033010-2354", "89033010-2355", "minor: 0", "minor: 1", "0000:38", "0000:39").Replace(seedDevice[at:])
+	return seedDevice + second
+}()
+
+// koord returns what the node has of koordinator.sh and metax-tech.com, which
+// must be the same in capacity and allocatable.
+func (w managed) koord(name string) (map[string]string, error) {
+	w.Helper()
+	node, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pick := func(list corev1.ResourceList) map[string]string {
+		out := map[string]string{}
+		for key, q := range list {
+			if strings.HasPrefix(string(key), "koordinator.sh/") || strings.HasPrefix(string(key), "metax-tech.com/") {
+				out[string(key)] = q.String()
+			}
+		}
+		return out
+	}
+	capacity, allocatable := pick(node.Status.Capacity), pick(node.Status.Allocatable)
+	if !maps.Equal(capacity, allocatable) {
+		return nil, fmt.Errorf("capacity %v, but allocatable %v", capacity, allocatable)
+	}
+	return capacity, nil
+}
+
+// wantKoord waits until the node advertises exactly these.
+func (w managed) wantKoord(node string, want map[string]string) {
+	w.Helper()
+	start := time.Now()
+	w.eventually("resources of "+node, 30*time.Second, func() error {
+		got, err := w.koord(node)
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("(-want +got):\n%s", diff)
+		}
+		return nil
+	})
+	w.Logf("%s as wanted after %s", node, time.Since(start).Round(time.Millisecond))
+}
+
+// cards returns what a node with n cards of 64 GiB advertises.
+func cards(n int, change ...string) map[string]string {
+	percent := strconv.Itoa(100 * n)
+	out := map[string]string{
+		"koordinator.sh/gpu.shared": percent, "koordinator.sh/gpu-core": percent, "koordinator.sh/gpu-memory-ratio": percent,
+		"koordinator.sh/gpu": percent, "koordinator.sh/gpu-memory": fmt.Sprintf("%dGi", 64*n), "metax-tech.com/sgpu": "16",
+	}
+	for i := 0; i < len(change); i += 2 {
+		out[change[i]] = change[i+1]
+	}
+	return out
+}
+
+func (w managed) wantLabels(node string, want map[string]string) {
+	w.Helper()
+	w.eventually("labels of "+node, 30*time.Second, func() error {
+		n, err := w.client.CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		got := map[string]string{}
+		for key, value := range n.Labels {
+			if strings.HasPrefix(key, "node.koordinator.sh/") {
+				got[key] = value
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("(-want +got):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// wantEvent waits for an Event on the node and returns its text.
+func (w managed) wantEvent(node, reason string, texts ...string) {
+	w.Helper()
+	w.eventually(reason+" on "+node, 30*time.Second, func() error {
+		list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + node})
+		if err != nil {
+			return err
+		}
+		var seen []string
+		for i := range list.Items {
+			e := &list.Items[i]
+			missing := slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(e.Message, text) })
+			if e.Reason == reason && !missing {
+				return nil
+			}
+			seen = append(seen, e.Reason+": "+e.Message)
+		}
+		return fmt.Errorf("events: %q", seen)
+	})
+}
+
+func (w managed) patchDevice(name, patch string) {
+	w.Helper()
+	client, err := dynamic.NewForConfig(w.cluster.REST())
+	w.must(err)
+	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Patch(w.ctx, name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	w.must(err)
+}
+
+// kubelet writes the node's status as a kubelet does: a strategic merge patch.
+func (w managed) kubelet(node, patch string) {
+	w.Helper()
+	_, err := w.client.CoreV1().Nodes().Patch(w.ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubelet"}, "status")
+	w.must(err)
+}
+
+func (w managed) seed() {
+	w.manager("manager", manager.Config{})
+	w.node("sample-node1", seedDevice)
+	want := maps.Clone(seedResources)
+	want["koordinator.sh/gpu"] = "100" // the one that is not on that page
+	w.wantKoord("sample-node1", want)
+	w.wantLabels("sample-node1", map[string]string{"node.koordinator.sh/gpu-vendor": "metax", "node.koordinator.sh/gpu-model": "C500"})
+	w.wantEvent("sample-node1", "CardsAdvertised", "1 of 1 cards healthy", "koordinator.sh/gpu-core 100", "koordinator.sh/gpu-memory 64Gi")
+
+	w.kubectl("label", "device", "sample-node1", "node.koordinator.sh/gpu-driver-version=3.8.30")
+	w.wantLabels("sample-node1", map[string]string{
+		"node.koordinator.sh/gpu-vendor": "metax", "node.koordinator.sh/gpu-model": "C500", "node.koordinator.sh/gpu-driver-version": "3.8.30",
+	})
+	w.kubectl("label", "device", "sample-node1", "node.koordinator.sh/gpu-driver-version-")
+	w.wantLabels("sample-node1", map[string]string{"node.koordinator.sh/gpu-vendor": "metax", "node.koordinator.sh/gpu-model": "C500"})
+}
+
+// whatRuns: cards become unhealthy under pods that hold them.
+func (w managed) whatRuns() {
+	m := w.manager("manager", manager.Config{})
+	w.node("idle", twoCards)
+	w.wantKoord("idle", cards(2))
+	w.patchDevice("idle", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
+	w.wantKoord("idle", cards(1))
+	w.wantEvent("idle", "CardsUnhealthy", "1 of 2 cards healthy", "koordinator.sh/gpu-core 100")
+	w.patchDevice("idle", `[{"op":"replace","path":"/spec/devices/1/health","value":true}]`)
+	w.wantKoord("idle", cards(2))
+	w.node("busy", twoCards)
+	w.wantKoord("busy", cards(2))
+
+	// A pod that takes all of it, and one that has ended and holds nothing.
+	holder := pod("holder")
+	holder.Spec.NodeName = "busy"
+	holder.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
+		wire.KoordCore: resource.MustParse("200"), wire.KoordMemoryRatio: resource.MustParse("200"), wire.KoordShared: resource.MustParse("2"),
+	}
+	ended := holder.DeepCopy()
+	ended.Name = "ended"
+	ended.Spec.Containers[0].Resources.Limits = corev1.ResourceList{wire.KoordMemory: resource.MustParse("128Gi")}
+	w.create(holder, ended)
+	w.eventually("pods run", 30*time.Second, func() error {
+		for _, p := range w.pods() {
+			if p.Status.Phase != corev1.PodRunning {
+				return fmt.Errorf("%s is %s", p.Name, p.Status.Phase)
+			}
+		}
+		return nil
+	})
+	_, err := w.client.CoreV1().Pods("default").Patch(w.ctx, "ended", types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
+	w.must(err)
+
+	w.patchDevice("busy", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
+	w.wantKoord("busy", cards(1, "koordinator.sh/gpu-core", "200", "koordinator.sh/gpu-memory-ratio", "200"))
+	w.wantEvent("busy", "CardsUnhealthy", "as much of koordinator.sh/gpu-core, koordinator.sh/gpu-memory-ratio as the pods on it ask for")
+	w.eventually("metrics", 10*time.Second, func() error {
+		for series, want := range map[string]float64{
+			`daybreak_manager_node_compute_percent{node="busy"}`: 200,
+			`daybreak_manager_node_memory_bytes{node="busy"}`:    64 << 30,
+			`daybreak_manager_cards{health="unhealthy"}`:         1,
+		} {
+			if got, err := m.metric(series); err != nil || got != want {
+				return fmt.Errorf("%s is %v, want %v: %w", series, got, want, err)
+			}
+		}
+		return nil
+	})
+	w.delete("holder", "ended")
+	w.wantKoord("busy", cards(1))
+}
+
+// reset is what a kubelet that lost its state does to all such resources.
+const reset = `{"status":{"capacity":%[1]s,"allocatable":%[1]s}}`
+
+const zeros = `{"koordinator.sh/gpu.shared":"0","koordinator.sh/gpu-core":"0","koordinator.sh/gpu-memory":"0","koordinator.sh/gpu-memory-ratio":"0","koordinator.sh/gpu":"0"}`
+
+func (w managed) kubeletResets() {
+	w.manager("manager", manager.Config{})
+	w.node("restarted", twoCards)
+	w.wantKoord("restarted", cards(2))
+	w.kubelet("restarted", fmt.Sprintf(reset, zeros))
+	w.wantKoord("restarted", cards(2))
+	w.wantEvent("restarted", "CardsRestored", "kubelet had reset what the node advertises to zero", "koordinator.sh/gpu-core 200")
+	// Whoever changes one of the two changes it for nothing.
+	w.kubelet("restarted", `{"status":{"allocatable":{"koordinator.sh/gpu-core":"150"}}}`)
+	w.wantKoord("restarted", cards(2))
+}
+
+// badInventory: what a Device said while it could be read stays.
+func (w managed) badInventory() {
+	m := w.manager("manager", manager.Config{})
+	w.node("unread", twoCards)
+	w.wantKoord("unread", cards(2))
+	w.patchDevice("unread", `[{"op":"replace","path":"/spec/devices/1/minor","value":0}]`)
+	w.wantEvent("unread", "BadInventory", "the node goes on advertising what it did before", "same minor number 0")
+	w.eventually("metrics", 10*time.Second, func() error {
+		if got, err := m.metric("daybreak_manager_nodes_with_bad_inventory"); err != nil || got != 1 {
+			return fmt.Errorf("%v, want 1: %w", got, err)
+		}
+		return nil
+	})
+	w.wantKoord("unread", cards(2))
+	w.patchDevice("unread", `[{"op":"replace","path":"/spec/devices/1/minor","value":1},{"op":"replace","path":"/spec/devices/0/health","value":false}]`)
+	w.wantKoord("unread", cards(1))
+}
+
+func (w managed) deviceDeleted() {
+	w.manager("manager", manager.Config{})
+	w.node("gone", twoCards)
+	// This label was there before; it is its owner's.
+	w.node("labelled", "")
+	w.kubectl("label", "node", "labelled", "node.koordinator.sh/gpu-model=C500")
+	w.must(w.cluster.Apply(w.ctx, strings.NewReader(strings.ReplaceAll(seedDevice, "NODE", "labelled"))))
+	w.wantKoord("gone", cards(2))
+	w.wantKoord("labelled", cards(1))
+	w.kubectl("delete", "device", "gone", "labelled")
+	kubelets := map[string]string{"metax-tech.com/sgpu": "16"}
+	w.wantKoord("gone", kubelets)
+	w.wantKoord("labelled", kubelets)
+	w.wantLabels("gone", map[string]string{})
+	w.wantLabels("labelled", map[string]string{"node.koordinator.sh/gpu-model": "C500"})
+	w.wantEvent("gone", "CardsWithdrawn")
+	w.eventually("mark of node gone", 10*time.Second, func() error {
+		node, err := w.client.CoreV1().Nodes().Get(w.ctx, "gone", metav1.GetOptions{})
+		if mark, ok := node.Annotations[wire.AnnotationAdvertised]; err == nil && ok {
+			err = fmt.Errorf("still there: %q", mark)
+		}
+		return err
+	})
+}
+
+// otherVendor: Koordinator's own manager looks after this node.
+func (w managed) otherVendor() {
+	w.node("nvidia", strings.ReplaceAll(strings.ReplaceAll(seedDevice, "gpu-vendor: metax", "gpu-vendor: nvidia"), "C500", "H100"))
+	w.node("unlabelled", strings.ReplaceAll(seedDevice, "    node.koordinator.sh/gpu-vendor: metax\n", ""))
+	theirs := map[string]string{"koordinator.sh/gpu-core": "700", "koordinator.sh/gpu": "700", "metax-tech.com/sgpu": "16"}
+	for _, name := range []string{"nvidia", "unlabelled"} {
+		w.kubelet(name, `{"status":{"capacity":{"koordinator.sh/gpu-core":"700","koordinator.sh/gpu":"700"},"allocatable":{"koordinator.sh/gpu-core":"700","koordinator.sh/gpu":"700"}}}`)
+	}
+	w.kubectl("label", "node", "nvidia", "node.koordinator.sh/gpu-vendor=nvidia")
+	w.manager("manager", manager.Config{})
+	w.node("sentinel", seedDevice)
+	w.wantKoord("sentinel", cards(1))
+	w.kubectl("delete", "device", "nvidia")
+	w.kubectl("delete", "device", "sentinel")
+	w.wantKoord("sentinel", map[string]string{"metax-tech.com/sgpu": "16"})
+	w.wantKoord("nvidia", theirs)
+	w.wantKoord("unlabelled", theirs)
+	w.wantLabels("nvidia", map[string]string{"node.koordinator.sh/gpu-vendor": "nvidia"})
+	for _, e := range w.auditLog() {
+		if e.ObjectRef.Resource == "nodes" && (e.ObjectRef.Name == "nvidia" || e.ObjectRef.Name == "unlabelled") {
+			w.Errorf("the manager wrote to another vendor's node: %+v", e)
+		}
+	}
+}
+
+// flapping: a card's health goes back and forth, and the node is written to
+// only so often.
+func (w managed) flapping() {
+	m := w.manager("manager", manager.Config{})
+	w.node("flapping", twoCards)
+	w.wantKoord("flapping", cards(2))
+	for i := range 40 {
+		w.patchDevice("flapping", fmt.Sprintf(`[{"op":"replace","path":"/spec/devices/1/health","value":%v}]`, i%2 == 1))
+		time.Sleep(25 * time.Millisecond)
+	}
+	w.patchDevice("flapping", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
+	w.wantKoord("flapping", cards(1))
+	applied, err := m.metric(`daybreak_manager_node_patches_total{result="applied"}`)
+	w.must(err)
+	w.Logf("41 changes of health, %v patches", applied)
+	// Two for the first time (metadata and status), three more at once, and one
+	// in ten seconds after that.
+	if applied > 9 {
+		w.Errorf("%v patches for 41 changes of health within a second", applied)
+	}
+}
+
+// writes counts the manager's writes to each node but the mark, a node that is
+// added for this: the API server's audit log lags, and has caught up once it
+// has the last write to that one.
+func (w managed) writes(mark string) map[string]int {
+	w.Helper()
+	w.node(mark, seedDevice)
+	w.wantKoord(mark, cards(1))
+	var count map[string]int
+	w.eventually("audit log", time.Minute, func() error {
+		count = map[string]int{}
+		seen := false
+		for _, e := range w.auditLog() {
+			switch ref := e.ObjectRef; {
+			case ref.Resource == "nodes" && ref.Name != mark:
+				count[ref.Name]++
+			case ref.Resource == "nodes":
+				seen = seen || ref.Subresource == "status"
+			}
+		}
+		if !seen {
+			return errors.New("it lags")
+		}
+		return nil
+	})
+	return count
+}
+
+// restart: a manager that starts again finds everything as it should be.
+func (w managed) restart() {
+	m := w.manager("manager", manager.Config{})
+	for i := range 10 {
+		w.node(fmt.Sprintf("steady-%d", i), twoCards)
+	}
+	for i := range 10 {
+		w.wantKoord(fmt.Sprintf("steady-%d", i), cards(2))
+	}
+	before := w.writes("mark")
+	healthy, err := m.metric(`daybreak_manager_cards{health="healthy"}`)
+	w.must(err)
+	m.Stop()
+	start := time.Now()
+	m = w.manager("manager-again", manager.Config{})
+	w.eventually("all nodes looked at", 30*time.Second, func() error {
+		if got, err := m.metric(`daybreak_manager_cards{health="healthy"}`); err != nil || got != healthy {
+			return fmt.Errorf("%v healthy cards, want %v: %w", got, healthy, err)
+		}
+		return nil
+	})
+	w.Logf("all looked at %s after the start", time.Since(start).Round(time.Millisecond))
+	after := w.writes("mark-after")
+	if after["steady-0"] < 2 {
+		w.Errorf("%d writes to steady-0 were counted, want 2 or more: the count is wrong", after["steady-0"])
+	}
+	delete(after, "mark")
+	if diff := cmp.Diff(before, after); diff != "" {
+		w.Errorf("writes to nodes before and after the restart (-before +after):\n%s", diff)
+	}
+}
+
+// election: of two managers one writes, and when it goes the other does.
+func (w managed) election() {
+	lease := manager.Lease{Duration: 6 * time.Second, RenewDeadline: 4 * time.Second, RetryPeriod: 500 * time.Millisecond}
+	const applied = `daybreak_manager_node_patches_total{result="applied"}`
+	first := w.manager("first", manager.Config{LeaderElect: true, Lease: lease})
+	w.node("led-1", seedDevice)
+	w.wantKoord("led-1", cards(1))
+	health := freeAddress(w.T)
+	second := w.manager("second", manager.Config{LeaderElect: true, Lease: lease, HealthAddress: health})
+	w.eventually("the second is ready", 30*time.Second, func() error {
+		_, err := get("http://" + health + "/readyz")
+		return err
+	})
+	time.Sleep(3 * lease.RetryPeriod) // it tries to lead, in vain
+	w.node("led-2", seedDevice)
+	w.wantKoord("led-2", cards(1))
+	one, err := first.metric(applied)
+	w.must(err)
+	two, err := second.metric(applied)
+	w.must(err)
+	if one < 4 || two != 0 {
+		w.Errorf("the leader patched %v times, the other %v: want 4 or more, and 0", one, two)
+	}
+	start := time.Now()
+	first.Stop()
+	w.kubelet("led-1", fmt.Sprintf(reset, zeros))
+	w.wantKoord("led-1", cards(1))
+	w.Logf("the second has taken over %s after the first was told to end", time.Since(start).Round(time.Millisecond))
+	if two, err = second.metric(applied); err != nil || two != 1 {
+		w.Errorf("the new leader patched %v times (%v), want once", two, err)
+	}
+}
+
+// daybreakManager runs the command as a user does.
+func (w managed) daybreakManager(kubeconfig string, args ...string) *exec.Cmd {
+	all := append([]string{"manager", "--kubeconfig=" + w.cluster.Kubeconfig(kubeconfig), "--metrics-bind-address=0", "--health-probe-bind-address=0", "--admission-bind-address=0"}, args...)
+	return exec.CommandContext(w.ctx, bin("daybreak"), all...)
+}
+
+func (w managed) command() {
+	metrics, health := freeAddress(w.T), freeAddress(w.T)
+	cmd := w.daybreakManager("manager", "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health)
+	var log strings.Builder
+	cmd.Stderr = &log
+	w.must(cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for _, url := range []string{"http://" + health + "/healthz", "http://" + health + "/readyz", "http://" + metrics + "/metrics"} {
+		w.eventually(url, 30*time.Second, func() error {
+			_, err := get(url)
+			return err
+		})
+	}
+	w.node("by-command", seedDevice)
+	w.wantKoord("by-command", cards(1))
+	text, err := get("http://" + metrics + "/metrics")
+	w.must(err)
+	for _, want := range []string{"daybreak_manager_cards{", "daybreak_manager_node_patches_total{", "workqueue_depth{", "go_goroutines "} {
+		if !strings.Contains(text, want) {
+			w.Errorf("no %s in the metrics", want)
+		}
+	}
+	w.must(cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case err := <-ended:
+		w.must(err)
+	case <-time.After(30 * time.Second):
+		_ = cmd.Process.Kill()
+		w.Fatalf("it does not end:\n%s", <-ended)
+	}
+	if !strings.Contains(log.String(), "Manager has ended") {
+		w.Errorf("no last word in its log:\n%s", log.String())
+	}
+}
+
+// refusesToStart: what the cluster lacks is said in one sentence, at once.
+func (w managed) refusesToStart() {
+	refuse := func(want string, cmd *exec.Cmd) {
+		w.Helper()
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 {
+			w.Errorf("it ended with %v, want exit code 2:\n%s", err, out)
+		}
+		if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); !strings.Contains(lines[len(lines)-1], want) {
+			w.Errorf("it ends with\n%s\nwant %q in the last line", out, want)
+		}
+	}
+	refuse("this manager may not patch nodes; patch nodes/status", w.daybreakManager("scheduler", "--leader-elect=false"))
+	refuse("there is no namespace nowhere for the lease daybreak-manager: create it", w.daybreakManager("admin", "--leader-elect-namespace=nowhere"))
+	refuse("this manager may not create leases.coordination.k8s.io in namespace default; get, update leases.coordination.k8s.io daybreak-manager in namespace default: give its account a role with these verbs", w.daybreakManager("manager", "--leader-elect-namespace=default"))
+	w.kubectl("delete", "crd", "devices.scheduling.koordinator.sh")
+	refuse("apply the CustomResourceDefinition devices.scheduling.koordinator.sh first", w.daybreakManager("manager", "--leader-elect=false"))
+}
