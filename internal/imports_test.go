@@ -74,6 +74,20 @@ var rules = []rule{
 		text: "scheduler, agent and manager never import each other",
 	},
 	{
+		folder: "internal/agent/discover", except: []string{"internal/agent/discover/mxsml"},
+		ours: []string{"internal/gpu"}, others: []string{"k8s.io/klog/v2", "sigs.k8s.io/yaml"},
+		text: "discover imports gpu, klog and yaml only",
+	},
+	{
+		folder: "internal/agent/discover/mxsml",
+		ours:   []string{"internal/gpu", "internal/agent/discover"}, others: []string{"github.com/ebitengine/purego", "github.com/spf13/cobra"},
+		text: "mxsml imports gpu, discover, purego and cobra only",
+	},
+	{
+		folder: ".", except: []string{"internal/agent/discover/mxsml"}, never: []string{"github.com/ebitengine/purego"},
+		text: "only internal/agent/discover/mxsml calls a C library",
+	},
+	{
 		folder: "internal/manager", never: []string{"internal/scheduler", "internal/agent"},
 		text: "scheduler, agent and manager never import each other",
 	},
@@ -167,6 +181,23 @@ func TestCheck(t *testing.T) {
 		"the agent imports its own folders and wire": {
 			file: "internal/agent/agent.go",
 			src:  file(module+"/internal/agent/discover", module+"/internal/wire", "k8s.io/client-go/kubernetes"),
+		},
+		"discover talks to a cluster": {
+			file: "internal/agent/discover/finder.go",
+			src:  file("k8s.io/klog/v2", "sigs.k8s.io/yaml", module+"/internal/gpu", module+"/internal/wire", "k8s.io/api/core/v1"),
+			want: []string{
+				`internal/agent/discover/finder.go:7: import "` + module + `/internal/wire": discover imports gpu, klog and yaml only`,
+				`internal/agent/discover/finder.go:8: import "k8s.io/api/core/v1": discover imports gpu, klog and yaml only`,
+			},
+		},
+		"the library is called where it may be": {
+			file: "internal/agent/discover/mxsml/library.go",
+			src:  file("github.com/ebitengine/purego", module+"/internal/agent/discover"),
+		},
+		"the library is called elsewhere": {
+			file: "internal/agent/agent.go",
+			src:  file("github.com/ebitengine/purego"),
+			want: []string{`internal/agent/agent.go:4: import "github.com/ebitengine/purego": only internal/agent/discover/mxsml calls a C library`},
 		},
 		"a folder of the agent imports the scheduler": {
 			file: "internal/agent/kubelet/server.go",

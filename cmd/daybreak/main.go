@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover/mxsml"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/report"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler"
@@ -59,6 +61,6 @@ HAMi (metax-tech.com/*) or Koordinator (koordinator.sh/*), unchanged.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(report.NewPlaceCommand(), scheduler.NewCommand(), manager.NewCommand())
+	root.AddCommand(report.NewPlaceCommand(), scheduler.NewCommand(), manager.NewCommand(), agent.NewCommand(), mxsml.NewCommand())
 	return root
 }

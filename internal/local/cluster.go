@@ -164,20 +164,23 @@ func (c *Cluster) Kubeconfig(user string) string { return filepath.Join(c.Dir, u
 func (c *Cluster) URL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.port) }
 
 func (c *Cluster) writeKubeconfig(user string) error {
-	cfg := clientcmdapi.NewConfig()
-	read := func(path string, to *[]byte, err error) error {
-		if err != nil {
-			return err
-		}
-		*to, err = os.ReadFile(path)
+	auth := clientcmdapi.NewAuthInfo()
+	var err error
+	if auth.ClientCertificateData, err = os.ReadFile(c.pki.cert(user)); err != nil {
 		return err
 	}
-	cluster, auth := clientcmdapi.NewCluster(), clientcmdapi.NewAuthInfo()
+	if auth.ClientKeyData, err = os.ReadFile(c.pki.keyFile(user)); err != nil {
+		return err
+	}
+	return c.writeKubeconfigOf(user, auth)
+}
+
+// writeKubeconfigOf writes the kubeconfig of a user who proves it in this way.
+func (c *Cluster) writeKubeconfigOf(user string, auth *clientcmdapi.AuthInfo) error {
+	cfg, cluster := clientcmdapi.NewConfig(), clientcmdapi.NewCluster()
 	cluster.Server = c.URL()
-	err := read(c.pki.cert("ca"), &cluster.CertificateAuthorityData, nil)
-	err = read(c.pki.cert(user), &auth.ClientCertificateData, err)
-	err = read(c.pki.keyFile(user), &auth.ClientKeyData, err)
-	if err != nil {
+	var err error
+	if cluster.CertificateAuthorityData, err = os.ReadFile(c.pki.cert("ca")); err != nil {
 		return err
 	}
 	cfg.Clusters["playground"], cfg.AuthInfos[user] = cluster, auth

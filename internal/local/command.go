@@ -17,7 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+const (
+	// profilesFolder, in the cluster's folder, has the profile of each node.
+	profilesFolder = "nodes"
+	// mostAgents is how many nodes may each have an agent: every one watches the
+	// API server, which runs on this machine too.
+	mostAgents = 64
 )
 
 // playground is the playground command.
@@ -62,7 +71,7 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if p.nodes < 1 || p.nodes > 5000 {
 		return fmt.Errorf("--nodes %d: write 1 to 5000", p.nodes)
 	}
-	kinds, err := LoadProfiles(p.profile)
+	kinds, err := discover.LoadProfiles(p.profile)
 	if err != nil {
 		return err
 	}
@@ -92,7 +101,12 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	defer manager.Stop()
 	say("adding %d nodes (%s)", p.nodes, p.profile)
-	simulator, err := NewSimulator(ctx, cluster.RESTAs("simulator"))
+	options := []SimulatorOption{ProfilesIn(filepath.Join(dir, profilesFolder))}
+	if p.nodes > mostAgents {
+		say("with more than %d nodes none has an agent: their Devices stay as they are", mostAgents)
+		options = append(options, WithoutAgents())
+	}
+	simulator, err := NewSimulator(ctx, cluster.RESTAs("simulator"), options...)
 	if err != nil {
 		return err
 	}
@@ -130,7 +144,7 @@ func (p *playground) serve(ctx context.Context, cluster *Cluster, manager *Manag
 		return err
 	}
 	defer func() { _ = os.Remove(p.kubeconfig) }()
-	if _, err := fmt.Fprint(stdout, "ready\n", tour(p.kubeconfig)); err != nil {
+	if _, err := fmt.Fprint(stdout, "ready\n", p.tour(cluster.Dir)); err != nil {
 		return err
 	}
 	return untilEnd(ctx, cluster, manager, scheduler)
@@ -214,8 +228,8 @@ func probe(ctx context.Context, c *Cluster, scheduler *Process) error {
 }
 
 // tour is what to try; a test types each line that begins with "  $".
-func tour(kubeconfig string) string {
-	return fmt.Sprintf(`
+func (p *playground) tour(dir string) string {
+	text := fmt.Sprintf(`
 The cluster runs until Ctrl-C. In another terminal, in this folder:
 
   $ export KUBECONFIG=%s PATH=$PWD/bin:$PATH
@@ -231,9 +245,20 @@ A slice of a card, written for HAMi, and one written for Koordinator:
 Which cards they got:
 
   $ kubectl get pods -o custom-columns='NAME:.metadata.name,NODE:.spec.nodeName,CARDS:.metadata.annotations.metax-tech\.com/gpu-devices-allocated'
+`, p.kubeconfig)
+	if p.nodes <= mostAgents {
+		text += fmt.Sprintf(`
+A card breaks; the node's agent sees it within seconds. Take the line out again
+to repair it:
 
+  $ echo 'unhealthy: [0]' >> %s
+  $ kubectl wait --for=jsonpath='{.spec.devices[0].health}'=false device/metax-1 --timeout=30s
+  $ kubectl get events --field-selector reason=CardUnhealthy
+`, filepath.Join(dir, profilesFolder, "metax-1.yaml"))
+	}
+	return text + `
 Where a pod would go, and why not elsewhere:
 
   $ daybreak place --kubeconfig=$KUBECONFIG -f examples/hami/gpu-binpack.yaml
-`, kubeconfig)
+`
 }

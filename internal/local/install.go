@@ -45,9 +45,8 @@ var rbac string
 // fieldManager names us in server-side apply.
 const fieldManager = "daybreak-playground"
 
-// Install puts the Device definition, the manager's namespace and the rights of
-// scheduler and manager into the cluster and returns when Devices can be
-// created.
+// Install puts the Device definition, our namespace and the rights of our parts
+// into the cluster and returns when Devices can be created.
 func (c *Cluster) Install(ctx context.Context) error {
 	if err := c.Apply(ctx, strings.NewReader(string(crd.Device))); err != nil {
 		return err

@@ -15,6 +15,9 @@ import (
 // Process is a part of the cluster that runs as a process of its own and can be
 // started again after it ended.
 type Process struct {
+	// Env is added to the environment.
+	Env []string
+
 	name string
 	path string
 	args []string
@@ -44,6 +47,7 @@ func (p *Process) Start() error {
 	defer log.Close()
 	cmd := exec.Command(p.path, p.args...) //nolint:noctx // it ends by Stop or Kill, in order, and not with a context
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), p.Env...)
 	// A Ctrl-C at the terminal is for us: we stop the parts in order. If we die
 	// without a chance to, they die too.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

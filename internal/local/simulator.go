@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -49,12 +50,27 @@ type Simulator struct {
 	mu    sync.Mutex
 	nodes []string
 
+	agents agents
+
+	ctx  context.Context //nolint:containedctx // of the simulation, which outlives the call that adds a node
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// NewSimulator starts to look after the simulated nodes of the cluster.
-func NewSimulator(ctx context.Context, config *rest.Config) (*Simulator, error) {
+// SimulatorOption changes how nodes are simulated.
+type SimulatorOption func(*Simulator)
+
+// WithoutAgents publishes the Device of each node once and then leaves it
+// alone, as tests with thousands of nodes want it.
+func WithoutAgents() SimulatorOption { return func(s *Simulator) { s.agents.off = true } }
+
+// ProfilesIn keeps the profiles of the nodes as files in a folder, NODE.yaml
+// each, where a user may edit them; by default they are somewhere temporary.
+func ProfilesIn(dir string) SimulatorOption { return func(s *Simulator) { s.agents.dir = dir } }
+
+// NewSimulator starts to look after the simulated nodes of the cluster. Each
+// has an agent of its own, in this process.
+func NewSimulator(ctx context.Context, config *rest.Config, options ...SimulatorOption) (*Simulator, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -64,7 +80,14 @@ func NewSimulator(ctx context.Context, config *rest.Config) (*Simulator, error) 
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	s := &Simulator{client: client, dynamic: dyn, stop: stop, done: make(chan struct{})}
+	s := &Simulator{client: client, dynamic: dyn, ctx: ctx, stop: stop, done: make(chan struct{})}
+	for _, option := range options {
+		option(s)
+	}
+	if err := s.agents.open(ctx, config); err != nil {
+		stop()
+		return nil, err
+	}
 	pods := make(chan types.NamespacedName, 100_000)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.nodeName!="
@@ -102,6 +125,7 @@ func NewSimulator(ctx context.Context, config *rest.Config) (*Simulator, error) 
 	go func() {
 		_ = group.Wait()
 		factory.Shutdown()
+		s.agents.close()
 		close(s.done)
 	}()
 	return s, nil
@@ -168,7 +192,7 @@ func (s *Simulator) runPod(ctx context.Context, pod *corev1.Pod) error {
 // AddNodes creates n nodes of the given kinds in turn, named prefix-1 and so
 // on, with their Devices, and returns when they advertise their cards. Nodes
 // that are there already are taken over.
-func (s *Simulator) AddNodes(ctx context.Context, prefix string, n int, kinds []Profile) error {
+func (s *Simulator) AddNodes(ctx context.Context, prefix string, n int, kinds []discover.Profile) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(simulatorWorkers)
 	names := make([]string, n)
@@ -184,30 +208,33 @@ func (s *Simulator) AddNodes(ctx context.Context, prefix string, n int, kinds []
 
 // AddNode creates one node of the given kind, with its Device, and returns when
 // it advertises its cards.
-func (s *Simulator) AddNode(ctx context.Context, name string, p *Profile) error {
+func (s *Simulator) AddNode(ctx context.Context, name string, p *discover.Profile) error {
 	if err := s.addNode(ctx, name, p); err != nil {
 		return err
 	}
 	return s.advertised(ctx, name)
 }
 
-func (s *Simulator) addNode(ctx context.Context, name string, p *Profile) error {
+func (s *Simulator) addNode(ctx context.Context, name string, p *discover.Profile) error {
 	t, err := p.Topology(name)
 	if err != nil {
 		return err
 	}
-	wanted := p.node(name, t)
+	wanted := nodeOf(p, name, t)
 	if !s.Managed {
-		p.advertise(wanted, t)
+		advertise(p, wanted, t)
 	}
 	if err := s.AdoptNode(ctx, wanted); err != nil {
 		return err
+	}
+	if !s.agents.off {
+		return s.agents.add(s.ctx, ctx, name, p)
 	}
 	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("get node %s: %w", name, err)
 	}
-	device, err := p.device(name, t, node)
+	device, err := s.agents.describe(ctx, node, p)
 	if err != nil {
 		return err
 	}

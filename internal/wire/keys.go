@@ -79,9 +79,20 @@ const (
 	// AnnotationMode and AnnotationLinks are on a Device.
 	AnnotationMode  = "daybreak-gpu.io/mode"
 	AnnotationLinks = "daybreak-gpu.io/links"
+	// AnnotationModePending, on a Device, is the mode that was asked for and
+	// waits for pods to end.
+	AnnotationModePending = "daybreak-gpu.io/mode-pending"
+	// AnnotationForget and AnnotationRepaired are an operator's words on a
+	// Device, each a list of UUIDs: cards that were taken out of the machine for
+	// good, and cards whose latched fault was seen to.
+	AnnotationForget   = "daybreak-gpu.io/forget-card"
+	AnnotationRepaired = "daybreak-gpu.io/card-repaired"
 	// LabelLinkZone and LabelPCIeSwitch are on a Device's single cards.
 	LabelLinkZone   = "daybreak-gpu.io/link-zone"
 	LabelPCIeSwitch = "daybreak-gpu.io/pcie-switch"
+	// LabelErrors, on a single card, counts the uncorrectable memory errors that
+	// were acted upon, so that an agent that starts anew sees an increase.
+	LabelErrors = "daybreak-gpu.io/uncorrectable-errors"
 
 	// LabelVendor, LabelModel and LabelDriver are on a Device and its Node; the
 	// model also on the single cards.
@@ -90,6 +101,18 @@ const (
 	LabelDriver = "node.koordinator.sh/gpu-driver-version"
 	VendorMetaX = "metax"
 )
+
+// Conditions of a Device's single cards. Healthy is always there; the others
+// only while there is something to tell.
+const (
+	ConditionHealthy     = "Healthy"
+	ConditionLinked      = "Linked"
+	ConditionSlices      = "SlicesSupported"
+	ConditionModePending = "ModePending"
+)
+
+// ModesConfigMap is the vendor's ConfigMap with the modes of the nodes.
+const ModesConfigMap = "metax-device-config"
 
 // HAMi's words for the two kinds of share.
 const (

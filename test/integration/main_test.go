@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -61,16 +62,16 @@ type world struct {
 
 // newWorld starts a control plane with the Device definition, the policies of
 // admission and no nodes. It is stopped when the test ends.
-func newWorld(t *testing.T, cfg local.Config) *world {
+func newWorld(t *testing.T, cfg local.Config, options ...local.SimulatorOption) *world {
 	t.Helper()
-	w := newOpenWorld(t, cfg)
+	w := newOpenWorld(t, cfg, options...)
 	w.must(w.cluster.Guard(w.ctx, w.cluster.Policies()))
 	return w
 }
 
 // newOpenWorld is a world without the policies, for tests that play the agent or
 // another scheduler: there the administrator may write allocations and Devices.
-func newOpenWorld(t *testing.T, cfg local.Config) *world {
+func newOpenWorld(t *testing.T, cfg local.Config, options ...local.SimulatorOption) *world {
 	t.Helper()
 	cfg.Dir, cfg.Executable = t.TempDir(), bin("playground")
 	c, err := local.Start(t.Context(), cfg)
@@ -82,7 +83,7 @@ func newOpenWorld(t *testing.T, cfg local.Config) *world {
 	w.must(c.Install(t.Context()))
 	w.client, err = kubernetes.NewForConfig(c.REST())
 	w.must(err)
-	w.simulator, err = local.NewSimulator(context.WithoutCancel(t.Context()), c.RESTAs("simulator"))
+	w.simulator, err = local.NewSimulator(context.WithoutCancel(t.Context()), c.RESTAs("simulator"), options...)
 	w.must(err)
 	t.Cleanup(w.simulator.Stop)
 	return w
@@ -98,7 +99,7 @@ func (w *world) must(err error) {
 // nodes adds n servers with eight cards in two zones.
 func (w *world) nodes(n int) {
 	w.Helper()
-	kinds, err := local.LoadProfiles("c500-2x4")
+	kinds, err := discover.LoadProfiles("c500-2x4")
 	w.must(err)
 	w.must(w.simulator.AddNodes(w.ctx, "metax", n, kinds))
 }

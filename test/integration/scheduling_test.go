@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -135,7 +136,7 @@ func annotated(p *corev1.Pod, key, value string) *corev1.Pod {
 // twoCards is a server with two cards.
 func (w *world) twoCards() {
 	w.Helper()
-	w.must(w.simulator.AddNode(w.ctx, "metax-1", &local.Profile{Model: "C500", MemoryMiB: 65536, Cards: 2, Mode: "sgpu", Driver: "3.8.30"}))
+	w.must(w.simulator.AddNode(w.ctx, "metax-1", &discover.Profile{Model: "C500", MemoryMiB: 65536, Cards: 2, Mode: "sgpu", Driver: "3.8.30"}))
 }
 
 // olderSlice is a pod that takes most of a card.
@@ -305,7 +306,7 @@ func TestOlderServers(t *testing.T) {
 // what is there stays booked.
 func TestDeviceGone(t *testing.T) {
 	t.Parallel()
-	w := newOpenWorld(t, local.Config{})
+	w := newOpenWorld(t, local.Config{}, local.WithoutAgents())
 	w.twoCards()
 	w.scheduler("scheduler")
 	w.create(pod("before", "gpu=1"))

@@ -1,4 +1,4 @@
-package local
+package discover
 
 import (
 	"os"
@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 func TestBuiltInProfiles(t *testing.T) {
@@ -42,58 +41,31 @@ func TestBuiltInProfiles(t *testing.T) {
 	}
 }
 
-// A simulated node's objects must read back as the cards of its profile.
-func TestProfileReadsBack(t *testing.T) {
-	for _, name := range ProfileNames() {
-		kinds, err := LoadProfiles(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range kinds {
-			topology, err := kinds[i].Topology("n1")
-			if err != nil {
-				t.Fatal(err)
-			}
-			node := kinds[i].node("n1", topology)
-			device, err := kinds[i].device("n1", topology, node)
-			if err != nil {
-				t.Fatal(err)
-			}
-			inv := wire.ReadInventory(node, device)
-			if inv.Problem != nil || len(inv.Notes) > 0 {
-				t.Fatalf("%s: %v, %v", name, inv.Problem, inv.Notes)
-			}
-			if !inv.Serves.Whole || !inv.Serves.Slices {
-				t.Errorf("%s: serves %+v, want whole cards and slices", name, inv.Serves)
-			}
-			for a := range topology.Len() {
-				for b := range topology.Len() {
-					if a != b && inv.Topology.Weight(a, b) != topology.Weight(a, b) {
-						t.Errorf("%s: pair %d-%d weighs %d, want %d", name, a, b, inv.Topology.Weight(a, b), topology.Weight(a, b))
-					}
-				}
-				if diff := cmp.Diff(topology.Card(a).ID, inv.Topology.Card(a).ID); diff != "" {
-					t.Errorf("%s: card %d (-want +got):\n%s", name, a, diff)
-				}
-			}
-		}
-	}
-}
-
 func TestLoadProfilesRefuses(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
-		"an unknown field":           {"cards: 8\nmodel: C500\nmemoryMiB: 65536\ncolour: red", `unknown field "colour"`},
-		"no cards":                   {"model: C500", "cards is 0: write 1 to 64"},
-		"too many cards":             {"model: C500\ncards: 65", "cards is 65: write 1 to 64"},
-		"no model":                   {"cards: 1\nmemoryMiB: 65536", "no model: write for example C500"},
-		"no memory":                  {"cards: 1\nmodel: C500", "0 MiB of memory"},
-		"an unknown mode":            {"cards: 1\nmodel: C500\nmode: half", `mode "half": write native, sgpu, shared or vgpu`},
-		"a card that is not there":   {"cards: 2\nmodel: C500\nzones: [[0, 2]]", "zones names card 2: write 0 to 1"},
-		"a link of a card to itself": {"cards: 2\nmodel: C500\nmemoryMiB: 65536\nrings: [[1]]", "link 1-1"},
-		"profiles and cards":         {"nodes: [c500-2x4]\ncards: 8", "may describe no cards of its own"},
-		"profiles of profiles":       {"nodes: [mixed]", "mixed names other profiles itself"},
-		"a profile nobody knows":     {"nodes: [c999]", `no profile "c999": write one of c500-1x8`},
-		"no YAML":                    {"{", "profile"},
+		"an unknown field":            {"cards: 8\nmodel: C500\nmemoryMiB: 65536\ncolour: red", `unknown field "colour"`},
+		"no cards":                    {"model: C500", "cards is 0: write 1 to 64"},
+		"too many cards":              {"model: C500\ncards: 65", "cards is 65: write 1 to 64"},
+		"no model":                    {"cards: 1\nmemoryMiB: 65536", "no model: write for example C500"},
+		"no memory":                   {"cards: 1\nmodel: C500", "0 MiB of memory"},
+		"an unknown mode":             {"cards: 1\nmodel: C500\nmode: half", `mode "half": write native, sgpu, shared or vgpu`},
+		"a card that is not there":    {"cards: 2\nmodel: C500\nzones: [[0, 2]]", "zones names card 2: write 0 to 1"},
+		"a link of a card to itself":  {"cards: 2\nmodel: C500\nmemoryMiB: 65536\nrings: [[1]]", "link 1-1"},
+		"profiles and cards":          {"nodes: [c500-2x4]\ncards: 8", "may describe no cards of its own"},
+		"profiles of profiles":        {"nodes: [mixed]", "mixed names other profiles itself"},
+		"a profile nobody knows":      {"nodes: [c999]", `no profile "c999": write one of c500-1x8`},
+		"no YAML":                     {"{", "profile"},
+		"a card twice in a zone":      {"cards: 2\nmodel: C500\nzones: [[0, 1, 0]]", "zones names card 0 twice in one set"},
+		"a lost card of another node": {"cards: 2\nmodel: C500\nlost: [2]", "lost names card 2: write 0 to 1"},
+		"a dead link of three cards":  {"cards: 4\nmodel: C500\ndeadLinks: [[0, 1, 2]]", "deadLinks has [0 1 2]: write pairs of cards"},
+		"a dead link of one card":     {"cards: 4\nmodel: C500\ndeadLinks: [[1, 2], [3]]", "deadLinks has [3]: write pairs of cards"},
+		"a negative count of errors":  {"cards: 4\nmodel: C500\necc: {1: -2}", "ecc of card 1 is -2: write a count of errors"},
+		"errors of no card":           {"cards: 4\nmodel: C500\necc: {four: 2}", "ecc"},
+		"nine virtual functions":      {"cards: 4\nmodel: C500\nvirtualFunctions: 9", "virtualFunctions is 9 for each of 4 cards: write 0 to 8"},
+		"too many virtual functions":  {"cards: 16\nmodel: C500\nvirtualFunctions: 8", "at most 64 in all"},
+		"an override of no card":      {"cards: 4\nmodel: C500\noverrides: {4: {model: C550}}", "overrides names card 4: write 0 to 3"},
+		"an override without memory":  {"cards: 1\nmodel: C500\nmemoryMiB: 65536\noverrides: {0: {memoryMiB: 64}}", "0 MiB of memory"},
+		"a file of two megabytes":     {strings.Repeat("# nothing\n", 200_000), "more than 1048576 bytes"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -140,9 +112,6 @@ func FuzzProfile(f *testing.F) {
 			}
 			if topology.Len() < 1 || topology.Len() > gpu.MaxCards {
 				t.Fatalf("accepted with %d cards", topology.Len())
-			}
-			if inv := wire.ReadInventory(kinds[i].node("n1", topology), nil); inv == nil {
-				t.Fatal("no inventory")
 			}
 		}
 	})

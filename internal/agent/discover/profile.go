@@ -1,13 +1,13 @@
-package local
+package discover
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,9 +41,31 @@ type Profile struct {
 	// node, both in order; a card in none has none.
 	Switches [][]int `json:"switches,omitempty"`
 	NUMA     [][]int `json:"numa,omitempty"`
-	// Unhealthy are cards that are not well.
-	Unhealthy []int  `json:"unhealthy,omitempty"`
-	Driver    string `json:"driver,omitempty"`
+	// Driver is the version of the driver.
+	Driver string `json:"driver,omitempty"`
+	// Overrides are cards that differ from the others, for mixed nodes.
+	Overrides map[int]Override `json:"overrides,omitempty"`
+	// VirtualFunctions makes each card appear as that many virtual functions,
+	// without links and each with its part of the memory.
+	VirtualFunctions int `json:"virtualFunctions,omitempty"`
+
+	// What follows are faults. A [Simulated] source reads its file at every
+	// look, so that faults come and go while the agent runs.
+
+	// Unhealthy are cards that the driver calls unavailable.
+	Unhealthy []int `json:"unhealthy,omitempty"`
+	// Lost are cards that are gone from the machine.
+	Lost []int `json:"lost,omitempty"`
+	// DeadLinks are pairs of cards whose link is down.
+	DeadLinks [][]int `json:"deadLinks,omitempty"`
+	// ECC counts the uncorrectable memory errors of cards.
+	ECC map[int]int64 `json:"ecc,omitempty"`
+}
+
+// Override is how one card differs from the others of its node.
+type Override struct {
+	Model     string  `json:"model,omitempty"`
+	MemoryMiB gpu.MiB `json:"memoryMiB,omitempty"`
 }
 
 // ProfileNames lists the built-in profiles.
@@ -92,7 +114,7 @@ func readProfile(name string) (Profile, error) {
 	var text []byte
 	var err error
 	if strings.ContainsAny(name, "./\\") {
-		text, err = os.ReadFile(name)
+		text, err = readFile(name, maxProfile)
 	} else {
 		text, err = profiles.ReadFile("profiles/" + name + ".yaml")
 		if errors.Is(err, fs.ErrNotExist) {
@@ -111,6 +133,22 @@ func readProfile(name string) (Profile, error) {
 	return p, nil
 }
 
+// maxProfile is well above any profile that is meant.
+const maxProfile = 1 << 20
+
+func readFile(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("more than %d bytes", limit)
+	}
+	return text, err
+}
+
 func (p *Profile) validate(name string) error {
 	if p.Cards < 1 || p.Cards > gpu.MaxCards {
 		return fmt.Errorf("profile %s: cards is %d: write 1 to %d", name, p.Cards, gpu.MaxCards)
@@ -121,40 +159,66 @@ func (p *Profile) validate(name string) error {
 	if p.Model == "" {
 		return fmt.Errorf("profile %s: no model: write for example C500", name)
 	}
-	for field, sets := range map[string][][]int{"zones": p.Zones, "rings": p.Rings, "switches": p.Switches, "numa": p.NUMA, "unhealthy": {p.Unhealthy}} {
-		for _, set := range sets {
+	for _, named := range []struct {
+		field string
+		sets  [][]int
+	}{
+		{"zones", p.Zones}, {"rings", p.Rings}, {"switches", p.Switches}, {"numa", p.NUMA},
+		{"unhealthy", [][]int{p.Unhealthy}}, {"lost", [][]int{p.Lost}}, {"deadLinks", p.DeadLinks},
+		{"overrides", [][]int{slices.Sorted(maps.Keys(p.Overrides))}}, {"ecc", [][]int{slices.Sorted(maps.Keys(p.ECC))}},
+	} {
+		for _, set := range named.sets {
+			var seen gpu.Set
 			for _, card := range set {
 				if card < 0 || card >= p.Cards {
-					return fmt.Errorf("profile %s: %s names card %d: write 0 to %d", name, field, card, p.Cards-1)
+					return fmt.Errorf("profile %s: %s names card %d: write 0 to %d", name, named.field, card, p.Cards-1)
 				}
+				if seen.Has(card) {
+					return fmt.Errorf("profile %s: %s names card %d twice in one set", name, named.field, card)
+				}
+				seen |= gpu.SetOf(card)
 			}
 		}
+	}
+	if err := p.validateFaults(name); err != nil {
+		return err
 	}
 	_, err := p.Topology(name)
 	return err
 }
 
+func (p *Profile) validateFaults(name string) error {
+	for _, pair := range p.DeadLinks {
+		if len(pair) != 2 || pair[0] == pair[1] {
+			return fmt.Errorf("profile %s: deadLinks has %v: write pairs of cards, like [[0, 1]]", name, pair)
+		}
+	}
+	for _, card := range slices.Sorted(maps.Keys(p.ECC)) {
+		if p.ECC[card] < 0 {
+			return fmt.Errorf("profile %s: ecc of card %d is %d: write a count of errors", name, card, p.ECC[card])
+		}
+	}
+	if v := p.VirtualFunctions; v < 0 || v > maxVirtualFunctions || v*p.Cards > gpu.MaxCards {
+		return fmt.Errorf("profile %s: virtualFunctions is %d for each of %d cards: write 0 to %d, and at most %d in all", name, v, p.Cards, maxVirtualFunctions, gpu.MaxCards)
+	}
+	return nil
+}
+
 // Topology returns the cards of the node with the given name. Their ids depend
 // on the name and nothing else, so that a cluster looks the same every time.
 func (p *Profile) Topology(node string) (*gpu.Topology, error) {
-	cards := make([]gpu.Card, p.Cards)
+	s := p.snapshot(node)
+	cards := make([]gpu.Card, len(s.Cards))
 	for i := range cards {
+		c := &s.Cards[i]
 		cards[i] = gpu.Card{
-			ID: cardID(node, i), Minor: i, Model: gpu.ModelName(p.Model), Memory: p.MemoryMiB.RoundDown(),
-			Slots: gpu.MaxSlices, Healthy: !slices.Contains(p.Unhealthy, i),
+			ID: gpu.CardID(c.UUID), Minor: c.Minor, Model: c.Model, Memory: c.Memory, Slots: gpu.MaxSlices, Healthy: !c.unavailable(), Switch: c.PCIeSwitch,
+		}
+		if c.NUMA != nil {
+			cards[i].NUMA, cards[i].NUMAKnown = *c.NUMA, true
 		}
 	}
-	for n, set := range p.NUMA {
-		for _, c := range set {
-			cards[c].NUMA, cards[c].NUMAKnown = n, true
-		}
-	}
-	for n, set := range p.Switches {
-		for _, c := range set {
-			cards[c].Switch = fmt.Sprintf("switch-%d", n)
-		}
-	}
-	t, err := gpu.NewTopology(cards, p.links())
+	t, err := gpu.NewTopology(cards, s.Links)
 	if err != nil {
 		return nil, fmt.Errorf("profile of node %s: %w", node, err)
 	}
@@ -176,11 +240,4 @@ func (p *Profile) links() []gpu.Link {
 		}
 	}
 	return links
-}
-
-// cardID makes an id of the shape that the driver's have.
-func cardID(node string, card int) gpu.CardID {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", node, card))
-	h := hex.EncodeToString(sum[:16])
-	return gpu.CardID(fmt.Sprintf("GPU-%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:]))
 }

@@ -1,0 +1,304 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Config says how an agent does its work.
+type Config struct {
+	// Node is the name of the node that the agent runs on.
+	Node string
+	// Namespace is where the ConfigMap with the modes is.
+	Namespace string
+	// Mode is the node's mode where the ConfigMap names none; empty for what
+	// the hardware can do.
+	Mode gpu.Mode
+	// Poll is the time between two looks at the cards, and LookTimeout how long
+	// one may take.
+	Poll, LookTimeout time.Duration
+	// VendorAnnotations writes metax-tech.com/node-gpu-devices on the Node, and
+	// TopologyAnnotations metax-tech.com/gpu.topology.scores and .losses, both
+	// unless a plugin of the vendor's does.
+	VendorAnnotations, TopologyAnnotations bool
+}
+
+// Timing of the loop.
+const (
+	// DefaultPoll and DefaultLookTimeout bring a fault into the Device well
+	// within ten seconds.
+	DefaultPoll        = 3 * time.Second
+	DefaultLookTimeout = 10 * time.Second
+
+	writeTimeout = 10 * time.Second
+	// nodeInterval is the least time between two writes to the Node.
+	nodeInterval = 10 * time.Second
+	// idleTick wakes the loop when nothing else does, so that health checks can
+	// tell that it lives.
+	idleTick = 10 * time.Second
+	// patience is how long modes and pods may take to be known before cards are
+	// published without them.
+	patience = 10 * time.Second
+	// lastLook is how long the end of the agent waits for a look.
+	lastLook = 2 * time.Second
+	// failuresToTell is how many looks must fail in a row before it is an event:
+	// one may be a driver that is busy.
+	failuresToTell = 3
+)
+
+// Agent answers for the cards of one node.
+type Agent struct {
+	cfg    Config
+	source discover.Source
+	api    api
+	watch  watcher
+	clock  clock.WithTicker
+	events *events
+
+	// metrics and status are read by others while the loop runs.
+	metrics *Metrics
+	status  atomic.Pointer[status]
+	beat    atomic.Int64 // when the loop last came round
+
+	// All below belongs to the loop.
+	started  time.Time
+	roster   roster
+	looked   bool               // there was a good look
+	snapshot *discover.Snapshot // the last good one
+	lastGood time.Time
+	failures int      // in a row
+	told     []string // which failures were told
+	nameless string   // which cards without a name were told last
+	recalled bool     // the Device of an earlier agent was read
+
+	modes    modeBook
+	device   deviceWriter
+	node     nodeWriter
+	previous *wire.Publication // what was published last
+}
+
+// status is what is told about the agent from outside the loop.
+type status struct {
+	publication *wire.Publication
+	snapshot    *discover.Snapshot
+	holders     map[gpu.CardID][]*corev1.Pod
+	lastGood    time.Time
+	// ready tells that all there is to publish was published; waits says what
+	// is still missing.
+	ready bool
+	waits string
+}
+
+// New returns an agent that looks at its cards through the source. It does
+// nothing before Run. Many may run in one process.
+func New(cfg Config, source discover.Source, c *Clients, clk clock.WithTicker) *Agent {
+	return newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(cfg.Node, cfg.Namespace, c), c.Events, clk)
+}
+
+func newAgent(cfg Config, source discover.Source, api api, watch watcher, recorder recorder, clk clock.WithTicker) *Agent {
+	if cfg.Poll <= 0 {
+		cfg.Poll = DefaultPoll
+	}
+	if cfg.LookTimeout <= 0 {
+		cfg.LookTimeout = DefaultLookTimeout
+	}
+	a := &Agent{cfg: cfg, source: source, api: api, watch: watch, clock: clk, metrics: newMetrics()}
+	a.events = &events{recorder: recorder, node: cfg.Node}
+	a.status.Store(&status{waits: "the first look at the cards"})
+	a.beat.Store(clk.Now().UnixNano())
+	a.metrics.register(a)
+	return a
+}
+
+// Metrics returns the metrics of this agent.
+func (a *Agent) Metrics() *Metrics { return a.metrics }
+
+// look is the result of one look.
+type look struct {
+	snapshot *discover.Snapshot
+	err      error
+	took     time.Duration
+}
+
+// Run does the agent's work until the context ends.
+func (a *Agent) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx).WithValues("node", a.cfg.Node)
+	ctx = klog.NewContext(ctx, logger)
+	logger.Info("Agent started", "source", a.source.Name(), "poll", a.cfg.Poll)
+	a.started = a.clock.Now()
+	var group sync.WaitGroup
+	looks := make(chan look)
+	group.Go(func() { a.watch.run(ctx) })
+	blind := make(chan struct{})
+	go func() {
+		defer close(blind)
+		a.look(ctx, looks)
+	}()
+	timer := a.clock.NewTimer(idleTick)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			group.Wait()
+			select {
+			case <-blind:
+			case <-time.After(lastLook): // the driver may never answer
+			}
+			logger.Info("Agent stopped")
+			return nil
+		case l := <-looks:
+			a.took(ctx, l)
+		case <-a.watch.changed():
+		case <-timer.C():
+		}
+		a.beat.Store(a.clock.Now().UnixNano())
+		wait := min(idleTick, a.step(ctx))
+		if !timer.Stop() {
+			select {
+			case <-timer.C():
+			default:
+			}
+		}
+		timer.Reset(wait)
+	}
+}
+
+// look looks at the cards again and again, one look at a time. It is not part
+// of the loop: a driver that does not answer stops looks and nothing else.
+func (a *Agent) look(ctx context.Context, looks chan<- look) {
+	for {
+		start := a.clock.Now()
+		within, cancel := context.WithTimeoutCause(ctx, a.cfg.LookTimeout, fmt.Errorf("no answer within %s", a.cfg.LookTimeout))
+		s, err := a.source.Look(within)
+		cancel()
+		select {
+		case <-ctx.Done():
+			return
+		case looks <- look{s, err, a.clock.Since(start)}:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.clock.After(a.cfg.Poll):
+		}
+	}
+}
+
+// took takes in a look.
+func (a *Agent) took(ctx context.Context, l look) {
+	a.metrics.look(l)
+	if l.err != nil {
+		a.failures++
+		if a.failures >= failuresToTell && a.isNews(l.err) {
+			a.events.onNode(corev1.EventTypeWarning, eventLookFailed, "the cards can't be read, the last Device stays: %v", l.err)
+			klog.FromContext(ctx).Error(l.err, "Cards can't be read", "failures", a.failures)
+		}
+		return
+	}
+	if len(a.told) > 0 {
+		a.events.onNode(corev1.EventTypeNormal, eventLookRecovered, "the cards can be read again")
+	}
+	a.failures, a.told = 0, nil
+	a.looked, a.snapshot, a.lastGood = true, l.snapshot, a.clock.Now()
+	if a.recalled {
+		a.sawCards()
+	}
+}
+
+// isNews reports whether a failure was not told since the last good look. Texts
+// that differ in numbers only, such as times, are the same.
+func (a *Agent) isNews(failure error) bool {
+	const most = 8
+	text := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, failure.Error())
+	if slices.Contains(a.told, text) || len(a.told) >= most {
+		return false
+	}
+	a.told = append(a.told, text)
+	return true
+}
+
+// sawCards brings the last good look into the roster.
+func (a *Agent) sawCards() {
+	a.roster.look(a.snapshot, a.lastGood)
+	nameless := strings.Join(a.roster.nameless, ", ")
+	if nameless != "" && nameless != a.nameless {
+		a.events.onNode(corev1.EventTypeWarning, eventNameless, "not published, since no look has told their UUIDs: the cards at %s", nameless)
+	}
+	a.nameless = nameless
+}
+
+// step does what is to be done now and returns how long that is enough.
+func (a *Agent) step(ctx context.Context) time.Duration {
+	v := a.watch.view()
+	now := a.clock.Now()
+	current := a.device.current(&v)
+	st := &status{snapshot: a.snapshot, lastGood: a.lastGood, publication: a.previous}
+	defer func() { a.status.Store(st) }()
+	switch {
+	case v.node == nil:
+		st.waits = "node " + a.cfg.Node + ", which the API server does not show"
+		return idleTick
+	case !v.devicesKnown:
+		st.waits = "the list of Devices: is their definition installed?"
+		return idleTick
+	}
+	a.events.uid = v.node.UID
+	a.recall(ctx, current, now)
+	if !a.looked {
+		st.waits = "the first good look at the cards"
+		return idleTick
+	}
+	if by := yieldsTo(current); by != "" {
+		a.yielded(by)
+		st.ready = true
+		return idleTick
+	}
+	if (!v.modesKnown || !v.podsKnown) && now.Sub(a.started) < patience {
+		st.waits = "the pods of the node and the modes"
+		return patience - now.Sub(a.started)
+	}
+	if len(a.roster.members) == 0 {
+		st.ready = true // no card, so nothing to publish
+		return idleTick
+	}
+	return a.publish(ctx, &v, current, st)
+}
+
+// recall reads what an earlier agent published, once.
+func (a *Agent) recall(ctx context.Context, d *v1alpha1.Device, now time.Time) {
+	if a.recalled {
+		return
+	}
+	a.recalled = true
+	if d != nil && yieldsTo(d) == "" {
+		p, err := wire.DecodePublication(d)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The Device can't be read and is written anew")
+		} else {
+			a.roster.remember(p, now)
+			a.previous = p
+		}
+	}
+	if a.looked {
+		a.sawCards()
+	}
+}

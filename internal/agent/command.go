@@ -1,0 +1,217 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// sourceAuto is every source that a machine with cards may have.
+const sourceAuto = "auto"
+
+// namespaceFile tells a pod its namespace.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// command is the agent subcommand.
+type command struct {
+	Config
+	kubeconfig      string
+	source          string
+	discover        discover.Config
+	mode            string
+	metrics, health string
+	look            bool
+	verbosity       int
+}
+
+// NewCommand returns the command that runs the agent.
+func NewCommand() *cobra.Command {
+	c := &command{}
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Find this node's MetaX cards, publish them, and watch over them",
+		Long: `Agent runs on every node with MetaX cards. It finds the cards and keeps the
+node's Device true: which cards there are, how they are linked, which are
+healthy. It tells of faults in events on the Node and on the pods that hold the
+card, and serves metrics under the names of the vendor's exporter.
+
+Cards are read through the vendor's library (libmxsml.so), else through its
+command mx-smi; sysfs adds NUMA nodes and PCIe paths. A look that fails changes
+nothing: the last Device stays.
+
+The node's mode (native, sgpu, shared or vgpu) comes from the ConfigMap
+metax-device-config in the agent's namespace, else from --mode, else it is what
+the hardware can do.`,
+		Example: `  # What is found on this machine; writes nothing, needs no cluster
+  daybreak agent --look
+
+  # On a node, as a DaemonSet runs it
+  NODE_NAME=gpu-1 daybreak agent --namespace daybreak-system
+
+  # Eight cards that exist in name only, for a node of your cluster
+  daybreak agent --kubeconfig ~/.kube/config --node-name gpu-1 --source simulated --profile c500-2x4`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Node, "node-name", os.Getenv("NODE_NAME"), "name of the node that the agent runs on (default: $NODE_NAME)")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own service account)")
+	f.StringVar(&c.Namespace, "namespace", "", "namespace of the ConfigMap with the modes (default: the pod's own, else daybreak-system)")
+	f.StringVar(&c.source, "source", sourceAuto, "how to look at the cards: auto, mxsml, mx-smi, sysfs or simulated")
+	f.StringVar(&c.discover.Library, "mxsml", "", "path of libmxsml.so (default: where the vendor's driver puts it)")
+	f.StringVar(&c.discover.Command, "mx-smi", "", "path of mx-smi (default: where the vendor's driver puts it)")
+	f.StringVar(&c.discover.Sys, "sysfs", "/sys", "where sysfs is mounted")
+	f.StringVar(&c.discover.Profile, "profile", "c500-2x4", "cards to simulate: a built-in profile or the path of a YAML file, with --source simulated")
+	f.StringVar(&c.mode, "mode", "", "mode where the ConfigMap names none: native, sgpu, shared or vgpu (default: what the hardware can do)")
+	f.DurationVar(&c.Poll, "poll", DefaultPoll, "time between two looks at the cards")
+	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a look may take before it counts as failed")
+	f.StringVar(&c.metrics, "metrics-bind-address", ":9460", "address that serves /metrics; 0 for none")
+	f.StringVar(&c.health, "health-probe-bind-address", ":9461", "address that serves /healthz and /readyz; 0 for none")
+	f.BoolVar(&c.VendorAnnotations, "vendor-annotations", true, "keep metax-tech.com/node-gpu-devices on the Node, unless a plugin of the vendor's does")
+	f.BoolVar(&c.TopologyAnnotations, "topology-annotations", false, "keep metax-tech.com/gpu.topology.scores and .losses on the Node as well")
+	f.IntVarP(&c.verbosity, "v", "v", 0, "how much to log: 0 starts, stops and lost cards")
+	f.BoolVar(&c.look, "look", false, "look once, print what is found as YAML, and end")
+	return cmd
+}
+
+func (c *command) run(ctx context.Context, out io.Writer) error {
+	logs := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(logs)
+	if err := logs.Set("v", strconv.Itoa(c.verbosity)); err != nil {
+		return fmt.Errorf("--v: %w", err)
+	}
+	source, err := c.open()
+	if err != nil {
+		return err
+	}
+	if closer, ok := source.(interface{ Close() }); ok {
+		defer closer.Close()
+	}
+	if c.look {
+		return c.print(ctx, source, out)
+	}
+	if err := c.complete(); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w; name a kubeconfig with --kubeconfig, or run inside a cluster", err)
+	}
+	return c.serve(ctx, config, source)
+}
+
+// open opens the source that the flags name.
+func (c *command) open() (discover.Source, error) {
+	c.discover.Node = c.Node
+	switch {
+	case c.source == discover.SourceSimulated:
+		kinds, err := discover.LoadProfiles(c.discover.Profile)
+		if err != nil {
+			return nil, fmt.Errorf("--profile: %w", err)
+		}
+		if c.mode == "" {
+			c.mode = string(kinds[0].Mode)
+		}
+		c.discover.Sources = []string{c.source}
+	case c.source == sourceAuto:
+	case c.source == discover.SourceSysfs:
+		c.discover.Sources = []string{c.source}
+	case slices.Contains(discover.DefaultSources(), c.source):
+		c.discover.Sources = []string{c.source, discover.SourceSysfs} // which knows NUMA nodes and PCIe paths
+	default:
+		return nil, fmt.Errorf("--source %q: write auto, %s or %s", c.source, strings.Join(discover.DefaultSources(), ", "), discover.SourceSimulated)
+	}
+	return discover.New(c.discover)
+}
+
+// print looks once and prints what is found.
+func (c *command) print(ctx context.Context, source discover.Source, out io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.LookTimeout, fmt.Errorf("no answer within %s", c.LookTimeout))
+	defer cancel()
+	if c.source == discover.SourceSysfs {
+		source = discover.NewSysfs(c.discover.Sys) // alone it tells everything but who the cards are
+	}
+	snapshot, err := source.Look(ctx)
+	if err != nil {
+		return fmt.Errorf("look at the cards: %w", err)
+	}
+	text, err := yaml.Marshal(snapshot)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(text)
+	return err
+}
+
+// complete fills in and checks what the cluster is told.
+func (c *command) complete() error {
+	if c.Node == "" {
+		return errors.New("--node-name: write the name of the node that the agent runs on, or set NODE_NAME")
+	}
+	if problems := validation.IsDNS1123Subdomain(c.Node); len(problems) > 0 {
+		return fmt.Errorf("--node-name %q: %s", c.Node, strings.Join(problems, "; "))
+	}
+	if c.Mode = gpu.Mode(c.mode); c.mode != "" && !c.Mode.Valid() {
+		return fmt.Errorf("--mode %q: write native, sgpu, shared or vgpu", c.mode)
+	}
+	if c.Poll < 100*time.Millisecond || c.LookTimeout < 100*time.Millisecond {
+		return fmt.Errorf("--poll %s, --look-timeout %s: write at least 100ms", c.Poll, c.LookTimeout)
+	}
+	if c.Namespace == "" {
+		c.Namespace = "daybreak-system"
+		if text, err := os.ReadFile(namespaceFile); err == nil {
+			c.Namespace = strings.TrimSpace(string(text))
+		}
+	}
+	return nil
+}
+
+func (c *command) serve(ctx context.Context, config *rest.Config, source discover.Source) error {
+	clients, err := NewClients(config)
+	if err != nil {
+		return err
+	}
+	broadcaster := NewBroadcaster(ctx, clients.Core)
+	defer broadcaster.Shutdown()
+	clients.Events = NewRecorder(broadcaster, c.Node)
+	a := New(c.Config, source, clients, clock.RealClock{})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.Serve(ctx, c.metrics, c.health) })
+	group.Go(func() error { return a.Run(ctx) })
+	return group.Wait()
+}
+
+// NewBroadcaster returns what brings events to the API server.
+func NewBroadcaster(ctx context.Context, core corev1client.CoreV1Interface) record.EventBroadcaster {
+	b := record.NewBroadcaster(record.WithContext(ctx))
+	b.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: core.Events("")})
+	return b
+}
+
+// NewRecorder returns a recorder for the agent of a node.
+func NewRecorder(b record.EventBroadcaster, node string) record.EventRecorder {
+	return b.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: FieldManager, Host: node})
+}

@@ -1,0 +1,163 @@
+package discover
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// ErrNotInstalled is what a source's error wraps when there is nothing to look
+// with: no library, no command. Such a machine may well have no cards.
+var ErrNotInstalled = errors.New("not installed")
+
+// Limits of what a source may say about a card.
+const (
+	maxUUID  = 96
+	maxModel = 32
+	maxText  = 256
+	maxMinor = 1 << 20
+)
+
+// bdfPattern is a PCI address: domain, bus, device, function.
+var bdfPattern = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
+
+// check puts the cards in order and returns what is wrong with the picture.
+// What is shown and not acted upon is made printable instead.
+func (s *Snapshot) check() error {
+	if len(s.Cards) > gpu.MaxCards {
+		return fmt.Errorf("%d cards: a node may hold %d", len(s.Cards), gpu.MaxCards)
+	}
+	s.sort()
+	s.Source, s.Driver, s.MACA = printable(s.Source), printable(s.Driver), printable(s.MACA)
+	for i := range s.Cards {
+		if err := s.Cards[i].check(); err != nil {
+			return fmt.Errorf("%s: %w", s.Cards[i].label(), err)
+		}
+	}
+	for i := range s.Cards {
+		for j := range s.Cards[:i] {
+			if what, value := clash(&s.Cards[j], &s.Cards[i]); what != "" {
+				return fmt.Errorf("%s and %s have the same %s, %s", s.Cards[j].label(), s.Cards[i].label(), what, value)
+			}
+		}
+	}
+	for _, l := range s.Links {
+		if l.A < 0 || l.B >= len(s.Cards) || l.A >= l.B {
+			return fmt.Errorf("link %d-%d among %d cards", l.A, l.B, len(s.Cards))
+		}
+	}
+	return nil
+}
+
+// sort orders cards by number and links by pair; links go with their cards.
+func (s *Snapshot) sort() {
+	order := make([]int, len(s.Cards))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.Cards[a].Minor, s.Cards[b].Minor) })
+	at := make([]int, len(order))
+	cards := make([]Card, len(order))
+	for to, from := range order {
+		at[from], cards[to] = to, s.Cards[from]
+	}
+	s.Cards = cards
+	var links []gpu.Link
+	for _, l := range s.Links {
+		if l.A >= 0 && l.A < len(at) && l.B >= 0 && l.B < len(at) {
+			l = gpu.Link{A: min(at[l.A], at[l.B]), B: max(at[l.A], at[l.B])}
+		}
+		links = append(links, l)
+	}
+	slices.SortFunc(links, func(a, b gpu.Link) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
+	s.Links = slices.Compact(links)
+}
+
+func (c *Card) check() error {
+	c.Vitals.Reason, c.Vitals.LinkFault, c.Figures.BIOS = printable(c.Vitals.Reason), printable(c.Vitals.LinkFault), printable(c.Figures.BIOS)
+	if err := c.checkIdentity(); err != nil {
+		return err
+	}
+	if c.unavailable() && c.Memory == 0 {
+		return nil
+	}
+	if c.Memory < gpu.MemoryStep {
+		return fmt.Errorf("%d MiB of memory: a card has at least %d", c.Memory, gpu.MemoryStep)
+	}
+	facts := gpu.Card{ID: gpu.CardID(c.UUID), Minor: c.Minor, Memory: c.Memory, Slots: gpu.MaxSlices, Healthy: true}
+	return facts.Validate()
+}
+
+func (c *Card) checkIdentity() error {
+	switch {
+	case c.Minor < 0 || c.Minor > maxMinor:
+		return fmt.Errorf("number %d: want 0 to %d", c.Minor, maxMinor)
+	case c.UUID == "" && !c.unavailable():
+		return errors.New("no uuid")
+	case len(c.UUID) > maxUUID || !plain(c.UUID):
+		return fmt.Errorf("uuid %.120q: want at most %d letters, digits and signs", c.UUID, maxUUID)
+	case c.BDF == "" && !c.unavailable():
+		return errors.New("no PCI address")
+	case c.BDF != "" && !bdfPattern.MatchString(c.BDF):
+		return fmt.Errorf("PCI address %.60q: want one like 0000:0e:00.0", c.BDF)
+	case c.Model == "" && !c.unavailable():
+		return errors.New("no model")
+	case len(c.Model) > maxModel || printable(c.Model) != c.Model:
+		return fmt.Errorf("model %.60q: want at most %d printable characters", c.Model, maxModel)
+	}
+	return nil
+}
+
+func (c *Card) unavailable() bool { return c.Vitals.Available != nil && !*c.Vitals.Available }
+
+// label names a card in messages.
+func (c *Card) label() string {
+	return fmt.Sprintf("card %d (%.60q)", c.Minor, cmp.Or(c.BDF, c.UUID))
+}
+
+// clash returns what two cards have in common and must not.
+func clash(a, b *Card) (what, value string) {
+	switch {
+	case a.UUID != "" && a.UUID == b.UUID:
+		return "uuid", a.UUID
+	case a.BDF != "" && a.BDF == b.BDF:
+		return "PCI address", a.BDF
+	case a.Minor == b.Minor:
+		return "number", strconv.Itoa(a.Minor)
+	}
+	return "", ""
+}
+
+// plain reports whether a text is made of ASCII that shows.
+func plain(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+}
+
+// printable returns a text in one line without characters that don't show,
+// bounded in length.
+func printable(s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s[:min(len(s), 4*maxText)], "?")), " ")
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+	if len(s) > maxText {
+		s = strings.TrimSpace(strings.ToValidUTF8(s[:maxText], ""))
+	}
+	return s
+}
+
+// trimCause cuts the text of a wrapped error off the end of a message, so that
+// it can be wrapped again.
+func trimCause(message string, cause error) string {
+	return strings.TrimSuffix(message, cause.Error())
+}

@@ -1,0 +1,273 @@
+package discover
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Names of the sources, as they are written in a configuration.
+const (
+	SourceMXSML     = "mxsml"
+	SourceMXSMI     = "mx-smi"
+	SourceSysfs     = "sysfs"
+	SourceSimulated = "simulated"
+)
+
+// DefaultSources is what a machine with cards is looked at with.
+func DefaultSources() []string { return []string{SourceMXSML, SourceMXSMI, SourceSysfs} }
+
+// Config says how to look at a machine. The zero Config is right for a server
+// with the vendor's driver installed.
+type Config struct {
+	// Sources to use, by name and in order; [DefaultSources] if empty.
+	Sources []string
+	// Library is the path of libmxsml.so; empty: where the vendor puts it.
+	Library string
+	// Helper is the command line of the process that runs the library, without
+	// flags; empty: this program with [HelperCommand].
+	Helper []string
+	// Command is the path of mx-smi; empty: where the vendor puts it.
+	Command string
+	// Sys is where sysfs is mounted; empty: /sys.
+	Sys string
+	// Profile is a built-in profile's name or a file, for the simulation, and
+	// Node the name of the node that is simulated.
+	Profile, Node string
+}
+
+// New returns what looks at the machine in the configured way.
+func New(cfg Config) (*Finder, error) {
+	names := cfg.Sources
+	if len(names) == 0 {
+		names = DefaultSources()
+	}
+	var sources []Source
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("source %q is named twice", name)
+		}
+		source, err := cfg.source(name)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, source)
+	}
+	return NewFinder(sources...), nil
+}
+
+func (cfg *Config) source(name string) (Source, error) {
+	switch name {
+	case SourceMXSML:
+		argv, err := cfg.helper()
+		if err != nil {
+			return nil, err
+		}
+		return NewMXSML(argv), nil
+	case SourceMXSMI:
+		return NewMXSMI(cfg.Command), nil
+	case SourceSysfs:
+		return NewSysfs(cmp.Or(cfg.Sys, "/sys")), nil
+	case SourceSimulated:
+		return NewSimulated(cfg.Profile, cfg.Node)
+	default:
+		return nil, fmt.Errorf("source %q: write %s, %s, %s or %s", name, SourceMXSML, SourceMXSMI, SourceSysfs, SourceSimulated)
+	}
+}
+
+func (cfg *Config) helper() ([]string, error) {
+	argv := slices.Clone(cfg.Helper)
+	if len(argv) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		argv = []string{self, HelperCommand}
+	}
+	if cfg.Library != "" {
+		argv = append(argv, "--library", cfg.Library)
+	}
+	return argv, nil
+}
+
+// Finder joins several sources into one.
+//
+// The first source that works says which cards there are; sysfs, wherever it
+// is in the list, adds what the kernel knows of each. Once a source has said
+// which cards there are, it alone is asked from then on: when it fails, the
+// look fails, and another source's answer, in other words perhaps or of
+// another moment, does not take its place. Only a restart chooses anew.
+//
+// A Finder remembers cards. One that stops telling its uuid is recognised by
+// its PCI address, and cards keep their numbers although the driver counts
+// again when one is lost. Looks are made one at a time.
+type Finder struct {
+	identity []Source
+	pci      Source
+	chosen   Source
+	known    memory
+	turn     chan struct{}
+	// differed is the disagreement with sysfs that was last tried to settle.
+	differed string
+}
+
+// NewFinder joins sources, in order of preference.
+func NewFinder(sources ...Source) *Finder {
+	f := &Finder{turn: make(chan struct{}, 1), known: newMemory()}
+	for _, s := range sources {
+		if s.Name() == SourceSysfs {
+			f.pci = s
+		} else {
+			f.identity = append(f.identity, s)
+		}
+	}
+	return f
+}
+
+// Name implements [Source]. Which source was chosen is said by each Snapshot.
+func (f *Finder) Name() string { return "discovery" }
+
+// Close ends what the sources keep running.
+func (f *Finder) Close() {
+	f.turn <- struct{}{}
+	defer func() { <-f.turn }()
+	for _, s := range f.identity {
+		if c, ok := s.(interface{ Close() }); ok {
+			c.Close()
+		}
+	}
+}
+
+// Look implements [Source].
+func (f *Finder) Look(ctx context.Context) (*Snapshot, error) {
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("another look has not ended: %w", context.Cause(ctx))
+	}
+	var pci *Snapshot
+	if f.pci != nil {
+		var err error
+		if pci, err = f.pci.Look(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.pci.Name(), err)
+		}
+	}
+	if f.chosen != nil {
+		out, err := f.from(ctx, f.chosen, pci)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.chosen.Name(), err)
+		}
+		return out, nil
+	}
+	return f.choose(ctx, pci)
+}
+
+// choose asks each source in turn and stays with the first that works.
+func (f *Finder) choose(ctx context.Context, pci *Snapshot) (*Snapshot, error) {
+	var failures []error
+	installed := false
+	for i, source := range f.identity {
+		ours, cancel := share(ctx, len(f.identity)-i)
+		out, err := f.from(ours, source, pci)
+		cancel()
+		if err == nil {
+			f.chosen = source
+			klog.FromContext(ctx).Info("Chose a source of cards", "source", out.Source, "cards", len(out.Cards))
+			return out, nil
+		}
+		installed = installed || !errors.Is(err, ErrNotInstalled)
+		failures = append(failures, fmt.Errorf("%s: %w", source.Name(), err))
+	}
+	switch {
+	case pci != nil && len(pci.Cards) == 0 && !installed:
+		return pci, nil // neither cards nor the vendor's software: a machine without
+	case pci != nil && len(pci.Cards) > 0:
+		failures = append([]error{fmt.Errorf("%d MetaX cards are on the PCI bus, but nothing tells their uuids", len(pci.Cards))}, failures...)
+	case len(f.identity) == 0:
+		failures = append(failures, errors.New("no source is configured that tells which cards there are"))
+	}
+	return nil, errors.Join(failures...)
+}
+
+// from looks at the cards with one source and completes what it says.
+func (f *Finder) from(ctx context.Context, source Source, pci *Snapshot) (*Snapshot, error) {
+	out, err := source.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if pci != nil && len(out.Cards) == 0 && len(pci.Cards) > 0 {
+		refresh(source)
+		return nil, fmt.Errorf("it lists no card, but %d are on the PCI bus", len(pci.Cards))
+	}
+	if err := out.check(); err != nil {
+		return nil, err
+	}
+	f.known.recognise(out)
+	if pci != nil {
+		difference := complete(out, pci)
+		f.known.recognise(out)
+		if difference != f.differed && difference != "" {
+			refresh(source)
+		}
+		f.differed = difference
+	}
+	if err := f.completeLinks(ctx, source, out); err != nil {
+		return nil, err
+	}
+	f.known.number(out)
+	if err := out.check(); err != nil {
+		return nil, err
+	}
+	f.known.remember(out)
+	return out, nil
+}
+
+// linker is a source that can be asked for links alone. It leaves them unknown
+// where it can't tell.
+type linker interface {
+	Links(ctx context.Context, s *Snapshot) error
+}
+
+// completeLinks asks the other sources for links that this one can't tell.
+func (f *Finder) completeLinks(ctx context.Context, from Source, out *Snapshot) error {
+	if out.LinksKnown {
+		return nil
+	}
+	for _, source := range f.identity {
+		other, ok := source.(linker)
+		if !ok || source == from {
+			continue
+		}
+		if err := other.Links(ctx, out); err != nil {
+			return fmt.Errorf("links from %s: %w", source.Name(), err)
+		}
+		if out.LinksKnown {
+			return nil
+		}
+	}
+	return nil
+}
+
+// refresh asks a source to count the cards again, if it can.
+func refresh(source Source) {
+	if r, ok := source.(interface{ Refresh() }); ok {
+		r.Refresh()
+	}
+}
+
+// share gives the first of n sources its part of the time that is left, so
+// that one that hangs leaves some to the others.
+func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok || n < 2 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/time.Duration(n))
+}

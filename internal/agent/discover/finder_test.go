@@ -1,0 +1,383 @@
+package discover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// stub is a source that says what it is told to.
+type stub struct {
+	name      string
+	cards     []Card
+	links     []gpu.Link
+	unlinked  bool
+	err       error
+	looks     int
+	refreshes int
+}
+
+func (s *stub) Name() string { return s.name }
+func (s *stub) Refresh()     { s.refreshes++ }
+
+func (s *stub) Look(context.Context) (*Snapshot, error) {
+	s.looks++
+	if s.err != nil {
+		return nil, s.err
+	}
+	return &Snapshot{Source: s.name, Cards: append([]Card(nil), s.cards...), Links: s.links, LinksKnown: !s.unlinked}, nil
+}
+
+func someCards(n int) []Card {
+	cards := make([]Card, n)
+	for i := range cards {
+		cards[i] = Card{UUID: fmt.Sprintf("GPU-%d", i), Minor: i, BDF: fmt.Sprintf("0000:%02x:00.0", i), Model: "C500", Memory: 65536}
+	}
+	return cards
+}
+
+// onBus are cards as sysfs shows them.
+func onBus(n int) []Card {
+	cards := someCards(n)
+	for i := range cards {
+		cards[i] = Card{Minor: i, BDF: cards[i].BDF, PCIeRoot: "pci0000:00", NUMA: new(i / 4), DRMRender: new(128 + i)}
+	}
+	return cards
+}
+
+func TestFinderStaysWithItsSource(t *testing.T) {
+	first, second := &stub{name: "mxsml", cards: someCards(2)}, &stub{name: "mx-smi", cards: someCards(2)}
+	f := NewFinder(first, second)
+	if s, err := f.Look(t.Context()); err != nil || s.Source != "mxsml" {
+		t.Fatalf("got %+v, %v; want the first source's answer", s, err)
+	}
+	first.err = errors.New("driver busy")
+	if _, err := f.Look(t.Context()); err == nil || err.Error() != "mxsml: driver busy" || second.looks != 0 {
+		t.Errorf("got %v after asking the second source %d times; want the first one's error", err, second.looks)
+	}
+	first.err = nil
+	if s, err := f.Look(t.Context()); err != nil || s.Source != "mxsml" {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+func TestFinderFallsThroughAtStart(t *testing.T) {
+	first, second := &stub{name: "mxsml", err: errors.New("broken")}, &stub{name: "mx-smi", cards: someCards(2)}
+	f := NewFinder(first, second)
+	if s, err := f.Look(t.Context()); err != nil || s.Source != "mx-smi" {
+		t.Fatalf("got %+v, %v; want the second source's answer", s, err)
+	}
+	first.err = nil
+	if s, err := f.Look(t.Context()); err != nil || s.Source != "mx-smi" || first.looks != 1 {
+		t.Errorf("got %+v, %v; want the same source again", s, err)
+	}
+}
+
+// hanging is a source that never answers.
+type hanging struct{ stub }
+
+func (h *hanging) Look(ctx context.Context) (*Snapshot, error) {
+	h.looks++
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// A source that hangs at the start leaves time to ask the next.
+func TestFinderSharesTime(t *testing.T) {
+	first, second := &hanging{stub{name: "mxsml"}}, &stub{name: "mx-smi", cards: someCards(2)}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if s, err := NewFinder(first, second).Look(ctx); err != nil || s.Source != "mx-smi" || first.looks != 1 {
+		t.Errorf("got %+v, %v; want the second source's answer", s, err)
+	}
+}
+
+func TestFinderAnswers(t *testing.T) {
+	missing := fmt.Errorf("no library: %w", ErrNotInstalled)
+	cases := map[string]struct {
+		sources []Source
+		// wantCards counts when wantError is empty.
+		wantCards int
+		wantError string
+	}{
+		"no cards at all":                       {sources: []Source{&stub{name: "mxsml"}, &stub{name: "sysfs"}}},
+		"no cards and no software":              {sources: []Source{&stub{name: "mxsml", err: missing}, &stub{name: "mx-smi", err: missing}, &stub{name: "sysfs"}}},
+		"no cards, but the software is broken":  {sources: []Source{&stub{name: "mxsml", err: errors.New("broken")}, &stub{name: "mx-smi", err: missing}, &stub{name: "sysfs"}}, wantError: "mxsml: broken"},
+		"no cards listed that are there":        {sources: []Source{&stub{name: "mxsml"}, &stub{name: "sysfs", cards: onBus(8)}}, wantError: "it lists no card, but 8 are on the PCI bus"},
+		"the next source lists them":            {sources: []Source{&stub{name: "mxsml"}, &stub{name: "mx-smi", cards: someCards(8)}, &stub{name: "sysfs", cards: onBus(8)}}, wantCards: 8},
+		"cards on the bus and nobody to ask":    {sources: []Source{&stub{name: "mxsml", err: missing}, &stub{name: "sysfs", cards: onBus(8)}}, wantError: "8 MetaX cards are on the PCI bus, but nothing tells their uuids"},
+		"sysfs alone, with cards":               {sources: []Source{&stub{name: "sysfs", cards: onBus(2)}}, wantError: "2 MetaX cards are on the PCI bus"},
+		"nothing to ask":                        {sources: nil, wantError: "no source is configured"},
+		"sysfs can't be read":                   {sources: []Source{&stub{name: "mxsml", cards: someCards(2)}, &stub{name: "sysfs", err: errors.New("not mounted")}}, wantError: "sysfs: not mounted"},
+		"all sources fail":                      {sources: []Source{&stub{name: "mxsml", err: errors.New("a")}, &stub{name: "mx-smi", err: errors.New("b")}}, wantError: "mxsml: a\nmx-smi: b"},
+		"a source that lies does not work":      {sources: []Source{&stub{name: "mxsml", cards: append(someCards(2), someCards(2)...)}, &stub{name: "mx-smi", cards: someCards(2)}}, wantCards: 2},
+		"65 cards":                              {sources: []Source{&stub{name: "mxsml", cards: someCards(65)}}, wantError: "65 cards: a node may hold 64"},
+		"a card that only the bus knows":        {sources: []Source{&stub{name: "mxsml", cards: someCards(7)}, &stub{name: "sysfs", cards: onBus(8)}}, wantCards: 8},
+		"more cards on the bus than a node may": {sources: []Source{&stub{name: "mxsml", cards: someCards(64)}, &stub{name: "sysfs", cards: append(onBus(64), Card{BDF: "0001:00:00.0", Minor: 64})}}, wantError: "65 cards: a node may hold 64"},
+		"a link to a card that is not there":    {sources: []Source{&stub{name: "mxsml", cards: someCards(2), links: []gpu.Link{{A: 0, B: 2}}}}, wantError: "link 0-2 among 2 cards"},
+		"a model with an escape sequence":       {sources: []Source{&stub{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Model: "C\x1b[0m", Memory: 128}}}}, wantError: `model "C\x1b[0m"`},
+		"memory of no card that was ever made":  {sources: []Source{&stub{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Model: "C", Memory: 1 << 40}}}}, wantError: "MiB of memory"},
+		"a card's number of a million and more": {sources: []Source{&stub{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Minor: 1<<20 + 1, Model: "C", Memory: 128}}}}, wantError: "want 0 to 1048576"},
+		"two cards of one number":               {sources: []Source{&stub{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Model: "C", Memory: 128}, {UUID: "b", BDF: "0000:01:00.0", Model: "C", Memory: 128}}}}, wantError: "have the same number, 0"},
+		"an unavailable card may lack the rest": {sources: []Source{&stub{name: "mxsml", cards: append(someCards(2), Card{Minor: 2, Vitals: Vitals{Available: new(false)}})}}, wantCards: 3},
+		"an available one may not":              {sources: []Source{&stub{name: "mxsml", cards: append(someCards(2), Card{Minor: 2, Vitals: Vitals{Available: new(true)}})}}, wantError: "no uuid"},
+		"nor may one that nobody says it of":    {sources: []Source{&stub{name: "mxsml", cards: append(someCards(2), Card{Minor: 2})}}, wantError: "no uuid"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, err := NewFinder(tc.sources...).Look(t.Context())
+			switch {
+			case tc.wantError == "" && err != nil:
+				t.Errorf("got %v, want %d cards", err, tc.wantCards)
+			case tc.wantError == "" && len(s.Cards) != tc.wantCards:
+				t.Errorf("%d cards, want %d", len(s.Cards), tc.wantCards)
+			case tc.wantError != "" && (err == nil || !strings.Contains(err.Error(), tc.wantError)):
+				t.Errorf("got %v, want an error with %q", err, tc.wantError)
+			}
+		})
+	}
+}
+
+func TestFinderCompletes(t *testing.T) {
+	vendor, bus := &stub{name: "mxsml", cards: someCards(3)}, &stub{name: "sysfs", cards: onBus(3)}
+	vendor.cards[1].NUMA = new(7)
+	bus.cards[2].Virtual = true
+	f := NewFinder(bus, vendor) // the order of sysfs does not matter
+	s, err := f.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := someCards(3)
+	for i := range want {
+		want[i].PCIeRoot, want[i].NUMA, want[i].DRMRender = "pci0000:00", new(0), new(128+i)
+	}
+	want[2].Virtual = true
+	if diff := cmp.Diff(want, s.Cards); diff != "" {
+		t.Errorf("cards (-want +got):\n%s", diff)
+	}
+
+	bus.cards = onBus(4)[1:] // card 0 is gone, card 3 is new
+	if s, err = f.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gone, appeared := s.Cards[0], s.Cards[3]
+	if !gone.unavailable() || gone.UUID != "GPU-0" || gone.Vitals.Reason != "it is gone from the PCI bus" {
+		t.Errorf("the card that is gone: %+v", gone)
+	}
+	if !appeared.unavailable() || appeared.UUID != "" || appeared.Minor != 3 || appeared.Vitals.Reason == "" {
+		t.Errorf("the card that is new: %+v", appeared)
+	}
+	if vendor.refreshes != 1 {
+		t.Errorf("the source was asked to count again %d times, want once", vendor.refreshes)
+	}
+	if _, err = f.Look(t.Context()); err != nil || vendor.refreshes != 1 {
+		t.Errorf("%v; asked to count again %d times for the same difference, want once", err, vendor.refreshes)
+	}
+}
+
+// A card that stops telling its uuid keeps it, at its address only.
+func TestFinderRecognises(t *testing.T) {
+	source := &stub{name: "mx-smi", cards: someCards(3)}
+	f := NewFinder(source)
+	if _, err := f.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	source.cards[1] = Card{Minor: 1, BDF: source.cards[1].BDF, Vitals: Vitals{Available: new(false), Reason: "off"}}
+	source.cards[2] = Card{Minor: 2, BDF: "0000:99:00.0", Vitals: Vitals{Available: new(false)}}
+	s, err := f.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := s.Cards[1]; c.UUID != "GPU-1" || c.Memory != 65536 || c.Model != "C500" || !c.unavailable() || c.Vitals.Reason != "off" {
+		t.Errorf("card 1 is %+v", c)
+	}
+	if c := s.Cards[len(s.Cards)-1]; c.UUID != "" {
+		t.Errorf("a card at a place nobody knows is %+v", c)
+	}
+	// The uuid turns up elsewhere: the card was moved, and the old place has none.
+	source.cards[2] = Card{UUID: "GPU-1", Minor: 2, BDF: "0000:99:00.0", Model: "C500", Memory: 65536}
+	if s, err = f.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.Cards {
+		if (c.UUID == "GPU-1") != (c.BDF == "0000:99:00.0") {
+			t.Errorf("card at %s has uuid %q", c.BDF, c.UUID)
+		}
+	}
+}
+
+// The driver counts again when a card is lost; the others keep their numbers
+// all the same, and a new card gets one that no other had.
+func TestFinderKeepsNumbers(t *testing.T) {
+	source := &stub{name: "mxsml", cards: someCards(4), links: []gpu.Link{{A: 0, B: 1}, {A: 2, B: 3}}}
+	f := NewFinder(source)
+	if _, err := f.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	source.cards = source.cards[1:]
+	for i := range source.cards {
+		source.cards[i].Minor = i
+	}
+	source.links = []gpu.Link{{A: 1, B: 2}}
+	numbers := func() (out []string) {
+		s, err := f.Look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range s.Cards {
+			out = append(out, fmt.Sprintf("%s=%d", c.UUID, c.Minor))
+		}
+		return append(out, fmt.Sprint(s.Links))
+	}
+	if diff := cmp.Diff([]string{"GPU-1=1", "GPU-2=2", "GPU-3=3", "[{1 2}]"}, numbers()); diff != "" {
+		t.Errorf("after the loss (-want +got):\n%s", diff)
+	}
+	source.cards = append(source.cards, Card{UUID: "GPU-new", Minor: 3, BDF: "0000:aa:00.0", Model: "C500", Memory: 65536})
+	if diff := cmp.Diff([]string{"GPU-1=1", "GPU-2=2", "GPU-3=3", "GPU-new=4", "[{1 2}]"}, numbers()); diff != "" {
+		t.Errorf("after the replacement (-want +got):\n%s", diff)
+	}
+}
+
+func TestFinderRemembersPorts(t *testing.T) {
+	source := &stub{name: "mxsml", cards: someCards(1)}
+	f := NewFinder(source)
+	ports := func(given []Port) []Port {
+		source.cards[0].Vitals.Ports = given
+		s, err := f.Look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Cards[0].Vitals.Ports
+	}
+	up := []Port{{Number: 0, Up: true, Peer: "0000:01:00.0"}, {Number: 3, Up: true, Peer: "0000:02:00.0"}}
+	if diff := cmp.Diff(up, ports(append([]Port(nil), up...))); diff != "" {
+		t.Errorf("at first (-want +got):\n%s", diff)
+	}
+	if got := ports(nil); got != nil {
+		t.Errorf("when the source can't tell: %v", got)
+	}
+	want := []Port{{Number: 0, Peer: "0000:01:00.0"}, {Number: 3, Peer: "0000:02:00.0"}}
+	if diff := cmp.Diff(want, ports([]Port{{Number: 3}})); diff != "" {
+		t.Errorf("later (-want +got):\n%s", diff)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"an unknown source":            {Config{Sources: []string{"nvml"}}, `source "nvml": write mxsml, mx-smi, sysfs or simulated`},
+		"a source twice":               {Config{Sources: []string{"mxsml", "mxsml"}}, `source "mxsml" is named twice`},
+		"a profile that is not there":  {Config{Sources: []string{"simulated"}, Profile: "c999"}, `no profile "c999"`},
+		"a profile of several kinds":   {Config{Sources: []string{"simulated"}, Profile: "mixed"}, "it is of 5 kinds of nodes: write the profile of one"},
+		"a simulation without profile": {Config{Sources: []string{"simulated"}}, "no profile"},
+	} {
+		if _, err := New(tc.cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want an error with %q", name, err, tc.want)
+		}
+	}
+}
+
+// Processes that can't be killed are waited for, and are not joined by more.
+func TestStuckChildren(t *testing.T) {
+	c := &children{}
+	var ends []chan error
+	for range maxStuck {
+		ended := make(chan error)
+		c.abandon(ended)
+		ends = append(ends, ended)
+	}
+	if _, err := c.command(t.Context(), []string{"mx-smi"}); err == nil || !strings.Contains(err.Error(), "4 processes of mx-smi were killed and have not ended") {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	ends[0] <- nil
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := c.command(t.Context(), []string{"mx-smi"}); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOutput(t *testing.T) {
+	c := &children{}
+	if _, err := c.output(t.Context(), 100, []string{"head", "-c", "1000000", "/dev/zero"}, nil); err == nil || !strings.Contains(err.Error(), "more than 100 bytes") {
+		t.Errorf("too long an output: got %v", err)
+	}
+	if _, err := c.output(t.Context(), 100, []string{"/nonexistent/mx-smi"}, nil); err == nil {
+		t.Error("no such command: want an error")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.output(ctx, 100, []string{"sleep", "1000"}, nil); err == nil || !strings.Contains(err.Error(), "no answer in time") {
+		t.Errorf("a command that does not end: got %v", err)
+	}
+}
+
+// The wait between starts grows and ends with the first success.
+func TestBackoff(t *testing.T) {
+	now := time.Unix(0, 0)
+	m := NewMXSML([]string{"/nonexistent/daybreak"})
+	m.now = func() time.Time { return now }
+	var waits []time.Duration
+	for range 9 {
+		if _, err := m.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "start the library's process") {
+			t.Fatalf("got %v", err)
+		}
+		waits = append(waits, m.notBefore.Sub(now))
+		if _, err := m.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "is started again in") {
+			t.Fatalf("before its time: got %v", err)
+		}
+		now = m.notBefore
+	}
+	s := time.Second
+	if diff := cmp.Diff([]time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s, 60 * s}, waits); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+}
+
+// A process that talks nonsense is not asked again; the next look starts a new
+// one.
+func TestHelperTalksNonsense(t *testing.T) {
+	for name, tc := range map[string]struct{ script, want string }{
+		"another request's answer": {`read line; echo '{"id":7,"result":{}}'; sleep 100`, "answered request 7 instead of 1"},
+		"no JSON":                  {`read line; echo hello; sleep 100`, `said "hello"`},
+		"another type":             {`read line; echo '{"id":1,"result":[]}'; sleep 100`, "the library's process: json"},
+		"a line without end":       {`read line; head -c 5000000 /dev/zero; sleep 100`, "token too long"},
+		"nothing, and it ends":     {`read line; echo no driver >&2`, "the library ended its process (exit status 0): no driver"},
+		"no output any more":       {`read line; exec >&-; sleep 100`, "closed its output"},
+		"it does not even listen":  {`exit 3`, "the library ended its process (exit status 3)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := NewMXSML([]string{"sh", "-c", tc.script})
+			defer m.Close()
+			if _, err := m.Look(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+			if name != "another type" && m.process != nil {
+				t.Error("the process is kept")
+			}
+		})
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for given, want := range map[string]string{
+		"3.8.30\n": "3.8.30", "a\tb\r\n c": "a b c", "\x1b[31mred\x00": "?[31mred?", "\xff\xfe": "?", "沐曦": "沐曦",
+		strings.Repeat("x", 255) + " y": strings.Repeat("x", 255), strings.Repeat("x", 255) + "曦": strings.Repeat("x", 255),
+	} {
+		got := printable(given)
+		if got != want || printable(got) != got {
+			t.Errorf("%q: got %q, want %q", given, got, want)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package discover
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// eachCard parses a log and calls f with every card of the picture and its
+// part of the log. Both must have the same cards, by number and address; only
+// cards that are not available may be left out of the log.
+func eachCard(out *Snapshot, text []byte, f func(*Card, *logCard) error) error {
+	cards, err := parseLog(text)
+	if err != nil {
+		return err
+	}
+	for i := range cards {
+		l := &cards[i]
+		at := slices.IndexFunc(out.Cards, func(c Card) bool { return c.Minor == l.number })
+		switch {
+		case at < 0:
+			return fmt.Errorf("it lists GPU#%d at %s, which -L does not", l.number, l.bdf)
+		case out.Cards[at].BDF != l.bdf:
+			return fmt.Errorf("it says that GPU#%d is at %s, -L that it is at %s", l.number, l.bdf, out.Cards[at].BDF)
+		}
+		if err := f(&out.Cards[at], l); err != nil {
+			return err
+		}
+	}
+	for i := range out.Cards {
+		c := &out.Cards[i]
+		if !c.unavailable() && !slices.ContainsFunc(cards, func(l logCard) bool { return l.number == c.Minor }) {
+			return fmt.Errorf("it does not list GPU#%d at %s, which -L does", c.Minor, c.BDF)
+		}
+	}
+	return nil
+}
+
+// applyMemory adds the output of --show-memory.
+func applyMemory(out *Snapshot, text []byte) error {
+	return eachCard(out, text, func(c *Card, l *logCard) error {
+		total, err := l.count("vram total", "KB")
+		if err != nil {
+			return err
+		}
+		c.Figures.MemoryTotalKiB = &total
+		c.Memory = gpu.MiB(total / 1024).RoundDown()
+		if used, err := l.count("vram used", "KB"); err == nil {
+			c.Figures.MemoryUsedKiB = &used
+		}
+		return nil
+	})
+}
+
+// applyHardware adds the output of --show-hwinfo: the chip's name in full.
+func applyHardware(out *Snapshot, text []byte) error {
+	return eachCard(out, text, func(c *Card, l *logCard) error {
+		chip, _ := l.value("Chip Name")
+		model, _ := l.value("Model Name")
+		name := strings.TrimSuffix(cmp.Or(chip.value, model.value), " VF")
+		if name == "" {
+			return fmt.Errorf("GPU#%d: no line %q", l.number, "Chip Name")
+		}
+		c.Model = gpu.ModelName(name)
+		return nil
+	})
+}
+
+// applyECC adds the output of --count-ecc.
+func applyECC(out *Snapshot, text []byte) error {
+	return eachCard(out, text, func(c *Card, l *logCard) error {
+		if e, ok := l.value("DRAM Uncorrectable"); ok && notKnown(e.value) {
+			return nil // a card without it
+		}
+		var ecc ECC
+		for _, count := range []struct {
+			key  string
+			into *int64
+		}{
+			{"SRAM Correctable", &ecc.SRAMCorrectable}, {"SRAM Uncorrectable", &ecc.SRAMUncorrectable},
+			{"DRAM Correctable", &ecc.DRAMCorrectable}, {"DRAM Uncorrectable", &ecc.DRAMUncorrectable},
+			{"Double Bit ECC", &ecc.RetiredPages},
+		} {
+			n, err := l.count(count.key, "")
+			if err != nil {
+				return err
+			}
+			*count.into = n
+		}
+		c.Vitals.ECC = &ecc
+		return nil
+	})
+}
+
+// notKnown are the words with which mx-smi says that it can't tell.
+func notKnown(value string) bool {
+	return value == "" || slices.Contains([]string{"N/A", "NA", "Not Support", "Not Supported"}, value)
+}
+
+// applySystem adds the output of --show-sysinfo: the numbers of device nodes.
+func applySystem(out *Snapshot, text []byte) error {
+	return eachCard(out, text, func(c *Card, l *logCard) error {
+		for _, to := range []struct {
+			key, prefix string
+			field       **int
+		}{{"render id", "renderD", &c.DRMRender}, {"card id", "card", &c.DRMCard}} {
+			e, ok := l.value(to.key)
+			if !ok || notKnown(e.value) {
+				continue
+			}
+			n, err := strconv.Atoi(strings.TrimPrefix(e.value, to.prefix))
+			if err != nil || n < 0 || n > maxMinor {
+				return fmt.Errorf("GPU#%d: %w", l.number, lineError(e.line, e.key+" : "+e.value, "want a number"))
+			}
+			*to.field = &n
+		}
+		return nil
+	})
+}
+
+// applyJSON adds the output of -j.
+func applyJSON(out *Snapshot, text []byte) error {
+	report, err := parseJSON(text)
+	if err != nil {
+		return err
+	}
+	out.Driver, out.MACA = printable(report.driver), printable(report.maca)
+	for i := range out.Cards {
+		c := &out.Cards[i]
+		j, ok := report.cards[c.BDF]
+		if !ok {
+			if !c.unavailable() {
+				return fmt.Errorf("it does not list the card at %s, which -L does", c.BDF)
+			}
+			continue
+		}
+		delete(report.cards, c.BDF)
+		if j.DeviceID.known && int(j.DeviceID.value) != c.Minor {
+			return fmt.Errorf("it says that the card at %s has number %v, -L that it has %d", c.BDF, j.DeviceID.value, c.Minor)
+		}
+		j.apply(c)
+	}
+	for _, c := range report.sortedCards() {
+		return fmt.Errorf("it lists a card at %s, which -L does not", c)
+	}
+	return nil
+}
+
+// applyTopology adds the matrix of topo -m to a picture. The matrix names cards
+// by the numbers that they have in the list.
+func applyTopology(out *Snapshot, text []byte, list []listCard) error {
+	t, err := parseTopo(text)
+	if err != nil {
+		return err
+	}
+	at := map[int]int{}
+	for _, number := range t.numbers {
+		i := slices.IndexFunc(list, func(l listCard) bool { return l.number == number })
+		if i < 0 {
+			return fmt.Errorf("it lists GPU%d, which -L does not", number)
+		}
+		position := slices.IndexFunc(out.Cards, func(c Card) bool { return c.BDF == list[i].bdf })
+		if position < 0 {
+			return fmt.Errorf("it lists GPU%d at %s, which was not there before", number, list[i].bdf)
+		}
+		at[number] = position
+	}
+	for i := range out.Cards {
+		c := &out.Cards[i]
+		listed := slices.ContainsFunc(t.numbers, func(n int) bool { return at[n] == i })
+		if !c.unavailable() && !listed {
+			return fmt.Errorf("it does not list the card at %s", c.BDF)
+		}
+	}
+	out.Links, out.LinksKnown = nil, true
+	for _, pair := range t.links {
+		a, b := at[pair[0]], at[pair[1]]
+		if !out.Cards[a].Virtual && !out.Cards[b].Virtual {
+			out.Links = append(out.Links, gpu.Link{A: min(a, b), B: max(a, b)})
+		}
+	}
+	for number, node := range t.numa {
+		if c := &out.Cards[at[number]]; c.NUMA == nil {
+			c.NUMA = new(node)
+		}
+	}
+	out.sort()
+	return nil
+}
+
+// figure is one that has a command of its own.
+type figure struct {
+	argument, key, unit string
+	set                 func(*Card, float64)
+}
+
+// figures are asked for one by one where there is no -j.
+var figures = []figure{
+	{"--show-temperature", "hotspot", "C", func(c *Card, v float64) { c.Figures.HotspotCelsius = &v }},
+	{"--show-board-power", "Total", "W", func(c *Card, v float64) { c.Figures.PowerMilliwatt = new(int64(math.Round(v * 1000))) }},
+	{"--show-usage", "GPU", "%", func(c *Card, v float64) { c.Figures.UsagePercent = &v }},
+}
+
+func (f figure) apply(out *Snapshot, text []byte) error {
+	return eachCard(out, text, func(c *Card, l *logCard) error {
+		for _, e := range l.entries {
+			// A sensor's number stands behind its name: hotspot(sensor5). Totals
+			// of other units are those of other sections.
+			name, _, _ := strings.Cut(e.key, "(")
+			if name != f.key || !strings.HasSuffix(e.value, " "+f.unit) {
+				continue
+			}
+			v, err := l.amount(e, f.unit)
+			if err != nil {
+				return err
+			}
+			f.set(c, v)
+			return nil
+		}
+		return nil
+	})
+}
+
+func hasFigures(out *Snapshot) bool {
+	return slices.ContainsFunc(out.Cards, func(c Card) bool { return c.Figures.UsagePercent != nil })
+}

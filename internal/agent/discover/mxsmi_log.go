@@ -1,0 +1,230 @@
+package discover
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// What mx-smi prints is read strictly: it is made for people and changes from
+// version to version, and a line that is not understood may be a card.
+
+const (
+	bannerPrefix = "mx-smi"
+	attachedKey  = "Attached GPUs"
+	endOfLog     = "End of Log"
+
+	maxLine  = 1024
+	maxLines = 20_000
+)
+
+// headerPattern is the line that starts a card's part of a log.
+var headerPattern = regexp.MustCompile(`^GPU#(\d{1,4})\s+(\S.*\S)\s+([0-9a-fA-F:.]{7,20})$`)
+
+// logCard is one card's part of what a --show command prints.
+type logCard struct {
+	number    int
+	chip, bdf string
+	entries   []logEntry
+}
+
+// logEntry is one line of it: "vram total : 67108864 KB" under "Memory".
+type logEntry struct {
+	section, key, value string
+	line                int
+}
+
+// lineError is an error in a line of an output, with the line in it.
+func lineError(number int, line, why string) error {
+	return fmt.Errorf("line %d, %.120q: %s", number, strings.TrimSpace(line), why)
+}
+
+// textLines splits an output. The last line must be complete: an output that
+// ends in the middle of one was cut off.
+func textLines(text []byte) ([]string, error) {
+	if len(text) == 0 {
+		return nil, errors.New("it printed nothing")
+	}
+	lines := strings.Split(string(text), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return nil, lineError(len(lines), last, "the output ends in the middle of a line")
+	}
+	lines = lines[:len(lines)-1]
+	if len(lines) > maxLines {
+		return nil, fmt.Errorf("%d lines: at most %d are read", len(lines), maxLines)
+	}
+	for i, line := range lines {
+		if len(line) > maxLine {
+			return nil, lineError(i+1, line, fmt.Sprintf("a line of %d bytes, at most %d are read", len(line), maxLine))
+		}
+		lines[i] = strings.TrimRight(line, " \t\r")
+	}
+	return lines, nil
+}
+
+// keyValue splits a line at the colon that ends its key. Keys have no colon;
+// values may.
+func keyValue(line string) (key, value string, ok bool) {
+	key, value, ok = strings.Cut(line, ":")
+	return strings.TrimSpace(key), strings.TrimSpace(value), ok
+}
+
+// smiVersion reads the version from the first line, "mx-smi  version: 2.2.12".
+func smiVersion(lines []string) (string, error) {
+	for i, line := range lines {
+		if line == "" {
+			continue
+		}
+		key, value, ok := keyValue(line)
+		if fields := strings.Fields(key); ok && len(fields) == 2 && fields[0] == bannerPrefix && fields[1] == "version" && value != "" {
+			return printable(value), nil
+		}
+		return "", lineError(i+1, line, "want the version first, like mx-smi  version: 2.2.12")
+	}
+	return "", errors.New("it printed nothing")
+}
+
+// parseLog reads what a --show command prints: a banner, the number of cards,
+// a part for each, and a closing line.
+func parseLog(text []byte) ([]logCard, error) {
+	lines, err := textLines(text)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := smiVersion(lines); err != nil {
+		return nil, err
+	}
+	p := logParser{attached: -1}
+	for i, line := range lines {
+		if p.ended {
+			break
+		}
+		if err := p.line(i+1, line); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case p.attached < 0:
+		return nil, fmt.Errorf("no line %q: the output is cut off", attachedKey)
+	case !p.ended:
+		return nil, fmt.Errorf("no line %q: the output is cut off after %d of %d cards", endOfLog, len(p.cards), p.attached)
+	case len(p.cards) != p.attached:
+		return nil, fmt.Errorf("%s says %d, but %d are listed", attachedKey, p.attached, len(p.cards))
+	}
+	return p.cards, nil
+}
+
+// logParser goes through the lines of a log.
+type logParser struct {
+	attached int
+	cards    []logCard
+	section  string
+	ended    bool
+}
+
+func (p *logParser) line(number int, line string) error {
+	trimmed := strings.TrimSpace(line)
+	key, value, pair := keyValue(trimmed)
+	switch {
+	case trimmed == "" || strings.HasPrefix(trimmed, "==="):
+	case strings.EqualFold(strings.Trim(trimmed, "=- "), endOfLog):
+		p.ended = true
+	case strings.HasPrefix(trimmed, "GPU#"):
+		return p.card(number, trimmed)
+	case key == attachedKey:
+		return p.count(number, line, value)
+	case p.attached < 0: // the banner
+	case len(p.cards) == 0:
+		return lineError(number, line, "want a card like GPU#0  MXC500  0000:37:00.0")
+	case pair:
+		card := &p.cards[len(p.cards)-1]
+		card.entries = append(card.entries, logEntry{section: p.section, key: key, value: value, line: number})
+	default:
+		p.section = trimmed
+	}
+	return nil
+}
+
+func (p *logParser) count(number int, line, value string) error {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 0 {
+		return lineError(number, line, "want the number of cards")
+	}
+	if n > gpu.MaxCards {
+		return lineError(number, line, fmt.Sprintf("a node may hold %d cards", gpu.MaxCards))
+	}
+	if p.attached >= 0 {
+		return lineError(number, line, "the number of cards was given before")
+	}
+	p.attached = n
+	return nil
+}
+
+func (p *logParser) card(number int, line string) error {
+	if p.attached < 0 {
+		return lineError(number, line, "a card before the number of cards")
+	}
+	match := headerPattern.FindStringSubmatch(line)
+	if match == nil {
+		return lineError(number, line, "want a card like GPU#0  MXC500  0000:37:00.0")
+	}
+	card := logCard{number: atoi(match[1]), chip: match[2], bdf: strings.ToLower(match[3])}
+	if !bdfPattern.MatchString(card.bdf) {
+		return lineError(number, line, "its PCI address is not one like 0000:0e:00.0")
+	}
+	for i := range p.cards {
+		if p.cards[i].number == card.number || p.cards[i].bdf == card.bdf {
+			return lineError(number, line, "the card was listed before")
+		}
+	}
+	p.cards = append(p.cards, card)
+	p.section = ""
+	return nil
+}
+
+// value returns the value of a key, in whatever section.
+func (c *logCard) value(key string) (logEntry, bool) {
+	for _, e := range c.entries {
+		if e.key == key {
+			return e, true
+		}
+	}
+	return logEntry{}, false
+}
+
+// amount reads a number with a unit after it, "67108864 KB".
+func (c *logCard) amount(e logEntry, unit string) (float64, error) {
+	number, rest, _ := strings.Cut(e.value, " ")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || strings.TrimSpace(rest) != unit || !(v >= -1e15 && v <= 1e15) {
+		return 0, fmt.Errorf("GPU#%d: %w", c.number, lineError(e.line, e.key+" : "+e.value, strings.TrimSpace("want a number and "+unit)))
+	}
+	return v, nil
+}
+
+// count reads a number that counts something and must be there.
+func (c *logCard) count(key, unit string) (int64, error) {
+	e, ok := c.value(key)
+	if !ok {
+		return 0, fmt.Errorf("GPU#%d: no line %q", c.number, key)
+	}
+	v, err := c.amount(e, unit)
+	if err == nil && (v < 0 || v != math.Trunc(v)) {
+		err = fmt.Errorf("GPU#%d: %w", c.number, lineError(e.line, e.key+" : "+e.value, "want a whole number"))
+	}
+	return int64(v), err
+}
+
+// atoi reads digits that a pattern has checked.
+func atoi(digits string) int {
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		return -1
+	}
+	return n
+}

@@ -1,0 +1,315 @@
+package mxsml
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// restartInterval is how often the library is made to count the cards again
+// while something is wrong: it walks over all of the hardware then.
+const restartInterval = 30 * time.Second
+
+// session is the library from its start on.
+type session struct {
+	lib *library
+	now func() time.Time
+
+	// called tells whether the library was ever started, ready whether it is.
+	called, ready bool
+	// wanted asks for a new count of the cards before the next look; counted is
+	// when that was last done.
+	wanted  bool
+	counted time.Time
+	// seen is what each card said of itself since the last count: a card that
+	// has stopped answering is still known by it.
+	seen map[uint32]deviceInfo
+	// linked: the library could tell the links before.
+	linked bool
+}
+
+func newSession(l *library) *session {
+	return &session{lib: l, now: time.Now, seen: map[uint32]deviceInfo{}}
+}
+
+// begin starts the library, or makes it count the cards again where that was
+// asked for. It reports whether there are devices at all.
+func (s *session) begin() (bool, error) {
+	if s.ready && (!s.wanted || s.now().Sub(s.counted) < restartInterval) {
+		return true, nil
+	}
+	start := s.lib.start
+	if s.called {
+		s.counted = s.now()
+		if s.lib.startWithFlags != nil {
+			start = func() uint32 { return s.lib.startWithFlags(1) }
+		}
+	}
+	s.called, s.ready = true, false
+	clear(s.seen)
+	code := start()
+	if code == noDevice {
+		return false, nil
+	}
+	if err := s.lib.failure(code); err != nil {
+		return false, fmt.Errorf("start the library: %w", err)
+	}
+	s.ready, s.wanted = true, false
+	return true, nil
+}
+
+// look asks the library for everything that it knows about all cards.
+func (s *session) look(refresh bool) (*discover.Snapshot, error) {
+	s.wanted = s.wanted || refresh
+	out := &discover.Snapshot{Source: "mxsml " + s.lib.path, Cards: []discover.Card{}}
+	some, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	if !some {
+		return out, nil
+	}
+	n := s.lib.count()
+	if n > maxDevices {
+		s.wanted = true
+		return nil, fmt.Errorf("mxSmlGetDeviceCount says there are %d cards: no machine has more than %d, so the answer is not believed", n, maxDevices)
+	}
+	infos := make([]deviceInfo, n)
+	var failures []error
+	for id := range n {
+		card, info, err := s.card(id)
+		if err != nil {
+			s.wanted = true
+			failures = append(failures, fmt.Errorf("card %d: %w", id, err))
+		}
+		infos[id] = info
+		out.Cards = append(out.Cards, card)
+	}
+	if n > 0 && len(failures) == int(n) {
+		return nil, fmt.Errorf("no card answers: %w", errors.Join(failures...))
+	}
+	s.addLimited(out)
+	s.applyPhysical(out)
+	if err := s.readLinks(out, infos); err != nil {
+		return nil, err
+	}
+	out.MACA = s.textOf(func(b *byte, size *uint32) uint32 {
+		if s.lib.macaVersion == nil {
+			return operationNotSupport
+		}
+		return s.lib.macaVersion(b, size)
+	})
+	out.Driver = s.driver(n)
+	slices.SortStableFunc(out.Cards, func(a, b discover.Card) int { return cmp.Compare(a.Minor, b.Minor) })
+	return out, nil
+}
+
+// card reads one card. A card that does not answer is an unavailable one: it
+// must neither hide the others nor be left out.
+func (s *session) card(id uint32) (discover.Card, deviceInfo, error) {
+	card := discover.Card{Minor: int(id)}
+	var info padded[deviceInfo]
+	if err := s.lib.failure(s.lib.info(id, &info.value)); err != nil {
+		if known, ok := s.seen[id]; ok {
+			card.UUID, card.BDF, card.Model = identity(known)
+		}
+		err = fmt.Errorf("mxSmlGetDeviceInfo: %w", err)
+		card.Vitals.Available, card.Vitals.Reason = new(false), err.Error()
+		return card, deviceInfo{}, err
+	}
+	s.seen[id] = info.value
+	card.UUID, card.BDF, card.Model = identity(info.value)
+	card.Virtual = info.value.mode == modeVirtual
+	s.readVitals(id, &card)
+	if info.value.mode == modePhysical {
+		card.Vitals.Available, card.Vitals.Reason = new(false), "the card is handed out as virtual functions"
+	}
+	var memory padded[memoryInfo]
+	if err := s.lib.failure(s.lib.memory(id, &memory.value)); err != nil {
+		err = fmt.Errorf("mxSmlGetMemoryInfo: %w", err)
+		card.Vitals.Available, card.Vitals.Reason = new(false), err.Error()
+		return card, info.value, err
+	}
+	total := memory.value.vramTotal
+	card.Figures.MemoryTotalKiB, card.Figures.MemoryUsedKiB = &total, &memory.value.vramUsed
+	card.Memory = gpu.MiB(total / 1024).RoundDown()
+	s.readSlices(id, &card)
+	s.readFigures(id, info.value.brand, &card)
+	s.readNUMA(id, &card)
+	return card, info.value, nil
+}
+
+func identity(info deviceInfo) (uuid, bdf, model string) {
+	name := strings.TrimSuffix(text(info.name[:]), " VF")
+	return text(info.uuid[:]), strings.ToLower(text(info.bdf[:])), gpu.ModelName(name)
+}
+
+func (s *session) readVitals(id uint32, card *discover.Card) {
+	v := &card.Vitals
+	if s.lib.state != nil {
+		var state int32
+		if s.lib.state(id, &state) == success {
+			v.Available = new(state != 0)
+		}
+	}
+	if s.lib.unavailable != nil {
+		var reason padded[unavailableReason]
+		if s.lib.unavailable(id, &reason.value) == success && reason.value.code != 0 {
+			v.Available = new(false)
+			v.Reason = cleanOr(text(reason.value.reason[:]), fmt.Sprintf("code %d", reason.value.code))
+		}
+	}
+	if s.lib.ecc != nil {
+		var ecc padded[eccErrors]
+		if s.lib.ecc(id, &ecc.value) == success {
+			e := ecc.value
+			v.ECC = &discover.ECC{
+				SRAMCorrectable: int64(e.sramCorrectable), SRAMUncorrectable: int64(e.sramUncorrectable),
+				DRAMCorrectable: int64(e.dramCorrectable), DRAMUncorrectable: int64(e.dramUncorrectable),
+				RetiredPages: int64(e.retiredPages),
+			}
+		}
+	}
+}
+
+func (s *session) readFigures(id, brand uint32, card *discover.Card) {
+	f := &card.Figures
+	var value int32
+	if s.lib.usage != nil {
+		unit := uint32(usageXCore)
+		if brand == brandN {
+			unit = usageDLA
+		}
+		if s.lib.usage(id, unit, &value) == success {
+			f.UsagePercent = new(float64(value))
+		}
+	}
+	if s.lib.temperature != nil && s.lib.temperature(id, sensorHotspot, &value) == success {
+		f.HotspotCelsius = new(float64(value) / temperatureScale)
+	}
+	if s.lib.boardPower != nil {
+		var ways padded[[16]electricInfo]
+		n := uint32(len(ways.value))
+		if s.lib.boardPower(id, &n, &ways.value[0]) == success {
+			var sum int64
+			for _, way := range ways.value[:min(int(n), len(ways.value))] {
+				sum += int64(way.power)
+			}
+			f.PowerMilliwatt = &sum
+		}
+	}
+	f.BIOS = s.versionOf(id, versionBIOS)
+}
+
+// readNUMA takes the NUMA node from the mask, if it names exactly one.
+func (s *session) readNUMA(id uint32, card *discover.Card) {
+	var mask [4]uint32
+	if s.lib.nodeAffinity == nil || s.lib.nodeAffinity(id, uint32(len(mask)), &mask[0]) != success {
+		return
+	}
+	found := -1
+	for i, word := range mask {
+		if bits.OnesCount32(word) > 1 || word != 0 && found >= 0 {
+			return
+		}
+		if word != 0 {
+			found = 32*i + bits.TrailingZeros32(word)
+		}
+	}
+	if found >= 0 {
+		card.NUMA = &found
+	}
+}
+
+// addLimited adds the cards that are on this machine but can't be used from
+// here; the library knows no more of them than where they are.
+func (s *session) addLimited(out *discover.Snapshot) {
+	if s.lib.limitedDevices == nil || s.lib.limitedInfo == nil {
+		return
+	}
+	var ids padded[deviceIDs]
+	if s.lib.limitedDevices(&ids.value) != success {
+		return
+	}
+	n := min(max(int(ids.value.number), 0), len(ids.value.ids), maxDevices)
+	for _, id := range ids.value.ids[:n] {
+		var info padded[deviceInfo]
+		if id < 0 || s.lib.limitedInfo(uint32(id), &info.value) != success {
+			continue
+		}
+		_, bdf, _ := identity(info.value)
+		if slices.ContainsFunc(out.Cards, func(c discover.Card) bool { return c.BDF == bdf || c.Minor == int(id) }) {
+			continue
+		}
+		out.Cards = append(out.Cards, discover.Card{
+			Minor: int(id), BDF: bdf, Vitals: discover.Vitals{Available: new(false), Reason: "not accessible from here"},
+		})
+	}
+}
+
+// applyPhysical tells virtual functions of the faults of their card.
+func (s *session) applyPhysical(out *discover.Snapshot) {
+	if s.lib.physicalCount == nil || s.lib.virtualDevices == nil {
+		return
+	}
+	n := s.lib.physicalCount()
+	if n > maxPhysical {
+		return
+	}
+	for id := firstPhysicalID + uint32(0); id < firstPhysicalID+n; id++ {
+		var physical discover.Card
+		s.readVitals(id, &physical)
+		var ids padded[deviceIDs]
+		if v := physical.Vitals; v.Available == nil || *v.Available || s.lib.virtualDevices(id, &ids.value) != success {
+			continue
+		}
+		virtual := ids.value.ids[:min(max(int(ids.value.number), 0), len(ids.value.ids))]
+		for i := range out.Cards {
+			if c := &out.Cards[i]; c.Virtual && slices.Contains(virtual, int32(c.Minor)) {
+				c.Vitals.Available = new(false)
+				c.Vitals.Reason = cmp.Or(c.Vitals.Reason, physical.Vitals.Reason, "its card is not available")
+			}
+		}
+	}
+}
+
+// driver is the driver's version as the first card that knows it says.
+func (s *session) driver(n uint32) string {
+	for id := range n {
+		if version := s.versionOf(id, versionDriver); version != "" {
+			return version
+		}
+	}
+	return ""
+}
+
+func (s *session) versionOf(id, unit uint32) string {
+	return s.textOf(func(b *byte, size *uint32) uint32 {
+		if s.lib.version == nil {
+			return operationNotSupport
+		}
+		return s.lib.version(id, unit, b, size)
+	})
+}
+
+// textOf calls a function that writes a text of at most size bytes.
+func (s *session) textOf(call func(b *byte, size *uint32) uint32) string {
+	var buffer padded[[128]byte]
+	size := uint32(len(buffer.value))
+	if call(&buffer.value[0], &size) != success {
+		return ""
+	}
+	return strings.TrimSpace(text(buffer.value[:]))
+}
+
+// cleanOr returns the text in one line, or another one where it is empty.
+func cleanOr(s, other string) string {
+	return cmp.Or(strings.Join(strings.Fields(s), " "), other)
+}

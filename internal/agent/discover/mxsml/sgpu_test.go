@@ -1,0 +1,190 @@
+package mxsml
+
+import (
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/ebitengine/purego"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/fake"
+)
+
+// driver is the fake library's part that makes slices.
+type driver struct {
+	*library
+	create     func(device, mib, percent uint32, id *uint32) uint32
+	remove     func(device, id uint32) uint32
+	setToggle  func(device, on uint32) uint32
+	setMemory  func(device, id, mib uint32) uint32
+	setCompute func(device, id, percent uint32) uint32
+	setClass   func(device, class uint32) uint32
+	setAlias   func(device, id uint32, alias string) uint32
+}
+
+func newDriver(t *testing.T, m *fake.Machine) (d *driver, write func()) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "machine")
+	write = func() {
+		if err := m.Write(config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	t.Setenv(fake.EnvConfig, config)
+	path := fake.Library(t, fake.V231)
+	l, err := load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle, err := purego.Dlopen(path, purego.RTLD_NOW)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d = &driver{library: l}
+	purego.RegisterLibFunc(&d.create, handle, "mxSmlCreateSgpu")
+	purego.RegisterLibFunc(&d.remove, handle, "mxSmlRemoveSgpu")
+	purego.RegisterLibFunc(&d.setToggle, handle, "mxSmlSetSgpuToggle")
+	purego.RegisterLibFunc(&d.setMemory, handle, "mxSmlSetSgpuVramQuota")
+	purego.RegisterLibFunc(&d.setCompute, handle, "mxSmlSetSgpuComputeQuota")
+	purego.RegisterLibFunc(&d.setClass, handle, "mxSmlSetDeviceSchedClass")
+	purego.RegisterLibFunc(&d.setAlias, handle, "mxSmlSetSgpuAlias")
+	if code := l.startWithFlags(1); code != success {
+		t.Fatalf("start: %v", l.failure(code))
+	}
+	return d, write
+}
+
+// The fake driver keeps the real one's limits.
+func TestFakeDriverLimits(t *testing.T) {
+	m := fake.NewMachine(2, 2)
+	m.Reserve = 1536
+	d, write := newDriver(t, m)
+	var id uint32
+	expect := func(what string, want, got uint32) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: got %v, want %v", what, d.failure(got), d.failure(want))
+		}
+	}
+	expect("a slice while slicing is off", operationNotSupport, d.create(0, 1024, 5, &id))
+	expect("switch it on", success, d.setToggle(0, 1))
+	expect("no memory", 9, d.create(0, 0, 5, &id))
+	expect("memory not in steps of 128 MiB", 5, d.create(0, 1000, 5, &id))
+	expect("more compute than there is", 9, d.create(0, 1024, 101, &id))
+	expect("more memory than slices may use", 5, d.create(0, 64000+128, 5, &id))
+	for n := range uint32(16) {
+		expect("a slice", success, d.create(0, 1024, 5, &id))
+		if id != n {
+			t.Errorf("slice %d has id %d", n, id)
+		}
+	}
+	expect("a seventeenth slice", 5, d.create(0, 1024, 5, &id))
+	expect("remove one", success, d.remove(0, 7))
+	expect("remove it again", operationNotSupport, d.remove(0, 7))
+	expect("its id is the next", success, d.create(0, 128, 25, &id))
+	if id != 7 {
+		t.Errorf("id %d, want 7", id)
+	}
+	expect("all of the memory is booked", 5, d.setMemory(0, 7, 64000))
+	expect("resize", success, d.setMemory(0, 7, 2048))
+	expect("all of the compute is booked", 5, d.setCompute(0, 7, 26))
+	expect("an alias", success, d.setAlias(0, 7, "daybreak-1"))
+	expect("an alias too long", 9, d.setAlias(0, 7, "daybreak-0123456789-0123456789-0123456789"))
+	expect("another class while idle", success, d.setClass(0, 1))
+	expect("a class that is none", 9, d.setClass(0, 3))
+	m.InUse = [][2]int{{0, 7}}
+	write()
+	expect("another class while in use", 5, d.setClass(0, 2))
+	expect("remove one in use", 23, d.remove(0, 7))
+	expect("switch off while there are slices", 23, d.setToggle(0, 0))
+	var info padded[sgpuInfo]
+	expect("the other card has none", operationNotSupport, d.sgpuInfo(1, 7, &info.value))
+}
+
+func TestSlices(t *testing.T) {
+	m := fake.NewMachine(2, 2)
+	m.Cards[0].SGPU, m.Reserve = true, 1536
+	d, write := newDriver(t, m)
+	var first, second, third uint32
+	for _, id := range []*uint32{&first, &second, &third} {
+		if code := d.create(0, 16000, 25, id); code != success {
+			t.Fatal(d.failure(code))
+		}
+	}
+	if code := d.remove(0, second); code != success {
+		t.Fatal(d.failure(code))
+	}
+	if code := d.setAlias(0, third, "daybreak-x"); code != success {
+		t.Fatal(d.failure(code))
+	}
+	m.InUse = [][2]int{{0, int(third)}}
+	write()
+	s, err := newSession(d.library).look(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.Cards[0]
+	if !*c.Sliced || c.Memory != 64000 || *s.Cards[1].Sliced || s.Cards[1].Memory != 65536 || s.Cards[1].Figures.Slices != nil {
+		t.Errorf("cards %+v and %+v", c, s.Cards[1])
+	}
+	want := []discover.Slice{
+		{ID: 0, Minor: 16, Memory: 16000, ComputePercent: 25, UsagePercent: new(0.0), MemoryUsed: new(gpu.MiB(0))},
+		{ID: 2, Alias: "daybreak-x", Minor: 18, Memory: 16000, ComputePercent: 25, UsagePercent: new(25.0), MemoryUsed: new(gpu.MiB(64))},
+	}
+	for i := range c.Figures.Slices {
+		if c.Figures.Slices[i].UUID == "" {
+			t.Errorf("slice %d has no uuid", i)
+		}
+		c.Figures.Slices[i].UUID = ""
+	}
+	if diff := cmp.Diff(want, c.Figures.Slices); diff != "" {
+		t.Errorf("slices (-want +got):\n%s", diff)
+	}
+	t.Run("one that can't be read hides all", func(t *testing.T) {
+		m.Faults = []fake.Fault{{Kind: "error", Function: "mxSmlGetSgpuInfo", Code: 4}}
+		write()
+		s, err := newSession(d.library).look(false)
+		if err != nil || s.Cards[0].Figures.Slices != nil {
+			t.Errorf("slices %v, %v; want none told", s.Cards[0].Figures.Slices, err)
+		}
+	})
+}
+
+// Slices are shared between processes: here, between threads that open the
+// file as processes do.
+func TestFakeDriverShares(t *testing.T) {
+	m := fake.NewMachine(4, 0)
+	for i := range m.Cards {
+		m.Cards[i].SGPU = true
+	}
+	d, _ := newDriver(t, m)
+	var group sync.WaitGroup
+	for card := range uint32(4) {
+		for range 16 {
+			group.Go(func() {
+				var id uint32
+				if code := d.create(card, 128, 1, &id); code != success {
+					t.Error(d.failure(code))
+				}
+			})
+		}
+	}
+	group.Wait()
+	minors := map[int]bool{}
+	s, err := newSession(d.library).look(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.Cards {
+		for _, slice := range c.Figures.Slices {
+			minors[slice.Minor] = true
+		}
+	}
+	if len(minors) != 64 {
+		t.Errorf("%d slices with minors of their own, want 64", len(minors))
+	}
+}

@@ -1,0 +1,128 @@
+package discover
+
+import (
+	"context"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// Source looks at the cards of this machine in one particular way.
+type Source interface {
+	// Name is for logs and messages: "mxsml", "mx-smi", "sysfs", "simulated".
+	Name() string
+	// Look reads the hardware once. It returns a complete picture or an error:
+	// a card that could not be read makes an error or an unavailable card,
+	// never a shorter list. It returns when ctx ends, even while the driver
+	// does not answer.
+	Look(ctx context.Context) (*Snapshot, error)
+}
+
+// Snapshot is what one look at a machine gave. It belongs to the caller.
+type Snapshot struct {
+	// Source names what was looked at: "mx-smi 2.2.12", "mxsml" and the path of
+	// the library.
+	Source string
+	// Driver is the version of the kernel driver, "3.8.30"; empty if unknown.
+	Driver string
+	// MACA is the version of the vendor's user-space stack; empty if unknown.
+	MACA string
+	// Cards are in the order of their minor numbers.
+	Cards []Card
+	// Links are the direct MetaXLinks between cards, by position in Cards, each
+	// pair once with A < B, in order. LinksKnown tells no links from not known.
+	Links      []gpu.Link
+	LinksKnown bool
+}
+
+// Card is one card as its machine shows it. What a source can't tell is nil,
+// or empty where it is a text. A card whose Vitals.Available is false may lack
+// everything else but Minor: the driver tells little about a card it has lost.
+type Card struct {
+	// UUID is the identity of the card; sysfs knows none.
+	UUID string
+	// Minor is the driver's number of the card.
+	Minor int
+	// BDF is the PCI address, "0000:0e:00.0", in lower case.
+	BDF string
+	// Model is the chip's name without the vendor prefix: "C500".
+	Model string
+	// Memory is what can be handed out, rounded down to gpu.MemoryStep: the
+	// driver's quota for slices where it gives one, else all of the memory.
+	Memory gpu.MiB
+	// NUMA is the NUMA node.
+	NUMA *int
+	// PCIeRoot is the root complex, "pci0000:3a"; PCIeSwitch the address of the
+	// switch's upstream port.
+	PCIeRoot, PCIeSwitch string
+	// DRMCard and DRMRender are the numbers in /dev/dri/cardN and renderDN.
+	DRMCard, DRMRender *int
+	// Virtual marks a virtual function. It has no links and takes no slices.
+	Virtual bool
+	// Sliced tells whether the driver's slicing is switched on.
+	Sliced *bool
+
+	Vitals  Vitals
+	Figures Figures
+}
+
+// Vitals is what a card's health is judged by.
+type Vitals struct {
+	// Available is the driver's own word.
+	Available *bool
+	// Reason is why the card is unavailable, in the driver's words.
+	Reason string
+	// ECC counts memory errors since the driver was loaded.
+	ECC *ECC
+	// Ports are the MetaXLink ports that are in use or should be; nil if the
+	// source can't tell. A port that was up once is listed from then on.
+	Ports []Port
+	// LinkFault is why all of the card's links are off, in the driver's words;
+	// empty if they are not, if that is on purpose, or if it is not known.
+	LinkFault string
+}
+
+// ECC counts memory errors.
+type ECC struct {
+	SRAMCorrectable, SRAMUncorrectable int64
+	DRAMCorrectable, DRAMUncorrectable int64
+	RetiredPages                       int64
+}
+
+// Port is one MetaXLink port.
+type Port struct {
+	Number int
+	// Up is false for a port that has a peer or a cable but no link.
+	Up bool
+	// Peer is the PCI address of the card at the other end, if known.
+	Peer string
+	// SpeedGT and Width are what the port was trained to; 0 if unknown.
+	SpeedGT float64
+	Width   int
+}
+
+// Figures is what is exported of a card and not acted upon.
+type Figures struct {
+	// UsagePercent is how busy the card's compute units are.
+	UsagePercent *float64
+	// MemoryTotalKiB and MemoryUsedKiB are the driver's, reserve included.
+	MemoryTotalKiB, MemoryUsedKiB *int64
+	// PowerMilliwatt is the whole board's.
+	PowerMilliwatt *int64
+	// HotspotCelsius is the hottest point of the chip.
+	HotspotCelsius *float64
+	BIOS           string
+	Slices         []Slice
+}
+
+// Slice is one slice that exists on a card, whoever made it.
+type Slice struct {
+	ID    int
+	UUID  string
+	Alias string
+	// Minor is the number of the slice's own character device.
+	Minor          int
+	Memory         gpu.MiB
+	ComputePercent gpu.Percent
+	UsagePercent   *float64
+	MemoryUsed     *gpu.MiB
+}

@@ -1,0 +1,205 @@
+package discover_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/fake"
+)
+
+// machines are the shapes that every source must see alike.
+func machines() map[string]*fake.Machine {
+	eight := fake.NewMachine(8, 4)
+	eight.Cards[2].ECC = [5]int{1, 2, 3, 4, 5}
+	sixteen := fake.NewMachine(16, 8)
+	for i := range sixteen.Cards {
+		sixteen.Cards[i].Model, sixteen.Cards[i].MemoryKiB = "MXC600-A", 72<<20
+		sixteen.Cards[i].UsedKiB, sixteen.Cards[i].ECC[0] = int64(178+i)<<10, i
+	}
+	mixed := fake.NewMachine(3, 2)
+	mixed.Cards[1].Model, mixed.Cards[1].MemoryKiB = "MXC550-PL", 32<<20
+	mixed.Cards[2].NUMA = -1
+	mixed.Cards[2].Path, mixed.Cards[2].Switch = "pci0000:80/0000:80:01.0/0000:81:00.0", ""
+	mixed.Cards[2].BDF = "0000:81:00.0"
+	return map[string]*fake.Machine{
+		"eight cards in two zones":                       eight,
+		"sixteen devices of eight boards":                sixteen,
+		"a mixed node, one card without switch and NUMA": mixed,
+		"one card": fake.NewMachine(1, 0),
+	}
+}
+
+// The same agent finds the same cards from the library, from mx-smi alone and,
+// identity aside, from sysfs.
+func TestSourcesAgree(t *testing.T) {
+	smi := fake.MXSMI(t)
+	for name, m := range machines() {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, m)
+			sys := m.sysfs()
+			check := func(name string, cfg discover.Config, without ...string) {
+				t.Run(name, func(t *testing.T) {
+					got := look(t, m.finder(cfg))
+					compare(t, want(m.Machine), got.Cards, append(without, "Ports", "Sliced", "Slices")...)
+					if diff := cmp.Diff(wantLinks(m.Machine), got.Links); diff != "" || !got.LinksKnown {
+						t.Errorf("known: %v, links (-want +got):\n%s", got.LinksKnown, diff)
+					}
+				})
+			}
+			for _, version := range []string{"2.2.8", "2.2.9", "2.2.12"} {
+				m.SMI = version
+				m.write()
+				var missing []string
+				if version == "2.2.8" {
+					missing = []string{"BIOS", "NUMA"} // no -j, no affinity
+				}
+				check("mx-smi "+version, discover.Config{Sources: []string{"mx-smi", "sysfs"}, Command: smi, Sys: sys}, "BIOS")
+				check("mx-smi "+version+" alone", discover.Config{Sources: []string{"mx-smi"}, Command: smi}, append(missing, "PCIeRoot", "PCIeSwitch")...)
+			}
+			got := look(t, discover.NewSysfs(sys))
+			expected := bySlot(want(m.Machine))
+			compare(t, expected, got.Cards, "UUID", "Model", "Memory", "Vitals", "Figures")
+			if got.Driver != m.Driver {
+				t.Errorf("driver %q, want %q", got.Driver, m.Driver)
+			}
+			// Last: without a C compiler the rest is skipped.
+			for _, v := range []fake.Variant{fake.V228, fake.V231} {
+				check(fmt.Sprintf("library %d", v), discover.Config{Library: fake.Library(t, v), Sys: sys})
+				check(fmt.Sprintf("library %d alone", v), discover.Config{Sources: []string{"mxsml"}, Library: fake.Library(t, v)}, "PCIeRoot", "PCIeSwitch", "DRMCard", "DRMRender")
+			}
+		})
+	}
+}
+
+// bySlot numbers cards as sysfs does, by address.
+func bySlot(cards []discover.Card) []discover.Card {
+	for i := range cards {
+		cards[i].Minor = 0
+		for j := range cards {
+			if cards[j].BDF < cards[i].BDF {
+				cards[i].Minor++
+			}
+		}
+	}
+	out := make([]discover.Card, len(cards))
+	for i := range cards {
+		out[cards[i].Minor] = cards[i]
+	}
+	return out
+}
+
+func TestVersions(t *testing.T) {
+	m := newMachine(t, fake.NewMachine(2, 2))
+	sys, smi := m.sysfs(), fake.MXSMI(t)
+	for _, tc := range []struct {
+		version      string
+		cfg          discover.Config
+		driver, maca string
+	}{
+		{"2.2.12", discover.Config{Sources: []string{"mxsml"}, Library: fake.Library(t, fake.V228)}, "3.8.30", "3.2.1.10"},
+		{"2.2.12", discover.Config{Sources: []string{"mx-smi"}, Command: smi}, "3.8.30", "3.2.1.10"},
+		{"2.2.8", discover.Config{Sources: []string{"mx-smi"}, Command: smi}, "", ""},
+		{"2.2.8", discover.Config{Sources: []string{"mx-smi", "sysfs"}, Command: smi, Sys: sys}, "3.8.30", ""},
+	} {
+		m.SMI = tc.version
+		m.write()
+		if got := look(t, m.finder(tc.cfg)); got.Driver != tc.driver || got.MACA != tc.maca {
+			t.Errorf("%v of %s: driver %q, MACA %q", tc.cfg.Sources, tc.version, got.Driver, got.MACA)
+		}
+	}
+}
+
+// A library that has nothing but the required functions works, and mx-smi
+// completes it.
+func TestLibraryWithoutOptionalFunctions(t *testing.T) {
+	m := newMachine(t, fake.NewMachine(16, 8))
+	core := discover.Config{Library: fake.Library(t, fake.Core), Sys: m.sysfs(), Command: fake.MXSMI(t)}
+	got := look(t, m.finder(core))
+	compare(t, want(m.Machine), got.Cards, "Vitals", "UsagePercent", "PowerMilliwatt", "HotspotCelsius", "BIOS")
+	if diff := cmp.Diff(wantLinks(m.Machine), got.Links); diff != "" || !got.LinksKnown {
+		t.Errorf("links from mx-smi (-want +got):\n%s", diff)
+	}
+	core.Sources = []string{"mxsml", "sysfs"}
+	if got = look(t, m.finder(core)); got.LinksKnown || got.Driver != "3.8.30" {
+		t.Errorf("links known: %v, driver %q; want links unknown and the driver from sysfs", got.LinksKnown, got.Driver)
+	}
+}
+
+// Nothing may take card 1 for one of 10 to 15.
+func TestCardOneIsNotCardTen(t *testing.T) {
+	fakes := fake.NewMachine(16, 4)
+	fakes.Cards[1].Reason = "PCIe link down"
+	fakes.Cards[10].ECC[3], fakes.Cards[11].MemoryKiB = 7, 32<<20
+	m := newMachine(t, fakes)
+	for name, cfg := range map[string]discover.Config{
+		"library": {Sources: []string{"mxsml"}, Library: fake.Library(t, fake.V231)},
+		"mx-smi":  {Sources: []string{"mx-smi"}, Command: fake.MXSMI(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := look(t, m.finder(cfg)).Cards
+			if len(got) != 16 {
+				t.Fatalf("%d cards, want 16", len(got))
+			}
+			for i, c := range got {
+				if *c.Vitals.Available != (i != 1) || (c.Vitals.Reason != "") != (i == 1) {
+					t.Errorf("card %d: available %v (%s)", i, *c.Vitals.Available, c.Vitals.Reason)
+				}
+				if i == 1 {
+					continue
+				}
+				if c.Minor != i || c.UUID != fakes.Cards[i].UUID || (c.Vitals.ECC.DRAMUncorrectable == 7) != (i == 10) || (c.Memory == 32768) != (i == 11) {
+					t.Errorf("card %d is %+v", i, c)
+				}
+			}
+		})
+	}
+}
+
+func TestVirtualFunctions(t *testing.T) {
+	fakes := fake.NewMachine(2, 2)
+	fakes.Links = nil
+	for p := range 2 {
+		fakes.Cards[p].Physical = true
+		for v := range 4 {
+			c := fakes.Cards[p]
+			c.Physical, c.VirtualOf, c.Model, c.MemoryKiB = false, new(p), "MXC500 VF", 16<<20
+			c.BDF = fmt.Sprintf("%s.%d", c.BDF[:len(c.BDF)-2], v+1)
+			c.Path = fakes.Cards[p].Path[:len(fakes.Cards[p].Path)-len(c.BDF)] + c.BDF
+			c.UUID = fmt.Sprintf("GPU-%d-%d", p, v)
+			c.DRMCard, c.Render = 8+4*p+v, 136+4*p+v
+			fakes.Cards = append(fakes.Cards, c)
+		}
+	}
+	m := newMachine(t, fakes)
+	for name, cfg := range map[string]discover.Config{
+		"library": {Sources: []string{"mxsml", "sysfs"}, Library: fake.Library(t, fake.V231), Sys: m.sysfs()},
+		"mx-smi":  {Sources: []string{"mx-smi", "sysfs"}, Command: fake.MXSMI(t), Sys: m.sysfs()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := look(t, m.finder(cfg))
+			if len(got.Cards) != 8 || len(got.Links) != 0 {
+				t.Fatalf("%d cards, links %v; want 8 and none", len(got.Cards), got.Links)
+			}
+			for i, c := range got.Cards {
+				if !c.Virtual || c.Model != "C500" || c.Memory != gpu.MiB(16384) || c.Minor != i || !*c.Vitals.Available || *c.DRMRender != 136+i {
+					t.Errorf("card %d is %+v", i, c)
+				}
+			}
+		})
+	}
+	t.Run("a fault of the card is one of its functions", func(t *testing.T) {
+		m := newMachine(t, fakes)
+		m.Cards[1].Reason = "MMIO lost"
+		m.write()
+		got := look(t, m.finder(discover.Config{Sources: []string{"mxsml"}, Library: fake.Library(t, fake.V228)}))
+		for i, c := range got.Cards {
+			if *c.Vitals.Available != (i < 4) {
+				t.Errorf("function %d: available %v (%s)", i, *c.Vitals.Available, c.Vitals.Reason)
+			}
+		}
+	})
+}

@@ -1,0 +1,286 @@
+package discover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// Where things are in sysfs, and how much of it is read.
+const (
+	pciDevices    = "bus/pci/devices"
+	moduleVersion = "module/metax/version"
+
+	vendorMetaX = 0x9999
+	classBridge = 0x06
+
+	maxAttribute = 4096
+	maxEntries   = 1 << 16
+)
+
+var (
+	rootPattern   = regexp.MustCompile(`^pci[0-9a-f]{4,8}:[0-9a-f]{2}$`)
+	cardPattern   = regexp.MustCompile(`^card(\d{1,6})$`)
+	renderPattern = regexp.MustCompile(`^renderD(\d{1,6})$`)
+)
+
+// Sysfs reads what the kernel knows of the cards: where on the PCI bus they
+// are, near which processor, and which device nodes they have. It knows neither
+// uuid nor memory, and numbers the cards in the order of their addresses.
+type Sysfs struct {
+	root string
+	once alone
+}
+
+// NewSysfs returns the source; root is where sysfs is mounted.
+func NewSysfs(root string) *Sysfs { return &Sysfs{root: root, once: newAlone()} }
+
+// Name implements [Source].
+func (s *Sysfs) Name() string { return SourceSysfs }
+
+// Look implements [Source].
+func (s *Sysfs) Look(ctx context.Context) (*Snapshot, error) {
+	return s.once.do(ctx, func() (*Snapshot, error) {
+		// Nothing in the tree leads out of it.
+		root, err := os.OpenRoot(s.root)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		return readSysfs(root.FS())
+	})
+}
+
+// readSysfs reads the cards from a tree.
+func readSysfs(sys fs.FS) (*Snapshot, error) {
+	entries, err := list(sys, pciDevices)
+	if err != nil {
+		return nil, fmt.Errorf("list PCI devices: %w", err)
+	}
+	out := &Snapshot{Source: SourceSysfs, Cards: []Card{}}
+	for _, bdf := range entries {
+		card, err := sysfsCard(sys, bdf)
+		if err != nil {
+			return nil, fmt.Errorf("PCI device %.40q: %w", bdf, err)
+		}
+		if card == nil {
+			continue
+		}
+		card.Minor = len(out.Cards)
+		out.Cards = append(out.Cards, *card)
+	}
+	if len(out.Cards) > gpu.MaxCards {
+		return nil, fmt.Errorf("%d cards: a node may hold %d", len(out.Cards), gpu.MaxCards)
+	}
+	version, err := attribute(sys, moduleVersion)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("driver version: %w", err)
+	}
+	out.Driver = printable(version)
+	return out, nil
+}
+
+// sysfsCard reads one device of the bus; nil is none of our cards, or one that
+// is handed out as its virtual functions, which are listed themselves.
+func sysfsCard(sys fs.FS, bdf string) (*Card, error) {
+	link, err := fs.ReadLink(sys, path.Join(pciDevices, bdf))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // it goes away while we look
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Links are followed by their text alone: a tree of links has loops.
+	where := path.Join(pciDevices, link)
+	if !strings.HasPrefix(where, "devices/") {
+		return nil, fmt.Errorf("it is a link to %.200q, which is not under devices", link)
+	}
+	ours, err := isCard(sys, where)
+	if err != nil || !ours {
+		return nil, err
+	}
+	c := &Card{BDF: bdf}
+	if c.PCIeRoot, c.PCIeSwitch, err = pciePath(where, bdf); err != nil {
+		return nil, err
+	}
+	physical, err := present(sys, path.Join(where, "virtfn0"))
+	if err != nil || physical {
+		return nil, err
+	}
+	if c.Virtual, err = present(sys, path.Join(where, "physfn")); err != nil {
+		return nil, err
+	}
+	node, err := number(sys, path.Join(where, "numa_node"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case node >= 0: // -1 is the kernel's word for unknown
+		c.NUMA = new(int(node))
+	}
+	err = c.readDRM(sys, path.Join(where, "drm"))
+	return c, err
+}
+
+// isCard reports whether a PCI device is the vendor's and not a bridge on one
+// of its boards. A device that goes away meanwhile is none.
+func isCard(sys fs.FS, where string) (bool, error) {
+	vendor, err := number(sys, path.Join(where, "vendor"))
+	if err != nil || vendor != vendorMetaX {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return false, err
+	}
+	class, err := number(sys, path.Join(where, "class"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return class>>16 != classBridge, err
+}
+
+// present reports whether there is a file, a folder or a link, wherever it
+// leads.
+func present(sys fs.FS, name string) (bool, error) {
+	_, err := fs.Lstat(sys, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// pciePath reads the place of a device in the PCI tree from its real path:
+//
+//	devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0/0000:3c:04.0/0000:3d:00.0
+//	        root       its port     switch: up   down         card
+//
+// A switch is a pair of bridges, one port up and one down to the card; a card
+// at a root port is behind no switch.
+func pciePath(place, bdf string) (root, upstream string, err error) {
+	parts := strings.Split(place, "/")
+	if !bdfPattern.MatchString(bdf) {
+		return "", "", errors.New("its name is no PCI address like 0000:0e:00.0")
+	}
+	if parts[len(parts)-1] != bdf {
+		return "", "", fmt.Errorf("it is a link to %.200q, which is another device", place)
+	}
+	var chain []string
+	for _, part := range parts[1:] {
+		switch {
+		case rootPattern.MatchString(part):
+			root, chain = part, nil
+		case root != "" && bdfPattern.MatchString(part):
+			chain = append(chain, part)
+		case root != "":
+			return "", "", fmt.Errorf("%.60q in its path %.200q is no PCI address", part, place)
+		}
+	}
+	if root == "" {
+		return "", "", fmt.Errorf("no PCI root like pci0000:3a in its path %.200q", place)
+	}
+	if n := len(chain); n >= 4 {
+		upstream = chain[n-3]
+	}
+	return root, upstream, nil
+}
+
+// readDRM reads the numbers of the card's device nodes; a card whose driver is
+// not loaded has none.
+func (c *Card) readDRM(sys fs.FS, folder string) error {
+	entries, err := list(sys, folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		for _, kind := range []struct {
+			pattern *regexp.Regexp
+			field   **int
+		}{{cardPattern, &c.DRMCard}, {renderPattern, &c.DRMRender}} {
+			match := kind.pattern.FindStringSubmatch(entry)
+			if match == nil {
+				continue
+			}
+			if *kind.field != nil {
+				return fmt.Errorf("two device nodes of one kind in %s: %q is the second", folder, entry)
+			}
+			*kind.field = new(atoi(match[1]))
+		}
+	}
+	return nil
+}
+
+// list returns the names in a folder, in order.
+func list(sys fs.FS, folder string) ([]string, error) {
+	f, err := sys.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	dir, ok := f.(fs.ReadDirFile)
+	if !ok {
+		return nil, fmt.Errorf("%s is not a folder", folder)
+	}
+	entries, err := dir.ReadDir(maxEntries + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(entries) > maxEntries {
+		return nil, fmt.Errorf("more than %d entries in %s", maxEntries, folder)
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// attribute reads a small file.
+func attribute(sys fs.FS, name string) (string, error) {
+	info, err := fs.Stat(sys, name)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() { // a pipe would be waited for
+		return "", fmt.Errorf("%s is not a file", name)
+	}
+	f, err := sys.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxAttribute+1))
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(text) > maxAttribute {
+		return "", fmt.Errorf("%s is longer than %d bytes", name, maxAttribute)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// number reads a file with one number, as 12 or as 0x9999.
+func number(sys fs.FS, name string) (int64, error) {
+	text, err := attribute(sys, name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 0, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%s is %.40q, not a number", name, text)
+	}
+	return n, nil
+}

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Reasons of events. The first four are on pods as well as on the Node.
+const (
+	eventUnhealthy     = "CardUnhealthy"
+	eventHealthy       = "CardHealthy"
+	eventLinkDown      = "CardLinkDown"
+	eventLinkUp        = "CardLinkUp"
+	eventNoSlices      = "SlicesNotSupported"
+	eventModePending   = "ModePending"
+	eventModeChanged   = "ModeChanged"
+	eventBadModes      = "BadModes"
+	eventLookFailed    = "LookFailed"
+	eventLookRecovered = "LookRecovered"
+	eventYielded       = "DeviceNotOurs"
+	eventNameless      = "CardWithoutUUID"
+	eventForgotten     = "CardForgotten"
+	eventNotForgotten  = "CardNotForgotten"
+	eventReplaced      = "CardReplaced"
+	eventAnnotations   = "AnnotationsNotOurs"
+)
+
+// recorder is the part of client-go's recorder that is used.
+type recorder interface {
+	Event(object runtime.Object, kind, reason, message string)
+}
+
+// events tells people. Whoever calls makes sure that it is news.
+type events struct {
+	recorder recorder
+	node     string
+	uid      types.UID
+}
+
+func (e *events) onNode(kind, reason, format string, args ...any) {
+	e.recorder.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.node, UID: e.uid}, kind, reason, fmt.Sprintf(format, args...))
+}
+
+func (e *events) pod(pod *corev1.Pod, kind, reason, message string) {
+	e.recorder.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, kind, reason, message)
+}
+
+// news is one thing to tell, of a card or of the node as a whole.
+type news struct {
+	kind, reason, message string
+	// card is whose holders are told as well; empty if nobody's.
+	card gpu.CardID
+}
+
+// newsOf returns what changed from one publication to the next. Before may be
+// nil: then what is well is no news.
+func newsOf(before, after *wire.Publication) []news {
+	var list []news
+	for i := range after.Cards {
+		id, at := after.Topology.Card(i).ID, -1
+		var was wire.CardStatus
+		if before != nil {
+			if k, ok := before.Topology.Index(id); ok {
+				at, was = k, before.Cards[k]
+			}
+		}
+		list = append(list, cardNews(after, i, at >= 0, &was)...)
+	}
+	return append(list, modeNews(before, after)...)
+}
+
+func cardNews(p *wire.Publication, i int, known bool, was *wire.CardStatus) []news {
+	c, s := p.Topology.Card(i), &p.Cards[i]
+	name := fmt.Sprintf("card %s (minor %d, %s)", c.ID, c.Minor, s.BusID)
+	var list []news
+	now, then := conditionOf(s, wire.ConditionHealthy), conditionOf(was, wire.ConditionHealthy)
+	switch down, wasDown := now.Status == metav1.ConditionFalse, known && then.Status == metav1.ConditionFalse; {
+	case down && (!wasDown || now.Reason != then.Reason && now.Reason != reasonRecovering):
+		list = append(list, news{corev1.EventTypeWarning, eventUnhealthy, fmt.Sprintf("%s: %s", name, now.Message), c.ID})
+	case !down && wasDown:
+		list = append(list, news{corev1.EventTypeNormal, eventHealthy, name + " is healthy again", c.ID})
+	}
+	linked, before := conditionOf(s, wire.ConditionLinked), conditionOf(was, wire.ConditionLinked)
+	switch {
+	case linked.Status != "" && linked.Message != before.Message:
+		list = append(list, news{corev1.EventTypeWarning, eventLinkDown, fmt.Sprintf("%s: %s", name, linked.Message), c.ID})
+	case linked.Status == "" && before.Status != "" && c.Healthy:
+		list = append(list, news{corev1.EventTypeNormal, eventLinkUp, name + " has all its links again", c.ID})
+	}
+	return list
+}
+
+// modeNews tells of the node's mode, once for all cards.
+func modeNews(before, after *wire.Publication) []news {
+	var list []news
+	if before != nil && before.Mode != after.Mode && before.Mode != "" {
+		list = append(list, news{corev1.EventTypeNormal, eventModeChanged, fmt.Sprintf("the node's mode is %s, it was %s", after.Mode, before.Mode), ""})
+	}
+	for _, c := range []struct{ condition, event string }{{wire.ConditionSlices, eventNoSlices}, {wire.ConditionModePending, eventModePending}} {
+		now, then := nodeCondition(after, c.condition), nodeCondition(before, c.condition)
+		if now.Status != "" && (then.Reason != now.Reason || before.Pending != after.Pending) {
+			list = append(list, news{corev1.EventTypeWarning, c.event, now.Message, ""})
+		}
+	}
+	return list
+}
+
+// nodeCondition returns a condition that all cards have alike.
+func nodeCondition(p *wire.Publication, kind string) metav1.Condition {
+	if p == nil || len(p.Cards) == 0 {
+		return metav1.Condition{}
+	}
+	return conditionOf(&p.Cards[0], kind)
+}
+
+func conditionOf(s *wire.CardStatus, kind string) metav1.Condition {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return metav1.Condition{}
+}
+
+// tell tells the news: on the Node, and to each pod that holds the card.
+func (a *Agent) tell(ctx context.Context, p *wire.Publication, held *holdings) {
+	for _, n := range newsOf(a.previous, p) {
+		a.events.onNode(n.kind, n.reason, "%s", n.message)
+		if n.reason == eventUnhealthy {
+			klog.FromContext(ctx).Info("Card lost to placement", "card", n.card, "why", n.message)
+		}
+		if n.card == "" {
+			continue
+		}
+		for _, pod := range held.holders[n.card] {
+			a.events.pod(pod, n.kind, n.reason, "this pod holds "+n.message)
+		}
+	}
+}

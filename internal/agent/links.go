@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// Reasons for which a card is not linked as it should be. It stays healthy: it
+// works, and only jobs on several cards miss the link.
+const (
+	reasonLinkDown  = "LinkDown"
+	reasonLinkFault = "LinkFault"
+)
+
+// pair is two cards, the lower id first.
+type pair struct{ a, b gpu.CardID }
+
+func pairOf(a, b gpu.CardID) pair { return pair{min(a, b), max(a, b)} }
+
+// of returns the other card of a pair that the card belongs to.
+func (p pair) of(id gpu.CardID) (other gpu.CardID, ok bool) {
+	switch id {
+	case p.a:
+		return p.b, true
+	case p.b:
+		return p.a, true
+	}
+	return "", false
+}
+
+// links remembers every link that was ever seen, and whether it works.
+type links struct {
+	pairs map[pair]*damper
+}
+
+// remember takes the links of an earlier publication as working.
+func (l *links) remember(t *gpu.Topology) {
+	for i := range t.Len() {
+		for j := range t.Linked(i).All() {
+			l.add(pairOf(t.Card(i).ID, t.Card(j).ID))
+		}
+	}
+}
+
+// add takes note of a link, unless it is known.
+func (l *links) add(p pair) {
+	if l.pairs == nil {
+		l.pairs = map[pair]*damper{}
+	}
+	if l.pairs[p] == nil {
+		l.pairs[p] = &damper{}
+	}
+}
+
+// look takes in the links of a snapshot whose cards have the given ids. Where
+// the source knows nothing of links they stay as they were.
+func (l *links) look(s *discover.Snapshot, ids []gpu.CardID, now time.Time) {
+	if !s.LinksKnown {
+		return
+	}
+	works := map[pair]bool{}
+	for _, link := range s.Links {
+		a, b := &s.Cards[link.A], &s.Cards[link.B]
+		if ids[link.A] == "" || ids[link.B] == "" || a.Virtual || b.Virtual {
+			continue
+		}
+		p := pairOf(ids[link.A], ids[link.B])
+		works[p] = carries(a, b) && carries(b, a)
+		l.add(p)
+	}
+	for p, d := range l.pairs {
+		d.see(works[p], now)
+	}
+}
+
+// carries reports whether a's side of its link to b works: one good port is
+// enough. Where no port tells its peer there is nothing to doubt.
+func carries(a, b *discover.Card) bool {
+	if a.Vitals.LinkFault != "" {
+		return false
+	}
+	towards := 0
+	for _, p := range a.Vitals.Ports {
+		if p.Peer != "" && p.Peer == b.BDF {
+			towards++
+			if goodPort(p) {
+				return true
+			}
+		}
+	}
+	return towards == 0
+}
+
+// goodPort follows the vendor's rule: a port in use has 16 lanes at 32 GT/s,
+// or at 2.5 while it idles.
+func goodPort(p discover.Port) bool {
+	trained := p.SpeedGT != 0 || p.Width != 0
+	return p.Up && (!trained || p.Width == 16 && (p.SpeedGT == 32 || p.SpeedGT == 2.5))
+}
+
+// between returns the working links between the cards, by position. A lost
+// card has none.
+func (l *links) between(members []*member) []gpu.Link {
+	var out []gpu.Link
+	for j, b := range members {
+		for i, a := range members[:j] {
+			if !a.here || !b.here || a.card.Virtual || b.card.Virtual {
+				continue
+			}
+			if d, ok := l.pairs[pairOf(a.id, b.id)]; ok && !d.down {
+				out = append(out, gpu.Link{A: i, B: j})
+			}
+		}
+	}
+	return out
+}
+
+// fault says what is wrong with a card's links. Those to cards that are gone,
+// by id or address, are left out: the lost card is what is to be told.
+func (l *links) fault(m *member, gone map[string]bool) (fault, bool) {
+	if !m.here || m.card.Virtual {
+		return fault{}, false
+	}
+	v := &m.card.Vitals
+	if v.LinkFault != "" {
+		return fault{reasonLinkFault, "MetaXLink is off: " + v.LinkFault}, true
+	}
+	var ports, peers []string
+	for _, p := range v.Ports {
+		switch text := "port " + strconv.Itoa(p.Number); {
+		case goodPort(p), gone[p.Peer]:
+		case p.Peer != "":
+			ports = append(ports, text+" to "+p.Peer)
+		default:
+			ports = append(ports, text)
+		}
+	}
+	if len(ports) > 0 {
+		return fault{reasonLinkDown, "MetaXLink is down or slow: " + strings.Join(ports, ", ")}, true
+	}
+	// Where ports tell nothing, links that were there before do.
+	for p, d := range l.pairs {
+		peer, ours := p.of(m.id)
+		if ours && d.down && !gone[string(peer)] {
+			peers = append(peers, string(peer))
+		}
+	}
+	slices.Sort(peers)
+	return fault{reasonLinkDown, "no MetaXLink to " + strings.Join(peers, ", ")}, len(peers) > 0
+}
+
+// drop forgets the links of a card.
+func (l *links) drop(id gpu.CardID) {
+	for p := range l.pairs {
+		if _, ours := p.of(id); ours {
+			delete(l.pairs, p)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// slicesSince is the first driver that makes slices the way they are used.
+var slicesSince = version.MustParseGeneric("2.32.0")
+
+// Reasons of the conditions that tell of modes.
+const (
+	reasonDriverTooOld   = "DriverTooOld"
+	reasonVirtualCards   = "VirtualCards"
+	reasonNoVirtualCards = "NoVirtualCards"
+	reasonPodsHoldCards  = "PodsHoldCards"
+)
+
+// modeQuestion is all that the mode of a node depends on.
+type modeQuestion struct {
+	// configured is what the ConfigMap asks for, preset what to do where it asks
+	// for nothing; both may be empty.
+	configured, preset gpu.Mode
+	// current is what is published now; empty at first.
+	current gpu.Mode
+	// servesBoth tells that whole cards are handed out in mode sgpu too, as
+	// Daybreak does and the vendor's plugin does not.
+	servesBoth bool
+	driver     string
+	// cards and virtual count the cards that are there, and the virtual
+	// functions among them.
+	cards, virtual int
+	// holders are the pods that hold cards; nil with podsKnown false means that
+	// there may be any.
+	holders   []holder
+	podsKnown bool
+}
+
+// holder is a pod that holds cards, and of which kind.
+type holder struct {
+	name          string
+	whole, slices bool
+}
+
+// modeDecision is the mode to publish, and what is to be said about it.
+type modeDecision struct {
+	mode, pending gpu.Mode
+	// noSlices says why slices that were asked for are not served, waits why
+	// the pending mode is pending.
+	noSlices, waits fault
+}
+
+// decide works out the mode. What the hardware can't do is never published; a
+// change that would take cards from pods waits for them.
+func (q *modeQuestion) decide() modeDecision {
+	asked := cmp.Or(q.configured, q.preset)
+	if asked == "" {
+		asked = q.natural()
+	}
+	d := modeDecision{mode: asked}
+	switch {
+	case asked == gpu.ModeVGPU && q.virtual == 0:
+		d.mode, d.pending = gpu.ModeNative, asked
+		d.waits = fault{reasonNoVirtualCards, "mode vgpu waits for virtual functions: switch them on with mx-smi vm --enable-vf"}
+	case asked != gpu.ModeVGPU && q.cards > 0 && q.virtual == q.cards:
+		d.mode = gpu.ModeVGPU
+	case asked == gpu.ModeSGPU && q.virtual > 0:
+		d.mode = gpu.ModeNative
+		d.noSlices = fault{reasonVirtualCards, "some cards are virtual functions, which take no slices: the node hands out whole cards only"}
+	case asked == gpu.ModeSGPU && q.tooOld():
+		d.mode = gpu.ModeNative
+		d.noSlices = fault{reasonDriverTooOld, fmt.Sprintf("slices need driver %s, this is %s: the node hands out whole cards only", slicesSince, q.driver)}
+	}
+	return q.patient(d)
+}
+
+// natural is the mode of a node that nobody chose one for: everything that the
+// hardware can do.
+func (q *modeQuestion) natural() gpu.Mode {
+	switch {
+	case q.cards > 0 && q.virtual == q.cards:
+		return gpu.ModeVGPU
+	case q.tooOld():
+		return gpu.ModeNative
+	}
+	return gpu.ModeSGPU
+}
+
+// tooOld tells that the driver is known to make no slices.
+func (q *modeQuestion) tooOld() bool {
+	v, err := version.ParseGeneric(q.driver)
+	return err == nil && v.LessThan(slicesSince)
+}
+
+// patient keeps the current mode while pods would lose their cards. What the
+// hardware forces is not waited for: the pods have lost them already.
+func (q *modeQuestion) patient(d modeDecision) modeDecision {
+	impossible := d.noSlices.reason != "" && q.before() == gpu.ModeSGPU || q.cards > 0 && q.virtual == q.cards
+	if d.mode == q.before() || impossible {
+		return d
+	}
+	names, waits := q.losers(d.mode)
+	if !waits {
+		return d
+	}
+	wanted := cmp.Or(d.pending, d.mode)
+	return modeDecision{mode: q.before(), pending: wanted, waits: fault{reasonPodsHoldCards, fmt.Sprintf("mode %s waits for %s", wanted, listed(names))}}
+}
+
+// before is the mode that is in force. Pods that were there before any agent
+// may have slices as well as whole cards.
+func (q *modeQuestion) before() gpu.Mode { return cmp.Or(q.current, gpu.ModeSGPU) }
+
+// losers returns the pods that would lose their cards in the new mode.
+func (q *modeQuestion) losers(to gpu.Mode) (names []string, waits bool) {
+	if !q.podsKnown {
+		return nil, q.current != ""
+	}
+	from := q.before()
+	for _, h := range q.holders {
+		switch {
+		case from == gpu.ModeSGPU && to == gpu.ModeNative && !h.slices:
+		case from == gpu.ModeNative && to == gpu.ModeSGPU && !h.slices && q.servesBoth:
+		default:
+			names = append(names, h.name)
+		}
+	}
+	slices.Sort(names)
+	return names, len(names) > 0
+}
+
+// listed names the first few of the pods.
+func listed(pods []string) string {
+	const most = 3
+	switch {
+	case len(pods) == 0:
+		return "the list of pods"
+	case len(pods) == 1:
+		return "pod " + pods[0]
+	case len(pods) <= most:
+		return "pods " + strings.Join(pods, ", ")
+	}
+	return fmt.Sprintf("%d pods: %s, …", len(pods), strings.Join(pods[:most], ", "))
+}

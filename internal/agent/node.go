@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// vendorKeys are the annotations that readers of the vendor's plugin look for.
+var vendorKeys = []string{wire.AnnotationNodeCards, wire.AnnotationScores, wire.AnnotationLosses}
+
+// nodeWriter keeps the vendor's annotations on the Node current while nobody
+// else does. A plugin of the vendor's that writes them owns them from then on:
+// the API server keeps account of who wrote what.
+type nodeWriter struct {
+	// applied is the Node as the API server answered our last write.
+	applied *metav1.PartialObjectMetadata
+	// next is the earliest time of the next write.
+	next time.Time
+	// yielded tells that someone else's annotations were seen.
+	yielded bool
+}
+
+// write makes our annotations what they should be, at most once in
+// nodeInterval, and returns how long they may be left alone.
+func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publication) time.Duration {
+	if !v.podsKnown {
+		return idleTick
+	}
+	node := w.current(v)
+	want, err := a.annotations(node, v, p)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Annotations of the node not worked out")
+		return idleTick
+	}
+	if foreign := foreignKeys(node); len(foreign) > 0 {
+		want = nil
+		if !w.yielded {
+			a.events.onNode(corev1.EventTypeNormal, eventAnnotations, "someone else keeps %s on this node, so Daybreak's agent does not; delete them to change that", strings.Join(foreign, ", "))
+		}
+		w.yielded = true
+	} else {
+		w.yielded = false
+	}
+	if upToDate(node, want) {
+		return idleTick
+	}
+	now := a.clock.Now()
+	if now.Before(w.next) {
+		return w.next.Sub(now)
+	}
+	w.next = now.Add(nodeInterval)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	applied, err := a.api.applyNode(ctx, a.cfg.Node, want)
+	a.metrics.write(writtenNode, err)
+	if err != nil {
+		if !apierrors.IsConflict(err) { // else the watch will show whose they are
+			klog.FromContext(ctx).Error(err, "Annotations of the node not written")
+		}
+		return nodeInterval
+	}
+	w.applied = applied
+	return idleTick
+}
+
+func (w *nodeWriter) current(v *view) *metav1.PartialObjectMetadata {
+	if w.applied != nil && w.applied.UID == v.node.UID && older(v.node, w.applied) {
+		return w.applied
+	}
+	return v.node
+}
+
+// annotations returns what the node should be annotated with: nothing where
+// the vendor's plugin serves it. The list of cards is for readers of slices,
+// so it is there in that mode only, as the vendor's plugin has it.
+func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire.Publication) (map[string]string, error) {
+	want := map[string]string{}
+	if node.Annotations[wire.AnnotationServedBy] == wire.ServedByVendor {
+		return want, nil
+	}
+	inv := wire.ReadInventory(nil, a.device.current(v))
+	n, _ := inv.NewNode(v.pods)
+	if inv.Problem != nil || n.Topology().Len() != p.Topology.Len() {
+		return nil, fmt.Errorf("the Device has other cards than it should: %w", cmp.Or(inv.Problem, errHeldBack))
+	}
+	if a.cfg.VendorAnnotations && p.Mode == gpu.ModeSGPU {
+		text, err := wire.EncodeNodeCards(wire.NodeCards(p, n))
+		if err != nil {
+			return nil, err
+		}
+		want[wire.AnnotationNodeCards] = text
+	}
+	if a.cfg.TopologyAnnotations && inv.Serves.Whole {
+		scores, losses := wire.Tables(n)
+		for key, table := range map[string][]int64{wire.AnnotationScores: scores, wire.AnnotationLosses: losses} {
+			text, err := wire.EncodeTable(table)
+			if err != nil {
+				return nil, err
+			}
+			want[key] = text
+		}
+	}
+	return want, nil
+}
+
+// upToDate reports whether the node has exactly these of our annotations.
+func upToDate(node *metav1.PartialObjectMetadata, want map[string]string) bool {
+	ours, _ := owners(node)
+	for _, key := range vendorKeys {
+		text, wanted := want[key]
+		if wanted != ours[key] || wanted && node.Annotations[key] != text {
+			return false
+		}
+	}
+	return true
+}
+
+// foreignKeys returns the vendor's annotations that someone else keeps.
+func foreignKeys(node *metav1.PartialObjectMetadata) []string {
+	ours, others := owners(node)
+	return slices.DeleteFunc(slices.Clone(vendorKeys), func(key string) bool {
+		_, there := node.Annotations[key]
+		return !there || ours[key] && !others[key]
+	})
+}
+
+// owners returns which annotations we own, and which others do.
+func owners(node *metav1.PartialObjectMetadata) (ours, others map[string]bool) {
+	ours, others = map[string]bool{}, map[string]bool{}
+	for _, m := range node.ManagedFields {
+		if m.FieldsV1 == nil {
+			continue
+		}
+		var fields struct {
+			Metadata struct {
+				Annotations map[string]json.RawMessage `json:"f:annotations"`
+			} `json:"f:metadata"`
+		}
+		if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields); err != nil {
+			continue
+		}
+		into := others
+		if m.Manager == FieldManager && m.Operation == metav1.ManagedFieldsOperationApply {
+			into = ours
+		}
+		for key := range fields.Metadata.Annotations {
+			into[strings.TrimPrefix(key, "f:")] = true
+		}
+	}
+	return ours, others
+}

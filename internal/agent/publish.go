@@ -1,0 +1,312 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// koordlet is Koordinator's agent, by the name under which it writes. Where it
+// keeps the Device ours does not: both would write the whole list of cards,
+// and the node would change with every write.
+const koordlet = "koordlet"
+
+// yieldsTo returns whose Device it is, if the agent must leave it alone.
+func yieldsTo(d *v1alpha1.Device) string {
+	if d == nil {
+		return ""
+	}
+	if slices.ContainsFunc(d.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == koordlet }) {
+		return koordlet
+	}
+	return ""
+}
+
+func (a *Agent) yielded(by string) {
+	if a.device.yielded != by {
+		a.device.yielded = by
+		a.events.onNode(corev1.EventTypeWarning, eventYielded,
+			"%s writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device, or run no agent here", by)
+	}
+}
+
+// publish works out what should be published and writes what differs.
+func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, st *status) time.Duration {
+	now := a.clock.Now()
+	a.device.yielded = ""
+	held := holdingsOf(cmp.Or(current, a.device.content), v)
+	a.obey(ctx, current, held)
+	for _, id := range a.roster.number(held.named) {
+		a.events.onNode(corev1.EventTypeNormal, eventReplaced, "card %s is gone, another one sits in its place", id)
+	}
+	decision := a.modes.decide(a, v, held)
+	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, now)
+	if err == nil {
+		a.keepTimes(p)
+		err = a.device.write(ctx, a, p, current)
+	}
+	if err != nil {
+		st.ready, st.waits = a.previous != nil, err.Error()
+		if !errors.Is(err, errHeldBack) {
+			klog.FromContext(ctx).Error(err, "Device not published")
+		}
+		return a.device.retryIn(now)
+	}
+	a.tell(ctx, p, held)
+	a.previous = p
+	st.ready, st.publication, st.holders = true, p, held.holders
+	return a.node.write(ctx, a, v, p)
+}
+
+// keepTimes keeps the time of every condition that is as it was.
+func (a *Agent) keepTimes(p *wire.Publication) {
+	if a.previous == nil {
+		return
+	}
+	for i := range p.Cards {
+		if at, ok := a.previous.Topology.Index(p.Topology.Card(i).ID); ok {
+			wire.KeepTransitions(p.Cards[i].Conditions, a.previous.Cards[at].Conditions)
+		}
+	}
+}
+
+// holdings is who holds which cards.
+type holdings struct {
+	holders map[gpu.CardID][]*corev1.Pod
+	kinds   []holder
+	// anyone tells that there may be pods whose cards are not known.
+	anyone bool
+}
+
+// holdingsOf reads the pods of the node against the cards that are published.
+func holdingsOf(d *v1alpha1.Device, v *view) *holdings {
+	h := &holdings{holders: map[gpu.CardID][]*corev1.Pod{}, anyone: !v.podsKnown}
+	byName := map[ledger.Holder]*corev1.Pod{}
+	for _, pod := range v.pods {
+		byName[wire.HolderOf(pod)] = pod
+		whole, parts := wire.Kinds(pod)
+		if whole || parts {
+			h.kinds = append(h.kinds, holder{string(wire.HolderOf(pod)), whole, parts})
+		}
+	}
+	if d == nil {
+		h.anyone = h.anyone || len(v.pods) > 0
+		return h
+	}
+	n, _ := wire.ReadInventory(nil, d).NewNode(v.pods)
+	h.anyone = h.anyone || len(n.Unknown()) > 0 || n.Problem != nil && len(v.pods) > 0
+	for i := range n.Holdings() {
+		holding := &n.Holdings()[i]
+		for c := range holding.Cards().All() {
+			id := n.Topology().Card(c).ID
+			h.holders[id] = append(h.holders[id], byName[holding.Holder])
+		}
+	}
+	return h
+}
+
+// named reports whether a pod names the card, or may do so.
+func (h *holdings) named(id gpu.CardID) bool { return h.anyone || len(h.holders[id]) > 0 }
+
+// obey does what an operator wrote on the Device, and takes the note off when
+// it is done.
+func (a *Agent) obey(ctx context.Context, d *v1alpha1.Device, held *holdings) {
+	if d == nil {
+		return
+	}
+	var done []string
+	if text, ok := d.Annotations[wire.AnnotationRepaired]; ok {
+		for _, id := range wire.CardList(text) {
+			if rec := a.roster.member(id); rec != nil {
+				rec.health.repaired()
+			}
+		}
+		done = append(done, wire.AnnotationRepaired)
+	}
+	if text, ok := d.Annotations[wire.AnnotationForget]; ok && a.forget(wire.CardList(text), held) {
+		done = append(done, wire.AnnotationForget)
+	}
+	if len(done) > 0 {
+		if err := a.api.removeAnnotations(ctx, d, done); err != nil {
+			klog.FromContext(ctx).Error(err, "Operator's annotation not removed", "keys", done)
+		}
+	}
+}
+
+// forget drops lost cards. It is not done while a pod names one of them.
+func (a *Agent) forget(ids []gpu.CardID, held *holdings) (done bool) {
+	done = true
+	for _, id := range ids {
+		rec := a.roster.member(id)
+		switch {
+		case rec == nil:
+		case rec.here:
+			a.events.onNode(corev1.EventTypeWarning, eventNotForgotten, "card %s is there and is not forgotten", id)
+		case held.named(id):
+			done = false
+		default:
+			a.roster.drop(id)
+			a.events.onNode(corev1.EventTypeNormal, eventForgotten, "card %s was declared gone", id)
+		}
+	}
+	return done
+}
+
+// deviceWriter writes the Device, only when it must.
+type deviceWriter struct {
+	// applied is the Device as the API server answered our last write.
+	applied *v1alpha1.Device
+	// content is what we wrote then.
+	content *v1alpha1.Device
+	at      time.Time
+	// contests counts the writes in a row that only put right what someone
+	// else had changed; each makes the next one wait longer.
+	contests, failures int
+	notBefore          time.Time
+	yielded            string
+}
+
+// current returns the newest Device that is known, nil if it was deleted.
+func (w *deviceWriter) current(v *view) *v1alpha1.Device {
+	switch {
+	case w.applied == nil, v.device != nil && !older(v.device, w.applied):
+		return v.device
+	case v.device == nil && v.deleted != nil && !older(v.deleted, w.applied):
+		return nil
+	}
+	return w.applied
+}
+
+// write makes the Device what the publication says.
+func (w *deviceWriter) write(ctx context.Context, a *Agent, p *wire.Publication, current *v1alpha1.Device) error {
+	d, err := wire.EncodeDevice(p)
+	if err != nil {
+		return err
+	}
+	now := a.clock.Now()
+	if says(current, d) {
+		w.failures = 0
+		return nil
+	}
+	if now.Before(w.notBefore) {
+		return errHeldBack
+	}
+	if w.content != nil && says(w.content, d) && now.Sub(w.at) < time.Minute {
+		w.contests = min(w.contests+1, maxBackoff)
+	} else {
+		w.contests = 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	applied, err := a.api.applyDevice(ctx, d)
+	a.metrics.write(writtenDevice, err)
+	if err != nil {
+		w.failures = min(w.failures+1, maxBackoff)
+		w.notBefore = now.Add(backoff(w.failures))
+		return err
+	}
+	w.applied, w.content, w.at, w.failures = applied, d, now, 0
+	w.notBefore = now.Add(backoff(w.contests))
+	return nil
+}
+
+// errHeldBack tells that it is too early to write again.
+var errHeldBack = errors.New("the Device was written a moment ago, or could not be")
+
+// maxBackoff is where the time between two tries stops to double.
+const maxBackoff = 6
+
+// backoff is nothing, then 1 s, 2 s, 4 s and so on.
+func backoff(n int) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	return time.Second << (n - 1)
+}
+
+func (w *deviceWriter) retryIn(now time.Time) time.Duration {
+	return max(time.Second, w.notBefore.Sub(now))
+}
+
+// says reports whether the Device says all that it should. What others added
+// to it is theirs.
+func says(d, want *v1alpha1.Device) bool {
+	if d == nil {
+		return false
+	}
+	return contains(d.Labels, want.Labels) && contains(d.Annotations, want.Annotations) &&
+		(len(want.OwnerReferences) == 0 || slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == want.OwnerReferences[0].UID })) &&
+		apiequality.Semantic.DeepEqual(d.Spec, want.Spec)
+}
+
+func contains(all, some map[string]string) bool {
+	for k, v := range some {
+		if got, ok := all[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// modeBook keeps the last good document of modes.
+type modeBook struct {
+	data   map[string]string
+	read   bool
+	good   *wire.Modes
+	broken string // why the present document is not the good one
+}
+
+// decide returns the mode of the node.
+func (b *modeBook) decide(a *Agent, v *view, held *holdings) modeDecision {
+	b.update(a, v)
+	q := modeQuestion{
+		preset: a.cfg.Mode, driver: a.roster.driver, holders: held.kinds, podsKnown: v.podsKnown,
+		servesBoth: v.node.Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak,
+	}
+	if a.previous != nil {
+		q.current = a.previous.Mode
+	}
+	if b.good != nil {
+		q.configured = b.good.Of(a.cfg.Node)
+	} else if !b.read {
+		q.configured = q.current // what is asked for is not known yet
+	}
+	if b.broken != "" && b.good == nil {
+		q.configured = cmp.Or(q.current, q.configured)
+	}
+	q.cards, q.virtual = a.roster.count()
+	return q.decide()
+}
+
+// update reads the document if it changed. A bad one leaves the last good one
+// in force, and an event says why.
+func (b *modeBook) update(a *Agent, v *view) {
+	if !v.modesKnown || b.read && maps.Equal(b.data, v.modes) {
+		return
+	}
+	b.data, b.read = v.modes, true
+	if v.modes == nil {
+		b.good, b.broken = nil, ""
+		return
+	}
+	modes, err := wire.DecodeModes(v.modes)
+	if err != nil {
+		b.broken = err.Error()
+		a.events.onNode(corev1.EventTypeWarning, eventBadModes, "ConfigMap %s/%s is not used, the last good one stays: %s", a.cfg.Namespace, wire.ModesConfigMap, b.broken)
+		return
+	}
+	b.good, b.broken = modes, ""
+}

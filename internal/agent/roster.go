@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// roster is every card that the agent answers for: those of the last good look
+// and those it has seen before.
+type roster struct {
+	driver  string
+	members []*member // by id
+	links   links
+	// nameless are the addresses of cards that are there but can't be told
+	// apart: they were unavailable whenever they were seen.
+	nameless []string
+	looks    int // so far
+}
+
+// member is what is known of one card.
+type member struct {
+	id gpu.CardID
+	// card is the card as last seen, or as the Device remembers it.
+	card discover.Card
+	// here tells that the last good look found it.
+	here bool
+	// minor is the number under which it is published; it means nothing unless
+	// published is true.
+	minor     int
+	published bool
+	// first is the look that first found it, 0 if that was another agent's, and
+	// missing the first of those that did not.
+	first, missing int
+	health         health
+}
+
+// remember fills the roster from what an earlier agent published.
+func (r *roster) remember(p *wire.Publication, now time.Time) {
+	r.driver = p.Driver
+	for i := range p.Cards {
+		c, s := p.Topology.Card(i), &p.Cards[i]
+		why := fault{reason: reasonUnknown}
+		if at := slices.IndexFunc(s.Conditions, func(c metav1.Condition) bool { return c.Type == wire.ConditionHealthy }); at >= 0 {
+			why = fault{s.Conditions[at].Reason, s.Conditions[at].Message}
+		}
+		rec := &member{
+			id: c.ID, minor: c.Minor, published: true, health: remembered(c.Healthy, why, s.Errors, now),
+			card: discover.Card{
+				UUID: string(c.ID), Minor: c.Minor, BDF: s.BusID, Model: c.Model, Memory: c.Memory, PCIeRoot: s.PCIeRoot, PCIeSwitch: c.Switch,
+			},
+		}
+		if c.NUMAKnown {
+			rec.card.NUMA = &c.NUMA
+		}
+		r.members = append(r.members, rec)
+	}
+	r.sort()
+	r.links.remember(p.Topology)
+}
+
+// look takes in a good look.
+func (r *roster) look(s *discover.Snapshot, now time.Time) {
+	if s.Driver != "" {
+		r.driver = s.Driver
+	}
+	r.looks++
+	r.nameless = nil
+	found := make(map[gpu.CardID]*discover.Card, len(s.Cards))
+	ids := make([]gpu.CardID, len(s.Cards))
+	for i := range s.Cards {
+		ids[i] = r.identify(s, i)
+		if ids[i] == "" {
+			r.nameless = append(r.nameless, s.Cards[i].BDF)
+			continue
+		}
+		found[ids[i]] = &s.Cards[i]
+	}
+	for _, id := range ids {
+		if id != "" && r.member(id) == nil {
+			r.members = append(r.members, &member{id: id, first: r.looks})
+			r.sort()
+		}
+	}
+	for _, rec := range r.members {
+		c := found[rec.id]
+		rec.health.look(c, now)
+		rec.here = c != nil
+		switch {
+		case c != nil:
+			rec.missing = 0
+			rec.see(c)
+		case rec.missing == 0:
+			rec.missing = r.looks
+		}
+	}
+	r.links.look(s, ids, now)
+}
+
+// identify returns the id of a card of the snapshot. One that is unavailable
+// may not tell its own; then it is the card that was at its address before.
+func (r *roster) identify(s *discover.Snapshot, i int) gpu.CardID {
+	c := &s.Cards[i]
+	if c.UUID != "" || c.BDF == "" {
+		return gpu.CardID(c.UUID)
+	}
+	for _, rec := range r.members {
+		taken := slices.ContainsFunc(s.Cards, func(o discover.Card) bool { return o.UUID == string(rec.id) })
+		if rec.card.BDF == c.BDF && !taken {
+			return rec.id
+		}
+	}
+	return ""
+}
+
+// see keeps what a look told of the card. What an unavailable card does not
+// tell stays as it was.
+func (rec *member) see(c *discover.Card) {
+	before := rec.card
+	rec.card = *c
+	rec.card.UUID = string(rec.id)
+	rec.card.Memory = cmp.Or(c.Memory, before.Memory)
+	rec.card.BDF = cmp.Or(c.BDF, before.BDF)
+	rec.card.Model = cmp.Or(c.Model, before.Model)
+	rec.card.PCIeRoot = cmp.Or(c.PCIeRoot, before.PCIeRoot)
+	rec.card.PCIeSwitch = cmp.Or(c.PCIeSwitch, before.PCIeSwitch)
+	if c.NUMA == nil {
+		rec.card.NUMA = before.NUMA
+	}
+}
+
+func (r *roster) sort() {
+	slices.SortFunc(r.members, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
+}
+
+func (r *roster) member(id gpu.CardID) *member {
+	at := slices.IndexFunc(r.members, func(rec *member) bool { return rec.id == id })
+	if at < 0 {
+		return nil
+	}
+	return r.members[at]
+}
+
+// drop takes a card off the roster.
+func (r *roster) drop(id gpu.CardID) {
+	r.members = slices.DeleteFunc(r.members, func(rec *member) bool { return rec.id == id })
+	r.links.drop(id)
+}
+
+// number gives every card the minor number it is published under: the driver's
+// own, unless a lost card has it which a pod still names. A lost card that
+// nobody names makes room, and is dropped when a card that came after it sits
+// at its address: it was replaced. Those are returned.
+func (r *roster) number(named func(gpu.CardID) bool) (replaced []gpu.CardID) {
+	n := numbering{taken: map[int]bool{}}
+	for _, rec := range r.members {
+		if !rec.here && rec.published && named(rec.id) {
+			n.taken[rec.minor] = true
+		}
+	}
+	present := slices.DeleteFunc(slices.Clone(r.members), func(rec *member) bool { return !rec.here })
+	slices.SortFunc(present, func(a, b *member) int {
+		return cmp.Or(cmp.Compare(a.card.Minor, b.card.Minor), cmp.Compare(a.id, b.id))
+	})
+	for _, rec := range present {
+		n.want(rec, rec.card.Minor)
+	}
+	for _, rec := range r.members {
+		switch {
+		case rec.here || rec.published && named(rec.id):
+		case slices.ContainsFunc(present, rec.replacedBy):
+			replaced = append(replaced, rec.id)
+		default:
+			n.want(rec, rec.minor)
+		}
+		rec.published = true
+	}
+	n.finish()
+	for _, id := range replaced {
+		r.drop(id)
+	}
+	return replaced
+}
+
+// replacedBy reports whether the other card came when this one was gone, and
+// sits at its address.
+func (rec *member) replacedBy(other *member) bool {
+	return other.first >= rec.missing && other.card.BDF == rec.card.BDF && other.card.BDF != ""
+}
+
+// numbering gives out minor numbers.
+type numbering struct {
+	taken   map[int]bool
+	crowded []*member // whose number was taken
+}
+
+// want gives the card the number, or another one at the end.
+func (n *numbering) want(rec *member, minor int) {
+	if n.taken[minor] {
+		n.crowded = append(n.crowded, rec)
+		return
+	}
+	rec.minor, n.taken[minor] = minor, true
+}
+
+// finish gives the lowest free numbers to those whose own were taken.
+func (n *numbering) finish() {
+	free := 0
+	for _, rec := range n.crowded {
+		for n.taken[free] {
+			free++
+		}
+		rec.minor, n.taken[free] = free, true
+	}
+}
+
+// publication puts together what is to be published. The cards must have been
+// numbered.
+func (r *roster) publication(node string, uid types.UID, m *modeDecision, now time.Time) (*wire.Publication, error) {
+	p := &wire.Publication{Node: node, NodeUID: uid, Driver: r.driver, Mode: m.mode, Pending: m.pending}
+	order := slices.Clone(r.members)
+	slices.SortFunc(order, func(a, b *member) int { return cmp.Compare(a.minor, b.minor) })
+	cards := make([]gpu.Card, len(order))
+	for i, rec := range order {
+		cards[i] = rec.gpuCard()
+		p.Cards = append(p.Cards, wire.CardStatus{
+			BusID: rec.card.BDF, PCIeRoot: rec.card.PCIeRoot, Errors: rec.health.errors, Conditions: r.conditions(rec, m, now),
+		})
+	}
+	var pairs []gpu.Link
+	if m.mode != gpu.ModeVGPU {
+		pairs = r.links.between(order)
+	}
+	var err error
+	if p.Topology, err = gpu.NewTopology(cards, pairs); err != nil {
+		return nil, fmt.Errorf("cards of %s: %w", node, err)
+	}
+	return p, nil
+}
+
+func (rec *member) gpuCard() gpu.Card {
+	healthy, _ := rec.health.verdict()
+	c := gpu.Card{
+		ID: rec.id, Minor: rec.minor, Model: gpu.ModelName(rec.card.Model), Memory: rec.card.Memory.RoundDown(),
+		Slots: gpu.MaxSlices, Healthy: healthy && rec.card.Memory >= gpu.MemoryStep, Switch: rec.card.PCIeSwitch,
+	}
+	if numa := rec.card.NUMA; numa != nil && *numa >= 0 {
+		c.NUMA, c.NUMAKnown = *numa, true
+	}
+	return c
+}
+
+// gone returns the cards that are not there, by id and by address.
+func (r *roster) gone() map[string]bool {
+	gone := map[string]bool{}
+	for _, rec := range r.members {
+		if !rec.here {
+			gone[string(rec.id)] = true
+			gone[rec.card.BDF] = rec.card.BDF != ""
+		}
+	}
+	return gone
+}
+
+// conditions says how the card is. Apart from Healthy there is a condition
+// only where something is to be told.
+func (r *roster) conditions(rec *member, m *modeDecision, now time.Time) []metav1.Condition {
+	condition := func(kind string, status bool, f fault) metav1.Condition {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: f.reason, Message: f.message, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}
+		if status {
+			c.Status = metav1.ConditionTrue
+		}
+		return c
+	}
+	healthy, why := rec.health.verdict()
+	list := []metav1.Condition{condition(wire.ConditionHealthy, healthy, why)}
+	if f, bad := r.links.fault(rec, r.gone()); bad {
+		list = append(list, condition(wire.ConditionLinked, false, f))
+	}
+	if m.noSlices.reason != "" {
+		list = append(list, condition(wire.ConditionSlices, false, m.noSlices))
+	}
+	if m.waits.reason != "" {
+		list = append(list, condition(wire.ConditionModePending, true, m.waits))
+	}
+	return list
+}
+
+// Describe returns the Device that an agent would publish after one look at
+// cards it has never seen before, on a node without pods. The mode is that of
+// [Config].
+func Describe(node string, uid types.UID, mode gpu.Mode, s *discover.Snapshot, now time.Time) (*v1alpha1.Device, error) {
+	var r roster
+	r.look(s, now)
+	r.number(func(gpu.CardID) bool { return false })
+	q := modeQuestion{preset: mode, driver: r.driver, podsKnown: true, servesBoth: true}
+	q.cards, q.virtual = r.count()
+	decision := q.decide()
+	p, err := r.publication(node, uid, &decision, now)
+	if err != nil {
+		return nil, err
+	}
+	return wire.EncodeDevice(p)
+}
+
+// count returns how many cards are there, and how many of them are virtual.
+func (r *roster) count() (cards, virtual int) {
+	for _, rec := range r.members {
+		if rec.here {
+			cards++
+			if rec.card.Virtual {
+				virtual++
+			}
+		}
+	}
+	return cards, virtual
+}

@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// seen is a snapshot with the named cards at minor numbers from 0, each
+// "ID" or "ID@slot" where its address is not that of its number.
+func seen(cards ...string) *discover.Snapshot {
+	s := &discover.Snapshot{Driver: "3.8.30", LinksKnown: true}
+	for i, text := range cards {
+		id, slot, other := strings.Cut(text, "@")
+		if !other {
+			slot = strconv.Itoa(i)
+		}
+		c := *goodCard()
+		c.UUID, c.Minor, c.BDF = id, i, "slot-"+slot
+		s.Cards = append(s.Cards, c)
+	}
+	return s
+}
+
+// linked adds links between cards, by position, with a port at each end.
+func linked(s *discover.Snapshot, pairs ...gpu.Link) *discover.Snapshot {
+	s.Links = append(s.Links, pairs...)
+	for _, l := range pairs {
+		for _, end := range []gpu.Link{l, {A: l.B, B: l.A}} {
+			v := &s.Cards[end.A].Vitals
+			v.Ports = append(v.Ports, discover.Port{Number: len(v.Ports), Up: true, Peer: s.Cards[end.B].BDF, SpeedGT: 32, Width: 16})
+		}
+	}
+	return s
+}
+
+func nobody(gpu.CardID) bool { return false }
+
+func names(ids ...gpu.CardID) func(gpu.CardID) bool {
+	return func(id gpu.CardID) bool { return slices.Contains(ids, id) }
+}
+
+// published returns the roster's cards as they are published, "minor=ID", lost
+// ones in brackets.
+func published(t *testing.T, r *roster) string {
+	t.Helper()
+	p := publicationOf(t, r)
+	var list []string
+	for i := range p.Topology.Len() {
+		c := p.Topology.Card(i)
+		text := fmt.Sprintf("%d=%s", c.Minor, c.ID)
+		if !c.Healthy {
+			text = "(" + text + ")"
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, " ")
+}
+
+func publicationOf(t *testing.T, r *roster) *wire.Publication {
+	t.Helper()
+	p, err := r.publication("n1", "uid-1", &modeDecision{mode: gpu.ModeSGPU}, at(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestNumber(t *testing.T) {
+	cases := map[string]struct {
+		looks    []*discover.Snapshot
+		named    func(gpu.CardID) bool
+		want     string
+		replaced []gpu.CardID
+	}{
+		"cards as the driver numbers them":    {[]*discover.Snapshot{seen("a", "b", "c")}, nobody, "0=a 1=b 2=c", nil},
+		"a lost card keeps its number":        {[]*discover.Snapshot{seen("a", "b", "c"), {Cards: seen("a", "b", "c").Cards[:2]}}, nobody, "0=a 1=b (2=c)", nil},
+		"all are lost":                        {[]*discover.Snapshot{seen("a", "b"), seen()}, nobody, "(0=a) (1=b)", nil},
+		"the driver counts anew after a loss": {[]*discover.Snapshot{seen("a", "b", "c"), seen("b@1", "c@2")}, nobody, "0=b 1=c (2=a)", nil},
+		"it does, but a pod names the lost one": {
+			[]*discover.Snapshot{seen("a", "b", "c"), seen("b@1", "c@2")}, names("a"), "(0=a) 1=c 2=b", nil,
+		},
+		"another card in its place": {
+			[]*discover.Snapshot{seen("a", "b", "c"), seen("a", "x", "c")}, nobody, "0=a 1=x 2=c", []gpu.CardID{"b"},
+		},
+		"another card in its place, but a pod names it": {
+			[]*discover.Snapshot{seen("a", "b", "c"), seen("a", "x", "c")}, names("b"), "0=a (1=b) 2=c 3=x", nil,
+		},
+		"an old card moved into its place": {
+			[]*discover.Snapshot{seen("a", "b"), seen("b@0")}, nobody, "0=b (1=a)", nil,
+		},
+		"cards change places": {[]*discover.Snapshot{seen("a", "b"), seen("b", "a")}, nobody, "0=b 1=a", nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var r roster
+			var replaced []gpu.CardID
+			for i, s := range tc.looks {
+				r.look(s, at(3*i))
+				replaced = r.number(tc.named)
+			}
+			if got := published(t, &r); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+			if diff := cmp.Diff(tc.replaced, replaced); diff != "" {
+				t.Errorf("replaced (-want +got):\n%s", diff)
+			}
+			again := published(t, &r)
+			r.number(tc.named)
+			if got := published(t, &r); got != again {
+				t.Errorf("numbered again: %s, was %s", got, again)
+			}
+		})
+	}
+}
+
+// A card that lost its name with its health is still the card it was.
+func TestIdentifyByAddress(t *testing.T) {
+	var r roster
+	r.look(seen("a", "b"), at(0))
+	nameless := seen("a", "")
+	nameless.Cards[1].Vitals.Available, nameless.Cards[1].Memory, nameless.Cards[1].Model = new(false), 0, ""
+	r.look(nameless, at(3))
+	r.number(nobody)
+	if got := published(t, &r); got != "0=a (1=b)" {
+		t.Errorf("got %s", got)
+	}
+	p := publicationOf(t, &r)
+	if c := p.Topology.Card(1); c.Memory != 64<<10 || c.Model != "C500" || p.Cards[1].BusID != "slot-1" {
+		t.Errorf("it forgot what it knew: %+v, %+v", c, p.Cards[1])
+	}
+	if got := conditionOf(&p.Cards[1], wire.ConditionHealthy).Reason; got != reasonUnavailable {
+		t.Errorf("reason %s, want %s: it is there", got, reasonUnavailable)
+	}
+	strange := seen("a", "")
+	strange.Cards[1].BDF = "slot-9"
+	r.look(strange, at(6))
+	if diff := cmp.Diff([]string{"slot-9"}, r.nameless); diff != "" {
+		t.Errorf("nameless (-want +got):\n%s", diff)
+	}
+}
+
+// A roster that was filled from a Device goes on as the one that wrote it.
+func TestRemember(t *testing.T) {
+	var before roster
+	s := linked(seen("a", "b", "c"), gpu.Link{A: 0, B: 1}, gpu.Link{A: 1, B: 2})
+	s.Cards[1].NUMA, s.Cards[1].PCIeRoot, s.Cards[1].PCIeSwitch = new(1), "pci0000:3a", "sw"
+	before.look(s, at(0))
+	s.Cards[0].Vitals.Available = new(false)
+	s.Cards[2].UUID = "x"
+	before.look(s, at(3))
+	before.number(names("c"))
+	device, err := wire.EncodeDevice(publicationOf(t, &before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := wire.DecodePublication(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after roster
+	after.remember(p, at(10))
+	if got, want := published(t, &after), published(t, &before); got != want {
+		t.Errorf("remembered %s, was %s", got, want)
+	}
+	unknown := *s
+	unknown.LinksKnown = false
+	after.look(&unknown, at(10))
+	after.number(names("c"))
+	got, err := wire.EncodeDevice(publicationOf(t, &after))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(device, got); diff != "" {
+		t.Errorf("after a restart (-before +after):\n%s", diff)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	s := linked(seen("a", "b"), gpu.Link{A: 0, B: 1})
+	d, err := Describe("n1", "uid-1", "", s, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := wire.ReadInventory(nil, d)
+	if inv.Problem != nil || inv.Topology.Len() != 2 || !inv.Topology.Linked(0).Has(1) || inv.Mode != gpu.ModeSGPU {
+		t.Errorf("inventory %+v", inv)
+	}
+}

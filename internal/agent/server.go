@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// maxSilence is how long the loop may take to come round. It waits for the API
+// server at most a few times writeTimeout, and never for the driver.
+const maxSilence = 2 * time.Minute
+
+// Off means no server, in place of its address.
+const Off = "0"
+
+// Serve serves metrics on one address and health checks on another, which may
+// be the same, until the context ends.
+func (a *Agent) Serve(ctx context.Context, metrics, health string) error {
+	handlers := map[string]*http.ServeMux{}
+	handle := func(address, path string, h http.Handler) {
+		if address == Off || address == "" {
+			return
+		}
+		if handlers[address] == nil {
+			handlers[address] = http.NewServeMux()
+		}
+		handlers[address].Handle(path, h)
+	}
+	handle(metrics, "GET /metrics", a.metrics.Handler())
+	handle(health, "GET /healthz", http.HandlerFunc(a.healthz))
+	handle(health, "GET /readyz", http.HandlerFunc(a.readyz))
+	ended := make(chan error, len(handlers))
+	for address, mux := range handlers {
+		var config net.ListenConfig
+		listener, err := config.Listen(ctx, "tcp", address)
+		if err != nil {
+			return fmt.Errorf("serve on %s: %w", address, err)
+		}
+		server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+		context.AfterFunc(ctx, func() { _ = server.Close() })
+		go func() { ended <- server.Serve(listener) }()
+	}
+	for range handlers {
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+	return nil
+}
+
+// healthz says whether the agent's loop lives. It looks at nothing that could
+// keep it waiting.
+func (a *Agent) healthz(w http.ResponseWriter, _ *http.Request) {
+	if silent := a.clock.Since(time.Unix(0, a.beat.Load())); silent > maxSilence {
+		http.Error(w, fmt.Sprintf("the loop has not come round for %s", silent.Round(time.Second)), http.StatusInternalServerError)
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+// readyz says whether what is to be published was published.
+func (a *Agent) readyz(w http.ResponseWriter, _ *http.Request) {
+	if err := a.Ready(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+// Ready returns nil once all there is to publish was published, else what is
+// still missing.
+func (a *Agent) Ready() error {
+	if st := a.status.Load(); !st.ready {
+		return errors.New("the agent waits for " + st.waits)
+	}
+	return nil
+}

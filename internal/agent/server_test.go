@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// stuck is a driver that answers once and never again.
+type stuck struct {
+	first *discover.Snapshot
+	block chan struct{}
+}
+
+func (s *stuck) Name() string { return "stuck" }
+
+func (s *stuck) Look(context.Context) (*discover.Snapshot, error) {
+	if out := s.first; out != nil {
+		s.first = nil
+		return out, nil
+	}
+	<-s.block // not even the end of the context
+	return nil, errors.New("too late")
+}
+
+// TestDriverHangs: looks never end, and everything else goes on.
+func TestDriverHangs(t *testing.T) {
+	s := newScene(t)
+	source := &stuck{first: seen("a"), block: make(chan struct{})}
+	a := newAgent(Config{Node: "n1", Poll: time.Millisecond, LookTimeout: time.Millisecond}, source, s, s, s, clock.RealClock{})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	address := freeAddress(t)
+	go func() { done <- a.Run(ctx) }()
+	go func() { done <- a.Serve(ctx, address, address) }()
+	get := func(path string) (int, string) {
+		client := http.Client{Timeout: 2 * time.Second}
+		for range 200 {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := client.Do(request)
+			if err == nil {
+				text, _ := io.ReadAll(response.Body)
+				_ = response.Body.Close()
+				if path != "/readyz" || response.StatusCode == http.StatusOK {
+					return response.StatusCode, string(text)
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		return 0, "no answer"
+	}
+	for _, path := range []string{"/readyz", "/healthz"} {
+		if code, text := get(path); code != http.StatusOK || text != "ok\n" {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+	if code, text := get("/metrics"); code != http.StatusOK || !strings.Contains(text, `daybreak_agent_cards{health="healthy"} 1`) {
+		t.Errorf("/metrics: %d %s", code, text)
+	}
+	close(source.block)
+	stop()
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	s.want("0=a")
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestHealthzOfADeadLoop(t *testing.T) {
+	s := newScene(t)
+	s.look(seen("a"))
+	answer := func() int {
+		w := httptest.NewRecorder()
+		s.agent.healthz(w, nil)
+		return w.Code
+	}
+	if code := answer(); code != http.StatusOK {
+		t.Errorf("%d", code)
+	}
+	s.clock.Step(3 * time.Minute)
+	if code := answer(); code != http.StatusInternalServerError {
+		t.Errorf("%d although the loop is silent", code)
+	}
+}
+
+func TestReadyzSaysWhatIsMissing(t *testing.T) {
+	s := newScene(t)
+	s.seen.node = nil
+	s.step()
+	w := httptest.NewRecorder()
+	s.agent.readyz(w, nil)
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "node n1, which the API server does not show") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	s.seen = view{node: newScene(t).seen.node}
+	s.step()
+	if err := s.agent.Ready(); err == nil || !strings.Contains(err.Error(), "is their definition installed?") {
+		t.Errorf("%v", err)
+	}
+}
+
+// scrape returns the metrics without those of looks' durations.
+func (s *scene) scrape() string {
+	w := httptest.NewRecorder()
+	s.agent.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), http.MethodGet, "/metrics", http.NoBody))
+	var lines []string
+	for line := range strings.Lines(w.Body.String()) {
+		if !strings.Contains(line, "_duration_seconds") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// TestMetrics compares everything that is told of two cards, one with a slice
+// and links, with a file; see it for names and units.
+func TestMetrics(t *testing.T) {
+	s := newScene(t)
+	zero := s.scrape()
+	snapshot := linked(seen("a", "b"), gpu.Link{A: 0, B: 1})
+	snapshot.Cards[0].Figures = discover.Figures{
+		UsagePercent: new(37.0), MemoryTotalKiB: new(int64(67108864)), MemoryUsedKiB: new(int64(845824)), PowerMilliwatt: new(int64(71250)),
+		HotspotCelsius: new(38.5), BIOS: "1.2.3",
+		Slices: []discover.Slice{{ID: 3, Memory: 16000, ComputePercent: 25, UsagePercent: new(12.5), MemoryUsed: new(gpu.MiB(128))}},
+	}
+	snapshot.Cards[0].Vitals.ECC = &discover.ECC{SRAMCorrectable: 1, DRAMCorrectable: 2, RetiredPages: 3}
+	s.pods("p a", "q b", "r b")
+	s.looks(2, snapshot)
+	s.lookFails("x")
+	const golden = "testdata/metrics.txt"
+	got := "# before the first look\n" + zero + "\n# after two looks and a failed one\n" + s.scrape()
+	if os.Getenv("UPDATE") != "" {
+		if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+	s.clock.Step(2 * time.Minute)
+	if text := s.scrape(); strings.Contains(text, "mx_gpu_usage") {
+		t.Error("figures of two minutes ago are told as if they were new")
+	}
+}

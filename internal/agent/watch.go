@@ -1,0 +1,261 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+var (
+	deviceResource = v1alpha1.GroupVersion.WithResource("devices")
+	nodeResource   = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+)
+
+// view is what the agent sees of the cluster at one moment. Objects are shared
+// and must not be changed.
+type view struct {
+	// node is nil while it is not known or does not exist.
+	node *metav1.PartialObjectMetadata
+	// device is nil when there is none; deleted is the last one that went. Both
+	// mean nothing until devicesKnown.
+	device, deleted *v1alpha1.Device
+	devicesKnown    bool
+	// pods are those of the node that ask for cards.
+	pods      []*corev1.Pod
+	podsKnown bool
+	// modes is the data of the ConfigMap, nil when there is none.
+	modes      map[string]string
+	modesKnown bool
+}
+
+// watcher tells what happens in the cluster.
+type watcher interface {
+	// run watches until the context ends.
+	run(ctx context.Context)
+	// changed has something to receive after a change.
+	changed() <-chan struct{}
+	view() view
+}
+
+// liveWatcher watches the four things that an agent must know, each narrowed
+// to the node's own: every node has an agent, and none may cost the API server
+// more than it must.
+type liveWatcher struct {
+	signal chan struct{}
+	nodes, devices, pods,
+	maps informer
+	gone lastDeleted
+}
+
+// informer is one watch and what it has seen.
+type informer struct {
+	cache.Store
+	cache.Controller
+}
+
+func newWatcher(node, namespace string, c *Clients) *liveWatcher {
+	w := &liveWatcher{signal: make(chan struct{}, 1)}
+	own := fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()
+	nodes, devices := c.Metadata.Resource(nodeResource), c.Devices.Resource(deviceResource)
+	pods, maps := c.Core.Pods(metav1.NamespaceAll), c.Core.ConfigMaps(namespace)
+	w.nodes = w.informer(own, &metav1.PartialObjectMetadata{}, lister(nodes.List), nodes.Watch, nil)
+	w.devices = w.informer(own, &unstructured.Unstructured{}, lister(devices.List), devices.Watch, toDevice)
+	w.pods = w.informer(fields.OneTermEqualSelector("spec.nodeName", node).String(), &corev1.Pod{}, lister(pods.List), pods.Watch, stripPod)
+	w.maps = w.informer(fields.OneTermEqualSelector(metav1.ObjectNameField, wire.ModesConfigMap).String(), &corev1.ConfigMap{}, lister(maps.List), maps.Watch, nil)
+	return w
+}
+
+type (
+	listFunc  func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watchFunc func(context.Context, metav1.ListOptions) (watch.Interface, error)
+)
+
+func lister[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) listFunc {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+}
+
+func (w *liveWatcher) informer(selector string, kind runtime.Object, list listFunc, watch watchFunc, transform cache.TransformFunc) informer {
+	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.FieldSelector = selector
+				return list(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watchInterface, error) {
+				o.FieldSelector = selector
+				return watch(ctx, o)
+			},
+		},
+		ObjectType: kind,
+		Transform:  transform,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { w.notify() }, UpdateFunc: func(_, _ any) { w.notify() },
+			DeleteFunc: func(obj any) {
+				w.gone.set(obj)
+				w.notify()
+			},
+		},
+	})
+	return informer{store, controller}
+}
+
+// watchInterface spares the parameter named watch an import renamed.
+type watchInterface = watch.Interface
+
+func (w *liveWatcher) notify() {
+	select {
+	case w.signal <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+func (w *liveWatcher) changed() <-chan struct{} { return w.signal }
+
+func (w *liveWatcher) run(ctx context.Context) {
+	var group sync.WaitGroup
+	for _, i := range []informer{w.nodes, w.devices, w.pods, w.maps} {
+		group.Go(func() { i.RunWithContext(ctx) })
+		// An empty list brings no event, but is worth knowing too.
+		group.Go(func() {
+			if cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
+				w.notify()
+			}
+		})
+	}
+	group.Wait()
+}
+
+func (w *liveWatcher) view() view {
+	v := view{
+		node: first[*metav1.PartialObjectMetadata](w.nodes), device: first[*v1alpha1.Device](w.devices), deleted: w.gone.get(),
+		devicesKnown: w.devices.HasSynced(), podsKnown: w.pods.HasSynced(), modesKnown: w.maps.HasSynced(),
+	}
+	for _, obj := range w.pods.List() {
+		if pod, ok := obj.(*corev1.Pod); ok && wire.Holds(pod) && wire.Asks(pod) {
+			v.pods = append(v.pods, pod)
+		}
+	}
+	slices.SortFunc(v.pods, func(a, b *corev1.Pod) int {
+		return strings.Compare(string(wire.HolderOf(a)), string(wire.HolderOf(b)))
+	})
+	if m := first[*corev1.ConfigMap](w.maps); m != nil {
+		v.modes = m.Data
+	}
+	return v
+}
+
+// first returns the only object of a watch that is narrowed to one.
+func first[T any](i informer) T {
+	for _, obj := range i.List() {
+		if t, ok := obj.(T); ok {
+			return t
+		}
+	}
+	var none T
+	return none
+}
+
+// lastDeleted keeps the last Device that was deleted.
+type lastDeleted struct {
+	mu     sync.Mutex
+	device *v1alpha1.Device
+}
+
+// set takes what a watch says was deleted. Where it missed the deletion itself
+// nothing is known of the version that went, so it is as new as can be.
+func (l *lastDeleted) set(obj any) {
+	missed, ok := obj.(cache.DeletedFinalStateUnknown)
+	if ok {
+		obj = missed.Obj
+	}
+	d, isDevice := obj.(*v1alpha1.Device)
+	if !isDevice {
+		return
+	}
+	if ok {
+		d = &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: d.Name}}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.device = d
+}
+
+func (l *lastDeleted) get() *v1alpha1.Device {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.device
+}
+
+// toDevice decodes a Device as it comes in. One that can't be read is kept
+// with its metadata alone: it is there, and to be put right.
+func toDevice(obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil // seen before, or a tombstone
+	}
+	return decodeDevice(u)
+}
+
+func decodeDevice(u *unstructured.Unstructured) (*v1alpha1.Device, error) {
+	text, err := json.Marshal(u)
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", u.GetName(), err)
+	}
+	d, err := wire.DecodeDevice(text)
+	if err != nil {
+		d = &v1alpha1.Device{}
+		d.Name, d.ResourceVersion, d.UID, d.ManagedFields = u.GetName(), u.GetResourceVersion(), u.GetUID(), u.GetManagedFields()
+	}
+	return d, nil
+}
+
+// stripPod keeps of a pod what tells the cards it holds.
+func stripPod(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	slim := &corev1.Pod{
+		TypeMeta:   pod.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
+		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
+	}
+	if !wire.Asks(pod) {
+		return slim, nil
+	}
+	slim.Annotations = pod.Annotations
+	slim.Spec.InitContainers = stripContainers(pod.Spec.InitContainers)
+	slim.Spec.Containers = stripContainers(pod.Spec.Containers)
+	return slim, nil
+}
+
+func stripContainers(all []corev1.Container) []corev1.Container {
+	var out []corev1.Container
+	for i := range all {
+		out = append(out, corev1.Container{Name: all[i].Name, Resources: all[i].Resources, RestartPolicy: all[i].RestartPolicy})
+	}
+	return out
+}
+
+// older reports whether a is an older version of an object than b.
+func older(a, b metav1.Object) bool {
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	return err == nil && order < 0
+}

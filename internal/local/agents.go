@@ -1,0 +1,175 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+)
+
+// AgentNamespace is where the agents of simulated nodes look for the ConfigMap
+// with the modes.
+const AgentNamespace = "daybreak-system"
+
+// agents runs the agents of the simulated nodes. They are the real ones; only
+// the cards they find are made up.
+type agents struct {
+	off bool
+	// dir has a profile for each node; temporary tells that it is ours alone.
+	dir       string
+	temporary bool
+
+	clients *agent.Clients
+	events  record.EventBroadcaster
+	log     *os.File
+	running sync.WaitGroup
+	has     sync.Map // names of nodes that have one
+}
+
+// agentsLog is what the agents log, beside the profiles.
+const agentsLog = "agents.log"
+
+func (a *agents) open(ctx context.Context, config *rest.Config) error {
+	var err error
+	if a.dir == "" {
+		if a.dir, err = os.MkdirTemp("", "daybreak-profiles-"); err != nil {
+			return err
+		}
+		a.temporary = true
+	} else if err := os.MkdirAll(a.dir, 0o755); err != nil {
+		return err
+	}
+	if a.clients, err = agent.NewClients(config); err != nil {
+		return err
+	}
+	a.log, err = os.OpenFile(filepath.Join(a.dir, agentsLog), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	a.events = agent.NewBroadcaster(a.logging(ctx), a.clients.Core)
+	return err
+}
+
+// logging returns a context whose logger writes to the agents' own file.
+func (a *agents) logging(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(a.log))))
+}
+
+// close waits for the agents, whose context has ended.
+func (a *agents) close() {
+	a.running.Wait()
+	a.events.Shutdown()
+	_ = a.log.Close()
+	if a.temporary {
+		_ = os.RemoveAll(a.dir)
+	}
+}
+
+// profile writes the profile of a node to a file, unless it is there from an
+// earlier run, and returns a source that reads it.
+func (a *agents) profile(name string, p *discover.Profile) (discover.Source, error) {
+	text, err := yaml.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(a.dir, name+".yaml")
+	if _, err := os.Stat(path); a.temporary || err != nil {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return nil, fmt.Errorf("write the profile of %s: %w", name, err)
+		}
+	}
+	source, err := discover.NewSimulated(path, name)
+	if err != nil {
+		return nil, err
+	}
+	return discover.NewFinder(source), nil
+}
+
+// add runs an agent for the node until the simulation ends, and returns when
+// it has published the cards.
+func (a *agents) add(simulation, ctx context.Context, name string, p *discover.Profile) error {
+	if _, there := a.has.LoadOrStore(name, true); there {
+		return nil
+	}
+	source, err := a.profile(name, p)
+	if err != nil {
+		return err
+	}
+	clients := *a.clients
+	clients.Events = agent.NewRecorder(a.events, name)
+	cfg := agent.Config{Node: name, Namespace: AgentNamespace, Mode: p.Mode, VendorAnnotations: true}
+	one := agent.New(cfg, source, &clients, clock.RealClock{})
+	a.running.Go(func() {
+		if err := one.Run(a.logging(simulation)); err != nil {
+			klog.FromContext(simulation).Error(err, "Simulated agent", "node", name)
+		}
+	})
+	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return one.Ready() == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("agent of %s: %w", name, one.Ready())
+	}
+	return nil
+}
+
+// describe returns the Device that an agent of the node would publish.
+func (a *agents) describe(ctx context.Context, node *corev1.Node, p *discover.Profile) (*v1alpha1.Device, error) {
+	source, err := a.profile(node.Name, p)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := source.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return agent.Describe(node.Name, node.UID, p.Mode, snapshot, time.Now())
+}
+
+// NewAgent returns an agent of this cluster, a process of bin/daybreak, not
+// started yet. It is to the API server what an agent is in any cluster: a
+// service account whose token tells the node that it runs on, so the node has
+// to be there. The arguments are those of "daybreak agent".
+func (c *Cluster) NewAgent(ctx context.Context, executable, node string, args ...string) (*Process, error) {
+	client, err := kubernetes.NewForConfig(c.REST())
+	if err != nil {
+		return nil, err
+	}
+	object, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("node of the agent: %w", err)
+	}
+	token, err := client.CoreV1().ServiceAccounts(AgentNamespace).CreateToken(ctx, AgentAccount, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+			Kind: "Node", APIVersion: "v1", Name: object.Name, UID: object.UID,
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("token of the agent: %w", err)
+	}
+	name := "agent-" + node
+	if err := c.writeKubeconfigOf(name, &clientcmdapi.AuthInfo{Token: token.Status.Token}); err != nil {
+		return nil, err
+	}
+	all := append([]string{
+		"agent", "--kubeconfig=" + c.Kubeconfig(name), "--node-name=" + node, "--namespace=" + AgentNamespace,
+		"--metrics-bind-address=0", "--health-probe-bind-address=0",
+	}, args...)
+	return newProcess(c.Dir, name, executable, all...), nil
+}

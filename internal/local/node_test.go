@@ -1,0 +1,49 @@
+package local
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// A simulated node's objects must read back as the cards of its profile.
+func TestProfileReadsBack(t *testing.T) {
+	for _, name := range discover.ProfileNames() {
+		kinds, err := discover.LoadProfiles(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range kinds {
+			topology, err := kinds[i].Topology("n1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			node := nodeOf(&kinds[i], "n1", topology)
+			a := agents{dir: t.TempDir(), temporary: true}
+			device, err := a.describe(t.Context(), node, &kinds[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			inv := wire.ReadInventory(node, device)
+			if inv.Problem != nil || len(inv.Notes) > 0 {
+				t.Fatalf("%s: %v, %v", name, inv.Problem, inv.Notes)
+			}
+			if !inv.Serves.Whole || !inv.Serves.Slices {
+				t.Errorf("%s: serves %+v, want whole cards and slices", name, inv.Serves)
+			}
+			for a := range topology.Len() {
+				for b := range topology.Len() {
+					if a != b && inv.Topology.Weight(a, b) != topology.Weight(a, b) {
+						t.Errorf("%s: pair %d-%d weighs %d, want %d", name, a, b, inv.Topology.Weight(a, b), topology.Weight(a, b))
+					}
+				}
+				if diff := cmp.Diff(topology.Card(a).ID, inv.Topology.Card(a).ID); diff != "" {
+					t.Errorf("%s: card %d (-want +got):\n%s", name, a, diff)
+				}
+			}
+		}
+	}
+}

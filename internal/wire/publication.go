@@ -1,0 +1,219 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// Publication is everything that an agent says of its node's cards.
+// [EncodeDevice] makes a Device of it and [DecodePublication] reads it back,
+// which is how an agent that starts anew remembers.
+type Publication struct {
+	Node    string
+	NodeUID types.UID
+	// Driver is the version of the kernel driver, or empty.
+	Driver string
+	Mode   gpu.Mode
+	// Pending is the mode that waits for pods to end, or empty.
+	Pending gpu.Mode
+	// Topology has the cards in the order of their minor numbers, lost ones
+	// among them, and the links that work.
+	Topology *gpu.Topology
+	// Cards says of each card of the topology what the topology does not.
+	Cards []CardStatus
+}
+
+// CardStatus is what is published of a card beside what placement needs.
+type CardStatus struct {
+	// BusID is the PCI address, PCIeRoot the root complex; empty if unknown.
+	BusID, PCIeRoot string
+	// Errors counts the uncorrectable memory errors seen so far; nil if unknown.
+	Errors *int64
+	// Conditions are Healthy and whatever else there is to tell.
+	Conditions []metav1.Condition
+}
+
+// EncodeDevice returns the Device that says all this. The order of the cards
+// is the topology's.
+func EncodeDevice(p *Publication) (*v1alpha1.Device, error) {
+	if len(p.Cards) != p.Topology.Len() {
+		return nil, fmt.Errorf("device of %s: %d cards with the status of %d", p.Node, p.Topology.Len(), len(p.Cards))
+	}
+	links, err := EncodeLinks(p.Topology)
+	if err != nil {
+		return nil, fmt.Errorf("device of %s: %w", p.Node, err)
+	}
+	d := &v1alpha1.Device{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Device"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        p.Node,
+			Labels:      map[string]string{LabelVendor: VendorMetaX},
+			Annotations: map[string]string{AnnotationMode: string(p.Mode), AnnotationLinks: links},
+		},
+	}
+	if p.NodeUID != "" {
+		d.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: p.Node, UID: p.NodeUID}}
+	}
+	if p.Pending != "" {
+		d.Annotations[AnnotationModePending] = string(p.Pending)
+	}
+	if model := commonestModel(p.Topology); model != "" {
+		d.Labels[LabelModel] = model
+	}
+	if driver := labelValue(p.Driver); driver != "" {
+		d.Labels[LabelDriver] = driver
+	}
+	for i := range p.Cards {
+		d.Spec.Devices = append(d.Spec.Devices, encodeCard(p.Topology, i, &p.Cards[i]))
+	}
+	return d, nil
+}
+
+func encodeCard(t *gpu.Topology, i int, s *CardStatus) v1alpha1.DeviceInfo {
+	c := t.Card(i)
+	zone, _ := t.ZoneOf(i)
+	numa := int32(-1)
+	if c.NUMAKnown {
+		numa = int32(c.NUMA)
+	}
+	labels := map[string]string{LabelLinkZone: strconv.Itoa(zone)}
+	for key, value := range map[string]string{LabelModel: c.Model, LabelPCIeSwitch: c.Switch} {
+		if value = labelValue(value); value != "" {
+			labels[key] = value
+		}
+	}
+	if s.Errors != nil {
+		labels[LabelErrors] = strconv.FormatInt(*s.Errors, 10)
+	}
+	return v1alpha1.DeviceInfo{
+		Type: v1alpha1.DeviceTypeGPU, UUID: string(c.ID), Minor: new(int32(c.Minor)), Health: c.Healthy, Labels: labels,
+		Resources: corev1.ResourceList{
+			KoordCore:        *resource.NewQuantity(int64(gpu.FullCompute), resource.DecimalSI),
+			KoordMemory:      *resource.NewQuantity(int64(c.Memory)*mebibyte, resource.BinarySI),
+			KoordMemoryRatio: *resource.NewQuantity(100, resource.DecimalSI),
+		},
+		Topology:   &v1alpha1.DeviceTopology{SocketID: -1, NodeID: numa, PCIEID: s.PCIeRoot, BusID: s.BusID},
+		Conditions: s.Conditions,
+	}
+}
+
+// commonestModel returns the model that most cards have; of equals the one
+// that comes first.
+func commonestModel(t *gpu.Topology) string {
+	count := map[string]int{}
+	for i := range t.Len() {
+		count[t.Card(i).Model]++
+	}
+	best := ""
+	for i := range t.Len() {
+		if model := t.Card(i).Model; best == "" || count[model] > count[best] {
+			best = model
+		}
+	}
+	return labelValue(best)
+}
+
+// labelValue makes a text fit for a label: what a label can't have becomes a
+// dash. "C500 VF" is C500-VF, "0000:3b:00.0" is 0000-3b-00.0.
+func labelValue(s string) string {
+	const most = 63
+	plain := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' }
+	s = strings.Map(func(r rune) rune {
+		if plain(r) || strings.ContainsRune("-_.", r) {
+			return r
+		}
+		return '-'
+	}, s)
+	s = s[:min(len(s), most)]
+	return strings.TrimFunc(s, func(r rune) bool { return !plain(r) })
+}
+
+// DecodePublication reads a Device that an agent wrote, to the letter: unlike
+// an inventory it is not completed from anywhere.
+func DecodePublication(d *v1alpha1.Device) (*Publication, error) {
+	p := &Publication{
+		Node: d.Name, Driver: d.Labels[LabelDriver],
+		Mode: gpu.Mode(d.Annotations[AnnotationMode]), Pending: gpu.Mode(d.Annotations[AnnotationModePending]),
+	}
+	for _, o := range d.OwnerReferences {
+		if o.Kind == "Node" && o.Name == d.Name {
+			p.NodeUID = o.UID
+		}
+	}
+	for _, m := range []gpu.Mode{p.Mode, p.Pending} {
+		if m != "" && !m.Valid() {
+			return nil, fmt.Errorf("mode %.40q: want native, sgpu, shared or vgpu", m)
+		}
+	}
+	infos, err := cardsOf(d)
+	if err != nil {
+		return nil, err
+	}
+	cards := make([]gpu.Card, len(infos))
+	for i := range infos {
+		cards[i] = infos[i].card
+		info := infoOf(d, string(cards[i].ID))
+		cards[i].Switch = info.Labels[LabelPCIeSwitch]
+		p.Cards = append(p.Cards, statusOf(info))
+	}
+	var links []gpu.Link
+	if text, ok := d.Annotations[AnnotationLinks]; ok {
+		if links, err = DecodeLinks(text, cards); err != nil {
+			return nil, fmt.Errorf("annotation %s: %w", AnnotationLinks, err)
+		}
+	}
+	p.Topology, err = gpu.NewTopology(cards, links)
+	return p, err
+}
+
+// infoOf returns the Device's card with the given id, which is there.
+func infoOf(d *v1alpha1.Device, id string) *v1alpha1.DeviceInfo {
+	at := slices.IndexFunc(d.Spec.Devices, func(i v1alpha1.DeviceInfo) bool { return i.Type == v1alpha1.DeviceTypeGPU && i.UUID == id })
+	return &d.Spec.Devices[at]
+}
+
+func statusOf(info *v1alpha1.DeviceInfo) CardStatus {
+	s := CardStatus{Conditions: info.Conditions}
+	if t := info.Topology; t != nil {
+		s.BusID, s.PCIeRoot = t.BusID, t.PCIEID
+	}
+	if n, err := strconv.ParseInt(info.Labels[LabelErrors], 10, 64); err == nil && n >= 0 {
+		s.Errors = &n
+	}
+	return s
+}
+
+// KeepTransitions gives every condition that was there before with the same
+// status the time of its last transition, so that an unchanged card is written
+// as it was.
+func KeepTransitions(now []metav1.Condition, before []metav1.Condition) {
+	for i := range now {
+		at := slices.IndexFunc(before, func(c metav1.Condition) bool { return c.Type == now[i].Type })
+		if at >= 0 && before[at].Status == now[i].Status {
+			now[i].LastTransitionTime = before[at].LastTransitionTime
+		}
+	}
+}
+
+// CardList reads a list of UUIDs that an operator wrote, with commas or spaces
+// in between.
+func CardList(text string) []gpu.CardID {
+	var ids []gpu.CardID
+	for _, id := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if validUUID(id) && len(ids) < gpu.MaxCards {
+			ids = append(ids, gpu.CardID(id))
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
