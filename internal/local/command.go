@@ -36,7 +36,11 @@ type playground struct {
 	data       string
 	kubeconfig string
 	dashboard  int
+	servedBy   string
 }
+
+// pluginDelay is what the vendor's plugin takes for a pod, as its users tell.
+const pluginDelay = 20 * time.Millisecond
 
 // NewCommand returns the playground command.
 func NewCommand() *cobra.Command {
@@ -63,6 +67,8 @@ it and leaves nothing behind, unless --data keeps the cluster for the next run.`
 	f.StringVar(&p.profile, "profile", "c500-2x4", "kind of nodes: a built-in profile or the path of a YAML file")
 	f.StringVar(&p.data, "data", "", "folder that keeps the cluster across runs (default: temporary)")
 	f.StringVar(&p.kubeconfig, "kubeconfig", "playground.kubeconfig", "where to write the kubeconfig")
+	f.StringVar(&p.servedBy, "served-by", wire.ServedByDaybreak,
+		"whose device plugin serves the nodes: daybreak, or vendor for a stand-in of MetaX's own, which needs a lock on the node for each slice")
 	f.IntVar(&p.dashboard, "port-dashboard", 8080, "port of the dashboard")
 	return cmd
 }
@@ -70,6 +76,9 @@ it and leaves nothing behind, unless --data keeps the cluster for the next run.`
 func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if p.nodes < 1 || p.nodes > 5000 {
 		return fmt.Errorf("--nodes %d: write 1 to 5000", p.nodes)
+	}
+	if p.servedBy != wire.ServedByDaybreak && p.servedBy != wire.ServedByVendor {
+		return fmt.Errorf("--served-by %q: write %s or %s", p.servedBy, wire.ServedByDaybreak, wire.ServedByVendor)
 	}
 	kinds, err := discover.LoadProfiles(p.profile)
 	if err != nil {
@@ -112,7 +121,16 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	defer simulator.Stop()
 	simulator.Managed = true
-	if err := simulator.AddNodes(ctx, "metax", p.nodes, kinds); err != nil {
+	addNodes := simulator.AddNodes
+	if p.servedBy == wire.ServedByVendor {
+		vendor, err := NewVendor(ctx, cluster.RESTAs("simulator"), simulator, VendorConfig{Delay: func() time.Duration { return pluginDelay }})
+		if err != nil {
+			return err
+		}
+		defer vendor.Stop()
+		addNodes = vendor.AddNodes
+	}
+	if err := addNodes(ctx, "metax", p.nodes, kinds); err != nil {
 		return err
 	}
 	say("starting the scheduler")
@@ -229,13 +247,17 @@ func probe(ctx context.Context, c *Cluster, scheduler *Process) error {
 
 // tour is what to try; a test types each line that begins with "  $".
 func (p *playground) tour(dir string) string {
+	cards, ask := "  $ kubectl get devices\n", "gpu-binpack"
+	if p.servedBy == wire.ServedByVendor {
+		// The vendor's plugin serves one kind of request a node.
+		cards, ask = vendorTour, "sgpu-exclusive"
+	}
 	text := fmt.Sprintf(`
 The cluster runs until Ctrl-C. In another terminal, in this folder:
 
   $ export KUBECONFIG=%s PATH=$PWD/bin:$PATH
   $ kubectl get nodes
-  $ kubectl get devices
-
+%s
 A slice of a card, written for HAMi, and one written for Koordinator:
 
   $ kubectl apply -f examples/hami/sgpu-default.yaml
@@ -245,8 +267,8 @@ A slice of a card, written for HAMi, and one written for Koordinator:
 Which cards they got:
 
   $ kubectl get pods -o custom-columns='NAME:.metadata.name,NODE:.spec.nodeName,CARDS:.metadata.annotations.metax-tech\.com/gpu-devices-allocated'
-`, p.kubeconfig)
-	if p.nodes <= mostAgents {
+`, p.kubeconfig, cards)
+	if p.nodes <= mostAgents && p.servedBy == wire.ServedByDaybreak {
 		text += fmt.Sprintf(`
 A card breaks; the node's agent sees it within seconds. Take the line out again
 to repair it:
@@ -259,6 +281,15 @@ to repair it:
 	return text + `
 Where a pod would go, and why not elsewhere:
 
-  $ daybreak place --kubeconfig=$KUBECONFIG -f examples/hami/gpu-binpack.yaml
+  $ daybreak place --kubeconfig=$KUBECONFIG -f examples/hami/` + ask + `.yaml
 `
 }
+
+// vendorTour is how to see cards and locks where the vendor's plugin serves.
+const vendorTour = `  $ kubectl get node metax-1 -o jsonpath='{.metadata.annotations.metax-tech\.com/node-gpu-devices}'
+
+The vendor's plugin serves the pod that a node's lock names, and then takes the
+lock off. To see it come and go (Ctrl-C ends it):
+
+    kubectl get nodes -w -o custom-columns='NODE:.metadata.name,LOCK:.metadata.annotations.hami\.io/mutex\.lock'
+`

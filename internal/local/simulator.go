@@ -47,8 +47,9 @@ type Simulator struct {
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
 
-	mu    sync.Mutex
-	nodes []string
+	mu     sync.Mutex
+	nodes  []string
+	vendor *Vendor // serves pods with cards on nodes of its own
 
 	agents agents
 
@@ -71,7 +72,7 @@ func ProfilesIn(dir string) SimulatorOption { return func(s *Simulator) { s.agen
 // NewSimulator starts to look after the simulated nodes of the cluster. Each
 // has an agent of its own, in this process.
 func NewSimulator(ctx context.Context, config *rest.Config, options ...SimulatorOption) (*Simulator, error) {
-	client, err := kubernetes.NewForConfig(config)
+	client, err := newClient(config)
 	if err != nil {
 		return nil, err
 	}
@@ -148,9 +149,31 @@ func (s *Simulator) has(node string) bool {
 	return slices.Contains(s.nodes, node)
 }
 
+// leaveTo leaves pods to the vendor's plugin where it serves.
+func (s *Simulator) leaveTo(v *Vendor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vendor = v
+}
+
+// leaves reports whether the vendor's plugin has the pod run.
+func (s *Simulator) leaves(pod *corev1.Pod) bool {
+	s.mu.Lock()
+	v := s.vendor
+	s.mu.Unlock()
+	return v != nil && v.serves(pod)
+}
+
 // attend does what a kubelet would do for the pod. What fails is tried again
 // after a second.
 func (s *Simulator) attend(ctx context.Context, pod *corev1.Pod) {
+	if pod.DeletionTimestamp != nil || !s.leaves(pod) {
+		s.attendServed(ctx, pod)
+	}
+}
+
+// attendServed is attend for a pod that has its cards, if it wants any.
+func (s *Simulator) attendServed(ctx context.Context, pod *corev1.Pod) {
 	var err error
 	if pod.DeletionTimestamp != nil {
 		err = s.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
@@ -163,7 +186,7 @@ func (s *Simulator) attend(ctx context.Context, pod *corev1.Pod) {
 		klog.FromContext(ctx).Error(err, "Simulated kubelet", "pod", klog.KObj(pod))
 		time.AfterFunc(time.Second, func() {
 			if ctx.Err() == nil {
-				s.attend(ctx, pod)
+				s.attendServed(ctx, pod)
 			}
 		})
 	}

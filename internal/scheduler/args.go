@@ -2,12 +2,14 @@ package scheduler
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/scheduler/nodelock"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -26,6 +28,14 @@ type Args struct {
 	// that preemption tries, as for DefaultPreemption.
 	MinCandidateNodesPercentage *int32 `json:"minCandidateNodesPercentage,omitempty"`
 	MinCandidateNodesAbsolute   *int32 `json:"minCandidateNodesAbsolute,omitempty"`
+	// LockWaitSeconds is how long a pod waits for the lock of a node that the
+	// vendor's plugin serves while the lock does not change hands; then the pod
+	// is tried again, elsewhere if it can be. 60 if not given.
+	LockWaitSeconds *int32 `json:"lockWaitSeconds,omitempty"`
+	// LockExpirySeconds is how old such a lock gets before it is taken over,
+	// whatever became of its pod. 300 if not given, as HAMi has it. All profiles
+	// must say the same.
+	LockExpirySeconds *int32 `json:"lockExpirySeconds,omitempty"`
 }
 
 // parseArgs decodes strictly, sets defaults and validates.
@@ -43,6 +53,12 @@ func parseArgs(obj runtime.Object) (Args, error) {
 	}
 	if a.MinCandidateNodesAbsolute == nil {
 		a.MinCandidateNodesAbsolute = new(int32(100))
+	}
+	if a.LockWaitSeconds == nil {
+		a.LockWaitSeconds = new(int32(60))
+	}
+	if a.LockExpirySeconds == nil {
+		a.LockExpirySeconds = new(int32(nodelock.DefaultExpiry / time.Second))
 	}
 	if err := a.validate().ToAggregate(); err != nil {
 		return Args{}, fmt.Errorf("args of plugin %s: %w", Name, err)
@@ -66,8 +82,23 @@ func (a *Args) validate() field.ErrorList {
 	if len(problems) == 0 && *a.MinCandidateNodesPercentage == 0 && *a.MinCandidateNodesAbsolute == 0 {
 		problems = append(problems, field.Invalid(field.NewPath("minCandidateNodesAbsolute"), 0, "may not be 0 together with minCandidateNodesPercentage: preemption would try no node"))
 	}
+	for _, s := range []struct {
+		name    string
+		seconds *int32
+	}{{"lockWaitSeconds", a.LockWaitSeconds}, {"lockExpirySeconds", a.LockExpirySeconds}} {
+		if s.seconds != nil && (*s.seconds < 1 || *s.seconds > maxLockSeconds) {
+			problems = append(problems, field.Invalid(field.NewPath(s.name), *s.seconds, fmt.Sprintf("write 1 to %d", maxLockSeconds)))
+		}
+	}
 	return problems
 }
+
+// maxLockSeconds is an hour: a node that is stuck for longer is lost.
+const maxLockSeconds = 3600
+
+func (a *Args) lockWait() time.Duration { return time.Duration(*a.LockWaitSeconds) * time.Second }
+
+func (a *Args) lockExpiry() time.Duration { return time.Duration(*a.LockExpirySeconds) * time.Second }
 
 // policy returns the policy that stands in; the text was validated.
 func (a *Args) policy() place.Policy {

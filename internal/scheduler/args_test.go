@@ -13,6 +13,10 @@ import (
 )
 
 func TestParseArgs(t *testing.T) {
+	defaults := Args{
+		MinCandidateNodesPercentage: new(int32(10)), MinCandidateNodesAbsolute: new(int32(100)),
+		LockWaitSeconds: new(int32(60)), LockExpirySeconds: new(int32(300)),
+	}
 	tests := map[string]struct {
 		obj        runtime.Object
 		want       Args
@@ -20,17 +24,18 @@ func TestParseArgs(t *testing.T) {
 		wantErr    string
 	}{
 		"no args are the defaults": {
-			want: Args{MinCandidateNodesPercentage: new(int32(10)), MinCandidateNodesAbsolute: new(int32(100))},
+			want: defaults,
 		},
 		"an empty document is the defaults": {
 			obj:  unknown(`{}`),
-			want: Args{MinCandidateNodesPercentage: new(int32(10)), MinCandidateNodesAbsolute: new(int32(100))},
+			want: defaults,
 		},
 		"everything given": {
-			obj: unknown(`{"apiVersion":"v1","kind":"DaybreakArgs","policy":"spread","minCandidateNodesPercentage":100,"minCandidateNodesAbsolute":0}`),
+			obj: unknown(`{"apiVersion":"v1","kind":"DaybreakArgs","policy":"spread","minCandidateNodesPercentage":100,"minCandidateNodesAbsolute":0,"lockWaitSeconds":5,"lockExpirySeconds":3600}`),
 			want: Args{
 				APIVersion: "v1", Kind: "DaybreakArgs", Policy: "spread",
 				MinCandidateNodesPercentage: new(int32(100)), MinCandidateNodesAbsolute: new(int32(0)),
+				LockWaitSeconds: new(int32(5)), LockExpirySeconds: new(int32(3600)),
 			},
 			wantPolicy: place.Spread,
 		},
@@ -50,6 +55,11 @@ func TestParseArgs(t *testing.T) {
 			obj: unknown(`{"minCandidateNodesPercentage":101,"minCandidateNodesAbsolute":-1}`),
 			wantErr: "args of plugin Daybreak: [minCandidateNodesPercentage: Invalid value: 101: write 0 to 100, " +
 				"minCandidateNodesAbsolute: Invalid value: -1: write 0 or more]",
+		},
+		"a lock that nobody waits for, and one that never ends": {
+			obj: unknown(`{"lockWaitSeconds":0,"lockExpirySeconds":3601}`),
+			wantErr: "args of plugin Daybreak: [lockWaitSeconds: Invalid value: 0: write 1 to 3600, " +
+				"lockExpirySeconds: Invalid value: 3601: write 1 to 3600]",
 		},
 		"a negative percentage": {
 			obj:     unknown(`{"minCandidateNodesPercentage":-1}`),

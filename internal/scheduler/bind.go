@@ -39,11 +39,22 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable,
 			fmt.Sprintf("the pod's annotations would come to %d bytes, at most %d are bound: make its own shorter", size, maxAnnotations))
 	}
-	b := binder{plugin: p, pod: pod, node: nodeName, annotations: res.annotations, version: pod.ResourceVersion}
+	b := binder{plugin: p, pod: pod, node: nodeName, annotations: res.annotations, version: p.latestVersion(pod)}
 	if err := b.run(ctx); err != nil {
 		return fwk.AsStatus(fmt.Errorf("bind to %s: %w", nodeName, err))
 	}
 	return nil
+}
+
+// latestVersion returns the newest version of the pod that the decision holds
+// for. While a pod waited for its turn (see PreBind) its status has changed:
+// kube-scheduler itself notes there where it is about to be bound.
+func (p *Plugin) latestVersion(pod *corev1.Pod) string {
+	now, err := p.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || now.UID != pod.UID || now.Spec.NodeName != "" || now.DeletionTimestamp != nil || !sameAsk(pod, now) {
+		return pod.ResourceVersion // the API server will say what is wrong
+	}
+	return now.ResourceVersion
 }
 
 // annotationSize returns the size of the annotations after the merge.
@@ -131,13 +142,23 @@ func (b *binder) afterConflict(ctx context.Context) (done bool, err error) {
 	case now.Spec.NodeName == "" && now.DeletionTimestamp == nil && sameAsk(b.pod, now):
 		b.version = now.ResourceVersion
 		return false, nil
-	case now.Spec.NodeName == b.node && now.Annotations[wire.AnnotationPredicateTime] == b.annotations[wire.AnnotationPredicateTime]:
+	case now.Spec.NodeName == b.node && carries(now, b.annotations):
 		return true, nil
 	case now.Spec.NodeName == "":
 		return true, errChanged
 	default:
 		return true, errNotAssigned
 	}
+}
+
+// carries reports whether the pod has all of the annotations.
+func carries(pod *corev1.Pod, annotations map[string]string) bool {
+	for key, value := range annotations {
+		if got, ok := pod.Annotations[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
 }
 
 // sameAsk reports whether the decision for one version of a pod holds for the

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -37,7 +38,13 @@ type command struct {
 // NewCommand returns the command that runs the scheduler. It has all the flags
 // of kube-scheduler.
 func NewCommand() *cobra.Command {
-	return (&command{options: options.NewOptions()}).cobra()
+	// Before the flags are made, which list all features.
+	err := addFeatures(utilfeature.DefaultMutableFeatureGate)
+	cmd := (&command{options: options.NewOptions()}).cobra()
+	if err != nil {
+		cmd.RunE = func(*cobra.Command, []string) error { return err }
+	}
+	return cmd
 }
 
 func (c *command) cobra() *cobra.Command {
@@ -182,6 +189,9 @@ func (c *command) emulate(cmd *cobra.Command, config *rest.Config) error {
 // the process at any time.
 func (c *command) serve(ctx context.Context, removeConfig func()) error {
 	shared := NewShared(clock.RealClock{})
+	if !adaptsToPlugin(c.options.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)) {
+		shared.locks = nil
+	}
 	cc, sched, err := app.Setup(ctx, c.options, app.WithPlugin(Name, shared.Factory()))
 	removeConfig()
 	if err != nil {
@@ -199,6 +209,7 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 		f.schedulers.Insert(cc.ComponentConfig.Profiles[i].SchedulerName)
 	}
 	go shared.fence(ctx, &f)
+	shared.locks.begin(ctx, f.schedulers)
 	return app.Run(ctx, cc, sched)
 }
 

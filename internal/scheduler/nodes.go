@@ -100,6 +100,10 @@ func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device) *entry {
 	}
 	now.node = now.inventory.Open()
 	var nominated []*corev1.Pod
+	// Pods that are yet to be bound, and the one that the vendor's plugin is yet
+	// to serve, which it takes the lock off for.
+	var coming []ledger.Holding
+	lock, _ := wire.ParseLock(ni.Node().Annotations[wire.AnnotationLock])
 	for _, pi := range ni.GetPods() {
 		pod := pi.GetPod()
 		if !wire.Asks(pod) {
@@ -109,9 +113,16 @@ func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device) *entry {
 			nominated = append(nominated, pod)
 			continue
 		}
-		n.book(now, before, pod)
+		if h, ok := n.reservations.holding(pod); ok {
+			now.node.Book(h)
+			coming = append(coming, h)
+			continue
+		}
+		if h, known := n.book(now, before, pod); known && lock.Names(pod) {
+			coming = append(coming, h)
+		}
 	}
-	now.inventory.Settle(now.node)
+	now.inventory.Settle(now.node, coming...)
 	for _, pod := range nominated {
 		n.placeNominated(now.node, pod)
 	}
@@ -134,14 +145,10 @@ func readInventory(node *corev1.Node, dev *device) *wire.Inventory {
 	}
 }
 
-// book books one pod: what this process reserved for it, else what its
-// annotations tell. The reservation comes first, since until the Binding is
-// through a pod's annotations are only what its author wrote.
-func (n *nodes) book(now, before *entry, pod *corev1.Pod) {
-	if h, ok := n.reservations.holding(pod); ok {
-		now.node.Book(h)
-		return
-	}
+// book books what a pod's annotations tell. It is not for pods that this process
+// has reserved cards for: until the Binding is through, their annotations are
+// only what their author wrote.
+func (*nodes) book(now, before *entry, pod *corev1.Pod) (h ledger.Holding, known bool) {
 	var r reading
 	// Cards without identity are dealt out anew: who has which is of no
 	// account, but no two pods may count for one.
@@ -158,6 +165,7 @@ func (n *nodes) book(now, before *entry, pod *corev1.Pod) {
 	} else {
 		now.node.BookUnknown(wire.HolderOf(pod))
 	}
+	return r.holding, r.known
 }
 
 // placeNominated books a pod that the node is kept for but that has no cards

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,12 +30,16 @@ type Shared struct {
 	promises     *promises
 	nodes        *nodes
 	term         *term
-	clock        clock.Clock
+	clock        clock.WithDelayedExecution
+	// locks are the locks of nodes that the vendor's plugin serves; nil when
+	// nothing is to be done for that plugin, see [DevicePluginAdaption].
+	locks *locks
 }
 
 // NewShared returns the state of one scheduler process.
-func NewShared(c clock.Clock) *Shared {
+func NewShared(c clock.WithDelayedExecution) *Shared {
 	s := &Shared{devices: &devices{}, reservations: newReservations(), promises: newPromises(), term: newTerm(c), clock: c}
+	s.locks = newLocks(s)
 	s.nodes = newNodes(s.devices, s.reservations, s.promises)
 	return s
 }
@@ -45,6 +50,8 @@ type Plugin struct {
 	handle fwk.Handle
 	shared *Shared
 	policy place.Policy
+	// lockWait is how long a pod waits for a node's lock that does not change.
+	lockWait time.Duration
 
 	// preemption handles all pods of the profile: those without cards as
 	// kube-scheduler always does.
@@ -59,6 +66,7 @@ var (
 	_ fwk.PreScorePlugin    = (*Plugin)(nil)
 	_ fwk.ScorePlugin       = (*Plugin)(nil)
 	_ fwk.ReservePlugin     = (*Plugin)(nil)
+	_ fwk.PreBindPlugin     = (*Plugin)(nil)
 	_ fwk.BindPlugin        = (*Plugin)(nil)
 	_ fwk.SignPlugin        = (*Plugin)(nil)
 	_ fwk.PreEnqueuePlugin  = (*Plugin)(nil)
@@ -85,8 +93,11 @@ func (s *Shared) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle
 	if err != nil {
 		return nil, fmt.Errorf("preemption: %w", err)
 	}
-	p := &Plugin{handle: h, shared: s, policy: args.policy(), DefaultPreemption: base}
+	p := &Plugin{handle: h, shared: s, policy: args.policy(), lockWait: args.lockWait(), DefaultPreemption: base}
 	p.evaluator = preemption.NewEvaluator(Name, h, p, base.Executor)
+	if err := s.locks.watch(h, args.lockExpiry()); err != nil {
+		return nil, err
+	}
 	return p, s.cleanUp(h)
 }
 

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // reservations has the cards of pods between Reserve and the moment when the
@@ -23,6 +22,12 @@ type reservation struct {
 	node        string
 	holding     ledger.Holding
 	annotations map[string]string
+}
+
+// on reports whether the pod has a reservation on the node.
+func (r *reservations) on(uid types.UID, node string) bool {
+	res, ok := r.get(uid)
+	return ok && res.node == node
 }
 
 func newReservations() *reservations { return &reservations{byPod: map[types.UID]reservation{}} }
@@ -55,7 +60,7 @@ func (r *reservations) holding(pod *corev1.Pod) (ledger.Holding, bool) {
 	if !ok || res.node != pod.Spec.NodeName {
 		return ledger.Holding{}, false
 	}
-	if t := wire.AnnotationPredicateTime; pod.Annotations[t] == res.annotations[t] {
+	if carries(pod, res.annotations) {
 		delete(r.byPod, pod.UID)
 		return ledger.Holding{}, false
 	}

@@ -32,14 +32,20 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
+	if p.shared.locks == nil {
+		wire.WithoutVendor(annotations)
+	}
 	p.shared.promises.drop(pod.UID)
 	p.shared.reservations.put(pod.UID, reservation{node: nodeName, holding: holding, annotations: annotations})
 	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])
 	return nil
 }
 
-// Unreserve gives the cards back. It may be called for pods that were never
-// reserved.
-func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, _ string) {
+// Unreserve gives the cards back, and the node's lock if the pod has it. It may
+// be called for pods that were never reserved. It is never called while a
+// Binding may still come through (see Bind), but at the end of the process,
+// when no more locks are written either.
+func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) {
 	p.shared.reservations.drop(pod.UID)
+	p.shared.locks.check(nodeName)
 }

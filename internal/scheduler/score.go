@@ -29,13 +29,14 @@ func (p *Plugin) Score(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, ni
 		return 0, fwk.AsStatus(err)
 	}
 	offer, refusal := place.Fit(p.withNominated(ni, pod), &c.ask.Request, &c.ask.Prefer)
-	if refusal.Code != place.Fits {
+	if refusal.Code != place.Fits || p.isStuck(pod, ni.Node()) {
 		return worst, nil
 	}
 	return place.Rank(&offer, &c.ask.Prefer), nil
 }
 
-// worst is the rank of a node that, with pods promised to it, has no room.
+// worst is the rank of a node that, with pods promised to it, has no room, or
+// whose lock does not come free.
 const worst = -1 << 62
 
 // ScoreExtensions returns the plugin.

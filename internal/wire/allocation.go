@@ -54,6 +54,13 @@ func Annotations(n *ledger.Node, ask *Ask, h *ledger.Holding, decided time.Time)
 	return out, nil
 }
 
+// WithoutVendor takes out of the annotations what only the vendor's plugin
+// reads. What is left still tells the allocation.
+func WithoutVendor(annotations map[string]string) {
+	delete(annotations, AnnotationAllocated)
+	delete(annotations, AnnotationPredicateTime)
+}
+
 // vendorShare is a share in the vendor's format. Zeros are left out.
 type vendorShare struct {
 	UUID    string `json:"uuid"`

@@ -52,22 +52,29 @@ func (inv *Inventory) Open() *ledger.Node {
 }
 
 // Settle books what the node reports in use beyond what its pods account for.
-func (inv *Inventory) Settle(n *ledger.Node) {
+// Coming are those among the booked that the node can't have reported yet.
+func (inv *Inventory) Settle(n *ledger.Node, coming ...ledger.Holding) {
 	if len(inv.reported) > 0 {
-		n.SetForeign(inv.foreign(n))
+		n.SetForeign(inv.foreign(n, coming))
 	}
 }
 
 // foreign returns what is in use of each card beyond what pods account for. A
 // card that someone has to himself is not looked at: what the node reports of
 // it is not defined.
-func (inv *Inventory) foreign(n *ledger.Node) []ledger.Usage {
+func (inv *Inventory) foreign(n *ledger.Node, coming []ledger.Holding) []ledger.Usage {
 	usage := make([]ledger.Usage, n.Topology().Len())
 	for i, r := range inv.reported {
 		if i >= len(usage) {
 			break
 		}
-		booked := &n.Now().Usage[i]
+		booked := n.Now().Usage[i]
+		for k := range coming {
+			if coming[k].Cards().Has(i) {
+				u := coming[k].On(i)
+				booked.Slots, booked.Memory, booked.Compute = booked.Slots-u.Slots, booked.Memory-u.Memory, booked.Compute-u.Compute
+			}
+		}
 		if !r.known || booked.Exclusive || r.used.Slots <= booked.Slots {
 			continue
 		}

@@ -110,3 +110,27 @@ func TestNewNodeForeignUseByCard(t *testing.T) {
 		t.Errorf("in use (-want +got):\n%s", diff)
 	}
 }
+
+// TestSettleBesideComingPods: a pod that the node does not know of yet hides
+// nobody's slice, whose report looks as if it could be the pod's.
+func TestSettleBesideComingPods(t *testing.T) {
+	node := &corev1.Node{}
+	node.Name = "n1"
+	node.Annotations = map[string]string{AnnotationNodeCards: `[{"uuid":"GPU-0","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"healthy":true,` +
+		`"availableDevCount":15,"availableCompute":95,"availableVRam":16384,"qosPolicy":"best-effort"}]`}
+	inv := ReadInventory(node, nil)
+	holding := func(name string) ledger.Holding {
+		return ledger.Holding{Holder: ledger.Holder(name), QoS: gpu.BestEffort, Parts: []ledger.Part{{Shares: []ledger.Share{{Compute: 10, Memory: 4096}}}}}
+	}
+	n := inv.Open()
+	n.Book(holding("a"))
+	n.Book(holding("b"))
+	inv.Settle(n, holding("a"), holding("b"))
+	if got, want := n.Now().Usage[0], (ledger.Usage{Slots: 3, Compute: 25, Memory: 48<<10 + 8192, QoS: gpu.BestEffort.Set()}); got != want {
+		t.Errorf("in use: %+v, want %+v", got, want)
+	}
+	inv.Settle(n, holding("b")) // now the slice is a's
+	if got, want := n.Now().Usage[0], (ledger.Usage{Slots: 2, Compute: 20, Memory: 8192, QoS: gpu.BestEffort.Set()}); got != want {
+		t.Errorf("in use when one of them is there: %+v, want %+v", got, want)
+	}
+}

@@ -63,11 +63,12 @@ const (
 	// whole cards of those free on the node.
 	AnnotationScores = "metax-tech.com/gpu.topology.scores"
 	AnnotationLosses = "metax-tech.com/gpu.topology.losses"
-	// AnnotationLock names the one pod that is on its way to a node served by
-	// the vendor's plugin, which can't tell pods apart otherwise.
-	AnnotationLock = "hami.io/mutex.lock"
 	// LabelProduct is the vendor's name of a node's card model.
 	LabelProduct = "metax-tech.com/gpu.product"
+
+	// AnnotationLock on a Node names the one pod that the vendor's plugin is to
+	// serve next; see [Lock].
+	AnnotationLock = "hami.io/mutex.lock"
 
 	// AnnotationServedBy on a Node says whose device plugin serves it.
 	AnnotationServedBy = "daybreak-gpu.io/served-by"

@@ -32,6 +32,8 @@ type proxy struct {
 	answer atomic.Pointer[func() bool]
 	// delay, if set, is called before a Binding is passed on.
 	delay atomic.Pointer[func()]
+	// delayLock, if set, is called before a write to a node is passed on.
+	delayLock atomic.Pointer[func()]
 	// bindings counts those carried out.
 	bindings atomic.Int64
 }
@@ -65,6 +67,9 @@ func (w *world) newProxy() *proxy {
 	}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if delay := p.delay.Load(); delay != nil && isBinding(r) {
+			(*delay)()
+		}
+		if delay := p.delayLock.Load(); delay != nil && r.Method == http.MethodPatch && strings.HasPrefix(r.URL.Path, "/api/v1/nodes/") {
 			(*delay)()
 		}
 		forward.ServeHTTP(rw, r)

@@ -112,12 +112,17 @@ func (w *world) scheduler(name string, args ...string) *local.Process {
 	w.must(p.Start())
 	w.Cleanup(func() {
 		p.Kill()
-		if w.Failed() {
-			text, _ := os.ReadFile(p.Log())
-			w.Logf("the end of %s:\n%s", name, text[max(0, len(text)-4000):])
-		}
+		w.tellEnd(p, name)
 	})
 	return p
+}
+
+// tellEnd shows the end of a process's log when the test has failed.
+func (w *world) tellEnd(p *local.Process, name string) {
+	if w.Failed() {
+		text, _ := os.ReadFile(p.Log())
+		w.Logf("the end of %s:\n%s", name, text[max(0, len(text)-4000):])
+	}
 }
 
 // kubectl runs kubectl.

@@ -15,13 +15,26 @@ import (
 // says to try.
 func TestPlayground(t *testing.T) {
 	t.Parallel()
+	tryPlayground(t, nil, "metax-3", "C500", "pod/gpu-pod1 created", "condition met", `"vRam":4096`, "GPU-")
+}
+
+// TestPlaygroundOfVendor is the same with the stand-in for the vendor's plugin.
+func TestPlaygroundOfVendor(t *testing.T) {
+	t.Parallel()
+	tryPlayground(t, []string{"--served-by", "vendor"}, "metax-3", `"availableDevCount":16`, "pod/gpu-pod1 created", "condition met", `"vRam":4096`, "GPU-")
+}
+
+// tryPlayground starts the playground, types what it says and looks for texts in
+// what comes of it.
+func tryPlayground(t *testing.T, args []string, wants ...string) {
+	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"bin", "examples"} {
 		if err := os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), bin("playground"), "--nodes", "3")
+	cmd := exec.CommandContext(t.Context(), bin("playground"), append([]string{"--nodes", "3"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	cmd.Stderr = os.Stderr
@@ -60,7 +73,7 @@ func TestPlayground(t *testing.T) {
 	if err != nil {
 		t.Fatalf("what the playground says to try fails: %v\n%s", err, text)
 	}
-	for _, want := range []string{"metax-3", "C500", "pod/gpu-pod1 created", "condition met", `"vRam":4096`, "GPU-"} {
+	for _, want := range wants {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %q in the output:\n%s", want, text)
 		}

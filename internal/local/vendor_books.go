@@ -1,0 +1,246 @@
+package local
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// vendorBooks is what the plugin has given out on a node. It is not Daybreak's
+// ledger on purpose: two that agree are worth more than one.
+type vendorBooks struct {
+	mode gpu.Mode
+	// cards is the node as it was when nothing was given out.
+	cards []wire.NodeCard
+	pods  []vendorPod // in the order they came
+
+	topology *gpu.Topology // for whole cards
+}
+
+// vendorPod is what a pod has.
+type vendorPod struct {
+	uid    types.UID
+	name   string
+	qos    gpu.QoS // empty for pods that are alone on their cards, and online ones
+	shares []vendorShare
+}
+
+// vendorShare is what a pod has of one card, all its containers together.
+type vendorShare struct {
+	UUID    string `json:"uuid"`
+	Compute int    `json:"compute"`
+	VRam    int64  `json:"vRam"`
+	slots   int
+}
+
+func newVendorBooks(mode gpu.Mode, t *gpu.Topology) *vendorBooks {
+	b := &vendorBooks{mode: mode, topology: t}
+	for i := range t.Len() {
+		c := t.Card(i)
+		zone, _ := t.ZoneOf(i)
+		b.cards = append(b.cards, wire.NodeCard{
+			UUID: string(c.ID), BDF: fmt.Sprintf("0000:%02x:00.0", 0x11+i), Model: "sgpu", TotalDevCount: c.Slots, TotalCompute: 100,
+			TotalVRam: int64(c.Memory), NUMA: c.NUMA, Healthy: c.Healthy, LinkZone: zone,
+		})
+	}
+	return b
+}
+
+// addForeign writes down a slice that belongs to no pod.
+func (b *vendorBooks) addForeign(card, compute int, memory gpu.MiB, qos gpu.QoS) {
+	b.pods = append(b.pods, vendorPod{
+		name: "nobody's", qos: qos,
+		shares: []vendorShare{{UUID: b.cards[card].UUID, Compute: compute, VRam: int64(memory), slots: 1}},
+	})
+}
+
+func (b *vendorBooks) has(uid types.UID) bool {
+	return slices.ContainsFunc(b.pods, func(p vendorPod) bool { return p.uid == uid })
+}
+
+func (b *vendorBooks) release(uid types.UID) {
+	b.pods = slices.DeleteFunc(b.pods, func(p vendorPod) bool { return p.uid == uid })
+}
+
+// add writes a pod's cards down and returns what is wrong with them.
+func (b *vendorBooks) add(pod *corev1.Pod) (problems []string) {
+	p := vendorPod{uid: pod.UID, name: pod.Name, qos: gpu.QoS(pod.Annotations[wire.AnnotationQoS])}
+	if b.mode == gpu.ModeNative {
+		p.qos = ""
+		p.shares, problems = b.pick(pod)
+	} else {
+		p.shares, problems = sharesOf(pod)
+	}
+	if gpu.Class(pod.Annotations[wire.AnnotationClass]) == gpu.Online {
+		p.qos = ""
+	}
+	b.pods = append(b.pods, p)
+	for _, s := range p.shares {
+		problems = append(problems, b.check(s.UUID)...)
+	}
+	return problems
+}
+
+// sharesOf reads the pod's annotation: a list for each container, init
+// containers first. What an init container has it leaves to those after it.
+func sharesOf(pod *corev1.Pod) (shares []vendorShare, problems []string) {
+	var lists [][]vendorShare
+	if err := json.Unmarshal([]byte(pod.Annotations[wire.AnnotationAllocated]), &lists); err != nil {
+		return nil, []string{fmt.Sprintf("%s: %v", wire.AnnotationAllocated, err)}
+	}
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	if len(lists) != len(containers) {
+		return nil, []string{fmt.Sprintf("%d lists for %d containers", len(lists), len(containers))}
+	}
+	var together, alone []vendorShare
+	for i := range containers {
+		c := &containers[i]
+		asked := c.Resources.Limits[wire.ResourceSGPU]
+		if int64(len(lists[i])) != asked.Value() {
+			problems = append(problems, fmt.Sprintf("container %s asked for %s cards and got %d", c.Name, asked.String(), len(lists[i])))
+		}
+		init := i < len(pod.Spec.InitContainers) && (c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways)
+		for _, s := range lists[i] {
+			s.slots = 1
+			if init {
+				alone = append(alone, s)
+			} else {
+				together = plusShare(together, s)
+			}
+		}
+	}
+	for _, s := range alone {
+		together = atLeast(together, s)
+	}
+	return together, problems
+}
+
+// plusShare adds a share to those of its card.
+func plusShare(list []vendorShare, s vendorShare) []vendorShare {
+	if i := indexOf(list, s.UUID); i >= 0 {
+		list[i].Compute += s.Compute
+		list[i].VRam += s.VRam
+		list[i].slots += s.slots
+		return list
+	}
+	return append(list, s)
+}
+
+// atLeast raises what is had of a card to the share.
+func atLeast(list []vendorShare, s vendorShare) []vendorShare {
+	if i := indexOf(list, s.UUID); i >= 0 {
+		list[i].Compute = max(list[i].Compute, s.Compute)
+		list[i].VRam = max(list[i].VRam, s.VRam)
+		list[i].slots = max(list[i].slots, s.slots)
+		return list
+	}
+	return append(list, s)
+}
+
+func indexOf(list []vendorShare, uuid string) int {
+	return slices.IndexFunc(list, func(s vendorShare) bool { return s.UUID == uuid })
+}
+
+// used returns what is given out of a card, to how many pods, in which classes.
+func (b *vendorBooks) used(uuid string) (sum vendorShare, pods []string, classes map[gpu.QoS]bool, exclusive bool) {
+	classes = map[gpu.QoS]bool{}
+	for _, p := range b.pods {
+		i := indexOf(p.shares, uuid)
+		if i < 0 {
+			continue
+		}
+		s := p.shares[i]
+		sum.Compute, sum.VRam, sum.slots = sum.Compute+s.Compute, sum.VRam+s.VRam, sum.slots+s.slots
+		pods = append(pods, p.name)
+		switch {
+		case s.Compute == 100:
+			exclusive = true
+		case p.qos != "":
+			classes[p.qos] = true
+		}
+	}
+	return sum, pods, classes, exclusive
+}
+
+// check returns what is wrong with a card.
+func (b *vendorBooks) check(uuid string) []string {
+	i := slices.IndexFunc(b.cards, func(c wire.NodeCard) bool { return c.UUID == uuid })
+	if i < 0 {
+		return []string{"was given card " + uuid + ", which is not here"}
+	}
+	card := &b.cards[i]
+	used, pods, classes, exclusive := b.used(uuid)
+	switch {
+	case used.Compute > card.TotalCompute, used.VRam > card.TotalVRam, used.slots > card.TotalDevCount, exclusive && len(pods) > 1, len(classes) > 1, !card.Healthy:
+		return []string{fmt.Sprintf("card %d is given out beyond what it has: %+v to %v, classes %v", i, used, pods, classes)}
+	}
+	return nil
+}
+
+// free returns the whole cards that nobody has.
+func (b *vendorBooks) free() gpu.Set {
+	free := b.topology.Healthy()
+	for i := range free.All() {
+		if _, pods, _, _ := b.used(b.cards[i].UUID); len(pods) > 0 {
+			free &^= gpu.SetOf(i)
+		}
+	}
+	return free
+}
+
+// pick chooses whole cards.
+func (b *vendorBooks) pick(pod *corev1.Pod) (shares []vendorShare, problems []string) {
+	n := 0
+	for i := range pod.Spec.Containers {
+		q := pod.Spec.Containers[i].Resources.Limits[wire.ResourceGPU]
+		n += int(q.Value())
+	}
+	node := ledger.NewNode("", b.topology, ledger.Serves{Whole: true})
+	for i := range (b.topology.All() &^ b.free()).All() {
+		node.Book(ledger.Holding{Holder: ledger.Holder(strconv.Itoa(i)), Parts: []ledger.Part{{Shares: []ledger.Share{{Card: i, Compute: 100, Exclusive: true}}}}})
+	}
+	request := gpu.PodRequest{Requests: []gpu.Request{{Cards: n, Whole: true, Exclusive: true, Compute: gpu.FullCompute, Memory: gpu.AllMemory()}}}
+	offer, refusal := place.Fit(node, &request, &place.Preference{Node: place.Binpack})
+	if refusal.Code != place.Fits {
+		return nil, []string{fmt.Sprintf("%d whole cards are asked for, %d are free", n, b.free().Len())}
+	}
+	for i := range offer.Cards(0).All() {
+		shares = append(shares, vendorShare{UUID: b.cards[i].UUID, Compute: 100, VRam: b.cards[i].TotalVRam, slots: 1})
+	}
+	return shares, nil
+}
+
+// annotations returns what the plugin says on the node: the cards and what is
+// left of them, or what the free ones are worth.
+func (b *vendorBooks) annotations() (map[string]string, error) {
+	if b.mode == gpu.ModeNative {
+		scores, losses := place.Table(b.topology, b.free())
+		s, err := wire.EncodeTable(scores)
+		l, err2 := wire.EncodeTable(losses)
+		return map[string]string{wire.AnnotationScores: s, wire.AnnotationLosses: l}, cmp.Or(err, err2)
+	}
+	cards := slices.Clone(b.cards)
+	for i := range cards {
+		used, _, classes, _ := b.used(cards[i].UUID)
+		cards[i].AvailableDevCount = new(cards[i].TotalDevCount - used.slots)
+		cards[i].AvailableCompute = new(cards[i].TotalCompute - used.Compute)
+		cards[i].AvailableVRam = new(cards[i].TotalVRam - used.VRam)
+		for _, q := range gpu.QoSClasses() {
+			if classes[q] {
+				cards[i].QoSPolicy = q
+			}
+		}
+	}
+	text, err := wire.EncodeNodeCards(cards)
+	return map[string]string{wire.AnnotationNodeCards: text}, err
+}

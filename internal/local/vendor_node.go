@@ -1,0 +1,236 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// vendorEvent is something that happened to a pod of the node, or something to
+// do between two of them.
+type vendorEvent struct {
+	pod  *corev1.Pod
+	gone bool
+	do   func()
+}
+
+// vendorNode is the plugin on one node. kubelet calls it for one pod at a time,
+// in the order in which it hears of them.
+type vendorNode struct {
+	vendor *Vendor
+	name   string
+	books  *vendorBooks
+	done   chan struct{}
+
+	mu     sync.Mutex
+	events []vendorEvent
+	more   chan struct{} // has an element when there are events
+
+	running sync.WaitGroup // of pods that are being started
+}
+
+func newVendorNode(v *Vendor, name string, mode gpu.Mode, t *gpu.Topology) *vendorNode {
+	return &vendorNode{vendor: v, name: name, books: newVendorBooks(mode, t), done: make(chan struct{}), more: make(chan struct{}, 1)}
+}
+
+func (n *vendorNode) push(e vendorEvent) {
+	n.mu.Lock()
+	n.events = append(n.events, e)
+	n.mu.Unlock()
+	select {
+	case n.more <- struct{}{}:
+	default:
+	}
+}
+
+func (n *vendorNode) pop() (e vendorEvent, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.events) == 0 {
+		return e, false
+	}
+	e, n.events = n.events[0], n.events[1:]
+	return e, true
+}
+
+func (n *vendorNode) run(ctx context.Context) {
+	defer close(n.done)
+	defer n.running.Wait()
+	for {
+		e, ok := n.pop()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return
+			case <-n.more:
+			}
+			continue
+		}
+		if e.do != nil {
+			e.do()
+			continue
+		}
+		for {
+			err := n.handle(ctx, e)
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil || over(err) {
+				break
+			}
+			klog.FromContext(ctx).Error(err, "Simulated plugin", "node", n.name, "pod", klog.KObj(e.pod))
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+}
+
+// handle does what the event asks for. After an error it is tried again.
+func (n *vendorNode) handle(ctx context.Context, e vendorEvent) error {
+	has := n.books.has(e.pod.UID)
+	switch {
+	case e.gone && has:
+		n.books.release(e.pod.UID)
+		return n.publish(ctx, nil, false)
+	case e.gone, has, e.pod.DeletionTimestamp != nil:
+		return nil
+	case e.pod.Status.Phase == corev1.PodRunning: // since before this process
+		n.book(e.pod)
+		return n.publish(ctx, nil, false)
+	case e.pod.Status.Phase != corev1.PodPending:
+		return nil
+	}
+	return n.allocate(ctx, e.pod)
+}
+
+// allocate is kubelet's call for a pod.
+func (n *vendorNode) allocate(ctx context.Context, pod *corev1.Pod) error {
+	for {
+		alive, deaths := n.vendor.life()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-alive:
+		}
+		done, err := n.try(ctx, pod, deaths)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// try is one try at it; it is not done when the plugin died meanwhile.
+func (n *vendorNode) try(ctx context.Context, pod *corev1.Pod, deaths int) (done bool, err error) {
+	var node *corev1.Node
+	if wire.HasSlices(pod) {
+		if node, err = n.vendor.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{}); err != nil {
+			return false, err
+		}
+		if why := mayServe(node, pod); why != "" {
+			return true, n.vendor.reject(ctx, pod, why)
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-time.After(n.vendor.delay()):
+	}
+	if _, died := n.vendor.life(); died != deaths {
+		return false, nil
+	}
+	n.book(pod)
+	if err := n.unlock(ctx, node); err != nil {
+		return false, err
+	}
+	n.running.Go(func() { n.vendor.simulator.attendServed(ctx, pod) })
+	return true, nil
+}
+
+// mayServe looks at the lock, which must name the pod; it says why not.
+func mayServe(node *corev1.Node, pod *corev1.Pod) (why string) {
+	value, locked := node.Annotations[wire.AnnotationLock]
+	read, err := wire.ParseLock(value)
+	switch {
+	case !locked:
+		return "the node has no lock"
+	case err != nil:
+		return fmt.Sprintf("the node's lock %.80q can't be read", value)
+	case !read.Names(pod):
+		return fmt.Sprintf("the node's lock names %s/%s", read.Namespace, read.Name)
+	}
+	return ""
+}
+
+// book writes the pod's cards down, and whatever is wrong with them.
+func (n *vendorNode) book(pod *corev1.Pod) {
+	for _, problem := range n.books.add(pod) {
+		n.vendor.fault("%s: pod %s/%s: %s", n.name, pod.Namespace, pod.Name, problem)
+	}
+	n.vendor.mu.Lock()
+	defer n.vendor.mu.Unlock()
+	n.vendor.served = append(n.vendor.served, Served{
+		Node: n.name, Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID,
+		Allocated: pod.Annotations[wire.AnnotationAllocated],
+	})
+}
+
+// unlock publishes what is left and takes the lock off that the node was seen
+// with, unless the plugin dies on it.
+func (n *vendorNode) unlock(ctx context.Context, seen *corev1.Node) error {
+	v := n.vendor
+	unlock := seen != nil
+	v.mu.Lock()
+	if unlock && v.unlocks == 0 {
+		v.die()
+		unlock = false
+	}
+	if v.unlocks > 0 {
+		v.unlocks--
+	}
+	v.mu.Unlock()
+	return n.publish(ctx, seen, unlock)
+}
+
+// annotations returns the plugin's word on the node's cards.
+func (n *vendorNode) annotations() (map[string]string, error) { return n.books.annotations() }
+
+// publish writes what is left of the node's cards and takes the lock off, if it
+// still is what it was on the node as seen.
+func (n *vendorNode) publish(ctx context.Context, seen *corev1.Node, unlock bool) error {
+	figures, err := n.annotations()
+	if err != nil {
+		return err
+	}
+	for node := seen; ; node = nil {
+		if node == nil {
+			if node, err = n.vendor.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		annotations := map[string]any{}
+		for key, value := range figures {
+			annotations[key] = value
+		}
+		if unlock && node.Annotations[wire.AnnotationLock] == seen.Annotations[wire.AnnotationLock] {
+			annotations[wire.AnnotationLock] = nil
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": annotations}})
+		if err != nil {
+			return err
+		}
+		_, err = n.vendor.client.CoreV1().Nodes().Patch(ctx, n.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+}

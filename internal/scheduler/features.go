@@ -1,0 +1,43 @@
+package scheduler
+
+import (
+	"fmt"
+
+	"k8s.io/component-base/featuregate"
+)
+
+// DevicePluginAdaption makes the scheduler do what the vendor's device plugin
+// needs of it: write the annotations that only that plugin reads, and take the
+// lock of nodes that it serves. The name is Koordinator's, whose users set it;
+// there it is off unless they do.
+const DevicePluginAdaption featuregate.Feature = "DevicePluginAdaption"
+
+// addFeatures makes our features known to kube-scheduler's --feature-gates. They
+// are of no version of Kubernetes, so they do not depend on the one emulated.
+func addFeatures(gate featuregate.MutableFeatureGate) error {
+	// The gate is one for the whole process, and takes nothing any more once it
+	// was made a flag.
+	if _, known := gate.GetAll()[DevicePluginAdaption]; known {
+		return nil
+	}
+	err := gate.Add(map[featuregate.Feature]featuregate.FeatureSpec{
+		DevicePluginAdaption: {Default: true, PreRelease: featuregate.GA},
+	})
+	if err != nil {
+		return fmt.Errorf("add feature %s: %w", DevicePluginAdaption, err)
+	}
+	return nil
+}
+
+// adaptsToPlugin reports whether the feature is on; it is where nobody made it
+// known.
+func adaptsToPlugin(gate featuregate.FeatureGate) bool {
+	known, ok := gate.(featuregate.MutableFeatureGate)
+	if !ok {
+		return true
+	}
+	if _, ok := known.GetAll()[DevicePluginAdaption]; !ok {
+		return true
+	}
+	return gate.Enabled(DevicePluginAdaption)
+}

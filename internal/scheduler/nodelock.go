@@ -1,0 +1,122 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/scheduler/nodelock"
+)
+
+// locks ties the nodes' locks to this process: to its informers, its
+// reservations and its term as leader. A nil *locks does nothing.
+type locks struct {
+	shared *Shared
+	// nodes is made with the first profile, when the informers are known.
+	nodes  *nodelock.Locks
+	expiry time.Duration
+	// schedulers are the names that this process binds pods for.
+	schedulers sets.Set[string]
+	// wait is nil where nobody collects metrics.
+	wait *metrics.Histogram
+}
+
+func newLocks(s *Shared) *locks { return &locks{shared: s} }
+
+// watch makes the locks follow the informers. Profiles share both.
+func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
+	switch {
+	case l == nil:
+		return nil
+	case l.nodes != nil && l.expiry != expiry:
+		return fmt.Errorf("args of plugin %s: lockExpirySeconds: Invalid value: %d: another profile says %d: write the same in all",
+			Name, expiry/time.Second, l.expiry/time.Second)
+	case l.nodes != nil:
+		return nil
+	}
+	informers := h.SharedInformerFactory().Core().V1()
+	l.expiry = expiry
+	l.nodes = nodelock.New(nodelock.Config{
+		Clock: l.shared.clock, Client: h.ClientSet(), Nodes: informers.Nodes().Lister(), Pods: informers.Pods().Lister(),
+		Expiry: expiry, MayWrite: l.shared.term.fresh, Binding: l.shared.reservations.on,
+		Ours: func(name string) bool { return l.schedulers.Has(name) },
+	})
+	check := func(obj any) {
+		if node, ok := gone(obj).(*corev1.Node); ok {
+			l.nodes.Check(node.Name)
+		}
+	}
+	if _, err := informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: check, UpdateFunc: func(_, obj any) { check(obj) }, DeleteFunc: check,
+	}); err != nil {
+		return fmt.Errorf("watch nodes: %w", err)
+	}
+	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(_, obj any) {
+			if pod, ok := obj.(*corev1.Pod); ok {
+				l.nodes.PodChanged(pod)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if pod, ok := gone(obj).(*corev1.Pod); ok {
+				l.nodes.PodGone(pod)
+			}
+		},
+	}); err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	return nil
+}
+
+// begin tells for which schedulers this process binds pods, and looks after
+// locks from the moment when decisions may be made.
+func (l *locks) begin(ctx context.Context, schedulers sets.Set[string]) {
+	if l == nil {
+		return
+	}
+	l.schedulers = schedulers
+	l.wait = metrics.NewHistogram(&metrics.HistogramOpts{
+		Namespace: "daybreak", Subsystem: "scheduler", Name: "lock_wait_seconds",
+		Help:           "How long pods waited for the lock of a node that the vendor's plugin serves, also in vain.",
+		Buckets:        metrics.ExponentialBuckets(0.005, 2, 16),
+		StabilityLevel: metrics.ALPHA,
+	})
+	if err := legacyregistry.Register(l.wait); err != nil {
+		klog.FromContext(ctx).Error(err, "Waits for locks are not measured")
+	}
+	go func() {
+		if err := l.shared.term.ready(ctx); err == nil {
+			l.nodes.Run(ctx)
+		}
+	}()
+}
+
+// acquire waits until the node's lock is the pod's.
+func (l *locks) acquire(ctx context.Context, node string, pod *corev1.Pod, wait time.Duration) error {
+	start := l.shared.clock.Now()
+	err := l.nodes.Acquire(ctx, node, pod, wait)
+	took := l.shared.clock.Since(start)
+	if l.wait != nil {
+		l.wait.Observe(took.Seconds())
+	}
+	klog.FromContext(ctx).V(4).Info("Waited for the lock", "pod", klog.KObj(pod), "node", node, "took", took, "err", err)
+	return err
+}
+
+// check looks at the node's lock, which a pod may have given up.
+func (l *locks) check(node string) {
+	if l != nil {
+		l.nodes.Check(node)
+	}
+}
+
+// stuck reports whether pods with slices had better go elsewhere.
+func (l *locks) stuck(node string) bool { return l != nil && l.nodes.Stuck(node) }

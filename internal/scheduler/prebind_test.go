@@ -1,0 +1,258 @@
+package scheduler
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-base/featuregate"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// vendorNode is n1 when nobody says who serves it: the vendor's plugin.
+func vendorNode() *corev1.Node {
+	n := makeNode("n1")
+	n.ResourceVersion = "1"
+	n.Annotations = map[string]string{wire.AnnotationNodeCards: `[{"uuid":"GPU-0","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"healthy":true}]`}
+	return n
+}
+
+// setNode stores a node as the informer would.
+func (r *rig) setNode(t *testing.T, n *corev1.Node) {
+	t.Helper()
+	if err := r.fakes.informers.Core().V1().Nodes().Informer().GetStore().Add(n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPreBindPreFlight(t *testing.T) {
+	slicing := asking(map[corev1.ResourceName]string{wire.ResourceSGPU: "1"})
+	inInit := func(pod *corev1.Pod) {
+		pod.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{wire.ResourceSGPU: resource.MustParse("1")}}}}
+	}
+	tests := map[string]struct {
+		node     *corev1.Node
+		pod      podOption
+		off      bool
+		wantSkip bool
+	}{
+		"a slice on a vendor's node":                   {node: vendorNode(), pod: slicing},
+		"a slice in an init container alone":           {node: vendorNode(), pod: inInit},
+		"a slice where Daybreak's agent serves":        {node: makeNode("n1"), pod: slicing, wantSkip: true},
+		"whole cards on a vendor's node":               {node: vendorNode(), pod: whole(1), wantSkip: true},
+		"a pod without cards":                          {node: vendorNode(), pod: func(*corev1.Pod) {}, wantSkip: true},
+		"a slice, and nothing is done for the plugin ": {node: vendorNode(), pod: slicing, off: true, wantSkip: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			if tt.off {
+				r.shared.locks = nil
+			}
+			r.setNode(t, tt.node)
+			_, status := r.PreBindPreFlight(t.Context(), nil, makePod("p", tt.pod), "n1")
+			if status.IsSkip() != tt.wantSkip || !tt.wantSkip && !status.IsSuccess() {
+				t.Errorf("PreBindPreFlight() = %v, want skip %v", status, tt.wantSkip)
+			}
+			if tt.wantSkip {
+				// An older kube-scheduler does not ask first.
+				if got := r.PreBind(t.Context(), nil, makePod("p", tt.pod), "n1"); !got.IsSuccess() || len(r.client.Actions()) > 0 {
+					t.Errorf("PreBind() = %v after %d requests, want success after none", got, len(r.client.Actions()))
+				}
+			}
+		})
+	}
+	t.Run("a node that is gone", func(t *testing.T) {
+		r := newRig(t)
+		if _, status := r.PreBindPreFlight(t.Context(), nil, makePod("p", slicing), "n1"); status.Code() != fwk.Error {
+			t.Errorf("PreBindPreFlight() = %v, want an error", status)
+		}
+	})
+}
+
+// TestPreBindTakesTheLock: the write is one patch that holds for the node's
+// version; after Unreserve the lock is taken off again.
+func TestPreBindTakesTheLock(t *testing.T) {
+	r, pod := newRig(t), makePod("p", slice(30, 8))
+	node := vendorNode()
+	r.setNode(t, node)
+	r.fakes.snapshot = snapshotOf(nodeInfo(node))
+	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
+		t.Fatalf("Reserve() = %v", got)
+	}
+	patches := make(chan string, 2)
+	r.client.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch, ok := action.(clienttesting.PatchAction)
+		if !ok {
+			return true, nil, errors.New("no patch")
+		}
+		patches <- string(patch.GetPatch())
+		after := node.DeepCopy()
+		after.ResourceVersion = "2"
+		return true, after, nil
+	})
+	if err := r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
+		t.Fatal(err)
+	}
+	r.shared.locks.begin(t.Context(), sets.New(DefaultProfile))
+	if got := r.PreBind(t.Context(), nil, pod, "n1"); !got.IsSuccess() {
+		t.Fatalf("PreBind() = %v", got)
+	}
+	want := `{"metadata":{"annotations":{"hami.io/mutex.lock":"2026-01-02T03:04:05Z,ns,p"},"resourceVersion":"1","uid":""}}`
+	if got := <-patches; got != want {
+		t.Errorf("written\n%s\nwant\n%s", got, want)
+	}
+	r.Unreserve(t.Context(), nil, pod, "n1")
+	want = `{"metadata":{"annotations":{"hami.io/mutex.lock":null},"resourceVersion":"2","uid":""}}`
+	if got := <-patches; got != want {
+		t.Errorf("after Unreserve, written\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestScoreOfStuckNode: a node whose lock others gave up on is the last resort,
+// for those who need it.
+func TestScoreOfStuckNode(t *testing.T) {
+	r := newRig(t)
+	node := vendorNode()
+	node.Annotations[wire.AnnotationLock] = "2026-01-02T03:04:05Z"
+	r.setNode(t, node)
+	r.shared.locks.begin(t.Context(), sets.New(DefaultProfile))
+	done := make(chan *fwk.Status)
+	go func() { done <- r.PreBind(t.Context(), nil, makePod("waits", slice(10, 4)), "n1") }()
+	var got *fwk.Status
+	for got == nil {
+		select {
+		case got = <-done:
+		case <-time.After(time.Millisecond):
+			r.clock.Step(5 * time.Second)
+		}
+	}
+	if !strings.Contains(got.Message(), "node n1: waited 1m0s for hami.io/mutex.lock") {
+		t.Fatalf("PreBind() = %v", got)
+	}
+	for _, tt := range []struct {
+		name string
+		ask  podOption
+		want bool
+	}{{"slice", slice(10, 4), true}, {"whole", whole(1), false}} {
+		if got := r.isStuck(makePod("p", tt.ask), node); got != tt.want {
+			t.Errorf("%s: stuck %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	pod := makePod("p", slice(10, 4))
+	if score, status := r.Score(t.Context(), r.cycle(t, pod), pod, nodeInfo(node)); score != worst || !status.IsSuccess() {
+		t.Errorf("Score() = %d, %v, want the worst", score, status)
+	}
+	if r.isStuck(pod, makeNode("n1")) {
+		t.Error("where Daybreak's agent serves nobody is stuck")
+	}
+}
+
+// TestWithoutAdaption: nothing is written for the vendor's plugin, and the pod's
+// cards are known all the same.
+func TestWithoutAdaption(t *testing.T) {
+	r, pod := newRig(t), makePod("p", slice(30, 8))
+	r.shared.locks = nil
+	r.setDevice(t, makeDevice("n1", 1))
+	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
+		t.Fatalf("Reserve() = %v", got)
+	}
+	res, _ := r.shared.reservations.get(pod.UID)
+	for _, key := range []string{wire.AnnotationAllocated, wire.AnnotationPredicateTime} {
+		if _, written := res.annotations[key]; written {
+			t.Errorf("%s is written", key)
+		}
+	}
+	bound := makePod("p", slice(30, 8), boundTo("n1"))
+	if _, ok := r.shared.reservations.holding(bound); !ok {
+		t.Error("the reservation was dropped before the pod carries what was reserved")
+	}
+	maps.Copy(bound.Annotations, res.annotations)
+	if _, ok := r.shared.reservations.holding(bound); ok {
+		t.Error("the reservation stays although the pod carries it")
+	}
+	if h, known, notes := wire.HoldingOf(r.shared.nodes.of(nodeInfo(makeNode("n1")), true), bound); !known || h.Cards().Len() != 1 {
+		t.Errorf("the cards of a bound pod are not known: %v", notes)
+	}
+	r.Unreserve(t.Context(), nil, pod, "n1") // has no lock to look at
+}
+
+func TestAddFeatures(t *testing.T) {
+	gate := featuregate.NewFeatureGate()
+	if !adaptsToPlugin(gate) {
+		t.Error("where the feature is not known it is on")
+	}
+	for range 2 { // a second command in one process
+		if err := addFeatures(gate); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !adaptsToPlugin(gate) {
+		t.Error("it is off by default")
+	}
+	if err := gate.Set("DevicePluginAdaption=false"); err != nil {
+		t.Fatal(err)
+	}
+	if adaptsToPlugin(gate) {
+		t.Error("it can't be switched off")
+	}
+	closed := featuregate.NewFeatureGate()
+	closed.Close()
+	if err := addFeatures(closed); err == nil {
+		t.Error("a gate that takes nothing any more: want an error")
+	}
+}
+
+func TestExpiryOfTwoProfiles(t *testing.T) {
+	r := newRig(t)
+	_, err := r.shared.newPlugin(t.Context(), unknown(`{"lockExpirySeconds":10}`), r.fakes)
+	const want = "args of plugin Daybreak: lockExpirySeconds: Invalid value: 10: another profile says 300: write the same in all"
+	if message(err) != want {
+		t.Errorf("newPlugin() says %q, want %q", message(err), want)
+	}
+	if _, err := r.shared.newPlugin(t.Context(), unknown(`{"lockWaitSeconds":10}`), r.fakes); err != nil {
+		t.Errorf("profiles may wait differently: %v", err)
+	}
+}
+
+// TestBindOfLatestVersion: the version that kube-scheduler's own notes on the
+// pod's status have made is the one to bind.
+func TestBindOfLatestVersion(t *testing.T) {
+	tests := map[string]struct {
+		change func(*corev1.Pod)
+		want   string
+	}{
+		"only its status":     {change: func(p *corev1.Pod) { p.Status.NominatedNodeName = "n1" }, want: "8"},
+		"what it asks for":    {change: annotated(wire.AnnotationQoS, "fixed-share"), want: "7"},
+		"another of its name": {change: func(p *corev1.Pod) { p.UID = "other" }, want: "7"},
+		"bound already":       {change: boundTo("n2"), want: "7"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, pod := reserved(t)
+			now := pod.DeepCopy()
+			now.ResourceVersion = "8"
+			tt.change(now)
+			if err := r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(now); err != nil {
+				t.Fatal(err)
+			}
+			onBind(r.client)
+			if got := r.bind(t.Context(), pod); !got.IsSuccess() {
+				t.Fatalf("Bind() = %v", got)
+			}
+			if got := sentBindings(t, r.client)[0].ResourceVersion; got != tt.want {
+				t.Errorf("bound version %s, want %s", got, tt.want)
+			}
+		})
+	}
+}

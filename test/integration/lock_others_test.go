@@ -1,0 +1,388 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// bindAsHAMi does for a pod of another scheduler what HAMi does: it fails when
+// the node is locked, and tries again a little later.
+func (w *world) bindAsHAMi(name, node, card string) error {
+	nodes := w.client.CoreV1().Nodes()
+	for range 300 {
+		n, err := nodes.Get(w.ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if _, locked := n.Annotations[wire.AnnotationLock]; locked {
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"annotations":{%q:"%s,default,%s"}}}`,
+			n.ResourceVersion, wire.AnnotationLock, time.Now().Format(time.RFC3339), name)
+		if _, err = nodes.Patch(w.ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}); apierrors.IsConflict(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return w.client.CoreV1().Pods("default").Bind(w.ctx, &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+				wire.AnnotationAllocated:     fmt.Sprintf(`[[{"uuid":%q,"compute":10,"vRam":4096}]]`, card),
+				wire.AnnotationPredicateTime: strconv.FormatInt(time.Now().UnixNano(), 10),
+				wire.AnnotationQoS:           "best-effort",
+			}},
+			Target: corev1.ObjectReference{Kind: "Node", Name: node},
+		}, metav1.CreateOptions{})
+	}
+	return fmt.Errorf("%s: the node was locked all the time", name)
+}
+
+// cardNames returns the cards of a node that the plugin serves.
+func (w *world) cardNames(node string) []string {
+	w.Helper()
+	n, err := w.client.CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
+	w.must(err)
+	cards, err := wire.DecodeNodeCards(n.Annotations[wire.AnnotationNodeCards])
+	w.must(err)
+	var names []string
+	for i := range cards {
+		names = append(names, cards[i].UUID)
+	}
+	return names
+}
+
+// TestLockOfOthers: another scheduler binds to the same nodes under the same
+// locks, and locks are there that nobody will take off.
+func TestLockOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newOpenWorld(t, local.Config{})
+	v := w.plugin(2, random(50*time.Millisecond))
+	const wait, expiry = 30, 6
+	w.lockScheduler(wait, expiry)
+
+	// Both at once: the other one has a card to itself, as two schedulers on one
+	// card would need more than a lock.
+	cards := w.cardNames("vendor-1")
+	var names []string
+	errs := make(chan error, 8)
+	for i := range 8 {
+		name := fmt.Sprintf("theirs-%d", i)
+		p := slicePod(name, "")
+		p.Spec.SchedulerName = "hami-scheduler"
+		w.create(p)
+		go func() { errs <- w.bindAsHAMi(name, "vendor-1", cards[7]) }()
+		mine := annotated(slicePod(fmt.Sprintf("ours-%d", i), "vendor-1"), wire.AnnotationNoUseCards, cards[7])
+		w.create(mine)
+		names = append(names, name, mine.Name)
+	}
+	for range 8 {
+		w.must(<-errs)
+	}
+	w.running(time.Minute, names...)
+	w.noRefusals(v)
+
+	// Locks of nobody: what can't be read, what only names a time, what is of
+	// the future, what is old.
+	for i, value := range []string{"garbage!", "", "2099-01-01T00:00:00Z,default,nobody", "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"} {
+		if value == "" {
+			value = time.Now().Format(time.RFC3339)
+		}
+		w.setLock("vendor-1", value)
+		start := time.Now()
+		name := fmt.Sprintf("after-%d", i)
+		w.create(slicePod(name, "vendor-1"))
+		w.running(time.Minute, name)
+		t.Logf("lock %q kept a pod waiting for %s", value, time.Since(start).Round(100*time.Millisecond))
+		if took := time.Since(start); took > (expiry+4)*time.Second {
+			t.Errorf("lock %q kept a pod waiting for %s, want little more than %d s", value, took, expiry)
+		}
+	}
+	// And with nobody waiting.
+	w.setLock("vendor-2", "garbage!")
+	w.quiet(v)
+}
+
+// TestLockStuck: pods that give up on a node's lock go to another node.
+func TestLockStuck(t *testing.T) {
+	t.Parallel()
+	w := newOpenWorld(t, local.Config{})
+	v := w.plugin(2, nil)
+	w.lockScheduler(2, 300)
+	w.create(slicePod("first", "vendor-1"))
+	w.running(time.Minute, "first")
+	theirs := slicePod("theirs", "")
+	theirs.Spec.SchedulerName = "hami-scheduler"
+	w.create(theirs)
+	w.setLock("vendor-1", time.Now().Format(time.RFC3339)+",default,theirs")
+	w.create(slicePod("wanders", "")) // packs on vendor-1 at first
+	w.running(time.Minute, "wanders")
+	if got := w.bound("wanders").Spec.NodeName; got != "vendor-2" {
+		t.Errorf("the pod is on %s, want vendor-2", got)
+	}
+	// Its owner goes: the node is free at once, and taken again.
+	w.delete("theirs")
+	w.create(slicePod("packs", "vendor-1"))
+	w.running(time.Minute, "packs")
+	w.quiet(v)
+}
+
+// TestMixedCluster: both dialects on nodes of both kinds, by name and freely.
+func TestMixedCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	v := w.plugin(3, random(50*time.Millisecond))
+	w.nodes(3)
+	w.scheduler("scheduler")
+	koordinator := func(name, node string) *corev1.Pod {
+		p := slicePod(name, node)
+		p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
+			wire.ResourceSGPU: resource.MustParse("1"), wire.KoordShared: resource.MustParse("1"),
+			wire.KoordCore: resource.MustParse("10"), wire.KoordMemory: resource.MustParse("4Gi"),
+		}
+		return p
+	}
+	var names []string
+	for i := range 3 {
+		for _, kind := range []string{"vendor", "metax"} {
+			node := fmt.Sprintf("%s-%d", kind, i+1)
+			w.create(slicePod("hami-"+node, node), koordinator("koord-"+node, node))
+			names = append(names, "hami-"+node, "koord-"+node)
+		}
+	}
+	for i := range 20 {
+		p := annotated(slicePod(fmt.Sprintf("free-%d", i), ""), wire.AnnotationNodePolicy, "spread")
+		q := annotated(koordinator(fmt.Sprintf("koord-free-%d", i), ""), wire.AnnotationNodePolicy, "spread")
+		w.create(p, q)
+		names = append(names, p.Name, q.Name)
+	}
+	w.create(pod("whole", "gpu=2")) // only Daybreak's nodes serve both kinds
+	w.running(time.Minute, append(names, "whole")...)
+	count := map[string]int{}
+	for _, p := range w.pods() {
+		if strings.Contains(p.Name, "free") {
+			count[strings.Split(p.Name, "-")[0]+" on "+strings.Split(p.Spec.NodeName, "-")[0]]++
+		}
+		if koord := p.Annotations[wire.AnnotationKoordAllocated] != ""; koord != strings.HasPrefix(p.Name, "koord") {
+			t.Errorf("pod %s has Koordinator's annotation: %v", p.Name, koord)
+		}
+	}
+	t.Logf("where the others went: %v", count)
+	if len(count) != 4 {
+		t.Errorf("they went %v, want both dialects on both kinds", count)
+	}
+	w.noRefusals(v)
+	w.quiet(v)
+}
+
+// TestWhatThePluginReads: several containers and init containers, classes, a
+// foreign slice: annotations to the letter, as the stand-in serves by them.
+func TestWhatThePluginReads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	v := w.plugin(1, nil)
+	w.scheduler("scheduler")
+	cards := w.cardNames("vendor-1")
+	limits := func(sgpu, vcore, vmemory string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Limits: corev1.ResourceList{
+			wire.ResourceSGPU: resource.MustParse(sgpu), wire.ResourceVCore: resource.MustParse(vcore), wire.ResourceVMemory: resource.MustParse(vmemory),
+		}}
+	}
+	several := pod("several")
+	always := corev1.ContainerRestartPolicyAlways
+	several.Spec.InitContainers = []corev1.Container{
+		{Name: "prepare", Image: "none", Resources: limits("1", "20", "2")},
+		{Name: "nothing", Image: "none"},
+		{Name: "beside", Image: "none", RestartPolicy: &always, Resources: limits("1", "5", "1")},
+	}
+	several.Spec.Containers = []corev1.Container{
+		{Name: "a", Image: "none", Resources: limits("1", "60", "4")},
+		{Name: "b", Image: "none"},
+		{Name: "c", Image: "none", Resources: limits("1", "30", "8")},
+	}
+	initOnly := pod("init-only")
+	initOnly.Spec.InitContainers = []corev1.Container{{Name: "prepare", Image: "none", Resources: limits("1", "20", "2")}}
+	exclusive := pod("exclusive", "sgpu=2")
+	online := annotated(pod("online", "sgpu=1", "vmemory=4"), wire.AnnotationClass, "online")
+	fixed := annotated(pod("fixed", "sgpu=1", "vcore=10", "vmemory=4"), wire.AnnotationQoS, "fixed-share")
+	c0, c1, c2, c4, c5 := cards[0], cards[1], cards[2], cards[4], cards[5]
+	share := func(card string, compute, memory int) string {
+		if compute == 0 {
+			return fmt.Sprintf(`{"uuid":%q,"vRam":%d}`, card, memory)
+		}
+		return fmt.Sprintf(`{"uuid":%q,"compute":%d,"vRam":%d}`, card, compute, memory)
+	}
+	tests := []struct {
+		pod             *corev1.Pod
+		wantCards, want string // the annotation, and the QoS class
+	}{
+		{several, "[[" + share(c0, 20, 2048) + "],[],[" + share(c0, 5, 1024) + "],[" + share(c0, 60, 4096) + "],[],[" + share(c0, 30, 8192) + "]]", "best-effort"},
+		{initOnly, "[[" + share(c1, 20, 2048) + "],[]]", "best-effort"},
+		{fixed, "[[" + share(c2, 10, 4096) + "]]", "fixed-share"},
+		// Two cards that are linked, which only the other zone still has.
+		{exclusive, "[[" + share(c4, 100, 65536) + "," + share(c5, 100, 65536) + "]]", "best-effort"},
+		{online, "", ""},
+	}
+	for _, tt := range tests {
+		w.create(tt.pod)
+		w.running(time.Minute, tt.pod.Name)
+		got := w.bound(tt.pod.Name)
+		if tt.wantCards != "" && got.Annotations[wire.AnnotationAllocated] != tt.wantCards {
+			t.Errorf("%s: %s\nis   %s\nwant %s", tt.pod.Name, wire.AnnotationAllocated, got.Annotations[wire.AnnotationAllocated], tt.wantCards)
+		}
+		if got.Annotations[wire.AnnotationQoS] != tt.want || len(got.Annotations[wire.AnnotationPredicateTime]) != 19 {
+			t.Errorf("%s: QoS %q, decided at %q, want %q and Unix nanoseconds", tt.pod.Name,
+				got.Annotations[wire.AnnotationQoS], got.Annotations[wire.AnnotationPredicateTime], tt.want)
+		}
+	}
+	if got := w.bound("online").Annotations[wire.AnnotationAllocated]; strings.Contains(got, "compute") || !strings.Contains(got, `"vRam":4096`) {
+		t.Errorf("online: %s, want memory and no compute", got)
+	}
+	w.noRefusals(v)
+	w.quiet(v)
+}
+
+// TestForeignSlices: slices that belong to no pod are respected, with their
+// class and their memory, also while pods that wait for their turn are booked
+// beside them.
+func TestForeignSlices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	v := w.plugin(1, constant(200*time.Millisecond))
+	w.scheduler("scheduler")
+	cards := w.cardNames("vendor-1")
+	// Strangers run fixed-share on the first card, which is the fullest, and
+	// have most of the memory of all the others.
+	w.must(v.AddForeign(w.ctx, "vendor-1", 0, 40, 32<<10, "fixed-share"))
+	for card := range 7 {
+		w.must(v.AddForeign(w.ctx, "vendor-1", card+1, 5, 48<<10, "best-effort"))
+	}
+	w.create(annotated(slicePod("same-class", ""), wire.AnnotationQoS, "fixed-share"), slicePod("other-class", ""))
+	w.running(time.Minute, "same-class", "other-class")
+	for name, card := range map[string]string{"same-class": cards[0], "other-class": cards[1]} {
+		if got := w.bound(name).Annotations[wire.AnnotationAllocated]; !strings.Contains(got, card) {
+			t.Errorf("%s got %s, want a share of %s", name, got, card)
+		}
+	}
+	// 16 GiB are left on each of the six cards that no pod is on, 12 on one.
+	var names []string
+	for i := range 7 {
+		p := pod(fmt.Sprintf("p%d", i), "sgpu=1", "vcore=10", "vmemory=12")
+		names = append(names, p.Name)
+		w.create(p)
+	}
+	w.create(pod("too-much", "sgpu=1", "vcore=10", "vmemory=8"))
+	w.eventually("refusal", time.Minute, func() error {
+		if len(w.refusals("too-much")) == 0 {
+			return errors.New("no event")
+		}
+		return nil
+	})
+	t.Logf("event: %s", w.refusals("too-much")[0])
+	w.running(time.Minute, names...)
+	if len(v.Refused()) > 0 {
+		t.Errorf("refused: %q", v.Refused())
+	}
+	w.delete("too-much")
+	w.quiet(v)
+}
+
+// TestVendorNative: whole cards where the plugin picks them: the node is chosen
+// by the vendor's figures, without a lock and without cards in annotations.
+func TestVendorNative(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.scheduler("scheduler")
+	tables := map[string][2]string{
+		// Two cards are worth more on the first, and cost less on the second.
+		"native-1": {`{"1":0,"2":110,"3":330,"4":660}`, `{"1":150,"2":300,"3":390,"4":80}`},
+		"native-2": {`{"1":0,"2":50,"3":90,"4":130}`, `{"1":150,"2":80,"3":90,"4":100}`},
+	}
+	for name, table := range tables {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{wire.AnnotationScores: table[0], wire.AnnotationLosses: table[1]}}}
+		node.Status.Capacity = corev1.ResourceList{
+			wire.ResourceGPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("100"), corev1.ResourceCPU: resource.MustParse("8"),
+		}
+		node.Status.Allocatable = node.Status.Capacity
+		w.must(w.simulator.AdoptNode(w.ctx, node))
+	}
+	for _, tt := range []struct{ name, policy, want string }{
+		{"spread", "spread", "native-1"},
+		{"binpack", "binpack", "native-2"},
+		{"default", "", "native-1"},
+	} {
+		p := pod(tt.name, "gpu=2")
+		if tt.policy != "" {
+			annotated(p, wire.AnnotationNodePolicy, tt.policy)
+		}
+		w.create(p)
+		got := w.bound(tt.name)
+		if got.Spec.NodeName != tt.want {
+			t.Errorf("%s: on %s, want %s", tt.name, got.Spec.NodeName, tt.want)
+		}
+		if cards, told := got.Annotations[wire.AnnotationAllocated]; told {
+			t.Errorf("%s: cards were told: %s", tt.name, cards)
+		}
+	}
+	// Four cost less on the first, too: the figures of that number count.
+	w.create(annotated(pod("four", "gpu=4"), wire.AnnotationNodePolicy, "binpack"))
+	if got := w.bound("four").Spec.NodeName; got != "native-1" {
+		t.Errorf("four cards on %s, want native-1", got)
+	}
+	w.create(slicePod("slice", ""))
+	w.eventually("refusal", time.Minute, func() error {
+		if said := w.refusals("slice"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "2 serve") }) {
+			return fmt.Errorf("events: %q", said)
+		}
+		return nil
+	})
+	if left := w.locks(); len(left) > 0 {
+		t.Errorf("locks: %v, want none for whole cards", left)
+	}
+}
+
+// TestDevicePluginAdaption: Koordinator's switch is known, also to an older
+// Kubernetes; off, nothing is written for the vendor's plugin.
+func TestDevicePluginAdaption(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{EmulatedVersion: "1.33"})
+	w.nodes(1)
+	v := w.plugin(1, nil)
+	s := w.scheduler("on", "--feature-gates=DevicePluginAdaption=true")
+	w.create(slicePod("on", "vendor-1"))
+	w.running(time.Minute, "on")
+	s.Kill()
+	w.scheduler("off", "--feature-gates=DevicePluginAdaption=false")
+	w.create(slicePod("off", "metax-1"), slicePod("off-vendor", "vendor-1"))
+	for _, name := range []string{"off", "off-vendor"} {
+		p := w.bound(name)
+		text, err := json.Marshal(p.Annotations)
+		w.must(err)
+		if p.Annotations[wire.AnnotationAllocated] != "" || p.Annotations[wire.AnnotationPredicateTime] != "" || p.Annotations[wire.AnnotationHAMiSGPU] == "" {
+			t.Errorf("%s: annotations %s, want HAMi's and not the vendor's", name, text)
+		}
+	}
+	// The stand-in goes by the lock, as the vendor's plugin does.
+	w.eventually("refused", time.Minute, func() error {
+		if got := v.Refused(); len(got) != 1 || got[0] != "default/off-vendor on vendor-1: the node has no lock" {
+			return fmt.Errorf("refused: %q", got)
+		}
+		return nil
+	})
+	w.audit()
+}
