@@ -48,10 +48,12 @@ AS_BUILT := CGO_ENABLED=0 GOFLAGS='$(BUILDFLAGS)'
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/daybreak, bin/playground and bin/kubectl
+build: ## Build bin/daybreak (also as a plugin of kubectl), bin/playground and bin/kubectl
 	@mkdir -p $(BIN)
 	@if [ ! -x $(BIN)/playground ]; then echo "make build: compiling Kubernetes, etcd and kubectl; the first time takes about ten minutes on two cores" >&2; fi
 	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/daybreak ./cmd/playground k8s.io/kubernetes/cmd/kubectl
+	@ln -sf daybreak $(BIN)/kubectl-daybreak
+	@ln -sf daybreak $(BIN)/kubectl_complete-daybreak
 
 .PHONY: run
 run: build ## Run the playground in the foreground: a real control plane with simulated MetaX nodes

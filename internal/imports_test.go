@@ -100,8 +100,12 @@ var rules = []rule{
 		text: "cluster imports the core, wire, api, client-go and Kubernetes' types only",
 	},
 	{
-		folder: "internal/report", ours: plus(core, "internal/wire", "internal/cluster"),
-		text: "report imports, of this module, the core, wire and cluster only",
+		folder: "internal/audit", ours: plus(core, "internal/wire", "internal/cluster"), others: kubernetesTypes,
+		text: "audit imports the core, wire, cluster and Kubernetes' types only",
+	},
+	{
+		folder: "internal/report", ours: plus(core, "internal/wire", "internal/cluster", "internal/audit", "api"),
+		text: "report imports, of this module, the core, wire, cluster, audit and api only",
 	},
 	{
 		folder: "api", ours: none, others: []string{"k8s.io/api", "k8s.io/apimachinery"},
@@ -231,7 +235,16 @@ func TestCheck(t *testing.T) {
 		"report imports the scheduler": {
 			file: "internal/report/place.go",
 			src:  file(module+"/internal/cluster", module+"/internal/scheduler", "github.com/spf13/cobra"),
-			want: []string{`internal/report/place.go:5: import "` + module + `/internal/scheduler": report imports, of this module, the core, wire and cluster only`},
+			want: []string{`internal/report/place.go:5: import "` + module + `/internal/scheduler": report imports, of this module, the core, wire, cluster, audit and api only`},
+		},
+		"audit talks to a cluster": {
+			file: "internal/audit/audit.go",
+			src:  file(module+"/internal/cluster", "k8s.io/client-go/kubernetes"),
+			want: []string{`internal/audit/audit.go:5: import "k8s.io/client-go/kubernetes": audit imports the core, wire, cluster and Kubernetes' types only`},
+		},
+		"the manager imports audit": {
+			file: "internal/manager/audit/audit.go",
+			src:  file(module + "/internal/audit"),
 		},
 		"api imports an internal package": {
 			file: "api/v1alpha1/device_types.go",

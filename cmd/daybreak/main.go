@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -29,9 +31,40 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newCommand().ExecuteContext(ctx)
+	err := execute(ctx, os.Args)
 	stop()
 	os.Exit(exitCode(err))
+}
+
+// Names of links to this binary that make it a plugin of kubectl: one runs as
+// "kubectl daybreak", the other completes its words.
+const (
+	pluginName         = "kubectl-daybreak"
+	pluginCompleteName = "kubectl_complete-daybreak"
+)
+
+// execute runs what the name of the binary and its arguments ask for.
+func execute(ctx context.Context, args []string) error {
+	root := newCommand()
+	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
+	case pluginCompleteName:
+		asPlugin(root)
+		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args[1:]...))
+	case pluginName:
+		asPlugin(root)
+		root.SetArgs(args[1:])
+	default:
+		root.SetArgs(args[1:])
+	}
+	return root.ExecuteContext(ctx)
+}
+
+// asPlugin makes help and advice read as the user types it.
+func asPlugin(root *cobra.Command) {
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl daybreak"}
+	for _, cmd := range root.Commands() {
+		cmd.Example = strings.ReplaceAll(cmd.Example, "daybreak ", "kubectl daybreak ")
+	}
 }
 
 func exitCode(err error) int {
@@ -61,6 +94,8 @@ HAMi (metax-tech.com/*) or Koordinator (koordinator.sh/*), unchanged.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(report.NewPlaceCommand(), scheduler.NewCommand(), manager.NewCommand(), agent.NewCommand(), mxsml.NewCommand())
+	root.AddCommand(
+		report.NewStatusCommand(), report.NewExplainCommand(), report.NewAuditCommand(), report.NewPlaceCommand(),
+		scheduler.NewCommand(), manager.NewCommand(), agent.NewCommand(), mxsml.NewCommand())
 	return root
 }

@@ -90,6 +90,21 @@ spec:
         limits:
           metax-tech.com/gpu: 1
 `
+	device = `apiVersion: scheduling.koordinator.sh/v1alpha1
+kind: Device
+metadata: {name: n1}
+spec: {devices: [{type: gpu, id: GPU-1, minor: 0, health: true, resources: {koordinator.sh/gpu-memory: 64Gi}}]}
+`
+	running = `apiVersion: v1
+kind: Pod
+metadata:
+  name: runs
+  annotations: {metax-tech.com/gpu-devices-allocated: '[[{"uuid":"GPU-1","compute":100,"vRam":65536}]]'}
+spec:
+  nodeName: n1
+  containers:
+  - {name: main, resources: {limits: {metax-tech.com/gpu: 1}}}
+`
 	brokenDevice = `apiVersion: scheduling.koordinator.sh/v1alpha1
 kind: Device
 metadata: {name: broken}
@@ -202,6 +217,97 @@ func expect(t *testing.T, output, got, want string) {
 	t.Helper()
 	if want == "" && got != "" || !strings.Contains(got, want) {
 		t.Errorf("%s is %q, want %q in it, or nothing at all for nothing", output, got, want)
+	}
+}
+
+// TestCommands: the exit codes of the commands that look at a cluster, and where
+// they print what.
+func TestCommands(t *testing.T) {
+	booked := docs(device, running)
+	cases := map[string]struct {
+		args           []string
+		a              string
+		want           int
+		stdout, stderr string
+	}{
+		"status":                      {args: []string{"status", "-f", "a.yaml"}, a: node, want: 0, stdout: "n1    native  vendor     ....             4"},
+		"status of one node":          {args: []string{"status", "-f", "a.yaml", "--node", "n1"}, a: node, want: 0, stdout: "n1"},
+		"status of no node":           {args: []string{"status", "-f", "a.yaml", "--node", "n2"}, a: node, want: 2, stderr: "there is no node n2: did you mean n1?"},
+		"status of nothing":           {args: []string{"status", "-f", "a.yaml"}, a: fits, want: 2, stderr: "the files hold neither a Node nor a Device"},
+		"status without a cluster":    {args: []string{"status"}, want: 2, stderr: "no cluster: name a kubeconfig with --kubeconfig or $KUBECONFIG, or run inside a cluster; or read files with -f"},
+		"status of two sources":       {args: []string{"status", "-f", "a.yaml", "--kubeconfig", "x"}, a: node, want: 2, stderr: "not from both"},
+		"status in another format":    {args: []string{"status", "-f", "a.yaml", "-o", "yaml"}, a: node, want: 2, stderr: `--output "yaml": write "table", "wide" or "json"`},
+		"status in another colour":    {args: []string{"status", "-f", "a.yaml", "--color", "red"}, a: node, want: 2, stderr: `--color "red"`},
+		"files are not watched":       {args: []string{"status", "-f", "a.yaml", "--watch"}, a: node, want: 2, stderr: "files don't change"},
+		"explain a pod that fits":     {args: []string{"explain", "fits", "-f", "a.yaml"}, a: docs(node, fits), want: 0, stdout: "default/fits is pending, but not for want of cards: it fits on n1"},
+		"explain a pod that does not": {args: []string{"explain", "pod/too-wide", "-f", "a.yaml"}, a: docs(node, tooWide), want: 1, stdout: "default/too-wide is pending: 0/1 nodes: "},
+		"explain it as JSON":          {args: []string{"explain", "too-wide", "-f", "a.yaml", "-o", "json"}, a: docs(node, tooWide), want: 1, stdout: `"code": "TooFewCards"`},
+		"explain a mistake":           {args: []string{"explain", "mistaken", "-f", "a.yaml"}, a: docs(node, mistaken), want: 1, stdout: "default/mistaken is not admitted:"},
+		"explain a pod without cards": {args: []string{"explain", "without-cards", "-f", "a.yaml"}, a: docs(node, withoutCards), want: 0, stdout: "asks for no MetaX card"},
+		"explain no pod":              {args: []string{"explain", "fit", "-f", "a.yaml"}, a: docs(node, fits), want: 2, stderr: "there is no pod fit in namespace default: did you mean fits?"},
+		"explain without a name":      {args: []string{"explain", "-f", "a.yaml"}, a: node, want: 2, stderr: "which pod?"},
+		"explain elsewhere":           {args: []string{"explain", "fits", "-n", "x", "-f", "a.yaml"}, a: docs(node, fits), want: 2, stderr: "there is no pod fits in namespace x, but one in default: add -n default"},
+		"explain everywhere":          {args: []string{"explain", "fits", "-A", "-f", "a.yaml"}, a: docs(node, fits), want: 0, stdout: "default/fits"},
+		"audit":                       {args: []string{"audit", "-f", "a.yaml"}, a: booked, want: 0, stdout: "1 node, 1 card, 1 pod: no rule is broken"},
+		"audit finds something":       {args: []string{"audit", "-f", "a.yaml"}, a: docs(booked, strings.ReplaceAll(running, "name: runs", "name: too")), want: 1, stdout: "ExclusiveShared"},
+		"audit finds it as JSON":      {args: []string{"audit", "-f", "a.yaml", "-o", "json"}, a: docs(node, strings.ReplaceAll(running, "GPU-1", "")), want: 0, stdout: `"violations": []`},
+		"audit with an argument":      {args: []string{"audit", "a.yaml"}, a: node, want: 2, stderr: "to name a file write -f a.yaml"},
+		"completion":                  {args: []string{"completion", "bash"}, want: 0, stdout: "bash completion"},
+		"words to complete":           {args: []string{"__complete", "status", "-f", "a.yaml", "--node", ""}, a: node, want: 0, stdout: "n1\n:4", stderr: "Completion ended"},
+		"no cluster, no words":        {args: []string{"__complete", "explain", ""}, want: 0, stdout: ":4", stderr: "Completion ended"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			write(t, folder, "a.yaml", tc.a)
+			code, stdout, stderr := daybreak(t, folder, "", tc.args...)
+			if code != tc.want {
+				t.Errorf("exit code %d, want %d", code, tc.want)
+			}
+			expect(t, "stdout", stdout, tc.stdout)
+			expect(t, "stderr", stderr, tc.stderr)
+			if strings.Contains(stdout, "\x1b") {
+				t.Errorf("colours where there is no terminal: %q", stdout)
+			}
+		})
+	}
+}
+
+// TestPlugin: a link of the right name is a plugin of kubectl, and another one
+// completes its words.
+func TestPlugin(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	write(t, folder, "a.yaml", node)
+	cases := map[string]struct {
+		link string
+		args []string
+		want string
+	}{
+		"usage":      {"kubectl-daybreak", []string{"status", "--help"}, "kubectl daybreak status [flags]"},
+		"an example": {"kubectl-daybreak", []string{"audit", "--help"}, "| kubectl daybreak audit -f -"},
+		"it works":   {"kubectl-daybreak", []string{"status", "-f", "a.yaml"}, "n1    native"},
+		"completion": {"kubectl_complete-daybreak", []string{"status", "-f", "a.yaml", "--node", ""}, "n1\n:4"},
+		"by itself":  {"daybreak", []string{"status", "--help"}, "  daybreak status [flags]"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			link := filepath.Join(t.TempDir(), tc.link)
+			if err := os.Symlink(self, link); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), link, tc.args...)
+			cmd.Dir, cmd.Env = folder, []string{runAsDaybreak + "=1"}
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect(t, "stdout", string(out), tc.want)
+		})
 	}
 }
 

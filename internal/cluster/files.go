@@ -47,20 +47,36 @@ func newDecoder() *decoder {
 }
 
 func (r *decoder) file(path string, stdin io.Reader) error {
-	in, name := stdin, "standard input"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in, name = f, path
+	name := path
+	if path == "-" {
+		name = "standard input"
 	}
 	if _, ok := r.from["file "+name]; ok {
 		return fmt.Errorf("%s is named twice", name)
 	}
 	r.from["file "+name] = name
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))
+	text, err := readAll(path, stdin)
+	if err != nil {
+		return err
+	}
+	if len(text) >= dumpSize {
+		if documents, pieces, err := splitDump(text); err == nil {
+			return r.dump(documents, pieces, name)
+		}
+	}
+	return r.general(text, name)
+}
+
+func readAll(path string, stdin io.Reader) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(path)
+}
+
+// general takes in the documents of a file, whatever they look like.
+func (r *decoder) general(text []byte, name string) error {
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for n := 1; ; {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
@@ -144,18 +160,16 @@ func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error 
 	if head.APIVersion == "" || head.Kind == "" {
 		return fmt.Errorf("%s: no apiVersion or no kind: want a v1 Node, Pod or List, or a %s", at, deviceKind)
 	}
-	switch gvk := head.APIVersion + " " + head.Kind; gvk {
-	case "v1 List", "v1 NodeList", "v1 PodList", deviceKind + "List":
-		item := metav1.TypeMeta{APIVersion: head.APIVersion, Kind: strings.TrimSuffix(head.Kind, "List")}
-		if item.Kind == "" {
-			item = metav1.TypeMeta{}
-		}
+	if isList(head.TypeMeta) {
+		item := itemsOf(head.TypeMeta)
 		for i, text := range head.Items {
 			if err := r.object(text, fmt.Sprintf("%s, item %d", at, i+1), item); err != nil {
 				return err
 			}
 		}
 		return nil
+	}
+	switch gvk := head.APIVersion + " " + head.Kind; gvk {
 	case "v1 Node":
 		return r.node(text, at)
 	case "v1 Pod":
@@ -166,6 +180,24 @@ func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error 
 		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Pods, Devices and Lists are read", at, gvk, head.Metadata.Name))
 		return nil
 	}
+}
+
+func isList(t metav1.TypeMeta) bool {
+	switch t.APIVersion + " " + t.Kind {
+	case "v1 List", "v1 NodeList", "v1 PodList", deviceKind + "List":
+		return true
+	}
+	return false
+}
+
+// itemsOf returns the kind of a list's items: none for a v1 List, whose items
+// say it themselves.
+func itemsOf(list metav1.TypeMeta) metav1.TypeMeta {
+	kind := strings.TrimSuffix(list.Kind, "List")
+	if kind == "" {
+		return metav1.TypeMeta{}
+	}
+	return metav1.TypeMeta{APIVersion: list.APIVersion, Kind: kind}
 }
 
 var deviceKind = v1alpha1.GroupVersion.String() + " Device"
@@ -185,6 +217,10 @@ func (r *decoder) node(text []byte, at string) error {
 	if err := json.Unmarshal(text, node); err != nil {
 		return fmt.Errorf("%s: Node: %w", at, plain(err, text))
 	}
+	return r.addNode(node, at)
+}
+
+func (r *decoder) addNode(node *corev1.Node, at string) error {
 	if node.Name == "" {
 		return fmt.Errorf("%s: a Node without a name", at)
 	}
@@ -197,6 +233,10 @@ func (r *decoder) pod(text []byte, at string) error {
 	if err := json.Unmarshal(text, pod); err != nil {
 		return fmt.Errorf("%s: Pod: %w", at, plain(err, text))
 	}
+	return r.addPod(pod, at)
+}
+
+func (r *decoder) addPod(pod *corev1.Pod, at string) error {
 	if pod.Namespace == "" {
 		pod.Namespace = metav1.NamespaceDefault
 	}
@@ -212,10 +252,14 @@ func (r *decoder) pod(text []byte, at string) error {
 }
 
 func (r *decoder) device(text []byte, name, at string) error {
+	return r.addDevice(decodeDevice(text), name, at)
+}
+
+func (r *decoder) addDevice(device Device, name, at string) error {
 	if name == "" {
 		return fmt.Errorf("%s: a Device without a name", at)
 	}
-	r.objects.Devices[name] = decodeDevice(text)
+	r.objects.Devices[name] = device
 	return r.once("Device", name, at)
 }
 

@@ -177,7 +177,7 @@ func TestReadFilesNamesThem(t *testing.T) {
 		want  string
 	}{
 		"a file that is not there": {[]string{"a.yaml", "b.yaml"}, "open b.yaml: no such file or directory"},
-		"a folder":                 {[]string{"folder"}, "folder, document 1: read folder: is a directory"},
+		"a folder":                 {[]string{"folder"}, "read folder: is a directory"},
 		"a file twice":             {[]string{"a.yaml", "a.yaml"}, "a.yaml is named twice"},
 		"standard input twice":     {[]string{"-", "-"}, "standard input is named twice"},
 		"an object in two files":   {[]string{"a.yaml", "-"}, "standard input, document 1: Pod default/p1 was already read from a.yaml, document 1"},
@@ -232,18 +232,22 @@ func TestConfig(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config, err := Config(path)
+	config, err := Access{Kubeconfig: path}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if config.Host != "https://gpu.example" {
 		t.Errorf("host %q", config.Host)
 	}
-	if _, err := Config("missing"); err == nil || !strings.HasPrefix(err.Error(), "kubeconfig missing: ") {
+	if _, err := (Access{Kubeconfig: "missing"}).Config(); err == nil || !strings.HasPrefix(err.Error(), "kubeconfig missing: ") {
 		t.Errorf("error %v, want one that names the file", err)
 	}
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	if _, err := Config(""); err == nil || !strings.HasPrefix(err.Error(), "no cluster: name a kubeconfig with --kubeconfig") {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	if _, err := (Access{Kubeconfig: path, Context: "y"}).Config(); err == nil || !strings.HasSuffix(err.Error(), "; there are x") {
+		t.Errorf("error %v, want one that says which contexts there are", err)
+	}
+	if _, err := (Access{}).Config(); err == nil || !strings.HasPrefix(err.Error(), "no cluster: name a kubeconfig with --kubeconfig") {
 		t.Errorf("error %v, want one that says what to do", err)
 	}
 }

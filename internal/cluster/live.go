@@ -3,7 +3,11 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,21 +23,60 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 )
 
-// Config returns how to reach the cluster: by the kubeconfig file, or from
-// inside when the path is empty.
-func Config(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig == "" {
-		config, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("no cluster: name a kubeconfig with --kubeconfig, or run inside a cluster (%w)", err)
-		}
+// Access says which cluster to talk to.
+type Access struct {
+	// Kubeconfig is a file; empty means what kubectl would take: $KUBECONFIG,
+	// ~/.kube/config, or inside a cluster that cluster.
+	Kubeconfig string
+	// Context is one of the kubeconfig's, empty for its current one.
+	Context string
+}
+
+// ErrNoCluster is returned by [Access.Config] when nothing names a cluster.
+var ErrNoCluster = errors.New("no cluster: name a kubeconfig with --kubeconfig or $KUBECONFIG, or run inside a cluster")
+
+func (a Access) loader() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.Kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context})
+}
+
+// Config returns how to reach the cluster.
+func (a Access) Config() (*rest.Config, error) {
+	config, err := a.loader().ClientConfig()
+	switch {
+	case err == nil:
 		return config, nil
+	case a.Context != "":
+		advice := ""
+		if there := a.Contexts(); len(there) > 0 {
+			advice = "; there are " + strings.Join(there, ", ")
+		}
+		return nil, fmt.Errorf("context %s: %w%s", a.Context, err, advice)
+	case a.Kubeconfig != "":
+		return nil, fmt.Errorf("kubeconfig %s: %w", a.Kubeconfig, err)
+	case clientcmd.IsEmptyConfig(err):
+		return nil, ErrNoCluster
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	return nil, fmt.Errorf("kubeconfig: %w", err)
+}
+
+// Contexts lists what Context could be; nothing when no kubeconfig can be read.
+func (a Access) Contexts() []string {
+	raw, err := a.loader().RawConfig()
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+		return nil
 	}
-	return config, nil
+	return slices.Sorted(maps.Keys(raw.Contexts))
+}
+
+// Namespace returns the namespace that the context names, or default.
+func (a Access) Namespace() string {
+	namespace, _, err := a.loader().Namespace()
+	if err != nil || namespace == "" {
+		return metav1.NamespaceDefault
+	}
+	return namespace
 }
 
 // ReadLive reads the nodes, Devices and pods of the cluster.

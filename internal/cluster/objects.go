@@ -31,13 +31,27 @@ type Device struct {
 
 // Snapshot is a cluster at one moment, with everything booked that is held.
 type Snapshot struct {
-	// Nodes and Inventories go together and are ordered by name.
+	// Nodes, Inventories and Facts go together and are ordered by name.
 	Nodes       []*ledger.Node
 	Inventories []*wire.Inventory
+	Facts       []Facts
+	// Strays are pods that hold cards of a node that was not read.
+	Strays []*corev1.Pod
 	// Pending are the pods without a node, in the order they were read.
 	Pending []*corev1.Pod
 	// Notes tell what an operator should know.
 	Notes []string
+}
+
+// Facts are the objects that a node of the snapshot was made of.
+type Facts struct {
+	Name string
+	// Node and Device may each be missing, not both.
+	Node   *corev1.Node
+	Device *v1alpha1.Device
+	// Pods are bound to the node and hold what they were given, whether or not
+	// they ask for cards. They are ordered by namespace and name.
+	Pods []*corev1.Pod
 }
 
 // Snapshot opens the ledger: every node, with the pods that hold its cards. A
@@ -54,15 +68,20 @@ func (o *Objects) Snapshot() *Snapshot {
 		}
 	}
 	known := make(map[string]bool, len(o.Nodes))
+	var opened []opened
 	for _, node := range o.Nodes {
 		known[node.Name] = true
-		s.open(readInventory(node, o.Devices[node.Name]), bound[node.Name])
+		opened = append(opened, o.facts(node.Name, node, bound[node.Name]))
 	}
-	for name, device := range o.Devices {
+	for name := range o.Devices {
 		if !known[name] {
 			known[name] = true
-			s.open(readDevice(name, device), bound[name])
+			opened = append(opened, o.facts(name, nil, bound[name]))
 		}
+	}
+	InParallel(len(opened), func(i int) { opened[i].open() })
+	for i := range opened {
+		s.add(&opened[i])
 	}
 	for name, pods := range bound {
 		if !known[name] {
@@ -84,46 +103,64 @@ func ended(pod *corev1.Pod) bool {
 func (s *Snapshot) strays(node string, pods []*corev1.Pod) {
 	for _, pod := range pods {
 		if wire.Asks(pod) {
+			s.Strays = append(s.Strays, pod)
 			s.Notes = append(s.Notes, fmt.Sprintf("pod %s is on node %s, which is not there: what it holds is left out", wire.HolderOf(pod), node))
 		}
 	}
 }
 
-func readInventory(node *corev1.Node, d Device) *wire.Inventory {
+func readInventory(name string, node *corev1.Node, d Device) *wire.Inventory {
 	if d.Err != nil {
-		return wire.BadInventory(node.Name, d.Err)
+		return wire.BadInventory(name, d.Err)
 	}
 	return wire.ReadInventory(node, d.Device)
 }
 
-func readDevice(name string, d Device) *wire.Inventory {
-	if d.Err != nil {
-		return wire.BadInventory(name, d.Err)
-	}
-	return wire.ReadInventory(nil, d.Device)
+// opened is a node on its way into a snapshot.
+type opened struct {
+	Facts
+	device    Device
+	node      *ledger.Node
+	inventory *wire.Inventory
+	notes     []string
 }
 
-func (s *Snapshot) open(inv *wire.Inventory, pods []*corev1.Pod) {
+func (o *Objects) facts(name string, node *corev1.Node, pods []*corev1.Pod) opened {
+	device := o.Devices[name]
+	return opened{Facts: Facts{Name: name, Node: node, Device: device.Device, Pods: pods}, device: device}
+}
+
+// open reads the node's cards and books its pods.
+func (o *opened) open() {
 	// The order in which pods were read must not show in what is booked.
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	node, notes := inv.NewNode(pods)
-	s.Nodes = append(s.Nodes, node)
-	s.Inventories = append(s.Inventories, inv)
-	if inv.Problem != nil {
+	slices.SortFunc(o.Pods, byName)
+	o.inventory = readInventory(o.Name, o.Node, o.device)
+	o.node, o.notes = o.inventory.NewNode(o.Pods)
+}
+
+func (s *Snapshot) add(o *opened) {
+	s.Nodes = append(s.Nodes, o.node)
+	s.Inventories = append(s.Inventories, o.inventory)
+	s.Facts = append(s.Facts, o.Facts)
+	if o.inventory.Problem != nil {
 		// Without cards to look them up in, nothing true is said of the pods.
-		s.Notes = append(s.Notes, fmt.Sprintf("node %s takes no pods: its cards can't be read: %v", inv.Name, inv.Problem))
+		s.Notes = append(s.Notes, fmt.Sprintf("node %s takes no pods: its cards can't be read: %v", o.Name, o.inventory.Problem))
 		return
 	}
-	for _, note := range inv.Notes {
-		s.Notes = append(s.Notes, fmt.Sprintf("node %s: %s", inv.Name, note))
+	for _, note := range o.inventory.Notes {
+		s.Notes = append(s.Notes, fmt.Sprintf("node %s: %s", o.Name, note))
 	}
-	s.Notes = append(s.Notes, notes...)
+	s.Notes = append(s.Notes, o.notes...)
+}
+
+func byName(a, b *corev1.Pod) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func (s *Snapshot) sort() {
 	slices.SortFunc(s.Nodes, func(a, b *ledger.Node) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(s.Inventories, func(a, b *wire.Inventory) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Facts, func(a, b Facts) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Strays, byName)
 	slices.Sort(s.Notes)
 }

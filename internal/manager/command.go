@@ -78,7 +78,7 @@ func (c *command) run(ctx context.Context) error {
 		return err
 	}
 	defer logs.FlushLogs()
-	config, err := cluster.Config(c.kubeconfig)
+	config, err := cluster.Access{Kubeconfig: c.kubeconfig}.Config()
 	if err != nil {
 		return err
 	}

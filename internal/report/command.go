@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,10 +25,9 @@ var errNoNodes = errors.New("no nodes: the files hold neither a Node nor a Devic
 
 // placeOptions are the flags of the place command.
 type placeOptions struct {
-	files      []string
-	kubeconfig string
-	policy     string
-	output     string
+	source
+	policy string
+	output string
 
 	now func() time.Time
 }
@@ -67,8 +65,9 @@ metax-tech.com/node-gpu-devices; without that, as many as its capacity of
 metax-tech.com/gpu says. Only cards are looked at: not CPU, memory, taints or
 the number of resources that a node advertises.
 
-The nodes come from the files, or with --kubeconfig (or inside a cluster, when
-the files have none) from the live cluster, with the pods that run there.
+The nodes come from the files, or where the files have none from the live
+cluster, with the pods that run there: that of --kubeconfig and --context, else
+the one that kubectl would take, else the one this runs in.
 
 The answer is a table, or with -o json one document that has everything: the
 annotations that the scheduler would write, and each node's refusal with its
@@ -93,8 +92,7 @@ admitted; 2 a file or a flag can't be read.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&o.files, "filename", "f", nil, "`FILE` with Nodes, Pods and Devices, \"-\" for standard input (repeatable)")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "take the nodes and running pods of the cluster that this `FILE` names")
+	o.register(f)
 	f.StringVar(&o.policy, "policy", "", "`POLICY` for pods whose annotations name none: binpack or spread")
 	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
 	return cmd
@@ -149,14 +147,15 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	}
 	hasNodes := len(objects.Nodes)+len(objects.Devices) > 0
 	switch {
-	case hasNodes && o.kubeconfig != "":
-		return nil, errors.New("nodes come from the files or from the cluster, not from both: leave out --kubeconfig, or the Nodes and Devices")
+	case hasNodes && o.access != (cluster.Access{}):
+		return nil, errors.New("nodes come from the files or from the cluster, not from both: leave out --kubeconfig and --context, or the Nodes and Devices")
 	case hasNodes:
 		return objects, nil
-	case o.kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "":
+	}
+	config, err := o.access.Config()
+	if errors.Is(err, cluster.ErrNoCluster) {
 		return nil, errNoNodes
 	}
-	config, err := cluster.Config(o.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -187,13 +186,18 @@ func addLive(objects, live *cluster.Objects) error {
 	return nil
 }
 
+// writeJSON prints a document for scripts that people can read too.
+func writeJSON(w io.Writer, document any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(document)
+}
+
 // write prints the answer, and says no when some pod has no place.
 func (p *Placements) write(output string, stdout, stderr io.Writer) error {
 	if output == "json" {
-		enc := json.NewEncoder(stdout)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(p); err != nil {
+		if err := writeJSON(stdout, p); err != nil {
 			return err
 		}
 	} else {

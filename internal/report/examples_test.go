@@ -86,7 +86,7 @@ func TestExamples(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			file := examples + name + ".yaml"
-			o := placeOptions{files: []string{exampleCluster, file}, output: "json"}
+			o := placeOptions{source: source{files: []string{exampleCluster, file}}, output: "json"}
 			stdout, stderr, ok := o.place(t, "")
 			if !ok || stderr != "" {
 				t.Errorf("ok is %v, want a place for the pod without a word on stderr, got %q", ok, stderr)

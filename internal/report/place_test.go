@@ -48,7 +48,7 @@ func TestPlaceJSON(t *testing.T) {
 	   "problems": ["spec.containers[0].resources.limits[metax-tech.com/vcore]: …"]},
 	  {"namespace": "default", "name": "d", "node": "", "note": "…"}
 	]}`
-	o := placeOptions{files: []string{"-"}, output: "json"}
+	o := placeOptions{source: source{files: []string{"-"}}, output: "json"}
 	stdout, stderr, ok := o.place(t, input)
 	if ok {
 		t.Error("the answer is yes, want no: two pods have no place")
@@ -109,7 +109,7 @@ func elideSentences(v any) any {
 }
 
 func TestPlaceJSONWithoutPods(t *testing.T) {
-	o := placeOptions{files: []string{"-"}, output: "json"}
+	o := placeOptions{source: source{files: []string{"-"}}, output: "json"}
 	stdout, stderr, ok := o.place(t, device("n1", 1, "8Gi"))
 	if !ok {
 		t.Error("the answer is no")
@@ -124,7 +124,7 @@ func TestPlaceJSONWithoutPods(t *testing.T) {
 
 // TestPlaceJSONKeepsCharacters: what a user wrote is found again as it was.
 func TestPlaceJSONKeepsCharacters(t *testing.T) {
-	o := placeOptions{files: []string{"-"}, output: "json"}
+	o := placeOptions{source: source{files: []string{"-"}}, output: "json"}
 	stdout, _, _ := o.place(t, documents(device("n1", 1, "8Gi"), pod("p", "sgpu: 1", "metax-tech.com/sgpu-qos-policy: <fast & 快>")))
 	if !strings.Contains(stdout, "<fast & 快>") {
 		t.Errorf("the value is not in the answer: %s", stdout)

@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := placeOptions{files: tc.files, output: "table"}
+			o := placeOptions{source: source{files: tc.files}, output: "table"}
 			stdout, stderr, ok := o.place(t, tc.stdin)
 			if ok != tc.wantOK {
 				t.Errorf("ok is %v, want %v", ok, tc.wantOK)
@@ -59,7 +59,7 @@ func plainNodes(n int) string {
 
 // TestTableLinesEndClean: no line of a table ends in blanks.
 func TestTableLinesEndClean(t *testing.T) {
-	o := placeOptions{files: []string{exampleCluster, "testdata/mixed.yaml"}, output: "table"}
+	o := placeOptions{source: source{files: []string{exampleCluster, "testdata/mixed.yaml"}}, output: "table"}
 	stdout, _, _ := o.place(t, "")
 	for line := range strings.Lines(stdout) {
 		if trimmed := strings.TrimRight(line, " \n"); trimmed+"\n" != line {

@@ -1,0 +1,268 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Rule is what a finding is about. The names are stable: they are metric labels,
+// event reasons and JSON.
+type Rule string
+
+// The rules whose breach is a violation.
+const (
+	// MemoryOverbooked: more memory is booked on a card than it has.
+	MemoryOverbooked Rule = "MemoryOverbooked"
+	// ComputeOverbooked: more than all of a card's compute is booked.
+	ComputeOverbooked Rule = "ComputeOverbooked"
+	// SlicesOverbooked: more shares are on a card than it takes.
+	SlicesOverbooked Rule = "SlicesOverbooked"
+	// QoSMixed: slices of several QoS classes are on one card.
+	QoSMixed Rule = "QoSMixed"
+	// ClassMixed: pods with and without a class are on one card, or an offline
+	// pod joined an online one.
+	ClassMixed Rule = "ClassMixed"
+	// ExclusiveShared: someone who is to be alone on a card is not.
+	ExclusiveShared Rule = "ExclusiveShared"
+	// CardMissing: a pod holds a card that its node does not have.
+	CardMissing Rule = "CardMissing"
+	// CardDuplicated: two nodes claim to have the same card.
+	CardDuplicated Rule = "CardDuplicated"
+	// NodeMissing: a pod holds cards of a node that is not there.
+	NodeMissing Rule = "NodeMissing"
+	// FormatsDisagree: the annotations for the vendor's, HAMi's and Koordinator's
+	// readers tell different things.
+	FormatsDisagree Rule = "FormatsDisagree"
+	// LimitsMismatch: a pod's allocation is not what its limits ask for.
+	LimitsMismatch Rule = "LimitsMismatch"
+	// Unaccounted: a pod holds cards that nobody can name.
+	Unaccounted Rule = "Unaccounted"
+	// BadInventory: a node's cards can't be read.
+	BadInventory Rule = "BadInventory"
+	// LockStuck: a node's lock is held for longer than any allocation takes.
+	LockStuck Rule = "LockStuck"
+)
+
+// The rules of notes.
+const (
+	// UnhealthyInUse: pods are on a card that is not well.
+	UnhealthyInUse Rule = "UnhealthyInUse"
+	// ForeignSlices: a card carries slices that belong to no pod.
+	ForeignSlices Rule = "ForeignSlices"
+	// RequestUnclear: a pod runs although its request makes no sense.
+	RequestUnclear Rule = "RequestUnclear"
+	// CardLeftOut: only one of a node's two inventories knows a card.
+	CardLeftOut Rule = "CardLeftOut"
+)
+
+// Violations lists the rules whose breach is a violation, in the order in which
+// findings are told.
+func Violations() []Rule {
+	return []Rule{
+		MemoryOverbooked, ComputeOverbooked, SlicesOverbooked, QoSMixed, ClassMixed, ExclusiveShared, CardMissing,
+		CardDuplicated, NodeMissing, FormatsDisagree, LimitsMismatch, Unaccounted, BadInventory, LockStuck,
+	}
+}
+
+// Notes lists the rules of notes.
+func Notes() []Rule { return []Rule{UnhealthyInUse, ForeignSlices, RequestUnclear, CardLeftOut} }
+
+// Finding is one breach of one rule.
+type Finding struct {
+	Node string `json:"node"`
+	// Card is the UUID of the card it is about, Index its position; a finding
+	// about a node or a pod has neither.
+	Card  string `json:"card"`
+	Index *int   `json:"index,omitempty"`
+	Rule  Rule   `json:"rule"`
+	// Pods have a part in it, as namespace/name.
+	Pods    []string `json:"pods"`
+	Message string   `json:"message"`
+}
+
+// Key tells findings apart: the same key in two audits is the same finding, also
+// when numbers in its message have changed.
+func (f *Finding) Key() string {
+	return strings.Join([]string{string(f.Rule), f.Node, f.Card, strings.Join(f.Pods, ",")}, " ")
+}
+
+// Report is the outcome of an audit. Its JSON form is a contract: fields may be
+// added, none renamed or removed.
+type Report struct {
+	Violations []Finding `json:"violations"`
+	Notes      []Finding `json:"notes"`
+	// Nodes and Cards were looked at; Pods hold cards.
+	Nodes int `json:"nodes"`
+	Cards int `json:"cards"`
+	Pods  int `json:"pods"`
+}
+
+// Check audits a whole cluster. Locks are judged by the given time.
+func Check(s *cluster.Snapshot, now time.Time) *Report {
+	r := &Report{Violations: []Finding{}, Notes: []Finding{}, Nodes: len(s.Nodes)}
+	owners := cardOwners(s)
+	parts := make([]Report, len(s.Nodes))
+	cluster.InParallel(len(s.Nodes), func(i int) {
+		node := node{ledger: s.Nodes[i], inventory: s.Inventories[i], facts: &s.Facts[i], owners: owners, report: &parts[i]}
+		node.check(now)
+	})
+	for i, n := range s.Nodes {
+		r.Cards += n.Topology().Len()
+		r.Pods += len(n.Holdings()) + len(n.Unknown())
+		r.Violations = append(r.Violations, parts[i].Violations...)
+		r.Notes = append(r.Notes, parts[i].Notes...)
+	}
+	r.duplicates(owners)
+	r.strays(s.Strays)
+	r.sort()
+	return r
+}
+
+// Confirmed returns the report without the violations that an earlier one does
+// not have. A live cluster is read object by object: what moved in between may
+// look wrong once, and not twice.
+func (r *Report) Confirmed(earlier *Report) *Report {
+	seen := make(map[string]bool, len(earlier.Violations))
+	for i := range earlier.Violations {
+		seen[earlier.Violations[i].Key()] = true
+	}
+	confirmed := *r
+	confirmed.Violations = slices.DeleteFunc(slices.Clone(r.Violations), func(f Finding) bool { return !seen[f.Key()] })
+	return &confirmed
+}
+
+// cardOwners returns which nodes have a card, by its UUID.
+func cardOwners(s *cluster.Snapshot) map[gpu.CardID][]string {
+	owners := make(map[gpu.CardID][]string, 8*len(s.Nodes))
+	for _, n := range s.Nodes {
+		t := n.Topology()
+		for i := range t.Len() {
+			if id := t.Card(i).ID; id != "" {
+				owners[id] = append(owners[id], n.Name)
+			}
+		}
+	}
+	return owners
+}
+
+// duplicates tells of cards that several nodes claim. The nodes are in order,
+// since the snapshot's are.
+func (r *Report) duplicates(owners map[gpu.CardID][]string) {
+	for id, nodes := range owners {
+		if len(nodes) > 1 {
+			r.Violations = append(r.Violations, Finding{
+				Node: nodes[0], Card: string(id), Rule: CardDuplicated, Pods: []string{},
+				Message: fmt.Sprintf("card %s is in the inventories of %s: a card is in one server, so one of them is stale or two agents publish the same name", id, strings.Join(nodes, " and ")),
+			})
+		}
+	}
+}
+
+func (r *Report) strays(pods []*corev1.Pod) {
+	for _, pod := range pods {
+		r.Pods++
+		r.Violations = append(r.Violations, Finding{
+			Node: pod.Spec.NodeName, Rule: NodeMissing, Pods: []string{string(wire.HolderOf(pod))},
+			Message: fmt.Sprintf("pod %s holds cards of node %s, which is not there: delete the pod if the server is gone", wire.HolderOf(pod), pod.Spec.NodeName),
+		})
+	}
+}
+
+// sort puts the findings in a total order: by rule, then by where they are.
+func (r *Report) sort() {
+	order := map[Rule]int{}
+	for i, rule := range slices.Concat(Violations(), Notes()) {
+		order[rule] = i
+	}
+	compare := func(a, b Finding) int {
+		return cmp.Or(
+			cmp.Compare(order[a.Rule], order[b.Rule]), cmp.Compare(a.Node, b.Node), cmp.Compare(index(&a), index(&b)),
+			cmp.Compare(a.Card, b.Card), slices.Compare(a.Pods, b.Pods), cmp.Compare(a.Message, b.Message))
+	}
+	slices.SortFunc(r.Violations, compare)
+	slices.SortFunc(r.Notes, compare)
+}
+
+func index(f *Finding) int {
+	if f.Index == nil {
+		return -1
+	}
+	return *f.Index
+}
+
+// node is the audit of one node.
+type node struct {
+	ledger    *ledger.Node
+	inventory *wire.Inventory
+	facts     *cluster.Facts
+	owners    map[gpu.CardID][]string
+	report    *Report
+}
+
+func (n *node) violation(rule Rule, pods []string, format string, args ...any) {
+	n.report.Violations = append(n.report.Violations, n.finding(rule, pods, fmt.Sprintf(format, args...)))
+}
+
+func (n *node) note(rule Rule, pods []string, format string, args ...any) {
+	n.report.Notes = append(n.report.Notes, n.finding(rule, pods, fmt.Sprintf(format, args...)))
+}
+
+func (n *node) finding(rule Rule, pods []string, message string) Finding {
+	if pods == nil {
+		pods = []string{}
+	}
+	return Finding{Node: n.ledger.Name, Rule: rule, Pods: pods, Message: message}
+}
+
+// check goes through the node: its inventory, its lock, each pod, each card.
+func (n *node) check(now time.Time) {
+	if n.ledger.Problem != nil {
+		n.violation(BadInventory, nil, "the cards of node %s can't be read: %v", n.ledger.Name, n.ledger.Problem)
+		return // without cards to look them up in, nothing true is said of pods
+	}
+	for _, text := range n.inventory.Notes {
+		n.note(CardLeftOut, nil, "%s", text)
+	}
+	n.lock(now)
+	asking := make(map[string]*corev1.Pod, len(n.facts.Pods))
+	for _, pod := range n.facts.Pods {
+		if wire.Asks(pod) {
+			asking[string(wire.HolderOf(pod))] = pod
+			n.pod(pod)
+		}
+	}
+	n.cards(asking)
+}
+
+// stuckAfter is when HAMi itself stops waiting for a lock.
+const stuckAfter = 5 * time.Minute
+
+func (n *node) lock(now time.Time) {
+	if n.facts.Node == nil {
+		return
+	}
+	// What can't be read as a lock is nobody's: whoever wants it writes over it.
+	lock, err := wire.ParseLock(n.facts.Node.Annotations[wire.AnnotationLock])
+	age := now.Sub(lock.Since)
+	if err != nil || age <= stuckAfter {
+		return
+	}
+	var pods []string
+	owner := "nobody"
+	if lock.Name != "" {
+		owner = lock.Namespace + "/" + lock.Name
+		pods = []string{owner}
+	}
+	n.violation(LockStuck, pods, "node %s is locked for %s by %s: no pod gets cards there; remove the annotation %s from the node",
+		n.ledger.Name, age.Round(time.Second), owner, wire.AnnotationLock)
+}

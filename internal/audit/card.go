@@ -1,0 +1,241 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// booked is what one pod has booked on one card.
+type booked struct {
+	holding *ledger.Holding
+	pod     string
+	usage   ledger.Usage
+}
+
+// card is the audit of one card.
+type card struct {
+	*node
+	index  int
+	facts  *gpu.Card
+	shares []booked // by pod
+	pods   map[string]*corev1.Pod
+}
+
+// cards checks the rules that the pods on each card must keep together.
+func (n *node) cards(pods map[string]*corev1.Pod) {
+	t := n.ledger.Topology()
+	on := make([][]booked, t.Len())
+	for k := range n.ledger.Holdings() {
+		h := &n.ledger.Holdings()[k]
+		for i := range (h.Cards() & t.All()).All() {
+			on[i] = append(on[i], booked{holding: h, pod: string(h.Holder), usage: h.On(i)})
+		}
+	}
+	for i, shares := range on {
+		slices.SortFunc(shares, func(a, b booked) int { return cmp.Compare(a.pod, b.pod) })
+		c := card{node: n, index: i, facts: t.Card(i), shares: shares, pods: pods}
+		c.check()
+	}
+}
+
+func (c *card) check() {
+	if foreign := &c.ledger.Emptied().Usage[c.index]; foreign.Slots > 0 {
+		c.note(ForeignSlices, nil, "%s carries %d slices of %v that belong to no pod: they count as used", c.name(), foreign.Slots, foreign.Memory)
+	}
+	if len(c.shares) == 0 {
+		return
+	}
+	if !c.facts.Healthy {
+		c.note(UnhealthyInUse, c.names(c.shares), "%s is unhealthy and in use by %s: they keep it until they end", c.name(), strings.Join(c.names(c.shares), ", "))
+	}
+	var sum ledger.Usage
+	for i := range c.shares {
+		u := &c.shares[i].usage
+		sum.Memory += u.Memory
+		sum.Compute += u.Compute
+		sum.Slots += u.Slots
+	}
+	if sum.Memory > c.facts.Memory {
+		c.violation(MemoryOverbooked, c.names(c.shares), "%v of memory are booked on %s, which has %v: %s", sum.Memory, c.name(), c.facts.Memory,
+			c.list(func(u *ledger.Usage) string { return u.Memory.String() }))
+	}
+	if sum.Compute > gpu.FullCompute {
+		c.violation(ComputeOverbooked, c.names(c.shares), "%d%% of the compute of %s are booked: %s", sum.Compute, c.name(),
+			c.list(func(u *ledger.Usage) string { return fmt.Sprintf("%d%%", u.Compute) }))
+	}
+	if int(sum.Slots) > c.facts.Slots {
+		c.violation(SlicesOverbooked, c.names(c.shares), "%d shares are on %s, which takes %d: %s", sum.Slots, c.name(), c.facts.Slots,
+			c.list(func(u *ledger.Usage) string { return fmt.Sprint(u.Slots) }))
+	}
+	c.qos()
+	c.class()
+	c.exclusive()
+}
+
+// qos: the slices of a card are of one class. Whoever is alone on the card, and
+// whoever is online, has none; nor has a seat, which has no amounts to divide.
+func (c *card) qos() {
+	slice := func(b *booked) bool { return b.usage.Memory > 0 }
+	var all gpu.QoSSet
+	for i := range c.shares {
+		if slice(&c.shares[i]) {
+			all |= c.shares[i].usage.QoS
+		}
+	}
+	if all == 0 || all.Only() != "" {
+		return
+	}
+	var parts, pods []string
+	for _, class := range gpu.QoSClasses() {
+		of := c.filter(func(b *booked) bool { return slice(b) && b.usage.QoS&class.Set() != 0 })
+		if len(of) > 0 {
+			parts = append(parts, fmt.Sprintf("%s (%s)", class, strings.Join(c.names(of), ", ")))
+			pods = append(pods, c.names(of)...)
+		}
+	}
+	slices.Sort(pods)
+	c.violation(QoSMixed, slices.Compact(pods), "%s runs several QoS classes at once: %s", c.name(), strings.Join(parts, ", "))
+}
+
+// class: pods with and without a class keep apart, and an offline pod does not
+// join an online one. The other way round is allowed, so the times decide; where
+// one is not known, nothing is said.
+func (c *card) class() {
+	online := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Online })
+	offline := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Offline })
+	normal := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Normal })
+	if classed := slices.Concat(online, offline); len(classed) > 0 && len(normal) > 0 {
+		c.violation(ClassMixed, c.names(c.shares), "%s is shared by pods with a class (%s) and pods without (%s)", c.name(),
+			strings.Join(c.names(classed), ", "), strings.Join(c.names(normal), ", "))
+	}
+	for i := range offline {
+		joined, ok := c.decided(&offline[i])
+		if !ok {
+			continue
+		}
+		for j := range online {
+			if there, ok := c.decided(&online[j]); ok && there.Before(joined) {
+				c.violation(ClassMixed, []string{offline[i].pod, online[j].pod}, "offline pod %s joined online pod %s on %s %s later: it is suspended whenever that works",
+					offline[i].pod, online[j].pod, c.name(), joined.Sub(there).Round(time.Millisecond))
+				break
+			}
+		}
+	}
+}
+
+func (c *card) decided(b *booked) (time.Time, bool) {
+	pod, ok := c.pods[b.pod]
+	if !ok {
+		return time.Time{}, false
+	}
+	return wire.PredicateTime(pod)
+}
+
+// exclusive: whoever has the card to himself is the only one there, within his
+// own pod too.
+func (c *card) exclusive() {
+	alone := c.filter(func(b *booked) bool { return b.usage.Exclusive })
+	if len(alone) == 0 {
+		return
+	}
+	if len(c.shares) > 1 {
+		others := c.filter(func(b *booked) bool { return b.pod != alone[0].pod })
+		c.violation(ExclusiveShared, c.names(c.shares), "pod %s has %s to itself, but %s is on it too", alone[0].pod, c.name(), strings.Join(c.names(others), ", "))
+		return
+	}
+	if container, other, ok := crowded(alone[0].holding, c.index); ok {
+		c.violation(ExclusiveShared, c.names(alone), "container %s of pod %s has %s to itself, but container %s is on it at the same time",
+			container, alone[0].pod, c.name(), other)
+	}
+}
+
+// crowded finds two containers of one pod that are on the card at the same time
+// while one of them is to be alone.
+func crowded(h *ledger.Holding, card int) (alone, other string, found bool) {
+	var running []*ledger.Part // sidecars so far, and at the end the app containers
+	for i := range h.Parts {
+		part := &h.Parts[i]
+		if share(part, card) == nil {
+			continue
+		}
+		for _, p := range running {
+			a, b := share(p, card), share(part, card)
+			switch {
+			case b.Exclusive:
+				return part.Container, p.Container, true
+			case a.Exclusive:
+				return p.Container, part.Container, true
+			}
+		}
+		if part.Phase != gpu.Init {
+			running = append(running, part)
+		}
+	}
+	return "", "", false
+}
+
+// share returns what the container has of the card, or nil.
+func share(p *ledger.Part, card int) *ledger.Share {
+	for i := range p.Shares {
+		if p.Shares[i].Card == card {
+			return &p.Shares[i]
+		}
+	}
+	return nil
+}
+
+func (c *card) filter(keep func(*booked) bool) []booked {
+	var out []booked
+	for i := range c.shares {
+		if keep(&c.shares[i]) {
+			out = append(out, c.shares[i])
+		}
+	}
+	return out
+}
+
+func (c *card) names(shares []booked) []string {
+	out := make([]string, len(shares))
+	for i := range shares {
+		out[i] = shares[i].pod
+	}
+	return out
+}
+
+// list tells an amount of each pod.
+func (c *card) list(amount func(*ledger.Usage) string) string {
+	parts := make([]string, len(c.shares))
+	for i := range c.shares {
+		parts[i] = c.shares[i].pod + " " + amount(&c.shares[i].usage)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (c *card) name() string {
+	if c.facts.ID == "" {
+		return fmt.Sprintf("card %d of %s", c.index, c.ledger.Name)
+	}
+	return fmt.Sprintf("card %d of %s (%s)", c.index, c.ledger.Name, c.facts.ID)
+}
+
+func (c *card) violation(rule Rule, pods []string, format string, args ...any) {
+	c.report.Violations = append(c.report.Violations, c.at(c.finding(rule, pods, fmt.Sprintf(format, args...))))
+}
+
+func (c *card) note(rule Rule, pods []string, format string, args ...any) {
+	c.report.Notes = append(c.report.Notes, c.at(c.finding(rule, pods, fmt.Sprintf(format, args...))))
+}
+
+func (c *card) at(f Finding) Finding {
+	f.Card, f.Index = string(c.facts.ID), new(c.index)
+	return f
+}

@@ -1,0 +1,221 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// pod checks what one bound pod's annotations tell.
+func (n *node) pod(pod *corev1.Pod) {
+	name := string(wire.HolderOf(pod))
+	ask, problems := wire.Admit(pod)
+	if ask == nil && len(problems) == 0 {
+		return // counts of zero
+	}
+	if len(problems) > 0 {
+		n.note(RequestUnclear, []string{name}, "pod %s runs although its request makes no sense (%v): it is booked as its annotations say", name, problems[0])
+	}
+	readings := wire.Readings(n.ledger, pod)
+	if slices.Contains(n.ledger.Unknown(), wire.HolderOf(pod)) {
+		n.violation(Unaccounted, []string{name}, "nobody can tell which cards pod %s holds (%s): node %s takes no pods until it is deleted or its %s is mended",
+			name, n.unreadable(readings), n.ledger.Name, wire.AnnotationAllocated)
+		return
+	}
+	if ask != nil && ask.Request.Class == gpu.Online {
+		unmeter(readings)
+	}
+	n.missing(name, readings)
+	n.agreement(name, readings)
+	if ask != nil {
+		n.limits(name, &ask.Request, readings)
+	}
+}
+
+// unmeter takes the compute out of what annotations tell of an online pod: some
+// writers tell what the user wrote, others the nothing that is booked.
+func unmeter(readings []wire.Reading) {
+	for i := range readings {
+		for j := range readings[i].Parts {
+			for k := range readings[i].Parts[j].Shares {
+				share := &readings[i].Parts[j].Shares[k]
+				share.Compute, share.Exclusive = 0, false
+			}
+		}
+	}
+}
+
+// unreadable says why a pod's cards are not known.
+func (n *node) unreadable(readings []wire.Reading) string {
+	switch {
+	case n.ledger.Counted:
+		return "it and those before it hold more whole cards than the node has"
+	case len(readings) == 0:
+		return "no annotation tells of them"
+	}
+	var reasons []string
+	for i := range readings {
+		if readings[i].Err != nil {
+			reasons = append(reasons, fmt.Sprintf("%s: %v", readings[i].Key, readings[i].Err))
+		}
+	}
+	if len(reasons) == 0 {
+		return "its annotations name too few cards"
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// missing: cards that an annotation names are cards of the pod's own node.
+func (n *node) missing(pod string, readings []wire.Reading) {
+	told := map[string]bool{}
+	for i := range readings {
+		for _, id := range readings[i].Lost {
+			if told[id] {
+				continue
+			}
+			told[id] = true
+			where := "no node has it"
+			if owners := n.owners[gpu.CardID(id)]; len(owners) > 0 {
+				where = "it is a card of " + strings.Join(owners, " and ")
+			}
+			f := n.finding(CardMissing, []string{pod}, fmt.Sprintf("pod %s on %s holds card %s (%s), which its node does not have: %s",
+				pod, n.ledger.Name, id, readings[i].Key, where))
+			f.Card = id
+			n.report.Violations = append(n.report.Violations, f)
+		}
+	}
+}
+
+// agreement: all annotations that tell of the pod's cards tell the same. One
+// that can't be read beside others that can tells something else.
+func (n *node) agreement(pod string, readings []wire.Reading) {
+	first := slices.IndexFunc(readings, func(r wire.Reading) bool { return r.Err == nil })
+	if first < 0 {
+		return
+	}
+	for i := range readings {
+		a, b := &readings[first], &readings[i]
+		switch {
+		case b.Err != nil:
+			n.violation(FormatsDisagree, []string{pod}, "pod %s: %s can't be read (%v), while %s can", pod, b.Key, b.Err, a.Key)
+		case i > first && (!a.SameCards(b) || !sameLost(a, b)):
+			n.violation(FormatsDisagree, []string{pod}, "pod %s: %s tells %s, but %s tells %s", pod, a.Key, n.amounts(a), b.Key, n.amounts(b))
+		}
+	}
+}
+
+func sameLost(a, b *wire.Reading) bool {
+	x, y := slices.Sorted(slices.Values(a.Lost)), slices.Sorted(slices.Values(b.Lost))
+	return slices.Equal(slices.Compact(x), slices.Compact(y))
+}
+
+// amounts renders what an annotation tells, card by card.
+func (n *node) amounts(r *wire.Reading) string {
+	var parts []string
+	for i := range r.Cards().All() {
+		u := r.On(i)
+		parts = append(parts, fmt.Sprintf("%d%% and %v of card %d", u.Compute, u.Memory, i))
+	}
+	if len(r.Lost) > 0 {
+		parts = append(parts, fmt.Sprintf("something of %s", strings.Join(r.Lost, ", ")))
+	}
+	if len(parts) == 0 {
+		return "of no card"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// limits: the annotation that is believed gives the pod what it asked for, no
+// more and no less; the others say the same, or disagree. Nobody gets more by
+// writing it down, since it is booked at the pod's limits at most; but who wrote
+// it is mistaken, or wants to be.
+func (n *node) limits(pod string, ask *gpu.PodRequest, readings []wire.Reading) {
+	first := slices.IndexFunc(readings, func(r wire.Reading) bool { return r.Err == nil })
+	if first < 0 {
+		return
+	}
+	r, mismatch := &readings[first], n.partMismatch
+	if r.WholePod {
+		mismatch = n.wholeMismatch
+	}
+	if text := mismatch(ask, r); text != "" {
+		n.violation(LimitsMismatch, []string{pod}, "pod %s: %s tells %s", pod, r.Key, text)
+	}
+}
+
+// partMismatch compares container by container. Writers that know of no init
+// containers leave theirs empty; lost cards are another rule's business.
+func (n *node) partMismatch(ask *gpu.PodRequest, r *wire.Reading) string {
+	for i := range r.Parts {
+		part, req := &r.Parts[i], &ask.Requests[i]
+		told := len(part.Shares)
+		if told == 0 && req.Phase == gpu.Init {
+			continue
+		}
+		if told > req.Cards || told < req.Cards && len(r.Lost) == 0 {
+			return fmt.Sprintf("%d cards for container %s, which asks for %d", told, req.Container, req.Cards)
+		}
+		for _, s := range part.Shares {
+			want := n.ledger.ShareOf(req, s.Card)
+			if s.Compute != want.Compute || !near(s.Memory, want.Memory, req) {
+				return fmt.Sprintf("%d%% and %v of card %d for container %s, which asks for %d%% and %v",
+					s.Compute, s.Memory, s.Card, req.Container, want.Compute, want.Memory)
+			}
+		}
+	}
+	return ""
+}
+
+// near allows for the two ways in which a ratio of a card's memory is rounded.
+func near(told, want gpu.MiB, req *gpu.Request) bool {
+	return told == want || req.Memory.Ratio > 0 && told-want <= gpu.MemoryStep && want-told <= gpu.MemoryStep
+}
+
+// wholeMismatch compares what is told of the pod as a whole with what its
+// containers ask for: on each card at most as if they were all on it, and in
+// number between the widest container and all of them side by side.
+func (n *node) wholeMismatch(ask *gpu.PodRequest, r *wire.Reading) string {
+	widest := 0
+	for i := range ask.Requests {
+		widest = max(widest, ask.Requests[i].Cards)
+	}
+	cards := r.Cards().Len() + len(r.Lost)
+	if cards < widest || cards > ask.Cards() {
+		return fmt.Sprintf("%d cards, its containers ask for %s", cards, between(widest, ask.Cards()))
+	}
+	single := widest == ask.Cards() // then there is nothing to add up, and less is wrong too
+	for i := range r.Cards().All() {
+		u, most := r.On(i), n.mostOn(ask, i)
+		if u.Compute > most.Compute || u.Memory > most.Memory+gpu.MemoryStep ||
+			single && (u.Compute < most.Compute || u.Memory+gpu.MemoryStep < most.Memory) {
+			return fmt.Sprintf("%d%% and %v of card %d, all its containers together ask for %d%% and %v",
+				u.Compute, u.Memory, i, most.Compute, most.Memory)
+		}
+	}
+	return ""
+}
+
+func between(low, high int) string {
+	if low == high {
+		return fmt.Sprint(low)
+	}
+	return fmt.Sprintf("%d to %d", low, high)
+}
+
+func (n *node) mostOn(ask *gpu.PodRequest, card int) ledger.Share {
+	var most ledger.Share
+	for i := range ask.Requests {
+		if req := &ask.Requests[i]; req.Cards > 0 {
+			s := n.ledger.ShareOf(req, card)
+			most.Compute = min(gpu.FullCompute, most.Compute+s.Compute)
+			most.Memory += s.Memory
+		}
+	}
+	return most
+}

@@ -1,0 +1,335 @@
+package cluster
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+)
+
+// Dumps of large clusters are hundreds of megabytes, most of it fields that
+// nobody here reads. The lean readers walk over a document once, keep the fields
+// below, and leave everything that is not plain to the general decoder: whenever
+// in doubt they answer errUnsure, and whoever called decodes the document again
+// in the ordinary way, which also has the better words for what is wrong.
+var errUnsure = errors.New("not plain enough for the lean reader")
+
+// shape is a tree of the fields that are kept of a document.
+type shape struct {
+	// keys are the fields of a mapping; nil keeps all.
+	keys map[string]*shape
+	// each is the shape of a list's items, or of all values of a mapping whose
+	// keys is nil.
+	each *shape
+}
+
+func mapping(keys map[string]*shape) *shape { return &shape{keys: keys} }
+
+var (
+	anything  = &shape{}
+	texts     = &shape{each: anything}
+	condition = &shape{each: mapping(map[string]*shape{
+		"type": anything, "status": anything, "reason": anything, "message": anything, "lastTransitionTime": anything,
+	})}
+	objectMeta = mapping(map[string]*shape{
+		"name": anything, "namespace": anything, "generateName": anything, "uid": anything, "labels": texts, "annotations": texts,
+		"creationTimestamp": anything, "deletionTimestamp": anything,
+	})
+	containers = &shape{each: mapping(map[string]*shape{
+		"name": anything, "restartPolicy": anything,
+		"resources": mapping(map[string]*shape{"limits": texts, "requests": texts}),
+	})}
+	// kept is for all kinds at once: which one it is may stand at the end.
+	kept = mapping(map[string]*shape{
+		"apiVersion": anything, "kind": anything, "metadata": objectMeta,
+		"spec": mapping(map[string]*shape{
+			// of Pods
+			"nodeName": anything, "schedulerName": anything, "priority": anything, "containers": containers, "initContainers": containers,
+			"schedulingGates": {each: mapping(map[string]*shape{"name": anything})},
+			// of Nodes
+			"unschedulable": anything,
+			// of Devices
+			"devices": {each: mapping(map[string]*shape{
+				"type": anything, "id": anything, "minor": anything, "health": anything, "labels": texts, "resources": texts, "conditions": condition,
+				"topology": mapping(map[string]*shape{"socketID": anything, "nodeID": anything, "pcieID": anything, "busID": anything}),
+			})},
+		}),
+		"status": mapping(map[string]*shape{
+			"phase": anything, "nominatedNodeName": anything, "conditions": condition, "capacity": texts, "allocatable": texts,
+		}),
+	})
+)
+
+// kind of a value.
+type kind uint8
+
+const (
+	absent kind = iota // also null
+	text
+	number
+	truth
+	mappingKind
+	listKind
+)
+
+// value is a part of a document.
+type value struct {
+	kind kind
+	// key is the name of a field of a mapping.
+	key  string
+	text string
+	// values are the items of a list, or the fields of a mapping.
+	values []value
+}
+
+// get returns a field of a mapping.
+func (v *value) get(key string) *value {
+	for i := range v.values {
+		if v.values[i].key == key {
+			return &v.values[i]
+		}
+	}
+	return &value{}
+}
+
+// set adds a field to a mapping. A field that comes twice is a mistake of the
+// document.
+func (v *value) set(key string, x value) error {
+	const few, most = 6, 200
+	for i := range v.values {
+		if v.values[i].key == key {
+			return errUnsure
+		}
+	}
+	switch len(v.values) {
+	case 0:
+		v.values = make([]value, 0, few)
+	case most:
+		return errUnsure
+	}
+	x.key = key
+	v.values = append(v.values, x)
+	return nil
+}
+
+// lean makes typed objects of a value; the first doubt is kept.
+type lean struct{ err error }
+
+func (l *lean) doubt() { l.err = errUnsure }
+
+// is reports whether there is a value, which must be of the kind.
+func (l *lean) is(v *value, k kind) bool {
+	if v.kind != k && v.kind != absent {
+		l.doubt()
+	}
+	return v.kind == k
+}
+
+func (l *lean) text(v *value) string {
+	if l.is(v, text) {
+		return v.text
+	}
+	return ""
+}
+
+func (l *lean) truth(v *value) bool { return l.is(v, truth) && v.text == "true" }
+
+func (l *lean) int32(v *value) *int32 {
+	if !l.is(v, number) {
+		return nil
+	}
+	n, err := strconv.ParseInt(v.text, 10, 32)
+	if err != nil {
+		l.doubt()
+	}
+	return new(int32(n))
+}
+
+func (l *lean) time(v *value) metav1.Time {
+	if !l.is(v, text) {
+		return metav1.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, v.text)
+	if err != nil {
+		l.doubt()
+	}
+	return metav1.NewTime(t.Local())
+}
+
+func (l *lean) texts(v *value) map[string]string {
+	if !l.is(v, mappingKind) {
+		return nil
+	}
+	m := make(map[string]string, len(v.values))
+	for i := range v.values {
+		x := &v.values[i]
+		if x.kind != text {
+			l.doubt()
+		}
+		m[x.key] = x.text
+	}
+	return m
+}
+
+// quantities reads amounts, which may be written as numbers. One with an
+// exponent could keep us busy for hours, and is left to who looks out for that.
+func (l *lean) quantities(v *value) corev1.ResourceList {
+	if !l.is(v, mappingKind) {
+		return nil
+	}
+	list := make(corev1.ResourceList, len(v.values))
+	for i := range v.values {
+		x := &v.values[i]
+		if x.kind != text && x.kind != number || len(x.text) > 30 || hasExponent(x.text) {
+			l.doubt()
+			return nil
+		}
+		q, err := resource.ParseQuantity(x.text)
+		if err != nil {
+			l.doubt()
+		}
+		list[corev1.ResourceName(x.key)] = q
+	}
+	return list
+}
+
+// hasExponent looks for an e that more follows: "1e3", but not "1Ei" or "2E".
+func hasExponent(s string) bool {
+	for i := range len(s) {
+		if (s[i] == 'e' || s[i] == 'E') && i+1 < len(s) && s[i+1] != 'i' {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *lean) items(v *value) []value {
+	if !l.is(v, listKind) {
+		return nil
+	}
+	return v.values
+}
+
+func (l *lean) meta(v *value) metav1.ObjectMeta {
+	if !l.is(v, mappingKind) {
+		return metav1.ObjectMeta{}
+	}
+	m := metav1.ObjectMeta{
+		Name: l.text(v.get("name")), Namespace: l.text(v.get("namespace")), GenerateName: l.text(v.get("generateName")),
+		UID: types.UID(l.text(v.get("uid"))), Labels: l.texts(v.get("labels")), Annotations: l.texts(v.get("annotations")),
+		CreationTimestamp: l.time(v.get("creationTimestamp")),
+	}
+	if t := v.get("deletionTimestamp"); t.kind != absent {
+		m.DeletionTimestamp = new(l.time(t))
+	}
+	return m
+}
+
+func (l *lean) pod(v *value) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: l.meta(v.get("metadata"))}
+	spec, status := v.get("spec"), v.get("status")
+	l.is(spec, mappingKind)
+	l.is(status, mappingKind)
+	pod.Spec = corev1.PodSpec{
+		NodeName: l.text(spec.get("nodeName")), SchedulerName: l.text(spec.get("schedulerName")), Priority: l.int32(spec.get("priority")),
+		Containers: l.containers(spec.get("containers")), InitContainers: l.containers(spec.get("initContainers")),
+	}
+	for i := range l.items(spec.get("schedulingGates")) {
+		gate := &spec.get("schedulingGates").values[i]
+		l.is(gate, mappingKind)
+		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: l.text(gate.get("name"))})
+	}
+	pod.Status.Phase = corev1.PodPhase(l.text(status.get("phase")))
+	pod.Status.NominatedNodeName = l.text(status.get("nominatedNodeName"))
+	for _, c := range l.conditions(status.get("conditions")) {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+			Type: corev1.PodConditionType(c.Type), Status: corev1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+		})
+	}
+	return pod
+}
+
+func (l *lean) containers(v *value) []corev1.Container {
+	items := l.items(v)
+	if items == nil {
+		return nil
+	}
+	out := make([]corev1.Container, len(items))
+	for i := range items {
+		c := &items[i]
+		l.is(c, mappingKind)
+		r := c.get("resources")
+		l.is(r, mappingKind)
+		out[i].Name = l.text(c.get("name"))
+		out[i].Resources.Limits, out[i].Resources.Requests = l.quantities(r.get("limits")), l.quantities(r.get("requests"))
+		if policy := c.get("restartPolicy"); policy.kind != absent {
+			out[i].RestartPolicy = new(corev1.ContainerRestartPolicy(l.text(policy)))
+		}
+	}
+	return out
+}
+
+func (l *lean) conditions(v *value) []metav1.Condition {
+	items := l.items(v)
+	if items == nil {
+		return nil
+	}
+	out := make([]metav1.Condition, len(items))
+	for i := range items {
+		c := &items[i]
+		l.is(c, mappingKind)
+		out[i] = metav1.Condition{
+			Type: l.text(c.get("type")), Status: metav1.ConditionStatus(l.text(c.get("status"))),
+			Reason: l.text(c.get("reason")), Message: l.text(c.get("message")), LastTransitionTime: l.time(c.get("lastTransitionTime")),
+		}
+	}
+	return out
+}
+
+func (l *lean) node(v *value) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: l.meta(v.get("metadata"))}
+	spec, status := v.get("spec"), v.get("status")
+	l.is(spec, mappingKind)
+	l.is(status, mappingKind)
+	node.Spec.Unschedulable = l.truth(spec.get("unschedulable"))
+	node.Status.Capacity, node.Status.Allocatable = l.quantities(status.get("capacity")), l.quantities(status.get("allocatable"))
+	for _, c := range l.conditions(status.get("conditions")) {
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+			Type: corev1.NodeConditionType(c.Type), Status: corev1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+		})
+	}
+	return node
+}
+
+func (l *lean) device(v *value) *v1alpha1.Device {
+	d := &v1alpha1.Device{ObjectMeta: l.meta(v.get("metadata"))}
+	spec := v.get("spec")
+	l.is(spec, mappingKind)
+	items := l.items(spec.get("devices"))
+	d.Spec.Devices = make([]v1alpha1.DeviceInfo, len(items))
+	for i := range items {
+		c := &items[i]
+		l.is(c, mappingKind)
+		info := &d.Spec.Devices[i]
+		*info = v1alpha1.DeviceInfo{
+			Type: v1alpha1.DeviceType(l.text(c.get("type"))), UUID: l.text(c.get("id")), Minor: l.int32(c.get("minor")), Health: l.truth(c.get("health")),
+			Labels: l.texts(c.get("labels")), Resources: l.quantities(c.get("resources")), Conditions: l.conditions(c.get("conditions")),
+		}
+		if t := c.get("topology"); l.is(t, mappingKind) {
+			info.Topology = &v1alpha1.DeviceTopology{PCIEID: l.text(t.get("pcieID")), BusID: l.text(t.get("busID"))}
+			if n := l.int32(t.get("socketID")); n != nil {
+				info.Topology.SocketID = *n
+			}
+			if n := l.int32(t.get("nodeID")); n != nil {
+				info.Topology.NodeID = *n
+			}
+		}
+	}
+	return d
+}

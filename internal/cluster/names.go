@@ -1,0 +1,32 @@
+package cluster
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// mostNames bounds what a shell is given to complete from.
+const mostNames = 500
+
+// Names returns names of objects, for shells that complete them: of nodes, pods
+// or namespaces, the pods of one namespace. Only names travel, and not too many.
+func Names(ctx context.Context, config *rest.Config, resource, namespace string) ([]string, error) {
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	list, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).
+		List(ctx, metav1.ListOptions{Limit: mostNames, ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(list.Items))
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
+}

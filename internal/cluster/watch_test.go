@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+)
+
+// TestWatcher: the cluster as it is comes first, then what changes; a context
+// that ends ends it.
+func TestWatcher(t *testing.T) {
+	f := newFakes()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w, err := newWatcher(ctx, f.typed, f.dynamic, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, done := make(chan names, 100), make(chan error, 1)
+	go func() {
+		done <- w.Run(ctx, func(o *Objects) error {
+			shown <- namesOf(o)
+			return nil
+		})
+	}()
+	want := names{Nodes: []string{"n1"}, Devices: []string{"n1", "n2"}, Pods: []string{"a/p1", "b/p2"}}
+	if diff := cmp.Diff(want, <-shown); diff != "" {
+		t.Errorf("at first (-want +got):\n%s", diff)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "new"}}
+	if _, err := f.typed.CoreV1().Pods("a").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	resource := v1alpha1.GroupVersion.WithResource("devices")
+	if err := f.dynamic.Resource(resource).Delete(ctx, "n2", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want = names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"a/new", "a/p1", "b/p2"}}
+	patience := time.After(30 * time.Second)
+	for {
+		var got names
+		select {
+		case got = <-shown:
+		case <-patience:
+			t.Fatal("the changes are not shown")
+		}
+		if slices.Equal(got.Pods, want.Pods) && slices.Equal(got.Devices, want.Devices) {
+			break
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// TestWatcherErrors: what an informer would wait for in silence is told at once.
+func TestWatcherErrors(t *testing.T) {
+	f := newFakes()
+	refuse(f.typed, "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
+	if _, err := newWatcher(t.Context(), f.typed, f.dynamic, clock.RealClock{}); err == nil || !apierrors.IsForbidden(err) {
+		t.Errorf("error %v, want one that says what is forbidden", err)
+	}
+	f = newFakes()
+	refuse(f.dynamic, "devices", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), ""))
+	w, err := newWatcher(t.Context(), f.typed, f.dynamic, clock.RealClock{})
+	if err != nil || w.devices != nil {
+		t.Errorf("error %v, want a watcher that goes without Devices", err)
+	}
+}

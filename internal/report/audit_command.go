@@ -1,0 +1,149 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybreak-gpu/daybreak/internal/audit"
+)
+
+// auditOptions are the flags of the audit command.
+type auditOptions struct {
+	source
+	output string
+	color  string
+
+	now    func() time.Time
+	getenv func(string) string
+}
+
+// NewAuditCommand returns the command that checks the whole account.
+func NewAuditCommand() *cobra.Command {
+	o := auditOptions{now: time.Now, getenv: os.Getenv}
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Check that no card is booked twice and that everything said of cards can be true",
+		Long: `Audit reads Nodes, Devices and Pods, trusts nobody, and names each rule that is
+broken, with the numbers and the pods:
+
+` + ruleList() + `
+What an operator should know but nobody did wrong, such as a pod on a card that
+became unhealthy, is told as a note.
+
+A live cluster is read twice when something is found: what was only seen halfway
+through a change is left out.
+
+Exit codes: 0 nothing is wrong; 1 there is a violation; 2 something can't be read.`,
+		Example: `  daybreak audit
+  daybreak audit --kubeconfig ~/.kube/config -o json
+  kubectl get nodes,devices,pods -A -o json | daybreak audit -f -`,
+		Args: onlyFlags,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	o.register(f)
+	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
+	f.StringVar(&o.color, "color", "auto", "`WHEN` to use colours: auto (on a terminal), always or never")
+	complete(cmd, "output", words("table", "json"))
+	complete(cmd, "color", words("auto", "always", "never"))
+	complete(cmd, "context", o.completeContexts)
+	return cmd
+}
+
+// ruleList shows the rules in the help, a few a line.
+func ruleList() string {
+	names := make([]string, 0, len(audit.Violations()))
+	for _, r := range audit.Violations() {
+		names = append(names, string(r))
+	}
+	return wrap("  ", strings.Join(names, ", ")) + "\n"
+}
+
+// settle is how long a live cluster is given to finish what it was doing.
+const settle = 2 * time.Second
+
+func (o *auditOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+	if o.output != "table" && o.output != "json" {
+		return fmt.Errorf(`--output %q: write "table" or "json"`, o.output)
+	}
+	colors, err := colorsWanted(o.color, stdout, o.getenv)
+	if err != nil {
+		return err
+	}
+	report, err := o.audit(ctx, stdin, stderr)
+	if err != nil {
+		return err
+	}
+	if o.output == "json" {
+		err = writeJSON(stdout, report)
+	} else {
+		_, err = io.WriteString(stdout, auditTable(report, colors))
+	}
+	if err != nil {
+		return err
+	}
+	if len(report.Violations) > 0 {
+		return ErrNo
+	}
+	return nil
+}
+
+func (o *auditOptions) audit(ctx context.Context, stdin io.Reader, stderr io.Writer) (*audit.Report, error) {
+	objects, err := o.read(ctx, stdin)
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range objects.Notes {
+		fmt.Fprintln(stderr, "note:", note)
+	}
+	report := audit.Check(objects.Snapshot(), o.now())
+	if len(report.Violations) == 0 || !o.live() {
+		return report, nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(settle):
+	}
+	if objects, err = o.read(ctx, stdin); err != nil {
+		return nil, err
+	}
+	return audit.Check(objects.Snapshot(), o.now()).Confirmed(report), nil
+}
+
+// auditTable renders an audit for people.
+func auditTable(r *audit.Report, colors bool) string {
+	var b strings.Builder
+	looked := fmt.Sprintf("%s, %s, %s", count(r.Nodes, "node"), count(r.Cards, "card"), count(r.Pods, "pod"))
+	if len(r.Violations) == 0 {
+		fmt.Fprintf(&b, "%s: %s\n", looked, styled(green, "no rule is broken").render(colors))
+	} else {
+		fmt.Fprintf(&b, "%s: %s\n", looked, styled(red, count(len(r.Violations), "violation")).render(colors))
+	}
+	writeFindings(&b, r.Violations, red, colors)
+	if len(r.Notes) > 0 {
+		b.WriteString("\n" + count(len(r.Notes), "note") + "\n")
+	}
+	writeFindings(&b, r.Notes, yellow, colors)
+	return b.String()
+}
+
+func writeFindings(b *strings.Builder, findings []audit.Finding, s style, colors bool) {
+	var rule audit.Rule
+	for i := range findings {
+		f := &findings[i]
+		if f.Rule != rule {
+			rule = f.Rule
+			b.WriteString("\n" + styled(s, string(rule)).render(colors) + "\n")
+		}
+		b.WriteString(wrap("  ", f.Message) + "\n")
+	}
+}

@@ -1,0 +1,328 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Explanations is the answer of the explain command. It has the form of the
+// place command's answer, with one pod. Fields may be added, none renamed or
+// removed.
+type Explanations struct {
+	Pods []Explanation `json:"pods"`
+}
+
+// Explanation says why a pod is where it is, or why it is nowhere.
+type Explanation struct {
+	Placement
+	// State is one of the constants below.
+	State string `json:"state"`
+	Wants string `json:"wants,omitempty"`
+	// Help says what would make room for a pod that fits nowhere.
+	Help *Help `json:"help,omitempty"`
+	// Fits is the node that would take a pending pod now.
+	Fits string `json:"fits,omitempty"`
+	// Scheduler is what kube-scheduler last said of a pending pod: it looks at
+	// more than cards.
+	Scheduler string `json:"scheduler,omitempty"`
+	// Why tells of a placed pod what spoke for its node.
+	Why *Why `json:"why,omitempty"`
+	// Neighbours are the pods that share a card with a placed one.
+	Neighbours []Neighbour `json:"neighbours,omitempty"`
+
+	// causes are what the sentence goes by, one for each refusal: there is no
+	// use in telling that cards are in use when even free they would not do.
+	causes []place.Code
+}
+
+// The states of a pod.
+const (
+	StatePending      = "pending"
+	StatePlaced       = "placed"
+	StateInadmissible = "inadmissible"
+	StateNoCards      = "no-cards" // asks for none
+	StateEnded        = "ended"
+	StateUnaccounted  = "unaccounted" // bound, with cards nobody can name
+)
+
+// Neighbour is somebody else on a card of the pod.
+type Neighbour struct {
+	Index          int    `json:"index"`
+	Pod            string `json:"pod"`
+	ComputePercent int32  `json:"computePercent"`
+	MemoryMiB      int64  `json:"memoryMiB"`
+}
+
+// OK reports whether the answer is not no: the pod has its place, could have
+// one, or needs none.
+func (e *Explanations) OK() bool {
+	return !slices.ContainsFunc(e.Pods, func(x Explanation) bool { return x.Error != "" || len(x.Refusals) > 0 })
+}
+
+// Explain looks at one pod of the cluster.
+func Explain(s *cluster.Snapshot, pod *corev1.Pod) *Explanation {
+	e := &Explanation{Placement: Placement{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
+	ask, problems := wire.Admit(pod)
+	for _, problem := range problems {
+		e.Problems = append(e.Problems, problem.Error())
+	}
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	switch {
+	case ended:
+		e.State, e.Note = StateEnded, fmt.Sprintf("has ended (%s) and holds no card", pod.Status.Phase)
+		e.Problems = nil
+	case ask == nil && len(problems) == 0:
+		e.State, e.Note = StateNoCards, "asks for no MetaX card"
+		e.scheduler(pod)
+	case pod.Spec.NodeName != "":
+		e.placed(s, pod, ask)
+	case len(problems) > 0:
+		e.State, e.Error = StateInadmissible, strings.Join(e.Problems, "; ")
+	default:
+		e.Warnings = ask.Warnings
+		e.Wants = wants(ask)
+		e.pending(s, pod, ask)
+	}
+	return e
+}
+
+// scheduler notes what else a pod without a node may be waiting for.
+func (e *Explanation) scheduler(pod *corev1.Pod) {
+	switch c := scheduledCondition(pod); {
+	case pod.Spec.NodeName != "":
+	case len(pod.Spec.SchedulingGates) > 0:
+		e.Scheduler = "the pod waits for its scheduling gate " + pod.Spec.SchedulingGates[0].Name
+	case c != nil && c.Message != "":
+		e.Scheduler = c.Message
+	case pod.Status.NominatedNodeName != "":
+		e.Scheduler = "room is being made on " + pod.Status.NominatedNodeName
+	}
+}
+
+func (e *Explanation) pending(s *cluster.Snapshot, pod *corev1.Pod, ask *wire.Ask) {
+	e.State = StatePending
+	e.scheduler(pod)
+	judge := newJudge(s)
+	v := judge.of(ask)
+	if v.fits {
+		var takes bool
+		if e.Fits, takes = judge.bestTaker(v, ask); !takes {
+			e.Note = fmt.Sprintf("fits on no node that takes pods: %s has room but is cordoned or not ready", e.Fits)
+		}
+		return
+	}
+	e.Refusals = renderRefusals(s.Nodes, v.refusals)
+	for i := range v.refusals {
+		e.causes = append(e.causes, cmp.Or(v.refusals[i].Never.Code, v.refusals[i].Code))
+	}
+	e.Summary = v.summary
+	e.Help = newHelper(s.Nodes, ask, v.refusals).help()
+}
+
+// placed explains a bound pod.
+func (e *Explanation) placed(s *cluster.Snapshot, pod *corev1.Pod, ask *wire.Ask) {
+	e.State = StateUnaccounted
+	i, ok := slices.BinarySearchFunc(s.Nodes, pod.Spec.NodeName, func(n *ledger.Node, name string) int { return strings.Compare(n.Name, name) })
+	if !ok {
+		e.Error = fmt.Sprintf("is bound to node %s, which is not there", pod.Spec.NodeName)
+		return
+	}
+	node := s.Nodes[i]
+	k := slices.IndexFunc(node.Holdings(), func(h ledger.Holding) bool { return h.Holder == wire.HolderOf(pod) })
+	switch {
+	case node.Problem != nil:
+		e.Error = fmt.Sprintf("is on node %s, whose cards can't be read: %v", node.Name, node.Problem)
+		return
+	case k < 0:
+		_, _, notes := wire.HoldingOf(node, pod)
+		e.Error = "runs, but nobody can tell on which cards"
+		e.Problems = append(e.Problems, notes...)
+		return
+	}
+	e.State = StatePlaced
+	holding := &node.Holdings()[k]
+	e.Containers = renderContainers(node, holding)
+	e.Neighbours = neighbours(node, holding)
+	if ask != nil {
+		e.Wants, e.Warnings = wants(ask), ask.Warnings
+		e.Why = whyThere(s, i, pod, ask, holding)
+	}
+}
+
+func neighbours(n *ledger.Node, own *ledger.Holding) []Neighbour {
+	var out []Neighbour
+	for c := range (own.Cards() & n.Topology().All()).All() {
+		first := len(out)
+		for k := range n.Holdings() {
+			h := &n.Holdings()[k]
+			if h.Holder == own.Holder || !h.Cards().Has(c) {
+				continue
+			}
+			u := h.On(c)
+			out = append(out, Neighbour{Index: c, Pod: string(h.Holder), ComputePercent: int32(u.Compute), MemoryMiB: int64(u.Memory)})
+		}
+		slices.SortFunc(out[first:], func(a, b Neighbour) int { return strings.Compare(a.Pod, b.Pod) })
+	}
+	return out
+}
+
+// Why is what spoke for a pod's node when it was chosen, as far as can be told
+// from the pods that are still there.
+type Why struct {
+	Policy string `json:"policy"`
+	// Since is when it was decided, if the pod says so.
+	Since *time.Time `json:"since,omitempty"`
+	// Score and Loss are the worth of the pod's own cards and what taking them
+	// cost those who came later; both are 0 for slices.
+	Score int64 `json:"score"`
+	Loss  int64 `json:"loss"`
+	// Links says how several cards are joined.
+	Links string `json:"links,omitempty"`
+	// NodesWithRoom counts the nodes that could have taken it, its own among
+	// them; RunnerUp is the best of the others.
+	NodesWithRoom int    `json:"nodesWithRoom"`
+	RunnerUp      string `json:"runnerUp,omitempty"`
+	Message       string `json:"message"`
+}
+
+func policyName(ask *wire.Ask) string {
+	switch ask.Prefer.Node {
+	case place.Binpack:
+		return "binpack"
+	case place.Spread:
+		return "spread"
+	}
+	return "default"
+}
+
+// whyThere computes every node's offer on the state before the pod came: without
+// it, and without the pods that came later.
+func whyThere(s *cluster.Snapshot, own int, pod *corev1.Pod, ask *wire.Ask, holding *ledger.Holding) *Why {
+	since, known := wire.PredicateTime(pod)
+	w := &Why{Policy: policyName(ask)}
+	if known {
+		w.Since = &since
+	}
+	best, ownOffer := -1, (*ledger.Offer)(nil)
+	var bestOffer ledger.Offer
+	for i := range s.Nodes {
+		n := before(s.Nodes[i], s.Facts[i].Pods, wire.HolderOf(pod), since, known)
+		offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer)
+		if refusal.Code != place.Fits {
+			continue
+		}
+		w.NodesWithRoom++
+		if i == own {
+			ownOffer = &offer
+			continue
+		}
+		if best < 0 || place.Rank(&offer, &ask.Prefer) > place.Rank(&bestOffer, &ask.Prefer) {
+			best, bestOffer = i, offer
+		}
+	}
+	cards := holding.Cards() & s.Nodes[own].Topology().All()
+	if exclusive(ask) && cards.Len() > 1 && !s.Nodes[own].Counted {
+		w.Score = s.Nodes[own].Topology().Score(cards)
+		w.Links = links(s.Nodes[own].Topology(), cards)
+	}
+	if best >= 0 {
+		w.RunnerUp = s.Nodes[best].Name
+	}
+	if ownOffer != nil {
+		w.Loss = ownOffer.Loss
+	}
+	w.Message = w.compare(s.Nodes[own].Name, ownOffer, &bestOffer, ask)
+	return w
+}
+
+// links says how the cards of a set are joined.
+func links(t *gpu.Topology, cards gpu.Set) string {
+	pairs, direct := cards.Len()*(cards.Len()-1)/2, 0
+	zones := map[int]bool{}
+	for c := range cards.All() {
+		direct += (t.Linked(c) & cards).Len()
+		zone, ok := t.ZoneOf(c)
+		if !ok {
+			zone = -1 - c // a card without links is a zone of its own
+		}
+		zones[zone] = true
+	}
+	switch direct /= 2; {
+	case direct == 0:
+		return "not linked"
+	case len(zones) > 1:
+		return fmt.Sprintf("over %d zones, %d of %d pairs linked", len(zones), direct, pairs)
+	case direct == pairs:
+		return "in one zone, all linked"
+	}
+	return fmt.Sprintf("in one zone, %d of %d pairs linked", direct, pairs)
+}
+
+func exclusive(ask *wire.Ask) bool {
+	for i := range ask.Request.Requests {
+		if ask.Request.Requests[i].Exclusive {
+			return true
+		}
+	}
+	return false
+}
+
+// before returns the node as it was before the given time, without the pod: the
+// node itself if nobody came later.
+func before(n *ledger.Node, pods []*corev1.Pod, own ledger.Holder, since time.Time, known bool) *ledger.Node {
+	earlier := n
+	for _, p := range pods {
+		holder := wire.HolderOf(p)
+		at, ok := wire.PredicateTime(p)
+		if holder != own && (!known || !ok || !at.After(since)) || !wire.Asks(p) {
+			continue
+		}
+		if earlier == n {
+			earlier = n.Clone()
+		}
+		earlier.Release(holder)
+	}
+	return earlier
+}
+
+// compare says what spoke for the pod's own node against the best other one.
+func (w *Why) compare(name string, own, other *ledger.Offer, ask *wire.Ask) string {
+	const doubt = "pods that have ended since, or what else the scheduler looks at (CPU, affinity, taints), decided"
+	switch {
+	case own == nil:
+		return fmt.Sprintf("from what is known now it would not fit on %s: %s", name, doubt)
+	case w.RunnerUp == "":
+		return "no other node had room"
+	}
+	mine, theirs := place.Rank(own, &ask.Prefer), place.Rank(other, &ask.Prefer)
+	switch {
+	case mine < theirs || mine == theirs && w.RunnerUp < name:
+		return fmt.Sprintf("from what is known now %s would have been chosen: %s", w.RunnerUp, doubt)
+	case mine == theirs:
+		return fmt.Sprintf("%s was as good: the first by name is taken", w.RunnerUp)
+	case own.Disturbance != other.Disturbance:
+		return "it disturbs fewer pods there than on " + w.RunnerUp
+	case ask.Prefer.Node == place.Binpack && own.Loss != other.Loss:
+		return fmt.Sprintf("taking these cards cost later jobs %d in links, on %s it would have been %d", own.Loss, w.RunnerUp, other.Loss)
+	case ask.Prefer.Node != place.Binpack && own.Score != other.Score:
+		return fmt.Sprintf("the best cards there are worth %d in links, those of %s %d", own.Score, w.RunnerUp, other.Score)
+	case ask.Prefer.Node == place.Spread:
+		return fmt.Sprintf("equally good cards, and emptier than %s: %s booked against %s", w.RunnerUp, booked(own), booked(other))
+	}
+	return fmt.Sprintf("equally good cards, and fuller than %s: %s booked against %s", w.RunnerUp, booked(own), booked(other))
+}
+
+func booked(o *ledger.Offer) string {
+	return fmt.Sprintf("%d%%", 100*o.NodeFullness/ledger.MaxFullness)
+}

@@ -1,0 +1,111 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestScreenElsewhere: where there is no terminal, a text is printed when it
+// differs from the one before.
+func TestScreenElsewhere(t *testing.T) {
+	var out bytes.Buffer
+	s := newScreen(&out)
+	for i, text := range []string{"one\n", "one\n", "two\n"} {
+		if err := s.show(text, noon().Add(time.Duration(i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.close()
+	if want := "one\n\n12:00:02\ntwo\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
+// TestPage: what is drawn over the text before has its size, whatever is left of
+// that is cleared, and colours take no room.
+func TestPage(t *testing.T) {
+	got := page("first line\n\x1b[31mred\x1b[0m and more\nthird\nfourth\n", 8, 4)
+	want := home + "first li\x1b[0m" + clearRight + "\r\n\x1b[31mred\x1b[0m and \x1b[0m" + clearRight + "\r\n..." + clearRight + "\r\n" + clearBelow
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("page (-want +got):\n%s", diff)
+	}
+	if strings.Contains(page("short\n", 80, 24), "...") {
+		t.Error("a text that fits is cut")
+	}
+}
+
+func TestColorsWanted(t *testing.T) {
+	cases := map[string]struct {
+		flag    string
+		want    bool
+		wantErr string
+	}{
+		"auto, no terminal": {flag: "auto"},
+		"always":            {flag: "always", want: true},
+		"never":             {flag: "never"},
+		"a mistake":         {flag: "yes", wantErr: `--color "yes": write "auto", "always" or "never"`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := colorsWanted(tc.flag, &bytes.Buffer{}, noEnv)
+			if got != tc.want || (err == nil) != (tc.wantErr == "") || err != nil && err.Error() != tc.wantErr {
+				t.Errorf("%v, %v; want %v, %q", got, err, tc.want, tc.wantErr)
+			}
+		})
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	there := []string{"trainer-0", "trainer-1", "web", "metax-a"}
+	cases := map[string]string{
+		"trainer-2": ": did you mean trainer-0 or trainer-1?",
+		"trianer-0": ": did you mean trainer-0?",
+		"trainer":   ": did you mean trainer-0 or trainer-1?",
+		"wbe":       ": there are metax-a, trainer-0, trainer-1, web",
+		"wab":       ": did you mean web?",
+		"unlike":    ": there are metax-a, trainer-0, trainer-1, web",
+	}
+	for word, want := range cases {
+		if got := suggest(word, there); got != want {
+			t.Errorf("%s: %q, want %q", word, got, want)
+		}
+	}
+	if got := suggest("a", nil); got != ": there are none" {
+		t.Errorf("of nothing: %q", got)
+	}
+}
+
+// TestBar: a character for each card, zones apart, large nodes in numbers.
+func TestBar(t *testing.T) {
+	card := func(zone, computeFree, slotsFree int) CardStatus {
+		return CardStatus{Healthy: true, Zone: &zone, Slots: 16, SlotsFree: slotsFree, MemoryMiB: 64, MemoryFreeMiB: 64, ComputeFreePercent: int32(computeFree)}
+	}
+	sick, whole := card(2, 100, 16), card(2, 0, 15)
+	sick.Healthy, whole.Exclusive = false, true
+	many := make([]CardStatus, 64)
+	for i := range many {
+		many[i] = card(1, 100-i, 16-min(1, i))
+	}
+	many[3], many[4] = sick, whole
+	cases := map[string]struct {
+		cards []CardStatus
+		want  string
+	}{
+		"states":                  {[]CardStatus{card(1, 100, 16), card(1, 99, 15), card(1, 45, 15), card(1, 1, 15), sick, whole}, ".169 !#"},
+		"slots count too":         {[]CardStatus{card(1, 95, 0)}, "9"},
+		"zones that interleave":   {[]CardStatus{card(1, 100, 16), card(2, 100, 16), card(1, 100, 16)}, "..."},
+		"more cards than columns": {many, "1x# 61x1-9 1x. 1x!"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			n := NodeStatus{Cards: tc.cards}
+			if got := n.bar(map[string]bool{}).render(false); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}

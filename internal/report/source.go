@@ -1,0 +1,83 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"github.com/spf13/pflag"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+)
+
+// source is where a command reads a cluster from: files, or an API server.
+type source struct {
+	files  []string
+	access cluster.Access
+}
+
+// register adds the flags, which are the same for every command.
+func (s *source) register(f *pflag.FlagSet) {
+	f.StringArrayVarP(&s.files, "filename", "f", nil, "`FILE` with Nodes, Pods and Devices, \"-\" for standard input (repeatable)")
+	s.registerAccess(f)
+}
+
+func (s *source) registerAccess(f *pflag.FlagSet) {
+	f.StringVar(&s.access.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE`; without it $KUBECONFIG, ~/.kube/config or the cluster this runs in")
+	f.StringVar(&s.access.Context, "context", "", "`NAME` of the kubeconfig's context")
+}
+
+var (
+	errBothSources = errors.New("the cluster comes from files or from a kubeconfig, not from both: leave out -f, or --kubeconfig and --context")
+	errNoNodeRead  = errors.New("the files hold neither a Node nor a Device: add those too, for example with kubectl get nodes,devices,pods -A -o yaml")
+)
+
+// live tells whether the cluster is an API server.
+func (s *source) live() bool { return len(s.files) == 0 }
+
+// hurry lets memory grow before garbage is collected, within reason: a command
+// that answers and ends is done before it matters.
+func hurry() {
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(3 << 29) // collects more often from 1.5 GiB on
+}
+
+// read reads everything there is.
+func (s *source) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
+	hurry()
+	if s.live() {
+		config, err := s.access.Config()
+		if err != nil {
+			if errors.Is(err, cluster.ErrNoCluster) {
+				err = fmt.Errorf("%w; or read files with -f", err)
+			}
+			return nil, err
+		}
+		return cluster.ReadLive(ctx, config)
+	}
+	if s.access != (cluster.Access{}) {
+		return nil, errBothSources
+	}
+	objects, err := cluster.ReadFiles(s.files, stdin)
+	if err != nil {
+		return nil, err
+	}
+	if len(objects.Nodes)+len(objects.Devices) == 0 {
+		return nil, errNoNodeRead
+	}
+	return objects, nil
+}
+
+// namespace returns the one given, or the one that the kubeconfig's context
+// names, or default.
+func (s *source) namespace(given string) string {
+	switch {
+	case given != "":
+		return given
+	case s.live():
+		return s.access.Namespace()
+	}
+	return "default"
+}
