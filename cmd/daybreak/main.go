@@ -18,6 +18,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/report"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler"
+	"github.com/daybreak-gpu/daybreak/internal/simulate"
 )
 
 // version is set by the build.
@@ -95,7 +96,7 @@ HAMi (metax-tech.com/*) or Koordinator (koordinator.sh/*), unchanged.`,
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		report.NewStatusCommand(), report.NewExplainCommand(), report.NewAuditCommand(), report.NewPlaceCommand(),
+		report.NewStatusCommand(), report.NewExplainCommand(), report.NewAuditCommand(), report.NewPlaceCommand(), simulate.NewCommand(),
 		scheduler.NewCommand(), manager.NewCommand(), agent.NewCommand(), mxsml.NewCommand())
 	return root
 }

@@ -321,7 +321,7 @@ func TestExitCodes(t *testing.T) {
 		"help":                           {args: []string{"--help"}, want: 0, stdout: "Available Commands:"},
 		"help on a command teaches":      {args: []string{"place", "--help"}, want: 0, stdout: "Exit codes: 0 every pod has its place; 1"},
 		"help on the manager teaches":    {args: []string{"manager", "--help"}, want: 0, stdout: "daybreak manager --kubeconfig ~/.kube/config --leader-elect=false"},
-		"the manager without a cluster":  {args: []string{"manager"}, want: 2, stderr: "daybreak: no cluster: name a kubeconfig with --kubeconfig, or run inside a cluster"},
+		"the manager without a cluster":  {args: []string{"manager"}, want: 2, stderr: "daybreak: no cluster: name a kubeconfig with --kubeconfig or $KUBECONFIG, or run inside a cluster"},
 		"version":                        {args: []string{"--version"}, want: 0, stdout: "daybreak version dev"},
 		"a misspelt command":             {args: []string{"plce"}, want: 2, stderr: `daybreak: unknown command "plce" for "daybreak"`},
 		"a flag before the command":      {args: []string{"--nodes"}, want: 2, stderr: "daybreak: unknown flag: --nodes (see daybreak --help)"},

@@ -26,7 +26,7 @@ func newWorld() *world { return &world{cluster.Objects{Devices: map[string]clust
 
 // node adds a node that Daybreak serves, with its Device. Its cards are called
 // GPU-<node>-0 and so on.
-func (w *world) node(t testing.TB, name string, plan *gputest.Plan, mode gpu.Mode) *corev1.Node {
+func (w *world) node(t testing.TB, name string, plan *gputest.Plan, mode gpu.Mode) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}}}
 	device := &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{wire.AnnotationMode: string(mode)}}}
@@ -46,7 +46,6 @@ func (w *world) node(t testing.TB, name string, plan *gputest.Plan, mode gpu.Mod
 	device.Annotations[wire.AnnotationLinks] = links
 	w.Nodes = append(w.Nodes, node)
 	w.Devices[name] = cluster.Device{Device: device}
-	return node
 }
 
 // slice adds a running pod that holds a share of one card, told in the vendor's

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -74,7 +75,7 @@ func (c *card) check() {
 	}
 	if int(sum.Slots) > c.facts.Slots {
 		c.violation(SlicesOverbooked, c.names(c.shares), "%d shares are on %s, which takes %d: %s", sum.Slots, c.name(), c.facts.Slots,
-			c.list(func(u *ledger.Usage) string { return fmt.Sprint(u.Slots) }))
+			c.list(func(u *ledger.Usage) string { return strconv.Itoa(int(u.Slots)) }))
 	}
 	c.qos()
 	c.class()

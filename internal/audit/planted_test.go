@@ -205,7 +205,7 @@ var planted = map[string]struct {
 		rule: BadInventory, node: "n2", pods: []string{}, message: []string{"spec.devices.minor is a string"},
 	},
 	"a lock that nobody takes off": {
-		plant: func(t *testing.T, w *world) {
+		plant: func(_ *testing.T, w *world) {
 			w.Nodes[0].Annotations[wire.AnnotationLock] = noon.Add(-20*time.Minute).Format(time.RFC3339) + ",team,trainer"
 		},
 		rule: LockStuck, node: "n1", pods: []string{"team/trainer"}, message: []string{"20m0s", "team/trainer", "hami.io/mutex.lock"},

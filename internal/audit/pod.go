@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -203,7 +204,7 @@ func (n *node) wholeMismatch(ask *gpu.PodRequest, r *wire.Reading) string {
 
 func between(low, high int) string {
 	if low == high {
-		return fmt.Sprint(low)
+		return strconv.Itoa(low)
 	}
 	return fmt.Sprintf("%d to %d", low, high)
 }

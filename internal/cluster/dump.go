@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,12 +133,21 @@ func (r *decoder) lean(p *piece, at string, implied metav1.TypeMeta) error {
 
 // readPieces reads the pieces, as many at a time as there are processors.
 func readPieces(pieces []piece) {
-	InParallel(len(pieces), func(i int) { pieces[i].object, pieces[i].err = pieces[i].read() })
+	arenas := sync.Pool{New: func() any { return newArena() }}
+	InParallel(len(pieces), func(i int) {
+		a, ok := arenas.Get().(*arena)
+		if !ok {
+			a = newArena()
+		}
+		pieces[i].object, pieces[i].err = pieces[i].read(a)
+		arenas.Put(a)
+	})
 }
 
 // read reads a piece as far as it is plain.
-func (p *piece) read() (leanObject, error) {
-	v, err := p.value()
+func (p *piece) read(a *arena) (leanObject, error) {
+	a.used = 0
+	v, err := p.value(a)
 	if err != nil {
 		return leanObject{}, err
 	}
@@ -145,11 +155,11 @@ func (p *piece) read() (leanObject, error) {
 	o := leanObject{head: metav1.TypeMeta{APIVersion: l.text(v.get("apiVersion")), Kind: l.text(v.get("kind"))}}
 	switch o.head.APIVersion + " " + o.head.Kind {
 	case "v1 Pod":
-		o.pod = l.pod(&v)
+		o.pod = l.pod(v)
 	case "v1 Node":
-		o.node = l.node(&v)
+		o.node = l.node(v)
 	case deviceKind:
-		o.device = l.device(&v)
+		o.device = l.device(v)
 		o.name = o.device.Name
 	default:
 		l.doubt() // a kind to pass over, or none
@@ -160,35 +170,35 @@ func (p *piece) read() (leanObject, error) {
 	return o, nil
 }
 
-func (p *piece) value() (value, error) {
+func (p *piece) value(a *arena) (*value, error) {
 	if p.format == formatJSON {
-		r := jsonReader{b: p.text}
+		r := jsonReader{b: p.text, arena: a}
 		v, err := r.value(kept, 0)
-		if err == nil && (r.space() != 0 || v.kind != mappingKind) {
-			err = errUnsure
+		if err != nil || r.space() != 0 || v.kind != mappingKind {
+			return nil, errUnsure
 		}
-		return v, err
+		return v, nil
 	}
-	r, err := newYAMLReader(p.text)
+	r, err := newYAMLReader(p.text, a)
 	if err != nil {
-		return value{}, err
+		return nil, err
 	}
 	s := kept
 	if p.format == formatYAMLItem {
 		s = &shape{each: kept}
 	}
 	v, err := r.block(s, 0)
-	if err == nil && !r.end {
-		err = errUnsure
+	if err != nil || !r.end {
+		return nil, errUnsure
 	}
-	if err == nil && p.format == formatYAMLItem {
-		if len(v.values) != 1 {
-			return v, errUnsure
+	if p.format == formatYAMLItem {
+		if v.length != 1 {
+			return nil, errUnsure
 		}
-		v = v.values[0]
+		v = v.first
 	}
-	if err == nil && v.kind != mappingKind {
-		err = errUnsure
+	if v.kind != mappingKind {
+		return nil, errUnsure
 	}
-	return v, err
+	return v, nil
 }

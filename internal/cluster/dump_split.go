@@ -52,7 +52,7 @@ func endOfDocument(text []byte) (end, next int) {
 
 // empty tells of documents with nothing but comments.
 func (d *dumpDocument) empty() bool {
-	r, err := newYAMLReader(d.text)
+	r, err := newYAMLReader(d.text, newArena())
 	return err == nil && r.end
 }
 
@@ -70,21 +70,8 @@ func (d *dumpDocument) splitYAML(document int) ([]piece, error) {
 			return []piece{{document: document, text: d.text, format: formatYAML}}, nil
 		}
 	}
-	items, cuts := d.text[start+len(key):], []int{}
-	end := len(items)
-	for i := 0; i < len(items); {
-		if c := items[i]; c == '-' {
-			cuts = append(cuts, i)
-		} else if c != ' ' && c != '\n' && c != '#' {
-			end = i
-			break
-		}
-		k := bytes.IndexByte(items[i:], '\n')
-		if k < 0 {
-			break
-		}
-		i += k + 1
-	}
+	items := d.text[start+len(key):]
+	cuts, end := dashes(items)
 	head := append(append([]byte{}, d.text[:start]...), items[end:]...)
 	asJSON, err := yaml.YAMLToJSONStrict(head)
 	if err != nil || json.Unmarshal(asJSON, &d.list) != nil || !isList(d.list) || len(cuts) == 0 || cuts[0] != 0 {
@@ -101,10 +88,30 @@ func (d *dumpDocument) splitYAML(document int) ([]piece, error) {
 	return pieces, nil
 }
 
+// dashes returns where lines begin with a dash, and where the list that they
+// are the items of ends: at a line that begins with another key.
+func dashes(items []byte) (cuts []int, end int) {
+	for i := 0; i < len(items); {
+		switch items[i] {
+		case '-':
+			cuts = append(cuts, i)
+		case ' ', '\n', '#':
+		default:
+			return cuts, i
+		}
+		k := bytes.IndexByte(items[i:], '\n')
+		if k < 0 {
+			break
+		}
+		i += k + 1
+	}
+	return cuts, len(items)
+}
+
 // splitJSON finds the objects of a file that has JSON objects one after the
 // other, and the items of those that are lists.
 func splitJSON(text []byte) (documents []dumpDocument, pieces []piece, err error) {
-	r := jsonReader{b: text}
+	r := jsonReader{b: text, arena: newArena()}
 	for r.space() != 0 {
 		start := r.i
 		var d dumpDocument
@@ -128,7 +135,7 @@ func (r *jsonReader) document(d *dumpDocument, number int) (pieces []piece, err 
 		return nil, err
 	}
 	for done := false; !done; {
-		key, err := r.text()
+		key, err := r.quoted()
 		if err != nil {
 			return nil, err
 		}
@@ -139,9 +146,9 @@ func (r *jsonReader) document(d *dumpDocument, number int) (pieces []piece, err 
 		case key == "items" && c == '[' && pieces == nil:
 			pieces, err = r.items(number)
 		case key == "apiVersion" && c == '"':
-			d.list.APIVersion, err = r.text()
+			d.list.APIVersion, err = r.quoted()
 		case key == "kind" && c == '"':
-			d.list.Kind, err = r.text()
+			d.list.Kind, err = r.quoted()
 		default:
 			err = r.skip(c)
 		}

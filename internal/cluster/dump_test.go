@@ -111,7 +111,7 @@ func TestDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	var items []json.RawMessage
-	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+	for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
 		asJSON, err := yaml.YAMLToJSONStrict(doc)
 		if err != nil {
 			t.Fatal(err)
@@ -233,7 +233,7 @@ status:
 		t.Fatalf("%d pieces and the error %v, want 3", len(pieces), err)
 	}
 	for i := range pieces {
-		if _, err := pieces[i].read(); err != nil {
+		if _, err := pieces[i].read(newArena()); err != nil {
 			t.Errorf("piece %d: %v", i, err)
 		}
 	}
@@ -360,7 +360,7 @@ func TestDumpRandom(t *testing.T) {
 			t.Fatalf("%q (-general +lean):\n%s", text, diff)
 		}
 		if _, pieces, err := splitDump(text); err == nil && len(pieces) == 1 {
-			if _, err := pieces[0].read(); err == nil {
+			if _, err := pieces[0].read(newArena()); err == nil {
 				lean++
 			}
 		}

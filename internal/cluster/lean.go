@@ -78,44 +78,94 @@ const (
 	listKind
 )
 
-// value is a part of a document.
+// value is a part of a document: a word, or the head of its fields or items.
 type value struct {
 	kind kind
 	// key is the name of a field of a mapping.
-	key  string
-	text string
-	// values are the items of a list, or the fields of a mapping.
-	values []value
+	key, text string
+
+	first, last, next *value
+	length            int
 }
+
+// nothing is what an absent field is. Nobody changes it.
+var nothing = &value{}
 
 // get returns a field of a mapping.
 func (v *value) get(key string) *value {
-	for i := range v.values {
-		if v.values[i].key == key {
-			return &v.values[i]
+	for x := v.first; x != nil; x = x.next {
+		if x.key == key {
+			return x
 		}
 	}
-	return &value{}
+	return nothing
+}
+
+// add appends an item to a list.
+func (v *value) add(x *value) {
+	if v.first == nil {
+		v.first = x
+	} else {
+		v.last.next = x
+	}
+	v.last = x
+	v.length++
 }
 
 // set adds a field to a mapping. A field that comes twice is a mistake of the
 // document.
-func (v *value) set(key string, x value) error {
-	const few, most = 6, 200
-	for i := range v.values {
-		if v.values[i].key == key {
-			return errUnsure
-		}
-	}
-	switch len(v.values) {
-	case 0:
-		v.values = make([]value, 0, few)
-	case most:
+func (v *value) set(key string, x *value) error {
+	const most = 200
+	if v.length == most || v.get(key) != nothing {
 		return errUnsure
 	}
 	x.key = key
-	v.values = append(v.values, x)
+	v.add(x)
 	return nil
+}
+
+// arena is the memory that one document is read into. It is used again for the
+// next one, since nothing of it is kept but texts.
+type arena struct {
+	chunks [][]value
+	used   int
+	// names are short texts that come again and again.
+	names map[string]string
+	// words remembers how the general decoder reads values that are neither
+	// plainly text nor plainly a number.
+	words map[string]value
+}
+
+const arenaChunk = 256
+
+func newArena() *arena { return &arena{names: map[string]string{}, words: map[string]value{}} }
+
+// make returns a value of its own.
+func (a *arena) make(k kind, text string) *value {
+	chunk, i := a.used/arenaChunk, a.used%arenaChunk
+	if chunk == len(a.chunks) {
+		a.chunks = append(a.chunks, make([]value, arenaChunk))
+	}
+	a.used++
+	v := &a.chunks[chunk][i]
+	*v = value{kind: k, text: text}
+	return v
+}
+
+// text keeps a text, once for all documents if it is short.
+func (a *arena) text(b []byte) string {
+	const short, most = 40, 1 << 14
+	if len(b) > short {
+		return string(b)
+	}
+	if s, ok := a.names[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(a.names) < most {
+		a.names[s] = s
+	}
+	return s
 }
 
 // lean makes typed objects of a value; the first doubt is kept.
@@ -166,9 +216,8 @@ func (l *lean) texts(v *value) map[string]string {
 	if !l.is(v, mappingKind) {
 		return nil
 	}
-	m := make(map[string]string, len(v.values))
-	for i := range v.values {
-		x := &v.values[i]
+	m := make(map[string]string, v.length)
+	for x := v.first; x != nil; x = x.next {
 		if x.kind != text {
 			l.doubt()
 		}
@@ -183,9 +232,8 @@ func (l *lean) quantities(v *value) corev1.ResourceList {
 	if !l.is(v, mappingKind) {
 		return nil
 	}
-	list := make(corev1.ResourceList, len(v.values))
-	for i := range v.values {
-		x := &v.values[i]
+	list := make(corev1.ResourceList, v.length)
+	for x := v.first; x != nil; x = x.next {
 		if x.kind != text && x.kind != number || len(x.text) > 30 || hasExponent(x.text) {
 			l.doubt()
 			return nil
@@ -209,11 +257,12 @@ func hasExponent(s string) bool {
 	return false
 }
 
-func (l *lean) items(v *value) []value {
+// items returns the first item of a list, and how many there are.
+func (l *lean) items(v *value) (first *value, length int) {
 	if !l.is(v, listKind) {
-		return nil
+		return nil, 0
 	}
-	return v.values
+	return v.first, v.length
 }
 
 func (l *lean) meta(v *value) metav1.ObjectMeta {
@@ -240,8 +289,7 @@ func (l *lean) pod(v *value) *corev1.Pod {
 		NodeName: l.text(spec.get("nodeName")), SchedulerName: l.text(spec.get("schedulerName")), Priority: l.int32(spec.get("priority")),
 		Containers: l.containers(spec.get("containers")), InitContainers: l.containers(spec.get("initContainers")),
 	}
-	for i := range l.items(spec.get("schedulingGates")) {
-		gate := &spec.get("schedulingGates").values[i]
+	for gate, _ := l.items(spec.get("schedulingGates")); gate != nil; gate = gate.next {
 		l.is(gate, mappingKind)
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: l.text(gate.get("name"))})
 	}
@@ -256,38 +304,37 @@ func (l *lean) pod(v *value) *corev1.Pod {
 }
 
 func (l *lean) containers(v *value) []corev1.Container {
-	items := l.items(v)
-	if items == nil {
+	c, n := l.items(v)
+	if n == 0 {
 		return nil
 	}
-	out := make([]corev1.Container, len(items))
-	for i := range items {
-		c := &items[i]
+	out := make([]corev1.Container, 0, n)
+	for ; c != nil; c = c.next {
 		l.is(c, mappingKind)
 		r := c.get("resources")
 		l.is(r, mappingKind)
-		out[i].Name = l.text(c.get("name"))
-		out[i].Resources.Limits, out[i].Resources.Requests = l.quantities(r.get("limits")), l.quantities(r.get("requests"))
+		container := corev1.Container{Name: l.text(c.get("name"))}
+		container.Resources.Limits, container.Resources.Requests = l.quantities(r.get("limits")), l.quantities(r.get("requests"))
 		if policy := c.get("restartPolicy"); policy.kind != absent {
-			out[i].RestartPolicy = new(corev1.ContainerRestartPolicy(l.text(policy)))
+			container.RestartPolicy = new(corev1.ContainerRestartPolicy(l.text(policy)))
 		}
+		out = append(out, container)
 	}
 	return out
 }
 
 func (l *lean) conditions(v *value) []metav1.Condition {
-	items := l.items(v)
-	if items == nil {
+	c, n := l.items(v)
+	if n == 0 {
 		return nil
 	}
-	out := make([]metav1.Condition, len(items))
-	for i := range items {
-		c := &items[i]
+	out := make([]metav1.Condition, 0, n)
+	for ; c != nil; c = c.next {
 		l.is(c, mappingKind)
-		out[i] = metav1.Condition{
+		out = append(out, metav1.Condition{
 			Type: l.text(c.get("type")), Status: metav1.ConditionStatus(l.text(c.get("status"))),
 			Reason: l.text(c.get("reason")), Message: l.text(c.get("message")), LastTransitionTime: l.time(c.get("lastTransitionTime")),
-		}
+		})
 	}
 	return out
 }
@@ -311,13 +358,11 @@ func (l *lean) device(v *value) *v1alpha1.Device {
 	d := &v1alpha1.Device{ObjectMeta: l.meta(v.get("metadata"))}
 	spec := v.get("spec")
 	l.is(spec, mappingKind)
-	items := l.items(spec.get("devices"))
-	d.Spec.Devices = make([]v1alpha1.DeviceInfo, len(items))
-	for i := range items {
-		c := &items[i]
+	c, n := l.items(spec.get("devices"))
+	d.Spec.Devices = make([]v1alpha1.DeviceInfo, 0, n)
+	for ; c != nil; c = c.next {
 		l.is(c, mappingKind)
-		info := &d.Spec.Devices[i]
-		*info = v1alpha1.DeviceInfo{
+		info := v1alpha1.DeviceInfo{
 			Type: v1alpha1.DeviceType(l.text(c.get("type"))), UUID: l.text(c.get("id")), Minor: l.int32(c.get("minor")), Health: l.truth(c.get("health")),
 			Labels: l.texts(c.get("labels")), Resources: l.quantities(c.get("resources")), Conditions: l.conditions(c.get("conditions")),
 		}
@@ -330,6 +375,7 @@ func (l *lean) device(v *value) *v1alpha1.Device {
 				info.Topology.NodeID = *n
 			}
 		}
+		d.Spec.Devices = append(d.Spec.Devices, info)
 	}
 	return d
 }

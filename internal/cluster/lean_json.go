@@ -10,6 +10,7 @@ import (
 type jsonReader struct {
 	b []byte
 	i int
+	*arena
 }
 
 // maxDepth bounds how deep documents may nest.
@@ -62,8 +63,8 @@ func (r *jsonReader) raw() (s []byte, escapes bool, err error) {
 	}
 }
 
-// text returns the string that begins here.
-func (r *jsonReader) text() (string, error) {
+// quoted returns the string that begins here.
+func (r *jsonReader) quoted() (string, error) {
 	raw, escapes, err := r.raw()
 	if err != nil {
 		return "", err
@@ -76,7 +77,7 @@ func (r *jsonReader) text() (string, error) {
 			return "", err
 		}
 	}
-	return string(raw), nil
+	return r.text(raw), nil
 }
 
 // isPlainText tells of text that needs no thought: letters of whatever script,
@@ -126,28 +127,29 @@ func unescape(raw []byte) ([]byte, error) {
 }
 
 // value reads what begins here; a nil shape passes over it.
-func (r *jsonReader) value(s *shape, depth int) (value, error) {
+func (r *jsonReader) value(s *shape, depth int) (*value, error) {
 	if depth > maxDepth {
-		return value{}, errUnsure
+		return nil, errUnsure
 	}
 	c := r.space()
 	if s == nil {
-		return value{}, r.skip(c)
+		return nil, r.skip(c)
 	}
-	switch {
-	case c == '{':
+	switch c {
+	case '{':
 		return r.mapping(s, depth)
-	case c == '[':
+	case '[':
 		return r.list(s, depth)
-	case c == '"':
-		t, err := r.text()
-		return value{kind: text, text: t}, err
+	case '"':
+		t, err := r.quoted()
+		return r.make(text, t), err
 	}
-	return r.word()
+	k, w, err := r.word()
+	return r.make(k, w), err
 }
 
 // word reads true, false, null or a number.
-func (r *jsonReader) word() (value, error) {
+func (r *jsonReader) word() (kind, string, error) {
 	start := r.i
 	for r.i < len(r.b) && bytes.IndexByte([]byte(" \n\t\r,]}:\"[{"), r.b[r.i]) < 0 {
 		r.i++
@@ -155,13 +157,13 @@ func (r *jsonReader) word() (value, error) {
 	w := string(r.b[start:r.i])
 	switch {
 	case w == "true" || w == "false":
-		return value{kind: truth, text: w}, nil
+		return truth, w, nil
 	case w == "null":
-		return value{}, nil
+		return absent, "", nil
 	case isPlainInteger(w):
-		return value{kind: number, text: w}, nil
+		return number, w, nil
 	}
-	return value{}, errUnsure
+	return absent, "", errUnsure
 }
 
 // isPlainInteger: a number that all formats write and read alike.
@@ -181,15 +183,15 @@ func isPlainInteger(w string) bool {
 	return true
 }
 
-func (r *jsonReader) mapping(s *shape, depth int) (value, error) {
-	v := value{kind: mappingKind}
+func (r *jsonReader) mapping(s *shape, depth int) (*value, error) {
+	v := r.make(mappingKind, "")
 	r.i++ // {
 	if r.space() == '}' {
 		r.i++
 		return v, nil
 	}
 	for {
-		key, err := r.text()
+		key, err := r.quoted()
 		if err != nil {
 			return v, err
 		}
@@ -212,8 +214,8 @@ func (r *jsonReader) mapping(s *shape, depth int) (value, error) {
 	}
 }
 
-func (r *jsonReader) list(s *shape, depth int) (value, error) {
-	v := value{kind: listKind}
+func (r *jsonReader) list(s *shape, depth int) (*value, error) {
+	v := r.make(listKind, "")
 	r.i++ // [
 	if r.space() == ']' {
 		r.i++
@@ -224,7 +226,9 @@ func (r *jsonReader) list(s *shape, depth int) (value, error) {
 		if err != nil {
 			return v, err
 		}
-		v.values = append(v.values, x)
+		if x != nil {
+			v.add(x)
+		}
 		if done, err := r.next(']'); done || err != nil {
 			return v, err
 		}
@@ -261,7 +265,7 @@ func (r *jsonReader) skip(c byte) error {
 	case '{', '[':
 		return r.skipNested()
 	}
-	_, err := r.word()
+	_, _, err := r.word()
 	return err
 }
 

@@ -13,9 +13,7 @@ type yamlReader struct {
 	rest []byte
 	line yamlLine
 	end  bool
-	// words remembers how the general decoder reads values that are neither
-	// plainly text nor plainly a number.
-	words map[string]value
+	*arena
 }
 
 // yamlLine is a line without its indentation. What stands behind a dash is a
@@ -25,9 +23,10 @@ type yamlLine struct {
 	text   []byte
 }
 
-func newYAMLReader(text []byte) (*yamlReader, error) {
-	r := &yamlReader{rest: text, words: map[string]value{}}
-	return r, r.next()
+func newYAMLReader(text []byte, a *arena) (*yamlReader, error) {
+	r := &yamlReader{rest: text, arena: a}
+	err := r.next()
+	return r, err
 }
 
 // next goes to the next line that is neither blank nor a comment.
@@ -67,18 +66,18 @@ func (l *yamlLine) dash() bool {
 }
 
 // block reads the mapping or the list that begins on this line.
-func (r *yamlReader) block(s *shape, depth int) (value, error) {
+func (r *yamlReader) block(s *shape, depth int) (*value, error) {
 	switch {
 	case r.end || depth > maxDepth:
-		return value{}, errUnsure
+		return nil, errUnsure
 	case r.line.dash():
 		return r.list(s, depth)
 	}
 	return r.mapping(s, depth)
 }
 
-func (r *yamlReader) list(s *shape, depth int) (value, error) {
-	v, indent := value{kind: listKind}, r.line.indent
+func (r *yamlReader) list(s *shape, depth int) (*value, error) {
+	v, indent := r.make(listKind, ""), r.line.indent
 	var each *shape
 	if s != nil {
 		each = s.each
@@ -89,7 +88,7 @@ func (r *yamlReader) list(s *shape, depth int) (value, error) {
 			return v, errUnsure
 		}
 		r.line = yamlLine{indent + len(r.line.text) - len(item), item}
-		var x value
+		var x *value
 		var err error
 		if _, _, ok := splitKey(item); ok || r.line.dash() {
 			x, err = r.block(each, depth+1)
@@ -100,7 +99,7 @@ func (r *yamlReader) list(s *shape, depth int) (value, error) {
 			return v, err
 		}
 		if each != nil {
-			v.values = append(v.values, x)
+			v.add(x)
 		}
 	}
 	if !r.end && r.line.indent > indent {
@@ -109,15 +108,17 @@ func (r *yamlReader) list(s *shape, depth int) (value, error) {
 	return v, nil
 }
 
-func (r *yamlReader) mapping(s *shape, depth int) (value, error) {
-	v, indent := value{kind: mappingKind}, r.line.indent
+func (r *yamlReader) mapping(s *shape, depth int) (*value, error) {
+	v, indent := r.make(mappingKind, ""), r.line.indent
 	for !r.end && r.line.indent == indent && !r.line.dash() {
-		key, rest, ok := splitKey(r.line.text)
+		name, rest, ok := splitKey(r.line.text)
 		if !ok {
 			return v, errUnsure
 		}
 		var field *shape
+		var key string
 		if s != nil {
+			key = r.text(name)
 			field = s.field(key)
 		}
 		x, err := r.field(rest, indent, field, depth)
@@ -137,32 +138,32 @@ func (r *yamlReader) mapping(s *shape, depth int) (value, error) {
 }
 
 // field reads what stands behind a key.
-func (r *yamlReader) field(rest []byte, indent int, s *shape, depth int) (value, error) {
+func (r *yamlReader) field(rest []byte, indent int, s *shape, depth int) (*value, error) {
 	if len(rest) > 0 {
 		return r.scalar(rest, indent, s)
 	}
 	if err := r.next(); err != nil {
-		return value{}, err
+		return nil, err
 	}
 	if !r.end && (r.line.indent > indent || r.line.indent == indent && r.line.dash()) {
 		return r.block(s, depth+1)
 	}
-	return value{}, nil // nothing is null
+	return r.make(absent, ""), nil // nothing is null
 }
 
 // splitKey takes a line apart that begins with a plain key.
-func splitKey(line []byte) (key string, rest []byte, ok bool) {
+func splitKey(line []byte) (key, rest []byte, ok bool) {
 	end := 0
 	for end < len(line) && isKeyByte(line[end]) {
 		end++
 	}
 	switch {
 	case end == 0 || end == len(line) || line[end] != ':' || !isLetter(line[0]):
-		return "", nil, false
+		return nil, nil, false
 	case end+1 < len(line) && line[end+1] != ' ':
-		return "", nil, false
+		return nil, nil, false
 	}
-	key = string(line[:end])
+	key = line[:end]
 	return key, bytes.TrimLeft(line[end+1:], " "), !isReserved(key)
 }
 
@@ -173,11 +174,11 @@ func isKeyByte(c byte) bool {
 }
 
 // isReserved tells of words that YAML takes for something else than text.
-func isReserved(w string) bool {
+func isReserved(w []byte) bool {
 	if len(w) > 5 {
 		return false
 	}
-	switch strings.ToLower(w) {
+	switch strings.ToLower(string(w)) {
 	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":
 		return true
 	}
@@ -186,7 +187,7 @@ func isReserved(w string) bool {
 
 // scalar reads a value that stands on the line, and goes to the next one. A
 // block of text goes on below, and must be indented further than its key.
-func (r *yamlReader) scalar(t []byte, indent int, s *shape) (value, error) {
+func (r *yamlReader) scalar(t []byte, indent int, s *shape) (*value, error) {
 	if t[0] == '|' {
 		return r.literal(t, indent)
 	}
@@ -194,56 +195,60 @@ func (r *yamlReader) scalar(t []byte, indent int, s *shape) (value, error) {
 	if err != nil {
 		return v, err
 	}
-	if err := r.next(); err != nil {
-		return v, err
-	}
-	if !r.end && r.line.indent > indent {
-		return v, errUnsure // it goes on
-	}
-	return v, nil
+	// A value that goes on below is found out there: it is indented further.
+	err = r.next()
+	return v, err
 }
 
-func (r *yamlReader) flat(t []byte, s *shape) (value, error) {
+func (r *yamlReader) flat(t []byte, s *shape) (*value, error) {
 	switch c := t[0]; {
 	case c == '"':
-		return quoted(t)
+		return r.doubleQuoted(t)
 	case c == '\'':
-		return singleQuoted(t)
+		return r.singleQuoted(t)
 	case c == '{' || c == '[':
 		return r.flow(t, s)
-	case bytes.IndexByte(indicators, c) >= 0:
-		return value{}, errUnsure
-	case (c == '-' || c == '?' || c == ':') && (len(t) == 1 || t[1] == ' '):
-		return value{}, errUnsure
-	case !isPlainText(t) || t[len(t)-1] == ':' || bytes.Contains(t, []byte(" #")) || bytes.Contains(t, []byte(": ")):
-		return value{}, errUnsure
+	case !isPlainWord(t):
+		return nil, errUnsure
 	case s == nil:
-		return value{}, nil
+		return nil, nil
 	}
-	return r.plain(string(t))
+	return r.plain(t)
+}
+
+// isPlainWord tells of values that need no quotes: neither do they begin like
+// something else, nor does a comment or another key follow.
+func isPlainWord(t []byte) bool {
+	c, last := t[0], t[len(t)-1]
+	if (c == '-' || c == '?' || c == ':') && (len(t) == 1 || t[1] == ' ') {
+		return false
+	}
+	return bytes.IndexByte(indicators, c) < 0 && isPlainText(t) && last != ':' &&
+		!bytes.Contains(t, []byte(" #")) && !bytes.Contains(t, []byte(": "))
 }
 
 // indicators begin something else than a plain word.
 var indicators = []byte("&*!|>%@`#,]}")
 
 // plain decides what a word without quotes is.
-func (r *yamlReader) plain(w string) (value, error) {
+func (r *yamlReader) plain(t []byte) (*value, error) {
+	w := r.text(t)
 	switch {
 	case isPlainInteger(w):
-		return value{kind: number, text: w}, nil
+		return r.make(number, w), nil
 	case w == "true" || w == "false":
-		return value{kind: truth, text: w}, nil
+		return r.make(truth, w), nil
 	case w == "null":
-		return value{}, nil
-	case isLetter(w[0]) && !isReserved(w) || isAmount(w):
-		return value{kind: text, text: w}, nil
+		return r.make(absent, ""), nil
+	case isLetter(w[0]) && !isReserved(t) || isAmount(w):
+		return r.make(text, w), nil
 	}
 	if v, ok := r.words[w]; ok {
-		return v, nil
+		return r.make(v.kind, v.text), nil
 	}
-	v, err := generalYAML([]byte(w), anything)
+	v, err := r.general(t, anything)
 	if err == nil {
-		r.words[w] = v
+		r.words[w] = *v
 	}
 	return v, err
 }
@@ -262,58 +267,61 @@ func isAmount(w string) bool {
 }
 
 // flow reads a value in braces or brackets that ends on its line.
-func (r *yamlReader) flow(t []byte, s *shape) (value, error) {
+func (r *yamlReader) flow(t []byte, s *shape) (*value, error) {
 	switch string(t) {
 	case "{}":
-		return value{kind: mappingKind}, nil
+		return r.make(mappingKind, ""), nil
 	case "[]":
-		return value{kind: listKind}, nil
+		return r.make(listKind, ""), nil
 	}
-	return generalYAML(t, s)
+	return r.general(t, s)
 }
 
-// generalYAML asks the general decoder.
-func generalYAML(t []byte, s *shape) (value, error) {
+// general asks the general decoder.
+func (r *yamlReader) general(t []byte, s *shape) (*value, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(t)
 	if err != nil {
-		return value{}, errUnsure
+		return nil, errUnsure
 	}
-	r := jsonReader{b: asJSON}
-	v, err := r.value(s, 0)
-	if err == nil && r.space() != 0 {
+	j := jsonReader{b: asJSON, arena: r.arena}
+	v, err := j.value(s, 0)
+	if err == nil && j.space() != 0 {
 		err = errUnsure
 	}
 	return v, err
 }
 
-// quoted reads a text in double quotes that ends on its line.
-func quoted(t []byte) (value, error) {
-	r := jsonReader{b: t}
-	s, err := r.text()
-	if err != nil || r.i != len(t) {
-		return value{}, errUnsure
+// doubleQuoted reads a text in double quotes that ends on its line.
+func (r *yamlReader) doubleQuoted(t []byte) (*value, error) {
+	j := jsonReader{b: t, arena: r.arena}
+	s, err := j.quoted()
+	if err != nil || j.i != len(t) {
+		return nil, errUnsure
 	}
-	return value{kind: text, text: s}, nil
+	return r.make(text, s), nil
 }
 
 // singleQuoted reads a text in single quotes that ends on its line; a quote in
 // it is written twice.
-func singleQuoted(t []byte) (value, error) {
+func (r *yamlReader) singleQuoted(t []byte) (*value, error) {
 	if len(t) < 2 || t[len(t)-1] != '\'' || !isPlainText(t) {
-		return value{}, errUnsure
+		return nil, errUnsure
 	}
-	inner := string(t[1 : len(t)-1])
-	if without := strings.ReplaceAll(inner, "''", ""); strings.Contains(without, "'") {
-		return value{}, errUnsure
+	inner := t[1 : len(t)-1]
+	if bytes.IndexByte(inner, '\'') < 0 {
+		return r.make(text, r.text(inner)), nil
 	}
-	return value{kind: text, text: strings.ReplaceAll(inner, "''", "'")}, nil
+	if without := bytes.ReplaceAll(inner, []byte("''"), nil); bytes.IndexByte(without, '\'') >= 0 {
+		return nil, errUnsure
+	}
+	return r.make(text, strings.ReplaceAll(string(inner), "''", "'")), nil
 }
 
 // literal reads the lines of a block of text.
-func (r *yamlReader) literal(t []byte, indent int) (value, error) {
+func (r *yamlReader) literal(t []byte, indent int) (*value, error) {
 	chomp := string(t)
 	if chomp != "|" && chomp != "|-" {
-		return value{}, errUnsure
+		return nil, errUnsure
 	}
 	var lines []string
 	inner := -1
@@ -323,7 +331,7 @@ func (r *yamlReader) literal(t []byte, indent int) (value, error) {
 		own := len(line) - len(trimmed)
 		switch {
 		case len(trimmed) == 0 && own > 0 || !isPlainText(line):
-			return value{}, errUnsure
+			return nil, errUnsure
 		case len(trimmed) == 0:
 			lines, r.rest = append(lines, ""), rest
 			continue
@@ -334,16 +342,17 @@ func (r *yamlReader) literal(t []byte, indent int) (value, error) {
 			break
 		}
 		if own < inner {
-			return value{}, errUnsure
+			return nil, errUnsure
 		}
 		lines, r.rest = append(lines, string(line[inner:])), rest
 	}
 	body := strings.TrimRight(strings.Join(lines, "\n"), "\n")
 	if body == "" || lines[0] == "" {
-		return value{}, errUnsure
+		return nil, errUnsure
 	}
 	if chomp == "|" {
 		body += "\n"
 	}
-	return value{kind: text, text: body}, r.next()
+	err := r.next()
+	return r.make(text, body), err
 }

@@ -52,14 +52,14 @@ func NewWatcher(ctx context.Context, config *rest.Config) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWatcher(ctx, client, devices, clock.RealClock{})
+	return newWatcher(ctx, client, devices)
 }
 
-func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface, clk clock.Clock) (*Watcher, error) {
+func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface) (*Watcher, error) {
 	w := &Watcher{
 		typed:   informers.NewSharedInformerFactory(client, 0),
 		dynamic: dynamicinformer.NewDynamicSharedInformerFactory(devices, 0),
-		changed: make(chan struct{}, 1), clock: clk,
+		changed: make(chan struct{}, 1), clock: clock.RealClock{},
 	}
 	w.pods, w.nodes = w.typed.Core().V1().Pods().Informer(), w.typed.Core().V1().Nodes().Informer()
 	resource := v1alpha1.GroupVersion.WithResource("devices")

@@ -12,18 +12,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 )
 
-// TestWatcher: the cluster as it is comes first, then what changes; a context
-// that ends ends it.
+// TestWatcher: the cluster as it is comes first, then what changes; the end of
+// the context is its end.
 func TestWatcher(t *testing.T) {
 	f := newFakes()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w, err := newWatcher(ctx, f.typed, f.dynamic, clock.RealClock{})
+	w, err := newWatcher(ctx, f.typed, f.dynamic)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,12 +68,12 @@ func TestWatcher(t *testing.T) {
 func TestWatcherErrors(t *testing.T) {
 	f := newFakes()
 	refuse(f.typed, "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
-	if _, err := newWatcher(t.Context(), f.typed, f.dynamic, clock.RealClock{}); err == nil || !apierrors.IsForbidden(err) {
+	if _, err := newWatcher(t.Context(), f.typed, f.dynamic); err == nil || !apierrors.IsForbidden(err) {
 		t.Errorf("error %v, want one that says what is forbidden", err)
 	}
 	f = newFakes()
 	refuse(f.dynamic, "devices", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), ""))
-	w, err := newWatcher(t.Context(), f.typed, f.dynamic, clock.RealClock{})
+	w, err := newWatcher(t.Context(), f.typed, f.dynamic)
 	if err != nil || w.devices != nil {
 		t.Errorf("error %v, want a watcher that goes without Devices", err)
 	}

@@ -28,6 +28,12 @@ type Card struct {
 	Switch string
 }
 
+// SameKind reports whether two cards can hold the same: they are of one model,
+// with as much memory and as many slots.
+func SameKind(c, o *Card) bool {
+	return c.Memory == o.Memory && c.Slots == o.Slots && c.Model == o.Model
+}
+
 // Validate returns what is wrong with the card's facts, or nil.
 func (c Card) Validate() error {
 	switch {

@@ -45,6 +45,12 @@ type PodRequest struct {
 	// cards that must not be.
 	Allow []CardID
 	Deny  []CardID
+	// CPU is what the pod takes of its node's CPU, and Models, when not empty,
+	// the only card models it may run on, in ascending order. Neither is a
+	// condition here: kube-scheduler sees to both. They say what kind of pod
+	// this is, and so what others of its kind will need.
+	CPU    MilliCPU
+	Models []string
 }
 
 // Cards returns how many cards the pod's containers ask for, all added up.

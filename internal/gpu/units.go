@@ -5,6 +5,9 @@ import "strconv"
 // MiB is an amount of card memory.
 type MiB int64
 
+// MilliCPU is an amount of a node's CPU, in thousandths of a core.
+type MilliCPU int64
+
 // Percent is a share of one card's compute, 0 to 100.
 type Percent int32
 

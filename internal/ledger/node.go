@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -34,6 +35,11 @@ type Node struct {
 	// them, and only their number is known.
 	Counted bool
 	Vendor  VendorTable
+	// FreeCPU is what is left of the node's CPU beside its pods; it means
+	// nothing unless CPUKnown. Booking cards does not change it: who keeps the
+	// node's account sets it.
+	FreeCPU  gpu.MilliCPU
+	CPUKnown bool
 
 	topology *gpu.Topology
 	holdings []Holding
@@ -41,6 +47,29 @@ type Node struct {
 	foreign  View
 	now      View
 	version  uint64
+	memo     *memo
+}
+
+// memo keeps one thing that was found out about the node, with the version that
+// it is true of.
+type memo struct{ atomic.Pointer[remembered] }
+
+type remembered struct {
+	version uint64
+	what    any
+}
+
+// Remember keeps something that was worked out from what is booked, in place of
+// what was kept before. It is safe for concurrent use by readers of the node.
+func (n *Node) Remember(what any) { n.memo.Store(&remembered{version: n.version, what: what}) }
+
+// Remembered returns what was kept, or nil when something was booked or released
+// since.
+func (n *Node) Remembered() any {
+	if r := n.memo.Load(); r != nil && r.version == n.version {
+		return r.what
+	}
+	return nil
 }
 
 // View is the state of a node's cards that a decision is made on. Slices are
@@ -58,7 +87,7 @@ func NewNode(name string, t *gpu.Topology, s Serves) *Node {
 	if t == nil {
 		t = &gpu.Topology{}
 	}
-	n := &Node{Name: name, Serves: s, topology: t}
+	n := &Node{Name: name, Serves: s, topology: t, memo: &memo{}}
 	n.SetForeign(nil)
 	return n
 }
@@ -130,6 +159,7 @@ func (n *Node) Release(h Holder) {
 // Clone returns an independent copy; the topology is shared.
 func (n *Node) Clone() *Node {
 	c := *n
+	c.memo = &memo{}
 	c.holdings = slices.Clone(n.holdings)
 	c.unknown = slices.Clone(n.unknown)
 	c.foreign = n.foreign.clone()

@@ -359,3 +359,28 @@ func TestShareOf(t *testing.T) {
 		})
 	}
 }
+
+// TestRemember: what was found out holds until something is booked or released.
+func TestRemember(t *testing.T) {
+	n := gputest.Node(gputest.Zones(4))
+	if got := n.Remembered(); got != nil {
+		t.Errorf("a new node remembers %v", got)
+	}
+	n.Remember("idle")
+	copied := n.Clone()
+	if got := n.Remembered(); got != "idle" {
+		t.Errorf("the node remembers %v, want idle", got)
+	}
+	if got := copied.Remembered(); got != nil {
+		t.Errorf("a copy remembers %v, want nothing", got)
+	}
+	gputest.Exclusive(n, 0)
+	if got := n.Remembered(); got != nil {
+		t.Errorf("after a booking the node remembers %v, want nothing", got)
+	}
+	n.Remember("one")
+	n.Release("exclusive-0")
+	if got := n.Remembered(); got != nil {
+		t.Errorf("after a release the node remembers %v, want nothing", got)
+	}
+}

@@ -18,6 +18,10 @@ type Offer struct {
 	// them costs later jobs, added up over the containers that run together.
 	// They are zero for slices.
 	Score, Loss int64
+	// Growth is by how much the offer makes the cards left on the node less
+	// useful to the pods that are expected: see package place. It is zero when
+	// nothing is known about them.
+	Growth int64
 	// Disturbance says how much an online pod gets in the way of others.
 	Disturbance int64
 	// Incomplete tells that the search for the best cards of a very large node

@@ -193,20 +193,24 @@ func (c *Cluster) writeKubeconfigOf(user string, auth *clientcmdapi.AuthInfo) er
 
 // REST returns how to reach the API server as administrator, without a limit
 // on the rate.
-func (c *Cluster) REST() *rest.Config {
-	return &rest.Config{
-		Host: c.URL(), QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{
-			CAFile: c.pki.cert("ca"), CertFile: c.pki.cert("admin"), KeyFile: c.pki.keyFile("admin"),
-		},
-	}
-}
+func (c *Cluster) REST() *rest.Config { return c.RESTAs("admin") }
 
 // RESTAs returns how to reach the API server as one of the users that
-// [Cluster.Kubeconfig] names, without a limit on the rate.
+// [Cluster.Kubeconfig] names, without a limit on the rate. It holds what is in
+// the files and not their names: clients go on looking for files that are gone
+// with the cluster.
 func (c *Cluster) RESTAs(user string) *rest.Config {
-	config := c.REST()
-	config.CertFile, config.KeyFile = c.pki.cert(user), c.pki.keyFile(user)
+	config := &rest.Config{Host: c.URL(), QPS: -1}
+	for path, data := range map[string]*[]byte{
+		c.pki.cert("ca"): &config.CAData, c.pki.cert(user): &config.CertData, c.pki.keyFile(user): &config.KeyData,
+	} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			config.CAFile = path // whoever uses it is told what is wrong with it
+			return config
+		}
+		*data = text
+	}
 	return config
 }
 

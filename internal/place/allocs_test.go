@@ -1,6 +1,7 @@
 package place_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -44,19 +45,27 @@ func TestFitAllocatesNothing(t *testing.T) {
 		"two containers refused after a search": {node: used(), request: gputest.Ask(onCards(5, share(60, gib)), onCards(5, share(60, gib))), refused: place.ComputeShort},
 		"two containers refused":                {node: taken(), request: gputest.Ask(share(30, gib), gputest.Whole(2)), refused: place.ExclusiveConflict},
 	}
+	expected := expecting(t, nil, some{20, gputest.AskSlice(30, gib)}, some{20, gputest.AskWhole(4)}, some{5, gputest.Ask(onCards(4, share(30, gib)))})
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			var code place.Code
-			allocs := testing.AllocsPerRun(100, func() {
-				_, refusal := place.Fit(tc.node, tc.request, &tc.prefer)
-				code = refusal.Code
+		for _, demand := range []*place.Demand{nil, expected.Demand} {
+			t.Run(fmt.Sprintf("%s, looking ahead: %v", name, demand != nil), func(t *testing.T) {
+				tc.prefer.Demand = demand
+				var code place.Code
+				allocs := testing.AllocsPerRun(100, func() {
+					_, refusal := place.Fit(tc.node, tc.request, &tc.prefer)
+					code = refusal.Code
+				})
+				if code != tc.refused {
+					t.Fatalf("refused for %q, want %q", code, tc.refused)
+				}
+				most := 0.0
+				if demand != nil && len(tc.request.Requests) > 1 {
+					most = 1 // a desk to try containers out on
+				}
+				if allocs > most {
+					t.Errorf("%v allocations for each decision, want %v", allocs, most)
+				}
 			})
-			if code != tc.refused {
-				t.Fatalf("refused for %q, want %q", code, tc.refused)
-			}
-			if allocs != 0 {
-				t.Errorf("%v allocations for each decision, want none", allocs)
-			}
-		})
+		}
 	}
 }

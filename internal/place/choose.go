@@ -10,19 +10,25 @@ import (
 // nodes does not matter. When no node fits, ok is false and refusals has the
 // refusal of each node.
 func Choose(nodes []*ledger.Node, r *gpu.PodRequest, p *Preference) (best int, offer ledger.Offer, refusals []Refusal, ok bool) {
-	var rank int64
+	var worth Worth
 	for i, n := range nodes {
-		o, refusal := Fit(n, r, p)
+		o, refusal := fit(n, n.Now(), r, p, p.looksAhead())
 		if refusal.Code != Fits {
-			refusals = append(refusals, refusal)
+			if !ok { // why a node refuses is of interest when all of them do
+				refusals = append(refusals, refusal)
+			}
 			continue
 		}
-		if k := Rank(&o, p); !ok || k > rank || k == rank && n.Name < nodes[best].Name {
-			best, offer, rank, ok = i, o, k, true
+		w := Rank(&o, p)
+		if c := w.Compare(worth); !ok || c > 0 || c == 0 && n.Name < nodes[best].Name {
+			best, offer, worth, ok = i, o, w, true
 		}
 	}
 	if ok {
 		return best, offer, nil, true
+	}
+	for i, n := range nodes {
+		refusals[i].forGood(n, r, p)
 	}
 	return 0, ledger.Offer{}, refusals, false
 }

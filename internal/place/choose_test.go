@@ -132,8 +132,8 @@ func wantBetter(t *testing.T, what string, a, b *ledger.Offer, policies ...place
 	t.Helper()
 	for _, policy := range policies {
 		p := &place.Preference{Node: policy}
-		if ra, rb := place.Rank(a, p), place.Rank(b, p); ra <= rb {
-			t.Errorf("%s does not win under policy %d: %+v ranks %d, %+v ranks %d", what, policy, a, ra, b, rb)
+		if ra, rb := place.Rank(a, p), place.Rank(b, p); ra.Compare(rb) <= 0 || rb.Compare(ra) >= 0 {
+			t.Errorf("%s does not win under policy %d: %+v ranks %+v, %+v ranks %+v", what, policy, a, ra, b, rb)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestRankOfOverbookedNodes(t *testing.T) {
 		return node(cards(2, nil), foreign(ledger.Usage{Slots: 16 * times, Compute: gpu.Percent(100 * times), Memory: gputest.Memory * gpu.MiB(times)}))
 	}
 	request := gputest.AskWhole(1)
-	var ranks []int64
+	var ranks []place.Worth
 	for _, times := range []int16{0, 1, 2, 4, 8} {
 		offer, refusal := place.Fit(over(times), request, &place.Preference{})
 		if refusal.Code != place.Fits {
@@ -154,8 +154,8 @@ func TestRankOfOverbookedNodes(t *testing.T) {
 		ranks = append(ranks, place.Rank(&offer, &place.Preference{}))
 	}
 	for i := 1; i < len(ranks); i++ {
-		if ranks[i] <= ranks[i-1] {
-			t.Errorf("ranks %v don't rise with fullness", ranks)
+		if ranks[i].Compare(ranks[i-1]) <= 0 {
+			t.Errorf("ranks %+v don't rise with fullness", ranks)
 		}
 	}
 }

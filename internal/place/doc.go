@@ -39,6 +39,52 @@
 // not excluded, runs the same QoS class and pods of a compatible class, nobody
 // has it alone, and slots, memory and compute suffice.
 //
+// # Looking ahead
+//
+// Packing alone leaves cards that nobody wants: a slice of 30 % next to one of
+// 50 % leaves 20 %, and if most pods ask for 50 %, it had better gone elsewhere.
+// So the default policy asks what the pods to come will be able to use. What
+// they are like is learned from those that came: a [Learner] counts them by
+// class (cards, compute, memory, QoS, CPU, models), forgets them slowly, and
+// hands out a [Demand], which never changes. While too few have come, there is
+// none, and everything is as above.
+//
+// The fragmentation of a node is what is free there and of no use:
+//
+//	  Σ over cards and classes    value of what is free of the card × weight of
+//	                              the class, if the class can't use the card
+//	+ stranded × 4                the value that the node's free CPU can't feed
+//	- linked idle pairs           what joins the idle cards of a zone
+//
+// An idle card has a value of 2: one for compute, one for memory. A class can
+// use a card if a pod of it could go there: there is room, nobody is alone on
+// the card, QoS and model are right, and the node's CPU suffices. A class of
+// several whole cards needs so many idle ones, inside one zone if any zone of
+// the node is that large. So a card under one QoS class counts as lost to the
+// slices of another, and three idle cards of a zone as lost to jobs of four.
+//
+// A class weighs its pods times the cards of each; by pods alone the rare large
+// jobs would starve. Two things are not seen one pod ahead, and have terms of
+// their own. A node can run out of CPU before it runs out of cards: each card is
+// taken to need four fifths of what pods take on average. And a model can run
+// out: classes that can run on certain models only weigh more, up to four times
+// all others together, as the part of the demand that needs these models comes
+// near the part of the cards that they are.
+//
+// An offer's growth is by how much it makes the node's fragmentation grow; it
+// is negative when the pod takes what nobody else could use. It decides between
+// places that are equally well linked, within a node and between nodes:
+//
+//	whole cards    most links, least growth, least loss, fuller node
+//	slices         (the pod's own keys,) least growth, fuller card, fuller node
+//
+// All of it is exact, in whole numbers: equal growth is a true tie. Pods that
+// name a policy get what they name; [Binpack] and [Spread] do not look ahead.
+//
+// What a node looks like to a Demand is kept with the node until something
+// changes there, and classes are bits of a mask, so that a decision over a
+// thousand nodes takes well under a millisecond.
+//
 // Containers that run together see each other's shares; init containers reuse
 // what the pod will hold anyway (package ledger tells how a pod is booked).
 //
@@ -56,8 +102,11 @@
 //
 // # Where to change what
 //
-//   - a rule that a card must obey: check.run
+//   - a rule that a card must obey: check.run, and outlook.prospect, which has
+//     the same rules as tables
 //   - what makes a card good for a slice: ranking, and defaultOrder
-//   - what makes a set of whole cards good: subsets
+//   - what makes a set of whole cards good: subsets, and fitter.setAhead
 //   - what makes a node good: Rank
+//   - what is expected of the pods to come: Learner
+//   - what of a node is of use to them: outlook.fragmentation
 package place

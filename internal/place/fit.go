@@ -9,32 +9,45 @@ import (
 // It changes nothing and, for pods of a few containers, allocates nothing. The
 // refusal's code is [Fits] when there is an offer.
 func Fit(n *ledger.Node, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusal) {
-	offer, refusal := fit(n, n.Now(), r, p)
+	offer, refusal := fit(n, n.Now(), r, p, p.looksAhead())
 	if refusal.Code != Fits {
-		// Could the node take the pod if no other pod were on it? Strangers'
-		// slices stay: nobody can evict them.
-		_, never := fit(n, n.Emptied(), r, p)
-		refusal.Permanent = never.Code != Fits
-		refusal.Never = Shortage{Code: never.Code, Want: never.Want, Have: never.Have}
+		refusal.forGood(n, r, p)
 	}
 	return offer, refusal
 }
 
-func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusal) {
+// forGood finds out whether the node could take the pod if no other pod were on
+// it. Strangers' slices stay: nobody can evict them.
+func (r *Refusal) forGood(n *ledger.Node, pod *gpu.PodRequest, p *Preference) {
+	_, never := fit(n, n.Emptied(), pod, p, false)
+	r.Permanent = never.Code != Fits
+	r.Never = Shortage{Code: never.Code, Want: never.Want, Have: never.Have}
+}
+
+func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference, ahead bool) (ledger.Offer, Refusal) {
 	if code := refuseNode(n, v, r); code != Fits {
 		return ledger.Offer{}, wholeNode(n, code, r)
 	}
-	f := fitter{node: n, view: v, request: r, prefer: p, offer: n.NewOffer(len(r.Requests))}
-	f.offer.NodeFullness = v.Mean
-	if i, single := onlyAsker(r); single {
-		f.one(i)
-	} else {
-		f.several()
+	offer, refusal := n.NewOffer(len(r.Requests)), Refusal{}
+	offer.NodeFullness = v.Mean
+	// What the fitter works with is pointed to, so that none of it needs to be
+	// on the heap.
+	f := fitter{node: n, view: v, request: r, prefer: p, offer: &offer, refusal: &refusal}
+	switch _, single := onlyAsker(r); {
+	case !ahead || n.Serves.Seats:
+		f.run()
+	case single:
+		var a foresight
+		f.ahead = &a
+		f.run()
+	default: // containers are tried out together
+		var a foresight
+		var room [gpu.MaxCards]group
+		a.desk.groups = room[:0]
+		f.ahead = &a
+		f.run()
 	}
-	if n.Counted && f.refusal.Code == Fits {
-		f.asVendorSays()
-	}
-	return f.offer, f.refusal
+	return offer, refusal
 }
 
 // refuseNode returns the reason for which the node as a whole is out.
@@ -100,8 +113,23 @@ type fitter struct {
 	request *gpu.PodRequest
 	prefer  *Preference
 
-	offer   ledger.Offer
-	refusal Refusal
+	// ahead is nil when nothing is known of the pods to come.
+	ahead *foresight
+
+	offer   *ledger.Offer
+	refusal *Refusal
+}
+
+// run places the pod.
+func (f *fitter) run() {
+	if i, single := onlyAsker(f.request); single {
+		f.one(i)
+	} else {
+		f.several()
+	}
+	if f.node.Counted && f.refusal.Code == Fits {
+		f.asVendorSays()
+	}
 }
 
 // one places a pod in which a single container asks for cards.
@@ -109,6 +137,9 @@ func (f *fitter) one(i int) {
 	cards, ok := f.container(i, f.view.Usage, f.view.Full, 0)
 	if ok {
 		f.accept(i, cards, f.view.Usage)
+		if f.ahead != nil {
+			f.offer.Growth = f.growthOf(i, cards)
+		}
 	}
 }
 
@@ -141,13 +172,16 @@ func (f *fitter) container(i int, usage []ledger.Usage, full []ledger.Fullness, 
 	req := &f.request.Requests[i]
 	candidates, t := f.candidates(req, usage)
 	if candidates.Len() < req.Cards {
-		f.refusal = t.refusal(req, candidates)
+		*f.refusal = t.refusal(req, candidates)
 		f.refusal.Container = i
 		return 0, false
 	}
 	if !f.linkAware(req) {
 		r := f.ranking(usage, full, candidates)
 		r.held = held
+		if f.ahead != nil && !r.online && candidates.Len() > req.Cards {
+			r.growth = f.grow(candidates, i, usage)
+		}
 		return r.best(req.Cards), true
 	}
 	q := subsets{topology: f.node.Topology(), candidates: candidates, free: idle(f.node.Topology(), usage), n: req.Cards, binpack: f.prefer.packs()}
@@ -155,6 +189,11 @@ func (f *fitter) container(i int, usage []ledger.Usage, full []ledger.Fullness, 
 		q.candidates = held
 	} else {
 		q.must = held
+	}
+	if f.ahead != nil && q.must == 0 && candidates.Len() > req.Cards {
+		cards, complete := f.setAhead(&q, i, usage)
+		f.offer.Incomplete = f.offer.Incomplete || !complete
+		return cards, true
 	}
 	cards, complete := q.choose()
 	f.offer.Incomplete = f.offer.Incomplete || !complete
@@ -186,10 +225,19 @@ func (f *fitter) candidates(req *gpu.Request, usage []ledger.Usage) (gpu.Set, ta
 	var t tally
 	topology := f.node.Topology()
 	unused := !req.Exclusive && f.prefer.wantsUnused()
+	// Where cards are not told apart by name, a card like the one before it gets
+	// the same answer.
+	anonymous := !unused && len(f.request.Allow)+len(f.request.Deny) == 0
+	var code Code
+	var want, have int64
 	for i := range topology.Len() {
-		c := check{card: topology.Card(i), usage: &usage[i], pod: f.request, request: req, seat: f.seat(req)}
-		c.othersThere = unused && !f.view.Usage[i].Idle()
-		if code, want, have := c.run(); code == Fits {
+		card := topology.Card(i)
+		if !anonymous || i == 0 || usage[i] != usage[i-1] || card.Healthy != topology.Card(i-1).Healthy || !gpu.SameKind(card, topology.Card(i-1)) {
+			c := check{card: card, usage: &usage[i], pod: f.request, request: req, seat: f.seat(req)}
+			c.othersThere = unused && !f.view.Usage[i].Idle()
+			code, want, have = c.run()
+		}
+		if code == Fits {
 			s |= gpu.SetOf(i)
 		} else {
 			t.count(code, want, have)

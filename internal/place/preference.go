@@ -15,7 +15,9 @@ type Policy uint8
 // The policies.
 const (
 	// Default is for pods that name no policy: whole cards as Spread picks
-	// them, slices packed, and the fuller of two nodes that are equally good.
+	// them, then what leaves the most useful cards to the pods that are
+	// expected, then the fuller card and node. While nothing is known of them,
+	// slices are packed.
 	Default Policy = iota
 	// Binpack does the least damage to what later jobs need, and fills.
 	Binpack
@@ -49,7 +51,13 @@ type Preference struct {
 	Cards []CardKey
 	// IgnoreLinks makes whole-card requests blind to how cards are joined.
 	IgnoreLinks bool
+	// Demand is what is expected of the pods to come; nil: nothing is known.
+	// Only the default policy looks at it.
+	Demand *Demand
 }
+
+// looksAhead tells whether the pods to come have a say.
+func (p *Preference) looksAhead() bool { return p.Demand != nil && p.Node == Default }
 
 // packs tells whether whole cards are chosen for the least loss.
 func (p *Preference) packs() bool { return p.Node == Binpack }
@@ -57,8 +65,8 @@ func (p *Preference) packs() bool { return p.Node == Binpack }
 // wantsUnused tells whether slices go to cards that nobody uses.
 func (p *Preference) wantsUnused() bool { return slices.Contains(p.Cards, Unused) }
 
-// defaultOrder is the order of cards for a slice whose pod names none. This is
-// the one place to change when packing learns about fragmentation.
+// defaultOrder is the order of cards for a slice whose pod names none, among
+// those that leave equally useful cards to the pods that are expected.
 const defaultOrder = Fullest
 
 // ranking compares two candidate cards for a slice: negative when a is better.
@@ -71,6 +79,9 @@ type ranking struct {
 	held       gpu.Set
 	keys       []CardKey
 	online     bool
+	// growth has by card how much less useful the node becomes; nil when
+	// nothing is known of the pods to come.
+	growth *growth
 }
 
 func (r *ranking) compare(a, b int) int {
@@ -86,6 +97,11 @@ func (r *ranking) compare(a, b int) int {
 	}
 	for _, key := range r.keys {
 		if c := r.by(key, a, b); c != 0 {
+			return c
+		}
+	}
+	if r.growth != nil {
+		if c := cmp.Compare(r.growth[a], r.growth[b]); c != 0 {
 			return c
 		}
 	}

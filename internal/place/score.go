@@ -1,37 +1,48 @@
 package place
 
 import (
+	"cmp"
+
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// fullnessBits leaves room for the fullness of any node, overbooked ones
-// included, below the score in one number.
-const fullnessBits = 36
+// Worth is what an offer is worth against those of other nodes. Equal worth is a
+// true tie; the node's name decides it.
+type Worth struct {
+	links    int64
+	growth   int64
+	fullness int64
+}
 
-// Rank makes one number of an offer, so that offers of different nodes can be
-// compared: the greater, the better. Equal ranks are true ties; the node's
-// name decides them.
+// Compare is positive when w is the better one.
+func (w Worth) Compare(o Worth) int {
+	return cmp.Or(cmp.Compare(w.links, o.links), cmp.Compare(o.growth, w.growth), cmp.Compare(w.fullness, o.fullness))
+}
+
+// Rank says what an offer is worth, so that offers of different nodes can be
+// compared.
 //
 //   - spread: the highest score, then the emptier node
 //   - binpack: the least loss, then the fuller node
-//   - default: the highest score, then the fuller node
+//   - default: the highest score, then the node that stays most useful to the
+//     pods that are expected, then the fuller node
 //
-// Slices have neither score nor loss, so fullness alone decides; online pods
-// go first of all where they disturb least.
-func Rank(o *ledger.Offer, p *Preference) int64 {
-	rank := -o.Disturbance
-	fullness := int64(min(o.NodeFullness, 1<<fullnessBits-1))
+// Slices have neither score nor loss; online pods go first of all where they
+// disturb least.
+func Rank(o *ledger.Offer, p *Preference) Worth {
+	w := Worth{links: -o.Disturbance, fullness: int64(o.NodeFullness)}
 	switch p.Node {
 	case Spread:
-		rank += o.Score
-		fullness = 1<<fullnessBits - 1 - fullness
+		w.links += o.Score
+		w.fullness = -w.fullness
 	case Binpack:
-		rank -= o.Loss
+		w.links -= o.Loss
 	default:
-		rank += o.Score
+		w.links += o.Score
+		w.growth = o.Growth
 	}
-	return rank<<fullnessBits + fullness
+	return w
 }
 
 // Table returns what n of the free cards are worth, for every n from 1 to the

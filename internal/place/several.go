@@ -37,12 +37,15 @@ func (f *fitter) several() {
 	running.reset(f.view)
 	held, ok := f.together(&running)
 	if !ok {
-		refusal := f.refusal
+		refusal := *f.refusal
 		if held, ok = f.rearrange(&running); !ok {
-			f.refusal = refusal // of the plain order: it reads naturally
+			*f.refusal = refusal // of the plain order: it reads naturally
 			return
 		}
-		f.refusal = Refusal{}
+		*f.refusal = Refusal{}
+	}
+	if f.ahead != nil {
+		f.offer.Growth = f.growthAt(&running)
 	}
 	f.inits(held)
 }
@@ -99,7 +102,7 @@ const rearrangeBudget = 10_000
 // can only use idle ones, which leaves the slices to be tried card by card.
 func (f *fitter) rearrange(d *desk) (held gpu.Set, ok bool) {
 	d.reset(f.view)
-	f.offer = f.node.NewOffer(len(f.request.Requests))
+	*f.offer = f.node.NewOffer(len(f.request.Requests))
 	f.offer.NodeFullness = f.view.Mean
 
 	order := make([]int, 0, 8) // few pods have more, so this stays on the stack

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -105,7 +106,7 @@ func largeNode(tb testing.TB, name string) (*corev1.Node, *v1alpha1.Device) {
 		cards[i].ID = gpu.CardID(fmt.Sprintf("GPU-%s-c500-0000-0000-00000000000%d", name, i))
 		device.Spec.Devices = append(device.Spec.Devices, v1alpha1.DeviceInfo{
 			Type: v1alpha1.DeviceTypeGPU, UUID: string(cards[i].ID), Minor: new(int32(i)), Health: true,
-			Labels:     map[string]string{wire.LabelLinkZone: fmt.Sprint(1 + i/4), wire.LabelPCIeSwitch: fmt.Sprintf("switch-%d", i/2)},
+			Labels:     map[string]string{wire.LabelLinkZone: strconv.Itoa(1 + i/4), wire.LabelPCIeSwitch: fmt.Sprintf("switch-%d", i/2)},
 			Resources:  corev1.ResourceList{wire.KoordCore: resource.MustParse("100"), wire.KoordMemory: resource.MustParse("64Gi"), wire.KoordMemoryRatio: resource.MustParse("100")},
 			Topology:   &v1alpha1.DeviceTopology{SocketID: -1, NodeID: int32(i / 4), PCIEID: "pci0000:0c", BusID: fmt.Sprintf("0000:%02x:00.0", i)},
 			Conditions: []metav1.Condition{{Type: "Healthy", Status: metav1.ConditionTrue, Reason: "DeviceHealthy", Message: "device is healthy", LastTransitionTime: metav1.NewTime(noon())}},

@@ -227,7 +227,7 @@ func whyThere(s *cluster.Snapshot, own int, pod *corev1.Pod, ask *wire.Ask, hold
 			ownOffer = &offer
 			continue
 		}
-		if best < 0 || place.Rank(&offer, &ask.Prefer) > place.Rank(&bestOffer, &ask.Prefer) {
+		if best < 0 || place.Rank(&offer, &ask.Prefer).Compare(place.Rank(&bestOffer, &ask.Prefer)) > 0 {
 			best, bestOffer = i, offer
 		}
 	}
@@ -305,11 +305,11 @@ func (w *Why) compare(name string, own, other *ledger.Offer, ask *wire.Ask) stri
 	case w.RunnerUp == "":
 		return "no other node had room"
 	}
-	mine, theirs := place.Rank(own, &ask.Prefer), place.Rank(other, &ask.Prefer)
+	order := place.Rank(own, &ask.Prefer).Compare(place.Rank(other, &ask.Prefer))
 	switch {
-	case mine < theirs || mine == theirs && w.RunnerUp < name:
+	case order < 0 || order == 0 && w.RunnerUp < name:
 		return fmt.Sprintf("from what is known now %s would have been chosen: %s", w.RunnerUp, doubt)
-	case mine == theirs:
+	case order == 0:
 		return fmt.Sprintf("%s was as good: the first by name is taken", w.RunnerUp)
 	case own.Disturbance != other.Disturbance:
 		return "it disturbs fewer pods there than on " + w.RunnerUp

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -224,7 +225,7 @@ func (e *Explanation) cardsOf(c *Container) string {
 	})
 	var parts []string
 	for _, card := range c.Cards {
-		text := fmt.Sprint(card.Index)
+		text := strconv.Itoa(card.Index)
 		if !same {
 			text += fmt.Sprintf(" (%d%%, %v)", card.ComputePercent, gpu.MiB(card.MemoryMiB))
 		}

@@ -136,8 +136,9 @@ func (h *helper) fitsOn(n *ledger.Node, r *gpu.PodRequest) bool {
 // and, the largest first, let back in as long as the pod still fits.
 func (h *helper) inTheWay(n *ledger.Node) []string {
 	gone := bySize(n)
-	for i := len(gone) - 1; i >= 0; i-- {
-		if without := slices.Delete(slices.Clone(gone), i, i+1); h.fitsWithout(n, without...) {
+	for _, holder := range slices.Backward(gone) {
+		without := slices.DeleteFunc(slices.Clone(gone), func(x ledger.Holder) bool { return x == holder })
+		if h.fitsWithout(n, without...) {
 			gone = without
 		}
 	}

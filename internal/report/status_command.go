@@ -128,10 +128,11 @@ func (o *statusOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr
 
 func (o *statusOptions) status(objects *cluster.Objects) (*Status, error) {
 	status := NewStatus(objects.Snapshot(), o.namespace)
-	if o.node != "" {
-		return status, status.Only(o.node)
+	if o.node == "" {
+		return status, nil
 	}
-	return status, nil
+	err := status.Only(o.node)
+	return status, err
 }
 
 // shows tells of notes that the table has in its own words.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,7 +83,7 @@ func (st *Status) writeNodes(b *strings.Builder, v view) {
 		if len(n.Cards) == 0 && n.Problem == "" && !v.oneNode {
 			continue
 		}
-		g.row(n.title(), plainText(cmp.Or(n.Mode, "-")), plainText(n.ServedBy), n.bar(states), plainText(fmt.Sprint(n.Free.WholeCards)),
+		g.row(n.title(), plainText(cmp.Or(n.Mode, "-")), plainText(n.ServedBy), n.bar(states), plainText(strconv.Itoa(n.Free.WholeCards)),
 			plainText(fmt.Sprintf("%d%%", n.Free.ComputePercent)), plainText(size(n.Free.MemoryMiB)), n.biggest())
 	}
 	if len(g.rows) == 1 {
@@ -207,7 +208,7 @@ func (c *CardStatus) sign() span {
 	if c.MemoryMiB > 0 {
 		most = max(most, 100*(c.MemoryMiB-c.MemoryFreeMiB)/c.MemoryMiB)
 	}
-	return span{fmt.Sprint(min(9, max(1, (most+5)/10))), yellow}
+	return span{strconv.FormatInt(min(9, max(1, (most+5)/10)), 10), yellow}
 }
 
 // legend explains the signs that were drawn.
@@ -269,7 +270,7 @@ func (st *Status) writeCards(b *strings.Builder, v view) {
 		for k := range st.Nodes[i].Cards {
 			c := &st.Nodes[i].Cards[k]
 			row := []rich{
-				plainText(node), plainText(fmt.Sprint(c.Index)), plainText(c.Model), number(c.Zone), number(c.NUMA), health(c), plainText(cmp.Or(c.QoS, "-")),
+				plainText(node), plainText(strconv.Itoa(c.Index)), plainText(c.Model), number(c.Zone), number(c.NUMA), health(c), plainText(cmp.Or(c.QoS, "-")),
 				plainText(cmp.Or(c.UUID, "-")), plainText(fmt.Sprintf("%d%%", c.ComputeFreePercent)), plainText(size(c.MemoryFreeMiB)),
 			}
 			if len(c.Shares) == 0 {
@@ -291,7 +292,7 @@ func number(n *int) rich {
 	if n == nil {
 		return plainText("-")
 	}
-	return plainText(fmt.Sprint(*n))
+	return plainText(strconv.Itoa(*n))
 }
 
 func health(c *CardStatus) rich {

@@ -83,7 +83,8 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, oldObj, newObj any) (
 	if !ok {
 		return fwk.Queue, fmt.Errorf("updated object is a %T, want a Node", newObj)
 	}
-	if before, ok := oldObj.(*corev1.Node); ok && factsOf(before, nil) == factsOf(node, nil) &&
+	dev := p.shared.devices.get(node.Name)
+	if before, ok := oldObj.(*corev1.Node); ok && factsOf(before, dev) == factsOf(node, dev) &&
 		before.Spec.Unschedulable == node.Spec.Unschedulable && len(before.Spec.Taints) == len(node.Spec.Taints) {
 		return fwk.QueueSkip, nil
 	}

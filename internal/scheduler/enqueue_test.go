@@ -194,6 +194,35 @@ func TestAfterNode(t *testing.T) {
 	}
 }
 
+// TestAfterOurOwnAnnotation: what our agent keeps on the node for readers of the
+// vendor's changes with every pod, and tells nothing that its Device does not.
+func TestAfterOurOwnAnnotation(t *testing.T) {
+	for name, ours := range map[string]bool{"a Device of ours": true, "a Device of another": false} {
+		t.Run(name, func(t *testing.T) {
+			r := seen(t, 2)
+			d := makeDevice("n1", 2)
+			if ours {
+				d.Annotations = map[string]string{wire.AnnotationLinks: `{"cards":["GPU-0","GPU-1"],"links":["-.",".-"]}`}
+			}
+			r.setDevice(t, d)
+			before, after := makeNode("n1"), makeNode("n1")
+			after.Annotations[wire.AnnotationNodeCards] = `[{"uuid":"GPU-0","healthy":true,"totalVRam":65536},{"uuid":"GPU-1","healthy":true,"totalVRam":65536}]`
+			r.addNode(t, after)
+			dev := r.shared.devices.get("n1")
+			if same := factsOf(before, dev) == factsOf(after, dev); same != ours {
+				t.Errorf("same facts: %v, want %v", same, ours)
+			}
+			want := fwk.Queue
+			if ours {
+				want = fwk.QueueSkip
+			}
+			if got, err := r.afterNode(testLogger(t), makePod("p", whole(1)), before, after); err != nil || got != want {
+				t.Errorf("afterNode() = %v, %v; want %v", got, err, want)
+			}
+		})
+	}
+}
+
 // TestHintsOfStrangeObjects: who does not understand an event must not let a
 // pod sleep over it.
 func TestHintsOfStrangeObjects(t *testing.T) {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,9 @@ type nodes struct {
 
 	mu      sync.RWMutex
 	entries map[string]*entry
+	// supply counts the healthy cards of each model, and version its changes.
+	supply  map[string]int
+	version uint64
 }
 
 // entry is the account of one node at one generation. Its node is shared by
@@ -55,17 +59,21 @@ func factsOf(node *corev1.Node, d *device) facts {
 		v := list[name]
 		return v.Value()
 	}
-	return facts{
-		device: d, cards: node.Annotations[wire.AnnotationNodeCards], servedBy: node.Annotations[wire.AnnotationServedBy],
-		scores: node.Annotations[wire.AnnotationScores], losses: node.Annotations[wire.AnnotationLosses],
-		product: node.Labels[wire.LabelProduct],
-		whole:   q(node.Status.Capacity, wire.ResourceGPU), slices: q(node.Status.Capacity, wire.ResourceSGPU),
+	f := facts{
+		device: d, servedBy: node.Annotations[wire.AnnotationServedBy], product: node.Labels[wire.LabelProduct],
+		whole: q(node.Status.Capacity, wire.ResourceGPU), slices: q(node.Status.Capacity, wire.ResourceSGPU),
 		allWhole: q(node.Status.Allocatable, wire.ResourceGPU), allShare: q(node.Status.Allocatable, wire.ResourceSGPU),
 	}
+	// Beside a Device of our own agent these say nothing new, and they change
+	// with every pod that comes and goes.
+	if d == nil || d.spec == nil || !wire.TellsAll(d.spec) {
+		f.cards, f.scores, f.losses = node.Annotations[wire.AnnotationNodeCards], node.Annotations[wire.AnnotationScores], node.Annotations[wire.AnnotationLosses]
+	}
+	return f
 }
 
 func newNodes(d *devices, r *reservations, p *promises) *nodes {
-	return &nodes{devices: d, reservations: r, promises: p, entries: map[string]*entry{}}
+	return &nodes{devices: d, reservations: r, promises: p, entries: map[string]*entry{}, supply: map[string]int{}}
 }
 
 // of returns the account of the node as the NodeInfo shows it. A NodeInfo of a
@@ -83,10 +91,47 @@ func (n *nodes) of(ni fwk.NodeInfo, whatIf bool) *ledger.Node {
 	now := n.fold(before, ni, dev)
 	if !whatIf {
 		n.mu.Lock()
+		n.stock(n.entries[name], now)
 		n.entries[name] = now
 		n.mu.Unlock()
 	}
 	return now.node
+}
+
+// stock brings the supply of cards up to date when a node's cards change. Both
+// entries may be nil.
+func (n *nodes) stock(before, now *entry) {
+	if before != nil && now != nil && before.inventory == now.inventory {
+		return
+	}
+	n.version++
+	n.tally(before, -1)
+	n.tally(now, 1)
+}
+
+// tally adds the entry's cards to the supply, or takes them off it.
+func (n *nodes) tally(e *entry, sign int) {
+	if e == nil {
+		return
+	}
+	t := e.node.Topology()
+	for c := range t.Healthy().All() {
+		n.supply[t.Card(c).Model] += sign
+	}
+}
+
+// supplyVersion tells whether the supply of cards is the same as before.
+func (n *nodes) supplyVersion() uint64 {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.version
+}
+
+// supplied returns how many healthy cards of each model there are.
+func (n *nodes) supplied() map[string]int {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return maps.Clone(n.supply)
 }
 
 // fold opens the account anew, with what was read before where it still holds.
@@ -99,6 +144,9 @@ func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device) *entry {
 		before = nil
 	}
 	now.node = now.inventory.Open()
+	if cpu := ni.GetAllocatable().GetMilliCPU(); cpu > 0 {
+		now.node.FreeCPU, now.node.CPUKnown = gpu.MilliCPU(max(0, cpu-ni.GetRequested().GetMilliCPU())), true
+	}
 	var nominated []*corev1.Pod
 	// Pods that are yet to be bound, and the one that the vendor's plugin is yet
 	// to serve, which it takes the lock off for.
@@ -196,6 +244,7 @@ func (n *nodes) last(name string) *entry {
 func (n *nodes) forget(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.stock(n.entries[name], nil)
 	delete(n.entries, name)
 }
 

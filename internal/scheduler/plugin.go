@@ -29,6 +29,7 @@ type Shared struct {
 	reservations *reservations
 	promises     *promises
 	nodes        *nodes
+	forecast     *forecast
 	term         *term
 	clock        clock.WithDelayedExecution
 	// locks are the locks of nodes that the vendor's plugin serves; nil when
@@ -38,7 +39,7 @@ type Shared struct {
 
 // NewShared returns the state of one scheduler process.
 func NewShared(c clock.WithDelayedExecution) *Shared {
-	s := &Shared{devices: &devices{}, reservations: newReservations(), promises: newPromises(), term: newTerm(c), clock: c}
+	s := &Shared{devices: &devices{}, reservations: newReservations(), promises: newPromises(), forecast: newForecast(), term: newTerm(c), clock: c}
 	s.locks = newLocks(s)
 	s.nodes = newNodes(s.devices, s.reservations, s.promises)
 	return s

@@ -149,8 +149,12 @@ func TestScoreOfStuckNode(t *testing.T) {
 		}
 	}
 	pod := makePod("p", slice(10, 4))
-	if score, status := r.Score(t.Context(), r.cycle(t, pod), pod, nodeInfo(node)); score != worst || !status.IsSuccess() {
-		t.Errorf("Score() = %d, %v, want the worst", score, status)
+	cs := r.cycle(t, pod)
+	if _, status := r.Score(t.Context(), cs, pod, nodeInfo(node)); !status.IsSuccess() {
+		t.Errorf("Score() = %v", status)
+	}
+	if c, err := readState(cs); err != nil || len(c.worths) > 0 {
+		t.Errorf("a stuck node is ranked: %v, %v", c.worths, err)
 	}
 	if r.isStuck(pod, makeNode("n1")) {
 		t.Error("where Daybreak's agent serves nobody is stuck")

@@ -27,9 +27,12 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 		return nil, fwk.AsStatus(err)
 	}
 	ask.StandIn(p.policy)
-	c := &cycle{ask: ask, findings: newFindings()}
+	describe(pod, &ask.Request)
+	c := &cycle{ask: ask, prefer: ask.Prefer, findings: newFindings()}
 	cs.Write(stateKey, c)
-	return p.narrow(c, infos), nil
+	narrowed := p.narrow(c, infos)
+	c.prefer.Demand = p.shared.forecast.look(pod, &ask.Request, p.handle.SharedInformerFactory().Core().V1().Pods().Lister(), p.shared.nodes)
+	return narrowed, nil
 }
 
 // PreFilterExtensions is nil: Filter reads the NodeInfo it is given, so there

@@ -23,7 +23,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		return fwk.AsStatus(fmt.Errorf("reserve on %s: %w", nodeName, err))
 	}
 	node := p.withNominated(ni, pod)
-	offer, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer)
+	offer, refusal := place.Fit(node, &c.ask.Request, &c.prefer)
 	if refusal.Code != place.Fits {
 		return status(&refusal)
 	}

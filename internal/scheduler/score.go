@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -22,41 +20,39 @@ func (*Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, _ [
 	return nil
 }
 
-// Score returns the exact rank of the best cards on the node.
+// Score finds out what the best cards on the node are worth. That is more than
+// one number holds, so it is noted, and the score means nothing until
+// NormalizeScore.
 func (p *Plugin) Score(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) (int64, *fwk.Status) {
 	c, err := readState(cs)
 	if err != nil {
 		return 0, fwk.AsStatus(err)
 	}
-	offer, refusal := place.Fit(p.withNominated(ni, pod), &c.ask.Request, &c.ask.Prefer)
-	if refusal.Code != place.Fits || p.isStuck(pod, ni.Node()) {
-		return worst, nil
+	offer, refusal := place.Fit(p.withNominated(ni, pod), &c.ask.Request, &c.prefer)
+	if refusal.Code == place.Fits && !p.isStuck(pod, ni.Node()) {
+		c.rank(ni.Node().Name, place.Rank(&offer, &c.prefer))
 	}
-	return place.Rank(&offer, &c.ask.Prefer), nil
+	return 0, nil
 }
-
-// worst is the rank of a node that, with pods promised to it, has no room, or
-// whose lock does not come free.
-const worst = -1 << 62
 
 // ScoreExtensions returns the plugin.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore turns ranks into scores by order alone: the best node, and it
-// only, gets 100. kube-scheduler breaks ties at random, so there are none.
-func (*Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
-	order := make([]int, len(scores))
-	for i := range order {
-		order[i] = i
+// only, gets 100. kube-scheduler breaks ties at random, so there are none. Nodes
+// that have no room with the pods promised to them, or whose lock does not come
+// free, come last.
+func (*Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+	c, err := readState(cs)
+	if err != nil {
+		return fwk.AsStatus(err)
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(scores[b].Score, scores[a].Score), cmp.Compare(scores[a].Name, scores[b].Name))
-	})
-	for place, i := range order {
-		scores[i].Score = (fwk.MaxScore - 1) * int64(len(order)-1-place) / int64(max(1, len(order)-1))
+	order := c.ranked(scores)
+	for place, r := range order {
+		scores[r.position].Score = (fwk.MaxScore - 1) * int64(len(order)-1-place) / int64(max(1, len(order)-1))
 	}
 	if len(order) > 0 {
-		scores[order[0]].Score = fwk.MaxScore
+		scores[order[0].position].Score = fwk.MaxScore
 	}
 	return nil
 }

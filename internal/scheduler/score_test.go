@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -74,9 +77,9 @@ func TestScoreSeesNominated(t *testing.T) {
 			r.fakes.nominated["n1"] = []fwk.PodInfo{podInfo(t, tt.nominated)}
 			pod := makePod("p", whole(1), priority(5))
 			cs := r.cycle(t, pod)
-			score, status := r.Score(t.Context(), cs, pod, ni)
-			if !status.IsSuccess() || (score > worst) != tt.wantRoom {
-				t.Errorf("Score() = %d, %v; want room: %v", score, status, tt.wantRoom)
+			_, status := r.Score(t.Context(), cs, pod, ni)
+			if ranked := rankedNodes(t, cs, "n1"); !status.IsSuccess() || ranked[0].room != tt.wantRoom {
+				t.Errorf("Score() = %v, and the node is ranked %+v; want room: %v", status, ranked, tt.wantRoom)
 			}
 			if got := r.Reserve(t.Context(), cs, pod, "n1"); got.IsSuccess() != tt.wantRoom {
 				t.Errorf("Reserve() = %v; want room: %v", got, tt.wantRoom)
@@ -111,13 +114,47 @@ func TestScoreIsTheRank(t *testing.T) {
 			r.setDevice(t, makeDevice("n1", 1))
 			r.setDevice(t, makeDevice("n2", 1))
 			cs := r.cycle(t, tt.pod)
-			fuller, _ := r.Score(t.Context(), cs, tt.pod, nodeInfo(makeNode("n1"), makePod("q", slice(10, 8), holds(0))))
-			emptier, _ := r.Score(t.Context(), cs, tt.pod, nodeInfo(makeNode("n2")))
-			if (fuller > emptier) != tt.wantFuller {
-				t.Errorf("the fuller node has %d, the emptier %d; want the fuller to win: %v", fuller, emptier, tt.wantFuller)
+			for _, ni := range []fwk.NodeInfo{nodeInfo(makeNode("n1"), makePod("q", slice(10, 8), holds(0))), nodeInfo(makeNode("n2"))} {
+				if _, status := r.Score(t.Context(), cs, tt.pod, ni); !status.IsSuccess() {
+					t.Fatal(status)
+				}
+			}
+			if best := rankedNodes(t, cs, "n1", "n2")[0]; (best.position == 0) != tt.wantFuller || !best.room {
+				t.Errorf("the best node is %+v; want the fuller, which is 0, to win: %v", best, tt.wantFuller)
 			}
 		})
 	}
+}
+
+// rankedNodes returns the nodes from the best to the worst, as Score left them.
+func rankedNodes(t *testing.T, cs fwk.CycleState, names ...string) []rankedNode {
+	t.Helper()
+	c, err := readState(cs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list fwk.NodeScoreList
+	for _, name := range names {
+		list = append(list, fwk.NodeScore{Name: name})
+	}
+	return c.ranked(list)
+}
+
+// noRoom stands for a node that Score found no room on.
+const noRoom = math.MinInt64
+
+// withRanks returns the state of a cycle in which Score found these ranks.
+func withRanks(t *testing.T, ranks map[string]int64) fwk.CycleState {
+	t.Helper()
+	cs := framework.NewCycleState()
+	c := &cycle{findings: newFindings()}
+	for node, rank := range ranks {
+		if rank != noRoom {
+			c.rank(node, place.Rank(&ledger.Offer{Score: rank}, &place.Preference{}))
+		}
+	}
+	cs.Write(stateKey, c)
+	return cs
 }
 
 func TestNormalizeScore(t *testing.T) {
@@ -128,16 +165,16 @@ func TestNormalizeScore(t *testing.T) {
 		"no node":               {},
 		"one node":              {ranks: map[string]int64{"a": -5}, want: map[string]int64{"a": 100}},
 		"ties go to the name":   {ranks: map[string]int64{"b": 7, "a": 7}, want: map[string]int64{"a": 100, "b": 0}},
-		"ranks far apart":       {ranks: map[string]int64{"a": worst, "b": 1 << 60, "c": 0}, want: map[string]int64{"a": 0, "b": 100, "c": 49}},
+		"ranks far apart":       {ranks: map[string]int64{"a": noRoom, "b": 1 << 60, "c": 0}, want: map[string]int64{"a": 0, "b": 100, "c": 49}},
 		"better rank than name": {ranks: map[string]int64{"a": 1, "b": 2, "c": 2, "d": 0}, want: map[string]int64{"b": 100, "c": 66, "a": 33, "d": 0}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var scores fwk.NodeScoreList
-			for node, rank := range tt.ranks {
-				scores = append(scores, fwk.NodeScore{Name: node, Score: rank})
+			for node := range tt.ranks {
+				scores = append(scores, fwk.NodeScore{Name: node})
 			}
-			if status := newRig(t).NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
+			if status := newRig(t).NormalizeScore(t.Context(), withRanks(t, tt.ranks), nil, scores); !status.IsSuccess() {
 				t.Fatal(status)
 			}
 			var got map[string]int64
@@ -160,14 +197,17 @@ func TestOneBestNode(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{2, 3, 100, 101, 5000} {
 		var scores fwk.NodeScoreList
+		ranks := map[string]int64{}
 		for i := range n {
-			scores = append(scores, fwk.NodeScore{Name: cardName(i), Score: random.Int64N(5)})
+			scores = append(scores, fwk.NodeScore{Name: cardName(i)})
+			ranks[cardName(i)] = random.Int64N(5)
 		}
+		cs := withRanks(t, ranks)
 		var want string
 		for range 5 {
 			list := slices.Clone(scores)
 			random.Shuffle(n, func(i, j int) { list[i], list[j] = list[j], list[i] })
-			if status := (*Plugin)(nil).NormalizeScore(t.Context(), nil, nil, list); !status.IsSuccess() {
+			if status := (*Plugin)(nil).NormalizeScore(t.Context(), cs, nil, list); !status.IsSuccess() {
 				t.Fatal(status)
 			}
 			var best []string

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,9 @@ const stateKey fwk.StateKey = "PreFilter" + Name
 // cycle is what one scheduling attempt of a pod knows.
 type cycle struct {
 	ask *wire.Ask
+	// prefer is what the pod likes, with what is expected of those to come.
+	// Whether it fits at all does not depend on that: Filter does without.
+	prefer place.Preference
 	// whatIf marks the copies that kube-scheduler makes to try changes of a
 	// node out, which must leave no trace.
 	whatIf bool
@@ -31,10 +35,46 @@ type findings struct {
 	mu       sync.Mutex
 	refusals map[string]place.Refusal
 	victims  map[string][]ledger.Holder
+	worths   map[string]place.Worth
 }
 
 func newFindings() *findings {
-	return &findings{refusals: map[string]place.Refusal{}, victims: map[string][]ledger.Holder{}}
+	return &findings{refusals: map[string]place.Refusal{}, victims: map[string][]ledger.Holder{}, worths: map[string]place.Worth{}}
+}
+
+// rank remembers what the best cards of the node are worth.
+func (f *findings) rank(node string, w place.Worth) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.worths[node] = w
+}
+
+// rankedNode is a node among those to choose from.
+type rankedNode struct {
+	position int // in the list of scores
+	room     bool
+	worth    place.Worth
+}
+
+// ranked returns the nodes from the best to the worst.
+func (f *findings) ranked(scores fwk.NodeScoreList) []rankedNode {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	order := make([]rankedNode, len(scores))
+	for i := range order {
+		order[i].position = i
+		order[i].worth, order[i].room = f.worths[scores[i].Name]
+	}
+	slices.SortFunc(order, func(a, b rankedNode) int {
+		if a.room != b.room {
+			if a.room {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(b.worth.Compare(a.worth), cmp.Compare(scores[a.position].Name, scores[b.position].Name))
+	})
+	return order
 }
 
 // noteVictims remembers who would be evicted from the node.
@@ -49,7 +89,7 @@ func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
 
 // Clone is called before pods are added to or removed from a node.
 func (c *cycle) Clone() fwk.StateData {
-	return &cycle{ask: c.ask, whatIf: true, findings: c.findings}
+	return &cycle{ask: c.ask, prefer: c.prefer, whatIf: true, findings: c.findings}
 }
 
 // note remembers the node's answer.

@@ -53,7 +53,7 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 		return err
 	}
 	links, linked := d.Annotations[AnnotationLinks]
-	if vendor, ok := node.Annotations[AnnotationNodeCards]; ok && !linked && len(infos) > 0 {
+	if vendor, ok := node.Annotations[AnnotationNodeCards]; ok && !TellsAll(d) && len(infos) > 0 {
 		if infos, err = inv.complete(infos, vendor); err != nil {
 			return err
 		}
@@ -73,6 +73,13 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 	}
 	inv.Topology, err = gpu.NewTopology(cards, pairs)
 	return err
+}
+
+// TellsAll reports whether the Device is an inventory by itself, as our own
+// agent's are: then what the vendor's annotations on its node say is not read.
+func TellsAll(d *v1alpha1.Device) bool {
+	_, linked := d.Annotations[AnnotationLinks]
+	return linked && isMetaX(d)
 }
 
 // deviceCard is a card with what a Device says beside it.

@@ -116,3 +116,20 @@ func TestNodesWithLocks(t *testing.T) {
 		t.Error("a node without MetaX slices has locks that are none of our business")
 	}
 }
+
+// FuzzParseLock: whatever is read is written and read again as it was.
+func FuzzParseLock(f *testing.F) {
+	for _, text := range []string{"2026-01-02T12:00:00Z,ns,pod", "2026-01-02T12:00:00+08:00", "", ",,", "garbage"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		lock, err := wire.ParseLock(text)
+		if err != nil {
+			return
+		}
+		again, err := wire.ParseLock(lock.String())
+		if err != nil || !again.Since.Equal(lock.Since.Truncate(time.Second)) || again.Namespace != lock.Namespace || again.Name != lock.Name {
+			t.Errorf("%q is %+v, written and read again %+v (%v)", text, lock, again, err)
+		}
+	})
+}

@@ -48,7 +48,7 @@ func Readings(n *ledger.Node, pod *corev1.Pod) []Reading {
 			readings = append(readings, Reading{Key: s.key, Err: err})
 			continue
 		}
-		whole := s.key == AnnotationKoordAllocated || len(b.containers) > 1 && onePart(&h)
+		whole := len(b.containers) > 1 && onePart(&h)
 		readings = append(readings, Reading{Key: s.key, Parts: h.Parts, WholePod: whole, Lost: lost})
 	}
 	return readings

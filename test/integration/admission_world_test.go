@@ -36,7 +36,7 @@ func freeAddress(t testing.TB) string {
 // policies, by a manager that answers about pods with cards.
 func (w *world) admission() {
 	w.Helper()
-	address := freeAddress(w.T)
+	address := freeAddress(w.TB)
 	w.must(w.cluster.Webhook(w.ctx, address))
 	w.startManager("manager", address, manager.Admission{})
 	w.admits()

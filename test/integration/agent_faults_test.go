@@ -53,6 +53,7 @@ func TestAgentFaults(t *testing.T) {
 	t.Parallel()
 	library := fake.Library(t, fake.V231)
 	w := newWorld(t, local.Config{})
+	w.admission()
 	w.scheduler("scheduler")
 	const node = "faults"
 	w.adopt(node, 8)
@@ -76,6 +77,7 @@ func TestAgentFaults(t *testing.T) {
 	w.deviceSays(node, "an ECC fault in the Device", func(d *v1alpha1.Device) bool {
 		return reasonOf(d, broken) == "UncorrectableECC" && healthyCards(d) == 7
 	})
+	w.advertises(node, 7)
 	w.event("Node", node, "CardUnhealthy", "uncorrectable memory errors rose from 0 to 1")
 	w.event("Pod", "holder", "CardUnhealthy", "this pod holds card "+h.Cards[broken].UUID)
 	w.create(pod("after-ecc", "sgpu=1", "vcore=10", "vmemory=4"))
@@ -90,6 +92,7 @@ func TestAgentFaults(t *testing.T) {
 	w.deviceSays(node, "a lost card in the Device", func(d *v1alpha1.Device) bool {
 		return len(d.Spec.Devices) == 8 && reasonOf(d, lost) == "CardLost" && healthyCards(d) == 6
 	})
+	w.advertises(node, 6)
 	w.event("Node", node, "CardUnhealthy", h.Cards[lost].UUID)
 	// Links to it are down; so is now the one between 4 and 5.
 	for i := range h.Links {
@@ -136,7 +139,7 @@ func TestAgentNonsense(t *testing.T) {
 	} {
 		t.Run(tc.node, func(t *testing.T) {
 			w := *w
-			w.T = t
+			w.TB = t
 			h := newHardware(t, 16, 8)
 			w.adopt(tc.node, 16)
 			w.agent(tc.node, []string{fake.EnvConfig + "=" + h.path}, append(tc.args, "--sysfs="+h.sysfs(), "--poll=500ms")...)

@@ -73,6 +73,26 @@ func (w *world) device(node string) *v1alpha1.Device {
 	return d
 }
 
+// advertises waits until the node has as many cards to give as it should, and
+// logs how long that took.
+func (w *world) advertises(node string, cards int64) {
+	w.Helper()
+	start := time.Now()
+	w.eventually(fmt.Sprintf("%d cards on %s", cards, node), 30*time.Second, func() error {
+		n, err := w.client.CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for what, list := range map[string]corev1.ResourceList{"capacity": n.Status.Capacity, "allocatable": n.Status.Allocatable} {
+			if q := list[wire.KoordCore]; q.Value() != 100*cards {
+				return fmt.Errorf("%s of %s is %s", what, wire.KoordCore, q.String())
+			}
+		}
+		return nil
+	})
+	w.Logf("%d cards advertised after %s", cards, time.Since(start).Round(10*time.Millisecond))
+}
+
 // deviceSays waits until the Device is as wanted and logs how long that took.
 func (w *world) deviceSays(node, what string, check func(*v1alpha1.Device) bool) *v1alpha1.Device {
 	w.Helper()
@@ -131,14 +151,14 @@ func (w *world) event(kind, name, reason, part string) {
 }
 
 // profileFile writes a profile for one agent.
-func profileFile(t *testing.T, text string) string {
+func profileFile(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "profile.yaml")
 	writeFile(t, path, text)
 	return path
 }
 
-func writeFile(t *testing.T, path, text string) {
+func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -265,6 +285,7 @@ func (w *world) listing(want string, args ...string) {
 func TestAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, local.Config{})
+	w.admission()
 	w.scheduler("scheduler")
 	for name, test := range map[string]func(*world){
 		"what kubectl shows is what is documented": (*world).agentListing,
@@ -276,7 +297,7 @@ func TestAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := *w
-			inner.T = t
+			inner.TB = t
 			test(&inner)
 		})
 	}
@@ -285,8 +306,9 @@ func TestAgent(t *testing.T) {
 
 func (w *world) agentListing() {
 	w.adopt("sample-node1", 1)
-	w.agent("sample-node1", nil, "--source=simulated", "--profile="+profileFile(w.T, oneCard))
+	w.agent("sample-node1", nil, "--source=simulated", "--profile="+profileFile(w.TB, oneCard))
 	d := w.deviceSays("sample-node1", "a Device", func(d *v1alpha1.Device) bool { return len(d.Spec.Devices) == 1 })
+	w.advertises("sample-node1", 1)
 	w.listing(listedDevice, "device", "sample-node1")
 	w.listing(listedNode, "node", "sample-node1")
 	node, err := w.client.CoreV1().Nodes().Get(w.ctx, "sample-node1", metav1.GetOptions{})
@@ -304,7 +326,7 @@ func (w *world) agentListing() {
 func (w *world) agentBadDocuments() {
 	const node = "bad-documents"
 	w.adopt(node, 2)
-	profile := profileFile(w.T, "model: C500\nmemoryMiB: 65536\ncards: 2\n")
+	profile := profileFile(w.TB, "model: C500\nmemoryMiB: 65536\ncards: 2\n")
 	w.agent(node, nil, "--source=simulated", "--profile="+profile, "--poll=500ms")
 	first := w.deviceSays(node, "a Device", func(d *v1alpha1.Device) bool { return healthyCards(d) == 2 })
 	for _, bad := range []struct{ text, want string }{
@@ -313,13 +335,13 @@ func (w *world) agentBadDocuments() {
 		{"model: C500\nmemoryMiB: 65536\ncards: two\n", "profile"},
 		{"{", "profile"},
 	} {
-		writeFile(w.T, profile, bad.text)
+		writeFile(w.TB, profile, bad.text)
 		w.event("Node", node, "LookFailed", bad.want)
 	}
 	if d := w.device(node); d == nil || d.ResourceVersion != first.ResourceVersion {
 		w.Errorf("bad profiles changed the Device: %+v", d)
 	}
-	writeFile(w.T, profile, "model: C500\nmemoryMiB: 65536\ncards: 2\nunhealthy: [1]\n")
+	writeFile(w.TB, profile, "model: C500\nmemoryMiB: 65536\ncards: 2\nunhealthy: [1]\n")
 	w.event("Node", node, "LookRecovered", "")
 	w.deviceSays(node, "what a good profile says", func(d *v1alpha1.Device) bool { return healthyCards(d) == 1 })
 }
@@ -342,7 +364,7 @@ func (w *world) modes(data map[string]string) {
 func (w *world) agentModes() {
 	const node = "modes"
 	w.adopt(node, 2)
-	w.agent(node, nil, "--source=simulated", "--profile="+profileFile(w.T, "model: C500\nmemoryMiB: 65536\ncards: 2\n"))
+	w.agent(node, nil, "--source=simulated", "--profile="+profileFile(w.TB, "model: C500\nmemoryMiB: 65536\ncards: 2\n"))
 	mode := func(d *v1alpha1.Device) string {
 		return d.Annotations[wire.AnnotationMode] + " " + d.Annotations[wire.AnnotationModePending]
 	}
@@ -370,7 +392,7 @@ func (w *world) agentModes() {
 func (w *world) agentVendor() {
 	const node = "vendor"
 	w.adopt(node, 2)
-	w.agent(node, nil, "--source=simulated", "--profile="+profileFile(w.T, "model: C500\nmemoryMiB: 65536\ncards: 2\n"))
+	w.agent(node, nil, "--source=simulated", "--profile="+profileFile(w.TB, "model: C500\nmemoryMiB: 65536\ncards: 2\n"))
 	annotation := func() string {
 		n, err := w.client.CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
 		w.must(err)
@@ -400,38 +422,38 @@ func (w *world) agentVendor() {
 	available(2*65536 - 4096)
 
 	const theirs = `[{"uuid":"GPU-theirs"}]`
-	w.kubectl("annotate", "--overwrite", "node", node, wire.AnnotationNodeCards+"="+theirs)
+	w.kubectlAs("simulator", "annotate", "--overwrite", "node", node, wire.AnnotationNodeCards+"="+theirs)
 	w.event("Node", node, "AnnotationsNotOurs", wire.AnnotationNodeCards)
 	w.delete(p.Name)
 	time.Sleep(12 * time.Second) // longer than the time between two writes
 	if got := annotation(); got != theirs {
 		w.Errorf("the vendor's annotation is now %s", got)
 	}
-	w.kubectl("annotate", "node", node, wire.AnnotationNodeCards+"-")
+	w.kubectlAs("simulator", "annotate", "node", node, wire.AnnotationNodeCards+"-")
 	available(2 * 65536)
 }
 
 func (w *world) agentPutRight() {
 	const node = "put-right"
 	w.adopt(node, 2)
-	w.agent(node, nil, "--source=simulated", "--profile="+profileFile(w.T, "model: C500\nmemoryMiB: 65536\ncards: 2\n"))
+	w.agent(node, nil, "--source=simulated", "--profile="+profileFile(w.TB, "model: C500\nmemoryMiB: 65536\ncards: 2\n"))
 	well := func(d *v1alpha1.Device) bool { return healthyCards(d) == 2 && d.Labels[wire.LabelVendor] == "metax" }
 	first := w.deviceSays(node, "a Device", well)
-	w.kubectl("patch", "device", node, "--type=json", "-p", `[{"op":"replace","path":"/spec/devices/0/health","value":false},{"op":"remove","path":"/spec/devices/1"}]`)
+	w.kubectlAs("simulator", "patch", "device", node, "--type=json", "-p", `[{"op":"replace","path":"/spec/devices/0/health","value":false},{"op":"remove","path":"/spec/devices/1"}]`)
 	w.deviceSays(node, "an edited Device put right", func(d *v1alpha1.Device) bool { return well(d) && d.ResourceVersion != first.ResourceVersion })
-	w.kubectl("label", "device", node, wire.LabelVendor+"-", "mine=yes")
+	w.kubectlAs("simulator", "label", "device", node, wire.LabelVendor+"-", "mine=yes")
 	w.deviceSays(node, "a label put back", func(d *v1alpha1.Device) bool { return well(d) && d.Labels["mine"] == "yes" })
-	w.kubectl("delete", "device", node)
+	w.kubectlAs("simulator", "delete", "device", node)
 	w.deviceSays(node, "a deleted Device put back", func(d *v1alpha1.Device) bool { return well(d) && d.UID != first.UID })
 }
 
 func (w *world) agentKilled() {
 	const node = "killed"
 	w.adopt(node, 4)
-	profile := profileFile(w.T, "model: C500\nmemoryMiB: 65536\ncards: 4\nzones: [[0, 1, 2, 3]]\n")
+	profile := profileFile(w.TB, "model: C500\nmemoryMiB: 65536\ncards: 4\nzones: [[0, 1, 2, 3]]\n")
 	a := w.agent(node, nil, "--source=simulated", "--profile="+profile)
 	w.deviceSays(node, "four cards", func(d *v1alpha1.Device) bool { return healthyCards(d) == 4 })
-	writeFile(w.T, profile, "model: C500\nmemoryMiB: 65536\ncards: 4\nzones: [[0, 1, 2, 3]]\nlost: [2]\n")
+	writeFile(w.TB, profile, "model: C500\nmemoryMiB: 65536\ncards: 4\nzones: [[0, 1, 2, 3]]\nlost: [2]\n")
 	before := w.deviceSays(node, "a card lost", func(d *v1alpha1.Device) bool { return reasonOf(d, 2) == "CardLost" })
 	a.Kill()
 	w.must(a.Start())

@@ -192,7 +192,7 @@ func (w *world) lockScheduler(wait, expiry int) {
 			},
 		}},
 	}
-	p := w.cluster.NewScheduler("scheduler", "--config="+writeYAML(w.T, "scheduler.yaml", cfg), "-v=4")
+	p := w.cluster.NewScheduler("scheduler", "--config="+writeYAML(w.TB, "scheduler.yaml", cfg), "-v=4")
 	w.must(p.Start())
 	w.Cleanup(func() {
 		p.Kill()

@@ -53,7 +53,7 @@ func bin(name string) string { return filepath.Join(root, "bin", name) }
 
 // world is a cluster under test.
 type world struct {
-	*testing.T
+	testing.TB
 	ctx       context.Context
 	cluster   *local.Cluster
 	simulator *local.Simulator
@@ -62,7 +62,7 @@ type world struct {
 
 // newWorld starts a control plane with the Device definition, the policies of
 // admission and no nodes. It is stopped when the test ends.
-func newWorld(t *testing.T, cfg local.Config, options ...local.SimulatorOption) *world {
+func newWorld(t testing.TB, cfg local.Config, options ...local.SimulatorOption) *world {
 	t.Helper()
 	w := newOpenWorld(t, cfg, options...)
 	w.must(w.cluster.Guard(w.ctx, w.cluster.Policies()))
@@ -71,7 +71,7 @@ func newWorld(t *testing.T, cfg local.Config, options ...local.SimulatorOption) 
 
 // newOpenWorld is a world without the policies, for tests that play the agent or
 // another scheduler: there the administrator may write allocations and Devices.
-func newOpenWorld(t *testing.T, cfg local.Config, options ...local.SimulatorOption) *world {
+func newOpenWorld(t testing.TB, cfg local.Config, options ...local.SimulatorOption) *world {
 	t.Helper()
 	cfg.Dir, cfg.Executable = t.TempDir(), bin("playground")
 	c, err := local.Start(t.Context(), cfg)
@@ -79,7 +79,7 @@ func newOpenWorld(t *testing.T, cfg local.Config, options ...local.SimulatorOpti
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Stop)
-	w := &world{T: t, ctx: t.Context(), cluster: c}
+	w := &world{TB: t, ctx: t.Context(), cluster: c}
 	w.must(c.Install(t.Context()))
 	w.client, err = kubernetes.NewForConfig(c.REST())
 	w.must(err)
@@ -125,10 +125,16 @@ func (w *world) tellEnd(p *local.Process, name string) {
 	}
 }
 
-// kubectl runs kubectl.
+// kubectl runs kubectl as administrator.
 func (w *world) kubectl(args ...string) {
 	w.Helper()
-	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"--kubeconfig", w.cluster.Kubeconfig("admin")}, args...)...)
+	w.kubectlAs("admin", args...)
+}
+
+// kubectlAs runs kubectl as one of the users of the cluster.
+func (w *world) kubectlAs(user string, args ...string) {
+	w.Helper()
+	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"--kubeconfig", w.cluster.Kubeconfig(user)}, args...)...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -298,7 +304,7 @@ func readJSON(t *testing.T, path string, into any) {
 }
 
 // writeYAML writes an object to a file of the test and returns its path.
-func writeYAML(t *testing.T, name string, obj any) string {
+func writeYAML(t testing.TB, name string, obj any) string {
 	t.Helper()
 	text, err := yaml.Marshal(obj)
 	if err != nil {

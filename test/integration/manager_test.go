@@ -86,7 +86,7 @@ func TestManager(t *testing.T) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
 			sub := *w
-			sub.T, sub.ctx = t, t.Context()
+			sub.TB, sub.ctx = t, t.Context()
 			run(managed{&sub})
 		})
 	}
@@ -112,7 +112,7 @@ type running struct {
 // manager starts a manager and stops it when the scenario ends.
 func (w managed) manager(name string, cfg manager.Config) *running {
 	w.Helper()
-	cfg.MetricsAddress = freeAddress(w.T)
+	cfg.MetricsAddress = freeAddress(w.TB)
 	m, err := w.cluster.StartManager(w.ctx, name, cfg)
 	w.must(err)
 	w.Cleanup(func() {
@@ -535,7 +535,7 @@ func (w managed) election() {
 	first := w.manager("first", manager.Config{LeaderElect: true, Lease: lease})
 	w.node("led-1", seedDevice)
 	w.wantKoord("led-1", cards(1))
-	health := freeAddress(w.T)
+	health := freeAddress(w.TB)
 	second := w.manager("second", manager.Config{LeaderElect: true, Lease: lease, HealthAddress: health})
 	w.eventually("the second is ready", 30*time.Second, func() error {
 		_, err := get("http://" + health + "/readyz")
@@ -568,7 +568,7 @@ func (w managed) daybreakManager(kubeconfig string, args ...string) *exec.Cmd {
 }
 
 func (w managed) command() {
-	metrics, health := freeAddress(w.T), freeAddress(w.T)
+	metrics, health := freeAddress(w.TB), freeAddress(w.TB)
 	cmd := w.daybreakManager("manager", "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health)
 	var log strings.Builder
 	cmd.Stderr = &log
@@ -616,7 +616,7 @@ func (w managed) refusesToStart() {
 			w.Errorf("it ends with\n%s\nwant %q in the last line", out, want)
 		}
 	}
-	refuse("this manager may not patch nodes; patch nodes/status", w.daybreakManager("scheduler", "--leader-elect=false"))
+	refuse("this manager may not patch nodes/status: give its account a role with these verbs", w.daybreakManager("scheduler", "--leader-elect=false"))
 	refuse("there is no namespace nowhere for the lease daybreak-manager: create it", w.daybreakManager("admin", "--leader-elect-namespace=nowhere"))
 	refuse("this manager may not create leases.coordination.k8s.io in namespace default; get, update leases.coordination.k8s.io daybreak-manager in namespace default: give its account a role with these verbs", w.daybreakManager("manager", "--leader-elect-namespace=default"))
 	w.kubectl("delete", "crd", "devices.scheduling.koordinator.sh")

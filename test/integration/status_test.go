@@ -54,7 +54,7 @@ var ages = regexp.MustCompile(`\([0-9a-z]+\) wants`)
 // whole cards, an unhealthy card and pods that wait, is what they say of the
 // same cluster in files; and it is true.
 func TestStatus(t *testing.T) {
-	w := newWorld(t, local.Config{})
+	w := newOpenWorld(t, local.Config{}, local.WithoutAgents()) // which would put the Device right
 	w.nodes(3)
 	w.scheduler("scheduler")
 	w.create(pod("whole", "gpu=2"), pod("slice-a", "sgpu=1", "vcore=30", "vmemory=8"), pod("slice-b", "sgpu=1", "vcore=20", "vmemory=4"))

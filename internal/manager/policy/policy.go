@@ -124,6 +124,7 @@ func (p Params) values() map[string]any {
 		"HAMiPrefix":        quote(wire.HAMiMetaXPrefix),
 		"Frozen":            list(wire.AnnotationQoS, wire.AnnotationClass, wire.AnnotationUseCards, wire.AnnotationNoUseCards),
 		"NodeAnnotations":   list(wire.AnnotationNodeCards, wire.AnnotationServedBy),
+		"Instructions":      list(wire.AnnotationForget, wire.AnnotationRepaired),
 		"NodeResources":     list(wire.ResourceGPU, wire.ResourceSGPU),
 		"Lock":              wire.AnnotationLock,
 		"VendorLabel":       wire.LabelVendor, "Vendor": wire.VendorMetaX,

@@ -32,9 +32,12 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	}
 	stripped := wire.StripAllocation(pod)
 	ask, problems := wire.Admit(pod)
+	if ask == nil && len(problems) == 0 {
+		return Verdict{Warnings: warnings(ask, stripped)} // it asks for 0 cards
+	}
 	problems = append(problems, r.problemsOf(pod)...)
 	v := Verdict{Problems: problems, Warnings: warnings(ask, stripped)}
-	if ask == nil || len(problems) > 0 {
+	if len(problems) > 0 {
 		return v
 	}
 	wire.Complete(pod, ask)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -251,11 +252,18 @@ func (w *world) acquireWith(ctx context.Context, node string, pod *corev1.Pod) <
 	w.binding[pod.UID] = node
 	w.mu.Unlock()
 	got := make(chan error, 1)
-	queued := w.waiting(node)
 	go func() { got <- w.Acquire(ctx, node, pod, wait) }()
 	// In the queue, or through already.
-	w.eventually("in the queue", func() bool { return w.waiting(node) > queued || len(got) > 0 })
+	w.eventually("in the queue", func() bool { return len(got) > 0 || w.queued(node, pod.UID) })
 	return got
+}
+
+// queued reports whether the pod is in the node's queue.
+func (w *world) queued(name string, uid types.UID) bool {
+	w.Locks.mu.Lock()
+	defer w.Locks.mu.Unlock()
+	n := w.Locks.nodes[name]
+	return n != nil && slices.ContainsFunc(n.queue, func(w *waiter) bool { return w.pod.UID == uid })
 }
 
 // release is what Unreserve does.

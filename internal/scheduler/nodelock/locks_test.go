@@ -348,7 +348,7 @@ func TestGivingUp(t *testing.T) {
 		if !w.Stuck("n") {
 			t.Error("the node is not stuck")
 		}
-		w.unlock("n")
+		w.addNode("n", "2026-01-02T12:01:00Z,ns,a") // it changes hands
 		w.eventually("no longer stuck", func() bool { return !w.Stuck("n") })
 	})
 	t.Run("the queue moves, so the last one waits longer", func(t *testing.T) {
@@ -361,6 +361,9 @@ func TestGivingUp(t *testing.T) {
 		for i := range got {
 			w.granted(got[i])
 			w.clock.Step(wait - time.Second)
+			for k := i + 1; k < len(got); k++ {
+				w.stillWaits(got[k])
+			}
 			w.setPod(fmt.Sprintf("p%d", i), bindTo("n"))
 			w.release("n", fmt.Sprintf("p%d", i))
 			w.unlock("n")

@@ -1,0 +1,161 @@
+package place
+
+import (
+	"cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// growth is by card how much the fragmentation of the node grows when a share
+// of the request goes there.
+type growth [gpu.MaxCards]int64
+
+// foresight is a fitter's view of the pods that are expected.
+type foresight struct {
+	// booked is the outlook with what is booked, and desk the one with what the
+	// containers before this one take, too.
+	booked *outlook
+	desk   outlook
+	// cpu is what is left with the pod there, and possible the classes that this
+	// could run.
+	cpu      gpu.MilliCPU
+	possible mask
+	// growth has what comes out for the cards that the container at hand could
+	// get: the grown ones.
+	growth growth
+	grown  gpu.Set
+}
+
+// look returns the outlook at the given usage: what is booked, or the desk.
+func (f *fitter) look(usage []ledger.Usage) *outlook {
+	a := f.ahead
+	if a.booked == nil {
+		a.booked = outlookOf(f.prefer.Demand, f.node)
+		a.cpu = max(0, f.node.FreeCPU-f.request.CPU)
+		a.possible = a.booked.running(a.cpu)
+	}
+	if &usage[0] == &f.view.Usage[0] {
+		return a.booked
+	}
+	a.desk.open(f.prefer.Demand, f.node, usage)
+	return &a.desk
+}
+
+// left returns what would be left of card c at the given usage with a share of
+// container i on it.
+func (f *fitter) left(o *outlook, i, c int, usage []ledger.Usage) prospect {
+	u := usage[c]
+	u.Add(f.node.ShareOf(&f.request.Requests[i], c), f.request.Class, f.request.QoS)
+	return o.prospect(c, &u)
+}
+
+// fragmentation returns what comes out when container i gets the cards.
+func (f *fitter) fragmentation(o *outlook, i int, cards gpu.Set, usage []ledger.Usage) int64 {
+	a := f.ahead
+	if f.request.Requests[i].Exclusive { // nothing is left of them
+		return o.fragmentation(a.cpu, a.possible, cards, nil)
+	}
+	var instead [gpu.MaxCards]prospect
+	n := 0
+	for c := range cards.All() {
+		instead[n] = f.left(o, i, c, usage)
+		n++
+	}
+	return o.fragmentation(a.cpu, a.possible, cards, instead[:n])
+}
+
+// onOne is the same for one card of a group.
+func (f *fitter) onOne(o *outlook, g *group, i int, usage []ledger.Usage) int64 {
+	a := f.ahead
+	if f.request.Requests[i].Exclusive {
+		return o.withoutOne(g, a.cpu, a.possible, nil)
+	}
+	instead := [1]prospect{f.left(o, i, g.first, usage)}
+	return o.withoutOne(g, a.cpu, a.possible, instead[:])
+}
+
+// growthOf returns by how much fragmentation grows when container i, the only
+// one, gets the cards.
+func (f *fitter) growthOf(i int, cards gpu.Set) int64 {
+	o := f.look(f.view.Usage)
+	if cards.Len() > 1 {
+		return f.fragmentation(o, i, cards, f.view.Usage) - o.now
+	}
+	if f.ahead.grown&cards == 0 { // there was no choice
+		f.grow(cards, i, f.view.Usage)
+	}
+	return f.ahead.growth[cards.First()] - o.now
+}
+
+// growthAt returns by how much fragmentation grows when the cards are as they
+// are on the desk.
+func (f *fitter) growthAt(d *desk) int64 {
+	before := f.look(f.view.Usage).now
+	return f.look(d.usage[:]).fragmentation(f.ahead.cpu, f.ahead.possible, 0, nil) - before
+}
+
+// grow finds what comes out for each of the candidates, but for what they all
+// have in common. Cards that are alike are looked at once.
+func (f *fitter) grow(candidates gpu.Set, i int, usage []ledger.Usage) *growth {
+	o, a := f.look(usage), f.ahead
+	for k := range o.groups {
+		g := &o.groups[k]
+		members := g.cards & candidates
+		if members == 0 {
+			continue
+		}
+		after := f.onOne(o, g, i, usage)
+		for c := range members.All() {
+			a.growth[c] = after
+		}
+	}
+	a.grown = candidates
+	return &a.growth
+}
+
+// setAhead chooses whole cards as subsets.choose does, but among sets of equal
+// score takes the one after which the node stays most useful.
+func (f *fitter) setAhead(q *subsets, i int, usage []ledger.Usage) (cards gpu.Set, complete bool) {
+	if q.n == 1 {
+		return f.cardAhead(q, i, usage), true
+	}
+	t := q.topology
+	var best struct{ score, after, loss int64 }
+	complete = true
+	for _, zone := range t.Zones() {
+		in := q.candidates & zone
+		if in.Len() < q.n {
+			continue
+		}
+		sub := *q
+		sub.candidates = in
+		set, all := sub.choose()
+		complete = complete && all
+		score, after, loss := t.Score(set), f.fragmentation(f.look(usage), i, set, usage), t.Loss(set, q.free)
+		better := cmp.Or(cmp.Compare(best.score, score), cmp.Compare(after, best.after), cmp.Compare(loss, best.loss))
+		if cards == 0 || better < 0 {
+			cards = set
+			best.score, best.after, best.loss = score, after, loss
+		}
+	}
+	if cards == 0 {
+		return q.choose()
+	}
+	return cards, complete
+}
+
+// cardAhead chooses one whole card.
+func (f *fitter) cardAhead(q *subsets, i int, usage []ledger.Usage) gpu.Set {
+	g := f.grow(q.candidates, i, usage)
+	best := q.candidates.First()
+	for c := range (q.candidates & (q.candidates - 1)).All() {
+		if cmp.Or(cmp.Compare(g[c], g[best]), cmp.Compare(q.loss(c), q.loss(best))) < 0 {
+			best = c
+		}
+	}
+	return gpu.SetOf(best)
+}
+
+// loss is what taking one card costs.
+func (q *subsets) loss(c int) int64 { return q.topology.Pull(c, q.free) }

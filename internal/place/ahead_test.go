@@ -1,0 +1,377 @@
+package place_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// some is a number of pods of one kind.
+type some struct {
+	pods int
+	of   *gpu.PodRequest
+}
+
+// expecting returns the default preference after these pods have come.
+func expecting(t *testing.T, supply map[string]int, came ...some) place.Preference {
+	t.Helper()
+	l := place.NewLearner()
+	if supply != nil {
+		l.SetSupply(supply)
+	}
+	for _, c := range came {
+		for range c.pods {
+			l.Observe(c.of)
+		}
+	}
+	d := l.Demand()
+	if d == nil {
+		t.Fatal("too few pods to expect anything")
+	}
+	return place.Preference{Demand: d}
+}
+
+// takes: the pod takes this much CPU.
+func takes(cpu gpu.MilliCPU, r *gpu.PodRequest) *gpu.PodRequest {
+	return ask(r, func(r *gpu.PodRequest) { r.CPU = cpu })
+}
+
+// onlyOn: the pod runs on these models.
+func onlyOn(r *gpu.PodRequest, models ...string) *gpu.PodRequest {
+	return ask(r, func(r *gpu.PodRequest) { r.Models = models })
+}
+
+// cpu: so much of the node's CPU is left.
+func cpu(free gpu.MilliCPU) state {
+	return func(n *ledger.Node) { n.FreeCPU, n.CPUKnown = free, true }
+}
+
+// part is a slice of as much memory as compute.
+func part(percent gpu.Percent) *gpu.PodRequest {
+	return gputest.Ask(gpu.Request{Cards: 1, Compute: percent, Memory: gpu.Memory{Ratio: percent}})
+}
+
+// taken: somebody has this part of the card, as best effort.
+func taken(card int, percent gpu.Percent) state { return takenBy(gpu.BestEffort, card, percent) }
+
+func takenBy(qos gpu.QoS, card int, percent gpu.Percent) state {
+	return slice(card, percent, gpu.Memory{Ratio: percent}.Of(gputest.Memory), qos)
+}
+
+func models(names ...string) *gpu.Topology {
+	return cards(len(names), func(cards []gpu.Card) {
+		for i := range cards {
+			cards[i].Model = names[i]
+		}
+	})
+}
+
+// TestChooseAhead: what is expected of the pods to come decides where packing
+// alone would go wrong. Each case says where the pod goes when nothing is known,
+// too.
+func TestChooseAhead(t *testing.T) {
+	tests := map[string]struct {
+		supply  map[string]int
+		came    []some
+		nodes   []*ledger.Node
+		pod     *gpu.PodRequest
+		prefer  place.Preference // besides what is expected
+		want    string
+		without string
+	}{
+		"a card is filled so that the usual pod still fits on another": {
+			came:    []some{{90, part(50)}, {10, part(30)}},
+			nodes:   []*ledger.Node{node(cards(2, nil), taken(0, 50), taken(1, 20))},
+			pod:     part(30),
+			want:    "a: 1",
+			without: "a: 0", // the fuller card, of which 20 would be left that nobody wants
+		},
+		"an 8-card server stays whole for 8-card jobs": {
+			came:    []some{{60, part(60)}, {40, gputest.AskWhole(8)}},
+			nodes:   []*ledger.Node{node(cards(2, nil), alone(0)), node(cards(8, nil))},
+			pod:     gputest.AskWhole(1),
+			want:    "a: 1",
+			without: "a: 1",
+		},
+		"a zone stays whole for jobs of its size, a broken one is used up": {
+			came:    []some{{50, gputest.AskWhole(1)}, {50, gputest.AskWhole(4)}},
+			nodes:   []*ledger.Node{node(gputest.Zones(4, 4), alone(0, 1, 2)), node(gputest.Zones(4, 4), taken(7, 10))},
+			pod:     part(60),
+			want:    "b: 7",
+			without: "a: 3",
+		},
+		"a slice goes to a broken zone rather than into a whole one": {
+			came:    []some{{50, part(60)}, {50, gputest.AskWhole(4)}},
+			nodes:   []*ledger.Node{node(gputest.Zones(4, 4), alone(5))},
+			pod:     part(60),
+			want:    "a: 4",
+			without: "a: 0",
+		},
+		"cards without CPU to feed them are not made": {
+			came: []some{{90, takes(8000, gputest.AskWhole(1))}, {10, takes(30_000, part(50))}},
+			nodes: []*ledger.Node{
+				node(cards(4, nil), cpu(36_000), taken(0, 10)),
+				node(cards(4, nil), cpu(90_000)),
+			},
+			pod:     takes(30_000, part(50)),
+			want:    "b: 0",
+			without: "a: 0",
+		},
+		"with CPU unknown the look at it is left out": {
+			came: []some{{90, takes(8000, gputest.AskWhole(1))}, {10, takes(30_000, part(50))}},
+			nodes: []*ledger.Node{
+				node(cards(4, nil), taken(0, 10)),
+				node(cards(4, nil)),
+			},
+			pod:     takes(30_000, part(50)),
+			want:    "a: 0",
+			without: "a: 0",
+		},
+		"a scarce model is spared for pods that can use no other": {
+			supply: map[string]int{"C500": 90, "N260": 10},
+			came:   []some{{80, gputest.AskWhole(1)}, {20, onlyOn(gputest.AskWhole(1), "N260")}},
+			nodes: []*ledger.Node{
+				node(models("N260", "N260"), alone(0)),
+				node(models("C500", "C500")),
+			},
+			pod:     gputest.AskWhole(1),
+			want:    "b: 0",
+			without: "a: 1",
+		},
+		"pods that need the scarce model get it": {
+			supply: map[string]int{"C500": 90, "N260": 10},
+			came:   []some{{80, part(40)}, {20, onlyOn(part(40), "N260")}},
+			nodes: []*ledger.Node{
+				node(models("C500", "N260")),
+			},
+			pod:     part(40),
+			want:    "a: 0",
+			without: "a: 0",
+		},
+		"what runs under one QoS class is lost to pods of another": {
+			came: []some{{90, with(gpu.FixedShare, part(50))}, {10, part(70)}},
+			nodes: []*ledger.Node{
+				node(cards(2, nil), taken(0, 50), taken(1, 20)),
+			},
+			pod:     part(30),
+			want:    "a: 0", // the many halves can use neither card, the few others card 1
+			without: "a: 0",
+		},
+		"links come before everything that is expected": {
+			came:    []some{{90, gputest.AskWhole(4)}, {10, gputest.AskWhole(2)}},
+			nodes:   []*ledger.Node{node(gputest.Zones(4)), node(cards(4, nil), alone(0))},
+			pod:     gputest.AskWhole(2),
+			want:    "a: 0 1",
+			without: "a: 0 1",
+		},
+		"of equally linked pairs the one that breaks no zone": {
+			came:    []some{{50, gputest.AskWhole(4)}, {50, gputest.AskWhole(2)}},
+			nodes:   []*ledger.Node{node(gputest.Zones(4, 4)), node(gputest.Zones(4, 4), alone(2, 3))},
+			pod:     gputest.AskWhole(2),
+			want:    "b: 0 1",
+			without: "b: 0 1",
+		},
+		"what the pod says of cards comes first": {
+			came:    []some{{90, part(50)}, {10, part(30)}},
+			nodes:   []*ledger.Node{node(cards(2, nil), taken(0, 50), taken(1, 20))},
+			pod:     part(30),
+			prefer:  place.Preference{Cards: []place.CardKey{place.Fullest}},
+			want:    "a: 0",
+			without: "a: 0",
+		},
+		"binpack does not look ahead": {
+			came:    []some{{90, part(50)}, {10, part(30)}},
+			nodes:   []*ledger.Node{node(cards(2, nil), taken(0, 50), taken(1, 20))},
+			pod:     part(30),
+			prefer:  place.Preference{Node: place.Binpack},
+			want:    "a: 0",
+			without: "a: 0",
+		},
+		"nor does spread": {
+			came:    []some{{50, part(60)}, {50, gputest.AskWhole(4)}},
+			nodes:   []*ledger.Node{node(gputest.Zones(4, 4), alone(5)), node(gputest.Zones(4, 4))},
+			pod:     part(60),
+			prefer:  place.Preference{Node: place.Spread, Cards: []place.CardKey{place.Emptiest}},
+			want:    "b: 0",
+			without: "b: 0",
+		},
+		"where cards are seats nothing is kept whole": {
+			came:    []some{{90, gputest.AskWhole(4)}, {10, gputest.AskWhole(1)}},
+			nodes:   []*ledger.Node{node(cards(4, nil), serves(ledger.Serves{Seats: true}))},
+			pod:     gputest.AskWhole(1),
+			want:    "a: 0",
+			without: "a: 0",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			ahead := expecting(t, tt.supply, tt.came...)
+			ahead.Node, ahead.Cards = tt.prefer.Node, tt.prefer.Cards
+			for i, n := range tt.nodes {
+				n.Name = string(rune('a' + i))
+			}
+			if got := where(t, tt.nodes, tt.pod, &ahead); got != tt.want {
+				t.Errorf("the pod goes to %q, want %q", got, tt.want)
+			}
+			slices.Reverse(tt.nodes)
+			if got := where(t, tt.nodes, tt.pod, &ahead); got != tt.want {
+				t.Errorf("with the nodes in another order the pod goes to %q, want %q", got, tt.want)
+			}
+			if got := where(t, tt.nodes, tt.pod, &tt.prefer); got != tt.without {
+				t.Errorf("with nothing known the pod goes to %q, want %q", got, tt.without)
+			}
+		})
+	}
+}
+
+// where returns the node and the cards that the pod gets.
+func where(t *testing.T, nodes []*ledger.Node, pod *gpu.PodRequest, p *place.Preference) string {
+	t.Helper()
+	best, offer, refusals, ok := place.Choose(nodes, pod, p)
+	if !ok {
+		t.Fatalf("refused: %v", refusals)
+	}
+	return nodes[best].Name + ": " + strings.Trim(fmt.Sprint(offer.Cards(0).Indices()), "[]")
+}
+
+// TestLinksComeFirst: whatever is expected, a job of several cards gets as many
+// linked pairs as any choice of cards on any node has.
+func TestLinksComeFirst(t *testing.T) {
+	for seed := range uint64(300) {
+		r := gputest.Rand(seed)
+		count := 2 + r.IntN(4)
+		p := expecting(t, nil, some{1 + r.IntN(50), part(gpu.Percent(1 + r.IntN(99)))}, some{40, gputest.AskWhole(1 + r.IntN(8))}, some{r.IntN(50), gputest.AskWhole(count)})
+		var nodes []*ledger.Node
+		most, found := int64(0), false
+		for i := range 4 {
+			topology := gputest.Random(r, 2+r.IntN(7)).Topology()
+			n := node(topology)
+			n.Name = strconv.Itoa(i)
+			gputest.Exclusive(n, gputest.Subset(r, topology.Len(), 30).Indices()...)
+			nodes = append(nodes, n)
+			if offer, refusal := place.Fit(n, gputest.AskWhole(count), &place.Preference{}); refusal.Code == place.Fits {
+				most, found = max(most, offer.Score), true
+			}
+		}
+		best, offer, _, ok := place.Choose(nodes, gputest.AskWhole(count), &p)
+		if ok != found {
+			t.Fatalf("seed %d: placed: %v, want %v", seed, ok, found)
+		}
+		if !ok {
+			continue
+		}
+		if got := nodes[best].Topology().Score(offer.Cards(0)); got != most || offer.Score != most {
+			t.Errorf("seed %d: the cards score %d, want %d", seed, got, most)
+		}
+	}
+}
+
+func TestLearner(t *testing.T) {
+	t.Run("nothing is expected of too few pods", func(t *testing.T) {
+		l := place.NewLearner()
+		for i := range 31 {
+			l.Observe(part(50))
+			if l.Demand() != nil {
+				t.Fatalf("%d pods are enough", i+1)
+			}
+		}
+		l.Observe(gputest.Ask(gpu.Request{}))
+		if l.Demand() != nil {
+			t.Error("a pod that asks for nothing counts")
+		}
+		l.Observe(part(50))
+		if l.Demand() == nil {
+			t.Error("32 pods are not enough")
+		}
+	})
+	t.Run("what is expected stays the same for a while", func(t *testing.T) {
+		l := place.NewLearner()
+		var made []*place.Demand
+		for range 10_000 {
+			l.Observe(part(50))
+			if d := l.Demand(); d != nil && (len(made) == 0 || d != made[len(made)-1]) {
+				made = append(made, d)
+			}
+		}
+		if len(made) < 20 || len(made) > 300 {
+			t.Errorf("%d forecasts for 10 000 pods", len(made))
+		}
+	})
+	t.Run("the supply counts at once", func(t *testing.T) {
+		l := place.NewLearner()
+		for range 100 {
+			l.Observe(onlyOn(part(50), "N260"))
+		}
+		before := l.Demand()
+		l.SetSupply(map[string]int{"N260": 1, "C500": 9})
+		if l.Demand() == before {
+			t.Error("the forecast is the same after the supply was told")
+		}
+	})
+}
+
+// TestLearnerFades: what came long ago gives way to what comes now.
+func TestLearnerFades(t *testing.T) {
+	l := place.NewLearner()
+	nodes := []*ledger.Node{node(cards(2, nil), taken(0, 50), taken(1, 20))}
+	nodes[0].Name = "a"
+	for range 4000 {
+		l.Observe(part(80))
+	}
+	if got := where(t, nodes, part(30), &place.Preference{Demand: l.Demand()}); got != "a: 0" {
+		t.Errorf("with large pods expected the pod goes to %q, want a: 0", got)
+	}
+	for range 40_000 {
+		l.Observe(part(50))
+	}
+	if got := where(t, nodes, part(30), &place.Preference{Demand: l.Demand()}); got != "a: 1" {
+		t.Errorf("with half cards expected the pod goes to %q, want a: 1", got)
+	}
+}
+
+// TestLearnerKeepsTheUsual: a flood of kinds that come once does not wash away
+// the kind that comes all the time.
+func TestLearnerKeepsTheUsual(t *testing.T) {
+	l := place.NewLearner()
+	nodes := []*ledger.Node{node(cards(2, nil), taken(0, 50), taken(1, 20))}
+	nodes[0].Name = "a"
+	for i := range 1500 {
+		l.Observe(part(50))
+		l.Observe(gputest.AskSlice(gpu.Percent(85+i%15), gib*gpu.MiB(1+i%64)))
+	}
+	if got := where(t, nodes, part(30), &place.Preference{Demand: l.Demand()}); got != "a: 1" {
+		t.Errorf("the pod goes to %q, want a: 1, which leaves room for the usual one", got)
+	}
+}
+
+// TestManyKinds: decisions do not depend on anything but the order of
+// pods, and many kinds of pods do no harm.
+func TestManyKinds(t *testing.T) {
+	decide := func() []string {
+		r := gputest.Rand(1)
+		l := place.NewLearner()
+		var got []string
+		for range 200 {
+			for range 50 {
+				l.Observe(takes(gpu.MilliCPU(r.IntN(100_000)), part(gpu.Percent(1+r.IntN(99)))))
+			}
+			nodes := []*ledger.Node{
+				node(cards(4, nil), taken(0, gpu.Percent(r.IntN(80))), taken(1, gpu.Percent(r.IntN(80))), cpu(50_000)),
+			}
+			got = append(got, where(t, nodes, part(20), &place.Preference{Demand: l.Demand()}))
+		}
+		return got
+	}
+	if diff := cmp.Diff(decide(), decide()); diff != "" {
+		t.Errorf("two runs differ:\n%s", diff)
+	}
+}

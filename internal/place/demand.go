@@ -1,0 +1,338 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+const (
+	// valueUnit is what all of a card's compute, or all of its memory, is worth
+	// while it is free; an idle card is worth two.
+	valueUnit = 10_000
+	idleValue = 2 * valueUnit
+
+	// lostWeight is how many times more a card counts that is lost to all than
+	// one that is merely of the wrong size for the pods to come: because the
+	// node's CPU can't feed it, or because it was one of a model that is needed.
+	lostWeight = 4
+	// thriftNumerator/thriftDenominator of the mean CPU that pods take for a
+	// card is what a card is taken to need: a node is not written off while the
+	// more modest half could still use it.
+	thriftNumerator, thriftDenominator = 4, 5
+	// rateBits is the precision of the value that a thousandth of a core feeds.
+	rateBits = 12
+
+	// pairPart: a linked pair of idle cards is worth this part of an idle card,
+	// to the jobs of several cards.
+	pairPart = 4
+)
+
+// mask is a set of classes.
+type mask [maxClasses / 64]uint64
+
+// add puts class i into the set.
+func add(m *mask, i int) { m[i/64] |= 1 << (i % 64) }
+
+func (m mask) and(o mask) mask { return mask{m[0] & o[0], m[1] & o[1]} }
+
+func (m mask) or(o mask) mask { return mask{m[0] | o[0], m[1] | o[1]} }
+
+func (m mask) without(o mask) mask { return mask{m[0] &^ o[0], m[1] &^ o[1]} }
+
+func (m mask) has(i int) bool { return m[i/64]>>(i%64)&1 == 1 }
+
+// Demand is what is expected of the pods to come: which classes, and how much
+// each counts. It is made by a [Learner], never changes, and is laid out so
+// that the classes that could use a card are found with a few table lookups.
+type Demand struct {
+	// weights has, by byte of a mask and its value, what the classes in it
+	// weigh; total is what all weigh.
+	weights [maxClasses / 8][256]int64
+	total   int64
+
+	// The classes that ...
+	compute  [gpu.FullCompute + 1]mask // ... do with so much free compute
+	ratio    [gpu.FullCompute + 1]mask // ... ask for at most this part of memory, or for an amount
+	amounts  []amountMask              // ... ask for at most this amount, or for a part; ascending
+	cpus     []cpuMask                 // ... take at most this much CPU; ascending
+	sameQoS  [8]mask                   // ... may join slices of these QoS classes
+	joinable [3]mask                   // ... may join pods without a class, offline ones, online ones
+	upTo     [gpu.MaxCards + 1]mask    // ... are alone on at most so many cards
+	slices   mask                      // ... are not alone on their cards
+	whole    mask                      // ... ask for whole cards as such
+	anyModel mask                      // ... run on every model
+	models   []modelMask               // ... run on this model
+	several  []severalCards            // ... ask for slices of several cards
+
+	// stranded is what a unit of value weighs that CPU can't feed, and rate the
+	// value that a thousandth of a core feeds; 0: pods take no CPU.
+	stranded, rate int64
+	// pair is what a linked pair of idle cards weighs.
+	pair int64
+}
+
+type amountMask struct {
+	amount gpu.MiB
+	mask
+}
+
+type cpuMask struct {
+	cpu gpu.MilliCPU
+	mask
+}
+
+type modelMask struct {
+	model string
+	mask
+}
+
+// severalCards is a class of slices on several cards.
+type severalCards struct{ class, cards int }
+
+// weight returns what the classes of m weigh.
+func (d *Demand) weight(m mask) int64 {
+	var w int64
+	for word := range m {
+		for b, bits := word*8, m[word]; bits != 0; b, bits = b+1, bits>>8 {
+			w += d.weights[b&(maxClasses/8-1)][bits&0xff]
+		}
+	}
+	return w
+}
+
+// fed returns the classes that a node with so much free CPU can run.
+func (d *Demand) fed(cpu gpu.MilliCPU) mask {
+	low, high := 0, len(d.cpus)
+	for low < high {
+		if mid := (low + high) / 2; d.cpus[mid].cpu <= cpu {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	if low == 0 {
+		return mask{}
+	}
+	return d.cpus[low-1].mask
+}
+
+// roomy returns the classes whose memory is there: free of a card with total.
+func (d *Demand) roomy(free, total gpu.MiB) mask {
+	if total <= 0 || free < 0 {
+		return mask{}
+	}
+	// A part of the memory is rounded down, so a little more than what is free
+	// may still fit.
+	part := gpu.Percent(free * 100 / total)
+	for part < 100 && (gpu.Memory{Ratio: part + 1}).Of(total) <= free {
+		part++
+	}
+	m := d.ratio[min(part, 100)]
+	low, high := 0, len(d.amounts)
+	for low < high {
+		if mid := (low + high) / 2; d.amounts[mid].amount <= free {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	if low == 0 {
+		return mask{}
+	}
+	return m.and(d.amounts[low-1].mask)
+}
+
+// served returns the classes of the kinds that the node serves.
+func (d *Demand) served(s ledger.Serves) mask {
+	var m mask
+	if s.Whole {
+		m = m.or(d.whole)
+	}
+	if s.Slices {
+		m = m.or(d.upTo[gpu.MaxCards].or(d.slices).without(d.whole))
+	}
+	return m
+}
+
+// of returns the classes that run on the model.
+func (d *Demand) of(model string) mask {
+	for i := range d.models {
+		if d.models[i].model == model {
+			return d.models[i].mask.or(d.anyModel)
+		}
+	}
+	return d.anyModel
+}
+
+// demandBuilder puts a Demand together.
+type demandBuilder struct {
+	*Demand
+	classes []seen
+	weight  []int64
+	// cpu and value are what all pods together take, and count what they weigh
+	// before scarce models are weighed up.
+	cpu, value, count int64
+}
+
+// plain counts what a class takes of CPU and cards.
+func (b *demandBuilder) plain(s *seen) {
+	weight := s.plain()
+	b.count += weight
+	b.cpu += s.count * int64(s.cpu)
+	memory := int64(s.memory.Of(referenceMemory)) * valueUnit / int64(referenceMemory)
+	b.value += weight * (int64(s.compute)*(valueUnit/100) + min(memory, valueUnit))
+}
+
+func (b *demandBuilder) class(s *seen, weight int64) {
+	b.classes = append(b.classes, *s)
+	b.weight = append(b.weight, weight)
+}
+
+func (b *demandBuilder) build() *Demand {
+	d := b.Demand
+	d.stranded = lostWeight * b.count
+	if b.cpu > 0 {
+		d.rate = (b.value << rateBits) / (b.cpu * thriftNumerator / thriftDenominator)
+	}
+	b.weigh()
+	b.sizes()
+	b.companions()
+	b.places()
+	return d
+}
+
+// weigh fills the table of weights.
+func (b *demandBuilder) weigh() {
+	d := b.Demand
+	var joint int64
+	for i := range b.classes {
+		w := b.weight[i]
+		d.total += w
+		if b.classes[i].exclusive && b.classes[i].cards > 1 {
+			joint += w
+		}
+		for value := range 256 {
+			if value>>(i%8)&1 == 1 {
+				d.weights[i/8][value] += w
+			}
+		}
+	}
+	d.pair = joint * idleValue / pairPart
+}
+
+// sizes fills the tables of compute, memory, CPU and numbers of cards.
+func (b *demandBuilder) sizes() {
+	d := b.Demand
+	var amounts []gpu.MiB
+	var cpus []gpu.MilliCPU
+	for i := range b.classes {
+		c := &b.classes[i]
+		for free := c.compute; free <= gpu.FullCompute; free++ {
+			add(&d.compute[free], i)
+		}
+		for part := c.memory.Ratio; part <= gpu.FullCompute; part++ {
+			add(&d.ratio[part], i)
+		}
+		amounts = append(amounts, c.amount())
+		cpus = append(cpus, c.cpu)
+		if !c.exclusive {
+			add(&d.slices, i)
+			if c.cards > 1 {
+				d.several = append(d.several, severalCards{class: i, cards: c.cards})
+			}
+			continue
+		}
+		for n := min(c.cards, gpu.MaxCards); n <= gpu.MaxCards; n++ {
+			add(&d.upTo[n], i)
+		}
+	}
+	for _, amount := range sorted(amounts) {
+		m := amountMask{amount: amount}
+		for i := range b.classes {
+			if b.classes[i].amount() <= amount {
+				add(&m.mask, i)
+			}
+		}
+		d.amounts = append(d.amounts, m)
+	}
+	for _, cpu := range sorted(cpus) {
+		m := cpuMask{cpu: cpu}
+		for i := range b.classes {
+			if b.classes[i].cpu <= cpu {
+				add(&m.mask, i)
+			}
+		}
+		d.cpus = append(d.cpus, m)
+	}
+}
+
+// amount is the memory that the class asks for as such.
+func (c *class) amount() gpu.MiB {
+	if c.memory.Ratio > 0 {
+		return 0
+	}
+	return c.memory.Amount
+}
+
+func sorted[T cmp.Ordered](list []T) []T {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// What the pods on a card in use are, for joinable.
+const (
+	withoutClass = iota
+	onlyOffline
+	someOnline
+)
+
+// companions fills the tables of who may share a card with whom.
+func (b *demandBuilder) companions() {
+	d := b.Demand
+	for i := range b.classes {
+		c := &b.classes[i]
+		for there := range d.sameQoS {
+			if c.qos == 0 || gpu.QoSSet(there)&^c.qos == 0 {
+				add(&d.sameQoS[there], i)
+			}
+		}
+		switch c.sort {
+		case gpu.Normal:
+			add(&d.joinable[withoutClass], i)
+		case gpu.Offline:
+			add(&d.joinable[onlyOffline], i)
+		case gpu.Online:
+			add(&d.joinable[onlyOffline], i)
+			add(&d.joinable[someOnline], i)
+		}
+	}
+}
+
+// places fills the tables of kinds of nodes and of models.
+func (b *demandBuilder) places() {
+	d := b.Demand
+	known := map[string]int{}
+	for i := range b.classes {
+		c := &b.classes[i]
+		if c.whole {
+			add(&d.whole, i)
+		}
+		if c.models == "" {
+			add(&d.anyModel, i)
+			continue
+		}
+		for model := range strings.SplitSeq(c.models, "|") {
+			at, ok := known[model]
+			if !ok {
+				at = len(d.models)
+				known[model] = at
+				d.models = append(d.models, modelMask{model: model})
+			}
+			add(&d.models[at].mask, i)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package churn
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestDaybreakMissesNoPair is the promise about links: every multi-card job gets
+// as many pairs of cards in one zone as any set of idle cards on any server had
+// to offer when it started. The optimum is found by trying all sets, without
+// the core. There is no tolerance.
+func TestDaybreakMissesNoPair(t *testing.T) {
+	seeds, jobs := 2, 1500
+	if testing.Short() {
+		seeds, jobs = 1, 500
+	}
+	for _, shape := range Shapes() {
+		for _, mix := range Mixes() {
+			t.Run(fmt.Sprintf("%s %s", shape.Name, mix.Name), func(t *testing.T) {
+				t.Parallel()
+				o := Options{
+					Rules: []string{"daybreak"}, Shapes: []string{shape.Name}, Mixes: []string{mix.Name},
+					Loads: []float64{0.6, 0.85, 0.95}, Servers: 12, Jobs: jobs, Backfill: 64, Seed: 1000, Seeds: seeds, Workers: 1,
+				}
+				r, err := Run(t.Context(), o, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range r.Runs {
+					run := &r.Runs[i]
+					if run.Pairs != run.BestPairs || run.Weight != run.BestWeight {
+						t.Errorf("load %g, seed %d: %d pairs of weight %d, and %d of weight %d were to be had",
+							run.Load, run.Seed, run.Pairs, run.Weight, run.BestPairs, run.BestWeight)
+					}
+					if run.BestWeight == 0 || run.BestPairs == 0 && shape.Zone > 0 {
+						t.Errorf("load %g, seed %d: there was nothing to be had, so nothing was tested", run.Load, run.Seed)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestOthersMissPairs makes sure that the measure can fail: the other rules do
+// not get all pairs.
+func TestOthersMissPairs(t *testing.T) {
+	o := Options{
+		Rules: Rules()[1:], Shapes: []string{"2x4"}, Mixes: []string{"mixed"}, Loads: []float64{0.85},
+		Servers: 12, Jobs: 3000, Backfill: 64, Seed: 1000, Seeds: 1,
+	}
+	r, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Runs {
+		if run := &r.Runs[i]; run.Pairs >= run.BestPairs {
+			t.Errorf("%s got %d pairs of %d", run.Rule, run.Pairs, run.BestPairs)
+		}
+	}
+}

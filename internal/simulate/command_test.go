@@ -1,0 +1,200 @@
+package simulate
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// runCommand runs the command and returns what it prints.
+func runCommand(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	cmd := NewCommand()
+	var out, messages bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&messages)
+	cmd.SetArgs(args)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	err = cmd.ExecuteContext(t.Context())
+	if messages.Len() > 0 {
+		t.Errorf("messages of a short run: %q", messages.String())
+	}
+	return out.String(), err
+}
+
+var trace = []string{"--nodes", "testdata/nodes.csv", "--pods", "testdata/pods.csv"}
+
+// TestOutput: all policies side by side, as people see them.
+func TestOutput(t *testing.T) {
+	got, err := runCommand(t, append(trace, "--seeds", "2")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden := filepath.Join("testdata", "output.table")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+// TestContract: the fields that scripts read.
+func TestContract(t *testing.T) {
+	text, err := runCommand(t, append(trace, "--policy", "daybreak", "--seed", "7", "-o", "json")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Runs []struct {
+			Policy              string
+			Seed                int64
+			Nodes, Cards, Pods  int
+			AllocatedPercentAt  map[string]float64
+			FirstFailurePercent *float64
+			FailedAt100         map[string]int
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Runs) != 1 {
+		t.Fatalf("%d runs, want one", len(got.Runs))
+	}
+	r := got.Runs[0]
+	if r.Policy != "daybreak" || r.Seed != 7 || r.Nodes != 4 || r.Cards != 20 || r.Pods == 0 {
+		t.Errorf("run %+v", r)
+	}
+	for _, mark := range []string{"80", "90", "95", "100", "110"} {
+		if v := r.AllocatedPercentAt[mark]; v <= 0 || v > 100 {
+			t.Errorf("%v %% allocated at %s", v, mark)
+		}
+	}
+	for _, size := range []string{"fractional", "1", "2", "4", "8", "cpu"} {
+		if _, ok := r.FailedAt100[size]; !ok {
+			t.Errorf("failedAt100 has no %q", size)
+		}
+	}
+}
+
+func TestHTML(t *testing.T) {
+	for name, args := range map[string][]string{
+		"a trace":  append(trace, "--policy", "fgd", "--policy", "daybreak", "-o", "html"),
+		"topology": {"--topology", "--jobs", "200", "--servers", "2", "--mix", "mixed", "--load", "0.5,0.9", "-o", "html"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := runCommand(t, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{"<!doctype html>", "<svg", "<table", "daybreak", "fgd"} {
+				if !strings.Contains(strings.ToLower(got), want) {
+					t.Errorf("no %q on the page", want)
+				}
+			}
+		})
+	}
+}
+
+func TestTopology(t *testing.T) {
+	args := []string{"--topology", "--jobs", "200", "--servers", "2", "--mix", "training", "--load", "0.5", "--policy", "daybreak", "--seeds", "2"}
+	text, err := runCommand(t, append(args, "-o", "json")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Runs []struct{ Policy, Mix string }
+	}
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Runs) != 2 || got.Runs[0].Policy != "daybreak" || got.Runs[0].Mix != "training" {
+		t.Errorf("runs %+v", got.Runs)
+	}
+	if text, err = runCommand(t, args...); err != nil || !strings.Contains(text, "daybreak") {
+		t.Errorf("table %q, %v", text, err)
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"no nodes":                {args: []string{"--pods", "p"}, want: "no servers: name the file that lists them with --nodes"},
+		"no pods":                 {args: []string{"--nodes", "n"}, want: "no pods: name the file that lists them with --pods"},
+		"an unknown policy":       {args: append(trace, "--policy", "best"), want: `--policy "best": write one of random, first-fit, best-fit, dot-product, packing, clustering, fgd, hami, daybreak`},
+		"an unknown format":       {args: append(trace, "-o", "yaml"), want: `--output "yaml": write "table", "json" or "html"`},
+		"an unknown tie":          {args: append(trace, "--ties", "coin"), want: `--ties "coin": write "index" or "random"`},
+		"no seed":                 {args: append(trace, "--seeds", "0"), want: "--seeds 0: write 1 to 1000"},
+		"nothing asked for":       {args: append(trace, "--inflate", "0"), want: "--inflate 0: write a number above 0, up to 10"},
+		"no number":               {args: append(trace, "--inflate", "NaN"), want: "--inflate NaN: write a number above 0, up to 10"},
+		"a trace with --topology": {args: append(trace, "--topology"), want: "--nodes is about a trace: leave it out, or leave out --topology"},
+		"a mix with a trace":      {args: append(trace, "--mix", "mixed"), want: "--mix goes with --topology only: leave it out, or add --topology"},
+		"a file that is not there": {
+			args: []string{"--nodes", "testdata/none.csv", "--pods", "testdata/pods.csv"},
+			want: "read the trace: open testdata/none.csv: no such file or directory",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := runCommand(t, tt.args...)
+			if err == nil || err.Error() != tt.want {
+				t.Errorf("error %v\nwant  %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestProgress: nothing for the first two seconds, then a word every now and
+// then.
+func TestProgress(t *testing.T) {
+	for name, tt := range map[string]struct {
+		terminal bool
+		want     []string
+	}{
+		"on a terminal":     {terminal: true, want: []string{"", "20 % done, about 8s left", "30 % done, about 7s left", "40 % done, about 6s left", ""}},
+		"into a file, less": {want: []string{"20 % done, about 8s left", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(0, 0)
+			var out bytes.Buffer
+			p := newProgress(&out, func() time.Time { return now })
+			p.terminal = tt.terminal
+			for done := int64(1); done <= 4; done++ {
+				now = now.Add(time.Second)
+				p.tell(done, 10)
+				p.tell(done, 10) // too soon
+				if done == 1 && out.Len() > 0 {
+					t.Errorf("told %q after a second", out.String())
+				}
+			}
+			p.end()
+			var got []string
+			for line := range strings.FieldsFuncSeq(out.String()+" ", func(r rune) bool { return r == '\r' || r == '\n' }) {
+				got = append(got, strings.TrimSpace(line))
+			}
+			if tt.terminal {
+				got = append([]string{""}, got[:len(got)-1]...)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package simulate
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// patience is how long nobody wonders what is going on.
+	patience = 2 * time.Second
+	// A terminal's line is written over again and again; elsewhere each word is
+	// a line of its own, so there are fewer.
+	terminalEvery = 200 * time.Millisecond
+	plainEvery    = 10 * time.Second
+)
+
+// progress tells how far a long run is and when it will be done. Nobody is told
+// when that fails: the run goes on.
+type progress struct {
+	mu       sync.Mutex
+	out      io.Writer
+	now      func() time.Time
+	terminal bool
+	start    time.Time
+	last     time.Time
+	told     bool
+}
+
+func newProgress(out io.Writer, now func() time.Time) *progress {
+	return &progress{out: out, now: now, terminal: isTerminal(out), start: now()}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// tell is called every now and then with what is done of what there is to do.
+func (p *progress) tell(done, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, every := p.now(), plainEvery
+	if p.terminal {
+		every = terminalEvery
+	}
+	if now.Sub(p.start) < patience || now.Sub(p.last) < every || done <= 0 || total <= 0 {
+		return
+	}
+	p.last, p.told = now, true
+	left := time.Duration(float64(now.Sub(p.start)) / float64(done) * float64(total-done))
+	line := fmt.Sprintf("%3d %% done, about %s left", 100*done/total, left.Round(time.Second))
+	if p.terminal {
+		_, _ = fmt.Fprintf(p.out, "\r%-40s", line)
+		return
+	}
+	_, _ = fmt.Fprintln(p.out, line)
+}
+
+// end clears the line.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.terminal && p.told {
+		_, _ = fmt.Fprintf(p.out, "\r%-40s\r", "")
+	}
+}

@@ -1,0 +1,183 @@
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/simulate"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// TestParity: what `daybreak simulate` says of a trace is what the scheduler
+// does. The same pods come to the same nodes, one by one, in both; each must get
+// the same node and the same cards, or be refused in both. There are fewer than
+// a hundred nodes, so kube-scheduler scores all of them, as with
+// percentageOfNodesToScore: 100.
+func TestParity(t *testing.T) {
+	t.Parallel()
+	trace := parityTrace(gpuRand(7))
+	simulated, err := simulate.Place(t.Context(), trace, "daybreak", simulate.Options{OneQoS: true, Ties: simulate.TiesIndex})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, refused := map[string]string{}, 0
+	for _, p := range simulated {
+		name := trace.Pods[p.Pod].Name
+		want[name] = "refused"
+		if p.Placed {
+			want[name] = fmt.Sprint(p.Node, p.Cards.Indices())
+		} else {
+			refused++
+		}
+	}
+	if refused < 10 || refused > len(want)/3 {
+		t.Fatalf("%d of %d pods are refused: the trace should fill the cluster, and a little more", refused, len(want))
+	}
+
+	w := newWorld(t, local.Config{})
+	for i := range trace.Nodes {
+		w.addTraceNode(&trace.Nodes[i])
+	}
+	w.scheduler("scheduler")
+	for i := range trace.Pods {
+		w.create(tracePod(&trace.Pods[i]))
+		w.decided(trace.Pods[i].Name)
+	}
+	if diff := cmp.Diff(want, w.placements()); diff != "" {
+		t.Errorf("placements (-simulate +scheduler):\n%s", diff)
+	}
+	w.audit()
+}
+
+func gpuRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }
+
+// parityTrace makes up nodes of several shapes and pods of many kinds that ask
+// for a little more than there is.
+func parityTrace(r *rand.Rand) *simulate.Trace {
+	shapes := []simulate.Node{
+		{CPU: 128_000, Cards: 8, Model: "C500", Zones: []int{4, 4}},
+		{CPU: 64_000, Cards: 8, Model: "C500", Zones: []int{8}},
+		{CPU: 96_000, Cards: 8, Model: "C500"},
+		{CPU: 32_000, Cards: 4, Model: "C500", Zones: []int{2, 2}},
+		{CPU: 48_000, Cards: 2, Model: "N260"},
+		{CPU: 128_000, Cards: 8, Model: "C550", Zones: []int{4, 4}},
+	}
+	t := &simulate.Trace{}
+	capacity := int64(0)
+	for i := range 36 {
+		n := shapes[i%len(shapes)]
+		n.Name = fmt.Sprintf("node-%02d", i)
+		n.Memory = 1 << 20
+		t.Nodes = append(t.Nodes, n)
+		capacity += int64(n.Cards) * 1000
+	}
+	pick := func(list ...int) int { return list[r.IntN(len(list))] }
+	for demand := int64(0); demand < capacity*112/100; {
+		p := simulate.Pod{
+			Name: fmt.Sprintf("pod-%03d", len(t.Pods)), CPU: int64(pick(0, 500, 2000, 4000, 8000, 12_000)), Cards: 1,
+			Milli: pick(50, 160, 230, 320, 470, 470, 650, 810, 810), QoS: gpu.QoSClasses()[r.IntN(3)],
+		}
+		if r.IntN(100) < 30 {
+			p.Cards, p.Milli = pick(1, 1, 1, 1, 2, 2, 4, 8), 1000
+			p.CPU *= int64(p.Cards)
+		}
+		if r.IntN(100) < 15 {
+			p.Models = []string{[]string{"C550", "N260"}[r.IntN(2)]}
+		}
+		demand += p.Demand()
+		t.Pods = append(t.Pods, p)
+	}
+	return t
+}
+
+// addTraceNode adds a node of the trace to the cluster.
+func (w *world) addTraceNode(n *simulate.Node) {
+	w.Helper()
+	profile := &discover.Profile{Model: n.Model, MemoryMiB: 65536, Cards: n.Cards, Mode: gpu.ModeSGPU, Driver: "3.8.30"}
+	first := 0
+	for _, size := range n.Zones {
+		var zone []int
+		for c := range size {
+			zone = append(zone, first+c)
+		}
+		profile.Zones = append(profile.Zones, zone)
+		first += size
+	}
+	w.must(w.simulator.AddNode(w.ctx, n.Name, profile))
+	patch := fmt.Sprintf(`{"status":{"capacity":{"cpu":"%[1]dm"},"allocatable":{"cpu":"%[1]dm"}}}`, n.CPU)
+	_, err := w.client.CoreV1().Nodes().Patch(w.ctx, n.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	w.must(err)
+}
+
+// tracePod writes a pod of the trace as a user would.
+func tracePod(p *simulate.Pod) *corev1.Pod {
+	percent := gpu.Percent(p.Milli / 10)
+	var out *corev1.Pod
+	if percent == gpu.FullCompute {
+		out = pod(p.Name, fmt.Sprintf("gpu=%d", p.Cards))
+	} else {
+		memory := gpu.Memory{Ratio: percent}.Of(64 << 10)
+		out = annotated(pod(p.Name, "sgpu=1", fmt.Sprintf("vcore=%d", percent), fmt.Sprintf("vmemory=%dMi", memory)), wire.AnnotationQoS, string(p.QoS))
+	}
+	resources := &out.Spec.Containers[0].Resources
+	resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(p.CPU, resource.DecimalSI)}
+	maps.Copy(resources.Requests, resources.Limits)
+	if len(p.Models) > 0 {
+		out.Spec.NodeSelector = map[string]string{wire.LabelModel: strings.Join(p.Models, "")}
+	}
+	return out
+}
+
+// decided waits until the scheduler has bound or refused the pod.
+func (w *world) decided(name string) {
+	w.Helper()
+	w.eventually("decision on pod "+name, 2*time.Minute, func() error {
+		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		refused := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+		})
+		if p.Spec.NodeName == "" && !refused {
+			return fmt.Errorf("%v", p.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// placements returns the node and the cards of each pod.
+func (w *world) placements() map[string]string {
+	w.Helper()
+	objects, err := cluster.ReadLive(w.ctx, w.cluster.REST())
+	w.must(err)
+	out := map[string]string{}
+	for _, p := range objects.Pods {
+		if wire.Asks(p) {
+			out[p.Name] = "refused"
+		}
+	}
+	for _, n := range objects.Snapshot().Nodes {
+		for i := range n.Holdings() {
+			h := &n.Holdings()[i]
+			_, name, _ := strings.Cut(string(h.Holder), "/")
+			out[name] = fmt.Sprint(n.Name, h.Cards().Indices())
+		}
+	}
+	return out
+}
