@@ -236,9 +236,8 @@ func (n *node) check(now time.Time) {
 	n.lock(now)
 	asking := make(map[string]*corev1.Pod, len(n.facts.Pods))
 	for _, pod := range n.facts.Pods {
-		if wire.Asks(pod) {
+		if n.pod(pod) {
 			asking[string(wire.HolderOf(pod))] = pod
-			n.pod(pod)
 		}
 	}
 	n.cards(asking)

@@ -13,12 +13,13 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// pod checks what one bound pod's annotations tell.
-func (n *node) pod(pod *corev1.Pod) {
+// pod checks what one bound pod's annotations tell, and reports whether it asks
+// for cards.
+func (n *node) pod(pod *corev1.Pod) (asks bool) {
 	name := string(wire.HolderOf(pod))
 	ask, problems := wire.Admit(pod)
 	if ask == nil && len(problems) == 0 {
-		return // counts of zero
+		return false
 	}
 	if len(problems) > 0 {
 		n.note(RequestUnclear, []string{name}, "pod %s runs although its request makes no sense (%v): it is booked as its annotations say", name, problems[0])
@@ -27,7 +28,7 @@ func (n *node) pod(pod *corev1.Pod) {
 	if slices.Contains(n.ledger.Unknown(), wire.HolderOf(pod)) {
 		n.violation(Unaccounted, []string{name}, "nobody can tell which cards pod %s holds (%s): node %s takes no pods until it is deleted or its %s is mended",
 			name, n.unreadable(readings), n.ledger.Name, wire.AnnotationAllocated)
-		return
+		return true
 	}
 	if ask != nil && ask.Request.Class == gpu.Online {
 		unmeter(readings)
@@ -37,6 +38,7 @@ func (n *node) pod(pod *corev1.Pod) {
 	if ask != nil {
 		n.limits(name, &ask.Request, readings)
 	}
+	return true
 }
 
 // unmeter takes the compute out of what annotations tell of an online pod: some

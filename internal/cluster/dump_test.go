@@ -76,8 +76,8 @@ func prune(v any, s *shape) any {
 	case map[string]any:
 		out := map[string]any{}
 		for key, x := range v {
-			field := s.field(key)
-			if field == nil || key == "apiVersion" || key == "kind" {
+			field, err := s.field(key)
+			if err != nil || field == nil || key == "apiVersion" || key == "kind" {
 				continue
 			}
 			if x = prune(x, field); x != nil && x != false && x != "" {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -198,7 +199,10 @@ func (r *jsonReader) mapping(s *shape, depth int) (*value, error) {
 		if err := r.expect(':'); err != nil {
 			return v, err
 		}
-		field := s.field(key)
+		field, err := s.field(key)
+		if err != nil {
+			return v, err
+		}
 		x, err := r.value(field, depth+1)
 		if err != nil {
 			return v, err
@@ -248,12 +252,21 @@ func (r *jsonReader) next(end byte) (done bool, err error) {
 	return false, errUnsure
 }
 
-// field returns the shape of a field, nil if it is not kept.
-func (s *shape) field(key string) *shape {
+// field returns the shape of a field, nil if it is not kept. The general decoder
+// takes a key for a field also when its case is wrong.
+func (s *shape) field(key string) (*shape, error) {
 	if s.keys == nil {
-		return s.each
+		return s.each, nil
 	}
-	return s.keys[key]
+	if field, ok := s.keys[key]; ok {
+		return field, nil
+	}
+	for name := range s.keys {
+		if strings.EqualFold(name, key) {
+			return nil, errUnsure
+		}
+	}
+	return nil, nil
 }
 
 // skip passes over a value whose first character is given.

@@ -117,9 +117,12 @@ func (r *yamlReader) mapping(s *shape, depth int) (*value, error) {
 		}
 		var field *shape
 		var key string
+		var err error
 		if s != nil {
 			key = r.text(name)
-			field = s.field(key)
+			if field, err = s.field(key); err != nil {
+				return v, err
+			}
 		}
 		x, err := r.field(rest, indent, field, depth)
 		if err != nil {
