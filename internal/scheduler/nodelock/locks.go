@@ -269,7 +269,7 @@ func (l *Locks) look(ctx context.Context, name string) error {
 	n := l.node(name)
 	cur := n.latest(object)
 	l.observe(name, n, &cur, now)
-	w := n.head()
+	w := n.next()
 	l.mu.Unlock()
 
 	own := w != nil && cur.locked && n.seen.lock.Names(w.pod) // written before, by us or an earlier process

@@ -58,6 +58,25 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// TestOwnerComesLate: the lock of an earlier process names a pod that comes
+// after others. It goes first, since all others wait for it.
+func TestOwnerComesLate(t *testing.T) {
+	w := newWorld(t)
+	owner := w.setPod("a", nil)
+	w.mu.Lock()
+	w.binding[owner.UID] = "n"
+	w.mu.Unlock()
+	w.addNode("n", "2026-01-02T12:00:00Z,ns,a")
+	other := w.acquire("n", "b")
+	w.stillWaits(other)
+	w.granted(w.acquire("n", "a"))
+	w.stillWaits(other)
+	w.setPod("a", bindTo("n"))
+	w.release("n", "a")
+	w.unlock("n")
+	w.granted(other)
+}
+
 // TestNodesAreApart: a lock that is stuck on one node is nothing to another.
 func TestNodesAreApart(t *testing.T) {
 	w := newWorld(t)

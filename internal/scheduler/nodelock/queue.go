@@ -52,6 +52,18 @@ func (n *node) head() *waiter {
 	return n.queue[0]
 }
 
+// next returns whose turn it is, or nil: the first in the queue, unless the lock
+// names another that waits. An earlier process put it on, or this one before it
+// gave up; the pod needs nobody's leave to go on, and all others wait for it.
+func (n *node) next() *waiter {
+	if n.seen != nil {
+		if at := slices.IndexFunc(n.queue, func(w *waiter) bool { return n.seen.lock.Names(w.pod) }); at >= 0 {
+			return n.queue[at]
+		}
+	}
+	return n.head()
+}
+
 // remove takes the waiter out of the queue and tells it why, unless it is out
 // and was told before.
 func (n *node) remove(w *waiter, why error) {

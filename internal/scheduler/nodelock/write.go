@@ -96,8 +96,8 @@ func (l *Locks) classify(pod *corev1.Pod, nodeName string) owner {
 	return bound
 }
 
-// write puts the lock of the first in the queue on the node, or takes the old
-// one off when nobody waits. It holds for the version that was looked at: after
+// write puts the lock of the waiter whose turn it is on the node, or takes the
+// old one off when nobody waits. It holds for the version that was looked at: after
 // a conflict the informer will show what came in between.
 func (l *Locks) write(ctx context.Context, n *node, cur *current, w *waiter) error {
 	name := cur.node.Name
