@@ -74,13 +74,7 @@ it and leaves nothing behind, unless --data keeps the cluster for the next run.`
 }
 
 func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if p.nodes < 1 || p.nodes > 5000 {
-		return fmt.Errorf("--nodes %d: write 1 to 5000", p.nodes)
-	}
-	if p.servedBy != wire.ServedByDaybreak && p.servedBy != wire.ServedByVendor {
-		return fmt.Errorf("--served-by %q: write %s or %s", p.servedBy, wire.ServedByDaybreak, wire.ServedByVendor)
-	}
-	kinds, err := discover.LoadProfiles(p.profile)
+	kinds, err := p.check()
 	if err != nil {
 		return err
 	}
@@ -110,29 +104,14 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	defer manager.Stop()
 	say("adding %d nodes (%s)", p.nodes, p.profile)
-	options := []SimulatorOption{ProfilesIn(filepath.Join(dir, profilesFolder))}
 	if p.nodes > mostAgents {
 		say("with more than %d nodes none has an agent: their Devices stay as they are", mostAgents)
-		options = append(options, WithoutAgents())
 	}
-	simulator, err := NewSimulator(ctx, cluster.RESTAs("simulator"), options...)
+	stop, err := p.addNodes(ctx, cluster, kinds)
 	if err != nil {
 		return err
 	}
-	defer simulator.Stop()
-	simulator.Managed = true
-	addNodes := simulator.AddNodes
-	if p.servedBy == wire.ServedByVendor {
-		vendor, err := NewVendor(ctx, cluster.RESTAs("simulator"), simulator, VendorConfig{Delay: func() time.Duration { return pluginDelay }})
-		if err != nil {
-			return err
-		}
-		defer vendor.Stop()
-		addNodes = vendor.AddNodes
-	}
-	if err := addNodes(ctx, "metax", p.nodes, kinds); err != nil {
-		return err
-	}
+	defer stop()
 	say("starting the scheduler")
 	scheduler := cluster.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak", "--leader-elect=false")
 	if err := scheduler.Start(); err != nil {
@@ -140,6 +119,44 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	defer scheduler.Stop()
 	return p.serve(ctx, cluster, manager, scheduler, stdout)
+}
+
+// check returns the kinds of nodes, or what is wrong with the flags.
+func (p *playground) check() ([]discover.Profile, error) {
+	if p.nodes < 1 || p.nodes > 5000 {
+		return nil, fmt.Errorf("--nodes %d: write 1 to 5000", p.nodes)
+	}
+	if p.servedBy != wire.ServedByDaybreak && p.servedBy != wire.ServedByVendor {
+		return nil, fmt.Errorf("--served-by %q: write %s or %s", p.servedBy, wire.ServedByDaybreak, wire.ServedByVendor)
+	}
+	return discover.LoadProfiles(p.profile)
+}
+
+// addNodes simulates the nodes until stop is called.
+func (p *playground) addNodes(ctx context.Context, cluster *Cluster, kinds []discover.Profile) (stop func(), err error) {
+	options := []SimulatorOption{ProfilesIn(filepath.Join(cluster.Dir, profilesFolder))}
+	if p.nodes > mostAgents {
+		options = append(options, WithoutAgents())
+	}
+	simulator, err := NewSimulator(ctx, cluster.RESTAs("simulator"), options...)
+	if err != nil {
+		return nil, err
+	}
+	simulator.Managed = true
+	stop, add := simulator.Stop, simulator.AddNodes
+	if p.servedBy == wire.ServedByVendor {
+		vendor, err := NewVendor(ctx, cluster.RESTAs("simulator"), simulator, VendorConfig{Delay: func() time.Duration { return pluginDelay }})
+		if err != nil {
+			simulator.Stop()
+			return nil, err
+		}
+		stop, add = func() { vendor.Stop(); simulator.Stop() }, vendor.AddNodes
+	}
+	if err := add(ctx, "metax", p.nodes, kinds); err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
 }
 
 // folder returns where the cluster lives, and what removes it afterwards.

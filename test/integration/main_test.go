@@ -62,9 +62,9 @@ type world struct {
 
 // newWorld starts a control plane with the Device definition, the policies of
 // admission and no nodes. It is stopped when the test ends.
-func newWorld(t testing.TB, cfg local.Config, options ...local.SimulatorOption) *world {
+func newWorld(t testing.TB, cfg local.Config) *world {
 	t.Helper()
-	w := newOpenWorld(t, cfg, options...)
+	w := newOpenWorld(t, cfg)
 	w.must(w.cluster.Guard(w.ctx, w.cluster.Policies()))
 	return w
 }
