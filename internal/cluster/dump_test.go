@@ -286,17 +286,7 @@ func TestDumpErrors(t *testing.T) {
 // FuzzDump: where both ways of reading a text succeed they agree, and the lean
 // readers refuse nothing that the general decoder takes.
 func FuzzDump(f *testing.F) {
-	files, err := filepath.Glob("../../examples/*/*.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, file := range append(files, "../../examples/cluster.yaml") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
-	}
+	addExamples(f)
 	f.Add([]byte("apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: p\n    annotations:\n      a: |\n        x\n         y\n      b: 'it''s'\n  spec:\n    priority: 7\nkind: List\n"))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","labels":{"a":"\"\\\n"}},"spec":{"unschedulable":true},"status":{"capacity":{"cpu":8}}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

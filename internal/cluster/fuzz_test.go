@@ -11,10 +11,9 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// FuzzReadFiles: whatever a file holds, it is refused with an error or gives a
-// cluster on which pods can be placed, and no card is then booked beyond what it
-// has by what was placed.
-func FuzzReadFiles(f *testing.F) {
+// addExamples makes every example a seed.
+func addExamples(f *testing.F) {
+	f.Helper()
 	files, err := filepath.Glob("../../examples/*/*.yaml")
 	if err != nil {
 		f.Fatal(err)
@@ -26,6 +25,13 @@ func FuzzReadFiles(f *testing.F) {
 		}
 		f.Add(text)
 	}
+}
+
+// FuzzReadFiles: whatever a file holds, it is refused with an error or gives a
+// cluster on which pods can be placed, and no card is then booked beyond what it
+// has by what was placed.
+func FuzzReadFiles(f *testing.F) {
+	addExamples(f)
 	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"status":{"capacity":{"metax-tech.com/gpu":"2"}}}]}`))
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [{name: c, resources: {limits: {cpu: 1e-999999999, metax-tech.com/gpu: 1e+888}}}]"))
 	f.Fuzz(func(t *testing.T, text []byte) {

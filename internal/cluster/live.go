@@ -81,15 +81,24 @@ func (a Access) Namespace() string {
 
 // ReadLive reads the nodes, Devices and pods of the cluster.
 func ReadLive(ctx context.Context, config *rest.Config) (*Objects, error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	devices, err := dynamic.NewForConfig(config)
+	client, devices, err := clients(config)
 	if err != nil {
 		return nil, err
 	}
 	return readClients(ctx, client, devices)
+}
+
+// clients returns what nodes and pods are read with, and what Devices are.
+func clients(config *rest.Config) (kubernetes.Interface, dynamic.Interface, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	devices, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	return client, devices, nil
 }
 
 func readClients(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface) (*Objects, error) {

@@ -44,11 +44,7 @@ const calm = 300 * time.Millisecond
 
 // NewWatcher prepares to follow the cluster.
 func NewWatcher(ctx context.Context, config *rest.Config) (*Watcher, error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	devices, err := dynamic.NewForConfig(config)
+	client, devices, err := clients(config)
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -226,7 +225,7 @@ func (w *world) allBound(patience time.Duration) []corev1.Pod {
 	return list.Items
 }
 
-// audit reads the cluster as a stranger would and fails when a card is booked
+// audit reads the cluster as "daybreak audit" would and fails when a card is booked
 // beyond what it has, or a pod's cards can't be told.
 func (w *world) audit() {
 	w.Helper()
@@ -236,28 +235,8 @@ func (w *world) audit() {
 	for _, note := range snapshot.Notes {
 		w.Errorf("audit: %s", note)
 	}
-	for _, n := range snapshot.Nodes {
-		if len(n.Unknown()) > 0 {
-			w.Errorf("audit: node %s has pods with unknown cards: %v", n.Name, n.Unknown())
-		}
-		for i := range n.Topology().Len() {
-			w.auditCard(n, i)
-		}
-	}
-}
-
-func (w *world) auditCard(n *ledger.Node, i int) {
-	w.Helper()
-	card, u := n.Topology().Card(i), n.Now().Usage[i]
-	var holders []ledger.Holder
-	for k := range n.Holdings() {
-		if h := &n.Holdings()[k]; h.Cards().Has(i) {
-			holders = append(holders, h.Holder)
-		}
-	}
-	switch {
-	case u.Memory > card.Memory, u.Compute > gpu.FullCompute, int(u.Slots) > card.Slots, u.Exclusive && len(holders) > 1:
-		w.Errorf("audit: card %d of %s is booked twice: %+v by %v", i, n.Name, u, holders)
+	for _, v := range audit.Check(snapshot, time.Now()).Violations {
+		w.Errorf("audit: %s: %s (pods %v)", v.Rule, v.Message, v.Pods)
 	}
 }
 
