@@ -131,6 +131,7 @@ func (n *vendorNode) allocate(ctx context.Context, pod *corev1.Pod) error {
 
 // try is one try at it; it is not done when the plugin died meanwhile.
 func (n *vendorNode) try(ctx context.Context, pod *corev1.Pod, deaths int) (done bool, err error) {
+	over := time.After(n.vendor.delay()) // in all, what it asks the API server for included
 	var node *corev1.Node
 	if wire.HasSlices(pod) {
 		if node, err = n.vendor.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{}); err != nil {
@@ -143,7 +144,7 @@ func (n *vendorNode) try(ctx context.Context, pod *corev1.Pod, deaths int) (done
 	select {
 	case <-ctx.Done():
 		return false, ctx.Err()
-	case <-time.After(n.vendor.delay()):
+	case <-over:
 	}
 	if _, died := n.vendor.life(); died != deaths {
 		return false, nil

@@ -29,7 +29,8 @@ var (
 	errChanged     = errors.New("the pod is being deleted, or asks for something else than when its cards were chosen")
 )
 
-// Bind writes the node and the cards in one call.
+// Bind writes the node and the cards in one call, under the node's lock where
+// the vendor's plugin serves it.
 func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
 	res, ok := p.shared.reservations.get(pod.UID)
 	if !ok {
@@ -39,6 +40,9 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable,
 			fmt.Sprintf("the pod's annotations would come to %d bytes, at most %d are bound: make its own shorter", size, maxAnnotations))
 	}
+	if err := p.takeLock(ctx, pod, nodeName); err != nil {
+		return fwk.AsStatus(err)
+	}
 	b := binder{plugin: p, pod: pod, node: nodeName, annotations: res.annotations, version: p.latestVersion(pod)}
 	if err := b.run(ctx); err != nil {
 		return fwk.AsStatus(fmt.Errorf("bind to %s: %w", nodeName, err))
@@ -47,8 +51,8 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 }
 
 // latestVersion returns the newest version of the pod that the decision holds
-// for. While a pod waited for its turn (see PreBind) its status has changed:
-// kube-scheduler itself notes there where it is about to be bound.
+// for. While a pod waited for its turn or its volumes its status may have
+// changed: kube-scheduler itself notes there where it is about to be bound.
 func (p *Plugin) latestVersion(pod *corev1.Pod) string {
 	now, err := p.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
 	if err != nil || now.UID != pod.UID || now.Spec.NodeName != "" || now.DeletionTimestamp != nil || !sameAsk(pod, now) {

@@ -87,6 +87,7 @@ func reserved(t *testing.T) (*rig, *corev1.Pod) {
 	t.Helper()
 	r, pod := newRig(t), makePod("p", slice(30, 8))
 	r.setDevice(t, makeDevice("n1", 1))
+	r.setNode(t, makeNode("n1"))
 	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
 		t.Fatalf("Reserve() = %v", got)

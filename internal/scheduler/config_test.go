@@ -148,11 +148,6 @@ func TestOrderOfPlugins(t *testing.T) {
 	if names := namesOf(&got.Filter); names[0] != Name || !slices.Contains(names, "NodeResourcesFit") {
 		t.Errorf("filter = %v, want %s first and NodeResourcesFit still there", names, Name)
 	}
-	// Whatever else takes its time comes first: a lock is held for as short as
-	// can be.
-	if names := namesOf(&got.PreBind); names[len(names)-1] != Name || !slices.Contains(names, "VolumeBinding") {
-		t.Errorf("preBind = %v, want %s last, after VolumeBinding", names, Name)
-	}
 	for _, where := range []*config.PluginSet{&got.PreEnqueue, &got.PreFilter, &got.PreScore, &got.Reserve} {
 		if names := namesOf(where); !slices.Contains(names, Name) {
 			t.Errorf("%v lacks %s", names, Name)

@@ -14,6 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/scheduler/nodelock"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // locks ties the nodes' locks to this process: to its informers, its
@@ -120,3 +121,38 @@ func (l *locks) check(node string) {
 
 // stuck reports whether pods with slices had better go elsewhere.
 func (l *locks) stuck(node string) bool { return l != nil && l.nodes.Stuck(node) }
+
+// takeLock takes the lock of a node that the vendor's plugin serves, for a pod
+// with slices. It waits for its turn, in a goroutine of the pod's own: neither
+// the scheduling of other pods nor other nodes wait for it.
+//
+// It is the last thing before the Binding. Volumes are bound by then, so that
+// nobody waits for another pod's. In PreBind it would also cost one write more:
+// kube-scheduler notes on every pod that has something to do there which node
+// it is meant for.
+func (p *Plugin) takeLock(ctx context.Context, pod *corev1.Pod, nodeName string) error {
+	needs, err := p.needsLock(pod, nodeName)
+	if err != nil || !needs {
+		return err
+	}
+	return p.shared.locks.acquire(ctx, nodeName, pod, p.lockWait)
+}
+
+// needsLock reports whether the pod is to be served by the vendor's plugin under
+// the node's lock.
+func (p *Plugin) needsLock(pod *corev1.Pod, nodeName string) (bool, error) {
+	if p.shared.locks == nil || !wire.HasSlices(pod) {
+		return false, nil
+	}
+	node, err := p.handle.SharedInformerFactory().Core().V1().Nodes().Lister().Get(nodeName)
+	if err != nil {
+		return false, fmt.Errorf("look at the node: %w", err)
+	}
+	return wire.UsesLock(node), nil
+}
+
+// isStuck reports whether the pod would have to wait for a lock that others have
+// given up on: another node is better then, whatever its cards.
+func (p *Plugin) isStuck(pod *corev1.Pod, node *corev1.Node) bool {
+	return p.shared.locks.stuck(node.Name) && wire.HasSlices(pod) && wire.UsesLock(node)
+}

@@ -67,7 +67,6 @@ var (
 	_ fwk.PreScorePlugin    = (*Plugin)(nil)
 	_ fwk.ScorePlugin       = (*Plugin)(nil)
 	_ fwk.ReservePlugin     = (*Plugin)(nil)
-	_ fwk.PreBindPlugin     = (*Plugin)(nil)
 	_ fwk.BindPlugin        = (*Plugin)(nil)
 	_ fwk.SignPlugin        = (*Plugin)(nil)
 	_ fwk.PreEnqueuePlugin  = (*Plugin)(nil)

@@ -236,6 +236,11 @@ func (f *forgers) otherWays() map[string]func() error {
 		return err
 	}
 
+	scheduler := f.cluster.RESTAs("scheduler")
+	ways["the scheduler, a node's cards beside the lock"] = patchNode(scheduler, "metax-1", map[string]any{wire.AnnotationLock: "x", wire.AnnotationNodeCards: "[]"})
+	ways["the scheduler, an empty annotation"] = patchNode(scheduler, "metax-1", map[string]any{wire.AnnotationScores: ""})
+	ways["the scheduler removes what a node says"] = patchNode(scheduler, "metax-1", map[string]any{wire.AnnotationServedBy: nil})
+
 	own := f.agentOf("metax-1")
 	nobody := rest.CopyConfig(own)
 	nobody.BearerToken = f.plainToken(manager.DefaultNamespace, local.AgentAccount)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/featuregate"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -34,23 +33,23 @@ func (r *rig) setNode(t *testing.T, n *corev1.Node) {
 	}
 }
 
-func TestPreBindPreFlight(t *testing.T) {
+func TestNeedsLock(t *testing.T) {
 	slicing := asking(map[corev1.ResourceName]string{wire.ResourceSGPU: "1"})
 	inInit := func(pod *corev1.Pod) {
 		pod.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{wire.ResourceSGPU: resource.MustParse("1")}}}}
 	}
 	tests := map[string]struct {
-		node     *corev1.Node
-		pod      podOption
-		off      bool
-		wantSkip bool
+		node *corev1.Node
+		pod  podOption
+		off  bool
+		want bool
 	}{
-		"a slice on a vendor's node":                   {node: vendorNode(), pod: slicing},
-		"a slice in an init container alone":           {node: vendorNode(), pod: inInit},
-		"a slice where Daybreak's agent serves":        {node: makeNode("n1"), pod: slicing, wantSkip: true},
-		"whole cards on a vendor's node":               {node: vendorNode(), pod: whole(1), wantSkip: true},
-		"a pod without cards":                          {node: vendorNode(), pod: func(*corev1.Pod) {}, wantSkip: true},
-		"a slice, and nothing is done for the plugin ": {node: vendorNode(), pod: slicing, off: true, wantSkip: true},
+		"a slice on a vendor's node":                   {node: vendorNode(), pod: slicing, want: true},
+		"a slice in an init container alone":           {node: vendorNode(), pod: inInit, want: true},
+		"a slice where Daybreak's agent serves":        {node: makeNode("n1"), pod: slicing},
+		"whole cards on a vendor's node":               {node: vendorNode(), pod: whole(1)},
+		"a pod without cards":                          {node: vendorNode(), pod: func(*corev1.Pod) {}},
+		"a slice, and nothing is done for the plugin ": {node: vendorNode(), pod: slicing, off: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -59,29 +58,23 @@ func TestPreBindPreFlight(t *testing.T) {
 				r.shared.locks = nil
 			}
 			r.setNode(t, tt.node)
-			_, status := r.PreBindPreFlight(t.Context(), nil, makePod("p", tt.pod), "n1")
-			if status.IsSkip() != tt.wantSkip || !tt.wantSkip && !status.IsSuccess() {
-				t.Errorf("PreBindPreFlight() = %v, want skip %v", status, tt.wantSkip)
-			}
-			if tt.wantSkip {
-				// An older kube-scheduler does not ask first.
-				if got := r.PreBind(t.Context(), nil, makePod("p", tt.pod), "n1"); !got.IsSuccess() || len(r.client.Actions()) > 0 {
-					t.Errorf("PreBind() = %v after %d requests, want success after none", got, len(r.client.Actions()))
-				}
+			if got, err := r.needsLock(makePod("p", tt.pod), "n1"); err != nil || got != tt.want {
+				t.Errorf("needsLock() = %v, %v; want %v", got, err, tt.want)
 			}
 		})
 	}
 	t.Run("a node that is gone", func(t *testing.T) {
 		r := newRig(t)
-		if _, status := r.PreBindPreFlight(t.Context(), nil, makePod("p", slicing), "n1"); status.Code() != fwk.Error {
-			t.Errorf("PreBindPreFlight() = %v, want an error", status)
+		if _, err := r.needsLock(makePod("p", slicing), "n1"); err == nil {
+			t.Error("needsLock(): want an error")
 		}
 	})
 }
 
-// TestPreBindTakesTheLock: the write is one patch that holds for the node's
-// version; after Unreserve the lock is taken off again.
-func TestPreBindTakesTheLock(t *testing.T) {
+// TestBindTakesTheLock: the write is one patch that holds for the node's
+// version, and comes before the Binding; after Unreserve the lock is taken off
+// again.
+func TestBindTakesTheLock(t *testing.T) {
 	r, pod := newRig(t), makePod("p", slice(30, 8))
 	node := vendorNode()
 	r.setNode(t, node)
@@ -104,8 +97,12 @@ func TestPreBindTakesTheLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.shared.locks.begin(t.Context(), sets.New(DefaultProfile))
-	if got := r.PreBind(t.Context(), nil, pod, "n1"); !got.IsSuccess() {
-		t.Fatalf("PreBind() = %v", got)
+	onBind(r.client, errForbidden)
+	if got := r.bind(t.Context(), pod); !strings.Contains(got.Message(), "forbidden") {
+		t.Fatalf("Bind() = %v, want what the API server said to the Binding", got)
+	}
+	if first := r.client.Actions()[0]; !first.Matches("patch", "nodes") {
+		t.Errorf("first came %s %s, want the lock", first.GetVerb(), first.GetResource().Resource)
 	}
 	want := `{"metadata":{"annotations":{"hami.io/mutex.lock":"2026-01-02T03:04:05Z,ns,p"},"resourceVersion":"1","uid":""}}`
 	if got := <-patches; got != want {
@@ -126,9 +123,9 @@ func TestScoreOfStuckNode(t *testing.T) {
 	node.Annotations[wire.AnnotationLock] = "2026-01-02T03:04:05Z"
 	r.setNode(t, node)
 	r.shared.locks.begin(t.Context(), sets.New(DefaultProfile))
-	done := make(chan *fwk.Status)
-	go func() { done <- r.PreBind(t.Context(), nil, makePod("waits", slice(10, 4)), "n1") }()
-	var got *fwk.Status
+	done := make(chan error)
+	go func() { done <- r.takeLock(t.Context(), makePod("waits", slice(10, 4)), "n1") }()
+	var got error
 	for got == nil {
 		select {
 		case got = <-done:
@@ -136,8 +133,8 @@ func TestScoreOfStuckNode(t *testing.T) {
 			r.clock.Step(5 * time.Second)
 		}
 	}
-	if !strings.Contains(got.Message(), "node n1: waited 1m0s for hami.io/mutex.lock") {
-		t.Fatalf("PreBind() = %v", got)
+	if !strings.Contains(got.Error(), "node n1: waited 1m0s for hami.io/mutex.lock") {
+		t.Fatalf("takeLock() = %v", got)
 	}
 	for _, tt := range []struct {
 		name string
