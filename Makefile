@@ -31,6 +31,7 @@ CONTROLLER_GEN := $(TOOL) controller-gen
 API := api/v1alpha1
 DEEPCOPY := $(API)/zz_generated.deepcopy.go
 CRDS := $(API)/crd
+CHART := charts/daybreak
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -60,8 +61,9 @@ run: build ## Run the playground in the foreground: a real control plane with si
 	@exec $(BIN)/playground
 
 .PHONY: generate
-generate: ## Write the generated files: deep copies and the CRD
+generate: ## Write the generated files: deep copies, the CRD, and what the chart takes from the sources
 	$(call controller-gen,$(API),$(CRDS))
+	$(AS_BUILT) $(GO) run ./hack/chart $(CHART)
 
 .PHONY: clean
 clean: ## Remove what the other targets leave behind
@@ -119,8 +121,21 @@ bench-full: ## Measure everything (not there yet)
 	@echo "make bench-full: the benchmarks are not there yet, nothing was measured" >&2; exit 2
 
 .PHONY: chart
-chart: ## Lint, render and test the Helm chart (not there yet)
-	@echo "make chart: the chart is not there yet, nothing was checked" >&2; exit 2
+chart: build $(BIN)/helm ## Lint, render and test the Helm chart, and apply it to a real API server
+	$(BIN)/helm lint --strict --kube-version $(KUBERNETES) $(CHART)
+	$(AS_BUILT) CHART_BIN='$(abspath $(BIN))' $(GO) test -count 1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/chart
+	$(BIN)/helm package --destination $(BIN) --app-version $(VERSION) $(CHART)
+
+$(BIN)/helm: hack/helm/go.mod
+	@mkdir -p $(BIN)
+	@echo "make chart: compiling Helm; the first time takes about two minutes on two cores" >&2
+	$(AS_BUILT) $(GO) -C hack/helm build -ldflags '-s -w' -o $(abspath $(BIN))/ helm.sh/helm/v3/cmd/helm
+
+##@ Release
+
+.PHONY: images
+images: build ## Write the container image as an OCI layout, bin/image, and as an archive, bin/image.tar
+	$(AS_BUILT) $(GO) -C hack/images run . --binary $(abspath $(BIN))/daybreak --version $(VERSION) --out $(abspath $(BIN))/image
 
 ##@ Verify
 
@@ -141,6 +156,8 @@ verify-vet:
 verify-modules:
 	$(GO) mod tidy -diff
 	$(GO) -C hack/tools mod tidy -diff
+	$(GO) -C hack/helm mod tidy -diff
+	$(GO) -C hack/images mod tidy -diff
 
 .PHONY: verify-generated
 verify-generated:
@@ -149,6 +166,8 @@ verify-generated:
 	stale=; \
 	diff -u $(DEEPCOPY) "$$tmp/$(notdir $(DEEPCOPY))" || stale=yes; \
 	diff -ru -x embed.go $(CRDS) "$$tmp/crd" || stale=yes; \
+	$(AS_BUILT) $(GO) run ./hack/chart "$$tmp/chart"; \
+	for file in templates/policies.yaml files/device.yaml; do diff -u $(CHART)/$$file "$$tmp/chart/$$file" || stale=yes; done; \
 	if [ -n "$$stale" ]; then echo "make verify: generated files are out of date, run make generate" >&2; exit 1; fi
 
 .PHONY: lint

@@ -3,8 +3,8 @@
 // ValidatingAdmissionPolicies by which nobody forges an allocation.
 //
 // The manifests are YAML in the folder manifests, with a few parameters
-// ([Params]). [Render] fills them in; the playground, the tests and the chart
-// apply what comes out. The names of resources and annotations come from
+// ([Params]). [Render] fills them in; the playground and the tests apply what
+// comes out. [Chart] leaves the parameters to Helm. The names of resources and annotations come from
 // package wire, so that what is guarded is what is read.
 //
 // Policies are carried out by the API server itself: they hold while no manager
@@ -93,6 +93,36 @@ func (p Params) render(names ...string) ([]byte, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("render the policies: %w", err)
 	}
+	return render(p.values(), names...)
+}
+
+// Chart returns the templates of the chart: the policies and the webhook
+// configuration, with what an installation decides left to Helm.
+func Chart() ([]byte, error) {
+	values := Params{}.values()
+	for key, expression := range map[string]string{
+		"Namespace": ".Release.Namespace", "FailurePolicy": ".Values.admission.failurePolicy",
+		"Schedulers": `include "daybreak.schedulers" .`, "Agents": `include "daybreak.agents" .`, "Publishers": `include "daybreak.publishers" .`,
+	} {
+		values[key] = "{{ " + expression + " }}"
+	}
+	guards, err := render(values, "pods", "bindings", "nodes", "devices")
+	if err != nil {
+		return nil, err
+	}
+	webhook, err := render(values, "webhook")
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(
+		[]byte("{{- /* Written by `make generate` from internal/manager/policy/manifests. */}}\n"),
+		[]byte("{{- if .Values.admission.policies }}\n"), guards, []byte("{{- end }}\n"),
+		[]byte("{{- if .Values.admission.webhook }}\n"), webhook, []byte("{{- end }}\n"),
+	), nil
+}
+
+// render fills values into manifests.
+func render(values map[string]any, names ...string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, name := range names {
 		t, err := template.New(name+".yaml").Funcs(template.FuncMap{"quote": quote}).Option("missingkey=error").ParseFS(manifests, "manifests/"+name+".yaml")
@@ -100,7 +130,7 @@ func (p Params) render(names ...string) ([]byte, error) {
 			return nil, err
 		}
 		out.WriteString("---\n")
-		if err := t.Execute(&out, p.values()); err != nil {
+		if err := t.Execute(&out, values); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,77 @@
+{{/* Labels of every object; call with (dict "root" $ "part" "scheduler"). */}}
+{{- define "daybreak.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+{{ include "daybreak.selector" . }}
+{{- end }}
+
+{{/* What pods of a part are found by. It never changes: a Deployment's selector can't. */}}
+{{- define "daybreak.selector" -}}
+app.kubernetes.io/name: daybreak
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .part }}
+{{- end }}
+
+{{- define "daybreak.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{- end }}
+
+{{/* Users as the API server knows them, in the words of CEL. */}}
+{{- define "daybreak.schedulers" -}}
+{{ concat (list (printf "system:serviceaccount:%s:daybreak-scheduler" .Release.Namespace)) .Values.admission.otherSchedulers | toJson }}
+{{- end }}
+
+{{- define "daybreak.agents" -}}
+{{ list (printf "system:serviceaccount:%s:daybreak-agent" .Release.Namespace) | toJson }}
+{{- end }}
+
+{{- define "daybreak.publishers" -}}
+{{ .Values.admission.publishers | toJson }}
+{{- end }}
+
+{{/* The names that Daybreak schedules under, the one for pods that name none first. */}}
+{{- define "daybreak.profiles" -}}
+{{- if eq .Values.scheduler.mode "replace" -}}
+{{ list "default-scheduler" "daybreak" | toJson }}
+{{- else -}}
+{{ list "daybreak" | toJson }}
+{{- end }}
+{{- end }}
+
+{{/* For a container that needs nothing of its node. */}}
+{{- define "daybreak.confined" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "daybreak.nobody" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* Replicas on different nodes where that can be. */}}
+{{- define "daybreak.apart" -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {{- include "daybreak.selector" . | nindent 12 }}
+{{- end }}
+
+{{/*
+Whether something optional is wanted: true, false, or auto, which asks the cluster for the API that it is made of. Call
+with (dict "root" $ "wanted" .Values.x "api" "group/version").
+*/}}
+{{- define "daybreak.wanted" -}}
+{{- if or (eq (toString .wanted) "true") (and (eq (toString .wanted) "auto") (.root.Capabilities.APIVersions.Has .api)) }}yes{{ end }}
+{{- end }}

@@ -1,0 +1,132 @@
+package chart
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+)
+
+// monitoringTypes stand for the Prometheus operator's, which keep everything.
+const monitoringTypes = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: PLURAL.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  names: {kind: KIND, plural: PLURAL}
+  scope: Namespaced
+  versions:
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+`
+
+// TestApply: a real API server takes every object of every kind of
+// installation, also where it counts what it does not know as an error; and
+// Helm installs, upgrades and uninstalls it.
+func TestApply(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c, err := local.Start(ctx, local.Config{Dir: t.TempDir(), Executable: bin("playground")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Stop()
+	for kind, plural := range map[string]string{"ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"} {
+		text := strings.NewReplacer("KIND", kind, "PLURAL", plural).Replace(monitoringTypes)
+		if err := c.Apply(ctx, strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubeconfig := c.Kubeconfig("admin")
+	kubectl := func(stdin []byte, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(ctx, bin("kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
+		cmd.Stdin = bytes.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	kubectl(nil, "create", "namespace", namespace)
+	kubectl(nil, "create", "serviceaccount", "-n", namespace, "daybreak-test") // a dry run makes none for the pod of helm test
+	onCluster := func(args ...string) ([]byte, error) {
+		return helm(ctx, append(args, "--kubeconfig", kubeconfig, "--namespace", namespace)...)
+	}
+
+	for name, flags := range map[string][]string{
+		"by default":   {},
+		"everything":   {"--api-versions", "monitoring.coreos.com/v1", "--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu,scheduler.policy=spread"},
+		"in its place": {"--set", "scheduler.mode=replace,scheduler.featureGates=DevicePluginAdaption=true,admission.failurePolicy=Ignore"},
+	} {
+		text, err := render(ctx, flags...)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		// The hooks of helm test come and go, and are objects all the same.
+		kubectl(text, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+	}
+
+	kubectl(nil, "delete", "serviceaccount", "-n", namespace, "daybreak-test")
+	if _, err := onCluster("install", "daybreak", dir); err != nil {
+		t.Fatal(err)
+	}
+	// As the manager does, which is not there.
+	kubectl(nil, "patch", "mutatingwebhookconfiguration", "daybreak", "--type=json", "-p",
+		`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"LS0tLS1CRUdJTi0tLS0t"}]`)
+	if _, err := onCluster("upgrade", "daybreak", dir, "--set", "manager.replicas=3"); err != nil {
+		t.Fatal(err)
+	}
+	if got := kubectl(nil, "get", "mutatingwebhookconfiguration", "daybreak", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}"); got == "" {
+		t.Error("an upgrade takes the trust away that the manager added")
+	}
+	if _, err := helm(ctx, "install", "second", dir, "--kubeconfig", kubeconfig, "--namespace", "elsewhere", "--create-namespace"); err == nil || !strings.Contains(err.Error(), "installed in namespace "+namespace+" already") {
+		t.Errorf("a second installation: %v", err)
+	}
+
+	before := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", "jsonpath={.metadata.uid}")
+	if _, err := onCluster("uninstall", "daybreak", "--wait"); err != nil {
+		t.Fatal(err)
+	}
+	if after := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", "jsonpath={.metadata.uid}"); after != before {
+		t.Error("the definition of Device went with the chart, and all Devices with it")
+	}
+	left := strings.Fields(kubectl(nil, "get", "-A", "-o", "name", "-l", "app.kubernetes.io/managed-by=Helm",
+		"deployments,daemonsets,services,serviceaccounts,configmaps,roles,rolebindings,clusterroles,clusterrolebindings,poddisruptionbudgets,"+
+			"validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingwebhookconfigurations"))
+	if len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+
+	// A definition that somebody else brought is left alone.
+	kubectl(nil, "annotate", "--overwrite", "crd", "devices.scheduling.koordinator.sh", "meta.helm.sh/release-name=koordinator", "meta.helm.sh/release-namespace=koordinator-system")
+	if _, err := onCluster("install", "daybreak", dir); err != nil {
+		t.Errorf("beside Koordinator's definition: %v", err)
+	}
+	if got := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", `jsonpath={.metadata.annotations.meta\.helm\.sh/release-name}`); got != "koordinator" {
+		t.Errorf("the definition is %s's now", got)
+	}
+}
+
+// TestPackage: what a user gets is the chart alone.
+func TestPackage(t *testing.T) {
+	t.Parallel()
+	to := t.TempDir()
+	if _, err := helm(t.Context(), "package", dir, "--destination", to, "--version", "1.2.3", "--app-version", "v1.2.3"); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(to, "daybreak-1.2.3.tgz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 256<<10 {
+		t.Errorf("the package has %d bytes: something is in it that does not belong there", info.Size())
+	}
+}

@@ -1,0 +1,241 @@
+package chart
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// whole is what an installation with everything consists of.
+var whole = []string{
+	"ClusterRole/daybreak-agent", "ClusterRole/daybreak-manager", "ClusterRole/daybreak-scheduler", "ClusterRole/daybreak-test",
+	"ClusterRoleBinding/daybreak-agent", "ClusterRoleBinding/daybreak-manager", "ClusterRoleBinding/daybreak-scheduler",
+	"ClusterRoleBinding/daybreak-scheduler-as-kube-scheduler", "ClusterRoleBinding/daybreak-scheduler-as-volume-scheduler", "ClusterRoleBinding/daybreak-test",
+	"ConfigMap/daybreak-dashboard",
+	"CustomResourceDefinition/devices.scheduling.koordinator.sh",
+	"DaemonSet/daybreak-agent",
+	"Deployment/daybreak-manager", "Deployment/daybreak-scheduler",
+	"MutatingWebhookConfiguration/daybreak",
+	"Pod/daybreak-test",
+	"PodDisruptionBudget/daybreak-manager", "PodDisruptionBudget/daybreak-scheduler",
+	"Role/daybreak-agent", "Role/daybreak-manager",
+	"RoleBinding/daybreak-agent", "RoleBinding/daybreak-manager", "RoleBinding/daybreak-scheduler-authentication-reader",
+	"Service/daybreak-manager", "Service/daybreak-scheduler",
+	"ServiceAccount/daybreak-agent", "ServiceAccount/daybreak-manager", "ServiceAccount/daybreak-scheduler", "ServiceAccount/daybreak-test",
+	"ValidatingAdmissionPolicy/daybreak-bindings", "ValidatingAdmissionPolicy/daybreak-devices",
+	"ValidatingAdmissionPolicy/daybreak-nodes", "ValidatingAdmissionPolicy/daybreak-pods",
+	"ValidatingAdmissionPolicyBinding/daybreak-bindings", "ValidatingAdmissionPolicyBinding/daybreak-devices",
+	"ValidatingAdmissionPolicyBinding/daybreak-nodes", "ValidatingAdmissionPolicyBinding/daybreak-pods",
+}
+
+// TestObjects: what each value adds to an installation, and takes from it.
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	monitors := []string{"PodMonitor/daybreak-agent", "ServiceMonitor/daybreak-manager", "ServiceMonitor/daybreak-scheduler"}
+	tests := map[string]struct {
+		flags []string
+		less  func(string) bool
+		more  []string
+	}{
+		"by default": {},
+		"with an operator for Prometheus": {
+			flags: []string{"--api-versions", "monitoring.coreos.com/v1"}, more: append([]string{"PrometheusRule/daybreak"}, monitors...),
+		},
+		"with alerts alone":  {flags: []string{"--set", "monitoring.alerts=true"}, more: []string{"PrometheusRule/daybreak"}},
+		"with scrapes alone": {flags: []string{"--set", "monitoring.serviceMonitor=true"}, more: monitors},
+		"with the operator, but without either": {
+			flags: []string{"--api-versions", "monitoring.coreos.com/v1", "--set", "monitoring.alerts=false,monitoring.serviceMonitor=false"},
+		},
+		"with the vendor's ConfigMap": {
+			flags: []string{"--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu"}, more: []string{"ConfigMap/metax-device-config"},
+		},
+		"without the definition": {flags: []string{"--set", "crd.install=never"}, less: kind("CustomResourceDefinition")},
+		"without policies":       {flags: []string{"--set", "admission.policies=false"}, less: kind("ValidatingAdmission")},
+		"without the webhook":    {flags: []string{"--set", "admission.webhook=false"}, less: kind("MutatingWebhookConfiguration")},
+		"without budgets": {
+			flags: []string{"--set", "scheduler.podDisruptionBudget.enabled=false,manager.podDisruptionBudget.enabled=false"}, less: kind("PodDisruptionBudget"),
+		},
+		"without the agent": {flags: []string{"--set", "agent.enabled=false"}, less: named("daybreak-agent")},
+		"without the scheduler": {
+			flags: []string{"--set", "scheduler.enabled=false,admission.otherSchedulers={someone}"}, less: named("daybreak-scheduler"),
+		},
+		"without the manager": {
+			flags: []string{"--set", "manager.enabled=false,admission.webhook=false"},
+			less:  func(o string) bool { return named("daybreak-manager")(o) || kind("MutatingWebhookConfiguration")(o) },
+		},
+		"without the dashboard": {flags: []string{"--set", "monitoring.dashboard.enabled=false"}, less: kind("ConfigMap")},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := slices.Concat(whole, tt.more)
+			if tt.less != nil {
+				want = slices.DeleteFunc(want, tt.less)
+			}
+			slices.Sort(want)
+			if diff := cmp.Diff(want, slices.Sorted(maps.Keys(rendered(t, tt.flags...)))); diff != "" {
+				t.Errorf("objects (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func kind(prefix string) func(string) bool {
+	return func(o string) bool { return strings.HasPrefix(o, prefix) }
+}
+
+func named(name string) func(string) bool {
+	return func(o string) bool { return strings.Contains(o, "/"+name) }
+}
+
+// TestArguments: what values become on the command line.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		set  string
+		part string
+		want []string
+		not  []string
+	}{
+		"the second scheduler":      {part: "Deployment/daybreak-scheduler", want: []string{"scheduler", "--profile=daybreak"}, not: []string{"--profile=default-scheduler"}},
+		"in kube-scheduler's place": {set: "scheduler.mode=replace", part: "Deployment/daybreak-scheduler", want: []string{"--profile=default-scheduler", "--profile=daybreak"}},
+		"Koordinator's gate":        {set: "scheduler.featureGates=DevicePluginAdaption=true", part: "Deployment/daybreak-scheduler", want: []string{"--feature-gates=DevicePluginAdaption=true"}},
+		"a policy":                  {set: "scheduler.policy=spread", part: "Deployment/daybreak-scheduler", want: []string{"--policy=spread"}},
+		"an argument":               {set: "scheduler.extraArgs={--kube-api-qps=9}", part: "Deployment/daybreak-scheduler", want: []string{"--kube-api-qps=9"}},
+		"whom pods are given to":    {part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=daybreak", "--namespace=" + namespace}, not: []string{"--scheduler-name=default-scheduler"}},
+		"whom they are given to in its place": {
+			set: "scheduler.mode=replace", part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=default-scheduler", "--scheduler-name=daybreak"},
+		},
+		"no webhook":        {set: "admission.webhook=false", part: "Deployment/daybreak-manager", want: []string{"--admission-bind-address=0"}},
+		"a mode":            {set: "agent.mode=sgpu", part: "DaemonSet/daybreak-agent", want: []string{"--mode=sgpu"}},
+		"no mode":           {part: "DaemonSet/daybreak-agent", want: []string{"--serve=auto"}, not: []string{"--mode="}},
+		"only observe":      {set: "agent.serve=off", part: "DaemonSet/daybreak-agent", want: []string{"--serve=off"}},
+		"kubelet elsewhere": {set: "agent.kubeletDir=/data/kubelet", part: "DaemonSet/daybreak-agent", want: []string{"--device-plugin-dir=/data/kubelet/device-plugins", "--pod-resources-socket=/data/kubelet/pod-resources/kubelet.sock"}},
+		"k3s":               {set: "agent.runtimeSocket=/run/k3s/containerd/containerd.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var flags []string
+			if tt.set != "" {
+				flags = []string{"--set", tt.set}
+			}
+			got := rendered(t, flags...).pod(t, tt.part).Containers[0].Args
+			for _, want := range tt.want {
+				if !slices.Contains(got, want) {
+					t.Errorf("args %q lack %q", got, want)
+				}
+			}
+			for _, not := range tt.not {
+				if slices.ContainsFunc(got, func(a string) bool { return strings.HasPrefix(a, not) }) {
+					t.Errorf("args %q have %q", got, not)
+				}
+			}
+		})
+	}
+}
+
+// TestWhoMayWrite: the policies name this installation's accounts, and whom the
+// values add.
+func TestWhoMayWrite(t *testing.T) {
+	t.Parallel()
+	text, err := render(t.Context(), "--namespace", "gpus", "--set", "admission.otherSchedulers={koord},admission.publishers={vendor}", "--show-only", "templates/policies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`["system:serviceaccount:gpus:daybreak-scheduler","koord"]`, `["system:serviceaccount:gpus:daybreak-agent"]`, `["vendor"]`, `namespace: "gpus"`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the policies lack %s", want)
+		}
+	}
+}
+
+// TestGuards: values that can't work are refused with what to write instead.
+func TestGuards(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ set, want string }{
+		"a webhook that nobody answers": {"manager.enabled=false", "set manager.enabled=true, or admission.webhook=false"},
+		"nobody to place pods":          {"scheduler.enabled=false", "name the scheduler that does in admission.otherSchedulers"},
+		"agents nowhere":                {"agent.nodes=null", "agent.nodes is empty"},
+		"two images":                    {"image.tag=a,image.digest=sha256:" + strings.Repeat("0", 64), "image.tag and image.digest name two images"},
+		"modes without a ConfigMap":     {"agent.deviceConfig.nodesConfig=x", "set agent.deviceConfig.create=true"},
+		"another configuration":         {"scheduler.extraArgs={--config=/x}", "use scheduler.mode, scheduler.policy and scheduler.featureGates"},
+		"a mode that is none":           {"scheduler.mode=third", "'/scheduler/mode': value must be one of 'second', 'replace'"},
+		"a value that is none":          {"agent.kubletDir=/x", "additional properties 'kubletDir' not allowed"},
+		"a digest that is none":         {"image.digest=latest", "'/image/digest'"},
+		"no replicas":                   {"manager.replicas=0", "'/manager/replicas'"},
+		"a gate that is none":           {"scheduler.featureGates=DevicePluginAdaption", "'/scheduler/featureGates'"},
+		"a policy that is none":         {"scheduler.policy=mutex", "'/scheduler/policy'"},
+		"a failure policy that is none": {"admission.failurePolicy=fail", "'/admission/failurePolicy'"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := render(t.Context(), "--set", tt.set); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("--set %s: %v, want %q", tt.set, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestOldServer: an API server that is too old is told so before anything is
+// installed.
+func TestOldServer(t *testing.T) {
+	t.Parallel()
+	if _, err := render(t.Context(), "--kube-version", "1.32"); err == nil || !strings.Contains(err.Error(), "requires kubeVersion: >=1.33") {
+		t.Errorf("on 1.32: %v", err)
+	}
+}
+
+// TestConfinement: who is privileged, and who is not.
+func TestConfinement(t *testing.T) {
+	t.Parallel()
+	all := rendered(t)
+	for _, key := range []string{"Deployment/daybreak-scheduler", "Deployment/daybreak-manager"} {
+		pod := all.pod(t, key)
+		want := &corev1.PodSecurityContext{
+			RunAsNonRoot: new(true), RunAsUser: new(int64(65532)), RunAsGroup: new(int64(65532)),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}
+		if diff := cmp.Diff(want, pod.SecurityContext); diff != "" {
+			t.Errorf("%s: securityContext of the pod (-want +got):\n%s", key, diff)
+		}
+		confined := &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}
+		if diff := cmp.Diff(confined, pod.Containers[0].SecurityContext); diff != "" {
+			t.Errorf("%s: securityContext (-want +got):\n%s", key, diff)
+		}
+		for _, volume := range pod.Volumes {
+			if volume.HostPath != nil {
+				t.Errorf("%s has %s of its node", key, volume.HostPath.Path)
+			}
+		}
+	}
+	agent := all.pod(t, "DaemonSet/daybreak-agent")
+	if agent.HostNetwork || agent.HostPID || agent.HostIPC {
+		t.Error("the agent shares its node's network, processes or memory")
+	}
+	if ro := agent.Containers[0].SecurityContext.ReadOnlyRootFilesystem; ro == nil || !*ro {
+		t.Error("the agent can write into its image")
+	}
+	var paths []string
+	for _, volume := range agent.Volumes {
+		if volume.HostPath != nil {
+			paths = append(paths, volume.HostPath.Path)
+		}
+	}
+	want := []string{
+		"/dev", "/sys", "/opt/mxdriver", "/opt/maca", "/opt/mxn100", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources",
+		"/run/containerd", "/var/run/cdi", "/var/lib/daybreak",
+	}
+	if diff := cmp.Diff(want, paths); diff != "" {
+		t.Errorf("what the agent sees of its node (-want +got):\n%s", diff)
+	}
+}
