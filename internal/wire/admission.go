@@ -61,15 +61,17 @@ func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
 	}
 	a := admission{pod: pod, ask: &Ask{}}
 	a.class()
-	var readers []reader
-	for _, c := range containers(pod) {
-		r := reader{path: c.path, resources: c.resources, online: a.ask.Request.Class == gpu.Online}
+	list := containers(pod)
+	readers := make([]reader, 0, len(list))
+	a.ask.Request.Requests = make([]gpu.Request, 0, len(list))
+	for i := range list {
+		readers = append(readers, reader{container: list[i], online: a.ask.Request.Class == gpu.Online})
+		r := &readers[i]
 		req := r.request()
-		req.Container, req.Phase = c.name, c.phase
+		req.Container, req.Phase = r.name, r.phase
 		a.problems = append(a.problems, r.problems...)
 		a.ask.Koordinator = a.ask.Koordinator || r.koordinator
 		a.ask.Request.Requests = append(a.ask.Request.Requests, req)
-		readers = append(readers, r)
 	}
 	a.oneCardPerClassed(readers)
 	a.qos()
@@ -84,30 +86,36 @@ func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
 	return a.ask, nil
 }
 
-// container is a container of either list, with its place in the spec.
+// container is a container of either list of the spec.
 type container struct {
 	name      string
 	phase     gpu.Phase
-	path      *field.Path
+	list      string
+	index     int
 	resources *corev1.ResourceRequirements
+}
+
+// path returns where in the pod its resources are written. Paths are for what
+// is refused: every pod of a cluster is read, and nearly none is.
+func (c *container) path() *field.Path {
+	return field.NewPath("spec").Child(c.list).Index(c.index).Child("resources")
 }
 
 // containers lists the pod's containers in the order in which they are placed
 // and written down: init containers first.
 func containers(pod *corev1.Pod) []container {
 	list := make([]container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
-	spec := field.NewPath("spec")
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		phase := gpu.Init
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			phase = gpu.Sidecar
 		}
-		list = append(list, container{c.Name, phase, spec.Child("initContainers").Index(i).Child("resources"), &c.Resources})
+		list = append(list, container{c.Name, phase, "initContainers", i, &c.Resources})
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		list = append(list, container{c.Name, gpu.App, spec.Child("containers").Index(i).Child("resources"), &c.Resources})
+		list = append(list, container{c.Name, gpu.App, "containers", i, &c.Resources})
 	}
 	return list
 }
@@ -155,10 +163,10 @@ func (a *admission) oneCardPerClassed(readers []reader) {
 		at, one := readers[i].countedAt()
 		switch {
 		case req.Whole && class == gpu.Online:
-			a.problems = append(a.problems, field.Invalid(at.path, at.String(),
+			a.problems = append(a.problems, field.Invalid(at.path(), at.String(),
 				fmt.Sprintf("an online pod shares its card: write %s: 1 with %s, or remove the annotation %s", ResourceSGPU, ResourceVMemory, AnnotationClass)))
 		case req.Cards > 1:
-			a.problems = append(a.problems, field.Invalid(at.path, at.String(),
+			a.problems = append(a.problems, field.Invalid(at.path(), at.String(),
 				fmt.Sprintf("a container of an %s pod takes one card: write %s, or remove the annotation %s", class, one, AnnotationClass)))
 		}
 	}

@@ -324,8 +324,9 @@ func (b *booking) empty() (ledger.Holding, error) {
 	if b.ask != nil {
 		h.QoS, h.Class = b.ask.Request.QoS, b.ask.Request.Class
 	}
-	for _, c := range b.containers {
-		h.Parts = append(h.Parts, ledger.Part{Container: c.name, Phase: c.phase})
+	h.Parts = make([]ledger.Part, len(b.containers))
+	for i := range b.containers {
+		h.Parts[i] = ledger.Part{Container: b.containers[i].name, Phase: b.containers[i].phase}
 	}
 	return h, nil
 }

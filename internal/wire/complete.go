@@ -21,12 +21,18 @@ func NamesMetaX(pod *corev1.Pod) bool {
 // asksFor reports whether a container of the pod has one of our resources for
 // which the check holds, in limits or requests.
 func asksFor(pod *corev1.Pod, check func(corev1.ResourceName) bool) bool {
-	for _, c := range containers(pod) {
-		for _, list := range []corev1.ResourceList{c.resources.Limits, c.resources.Requests} {
-			for name := range list {
-				if slices.Contains(resources, name) && check(name) {
-					return true
-				}
+	asks := func(list corev1.ResourceList) bool {
+		for name := range list {
+			if slices.Contains(resources, name) && check(name) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, list := range [...][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if asks(list[i].Resources.Limits) || asks(list[i].Resources.Requests) {
+				return true
 			}
 		}
 	}

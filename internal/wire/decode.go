@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,12 +49,10 @@ func distinct(shares []namedShare) error {
 	if len(shares) > gpu.MaxCards {
 		return fmt.Errorf("a container with %d cards, a node may hold %d", len(shares), gpu.MaxCards)
 	}
-	seen := make(map[string]bool, len(shares))
-	for _, s := range shares {
-		if seen[s.id] {
+	for i, s := range shares {
+		if slices.ContainsFunc(shares[:i], func(o namedShare) bool { return o.id == s.id }) {
 			return fmt.Errorf("a container names card %s twice", s.id)
 		}
-		seen[s.id] = true
 	}
 	return nil
 }
@@ -63,9 +62,12 @@ func decodeVendor(text string) ([][]namedShare, error) {
 	if err := checkSize(text); err != nil {
 		return nil, err
 	}
-	var lists [][]vendorShare
-	if err := json.Unmarshal([]byte(text), &lists); err != nil {
-		return nil, err
+	lists, plain := scanVendor(text)
+	if !plain {
+		lists = nil
+		if err := json.Unmarshal([]byte(text), &lists); err != nil {
+			return nil, err
+		}
 	}
 	if len(lists) > maxListedContainers {
 		return nil, fmt.Errorf("%d containers, at most %d are read", len(lists), maxListedContainers)

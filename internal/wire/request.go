@@ -13,8 +13,7 @@ import (
 
 // reader reads the resources of one container.
 type reader struct {
-	path      *field.Path
-	resources *corev1.ResourceRequirements
+	container
 	// online pods are not metered: their compute is checked, then ignored.
 	online bool
 
@@ -26,16 +25,20 @@ type reader struct {
 type amount struct {
 	resource.Quantity
 	name corev1.ResourceName
-	path *field.Path
+	in   *container
+	list string
 }
+
+// path returns where in the pod the amount is written.
+func (a *amount) path() *field.Path { return a.in.path().Child(a.list).Key(string(a.name)) }
 
 // find returns the resource from limits, else from requests.
 func (r *reader) find(name corev1.ResourceName) (amount, bool) {
 	if q, ok := r.resources.Limits[name]; ok {
-		return amount{q, name, r.path.Child("limits").Key(string(name))}, true
+		return amount{q, name, &r.container, "limits"}, true
 	}
 	if q, ok := r.resources.Requests[name]; ok {
-		return amount{q, name, r.path.Child("requests").Key(string(name))}, true
+		return amount{q, name, &r.container, "requests"}, true
 	}
 	return amount{}, false
 }
@@ -47,14 +50,14 @@ func (r *reader) sameInBoth() {
 		limit, limited := r.resources.Limits[name]
 		request, requested := r.resources.Requests[name]
 		if limited && requested && limit.Cmp(request) != 0 {
-			r.invalid(amount{request, name, r.path.Child("requests").Key(string(name))},
+			r.invalid(amount{request, name, &r.container, "requests"},
 				fmt.Sprintf("differs from the limit: write %s in both, or in limits alone", limit.String()))
 		}
 	}
 }
 
 func (r *reader) invalid(a amount, detail string) {
-	r.problems = append(r.problems, field.Invalid(a.path, a.String(), detail))
+	r.problems = append(r.problems, field.Invalid(a.path(), a.String(), detail))
 }
 
 // request reads the container. When it returns with problems, what it returns
