@@ -3,6 +3,7 @@ package place
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -260,7 +261,7 @@ func cards(n int64) string {
 // The reason that most nodes gave comes first. Nodes without cards are told
 // last: they are no news.
 func Summarize(refusals []Refusal) string {
-	var count [codes]int
+	var count counts
 	var best [codes]Refusal
 	for i := range refusals {
 		r := refusals[i].cause()
@@ -269,15 +270,8 @@ func Summarize(refusals []Refusal) string {
 		}
 		count[r.Code]++
 	}
-	order := Codes()
-	slices.SortStableFunc(order, func(a, b Code) int {
-		if (a == NoCards) != (b == NoCards) {
-			return cmp.Compare(b, a)
-		}
-		return cmp.Compare(count[b], count[a])
-	})
 	var parts []string
-	for _, c := range order {
+	for _, c := range count.order() {
 		if count[c] > 0 {
 			parts = append(parts, best[c].summary(count[c]))
 		}
@@ -286,6 +280,37 @@ func Summarize(refusals []Refusal) string {
 		return "0/0 nodes"
 	}
 	return fmt.Sprintf("0/%d nodes: %s", len(refusals), strings.Join(parts, ", "))
+}
+
+// Foremost returns the code that a summary of the refusals begins with, or Fits
+// if there are none.
+func Foremost(refusals iter.Seq[Refusal]) Code {
+	var count counts
+	for r := range refusals {
+		count[r.cause().Code]++
+	}
+	if first := count.order()[0]; count[first] > 0 {
+		return first
+	}
+	return Fits
+}
+
+// counts counts nodes by the code that they refused for.
+type counts [codes]int
+
+// order returns the codes in the order in which they are told.
+func (t *counts) order() []Code {
+	order := Codes()
+	slices.SortStableFunc(order, func(a, b Code) int {
+		if (t[a] > 0) != (t[b] > 0) {
+			return cmp.Compare(t[b], t[a])
+		}
+		if (a == NoCards) != (b == NoCards) {
+			return cmp.Compare(b, a)
+		}
+		return cmp.Compare(t[b], t[a])
+	})
+	return order
 }
 
 // summary tells of n nodes that refused for this code; r is the nearest miss.

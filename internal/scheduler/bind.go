@@ -47,6 +47,8 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 	if err := b.run(ctx); err != nil {
 		return fwk.AsStatus(fmt.Errorf("bind to %s: %w", nodeName, err))
 	}
+	p.shared.figures.placed.Inc()
+	p.shared.announcements.put(pod.UID, res.announcement())
 	return nil
 }
 

@@ -210,6 +210,8 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 	}
 	go shared.fence(ctx, &f)
 	shared.locks.begin(ctx, f.schedulers)
+	shared.figures.register(ctx)
+	shared.announcements.announce(sched)
 	return app.Run(ctx, cc, sched)
 }
 

@@ -395,7 +395,7 @@ func TestUnreserve(t *testing.T) {
 		t.Fatalf("Reserve() = %v", got)
 	}
 	for range 2 { // twice is fine
-		r.Unreserve(t.Context(), nil, pod, "n1")
+		r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
 	}
 	if got := r.shared.reservations.size(); got != 0 {
 		t.Errorf("%d reservations, want 0", got)

@@ -8,8 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -26,8 +24,6 @@ type locks struct {
 	expiry time.Duration
 	// schedulers are the names that this process binds pods for.
 	schedulers sets.Set[string]
-	// wait is nil where nobody collects metrics.
-	wait *metrics.Histogram
 }
 
 func newLocks(s *Shared) *locks { return &locks{shared: s} }
@@ -84,15 +80,6 @@ func (l *locks) begin(ctx context.Context, schedulers sets.Set[string]) {
 		return
 	}
 	l.schedulers = schedulers
-	l.wait = metrics.NewHistogram(&metrics.HistogramOpts{
-		Namespace: "daybreak", Subsystem: "scheduler", Name: "lock_wait_seconds",
-		Help:           "How long pods waited for the lock of a node that the vendor's plugin serves, also in vain.",
-		Buckets:        metrics.ExponentialBuckets(0.005, 2, 16),
-		StabilityLevel: metrics.ALPHA,
-	})
-	if err := legacyregistry.Register(l.wait); err != nil {
-		klog.FromContext(ctx).Error(err, "Waits for locks are not measured")
-	}
 	go func() {
 		if err := l.shared.term.ready(ctx); err == nil {
 			l.nodes.Run(ctx)
@@ -105,9 +92,7 @@ func (l *locks) acquire(ctx context.Context, node string, pod *corev1.Pod, wait 
 	start := l.shared.clock.Now()
 	err := l.nodes.Acquire(ctx, node, pod, wait)
 	took := l.shared.clock.Since(start)
-	if l.wait != nil {
-		l.wait.Observe(took.Seconds())
-	}
+	l.shared.figures.lockWait.Observe(took.Seconds())
 	klog.FromContext(ctx).V(4).Info("Waited for the lock", "pod", klog.KObj(pod), "node", node, "took", took, "err", err)
 	return err
 }

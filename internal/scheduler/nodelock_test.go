@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -108,7 +109,7 @@ func TestBindTakesTheLock(t *testing.T) {
 	if got := <-patches; got != want {
 		t.Errorf("written\n%s\nwant\n%s", got, want)
 	}
-	r.Unreserve(t.Context(), nil, pod, "n1")
+	r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
 	want = `{"metadata":{"annotations":{"hami.io/mutex.lock":null},"resourceVersion":"2","uid":""}}`
 	if got := <-patches; got != want {
 		t.Errorf("after Unreserve, written\n%s\nwant\n%s", got, want)
@@ -185,7 +186,7 @@ func TestWithoutAdaption(t *testing.T) {
 	if h, known, notes := wire.HoldingOf(r.shared.nodes.of(nodeInfo(makeNode("n1")), true), bound); !known || h.Cards().Len() != 1 {
 		t.Errorf("the cards of a bound pod are not known: %v", notes)
 	}
-	r.Unreserve(t.Context(), nil, pod, "n1") // has no lock to look at
+	r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1") // has no lock to look at
 }
 
 func TestAddFeatures(t *testing.T) {

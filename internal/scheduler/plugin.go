@@ -35,11 +35,15 @@ type Shared struct {
 	// locks are the locks of nodes that the vendor's plugin serves; nil when
 	// nothing is to be done for that plugin, see [DevicePluginAdaption].
 	locks *locks
+	// figures are what is counted, announcements what events are to tell.
+	figures       *figures
+	announcements *announcements
 }
 
 // NewShared returns the state of one scheduler process.
 func NewShared(c clock.WithDelayedExecution) *Shared {
 	s := &Shared{devices: &devices{}, reservations: newReservations(), promises: newPromises(), forecast: newForecast(), term: newTerm(c), clock: c}
+	s.figures, s.announcements = newFigures(), newAnnouncements()
 	s.locks = newLocks(s)
 	s.nodes = newNodes(s.devices, s.reservations, s.promises)
 	return s
@@ -109,6 +113,7 @@ func (s *Shared) cleanUp(h fwk.Handle) error {
 			if pod, ok := gone(obj).(*corev1.Pod); ok {
 				s.reservations.drop(pod.UID)
 				s.promises.drop(pod.UID)
+				s.announcements.take(pod.UID)
 			}
 		},
 	}); err != nil {

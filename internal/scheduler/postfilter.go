@@ -19,6 +19,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	if err != nil {
 		return p.DefaultPreemption.PostFilter(ctx, cs, pod, m)
 	}
+	defer func() { p.shared.figures.refuse(c, p.shared.clock.Since(c.start)) }()
 	if !p.outranksSomeone(pod) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, c.summary())
 	}

@@ -18,6 +18,7 @@ import (
 func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	ask, problems := wire.Admit(pod)
 	if len(problems) > 0 {
+		p.shared.figures.inadmissible.Inc()
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
 	}
 	if ask == nil {
@@ -28,7 +29,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	}
 	ask.StandIn(p.policy)
 	describe(pod, &ask.Request)
-	c := &cycle{ask: ask, prefer: ask.Prefer, findings: newFindings()}
+	c := &cycle{ask: ask, prefer: ask.Prefer, start: p.shared.clock.Now(), findings: newFindings()}
 	cs.Write(stateKey, c)
 	narrowed := p.narrow(c, infos)
 	c.prefer.Demand = p.shared.forecast.look(pod, &ask.Request, p.handle.SharedInformerFactory().Core().V1().Pods().Lister(), p.shared.nodes)

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
@@ -22,6 +23,10 @@ type reservation struct {
 	node        string
 	holding     ledger.Holding
 	annotations map[string]string
+	// topology is what the holding's cards are of, and candidates how many nodes
+	// had room.
+	topology   *gpu.Topology
+	candidates int
 }
 
 // on reports whether the pod has a reservation on the node.

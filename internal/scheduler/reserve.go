@@ -36,7 +36,10 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		wire.WithoutVendor(annotations)
 	}
 	p.shared.promises.drop(pod.UID)
-	p.shared.reservations.put(pod.UID, reservation{node: nodeName, holding: holding, annotations: annotations})
+	p.shared.reservations.put(pod.UID, reservation{
+		node: nodeName, holding: holding, annotations: annotations, topology: node.Topology(), candidates: c.candidates(),
+	})
+	p.shared.figures.decided.Observe(p.shared.clock.Since(c.start).Seconds())
 	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])
 	return nil
 }
@@ -45,7 +48,10 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 // be called for pods that were never reserved. It is never called while a
 // Binding may still come through (see Bind), but at the end of the process,
 // when no more locks are written either.
-func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) {
+func (p *Plugin) Unreserve(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, nodeName string) {
+	if _, err := readState(cs); err == nil {
+		p.shared.figures.failed.Inc()
+	}
 	p.shared.reservations.drop(pod.UID)
 	p.shared.locks.check(nodeName)
 }

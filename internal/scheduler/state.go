@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -26,6 +27,8 @@ type cycle struct {
 	// whatIf marks the copies that kube-scheduler makes to try changes of a
 	// node out, which must leave no trace.
 	whatIf bool
+	// start is when the attempt began.
+	start time.Time
 	*findings
 }
 
@@ -89,7 +92,7 @@ func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
 
 // Clone is called before pods are added to or removed from a node.
 func (c *cycle) Clone() fwk.StateData {
-	return &cycle{ask: c.ask, prefer: c.prefer, whatIf: true, findings: c.findings}
+	return &cycle{ask: c.ask, prefer: c.prefer, whatIf: true, start: c.start, findings: c.findings}
 }
 
 // note remembers the node's answer.
@@ -100,6 +103,22 @@ func (c *cycle) note(node string, r place.Refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refusals[node] = r
+}
+
+// candidates returns how many nodes had room, of those that were compared; one
+// alone is not.
+func (f *findings) candidates() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.worths)
+}
+
+// foremost returns the code that most nodes refused the pod for, which is what
+// the summary begins with; [place.Fits] where cards were not the reason.
+func (c *cycle) foremost() place.Code {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return place.Foremost(maps.Values(c.refusals))
 }
 
 // summary tells in one sentence why no node took the pod. Nodes that never got

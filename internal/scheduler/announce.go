@@ -1,0 +1,140 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// announcements has what is to be told of pods that were just bound: their
+// cards. kube-scheduler writes an event for every pod it binds, so that one
+// tells them, and no event is written besides.
+type announcements struct {
+	mu    sync.Mutex
+	byPod map[types.UID]string
+}
+
+func newAnnouncements() *announcements { return &announcements{byPod: map[types.UID]string{}} }
+
+func (a *announcements) put(uid types.UID, text string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.byPod[uid] = text
+}
+
+// take returns what is to be told of the pod, once.
+func (a *announcements) take(uid types.UID) (text string, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text, ok = a.byPod[uid]
+	delete(a.byPod, uid)
+	return text, ok
+}
+
+// announce makes the profiles' events tell the cards.
+func (a *announcements) announce(s *scheduler.Scheduler) {
+	for name, profile := range s.Profiles {
+		s.Profiles[name] = announcer{Framework: profile, announcements: a}
+	}
+}
+
+// announcer is a profile whose events tell the cards.
+type announcer struct {
+	framework.Framework
+	announcements *announcements
+}
+
+// EventRecorder returns the profile's recorder.
+func (a announcer) EventRecorder() events.EventRecorderLogger {
+	return recorder{EventRecorderLogger: a.Framework.EventRecorder(), announcements: a.announcements}
+}
+
+// recorder adds the cards to the event of a pod that was bound.
+type recorder struct {
+	events.EventRecorderLogger
+	announcements *announcements
+}
+
+// WithLogger returns the same recorder with another logger.
+func (r recorder) WithLogger(logger klog.Logger) events.EventRecorderLogger {
+	return recorder{EventRecorderLogger: r.EventRecorderLogger.WithLogger(logger), announcements: r.announcements}
+}
+
+// reasonScheduled is the reason of kube-scheduler's event of a pod that was bound.
+const reasonScheduled = "Scheduled"
+
+// Eventf records an event.
+func (r recorder) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
+	if pod, ok := regarding.(*corev1.Pod); ok && reason == reasonScheduled {
+		if text, ok := r.announcements.take(pod.UID); ok {
+			note += ": %s"
+			args = append(args, text)
+		}
+	}
+	r.EventRecorderLogger.Eventf(regarding, related, eventtype, reason, action, note, args...)
+}
+
+// maxTold is how many shares are told one by one: an event has room for a
+// thousand characters.
+const maxTold = 8
+
+// announcement says which cards the pod gets, and out of how many nodes.
+func (r *reservation) announcement() string {
+	var alone gpu.Set
+	var parts []string
+	for card := range r.holding.Cards().All() {
+		u := r.holding.On(card)
+		if u.Exclusive {
+			alone |= gpu.SetOf(card)
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%d%% and %v of card %d", u.Compute, u.Memory, card))
+	}
+	if n := len(parts); n > maxTold {
+		parts = append(parts[:maxTold], fmt.Sprintf("shares of %d more cards", n-maxTold))
+	}
+	if alone != 0 {
+		parts = append([]string{r.whole(alone)}, parts...)
+	}
+	from := "the only node with room"
+	if r.candidates > 1 {
+		from = fmt.Sprintf("picked from %d nodes with room", r.candidates)
+	}
+	return strings.Join(append(parts, from), ", ")
+}
+
+// whole tells of cards that the pod has to itself, and how they are linked.
+func (r *reservation) whole(cards gpu.Set) string {
+	numbers := strings.Trim(strings.ReplaceAll(fmt.Sprint(cards.Indices()), " ", ", "), "[]")
+	if cards.Len() == 1 {
+		return "all of card " + numbers
+	}
+	linked := "not linked"
+	switch linkage(r.topology, cards) {
+	case cards.Len() * (cards.Len() - 1) / 2:
+		linked = "all linked"
+	case 0:
+	default:
+		linked = "partly linked"
+	}
+	return fmt.Sprintf("all of cards %s (%s)", numbers, linked)
+}
+
+// linkage returns how many pairs of the cards have a direct link.
+func linkage(t *gpu.Topology, cards gpu.Set) int {
+	pairs := 0
+	for card := range cards.All() {
+		pairs += (t.Linked(card) & cards).Len()
+	}
+	return pairs / 2
+}

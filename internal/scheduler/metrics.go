@@ -1,0 +1,86 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// How an attempt to place a pod with cards ended: the values of the label
+// result.
+const (
+	resultPlaced       = "placed"
+	resultRefused      = "refused"
+	resultInadmissible = "inadmissible"
+	resultFailed       = "failed"
+)
+
+// otherRefusal is the label refusal of attempts that ended for what others than
+// this plugin said: CPU, taints, affinity.
+const otherRefusal = "Other"
+
+// figures are the metrics of one scheduler process. Every series is there from
+// the beginning and kept at hand, so that counting is adding to a number.
+type figures struct {
+	placed, inadmissible, failed prometheus.Counter
+	refused                      map[place.Code]prometheus.Counter
+	decided, undecided           prometheus.Observer
+	lockWait                     prometheus.Histogram
+
+	attempts  *prometheus.CounterVec
+	decisions *prometheus.HistogramVec
+}
+
+func newFigures() *figures {
+	f := &figures{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "daybreak_scheduler_attempts_total",
+			Help: "Attempts to place a pod that asks for cards, by result: placed, refused (no node took it), inadmissible (it can't be meant) " +
+				"or failed (cards were chosen, then something went wrong); and by the code that most nodes refused it for, Other where cards were not the reason.",
+		}, []string{"result", "refusal"}),
+		decisions: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "daybreak_scheduler_decision_duration_seconds",
+			Help:    "How long it took to choose node and cards of a pod, or to find that there are none, by result: placed or refused. What other plugins take in between is part of it.",
+			Buckets: prometheus.ExponentialBuckets(0.00005, 2.5, 14),
+		}, []string{"result"}),
+		lockWait: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "daybreak_scheduler_lock_wait_seconds",
+			Help:    "How long pods waited for the lock of a node that the vendor's plugin serves, also in vain.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 16),
+		}),
+		refused: map[place.Code]prometheus.Counter{},
+	}
+	f.placed = f.attempts.WithLabelValues(resultPlaced, "")
+	f.inadmissible = f.attempts.WithLabelValues(resultInadmissible, "")
+	f.failed = f.attempts.WithLabelValues(resultFailed, "")
+	f.refused[place.Fits] = f.attempts.WithLabelValues(resultRefused, otherRefusal)
+	for _, code := range place.Codes() {
+		f.refused[code] = f.attempts.WithLabelValues(resultRefused, code.String())
+	}
+	f.decided = f.decisions.WithLabelValues(resultPlaced)
+	f.undecided = f.decisions.WithLabelValues(resultRefused)
+	return f
+}
+
+// register adds the figures to those that kube-scheduler serves. Of several
+// schedulers in one process the first is told of.
+func (f *figures) register(ctx context.Context) {
+	for _, c := range []prometheus.Collector{f.attempts, f.decisions, f.lockWait} {
+		var already prometheus.AlreadyRegisteredError
+		if err := legacyregistry.Registerer().Register(c); err != nil && !errors.As(err, &already) {
+			klog.FromContext(ctx).Error(err, "Metrics are not served")
+		}
+	}
+}
+
+// refuse counts an attempt that no node took.
+func (f *figures) refuse(c *cycle, took time.Duration) {
+	f.undecided.Observe(took.Seconds())
+	f.refused[c.foremost()].Inc()
+}

@@ -1,0 +1,229 @@
+package scheduler
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// gathered returns the figures by name.
+func (r *rig) gathered(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	f := r.shared.figures
+	registry.MustRegister(f.attempts, f.decisions, f.lockWait)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*dto.MetricFamily{}
+	for _, family := range families {
+		out[family.GetName()] = family
+	}
+	return out
+}
+
+// attempts returns the attempts that are not zero, by result and refusal.
+func (r *rig) attempts(t *testing.T) map[string]float64 {
+	t.Helper()
+	out := map[string]float64{}
+	for _, m := range r.gathered(t)["daybreak_scheduler_attempts_total"].GetMetric() {
+		name := ""
+		for _, label := range []string{"result", "refusal"} {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == label {
+					name += l.GetValue() + " "
+				}
+			}
+		}
+		if v := m.GetCounter().GetValue(); v > 0 {
+			out[name] = v
+		}
+	}
+	return out
+}
+
+func TestFiguresAreThereFromTheBeginning(t *testing.T) {
+	families := newRig(t).gathered(t)
+	if got, want := len(families["daybreak_scheduler_attempts_total"].GetMetric()), len(place.Codes())+4; got != want {
+		t.Errorf("attempts have %d series, want %d", got, want)
+	}
+	for _, name := range []string{"daybreak_scheduler_decision_duration_seconds", "daybreak_scheduler_lock_wait_seconds"} {
+		if len(families[name].GetMetric()) == 0 {
+			t.Errorf("%s has no series", name)
+		}
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	tests := map[string]struct {
+		pod  *corev1.Pod
+		run  func(t *testing.T, r *rig, pod *corev1.Pod)
+		want map[string]float64
+	}{
+		"a pod is placed": {
+			pod: makePod("p", whole(1)),
+			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
+				t.Helper()
+				cs := r.cycle(t, pod)
+				if got := r.Reserve(t.Context(), cs, pod, "n1"); !got.IsSuccess() {
+					t.Fatal(got)
+				}
+				if got := r.Bind(t.Context(), cs, pod, "n1"); !got.IsSuccess() {
+					t.Fatal(got)
+				}
+			},
+			want: map[string]float64{"placed  ": 1},
+		},
+		"cards were chosen in vain": {
+			pod: makePod("p", whole(1)),
+			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
+				t.Helper()
+				r.Unreserve(t.Context(), r.cycle(t, pod), pod, "n1")
+			},
+			want: map[string]float64{"failed  ": 1},
+		},
+		"a pod without cards does not count": {
+			pod: makePod("p"),
+			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
+				t.Helper()
+				r.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
+				r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
+			},
+			want: map[string]float64{},
+		},
+		"a pod that can't be meant": {
+			pod: makePod("p", asking(map[corev1.ResourceName]string{wire.ResourceSGPU: "1", wire.ResourceVCore: "120"})),
+			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
+				t.Helper()
+				r.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
+			},
+			want: map[string]float64{"inadmissible  ": 1},
+		},
+		"no node has so many cards": {
+			pod: makePod("p", whole(3)),
+			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
+				t.Helper()
+				cs := r.cycle(t, pod)
+				r.Filter(t.Context(), cs, pod, r.fakes.snapshot.(*lister).infos[0])
+				r.PostFilter(t.Context(), cs, pod, nil)
+			},
+			want: map[string]float64{"refused TooFewCards ": 1},
+		},
+		"something else than cards": {
+			pod: makePod("p", whole(1)),
+			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
+				t.Helper()
+				r.PostFilter(t.Context(), r.cycle(t, pod), pod, nil)
+			},
+			want: map[string]float64{"refused Other ": 1},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.setDevice(t, makeDevice("n1", 2))
+			r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+			onBind(r.client)
+			tt.run(t, r, tt.pod)
+			if diff := cmp.Diff(tt.want, r.attempts(t)); diff != "" {
+				t.Errorf("attempts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDecisionLatency: from PreFilter to the choice of the cards.
+func TestDecisionLatency(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 2))
+	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	pod := makePod("p", whole(1))
+	cs := r.cycle(t, pod)
+	r.clock.Step(3 * time.Millisecond)
+	if got := r.Reserve(t.Context(), cs, pod, "n1"); !got.IsSuccess() {
+		t.Fatal(got)
+	}
+	for _, m := range r.gathered(t)["daybreak_scheduler_decision_duration_seconds"].GetMetric() {
+		h, want := m.GetHistogram(), 0.0
+		if m.GetLabel()[0].GetValue() == resultPlaced {
+			want = 0.003
+		}
+		if h.GetSampleSum() != want {
+			t.Errorf("%v sums up to %v s, want %v", m.GetLabel(), h.GetSampleSum(), want)
+		}
+	}
+}
+
+// spy is a recorder that keeps what it is told last.
+type spy struct {
+	note string
+	args []any
+}
+
+func (s *spy) WithLogger(klog.Logger) events.EventRecorderLogger { return s }
+
+func (s *spy) Eventf(_, _ runtime.Object, _, _, _, note string, args ...any) {
+	s.note, s.args = note, args
+}
+
+func TestAnnouncement(t *testing.T) {
+	tests := map[string]struct {
+		pod        *corev1.Pod
+		candidates int
+		want       string
+	}{
+		"a slice":                     {makePod("p", slice(25, 8)), 3, "25% and 8 GiB of card 0, picked from 3 nodes with room"},
+		"a whole card":                {makePod("p", whole(1)), 1, "all of card 0, the only node with room"},
+		"linked cards":                {makePod("p", whole(2)), 0, "all of cards 0, 1 (all linked), the only node with room"},
+		"a pod without cards as ever": {makePod("p"), 0, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.setDevice(t, makeDevice("n1", 2))
+			r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+			onBind(r.client)
+			if tt.want != "" {
+				cs := r.cycle(t, tt.pod)
+				for i := range tt.candidates {
+					c, err := readState(cs)
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.rank(cardName(i), place.Worth{})
+				}
+				if got := r.Reserve(t.Context(), cs, tt.pod, "n1"); !got.IsSuccess() {
+					t.Fatal(got)
+				}
+				if got := r.Bind(t.Context(), cs, tt.pod, "n1"); !got.IsSuccess() {
+					t.Fatal(got)
+				}
+			}
+			var told spy
+			rec := recorder{EventRecorderLogger: &told, announcements: r.shared.announcements}.WithLogger(testLogger(t))
+			want := spy{note: "assigned to %v", args: []any{"n1"}}
+			if tt.want != "" {
+				want = spy{note: "assigned to %v: %s", args: []any{"n1", tt.want}}
+			}
+			rec.Eventf(tt.pod, nil, corev1.EventTypeNormal, reasonScheduled, "Binding", "assigned to %v", "n1")
+			if diff := cmp.Diff(want, told, cmp.AllowUnexported(spy{})); diff != "" {
+				t.Errorf("event (-want +got):\n%s", diff)
+			}
+			if len(r.shared.announcements.byPod) != 0 {
+				t.Error("what was told is kept")
+			}
+		})
+	}
+}
