@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -78,7 +79,7 @@ func (c *Cluster) admit(ctx context.Context) (*Manager, error) {
 	if err := c.Webhook(ctx, address); err != nil {
 		return nil, err
 	}
-	return c.StartManager(ctx, "manager", manager.Config{Admission: manager.Admission{
+	return c.StartManager(ctx, "manager", manager.Config{AuditInterval: 10 * time.Second, Admission: manager.Admission{
 		Address: address, Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
 	}})
 }

@@ -3,12 +3,14 @@ package manager
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 )
@@ -39,6 +41,9 @@ It answers the API server for pods that ask for MetaX cards: fills in what they
 leave unsaid, and refuses what can't be meant with a sentence that says what to
 write. It makes, keeps and renews the certificates for that by itself.
 
+It audits the whole account as daybreak audit does, all the time: what is wrong
+is an Event on its pods and its node, and a figure in /metrics.
+
 Run two or more for availability: all of them answer, one leads and writes.
 The manager needs the CustomResourceDefinition of Device, and says so where it
 is missing.`,
@@ -63,6 +68,7 @@ is missing.`,
 	f.DurationVar(&c.cfg.Lease.Duration, "leader-elect-lease-duration", 0, "how long others wait for a leader that does not renew (default 15s)")
 	f.DurationVar(&c.cfg.Lease.RenewDeadline, "leader-elect-renew-deadline", 0, "how long a leader tries to renew before it gives up (default 10s)")
 	f.DurationVar(&c.cfg.Lease.RetryPeriod, "leader-elect-retry-period", 0, "how often it is tried (default 2s)")
+	f.DurationVar(&c.cfg.AuditInterval, "audit-interval", audit.DefaultInterval, "least time between two audits of the whole account, 0 for none")
 	a := &c.cfg.Admission
 	f.StringVar(&a.Address, "admission-bind-address", ":9443", "`ADDRESS` at which pods are admitted, 0 for none")
 	f.StringArrayVar(&a.Hosts, "admission-host", nil, "`NAME` or address that the API server calls (repeatable; default: the Service "+policy.DefaultService+")")
@@ -76,6 +82,9 @@ is missing.`,
 func (c *command) run(ctx context.Context) error {
 	if err := logsapi.ValidateAndApply(c.logs, nil); err != nil {
 		return err
+	}
+	if c.cfg.AuditInterval != 0 && c.cfg.AuditInterval < time.Second {
+		return fmt.Errorf("--audit-interval %s: write at least 1s, or 0 for none", c.cfg.AuditInterval)
 	}
 	defer logs.FlushLogs()
 	config, err := cluster.Access{Kubeconfig: c.kubeconfig}.Config()

@@ -7,6 +7,7 @@
 //
 //   - controllers/noderesource makes nodes advertise the cards that their
 //     Devices list;
+//   - audit keeps checking that no card is booked twice;
 //   - webhook admits pods that ask for cards, policy is what the API server is
 //     told about them, and cert how it knows the manager.
 //

@@ -22,6 +22,7 @@ import (
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
 	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
 )
 
@@ -54,6 +55,9 @@ type Config struct {
 	Lease Lease
 	// Admission says how pods are admitted; without an address they are not.
 	Admission Admission
+	// AuditInterval is the least time between two audits of the whole account;
+	// zero means that there are none.
+	AuditInterval time.Duration
 	// Clock is for what waits; nil is the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager logs to; the zero value is klog's own.
@@ -117,6 +121,20 @@ func (m *Manager) parts() []part {
 				return noderesource.Add(ctx, m.ctrl, noderesource.Options{Metrics: m.metrics, Clock: m.cfg.Clock})
 			},
 		},
+	}
+	if m.cfg.AuditInterval > 0 {
+		parts = append(parts, part{
+			name: "audit",
+			needs: []need{
+				{resource: devices, verbs: readVerbs},
+				{resource: "pods", verbs: readVerbs},
+				{resource: "nodes", verbs: readVerbs},
+				{resource: "events.events.k8s.io", verbs: []string{"create", "patch"}},
+			},
+			add: func(ctx context.Context) error {
+				return audit.Add(ctx, m.ctrl, audit.Options{Metrics: m.metrics, Clock: m.cfg.Clock, Interval: m.cfg.AuditInterval})
+			},
+		})
 	}
 	return append(parts, m.admission()...)
 }
