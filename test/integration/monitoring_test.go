@@ -1,0 +1,422 @@
+package integration
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/fake"
+)
+
+// exposed is what running processes tell: metric -> label -> values.
+type exposed map[string]map[string]map[string]bool
+
+var (
+	seriesLine = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$`)
+	labelPair  = regexp.MustCompile(`([a-zA-Z_]+)="((?:[^"\\]|\\.)*)"`)
+)
+
+// add reads a process's answer.
+func (e exposed) add(text string) {
+	for line := range strings.Lines(text) {
+		m := seriesLine.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil {
+			continue
+		}
+		if e[m[1]] == nil {
+			e[m[1]] = map[string]map[string]bool{}
+		}
+		for _, pair := range labelPair.FindAllStringSubmatch(m[2], -1) {
+			if e[m[1]][pair[1]] == nil {
+				e[m[1]][pair[1]] = map[string]bool{}
+			}
+			e[m[1]][pair[1]][pair[2]] = true
+		}
+	}
+}
+
+// ours lists the metrics of our own, histograms by their base name.
+func (e exposed) ours() []string {
+	names := map[string]bool{}
+	for name := range e {
+		if !strings.HasPrefix(name, "daybreak_") {
+			continue
+		}
+		if base, ok := strings.CutSuffix(name, "_bucket"); ok {
+			names[base] = true
+			delete(names, base+"_sum")
+			delete(names, base+"_count")
+			continue
+		}
+		for _, suffix := range []string{"_sum", "_count"} {
+			if base, ok := strings.CutSuffix(name, suffix); ok && e[base+"_bucket"] != nil {
+				name = base
+			}
+		}
+		names[name] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// check says what of the query no process tells.
+func (e exposed) check(q *query) error {
+	known := map[string]bool{"instance": true, "job": true, "le": true}
+	for _, s := range q.selectors {
+		labels, ok := e[s.metric]
+		if !ok {
+			return fmt.Errorf("nobody tells %s", s.metric)
+		}
+		for label, values := range s.matchers {
+			if labels[label] == nil {
+				return fmt.Errorf("%s has no label %s", s.metric, label)
+			}
+			for _, v := range values {
+				if !labels[label][v] {
+					return fmt.Errorf("%s has no series with %s=%q", s.metric, label, v)
+				}
+			}
+		}
+		for label := range labels {
+			known[label] = true
+		}
+	}
+	for _, label := range q.grouped {
+		if !known[label] {
+			return fmt.Errorf("none of its metrics has the label %s", label)
+		}
+	}
+	return nil
+}
+
+// scrape gets the metrics of a kube-scheduler, whose certificate is its own.
+func scrape(url string) (string, error) {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	answer, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return string(text), err
+}
+
+// exposed starts everything on one cluster and returns what it tells.
+func (w *world) exposed(t *testing.T) exposed {
+	w.Helper()
+	library := fake.Library(t, fake.V231)
+	const node = "watched"
+	w.adopt(node, 8)
+	h := newHardware(t, 8, 4)
+	agentAddress, schedulerAddress, managerAddress, admissionAddress := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
+	w.agent(node, []string{fake.EnvConfig + "=" + h.path}, "--source=mxsml", "--mxsml="+library, "--sysfs="+h.sysfs(), "--metrics-bind-address="+agentAddress)
+	_, port, _ := strings.Cut(schedulerAddress, ":")
+	w.scheduler("scheduler", "--bind-address=127.0.0.1", "--secure-port="+port, "--authorization-always-allow-paths=/metrics")
+	w.must(w.cluster.Webhook(w.ctx, admissionAddress))
+	m, err := w.cluster.StartManager(w.ctx, "manager", manager.Config{
+		MetricsAddress: managerAddress, AuditInterval: time.Second,
+		Admission: manager.Admission{Address: admissionAddress, Hosts: []string{"127.0.0.1"}, Schedulers: []string{"default-scheduler"}},
+	})
+	w.must(err)
+	w.Cleanup(m.Stop)
+	w.admits()
+	w.create(pod("slice", "sgpu=1", "vcore=30", "vmemory=8"))
+	w.bound("slice")
+	w.create(pod("wide", "gpu=16"))
+	e := exposed{}
+	w.eventually("all three tell their figures", time.Minute, func() error {
+		clear(e)
+		for _, url := range []string{"http://" + agentAddress, "https://" + schedulerAddress, "http://" + managerAddress} {
+			text, err := scrape(url + "/metrics")
+			if err != nil {
+				return err
+			}
+			e.add(text)
+		}
+		for _, name := range []string{"daybreak_manager_node_compute_allocated_percent", "daybreak_manager_node_compute_percent", "mx_gpu_usage"} {
+			if e[name] == nil {
+				return fmt.Errorf("no %s yet", name)
+			}
+		}
+		return nil
+	})
+	return e
+}
+
+// rule is an alert.
+type rule struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func monitoring(name string) string {
+	return filepath.Join(root, "charts", "daybreak", "monitoring", name)
+}
+
+func readRules(t *testing.T) []rule {
+	t.Helper()
+	text, err := os.ReadFile(monitoring("alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []rule
+		}
+	}
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	var rules []rule
+	for _, g := range file.Groups {
+		rules = append(rules, g.Rules...)
+	}
+	return rules
+}
+
+// panel is what a dashboard's panel asks for.
+type panel struct {
+	Title, Type, Description string
+	Targets                  []struct{ Expr, LegendFormat string }
+}
+
+func readDashboard(t *testing.T) []panel {
+	t.Helper()
+	var board struct{ Panels []panel }
+	readJSON(t, monitoring("dashboard.json"), &board)
+	return board.Panels
+}
+
+// templateLabel is a label that a text fills in.
+var templateLabel = regexp.MustCompile(`\$labels\.(\w+)|\{\{(\w+)\}\}`)
+
+// fills checks that what the text fills in is there.
+func fills(text string, q *query) error {
+	for _, m := range templateLabel.FindAllStringSubmatch(text, -1) {
+		if label := m[1] + m[2]; !slices.Contains(q.grouped, label) {
+			return fmt.Errorf("%q fills in %s, which the result does not have", text, label)
+		}
+	}
+	return nil
+}
+
+// TestMonitoring: every alert and every panel asks for figures that the
+// processes tell, with the labels and values that they have, and what they tell
+// is written down.
+func TestMonitoring(t *testing.T) {
+	w := newWorld(t, local.Config{})
+	e := w.exposed(t)
+	rules := readRules(t)
+	if len(rules) == 0 {
+		t.Error("there are no rules")
+	}
+	for _, r := range rules {
+		q, err := readPromQL(r.Expr)
+		if err == nil {
+			err = errors.Join(e.check(&q), fills(r.Annotations["summary"], &q), fills(r.Annotations["description"], &q), complete(&r))
+		}
+		if err != nil {
+			t.Errorf("alert %s: %v", r.Alert, err)
+		}
+	}
+	panels := readDashboard(t)
+	if len(panels) == 0 {
+		t.Error("the dashboard is empty")
+	}
+	for _, p := range panels {
+		if p.Type != "row" && (p.Title == "" || p.Description == "" || len(p.Targets) == 0) {
+			t.Errorf("panel %q lacks a title, a description or a query", p.Title)
+		}
+		for _, target := range p.Targets {
+			q, err := readPromQL(target.Expr)
+			if err == nil {
+				err = errors.Join(e.check(&q), fills(target.LegendFormat, &q))
+			}
+			if err != nil {
+				t.Errorf("panel %s: %v", p.Title, err)
+			}
+		}
+	}
+	for _, page := range []string{"docs/monitor.md", "docs/zh/monitor.md"} {
+		if err := documented(e.ours(), page); err != nil {
+			t.Errorf("%s: %v", page, err)
+		}
+	}
+}
+
+// complete says what an alert lacks.
+func complete(r *rule) error {
+	for _, key := range []string{"summary", "description", "runbook_url"} {
+		if r.Annotations[key] == "" {
+			return fmt.Errorf("no %s", key)
+		}
+	}
+	if r.Labels["severity"] == "" {
+		return errors.New("no severity")
+	}
+	page := r.Annotations["runbook_url"][strings.LastIndex(r.Annotations["runbook_url"], "/")+1:]
+	for _, folder := range []string{"docs/runbooks", "docs/zh/runbooks"} {
+		text, err := os.ReadFile(filepath.Join(root, folder, page))
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(text), r.Alert) {
+			return fmt.Errorf("%s/%s does not name it", folder, page)
+		}
+	}
+	return nil
+}
+
+var documentedMetric = regexp.MustCompile("`(daybreak_[a-z_]+)")
+
+// documented says what a page leaves out, or tells of without reason. The
+// agent's metrics have a page of their own.
+func documented(served []string, page string) error {
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for _, m := range documentedMetric.FindAllStringSubmatch(string(text), -1) {
+		named[m[1]] = true
+	}
+	var problems []error
+	for _, name := range served {
+		if !named[name] && !strings.HasPrefix(name, "daybreak_agent_") {
+			problems = append(problems, fmt.Errorf("%s is left out", name))
+		}
+		delete(named, name)
+	}
+	for name := range named {
+		problems = append(problems, fmt.Errorf("nobody tells %s", name))
+	}
+	return errors.Join(problems...)
+}
+
+// TestContinuousAudit: somebody gives a card to two pods, around the scheduler
+// and where no policy forbids it. The manager notices, says so once on both pods
+// and on the node, and counts it.
+func TestContinuousAudit(t *testing.T) {
+	w := newOpenWorld(t, local.Config{})
+	w.nodes(1)
+	address := freeAddress(t)
+	m, err := w.cluster.StartManager(w.ctx, "manager", manager.Config{MetricsAddress: address, AuditInterval: time.Second})
+	w.must(err)
+	w.Cleanup(m.Stop)
+	d := w.device("metax-1")
+	allocated := fmt.Sprintf(`[[{"uuid":%q,"compute":100,"vRam":65536}]]`, d.Spec.Devices[0].UUID)
+	for _, name := range []string{"first", "second"} {
+		p := pod(name, "gpu=1")
+		p.Annotations = map[string]string{wire.AnnotationAllocated: allocated}
+		p.Spec.NodeName = "metax-1"
+		w.create(p)
+	}
+	manager := running{url: "http://" + address}
+	w.eventually("the double booking is counted", time.Minute, func() error {
+		n, err := manager.metric("daybreak_manager_double_bookings_total")
+		if err == nil && n == 0 {
+			err = errors.New("none yet")
+		}
+		return err
+	})
+	told := func() map[string]int {
+		list, err := w.client.CoreV1().Events("").List(w.ctx, metav1.ListOptions{})
+		w.must(err)
+		count := map[string]int{}
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Reason == "ExclusiveShared" && e.Type == corev1.EventTypeWarning {
+				count[e.InvolvedObject.Kind+" "+e.InvolvedObject.Name] += 1 + seriesCount(e)
+			}
+		}
+		return count
+	}
+	w.eventually("it is told", time.Minute, func() error {
+		if n := len(told()); n < 3 {
+			return fmt.Errorf("%d objects have an event", n)
+		}
+		return nil
+	})
+	time.Sleep(5 * time.Second) // several audits more
+	for object, n := range told() {
+		if n != 1 {
+			t.Errorf("%s was told %d times", object, n)
+		}
+	}
+	w.delete("second")
+	w.eventually("it is right again", time.Minute, func() error {
+		n, err := manager.metric(`daybreak_manager_audit_violations{rule="ExclusiveShared"}`)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%v violations", n)
+		}
+		return err
+	})
+	if n, err := manager.metric("daybreak_manager_double_bookings_total"); err != nil || n == 0 {
+		t.Errorf("double bookings: %v, %v", n, err)
+	}
+}
+
+// seriesCount returns how often an event was repeated.
+func seriesCount(e *corev1.Event) int {
+	if e.Series == nil {
+		return 0
+	}
+	return int(e.Series.Count)
+}
+
+// TestPlacementEvent: the one event of a pod that was bound tells its cards.
+func TestPlacementEvent(t *testing.T) {
+	w := newWorld(t, local.Config{})
+	w.nodes(2)
+	w.scheduler("scheduler")
+	w.create(pod("slice", "sgpu=1", "vcore=25", "vmemory=8"), pod("pair", "gpu=2"))
+	plain := pod("plain")
+	plain.Spec.SchedulerName = "default-scheduler"
+	w.create(plain)
+	for name, want := range map[string]string{
+		"slice": "25% and 8 GiB of card ", "pair": " (all linked), picked from 2 nodes with room", "plain": "",
+	} {
+		node := w.bound(name).Spec.NodeName
+		assigned := fmt.Sprintf("Successfully assigned default/%s to %s", name, node)
+		var told []string
+		w.eventually("event of "+name, time.Minute, func() error {
+			list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+			if err != nil {
+				return err
+			}
+			told = nil
+			for i := range list.Items {
+				if list.Items[i].ReportingController == "default-scheduler" && list.Items[i].Type == corev1.EventTypeNormal {
+					told = append(told, list.Items[i].Message)
+				}
+			}
+			if len(told) == 0 {
+				return errors.New("none yet")
+			}
+			return nil
+		})
+		t.Logf("%s: %q", name, told)
+		if len(told) != 1 || !strings.HasPrefix(told[0], assigned) || !strings.Contains(told[0], want) || want == "" && told[0] != assigned {
+			t.Errorf("the events of %s are %q, want one: %s … %s", name, told, assigned, want)
+		}
+	}
+}
