@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,14 +12,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // run runs a command of daybreak on the cluster, as a plugin of kubectl, and
@@ -47,22 +51,58 @@ func (w *world) dump(format string) string {
 	return path
 }
 
-// ages differ from one moment to the next.
-var ages = regexp.MustCompile(`\([0-9a-z]+\) wants`)
+// What differs from one run to the next: ages, and when cards were chosen.
+var (
+	ages    = regexp.MustCompile(`\([0-9]+[a-z]+\) wants`)
+	moments = regexp.MustCompile(`"[0-9]{19}"`)
+	dates   = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?`)
+)
 
-// TestStatus: what status, explain and audit say of a live cluster, with slices,
-// whole cards, an unhealthy card and pods that wait, is what they say of the
-// same cluster in files; and it is true.
-func TestStatus(t *testing.T) {
-	w := newOpenWorld(t, local.Config{}, local.WithoutAgents()) // which would put the Device right
+func timeless(text string) string {
+	text = ages.ReplaceAllString(text, "(0s) wants")
+	return dates.ReplaceAllString(moments.ReplaceAllString(text, `"0"`), "2026-01-02 03:04:05")
+}
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares what a command printed with its file.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join("testdata", "status", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, diff)
+	}
+}
+
+// mixture fills a cluster of three nodes with slices of two QoS classes and
+// whole cards, and has two pods that wait. Two cards are not well, one of them
+// in use.
+func (w *world) mixture() {
+	w.Helper()
 	w.nodes(3)
 	w.scheduler("scheduler")
-	w.create(pod("whole", "gpu=2"), pod("slice-a", "sgpu=1", "vcore=30", "vmemory=8"), pod("slice-b", "sgpu=1", "vcore=20", "vmemory=4"))
-	for _, name := range []string{"whole", "slice-a", "slice-b"} {
-		w.bound(name)
+	fixed := pod("fixed", "sgpu=1", "vcore=50", "vmemory=16")
+	fixed.Annotations = map[string]string{wire.AnnotationQoS: "fixed-share"}
+	for _, p := range []*corev1.Pod{
+		pod("whole", "gpu=2"), pod("slice-a", "sgpu=1", "vcore=30", "vmemory=8"), pod("slice-b", "sgpu=1", "vcore=20", "vmemory=4"), fixed,
+	} {
+		w.create(p)
+		w.bound(p.Name)
 	}
-	w.create(pod("wide", "gpu=16"), pod("deep", "sgpu=1", "vcore=10", "vmemory=100"))
+	sick := w.bound("fixed")
+	w.sicken(sick.Spec.NodeName, w.cardsOf(sick)[0])
 	w.sicken("metax-2", 3)
+	w.create(pod("wide", "gpu=16"), pod("deep", "sgpu=1", "vcore=10", "vmemory=100"))
 	for _, name := range []string{"wide", "deep"} {
 		w.eventually("pod "+name+" refused", time.Minute, func() error {
 			if len(w.refusals(name)) == 0 {
@@ -71,34 +111,59 @@ func TestStatus(t *testing.T) {
 			return nil
 		})
 	}
+}
 
-	stdout, stderr, code := w.run("status")
-	t.Logf("kubectl daybreak status\n%s%s", stdout, stderr)
-	if code != 0 || stderr != "" {
-		t.Errorf("status: exit code %d, stderr %q", code, stderr)
+// TestStatus: what status, explain, audit and place say of a live cluster is what
+// they say of the same cluster in files; and it is what it should be.
+func TestStatus(t *testing.T) {
+	w := newOpenWorld(t, local.Config{}, local.WithoutAgents()) // which would put the Device right
+	w.mixture()
+	commands := map[string]struct {
+		args     []string
+		wantCode int
+	}{
+		"status.txt":         {args: []string{"status"}},
+		"status-wide.txt":    {args: []string{"status", "-o", "wide"}},
+		"status.json":        {args: []string{"status", "-o", "json"}},
+		"status-node.txt":    {args: []string{"status", "--node", "metax-1"}},
+		"audit.txt":          {args: []string{"audit"}},
+		"audit.json":         {args: []string{"audit", "-o", "json"}},
+		"explain-wide.txt":   {args: []string{"explain", "wide"}, wantCode: 1},
+		"explain-wide.json":  {args: []string{"explain", "wide", "-o", "json"}, wantCode: 1},
+		"explain-deep.txt":   {args: []string{"explain", "deep"}, wantCode: 1},
+		"explain-whole.txt":  {args: []string{"explain", "whole"}},
+		"explain-slice.txt":  {args: []string{"explain", "slice-a"}},
+		"explain-slice.json": {args: []string{"explain", "slice-a", "-o", "json"}},
 	}
-	for _, want := range []string{"3 nodes, 24 cards (24 C500), 1 unhealthy, 2 pods pending", "metax-2 card 3: UncorrectableECC: two errors", "default/wide", "0/3 nodes: 3 need 16 cards that fit (best has 8)"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("status does not say %q:\n%s", want, stdout)
-		}
+	files := []string{w.dump("yaml"), w.dump("json")}
+	for name, tt := range commands {
+		t.Run(name, func(t *testing.T) {
+			live, stderr, code := w.run(tt.args...)
+			if code != tt.wantCode || stderr != "" {
+				t.Errorf("exit code %d, want %d; stderr %q", code, tt.wantCode, stderr)
+			}
+			golden(t, name, timeless(live))
+			for _, file := range files {
+				filed, _, code := w.run(append(tt.args, "-f", file)...)
+				if diff := cmp.Diff(timeless(live), timeless(filed)); diff != "" || code != tt.wantCode {
+					t.Errorf("from %s: exit code %d, (-live +file):\n%s", file, code, diff)
+				}
+			}
+			if lines := strings.Count(live, "\n"); tt.args[0] == "explain" && len(tt.args) == 2 && lines > 10 {
+				t.Errorf("%d lines", lines)
+			}
+			if widest := widestLine(live); (name == "status.txt" || name == "status-node.txt" || name == "audit.txt") && widest > 100 {
+				t.Errorf("%d columns", widest)
+			}
+		})
 	}
-	wantCode := map[string]int{"explain wide": 1, "explain deep": 1}
-	for _, format := range []string{"yaml", "json"} {
-		file := w.dump(format)
-		for _, args := range [][]string{
-			{"status"}, {"status", "-o", "wide"}, {"status", "-o", "json"}, {"status", "--node", "metax-1"}, {"audit"}, {"audit", "-o", "json"},
-			{"explain", "wide"}, {"explain", "wide", "-o", "json"}, {"explain", "deep"}, {"explain", "whole"}, {"explain", "slice-a", "-o", "json"},
-		} {
-			live, _, liveCode := w.run(args...)
-			filed, _, fileCode := w.run(append(args, "-f", file)...)
-			if diff := cmp.Diff(ages.ReplaceAllString(live, "wants"), ages.ReplaceAllString(filed, "wants")); diff != "" {
-				t.Errorf("%v from %s (-live +file):\n%s", args, format, diff)
-			}
-			want := wantCode[strings.Join(args[:min(2, len(args))], " ")]
-			if liveCode != want || fileCode != want || live == "" {
-				t.Errorf("%v: exit codes %d and %d, want %d; printed %q", args, liveCode, fileCode, want, live)
-			}
+	more := writeYAML(t, "more.yaml", podOf("more", "gpu=4"))
+	for name, format := range map[string]string{"place.txt": "table", "place.json": "json"} {
+		out, stderr, code := w.run("place", "-f", files[0], "-f", more, "-o", format)
+		if code != 1 || stderr != "" {
+			t.Errorf("place: exit code %d, stderr %q", code, stderr)
 		}
+		golden(t, name, timeless(out))
 	}
 	// The sentence is the event's.
 	explained, _, _ := w.run("explain", "wide")
@@ -106,6 +171,21 @@ func TestStatus(t *testing.T) {
 	if events := strings.Join(w.refusals("wide"), "\n"); sentence == "" || !strings.Contains(events, sentence) {
 		t.Errorf("explain says %q, the events say %q", sentence, events)
 	}
+}
+
+// podOf is a pod as it stands in a file.
+func podOf(name string, limits ...string) *corev1.Pod {
+	p := pod(name, limits...)
+	p.APIVersion, p.Kind = "v1", "Pod"
+	return p
+}
+
+func widestLine(text string) int {
+	widest := 0
+	for line := range strings.Lines(text) {
+		widest = max(widest, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+	}
+	return widest
 }
 
 // sicken makes a card unhealthy, as an agent would.
