@@ -108,5 +108,6 @@
 //   - what makes a set of whole cards good: subsets, and fitter.setAhead
 //   - what makes a node good: Rank
 //   - what is expected of the pods to come: Learner
-//   - what of a node is of use to them: outlook.fragmentation
+//   - what of a node is of use to them: outlook.fragmentation, and in numbers
+//     for people Demand.Waste
 package place
