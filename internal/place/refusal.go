@@ -295,7 +295,7 @@ func Foremost(refusals iter.Seq[Refusal]) Code {
 	return Fits
 }
 
-// counts counts nodes by the code that they refused for.
+// counts is how many nodes refused for each code.
 type counts [codes]int
 
 // order returns the codes in the order in which they are told.

@@ -116,7 +116,11 @@ func TestAttempts(t *testing.T) {
 			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
 				t.Helper()
 				cs := r.cycle(t, pod)
-				r.Filter(t.Context(), cs, pod, r.fakes.snapshot.(*lister).infos[0])
+				ni, err := r.fakes.snapshot.NodeInfos().Get("n1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Filter(t.Context(), cs, pod, ni)
 				r.PostFilter(t.Context(), cs, pod, nil)
 			},
 			want: map[string]float64{"refused TooFewCards ": 1},

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -107,8 +108,15 @@ func (e exposed) check(q *query) error {
 
 // scrape gets the metrics of a kube-scheduler, whose certificate is its own.
 func scrape(url string) (string, error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	answer, err := client.Get(url)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // it signs its own
+	defer client.CloseIdleConnections()
+	answer, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -122,7 +130,7 @@ func scrape(url string) (string, error) {
 
 // exposed starts everything on one cluster and returns what it tells.
 func (w *world) exposed(t *testing.T) exposed {
-	w.Helper()
+	t.Helper()
 	library := fake.Library(t, fake.V231)
 	const node = "watched"
 	w.adopt(node, 8)
@@ -331,9 +339,9 @@ func TestContinuousAudit(t *testing.T) {
 		p.Spec.NodeName = "metax-1"
 		w.create(p)
 	}
-	manager := running{url: "http://" + address}
+	served := running{url: "http://" + address}
 	w.eventually("the double booking is counted", time.Minute, func() error {
-		n, err := manager.metric("daybreak_manager_double_bookings_total")
+		n, err := served.metric("daybreak_manager_double_bookings_total")
 		if err == nil && n == 0 {
 			err = errors.New("none yet")
 		}
@@ -364,13 +372,13 @@ func TestContinuousAudit(t *testing.T) {
 	}
 	w.delete("second")
 	w.eventually("it is right again", time.Minute, func() error {
-		n, err := manager.metric(`daybreak_manager_audit_violations{rule="ExclusiveShared"}`)
+		n, err := served.metric(`daybreak_manager_audit_violations{rule="ExclusiveShared"}`)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%v violations", n)
 		}
 		return err
 	})
-	if n, err := manager.metric("daybreak_manager_double_bookings_total"); err != nil || n == 0 {
+	if n, err := served.metric("daybreak_manager_double_bookings_total"); err != nil || n == 0 {
 		t.Errorf("double bookings: %v, %v", n, err)
 	}
 }

@@ -123,12 +123,12 @@ func (b *bench) wants(t *testing.T, want ...string) {
 	got := map[string]bool{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			labels := ""
+			var labels []string
 			for _, l := range m.GetLabel() {
-				labels += l.GetValue()
+				labels = append(labels, l.GetValue())
 			}
 			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			got[fmt.Sprintf("%s{%s} %v", strings.TrimPrefix(family.GetName(), "daybreak_manager_"), labels, value)] = true
+			got[fmt.Sprintf("%s{%s} %v", strings.TrimPrefix(family.GetName(), "daybreak_manager_"), strings.Join(labels, ","), value)] = true
 		}
 	}
 	for _, line := range want {
