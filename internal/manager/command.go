@@ -80,11 +80,11 @@ is missing.`,
 }
 
 func (c *command) run(ctx context.Context) error {
-	if err := logsapi.ValidateAndApply(c.logs, nil); err != nil {
-		return err
-	}
 	if c.cfg.AuditInterval != 0 && c.cfg.AuditInterval < time.Second {
 		return fmt.Errorf("--audit-interval %s: write at least 1s, or 0 for none", c.cfg.AuditInterval)
+	}
+	if err := logsapi.ValidateAndApply(c.logs, nil); err != nil {
+		return err
 	}
 	defer logs.FlushLogs()
 	config, err := cluster.Access{Kubeconfig: c.kubeconfig}.Config()

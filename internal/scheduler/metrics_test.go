@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -39,16 +40,12 @@ func (r *rig) attempts(t *testing.T) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
 	for _, m := range r.gathered(t)["daybreak_scheduler_attempts_total"].GetMetric() {
-		name := ""
-		for _, label := range []string{"result", "refusal"} {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == label {
-					name += l.GetValue() + " "
-				}
-			}
+		labels := map[string]string{}
+		for _, l := range m.GetLabel() {
+			labels[l.GetName()] = l.GetValue()
 		}
 		if v := m.GetCounter().GetValue(); v > 0 {
-			out[name] = v
+			out[strings.TrimSpace(labels["result"]+" "+labels["refusal"])] = v
 		}
 	}
 	return out
@@ -84,7 +81,7 @@ func TestAttempts(t *testing.T) {
 					t.Fatal(got)
 				}
 			},
-			want: map[string]float64{"placed  ": 1},
+			want: map[string]float64{"placed": 1},
 		},
 		"cards were chosen in vain": {
 			pod: makePod("p", whole(1)),
@@ -92,7 +89,7 @@ func TestAttempts(t *testing.T) {
 				t.Helper()
 				r.Unreserve(t.Context(), r.cycle(t, pod), pod, "n1")
 			},
-			want: map[string]float64{"failed  ": 1},
+			want: map[string]float64{"failed": 1},
 		},
 		"a pod without cards does not count": {
 			pod: makePod("p"),
@@ -109,7 +106,7 @@ func TestAttempts(t *testing.T) {
 				t.Helper()
 				r.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
 			},
-			want: map[string]float64{"inadmissible  ": 1},
+			want: map[string]float64{"inadmissible": 1},
 		},
 		"no node has so many cards": {
 			pod: makePod("p", whole(3)),
@@ -123,7 +120,7 @@ func TestAttempts(t *testing.T) {
 				r.Filter(t.Context(), cs, pod, ni)
 				r.PostFilter(t.Context(), cs, pod, nil)
 			},
-			want: map[string]float64{"refused TooFewCards ": 1},
+			want: map[string]float64{"refused TooFewCards": 1},
 		},
 		"something else than cards": {
 			pod: makePod("p", whole(1)),
@@ -131,7 +128,7 @@ func TestAttempts(t *testing.T) {
 				t.Helper()
 				r.PostFilter(t.Context(), r.cycle(t, pod), pod, nil)
 			},
-			want: map[string]float64{"refused Other ": 1},
+			want: map[string]float64{"refused Other": 1},
 		},
 	}
 	for name, tt := range tests {

@@ -1,0 +1,27 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCommandRefuses(t *testing.T) {
+	tests := map[string]struct {
+		args    []string
+		wantErr string
+	}{
+		"audits without a pause": {args: []string{"--audit-interval=10ms"}, wantErr: "--audit-interval 10ms: write at least 1s, or 0 for none"},
+		"audits backwards":       {args: []string{"--audit-interval=-1m"}, wantErr: "write at least 1s, or 0 for none"},
+		"an argument":            {args: []string{"x"}, wantErr: `unknown command "x"`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			cmd := NewCommand()
+			cmd.SetArgs(tt.args)
+			cmd.SilenceUsage, cmd.SilenceErrors = true, true
+			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("error %v, want %q", err, tt.wantErr)
+			}
+		})
+	}
+}
