@@ -135,6 +135,7 @@ func TestAttempts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.setDevice(t, makeDevice("n1", 2))
+			r.setNode(t, makeNode("n1"))
 			r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
 			onBind(r.client)
 			tt.run(t, r, tt.pod)
@@ -194,6 +195,7 @@ func TestAnnouncement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.setDevice(t, makeDevice("n1", 2))
+			r.setNode(t, makeNode("n1"))
 			r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
 			onBind(r.client)
 			if tt.want != "" {
