@@ -110,6 +110,14 @@ func NewMachine(n, zone int) *Machine {
 	return m
 }
 
+// Trigger makes the fake library, once, at the next moment before or after a
+// function of it runs, kill the process that started the one it is loaded in,
+// or hang: Trigger(path, "kill", "after", "mxSmlCreateSgpu"). The path is that
+// of the configuration.
+func Trigger(path, action, moment, function string) error {
+	return os.WriteFile(path+".trigger", []byte(action+" "+moment+" "+function+"\n"), 0o600)
+}
+
 // Write writes the configuration; a reader sees all of it or none. State of
 // slices is kept beside it.
 func (m *Machine) Write(path string) error {

@@ -55,30 +55,43 @@ func (m *MXSML) Refresh() {
 
 // Look implements [Source].
 func (m *MXSML) Look(ctx context.Context) (*Snapshot, error) {
+	var out Snapshot
+	err := m.ask(ctx, OpLook, func() any { return LookOptions{Refresh: m.refresh} }, &out)
+	if err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// ask has the process do one thing; what it is told is made when its turn has
+// come.
+func (m *MXSML) ask(ctx context.Context, op string, params func() any, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	select {
 	case m.turn <- struct{}{}:
 		defer func() { <-m.turn }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("another look has not ended: %w", context.Cause(ctx))
+		return fmt.Errorf("the library is still busy with what it was asked before: %w", context.Cause(ctx))
 	}
 	if err := m.ready(); err != nil {
-		return nil, err
+		return err
 	}
-	params, err := json.Marshal(LookOptions{Refresh: m.refresh})
+	text, err := json.Marshal(params())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out Snapshot
-	if err := m.process.ask(ctx, OpLook, params, &out); err != nil {
+	if err := m.process.ask(ctx, op, text, result); err != nil {
 		if m.process.broken {
 			m.giveUp(err)
 		}
-		return nil, err
+		return err
 	}
-	m.refresh, m.failures = false, 0
-	return &out, nil
+	m.failures = 0
+	if op == OpLook {
+		m.refresh = false
+	}
+	return nil
 }
 
 // ready makes sure that there is a process to ask.
@@ -212,8 +225,15 @@ func (r *HelperReply) read(result any) error {
 	switch {
 	case r.NotInstalled:
 		return fmt.Errorf("%s%w", trimCause(r.Error, ErrNotInstalled), ErrNotInstalled)
+	case r.Busy:
+		return fmt.Errorf("%s%w", trimCause(r.Error, ErrBusy), ErrBusy)
+	case r.Gone:
+		return fmt.Errorf("%s%w", trimCause(r.Error, ErrNoSlice), ErrNoSlice)
 	case r.Error != "":
 		return errors.New(r.Error)
+	}
+	if result == nil {
+		return nil
 	}
 	if err := json.Unmarshal(r.Result, result); err != nil {
 		return fmt.Errorf("the library's process: %w", err)

@@ -9,8 +9,22 @@ const HelperCommand = "agent-mxsml"
 // with 16 slices each take a tenth of it.
 const MaxHelperLine = 4 << 20
 
-// OpLook asks for a [Snapshot]; its parameters are [LookOptions].
-const OpLook = "look"
+// Operations of that process.
+const (
+	// OpLook asks for a [Snapshot]; its parameters are [LookOptions].
+	OpLook = "look"
+	// OpSlices asks for the [CardSlices] of a card; its parameters are a
+	// [SliceRef] without id.
+	OpSlices = "slices"
+	// OpCreateSlice makes a slice and returns it as a [Slice]; its parameters
+	// are a [SliceOrder].
+	OpCreateSlice = "create-slice"
+	// OpChangeSlice names or resizes a slice and returns it; its parameters are a
+	// [SliceChange].
+	OpChangeSlice = "change-slice"
+	// OpRemoveSlice removes a slice; its parameters are a [SliceRef].
+	OpRemoveSlice = "remove-slice"
+)
 
 // HelperRequest is one line from the agent: an operation and its parameters.
 type HelperRequest struct {
@@ -27,6 +41,9 @@ type HelperReply struct {
 	Error  string          `json:"error,omitempty"`
 	// NotInstalled says that the error is [ErrNotInstalled].
 	NotInstalled bool `json:"notInstalled,omitempty"`
+	// Busy says that the error is [ErrBusy], and Gone that it is [ErrNoSlice].
+	Busy bool `json:"busy,omitempty"`
+	Gone bool `json:"gone,omitempty"`
 }
 
 // LookOptions are the parameters of [OpLook].

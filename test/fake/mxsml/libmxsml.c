@@ -200,10 +200,36 @@ static void load(void) {
 	fclose(f);
 }
 
+/* trigger ends the process that asked, or keeps it waiting, at one moment: a
+ * file beside the configuration, CONFIG.trigger, says "kill before FUNCTION",
+ * "kill after FUNCTION", or "hang" in place of "kill". It works once. Whoever
+ * asks does so from a child of the process that is to be killed. */
+static void trigger(const char *when, const char *function) {
+	const char *config = getenv("FAKE_METAX_CONFIG");
+	char path[1100], action[16], moment[16], name[64];
+	if (!config)
+		return;
+	snprintf(path, sizeof path, "%s.trigger", config);
+	FILE *f = fopen(path, "r");
+	if (!f)
+		return;
+	int n = fscanf(f, "%15s %15s %63s", action, moment, name);
+	fclose(f);
+	if (n != 3 || strcmp(moment, when) || strcmp(name, function) || unlink(path))
+		return;
+	if (!strcmp(action, "kill"))
+		kill(getppid(), SIGKILL);
+	for (;;)
+		pause();
+}
+
+static const char *current; /* the function that runs */
+
 /* enter reads the configuration and does what the test wants of the call. */
 static ret_t enter(const char *function, int dev) {
 	pthread_mutex_lock(&lock);
 	load();
+	trigger("before", current = function);
 	for (int i = 0; i < conf.faults; i++) {
 		fault_t *f = &conf.fault[i];
 		if (strcmp(f->function, function) || (f->card >= 0 && dev >= 0 && f->card != dev))
@@ -225,6 +251,7 @@ static ret_t enter(const char *function, int dev) {
 }
 
 static ret_t leave(ret_t code) {
+	trigger("after", current);
 	pthread_mutex_unlock(&lock);
 	return code;
 }

@@ -90,6 +90,7 @@ const (
 	success             = 0
 	noDevice            = 2
 	operationNotSupport = 3
+	busyDevice          = 23
 
 	brandN = 1
 

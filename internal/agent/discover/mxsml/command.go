@@ -119,6 +119,7 @@ func (o *operator) answer(line []byte) discover.HelperReply {
 	if err != nil {
 		reply.Error = err.Error()
 		reply.NotInstalled = errors.Is(err, discover.ErrNotInstalled)
+		reply.Busy, reply.Gone = errors.Is(err, discover.ErrBusy), errors.Is(err, discover.ErrNoSlice)
 	}
 	return reply
 }
@@ -131,14 +132,27 @@ func (o *operator) do(request discover.HelperRequest) (any, error) {
 		}
 		o.session = newSession(l)
 	}
-	switch request.Op {
+	switch s := o.session; request.Op {
 	case discover.OpLook:
-		var options discover.LookOptions
-		if err := json.Unmarshal(request.Params, &options); err != nil {
-			return nil, fmt.Errorf("params of %s: %w", request.Op, err)
-		}
-		return o.session.look(options.Refresh)
+		return with(request, func(options discover.LookOptions) (*discover.Snapshot, error) { return s.look(options.Refresh) })
+	case discover.OpSlices:
+		return with(request, s.cardSlices)
+	case discover.OpCreateSlice:
+		return with(request, s.createSlice)
+	case discover.OpChangeSlice:
+		return with(request, s.changeSlice)
+	case discover.OpRemoveSlice:
+		return with(request, func(ref discover.SliceRef) (*struct{}, error) { return &struct{}{}, s.removeSlice(ref) })
 	default:
 		return nil, fmt.Errorf("no operation %q", request.Op)
 	}
+}
+
+// with reads the parameters of a request and does what it asks for.
+func with[P, R any](request discover.HelperRequest, do func(P) (R, error)) (any, error) {
+	var params P
+	if err := json.Unmarshal(request.Params, &params); err != nil {
+		return nil, fmt.Errorf("params of %s: %w", request.Op, err)
+	}
+	return do(params)
 }

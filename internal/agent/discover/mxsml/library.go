@@ -57,6 +57,17 @@ type library struct {
 	sgpuUsage      func(device, sgpu uint32, out *int32) uint32
 	sgpuMemory     func(device, sgpu uint32, out *sgpuMemory) uint32
 	sgpuAlias      func(device, sgpu uint32, out *byte, size *uint32) uint32
+	schedClass     func(device uint32, class *uint32) uint32
+
+	// What changes something; only slices are ever changed.
+	setToggle     func(device, on uint32) uint32
+	setSchedClass func(device, class uint32) uint32
+	createSGPU    func(device, mib, percent uint32, sgpu *uint32) uint32
+	removeSGPU    func(device, sgpu uint32) uint32
+	setVRAM       func(device, sgpu, mib uint32) uint32
+	setCompute    func(device, sgpu, percent uint32) uint32
+	setAlias      func(device, sgpu uint32, alias string) uint32
+	setPriority   func(device, sgpu, priority uint32) uint32
 }
 
 // symbol binds a name that the library exports to the function that calls it.
@@ -103,6 +114,15 @@ func (l *library) optional() []symbol {
 		{"mxSmlGetSgpuUsage", &l.sgpuUsage},
 		{"mxSmlGetSgpuMemory", &l.sgpuMemory},
 		{"mxSmlGetSgpuAlias", &l.sgpuAlias},
+		{"mxSmlGetDeviceSchedClass", &l.schedClass},
+		{"mxSmlSetSgpuToggle", &l.setToggle},
+		{"mxSmlSetDeviceSchedClass", &l.setSchedClass},
+		{"mxSmlCreateSgpu", &l.createSGPU},
+		{"mxSmlRemoveSgpu", &l.removeSGPU},
+		{"mxSmlSetSgpuVramQuota", &l.setVRAM},
+		{"mxSmlSetSgpuComputeQuota", &l.setCompute},
+		{"mxSmlSetSgpuAlias", &l.setAlias},
+		{"mxSmlSetSgpuDeviceQueuePriority", &l.setPriority},
 	}
 }
 
