@@ -19,6 +19,8 @@ PACKAGES ?= ./...
 TESTFLAGS ?=
 TEST_TIMEOUT ?= 20m
 FUZZTIME ?= 60s
+E2EFLAGS ?=
+E2E_TIMEOUT ?= 15m
 
 GO ?= go
 # The tools come from the module proxy like every other dependency, at the
@@ -26,6 +28,8 @@ GO ?= go
 TOOL := $(GO) tool -modfile=hack/tools/go.mod
 GOLANGCI_LINT := $(TOOL) golangci-lint
 CONTROLLER_GEN := $(TOOL) controller-gen
+CONTAINERD := containerd containerd-shim-runc-v2 ctr
+CONTAINERD_TAGS := no_btrfs no_zfs no_devmapper no_aufs
 
 # Files that `make generate` writes and `make verify` compares.
 API := api/v1alpha1
@@ -109,8 +113,17 @@ fuzz: ## Fuzz every target in turn, FUZZTIME=60s each
 	if [ -n "$$failed" ]; then echo "make fuzz: failed:$$failed" >&2; exit 1; fi
 
 .PHONY: e2e
-e2e: ## Test with a real kubelet, containerd and browser (not there yet)
-	@echo "make e2e: the end-to-end tests are not there yet, nothing was tested" >&2; exit 2
+e2e: build node ## Test on a real node: kubelet, containerd and runc start real containers (as root)
+	@hack/node-packages.sh
+	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(E2E_TIMEOUT) $(E2EFLAGS) ./test/e2e
+
+# Parts of containerd that need C or are of no use to the tests are left out.
+.PHONY: node
+node: ## Build bin/kubelet and bin/containerd, of which `make e2e` makes a node
+	@mkdir -p $(BIN)
+	@if [ ! -x $(BIN)/containerd ]; then echo "make node: compiling kubelet and containerd; the first time takes about five minutes on two cores" >&2; fi
+	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./test/e2e/kubelet
+	$(AS_BUILT) $(GO) -C hack/containerd build -tags '$(CONTAINERD_TAGS)' -ldflags '-s -w' -o $(abspath $(BIN))/ $(CONTAINERD:%=github.com/containerd/containerd/v2/cmd/%)
 
 .PHONY: bench
 bench: ## Measure scheduling against plain Kubernetes, at most 20 minutes (not there yet)
@@ -158,6 +171,7 @@ verify-modules:
 	$(GO) -C hack/tools mod tidy -diff
 	$(GO) -C hack/helm mod tidy -diff
 	$(GO) -C hack/images mod tidy -diff
+	$(GO) -C hack/containerd mod tidy -diff
 
 .PHONY: verify-generated
 verify-generated:

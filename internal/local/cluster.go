@@ -37,6 +37,9 @@ type Config struct {
 	// AuditPolicy, if set, is a file with the API server's audit policy; the
 	// log is audit.log in the folder.
 	AuditPolicy string
+	// Kubelets lets real kubelets join ([Cluster.Join]): the API server confines
+	// each to its own node, and calls them.
+	Kubelets bool
 }
 
 // Cluster is a running control plane.
@@ -129,9 +132,16 @@ func (c *Cluster) apiServerArgs(etcd int) []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.pki.keyFile("service-accounts"),
 		"--service-account-signing-key-file=" + c.pki.keyFile("service-accounts"),
-		"--authorization-mode=RBAC", "--endpoint-reconciler-type=none", "--allow-privileged=true",
+		"--endpoint-reconciler-type=none", "--allow-privileged=true",
 		// One client must not be able to slow the others down in a test.
 		"--max-requests-inflight=3000", "--max-mutating-requests-inflight=1500",
+	}
+	if !c.Kubelets {
+		args = append(args, "--authorization-mode=RBAC")
+	} else {
+		args = append(args, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+			"--kubelet-preferred-address-types=InternalIP",
+			"--kubelet-client-certificate="+c.pki.cert("admin"), "--kubelet-client-key="+c.pki.keyFile("admin"))
 	}
 	if c.EmulatedVersion != "" {
 		args = append(args, "--emulated-version="+c.EmulatedVersion)

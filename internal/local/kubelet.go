@@ -1,0 +1,28 @@
+package local
+
+// Credentials are the files by which a kubelet and the API server know each
+// other.
+type Credentials struct {
+	// Kubeconfig is how the kubelet reaches the API server; CA is whom it
+	// believes when someone calls it; Cert and Key are what it serves with.
+	Kubeconfig, CA, Cert, Key string
+}
+
+// Join lets a real kubelet join under the name of the node: the cluster must
+// have been started with [Config.Kubelets].
+func (c *Cluster) Join(node string) (Credentials, error) {
+	user := "kubelet-" + node
+	if err := c.pki.issue(user, "system:node:"+node, "system:nodes"); err != nil {
+		return Credentials{}, err
+	}
+	if err := c.writeKubeconfig(user); err != nil {
+		return Credentials{}, err
+	}
+	return Credentials{Kubeconfig: c.Kubeconfig(user), CA: c.pki.cert("ca"), Cert: c.pki.cert(user), Key: c.pki.keyFile(user)}, nil
+}
+
+// NewProcess returns a process beside the cluster's own, not started yet, with
+// its log among theirs.
+func (c *Cluster) NewProcess(name, path string, args ...string) *Process {
+	return newProcess(c.Dir, name, path, args...)
+}

@@ -1,0 +1,29 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestPlainPod: the node runs a pod without cards, and has no card for it.
+func TestPlainPod(t *testing.T) {
+	w := newWorld(t)
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Image: "ubuntu:22.04", ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"sleep", "infinity"},
+		}}},
+	}
+	start := time.Now()
+	_, err := w.client.CoreV1().Pods(p.Namespace).Create(w.ctx, p, metav1.CreateOptions{})
+	w.must(err)
+	w.kubectl("wait", "--for=condition=Ready", "pod/plain", "--timeout=60s")
+	t.Logf("running after %s", time.Since(start).Round(10*time.Millisecond))
+	if out := w.kubectl("exec", "plain", "--", "ls", "/dev"); !strings.Contains(out, "null") || strings.Contains(out, "mxcd") {
+		t.Errorf("a pod without cards has in /dev:\n%s", out)
+	}
+}

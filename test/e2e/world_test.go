@@ -1,0 +1,263 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+)
+
+// bin returns the path of a binary that `make e2e` built.
+func bin(name string) string { return filepath.Join(os.Getenv(envBin), name) }
+
+// root is the repository.
+const root = "../.."
+
+// cluster is the one cluster of all tests: control plane, node, scheduler,
+// manager. The agent is each test's own.
+type cluster struct {
+	*local.Cluster
+	*realNode
+	dir       string
+	client    kubernetes.Interface
+	scheduler *local.Process
+	manager   *local.Manager
+}
+
+// theCluster starts the cluster when the first test asks for it.
+var theCluster = sync.OnceValues(func() (*cluster, error) {
+	started = true
+	return startCluster(context.Background(), os.Getenv(envDir))
+})
+
+var started bool
+
+// stopWorld stops the cluster, if there is one, and after a failure shows what
+// its parts said last.
+func stopWorld(failed bool) {
+	if !started {
+		return
+	}
+	c, err := theCluster()
+	if err != nil {
+		return
+	}
+	if failed {
+		logs, _ := filepath.Glob(filepath.Join(c.Dir, "logs", "*.log"))
+		for _, path := range logs {
+			keep(path)
+		}
+	}
+	// The rest ends with the namespaces.
+	c.manager.Stop()
+}
+
+// keep copies a log to the binaries' folder.
+func keep(path string) {
+	dir := bin("e2e-logs")
+	if text, err := os.ReadFile(path); err == nil && os.MkdirAll(dir, 0o755) == nil {
+		_ = os.WriteFile(filepath.Join(dir, filepath.Base(path)), text, 0o644)
+	}
+}
+
+func startCluster(ctx context.Context, dir string) (*cluster, error) {
+	control, err := local.Start(ctx, local.Config{Dir: filepath.Join(dir, "cluster"), Executable: bin("playground"), Kubelets: true})
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{Cluster: control, dir: dir}
+	if c.client, err = kubernetes.NewForConfig(control.REST()); err != nil {
+		return nil, err
+	}
+	if err := c.admit(ctx); err != nil {
+		return nil, err
+	}
+	if c.realNode, err = newNode(dir, control); err != nil {
+		return nil, err
+	}
+	if err := c.containerd.Start(); err != nil {
+		return nil, err
+	}
+	if err := retry(30*time.Second, func() error { return ctr(ctx, "version") }); err != nil {
+		return nil, fmt.Errorf("containerd: %w", err)
+	}
+	if err := importImages(ctx, dir); err != nil {
+		return nil, err
+	}
+	if err := c.kubelet.Start(); err != nil {
+		return nil, err
+	}
+	c.scheduler = control.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak", "--leader-elect=false", "-v=2")
+	if err := c.scheduler.Start(); err != nil {
+		return nil, err
+	}
+	if err := retry(time.Minute, func() error { return c.nodeReady(ctx) }); err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	return c, nil
+}
+
+// admit installs what Daybreak needs, its policies, and a manager that answers
+// for pods with cards.
+func (c *cluster) admit(ctx context.Context) error {
+	if err := c.Install(ctx); err != nil {
+		return err
+	}
+	if err := c.Guard(ctx, c.Policies()); err != nil {
+		return err
+	}
+	address, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.Webhook(ctx, address); err != nil {
+		return err
+	}
+	c.manager, err = c.StartManager(ctx, "manager", manager.Config{Admission: manager.Admission{
+		Address: address, Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
+	}})
+	return err
+}
+
+func (c *cluster) nodeReady(ctx context.Context) error {
+	node, err := c.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("not ready: %v, taints %v", node.Status.Conditions, node.Spec.Taints)
+}
+
+// freeAddress returns an address of this machine that nobody listens at.
+func freeAddress(ctx context.Context) (string, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// retry waits until the check passes.
+func retry(patience time.Duration, check func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not after %s: %w", patience, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// world is the cluster as one test sees it.
+type world struct {
+	testing.TB
+	*cluster
+	ctx context.Context
+}
+
+// newWorld returns the cluster, with no pods left of other tests.
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	c, err := theCluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{TB: t, cluster: c, ctx: t.Context()}
+	t.Cleanup(func() {
+		w.ctx = context.WithoutCancel(w.ctx)
+		if t.Failed() {
+			w.tell()
+		}
+		w.deletePods()
+	})
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// eventually waits until the check passes.
+func (w *world) eventually(what string, patience time.Duration, check func() error) {
+	w.Helper()
+	if err := retry(patience, check); err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}
+
+// tell shows the pods and events of a test that failed.
+func (w *world) tell() {
+	for _, args := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp", "get devices -o yaml"} {
+		out, err := w.tryKubectl(strings.Fields(args)...)
+		w.Logf("kubectl %s: %v\n%s", args, err, out[max(0, len(out)-6000):])
+	}
+}
+
+// tryKubectl runs kubectl as administrator and returns what it prints.
+func (w *world) tryKubectl(args ...string) (string, error) {
+	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"--kubeconfig", w.Kubeconfig("admin")}, args...)...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	return string(out), err
+}
+
+// kubectl runs kubectl as administrator, which has to succeed.
+func (w *world) kubectl(args ...string) string {
+	w.Helper()
+	out, err := w.tryKubectl(args...)
+	if err != nil {
+		w.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// deletePods deletes all pods of the test, and waits until they are gone.
+func (w *world) deletePods() {
+	w.Helper()
+	pods := w.client.CoreV1().Pods("default")
+	err := pods.DeleteCollection(w.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}, metav1.ListOptions{})
+	if err != nil {
+		w.Errorf("delete the pods: %v", err)
+	}
+	err = retry(2*time.Minute, func() error {
+		list, err := pods.List(w.ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d pods are left", len(list.Items))
+		}
+		return err
+	})
+	if err != nil {
+		w.Errorf("delete the pods: %v", err)
+	}
+}
