@@ -36,6 +36,7 @@ type cluster struct {
 	client    kubernetes.Interface
 	scheduler *local.Process
 	manager   *local.Manager
+	cards     *cards // nil before a test needs them
 }
 
 // theCluster starts the cluster when the first test asks for it.

@@ -110,6 +110,26 @@ func NewMachine(n, zone int) *Machine {
 	return m
 }
 
+// NewVirtualMachine returns a server with n cards that are handed out as virtual
+// functions, four of each.
+func NewVirtualMachine(n int) *Machine {
+	const functions = 4
+	m := NewMachine(n, 0)
+	for p := range n {
+		m.Cards[p].Physical = true
+		for v := range functions {
+			c := m.Cards[p]
+			c.Physical, c.VirtualOf, c.Model, c.MemoryKiB = false, new(p), "MXC500 VF", 16<<20
+			c.BDF = fmt.Sprintf("%s.%d", c.BDF[:len(c.BDF)-2], v+1)
+			c.Path = strings.TrimSuffix(c.Path, m.Cards[p].BDF) + c.BDF
+			c.UUID = fmt.Sprintf("GPU-%d-%d", p, v)
+			c.DRMCard, c.Render = 8+functions*p+v, 136+functions*p+v
+			m.Cards = append(m.Cards, c)
+		}
+	}
+	return m
+}
+
 // Trigger makes the fake library, once, at the next moment before or after a
 // function of it runs, kill the process that started the one it is loaded in,
 // or hang: Trigger(path, "kill", "after", "mxSmlCreateSgpu"). The path is that

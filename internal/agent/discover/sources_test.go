@@ -160,20 +160,7 @@ func TestCardOneIsNotCardTen(t *testing.T) {
 }
 
 func TestVirtualFunctions(t *testing.T) {
-	fakes := fake.NewMachine(2, 2)
-	fakes.Links = nil
-	for p := range 2 {
-		fakes.Cards[p].Physical = true
-		for v := range 4 {
-			c := fakes.Cards[p]
-			c.Physical, c.VirtualOf, c.Model, c.MemoryKiB = false, new(p), "MXC500 VF", 16<<20
-			c.BDF = fmt.Sprintf("%s.%d", c.BDF[:len(c.BDF)-2], v+1)
-			c.Path = fakes.Cards[p].Path[:len(fakes.Cards[p].Path)-len(c.BDF)] + c.BDF
-			c.UUID = fmt.Sprintf("GPU-%d-%d", p, v)
-			c.DRMCard, c.Render = 8+4*p+v, 136+4*p+v
-			fakes.Cards = append(fakes.Cards, c)
-		}
-	}
+	fakes := fake.NewVirtualMachine(2)
 	m := newMachine(t, fakes)
 	for name, cfg := range map[string]discover.Config{
 		"library": {Sources: []string{"mxsml", "sysfs"}, Library: fake.Library(t, fake.V231), Sys: m.sysfs()},

@@ -1,0 +1,280 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/fake"
+)
+
+// Numbers of device nodes. Opening one of a slice or a card fails, as there is
+// no driver; the control node is the null device under another name.
+const (
+	majorDRM, majorSlice = 226, 236
+	firstSlice           = 16
+	mostSlices           = 128
+	metricsAddress       = "127.0.0.1:9460"
+)
+
+// cards are the cards of the node, and the agent that serves them.
+type cards struct {
+	*local.Process
+	machine *fake.Machine
+	config  string
+}
+
+// exampleCard is the card that one of the examples names.
+const exampleCard = "GPU-000000c5-c550-0000-0000-000000000000"
+
+// serve returns the cards of the node, eight in two zones, served in mode sgpu
+// and with no slice of ours on them.
+func (w *world) serve() *cards {
+	w.Helper()
+	if w.cards == nil {
+		m := fake.NewMachine(8, 4)
+		m.Cards[5].UUID = exampleCard
+		w.cluster.cards = w.newCards(m)
+	}
+	if !w.cards.alive() {
+		w.must(w.cards.Start())
+	}
+	w.setMode("sgpu")
+	w.serving("sgpu")
+	w.slicesAre(w.cards, 0)
+	return w.cards
+}
+
+// alive tells whether the agent runs.
+func (c *cards) alive() bool {
+	if c.Exited() == nil {
+		return false
+	}
+	select {
+	case <-c.Exited():
+		return false
+	default:
+		return true
+	}
+}
+
+// setMode writes the mode of all nodes to the vendor's ConfigMap.
+func (w *world) setMode(mode string) {
+	w.Helper()
+	w.must(w.Apply(w.ctx, strings.NewReader(fmt.Sprintf(`
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: metax-device-config
+  namespace: %s
+data:
+  version: v1
+  cluster-config: |
+    mode: %q
+`, local.AgentNamespace, mode))))
+}
+
+// newCards makes the cards of a server: the library's answers, sysfs and the
+// device nodes.
+func (w *world) newCards(m *fake.Machine) *cards {
+	w.Helper()
+	dir := filepath.Join(w.dir, "cards")
+	w.must(os.RemoveAll(dir))
+	w.must(os.MkdirAll(dir, 0o755))
+	c := &cards{machine: m, config: filepath.Join(dir, "machine")}
+	w.must(m.Write(c.config))
+	w.must(m.WriteSysfs(filepath.Join(dir, "sys")))
+	w.must(os.RemoveAll("/dev/dri"))
+	w.must(os.Mkdir("/dev/dri", 0o755))
+	node := func(path string, major, minor int) {
+		if err := mknod(path, major, minor); !errors.Is(err, fs.ErrExist) {
+			w.must(err)
+		}
+	}
+	node("/dev/mxcd", 1, 3)
+	for i := range m.Cards {
+		node(fmt.Sprintf("/dev/dri/card%d", m.Cards[i].DRMCard), majorDRM, m.Cards[i].DRMCard)
+		node(fmt.Sprintf("/dev/dri/renderD%d", m.Cards[i].Render), majorDRM, m.Cards[i].Render)
+	}
+	for minor := firstSlice; minor < firstSlice+mostSlices; minor++ {
+		node(fmt.Sprintf("/dev/sgpu%d", minor), majorSlice, minor)
+	}
+	var err error
+	c.Process, err = w.NewAgent(w.ctx, bin("daybreak"), nodeName,
+		"--source=mxsml", "--mxsml="+fake.Library(w, fake.V231), "--sysfs="+filepath.Join(dir, "sys"), "--poll=1s",
+		"--metrics-bind-address="+metricsAddress, "--state-dir="+filepath.Join(w.dir, "agent"), "-v=2")
+	w.must(err)
+	c.Env = []string{fake.EnvConfig + "=" + c.config}
+	return c
+}
+
+// serving waits until the agent serves the node in the mode.
+func (w *world) serving(mode string) {
+	w.Helper()
+	start := time.Now()
+	w.eventually("the agent serves in mode "+mode, time.Minute, func() error {
+		d, err := w.device()
+		if err != nil {
+			return err
+		}
+		if d.Annotations[wire.AnnotationMode] != mode {
+			return fmt.Errorf("the mode is %q", d.Annotations[wire.AnnotationMode])
+		}
+		node, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if by := node.Annotations[wire.AnnotationServedBy]; by != wire.ServedByDaybreak {
+			return fmt.Errorf("the node is served by %q", by)
+		}
+		return w.serves(d)
+	})
+	w.Logf("serving in mode %s after %s", mode, time.Since(start).Round(10*time.Millisecond))
+}
+
+// serves returns an error unless the Device says that the agent serves.
+func (w *world) serves(d *v1alpha1.Device) error {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(text), `"type":"Serving"`) {
+		return errors.New("the Device has no condition Serving")
+	}
+	return nil
+}
+
+// device returns the node's Device.
+func (w *world) device() (*v1alpha1.Device, error) {
+	client, err := dynamic.NewForConfig(w.REST())
+	if err != nil {
+		return nil, err
+	}
+	object, err := client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Get(w.ctx, nodeName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	return wire.DecodeDevice(text)
+}
+
+// share is one entry of a pod's allocation, read as others read it.
+type share struct {
+	UUID    string `json:"uuid"`
+	Compute *int   `json:"compute"`
+	VRAM    int    `json:"vRam"`
+}
+
+// sharesOf returns what each container of the pod was given, by the order of
+// the containers.
+func sharesOf(p *corev1.Pod) ([][]share, error) {
+	var all [][]share
+	if err := json.Unmarshal([]byte(p.Annotations[wire.AnnotationAllocated]), &all); err != nil {
+		return nil, fmt.Errorf("allocation of %s: %w", p.Name, err)
+	}
+	if len(all) != len(p.Spec.InitContainers)+len(p.Spec.Containers) {
+		return nil, fmt.Errorf("allocation of %s: %d entries", p.Name, len(all))
+	}
+	return all, nil
+}
+
+// isSlice tells a share that has a slice from a whole card.
+func (s share) isSlice() bool { return s.Compute == nil || *s.Compute < 100 }
+
+// classes are the library's numbers of the QoS classes.
+var classes = map[string]int{"best-effort": 0, "fixed-share": 1, "burst-share": 2}
+
+// hardware is what the cards say of themselves.
+type hardware struct {
+	machine *fake.Machine
+	slices  []fake.Slice
+	class   map[int]int // by card
+}
+
+func (c *cards) hardware() (*hardware, error) {
+	m, list, err := fake.Read(c.config)
+	if err != nil {
+		return nil, err
+	}
+	h := &hardware{machine: m, slices: list, class: map[int]int{}}
+	text, err := os.ReadFile(c.config + ".slices")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 5 && fields[0] == "card" {
+			if h.class[h.card("", fields[1])], err = strconv.Atoi(fields[3]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return h, nil
+}
+
+// card returns the index of the card with the UUID or the PCI address.
+func (h *hardware) card(uuid, bdf string) int {
+	return slices.IndexFunc(h.machine.Cards, func(c fake.Card) bool { return c.UUID == uuid || c.BDF == bdf })
+}
+
+// ours are the slices that the agent made.
+func (h *hardware) ours() []fake.Slice {
+	return slices.DeleteFunc(slices.Clone(h.slices), func(s fake.Slice) bool { return !strings.HasPrefix(s.Alias, "daybreak-") })
+}
+
+// addForeign makes a slice as someone else would, beside the agent.
+func (c *cards) addForeign(card, id, mib, compute int) error {
+	return c.editSlices(func(text string) string {
+		return text + fmt.Sprintf("slice %s %d %d %d %d 0 GPU-foreign-%d-%d by-hand\n",
+			c.machine.Cards[card].BDF, id, mib, compute, firstSlice+mostSlices+id, card, id)
+	})
+}
+
+// removeForeign removes what addForeign made.
+func (c *cards) removeForeign() error {
+	return c.editSlices(func(text string) string {
+		var kept strings.Builder
+		for line := range strings.Lines(text) {
+			if !strings.Contains(line, "GPU-foreign") {
+				kept.WriteString(line)
+			}
+		}
+		return kept.String()
+	})
+}
+
+// editSlices changes the library's state under its lock.
+func (c *cards) editSlices(edit func(string) string) error {
+	path := c.config + ".slices"
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(path, []byte(edit(string(text))), 0o600)
+}
