@@ -111,7 +111,9 @@ func (w *world) newCards(m *fake.Machine) *cards {
 		node(fmt.Sprintf("/dev/dri/card%d", m.Cards[i].DRMCard), majorDRM, m.Cards[i].DRMCard)
 		node(fmt.Sprintf("/dev/dri/renderD%d", m.Cards[i].Render), majorDRM, m.Cards[i].Render)
 	}
-	for minor := firstSlice; minor < firstSlice+mostSlices; minor++ {
+	// Whether the driver makes a node for each slice is not known: every other
+	// one has to be made from its number.
+	for minor := firstSlice; minor < firstSlice+mostSlices; minor += 2 {
 		node(fmt.Sprintf("/dev/sgpu%d", minor), majorSlice, minor)
 	}
 	var err error

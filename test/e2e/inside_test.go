@@ -47,7 +47,7 @@ type view struct {
 }
 
 // look lists the device nodes of cards, and the environment.
-const look = `for n in /dev/mx* /dev/dri/* /dev/sgpu*; do [ -e $n ] && stat -c '%n %t:%T' $n; done; echo; env`
+const look = `for n in /dev/mx* /dev/dri/* /dev/sgpu*; do [ -e $n ] && stat -c '%n %t:%T' $n; done; echo --; env`
 
 // look looks at the cards from inside of a container.
 func (w *world) look(p *corev1.Pod, container string) (*view, error) {
@@ -56,7 +56,7 @@ func (w *world) look(p *corev1.Pod, container string) (*view, error) {
 		return nil, err
 	}
 	v := &view{pod: p.Name, container: container, nodes: map[string]string{}, env: map[string]string{}}
-	nodes, env, _ := strings.Cut(out, "\n\n")
+	nodes, env, _ := strings.Cut(out, "--\n")
 	for line := range strings.Lines(nodes) {
 		path, number, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if !ok {

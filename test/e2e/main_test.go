@@ -218,6 +218,9 @@ func isolate() error {
 	if err := ownDev(); err != nil {
 		return err
 	}
+	if err := knownDriver(); err != nil {
+		return err
+	}
 	// kubelet wants to share what it mounts with containers.
 	for _, path := range []string{"/", "/var/lib/kubelet"} {
 		if err := syscall.Mount("", path, "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil {
@@ -270,6 +273,22 @@ func ownDev() error {
 		}
 	}
 	return syscall.Mount(dev, "/dev", "", syscall.MS_MOVE, "")
+}
+
+// knownDriver makes the kernel's list of drivers tell of the one that makes the
+// devices of slices.
+func knownDriver() error {
+	const list, head = "/proc/devices", "Character devices:\n"
+	text, err := os.ReadFile(list)
+	if err != nil {
+		return err
+	}
+	own := filepath.Join(os.Getenv(envDir), "devices")
+	changed := strings.Replace(string(text), head, fmt.Sprintf("%s%3d sgpu\n", head, majorSlice), 1)
+	if err := os.WriteFile(own, []byte(changed), 0o644); err != nil {
+		return err
+	}
+	return syscall.Mount(own, list, "", syscall.MS_BIND, "")
 }
 
 // mknod makes a character device that everybody may use.
