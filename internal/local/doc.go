@@ -11,5 +11,5 @@
 //
 // Simulated nodes ([Simulator]) are Ready, renew their leases, have a Device
 // object and the resources of a node with MetaX cards, and run every pod that
-// is bound to them, in name only.
+// is bound to them, in name only. Real kubelets may join too ([Cluster.Join]).
 package local

@@ -1,13 +1,26 @@
 package e2e
 
 import (
+	"cmp"
+	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// logLatency logs how long PreStart took, from the agent's own metrics.
-func (w *world) logLatency() {
+// histogram counts by upper limits, in seconds.
+type histogram map[float64]float64
+
+var preStartBucket = regexp.MustCompile(`prestart_duration_seconds_bucket\{.*result="ok".*\}`)
+
+// preStarts reads from the agent's metrics how long PreStart took.
+func (w *world) preStarts() histogram {
 	w.Helper()
 	request, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", http.NoBody)
 	w.must(err)
@@ -16,9 +29,52 @@ func (w *world) logLatency() {
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	w.must(err)
+	h := histogram{}
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, "prestart") {
-			w.Log(strings.TrimSpace(line))
+		if !preStartBucket.MatchString(line) {
+			continue
 		}
+		_, limit, _ := strings.Cut(line, `le="`)
+		limit, _, _ = strings.Cut(limit, `"`)
+		fields := strings.Fields(line)
+		at, err := strconv.ParseFloat(limit, 64)
+		w.must(err)
+		count, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		w.must(err)
+		h[at] = count
 	}
+	return h
+}
+
+// since returns what was counted after an earlier reading.
+func (h histogram) since(before histogram) histogram {
+	out := maps.Clone(h)
+	for limit, count := range before {
+		out[limit] -= count
+	}
+	return out
+}
+
+// quantile estimates how long the given part of all took at most.
+func (h histogram) quantile(part float64) time.Duration {
+	limits := slices.SortedFunc(maps.Keys(h), cmp.Compare[float64])
+	if len(limits) == 0 || h[limits[len(limits)-1]] == 0 {
+		return 0
+	}
+	rank, below, floor := part*h[limits[len(limits)-1]], 0.0, 0.0
+	for _, limit := range limits {
+		if math.IsInf(limit, 1) {
+			break
+		}
+		if h[limit] >= rank {
+			within := (rank - below) / (h[limit] - below)
+			return time.Duration((floor + within*(limit-floor)) * float64(time.Second))
+		}
+		below, floor = h[limit], limit
+	}
+	return time.Duration(floor * float64(time.Second))
+}
+
+func (h histogram) String() string {
+	return fmt.Sprintf("PreStart of %.0f containers: p50 %s, p99 %s", h[math.Inf(1)], h.quantile(0.5).Round(100*time.Microsecond), h.quantile(0.99).Round(100*time.Microsecond))
 }
