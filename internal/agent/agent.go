@@ -35,6 +35,9 @@ type Config struct {
 	// TopologyAnnotations metax-tech.com/gpu.topology.scores and .losses, both
 	// unless a plugin of the vendor's does.
 	VendorAnnotations, TopologyAnnotations bool
+	// Drain is how long the node is still served after it was said that it is
+	// not any more, when the agent ends: pods that were placed before still come.
+	Drain time.Duration
 }
 
 // Timing of the loop.
@@ -68,6 +71,9 @@ type Agent struct {
 	watch  watcher
 	clock  clock.WithTicker
 	events *events
+	pods   *podView
+	// server serves the node; nil where the agent only looks.
+	server nodeServer
 
 	// metrics and status are read by others while the loop runs.
 	metrics *Metrics
@@ -88,6 +94,8 @@ type Agent struct {
 	modes    modeBook
 	device   deviceWriter
 	node     nodeWriter
+	stopping bool              // the node is not served any more in a moment
+	yielding string            // to whom, as last told
 	previous *wire.Publication // what was published last
 }
 
@@ -106,7 +114,9 @@ type status struct {
 // New returns an agent that looks at its cards through the source. It does
 // nothing before Run. Many may run in one process.
 func New(cfg Config, source discover.Source, c *Clients, clk clock.WithTicker) *Agent {
-	return newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(cfg.Node, cfg.Namespace, c), c.Events, clk)
+	a := newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(cfg.Node, cfg.Namespace, c), c.Events, clk)
+	a.pods.core = c.Core
+	return a
 }
 
 func newAgent(cfg Config, source discover.Source, api api, watch watcher, recorder recorder, clk clock.WithTicker) *Agent {
@@ -118,6 +128,7 @@ func newAgent(cfg Config, source discover.Source, api api, watch watcher, record
 	}
 	a := &Agent{cfg: cfg, source: source, api: api, watch: watch, clock: clk, metrics: newMetrics()}
 	a.events = &events{recorder: recorder, node: cfg.Node}
+	a.pods = &podView{watch: watch, events: a.events}
 	a.status.Store(&status{waits: "the first look at the cards"})
 	a.beat.Store(clk.Now().UnixNano())
 	a.metrics.register(a)
@@ -140,9 +151,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, logger)
 	logger.Info("Agent started", "source", a.source.Name(), "poll", a.cfg.Poll)
 	a.started = a.clock.Now()
+	// What serves pods outlives the end of the context by a moment.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	var group sync.WaitGroup
 	looks := make(chan look)
-	group.Go(func() { a.watch.run(ctx) })
+	group.Go(func() { a.watch.run(serving) })
+	served := a.serveNode(serving, &group)
 	blind := make(chan struct{})
 	go func() {
 		defer close(blind)
@@ -153,6 +168,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			a.drain(serving)
+			stop()
 			group.Wait()
 			select {
 			case <-blind:
@@ -163,6 +180,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case l := <-looks:
 			a.took(ctx, l)
 		case <-a.watch.changed():
+		case <-served:
 		case <-timer.C():
 		}
 		a.beat.Store(a.clock.Now().UnixNano())

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
@@ -45,7 +46,16 @@ type command struct {
 	metrics, health string
 	look            bool
 	verbosity       int
+	serving         string
+	node            kubelet.Config
 }
+
+// Values of --serve.
+const (
+	serveAuto = "auto"
+	serveOn   = "on"
+	serveOff  = "off"
+)
 
 // NewCommand returns the command that runs the agent.
 func NewCommand() *cobra.Command {
@@ -92,6 +102,7 @@ the hardware can do.`,
 	f.StringVar(&c.health, "health-probe-bind-address", ":9461", "address that serves /healthz and /readyz; 0 for none")
 	f.BoolVar(&c.VendorAnnotations, "vendor-annotations", true, "keep metax-tech.com/node-gpu-devices on the Node, unless a plugin of the vendor's does")
 	f.BoolVar(&c.TopologyAnnotations, "topology-annotations", false, "keep metax-tech.com/gpu.topology.scores and .losses on the Node as well")
+	c.serveFlags(f)
 	f.IntVarP(&c.verbosity, "v", "v", 0, "how much to log: 0 starts, stops and lost cards")
 	f.BoolVar(&c.look, "look", false, "look once, print what is found as YAML, and end")
 	return cmd
@@ -180,6 +191,12 @@ func (c *command) complete() error {
 	if c.Poll < 100*time.Millisecond || c.LookTimeout < 100*time.Millisecond {
 		return fmt.Errorf("--poll %s, --look-timeout %s: write at least 100ms", c.Poll, c.LookTimeout)
 	}
+	if c.serving != serveAuto && c.serving != serveOn && c.serving != serveOff {
+		return fmt.Errorf("--serve %q: write auto, on or off", c.serving)
+	}
+	if err := c.checkServing(); err != nil {
+		return err
+	}
 	if c.Namespace == "" {
 		c.Namespace = "daybreak-system"
 		if text, err := os.ReadFile(namespaceFile); err == nil {
@@ -198,6 +215,18 @@ func (c *command) serve(ctx context.Context, config *rest.Config, source discove
 	defer broadcaster.Shutdown()
 	clients.Events = NewRecorder(broadcaster, c.Node)
 	a := New(c.Config, source, clients, clock.RealClock{})
+	if c.serves() {
+		slicer, err := c.slicer()
+		if err != nil {
+			return err
+		}
+		if slicer != nil {
+			defer slicer.Close()
+		}
+		if err := a.ServeNode(c.node, slicerOf(slicer)); err != nil {
+			return err
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Serve(ctx, c.metrics, c.health) })
 	group.Go(func() error { return a.Run(ctx) })

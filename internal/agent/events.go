@@ -32,6 +32,7 @@ const (
 	eventNotForgotten  = "CardNotForgotten"
 	eventReplaced      = "CardReplaced"
 	eventAnnotations   = "AnnotationsNotOurs"
+	eventNotServed     = "NodeNotServed"
 )
 
 // recorder is the part of client-go's recorder that is used.

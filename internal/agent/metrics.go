@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -30,6 +31,7 @@ type Metrics struct {
 	looks    *metrics.CounterVec
 	duration *metrics.Histogram
 	writes   *metrics.CounterVec
+	serving  *kubelet.Metrics
 }
 
 func newMetrics() *Metrics {
@@ -51,6 +53,8 @@ func newMetrics() *Metrics {
 		}, []string{"object", "result"}),
 	}
 	m.registry.MustRegister(m.looks, m.duration, m.writes)
+	m.serving = kubelet.NewMetrics(metricsNamespace, metricsSubsystem)
+	m.serving.Register(m.registry)
 	for _, result := range []string{"ok", "failed"} {
 		m.looks.WithLabelValues(result)
 		for _, object := range []string{writtenDevice, writtenNode} {

@@ -18,7 +18,10 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// vendorKeys are the annotations that readers of the vendor's plugin look for.
+// nodeKeys are the annotations that we may keep on the Node, and vendorKeys
+// those among them that readers of the vendor's plugin look for.
+var nodeKeys = append(slices.Clone(vendorKeys), wire.AnnotationServedBy)
+
 var vendorKeys = []string{wire.AnnotationNodeCards, wire.AnnotationScores, wire.AnnotationLosses}
 
 // nodeWriter keeps the vendor's annotations on the Node current while nobody
@@ -54,11 +57,19 @@ func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publi
 	} else {
 		w.yielded = false
 	}
+	ours, _ := owners(node)
+	serves := a.serves(v)
+	if serves {
+		if want == nil {
+			want = map[string]string{}
+		}
+		want[wire.AnnotationServedBy] = wire.ServedByDaybreak
+	}
 	if upToDate(node, want) {
 		return idleTick
 	}
 	now := a.clock.Now()
-	if now.Before(w.next) {
+	if now.Before(w.next) && serves == ours[wire.AnnotationServedBy] {
 		return w.next.Sub(now)
 	}
 	w.next = now.Add(nodeInterval)
@@ -73,6 +84,9 @@ func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publi
 		return nodeInterval
 	}
 	w.applied = applied
+	if serves != ours[wire.AnnotationServedBy] {
+		return 0 // what the Device says depends on it
+	}
 	return idleTick
 }
 
@@ -119,7 +133,7 @@ func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire
 // upToDate reports whether the node has exactly these of our annotations.
 func upToDate(node *metav1.PartialObjectMetadata, want map[string]string) bool {
 	ours, _ := owners(node)
-	for _, key := range vendorKeys {
+	for _, key := range nodeKeys {
 		text, wanted := want[key]
 		if wanted != ours[key] || wanted && node.Annotations[key] != text {
 			return false

@@ -53,7 +53,7 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 		a.events.onNode(corev1.EventTypeNormal, eventReplaced, "card %s is gone, another one sits in its place", id)
 	}
 	decision := a.modes.decide(a, v, held)
-	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, now)
+	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(v), now)
 	if err == nil {
 		a.keepTimes(p)
 		err = a.device.write(ctx, a, p, current)
@@ -68,6 +68,10 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 	a.tell(ctx, p, held)
 	a.previous = p
 	st.ready, st.publication, st.holders = true, p, held.holders
+	a.tellServer(v, p)
+	if waits := a.unserved(v); waits != "" {
+		st.ready, st.waits = false, waits
+	}
 	return a.node.write(ctx, a, v, p)
 }
 
@@ -274,7 +278,7 @@ func (b *modeBook) decide(a *Agent, v *view, held *holdings) modeDecision {
 	b.update(a, v)
 	q := modeQuestion{
 		preset: a.cfg.Mode, driver: a.roster.driver, holders: held.kinds, podsKnown: v.podsKnown,
-		servesBoth: v.node.Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak,
+		servesBoth: v.node.Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak || a.intends(v),
 	}
 	if a.previous != nil {
 		q.current = a.previous.Mode

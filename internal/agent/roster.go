@@ -225,7 +225,7 @@ func (n *numbering) finish() {
 
 // publication puts together what is to be published. The cards must have been
 // numbered.
-func (r *roster) publication(node string, uid types.UID, m *modeDecision, now time.Time) (*wire.Publication, error) {
+func (r *roster) publication(node string, uid types.UID, m *modeDecision, sv *service, now time.Time) (*wire.Publication, error) {
 	p := &wire.Publication{Node: node, NodeUID: uid, Driver: r.driver, Mode: m.mode, Pending: m.pending}
 	order := slices.Clone(r.members)
 	slices.SortFunc(order, func(a, b *member) int { return cmp.Compare(a.minor, b.minor) })
@@ -233,7 +233,7 @@ func (r *roster) publication(node string, uid types.UID, m *modeDecision, now ti
 	for i, rec := range order {
 		cards[i] = rec.gpuCard()
 		p.Cards = append(p.Cards, wire.CardStatus{
-			BusID: rec.card.BDF, PCIeRoot: rec.card.PCIeRoot, Errors: rec.health.errors, Conditions: r.conditions(rec, m, now),
+			BusID: rec.card.BDF, PCIeRoot: rec.card.PCIeRoot, Errors: rec.health.errors, Conditions: r.conditions(rec, m, sv, now),
 		})
 	}
 	var pairs []gpu.Link
@@ -273,7 +273,7 @@ func (r *roster) gone() map[string]bool {
 
 // conditions says how the card is. Apart from Healthy there is a condition
 // only where something is to be told.
-func (r *roster) conditions(rec *member, m *modeDecision, now time.Time) []metav1.Condition {
+func (r *roster) conditions(rec *member, m *modeDecision, sv *service, now time.Time) []metav1.Condition {
 	condition := func(kind string, status bool, f fault) metav1.Condition {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: f.reason, Message: f.message, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}
 		if status {
@@ -292,6 +292,9 @@ func (r *roster) conditions(rec *member, m *modeDecision, now time.Time) []metav
 	if m.waits.reason != "" {
 		list = append(list, condition(wire.ConditionModePending, true, m.waits))
 	}
+	if sv != nil {
+		list = append(list, condition(wire.ConditionServing, sv.serving, sv.why))
+	}
 	return list
 }
 
@@ -305,7 +308,7 @@ func Describe(node string, uid types.UID, mode gpu.Mode, s *discover.Snapshot, n
 	q := modeQuestion{preset: mode, driver: r.driver, podsKnown: true, servesBoth: true}
 	q.cards, q.virtual = r.count()
 	decision := q.decide()
-	p, err := r.publication(node, uid, &decision, now)
+	p, err := r.publication(node, uid, &decision, nil, now)
 	if err != nil {
 		return nil, err
 	}

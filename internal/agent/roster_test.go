@@ -67,7 +67,7 @@ func published(t *testing.T, r *roster) string {
 
 func publicationOf(t *testing.T, r *roster) *wire.Publication {
 	t.Helper()
-	p, err := r.publication("n1", "uid-1", &modeDecision{mode: gpu.ModeSGPU}, at(0))
+	p, err := r.publication("n1", "uid-1", &modeDecision{mode: gpu.ModeSGPU}, nil, at(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,9 @@ type Node struct {
 	Serves Serves
 	// Problem, when not nil, says why the node's cards can't be read.
 	Problem error
+	// Paused, unless it is empty, says why the node takes no pods for now,
+	// whatever is free.
+	Paused string
 	// Counted tells that the cards have no identity: the vendor's plugin picks
 	// them, and only their number is known.
 	Counted bool

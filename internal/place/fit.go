@@ -57,6 +57,8 @@ func refuseNode(n *ledger.Node, v *ledger.View, r *gpu.PodRequest) Code {
 		return BadInventory
 	case n.Topology().Len() == 0:
 		return NoCards
+	case n.Paused != "":
+		return Unhealthy
 	case len(n.Unknown()) > 0 && v == n.Now():
 		return Unaccounted
 	}
@@ -83,7 +85,7 @@ func Served(s ledger.Serves, r *gpu.PodRequest) bool {
 
 // wholeNode is the refusal of all cards of a node at once.
 func wholeNode(n *ledger.Node, code Code, r *gpu.PodRequest) Refusal {
-	refusal := Refusal{Code: code}
+	refusal := Refusal{Code: code, Paused: n.Paused != "" && code == Unhealthy}
 	for i := range r.Requests {
 		if r.Requests[i].Cards > 0 {
 			refusal.Want, refusal.Container = int64(r.Requests[i].Cards), i

@@ -83,6 +83,9 @@ type Refusal struct {
 	// Never is, of a permanent refusal, why even the emptied node refuses. It
 	// may be another reason than today's.
 	Never Shortage
+	// Paused tells of [Unhealthy] that the node takes no pods for now, however
+	// its cards are.
+	Paused bool
 	// Container is the position of the request that could not be met.
 	Container int
 	// Cards counts the node's cards by the reason each gave.
@@ -163,6 +166,11 @@ func (r *Refusal) message(n *ledger.Node) string {
 		return fmt.Sprintf("pod %s holds cards that nobody can name; delete it, or say which in its metax-tech.com/gpu-devices-allocated", n.Unknown()[0])
 	case ModeConflict:
 		return "the node " + serves(n.Serves)
+	case Unhealthy:
+		if r.Paused {
+			return "the node hands out no cards for now: " + n.Paused
+		}
+		return r.fitting()
 	case SlicesFull:
 		if t := r.tally(); t != "" {
 			return "wants a free slice: " + t
@@ -178,13 +186,18 @@ func (r *Refusal) message(n *ledger.Node) string {
 			fit = "fits"
 		}
 		return fmt.Sprintf("wants %s, only %d %s%s", cards(r.Want), r.Have, fit, r.others())
-	case Unhealthy, CardExcluded, ClassConflict, QoSConflict, ExclusiveConflict:
-		if t := r.tally(); t != "" {
-			return fmt.Sprintf("wants %s, %d fit: %s", cards(r.Want), r.Have, t)
-		}
-		return fmt.Sprintf("wants %s, %d fit", cards(r.Want), r.Have)
+	case CardExcluded, ClassConflict, QoSConflict, ExclusiveConflict:
+		return r.fitting()
 	}
 	return ""
+}
+
+// fitting says how many cards fit, and what of the others.
+func (r *Refusal) fitting() string {
+	if t := r.tally(); t != "" {
+		return fmt.Sprintf("wants %s, %d fit: %s", cards(r.Want), r.Have, t)
+	}
+	return fmt.Sprintf("wants %s, %d fit", cards(r.Want), r.Have)
 }
 
 func serves(s ledger.Serves) string {
@@ -319,12 +332,16 @@ func (r *Refusal) summary(n int) string {
 	if n == 1 {
 		need, have, run, serve = "needs", "has", "runs", "serves"
 	}
+	unhealthy := have + " unhealthy cards"
+	if r.Paused {
+		unhealthy = have + " cards that are unhealthy or not handed out for now"
+	}
 	return fmt.Sprintf("%d ", n) + map[Code]string{
 		NoCards:       have + " no MetaX cards",
 		BadInventory:  have + " an unreadable card inventory",
 		Unaccounted:   have + " a pod whose cards nobody can name",
 		ModeConflict:  serve + " cards in another mode",
-		Unhealthy:     have + " unhealthy cards",
+		Unhealthy:     unhealthy,
 		CardExcluded:  have + " only cards that the pod excludes",
 		ClassConflict: run + " pods of another class",
 		QoSConflict:   run + " another QoS class",

@@ -75,6 +75,10 @@ func hopeless(n *ledger.Node, r *gpu.PodRequest) place.Refusal {
 		return refuse(place.BadInventory, 0)
 	case t.Len() == 0:
 		return refuse(place.NoCards, 0)
+	case n.Paused != "":
+		refusal := refuse(place.Unhealthy, 0)
+		refusal.Paused = true
+		return refusal
 	case !place.Served(n.Serves, r):
 		return refuse(place.ModeConflict, 0)
 	case t.Healthy().Len() < most:

@@ -47,7 +47,7 @@ func (inv *Inventory) NewNode(pods []*corev1.Pod) (n *ledger.Node, notes []strin
 // hand calls Settle when all are booked.
 func (inv *Inventory) Open() *ledger.Node {
 	n := ledger.NewNode(inv.Name, inv.Topology, inv.Serves)
-	n.Problem, n.Counted, n.Vendor = inv.Problem, inv.Counted, inv.Vendor
+	n.Problem, n.Paused, n.Counted, n.Vendor = inv.Problem, inv.Paused, inv.Counted, inv.Vendor
 	return n
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -48,6 +49,7 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 		}
 	}
 	inv.serves(node)
+	inv.Paused = pausedBy(d)
 	infos, err := cardsOf(d)
 	if err != nil {
 		return err
@@ -73,6 +75,19 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 	}
 	inv.Topology, err = gpu.NewTopology(cards, pairs)
 	return err
+}
+
+// pausedBy returns why the node's agent hands no cards out. Devices without the
+// condition are of others, or of agents that only look.
+func pausedBy(d *v1alpha1.Device) string {
+	for i := range d.Spec.Devices {
+		for _, c := range d.Spec.Devices[i].Conditions {
+			if c.Type == ConditionServing && c.Status != metav1.ConditionTrue {
+				return cmp.Or(c.Message, "its agent does not serve")
+			}
+		}
+	}
+	return ""
 }
 
 // TellsAll reports whether the Device is an inventory by itself, as our own

@@ -32,6 +32,8 @@ type Inventory struct {
 	ServedBy string
 	// Problem says why the cards can't be read.
 	Problem error
+	// Paused says why the node takes no pods for now, or is empty.
+	Paused string
 	// Counted tells that the cards have no identity.
 	Counted bool
 	Vendor  ledger.VendorTable

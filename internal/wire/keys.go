@@ -110,6 +110,9 @@ const (
 	ConditionLinked      = "Linked"
 	ConditionSlices      = "SlicesSupported"
 	ConditionModePending = "ModePending"
+	// ConditionServing is alike on all cards: whether the agent hands them out
+	// now. It is missing where someone else does.
+	ConditionServing = "Serving"
 )
 
 // ModesConfigMap is the vendor's ConfigMap with the modes of the nodes.

@@ -1,0 +1,245 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Timing of PreStart. kubelet waits 30 s for an answer, and 10 to 15 s after an
+// error before it asks again: waiting here is quicker.
+const (
+	preStartLimit = 25 * time.Second
+	firstRetry    = 50 * time.Millisecond
+	longestRetry  = time.Second
+)
+
+// eventNotStarted tells a pod why its container does not start.
+const eventNotStarted = "CardsNotReady"
+
+// errFinal wraps what waiting does not help.
+type errFinal struct{ error }
+
+func (e errFinal) Unwrap() error { return e.error }
+
+func final(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errFinal{err}
+}
+
+// preStart prepares the container that has these ids, which are sorted, within
+// the time that kubelet gives.
+func (s *Server) preStart(ctx context.Context, resource string, ids []string) (err error) {
+	start := time.Now()
+	defer func() { s.metrics.preStarted(time.Since(start), err) }()
+	ctx, cancel := context.WithTimeout(ctx, preStartLimit)
+	defer cancel()
+	var pod *corev1.Pod
+	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
+		pod, err = s.try(ctx, resource, ids)
+		if err == nil {
+			return nil
+		}
+		var last errFinal
+		if errors.As(err, &last) {
+			break
+		}
+		notify(s.sweepNow) // someone who is in the way may be gone
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+			continue
+		}
+		break
+	}
+	klog.FromContext(ctx).Error(err, "Container not started", "ids", ids)
+	if pod != nil {
+		s.tell(pod, err.Error())
+	}
+	return err
+}
+
+// tellInterval is the least time between two events that say the same.
+const tellInterval = 5 * time.Minute
+
+// tell puts a failure on its pod, unless that was done a moment ago.
+func (s *Server) tell(pod *corev1.Pod, message string) {
+	key := string(pod.UID) + message
+	s.mu.Lock()
+	last, told := s.told[key]
+	for k, at := range s.told {
+		if time.Since(at) > tellInterval {
+			delete(s.told, k)
+		}
+	}
+	if !told || time.Since(last) > tellInterval {
+		told = false
+		s.told[key] = time.Now()
+	}
+	s.mu.Unlock()
+	if !told {
+		s.pods.Tell(pod, corev1.EventTypeWarning, eventNotStarted, message)
+	}
+}
+
+// try prepares the container once. The pod is returned as soon as it is known,
+// for whoever tells of a failure.
+func (s *Server) try(ctx context.Context, resource string, ids []string) (*corev1.Pod, error) {
+	n := s.current()
+	if n == nil {
+		return nil, errors.New("the agent does not know the node's cards yet")
+	}
+	s.mu.Lock()
+	known := s.journal.byTokens(ids)
+	s.mu.Unlock()
+	if known != nil && !known.Together {
+		pod := podOf(known)
+		return pod, s.give(ctx, n, known, nil)
+	}
+	pod, container, together, err := s.identify(ctx, resource, ids)
+	if err != nil {
+		return pod, err
+	}
+	node := n.Inventory.Open()
+	claim, err := wire.ClaimOf(node, pod, container)
+	if err != nil {
+		return pod, final(fmt.Errorf("container %s: %w", container, err))
+	}
+	if len(claim.Shares) != len(ids) {
+		return pod, final(fmt.Errorf("container %s: kubelet gave it %d ids, its allocation has %d cards", container, len(ids), len(claim.Shares)))
+	}
+	r := &record{
+		PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Tokens: ids, Together: together,
+		QoS: claim.Holding.QoS, Class: claim.Holding.Class,
+	}
+	r.Decided, _ = wire.Decided(pod)
+	for _, sh := range claim.Shares {
+		r.Shares = append(r.Shares, share{
+			Card: node.Topology().Card(sh.Card).ID, Compute: sh.Compute, Memory: sh.Memory, Exclusive: sh.Exclusive, Seat: claim.Seats,
+		})
+	}
+	return pod, s.give(ctx, n, r, &claimed{pod: pod, claim: claim})
+}
+
+// podOf names the pod of a record, for events.
+func podOf(r *record) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name, pod.UID = r.Namespace, r.Pod, r.PodUID
+	return pod
+}
+
+// claimed is a container that was not known before, and what it may take.
+type claimed struct {
+	pod   *corev1.Pod
+	claim *wire.Claim
+}
+
+// give carries out what the record says and writes it down. New is nil for a
+// container that was given its cards before: then it gets the same again.
+func (s *Server) give(ctx context.Context, n *Node, r *record, newcomer *claimed) error {
+	late, err := s.giveInTurn(ctx, n, r, newcomer)
+	if err != nil || !late {
+		return err
+	}
+	select {
+	case <-time.After(s.cfg.Settle): // until the runtime has noticed
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, newcomer *claimed) (late bool, err error) {
+	release, err := s.takeTurn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	if err := s.checkCards(n, r); err != nil {
+		return false, err
+	}
+	if newcomer != nil {
+		if err := s.checkOthers(n, r, newcomer); err != nil {
+			return false, err
+		}
+		if err := s.takeOver(ctx, r); err != nil {
+			return false, err
+		}
+	}
+	if err := s.makeSlices(ctx, n, r); err != nil {
+		return false, err
+	}
+	edits, err := s.cfg.Layout.edits(r, n.Cards)
+	if err != nil {
+		return false, err
+	}
+	names, err := s.note(r)
+	if err != nil {
+		return false, err
+	}
+	for i, token := range r.Tokens {
+		for _, name := range names[token] {
+			changed, err := s.cdi.write(name, edits[i])
+			if err != nil {
+				return false, err
+			}
+			late = late || changed
+		}
+	}
+	for _, p := range s.plugins {
+		p.refresh() // the tokens stand for cards now
+	}
+	return late, nil
+}
+
+// takeTurn waits until nobody else gives or takes.
+func (s *Server) takeTurn(ctx context.Context) (release func(), err error) {
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("other containers are being prepared: %w", context.Cause(ctx))
+	}
+}
+
+// note brings the record into the journal, and returns the CDI names of its
+// tokens.
+func (s *Server) note(r *record) (map[string][]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := map[string][]string{}
+	r.Names = nil
+	for _, token := range r.Tokens {
+		names[token] = slices.Clone(s.journal.Names[token])
+		if len(names[token]) == 0 {
+			return nil, final(fmt.Errorf("the agent never gave a device for id %s: delete the pod, so that kubelet asks anew", token))
+		}
+		r.Names = append(r.Names, names[token]...)
+		delete(s.fresh, token)
+	}
+	s.journal.put(r)
+	return names, s.journal.save()
+}
+
+// checkCards makes sure that the cards are there.
+func (*Server) checkCards(n *Node, r *record) error {
+	for i := range r.Shares {
+		card, ok := n.Cards[r.Shares[i].Card]
+		switch {
+		case !ok:
+			return fmt.Errorf("card %s is not one of this node's", r.Shares[i].Card)
+		case !card.Here:
+			return fmt.Errorf("card %s is not found any more", r.Shares[i].Card)
+		}
+	}
+	return nil
+}

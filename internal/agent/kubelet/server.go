@@ -1,0 +1,376 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet/checkpoint"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Config says where kubelet, the runtime and the host's devices are.
+type Config struct {
+	// Plugins is kubelet's folder of device plugins, PodResources its socket.
+	Plugins, PodResources string
+	// Runtime is the container runtime's endpoint. Empty: nobody tells whether
+	// a container of a pod that is gone still lives, and the driver alone does.
+	Runtime string
+	// State is the folder of the journal, CDI that of the specs.
+	State, CDI string
+	// Settle is how long a runtime may take to notice a spec.
+	Settle time.Duration
+	Layout Layout
+}
+
+// DefaultConfig is that of a node as it is usually set up.
+func DefaultConfig() Config {
+	return Config{
+		Plugins: "/var/lib/kubelet/device-plugins", PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
+		Runtime: "unix:///run/containerd/containerd.sock", State: "/var/lib/daybreak", CDI: "/var/run/cdi",
+		Settle: 20 * time.Millisecond, Layout: DefaultLayout(),
+	}
+}
+
+// Node is what the agent knows of its node at one moment. It is never changed.
+type Node struct {
+	Name      string
+	Mode      gpu.Mode
+	Inventory *wire.Inventory
+	Cards     map[gpu.CardID]Card
+	// Yield, unless it is empty, says why the node is not to be served.
+	Yield string
+}
+
+// Card is one card of the node.
+type Card struct {
+	BDF string
+	// DRMCard and DRMRender are the numbers of its devices; nil if unknown.
+	DRMCard, DRMRender *int
+	// Healthy cards take new containers, and Here tells that it was found.
+	Healthy, Here bool
+}
+
+// Pods is what the agent sees of the node's pods.
+type Pods interface {
+	// Held returns the pods that hold cards of this node, as last seen, and
+	// whether they are known at all.
+	Held() (pods []*corev1.Pod, known bool)
+	// Get asks the API server. It returns nil if there is no such pod.
+	Get(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	// Tell puts an event on a pod.
+	Tell(pod *corev1.Pod, kind, reason, message string)
+}
+
+// Slicer makes slices; [discover.Slicer] does so through the vendor's library.
+type Slicer interface {
+	Slices(ctx context.Context, bdf string) (*discover.CardSlices, error)
+	Create(ctx context.Context, order discover.SliceOrder) (*discover.Slice, error)
+	Change(ctx context.Context, change discover.SliceChange) (*discover.Slice, error)
+	Remove(ctx context.Context, slice discover.SliceRef) error
+}
+
+// Server serves the node.
+type Server struct {
+	cfg     Config
+	pods    Pods
+	slicer  Slicer
+	metrics *Metrics
+
+	holders  *holders
+	runtime  *containers
+	cdi      *cdiFiles
+	conns    []*grpc.ClientConn
+	plugins  []*plugin
+	changed  chan struct{}
+	sweepNow chan struct{}
+	// turn is held by whoever gives or takes: one at a time.
+	turn chan struct{}
+
+	mu      sync.Mutex
+	journal *journal
+	node    *Node
+	// fresh are tokens that kubelet gave a moment ago, and to whom is not known.
+	fresh map[string]time.Time
+	// leaving are records whose pods are gone, and since when that is known.
+	leaving map[*record]time.Time
+	told    map[string]time.Time
+	status  Status
+	looked  time.Time // at all slices
+}
+
+// Status is how the node is served.
+type Status struct {
+	// Serving: kubelet has accepted all plugins.
+	Serving bool
+	// Waits says what is missing while it is not.
+	Waits string
+	// Foreign is whose plugin serves in place of ours: a resource and an id that
+	// kubelet advertises.
+	Foreign string
+	// Strangers are the slices of each card that someone else made.
+	Strangers map[gpu.CardID][]discover.Slice
+}
+
+// resources are those that the agent may serve.
+var resources = []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
+
+// New returns a server. It does nothing before Run.
+func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics) (*Server, error) {
+	s := &Server{
+		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics,
+		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		fresh: map[string]time.Time{}, leaving: map[*record]time.Time{}, told: map[string]time.Time{},
+		status: Status{Waits: "the first Device"},
+	}
+	var err error
+	if s.journal, err = openJournal(cfg.State); err != nil {
+		return nil, err
+	}
+	if s.cdi, err = newCDIFiles(cfg.CDI); err != nil {
+		return nil, err
+	}
+	conn, err := dialPodResources(cfg.PodResources)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet's PodResources: %w", err)
+	}
+	s.conns = append(s.conns, conn)
+	s.holders = newHolders(podresources.NewPodResourcesListerClient(conn), filepath.Join(cfg.Plugins, checkpoint.FileName))
+	if cfg.Runtime != "" {
+		if conn, err = dialRuntime(cfg.Runtime); err != nil {
+			return nil, fmt.Errorf("container runtime: %w", err)
+		}
+		s.conns = append(s.conns, conn)
+		s.runtime = &containers{client: cri.NewRuntimeServiceClient(conn)}
+	}
+	for _, r := range resources {
+		s.plugins = append(s.plugins, newPlugin(s, r))
+	}
+	return s, nil
+}
+
+// Changed has something to receive when the status has changed.
+func (s *Server) Changed() <-chan struct{} { return s.changed }
+
+// Status returns how the node is served now.
+func (s *Server) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+func (s *Server) setStatus(change func(*Status)) {
+	s.mu.Lock()
+	before := s.status
+	change(&s.status)
+	same := before.Serving == s.status.Serving && before.Waits == s.status.Waits && before.Foreign == s.status.Foreign &&
+		sameStrangers(before.Strangers, s.status.Strangers)
+	s.mu.Unlock()
+	if !same {
+		notify(s.changed)
+	}
+}
+
+func notify(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// Update tells the server of the node's cards and mode.
+func (s *Server) Update(n *Node) {
+	s.mu.Lock()
+	s.node = n
+	s.mu.Unlock()
+	for _, p := range s.plugins {
+		p.refresh()
+	}
+	notify(s.plugins[0].wake)
+	notify(s.sweepNow)
+}
+
+func (s *Server) current() *Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node
+}
+
+// Timing of the server.
+const (
+	// watchInterval is how often kubelet's sockets are looked at.
+	watchInterval = time.Second
+	// foreignInterval is how often kubelet is asked for other plugins.
+	foreignInterval = 15 * time.Second
+	sweepInterval   = 5 * time.Second
+	// freshFor is how long kubelet may take from Allocate to PreStart.
+	freshFor = 5 * time.Minute
+)
+
+// Run serves until the context ends.
+func (s *Server) Run(ctx context.Context) error {
+	defer func() {
+		for _, c := range s.conns {
+			_ = c.Close()
+		}
+	}()
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { s.sweepLoop(ctx) })
+	var lastForeign time.Time
+	for {
+		if n := s.current(); n != nil {
+			if time.Since(lastForeign) >= foreignInterval || s.Status().Foreign != "" {
+				lastForeign = time.Now()
+				s.lookForOthers(ctx)
+			}
+			s.keepRegistered(ctx, n)
+		}
+		select {
+		case <-ctx.Done():
+			for _, p := range s.plugins {
+				p.stop()
+			}
+			return nil
+		case <-time.After(watchInterval):
+		case <-s.wake():
+		}
+	}
+}
+
+// wake has something to receive when a plugin's stream began or ended.
+func (s *Server) wake() <-chan struct{} { return s.plugins[0].wake }
+
+// lookForOthers finds out whether another plugin serves the vendor's resources.
+func (s *Server) lookForOthers(ctx context.Context) {
+	resource, id, err := s.holders.foreign(ctx)
+	if err != nil {
+		return // kubelet is away, and will be registered with when it is back
+	}
+	text := ""
+	if resource != "" {
+		text = fmt.Sprintf("%s with device %s", resource, id)
+	}
+	s.setStatus(func(st *Status) { st.Foreign = text })
+}
+
+// keepRegistered sees to it that kubelet has all plugins, and finds out whether
+// it has accepted them.
+func (s *Server) keepRegistered(ctx context.Context, n *Node) {
+	if foreign := s.Status().Foreign; foreign != "" || n.Yield != "" {
+		for _, p := range s.plugins {
+			p.stop()
+		}
+		why := n.Yield
+		if foreign != "" {
+			why = "another plugin serves " + foreign
+		}
+		s.setStatus(func(st *Status) { st.Serving, st.Waits = false, why })
+		return
+	}
+	var missing error
+	for _, p := range s.plugins {
+		if len(n.Cards) == 0 || perCard(p.resource, n.Mode) == 0 && !p.running() {
+			continue
+		}
+		if err := p.keep(ctx); err != nil {
+			missing = errors.Join(missing, fmt.Errorf("%s: %w", p.resource, err))
+		}
+	}
+	if missing == nil {
+		missing = s.confirm(ctx, n)
+	}
+	waits := ""
+	if missing != nil {
+		waits = missing.Error()
+	}
+	if before := s.Status(); before.Serving != (missing == nil) {
+		klog.FromContext(ctx).Info("Whether kubelet has the plugins changed", "serving", missing == nil, "waits", waits)
+	}
+	s.setStatus(func(st *Status) { st.Serving, st.Waits = missing == nil, waits })
+}
+
+// confirm asks kubelet whether it has what was sent to it.
+func (s *Server) confirm(ctx context.Context, n *Node) error {
+	for _, p := range s.plugins {
+		if p.confirmed() || perCard(p.resource, n.Mode) == 0 || !anyHealthy(n) {
+			continue
+		}
+		ok, err := s.holders.accepted(ctx, string(p.resource))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("%s: kubelet has not taken the list of devices yet", p.resource)
+		}
+		p.confirm()
+	}
+	return nil
+}
+
+func anyHealthy(n *Node) bool {
+	for _, c := range n.Cards {
+		if c.Healthy {
+			return true
+		}
+	}
+	return false
+}
+
+// devices returns the tokens of a resource as they are now.
+func (s *Server) devices(p *plugin) *deviceList {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node == nil {
+		return &deviceList{}
+	}
+	fresh := map[string]bool{}
+	for id, since := range s.fresh {
+		if time.Since(since) > freshFor {
+			delete(s.fresh, id)
+			continue
+		}
+		fresh[id] = true
+	}
+	return &deviceList{tokens(p.resource, s.node, s.journal.held(), fresh)}
+}
+
+// allocate gives every id a CDI name that was never used before: whatever a
+// runtime remembers of the id, it does not know the name.
+func (s *Server) allocate(ids []string) (names []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.journal.detach(ids)
+	for _, id := range ids {
+		name, err := newName(id)
+		if err != nil {
+			return nil, err
+		}
+		s.journal.name(id, name)
+		s.fresh[id] = time.Now()
+		names = append(names, name)
+	}
+	if err := s.journal.save(); err != nil {
+		return nil, err
+	}
+	return names, nil
+}
+
+// sorted returns a sorted copy.
+func sorted(ids []string) []string {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return ids
+}

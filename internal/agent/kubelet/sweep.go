@@ -1,0 +1,272 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+const (
+	// leavingFor is how long a pod must be gone before what it had is taken: a
+	// container of it may just be being made, and must be seen by then.
+	leavingFor = 2 * time.Second
+	// slicesInterval is how often all slices of all cards are looked at.
+	slicesInterval = 15 * time.Second
+	// sweepTimeout bounds one sweep.
+	sweepTimeout = time.Minute
+)
+
+// sweepLoop takes back what pods that are gone have left.
+func (s *Server) sweepLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(sweepInterval):
+		case <-s.sweepNow:
+		}
+		within, cancel := context.WithTimeout(ctx, sweepTimeout)
+		if err := s.sweep(within); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("Not all is taken back yet", "why", err.Error())
+		}
+		cancel()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(firstRetry): // however often it is asked for
+		}
+	}
+}
+
+// sweep looks once at everything that was given.
+func (s *Server) sweep(ctx context.Context) error {
+	n := s.current()
+	held, known := s.pods.Held()
+	if n == nil || !known {
+		return nil
+	}
+	gone, err := s.goneRecords(ctx, uids(held))
+	failures := []error{err}
+	for _, r := range gone {
+		if err := s.takeBack(ctx, r); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", r, err))
+		}
+	}
+	failures = append(failures, s.sweepSpecs(ctx), s.sweepSlices(ctx, n, held))
+	return errors.Join(failures...)
+}
+
+// goneRecords returns the records whose pods have been gone for long enough.
+// What the watch does not show is asked for once: it may be late.
+func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Pod) ([]*record, error) {
+	s.mu.Lock()
+	records := slices.Clone(s.journal.Records)
+	s.mu.Unlock()
+	var gone []*record
+	var failures []error
+	for _, r := range records {
+		if there[r.PodUID] != nil {
+			s.setLeaving(r, time.Time{})
+			continue
+		}
+		s.mu.Lock()
+		since, leaving := s.leaving[r]
+		s.mu.Unlock()
+		if !leaving {
+			pod, err := s.pods.Get(ctx, r.Namespace, r.Pod)
+			if err != nil {
+				failures = append(failures, err)
+				continue
+			}
+			if pod != nil && pod.UID == r.PodUID && wire.Holds(pod) {
+				continue
+			}
+			since = time.Now()
+			s.setLeaving(r, since)
+		}
+		if time.Since(since) >= leavingFor {
+			gone = append(gone, r)
+		} else {
+			time.AfterFunc(leavingFor, func() { notify(s.sweepNow) })
+		}
+	}
+	return gone, errors.Join(failures...)
+}
+
+// setLeaving notes since when a pod is gone; the zero time that it is not.
+func (s *Server) setLeaving(r *record, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if since.IsZero() {
+		delete(s.leaving, r)
+	} else {
+		s.leaving[r] = since
+	}
+}
+
+// takeBack takes back what a container of a pod had that is gone: first the
+// CDI devices, so that it can't start, then, once none of the pod's containers
+// lives, the slices, and at last the record.
+func (s *Server) takeBack(ctx context.Context, r *record) error {
+	release, err := s.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, name := range r.Names {
+		if !s.namedByOthers(r, name) {
+			if err := s.cdi.remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	alive, err := s.runtime.alive(ctx, r.PodUID)
+	switch {
+	case err != nil:
+		return err
+	case alive:
+		return errors.New("the pod is gone, but a container of it lives: what it holds is not given to others")
+	}
+	if err := s.removeSlices(ctx, r); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.journal.drop(r)
+	delete(s.leaving, r)
+	err = s.journal.save()
+	s.mu.Unlock()
+	for _, p := range s.plugins {
+		p.refresh()
+	}
+	klog.FromContext(ctx).V(2).Info("Taken back", "container", r.String())
+	return err
+}
+
+// namedByOthers reports whether another record uses the CDI name.
+func (s *Server) namedByOthers(r *record, name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.journal.Records, func(o *record) bool { return o != r && slices.Contains(o.Names, name) })
+}
+
+// sweepSpecs removes the specs of names that nobody has.
+func (s *Server) sweepSpecs(ctx context.Context) error {
+	release, err := s.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	names, err := s.cdi.names()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	used := map[string]bool{}
+	for _, list := range s.journal.Names {
+		for _, name := range list {
+			used[name] = true
+		}
+	}
+	for _, r := range s.journal.Records {
+		for _, name := range r.Names {
+			used[name] = true
+		}
+	}
+	s.mu.Unlock()
+	var failures []error
+	for _, name := range names {
+		if !used[name] {
+			failures = append(failures, s.cdi.remove(name))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// sweepSlices looks at the slices of all cards. Those with our mark that belong
+// to nobody are removed; those of others are told of.
+func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) error {
+	s.mu.Lock()
+	early := time.Since(s.looked) < slicesInterval
+	s.mu.Unlock()
+	if s.slicer == nil || n.Mode != gpu.ModeSGPU || early {
+		return nil
+	}
+	release, err := s.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var failures []error
+	strangers := map[gpu.CardID][]discover.Slice{}
+	for id, card := range n.Cards {
+		if !card.Here || card.BDF == "" {
+			continue
+		}
+		now, err := s.slicer.Slices(ctx, card.BDF)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("card %s: %w", id, err))
+			continue
+		}
+		for i := range now.Slices {
+			x := &now.Slices[i]
+			switch {
+			case s.accounted(x, card.BDF):
+			case isOurs(x) && !expected(x, id, held):
+				if err := s.slicer.Remove(ctx, discover.SliceRef{BDF: card.BDF, ID: x.ID, UUID: x.UUID}); err != nil {
+					failures = append(failures, fmt.Errorf("card %s: slice %s that nobody has: %w", id, x.Alias, err))
+					continue
+				}
+				s.metrics.slicesRemoved.Inc()
+			case !isOurs(x):
+				strangers[id] = append(strangers[id], discover.Slice{ID: x.ID, UUID: x.UUID, Alias: x.Alias, Memory: x.Memory, ComputePercent: x.ComputePercent})
+			}
+		}
+	}
+	s.setStatus(func(st *Status) { st.Strangers = strangers })
+	if len(failures) == 0 {
+		s.mu.Lock()
+		s.looked = time.Now()
+		s.mu.Unlock()
+	}
+	return errors.Join(failures...)
+}
+
+// accounted reports whether the journal knows the slice.
+func (s *Server) accounted(x *discover.Slice, bdf string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.journal.Records {
+		for i := range r.Shares {
+			note := r.Shares[i].Slice
+			if note != nil && note.BDF == bdf && (note.Alias == x.Alias || note.UUID == x.UUID || note.Pending && x.Alias == "" && !slices.Contains(note.Before, x.UUID)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// expected reports whether a pod that is there may have the slice, although the
+// journal does not know it: the journal was lost.
+func expected(x *discover.Slice, card gpu.CardID, held []*corev1.Pod) bool {
+	for _, pod := range held {
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				if aliasOf(&record{PodUID: pod.UID, Container: list[i].Name}, card) == x.Alias {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

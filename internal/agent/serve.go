@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// DefaultDrain is longer than it takes a pod that was just placed to be given
+// its devices.
+const DefaultDrain = 5 * time.Second
+
+// Reasons of the condition Serving.
+const (
+	reasonServing       = "PluginsRegistered"
+	reasonNotRegistered = "PluginsNotRegistered"
+	reasonNotAnnotated  = "NodeNotAnnotated"
+	reasonStopping      = "AgentStopping"
+)
+
+// nodeServer serves the node; [kubelet.Server] does.
+type nodeServer interface {
+	Run(ctx context.Context) error
+	Update(n *kubelet.Node)
+	Status() kubelet.Status
+	Changed() <-chan struct{}
+}
+
+// ServeNode makes the agent serve its node, not only look at it. It is called
+// before Run. Slicer may be nil: then there are no slices.
+func (a *Agent) ServeNode(cfg kubelet.Config, slicer kubelet.Slicer) error {
+	server, err := kubelet.New(cfg, a.pods, slicer, a.metrics.serving)
+	if err != nil {
+		return fmt.Errorf("serve the node: %w", err)
+	}
+	a.server = server
+	return nil
+}
+
+// serveNode runs the server, if there is one, and returns what tells of changes.
+func (a *Agent) serveNode(ctx context.Context, group *sync.WaitGroup) <-chan struct{} {
+	if a.server == nil {
+		return nil
+	}
+	group.Go(func() {
+		if err := a.server.Run(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "The node is not served any more")
+		}
+	})
+	return a.server.Changed()
+}
+
+// drain says that the node is not served any more, and lets those come who were
+// placed on it before.
+func (a *Agent) drain(ctx context.Context) {
+	if a.server == nil || !a.server.Status().Serving {
+		return
+	}
+	a.stopping = true
+	a.device.notBefore = time.Time{}
+	a.step(ctx)
+	klog.FromContext(ctx).Info("Agent drains", "for", a.cfg.Drain)
+	<-a.clock.After(a.cfg.Drain)
+}
+
+// service is what the Device says of whether its node is served.
+type service struct {
+	serving bool
+	why     fault
+}
+
+// intends reports whether this agent is to serve the node: it can, and nobody
+// else does.
+func (a *Agent) intends(v *view) bool { return a.server != nil && a.yieldsNode(v) == "" }
+
+// yieldsNode says why the node is left to someone else, if it is.
+func (a *Agent) yieldsNode(v *view) string {
+	if a.server == nil {
+		return ""
+	}
+	if foreign := a.server.Status().Foreign; foreign != "" {
+		return "another device plugin serves it: kubelet advertises " + foreign
+	}
+	return a.leftToVendor(v)
+}
+
+// leftToVendor tells of the word on the Node that it is the vendor's.
+func (a *Agent) leftToVendor(v *view) string {
+	if a.node.current(v).Annotations[wire.AnnotationServedBy] == wire.ServedByVendor {
+		return fmt.Sprintf("its annotation %s says %s", wire.AnnotationServedBy, wire.ServedByVendor)
+	}
+	return ""
+}
+
+// serves reports whether the node is to be marked as served by us: kubelet has
+// our plugins, or had them a moment ago and nobody else's since.
+func (a *Agent) serves(v *view) bool {
+	if !a.intends(v) {
+		return false
+	}
+	ours, _ := owners(a.node.current(v))
+	return a.server.Status().Serving || ours[wire.AnnotationServedBy]
+}
+
+// service works out what the Device says; nil where this agent does not serve.
+func (a *Agent) service(v *view) *service {
+	why := a.yieldsNode(v)
+	if why != "" && why != a.yielding {
+		a.events.onNode(corev1.EventTypeWarning, eventNotServed, "Daybreak's agent only looks at this node: %s", why)
+	}
+	a.yielding = why
+	if !a.intends(v) {
+		return nil
+	}
+	st := a.server.Status()
+	switch {
+	case a.stopping:
+		return &service{why: fault{reasonStopping, "the agent is about to end"}}
+	case !st.Serving:
+		return &service{why: fault{reasonNotRegistered, "kubelet does not have the agent's plugins"}}
+	case a.node.current(v).Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak:
+		return &service{why: fault{reasonNotAnnotated, "waits for the annotation " + wire.AnnotationServedBy + " on the Node"}}
+	}
+	return &service{serving: true, why: fault{reasonServing, "kubelet has the agent's plugins"}}
+}
+
+// unserved says what the node is not served for, where it is to be.
+func (a *Agent) unserved(v *view) string {
+	if !a.intends(v) {
+		return ""
+	}
+	if st := a.server.Status(); !st.Serving {
+		return "kubelet: " + st.Waits
+	}
+	return ""
+}
+
+// tellServer tells the server what was published.
+func (a *Agent) tellServer(v *view, p *wire.Publication) {
+	if a.server == nil {
+		return
+	}
+	n := &kubelet.Node{
+		Name: a.cfg.Node, Mode: p.Mode, Inventory: wire.ReadInventory(nil, a.device.current(v)), Cards: map[gpu.CardID]kubelet.Card{},
+		Yield: a.leftToVendor(v),
+	}
+	for i := range p.Cards {
+		card := p.Topology.Card(i)
+		if rec := a.roster.member(card.ID); rec != nil {
+			n.Cards[card.ID] = kubelet.Card{
+				BDF: rec.card.BDF, DRMCard: rec.card.DRMCard, DRMRender: rec.card.DRMRender, Healthy: card.Healthy, Here: rec.here,
+			}
+		}
+	}
+	a.server.Update(n)
+}
+
+// podView is how the server sees the node's pods.
+type podView struct {
+	watch  watcher
+	core   corev1client.CoreV1Interface
+	events *events
+}
+
+// Held implements [kubelet.Pods].
+func (p *podView) Held() ([]*corev1.Pod, bool) {
+	v := p.watch.view()
+	return v.pods, v.podsKnown
+}
+
+// Get implements [kubelet.Pods].
+func (p *podView) Get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	pod, err := p.core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get pod %s/%s: %w", namespace, name, err)
+	}
+	return pod, nil
+}
+
+// Tell implements [kubelet.Pods].
+func (p *podView) Tell(pod *corev1.Pod, kind, reason, message string) {
+	p.events.pod(pod, kind, reason, message)
+}

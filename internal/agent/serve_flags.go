@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+)
+
+// serveFlags adds the flags that say how the node is served.
+func (c *command) serveFlags(f *pflag.FlagSet) {
+	c.node = kubelet.DefaultConfig()
+	n, l := &c.node, &c.node.Layout
+	f.StringVar(&c.serving, "serve", serveAuto, "serve the node as its device plugin: on, off, or auto, which is on unless the cards are simulated")
+	f.StringVar(&n.Plugins, "device-plugin-dir", n.Plugins, "kubelet's folder of device plugins")
+	f.StringVar(&n.PodResources, "pod-resources-socket", n.PodResources, "kubelet's socket that tells which pod has which devices")
+	f.StringVar(&n.Runtime, "runtime-endpoint", n.Runtime, "the container runtime, which tells whether a container still lives; empty: it is not asked")
+	f.StringVar(&n.State, "state-dir", n.State, "folder of the journal of what was given to whom; it must outlive the agent")
+	f.StringVar(&n.CDI, "cdi-dir", n.CDI, "folder of CDI specs; one that does not outlive the machine's end")
+	f.DurationVar(&n.Settle, "cdi-settle", n.Settle, "how long the container runtime may take to notice a CDI spec")
+	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to serve on at the end, after new pods were told to go elsewhere")
+	f.StringVar(&l.Root, "device-root", l.Root, "where the host's /dev is, if not at the root")
+	f.StringVar(&l.Control, "control-device", l.Control, "device that every container with cards needs")
+	f.StringVar(&l.Slice, "slice-device", l.Slice, "device of a slice, with %d for its minor number")
+	f.BoolVar(&l.VendorRuntime, "vendor-runtime", l.VendorRuntime, "tell the vendor's container runtime of slices in METAX_SGPUS")
+}
+
+// serves reports whether the node is to be served.
+func (c *command) serves() bool {
+	return c.serving == serveOn || c.serving == serveAuto && c.source != discover.SourceSimulated
+}
+
+// checkServing checks the flags.
+func (c *command) checkServing() error {
+	for name, path := range map[string]string{
+		"device-plugin-dir": c.node.Plugins, "pod-resources-socket": c.node.PodResources, "state-dir": c.node.State, "cdi-dir": c.node.CDI,
+		"control-device": c.node.Layout.Control, "slice-device": c.node.Layout.Slice,
+	} {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("--%s %q: write an absolute path", name, path)
+		}
+	}
+	if n := strings.Count(c.node.Layout.Slice, "%"); n != 1 || !strings.Contains(c.node.Layout.Slice, "%d") {
+		return fmt.Errorf("--slice-device %q: write a path with one %%d for the slice's minor number", c.node.Layout.Slice)
+	}
+	if c.node.Settle < 0 || c.node.Settle > 10*time.Second {
+		return fmt.Errorf("--cdi-settle %s: write 0 to 10s", c.node.Settle)
+	}
+	if c.Drain < 0 || c.Drain > 5*time.Minute {
+		return fmt.Errorf("--drain %s: write 0 to 5m", c.Drain)
+	}
+	return nil
+}
+
+// slicer returns what makes slices: the vendor's library, where the cards are
+// read through it or may be. Elsewhere there are none.
+func (c *command) slicer() (*discover.Slicer, error) {
+	if c.source != sourceAuto && !slices.Contains(c.discover.Sources, discover.SourceMXSML) {
+		return nil, nil
+	}
+	return discover.NewSlicer(c.discover)
+}
+
+// slicerOf is nil for nil: a nil pointer in an interface would not be.
+func slicerOf(s *discover.Slicer) kubelet.Slicer {
+	if s == nil {
+		return nil
+	}
+	return s
+}
