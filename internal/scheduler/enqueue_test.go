@@ -167,7 +167,7 @@ func TestAfterNode(t *testing.T) {
 	}{
 		"nothing changed":     {change: func(*corev1.Node) {}, want: map[int]fwk.QueueingHint{1: fwk.QueueSkip}},
 		"another annotation":  {change: func(n *corev1.Node) { n.Annotations["a"] = "b" }, want: map[int]fwk.QueueingHint{1: fwk.QueueSkip}},
-		"more processor time": {change: func(n *corev1.Node) { n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4")} }, want: map[int]fwk.QueueingHint{1: fwk.QueueSkip}},
+		"more processor time": {change: func(n *corev1.Node) { n.Status.Allocatable["cpu"] = resource.MustParse("4") }, want: map[int]fwk.QueueingHint{1: fwk.QueueSkip}},
 		"cards are advertised now": {change: func(n *corev1.Node) {
 			n.Status.Allocatable = corev1.ResourceList{wire.ResourceGPU: resource.MustParse("2")}
 		}, want: map[int]fwk.QueueingHint{1: fwk.Queue, 2: fwk.QueueSkip}},

@@ -18,7 +18,10 @@ func (p *Plugin) Filter(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, ni 
 	node := p.shared.nodes.of(ni, c.whatIf)
 	_, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer)
 	c.note(node.Name, refusal)
-	return status(&refusal)
+	if refusal.Code != place.Fits {
+		return status(&refusal)
+	}
+	return offered(ni, c.wants)
 }
 
 // status translates a refusal. The reason is the same for all nodes with one

@@ -147,9 +147,10 @@ func makeDevice(node string, n int) *v1alpha1.Device {
 func cardName(i int) string { return fmt.Sprintf("GPU-%d", i) }
 
 func makeNode(name string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak},
-	}}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}},
+		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{wire.ResourceGPU: resource.MustParse("16"), wire.ResourceSGPU: resource.MustParse("256")}},
+	}
 }
 
 // nodeInfo is the node with pods on it as kube-scheduler shows it.

@@ -29,7 +29,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	}
 	ask.StandIn(p.policy)
 	describe(pod, &ask.Request)
-	c := &cycle{ask: ask, prefer: ask.Prefer, start: p.shared.clock.Now(), findings: newFindings()}
+	c := &cycle{ask: ask, prefer: ask.Prefer, wants: wantedOf(pod), start: p.shared.clock.Now(), findings: newFindings()}
 	cs.Write(stateKey, c)
 	narrowed := p.narrow(c, infos)
 	c.prefer.Demand = p.shared.forecast.look(pod, &ask.Request, p.handle.SharedInformerFactory().Core().V1().Pods().Lister(), p.shared.nodes)

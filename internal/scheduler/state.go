@@ -24,6 +24,8 @@ type cycle struct {
 	// prefer is what the pod likes, with what is expected of those to come.
 	// Whether it fits at all does not depend on that: Filter does without.
 	prefer place.Preference
+	// wants is what kubelet has to hand out.
+	wants []wanted
 	// whatIf marks the copies that kube-scheduler makes to try changes of a
 	// node out, which must leave no trace.
 	whatIf bool
@@ -92,7 +94,7 @@ func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
 
 // Clone is called before pods are added to or removed from a node.
 func (c *cycle) Clone() fwk.StateData {
-	return &cycle{ask: c.ask, prefer: c.prefer, whatIf: true, start: c.start, findings: c.findings}
+	return &cycle{ask: c.ask, prefer: c.prefer, wants: c.wants, whatIf: true, start: c.start, findings: c.findings}
 }
 
 // note remembers the node's answer.

@@ -1,0 +1,52 @@
+package scheduler
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// TestOffered: a node whose cards would do, but whose kubelet has no devices to
+// hand out, is refused by us, and so it is our hint that wakes the pod.
+func TestOffered(t *testing.T) {
+	tests := map[string]struct {
+		sgpu, gpu  string
+		onNode     []*corev1.Pod
+		pod        *corev1.Pod
+		wantCode   fwk.Code
+		wantReason string
+	}{
+		"enough":            {sgpu: "32", pod: makePod("p", slice(10, 8))},
+		"none yet":          {sgpu: "0", pod: makePod("p", slice(10, 8)), wantCode: fwk.UnschedulableAndUnresolvable, wantReason: "Insufficient metax-tech.com/sgpu"},
+		"the other kind":    {sgpu: "32", gpu: "0", pod: makePod("p", whole(1)), wantCode: fwk.UnschedulableAndUnresolvable, wantReason: "Insufficient metax-tech.com/gpu"},
+		"others have them":  {sgpu: "1", onNode: []*corev1.Pod{makePod("q", slice(10, 8), holds(0))}, pod: makePod("p", slice(10, 8)), wantCode: fwk.Unschedulable, wantReason: "Insufficient metax-tech.com/sgpu"},
+		"others have a few": {sgpu: "2", onNode: []*corev1.Pod{makePod("q", slice(10, 8), holds(0))}, pod: makePod("p", slice(10, 8))},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			for _, p := range append(tt.onNode, tt.pod) { // as the API server does
+				p.Spec.Containers[0].Resources.Requests = p.Spec.Containers[0].Resources.Limits
+			}
+			r, node := newRig(t), makeNode("n1")
+			r.setDevice(t, makeDevice("n1", 2))
+			node.Status.Allocatable = corev1.ResourceList{}
+			for name, amount := range map[corev1.ResourceName]string{wire.ResourceSGPU: tt.sgpu, wire.ResourceGPU: tt.gpu} {
+				if amount != "" {
+					node.Status.Allocatable[name] = resource.MustParse(amount)
+				}
+			}
+			status := r.Filter(t.Context(), r.cycle(t, tt.pod), tt.pod, nodeInfo(node, tt.onNode...))
+			if status.Code() != tt.wantCode || status.Message() != tt.wantReason {
+				t.Errorf("Filter() = %v, want %v %s", status, tt.wantCode, tt.wantReason)
+			}
+			r.addNode(t, makeNode("n1"))
+			if hint, err := r.afterNode(testLogger(t), tt.pod, node, makeNode("n1")); err != nil || hint != fwk.Queue {
+				t.Errorf("when devices come: %v, %v; want that the pod is tried again", hint, err)
+			}
+		})
+	}
+}
