@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -41,9 +40,6 @@ func DefaultLayout() Layout {
 // sliceMajor is the driver's name for the devices of slices in /proc/devices.
 const sliceMajor = "sgpu"
 
-// nodeWait is how long the device of a new slice may take to appear.
-const nodeWait = 2 * time.Second
-
 // node returns a device of the host, at the same path in the container.
 func (l *Layout) node(path string) (*specs.DeviceNode, error) {
 	host := filepath.Join("/", l.Root, path)
@@ -64,19 +60,11 @@ func (l *Layout) node(path string) (*specs.DeviceNode, error) {
 // sliceNode returns the device of a slice.
 func (l *Layout) sliceNode(minor int) (*specs.DeviceNode, error) {
 	path := fmt.Sprintf(l.Slice, minor)
-	major, known := majorOf(sliceMajor)
-	var node *specs.DeviceNode
-	var err error
-	for waited := time.Duration(0); ; waited += nodeWait / 100 {
-		if node, err = l.node(path); err == nil || known || waited >= nodeWait {
-			break
-		}
-		time.Sleep(nodeWait / 100)
-	}
-	if err != nil && known {
+	node, err := l.node(path)
+	if major, known := majorOf(sliceMajor); err != nil && known {
 		return &specs.DeviceNode{Path: path, Type: "c", Major: major, Minor: int64(minor), Permissions: "rw"}, nil
 	}
-	return node, err
+	return node, err // a new one may take a moment to appear: whoever asks tries again
 }
 
 // majorOf returns the number under which a driver's devices are known.

@@ -242,6 +242,7 @@ func (p *plugin) Allocate(_ context.Context, request *deviceplugin.AllocateReque
 		if err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
+		p.server.ahead(string(p.resource), ids)
 		one := &deviceplugin.ContainerAllocateResponse{}
 		for _, name := range names {
 			one.CdiDevices = append(one.CdiDevices, &deviceplugin.CDIDevice{Name: qualified(name)})

@@ -9,7 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -45,7 +48,7 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string) (e
 	defer cancel()
 	var pod *corev1.Pod
 	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
-		pod, err = s.try(ctx, resource, ids)
+		pod, err = s.try(ctx, resource, ids, false)
 		if err == nil {
 			return nil
 		}
@@ -91,9 +94,54 @@ func (s *Server) tell(pod *corev1.Pod, message string) {
 	}
 }
 
+// Timing of what is done ahead of PreStart.
+const (
+	aheadDelay = 10 * time.Millisecond // Allocate is answered, and kubelet has taken note
+	aheadLimit = 5 * time.Second
+)
+
+// ahead prepares the container that was just given these ids, while kubelet
+// makes its sandbox: PreStart then finds it done, and the runtime has had time
+// to notice. Nothing depends on it.
+func (s *Server) ahead(resource string, ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.background.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), aheadLimit)
+		defer cancel()
+		for wait := aheadDelay; ; wait *= 2 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			s.mu.Lock()
+			ended := s.ended
+			s.mu.Unlock()
+			_, err := s.try(ctx, resource, ids, true)
+			var last errFinal
+			if err == nil || ended || errors.As(err, &last) {
+				return
+			}
+		}
+	})
+}
+
+// errTakesTurns is a pod whose containers use the same cards one after the
+// other: none is prepared before its time.
+var errTakesTurns = errors.New("its containers take turns")
+
+// takesTurns reports whether the pod has plain init containers with cards.
+func takesTurns(claim *wire.Claim) bool {
+	return slices.ContainsFunc(claim.Holding.Parts, func(p ledger.Part) bool { return p.Phase == gpu.Init && len(p.Shares) > 0 })
+}
+
 // try prepares the container once. The pod is returned as soon as it is known,
-// for whoever tells of a failure.
-func (s *Server) try(ctx context.Context, resource string, ids []string) (*corev1.Pod, error) {
+// for whoever tells of a failure. Early tells that it does not start yet.
+func (s *Server) try(ctx context.Context, resource string, ids []string, early bool) (*corev1.Pod, error) {
 	n := s.current()
 	if n == nil {
 		return nil, errors.New("the agent does not know the node's cards yet")
@@ -113,6 +161,9 @@ func (s *Server) try(ctx context.Context, resource string, ids []string) (*corev
 	claim, err := wire.ClaimOf(node, pod, container)
 	if err != nil {
 		return pod, final(fmt.Errorf("container %s: %w", container, err))
+	}
+	if early && takesTurns(claim) {
+		return pod, final(errTakesTurns)
 	}
 	if len(claim.Shares) != len(ids) {
 		return pod, final(fmt.Errorf("container %s: kubelet gave it %d ids, its allocation has %d cards", container, len(ids), len(claim.Shares)))
@@ -146,59 +197,83 @@ type claimed struct {
 // give carries out what the record says and writes it down. New is nil for a
 // container that was given its cards before: then it gets the same again.
 func (s *Server) give(ctx context.Context, n *Node, r *record, newcomer *claimed) error {
-	late, err := s.giveInTurn(ctx, n, r, newcomer)
-	if err != nil || !late {
+	written, err := s.giveInTurn(ctx, n, r, newcomer)
+	if err != nil {
 		return err
 	}
 	select {
-	case <-time.After(s.cfg.Settle): // until the runtime has noticed
+	case <-time.After(s.cfg.Settle - time.Since(written)): // until the runtime has noticed
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, newcomer *claimed) (late bool, err error) {
+// giveInTurn does it while nobody else gives or takes. It returns when the last
+// of the specs was written.
+func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, newcomer *claimed) (written time.Time, err error) {
 	release, err := s.takeTurn(ctx)
 	if err != nil {
-		return false, err
+		return written, err
 	}
 	defer release()
-	if err := s.checkCards(n, r); err != nil {
-		return false, err
+	if err := s.checkCards(n, r, newcomer != nil); err != nil {
+		return written, err
 	}
 	if newcomer != nil {
 		if err := s.checkOthers(n, r, newcomer); err != nil {
-			return false, err
+			return written, err
 		}
 		if err := s.takeOver(ctx, r); err != nil {
-			return false, err
+			return written, err
 		}
 	}
 	if err := s.makeSlices(ctx, n, r); err != nil {
-		return false, err
+		return written, err
 	}
 	edits, err := s.cfg.Layout.edits(r, n.Cards)
 	if err != nil {
-		return false, err
+		return written, err
 	}
 	names, err := s.note(r)
 	if err != nil {
-		return false, err
+		return written, err
 	}
 	for i, token := range r.Tokens {
 		for _, name := range names[token] {
-			changed, err := s.cdi.write(name, edits[i])
+			at, err := s.writeSpec(name, edits[i])
 			if err != nil {
-				return false, err
+				return written, err
 			}
-			late = late || changed
+			if at.After(written) {
+				written = at
+			}
 		}
 	}
 	for _, p := range s.plugins {
 		p.refresh() // the tokens stand for cards now
 	}
-	return late, nil
+	return written, nil
+}
+
+// writeSpec writes a CDI spec, unless it is there, and returns when that was
+// done.
+func (s *Server) writeSpec(name string, edits *specs.ContainerEdits) (time.Time, error) {
+	changed, err := s.cdi.write(name, edits)
+	if err != nil {
+		return time.Time{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other, at := range s.wrote {
+		if time.Since(at) > s.cfg.Settle {
+			delete(s.wrote, other)
+		}
+	}
+	if changed {
+		s.wrote[name] = time.Now()
+	}
+	return s.wrote[name], nil
 }
 
 // takeTurn waits until nobody else gives or takes.
@@ -230,8 +305,9 @@ func (s *Server) note(r *record) (map[string][]string, error) {
 	return names, s.journal.save()
 }
 
-// checkCards makes sure that the cards are there.
-func (*Server) checkCards(n *Node, r *record) error {
+// checkCards makes sure that the cards are there, and well where they are given
+// for the first time.
+func (*Server) checkCards(n *Node, r *record, anew bool) error {
 	for i := range r.Shares {
 		card, ok := n.Cards[r.Shares[i].Card]
 		switch {
@@ -239,6 +315,8 @@ func (*Server) checkCards(n *Node, r *record) error {
 			return fmt.Errorf("card %s is not one of this node's", r.Shares[i].Card)
 		case !card.Here:
 			return fmt.Errorf("card %s is not found any more", r.Shares[i].Card)
+		case anew && !card.Healthy:
+			return fmt.Errorf("card %s is unhealthy", r.Shares[i].Card)
 		}
 	}
 	return nil

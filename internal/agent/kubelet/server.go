@@ -107,8 +107,13 @@ type Server struct {
 	// leaving are records whose pods are gone, and since when that is known.
 	leaving map[*record]time.Time
 	told    map[string]time.Time
-	status  Status
-	looked  time.Time // at all slices
+	// wrote is when CDI specs were written, for as long as that matters.
+	wrote map[string]time.Time
+	// background is what is done ahead of time; it ends with the server.
+	background sync.WaitGroup
+	ended      bool
+	status Status
+	looked time.Time // at all slices
 }
 
 // Status is how the node is served.
@@ -132,7 +137,7 @@ func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics) (*Server, error
 	s := &Server{
 		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics,
 		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		fresh: map[string]time.Time{}, leaving: map[*record]time.Time{}, told: map[string]time.Time{},
+		fresh: map[string]time.Time{}, leaving: map[*record]time.Time{}, told: map[string]time.Time{}, wrote: map[string]time.Time{},
 		status: Status{Waits: "the first Device"},
 	}
 	var err error
@@ -229,6 +234,12 @@ func (s *Server) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { s.sweepLoop(ctx) })
+	defer s.background.Wait()
+	defer func() {
+		s.mu.Lock()
+		s.ended = true
+		s.mu.Unlock()
+	}()
 	var lastForeign time.Time
 	for {
 		if n := s.current(); n != nil {
