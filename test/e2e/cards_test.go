@@ -144,19 +144,26 @@ func (w *world) serving(mode string) {
 		if by := node.Annotations[wire.AnnotationServedBy]; by != wire.ServedByDaybreak {
 			return fmt.Errorf("the node is served by %q", by)
 		}
-		return w.serves(d)
+		resource := wire.ResourceGPU
+		if mode == "sgpu" {
+			resource = wire.ResourceSGPU
+		}
+		if q := node.Status.Allocatable[resource]; q.IsZero() {
+			return fmt.Errorf("kubelet offers no %s", resource)
+		}
+		return serves(d)
 	})
 	w.Logf("serving in mode %s after %s", mode, time.Since(start).Round(10*time.Millisecond))
 }
 
 // serves returns an error unless the Device says that the agent serves.
-func (w *world) serves(d *v1alpha1.Device) error {
-	text, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	if !strings.Contains(string(text), `"type":"Serving"`) {
-		return errors.New("the Device has no condition Serving")
+func serves(d *v1alpha1.Device) error {
+	for i := range d.Spec.Devices {
+		if !slices.ContainsFunc(d.Spec.Devices[i].Conditions, func(c metav1.Condition) bool {
+			return c.Type == "Serving" && c.Status == metav1.ConditionTrue
+		}) {
+			return fmt.Errorf("card %d is not served: %v", i, d.Spec.Devices[i].Conditions)
+		}
 	}
 	return nil
 }

@@ -215,7 +215,7 @@ func (w *world) eventually(what string, patience time.Duration, check func() err
 
 // tell shows the pods and events of a test that failed.
 func (w *world) tell() {
-	for _, args := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp", "get devices -o yaml"} {
+	for _, args := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp"} {
 		out, err := w.tryKubectl(strings.Fields(args)...)
 		w.Logf("kubectl %s: %v\n%s", args, err, out[max(0, len(out)-6000):])
 	}
