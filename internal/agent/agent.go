@@ -94,9 +94,10 @@ type Agent struct {
 	modes    modeBook
 	device   deviceWriter
 	node     nodeWriter
-	stopping bool              // the node is not served any more in a moment
-	yielding string            // to whom, as last told
-	previous *wire.Publication // what was published last
+	stopping bool                         // the node is not served any more in a moment
+	yielding string                       // to whom, as last told
+	strange  map[gpu.CardID]wire.Stranger // as last told
+	previous *wire.Publication            // what was published last
 }
 
 // status is what is told about the agent from outside the loop.

@@ -33,6 +33,7 @@ const (
 	eventReplaced      = "CardReplaced"
 	eventAnnotations   = "AnnotationsNotOurs"
 	eventNotServed     = "NodeNotServed"
+	eventForeignSlices = "ForeignSlices"
 )
 
 // recorder is the part of client-go's recorder that is used.

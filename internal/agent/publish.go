@@ -55,6 +55,7 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 	decision := a.modes.decide(a, v, held)
 	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(v), now)
 	if err == nil {
+		p.Strangers = a.strangers(v)
 		a.keepTimes(p)
 		err = a.device.write(ctx, a, p, current)
 	}
@@ -250,6 +251,10 @@ func (w *deviceWriter) retryIn(now time.Time) time.Duration {
 func says(d, want *v1alpha1.Device) bool {
 	if d == nil {
 		return false
+	}
+	_, told := d.Annotations[wire.AnnotationStrangers]
+	if _, tells := want.Annotations[wire.AnnotationStrangers]; told && !tells {
+		return false // the only one that others' absence takes away
 	}
 	return contains(d.Labels, want.Labels) && contains(d.Annotations, want.Annotations) &&
 		(len(want.OwnerReferences) == 0 || slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == want.OwnerReferences[0].UID })) &&

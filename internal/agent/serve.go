@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -133,6 +135,24 @@ func (a *Agent) service(v *view) *service {
 		return &service{why: fault{reasonNotAnnotated, "waits for the annotation " + wire.AnnotationServedBy + " on the Node"}}
 	}
 	return &service{serving: true, why: fault{reasonServing, "kubelet has the agent's plugins"}}
+}
+
+// strangers returns what slices of others take, and tells when that changes.
+func (a *Agent) strangers(v *view) map[gpu.CardID]wire.Stranger {
+	if !a.intends(v) {
+		return nil
+	}
+	now := a.server.Status().Strangers
+	if !maps.Equal(now, a.strange) {
+		for _, id := range slices.Sorted(maps.Keys(now)) {
+			if s := now[id]; s != a.strange[id] {
+				a.events.onNode(corev1.EventTypeNormal, eventForeignSlices, "card %s has %d slices that Daybreak did not make, with %d%% of its compute and %v: they stay, and count as used",
+					id, s.Slices, s.Compute, s.Memory)
+			}
+		}
+		a.strange = now
+	}
+	return now
 }
 
 // unserved says what the node is not served for, where it is to be.

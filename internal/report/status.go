@@ -68,7 +68,9 @@ type NodeStatus struct {
 	Cards       []CardStatus `json:"cards"`
 	// Problem says why the cards can't be read; Unaccounted are pods whose cards
 	// nobody can name. Either keeps new pods off the node.
-	Problem     string   `json:"problem,omitempty"`
+	Problem string `json:"problem,omitempty"`
+	// Paused says why the node takes no pods for now, though its cards are well.
+	Paused      string   `json:"paused,omitempty"`
 	Unaccounted []string `json:"unaccounted,omitempty"`
 }
 
@@ -193,6 +195,7 @@ func nodeStatus(n *ledger.Node, inv *wire.Inventory, facts *cluster.Facts) NodeS
 	if n.Problem != nil {
 		node.Problem = n.Problem.Error()
 	}
+	node.Paused = n.Paused
 	for _, holder := range n.Unknown() {
 		node.Unaccounted = append(node.Unaccounted, string(holder))
 	}
@@ -304,7 +307,7 @@ func sharesByCard(n *ledger.Node) [][]ShareStatus {
 // not known.
 func freeOf(n *ledger.Node) Free {
 	var f Free
-	if n.Problem != nil || len(n.Unknown()) > 0 {
+	if n.Problem != nil || n.Paused != "" || len(n.Unknown()) > 0 {
 		return f
 	}
 	t := n.Topology()

@@ -48,6 +48,9 @@ func (inv *Inventory) NewNode(pods []*corev1.Pod) (n *ledger.Node, notes []strin
 func (inv *Inventory) Open() *ledger.Node {
 	n := ledger.NewNode(inv.Name, inv.Topology, inv.Serves)
 	n.Problem, n.Paused, n.Counted, n.Vendor = inv.Problem, inv.Paused, inv.Counted, inv.Vendor
+	if len(inv.strangers) > 0 {
+		n.SetForeign(inv.strangers)
+	}
 	return n
 }
 

@@ -57,13 +57,10 @@ func (c *Claim) check(n *ledger.Node, ask *Ask, request *gpu.Request) error {
 	if len(c.Shares) != request.Cards {
 		return fmt.Errorf("its allocation has %d cards of this node, it asks for %d", len(c.Shares), request.Cards)
 	}
-	var seen gpu.Set
 	for _, s := range c.Shares {
 		card := n.Topology().Card(s.Card)
 		want := n.ShareOf(request, s.Card)
 		switch {
-		case seen.Has(s.Card):
-			return fmt.Errorf("its allocation names card %s twice", card.ID)
 		case !ask.Request.Admits(card.ID):
 			return fmt.Errorf("its allocation names card %s, which its own lists leave out", card.ID)
 		case s.Compute != want.Compute:
@@ -71,7 +68,6 @@ func (c *Claim) check(n *ledger.Node, ask *Ask, request *gpu.Request) error {
 		case s.Memory != want.Memory && request.Memory.Ratio == 0:
 			return fmt.Errorf("its allocation has %v of card %s, it asks for %v", s.Memory, card.ID, want.Memory)
 		}
-		seen |= gpu.SetOf(s.Card)
 	}
 	return nil
 }

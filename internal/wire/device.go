@@ -73,8 +73,15 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 	if inv.Mode == gpu.ModeVGPU {
 		pairs = nil // virtual functions have no links
 	}
-	inv.Topology, err = gpu.NewTopology(cards, pairs)
-	return err
+	if inv.Topology, err = gpu.NewTopology(cards, pairs); err != nil {
+		return err
+	}
+	if text, ok := d.Annotations[AnnotationStrangers]; ok {
+		if inv.strangers, err = decodeStrangers(text, inv.Topology); err != nil {
+			return fmt.Errorf("annotation %s: %w", AnnotationStrangers, err)
+		}
+	}
+	return nil
 }
 
 // pausedBy returns why the node's agent hands no cards out. Devices without the

@@ -42,6 +42,8 @@ type Inventory struct {
 	Notes []string
 
 	reported []report // by card, what the node itself says is in use
+	// strangers is, by card, what our agent says that slices of others take.
+	strangers []ledger.Usage
 }
 
 // report is a node's own word on what is in use of a card, which tells of

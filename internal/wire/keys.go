@@ -83,6 +83,9 @@ const (
 	// AnnotationModePending, on a Device, is the mode that was asked for and
 	// waits for pods to end.
 	AnnotationModePending = "daybreak-gpu.io/mode-pending"
+	// AnnotationStrangers, on a Device, is what slices that Daybreak did not make
+	// take of the cards.
+	AnnotationStrangers = "daybreak-gpu.io/foreign-slices"
 	// AnnotationForget and AnnotationRepaired are an operator's words on a
 	// Device, each a list of UUIDs: cards that were taken out of the machine for
 	// good, and cards whose latched fault was seen to.

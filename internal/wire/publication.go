@@ -26,6 +26,8 @@ type Publication struct {
 	Mode   gpu.Mode
 	// Pending is the mode that waits for pods to end, or empty.
 	Pending gpu.Mode
+	// Strangers is what slices take that Daybreak did not make, card by card.
+	Strangers map[gpu.CardID]Stranger
 	// Topology has the cards in the order of their minor numbers, lost ones
 	// among them, and the links that work.
 	Topology *gpu.Topology
@@ -66,6 +68,11 @@ func EncodeDevice(p *Publication) (*v1alpha1.Device, error) {
 	}
 	if p.Pending != "" {
 		d.Annotations[AnnotationModePending] = string(p.Pending)
+	}
+	if len(p.Strangers) > 0 {
+		if d.Annotations[AnnotationStrangers], err = encodeStrangers(p.Strangers); err != nil {
+			return nil, fmt.Errorf("device of %s: %w", p.Node, err)
+		}
 	}
 	if model := commonestModel(p.Topology); model != "" {
 		d.Labels[LabelModel] = model

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -285,5 +284,3 @@ func newName(id string) (string, error) {
 	}
 	return id + "-" + hex.EncodeToString(random[:]), nil
 }
-
-func sameStrangers[M ~map[K]V, K comparable, V any](a, b M) bool { return reflect.DeepEqual(a, b) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -112,8 +113,8 @@ type Server struct {
 	// background is what is done ahead of time; it ends with the server.
 	background sync.WaitGroup
 	ended      bool
-	status Status
-	looked time.Time // at all slices
+	status     Status
+	looked     time.Time // at all slices
 }
 
 // Status is how the node is served.
@@ -125,8 +126,8 @@ type Status struct {
 	// Foreign is whose plugin serves in place of ours: a resource and an id that
 	// kubelet advertises.
 	Foreign string
-	// Strangers are the slices of each card that someone else made.
-	Strangers map[gpu.CardID][]discover.Slice
+	// Strangers is what slices take of each card that someone else made.
+	Strangers map[gpu.CardID]wire.Stranger
 }
 
 // resources are those that the agent may serve.
@@ -181,7 +182,7 @@ func (s *Server) setStatus(change func(*Status)) {
 	before := s.status
 	change(&s.status)
 	same := before.Serving == s.status.Serving && before.Waits == s.status.Waits && before.Foreign == s.status.Foreign &&
-		sameStrangers(before.Strangers, s.status.Strangers)
+		maps.Equal(before.Strangers, s.status.Strangers)
 	s.mu.Unlock()
 	if !same {
 		notify(s.changed)

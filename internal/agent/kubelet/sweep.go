@@ -207,7 +207,7 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 	}
 	defer release()
 	var failures []error
-	strangers := map[gpu.CardID][]discover.Slice{}
+	strangers := map[gpu.CardID]wire.Stranger{}
 	for id, card := range n.Cards {
 		if !card.Here || card.BDF == "" {
 			continue
@@ -228,7 +228,8 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 				}
 				s.metrics.slicesRemoved.Inc()
 			case !isOurs(x):
-				strangers[id] = append(strangers[id], discover.Slice{ID: x.ID, UUID: x.UUID, Alias: x.Alias, Memory: x.Memory, ComputePercent: x.ComputePercent})
+				o := strangers[id]
+				strangers[id] = wire.Stranger{Slices: o.Slices + 1, Compute: o.Compute + x.ComputePercent, Memory: o.Memory + x.Memory, QoS: now.QoS}
 			}
 		}
 	}

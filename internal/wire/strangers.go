@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// strangersEntry is what slices of nobody's take of a card.
+type strangersEntry struct {
+	Card      gpu.CardID  `json:"card"`
+	Slices    int16       `json:"slices"`
+	Compute   gpu.Percent `json:"compute"`
+	MemoryMiB gpu.MiB     `json:"memoryMiB"`
+	QoS       gpu.QoS     `json:"qosPolicy,omitempty"`
+}
+
+// Stranger is what slices that no pod accounts for take of a card.
+type Stranger struct {
+	Slices  int
+	Compute gpu.Percent
+	Memory  gpu.MiB
+	QoS     gpu.QoS
+}
+
+// encodeStrangers writes our own annotation on a Device: what is in use of its
+// cards by slices that Daybreak did not make.
+func encodeStrangers(byCard map[gpu.CardID]Stranger) (string, error) {
+	list := []strangersEntry{}
+	for _, id := range slices.Sorted(maps.Keys(byCard)) {
+		s := byCard[id]
+		list = append(list, strangersEntry{id, int16(s.Slices), s.Compute, s.Memory, s.QoS})
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
+}
+
+// decodeStrangers reads it. Cards that the node does not have are passed over.
+func decodeStrangers(text string, t *gpu.Topology) ([]ledger.Usage, error) {
+	if err := checkSize(text); err != nil {
+		return nil, err
+	}
+	var list []strangersEntry
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, err
+	}
+	if len(list) > gpu.MaxCards {
+		return nil, fmt.Errorf("%d cards, a node may hold %d", len(list), gpu.MaxCards)
+	}
+	usage := make([]ledger.Usage, t.Len())
+	for _, e := range list {
+		switch {
+		case e.Slices < 0 || e.Slices > gpu.MaxSlices:
+			return nil, fmt.Errorf("card %.40q: %d slices, want 0 to %d", e.Card, e.Slices, gpu.MaxSlices)
+		case e.Compute < 0 || e.Compute > gpu.MaxSlices*gpu.FullCompute:
+			return nil, fmt.Errorf("card %.40q: %d%% of compute, want 0 or more", e.Card, e.Compute)
+		case e.MemoryMiB < 0 || e.MemoryMiB > 1<<30:
+			return nil, fmt.Errorf("card %.40q: %d MiB, want 0 or more", e.Card, e.MemoryMiB)
+		case e.QoS != "" && e.QoS.Set() == 0:
+			return nil, fmt.Errorf("card %.40q: qosPolicy %.40q: want one of %v", e.Card, e.QoS, gpu.QoSClasses())
+		}
+		if i, ok := t.Index(e.Card); ok {
+			usage[i] = ledger.Usage{Slots: e.Slices, Compute: e.Compute, Memory: e.MemoryMiB.RoundUp(), QoS: e.QoS.Set()}
+		}
+	}
+	return usage, nil
+}
