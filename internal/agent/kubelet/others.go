@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -41,7 +42,7 @@ func (s *Server) checkOthers(n *Node, r *record, c *claimed) error {
 			node.Book(leftBehind(node, ledger.Holder(uid), records))
 		}
 	}
-	return s.checkUsage(node, given, c)
+	return checkUsage(node, c, func(card int) string { return holderOf(node, given, there, card) })
 }
 
 // earlier reports whether a pod was placed before another one. Pods that don't
@@ -69,13 +70,13 @@ func leftBehind(node *ledger.Node, holder ledger.Holder, records []*record) ledg
 
 // checkUsage asks of each card of the pod whether there is room beside what is
 // booked.
-func (*Server) checkUsage(node *ledger.Node, given map[string][]*record, c *claimed) error {
+func checkUsage(node *ledger.Node, c *claimed, holderOf func(card int) string) error {
 	for card := range c.claim.Holding.Cards().All() {
 		there, wants, facts := node.Now().Usage[card], c.claim.Holding.On(card), node.Topology().Card(card)
 		if there.Idle() {
 			continue
 		}
-		who := holdersOf(node, given, card)
+		who := holderOf(card)
 		switch {
 		case there.Exclusive || wants.Exclusive:
 			return fmt.Errorf("card %s is held by %s, one of the two wants it alone", facts.ID, who)
@@ -92,17 +93,19 @@ func (*Server) checkUsage(node *ledger.Node, given map[string][]*record, c *clai
 	return nil
 }
 
-// holdersOf names one of those who hold a card.
-func holdersOf(node *ledger.Node, given map[string][]*record, card int) string {
+// holderOf names one of those who hold a card.
+func holderOf(node *ledger.Node, given map[string][]*record, there map[types.UID]*corev1.Pod, card int) string {
 	for i := range node.Holdings() {
 		h := &node.Holdings()[i]
 		if !h.Cards().Has(card) {
 			continue
 		}
-		if records := given[string(h.Holder)]; len(records) > 0 {
-			return fmt.Sprintf("pod %s/%s", records[0].Namespace, records[0].Pod)
+		if pod := there[types.UID(h.Holder)]; pod != nil {
+			return fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
 		}
-		return "a pod that was placed before, " + string(h.Holder)
+		if records := given[string(h.Holder)]; len(records) > 0 {
+			return fmt.Sprintf("pod %s/%s, which is gone but has not let go", records[0].Namespace, records[0].Pod)
+		}
 	}
-	return "someone else"
+	return "slices that Daybreak did not make"
 }

@@ -28,6 +28,7 @@ const (
 
 // sweepLoop takes back what pods that are gone have left.
 func (s *Server) sweepLoop(ctx context.Context) {
+	said := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -36,10 +37,15 @@ func (s *Server) sweepLoop(ctx context.Context) {
 		case <-s.sweepNow:
 		}
 		within, cancel := context.WithTimeout(ctx, sweepTimeout)
+		text := ""
 		if err := s.sweep(within); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("Not all is taken back yet", "why", err.Error())
+			text = err.Error()
 		}
 		cancel()
+		if text != said && text != "" {
+			klog.FromContext(ctx).Info("Not all is taken back yet", "why", text)
+		}
+		said = text
 		select {
 		case <-ctx.Done():
 			return

@@ -64,11 +64,21 @@ func Read(path string) ([]PodDevicesEntry, error) {
 	return entries, nil
 }
 
+// file is what is in it.
+type file struct {
+	Data     checkpointData
+	Checksum uint64
+}
+
+// Encode returns the text of a file as kubelet writes it. Only those who stand
+// in for kubelet need it.
+func Encode(entries []PodDevicesEntry) ([]byte, error) {
+	data := checkpointData{PodDeviceEntries: entries}
+	return json.Marshal(file{Data: data, Checksum: sum(data)})
+}
+
 func decode(text []byte) ([]PodDevicesEntry, error) {
-	var file struct {
-		Data     checkpointData
-		Checksum uint64
-	}
+	var file file
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// fakeServer is a server whose state is the test's.
+type fakeServer struct {
+	status kubelet.Status
+	node   *kubelet.Node
+}
+
+func (f *fakeServer) Run(context.Context) error { return nil }
+func (f *fakeServer) Update(n *kubelet.Node)    { f.node = n }
+func (f *fakeServer) Status() kubelet.Status    { return f.status }
+func (*fakeServer) Changed() <-chan struct{}    { return nil }
+
+// serving is the condition on the Device, "" if there is none.
+func (s *scene) serving() string {
+	if s.seen.device == nil {
+		return ""
+	}
+	for _, c := range s.seen.device.Spec.Devices[0].Conditions {
+		if c.Type == wire.ConditionServing {
+			return string(c.Status) + " " + c.Reason
+		}
+	}
+	return ""
+}
+
+// The Device says that the node is served once kubelet has the plugins and the
+// Node says who serves it, and not a moment longer than it is.
+func TestServing(t *testing.T) {
+	s := newScene(t)
+	server := &fakeServer{}
+	s.agent.server = server
+	s.looks(1, seen("a", "b"))
+	if got := s.serving(); got != "False PluginsNotRegistered" {
+		t.Errorf("before kubelet has the plugins: %q", got)
+	}
+	if _, ok := s.seen.node.Annotations[wire.AnnotationServedBy]; ok {
+		t.Error("the Node says who serves it before anyone does")
+	}
+	if s.agent.Ready() == nil {
+		t.Error("ready before the node is served")
+	}
+	server.status.Serving = true
+	s.agent.step(t.Context())
+	if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != wire.ServedByDaybreak {
+		t.Errorf("served by %q", got)
+	}
+	s.agent.step(t.Context())
+	if got := s.serving(); got != "True PluginsRegistered" {
+		t.Errorf("served: %q", got)
+	}
+	if server.node == nil || len(server.node.Cards) != 2 || server.node.Mode != gpu.ModeSGPU || server.node.Inventory.Problem != nil {
+		t.Errorf("the server was told %+v", server.node)
+	}
+	server.status.Serving = false
+	s.agent.step(t.Context())
+	if got := s.serving(); got != "False PluginsNotRegistered" {
+		t.Errorf("kubelet restarts: %q", got)
+	}
+	if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != wire.ServedByDaybreak {
+		t.Errorf("kubelet restarts: served by %q", got)
+	}
+	server.status.Serving = true
+	s.agent.step(t.Context())
+	s.agent.stopping = true
+	s.agent.step(t.Context())
+	if got := s.serving(); got != "False AgentStopping" {
+		t.Errorf("the agent ends: %q", got)
+	}
+}
+
+// Where someone else serves, the agent says nothing about it but an event.
+func TestServedByOthers(t *testing.T) {
+	cases := map[string]struct {
+		foreign, servedBy string
+		want              string
+	}{
+		"another plugin":     {foreign: "metax-tech.com/gpu with device GPU-1", want: "kubelet advertises metax-tech.com/gpu with device GPU-1"},
+		"a word on the Node": {servedBy: wire.ServedByVendor, want: "its annotation daybreak-gpu.io/served-by says vendor"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.agent.server = &fakeServer{status: kubelet.Status{Foreign: tc.foreign}}
+			if tc.servedBy != "" {
+				s.seen.node.Annotations = map[string]string{wire.AnnotationServedBy: tc.servedBy}
+			}
+			s.looks(2, seen("a", "b"))
+			if got := s.serving(); got != "" {
+				t.Errorf("condition %q", got)
+			}
+			if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != tc.servedBy {
+				t.Errorf("served by %q", got)
+			}
+			told := 0
+			for _, e := range s.events {
+				if strings.HasPrefix(e, "node/n1 NodeNotServed") && strings.Contains(e, tc.want) {
+					told++
+				}
+			}
+			if told != 1 {
+				t.Errorf("told %d times: %v", told, s.events)
+			}
+		})
+	}
+}
+
+// Slices of others are in the Device for as long as they are on the cards.
+func TestForeignSlices(t *testing.T) {
+	s := newScene(t)
+	server := &fakeServer{status: kubelet.Status{Serving: true, Strangers: map[gpu.CardID]wire.Stranger{"a": {Slices: 1, Compute: 5, Memory: 1024, QoS: gpu.BestEffort}}}}
+	s.agent.server = server
+	s.looks(1, seen("a", "b"))
+	want := `[{"card":"a","slices":1,"compute":5,"memoryMiB":1024,"qosPolicy":"best-effort"}]`
+	if got := s.seen.device.Annotations[wire.AnnotationStrangers]; got != want {
+		t.Errorf("annotation %s", got)
+	}
+	server.status.Strangers = nil
+	s.writes = nil
+	s.agent.step(t.Context())
+	if len(s.writes) == 0 || s.writes[0] != "device" {
+		t.Errorf("the Device was not written again: %v", s.writes)
+	}
+}
