@@ -29,6 +29,7 @@ func TestMessage(t *testing.T) {
 		"nothing served":     {node: node(cards(1, nil), serves(ledger.Serves{})), request: gputest.AskWhole(1), want: "the node serves neither whole cards nor slices"},
 		"one unhealthy card": {node: node(cards(1, unhealthy(0))), request: gputest.AskWhole(1), want: "wants 1 card, 0 fit: 1 card is unhealthy"},
 		"unhealthy cards":    {node: node(cards(3, unhealthy(0, 1))), request: gputest.AskWhole(2), want: "wants 2 cards, 1 fit: 2 cards are unhealthy"},
+		"not served":         {node: node(cards(3, unhealthy(0)), func(n *ledger.Node) { n.Paused = "its agent is about to end" }), request: gputest.AskWhole(1), want: "the node hands out no cards for now: its agent is about to end"},
 		"excluded":           {node: node(cards(1, nil)), request: denied, want: "wants 1 card, 0 fit: 1 card is excluded by the pod"},
 		"another class":      {node: node(cards(2, nil), online(0, gib), online(1, gib)), request: gputest.AskSlice(1, gib), want: "wants 1 card, 0 fit: 2 cards run pods of another class"},
 		"another QoS class":  {node: node(cards(1, nil), slice(0, 1, gib, fixed)), request: gputest.AskSlice(1, gib), want: "wants 1 card, 0 fit: 1 card runs another QoS class"},

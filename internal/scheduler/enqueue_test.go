@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -148,6 +149,22 @@ func TestAfterDevice(t *testing.T) {
 				t.Errorf("afterDevice() = %v, %v; want %v", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// TestAfterServing: a pod that waited for an agent is woken when it serves, and
+// not before.
+func TestAfterServing(t *testing.T) {
+	r := newRig(t)
+	r.addNode(t, makeNode("n1"))
+	pod := makePod("p", whole(1))
+	for _, tt := range []struct {
+		device *v1alpha1.Device
+		want   fwk.QueueingHint
+	}{{paused(makeDevice("n1", 2)), fwk.QueueSkip}, {makeDevice("n1", 2), fwk.Queue}} {
+		if got, err := r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, tt.device)); err != nil || got != tt.want {
+			t.Errorf("afterDevice() = %v, %v; want %v", got, err, tt.want)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -169,6 +170,10 @@ func TestFilter(t *testing.T) {
 			pod:      makePod("p", slice(10, 8), annotated(wire.AnnotationQoS, "fixed-share")),
 			wantCode: fwk.Unschedulable, wantReason: place.QoSConflict.Reason(),
 		},
+		"an agent that does not serve": {
+			device: paused(makeDevice("n1", 2)), pod: makePod("p", whole(1)),
+			wantCode: fwk.UnschedulableAndUnresolvable, wantReason: place.Unhealthy.Reason(),
+		},
 		"a bound pod whose cards nobody can name": {
 			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"))}, pod: makePod("p", whole(1)),
 			wantCode: fwk.Unschedulable, wantReason: place.Unaccounted.Reason(),
@@ -190,6 +195,14 @@ func TestFilter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// paused makes the node's agent say that it does not serve.
+func paused(d *v1alpha1.Device) *v1alpha1.Device {
+	for i := range d.Spec.Devices {
+		d.Spec.Devices[i].Conditions = []metav1.Condition{{Type: wire.ConditionServing, Status: metav1.ConditionFalse, Reason: "AgentStopping", Message: "the agent is about to end"}}
+	}
+	return d
 }
 
 // TestStatus: what kube-scheduler hears depends on the code and on whether
