@@ -17,8 +17,9 @@ import (
 func TestExamples(t *testing.T) {
 	batches := map[string][]string{
 		"slices": {
+			"hami/sgpu-specific-card", // first, while the card is free
 			"koordinator/sgpu-fixed-share", "hami/sgpu-default", "hami/sgpu-memory-mib", "hami/sgpu-specific-qos", "hami/sgpu-offline",
-			"hami/sgpu-online", "hami/sgpu-several-containers", "hami/sgpu-specific-card", "hami/sgpu-exclusive",
+			"hami/sgpu-online", "hami/sgpu-several-containers", "hami/sgpu-exclusive",
 		},
 		"whole cards": {"koordinator/sgpu-fixed-share-zh", "koordinator/two-whole-cards", "hami/gpu-binpack", "hami/gpu-spread"},
 		"four cards":  {"hami/gpu-default", "hami/sgpu-topology-aware"},

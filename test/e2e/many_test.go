@@ -30,7 +30,7 @@ func TestFiftyAtOnce(t *testing.T) {
 		add(p)
 	}
 	for i := range 44 {
-		p := pod(fmt.Sprintf("slice-%d", i), "sgpu=1", fmt.Sprintf("vcore=%d", 5+random.IntN(6)), fmt.Sprintf("vmemory=%dMi", 256*(1+random.IntN(16))))
+		p := pod(fmt.Sprintf("slice-%d", i), "sgpu=1", fmt.Sprintf("vcore=%d", 2+random.IntN(5)), fmt.Sprintf("vmemory=%dMi", 256*(1+random.IntN(16))))
 		p.Annotations[wire.AnnotationQoS] = []string{"best-effort", "fixed-share", "burst-share"}[i%3]
 		add(p)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,19 +98,19 @@ func TestShared(t *testing.T) {
 // TestVirtualFunctions: every virtual function is a card of its own.
 func TestVirtualFunctions(t *testing.T) {
 	w := newWorld(t)
-	if w.cards != nil {
-		w.cards.Stop()
-	}
-	w.cluster.cards = nil
-	w.forget()
+	before := w.serve()
+	before.Stop()
 	c := w.newCards(fake.NewVirtualMachine(2))
 	w.must(c.Start())
 	w.Cleanup(func() {
 		w.deletePods()
 		c.Stop()
-		w.forget()
+		w.cluster.cards = w.newCards(before.machine)
+		w.must(w.cards.Start())
+		w.forget(c.machine)
 	})
 	w.setMode("vgpu")
+	w.forget(before.machine)
 	w.serving("vgpu")
 	w.create(pod("vf-0", "gpu=1"), pod("vf-1", "gpu=1"), pod("vf-2", "gpu=2"))
 	pods := w.running(time.Minute, "vf-0", "vf-1", "vf-2")
@@ -117,8 +118,24 @@ func TestVirtualFunctions(t *testing.T) {
 	w.noWarnings("vf-0", "vf-1", "vf-2")
 }
 
-// forget deletes the Device: the node gets other cards.
-func (w *world) forget() {
+// forget tells the agent that the cards of a machine were taken out for good.
+func (w *world) forget(m *fake.Machine) {
 	w.Helper()
-	w.kubectl("delete", "device", nodeName, "--ignore-not-found")
+	var list []string
+	for i := range m.Cards {
+		list = append(list, m.Cards[i].UUID)
+	}
+	w.eventually("the agent forgets cards", 30*time.Second, func() error {
+		d, err := w.device()
+		if err != nil {
+			return err
+		}
+		for i := range d.Spec.Devices {
+			if slices.Contains(list, d.Spec.Devices[i].UUID) {
+				_, err := w.tryKubectl("annotate", "--overwrite", "device", nodeName, wire.AnnotationForget+"="+strings.Join(list, ","))
+				return errors.Join(err, fmt.Errorf("card %s is still there", d.Spec.Devices[i].UUID))
+			}
+		}
+		return nil
+	})
 }
