@@ -32,7 +32,9 @@ type MXSML struct {
 // Limits of the process that runs the library.
 const (
 	// lookLimit ends a look whose context has no end of its own.
-	lookLimit      = 30 * time.Second
+	lookLimit = 30 * time.Second
+	// changeLimit ends what else is asked, whoever waits for it.
+	changeLimit    = 15 * time.Second
 	firstBackoff   = time.Second
 	longestBackoff = time.Minute
 )
@@ -80,6 +82,13 @@ func (m *MXSML) ask(ctx context.Context, op string, params func() any, result an
 	text, err := json.Marshal(params())
 	if err != nil {
 		return err
+	}
+	if op != OpLook {
+		// What changes a card is not given up half-way because someone has
+		// stopped waiting.
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(context.WithoutCancel(ctx), changeLimit)
+		defer end()
 	}
 	if err := m.process.ask(ctx, op, text, result); err != nil {
 		if m.process.broken {

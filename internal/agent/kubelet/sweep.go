@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,16 +44,28 @@ func (s *Server) sweepLoop(ctx context.Context) {
 			text = err.Error()
 		}
 		cancel()
-		if text != said && text != "" {
-			klog.FromContext(ctx).Info("Not all is taken back yet", "why", text)
+		if plain := withoutNumbers(text); plain != said {
+			said = plain
+			if text != "" {
+				klog.FromContext(ctx).Info("Not all is taken back yet", "why", text)
+			}
 		}
-		said = text
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(firstRetry): // however often it is asked for
 		}
 	}
+}
+
+// withoutNumbers leaves of a text what does not change by itself.
+func withoutNumbers(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r == '.' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // sweep looks once at everything that was given.
@@ -214,7 +228,8 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 	defer release()
 	var failures []error
 	strangers := map[gpu.CardID]wire.Stranger{}
-	for id, card := range n.Cards {
+	for _, id := range slices.Sorted(maps.Keys(n.Cards)) {
+		card := n.Cards[id]
 		if !card.Here || card.BDF == "" {
 			continue
 		}
