@@ -62,11 +62,15 @@ func NewCommand() *cobra.Command {
 	c := &command{}
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Find this node's MetaX cards, publish them, and watch over them",
+		Short: "Find this node's MetaX cards, publish them, and hand them out",
 		Long: `Agent runs on every node with MetaX cards. It finds the cards and keeps the
 node's Device true: which cards there are, how they are linked, which are
 healthy. It tells of faults in events on the Node and on the pods that hold the
 card, and serves metrics under the names of the vendor's exporter.
+
+It serves the node, too: as kubelet's device plugin of metax-tech.com/gpu and
+metax-tech.com/sgpu it gives each container the cards that its pod was placed
+on, and makes and removes slices. No lock is taken on the node.
 
 Cards are read through the vendor's library (libmxsml.so), else through its
 command mx-smi; sysfs adds NUMA nodes and PCIe paths. A look that fails changes

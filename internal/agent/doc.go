@@ -7,7 +7,8 @@
 //
 //	Source ─► looks ─► roster ─► publication ─► Device (server-side apply)
 //	                     ▲            │
-//	 modes, pods, Device ┘            └───────► vendor's annotations on the Node
+//	 modes, pods, Device ┘            ├───────► annotations on the Node
+//	                                  └───────► kubelet: hands the cards out
 //
 // What must hold:
 //
