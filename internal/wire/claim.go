@@ -49,7 +49,10 @@ func ClaimOf(n *ledger.Node, pod *corev1.Pod, container string) (*Claim, error) 
 	}
 	request := &ask.Request.Requests[at]
 	c := &Claim{Holding: h, Shares: h.Parts[at].Shares, Seats: n.Serves.Seats && request.Whole}
-	return c, c.check(n, ask, request)
+	if err := c.check(n, ask, request); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // check compares the allocation with what the container asks for.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -178,7 +179,7 @@ func (s *scene) delete(name string) {
 // slicePod is a pod with one container that has a slice of a card.
 func (s *scene) slicePod(name, card string, compute, gib int, more ...func(*corev1.Pod)) *corev1.Pod {
 	limits := corev1.ResourceList{
-		wire.ResourceSGPU: resource.MustParse("1"), wire.ResourceVCore: resource.MustParse(fmt.Sprint(compute)), wire.ResourceVMemory: resource.MustParse(fmt.Sprint(gib)),
+		wire.ResourceSGPU: resource.MustParse("1"), wire.ResourceVCore: resource.MustParse(strconv.Itoa(compute)), wire.ResourceVMemory: resource.MustParse(strconv.Itoa(gib)),
 	}
 	return s.pod(name, limits, fmt.Sprintf(`[[{"uuid":%q,"compute":%d,"vRam":%d}]]`, card, compute, gib<<10), more...)
 }
@@ -319,7 +320,8 @@ func (k *fakeKubelet) start(t *testing.T) {
 		filepath.Join(k.scene.cfg.Plugins, "kubelet.sock"): func(g *grpc.Server) { deviceplugin.RegisterRegistrationServer(g, k) },
 		k.scene.cfg.PodResources:                           func(g *grpc.Server) { podresources.RegisterPodResourcesListerServer(g, k) },
 	} {
-		listener, err := net.Listen("unix", path)
+		var config net.ListenConfig
+		listener, err := config.Listen(context.Background(), "unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -409,9 +411,9 @@ func (k *fakeKubelet) health(name string) (healthy, unhealthy int) {
 	return healthy, unhealthy
 }
 
-// admit gives a container ids, as kubelet does when a pod comes, and returns
-// the CDI names that it would start with.
-func (s *scene) admit(resource, pod, container string, ids ...string) []string {
+// admit gives the container main of a pod ids, as kubelet does when a pod comes,
+// and returns the CDI names that it would start with.
+func (s *scene) admit(resource, pod string, ids ...string) []string {
 	s.Helper()
 	s.kubelet.mu.Lock()
 	plugin := s.kubelet.plugins[resource]
@@ -432,7 +434,7 @@ func (s *scene) admit(resource, pod, container string, ids ...string) []string {
 		})
 	}
 	s.kubelet.held = append(s.kubelet.held, &podresources.PodResources{Namespace: "default", Name: pod, Containers: []*podresources.ContainerResources{{
-		Name: container, Devices: []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: ids}},
+		Name: "main", Devices: []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: ids}},
 	}}})
 	return names
 }

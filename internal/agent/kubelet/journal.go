@@ -133,13 +133,13 @@ func (j *journal) save() error {
 }
 
 // writeSynced replaces a file; after a crash it is the old one or the new one.
-func writeSynced(path string, text []byte) (err error) {
+func writeSynced(path string, text []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
@@ -201,8 +201,8 @@ const maxNames = 16
 
 // name gives the token a further name.
 func (j *journal) name(token, name string) {
-	names := append(j.Names[token], name)
-	j.Names[token] = names[max(0, len(names)-maxNames):]
+	j.Names[token] = append(j.Names[token], name)
+	j.Names[token] = j.Names[token][max(0, len(j.Names[token])-maxNames):]
 }
 
 // detach takes tokens off everyone who had them: kubelet gives them anew.

@@ -42,7 +42,7 @@ const sliceMajor = "sgpu"
 
 // node returns a device of the host, at the same path in the container.
 func (l *Layout) node(path string) (*specs.DeviceNode, error) {
-	host := filepath.Join("/", l.Root, path)
+	host := filepath.Join(string(filepath.Separator), l.Root, path)
 	info, err := os.Stat(host)
 	switch {
 	case err != nil:

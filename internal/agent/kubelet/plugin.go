@@ -187,7 +187,8 @@ func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
-		if p.streams--; p.streams == 0 {
+		p.streams--
+		if p.streams == 0 {
 			p.sent, p.sure = false, false
 		}
 		p.mu.Unlock()

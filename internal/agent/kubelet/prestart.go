@@ -39,6 +39,11 @@ func final(err error) error {
 	return errFinal{err}
 }
 
+func isFinal(err error) bool {
+	_, is := errors.AsType[errFinal](err)
+	return is
+}
+
 // preStart prepares the container that has these ids, which are sorted, within
 // the time that kubelet gives.
 func (s *Server) preStart(ctx context.Context, resource string, ids []string) (err error) {
@@ -52,8 +57,7 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string) (e
 		if err == nil {
 			return nil
 		}
-		var last errFinal
-		if errors.As(err, &last) {
+		if isFinal(err) {
 			break
 		}
 		notify(s.sweepNow) // someone who is in the way may be gone
@@ -121,9 +125,7 @@ func (s *Server) ahead(resource string, ids []string) {
 			s.mu.Lock()
 			ended := s.ended
 			s.mu.Unlock()
-			_, err := s.try(ctx, resource, ids, true)
-			var last errFinal
-			if err == nil || ended || errors.As(err, &last) {
+			if _, err := s.try(ctx, resource, ids, true); err == nil || ended || isFinal(err) {
 				return
 			}
 		}

@@ -29,7 +29,7 @@ func TestSliceOfAContainer(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	s.slicePod("a", "GPU-b", 30, 4)
-	names := s.admit(slice, "a", "main", "daybreak-sgpu-007")
+	names := s.admit(slice, "a", "daybreak-sgpu-007")
 	if err := s.begin(slice, "daybreak-sgpu-007"); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestFailsClosed(t *testing.T) {
 			ids := tc.ids
 			if ids == nil {
 				ids = []string{"daybreak-sgpu-000"}
-				s.admit(slice, "a", "main", ids...)
+				s.admit(slice, "a", ids...)
 			}
 			err := s.begin(slice, ids...)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -135,7 +135,7 @@ func TestWholeCards(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, tc.mode)
 			s.pod("a", two, tc.text)
-			names := s.admit(whole, "a", "main", "daybreak-gpu-000", "daybreak-gpu-001")
+			names := s.admit(whole, "a", "daybreak-gpu-000", "daybreak-gpu-001")
 			if err := s.begin(whole, "daybreak-gpu-001", "daybreak-gpu-000"); err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +155,7 @@ func TestTwoHoldersOfOneCard(t *testing.T) {
 	}
 	s.slicePod("late", "GPU-a", 60, 4, at("2000"))
 	s.slicePod("early", "GPU-a", 60, 4, at("1000"))
-	s.admit(slice, "late", "main", "daybreak-sgpu-000")
+	s.admit(slice, "late", "daybreak-sgpu-000")
 	ctx, cancel := contextFor(t, 300*time.Millisecond)
 	defer cancel()
 	err := s.server.preStart(ctx, slice, []string{"daybreak-sgpu-000"})
@@ -165,7 +165,7 @@ func TestTwoHoldersOfOneCard(t *testing.T) {
 	if len(s.events) != 1 || !strings.HasPrefix(s.events[0], "late CardsNotReady") {
 		t.Errorf("events: %v", s.events)
 	}
-	s.admit(slice, "early", "main", "daybreak-sgpu-001")
+	s.admit(slice, "early", "daybreak-sgpu-001")
 	if err := s.begin(slice, "daybreak-sgpu-001"); err != nil {
 		t.Errorf("the earlier one: %v", err)
 	}
@@ -179,7 +179,7 @@ func TestDeletedByForce(t *testing.T) {
 	one := corev1.ResourceList{whole: resource.MustParse("1")}
 	alone := `[[{"uuid":"GPU-a","compute":100,"vRam":65536}]]`
 	s.pod("old", one, alone)
-	s.admit(whole, "old", "main", "daybreak-gpu-000")
+	s.admit(whole, "old", "daybreak-gpu-000")
 	if err := s.begin(whole, "daybreak-gpu-000"); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestDeletedByForce(t *testing.T) {
 	s.mu.Unlock()
 	s.delete("old")
 	s.pod("new", one, alone)
-	names := s.admit(whole, "new", "main", "daybreak-gpu-000")
+	names := s.admit(whole, "new", "daybreak-gpu-000")
 	done := make(chan error, 1)
 	go func() { done <- s.begin(whole, "daybreak-gpu-000") }()
 	select {
@@ -224,7 +224,7 @@ func TestManyAtOnce(t *testing.T) {
 		name := "p" + string(rune('a'+i))
 		card := []string{"GPU-a", "GPU-b"}[i%2]
 		s.slicePod(name, card, 10, 2)
-		s.admit(slice, name, "main", token(wire.ResourceSGPU, i))
+		s.admit(slice, name, token(wire.ResourceSGPU, i))
 		want[name] = card
 	}
 	for i := range n {
@@ -270,7 +270,7 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	s.slicePod("a", "GPU-b", 10, 2)
-	s.admit(slice, "a", "main", "daybreak-sgpu-000")
+	s.admit(slice, "a", "daybreak-sgpu-000")
 	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestSliceWithoutName(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	s.slicePod("a", "GPU-a", 30, 4)
 	s.driver.fail = errors.New("the agent ends here")
-	s.admit(slice, "a", "main", "daybreak-sgpu-000")
+	s.admit(slice, "a", "daybreak-sgpu-000")
 	s.eventually("the slice is noted", func() bool {
 		s.server.mu.Lock()
 		defer s.server.mu.Unlock()
@@ -362,7 +362,7 @@ func TestDriverDoesNotLetGo(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	s.slicePod("a", "GPU-a", 30, 4)
-	s.admit(slice, "a", "main", "daybreak-sgpu-000")
+	s.admit(slice, "a", "daybreak-sgpu-000")
 	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +389,7 @@ func TestWatchIsLate(t *testing.T) {
 	s.hidden["default/a"] = true
 	s.mu.Unlock()
 	s.slicePod("a", "GPU-a", 30, 4)
-	s.admit(slice, "a", "main", "daybreak-sgpu-000")
+	s.admit(slice, "a", "daybreak-sgpu-000")
 	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
 		t.Fatal(err)
 	}

@@ -229,29 +229,15 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 	var failures []error
 	strangers := map[gpu.CardID]wire.Stranger{}
 	for _, id := range slices.Sorted(maps.Keys(n.Cards)) {
-		card := n.Cards[id]
-		if !card.Here || card.BDF == "" {
+		if !n.Cards[id].Here || n.Cards[id].BDF == "" {
 			continue
 		}
-		now, err := s.slicer.Slices(ctx, card.BDF)
+		stranger, err := s.sweepCard(ctx, id, n.Cards[id].BDF, held)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("card %s: %w", id, err))
-			continue
 		}
-		for i := range now.Slices {
-			x := &now.Slices[i]
-			switch {
-			case s.accounted(x, card.BDF):
-			case isOurs(x) && !expected(x, id, held):
-				if err := s.slicer.Remove(ctx, discover.SliceRef{BDF: card.BDF, ID: x.ID, UUID: x.UUID}); err != nil {
-					failures = append(failures, fmt.Errorf("card %s: slice %s that nobody has: %w", id, x.Alias, err))
-					continue
-				}
-				s.metrics.slicesRemoved.Inc()
-			case !isOurs(x):
-				o := strangers[id]
-				strangers[id] = wire.Stranger{Slices: o.Slices + 1, Compute: o.Compute + x.ComputePercent, Memory: o.Memory + x.Memory, QoS: now.QoS}
-			}
+		if stranger.Slices > 0 {
+			strangers[id] = stranger
 		}
 	}
 	s.setStatus(func(st *Status) { st.Strangers = strangers })
@@ -261,6 +247,32 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 		s.mu.Unlock()
 	}
 	return errors.Join(failures...)
+}
+
+// sweepCard looks at the slices of one card and returns what others have of it.
+func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held []*corev1.Pod) (wire.Stranger, error) {
+	var stranger wire.Stranger
+	now, err := s.slicer.Slices(ctx, bdf)
+	if err != nil {
+		return stranger, err
+	}
+	var failures []error
+	for i := range now.Slices {
+		x := &now.Slices[i]
+		switch {
+		case s.accounted(x, bdf) || isOurs(x) && expected(x, id, held):
+		case isOurs(x):
+			if err := s.slicer.Remove(ctx, discover.SliceRef{BDF: bdf, ID: x.ID, UUID: x.UUID}); err != nil {
+				failures = append(failures, fmt.Errorf("slice %s, which nobody has: %w", x.Alias, err))
+				continue
+			}
+			s.metrics.slicesRemoved.Inc()
+		default:
+			stranger.Slices++
+			stranger.Compute, stranger.Memory, stranger.QoS = stranger.Compute+x.ComputePercent, stranger.Memory+x.Memory, now.QoS
+		}
+	}
+	return stranger, errors.Join(failures...)
 }
 
 // accounted reports whether the journal knows the slice.

@@ -20,7 +20,7 @@ const vendorPrefix = "metax-tech.com/"
 func isVendors(resource string) bool { return strings.HasPrefix(resource, vendorPrefix) }
 
 // Tokens are numbered, resource by resource: "daybreak-sgpu-007".
-var tokenFormat = regexp.MustCompile(`^daybreak-s?gpu-[0-9]{3,}$`)
+var tokenFormat = regexp.MustCompile(`^daybreak-s?gpu-\d{3,}$`)
 
 func isToken(id string) bool { return tokenFormat.MatchString(id) }
 

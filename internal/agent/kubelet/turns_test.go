@@ -55,7 +55,7 @@ func TestInitContainer(t *testing.T) {
 	pod := s.initPod()
 	id := "daybreak-sgpu-004"
 	s.writeCheckpoint(entry(pod, "init", slice, id), entry(pod, "main", slice, id))
-	names := append(s.admit(slice, "a", "main", id), s.admit(slice, "a", "main", id)...)
+	names := append(s.admit(slice, "a", id), s.admit(slice, "a", id)...)
 	compute := func() gpu.Percent {
 		s.driver.mu.Lock()
 		defer s.driver.mu.Unlock()
@@ -103,7 +103,7 @@ func TestOnlyInitContainer(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	pod := s.initPod()
-	s.admit(slice, "someone-else", "main", "daybreak-sgpu-001")
+	s.admit(slice, "someone-else", "daybreak-sgpu-001")
 	s.kubelet.mu.Lock()
 	s.kubelet.held = nil
 	s.kubelet.mu.Unlock()
@@ -125,7 +125,7 @@ func TestNameUsedAgain(t *testing.T) {
 	old := s.slicePod("a", "GPU-a", 30, 4)
 	old.UID = "uid-before"
 	s.writeCheckpoint(checkpoint.PodDevicesEntry{PodUID: "uid-a", ContainerName: "main", ResourceName: slice, DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"daybreak-sgpu-000"}}})
-	s.admit(slice, "a", "main", "daybreak-sgpu-000")
+	s.admit(slice, "a", "daybreak-sgpu-000")
 	done := make(chan error, 1)
 	go func() { done <- s.begin(slice, "daybreak-sgpu-000") }()
 	time.Sleep(300 * time.Millisecond)
