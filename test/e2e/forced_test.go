@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +30,21 @@ func processOf(seconds string) int {
 	return 0
 }
 
+// parentOf returns the parent of a process.
+func parentOf(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "PPid:")
+	var parent int
+	if _, err := fmt.Sscan(rest, &parent); err != nil || parent < 2 {
+		t.Fatalf("the parent of process %d is %d (%v)", pid, parent, err)
+	}
+	return parent
+}
+
 // TestForcedDeletion: a pod is deleted by force while its container lives. Its
 // card goes to the next pod only when the container is gone.
 func TestForcedDeletion(t *testing.T) {
@@ -44,17 +61,27 @@ func TestForcedDeletion(t *testing.T) {
 			cards := w.serve()
 			card := cards.machine.Cards[3].UUID
 			first := on(pod("first", c.limits...), card)
-			first.Spec.Containers[0].Command = []string{"sleep", c.seconds} // as first process it ignores SIGTERM
-			first.Spec.TerminationGracePeriodSeconds = new(int64(15))
+			first.Spec.Containers[0].Command = []string{"sleep", c.seconds}
 			w.create(first)
 			w.running(time.Minute, "first")
-			if processOf(c.seconds) == 0 {
+			pid := processOf(c.seconds)
+			if pid == 0 {
 				t.Fatal("the container's process is not to be found")
 			}
+			// containerd can't end a container whose shim does not answer.
+			shim := parentOf(t, pid)
+			w.must(syscall.Kill(shim, syscall.SIGSTOP))
+			release := time.AfterFunc(8*time.Second, func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
+			t.Cleanup(func() {
+				if release.Stop() {
+					_ = syscall.Kill(shim, syscall.SIGCONT)
+				}
+			})
 			w.must(w.client.CoreV1().Pods("default").Delete(w.ctx, "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 			deleted := time.Now()
 			w.create(on(pod("second", c.limits...), card))
 			var gone time.Time
+			tried := false
 			w.eventually("the second pod runs", 2*time.Minute, func() error {
 				if gone.IsZero() && processOf(c.seconds) == 0 {
 					gone = time.Now()
@@ -66,6 +93,7 @@ func TestForcedDeletion(t *testing.T) {
 				if p.Status.Phase == corev1.PodFailed {
 					w.Fatalf("the second pod failed: %s %s", p.Status.Reason, p.Status.Message)
 				}
+				tried = tried || gone.IsZero() && p.Spec.NodeName != ""
 				started := len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Running != nil
 				if started && gone.IsZero() {
 					w.Fatal("the card was handed out while its holder lives")
@@ -75,8 +103,8 @@ func TestForcedDeletion(t *testing.T) {
 				}
 				return nil
 			})
-			if lived := gone.Sub(deleted); lived < 5*time.Second {
-				t.Fatalf("the first container lived for %s only: nothing was tested", lived)
+			if lived := gone.Sub(deleted); lived < 5*time.Second || !tried {
+				t.Fatalf("the first container lived for %s, and the second was placed meanwhile: %v; nothing was tested", lived, tried)
 			}
 			t.Logf("the first container ended %s after the deletion, the second pod ran %s later", gone.Sub(deleted).Round(time.Millisecond), time.Since(gone).Round(time.Millisecond))
 			w.inspect(cards, w.running(time.Minute, "second")...)

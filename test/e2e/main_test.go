@@ -91,15 +91,6 @@ func enter() error {
 	if err != nil {
 		return err
 	}
-	made, err := mountPoints()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		for _, path := range made {
-			_ = os.Remove(path) // only what is empty
-		}
-	}()
 	cmd := again(ctx, stageInit)
 	cmd.Env = append(cmd.Env, envDir+"="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -112,27 +103,18 @@ func enter() error {
 const (
 	// runPrefix is how the folders of runs begin.
 	runPrefix = "daybreak-e2e-"
-	// cgroup is below which all containers are.
-	cgroup = "daybreak-e2e"
 )
 
-// ownFolders are replaced by empty ones inside the namespaces.
-var ownFolders = []string{"/run", "/var/lib/kubelet", "/var/lib/cni", "/etc/cdi"}
+// cgroup is the group below which all containers of this run are.
+func cgroup() string { return filepath.Base(os.Getenv(envDir)) }
 
-// mountPoints makes the folders that something is to be mounted on, and returns
-// those that were missing.
-func mountPoints() (made []string, err error) {
-	for _, path := range ownFolders {
-		if _, err := os.Stat(path); err == nil {
-			continue
-		}
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			return made, err
-		}
-		made = append(made, path)
-	}
-	return made, nil
-}
+// ownFolders are replaced by empty ones inside the namespaces. To make those
+// that are missing, the folders they are in are covered by a layer of our own:
+// nothing is written to the machine's.
+var (
+	ownFolders = []string{"/run", "/var/lib/kubelet", "/var/lib/cni"}
+	covered    = []string{"/etc", "/var/lib"}
+)
 
 // lock keeps a second run on this machine away.
 func lock() (unlock func(), err error) {
@@ -153,9 +135,11 @@ func sweep() {
 	for _, dir := range folders {
 		_ = os.RemoveAll(dir)
 	}
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + cgroup)
-	for _, group := range append(groups, "/sys/fs/cgroup/"+cgroup) {
-		removeGroup(group)
+	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		groups, _ := filepath.Glob(pattern + runPrefix + "*")
+		for _, group := range groups {
+			removeGroup(group)
+		}
 	}
 }
 
@@ -207,10 +191,23 @@ func isolate() error {
 		{target: "/", flags: syscall.MS_REC | syscall.MS_PRIVATE},
 		{source: "proc", target: "/proc", kind: "proc"},
 	}
+	layers := filepath.Join(os.Getenv(envDir), "layers")
+	steps = append(steps, step{source: "tmpfs", target: layers, kind: "tmpfs"})
+	for i, path := range covered {
+		upper, work := filepath.Join(layers, fmt.Sprintf("upper%d", i)), filepath.Join(layers, fmt.Sprintf("work%d", i))
+		steps = append(steps, step{target: upper}, step{target: work},
+			step{source: "overlay", target: path, kind: "overlay", data: "lowerdir=" + path + ",upperdir=" + upper + ",workdir=" + work})
+	}
 	for _, path := range ownFolders {
 		steps = append(steps, step{source: "tmpfs", target: path, kind: "tmpfs", data: "mode=755"})
 	}
 	for _, s := range steps {
+		if err := os.MkdirAll(s.target, 0o755); err != nil {
+			return err
+		}
+		if s.source == "" && s.flags == 0 {
+			continue // only the folder
+		}
 		if err := syscall.Mount(s.source, s.target, s.kind, s.flags, s.data); err != nil {
 			return fmt.Errorf("mount %s: %w", s.target, err)
 		}

@@ -112,7 +112,7 @@ func newNode(dir string, cluster *local.Cluster) (*realNode, error) {
 	values := struct {
 		local.Credentials
 		Dir, Socket, Pause, Address, Cgroup string
-	}{credentials, dir, containerdSocket, imagePause, nodeAddress, cgroup}
+	}{credentials, dir, containerdSocket, imagePause, nodeAddress, cgroup()}
 	for name, text := range map[string]string{
 		"containerd.toml": containerdConfig, "kubelet.yaml": kubeletConfig, "cni/10-e2e.conflist": networkConfig, "resolv.conf": "",
 	} {
