@@ -42,7 +42,8 @@ func (w *world) adopt(name string, cards int) {
 // agent starts an agent for the node, under the rights that an agent has.
 func (w *world) agent(node string, env []string, args ...string) *agentNode {
 	w.Helper()
-	process, err := w.cluster.NewAgent(w.ctx, bin("daybreak"), node, args...)
+	// There is no kubelet here to be served.
+	process, err := w.cluster.NewAgent(w.ctx, bin("daybreak"), node, append([]string{"--serve=off"}, args...)...)
 	w.must(err)
 	a := &agentNode{world: w, Process: process, name: node}
 	a.Env = env
