@@ -40,6 +40,9 @@ type Config struct {
 	// Kubelets lets real kubelets join ([Cluster.Join]): the API server confines
 	// each to its own node, and calls them.
 	Kubelets bool
+	// Address, if set, is one of this machine's at which pods reach the API
+	// server too, by way of the Service kubernetes.
+	Address string
 }
 
 // Cluster is a running control plane.
@@ -125,16 +128,22 @@ func (c *Cluster) apiServerArgs(etcd int) []string {
 	args := []string{
 		ComponentAPIServer,
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", etcd),
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.port),
+		fmt.Sprintf("--secure-port=%d", c.port),
 		"--tls-cert-file=" + c.pki.cert("apiserver"), "--tls-private-key-file=" + c.pki.keyFile("apiserver"),
 		"--client-ca-file=" + c.pki.cert("ca"),
 		"--service-cluster-ip-range=10.0.0.0/16",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.pki.keyFile("service-accounts"),
 		"--service-account-signing-key-file=" + c.pki.keyFile("service-accounts"),
-		"--endpoint-reconciler-type=none", "--allow-privileged=true",
+		"--allow-privileged=true",
 		// One client must not be able to slow the others down in a test.
 		"--max-requests-inflight=3000", "--max-mutating-requests-inflight=1500",
+	}
+	if c.Address == "" {
+		args = append(args, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none")
+	} else {
+		args = append(args, "--bind-address=0.0.0.0", "--advertise-address="+c.Address,
+			"--requestheader-client-ca-file="+c.pki.cert("ca"), "--requestheader-allowed-names=front-proxy-client") // as clusters have them
 	}
 	if !c.Kubelets {
 		args = append(args, "--authorization-mode=RBAC")

@@ -39,6 +39,9 @@ type cards struct {
 	config  string
 }
 
+// sysfs is where the kernel tells of the cards.
+func (c *cards) sysfs() string { return filepath.Join(filepath.Dir(c.config), "sys") }
+
 // exampleCard is the card that one of the examples names.
 const exampleCard = "GPU-000000c5-c550-0000-0000-000000000000"
 
@@ -89,16 +92,16 @@ data:
 `, local.AgentNamespace, mode))))
 }
 
-// newCards makes the cards of a server: the library's answers, sysfs and the
+// makeCards makes the cards of a server: the library's answers, sysfs and the
 // device nodes.
-func (w *world) newCards(m *fake.Machine) *cards {
+func (w *world) makeCards(m *fake.Machine) *cards {
 	w.Helper()
 	dir := filepath.Join(w.dir, "cards")
 	w.must(os.RemoveAll(dir))
 	w.must(os.MkdirAll(dir, 0o755))
 	c := &cards{machine: m, config: filepath.Join(dir, "machine")}
 	w.must(m.Write(c.config))
-	w.must(m.WriteSysfs(filepath.Join(dir, "sys")))
+	w.must(m.WriteSysfs(c.sysfs()))
 	w.must(os.RemoveAll("/dev/dri"))
 	w.must(os.Mkdir("/dev/dri", 0o755))
 	node := func(path string, major, minor int) {
@@ -116,9 +119,16 @@ func (w *world) newCards(m *fake.Machine) *cards {
 	for minor := firstSlice; minor < firstSlice+mostSlices; minor += 2 {
 		node(fmt.Sprintf("/dev/sgpu%d", minor), majorSlice, minor)
 	}
+	return c
+}
+
+// newCards makes the cards of a server and the agent that serves them.
+func (w *world) newCards(m *fake.Machine) *cards {
+	w.Helper()
+	c := w.makeCards(m)
 	var err error
 	c.Process, err = w.NewAgent(w.ctx, bin("daybreak"), nodeName,
-		"--source=mxsml", "--mxsml="+fake.Library(w, fake.V231), "--sysfs="+filepath.Join(dir, "sys"), "--poll=1s",
+		"--source=mxsml", "--mxsml="+fake.Library(w, fake.V231), "--sysfs="+c.sysfs(), "--poll=1s",
 		"--metrics-bind-address="+metricsAddress, "--state-dir="+filepath.Join(w.dir, "agent"), "-v=2")
 	w.must(err)
 	c.Env = []string{fake.EnvConfig + "=" + c.config}

@@ -62,7 +62,7 @@ func TestExamples(t *testing.T) {
 }
 
 // nameIn returns the name of the pod in a file of the repository.
-func nameIn(t *testing.T, path string) string {
+func nameIn(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, path))
 	if err != nil {

@@ -113,7 +113,7 @@ func cgroup() string { return filepath.Base(os.Getenv(envDir)) }
 // nothing is written to the machine's.
 var (
 	ownFolders = []string{"/run", "/var/lib/kubelet", "/var/lib/cni"}
-	covered    = []string{"/etc", "/var/lib"}
+	covered    = []string{"/etc", "/opt", "/var/lib"}
 )
 
 // lock keeps a second run on this machine away.
@@ -224,7 +224,8 @@ func isolate() error {
 			return fmt.Errorf("share %s: %w", path, err)
 		}
 	}
-	return ip("link set lo up", "address add "+nodeAddress+"/32 dev lo")
+	// The second leads to Services, which kube-proxy turns into addresses of pods.
+	return ip("link set lo up", "address add "+nodeAddress+"/32 dev lo", "route add 10.0.0.0/16 dev lo")
 }
 
 // ip changes the network of this namespace.

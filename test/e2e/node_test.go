@@ -61,7 +61,7 @@ state = '/run/containerd'
 const networkConfig = `{
   "cniVersion": "1.0.0", "name": "e2e",
   "plugins": [{
-    "type": "bridge", "bridge": "e2e0",
+    "type": "bridge", "bridge": "e2e0", "isDefaultGateway": true,
     "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.97.0.0/16"}]]}
   }]
 }

@@ -1,0 +1,318 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/test/fake"
+)
+
+const chart = "charts/daybreak"
+
+// plainScheduler is the cluster's own scheduler, which knows nothing of cards.
+const plainScheduler = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: %s}
+leaderElection: {leaderElect: false}
+`
+
+const proxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: iptables
+clientConnection: {kubeconfig: %s}
+hostnameOverride: %s
+clusterCIDR: 10.97.0.0/16
+# What belongs to the whole machine is not ours to change.
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+`
+
+// auditEverything has every request noted, with who made it and what became of
+// it.
+const auditEverything = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules: [{level: Metadata}]
+`
+
+// TestInstall: the chart, on a cluster that has never heard of Daybreak, with
+// every part in a pod of its own.
+func TestInstall(t *testing.T) {
+	if started {
+		t.Skip("the node is taken by the cluster of the other tests: make e2e runs this one by itself")
+	}
+	w := newBareWorld(t)
+	m := fake.NewMachine(8, 4)
+	m.Cards[5].UUID = exampleCard
+	w.cluster.cards = w.makeCards(m)
+	for minor := firstSlice + 1; minor < firstSlice+mostSlices; minor += 2 {
+		// In a pod the agent reads the kernel's own list of drivers, which has no
+		// driver of cards here: it can't make these itself.
+		w.must(mknod(fmt.Sprintf("/dev/sgpu%d", minor), majorSlice, minor))
+	}
+	w.must(ctr(w.ctx, "images", "import", bin("image.tar")))
+
+	before := w.previousChart()
+	start := time.Now()
+	w.helm(append([]string{"install", "daybreak", before, "--create-namespace"}, w.values()...)...)
+	w.rolledOut()
+	t.Logf("installed and ready after %s", time.Since(start).Round(100*time.Millisecond))
+	w.serving("sgpu")
+
+	// The walk through the two guides: the cards, what the node has, and pods of
+	// both dialects.
+	if out := w.kubectl("get", "device", nodeName, "-o", "jsonpath={.spec.devices[*].id}"); len(strings.Fields(out)) != len(m.Cards) {
+		t.Errorf("the Device has cards %s, want %d", out, len(m.Cards))
+	}
+	for resource, want := range map[string]string{`koordinator\.sh/gpu-core`: "800", `metax-tech\.com/sgpu`: "128", `metax-tech\.com/gpu`: "8"} {
+		w.eventually("the node advertises "+resource, time.Minute, func() error {
+			if got := w.kubectl("get", "node", nodeName, "-o", "jsonpath={.status.allocatable."+resource+"}"); got != want {
+				return fmt.Errorf("%q, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	names := w.applyExamples("koordinator/sgpu-fixed-share", "hami/sgpu-default", "hami/sgpu-several-containers", "hami/gpu-binpack")
+	pods := w.running(2*time.Minute, names...)
+	w.inspect(w.cards, pods...)
+	for _, p := range pods {
+		if p.Spec.SchedulerName != "daybreak" {
+			t.Errorf("%s was left to scheduler %s", p.Name, p.Spec.SchedulerName)
+		}
+	}
+	w.noWarnings(names...)
+	w.helm("test", "daybreak", "--logs")
+
+	// An upgrade replaces every part and touches no pod.
+	w.helm(append([]string{"upgrade", "daybreak", filepath.Join(root, chart), "--set", "scheduler.verbosity=1,manager.verbosity=1,agent.verbosity=1"}, w.values()...)...)
+	w.rolledOut()
+	w.serving("sgpu")
+	w.untouched(pods)
+	w.inspect(w.cards, pods...)
+	more := w.applyExamples("hami/sgpu-specific-qos", "koordinator/two-whole-cards")
+	w.inspect(w.cards, w.running(2*time.Minute, more...)...)
+	w.noWarnings(more...)
+	w.onlyWhatIsNeeded()
+
+	w.deletePods()
+	w.slicesAre(w.cards, 0)
+	w.helm("uninstall", "daybreak", "--wait")
+	w.left()
+}
+
+// newBareWorld starts a cluster with a node, its own scheduler and nothing of
+// Daybreak's.
+func newBareWorld(t *testing.T) *world {
+	t.Helper()
+	dir := os.Getenv(envDir)
+	policy := filepath.Join(dir, "audit.yaml")
+	w := &world{TB: t, ctx: t.Context()}
+	w.must(os.WriteFile(policy, []byte(auditEverything), 0o600))
+	control, err := local.Start(w.ctx, local.Config{
+		Dir: filepath.Join(dir, "cluster"), Executable: bin("playground"), Kubelets: true, Address: nodeAddress, AuditPolicy: policy,
+	})
+	w.must(err)
+	w.cluster = &cluster{Cluster: control, dir: dir}
+	t.Cleanup(func() {
+		w.ctx = context.WithoutCancel(w.ctx)
+		if t.Failed() {
+			w.tellOfInstallation()
+		}
+	})
+	w.client, err = kubernetes.NewForConfig(control.REST())
+	w.must(err)
+	w.realNode, err = newNode(dir, control)
+	w.must(err)
+	w.must(w.containerd.Start())
+	w.eventually("containerd answers", 30*time.Second, func() error { return ctr(w.ctx, "version") })
+	w.must(importImages(w.ctx, dir))
+	w.must(w.kubelet.Start())
+	w.startWithConfig("kube-proxy", fmt.Sprintf(proxyConfig, control.Kubeconfig("admin"), nodeName), bin("kube-proxy"))
+	w.startWithConfig("kube-scheduler", fmt.Sprintf(plainScheduler, control.Kubeconfig("admin")), bin("kube-scheduler"))
+	w.eventually("the node is ready", time.Minute, func() error { return w.nodeReady(w.ctx) })
+	w.kubectl("label", "node", nodeName, "metax-tech.com/gpu.installed=true")
+	return w
+}
+
+// startWithConfig starts a part of the cluster with a configuration file.
+func (w *world) startWithConfig(name, config string, command ...string) {
+	w.Helper()
+	path := filepath.Join(w.dir, name+".yaml")
+	w.must(os.WriteFile(path, []byte(config), 0o600))
+	w.must(w.NewProcess(name, command[0], append(command[1:], "--config="+path)...).Start())
+}
+
+// tag returns the tag of the image that `make images` wrote.
+func (w *world) tag() string {
+	w.Helper()
+	text, err := os.ReadFile(bin("image/index.json"))
+	w.must(err)
+	var index struct {
+		Manifests []struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"manifests"`
+	}
+	w.must(json.Unmarshal(text, &index))
+	if len(index.Manifests) != 1 {
+		w.Fatalf("%d images, want one", len(index.Manifests))
+	}
+	return index.Manifests[0].Annotations["org.opencontainers.image.ref.name"]
+}
+
+// values are what differs on this node: where its driver is, and that there is
+// no registry.
+func (w *world) values() []string {
+	w.Helper()
+	library := fake.Library(w, fake.V231)
+	dir := filepath.Dir(w.cards.config)
+	values, err := json.Marshal(map[string]any{
+		"image": map[string]any{"tag": w.tag(), "pullPolicy": "Never"},
+		"agent": map[string]any{
+			"mode":      "sgpu",
+			"extraArgs": []string{"--mxsml=" + library, "--sysfs=" + w.cards.sysfs(), "--source=mxsml"},
+			"extraEnv":  []any{map[string]any{"name": fake.EnvConfig, "value": w.cards.config}},
+			"extraVolumes": []any{
+				map[string]any{"name": "cards", "hostPath": map[string]any{"path": dir}},
+				map[string]any{"name": "library", "hostPath": map[string]any{"path": filepath.Dir(library)}},
+			},
+			"extraVolumeMounts": []any{
+				map[string]any{"name": "cards", "mountPath": dir},
+				map[string]any{"name": "library", "mountPath": filepath.Dir(library), "readOnly": true},
+			},
+		},
+	})
+	w.must(err)
+	path := filepath.Join(w.dir, "values.yaml")
+	w.must(os.WriteFile(path, values, 0o600))
+	return []string{"--values", path}
+}
+
+// helm runs Helm as administrator, which has to succeed.
+func (w *world) helm(args ...string) string {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin("helm"), append(args, "--kubeconfig", w.Kubeconfig("admin"), "--namespace", manager.DefaultNamespace)...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+w.dir, "HELM_CONFIG_HOME="+w.dir, "HELM_DATA_HOME="+w.dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// previousChart returns the chart of the commit before this one, or this one's
+// where there is none to upgrade from.
+func (w *world) previousChart() string {
+	w.Helper()
+	dir := filepath.Join(w.dir, "previous")
+	w.must(os.MkdirAll(dir, 0o755))
+	archive := filepath.Join(dir, "chart.tar")
+	git := exec.CommandContext(w.ctx, "git", "-c", "safe.directory=*", "-C", root, "archive", "--output", archive, "HEAD^", chart)
+	if out, err := git.CombinedOutput(); err != nil {
+		w.Logf("the chart is upgraded from itself, there is none before it: %s", out)
+		return filepath.Join(root, chart)
+	}
+	w.must(exec.CommandContext(w.ctx, "tar", "-C", dir, "-xf", archive).Run())
+	return filepath.Join(dir, chart)
+}
+
+// rolledOut waits until every part runs as the chart has it now.
+func (w *world) rolledOut() {
+	w.Helper()
+	for _, part := range []string{"deployment/daybreak-scheduler", "deployment/daybreak-manager", "daemonset/daybreak-agent"} {
+		w.kubectl("rollout", "status", "-n", manager.DefaultNamespace, part, "--timeout=3m")
+	}
+}
+
+// applyExamples applies pods of the examples and returns their names.
+func (w *world) applyExamples(files ...string) []string {
+	w.Helper()
+	args, names := []string{"apply"}, make([]string, len(files))
+	for i, file := range files {
+		path := filepath.Join("examples", file+".yaml")
+		args, names[i] = append(args, "-f", path), nameIn(w, path)
+	}
+	// The manager's readiness reaches the API server by kube-proxy, a moment
+	// later than kubectl.
+	w.eventually("the pods are admitted", 30*time.Second, func() error {
+		_, err := w.tryKubectl(args...)
+		return err
+	})
+	return names
+}
+
+// untouched checks that pods run on as they did.
+func (w *world) untouched(pods []*corev1.Pod) {
+	w.Helper()
+	for _, p := range pods {
+		now, err := w.client.CoreV1().Pods(p.Namespace).Get(w.ctx, p.Name, metav1.GetOptions{})
+		w.must(err)
+		if now.UID != p.UID || now.Status.Phase != corev1.PodRunning {
+			w.Errorf("%s is another pod now, or does not run: %s", p.Name, now.Status.Phase)
+		}
+		for _, c := range now.Status.ContainerStatuses {
+			if c.RestartCount > 0 || c.State.Running == nil {
+				w.Errorf("container %s of %s was restarted %d times, is %+v", c.Name, p.Name, c.RestartCount, c.State)
+			}
+		}
+	}
+}
+
+// left checks what remains after the chart is gone: Devices, their definition,
+// and what the manager and the agent wrote on the node.
+func (w *world) left() {
+	w.Helper()
+	w.eventually("the parts are gone", time.Minute, func() error {
+		if out := w.kubectl("get", "pods", "-n", manager.DefaultNamespace, "-o", "name"); out != "" {
+			return errors.New(out)
+		}
+		return nil
+	})
+	kinds := strings.TrimSpace(strings.ReplaceAll(w.kubectl("api-resources", "--verbs=list", "-o", "name"), "\n", ","))
+	var rest []string
+	for line := range strings.Lines(w.kubectl("get", kinds, "-A", "-o", "custom-columns=K:.kind,N:.metadata.name", "--no-headers", "--ignore-not-found")) {
+		kind, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name = strings.TrimSpace(name); kind != "Event" && strings.Contains(name, "daybreak") {
+			rest = append(rest, kind+"/"+name)
+		}
+	}
+	w.Logf("left after uninstalling: %v, and Device/%s with its definition", rest, nodeName)
+	for _, object := range rest {
+		switch object {
+		case "Namespace/" + manager.DefaultNamespace, // kubectl delete namespace
+			"Lease/daybreak-scheduler", "Lease/daybreak-manager", // of the elections
+			"Secret/daybreak-manager-webhook": // made by the manager, goes with the namespace
+		default:
+			w.Errorf("%s is left behind", object)
+		}
+	}
+}
+
+// tellOfInstallation shows how the parts are after a failure.
+func (w *world) tellOfInstallation() {
+	for _, args := range []string{
+		"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp",
+		"logs -n daybreak-system -l app.kubernetes.io/name=daybreak --all-containers --prefix --tail=40",
+	} {
+		out, err := w.tryKubectl(strings.Fields(args)...)
+		w.Logf("kubectl %s: %v\n%s", args, err, out[max(0, len(out)-8000):])
+	}
+	logs, _ := filepath.Glob(filepath.Join(w.Dir, "logs", "*.log"))
+	for _, path := range logs {
+		keep(path)
+	}
+}
