@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,9 +23,11 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
+	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1/crd"
+	"github.com/daybreak-gpu/daybreak/charts"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -65,7 +68,50 @@ func (c *Cluster) Install(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("wait for the Device definition: %w", err)
 	}
-	return c.Apply(ctx, strings.NewReader(rbac))
+	if err := c.Apply(ctx, strings.NewReader(rbac)); err != nil {
+		return err
+	}
+	for part, subject := range map[string]rbacv1.Subject{
+		"scheduler": {APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: SchedulerUser},
+		"manager":   {APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: ManagerUser},
+		"agent":     {Kind: rbacv1.ServiceAccountKind, Name: AgentAccount, Namespace: AgentNamespace},
+	} {
+		if err := c.grant(ctx, part, subject); err != nil {
+			return fmt.Errorf("rights of the %s: %w", part, err)
+		}
+	}
+	return nil
+}
+
+// grant gives a part the rights that the chart gives it.
+func (c *Cluster) grant(ctx context.Context, part string, subject rbacv1.Subject) error {
+	rights, err := charts.RightsOf(part)
+	if err != nil {
+		return err
+	}
+	everywhere := metav1.ObjectMeta{Name: "daybreak-" + part}
+	inside := metav1.ObjectMeta{Name: "daybreak-" + part, Namespace: manager.DefaultNamespace}
+	kind := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+	}
+	role := func(kind string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: everywhere.Name}
+	}
+	for _, object := range []any{
+		rbacv1.ClusterRole{TypeMeta: kind("ClusterRole"), ObjectMeta: everywhere, Rules: rights.Cluster},
+		rbacv1.ClusterRoleBinding{TypeMeta: kind("ClusterRoleBinding"), ObjectMeta: everywhere, RoleRef: role("ClusterRole"), Subjects: []rbacv1.Subject{subject}},
+		rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: inside, Rules: rights.Namespace},
+		rbacv1.RoleBinding{TypeMeta: kind("RoleBinding"), ObjectMeta: inside, RoleRef: role("Role"), Subjects: []rbacv1.Subject{subject}},
+	} {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return err
+		}
+		if err := c.Apply(ctx, bytes.NewReader(text)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Policies is what the policies of a local cluster are told: who may write which

@@ -44,7 +44,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 // it.
 const auditEverything = `apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
+omitStages: [RequestReceived]
 rules: [{level: Metadata}]
 `
 
@@ -94,7 +94,7 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	w.noWarnings(names...)
-	w.helm("test", "daybreak", "--logs")
+	w.helm("test", "daybreak")
 
 	// An upgrade replaces every part and touches no pod.
 	w.helm(append([]string{"upgrade", "daybreak", filepath.Join(root, chart), "--set", "scheduler.verbosity=1,manager.verbosity=1,agent.verbosity=1"}, w.values()...)...)
