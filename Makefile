@@ -113,16 +113,17 @@ fuzz: ## Fuzz every target in turn, FUZZTIME=60s each
 	if [ -n "$$failed" ]; then echo "make fuzz: failed:$$failed" >&2; exit 1; fi
 
 .PHONY: e2e
-e2e: build node ## Test on a real node: kubelet, containerd and runc start real containers (as root)
+e2e: build node images $(BIN)/helm ## Test on a real node: kubelet, containerd and runc start real containers (as root)
 	@hack/node-packages.sh
-	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(E2E_TIMEOUT) $(E2EFLAGS) ./test/e2e
+	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(E2E_TIMEOUT) -skip '^TestInstall$$' $(E2EFLAGS) ./test/e2e
+	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(E2E_TIMEOUT) -run '^TestInstall$$' ./test/e2e
 
 # Parts of containerd that need C or are of no use to the tests are left out.
 .PHONY: node
-node: ## Build bin/kubelet and bin/containerd, of which `make e2e` makes a node
+node: ## Build bin/kubelet, bin/containerd and the like, of which `make e2e` makes a node
 	@mkdir -p $(BIN)
 	@if [ ! -x $(BIN)/containerd ]; then echo "make node: compiling kubelet and containerd; the first time takes about five minutes on two cores" >&2; fi
-	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./test/e2e/kubelet
+	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./test/e2e/kubelet ./test/e2e/proxy k8s.io/kubernetes/cmd/kube-scheduler
 	$(AS_BUILT) $(GO) -C hack/containerd build -tags '$(CONTAINERD_TAGS)' -ldflags '-s -w' -o $(abspath $(BIN))/ $(CONTAINERD:%=github.com/containerd/containerd/v2/cmd/%)
 
 .PHONY: bench

@@ -12,6 +12,8 @@ need runc runc
 need /usr/lib/cni/bridge containernetworking-plugins
 need busybox busybox-static
 need ip iproute2
+need iptables iptables
+need conntrack conntrack
 need "${CC:-cc}" gcc
 [[ -e /usr/include/stdio.h ]] || missing+=(libc6-dev)
 

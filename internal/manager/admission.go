@@ -64,10 +64,10 @@ func (m *Manager) admission() []part {
 		name: "admission",
 		needs: []need{
 			{resource: "secrets", namespace: m.cfg.Namespace, verbs: []string{"create"}},
-			{resource: "secrets", namespace: m.cfg.Namespace, name: AdmissionSecret, verbs: append([]string{"update"}, readVerbs...)},
+			{resource: "secrets", namespace: m.cfg.Namespace, name: AdmissionSecret, verbs: append([]string{"get", "update"}, readVerbs...)},
 			{
 				resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name,
-				verbs: append([]string{"update"}, readVerbs...),
+				verbs: append([]string{"get", "update"}, readVerbs...),
 			},
 		},
 		add: m.addAdmission,

@@ -42,7 +42,7 @@ const (
 var errSilent = fmt.Errorf("the API server did not answer within %s", checkTimeout)
 
 // readVerbs are what it takes to have a cache of something.
-var readVerbs = []string{"get", "list", "watch"}
+var readVerbs = []string{"list", "watch"}
 
 // reach says whether there is an API server that answers; what follows would
 // wait for one that does not.
@@ -113,8 +113,8 @@ func checkRights(ctx context.Context, client kubernetes.Interface, needs []need)
 				verbs = append(verbs, verb)
 			}
 		}
-		if len(verbs) > 0 {
-			missing = append(missing, strings.Join(verbs, ", ")+" "+n.String())
+		if text := strings.Join(verbs, ", ") + " " + n.String(); len(verbs) > 0 && !slices.Contains(missing, text) {
+			missing = append(missing, text)
 		}
 	}
 	if len(missing) > 0 {

@@ -140,7 +140,7 @@ func newBareWorld(t *testing.T) *world {
 	w.eventually("containerd answers", 30*time.Second, func() error { return ctr(w.ctx, "version") })
 	w.must(importImages(w.ctx, dir))
 	w.must(w.kubelet.Start())
-	w.startWithConfig("kube-proxy", fmt.Sprintf(proxyConfig, control.Kubeconfig("admin"), nodeName), bin("kube-proxy"))
+	w.startWithConfig("kube-proxy", fmt.Sprintf(proxyConfig, control.Kubeconfig("admin"), nodeName), bin("proxy"))
 	w.startWithConfig("kube-scheduler", fmt.Sprintf(plainScheduler, control.Kubeconfig("admin")), bin("kube-scheduler"))
 	w.eventually("the node is ready", time.Minute, func() error { return w.nodeReady(w.ctx) })
 	w.kubectl("label", "node", nodeName, "metax-tech.com/gpu.installed=true")
@@ -276,7 +276,7 @@ func (w *world) untouched(pods []*corev1.Pod) {
 // and what the manager and the agent wrote on the node.
 func (w *world) left() {
 	w.Helper()
-	w.eventually("the parts are gone", time.Minute, func() error {
+	w.eventually("the parts are gone", 2*time.Minute, func() error {
 		if out := w.kubectl("get", "pods", "-n", manager.DefaultNamespace, "-o", "name"); out != "" {
 			return errors.New(out)
 		}

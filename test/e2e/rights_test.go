@@ -38,11 +38,9 @@ var unused = map[string]string{
 	"scheduler nodes patch":                  "the lock of nodes that the vendor's plugin serves; there is none here",
 	"scheduler leases get kube-scheduler":    "in the place of kube-scheduler",
 	"scheduler leases update kube-scheduler": "in the place of kube-scheduler",
-	"scheduler devices list":                 "",
 
-	"manager devices list": "",
-	"manager nodes list":   "",
-	"manager pods list":    "",
+	"manager nodes list": "",
+	"manager pods list":  "",
 	"manager mutatingwebhookconfigurations list daybreak": "",
 	"manager secrets list daybreak-manager-webhook":       "",
 	"manager secrets update daybreak-manager-webhook":     "the certificate is renewed after two months",
