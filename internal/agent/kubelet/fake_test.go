@@ -38,6 +38,7 @@ type scene struct {
 	cfg    Config
 	node   *Node
 	driver *fakeDriver
+	memory gpu.MiB // of each card
 	alive  map[types.UID]bool
 
 	mu     sync.Mutex
@@ -54,7 +55,7 @@ func newScene(t *testing.T, mode gpu.Mode) *scene {
 	t.Helper()
 	dir := t.TempDir()
 	s := &scene{
-		T: t, pods: map[string]*corev1.Pod{}, hidden: map[string]bool{}, alive: map[types.UID]bool{},
+		T: t, memory: 64 << 10, pods: map[string]*corev1.Pod{}, hidden: map[string]bool{}, alive: map[types.UID]bool{},
 		driver: &fakeDriver{cards: map[string]*discover.CardSlices{}},
 		cfg: Config{
 			Plugins: filepath.Join(dir, "p"), PodResources: filepath.Join(dir, "r.sock"), State: filepath.Join(dir, "state"),
@@ -87,7 +88,7 @@ func (s *scene) setMode(mode gpu.Mode) {
 	cards := []gpu.Card{}
 	s.node = &Node{Name: "n1", Mode: mode, Cards: map[gpu.CardID]Card{}}
 	for i, id := range []gpu.CardID{"GPU-a", "GPU-b"} {
-		cards = append(cards, gpu.Card{ID: id, Minor: i, Memory: 64 << 10, Slots: gpu.MaxSlices, Healthy: true})
+		cards = append(cards, gpu.Card{ID: id, Minor: i, Memory: s.memory, Slots: gpu.MaxSlices, Healthy: true})
 		bdf := fmt.Sprintf("0000:0%d:00.0", i+1)
 		s.node.Cards[id] = Card{BDF: bdf, DRMCard: new(i), DRMRender: new(128 + i), Healthy: true, Here: true}
 		if s.driver.cards[bdf] == nil {
@@ -209,6 +210,7 @@ type fakeDriver struct {
 	made  int
 	calls []string
 	fail  error
+	most  gpu.MiB // that a slice may have; 0 is no limit
 }
 
 func (d *fakeDriver) Slices(_ context.Context, bdf string) (*discover.CardSlices, error) {
@@ -228,6 +230,9 @@ func (d *fakeDriver) Create(_ context.Context, o discover.SliceOrder) (*discover
 	defer d.mu.Unlock()
 	if d.fail != nil {
 		return nil, d.fail
+	}
+	if d.most > 0 && o.Memory > d.most {
+		return nil, errors.New("more than there is")
 	}
 	card := d.cards[o.BDF]
 	if o.QoS != "" && o.QoS != card.QoS {
@@ -321,7 +326,7 @@ func (k *fakeKubelet) start(t *testing.T) {
 		k.scene.cfg.PodResources:                           func(g *grpc.Server) { podresources.RegisterPodResourcesListerServer(g, k) },
 	} {
 		var config net.ListenConfig
-		listener, err := config.Listen(context.Background(), "unix", path)
+		listener, err := config.Listen(t.Context(), "unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}

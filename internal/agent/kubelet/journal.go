@@ -23,16 +23,15 @@ type record struct {
 	// Tokens are kubelet's ids that stand for it. One that kubelet has given to
 	// someone else since is not among them.
 	Tokens []string `json:"tokens"`
-	// Names are the CDI names that it was given under.
+	// Names are the CDI names that it was given under; none until all is there
+	// that it is to have.
 	Names []string `json:"names,omitempty"`
 	// Together tells that several containers of the pod have the same tokens, one
 	// after the other: they alone do not say who it is.
-	Together bool `json:"together,omitempty"`
-	// Decided is when the pod was placed, in Unix nanoseconds.
-	Decided int64     `json:"decided,omitempty"`
-	QoS     gpu.QoS   `json:"qos,omitempty"`
-	Class   gpu.Class `json:"class,omitempty"`
-	Shares  []share   `json:"shares"`
+	Together bool      `json:"together,omitempty"`
+	QoS      gpu.QoS   `json:"qos,omitempty"`
+	Class    gpu.Class `json:"class,omitempty"`
+	Shares   []share   `json:"shares"`
 }
 
 // share is what the container has of one card.

@@ -151,7 +151,7 @@ func (s *Server) try(ctx context.Context, resource string, ids []string, early b
 	s.mu.Lock()
 	known := s.journal.byTokens(ids)
 	s.mu.Unlock()
-	if known != nil && !known.Together {
+	if known != nil && !known.Together && len(known.Names) > 0 {
 		pod := podOf(known)
 		return pod, s.give(ctx, n, known, nil)
 	}
@@ -174,7 +174,6 @@ func (s *Server) try(ctx context.Context, resource string, ids []string, early b
 		PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Tokens: ids, Together: together,
 		QoS: claim.Holding.QoS, Class: claim.Holding.Class,
 	}
-	r.Decided, _ = wire.Decided(pod)
 	for _, sh := range claim.Shares {
 		r.Shares = append(r.Shares, share{
 			Card: node.Topology().Card(sh.Card).ID, Compute: sh.Compute, Memory: sh.Memory, Exclusive: sh.Exclusive, Seat: claim.Seats,
@@ -229,6 +228,7 @@ func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, newcomer *c
 		if err := s.takeOver(ctx, r); err != nil {
 			return written, err
 		}
+		s.resume(r)
 	}
 	if err := s.makeSlices(ctx, n, r); err != nil {
 		return written, err

@@ -134,6 +134,24 @@ func (s *Server) reuse(ctx context.Context, note sliceNote, sh *share, there *di
 	return nil
 }
 
+// resume takes over what was begun for the same container before: a slice that
+// was about to be made may be there.
+func (s *Server) resume(r *record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.journal.byContainer(r.PodUID, r.Container)
+	if before == nil {
+		return
+	}
+	for i := range r.Shares {
+		for k := range before.Shares {
+			if before.Shares[k].Card == r.Shares[i].Card && r.Shares[i].Slice == nil {
+				r.Shares[i].Slice = before.Shares[k].Slice
+			}
+		}
+	}
+}
+
 // takeOver sees to the records of other containers of the pod that had the same
 // tokens before: they have ended. What they leave is used again if it fits.
 func (s *Server) takeOver(ctx context.Context, r *record) error {
