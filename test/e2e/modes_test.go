@@ -123,7 +123,9 @@ func (w *world) forget(m *fake.Machine) {
 	w.Helper()
 	var list []string
 	for i := range m.Cards {
-		list = append(list, m.Cards[i].UUID)
+		if !m.Cards[i].Physical { // which was none that pods could have
+			list = append(list, m.Cards[i].UUID)
+		}
 	}
 	w.eventually("the agent forgets cards", 30*time.Second, func() error {
 		d, err := w.device()

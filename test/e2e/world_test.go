@@ -187,9 +187,9 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{TB: t, cluster: c, ctx: t.Context()}
+	// What a test cleans up is done after its own context has ended.
+	w := &world{TB: t, cluster: c, ctx: context.WithoutCancel(t.Context())}
 	t.Cleanup(func() {
-		w.ctx = context.WithoutCancel(w.ctx)
 		if t.Failed() {
 			w.tell()
 		}
