@@ -433,11 +433,9 @@ func (s *scene) admit(resource, pod string, ids ...string) []string {
 	}
 	s.kubelet.mu.Lock()
 	defer s.kubelet.mu.Unlock()
-	for _, p := range s.kubelet.held {
-		p.Containers = slices.DeleteFunc(p.Containers, func(c *podresources.ContainerResources) bool {
-			return len(c.Devices) > 0 && slices.ContainsFunc(c.Devices[0].DeviceIds, func(id string) bool { return slices.Contains(ids, id) })
-		})
-	}
+	s.kubelet.held = slices.DeleteFunc(slices.Clone(s.kubelet.held), func(p *podresources.PodResources) bool {
+		return slices.ContainsFunc(p.Containers[0].Devices[0].DeviceIds, func(id string) bool { return slices.Contains(ids, id) })
+	})
 	s.kubelet.held = append(s.kubelet.held, &podresources.PodResources{Namespace: "default", Name: pod, Containers: []*podresources.ContainerResources{{
 		Name: "main", Devices: []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: ids}},
 	}}})

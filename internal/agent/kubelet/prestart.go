@@ -150,10 +150,15 @@ func (s *Server) try(ctx context.Context, resource string, ids []string, early b
 	}
 	s.mu.Lock()
 	known := s.journal.byTokens(ids)
+	again := known != nil && !known.Together && len(known.Names) > 0
+	g := &given{ids: ids, names: map[string][]string{}}
+	for _, id := range ids {
+		g.names[id] = slices.Clone(s.journal.Names[id])
+	}
 	s.mu.Unlock()
-	if known != nil && !known.Together && len(known.Names) > 0 {
+	if again {
 		pod := podOf(known)
-		return pod, s.give(ctx, n, known, nil)
+		return pod, s.give(ctx, n, known, g, nil)
 	}
 	pod, container, together, err := s.identify(ctx, resource, ids)
 	if err != nil {
@@ -179,7 +184,15 @@ func (s *Server) try(ctx context.Context, resource string, ids []string, early b
 			Card: node.Topology().Card(sh.Card).ID, Compute: sh.Compute, Memory: sh.Memory, Exclusive: sh.Exclusive, Seat: claim.Seats,
 		})
 	}
-	return pod, s.give(ctx, n, r, &claimed{pod: pod, claim: claim})
+	return pod, s.give(ctx, n, r, g, &claimed{pod: pod, claim: claim})
+}
+
+// given is what kubelet gave the container: ids, and the CDI names that they
+// had when it was asked for. A newer name means that kubelet has given the id
+// to someone else since.
+type given struct {
+	ids   []string
+	names map[string][]string
 }
 
 // podOf names the pod of a record, for events.
@@ -195,10 +208,10 @@ type claimed struct {
 	claim *wire.Claim
 }
 
-// give carries out what the record says and writes it down. New is nil for a
-// container that was given its cards before: then it gets the same again.
-func (s *Server) give(ctx context.Context, n *Node, r *record, newcomer *claimed) error {
-	written, err := s.giveInTurn(ctx, n, r, newcomer)
+// give carries out what the record says and writes it down. Newcomer is nil for
+// a container that was given its cards before: then it gets the same again.
+func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) error {
+	written, err := s.giveInTurn(ctx, n, r, g, newcomer)
 	if err != nil {
 		return err
 	}
@@ -212,7 +225,7 @@ func (s *Server) give(ctx context.Context, n *Node, r *record, newcomer *claimed
 
 // giveInTurn does it while nobody else gives or takes. It returns when the last
 // of the specs was written.
-func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, newcomer *claimed) (written time.Time, err error) {
+func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) (written time.Time, err error) {
 	release, err := s.takeTurn(ctx)
 	if err != nil {
 		return written, err
@@ -237,12 +250,11 @@ func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, newcomer *c
 	if err != nil {
 		return written, err
 	}
-	names, err := s.note(r)
-	if err != nil {
+	if err := s.note(r, g); err != nil {
 		return written, err
 	}
-	for i, token := range r.Tokens {
-		for _, name := range names[token] {
+	for i, id := range g.ids {
+		for _, name := range g.names[id] {
 			at, err := s.writeSpec(name, edits[i])
 			if err != nil {
 				return written, err
@@ -288,23 +300,25 @@ func (s *Server) takeTurn(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// note brings the record into the journal, and returns the CDI names of its
-// tokens.
-func (s *Server) note(r *record) (map[string][]string, error) {
+// note brings the record into the journal, unless kubelet has given the ids to
+// someone else in the meantime.
+func (s *Server) note(r *record, g *given) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := map[string][]string{}
-	r.Names = nil
-	for _, token := range r.Tokens {
-		names[token] = slices.Clone(s.journal.Names[token])
-		if len(names[token]) == 0 {
-			return nil, final(fmt.Errorf("the agent never gave a device for id %s: delete the pod, so that kubelet asks anew", token))
+	var names []string
+	for _, id := range g.ids {
+		switch {
+		case len(g.names[id]) == 0:
+			return final(fmt.Errorf("the agent never gave a device for id %s: delete the pod, so that kubelet asks anew", id))
+		case !slices.Equal(g.names[id], s.journal.Names[id]):
+			return fmt.Errorf("kubelet has given id %s anew since", id)
 		}
-		r.Names = append(r.Names, names[token]...)
-		delete(s.fresh, token)
+		names = append(names, g.names[id]...)
+		delete(s.fresh, id)
 	}
+	r.Tokens, r.Names = g.ids, names
 	s.journal.put(r)
-	return names, s.journal.save()
+	return s.journal.save()
 }
 
 // checkCards makes sure that the cards are there, and well where they are given

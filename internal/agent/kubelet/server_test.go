@@ -156,7 +156,7 @@ func TestTwoHoldersOfOneCard(t *testing.T) {
 	s.slicePod("late", "GPU-a", 60, 4, at("2000"))
 	s.slicePod("early", "GPU-a", 60, 4, at("1000"))
 	s.admit(slice, "late", "daybreak-sgpu-000")
-	ctx, cancel := contextFor(t, 300*time.Millisecond)
+	ctx, cancel := contextFor(t, 3*time.Second)
 	defer cancel()
 	err := s.server.preStart(ctx, slice, []string{"daybreak-sgpu-000"})
 	if err == nil || !strings.Contains(err.Error(), "60% are held by") {

@@ -157,15 +157,17 @@ func (s *Server) resume(r *record) {
 func (s *Server) takeOver(ctx context.Context, r *record) error {
 	s.mu.Lock()
 	var before []*record
+	same := map[*record]bool{}
 	for _, o := range s.journal.Records {
 		shared := slices.ContainsFunc(o.Tokens, func(t string) bool { return slices.Contains(r.Tokens, t) })
 		if o.PodUID == r.PodUID && o.Container != r.Container && shared {
 			before = append(before, o)
+			same[o] = o.has(r.Tokens) && o.sameShares(r)
 		}
 	}
 	s.mu.Unlock()
 	for _, o := range before {
-		if o.sameShares(r) && o.has(r.Tokens) {
+		if same[o] {
 			for i := range r.Shares {
 				r.Shares[i].Slice = o.Shares[i].Slice
 			}
