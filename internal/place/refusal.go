@@ -267,13 +267,22 @@ func cards(n int64) string {
 	return fmt.Sprintf("%d cards", n)
 }
 
-// Summarize says in one sentence why no node of a cluster took the pod:
-//
-//	0/12 nodes: 9 need 8 GiB more card memory (best has 4 GiB free), 3 run another QoS class
-//
-// The reason that most nodes gave comes first. Nodes without cards are told
-// last: they are no news.
-func Summarize(refusals []Refusal) string {
+// Reason is what several nodes have in common that refused a pod.
+type Reason struct {
+	Code Code `json:"code"`
+	// Nodes is how many of them gave the code.
+	Nodes int `json:"nodes"`
+	// Want and Have are those of the nearest miss among them.
+	Want int64 `json:"want"`
+	Have int64 `json:"have"`
+	// Paused is that miss's as well.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// Reasons groups the refusals of all nodes of a cluster by what stands behind
+// them. The reason that most nodes gave comes first. Nodes without cards are
+// told last: they are no news.
+func Reasons(refusals []Refusal) []Reason {
 	var count counts
 	var best [codes]Refusal
 	for i := range refusals {
@@ -283,11 +292,25 @@ func Summarize(refusals []Refusal) string {
 		}
 		count[r.Code]++
 	}
-	var parts []string
+	var reasons []Reason
 	for _, c := range count.order() {
-		if count[c] > 0 {
-			parts = append(parts, best[c].summary(count[c]))
+		if n := count[c]; n > 0 {
+			reasons = append(reasons, Reason{Code: c, Nodes: n, Want: best[c].Want, Have: best[c].Have, Paused: best[c].Paused})
 		}
+	}
+	return reasons
+}
+
+// Summarize says in one sentence why no node of a cluster took the pod:
+//
+//	0/12 nodes: 9 need 8 GiB more card memory (best has 4 GiB free), 3 run another QoS class
+//
+// The order is that of [Reasons].
+func Summarize(refusals []Refusal) string {
+	var parts []string
+	for _, r := range Reasons(refusals) {
+		miss := Refusal{Code: r.Code, Want: r.Want, Have: r.Have, Paused: r.Paused}
+		parts = append(parts, miss.summary(r.Nodes))
 	}
 	if len(parts) == 0 {
 		return "0/0 nodes"

@@ -20,6 +20,8 @@ type Help struct {
 	Room *Room `json:"room,omitempty"`
 	// Smaller: a smaller request would fit now.
 	Smaller *Smaller `json:"smaller,omitempty"`
+	// Freed: the pod would fit if so much of some cards became free.
+	Freed *Freed `json:"freed,omitempty"`
 }
 
 // Room is pods whose end makes room.
@@ -49,11 +51,11 @@ func newHelper(nodes []*ledger.Node, ask *wire.Ask, refusals []place.Refusal) *h
 }
 
 func (h *helper) help() *Help {
-	help := &Help{Room: h.room(), Smaller: h.smaller()}
-	if help.Room == nil && help.Smaller == nil {
+	help := Help{Room: h.room(), Smaller: h.smaller(), Freed: h.freed()}
+	if help == (Help{}) {
 		return nil
 	}
-	return help
+	return &help
 }
 
 // How far the search for room goes: it is for an answer while somebody waits.
@@ -153,14 +155,9 @@ func (h *helper) inTheWay(n *ledger.Node) []string {
 // smaller finds the largest request of the same kind that fits now. It knows an
 // answer for pods in which one container asks.
 func (h *helper) smaller() *Smaller {
-	asking := -1
-	for i := range h.ask.Request.Requests {
-		if h.ask.Request.Requests[i].Cards > 0 {
-			if asking >= 0 {
-				return nil
-			}
-			asking = i
-		}
+	asking, ok := h.asking()
+	if !ok {
+		return nil
 	}
 	req := h.ask.Request.Requests[asking]
 	switch {

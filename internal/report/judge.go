@@ -21,6 +21,7 @@ type verdict struct {
 	offer ledger.Offer
 	// refusals are those of each node, when none fits.
 	refusals []place.Refusal
+	reasons  []place.Reason
 	summary  string
 }
 
@@ -43,7 +44,7 @@ func (j *judge) of(ask *wire.Ask) *verdict {
 	v := &verdict{}
 	v.best, v.offer, v.refusals, v.fits = place.Choose(j.snapshot.Nodes, &ask.Request, &ask.Prefer)
 	if !v.fits {
-		v.summary = place.Summarize(v.refusals)
+		v.reasons, v.summary = place.Reasons(v.refusals), place.Summarize(v.refusals)
 	}
 	j.verdicts[key] = v
 	return v
@@ -60,7 +61,7 @@ func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
 	ask, problems := wire.Admit(pod)
 	switch {
 	case len(problems) > 0:
-		p.Message = "is not admitted: " + problems[0].Error()
+		p.Code, p.Message = CodeInadmissible, "is not admitted: "+problems[0].Error()
 		return p, true
 	case ask == nil:
 		return p, false
@@ -68,10 +69,13 @@ func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
 	p.Wants = wants(ask)
 	v := j.of(ask)
 	if !v.fits {
-		p.Message = v.summary
+		p.Message, p.Reasons = v.summary, v.reasons
+		if len(v.reasons) > 0 {
+			p.Code = v.reasons[0].Code.String()
+		}
 		return p, true
 	}
-	p.Message = fmt.Sprintf("%s: %s", j.free(v, ask), otherReason(pod))
+	p.Code, p.Message = CodeOther, fmt.Sprintf("%s: %s", j.free(v, ask), otherReason(pod))
 	return p, true
 }
 

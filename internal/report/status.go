@@ -13,6 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -117,9 +118,21 @@ type PendingStatus struct {
 	Name      string     `json:"name"`
 	Created   *time.Time `json:"created,omitempty"`
 	Wants     string     `json:"wants,omitempty"`
+	// Code is the reason that most nodes gave, those without cards left aside, or
+	// one of the two constants below. Reasons has all of them.
+	Code    string         `json:"code"`
+	Reasons []place.Reason `json:"reasons,omitempty"`
 	// Message says in one sentence why it waits.
 	Message string `json:"message"`
 }
+
+// Why a pod waits that cards are not refused to.
+const (
+	// CodeInadmissible: its request can't be meant.
+	CodeInadmissible = "Inadmissible"
+	// CodeOther: cards are free for it; it waits for something else.
+	CodeOther = "Other"
+)
 
 // NewStatus looks at the cluster. Pending pods of other namespaces than the
 // given one are left out; no namespace means all.
