@@ -252,7 +252,7 @@ func (r *decoder) addPod(pod *corev1.Pod, at string) error {
 }
 
 func (r *decoder) device(text []byte, name, at string) error {
-	return r.addDevice(decodeDevice(text), name, at)
+	return r.addDevice(DecodeDevice(text), name, at)
 }
 
 func (r *decoder) addDevice(device Device, name, at string) error {
@@ -263,9 +263,9 @@ func (r *decoder) addDevice(device Device, name, at string) error {
 	return r.once("Device", name, at)
 }
 
-// decodeDevice decodes a Device. What can't be decoded is the node's problem
+// DecodeDevice decodes a Device. What can't be decoded is the node's problem
 // and not the reader's.
-func decodeDevice(text []byte) Device {
+func DecodeDevice(text []byte) Device {
 	device, err := wire.DecodeDevice(text)
 	if err != nil {
 		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", plain(err, text))}

@@ -123,7 +123,7 @@ func readClients(ctx context.Context, client kubernetes.Interface, devices dynam
 		if err != nil {
 			return err
 		}
-		o.Devices[item.GetName()] = decodeDevice(text)
+		o.Devices[item.GetName()] = DecodeDevice(text)
 		return nil
 	})
 	// A cluster with the vendor's stack alone has no Devices.

@@ -179,7 +179,7 @@ func (w *Watcher) objects() (*Objects, error) {
 		if err != nil {
 			return nil, err
 		}
-		o.Devices[u.GetName()] = decodeDevice(text)
+		o.Devices[u.GetName()] = DecodeDevice(text)
 	}
 	return o, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -36,6 +38,7 @@ type playground struct {
 	data       string
 	kubeconfig string
 	dashboard  int
+	chosen     bool // the user named the dashboard's port
 	servedBy   string
 }
 
@@ -56,9 +59,7 @@ it and leaves nothing behind, unless --data keeps the cluster for the next run.`
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("port-dashboard") {
-				fmt.Fprintln(cmd.ErrOrStderr(), "playground: there is no dashboard yet, so --port-dashboard has no effect")
-			}
+			p.chosen = cmd.Flags().Changed("port-dashboard")
 			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -69,12 +70,16 @@ it and leaves nothing behind, unless --data keeps the cluster for the next run.`
 	f.StringVar(&p.kubeconfig, "kubeconfig", "playground.kubeconfig", "where to write the kubeconfig")
 	f.StringVar(&p.servedBy, "served-by", wire.ServedByDaybreak,
 		"whose device plugin serves the nodes: daybreak, or vendor for a stand-in of MetaX's own, which needs a lock on the node for each slice")
-	f.IntVar(&p.dashboard, "port-dashboard", 8080, "port of the dashboard")
+	f.IntVar(&p.dashboard, "port-dashboard", 8080, "port of the dashboard on 127.0.0.1, 0 for none; if none is named and this one is taken, another")
 	return cmd
 }
 
 func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	kinds, err := p.check()
+	if err != nil {
+		return err
+	}
+	dashboard, err := p.dashboardAddress(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,11 +103,11 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := cluster.Install(ctx); err != nil {
 		return err
 	}
-	manager, err := cluster.admit(ctx)
+	m, err := cluster.admit(ctx, dashboard)
 	if err != nil {
 		return err
 	}
-	defer manager.Stop()
+	defer m.Stop()
 	say("adding %d nodes (%s)", p.nodes, p.profile)
 	if p.nodes > mostAgents {
 		say("with more than %d nodes none has an agent: their Devices stay as they are", mostAgents)
@@ -118,7 +123,7 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer scheduler.Stop()
-	return p.serve(ctx, cluster, manager, scheduler, stdout)
+	return p.serve(ctx, cluster, m, scheduler, stdout)
 }
 
 // check returns the kinds of nodes, or what is wrong with the flags.
@@ -130,6 +135,32 @@ func (p *playground) check() ([]discover.Profile, error) {
 		return nil, fmt.Errorf("--served-by %q: write %s or %s", p.servedBy, wire.ServedByDaybreak, wire.ServedByVendor)
 	}
 	return discover.LoadProfiles(p.profile)
+}
+
+// dashboardAddress returns where the dashboard is served: at the port that the
+// user named, else at the usual one or, when that is taken, at any.
+func (p *playground) dashboardAddress(ctx context.Context) (string, error) {
+	if p.dashboard < 0 || p.dashboard > 65535 {
+		return "", fmt.Errorf("--port-dashboard %d: write 1 to 65535, or 0 for no dashboard", p.dashboard)
+	}
+	if p.dashboard == 0 {
+		return manager.Off, nil
+	}
+	address := func() string { return fmt.Sprintf("127.0.0.1:%d", p.dashboard) }
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", address())
+	if err == nil {
+		return address(), l.Close()
+	}
+	if p.chosen {
+		return "", fmt.Errorf("--port-dashboard %d: %w; name another port", p.dashboard, err)
+	}
+	ports, err := freePorts(ctx, 1)
+	if err != nil {
+		return "", err
+	}
+	p.dashboard = ports[0]
+	return address(), nil
 }
 
 // addNodes simulates the nodes until stop is called.
@@ -171,7 +202,7 @@ func (p *playground) folder() (dir string, remove func(), err error) {
 
 // serve tells the user what to try once a pod would be scheduled, and returns
 // when the user or a part of the cluster ends it.
-func (p *playground) serve(ctx context.Context, cluster *Cluster, manager *Manager, scheduler *Process, stdout io.Writer) error {
+func (p *playground) serve(ctx context.Context, cluster *Cluster, m *Manager, scheduler *Process, stdout io.Writer) error {
 	if err := probe(ctx, cluster, scheduler); err != nil {
 		return err
 	}
@@ -182,7 +213,7 @@ func (p *playground) serve(ctx context.Context, cluster *Cluster, manager *Manag
 	if _, err := fmt.Fprint(stdout, "ready\n", p.tour(cluster.Dir)); err != nil {
 		return err
 	}
-	return untilEnd(ctx, cluster, manager, scheduler)
+	return untilEnd(ctx, cluster, m, scheduler)
 }
 
 // publish writes the kubeconfig for the user.
@@ -199,7 +230,7 @@ func (p *playground) publish(c *Cluster) error {
 
 // untilEnd returns when the context, one of the four processes or the manager
 // ends.
-func untilEnd(ctx context.Context, c *Cluster, manager *Manager, scheduler *Process) error {
+func untilEnd(ctx context.Context, c *Cluster, m *Manager, scheduler *Process) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -209,8 +240,8 @@ func untilEnd(ctx context.Context, c *Cluster, manager *Manager, scheduler *Proc
 		return c.APIServer.failure()
 	case <-c.ControllerManager.Exited():
 		return c.ControllerManager.failure()
-	case <-manager.Ended():
-		return manager.failure()
+	case <-m.Ended():
+		return m.failure()
 	case <-scheduler.Exited():
 		return scheduler.failure()
 	}
@@ -269,7 +300,11 @@ func (p *playground) tour(dir string) string {
 		// The vendor's plugin serves one kind of request a node.
 		cards, ask = vendorTour, "sgpu-exclusive"
 	}
-	text := fmt.Sprintf(`
+	text := ""
+	if p.dashboard > 0 {
+		text = fmt.Sprintf("dashboard: http://127.0.0.1:%d\n", p.dashboard)
+	}
+	text += fmt.Sprintf(`
 The cluster runs until Ctrl-C. In another terminal, in this folder:
 
   $ export KUBECONFIG=%s PATH=$PWD/bin:$PATH

@@ -66,8 +66,9 @@ func (m *Manager) failure() error {
 }
 
 // admit makes the cluster admit pods as any other does: with the policies, and
-// with a manager that answers for pods with cards.
-func (c *Cluster) admit(ctx context.Context) (*Manager, error) {
+// with a manager that answers for pods with cards. The manager serves its
+// dashboard at the given address.
+func (c *Cluster) admit(ctx context.Context, dashboard string) (*Manager, error) {
 	if err := c.Guard(ctx, c.Policies()); err != nil {
 		return nil, err
 	}
@@ -79,7 +80,11 @@ func (c *Cluster) admit(ctx context.Context) (*Manager, error) {
 	if err := c.Webhook(ctx, address); err != nil {
 		return nil, err
 	}
-	return c.StartManager(ctx, "manager", manager.Config{AuditInterval: 10 * time.Second, Admission: manager.Admission{
-		Address: address, Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
-	}})
+	return c.StartManager(ctx, "manager", manager.Config{
+		AuditInterval: 10 * time.Second,
+		Admission: manager.Admission{
+			Address: address, Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
+		},
+		Dashboard: manager.Dashboard{Address: dashboard},
+	})
 }

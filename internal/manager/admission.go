@@ -87,6 +87,7 @@ func (m *Manager) addAdmission(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.keeper = keeper
 	listener, err := net.Listen("tcp", a.Address) //nolint:noctx // opening a port does not wait
 	if err != nil {
 		return fmt.Errorf("%w; name another address with --admission-bind-address, or %s for none", err, Off)

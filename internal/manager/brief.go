@@ -14,10 +14,12 @@ func briefPod(obj any) (any, error) {
 	delete(pod.Annotations, corev1.LastAppliedConfigAnnotation)
 	pod.Spec = corev1.PodSpec{
 		NodeName: pod.Spec.NodeName, SchedulerName: pod.Spec.SchedulerName, Priority: pod.Spec.Priority,
-		Overhead: pod.Spec.Overhead, Resources: pod.Spec.Resources,
+		Overhead: pod.Spec.Overhead, Resources: pod.Spec.Resources, SchedulingGates: pod.Spec.SchedulingGates,
 		InitContainers: briefContainers(pod.Spec.InitContainers), Containers: briefContainers(pod.Spec.Containers),
 	}
-	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, Reason: pod.Status.Reason}
+	pod.Status = corev1.PodStatus{
+		Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, Reason: pod.Status.Reason, NominatedNodeName: pod.Status.NominatedNodeName,
+	}
 	return pod, nil
 }
 

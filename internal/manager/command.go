@@ -44,6 +44,11 @@ write. It makes, keeps and renews the certificates for that by itself.
 It audits the whole account as daybreak audit does, all the time: what is wrong
 is an Event on its pods and its node, and a figure in /metrics.
 
+It serves a page that shows every card, who is on it, who waits and why: by
+default on this machine only, where kubectl port-forward reaches it. On any other
+address it is served over TLS, to users of the cluster who may list nodes and
+devices; pods are shown in the namespaces where they may list pods.
+
 Run two or more for availability: all of them answer, one leads and writes.
 The manager needs the CustomResourceDefinition of Device, and says so where it
 is missing.`,
@@ -52,6 +57,9 @@ is missing.`,
 
   # From outside, one alone
   daybreak manager --kubeconfig ~/.kube/config --leader-elect=false
+
+  # The page, from outside of the cluster; then open http://localhost:8082
+  kubectl -n daybreak-system port-forward deployment/daybreak-manager 8082
 
   # What it counts
   curl localhost:8080/metrics | grep daybreak_manager`,
@@ -75,6 +83,10 @@ is missing.`,
 	f.StringArrayVar(&a.Schedulers, "scheduler-name", []string{DefaultScheduler}, "`NAME` of Daybreak's scheduler (repeatable); the first is given to pods with cards that name none")
 	f.DurationVar(&a.Validity, "certificate-validity", cert.DefaultValidity, "how long the certificate of the webhook lasts; its authority lasts four times as long")
 	f.DurationVar(&a.Overlap, "certificate-overlap", cert.DefaultOverlap, "how long a new authority is published before it signs")
+	d := &c.cfg.Dashboard
+	f.StringVar(&d.Address, "dashboard-bind-address", DefaultDashboard, "`ADDRESS` of the page of cards, 0 for none; other than loopback it asks users to log in")
+	f.StringVar(&d.CertFile, "dashboard-tls-cert-file", "", "`FILE` with the page's certificate (default: that of the webhook)")
+	f.StringVar(&d.KeyFile, "dashboard-tls-key-file", "", "`FILE` with its key")
 	logsapi.AddFlags(c.logs, f)
 	return cmd
 }

@@ -9,7 +9,8 @@
 //     Devices list;
 //   - audit keeps checking that no card is booked twice;
 //   - webhook admits pods that ask for cards, policy is what the API server is
-//     told about them, and cert how it knows the manager.
+//     told about them, and cert how it knows the manager;
+//   - dashboard serves the page that shows every card.
 //
 // A [Manager] has no state outside of itself, so that several run in one
 // process: the playground and the tests do that.

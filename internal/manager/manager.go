@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
+	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
 )
 
@@ -58,6 +60,9 @@ type Config struct {
 	// AuditInterval is the least time between two audits of the whole account;
 	// zero means that there are none.
 	AuditInterval time.Duration
+	// Dashboard says how the page of cards is served; without an address it is
+	// not.
+	Dashboard Dashboard
 	// Clock is for what waits; nil is the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager logs to; the zero value is klog's own.
@@ -78,6 +83,7 @@ func (c Config) withDefaults() Config {
 	c.Lease.RenewDeadline = cmp.Or(c.Lease.RenewDeadline, 10*time.Second)
 	c.Lease.RetryPeriod = cmp.Or(c.Lease.RetryPeriod, 2*time.Second)
 	c.Admission = c.Admission.withDefaults(c.Namespace)
+	c.Dashboard.Address = cmp.Or(c.Dashboard.Address, Off)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
@@ -93,6 +99,7 @@ type Manager struct {
 	rest    *rest.Config
 	ctrl    ctrlmanager.Manager
 	metrics *prometheus.Registry
+	keeper  *cert.Keeper // of the webhook's certificates; nil without a webhook
 }
 
 // part is one of the things that a manager does.
@@ -136,7 +143,7 @@ func (m *Manager) parts() []part {
 			},
 		})
 	}
-	return append(parts, m.admission()...)
+	return slices.Concat(parts, m.admission(), m.dashboard())
 }
 
 // New returns a manager of the cluster that the rest config leads to. It opens

@@ -1,0 +1,136 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log" //nolint:depguard // net/http takes no other logger
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/daybreak-gpu/daybreak/internal/manager/dashboard"
+)
+
+// DefaultDashboard is where the command serves the page unless it is told
+// otherwise.
+const DefaultDashboard = "127.0.0.1:8082"
+
+// Dashboard says how the page of cards is served.
+type Dashboard struct {
+	// Address is where, by every replica; empty or [Off] means nowhere. On a
+	// loopback address the page is open to whoever reaches it, over plain HTTP.
+	// On any other it is served over TLS to users that the API server knows.
+	Address string
+	// CertFile and KeyFile are the certificate of the page; they are read again
+	// when they change. Without them it is that of the webhook, which browsers
+	// don't know.
+	CertFile, KeyFile string
+}
+
+// loopback reports whether the address can be reached from this machine only.
+func (d Dashboard) loopback() bool {
+	host, _, err := net.SplitHostPort(d.Address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// dashboard is the part that serves the page, if it is wanted.
+func (m *Manager) dashboard() []part {
+	if m.cfg.Dashboard.Address == Off {
+		return nil
+	}
+	p := part{
+		name: "dashboard",
+		needs: []need{
+			{resource: devices, verbs: readVerbs},
+			{resource: "pods", verbs: readVerbs},
+			{resource: "nodes", verbs: readVerbs},
+		},
+		add: m.addDashboard,
+	}
+	if !m.cfg.Dashboard.loopback() {
+		p.needs = append(p.needs,
+			need{resource: "tokenreviews.authentication.k8s.io", verbs: []string{"create"}},
+			need{resource: "subjectaccessreviews.authorization.k8s.io", verbs: []string{"create"}})
+	}
+	return []part{p}
+}
+
+func (m *Manager) addDashboard(ctx context.Context) error {
+	d := m.cfg.Dashboard
+	source, err := dashboard.NewSource(ctx, m.ctrl.GetCache())
+	if err != nil {
+		return err
+	}
+	options := dashboard.Options{Source: source, Clock: m.cfg.Clock, Logger: klog.FromContext(ctx).WithName("dashboard")}
+	var config *tls.Config
+	if !d.loopback() {
+		if config, err = m.dashboardTLS(); err != nil {
+			return err
+		}
+		if options.Reviewer, err = kubernetes.NewForConfig(m.rest); err != nil {
+			return err
+		}
+	}
+	handler, err := dashboard.New(options)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", d.Address) //nolint:noctx // opening a port does not wait
+	if err != nil {
+		return fmt.Errorf("%w; name another address with --dashboard-bind-address, or %s for none", err, Off)
+	}
+	if config != nil {
+		listener = tls.NewListener(listener, config)
+	}
+	return m.ctrl.Add(&ctrlmanager.Server{
+		Name: "dashboard",
+		Server: &http.Server{
+			Handler:           handler,
+			TLSConfig:         config,
+			ReadHeaderTimeout: 10 * time.Second,
+			ReadTimeout:       30 * time.Second,
+			IdleTimeout:       2 * time.Minute,
+			MaxHeaderBytes:    32 << 10,
+			// Streams end with the manager.
+			BaseContext: func(net.Listener) context.Context { return ctx },
+			ErrorLog:    log.New(quiet{klog.FromContext(ctx)}, "", 0),
+		},
+		Listener:        listener,
+		ShutdownTimeout: new(5 * time.Second),
+	})
+}
+
+var errNoCertificate = errors.New("outside of loopback the dashboard needs a certificate: name one with --dashboard-tls-cert-file and --dashboard-tls-key-file, " +
+	"serve admission too and use its own, or bind the dashboard to 127.0.0.1")
+
+// dashboardTLS returns how the page is served where others can reach it.
+func (m *Manager) dashboardTLS() (*tls.Config, error) {
+	d := m.cfg.Dashboard
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	switch {
+	case d.CertFile != "" && d.KeyFile != "":
+		watcher, err := certwatcher.New(d.CertFile, d.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the dashboard's certificate: %w", err)
+		}
+		config.GetCertificate = watcher.GetCertificate
+		return config, m.ctrl.Add(watcher)
+	case d.CertFile != "" || d.KeyFile != "":
+		return nil, errors.New("a certificate needs its key: name both --dashboard-tls-cert-file and --dashboard-tls-key-file")
+	case m.keeper != nil:
+		config.GetCertificate = m.keeper.GetCertificate
+		return config, nil
+	}
+	return nil, errNoCertificate
+}

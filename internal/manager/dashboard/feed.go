@@ -1,0 +1,128 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+)
+
+// ErrStarting is what a [Source] returns that has not read the cluster yet.
+var ErrStarting = errors.New("the cluster has not been read yet: try again in a moment")
+
+// Source is where the cluster comes from.
+type Source interface {
+	// Objects returns the cluster as it was last seen, with the pods that ask
+	// for cards. The caller does not change them.
+	Objects(ctx context.Context) (*cluster.Objects, error)
+	// OnChange has the function called, which returns at once, whenever something
+	// changed that Objects would tell of.
+	OnChange(changed func()) error
+}
+
+const (
+	// calm is how long a feed waits after a change for more of them.
+	calm = 200 * time.Millisecond
+	// idleShare is how many times as long as a world took to make is waited
+	// before the next: in a very large cluster where always something happens,
+	// the page must not take all of a processor.
+	idleShare = 2
+	// confirmAfter is when an audit is done again that found something new.
+	confirmAfter = time.Second
+)
+
+// Feed makes worlds of a source, on demand.
+type Feed struct {
+	source Source
+	clock  clock.Clock
+
+	mu       sync.Mutex
+	revision uint64        // counts changes
+	changed  chan struct{} // closed at the next change
+
+	making  sync.Mutex // held while a world is made
+	latest  *world     // under making
+	took    time.Duration
+	audited *audit.Report // of an audit that is old enough to confirm another
+	auditAt time.Time
+}
+
+// NewFeed returns a feed of the source.
+func NewFeed(source Source, clk clock.Clock) (*Feed, error) {
+	f := &Feed{source: source, clock: clk, revision: 1, changed: make(chan struct{})}
+	return f, source.OnChange(f.change)
+}
+
+// change notes that the latest world is out of date.
+func (f *Feed) change() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.revision++
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// now returns the present revision, and a channel that is closed at the next.
+func (f *Feed) now() (uint64, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.revision, f.changed
+}
+
+// world returns the world as it is. Whoever asks at the same time gets the same.
+func (f *Feed) world(ctx context.Context) (*world, error) {
+	f.making.Lock()
+	defer f.making.Unlock()
+	revision, _ := f.now()
+	if f.latest != nil && f.latest.revision == revision {
+		return f.latest, nil
+	}
+	objects, err := f.source.Objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := f.clock.Now()
+	w := newWorld(objects, revision, f.audited, start)
+	if f.audited == nil || start.Sub(f.auditAt) >= confirmAfter {
+		f.audited, f.auditAt = w.audited, start
+	}
+	f.latest, f.took = w, f.clock.Since(start)
+	if w.unconfirmed() {
+		again := f.clock.After(confirmAfter)
+		go func() { <-again; f.change() }()
+	}
+	return w, nil
+}
+
+// after waits until there is a later revision than the given one, and then for
+// a moment of calm, so that changes which come together are shown together.
+func (f *Feed) after(ctx context.Context, revision uint64) error {
+	for {
+		latest, changed := f.now()
+		if latest > revision {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-f.clock.After(f.pause()):
+		return nil
+	}
+}
+
+func (f *Feed) pause() time.Duration {
+	f.making.Lock()
+	defer f.making.Unlock()
+	return max(calm, idleShare*f.took)
+}

@@ -1,0 +1,44 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+)
+
+// login takes a token from the form, and if it is good keeps it in a cookie.
+func (s *server) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+	token := r.PostFormValue("token")
+	if len(token) > longestToken {
+		s.write(w, http.StatusRequestEntityTooLarge, "the token is too long for a browser to keep: use one of a service account (kubectl create token), or a proxy that sends the header Authorization")
+		return
+	}
+	kept := &http.Cookie{Name: cookie, Value: token, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	try := r.Clone(r.Context())
+	try.Header = http.Header{}
+	try.AddCookie(kept)
+	if _, err := s.guard.who(try); err != nil {
+		s.askToLogIn(w, r, err)
+		return
+	}
+	http.SetCookie(w, kept)
+	http.Redirect(w, r, "./", http.StatusSeeOther)
+}
+
+// logout makes the browser forget the token.
+func (s *server) logout(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, &http.Cookie{Name: cookie, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	http.Redirect(w, r, "./", http.StatusSeeOther)
+}
+
+// askToLogIn refuses the request with a page that asks for a token.
+func (s *server) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
+	status, text := s.statusOf(err)
+	if errors.Is(err, errNoToken) {
+		text = "" // the form says it
+	}
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	s.assets.serveLogin(w, r, status, text)
+}

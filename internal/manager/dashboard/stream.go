@@ -1,0 +1,121 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	// recheck is how often it is asked anew who looks at a stream and what he
+	// may see. It is no more than what reviews are remembered for.
+	recheck = reviewed
+	// heartbeat keeps proxies from closing a stream on which nothing happens.
+	heartbeat = 15 * time.Second
+	// writeTimeout is when a browser that does not read is given up.
+	writeTimeout = 30 * time.Second
+)
+
+// stream sends the state as server-sent events: first all of it, then what
+// changes, for as long as the browser stays.
+func (s *server) stream(w http.ResponseWriter, r *http.Request) {
+	if s.streams.Add(1) > mostStreams {
+		s.streams.Add(-1)
+		s.write(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages are open already: close one", mostStreams))
+		return
+	}
+	defer s.streams.Add(-1)
+	v, err := s.view(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // or some proxies collect it
+	out, done := compressed(w, r)
+	defer done()
+	st := &events{out: out, control: http.NewResponseController(w)}
+	var last *view
+	for {
+		if err := st.send(last, v); err != nil {
+			return
+		}
+		last = v
+		if err := s.await(r.Context(), st, v.world.revision); err != nil {
+			return
+		}
+		if v, err = s.view(r); err != nil {
+			// The browser comes back, and is told why if it may not.
+			return
+		}
+	}
+}
+
+// await returns when there is something new, or when it is time to ask again who
+// looks. Meanwhile it keeps the stream open.
+func (s *server) await(ctx context.Context, st *events, revision uint64) error {
+	soon, cancel := context.WithTimeout(ctx, recheck)
+	defer cancel()
+	news := make(chan error, 1)
+	go func() { news <- s.feed.after(soon, revision) }()
+	for {
+		select {
+		case err := <-news:
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+				return nil
+			}
+			return err
+		case <-s.clock.After(heartbeat):
+			if err := st.beat(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// events writes server-sent events.
+type events struct {
+	out     io.Writer
+	control *http.ResponseController
+}
+
+// send sends what has changed between two views: in the cluster, or in what the
+// viewer may see of it.
+func (e *events) send(last, now *view) error {
+	var earlier *projection
+	if last != nil {
+		earlier = last.projection
+	}
+	st := now.projection.since(earlier)
+	if last == nil || *last.Viewer != *now.Viewer {
+		st.Viewer = now.Viewer
+	} else if st.empty() {
+		return nil
+	}
+	text, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	return e.write(fmt.Sprintf("event: state\nid: %d\ndata: %s\n\n", st.Revision, text))
+}
+
+func (e *events) beat() error { return e.write(": still here\n\n") }
+
+func (e *events) write(text string) error {
+	// Not every writer knows deadlines, and none is no reason to stop.
+	_ = e.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if _, err := io.WriteString(e.out, text); err != nil {
+		return err
+	}
+	if f, ok := e.out.(interface{ Flush() error }); ok { // the compressor's own
+		if err := f.Flush(); err != nil {
+			return err
+		}
+	}
+	return e.control.Flush()
+}

@@ -1,0 +1,225 @@
+package dashboard
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// world is everything there is to show at one moment, before anybody looks. It
+// is never changed once it is made.
+type world struct {
+	revision uint64
+	snapshot *cluster.Snapshot
+	// pods are those that ask for cards, by holder.
+	pods map[ledger.Holder]*corev1.Pod
+
+	summary  Summary
+	nodes    []Node
+	pending  []Pending
+	findings []Finding
+	// audited has all violations, also those that are not shown yet.
+	audited *audit.Report
+	// namespaces are all that are named above.
+	namespaces []string
+
+	// whole is what somebody sees who sees everything; see project.
+	whole func() (*projection, error)
+}
+
+// newWorld looks at the objects. A violation is shown when the earlier audit had
+// it too: caches of different kinds are filled one after the other, and what
+// moved in between may look wrong for a moment.
+func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, now time.Time) *world {
+	w := &world{revision: revision, pods: make(map[ledger.Holder]*corev1.Pod, len(objects.Pods))}
+	for _, pod := range objects.Pods {
+		w.pods[wire.HolderOf(pod)] = pod
+	}
+	w.snapshot = objects.Snapshot()
+	status := report.NewStatus(w.snapshot, "")
+	w.nodes = make([]Node, len(status.Nodes))
+	cluster.InParallel(len(w.nodes), func(i int) { w.nodes[i] = newNode(&status.Nodes[i], w.snapshot.Nodes[i]) })
+	w.summary = summarize(&status.Cluster, w.nodes)
+	w.pending = make([]Pending, len(status.Pending))
+	for i := range w.pending {
+		p := &status.Pending[i]
+		w.pending[i] = Pending{PendingStatus: *p, Asked: askedOf(w.pods[ledger.Holder(p.Namespace+"/"+p.Name)])}
+	}
+	w.audited = audit.Check(w.snapshot, now)
+	w.findings = findingsOf(w.audited, earlier)
+	w.namespaces = w.namedNamespaces()
+	w.whole = sync.OnceValues(func() (*projection, error) { return w.project(everything) })
+	return w
+}
+
+// unconfirmed reports whether there are violations that are not shown yet.
+func (w *world) unconfirmed() bool {
+	shown := 0
+	for i := range w.findings {
+		if !w.findings[i].Note {
+			shown++
+		}
+	}
+	return shown < len(w.audited.Violations)
+}
+
+func newNode(status *report.NodeStatus, n *ledger.Node) Node {
+	node := Node{NodeStatus: *status, Cards: make([]Card, len(status.Cards)), Links: [][2]int{}}
+	t := n.Topology()
+	holders := holdersByCard(n)
+	for i := range node.Cards {
+		c := &node.Cards[i]
+		*c = Card{CardStatus: status.Cards[i], Switch: t.Card(i).Switch, Holders: holders[i]}
+		if f := &n.Emptied().Usage[i]; f.Slots > 0 {
+			c.Foreign = &report.Amounts{ComputePercent: int64(f.Compute), MemoryMiB: int64(f.Memory)}
+		}
+		for j := range t.Linked(i).All() {
+			if i < j {
+				node.Links = append(node.Links, [2]int{i, j})
+			}
+		}
+	}
+	return node
+}
+
+// holdersByCard lists the pods on each card, in the order of their names.
+func holdersByCard(n *ledger.Node) [][]Holder {
+	out := make([][]Holder, n.Topology().Len())
+	for i := range out {
+		out[i] = []Holder{}
+	}
+	holdings := slices.Clone(n.Holdings())
+	slices.SortFunc(holdings, func(a, b ledger.Holding) int { return cmp.Compare(a.Holder, b.Holder) })
+	for k := range holdings {
+		h := &holdings[k]
+		namespace, pod, _ := strings.Cut(string(h.Holder), "/")
+		for i := range (h.Cards() & n.Topology().All()).All() {
+			u := h.On(i)
+			qos := h.QoS
+			if u.Exclusive {
+				qos = ""
+			}
+			out[i] = append(out[i], Holder{
+				Namespace: namespace, Pod: pod, ComputePercent: int32(u.Compute), MemoryMiB: int64(u.Memory),
+				QoS: string(qos), Class: string(h.Class), Exclusive: u.Exclusive, Containers: containersOn(h, i),
+			})
+		}
+	}
+	return out
+}
+
+// containersOn lists the containers that are on the card, if there are several.
+func containersOn(h *ledger.Holding, card int) []HolderContainer {
+	var out []HolderContainer
+	for i := range h.Parts {
+		for _, s := range h.Parts[i].Shares {
+			if s.Card == card {
+				out = append(out, HolderContainer{
+					Name: h.Parts[i].Container, ComputePercent: int32(s.Compute), MemoryMiB: int64(s.Memory), Init: h.Parts[i].Phase == gpu.Init,
+				})
+			}
+		}
+	}
+	if len(out) < 2 {
+		return nil
+	}
+	return out
+}
+
+func summarize(c *report.ClusterStatus, nodes []Node) Summary {
+	s := Summary{ClusterStatus: *c}
+	for i := range nodes {
+		whole := map[int]bool{}
+		for k := range nodes[i].Cards {
+			card := &nodes[i].Cards[k]
+			idle := card.SlotsFree == card.Slots
+			if card.Healthy {
+				s.Allocated.ComputePercent += int64(gpu.FullCompute) - int64(card.ComputeFreePercent)
+				s.Allocated.MemoryMiB += card.MemoryMiB - card.MemoryFreeMiB
+			}
+			if card.Healthy && !idle {
+				s.InUse++
+			}
+			if card.Zone != nil {
+				before, seen := whole[*card.Zone]
+				whole[*card.Zone] = (before || !seen) && idle && card.Healthy
+			}
+		}
+		s.Zones += len(whole)
+		for _, is := range whole {
+			if is {
+				s.WholeZones++
+			}
+		}
+	}
+	if free := c.Free.ComputePercent; free > 0 {
+		s.FragmentationPercent = new(int(100 - 100*int64(c.Free.WholeCards)*int64(gpu.FullCompute)/free))
+	}
+	return s
+}
+
+// askedOf returns what the pod asks for; nothing if that makes no sense.
+func askedOf(pod *corev1.Pod) Asked {
+	if pod == nil {
+		return Asked{}
+	}
+	ask, problems := wire.Admit(pod)
+	if ask == nil || len(problems) > 0 {
+		return Asked{}
+	}
+	asked := Asked{QoS: string(ask.Request.QoS), Class: string(ask.Request.Class)}
+	for i := range ask.Request.Requests {
+		if r := &ask.Request.Requests[i]; r.Cards > 0 {
+			asked.Request = append(asked.Request, Request{
+				Container: r.Container, Cards: r.Cards, Exclusive: r.Exclusive, ComputePercent: int32(r.Compute),
+				MemoryMiB: int64(r.Memory.Amount), MemoryPercent: int32(r.Memory.Ratio),
+			})
+		}
+	}
+	return asked
+}
+
+func findingsOf(r, earlier *audit.Report) []Finding {
+	findings := []Finding{}
+	if earlier != nil {
+		for _, f := range r.Confirmed(earlier).Violations {
+			findings = append(findings, Finding{Finding: f})
+		}
+	}
+	for _, f := range r.Notes {
+		findings = append(findings, Finding{Finding: f, Note: true})
+	}
+	return findings
+}
+
+// namedNamespaces lists every namespace of which a pod is named.
+func (w *world) namedNamespaces() []string {
+	seen := map[string]bool{}
+	for holder := range w.pods {
+		seen[namespaceOf(string(holder))] = true
+	}
+	for i := range w.findings {
+		for _, pod := range w.findings[i].Pods {
+			seen[namespaceOf(pod)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// namespaceOf returns the namespace of a pod that is named as namespace/name.
+func namespaceOf(pod string) string {
+	namespace, _, _ := strings.Cut(pod, "/")
+	return namespace
+}
