@@ -84,7 +84,6 @@ export default {
   "podstate.pending": "pending",
 
   "node.cards": "{n} × {model}",
-  "node.mode": "mode {mode}",
   "node.served": "served by {who}",
   "served.daybreak": "Daybreak",
   "served.vendor": "the vendor's plugin",
@@ -153,7 +152,6 @@ export default {
   "pod.cards": "Cards",
   "pod.age": "Waiting",
   "pod.reason": "Reason",
-  "pod.container": "Container",
   "pod.containers": "Containers",
   "pod.init": "init, given back when it ends",
   "pod.share": "{compute}% and {memory}",

@@ -84,7 +84,6 @@ export default {
   "podstate.pending": "等待中",
 
   "node.cards": "{n} × {model}",
-  "node.mode": "{mode}模式",
   "node.served": "由{who}服务",
   "served.daybreak": " Daybreak ",
   "served.vendor": "厂商插件",
@@ -153,7 +152,6 @@ export default {
   "pod.cards": "卡",
   "pod.age": "等待",
   "pod.reason": "原因",
-  "pod.container": "容器",
   "pod.containers": "容器",
   "pod.init": "初始化容器，结束后归还",
   "pod.share": "{compute}% 与 {memory}",

@@ -1,0 +1,190 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// apiServer knows users: a token is its user's name, and rights say what he may
+// list, as "nodes", "devices", "pods" or "pods/namespace".
+type apiServer struct {
+	client *fake.Clientset
+	mu     sync.Mutex
+	rights map[string][]string
+	tokens atomic.Int32 // reviews of tokens
+	access atomic.Int32 // reviews of rights
+	broken atomic.Bool
+}
+
+func newAPIServer(rights map[string][]string) *apiServer {
+	s := &apiServer{client: fake.NewClientset(), rights: rights}
+	s.client.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s.tokens.Add(1)
+		if s.broken.Load() {
+			return true, nil, errors.New("away")
+		}
+		review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy() //nolint:errcheck // a test may panic
+		_, known := s.rightsOf(review.Spec.Token)
+		review.Status = authenticationv1.TokenReviewStatus{Authenticated: known, User: authenticationv1.UserInfo{Username: review.Spec.Token}}
+		return true, review, nil
+	})
+	s.client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s.access.Add(1)
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy() //nolint:errcheck // as above
+		a := review.Spec.ResourceAttributes
+		name := a.Resource
+		if a.Namespace != "" {
+			name += "/" + a.Namespace
+		}
+		rights, _ := s.rightsOf(review.Spec.User)
+		for _, right := range rights {
+			review.Status.Allowed = review.Status.Allowed || right == name && a.Verb == "list"
+		}
+		return true, review, nil
+	})
+	return s
+}
+
+func (s *apiServer) rightsOf(user string) ([]string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rights, known := s.rights[user]
+	return rights, known
+}
+
+func (s *apiServer) withdraw(user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.rights, user)
+}
+
+func (s *apiServer) grant(user string, rights ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rights[user] = rights
+}
+
+func with(token string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+func TestWho(t *testing.T) {
+	server := newAPIServer(map[string][]string{"admin": {"nodes", "devices", "pods"}, "blind": {"pods"}, "half": {"nodes"}})
+	cases := map[string]struct {
+		request *http.Request
+		want    error
+		user    string
+	}{
+		"no token":                       {request: with(""), want: errNoToken},
+		"a token nobody knows":           {request: with("forged"), want: errBadToken},
+		"a good one":                     {request: with("admin"), user: "admin"},
+		"may list pods, but no nodes":    {request: with("blind"), want: errForbidden},
+		"may list nodes, but no Devices": {request: with("half"), want: errForbidden},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			u, err := newReviews(server.client, testclock.NewFakeClock(noon())).who(tc.request)
+			if !errors.Is(err, tc.want) {
+				t.Fatalf("got %v, want %v", err, tc.want)
+			}
+			if tc.user != "" && u.Username != tc.user {
+				t.Errorf("got user %q, want %q", u.Username, tc.user)
+			}
+		})
+	}
+	other := with("")
+	other.SetBasicAuth("admin", "x")
+	if _, err := newReviews(server.client, testclock.NewFakeClock(noon())).who(other); !errors.Is(err, errNoToken) {
+		t.Errorf("with a password: %v", err)
+	}
+}
+
+func TestSight(t *testing.T) {
+	server := newAPIServer(map[string][]string{
+		"admin": {"pods"}, "alice": {"pods/team-a", "pods/other"}, "nobody": {},
+	})
+	namespaces := []string{"team-a", "team-b"}
+	cases := map[string]*sight{
+		"admin": everything, "alice": {namespaces: map[string]bool{"team-a": true}}, "nobody": {namespaces: map[string]bool{}},
+	}
+	for name, want := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := newReviews(server.client, testclock.NewFakeClock(noon())).sight(t.Context(), &user{Username: name}, namespaces)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(sight{})); diff != "" {
+				t.Errorf("sight (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReviewsAreRemembered: for a short while, good answers and bad ones; what
+// the API server could not say is asked again.
+func TestReviewsAreRemembered(t *testing.T) {
+	server, clock := newAPIServer(map[string][]string{"admin": {"nodes", "devices"}}), testclock.NewFakeClock(noon())
+	g := newReviews(server.client, clock)
+	ask := func(token string) error { _, err := g.who(with(token)); return err }
+	for range 3 {
+		if err := ask("admin"); err != nil {
+			t.Fatal(err)
+		}
+		if err := ask("forged"); !errors.Is(err, errBadToken) {
+			t.Fatal(err)
+		}
+	}
+	if tokens, access := server.tokens.Load(), server.access.Load(); tokens != 2 || access != 2 {
+		t.Errorf("asked %d and %d times, want 2 and 2", tokens, access)
+	}
+	server.withdraw("admin")
+	clock.Step(reviewed + time.Second)
+	if err := ask("admin"); !errors.Is(err, errBadToken) {
+		t.Errorf("after the token was withdrawn: %v", err)
+	}
+	server.broken.Store(true)
+	clock.Step(reviewed + time.Second)
+	if err := ask("admin"); err == nil || errors.Is(err, errBadToken) {
+		t.Errorf("while the API server is away: %v", err)
+	}
+	server.broken.Store(false)
+	server.grant("admin", "nodes", "devices")
+	if err := ask("admin"); err != nil {
+		t.Errorf("once it is back: %v", err)
+	}
+}
+
+// TestStrangersAreLimited: who tries many tokens does not reach the API server
+// with all of them.
+func TestStrangersAreLimited(t *testing.T) {
+	server := newAPIServer(nil)
+	g := newReviews(server.client, testclock.NewFakeClock(noon()))
+	busy := 0
+	for i := range 3 * tokenBurst {
+		if _, err := g.authenticate(context.Background(), fmt.Sprint("forged-", i)); errors.Is(err, errBusy) { //nolint:usetesting // nothing waits
+			busy++
+		}
+	}
+	if asked := int(server.tokens.Load()); asked > 2*tokenBurst || busy < tokenBurst {
+		t.Errorf("asked %d times and refused %d", asked, busy)
+	}
+}

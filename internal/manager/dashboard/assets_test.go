@@ -1,0 +1,118 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/report"
+)
+
+// texts reads the texts of a language: the file is JSON after two words.
+func texts(t *testing.T, language string) map[string]string {
+	t.Helper()
+	source, err := embedded.ReadFile("assets/strings/" + language + ".js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]string
+	if err := json.Unmarshal([]byte(strings.TrimSuffix(strings.TrimSpace(strings.TrimPrefix(string(source), "export default ")), ";")), &out); err != nil {
+		t.Fatalf("%s: %v", language, err)
+	}
+	return out
+}
+
+var parameter = regexp.MustCompile(`\{\w+\}`)
+
+// TestTexts: both languages have the same texts, with the same parameters, and
+// words for every code and rule.
+func TestTexts(t *testing.T) {
+	en, zh := texts(t, "en"), texts(t, "zh")
+	keys := slices.Sorted(maps.Keys(en))
+	if diff := cmp.Diff(keys, slices.Sorted(maps.Keys(zh))); diff != "" {
+		t.Errorf("keys of English and Chinese (-en +zh):\n%s", diff)
+	}
+	for _, key := range keys {
+		of := func(text string) []string {
+			return slices.Compact(slices.Sorted(slices.Values(parameter.FindAllString(text, -1))))
+		}
+		// A form for one thing may leave the number out.
+		if a, b := of(en[key]), of(zh[key]); !slices.Equal(a, b) && !strings.HasSuffix(key, ".one") {
+			t.Errorf("%s: English has %v, Chinese %v", key, a, b)
+		}
+	}
+	want := []string{"code." + report.CodeInadmissible, "code." + report.CodeOther}
+	for _, code := range place.Codes() {
+		want = append(want, "code."+code.String())
+	}
+	for _, rule := range slices.Concat(audit.Violations(), audit.Notes()) {
+		want = append(want, "rule."+string(rule))
+	}
+	for _, key := range want {
+		if en[key] == "" {
+			t.Errorf("no text for %s", key)
+		}
+	}
+}
+
+// used finds the texts that scripts ask for by their whole name.
+var used = regexp.MustCompile(`\bt\('([a-z][\w.-]*[a-zA-Z0-9])'`)
+
+func TestTextsThatAreUsed(t *testing.T) {
+	en := texts(t, "en")
+	eachAsset(t, func(name string, text []byte) {
+		if path.Ext(name) != ".js" {
+			return
+		}
+		for _, m := range used.FindAllStringSubmatch(string(text), -1) {
+			if en[m[1]] == "" {
+				t.Errorf("%s asks for the text %s, which is not there", name, m[1])
+			}
+		}
+	})
+}
+
+func eachAsset(t *testing.T, do func(name string, text []byte)) {
+	t.Helper()
+	err := fs.WalkDir(embedded, "assets", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := embedded.ReadFile(name)
+		do(name, text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWeight: the page is light before it is compressed.
+func TestWeight(t *testing.T) {
+	sum := 0
+	eachAsset(t, func(_ string, text []byte) { sum += len(text) })
+	t.Logf("%d bytes", sum)
+	if sum > 300<<10 {
+		t.Errorf("the page has %d bytes, at most 300 KiB", sum)
+	}
+}
+
+// TestNothingInline: the policy forbids scripts and styles in the page's text,
+// and nothing comes from elsewhere.
+func TestNothingInline(t *testing.T) {
+	bad := regexp.MustCompile(`(?i)<style|\sstyle=|\son\w+=|<script(?:[^>]*)>\s*[^<\s]|\binnerHTML\b|\binsertAdjacentHTML\b|\beval\(|document\.write|src="(?:https?:)?//|href="(?:https?:)?//`)
+	eachAsset(t, func(name string, text []byte) {
+		if found := bad.Find(text); found != nil {
+			t.Errorf("%s has %q", name, found)
+		}
+	})
+}

@@ -1,0 +1,158 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/report"
+)
+
+// TestSummary: what the overview tells of the example cluster, worked out by
+// hand. Card 6 of metax-b is unhealthy; two whole cards and two slices are in use
+// on metax-a.
+func TestSummary(t *testing.T) {
+	w := newWorld(read(t), 1, nil, noon())
+	got := w.summary
+	want := Summary{
+		ClusterStatus: got.ClusterStatus, // of package report, which tests it
+		InUse:         4,
+		Allocated:     report.Amounts{ComputePercent: 100 + 100 + 30 + 20, MemoryMiB: (64 + 64 + 16 + 16) << 10},
+		// Free: 550 % on metax-a, 700 % on metax-b, 800 % on metax-c, of which
+		// 4 + 7 + 8 cards are idle.
+		FragmentationPercent: new(100 - 100*1900/2050),
+		// Zone 1 of metax-a is in use, zone 2 of metax-b has the unhealthy card.
+		Zones: 5, WholeZones: 3,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("summary (-want +got):\n%s", diff)
+	}
+}
+
+func TestNode(t *testing.T) {
+	w := newWorld(read(t, running("team-b", "second", card("3"))), 1, nil, noon())
+	a := w.nodes[0]
+	if a.Name != "metax-a" || len(a.Cards) != 8 {
+		t.Fatalf("got node %s with %d cards", a.Name, len(a.Cards))
+	}
+	wantLinks := [][2]int{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}, {4, 5}, {4, 6}, {4, 7}, {5, 6}, {5, 7}, {6, 7}}
+	if diff := cmp.Diff(wantLinks, a.Links); diff != "" {
+		t.Errorf("links (-want +got):\n%s", diff)
+	}
+	wantHolders := []Holder{
+		{Namespace: "team-a", Pod: "notebook", ComputePercent: 20, MemoryMiB: 16 << 10, QoS: "best-effort"},
+		{Namespace: "team-b", Pod: "second", ComputePercent: 20, MemoryMiB: 4 << 10, QoS: "best-effort"},
+	}
+	if diff := cmp.Diff(wantHolders, a.Cards[3].Holders); diff != "" {
+		t.Errorf("holders of card 3 (-want +got):\n%s", diff)
+	}
+}
+
+func TestPendingInNumbers(t *testing.T) {
+	w := newWorld(read(t, waiting("team-b", "big", "16")), 1, nil, noon())
+	want := Asked{QoS: w.pending[0].QoS, Request: []Request{{Container: "main", Cards: 16, Exclusive: true, ComputePercent: 100, MemoryPercent: 100}}}
+	if diff := cmp.Diff(want, w.pending[0].Asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+	if got := w.pending[0].Code; got != "TooFewCards" {
+		t.Errorf("code is %s, want TooFewCards", got)
+	}
+}
+
+// TestFindings: a violation is shown when a second look confirms it.
+func TestFindings(t *testing.T) {
+	broken := read(t, running("team-b", "intruder", card("0"))) // which team-a/training has to itself
+	first := newWorld(broken, 1, nil, noon())
+	if len(first.findings) != 0 || !first.unconfirmed() {
+		t.Errorf("after one look: %+v", first.findings)
+	}
+	second := newWorld(broken, 2, first.audited, noon())
+	rules := make([]string, len(second.findings))
+	for i := range second.findings {
+		rules[i] = string(second.findings[i].Rule)
+	}
+	if !slices.Contains(rules, "ExclusiveShared") || second.unconfirmed() {
+		t.Errorf("after two looks: %v", rules)
+	}
+}
+
+// TestHidden: what somebody without rights gets holds no name that is not his to
+// see, and every amount.
+func TestHidden(t *testing.T) {
+	lost := strings.Replace(running("covert", "covert-lost", "GPU-none"), "metax-a", "metax-b", 1)
+	objects := read(t,
+		running("covert", "covert-runner", card("3")), running("covert", "covert-intruder", card("0")), waiting("covert", "covert-waiter", "8"),
+		waiting("team-a", "seen", "8"), lost)
+	first := newWorld(objects, 1, nil, noon())
+	w := newWorld(objects, 2, first.audited, noon())
+	sees := &sight{namespaces: map[string]bool{"team-a": true}}
+	p, err := w.see(sees)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := json.Marshal(w.pod(sees, "team-a", "seen"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	neighbour, err := json.Marshal(w.pod(sees, "team-a", "notebook"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	everythingSent := string(p.cluster) + string(p.pending) + string(p.findings) + string(pod) + string(neighbour)
+	for _, text := range p.nodes {
+		everythingSent += string(text)
+	}
+	if i := strings.Index(everythingSent, "covert"); i >= 0 {
+		t.Errorf("a name that must not be seen is sent: …%s…", everythingSent[max(0, i-60):min(len(everythingSent), i+60)])
+	}
+	if !strings.Contains(everythingSent, "team-a") || !strings.Contains(everythingSent, `"seen"`) {
+		t.Error("names that may be seen are not sent")
+	}
+	if w.pod(sees, "covert", "covert-runner") != nil {
+		t.Error("the page of a pod that must not be seen is there")
+	}
+	var summary Summary
+	if err := json.Unmarshal(p.cluster, &summary); err != nil {
+		t.Fatal(err)
+	}
+	if summary.HiddenPending != 1 || summary.Pending != 2 || summary.Allocated != w.summary.Allocated {
+		t.Errorf("summary %+v", summary)
+	}
+	var node Node
+	if err := json.Unmarshal(p.nodes["metax-a"], &node); err != nil {
+		t.Fatal(err)
+	}
+	want := Holder{ComputePercent: 20, MemoryMiB: 4 << 10, QoS: "best-effort", Hidden: true}
+	if diff := cmp.Diff(want, node.Cards[3].Holders[0]); diff != "" {
+		t.Errorf("the hidden holder (-want +got):\n%s", diff)
+	}
+}
+
+// TestSince: only what changed is sent.
+func TestSince(t *testing.T) {
+	see := func(revision uint64, documents ...string) *projection {
+		p, err := newWorld(read(t, documents...), revision, nil, noon()).see(everything)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	before := see(1)
+	if st := see(2).since(before); !st.empty() {
+		t.Errorf("nothing changed, sent %+v", st)
+	}
+	bound := see(3, running("team-b", "new", card("3"))).since(before)
+	if len(bound.Nodes) != 1 || !strings.Contains(string(bound.Nodes[0]), `"metax-a"`) || bound.Cluster == nil || bound.Pending != nil || bound.Findings != nil || bound.Full {
+		t.Errorf("a pod was bound, sent %+v", bound)
+	}
+	gone := before.since(see(4, "apiVersion: v1\nkind: Node\nmetadata: {name: other}\n"))
+	if diff := cmp.Diff([]string{"other"}, gone.Gone); diff != "" {
+		t.Errorf("gone (-want +got):\n%s", diff)
+	}
+	if full := before.since(nil); !full.Full || len(full.Nodes) != 3 {
+		t.Errorf("at first, sent %d nodes, full is %v", len(full.Nodes), full.Full)
+	}
+}
