@@ -126,6 +126,19 @@ node: ## Build bin/kubelet, bin/containerd and the like, of which `make e2e` mak
 	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./test/e2e/kubelet ./test/e2e/proxy k8s.io/kubernetes/cmd/kube-scheduler
 	$(AS_BUILT) $(GO) -C hack/containerd build -tags '$(CONTAINERD_TAGS)' -ldflags '-s -w' -o $(abspath $(BIN))/ $(CONTAINERD:%=github.com/containerd/containerd/v2/cmd/%)
 
+# Chromium and npm are Debian's; axe-core, which looks at accessibility, comes
+# from npm at the version and with the checksum of package-lock.json.
+.PHONY: e2e-browser
+e2e-browser: build ## Test the dashboard in Chromium; PICTURES=docs/images takes the pictures of the docs anew
+	@missing=; for name in chromium npm; do command -v $$name >/dev/null || missing="$$missing $$name"; done; \
+	if [ -n "$$missing" ]; then \
+		if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then echo "make e2e-browser: install$$missing first" >&2; exit 2; fi; \
+		apt-get install -y --no-install-recommends $$missing fonts-noto-cjk; \
+	fi
+	npm ci --prefix test/browser --ignore-scripts --no-audit --no-fund
+	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' E2E_PICTURES='$(if $(PICTURES),$(abspath $(PICTURES)))' \
+		$(GO) test -count 1 -v -timeout 25m $(E2EFLAGS) ./test/browser
+
 .PHONY: bench
 bench: ## Measure scheduling against plain Kubernetes, at most 20 minutes (not there yet)
 	@echo "make bench: the benchmarks are not there yet, nothing was measured" >&2; exit 2

@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// Patience is how long the browser may take for one thing.
+const Patience = 30 * time.Second
+
 // Chromium is a running browser.
 type Chromium struct {
 	cmd   *exec.Cmd
@@ -157,6 +160,8 @@ func (c *Chromium) call(ctx context.Context, session, method string, params, res
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", method, ctx.Err())

@@ -178,6 +178,8 @@ var errNotYet = errors.New("not yet")
 
 // Wait waits until the script's value is true.
 func (t *Tab) Wait(ctx context.Context, what, script string) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
 	for {
 		ok, err := false, error(nil)
 		if err = t.Eval(ctx, "Boolean("+script+")", &ok); err == nil && ok {

@@ -24,7 +24,7 @@ export function nodePage(main, { name }) {
   const found = findingsOf(name);
   const sick = node.cards.filter((c) => !c.healthy).map((card) => ({ kind: 'unhealthy', node: name, card }));
   fill(main, crumbs([t('nav.nodes'), '#/nodes'], [name]),
-    h('div.heading', null, h('div', null, h('h1', null, name, ' ', nodeState(node)), h('p.dim', null, node.cards.length ? nodeFacts(node) : t('node.nocards'))), node.cards.length > 0 && nodeMeters(node)),
+    h('div.heading', null, h('div', null, h('h1', null, name, ' ', nodeState(node)), h('p.dim', null, node.cards.length ? nodeFacts(node, true) : t('node.nocards'))), node.cards.length > 0 && nodeMeters(node)),
     nodeTroubles(node), partView(),
     (found.length > 0 || sick.length > 0) && section(t('node.findings'), null, h('ul.findings', null, sick.map(attentionItem), found.map(findingItem))),
     node.cards.length > 0 && h('section.panel', null, h('div.panel-head', null, h('div', null, h('h2', null, t('node.topology')), h('p.dim', null, t('node.topology.sub'))), legend()), chassis(node, { large: true })),

@@ -61,7 +61,7 @@ function row(node, cards, options) {
     under.push(h('div.numas', null, runs(cards, (c) => c.numa).map((run) => run.value !== null &&
       h('span', { set: place(run.first, run.n) }, t('numa', { n: run.value })))));
   }
-  return h('div.row', { class: links ? 'linked' : '' }, h('div.zones', null, layers), links, h('div.tiles', null, tiles), under);
+  return h('div.row', { class: links ? 'linked' : '' }, layers.length > 0 && h('div.zones', null, layers), links, h('div.tiles', null, tiles), under);
 }
 
 // runs groups neighbours that are alike.
@@ -100,15 +100,16 @@ function tile(node, card, place, options) {
   const state = !card.healthy ? 'unhealthy' : idle(card) ? 'idle' : 'busy';
   const free = !card.healthy ? t('card.unhealthy') : idle(card) ? t('card.idle') : card.exclusive ? t('card.whole') : memory(card.memoryFreeMiB);
   const link = tipped(h('a.card-link', {
-    href: cardLink(node.name, card.index), tabindex: first ? 0 : -1, 'data-key': `card ${node.name} ${card.index}`, 'aria-label': cardLabel(card),
-  }, h('b', null, card.index), h('span.free', null, card.healthy ? free : '!')), () => cardTip(node, card));
+    href: cardLink(node.name, card.index), tabindex: first ? 0 : -1, 'data-key': `card ${node.name} ${card.index}`,
+  }, h('b', null, card.index), ' ', h('span.free', null, card.healthy ? free : '!'), h('span.unseen', null, ' – ', cardLabel(card))), () => cardTip(node, card));
   return h('div.card', {
     set: place, class: [state, broken(node.name, card.index) && 'broken', options.highlight === card.index && 'lit'].filter(Boolean).join(' '),
     'data-card': `${node.name}/${card.index}`,
   }, link, memoryBar(node, card), computeBar(card));
 }
 
-export function cardLabel(card) {
+// cardLabel tells those who listen what others see.
+function cardLabel(card) {
   const parts = [t('card.label', {
     n: card.index, model: card.model || t('unknown'), memory: memory(card.memoryFreeMiB), compute: card.computeFreePercent,
   })];

@@ -100,28 +100,45 @@ export const attention = () => once('attention', () => {
   return list;
 });
 
+// hiddenFor is how long a page that nobody sees stays connected, in ms: browsers
+// open few connections to one server, and pages in the background would use them
+// up.
+const hiddenFor = 10000;
+
 // follow keeps the store up to date and tells of changes, and of whether it can.
 export function follow(changed, connected) {
-  const source = new EventSource('api/v1/stream');
-  source.addEventListener('open', () => connected('on'));
-  source.addEventListener('state', (event) => {
-    apply(JSON.parse(event.data));
-    connected('on');
-    changed();
-  });
-  source.addEventListener('error', async () => {
+  let source = null;
+  let leave = 0;
+  const open = () => {
+    source = new EventSource('api/v1/stream');
+    source.addEventListener('open', () => connected('on'));
+    source.addEventListener('state', (event) => {
+      apply(JSON.parse(event.data));
+      connected('on');
+      changed();
+    });
+    source.addEventListener('error', lost);
+  };
+  const lost = async () => {
     connected('off');
-    if (source.readyState !== EventSource.CLOSED) return; // it tries again by itself
+    if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
+    source = null;
     try {
       // A login that has ended shows as a refusal: the form is at the page itself.
       const answer = await fetch('api/v1/state', { method: 'HEAD' });
       if (answer.status === 401 || answer.status === 403) { location.reload(); return; }
     } catch { /* the server is away */ }
-    setTimeout(() => follow(changed, connected), 2000);
+    setTimeout(() => { if (!source && !document.hidden) open(); }, 2000);
+  };
+  document.addEventListener('visibilitychange', () => {
+    clearTimeout(leave);
+    if (!document.hidden) { if (!source) open(); return; }
+    leave = setTimeout(() => { source?.close(); source = null; }, hiddenFor);
   });
+  open();
 }
 
-// pod asks for a pod's own view; null is a pod that is not there.
+// fetchPod asks for a pod's own view; null is a pod that is not there.
 export async function fetchPod(namespace, name) {
   const answer = await fetch(`api/v1/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`);
   if (answer.status === 404) return null;

@@ -40,7 +40,7 @@ function stats(c) {
   const oldest = store.pending.map((p) => p.created).filter(Boolean).sort()[0];
   const bad = c.cards - c.healthy;
   return h('div.stats', null,
-    stat(t('stat.cards'), count(c.cards), t('stat.cards.sub', { used: count(c.inUse), idle: count(c.healthy - c.inUse) }), { bad: bad && t('stat.cards.bad', { n: count(bad) }), share: [c.inUse, c.cards], href: '#/nodes' }),
+    stat(t('stat.cards'), count(c.cards), t('stat.cards.sub', { used: count(c.inUse), idle: count(c.healthy - c.inUse) }), { bad: bad > 0 && t('stat.cards.bad', { n: count(bad) }), share: [c.inUse, c.cards], href: '#/nodes' }),
     stat(t('stat.compute'), percent(c.allocated.computePercent, c.total.computePercent) + '%',
       t('stat.compute.sub', { used: count(c.allocated.computePercent / 100), all: count(c.total.computePercent / 100) }), { share: [c.allocated.computePercent, c.total.computePercent] }),
     stat(t('stat.memory'), percent(c.allocated.memoryMiB, c.total.memoryMiB) + '%',
@@ -50,7 +50,7 @@ function stats(c) {
     stat(t('stat.zones'), c.zones ? count(c.wholeZones) : '–', c.zones ? t('stat.zones.sub', { n: count(c.zones), most: c.free.linkedCards }) : t('stat.zones.none'),
       { about: t('stat.zones.about'), share: [c.wholeZones, c.zones] }),
     stat(t('stat.pending'), count(c.pending), c.pending === 0 ? t('stat.pending.none') : oldest ? t('stat.pending.sub', { age: ago(oldest) }) : '',
-      { href: '#/pending', bad: c.hiddenPending && t('stat.pending.hidden', { n: c.hiddenPending }) }));
+      { href: '#/pending', bad: c.hiddenPending > 0 && t('stat.pending.hidden', { n: c.hiddenPending }) }));
 }
 
 function stat(label, value, sub, { bad, about, share, href } = {}) {
@@ -236,10 +236,11 @@ export function nodeState(node) {
   return h('span.pill.good', null, t('node.ready'));
 }
 
-export function nodeFacts(node) {
+// nodeFacts says what a server has, and at length who serves it.
+export function nodeFacts(node, long = false) {
   const kinds = Map.groupBy(node.cards, (c) => c.model || t('unknown'));
   const cards = [...kinds].map(([model, list]) => t('node.cards', { n: list.length, model })).join(' + ');
-  return [cards, t('mode.' + (node.mode ?? '')), t('node.served', { who: t('served.' + node.servedBy) })].filter(Boolean).join(' · ');
+  return [cards, t('mode.' + (node.mode ?? '')), (long || node.servedBy !== 'daybreak') && t('node.served', { who: t('served.' + node.servedBy) })].filter(Boolean).join(' · ');
 }
 
 function nodePanel(node, lazy) {
