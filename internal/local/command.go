@@ -38,7 +38,8 @@ type playground struct {
 	data       string
 	kubeconfig string
 	dashboard  int
-	chosen     bool // the user named the dashboard's port
+	chosen     bool   // the user named the dashboard's port
+	address    string // of the dashboard
 	servedBy   string
 }
 
@@ -79,10 +80,11 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	dashboard, err := p.dashboardAddress(ctx)
+	dashboard, err := p.openDashboard(ctx)
 	if err != nil {
 		return err
 	}
+	p.address = dashboard.Address
 	dir, remove, err := p.folder()
 	if err != nil {
 		return err
@@ -137,30 +139,26 @@ func (p *playground) check() ([]discover.Profile, error) {
 	return discover.LoadProfiles(p.profile)
 }
 
-// dashboardAddress returns where the dashboard is served: at the port that the
-// user named, else at the usual one or, when that is taken, at any.
-func (p *playground) dashboardAddress(ctx context.Context) (string, error) {
+// openDashboard opens the dashboard's port: the one that the user named, else the
+// usual one or, when that is taken, any.
+func (p *playground) openDashboard(ctx context.Context) (manager.Dashboard, error) {
 	if p.dashboard < 0 || p.dashboard > 65535 {
-		return "", fmt.Errorf("--port-dashboard %d: write 1 to 65535, or 0 for no dashboard", p.dashboard)
+		return manager.Dashboard{}, fmt.Errorf("--port-dashboard %d: write 1 to 65535, or 0 for no dashboard", p.dashboard)
 	}
 	if p.dashboard == 0 {
-		return manager.Off, nil
+		return manager.Dashboard{}, nil
 	}
-	address := func() string { return fmt.Sprintf("127.0.0.1:%d", p.dashboard) }
 	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", address())
-	if err == nil {
-		return address(), l.Close()
+	l, err := config.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", p.dashboard))
+	if err != nil && p.chosen {
+		return manager.Dashboard{}, fmt.Errorf("--port-dashboard %d: %w; name another port", p.dashboard, err)
 	}
-	if p.chosen {
-		return "", fmt.Errorf("--port-dashboard %d: %w; name another port", p.dashboard, err)
-	}
-	ports, err := freePorts(ctx, 1)
 	if err != nil {
-		return "", err
+		if l, err = config.Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+			return manager.Dashboard{}, fmt.Errorf("find a port for the dashboard: %w", err)
+		}
 	}
-	p.dashboard = ports[0]
-	return address(), nil
+	return manager.Dashboard{Address: l.Addr().String(), Listener: l}, nil
 }
 
 // addNodes simulates the nodes until stop is called.
@@ -301,8 +299,8 @@ func (p *playground) tour(dir string) string {
 		cards, ask = vendorTour, "sgpu-exclusive"
 	}
 	text := ""
-	if p.dashboard > 0 {
-		text = fmt.Sprintf("dashboard: http://127.0.0.1:%d\n", p.dashboard)
+	if p.address != "" {
+		text = fmt.Sprintf("dashboard: http://%s\n", p.address)
 	}
 	text += fmt.Sprintf(`
 The cluster runs until Ctrl-C. In another terminal, in this folder:

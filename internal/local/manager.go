@@ -66,9 +66,8 @@ func (m *Manager) failure() error {
 }
 
 // admit makes the cluster admit pods as any other does: with the policies, and
-// with a manager that answers for pods with cards. The manager serves its
-// dashboard at the given address.
-func (c *Cluster) admit(ctx context.Context, dashboard string) (*Manager, error) {
+// with a manager that answers for pods with cards and serves the dashboard.
+func (c *Cluster) admit(ctx context.Context, dashboard manager.Dashboard) (*Manager, error) {
 	if err := c.Guard(ctx, c.Policies()); err != nil {
 		return nil, err
 	}
@@ -85,6 +84,6 @@ func (c *Cluster) admit(ctx context.Context, dashboard string) (*Manager, error)
 		Admission: manager.Admission{
 			Address: address, Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
 		},
-		Dashboard: manager.Dashboard{Address: dashboard},
+		Dashboard: dashboard,
 	})
 }

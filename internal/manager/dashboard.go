@@ -28,6 +28,9 @@ type Dashboard struct {
 	// loopback address the page is open to whoever reaches it, over plain HTTP.
 	// On any other it is served over TLS to users that the API server knows.
 	Address string
+	// Listener, if there is one, is open at the address already: whoever picks a
+	// free port must not lose it again.
+	Listener net.Listener
 	// CertFile and KeyFile are the certificate of the page; they are read again
 	// when they change. Without them it is that of the webhook, which browsers
 	// don't know.
@@ -86,9 +89,11 @@ func (m *Manager) addDashboard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", d.Address) //nolint:noctx // opening a port does not wait
-	if err != nil {
-		return fmt.Errorf("%w; name another address with --dashboard-bind-address, or %s for none", err, Off)
+	listener := d.Listener
+	if listener == nil {
+		if listener, err = net.Listen("tcp", d.Address); err != nil { //nolint:noctx // opening a port does not wait
+			return fmt.Errorf("%w; name another address with --dashboard-bind-address, or %s for none", err, Off)
+		}
 	}
 	if config != nil {
 		listener = tls.NewListener(listener, config)

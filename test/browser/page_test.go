@@ -95,6 +95,7 @@ func (w *world) bindIsSeen(page *Tab) func(*testing.T) {
 			if took > 10*time.Second || took < 0 {
 				t.Errorf("it took %s until a bind was seen", took)
 			}
+			w.kubectl("", "delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
 		}
 	}
 }

@@ -45,7 +45,7 @@ type server struct {
 
 const (
 	// mostStreams bounds what viewers may cost.
-	mostStreams = 256
+	mostStreams = 128
 	// parallelExplanations is how many pods are explained at once.
 	parallelExplanations = 2
 )

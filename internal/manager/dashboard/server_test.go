@@ -197,7 +197,9 @@ func TestStarting(t *testing.T) {
 // listen opens a stream and returns the states that come.
 func listen(t *testing.T, h http.Handler, token string) (states <-chan State, ended <-chan struct{}) {
 	t.Helper()
-	server := httptest.NewServer(h)
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ReadTimeout = 300 * time.Millisecond // for requests, not for streams
+	server.Start()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); server.Close() })
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/v1/stream", http.NoBody)
@@ -247,6 +249,7 @@ func TestStream(t *testing.T) {
 	if first := next(t, states); !first.Full || len(first.Nodes) != 3 || !first.Viewer.Everything {
 		t.Fatalf("first comes %+v", first)
 	}
+	time.Sleep(500 * time.Millisecond) // longer than a request may take
 	before := source.reads()
 	for i := range 50 {
 		source.set(read(t, running("team-b", "new", card(string(rune('4'+i%4))))))

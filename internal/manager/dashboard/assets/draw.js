@@ -149,7 +149,7 @@ function sized(card, amount, whole, foreign) {
 function slice(node, card, part, labelled) {
   const { holder } = part;
   const attributes = {
-    class: `q-${part.kind}${holder?.class === 'offline' ? ' offline' : ''}`, set: { left: part.left + '%', width: part.width + '%' },
+    class: `q-${part.kind}${holder?.class === 'offline' ? ' offline' : ''}${part.width < 2.5 ? ' thin' : ''}`, set: { left: part.left + '%', width: part.width + '%' },
     tabindex: -1, 'data-mib': part.size, 'data-key': `slice ${node.name} ${card.index} ${holder ? holderName(holder) : 'foreign'}`,
   };
   if (!holder) return tipped(h('span.slice', { ...attributes, role: 'img', 'aria-label': t('card.foreign') }), () => t('card.foreign'));
