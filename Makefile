@@ -133,7 +133,8 @@ e2e-browser: build ## Test the dashboard in Chromium; PICTURES=docs/images takes
 	@missing=; for name in chromium npm; do command -v $$name >/dev/null || missing="$$missing $$name"; done; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then echo "make e2e-browser: install$$missing first" >&2; exit 2; fi; \
-		apt-get install -y --no-install-recommends $$missing fonts-noto-cjk; \
+		install() { apt-get install -qq -y --no-install-recommends $$missing fonts-noto-cjk >/dev/null; }; \
+		install || { apt-get update -qq && install; }; \
 	fi
 	npm ci --prefix test/browser --ignore-scripts --no-audit --no-fund
 	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' E2E_PICTURES='$(if $(PICTURES),$(abspath $(PICTURES)))' \

@@ -38,9 +38,8 @@ type Summary struct {
 	InUse int `json:"inUse"`
 	// Allocated is what is booked on healthy cards.
 	Allocated report.Amounts `json:"allocated"`
-	// FragmentationPercent is the part of the free compute that is not on idle
-	// cards, so that a job of whole cards can't use it; null where nothing is
-	// free.
+	// FragmentationPercent is the part of what is free that is of no use to pods
+	// like those in the cluster; null where nothing is free.
 	FragmentationPercent *int `json:"fragmentationPercent"`
 	// Zones have two linked cards or more; a whole one is all healthy and idle.
 	Zones      int `json:"zones"`

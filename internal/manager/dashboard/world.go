@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -52,6 +53,9 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 	w.nodes = make([]Node, len(status.Nodes))
 	cluster.InParallel(len(w.nodes), func(i int) { w.nodes[i] = newNode(&status.Nodes[i], w.snapshot.Nodes[i]) })
 	w.summary = summarize(&status.Cluster, w.nodes)
+	if free, useless := w.snapshot.Waste(); free > 0 {
+		w.summary.FragmentationPercent = new(int(math.Round(100 * useless / free)))
+	}
 	w.pending = make([]Pending, len(status.Pending))
 	for i := range w.pending {
 		p := &status.Pending[i]
@@ -163,9 +167,6 @@ func summarize(c *report.ClusterStatus, nodes []Node) Summary {
 				s.WholeZones++
 			}
 		}
-	}
-	if free := c.Free.ComputePercent; free > 0 {
-		s.FragmentationPercent = new(int(100 - 100*int64(c.Free.WholeCards)*int64(gpu.FullCompute)/free))
 	}
 	return s
 }

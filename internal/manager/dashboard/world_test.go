@@ -21,9 +21,8 @@ func TestSummary(t *testing.T) {
 		ClusterStatus: got.ClusterStatus, // of package report, which tests it
 		InUse:         4,
 		Allocated:     report.Amounts{ComputePercent: 100 + 100 + 30 + 20, MemoryMiB: (64 + 64 + 16 + 16) << 10},
-		// Free: 550 % on metax-a, 700 % on metax-b, 800 % on metax-c, of which
-		// 4 + 7 + 8 cards are idle.
-		FragmentationPercent: new(100 - 100*1900/2050),
+		// Of so few pods nothing is learned: all that is free may be of use.
+		FragmentationPercent: new(0),
 		// Zone 1 of metax-a is in use, zone 2 of metax-b has the unhealthy card.
 		Zones: 5, WholeZones: 3,
 	}
