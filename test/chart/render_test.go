@@ -53,9 +53,10 @@ func TestObjects(t *testing.T) {
 		"with the vendor's ConfigMap": {
 			flags: []string{"--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu"}, more: []string{"ConfigMap/metax-device-config"},
 		},
-		"without the definition": {flags: []string{"--set", "crd.install=never"}, less: kind("CustomResourceDefinition")},
-		"without policies":       {flags: []string{"--set", "admission.policies=false"}, less: kind("ValidatingAdmission")},
-		"without the webhook":    {flags: []string{"--set", "admission.webhook=false"}, less: kind("MutatingWebhookConfiguration")},
+		"with the page for everybody": {flags: []string{"--set", "dashboard.serve=service"}, more: []string{"Service/daybreak-dashboard"}},
+		"without the definition":      {flags: []string{"--set", "crd.install=never"}, less: kind("CustomResourceDefinition")},
+		"without policies":            {flags: []string{"--set", "admission.policies=false"}, less: kind("ValidatingAdmission")},
+		"without the webhook":         {flags: []string{"--set", "admission.webhook=false"}, less: kind("MutatingWebhookConfiguration")},
 		"without budgets": {
 			flags: []string{"--set", "scheduler.podDisruptionBudget.enabled=false,manager.podDisruptionBudget.enabled=false"}, less: kind("PodDisruptionBudget"),
 		},
@@ -109,6 +110,11 @@ func TestArguments(t *testing.T) {
 		"whom pods are given to":    {part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=daybreak", "--namespace=" + namespace}, not: []string{"--scheduler-name=default-scheduler"}},
 		"whom they are given to in its place": {
 			set: "scheduler.mode=replace", part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=default-scheduler", "--scheduler-name=daybreak"},
+		},
+		"no page": {set: "dashboard.serve=off", part: "Deployment/daybreak-manager", want: []string{"--dashboard-bind-address=0"}},
+		"a page for all": {
+			set: "dashboard.serve=service,dashboard.tlsSecret=page", part: "Deployment/daybreak-manager",
+			want: []string{"--dashboard-bind-address=:8443", "--dashboard-tls-cert-file=/etc/daybreak/dashboard/tls.crt"},
 		},
 		"no webhook":        {set: "admission.webhook=false", part: "Deployment/daybreak-manager", want: []string{"--admission-bind-address=0"}},
 		"a mode":            {set: "agent.mode=sgpu", part: "DaemonSet/daybreak-agent", want: []string{"--mode=sgpu"}},
@@ -165,6 +171,7 @@ func TestGuards(t *testing.T) {
 		"agents nowhere":                {"agent.nodes=null", "agent.nodes is empty"},
 		"two images":                    {"image.tag=a,image.digest=sha256:" + strings.Repeat("0", 64), "image.tag and image.digest name two images"},
 		"modes without a ConfigMap":     {"agent.deviceConfig.nodesConfig=x", "set agent.deviceConfig.create=true"},
+		"a page without a certificate":  {"dashboard.serve=service,admission.webhook=false", "name a Secret of type kubernetes.io/tls in dashboard.tlsSecret"},
 		"another configuration":         {"scheduler.extraArgs={--config=/x}", "use scheduler.mode, scheduler.policy and scheduler.featureGates"},
 		"a mode that is none":           {"scheduler.mode=third", "'/scheduler/mode': value must be one of 'second', 'replace'"},
 		"a value that is none":          {"agent.kubletDir=/x", "additional properties 'kubletDir' not allowed"},
