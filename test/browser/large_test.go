@@ -62,8 +62,15 @@ func TestLarge(t *testing.T) {
 	w.apply(pod("default", "huge", "gpu: 16"))
 	url, pid := w.manager()
 	alone := rss(t, pid)
-	page, p := w.paint(url)
-	t.Logf("500 nodes, 4000 cards, 1000 pods: first paint after %.0f ms, the overview after %.0f ms", p.First, p.Drawn)
+	var page *Tab
+	for i := range 4 {
+		if i > 0 {
+			w.must(page.Close(w.ctx))
+		}
+		var p paints
+		page, p = w.paint(url)
+		t.Logf("500 nodes, 4000 cards, 1000 pods: first paint after %.0f ms, the overview after %.0f ms", p.First, p.Drawn)
+	}
 	w.must(page.Wait(w.ctx, "all cards are drawn", `document.querySelectorAll('main .cells i').length === 4000`))
 	took := value[float64](w, page, `new Promise((done) => {
 		const start = performance.now();
@@ -83,7 +90,7 @@ func TestLarge(t *testing.T) {
 	t.Logf("why a pod waits, of 500 nodes: %.0f ms", took)
 	heap, elements, err := page.HeapBytes(w.ctx)
 	w.must(err)
-	t.Logf("the page's scripts hold %.1f MiB, the page %d nodes; all processes of the browser %d MiB", float64(heap)/(1<<20), elements, treeRSS(t, w.browser.PID)>>20)
+	t.Logf("the page's scripts hold %.1f MiB, the page %d nodes; all processes of the browser %d MiB", float64(heap)/(1<<20), elements, tree(t, w.browser.PID)>>20)
 	t.Logf("the manager holds %d MiB before anybody looks, %d MiB after", alone>>20, rss(t, pid)>>20)
 }
 
@@ -134,18 +141,29 @@ func rss(t *testing.T, pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// treeRSS adds up a process and all that it started; what they share is counted
-// more than once.
-func treeRSS(t *testing.T, pid int) int64 {
+// tree adds up the memory of a process and of all that it started; what they
+// share is counted once.
+func tree(t *testing.T, pid int) int64 {
 	t.Helper()
-	sum := rss(t, pid)
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		return sum
+	sum := int64(0)
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
+				kib, err := strconv.ParseInt(f[1], 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum = kib << 10
+			}
+		}
 	}
-	for _, child := range strings.Fields(string(text)) {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return sum // it has ended
+	}
+	for _, child := range strings.Fields(string(children)) {
 		if id, err := strconv.Atoi(child); err == nil {
-			sum += treeRSS(t, id)
+			sum += tree(t, id)
 		}
 	}
 	return sum

@@ -40,9 +40,6 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 	out, done := compressed(w, r)
 	defer done()
 	st := &events{out: out, control: http.NewResponseController(w)}
-	// The server's limit is for the request, which has been read: without this it
-	// would end the stream. Not every writer knows deadlines.
-	_ = st.control.SetReadDeadline(time.Time{})
 	var last *view
 	for {
 		if err := st.send(last, v); err != nil {
@@ -110,7 +107,8 @@ func (e *events) send(last, now *view) error {
 func (e *events) beat() error { return e.write(": still here\n\n") }
 
 func (e *events) write(text string) error {
-	_ = e.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // as above
+	// Not every writer knows deadlines, and none is no reason to stop.
+	_ = e.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	defer func() { _ = e.control.SetWriteDeadline(time.Time{}) }()
 	if _, err := io.WriteString(e.out, text); err != nil {
 		return err
