@@ -30,17 +30,66 @@ func processOf(seconds string) int {
 	return 0
 }
 
-// parentOf returns the parent of a process.
-func parentOf(t *testing.T, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
+// keepAlive keeps containerd from ending the container that sleeps for this many
+// seconds: its shim does not answer for a while.
+func (w *world) keepAlive(seconds string, while time.Duration) {
+	w.Helper()
+	pid := processOf(seconds)
+	if pid == 0 {
+		w.Fatal("the container's process is not to be found")
 	}
+	shim := w.parentOf(pid)
+	w.must(syscall.Kill(shim, syscall.SIGSTOP))
+	release := time.AfterFunc(while, func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
+	w.Cleanup(func() {
+		if release.Stop() {
+			_ = syscall.Kill(shim, syscall.SIGCONT)
+		}
+	})
+}
+
+// startsAfter fails unless the pod is placed while the container that sleeps
+// for this many seconds lives, and starts when it is gone.
+func (w *world) startsAfter(name, seconds string, deleted time.Time) {
+	w.Helper()
+	var gone time.Time
+	tried := false
+	w.eventually("the second pod runs", 2*time.Minute, func() error {
+		if gone.IsZero() && processOf(seconds) == 0 {
+			gone = time.Now()
+		}
+		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		tried = tried || gone.IsZero() && p.Spec.NodeName != ""
+		started := len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Running != nil
+		switch {
+		case p.Status.Phase == corev1.PodFailed:
+			w.Fatalf("pod %s failed: %s %s", name, p.Status.Reason, p.Status.Message)
+		case started && gone.IsZero():
+			w.Fatal("the card was handed out while its holder lives")
+		case !started:
+			return errors.New("not started")
+		}
+		return nil
+	})
+	if lived := gone.Sub(deleted); lived < 5*time.Second || !tried {
+		w.Fatalf("the first container lived for %s, and the second was placed meanwhile: %v; nothing was tested", lived, tried)
+	}
+	w.Logf("the first container ended %s after the deletion, the second pod ran %s later",
+		gone.Sub(deleted).Round(time.Millisecond), time.Since(gone).Round(time.Millisecond))
+}
+
+// parentOf returns the parent of a process.
+func (w *world) parentOf(pid int) int {
+	w.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	w.must(err)
 	_, rest, _ := strings.Cut(string(text), "PPid:")
 	var parent int
 	if _, err := fmt.Sscan(rest, &parent); err != nil || parent < 2 {
-		t.Fatalf("the parent of process %d is %d (%v)", pid, parent, err)
+		w.Fatalf("the parent of process %d is %d (%v)", pid, parent, err)
 	}
 	return parent
 }
@@ -64,49 +113,11 @@ func TestForcedDeletion(t *testing.T) {
 			first.Spec.Containers[0].Command = []string{"sleep", c.seconds}
 			w.create(first)
 			w.running(time.Minute, "first")
-			pid := processOf(c.seconds)
-			if pid == 0 {
-				t.Fatal("the container's process is not to be found")
-			}
-			// containerd can't end a container whose shim does not answer.
-			shim := parentOf(t, pid)
-			w.must(syscall.Kill(shim, syscall.SIGSTOP))
-			release := time.AfterFunc(8*time.Second, func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
-			t.Cleanup(func() {
-				if release.Stop() {
-					_ = syscall.Kill(shim, syscall.SIGCONT)
-				}
-			})
+			w.keepAlive(c.seconds, 8*time.Second)
 			w.must(w.client.CoreV1().Pods("default").Delete(w.ctx, "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 			deleted := time.Now()
 			w.create(on(pod("second", c.limits...), card))
-			var gone time.Time
-			tried := false
-			w.eventually("the second pod runs", 2*time.Minute, func() error {
-				if gone.IsZero() && processOf(c.seconds) == 0 {
-					gone = time.Now()
-				}
-				p, err := w.client.CoreV1().Pods("default").Get(w.ctx, "second", metav1.GetOptions{})
-				if err != nil {
-					return err
-				}
-				if p.Status.Phase == corev1.PodFailed {
-					w.Fatalf("the second pod failed: %s %s", p.Status.Reason, p.Status.Message)
-				}
-				tried = tried || gone.IsZero() && p.Spec.NodeName != ""
-				started := len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Running != nil
-				if started && gone.IsZero() {
-					w.Fatal("the card was handed out while its holder lives")
-				}
-				if !started {
-					return errors.New("not started")
-				}
-				return nil
-			})
-			if lived := gone.Sub(deleted); lived < 5*time.Second || !tried {
-				t.Fatalf("the first container lived for %s, and the second was placed meanwhile: %v; nothing was tested", lived, tried)
-			}
-			t.Logf("the first container ended %s after the deletion, the second pod ran %s later", gone.Sub(deleted).Round(time.Millisecond), time.Since(gone).Round(time.Millisecond))
+			w.startsAfter("second", c.seconds, deleted)
 			w.inspect(cards, w.running(time.Minute, "second")...)
 		})
 	}

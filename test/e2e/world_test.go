@@ -247,11 +247,14 @@ func (w *world) kubectl(args ...string) string {
 func (w *world) deletePods() {
 	w.Helper()
 	pods := w.client.CoreV1().Pods("default")
-	err := pods.DeleteCollection(w.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}, metav1.ListOptions{})
-	if err != nil {
-		w.Errorf("delete the pods: %v", err)
-	}
-	err = retry(2*time.Minute, func() error {
+	asked := false
+	err := retry(3*time.Minute, func() error {
+		if !asked {
+			err := pods.DeleteCollection(w.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}, metav1.ListOptions{})
+			if asked = err == nil; !asked {
+				return err
+			}
+		}
 		list, err := pods.List(w.ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
 			err = fmt.Errorf("%d pods are left", len(list.Items))
