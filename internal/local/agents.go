@@ -135,7 +135,7 @@ func (a *agents) describe(ctx context.Context, node *corev1.Node, p *discover.Pr
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := source.Look(ctx)
+	snapshot, err := source.Look(a.logging(ctx))
 	if err != nil {
 		return nil, err
 	}

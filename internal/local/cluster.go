@@ -24,6 +24,8 @@ const (
 	ComponentAPIServer         = "kube-apiserver"
 	ComponentControllerManager = "kube-controller-manager"
 	ComponentScheduler         = "scheduler"
+	// ComponentPlainScheduler is kube-scheduler as it comes, to compare with.
+	ComponentPlainScheduler = "kube-scheduler"
 )
 
 // Config says what cluster to run.
@@ -253,6 +255,13 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 func (c *Cluster) NewScheduler(name string, args ...string) *Process {
 	all := append([]string{ComponentScheduler, "--kubeconfig=" + c.Kubeconfig("scheduler"), "--secure-port=0"}, args...)
 	return newProcess(c.Dir, name, c.Executable, all...)
+}
+
+// NewPlainScheduler returns a kube-scheduler of this cluster without anything of
+// ours, not started yet. The arguments are its own, a configuration file that
+// names the kubeconfig of "scheduler" among them.
+func (c *Cluster) NewPlainScheduler(name string, args ...string) *Process {
+	return newProcess(c.Dir, name, c.Executable, append([]string{ComponentPlainScheduler, "--secure-port=0"}, args...)...)
 }
 
 // Stop stops everything, the last started first.

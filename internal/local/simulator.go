@@ -50,6 +50,7 @@ type Simulator struct {
 	mu     sync.Mutex
 	nodes  []string
 	vendor *Vendor // serves pods with cards on nodes of its own
+	still  bool    // nodes are made and then left alone
 
 	agents agents
 
@@ -64,6 +65,13 @@ type SimulatorOption func(*Simulator)
 // WithoutAgents publishes the Device of each node once and then leaves it
 // alone, as tests with thousands of nodes want it.
 func WithoutAgents() SimulatorOption { return func(s *Simulator) { s.agents.off = true } }
+
+// StandStill makes nodes and then leaves them alone: no lease is renewed and no
+// pod is run, so that nothing but what is measured costs anything. It is for
+// clusters whose controller manager is stopped, or nodes become NotReady.
+func StandStill() SimulatorOption {
+	return func(s *Simulator) { s.agents.off, s.still = true, true }
+}
 
 // ProfilesIn keeps the profiles of the nodes as files in a folder, NODE.yaml
 // each, where a user may edit them; by default they are somewhere temporary.
@@ -89,8 +97,27 @@ func NewSimulator(ctx context.Context, config *rest.Config, options ...Simulator
 		stop()
 		return nil, err
 	}
+	if s.still {
+		go func() {
+			<-ctx.Done()
+			s.agents.close()
+			close(s.done)
+		}()
+		return s, nil
+	}
+	if err := s.attendAll(); err != nil {
+		stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// attendAll runs the pods that are bound to simulated nodes and renews the
+// nodes' leases, until the simulation ends.
+func (s *Simulator) attendAll() error {
+	ctx := s.ctx
 	pods := make(chan types.NamespacedName, 100_000)
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.nodeName!="
 	}))
 	informer := factory.Core().V1().Pods()
@@ -102,8 +129,7 @@ func NewSimulator(ctx context.Context, config *rest.Config, options ...Simulator
 	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) },
 	}); err != nil {
-		stop()
-		return nil, err
+		return err
 	}
 	lister := informer.Lister()
 	factory.Start(ctx.Done())
@@ -129,7 +155,7 @@ func NewSimulator(ctx context.Context, config *rest.Config, options ...Simulator
 		s.agents.close()
 		close(s.done)
 	}()
-	return s, nil
+	return nil
 }
 
 // Stop ends the simulation; the nodes become NotReady after a while.
@@ -293,8 +319,10 @@ func (s *Simulator) AdoptNode(ctx context.Context, node *corev1.Node) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create node %s: %w", node.Name, err)
 	}
-	if err := s.renew(ctx, node.Name); err != nil {
-		return err
+	if !s.still {
+		if err := s.renew(ctx, node.Name); err != nil {
+			return err
+		}
 	}
 	if err := s.ready(ctx, node); err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Package component is the parts of a local cluster: etcd, kube-apiserver,
-// kube-controller-manager and the scheduler, each of which the playground's
+// kube-controller-manager and the schedulers, each of which the playground's
 // binary can be. It is apart from package local because it links all of
 // Kubernetes.
 package component
@@ -18,6 +18,7 @@ import (
 	"k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	kubescheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler"
@@ -43,6 +44,8 @@ func Run(args []string) (code int, ok bool) {
 		command = controllermanager.NewControllerManagerCommand()
 	case local.ComponentScheduler:
 		command = scheduler.NewCommand()
+	case local.ComponentPlainScheduler:
+		command = kubescheduler.NewSchedulerCommand()
 	default:
 		return 0, false
 	}

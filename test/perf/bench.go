@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// bench carries out a plan.
+type bench struct {
+	plan       *Plan
+	executable string
+	profiles   string
+	log        io.Writer
+	begin      time.Time
+}
+
+// tell reports progress.
+func (b *bench) tell(format string, args ...any) {
+	fmt.Fprintf(b.log, "%6s  %s\n", time.Since(b.begin).Round(time.Second), fmt.Sprintf(format, args...))
+}
+
+func since(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Millisecond) }
+
+// run measures everything. What was measured before something failed is
+// returned with the error.
+func (b *bench) run(ctx context.Context) (*Result, error) {
+	result := &Result{Machine: Machine{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}, Rounds: b.plan.Rounds, bounds: b.plan.Bounds}
+	var err error
+	for i := range b.plan.Clusters {
+		if err = b.measure(ctx, &b.plan.Clusters[i], result); err != nil {
+			err = fmt.Errorf("%d nodes: %w", b.plan.Clusters[i].Nodes, err)
+			break
+		}
+	}
+	result.Took = time.Since(b.begin).Round(time.Second).String()
+	result.judge(b.plan)
+	return result, err
+}
+
+// measure measures in one cluster.
+func (b *bench) measure(ctx context.Context, plan *ClusterPlan, result *Result) error {
+	w, err := b.newWorld(ctx, plan)
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	if err := w.workloads(ctx, result); err != nil {
+		return err
+	}
+	if plan.Start {
+		if err := w.starts(ctx, result); err != nil {
+			return fmt.Errorf("start: %w", err)
+		}
+	}
+	if plan.Wake != nil {
+		if err := w.wakes(ctx, result); err != nil {
+			return fmt.Errorf("wake: %w", err)
+		}
+	}
+	return nil
+}
+
+// sides returns both in an order that changes from round to round, so that
+// neither always comes first.
+func sides(round int) []side {
+	both := []side{daybreak, plain}
+	if round%2 == 1 {
+		slices.Reverse(both)
+	}
+	return both
+}
+
+// workloads runs the cluster's workloads, round by round, each with both
+// schedulers.
+func (w *world) workloads(ctx context.Context, result *Result) error {
+	if len(w.plan.Workloads) == 0 {
+		return nil
+	}
+	// So that nothing is done for the first time when it counts.
+	if _, err := w.bindAll(ctx, w.plan.Workloads[0], plain, min(w.plan.Pods, 200)); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	figures := map[string]map[side][]Figures{}
+	for round := range w.bench.plan.Rounds {
+		for _, name := range w.plan.Workloads {
+			if figures[name] == nil {
+				figures[name] = map[side][]Figures{}
+			}
+			for _, s := range sides(round) {
+				f, err := w.bindAll(ctx, name, s, w.plan.Pods)
+				if err != nil {
+					return fmt.Errorf("workload %s with %s: %w", name, s, err)
+				}
+				w.tell("%d nodes, %s, round %d: %s %.0f pods/s, cycle p99 %.2f ms, %.2f calls a pod, %.2f ms CPU a pod, %.0f MiB",
+					w.plan.Nodes, name, round+1, s, f.PodsPerSecond, f.CycleP99Milliseconds, f.CallsPerPod, f.CPUMillisecondsPerPod, f.PeakMiB)
+				figures[name][s] = append(figures[name][s], f)
+			}
+		}
+	}
+	for _, name := range w.plan.Workloads {
+		result.Runs = append(result.Runs, w.summary(name, figures[name]))
+	}
+	return nil
+}
+
+func (w *world) summary(name string, figures map[side][]Figures) Run {
+	workload := w.bench.plan.Workloads[name]
+	r := Run{
+		Nodes: w.plan.Nodes, Workload: name, Pods: w.plan.Pods, Policy: workload.Policy,
+		Daybreak: medians(figures[daybreak]), Plain: medians(figures[plain]),
+	}
+	if res := w.plan.Residents; res != nil {
+		r.Residents = w.plan.Nodes * res.Percent / 100 * res.PerNode
+	}
+	if workload.Unfit != nil {
+		r.Unfit = workload.Unfit.Pods
+	}
+	r.DaybreakPodsPerSecond, r.PlainPodsPerSecond = r.Daybreak.PodsPerSecond, r.Plain.PodsPerSecond
+	r.Ratio = r.DaybreakPodsPerSecond / r.PlainPodsPerSecond
+	for s, list := range map[side]*[]float64{daybreak: &r.DaybreakRounds, plain: &r.PlainRounds} {
+		for _, f := range figures[s] {
+			*list = append(*list, f.PodsPerSecond)
+		}
+	}
+	return r
+}
+
+// saveProfile takes a profile of the scheduler, if profiles are wanted.
+func (b *bench) saveProfile(ctx context.Context, s *scheduler, workload, kind, path string) {
+	if b.profiles == "" {
+		return
+	}
+	text, err := s.get(ctx, path)
+	if err == nil {
+		err = os.MkdirAll(b.profiles, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.profiles, fmt.Sprintf("%s-%s-%s.pprof", workload, s.name, kind)), text, 0o600)
+	}
+	if err != nil {
+		b.tell("no %s profile of %s: %v", kind, s.name, err)
+	}
+}

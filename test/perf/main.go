@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errMissed):
+		fmt.Fprintln(os.Stderr, "perf:", err)
+		os.Exit(1) //nolint:forbidigo // this is main
+	default:
+		fmt.Fprintln(os.Stderr, "perf:", err)
+		os.Exit(2) //nolint:forbidigo // this is main
+	}
+}
+
+// errMissed tells that something was slower than the plan allows.
+var errMissed = errors.New("some bounds do not hold")
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("perf", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	planFile := flags.String("plan", "test/perf/bench.yaml", "what to measure")
+	out := flags.String("out", "bench.json", "file to write the results to")
+	executable := flags.String("playground", "bin/playground", "binary that has the parts of a cluster in it")
+	only := flags.String("run", "", "regular expression: measure only what matches, written NODES/WORKLOAD")
+	rounds := flags.Int("rounds", 0, "rounds of each measurement, in place of the plan's")
+	profiles := flags.String("profiles", "", "folder for CPU and heap profiles of the schedulers; taking them slows them down")
+	enforce := flags.Bool("enforce", false, "end with 1 when a bound of the plan does not hold")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q: there are only flags", flags.Arg(0))
+	}
+	filter, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	plan, err := loadPlan(*planFile)
+	if err != nil {
+		return err
+	}
+	if *rounds > 0 {
+		plan.Rounds = *rounds
+	}
+	if err := plan.keep(filter); err != nil {
+		return err
+	}
+	b := &bench{plan: plan, executable: *executable, profiles: *profiles, log: stderr, begin: time.Now()}
+	result, err := b.run(ctx)
+	if result != nil {
+		if saveErr := result.save(*out); saveErr != nil {
+			return saveErr
+		}
+		result.print(stdout)
+	}
+	if err != nil {
+		return err
+	}
+	if *enforce && result.missed() {
+		return errMissed
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// labelRole tells the pods of a run from those that stay.
+const (
+	labelRole    = "daybreak-gpu.io/perf"
+	roleRun      = "run"
+	roleResident = "resident"
+)
+
+// pod returns a pod of the kind.
+func (k Kind) pod(name, role string) *corev1.Pod {
+	list := corev1.ResourceList{}
+	for res, amount := range k.Resources {
+		list[corev1.ResourceName(res)] = resource.MustParse(amount) // the plan was validated
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: metav1.NamespaceDefault, Annotations: maps.Clone(k.Annotations),
+			Labels: map[string]string{labelRole: role},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Image: "registry.k8s.io/pause:3.10",
+			Resources: corev1.ResourceRequirements{Limits: list, Requests: list},
+		}}},
+	}
+}
+
+// backlog returns the pods of a run. Kinds are mixed, and the same way for
+// everyone. Unfit pods come first in the order of names, in which a scheduler
+// finds them when it starts.
+func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
+	if w.Unfit != nil {
+		for i := range w.Unfit.Pods {
+			pods = append(pods, p.Kinds[w.Unfit.Kind].pod(fmt.Sprintf("a-unfit-%05d", i), roleRun))
+		}
+	}
+	var deck []string
+	for _, kind := range slices.Sorted(maps.Keys(w.Mix)) {
+		deck = append(deck, slices.Repeat([]string{kind}, w.Mix[kind])...)
+	}
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same every time
+	for i := range n {
+		if i%len(deck) == 0 {
+			random.Shuffle(len(deck), func(a, b int) { deck[a], deck[b] = deck[b], deck[a] })
+		}
+		pods = append(pods, p.Kinds[deck[i%len(deck)]].pod(fmt.Sprintf("pod-%05d", i), roleRun))
+	}
+	return pods
+}
+
+// residents returns the pods that live on one node, with the cards that they
+// hold.
+func (k Kind) residents(node *corev1.Node, device *v1alpha1.Device, n int) ([]*corev1.Pod, error) {
+	account := wire.ReadInventory(node, device).Open()
+	var pods []*corev1.Pod
+	for i := range n {
+		pod := k.pod(fmt.Sprintf("%s-%03d", node.Name, i), roleResident)
+		pod.Spec.NodeName = node.Name
+		pods = append(pods, pod)
+		ask, problems := wire.Admit(pod)
+		if len(problems) > 0 {
+			return nil, problems.ToAggregate()
+		}
+		if ask == nil {
+			continue
+		}
+		offer, refusal := place.Fit(account, &ask.Request, &ask.Prefer)
+		if refusal.Code != place.Fits {
+			return nil, fmt.Errorf("resident %d of node %s: %s", i+1, node.Name, refusal.Code.Reason())
+		}
+		holding, err := account.Commit(offer, wire.HolderOf(pod), &ask.Request)
+		if err != nil {
+			return nil, err
+		}
+		annotations, err := wire.Annotations(account, ask, &holding, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		maps.Copy(pod.Annotations, annotations)
+	}
+	return pods, nil
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+)
+
+// plainConfig is how plain kube-scheduler is configured: as it comes, but for
+// the limits on requests, which are Daybreak's, and what no node advertises.
+//
+//go:embed plain.yaml
+var plainConfig string
+
+// side is one of the two schedulers that are compared.
+type side string
+
+const (
+	daybreak side = "daybreak"
+	plain    side = "plain"
+)
+
+// scheduler is a scheduler that is measured.
+type scheduler struct {
+	*local.Process
+	port int
+	name string
+}
+
+// startScheduler starts one of the two.
+func (w *world) startScheduler(ctx context.Context, s side, policy string) (*scheduler, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("%s-%d", s, time.Now().UnixNano())
+	args := []string{
+		"--leader-elect=false", "--secure-port=" + strconv.Itoa(port), "--bind-address=127.0.0.1",
+		"--cert-dir=" + filepath.Join(w.dir, "certs"), "--authorization-always-allow-paths=/healthz,/metrics,/debug/pprof/*",
+	}
+	var process *local.Process
+	switch s {
+	case daybreak:
+		args = append(args, "--profile=default-scheduler")
+		if policy != "" {
+			args = append(args, "--policy="+policy)
+		}
+		process = w.cluster.NewScheduler(name, args...)
+	default:
+		file := filepath.Join(w.dir, "plain.yaml")
+		text := strings.ReplaceAll(plainConfig, "KUBECONFIG", w.cluster.Kubeconfig("scheduler"))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+		process = w.cluster.NewPlainScheduler(name, append(args, "--config="+file)...)
+	}
+	if err := process.Start(); err != nil {
+		return nil, err
+	}
+	return &scheduler{Process: process, port: port, name: name}, nil
+}
+
+// freePort finds a port that nobody listens on.
+func freePort(ctx context.Context) (int, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a port: %w", err)
+	}
+	defer l.Close()
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, fmt.Errorf("find a port: got address %v", l.Addr())
+	}
+	return addr.Port, nil
+}
+
+// cpu returns the CPU time that the process has used.
+func (s *scheduler) cpu() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
+	if err != nil {
+		return 0, err
+	}
+	// The name in parentheses may have blanks in it.
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("can't read the CPU time in %q", text)
+	}
+	var ticks int64
+	for _, field := range fields[11:13] { // in user and in kernel mode
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("can't read the CPU time in %q: %w", text, err)
+		}
+		ticks += n
+	}
+	const perSecond = 100 // as Linux counts for everyone, whatever its own clock
+	return time.Duration(ticks) * time.Second / perSecond, nil
+}
+
+// peakMiB returns the most memory that the process ever had.
+func (s *scheduler) peakMiB() (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
+			if err != nil {
+				return 0, fmt.Errorf("can't read %q: %w", line, err)
+			}
+			return kib / 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("no peak of memory is known of process %d", s.PID())
+}

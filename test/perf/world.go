@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// writers write to the API at once while nothing is measured.
+const writers = 24
+
+// world is a cluster of which nothing moves but what is measured.
+type world struct {
+	*bench
+	plan    *ClusterPlan
+	dir     string
+	cluster *local.Cluster
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+}
+
+// newWorld starts a cluster with its nodes and residents. The controller manager
+// is stopped as soon as it has done its part, so that no node is found to be
+// gone and no pod is looked after.
+func (b *bench) newWorld(ctx context.Context, plan *ClusterPlan) (_ *world, err error) {
+	w := &world{bench: b, plan: plan}
+	if w.dir, err = os.MkdirTemp("", "daybreak-perf-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			w.stop()
+		}
+	}()
+	if w.cluster, err = local.Start(ctx, local.Config{Dir: w.dir, Executable: b.executable}); err != nil {
+		return nil, err
+	}
+	if err := w.cluster.Install(ctx); err != nil {
+		return nil, err
+	}
+	w.cluster.ControllerManager.Stop()
+	config := rest.CopyConfig(w.cluster.REST())
+	if w.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	if w.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if err := w.addNodes(ctx); err != nil {
+		return nil, err
+	}
+	return w, w.addResidents(ctx)
+}
+
+func (w *world) stop() {
+	if w.cluster != nil {
+		w.cluster.Stop()
+	}
+	_ = os.RemoveAll(w.dir)
+}
+
+func (w *world) addNodes(ctx context.Context) error {
+	start := time.Now()
+	kinds, err := discover.LoadProfiles(w.bench.plan.Profile)
+	if err != nil {
+		return err
+	}
+	simulator, err := local.NewSimulator(ctx, w.cluster.RESTAs("simulator"), local.StandStill())
+	if err != nil {
+		return err
+	}
+	defer simulator.Stop()
+	if err := simulator.AddNodes(ctx, "metax", w.plan.Nodes, kinds); err != nil {
+		return err
+	}
+	w.tell("%d nodes made in %s", w.plan.Nodes, since(start))
+	return nil
+}
+
+func (w *world) addResidents(ctx context.Context) error {
+	r := w.plan.Residents
+	if r == nil {
+		return nil
+	}
+	start := time.Now()
+	nodes, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	kind := w.bench.plan.Kinds[r.Kind]
+	var count atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range len(nodes.Items) * r.Percent / 100 {
+		node := &nodes.Items[i]
+		group.Go(func() error {
+			device, err := w.device(ctx, node.Name)
+			if err != nil {
+				return err
+			}
+			pods, err := kind.residents(node, device, r.PerNode)
+			if err != nil {
+				return err
+			}
+			count.Add(int64(len(pods)))
+			return w.create(ctx, 1, pods)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	w.tell("%d residents made in %s", count.Load(), since(start))
+	return nil
+}
+
+func (w *world) device(ctx context.Context, node string) (*v1alpha1.Device, error) {
+	object, err := w.dynamic.Resource(v1alpha1.GroupVersion.WithResource("devices")).Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	text, err := object.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return wire.DecodeDevice(text)
+}
+
+// create creates pods, as many at once as there are workers.
+func (w *world) create(ctx context.Context, workers int, pods []*corev1.Pod) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	for _, pod := range pods {
+		group.Go(func() error {
+			if _, err := w.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+				return fmt.Errorf("create pod %s: %w", pod.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// clear deletes the pods of a run, and the events that it left.
+func (w *world) clear(ctx context.Context) error {
+	list, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: labelRole + "=" + roleRun})
+	if err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range list.Items {
+		name := list.Items[i].Name
+		group.Go(func() error { return w.delete(groupCtx, name) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return w.client.EventsV1().Events(metav1.NamespaceDefault).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+}
+
+func (w *world) delete(ctx context.Context, name string) error {
+	err := w.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// bindings is the times at which pods were seen to have a node.
+type bindings struct {
+	watch watch.Interface
+}
+
+// watchBindings begins to watch. Only pods with a node are asked for, so that
+// each is seen once, when it is bound.
+func (w *world) watchBindings(ctx context.Context) (*bindings, error) {
+	options := metav1.ListOptions{FieldSelector: "spec.nodeName!=", LabelSelector: labelRole + "=" + roleRun}
+	list, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	options.ResourceVersion = list.ResourceVersion
+	watcher, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return &bindings{watch: watcher}, nil
+}
+
+// next waits for the next pod to be bound.
+func (b *bindings) next(ctx context.Context, patience time.Duration) (pod *corev1.Pod, at time.Time, err error) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, at, context.Cause(ctx)
+		case <-timer.C:
+			return nil, at, fmt.Errorf("no pod was bound for %s", patience)
+		case e, ok := <-b.watch.ResultChan():
+			if !ok {
+				return nil, at, errors.New("the watch of pods ended")
+			}
+			if pod, ok := e.Object.(*corev1.Pod); ok && e.Type == watch.Added {
+				return pod, time.Now(), nil
+			}
+		}
+	}
+}
+
+func (b *bindings) stop() { b.watch.Stop() }
