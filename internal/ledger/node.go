@@ -114,6 +114,11 @@ func (n *Node) Holdings() []Holding { return n.holdings }
 // Unknown returns the holders whose cards are not known.
 func (n *Node) Unknown() []Holder { return n.unknown }
 
+// Has reports whether the holder is on the node.
+func (n *Node) Has(h Holder) bool {
+	return slices.ContainsFunc(n.holdings, func(x Holding) bool { return x.Holder == h }) || slices.Contains(n.unknown, h)
+}
+
 // Now returns the state with everything booked.
 func (n *Node) Now() *View { return &n.now }
 
@@ -128,6 +133,22 @@ func (n *Node) Book(h Holding) {
 	n.holdings = append(n.holdings, h)
 	n.version++
 	n.measure(&n.now, n.add(&h))
+}
+
+// BookAll records holdings and holders whose cards are not known, of whom none
+// may be on the node already or be there twice.
+func (n *Node) BookAll(holdings []Holding, unknown []Holder) {
+	n.unknown = append(n.unknown, unknown...)
+	if n.holdings == nil {
+		n.holdings = make([]Holding, 0, len(holdings)+1)
+	}
+	n.holdings = append(n.holdings, holdings...)
+	n.version++
+	var touched gpu.Set
+	for i := range holdings {
+		touched |= n.add(&holdings[i])
+	}
+	n.measure(&n.now, touched)
 }
 
 // BookUnknown records that the holder is on the node with cards that nobody

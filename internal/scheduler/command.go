@@ -192,7 +192,11 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 	if !adaptsToPlugin(c.options.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)) {
 		shared.locks = nil
 	}
-	cc, sched, err := app.Setup(ctx, c.options, app.WithPlugin(Name, shared.Factory()))
+	plugins := []app.Option{app.WithPlugin(Name, shared.Factory())}
+	for name, factory := range standIns() {
+		plugins = append(plugins, app.WithPlugin(name, factory))
+	}
+	cc, sched, err := app.Setup(ctx, c.options, plugins...)
 	removeConfig()
 	if err != nil {
 		return err

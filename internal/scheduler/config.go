@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	componentbaseconfig "k8s.io/component-base/config/v1alpha1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"sigs.k8s.io/yaml"
-
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 const (
@@ -67,26 +66,25 @@ func profile(name string, args []byte) configv1.KubeSchedulerProfile {
 	return configv1.KubeSchedulerProfile{
 		SchedulerName: &name,
 		Plugins: &configv1.Plugins{
-			// Our PostFilter does what DefaultPreemption does, with cards in mind.
-			MultiPoint: configv1.PluginSet{Enabled: ours, Disabled: []configv1.Plugin{{Name: "DefaultPreemption"}}},
+			// Our PostFilter does what DefaultPreemption does, with cards in mind,
+			// and what would only stir nodes that are equally good for a pod with
+			// cards is for other pods. What users wrote counts (affinity, spread,
+			// taints).
+			MultiPoint: configv1.PluginSet{
+				Enabled: append(ours, configv1.Plugin{Name: ResourcesName}, configv1.Plugin{Name: BalanceName}, configv1.Plugin{Name: ImagesName}),
+				Disabled: []configv1.Plugin{
+					{Name: names.DefaultPreemption}, {Name: names.NodeResourcesFit}, {Name: names.NodeResourcesBalancedAllocation}, {Name: names.ImageLocality},
+				},
+			},
 			// Plugins named at an extension point come before those of
 			// multiPoint: DefaultBinder must not bind a pod with cards, and ours
 			// is the refusal to tell of.
 			Filter:     configv1.PluginSet{Enabled: ours},
 			PostFilter: configv1.PluginSet{Enabled: ours},
 			Bind:       configv1.PluginSet{Enabled: ours},
-			// What users wrote counts (affinity, spread, taints); what would
-			// only stir equally good nodes does not.
-			Score: configv1.PluginSet{Disabled: []configv1.Plugin{
-				{Name: "NodeResourcesFit"}, {Name: "NodeResourcesBalancedAllocation"}, {Name: "ImageLocality"},
-			}},
 		},
 		PluginConfig: []configv1.PluginConfig{
 			{Name: Name, Args: runtime.RawExtension{Raw: args}},
-			{Name: "NodeResourcesFit", Args: rawArgs("NodeResourcesFitArgs", map[string]any{
-				"ignoredResources":      []string{string(wire.ResourceVCore), string(wire.ResourceVMemory)},
-				"ignoredResourceGroups": []string{resourceGroup},
-			})},
 			{Name: "PodTopologySpread", Args: rawArgs("PodTopologySpreadArgs", map[string]any{"defaultingType": "List"})},
 		},
 	}

@@ -92,16 +92,6 @@ func argsOf(t *testing.T, p *config.KubeSchedulerProfile, plugin string) runtime
 
 func TestDefaultConfigOfOtherPlugins(t *testing.T) {
 	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
-	fit, ok := argsOf(t, &cfg.Profiles[0], "NodeResourcesFit").(*config.NodeResourcesFitArgs)
-	if !ok {
-		t.Fatal("NodeResourcesFit has other arguments")
-	}
-	if diff := cmp.Diff([]string{"metax-tech.com/vcore", "metax-tech.com/vmemory"}, fit.IgnoredResources); diff != "" {
-		t.Errorf("ignored resources (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"daybreak-gpu.io"}, fit.IgnoredResourceGroups); diff != "" {
-		t.Errorf("ignored groups (-want +got):\n%s", diff)
-	}
 	spread, ok := argsOf(t, &cfg.Profiles[0], "PodTopologySpread").(*config.PodTopologySpreadArgs)
 	if !ok {
 		t.Fatal("PodTopologySpread has other arguments")
@@ -117,6 +107,9 @@ func newFrameworks(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConfig
 	metrics.Register()
 	registry := plugins.NewInTreeRegistry()
 	if err := registry.Register(Name, shared.Factory()); err != nil {
+		t.Fatal(err)
+	}
+	if err := registry.Merge(standIns()); err != nil {
 		t.Fatal(err)
 	}
 	client := fake.NewClientset()
@@ -145,8 +138,8 @@ func TestOrderOfPlugins(t *testing.T) {
 	if diff := cmp.Diff([]string{Name, "DynamicResources"}, namesOf(&got.PostFilter)); diff != "" {
 		t.Errorf("postFilter (-want +got):\n%s", diff)
 	}
-	if names := namesOf(&got.Filter); names[0] != Name || !slices.Contains(names, "NodeResourcesFit") {
-		t.Errorf("filter = %v, want %s first and NodeResourcesFit still there", names, Name)
+	if names := namesOf(&got.Filter); names[0] != Name || !slices.Contains(names, ResourcesName) {
+		t.Errorf("filter = %v, want %s first and %s still there", names, Name, ResourcesName)
 	}
 	for _, where := range []*config.PluginSet{&got.PreEnqueue, &got.PreFilter, &got.PreScore, &got.Reserve} {
 		if names := namesOf(where); !slices.Contains(names, Name) {
@@ -164,7 +157,7 @@ func TestPluginsThatScore(t *testing.T) {
 	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
 	got := newFrameworks(t, NewShared(clock.RealClock{}), cfg)[0].ListPlugins()
 	names := namesOf(&got.Score)
-	for _, name := range []string{Name, "TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"} {
+	for _, name := range []string{Name, ResourcesName, BalanceName, ImagesName, "TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("score = %v lacks %s", names, name)
 		}

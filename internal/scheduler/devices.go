@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +59,13 @@ func compact(obj any) (any, error) {
 // runs, after the plugin was made.
 type devices struct {
 	store cache.Store
+	// version grows with every change, after it.
+	version atomic.Uint64
 }
+
+// touch tells that a Device has changed. Listeners of one informer run side by
+// side, so whoever is told of a change first calls it.
+func (d *devices) touch() { d.version.Add(1) }
 
 // watch makes the factory's informer for Devices keep them in compact form. It
 // is the same informer that kube-scheduler takes its Device events from.
@@ -68,6 +75,11 @@ func (d *devices) watch(factory dynamicinformer.DynamicSharedInformerFactory) er
 		return fmt.Errorf("watch devices: %w", err)
 	}
 	d.store = informer.GetStore()
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { d.touch() }, UpdateFunc: func(any, any) { d.touch() }, DeleteFunc: func(any) { d.touch() },
+	}); err != nil {
+		return fmt.Errorf("watch devices: %w", err)
+	}
 	return nil
 }
 

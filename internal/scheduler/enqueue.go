@@ -44,17 +44,11 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 	if deleted.Spec.NodeName == "" {
 		return fwk.Queue, nil
 	}
-	e := p.shared.nodes.last(deleted.Spec.NodeName)
+	e := p.shared.nodes.without(deleted)
 	if e == nil {
 		return fwk.Queue, nil
 	}
-	// What was seen last may be older than other pods' ends: they are taken
-	// off it one after the other, so that together they count.
-	without := *e
-	without.node = e.node.Clone()
-	without.node.Release(wire.HolderOf(deleted))
-	p.shared.nodes.replace(e, &without)
-	return p.hint(pod, without.node), nil
+	return p.hint(pod, e.node), nil
 }
 
 // afterPodUpdate wakes the pod when it asks for something else than before.
@@ -75,6 +69,7 @@ func (p *Plugin) afterDevice(_ klog.Logger, pod *corev1.Pod, _, newObj any) (fwk
 	if !ok {
 		return fwk.Queue, fmt.Errorf("updated object is a %T, want a Device", newObj)
 	}
+	p.shared.devices.touch()
 	return p.afterInventory(pod, dev.Name), nil
 }
 
@@ -110,11 +105,11 @@ func (p *Plugin) afterInventory(pod *corev1.Pod, name string) fwk.QueueingHint {
 
 // hint asks whether the pod fits on the node.
 func (p *Plugin) hint(pod *corev1.Pod, node *ledger.Node) fwk.QueueingHint {
-	ask, _ := wire.Admit(pod)
+	ask, _ := p.shared.asks.admit(pod)
 	if ask == nil {
 		return fwk.Queue
 	}
-	ask.StandIn(p.policy)
+	ask = standIn(ask, p.policy)
 	if _, refusal := place.Fit(node, &ask.Request, &ask.Prefer); refusal.Code != place.Fits {
 		return fwk.QueueSkip
 	}

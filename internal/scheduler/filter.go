@@ -15,7 +15,7 @@ func (p *Plugin) Filter(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, ni 
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	node := p.shared.nodes.of(ni, c.whatIf)
+	node := p.shared.index.of(ni, c.whatIf)
 	_, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer)
 	c.note(node.Name, refusal)
 	if refusal.Code != place.Fits {

@@ -121,23 +121,54 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-func TestNarrowTellsTheNumbers(t *testing.T) {
-	r, cs := newRig(t), framework.NewCycleState()
-	var infos []fwk.NodeInfo
-	for i, cards := range []int{8, 4, 2} {
-		node := makeNode(fmt.Sprintf("n%d", i))
-		r.setDevice(t, makeDevice(node.Name, cards))
-		infos = append(infos, nodeInfo(node))
+// TestLeftOut: nodes that PreFilter leaves out are, to PostFilter and to whoever
+// reads the event, as if Filter had been asked.
+func TestLeftOut(t *testing.T) {
+	tests := map[string]struct {
+		cards   []int // of node n0, n1, ...
+		full    []int // nodes on which a pod has the first card
+		pod     *corev1.Pod
+		want    map[string]fwk.Code
+		summary string
+	}{
+		"hopeless nodes": {
+			cards: []int{8, 4, 2}, pod: makePod("p", whole(8)),
+			want:    map[string]fwk.Code{"n1": fwk.UnschedulableAndUnresolvable, "n2": fwk.UnschedulableAndUnresolvable},
+			summary: "0/2 nodes: 2 need 8 cards that fit (best has 4)",
+		},
+		"full nodes, where others could be evicted": {
+			cards: []int{1, 1, 1, 0}, full: []int{1, 2}, pod: makePod("p", whole(1)),
+			want:    map[string]fwk.Code{"n1": fwk.Unschedulable, "n2": fwk.Unschedulable, "n3": fwk.UnschedulableAndUnresolvable},
+			summary: "0/3 nodes: 2 have no card that nobody uses, 1 has no MetaX cards",
+		},
 	}
-	if _, status := r.PreFilter(t.Context(), cs, makePod("p", whole(8)), infos); !status.IsSuccess() {
-		t.Fatal(status)
-	}
-	c, err := readState(cs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := c.summary(), "0/2 nodes: 2 need 8 cards that fit (best has 4)"; got != want {
-		t.Errorf("summary() = %q, want %q", got, want)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, cs := newRig(t), framework.NewCycleState()
+			var infos []fwk.NodeInfo
+			for i, cards := range tt.cards {
+				node := makeNode(fmt.Sprintf("n%d", i))
+				r.setDevice(t, makeDevice(node.Name, cards))
+				var pods []*corev1.Pod
+				if slices.Contains(tt.full, i) {
+					pods = append(pods, makePod("q"+node.Name, whole(1), holds(0), boundTo(node.Name)))
+				}
+				infos = append(infos, nodeInfo(node, pods...))
+			}
+			narrowed, status := r.PreFilter(t.Context(), cs, tt.pod, infos)
+			if !status.IsSuccess() || narrowed.AllNodes() || !narrowed.NodeNames.Equal(sets.New("n0")) {
+				t.Fatalf("PreFilter() = %v, %v; want n0 alone", narrowed, status)
+			}
+			statuses := framework.NewDefaultNodeToStatus()
+			if _, status := r.PostFilter(t.Context(), cs, tt.pod, statuses); status.Message() != tt.summary {
+				t.Errorf("PostFilter() = %q, want %q", status.Message(), tt.summary)
+			}
+			got := map[string]fwk.Code{}
+			statuses.ForEachExplicitNode(func(node string, s *fwk.Status) { got[node] = s.Code() })
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("nodes (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

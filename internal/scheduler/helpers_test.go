@@ -94,6 +94,7 @@ func (r *rig) setDevice(t *testing.T, d *v1alpha1.Device) *device {
 	if err := r.shared.devices.store.Add(kept); err != nil {
 		t.Fatal(err)
 	}
+	r.shared.devices.touch()
 	return kept
 }
 

@@ -2,10 +2,12 @@ package scheduler
 
 import (
 	"maps"
+	"math"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -25,6 +27,11 @@ type nodes struct {
 	// supply counts the healthy cards of each model, and version its changes.
 	supply  map[string]int
 	version uint64
+	// ended is the pod that was taken off an account last, and the account.
+	ended struct {
+		uid   types.UID
+		entry *entry
+	}
 }
 
 // entry is the account of one node at one generation. Its node is shared by
@@ -33,14 +40,19 @@ type entry struct {
 	generation int64
 	facts      facts
 	inventory  *wire.Inventory
-	// read has what was read of each pod at this inventory, to be used again.
-	read map[types.UID]reading
-	node *ledger.Node
+	// read has what was read of each pod at this inventory, in the order of the
+	// NodeInfo, to be used again.
+	read []reading
+	// lowest is the lowest priority of a pod on the node.
+	lowest int32
+	node   *ledger.Node
 }
 
 // reading is what a pod holds, as its annotations tell.
 type reading struct {
 	pod     *corev1.Pod // from which it was read
+	asks    bool        // for cards; the rest means nothing otherwise
+	read    bool        // its annotations were; those of a reserved pod are not
 	holding ledger.Holding
 	known   bool
 }
@@ -79,6 +91,10 @@ func newNodes(d *devices, r *reservations, p *promises) *nodes {
 // of returns the account of the node as the NodeInfo shows it. A NodeInfo of a
 // what-if, with pods added or taken away, is folded but not kept.
 func (n *nodes) of(ni fwk.NodeInfo, whatIf bool) *ledger.Node {
+	return n.entryOf(ni, whatIf).node
+}
+
+func (n *nodes) entryOf(ni fwk.NodeInfo, whatIf bool) *entry {
 	name := ni.Node().Name
 	n.mu.RLock()
 	before := n.entries[name]
@@ -86,7 +102,7 @@ func (n *nodes) of(ni fwk.NodeInfo, whatIf bool) *ledger.Node {
 
 	dev := n.devices.get(name)
 	if before != nil && before.generation == ni.GetGeneration() && before.facts.device == dev {
-		return before.node
+		return before
 	}
 	now := n.fold(before, ni, dev)
 	if !whatIf {
@@ -95,7 +111,7 @@ func (n *nodes) of(ni fwk.NodeInfo, whatIf bool) *ledger.Node {
 		n.entries[name] = now
 		n.mu.Unlock()
 	}
-	return now.node
+	return now
 }
 
 // stock brings the supply of cards up to date when a node's cards change. Both
@@ -136,7 +152,8 @@ func (n *nodes) supplied() map[string]int {
 
 // fold opens the account anew, with what was read before where it still holds.
 func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device) *entry {
-	now := &entry{generation: ni.GetGeneration(), facts: factsOf(ni.Node(), dev), read: map[types.UID]reading{}}
+	pods := ni.GetPods()
+	now := &entry{generation: ni.GetGeneration(), facts: factsOf(ni.Node(), dev), lowest: math.MaxInt32}
 	if before != nil && before.facts == now.facts {
 		now.inventory = before.inventory
 	} else {
@@ -147,34 +164,124 @@ func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device) *entry {
 	if cpu := ni.GetAllocatable().GetMilliCPU(); cpu > 0 {
 		now.node.FreeCPU, now.node.CPUKnown = gpu.MilliCPU(max(0, cpu-ni.GetRequested().GetMilliCPU())), true
 	}
-	var nominated []*corev1.Pod
-	// Pods that are yet to be bound, and the one that the vendor's plugin is yet
-	// to serve, which it takes the lock off for.
-	var coming []ledger.Holding
-	lock, _ := wire.ParseLock(ni.Node().Annotations[wire.AnnotationLock])
-	for _, pi := range ni.GetPods() {
-		pod := pi.GetPod()
-		if !wire.Asks(pod) {
-			continue
-		}
-		if pod.Spec.NodeName == "" {
-			nominated = append(nominated, pod)
-			continue
-		}
-		if h, ok := n.reservations.holding(pod); ok {
-			now.node.Book(h)
-			coming = append(coming, h)
-			continue
-		}
-		if h, known := n.book(now, before, pod); known && lock.Names(pod) {
-			coming = append(coming, h)
-		}
+	if len(pods) == 0 {
+		now.inventory.Settle(now.node)
+		return now
 	}
-	now.inventory.Settle(now.node, coming...)
-	for _, pod := range nominated {
+	f := folder{nodes: n, now: now, lock: lockOf(ni.Node()), holdings: make([]ledger.Holding, 0, len(pods))}
+	if before != nil {
+		f.before = before.read
+	}
+	now.read = make([]reading, len(pods))
+	for i, pi := range pods {
+		now.lowest = min(now.lowest, corev1helpers.PodPriority(pi.GetPod()))
+		f.add(i, pi.GetPod())
+	}
+	now.node.BookAll(f.holdings, f.unknown)
+	now.inventory.Settle(now.node, f.coming...)
+	for _, pod := range f.nominated {
 		n.placeNominated(now.node, pod)
 	}
 	return now
+}
+
+// lockOf returns the node's lock; the zero value is none.
+func lockOf(node *corev1.Node) wire.Lock {
+	text, ok := node.Annotations[wire.AnnotationLock]
+	if !ok {
+		return wire.Lock{}
+	}
+	lock, _ := wire.ParseLock(text)
+	return lock
+}
+
+// folder is one fold.
+type folder struct {
+	*nodes
+	now    *entry
+	before []reading
+	byUID  map[types.UID]*reading // of before, made when it is needed
+	lock   wire.Lock
+
+	holdings  []ledger.Holding
+	unknown   []ledger.Holder
+	nominated []*corev1.Pod
+	// coming are pods that are yet to be bound, and the one that the vendor's
+	// plugin is yet to serve, which it takes the lock off for.
+	coming []ledger.Holding
+}
+
+// add takes in the i-th pod of the node.
+func (f *folder) add(i int, pod *corev1.Pod) {
+	r := &f.now.read[i]
+	if was := f.earlier(i, pod); was != nil {
+		*r = *was
+	} else {
+		*r = reading{pod: pod, asks: wire.Asks(pod)}
+	}
+	if !r.asks {
+		return
+	}
+	if pod.Spec.NodeName == "" {
+		f.nominated = append(f.nominated, pod)
+		return
+	}
+	if h, ok := f.reservations.holding(pod); ok {
+		f.holdings, f.coming = append(f.holdings, h), append(f.coming, h)
+		return
+	}
+	// It is not for pods that this process has reserved cards for: until the
+	// Binding is through, their annotations are only what their author wrote.
+	// Cards without identity are dealt out anew: who has which is of no account,
+	// but no two pods may count for one.
+	if !r.read || f.now.node.Counted {
+		f.book(r)
+	}
+	switch {
+	case !r.known:
+		f.unknown = append(f.unknown, wire.HolderOf(pod))
+		return
+	case !f.now.node.Counted:
+		f.holdings = append(f.holdings, r.holding)
+	}
+	if f.lock.Names(pod) {
+		f.coming = append(f.coming, r.holding)
+	}
+}
+
+// book reads what the pod's annotations tell. Where cards have no identity, those
+// that it gets depend on who has some already.
+func (f *folder) book(r *reading) {
+	if f.now.node.Counted {
+		f.now.node.BookAll(f.holdings, f.unknown)
+		f.holdings, f.unknown = f.holdings[:0], f.unknown[:0]
+	}
+	r.holding, r.known, _ = wire.HoldingOf(f.now.node, r.pod)
+	r.read = true
+	if r.known && f.now.node.Counted {
+		f.now.node.Book(r.holding)
+	}
+}
+
+// earlier returns what was read of the same version of the pod before. Pods
+// mostly stay where they are in the NodeInfo's list.
+func (f *folder) earlier(i int, pod *corev1.Pod) *reading {
+	if i < len(f.before) && f.before[i].pod == pod {
+		return &f.before[i]
+	}
+	if len(f.before) == 0 {
+		return nil
+	}
+	if f.byUID == nil {
+		f.byUID = make(map[types.UID]*reading, len(f.before))
+		for k := range f.before {
+			f.byUID[f.before[k].pod.UID] = &f.before[k]
+		}
+	}
+	if was := f.byUID[pod.UID]; was != nil && was.pod == pod {
+		return was
+	}
+	return nil
 }
 
 // readInventory reads the node's cards. A node that our own agent serves has a
@@ -191,29 +298,6 @@ func readInventory(node *corev1.Node, dev *device) *wire.Inventory {
 	default:
 		return wire.ReadInventory(node, dev.spec)
 	}
-}
-
-// book books what a pod's annotations tell. It is not for pods that this process
-// has reserved cards for: until the Binding is through, their annotations are
-// only what their author wrote.
-func (*nodes) book(now, before *entry, pod *corev1.Pod) (h ledger.Holding, known bool) {
-	var r reading
-	// Cards without identity are dealt out anew: who has which is of no
-	// account, but no two pods may count for one.
-	if before != nil && !now.node.Counted {
-		r = before.read[pod.UID]
-	}
-	if r.pod != pod {
-		r.pod = pod
-		r.holding, r.known, _ = wire.HoldingOf(now.node, pod)
-	}
-	now.read[pod.UID] = r
-	if r.known {
-		now.node.Book(r.holding)
-	} else {
-		now.node.BookUnknown(wire.HolderOf(pod))
-	}
-	return r.holding, r.known
 }
 
 // placeNominated books a pod that the node is kept for but that has no cards
@@ -248,14 +332,28 @@ func (n *nodes) forget(name string) {
 	delete(n.entries, name)
 }
 
-// replace puts another account in the place of the one last seen, unless a
-// newer one is there already.
-func (n *nodes) replace(old, with *entry) {
+// without returns the account of the node where the pod was as it is without the
+// pod, or nil when the node is not known. What was seen last may be older than
+// other pods' ends: they are taken off it one after the other, so that together
+// they count. All pending pods are asked after each end, so the work is done for
+// the first of them.
+func (n *nodes) without(pod *corev1.Pod) *entry {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if name := old.node.Name; n.entries[name] == old {
-		n.entries[name] = with
+	name := pod.Spec.NodeName
+	e := n.entries[name]
+	if e == nil || n.ended.uid == pod.UID && n.ended.entry == e {
+		return e
 	}
+	if holder := wire.HolderOf(pod); e.node.Has(holder) {
+		less := *e
+		less.node = e.node.Clone()
+		less.node.Release(holder)
+		e = &less
+		n.entries[name] = e
+	}
+	n.ended.uid, n.ended.entry = pod.UID, e
+	return e
 }
 
 // moved returns the holding with the cards' positions in another inventory of

@@ -29,6 +29,8 @@ type Shared struct {
 	reservations *reservations
 	promises     *promises
 	nodes        *nodes
+	index        *index
+	asks         *asks
 	forecast     *forecast
 	term         *term
 	clock        clock.WithDelayedExecution
@@ -46,6 +48,7 @@ func NewShared(c clock.WithDelayedExecution) *Shared {
 	s.figures, s.announcements = newFigures(), newAnnouncements()
 	s.locks = newLocks(s)
 	s.nodes = newNodes(s.devices, s.reservations, s.promises)
+	s.index, s.asks = newIndex(s.nodes), newAsks()
 	return s
 }
 
@@ -114,6 +117,7 @@ func (s *Shared) cleanUp(h fwk.Handle) error {
 				s.reservations.drop(pod.UID)
 				s.promises.drop(pod.UID)
 				s.announcements.take(pod.UID)
+				s.asks.drop(pod.UID)
 			}
 		},
 	}); err != nil {

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -20,7 +21,8 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 		return p.DefaultPreemption.PostFilter(ctx, cs, pod, m)
 	}
 	defer func() { p.shared.figures.refuse(c, p.shared.clock.Since(c.start)) }()
-	if !p.outranksSomeone(pod) {
+	m = p.showLeftOut(c, m)
+	if !p.shared.index.outranks(corev1helpers.PodPriority(pod)) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, c.summary())
 	}
 	result, status := p.evaluator.Preempt(ctx, cs, pod, m)
@@ -52,20 +54,22 @@ func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
 	}
 }
 
-// outranksSomeone reports whether there is anyone to preempt. In most clusters
-// all pods have the same priority, and then the search would be for nothing.
-func (p *Plugin) outranksSomeone(pod *corev1.Pod) bool {
-	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
-	if err != nil {
-		return true
+// showLeftOut adds what the nodes that PreFilter left out would have answered. To
+// preemption they would be hopeless otherwise, and nobody would be told of them.
+func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatusReader {
+	statuses, ok := m.(*framework.NodeToStatus)
+	if !ok || c.kept == nil {
+		return m
 	}
-	priority := corev1helpers.PodPriority(pod)
-	for _, ni := range infos {
-		for _, pi := range ni.GetPods() {
-			if corev1helpers.PodPriority(pi.GetPod()) < priority {
-				return true
-			}
+	for i := range p.shared.index.rows {
+		if c.kept.has(i) {
+			continue
+		}
+		node := p.shared.index.rows[i].entry.node
+		if _, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
+			c.note(node.Name, refusal)
+			statuses.Set(node.Name, status(&refusal))
 		}
 	}
-	return false
+	return statuses
 }

@@ -361,8 +361,9 @@ func TestPostFilterWithoutLowerPriority(t *testing.T) {
 	if want := c.summary(); want == "" || result != nil || status.Code() != fwk.Unschedulable || status.Message() != want {
 		t.Errorf("PostFilter() = %v, %v; want %q", result, status, want)
 	}
-	if !r.outranksSomeone(makePod("p", priority(4))) {
-		t.Error("a pod of higher priority outranks nobody")
+	r.shared.index.walk([]fwk.NodeInfo{ni, nodeInfo(makeNode("empty"))})
+	if !r.shared.index.outranks(4) || r.shared.index.outranks(3) {
+		t.Error("a pod of priority 3 is outranked by priority 4 alone")
 	}
 }
 

@@ -6,17 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
-
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // PreFilter reads what the pod asks for. Pods without cards are skipped and
 // cost nothing after that.
 func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	ask, problems := wire.Admit(pod)
+	ask, problems := p.shared.asks.admit(pod)
 	if len(problems) > 0 {
 		p.shared.figures.inadmissible.Inc()
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
@@ -27,73 +22,64 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	if err := p.shared.term.ready(ctx); err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	ask.StandIn(p.policy)
-	describe(pod, &ask.Request)
+	ask = standIn(ask, p.policy)
 	c := &cycle{ask: ask, prefer: ask.Prefer, wants: wantedOf(pod), start: p.shared.clock.Now(), findings: newFindings()}
 	cs.Write(stateKey, c)
-	narrowed := p.narrow(c, infos)
+	p.shared.index.walk(infos)
 	c.prefer.Demand = p.shared.forecast.look(pod, &ask.Request, p.handle.SharedInformerFactory().Core().V1().Pods().Lister(), p.shared.nodes)
-	return narrowed, nil
+	return p.narrow(c, pod), nil
 }
 
 // PreFilterExtensions is nil: Filter reads the NodeInfo it is given, so there
 // is nothing to keep up to date.
 func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// narrow leaves out nodes that could not take the pod whatever is evicted. Nodes
-// left out count as hopeless to kube-scheduler, so what is merely full stays in:
-// preemption may help there, and its reasons are news. It is done only when it
-// spares at least half of the nodes.
-func (p *Plugin) narrow(c *cycle, infos []fwk.NodeInfo) *fwk.PreFilterResult {
-	keep := sets.New[string]()
-	for _, ni := range infos {
-		node := p.shared.nodes.of(ni, false)
-		if refusal := hopeless(node, &c.ask.Request); refusal.Code != place.Fits {
-			c.note(node.Name, refusal)
-			continue
-		}
-		keep.Insert(node.Name)
-	}
-	if keep.Len() == 0 || keep.Len()*2 >= len(infos) {
+// narrow leaves out nodes that can't take the pod, when that spares at least half
+// of them. Where nodes can, only these stay; where none can, those that could if
+// others were evicted. Nodes that were left out count as hopeless to
+// kube-scheduler: PostFilter puts that right.
+func (p *Plugin) narrow(c *cycle, pod *corev1.Pod) *fwk.PreFilterResult {
+	if narrowsItself(pod) {
 		return nil
 	}
-	return &fwk.PreFilterResult{NodeNames: keep}
+	rows := len(p.shared.index.rows)
+	s := p.shared.index.shapeOf(&c.ask.Request, &c.ask.Prefer)
+	if s == nil {
+		return nil
+	}
+	keep := &s.fits
+	if keep.n == 0 {
+		keep = &s.hope
+	}
+	if keep.n == 0 || keep.n*2 >= rows {
+		return nil
+	}
+	c.kept = keep
+	names := make(sets.Set[string], keep.n)
+	for i := range keep.all {
+		names.Insert(p.shared.index.rows[i].entry.node.Name)
+	}
+	return &fwk.PreFilterResult{NodeNames: names}
 }
 
-// hopeless returns why the node's inventory alone rules the pod out.
-func hopeless(n *ledger.Node, r *gpu.PodRequest) place.Refusal {
-	t := n.Topology()
-	most := 0
-	for i := range r.Requests {
-		most = max(most, r.Requests[i].Cards)
+// narrowsItself reports whether other plugins may leave out nodes for this pod,
+// too. If nothing were left of both, kube-scheduler would go no further, and
+// nobody could say why or make room.
+func narrowsItself(pod *corev1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			return true
+		}
 	}
-	refuse := func(code place.Code, have int) place.Refusal {
-		return place.Refusal{Code: code, Want: int64(most), Have: int64(have), Permanent: true}
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return true
 	}
-	switch {
-	case n.Problem != nil:
-		return refuse(place.BadInventory, 0)
-	case t.Len() == 0:
-		return refuse(place.NoCards, 0)
-	case n.Paused != "":
-		refusal := refuse(place.Unhealthy, 0)
-		refusal.Paused = true
-		return refusal
-	case !place.Served(n.Serves, r):
-		return refuse(place.ModeConflict, 0)
-	case t.Healthy().Len() < most:
-		return refuse(place.TooFewCards, t.Healthy().Len())
-	}
-	if len(r.Allow)+len(r.Deny) > 0 {
-		admitted := 0
-		for i := range t.Healthy().All() {
-			if r.Admits(t.Card(i).ID) {
-				admitted++
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			if len(term.MatchFields) > 0 {
+				return true
 			}
 		}
-		if admitted < most {
-			return refuse(place.CardExcluded, admitted)
-		}
 	}
-	return place.Refusal{}
+	return false
 }

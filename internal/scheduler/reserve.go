@@ -36,6 +36,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		wire.WithoutVendor(annotations)
 	}
 	p.shared.promises.drop(pod.UID)
+	p.shared.asks.drop(pod.UID)
 	p.shared.reservations.put(pod.UID, reservation{
 		node: nodeName, holding: holding, annotations: annotations, topology: node.Topology(), candidates: c.candidates(),
 	})

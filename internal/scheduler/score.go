@@ -61,7 +61,7 @@ func (*Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.Po
 // those of the pod's priority or higher, so that a preemptor does not lose the
 // room it made to whoever comes next. Filter sees them through kube-scheduler.
 func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod) *ledger.Node {
-	node := p.shared.nodes.of(ni, false)
+	node := p.shared.index.of(ni, false)
 	copied := false
 	for _, pi := range p.handle.NominatedPodsForNode(ni.Node().Name) {
 		other := pi.GetPod()

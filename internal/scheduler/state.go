@@ -31,6 +31,8 @@ type cycle struct {
 	whatIf bool
 	// start is when the attempt began.
 	start time.Time
+	// kept has the nodes that PreFilter left over; nil: it left out none.
+	kept *rowSet
 	*findings
 }
 
@@ -94,7 +96,7 @@ func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
 
 // Clone is called before pods are added to or removed from a node.
 func (c *cycle) Clone() fwk.StateData {
-	return &cycle{ask: c.ask, prefer: c.prefer, wants: c.wants, whatIf: true, start: c.start, findings: c.findings}
+	return &cycle{ask: c.ask, prefer: c.prefer, wants: c.wants, whatIf: true, start: c.start, kept: c.kept, findings: c.findings}
 }
 
 // note remembers the node's answer.

@@ -21,20 +21,29 @@ func NamesMetaX(pod *corev1.Pod) bool {
 // asksFor reports whether a container of the pod has one of our resources for
 // which the check holds, in limits or requests.
 func asksFor(pod *corev1.Pod, check func(corev1.ResourceName) bool) bool {
-	asks := func(list corev1.ResourceList) bool {
+	in := func(list corev1.ResourceList) bool {
 		for name := range list {
-			if slices.Contains(resources, name) && check(name) {
+			if isOurs(name) && check(name) {
 				return true
 			}
 		}
 		return false
 	}
-	for _, list := range [...][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			if asks(list[i].Resources.Limits) || asks(list[i].Resources.Requests) {
+			if in(list[i].Resources.Limits) || in(list[i].Resources.Requests) {
 				return true
 			}
 		}
+	}
+	return false
+}
+
+// isOurs is a switch because every pod of a cluster comes by here.
+func isOurs(name corev1.ResourceName) bool {
+	switch name {
+	case ResourceGPU, ResourceSGPU, ResourceVCore, ResourceVMemory, KoordGPU, KoordShared, KoordCore, KoordMemory, KoordMemoryRatio:
+		return true
 	}
 	return false
 }

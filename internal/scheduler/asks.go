@@ -1,0 +1,64 @@
+package scheduler
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// asks has what pending pods ask for, so that a pod is read once and not each
+// time that it is tried or might be woken. All profiles share it.
+type asks struct {
+	mu    sync.Mutex
+	byPod map[types.UID]asked
+}
+
+// asked is what was read of one version of a pod.
+type asked struct {
+	pod *corev1.Pod
+	ask *wire.Ask
+}
+
+func newAsks() *asks { return &asks{byPod: map[types.UID]asked{}} }
+
+// admit is wire.Admit, with what a pod asks for beside cards. What it returns is
+// shared and must not be changed.
+func (a *asks) admit(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
+	a.mu.Lock()
+	known, ok := a.byPod[pod.UID]
+	a.mu.Unlock()
+	if ok && known.pod == pod {
+		return known.ask, nil
+	}
+	ask, problems := wire.Admit(pod)
+	if ask == nil {
+		return nil, problems
+	}
+	describe(pod, &ask.Request)
+	a.mu.Lock()
+	a.byPod[pod.UID] = asked{pod: pod, ask: ask}
+	a.mu.Unlock()
+	return ask, nil
+}
+
+// drop forgets a pod that is bound or gone.
+func (a *asks) drop(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.byPod, uid)
+}
+
+// standIn returns what the pod asks for with a policy where it names none.
+func standIn(ask *wire.Ask, policy place.Policy) *wire.Ask {
+	if policy == place.Default {
+		return ask
+	}
+	own := *ask
+	own.StandIn(policy)
+	return &own
+}

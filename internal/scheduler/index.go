@@ -1,0 +1,230 @@
+package scheduler
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// index has the accounts of the nodes in the order of kube-scheduler's own list,
+// and knows of each shape of request which of them can take it. Between two pods
+// one node changes, or a few: only these are looked at again.
+//
+// Scheduling cycles come one after the other, and within one nothing changes
+// after PreFilter. So there are no locks here, and nobody but the extension
+// points of a cycle may use it.
+type index struct {
+	nodes *nodes
+
+	rows []row
+	at   map[fwk.NodeInfo]int
+	// walks counts the walks, and changed has of each row the one that found it
+	// changed. It is apart from the rows because it is read most.
+	walks   uint64
+	changed []uint64
+	// devices is the version of the Devices that the rows were made from.
+	devices uint64
+
+	shapes map[string]*shape
+	key    []byte // room for the key at hand
+}
+
+// row is one node.
+type row struct {
+	info       fwk.NodeInfo
+	generation int64
+	entry      *entry
+}
+
+func newIndex(n *nodes) *index {
+	return &index{nodes: n, at: map[fwk.NodeInfo]int{}, shapes: map[string]*shape{}}
+}
+
+// walk brings the rows up to date.
+func (x *index) walk(infos []fwk.NodeInfo) {
+	x.walks++
+	version := x.nodes.devices.version.Load()
+	if !x.lists(infos) {
+		x.rows, x.changed = make([]row, len(infos)), make([]uint64, len(infos))
+		clear(x.at)
+		clear(x.shapes)
+		for i, info := range infos {
+			x.rows[i] = row{info: info, generation: -1}
+			x.at[info] = i
+		}
+	}
+	for i := range x.rows {
+		r := &x.rows[i]
+		if generation := r.info.GetGeneration(); generation != r.generation || version != x.devices {
+			r.generation = generation
+			if e := x.nodes.entryOf(r.info, false); e != r.entry {
+				r.entry = e
+				x.changed[i] = x.walks
+			}
+		}
+	}
+	x.devices = version
+}
+
+// lists reports whether the rows are these nodes, in this order.
+func (x *index) lists(infos []fwk.NodeInfo) bool {
+	if len(x.rows) != len(infos) {
+		return false
+	}
+	for i, info := range infos {
+		if x.rows[i].info != info {
+			return false
+		}
+	}
+	return true
+}
+
+// of returns the account of the node as the NodeInfo shows it.
+func (x *index) of(ni fwk.NodeInfo, whatIf bool) *ledger.Node {
+	if i, ok := x.at[ni]; ok {
+		if r := &x.rows[i]; r.generation == ni.GetGeneration() {
+			return r.entry.node
+		}
+	}
+	return x.nodes.of(ni, whatIf)
+}
+
+// outranks reports whether a pod of some node has a lower priority.
+func (x *index) outranks(priority int32) bool {
+	for i := range x.rows {
+		if x.rows[i].entry.lowest < priority {
+			return true
+		}
+	}
+	return false
+}
+
+// shape is requests that every node answers alike.
+type shape struct {
+	// fits has the nodes that can take such a pod, and hope those that could if
+	// nobody else were there.
+	fits, hope rowSet
+	// walk is the one up to which the sets are true, and used the last that
+	// asked for them.
+	walk, used uint64
+}
+
+const (
+	// maxShapes bounds the shapes that are kept.
+	maxShapes = 128
+	// smallCluster is up to how many nodes a shape is worked out when it is seen
+	// for the first time. In larger ones it must have come before: where no two
+	// pods are alike it would be work for nothing.
+	smallCluster = 256
+)
+
+// shapeOf returns the shape of the request with its sets up to date, or nil when
+// they are not known.
+func (x *index) shapeOf(r *gpu.PodRequest, p *place.Preference) *shape {
+	x.key = appendKey(x.key[:0], r, p)
+	s, seen := x.shapes[string(x.key)]
+	if !seen {
+		x.makeRoom()
+		s = &shape{fits: newRowSet(len(x.rows)), hope: newRowSet(len(x.rows))}
+		x.shapes[string(x.key)] = s
+	}
+	s.used = x.walks
+	if !seen && len(x.rows) > smallCluster {
+		return nil
+	}
+	for i, walk := range x.changed {
+		if walk > s.walk {
+			_, refusal := place.Fit(x.rows[i].entry.node, r, p)
+			s.fits.set(i, refusal.Code == place.Fits)
+			s.hope.set(i, refusal.Code == place.Fits || !refusal.Permanent)
+		}
+	}
+	s.walk = x.walks
+	return s
+}
+
+// makeRoom forgets the shape that was not asked for the longest.
+func (x *index) makeRoom() {
+	if len(x.shapes) < maxShapes {
+		return
+	}
+	var oldest string
+	used := x.walks + 1
+	for key, s := range x.shapes {
+		if s.used < used || s.used == used && key < oldest {
+			oldest, used = key, s.used
+		}
+	}
+	delete(x.shapes, oldest)
+}
+
+// appendKey appends all that decides whether a node can take the pod: equal keys
+// get equal answers.
+func appendKey(key []byte, r *gpu.PodRequest, p *place.Preference) []byte {
+	flag := func(b bool) int64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	for i := range r.Requests {
+		req := &r.Requests[i]
+		for _, v := range [...]int64{
+			int64(req.Phase), int64(req.Cards), flag(req.Whole), flag(req.Exclusive),
+			int64(req.Compute), int64(req.Memory.Amount), int64(req.Memory.Ratio),
+		} {
+			key = binary.AppendVarint(key, v)
+		}
+	}
+	key = append(append(append(key, r.QoS...), '/'), r.Class...)
+	key = binary.AppendVarint(append(key, '/'), int64(p.Node))
+	for _, k := range p.Cards {
+		key = binary.AppendVarint(key, int64(k))
+	}
+	key = binary.AppendVarint(key, flag(p.IgnoreLinks))
+	for _, list := range [...][]gpu.CardID{r.Allow, r.Deny} {
+		key = binary.AppendVarint(key, int64(len(list)))
+		for _, id := range list {
+			key = append(append(key, id...), ',')
+		}
+	}
+	return key
+}
+
+// rowSet is a set of rows.
+type rowSet struct {
+	words []uint64
+	n     int
+}
+
+func newRowSet(rows int) rowSet { return rowSet{words: make([]uint64, (rows+63)/64)} }
+
+func (s *rowSet) set(i int, in bool) {
+	word, bit := &s.words[i/64], uint64(1)<<(i%64)
+	switch was := *word&bit != 0; {
+	case in && !was:
+		*word |= bit
+		s.n++
+	case !in && was:
+		*word &^= bit
+		s.n--
+	}
+}
+
+func (s *rowSet) has(i int) bool { return s.words[i/64]&(1<<(i%64)) != 0 }
+
+// all yields the members in order.
+func (s *rowSet) all(yield func(int) bool) {
+	for w, word := range s.words {
+		for ; word != 0; word &= word - 1 {
+			if !yield(w*64 + bits.TrailingZeros64(word)) {
+				return
+			}
+		}
+	}
+}

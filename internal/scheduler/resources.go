@@ -1,0 +1,259 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	resourcehelpers "k8s.io/component-helpers/resource"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/imagelocality"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Names of the plugins that stand in for kube-scheduler's own in our profile.
+// They are these plugins, but pods with cards are ranked by their cards alone.
+const (
+	// ResourcesName stands in for NodeResourcesFit. It counts cards itself:
+	// NodeResourcesFit matches the names of such resources against regular
+	// expressions, for every node again, which takes longer than all else that a
+	// node is asked.
+	ResourcesName = "DaybreakResources"
+	// BalanceName stands in for NodeResourcesBalancedAllocation and ImagesName
+	// for ImageLocality.
+	BalanceName = "DaybreakBalance"
+	ImagesName  = "DaybreakImages"
+)
+
+// standIns returns the plugins that stand in for kube-scheduler's own.
+func standIns() frameworkruntime.Registry {
+	return frameworkruntime.Registry{ResourcesName: newResources, BalanceName: newBalance, ImagesName: newImages}
+}
+
+// defaultArgs returns the arguments that kube-scheduler gives its own plugin.
+func defaultArgs(name string) (runtime.Object, error) {
+	cfg, err := latest.Default()
+	if err != nil {
+		return nil, fmt.Errorf("kube-scheduler's defaults: %w", err)
+	}
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if c.Name == name {
+			return c.Args, nil
+		}
+	}
+	return nil, fmt.Errorf("kube-scheduler's defaults have no arguments of %s", name)
+}
+
+func features() feature.Features {
+	return feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
+}
+
+// resources is NodeResourcesFit for pods with and without cards.
+type resources struct{ *noderesources.Fit }
+
+var (
+	_ fwk.PreFilterPlugin   = (*resources)(nil)
+	_ fwk.FilterPlugin      = (*resources)(nil)
+	_ fwk.PreScorePlugin    = (*resources)(nil)
+	_ fwk.ScorePlugin       = (*resources)(nil)
+	_ fwk.SignPlugin        = (*resources)(nil)
+	_ fwk.EnqueueExtensions = (*resources)(nil)
+)
+
+func newResources(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	args, err := defaultArgs(names.NodeResourcesFit)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := noderesources.NewFit(ctx, args, h, features())
+	if err != nil {
+		return nil, err
+	}
+	fit, ok := plugin.(*noderesources.Fit)
+	if !ok {
+		return nil, fmt.Errorf("%s is a %T", names.NodeResourcesFit, plugin)
+	}
+	return &resources{Fit: fit}, nil
+}
+
+// Name returns the plugin's name.
+func (*resources) Name() string { return ResourcesName }
+
+// counts is what a pod asks for of the resources that nodes count cards in.
+type counts []count
+
+type count struct {
+	name corev1.ResourceName
+	n    int64
+}
+
+const countsKey fwk.StateKey = "PreFilter" + ResourcesName
+
+// Clone returns the counts themselves: they are never changed.
+func (c counts) Clone() fwk.StateData { return c }
+
+// uncounted reports whether no node advertises the resource: the bounds of a
+// slice, and what is ours alone.
+func uncounted(name corev1.ResourceName) bool {
+	return name == wire.ResourceVCore || name == wire.ResourceVMemory || strings.HasPrefix(string(name), resourceGroup+"/")
+}
+
+// PreFilter takes the cards out of what NodeResourcesFit looks at.
+func (r *resources) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if !wire.Asks(pod) {
+		return r.Fit.PreFilter(ctx, cs, pod, infos)
+	}
+	var c counts
+	all := resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{})
+	for _, name := range wire.Resources() {
+		if q, ok := all[name]; ok && !uncounted(name) && q.Value() > 0 {
+			c = append(c, count{name: name, n: q.Value()})
+		}
+	}
+	cs.Write(countsKey, c)
+	return r.Fit.PreFilter(ctx, cs, without(pod, func(name corev1.ResourceName) bool {
+		return uncounted(name) || slices.Contains(wire.Resources(), name)
+	}), infos)
+}
+
+// Filter counts cards, and leaves the rest to NodeResourcesFit.
+func (r *resources) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
+	if data, err := cs.Read(countsKey); err == nil {
+		c, ok := data.(counts)
+		if !ok {
+			return fwk.AsStatus(fmt.Errorf("%q of the scheduling cycle is a %T", countsKey, data))
+		}
+		have, used := ni.GetAllocatable().GetScalarResources(), ni.GetRequested().GetScalarResources()
+		for _, want := range c {
+			switch all := have[want.name]; {
+			case want.n > all:
+				return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "Insufficient "+string(want.name))
+			case want.n > all-used[want.name]:
+				return fwk.NewStatus(fwk.Unschedulable, "Insufficient "+string(want.name))
+			}
+		}
+	}
+	return r.Fit.Filter(ctx, cs, pod, ni)
+}
+
+// PreScore skips pods with cards.
+func (r *resources) PreScore(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) *fwk.Status {
+	if wire.Asks(pod) {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	return r.Fit.PreScore(ctx, cs, pod, infos)
+}
+
+// EventsToRegister is NodeResourcesFit's, which would never wake a pod that asks
+// for something that no node advertises.
+func (r *resources) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
+	events, err := r.Fit.EventsToRegister(ctx)
+	for i := range events {
+		if hint := events[i].QueueingHintFn; hint != nil {
+			events[i].QueueingHintFn = func(logger klog.Logger, pod *corev1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+				return hint(logger, without(pod, uncounted), oldObj, newObj)
+			}
+		}
+	}
+	return events, err
+}
+
+// without returns the pod without the resources that the check names, or the pod
+// itself when it has none of them.
+func without(pod *corev1.Pod, drop func(corev1.ResourceName) bool) *corev1.Pod {
+	lean := *pod
+	lean.Spec.InitContainers = leaner(pod.Spec.InitContainers, drop)
+	lean.Spec.Containers = leaner(pod.Spec.Containers, drop)
+	return &lean
+}
+
+func leaner(containers []corev1.Container, drop func(corev1.ResourceName) bool) []corev1.Container {
+	var copied bool
+	for i := range containers {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(containers[i].Resources.Requests)), drop) {
+			continue
+		}
+		if !copied {
+			containers, copied = slices.Clone(containers), true
+		}
+		requests := corev1.ResourceList{}
+		for name, q := range containers[i].Resources.Requests {
+			if !drop(name) {
+				requests[name] = q
+			}
+		}
+		containers[i].Resources.Requests = requests
+	}
+	return containers
+}
+
+// ordinary scores nodes for pods without cards.
+type ordinary struct {
+	fwk.ScorePlugin
+	name string
+}
+
+var (
+	_ fwk.PreScorePlugin = (*ordinary)(nil)
+	_ fwk.ScorePlugin    = (*ordinary)(nil)
+	_ fwk.SignPlugin     = (*ordinary)(nil)
+)
+
+func newBalance(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	args, err := defaultArgs(names.NodeResourcesBalancedAllocation)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := noderesources.NewBalancedAllocation(ctx, args, h, features())
+	return newOrdinary(BalanceName, plugin, err)
+}
+
+func newImages(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	plugin, err := imagelocality.New(ctx, nil, h)
+	return newOrdinary(ImagesName, plugin, err)
+}
+
+func newOrdinary(name string, plugin fwk.Plugin, err error) (fwk.Plugin, error) {
+	if err != nil {
+		return nil, err
+	}
+	score, ok := plugin.(fwk.ScorePlugin)
+	if !ok {
+		return nil, fmt.Errorf("%s is a %T, which scores nothing", name, plugin)
+	}
+	return &ordinary{ScorePlugin: score, name: name}, nil
+}
+
+// Name returns the plugin's name.
+func (o *ordinary) Name() string { return o.name }
+
+// PreScore skips pods with cards.
+func (o *ordinary) PreScore(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) *fwk.Status {
+	if wire.Asks(pod) {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	if plugin, ok := o.ScorePlugin.(fwk.PreScorePlugin); ok {
+		return plugin.PreScore(ctx, cs, pod, infos)
+	}
+	return nil
+}
+
+// SignPod signs as the plugin does, so that pods without cards can be batched.
+func (o *ordinary) SignPod(ctx context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if plugin, ok := o.ScorePlugin.(fwk.SignPlugin); ok {
+		return plugin.SignPod(ctx, pod)
+	}
+	return nil, nil
+}
