@@ -15,6 +15,11 @@ func (p *Plugin) Filter(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, ni 
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
+	if c.shape != nil {
+		if i, ok := p.shared.index.row(ni); ok && c.shape.fits.has(i) {
+			return nil
+		}
+	}
 	node := p.shared.index.of(ni, c.whatIf)
 	_, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer)
 	c.note(node.Name, refusal)

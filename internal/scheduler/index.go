@@ -27,6 +27,9 @@ type index struct {
 	// changed. It is apart from the rows because it is read most.
 	walks   uint64
 	changed []uint64
+	// scores has of each row what it is worth to the pod of the walk that it
+	// names. Nodes are scored side by side, each in its own row.
+	scores []score
 	// devices is the version of the Devices that the rows were made from.
 	devices uint64
 
@@ -41,6 +44,12 @@ type row struct {
 	entry      *entry
 }
 
+// score is what the best cards of a node are worth, found after a walk.
+type score struct {
+	walk  uint64
+	worth place.Worth
+}
+
 func newIndex(n *nodes) *index {
 	return &index{nodes: n, at: map[fwk.NodeInfo]int{}, shapes: map[string]*shape{}}
 }
@@ -50,7 +59,7 @@ func (x *index) walk(infos []fwk.NodeInfo) {
 	x.walks++
 	version := x.nodes.devices.version.Load()
 	if !x.lists(infos) {
-		x.rows, x.changed = make([]row, len(infos)), make([]uint64, len(infos))
+		x.rows, x.changed, x.scores = make([]row, len(infos)), make([]uint64, len(infos)), make([]score, len(infos))
 		clear(x.at)
 		clear(x.shapes)
 		for i, info := range infos {
@@ -86,12 +95,16 @@ func (x *index) lists(infos []fwk.NodeInfo) bool {
 
 // of returns the account of the node as the NodeInfo shows it.
 func (x *index) of(ni fwk.NodeInfo, whatIf bool) *ledger.Node {
-	if i, ok := x.at[ni]; ok {
-		if r := &x.rows[i]; r.generation == ni.GetGeneration() {
-			return r.entry.node
-		}
+	if i, ok := x.row(ni); ok {
+		return x.rows[i].entry.node
 	}
 	return x.nodes.of(ni, whatIf)
+}
+
+// row returns the row of a node as it was at the last walk. What-ifs have none.
+func (x *index) row(ni fwk.NodeInfo) (i int, ok bool) {
+	i, ok = x.at[ni]
+	return i, ok && x.rows[i].generation == ni.GetGeneration()
 }
 
 // outranks reports whether a pod of some node has a lower priority.
@@ -112,6 +125,30 @@ type shape struct {
 	// walk is the one up to which the sets are true, and used the last that
 	// asked for them.
 	walk, used uint64
+
+	// worths has what the nodes were worth to such a pod, found with what was
+	// expected of the pods to come, and since is the walk from which that was so.
+	worths []score
+	demand *place.Demand
+	since  uint64
+}
+
+// expect tells what is expected of the pods to come, which may be something else
+// than before.
+func (s *shape) expect(d *place.Demand, walk uint64, rows int) {
+	if s.worths == nil {
+		s.worths = make([]score, rows)
+	}
+	if s.demand != d {
+		s.demand, s.since = d, walk
+	}
+}
+
+// worth returns what the node of the row is worth to a pod of the shape, if that
+// was found before and nothing has changed since.
+func (x *index) worth(s *shape, i int) (place.Worth, bool) {
+	w := &s.worths[i]
+	return w.worth, w.walk > 0 && w.walk >= max(s.since, x.changed[i])
 }
 
 const (
@@ -163,8 +200,8 @@ func (x *index) makeRoom() {
 	delete(x.shapes, oldest)
 }
 
-// appendKey appends all that decides whether a node can take the pod: equal keys
-// get equal answers.
+// appendKey appends all that decides whether a node can take the pod and what it
+// is worth: equal keys get equal answers.
 func appendKey(key []byte, r *gpu.PodRequest, p *place.Preference) []byte {
 	flag := func(b bool) int64 {
 		if b {
@@ -172,6 +209,7 @@ func appendKey(key []byte, r *gpu.PodRequest, p *place.Preference) []byte {
 		}
 		return 0
 	}
+	key = binary.AppendVarint(key, int64(r.CPU))
 	for i := range r.Requests {
 		req := &r.Requests[i]
 		for _, v := range [...]int64{

@@ -39,12 +39,14 @@ func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 // others were evicted. Nodes that were left out count as hopeless to
 // kube-scheduler: PostFilter puts that right.
 func (p *Plugin) narrow(c *cycle, pod *corev1.Pod) *fwk.PreFilterResult {
-	if narrowsItself(pod) {
-		return nil
-	}
 	rows := len(p.shared.index.rows)
 	s := p.shared.index.shapeOf(&c.ask.Request, &c.ask.Prefer)
 	if s == nil {
+		return nil
+	}
+	s.expect(c.prefer.Demand, p.shared.index.walks, rows)
+	c.shape = s
+	if narrowsItself(pod) {
 		return nil
 	}
 	keep := &s.fits

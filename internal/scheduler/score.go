@@ -13,10 +13,12 @@ import (
 )
 
 // PreScore skips scoring for pods without cards.
-func (*Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, _ []fwk.NodeInfo) *fwk.Status {
-	if _, err := readState(cs); err != nil {
+func (*Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, infos []fwk.NodeInfo) *fwk.Status {
+	c, err := readState(cs)
+	if err != nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
+	c.scored = infos
 	return nil
 }
 
@@ -28,11 +30,38 @@ func (p *Plugin) Score(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, ni
 	if err != nil {
 		return 0, fwk.AsStatus(err)
 	}
-	offer, refusal := place.Fit(p.withNominated(ni, pod), &c.ask.Request, &c.prefer)
-	if refusal.Code == place.Fits && !p.isStuck(pod, ni.Node()) {
-		c.rank(ni.Node().Name, place.Rank(&offer, &c.prefer))
+	if worth, ok := p.worth(c, pod, ni); ok && !p.isStuck(pod, ni.Node()) {
+		x := p.shared.index
+		if i, ok := x.row(ni); ok && c.scored != nil {
+			x.scores[i] = score{walk: x.walks, worth: worth}
+		} else {
+			c.rank(ni.Node().Name, worth)
+		}
 	}
 	return 0, nil
+}
+
+// worth returns what the best cards of the node are worth to the pod, if it has
+// room. Between two pods of one shape few nodes change.
+func (p *Plugin) worth(c *cycle, pod *corev1.Pod, ni fwk.NodeInfo) (place.Worth, bool) {
+	x := p.shared.index
+	node, nominated := p.withNominated(ni, pod)
+	row, known := x.row(ni)
+	known = known && c.shape != nil && !nominated
+	if known {
+		if worth, ok := x.worth(c.shape, row); ok {
+			return worth, true
+		}
+	}
+	offer, refusal := place.Fit(node, &c.ask.Request, &c.prefer)
+	if refusal.Code != place.Fits {
+		return place.Worth{}, false
+	}
+	worth := place.Rank(&offer, &c.prefer)
+	if known {
+		c.shape.worths[row] = score{walk: x.walks, worth: worth}
+	}
+	return worth, true
 }
 
 // ScoreExtensions returns the plugin.
@@ -42,12 +71,12 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 // only, gets 100. kube-scheduler breaks ties at random, so there are none. Nodes
 // that have no room with the pods promised to them, or whose lock does not come
 // free, come last.
-func (*Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	c, err := readState(cs)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	order := c.ranked(scores)
+	order := c.ranked(scores, p.shared.index)
 	for place, r := range order {
 		scores[r.position].Score = (fwk.MaxScore - 1) * int64(len(order)-1-place) / int64(max(1, len(order)-1))
 	}
@@ -57,12 +86,11 @@ func (*Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.Po
 	return nil
 }
 
-// withNominated returns the node with the pods that it has been promised to:
-// those of the pod's priority or higher, so that a preemptor does not lose the
+// withNominated returns the node with the pods that it has been promised to, and
+// whether there are any: those of the pod's priority or higher, so that a preemptor does not lose the
 // room it made to whoever comes next. Filter sees them through kube-scheduler.
-func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod) *ledger.Node {
-	node := p.shared.index.of(ni, false)
-	copied := false
+func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod) (node *ledger.Node, copied bool) {
+	node = p.shared.index.of(ni, false)
 	for _, pi := range p.handle.NominatedPodsForNode(ni.Node().Name) {
 		other := pi.GetPod()
 		if other.UID == pod.UID || corev1helpers.PodPriority(other) < corev1helpers.PodPriority(pod) || !wire.Asks(other) {
@@ -73,5 +101,5 @@ func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod) *ledger.Node {
 		}
 		p.shared.nodes.placeNominated(node, other)
 	}
-	return node
+	return node, copied
 }

@@ -137,7 +137,7 @@ func rankedNodes(t *testing.T, cs fwk.CycleState, names ...string) []rankedNode 
 	for _, name := range names {
 		list = append(list, fwk.NodeScore{Name: name})
 	}
-	return c.ranked(list)
+	return c.ranked(list, newIndex(nil))
 }
 
 // noRoom stands for a node that Score found no room on.
@@ -207,7 +207,7 @@ func TestOneBestNode(t *testing.T) {
 		for range 5 {
 			list := slices.Clone(scores)
 			random.Shuffle(n, func(i, j int) { list[i], list[j] = list[j], list[i] })
-			if status := (*Plugin)(nil).NormalizeScore(t.Context(), cs, nil, list); !status.IsSuccess() {
+			if status := newRig(t).NormalizeScore(t.Context(), cs, nil, list); !status.IsSuccess() {
 				t.Fatal(status)
 			}
 			var best []string

@@ -31,6 +31,10 @@ type cycle struct {
 	whatIf bool
 	// start is when the attempt began.
 	start time.Time
+	// shape is what is known of requests like this one; nil: nothing yet.
+	shape *shape
+	// scored are the nodes to choose from.
+	scored []fwk.NodeInfo
 	// kept has the nodes that PreFilter left over; nil: it left out none.
 	kept *rowSet
 	*findings
@@ -42,17 +46,21 @@ type findings struct {
 	mu       sync.Mutex
 	refusals map[string]place.Refusal
 	victims  map[string][]ledger.Holder
-	worths   map[string]place.Worth
+	// worths has what nodes are worth that the index does not know.
+	worths map[string]place.Worth
 }
 
 func newFindings() *findings {
-	return &findings{refusals: map[string]place.Refusal{}, victims: map[string][]ledger.Holder{}, worths: map[string]place.Worth{}}
+	return &findings{}
 }
 
 // rank remembers what the best cards of the node are worth.
 func (f *findings) rank(node string, w place.Worth) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.worths == nil {
+		f.worths = map[string]place.Worth{}
+	}
 	f.worths[node] = w
 }
 
@@ -64,13 +72,19 @@ type rankedNode struct {
 }
 
 // ranked returns the nodes from the best to the worst.
-func (f *findings) ranked(scores fwk.NodeScoreList) []rankedNode {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (c *cycle) ranked(scores fwk.NodeScoreList, x *index) []rankedNode {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	order := make([]rankedNode, len(scores))
 	for i := range order {
 		order[i].position = i
-		order[i].worth, order[i].room = f.worths[scores[i].Name]
+		if i < len(c.scored) && c.scored[i].Node().Name == scores[i].Name {
+			if row, ok := x.row(c.scored[i]); ok {
+				order[i].worth, order[i].room = x.scores[row].worth, x.scores[row].walk == x.walks
+				continue
+			}
+		}
+		order[i].worth, order[i].room = c.worths[scores[i].Name]
 	}
 	slices.SortFunc(order, func(a, b rankedNode) int {
 		if a.room != b.room {
@@ -88,6 +102,9 @@ func (f *findings) ranked(scores fwk.NodeScoreList) []rankedNode {
 func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.victims == nil {
+		f.victims = map[string][]ledger.Holder{}
+	}
 	f.victims[node] = nil
 	for _, p := range pods {
 		f.victims[node] = append(f.victims[node], wire.HolderOf(p))
@@ -96,7 +113,7 @@ func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
 
 // Clone is called before pods are added to or removed from a node.
 func (c *cycle) Clone() fwk.StateData {
-	return &cycle{ask: c.ask, prefer: c.prefer, wants: c.wants, whatIf: true, start: c.start, kept: c.kept, findings: c.findings}
+	return &cycle{ask: c.ask, prefer: c.prefer, wants: c.wants, whatIf: true, start: c.start, shape: c.shape, kept: c.kept, findings: c.findings}
 }
 
 // note remembers the node's answer.
@@ -106,6 +123,9 @@ func (c *cycle) note(node string, r place.Refusal) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.refusals == nil {
+		c.refusals = map[string]place.Refusal{}
+	}
 	c.refusals[node] = r
 }
 

@@ -1,0 +1,195 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// stream is pods that come and go on a few nodes.
+type stream struct {
+	*rig
+	*testing.T
+	random *rand.Rand
+	infos  []fwk.NodeInfo
+	bound  map[string][]*corev1.Pod
+}
+
+func newStream(t *testing.T, nodes int, seed uint64) *stream {
+	t.Helper()
+	s := &stream{rig: newRig(t), T: t, random: rand.New(rand.NewPCG(seed, 1)), bound: map[string][]*corev1.Pod{}} //nolint:gosec // to repeat it
+	for i := range nodes {
+		node := makeNode(fmt.Sprintf("n%d", i))
+		s.setDevice(t, makeDevice(node.Name, 4))
+		s.infos = append(s.infos, nodeInfo(node))
+	}
+	s.fakes.snapshot = snapshotOf(s.infos...)
+	return s
+}
+
+// pod returns one of a few kinds.
+func (s *stream) pod(i int) *corev1.Pod {
+	kinds := []podOption{whole(1), whole(2), whole(4), slice(10, 4), slice(30, 20), slice(60, 8)}
+	options := []podOption{kinds[s.random.IntN(len(kinds))], requesting(corev1.ResourceCPU, []string{"1", "2"}[s.random.IntN(2)])}
+	return makePod(fmt.Sprintf("p%d", i), options...)
+}
+
+// TestIndexAgrees: whatever comes and goes, the index gives the answers that the
+// nodes themselves give.
+func TestIndexAgrees(t *testing.T) {
+	for seed := range uint64(5) {
+		s := newStream(t, 8, seed)
+		for i := range 200 {
+			pod, cs := s.pod(i), framework.NewCycleState()
+			narrowed, status := s.PreFilter(t.Context(), cs, pod, s.infos)
+			if !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			feasible, want := s.ask(cs, pod, narrowed)
+			if len(want) > 0 {
+				s.PreScore(t.Context(), cs, pod, feasible)
+				best := s.best(cs, pod, feasible)
+				if best != want[0] {
+					t.Fatalf("seed %d, pod %d: %s is best, want %s of %v", seed, i, best, want[0], want)
+				}
+				s.bind(cs, pod, best)
+			}
+			if s.random.IntN(3) == 0 {
+				s.end()
+			}
+		}
+	}
+}
+
+// ask checks Filter's answers against what fresh accounts say, and returns the
+// nodes that can take the pod: as they are, and from the best to the worst.
+func (s *stream) ask(cs fwk.CycleState, pod *corev1.Pod, narrowed *fwk.PreFilterResult) (feasible []fwk.NodeInfo, order []string) {
+	s.Helper()
+	c, err := readState(cs)
+	if err != nil {
+		s.Fatal(err)
+	}
+	worths := map[string]place.Worth{}
+	for _, ni := range s.infos {
+		name := ni.Node().Name
+		fresh := newNodes(s.shared.devices, s.shared.reservations, s.shared.promises).of(ni, false)
+		offer, refusal := place.Fit(fresh, &c.ask.Request, &c.prefer)
+		got := s.Filter(s.Context(), cs, pod, ni)
+		if got.IsSuccess() != (refusal.Code == place.Fits) || got.Message() != status(&refusal).Message() {
+			s.Fatalf("Filter(%s, %s) = %v, want %v", pod.Name, name, got, refusal.Code)
+		}
+		if refusal.Code != place.Fits {
+			continue
+		}
+		if !narrowed.AllNodes() && !narrowed.NodeNames.Has(name) {
+			s.Fatalf("PreFilter(%s) left %s out, which can take it", pod.Name, name)
+		}
+		worths[name] = place.Rank(&offer, &c.prefer)
+		feasible, order = append(feasible, ni), append(order, name)
+	}
+	slices.SortFunc(order, func(a, b string) int { return cmp.Or(worths[b].Compare(worths[a]), cmp.Compare(a, b)) })
+	return feasible, order
+}
+
+// best scores the nodes as kube-scheduler does.
+func (s *stream) best(cs fwk.CycleState, pod *corev1.Pod, feasible []fwk.NodeInfo) string {
+	s.Helper()
+	var list fwk.NodeScoreList
+	for _, ni := range feasible {
+		points, status := s.Score(s.Context(), cs, pod, ni)
+		if !status.IsSuccess() {
+			s.Fatal(status)
+		}
+		list = append(list, fwk.NodeScore{Name: ni.Node().Name, Score: points})
+	}
+	if status := s.NormalizeScore(s.Context(), cs, pod, list); !status.IsSuccess() {
+		s.Fatal(status)
+	}
+	return slices.MaxFunc(list, func(a, b fwk.NodeScore) int { return cmp.Compare(a.Score, b.Score) }).Name
+}
+
+func (s *stream) bind(cs fwk.CycleState, pod *corev1.Pod, node string) {
+	s.Helper()
+	if status := s.Reserve(s.Context(), cs, pod, node); !status.IsSuccess() {
+		s.Fatal(status)
+	}
+	assumed := pod.DeepCopy()
+	assumed.Spec.NodeName = node
+	s.info(node).AddPodInfo(podInfo(s.T, assumed))
+	s.bound[node] = append(s.bound[node], assumed)
+}
+
+// end ends a pod on a random node.
+func (s *stream) end() {
+	s.Helper()
+	node := s.infos[s.random.IntN(len(s.infos))].Node().Name
+	pods := s.bound[node]
+	if len(pods) == 0 {
+		return
+	}
+	i := s.random.IntN(len(pods))
+	if err := s.info(node).RemovePod(testLogger(s.T), pods[i]); err != nil {
+		s.Fatal(err)
+	}
+	s.shared.reservations.drop(pods[i].UID)
+	s.bound[node] = slices.Delete(pods, i, i+1)
+}
+
+func (s *stream) info(name string) fwk.NodeInfo {
+	s.Helper()
+	i := slices.IndexFunc(s.infos, func(ni fwk.NodeInfo) bool { return ni.Node().Name == name })
+	return s.infos[i]
+}
+
+// TestIndexForgets: shapes that nobody asks for make room for others.
+func TestIndexForgets(t *testing.T) {
+	s := newStream(t, 2, 1)
+	for i := range maxShapes + 10 {
+		pod := makePod(fmt.Sprintf("p%d", i), slice(1+i%90, 1+i/90))
+		if _, status := s.PreFilter(t.Context(), framework.NewCycleState(), pod, s.infos); !status.IsSuccess() {
+			t.Fatal(status)
+		}
+	}
+	if got := len(s.shared.index.shapes); got != maxShapes {
+		t.Errorf("%d shapes are kept, want %d", got, maxShapes)
+	}
+}
+
+// TestIndexFollows: nodes and Devices that come and go are seen.
+func TestIndexFollows(t *testing.T) {
+	s := newStream(t, 3, 1)
+	fits := func(infos []fwk.NodeInfo) int {
+		cs, pod := framework.NewCycleState(), makePod("p", whole(5))
+		if _, status := s.PreFilter(t.Context(), cs, pod, infos); !status.IsSuccess() {
+			t.Fatal(status)
+		}
+		c, err := readState(cs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.shape.fits.n
+	}
+	if got := fits(s.infos); got != 0 {
+		t.Errorf("%d nodes of four cards can take five", got)
+	}
+	s.setDevice(t, makeDevice("n1", 8))
+	if got := fits(s.infos); got != 1 {
+		t.Errorf("with a larger Device %d nodes can, want 1", got)
+	}
+	s.setDevice(t, makeDevice("n9", 8))
+	more := append(slices.Clone(s.infos), fwk.NodeInfo(nodeInfo(makeNode("n9"))))
+	if got := fits(more); got != 2 {
+		t.Errorf("with a larger node %d nodes can, want 2", got)
+	}
+	if got := fits(s.infos[2:]); got != 0 {
+		t.Errorf("without both %d nodes can, want none", got)
+	}
+}
