@@ -109,7 +109,7 @@ func (r *rig) cycle(t *testing.T, pod *corev1.Pod) fwk.CycleState {
 }
 
 // compacted is the Device as the informer's transform leaves it.
-func compacted(t *testing.T, d *v1alpha1.Device) *device {
+func compacted(t testing.TB, d *v1alpha1.Device) *device {
 	t.Helper()
 	obj, err := compact(toUnstructured(t, d))
 	if err != nil {
@@ -122,7 +122,7 @@ func compacted(t *testing.T, d *v1alpha1.Device) *device {
 	return kept
 }
 
-func toUnstructured(t *testing.T, d *v1alpha1.Device) *unstructured.Unstructured {
+func toUnstructured(t testing.TB, d *v1alpha1.Device) *unstructured.Unstructured {
 	t.Helper()
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
 	if err != nil {

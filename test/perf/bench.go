@@ -30,7 +30,10 @@ func since(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Mi
 // run measures everything. What was measured before something failed is
 // returned with the error.
 func (b *bench) run(ctx context.Context) (*Result, error) {
-	result := &Result{Machine: Machine{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}, Rounds: b.plan.Rounds, bounds: b.plan.Bounds}
+	result := &Result{Machine: Machine{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}, Rounds: b.plan.Rounds}
+	if err := b.core(ctx, result); err != nil {
+		return nil, err
+	}
 	var err error
 	for i := range b.plan.Clusters {
 		if err = b.measure(ctx, &b.plan.Clusters[i], result); err != nil {

@@ -23,7 +23,9 @@ type Plan struct {
 	Workloads map[string]Workload `json:"workloads"`
 	// Clusters are measured one after the other.
 	Clusters []ClusterPlan `json:"clusters"`
-	Bounds   Bounds        `json:"bounds"`
+	// Core is measured without a cluster.
+	Core   *CorePlan `json:"core,omitempty"`
+	Bounds Bounds    `json:"bounds"`
 }
 
 // Kind is pods that are all alike.
@@ -137,6 +139,9 @@ func (p *Plan) validate() error {
 			return fmt.Errorf("workload %s: %w", name, err)
 		}
 	}
+	if err := p.validateCore(); err != nil {
+		return err
+	}
 	for i := range p.Clusters {
 		if err := p.validateCluster(&p.Clusters[i]); err != nil {
 			return fmt.Errorf("cluster %d: %w", i, err)
@@ -221,7 +226,10 @@ func (p *Plan) keep(filter *regexp.Regexp) error {
 			kept = append(kept, c)
 		}
 	}
-	if len(kept) == 0 {
+	if !filter.MatchString("core") {
+		p.Core = nil
+	}
+	if len(kept) == 0 && p.Core == nil {
 		return fmt.Errorf("-run %q: nothing in the plan matches", filter)
 	}
 	p.Clusters = kept

@@ -13,15 +13,22 @@ import (
 
 // Result is what was measured, as bench.json has it.
 type Result struct {
-	Machine Machine   `json:"machine"`
-	Took    string    `json:"took"`
-	Rounds  int       `json:"rounds"`
-	Runs    []Run     `json:"runs"`
-	Starts  []Start   `json:"starts,omitempty"`
-	Wakes   []Wake    `json:"wakes,omitempty"`
-	Bounds  []Verdict `json:"bounds,omitempty"`
+	Machine Machine `json:"machine"`
+	Took    string  `json:"took"`
+	Rounds  int     `json:"rounds"`
+	Runs    []Run   `json:"runs"`
+	Starts  []Start `json:"starts,omitempty"`
+	Wakes   []Wake  `json:"wakes,omitempty"`
+	// Core is decisions without a cluster.
+	Core   []CoreFigures `json:"core,omitempty"`
+	Bounds []Verdict     `json:"bounds,omitempty"`
+}
 
-	bounds Bounds
+// CoreFigures is what one decision costs when every node is asked.
+type CoreFigures struct {
+	Nodes        int     `json:"nodes"`
+	Microseconds float64 `json:"microseconds"`
+	Allocations  float64 `json:"allocations"`
 }
 
 // Machine is where it was measured.
@@ -183,6 +190,9 @@ func (r *Result) print(out io.Writer) {
 		fmt.Fprintf(out, "a freed card on %d nodes while %d pods wait for more: daybreak %.0f ms (at most %.0f) and %.1f attempts; plain %.0f ms (at most %.0f) and %.1f attempts\n",
 			w.Nodes, w.Waiting, w.Daybreak.MedianMilliseconds, w.Daybreak.MaxMilliseconds, w.Daybreak.AttemptsPerEnd,
 			w.Plain.MedianMilliseconds, w.Plain.MaxMilliseconds, w.Plain.AttemptsPerEnd)
+	}
+	for _, c := range r.Core {
+		fmt.Fprintf(out, "core alone, %d nodes: %.0f µs and %.1f allocations a decision\n", c.Nodes, c.Microseconds, c.Allocations)
 	}
 	for _, v := range r.Bounds {
 		word := "holds"

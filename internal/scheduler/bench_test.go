@@ -1,0 +1,186 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// BenchmarkDecision is kube-scheduler with and without Daybreak, in one process
+// and without an API server: what is left is what deciding costs. It counts CPU
+// time, which other users of the machine change little.
+//
+//	go test -run '^$' -bench Decision -benchtime 2000x ./internal/scheduler
+func BenchmarkDecision(b *testing.B) {
+	kinds := map[string][]podOption{
+		"slice": {requesting(corev1.ResourceCPU, "100m"), requesting(wire.ResourceSGPU, "1"), requesting(wire.ResourceVCore, "10"), requesting(wire.ResourceVMemory, "4Gi")},
+		"card":  {requesting(corev1.ResourceCPU, "100m"), requesting(wire.ResourceGPU, "1")},
+		"none":  {requesting(corev1.ResourceCPU, "100m")},
+	}
+	for _, nodes := range []int{500, 5000} {
+		for _, kind := range []string{"slice", "card", "none"} {
+			for _, full := range []int{0, 95} {
+				if full > 0 && (kind != "card" || nodes < 5000) {
+					continue // too few cards would be left
+				}
+				for _, side := range []string{"plain", "daybreak"} {
+					b.Run(fmt.Sprintf("nodes=%d/pods=%s/full=%d/%s", nodes, kind, full, side), func(b *testing.B) {
+						newBenched(b, side, nodes, full).run(b, kinds[kind])
+					})
+				}
+			}
+		}
+	}
+}
+
+// plainBenchConfig is kube-scheduler as it comes, but for what no node counts.
+const plainBenchConfig = `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: daybreak
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {ignoredResources: [metax-tech.com/vcore, metax-tech.com/vmemory]}
+`
+
+// benched is a scheduler whose binds go nowhere.
+type benched struct {
+	*kubescheduler.Scheduler
+	binds atomic.Int64
+}
+
+func newBenched(b *testing.B, side string, nodes, full int) *benched {
+	b.Helper()
+	ctx, stop := context.WithCancel(klog.NewContext(b.Context(), klog.Logger{}))
+	b.Cleanup(stop)
+	out := &benched{}
+	client := fake.NewClientset()
+	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		out.binds.Add(1)
+		return true, nil, nil
+	})
+	factory := kubescheduler.NewInformerFactory(client, 0)
+	dynamicFactory := dynamicinformer.NewDynamicSharedInformerFactory(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
+		runtime.NewScheme(), map[schema.GroupVersionResource]string{deviceResource: "DeviceList"}), 0)
+	shared := NewShared(clock.RealClock{})
+	shared.devices.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
+	shared.term.begin()
+	shared.term.fence()
+	var cfg *config.KubeSchedulerConfiguration
+	registry := frameworkruntime.Registry{}
+	if side == "plain" {
+		cfg = loadBench(b, plainBenchConfig)
+	} else {
+		text, err := defaultConfig(configOptions{profiles: []string{DefaultProfile}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		cfg = loadBench(b, string(text))
+		registry = standIns()
+		registry[Name] = shared.Factory()
+	}
+	var err error
+	out.Scheduler, err = kubescheduler.New(ctx, client, factory, dynamicFactory,
+		func(string) events.EventRecorderLogger { return &events.FakeRecorder{} },
+		kubescheduler.WithProfiles(cfg.Profiles...), kubescheduler.WithFrameworkOutOfTreeRegistry(registry))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range nodes {
+		node := offering(map[corev1.ResourceName]string{
+			corev1.ResourceCPU: "128", corev1.ResourceMemory: "1Ti", corev1.ResourcePods: "256",
+			wire.ResourceGPU: "8", wire.ResourceSGPU: "128",
+		})
+		node.Name = fmt.Sprintf("n%d", i)
+		node.Annotations = map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}
+		for _, add := range []error{
+			shared.devices.store.Add(compacted(b, makeDevice(node.Name, 8))),
+			factory.Core().V1().Nodes().Informer().GetIndexer().Add(node),
+		} {
+			if add != nil {
+				b.Fatal(add)
+			}
+		}
+		out.Cache.AddNode(klog.FromContext(ctx), node)
+		if i*100 < nodes*full {
+			for k := range 8 {
+				pod := makePod(fmt.Sprintf("q-%d-%d", i, k), requesting(wire.ResourceGPU, "1"), holds(k), boundTo(node.Name))
+				if err := out.Cache.AddPod(klog.FromContext(ctx), pod); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	go out.SchedulingQueue.Run(klog.FromContext(ctx))
+	return out
+}
+
+func loadBench(b *testing.B, text string) *config.KubeSchedulerConfiguration {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	cfg, err := options.LoadConfigFromFile(klog.Background(), path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return cfg
+}
+
+func (s *benched) run(b *testing.B, kind []podOption) {
+	b.Helper()
+	ctx := klog.NewContext(b.Context(), klog.Logger{})
+	const warm = 20
+	for i := range b.N + warm {
+		pod := makePod(fmt.Sprintf("p%d", i), kind...)
+		s.SchedulingQueue.Add(ctx, pod)
+	}
+	for range warm {
+		s.ScheduleOne(ctx)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := usedCPU(b)
+	for range b.N {
+		s.ScheduleOne(ctx)
+	}
+	for s.binds.Load() < int64(b.N+warm) {
+		time.Sleep(time.Millisecond)
+	}
+	b.ReportMetric(float64((usedCPU(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+}
+
+// usedCPU returns the CPU time that this process has used.
+func usedCPU(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// CorePlan is decisions without a cluster: every node is asked, and the best one
+// gets the pod.
+type CorePlan struct {
+	Nodes    []int  `json:"nodes"`
+	Pods     int    `json:"pods"`
+	Workload string `json:"workload"`
+}
+
+func (p *Plan) validateCore() error {
+	c := p.Core
+	if c == nil {
+		return nil
+	}
+	if _, ok := p.Workloads[c.Workload]; !ok {
+		return fmt.Errorf("core: there is no workload %q", c.Workload)
+	}
+	if c.Pods < 1 {
+		return fmt.Errorf("core: pods: %d: write 1 or more", c.Pods)
+	}
+	for _, n := range c.Nodes {
+		if n < 1 {
+			return fmt.Errorf("core: nodes: %d: write 1 or more", n)
+		}
+	}
+	return nil
+}
+
+// core measures decisions of the core alone.
+func (b *bench) core(ctx context.Context, result *Result) error {
+	plan := b.plan.Core
+	if plan == nil {
+		return nil
+	}
+	for _, nodes := range plan.Nodes {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c, err := newCore(b.plan, nodes)
+		if err != nil {
+			return err
+		}
+		figures := c.decide()
+		b.tell("core alone, %d nodes: %.0f µs and %.1f allocations a decision", nodes, figures.Microseconds, figures.Allocations)
+		result.Core = append(result.Core, figures)
+	}
+	return nil
+}
+
+// core is accounts of nodes and requests that come to them.
+type core struct {
+	nodes    []*ledger.Node
+	requests []*wire.Ask
+	learner  *place.Learner
+}
+
+// newCore makes nodes that are half full, since empty ones are all alike.
+func newCore(p *Plan, nodes int) (*core, error) {
+	kinds, err := discover.LoadProfiles(p.Profile)
+	if err != nil {
+		return nil, err
+	}
+	c := &core{learner: place.NewLearner()}
+	workload := p.Workloads[p.Core.Workload]
+	for _, pod := range p.backlog(&workload, p.Core.Pods) {
+		ask, problems := wire.Admit(pod)
+		if ask == nil {
+			return nil, fmt.Errorf("core: a pod of workload %s asks for no cards: %w", p.Core.Workload, problems.ToAggregate())
+		}
+		c.requests = append(c.requests, ask)
+		c.learner.Observe(&ask.Request)
+	}
+	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same every time
+	for i := range nodes {
+		t, err := kinds[i%len(kinds)].Topology(fmt.Sprintf("node-%d", i))
+		if err != nil {
+			return nil, err
+		}
+		n := ledger.NewNode(fmt.Sprintf("node-%d", i), t, ledger.Serves{Whole: true, Slices: true})
+		for k := range random.IntN(2 * t.Len()) {
+			c.put(n, c.requests[random.IntN(len(c.requests))], fmt.Sprintf("%d-%d", i, k))
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	return c, nil
+}
+
+func (*core) put(n *ledger.Node, ask *wire.Ask, name string) {
+	if offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
+		n.Book(n.Holding(&offer, ledger.Holder(name), &ask.Request))
+	}
+}
+
+// decide places all requests and tells what one cost.
+func (c *core) decide() CoreFigures {
+	var before, after runtime.MemStats
+	runtime.GC()
+	demand := c.learner.Demand()
+	c.best(&c.requests[0].Request, &place.Preference{Demand: demand}) // what is kept with a node is made once
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	for i, ask := range c.requests {
+		prefer := ask.Prefer
+		prefer.Demand = demand
+		if n, offer := c.best(&ask.Request, &prefer); n != nil {
+			n.Book(n.Holding(&offer, ledger.Holder(fmt.Sprintf("pod-%d", i)), &ask.Request))
+		}
+	}
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	count := float64(len(c.requests))
+	return CoreFigures{
+		Nodes: len(c.nodes), Microseconds: float64(took.Microseconds()) / count,
+		Allocations: float64(after.Mallocs-before.Mallocs) / count,
+	}
+}
+
+// best returns the node that is best for the request.
+func (c *core) best(r *gpu.PodRequest, p *place.Preference) (best *ledger.Node, offer ledger.Offer) {
+	var most place.Worth
+	for _, n := range c.nodes {
+		o, refusal := place.Fit(n, r, p)
+		if refusal.Code != place.Fits {
+			continue
+		}
+		if worth := place.Rank(&o, p); best == nil || worth.Compare(most) > 0 {
+			best, offer, most = n, o, worth
+		}
+	}
+	return best, offer
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPlans(t *testing.T) {
+	files, err := filepath.Glob("bench*.yaml")
+	if err != nil || len(files) != 2 {
+		t.Fatalf("plans: %v, %v", files, err)
+	}
+	for _, file := range files {
+		p, err := loadPlan(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Rounds < 3 || p.Bounds.Ratio == 0 {
+			t.Errorf("%s: %d rounds and a ratio of %v are no measurement", file, p.Rounds, p.Bounds.Ratio)
+		}
+		for name := range p.Workloads {
+			w := p.Workloads[name]
+			if pods := p.backlog(&w, 50); len(pods) < 50 {
+				t.Errorf("%s: workload %s has %d pods, want 50", file, name, len(pods))
+			}
+		}
+	}
+}
+
+func TestPlanProblems(t *testing.T) {
+	const kinds = "kinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}}}\n"
+	tests := map[string]struct{ text, want string }{
+		"no rounds":         {text: "rounds: 0", want: "rounds: 0: write 1 or more"},
+		"an unknown field":  {text: "round: 3", want: `unknown field "round"`},
+		"no quantity":       {text: "rounds: 1\nkinds: {a: {resources: {cpu: much}}}", want: `kind a: cpu: "much": write a quantity`},
+		"an unknown kind":   {text: "rounds: 1\nworkloads: {w: {mix: {b: 1}}}", want: `workload w: there is no kind "b"`},
+		"no nodes":          {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 0}]", want: "cluster 0: nodes: 0: write 1 or more"},
+		"one pod":           {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 1, workloads: [w]}]", want: "cluster 0: pods: 1: write 2 or more"},
+		"no such workload":  {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 9, workloads: [x]}]", want: `there is no workload "x"`},
+		"nobody to wake":    {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, wake: {waiting: {kind: a, pods: 1}, helped: {kind: a, pods: 1}}}]", want: "there must be residents to end"},
+		"a core of nothing": {text: "rounds: 1\n" + kinds + "core: {nodes: [1], pods: 0, workload: w}", want: "core: pods: 0: write 1 or more"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "plan.yaml")
+			if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := loadPlan(file); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("loadPlan() = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestKeep(t *testing.T) {
+	p := &Plan{Clusters: []ClusterPlan{{Nodes: 100, Workloads: []string{"slices", "mix"}}, {Nodes: 500, Workloads: []string{"mix"}, Start: true}}, Core: &CorePlan{}}
+	if err := p.keep(regexp.MustCompile("100/mix|start")); err != nil {
+		t.Fatal(err)
+	}
+	want := []ClusterPlan{{Nodes: 100, Workloads: []string{"mix"}}, {Nodes: 500, Workloads: []string{}, Start: true}}
+	if diff := cmp.Diff(want, p.Clusters); diff != "" || p.Core != nil {
+		t.Errorf("kept (-want +got):\n%s\ncore: %v", diff, p.Core)
+	}
+	if err := p.keep(regexp.MustCompile("nothing")); err == nil {
+		t.Error("nothing is kept, and nobody is told")
+	}
+}
+
+const page = `# HELP apiserver_request_total requests
+apiserver_request_total{code="201",resource="pods",subresource="binding",verb="POST"} 10
+apiserver_request_total{code="409",resource="pods",subresource="binding",verb="POST"} 2
+apiserver_request_total{code="201",resource="events",subresource="",verb="POST"} 9
+apiserver_request_total{code="200",resource="pods",subresource="",verb="WATCH"} 5
+apiserver_request_total{code="200",resource="leases",subresource="",verb="PUT"} 7
+apiserver_request_total_more{resource="pods",verb="POST"} 99
+cycle_bucket{le="0.001"} 50
+cycle_bucket{le="0.002"} 90
+cycle_bucket{le="0.004"} 100
+cycle_bucket{le="+Inf"} 100
+plain_value 3.5
+`
+
+func TestSamples(t *testing.T) {
+	s := samples(page)
+	if diff := cmp.Diff(map[string]float64{"POST pods/binding": 12, "POST events": 9}, s.calls()); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if got := s.sum("plain_value", nil); got != 3.5 {
+		t.Errorf("sum = %v, want 3.5", got)
+	}
+	before := samples("cycle_bucket{le=\"0.001\"} 50\ncycle_bucket{le=\"0.002\"} 50\ncycle_bucket{le=\"0.004\"} 50\ncycle_bucket{le=\"+Inf\"} 50\n")
+	for _, q := range []struct {
+		q, want float64
+		before  samples
+	}{
+		{0.5, 0.001, ""}, {0.7, 0.0015, ""}, {0.95, 0.003, ""}, {0.4, 0.0015, before},
+	} {
+		if got := s.quantile(q.q, "cycle", q.before); math.Abs(got-q.want) > 1e-9 {
+			t.Errorf("quantile(%v) = %v, want %v", q.q, got, q.want)
+		}
+	}
+	if diff := cmp.Diff(map[string]float64{"a": 2.0}, fewer(map[string]float64{"a": 5, "b": 1}, map[string]float64{"a": 3, "b": 1})); diff != "" {
+		t.Errorf("fewer (-want +got):\n%s", diff)
+	}
+}
+
+func TestMedians(t *testing.T) {
+	got := medians([]Figures{
+		{PodsPerSecond: 300, PeakMiB: 1, Calls: map[string]float64{"POST events": 1}},
+		{PodsPerSecond: 100, PeakMiB: 3, Calls: map[string]float64{"POST events": 0.5}},
+		{PodsPerSecond: 200, PeakMiB: 2, Calls: map[string]float64{"POST events": 0.8}},
+	})
+	want := Figures{PodsPerSecond: 200, PeakMiB: 2, Calls: map[string]float64{"POST events": 0.8}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("medians (-want +got):\n%s", diff)
+	}
+	if got := median([]float64{4, 1}); got != 2.5 || median(nil) != 0 {
+		t.Errorf("median of two = %v, want 2.5", got)
+	}
+}
+
+// TestVerdicts: every bound can be missed.
+func TestVerdicts(t *testing.T) {
+	plan, err := loadPlan("bench-full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(nodes int, workload string, residents int, daybreak, plain, calls, p99, mib float64) Run {
+		return Run{
+			Nodes: nodes, Workload: workload, Residents: residents, DaybreakPodsPerSecond: daybreak, PlainPodsPerSecond: plain, Ratio: daybreak / plain,
+			Daybreak: Figures{CallsPerPod: calls, CycleP99Milliseconds: p99, PeakMiB: mib}, Plain: Figures{CallsPerPod: 2},
+		}
+	}
+	good := Result{
+		Runs: []Run{
+			run(500, "slices", 0, 96, 100, 2, 1, 100), run(5000, "slices", 0, 96, 100, 2, 3, 1000), run(500, "slices-unfit", 0, 96, 100, 2, 1, 100),
+			run(500, "ordinary", 0, 99, 100, 2, 1, 100), run(5000, "cards-left", 38000, 101, 100, 2, 1, 1500),
+		},
+		Starts: []Start{{DaybreakSeconds: 14}}, Wakes: []Wake{{Daybreak: WakeFigures{MaxMilliseconds: 900, AttemptsPerEnd: 1}}},
+	}
+	good.judge(plan)
+	if good.missed() || len(good.Bounds) != 20 {
+		t.Errorf("%d verdicts: %+v", len(good.Bounds), good.Bounds)
+	}
+	bad := Result{
+		Runs: []Run{
+			run(500, "slices", 0, 94, 100, 3, 1, 2000), run(5000, "slices", 0, 94, 100, 3, 4, 2000), run(500, "slices-unfit", 0, 80, 100, 3, 1, 2000),
+			run(500, "ordinary", 0, 97, 100, 3, 1, 2000), run(5000, "cards-left", 38000, 99, 100, 3, 1, 2000),
+		},
+		Starts: []Start{{DaybreakSeconds: 16}}, Wakes: []Wake{{Daybreak: WakeFigures{MaxMilliseconds: 1100, AttemptsPerEnd: 2}}},
+	}
+	bad.judge(plan)
+	for _, v := range bad.Bounds {
+		if v.Holds {
+			t.Errorf("%+v holds", v)
+		}
+	}
+}
+
+// TestContract: the fields that others script against are there under their
+// names.
+func TestContract(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bench.json")
+	r := Result{Runs: []Run{{Nodes: 100, Workload: "slices", DaybreakPodsPerSecond: 3, PlainPodsPerSecond: 2, Ratio: 1.5}}}
+	if err := r.save(file); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Runs []map[string]any `json:"runs"`
+	}
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]any{"nodes": 100.0, "workload": "slices", "daybreakPodsPerSecond": 3.0, "plainPodsPerSecond": 2.0, "ratio": 1.5} {
+		if got.Runs[0][key] != want {
+			t.Errorf("%s = %v, want %v", key, got.Runs[0][key], want)
+		}
+	}
+	var table bytes.Buffer
+	r.print(&table)
+	if !strings.Contains(table.String(), "100    slices    0     3           2        1.50") {
+		t.Errorf("table:\n%s", table.String())
+	}
+}
