@@ -22,7 +22,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if err != nil {
 		return fwk.AsStatus(fmt.Errorf("reserve on %s: %w", nodeName, err))
 	}
-	node, _ := p.withNominated(ni, pod)
+	node := p.withNominated(ni, pod, p.handle.NominatedPodsForNode(nodeName))
 	offer, refusal := place.Fit(node, &c.ask.Request, &c.prefer)
 	if refusal.Code != place.Fits {
 		return status(&refusal)

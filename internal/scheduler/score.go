@@ -30,35 +30,37 @@ func (p *Plugin) Score(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, ni
 	if err != nil {
 		return 0, fwk.AsStatus(err)
 	}
-	if worth, ok := p.worth(c, pod, ni); ok && !p.isStuck(pod, ni.Node()) {
-		x := p.shared.index
-		if i, ok := x.row(ni); ok && c.scored != nil {
-			x.scores[i] = score{walk: x.walks, worth: worth}
-		} else {
-			c.rank(ni.Node().Name, worth)
-		}
+	x := p.shared.index
+	row, known := x.row(ni)
+	worth, ok := p.worth(c, pod, ni, row, known)
+	switch {
+	case !ok || p.isStuck(pod, ni.Node()):
+	case known && c.scored != nil:
+		x.scores[row] = score{walk: x.walks, worth: worth}
+	default:
+		c.rank(ni.Node().Name, worth)
 	}
 	return 0, nil
 }
 
 // worth returns what the best cards of the node are worth to the pod, if it has
-// room. Between two pods of one shape few nodes change.
-func (p *Plugin) worth(c *cycle, pod *corev1.Pod, ni fwk.NodeInfo) (place.Worth, bool) {
+// room. The node's row is known or not. Between two pods of one shape few nodes
+// change.
+func (p *Plugin) worth(c *cycle, pod *corev1.Pod, ni fwk.NodeInfo, row int, known bool) (place.Worth, bool) {
 	x := p.shared.index
-	node, nominated := p.withNominated(ni, pod)
-	row, known := x.row(ni)
-	known = known && c.shape != nil && !nominated
-	if known {
+	promised := p.handle.NominatedPodsForNode(ni.Node().Name)
+	keep := known && c.shape != nil && len(promised) == 0
+	if keep {
 		if worth, ok := x.worth(c.shape, row); ok {
 			return worth, true
 		}
 	}
-	offer, refusal := place.Fit(node, &c.ask.Request, &c.prefer)
+	offer, refusal := place.Fit(p.withNominated(ni, pod, promised), &c.ask.Request, &c.prefer)
 	if refusal.Code != place.Fits {
 		return place.Worth{}, false
 	}
 	worth := place.Rank(&offer, &c.prefer)
-	if known {
+	if keep {
 		c.shape.worths[row] = score{walk: x.walks, worth: worth}
 	}
 	return worth, true
@@ -86,12 +88,13 @@ func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.
 	return nil
 }
 
-// withNominated returns the node with the pods that it has been promised to, and
-// whether there are any: those of the pod's priority or higher, so that a preemptor does not lose the
+// withNominated returns the node with the pods that it has been promised to:
+// those of the pod's priority or higher, so that a preemptor does not lose the
 // room it made to whoever comes next. Filter sees them through kube-scheduler.
-func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod) (node *ledger.Node, copied bool) {
-	node = p.shared.index.of(ni, false)
-	for _, pi := range p.handle.NominatedPodsForNode(ni.Node().Name) {
+func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod, promised []fwk.PodInfo) *ledger.Node {
+	node := p.shared.index.of(ni, false)
+	copied := false
+	for _, pi := range promised {
 		other := pi.GetPod()
 		if other.UID == pod.UID || corev1helpers.PodPriority(other) < corev1helpers.PodPriority(pod) || !wire.Asks(other) {
 			continue
@@ -101,5 +104,5 @@ func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod) (node *ledger.N
 		}
 		p.shared.nodes.placeNominated(node, other)
 	}
-	return node, copied
+	return node
 }

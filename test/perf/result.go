@@ -24,7 +24,7 @@ type Result struct {
 	Bounds []Verdict     `json:"bounds,omitempty"`
 }
 
-// CoreFigures is what one decision costs when every node is asked.
+// CoreFigures is what one decision costs when every node is asked, in CPU time.
 type CoreFigures struct {
 	Nodes        int     `json:"nodes"`
 	Microseconds float64 `json:"microseconds"`
