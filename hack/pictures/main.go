@@ -1,9 +1,9 @@
 // Command pictures draws the pictures of the documentation from results of
-// `daybreak simulate -o json`:
+// `daybreak simulate -o json` and of `make bench-full`:
 //
-//	go run ./hack/pictures -trace trace.json -churn churn.json -out docs/images
+//	go run ./hack/pictures -trace trace.json -churn churn.json -bench bench.json -out docs/images
 //
-// docs/placement.md says which commands made the two files.
+// docs/placement.md and docs/performance.md say which commands made the files.
 package main
 
 import (
@@ -36,12 +36,18 @@ func run(args []string, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	trace := flags.String("trace", "", "result of a trace, as JSON")
 	study := flags.String("churn", "", "result of a topology study, as JSON")
+	bench := flags.String("bench", "", "result of make bench-full, as JSON")
 	out := flags.String("out", "docs/images", "folder to write to")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *trace == "" && *study == "" {
-		return errors.New("nothing to draw: give -trace, -churn or both")
+	if *trace == "" && *study == "" && *bench == "" {
+		return errors.New("nothing to draw: give -trace, -churn or -bench")
+	}
+	if *bench != "" {
+		if err := drawBench(*bench, *out); err != nil {
+			return err
+		}
 	}
 	if *trace != "" {
 		if err := drawTrace(*trace, *out); err != nil {
@@ -153,6 +159,61 @@ func drawChurn(file, out string) error {
 		}
 	}
 	return nil
+}
+
+// benchResult is the part of a benchmark that is drawn.
+type benchResult struct {
+	Runs []struct {
+		Nodes    int       `json:"nodes"`
+		Workload string    `json:"workload"`
+		Daybreak benchSide `json:"daybreak"`
+		Plain    benchSide `json:"plain"`
+	} `json:"runs"`
+	Core []struct {
+		Nodes        float64 `json:"nodes"`
+		Microseconds float64 `json:"microseconds"`
+	} `json:"core"`
+}
+
+type benchSide struct {
+	CPUMillisecondsPerPod float64 `json:"cpuMillisecondsPerPod"`
+}
+
+// drawBench draws how costs grow with the nodes: of the whole scheduler where
+// that was measured at two sizes or more, and of the core alone.
+func drawBench(file, out string) error {
+	var result benchResult
+	if err := read(file, &result); err != nil {
+		return err
+	}
+	daybreak, plain := chart.Line{Name: ours}, chart.Line{Name: "plain kube-scheduler"}
+	for _, run := range result.Runs {
+		if run.Workload == "slices" {
+			for line, side := range map[*chart.Line]benchSide{&daybreak: run.Daybreak, &plain: run.Plain} {
+				line.X, line.Y = append(line.X, float64(run.Nodes)), append(line.Y, side.CPUMillisecondsPerPod)
+			}
+		}
+	}
+	if len(daybreak.X) > 1 {
+		f := chart.Figure{
+			Title: "CPU time of the scheduler for each pod with a slice", XLabel: "nodes of eight cards", YLabel: "milliseconds",
+			Lines: []chart.Line{daybreak, plain},
+		}
+		if err := write(filepath.Join(out, "performance-nodes.svg"), f); err != nil {
+			return err
+		}
+	}
+	core := chart.Line{Name: "core alone, every node asked"}
+	for _, c := range result.Core {
+		core.X, core.Y = append(core.X, c.Nodes), append(core.Y, c.Microseconds/1000)
+	}
+	if len(core.X) < 2 {
+		return nil
+	}
+	return write(filepath.Join(out, "performance-core.svg"), chart.Figure{
+		Title: "CPU time of one decision of the core", XLabel: "nodes of eight cards", YLabel: "milliseconds",
+		Lines: []chart.Line{core},
+	})
 }
 
 func read(file string, into any) error {

@@ -39,6 +39,7 @@ func study(t *testing.T, loads ...float64) string {
 func TestRun(t *testing.T) {
 	cases := map[string]struct {
 		trace, churn string
+		bench        string
 		want         []string
 		wantErr      string
 	}{
@@ -50,13 +51,22 @@ func TestRun(t *testing.T) {
 		"a study at one load": {churn: study(t, 0.5), wantErr: "studied at one load only"},
 		"not JSON":            {trace: "policy,seed", wantErr: "trace.json: invalid character"},
 		"an empty trace":      {trace: "{}", wantErr: "has no lines"},
-		"nothing":             {wantErr: "nothing to draw: give -trace, -churn or both"},
+		"a benchmark": {
+			bench: `{"runs": [
+				{"nodes": 100, "workload": "slices", "daybreak": {"cpuMillisecondsPerPod": 1}, "plain": {"cpuMillisecondsPerPod": 2}},
+				{"nodes": 100, "workload": "mix"},
+				{"nodes": 500, "workload": "slices", "daybreak": {"cpuMillisecondsPerPod": 2}, "plain": {"cpuMillisecondsPerPod": 3}}
+			], "core": [{"nodes": 100, "microseconds": 50}, {"nodes": 50000, "microseconds": 25000}]}`,
+			want: []string{"performance-core.svg", "performance-nodes.svg"},
+		},
+		"a benchmark of one size": {bench: `{"runs": [{"nodes": 100, "workload": "slices"}]}`},
+		"nothing":                 {wantErr: "nothing to draw: give -trace, -churn or -bench"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			in, out := t.TempDir(), t.TempDir()
 			args := []string{"-out", out}
-			for flag, data := range map[string]string{"trace": tc.trace, "churn": tc.churn} {
+			for flag, data := range map[string]string{"trace": tc.trace, "churn": tc.churn, "bench": tc.bench} {
 				if data == "" {
 					continue
 				}

@@ -40,12 +40,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	only := flags.String("run", "", "regular expression: measure only what matches, written NODES/WORKLOAD")
 	rounds := flags.Int("rounds", 0, "rounds of each measurement, in place of the plan's")
 	profiles := flags.String("profiles", "", "folder for CPU and heap profiles of the schedulers; taking them slows them down")
+	show := flags.String("show", "", "print the results in a file as tables in Markdown, and measure nothing")
 	enforce := flags.Bool("enforce", false, "end with 1 when a bound of the plan does not hold")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q: there are only flags", flags.Arg(0))
+	}
+	if *show != "" {
+		return showMarkdown(*show, stdout)
 	}
 	filter, err := regexp.Compile(*only)
 	if err != nil {
