@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -183,4 +184,26 @@ func usedCPU(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkHint is what it costs to ask one of a thousand pending pods whether the
+// end of another helps.
+func BenchmarkHint(b *testing.B) {
+	r := newRig(b)
+	r.setDevice(b, makeDevice("n1", 8))
+	pods := []*corev1.Pod{}
+	for i := range 8 {
+		pods = append(pods, makePod(fmt.Sprintf("q%d", i), whole(1), holds(i)))
+	}
+	r.shared.nodes.of(nodeInfo(makeNode("n1"), pods...), false)
+	pending := make([]*corev1.Pod, 1000)
+	for i := range pending {
+		pending[i] = makePod(fmt.Sprintf("p%d", i), whole(8))
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if hint, err := r.afterPodDelete(klog.Background(), pending[i%len(pending)], pods[0], nil); err != nil || hint != fwk.QueueSkip {
+			b.Fatal(hint, err)
+		}
+	}
 }

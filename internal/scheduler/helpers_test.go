@@ -69,7 +69,7 @@ type rig struct {
 	clock  *clocktesting.FakeClock
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	client := fake.NewClientset()
 	r := &rig{client: client, clock: clocktesting.NewFakeClock(start)}
@@ -88,7 +88,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // setDevice stores a Device as the informer would.
-func (r *rig) setDevice(t *testing.T, d *v1alpha1.Device) *device {
+func (r *rig) setDevice(t testing.TB, d *v1alpha1.Device) *device {
 	t.Helper()
 	kept := compacted(t, d)
 	if err := r.shared.devices.store.Add(kept); err != nil {

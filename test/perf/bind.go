@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+	"syscall"
 	"time"
 )
 
@@ -13,19 +15,23 @@ const patience = 3 * time.Minute
 // It leaves no pods behind.
 func (w *world) bindAll(ctx context.Context, name string, s side, pods int) (f Figures, err error) {
 	workload := w.bench.plan.Workloads[name]
-	if err := w.create(ctx, writers, w.bench.plan.backlog(&workload, pods)); err != nil {
-		return f, err
-	}
 	bound, err := w.watchBindings(ctx)
 	if err != nil {
 		return f, err
 	}
 	defer bound.stop()
 	r := runner{world: w, bound: bound, workload: name, pods: pods}
-	if r.scheduler, err = w.startScheduler(ctx, s, workload.Policy); err != nil {
+	if workload.Unfit != nil {
+		err = r.startBeside(ctx, s, &workload)
+	} else if err = w.create(ctx, writers, w.bench.plan.backlog(&workload, pods)); err == nil {
+		r.scheduler, err = w.startScheduler(ctx, s, workload.Policy)
+	}
+	if r.scheduler == nil {
 		return f, err
 	}
-	f, err = r.run(ctx)
+	if err == nil {
+		f, err = r.run(ctx)
+	}
 	r.scheduler.Kill()
 	if err != nil {
 		return f, fmt.Errorf("%w; its log is %s", err, r.scheduler.Log())
@@ -40,6 +46,29 @@ type runner struct {
 	bound     *bindings
 	workload  string
 	pods      int
+}
+
+// startBeside starts the scheduler among pods that it can't bind. When it has
+// tried them all it is held up while the others are made, so that here too they
+// are all there when it begins.
+func (r *runner) startBeside(ctx context.Context, s side, workload *Workload) (err error) {
+	unfit := r.bench.plan.unfit(workload)
+	if err := r.create(ctx, writers, unfit); err != nil {
+		return err
+	}
+	if r.scheduler, err = r.startScheduler(ctx, s, workload.Policy); err != nil {
+		return err
+	}
+	if _, err := r.settle(ctx, r.scheduler, len(unfit)); err != nil {
+		return err
+	}
+	if err := r.scheduler.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	if err := r.create(ctx, writers, r.bench.plan.backlog(workload, r.pods)); err != nil {
+		return err
+	}
+	return r.scheduler.Signal(syscall.SIGCONT)
 }
 
 // reading is everything that is read at one moment.
@@ -113,17 +142,18 @@ func (r *runner) run(ctx context.Context) (f Figures, err error) {
 // count fills in what metrics tell.
 func (r *runner) count(f *Figures, fresh samples, before, after *reading) {
 	n := float64(r.pods)
-	calls := fewer(after.api.calls(), before.api.calls())
+	// Bindings and their events count from the very first; of the rest, what came
+	// before it belongs to the start.
 	f.Calls = map[string]float64{}
-	for what, count := range calls {
-		if what == "POST pods/binding" || count >= n/100 { // a few are the measurement's own
+	start := fewer(before.api.calls(), fresh.calls())
+	for what, count := range fewer(after.api.calls(), fresh.calls()) {
+		if what != "POST pods/binding" && !strings.HasSuffix(what, " events") {
+			f.StartCallsPerPod += start[what] / n
+			count -= start[what]
+		}
+		if count >= n/100 { // a few are the measurement's own
 			f.Calls[what] = count / n
 			f.CallsPerPod += count / n
-		}
-	}
-	for what, count := range fewer(before.api.calls(), fresh.calls()) {
-		if what != "POST pods/binding" && what != "POST events" {
-			f.StartCallsPerPod += count / n
 		}
 	}
 	const cycle = "scheduler_scheduling_algorithm_duration_seconds"

@@ -41,7 +41,8 @@ type Workload struct {
 	Mix map[string]int `json:"mix"`
 	// Policy is what Daybreak is started with; empty is its default.
 	Policy string `json:"policy,omitempty"`
-	// Unfit pods of one kind come first; no node can take them.
+	// Unfit pods of one kind, which no node can take, have been tried when the
+	// others come.
 	Unfit *Group `json:"unfit,omitempty"`
 	// Beside names the workload that differs only in having no unfit pods.
 	Beside string `json:"beside,omitempty"`

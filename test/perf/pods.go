@@ -41,15 +41,20 @@ func (k Kind) pod(name, role string) *corev1.Pod {
 	}
 }
 
-// backlog returns the pods of a run. Kinds are mixed, and the same way for
-// everyone. Unfit pods come first in the order of names, in which a scheduler
-// finds them when it starts.
-func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
-	if w.Unfit != nil {
-		for i := range w.Unfit.Pods {
-			pods = append(pods, p.Kinds[w.Unfit.Kind].pod(fmt.Sprintf("a-unfit-%05d", i), roleRun))
-		}
+// unfit returns the pods that nobody can bind.
+func (p *Plan) unfit(w *Workload) (pods []*corev1.Pod) {
+	if w.Unfit == nil {
+		return nil
 	}
+	for i := range w.Unfit.Pods {
+		pods = append(pods, p.Kinds[w.Unfit.Kind].pod(fmt.Sprintf("unfit-%05d", i), roleRun))
+	}
+	return pods
+}
+
+// backlog returns the pods of a run. Kinds are mixed, and the same way for
+// everyone.
+func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
 	var deck []string
 	for _, kind := range slices.Sorted(maps.Keys(w.Mix)) {
 		deck = append(deck, slices.Repeat([]string{kind}, w.Mix[kind])...)

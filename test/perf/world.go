@@ -150,7 +150,11 @@ func (w *world) create(ctx context.Context, workers int, pods []*corev1.Pod) err
 	group.SetLimit(workers)
 	for _, pod := range pods {
 		group.Go(func() error {
-			if _, err := w.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			_, err := w.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) && pod.Labels[labelRole] == roleResident {
+				return nil // only some of them ended
+			}
+			if err != nil {
 				return fmt.Errorf("create pod %s: %w", pod.Name, err)
 			}
 			return nil
