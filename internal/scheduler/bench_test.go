@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -71,7 +73,8 @@ profiles:
 // benched is a scheduler whose binds go nowhere.
 type benched struct {
 	*kubescheduler.Scheduler
-	binds atomic.Int64
+	informers informers.SharedInformerFactory
+	binds     atomic.Int64
 }
 
 func newBenched(b *testing.B, side string, nodes, full int) *benched {
@@ -85,6 +88,7 @@ func newBenched(b *testing.B, side string, nodes, full int) *benched {
 		return true, nil, nil
 	})
 	factory := kubescheduler.NewInformerFactory(client, 0)
+	out.informers = factory
 	dynamicFactory := dynamicinformer.NewDynamicSharedInformerFactory(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
 		runtime.NewScheme(), map[schema.GroupVersionResource]string{deviceResource: "DeviceList"}), 0)
 	shared := NewShared(clock.RealClock{})
@@ -206,4 +210,46 @@ func BenchmarkHint(b *testing.B) {
 			b.Fatal(hint, err)
 		}
 	}
+}
+
+// BenchmarkFirstDecision is the first decision with 100 000 bound pods: all their
+// annotations are read, and what they ask for is learned. Run it once:
+//
+//	go test -run '^$' -bench FirstDecision -benchtime 1x ./internal/scheduler
+func BenchmarkFirstDecision(b *testing.B) {
+	const nodes, perNode = 5000, 20
+	for _, side := range []string{"plain", "daybreak"} {
+		b.Run(side, func(b *testing.B) {
+			ctx := klog.NewContext(b.Context(), klog.Logger{})
+			s := newBenched(b, side, nodes, 0)
+			for i := range nodes * perNode {
+				pod := makePod(fmt.Sprintf("q%d", i), slice(10, 4), holds(i%8), boundTo(fmt.Sprintf("n%d", i%nodes)))
+				if err := s.Cache.AddPod(klog.FromContext(ctx), pod); err != nil {
+					b.Fatal(err)
+				}
+				if err := s.informers.Core().V1().Pods().Informer().GetIndexer().Add(pod); err != nil {
+					b.Fatal(err)
+				}
+			}
+			s.SchedulingQueue.Add(ctx, makePod("p", requesting(corev1.ResourceCPU, "100m"), requesting(wire.ResourceSGPU, "1"), requesting(wire.ResourceVCore, "10"), requesting(wire.ResourceVMemory, "4Gi")))
+			heap := usedHeap()
+			b.ResetTimer()
+			before := usedCPU(b)
+			s.ScheduleOne(ctx)
+			for s.binds.Load() < 1 {
+				time.Sleep(time.Millisecond)
+			}
+			b.ReportMetric((usedCPU(b) - before).Seconds(), "cpu-s")
+			b.ReportMetric(float64(usedHeap()-heap)/(1<<20), "more-MiB")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// usedHeap returns the bytes that are reachable.
+func usedHeap() int64 {
+	goruntime.GC()
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

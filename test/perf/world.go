@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -189,32 +189,53 @@ func (w *world) delete(ctx context.Context, name string) error {
 	return err
 }
 
-// bindings is the times at which pods were seen to have a node.
+// bindings tells of pods as they are seen to have a node.
 type bindings struct {
+	world *world
 	watch watch.Interface
+	// seen are those that were told of, and found those that are yet to be.
+	seen  map[types.UID]bool
+	found []*corev1.Pod
 }
 
 // watchBindings begins to watch. Only pods with a node are asked for, so that
 // each is seen once, when it is bound.
 func (w *world) watchBindings(ctx context.Context) (*bindings, error) {
+	b := &bindings{world: w, seen: map[types.UID]bool{}}
+	return b, b.open(ctx)
+}
+
+// open lists the bound pods and watches from there on. An API server that is
+// busy may end a watch at any time.
+func (b *bindings) open(ctx context.Context) error {
+	pods := b.world.client.CoreV1().Pods(metav1.NamespaceDefault)
 	options := metav1.ListOptions{FieldSelector: "spec.nodeName!=", LabelSelector: labelRole + "=" + roleRun}
-	list, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, options)
+	list, err := pods.List(ctx, options)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("list bound pods: %w", err)
+	}
+	for i := range list.Items {
+		b.find(&list.Items[i])
 	}
 	options.ResourceVersion = list.ResourceVersion
-	watcher, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx, options)
-	if err != nil {
-		return nil, err
+	if b.watch, err = pods.Watch(ctx, options); err != nil {
+		return fmt.Errorf("watch bound pods: %w", err)
 	}
-	return &bindings{watch: watcher}, nil
+	return nil
+}
+
+func (b *bindings) find(pod *corev1.Pod) {
+	if !b.seen[pod.UID] {
+		b.seen[pod.UID] = true
+		b.found = append(b.found, pod)
+	}
 }
 
 // next waits for the next pod to be bound.
 func (b *bindings) next(ctx context.Context, patience time.Duration) (pod *corev1.Pod, at time.Time, err error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for {
+	for len(b.found) == 0 {
 		select {
 		case <-ctx.Done():
 			return nil, at, context.Cause(ctx)
@@ -222,13 +243,18 @@ func (b *bindings) next(ctx context.Context, patience time.Duration) (pod *corev
 			return nil, at, fmt.Errorf("no pod was bound for %s", patience)
 		case e, ok := <-b.watch.ResultChan():
 			if !ok {
-				return nil, at, errors.New("the watch of pods ended")
+				if err := b.open(ctx); err != nil {
+					return nil, at, err
+				}
+				continue
 			}
 			if pod, ok := e.Object.(*corev1.Pod); ok && e.Type == watch.Added {
-				return pod, time.Now(), nil
+				b.find(pod)
 			}
 		}
 	}
+	pod, b.found = b.found[0], b.found[1:]
+	return pod, time.Now(), nil
 }
 
 func (b *bindings) stop() { b.watch.Stop() }
