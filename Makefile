@@ -117,6 +117,7 @@ e2e: build node images $(BIN)/helm ## Test on a real node: kubelet, containerd a
 	@hack/node-packages.sh
 	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(E2E_TIMEOUT) -skip '^TestInstall$$' $(E2EFLAGS) ./test/e2e
 	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(E2E_TIMEOUT) -run '^TestInstall$$' ./test/e2e
+	@$(MAKE) --no-print-directory e2e-browser
 
 # Parts of containerd that need C or are of no use to the tests are left out.
 .PHONY: node
