@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -239,8 +240,14 @@ func (w *world) create(pods ...*corev1.Pod) {
 	var group errgroup.Group
 	for _, p := range pods {
 		group.Go(func() error {
-			_, err := w.client.CoreV1().Pods(p.Namespace).Create(w.ctx, p, metav1.CreateOptions{})
-			return err
+			// The manager, in this process, may be slow to answer on a busy machine.
+			return retry(30*time.Second, func() error {
+				_, err := w.client.CoreV1().Pods(p.Namespace).Create(w.ctx, p, metav1.CreateOptions{})
+				if apierrors.IsAlreadyExists(err) {
+					return nil
+				}
+				return err
+			})
 		})
 	}
 	w.must(group.Wait())
