@@ -259,11 +259,13 @@ func (h *hardware) ours() []fake.Slice {
 	return slices.DeleteFunc(slices.Clone(h.slices), func(s fake.Slice) bool { return !strings.HasPrefix(s.Alias, "daybreak-") })
 }
 
-// addForeign makes a slice as someone else would, beside the agent.
-func (c *cards) addForeign(card, id, mib, compute int) error {
+// addForeign makes a slice of the last card as someone else would, beside the
+// agent.
+func (c *cards) addForeign() error {
+	const id, mib, compute = 9, 1024, 5
 	return c.editSlices(func(text string) string {
-		return text + fmt.Sprintf("slice %s %d %d %d %d 0 GPU-foreign-%d-%d by-hand\n",
-			c.machine.Cards[card].BDF, id, mib, compute, firstSlice+mostSlices+id, card, id)
+		bdf := c.machine.Cards[len(c.machine.Cards)-1].BDF
+		return text + fmt.Sprintf("slice %s %d %d %d %d 0 GPU-foreign by-hand\n", bdf, id, mib, compute, firstSlice+mostSlices)
 	})
 }
 

@@ -30,9 +30,9 @@ func processOf(seconds string) int {
 	return 0
 }
 
-// keepAlive keeps containerd from ending the container that sleeps for this many
-// seconds: its shim does not answer for a while.
-func (w *world) keepAlive(seconds string, while time.Duration) {
+// keepAlive keeps containerd for a while from ending the container that sleeps
+// for this many seconds: its shim does not answer.
+func (w *world) keepAlive(seconds string) {
 	w.Helper()
 	pid := processOf(seconds)
 	if pid == 0 {
@@ -40,7 +40,7 @@ func (w *world) keepAlive(seconds string, while time.Duration) {
 	}
 	shim := w.parentOf(pid)
 	w.must(syscall.Kill(shim, syscall.SIGSTOP))
-	release := time.AfterFunc(while, func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
+	release := time.AfterFunc(8*time.Second, func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
 	w.Cleanup(func() {
 		if release.Stop() {
 			_ = syscall.Kill(shim, syscall.SIGCONT)
@@ -48,10 +48,11 @@ func (w *world) keepAlive(seconds string, while time.Duration) {
 	})
 }
 
-// startsAfter fails unless the pod is placed while the container that sleeps
+// secondStarts fails unless the second pod is placed while the container that sleeps
 // for this many seconds lives, and starts when it is gone.
-func (w *world) startsAfter(name, seconds string, deleted time.Time) {
+func (w *world) secondStarts(seconds string, deleted time.Time) {
 	w.Helper()
+	const name = "second"
 	var gone time.Time
 	tried := false
 	w.eventually("the second pod runs", 2*time.Minute, func() error {
@@ -113,11 +114,11 @@ func TestForcedDeletion(t *testing.T) {
 			first.Spec.Containers[0].Command = []string{"sleep", c.seconds}
 			w.create(first)
 			w.running(time.Minute, "first")
-			w.keepAlive(c.seconds, 8*time.Second)
+			w.keepAlive(c.seconds)
 			w.must(w.client.CoreV1().Pods("default").Delete(w.ctx, "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 			deleted := time.Now()
 			w.create(on(pod("second", c.limits...), card))
-			w.startsAfter("second", c.seconds, deleted)
+			w.secondStarts(c.seconds, deleted)
 			w.inspect(cards, w.running(time.Minute, "second")...)
 		})
 	}

@@ -27,7 +27,7 @@ func (w *world) endContainer(p *corev1.Pod) error {
 // whole card, and a foreign slice beside them.
 func (w *world) residents(c *cards) []*corev1.Pod {
 	w.Helper()
-	w.must(c.addForeign(7, 9, 1024, 5))
+	w.must(c.addForeign())
 	w.Cleanup(func() { w.must(c.removeForeign()) })
 	w.create(pod("resident-slice", "sgpu=1", "vcore=20", "vmemory=4"), pod("resident-whole", "gpu=1"))
 	return w.running(time.Minute, "resident-slice", "resident-whole")
