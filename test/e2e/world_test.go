@@ -226,8 +226,7 @@ func (w *world) tryKubectl(args ...string) (string, error) {
 	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"--kubeconfig", w.Kubeconfig("admin")}, args...)...)
 	cmd.Dir = root
 	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("%w: %s", err, exit.Stderr)
 	}
 	return string(out), err
