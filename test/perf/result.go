@@ -215,7 +215,8 @@ func (r *Result) judge(p *Plan) {
 	for _, w := range r.Wakes {
 		what := fmt.Sprintf("%d nodes, %d pods wait", w.Nodes, w.Waiting)
 		r.atMost(what+", seconds until a freed card is used", p.Bounds.WakeSeconds, w.Daybreak.MaxMilliseconds/1000)
-		r.atMost(what+", attempts for each freed card", 1, w.Daybreak.AttemptsPerEnd)
+		// The first card helps any of those that want one, the last the last.
+		r.atMost(what+", attempts for each freed card, of pods that it could help", float64(w.Ends+1)/2, w.Daybreak.AttemptsPerEnd)
 	}
 	r.judgeGrowth(p)
 }
