@@ -16,6 +16,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
 // serve returns a dashboard of the example cluster; without an API server it is
@@ -250,9 +252,10 @@ func TestStream(t *testing.T) {
 		t.Fatalf("first comes %+v", first)
 	}
 	time.Sleep(500 * time.Millisecond) // longer than a request may take
+	later := []*cluster.Objects{read(t, running("team-b", "new", card("4"))), read(t, running("team-b", "new", card("5")))}
 	before := source.reads()
 	for i := range 50 {
-		source.set(read(t, running("team-b", "new", card(string(rune('4'+i%4))))))
+		source.set(later[i%2])
 	}
 	change := next(t, states)
 	if change.Full || len(change.Nodes) != 1 || !strings.Contains(string(change.Nodes[0]), `"pod":"new"`) {
