@@ -129,8 +129,7 @@ func (h *helper) planOn(n *ledger.Node, req *gpu.Request, emptying bool) (plan, 
 func (h *helper) lackOf(n *ledger.Node, c int, req *gpu.Request, emptying bool) (lack, bool) {
 	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.Emptied().Usage[c]
 	pod, seat := &h.ask.Request, req.Whole && n.Serves.Seats
-	memory := req.Memory.Of(card.Memory)
-	if !card.Healthy || !pod.Admits(card.ID) || memory > card.Memory {
+	if !card.Healthy || !pod.Admits(card.ID) || req.Memory.Of(card.Memory) > card.Memory {
 		return lack{}, false
 	}
 	if used.Idle() {
@@ -140,11 +139,18 @@ func (h *helper) lackOf(n *ledger.Node, c int, req *gpu.Request, emptying bool) 
 		g := lack{card: c, emptied: true, cost: used.Fullness(card)}
 		return g, foreign.Idle()
 	}
+	return h.amountsShort(n, c, req, seat)
+}
+
+// amountsShort returns what card c lacks in memory, compute and slots. A seat
+// takes neither memory nor compute.
+func (h *helper) amountsShort(n *ledger.Node, c int, req *gpu.Request, seat bool) (lack, bool) {
+	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.Emptied().Usage[c]
 	g := lack{card: c}
 	if !seat {
-		g.memory = max(0, memory-max(0, card.Memory-used.Memory))
+		g.memory = max(0, req.Memory.Of(card.Memory)-max(0, card.Memory-used.Memory))
 	}
-	if !seat && pod.Class != gpu.Online {
+	if !seat && h.ask.Request.Class != gpu.Online {
 		g.compute = max(0, max(1, req.Compute)-max(0, gpu.FullCompute-used.Compute))
 	}
 	if int(used.Slots) >= card.Slots {

@@ -161,7 +161,7 @@ func tree(t *testing.T, pid int) int64 {
 	if err != nil {
 		return sum // it has ended
 	}
-	for _, child := range strings.Fields(string(children)) {
+	for child := range strings.FieldsSeq(string(children)) {
 		if id, err := strconv.Atoi(child); err == nil {
 			sum += tree(t, id)
 		}

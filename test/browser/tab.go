@@ -45,7 +45,8 @@ func (c *Chromium) Open(ctx context.Context, width, height int) (*Tab, error) {
 			return nil, err
 		}
 	}
-	return t, t.Resize(ctx, width, height)
+	err := t.Resize(ctx, width, height)
+	return t, err
 }
 
 // Close closes the tab.

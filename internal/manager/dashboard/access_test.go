@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -79,8 +78,9 @@ func (s *apiServer) grant(user string, rights ...string) {
 	s.rights[user] = rights
 }
 
-func with(token string) *http.Request {
-	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+func with(t *testing.T, token string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -94,11 +94,11 @@ func TestWho(t *testing.T) {
 		want    error
 		user    string
 	}{
-		"no token":                       {request: with(""), want: errNoToken},
-		"a token nobody knows":           {request: with("forged"), want: errBadToken},
-		"a good one":                     {request: with("admin"), user: "admin"},
-		"may list pods, but no nodes":    {request: with("blind"), want: errForbidden},
-		"may list nodes, but no Devices": {request: with("half"), want: errForbidden},
+		"no token":                       {request: with(t, ""), want: errNoToken},
+		"a token nobody knows":           {request: with(t, "forged"), want: errBadToken},
+		"a good one":                     {request: with(t, "admin"), user: "admin"},
+		"may list pods, but no nodes":    {request: with(t, "blind"), want: errForbidden},
+		"may list nodes, but no Devices": {request: with(t, "half"), want: errForbidden},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestWho(t *testing.T) {
 			}
 		})
 	}
-	other := with("")
+	other := with(t, "")
 	other.SetBasicAuth("admin", "x")
 	if _, err := newReviews(server.client, testclock.NewFakeClock(noon())).who(other); !errors.Is(err, errNoToken) {
 		t.Errorf("with a password: %v", err)
@@ -144,7 +144,7 @@ func TestSight(t *testing.T) {
 func TestReviewsAreRemembered(t *testing.T) {
 	server, clock := newAPIServer(map[string][]string{"admin": {"nodes", "devices"}}), testclock.NewFakeClock(noon())
 	g := newReviews(server.client, clock)
-	ask := func(token string) error { _, err := g.who(with(token)); return err }
+	ask := func(token string) error { _, err := g.who(with(t, token)); return err }
 	for range 3 {
 		if err := ask("admin"); err != nil {
 			t.Fatal(err)
@@ -180,7 +180,7 @@ func TestStrangersAreLimited(t *testing.T) {
 	g := newReviews(server.client, testclock.NewFakeClock(noon()))
 	busy := 0
 	for i := range 3 * tokenBurst {
-		if _, err := g.authenticate(context.Background(), fmt.Sprint("forged-", i)); errors.Is(err, errBusy) { //nolint:usetesting // nothing waits
+		if _, err := g.authenticate(t.Context(), fmt.Sprint("forged-", i)); errors.Is(err, errBusy) {
 			busy++
 		}
 	}

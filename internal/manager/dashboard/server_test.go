@@ -40,25 +40,27 @@ func serveBy(t *testing.T, source Source, server *apiServer, clk clock.Clock) ht
 	return h
 }
 
-func get(t *testing.T, h http.Handler, target string, change func(*http.Request)) *http.Response {
+// reply is an answer that was read to its end.
+type reply struct {
+	StatusCode int
+	Status     string
+	Header     http.Header
+	cookies    []*http.Cookie
+	text       string
+}
+
+func get(t *testing.T, h http.Handler, target string, change func(*http.Request)) reply {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodGet, target, http.NoBody)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody)
 	r.Host = "localhost:8080"
 	if change != nil {
 		change(r)
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return w.Result()
-}
-
-func body(t *testing.T, r *http.Response) string {
-	t.Helper()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	result := w.Result()
+	defer result.Body.Close()
+	return reply{StatusCode: result.StatusCode, Status: result.Status, Header: result.Header, cookies: result.Cookies(), text: w.Body.String()}
 }
 
 // TestOpen: on loopback everything is there without a login, and everything is
@@ -119,7 +121,7 @@ func TestClosed(t *testing.T) {
 	for _, target := range []string{"/", "/assets/app.js", "/assets/draw.js", "/api/v1/state", "/api/v1/stream", "/api/v1/pods/team-a/training"} {
 		for token, want := range map[string]int{"": 401, "forged": 401, "blind": 403} {
 			r := get(t, h, target, bearer(token))
-			text := body(t, r)
+			text := r.text
 			if r.StatusCode != want || want == 401 && r.Header.Get("WWW-Authenticate") != "Bearer" {
 				t.Errorf("%s with %q: %s, want %d", target, token, r.Status, want)
 			}
@@ -136,7 +138,7 @@ func TestClosed(t *testing.T) {
 			t.Errorf("%s as admin: %s", target, r.Status)
 		}
 	}
-	if form := body(t, get(t, h, "/", nil)); !strings.Contains(form, `name="token"`) {
+	if form := get(t, h, "/", nil).text; !strings.Contains(form, `name="token"`) {
 		t.Errorf("no form: %s", form)
 	}
 }
@@ -153,7 +155,7 @@ func bearer(token string) func(*http.Request) {
 // and that goes nowhere else; with it the page is there.
 func TestLogin(t *testing.T) {
 	h := serve(t, &changing{objects: read(t)}, newAPIServer(map[string][]string{"admin": {"nodes", "devices", "pods"}}))
-	post := func(target, token string, change func(*http.Request)) *http.Response {
+	post := func(target, token string, change func(*http.Request)) reply {
 		return get(t, h, target, func(r *http.Request) {
 			r.Method = http.MethodPost
 			r.Body = io.NopCloser(strings.NewReader(url.Values{"token": {token}}.Encode()))
@@ -163,8 +165,8 @@ func TestLogin(t *testing.T) {
 			}
 		})
 	}
-	if r := post("/login", "<b>forged", nil); r.StatusCode != http.StatusUnauthorized || len(r.Cookies()) > 0 || strings.Contains(body(t, r), "<b>forged") {
-		t.Errorf("with a forged token: %s, cookies %v", r.Status, r.Cookies())
+	if r := post("/login", "<b>forged", nil); r.StatusCode != http.StatusUnauthorized || len(r.cookies) > 0 || strings.Contains(r.text, "<b>forged") {
+		t.Errorf("with a forged token: %s, cookies %v", r.Status, r.cookies)
 	}
 	if r := post("/login", strings.Repeat("x", longestToken+1), nil); r.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("with a huge token: %s", r.Status)
@@ -173,18 +175,18 @@ func TestLogin(t *testing.T) {
 		t.Errorf("from another site: %s", r.Status)
 	}
 	r := post("/login", "admin", nil)
-	if r.StatusCode != http.StatusSeeOther || len(r.Cookies()) != 1 {
-		t.Fatalf("with a good token: %s, cookies %v", r.Status, r.Cookies())
+	if r.StatusCode != http.StatusSeeOther || len(r.cookies) != 1 {
+		t.Fatalf("with a good token: %s, cookies %v", r.Status, r.cookies)
 	}
-	c := r.Cookies()[0]
+	c := r.cookies[0]
 	if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 0 || !c.Expires.IsZero() || c.Path != "/" || c.Domain != "" {
 		t.Errorf("the cookie is %+v", c)
 	}
 	if r := get(t, h, "/api/v1/state", func(r *http.Request) { r.AddCookie(c) }); r.StatusCode != http.StatusOK {
 		t.Errorf("with the cookie: %s", r.Status)
 	}
-	if out := post("/logout", "", nil); len(out.Cookies()) != 1 || out.Cookies()[0].MaxAge >= 0 {
-		t.Errorf("after logging out the cookies are %v", out.Cookies())
+	if out := post("/logout", "", nil); len(out.cookies) != 1 || out.cookies[0].MaxAge >= 0 {
+		t.Errorf("after logging out the cookies are %v", out.cookies)
 	}
 }
 

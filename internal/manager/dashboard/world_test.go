@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -100,10 +102,8 @@ func TestHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	everythingSent := string(p.cluster) + string(p.pending) + string(p.findings) + string(pod) + string(neighbour)
-	for _, text := range p.nodes {
-		everythingSent += string(text)
-	}
+	parts := slices.Concat([][]byte{p.cluster, p.pending, p.findings, pod, neighbour}, slices.Collect(maps.Values(p.nodes)))
+	everythingSent := string(bytes.Join(parts, nil))
 	if i := strings.Index(everythingSent, "covert"); i >= 0 {
 		t.Errorf("a name that must not be seen is sent: …%s…", everythingSent[max(0, i-60):min(len(everythingSent), i+60)])
 	}
