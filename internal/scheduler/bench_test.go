@@ -36,7 +36,7 @@ import (
 // and without an API server: what is left is what deciding costs. It counts CPU
 // time, which other users of the machine change little.
 //
-//	go test -run '^$' -bench Decision -benchtime 2000x ./internal/scheduler
+//	go test -run '^$' -bench Decision -benchtime 1900x ./internal/scheduler
 func BenchmarkDecision(b *testing.B) {
 	kinds := map[string][]podOption{
 		"slice": {requesting(corev1.ResourceCPU, "100m"), requesting(wire.ResourceSGPU, "1"), requesting(wire.ResourceVCore, "10"), requesting(wire.ResourceVMemory, "4Gi")},
