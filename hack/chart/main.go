@@ -33,7 +33,7 @@ func run(dir string) error {
 	}
 	for name, text := range map[string][]byte{
 		"templates/policies.yaml": policies,
-		"files/device.yaml":       []byte(crd.Device),
+		"files/device.yaml":       crd.Device,
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

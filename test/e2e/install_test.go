@@ -201,7 +201,7 @@ func (w *world) values() []string {
 }
 
 // helm runs Helm as administrator, which has to succeed.
-func (w *world) helm(args ...string) string {
+func (w *world) helm(args ...string) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Minute)
 	defer cancel()
@@ -211,7 +211,6 @@ func (w *world) helm(args ...string) string {
 	if err != nil {
 		w.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return string(out)
 }
 
 // previousChart returns the chart of the commit before this one, or this one's

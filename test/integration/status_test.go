@@ -53,8 +53,8 @@ func (w *world) dump(format string) string {
 
 // What differs from one run to the next: ages, and when cards were chosen.
 var (
-	ages    = regexp.MustCompile(`\([0-9]+[a-z]+\) wants`)
-	moments = regexp.MustCompile(`"[0-9]{19}"`)
+	ages    = regexp.MustCompile(`\(\d+[a-z]+\) wants`)
+	moments = regexp.MustCompile(`"\d{19}"`)
 	dates   = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?`)
 )
 

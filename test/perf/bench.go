@@ -22,7 +22,7 @@ type bench struct {
 
 // tell reports progress.
 func (b *bench) tell(format string, args ...any) {
-	fmt.Fprintf(b.log, "%6s  %s\n", time.Since(b.begin).Round(time.Second), fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(b.log, "%6s  %s\n", time.Since(b.begin).Round(time.Second), fmt.Sprintf(format, args...))
 }
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Millisecond) }

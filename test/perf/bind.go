@@ -95,7 +95,7 @@ func (r *runner) run(ctx context.Context) (f Figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	_, first, err := r.bound.next(ctx, patience)
+	_, first, err := r.bound.next(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -109,7 +109,7 @@ func (r *runner) run(ctx context.Context) (f Figures, err error) {
 	}
 	last := first
 	for range r.pods - 1 {
-		if _, last, err = r.bound.next(ctx, patience); err != nil {
+		if _, last, err = r.bound.next(ctx); err != nil {
 			return f, err
 		}
 	}
@@ -160,7 +160,7 @@ func (r *runner) count(f *Figures, fresh samples, before, after *reading) {
 	f.CycleP50Milliseconds = 1000 * after.self.quantile(0.5, cycle, before.self)
 	f.CycleP99Milliseconds = 1000 * after.self.quantile(0.99, cycle, before.self)
 	const mallocs = "go_memstats_mallocs_total"
-	f.AllocationsPerPod = (after.self.sum(mallocs, nil) - before.self.sum(mallocs, nil)) / n
+	f.AllocationsPerPod = (after.self.sum(mallocs) - before.self.sum(mallocs)) / n
 	const attempts = "scheduler_schedule_attempts_total"
-	f.AttemptsPerPod = (after.self.sum(attempts, nil) - before.self.sum(attempts, nil)) / n
+	f.AttemptsPerPod = (after.self.sum(attempts) - before.self.sum(attempts)) / n
 }

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if saveErr := result.save(*out); saveErr != nil {
 			return saveErr
 		}
-		result.print(stdout)
+		err = errors.Join(err, result.print(stdout))
 	}
 	if err != nil {
 		return err

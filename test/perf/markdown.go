@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,7 +9,7 @@ import (
 )
 
 // showMarkdown prints the results in a file as the documentation quotes them.
-func showMarkdown(file string, out io.Writer) error {
+func showMarkdown(file string, to io.Writer) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -17,6 +18,7 @@ func showMarkdown(file string, out io.Writer) error {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
+	out := &bytes.Buffer{}
 	fmt.Fprintln(out, "| nodes | workload | pods/s | plain | ratio | cycle p99, ms | CPU a pod, ms | peak MiB | calls a pod | allocations a pod |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|")
 	for i := range r.Runs {
@@ -45,5 +47,6 @@ func showMarkdown(file string, out io.Writer) error {
 	for _, c := range r.Core {
 		fmt.Fprintf(out, "| %d | %.0f | %.0f |\n", c.Nodes, c.Microseconds, c.Allocations)
 	}
-	return nil
+	_, err = out.WriteTo(to)
+	return err
 }

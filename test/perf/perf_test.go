@@ -94,7 +94,7 @@ func TestSamples(t *testing.T) {
 	if diff := cmp.Diff(map[string]float64{"POST pods/binding": 12, "POST events": 9}, s.calls()); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	if got := s.sum("plain_value", nil); got != 3.5 {
+	if got := s.sum("plain_value"); got != 3.5 {
 		t.Errorf("sum = %v, want 3.5", got)
 	}
 	before := samples("cycle_bucket{le=\"0.001\"} 50\ncycle_bucket{le=\"0.002\"} 50\ncycle_bucket{le=\"0.004\"} 50\ncycle_bucket{le=\"+Inf\"} 50\n")
@@ -190,7 +190,9 @@ func TestContract(t *testing.T) {
 		}
 	}
 	var table bytes.Buffer
-	r.print(&table)
+	if err := r.print(&table); err != nil {
+		t.Fatal(err)
+	}
 	if !strings.Contains(table.String(), "100    slices    0     3           2        1.50") {
 		t.Errorf("table:\n%s", table.String())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -170,7 +171,8 @@ func (r *Result) missed() bool {
 }
 
 // print prints the tables.
-func (r *Result) print(out io.Writer) {
+func (r *Result) print(to io.Writer) error {
+	out := &bytes.Buffer{}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NODES\tWORKLOAD\tPODS\tDAYBREAK/s\tPLAIN/s\tRATIO\tCYCLE P99 ms\tCPU ms/POD\tPEAK MiB\tCALLS/POD\tALLOCS/POD")
 	for i := range r.Runs {
@@ -181,7 +183,9 @@ func (r *Result) print(out io.Writer) {
 			d.CycleP99Milliseconds, p.CycleP99Milliseconds, d.CPUMillisecondsPerPod, p.CPUMillisecondsPerPod,
 			d.PeakMiB, p.PeakMiB, d.CallsPerPod, p.CallsPerPod, d.AllocationsPerPod, p.AllocationsPerPod)
 	}
-	_ = t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
 	for _, s := range r.Starts {
 		fmt.Fprintf(out, "start with %d bound pods on %d nodes: daybreak %.1f s, %.0f MiB; plain %.1f s, %.0f MiB\n",
 			s.BoundPods, s.Nodes, s.DaybreakSeconds, s.DaybreakPeakMiB, s.PlainSeconds, s.PlainPeakMiB)
@@ -202,6 +206,8 @@ func (r *Result) print(out io.Writer) {
 		fmt.Fprintf(out, "%-6s  %s: %.3g, want %s\n", word, v.What, v.Got, v.Bound)
 	}
 	fmt.Fprintf(out, "took %s, medians of %d rounds\n", r.Took, r.Rounds)
+	_, err := out.WriteTo(to)
+	return err
 }
 
 // judge holds what was measured against the bounds of the plan.

@@ -55,13 +55,11 @@ func (s samples) of(name string) []sample {
 	return found
 }
 
-// sum adds up all samples of a metric that the check accepts; nil accepts all.
-func (s samples) sum(name string, check func(sample) bool) float64 {
+// sum adds up all samples of a metric.
+func (s samples) sum(name string) float64 {
 	total := 0.0
 	for _, x := range s.of(name) {
-		if check == nil || check(x) {
-			total += x.value
-		}
+		total += x.value
 	}
 	return total
 }

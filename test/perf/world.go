@@ -68,7 +68,10 @@ func (b *bench) newWorld(ctx context.Context, plan *ClusterPlan) (_ *world, err 
 	if err := w.addNodes(ctx); err != nil {
 		return nil, err
 	}
-	return w, w.addResidents(ctx)
+	if err := w.addResidents(ctx); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 func (w *world) stop() {
@@ -202,7 +205,10 @@ type bindings struct {
 // each is seen once, when it is bound.
 func (w *world) watchBindings(ctx context.Context) (*bindings, error) {
 	b := &bindings{world: w, seen: map[types.UID]bool{}}
-	return b, b.open(ctx)
+	if err := b.open(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // open lists the bound pods and watches from there on. An API server that is
@@ -232,7 +238,7 @@ func (b *bindings) find(pod *corev1.Pod) {
 }
 
 // next waits for the next pod to be bound.
-func (b *bindings) next(ctx context.Context, patience time.Duration) (pod *corev1.Pod, at time.Time, err error) {
+func (b *bindings) next(ctx context.Context) (pod *corev1.Pod, at time.Time, err error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for len(b.found) == 0 {
