@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -281,24 +282,27 @@ func (w *world) left() {
 		}
 		return nil
 	})
-	kinds := strings.TrimSpace(strings.ReplaceAll(w.kubectl("api-resources", "--verbs=list", "-o", "name"), "\n", ","))
-	var rest []string
-	for line := range strings.Lines(w.kubectl("get", kinds, "-A", "-o", "custom-columns=K:.kind,N:.metadata.name", "--no-headers", "--ignore-not-found")) {
-		kind, name, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if name = strings.TrimSpace(name); kind != "Event" && strings.Contains(name, "daybreak") {
-			rest = append(rest, kind+"/"+name)
-		}
+	expected := []string{
+		"Namespace/" + manager.DefaultNamespace,             // kubectl delete namespace
+		"Lease/daybreak-scheduler", "Lease/daybreak-manager", // of the elections
+		"Secret/daybreak-manager-webhook", // made by the manager, goes with the namespace
 	}
-	w.Logf("left after uninstalling: %v, and Device/%s with its definition", rest, nodeName)
-	for _, object := range rest {
-		switch object {
-		case "Namespace/" + manager.DefaultNamespace, // kubectl delete namespace
-			"Lease/daybreak-scheduler", "Lease/daybreak-manager", // of the elections
-			"Secret/daybreak-manager-webhook": // made by the manager, goes with the namespace
-		default:
-			w.Errorf("%s is left behind", object)
+	kinds := strings.Join(strings.Fields(w.kubectl("api-resources", "--verbs=list", "-o", "name")), ",")
+	w.eventually("nothing else is left", time.Minute, func() error {
+		var rest []string
+		for line := range strings.Lines(w.kubectl("get", kinds, "-A", "-o", "custom-columns=K:.kind,N:.metadata.name", "--no-headers", "--ignore-not-found")) {
+			kind, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+			object := kind + "/" + strings.TrimSpace(name)
+			if kind != "Event" && strings.Contains(object, "daybreak") && !slices.Contains(expected, object) {
+				rest = append(rest, object)
+			}
 		}
-	}
+		if len(rest) > 0 {
+			return fmt.Errorf("%v", rest)
+		}
+		return nil
+	})
+	w.Logf("left after uninstalling: at most %v, and Device/%s with its definition", expected, nodeName)
 }
 
 // tellOfInstallation shows how the parts are after a failure.
