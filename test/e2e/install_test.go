@@ -283,7 +283,7 @@ func (w *world) left() {
 		return nil
 	})
 	expected := []string{
-		"Namespace/" + manager.DefaultNamespace,             // kubectl delete namespace
+		"Namespace/" + manager.DefaultNamespace,              // kubectl delete namespace
 		"Lease/daybreak-scheduler", "Lease/daybreak-manager", // of the elections
 		"Secret/daybreak-manager-webhook", // made by the manager, goes with the namespace
 	}

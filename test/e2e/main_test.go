@@ -191,8 +191,10 @@ func isolate() error {
 		{target: "/", flags: syscall.MS_REC | syscall.MS_PRIVATE},
 		{source: "proc", target: "/proc", kind: "proc"},
 	}
+	// All of the run is in memory: a disk that has to write what others built
+	// would hold containers up for a minute.
 	layers := filepath.Join(os.Getenv(envDir), "layers")
-	steps = append(steps, step{source: "tmpfs", target: layers, kind: "tmpfs"})
+	steps = append(steps, step{source: "tmpfs", target: os.Getenv(envDir), kind: "tmpfs", data: "mode=755"})
 	for i, path := range covered {
 		upper, work := filepath.Join(layers, fmt.Sprintf("upper%d", i)), filepath.Join(layers, fmt.Sprintf("work%d", i))
 		steps = append(steps, step{target: upper}, step{target: work},
