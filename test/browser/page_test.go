@@ -97,6 +97,7 @@ func (w *world) bindIsSeen(page *Tab) func(*testing.T) {
 			}
 			w.kubectl("", "delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
 		}
+		w.must(page.Wait(w.ctx, "what ended is gone", `!document.querySelector('main a.slice[href*="/timed-"]')`))
 	}
 }
 
