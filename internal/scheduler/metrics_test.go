@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -200,12 +201,17 @@ func TestAnnouncement(t *testing.T) {
 			onBind(r.client)
 			if tt.want != "" {
 				cs := r.cycle(t, tt.pod)
+				c, err := readState(cs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var scores fwk.NodeScoreList
 				for i := range tt.candidates {
-					c, err := readState(cs)
-					if err != nil {
-						t.Fatal(err)
-					}
 					c.rank(cardName(i), place.Worth{})
+					scores = append(scores, fwk.NodeScore{Name: cardName(i)})
+				}
+				if got := r.NormalizeScore(t.Context(), cs, tt.pod, scores); !got.IsSuccess() {
+					t.Fatal(got)
 				}
 				if got := r.Reserve(t.Context(), cs, tt.pod, "n1"); !got.IsSuccess() {
 					t.Fatal(got)

@@ -38,7 +38,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	p.shared.promises.drop(pod.UID)
 	p.shared.asks.drop(pod.UID)
 	p.shared.reservations.put(pod.UID, reservation{
-		node: nodeName, holding: holding, annotations: annotations, topology: node.Topology(), candidates: c.candidates(),
+		node: nodeName, holding: holding, annotations: annotations, topology: node.Topology(), candidates: c.candidates,
 	})
 	p.shared.figures.decided.Observe(p.shared.clock.Since(c.start).Seconds())
 	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])

@@ -33,8 +33,10 @@ type cycle struct {
 	start time.Time
 	// shape is what is known of requests like this one; nil: nothing yet.
 	shape *shape
-	// scored are the nodes to choose from.
-	scored []fwk.NodeInfo
+	// scored are the nodes to choose from, and candidates is how many of them had
+	// room when they were compared; one alone is not.
+	scored     []fwk.NodeInfo
+	candidates int
 	// kept has the nodes that PreFilter left over; nil: it left out none.
 	kept *rowSet
 	*findings
@@ -86,6 +88,12 @@ func (c *cycle) ranked(scores fwk.NodeScoreList, x *index) []rankedNode {
 		}
 		order[i].worth, order[i].room = c.worths[scores[i].Name]
 	}
+	c.candidates = 0
+	for i := range order {
+		if order[i].room {
+			c.candidates++
+		}
+	}
 	slices.SortFunc(order, func(a, b rankedNode) int {
 		if a.room != b.room {
 			if a.room {
@@ -127,14 +135,6 @@ func (c *cycle) note(node string, r place.Refusal) {
 		c.refusals = map[string]place.Refusal{}
 	}
 	c.refusals[node] = r
-}
-
-// candidates returns how many nodes had room, of those that were compared; one
-// alone is not.
-func (f *findings) candidates() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.worths)
 }
 
 // foremost returns the code that most nodes refused the pod for, which is what
