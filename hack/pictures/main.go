@@ -27,7 +27,7 @@ func main() {
 	stderr := os.Stderr
 	if err := run(os.Args[1:], stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(stderr, "pictures:", err)
-		os.Exit(1) //nolint:forbidigo // this is main
+		os.Exit(1)
 	}
 }
 

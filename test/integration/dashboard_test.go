@@ -134,7 +134,8 @@ func TestDashboardElsewhere(t *testing.T) {
 	w.must(err)
 	plain.Header.Set("Authorization", "Bearer "+everybody)
 	if response, err := client.Do(plain); err == nil {
-		if response.Body.Close(); response.StatusCode < 400 {
+		w.must(response.Body.Close())
+		if response.StatusCode < 400 {
 			t.Errorf("without TLS: %s", response.Status)
 		}
 	}

@@ -95,7 +95,7 @@ func (r *runner) run(ctx context.Context) (f Figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	_, first, err := r.bound.next(ctx)
+	first, err := r.bound.next(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -109,7 +109,7 @@ func (r *runner) run(ctx context.Context) (f Figures, err error) {
 	}
 	last := first
 	for range r.pods - 1 {
-		if _, last, err = r.bound.next(ctx); err != nil {
+		if last, err = r.bound.next(ctx); err != nil {
 			return f, err
 		}
 	}

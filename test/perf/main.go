@@ -21,10 +21,10 @@ func main() {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.Is(err, errMissed):
 		fmt.Fprintln(os.Stderr, "perf:", err)
-		os.Exit(1) //nolint:forbidigo // this is main
+		os.Exit(1)
 	default:
 		fmt.Fprintln(os.Stderr, "perf:", err)
-		os.Exit(2) //nolint:forbidigo // this is main
+		os.Exit(2)
 	}
 }
 

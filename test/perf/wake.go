@@ -45,7 +45,7 @@ func (w *world) startOnce(ctx context.Context, s side, pod *corev1.Pod) (seconds
 		return 0, 0, err
 	}
 	defer process.Kill()
-	_, at, err := bound.next(ctx)
+	at, err := bound.next(ctx)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%w; its log is %s", err, process.Log())
 	}
@@ -111,7 +111,7 @@ func (w *world) wakeAll(ctx context.Context, s side) (f WakeFigures, err error) 
 		if err := w.delete(ctx, name); err != nil {
 			return f, err
 		}
-		_, at, err := bound.next(ctx)
+		at, err := bound.next(ctx)
 		if err != nil {
 			return f, fmt.Errorf("after the end of %s: %w; the log is %s", name, err, process.Log())
 		}

@@ -237,20 +237,20 @@ func (b *bindings) find(pod *corev1.Pod) {
 	}
 }
 
-// next waits for the next pod to be bound.
-func (b *bindings) next(ctx context.Context) (pod *corev1.Pod, at time.Time, err error) {
+// next waits for the next pod to be bound, and returns when that was seen.
+func (b *bindings) next(ctx context.Context) (at time.Time, err error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for len(b.found) == 0 {
 		select {
 		case <-ctx.Done():
-			return nil, at, context.Cause(ctx)
+			return at, context.Cause(ctx)
 		case <-timer.C:
-			return nil, at, fmt.Errorf("no pod was bound for %s", patience)
+			return at, fmt.Errorf("no pod was bound for %s", patience)
 		case e, ok := <-b.watch.ResultChan():
 			if !ok {
 				if err := b.open(ctx); err != nil {
-					return nil, at, err
+					return at, err
 				}
 				continue
 			}
@@ -259,8 +259,8 @@ func (b *bindings) next(ctx context.Context) (pod *corev1.Pod, at time.Time, err
 			}
 		}
 	}
-	pod, b.found = b.found[0], b.found[1:]
-	return pod, time.Now(), nil
+	b.found = b.found[1:]
+	return time.Now(), nil
 }
 
 func (b *bindings) stop() { b.watch.Stop() }

@@ -33,7 +33,7 @@ const (
 func main() {
 	if err := run(genericapiserver.SetupSignalContext(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "kubelet:", err)
-		os.Exit(1) //nolint:forbidigo // this is a main
+		os.Exit(1)
 	}
 }
 
