@@ -1,13 +1,9 @@
 package integration
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -106,28 +102,6 @@ func (e exposed) check(q *query) error {
 	return nil
 }
 
-// scrape gets the metrics of a kube-scheduler, whose certificate is its own.
-func scrape(url string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // it signs its own
-	defer client.CloseIdleConnections()
-	answer, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", answer.Status, text)
-	}
-	return string(text), err
-}
-
 // exposed starts everything on one cluster and returns what it tells.
 func (w *world) exposed(t *testing.T) exposed {
 	t.Helper()
@@ -154,7 +128,7 @@ func (w *world) exposed(t *testing.T) exposed {
 	w.eventually("all three tell their figures", time.Minute, func() error {
 		clear(e)
 		for _, url := range []string{"http://" + agentAddress, "https://" + schedulerAddress, "http://" + managerAddress} {
-			text, err := scrape(url + "/metrics")
+			text, err := get(url + "/metrics")
 			if err != nil {
 				return err
 			}

@@ -56,6 +56,6 @@ func TestText(t *testing.T) {
 	}
 }
 
-// ptr lets a stub write to an array of which it gets the first element, as C
+// ptr lets a Go function write to an array of which it gets the first element, as C
 // does.
 func ptr[T any](first *T) unsafe.Pointer { return unsafe.Pointer(first) }

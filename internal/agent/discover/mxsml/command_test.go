@@ -135,7 +135,7 @@ func TestRestarts(t *testing.T) {
 	l.startWithFlags = nil
 	step(true, time.Second, 2, 2)
 	t.Run("what a card was called before is not what it is called now", func(t *testing.T) {
-		s := newSession(stubs(2))
+		s := newSession(goLibrary(2))
 		healthy := s.lib.info
 		look := func(refresh bool) discover.Card {
 			got, err := s.look(refresh)

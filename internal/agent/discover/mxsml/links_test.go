@@ -11,16 +11,16 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// stubs is a library of n cards, in Go, without any optional function.
-func stubs(n uint32) *library {
+// goLibrary is a library of n cards, in Go, without any optional function.
+func goLibrary(n uint32) *library {
 	return &library{
-		path:        "stub",
+		path:        "in Go",
 		start:       func() uint32 { return success },
 		count:       func() uint32 { return n },
 		errorString: func(code uint32) string { return fmt.Sprintf("error %d", code) },
 		info: func(id uint32, out *deviceInfo) uint32 {
 			copy(out.uuid[:], fmt.Sprintf("GPU-%d", id))
-			copy(out.bdf[:], stubBDF(int(id)))
+			copy(out.bdf[:], bdfOf(int(id)))
 			copy(out.name[:], "MXC500")
 			return success
 		},
@@ -31,7 +31,7 @@ func stubs(n uint32) *library {
 	}
 }
 
-func stubBDF(id int) string { return fmt.Sprintf("0000:%02x:00.0", 16+id) }
+func bdfOf(id int) string { return fmt.Sprintf("0000:%02x:00.0", 16+id) }
 
 func lookAt(t *testing.T, l *library) *discover.Snapshot {
 	t.Helper()
@@ -46,14 +46,14 @@ func lookAt(t *testing.T, l *library) *discover.Snapshot {
 // above and below it is something else.
 func TestTopologyLevels(t *testing.T) {
 	for level, want := range map[uint32]bool{0: false, 1: false, 2: false, 3: false, 4: false, 5: true, 6: false, 7: false, 8: false, 9: false} {
-		l := stubs(2)
+		l := goLibrary(2)
 		l.topology = func(_, _ uint32, out *uint32) uint32 { *out = level; return success }
 		s := lookAt(t, l)
 		if linked := len(s.Links) == 1; linked != want || !s.LinksKnown {
 			t.Errorf("level %d: linked %v (known: %v), want %v", level, linked, s.LinksKnown, want)
 		}
 	}
-	l, broken := stubs(3), true
+	l, broken := goLibrary(3), true
 	l.topology = func(a, b uint32, out *uint32) uint32 {
 		*out = topologyMetaXLink
 		if broken && a == 1 && b == 2 {
@@ -79,14 +79,14 @@ func TestTopologyLevels(t *testing.T) {
 	}
 }
 
-// wire is what the stub library says of one port.
+// wire is what that library says of one port.
 type wire struct {
 	peer  int32
 	bdf   string
 	state uint32
 }
 
-// withPorts adds ports to a stub library.
+// withPorts adds ports to such a library.
 func withPorts(l *library, ports map[uint32][]wire) {
 	l.linkPortState = func(id uint32, states *uint32, n *uint32) uint32 {
 		out := (*[linkPorts]uint32)(ptr(states))
@@ -110,29 +110,29 @@ func withPorts(l *library, ports map[uint32][]wire) {
 }
 
 func TestPorts(t *testing.T) {
-	to := func(peer int32, state uint32) wire { return wire{peer, stubBDF(int(peer)), state} }
+	to := func(peer int32, state uint32) wire { return wire{peer, bdfOf(int(peer)), state} }
 	cases := map[string]struct {
 		ports     map[uint32][]wire
 		wantLinks []gpu.Link
 		// wantPorts are those of card 0.
 		wantPorts []discover.Port
 	}{
-		"a link":                            {map[uint32][]wire{0: {to(1, 1)}, 1: {to(0, 1)}}, []gpu.Link{{A: 0, B: 1}}, []discover.Port{{Number: 0, Up: true, Peer: stubBDF(1)}}},
-		"two ports to one card, one down":   {map[uint32][]wire{0: {to(1, 0), to(1, 1)}, 1: {to(0, 1)}}, []gpu.Link{{A: 0, B: 1}}, []discover.Port{{Number: 0, Peer: stubBDF(1)}, {Number: 1, Up: true, Peer: stubBDF(1)}}},
-		"one end says it is down":           {map[uint32][]wire{0: {to(1, 1)}, 1: {to(0, 0)}}, nil, []discover.Port{{Number: 0, Up: true, Peer: stubBDF(1)}}},
-		"a card of another machine":         {map[uint32][]wire{0: {{-1, stubBDF(1), 1}}}, nil, []discover.Port{{Number: 0, Up: true}}},
+		"a link":                            {map[uint32][]wire{0: {to(1, 1)}, 1: {to(0, 1)}}, []gpu.Link{{A: 0, B: 1}}, []discover.Port{{Number: 0, Up: true, Peer: bdfOf(1)}}},
+		"two ports to one card, one down":   {map[uint32][]wire{0: {to(1, 0), to(1, 1)}, 1: {to(0, 1)}}, []gpu.Link{{A: 0, B: 1}}, []discover.Port{{Number: 0, Peer: bdfOf(1)}, {Number: 1, Up: true, Peer: bdfOf(1)}}},
+		"one end says it is down":           {map[uint32][]wire{0: {to(1, 1)}, 1: {to(0, 0)}}, nil, []discover.Port{{Number: 0, Up: true, Peer: bdfOf(1)}}},
+		"a card of another machine":         {map[uint32][]wire{0: {{-1, bdfOf(1), 1}}}, nil, []discover.Port{{Number: 0, Up: true}}},
 		"a number and another one's place":  {map[uint32][]wire{0: {{1, "0000:99:00.0", 1}}, 1: {to(0, 1)}}, nil, []discover.Port{{Number: 0, Up: true}}},
-		"a number without a place":          {map[uint32][]wire{0: {{1, "", 1}}, 1: {{0, "", 1}}}, []gpu.Link{{A: 0, B: 1}}, []discover.Port{{Number: 0, Up: true, Peer: stubBDF(1)}}},
+		"a number without a place":          {map[uint32][]wire{0: {{1, "", 1}}, 1: {{0, "", 1}}}, []gpu.Link{{A: 0, B: 1}}, []discover.Port{{Number: 0, Up: true, Peer: bdfOf(1)}}},
 		"a number that is no card":          {map[uint32][]wire{0: {{77, "", 1}}}, nil, []discover.Port{{Number: 0, Up: true}}},
 		"a card linked to itself":           {map[uint32][]wire{0: {to(0, 1)}}, nil, []discover.Port{{Number: 0, Up: true}}},
 		"a cable without a link":            {map[uint32][]wire{0: {{-2, "", 2}}}, nil, []discover.Port{{Number: 0}}},
 		"a port nobody uses":                {map[uint32][]wire{0: {{-2, "", 4}, {-2, "", 5}, {-2, "", 0}, {-2, "", 3}, {-2, "", 99}}}, nil, []discover.Port{}},
-		"no training, but a peer":           {map[uint32][]wire{0: {to(1, 0)}, 1: {to(0, 0)}}, nil, []discover.Port{{Number: 0, Peer: stubBDF(1)}}},
-		"a module out of place, and a peer": {map[uint32][]wire{0: {to(1, 3)}}, nil, []discover.Port{{Number: 0, Peer: stubBDF(1)}}},
+		"no training, but a peer":           {map[uint32][]wire{0: {to(1, 0)}, 1: {to(0, 0)}}, nil, []discover.Port{{Number: 0, Peer: bdfOf(1)}}},
+		"a module out of place, and a peer": {map[uint32][]wire{0: {to(1, 3)}}, nil, []discover.Port{{Number: 0, Peer: bdfOf(1)}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			l := stubs(2)
+			l := goLibrary(2)
 			withPorts(l, tc.ports)
 			// Its answer must not matter where ports are known.
 			l.topology = func(_, _ uint32, out *uint32) uint32 { *out = topologyMetaXLink; return success }
@@ -150,7 +150,7 @@ func TestPorts(t *testing.T) {
 // Without states, a port with a speed is up; nonsense is no speed.
 func TestPortSpeeds(t *testing.T) {
 	nan := float32(math.NaN())
-	l := stubs(1)
+	l := goLibrary(1)
 	l.links = func(_ uint32, out *linkInfo) uint32 {
 		out.speed = [linkPorts]float32{32, 2.5, 0, nan, float32(math.Inf(1)), 16}
 		out.width = [linkPorts]uint32{16, 16, 0, 16, 16, 0}
@@ -182,7 +182,7 @@ func TestNUMA(t *testing.T) {
 		"two nodes":      {[4]uint32{3}, nil},
 		"two words":      {[4]uint32{1, 1}, nil},
 	} {
-		l := stubs(1)
+		l := goLibrary(1)
 		l.nodeAffinity = func(_, words uint32, out *uint32) uint32 {
 			copy((*[4]uint32)(ptr(out))[:words], tc.mask[:])
 			return success
@@ -195,7 +195,7 @@ func TestNUMA(t *testing.T) {
 
 // Cards that are there but out of reach are listed, once.
 func TestLimitedDevices(t *testing.T) {
-	l := stubs(2)
+	l := goLibrary(2)
 	l.limitedDevices = func(out *deviceIDs) uint32 {
 		out.number = 4
 		copy(out.ids[:], []int32{1, 7, -5, 8})
@@ -205,11 +205,11 @@ func TestLimitedDevices(t *testing.T) {
 		if id == 8 { // one that is listed already
 			id = 1
 		}
-		copy(out.bdf[:], stubBDF(int(id)))
+		copy(out.bdf[:], bdfOf(int(id)))
 		return success
 	}
 	s := lookAt(t, l)
-	if len(s.Cards) != 3 || s.Cards[2].BDF != stubBDF(7) || s.Cards[2].Minor != 7 || *s.Cards[2].Vitals.Available || s.Cards[2].UUID != "" {
+	if len(s.Cards) != 3 || s.Cards[2].BDF != bdfOf(7) || s.Cards[2].Minor != 7 || *s.Cards[2].Vitals.Available || s.Cards[2].UUID != "" {
 		t.Errorf("cards %+v", s.Cards)
 	}
 	for _, number := range []int32{-1, 1 << 30} {
@@ -220,11 +220,11 @@ func TestLimitedDevices(t *testing.T) {
 
 // What a library without most functions knows is told, and nothing else.
 func TestCoreAlone(t *testing.T) {
-	want := &discover.Snapshot{Source: "mxsml stub", Cards: []discover.Card{{
-		UUID: "GPU-0", BDF: stubBDF(0), Model: "C500", Memory: 65536,
+	want := &discover.Snapshot{Source: "mxsml in Go", Cards: []discover.Card{{
+		UUID: "GPU-0", BDF: bdfOf(0), Model: "C500", Memory: 65536,
 		Figures: discover.Figures{MemoryTotalKiB: new(int64(64 << 20)), MemoryUsedKiB: new(int64(0))},
 	}}}
-	if diff := cmp.Diff(want, lookAt(t, stubs(1))); diff != "" {
+	if diff := cmp.Diff(want, lookAt(t, goLibrary(1))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
