@@ -217,9 +217,5 @@ func decode(u *unstructured.Unstructured) cluster.Device {
 	if err != nil {
 		return cluster.Device{Err: err}
 	}
-	device, err := wire.DecodeDevice(text)
-	if err != nil {
-		return cluster.Device{Err: fmt.Errorf("the Device can't be decoded: %w", err)}
-	}
-	return cluster.Device{Device: device}
+	return cluster.DecodeDevice(text)
 }
