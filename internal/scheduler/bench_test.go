@@ -105,7 +105,7 @@ func newBenched(b *testing.B, side string, nodes, full int) *benched {
 			b.Fatal(err)
 		}
 		cfg = loadBench(b, string(text))
-		registry = standIns()
+		registry = shared.standIns()
 		registry[Name] = shared.Factory()
 	}
 	var err error

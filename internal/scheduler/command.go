@@ -193,7 +193,7 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 		shared.locks = nil
 	}
 	plugins := []app.Option{app.WithPlugin(Name, shared.Factory())}
-	for name, factory := range standIns() {
+	for name, factory := range shared.standIns() {
 		plugins = append(plugins, app.WithPlugin(name, factory))
 	}
 	cc, sched, err := app.Setup(ctx, c.options, plugins...)

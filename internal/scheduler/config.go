@@ -71,9 +71,14 @@ func profile(name string, args []byte) configv1.KubeSchedulerProfile {
 			// cards is for other pods. What users wrote counts (affinity, spread,
 			// taints).
 			MultiPoint: configv1.PluginSet{
-				Enabled: append(ours, configv1.Plugin{Name: ResourcesName}, configv1.Plugin{Name: BalanceName}, configv1.Plugin{Name: ImagesName}),
+				Enabled: []configv1.Plugin{
+					{Name: Name}, {Name: ResourcesName}, {Name: BalanceName}, {Name: ImagesName},
+					// These weigh as much as what they stand in for.
+					{Name: SpreadName, Weight: new(int32(2))}, {Name: AffinityName, Weight: new(int32(2))},
+				},
 				Disabled: []configv1.Plugin{
 					{Name: names.DefaultPreemption}, {Name: names.NodeResourcesFit}, {Name: names.NodeResourcesBalancedAllocation}, {Name: names.ImageLocality},
+					{Name: names.PodTopologySpread}, {Name: names.InterPodAffinity},
 				},
 			},
 			// Plugins named at an extension point come before those of
@@ -83,22 +88,6 @@ func profile(name string, args []byte) configv1.KubeSchedulerProfile {
 			PostFilter: configv1.PluginSet{Enabled: ours},
 			Bind:       configv1.PluginSet{Enabled: ours},
 		},
-		PluginConfig: []configv1.PluginConfig{
-			{Name: Name, Args: runtime.RawExtension{Raw: args}},
-			{Name: "PodTopologySpread", Args: rawArgs("PodTopologySpreadArgs", map[string]any{"defaultingType": "List"})},
-		},
+		PluginConfig: []configv1.PluginConfig{{Name: Name, Args: runtime.RawExtension{Raw: args}}},
 	}
-}
-
-// rawArgs returns arguments of one of kube-scheduler's own plugins.
-func rawArgs(kind string, args map[string]any) runtime.RawExtension {
-	args["apiVersion"], args["kind"] = configv1.SchemeGroupVersion.String(), kind
-	text, err := yaml.Marshal(args)
-	if err == nil {
-		text, err = yaml.YAMLToJSON(text)
-	}
-	if err != nil {
-		panic(fmt.Sprintf("arguments of %s: %v", kind, err)) // strings in a map: can't fail
-	}
-	return runtime.RawExtension{Raw: text}
 }

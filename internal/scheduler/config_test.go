@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
@@ -90,14 +91,29 @@ func argsOf(t *testing.T, p *config.KubeSchedulerProfile, plugin string) runtime
 	return nil
 }
 
+// TestDefaultConfigOfOtherPlugins: what users wrote of a pod's neighbours counts
+// as much as with kube-scheduler, and nothing that they did not write.
 func TestDefaultConfigOfOtherPlugins(t *testing.T) {
 	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
-	spread, ok := argsOf(t, &cfg.Profiles[0], "PodTopologySpread").(*config.PodTopologySpreadArgs)
-	if !ok {
-		t.Fatal("PodTopologySpread has other arguments")
-	}
-	if spread.DefaultingType != config.ListDefaulting || len(spread.DefaultConstraints) > 0 {
-		t.Errorf("PodTopologySpread = %+v, want no constraints that users did not write", spread)
+	for _, f := range newFrameworks(t, NewShared(clock.RealClock{}), cfg) {
+		weights := map[string]int32{}
+		for _, plugin := range f.ListPlugins().Score.Enabled {
+			weights[plugin.Name] = plugin.Weight
+		}
+		if weights[SpreadName] != 2 || weights[AffinityName] != 2 {
+			t.Errorf("weights = %v, want 2 of %s and %s, as kube-scheduler's own have", weights, SpreadName, AffinityName)
+		}
+		for _, e := range f.EnqueueExtensions() {
+			events, err := e.EventsToRegister(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, event := range events {
+				if event.Event.Resource == fwk.Pod && event.Event.ActionType&fwk.Add != 0 {
+					t.Errorf("%s asks for every pod that is bound: all pending pods would be asked after each", e.Name())
+				}
+			}
+		}
 	}
 }
 
@@ -109,7 +125,7 @@ func newFrameworks(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConfig
 	if err := registry.Register(Name, shared.Factory()); err != nil {
 		t.Fatal(err)
 	}
-	if err := registry.Merge(standIns()); err != nil {
+	if err := registry.Merge(shared.standIns()); err != nil {
 		t.Fatal(err)
 	}
 	client := fake.NewClientset()
@@ -157,12 +173,12 @@ func TestPluginsThatScore(t *testing.T) {
 	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
 	got := newFrameworks(t, NewShared(clock.RealClock{}), cfg)[0].ListPlugins()
 	names := namesOf(&got.Score)
-	for _, name := range []string{Name, ResourcesName, BalanceName, ImagesName, "TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"} {
+	for _, name := range []string{Name, ResourcesName, BalanceName, ImagesName, SpreadName, AffinityName, "TaintToleration", "NodeAffinity"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("score = %v lacks %s", names, name)
 		}
 	}
-	for _, name := range []string{"NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality"} {
+	for _, name := range []string{"NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality", "PodTopologySpread", "InterPodAffinity"} {
 		if slices.Contains(names, name) {
 			t.Errorf("score = %v has %s", names, name)
 		}

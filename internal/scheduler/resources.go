@@ -38,8 +38,11 @@ const (
 )
 
 // standIns returns the plugins that stand in for kube-scheduler's own.
-func standIns() frameworkruntime.Registry {
-	return frameworkruntime.Registry{ResourcesName: newResources, BalanceName: newBalance, ImagesName: newImages}
+func (s *Shared) standIns() frameworkruntime.Registry {
+	return frameworkruntime.Registry{
+		ResourcesName: newResources, BalanceName: newBalance, ImagesName: newImages,
+		AffinityName: s.newAffinity, SpreadName: s.newSpread,
+	}
 }
 
 // defaultArgs returns the arguments that kube-scheduler gives its own plugin.

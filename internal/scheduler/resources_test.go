@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -31,7 +32,7 @@ func (draHandle) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
 func makeStandIn(t *testing.T, name string) fwk.Plugin {
 	t.Helper()
 	client := fake.NewClientset()
-	p, err := standIns()[name](t.Context(), nil, draHandle{&fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0)}})
+	p, err := NewShared(clocktesting.NewFakeClock(start)).standIns()[name](t.Context(), nil, draHandle{&fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestResourcesWake(t *testing.T) {
 // TestOrdinaryPodsOnly: what ranks nodes by CPU, memory and images is for pods
 // without cards, and signs them for batching.
 func TestOrdinaryPodsOnly(t *testing.T) {
-	for name := range standIns() {
+	for _, name := range []string{ResourcesName, BalanceName, ImagesName} {
 		t.Run(name, func(t *testing.T) {
 			p := makeStandIn(t, name)
 			score, ok := p.(fwk.PreScorePlugin)

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/daybreak-gpu/daybreak/internal/local"
 )
 
@@ -69,6 +72,52 @@ func TestWake(t *testing.T) {
 	})
 	t.Logf("attempts of %v: %v, then %v, then %v", waiting, before, after, w.attempts(s, waiting))
 	w.audit()
+}
+
+// TestWakeByNeighbours: a pod that wants to be where another one is wakes when
+// that one gets a node, from us or from someone else, and only then.
+func TestWakeByNeighbours(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.twoCards()
+	s := w.scheduler("scheduler", "-v=3")
+	waiting := []string{"near-a", "near-b"}
+	w.create(near("a"), near("b"))
+	for _, name := range waiting {
+		w.eventually("refusal of "+name, time.Minute, func() error {
+			if len(w.refusals(name)) == 0 {
+				return errors.New("no event yet")
+			}
+			return nil
+		})
+	}
+	w.settle(s, waiting)
+	before := w.attempts(s, waiting)
+
+	// The scheduler binds this one itself.
+	a := pod("a")
+	a.Labels = map[string]string{"app": "a"}
+	w.create(a)
+	w.bound("near-a")
+	w.settle(s, waiting)
+	if after := w.attempts(s, waiting); after[1] != before[1] {
+		t.Errorf("near-b was tried %d more times after a pod that it does not look for", after[1]-before[1])
+	}
+	// Nobody schedules this one.
+	b := pod("b")
+	b.Labels, b.Spec.NodeName = map[string]string{"app": "b"}, "metax-1"
+	w.create(b)
+	w.bound("near-b")
+	w.audit()
+}
+
+// near is a pod with a slice that wants to be where a pod of the app is.
+func near(app string) *corev1.Pod {
+	p := pod("near-"+app, "sgpu=1", "vcore=10", "vmemory=4")
+	p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: corev1.LabelHostname,
+	}}}}
+	return p
 }
 
 // attempts counts how often the scheduler tried each pod.

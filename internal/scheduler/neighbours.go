@@ -1,0 +1,288 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread"
+	"k8s.io/utils/clock"
+)
+
+// Names of the plugins that stand in for the two of kube-scheduler's own that
+// look at a pod's neighbours. They are these plugins, but wake pods themselves.
+//
+// Where a plugin asks to be told of every pod that is bound, kube-scheduler asks
+// all pending pods after every binding whether that helps them, whoever refused
+// them: three microseconds each, so that a thousand of them halve its speed.
+// Here only those are asked that one of these two refused.
+const (
+	AffinityName = "DaybreakAffinity"
+	SpreadName   = "DaybreakSpread"
+)
+
+// affinity is InterPodAffinity.
+type affinity struct {
+	*interpodaffinity.InterPodAffinity
+	sleepers *sleepers
+}
+
+// spread is PodTopologySpread, without constraints that nobody wrote.
+type spread struct {
+	*podtopologyspread.PodTopologySpread
+	sleepers *sleepers
+}
+
+var (
+	_ fwk.PreFilterPlugin   = (*affinity)(nil)
+	_ fwk.FilterPlugin      = (*affinity)(nil)
+	_ fwk.PreScorePlugin    = (*affinity)(nil)
+	_ fwk.ScorePlugin       = (*affinity)(nil)
+	_ fwk.SignPlugin        = (*affinity)(nil)
+	_ fwk.EnqueueExtensions = (*affinity)(nil)
+	_ fwk.PreFilterPlugin   = (*spread)(nil)
+	_ fwk.FilterPlugin      = (*spread)(nil)
+	_ fwk.PreScorePlugin    = (*spread)(nil)
+	_ fwk.ScorePlugin       = (*spread)(nil)
+	_ fwk.SignPlugin        = (*spread)(nil)
+	_ fwk.EnqueueExtensions = (*spread)(nil)
+)
+
+func (s *Shared) newAffinity(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	args, err := defaultArgs(names.InterPodAffinity)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := interpodaffinity.New(ctx, args, h, features())
+	if err != nil {
+		return nil, err
+	}
+	own, ok := plugin.(*interpodaffinity.InterPodAffinity)
+	if !ok {
+		return nil, fmt.Errorf("%s is a %T", names.InterPodAffinity, plugin)
+	}
+	asleep, err := newSleepers(ctx, h, s.clock, own)
+	return &affinity{InterPodAffinity: own, sleepers: asleep}, err
+}
+
+func (s *Shared) newSpread(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	plugin, err := podtopologyspread.New(ctx, &config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting}, h, features())
+	if err != nil {
+		return nil, err
+	}
+	own, ok := plugin.(*podtopologyspread.PodTopologySpread)
+	if !ok {
+		return nil, fmt.Errorf("%s is a %T", names.PodTopologySpread, plugin)
+	}
+	asleep, err := newSleepers(ctx, h, s.clock, own)
+	return &spread{PodTopologySpread: own, sleepers: asleep}, err
+}
+
+// Name returns the plugin's name.
+func (*affinity) Name() string { return AffinityName }
+
+// Name returns the plugin's name.
+func (*spread) Name() string { return SpreadName }
+
+// Filter is InterPodAffinity's, and notes the pods that it refuses.
+func (a *affinity) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
+	return a.sleepers.note(pod, a.InterPodAffinity.Filter(ctx, cs, pod, ni))
+}
+
+// Filter is PodTopologySpread's, and notes the pods that it refuses.
+func (s *spread) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
+	return s.sleepers.note(pod, s.PodTopologySpread.Filter(ctx, cs, pod, ni))
+}
+
+// EventsToRegister is InterPodAffinity's without the binding of other pods.
+func (a *affinity) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
+	events, err := a.InterPodAffinity.EventsToRegister(ctx)
+	return withoutPodAdd(events), err
+}
+
+// EventsToRegister is PodTopologySpread's without the binding of other pods.
+func (s *spread) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
+	events, err := s.PodTopologySpread.EventsToRegister(ctx)
+	return withoutPodAdd(events), err
+}
+
+func withoutPodAdd(events []fwk.ClusterEventWithHint) []fwk.ClusterEventWithHint {
+	for i := range events {
+		if events[i].Event.Resource == fwk.Pod {
+			events[i].Event.ActionType &^= fwk.Add
+		}
+	}
+	return events
+}
+
+const (
+	// gather is how long pods that are bound one after the other count as one
+	// reason to wake a pod.
+	gather = 50 * time.Millisecond
+	// A pod that was woken for nothing sleeps longer the next time, as
+	// kube-scheduler does it.
+	firstNap, longestNap = time.Second, 10 * time.Second
+)
+
+// sleepers are the pods that a plugin refused for their neighbours. They are
+// woken when another pod is bound of which the plugin's own hint says that it
+// may help.
+//
+// kube-scheduler notes a binding in its cache beside us, and maybe later than we
+// try the pod again. Its own bindings it has noted before; for those of others
+// everyone is woken twice.
+type sleepers struct {
+	handle fwk.Handle
+	hint   fwk.QueueingHintFn
+	clock  clock.WithDelayedExecution
+	logger klog.Logger
+
+	mu   sync.RWMutex
+	pods map[types.UID]*sleeper
+}
+
+// sleeper is one pod.
+type sleeper struct {
+	pod *corev1.Pod
+	// naps counts how often it was woken, and last is when that was.
+	naps int
+	last time.Time
+	// planned tells that it is about to be woken, and again that it is then to
+	// be woken once more.
+	planned, again bool
+}
+
+func newSleepers(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecution, plugin fwk.EnqueueExtensions) (*sleepers, error) {
+	events, err := plugin.EventsToRegister(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &sleepers{handle: h, clock: c, logger: klog.FromContext(ctx), pods: map[types.UID]*sleeper{}}
+	for _, e := range events {
+		if e.Event.Resource == fwk.Pod && e.Event.ActionType&fwk.Add != 0 {
+			s.hint = e.QueueingHintFn
+		}
+	}
+	if s.hint == nil {
+		return nil, fmt.Errorf("%T does not say what it wants to know of other pods", plugin)
+	}
+	_, err = h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+				s.bound(pod)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			was, ok := before.(*corev1.Pod)
+			pod, ok2 := after.(*corev1.Pod)
+			if ok && ok2 && was.Spec.NodeName == "" && pod.Spec.NodeName != "" {
+				s.bound(pod)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if pod, ok := gone(obj).(*corev1.Pod); ok {
+				s.drop(pod.UID)
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	return s, nil
+}
+
+// note keeps a pod in mind that is refused. It is called for many nodes at once.
+func (s *sleepers) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
+	if status.IsSuccess() {
+		return status
+	}
+	s.mu.RLock()
+	known := s.pods[pod.UID]
+	current := known != nil && known.pod == pod
+	s.mu.RUnlock()
+	if current {
+		return status
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known = s.pods[pod.UID]; known != nil {
+		known.pod = pod
+	} else {
+		s.pods[pod.UID] = &sleeper{pod: pod}
+	}
+	return status
+}
+
+func (s *sleepers) drop(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pods, uid)
+}
+
+// bound plans to wake the pods that may be helped by one that now has a node.
+func (s *sleepers) bound(pod *corev1.Pod) {
+	s.mu.RLock()
+	none := len(s.pods) == 0
+	s.mu.RUnlock()
+	if none {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pods, pod.UID)
+	for uid, other := range s.pods {
+		if other.planned && other.again {
+			continue
+		}
+		// An error means that nothing is known, and then trying is right.
+		if hint, err := s.hint(s.logger, other.pod, nil, pod); err != nil || hint == fwk.Queue {
+			other.again = true
+			s.plan(uid, other)
+		}
+	}
+}
+
+// plan has the pod woken, soon or after its nap.
+func (s *sleepers) plan(uid types.UID, pod *sleeper) {
+	if pod.planned {
+		return
+	}
+	pod.planned = true
+	wait := gather
+	if pod.naps > 0 {
+		nap := min(firstNap<<min(pod.naps-1, 10), longestNap)
+		wait = max(gather, pod.last.Add(nap).Sub(s.clock.Now()))
+	}
+	s.clock.AfterFunc(wait, func() { s.wake(uid) })
+}
+
+// wake has kube-scheduler try the pod. One that is being tried right now is
+// tried once more if it is refused.
+func (s *sleepers) wake(uid types.UID) {
+	s.mu.Lock()
+	pod := s.pods[uid]
+	if pod == nil {
+		s.mu.Unlock()
+		return // it is bound, or gone
+	}
+	pod.planned = false
+	pod.naps++
+	pod.last = s.clock.Now()
+	if pod.again {
+		pod.again = false
+		s.plan(uid, pod)
+	}
+	asleep := pod.pod
+	s.mu.Unlock()
+	s.handle.Activate(s.logger, map[string]*corev1.Pod{asleep.Namespace + "/" + asleep.Name: asleep})
+}
