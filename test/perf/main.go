@@ -41,6 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	rounds := flags.Int("rounds", 0, "rounds of each measurement, in place of the plan's")
 	profiles := flags.String("profiles", "", "folder for CPU and heap profiles of the schedulers; taking them slows them down")
 	show := flags.String("show", "", "print the results in a file as tables in Markdown, and measure nothing")
+	add := flags.Bool("add", false, "keep what the file of -out has and was not measured again, so that a plan can be carried out in parts with -run")
 	enforce := flags.Bool("enforce", false, "end with 1 when a bound of the plan does not hold")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -65,9 +66,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := plan.keep(filter); err != nil {
 		return err
 	}
+	earlier := &Result{}
+	if *add {
+		if earlier, err = loadResult(*out); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("-add: %w", err)
+		}
+	}
 	b := &bench{plan: plan, executable: *executable, profiles: *profiles, log: stderr, begin: time.Now()}
 	result, err := b.run(ctx)
 	if result != nil {
+		result.keep(earlier)
+		result.judge(plan)
 		if saveErr := result.save(*out); saveErr != nil {
 			return saveErr
 		}

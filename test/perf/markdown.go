@@ -2,21 +2,15 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 )
 
 // showMarkdown prints the results in a file as the documentation quotes them.
 func showMarkdown(file string, to io.Writer) error {
-	text, err := os.ReadFile(file)
+	r, err := loadResult(file)
 	if err != nil {
 		return err
-	}
-	var r Result
-	if err := json.Unmarshal(text, &r); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
 	}
 	out := &bytes.Buffer{}
 	fmt.Fprintln(out, "| nodes | workload | pods/s | plain | ratio | cycle p99, ms | CPU a pod, ms | peak MiB | calls a pod | allocations a pod |")

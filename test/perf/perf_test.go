@@ -197,3 +197,29 @@ func TestContract(t *testing.T) {
 		t.Errorf("table:\n%s", table.String())
 	}
 }
+
+func TestKeepEarlier(t *testing.T) {
+	now := &Result{
+		Runs:  []Run{{Nodes: 500, Workload: "slices", Ratio: 2}, {Nodes: 100, Workload: "mix", Ratio: 2}},
+		Wakes: []Wake{{Nodes: 500, Waiting: 10}},
+	}
+	now.keep(&Result{
+		Runs:   []Run{{Nodes: 500, Workload: "slices", Ratio: 1}, {Nodes: 500, Workload: "mix", Ratio: 1}, {Nodes: 500, Workload: "mix", Residents: 7, Ratio: 1}},
+		Starts: []Start{{Nodes: 5000, BoundPods: 9}},
+		Core:   []CoreFigures{{Nodes: 100}},
+	})
+	want := &Result{
+		Runs: []Run{
+			{Nodes: 100, Workload: "mix", Ratio: 2},
+			{Nodes: 500, Workload: "mix", Ratio: 1},
+			{Nodes: 500, Workload: "slices", Ratio: 2},
+			{Nodes: 500, Workload: "mix", Residents: 7, Ratio: 1},
+		},
+		Starts: []Start{{Nodes: 5000, BoundPods: 9}},
+		Wakes:  []Wake{{Nodes: 500, Waiting: 10}},
+		Core:   []CoreFigures{{Nodes: 100}},
+	}
+	if diff := cmp.Diff(want, now); diff != "" {
+		t.Errorf("keep() (-want +got):\n%s", diff)
+	}
+}

@@ -166,6 +166,41 @@ func (r *Result) save(file string) error {
 	return nil
 }
 
+// loadResult reads what an earlier run has saved.
+func loadResult(file string) (*Result, error) {
+	r := &Result{}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, r); err != nil {
+		return r, fmt.Errorf("%s: %w", file, err)
+	}
+	return r, nil
+}
+
+// keep adds what an earlier run found and this one did not look at.
+func (r *Result) keep(earlier *Result) {
+	r.Runs = merge(r.Runs, earlier.Runs, func(a, b Run) int {
+		return cmp.Or(cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.Residents, b.Residents), cmp.Compare(a.Workload, b.Workload))
+	})
+	r.Starts = merge(r.Starts, earlier.Starts, func(a, b Start) int {
+		return cmp.Or(cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.BoundPods, b.BoundPods))
+	})
+	r.Wakes = merge(r.Wakes, earlier.Wakes, func(a, b Wake) int {
+		return cmp.Or(cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.Waiting, b.Waiting))
+	})
+	r.Core = merge(r.Core, earlier.Core, func(a, b CoreFigures) int { return cmp.Compare(a.Nodes, b.Nodes) })
+}
+
+// merge returns both lists in order, with one of two that the order does not
+// tell apart: the newer.
+func merge[T any](newer, older []T, order func(a, b T) int) []T {
+	all := slices.Concat(newer, older)
+	slices.SortStableFunc(all, order)
+	return slices.CompactFunc(all, func(a, b T) bool { return order(a, b) == 0 })
+}
+
 func (r *Result) missed() bool {
 	return slices.ContainsFunc(r.Bounds, func(v Verdict) bool { return !v.Holds })
 }
