@@ -19,9 +19,6 @@ const (
 	nodePods   = "256"
 )
 
-// labelSimulated marks the nodes that a [Simulator] runs.
-const labelSimulated = "daybreak-gpu.io/simulated"
-
 // NodeOf returns the Node object of a simulated node with the cards of the
 // profile, for [Simulator.AdoptNode]: whoever adopts it sees to its Device.
 func NodeOf(p *discover.Profile, name string) (*corev1.Node, error) {
@@ -59,7 +56,7 @@ func nodeOf(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
 			Name: name,
 			Labels: map[string]string{
 				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
-				labelSimulated: "true",
+				wire.LabelSimulated: "true",
 			},
 			Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak},
 		},

@@ -19,10 +19,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// conditionTerm is the condition that a new leader sets on pending pods. Its
-// message names the leader.
-const conditionTerm corev1.PodConditionType = "daybreak-gpu.io/Term"
-
 // fencer shuts out what an earlier leader still has in flight: a Binding holds
 // for one version of its pod, so a pod that was touched since can't be bound by
 // it. When the informer has come to the last touch, this process has seen
@@ -86,7 +82,7 @@ func (f *fencer) touchAll(ctx context.Context) (last uint64, err error) {
 // touch writes the term condition; the version is 0 when the pod is gone.
 func (f *fencer) touch(ctx context.Context, pod *corev1.Pod) (version uint64, err error) {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"conditions":[{"type":%q,"status":"True","reason":"SchedulerStarted","message":%q}]}}`,
-		pod.UID, conditionTerm, "waiting for "+f.identity)
+		pod.UID, wire.ConditionTerm, "waiting for "+f.identity)
 	now, err := f.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or another pod of this name

@@ -2,35 +2,117 @@ package wire
 
 import corev1 "k8s.io/api/core/v1"
 
+// Every name that stands in an API object is here, and docs/reference is made
+// from these comments: a line that begins with "On:", "Written by:", "Read by:"
+// or "Format:" fills a column of its table, the rest says what it means.
+
 // Resources that containers ask for.
 const (
 	// ResourceGPU is a number of whole cards.
+	// Written by: users; the node's device plugin, as capacity.
+	// Read by: scheduler, agent.
+	// Format: 1 to 64.
 	ResourceGPU corev1.ResourceName = "metax-tech.com/gpu"
-	// ResourceSGPU is a number of cards to take a share of.
+	// ResourceSGPU is a number of cards to take a share of, in either dialect.
+	// Written by: users; manager, in pods that ask in Koordinator's words; the node's device plugin, as capacity, 16 for each card.
+	// Read by: scheduler, agent.
+	// Format: 1 to 64.
 	ResourceSGPU corev1.ResourceName = "metax-tech.com/sgpu"
-	// ResourceVCore and ResourceVMemory are the amounts of each share.
-	ResourceVCore   corev1.ResourceName = "metax-tech.com/vcore"
+	// ResourceVCore is the compute of each share. Without it the card is taken
+	// alone.
+	// Written by: users.
+	// Read by: scheduler, agent.
+	// Format: percent, 0 to 100.
+	ResourceVCore corev1.ResourceName = "metax-tech.com/vcore"
+	// ResourceVMemory is the memory of each share. Without it, all of the card's.
+	// Written by: users.
+	// Read by: scheduler, agent.
+	// Format: GiB, 1 to 1024, or with a unit 1Mi to 1Ti.
 	ResourceVMemory corev1.ResourceName = "metax-tech.com/vmemory"
 
-	// KoordGPU is compute and memory in percent, in one.
+	// KoordGPU is compute and memory in percent, in one. Admission writes the two
+	// out.
+	// Written by: users; manager, as capacity, 100 for each healthy card.
+	// Read by: manager.
+	// Format: percent; 100 for each whole card.
 	KoordGPU corev1.ResourceName = "koordinator.sh/gpu"
 	// KoordShared is a number of cards; the amounts below are divided by it.
-	KoordShared      corev1.ResourceName = "koordinator.sh/gpu.shared"
-	KoordCore        corev1.ResourceName = "koordinator.sh/gpu-core"
-	KoordMemory      corev1.ResourceName = "koordinator.sh/gpu-memory"
+	// Written by: users; manager, where it is missing, and as capacity, 100 for each healthy card.
+	// Read by: scheduler, agent.
+	// Format: 1 to 64; over 1 only with whole cards.
+	KoordShared corev1.ResourceName = "koordinator.sh/gpu.shared"
+	// KoordCore is compute of all cards together.
+	// Written by: users; manager, as capacity, 100 for each healthy card.
+	// Read by: scheduler, agent.
+	// Format: percent.
+	KoordCore corev1.ResourceName = "koordinator.sh/gpu-core"
+	// KoordMemory is memory of all cards together.
+	// Written by: users; manager, as capacity, summed over the healthy cards.
+	// Read by: scheduler, agent.
+	// Format: bytes, such as 4Gi.
+	KoordMemory corev1.ResourceName = "koordinator.sh/gpu-memory"
+	// KoordMemoryRatio is memory of all cards together, in place of the amount.
+	// Written by: users; manager, as capacity, 100 for each healthy card.
+	// Read by: scheduler, agent.
+	// Format: percent.
 	KoordMemoryRatio corev1.ResourceName = "koordinator.sh/gpu-memory-ratio"
 )
 
 // Annotations that users write on pods.
 const (
-	AnnotationQoS           = "metax-tech.com/sgpu-qos-policy"
-	AnnotationClass         = "metax-tech.com/sgpu-app-class"
+	// AnnotationQoS is the QoS class of the pod's slices. A card runs one class
+	// at a time. It can't be changed once the pod is bound.
+	// On: Pod.
+	// Written by: users; manager, where it is missing.
+	// Read by: scheduler, agent, the vendor's plugin.
+	// Format: `best-effort` (the default), `fixed-share` or `burst-share`.
+	AnnotationQoS = "metax-tech.com/sgpu-qos-policy"
+	// AnnotationClass is the class of the pod: online pods come before offline
+	// ones on the card that they share.
+	// On: Pod.
+	// Written by: users.
+	// Read by: scheduler, agent, the vendor's plugin.
+	// Format: `online` or `offline`.
+	AnnotationClass = "metax-tech.com/sgpu-app-class"
+	// AnnotationTopologyAware turns the choice by links off for a pod that takes
+	// several cards alone.
+	// On: Pod.
+	// Written by: users.
+	// Read by: scheduler.
+	// Format: `true` (the default) or `false`.
 	AnnotationTopologyAware = "metax-tech.com/sgpu-topology-aware"
-	AnnotationUseCards      = "metax-tech.com/use-gpuuuid"
-	AnnotationNoUseCards    = "metax-tech.com/nouse-gpuuuid"
-	AnnotationNodePolicy    = "hami.io/node-scheduler-policy"
-	AnnotationCardPolicy    = "hami.io/gpu-scheduler-policy"
-	AnnotationWeights       = "hami.io/device-scoring-weights"
+	// AnnotationUseCards are the only cards that the pod may get.
+	// On: Pod.
+	// Written by: users.
+	// Read by: scheduler.
+	// Format: UUIDs with commas between; empty is no limit.
+	AnnotationUseCards = "metax-tech.com/use-gpuuuid"
+	// AnnotationNoUseCards are cards that the pod must not get.
+	// On: Pod.
+	// Written by: users.
+	// Read by: scheduler.
+	// Format: UUIDs with commas between.
+	AnnotationNoUseCards = "metax-tech.com/nouse-gpuuuid"
+	// AnnotationNodePolicy is how a node is chosen, and the cards of a request
+	// for whole cards.
+	// On: Pod.
+	// Written by: users.
+	// Read by: scheduler.
+	// Format: `binpack` or `spread`.
+	AnnotationNodePolicy = "hami.io/node-scheduler-policy"
+	// AnnotationCardPolicy is how the card of a slice is chosen on its node.
+	// On: Pod.
+	// Written by: users.
+	// Read by: scheduler.
+	// Format: `binpack`, `spread`, `numa`, `mutex`, or several with commas between; `topology-aware` is accepted and has no effect.
+	AnnotationCardPolicy = "hami.io/gpu-scheduler-policy"
+	// AnnotationWeights has no effect here: slots, compute and memory weigh the
+	// same. The pod is admitted with a warning.
+	// On: Pod.
+	// Written by: users of HAMi.
+	// Read by: nobody.
+	// Format: `slot=1,core=1,memory=1`.
+	AnnotationWeights = "hami.io/device-scoring-weights"
 )
 
 // AskAnnotations lists the annotations that change what a pod asks for.
@@ -41,80 +123,245 @@ func AskAnnotations() []string {
 	}
 }
 
-// Annotations that a scheduler writes on pods.
+// What a scheduler writes on pods.
 const (
-	// AnnotationAllocated is the vendor's: what its plugin hands out.
+	// AnnotationAllocated is which cards, and how much of each, every container
+	// of the pod was given. It is the vendor's, and the one that everybody reads.
+	// On: Pod.
+	// Written by: scheduler, in the Binding.
+	// Read by: scheduler, manager, agent, the vendor's plugin.
+	// Format: JSON, a list of cards for each container, init containers first: `[[{"uuid":"GPU-…","compute":60,"vRam":4096}]]`, in percent and MiB.
 	AnnotationAllocated = "metax-tech.com/gpu-devices-allocated"
-	// AnnotationPredicateTime is when that was decided, in Unix nanoseconds.
+	// AnnotationPredicateTime is when that was decided. Of two pods on one card
+	// the earlier keeps it.
+	// On: Pod.
+	// Written by: scheduler, in the Binding.
+	// Read by: agent, manager, the vendor's plugin.
+	// Format: nanoseconds since 1970.
 	AnnotationPredicateTime = "metax-tech.com/predicate-time"
-	// AnnotationHAMiNode and the two below are read by HAMi's tools.
+	// AnnotationHAMiNode is the node that the allocation was made for.
+	// On: Pod.
+	// Written by: scheduler, in the Binding.
+	// Read by: scheduler, manager, agent; HAMi's web page and exporter.
+	// Format: name of the node.
 	AnnotationHAMiNode = "hami.io/vgpu-node"
+	// AnnotationHAMiSGPU is the allocation of slices for HAMi's readers.
+	// On: Pod.
+	// Written by: scheduler, in the Binding.
+	// Read by: HAMi's web page and exporter; scheduler and manager, beside the vendor's.
+	// Format: `UUID,Metax-SGPU,MiB,percent:` for each card, `;` after each container, init containers first.
 	AnnotationHAMiSGPU = "hami.io/metax-sgpu-devices-allocated"
-	AnnotationHAMiGPU  = "hami.io/metax-gpu-devices-allocated"
-	// AnnotationKoordAllocated is read by Koordinator's tools.
+	// AnnotationHAMiGPU is the allocation of whole cards for HAMi's readers.
+	// On: Pod.
+	// Written by: scheduler, in the Binding.
+	// Read by: HAMi's web page and exporter; scheduler and manager, beside the vendor's.
+	// Format: as above with `Metax-GPU`.
+	AnnotationHAMiGPU = "hami.io/metax-gpu-devices-allocated"
+	// AnnotationKoordAllocated is the allocation for Koordinator's readers, on
+	// pods that ask in its words.
+	// On: Pod.
+	// Written by: scheduler, in the Binding.
+	// Read by: Koordinator's tools; scheduler and manager, beside the vendor's.
+	// Format: JSON, `{"gpu":[{"minor":0,"resources":{…},"id":"GPU-…"}]}`.
 	AnnotationKoordAllocated = "scheduling.koordinator.sh/device-allocated"
+	// ConditionTerm is how a new leader makes sure that no decision of an old one
+	// is still under way: it touches each pod that waits.
+	// On: Pod that waits, as a condition.
+	// Written by: scheduler.
+	// Read by: scheduler.
+	// Format: a condition whose message names the leader.
+	ConditionTerm corev1.PodConditionType = "daybreak-gpu.io/Term"
 )
 
-// Annotations and labels of nodes and Devices.
+// Annotations and labels of nodes and namespaces.
 const (
-	// AnnotationNodeCards is the vendor's inventory of a node.
+	// AnnotationNodeCards is the vendor's inventory of a node. Where there is a
+	// Device, link zone and QoS are taken from here and the rest from there.
+	// On: Node.
+	// Written by: the vendor's plugin; agent, where that does not run.
+	// Read by: scheduler, manager; HAMi.
+	// Format: JSON, a list of cards: `[{"uuid":"GPU-…","model":"MXC500","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"numa":0,"healthy":true,"qosPolicy":"best-effort","linkZone":1}]`.
 	AnnotationNodeCards = "metax-tech.com/node-gpu-devices"
-	// AnnotationScores and AnnotationLosses are the vendor's figures for n
-	// whole cards of those free on the node.
+	// AnnotationScores is what the best set of n cards is worth, of those that
+	// are free.
+	// On: Node.
+	// Written by: the vendor's plugin; agent with `--topology-annotations`.
+	// Read by: scheduler, on nodes whose cards are only counted; HAMi.
+	// Format: JSON, `{"1":0,"2":110,…}`.
 	AnnotationScores = "metax-tech.com/gpu.topology.scores"
+	// AnnotationLosses is what those that stay free lose by it.
+	// On: Node.
+	// Written by: the vendor's plugin; agent with `--topology-annotations`.
+	// Read by: scheduler, on nodes whose cards are only counted; HAMi.
+	// Format: JSON, `{"1":0,"2":110,…}`.
 	AnnotationLosses = "metax-tech.com/gpu.topology.losses"
-	// LabelProduct is the vendor's name of a node's card model.
+	// LabelProduct is the vendor's name of the node's card model.
+	// On: Node.
+	// Written by: the vendor's operator.
+	// Read by: scheduler, where no Device tells the model.
+	// Format: such as `MXC500`.
 	LabelProduct = "metax-tech.com/gpu.product"
 
-	// AnnotationLock on a Node names the one pod that the vendor's plugin is to
-	// serve next; see [Lock].
+	// AnnotationLock names the one pod that the vendor's plugin is to serve next;
+	// see [Lock]. Nodes that Daybreak's agent serves have none.
+	// On: Node.
+	// Written by: scheduler, HAMi, Koordinator; the vendor's plugin takes it off.
+	// Read by: scheduler, manager, the vendor's plugin.
+	// Format: `RFC 3339 time,namespace,pod`.
 	AnnotationLock = "hami.io/mutex.lock"
 
-	// AnnotationServedBy on a Node says whose device plugin serves it.
+	// AnnotationServedBy says whose device plugin serves the node. Without it, the
+	// vendor's.
+	// On: Node.
+	// Written by: agent.
+	// Read by: scheduler, manager.
+	// Format: `daybreak` or `vendor`.
 	AnnotationServedBy = "daybreak-gpu.io/served-by"
-	ServedByDaybreak   = "daybreak"
-	ServedByVendor     = "vendor"
-	// AnnotationAdvertised marks a Node that the manager makes advertise its
+	// AnnotationAdvertised marks a node that the manager makes advertise its
 	// cards; it lists the labels that the manager put there.
+	// On: Node.
+	// Written by: manager.
+	// Read by: manager.
+	// Format: labels with commas between.
 	AnnotationAdvertised = "daybreak-gpu.io/advertised"
-	// AnnotationMode and AnnotationLinks are on a Device.
-	AnnotationMode  = "daybreak-gpu.io/mode"
-	AnnotationLinks = "daybreak-gpu.io/links"
-	// AnnotationModePending, on a Device, is the mode that was asked for and
-	// waits for pods to end.
+	// LabelSimulated marks the nodes of a playground.
+	// On: Node.
+	// Written by: playground.
+	// Read by: nobody; it is there to select by.
+	// Format: `true`.
+	LabelSimulated = "daybreak-gpu.io/simulated"
+	// LabelPrivileged lets privileged containers of the namespace's pods have
+	// cards.
+	// On: Namespace.
+	// Written by: administrators.
+	// Read by: the API server, which asks the manager accordingly.
+	// Format: `true`.
+	LabelPrivileged = "daybreak-gpu.io/allow-privileged"
+)
+
+// Values of [AnnotationServedBy].
+const (
+	ServedByDaybreak = "daybreak"
+	ServedByVendor   = "vendor"
+)
+
+// Annotations and labels of Devices.
+const (
+	// AnnotationMode is how the node hands out its cards: whole, in slices, by
+	// seats, or as virtual functions.
+	// On: Device.
+	// Written by: agent.
+	// Read by: scheduler, manager.
+	// Format: `native`, `sgpu`, `shared` or `vgpu`.
+	AnnotationMode = "daybreak-gpu.io/mode"
+	// AnnotationModePending is the mode that was asked for and waits for pods to
+	// end.
+	// On: Device.
+	// Written by: agent.
+	// Read by: agent.
+	// Format: as the mode.
 	AnnotationModePending = "daybreak-gpu.io/mode-pending"
-	// AnnotationStrangers, on a Device, is what slices that Daybreak did not make
-	// take of the cards.
+	// AnnotationLinks is which pairs of cards have a MetaXLink that works.
+	// On: Device.
+	// Written by: agent.
+	// Read by: scheduler, manager.
+	// Format: JSON, the cards and a row of the matrix for each, `M` for a link and `.` for none: `{"cards":["GPU-a","GPU-b"],"links":["-M","M-"]}`.
+	AnnotationLinks = "daybreak-gpu.io/links"
+	// AnnotationStrangers is what slices that Daybreak did not make take of the
+	// cards. They count as used.
+	// On: Device.
+	// Written by: agent.
+	// Read by: scheduler, manager.
+	// Format: JSON, `[{"card":"GPU-…","slices":1,"compute":50,"memoryMiB":8192,"qosPolicy":"best-effort"}]`.
 	AnnotationStrangers = "daybreak-gpu.io/foreign-slices"
-	// AnnotationForget and AnnotationRepaired are an operator's words on a
-	// Device, each a list of UUIDs: cards that were taken out of the machine for
-	// good, and cards whose latched fault was seen to.
-	AnnotationForget   = "daybreak-gpu.io/forget-card"
+	// AnnotationForget are cards that were taken out of the machine for good. The
+	// agent drops them from the Device once no pod names them, and takes the
+	// annotation off.
+	// On: Device.
+	// Written by: administrators.
+	// Read by: agent.
+	// Format: UUIDs with commas between.
+	AnnotationForget = "daybreak-gpu.io/forget-card"
+	// AnnotationRepaired are cards whose latched fault was seen to. The agent
+	// judges them anew, and takes the annotation off.
+	// On: Device.
+	// Written by: administrators.
+	// Read by: agent.
+	// Format: UUIDs with commas between.
 	AnnotationRepaired = "daybreak-gpu.io/card-repaired"
-	// LabelLinkZone and LabelPCIeSwitch are on a Device's single cards.
-	LabelLinkZone   = "daybreak-gpu.io/link-zone"
+	// LabelLinkZone is the card's zone: cards of one zone are joined by MetaXLink.
+	// On: card of a Device.
+	// Written by: agent.
+	// Read by: scheduler, manager.
+	// Format: a number from 1; 0 is no link.
+	LabelLinkZone = "daybreak-gpu.io/link-zone"
+	// LabelPCIeSwitch is the PCIe switch that the card hangs on.
+	// On: card of a Device.
+	// Written by: agent.
+	// Read by: scheduler, manager.
+	// Format: the switch's PCI address.
 	LabelPCIeSwitch = "daybreak-gpu.io/pcie-switch"
-	// LabelErrors, on a single card, counts the uncorrectable memory errors that
-	// were acted upon, so that an agent that starts anew sees an increase.
+	// LabelErrors counts the uncorrectable memory errors that were acted upon, so
+	// that an agent that starts anew sees an increase.
+	// On: card of a Device.
+	// Written by: agent.
+	// Read by: agent.
+	// Format: a number.
 	LabelErrors = "daybreak-gpu.io/uncorrectable-errors"
 
-	// LabelVendor, LabelModel and LabelDriver are on a Device and its Node; the
-	// model also on the single cards.
+	// LabelVendor tells MetaX's Devices from others.
+	// On: Device and Node.
+	// Written by: agent on the Device; manager on the Node.
+	// Read by: scheduler, manager; Koordinator.
+	// Format: `metax`.
 	LabelVendor = "node.koordinator.sh/gpu-vendor"
-	LabelModel  = "node.koordinator.sh/gpu-model"
+	// LabelModel is the chip's name without MX; on Device and Node the commonest.
+	// On: Device and each of its cards, and Node.
+	// Written by: agent on the Device; manager on the Node.
+	// Read by: scheduler, manager; Koordinator.
+	// Format: such as `C500`.
+	LabelModel = "node.koordinator.sh/gpu-model"
+	// LabelDriver is the version of the driver.
+	// On: Device and Node.
+	// Written by: agent on the Device; manager on the Node.
+	// Read by: manager; Koordinator.
+	// Format: such as `2.33.5`.
 	LabelDriver = "node.koordinator.sh/gpu-driver-version"
-	VendorMetaX = "metax"
 )
+
+// VendorMetaX is MetaX's value of [LabelVendor].
+const VendorMetaX = "metax"
 
 // Conditions of a Device's single cards. Healthy is always there; the others
 // only while there is something to tell.
 const (
-	ConditionHealthy     = "Healthy"
-	ConditionLinked      = "Linked"
-	ConditionSlices      = "SlicesSupported"
+	// ConditionHealthy is whether the card takes pods, with the reason where it
+	// does not.
+	// On: card of a Device.
+	// Written by: agent.
+	// Read by: scheduler, manager.
+	ConditionHealthy = "Healthy"
+	// ConditionLinked is False when a MetaXLink port that was up is down.
+	// On: card of a Device.
+	// Written by: agent.
+	// Read by: people.
+	ConditionLinked = "Linked"
+	// ConditionSlices is False where slices were asked for and the card can't have
+	// any.
+	// On: card of a Device.
+	// Written by: agent.
+	// Read by: people.
+	ConditionSlices = "SlicesSupported"
+	// ConditionModePending is True while a change of mode waits for pods to end.
+	// On: card of a Device.
+	// Written by: agent.
+	// Read by: people.
 	ConditionModePending = "ModePending"
-	// ConditionServing is alike on all cards: whether the agent hands them out
-	// now. It is missing where someone else does.
+	// ConditionServing is whether the agent hands the cards out now; it is alike
+	// on all of them. It is missing where someone else does.
+	// On: card of a Device.
+	// Written by: agent.
+	// Read by: scheduler, which places nothing where it is not True.
 	ConditionServing = "Serving"
 )
 

@@ -39,9 +39,6 @@ const (
 	// PathPrivileged is the same for pods of namespaces where privileged
 	// containers may have cards.
 	PathPrivileged = "/admit/privileged"
-	// LabelPrivileged on a namespace, with the value "true", lets privileged
-	// containers of its pods have cards.
-	LabelPrivileged = "daybreak-gpu.io/allow-privileged"
 	// DefaultService is the manager's Service.
 	DefaultService = "daybreak-manager"
 	// DefaultServicePort is that Service's port.
@@ -146,7 +143,7 @@ func (p Params) values() map[string]any {
 			{"Name": "pods.daybreak-gpu.io", "Path": Path, "Operator": "NotIn"},
 			{"Name": "privileged.pods.daybreak-gpu.io", "Path": PathPrivileged, "Operator": "In"},
 		},
-		"PrivilegedLabel": LabelPrivileged,
+		"PrivilegedLabel": wire.LabelPrivileged,
 		"Resources":       list(wire.Resources()...),
 		"Schedulers":      list(p.Schedulers...), "Agents": list(p.Agents...), "Publishers": list(p.Publishers...),
 		"MetaXAllocations":  list(wire.AnnotationAllocated, wire.AnnotationPredicateTime),

@@ -117,7 +117,7 @@ func TestNamespaces(t *testing.T) {
 	for _, value := range []string{"", "true", "yes", "false"} {
 		set := map[string]string{}
 		if value != "" {
-			set[LabelPrivileged] = value
+			set[wire.LabelPrivileged] = value
 		}
 		var paths []string
 		for _, hook := range read(t, params()).webhooks.Webhooks {

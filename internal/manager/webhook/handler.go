@@ -140,7 +140,7 @@ func (r *Rules) problemsOf(pod *corev1.Pod) field.ErrorList {
 		for i := range list.containers {
 			if s := list.containers[i].SecurityContext; s != nil && s.Privileged != nil && *s.Privileged {
 				problems = append(problems, field.Invalid(list.path.Index(i).Child("securityContext", "privileged"), true, fmt.Sprintf(
-					"a privileged container sees every card of its node: write false, or let an administrator label the namespace %s: \"true\"", LabelPrivileged)))
+					"a privileged container sees every card of its node: write false, or let an administrator label the namespace %s: \"true\"", wire.LabelPrivileged)))
 			}
 		}
 	}

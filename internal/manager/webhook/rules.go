@@ -8,12 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
-
-// LabelPrivileged on a namespace lets its privileged containers have cards.
-const LabelPrivileged = policy.LabelPrivileged
 
 // Verdict is what becomes of a pod: refused if there are problems.
 type Verdict struct {
