@@ -2,11 +2,12 @@
 # after "##" on a target's line is what it prints.
 
 # What goes into the binaries. Builds are reproducible: paths are trimmed, no
-# timestamps, and the version is the only thing taken from outside the sources.
+# timestamps; version and commit are all that is taken from outside the sources.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 # Without the last three the API server would call itself v0.0.0-master.
 KUBERNETES = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
-LDFLAGS = -s -w -X main.version=$(VERSION) \
+LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) \
 	-X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
 	-X k8s.io/component-base/version.gitMajor=$(word 1,$(subst ., ,$(KUBERNETES:v%=%))) \
 	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES:v%=%)))

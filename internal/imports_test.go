@@ -92,8 +92,8 @@ var rules = []rule{
 		text: "scheduler, agent and manager never import each other",
 	},
 	{
-		folder: "internal/simulate", ours: plus(core, "internal/wire"),
-		text: "simulate imports, of this module, the core and wire only",
+		folder: "internal/simulate", ours: plus(core, "internal/wire", "internal/cli"),
+		text: "simulate imports, of this module, the core, wire and cli only",
 	},
 	{
 		folder: "internal/cluster", ours: plus(core, "internal/wire", "api"), others: plus(kubernetesTypes, "k8s.io/client-go"),
@@ -104,8 +104,12 @@ var rules = []rule{
 		text: "audit imports the core, wire, cluster and Kubernetes' types only",
 	},
 	{
-		folder: "internal/report", ours: plus(core, "internal/wire", "internal/cluster", "internal/audit", "api"),
-		text: "report imports, of this module, the core, wire, cluster, audit and api only",
+		folder: "internal/report", ours: plus(core, "internal/wire", "internal/cluster", "internal/audit", "internal/cli", "api"),
+		text: "report imports, of this module, the core, wire, cluster, audit, cli and api only",
+	},
+	{
+		folder: "internal/cli", ours: none, others: []string{"github.com/spf13"},
+		text: "cli imports cobra and pflag only",
 	},
 	{
 		folder: "api", ours: none, others: []string{"k8s.io/api", "k8s.io/apimachinery"},
@@ -221,7 +225,7 @@ func TestCheck(t *testing.T) {
 		"simulate imports cluster": {
 			file: "internal/simulate/engine.go",
 			src:  file(module+"/internal/wire", module+"/internal/cluster", "github.com/spf13/cobra"),
-			want: []string{`internal/simulate/engine.go:5: import "` + module + `/internal/cluster": simulate imports, of this module, the core and wire only`},
+			want: []string{`internal/simulate/engine.go:5: import "` + module + `/internal/cluster": simulate imports, of this module, the core, wire and cli only`},
 		},
 		"cluster imports what reads a cluster": {
 			file: "internal/cluster/live.go",
@@ -235,7 +239,7 @@ func TestCheck(t *testing.T) {
 		"report imports the scheduler": {
 			file: "internal/report/place.go",
 			src:  file(module+"/internal/cluster", module+"/internal/scheduler", "github.com/spf13/cobra"),
-			want: []string{`internal/report/place.go:5: import "` + module + `/internal/scheduler": report imports, of this module, the core, wire, cluster, audit and api only`},
+			want: []string{`internal/report/place.go:5: import "` + module + `/internal/scheduler": report imports, of this module, the core, wire, cluster, audit, cli and api only`},
 		},
 		"audit talks to a cluster": {
 			file: "internal/audit/audit.go",

@@ -13,16 +13,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent"
-	"github.com/daybreak-gpu/daybreak/internal/agent/discover/mxsml"
-	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/cmd/daybreak/app"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/report"
-	"github.com/daybreak-gpu/daybreak/internal/scheduler"
-	"github.com/daybreak-gpu/daybreak/internal/simulate"
 )
 
-// version is set by the build.
-var version = "dev"
+// version and commit are set by the build.
+var (
+	version = "dev"
+	commit  = ""
+)
 
 // Exit codes, the same for every command.
 const (
@@ -46,7 +46,7 @@ const (
 
 // execute runs what the name of the binary and its arguments ask for.
 func execute(ctx context.Context, args []string) error {
-	root := newCommand()
+	root := app.NewCommand(cli.NewBuild(version, commit))
 	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
 	case pluginCompleteName:
 		asPlugin(root)
@@ -78,25 +78,4 @@ func exitCode(err error) int {
 		fmt.Fprintln(os.Stderr, "daybreak:", err)
 		return exitFailed
 	}
-}
-
-func newCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "daybreak",
-		Short: "Share and place MetaX GPUs on Kubernetes",
-		Long: `Daybreak shares and places MetaX GPUs on Kubernetes. It takes pods written for
-HAMi (metax-tech.com/*) or Koordinator (koordinator.sh/*), unchanged.`,
-		Version:       version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
-	// Kubernetes' libraries bring a --version of their own, of another type.
-	root.Flags().Bool("version", false, "print the version")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
-	})
-	root.AddCommand(
-		report.NewStatusCommand(), report.NewExplainCommand(), report.NewAuditCommand(), report.NewPlaceCommand(), simulate.NewCommand(),
-		scheduler.NewCommand(), manager.NewCommand(), agent.NewCommand(), mxsml.NewCommand())
-	return root
 }

@@ -318,12 +318,17 @@ func TestExitCodes(t *testing.T) {
 		stdout, stderr string
 	}{
 		"no command shows how to use it": {want: 0, stdout: "place       Say where pods would go and why not elsewhere"},
-		"help":                           {args: []string{"--help"}, want: 0, stdout: "Available Commands:"},
+		"help":                           {args: []string{"--help"}, want: 0, stdout: "Commands that ask:"},
 		"help on a command teaches":      {args: []string{"place", "--help"}, want: 0, stdout: "Exit codes: 0 every pod has its place; 1"},
 		"help on the manager teaches":    {args: []string{"manager", "--help"}, want: 0, stdout: "daybreak manager --kubeconfig ~/.kube/config --leader-elect=false"},
 		"the manager without a cluster":  {args: []string{"manager"}, want: 2, stderr: "daybreak: no cluster: name a kubeconfig with --kubeconfig or $KUBECONFIG, or run inside a cluster"},
 		"version":                        {args: []string{"--version"}, want: 0, stdout: "daybreak version dev"},
-		"a misspelt command":             {args: []string{"plce"}, want: 2, stderr: `daybreak: unknown command "plce" for "daybreak"`},
+		"what it was built from":         {args: []string{"version", "-o", "json"}, want: 0, stdout: `"kubernetes": "v1.`},
+		"help has groups of flags":       {args: []string{"manager", "--help"}, want: 0, stdout: "\nLeader election flags:\n"},
+		"others' flags stand apart":      {args: []string{"scheduler", "--help"}, want: 0, stdout: "\nkube-scheduler's leader election flags:\n"},
+		"a misspelt command":             {args: []string{"plce"}, want: 2, stderr: "daybreak: unknown command \"plce\" for \"daybreak\"\n\nDid you mean this?\n\tplace"},
+		"a misspelt flag":                {args: []string{"status", "--kubeconfg", "x"}, want: 2, stderr: "daybreak: unknown flag: --kubeconfg: did you mean --kubeconfig? (see daybreak status --help)"},
+		"a misspelt word":                {args: []string{"simulate", "--policy", "daybrake"}, want: 2, stderr: `did you mean "daybreak"?`},
 		"a flag before the command":      {args: []string{"--nodes"}, want: 2, stderr: "daybreak: unknown flag: --nodes (see daybreak --help)"},
 	}
 	for name, tc := range cases {

@@ -10,8 +10,15 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/local/component"
+)
+
+// version and commit are set by the build.
+var (
+	version = "dev"
+	commit  = ""
 )
 
 func main() {
@@ -20,6 +27,8 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	cmd := local.NewCommand()
+	cli.Setup(cmd)
+	cmd.AddCommand(cli.NewVersionCommand("playground", cli.NewBuild(version, commit)))
 	err := cmd.ExecuteContext(ctx)
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
@@ -56,6 +57,14 @@ const (
 	serveOn   = "on"
 	serveOff  = "off"
 )
+
+// modeWords are the values of --mode.
+var modeWords = []string{string(gpu.ModeNative), string(gpu.ModeSGPU), string(gpu.ModeShared), string(gpu.ModeVGPU)}
+
+// sourceWords are the values of --source.
+func sourceWords() []string {
+	return slices.Concat([]string{sourceAuto}, discover.DefaultSources(), []string{discover.SourceSimulated})
+}
 
 // NewCommand returns the command that runs the agent.
 func NewCommand() *cobra.Command {
@@ -106,9 +115,12 @@ the hardware can do.`,
 	f.StringVar(&c.health, "health-probe-bind-address", ":9461", "address that serves /healthz and /readyz; 0 for none")
 	f.BoolVar(&c.VendorAnnotations, "vendor-annotations", true, "keep metax-tech.com/node-gpu-devices on the Node, unless a plugin of the vendor's does")
 	f.BoolVar(&c.TopologyAnnotations, "topology-annotations", false, "keep metax-tech.com/gpu.topology.scores and .losses on the Node as well")
-	c.serveFlags(f)
 	f.IntVarP(&c.verbosity, "v", "v", 0, "how much to log: 0 starts, stops and lost cards")
 	f.BoolVar(&c.look, "look", false, "look once, print what is found as YAML, and end")
+	cli.Group(cmd, "Serving", c.serveFlags)
+	cli.Words(cmd, "source", sourceWords()...)
+	cli.Words(cmd, "mode", modeWords...)
+	cli.Words(cmd, "serve", serveAuto, serveOn, serveOff)
 	return cmd
 }
 
@@ -157,7 +169,7 @@ func (c *command) open() (discover.Source, error) {
 	case slices.Contains(discover.DefaultSources(), c.source):
 		c.discover.Sources = []string{c.source, discover.SourceSysfs} // which knows NUMA nodes and PCIe paths
 	default:
-		return nil, fmt.Errorf("--source %q: write auto, %s or %s", c.source, strings.Join(discover.DefaultSources(), ", "), discover.SourceSimulated)
+		return nil, cli.OneOf("source", c.source, sourceWords()...)
 	}
 	return discover.New(c.discover)
 }
@@ -190,13 +202,13 @@ func (c *command) complete() error {
 		return fmt.Errorf("--node-name %q: %s", c.Node, strings.Join(problems, "; "))
 	}
 	if c.Mode = gpu.Mode(c.mode); c.mode != "" && !c.Mode.Valid() {
-		return fmt.Errorf("--mode %q: write native, sgpu, shared or vgpu", c.mode)
+		return cli.OneOf("mode", c.mode, modeWords...)
 	}
 	if c.Poll < 100*time.Millisecond || c.LookTimeout < 100*time.Millisecond {
 		return fmt.Errorf("--poll %s, --look-timeout %s: write at least 100ms", c.Poll, c.LookTimeout)
 	}
-	if c.serving != serveAuto && c.serving != serveOn && c.serving != serveOff {
-		return fmt.Errorf("--serve %q: write auto, on or off", c.serving)
+	if err := cli.OneOf("serve", c.serving, serveAuto, serveOn, serveOff); err != nil {
+		return err
 	}
 	if err := c.checkServing(); err != nil {
 		return err

@@ -32,10 +32,10 @@ func TestCommandRefuses(t *testing.T) {
 	}{
 		"no node":                {simulated, "--node-name: write the name of the node that the agent runs on, or set NODE_NAME"},
 		"a node of odd letters":  {append(simulated, "--node-name=A_B"), `--node-name "A_B": `},
-		"an unknown source":      {[]string{"--source=guess"}, `--source "guess": write auto, mxsml, mx-smi, sysfs or simulated`},
+		"an unknown source":      {[]string{"--source=guess"}, `--source "guess": write "auto", "mxsml", "mx-smi", "sysfs" or "simulated"`},
 		"an unknown profile":     {[]string{"--source=simulated", "--profile=c999"}, "--profile: "},
 		"a profile of several":   {[]string{"--source=simulated", "--profile=mixed"}, "profile mixed: "},
-		"an unknown mode":        {append(simulated, "--node-name=n1", "--mode=half"), `--mode "half": write native, sgpu, shared or vgpu`},
+		"an unknown mode":        {append(simulated, "--node-name=n1", "--mode=half"), `--mode "half": write "native", "sgpu", "shared" or "vgpu"`},
 		"no time between looks":  {append(simulated, "--node-name=n1", "--poll=0s"), "--poll 0s, --look-timeout 10s: write at least 100ms"},
 		"a kubeconfig not there": {append(simulated, "--node-name=n1"), "reach the API server: "},
 		"an argument":            {[]string{"now"}, `unknown command "now"`},

@@ -19,49 +19,68 @@ import (
 // event reasons and JSON.
 type Rule string
 
-// The rules whose breach is a violation.
+// The rules whose breach is a violation. docs/reference is made from these
+// comments: a line that begins with "Do:" fills a column of its table.
 const (
 	// MemoryOverbooked: more memory is booked on a card than it has.
+	// Do: see the runbook double-booking.
 	MemoryOverbooked Rule = "MemoryOverbooked"
 	// ComputeOverbooked: more than all of a card's compute is booked.
+	// Do: see the runbook double-booking.
 	ComputeOverbooked Rule = "ComputeOverbooked"
 	// SlicesOverbooked: more shares are on a card than it takes.
+	// Do: see the runbook double-booking.
 	SlicesOverbooked Rule = "SlicesOverbooked"
 	// QoSMixed: slices of several QoS classes are on one card.
+	// Do: find who bound the pods, and delete those of one class.
 	QoSMixed Rule = "QoSMixed"
 	// ClassMixed: pods with and without a class are on one card, or an offline
 	// pod joined an online one.
+	// Do: find who bound the pods, and delete those of one class.
 	ClassMixed Rule = "ClassMixed"
 	// ExclusiveShared: someone who is to be alone on a card is not.
+	// Do: see the runbook double-booking.
 	ExclusiveShared Rule = "ExclusiveShared"
 	// CardMissing: a pod holds a card that its node does not have.
+	// Do: delete the pod if its card is gone for good; else see why the node does not list the card.
 	CardMissing Rule = "CardMissing"
 	// CardDuplicated: two nodes claim to have the same card.
+	// Do: see which machine has the card, and delete the Device of the other.
 	CardDuplicated Rule = "CardDuplicated"
 	// NodeMissing: a pod holds cards of a node that is not there.
+	// Do: delete the pod.
 	NodeMissing Rule = "NodeMissing"
 	// FormatsDisagree: the annotations for the vendor's, HAMi's and Koordinator's
 	// readers tell different things.
+	// Do: see who else writes allocations; the larger of them is booked until the pod ends.
 	FormatsDisagree Rule = "FormatsDisagree"
 	// LimitsMismatch: a pod's allocation is not what its limits ask for.
+	// Do: delete the pod; its owner makes one that is placed anew.
 	LimitsMismatch Rule = "LimitsMismatch"
 	// Unaccounted: a pod holds cards that nobody can name.
+	// Do: delete the pod, or have an administrator write down which cards it holds.
 	Unaccounted Rule = "Unaccounted"
 	// BadInventory: a node's cards can't be read.
+	// Do: read the message; the node takes no pods until its Device or annotation can be read.
 	BadInventory Rule = "BadInventory"
 	// LockStuck: a node's lock is held for longer than any allocation takes.
+	// Do: see the runbook lock-stuck.
 	LockStuck Rule = "LockStuck"
 )
 
 // The rules of notes.
 const (
 	// UnhealthyInUse: pods are on a card that is not well.
+	// Do: see the runbook card-unhealthy.
 	UnhealthyInUse Rule = "UnhealthyInUse"
 	// ForeignSlices: a card carries slices that belong to no pod.
+	// Do: nothing if the slices are meant to be there; they count as used.
 	ForeignSlices Rule = "ForeignSlices"
 	// RequestUnclear: a pod runs although its request makes no sense.
+	// Do: write the pod as admission would have it, when it is next changed.
 	RequestUnclear Rule = "RequestUnclear"
 	// CardLeftOut: only one of a node's two inventories knows a card.
+	// Do: wait for the inventory that lags behind; if it stays, see why one of the two does not know the card.
 	CardLeftOut Rule = "CardLeftOut"
 )
 

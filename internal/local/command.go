@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -53,9 +55,26 @@ func NewCommand() *cobra.Command {
 		Use:   "playground",
 		Short: "Run a local cluster with simulated MetaX nodes",
 		Long: `Playground runs etcd, kube-apiserver, kube-controller-manager, Daybreak's manager
-and Daybreak as the default scheduler on this machine, with nodes that have MetaX cards in name
-only. Pods are really scheduled; they run in name only too. Ctrl-C stops all of
-it and leaves nothing behind, unless --data keeps the cluster for the next run.`,
+and Daybreak as the default scheduler on this machine, with nodes that have MetaX
+cards in name only. Pods are really scheduled; they run in name only too. Ctrl-C
+stops all of it and leaves nothing behind, unless --data keeps the cluster for the
+next run.
+
+It prints "ready" when a pod would be scheduled, then what to try. Several may run
+at a time: free ports are found, only the kubeconfig needs a name for each.
+
+Kinds of nodes: ` + strings.Join(discover.ProfileNames(), ", ") + `.`,
+		Example: `  # Four nodes of eight cards, and a page of them at http://127.0.0.1:8080
+  playground
+
+  # A hundred nodes whose cards are not linked
+  playground --nodes 100 --profile c500-pcie
+
+  # A cluster that is there again the next time
+  playground --data ~/.daybreak
+
+  # With a stand-in of the vendor's own plugin, which needs a lock for each slice
+  playground --served-by vendor`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -71,6 +90,8 @@ it and leaves nothing behind, unless --data keeps the cluster for the next run.`
 	f.StringVar(&p.kubeconfig, "kubeconfig", "playground.kubeconfig", "where to write the kubeconfig")
 	f.StringVar(&p.servedBy, "served-by", wire.ServedByDaybreak,
 		"whose device plugin serves the nodes: daybreak, or vendor for a stand-in of MetaX's own, which needs a lock on the node for each slice")
+	cli.Words(cmd, "served-by", wire.ServedByDaybreak, wire.ServedByVendor)
+	cli.Complete(cmd, "profile", cobra.FixedCompletions(discover.ProfileNames(), cobra.ShellCompDirectiveDefault))
 	f.IntVar(&p.dashboard, "port-dashboard", 8080, "port of the dashboard on 127.0.0.1, 0 for none; if none is named and this one is taken, another")
 	return cmd
 }
@@ -133,8 +154,8 @@ func (p *playground) check() ([]discover.Profile, error) {
 	if p.nodes < 1 || p.nodes > 5000 {
 		return nil, fmt.Errorf("--nodes %d: write 1 to 5000", p.nodes)
 	}
-	if p.servedBy != wire.ServedByDaybreak && p.servedBy != wire.ServedByVendor {
-		return nil, fmt.Errorf("--served-by %q: write %s or %s", p.servedBy, wire.ServedByDaybreak, wire.ServedByVendor)
+	if err := cli.OneOf("served-by", p.servedBy, wire.ServedByDaybreak, wire.ServedByVendor); err != nil {
+		return nil, err
 	}
 	return discover.LoadProfiles(p.profile)
 }

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
@@ -27,7 +29,7 @@ func NewCommand() *cobra.Command {
 	c := &command{logs: logsapi.NewLoggingConfiguration()}
 	cmd := &cobra.Command{
 		Use:   "manager",
-		Short: "Run the manager",
+		Short: "Make nodes advertise their cards, admit pods, audit the account, serve the dashboard",
 		Long: `Manager looks after the cluster as a whole. From each node's Device it makes the
 node advertise what its healthy cards have, in Koordinator's words:
 
@@ -71,24 +73,36 @@ is missing.`,
 	f.StringVar(&c.cfg.Namespace, "namespace", DefaultNamespace, "`NAMESPACE` that the manager lives in")
 	f.StringVar(&c.cfg.MetricsAddress, "metrics-bind-address", ":8080", "`ADDRESS` of /metrics, 0 for none")
 	f.StringVar(&c.cfg.HealthAddress, "health-probe-bind-address", ":8081", "`ADDRESS` of /healthz and /readyz, 0 for none")
+	f.DurationVar(&c.cfg.AuditInterval, "audit-interval", audit.DefaultInterval, "least time between two audits of the whole account, 0 for none")
+	cli.Group(cmd, "Leader election", c.leaderFlags)
+	cli.Group(cmd, "Admission", c.admissionFlags)
+	cli.Group(cmd, "Dashboard", c.dashboardFlags)
+	cli.Group(cmd, "Logging", func(f *pflag.FlagSet) { logsapi.AddFlags(c.logs, f) })
+	return cmd
+}
+
+func (c *command) leaderFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.cfg.LeaderElect, "leader-elect", true, "write only while holding the lease "+LeaseName)
 	f.StringVar(&c.cfg.LeaderElectNamespace, "leader-elect-namespace", "", "`NAMESPACE` of the lease (default: the manager's own)")
 	f.DurationVar(&c.cfg.Lease.Duration, "leader-elect-lease-duration", 0, "how long others wait for a leader that does not renew (default 15s)")
 	f.DurationVar(&c.cfg.Lease.RenewDeadline, "leader-elect-renew-deadline", 0, "how long a leader tries to renew before it gives up (default 10s)")
 	f.DurationVar(&c.cfg.Lease.RetryPeriod, "leader-elect-retry-period", 0, "how often it is tried (default 2s)")
-	f.DurationVar(&c.cfg.AuditInterval, "audit-interval", audit.DefaultInterval, "least time between two audits of the whole account, 0 for none")
+}
+
+func (c *command) admissionFlags(f *pflag.FlagSet) {
 	a := &c.cfg.Admission
 	f.StringVar(&a.Address, "admission-bind-address", ":9443", "`ADDRESS` at which pods are admitted, 0 for none")
 	f.StringArrayVar(&a.Hosts, "admission-host", nil, "`NAME` or address that the API server calls (repeatable; default: the Service "+policy.DefaultService+")")
 	f.StringArrayVar(&a.Schedulers, "scheduler-name", []string{DefaultScheduler}, "`NAME` of Daybreak's scheduler (repeatable); the first is given to pods with cards that name none")
 	f.DurationVar(&a.Validity, "certificate-validity", cert.DefaultValidity, "how long the certificate of the webhook lasts; its authority lasts four times as long")
 	f.DurationVar(&a.Overlap, "certificate-overlap", cert.DefaultOverlap, "how long a new authority is published before it signs")
+}
+
+func (c *command) dashboardFlags(f *pflag.FlagSet) {
 	d := &c.cfg.Dashboard
 	f.StringVar(&d.Address, "dashboard-bind-address", DefaultDashboard, "`ADDRESS` of the page of cards, 0 for none; other than loopback it asks users to log in")
 	f.StringVar(&d.CertFile, "dashboard-tls-cert-file", "", "`FILE` with the page's certificate (default: that of the webhook)")
 	f.StringVar(&d.KeyFile, "dashboard-tls-key-file", "", "`FILE` with its key")
-	logsapi.AddFlags(c.logs, f)
-	return cmd
 }
 
 func (c *command) run(ctx context.Context) error {

@@ -16,35 +16,62 @@ import (
 type Code uint8
 
 // The codes, in the order in which a card is checked: the first that applies
-// is the card's.
+// is the card's. docs/reference is made from these comments: a line that begins
+// with "Numbers:" or "Do:" fills a column of its table.
 const (
 	// Fits is no refusal.
 	Fits Code = iota
 	// NoCards: the node has none.
+	// Numbers: none.
+	// Do: nothing, it is no news; if the node has cards, see whether its agent runs.
 	NoCards
 	// BadInventory: the node's cards can't be read.
+	// Numbers: none.
+	// Do: read the message, it says what is wrong in the Device or the node's annotation; daybreak audit tells it too.
 	BadInventory
 	// Unaccounted: a pod on the node holds cards that nobody can name.
+	// Numbers: none.
+	// Do: delete the pod that the message names, or have an administrator write down which cards it holds.
 	Unaccounted
 	// ModeConflict: the node serves the other kind, whole cards or slices.
+	// Numbers: none.
+	// Do: ask for the other kind, or change the node's mode in metax-device-config.
 	ModeConflict
-	// Unhealthy: the card is not well.
+	// Unhealthy: the card is not well, or the node's agent hands out nothing now.
+	// Numbers: cards wanted, cards that fit.
+	// Do: daybreak status tells the fault; new pods go there again when the card is well.
 	Unhealthy
 	// CardExcluded: the pod's lists of cards leave it out.
+	// Numbers: cards wanted, cards that fit.
+	// Do: change use-gpuuuid or nouse-gpuuuid.
 	CardExcluded
 	// ClassConflict: online, offline and ordinary pods keep apart.
+	// Numbers: cards wanted, cards that fit.
+	// Do: wait, or leave the class out.
 	ClassConflict
 	// QoSConflict: the card runs another QoS class.
+	// Numbers: cards wanted, cards that fit.
+	// Do: ask for the class that the cards run, or wait until one is idle.
 	QoSConflict
 	// ExclusiveConflict: wanted alone but in use, or held by one who is alone.
+	// Numbers: cards wanted, cards that fit.
+	// Do: wait, or ask for a share with vcore instead of a card alone.
 	ExclusiveConflict
 	// SlicesFull: the card carries as many shares as it can.
+	// Numbers: slots wanted, slots free on the best card.
+	// Do: wait, or ask for a card with fewer, larger shares on it.
 	SlicesFull
 	// MemoryShort: too little memory left.
+	// Numbers: MiB wanted of a card, MiB free on the best card.
+	// Do: ask for less; daybreak explain tells the most that fits now.
 	MemoryShort
 	// ComputeShort: too little compute left.
+	// Numbers: percent wanted of a card, percent free on the best card.
+	// Do: ask for less; daybreak explain tells the most that fits now.
 	ComputeShort
 	// TooFewCards: the card would do, but not enough others would.
+	// Numbers: cards wanted, cards that fit.
+	// Do: ask for fewer, or make room: daybreak explain names the pods in the way.
 	TooFewCards
 
 	codes

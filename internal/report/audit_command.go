@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 )
 
 // auditOptions are the flags of the audit command.
@@ -40,8 +41,13 @@ A live cluster is read twice when something is found: what was only seen halfway
 through a change is left out.
 
 Exit codes: 0 nothing is wrong; 1 there is a violation; 2 something can't be read.`,
-		Example: `  daybreak audit
-  daybreak audit --kubeconfig ~/.kube/config -o json
+		Example: `  # The cluster of your kubeconfig
+  daybreak audit
+
+  # What is wrong, for a script
+  daybreak audit -o json | jq -r '.violations[] | .rule + " " + .message'
+
+  # From a dump
   kubectl get nodes,devices,pods -A -o json | daybreak audit -f -`,
 		Args: onlyFlags,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,9 +58,9 @@ Exit codes: 0 nothing is wrong; 1 there is a violation; 2 something can't be rea
 	o.register(f)
 	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
 	f.StringVar(&o.color, "color", "auto", "`WHEN` to use colours: auto (on a terminal), always or never")
-	complete(cmd, "output", words("table", "json"))
-	complete(cmd, "color", words("auto", "always", "never"))
-	complete(cmd, "context", o.completeContexts)
+	o.complete(cmd)
+	cli.Words(cmd, "output", "table", "json")
+	cli.Words(cmd, "color", colorWords...)
 	return cmd
 }
 
@@ -71,8 +77,8 @@ func ruleList() string {
 const settle = 2 * time.Second
 
 func (o *auditOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	if o.output != "table" && o.output != "json" {
-		return fmt.Errorf(`--output %q: write "table" or "json"`, o.output)
+	if err := cli.OneOf("output", o.output, "table", "json"); err != nil {
+		return err
 	}
 	colors, err := colorsWanted(o.color, stdout, o.getenv)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -95,6 +96,9 @@ admitted; 2 a file or a flag can't be read.`,
 	o.register(f)
 	f.StringVar(&o.policy, "policy", "", "`POLICY` for pods whose annotations name none: binpack or spread")
 	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
+	o.complete(cmd)
+	cli.Words(cmd, "policy", "binpack", "spread")
+	cli.Words(cmd, "output", "table", "json")
 	return cmd
 }
 
@@ -107,8 +111,8 @@ func onlyFlags(_ *cobra.Command, args []string) error {
 }
 
 func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	if o.output != "table" && o.output != "json" {
-		return fmt.Errorf(`--output %q: write "table" or "json"`, o.output)
+	if err := cli.OneOf("output", o.output, "table", "json"); err != nil {
+		return err
 	}
 	policy := place.Default
 	if o.policy != "" {

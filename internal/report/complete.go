@@ -7,23 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
-// completion is what cobra asks for words to complete from.
-type completion = cobra.CompletionFunc
-
-// complete sets what a flag is completed from.
-func complete(cmd *cobra.Command, flag string, from completion) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, from); err != nil {
-		panic(err) // the flag does not exist: a mistake that any test finds
-	}
-}
-
-// words completes from a fixed list.
-func words(list ...string) completion {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return list, cobra.ShellCompDirectiveNoFileComp
+// complete sets what the flags are completed from that every command has.
+func (s *source) complete(cmd *cobra.Command) {
+	cli.Complete(cmd, "context", s.completeContexts)
+	if cmd.Flags().Lookup("namespace") != nil {
+		cli.Complete(cmd, "namespace", s.completeNamespaces)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
@@ -46,7 +47,10 @@ With -o json the answer is one document, with the refusal of every node as in
 daybreak place. Exit codes: 0 the pod has its place, could have one, or asks for
 no card; 1 it fits nowhere, is not admitted, or nobody knows its cards; 2 there is
 no such pod, or something can't be read.`,
-		Example: `  daybreak explain trainer-0
+		Example: `  # A pod of the namespace of your context
+  daybreak explain trainer-0
+
+  # Of another namespace, in either way
   daybreak explain trainer-0 -n team-a
   daybreak explain team-a/trainer-0
 
@@ -72,10 +76,9 @@ no such pod, or something can't be read.`,
 		}
 		return o.names(cmd.Context(), "pods", o.namespace(o.space))
 	}
-	complete(cmd, "namespace", o.completeNamespaces)
-	complete(cmd, "output", words("table", "json"))
-	complete(cmd, "color", words("auto", "always", "never"))
-	complete(cmd, "context", o.completeContexts)
+	o.complete(cmd)
+	cli.Words(cmd, "output", "table", "json")
+	cli.Words(cmd, "color", colorWords...)
 	return cmd
 }
 
@@ -90,8 +93,8 @@ func onePod(_ *cobra.Command, args []string) error {
 }
 
 func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if o.output != "table" && o.output != "json" {
-		return fmt.Errorf(`--output %q: write "table" or "json"`, o.output)
+	if err := cli.OneOf("output", o.output, "table", "json"); err != nil {
+		return err
 	}
 	colors, err := colorsWanted(o.color, stdout, o.getenv)
 	if err != nil {
@@ -158,7 +161,7 @@ func findPod(objects *cluster.Objects, namespace, name string, all bool) (*corev
 	case len(elsewhere) > 0:
 		return nil, fmt.Errorf("there is no pod %s in namespace %s, but one in %s: add -n %s", name, namespace, strings.Join(elsewhere, ", "), elsewhere[0])
 	case all:
-		return nil, fmt.Errorf("there is no pod %s in any namespace%s", name, suggest(name, there))
+		return nil, fmt.Errorf("there is no pod %s in any namespace%s", name, cli.Suggest(name, there))
 	}
-	return nil, fmt.Errorf("there is no pod %s in namespace %s%s", name, namespace, suggest(name, there))
+	return nil, fmt.Errorf("there is no pod %s in namespace %s%s", name, namespace, cli.Suggest(name, there))
 }

@@ -1,13 +1,14 @@
 package report
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 )
 
 // style is how a piece of text looks on a terminal that shows colours.
@@ -176,19 +177,20 @@ func wrap(indent, text string) string {
 	return b.String()
 }
 
+// colorWords are the values of --color.
+var colorWords = []string{"auto", "always", "never"}
+
 // colorsWanted decides whether to colour what goes to the writer. Auto means on
 // a terminal that can, unless NO_COLOR says otherwise.
 func colorsWanted(flag string, out io.Writer, getenv func(string) string) (bool, error) {
-	switch flag {
-	case "always":
-		return true, nil
-	case "never":
-		return false, nil
-	case "auto":
-		_, terminal := terminalOf(out)
-		return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb", nil
+	if err := cli.OneOf("color", flag, colorWords...); err != nil {
+		return false, err
 	}
-	return false, fmt.Errorf(`--color %q: write "auto", "always" or "never"`, flag)
+	if flag != "auto" {
+		return flag == "always", nil
+	}
+	_, terminal := terminalOf(out)
+	return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb", nil
 }
 
 // terminalOf returns the terminal behind a writer, if there is one.

@@ -62,26 +62,6 @@ func TestColorsWanted(t *testing.T) {
 	}
 }
 
-func TestSuggest(t *testing.T) {
-	there := []string{"trainer-0", "trainer-1", "web", "metax-a"}
-	cases := map[string]string{
-		"trainer-2": ": did you mean trainer-0 or trainer-1?",
-		"trianer-0": ": did you mean trainer-0?",
-		"trainer":   ": did you mean trainer-0 or trainer-1?",
-		"wbe":       ": there are metax-a, trainer-0, trainer-1, web",
-		"wab":       ": did you mean web?",
-		"unlike":    ": there are metax-a, trainer-0, trainer-1, web",
-	}
-	for word, want := range cases {
-		if got := suggest(word, there); got != want {
-			t.Errorf("%s: %q, want %q", word, got, want)
-		}
-	}
-	if got := suggest("a", nil); got != ": there are none" {
-		t.Errorf("of nothing: %q", got)
-	}
-}
-
 // TestBar: a character for each card, zones apart, large nodes in numbers.
 func TestBar(t *testing.T) {
 	card := func(zone, computeFree, slotsFree int) CardStatus {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -164,7 +165,7 @@ func (st *Status) Only(name string) error {
 		for k := range st.Nodes {
 			names[k] = st.Nodes[k].Name
 		}
-		return fmt.Errorf("there is no node %s%s", name, suggest(name, names))
+		return fmt.Errorf("there is no node %s%s", name, cli.Suggest(name, names))
 	}
 	st.Nodes = st.Nodes[i : i+1]
 	return nil

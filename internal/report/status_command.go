@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
@@ -75,18 +76,18 @@ document. Exit codes: 0 done; 2 something can't be read.`,
 	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table, wide or json")
 	f.StringVar(&o.color, "color", "auto", "`WHEN` to use colours: auto (on a terminal), always or never")
 	f.BoolVarP(&o.watch, "watch", "w", false, "show it again whenever something changes, until Ctrl-C")
-	complete(cmd, "node", o.completeNodes)
-	complete(cmd, "namespace", o.completeNamespaces)
-	complete(cmd, "output", words("table", "wide", "json"))
-	complete(cmd, "color", words("auto", "always", "never"))
-	complete(cmd, "context", o.completeContexts)
+	o.complete(cmd)
+	cli.Complete(cmd, "node", o.completeNodes)
+	cli.Words(cmd, "output", "table", "wide", "json")
+	cli.Words(cmd, "color", colorWords...)
 	return cmd
 }
 
 func (o *statusOptions) validate() error {
+	if err := cli.OneOf("output", o.output, "table", "wide", "json"); err != nil {
+		return err
+	}
 	switch {
-	case o.output != "table" && o.output != "wide" && o.output != "json":
-		return fmt.Errorf(`--output %q: write "table", "wide" or "json"`, o.output)
 	case o.watch && !o.live():
 		return errors.New("--watch follows a cluster, and files don't change: leave out --watch or -f")
 	case o.watch && o.output == "json":

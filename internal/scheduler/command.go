@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -23,10 +24,15 @@ import (
 	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 )
 
 // emulatedVersion is kube-scheduler's flag for older API servers.
 const emulatedVersion = "emulated-version"
+
+// FlagsOf begins the titles of groups of flags that are kube-scheduler's own.
+const FlagsOf = "kube-scheduler's "
 
 // command is the scheduler subcommand.
 type command struct {
@@ -50,7 +56,7 @@ func NewCommand() *cobra.Command {
 func (c *command) cobra() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scheduler",
-		Short: "Run the scheduler",
+		Short: "Run kube-scheduler with the plugin that places pods on cards",
 		Long: `Scheduler runs kube-scheduler with the Daybreak plugin, which decides the node
 and the cards of pods that ask for MetaX GPUs. Other pods are scheduled as
 always.
@@ -75,8 +81,9 @@ found out, and older ones (from 1.33) are served too.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&c.profiles, "profile", []string{DefaultProfile}, "name of a scheduler to be (repeatable); not with --config")
 	f.StringVar(&c.policy, "policy", "", "binpack or spread, for pods whose annotations name no policy; not with --config")
-	for _, set := range c.options.Flags.FlagSets {
-		f.AddFlagSet(set)
+	cli.Words(cmd, "policy", "binpack", "spread")
+	for _, name := range c.options.Flags.Order {
+		cli.Group(cmd, FlagsOf+name, func(f *pflag.FlagSet) { f.AddFlagSet(c.options.Flags.FlagSets[name]) })
 	}
 	return cmd
 }

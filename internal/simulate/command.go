@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/simulate/chart"
 	"github.com/daybreak-gpu/daybreak/internal/simulate/churn"
 )
@@ -104,9 +105,15 @@ func (c *command) flags(cmd *cobra.Command) {
 	f.StringVar(&c.ties, "ties", string(TiesIndex), "which of equally good nodes is taken: index (the first) or random")
 	f.BoolVar(&c.oneQoS, "one-qos-per-card", false, "let a card in use take shares of one QoS class only, as MetaX cards do")
 	f.StringVarP(&c.output, "output", "o", "table", "`FORMAT` of the answer: table, json or html")
-
-	o := &c.churn
 	f.BoolVar(&c.topology, "topology", false, "study link zones while jobs come and go, in place of a trace")
+	cli.Group(cmd, "Topology", c.topologyFlags)
+	cli.Words(cmd, "policy", PolicyNames()...)
+	cli.Words(cmd, "ties", string(TiesIndex), string(TiesRandom))
+	cli.Words(cmd, "output", "table", "json", "html")
+}
+
+func (c *command) topologyFlags(f *pflag.FlagSet) {
+	o := &c.churn
 	f.StringSliceVar(&o.Shapes, "zones", o.Shapes, "with --topology: kinds of servers, of "+strings.Join(names(churn.Shapes(), func(s churn.Shape) string { return s.Name }), ", "))
 	f.StringSliceVar(&o.Mixes, "mix", o.Mixes, "with --topology: mixes of jobs, of "+strings.Join(names(churn.Mixes(), func(m churn.Mix) string { return m.Name }), ", "))
 	f.Float64SliceVar(&o.Loads, "load", o.Loads, "with --topology: cards asked for at a time, as parts of all")
@@ -136,11 +143,11 @@ const (
 )
 
 func (c *command) validate(cmd *cobra.Command) error {
-	if !slices.Contains([]string{"table", "json", "html"}, c.output) {
-		return fmt.Errorf(`--output %q: write "table", "json" or "html"`, c.output)
+	if err := cli.OneOf("output", c.output, "table", "json", "html"); err != nil {
+		return err
 	}
-	if c.ties != string(TiesIndex) && c.ties != string(TiesRandom) {
-		return fmt.Errorf(`--ties %q: write "index" or "random"`, c.ties)
+	if err := cli.OneOf("ties", c.ties, string(TiesIndex), string(TiesRandom)); err != nil {
+		return err
 	}
 	wrong, word := topologyFlags, "goes with --topology only: leave it out, or add --topology"
 	if c.topology {
@@ -162,8 +169,8 @@ func (c *command) validate(cmd *cobra.Command) error {
 
 func (c *command) validateTrace() error {
 	for _, p := range c.policies {
-		if !slices.Contains(PolicyNames(), p) {
-			return fmt.Errorf("--policy %q: write one of %s", p, strings.Join(PolicyNames(), ", "))
+		if err := cli.OneOf("policy", p, PolicyNames()...); err != nil {
+			return err
 		}
 	}
 	switch {

@@ -1,4 +1,4 @@
-package report
+package cli
 
 import (
 	"cmp"
@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// suggest returns a half-sentence that names what was probably meant, or lists
+// Suggest returns a half-sentence that names what was probably meant, or lists
 // what there is when that is little.
-func suggest(word string, there []string) string {
+func Suggest(word string, there []string) string {
 	if near := similar(word, there); len(near) > 0 {
 		return ": did you mean " + strings.Join(near, " or ") + "?"
 	}

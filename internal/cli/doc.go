@@ -1,0 +1,4 @@
+// Package cli is what the commands have in common on the line that somebody
+// types: flags in groups, words to choose from, what a mistyped word was meant
+// to be, and the version.
+package cli

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// groupKey marks a flag with its group.
+const groupKey = "daybreak_group"
+
+// Group adds flags to the command that help and the reference show under a
+// title of their own. Groups stand in the order in which they are added.
+func Group(cmd *cobra.Command, title string, add func(*pflag.FlagSet)) {
+	set := pflag.NewFlagSet(title, pflag.ContinueOnError)
+	add(set)
+	set.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[groupKey] = []string{title}
+	})
+	cmd.Flags().AddFlagSet(set)
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[groupKey] += title + "\n"
+}
+
+// FlagGroup is some flags of a command.
+type FlagGroup struct {
+	// Title is empty for the flags that are in no group; they come first.
+	Title string
+	Flags *pflag.FlagSet
+}
+
+// Groups returns the flags of the command, those that are hidden left out.
+func Groups(cmd *cobra.Command) []FlagGroup {
+	titles := append([]string{""}, strings.Split(strings.TrimSuffix(cmd.Annotations[groupKey], "\n"), "\n")...)
+	var groups []FlagGroup
+	for _, title := range slices.Compact(titles) {
+		set := pflag.NewFlagSet(title, pflag.ContinueOnError)
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden && strings.Join(f.Annotations[groupKey], "") == title {
+				set.AddFlag(f)
+			}
+		})
+		if set.HasFlags() {
+			groups = append(groups, FlagGroup{title, set})
+		}
+	}
+	return groups
+}
+
+// usageColumns is how wide the texts of flags may be.
+const usageColumns = 110
+
+// usage shows the flags by group.
+func usage(cmd *cobra.Command) string {
+	var b strings.Builder
+	for i, g := range Groups(cmd) {
+		title := g.Title + " flags"
+		if g.Title == "" {
+			title = "Flags"
+		}
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "%s:\n%s", title, g.Flags.FlagUsagesWrapped(usageColumns))
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// Setup makes a root command and those below it show flags by group, and say
+// what a mistyped flag was probably meant to be.
+func Setup(root *cobra.Command) {
+	const flat = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
+	cobra.AddTemplateFunc("flagsByGroup", usage)
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), flat, "{{flagsByGroup .}}", 1))
+	root.SetFlagErrorFunc(flagError)
+	// Cobra shows the process's own flags with every command. Libraries put
+	// theirs there, such as a --version that is Kubernetes'.
+	pflag.CommandLine.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
+}
+
+// flagError adds to what is wrong with a flag where to look, and what it was
+// probably meant to be.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		if near := similar("--"+unknown.GetSpecifiedName(), names); len(near) > 0 {
+			return fmt.Errorf("%w: did you mean %s? (see %s --help)", err, strings.Join(near, " or "), cmd.CommandPath())
+		}
+	}
+	return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
+}
+
+// Words makes a flag complete from a list of words.
+func Words(cmd *cobra.Command, flag string, words ...string) {
+	Complete(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Complete sets what a flag is completed from.
+func Complete(cmd *cobra.Command, flag string, from cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, from); err != nil {
+		panic(err) // the flag does not exist: a mistake that any test finds
+	}
+}
+
+// OneOf checks that a flag has one of the words it may have.
+func OneOf(flag, value string, words ...string) error {
+	if slices.Contains(words, value) {
+		return nil
+	}
+	err := fmt.Errorf("--%s %q: write %s", flag, value, list(words))
+	if near := similar(value, words); len(near) > 0 {
+		return fmt.Errorf("%w; did you mean %q?", err, near[0])
+	}
+	return err
+}
+
+// list joins words as a sentence does.
+func list(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = fmt.Sprintf("%q", w)
+	}
+	last := len(quoted) - 1
+	if last < 1 {
+		return strings.Join(quoted, "")
+	}
+	return strings.Join(quoted[:last], ", ") + " or " + quoted[last]
+}

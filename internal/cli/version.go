@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// Build is what a binary was made of.
+type Build struct {
+	Version string `json:"version"`
+	// Commit is known where the binary was built by go in a clone.
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	// Kubernetes is the version of the libraries that the binary is made with.
+	Kubernetes string `json:"kubernetes,omitempty"`
+	Platform   string `json:"platform"`
+}
+
+// kubernetesModules tell the version of Kubernetes, the first that is there.
+var kubernetesModules = []string{"k8s.io/kubernetes", "k8s.io/client-go"}
+
+// NewBuild returns what this binary was made of. The version and the commit are
+// those that the build was told, if any.
+func NewBuild(version, commit string) Build {
+	b := Build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" && b.Commit == "":
+			b.Commit = s.Value
+		case s.Key == "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	for _, path := range kubernetesModules {
+		for _, m := range info.Deps {
+			if m.Path == path && b.Kubernetes == "" {
+				b.Kubernetes = m.Version
+			}
+		}
+	}
+	return b
+}
+
+// NewVersionCommand returns the command that tells what the binary of that name
+// was made of.
+func NewVersionCommand(name string, b Build) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version and what it was built from",
+		Long: `Version prints the version, the commit where it is known, and the versions of Go
+and of the Kubernetes libraries that the binary was built with.`,
+		Example: fmt.Sprintf("  %[1]s version\n  %[1]s version -o json", name),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := OneOf("output", output, "table", "json"); err != nil {
+				return err
+			}
+			return b.write(cmd.OutOrStdout(), name, output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "`FORMAT` of the answer: table or json")
+	Words(cmd, "output", "table", "json")
+	return cmd
+}
+
+func (b Build) write(w io.Writer, name, output string) error {
+	if output == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(b)
+	}
+	_, err := fmt.Fprintf(w, "%s %s\n", name, b.Version)
+	for _, row := range []struct{ what, value string }{
+		{"commit", b.commit()}, {"go", b.Go}, {"kubernetes", b.Kubernetes}, {"platform", b.Platform},
+	} {
+		if row.value != "" && err == nil {
+			_, err = fmt.Fprintf(w, "  %-11s %s\n", row.what, row.value)
+		}
+	}
+	return err
+}
+
+func (b Build) commit() string {
+	if b.Modified {
+		return b.Commit + " (modified)"
+	}
+	return b.Commit
+}

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"encoding/json"
+	"runtime"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+)
+
+func TestVersion(t *testing.T) {
+	build := Build{Version: "v0.1.0", Commit: "abc", Modified: true, Go: "go1.26", Kubernetes: "v1.36.3", Platform: "linux/amd64"}
+	command := func() *cobra.Command { return NewVersionCommand("sun", build) }
+
+	table, err := run(command())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `sun v0.1.0
+  commit      abc (modified)
+  go          go1.26
+  kubernetes  v1.36.3
+  platform    linux/amd64
+`
+	if diff := cmp.Diff(want, table); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+
+	document, err := run(command(), "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Build
+	if err := json.Unmarshal([]byte(document), &got); err != nil || got != build {
+		t.Errorf("JSON %s (%v), want %+v", document, err, build)
+	}
+
+	if _, err := run(command(), "-o", "yaml"); err == nil {
+		t.Error("no word about a format that there is not")
+	}
+}
+
+// TestNewBuild: what the build says of itself goes without saying; what it was
+// told comes first.
+func TestNewBuild(t *testing.T) {
+	b := NewBuild("v1", "abc")
+	if b.Version != "v1" || b.Commit != "abc" || b.Go != runtime.Version() || b.Platform != runtime.GOOS+"/"+runtime.GOARCH {
+		t.Errorf("%+v", b)
+	}
+}
