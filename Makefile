@@ -37,6 +37,7 @@ API := api/v1alpha1
 DEEPCOPY := $(API)/zz_generated.deepcopy.go
 CRDS := $(API)/crd
 CHART := charts/daybreak
+REFERENCE := docs/reference
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -66,9 +67,10 @@ run: build ## Run the playground in the foreground: a real control plane with si
 	@exec $(BIN)/playground
 
 .PHONY: generate
-generate: ## Write the generated files: deep copies, the CRD, and what the chart takes from the sources
+generate: ## Write the generated files: deep copies, the CRD, what the chart takes from the sources, and the reference
 	$(call controller-gen,$(API),$(CRDS))
 	$(AS_BUILT) $(GO) run ./hack/chart $(CHART)
+	$(AS_BUILT) $(GO) run ./hack/reference $(REFERENCE)
 
 .PHONY: clean
 clean: ## Remove what the other targets leave behind
@@ -201,6 +203,8 @@ verify-generated:
 	diff -ru -x embed.go $(CRDS) "$$tmp/crd" || stale=yes; \
 	$(AS_BUILT) $(GO) run ./hack/chart "$$tmp/chart"; \
 	for file in templates/policies.yaml files/device.yaml; do diff -u $(CHART)/$$file "$$tmp/chart/$$file" || stale=yes; done; \
+	$(AS_BUILT) $(GO) run ./hack/reference "$$tmp/reference"; \
+	diff -ru -x README.md $(REFERENCE) "$$tmp/reference" || stale=yes; \
 	if [ -n "$$stale" ]; then echo "make verify: generated files are out of date, run make generate" >&2; exit 1; fi
 
 .PHONY: lint

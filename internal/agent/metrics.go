@@ -2,9 +2,12 @@ package agent
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -52,7 +55,7 @@ func newMetrics() *Metrics {
 			Help: "Writes to the API server by object (device, node) and result (ok, failed). There are none while nothing changes.",
 		}, []string{"object", "result"}),
 	}
-	m.registry.MustRegister(m.looks, m.duration, m.writes)
+	m.registry.MustRegister(m.own()...)
 	m.serving = kubelet.NewMetrics(metricsNamespace, metricsSubsystem)
 	m.serving.Register(m.registry)
 	for _, result := range []string{"ok", "failed"} {
@@ -62,6 +65,29 @@ func newMetrics() *Metrics {
 		}
 	}
 	return m
+}
+
+func (m *Metrics) own() []metrics.Registerable {
+	return []metrics.Registerable{m.looks, m.duration, m.writes}
+}
+
+// DescribeMetrics registers the agent's metrics with nothing counted, for who
+// wants to list them.
+func DescribeMetrics(registry prometheus.Registerer) error {
+	a := &Agent{clock: clock.RealClock{}, metrics: newMetrics()}
+	a.status.Store(&status{})
+	m, c := a.metrics, &collector{agent: a, descs: newDescs()}
+	m.registry.CustomMustRegister(c) // which makes it ready
+	collectors := []prometheus.Collector{c}
+	for _, r := range slices.Concat(m.own(), m.serving.Collectors()) {
+		collectors = append(collectors, r)
+	}
+	for _, c := range collectors {
+		if err := registry.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // register adds what is told at the moment of asking.

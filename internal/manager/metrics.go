@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
+	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 )
 
 // serveMetrics serves this manager's own figures together with those that
@@ -32,4 +37,11 @@ func (m *Manager) serveMetrics() error {
 		Listener:        listener,
 		ShutdownTimeout: new(5 * time.Second),
 	})
+}
+
+// DescribeMetrics registers the manager's own metrics with nothing counted, for
+// who wants to list them.
+func DescribeMetrics(registry prometheus.Registerer) error {
+	webhook.DescribeMetrics(registry)
+	return errors.Join(noderesource.DescribeMetrics(registry), audit.DescribeMetrics(registry))
 }

@@ -71,12 +71,27 @@ func newFigures() *figures {
 // register adds the figures to those that kube-scheduler serves. Of several
 // schedulers in one process the first is told of.
 func (f *figures) register(ctx context.Context) {
-	for _, c := range []prometheus.Collector{f.attempts, f.decisions, f.lockWait} {
+	for _, c := range f.collectors() {
 		var already prometheus.AlreadyRegisteredError
 		if err := legacyregistry.Registerer().Register(c); err != nil && !errors.As(err, &already) {
 			klog.FromContext(ctx).Error(err, "Metrics are not served")
 		}
 	}
+}
+
+func (f *figures) collectors() []prometheus.Collector {
+	return []prometheus.Collector{f.attempts, f.decisions, f.lockWait}
+}
+
+// DescribeMetrics registers the scheduler's own metrics with nothing counted, for
+// who wants to list them.
+func DescribeMetrics(registry prometheus.Registerer) error {
+	for _, c := range newFigures().collectors() {
+		if err := registry.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refuse counts an attempt that no node took.

@@ -43,13 +43,18 @@ func NewMetrics(namespace, subsystem string) *Metrics {
 
 // Register adds the metrics to a registry.
 func (m *Metrics) Register(registry metrics.KubeRegistry) {
-	registry.MustRegister(m.slicesCreated, m.slicesRemoved, m.slicesFailed, m.preStart, m.registrations)
+	registry.MustRegister(m.Collectors()...)
 	for _, r := range resources {
 		m.registrations.WithLabelValues(string(r))
 	}
 	for _, r := range []string{resultOK, resultFailed} {
 		m.preStart.WithLabelValues(r)
 	}
+}
+
+// Collectors are the metrics one by one.
+func (m *Metrics) Collectors() []metrics.Registerable {
+	return []metrics.Registerable{m.slicesCreated, m.slicesRemoved, m.slicesFailed, m.preStart, m.registrations}
 }
 
 func (m *Metrics) preStarted(took time.Duration, err error) {

@@ -90,6 +90,13 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
+// DescribeMetrics registers the metrics with nothing counted, for who wants to
+// list them.
+func DescribeMetrics(registry prometheus.Registerer) error {
+	_, err := newMetrics(registry)
+	return err
+}
+
 // observe takes down what an audit found.
 func (m *metrics) observe(confirmed *audit.Report, notes, fresh []audit.Finding, u usage, took time.Duration, at time.Time) {
 	m.audits.WithLabelValues(resultDone).Inc()

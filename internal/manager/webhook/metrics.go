@@ -40,6 +40,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
+// DescribeMetrics registers the metrics with nothing counted, for who wants to
+// list them.
+func DescribeMetrics(registry prometheus.Registerer) { newMetrics(registry) }
+
 func (m *metrics) count(result string) { m.requests.WithLabelValues(result).Inc() }
 
 // timed measures a handler.

@@ -54,6 +54,13 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, registry.Register(m)
 }
 
+// DescribeMetrics registers the metrics with nothing counted, for who wants to
+// list them.
+func DescribeMetrics(registry prometheus.Registerer) error {
+	_, err := newMetrics(registry)
+	return err
+}
+
 // decided takes down what was decided about a node.
 func (m *metrics) decided(node string, d decision) {
 	m.mu.Lock()

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/daybreak-gpu/daybreak/cmd/daybreak/app"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/scheduler"
+)
+
+// writeCLI writes every command with its flags.
+func writeCLI(p *page) error {
+	p.begin("Commands and flags", "the commands themselves", `What `+"`--help`"+` says of each command, in one place. [The command line](../cli.md) explains the commands that ask, with real
+output.
+
+Exit codes are the same everywhere: 0 done; 1 it ran and the answer is no, with JSON printed all the same; 2 files or flags
+that can't be read. JSON is one document on standard output; messages go to standard error. `+"`kubectl daybreak …`"+` is the
+same as `+"`daybreak …`"+` where the link `+"`kubectl-daybreak`"+` is on the PATH.`)
+	root := app.NewCommand(cli.Build{Version: "dev"})
+	for _, cmd := range root.Commands() {
+		if cmd.IsAvailableCommand() && cmd.Name() != "help" {
+			p.command(cmd)
+		}
+	}
+	p.completion()
+	playground := local.NewCommand()
+	cli.Setup(playground)
+	p.command(playground)
+	return nil
+}
+
+func (p *page) command(cmd *cobra.Command) {
+	p.section(cmd.CommandPath(), cmd.Short+".")
+	fmt.Fprintf(p, "\n```text\n%s\n```\n", cmd.UseLine())
+	if cmd.Long != "" {
+		fmt.Fprintf(p, "\n```text\n%s\n```\n", cmd.Long)
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(p, "\nExamples:\n\n```text\n%s\n```\n", cmd.Example)
+	}
+	foreign := false
+	for _, g := range cli.Groups(cmd) {
+		if strings.HasPrefix(g.Title, scheduler.FlagsOf) {
+			foreign = true
+			continue
+		}
+		p.flags(g)
+	}
+	if foreign {
+		fmt.Fprint(p, "\nAnd all flags of kube-scheduler; `--help` lists them.\n")
+	}
+}
+
+func (p *page) flags(g cli.FlagGroup) {
+	var rows [][]string
+	g.Flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name == "help" {
+			return
+		}
+		name, usage := pflag.UnquoteUsage(f)
+		flag := "--" + f.Name
+		if f.Shorthand != "" {
+			flag = "-" + f.Shorthand + ", " + flag
+		}
+		rows = append(rows, []string{code(strings.TrimSpace(flag + " " + name)), standard(f), usage})
+	})
+	if len(rows) == 0 {
+		return
+	}
+	if g.Title != "" {
+		fmt.Fprintf(p, "\n%s:\n", g.Title)
+	}
+	p.table([]string{"flag", "default", "meaning"}, rows)
+}
+
+// standard returns what holds when the flag is not given, if that says something.
+func standard(f *pflag.Flag) string {
+	switch f.DefValue {
+	case "", "[]", "false", "0s":
+		return ""
+	}
+	return code(strings.Trim(f.DefValue, "[]"))
+}
+
+// completion writes how words are completed, which cobra's own help tells for
+// each shell at length.
+func (p *page) completion() {
+	p.section("daybreak completion", "Print a script that makes a shell complete commands, flags, and the names of pods, nodes, namespaces and contexts from the cluster.")
+	fmt.Fprint(p, "\n```text\nsource <(daybreak completion bash)\nsource <(daybreak completion zsh)\ndaybreak completion fish | source\n```\n")
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+const (
+	codesFile = "internal/place/refusal.go"
+	rulesFile = "internal/audit/audit.go"
+)
+
+// writeRefusals writes why pods are not placed, not admitted, and what the audit
+// finds.
+func writeRefusals(p *page) error {
+	p.begin("Refusals and findings", "the comments in "+codesFile+" and "+rulesFile+", and from what admission answers",
+		`Why a node does not take a pod, why a pod is not admitted, and what an audit may find. Codes and rules are stable: they
+are in events, in the labels of [metrics](metrics.md), and in the JSON of [the commands](cli.md).`)
+	if err := p.refusalCodes(); err != nil {
+		return err
+	}
+	p.admission()
+	return p.auditRules()
+}
+
+func (p *page) refusalCodes() error {
+	p.section("Why a node does not take a pod", `A card is asked in this order, and the first code that applies is the card's. The node's code is the one that most of its
+cards gave. `+"`want` and `have`"+` are the two numbers of the code; of an amount, `+"`have`"+` is that of the best card. A refusal is
+`+"`permanent`"+` when it would stand on the empty node as well. `+"`daybreak explain POD`"+` tells all of it for a pod of your cluster.`)
+	named, err := byName(codesFile)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, c := range place.Codes() {
+		constant, ok := named[c.String()]
+		if !ok {
+			return fmt.Errorf("%s has no comment with fields", c)
+		}
+		values, err := constant.need("Numbers", "Do")
+		if err != nil {
+			return err
+		}
+		rows = append(rows, append([]string{code(c.String()), constant.text, c.Reason()}, values...))
+	}
+	p.table([]string{"code", "means", "in events", "want, have", "what to do"}, rows)
+	return nil
+}
+
+func (p *page) auditRules() error {
+	named, err := byName(rulesFile)
+	if err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		title, text string
+		rules       []audit.Rule
+	}{
+		{"What an audit may find wrong", "`daybreak audit` ends with 1 when it finds one of these. The runbooks are in [docs/runbooks](../runbooks/double-booking.md).", audit.Violations()},
+		{"What an audit notes", "What an operator should know and nobody did wrong.", audit.Notes()},
+	} {
+		p.section(part.title, part.text)
+		var rows [][]string
+		for _, rule := range part.rules {
+			constant, ok := named[string(rule)]
+			if !ok {
+				return fmt.Errorf("%s has no comment with fields", rule)
+			}
+			values, err := constant.need("Do")
+			if err != nil {
+				return err
+			}
+			rows = append(rows, append([]string{code(string(rule)), constant.text}, values...))
+		}
+		p.table([]string{"rule", "means", "what to do"}, rows)
+	}
+	return nil
+}
+
+func byName(path string) (map[string]*constant, error) {
+	blocks, err := readConstants(path)
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]*constant{}
+	for _, b := range blocks {
+		for i := range b.constants {
+			named[b.constants[i].name] = &b.constants[i]
+		}
+	}
+	return named, nil
+}
+
+// mistake is something that can't be meant.
+type mistake struct {
+	written string
+	pod     *corev1.Pod
+}
+
+func limits(text string) mistake {
+	return mistake{"`" + text + "`", gputest.MakePod("p").App(text).Obj()}
+}
+
+func annotated(key, value string) mistake {
+	return mistake{"`" + key + ": " + value + "`", gputest.MakePod("p").App("sgpu: 1, vcore: 60, vmemory: 4").Annotate(key, value).Obj()}
+}
+
+// mistakes are examples of what admission refuses, of each kind one.
+func mistakes() []mistake {
+	const ask = "sgpu: 1, vcore: 60, vmemory: 4"
+	return []mistake{
+		limits("sgpu: 1, vcore: 500m"), limits("sgpu: 1, vcore: 120"), limits("sgpu: 1, vmemory: 0"), limits("sgpu: 1, vmemory: 512Ki"),
+		limits("sgpu: 1, vmemory: 4000"), limits("sgpu: 1, vmemory: 2Ti"), limits("sgpu: 65"), limits("vcore: 60, vmemory: 4"),
+		limits("gpu: 1, sgpu: 1"), limits("gpu: 1, vcore: 60"),
+		{"limits `" + ask + "`, requests `sgpu: 1, vcore: 30, vmemory: 4`", gputest.MakePod("p").AppWith(ask, "sgpu: 1, vcore: 30, vmemory: 4").Obj()},
+		annotated(wire.AnnotationQoS, "guaranteed"), annotated(wire.AnnotationClass, "batch"), annotated(wire.AnnotationTopologyAware, "yes"),
+		{"`gpu: 1` with `" + wire.AnnotationClass + ": online`", gputest.MakePod("p").App("gpu: 1").Annotate(wire.AnnotationClass, "online").Obj()},
+		{"`sgpu: 2` with `" + wire.AnnotationClass + ": offline`", gputest.MakePod("p").App("sgpu: 2, vcore: 60, vmemory: 4").Annotate(wire.AnnotationClass, "offline").Obj()},
+		annotated(wire.AnnotationNodePolicy, "binpak"), annotated(wire.AnnotationCardPolicy, "fastest"),
+		limits("gpu.shared: 2, gpu-core: 100, gpu-memory: 8Gi"), limits("gpu.shared: 1, gpu-core: 60"), limits("gpu.shared: 1, gpu-memory: 4Gi"),
+		limits("gpu.shared: 1, gpu-core: 60, gpu-memory: 4Gi, gpu-memory-ratio: 10"), limits("gpu-core: 150, gpu-memory-ratio: 150"),
+		limits("gpu.shared: 0, gpu-core: 60, gpu-memory: 4Gi"), limits("gpu.shared: 1, gpu-core: 60, gpu-memory: 4Gi, vcore: 60, sgpu: 1"),
+	}
+}
+
+// admission writes what is answered to the mistakes.
+func (p *page) admission() {
+	p.section("Why a pod is not admitted", `Everything that can't be meant is refused when the pod is created, all of it at once, each with the field, the value and
+what to write. An example of each kind, with the sentence that the user sees; resources go without their prefix here. The
+rest is in [admission](../admission.md#what-is-refused).`)
+	var rows [][]string
+	for _, m := range mistakes() {
+		_, problems := wire.Admit(m.pod)
+		sentences := make([]string, 0, len(problems))
+		for _, problem := range problems {
+			if s := code(problem.Error()); !slices.Contains(sentences, s) {
+				sentences = append(sentences, s)
+			}
+		}
+		if len(sentences) == 0 {
+			sentences = []string{"admitted"}
+		}
+		rows = append(rows, []string{m.written, strings.Join(sentences, "<br>")})
+	}
+	p.table([]string{"written", "answer"}, rows)
+}
