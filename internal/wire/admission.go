@@ -132,7 +132,17 @@ func annotationPath(key string) *field.Path {
 }
 
 func (a *admission) invalid(key, value, detail string) {
-	a.problems = append(a.problems, field.Invalid(annotationPath(key), value, detail))
+	a.problems = append(a.problems, field.Invalid(annotationPath(key), shown(value), detail))
+}
+
+// shown returns as much of what a user wrote as a sentence about it needs:
+// annotations may be long, and refusals go into events and conditions.
+func shown(value string) string {
+	const most = 64
+	if len(value) <= most {
+		return value
+	}
+	return fmt.Sprintf("%.*s…", most, value)
 }
 
 func (a *admission) class() {
@@ -253,7 +263,7 @@ func (a *admission) cardPolicy(value string) {
 		case "topology-aware":
 			a.ask.Warnings = append(a.ask.Warnings, AnnotationCardPolicy+`: "topology-aware" has no effect: links always count for whole cards, and slices have none`)
 		default:
-			a.invalid(AnnotationCardPolicy, value, fmt.Sprintf(`%q is no policy: write "binpack", "spread", "numa" or "mutex", or several with commas`, strings.TrimSpace(word)))
+			a.invalid(AnnotationCardPolicy, value, fmt.Sprintf(`%q is no policy: write "binpack", "spread", "numa" or "mutex", or several with commas`, shown(strings.TrimSpace(word))))
 			return
 		}
 	}
@@ -267,5 +277,5 @@ func ParsePolicy(name string) (place.Policy, error) {
 	case "spread":
 		return place.Spread, nil
 	}
-	return place.Default, fmt.Errorf(`%q is no policy: write "binpack" or "spread"`, name)
+	return place.Default, fmt.Errorf(`%q is no policy: write "binpack" or "spread"`, shown(name))
 }
