@@ -105,9 +105,6 @@ func (p *piece) general() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if number := vast.Find(asJSON); number != nil {
-		return nil, errUnsure
-	}
 	if p.format != formatYAMLItem {
 		return asJSON, nil
 	}

@@ -43,10 +43,10 @@ func DecodeDevice(text []byte) (*v1alpha1.Device, error) {
 // is not our agent's, is completed from the vendor's annotation on the node.
 func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 	if mode, ok := d.Annotations[AnnotationMode]; ok {
-		inv.Mode = gpu.Mode(mode)
-		if !inv.Mode.Valid() {
+		if !gpu.Mode(mode).Valid() {
 			return fmt.Errorf("annotation %s: %.40q is no mode: want native, sgpu, shared or vgpu", AnnotationMode, mode)
 		}
+		inv.Mode = gpu.Mode(mode)
 	}
 	inv.serves(node)
 	inv.Paused = pausedBy(d)

@@ -1,0 +1,71 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+)
+
+// vast matches numbers with an exponent of three digits or more. Quantities are
+// computed exactly, and one of 1e-999999999 would take hours to read.
+var vast = regexp.MustCompile(`^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]{3,}$`)
+
+// maybeVast finds what may be one, wherever it stands.
+var maybeVast = regexp.MustCompile(`[0-9.][eE][+-]?[0-9]{3}`)
+
+// checkAmounts refuses a Node or a Pod with a quantity that would take hours to
+// read. Devices look out for that themselves. What stands elsewhere, such as in
+// an annotation, is nobody's amount, however it looks.
+func checkAmounts(object []byte, at string) error {
+	if !maybeVast.Match(object) {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(object))
+	dec.UseNumber()
+	var value any
+	if err := dec.Decode(&value); err != nil {
+		return nil // the decoder of the object will tell
+	}
+	if number := findVast(value, false); number != "" {
+		return fmt.Errorf("%s: %q is no amount of anything: write a number without an exponent", at, number)
+	}
+	return nil
+}
+
+// amounts are the fields of Nodes and Pods that hold quantities, alone or by
+// name.
+var amounts = append([]string{"overhead", "allocatedResources", "sizeLimit", "divisor"}, quantities...)
+
+// findVast returns the first vast number of a quantity, or of anything that is
+// written as a number.
+func findVast(value any, quantity bool) string {
+	switch value := value.(type) {
+	case json.Number:
+		if vast.MatchString(value.String()) {
+			return value.String()
+		}
+	case string:
+		if quantity && vast.MatchString(value) {
+			return value
+		}
+	case []any:
+		for _, item := range value {
+			if number := findVast(item, quantity); number != "" {
+				return number
+			}
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			if key == "metadata" {
+				continue
+			}
+			if number := findVast(value[key], quantity || slices.Contains(amounts, key)); number != "" {
+				return number
+			}
+		}
+	}
+	return ""
+}
