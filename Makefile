@@ -160,6 +160,12 @@ chart: build $(BIN)/helm ## Lint, render and test the Helm chart, and apply it t
 	$(AS_BUILT) CHART_BIN='$(abspath $(BIN))' $(GO) test -count 1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/chart
 	$(BIN)/helm package --destination $(BIN) --app-version $(VERSION) $(CHART)
 
+# What a page says to type is typed on a playground. Blocks run make themselves,
+# and find everything built if the version is the same.
+.PHONY: docs
+docs: build $(BIN)/helm ## Do what the documentation says, and compare what it says comes of it
+	$(AS_BUILT) DOCS_BIN='$(abspath $(BIN))' VERSION='$(VERSION)' $(GO) test -count 1 -v -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/docs
+
 $(BIN)/helm: hack/helm/go.mod
 	@mkdir -p $(BIN)
 	@echo "make chart: compiling Helm; the first time takes about two minutes on two cores" >&2
@@ -175,12 +181,17 @@ images: build ## Write the container image as an OCI layout, bin/image, and as a
 
 # Cheapest first. `make -k verify` goes on after a failure.
 .PHONY: verify
-verify: verify-format verify-vet verify-modules verify-generated lint ## Check format, vet, modules, generated files and lint
+verify: verify-format verify-docs verify-vet verify-modules verify-generated lint ## Check format, docs, vet, modules, generated files and lint
 
 .PHONY: verify-format
 verify-format:
 	@files="$$("$$($(GO) env GOROOT)/bin/gofmt" -l .)"; \
 	if [ -n "$$files" ]; then echo "make verify: run gofmt -w on" $$files >&2; exit 1; fi
+
+# What can be said of the pages without running them: links, languages, fences.
+.PHONY: verify-docs
+verify-docs:
+	$(AS_BUILT) $(GO) test -count 1 -skip '^TestPages$$' ./test/docs
 
 .PHONY: verify-vet
 verify-vet:
