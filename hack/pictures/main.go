@@ -1,7 +1,8 @@
-// Command pictures draws the pictures of the documentation from results of
-// `daybreak simulate -o json` and of `make bench-full`:
+// Command pictures draws the pictures of the documentation: from results of
+// `daybreak simulate -o json` and of `make bench-full`, and those that explain
+// cards and slices, which need nothing:
 //
-//	go run ./hack/pictures -trace trace.json -churn churn.json -bench bench.json -out docs/images
+//	go run ./hack/pictures -trace trace.json -churn churn.json -bench bench.json -concepts -out docs/images
 //
 // docs/placement.md and docs/performance.md say which commands made the files.
 package main
@@ -37,12 +38,18 @@ func run(args []string, stderr io.Writer) error {
 	trace := flags.String("trace", "", "result of a trace, as JSON")
 	study := flags.String("churn", "", "result of a topology study, as JSON")
 	bench := flags.String("bench", "", "result of make bench-full, as JSON")
+	concepts := flags.Bool("concepts", false, "draw the pictures that explain")
 	out := flags.String("out", "docs/images", "folder to write to")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *trace == "" && *study == "" && *bench == "" {
-		return errors.New("nothing to draw: give -trace, -churn or -bench")
+	if *trace == "" && *study == "" && *bench == "" && !*concepts {
+		return errors.New("nothing to draw: give -trace, -churn, -bench or -concepts")
+	}
+	if *concepts {
+		if err := drawConcepts(*out); err != nil {
+			return err
+		}
 	}
 	if *bench != "" {
 		if err := drawBench(*bench, *out); err != nil {

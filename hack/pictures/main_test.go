@@ -60,7 +60,7 @@ func TestRun(t *testing.T) {
 			want: []string{"performance-core.svg", "performance-nodes.svg"},
 		},
 		"a benchmark of one size": {bench: `{"runs": [{"nodes": 100, "workload": "slices"}]}`},
-		"nothing":                 {wantErr: "nothing to draw: give -trace, -churn or -bench"},
+		"nothing":                 {wantErr: "nothing to draw: give -trace, -churn, -bench or -concepts"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -118,5 +118,27 @@ func TestTraceLines(t *testing.T) {
 	const want = "daybreak: 70 at 90. fgd: 89 at 90, 95 at 100. random: 80 at 90."
 	if !strings.Contains(string(svg), want) {
 		t.Errorf("the description does not say %q", want)
+	}
+}
+
+// TestConcepts: the pictures in the documentation are what is drawn today.
+func TestConcepts(t *testing.T) {
+	out := t.TempDir()
+	if err := run([]string{"-concepts", "-out", out}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := os.ReadDir(out)
+	if err != nil || len(drawn) != 12 {
+		t.Fatalf("%d pictures (%v), want 6 in two languages", len(drawn), err)
+	}
+	for _, picture := range drawn {
+		want, err := os.ReadFile(filepath.Join(out, picture.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join("../../docs/images", picture.Name()))
+		if err != nil || string(got) != string(want) {
+			t.Errorf("docs/images/%s is out of date (%v): run go run ./hack/pictures -concepts", picture.Name(), err)
+		}
 	}
 }
