@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
@@ -56,6 +57,8 @@ func newMetrics() *Metrics {
 		}, []string{"object", "result"}),
 	}
 	m.registry.MustRegister(m.own()...)
+	// The process's own, as every other part has them.
+	m.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.serving = kubelet.NewMetrics(metricsNamespace, metricsSubsystem)
 	m.serving.Register(m.registry)
 	for _, result := range []string{"ok", "failed"} {

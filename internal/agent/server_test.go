@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -128,13 +129,22 @@ func TestReadyzSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// scrape returns the metrics without those of looks' durations.
-func (s *scene) scrape() string {
+// ofTheMoment are metrics that are never twice the same: how long looks took, and
+// the process's own.
+var ofTheMoment = regexp.MustCompile(`_duration_seconds|(^|# (HELP|TYPE) )(go|process)_`)
+
+// page returns the metrics.
+func (s *scene) page() string {
 	w := httptest.NewRecorder()
 	s.agent.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), http.MethodGet, "/metrics", http.NoBody))
+	return w.Body.String()
+}
+
+// scrape returns the metrics without those of the moment.
+func (s *scene) scrape() string {
 	var lines []string
-	for line := range strings.Lines(w.Body.String()) {
-		if !strings.Contains(line, "_duration_seconds") {
+	for line := range strings.Lines(s.page()) {
+		if !ofTheMoment.MatchString(line) {
 			lines = append(lines, line)
 		}
 	}
@@ -145,6 +155,9 @@ func (s *scene) scrape() string {
 // and links, with a file; see it for names and units.
 func TestMetrics(t *testing.T) {
 	s := newScene(t)
+	if text := s.page(); !strings.Contains(text, "\ngo_goroutines ") || !strings.Contains(text, "\nprocess_open_fds ") {
+		t.Error("the process's own metrics are missing")
+	}
 	zero := s.scrape()
 	snapshot := linked(seen("a", "b"), gpu.Link{A: 0, B: 1})
 	snapshot.Cards[0].Figures = discover.Figures{

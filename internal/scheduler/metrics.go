@@ -32,13 +32,18 @@ type figures struct {
 	refused                      map[place.Code]prometheus.Counter
 	decided, undecided           prometheus.Observer
 	lockWait                     prometheus.Histogram
+	reserved                     prometheus.GaugeFunc
 
 	attempts  *prometheus.CounterVec
 	decisions *prometheus.HistogramVec
 }
 
-func newFigures() *figures {
+func newFigures(r *reservations) *figures {
 	f := &figures{
+		reserved: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "daybreak_scheduler_reservations",
+			Help: "Pods whose cards were chosen and that were not yet seen with them by another decision on their node. They go with their pods at the latest.",
+		}, func() float64 { return float64(r.len()) }),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_scheduler_attempts_total",
 			Help: "Attempts to place a pod that asks for cards, by result: placed, refused (no node took it), inadmissible (it can't be meant) " +
@@ -80,13 +85,13 @@ func (f *figures) register(ctx context.Context) {
 }
 
 func (f *figures) collectors() []prometheus.Collector {
-	return []prometheus.Collector{f.attempts, f.decisions, f.lockWait}
+	return []prometheus.Collector{f.attempts, f.decisions, f.lockWait, f.reserved}
 }
 
 // DescribeMetrics registers the scheduler's own metrics with nothing counted, for
 // who wants to list them.
 func DescribeMetrics(registry prometheus.Registerer) error {
-	for _, c := range newFigures().collectors() {
+	for _, c := range newFigures(newReservations()).collectors() {
 		if err := registry.Register(c); err != nil {
 			return err
 		}

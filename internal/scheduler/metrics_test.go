@@ -24,7 +24,7 @@ func (r *rig) gathered(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	f := r.shared.figures
-	registry.MustRegister(f.attempts, f.decisions, f.lockWait)
+	registry.MustRegister(f.attempts, f.decisions, f.lockWait, f.reserved)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +61,31 @@ func TestFiguresAreThereFromTheBeginning(t *testing.T) {
 		if len(families[name].GetMetric()) == 0 {
 			t.Errorf("%s has no series", name)
 		}
+	}
+}
+
+// TestReservationsAreCounted: a pod counts from when its cards are chosen until
+// it is gone.
+func TestReservationsAreCounted(t *testing.T) {
+	r := newReservations()
+	f := newFigures(r)
+	count := func() float64 {
+		var m dto.Metric
+		if err := f.reserved.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		return m.GetGauge().GetValue()
+	}
+	r.put("a", reservation{})
+	r.put("b", reservation{})
+	if got := count(); got != 2 {
+		t.Errorf("two pods have cards: %v", got)
+	}
+	r.drop("a")
+	r.drop("a")
+	r.drop("b")
+	if got := count(); got != 0 {
+		t.Errorf("both are gone: %v", got)
 	}
 }
 

@@ -45,7 +45,7 @@ type Shared struct {
 // NewShared returns the state of one scheduler process.
 func NewShared(c clock.WithDelayedExecution) *Shared {
 	s := &Shared{devices: &devices{}, reservations: newReservations(), promises: newPromises(), forecast: newForecast(), term: newTerm(c), clock: c}
-	s.figures, s.announcements = newFigures(), newAnnouncements()
+	s.figures, s.announcements = newFigures(s.reservations), newAnnouncements()
 	s.locks = newLocks(s)
 	s.nodes = newNodes(s.devices, s.reservations, s.promises)
 	s.index, s.asks = newIndex(s.nodes), newAsks()

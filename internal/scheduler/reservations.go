@@ -50,6 +50,12 @@ func (r *reservations) get(uid types.UID) (reservation, bool) {
 	return res, ok
 }
 
+func (r *reservations) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byPod)
+}
+
 func (r *reservations) drop(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
