@@ -1,0 +1,134 @@
+package chaos
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// balancer is the Service of the managers: it takes the API server's
+// connections to one that is ready. Ready is what the manager itself says when
+// it is probed, as kubelet would; connections that are open stay where they are.
+type balancer struct {
+	listener net.Listener
+	backends []*backend
+	turn     atomic.Uint64
+	open     sync.WaitGroup
+}
+
+// backend is one manager: where it admits pods, and where it is probed.
+type backend struct {
+	admission, health string
+	unready           atomic.Bool
+}
+
+const (
+	probeInterval = time.Second
+	probeFailures = 2
+)
+
+func newBalancer(ctx context.Context, backends ...*backend) (*balancer, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	b := &balancer{listener: l, backends: backends}
+	for _, x := range backends {
+		b.open.Go(func() { x.probe(ctx) })
+	}
+	b.open.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b.open.Go(func() { b.pass(ctx, conn) })
+		}
+	})
+	return b, nil
+}
+
+func (b *balancer) address() string { return b.listener.Addr().String() }
+
+// pass takes a connection to a manager that is ready, or to any if none is.
+func (b *balancer) pass(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	first := b.turn.Add(1)
+	for _, unready := range []bool{false, true} {
+		for i := range b.backends {
+			x := b.backends[(first+uint64(i))%uint64(len(b.backends))]
+			if x.unready.Load() != unready {
+				continue
+			}
+			var dialer net.Dialer
+			to, err := dialer.DialContext(ctx, "tcp", x.admission)
+			if err != nil {
+				continue
+			}
+			join(ctx, conn, to)
+			return
+		}
+	}
+}
+
+// join copies both ways until one side ends.
+func join(ctx context.Context, a, b net.Conn) {
+	defer b.Close()
+	done := make(chan struct{}, 2)
+	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
+		go func() {
+			_, _ = io.Copy(pair[0], pair[1])
+			done <- struct{}{}
+		}()
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// probe asks the manager whether it is ready, again and again.
+func (x *backend) probe(ctx context.Context) {
+	failures := 0
+	for sleep(ctx, probeInterval) {
+		if _, err := get(ctx, "http://"+x.health+"/readyz"); err != nil {
+			failures++
+		} else {
+			failures = 0
+		}
+		x.unready.Store(failures >= probeFailures)
+	}
+}
+
+// get reads a page within a second.
+func get(ctx context.Context, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := pages.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = &statusError{response.Status}
+	}
+	return string(text), err
+}
+
+type statusError struct{ status string }
+
+func (e *statusError) Error() string { return e.status }
+
+// quiet is for servers whose connections we cut ourselves.
+func quiet() *log.Logger { return log.New(io.Discard, "", 0) }

@@ -1,0 +1,109 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// between whom and the API server it goes wrong.
+func (f *fault) proxies(w *world) []*proxy {
+	var list []*proxy
+	add := func(parts ...*part) {
+		for _, p := range parts {
+			list = append(list, p.proxy)
+		}
+	}
+	switch f.random.IntN(6) {
+	case 0:
+		add(leader(w.schedulers))
+	case 1:
+		add(w.schedulers...)
+	case 2:
+		add(w.managers...)
+	case 3:
+		add(f.pickServer(w).agent)
+	case 4:
+		for _, s := range w.servers {
+			add(s.agent)
+		}
+	default:
+		add(w.schedulers...)
+		add(w.managers...)
+		for _, s := range w.servers {
+			add(s.agent)
+		}
+	}
+	return list
+}
+
+// disturb makes the rules hold for a while, on every proxy that the fault picks.
+func (f *fault) disturb(ctx context.Context, w *world, rules ...rule) {
+	proxies := f.proxies(w)
+	for _, p := range proxies {
+		for _, x := range rules {
+			x.random = rand.New(rand.NewPCG(f.random.Uint64(), 1))
+			defer p.add(&x)()
+		}
+	}
+	f.struck()
+	sleep(ctx, f.between(1500*time.Millisecond, 4*time.Second))
+}
+
+// apiKinds are what a proxy does between the parts and the API server.
+func apiKinds() []*kind {
+	return []*kind{
+		{name: "api errors", strike: func(ctx context.Context, w *world, f *fault) error {
+			code := []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests}[f.random.IntN(3)]
+			f.disturb(ctx, w,
+				rule{is: isWatch, chance: 0.1, code: code},
+				rule{is: func(r *http.Request) bool { return !isWatch(r) }, chance: f.chance(0.2, 0.8), code: code})
+			return nil
+		}},
+		{name: "api conflicts", strike: func(ctx context.Context, w *world, f *fault) error {
+			f.disturb(ctx, w, rule{is: isWrite, chance: f.chance(0.2, 0.8), code: http.StatusConflict})
+			return nil
+		}},
+		{name: "api answers lost", strike: func(ctx context.Context, w *world, f *fault) error {
+			f.disturb(ctx, w, rule{is: isWrite, chance: f.chance(0.2, 0.9), lost: true})
+			return nil
+		}},
+		{name: "api timeouts", strike: func(ctx context.Context, w *world, f *fault) error {
+			f.disturb(ctx, w, rule{
+				is: func(r *http.Request) bool { return !isWatch(r) }, chance: f.chance(0.1, 0.5), held: f.between(500*time.Millisecond, 3*time.Second),
+			})
+			return nil
+		}},
+		{name: "watches slow", strike: slowWatches},
+		{name: "watches cut", strike: func(ctx context.Context, w *world, f *fault) error {
+			proxies := f.proxies(w)
+			f.struck()
+			for range 2 + f.random.IntN(4) {
+				for _, p := range proxies {
+					p.cutWatches()
+				}
+				sleep(ctx, f.between(100*time.Millisecond, 900*time.Millisecond))
+			}
+			return nil
+		}},
+	}
+}
+
+// slowWatches holds up every piece of every watch. Those that are open are cut,
+// so that they are opened again under the rule, and at the end without it.
+func slowWatches(ctx context.Context, w *world, f *fault) error {
+	by := f.between(50*time.Millisecond, 700*time.Millisecond)
+	proxies := f.proxies(w)
+	for _, p := range proxies {
+		remove := p.add(&rule{is: isWatch, chance: 1, slow: by, random: rand.New(rand.NewPCG(f.random.Uint64(), 1))})
+		p.cutWatches()
+		defer func() {
+			remove()
+			p.cutWatches()
+		}()
+	}
+	f.struck()
+	sleep(ctx, f.between(2*time.Second, 5*time.Second))
+	return nil
+}

@@ -1,0 +1,126 @@
+package chaos
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+)
+
+// part is a process that someone keeps running: what a kubelet does for the
+// pods of Daybreak, and systemd or a kubelet for those of the control plane.
+type part struct {
+	name    string
+	process *local.Process
+	// proxy is what the part reaches the API server through, if it does.
+	proxy *proxy
+	// address is where the part serves its metrics.
+	address string
+	// back, if set, is called when the process was started again.
+	back func(context.Context)
+
+	// turn is held by a fault for as long as it has the part in its hands.
+	turn sync.Mutex
+	// exits counts how often the process ended by itself.
+	exits atomic.Int64
+}
+
+// restartDelay is how long whoever keeps a part running takes to notice.
+const restartDelay = 300 * time.Millisecond
+
+// keep starts the process again whenever it ends, unless a fault wants it so.
+func (p *part) keep(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.process.Exited():
+		}
+		if !sleep(ctx, restartDelay) {
+			return
+		}
+		if !p.turn.TryLock() {
+			continue
+		}
+		if ended(p.process) {
+			p.exits.Add(1)
+			p.restart(ctx)
+		}
+		p.turn.Unlock()
+	}
+}
+
+func ended(process *local.Process) bool {
+	select {
+	case <-process.Exited():
+		return true
+	default:
+		return false
+	}
+}
+
+// restart starts the process, which has ended. The turn must be held. It can
+// only fail for want of memory or files, and is then tried again by keep.
+func (p *part) restart(ctx context.Context) {
+	if err := p.process.Start(); err == nil && p.back != nil {
+		p.back(ctx)
+	}
+}
+
+// kill ends the process as kill -9 does, and starts it again after a while.
+func (p *part) kill(ctx context.Context, down time.Duration, struck func()) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	p.process.Kill()
+	struck()
+	sleep(ctx, down)
+	p.restart(ctx)
+}
+
+// pause stops the process in the middle of whatever it does, and lets it go on
+// after a while.
+func (p *part) pause(ctx context.Context, d time.Duration, struck func()) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	if err := p.process.Signal(syscall.SIGSTOP); err != nil {
+		return // it has just ended by itself, and is started again
+	}
+	struck()
+	sleep(ctx, d)
+	_ = p.process.Signal(syscall.SIGCONT)
+}
+
+// sleep waits, and returns false when the context ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// leader returns which of the parts has written its lease last.
+func leader(parts []*part) *part {
+	best := parts[0]
+	for _, p := range parts[1:] {
+		if p.proxy.leaseWritten().After(best.proxy.leaseWritten()) {
+			best = p
+		}
+	}
+	return best
+}
+
+// standby returns one that does not lead.
+func standby(parts []*part) *part {
+	l := leader(parts)
+	for _, p := range parts {
+		if p != l {
+			return p
+		}
+	}
+	return l
+}

@@ -1,0 +1,267 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// namespace is where the pods of the test live.
+const namespace = metav1.NamespaceDefault
+
+// pods is every pod that the test has created: what the API server said of it,
+// and what we have done with it since.
+type pods struct {
+	world *world
+
+	mu sync.Mutex
+	// known are the pods whose creation was acknowledged, by name. One that we
+	// have asked to be deleted is marked so.
+	known map[string]*known
+	// latest is what a watch shows.
+	latest map[string]*corev1.Pod
+	probes int
+}
+
+// known is a pod that the API server has acknowledged.
+type known struct {
+	uid     types.UID
+	deleted bool
+	probe   bool
+}
+
+func newPods(w *world) *pods {
+	return &pods{world: w, known: map[string]*known{}, latest: map[string]*corev1.Pod{}}
+}
+
+// watch follows all pods until the world ends.
+func (p *pods) watch() {
+	w := p.world
+	list := cache.NewListWatchFromClient(w.client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
+	put := func(obj any) {
+		pod := obj.(*corev1.Pod)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.latest[pod.Name] = pod
+	}
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: list, ObjectType: &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: put, UpdateFunc: func(_, obj any) { put(obj) },
+			DeleteFunc: func(obj any) {
+				if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = unknown.Obj
+				}
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				delete(p.latest, obj.(*corev1.Pod).Name)
+			},
+		},
+	})
+	controller.Run(w.ctx.Done())
+}
+
+// seen returns the pod as the watch shows it, nil if it does not.
+func (p *pods) seen(name string) *corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latest[name]
+}
+
+// acknowledged says whether the API server has told that it has the pod.
+func (p *pods) acknowledged(name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known[name] == nil {
+		return errNone
+	}
+	return nil
+}
+
+// count returns how many pods were ever created.
+func (p *pods) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.known)
+}
+
+// live returns the names of the pods that we have not deleted, probes left out,
+// in the order of their names.
+func (p *pods) live() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var names []string
+	for name, k := range p.known {
+		if !k.deleted && !k.probe {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// create creates the pod, and tries again until the API server has told for
+// certain that it is there, as whoever created it would.
+func (p *pods) create(ctx context.Context, pod *corev1.Pod) error {
+	client := p.world.quick.CoreV1().Pods(namespace)
+	for {
+		got, err := client.Create(ctx, pod, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // an earlier try went through
+			got, err = client.Get(ctx, pod.Name, metav1.GetOptions{})
+		}
+		if err == nil {
+			_, probe := pod.Spec.NodeSelector[corev1.LabelHostname]
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.known[pod.Name] = &known{uid: got.UID, probe: probe}
+			return nil
+		}
+		if !isAway(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("create pod %s: %w", pod.Name, err)
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("create pod %s: %w", pod.Name, err)
+		}
+	}
+}
+
+// remove asks the API server to delete the pod, and again until it has heard
+// it. Forced means that kubelet is not waited for.
+func (p *pods) remove(ctx context.Context, name string, forced bool) {
+	p.mu.Lock()
+	k := p.known[name]
+	if k != nil {
+		k.deleted = true
+	}
+	p.mu.Unlock()
+	if k == nil {
+		return
+	}
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(k.uid))}
+	if forced {
+		options.GracePeriodSeconds = new(int64(0))
+	}
+	for {
+		err := p.world.quick.CoreV1().Pods(namespace).Delete(ctx, name, options)
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// replaceFailed deletes the pods that kubelet has failed for good, as whoever
+// owns them would, and returns how many there were.
+func (p *pods) replaceFailed(ctx context.Context) int {
+	n := 0
+	for _, name := range p.live() {
+		if pod := p.seen(name); pod != nil && pod.Status.Phase == corev1.PodFailed {
+			p.remove(ctx, name, true)
+			n++
+		}
+	}
+	return n
+}
+
+// newProbe returns a pod that has a machine of its own.
+func (p *pods) newProbe() *corev1.Pod {
+	p.mu.Lock()
+	p.probes++
+	pod := newPod(fmt.Sprintf("probe-%05d", p.probes), container("sgpu", 1, "vcore", 1, "vmemory", 1))
+	p.mu.Unlock()
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: probeServer}
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: probeTaint, Operator: corev1.TolerationOpExists}}
+	return pod
+}
+
+// newPod returns a pod with the containers.
+func newPod(name string, containers ...corev1.Container) *corev1.Pod {
+	for i := range containers {
+		containers[i].Name = "c" + strconv.Itoa(i)
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(5)), Containers: containers},
+	}
+}
+
+// container returns a container that asks for the amounts, in pairs of name and
+// number; memory is in GiB.
+func container(amounts ...any) corev1.Container {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(amounts); i += 2 {
+		name, n := amounts[i].(string), int64(amounts[i+1].(int)) //nolint:forcetypeassert // written below
+		q := *resource.NewQuantity(n, resource.DecimalSI)
+		if name == "gpu-memory" {
+			q = *resource.NewQuantity(n<<30, resource.BinarySI)
+		}
+		domain := "metax-tech.com/"
+		if len(name) > 3 && name[:4] == "gpu-" || name == "gpu.shared" {
+			domain = "koordinator.sh/"
+		}
+		list[corev1.ResourceName(domain+name)] = q
+	}
+	return corev1.Container{Image: "none", Resources: corev1.ResourceRequirements{Limits: list}}
+}
+
+// order is the number of a pod and what it asks for. It is a function of the
+// seed and the number.
+func order(seed uint64, number int) *corev1.Pod {
+	r := rand.New(rand.NewPCG(seed, uint64(number)))
+	one := func(list ...int) int { return list[r.IntN(len(list))] }
+	name := fmt.Sprintf("pod-%06d", number)
+	core, memory := one(5, 10, 10, 20, 25, 30, 50), one(1, 2, 4, 8, 16, 16, 24)
+	var pod *corev1.Pod
+	switch n := r.IntN(100); {
+	case n < 40:
+		pod = newPod(name, container("sgpu", 1, "vcore", core, "vmemory", memory))
+	case n < 48:
+		pod = newPod(name, container("sgpu", 1, "vcore", core, "vmemory", memory), container("sgpu", 1, "vcore", one(5, 10), "vmemory", one(1, 2)))
+	case n < 56:
+		pod = newPod(name, container("gpu", one(1, 1, 2, 2, 4)))
+	case n < 60:
+		pod = newPod(name, container("sgpu", 1, "vmemory", memory))
+	case n < 92:
+		pod = newPod(name, container("gpu.shared", 1, "gpu-core", core, "gpu-memory", memory, "sgpu", 1))
+	default:
+		n := one(1, 1, 2)
+		pod = newPod(name, container("gpu-core", 100*n, "gpu-memory-ratio", 100*n, "sgpu", n))
+	}
+	if r.IntN(5) == 0 {
+		pod.Annotations = map[string]string{wire.AnnotationQoS: []string{"fixed-share", "burst-share"}[r.IntN(2)]}
+	}
+	return pod
+}
+
+var errNone = errors.New("there is no such pod")
+
+// pick returns one of the live pods that is as wanted.
+func (p *pods) pick(r *rand.Rand, wanted func(*corev1.Pod) bool) (string, error) {
+	var names []string
+	for _, name := range p.live() {
+		if pod := p.seen(name); pod != nil && wanted(pod) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "", errNone
+	}
+	return names[r.IntN(len(names))], nil
+}

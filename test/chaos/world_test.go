@@ -1,0 +1,532 @@
+package chaos
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/fake"
+)
+
+// pages is what metrics and probes are read with: kube-scheduler signs its own
+// certificate.
+var pages = &http.Client{Transport: &http.Transport{
+	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // see above
+}}
+
+// options says what a world is like.
+type options struct {
+	// servers is how many machines with eight cards there are, beside the one
+	// that is kept for probes.
+	servers int
+	// scheduler and agent are the binaries that these run; the built one
+	// unless set.
+	scheduler, agent string
+	lease            time.Duration
+}
+
+// world is a cluster under test.
+type world struct {
+	*testing.T
+	options
+	// ctx lasts until the test ends, alive until the world is taken down.
+	ctx     context.Context
+	cluster *local.Cluster
+	gate    *gate
+	// client reaches the API server as an administrator, who waits while it is
+	// away; quick gives up after a few seconds.
+	client, quick kubernetes.Interface
+	devices       dynamic.NamespaceableResourceInterface
+	config        *rest.Config
+
+	etcd, apiserver      *part
+	schedulers, managers []*part
+	servers              []*server
+	probes               *server // takes nothing but probes
+	parts                []*part
+
+	pods   *pods
+	vendor *local.Vendor
+
+	mu     sync.Mutex
+	levels map[string]float64
+}
+
+// newWorld starts everything and returns when a pod would run.
+func newWorld(t *testing.T, o options) *world {
+	t.Helper()
+	library := fake.Library(t, fake.V231)
+	if o.lease == 0 {
+		o.lease = *leaseFlag
+	}
+	for _, path := range []*string{&o.scheduler, &o.agent} {
+		if *path == "" {
+			*path = bin("daybreak")
+		}
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	w := &world{T: t, options: o, ctx: ctx, gate: newGate(), levels: map[string]float64{}}
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+		w.tellEnds()
+	})
+	start := time.Now()
+	w.must(w.startControlPlane(&running))
+	w.must(w.startManagers(&running))
+	w.must(w.startServers(&running, library))
+	w.must(w.startVendor())
+	w.must(w.startSchedulers(&running))
+	w.pods = newPods(w)
+	running.Go(w.pods.watch)
+	w.eventually("a pod runs", 2*time.Minute, func() error { return w.tryProbe(ctx) })
+	w.must(w.settled(2 * time.Minute))
+	w.level()
+	t.Logf("up after %s", time.Since(start).Round(100*time.Millisecond))
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// until tries until the check passes or time is up.
+func until(ctx context.Context, limit time.Duration, check func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) || !sleep(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("not after %s: %w", limit, err)
+		}
+	}
+}
+
+func (w *world) eventually(what string, limit time.Duration, check func() error) {
+	w.Helper()
+	if err := until(w.ctx, limit, check); err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}
+
+// tellEnds shows the ends of the logs when the test has failed.
+func (w *world) tellEnds() {
+	if !w.Failed() {
+		return
+	}
+	for _, p := range w.parts {
+		text, _ := os.ReadFile(p.process.Log())
+		w.Logf("the end of %s:\n%s", p.name, text[max(0, len(text)-1500):])
+	}
+	if keep := os.Getenv("CHAOS_KEEP_LOGS"); keep != "" {
+		w.Logf("logs in %s: %v", keep, os.CopyFS(filepath.Join(keep, w.Name()), os.DirFS(filepath.Join(w.cluster.Dir, "logs"))))
+	}
+}
+
+// keep makes the process a part that is kept running until the world ends.
+func (w *world) keep(running *sync.WaitGroup, p *part) {
+	w.parts = append(w.parts, p)
+	running.Go(func() {
+		p.keep(w.ctx)
+		p.turn.Lock() // a fault may have it in its hands
+		defer p.turn.Unlock()
+		p.process.Kill()
+	})
+}
+
+func (w *world) startControlPlane(running *sync.WaitGroup) error {
+	var err error
+	w.cluster, err = local.Start(w.ctx, local.Config{Dir: w.TempDir(), Executable: bin("playground")})
+	if err != nil {
+		return err
+	}
+	w.etcd = &part{name: "etcd", process: w.cluster.Etcd}
+	w.apiserver = &part{name: "kube-apiserver", process: w.cluster.APIServer, back: w.reopen}
+	w.keep(running, &part{name: "kube-controller-manager", process: w.cluster.ControllerManager})
+	w.keep(running, w.apiserver)
+	w.keep(running, w.etcd)
+	admin, err := newProxy(w.cluster.REST(), w.gate)
+	if err != nil {
+		return err
+	}
+	w.Cleanup(admin.stop)
+	w.config = admin.config()
+	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
+		return err
+	}
+	quick := rest.CopyConfig(w.config)
+	quick.Timeout = 5 * time.Second
+	if w.quick, err = kubernetes.NewForConfig(quick); err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(quick)
+	if err != nil {
+		return err
+	}
+	w.devices = client.Resource(v1alpha1.GroupVersion.WithResource("devices"))
+	return errors.Join(w.cluster.Install(w.ctx), w.cluster.Guard(w.ctx, w.cluster.Policies()))
+}
+
+// reopen lets requests through again once the API server serves.
+func (w *world) reopen(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	_ = w.cluster.WaitReady(ctx)
+	w.gate.set(true)
+}
+
+// electionArgs make leaders as quick as the world wants them.
+func (w *world) electionArgs() []string {
+	return []string{
+		"--leader-elect=true", "--leader-elect-lease-duration=" + w.lease.String(),
+		"--leader-elect-renew-deadline=" + (w.lease * 2 / 3).String(), "--leader-elect-retry-period=" + (w.lease / 6).String(),
+	}
+}
+
+// twice is how many schedulers and managers there are.
+const twice = 2
+
+func (w *world) startManagers(running *sync.WaitGroup) error {
+	var backends []*backend
+	for i := range twice {
+		name := fmt.Sprintf("manager-%d", i+1)
+		p, kubeconfig, err := w.through("manager", name)
+		if err != nil {
+			return err
+		}
+		ports, err := freeAddresses(w.ctx, 3)
+		if err != nil {
+			return err
+		}
+		backends = append(backends, &backend{admission: ports[0], health: ports[1]})
+		args := append([]string{
+			"manager", "--kubeconfig=" + kubeconfig, "--admission-bind-address=" + ports[0], "--health-probe-bind-address=" + ports[1],
+			"--metrics-bind-address=" + ports[2], "--admission-host=127.0.0.1", "--dashboard-bind-address=0", "--audit-interval=1s",
+			"--scheduler-name=" + corev1.DefaultSchedulerName, "-v=2",
+		}, w.electionArgs()...)
+		w.managers = append(w.managers, &part{
+			name: name, process: w.cluster.NewProcess(name, bin("daybreak"), args...), proxy: p, address: "http://" + ports[2],
+		})
+	}
+	b, err := newBalancer(w.ctx, backends...)
+	if err != nil {
+		return err
+	}
+	w.Cleanup(func() {
+		_ = b.listener.Close()
+		b.open.Wait()
+	})
+	if err := w.cluster.Webhook(w.ctx, b.address()); err != nil {
+		return err
+	}
+	return w.start(running, w.managers...)
+}
+
+// through returns a proxy for a part that is known to the API server as the
+// user, and a kubeconfig that leads to it.
+func (w *world) through(user, name string) (*proxy, string, error) {
+	return w.throughAs(w.cluster.RESTAs(user), name)
+}
+
+func (w *world) throughAs(config *rest.Config, name string) (*proxy, string, error) {
+	p, err := newProxy(config, w.gate)
+	if err != nil {
+		return nil, "", err
+	}
+	w.Cleanup(p.stop)
+	kubeconfig, err := p.kubeconfig(w.cluster.Dir, name)
+	return p, kubeconfig, err
+}
+
+func (w *world) start(running *sync.WaitGroup, parts ...*part) error {
+	for _, p := range parts {
+		if err := p.process.Start(); err != nil {
+			return err
+		}
+		w.keep(running, p)
+	}
+	return nil
+}
+
+func (w *world) startSchedulers(running *sync.WaitGroup) error {
+	for i := range twice {
+		name := fmt.Sprintf("scheduler-%d", i+1)
+		p, kubeconfig, err := w.through("scheduler", name)
+		if err != nil {
+			return err
+		}
+		address, err := freeAddresses(w.ctx, 1)
+		if err != nil {
+			return err
+		}
+		host, port, err := net.SplitHostPort(address[0])
+		if err != nil {
+			return err
+		}
+		args := append([]string{
+			"scheduler", "--kubeconfig=" + kubeconfig, "--profile=" + corev1.DefaultSchedulerName, "--bind-address=" + host, "--secure-port=" + port,
+			"--cert-dir=" + filepath.Join(w.cluster.Dir, name), "--authorization-always-allow-paths=/metrics", "-v=2",
+		}, w.electionArgs()...)
+		w.schedulers = append(w.schedulers, &part{
+			name: name, process: w.cluster.NewProcess(name, w.scheduler, args...), proxy: p, address: "https://" + address[0],
+		})
+	}
+	return w.start(running, w.schedulers...)
+}
+
+// vendorNode is the one node whose pods are served under its lock.
+const vendorNode = "vendor-1"
+
+// startVendor adds a node that the vendor's plugin serves, played by the test.
+func (w *world) startVendor() error {
+	p, _, err := w.through("simulator", "simulator")
+	if err != nil {
+		return err
+	}
+	simulator, err := local.NewSimulator(w.ctx, p.config())
+	if err != nil {
+		return err
+	}
+	w.Cleanup(simulator.Stop)
+	w.vendor, err = local.NewVendor(w.ctx, p.config(), simulator, local.VendorConfig{})
+	if err != nil {
+		return err
+	}
+	w.Cleanup(w.vendor.Stop)
+	profiles, err := discover.LoadProfiles("c500-2x4")
+	if err != nil {
+		return err
+	}
+	return w.vendor.AddNode(w.ctx, vendorNode, &profiles[0])
+}
+
+const (
+	probeServer = "probes"
+	probeTaint  = "chaos/probes"
+)
+
+func (w *world) startServers(running *sync.WaitGroup, library string) error {
+	w.servers = make([]*server, w.options.servers)
+	agents := make([]*part, w.options.servers+1)
+	var group errgroup.Group
+	for i := range agents {
+		group.Go(func() error {
+			s := &server{cards: 8}
+			name := fmt.Sprintf("metax-%d", i+1)
+			if i < len(w.servers) {
+				w.servers[i] = s
+			} else {
+				name, w.probes = probeServer, s
+				s.cards, s.taints = 1, []corev1.Taint{{Key: probeTaint, Effect: corev1.TaintEffectNoSchedule}}
+			}
+			if err := w.startServer(running, s, i, name, library); err != nil {
+				return fmt.Errorf("server %s: %w", name, err)
+			}
+			agents[i] = s.agent
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return w.start(running, agents...)
+}
+
+// startServer starts all of a machine but its agent.
+func (w *world) startServer(running *sync.WaitGroup, s *server, number int, name, library string) error {
+	dir := filepath.Join(w.cluster.Dir, name)
+	var err error
+	if s.kubelet, err = newKubelet(w.ctx, name, dir, w.client); err != nil {
+		return err
+	}
+	s.config = filepath.Join(dir, "machine")
+	if err := errors.Join(s.build(number), s.register(w.ctx)); err != nil {
+		return err
+	}
+	running.Go(s.heartbeat)
+	running.Go(s.watch)
+	running.Go(func() {
+		<-w.ctx.Done()
+		s.stop()
+	})
+	config, err := w.agentConfig(name)
+	if err != nil {
+		return err
+	}
+	p, kubeconfig, err := w.throughAs(config, "agent-"+name)
+	if err != nil {
+		return err
+	}
+	address, err := freeAddresses(w.ctx, 1)
+	if err != nil {
+		return err
+	}
+	process := w.cluster.NewProcess("agent-"+name, w.agent, s.agentArgs(kubeconfig, library, address[0])...)
+	process.Env = []string{fake.EnvConfig + "=" + s.config}
+	s.agent = &part{name: "agent-" + name, process: process, proxy: p, address: "http://" + address[0]}
+	return nil
+}
+
+// agentConfig is how the agent of a node reaches the API server: with the token
+// of a pod on the node, as every agent does.
+func (w *world) agentConfig(node string) (*rest.Config, error) {
+	name := "agent-" + node
+	pod, err := w.client.CoreV1().Pods(manager.DefaultNamespace).Create(w.ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeName: node, ServiceAccountName: local.AgentAccount, TerminationGracePeriodSeconds: new(int64(0)),
+			Containers:  []corev1.Container{{Name: "c", Image: "none"}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("pod of the agent: %w", err)
+	}
+	token, err := w.client.CoreV1().ServiceAccounts(manager.DefaultNamespace).CreateToken(w.ctx, local.AgentAccount, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: new(int64(24 * 3600)),
+			BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: name, UID: pod.UID},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("token of the agent: %w", err)
+	}
+	config := rest.AnonymousClientConfig(w.cluster.REST())
+	config.BearerToken = token.Status.Token
+	return config, nil
+}
+
+// freeAddresses returns addresses of this machine that nobody listens at.
+func freeAddresses(ctx context.Context, n int) ([]string, error) {
+	var list []string
+	var open []net.Listener
+	defer func() {
+		for _, l := range open {
+			_ = l.Close()
+		}
+	}()
+	for range n {
+		var config net.ListenConfig
+		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		open, list = append(open, l), append(list, l.Addr().String())
+	}
+	return list, nil
+}
+
+// server returns the machine with the name.
+func (w *world) server(name string) *server {
+	for _, s := range w.all() {
+		if s.node == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// all returns all machines.
+func (w *world) all() []*server { return append(w.servers[:len(w.servers):len(w.servers)], w.probes) }
+
+// device returns the Device of a node.
+func (w *world) device(ctx context.Context, node string) (*v1alpha1.Device, error) {
+	object, err := w.devices.Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	text, err := object.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return wire.DecodeDevice(text)
+}
+
+// served says what is missing until a node takes pods: kubelet has the plugins,
+// and the Device says so.
+func (w *world) served(ctx context.Context, s *server) error {
+	if !s.serving() {
+		return fmt.Errorf("%s: the plugins are not registered", s.node)
+	}
+	d, err := w.device(ctx, s.node)
+	if err != nil {
+		return err
+	}
+	if len(d.Spec.Devices) != s.cards {
+		return fmt.Errorf("%s: the Device has %d cards", s.node, len(d.Spec.Devices))
+	}
+	for _, c := range d.Spec.Devices[0].Conditions {
+		if c.Type == wire.ConditionServing && c.Status == metav1.ConditionTrue {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: the Device does not say that it is served", s.node)
+}
+
+// tryProbe creates a probe, if the API server takes it, and waits a while until
+// it is bound.
+func (w *world) tryProbe(ctx context.Context) error {
+	_, err := w.probe(ctx, 30*time.Second)
+	return err
+}
+
+// probe creates a pod on the machine that is kept for it, and returns how long
+// it took until it was bound. What fails is tried again.
+func (w *world) probe(ctx context.Context, limit time.Duration) (time.Duration, error) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	pod := w.pods.newProbe()
+	for {
+		if err := w.pods.create(ctx, pod); err != nil {
+			return 0, err
+		}
+		err := until(ctx, limit, func() error {
+			if seen := w.pods.seen(pod.Name); seen == nil || seen.Spec.NodeName == "" {
+				return errors.New("not bound")
+			}
+			return nil
+		})
+		took := time.Since(start)
+		w.pods.remove(w.ctx, pod.Name, true)
+		return took, err
+	}
+}
+
+// isAway reports whether an error only says that the API server, or who admits
+// pods for it, did not answer in time, so that it is worth trying again.
+func isAway(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true // no answer
+	}
+	return status.Status().Code >= 500 || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsForbidden(err)
+}
