@@ -22,6 +22,10 @@ TEST_TIMEOUT ?= 20m
 FUZZTIME ?= 60s
 E2EFLAGS ?=
 E2E_TIMEOUT ?= 15m
+# The long form of the chaos suite; a run prints its seed.
+CHAOS_SEED ?= 1
+CHAOS_FAULTS ?= 1080
+CHAOS_PODS ?= 5400
 
 GO ?= go
 # The tools come from the module proxy like every other dependency, at the
@@ -80,11 +84,12 @@ clean: ## Remove what the other targets leave behind
 
 # The race detector slows a whole Kubernetes control plane down too much, so a
 # package whose test links k8s.io/kubernetes is tested without it. So is
-# everything where there is no C compiler, which the detector needs.
+# everything where there is no C compiler, which the detector needs. The chaos
+# suite, which measures how long things take, has a target of its own.
 .PHONY: test
 test: build ## Run all tests, with the race detector where it is affordable
 	@listing="$$($(GO) list -test -f '{{.ImportPath}} {{join .Deps " "}}' $(PACKAGES))"; \
-	tests="$$(awk '$$1 ~ /\.test$$/ { sub(/\.test$$/, "", $$1); print }' <<<"$$listing")"; \
+	tests="$$(awk '$$1 ~ /\.test$$/ && $$1 !~ /\/test\/chaos\.test$$/ { sub(/\.test$$/, "", $$1); print }' <<<"$$listing")"; \
 	racy="$$(awk '!/ k8s\.io\/kubernetes\// { print $$1 }' <<<"$$tests")"; \
 	plain="$$(awk '/ k8s\.io\/kubernetes\// { print $$1 }' <<<"$$tests")"; \
 	if [ -z "$$tests" ]; then echo "make test: no tests in $(PACKAGES)" >&2; exit 0; fi; \
@@ -114,6 +119,18 @@ fuzz: ## Fuzz every target in turn, FUZZTIME=60s each
 		fi; \
 	done <<<"$$targets"; \
 	if [ -n "$$failed" ]; then echo "make fuzz: failed:$$failed" >&2; exit 1; fi
+
+# The test binary prints as it goes, which go test of a package alone does too.
+CHAOS := $(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./test/chaos
+
+.PHONY: chaos
+chaos: build ## Kill, pause and disturb everything while pods come and go; the short form, a few minutes
+	$(CHAOS) $(TESTFLAGS)
+
+.PHONY: chaos-long
+chaos-long: build ## The long form: over a thousand faults and 5 000 pods in one run, then failover and recovery twenty times each; over an hour
+	$(CHAOS) -run '^TestChaos$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.faults=$(CHAOS_FAULTS) -chaos.pods=$(CHAOS_PODS)
+	$(CHAOS) -run '^(TestRecovery|TestFailover)$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.samples=20
 
 .PHONY: e2e
 e2e: build node images $(BIN)/helm ## Test on a real node: kubelet, containerd and runc start real containers (as root)

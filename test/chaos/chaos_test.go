@@ -60,10 +60,12 @@ type run struct {
 	next   int
 	random *rand.Rand
 	start  time.Time
+	// limit is how long everything may take to settle.
+	limit time.Duration
 }
 
 func newRun(w *world, p *plan) *run {
-	return &run{world: w, plan: p, figures: newFigures(), random: rand.New(rand.NewPCG(p.seed, 1<<40)), start: time.Now()}
+	return &run{world: w, plan: p, figures: newFigures(), random: rand.New(rand.NewPCG(p.seed, 1<<40)), start: time.Now(), limit: settleLimit}
 }
 
 // round carries one round out, waits until everything has settled, and returns
@@ -83,7 +85,7 @@ func (r *run) round(number int) []string {
 	work.Go(func() { problems[len(rd.faults)] = r.churn(w.ctx, rd) })
 	work.Wait()
 	harmed := time.Since(start)
-	err := w.settled(settleLimit)
+	err := w.settled(r.limit)
 	cancel()
 	watching.Wait()
 	for _, e := range append(problems, err) {

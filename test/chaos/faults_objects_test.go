@@ -86,7 +86,7 @@ func (w *world) putLock(ctx context.Context, name, value string) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.quick.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = w.colleague.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 
@@ -96,7 +96,7 @@ func objectKinds() []*kind {
 		{name: "node deleted", strike: deleteNode, back: isServed},
 		{name: "Device deleted", strike: func(ctx context.Context, w *world, f *fault) error {
 			s := f.pickServer(w)
-			err := insist(ctx, func() error { return w.devices.Delete(ctx, s.node, metav1.DeleteOptions{}) })
+			err := insist(ctx, func() error { return w.publisher.Delete(ctx, s.node, metav1.DeleteOptions{}) })
 			f.struck()
 			if apierrors.IsNotFound(err) {
 				return nil

@@ -32,6 +32,7 @@ var (
 	podsFlag    = flag.Int("chaos.pods", 300, "least number of pods of TestChaos")
 	kindsFlag   = flag.String("chaos.kinds", "", "regular expression of the kinds of faults of TestChaos; empty for all")
 	samplesFlag = flag.Int("chaos.samples", 2, "how often each part is killed and paused in TestRecovery")
+	buildFlag   = flag.Bool("chaos.build", true, "build the binaries first")
 	leaseFlag   = flag.Duration("chaos.lease", 6*time.Second, "how long a leader's lease lasts; 15s is what a cluster has")
 )
 
@@ -48,6 +49,9 @@ func bin(name string) string { return filepath.Join(root, "bin", name) }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if !*buildFlag {
+		os.Exit(m.Run())
+	}
 	build := exec.CommandContext(context.Background(), "make", "-s", "build")
 	build.Dir = root
 	build.Stderr = os.Stderr

@@ -60,6 +60,10 @@ type world struct {
 	client, quick kubernetes.Interface
 	devices       dynamic.NamespaceableResourceInterface
 	config        *rest.Config
+	// colleague is another scheduler to the API server, publisher who may write
+	// the Devices of all nodes: an administrator may not write what is theirs.
+	colleague kubernetes.Interface
+	publisher dynamic.NamespaceableResourceInterface
 
 	etcd, apiserver      *part
 	schedulers, managers []*part
@@ -182,17 +186,39 @@ func (w *world) startControlPlane(running *sync.WaitGroup) error {
 	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
 		return err
 	}
-	quick := rest.CopyConfig(w.config)
-	quick.Timeout = 5 * time.Second
-	if w.quick, err = kubernetes.NewForConfig(quick); err != nil {
+	if w.quick, w.devices, err = quickly(admin); err != nil {
 		return err
 	}
-	client, err := dynamic.NewForConfig(quick)
+	colleague, _, err := w.through("scheduler", "colleague")
 	if err != nil {
 		return err
 	}
-	w.devices = client.Resource(v1alpha1.GroupVersion.WithResource("devices"))
+	if w.colleague, _, err = quickly(colleague); err != nil {
+		return err
+	}
+	publisher, _, err := w.through("simulator", "publisher")
+	if err != nil {
+		return err
+	}
+	if _, w.publisher, err = quickly(publisher); err != nil {
+		return err
+	}
 	return errors.Join(w.cluster.Install(w.ctx), w.cluster.Guard(w.ctx, w.cluster.Policies()))
+}
+
+// quickly returns clients that give up after a few seconds.
+func quickly(p *proxy) (kubernetes.Interface, dynamic.NamespaceableResourceInterface, error) {
+	config := p.config()
+	config.Timeout = 5 * time.Second
+	core, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	return core, client.Resource(v1alpha1.GroupVersion.WithResource("devices")), nil
 }
 
 // reopen lets requests through again once the API server serves.
@@ -528,5 +554,5 @@ func isAway(err error) bool {
 	if !errors.As(err, &status) {
 		return true // no answer
 	}
-	return status.Status().Code >= 500 || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsForbidden(err)
+	return status.Status().Code >= 500 || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
 }

@@ -1,0 +1,135 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRecovery: each part is killed alone, in turn, and it is measured how long
+// it takes until a pod that came afterwards is bound; for an agent, until its
+// node is served again.
+func TestRecovery(t *testing.T) {
+	list, err := kinds("^kill ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, options{servers: 2})
+	r := newRun(w, newPlan(*seedFlag, list, *samplesFlag*len(list), 1))
+	t.Cleanup(func() { fmt.Printf("alone, with a lease of %s:\n%s", w.lease, r.figures) })
+	for i := range r.plan.rounds {
+		for _, f := range r.plan.rounds[i].faults {
+			f.after = 0
+			if err := r.carryOut(w.ctx, f); err != nil {
+				t.Fatal(err)
+			}
+			w.must(w.settled(settleLimit))
+		}
+	}
+}
+
+// TestFailover: the leading scheduler is killed and stays away. The other one
+// takes over and binds.
+func TestFailover(t *testing.T) {
+	w := newWorld(t, options{servers: 1})
+	f := newFigures()
+	t.Cleanup(func() { fmt.Printf("failover of schedulers with a lease of %s:\n%s", w.lease, f) })
+	for range *samplesFlag {
+		old := leader(w.schedulers)
+		old.turn.Lock()
+		old.process.Kill()
+		took, err := w.probe(w.ctx, backLimit)
+		by := leader(w.schedulers)
+		old.restart(w.ctx)
+		old.turn.Unlock()
+		w.must(err)
+		if by == old {
+			t.Errorf("%s leads although it was killed", old.name)
+		}
+		f.add("scheduler leader killed", took)
+		w.must(w.settled(settleLimit))
+	}
+}
+
+// TestSplitBrain: the leader is paused in the middle of binding, the other one
+// takes over, the old one goes on. A Binding holds for one version of its pod,
+// and the new leader has touched every pending pod before it decides, so that
+// none of the old leader's is carried out any more: no card is given twice.
+func TestSplitBrain(t *testing.T) {
+	w := newWorld(t, options{servers: 3})
+	old := leader(w.schedulers)
+	young := standby(w.schedulers)
+
+	// The old leader's Bindings get as far as the proxy.
+	release, held := make(chan struct{}), atomic.Int64{}
+	remove := old.proxy.around(everyPod, hook{before: func() {
+		held.Add(1)
+		<-release
+	}})
+	const pods = 100
+	for i := range pods {
+		w.must(w.pods.create(w.ctx, newPod(fmt.Sprintf("split-%03d", i), container("sgpu", 1, "vcore", 25, "vmemory", 16))))
+	}
+	w.eventually("Bindings in flight", time.Minute, func() error {
+		if held.Load() < 20 {
+			return fmt.Errorf("%d", held.Load())
+		}
+		return nil
+	})
+	exits := old.exits.Load()
+	old.turn.Lock()
+	w.must(old.process.Signal(syscall.SIGSTOP))
+	start := time.Now()
+	w.eventually("the new leader's first pod", time.Minute, func() error { return w.boundBy(young) })
+	took := time.Since(start)
+	before := old.proxy.bindingsBy()
+	remove()
+	close(release)
+	w.eventually("the old leader's Bindings are answered", time.Minute, func() error {
+		if n := total(old.proxy.bindingsBy()) - total(before); int64(n) < held.Load() {
+			return fmt.Errorf("%d of %d", n, held.Load())
+		}
+		return nil
+	})
+	late := old.proxy.bindingsBy()
+	w.must(old.process.Signal(syscall.SIGCONT))
+	old.turn.Unlock()
+	t.Logf("the new leader bound its first pod %s after the old one was paused; of %d late Bindings %v were answered with (code:count) %v",
+		took.Round(time.Millisecond), held.Load(), total(late)-total(before), late)
+	if late[201] != before[201] {
+		t.Errorf("%d Bindings of the old leader were carried out after another one led", late[201]-before[201])
+	}
+	w.eventually("the old leader ends", time.Minute, func() error {
+		if old.exits.Load() == exits {
+			return errors.New("it still runs")
+		}
+		return nil
+	})
+	w.must(w.settled(settleLimit))
+	text, err := os.ReadFile(young.process.Log())
+	w.must(err)
+	if !strings.Contains(string(text), "Earlier schedulers are fenced off") {
+		t.Error("the new leader did not fence off the old one")
+	}
+}
+
+// boundBy says whether a scheduler has bound a pod.
+func (*world) boundBy(p *part) error {
+	if p.proxy.bindingsBy()[201] == 0 {
+		return errors.New("none yet")
+	}
+	return nil
+}
+
+func total(counts map[int]int) int {
+	n := 0
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}

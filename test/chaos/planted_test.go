@@ -1,0 +1,125 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// plantedBugs are mistakes that the suite has to notice. Each is put into a copy
+// of one source file, and a binary is built with that in place of the original:
+// Daybreak's own code knows nothing of it.
+var plantedBugs = map[string]struct {
+	file, original, planted string
+	// agent tells that agents run the binary, and not schedulers.
+	agent bool
+	// noticed is what the suite has to say.
+	noticed string
+}{
+	"the ledger forgets one booking in a thousand": {
+		file: "internal/ledger/node.go",
+		original: `	for i := range holdings {
+		touched |= n.add(&holdings[i])
+	}
+	n.measure(&n.now, touched)
+}
+
+// BookUnknown`,
+		planted: `	for i := range holdings {
+		if planted.Add(1)%1000 != 0 {
+			touched |= n.add(&holdings[i])
+		}
+	}
+	n.measure(&n.now, touched)
+}
+
+var planted atomic.Uint64
+
+// BookUnknown`,
+		noticed: `MemoryOverbooked|ComputeOverbooked|SlicesOverbooked|ExclusiveShared|QoSMixed`,
+	},
+	"a slice is released twice": {
+		file: "internal/agent/kubelet/slices.go",
+		original: `	s.metrics.slicesRemoved.Inc()
+	return nil
+}`,
+		planted: `	s.metrics.slicesRemoved.Inc()
+	// Whoever comes first on the card is taken for it the second time.
+	if again, err := s.slicer.Slices(ctx, sh.Slice.BDF); err == nil && len(again.Slices) > 0 {
+		_ = s.slicer.Remove(ctx, discover.SliceRef{BDF: sh.Slice.BDF, ID: again.Slices[0].ID, UUID: again.Slices[0].UUID})
+	}
+	return nil
+}`,
+		agent:   true,
+		noticed: `has lost its slice`,
+	},
+}
+
+// TestPlanted: with a planted bug the suite fails, for the right reason.
+func TestPlanted(t *testing.T) {
+	list, err := kinds("^pod |^kill scheduler leader$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bug := range plantedBugs {
+		t.Run(name, func(t *testing.T) {
+			binary := plant(t, bug.file, bug.original, bug.planted)
+			o := options{servers: 2, scheduler: binary}
+			if bug.agent {
+				o = options{servers: 2, agent: binary}
+			}
+			w := newWorld(t, o)
+			const faults, pods, limit = 60, 600, 20 * time.Second
+			r := newRun(w, newPlan(*seedFlag, list, faults, pods))
+			r.limit = limit
+			for i := range r.plan.rounds {
+				said := strings.Join(r.round(i), "\n")
+				if regexp.MustCompile(bug.noticed).MatchString(said) {
+					t.Logf("noticed after %d faults and %d pods: %s", r.figures.total(), w.pods.count(), said)
+					return
+				}
+			}
+			t.Errorf("%d faults and %d pods went by, and nobody noticed", r.figures.total(), w.pods.count())
+		})
+	}
+}
+
+// plant builds Daybreak with one passage of one file replaced.
+func plant(t *testing.T, file, original, planted string) (binary string) {
+	t.Helper()
+	path := filepath.Join(root, file)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), original); n != 1 {
+		t.Fatalf("%s has the passage that the bug replaces %d times: bring the test up to date", file, n)
+	}
+	dir := t.TempDir()
+	changed, overlay, binary := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "daybreak")
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string][]byte{changed: []byte(strings.Replace(string(text), original, planted, 1)), overlay: list} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	build := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "./cmd/daybreak")
+	build.Dir = root
+	// As make builds it, so that nothing of Kubernetes is compiled for this.
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build with the bug: %v\n%s", err, out)
+	}
+	return binary
+}
