@@ -244,9 +244,21 @@ func (a *admission) policies() {
 		}
 		a.ask.Prefer.IgnoreLinks = !aware
 	}
-	if _, ok := a.pod.Annotations[AnnotationWeights]; ok {
-		a.ask.Warnings = append(a.ask.Warnings, AnnotationWeights+" has no effect: slots, compute and memory weigh the same")
+	for _, x := range ineffective {
+		if _, ok := a.pod.Annotations[x.key]; ok {
+			a.ask.Warnings = append(a.ask.Warnings, x.key+" has no effect: "+x.instead)
+		}
 	}
+}
+
+// ineffective are annotations that mean something to HAMi or Koordinator and
+// nothing here. Who writes them is told, since the pod would be placed otherwise
+// there.
+var ineffective = []struct{ key, instead string }{
+	{AnnotationWeights, "slots, compute and memory weigh the same"},
+	{AnnotationKoordHint, "cards are chosen by their links; to name cards write " + AnnotationUseCards},
+	{AnnotationKoordJoint, "cards are placed without looking at other devices"},
+	{AnnotationKoordPartition, "the best-linked set of free cards is always looked for"},
 }
 
 func (a *admission) cardPolicy(value string) {

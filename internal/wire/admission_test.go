@@ -219,6 +219,15 @@ func TestAdmitPolicies(t *testing.T) {
 		"weights have no effect": {
 			pod: app(ask).Annotate(weightsName, "slot=1,core=2,memory=3"), want: Ask{Warnings: []string{warnScore}},
 		},
+		"hints of Koordinator's have no effect": {
+			pod: app(ask).Annotate("scheduling.koordinator.sh/device-allocate-hint", `{"gpu":{}}`).
+				Annotate("scheduling.koordinator.sh/device-joint-allocate", "{}").Annotate("scheduling.koordinator.sh/gpu-partition-spec", "{}"),
+			want: Ask{Warnings: []string{
+				"scheduling.koordinator.sh/device-allocate-hint has no effect: cards are chosen by their links; to name cards write metax-tech.com/use-gpuuuid",
+				"scheduling.koordinator.sh/device-joint-allocate has no effect: cards are placed without looking at other devices",
+				"scheduling.koordinator.sh/gpu-partition-spec has no effect: the best-linked set of free cards is always looked for",
+			}},
+		},
 	}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		tc := cases[name]

@@ -113,6 +113,27 @@ const (
 	// Read by: nobody.
 	// Format: `slot=1,core=1,memory=1`.
 	AnnotationWeights = "hami.io/device-scoring-weights"
+	// AnnotationKoordHint has no effect here: links and harm to later pods decide.
+	// The pod is admitted with a warning.
+	// On: Pod.
+	// Written by: users of Koordinator.
+	// Read by: nobody.
+	// Format: Koordinator's.
+	AnnotationKoordHint = "scheduling.koordinator.sh/device-allocate-hint"
+	// AnnotationKoordJoint has no effect here: only cards are placed. The pod is
+	// admitted with a warning.
+	// On: Pod.
+	// Written by: users of Koordinator.
+	// Read by: nobody.
+	// Format: Koordinator's.
+	AnnotationKoordJoint = "scheduling.koordinator.sh/device-joint-allocate"
+	// AnnotationKoordPartition has no effect here: the best set of cards is found,
+	// not looked up in a table. The pod is admitted with a warning.
+	// On: Pod.
+	// Written by: users of Koordinator.
+	// Read by: nobody.
+	// Format: Koordinator's.
+	AnnotationKoordPartition = "scheduling.koordinator.sh/gpu-partition-spec"
 )
 
 // AskAnnotations lists the annotations that change what a pod asks for.
