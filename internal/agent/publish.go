@@ -55,7 +55,7 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 	decision := a.modes.decide(a, v, held)
 	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(v), now)
 	if err == nil {
-		p.Strangers = a.strangers(v)
+		p.Strangers, p.Given = a.strangers(v), a.given()
 		a.keepTimes(p)
 		err = a.device.write(ctx, a, p, current)
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
@@ -153,6 +154,21 @@ func (a *Agent) strangers(v *view) map[gpu.CardID]wire.Stranger {
 		a.strange = now
 	}
 	return now
+}
+
+// given returns what kubelet gave to pods on which nothing tells. Until kubelet
+// was asked it is what was published before: pods don't change cards.
+func (a *Agent) given() map[types.UID]wire.Given {
+	if a.server == nil {
+		return nil
+	}
+	if st := a.server.Status(); st.GivenKnown {
+		return st.Given
+	}
+	if a.previous == nil {
+		return nil
+	}
+	return a.previous.Given
 }
 
 // unserved says what the node is not served for, where it is to be.

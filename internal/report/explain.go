@@ -145,7 +145,7 @@ func (e *Explanation) placed(s *cluster.Snapshot, pod *corev1.Pod, ask *wire.Ask
 		e.Error = fmt.Sprintf("is on node %s, whose cards can't be read: %v", node.Name, node.Problem)
 		return
 	case k < 0:
-		_, _, notes := wire.HoldingOf(node, pod)
+		_, _, notes := s.Inventories[i].HoldingOf(node, pod)
 		e.Error = "runs, but nobody can tell on which cards"
 		e.Problems = append(e.Problems, notes...)
 		return

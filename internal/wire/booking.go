@@ -31,7 +31,7 @@ func (inv *Inventory) NewNode(pods []*corev1.Pod) (n *ledger.Node, notes []strin
 		if !Holds(pod) || !Asks(pod) {
 			continue
 		}
-		h, known, said := HoldingOf(n, pod)
+		h, known, said := inv.HoldingOf(n, pod)
 		notes = append(notes, said...)
 		if known {
 			n.Book(h)

@@ -81,6 +81,11 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 			return fmt.Errorf("annotation %s: %w", AnnotationStrangers, err)
 		}
 	}
+	if text, ok := d.Annotations[AnnotationGiven]; ok {
+		if inv.given, err = decodeGiven(text); err != nil {
+			return fmt.Errorf("annotation %s: %w", AnnotationGiven, err)
+		}
+	}
 	return nil
 }
 

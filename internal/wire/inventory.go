@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -44,6 +45,8 @@ type Inventory struct {
 	reported []report // by card, what the node itself says is in use
 	// strangers is, by card, what our agent says that slices of others take.
 	strangers []ledger.Usage
+	// given is, by pod, what our agent says that kubelet gave.
+	given map[types.UID]Given
 }
 
 // report is a node's own word on what is in use of a card, which tells of

@@ -295,6 +295,13 @@ const (
 	// Read by: scheduler, manager.
 	// Format: JSON, `[{"card":"GPU-…","slices":1,"compute":50,"memoryMiB":8192,"qosPolicy":"best-effort"}]`.
 	AnnotationStrangers = "daybreak-gpu.io/foreign-slices"
+	// AnnotationGiven is which cards kubelet gave to pods on which nothing tells;
+	// see [Given].
+	// On: Device.
+	// Written by: agent.
+	// Read by: scheduler, manager.
+	// Format: JSON, `[{"uid":"…","pod":{"namespace":"default","name":"a"},"containers":{"c":["GPU-…"]}}]`.
+	AnnotationGiven = "daybreak-gpu.io/given-cards"
 	// AnnotationForget are cards that were taken out of the machine for good. The
 	// agent drops them from the Device once no pod names them, and takes the
 	// annotation off.

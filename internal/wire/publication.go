@@ -28,6 +28,8 @@ type Publication struct {
 	Pending gpu.Mode
 	// Strangers is what slices take that Daybreak did not make, card by card.
 	Strangers map[gpu.CardID]Stranger
+	// Given is what kubelet gave to pods on which nothing tells.
+	Given map[types.UID]Given
 	// Topology has the cards in the order of their minor numbers, lost ones
 	// among them, and the links that work.
 	Topology *gpu.Topology
@@ -71,6 +73,11 @@ func EncodeDevice(p *Publication) (*v1alpha1.Device, error) {
 	}
 	if len(p.Strangers) > 0 {
 		if d.Annotations[AnnotationStrangers], err = encodeStrangers(p.Strangers); err != nil {
+			return nil, fmt.Errorf("device of %s: %w", p.Node, err)
+		}
+	}
+	if len(p.Given) > 0 {
+		if d.Annotations[AnnotationGiven], err = encodeGiven(p.Given); err != nil {
 			return nil, fmt.Errorf("device of %s: %w", p.Node, err)
 		}
 	}
@@ -177,6 +184,11 @@ func DecodePublication(d *v1alpha1.Device) (*Publication, error) {
 	if text, ok := d.Annotations[AnnotationLinks]; ok {
 		if links, err = DecodeLinks(text, cards); err != nil {
 			return nil, fmt.Errorf("annotation %s: %w", AnnotationLinks, err)
+		}
+	}
+	if text, ok := d.Annotations[AnnotationGiven]; ok {
+		if p.Given, err = decodeGiven(text); err != nil {
+			return nil, fmt.Errorf("annotation %s: %w", AnnotationGiven, err)
 		}
 	}
 	p.Topology, err = gpu.NewTopology(cards, links)

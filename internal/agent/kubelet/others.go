@@ -31,7 +31,7 @@ func (s *Server) checkOthers(n *Node, r *record, c *claimed) error {
 		if pod.UID == r.PodUID || !started && !earlier(pod, c.pod) {
 			continue
 		}
-		if h, known, _ := wire.HoldingOf(node, pod); known {
+		if h, known, _ := n.Inventory.HoldingOf(node, pod); known {
 			h.Holder = ledger.Holder(pod.UID)
 			node.Book(h)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -128,6 +128,10 @@ type Status struct {
 	Foreign string
 	// Strangers is what slices take of each card that someone else made.
 	Strangers map[gpu.CardID]wire.Stranger
+	// Given is what kubelet gave to pods that someone else served and on which
+	// nothing tells; GivenKnown that kubelet was asked.
+	Given      map[types.UID]wire.Given
+	GivenKnown bool
 }
 
 // resources are those that the agent may serve.
@@ -181,8 +185,7 @@ func (s *Server) setStatus(change func(*Status)) {
 	s.mu.Lock()
 	before := s.status
 	change(&s.status)
-	same := before.Serving == s.status.Serving && before.Waits == s.status.Waits && before.Foreign == s.status.Foreign &&
-		maps.Equal(before.Strangers, s.status.Strangers)
+	same := sameStatus(&before, &s.status)
 	s.mu.Unlock()
 	if !same {
 		notify(s.changed)
@@ -241,12 +244,16 @@ func (s *Server) Run(ctx context.Context) error {
 		s.ended = true
 		s.mu.Unlock()
 	}()
-	var lastForeign time.Time
+	var lastForeign, lastGiven time.Time
 	for {
 		if n := s.current(); n != nil {
 			if time.Since(lastForeign) >= foreignInterval || s.Status().Foreign != "" {
 				lastForeign = time.Now()
 				s.lookForOthers(ctx)
+			}
+			if time.Since(lastGiven) >= givenInterval {
+				lastGiven = time.Now()
+				s.learnGiven(ctx, n)
 			}
 			s.keepRegistered(ctx, n)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -228,11 +229,12 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 	defer release()
 	var failures []error
 	strangers := map[gpu.CardID]wire.Stranger{}
+	booked := s.bookedSlices(n)
 	for _, id := range slices.Sorted(maps.Keys(n.Cards)) {
 		if !n.Cards[id].Here || n.Cards[id].BDF == "" {
 			continue
 		}
-		stranger, err := s.sweepCard(ctx, id, n.Cards[id].BDF, held)
+		stranger, err := s.sweepCard(ctx, id, n.Cards[id].BDF, held, booked[id])
 		if err != nil {
 			failures = append(failures, fmt.Errorf("card %s: %w", id, err))
 		}
@@ -250,7 +252,8 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 }
 
 // sweepCard looks at the slices of one card and returns what others have of it.
-func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held []*corev1.Pod) (wire.Stranger, error) {
+// Booked are shares of pods that someone else served: one slice each is theirs.
+func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held []*corev1.Pod, booked []ledger.Share) (wire.Stranger, error) {
 	var stranger wire.Stranger
 	now, err := s.slicer.Slices(ctx, bdf)
 	if err != nil {
@@ -267,12 +270,50 @@ func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held 
 				continue
 			}
 			s.metrics.slicesRemoved.Inc()
+		case claims(&booked, x):
 		default:
 			stranger.Slices++
 			stranger.Compute, stranger.Memory, stranger.QoS = stranger.Compute+x.ComputePercent, stranger.Memory+x.Memory, now.QoS
 		}
 	}
 	return stranger, errors.Join(failures...)
+}
+
+// bookedSlices returns, by card, the slices that pods have which someone else
+// served: they are booked as the pods', so they are not strangers too.
+func (s *Server) bookedSlices(n *Node) map[gpu.CardID][]ledger.Share {
+	booked := map[gpu.CardID][]ledger.Share{}
+	pods, _ := s.foreignPods()
+	if n.Inventory == nil || n.Inventory.Topology == nil {
+		return booked
+	}
+	node := n.Inventory.Open()
+	for _, pod := range pods {
+		h, known, _ := n.Inventory.HoldingOf(node, pod)
+		if !known || pod.Status.Phase != corev1.PodRunning { // it may be yet to come, and ours
+			continue
+		}
+		for i := range h.Parts {
+			for _, share := range h.Parts[i].Shares {
+				id := node.Topology().Card(share.Card).ID
+				booked[id] = append(booked[id], share)
+			}
+		}
+	}
+	return booked
+}
+
+// claims reports whether a slice is one of the shares, which it then takes out.
+// Slices of online pods may have any compute.
+func claims(shares *[]ledger.Share, x *discover.Slice) bool {
+	at := slices.IndexFunc(*shares, func(s ledger.Share) bool {
+		return !s.Exclusive && s.Memory == x.Memory.RoundUp() && (s.Compute == x.ComputePercent || s.Compute == 0)
+	})
+	if at < 0 {
+		return false
+	}
+	*shares = slices.Delete(slices.Clone(*shares), at, at+1)
+	return true
 }
 
 // accounted reports whether the journal knows the slice.

@@ -173,6 +173,16 @@ func Strangers() map[string]string {
 	}
 }
 
+// Givens are annotations on what kubelet gave to whom that can't be meant.
+func Givens() map[string]string {
+	return map[string]string{
+		"no-uid": `[{"pod":"a/b","containers":{"c":["GPU-0"]}}]`, "no-pod": `[{"uid":"u","containers":{"c":["GPU-0"]}}]`, "no-containers": `[{"uid":"u","pod":"a/b"}]`,
+		"pod": `[{"uid":"u","pod":"a/b/c","containers":{"c":["GPU-0"]}}]`, "card": `[{"uid":"u","pod":"a/b","containers":{"c":["\u0000"]}}]`,
+		"card-twice": `[{"uid":"u","pod":"a/b","containers":{"c":["GPU-0","GPU-0"]}}]`, "pod-twice": `[{"uid":"u","pod":"a/b","containers":{"c":[]}},{"uid":"u","pod":"a/b","containers":{"c":[]}}]`,
+		"types": `[{"uid":7,"pod":[],"containers":{}}]`, "object": "{}", "empty": "", "deep": Deep(50_000), "long-uid": `[{"uid":"` + strings.Repeat("u", 1000) + `","pod":"a/b","containers":{"c":[]}}]`,
+	}
+}
+
 func wrongAnnotations() []Device {
 	var list []Device
 	annotated := func(name, key, value string) {
@@ -183,6 +193,9 @@ func wrongAnnotations() []Device {
 	}
 	for name, text := range Strangers() {
 		annotated("strangers-"+name, "daybreak-gpu.io/foreign-slices", text)
+	}
+	for name, text := range Givens() {
+		annotated("given-"+name, "daybreak-gpu.io/given-cards", text)
 	}
 	for name, mode := range map[string]string{"unknown": "turbo", "capitals": "SGPU", "empty": "", "nul": "sgpu\x00", "huge": strings.Repeat("sgpu", 20_000), "list": `["sgpu"]`} {
 		annotated("mode-"+name, "daybreak-gpu.io/mode", mode)

@@ -1,0 +1,143 @@
+package kubelet
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet/checkpoint"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// givenInterval is how often kubelet is asked what it gave to pods that someone
+// else served.
+const givenInterval = 5 * time.Second
+
+// grants is which of the vendor's ids containers have, by pod and container.
+// kubelet's file knows pods by UID and has init containers too; its API knows
+// them by name.
+type grants struct {
+	byUID  map[types.UID]map[string][]string
+	byName map[types.NamespacedName]map[string][]string
+}
+
+// grants asks kubelet. Tokens of our own are left aside.
+func (h *holders) grants(ctx context.Context) (*grants, error) {
+	answer, err := h.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := &grants{byUID: map[types.UID]map[string][]string{}, byName: map[types.NamespacedName]map[string][]string{}}
+	for _, pod := range answer.GetPodResources() {
+		name := types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}
+		for _, c := range pod.GetContainers() {
+			for _, d := range c.GetDevices() {
+				grant(g.byName, name, c.GetName(), d.GetResourceName(), d.GetDeviceIds())
+			}
+		}
+	}
+	// A file that can't be read leaves pods with init containers unknown.
+	entries, _ := checkpoint.Read(h.checkpoint)
+	for i := range entries {
+		for _, ids := range entries[i].DeviceIDs {
+			grant(g.byUID, types.UID(entries[i].PodUID), entries[i].ContainerName, entries[i].ResourceName, ids)
+		}
+	}
+	return g, nil
+}
+
+func grant[K comparable](to map[K]map[string][]string, pod K, container, resource string, ids []string) {
+	for _, id := range ids {
+		if !isVendors(resource) || isToken(id) {
+			continue
+		}
+		if to[pod] == nil {
+			to[pod] = map[string][]string{}
+		}
+		to[pod][container] = append(to[pod][container], id)
+	}
+}
+
+// of returns what a pod's containers have. A pod that waits to start may have
+// the name of one that is not quite gone.
+func (g *grants) of(pod *corev1.Pod) map[string][]string {
+	if ids := g.byUID[pod.UID]; ids != nil {
+		return ids
+	}
+	if pod.Status.Phase == corev1.PodPending {
+		return nil
+	}
+	return g.byName[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
+}
+
+// learnGiven finds out which cards pods have that someone else served, where
+// nothing on them tells, and where kubelet knows better: whole cards of the
+// vendor's plugin are picked by kubelet, whatever a scheduler wrote.
+func (s *Server) learnGiven(ctx context.Context, n *Node) {
+	pods, known := s.foreignPods()
+	if !known || n.Inventory == nil || n.Inventory.Topology == nil {
+		return
+	}
+	given := map[types.UID]wire.Given{}
+	if len(pods) > 0 {
+		g, err := s.holders.grants(ctx)
+		if err != nil {
+			return // what was known stays until kubelet is back
+		}
+		node := n.Inventory.Open()
+		for _, pod := range pods {
+			if one, ok := givenTo(node, pod, g.of(pod)); ok {
+				given[pod.UID] = one
+			}
+		}
+	}
+	s.setStatus(func(st *Status) { st.Given, st.GivenKnown = given, true })
+}
+
+// foreignPods returns the pods that hold cards and were not served by us.
+func (s *Server) foreignPods() (pods []*corev1.Pod, known bool) {
+	held, known := s.pods.Held()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ours := map[types.UID]bool{}
+	for _, r := range s.journal.Records {
+		ours[r.PodUID] = true
+	}
+	for _, pod := range held {
+		if !ours[pod.UID] {
+			pods = append(pods, pod)
+		}
+	}
+	return pods, known
+}
+
+// givenTo returns what the pod has by its ids, if that is worth telling.
+func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.Given, bool) {
+	given := wire.Given{Holder: wire.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
+	whole, cards := true, gpu.Set(0)
+	for container, list := range ids {
+		for _, id := range list {
+			card, ok := wire.CardOfID(node.Topology(), id)
+			if !ok {
+				return given, false // half of it would be a guess
+			}
+			at, _ := node.Topology().Index(card)
+			whole, cards = whole && id == string(card), cards|gpu.SetOf(at)
+			given.Cards[container] = append(given.Cards[container], card)
+		}
+	}
+	h, written, _ := wire.HoldingOf(node, pod)
+	return given, cards != 0 && (!written || whole && h.Cards() != cards)
+}
+
+// sameStatus reports whether there is nothing to tell of.
+func sameStatus(a, b *Status) bool {
+	return a.Serving == b.Serving && a.Waits == b.Waits && a.Foreign == b.Foreign && maps.Equal(a.Strangers, b.Strangers) &&
+		a.GivenKnown == b.GivenKnown && reflect.DeepEqual(a.Given, b.Given)
+}

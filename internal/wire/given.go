@@ -1,0 +1,169 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// Given is what a pod's containers were given of a node's cards by a device
+// plugin that picks cards itself. Nothing on such a pod tells; the node's agent
+// reads it from kubelet's ids and says so on the Device.
+type Given struct {
+	Holder ledger.Holder
+	// Cards are those of each container, by name.
+	Cards map[string][]gpu.CardID
+}
+
+// givenEntry is a [Given] in the annotation.
+type givenEntry struct {
+	UID        types.UID               `json:"uid"`
+	Pod        ledger.Holder           `json:"pod"`
+	Containers map[string][]gpu.CardID `json:"containers"`
+}
+
+// maxGiven bounds the list: as many pods as a node has slices.
+const maxGiven = gpu.MaxCards * gpu.MaxSlices
+
+// encodeGiven writes our own annotation on a Device. Pods for which there is no
+// room are left out: nobody can name their cards then, as if it were not there.
+func encodeGiven(given map[types.UID]Given) (string, error) {
+	list := []givenEntry{}
+	room := maxAnnotation / 2
+	for _, uid := range slices.Sorted(maps.Keys(given)) {
+		e := givenEntry{uid, given[uid].Holder, given[uid].Cards}
+		text, err := json.Marshal(e)
+		if err != nil {
+			return "", err
+		}
+		if room -= len(text) + 1; room < 0 || len(list) == maxGiven {
+			break
+		}
+		list = append(list, e)
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
+}
+
+// decodeGiven reads it.
+func decodeGiven(text string) (map[types.UID]Given, error) {
+	if err := checkSize(text); err != nil {
+		return nil, err
+	}
+	var list []givenEntry
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, err
+	}
+	if len(list) > maxGiven {
+		return nil, fmt.Errorf("%d pods, at most %d are read", len(list), maxGiven)
+	}
+	given := make(map[types.UID]Given, len(list))
+	for i := range list {
+		e := &list[i]
+		if err := e.validate(); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", i, err)
+		}
+		if _, ok := given[e.UID]; ok {
+			return nil, fmt.Errorf("entry %d: pod %.80q is listed twice", i, e.Pod)
+		}
+		given[e.UID] = Given{Holder: e.Pod, Cards: e.Containers}
+	}
+	return given, nil
+}
+
+func (e *givenEntry) validate() error {
+	const longestUID = 128
+	switch {
+	case e.UID == "" || len(e.UID) > longestUID:
+		return fmt.Errorf("uid %.40q: want 1 to %d characters", e.UID, longestUID)
+	case strings.Count(string(e.Pod), "/") != 1:
+		return fmt.Errorf("pod %.80q: want its namespace and name", e.Pod)
+	case len(e.Containers) == 0 || len(e.Containers) > maxListedContainers:
+		return fmt.Errorf("pod %.80q has %d containers, want 1 to %d", e.Pod, len(e.Containers), maxListedContainers)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Containers)) {
+		cards := e.Containers[name]
+		shares := make([]namedShare, len(cards))
+		for i, id := range cards {
+			if !validUUID(string(id)) {
+				return fmt.Errorf("card %.40q: %s", id, wantUUID)
+			}
+			shares[i].id = string(id)
+		}
+		if err := distinct(shares); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// HoldingOf reads what a bound pod holds on the node. Where the node's agent has
+// told what kubelet gave the pod, that is it; else the pod's annotations tell,
+// see [HoldingOf].
+func (inv *Inventory) HoldingOf(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
+	g, ok := inv.given[pod.UID]
+	if !ok || g.Holder != HolderOf(pod) || n.Counted {
+		return HoldingOf(n, pod)
+	}
+	ask, problems := Admit(pod)
+	if ask == nil && len(problems) == 0 {
+		return HoldingOf(n, pod)
+	}
+	b := booking{node: n, pod: pod, ask: ask, containers: containers(pod)}
+	h, lost, err := b.holding(b.given(&g))
+	if err != nil {
+		said := fmt.Sprintf("pod %s on %s: annotation %s of the Device: %v", HolderOf(pod), n.Name, AnnotationGiven, err)
+		h, known, notes = HoldingOf(n, pod)
+		return h, known, append(notes, said)
+	}
+	for _, id := range lost {
+		notes = append(notes, fmt.Sprintf("pod %s on %s: kubelet gave it card %s, which the node does not have", HolderOf(pod), n.Name, id))
+	}
+	return h, true, notes
+}
+
+// given lists what each container has: as much of the cards as it asks for.
+func (b *booking) given(g *Given) [][]namedShare {
+	lists := make([][]namedShare, len(b.containers))
+	for i := range b.containers {
+		for _, id := range g.Cards[b.containers[i].name] {
+			s := namedShare{id: string(id), compute: int64(gpu.FullCompute)}
+			if at, ok := b.node.Topology().Index(id); ok {
+				s.memory = b.node.Topology().Card(at).Memory
+			}
+			lists[i] = append(lists[i], s)
+		}
+	}
+	return lists
+}
+
+// CardOfID returns the card that one of the vendor's device ids stands for: the
+// card's UUID by itself for a whole card, with "::" and a number for a seat on
+// a shared one, with a dash and two numbers for a slice.
+func CardOfID(t *gpu.Topology, id string) (card gpu.CardID, ok bool) {
+	for i := range t.Len() {
+		uuid := t.Card(i).ID
+		rest, found := strings.CutPrefix(id, string(uuid))
+		if uuid == "" || !found {
+			continue
+		}
+		seat, isSeat := strings.CutPrefix(rest, "::")
+		a, b, isSlice := strings.Cut(strings.TrimPrefix(rest, "-"), ":")
+		if rest == "" || isSeat && isNumber(seat) || isSlice && rest[0] == '-' && isNumber(a) && isNumber(b) {
+			return uuid, true
+		}
+	}
+	return "", false
+}
+
+func isNumber(s string) bool {
+	return s != "" && len(s) < 10 && !strings.ContainsFunc(s, func(r rune) bool { return r < '0' || r > '9' })
+}

@@ -1,0 +1,128 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/gputest/hostile"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// TestGivenCards: a pod on which nothing tells is booked on the cards that
+// kubelet gave it, with what it asks for.
+func TestGivenCards(t *testing.T) {
+	const text = `[{"uid":"u1","pod":"default/p","containers":{"c0":["GPU-1"],"c1":["GPU-2","GPU-3"]}},{"uid":"u2","pod":"default/other","containers":{"c0":["GPU-0"]}}]`
+	inv := ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(4)...), AnnotationGiven, text))
+	if inv.Problem != nil {
+		t.Fatal(inv.Problem)
+	}
+	two := gputest.MakePod("p").App("sgpu: 1, vcore: 10, vmemory: 4").App("gpu: 2")
+	cases := map[string]struct {
+		pod  *gputest.PodBuilder
+		uid  types.UID
+		want string // card, compute, memory; or unknown
+	}{
+		"nothing on the pod tells":           {two, "u1", "1:10%:4096 2:100%:65536 3:100%:65536"},
+		"another pod of the same name":       {two, "u9", "unknown"},
+		"kubelet knows better than the pod":  {gputest.MakePod("p").App("gpu: 1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":100,"vRam":65536}]]`), "u1", "1:100%:65536"},
+		"a request that makes no sense":      {gputest.MakePod("p").App("sgpu: 1, vcore: 900"), "u1", "1:100%:65536"},
+		"containers that kubelet names not":  {gputest.MakePod("p").Init("").App("gpu: 1"), "u1", "2:100%:65536"},
+		"a container that asks has no cards": {gputest.MakePod("p").App("").App("").App("gpu: 1"), "u1", "unknown"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			pod := tc.pod.On("n1").Obj()
+			pod.UID = tc.uid
+			n, notes := inv.NewNode(podList(pod))
+			var got []string
+			for i, u := range n.Now().Usage {
+				if u.Slots > 0 {
+					got = append(got, fmt.Sprintf("%d:%d%%:%d", i, u.Compute, u.Memory))
+				}
+			}
+			if len(n.Unknown()) > 0 {
+				got = append(got, "unknown")
+			}
+			if strings.Join(got, " ") != tc.want {
+				t.Errorf("booked %v, want %s; notes %q", got, tc.want, notes)
+			}
+			if tc.want == "unknown" {
+				if _, refusal := place.Fit(n, gputest.AskSlice(10, 1024), &place.Preference{}); refusal.Code != place.Unaccounted {
+					t.Errorf("refusal is %s", refusal.Code)
+				}
+			}
+		})
+	}
+}
+
+func TestCardOfID(t *testing.T) {
+	topology := gputest.Zones(12) // GPU-1 begins the name of GPU-10
+	for id, want := range map[string]gpu.CardID{
+		"GPU-1": "GPU-1", "GPU-10": "GPU-10", "GPU-1::3": "GPU-1", "GPU-1-12:2": "GPU-1", "GPU-10-0:15": "GPU-10",
+		"GPU-": "", "": "", "GPU-1:3": "", "GPU-1::": "", "GPU-1::x": "", "GPU-1-12": "", "GPU-1-12:": "", "GPU-1-:2": "", "GPU-112:2": "", "GPU-1-1:1:1": "", "GPU-99": "", "GPU-1::1234567890": "",
+	} {
+		if got, ok := CardOfID(topology, id); got != want || ok != (want != "") {
+			t.Errorf("CardOfID(%q) = %q, %t, want %q", id, got, ok, want)
+		}
+	}
+}
+
+func FuzzDecodeGiven(f *testing.F) {
+	for _, text := range hostile.Givens() {
+		f.Add(text)
+	}
+	f.Add(`[{"uid":"u1","pod":"default/p","containers":{"c":["GPU-0"],"d":["GPU-1","GPU-2"]}}]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		given, err := decodeGiven(text)
+		if err != nil {
+			return
+		}
+		again, err := encodeGiven(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := decodeGiven(again)
+		if diff := gocmp.Diff(given, back, cmpopts.EquateEmpty()); (err != nil || diff != "") && len(again) < maxAnnotation/2-4096 {
+			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
+		}
+		// Whatever it says, nobody is booked for more than he asks for.
+		inv := ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(3)...), AnnotationGiven, text))
+		for uid, g := range given {
+			pod := app("sgpu: 1, vcore: 10, vmemory: 1").On("n1").Obj()
+			pod.UID, pod.Name = uid, "p"
+			if g.Holder != HolderOf(pod) {
+				continue
+			}
+			n, _ := inv.NewNode(podList(pod))
+			for i, u := range n.Now().Usage {
+				if u.Compute > 10 || u.Memory > 1024 || u.Slots > 1 || u.Exclusive {
+					t.Fatalf("card %d has %+v", i, u)
+				}
+			}
+		}
+	})
+}
+
+// TestGivenFits: what has no room in the annotation is left out.
+func TestGivenFits(t *testing.T) {
+	given := map[types.UID]Given{}
+	for i := range 3000 {
+		given[types.UID(fmt.Sprintf("u%04d", i))] = Given{Holder: ledger.Holder(fmt.Sprintf("default/%s-%d", strings.Repeat("p", 200), i)), Cards: map[string][]gpu.CardID{"c": {"GPU-0"}}}
+	}
+	text, err := encodeGiven(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decodeGiven(text)
+	if err != nil || len(back) < 100 || len(text) > maxAnnotation/2+2 {
+		t.Errorf("%d bytes, %d pods, %v", len(text), len(back), err)
+	}
+}
