@@ -300,7 +300,7 @@ const (
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
-	// Format: JSON, `[{"uid":"…","pod":{"namespace":"default","name":"a"},"containers":{"c":["GPU-…"]}}]`.
+	// Format: JSON, `[{"uid":"…","pod":"default/a","containers":{"c":["GPU-…"]}}]`.
 	AnnotationGiven = "daybreak-gpu.io/given-cards"
 	// AnnotationForget are cards that were taken out of the machine for good. The
 	// agent drops them from the Device once no pod names them, and takes the
