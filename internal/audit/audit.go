@@ -281,6 +281,6 @@ func (n *node) lock(now time.Time) {
 		owner = lock.Namespace + "/" + lock.Name
 		pods = []string{owner}
 	}
-	n.violation(LockStuck, pods, "node %s is locked for %s by %s: no pod gets cards there; remove the annotation %s from the node",
+	n.violation(LockStuck, pods, "node %s is locked for %s by %s: no pod gets cards there; remove the annotation %s from the node, in the scheduler's name where policies guard it",
 		n.ledger.Name, age.Round(time.Second), owner, wire.AnnotationLock)
 }
