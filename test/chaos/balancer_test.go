@@ -56,6 +56,12 @@ func newBalancer(ctx context.Context, backends ...*backend) (*balancer, error) {
 
 func (b *balancer) address() string { return b.listener.Addr().String() }
 
+// stop ends it; its context must have ended.
+func (b *balancer) stop() {
+	_ = b.listener.Close()
+	b.open.Wait()
+}
+
 // pass takes a connection to a manager that is ready, or to any if none is.
 func (b *balancer) pass(ctx context.Context, conn net.Conn) {
 	defer conn.Close()

@@ -14,6 +14,8 @@ import (
 const (
 	settleLimit = 2 * time.Minute
 	backLimit   = 2 * time.Minute
+	// longSettle is when a round tells what was waited for.
+	longSettle = 20 * time.Second
 )
 
 // TestChaos: faults of all kinds while pods come and go. After each round
@@ -85,13 +87,16 @@ func (r *run) round(number int) []string {
 	work.Go(func() { problems[len(rd.faults)] = r.churn(w.ctx, rd) })
 	work.Wait()
 	harmed := time.Since(start)
-	err := w.settled(r.limit)
+	waited, err := w.settle(r.limit)
 	cancel()
 	watching.Wait()
 	for _, e := range append(problems, err) {
 		if e != nil {
 			found = append(found, e.Error())
 		}
+	}
+	if took := time.Since(start) - harmed; took > longSettle && err == nil {
+		fmt.Printf("it took %s to settle; at the end: %v\n", took.Round(time.Second), waited)
 	}
 	fmt.Printf("round %d of %d: %d faults, %d pods so far; faults %s, settled after %s; %s since the start\n", number+1, len(r.plan.rounds), r.figures.total(),
 		w.pods.count(), harmed.Round(100*time.Millisecond), (time.Since(start) - harmed).Round(100*time.Millisecond), time.Since(r.start).Round(time.Second))

@@ -20,12 +20,23 @@ import (
 // settled waits until everything adds up: no fault is at work any more, so what
 // is wrong now has to be put right by Daybreak itself within the limit.
 func (w *world) settled(limit time.Duration) error {
-	return until(w.ctx, limit, func() error {
+	_, err := w.settle(limit)
+	return err
+}
+
+// settle is settled, and also returns what was wrong last before nothing was.
+func (w *world) settle(limit time.Duration) (waited error, err error) {
+	err = until(w.ctx, limit, func() error {
 		w.pods.replaceFailed(w.ctx)
 		ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 		defer cancel()
-		return problems(w.check(ctx))
+		now := problems(w.check(ctx))
+		if now != nil {
+			waited = now
+		}
+		return now
 	})
+	return waited, err
 }
 
 // problems makes one error of what is wrong.

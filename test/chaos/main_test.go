@@ -28,7 +28,7 @@ import (
 // What a run is like. Without flags it is the short form.
 var (
 	seedFlag    = flag.Uint64("chaos.seed", 1, "seed of the plan of faults and pods")
-	faultsFlag  = flag.Int("chaos.faults", 56, "least number of faults of TestChaos")
+	faultsFlag  = flag.Int("chaos.faults", 54, "least number of faults of TestChaos")
 	podsFlag    = flag.Int("chaos.pods", 300, "least number of pods of TestChaos")
 	kindsFlag   = flag.String("chaos.kinds", "", "regular expression of the kinds of faults of TestChaos; empty for all")
 	samplesFlag = flag.Int("chaos.samples", 2, "how often each part is killed and paused in TestRecovery")

@@ -74,6 +74,9 @@ type world struct {
 	pods   *pods
 	vendor *local.Vendor
 
+	// running is everything that ends when ctx does.
+	running sync.WaitGroup
+
 	mu     sync.Mutex
 	levels map[string]float64
 }
@@ -92,25 +95,32 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	w := &world{T: t, options: o, ctx: ctx, gate: newGate(), levels: map[string]float64{}}
-	var running sync.WaitGroup
 	t.Cleanup(func() {
 		stop()
-		running.Wait()
+		w.running.Wait()
 		w.tellEnds()
 	})
 	start := time.Now()
-	w.must(w.startControlPlane(&running))
-	w.must(w.startManagers(&running))
-	w.must(w.startServers(&running, library))
+	w.must(w.startControlPlane())
+	w.must(w.startManagers())
+	w.must(w.startServers(library))
 	w.must(w.startVendor())
-	w.must(w.startSchedulers(&running))
+	w.must(w.startSchedulers())
 	w.pods = newPods(w)
-	running.Go(w.pods.watch)
+	w.running.Go(w.pods.watch)
 	w.eventually("a pod runs", 2*time.Minute, func() error { return w.tryProbe(ctx) })
 	w.must(w.settled(2 * time.Minute))
 	w.level()
 	t.Logf("up after %s", time.Since(start).Round(100*time.Millisecond))
 	return w
+}
+
+// atEnd does something when the world ends, beside everything else that does.
+func (w *world) atEnd(do func()) {
+	w.running.Go(func() {
+		<-w.ctx.Done()
+		do()
+	})
 }
 
 func (w *world) must(err error) {
@@ -156,9 +166,9 @@ func (w *world) tellEnds() {
 }
 
 // keep makes the process a part that is kept running until the world ends.
-func (w *world) keep(running *sync.WaitGroup, p *part) {
+func (w *world) keep(p *part) {
 	w.parts = append(w.parts, p)
-	running.Go(func() {
+	w.running.Go(func() {
 		p.keep(w.ctx)
 		p.turn.Lock() // a fault may have it in its hands
 		defer p.turn.Unlock()
@@ -166,7 +176,7 @@ func (w *world) keep(running *sync.WaitGroup, p *part) {
 	})
 }
 
-func (w *world) startControlPlane(running *sync.WaitGroup) error {
+func (w *world) startControlPlane() error {
 	var err error
 	w.cluster, err = local.Start(w.ctx, local.Config{Dir: w.TempDir(), Executable: bin("playground")})
 	if err != nil {
@@ -174,14 +184,14 @@ func (w *world) startControlPlane(running *sync.WaitGroup) error {
 	}
 	w.etcd = &part{name: "etcd", process: w.cluster.Etcd}
 	w.apiserver = &part{name: "kube-apiserver", process: w.cluster.APIServer, back: w.reopen}
-	w.keep(running, &part{name: "kube-controller-manager", process: w.cluster.ControllerManager})
-	w.keep(running, w.apiserver)
-	w.keep(running, w.etcd)
+	w.keep(&part{name: "kube-controller-manager", process: w.cluster.ControllerManager})
+	w.keep(w.apiserver)
+	w.keep(w.etcd)
 	admin, err := newProxy(w.cluster.REST(), w.gate)
 	if err != nil {
 		return err
 	}
-	w.Cleanup(admin.stop)
+	w.atEnd(admin.stop)
 	w.config = admin.config()
 	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
 		return err
@@ -240,7 +250,7 @@ func (w *world) electionArgs() []string {
 // twice is how many schedulers and managers there are.
 const twice = 2
 
-func (w *world) startManagers(running *sync.WaitGroup) error {
+func (w *world) startManagers() error {
 	var backends []*backend
 	for i := range twice {
 		name := fmt.Sprintf("manager-%d", i+1)
@@ -266,14 +276,11 @@ func (w *world) startManagers(running *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	w.Cleanup(func() {
-		_ = b.listener.Close()
-		b.open.Wait()
-	})
+	w.atEnd(b.stop)
 	if err := w.cluster.Webhook(w.ctx, b.address()); err != nil {
 		return err
 	}
-	return w.start(running, w.managers...)
+	return w.start(w.managers...)
 }
 
 // through returns a proxy for a part that is known to the API server as the
@@ -287,22 +294,22 @@ func (w *world) throughAs(config *rest.Config, name string) (*proxy, string, err
 	if err != nil {
 		return nil, "", err
 	}
-	w.Cleanup(p.stop)
+	w.atEnd(p.stop)
 	kubeconfig, err := p.kubeconfig(w.cluster.Dir, name)
 	return p, kubeconfig, err
 }
 
-func (w *world) start(running *sync.WaitGroup, parts ...*part) error {
+func (w *world) start(parts ...*part) error {
 	for _, p := range parts {
 		if err := p.process.Start(); err != nil {
 			return err
 		}
-		w.keep(running, p)
+		w.keep(p)
 	}
 	return nil
 }
 
-func (w *world) startSchedulers(running *sync.WaitGroup) error {
+func (w *world) startSchedulers() error {
 	for i := range twice {
 		name := fmt.Sprintf("scheduler-%d", i+1)
 		p, kubeconfig, err := w.through("scheduler", name)
@@ -325,7 +332,7 @@ func (w *world) startSchedulers(running *sync.WaitGroup) error {
 			name: name, process: w.cluster.NewProcess(name, w.scheduler, args...), proxy: p, address: "https://" + address[0],
 		})
 	}
-	return w.start(running, w.schedulers...)
+	return w.start(w.schedulers...)
 }
 
 // vendorNode is the one node whose pods are served under its lock.
@@ -341,12 +348,12 @@ func (w *world) startVendor() error {
 	if err != nil {
 		return err
 	}
-	w.Cleanup(simulator.Stop)
+	w.atEnd(simulator.Stop)
 	w.vendor, err = local.NewVendor(w.ctx, p.config(), simulator, local.VendorConfig{})
 	if err != nil {
 		return err
 	}
-	w.Cleanup(w.vendor.Stop)
+	w.atEnd(w.vendor.Stop)
 	profiles, err := discover.LoadProfiles("c500-2x4")
 	if err != nil {
 		return err
@@ -359,7 +366,7 @@ const (
 	probeTaint  = "chaos/probes"
 )
 
-func (w *world) startServers(running *sync.WaitGroup, library string) error {
+func (w *world) startServers(library string) error {
 	w.servers = make([]*server, w.options.servers)
 	agents := make([]*part, w.options.servers+1)
 	var group errgroup.Group
@@ -373,7 +380,7 @@ func (w *world) startServers(running *sync.WaitGroup, library string) error {
 				name, w.probes = probeServer, s
 				s.cards, s.taints = 1, []corev1.Taint{{Key: probeTaint, Effect: corev1.TaintEffectNoSchedule}}
 			}
-			if err := w.startServer(running, s, i, name, library); err != nil {
+			if err := w.startServer(s, i, name, library); err != nil {
 				return fmt.Errorf("server %s: %w", name, err)
 			}
 			agents[i] = s.agent
@@ -383,11 +390,11 @@ func (w *world) startServers(running *sync.WaitGroup, library string) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return w.start(running, agents...)
+	return w.start(agents...)
 }
 
 // startServer starts all of a machine but its agent.
-func (w *world) startServer(running *sync.WaitGroup, s *server, number int, name, library string) error {
+func (w *world) startServer(s *server, number int, name, library string) error {
 	dir := filepath.Join(w.cluster.Dir, name)
 	var err error
 	if s.kubelet, err = newKubelet(w.ctx, name, dir, w.client); err != nil {
@@ -397,12 +404,9 @@ func (w *world) startServer(running *sync.WaitGroup, s *server, number int, name
 	if err := errors.Join(s.build(number), s.register(w.ctx)); err != nil {
 		return err
 	}
-	running.Go(s.heartbeat)
-	running.Go(s.watch)
-	running.Go(func() {
-		<-w.ctx.Done()
-		s.stop()
-	})
+	w.running.Go(s.heartbeat)
+	w.running.Go(s.watch)
+	w.atEnd(s.stop)
 	config, err := w.agentConfig(name)
 	if err != nil {
 		return err
@@ -496,18 +500,28 @@ func (w *world) device(ctx context.Context, node string) (*v1alpha1.Device, erro
 	return wire.DecodeDevice(text)
 }
 
-// served says what is missing until a node takes pods: kubelet has the plugins,
-// and the Device says so.
+// served says what is missing until a node takes pods: the agent is ready,
+// kubelet has its plugins, the Device says so, and the node advertises the cards.
 func (w *world) served(ctx context.Context, s *server) error {
+	if _, err := get(ctx, s.agent.address+"/readyz"); err != nil {
+		return fmt.Errorf("%s: the agent is not ready: %w", s.node, err)
+	}
 	if !s.serving() {
 		return fmt.Errorf("%s: the plugins are not registered", s.node)
+	}
+	node, err := w.quick.CoreV1().Nodes().Get(ctx, s.node, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if q := node.Status.Allocatable[wire.KoordCore]; q.Value() != int64(100*s.cards) {
+		return fmt.Errorf("%s advertises %s of %s", s.node, q.String(), wire.KoordCore)
 	}
 	d, err := w.device(ctx, s.node)
 	if err != nil {
 		return err
 	}
-	if len(d.Spec.Devices) != s.cards {
-		return fmt.Errorf("%s: the Device has %d cards", s.node, len(d.Spec.Devices))
+	if len(d.Spec.Devices) != s.cards || len(d.OwnerReferences) != 1 || d.OwnerReferences[0].UID != node.UID {
+		return fmt.Errorf("%s: the Device has %d cards and belongs to %v", s.node, len(d.Spec.Devices), d.OwnerReferences)
 	}
 	for _, c := range d.Spec.Devices[0].Conditions {
 		if c.Type == wire.ConditionServing && c.Status == metav1.ConditionTrue {
