@@ -53,6 +53,7 @@ type world struct {
 	options
 	// ctx lasts until the test ends, alive until the world is taken down.
 	ctx     context.Context
+	dir     string
 	cluster *local.Cluster
 	gate    *gate
 	// client reaches the API server as an administrator, who waits while it is
@@ -99,7 +100,11 @@ func newWorld(t *testing.T, o options) *world {
 		stop()
 		w.running.Wait()
 		w.tellEnds()
+		_ = os.RemoveAll(w.dir)
 	})
+	var err error
+	w.dir, err = os.MkdirTemp("", "chaos-") // that of a test with a long name is too long for sockets in it
+	w.must(err)
 	start := time.Now()
 	w.must(w.startControlPlane())
 	w.must(w.startManagers())
@@ -161,7 +166,7 @@ func (w *world) tellEnds() {
 		w.Logf("the end of %s:\n%s", p.name, text[max(0, len(text)-1500):])
 	}
 	if keep := os.Getenv("CHAOS_KEEP_LOGS"); keep != "" {
-		w.Logf("logs in %s: %v", keep, os.CopyFS(filepath.Join(keep, w.Name()), os.DirFS(filepath.Join(w.cluster.Dir, "logs"))))
+		w.Logf("logs in %s: %v", keep, os.CopyFS(filepath.Join(keep, w.Name()), os.DirFS(filepath.Join(w.dir, "logs"))))
 	}
 }
 
@@ -178,7 +183,7 @@ func (w *world) keep(p *part) {
 
 func (w *world) startControlPlane() error {
 	var err error
-	w.cluster, err = local.Start(w.ctx, local.Config{Dir: w.TempDir(), Executable: bin("playground")})
+	w.cluster, err = local.Start(w.ctx, local.Config{Dir: w.dir, Executable: bin("playground")})
 	if err != nil {
 		return err
 	}
