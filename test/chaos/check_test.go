@@ -45,7 +45,7 @@ func problems(list []string) error {
 		return nil
 	}
 	slices.Sort(list)
-	const most = 12
+	const most = 30
 	text := strings.Join(list[:min(most, len(list))], "\n  ")
 	return fmt.Errorf("%d things are wrong:\n  %s", len(list), text)
 }

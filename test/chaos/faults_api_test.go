@@ -57,7 +57,7 @@ func apiKinds() []*kind {
 		{name: "api errors", strike: func(ctx context.Context, w *world, f *fault) error {
 			code := []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests}[f.random.IntN(3)]
 			f.disturb(ctx, w,
-				rule{is: isWatch, chance: 0.1, code: code},
+				rule{is: isWatch, chance: 0.05, code: code},
 				rule{is: func(r *http.Request) bool { return !isWatch(r) }, chance: f.chance(0.2, 0.8), code: code})
 			return nil
 		}},
@@ -79,11 +79,13 @@ func apiKinds() []*kind {
 		{name: "watches cut", strike: func(ctx context.Context, w *world, f *fault) error {
 			proxies := f.proxies(w)
 			f.struck()
-			for range 2 + f.random.IntN(4) {
+			// Clients take a watch of less than a second for a sick server, and
+			// then wait longer each time.
+			for range 2 + f.random.IntN(2) {
 				for _, p := range proxies {
 					p.cutWatches()
 				}
-				sleep(ctx, f.between(100*time.Millisecond, 900*time.Millisecond))
+				sleep(ctx, f.between(1100*time.Millisecond, 2*time.Second))
 			}
 			return nil
 		}},

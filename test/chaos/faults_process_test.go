@@ -32,11 +32,7 @@ func processKinds() []*kind {
 		list = append(list, &kind{
 			name: "kill " + v.name, back: v.back,
 			strike: func(ctx context.Context, w *world, f *fault) error {
-				p := v.part(w, f)
-				if p == w.apiserver {
-					w.gate.set(false)
-				}
-				p.kill(ctx, f.between(0, 1500*time.Millisecond), f.struck)
+				v.part(w, f).kill(ctx, f.between(0, 1500*time.Millisecond), f.struck)
 				return nil
 			},
 		}, &kind{

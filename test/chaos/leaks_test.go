@@ -110,7 +110,6 @@ func (s *server) checkLeaks(objects *cluster.Objects) []string {
 		recorded[string(r.PodUID)+"/"+r.Container] = true
 		if there[r.PodUID] == nil {
 			say("leak: the journal has container %s of pod %s, which is gone", r.Container, r.Pod)
-			continue
 		}
 		for _, name := range r.Names {
 			if !h.specs[name] {

@@ -32,6 +32,7 @@ var (
 	podsFlag    = flag.Int("chaos.pods", 300, "least number of pods of TestChaos")
 	kindsFlag   = flag.String("chaos.kinds", "", "regular expression of the kinds of faults of TestChaos; empty for all")
 	samplesFlag = flag.Int("chaos.samples", 2, "how often each part is killed and paused in TestRecovery")
+	plantedFlag = flag.Int("chaos.planted", 30, "TestPlanted's ledger forgets one booking in as many")
 	buildFlag   = flag.Bool("chaos.build", true, "build the binaries first")
 	leaseFlag   = flag.Duration("chaos.lease", 6*time.Second, "how long a leader's lease lasts; 15s is what a cluster has")
 )

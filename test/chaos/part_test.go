@@ -19,7 +19,9 @@ type part struct {
 	proxy *proxy
 	// address is where the part serves its metrics.
 	address string
-	// back, if set, is called when the process was started again.
+	// away, if set, is called when the process ends, and back when it was started
+	// again.
+	away func()
 	back func(context.Context)
 
 	// turn is held by a fault for as long as it has the part in its hands.
@@ -65,8 +67,16 @@ func ended(process *local.Process) bool {
 // restart starts the process, which has ended. The turn must be held. It can
 // only fail for want of memory or files, and is then tried again by keep.
 func (p *part) restart(ctx context.Context) {
+	p.leave()
 	if err := p.process.Start(); err == nil && p.back != nil {
 		p.back(ctx)
+	}
+}
+
+// leave tells that the process ends, or has.
+func (p *part) leave() {
+	if p.away != nil {
+		p.away()
 	}
 }
 
@@ -74,6 +84,7 @@ func (p *part) restart(ctx context.Context) {
 func (p *part) kill(ctx context.Context, down time.Duration, struck func()) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
+	p.leave()
 	p.process.Kill()
 	struck()
 	sleep(ctx, down)

@@ -188,7 +188,7 @@ func (w *world) startControlPlane() error {
 		return err
 	}
 	w.etcd = &part{name: "etcd", process: w.cluster.Etcd}
-	w.apiserver = &part{name: "kube-apiserver", process: w.cluster.APIServer, back: w.reopen}
+	w.apiserver = &part{name: "kube-apiserver", process: w.cluster.APIServer, away: func() { w.gate.set(false) }, back: w.reopen}
 	w.keep(&part{name: "kube-controller-manager", process: w.cluster.ControllerManager})
 	w.keep(w.apiserver)
 	w.keep(w.etcd)
