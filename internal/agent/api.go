@@ -29,9 +29,27 @@ type Clients struct {
 	Events recorder
 }
 
+// What an agent asks of the API server in a second, unless it is told otherwise.
+// The usual 5 are too few when many pods of the node start or end at once: each
+// that the watch does not show yet, or not any more, is asked for.
+const (
+	requestsPerSecond = 50
+	requestsAtOnce    = 100
+)
+
+// paced returns the config with a limit on requests of its own.
+func paced(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 && config.RateLimiter == nil {
+		config.QPS, config.Burst = requestsPerSecond, requestsAtOnce
+	}
+	return config
+}
+
 // NewClients returns clients for the cluster. Events is left to the caller:
 // agents of one process may share a recorder.
 func NewClients(config *rest.Config) (*Clients, error) {
+	config = paced(config)
 	core := rest.CopyConfig(config)
 	core.ContentType, core.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	var c Clients
