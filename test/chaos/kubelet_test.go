@@ -20,6 +20,7 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -314,6 +315,7 @@ func (k *kubelet) run(r *podRun) {
 		c.alive = false
 	}
 	r.ended = true
+	_ = k.writeDown() // those of pods that have ended may stay
 	k.mu.Unlock()
 	k.remove(r)
 }
@@ -347,7 +349,11 @@ func (k *kubelet) allocate(r *podRun, container, resource string, n int) error {
 	}
 	c := &containerRun{name: container, resource: resource, ids: ids}
 	r.containers = append(r.containers, c)
+	err := k.writeDown()
 	k.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(k.ctx, 10*time.Second)
 	defer cancel()
 	answer, err := e.client.Allocate(ctx, &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{DevicesIds: ids}}})
@@ -358,6 +364,30 @@ func (k *kubelet) allocate(r *podRun, container, resource string, n int) error {
 		c.cdi = append(c.cdi, d.GetName())
 	}
 	return nil
+}
+
+// writeDown keeps what containers were given in kubelet's file. The mutex must be
+// held.
+func (k *kubelet) writeDown() error {
+	var entries []checkpoint.PodDevicesEntry
+	for uid, r := range k.pods {
+		for _, c := range r.containers {
+			if !r.ended {
+				entries = append(entries, checkpoint.PodDevicesEntry{
+					PodUID: string(uid), ContainerName: c.name, ResourceName: c.resource, DeviceIDs: checkpoint.DevicesPerNUMA{0: c.ids},
+				})
+			}
+		}
+	}
+	text, err := checkpoint.Encode(entries)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(k.plugins(), checkpoint.FileName)
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // free returns up to n devices that nobody has. The mutex must be held.
