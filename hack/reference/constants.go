@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -30,7 +31,8 @@ type block struct {
 // field is a line of a comment that fills a column of a table.
 var field = regexp.MustCompile(`^(On|Written by|Read by|Format|Numbers|Do): (.*)$`)
 
-// readConstants returns the exported constants of a file.
+// readConstants returns the exported constants of a file, of those blocks in
+// which some have fields.
 func readConstants(path string) ([]block, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 	if err != nil {
@@ -52,14 +54,14 @@ func readConstants(path string) ([]block, error) {
 				b.constants = append(b.constants, c)
 			}
 		}
-		if len(b.constants) > 0 {
+		if slices.ContainsFunc(b.constants, func(c constant) bool { return len(c.fields) > 0 }) {
 			blocks = append(blocks, b)
 		}
 	}
 	return blocks, nil
 }
 
-// readConstant reads one that is exported and has fields in its comment.
+// readConstant reads one that is exported.
 func readConstant(spec *ast.ValueSpec) (c constant, ok bool, err error) {
 	c = constant{name: spec.Names[0].Name, fields: map[string]string{}}
 	if !spec.Names[0].IsExported() {
@@ -82,7 +84,7 @@ func readConstant(spec *ast.ValueSpec) (c constant, ok bool, err error) {
 			}
 		}
 	}
-	return c, len(c.fields) > 0, nil
+	return c, true, nil
 }
 
 // links are references to other names of the code, which mean nothing here.

@@ -26,6 +26,9 @@ const (
 	Plain  = "c"
 	hidden = "d"
 )
+
+// Alone is in a block without fields.
+const Alone = "e"
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -34,10 +37,10 @@ const (
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []block{{text: "Names on pods.", constants: []constant{{
-		name: "First", value: "a/b", text: "the first of all",
-		fields: map[string]string{"On": "Pod", "Written by": "users; others"},
-	}}}}
+	want := []block{{text: "Names on pods.", constants: []constant{
+		{name: "First", value: "a/b", text: "the first of all", fields: map[string]string{"On": "Pod", "Written by": "users; others"}},
+		{name: "Plain", value: "c", text: "has no fields", fields: map[string]string{}},
+	}}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(block{}, constant{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,8 +78,8 @@ func (r *Reading) Cards() gpu.Set {
 
 // PredicateTime returns when it was decided which cards the pod gets.
 func PredicateTime(pod *corev1.Pod) (time.Time, bool) {
-	nanoseconds, err := strconv.ParseInt(pod.Annotations[AnnotationPredicateTime], 10, 64)
-	if err != nil || nanoseconds <= 0 {
+	nanoseconds, ok := Decided(pod)
+	if !ok {
 		return time.Time{}, false
 	}
 	return time.Unix(0, nanoseconds).UTC(), true
