@@ -3,9 +3,10 @@
 // ValidatingAdmissionPolicies by which nobody forges an allocation.
 //
 // The manifests are YAML in the folder manifests, with a few parameters
-// ([Params]). [Render] fills them in; the playground and the tests apply what
-// comes out. [Chart] leaves the parameters to Helm. The names of resources and annotations come from
-// package wire, so that what is guarded is what is read.
+// ([Params]). [Guards] and [Webhook] fill them in; the playground and the tests
+// apply what comes out. [Chart] leaves the parameters to Helm. The names of
+// resources and annotations come from package wire, so that what is guarded is
+// what is read.
 //
 // Policies are carried out by the API server itself: they hold while no manager
 // runs. They name who may write, not who may not; rights (RBAC) come first, and
@@ -73,24 +74,23 @@ type Params struct {
 //go:embed manifests/*.yaml
 var manifests embed.FS
 
+// The manifests: the policies, and the webhook configuration.
+var (
+	guardFiles   = []string{"pods", "bindings", "nodes", "devices"}
+	webhookFiles = []string{"webhook"}
+)
+
 // Guards returns the policies: they need no manager.
-func Guards(p Params) ([]byte, error) {
-	return p.render("pods", "bindings", "nodes", "devices")
-}
+func Guards(p Params) ([]byte, error) { return p.render(guardFiles) }
 
 // Webhook returns the configuration that sends pods to the manager.
-func Webhook(p Params) ([]byte, error) { return p.render("webhook") }
+func Webhook(p Params) ([]byte, error) { return p.render(webhookFiles) }
 
-// Render returns all of them.
-func Render(p Params) ([]byte, error) {
-	return p.render("pods", "bindings", "nodes", "devices", "webhook")
-}
-
-func (p Params) render(names ...string) ([]byte, error) {
+func (p Params) render(names []string) ([]byte, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("render the policies: %w", err)
 	}
-	return render(p.values(), names...)
+	return render(p.values(), names)
 }
 
 // Chart returns the templates of the chart: the policies and the webhook
@@ -103,23 +103,23 @@ func Chart() ([]byte, error) {
 	} {
 		values[key] = "{{ " + expression + " }}"
 	}
-	guards, err := render(values, "pods", "bindings", "nodes", "devices")
+	policies, err := render(values, guardFiles)
 	if err != nil {
 		return nil, err
 	}
-	webhook, err := render(values, "webhook")
+	configuration, err := render(values, webhookFiles)
 	if err != nil {
 		return nil, err
 	}
 	return slices.Concat(
 		[]byte("{{- /* Written by `make generate` from internal/manager/policy/manifests. */}}\n"),
-		[]byte("{{- if .Values.admission.policies }}\n"), guards, []byte("{{- end }}\n"),
-		[]byte("{{- if .Values.admission.webhook }}\n"), webhook, []byte("{{- end }}\n"),
+		[]byte("{{- if .Values.admission.policies }}\n"), policies, []byte("{{- end }}\n"),
+		[]byte("{{- if .Values.admission.webhook }}\n"), configuration, []byte("{{- end }}\n"),
 	), nil
 }
 
 // render fills values into manifests.
-func render(values map[string]any, names ...string) ([]byte, error) {
+func render(values map[string]any, names []string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, name := range names {
 		t, err := template.New(name+".yaml").Funcs(template.FuncMap{"quote": quote}).Option("missingkey=error").ParseFS(manifests, "manifests/"+name+".yaml")

@@ -35,10 +35,15 @@ type rendered struct {
 // dropped by the API server without a word.
 func read(t *testing.T, p Params) *rendered {
 	t.Helper()
-	text, err := Render(p)
+	policies, err := Guards(p)
 	if err != nil {
 		t.Fatal(err)
 	}
+	configuration, err := Webhook(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := slices.Concat(policies, configuration)
 	out := &rendered{policies: map[string]*admissionregistrationv1.ValidatingAdmissionPolicy{}, bindings: map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{}}
 	docs := utilyaml.NewYAMLReader(bufioReader(text))
 	for {
@@ -75,7 +80,7 @@ func read(t *testing.T, p Params) *rendered {
 	}
 }
 
-func TestRender(t *testing.T) {
+func TestManifests(t *testing.T) {
 	r := read(t, params())
 	want := []string{"daybreak-bindings", "daybreak-devices", "daybreak-nodes", "daybreak-pods"}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.policies))); diff != "" {
@@ -173,8 +178,9 @@ func TestParams(t *testing.T) {
 	} {
 		p := params()
 		break_(&p)
-		if _, err := Render(p); err == nil {
-			t.Errorf("%s: no complaint", name)
+		_, err := Guards(p)
+		if _, err2 := Webhook(p); err == nil || err2 == nil {
+			t.Errorf("%s: no complaint (%v, %v)", name, err, err2)
 		}
 	}
 }
