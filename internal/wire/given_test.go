@@ -126,3 +126,58 @@ func TestGivenFits(t *testing.T) {
 		t.Errorf("%d bytes, %d pods, %v", len(text), len(back), err)
 	}
 }
+
+// FuzzDecodeStrangers: what is read is within what the driver can have made.
+func FuzzDecodeStrangers(f *testing.F) {
+	for _, text := range hostile.Strangers() {
+		f.Add(text)
+	}
+	f.Add(`[{"card":"GPU-0","slices":2,"compute":30,"memoryMiB":4000,"qosPolicy":"fixed-share"},{"card":"GPU-9","slices":1,"compute":1,"memoryMiB":1}]`)
+	topology := gputest.Zones(4)
+	f.Fuzz(func(t *testing.T, text string) {
+		usage, err := decodeStrangers(text, topology)
+		if err != nil {
+			return
+		}
+		byCard := map[gpu.CardID]Stranger{}
+		for i, u := range usage {
+			if u.Slots < 0 || u.Slots > gpu.MaxSlices || u.Compute < 0 || u.Memory < 0 || u.Memory%gpu.MemoryStep != 0 {
+				t.Fatalf("card %d has %+v", i, u)
+			}
+			byCard[topology.Card(i).ID] = Stranger{Slices: int(u.Slots), Compute: u.Compute, Memory: u.Memory, QoS: u.QoS.Only()}
+		}
+		again, err := encodeStrangers(byCard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := decodeStrangers(again, topology)
+		if diff := gocmp.Diff(usage, back); err != nil || diff != "" {
+			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
+		}
+	})
+}
+
+// FuzzCardNames: ids and lists of cards, as kubelet and operators write them,
+// name cards of the node or nothing.
+func FuzzCardNames(f *testing.F) {
+	for _, text := range []string{"GPU-1", "GPU-1::3", "GPU-1-12:2", "GPU-0,GPU-1 GPU-2", ",,", "\x00", "GPU-1-1:1:1", strings.Repeat("GPU-0,", 1000)} {
+		f.Add(text)
+	}
+	topology := gputest.Zones(12)
+	f.Fuzz(func(t *testing.T, text string) {
+		if card, ok := CardOfID(topology, text); ok {
+			if _, known := topology.Index(card); !known || !strings.HasPrefix(text, string(card)) || strings.Trim(text[len(card):], "-:0123456789") != "" {
+				t.Fatalf("%q is card %q", text, card)
+			}
+		}
+		list := CardList(text)
+		if len(list) > gpu.MaxCards {
+			t.Fatalf("%d cards", len(list))
+		}
+		for i, id := range list {
+			if !validUUID(string(id)) || !strings.Contains(text, string(id)) || i > 0 && list[i-1] >= id {
+				t.Fatalf("%q is %q", text, list)
+			}
+		}
+	})
+}

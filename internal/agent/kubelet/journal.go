@@ -105,18 +105,38 @@ func openJournal(dir string) (*journal, error) {
 	case err != nil:
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	if err := json.Unmarshal(text, &j.document); err != nil {
+	if j.document, err = decodeJournal(text); err != nil {
 		return nil, fmt.Errorf("journal %s: %w; move it away if it can't be restored: slices are then found again by their names", j.path, err)
 	}
-	if j.Version != journalVersion {
-		return nil, fmt.Errorf("journal %s has version %d, this agent writes %d", j.path, j.Version, journalVersion)
-	}
-	if j.Names == nil {
-		j.Names = map[string][]string{}
-	}
-	j.Records = slices.DeleteFunc(j.Records, func(r *record) bool { return r == nil })
 	return j, nil
 }
+
+// decodeJournal reads what is on disk. Amounts that no card has are not ours.
+func decodeJournal(text []byte) (document, error) {
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil {
+		return d, err
+	}
+	if d.Version != journalVersion {
+		return d, fmt.Errorf("it has version %d, this agent writes %d", d.Version, journalVersion)
+	}
+	if d.Names == nil {
+		d.Names = map[string][]string{}
+	}
+	d.Records = slices.DeleteFunc(d.Records, func(r *record) bool { return r == nil })
+	for _, r := range d.Records {
+		for i := range r.Shares {
+			s := &r.Shares[i]
+			if s.Compute < 0 || s.Compute > gpu.FullCompute || s.Memory < 0 || s.Memory > maxJournalMemory {
+				return d, fmt.Errorf("%.200s has %d%% and %d MiB of card %.100s", r, s.Compute, s.Memory, s.Card)
+			}
+		}
+	}
+	return d, nil
+}
+
+// maxJournalMemory is more than any card has.
+const maxJournalMemory gpu.MiB = 16 << 20
 
 // save brings the journal to disk. When it returns nil it is there, whatever
 // happens next.

@@ -1,0 +1,312 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// kubeletIDs is what kubelet tells of a node that the vendor's plugin serves.
+type kubeletIDs struct {
+	podresources.UnimplementedPodResourcesListerServer
+	resource, spare string // the plugin's resource, and an id that nobody has
+
+	mu   sync.Mutex
+	held []*podresources.PodResources
+}
+
+// give makes kubelet say that a pod's only container has these ids.
+func (k *kubeletIDs) give(pod string, ids ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held = append(k.held, &podresources.PodResources{Namespace: "default", Name: pod, Containers: []*podresources.ContainerResources{{
+		Name: "c", Devices: []*podresources.ContainerDevices{{ResourceName: k.resource, DeviceIds: ids}},
+	}}})
+}
+
+// List implements kubelet's API.
+func (k *kubeletIDs) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return &podresources.ListPodResourcesResponse{PodResources: slices.Clone(k.held)}, nil
+}
+
+// GetAllocatableResources implements kubelet's API.
+func (k *kubeletIDs) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{{ResourceName: k.resource, DeviceIds: []string{k.spare}}}}, nil
+}
+
+// beside runs an agent beside the vendor's plugin, with kubelet's word on who
+// has which ids.
+func (w *world) beside(node string, mode gpu.Mode, k *kubeletIDs) {
+	w.Helper()
+	dir, err := os.MkdirTemp("", "k")
+	w.must(err)
+	w.Cleanup(func() { _ = os.RemoveAll(dir) })
+	var config net.ListenConfig
+	listener, err := config.Listen(w.ctx, "unix", filepath.Join(dir, "r.sock"))
+	w.must(err)
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, k)
+	go func() { _ = server.Serve(listener) }()
+	w.Cleanup(server.Stop)
+	w.must(os.Mkdir(filepath.Join(dir, "plugins"), 0o755))
+	agent, err := w.cluster.NewAgent(w.ctx, bin("daybreak"), node, "--serve=on", "--source=simulated", "--profile=c500-2x4", "--mode="+string(mode), "--drain=0s",
+		"--device-plugin-dir="+filepath.Join(dir, "plugins"), "--pod-resources-socket="+filepath.Join(dir, "r.sock"), "--state-dir="+filepath.Join(dir, "state"),
+		"--cdi-dir="+filepath.Join(dir, "cdi"), "--runtime-endpoint=")
+	w.must(err)
+	w.must(agent.Start())
+	w.Cleanup(func() {
+		agent.Kill()
+		w.tellEnd(agent, "agent of "+node)
+	})
+}
+
+// vendorNode creates a node as the vendor's plugin alone leaves it, and returns
+// its cards.
+func (w *world) vendorNode(name string, mode gpu.Mode) []string {
+	w.Helper()
+	kinds, err := discover.LoadProfiles("c500-2x4")
+	w.must(err)
+	profile := kinds[0]
+	profile.Mode = mode
+	node, err := local.NodeOf(&profile, name)
+	w.must(err)
+	topology, err := profile.Topology(name)
+	w.must(err)
+	var cards, list []string
+	for i := range topology.Len() {
+		cards = append(cards, string(topology.Card(i).ID))
+		list = append(list, fmt.Sprintf(`{"uuid":%q,"healthy":true,"totalDevCount":16,"totalCompute":100,"totalVRam":65536}`, cards[i]))
+	}
+	node.Annotations = map[string]string{wire.AnnotationServedBy: wire.ServedByVendor}
+	if mode == gpu.ModeSGPU {
+		node.Annotations[wire.AnnotationNodeCards] = "[" + strings.Join(list, ",") + "]"
+		delete(node.Status.Capacity, wire.ResourceGPU)
+		delete(node.Status.Allocatable, wire.ResourceGPU)
+	}
+	w.must(w.simulator.AdoptNode(w.ctx, node))
+	return cards
+}
+
+// silent makes a pod run on a node without a word on its cards.
+func (w *world) silent(p *corev1.Pod, node string) {
+	w.Helper()
+	p.Spec.NodeName = node
+	w.create(p)
+	w.running(time.Minute, p.Name)
+}
+
+// onNode binds a pod to a node by name.
+func onNode(p *corev1.Pod, node string) *corev1.Pod {
+	p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	return p
+}
+
+// TestTakeoverVendorOnly: pods of a cluster that had the vendor's plugin alone
+// carry nothing that tells their cards. Their node takes no slices until the
+// agent has read the cards from kubelet's ids; then it takes what is left.
+func TestTakeoverVendorOnly(t *testing.T) {
+	t.Parallel()
+	w := newOpenWorld(t, local.Config{})
+	const sliced, native = "sliced", "native"
+	c, n := w.vendorNode(sliced, gpu.ModeSGPU), w.vendorNode(native, gpu.ModeNative)
+	w.silent(pod("part", "sgpu=1", "vcore=30", "vmemory=16"), sliced)
+	w.silent(pod("alone", "sgpu=1"), sliced)
+	w.silent(pod("pair", "gpu=2"), native)
+	w.scheduler("scheduler")
+	w.create(onNode(pod("slice", "sgpu=1", "vcore=10", "vmemory=1"), sliced))
+	w.refused("slice")
+	if text := strings.Join(w.refusals("slice"), "\n"); !strings.Contains(text, place.Unaccounted.Reason()) {
+		t.Errorf("the pod is told %q", text)
+	}
+	if used := w.usedCards(native); used != 2 {
+		t.Errorf("%d whole cards are booked before the agent comes, want 2", used)
+	}
+
+	ids := &kubeletIDs{resource: string(wire.ResourceSGPU), spare: c[0] + "-0:0"}
+	ids.give("part", c[3]+"-12:2")
+	ids.give("alone", c[5]+"-3:1")
+	whole := &kubeletIDs{resource: string(wire.ResourceGPU), spare: n[0]}
+	whole.give("pair", n[2], n[6])
+	w.beside(sliced, gpu.ModeSGPU, ids)
+	w.beside(native, gpu.ModeNative, whole)
+	start := time.Now()
+	w.bound("slice")
+	t.Logf("the node took a pod %s after its agent was started", time.Since(start).Round(100*time.Millisecond))
+	w.kubectl("annotate", "node", sliced, wire.AnnotationLock+"-") // as the plugin would
+	taken := []*incumbent{
+		{pod: pod("part"), want: map[string][]string{"c": {c[3] + ":30:16384"}}}, {pod: pod("alone"), want: map[string][]string{"c": {c[5] + ":100:65536"}}},
+		{pod: pod("slice"), want: map[string][]string{"c": {c[3] + ":10:1024"}}},
+	}
+	w.wantShares(sliced, taken)
+	w.wantSharesSoon(native, &incumbent{pod: pod("pair"), want: map[string][]string{"c": {n[2] + ":100:65536", n[6] + ":100:65536"}}})
+	w.audit()
+
+	w.create(onNode(pod("six", "sgpu=6"), sliced), onNode(pod("six-whole", "gpu=6"), native))
+	six := w.bound("six")
+	if text := six.Annotations[wire.AnnotationAllocated]; strings.Contains(text, c[3]) || strings.Contains(text, c[5]) {
+		t.Errorf("a taken card was given: %s", text)
+	}
+	w.bound("six-whole")
+	w.kubectl("annotate", "node", sliced, wire.AnnotationLock+"-")
+	w.create(onNode(pod("late", "sgpu=1"), sliced), onNode(pod("late-whole", "gpu=2"), native))
+	w.refused("late")
+	w.refused("late-whole")
+	w.audit()
+	w.delete("alone", "pair")
+	w.bound("late")
+	w.bound("late-whole")
+	w.audit()
+}
+
+// wantSharesSoon is wantShares for one pod, when the agent has told of it.
+func (w *world) wantSharesSoon(node string, in *incumbent) {
+	w.Helper()
+	w.eventually("the cards of "+in.pod.Name+" are known", time.Minute, func() error {
+		if d := w.device(node); d == nil || d.Annotations[wire.AnnotationGiven] == "" {
+			return fmt.Errorf("the Device is %+v", d)
+		}
+		return nil
+	})
+	w.wantShares(node, []*incumbent{in})
+}
+
+// oldDevice is the Device that agents of the first versions wrote, and newDevice
+// what one of a version to come might write.
+func oldDevice(d *v1alpha1.Device) {
+	delete(d.Annotations, wire.AnnotationMode)
+	for i := range d.Spec.Devices {
+		delete(d.Spec.Devices[i].Labels, wire.LabelPCIeSwitch)
+		delete(d.Spec.Devices[i].Labels, wire.LabelErrors)
+		d.Spec.Devices[i].Conditions = nil
+	}
+}
+
+func newDevice(d *v1alpha1.Device) {
+	d.Annotations["daybreak-gpu.io/of-tomorrow"] = `{"cards":[]}`
+	d.Labels["daybreak-gpu.io/of-tomorrow"] = "yes"
+	for i := range d.Spec.Devices {
+		c := &d.Spec.Devices[i]
+		c.Labels["daybreak-gpu.io/of-tomorrow"] = "1.5"
+		c.Conditions = append(c.Conditions, metav1.Condition{Type: "Cooled", Status: metav1.ConditionFalse, Reason: "TooWarm", LastTransitionTime: metav1.Now()})
+	}
+}
+
+// TestTakeoverVersions: Devices of other versions of the agent are read, and so
+// is what other versions of the scheduler wrote: without newer keys, with keys
+// and fields that are not known yet.
+func TestTakeoverVersions(t *testing.T) {
+	t.Parallel()
+	w := newOpenWorld(t, local.Config{}, local.WithoutAgents())
+	w.nodes(3)
+	w.rewriteDevice("metax-1", oldDevice)
+	w.rewriteDevice("metax-2", newDevice)
+	card := func(node string, i int) string { return w.device(node).Spec.Devices[i].UUID }
+	for i := range 3 {
+		node := fmt.Sprintf("metax-%d", i+1)
+		limits := limitsOf("sgpu", "1", "vcore", "30", "vmemory", "8")
+		a, b := card(node, 0), card(node, 1)
+		w.inhabit(node, &incumbent{pod: containersOf(node+"-old", limits), annotations: map[string]string{
+			wire.AnnotationAllocated: fmt.Sprintf(`[[{"uuid":%q,"compute":30,"vRam":8192}]]`, a),
+		}})
+		w.inhabit(node, &incumbent{pod: containersOf(node+"-new", limits), annotations: map[string]string{
+			wire.AnnotationAllocated:      fmt.Sprintf(`[[{"uuid":%q,"compute":30,"vRam":8192,"bandwidth":5}]]`, b),
+			wire.AnnotationHAMiSGPU:       fmt.Sprintf("%s,Metax-SGPU,8192,30,{}:;", b),
+			wire.AnnotationPredicateTime:  "soon",
+			"daybreak-gpu.io/of-tomorrow": "{",
+		}})
+	}
+	w.scheduler("scheduler")
+	for i := range 3 {
+		node := fmt.Sprintf("metax-%d", i+1)
+		a, b := card(node, 0), card(node, 1)
+		want := map[string][]string{"c0": {a + ":30:8192"}}
+		w.wantShares(node, []*incumbent{{pod: pod(node + "-old"), want: want}, {pod: pod(node + "-new"), want: map[string][]string{"c0": {b + ":30:8192"}}}})
+		w.create(onNode(pod(node+"-six", "gpu=6"), node), onNode(pod(node+"-one", "gpu=1"), node))
+		got := w.bound(node + "-six").Annotations[wire.AnnotationAllocated]
+		if strings.Contains(got, a) || strings.Contains(got, b) {
+			t.Errorf("a taken card was given: %s", got)
+		}
+		w.refused(node + "-one")
+	}
+	w.audit()
+}
+
+// rewriteDevice makes the Device of a node one of another version.
+func (w *world) rewriteDevice(node string, change func(*v1alpha1.Device)) {
+	w.Helper()
+	d := w.device(node)
+	change(d)
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
+	w.must(err)
+	client, err := dynamic.NewForConfig(w.cluster.REST())
+	w.must(err)
+	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Update(w.ctx, &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{})
+	w.must(err)
+}
+
+// TestTakeoverBinaries runs an older version's agent and scheduler beside those
+// of this one; DAYBREAK_OLD names its binary, without which there is nothing to
+// run. The formats are tested without it, above.
+func TestTakeoverBinaries(t *testing.T) {
+	old := os.Getenv("DAYBREAK_OLD")
+	if old == "" {
+		t.Skip("DAYBREAK_OLD names no older bin/daybreak")
+	}
+	w := newOpenWorld(t, local.Config{})
+	binaries := map[string]string{"old": old, "new": bin("daybreak")}
+	for version, binary := range binaries {
+		node := "node-" + version
+		w.adopt(node, 8)
+		a, err := w.cluster.NewAgent(w.ctx, binary, node, "--serve=off", "--source=simulated", "--profile=c500-2x4")
+		w.must(err)
+		w.must(a.Start())
+		t.Cleanup(a.Kill)
+		w.deviceSays(node, "8 cards of the agent that is "+version, func(d *v1alpha1.Device) bool { return healthyCards(d) == 8 })
+	}
+	// Each scheduler in turn, twice, on both nodes.
+	for i, version := range []string{"old", "new", "old", "new"} {
+		p := w.cluster.NewProcess(fmt.Sprintf("scheduler-%d", i), binaries[version], "scheduler", "--kubeconfig="+w.cluster.Kubeconfig("scheduler"), "--profile=default-scheduler", "--leader-elect=false", "--secure-port=0")
+		w.must(p.Start())
+		for _, node := range []string{"node-old", "node-new"} {
+			name := fmt.Sprintf("%s-%s-%d", version, node, i)
+			w.create(onNode(pod(name, "gpu=1"), node), onNode(pod(name+"-slice", "sgpu=1", "vcore=20", "vmemory=8"), node))
+			w.bound(name)
+			w.bound(name + "-slice")
+		}
+		w.audit()
+		p.Kill()
+	}
+	for _, node := range []string{"node-old", "node-new"} {
+		text, err := json.Marshal(w.status(node).Free)
+		w.must(err)
+		t.Logf("%s has left: %s", node, text)
+		if used := w.usedCards(node); used != 5 {
+			t.Errorf("%s: %d cards are used, want 4 and one with 4 slices", node, used)
+		}
+	}
+}
