@@ -39,7 +39,9 @@ func (a *Agent) Serve(ctx context.Context, metrics, health string) error {
 		if err != nil {
 			return fmt.Errorf("serve on %s: %w", address, err)
 		}
-		server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+		server := &http.Server{
+			Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
+		}
 		context.AfterFunc(ctx, func() { _ = server.Close() })
 		go func() { ended <- server.Serve(listener) }()
 	}

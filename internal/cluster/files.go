@@ -206,8 +206,8 @@ func (r *decoder) once(kind, name, at string) error {
 }
 
 func (r *decoder) node(text []byte, at string) error {
-	if err := checkAmounts(text, at); err != nil {
-		return err
+	if err := wire.CheckAmounts(text); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
 	}
 	node := &corev1.Node{}
 	if err := json.Unmarshal(text, node); err != nil {
@@ -225,8 +225,8 @@ func (r *decoder) addNode(node *corev1.Node, at string) error {
 }
 
 func (r *decoder) pod(text []byte, at string) error {
-	if err := checkAmounts(text, at); err != nil {
-		return err
+	if err := wire.CheckAmounts(text); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
 	}
 	pod := &corev1.Pod{}
 	if err := json.Unmarshal(text, pod); err != nil {

@@ -106,12 +106,18 @@ func (m *Manager) addAdmission(ctx context.Context) error {
 			TLSConfig:         config,
 			ReadHeaderTimeout: 10 * time.Second,
 			ReadTimeout:       30 * time.Second,
+			WriteTimeout:      30 * time.Second,
+			IdleTimeout:       2 * time.Minute,
+			MaxHeaderBytes:    maxHeader,
 			ErrorLog:          log.New(quiet{klog.FromContext(ctx)}, "", 0),
 		},
 		Listener:        tls.NewListener(listener, config),
 		ShutdownTimeout: new(5 * time.Second),
 	})
 }
+
+// maxHeader is more than anyone who may call us sends in headers.
+const maxHeader = 32 << 10
 
 // quiet is for what a server says of single connections, such as that someone
 // else than the API server knocked.

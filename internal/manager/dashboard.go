@@ -106,7 +106,7 @@ func (m *Manager) addDashboard(ctx context.Context) error {
 			ReadHeaderTimeout: 10 * time.Second,
 			ReadTimeout:       30 * time.Second,
 			IdleTimeout:       2 * time.Minute,
-			MaxHeaderBytes:    32 << 10,
+			MaxHeaderBytes:    maxHeader,
 			// Streams end with the manager.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 			ErrorLog:    log.New(quiet{klog.FromContext(ctx)}, "", 0),

@@ -32,8 +32,11 @@ func (m *Manager) serveMetrics() error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{m.metrics, ctrlmetrics.Registry}, promhttp.HandlerOpts{}))
 	return m.ctrl.Add(&ctrlmanager.Server{
-		Name:            "metrics",
-		Server:          &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},
+		Name: "metrics",
+		Server: &http.Server{
+			Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+			MaxHeaderBytes: maxHeader,
+		},
 		Listener:        listener,
 		ShutdownTimeout: new(5 * time.Second),
 	})

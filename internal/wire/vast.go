@@ -1,4 +1,4 @@
-package cluster
+package wire
 
 import (
 	"bytes"
@@ -16,10 +16,11 @@ var vast = regexp.MustCompile(`^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]{
 // maybeVast finds what may be one, wherever it stands.
 var maybeVast = regexp.MustCompile(`[0-9.][eE][+-]?[0-9]{3}`)
 
-// checkAmounts refuses a Node or a Pod with a quantity that would take hours to
-// read. Devices look out for that themselves. What stands elsewhere, such as in
-// an annotation, is nobody's amount, however it looks.
-func checkAmounts(object []byte, at string) error {
+// CheckAmounts refuses the JSON of a Node or a Pod with a quantity that would
+// take hours to decode, for whoever decodes objects that did not come from the
+// API server. Devices look out for that themselves. What stands elsewhere, such
+// as in an annotation, is nobody's amount, however it looks.
+func CheckAmounts(object []byte) error {
 	if !maybeVast.Match(object) {
 		return nil
 	}
@@ -27,17 +28,17 @@ func checkAmounts(object []byte, at string) error {
 	dec.UseNumber()
 	var value any
 	if err := dec.Decode(&value); err != nil {
-		return nil // the decoder of the object will tell
+		return nil //nolint:nilerr // the decoder of the object will tell
 	}
 	if number := findVast(value, false); number != "" {
-		return fmt.Errorf("%s: %q is no amount of anything: write a number without an exponent", at, number)
+		return fmt.Errorf("%.40q is no amount of anything: write a number without an exponent", number)
 	}
 	return nil
 }
 
 // amounts are the fields of Nodes and Pods that hold quantities, alone or by
 // name.
-var amounts = append([]string{"overhead", "allocatedResources", "sizeLimit", "divisor"}, quantities...)
+var amounts = []string{"allocatable", "allocatedResources", "capacity", "divisor", "limits", "overhead", "requests", "resources", "sizeLimit"}
 
 // findVast returns the first vast number of a quantity, or of anything that is
 // written as a number.
