@@ -410,14 +410,9 @@ func (w *besieged) wantReasons(probes []string) {
 // wantStatus: the status command tells of each bad node what is wrong with it.
 func (w *besieged) wantStatus() {
 	w.Helper()
-	out, stderr, code := w.run("status", "-o", "json")
-	var status report.Status
-	if err := json.Unmarshal([]byte(out), &status); err != nil || code != 0 {
-		w.Fatalf("status: exit code %d, %v: %.500s", code, err, stderr)
-	}
 	byName := map[string]*report.NodeStatus{}
-	for i := range status.Nodes {
-		byName[status.Nodes[i].Name] = &status.Nodes[i]
+	for _, n := range w.statuses() {
+		byName[n.Name] = &n
 	}
 	for _, b := range w.bad {
 		n := byName[b.name]

@@ -203,12 +203,22 @@ func (w *world) refused(name string) {
 // status returns a node as "daybreak status -o json" tells it.
 func (w *world) status(node string) *report.NodeStatus {
 	w.Helper()
-	out, stderr, code := w.run("status", "-o", "json", "--node", node)
-	var status report.Status
-	if err := json.Unmarshal([]byte(out), &status); err != nil || code != 0 || len(status.Nodes) != 1 {
-		w.Fatalf("status of %s: exit code %d, %v: %s", node, code, err, stderr)
+	nodes := w.statuses("--node", node)
+	if len(nodes) != 1 {
+		w.Fatalf("status tells of %d nodes, want %s", len(nodes), node)
 	}
-	return &status.Nodes[0]
+	return &nodes[0]
+}
+
+// statuses returns the nodes that "daybreak status -o json" tells of.
+func (w *world) statuses(args ...string) []report.NodeStatus {
+	w.Helper()
+	out, stderr, code := w.run(append([]string{"status", "-o", "json"}, args...)...)
+	var status struct{ Nodes []report.NodeStatus }
+	if err := json.Unmarshal([]byte(out), &status); err != nil || code != 0 {
+		w.Fatalf("status: exit code %d, %v: %.500s", code, err, stderr)
+	}
+	return status.Nodes
 }
 
 func (w *world) usedCards(node string) int {
