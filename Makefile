@@ -27,12 +27,17 @@ CHAOS_SEED ?= 1
 CHAOS_FAULTS ?= 1080
 CHAOS_PODS ?= 5400
 
+# Where known vulnerabilities are looked up: https://vuln.go.dev, a mirror, or a
+# folder as file:///FOLDER. Empty: they are not.
+VULNDB ?=
+
 GO ?= go
 # The tools come from the module proxy like every other dependency, at the
 # versions that hack/tools/go.mod and go.sum pin.
 TOOL := $(GO) tool -modfile=hack/tools/go.mod
 GOLANGCI_LINT := $(TOOL) golangci-lint
 CONTROLLER_GEN := $(TOOL) controller-gen
+GOVULNCHECK := $(TOOL) govulncheck
 CONTAINERD := containerd containerd-shim-runc-v2 ctr
 CONTAINERD_TAGS := no_btrfs no_zfs no_devmapper no_aufs
 
@@ -198,7 +203,7 @@ images: build ## Write the container image as an OCI layout, bin/image, and as a
 
 # Cheapest first. `make -k verify` goes on after a failure.
 .PHONY: verify
-verify: verify-format verify-docs verify-vet verify-modules verify-generated lint ## Check format, docs, vet, modules, generated files and lint
+verify: verify-format verify-docs verify-vet verify-modules verify-generated verify-vulnerabilities lint ## Check format, docs, vet, modules, generated files and lint; known vulnerabilities with VULNDB=URL
 
 .PHONY: verify-format
 verify-format:
@@ -234,6 +239,15 @@ verify-generated:
 	$(AS_BUILT) $(GO) run ./hack/reference "$$tmp/reference"; \
 	diff -ru -x README.md $(REFERENCE) "$$tmp/reference" || stale=yes; \
 	if [ -n "$$stale" ]; then echo "make verify: generated files are out of date, run make generate" >&2; exit 1; fi
+
+# Of the code that is built into the two binaries, not of what tests need.
+.PHONY: verify-vulnerabilities
+verify-vulnerabilities:
+	@if [ -z '$(VULNDB)' ]; then \
+		echo "make verify: known vulnerabilities are left out: VULNDB names no database, such as https://vuln.go.dev" >&2; \
+	else \
+		$(AS_BUILT) $(GOVULNCHECK) -db '$(VULNDB)' ./cmd/...; \
+	fi
 
 .PHONY: lint
 lint: ## Run golangci-lint (.golangci.yaml)

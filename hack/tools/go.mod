@@ -9,9 +9,11 @@ go 1.26.0
 //
 // golangci-lint stays at v2.14: v2.15.0 needs a commit of rowserrcheck that the
 // module proxy does not hand out. controller-tools v0.21 is the release that is
-// made for Kubernetes 1.36.
+// made for Kubernetes 1.36. govulncheck stays at v1.8: v1.9.0 needs a commit of
+// telemetry that the proxy does not hand out either.
 tool (
 	github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	golang.org/x/vuln/cmd/govulncheck
 	sigs.k8s.io/controller-tools/cmd/controller-gen
 )
 
@@ -241,8 +243,10 @@ require (
 	golang.org/x/net v0.59.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/telemetry v0.0.0-20260908163034-4bcc4b2ee518 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/tools v0.50.0 // indirect
+	golang.org/x/vuln v1.8.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260128011058-8636f8732409 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260819154853-08b0e4226688 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
