@@ -6,6 +6,7 @@ import (
 	"html"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -193,12 +194,10 @@ func drawZones(w *words) *canvas {
 func drawChoice(w *words, title string, cards ...int) *canvas {
 	c := &canvas{width: serverWidth, height: 190, title: title}
 	c.server(w, 80, func(card int) string {
-		for _, chosen := range cards {
-			if card == chosen {
-				return "chosen"
-			}
-		}
-		if card < 2 {
+		switch {
+		case slices.Contains(cards, card):
+			return "chosen"
+		case card < 2:
 			return "busy"
 		}
 		return "free"
@@ -262,11 +261,8 @@ func drawClasses(w *words) *canvas {
 		c.text("middle strong", x+wide/2, 28, panel.class)
 		c.rect("zone", x+wide/3, base-tall, wide/3, tall)
 		c.path("axis", fmt.Sprintf("M%d %d V%d H%d", x, base-tall, base, x+wide))
-		data := fmt.Sprintf("M%d %d", x, base-panel.used[0]*tall/100)
-		for step, used := range panel.used {
-			data += fmt.Sprintf(" V%d H%d", base-used*tall/100, x+(step+1)*wide/3)
-		}
-		c.path("curve", data)
+		height := func(step int) int { return base - panel.used[step]*tall/100 }
+		c.path("curve", fmt.Sprintf("M%d %d H%d V%d H%d V%d H%d", x, height(0), x+wide/3, height(1), x+2*wide/3, height(2), x+wide))
 		for third, label := range []string{w.busy, w.idle, w.busy} {
 			c.text("faint middle", x+(2*third+1)*wide/6, base+18, label)
 		}

@@ -99,6 +99,7 @@ func startPlayground(ctx context.Context, dir, bin string) (*playground, error) 
 	p.cmd = exec.CommandContext(ctx, filepath.Join(bin, "playground"), "--port-dashboard", "0")
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, out, out
 	p.cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // it must not outlive us
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = graceful
 	if err := p.cmd.Start(); err != nil {
@@ -164,7 +165,7 @@ func (p *playground) renew(ctx context.Context) error {
 	return nil
 }
 
-// clean removes what pages make: what makes pods, pods, namespaces, and events
+// clean removes what pages make: pods and what makes them, namespaces, and events
 // that tell of them.
 func (p *playground) clean(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig())

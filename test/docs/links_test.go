@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -23,7 +24,7 @@ var (
 	heading    = regexp.MustCompile(`^#{1,6}\s+(.*?)\s*#*$`)
 	named      = regexp.MustCompile(`<a (?:name|id)="([^"]*)"`)
 	markup     = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)|[*` + "`" + `]`)
-	sourceLine = regexp.MustCompile(`^L([0-9]+)(?:-L([0-9]+))?$`)
+	sourceLine = regexp.MustCompile(`^L(\d+)(?:-L(\d+))?$`)
 )
 
 // link is where a page leads to.
@@ -126,11 +127,11 @@ func checkAddress(target string) error {
 	case u.Scheme == "mailto" && strings.Contains(u.Opaque, "@"):
 		return nil
 	case u.Hostname() == "":
-		return fmt.Errorf("no address")
+		return errors.New("no address")
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || u.Hostname() == "127.0.0.1"):
 		return nil
 	case u.Scheme != "https":
-		return fmt.Errorf("write https")
+		return errors.New("write https")
 	}
 	return nil
 }
@@ -151,7 +152,7 @@ func checkPath(pages map[string]*page, from, target string) error {
 		to = path.Join(path.Dir(from), name)
 	}
 	if name == "" && anchor == "" || strings.HasPrefix(to, "..") || path.IsAbs(name) {
-		return fmt.Errorf("leads out of the repository, or nowhere")
+		return errors.New("leads out of the repository, or nowhere")
 	}
 	if p := pages[to]; p != nil {
 		if anchor != "" && !slices.Contains(p.anchors(), anchor) {

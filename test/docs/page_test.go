@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -93,7 +94,7 @@ func loadPages(t *testing.T) []*page {
 
 var (
 	fence   = regexp.MustCompile("^\\s*(```+)(.*)$")
-	exits   = regexp.MustCompile(`^exits ([1-9][0-9]*)$`)
+	exits   = regexp.MustCompile(`^exits ([1-9]\d*)$`)
 	comment = regexp.MustCompile(`^<!-- docs:(\w+)\s*(.*)$`)
 )
 
@@ -152,7 +153,7 @@ func (p *page) directive(at int, name, rest string) (end int, err error) {
 	case name == "run" && rest == "":
 		end := p.until(at+1, "-->")
 		if end == len(p.lines) {
-			return at, fmt.Errorf("the comment does not end with a line -->")
+			return at, errors.New("the comment does not end with a line -->")
 		}
 		p.blocks = append(p.blocks, &block{line: at + 1, kind: hidden, code: strings.Join(p.lines[at+1:end], "\n")})
 		return end, nil
@@ -174,7 +175,7 @@ func (p *page) add(line int, info, code string) error {
 		p.blocks = append(p.blocks, b)
 	case "console":
 		if rest != "" || !strings.HasPrefix(code, "$ ") {
-			return fmt.Errorf("a console block begins with \"$ \" and a command, and its fence says nothing else")
+			return errors.New("a console block begins with \"$ \" and a command, and its fence says nothing else")
 		}
 		p.blocks = append(p.blocks, &block{line: line, kind: console, want: &code})
 	case "text":
@@ -189,7 +190,7 @@ func (p *page) add(line int, info, code string) error {
 func shell(rest string) (*block, error) {
 	if reason, ok := strings.CutPrefix(rest, "norun:"); ok {
 		if reason = strings.TrimSpace(reason); reason == "" {
-			return nil, fmt.Errorf("norun: say why")
+			return nil, errors.New("norun: say why")
 		}
 		return &block{kind: norun, reason: reason}, nil
 	}
@@ -213,7 +214,7 @@ func (p *page) output(rest, text string) error {
 		return nil
 	case "output":
 		if len(p.blocks) == 0 {
-			return fmt.Errorf("text output: of which block?")
+			return errors.New("text output: of which block?")
 		}
 		b := p.blocks[len(p.blocks)-1]
 		if b.want != nil || b.kind == norun || b.kind == hidden {

@@ -3,7 +3,9 @@ package docs
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,18 @@ import (
 
 // envBin names the folder with the binaries that `make docs` built.
 const envBin = "DOCS_BIN"
+
+func TestMain(m *testing.M) {
+	// Who is started in the background may have to ignore Ctrl-C, and whatever it
+	// starts would too. A signal that is waited for is not handed down so.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	go func() {
+		<-interrupted
+		os.Exit(130)
+	}()
+	os.Exit(m.Run())
+}
 
 // TestPages types what the pages say, one page after the other.
 func TestPages(t *testing.T) {
@@ -112,11 +126,7 @@ func typeCommand(t *testing.T, s *session, place, code string, want *string, sta
 		t.Errorf("%s: %v\n%s", place, err, shown(code, printed))
 		return false
 	}
-	allowed := false
-	for _, s := range statuses {
-		allowed = allowed || s == status
-	}
-	if !allowed {
+	if !slices.Contains(statuses, status) {
 		t.Errorf("%s: ends with status %d, not %d\n%s", place, status, statuses[0], shown(code, printed))
 		return false
 	}

@@ -188,8 +188,7 @@ func (s *session) run(ctx context.Context, code string) (printed string, status 
 	if ctx.Err() != nil {
 		return string(text), 0, context.Cause(ctx)
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(text), exit.ExitCode(), readErr
 	}
 	return string(text), 0, errors.Join(err, readErr)

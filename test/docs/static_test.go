@@ -97,16 +97,16 @@ var remark = regexp.MustCompile(`(^|\s+)# .*$`)
 func typed(p *page) []string {
 	out := []string{"on cluster " + string(p.wants)}
 	for _, b := range p.blocks {
-		text := string(b.kind) + "\n"
+		text := []string{string(b.kind)}
 		for line := range strings.SplitSeq(b.code, "\n") {
 			if line = remark.ReplaceAllString(line, ""); line != "" {
-				text += line + "\n"
+				text = append(text, line)
 			}
 		}
 		if b.want != nil {
-			text += "prints\n" + tidy(*b.want)
+			text = append(text, "prints", tidy(*b.want))
 		}
-		out = append(out, text)
+		out = append(out, strings.Join(text, "\n"))
 	}
 	return out
 }
@@ -159,7 +159,7 @@ func TestMatches(t *testing.T) {
 		"a line more":                  {want: "a", got: "a\nb"},
 		"a line less":                  {want: "a\nb", got: "a"},
 		"within a line":                {want: "a … c", got: "a (b) c", matches: true},
-		"not over lines":               {want: "a … c", got: "a b\nb c"},
+		"not over lines":               {want: "a … c", got: "a b\nd c"},
 		"lines":                        {want: "a\n…\nd", got: "a\nb\nc\nd", matches: true},
 		"no lines":                     {want: "a\n…\nd", got: "a\nd", matches: true},
 		"lines at the end":             {want: "a\n…", got: "a\nb\nc", matches: true},
