@@ -2,8 +2,8 @@
 // typed, what it says comes out is compared, every link leads somewhere, and
 // both languages have the same pages with the same commands.
 //
-// The pages are README.md, CONTRIBUTING.md, examples/README.md and everything in
-// docs. `make docs` runs all of it; what needs no cluster is in `make verify` too.
+// The pages are all Markdown files of the repository. `make docs` runs all of it;
+// what needs no cluster is in `make verify` too.
 //
 // # What a page can say
 //

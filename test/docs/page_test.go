@@ -64,10 +64,15 @@ const (
 // loadPages reads all pages, in the order of their names.
 func loadPages(t *testing.T) []*page {
 	t.Helper()
-	paths := []string{"README.md", "CONTRIBUTING.md", "examples/README.md"}
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
+	var paths []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
 			return err
+		case entry.IsDir() && slices.Contains([]string{".git", "bin", "node_modules", "testdata"}, entry.Name()):
+			return fs.SkipDir
+		case entry.IsDir() || filepath.Ext(path) != ".md":
+			return nil
 		}
 		rel, err := filepath.Rel(root, path)
 		paths = append(paths, filepath.ToSlash(rel))

@@ -65,7 +65,11 @@ func newSession(ctx context.Context, dir, bin, kubeconfig string) (*session, err
 	if err != nil {
 		return nil, err
 	}
-	s.env = append(append(withoutOurs(os.Environ()), caches...),
+	version, err := builtVersion(ctx, bin)
+	if err != nil {
+		return nil, err
+	}
+	s.env = append(append(withoutOurs(os.Environ()), caches...), "VERSION="+version,
 		"HOME="+home, "TMPDIR="+temporary, "KUBECONFIG="+own, "TERM=dumb", "NO_COLOR=1", "LC_ALL=C.UTF-8",
 		"PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"), "DOCS_STATE="+filepath.Join(dir, "state"))
 	return s, nil
@@ -88,13 +92,27 @@ func goCaches(ctx context.Context) ([]string, error) {
 	return values, nil
 }
 
+// builtVersion is the version of the binaries: with another one `make build` would
+// have something to do.
+func builtVersion(ctx context.Context, bin string) (string, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "daybreak"), "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask daybreak for its version: %w", err)
+	}
+	fields := strings.Fields(string(out))
+	if len(fields) == 0 {
+		return "", errors.New("daybreak --version says nothing")
+	}
+	return fields[len(fields)-1], nil
+}
+
 // withoutOurs drops what make passes on, and what a reader has of his own.
 func withoutOurs(env []string) []string {
 	var out []string
 	for _, entry := range env {
 		name, _, _ := strings.Cut(entry, "=")
 		switch name {
-		case "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "HOME", "TMPDIR", "KUBECONFIG", "PATH":
+		case "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "VERSION", "HOME", "TMPDIR", "KUBECONFIG", "PATH":
 		default:
 			out = append(out, entry)
 		}
@@ -135,7 +153,8 @@ func copyRepository(ctx context.Context, to string) error {
 	return nil
 }
 
-// linkBinaries makes a bin of links, so that `make build` finds all done.
+// linkBinaries makes a bin of links, so that `make build` finds all done; what else
+// is in bin a page may write itself.
 func linkBinaries(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -145,7 +164,8 @@ func linkBinaries(from, to string) error {
 		return err
 	}
 	for _, entry := range entries {
-		if entry.IsDir() {
+		info, err := os.Stat(filepath.Join(from, entry.Name()))
+		if err != nil || info.IsDir() || info.Mode().Perm()&0o111 == 0 {
 			continue
 		}
 		if err := os.Symlink(filepath.Join(from, entry.Name()), filepath.Join(to, entry.Name())); err != nil {
