@@ -125,7 +125,7 @@ fuzz: ## Fuzz every target in turn, FUZZTIME=60s each
 	done <<<"$$targets"; \
 	if [ -n "$$failed" ]; then echo "make fuzz: failed:$$failed" >&2; exit 1; fi
 
-# The test binary prints as it goes, which go test of a package alone does too.
+# One package, so that go test prints what the test prints as it goes.
 CHAOS := $(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./test/chaos
 
 .PHONY: chaos
@@ -133,9 +133,9 @@ chaos: build ## Kill, pause and disturb everything while pods come and go; the s
 	$(CHAOS) $(TESTFLAGS)
 
 .PHONY: chaos-long
-chaos-long: build ## The long form: over a thousand faults and 5 000 pods in one run, then failover and recovery twenty times each; over an hour
+chaos-long: build ## The long form: over a thousand faults and 5 000 pods in one run, then each part killed twenty times alone; about an hour
 	$(CHAOS) -run '^TestChaos$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.faults=$(CHAOS_FAULTS) -chaos.pods=$(CHAOS_PODS)
-	$(CHAOS) -run '^(TestRecovery|TestFailover)$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.samples=20
+	$(CHAOS) -run '^TestRecovery$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.samples=20
 
 .PHONY: e2e
 e2e: build node images $(BIN)/helm ## Test on a real node: kubelet, containerd and runc start real containers (as root)

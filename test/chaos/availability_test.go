@@ -1,8 +1,11 @@
 package chaos
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -15,13 +18,17 @@ import (
 // it takes until a pod that came afterwards is bound; for an agent, until its
 // node is served again.
 func TestRecovery(t *testing.T) {
-	list, err := kinds("^kill ")
+	t.Parallel()
+	list, err := kinds(cmp.Or(*kindsFlag, "^kill "))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, options{servers: 2})
+	if *kindsFlag == "" {
+		list = append(list, failover)
+	}
+	w := newWorld(t, options{servers: 1})
 	r := newRun(w, newPlan(*seedFlag, list, *samplesFlag*len(list), 1))
-	t.Cleanup(func() { fmt.Printf("alone, with a lease of %s:\n%s", w.lease, r.figures) })
+	t.Cleanup(func() { fmt.Printf("one at a time, with leases of %s:\n%s", w.lease, r.figures) })
 	for i := range r.plan.rounds {
 		for _, f := range r.plan.rounds[i].faults {
 			f.after = 0
@@ -33,27 +40,25 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// TestFailover: the leading scheduler is killed and stays away. The other one
-// takes over and binds.
-func TestFailover(t *testing.T) {
-	w := newWorld(t, options{servers: 1})
-	f := newFigures()
-	t.Cleanup(func() { fmt.Printf("failover of schedulers with a lease of %s:\n%s", w.lease, f) })
-	for range *samplesFlag {
-		old := leader(w.schedulers)
+// failover kills the leading scheduler, which stays away until the other one has
+// bound a pod.
+var failover = &kind{
+	name: "failover",
+	strike: func(ctx context.Context, w *world, f *fault) error {
+		old, young := leader(w.schedulers), standby(w.schedulers)
+		before := young.proxy.bindingsBy()[http.StatusCreated]
 		old.turn.Lock()
+		defer old.turn.Unlock()
 		old.process.Kill()
-		took, err := w.probe(w.ctx, backLimit)
-		by := leader(w.schedulers)
-		old.restart(w.ctx)
-		old.turn.Unlock()
-		w.must(err)
-		if by == old {
-			t.Errorf("%s leads although it was killed", old.name)
-		}
-		f.add("scheduler leader killed", took)
-		w.must(w.settled(settleLimit))
-	}
+		f.struck()
+		defer old.restart(ctx)
+		return until(ctx, backLimit, func() error {
+			if young.proxy.bindingsBy()[http.StatusCreated] == before {
+				return fmt.Errorf("%s has bound nothing yet", young.name)
+			}
+			return nil
+		})
+	},
 }
 
 // TestSplitBrain: the leader is paused in the middle of binding, the other one
@@ -61,6 +66,7 @@ func TestFailover(t *testing.T) {
 // and the new leader has touched every pending pod before it decides, so that
 // none of the old leader's is carried out any more: no card is given twice.
 func TestSplitBrain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{servers: 3})
 	old := leader(w.schedulers)
 	young := standby(w.schedulers)
@@ -101,8 +107,8 @@ func TestSplitBrain(t *testing.T) {
 	old.turn.Unlock()
 	t.Logf("the new leader bound its first pod %s after the old one was paused; of %d late Bindings %v were answered with (code:count) %v",
 		took.Round(time.Millisecond), held.Load(), total(late)-total(before), late)
-	if late[201] != before[201] {
-		t.Errorf("%d Bindings of the old leader were carried out after another one led", late[201]-before[201])
+	if late[http.StatusCreated] != before[http.StatusCreated] {
+		t.Errorf("%d Bindings of the old leader were carried out after another one led", late[http.StatusCreated]-before[http.StatusCreated])
 	}
 	w.eventually("the old leader ends", time.Minute, func() error {
 		if old.exits.Load() == exits {
@@ -120,7 +126,7 @@ func TestSplitBrain(t *testing.T) {
 
 // boundBy says whether a scheduler has bound a pod.
 func (*world) boundBy(p *part) error {
-	if p.proxy.bindingsBy()[201] == 0 {
+	if p.proxy.bindingsBy()[http.StatusCreated] == 0 {
 		return errors.New("none yet")
 	}
 	return nil

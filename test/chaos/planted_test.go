@@ -72,6 +72,7 @@ func TestPlanted(t *testing.T) {
 	}
 	for name, bug := range plantedBugs {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			binary := plant(t, bug.file, bug.original, strings.ReplaceAll(bug.planted, "RATE", strconv.Itoa(*plantedFlag)))
 			o := options{servers: 2, scheduler: binary}
 			if bug.agent {
