@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +39,8 @@ type Config struct {
 	// Drain is how long the node is still served after it was said that it is
 	// not any more, when the agent ends: pods that were placed before still come.
 	Drain time.Duration
+	// MetricsTLS is how metrics are served; nil for plain HTTP.
+	MetricsTLS *tls.Config
 }
 
 // Timing of the loop.

@@ -29,6 +29,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/tlsfile"
 )
 
 // sourceAuto is every source that a machine with cards may have.
@@ -45,10 +46,12 @@ type command struct {
 	discover        discover.Config
 	mode            string
 	metrics, health string
-	look            bool
-	verbosity       int
-	serving         string
-	node            kubelet.Config
+	// certFile and keyFile are of the metrics.
+	certFile, keyFile string
+	look              bool
+	verbosity         int
+	serving           string
+	node              kubelet.Config
 }
 
 // Values of --serve.
@@ -112,6 +115,8 @@ the hardware can do.`,
 	f.DurationVar(&c.Poll, "poll", DefaultPoll, "time between two looks at the cards")
 	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a look may take before it counts as failed")
 	f.StringVar(&c.metrics, "metrics-bind-address", ":9460", "address that serves /metrics; 0 for none")
+	f.StringVar(&c.certFile, "metrics-tls-cert-file", "", "file with the certificate of /metrics, read again when it changes (default: plain HTTP)")
+	f.StringVar(&c.keyFile, "metrics-tls-key-file", "", "file with its key")
 	f.StringVar(&c.health, "health-probe-bind-address", ":9461", "address that serves /healthz and /readyz; 0 for none")
 	f.BoolVar(&c.VendorAnnotations, "vendor-annotations", true, "keep metax-tech.com/node-gpu-devices on the Node, unless a plugin of the vendor's does")
 	f.BoolVar(&c.TopologyAnnotations, "topology-annotations", false, "keep metax-tech.com/gpu.topology.scores and .losses on the Node as well")
@@ -223,6 +228,10 @@ func (c *command) complete() error {
 }
 
 func (c *command) serve(ctx context.Context, config *rest.Config, source discover.Source) error {
+	var err error
+	if c.MetricsTLS, err = tlsfile.Config(c.certFile, c.keyFile); err != nil {
+		return fmt.Errorf("--metrics-tls-cert-file, --metrics-tls-key-file: %w", err)
+	}
 	clients, err := NewClients(config)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -16,8 +17,8 @@ const maxSilence = 2 * time.Minute
 // Off means no server, in place of its address.
 const Off = "0"
 
-// Serve serves metrics on one address and health checks on another, which may
-// be the same, until the context ends.
+// Serve serves metrics on one address, over TLS if there is a certificate, and
+// health checks on another, which may be the same, until the context ends.
 func (a *Agent) Serve(ctx context.Context, metrics, health string) error {
 	handlers := map[string]*http.ServeMux{}
 	handle := func(address, path string, h http.Handler) {
@@ -41,6 +42,9 @@ func (a *Agent) Serve(ctx context.Context, metrics, health string) error {
 		}
 		server := &http.Server{
 			Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
+		}
+		if address == metrics && a.cfg.MetricsTLS != nil {
+			listener = tls.NewListener(listener, a.cfg.MetricsTLS)
 		}
 		context.AfterFunc(ctx, func() { _ = server.Close() })
 		go func() { ended <- server.Serve(listener) }()

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -189,5 +190,41 @@ func TestMetrics(t *testing.T) {
 	s.clock.Step(2 * time.Minute)
 	if text := s.scrape(); strings.Contains(text, "mx_gpu_usage") {
 		t.Error("figures of two minutes ago are told as if they were new")
+	}
+}
+
+// TestServeTLS: with a certificate metrics are served over TLS alone, and health
+// checks, which kubelet makes, as before.
+func TestServeTLS(t *testing.T) {
+	s := newScene(t)
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	defer certified.Close()
+	cfg := Config{Node: "n1", MetricsTLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: certified.TLS.Certificates}}
+	a := newAgent(cfg, &stuck{block: make(chan struct{})}, s, s, s, clock.RealClock{})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	metrics, health := freeAddress(t), freeAddress(t)
+	go func() { done <- a.Serve(ctx, metrics, health) }()
+	for url, want := range map[string]int{"https://" + metrics + "/metrics": http.StatusOK, "http://" + metrics + "/metrics": http.StatusBadRequest, "http://" + health + "/healthz": http.StatusOK} {
+		status := 0
+		for range 200 {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response, err := certified.Client().Do(request); err == nil {
+				status = response.StatusCode
+				_ = response.Body.Close()
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if status != want {
+			t.Errorf("%s: status %d, want %d", url, status, want)
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

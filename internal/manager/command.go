@@ -72,6 +72,8 @@ is missing.`,
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "reach the cluster that this `FILE` names (default: the one it runs in)")
 	f.StringVar(&c.cfg.Namespace, "namespace", DefaultNamespace, "`NAMESPACE` that the manager lives in")
 	f.StringVar(&c.cfg.MetricsAddress, "metrics-bind-address", ":8080", "`ADDRESS` of /metrics, 0 for none")
+	f.StringVar(&c.cfg.MetricsCertFile, "metrics-tls-cert-file", "", "`FILE` with the certificate of /metrics (default: plain HTTP)")
+	f.StringVar(&c.cfg.MetricsKeyFile, "metrics-tls-key-file", "", "`FILE` with its key")
 	f.StringVar(&c.cfg.HealthAddress, "health-probe-bind-address", ":8081", "`ADDRESS` of /healthz and /readyz, 0 for none")
 	f.DurationVar(&c.cfg.AuditInterval, "audit-interval", audit.DefaultInterval, "least time between two audits of the whole account, 0 for none")
 	cli.Group(cmd, "Leader election", c.leaderFlags)

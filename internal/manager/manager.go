@@ -48,6 +48,9 @@ type Config struct {
 	// MetricsAddress and HealthAddress are where /metrics and /healthz, /readyz
 	// are served; empty or [Off] means nowhere.
 	MetricsAddress, HealthAddress string
+	// MetricsCertFile and MetricsKeyFile are the certificate of /metrics; they
+	// are read again when they change. Without them it is served over plain HTTP.
+	MetricsCertFile, MetricsKeyFile string
 	// LeaderElect makes the manager write only while it holds the lease
 	// [LeaseName] in LeaderElectNamespace, which is its own when empty.
 	LeaderElect          bool

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
 	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
+	"github.com/daybreak-gpu/daybreak/internal/tlsfile"
 )
 
 // serveMetrics serves this manager's own figures together with those that
@@ -28,6 +30,13 @@ func (m *Manager) serveMetrics() error {
 	listener, err := net.Listen("tcp", m.cfg.MetricsAddress) //nolint:noctx // New has no context; opening a port does not wait
 	if err != nil {
 		return fmt.Errorf("serve metrics: %w; name another address with --metrics-bind-address, or %s for none", err, Off)
+	}
+	config, err := tlsfile.Config(m.cfg.MetricsCertFile, m.cfg.MetricsKeyFile)
+	if err != nil {
+		return fmt.Errorf("serve metrics: --metrics-tls-cert-file, --metrics-tls-key-file: %w", err)
+	}
+	if config != nil {
+		listener = tls.NewListener(listener, config)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{m.metrics, ctrlmetrics.Registry}, promhttp.HandlerOpts{}))
