@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
@@ -44,7 +45,7 @@ func TestEventsToRegister(t *testing.T) {
 	want := map[fwk.EventResource]fwk.ActionType{
 		fwk.Pod: fwk.Delete | fwk.Update,
 		"devices.v1alpha1.scheduling.koordinator.sh": fwk.Add | fwk.Update,
-		fwk.Node: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeAnnotation | fwk.UpdateNodeTaint,
+		fwk.Node: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel | fwk.UpdateNodeAnnotation | fwk.UpdateNodeTaint,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
@@ -250,5 +251,34 @@ func TestHintsOfStrangeObjects(t *testing.T) {
 		if got, err := hint(testLogger(t), makePod("p", whole(1)), "strange", "strange"); err == nil || got != fwk.Queue {
 			t.Errorf("%s: hint = %v, %v; want Queue and an error", name, got, err)
 		}
+	}
+}
+
+// TestWhoServes: cards in a node's capacity count only where it is known who
+// hands them out. A node of our own agent that comes back after it was deleted
+// shows nothing else for a moment.
+func TestWhoServes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*corev1.Node)
+		want   int
+	}{
+		"nobody says":                {func(*corev1.Node) {}, 0},
+		"our agent, yet to come":     {func(n *corev1.Node) { n.Annotations[wire.AnnotationServedBy] = wire.ServedByDaybreak }, 0},
+		"the vendor, by a word":      {func(n *corev1.Node) { n.Annotations[wire.AnnotationServedBy] = wire.ServedByVendor }, 8},
+		"the vendor, by its label":   {func(n *corev1.Node) { n.Labels["metax-tech.com/gpu.installed"] = "true" }, 8},
+		"the vendor, by its figures": {func(n *corev1.Node) { n.Annotations[wire.AnnotationScores] = `{"1":0}` }, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{}, Annotations: map[string]string{}}}
+			node.Status.Capacity = corev1.ResourceList{wire.ResourceGPU: resource.MustParse("8")}
+			before := factsOf(node, nil)
+			tc.change(node)
+			if got := readInventory(node, nil).Open().Topology().Len(); got != tc.want {
+				t.Errorf("%d cards, want %d", got, tc.want)
+			}
+			if changed := factsOf(node, nil) != before; changed != (name != "nobody says") {
+				t.Errorf("facts changed: %t; what was read before would be used again", changed)
+			}
+		})
 	}
 }

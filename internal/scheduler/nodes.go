@@ -63,6 +63,7 @@ type facts struct {
 	device                            *device
 	cards, servedBy, scores, losses   string
 	product                           string
+	vendor                            bool // it has left a mark
 	whole, slices, allWhole, allShare int64
 }
 
@@ -73,7 +74,8 @@ func factsOf(node *corev1.Node, d *device) facts {
 	}
 	f := facts{
 		device: d, servedBy: node.Annotations[wire.AnnotationServedBy], product: node.Labels[wire.LabelProduct],
-		whole: q(node.Status.Capacity, wire.ResourceGPU), slices: q(node.Status.Capacity, wire.ResourceSGPU),
+		vendor: d == nil && wire.VendorPresent(node), // otherwise it makes no difference
+		whole:  q(node.Status.Capacity, wire.ResourceGPU), slices: q(node.Status.Capacity, wire.ResourceSGPU),
 		allWhole: q(node.Status.Allocatable, wire.ResourceGPU), allShare: q(node.Status.Allocatable, wire.ResourceSGPU),
 	}
 	// Beside a Device of our own agent these say nothing new, and they change
@@ -286,10 +288,14 @@ func (f *folder) earlier(i int, pod *corev1.Pod) *reading {
 
 // readInventory reads the node's cards. A node that our own agent serves has a
 // Device: while it is missing, what else the node says of its cards may be old,
-// so nothing new goes there.
+// so nothing new goes there. Nor does it while nothing but its capacity tells of
+// cards: that is also what a node of our agent looks like when it was deleted
+// and comes back, before the agent has noticed, and a pod that is bound without
+// cards of its own never starts there.
 func readInventory(node *corev1.Node, dev *device) *wire.Inventory {
+	servedBy := node.Annotations[wire.AnnotationServedBy]
 	switch {
-	case dev == nil && node.Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak:
+	case dev == nil && servedBy == wire.ServedByDaybreak, dev == nil && servedBy == "" && !wire.VendorPresent(node):
 		return wire.NoInventory(node.Name)
 	case dev == nil:
 		return wire.ReadInventory(node, nil)

@@ -157,6 +157,24 @@ func (inv *Inventory) serves(node *corev1.Node) {
 	}
 }
 
+// VendorPresent reports whether the vendor's software has left a mark on the node:
+// its labels, which its plugin waits for before it starts, or what the plugin
+// itself says of the cards. Cards in a node's capacity alone do not tell who
+// hands them out.
+func VendorPresent(node *corev1.Node) bool {
+	for _, marks := range []map[string]string{node.Labels, node.Annotations} {
+		for key := range marks {
+			if strings.HasPrefix(key, vendorDomain) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// vendorDomain is what the vendor's own names begin with.
+const vendorDomain = "metax-tech.com/"
+
 // fromCapacity makes cards without identity: the vendor's plugin picks them.
 func (inv *Inventory) fromCapacity(node *corev1.Node) error {
 	n := quantity(node, ResourceGPU)
