@@ -79,7 +79,7 @@ func TestSplitBrain(t *testing.T) {
 	}})
 	const pods = 100
 	for i := range pods {
-		w.must(w.pods.create(w.ctx, newPod(fmt.Sprintf("split-%03d", i), container("sgpu", 1, "vcore", 25, "vmemory", 16))))
+		w.must(w.pods.create(w.ctx, newPod(fmt.Sprintf("split-%03d", i), container(amounts{"sgpu": 1, "vcore": 25, "vmemory": 16}))))
 	}
 	w.eventually("Bindings in flight", time.Minute, func() error {
 		if held.Load() < 20 {

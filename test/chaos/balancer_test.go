@@ -3,7 +3,6 @@ package chaos
 import (
 	"context"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -135,6 +134,3 @@ func get(ctx context.Context, url string) (string, error) {
 type statusError struct{ status string }
 
 func (e *statusError) Error() string { return e.status }
-
-// quiet is for servers whose connections we cut ourselves.
-func quiet() *log.Logger { return log.New(io.Discard, "", 0) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -80,17 +81,17 @@ func (r *run) round(number int) []string {
 	var watching sync.WaitGroup
 	watching.Go(func() { found = w.watchdog(ctx) })
 	var work sync.WaitGroup
-	problems := make([]error, len(rd.faults)+1)
+	struck, churned := make([]error, len(rd.faults)), error(nil)
 	for i, f := range rd.faults {
-		work.Go(func() { problems[i] = r.carryOut(w.ctx, f) })
+		work.Go(func() { struck[i] = r.carryOut(w.ctx, f) })
 	}
-	work.Go(func() { problems[len(rd.faults)] = r.churn(w.ctx, rd) })
+	work.Go(func() { churned = r.churn(w.ctx, rd) })
 	work.Wait()
 	harmed := time.Since(start)
 	waited, err := w.settle(r.limit)
 	cancel()
 	watching.Wait()
-	for _, e := range append(problems, err) {
+	for _, e := range slices.Concat(struck, []error{churned, err}) {
 		if e != nil {
 			found = append(found, e.Error())
 		}
@@ -131,8 +132,7 @@ func (r *run) carryOut(ctx context.Context, f *fault) error {
 // back waits until what the fault has harmed works again.
 func (w *world) back(ctx context.Context, f *fault) error {
 	if f.kind.back == nil {
-		_, err := w.probe(ctx, backLimit)
-		return err
+		return w.probe(ctx, backLimit)
 	}
 	return until(ctx, backLimit, func() error { return f.kind.back(ctx, w, f) })
 }

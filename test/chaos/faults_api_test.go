@@ -40,15 +40,18 @@ func (f *fault) proxies(w *world) []*proxy {
 
 // disturb makes the rules hold for a while, on every proxy that the fault picks.
 func (f *fault) disturb(ctx context.Context, w *world, rules ...rule) {
-	proxies := f.proxies(w)
-	for _, p := range proxies {
+	var remove []func()
+	for _, p := range f.proxies(w) {
 		for _, x := range rules {
 			x.random = rand.New(rand.NewPCG(f.random.Uint64(), 1))
-			defer p.add(&x)()
+			remove = append(remove, p.add(&x))
 		}
 	}
 	f.struck()
 	sleep(ctx, f.between(1500*time.Millisecond, 4*time.Second))
+	for _, do := range remove {
+		do()
+	}
 }
 
 // apiKinds are what a proxy does between the parts and the API server.
@@ -96,16 +99,15 @@ func apiKinds() []*kind {
 // so that they are opened again under the rule, and at the end without it.
 func slowWatches(ctx context.Context, w *world, f *fault) error {
 	by := f.between(50*time.Millisecond, 700*time.Millisecond)
-	proxies := f.proxies(w)
-	for _, p := range proxies {
-		remove := p.add(&rule{is: isWatch, chance: 1, slow: by, random: rand.New(rand.NewPCG(f.random.Uint64(), 1))})
+	var undo []func()
+	for _, p := range f.proxies(w) {
+		undo = append(undo, p.add(&rule{is: isWatch, chance: 1, slow: by, random: rand.New(rand.NewPCG(f.random.Uint64(), 1))}), p.cutWatches)
 		p.cutWatches()
-		defer func() {
-			remove()
-			p.cutWatches()
-		}()
 	}
 	f.struck()
 	sleep(ctx, f.between(2*time.Second, 5*time.Second))
+	for _, do := range undo {
+		do()
+	}
 	return nil
 }

@@ -194,7 +194,8 @@ func (w *world) deleteAround(ctx context.Context, f *fault, around func(do func(
 		close(done)
 	}))
 	for _, p := range w.schedulers {
-		defer p.proxy.around(pod.Name, h)()
+		remove := p.proxy.around(pod.Name, h)
+		defer remove() //nolint:gocritic // there are two
 	}
 	if err := w.pods.create(ctx, pod); err != nil {
 		return err

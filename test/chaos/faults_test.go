@@ -84,8 +84,8 @@ type round struct {
 const (
 	// perRound is how many faults a round has, and spread the time over which
 	// they begin.
-	perRound = 18
-	spread   = 8 * time.Second
+	perRound = 27
+	spread   = 10 * time.Second
 )
 
 // newPlan makes the plan of a seed: all kinds equally often, in any order.

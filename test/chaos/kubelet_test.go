@@ -46,7 +46,6 @@ type kubelet struct {
 	endpoints map[string]*endpoint
 	pods      map[types.UID]*podRun
 	rejected  int
-	problems  []string
 }
 
 // endpoint is a plugin that has registered.

@@ -196,14 +196,9 @@ func (w *world) ours() []*part {
 
 // roleOf is what parts of a kind have in common: a leader does more than others.
 func (w *world) roleOf(p *part) string {
-	role := strings.TrimRight(p.name, "0123456789-")
-	for _, parts := range [][]*part{w.schedulers, w.managers} {
-		if p == leader(parts) {
-			role += " (leader)"
-		}
-	}
-	if strings.HasPrefix(role, "agent") {
-		return "agent"
+	role, _, _ := strings.Cut(p.name, "-")
+	if p == leader(w.schedulers) || p == leader(w.managers) {
+		return "leading " + role
 	}
 	return role
 }

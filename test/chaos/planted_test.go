@@ -79,7 +79,7 @@ func TestPlanted(t *testing.T) {
 				o = options{servers: 2, agent: binary}
 			}
 			w := newWorld(t, o)
-			const faultsEach, limit = 18, 20 * time.Second
+			const faultsEach, limit = perRound, 20 * time.Second
 			r := newRun(w, newPlan(*seedFlag, list, max(4, *plantedFlag/20)*faultsEach, 20**plantedFlag))
 			r.limit = limit
 			for i := range r.plan.rounds {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,7 +55,7 @@ func (p *pods) watch() {
 	w := p.world
 	list := cache.NewListWatchFromClient(w.client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
 	put := func(obj any) {
-		pod := obj.(*corev1.Pod)
+		pod := podIn(obj)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.latest[pod.Name] = pod
@@ -64,16 +65,25 @@ func (p *pods) watch() {
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: put, UpdateFunc: func(_, obj any) { put(obj) },
 			DeleteFunc: func(obj any) {
-				if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = unknown.Obj
-				}
 				p.mu.Lock()
 				defer p.mu.Unlock()
-				delete(p.latest, obj.(*corev1.Pod).Name)
+				delete(p.latest, podIn(obj).Name)
 			},
 		},
 	})
 	controller.Run(w.ctx.Done())
+}
+
+// podIn returns the pod of an event. There are no others in a watch of pods.
+func podIn(obj any) *corev1.Pod {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		panic(fmt.Sprintf("a watch of pods shows a %T", obj))
+	}
+	return pod
 }
 
 // seen returns the pod as the watch shows it, nil if it does not.
@@ -125,10 +135,7 @@ func (p *pods) create(ctx context.Context, pod *corev1.Pod) error {
 			got, err = client.Get(ctx, pod.Name, metav1.GetOptions{})
 		}
 		if err == nil {
-			_, probe := pod.Spec.NodeSelector[corev1.LabelHostname]
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.known[pod.Name] = &known{uid: got.UID, probe: probe}
+			p.acknowledge(got)
 			return nil
 		}
 		if !isAway(err) && !apierrors.IsNotFound(err) {
@@ -138,6 +145,14 @@ func (p *pods) create(ctx context.Context, pod *corev1.Pod) error {
 			return fmt.Errorf("create pod %s: %w", pod.Name, err)
 		}
 	}
+}
+
+// acknowledge notes that the API server has the pod.
+func (p *pods) acknowledge(pod *corev1.Pod) {
+	_, probe := pod.Spec.NodeSelector[corev1.LabelHostname]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known[pod.Name] = &known{uid: pod.UID, probe: probe}
 }
 
 // remove asks the API server to delete the pod, and again until it has heard
@@ -168,23 +183,20 @@ func (p *pods) remove(ctx context.Context, name string, forced bool) {
 }
 
 // replaceFailed deletes the pods that kubelet has failed for good, as whoever
-// owns them would, and returns how many there were.
-func (p *pods) replaceFailed(ctx context.Context) int {
-	n := 0
+// owns them would.
+func (p *pods) replaceFailed(ctx context.Context) {
 	for _, name := range p.live() {
 		if pod := p.seen(name); pod != nil && pod.Status.Phase == corev1.PodFailed {
 			p.remove(ctx, name, true)
-			n++
 		}
 	}
-	return n
 }
 
 // newProbe returns a pod that has a machine of its own.
 func (p *pods) newProbe() *corev1.Pod {
 	p.mu.Lock()
 	p.probes++
-	pod := newPod(fmt.Sprintf("probe-%05d", p.probes), container("sgpu", 1, "vcore", 1, "vmemory", 1))
+	pod := newPod(fmt.Sprintf("probe-%05d", p.probes), container(amounts{"sgpu": 1, "vcore": 1, "vmemory": 1}))
 	p.mu.Unlock()
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: probeServer}
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: probeTaint, Operator: corev1.TolerationOpExists}}
@@ -202,19 +214,20 @@ func newPod(name string, containers ...corev1.Container) *corev1.Pod {
 	}
 }
 
-// container returns a container that asks for the amounts, in pairs of name and
-// number; memory is in GiB.
-func container(amounts ...any) corev1.Container {
+// amounts is what a container asks for; memory is in GiB.
+type amounts map[string]int
+
+// container returns a container that asks for the amounts. Those of Koordinator's
+// begin with "gpu-" or are "gpu.shared".
+func container(a amounts) corev1.Container {
 	list := corev1.ResourceList{}
-	for i := 0; i < len(amounts); i += 2 {
-		name, n := amounts[i].(string), int64(amounts[i+1].(int)) //nolint:forcetypeassert // written below
-		q := *resource.NewQuantity(n, resource.DecimalSI)
-		if name == "gpu-memory" {
-			q = *resource.NewQuantity(n<<30, resource.BinarySI)
-		}
-		domain := "metax-tech.com/"
-		if len(name) > 3 && name[:4] == "gpu-" || name == "gpu.shared" {
+	for name, n := range a {
+		domain, q := "metax-tech.com/", *resource.NewQuantity(int64(n), resource.DecimalSI)
+		if strings.HasPrefix(name, "gpu-") || name == "gpu.shared" {
 			domain = "koordinator.sh/"
+		}
+		if name == "gpu-memory" {
+			q = *resource.NewQuantity(int64(n)<<30, resource.BinarySI)
 		}
 		list[corev1.ResourceName(domain+name)] = q
 	}
@@ -231,18 +244,18 @@ func order(seed uint64, number int) *corev1.Pod {
 	var pod *corev1.Pod
 	switch n := r.IntN(100); {
 	case n < 40:
-		pod = newPod(name, container("sgpu", 1, "vcore", core, "vmemory", memory))
+		pod = newPod(name, container(amounts{"sgpu": 1, "vcore": core, "vmemory": memory}))
 	case n < 48:
-		pod = newPod(name, container("sgpu", 1, "vcore", core, "vmemory", memory), container("sgpu", 1, "vcore", one(5, 10), "vmemory", one(1, 2)))
+		pod = newPod(name, container(amounts{"sgpu": 1, "vcore": core, "vmemory": memory}), container(amounts{"sgpu": 1, "vcore": one(5, 10), "vmemory": one(1, 2)}))
 	case n < 56:
-		pod = newPod(name, container("gpu", one(1, 1, 2, 2, 4)))
+		pod = newPod(name, container(amounts{"gpu": one(1, 1, 2, 2, 4)}))
 	case n < 60:
-		pod = newPod(name, container("sgpu", 1, "vmemory", memory))
+		pod = newPod(name, container(amounts{"sgpu": 1, "vmemory": memory}))
 	case n < 92:
-		pod = newPod(name, container("gpu.shared", 1, "gpu-core", core, "gpu-memory", memory, "sgpu", 1))
+		pod = newPod(name, container(amounts{"gpu.shared": 1, "gpu-core": core, "gpu-memory": memory, "sgpu": 1}))
 	default:
 		n := one(1, 1, 2)
-		pod = newPod(name, container("gpu-core", 100*n, "gpu-memory-ratio", 100*n, "sgpu", n))
+		pod = newPod(name, container(amounts{"gpu-core": 100 * n, "gpu-memory-ratio": 100 * n, "sgpu": n}))
 	}
 	if r.IntN(5) == 0 {
 		pod.Annotations = map[string]string{wire.AnnotationQoS: []string{"fixed-share", "burst-share"}[r.IntN(2)]}

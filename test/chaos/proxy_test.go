@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -40,8 +42,6 @@ type proxy struct {
 	lease   time.Time
 	// bindings counts the answers to Bindings by their code; 0 is none.
 	bindings map[int]int
-	// struckBy counts requests that a rule did something to.
-	struckBy int
 }
 
 // hook is what to do around the Binding of one pod.
@@ -86,10 +86,10 @@ func newProxy(config *rest.Config, g *gate) (*proxy, error) {
 		FlushInterval:  -1,
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ModifyResponse: p.answered,
-		ErrorLog:       quiet(),
+		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 	}
 	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(forward, w, r) }))
-	p.Config.ErrorLog = quiet()
+	p.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	p.Start()
 	return p, nil
 }
@@ -170,7 +170,6 @@ func (p *proxy) match(r *http.Request) *rule {
 	defer p.mu.Unlock()
 	for _, x := range p.rules {
 		if x.is(r) && x.random.Float64() < x.chance {
-			p.struckBy++
 			return x
 		}
 	}
@@ -249,17 +248,7 @@ func (p *proxy) leaseWritten() time.Time {
 func (p *proxy) bindingsBy() map[int]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := map[int]int{}
-	for code, n := range p.bindings {
-		out[code] = n
-	}
-	return out
-}
-
-func (p *proxy) struck() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.struckBy
+	return maps.Clone(p.bindings)
 }
 
 // answer is what the API server would say.

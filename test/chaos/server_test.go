@@ -162,14 +162,9 @@ func (s *server) watch() {
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: list, ObjectType: &corev1.Pod{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { s.see(obj.(*corev1.Pod)) },
-			UpdateFunc: func(_, obj any) { s.see(obj.(*corev1.Pod)) },
-			DeleteFunc: func(obj any) {
-				if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = unknown.Obj
-				}
-				s.forget(obj.(*corev1.Pod).UID)
-			},
+			AddFunc:    func(obj any) { s.see(podIn(obj)) },
+			UpdateFunc: func(_, obj any) { s.see(podIn(obj)) },
+			DeleteFunc: func(obj any) { s.forget(podIn(obj).UID) },
 		},
 	})
 	controller.Run(s.ctx.Done())

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -103,7 +104,7 @@ func newWorld(t *testing.T, o options) *world {
 		_ = os.RemoveAll(w.dir)
 	})
 	var err error
-	w.dir, err = os.MkdirTemp("", "chaos-") // that of a test with a long name is too long for sockets in it
+	w.dir, err = os.MkdirTemp("", "chaos-") //nolint:usetesting // that of a test with a long name is too long for sockets in it
 	w.must(err)
 	start := time.Now()
 	w.must(w.startControlPlane())
@@ -113,7 +114,7 @@ func newWorld(t *testing.T, o options) *world {
 	w.must(w.startSchedulers())
 	w.pods = newPods(w)
 	w.running.Go(w.pods.watch)
-	w.eventually("a pod runs", 2*time.Minute, func() error { return w.tryProbe(ctx) })
+	w.eventually("a pod runs", 2*time.Minute, func() error { return w.probe(ctx, 30*time.Second) })
 	w.must(w.settled(2 * time.Minute))
 	w.level()
 	t.Logf("up after %s", time.Since(start).Round(100*time.Millisecond))
@@ -479,18 +480,8 @@ func freeAddresses(ctx context.Context, n int) ([]string, error) {
 	return list, nil
 }
 
-// server returns the machine with the name.
-func (w *world) server(name string) *server {
-	for _, s := range w.all() {
-		if s.node == name {
-			return s
-		}
-	}
-	return nil
-}
-
 // all returns all machines.
-func (w *world) all() []*server { return append(w.servers[:len(w.servers):len(w.servers)], w.probes) }
+func (w *world) all() []*server { return append(slices.Clip(w.servers), w.probes) }
 
 // device returns the Device of a node.
 func (w *world) device(ctx context.Context, node string) (*v1alpha1.Device, error) {
@@ -536,34 +527,22 @@ func (w *world) served(ctx context.Context, s *server) error {
 	return fmt.Errorf("%s: the Device does not say that it is served", s.node)
 }
 
-// tryProbe creates a probe, if the API server takes it, and waits a while until
-// it is bound.
-func (w *world) tryProbe(ctx context.Context) error {
-	_, err := w.probe(ctx, 30*time.Second)
-	return err
-}
-
-// probe creates a pod on the machine that is kept for it, and returns how long
-// it took until it was bound. What fails is tried again.
-func (w *world) probe(ctx context.Context, limit time.Duration) (time.Duration, error) {
-	start := time.Now()
+// probe creates a pod on the machine that is kept for it, and returns when it is
+// bound. What fails is tried again.
+func (w *world) probe(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	pod := w.pods.newProbe()
-	for {
-		if err := w.pods.create(ctx, pod); err != nil {
-			return 0, err
-		}
-		err := until(ctx, limit, func() error {
-			if seen := w.pods.seen(pod.Name); seen == nil || seen.Spec.NodeName == "" {
-				return errors.New("not bound")
-			}
-			return nil
-		})
-		took := time.Since(start)
-		w.pods.remove(w.ctx, pod.Name, true)
-		return took, err
+	if err := w.pods.create(ctx, pod); err != nil {
+		return err
 	}
+	defer w.pods.remove(w.ctx, pod.Name, true)
+	return until(ctx, limit, func() error {
+		if seen := w.pods.seen(pod.Name); seen == nil || seen.Spec.NodeName == "" {
+			return fmt.Errorf("probe %s is not bound", pod.Name)
+		}
+		return nil
+	})
 }
 
 // isAway reports whether an error only says that the API server, or who admits
