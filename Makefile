@@ -128,12 +128,17 @@ fuzz: ## Fuzz every target in turn, FUZZTIME=60s each
 # One package, so that go test prints what the test prints as it goes.
 CHAOS := $(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./test/chaos
 
+# The fake driver is compiled; without it there would be nothing to test.
+.PHONY: chaos-compiler
+chaos-compiler:
+	@command -v "$${CC:-cc}" >/dev/null || hack/node-packages.sh
+
 .PHONY: chaos
-chaos: build ## Kill, pause and disturb everything while pods come and go; the short form, a few minutes
+chaos: build chaos-compiler ## Kill, pause and disturb everything while pods come and go; the short form, a few minutes
 	$(CHAOS) $(TESTFLAGS)
 
 .PHONY: chaos-long
-chaos-long: build ## The long form: over a thousand faults and 5 000 pods in one run, then each part killed twenty times alone; about an hour
+chaos-long: build chaos-compiler ## The long form: over a thousand faults and 5 000 pods in one run, then each part killed twenty times alone; about an hour
 	$(CHAOS) -run '^TestChaos$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.faults=$(CHAOS_FAULTS) -chaos.pods=$(CHAOS_PODS)
 	$(CHAOS) -run '^TestRecovery$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.samples=20
 

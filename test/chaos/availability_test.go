@@ -26,7 +26,7 @@ func TestRecovery(t *testing.T) {
 	if *kindsFlag == "" {
 		list = append(list, failover)
 	}
-	w := newWorld(t, options{servers: 1})
+	w := newWorld(t, options{machines: 1})
 	r := newRun(w, newPlan(*seedFlag, list, *samplesFlag*len(list), 1))
 	t.Cleanup(func() { fmt.Printf("one at a time, with leases of %s:\n%s", w.lease, r.figures) })
 	for i := range r.plan.rounds {
@@ -67,7 +67,7 @@ var failover = &kind{
 // none of the old leader's is carried out any more: no card is given twice.
 func TestSplitBrain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, options{servers: 3})
+	w := newWorld(t, options{machines: 3})
 	old := leader(w.schedulers)
 	young := standby(w.schedulers)
 

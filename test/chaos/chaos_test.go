@@ -26,7 +26,7 @@ func TestChaos(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, options{servers: 3})
+	w := newWorld(t, options{machines: 3})
 	p := newPlan(*seedFlag, list, *faultsFlag, *podsFlag)
 	r := newRun(w, p)
 	t.Cleanup(func() { fmt.Print(r.figures.String()) })

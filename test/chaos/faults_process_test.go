@@ -9,10 +9,11 @@ import (
 var victims = []struct {
 	name string
 	part func(w *world, f *fault) *part
-	// paused is the longest pause beyond the lease; parts without a lease are
-	// paused for that long.
+	// leads tells that it may hold a lease, and is paused for longer than that
+	// lasts.
 	leads bool
-	back  func(ctx context.Context, w *world, f *fault) error
+	// back is as that of a kind.
+	back func(ctx context.Context, w *world, f *fault) error
 }{
 	{name: "scheduler leader", part: func(w *world, _ *fault) *part { return leader(w.schedulers) }, leads: true},
 	{name: "scheduler standby", part: func(w *world, _ *fault) *part { return standby(w.schedulers) }},

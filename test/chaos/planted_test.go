@@ -74,9 +74,9 @@ func TestPlanted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			binary := plant(t, bug.file, bug.original, strings.ReplaceAll(bug.planted, "RATE", strconv.Itoa(*plantedFlag)))
-			o := options{servers: 2, scheduler: binary}
+			o := options{machines: 2, scheduler: binary}
 			if bug.agent {
-				o = options{servers: 2, agent: binary}
+				o = options{machines: 2, agent: binary}
 			}
 			w := newWorld(t, o)
 			const faultsEach, limit = perRound, 20 * time.Second

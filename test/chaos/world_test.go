@@ -39,20 +39,21 @@ var pages = &http.Client{Transport: &http.Transport{
 
 // options says what a world is like.
 type options struct {
-	// servers is how many machines with eight cards there are, beside the one
-	// that is kept for probes.
-	servers int
+	// machines is how many servers with eight cards there are, beside the one that
+	// is kept for probes.
+	machines int
 	// scheduler and agent are the binaries that these run; the built one
 	// unless set.
 	scheduler, agent string
-	lease            time.Duration
+	// lease is how long a leader's lasts; as the flag says unless set.
+	lease time.Duration
 }
 
 // world is a cluster under test.
 type world struct {
 	*testing.T
 	options
-	// ctx lasts until the test ends, alive until the world is taken down.
+	// ctx lasts until the world is taken down.
 	ctx     context.Context
 	dir     string
 	cluster *local.Cluster
@@ -79,7 +80,8 @@ type world struct {
 	// running is everything that ends when ctx does.
 	running sync.WaitGroup
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// levels is how many goroutines parts had at the beginning, by what they are.
 	levels map[string]float64
 }
 
@@ -373,8 +375,8 @@ const (
 )
 
 func (w *world) startServers(library string) error {
-	w.servers = make([]*server, w.options.servers)
-	agents := make([]*part, w.options.servers+1)
+	w.servers = make([]*server, w.machines)
+	agents := make([]*part, w.machines+1)
 	var group errgroup.Group
 	for i := range agents {
 		group.Go(func() error {
