@@ -97,7 +97,8 @@ func (p *part) pause(ctx context.Context, d time.Duration, struck func()) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	if err := p.process.Signal(syscall.SIGSTOP); err != nil {
-		return // it has just ended by itself, and is started again
+		p.restart(ctx) // it has just ended by itself
+		_ = p.process.Signal(syscall.SIGSTOP)
 	}
 	struck()
 	sleep(ctx, d)
