@@ -253,6 +253,9 @@ func TestCommands(t *testing.T) {
 		"audit finds it as JSON":      {args: []string{"audit", "-f", "a.yaml", "-o", "json"}, a: docs(node, strings.ReplaceAll(running, "GPU-1", "")), want: 0, stdout: `"violations": []`},
 		"audit with an argument":      {args: []string{"audit", "a.yaml"}, a: node, want: 2, stderr: "to name a file write -f a.yaml"},
 		"completion":                  {args: []string{"completion", "bash"}, want: 0, stdout: "bash completion"},
+		"completion of zsh":           {args: []string{"completion", "zsh"}, want: 0, stdout: "#compdef daybreak"},
+		"completion of fish":          {args: []string{"completion", "fish"}, want: 0, stdout: "fish completion"},
+		"pods to complete":            {args: []string{"__complete", "explain", "-f", "a.yaml", ""}, a: docs(node, fits), want: 0, stdout: "fits\n:4", stderr: "Completion ended"},
 		"words to complete":           {args: []string{"__complete", "status", "-f", "a.yaml", "--node", ""}, a: node, want: 0, stdout: "n1\n:4", stderr: "Completion ended"},
 		"no cluster, no words":        {args: []string{"__complete", "explain", ""}, want: 0, stdout: ":4", stderr: "Completion ended"},
 	}

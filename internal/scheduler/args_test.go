@@ -115,7 +115,7 @@ func TestConfigure(t *testing.T) {
 		},
 		"a policy that is none": {
 			flags:   []string{"--policy=fast"},
-			wantErr: `--policy: policy: Invalid value: "fast": write "binpack" or "spread", or leave it out`,
+			wantErr: `--policy "fast": write "binpack" or "spread"`,
 		},
 		"a configuration of one's own stands alone": {flags: []string{"--config=mine.yaml"}},
 		"no flags":            {},

@@ -34,6 +34,9 @@ const emulatedVersion = "emulated-version"
 // FlagsOf begins the titles of groups of flags that are kube-scheduler's own.
 const FlagsOf = "kube-scheduler's "
 
+// policyWords are the values of --policy.
+var policyWords = []string{"binpack", "spread"}
+
 // command is the scheduler subcommand.
 type command struct {
 	options  *options.Options
@@ -81,7 +84,7 @@ found out, and older ones (from 1.33) are served too.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&c.profiles, "profile", []string{DefaultProfile}, "name of a scheduler to be (repeatable); not with --config")
 	f.StringVar(&c.policy, "policy", "", "binpack or spread, for pods whose annotations name no policy; not with --config")
-	cli.Words(cmd, "policy", "binpack", "spread")
+	cli.Words(cmd, "policy", policyWords...)
 	for _, name := range c.options.Flags.Order {
 		cli.Group(cmd, FlagsOf+name, func(f *pflag.FlagSet) { f.AddFlagSet(c.options.Flags.FlagSets[name]) })
 	}
@@ -129,8 +132,10 @@ func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 		}
 		return func() {}, nil
 	}
-	if err := (&Args{Policy: c.policy, MinCandidateNodesPercentage: new(int32(1)), MinCandidateNodesAbsolute: new(int32(1))}).validate().ToAggregate(); err != nil {
-		return nil, fmt.Errorf("--policy: %w", err)
+	if c.policy != "" {
+		if err := cli.OneOf("policy", c.policy, policyWords...); err != nil {
+			return nil, err
+		}
 	}
 	text, err := defaultConfig(configOptions{kubeconfig: c.options.Deprecated.Kubeconfig, profiles: c.profiles, policy: c.policy})
 	if err != nil {
