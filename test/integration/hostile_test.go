@@ -40,6 +40,7 @@ type besieged struct {
 	dashboard string
 	scheduler *local.Process
 	bad       []*badNode
+	healed    bool // they are well by now
 }
 
 // badNode is a node that costs itself and nobody else.
@@ -82,7 +83,7 @@ func TestHostile(t *testing.T) {
 	w.breakDevice("metax-1")
 
 	probes := w.probe()
-	w.scheduleOthers(10)
+	w.scheduleOthers("meanwhile", 10)
 	w.wantReasons(probes)
 	w.wantStatus()
 	w.wantAudit()
@@ -90,8 +91,7 @@ func TestHostile(t *testing.T) {
 	w.wantDashboard(probes)
 
 	w.heal(probes)
-	w.create(goodPod("after"))
-	w.bound("after")
+	w.scheduleOthers("after", 3)
 	w.wantAlive()
 }
 
@@ -149,6 +149,10 @@ func (w *besieged) node(name string, annotations map[string]string, resources ..
 	})
 }
 
+// unlocked tells that nobody has to lock the node: there is no plugin that would
+// take the lock off.
+var unlocked = map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}
+
 // put writes a Device, new or in place of the one that is there.
 func (w *besieged) put(name string, text []byte) error {
 	rest := w.publisher.CoreV1().RESTClient()
@@ -186,7 +190,7 @@ func (w *besieged) plantDevices() (refused int) {
 	bad := make([]*badNode, len(devices))
 	each(w, devices, func(i int, d hostile.Device) error {
 		name := "device-" + d.Name
-		if err := w.node(name, nil, wire.ResourceSGPU); err != nil {
+		if err := w.node(name, unlocked, wire.ResourceSGPU); err != nil {
 			return err
 		}
 		if err := w.put(name, d.JSON(name)); err != nil {
@@ -257,7 +261,7 @@ func (w *besieged) plantAllocations() {
 	each(w, allocations, func(i int, a hostile.Annotation) error {
 		name := "pod-" + a.Name
 		sound := hostile.Sound(name)
-		if err := errors.Join(w.node(name, nil, wire.ResourceSGPU), w.put(name, sound.JSON(name))); err != nil {
+		if err := errors.Join(w.node(name, unlocked, wire.ResourceSGPU), w.put(name, sound.JSON(name))); err != nil {
 			return err
 		}
 		p := goodPod(name)
@@ -379,22 +383,22 @@ func (w *besieged) probe() []string {
 
 // scheduleOthers: pods that may go anywhere are bound, and to nodes that are
 // well.
-func (w *besieged) scheduleOthers(n int) {
+func (w *besieged) scheduleOthers(prefix string, n int) {
 	w.Helper()
 	start := time.Now()
 	for i := range n {
-		w.create(goodPod(fmt.Sprintf("meanwhile-%d", i)))
+		w.create(goodPod(fmt.Sprintf("%s-%d", prefix, i)))
 	}
 	w.eventually("other pods are bound", 5*time.Minute, func() error {
 		defer time.Sleep(listing)
 		for _, p := range w.pods() {
-			if !strings.HasPrefix(p.Name, "meanwhile-") {
+			if !strings.HasPrefix(p.Name, prefix+"-") {
 				continue
 			}
 			if p.Spec.NodeName == "" {
 				return fmt.Errorf("%s waits: %v", p.Name, p.Status.Conditions)
 			}
-			if slices.ContainsFunc(w.bad, func(b *badNode) bool { return b.name == p.Spec.NodeName }) {
+			if !w.healed && slices.ContainsFunc(w.bad, func(b *badNode) bool { return b.name == p.Spec.NodeName }) {
 				w.Errorf("pod %s went to %s", p.Name, p.Spec.NodeName)
 			}
 		}
@@ -553,6 +557,8 @@ func (w *besieged) heal(probes []string) {
 		}
 		return nil
 	})
+	w.healed = true
+	each(w, w.bad, func(_ int, b *badNode) error { return w.annotate(b.name, wire.AnnotationLock, nil) }) // as a plugin would
 	w.Logf("%d nodes healed and took pods again in %s", len(w.bad), time.Since(start).Round(time.Second))
 }
 
