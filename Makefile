@@ -139,7 +139,7 @@ chaos: build chaos-compiler ## Kill, pause and disturb everything while pods com
 
 .PHONY: chaos-long
 chaos-long: build chaos-compiler ## The long form: over a thousand faults and 5 000 pods in one run, then each part killed twenty times alone; about an hour
-	$(CHAOS) -run '^TestChaos$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.faults=$(CHAOS_FAULTS) -chaos.pods=$(CHAOS_PODS)
+	$(CHAOS) -run '^TestChaos$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.faults=$(CHAOS_FAULTS) -chaos.pods=$(CHAOS_PODS) -chaos.round=54
 	$(CHAOS) -run '^TestRecovery$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.samples=20
 
 .PHONY: e2e

@@ -141,7 +141,7 @@ func (w *world) back(ctx context.Context, f *fault) error {
 // the round wants.
 func (r *run) churn(ctx context.Context, rd *round) error {
 	w := r.world
-	pause := spread / time.Duration(r.plan.pods)
+	pause := r.plan.spread / time.Duration(r.plan.pods)
 	var leaving sync.WaitGroup
 	defer leaving.Wait()
 	for range r.plan.pods {

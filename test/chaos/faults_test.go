@@ -70,8 +70,10 @@ func kinds(names string) ([]*kind, error) {
 type plan struct {
 	seed   uint64
 	rounds []round
-	// pods is how many come in each round.
-	pods int
+	// pods is how many come in each round, and spread the time over which they
+	// and the faults do.
+	pods   int
+	spread time.Duration
 }
 
 type round struct {
@@ -81,17 +83,11 @@ type round struct {
 	level, forced int
 }
 
-const (
-	// perRound is how many faults a round has, and spread the time over which
-	// they begin.
-	perRound = 27
-	spread   = 10 * time.Second
-)
-
 // newPlan makes the plan of a seed: all kinds equally often, in any order.
 func newPlan(seed uint64, list []*kind, faults, pods int) *plan {
 	r := rand.New(rand.NewPCG(seed, 0))
-	p := &plan{seed: seed}
+	perRound := *roundFlag
+	p := &plan{seed: seed, spread: time.Duration(perRound) * 10 * time.Second / 27}
 	var bag []*kind
 	for len(bag) < faults {
 		more := slices.Clone(list)
@@ -104,7 +100,7 @@ func newPlan(seed uint64, list []*kind, faults, pods int) *plan {
 		}
 		last := &p.rounds[len(p.rounds)-1]
 		last.faults = append(last.faults, &fault{
-			kind: k, number: i + 1, after: time.Duration(r.Int64N(int64(spread))), random: rand.New(rand.NewPCG(seed, uint64(i+1))),
+			kind: k, number: i + 1, after: time.Duration(r.Int64N(int64(p.spread))), random: rand.New(rand.NewPCG(seed, uint64(i+1))),
 		})
 	}
 	p.pods = (pods + len(p.rounds) - 1) / len(p.rounds)

@@ -29,6 +29,7 @@ import (
 var (
 	seedFlag    = flag.Uint64("chaos.seed", 1, "seed of the plan of faults and pods")
 	faultsFlag  = flag.Int("chaos.faults", 54, "least number of faults of TestChaos")
+	roundFlag   = flag.Int("chaos.round", 27, "faults of one round, which come over 10 s, or proportionally longer")
 	podsFlag    = flag.Int("chaos.pods", 300, "least number of pods of TestChaos")
 	kindsFlag   = flag.String("chaos.kinds", "", "regular expression of the kinds of faults; empty for all, and for kills in TestRecovery")
 	samplesFlag = flag.Int("chaos.samples", 1, "how often each part is killed in TestRecovery")

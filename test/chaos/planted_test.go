@@ -79,9 +79,8 @@ func TestPlanted(t *testing.T) {
 				o = options{machines: 2, agent: binary}
 			}
 			w := newWorld(t, o)
-			const faultsEach, limit = perRound, 20 * time.Second
-			r := newRun(w, newPlan(*seedFlag, list, max(4, *plantedFlag/20)*faultsEach, 20**plantedFlag))
-			r.limit = limit
+			r := newRun(w, newPlan(*seedFlag, list, max(4, *plantedFlag/20)**roundFlag, 20**plantedFlag))
+			r.limit = 20 * time.Second
 			for i := range r.plan.rounds {
 				said := strings.Join(r.round(i), "\n")
 				if regexp.MustCompile(bug.noticed).MatchString(said) {

@@ -309,7 +309,7 @@ func newGate() *gate {
 }
 
 // patience is how long a request waits for the API server.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // wait returns false when the request has gone away.
 func (g *gate) wait(ctx context.Context) bool {

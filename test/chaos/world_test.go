@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -554,5 +555,8 @@ func isAway(err error) bool {
 	if !errors.As(err, &status) {
 		return true // no answer
 	}
-	return status.Status().Code >= 500 || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
+	// An API server that has just started does not know anyone's rights yet; what
+	// a policy forbids stays forbidden.
+	unready := apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
+	return unready || status.Status().Code >= 500 || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
 }
