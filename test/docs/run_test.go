@@ -149,7 +149,9 @@ func TestSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "daybreak"), []byte("#!/bin/sh\necho daybreak version v9\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "daybreak"), []byte(`#!/bin/sh
+echo '{"version": "v9", "commit": "c9"}'
+`), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s, err := newSession(t.Context(), t.TempDir(), bin, kubeconfig)
@@ -163,7 +165,7 @@ func TestSession(t *testing.T) {
 	}{
 		"the repository is there":                     {blocks: []string{"head -n 1 README.md"}, want: "# Daybreak\n"},
 		"the cluster is":                              {blocks: []string{"cat $KUBECONFIG ~/.kube/config"}, want: "a clustera cluster"},
-		"the binaries are, and their version":         {blocks: []string{"daybreak; echo $VERSION"}, want: "daybreak version v9\nv9\n"},
+		"the binaries are, and their version":         {blocks: []string{"daybreak >/dev/null; echo $VERSION $COMMIT"}, want: "v9 c9\n"},
 		"variables and the folder stay":               {blocks: []string{"NAME='a b'\ncd examples", `echo "$NAME"; ls cluster.yaml; cd ..`}, want: "a b\ncluster.yaml\n"},
 		"the first command that fails ends the block": {blocks: []string{"echo one\nfalse\necho two"}, want: "one\n", status: 1},
 		"so does one in a pipe":                       {blocks: []string{"(exit 3) | cat\necho two"}, status: 3},

@@ -2,11 +2,13 @@ package docs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -65,11 +67,11 @@ func newSession(ctx context.Context, dir, bin, kubeconfig string) (*session, err
 	if err != nil {
 		return nil, err
 	}
-	version, err := builtVersion(ctx, bin)
+	versions, err := built(ctx, bin)
 	if err != nil {
 		return nil, err
 	}
-	s.env = append(append(withoutOurs(os.Environ()), caches...), "VERSION="+version,
+	s.env = append(slices.Concat(withoutOurs(os.Environ()), caches, versions),
 		"HOME="+home, "TMPDIR="+temporary, "KUBECONFIG="+own, "TERM=dumb", "NO_COLOR=1", "LC_ALL=C.UTF-8",
 		"PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"), "DOCS_STATE="+filepath.Join(dir, "state"))
 	return s, nil
@@ -92,18 +94,18 @@ func goCaches(ctx context.Context) ([]string, error) {
 	return values, nil
 }
 
-// builtVersion is the version of the binaries: with another one `make build` would
-// have something to do.
-func builtVersion(ctx context.Context, bin string) (string, error) {
-	out, err := exec.CommandContext(ctx, filepath.Join(bin, "daybreak"), "--version").Output()
+// built is what make takes from outside the sources: with anything else than the
+// binaries have `make build` would have something to do.
+func built(ctx context.Context, bin string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "daybreak"), "version", "--output", "json").Output()
 	if err != nil {
-		return "", fmt.Errorf("ask daybreak for its version: %w", err)
+		return nil, fmt.Errorf("ask daybreak for its version: %w", err)
 	}
-	fields := strings.Fields(string(out))
-	if len(fields) == 0 {
-		return "", errors.New("daybreak --version says nothing")
+	var of struct{ Version, Commit string }
+	if err := json.Unmarshal(out, &of); err != nil {
+		return nil, fmt.Errorf("daybreak version: %w", err)
 	}
-	return fields[len(fields)-1], nil
+	return []string{"VERSION=" + of.Version, "COMMIT=" + of.Commit}, nil
 }
 
 // withoutOurs drops what make passes on, and what a reader has of his own.
@@ -112,7 +114,7 @@ func withoutOurs(env []string) []string {
 	for _, entry := range env {
 		name, _, _ := strings.Cut(entry, "=")
 		switch name {
-		case "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "VERSION", "HOME", "TMPDIR", "KUBECONFIG", "PATH":
+		case "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "VERSION", "COMMIT", "HOME", "TMPDIR", "KUBECONFIG", "PATH":
 		default:
 			out = append(out, entry)
 		}
