@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // vast matches numbers with an exponent of three digits or more. Quantities are
@@ -40,6 +41,12 @@ func CheckAmounts(object []byte) error {
 // name.
 var amounts = []string{"allocatable", "allocatedResources", "capacity", "divisor", "limits", "overhead", "requests", "resources", "sizeLimit"}
 
+// isAmount reports whether a field holds quantities. To the decoder of the object
+// upper and lower case are the same.
+func isAmount(field string) bool {
+	return slices.ContainsFunc(amounts, func(a string) bool { return strings.EqualFold(a, field) })
+}
+
 // findVast returns the first vast number of a quantity, or of anything that is
 // written as a number.
 func findVast(value any, quantity bool) string {
@@ -63,7 +70,7 @@ func findVast(value any, quantity bool) string {
 			if key == "metadata" {
 				continue
 			}
-			if number := findVast(value[key], quantity || slices.Contains(amounts, key)); number != "" {
+			if number := findVast(value[key], quantity || isAmount(key)); number != "" {
 				return number
 			}
 		}

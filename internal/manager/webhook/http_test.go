@@ -96,6 +96,10 @@ func TestVastNumbers(t *testing.T) {
 			t.Errorf("%s: %+v", number, r)
 		}
 	}
+	shouted := []byte(`{"SPEC":{"CONTAINERS":[{"NAME":"c","RESOURCES":{"LIMITS":{"metax-tech.com/sgpu":"1e-999999999"}}}]}}`)
+	if r := review(t, h, policy.Path, shouted); r.Allowed {
+		t.Errorf("in capitals: %+v", r)
+	}
 	pod := []byte(`{"metadata":{"annotations":{"mine":"1e-999999999"}},"spec":{"containers":[{"name":"c","env":[{"name":"X","value":"1e-999999999"}]}]}}`)
 	if r := review(t, h, policy.Path, pod); !r.Allowed {
 		t.Errorf("what is no amount was refused: %+v", r.Result)
