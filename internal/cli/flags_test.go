@@ -14,7 +14,7 @@ import (
 func tree() *cobra.Command {
 	root := &cobra.Command{Use: "sun", SilenceUsage: true, SilenceErrors: true}
 	cmd := &cobra.Command{Use: "rise", Short: "Rise", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }}
-	cmd.Flags().String("output", "table", "`FORMAT` of the answer")
+	cmd.Flags().String("output", "table", "in which `FORMAT`")
 	Group(cmd, "Warm", func(f *pflag.FlagSet) { f.Bool("zenith", false, "how high") })
 	Group(cmd, "Cold", func(f *pflag.FlagSet) {
 		f.Bool("autumn", false, "how low")
@@ -49,7 +49,7 @@ func TestGroups(t *testing.T) {
 	_, flags, _ = strings.Cut(flags, "\n\n")
 	want := `Flags:
   -h, --help            help for rise
-      --output FORMAT   FORMAT of the answer (default "table")
+      --output FORMAT   in which FORMAT (default "table")
 
 Warm flags:
       --zenith   how high
