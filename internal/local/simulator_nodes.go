@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -122,10 +123,7 @@ func (s *Simulator) AdoptNode(ctx context.Context, node *corev1.Node) error {
 func (s *Simulator) ready(ctx context.Context, want *corev1.Node) error {
 	name, now := want.Name, metav1.Now()
 	status := want.Status.DeepCopy()
-	status.Conditions = []corev1.NodeCondition{{
-		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "simulated",
-		LastHeartbeatTime: now, LastTransitionTime: now,
-	}}
+	status.Conditions = isReady(now)
 	status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
 	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
@@ -137,6 +135,27 @@ func (s *Simulator) ready(ctx context.Context, want *corev1.Node) error {
 	}
 	if _, err := nodes.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"taints":null}}`), metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("take the taint off node %s: %w", name, err)
+	}
+	return nil
+}
+
+// isReady is what a kubelet says of its node when all is well.
+func isReady(now metav1.Time) []corev1.NodeCondition {
+	return []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "simulated",
+		LastHeartbeatTime: now, LastTransitionTime: now,
+	}}
+}
+
+// revive makes a node Ready again whose lease could not be renewed for so long
+// that it may have been given up: this machine slept, or the API server was away.
+func (s *Simulator) revive(ctx context.Context, name string) error {
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": isReady(metav1.Now())}})
+	if err != nil {
+		return err
+	}
+	if _, err := s.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("make node %s ready again: %w", name, err)
 	}
 	return nil
 }
@@ -156,6 +175,7 @@ func (s *Simulator) CreateDevice(ctx context.Context, d *v1alpha1.Device) error 
 
 // heartbeat renews the leases of all nodes.
 func (s *Simulator) heartbeat(ctx context.Context) {
+	given := &signs{last: map[string]time.Time{}}
 	for {
 		select {
 		case <-ctx.Done():
@@ -169,13 +189,42 @@ func (s *Simulator) heartbeat(ctx context.Context) {
 		group.SetLimit(simulatorWorkers)
 		for _, name := range nodes {
 			group.Go(func() error {
-				if err := s.renew(ctx, name); err != nil && ctx.Err() == nil {
+				err := s.renew(ctx, name)
+				if err == nil && given.missed(name) {
+					err = s.revive(ctx, name)
+				}
+				given.note(name, err)
+				if err != nil && ctx.Err() == nil {
 					klog.FromContext(ctx).Error(err, "Simulated kubelet")
 				}
 				return nil
 			})
 		}
 		_ = group.Wait()
+	}
+}
+
+// signs is when each node last gave a sign of life.
+type signs struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// missed reports whether the node was silent for so long that others may have
+// noticed.
+func (s *signs) missed(node string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, known := s.last[node]
+	return known && time.Since(last) > leaseSeconds/2*time.Second
+}
+
+// note notes a sign of life, unless it failed.
+func (s *signs) note(node string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.last[node]; err == nil || !known {
+		s.last[node] = time.Now()
 	}
 }
 
