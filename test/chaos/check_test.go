@@ -60,6 +60,7 @@ func (w *world) check(ctx context.Context) []string {
 	for _, v := range audit.Check(objects.Snapshot(), time.Now()).Violations {
 		list = append(list, fmt.Sprintf("audit: %s: %s (pods %v)", v.Rule, v.Message, v.Pods))
 	}
+	list = append(list, checkReady(objects)...)
 	list = append(list, w.checkPods(objects)...)
 	for _, s := range w.all() {
 		list = append(list, s.checkLeaks(objects)...)
@@ -85,6 +86,19 @@ func (w *world) checkParts(ctx context.Context) []string {
 	for _, s := range w.all() {
 		if err := w.served(ctx, s); err != nil {
 			list = append(list, err.Error())
+		}
+	}
+	return list
+}
+
+// checkReady: no node is given up.
+func checkReady(objects *cluster.Objects) []string {
+	var list []string
+	for _, n := range objects.Nodes {
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+				list = append(list, fmt.Sprintf("node %s is not ready: %s", n.Name, c.Message))
+			}
 		}
 	}
 	return list

@@ -119,13 +119,19 @@ func (s *server) report(ctx context.Context) error {
 
 const (
 	leaseRenewal = 5 * time.Second
-	leaseSeconds = 40
+	// statusRenewal is how often a kubelet says that its node is ready.
+	statusRenewal = 10 * time.Second
+	leaseSeconds  = 40
 )
 
 // heartbeat renews the node's lease and reports when its devices have changed.
 func (s *server) heartbeat() {
-	renewed := time.Time{}
+	var renewed, reported time.Time
 	for {
+		if time.Since(reported) > statusRenewal {
+			reported = time.Now()
+			notify(s.changed)
+		}
 		if time.Since(renewed) > leaseRenewal && s.renew() == nil {
 			renewed = time.Now()
 		}

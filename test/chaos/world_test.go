@@ -170,7 +170,7 @@ func (w *world) tellEnds() {
 		w.Logf("the end of %s:\n%s", p.name, text[max(0, len(text)-1500):])
 	}
 	if keep := os.Getenv("CHAOS_KEEP_LOGS"); keep != "" {
-		w.Logf("logs in %s: %v", keep, os.CopyFS(filepath.Join(keep, w.Name()), os.DirFS(filepath.Join(w.dir, "logs"))))
+		w.Logf("logs in %s: %v", keep, os.CopyFS(filepath.Join(keep, fmt.Sprintf("%s-%d", w.Name(), os.Getpid())), os.DirFS(filepath.Join(w.dir, "logs"))))
 	}
 }
 
@@ -387,7 +387,7 @@ func (w *world) startServers(library string) error {
 				w.servers[i] = s
 			} else {
 				name, w.probes = probeServer, s
-				s.cards, s.taints = 1, []corev1.Taint{{Key: probeTaint, Effect: corev1.TaintEffectNoSchedule}}
+				s.cards, s.taints = 4, []corev1.Taint{{Key: probeTaint, Effect: corev1.TaintEffectNoSchedule}}
 			}
 			if err := w.startServer(s, i, name, library); err != nil {
 				return fmt.Errorf("server %s: %w", name, err)
