@@ -1,0 +1,56 @@
+package local
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// TestRevive: a node that was given up is Ready again, and what else its status
+// says stays.
+func TestRevive(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown"},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
+	}}}
+	s := &Simulator{client: fake.NewClientset(node)}
+	if err := s.revive(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := map[corev1.NodeConditionType]corev1.ConditionStatus{}
+	for _, c := range got.Status.Conditions {
+		status[c.Type] = c.Status
+	}
+	if len(status) != 2 || status[corev1.NodeReady] != corev1.ConditionTrue || status[corev1.NodeDiskPressure] != corev1.ConditionFalse {
+		t.Errorf("conditions are %v", got.Status.Conditions)
+	}
+}
+
+func TestSigns(t *testing.T) {
+	s := &signs{last: map[string]time.Time{}}
+	failed := errors.New("the API server is away")
+	if s.missed("n") {
+		t.Error("a node that has just come has missed nothing")
+	}
+	s.note("n", failed)
+	if s.missed("n") {
+		t.Error("one renewal that failed is not missed")
+	}
+	s.last["n"] = time.Now().Add(-time.Minute)
+	s.note("n", failed)
+	if !s.missed("n") {
+		t.Error("a node that was silent for a minute is missed, also when it is tried")
+	}
+	s.note("n", nil)
+	if s.missed("n") {
+		t.Error("a node that has given a sign is not missed")
+	}
+}
