@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
+	"log/slog" //nolint:depguard // to be silent: net/http takes no other logger
 	"maps"
 	"math/rand/v2"
 	"net/http"
