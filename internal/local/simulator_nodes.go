@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -147,9 +146,21 @@ func isReady(now metav1.Time) []corev1.NodeCondition {
 	}}
 }
 
-// revive makes a node Ready again whose lease could not be renewed for so long
-// that it may have been given up: this machine slept, or the API server was away.
+// revive makes a node Ready again that was given up, because its lease was not
+// renewed for a while: this machine slept, or the API server was away.
 func (s *Simulator) revive(ctx context.Context, name string) error {
+	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get node %s: %w", name, err)
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": isReady(metav1.Now())}})
 	if err != nil {
 		return err
@@ -175,7 +186,6 @@ func (s *Simulator) CreateDevice(ctx context.Context, d *v1alpha1.Device) error 
 
 // heartbeat renews the leases of all nodes.
 func (s *Simulator) heartbeat(ctx context.Context) {
-	given := &signs{last: map[string]time.Time{}}
 	for {
 		select {
 		case <-ctx.Done():
@@ -190,10 +200,9 @@ func (s *Simulator) heartbeat(ctx context.Context) {
 		for _, name := range nodes {
 			group.Go(func() error {
 				err := s.renew(ctx, name)
-				if err == nil && given.missed(name) {
+				if err == nil {
 					err = s.revive(ctx, name)
 				}
-				given.note(name, err)
 				if err != nil && ctx.Err() == nil {
 					klog.FromContext(ctx).Error(err, "Simulated kubelet")
 				}
@@ -201,30 +210,6 @@ func (s *Simulator) heartbeat(ctx context.Context) {
 			})
 		}
 		_ = group.Wait()
-	}
-}
-
-// signs is when each node last gave a sign of life.
-type signs struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-// missed reports whether the node was silent for so long that others may have
-// noticed.
-func (s *signs) missed(node string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last, known := s.last[node]
-	return known && time.Since(last) > leaseSeconds/2*time.Second
-}
-
-// note notes a sign of life, unless it failed.
-func (s *signs) note(node string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, known := s.last[node]; err == nil || !known {
-		s.last[node] = time.Now()
 	}
 }
 

@@ -1,9 +1,7 @@
 package local
 
 import (
-	"errors"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,26 +29,5 @@ func TestRevive(t *testing.T) {
 	}
 	if len(status) != 2 || status[corev1.NodeReady] != corev1.ConditionTrue || status[corev1.NodeDiskPressure] != corev1.ConditionFalse {
 		t.Errorf("conditions are %v", got.Status.Conditions)
-	}
-}
-
-func TestSigns(t *testing.T) {
-	s := &signs{last: map[string]time.Time{}}
-	failed := errors.New("the API server is away")
-	if s.missed("n") {
-		t.Error("a node that has just come has missed nothing")
-	}
-	s.note("n", failed)
-	if s.missed("n") {
-		t.Error("one renewal that failed is not missed")
-	}
-	s.last["n"] = time.Now().Add(-time.Minute)
-	s.note("n", failed)
-	if !s.missed("n") {
-		t.Error("a node that was silent for a minute is missed, also when it is tried")
-	}
-	s.note("n", nil)
-	if s.missed("n") {
-		t.Error("a node that has given a sign is not missed")
 	}
 }
