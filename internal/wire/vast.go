@@ -12,10 +12,10 @@ import (
 
 // vast matches numbers with an exponent of three digits or more. Quantities are
 // computed exactly, and one of 1e-999999999 would take hours to read.
-var vast = regexp.MustCompile(`^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]{3,}$`)
+var vast = regexp.MustCompile(`^[+-]?(?:\d+\.?\d*|\.\d+)[eE][+-]?\d{3,}$`)
 
 // maybeVast finds what may be one, wherever it stands.
-var maybeVast = regexp.MustCompile(`[0-9.][eE][+-]?[0-9]{3}`)
+var maybeVast = regexp.MustCompile(`[0-9.][eE][+-]?\d{3}`)
 
 // CheckAmounts refuses the JSON of a Node or a Pod with a quantity that would
 // take hours to decode, for whoever decodes objects that did not come from the

@@ -53,10 +53,10 @@ func (w *world) bindAsHAMi(name, node, card string) error {
 	return fmt.Errorf("%s: the node was locked all the time", name)
 }
 
-// cardNames returns the cards of a node that the plugin serves.
-func (w *world) cardNames(node string) []string {
+// cardNames returns the cards of the first node that the plugin serves.
+func (w *world) cardNames() []string {
 	w.Helper()
-	n, err := w.client.CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
+	n, err := w.client.CoreV1().Nodes().Get(w.ctx, "vendor-1", metav1.GetOptions{})
 	w.must(err)
 	cards, err := wire.DecodeNodeCards(n.Annotations[wire.AnnotationNodeCards])
 	w.must(err)
@@ -78,7 +78,7 @@ func TestLockOfOthers(t *testing.T) {
 
 	// Both at once: the other one has a card to itself, as two schedulers on one
 	// card would need more than a lock.
-	cards := w.cardNames("vendor-1")
+	cards := w.cardNames()
 	var names []string
 	errs := make(chan error, 8)
 	for i := range 8 {
@@ -197,7 +197,7 @@ func TestWhatThePluginReads(t *testing.T) {
 	w := newWorld(t, local.Config{})
 	v := w.plugin(1, nil)
 	w.scheduler("scheduler")
-	cards := w.cardNames("vendor-1")
+	cards := w.cardNames()
 	limits := func(sgpu, vcore, vmemory string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Limits: corev1.ResourceList{
 			wire.ResourceSGPU: resource.MustParse(sgpu), wire.ResourceVCore: resource.MustParse(vcore), wire.ResourceVMemory: resource.MustParse(vmemory),
@@ -265,7 +265,7 @@ func TestForeignSlices(t *testing.T) {
 	w := newWorld(t, local.Config{})
 	v := w.plugin(1, constant(200*time.Millisecond))
 	w.scheduler("scheduler")
-	cards := w.cardNames("vendor-1")
+	cards := w.cardNames()
 	// Strangers run fixed-share on the first card, which is the fullest, and
 	// have most of the memory of all the others.
 	w.must(v.AddForeign(w.ctx, "vendor-1", 0, 40, 32<<10, "fixed-share"))

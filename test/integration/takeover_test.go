@@ -97,12 +97,12 @@ func byHAMi(node string, p *corev1.Pod, qos string, shares ...[]hamiShare) *incu
 	}
 	in := &incumbent{pod: p, want: map[string][]string{}, lock: kind == "Metax-SGPU", labels: map[string]string{"hami.io/vgpu-node": node}}
 	var lists []string
-	text := ""
+	var text strings.Builder
 	containers := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
 	for i, list := range shares {
 		var vendor []string
 		for _, s := range list {
-			text += fmt.Sprintf("%s,%s,%d,%d:", s.card, kind, s.memory, s.cores)
+			fmt.Fprintf(&text, "%s,%s,%d,%d:", s.card, kind, s.memory, s.cores)
 			entry := fmt.Sprintf(`{"uuid":%q`, s.card)
 			if s.cores > 0 {
 				entry += fmt.Sprintf(`,"compute":%d`, s.cores)
@@ -110,12 +110,12 @@ func byHAMi(node string, p *corev1.Pod, qos string, shares ...[]hamiShare) *incu
 			vendor = append(vendor, entry+fmt.Sprintf(`,"vRam":%d}`, s.memory))
 			in.want[containers[i].Name] = append(in.want[containers[i].Name], fmt.Sprintf("%s:%d:%d", s.card, s.want, s.wantMemory))
 		}
-		text += ";"
+		text.WriteByte(';')
 		lists = append(lists, "["+strings.Join(vendor, ",")+"]")
 	}
 	in.annotations = map[string]string{
 		"hami.io/vgpu-node": node, "hami.io/vgpu-time": strconv.FormatInt(time.Now().Unix(), 10), "hami.io/bind-phase": "allocating", "hami.io/bind-time": strconv.FormatInt(time.Now().Unix(), 10),
-		key + "to-allocate": text, key + "allocated": text, other + "to-allocate": strings.Repeat(";", len(shares)), other + "allocated": strings.Repeat(";", len(shares)),
+		key + "to-allocate": text.String(), key + "allocated": text.String(), other + "to-allocate": strings.Repeat(";", len(shares)), other + "allocated": strings.Repeat(";", len(shares)),
 	}
 	if kind == "Metax-SGPU" {
 		in.annotations[wire.AnnotationAllocated] = "[" + strings.Join(lists, ",") + "]"
@@ -133,7 +133,7 @@ func TestTakeoverHAMi(t *testing.T) {
 	w := newOpenWorld(t, local.Config{})
 	v := w.plugin(1, nil)
 	w.must(v.AddNode(w.ctx, "vendor-native", &discover.Profile{Model: "C500", MemoryMiB: 65536, Cards: 8, Mode: gpu.ModeNative, Driver: "3.8.30"}))
-	c := w.cardNames("vendor-1")
+	c := w.cardNames()
 	const node, native = "vendor-1", "vendor-native"
 	share := func(card string, memory, cores int) []hamiShare {
 		return []hamiShare{{card, memory, cores, memory, cores}}
@@ -309,7 +309,7 @@ func TestTakeoverKoordinator(t *testing.T) {
 	t.Parallel()
 	w := newOpenWorld(t, local.Config{}, local.WithoutAgents())
 	v := w.plugin(1, nil)
-	cards := w.cardNames("vendor-1")
+	cards := w.cardNames()
 	w.koordDevice("vendor-1", cards)
 	bare := []string{"GPU-k-0", "GPU-k-1", "GPU-k-2", "GPU-k-3", "GPU-k-4", "GPU-k-5"}
 	w.bareNode("koord-1", len(bare))
