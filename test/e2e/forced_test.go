@@ -34,10 +34,14 @@ func processOf(seconds string) int {
 // for this many seconds: its shim does not answer.
 func (w *world) keepAlive(seconds string) {
 	w.Helper()
-	pid := processOf(seconds)
-	if pid == 0 {
-		w.Fatal("the container's process is not to be found")
-	}
+	var pid int
+	// A container is Running a moment before its command runs.
+	w.eventually("the container's process", time.Minute, func() error {
+		if pid = processOf(seconds); pid == 0 {
+			return errors.New("it is not to be found")
+		}
+		return nil
+	})
 	shim := w.parentOf(pid)
 	w.must(syscall.Kill(shim, syscall.SIGSTOP))
 	release := time.AfterFunc(8*time.Second, func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
