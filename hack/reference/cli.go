@@ -36,12 +36,12 @@ same as `+"`daybreak …`"+` where the link `+"`kubectl-daybreak`"+` is on the P
 
 func (p *page) command(cmd *cobra.Command) {
 	p.section(cmd.CommandPath(), cmd.Short+".")
-	fmt.Fprintf(p, "\n```text\n%s\n```\n", cmd.UseLine())
+	fmt.Fprintf(&p.Buffer, "\n```text\n%s\n```\n", cmd.UseLine())
 	if cmd.Long != "" {
-		fmt.Fprintf(p, "\n```text\n%s\n```\n", cmd.Long)
+		fmt.Fprintf(&p.Buffer, "\n```text\n%s\n```\n", cmd.Long)
 	}
 	if cmd.HasExample() {
-		fmt.Fprintf(p, "\nExamples:\n\n```text\n%s\n```\n", cmd.Example)
+		fmt.Fprintf(&p.Buffer, "\nExamples:\n\n```text\n%s\n```\n", cmd.Example)
 	}
 	foreign := false
 	for _, g := range cli.Groups(cmd) {
@@ -52,7 +52,7 @@ func (p *page) command(cmd *cobra.Command) {
 		p.flags(g)
 	}
 	if foreign {
-		fmt.Fprint(p, "\nAnd all flags of kube-scheduler; `--help` lists them.\n")
+		fmt.Fprint(&p.Buffer, "\nAnd all flags of kube-scheduler; `--help` lists them.\n")
 	}
 }
 
@@ -73,7 +73,7 @@ func (p *page) flags(g cli.FlagGroup) {
 		return
 	}
 	if g.Title != "" {
-		fmt.Fprintf(p, "\n%s:\n", g.Title)
+		fmt.Fprintf(&p.Buffer, "\n%s:\n", g.Title)
 	}
 	p.table([]string{"flag", "default", "meaning"}, rows)
 }
@@ -91,5 +91,5 @@ func standard(f *pflag.Flag) string {
 // each shell at length.
 func (p *page) completion() {
 	p.section("daybreak completion", "Print a script that makes a shell complete commands, flags, and the names of pods, nodes, namespaces and contexts from the cluster.")
-	fmt.Fprint(p, "\n```text\nsource <(daybreak completion bash)\nsource <(daybreak completion zsh)\ndaybreak completion fish | source\n```\n")
+	fmt.Fprint(&p.Buffer, "\n```text\nsource <(daybreak completion bash)\nsource <(daybreak completion zsh)\ndaybreak completion fish | source\n```\n")
 }

@@ -46,7 +46,11 @@ func readConstants(path string) ([]block, error) {
 		}
 		b := block{text: strings.TrimSpace(decl.Doc.Text())}
 		for _, spec := range decl.Specs {
-			c, ok, err := readConstant(spec.(*ast.ValueSpec))
+			value, ok := spec.(*ast.ValueSpec)
+			if !ok {
+				continue
+			}
+			c, ok, err := readConstant(value)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}

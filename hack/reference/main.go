@@ -59,24 +59,24 @@ type page struct{ bytes.Buffer }
 
 // begin writes the title and where the page comes from.
 func (p *page) begin(title, from, text string) {
-	fmt.Fprintf(p, "<!-- Written by hack/reference from %s. Change those, then run make generate. -->\n\n# %s\n\n%s\n", from, title, text)
+	fmt.Fprintf(&p.Buffer, "<!-- Written by hack/reference from %s. Change those, then run make generate. -->\n\n# %s\n\n%s\n", from, title, text)
 }
 
 func (p *page) section(title, text string) {
-	fmt.Fprintf(p, "\n## %s\n", title)
+	fmt.Fprintf(&p.Buffer, "\n## %s\n", title)
 	if text != "" {
-		fmt.Fprintf(p, "\n%s\n", text)
+		fmt.Fprintf(&p.Buffer, "\n%s\n", text)
 	}
 }
 
 // table writes rows under a head.
 func (p *page) table(head []string, rows [][]string) {
-	fmt.Fprintf(p, "\n| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
+	fmt.Fprintf(&p.Buffer, "\n| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = strings.ReplaceAll(strings.ReplaceAll(cell, "|", `\|`), "\n", " ")
 		}
-		fmt.Fprintf(p, "| %s |\n", strings.Join(row, " | "))
+		fmt.Fprintf(&p.Buffer, "| %s |\n", strings.Join(row, " | "))
 	}
 }
 

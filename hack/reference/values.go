@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	yaml "go.yaml.in/yaml/v3"
+	yaml "go.yaml.in/yaml/v3" //nolint:depguard // comments are read, which sigs.k8s.io/yaml drops
 )
 
 const (

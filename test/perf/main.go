@@ -66,11 +66,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := plan.keep(filter); err != nil {
 		return err
 	}
-	earlier := &Result{}
-	if *add {
-		if earlier, err = loadResult(*out); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("-add: %w", err)
-		}
+	earlier, err := earlierResult(*add, *out)
+	if err != nil {
+		return err
 	}
 	b := &bench{plan: plan, executable: *executable, profiles: *profiles, log: stderr, begin: time.Now()}
 	result, err := b.run(ctx)
@@ -89,4 +87,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errMissed
 	}
 	return nil
+}
+
+// earlierResult returns what the file has, if it is to be added to.
+func earlierResult(add bool, file string) (*Result, error) {
+	if !add {
+		return &Result{}, nil
+	}
+	r, err := loadResult(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("-add: %w", err)
+	}
+	return r, nil
 }
