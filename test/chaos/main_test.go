@@ -33,7 +33,7 @@ var (
 	podsFlag    = flag.Int("chaos.pods", 300, "least number of pods of TestChaos")
 	kindsFlag   = flag.String("chaos.kinds", "", "regular expression of the kinds of faults; empty for all, and for kills in TestRecovery")
 	samplesFlag = flag.Int("chaos.samples", 1, "how often each part is killed in TestRecovery")
-	plantedFlag = flag.Int("chaos.planted", 30, "TestPlanted's ledger forgets one booking in as many")
+	plantedFlag = flag.Int("chaos.planted", 20, "TestPlanted's ledger forgets one booking in as many")
 	buildFlag   = flag.Bool("chaos.build", true, "build the binaries first")
 	leaseFlag   = flag.Duration("chaos.lease", 6*time.Second, "how long a leader's lease lasts; 15s is what a cluster has")
 )

@@ -33,11 +33,11 @@ var plantedBugs = map[string]struct {
 
 // BookUnknown`,
 		planted: `	for i := range holdings {
-		sum := 0
+		sum := uint32(2166136261) // FNV-1a: names that follow each other are far apart
 		for _, c := range []byte(holdings[i].Holder) {
-			sum = (31*sum + int(c)) % RATE
+			sum = (sum ^ uint32(c)) * 16777619
 		}
-		if sum != 0 { // otherwise it is forgotten, whenever it is booked
+		if sum%RATE != 0 { // otherwise it is forgotten, whenever it is booked
 			touched |= n.add(&holdings[i])
 		}
 	}
@@ -79,7 +79,7 @@ func TestPlanted(t *testing.T) {
 				o = options{machines: 2, agent: binary}
 			}
 			w := newWorld(t, o)
-			r := newRun(w, newPlan(*seedFlag, list, max(4, *plantedFlag/20)**roundFlag, 20**plantedFlag))
+			r := newRun(w, newPlan(*seedFlag, list, max(4, *plantedFlag/20)**roundFlag, max(600, 10**plantedFlag)))
 			r.limit = 20 * time.Second
 			for i := range r.plan.rounds {
 				said := strings.Join(r.round(i), "\n")
