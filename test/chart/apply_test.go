@@ -63,7 +63,7 @@ func TestApply(t *testing.T) {
 
 	for name, flags := range map[string][]string{
 		"by default":   {},
-		"everything":   {"--api-versions", "monitoring.coreos.com/v1", "--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu,scheduler.policy=spread,dashboard.serve=service,dashboard.tlsSecret=page"},
+		"everything":   {"--api-versions", "monitoring.coreos.com/v1", "--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu,scheduler.policy=spread,dashboard.serve=service,dashboard.tlsSecret=page,monitoring.tlsSecret=metrics"},
 		"in its place": {"--set", "scheduler.mode=replace,scheduler.featureGates=DevicePluginAdaption=true,admission.failurePolicy=Ignore"},
 	} {
 		text, err := render(ctx, flags...)

@@ -116,6 +116,14 @@ func TestArguments(t *testing.T) {
 			set: "dashboard.serve=service,dashboard.tlsSecret=page", part: "Deployment/daybreak-manager",
 			want: []string{"--dashboard-bind-address=:8443", "--dashboard-tls-cert-file=/etc/daybreak/dashboard/tls.crt"},
 		},
+		"metrics of the manager over TLS": {
+			set: "monitoring.tlsSecret=metrics", part: "Deployment/daybreak-manager",
+			want: []string{"--metrics-tls-cert-file=/etc/daybreak/metrics/tls.crt", "--metrics-tls-key-file=/etc/daybreak/metrics/tls.key"},
+		},
+		"metrics of agents over TLS": {
+			set: "monitoring.tlsSecret=metrics", part: "DaemonSet/daybreak-agent",
+			want: []string{"--metrics-tls-cert-file=/etc/daybreak/metrics/tls.crt", "--metrics-tls-key-file=/etc/daybreak/metrics/tls.key"},
+		},
 		"no webhook":        {set: "admission.webhook=false", part: "Deployment/daybreak-manager", want: []string{"--admission-bind-address=0"}},
 		"a mode":            {set: "agent.mode=sgpu", part: "DaemonSet/daybreak-agent", want: []string{"--mode=sgpu"}},
 		"no mode":           {part: "DaemonSet/daybreak-agent", want: []string{"--serve=auto"}, not: []string{"--mode="}},
@@ -142,6 +150,57 @@ func TestArguments(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSecrets: the certificates that arguments name are mounted, from the
+// Secrets that the values name.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		set, part string
+		want      map[string]string // folder to Secret
+	}{
+		"of the page":                   {"dashboard.serve=service,dashboard.tlsSecret=page", "Deployment/daybreak-manager", map[string]string{"/etc/daybreak/dashboard": "page"}},
+		"of the manager's metrics":      {"monitoring.tlsSecret=m", "Deployment/daybreak-manager", map[string]string{"/etc/daybreak/metrics": "m"}},
+		"of the agents' metrics":        {"monitoring.tlsSecret=m", "DaemonSet/daybreak-agent", map[string]string{"/etc/daybreak/metrics": "m"}},
+		"of both":                       {"dashboard.serve=service,dashboard.tlsSecret=page,monitoring.tlsSecret=m", "Deployment/daybreak-manager", map[string]string{"/etc/daybreak/dashboard": "page", "/etc/daybreak/metrics": "m"}},
+		"of none, in the manager's pod": {"", "Deployment/daybreak-manager", map[string]string{}},
+		"of none, in agents' pods":      {"", "DaemonSet/daybreak-agent", map[string]string{}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := rendered(t, "--set", tt.set).pod(t, tt.part)
+			secrets, got := map[string]string{}, map[string]string{}
+			for _, v := range spec.Volumes {
+				if v.Secret != nil {
+					secrets[v.Name] = v.Secret.SecretName
+				}
+			}
+			for _, m := range spec.Containers[0].VolumeMounts {
+				if secret, ok := secrets[m.Name]; ok {
+					got[m.MountPath] = secret
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("Secrets by folder (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestScrapes: Prometheus is told how manager and agents serve their metrics.
+func TestScrapes(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]int{"monitoring.tlsSecret=m": 2, "monitoring.tlsSecret=": 0} {
+		text, err := render(t.Context(), "--api-versions", "monitoring.coreos.com/v1", "--set", set, "--show-only", "templates/monitoring/prometheus.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(text), "serverName: daybreak-metrics\n        ca: {secret: {name: m, key: ca.crt}}"); got != want {
+			t.Errorf("with %s %d scrapes are told of the certificate, want %d:\n%s", set, got, want, text)
+		}
 	}
 }
 

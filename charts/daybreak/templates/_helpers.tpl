@@ -75,3 +75,39 @@ with (dict "root" $ "wanted" .Values.x "api" "group/version").
 {{- define "daybreak.wanted" -}}
 {{- if or (eq (toString .wanted) "true") (and (eq (toString .wanted) "auto") (.root.Capabilities.APIVersions.Has .api)) }}yes{{ end }}
 {{- end }}
+
+{{/* Near the limit of memory Go collects harder, before the kernel ends the process. */}}
+{{- define "daybreak.memory" -}}
+- name: GOMEMLIMIT
+  valueFrom: {resourceFieldRef: {resource: limits.memory}}
+{{- end }}
+
+{{/* What /metrics of manager and agents need to be served over TLS: flags, mounts and volumes, and what Prometheus has to know. */}}
+{{- define "daybreak.metrics.args" -}}
+{{- if .Values.monitoring.tlsSecret -}}
+- --metrics-tls-cert-file=/etc/daybreak/metrics/tls.crt
+- --metrics-tls-key-file=/etc/daybreak/metrics/tls.key
+{{- end }}
+{{- end }}
+
+{{- define "daybreak.metrics.mounts" -}}
+{{- if .Values.monitoring.tlsSecret -}}
+- {name: metrics, mountPath: /etc/daybreak/metrics, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "daybreak.metrics.volumes" -}}
+{{- with .Values.monitoring.tlsSecret -}}
+- name: metrics
+  secret: {secretName: {{ . }}}
+{{- end }}
+{{- end }}
+
+{{- define "daybreak.metrics.endpoint" -}}
+{{- with .Values.monitoring.tlsSecret -}}
+scheme: https
+tlsConfig:
+  serverName: daybreak-metrics
+  ca: {secret: {name: {{ . }}, key: ca.crt}}
+{{- end }}
+{{- end }}
