@@ -200,6 +200,7 @@ func (c *Cluster) writeKubeconfig(user string) error {
 func (c *Cluster) writeKubeconfigOf(user string, auth *clientcmdapi.AuthInfo) error {
 	cfg, cluster := clientcmdapi.NewConfig(), clientcmdapi.NewCluster()
 	cluster.Server = c.URL()
+	cluster.DisableCompression = true // on one machine it is work for nothing
 	var err error
 	if cluster.CertificateAuthorityData, err = os.ReadFile(c.pki.cert("ca")); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -128,6 +129,8 @@ func TestConfigure(t *testing.T) {
 			if err := cmd.ParseFlags(tt.flags); err != nil {
 				t.Fatal(err)
 			}
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
 			remove, err := c.configure(cmd)
 			if said := message(err); said != tt.wantErr {
 				t.Fatalf("configure() says\n%s\nwant\n%s", said, tt.wantErr)
@@ -136,6 +139,9 @@ func TestConfigure(t *testing.T) {
 				return
 			}
 			remove()
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("files are left: %v, %v", left, err)
+			}
 			if own := strings.Contains(strings.Join(tt.flags, " "), "--config"); own != (c.options.ConfigFile == "mine.yaml") {
 				t.Errorf("configuration file is %s", c.options.ConfigFile)
 			}

@@ -108,6 +108,9 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := registry.Set(); err != nil {
 		return err
 	}
+	if err := preferLists(utilfeature.DefaultMutableFeatureGate); err != nil {
+		return err
+	}
 	if err := logsapi.ValidateAndApply(c.options.Logs, registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)); err != nil {
 		return err
 	}
@@ -137,22 +140,44 @@ func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 			return nil, err
 		}
 	}
-	text, err := defaultConfig(configOptions{kubeconfig: c.options.Deprecated.Kubeconfig, profiles: c.profiles, policy: c.policy})
+	files := &tempFiles{}
+	kubeconfig := c.options.Deprecated.Kubeconfig
+	if text := inClusterKubeconfig(); kubeconfig == "" && text != nil {
+		if kubeconfig, err = files.write(text); err != nil {
+			return nil, err
+		}
+	}
+	text, err := defaultConfig(configOptions{kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy})
+	if err == nil {
+		c.options.ConfigFile, err = files.write(text)
+	}
 	if err != nil {
+		files.remove()
 		return nil, err
 	}
+	return files.remove, nil
+}
+
+// tempFiles are files that hold for the start of a process.
+type tempFiles struct{ names []string }
+
+func (t *tempFiles) write(text []byte) (name string, err error) {
 	file, err := os.CreateTemp("", "daybreak-scheduler-*.yaml")
 	if err != nil {
-		return nil, fmt.Errorf("write the configuration: %w", err)
+		return "", fmt.Errorf("write the configuration: %w", err)
 	}
 	defer file.Close()
-	remove = func() { _ = os.Remove(file.Name()) }
+	t.names = append(t.names, file.Name())
 	if _, err := file.Write(text); err != nil {
-		remove()
-		return nil, fmt.Errorf("write the configuration: %w", err)
+		return "", fmt.Errorf("write the configuration: %w", err)
 	}
-	c.options.ConfigFile = file.Name()
-	return remove, nil
+	return file.Name(), nil
+}
+
+func (t *tempFiles) remove() {
+	for _, name := range t.names {
+		_ = os.Remove(name)
+	}
 }
 
 // restConfig returns how the API server is reached, as the configuration says.

@@ -7,6 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	componentbaseconfig "k8s.io/component-base/config/v1alpha1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -90,4 +93,32 @@ func profile(name string, args []byte) configv1.KubeSchedulerProfile {
 		},
 		PluginConfig: []configv1.PluginConfig{{Name: Name, Args: runtime.RawExtension{Raw: args}}},
 	}
+}
+
+// inClusterKubeconfig returns a kubeconfig that says what a pod is told of its
+// API server, or nil outside of one.
+func inClusterKubeconfig() []byte {
+	in, err := rest.InClusterConfig()
+	if err != nil {
+		return nil // whoever needs it says what is missing
+	}
+	text, err := kubeconfigOf(in)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// kubeconfigOf writes down how a pod reaches its API server. One thing is not as
+// client-go would have it: answers are not compressed. That of the list of all
+// pods takes an API server seconds, and the stream that kube-scheduler would read
+// in its place is not compressed either.
+func kubeconfigOf(in *rest.Config) ([]byte, error) {
+	const name = "in-cluster"
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters[name] = &clientcmdapi.Cluster{Server: in.Host, CertificateAuthority: in.CAFile, DisableCompression: true}
+	cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: in.BearerTokenFile}
+	cfg.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	cfg.CurrentContext = name
+	return clientcmd.Write(*cfg)
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
@@ -214,5 +217,33 @@ func TestProfilesShareOneState(t *testing.T) {
 	}
 	if got := len(newFrameworks(t, shared, cfg)); got != 2 {
 		t.Errorf("%d frameworks, want 2", got)
+	}
+}
+
+// TestKubeconfigOf: it says what the pod was told, and that answers are not to be
+// compressed.
+func TestKubeconfigOf(t *testing.T) {
+	dir := t.TempDir()
+	ca, token := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "token")
+	for name, text := range map[string]string{ca: "authority", token: "secret"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := kubeconfigOf(&rest.Config{
+		Host: "https://[fd00::1]:443", TLSClientConfig: rest.TLSClientConfig{CAFile: ca}, BearerToken: "secret", BearerTokenFile: token,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "secret") {
+		t.Errorf("the token is in it:\n%s", text)
+	}
+	got, err := clientcmd.RESTConfigFromKubeConfig(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Host != "https://[fd00::1]:443" || got.CAFile != ca || got.BearerTokenFile != token || got.BearerToken != "secret" || !got.DisableCompression {
+		t.Errorf("the pod would reach the API server by %+v", got)
 	}
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 
+	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/component-base/featuregate"
 )
 
@@ -40,4 +41,19 @@ func adaptsToPlugin(gate featuregate.FeatureGate) bool {
 		return true
 	}
 	return gate.Enabled(DevicePluginAdaption)
+}
+
+// preferLists makes informers begin with a list in place of a stream of single
+// objects, unless the user has decided that. With 100 000 pods it takes half the
+// time, and API servers from 1.33 on encode a list piece by piece: it costs them
+// no more memory than a stream does.
+func preferLists(gate featuregate.MutableVersionedFeatureGate) error {
+	const feature = featuregate.Feature(clientfeatures.WatchListClient)
+	if _, known := gate.GetAll()[feature]; !known || gate.ExplicitlySet(feature) {
+		return nil
+	}
+	if err := gate.SetFromMap(map[string]bool{string(feature): false}); err != nil {
+		return fmt.Errorf("turn %s off: %w", feature, err)
+	}
+	return nil
 }

@@ -54,6 +54,11 @@ func (f *forecast) count(uid types.UID, r *gpu.PodRequest) {
 	}
 }
 
+// seedLimit is how many of the pods that are there are counted, the newest. A
+// learner forgets: what older ones would add is less than one part in a hundred,
+// and a hundred thousand of them would keep the first pod waiting for seconds.
+const seedLimit = 1 << 14
+
 // seed counts the pods that are there, the oldest first. The informer has
 // synced long before the first decision, so its store can't fail to answer; if
 // it did, the next decision would ask again.
@@ -66,7 +71,7 @@ func (f *forecast) seed(existing corelisters.PodLister) bool {
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	for _, p := range pods {
+	for _, p := range pods[max(0, len(pods)-seedLimit):] {
 		if ask, _ := wire.Admit(p); ask != nil {
 			describe(p, &ask.Request)
 			f.count(p.UID, &ask.Request)

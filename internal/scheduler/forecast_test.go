@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -65,6 +66,30 @@ func TestForecastSeed(t *testing.T) {
 	}
 	if n := len(r.shared.forecast.counted.ring); n != 40 {
 		t.Errorf("%d pods are counted, want 40", n)
+	}
+}
+
+// TestForecastSeedOfMany: of very many pods the newest are counted.
+func TestForecastSeedOfMany(t *testing.T) {
+	r := newRig(t)
+	store := r.fakes.informers.Core().V1().Pods().Informer().GetStore()
+	const more = 10
+	for i := range seedLimit + more {
+		pod := makePod(fmt.Sprintf("p%d", i), slice(10, 8))
+		pod.CreationTimestamp = metav1.Time{Time: start.Add(time.Duration(i) * time.Second)}
+		if err := store.Add(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.known(t, makePod("new", slice(10, 8)))
+	counted := r.shared.forecast.counted
+	if n := len(counted.ring); n != seedLimit+1 {
+		t.Errorf("%d pods are counted, want %d and the new one", n, seedLimit)
+	}
+	for i, want := range map[int]bool{0: false, more - 1: false, more: true, seedLimit + more - 1: true} {
+		if _, got := counted.set[makePod(fmt.Sprintf("p%d", i)).UID]; got != want {
+			t.Errorf("pod %d is counted: %v, want %v", i, got, want)
+		}
 	}
 }
 

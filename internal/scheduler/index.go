@@ -1,9 +1,12 @@
 package scheduler
 
 import (
+	"context"
 	"encoding/binary"
 	"math/bits"
+	"runtime"
 
+	"k8s.io/client-go/util/workqueue"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -32,6 +35,8 @@ type index struct {
 	scores []score
 	// devices is the version of the Devices that the rows were made from.
 	devices uint64
+	// stale are the rows that a walk has found to be out of date.
+	stale []int
 
 	shapes map[string]*shape
 	key    []byte // room for the key at hand
@@ -67,17 +72,36 @@ func (x *index) walk(infos []fwk.NodeInfo) {
 			x.at[info] = i
 		}
 	}
+	x.stale = x.stale[:0]
 	for i := range x.rows {
-		r := &x.rows[i]
-		if generation := r.info.GetGeneration(); generation != r.generation || version != x.devices {
-			r.generation = generation
-			if e := x.nodes.entryOf(r.info, false); e != r.entry {
-				r.entry = e
-				x.changed[i] = x.walks
-			}
+		if version != x.devices || x.rows[i].info.GetGeneration() != x.rows[i].generation {
+			x.stale = append(x.stale, i)
 		}
 	}
+	x.renew()
 	x.devices = version
+}
+
+// renew brings the stale rows up to date, on all cores when they are many, as
+// they are when this process has just started.
+func (x *index) renew() {
+	if len(x.stale) > smallCluster {
+		workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(x.stale), x.renewOne, workqueue.WithChunkSize(renewChunk))
+		return
+	}
+	for k := range x.stale {
+		x.renewOne(k)
+	}
+}
+
+func (x *index) renewOne(k int) {
+	i := x.stale[k]
+	r := &x.rows[i]
+	r.generation = r.info.GetGeneration()
+	if e := x.nodes.entryOf(r.info, false); e != r.entry {
+		r.entry = e
+		x.changed[i] = x.walks
+	}
 }
 
 // lists reports whether the rows are these nodes, in this order.
@@ -152,6 +176,8 @@ func (x *index) worth(s *shape, i int) (place.Worth, bool) {
 }
 
 const (
+	// renewChunk is how many rows a core brings up to date at once.
+	renewChunk = 64
 	// maxShapes bounds the shapes that are kept.
 	maxShapes = 128
 	// smallCluster is up to how many nodes a shape is worked out when it is seen

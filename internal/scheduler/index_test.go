@@ -193,3 +193,23 @@ func TestIndexFollows(t *testing.T) {
 		t.Errorf("without both %d nodes can, want none", got)
 	}
 }
+
+// TestIndexOfManyNodes: rows that are brought up to date side by side are those
+// of their nodes, and again after some have changed.
+func TestIndexOfManyNodes(t *testing.T) {
+	s := newStream(t, 3*smallCluster, 1)
+	for round := range 3 {
+		for i, ni := range s.infos {
+			if i%3 >= round { // all, two of three, one of three
+				s.setDevice(t, makeDevice(ni.Node().Name, 1+(i+round)%8))
+			}
+		}
+		s.shared.index.walk(s.infos)
+		for i, ni := range s.infos {
+			want := 1 + (i+min(round, i%3))%8
+			if got := s.shared.index.of(ni, false).Topology().Len(); got != want {
+				t.Fatalf("round %d: node %d has %d cards in the index, want %d", round, i, got, want)
+			}
+		}
+	}
+}

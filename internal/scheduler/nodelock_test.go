@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -187,32 +186,6 @@ func TestWithoutAdaption(t *testing.T) {
 		t.Errorf("the cards of a bound pod are not known: %v", notes)
 	}
 	r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1") // has no lock to look at
-}
-
-func TestAddFeatures(t *testing.T) {
-	gate := featuregate.NewFeatureGate()
-	if !adaptsToPlugin(gate) {
-		t.Error("where the feature is not known it is on")
-	}
-	for range 2 { // a second command in one process
-		if err := addFeatures(gate); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !adaptsToPlugin(gate) {
-		t.Error("it is off by default")
-	}
-	if err := gate.Set("DevicePluginAdaption=false"); err != nil {
-		t.Fatal(err)
-	}
-	if adaptsToPlugin(gate) {
-		t.Error("it can't be switched off")
-	}
-	closed := featuregate.NewFeatureGate()
-	closed.Close()
-	if err := addFeatures(closed); err == nil {
-		t.Error("a gate that takes nothing any more: want an error")
-	}
 }
 
 func TestExpiryOfTwoProfiles(t *testing.T) {

@@ -139,6 +139,13 @@ func (b *bench) saveProfile(ctx context.Context, s *scheduler, workload, kind, p
 		return
 	}
 	text, err := s.get(ctx, path)
+	for range 50 { // a process that has just started does not answer yet
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+		text, err = s.get(ctx, path)
+	}
 	if err == nil {
 		err = os.MkdirAll(b.profiles, 0o755)
 	}

@@ -45,6 +45,7 @@ func (w *world) startOnce(ctx context.Context, s side, pod *corev1.Pod) (seconds
 		return 0, 0, err
 	}
 	defer process.Kill()
+	go w.bench.saveProfile(ctx, process, "start", "cpu", "/debug/pprof/profile?seconds=10")
 	at, err := bound.next(ctx)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%w; its log is %s", err, process.Log())
