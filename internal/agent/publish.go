@@ -53,7 +53,7 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 		a.events.onNode(corev1.EventTypeNormal, eventReplaced, "card %s is gone, another one sits in its place", id)
 	}
 	decision := a.modes.decide(a, v, held)
-	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(v), now)
+	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(v, decision.mode), now)
 	if err == nil {
 		p.Strangers, p.Given = a.strangers(v), a.given()
 		a.keepTimes(p)

@@ -28,6 +28,7 @@ const DefaultDrain = 5 * time.Second
 const (
 	reasonServing       = "PluginsRegistered"
 	reasonNotRegistered = "PluginsNotRegistered"
+	reasonOtherMode     = "ModeChanging"
 	reasonNotAnnotated  = "NodeNotAnnotated"
 	reasonStopping      = "AgentStopping"
 )
@@ -116,8 +117,9 @@ func (a *Agent) serves(v *view) bool {
 	return a.server.Status().Serving || ours[wire.AnnotationServedBy]
 }
 
-// service works out what the Device says; nil where this agent does not serve.
-func (a *Agent) service(v *view) *service {
+// service works out what the Device says of a node in the mode; nil where this
+// agent does not serve.
+func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	why := a.yieldsNode(v)
 	if why != "" && why != a.yielding {
 		a.events.onNode(corev1.EventTypeWarning, eventNotServed, "Daybreak's agent only looks at this node: %s", why)
@@ -132,6 +134,8 @@ func (a *Agent) service(v *view) *service {
 		return &service{why: fault{reasonStopping, "the agent is about to end"}}
 	case !st.Serving:
 		return &service{why: fault{reasonNotRegistered, "kubelet does not have the agent's plugins"}}
+	case st.Mode != mode:
+		return &service{why: fault{reasonOtherMode, fmt.Sprintf("kubelet does not have the devices of mode %s yet", mode)}}
 	case a.node.current(v).Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak:
 		return &service{why: fault{reasonNotAnnotated, "waits for the annotation " + wire.AnnotationServedBy + " on the Node"}}
 	}

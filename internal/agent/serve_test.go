@@ -50,11 +50,16 @@ func TestServing(t *testing.T) {
 	if s.agent.Ready() == nil {
 		t.Error("ready before the node is served")
 	}
-	server.status.Serving = true
+	server.status.Serving, server.status.Mode = true, gpu.ModeNative
 	s.agent.step(t.Context())
 	if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != wire.ServedByDaybreak {
 		t.Errorf("served by %q", got)
 	}
+	s.agent.step(t.Context())
+	if got := s.serving(); got != "False ModeChanging" {
+		t.Errorf("kubelet has the devices of another mode: %q", got)
+	}
+	server.status.Mode = gpu.ModeSGPU
 	s.agent.step(t.Context())
 	if got := s.serving(); got != "True PluginsRegistered" {
 		t.Errorf("served: %q", got)

@@ -306,6 +306,8 @@ type fakeKubelet struct {
 	refuse   int // lists to refuse
 	foreign  string
 	register int
+	// slow is held by who wants kubelet to take no list of devices for a while.
+	slow sync.Mutex
 }
 
 func newFakeKubelet(t *testing.T, s *scene) *fakeKubelet {
@@ -363,9 +365,11 @@ func (k *fakeKubelet) Register(_ context.Context, r *deviceplugin.RegisterReques
 		for err == nil {
 			var answer *deviceplugin.ListAndWatchResponse
 			if answer, err = stream.Recv(); err == nil {
+				k.slow.Lock()
 				k.mu.Lock()
 				k.devices[r.GetResourceName()] = answer.GetDevices()
 				k.mu.Unlock()
+				k.slow.Unlock()
 			}
 		}
 	}()

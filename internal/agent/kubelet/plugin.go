@@ -20,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
 // plugin is the device plugin of one resource.
@@ -35,9 +37,10 @@ type plugin struct {
 	grpc    *grpc.Server
 	changed chan struct{} // closed and replaced when the list may have changed
 	streams int           // to kubelet, of which one is right
-	// sent tells that the present stream has carried a list, sure that kubelet
-	// was seen to have it.
-	sent, sure bool
+	// sent tells that the present stream has carried a list, and sure is the
+	// mode that kubelet was seen to have it in; none until then.
+	sent bool
+	sure gpu.Mode
 	// registered is kubelet's socket as it was when the plugin was registered,
 	// at is when that was, and asked tells that kubelet has asked for the devices
 	// since.
@@ -69,16 +72,22 @@ func (p *plugin) running() bool {
 	return p.grpc != nil
 }
 
-func (p *plugin) confirmed() bool {
+// confirmed reports whether kubelet was seen to have the list of a mode. That of
+// another mode says nothing: its devices may all have been out of use.
+func (p *plugin) confirmed(mode gpu.Mode) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.sure
+	return p.sure == mode
 }
 
-func (p *plugin) confirm() {
+// confirm notes that kubelet was seen to have the list of the mode; of none
+// means that it may not have it any more.
+func (p *plugin) confirm(mode gpu.Mode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sure = p.sent
+	if p.sent {
+		p.sure = mode
+	}
 }
 
 // refresh sends kubelet the list again if it has changed.
@@ -157,7 +166,7 @@ func (p *plugin) listen(ctx context.Context) error {
 	server := grpc.NewServer()
 	deviceplugin.RegisterDevicePluginServer(server, p)
 	p.mu.Lock()
-	p.grpc, p.sent, p.sure, p.asked = server, false, false, false
+	p.grpc, p.sent, p.sure, p.asked = server, false, "", false
 	p.mu.Unlock()
 	go func() { _ = server.Serve(listener) }()
 	return nil
@@ -167,7 +176,7 @@ func (p *plugin) listen(ctx context.Context) error {
 func (p *plugin) stop() {
 	p.mu.Lock()
 	server := p.grpc
-	p.grpc, p.registered, p.sent, p.sure = nil, nil, false, false
+	p.grpc, p.registered, p.sent, p.sure = nil, nil, false, ""
 	p.mu.Unlock()
 	if server != nil {
 		server.Stop()
@@ -189,7 +198,7 @@ func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 		p.mu.Lock()
 		p.streams--
 		if p.streams == 0 {
-			p.sent, p.sure = false, false
+			p.sent, p.sure = false, ""
 		}
 		p.mu.Unlock()
 		notify(p.wake)

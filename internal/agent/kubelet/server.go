@@ -119,8 +119,9 @@ type Server struct {
 
 // Status is how the node is served.
 type Status struct {
-	// Serving: kubelet has accepted all plugins.
+	// Serving: kubelet has accepted all plugins, and has what they serve in Mode.
 	Serving bool
+	Mode    gpu.Mode
 	// Waits says what is missing while it is not.
 	Waits string
 	// Foreign is whose plugin serves in place of ours: a resource and an id that
@@ -202,9 +203,13 @@ func notify(ch chan struct{}) {
 // Update tells the server of the node's cards and mode.
 func (s *Server) Update(n *Node) {
 	s.mu.Lock()
+	changed := s.node != nil && s.node.Mode != n.Mode
 	s.node = n
 	s.mu.Unlock()
 	for _, p := range s.plugins {
+		if changed {
+			p.confirm("") // kubelet has the devices of the other mode
+		}
 		p.refresh()
 	}
 	notify(s.plugins[0].wake)
@@ -318,13 +323,13 @@ func (s *Server) keepRegistered(ctx context.Context, n *Node) {
 	if before := s.Status(); before.Serving != (missing == nil) {
 		klog.FromContext(ctx).Info("Whether kubelet has the plugins changed", "serving", missing == nil, "waits", waits)
 	}
-	s.setStatus(func(st *Status) { st.Serving, st.Waits = missing == nil, waits })
+	s.setStatus(func(st *Status) { st.Serving, st.Mode, st.Waits = missing == nil, n.Mode, waits })
 }
 
 // confirm asks kubelet whether it has what was sent to it.
 func (s *Server) confirm(ctx context.Context, n *Node) error {
 	for _, p := range s.plugins {
-		if p.confirmed() || perCard(p.resource, n.Mode) == 0 || !anyHealthy(n) {
+		if p.confirmed(n.Mode) || perCard(p.resource, n.Mode) == 0 || !anyHealthy(n) {
 			continue
 		}
 		ok, err := s.holders.accepted(ctx, string(p.resource))
@@ -334,7 +339,7 @@ func (s *Server) confirm(ctx context.Context, n *Node) error {
 		if !ok {
 			return fmt.Errorf("%s: kubelet has not taken the list of devices yet", p.resource)
 		}
-		p.confirm()
+		p.confirm(n.Mode)
 	}
 	return nil
 }

@@ -247,6 +247,35 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
+// The mode changes and changes back: the node is served in a mode when kubelet has
+// the devices of it, which it may take a while for.
+func TestModeChanges(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	served := func(mode gpu.Mode) bool {
+		st := s.server.Status()
+		return st.Serving && st.Mode == mode
+	}
+	s.setMode(gpu.ModeNative)
+	s.server.Update(s.node)
+	s.eventually("whole cards alone are served", func() bool {
+		healthy, _ := s.kubelet.health(slice)
+		return served(gpu.ModeNative) && healthy == 0
+	})
+	s.kubelet.slow.Lock()
+	s.setMode(gpu.ModeSGPU)
+	s.server.Update(s.node)
+	s.eventually("kubelet is waited for", func() bool {
+		st := s.server.Status()
+		return !st.Serving && strings.Contains(st.Waits, "kubelet has not taken the list of devices yet")
+	})
+	s.kubelet.slow.Unlock()
+	s.eventually("slices are served", func() bool { return served(gpu.ModeSGPU) })
+	if healthy, _ := s.kubelet.health(slice); healthy != 32 {
+		t.Errorf("kubelet has %d devices when the node is said to be served, want 32", healthy)
+	}
+}
+
 // kubelet restarts: it deletes all sockets and knows nothing.
 func TestKubeletRestarts(t *testing.T) {
 	t.Parallel()
