@@ -142,9 +142,13 @@ func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 	}
 	files := &tempFiles{}
 	kubeconfig := c.options.Deprecated.Kubeconfig
-	if text := inClusterKubeconfig(); kubeconfig == "" && text != nil {
-		if kubeconfig, err = files.write(text); err != nil {
-			return nil, err
+	// Another server, named by --master, must not be sent the pod's token.
+	if kubeconfig == "" && c.options.Master == "" {
+		if text := inClusterKubeconfig(); text != nil {
+			if kubeconfig, err = files.write(text); err != nil {
+				files.remove()
+				return nil, err
+			}
 		}
 	}
 	text, err := defaultConfig(configOptions{kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy})
