@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -92,7 +91,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.pki.issueKey("service-accounts"); err != nil {
 		return err
 	}
-	ports, err := freePorts(ctx, 3)
+	ports, err := FreePorts(ctx, 3)
 	if err != nil {
 		return err
 	}
@@ -277,29 +276,4 @@ func (c *Cluster) Stop() {
 	if c.Etcd != nil {
 		c.Etcd.Stop()
 	}
-}
-
-// freePorts finds ports that nobody listens on.
-func freePorts(ctx context.Context, n int) ([]int, error) {
-	var ports []int
-	var open []net.Listener // all until the end, so that no port is found twice
-	defer func() {
-		for _, l := range open {
-			_ = l.Close()
-		}
-	}()
-	for range n {
-		var config net.ListenConfig
-		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a port: %w", err)
-		}
-		open = append(open, l)
-		addr, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, fmt.Errorf("find a port: got address %v", l.Addr())
-		}
-		ports = append(ports, addr.Port)
-	}
-	return ports, nil
 }

@@ -71,18 +71,17 @@ func (c *Cluster) admit(ctx context.Context, dashboard manager.Dashboard) (*Mana
 	if err := c.Guard(ctx, c.Policies()); err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(ctx, 1)
+	addresses, err := FreeAddresses(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	if err := c.Webhook(ctx, address); err != nil {
+	if err := c.Webhook(ctx, addresses[0]); err != nil {
 		return nil, err
 	}
 	return c.StartManager(ctx, "manager", manager.Config{
 		AuditInterval: 10 * time.Second,
 		Admission: manager.Admission{
-			Address: address, Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
+			Address: addresses[0], Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
 		},
 		Dashboard: dashboard,
 	})

@@ -3,7 +3,6 @@ package browser
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
 )
 
 // paints are the times of a page's life, in ms after it was asked for.
@@ -98,19 +99,16 @@ func TestLarge(t *testing.T) {
 // its page and its process.
 func (w *world) manager() (url string, pid int) {
 	w.Helper()
-	var config net.ListenConfig
-	l, err := config.Listen(w.ctx, "tcp", "127.0.0.1:0")
+	addresses, err := local.FreeAddresses(w.ctx, 1)
 	w.must(err)
-	address := l.Addr().String()
-	w.must(l.Close())
 	cmd := exec.CommandContext(w.ctx, filepath.Join(w.bin, "daybreak"), "manager", "--kubeconfig", w.kubeconfig, "--leader-elect=false", "--admission-bind-address=0",
-		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--dashboard-bind-address", address)
+		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--dashboard-bind-address", addresses[0])
 	w.must(cmd.Start())
 	w.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	url = "http://" + address
+	url = "http://" + addresses[0]
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		request, err := http.NewRequestWithContext(w.ctx, http.MethodGet, url+"/assets/app.js", http.NoBody)
 		w.must(err)

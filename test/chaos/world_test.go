@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -80,6 +81,8 @@ type world struct {
 
 	// running is everything that ends when ctx does.
 	running sync.WaitGroup
+	// why is what the test failed for.
+	why string
 
 	mu sync.Mutex
 	// levels is how many goroutines parts had at the beginning, by what they are.
@@ -135,8 +138,16 @@ func (w *world) atEnd(do func()) {
 func (w *world) must(err error) {
 	w.Helper()
 	if err != nil {
-		w.Fatal(err)
+		w.fail(err.Error())
 	}
+}
+
+// fail ends the test, and has its reason told once more after the logs: who
+// sees only the end of a long output shall see it.
+func (w *world) fail(why string) {
+	w.Helper()
+	w.why = why
+	w.Fatal(why)
 }
 
 // until tries until the check passes or time is up.
@@ -156,7 +167,7 @@ func until(ctx context.Context, limit time.Duration, check func() error) error {
 func (w *world) eventually(what string, limit time.Duration, check func() error) {
 	w.Helper()
 	if err := until(w.ctx, limit, check); err != nil {
-		w.Fatalf("%s: %v", what, err)
+		w.fail(fmt.Sprintf("%s: %v", what, err))
 	}
 }
 
@@ -169,6 +180,7 @@ func (w *world) tellEnds() {
 		text, _ := os.ReadFile(p.process.Log())
 		w.Logf("the end of %s:\n%s", p.name, text[max(0, len(text)-1500):])
 	}
+	w.Logf("it failed for this: %s", cmp.Or(w.why, "see the beginning of its output"))
 	if keep := os.Getenv("CHAOS_KEEP_LOGS"); keep != "" {
 		w.Logf("logs in %s: %v", keep, os.CopyFS(filepath.Join(keep, fmt.Sprintf("%s-%d", w.Name(), os.Getpid())), os.DirFS(filepath.Join(w.dir, "logs"))))
 	}
@@ -267,7 +279,7 @@ func (w *world) startManagers() error {
 		if err != nil {
 			return err
 		}
-		ports, err := freeAddresses(w.ctx, 3)
+		ports, err := local.FreeAddresses(w.ctx, 3)
 		if err != nil {
 			return err
 		}
@@ -325,7 +337,7 @@ func (w *world) startSchedulers() error {
 		if err != nil {
 			return err
 		}
-		address, err := freeAddresses(w.ctx, 1)
+		address, err := local.FreeAddresses(w.ctx, 1)
 		if err != nil {
 			return err
 		}
@@ -424,7 +436,7 @@ func (w *world) startServer(s *server, number int, name, library string) error {
 	if err != nil {
 		return err
 	}
-	address, err := freeAddresses(w.ctx, 1)
+	address, err := local.FreeAddresses(w.ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -461,26 +473,6 @@ func (w *world) agentConfig(node string) (*rest.Config, error) {
 	config := rest.AnonymousClientConfig(w.cluster.REST())
 	config.BearerToken = token.Status.Token
 	return config, nil
-}
-
-// freeAddresses returns addresses of this machine that nobody listens at.
-func freeAddresses(ctx context.Context, n int) ([]string, error) {
-	var list []string
-	var open []net.Listener
-	defer func() {
-		for _, l := range open {
-			_ = l.Close()
-		}
-	}()
-	for range n {
-		var config net.ListenConfig
-		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		open, list = append(open, l), append(list, l.Addr().String())
-	}
-	return list, nil
 }
 
 // all returns all machines.

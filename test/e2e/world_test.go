@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,15 +120,15 @@ func (c *cluster) admit(ctx context.Context) error {
 	if err := c.Guard(ctx, c.Policies()); err != nil {
 		return err
 	}
-	address, err := freeAddress(ctx)
+	addresses, err := local.FreeAddresses(ctx, 1)
 	if err != nil {
 		return err
 	}
-	if err := c.Webhook(ctx, address); err != nil {
+	if err := c.Webhook(ctx, addresses[0]); err != nil {
 		return err
 	}
 	c.manager, err = c.StartManager(ctx, "manager", manager.Config{Admission: manager.Admission{
-		Address: address, Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
+		Address: addresses[0], Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
 	}})
 	return err
 }
@@ -145,17 +144,6 @@ func (c *cluster) nodeReady(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("not ready: %v, taints %v", node.Status.Conditions, node.Spec.Taints)
-}
-
-// freeAddress returns an address of this machine that nobody listens at.
-func freeAddress(ctx context.Context) (string, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // retry waits until the check passes.

@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -20,16 +19,14 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 )
 
-// freeAddress returns an address of this machine that nobody listens at.
+// freeAddress returns an address of this machine for somebody to listen at.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	list, err := local.FreeAddresses(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return list[0]
 }
 
 // admission makes the world admit pods as a real cluster does: besides the

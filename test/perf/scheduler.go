@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -37,13 +36,13 @@ type scheduler struct {
 
 // startScheduler starts one of the two.
 func (w *world) startScheduler(ctx context.Context, s side, policy string) (*scheduler, error) {
-	port, err := freePort(ctx)
+	ports, err := local.FreePorts(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
 	name := fmt.Sprintf("%s-%d", s, time.Now().UnixNano())
 	args := []string{
-		"--leader-elect=false", "--secure-port=" + strconv.Itoa(port), "--bind-address=127.0.0.1",
+		"--leader-elect=false", "--secure-port=" + strconv.Itoa(ports[0]), "--bind-address=127.0.0.1",
 		"--cert-dir=" + filepath.Join(w.dir, "certs"), "--authorization-always-allow-paths=/healthz,/metrics,/debug/pprof/*",
 	}
 	var process *local.Process
@@ -65,22 +64,7 @@ func (w *world) startScheduler(ctx context.Context, s side, policy string) (*sch
 	if err := process.Start(); err != nil {
 		return nil, err
 	}
-	return &scheduler{Process: process, port: port, name: name}, nil
-}
-
-// freePort finds a port that nobody listens on.
-func freePort(ctx context.Context) (int, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a port: %w", err)
-	}
-	defer l.Close()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, fmt.Errorf("find a port: got address %v", l.Addr())
-	}
-	return addr.Port, nil
+	return &scheduler{Process: process, port: ports[0], name: name}, nil
 }
 
 // cpu returns the CPU time that the process has used.

@@ -1,0 +1,90 @@
+package local
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// Many look for ports at once: nobody is told one that another was, or that
+// somebody listens on.
+func TestFreePorts(t *testing.T) {
+	t.Parallel()
+	const askers, each = 16, 20
+	found := make(chan []int, askers)
+	for range askers {
+		go func() {
+			ports, err := FreePorts(t.Context(), each)
+			if err != nil {
+				t.Error(err)
+			}
+			found <- ports
+		}()
+	}
+	var all []int
+	for range askers {
+		all = append(all, <-found...)
+	}
+	slices.Sort(all)
+	if n := len(slices.Compact(slices.Clone(all))); n != askers*each {
+		t.Errorf("%d different ports of %d", n, askers*each)
+	}
+	var config net.ListenConfig
+	for _, p := range all {
+		l, err := config.Listen(t.Context(), "tcp", loopback(p))
+		if err != nil {
+			t.Fatalf("port %d is not free: %v", p, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if claim(t.Context(), p) == nil {
+			t.Errorf("port %d is found again", p)
+		}
+	}
+	addresses, err := FreeAddresses(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Listen(t.Context(), "tcp", addresses[0]); err != nil {
+		t.Error(err)
+	}
+}
+
+// Somebody listens on a port and has not marked it.
+func TestClaimTaken(t *testing.T) {
+	t.Parallel()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, text, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if claim(t.Context(), taken) == nil {
+		t.Errorf("port %d is found free", taken)
+	}
+	mark, err := config.ListenPacket(t.Context(), "udp", loopback(taken))
+	if err != nil {
+		t.Fatalf("the mark of a port that is taken stays: %v", err)
+	}
+	defer mark.Close()
+}
+
+func TestFreePortsGivenUp(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := FreePorts(ctx, 1); err == nil {
+		t.Errorf("found %v when nobody waits any more", got)
+	}
+}
