@@ -38,7 +38,8 @@ const (
 	workers = 8
 	// What fails is tried again after so long, doubled each time.
 	retryFirst, retryMost = 100 * time.Millisecond, 30 * time.Second
-	// A conflict means that the cache is behind; it need not be for long.
+	// A conflict means that the cache is behind; it need not be for long. The
+	// second in a row waits twice as long, and so on.
 	retryConflict = 200 * time.Millisecond
 )
 
@@ -199,7 +200,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: retryConflict}, nil
+		return reconcile.Result{RequeueAfter: r.limiter.conflicted(node.Name)}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}

@@ -218,7 +218,7 @@ func TestReconcile(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.reconcile()
-	if n := len(b.limiter.nodes) + len(b.limiter.written) + len(b.told.advertised) + len(b.told.problems) + len(b.metrics.nodes); n != 0 {
+	if n := len(b.limiter.nodes) + len(b.limiter.written) + len(b.limiter.conflicts) + len(b.told.advertised) + len(b.told.problems) + len(b.metrics.nodes); n != 0 {
 		t.Errorf("%d things are remembered of a node that is gone", n)
 	}
 }
@@ -319,6 +319,29 @@ func TestReconcileFailures(t *testing.T) {
 			b.reconcile()
 			b.wantPatches("metadata", "status")
 		})
+	}
+}
+
+// TestReconcileConflicts: while a node starts, kubelet and the agent write to it
+// too. What lost against them has changed nothing, and does not count as a change.
+func TestReconcileConflicts(t *testing.T) {
+	b := newBench(t, nodeOf("cpu: 4"))
+	b.device(deviceOf(c500(8), ofMetaX...))
+	want := retryConflict
+	for range 3 * writeBurst {
+		b.refuse = apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("changed"))
+		if got := b.reconcile().RequeueAfter; got != want {
+			t.Errorf("tried again after %s, want %s", got, want)
+		}
+		want = min(2*want, writeInterval)
+	}
+	b.patches = nil
+	b.reconcile()
+	b.wantPatches("metadata", "status")
+	b.device(deviceOf(sicken(c500(8), 3), ofMetaX...))
+	b.refuse = apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("changed"))
+	if got := b.reconcile().RequeueAfter; got != retryConflict {
+		t.Errorf("after a write the next conflict is tried again after %s, want %s", got, retryConflict)
 	}
 }
 

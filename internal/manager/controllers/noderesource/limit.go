@@ -23,39 +23,53 @@ const (
 type limiter struct {
 	clock clock.PassiveClock
 
-	mu      sync.Mutex
-	nodes   map[string]*rate.Limiter
-	written map[string]string // resource versions
+	mu        sync.Mutex
+	nodes     map[string]*rate.Limiter
+	written   map[string]string // resource versions
+	conflicts map[string]int    // since the last write
 }
 
 func newLimiter(clk clock.PassiveClock) *limiter {
-	return &limiter{clock: clk, nodes: map[string]*rate.Limiter{}, written: map[string]string{}}
+	return &limiter{clock: clk, nodes: map[string]*rate.Limiter{}, written: map[string]string{}, conflicts: map[string]int{}}
 }
 
-// wait says how long to wait before the node may be written; zero means now,
-// and then a write is counted.
-func (l *limiter) wait(node string) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// bucket returns what is left to the node. The lock must be held.
+func (l *limiter) bucket(node string) *rate.Limiter {
 	bucket, ok := l.nodes[node]
 	if !ok {
 		bucket = rate.NewLimiter(rate.Every(writeInterval), writeBurst)
 		l.nodes[node] = bucket
 	}
-	now := l.clock.Now()
-	reservation := bucket.ReserveN(now, 1)
-	delay := reservation.DelayFrom(now)
-	if delay > 0 {
-		reservation.CancelAt(now)
-	}
-	return delay
+	return bucket
 }
 
-// wrote takes down the version that a write of ours has led to.
+// wait says how long to wait before the node may be written; zero means now.
+func (l *limiter) wait(node string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock.Now()
+	reservation := l.bucket(node).ReserveN(now, 1)
+	defer reservation.CancelAt(now) // what is not written does not count
+	return reservation.DelayFrom(now)
+}
+
+// wrote counts a write of ours, and takes down the version that it has led to.
 func (l *limiter) wrote(node, version string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.bucket(node).AllowN(l.clock.Now(), 1)
 	l.written[node] = version
+	delete(l.conflicts, node)
+}
+
+// conflicted counts a write that came to nothing because the node had changed,
+// and says when to try again: while a node starts, several write to it.
+func (l *limiter) conflicted(node string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.conflicts[node]
+	l.conflicts[node] = n + 1
+	return min(retryConflict<<min(n, 10), writeInterval)
 }
 
 // behind says whether this version of the node is older than our last write to
@@ -78,4 +92,5 @@ func (l *limiter) forget(node string) {
 	defer l.mu.Unlock()
 	delete(l.nodes, node)
 	delete(l.written, node)
+	delete(l.conflicts, node)
 }
