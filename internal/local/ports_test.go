@@ -77,7 +77,9 @@ func TestClaimTaken(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the mark of a port that is taken stays: %v", err)
 	}
-	defer mark.Close()
+	if err := mark.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestFreePortsGivenUp(t *testing.T) {
