@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
@@ -124,7 +123,7 @@ func TestConfigure(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := &command{options: options.NewOptions()}
+			c := newCommand()
 			cmd := c.cobra()
 			if err := cmd.ParseFlags(tt.flags); err != nil {
 				t.Fatal(err)

@@ -42,6 +42,12 @@ type command struct {
 	options  *options.Options
 	profiles []string
 	policy   string
+	// inCluster returns how a pod reaches its API server, or why this is none.
+	inCluster func() (*rest.Config, error)
+}
+
+func newCommand() *command {
+	return &command{options: options.NewOptions(), inCluster: rest.InClusterConfig}
 }
 
 // NewCommand returns the command that runs the scheduler. It has all the flags
@@ -49,7 +55,7 @@ type command struct {
 func NewCommand() *cobra.Command {
 	// Before the flags are made, which list all features.
 	err := addFeatures(utilfeature.DefaultMutableFeatureGate)
-	cmd := (&command{options: options.NewOptions()}).cobra()
+	cmd := newCommand().cobra()
 	if err != nil {
 		cmd.RunE = func(*cobra.Command, []string) error { return err }
 	}
@@ -141,15 +147,10 @@ func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 		}
 	}
 	files := &tempFiles{}
-	kubeconfig := c.options.Deprecated.Kubeconfig
-	// Another server, named by --master, must not be sent the pod's token.
-	if kubeconfig == "" && c.options.Master == "" {
-		if text := inClusterKubeconfig(); text != nil {
-			if kubeconfig, err = files.write(text); err != nil {
-				files.remove()
-				return nil, err
-			}
-		}
+	kubeconfig, err := c.kubeconfig(files)
+	if err != nil {
+		files.remove()
+		return nil, err
 	}
 	text, err := defaultConfig(configOptions{kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy})
 	if err == nil {
@@ -160,6 +161,24 @@ func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 		return nil, err
 	}
 	return files.remove, nil
+}
+
+// kubeconfig returns the file that the user named or, in a pod, one that says
+// how it reaches its API server; none when there is neither.
+func (c *command) kubeconfig(files *tempFiles) (string, error) {
+	// Another server, named by --master, must not be sent the pod's token.
+	if named := c.options.Deprecated.Kubeconfig; named != "" || c.options.Master != "" {
+		return named, nil
+	}
+	in, err := c.inCluster()
+	if err != nil {
+		return "", nil //nolint:nilerr // no pod; whoever needs a server says what is missing
+	}
+	text, err := kubeconfigOf(in)
+	if err != nil {
+		return "", fmt.Errorf("write down how the pod reaches its API server: %w", err)
+	}
+	return files.write(text)
 }
 
 // tempFiles are files that hold for the start of a process.

@@ -95,20 +95,6 @@ func profile(name string, args []byte) configv1.KubeSchedulerProfile {
 	}
 }
 
-// inClusterKubeconfig returns a kubeconfig that says what a pod is told of its
-// API server, or nil outside of one.
-func inClusterKubeconfig() []byte {
-	in, err := rest.InClusterConfig()
-	if err != nil {
-		return nil // whoever needs it says what is missing
-	}
-	text, err := kubeconfigOf(in)
-	if err != nil {
-		return nil
-	}
-	return text
-}
-
 // kubeconfigOf writes down how a pod reaches its API server. One thing is not as
 // client-go would have it: answers are not compressed. That of the list of all
 // pods takes an API server seconds, and the stream that kube-scheduler would read

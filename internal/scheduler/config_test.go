@@ -247,3 +247,57 @@ func TestKubeconfigOf(t *testing.T) {
 		t.Errorf("the pod would reach the API server by %+v", got)
 	}
 }
+
+// TestKubeconfig: in a pod its own API server is asked, unless the user names
+// another one, which is not told the pod's token.
+func TestKubeconfig(t *testing.T) {
+	pod := func() (*rest.Config, error) {
+		return &rest.Config{Host: "https://10.0.0.1:443", BearerTokenFile: "token"}, nil
+	}
+	outside := func() (*rest.Config, error) { return nil, rest.ErrNotInCluster }
+	for name, tt := range map[string]struct {
+		flags     []string
+		inCluster func() (*rest.Config, error)
+		want      string // the server of the kubeconfig that is written
+		wantFile  string
+	}{
+		"a pod":                     {inCluster: pod, want: "https://10.0.0.1:443"},
+		"a pod with --master":       {flags: []string{"--master=https://other"}, inCluster: pod},
+		"a pod with --kubeconfig":   {flags: []string{"--kubeconfig=mine"}, inCluster: pod, wantFile: "mine"},
+		"--kubeconfig and --master": {flags: []string{"--kubeconfig=mine", "--master=https://other"}, inCluster: pod, wantFile: "mine"},
+		"no pod":                    {inCluster: outside},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("TMPDIR", t.TempDir())
+			c := newCommand()
+			c.inCluster = tt.inCluster
+			cmd := c.cobra()
+			if err := cmd.ParseFlags(tt.flags); err != nil {
+				t.Fatal(err)
+			}
+			remove, err := c.configure(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer remove()
+			cfg, err := options.LoadConfigFromFile(klog.Background(), c.options.ConfigFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := cfg.ClientConnection.Kubeconfig
+			if tt.want == "" {
+				if got != tt.wantFile {
+					t.Errorf("kubeconfig %q, want %q", got, tt.wantFile)
+				}
+				return
+			}
+			written, err := clientcmd.LoadFromFile(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if server := written.Clusters[written.CurrentContext].Server; server != tt.want {
+				t.Errorf("the kubeconfig leads to %s, want %s", server, tt.want)
+			}
+		})
+	}
+}
