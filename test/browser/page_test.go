@@ -272,7 +272,7 @@ func (w *world) language(page *Tab) func(*testing.T) {
 		}
 		w.to(page, "#/pods/research/huge")
 		w.must(page.Wait(w.ctx, "the nodes' answers are in Chinese", `document.querySelector('main .refusals')?.innerText.includes('需要 17 张卡')`))
-		w.eval(page, `location.reload()`)
+		w.must(page.Reload(w.ctx))
 		w.drawn(page)
 		if lang := value[string](w, page, `document.documentElement.lang`); lang != "zh-CN" {
 			t.Errorf("after loading anew the language is %q", lang)

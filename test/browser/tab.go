@@ -143,6 +143,14 @@ func (t *Tab) Go(ctx context.Context, url string) error {
 	return nil
 }
 
+// Reload loads the page anew, and returns when nothing of the old one is left.
+func (t *Tab) Reload(ctx context.Context) error {
+	if err := t.Eval(ctx, `window.old = true; location.reload()`, nil); err != nil {
+		return err
+	}
+	return t.Wait(ctx, "the page is loaded anew", `!window.old && document.body`)
+}
+
 // Eval runs JavaScript, waits for a promise, and decodes what comes of it.
 func (t *Tab) Eval(ctx context.Context, script string, result any) error {
 	var r struct {
