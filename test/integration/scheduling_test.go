@@ -3,6 +3,7 @@ package integration
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -188,7 +189,7 @@ func TestPreemption(t *testing.T) {
 	}
 	w.audit()
 	w.delete(w.names()...)
-	w.eventually("all gone", 10*time.Second, func() error {
+	w.eventually("all gone", time.Minute, func() error {
 		if n := w.names(); len(n) > 0 {
 			return fmt.Errorf("%v", n)
 		}
@@ -204,7 +205,13 @@ func TestPreemption(t *testing.T) {
 	}, metav1.CreateOptions{})
 	w.must(err)
 	w.occupy(older)
-	time.Sleep(time.Second) // the budget's status is the controller's to write
+	w.eventually("the budget counts the pod", time.Minute, func() error {
+		budget, err := w.client.PolicyV1().PodDisruptionBudgets("default").Get(w.ctx, "protected", metav1.GetOptions{})
+		if err == nil && budget.Status.ExpectedPods != 1 {
+			err = fmt.Errorf("status %+v", budget.Status)
+		}
+		return err
+	})
 	w.create(withPriority(pod("whole", "gpu=1"), "high"))
 	w.bound("whole")
 	if got, want := w.names(), []string{"older", "whole"}; !slices.Equal(got, want) {
@@ -312,15 +319,30 @@ func TestDeviceGone(t *testing.T) {
 	w.create(pod("before", "gpu=1"))
 	w.bound("before")
 	w.kubectl("delete", "device", "metax-1")
-	time.Sleep(500 * time.Millisecond)
-	w.create(pod("after", "gpu=1"))
 	const want = "0/1 nodes: 1 has no MetaX cards"
-	w.eventually("refusal", time.Minute, func() error {
-		if said := w.refusals("after"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
-			return fmt.Errorf("events so far: %q", said)
+	refused := func(name string) error {
+		said := w.refusals(name)
+		if slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
+			return nil
 		}
-		return nil
+		return fmt.Errorf("events of %s so far: %q", name, said)
+	}
+	// The scheduler has heard of it when one that fits nowhere is told so.
+	huge := 0
+	w.eventually("the scheduler knows", time.Minute, func() error {
+		huge++
+		name := fmt.Sprintf("huge-%d", huge)
+		w.create(pod(name, "gpu=3"))
+		w.eventually("a reason", time.Minute, func() error {
+			if len(w.refusals(name)) == 0 {
+				return errors.New("none yet")
+			}
+			return nil
+		})
+		return refused(name)
 	})
+	w.create(pod("after", "gpu=1"))
+	w.eventually("refusal", time.Minute, func() error { return refused("after") })
 	w.twoCards() // the Device comes back, and with it the pod is woken
 	if cards := w.cardsOf(w.bound("after")); !slices.Equal(cards, []int{1}) {
 		t.Errorf("got card %v, want 1: card 0 is the other pod's", cards)
