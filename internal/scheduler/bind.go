@@ -19,6 +19,12 @@ import (
 const (
 	// bindTimeout bounds one try.
 	bindTimeout = 15 * time.Second
+	// bindsAtOnce is how many Bindings may be at the API server at a time. A
+	// backlog is decided on more quickly than it is written; when all of it is
+	// sent at once, the API server refuses what its queues do not hold (429), and
+	// both sides spend time on that. These are enough for 1 000 a second when each
+	// takes 60 ms.
+	bindsAtOnce = 64
 	// maxAnnotations is what a pod's annotations may come to: the API server
 	// does not check those of a Binding, but would refuse every later update.
 	maxAnnotations = 200 << 10
@@ -115,8 +121,15 @@ func (b *binder) run(ctx context.Context) error {
 	}
 }
 
-// send sends the Binding once, if this process may still decide.
+// send sends the Binding once, in its turn, if this process may still decide.
 func (b *binder) send(ctx context.Context) error {
+	sending := b.plugin.shared.sending
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case sending <- struct{}{}:
+		defer func() { <-sending }()
+	}
 	if err := b.plugin.shared.term.fresh(); err != nil {
 		return err
 	}

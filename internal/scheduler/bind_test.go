@@ -359,3 +359,39 @@ func TestBindOfTooManyAnnotations(t *testing.T) {
 		t.Errorf("Bind() = %v, want success with one byte less", got)
 	}
 }
+
+// TestBindsAtOnce: when enough Bindings are at the API server the next one waits
+// for its turn, and can still be called off.
+func TestBindsAtOnce(t *testing.T) {
+	r, pod := reserved(t)
+	onBind(r.client)
+	for range bindsAtOnce {
+		r.shared.sending <- struct{}{}
+	}
+	b := binder{plugin: r.Plugin, pod: pod, node: "n1"}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.send(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("send() of a pod that nobody waits for = %v", err)
+	}
+	done := make(chan error)
+	go func() { done <- b.send(t.Context()) }()
+	select {
+	case err := <-done:
+		t.Fatalf("send() out of turn = %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	if n := len(sentBindings(t, r.client)); n != 0 {
+		t.Errorf("%d Bindings were sent out of turn", n)
+	}
+	<-r.shared.sending
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := len(sentBindings(t, r.client)); n != 1 {
+		t.Errorf("%d Bindings were sent, want 1", n)
+	}
+	if n := len(r.shared.sending); n != bindsAtOnce-1 {
+		t.Errorf("%d turns are taken, want those of the others, %d", n, bindsAtOnce-1)
+	}
+}

@@ -34,6 +34,8 @@ type Shared struct {
 	forecast     *forecast
 	term         *term
 	clock        clock.WithDelayedExecution
+	// sending has room for the Bindings that are at the API server.
+	sending chan struct{}
 	// locks are the locks of nodes that the vendor's plugin serves; nil when
 	// nothing is to be done for that plugin, see [DevicePluginAdaption].
 	locks *locks
@@ -45,6 +47,7 @@ type Shared struct {
 // NewShared returns the state of one scheduler process.
 func NewShared(c clock.WithDelayedExecution) *Shared {
 	s := &Shared{devices: &devices{}, reservations: newReservations(), promises: newPromises(), forecast: newForecast(), term: newTerm(c), clock: c}
+	s.sending = make(chan struct{}, bindsAtOnce)
 	s.figures, s.announcements = newFigures(s.reservations), newAnnouncements()
 	s.locks = newLocks(s)
 	s.nodes = newNodes(s.devices, s.reservations, s.promises)
