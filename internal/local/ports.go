@@ -39,7 +39,7 @@ func FreePorts(ctx context.Context, n int) ([]int, error) {
 			return nil, fmt.Errorf("find a port: %w", context.Cause(ctx))
 		}
 	}
-	return nil, fmt.Errorf("find a port: none of %d to %d on 127.0.0.1 is free", firstPort, lastPort)
+	return nil, fmt.Errorf("find a port: none of %d to %d on 127.0.0.1 is free; end what listens there", firstPort, lastPort)
 }
 
 // FreeAddresses is FreePorts, as addresses.

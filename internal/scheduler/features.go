@@ -45,8 +45,8 @@ func adaptsToPlugin(gate featuregate.FeatureGate) bool {
 
 // preferLists makes informers begin with a list in place of a stream of single
 // objects, unless the user has decided that. With 100 000 pods that saves five
-// seconds of twenty-four, and API servers from 1.33 on encode a list piece by piece: it costs them
-// no more memory than a stream does.
+// seconds of twenty-four, and API servers from 1.33 on encode a list piece by
+// piece: it costs them no more memory than a stream does.
 func preferLists(gate featuregate.MutableVersionedFeatureGate) error {
 	const feature = featuregate.Feature(clientfeatures.WatchListClient)
 	if _, known := gate.GetAll()[feature]; !known || gate.ExplicitlySet(feature) {
