@@ -47,5 +47,5 @@ func (s *Snapshot) demand() *place.Demand {
 			l.Observe(&ask.Request)
 		}
 	}
-	return l.Demand()
+	return l.Latest()
 }

@@ -33,7 +33,7 @@ func expecting(t *testing.T, supply map[string]int, came ...some) place.Preferen
 			l.Observe(c.of)
 		}
 	}
-	d := l.Demand()
+	d := l.Latest()
 	if d == nil {
 		t.Fatal("too few pods to expect anything")
 	}

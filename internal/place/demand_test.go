@@ -198,7 +198,7 @@ func TestFragmentationIsTheDefinition(t *testing.T) {
 		for range 40 + r.IntN(200) {
 			l.Observe(randomPod(r))
 		}
-		d := l.sum()
+		d := l.Latest()
 		for range 40 {
 			n := randomNode(r)
 			var o outlook
@@ -221,7 +221,7 @@ func TestGrowthIsTheDifference(t *testing.T) {
 		for range 40 + r.IntN(100) {
 			l.Observe(randomPod(r))
 		}
-		p := Preference{Demand: l.Demand()}
+		p := Preference{Demand: l.Latest()}
 		if p.Demand == nil {
 			t.Fatal("40 pods are not enough")
 		}

@@ -15,7 +15,8 @@ const (
 	fadeAfter = 4096
 	// enoughPods is how many pods must have come before they say anything.
 	enoughPods = 32
-	// refreshPart: a new Demand is made when this part of all pods is new.
+	// refreshPart: the basis of the Demand is renewed when this part of all pods
+	// is new.
 	refreshPart = 16
 	// onePod is what one pod counts: rare classes outlive a few fadings.
 	onePod = 16
@@ -36,13 +37,17 @@ type class struct {
 }
 
 // Learner counts which kinds of pods come, and forgets them slowly. What it has
-// seen depends on the order of pods alone, not on time: the same pods give the
-// same [Demand]. It is not safe for concurrent use.
+// seen depends on the order of pods alone, not on time nor on when it is asked:
+// the same pods and cards give the same [Demand]. It is not safe for concurrent
+// use.
 type Learner struct {
 	classes []seen
 	index   map[class]int
+	// basis is what the Demand is made of: the classes as they were some pods
+	// ago. It is nil while too few pods have come.
+	basis []seen
 	// pods is how many are remembered, and fresh how many of them came after
-	// the Demand now handed out was made.
+	// the basis was taken.
 	pods, fresh int
 	supply      map[string]int64
 	all         int64
@@ -96,6 +101,16 @@ func (l *Learner) Observe(r *gpu.PodRequest) {
 	l.fresh++
 	if l.pods >= fadeAfter {
 		l.fade()
+	}
+	if l.fresh*refreshPart >= l.pods {
+		l.renew()
+	}
+}
+
+// renew takes what was seen as the basis of the Demand, if it is enough.
+func (l *Learner) renew() {
+	if l.pods >= enoughPods {
+		l.basis, l.fresh, l.demand = slices.Clone(l.classes), 0, nil
 	}
 }
 
@@ -163,25 +178,29 @@ func (l *Learner) fade() {
 // have come to tell. The same Demand is returned until what was learned has
 // changed by a good part; it never changes and may be shared.
 func (l *Learner) Demand() *Demand {
-	if l.pods < enoughPods {
-		return nil
-	}
-	if l.demand == nil || l.fresh*refreshPart >= l.pods {
+	if l.basis != nil && l.demand == nil {
 		l.demand = l.sum()
-		l.fresh = 0
 	}
 	return l.demand
+}
+
+// Latest returns what is expected with every pod counted, for a summary of the
+// pods that are there. A scheduler goes by [Learner.Demand].
+func (l *Learner) Latest() *Demand {
+	all := *l
+	all.renew()
+	return all.Demand()
 }
 
 // pressureUnit is one in the fraction that says how hard pressed models are.
 const pressureUnit = 1024
 
-// sum makes a Demand of what was seen.
+// sum makes a Demand of the basis.
 func (l *Learner) sum() *Demand {
 	b := &demandBuilder{Demand: &Demand{}}
 	p := l.prices()
-	for i := range l.classes {
-		s := &l.classes[i]
+	for i := range l.basis {
+		s := &l.basis[i]
 		b.plain(s)
 		if weight, ok := p.weight(s); ok {
 			b.class(s, weight)
@@ -215,8 +234,8 @@ type modelSet struct {
 func (l *Learner) prices() prices {
 	p := prices{sets: map[string]modelSet{}}
 	var compute int64
-	for i := range l.classes {
-		s := &l.classes[i]
+	for i := range l.basis {
+		s := &l.basis[i]
 		p.all += s.plain()
 		compute += s.plain() * int64(s.compute)
 		if s.models != "" && l.all > 0 {
