@@ -45,7 +45,10 @@ var (
 	core = []string{"internal/gpu", "internal/ledger", "internal/place"}
 	// kubernetesTypes are modules of types, codecs and small helpers; none of
 	// them talks to a cluster.
-	kubernetesTypes = []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "sigs.k8s.io/yaml"}
+	kubernetesTypes = []string{
+		"k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "sigs.k8s.io/yaml",
+		"k8s.io/component-helpers/resource", "k8s.io/component-helpers/scheduling/corev1",
+	}
 )
 
 var rules = []rule{
@@ -96,8 +99,8 @@ var rules = []rule{
 		text: "simulate imports, of this module, the core, wire and cli only",
 	},
 	{
-		folder: "internal/cluster", ours: plus(core, "internal/wire", "api"), others: plus(kubernetesTypes, "k8s.io/client-go"),
-		text: "cluster imports the core, wire, api, client-go and Kubernetes' types only",
+		folder: "internal/cluster", ours: plus(core, "internal/wire", "api"), others: plus(kubernetesTypes, "k8s.io/client-go", "k8s.io/klog/v2"),
+		text: "cluster imports the core, wire, api, client-go, klog and Kubernetes' types only",
 	},
 	{
 		folder: "internal/audit", ours: plus(core, "internal/wire", "internal/cluster"), others: kubernetesTypes,
@@ -234,7 +237,7 @@ func TestCheck(t *testing.T) {
 		"cluster imports report": {
 			file: "internal/cluster/live.go",
 			src:  file(module + "/internal/report"),
-			want: []string{`internal/cluster/live.go:4: import "` + module + `/internal/report": cluster imports the core, wire, api, client-go and Kubernetes' types only`},
+			want: []string{`internal/cluster/live.go:4: import "` + module + `/internal/report": cluster imports the core, wire, api, client-go, klog and Kubernetes' types only`},
 		},
 		"report imports the scheduler": {
 			file: "internal/report/place.go",

@@ -39,7 +39,7 @@ func (a *asks) admit(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
 	if ask == nil {
 		return nil, problems
 	}
-	describe(pod, &ask.Request)
+	wire.Describe(pod, &ask.Request)
 	a.mu.Lock()
 	a.byPod[pod.UID] = asked{pod: pod, ask: ask}
 	a.mu.Unlock()

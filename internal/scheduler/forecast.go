@@ -1,15 +1,12 @@
 package scheduler
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	resourcehelpers "k8s.io/component-helpers/resource"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -54,11 +51,6 @@ func (f *forecast) count(uid types.UID, r *gpu.PodRequest) {
 	}
 }
 
-// seedLimit is how many of the pods that are there are counted, the newest. A
-// learner forgets: what older ones would add is less than one part in a hundred,
-// and a hundred thousand of them would keep the first pod waiting for seconds.
-const seedLimit = 1 << 14
-
 // seed counts the pods that are there, the oldest first. The informer has
 // synced long before the first decision, so its store can't fail to answer; if
 // it did, the next decision would ask again.
@@ -67,24 +59,10 @@ func (f *forecast) seed(existing corelisters.PodLister) bool {
 	if err != nil {
 		return false
 	}
-	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !wire.Asks(p) })
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	for _, p := range pods[max(0, len(pods)-seedLimit):] {
-		if ask, _ := wire.Admit(p); ask != nil {
-			describe(p, &ask.Request)
-			f.count(p.UID, &ask.Request)
-		}
+	for p, request := range wire.Arrivals(pods) {
+		f.count(p.UID, request)
 	}
 	return true
-}
-
-// describe adds what a pod asks for beside cards.
-func describe(pod *corev1.Pod, r *gpu.PodRequest) {
-	list := resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{})
-	r.CPU = gpu.MilliCPU(list.Cpu().MilliValue())
-	r.Models = wire.Models(pod)
 }
 
 // recentLimit bounds the pods remembered as counted. A pod that is still

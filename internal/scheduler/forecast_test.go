@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -74,7 +73,7 @@ func TestForecastSeedOfMany(t *testing.T) {
 	r := newRig(t)
 	store := r.fakes.informers.Core().V1().Pods().Informer().GetStore()
 	const more = 10
-	for i := range seedLimit + more {
+	for i := range wire.ArrivalsLimit + more {
 		pod := makePod(fmt.Sprintf("p%d", i), slice(10, 8))
 		pod.CreationTimestamp = metav1.Time{Time: start.Add(time.Duration(i) * time.Second)}
 		if err := store.Add(pod); err != nil {
@@ -83,10 +82,10 @@ func TestForecastSeedOfMany(t *testing.T) {
 	}
 	r.known(t, makePod("new", slice(10, 8)))
 	counted := r.shared.forecast.counted
-	if n := len(counted.ring); n != seedLimit+1 {
-		t.Errorf("%d pods are counted, want %d and the new one", n, seedLimit)
+	if n := len(counted.ring); n != wire.ArrivalsLimit+1 {
+		t.Errorf("%d pods are counted, want %d and the new one", n, wire.ArrivalsLimit)
 	}
-	for i, want := range map[int]bool{0: false, more - 1: false, more: true, seedLimit + more - 1: true} {
+	for i, want := range map[int]bool{0: false, more - 1: false, more: true, wire.ArrivalsLimit + more - 1: true} {
 		if _, got := counted.set[makePod(fmt.Sprintf("p%d", i)).UID]; got != want {
 			t.Errorf("pod %d is counted: %v, want %v", i, got, want)
 		}
@@ -109,18 +108,6 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 	}
 	if !r.add(uid(0)) {
 		t.Error("the oldest is remembered")
-	}
-}
-
-func TestDescribe(t *testing.T) {
-	pod := makePod("p", slice(10, 8))
-	pod.Spec.NodeSelector = map[string]string{wire.LabelModel: "C550"}
-	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}
-	pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m")}
-	var r gpu.PodRequest
-	describe(pod, &r)
-	if r.CPU != 1750 || len(r.Models) != 1 || r.Models[0] != "C550" {
-		t.Errorf("the pod takes %d of CPU on %v, want 1750 on C550", r.CPU, r.Models)
 	}
 }
 
