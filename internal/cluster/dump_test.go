@@ -202,7 +202,30 @@ spec:
     - mountPath: /data
       name: data
       readOnly: true
+  affinity:
+    nodeAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution: []
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions:
+          - key: pool
+            operator: In
+            values:
+            - train
+            - serve
+          matchFields:
+          - key: metadata.name
+            operator: NotIn
+            values:
+            - n9
   nodeName: n1
+  nodeSelector:
+    zone: a
+  overhead:
+    cpu: 250m
+  resources:
+    requests:
+      cpu: "2"
   tolerations:
   - effect: NoExecute
     key: node.kubernetes.io/not-ready
@@ -217,6 +240,14 @@ status:
     lastTransitionTime: "2026-03-15T10:00:00Z"
     status: "True"
     type: PodScheduled
+  containerStatuses:
+  - allocatedResources:
+      cpu: "3"
+    name: main
+    ready: true
+    resources:
+      requests:
+        cpu: "3"
   hostIP: 10.0.0.1
   phase: Running
   startTime: "2026-03-15T10:00:00Z"
@@ -227,10 +258,11 @@ status:
 	for i := range 3 {
 		list.WriteString("- " + strings.ReplaceAll(strings.TrimSpace(pod(i)), "\n", "\n  ") + "\n")
 	}
+	list.WriteString("- apiVersion: v1\n  kind: Node\n  metadata:\n    name: n1\n  spec:\n    taints:\n    - effect: NoSchedule\n      key: team\n      value: a\n")
 	list.WriteString("kind: List\nmetadata:\n  resourceVersion: \"\"\n")
 	_, pieces, err := splitDump([]byte(list.String()))
-	if err != nil || len(pieces) != 3 {
-		t.Fatalf("%d pieces and the error %v, want 3", len(pieces), err)
+	if err != nil || len(pieces) != 4 {
+		t.Fatalf("%d pieces and the error %v, want 4", len(pieces), err)
 	}
 	for i := range pieces {
 		if _, err := pieces[i].read(newArena()); err != nil {
@@ -247,6 +279,11 @@ status:
 	}
 	if diff := sameObjects(t, want, got); diff != "" {
 		t.Errorf("read (-general +lean):\n%s", diff)
+	}
+	demands := got.Pods[0].Spec
+	if demands.Affinity == nil || demands.NodeSelector == nil || demands.Overhead == nil || demands.Resources == nil || demands.Tolerations == nil ||
+		got.Pods[0].Status.ContainerStatuses == nil || got.Nodes[0].Spec.Taints == nil {
+		t.Errorf("what the pod demands of its node, or the node's taints are not read: %+v, %+v", got.Pods[0], got.Nodes[0].Spec)
 	}
 	if got := got.Pods[0].Annotations["note"] + got.Pods[0].Annotations["escaped"]; got != `it's "quoted"a "b" \ c` {
 		t.Errorf("quotes read as %q", got)

@@ -246,8 +246,26 @@ func (r *decoder) addPod(pod *corev1.Pod, at string) error {
 		// What the API server would do, but the same at every run.
 		pod.Name = fmt.Sprintf("%s%d", pod.GenerateName, len(r.objects.Pods)+1)
 	}
+	defaultCPU(pod.Spec.Containers)
+	defaultCPU(pod.Spec.InitContainers)
 	r.objects.Pods = append(r.objects.Pods, pod)
 	return r.once("Pod", pod.Namespace+"/"+pod.Name, at)
+}
+
+// defaultCPU does what the API server does with a limit that no request goes
+// with.
+func defaultCPU(containers []corev1.Container) {
+	for i := range containers {
+		r := &containers[i].Resources
+		limit, limited := r.Limits[corev1.ResourceCPU]
+		if _, ok := r.Requests[corev1.ResourceCPU]; ok || !limited {
+			continue
+		}
+		if r.Requests == nil {
+			r.Requests = corev1.ResourceList{}
+		}
+		r.Requests[corev1.ResourceCPU] = limit
+	}
 }
 
 func (r *decoder) device(text []byte, name, at string) error {

@@ -41,10 +41,17 @@ var (
 		"name": anything, "namespace": anything, "generateName": anything, "uid": anything, "labels": texts, "annotations": texts,
 		"creationTimestamp": anything, "deletionTimestamp": anything,
 	})
-	containers = &shape{each: mapping(map[string]*shape{
-		"name": anything, "restartPolicy": anything,
-		"resources": mapping(map[string]*shape{"limits": texts, "requests": texts}),
+	resources  = mapping(map[string]*shape{"limits": texts, "requests": texts})
+	containers = &shape{each: mapping(map[string]*shape{"name": anything, "restartPolicy": anything, "resources": resources})}
+	statuses   = &shape{each: mapping(map[string]*shape{"name": anything, "resources": resources, "allocatedResources": texts})}
+	keyed      = &shape{each: mapping(map[string]*shape{
+		"key": anything, "operator": anything, "value": anything, "values": {each: anything}, "effect": anything,
 	})}
+	affinity = mapping(map[string]*shape{"nodeAffinity": mapping(map[string]*shape{
+		"requiredDuringSchedulingIgnoredDuringExecution": mapping(map[string]*shape{
+			"nodeSelectorTerms": {each: mapping(map[string]*shape{"matchExpressions": keyed, "matchFields": keyed})},
+		}),
+	})})
 	// kept is for all kinds at once: which one it is may stand at the end.
 	kept = mapping(map[string]*shape{
 		"apiVersion": anything, "kind": anything, "metadata": objectMeta,
@@ -52,8 +59,9 @@ var (
 			// of Pods
 			"nodeName": anything, "schedulerName": anything, "priority": anything, "containers": containers, "initContainers": containers,
 			"schedulingGates": {each: mapping(map[string]*shape{"name": anything})},
+			"overhead":        texts, "resources": resources, "nodeSelector": texts, "affinity": affinity, "tolerations": keyed,
 			// of Nodes
-			"unschedulable": anything,
+			"unschedulable": anything, "taints": keyed,
 			// of Devices
 			"devices": {each: mapping(map[string]*shape{
 				"type": anything, "id": anything, "minor": anything, "health": anything, "labels": texts, "resources": texts, "conditions": condition,
@@ -62,6 +70,7 @@ var (
 		}),
 		"status": mapping(map[string]*shape{
 			"phase": anything, "nominatedNodeName": anything, "conditions": condition, "capacity": texts, "allocatable": texts,
+			"containerStatuses": statuses, "initContainerStatuses": statuses,
 		}),
 	})
 )
@@ -293,6 +302,8 @@ func (l *lean) pod(v *value) *corev1.Pod {
 		l.is(gate, mappingKind)
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: l.text(gate.get("name"))})
 	}
+	l.demands(&pod.Spec, spec)
+	pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses = l.statuses(status.get("containerStatuses")), l.statuses(status.get("initContainerStatuses"))
 	pod.Status.Phase = corev1.PodPhase(l.text(status.get("phase")))
 	pod.Status.NominatedNodeName = l.text(status.get("nominatedNodeName"))
 	for _, c := range l.conditions(status.get("conditions")) {
@@ -301,6 +312,76 @@ func (l *lean) pod(v *value) *corev1.Pod {
 		})
 	}
 	return pod
+}
+
+// demands reads what a pod demands of its node beside the containers' resources.
+func (l *lean) demands(pod *corev1.PodSpec, spec *value) {
+	pod.Overhead, pod.NodeSelector = l.quantities(spec.get("overhead")), l.texts(spec.get("nodeSelector"))
+	pod.Affinity, pod.Resources = l.affinity(spec.get("affinity")), l.resources(spec.get("resources"))
+	for t, _ := l.items(spec.get("tolerations")); t != nil; t = t.next {
+		l.is(t, mappingKind)
+		pod.Tolerations = append(pod.Tolerations, corev1.Toleration{
+			Key: l.text(t.get("key")), Operator: corev1.TolerationOperator(l.text(t.get("operator"))),
+			Value: l.text(t.get("value")), Effect: corev1.TaintEffect(l.text(t.get("effect"))),
+		})
+	}
+}
+
+// affinity reads the required node affinity; of others nothing is kept.
+func (l *lean) affinity(v *value) *corev1.Affinity {
+	if !l.is(v, mappingKind) || !l.is(v.get("nodeAffinity"), mappingKind) {
+		return nil
+	}
+	required := v.get("nodeAffinity").get("requiredDuringSchedulingIgnoredDuringExecution")
+	if !l.is(required, mappingKind) {
+		return nil
+	}
+	selector := &corev1.NodeSelector{}
+	for term, _ := l.items(required.get("nodeSelectorTerms")); term != nil; term = term.next {
+		l.is(term, mappingKind)
+		selector.NodeSelectorTerms = append(selector.NodeSelectorTerms, corev1.NodeSelectorTerm{
+			MatchExpressions: l.requirements(term.get("matchExpressions")), MatchFields: l.requirements(term.get("matchFields")),
+		})
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: selector}}
+}
+
+func (l *lean) requirements(v *value) []corev1.NodeSelectorRequirement {
+	var out []corev1.NodeSelectorRequirement
+	for r, _ := l.items(v); r != nil; r = r.next {
+		l.is(r, mappingKind)
+		requirement := corev1.NodeSelectorRequirement{Key: l.text(r.get("key")), Operator: corev1.NodeSelectorOperator(l.text(r.get("operator")))}
+		for x, _ := l.items(r.get("values")); x != nil; x = x.next {
+			requirement.Values = append(requirement.Values, l.text(x))
+		}
+		out = append(out, requirement)
+	}
+	return out
+}
+
+// resources reads what a pod as a whole asks for, which few do.
+func (l *lean) resources(v *value) *corev1.ResourceRequirements {
+	if !l.is(v, mappingKind) {
+		return nil
+	}
+	return &corev1.ResourceRequirements{Limits: l.quantities(v.get("limits")), Requests: l.quantities(v.get("requests"))}
+}
+
+// statuses reads what containers have, which differs from what they ask for
+// while they are resized.
+func (l *lean) statuses(v *value) []corev1.ContainerStatus {
+	c, n := l.items(v)
+	if n == 0 {
+		return nil
+	}
+	out := make([]corev1.ContainerStatus, 0, n)
+	for ; c != nil; c = c.next {
+		l.is(c, mappingKind)
+		out = append(out, corev1.ContainerStatus{
+			Name: l.text(c.get("name")), Resources: l.resources(c.get("resources")), AllocatedResources: l.quantities(c.get("allocatedResources")),
+		})
+	}
+	return out
 }
 
 func (l *lean) containers(v *value) []corev1.Container {
@@ -345,6 +426,10 @@ func (l *lean) node(v *value) *corev1.Node {
 	l.is(spec, mappingKind)
 	l.is(status, mappingKind)
 	node.Spec.Unschedulable = l.truth(spec.get("unschedulable"))
+	for t, _ := l.items(spec.get("taints")); t != nil; t = t.next {
+		l.is(t, mappingKind)
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: l.text(t.get("key")), Value: l.text(t.get("value")), Effect: corev1.TaintEffect(l.text(t.get("effect")))})
+	}
 	node.Status.Capacity, node.Status.Allocatable = l.quantities(status.get("capacity")), l.quantities(status.get("allocatable"))
 	for _, c := range l.conditions(status.get("conditions")) {
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{

@@ -102,7 +102,7 @@ func clients(config *rest.Config) (kubernetes.Interface, dynamic.Interface, erro
 }
 
 func readClients(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface) (*Objects, error) {
-	o := &Objects{Devices: map[string]Device{}}
+	o := &Objects{Devices: map[string]Device{}, Live: true}
 	err := each(ctx, listOf(client.CoreV1().Nodes().List), func(node *corev1.Node) error {
 		o.Nodes = append(o.Nodes, node)
 		return nil

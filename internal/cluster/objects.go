@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -19,6 +20,11 @@ type Objects struct {
 	Devices map[string]Device
 	// Pods are in the order they were read.
 	Pods []*corev1.Pod
+	// Waiting are further pods without a node: nobody asks about them, but the
+	// scheduler knows them.
+	Waiting []*corev1.Pod
+	// Live means that an API server was read.
+	Live bool
 	// Notes tell what was passed over.
 	Notes []string
 }
@@ -37,8 +43,13 @@ type Snapshot struct {
 	Facts       []Facts
 	// Strays are pods that hold cards of a node that was not read.
 	Strays []*corev1.Pod
-	// Pending are the pods without a node, in the order they were read.
-	Pending []*corev1.Pod
+	// Pending are the pods without a node, in the order they were read, and
+	// Waiting those that nobody asks about.
+	Pending, Waiting []*corev1.Pod
+	// Schedulers are Daybreak's schedulers, as far as their pods tell.
+	Schedulers []Scheduler
+	// Live means that an API server was read.
+	Live bool
 	// Notes tell what an operator should know.
 	Notes []string
 }
@@ -57,9 +68,12 @@ type Facts struct {
 // Snapshot opens the ledger: every node, with the pods that hold its cards. A
 // Device without a Node counts as a node too, since files need not have both.
 func (o *Objects) Snapshot() *Snapshot {
-	s := &Snapshot{Notes: slices.Clone(o.Notes)}
+	s := &Snapshot{Notes: slices.Clone(o.Notes), Waiting: o.Waiting, Live: o.Live}
 	bound := make(map[string][]*corev1.Pod)
 	for _, pod := range o.Pods {
+		if IsScheduler(pod) && wire.Holds(pod) {
+			s.Schedulers = append(s.Schedulers, readScheduler(pod))
+		}
 		switch {
 		case wire.Holds(pod):
 			bound[pod.Spec.NodeName] = append(bound[pod.Spec.NodeName], pod)
@@ -136,6 +150,22 @@ func (o *opened) open() {
 	slices.SortFunc(o.Pods, byName)
 	o.inventory = readInventory(o.Name, o.Node, o.device)
 	o.node, o.notes = o.inventory.NewNode(o.Pods)
+	o.countCPU()
+}
+
+// countCPU notes how much CPU is left, as the scheduler's own cache does.
+func (o *opened) countCPU() {
+	if o.Node == nil {
+		return
+	}
+	free := gpu.MilliCPU(o.Node.Status.Allocatable.Cpu().MilliValue())
+	if free <= 0 {
+		return // it is not known
+	}
+	for _, pod := range o.Pods {
+		free -= wire.CPUOnNode(pod)
+	}
+	o.node.FreeCPU, o.node.CPUKnown = max(0, free), true
 }
 
 func (s *Snapshot) add(o *opened) {

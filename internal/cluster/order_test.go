@@ -15,7 +15,6 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/report"
 )
 
@@ -142,7 +141,7 @@ func placeDocuments(t *testing.T, docs []document) outcome {
 	if len(s.Notes) > 0 {
 		t.Fatalf("notes: %q", s.Notes)
 	}
-	placements, err := report.Place(s, place.Default, func() time.Time { return time.Unix(0, 0) })
+	placements, err := report.Place(s, report.PlaceOptions{Now: func() time.Time { return time.Unix(0, 0) }})
 	if err != nil {
 		t.Fatal(err)
 	}

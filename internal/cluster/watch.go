@@ -157,7 +157,7 @@ var errOfAnotherKind = errors.New("the cache holds an object of another kind")
 
 // objects is what was last seen of the cluster, in the order of a list.
 func (w *Watcher) objects() (*Objects, error) {
-	o := &Objects{Devices: map[string]Device{}}
+	o := &Objects{Devices: map[string]Device{}, Live: true}
 	var err error
 	if o.Nodes, err = w.typed.Core().V1().Nodes().Lister().List(labels.Everything()); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -24,6 +25,14 @@ func TestBriefPod(t *testing.T) {
 	full.Spec.SchedulerName = "daybreak"
 	full.Spec.Volumes = []corev1.Volume{{Name: "v"}}
 	full.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "E"}}
+	full.Spec.NodeSelector = map[string]string{"pool": "train"}
+	full.Spec.Affinity = &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"1"}}}}},
+		}},
+		PodAntiAffinity: &corev1.PodAntiAffinity{},
+	}
+	full.Spec.Tolerations = []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}
 	full.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled}}
 	full.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c"}}
 
@@ -44,12 +53,39 @@ func TestBriefPod(t *testing.T) {
 	if diff := cmp.Diff(requests(full), requests(brief)); diff != "" {
 		t.Errorf("requests (-full +brief):\n%s", diff)
 	}
+	for name, node := range map[string]*corev1.Node{
+		"all is well":     {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "train", "rack": "1"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoSchedule}}}},
+		"another pool":    {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "serve", "rack": "1"}}},
+		"another rack":    {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "train", "rack": "2"}}},
+		"another taint":   {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "train", "rack": "1"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "own", Effect: corev1.TaintEffectNoExecute}}}},
+		"a cordoned node": {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "train", "rack": "1"}}, Spec: corev1.NodeSpec{Unschedulable: true}},
+	} {
+		facts := &cluster.Facts{Node: node}
+		want := cluster.NewNodeFilter(full).Exclusion(facts)
+		if got := cluster.NewNodeFilter(brief).Exclusion(facts); got != want || (want.Kind == 0) != (name == "all is well") {
+			t.Errorf("%s: the brief pod is excluded for %q, the full one for %q", name, got.Message, want.Message)
+		}
+	}
 	parts := func(pod *corev1.Pod) []any {
 		ask, errs := wire.Admit(pod)
 		return []any{pod.UID, pod.ResourceVersion, pod.Spec.NodeName, pod.Spec.SchedulerName, pod.Status.Phase, pod.Status.Conditions, pod.Annotations[wire.AnnotationQoS], ask, errs}
 	}
 	if diff := cmp.Diff(parts(full), parts(brief)); diff != "" {
 		t.Errorf("(-full +brief):\n%s", diff)
+	}
+}
+
+// TestBriefScheduler: the arguments of Daybreak's own scheduler tell its policy;
+// those of other pods are of no use.
+func TestBriefScheduler(t *testing.T) {
+	for component, want := range map[string]int{"scheduler": 1, "agent": 0} {
+		pod := gputest.MakePod("p").App("cpu: 1").Obj()
+		pod.Labels = map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": component}
+		pod.Spec.Containers[0].Args = []string{"--policy=spread"}
+		pod.Spec.NodeSelector = map[string]string{"a": "b"}
+		if _, err := briefPod(pod); err != nil || len(pod.Spec.Containers[0].Args) != want || pod.Spec.NodeSelector != nil {
+			t.Errorf("%s: arguments %q, nodeSelector %v, error %v", component, pod.Spec.Containers[0].Args, pod.Spec.NodeSelector, err)
+		}
 	}
 }
 

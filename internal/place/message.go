@@ -12,6 +12,8 @@ import (
 // that nodes can be grouped by it.
 func (c Code) Reason() string {
 	switch c {
+	case NodeExcluded:
+		return "the pod may not use the node"
 	case NoCards:
 		return "no MetaX cards"
 	case BadInventory:
@@ -58,6 +60,8 @@ func (r *Refusal) Message(n *ledger.Node) string {
 
 func (r *Refusal) message(n *ledger.Node) string {
 	switch r.Code {
+	case NodeExcluded:
+		return r.Exclusion.Message()
 	case NoCards:
 		return "the node has no MetaX cards"
 	case BadInventory:
@@ -90,6 +94,62 @@ func (r *Refusal) message(n *ledger.Node) string {
 		return r.fitting()
 	}
 	return ""
+}
+
+// Message says why the pod may not use the node. Who knows the pod and the Node
+// can name the label or the taint.
+func (x Exclusion) Message() string {
+	switch x {
+	case NotSelected:
+		return "the pod's nodeSelector does not match the node"
+	case NotAffine:
+		return "the pod's required node affinity does not match the node"
+	case Cordoned:
+		return "the node is cordoned"
+	case NotReady:
+		return "the node is not ready"
+	case Tainted:
+		return "the pod does not tolerate a taint of the node"
+	}
+	return NodeExcluded.Reason()
+}
+
+// summary completes a sentence that begins with a number of nodes.
+func (x Exclusion) summary(n int) string {
+	are, have, do := "are", "have", "do"
+	if n == 1 {
+		are, have, do = "is", "has", "does"
+	}
+	switch x {
+	case NotSelected:
+		return do + " not match the pod's nodeSelector"
+	case NotAffine:
+		return do + " not match the pod's required node affinity"
+	case Cordoned:
+		return are + " cordoned"
+	case NotReady:
+		return are + " not ready"
+	case Tainted:
+		return have + " a taint that the pod does not tolerate"
+	}
+	return "may not be used by the pod"
+}
+
+// summarizeExcluded tells of the nodes that the pod may not use, by reason.
+func summarizeExcluded(refusals []Refusal) []string {
+	var count [exclusions]int
+	for i := range refusals {
+		if refusals[i].Code == NodeExcluded {
+			count[refusals[i].Exclusion]++
+		}
+	}
+	var parts []string
+	for x, n := range count {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, Exclusion(x).summary(n)))
+		}
+	}
+	return parts
 }
 
 // fitting says how many cards fit, and what of the others.
@@ -178,6 +238,7 @@ func (r *Refusal) summary(n int) string {
 		unhealthy = have + " cards that are unhealthy or not handed out for now"
 	}
 	return fmt.Sprintf("%d ", n) + map[Code]string{
+		NodeExcluded:  Exclusion(0).summary(n),
 		NoCards:       have + " no MetaX cards",
 		BadInventory:  have + " an unreadable card inventory",
 		Unaccounted:   have + " a pod whose cards nobody can name",

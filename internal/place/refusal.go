@@ -18,6 +18,10 @@ type Code uint8
 const (
 	// Fits is no refusal.
 	Fits Code = iota
+	// NodeExcluded: the pod may not use the node: nodeSelector, required node affinity, a taint, a cordon, or not ready.
+	// Numbers: none.
+	// Do: read the message, it says which; uncordon or repair the node, or change the pod. kube-scheduler's own plugins check this, so events and metrics do not have this code.
+	NodeExcluded
 	// NoCards: the node has none.
 	// Numbers: none.
 	// Do: nothing, it is no news; if the node has cards, see whether its agent runs.
@@ -75,14 +79,14 @@ const (
 )
 
 var codeNames = [codes]string{
-	"", "NoCards", "BadInventory", "Unaccounted", "ModeConflict", "Unhealthy", "CardExcluded", "ClassConflict",
+	"", "NodeExcluded", "NoCards", "BadInventory", "Unaccounted", "ModeConflict", "Unhealthy", "CardExcluded", "ClassConflict",
 	"QoSConflict", "ExclusiveConflict", "SlicesFull", "MemoryShort", "ComputeShort", "TooFewCards",
 }
 
 // Codes lists all codes in order.
 func Codes() []Code {
 	var all []Code
-	for c := NoCards; c < codes; c++ {
+	for c := NodeExcluded; c < codes; c++ {
 		all = append(all, c)
 	}
 	return all
@@ -93,6 +97,35 @@ func (c Code) String() string { return codeNames[c] }
 
 // MarshalText returns the stable name of the code.
 func (c Code) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// Exclusion is why a pod may not use a node, whatever its cards.
+type Exclusion uint8
+
+// The exclusions, in the order in which they are checked.
+const (
+	// NotSelected: the pod's nodeSelector does not match the node.
+	NotSelected Exclusion = iota + 1
+	// NotAffine: the pod's required node affinity does not match the node.
+	NotAffine
+	// Cordoned: the node is marked unschedulable.
+	Cordoned
+	// NotReady: the node is not ready or does not report.
+	NotReady
+	// Tainted: the pod does not tolerate a taint of the node.
+	Tainted
+
+	exclusions
+)
+
+var exclusionNames = [exclusions]string{"", "NotSelected", "NotAffine", "Cordoned", "NotReady", "Tainted"}
+
+// String returns the stable name of the exclusion.
+func (x Exclusion) String() string { return exclusionNames[x] }
+
+// Excluded returns the refusal of a node that the pod may not use.
+func Excluded(why Exclusion) Refusal {
+	return Refusal{Code: NodeExcluded, Permanent: true, Never: Shortage{Code: NodeExcluded}, Exclusion: why}
+}
 
 // Refusal says why a node can't take a request. It is a value: whoever shows
 // it, an event, a table or a metric, renders it.
@@ -110,6 +143,8 @@ type Refusal struct {
 	// Paused tells of [Unhealthy] that the node takes no pods for now, however
 	// its cards are.
 	Paused bool
+	// Exclusion is, of [NodeExcluded], why the pod may not use the node.
+	Exclusion Exclusion
 	// Container is the position of the request that could not be met.
 	Container int
 	// Cards counts the node's cards by the reason each gave.
@@ -145,8 +180,9 @@ type Reason struct {
 }
 
 // Reasons groups the refusals of all nodes of a cluster by what stands behind
-// them. The reason that most nodes gave comes first. Nodes without cards are
-// told last: they are no news.
+// them. The reason that most nodes gave comes first. Nodes that the pod may not
+// use come after those that it may, and nodes without cards last: they are no
+// news.
 func Reasons(refusals []Refusal) []Reason {
 	var count counts
 	var best [codes]Refusal
@@ -174,6 +210,10 @@ func Reasons(refusals []Refusal) []Reason {
 func Summarize(refusals []Refusal) string {
 	var parts []string
 	for _, r := range Reasons(refusals) {
+		if r.Code == NodeExcluded {
+			parts = append(parts, summarizeExcluded(refusals)...)
+			continue
+		}
 		miss := Refusal{Code: r.Code, Want: r.Want, Have: r.Have, Paused: r.Paused}
 		parts = append(parts, miss.summary(r.Nodes))
 	}
@@ -206,10 +246,19 @@ func (t *counts) order() []Code {
 		if (t[a] > 0) != (t[b] > 0) {
 			return cmp.Compare(t[b], t[a])
 		}
-		if (a == NoCards) != (b == NoCards) {
-			return cmp.Compare(b, a)
-		}
-		return cmp.Compare(t[b], t[a])
+		return cmp.Or(cmp.Compare(a.aside(), b.aside()), cmp.Compare(t[b], t[a]))
 	})
 	return order
+}
+
+// aside says how little a code has to say of the cards: codes with less come
+// later.
+func (c Code) aside() int {
+	switch c {
+	case NodeExcluded:
+		return 1
+	case NoCards:
+		return 2
+	}
+	return 0
 }

@@ -221,7 +221,7 @@ func TestReasonOfTheNode(t *testing.T) {
 
 func TestCodesAreStable(t *testing.T) {
 	want := []string{
-		"NoCards", "BadInventory", "Unaccounted", "ModeConflict", "Unhealthy", "CardExcluded", "ClassConflict",
+		"NodeExcluded", "NoCards", "BadInventory", "Unaccounted", "ModeConflict", "Unhealthy", "CardExcluded", "ClassConflict",
 		"QoSConflict", "ExclusiveConflict", "SlicesFull", "MemoryShort", "ComputeShort", "TooFewCards",
 	}
 	var got []string

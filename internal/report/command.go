@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,8 +28,9 @@ var errNoNodes = errors.New("no nodes: the files hold neither a Node nor a Devic
 // placeOptions are the flags of the place command.
 type placeOptions struct {
 	source
-	policy string
-	output string
+	policy      string
+	ignoreState bool
+	output      string
 
 	now func() time.Time
 }
@@ -63,8 +65,17 @@ next.
 
 A node's cards are those of its Device; without one, those of its annotation
 metax-tech.com/node-gpu-devices; without that, as many as its capacity of
-metax-tech.com/gpu says. Only cards are looked at: not CPU, memory, taints or
-the number of resources that a node advertises.
+metax-tech.com/gpu says.
+
+A pod goes to nodes that it may use: its nodeSelector and required node affinity
+match, it tolerates the taints, and the node is neither cordoned nor not ready. A
+node without a Ready condition counts as ready. Other nodes refuse it with the
+code NodeExcluded; --ignore-node-state counts them as well. CPU, memory and the
+number of resources that a node advertises refuse no pod.
+
+Like the scheduler, the command learns from the pods that are there which pods to
+expect, and takes the scheduler's policy from the arguments of its pods. Where the
+scheduler may know more, a note says so.
 
 The nodes come from the files, or where the files have none from the live
 cluster, with the pods that run there: that of --kubeconfig and --context, else
@@ -94,7 +105,8 @@ admitted; 2 a file or a flag can't be read.`,
 	}
 	f := cmd.Flags()
 	o.register(f)
-	f.StringVar(&o.policy, "policy", "", "`POLICY` for pods whose annotations name none: binpack or spread")
+	f.StringVar(&o.policy, "policy", "", "`POLICY` for pods whose annotations name none: binpack or spread; without it the scheduler's")
+	f.BoolVar(&o.ignoreState, "ignore-node-state", false, "count nodes that are cordoned, not ready, tainted or not selected by the pod")
 	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
 	o.complete(cmd)
 	cli.Words(cmd, "policy", "binpack", "spread")
@@ -114,12 +126,9 @@ func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if err := cli.OneOf("output", o.output, "table", "json"); err != nil {
 		return err
 	}
-	policy := place.Default
-	if o.policy != "" {
-		var err error
-		if policy, err = wire.ParsePolicy(o.policy); err != nil {
-			return fmt.Errorf("--policy: %w", err)
-		}
+	policy, err := givenPolicy(o.policy)
+	if err != nil {
+		return err
 	}
 	objects, err := o.read(ctx, stdin)
 	if err != nil {
@@ -132,11 +141,39 @@ func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if len(snapshot.Pending) == 0 {
 		fmt.Fprintln(stderr, "note: no pod to place: a pod to place has no spec.nodeName")
 	}
-	placements, err := Place(snapshot, policy, o.now)
+	placements, err := Place(snapshot, PlaceOptions{Policy: policy, IgnoreNodeState: o.ignoreState, Now: o.now})
 	if err != nil {
 		return err
 	}
+	for _, note := range placements.estimates() {
+		fmt.Fprintln(stderr, "note:", note)
+	}
 	return placements.write(o.output, stdout, stderr)
+}
+
+// givenPolicy returns the policy of a flag; without one, the default.
+func givenPolicy(name string) (place.Policy, error) {
+	if name == "" {
+		return place.Default, nil
+	}
+	policy, err := wire.ParsePolicy(name)
+	if err != nil {
+		return policy, fmt.Errorf("--policy: %w", err)
+	}
+	return policy, nil
+}
+
+// estimates returns what the answers go by without being sure, each once.
+func (p *Placements) estimates() []string {
+	var notes []string
+	for i := range p.Pods {
+		for _, note := range p.Pods[i].Estimate {
+			if !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+		}
+	}
+	return notes
 }
 
 // read collects the objects of the files and, where those have no node, of the
@@ -171,7 +208,8 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 }
 
 // addLive adds the live cluster's nodes and the pods that run there; the pods
-// to place are the files'. A pod can't be both: it would be booked twice.
+// to place are the files', and of those that wait the scheduler knows. A pod
+// can't run and be placed: it would be booked twice.
 func addLive(objects, live *cluster.Objects) error {
 	asked := make(map[ledger.Holder]bool, len(objects.Pods))
 	for _, pod := range objects.Pods {
@@ -179,14 +217,16 @@ func addLive(objects, live *cluster.Objects) error {
 	}
 	for _, pod := range live.Pods {
 		switch {
+		case pod.Spec.NodeName == "" && asked[wire.HolderOf(pod)]:
 		case pod.Spec.NodeName == "":
+			objects.Waiting = append(objects.Waiting, pod)
 		case asked[wire.HolderOf(pod)]:
 			return fmt.Errorf("pod %s is in the files, but already runs on node %s: give the one to place another name", wire.HolderOf(pod), pod.Spec.NodeName)
 		default:
 			objects.Pods = append(objects.Pods, pod)
 		}
 	}
-	objects.Nodes, objects.Devices = live.Nodes, live.Devices
+	objects.Nodes, objects.Devices, objects.Live = live.Nodes, live.Devices, live.Live
 	return nil
 }
 

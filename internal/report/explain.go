@@ -72,8 +72,12 @@ func (e *Explanations) OK() bool {
 
 // Explain looks at one pod of the cluster.
 func Explain(s *cluster.Snapshot, pod *corev1.Pod) *Explanation {
+	return explain(newJudge(s, place.Default), pod)
+}
+
+func explain(j *judge, pod *corev1.Pod) *Explanation {
 	e := &Explanation{Placement: Placement{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
-	ask, problems := wire.Admit(pod)
+	ask, problems := j.read(pod)
 	for _, problem := range problems {
 		e.Problems = append(e.Problems, problem.Error())
 	}
@@ -86,13 +90,13 @@ func Explain(s *cluster.Snapshot, pod *corev1.Pod) *Explanation {
 		e.State, e.Note = StateNoCards, "asks for no MetaX card"
 		e.scheduler(pod)
 	case pod.Spec.NodeName != "":
-		e.placed(s, pod, ask)
+		e.placed(j, pod, ask)
 	case len(problems) > 0:
 		e.State, e.Error = StateInadmissible, strings.Join(e.Problems, "; ")
 	default:
 		e.Warnings = ask.Warnings
 		e.Wants = wants(ask)
-		e.pending(s, pod, ask)
+		e.pending(j, pod, ask)
 	}
 	return e
 }
@@ -110,28 +114,30 @@ func (e *Explanation) scheduler(pod *corev1.Pod) {
 	}
 }
 
-func (e *Explanation) pending(s *cluster.Snapshot, pod *corev1.Pod, ask *wire.Ask) {
+func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 	e.State = StatePending
 	e.scheduler(pod)
-	judge := newJudge(s)
-	v := judge.of(ask)
+	v := j.of(pod, ask)
 	if v.fits {
-		var takes bool
-		if e.Fits, takes = judge.bestTaker(v, ask); !takes {
-			e.Note = fmt.Sprintf("fits on no node that takes pods: %s has room but is cordoned or not ready", e.Fits)
-		}
+		e.Fits, e.Estimate = j.snapshot.Nodes[v.best].Name, v.estimate
 		return
 	}
-	e.Refusals = renderRefusals(s.Nodes, v.refusals)
+	e.Refusals = j.renderRefusals(v)
 	for i := range v.refusals {
 		e.causes = append(e.causes, cmp.Or(v.refusals[i].Never.Code, v.refusals[i].Code))
 	}
 	e.Summary = v.summary
-	e.Help = newHelper(s.Nodes, ask, v.refusals).help()
+	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
+	refusals := make([]place.Refusal, len(usable.at))
+	for k, i := range usable.at {
+		refusals[k] = v.refusals[i]
+	}
+	e.Help = newHelper(usable.nodes, ask, refusals).help()
 }
 
 // placed explains a bound pod.
-func (e *Explanation) placed(s *cluster.Snapshot, pod *corev1.Pod, ask *wire.Ask) {
+func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *wire.Ask) {
+	s := j.snapshot
 	e.State = StateUnaccounted
 	i, ok := slices.BinarySearchFunc(s.Nodes, pod.Spec.NodeName, func(n *ledger.Node, name string) int { return strings.Compare(n.Name, name) })
 	if !ok {
@@ -156,7 +162,8 @@ func (e *Explanation) placed(s *cluster.Snapshot, pod *corev1.Pod, ask *wire.Ask
 	e.Neighbours = neighbours(node, holding)
 	if ask != nil {
 		e.Wants, e.Warnings = wants(ask), ask.Warnings
-		e.Why = whyThere(s, i, pod, ask, holding)
+		demand := s.Learner(s.Pending, pod).Demand()
+		e.Why, e.Estimate = j.whyThere(i, pod, ask, holding, demand), j.estimate(pod, ask, demand)
 	}
 }
 
@@ -206,9 +213,11 @@ func policyName(ask *wire.Ask) string {
 	return "default"
 }
 
-// whyThere computes every node's offer on the state before the pod came: without
-// it, and without the pods that came later.
-func whyThere(s *cluster.Snapshot, own int, pod *corev1.Pod, ask *wire.Ask, holding *ledger.Holding) *Why {
+// whyThere computes the offer of every node that the pod may use on the state
+// before the pod came: without it, and without the pods that came later.
+func (j *judge) whyThere(own int, pod *corev1.Pod, ask *wire.Ask, holding *ledger.Holding, demand *place.Demand) *Why {
+	s, prefer, excluded := j.snapshot, ask.Prefer, j.excluded(pod)
+	prefer.Demand = demand
 	since, known := wire.PredicateTime(pod)
 	w := &Why{Policy: policyName(ask)}
 	if known {
@@ -217,8 +226,11 @@ func whyThere(s *cluster.Snapshot, own int, pod *corev1.Pod, ask *wire.Ask, hold
 	best, ownOffer := -1, (*ledger.Offer)(nil)
 	var bestOffer ledger.Offer
 	for i := range s.Nodes {
+		if i != own && excluded[i].Kind != 0 {
+			continue
+		}
 		n := before(s.Nodes[i], s.Facts[i].Pods, wire.HolderOf(pod), since, known)
-		offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer)
+		offer, refusal := place.Fit(n, &ask.Request, &prefer)
 		if refusal.Code != place.Fits {
 			continue
 		}
@@ -227,7 +239,7 @@ func whyThere(s *cluster.Snapshot, own int, pod *corev1.Pod, ask *wire.Ask, hold
 			ownOffer = &offer
 			continue
 		}
-		if best < 0 || place.Rank(&offer, &ask.Prefer).Compare(place.Rank(&bestOffer, &ask.Prefer)) > 0 {
+		if best < 0 || place.Rank(&offer, &prefer).Compare(place.Rank(&bestOffer, &prefer)) > 0 {
 			best, bestOffer = i, offer
 		}
 	}
@@ -242,7 +254,7 @@ func whyThere(s *cluster.Snapshot, own int, pod *corev1.Pod, ask *wire.Ask, hold
 	if ownOffer != nil {
 		w.Loss = ownOffer.Loss
 	}
-	w.Message = w.compare(s.Nodes[own].Name, ownOffer, &bestOffer, ask)
+	w.Message = w.compare(s.Nodes[own].Name, ownOffer, &bestOffer, &prefer)
 	return w
 }
 
@@ -292,12 +304,13 @@ func before(n *ledger.Node, pods []*corev1.Pod, own ledger.Holder, since time.Ti
 			earlier = n.Clone()
 		}
 		earlier.Release(holder)
+		earlier.FreeCPU += wire.CPUOnNode(p)
 	}
 	return earlier
 }
 
 // compare says what spoke for the pod's own node against the best other one.
-func (w *Why) compare(name string, own, other *ledger.Offer, ask *wire.Ask) string {
+func (w *Why) compare(name string, own, other *ledger.Offer, prefer *place.Preference) string {
 	const doubt = "pods that have ended since, or what else the scheduler looks at (CPU, affinity, taints), decided"
 	switch {
 	case own == nil:
@@ -305,7 +318,7 @@ func (w *Why) compare(name string, own, other *ledger.Offer, ask *wire.Ask) stri
 	case w.RunnerUp == "":
 		return "no other node had room"
 	}
-	order := place.Rank(own, &ask.Prefer).Compare(place.Rank(other, &ask.Prefer))
+	order := place.Rank(own, prefer).Compare(place.Rank(other, prefer))
 	switch {
 	case order < 0 || order == 0 && w.RunnerUp < name:
 		return fmt.Sprintf("from what is known now %s would have been chosen: %s", w.RunnerUp, doubt)
@@ -313,11 +326,13 @@ func (w *Why) compare(name string, own, other *ledger.Offer, ask *wire.Ask) stri
 		return fmt.Sprintf("%s was as good: the first by name is taken", w.RunnerUp)
 	case own.Disturbance != other.Disturbance:
 		return "it disturbs fewer pods there than on " + w.RunnerUp
-	case ask.Prefer.Node == place.Binpack && own.Loss != other.Loss:
+	case prefer.Node == place.Binpack && own.Loss != other.Loss:
 		return fmt.Sprintf("taking these cards cost later jobs %d in links, on %s it would have been %d", own.Loss, w.RunnerUp, other.Loss)
-	case ask.Prefer.Node != place.Binpack && own.Score != other.Score:
+	case prefer.Node != place.Binpack && own.Score != other.Score:
 		return fmt.Sprintf("the best cards there are worth %d in links, those of %s %d", own.Score, w.RunnerUp, other.Score)
-	case ask.Prefer.Node == place.Spread:
+	case prefer.Node == place.Default && own.Growth != other.Growth:
+		return "it leaves cards there that are of more use to the pods that are expected than on " + w.RunnerUp
+	case prefer.Node == place.Spread:
 		return fmt.Sprintf("equally good cards, and emptier than %s: %s booked against %s", w.RunnerUp, booked(own), booked(other))
 	}
 	return fmt.Sprintf("equally good cards, and fuller than %s: %s booked against %s", w.RunnerUp, booked(own), booked(other))

@@ -20,6 +20,7 @@ type explainOptions struct {
 	source
 	space  string
 	all    bool
+	policy string
 	output string
 	color  string
 	getenv func(string) string
@@ -40,8 +41,10 @@ code that the scheduler runs, on the cluster as it is this moment.
 Of a placed pod it says which cards it has, who shares them, and what spoke for
 its node against the next best one, as far as the pods that are still there tell.
 
-Only cards are looked at. What kube-scheduler itself last said, about CPU, taints
-or affinity, stands below.
+The nodes are those that the pod may use: others, which are cordoned, not ready,
+tainted or not selected by the pod, refuse it with the code NodeExcluded and are
+in no advice. What kube-scheduler itself last said, about CPU or volumes for
+example, stands below.
 
 With -o json the answer is one document, with the refusal of every node as in
 daybreak place. Exit codes: 0 the pod has its place, could have one, or asks for
@@ -68,6 +71,7 @@ no such pod, or something can't be read.`,
 	o.register(f)
 	f.StringVarP(&o.space, "namespace", "n", "", "`NAMESPACE` of the pod; without it that of the kubeconfig's context")
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "find the pod in whichever namespace it is")
+	f.StringVar(&o.policy, "policy", "", "`POLICY` for pods whose annotations name none: binpack or spread; without it the scheduler's")
 	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
 	f.StringVar(&o.color, "color", "auto", "`WHEN` to use colours: auto (on a terminal), always or never")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -77,6 +81,7 @@ no such pod, or something can't be read.`,
 		return o.names(cmd.Context(), "pods", o.namespace(o.space))
 	}
 	o.complete(cmd)
+	cli.Words(cmd, "policy", "binpack", "spread")
 	cli.Words(cmd, "output", "table", "json")
 	cli.Words(cmd, "color", colorWords...)
 	return cmd
@@ -100,6 +105,10 @@ func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, 
 	if err != nil {
 		return err
 	}
+	policy, err := givenPolicy(o.policy)
+	if err != nil {
+		return err
+	}
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "pod/"), "pods/")
 	if space, pod, ok := strings.Cut(name, "/"); ok {
 		if o.space != "" && o.space != space {
@@ -115,7 +124,7 @@ func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, 
 	if err != nil {
 		return err
 	}
-	answer := &Explanations{Pods: []Explanation{*Explain(objects.Snapshot(), pod)}}
+	answer := &Explanations{Pods: []Explanation{*explain(newJudge(objects.Snapshot(), policy), pod)}}
 	if o.output == "json" {
 		err = writeJSON(stdout, answer)
 	} else {

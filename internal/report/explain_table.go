@@ -101,14 +101,18 @@ func (e *Explanation) writeReasons(line func(title, format string, args ...any))
 			return
 		}
 		nearest := "nearest is "
-		if r.nodes == 1 {
+		switch {
+		case r.nodes == 1:
 			nearest = ""
+		case r.cause == place.NodeExcluded:
+			nearest = "for example " // none is nearer than another
 		}
 		line(count(r.nodes, "node"), "%s: %s%s: %s", r.cause.Reason(), nearest, r.nearest.Node, r.nearest.Message)
 	}
 }
 
-// reasons groups the refusals of nodes that have cards, the commonest first.
+// reasons groups the refusals of nodes that have cards, the commonest first and
+// those that the pod may not use last.
 func (e *Explanation) reasons() (reasons []reason, nodes int) {
 	for i := range e.Refusals {
 		r, cause := &e.Refusals[i], e.causes[i]
@@ -127,7 +131,7 @@ func (e *Explanation) reasons() (reasons []reason, nodes int) {
 		}
 	}
 	slices.SortFunc(reasons, func(a, b reason) int {
-		return cmp.Or(cmp.Compare(b.nodes, a.nodes), cmp.Compare(a.cause, b.cause))
+		return cmp.Or(compareBool(a.cause == place.NodeExcluded, b.cause == place.NodeExcluded), cmp.Compare(b.nodes, a.nodes), cmp.Compare(a.cause, b.cause))
 	})
 	return reasons, nodes
 }

@@ -1,10 +1,13 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -13,41 +16,167 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// verdict is what the core says of a request on the cluster as it is.
+// verdict is what is said of a request on the cluster as it is.
 type verdict struct {
 	fits bool
 	// best is the position of the node, when one fits.
 	best  int
 	offer ledger.Offer
+	// excluded says of each node whether the pod may use it at all.
+	excluded []cluster.Exclusion
 	// refusals are those of each node, when none fits.
 	refusals []place.Refusal
 	reasons  []place.Reason
 	summary  string
+	// estimate says where the scheduler may know more.
+	estimate []string
 }
 
-// judge decides about pods one by one, nothing booked in between. Pods that ask
-// for the same are judged once: those of a job usually do.
+// judge decides where pods can go, over the nodes that they may use at all. Every
+// answer of this package comes from it. Pods that ask for the same are judged
+// once: those of a job usually do.
 type judge struct {
 	snapshot *cluster.Snapshot
+	// policy stands in for pods that name none; Default is the scheduler's own,
+	// where the cluster shows it.
+	policy place.Policy
+	// ignoreState lets pods use all nodes.
+	ignoreState bool
+	// demand is what the scheduler expects of the pods to come.
+	demand   func() *place.Demand
 	verdicts map[string]*verdict
 }
 
-func newJudge(s *cluster.Snapshot) *judge {
-	return &judge{snapshot: s, verdicts: map[string]*verdict{}}
+func newJudge(s *cluster.Snapshot, policy place.Policy) *judge {
+	return &judge{
+		snapshot: s, policy: policy, verdicts: map[string]*verdict{},
+		demand: sync.OnceValue(func() *place.Demand { return s.Learner(s.Pending, nil).Demand() }),
+	}
 }
 
-func (j *judge) of(ask *wire.Ask) *verdict {
-	key := fmt.Sprintf("%+v %+v", ask.Request, ask.Prefer)
+// read returns what the pod asks for, as the scheduler reads it.
+func (j *judge) read(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
+	ask, problems := wire.Admit(pod)
+	if ask != nil {
+		wire.Describe(pod, &ask.Request)
+		policy, _ := j.standIn(pod)
+		ask.StandIn(policy)
+	}
+	return ask, problems
+}
+
+// standIn returns the policy for a pod that names none, and whether it is known
+// to be the scheduler's.
+func (j *judge) standIn(pod *corev1.Pod) (policy place.Policy, known bool) {
+	if j.policy != place.Default {
+		return j.policy, true
+	}
+	return j.snapshot.Policy(pod)
+}
+
+// of returns the verdict on a pod, nothing booked in between.
+func (j *judge) of(pod *corev1.Pod, ask *wire.Ask) *verdict {
+	key := fmt.Sprintf("%+v %+v %s", ask.Request, ask.Prefer, limitsOf(pod))
 	if v, ok := j.verdicts[key]; ok {
 		return v
 	}
-	v := &verdict{}
-	v.best, v.offer, v.refusals, v.fits = place.Choose(j.snapshot.Nodes, &ask.Request, &ask.Prefer)
-	if !v.fits {
-		v.reasons, v.summary = place.Reasons(v.refusals), place.Summarize(v.refusals)
-	}
+	v := j.decide(pod, ask, j.demand())
 	j.verdicts[key] = v
 	return v
+}
+
+// limitsOf returns what decides about the nodes that a pod may use, and about the
+// policy.
+func limitsOf(pod *corev1.Pod) []byte {
+	text, err := json.Marshal([]any{pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations, pod.Spec.SchedulerName})
+	if err != nil {
+		panic(err) // texts and numbers alone
+	}
+	return text
+}
+
+// decide chooses among the nodes that the pod may use.
+func (j *judge) decide(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) *verdict {
+	v := &verdict{excluded: j.excluded(pod)}
+	prefer := ask.Prefer
+	prefer.Demand = demand
+	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
+	best, offer, refusals, ok := place.Choose(usable.nodes, &ask.Request, &prefer)
+	if ok {
+		v.fits, v.best, v.offer = true, usable.at[best], offer
+		v.estimate = j.estimate(pod, ask, demand)
+		return v
+	}
+	v.refusals = make([]place.Refusal, len(j.snapshot.Nodes))
+	for i := range v.refusals {
+		v.refusals[i] = place.Excluded(v.excluded[i].Kind)
+	}
+	for k, i := range usable.at {
+		v.refusals[i] = refusals[k]
+	}
+	v.reasons, v.summary = place.Reasons(v.refusals), place.Summarize(v.refusals)
+	if i, ok := j.barred(v, ask, &prefer); ok {
+		v.summary += fmt.Sprintf("; %s has room, but %s", j.snapshot.Nodes[i].Name, v.excluded[i].Message)
+	}
+	return v
+}
+
+// excluded says of each node whether the pod may use it.
+func (j *judge) excluded(pod *corev1.Pod) []cluster.Exclusion {
+	out := make([]cluster.Exclusion, len(j.snapshot.Nodes))
+	if j.ignoreState {
+		return out
+	}
+	filter := cluster.NewNodeFilter(pod)
+	for i := range out {
+		out[i] = filter.Exclusion(&j.snapshot.Facts[i])
+	}
+	return out
+}
+
+// picked is some nodes of a snapshot, and where they are in it.
+type picked struct {
+	nodes []*ledger.Node
+	at    []int
+}
+
+func (j *judge) pick(wanted func(i int) bool) picked {
+	var p picked
+	for i, n := range j.snapshot.Nodes {
+		if wanted(i) {
+			p.nodes, p.at = append(p.nodes, n), append(p.at, i)
+		}
+	}
+	return p
+}
+
+// barred returns the best node that has room but takes no pods, or not this one,
+// for a reason that lies with the node.
+func (j *judge) barred(v *verdict, ask *wire.Ask, prefer *place.Preference) (int, bool) {
+	off := j.pick(func(i int) bool { return v.excluded[i].Kind >= place.Cordoned })
+	best, _, _, ok := place.Choose(off.nodes, &ask.Request, prefer)
+	if !ok {
+		return 0, false
+	}
+	return off.at[best], true
+}
+
+// What an answer goes by without being sure.
+const (
+	assumedPolicy = "the cluster does not show the scheduler's policy; the default is assumed"
+	learnedPart   = "the scheduler may also have learned from pods that have ended since; where nodes are nearly equal it may choose another"
+)
+
+// estimate says where the scheduler may know more than the cluster shows.
+func (j *judge) estimate(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) []string {
+	var out []string
+	if _, known := j.standIn(pod); !known && j.snapshot.Live && !ask.NodePolicyGiven {
+		out = append(out, assumedPolicy)
+	}
+	if demand != nil && ask.Prefer.Node == place.Default {
+		out = append(out, learnedPart)
+	}
+	return out
 }
 
 // pending says why a pod waits. Pods that turn out to ask for no card are not
@@ -58,7 +187,7 @@ func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
 		created := pod.CreationTimestamp.UTC()
 		p.Created = &created
 	}
-	ask, problems := wire.Admit(pod)
+	ask, problems := j.read(pod)
 	switch {
 	case len(problems) > 0:
 		p.Code, p.Message = CodeInadmissible, "is not admitted: "+problems[0].Error()
@@ -67,7 +196,7 @@ func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
 		return p, false
 	}
 	p.Wants = wants(ask)
-	v := j.of(ask)
+	v := j.of(pod, ask)
 	if !v.fits {
 		p.Message, p.Reasons = v.summary, v.reasons
 		if len(v.reasons) > 0 {
@@ -75,40 +204,8 @@ func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
 		}
 		return p, true
 	}
-	p.Code, p.Message = CodeOther, fmt.Sprintf("%s: %s", j.free(v, ask), otherReason(pod))
+	p.Code, p.Message = CodeOther, fmt.Sprintf("cards are free on %s: %s", j.snapshot.Nodes[v.best].Name, otherReason(pod))
 	return p, true
-}
-
-// free says where there are cards for the pod: on the best node that takes pods
-// or, where there is none, on the best one that does not.
-func (j *judge) free(v *verdict, ask *wire.Ask) string {
-	name, takes := j.bestTaker(v, ask)
-	if !takes {
-		return fmt.Sprintf("cards are free on %s, which takes no pods", name)
-	}
-	return "cards are free on " + name
-}
-
-// bestTaker returns the best node that Kubernetes gives pods. Without one it
-// returns the best node of all.
-func (j *judge) bestTaker(v *verdict, ask *wire.Ask) (name string, takes bool) {
-	taker := func(i int) bool {
-		node := j.snapshot.Facts[i].Node
-		return ready(node) && (node == nil || !node.Spec.Unschedulable)
-	}
-	if taker(v.best) {
-		return j.snapshot.Nodes[v.best].Name, true
-	}
-	var takers []*ledger.Node
-	for i, n := range j.snapshot.Nodes {
-		if taker(i) {
-			takers = append(takers, n)
-		}
-	}
-	if best, _, _, ok := place.Choose(takers, &ask.Request, &ask.Prefer); ok {
-		return takers[best].Name, true
-	}
-	return j.snapshot.Nodes[v.best].Name, false
 }
 
 // otherReason says what a pod waits for that cards can't be the reason of.

@@ -37,6 +37,8 @@ type Placement struct {
 	// Note tells of a pod that asks for no card.
 	Note     string   `json:"note,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Estimate says where the scheduler may know more than the cluster shows.
+	Estimate []string `json:"estimate,omitempty"`
 }
 
 // Container is a container with the cards it gets.
@@ -62,6 +64,8 @@ type Refusal struct {
 	Permanent bool           `json:"permanent"`
 	Cards     map[string]int `json:"cards"`
 	Message   string         `json:"message"`
+	// Exclusion is, of the code NodeExcluded, the kind of reason.
+	Exclusion string `json:"exclusion,omitempty"`
 }
 
 // OK reports whether every pod found its place.
@@ -74,12 +78,25 @@ func (p *Placements) OK() bool {
 	return true
 }
 
+// PlaceOptions are what the place command can be told.
+type PlaceOptions struct {
+	// Policy stands in for pods that name none; Default is the scheduler's own,
+	// where the cluster shows it.
+	Policy place.Policy
+	// IgnoreNodeState lets pods use nodes that are cordoned, not ready, tainted
+	// or not selected.
+	IgnoreNodeState bool
+	// Now is the clock for the annotations.
+	Now func() time.Time
+}
+
 // Place places the pending pods of the snapshot one after the other, each
-// booked before the next. The policy stands in for pods that name none.
-func Place(s *cluster.Snapshot, policy place.Policy, now func() time.Time) (*Placements, error) {
+// booked before the next.
+func Place(s *cluster.Snapshot, o PlaceOptions) (*Placements, error) {
 	out := &Placements{Pods: []Placement{}}
+	placer := NewPlacer(s, o)
 	for _, pod := range s.Pending {
-		p, err := placePod(s, pod, policy, now)
+		p, err := placer.Place(pod)
 		if err != nil {
 			return nil, fmt.Errorf("place pod %s: %w", wire.HolderOf(pod), err)
 		}
@@ -88,37 +105,54 @@ func Place(s *cluster.Snapshot, policy place.Policy, now func() time.Time) (*Pla
 	return out, nil
 }
 
-func placePod(s *cluster.Snapshot, pod *corev1.Pod, policy place.Policy, now func() time.Time) (Placement, error) {
-	p := Placement{Namespace: pod.Namespace, Name: pod.Name}
-	ask, problems := wire.Admit(pod)
+// Placer places pods on a snapshot as the scheduler would that has seen the pods
+// there: the same nodes and cards, from the same learned demand.
+type Placer struct {
+	judge   *judge
+	learner *place.Learner
+	now     func() time.Time
+}
+
+// NewPlacer returns a placer on the snapshot, which it books pods in.
+func NewPlacer(s *cluster.Snapshot, o PlaceOptions) *Placer {
+	j := newJudge(s, o.Policy)
+	j.ignoreState = o.IgnoreNodeState
+	return &Placer{judge: j, learner: s.Learner(nil, nil), now: o.Now}
+}
+
+// Place chooses a node and cards for a pod that has come, and books them.
+func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
+	out := Placement{Namespace: pod.Namespace, Name: pod.Name}
+	ask, problems := p.judge.read(pod)
 	if len(problems) > 0 {
 		for _, problem := range problems {
-			p.Problems = append(p.Problems, problem.Error())
+			out.Problems = append(out.Problems, problem.Error())
 		}
-		p.Error = strings.Join(p.Problems, "; ")
-		return p, nil
+		out.Error = strings.Join(out.Problems, "; ")
+		return out, nil
 	}
 	if ask == nil {
-		p.Note = "asks for no MetaX card"
-		return p, nil
+		out.Note = "asks for no MetaX card"
+		return out, nil
 	}
-	p.Warnings = ask.Warnings
-	ask.StandIn(policy)
-	best, offer, refusals, ok := place.Choose(s.Nodes, &ask.Request, &ask.Prefer)
-	if !ok {
-		p.Refusals = renderRefusals(s.Nodes, refusals)
-		p.Summary = place.Summarize(refusals)
-		return p, nil
+	out.Warnings = ask.Warnings
+	p.learner.Observe(&ask.Request)
+	v := p.judge.decide(pod, ask, p.learner.Demand())
+	if !v.fits {
+		out.Refusals, out.Summary = p.judge.renderRefusals(v), v.summary
+		return out, nil
 	}
-	node := s.Nodes[best]
-	holding, err := node.Commit(offer, wire.HolderOf(pod), &ask.Request)
+	out.Estimate = v.estimate
+	node := p.judge.snapshot.Nodes[v.best]
+	holding, err := node.Commit(v.offer, wire.HolderOf(pod), &ask.Request)
 	if err != nil {
-		return p, err
+		return out, err
 	}
-	p.Node = node.Name
-	p.Containers = renderContainers(node, &holding)
-	p.Annotations, err = wire.Annotations(node, ask, &holding, now())
-	return p, err
+	node.FreeCPU = max(0, node.FreeCPU-ask.Request.CPU)
+	out.Node = node.Name
+	out.Containers = renderContainers(node, &holding)
+	out.Annotations, err = wire.Annotations(node, ask, &holding, p.now())
+	return out, err
 }
 
 func renderContainers(n *ledger.Node, h *ledger.Holding) []Container {
@@ -134,19 +168,23 @@ func renderContainers(n *ledger.Node, h *ledger.Holding) []Container {
 	return out
 }
 
-func renderRefusals(nodes []*ledger.Node, refusals []place.Refusal) []Refusal {
-	out := make([]Refusal, len(refusals))
-	for i := range refusals {
-		r := &refusals[i]
+func (j *judge) renderRefusals(v *verdict) []Refusal {
+	out := make([]Refusal, len(v.refusals))
+	for i := range v.refusals {
+		r, node := &v.refusals[i], j.snapshot.Nodes[i]
 		cards := map[string]int{}
 		for _, c := range place.Codes() {
 			if r.Cards[c] > 0 {
 				cards[c.String()] = int(r.Cards[c])
 			}
 		}
+		message := v.excluded[i].Message
+		if message == "" {
+			message = r.Message(node)
+		}
 		out[i] = Refusal{
-			Node: nodes[i].Name, Code: r.Code.String(), Want: r.Want, Have: r.Have,
-			Permanent: r.Permanent, Cards: cards, Message: r.Message(nodes[i]),
+			Node: node.Name, Code: r.Code.String(), Want: r.Want, Have: r.Have,
+			Permanent: r.Permanent, Cards: cards, Message: message, Exclusion: r.Exclusion.String(),
 		}
 	}
 	return out

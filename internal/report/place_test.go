@@ -185,7 +185,7 @@ func TestPolicyStandsIn(t *testing.T) {
 // which cards, or that it is refused.
 func placed(t *testing.T, s *cluster.Snapshot, policy place.Policy) []string {
 	t.Helper()
-	placements, err := Place(s, policy, noon)
+	placements, err := Place(s, PlaceOptions{Policy: policy, Now: noon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestPlaceCountsRunningPodsFirst(t *testing.T) {
 
 func TestPlaceOnCountedCards(t *testing.T) {
 	s := snapshot(t, counted("n1", 4), pod("two", "gpu: 2"), pod("slice", "sgpu: 1, vcore: 1, vmemory: 1"))
-	placements, err := Place(s, place.Default, noon)
+	placements, err := Place(s, PlaceOptions{Now: noon})
 	if err != nil {
 		t.Fatal(err)
 	}

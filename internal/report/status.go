@@ -145,7 +145,7 @@ func NewStatus(s *cluster.Snapshot, namespace string) *Status {
 		st.Cluster.add(n, &node)
 		st.Nodes = append(st.Nodes, node)
 	}
-	judge := newJudge(s)
+	judge := newJudge(s, place.Default)
 	for _, pod := range s.Pending {
 		if wire.Asks(pod) && (namespace == "" || namespace == pod.Namespace) {
 			if p, ok := judge.pending(pod); ok {
@@ -203,7 +203,7 @@ func (n *NodeStatus) takesPods() bool { return n.Ready && n.Schedulable }
 
 func nodeStatus(n *ledger.Node, inv *wire.Inventory, facts *cluster.Facts) NodeStatus {
 	node := NodeStatus{
-		Name: n.Name, Mode: modeOf(inv), ServedBy: inv.ServedBy, Ready: ready(facts.Node),
+		Name: n.Name, Mode: modeOf(inv), ServedBy: inv.ServedBy, Ready: facts.Node == nil || cluster.Ready(facts.Node) == corev1.ConditionTrue,
 		Schedulable: facts.Node == nil || !facts.Node.Spec.Unschedulable, Zones: len(n.Topology().Zones()), Cards: []CardStatus{},
 	}
 	if n.Problem != nil {
@@ -241,18 +241,6 @@ func modeOf(inv *wire.Inventory) string {
 		return string(gpu.ModeNative)
 	}
 	return ""
-}
-
-func ready(node *corev1.Node) bool {
-	if node == nil {
-		return true
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return true // files need not say
 }
 
 // healthReasons returns what the Device's conditions say of unhealthy cards, by

@@ -54,6 +54,9 @@ func TestTexts(t *testing.T) {
 	for _, code := range place.Codes() {
 		want = append(want, "code."+code.String())
 	}
+	for x := place.NotSelected; x <= place.Tainted; x++ {
+		want = append(want, "exclusion."+x.String())
+	}
 	for _, rule := range slices.Concat(audit.Violations(), audit.Notes()) {
 		want = append(want, "rule."+string(rule))
 	}

@@ -100,18 +100,23 @@ func (s *cached) Objects(ctx context.Context) (*cluster.Objects, error) {
 			return nil, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
-	o := &cluster.Objects{Devices: make(map[string]cluster.Device, len(devices.Items))}
+	o := &cluster.Objects{Devices: make(map[string]cluster.Device, len(devices.Items)), Live: true}
 	for i := range nodes.Items {
 		o.Nodes = append(o.Nodes, &nodes.Items[i])
 	}
+	var others []*corev1.Pod // which take CPU of their nodes
 	for i := range pods.Items {
-		if wire.Asks(&pods.Items[i]) {
-			o.Pods = append(o.Pods, &pods.Items[i])
+		switch pod := &pods.Items[i]; {
+		case wire.Asks(pod):
+			o.Pods = append(o.Pods, pod)
+		case wire.Holds(pod):
+			others = append(others, pod)
 		}
 	}
 	slices.SortFunc(o.Pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+	o.Pods = append(o.Pods, others...)
 	s.decode(devices.Items, o.Devices)
 	return o, nil
 }

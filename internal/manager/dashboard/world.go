@@ -44,9 +44,11 @@ type world struct {
 // it too: caches of different kinds are filled one after the other, and what
 // moved in between may look wrong for a moment.
 func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, now time.Time) *world {
-	w := &world{revision: revision, pods: make(map[ledger.Holder]*corev1.Pod, len(objects.Pods))}
+	w := &world{revision: revision, pods: map[ledger.Holder]*corev1.Pod{}}
 	for _, pod := range objects.Pods {
-		w.pods[wire.HolderOf(pod)] = pod
+		if wire.Asks(pod) {
+			w.pods[wire.HolderOf(pod)] = pod
+		}
 	}
 	w.snapshot = objects.Snapshot()
 	status := report.NewStatus(w.snapshot, "")

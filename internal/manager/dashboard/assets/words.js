@@ -54,6 +54,7 @@ export function refusal(r) {
   const rest = Object.entries(r.cards).filter(([code]) => code !== r.code && code !== 'TooFewCards');
   const tally = rest.map(([code, n]) => `${n} 张：${t('code.' + code)}`).join('，');
   const first = {
+    NodeExcluded: t('exclusion.' + r.exclusion),
     MemoryShort: `需要一张卡的 ${memory(r.want)} 显存，最好的卡剩 ${memory(r.have)}`,
     ComputeShort: `需要一张卡的 ${r.want}% 算力，最好的卡剩 ${r.have}%`,
     TooFewCards: `需要 ${r.want} 张卡，只有 ${r.have} 张合适`,

@@ -219,6 +219,7 @@ export default {
   "legend": "Colours",
   "legend.free": "free",
 
+  "code.NodeExcluded": "The pod may not use the node",
   "code.NoCards": "No MetaX cards",
   "code.BadInventory": "Cards can't be read",
   "code.Unaccounted": "A pod holds cards nobody can name",
@@ -234,6 +235,11 @@ export default {
   "code.TooFewCards": "Too few cards fit",
   "code.Inadmissible": "The request can't be meant",
   "code.Other": "Waits for something else than cards",
+  "exclusion.NotSelected": "The pod's nodeSelector does not match",
+  "exclusion.NotAffine": "The pod's required node affinity does not match",
+  "exclusion.Cordoned": "The node is cordoned",
+  "exclusion.NotReady": "The node is not ready",
+  "exclusion.Tainted": "The pod does not tolerate a taint of the node",
 
   "rule.MemoryOverbooked": "More memory booked than the card has",
   "rule.ComputeOverbooked": "More than all compute booked",

@@ -219,6 +219,7 @@ export default {
   "legend": "颜色",
   "legend.free": "空闲",
 
+  "code.NodeExcluded": "该 Pod 不能使用的节点",
   "code.NoCards": "没有沐曦卡",
   "code.BadInventory": "无法读取卡",
   "code.Unaccounted": "有 Pod 占用不明的卡",
@@ -234,6 +235,11 @@ export default {
   "code.TooFewCards": "合适的卡太少",
   "code.Inadmissible": "申请没有意义",
   "code.Other": "等的不是卡",
+  "exclusion.NotSelected": "与 Pod 的 nodeSelector 不匹配",
+  "exclusion.NotAffine": "与 Pod 的必需节点亲和性不匹配",
+  "exclusion.Cordoned": "节点已停止调度（cordon）",
+  "exclusion.NotReady": "节点未就绪",
+  "exclusion.Tainted": "Pod 不容忍节点的污点",
 
   "rule.MemoryOverbooked": "分配的显存超过卡的显存",
   "rule.ComputeOverbooked": "分配的算力超过全部",

@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// Exclusion is why a pod may not use a node; the zero value means that it may.
+type Exclusion struct {
+	Kind    place.Exclusion
+	Message string
+}
+
+// NodeFilter tells which nodes a pod may use at all, before anything is said of
+// their cards. It decides as kube-scheduler does, whose helpers it calls.
+type NodeFilter struct {
+	pod      *corev1.Pod
+	affinity nodeaffinity.RequiredNodeAffinity
+}
+
+// NewNodeFilter returns the filter of the pod's nodeSelector, required node
+// affinity and tolerations.
+func NewNodeFilter(pod *corev1.Pod) *NodeFilter {
+	return &NodeFilter{pod: pod, affinity: nodeaffinity.GetRequiredNodeAffinity(pod)}
+}
+
+// Exclusion says why the pod may not use the node. A node that only a Device
+// tells of has no labels and no taints.
+func (f *NodeFilter) Exclusion(facts *Facts) Exclusion {
+	node := facts.Node
+	if node == nil {
+		node = &corev1.Node{}
+		node.Name = facts.Name
+	}
+	// kube-scheduler, too, takes a selector that can't be parsed for one that
+	// does not match.
+	if ok, _ := f.affinity.Match(node); !ok {
+		return f.unmatched(node)
+	}
+	taints := append(stateTaints(node), node.Spec.Taints...)
+	keepsOff := func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	}
+	// Comparison operators of tolerations are an alpha feature of Kubernetes.
+	taint, excluded := corev1helpers.FindMatchingUntoleratedTaint(klog.Logger{}, taints, f.pod.Spec.Tolerations, keepsOff, false)
+	if !excluded {
+		return Exclusion{}
+	}
+	switch taint.Key {
+	case corev1.TaintNodeUnschedulable:
+		return Exclusion{place.Cordoned, place.Cordoned.Message()}
+	case corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable:
+		return Exclusion{place.NotReady, place.NotReady.Message()}
+	}
+	return Exclusion{place.Tainted, "the pod does not tolerate the node's taint " + taint.ToString()}
+}
+
+// unmatched says which label of the nodeSelector the node does not have, or that
+// the affinity is what does not match.
+func (f *NodeFilter) unmatched(node *corev1.Node) Exclusion {
+	for _, key := range slices.Sorted(maps.Keys(f.pod.Spec.NodeSelector)) {
+		want := f.pod.Spec.NodeSelector[key]
+		have, ok := node.Labels[key]
+		switch {
+		case !ok:
+			return Exclusion{place.NotSelected, fmt.Sprintf("the pod's nodeSelector wants %s=%s, the node has no such label", key, want)}
+		case have != want:
+			return Exclusion{place.NotSelected, fmt.Sprintf("the pod's nodeSelector wants %s=%s, the node has %s=%s", key, want, key, have)}
+		}
+	}
+	return Exclusion{place.NotAffine, place.NotAffine.Message()}
+}
+
+// stateTaints returns the taints that the control plane gives a node in its
+// state. It does so with some delay, and files need not have them.
+func stateTaints(node *corev1.Node) []corev1.Taint {
+	var keys []string
+	if node.Spec.Unschedulable {
+		keys = append(keys, corev1.TaintNodeUnschedulable)
+	}
+	switch Ready(node) {
+	case corev1.ConditionFalse:
+		keys = append(keys, corev1.TaintNodeNotReady)
+	case corev1.ConditionUnknown:
+		keys = append(keys, corev1.TaintNodeUnreachable)
+	}
+	taints := make([]corev1.Taint, 0, len(keys)+len(node.Spec.Taints))
+	for _, key := range keys {
+		taints = append(taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return taints
+}
+
+// Ready returns the status of the node's Ready condition. A node without one
+// counts as ready: files need not say.
+func Ready(node *corev1.Node) corev1.ConditionStatus {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return cmp.Or(c.Status, corev1.ConditionUnknown)
+		}
+	}
+	return corev1.ConditionTrue
+}

@@ -1,0 +1,83 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Scheduler is one of Daybreak's schedulers, as the arguments of its pod tell.
+type Scheduler struct {
+	// Profiles are the names of schedulers that it is.
+	Profiles []string
+	// Policy stands in for pods that name none. It is not known where a
+	// configuration file says it.
+	Policy      place.Policy
+	PolicyKnown bool
+}
+
+// IsScheduler reports whether the pod is one of the chart's scheduler.
+func IsScheduler(pod *corev1.Pod) bool {
+	return pod.Labels["app.kubernetes.io/name"] == "daybreak" && pod.Labels["app.kubernetes.io/component"] == "scheduler"
+}
+
+func readScheduler(pod *corev1.Pod) Scheduler {
+	for i := range pod.Spec.Containers {
+		if args := pod.Spec.Containers[i].Args; len(args) > 0 && args[0] == "scheduler" {
+			return schedulerOf(args[1:])
+		}
+	}
+	return Scheduler{}
+}
+
+// schedulerOf reads --flag=value and --flag value.
+func schedulerOf(args []string) Scheduler {
+	s := Scheduler{PolicyKnown: true}
+	for i, arg := range args {
+		flag, value, ok := strings.Cut(arg, "=")
+		if !ok && i+1 < len(args) {
+			value = args[i+1]
+		}
+		switch flag {
+		case "--config":
+			s.PolicyKnown = false
+		case "--profile":
+			s.Profiles = append(s.Profiles, value)
+		case "--policy":
+			policy, err := wire.ParsePolicy(value)
+			if err != nil && value != "" {
+				return Scheduler{}
+			}
+			s.Policy = policy
+		}
+	}
+	return s
+}
+
+// Policy returns the policy of the schedulers that the pod is for, or of all of
+// them where none goes by the pod's schedulerName: admission may be yet to give
+// it one. It is not known where they differ, or none can be read.
+func (s *Snapshot) Policy(pod *corev1.Pod) (policy place.Policy, known bool) {
+	for _, all := range []bool{false, true} {
+		var found []Scheduler
+		for _, x := range s.Schedulers {
+			if all || slices.Contains(x.Profiles, pod.Spec.SchedulerName) {
+				found = append(found, x)
+			}
+		}
+		if len(found) == 0 {
+			continue
+		}
+		for i := range found {
+			if !found[i].PolicyKnown || found[i].Policy != found[0].Policy {
+				return place.Default, false
+			}
+		}
+		return found[0].Policy, true
+	}
+	return place.Default, false
+}
