@@ -20,7 +20,7 @@ const (
 	Fits Code = iota
 	// NodeExcluded: the pod may not use the node: nodeSelector, required node affinity, a taint, a cordon, or not ready.
 	// Numbers: none.
-	// Do: read the message, it says which; uncordon or repair the node, or change the pod. kube-scheduler's own plugins check this, so events and metrics do not have this code.
+	// Do: read the message, it says which; uncordon or repair the node, or change the pod. kube-scheduler's own plugins check this, so events do not have this code and the scheduler's metric of it stays 0.
 	NodeExcluded
 	// NoCards: the node has none.
 	// Numbers: none.
