@@ -22,6 +22,8 @@ type asks struct {
 type asked struct {
 	pod *corev1.Pod
 	ask *wire.Ask
+	// problems say why the pod can't be placed.
+	problems field.ErrorList
 }
 
 func newAsks() *asks { return &asks{byPod: map[types.UID]asked{}} }
@@ -33,17 +35,21 @@ func (a *asks) admit(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
 	known, ok := a.byPod[pod.UID]
 	a.mu.Unlock()
 	if ok && known.pod == pod {
-		return known.ask, nil
+		return known.ask, known.problems
 	}
 	ask, problems := wire.Admit(pod)
-	if ask == nil {
-		return nil, problems
+	switch {
+	case len(problems) > 0:
+		ask = nil
+	case ask == nil:
+		return nil, nil
+	default:
+		wire.Describe(pod, &ask.Request)
 	}
-	wire.Describe(pod, &ask.Request)
 	a.mu.Lock()
-	a.byPod[pod.UID] = asked{pod: pod, ask: ask}
+	a.byPod[pod.UID] = asked{pod: pod, ask: ask, problems: problems}
 	a.mu.Unlock()
-	return ask, nil
+	return ask, problems
 }
 
 // drop forgets a pod that is bound or gone.

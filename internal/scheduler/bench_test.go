@@ -200,6 +200,7 @@ func BenchmarkHint(b *testing.B) {
 		pods = append(pods, makePod(fmt.Sprintf("q%d", i), whole(1), holds(i)))
 	}
 	r.shared.nodes.of(nodeInfo(makeNode("n1"), pods...), false)
+	r.addNode(b, makeNode("n1"))
 	pending := make([]*corev1.Pod, 1000)
 	for i := range pending {
 		pending[i] = makePod(fmt.Sprintf("p%d", i), whole(8))

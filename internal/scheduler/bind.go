@@ -38,7 +38,7 @@ var (
 // Bind writes the node and the cards in one call, under the node's lock where
 // the vendor's plugin serves it.
 func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
-	res, ok := p.shared.reservations.get(pod.UID)
+	res, ok := p.shared.overlay.getReservation(pod.UID)
 	if !ok {
 		return fwk.NewStatus(fwk.Skip)
 	}

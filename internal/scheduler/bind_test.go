@@ -132,7 +132,7 @@ func TestBindIsOneWrite(t *testing.T) {
 	if diff := cmp.Diff([]*corev1.Binding{want}, sentBindings(t, r.client)); diff != "" {
 		t.Errorf("Binding (-want +got):\n%s", diff)
 	}
-	if r.shared.reservations.size() != 1 {
+	if r.shared.overlay.reservations() != 1 {
 		t.Error("the cards were given back before the cache shows the pod with them")
 	}
 }
@@ -181,7 +181,7 @@ func TestBindAfterAnswers(t *testing.T) {
 					t.Errorf("another Binding was sent (-first +again):\n%s", diff)
 				}
 			}
-			if r.shared.reservations.size() != 1 {
+			if r.shared.overlay.reservations() != 1 {
 				t.Error("Bind gave the cards back; that is for Unreserve")
 			}
 		})
@@ -250,7 +250,7 @@ func TestBindAfterConflict(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			r, pod := reserved(t)
-			res, _ := r.shared.reservations.get(pod.UID)
+			res, _ := r.shared.overlay.getReservation(pod.UID)
 			now := pod.DeepCopy()
 			now.ResourceVersion = "8"
 			if tt.change != nil {
@@ -341,7 +341,7 @@ func TestBindEndsWithItsContext(t *testing.T) {
 
 func TestBindOfTooManyAnnotations(t *testing.T) {
 	r, pod := reserved(t)
-	res, _ := r.shared.reservations.get(pod.UID)
+	res, _ := r.shared.overlay.getReservation(pod.UID)
 	room := maxAnnotations - annotationSize(nil, res.annotations)
 	onBind(r.client)
 

@@ -57,7 +57,7 @@ func TestCompactKeepsErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := makePod("p", whole(1))
-	if got := r.Filter(t.Context(), r.cycle(t, pod), pod, nodeInfo(makeNode("n1"))); got.Code() != fwk.UnschedulableAndUnresolvable || got.Message() != place.BadInventory.Reason() {
+	if got := r.filter(t, pod, nodeInfo(makeNode("n1"))); got.Code() != fwk.UnschedulableAndUnresolvable || got.Message() != place.BadInventory.Reason() {
 		t.Errorf("Filter() = %v, want %s", got, place.BadInventory.Reason())
 	}
 }

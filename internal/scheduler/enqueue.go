@@ -13,19 +13,20 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// EventsToRegister tells when a pod that this plugin refused is worth another
-// try.
+// EventsToRegister lists the events after which a pod that this plugin rejected
+// may fit.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	gvr := deviceResource
 	resource := fwk.EventResource(fmt.Sprintf("%s.%s.%s", gvr.Resource, gvr.Version, gvr.Group))
 	return []fwk.ClusterEventWithHint{
 		// A pod that ends frees its cards.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}, QueueingHintFn: p.afterPodDelete},
-		// The pod's own annotations may ask for something else.
+		// The pod's own annotations may ask for something else; those of others may
+		// say which cards they hold, where nothing said so before.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}, QueueingHintFn: p.afterPodUpdate},
 		// Cards come, go, or become healthy.
 		{Event: fwk.ClusterEvent{Resource: resource, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: p.afterDevice},
-		// A node brings cards, or it becomes known who serves it.
+		// A node brings cards, or it becomes known which plugin serves it.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel | fwk.UpdateNodeAnnotation | fwk.UpdateNodeTaint}, QueueingHintFn: p.afterNode},
 	}, nil
 }
@@ -39,29 +40,46 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 	if !wire.Asks(deleted) {
 		return fwk.QueueSkip, nil
 	}
-	// Of a pod that was never bound it is not known where room became free;
-	// it was promised some, or assumed on a node.
-	if deleted.Spec.NodeName == "" {
-		return fwk.Queue, nil
+	// Of a pod that was never bound it is not known where room became free: it
+	// was nominated or assumed. Nor is it on a node that was never seen.
+	name := deleted.Spec.NodeName
+	if name == "" || p.shared.nodes.last(name) == nil {
+		return p.hint(pod, nil), nil
 	}
-	e := p.shared.nodes.without(deleted)
-	if e == nil {
-		return fwk.Queue, nil
-	}
-	return p.hint(pod, e.node), nil
+	p.releaseEnded(deleted)
+	p.shared.hints.ended(deleted)
+	return p.hintOn(pod, name), nil
 }
 
-// afterPodUpdate wakes the pod when it asks for something else than before.
+// releaseEnded drops the reservation of a pod that no longer exists. The informer
+// event that does so as well may be delivered after the waiting pods have been
+// tried again. Pods that kube-scheduler has only forgotten keep theirs: their
+// Bindings may still succeed.
+func (p *Plugin) releaseEnded(pod *corev1.Pod) {
+	if !p.shared.overlay.reservedOn(pod.UID, pod.Spec.NodeName) {
+		return
+	}
+	now, err := p.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || now.UID != pod.UID {
+		p.shared.overlay.dropReservation(pod.UID)
+	}
+}
+
+// afterPodUpdate wakes the pod when it asks for something else than before, and
+// when another pod's update says which cards that pod holds.
 func (p *Plugin) afterPodUpdate(_ klog.Logger, pod *corev1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	before, ok := oldObj.(*corev1.Pod)
 	after, ok2 := newObj.(*corev1.Pod)
-	if !ok || !ok2 {
+	switch {
+	case !ok || !ok2:
 		return fwk.Queue, fmt.Errorf("updated objects are a %T and a %T, want Pods", oldObj, newObj)
-	}
-	if after.UID == pod.UID && !sameAsk(before, after) {
+	case after.UID == pod.UID && !sameAsk(before, after):
 		return fwk.Queue, nil
+	case after.UID == pod.UID || after.Spec.NodeName == "" || !p.shared.hints.updated(before, after):
+		return fwk.QueueSkip, nil
+	default:
+		return p.hintOn(pod, after.Spec.NodeName), nil
 	}
-	return fwk.QueueSkip, nil
 }
 
 func (p *Plugin) afterDevice(_ klog.Logger, pod *corev1.Pod, _, newObj any) (fwk.QueueingHint, error) {
@@ -70,7 +88,7 @@ func (p *Plugin) afterDevice(_ klog.Logger, pod *corev1.Pod, _, newObj any) (fwk
 		return fwk.Queue, fmt.Errorf("updated object is a %T, want a Device", newObj)
 	}
 	p.shared.devices.touch()
-	return p.afterInventory(pod, dev.Name), nil
+	return p.hintOn(pod, dev.Name), nil
 }
 
 func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
@@ -83,30 +101,27 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, oldObj, newObj any) (
 		before.Spec.Unschedulable == node.Spec.Unschedulable && len(before.Spec.Taints) == len(node.Spec.Taints) {
 		return fwk.QueueSkip, nil
 	}
-	return p.afterInventory(pod, node.Name), nil
+	return p.hintOn(pod, node.Name), nil
 }
 
-// afterInventory wakes the pod if the cards the node has now, with the pods
-// last seen there, could take it.
-func (p *Plugin) afterInventory(pod *corev1.Pod, name string) fwk.QueueingHint {
+// hintOn wakes the pod if it fits on the node with the cards that the node has now
+// and the pods last seen there.
+func (p *Plugin) hintOn(pod *corev1.Pod, name string) fwk.QueueingHint {
 	node, err := p.handle.SharedInformerFactory().Core().V1().Nodes().Lister().Get(name)
 	if err != nil {
 		return fwk.QueueSkip // its own Add will come
 	}
-	inventory := readInventory(node, p.shared.devices.get(name))
-	now := inventory.Open()
-	if e := p.shared.nodes.last(name); e != nil && e.inventory.Topology != nil && inventory.Topology != nil {
-		for _, h := range e.node.Holdings() {
-			now.Book(moved(h, e.inventory.Topology, inventory.Topology))
-		}
-	}
-	return p.hint(pod, now)
+	return p.hint(pod, p.shared.hints.of(node))
 }
 
-// hint asks whether the pod fits on the node.
+// hint wakes the pod if it fits on the node, or if it is not known which node has
+// changed. Nothing but a change of its own helps a pod whose request is invalid.
 func (p *Plugin) hint(pod *corev1.Pod, node *ledger.Node) fwk.QueueingHint {
-	ask, _ := p.shared.asks.admit(pod)
-	if ask == nil {
+	ask, problems := p.shared.asks.admit(pod)
+	switch {
+	case len(problems) > 0:
+		return fwk.QueueSkip
+	case ask == nil || node == nil:
 		return fwk.Queue
 	}
 	ask = standIn(ask, p.policy)

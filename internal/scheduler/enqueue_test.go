@@ -23,7 +23,7 @@ func seen(t *testing.T, cards int, onNode ...*corev1.Pod) *rig {
 	return r
 }
 
-func (r *rig) addNode(t *testing.T, node *corev1.Node) {
+func (r *rig) addNode(t testing.TB, node *corev1.Node) {
 	t.Helper()
 	if err := r.fakes.informers.Core().V1().Nodes().Informer().GetStore().Add(node); err != nil {
 		t.Fatal(err)
@@ -121,6 +121,133 @@ func TestAfterPodUpdate(t *testing.T) {
 				t.Errorf("afterPodUpdate() = %v, %v; want %v", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// TestAfterPodDeleteInAnOlderSnapshot: a decision that began before the first of
+// two pods ended folds the node with it once more; the end is not forgotten.
+func TestAfterPodDeleteInAnOlderSnapshot(t *testing.T) {
+	x, y, pod := makePod("x", whole(1), holds(0)), makePod("y", whole(1), holds(1)), makePod("p", whole(2))
+	for name, seenBefore := range map[string]bool{"seen before it ended": true, "seen after it ended": false} {
+		t.Run(name, func(t *testing.T) {
+			r := seen(t, 2, y)
+			if seenBefore {
+				r = seen(t, 2, x, y)
+			}
+			if got, err := r.afterPodDelete(testLogger(t), pod, x, nil); err != nil || got != fwk.QueueSkip {
+				t.Fatalf("afterPodDelete(x) = %v, %v; want QueueSkip", got, err)
+			}
+			r.shared.nodes.of(nodeInfo(makeNode("n1"), x, y), false)
+			if got, err := r.afterPodDelete(testLogger(t), pod, y, nil); err != nil || got != fwk.Queue {
+				t.Errorf("afterPodDelete(y) = %v, %v; want Queue, both are gone", got, err)
+			}
+		})
+	}
+}
+
+// TestHintsReachNoDecision: what hints work with is not what decisions are made on.
+func TestHintsReachNoDecision(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 2))
+	r.addNode(t, makeNode("n1"))
+	x := makePod("x", whole(1), holds(0))
+	ni := nodeInfo(makeNode("n1"), x)
+	r.shared.nodes.of(ni, false)
+	if got, err := r.afterPodDelete(testLogger(t), makePod("p", whole(2)), x, nil); err != nil || got != fwk.Queue {
+		t.Fatalf("afterPodDelete() = %v, %v; want Queue", got, err)
+	}
+	if got := r.shared.nodes.of(ni, false).Holdings(); len(got) != 1 {
+		t.Errorf("a decision at the same generation sees %v, want the pod that is still in the NodeInfo", got)
+	}
+}
+
+// TestAfterPodDeleteOfANamesake: the end of a pod frees nothing of the pod that
+// was created under its name.
+func TestAfterPodDeleteOfANamesake(t *testing.T) {
+	old, again := makePod("x", whole(1), holds(0)), makePod("x", whole(1), holds(0))
+	again.UID = "another"
+	r := seen(t, 1, again)
+	if got, err := r.afterPodDelete(testLogger(t), makePod("p", whole(1)), old, nil); err != nil || got != fwk.QueueSkip {
+		t.Errorf("afterPodDelete() = %v, %v; want QueueSkip", got, err)
+	}
+}
+
+// TestAfterUnaccounted: pods wake when it becomes known which cards another pod
+// holds, whoever says so.
+func TestAfterUnaccounted(t *testing.T) {
+	u, v := makePod("u", whole(1), boundTo("n1")), makePod("v", whole(1), boundTo("n1"))
+	known := func(pod *corev1.Pod, card string) *corev1.Pod {
+		out := pod.DeepCopy()
+		out.Annotations[wire.AnnotationHAMiGPU] = card + ",Metax-GPU,65536,100:;"
+		return out
+	}
+	update := func(t *testing.T, r *rig, pod, before, after *corev1.Pod, want fwk.QueueingHint) {
+		t.Helper()
+		for range 2 { // it is asked for every waiting pod
+			if got, err := r.afterPodUpdate(testLogger(t), pod, before, after); err != nil || got != want {
+				t.Errorf("afterPodUpdate(%s) = %v, %v; want %v", after.Name, got, err, want)
+			}
+		}
+	}
+	t.Run("annotations of the pods", func(t *testing.T) {
+		r := seen(t, 3, u, v)
+		pod := makePod("p", whole(1))
+		running := u.DeepCopy()
+		running.Status.Phase = corev1.PodRunning
+		update(t, r, pod, u, running, fwk.QueueSkip)
+		update(t, r, pod, u, known(u, "GPU-0"), fwk.QueueSkip) // v is left
+		update(t, r, pod, v, known(v, "GPU-1"), fwk.Queue)
+		update(t, r, makePod("q", whole(2)), v, known(v, "GPU-1"), fwk.QueueSkip)
+	})
+	t.Run("the agent's word on the Device", func(t *testing.T) {
+		r := seen(t, 2, u)
+		d := makeDevice("n1", 2)
+		pod := makePod("p", whole(1))
+		if got, err := r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, d)); err != nil || got != fwk.QueueSkip {
+			t.Errorf("afterDevice() while the cards are not known = %v, %v; want QueueSkip", got, err)
+		}
+		d.Annotations = map[string]string{wire.AnnotationGiven: `[{"uid":"uid-u","pod":"ns/u","containers":{"c":["GPU-1"]}}]`}
+		if got, err := r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, d)); err != nil || got != fwk.Queue {
+			t.Errorf("afterDevice() = %v, %v; want Queue", got, err)
+		}
+	})
+	t.Run("the end of another pod where cards are counted", func(t *testing.T) {
+		r, node := newRig(t), countedNode("3")
+		big, bigger := makePod("big", whole(2), boundTo("n1")), makePod("bigger", whole(2), boundTo("n1"))
+		r.addNode(t, node)
+		r.shared.nodes.of(nodeInfo(node, big, bigger), false) // the second has no room
+		if got, err := r.afterPodDelete(testLogger(t), makePod("p", whole(1)), big, nil); err != nil || got != fwk.Queue {
+			t.Errorf("afterPodDelete() = %v, %v; want Queue", got, err)
+		}
+	})
+}
+
+// TestInadmissibleSleeps: a pod whose request is invalid wakes when it asks for
+// something else, and for nothing else.
+func TestInadmissibleSleeps(t *testing.T) {
+	bad := makePod("p", slice(120, 8))
+	q := makePod("q", whole(1), holds(0))
+	r := seen(t, 2, q)
+	device := r.setDevice(t, makeDevice("n1", 4))
+	changed := bad.DeepCopy()
+	changed.Annotations[wire.AnnotationQoS] = "fixed-share"
+	for name, hint := range map[string]func() (fwk.QueueingHint, error){
+		"a pod ended": func() (fwk.QueueingHint, error) { return r.afterPodDelete(testLogger(t), bad, q, nil) },
+		"a pod nobody bound did": func() (fwk.QueueingHint, error) {
+			return r.afterPodDelete(testLogger(t), bad, makePod("x", whole(1)), nil)
+		},
+		"on a node never seen": func() (fwk.QueueingHint, error) {
+			return r.afterPodDelete(testLogger(t), bad, makePod("x", whole(1), boundTo("n7")), nil)
+		},
+		"a Device changed": func() (fwk.QueueingHint, error) { return r.afterDevice(testLogger(t), bad, nil, device) },
+		"a node came":      func() (fwk.QueueingHint, error) { return r.afterNode(testLogger(t), bad, nil, makeNode("n1")) },
+	} {
+		if got, err := hint(); err != nil || got != fwk.QueueSkip {
+			t.Errorf("%s: hint = %v, %v; want QueueSkip", name, got, err)
+		}
+	}
+	if got, err := r.afterPodUpdate(testLogger(t), changed, bad, changed); err != nil || got != fwk.Queue {
+		t.Errorf("its own update: hint = %v, %v; want Queue", got, err)
 	}
 }
 

@@ -15,23 +15,58 @@ func (p *Plugin) Filter(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, ni 
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
+	x := p.shared.index
 	if c.shape != nil {
-		if i, ok := p.shared.index.row(ni); ok && c.shape.fits.has(i) {
+		if i, ok := x.row(ni); ok && c.shape.fits.has(i) && x.fresh(i) {
 			return nil
 		}
 	}
-	node := p.shared.index.of(ni, c.whatIf)
-	_, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer)
-	c.note(node.Name, refusal)
-	if refusal.Code != place.Fits {
-		return status(&refusal)
+	e := x.entryOf(ni, c.whatIf)
+	v := c.judge(e)
+	c.note(e.node.Name, v.refusal)
+	return v.status()
+}
+
+// verdict is a node's answer to a pod.
+type verdict struct {
+	refusal place.Refusal
+	// short is the resource of which kubelet has too few devices left, and always
+	// tells that this would be so on an empty node.
+	short  corev1.ResourceName
+	always bool
+}
+
+// judge asks whether the node can take the pod: whether its cards can, and then
+// whether its kubelet can.
+func (c *cycle) judge(e *entry) verdict {
+	var v verdict
+	if _, v.refusal = place.Fit(e.node, &c.ask.Request, &c.ask.Prefer); v.refusal.Code == place.Fits {
+		v.short, v.always = e.lacks(c.wants)
 	}
-	return offered(ni, c.wants)
+	return v
+}
+
+// fits reports whether the node can take the pod.
+func (v *verdict) fits() bool { return v.refusal.Code == place.Fits && v.short == "" }
+
+// permanent reports whether evicting pods would not help.
+func (v *verdict) permanent() bool { return v.always || v.refusal.Permanent }
+
+// status translates the verdict.
+func (v *verdict) status() *fwk.Status {
+	switch {
+	case v.short == "":
+		return status(&v.refusal)
+	case v.always:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "Insufficient "+string(v.short))
+	default:
+		return fwk.NewStatus(fwk.Unschedulable, "Insufficient "+string(v.short))
+	}
 }
 
 // status translates a refusal. The reason is the same for all nodes with one
-// code, since kube-scheduler groups nodes by it; the numbers are told once, by
-// PostFilter.
+// code, since kube-scheduler groups nodes by it; PostFilter reports the numbers
+// once.
 func status(r *place.Refusal) *fwk.Status {
 	switch {
 	case r.Code == place.Fits:

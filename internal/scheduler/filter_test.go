@@ -220,7 +220,7 @@ func TestFilter(t *testing.T) {
 			if tt.device != nil {
 				r.setDevice(t, tt.device)
 			}
-			status := r.Filter(t.Context(), r.cycle(t, tt.pod), tt.pod, nodeInfo(makeNode("n1"), tt.onNode...))
+			status := r.filter(t, tt.pod, nodeInfo(makeNode("n1"), tt.onNode...))
 			if status.Code() != tt.wantCode || status.Message() != tt.wantReason {
 				t.Errorf("Filter() = %v, want %v %s", status, tt.wantCode, tt.wantReason)
 			}
@@ -390,7 +390,7 @@ func TestReservation(t *testing.T) {
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
 		t.Fatalf("Reserve() = %v", got)
 	}
-	reserved, ok := r.shared.reservations.get(pod.UID)
+	reserved, ok := r.shared.overlay.getReservation(pod.UID)
 	if !ok {
 		t.Fatal("nothing was reserved")
 	}
@@ -400,13 +400,13 @@ func TestReservation(t *testing.T) {
 	if got := usedCards(r, nodeInfo(makeNode("n1"), assumed)); !slices.Equal(got, []int{0}) {
 		t.Errorf("cards in use = %v, want the reserved one, not what the pod's author wrote", got)
 	}
-	if got := r.shared.reservations.size(); got != 1 {
+	if got := r.shared.overlay.reservations(); got != 1 {
 		t.Errorf("%d reservations, want 1 until the pod carries it", got)
 	}
 
 	elsewhere := assumed.DeepCopy()
 	elsewhere.Spec.NodeName = "n2"
-	if _, ok := r.shared.reservations.holding(elsewhere); ok {
+	if res, _ := r.shared.overlay.reservationOf(elsewhere, ofSnapshot); res != nil {
 		t.Error("the reservation holds on a node that it was not made for")
 	}
 
@@ -415,7 +415,7 @@ func TestReservation(t *testing.T) {
 	if got := usedCards(r, nodeInfo(makeNode("n1"), bound)); !slices.Equal(got, []int{0}) {
 		t.Errorf("cards in use after Bind = %v, want [0]", got)
 	}
-	if got := r.shared.reservations.size(); got != 0 {
+	if got := r.shared.overlay.reservations(); got != 0 {
 		t.Errorf("%d reservations after Bind, want 0", got)
 	}
 }
@@ -441,11 +441,11 @@ func TestUnreserve(t *testing.T) {
 	for range 2 { // twice is fine
 		r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
 	}
-	if got := r.shared.reservations.size(); got != 0 {
+	if got := r.shared.overlay.reservations(); got != 0 {
 		t.Errorf("%d reservations, want 0", got)
 	}
 	plain := makePod("plain")
-	if got := r.Reserve(t.Context(), framework.NewCycleState(), plain, "n1"); !got.IsSuccess() || r.shared.reservations.size() != 0 {
+	if got := r.Reserve(t.Context(), framework.NewCycleState(), plain, "n1"); !got.IsSuccess() || r.shared.overlay.reservations() != 0 {
 		t.Errorf("Reserve() of a pod without cards = %v, want that nothing happens", got)
 	}
 }
@@ -461,7 +461,7 @@ func TestReserveWhenTheRoomIsGone(t *testing.T) {
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n2"); got.Code() != fwk.Error {
 		t.Errorf("Reserve() on a node that is not there = %v, want an error", got)
 	}
-	if got := r.shared.reservations.size(); got != 0 {
+	if got := r.shared.overlay.reservations(); got != 0 {
 		t.Errorf("%d reservations, want 0", got)
 	}
 }

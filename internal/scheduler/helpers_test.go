@@ -98,14 +98,33 @@ func (r *rig) setDevice(t testing.TB, d *v1alpha1.Device) *device {
 	return kept
 }
 
-// cycle runs PreFilter for the pod over nodes that it does not rule out.
+// cycle runs PreFilter for the pod without nodes: the index knows none of those
+// that are asked about later.
 func (r *rig) cycle(t *testing.T, pod *corev1.Pod) fwk.CycleState {
 	t.Helper()
+	return r.cycleOver(t, pod, nil)
+}
+
+// cycleOver runs PreFilter for the pod over the nodes.
+func (r *rig) cycleOver(t *testing.T, pod *corev1.Pod, infos []fwk.NodeInfo) fwk.CycleState {
+	t.Helper()
 	cs := framework.NewCycleState()
-	if _, status := r.PreFilter(t.Context(), cs, pod, nil); !status.IsSuccess() {
+	if _, status := r.PreFilter(t.Context(), cs, pod, infos); !status.IsSuccess() {
 		t.Fatalf("PreFilter(%s) = %v", pod.Name, status)
 	}
 	return cs
+}
+
+// filter asks Filter about the node both ways, by the index and without it, and
+// returns the answer, which has to be the same.
+func (r *rig) filter(t *testing.T, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
+	t.Helper()
+	slow := r.Filter(t.Context(), r.cycle(t, pod), pod, ni)
+	fast := r.Filter(t.Context(), r.cycleOver(t, pod, []fwk.NodeInfo{ni}), pod, ni)
+	if fast.Code() != slow.Code() || fast.Message() != slow.Message() {
+		t.Errorf("Filter(%s) = %v by the index, %v without it", pod.Name, fast, slow)
+	}
+	return slow
 }
 
 // compacted is the Device as the informer's transform leaves it.
@@ -254,10 +273,3 @@ func holds(cards ...int) podOption {
 }
 
 var errNoNode = errors.New("no such node")
-
-// size returns how many reservations there are.
-func (r *reservations) size() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.byPod)
-}

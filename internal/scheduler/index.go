@@ -10,7 +10,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
@@ -19,24 +18,27 @@ import (
 // one node changes, or a few: only these are looked at again.
 //
 // Scheduling cycles come one after the other, and within one nothing changes
-// after PreFilter. So there are no locks here, and nobody but the extension
-// points of a cycle may use it.
+// after PreFilter but the overlay, whose version tells. So there are no locks
+// here, and only the extension points of a cycle may use it.
 type index struct {
 	nodes *nodes
 
-	rows []row
-	at   map[fwk.NodeInfo]int
-	// walks counts the walks, and changed has of each row the one that found it
+	rows   []row
+	at     map[fwk.NodeInfo]int
+	byName map[string]int
+	// epoch counts the refreshes, and changed has the one that found each row
 	// changed. It is apart from the rows because it is read most.
-	walks   uint64
+	epoch   uint64
 	changed []uint64
-	// scores has of each row what it is worth to the pod of the walk that it
-	// names. Nodes are scored side by side, each in its own row.
+	// scores has what each row is worth to the pod of the epoch that it names.
+	// Nodes are scored in parallel, each in its own row.
 	scores []score
-	// devices is the version of the Devices that the rows were made from.
-	devices uint64
-	// stale are the rows that a walk has found to be out of date.
+	// devices and overlay are the versions that the rows were made from.
+	devices, overlay uint64
+	// stale are the rows that a refresh found out of date, and names room for
+	// the nodes whose overlay changed.
 	stale []int
+	names []string
 
 	shapes map[string]*shape
 	key    []byte // room for the key at hand
@@ -49,37 +51,47 @@ type row struct {
 	entry      *entry
 }
 
-// score is what the best cards of a node are worth, found after a walk.
+// score is what the best cards of a node are worth, found in an epoch.
 type score struct {
-	walk  uint64
+	epoch uint64
 	worth place.Worth
 }
 
 func newIndex(n *nodes) *index {
-	return &index{nodes: n, at: map[fwk.NodeInfo]int{}, shapes: map[string]*shape{}}
+	return &index{nodes: n, at: map[fwk.NodeInfo]int{}, byName: map[string]int{}, shapes: map[string]*shape{}}
 }
 
-// walk brings the rows up to date.
-func (x *index) walk(infos []fwk.NodeInfo) {
-	x.walks++
-	version := x.nodes.devices.version.Load()
+// refresh brings the rows up to date.
+func (x *index) refresh(infos []fwk.NodeInfo) {
+	x.epoch++
+	devices := x.nodes.devices.version.Load()
+	x.names, x.overlay = x.nodes.overlay.takeChanged(x.names[:0])
 	if !x.lists(infos) {
 		x.rows, x.changed, x.scores = make([]row, len(infos)), make([]uint64, len(infos)), make([]score, len(infos))
 		clear(x.at)
+		clear(x.byName)
 		clear(x.shapes)
 		for i, info := range infos {
 			x.rows[i] = row{info: info, generation: -1}
-			x.at[info] = i
+			x.at[info], x.byName[info.Node().Name] = i, i
 		}
 	}
 	x.stale = x.stale[:0]
+	current := func(i int) bool {
+		return devices == x.devices && x.rows[i].info.GetGeneration() == x.rows[i].generation
+	}
 	for i := range x.rows {
-		if version != x.devices || x.rows[i].info.GetGeneration() != x.rows[i].generation {
+		if !current(i) {
+			x.stale = append(x.stale, i)
+		}
+	}
+	for _, name := range x.names {
+		if i, ok := x.byName[name]; ok && current(i) {
 			x.stale = append(x.stale, i)
 		}
 	}
 	x.renew()
-	x.devices = version
+	x.devices = devices
 }
 
 // renew brings the stale rows up to date, on all cores when they are many, as
@@ -100,7 +112,7 @@ func (x *index) renewOne(k int) {
 	r.generation = r.info.GetGeneration()
 	if e := x.nodes.entryOf(r.info, false); e != r.entry {
 		r.entry = e
-		x.changed[i] = x.walks
+		x.changed[i] = x.epoch
 	}
 }
 
@@ -117,18 +129,26 @@ func (x *index) lists(infos []fwk.NodeInfo) bool {
 	return true
 }
 
-// of returns the account of the node as the NodeInfo shows it.
-func (x *index) of(ni fwk.NodeInfo, whatIf bool) *ledger.Node {
-	if i, ok := x.row(ni); ok {
-		return x.rows[i].entry.node
+// entryOf returns the account of the node as the NodeInfo and the overlay show it.
+func (x *index) entryOf(ni fwk.NodeInfo, whatIf bool) *entry {
+	if i, ok := x.row(ni); ok && x.fresh(i) {
+		return x.rows[i].entry
 	}
-	return x.nodes.of(ni, whatIf)
+	return x.nodes.entryOf(ni, whatIf)
 }
 
-// row returns the row of a node as it was at the last walk. What-ifs have none.
+// row returns the row of a node as it was at the last refresh. What-ifs have none.
 func (x *index) row(ni fwk.NodeInfo) (i int, ok bool) {
 	i, ok = x.at[ni]
 	return i, ok && x.rows[i].generation == ni.GetGeneration()
+}
+
+// fresh reports whether the overlay of the row's node is still the one that the
+// row was made from. Within a cycle it changes when another pod's Binding fails,
+// or when kube-scheduler reserves for several pods on one snapshot.
+func (x *index) fresh(i int) bool {
+	o, e := x.nodes.overlay, x.rows[i].entry
+	return o.version.Load() == x.overlay || o.versionOf(e.node.Name) == e.overlay
 }
 
 // outranks reports whether a pod of some node has a lower priority.
@@ -146,33 +166,57 @@ type shape struct {
 	// fits has the nodes that can take such a pod, and hope those that could if
 	// nobody else were there.
 	fits, hope rowSet
-	// walk is the one up to which the sets are true, and used the last that
+	// epoch is the one up to which the sets are true, and used the last that
 	// asked for them.
-	walk, used uint64
+	epoch, used uint64
 
 	// worths has what the nodes were worth to such a pod, found with what was
-	// expected of the pods to come, and since is the walk from which that was so.
+	// expected of the pods to come, and since is the epoch from which that was
+	// so. Not every shape has them.
 	worths []score
 	demand *place.Demand
 	since  uint64
 }
 
-// expect tells what is expected of the pods to come, which may be something else
-// than before.
-func (s *shape) expect(d *place.Demand, walk uint64, rows int) {
+// expect prepares the shape for worths found with what is expected of the pods to
+// come, which may be something else than before.
+func (x *index) expect(s *shape, d *place.Demand) {
 	if s.worths == nil {
-		s.worths = make([]score, rows)
+		s.worths = x.worthsFor(s)
 	}
 	if s.demand != d {
-		s.demand, s.since = d, walk
+		s.demand, s.since = d, x.epoch
 	}
+}
+
+// worthsFor returns room for the shape's worths: that of the shape that was not
+// asked for the longest once as much is in use as may be.
+func (x *index) worthsFor(s *shape) []score {
+	var oldest *shape
+	inUse := 0
+	for _, other := range x.shapes {
+		if other == s || other.worths == nil {
+			continue
+		}
+		inUse += len(other.worths)
+		if oldest == nil || other.used < oldest.used {
+			oldest = other
+		}
+	}
+	if oldest == nil || inUse+len(x.rows) <= maxWorths {
+		return make([]score, len(x.rows))
+	}
+	room := oldest.worths
+	oldest.worths = nil
+	clear(room)
+	return room
 }
 
 // worth returns what the node of the row is worth to a pod of the shape, if that
 // was found before and nothing has changed since.
 func (x *index) worth(s *shape, i int) (place.Worth, bool) {
 	w := &s.worths[i]
-	return w.worth, w.walk > 0 && w.walk >= max(s.since, x.changed[i])
+	return w.worth, w.epoch > 0 && w.epoch >= max(s.since, x.changed[i])
 }
 
 const (
@@ -180,6 +224,9 @@ const (
 	renewChunk = 64
 	// maxShapes bounds the shapes that are kept.
 	maxShapes = 128
+	// maxWorths bounds the worths that are kept of all shapes together, 32 bytes
+	// each; one shape has them however many nodes there are.
+	maxWorths = 1 << 19
 	// smallCluster is up to how many nodes a shape is worked out when it is seen
 	// for the first time. In larger ones it must have come before: where no two
 	// pods are alike it would be work for nothing.
@@ -188,26 +235,26 @@ const (
 
 // shapeOf returns the shape of the request with its sets up to date, or nil when
 // they are not known.
-func (x *index) shapeOf(r *gpu.PodRequest, p *place.Preference) *shape {
-	x.key = appendKey(x.key[:0], r, p)
+func (x *index) shapeOf(c *cycle) *shape {
+	x.key = appendKey(x.key[:0], c)
 	s, seen := x.shapes[string(x.key)]
 	if !seen {
 		x.makeRoom()
 		s = &shape{fits: newRowSet(len(x.rows)), hope: newRowSet(len(x.rows))}
 		x.shapes[string(x.key)] = s
 	}
-	s.used = x.walks
+	s.used = x.epoch
 	if !seen && len(x.rows) > smallCluster {
 		return nil
 	}
-	for i, walk := range x.changed {
-		if walk > s.walk {
-			_, refusal := place.Fit(x.rows[i].entry.node, r, p)
-			s.fits.set(i, refusal.Code == place.Fits)
-			s.hope.set(i, refusal.Code == place.Fits || !refusal.Permanent)
+	for i, epoch := range x.changed {
+		if epoch > s.epoch {
+			v := c.judge(x.rows[i].entry)
+			s.fits.set(i, v.fits())
+			s.hope.set(i, v.fits() || !v.permanent())
 		}
 	}
-	s.walk = x.walks
+	s.epoch = x.epoch
 	return s
 }
 
@@ -217,7 +264,7 @@ func (x *index) makeRoom() {
 		return
 	}
 	var oldest string
-	used := x.walks + 1
+	used := x.epoch + 1
 	for key, s := range x.shapes {
 		if s.used < used || s.used == used && key < oldest {
 			oldest, used = key, s.used
@@ -228,12 +275,16 @@ func (x *index) makeRoom() {
 
 // appendKey appends all that decides whether a node can take the pod and what it
 // is worth: equal keys get equal answers.
-func appendKey(key []byte, r *gpu.PodRequest, p *place.Preference) []byte {
+func appendKey(key []byte, c *cycle) []byte {
+	r, p := &c.ask.Request, &c.ask.Prefer
 	flag := func(b bool) int64 {
 		if b {
 			return 1
 		}
 		return 0
+	}
+	for _, devices := range c.wants {
+		key = binary.AppendVarint(key, devices)
 	}
 	key = binary.AppendVarint(key, int64(r.CPU))
 	for i := range r.Requests {

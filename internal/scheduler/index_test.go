@@ -80,7 +80,7 @@ func (s *stream) ask(cs fwk.CycleState, pod *corev1.Pod, narrowed *fwk.PreFilter
 	worths := map[string]place.Worth{}
 	for _, ni := range s.infos {
 		name := ni.Node().Name
-		fresh := newNodes(s.shared.devices, s.shared.reservations, s.shared.promises).of(ni, false)
+		fresh := newNodes(s.shared.devices, s.shared.overlay).of(ni, false)
 		offer, refusal := place.Fit(fresh, &c.ask.Request, &c.prefer)
 		got := s.Filter(s.Context(), cs, pod, ni)
 		if got.IsSuccess() != (refusal.Code == place.Fits) || got.Message() != status(&refusal).Message() {
@@ -139,7 +139,7 @@ func (s *stream) end() {
 	if err := s.info(node).RemovePod(testLogger(s.T), pods[i]); err != nil {
 		s.Fatal(err)
 	}
-	s.shared.reservations.drop(pods[i].UID)
+	s.shared.overlay.dropReservation(pods[i].UID)
 	s.bound[node] = slices.Delete(pods, i, i+1)
 }
 
@@ -204,10 +204,10 @@ func TestIndexOfManyNodes(t *testing.T) {
 				s.setDevice(t, makeDevice(ni.Node().Name, 1+(i+round)%8))
 			}
 		}
-		s.shared.index.walk(s.infos)
+		s.shared.index.refresh(s.infos)
 		for i, ni := range s.infos {
 			want := 1 + (i+min(round, i%3))%8
-			if got := s.shared.index.of(ni, false).Topology().Len(); got != want {
+			if got := s.shared.index.entryOf(ni, false).node.Topology().Len(); got != want {
 				t.Fatalf("round %d: node %d has %d cards in the index, want %d", round, i, got, want)
 			}
 		}

@@ -38,12 +38,12 @@ type figures struct {
 	decisions *prometheus.HistogramVec
 }
 
-func newFigures(r *reservations) *figures {
+func newFigures(o *overlay) *figures {
 	f := &figures{
 		reserved: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_reservations",
 			Help: "Pods whose cards were chosen and that were not yet seen with them by another decision on their node. They go with their pods at the latest.",
-		}, func() float64 { return float64(r.len()) }),
+		}, func() float64 { return float64(o.reservations()) }),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_scheduler_attempts_total",
 			Help: "Attempts to place a pod that asks for cards, by result: placed, refused (no node took it), inadmissible (it can't be meant) " +
@@ -91,7 +91,7 @@ func (f *figures) collectors() []prometheus.Collector {
 // DescribeMetrics registers the scheduler's own metrics with nothing counted, for
 // who wants to list them.
 func DescribeMetrics(registry prometheus.Registerer) error {
-	for _, c := range newFigures(newReservations()).collectors() {
+	for _, c := range newFigures(newOverlay()).collectors() {
 		if err := registry.Register(c); err != nil {
 			return err
 		}

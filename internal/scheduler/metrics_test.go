@@ -67,7 +67,7 @@ func TestFiguresAreThereFromTheBeginning(t *testing.T) {
 // TestReservationsAreCounted: a pod counts from when its cards are chosen until
 // it is gone.
 func TestReservationsAreCounted(t *testing.T) {
-	r := newReservations()
+	r := newOverlay()
 	f := newFigures(r)
 	count := func() float64 {
 		var m dto.Metric
@@ -76,14 +76,14 @@ func TestReservationsAreCounted(t *testing.T) {
 		}
 		return m.GetGauge().GetValue()
 	}
-	r.put("a", reservation{})
-	r.put("b", reservation{})
+	r.putReservation("a", reservation{})
+	r.putReservation("b", reservation{})
 	if got := count(); got != 2 {
 		t.Errorf("two pods have cards: %v", got)
 	}
-	r.drop("a")
-	r.drop("a")
-	r.drop("b")
+	r.dropReservation("a")
+	r.dropReservation("a")
+	r.dropReservation("b")
 	if got := count(); got != 0 {
 		t.Errorf("both are gone: %v", got)
 	}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"maps"
 	"math"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,26 +19,21 @@ import (
 
 // nodes keeps the account of every node for as long as the node stays the same.
 type nodes struct {
-	devices      *devices
-	reservations *reservations
-	promises     *promises
+	devices *devices
+	overlay *overlay
 
 	mu      sync.RWMutex
 	entries map[string]*entry
 	// supply counts the healthy cards of each model, and version its changes.
 	supply  map[string]int
 	version uint64
-	// ended is the pod that was taken off an account last, and the account.
-	ended struct {
-		uid   types.UID
-		entry *entry
-	}
 }
 
-// entry is the account of one node at one generation. Its node is shared by
-// readers and must not be changed.
+// entry is the account of one node at one generation of its NodeInfo and one
+// version of its overlay. Its node is shared by readers and must not be changed.
 type entry struct {
 	generation int64
+	overlay    uint64
 	facts      facts
 	inventory  *wire.Inventory
 	// read has what was read of each pod at this inventory, in the order of the
@@ -45,7 +41,9 @@ type entry struct {
 	read []reading
 	// lowest is the lowest priority of a pod on the node.
 	lowest int32
-	node   *ledger.Node
+	// devices is what kubelet can hand out, and devicesLeft what is left of it.
+	devices, devicesLeft deviceCounts
+	node                 *ledger.Node
 }
 
 // reading is what a pod holds, as its annotations tell.
@@ -86,8 +84,8 @@ func factsOf(node *corev1.Node, d *device) facts {
 	return f
 }
 
-func newNodes(d *devices, r *reservations, p *promises) *nodes {
-	return &nodes{devices: d, reservations: r, promises: p, entries: map[string]*entry{}, supply: map[string]int{}}
+func newNodes(d *devices, o *overlay) *nodes {
+	return &nodes{devices: d, overlay: o, entries: map[string]*entry{}, supply: map[string]int{}}
 }
 
 // of returns the account of the node as the NodeInfo shows it. A NodeInfo of a
@@ -103,16 +101,17 @@ func (n *nodes) entryOf(ni fwk.NodeInfo, whatIf bool) *entry {
 	n.mu.RUnlock()
 
 	dev := n.devices.get(name)
-	if before != nil && before.generation == ni.GetGeneration() && before.facts.device == dev {
+	if before != nil && before.generation == ni.GetGeneration() && before.overlay == n.overlay.versionOf(name) && before.facts.device == dev {
 		return before
 	}
-	now := n.fold(before, ni, dev)
-	if !whatIf {
-		n.mu.Lock()
-		n.stock(n.entries[name], now)
-		n.entries[name] = now
-		n.mu.Unlock()
+	if whatIf {
+		return n.fold(before, ni, dev, ofWhatIf)
 	}
+	now := n.fold(before, ni, dev, ofSnapshot)
+	n.mu.Lock()
+	n.stock(n.entries[name], now)
+	n.entries[name] = now
+	n.mu.Unlock()
 	return now
 }
 
@@ -152,39 +151,68 @@ func (n *nodes) supplied() map[string]int {
 	return maps.Clone(n.supply)
 }
 
-// fold opens the account anew, with what was read before where it still holds.
-func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device) *entry {
-	pods := ni.GetPods()
-	now := &entry{generation: ni.GetGeneration(), facts: factsOf(ni.Node(), dev), lowest: math.MaxInt32}
-	if before != nil && before.facts == now.facts {
-		now.inventory = before.inventory
-	} else {
-		now.inventory = readInventory(ni.Node(), dev)
-		before = nil
-	}
-	now.node = now.inventory.Open()
+// fold books the pods of the NodeInfo, with what was read before where it still
+// holds.
+func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device, mode foldMode) *entry {
+	now := n.open(before, ni.Node(), dev)
+	now.generation = ni.GetGeneration()
+	now.devices, now.devicesLeft = offeredBy(ni)
 	if cpu := ni.GetAllocatable().GetMilliCPU(); cpu > 0 {
 		now.node.FreeCPU, now.node.CPUKnown = gpu.MilliCPU(max(0, cpu-ni.GetRequested().GetMilliCPU())), true
 	}
-	if len(pods) == 0 {
-		now.inventory.Settle(now.node)
-		return now
+	if pods := ni.GetPods(); len(pods) > 0 {
+		now.read = make([]reading, len(pods))
+		for i, pi := range pods {
+			now.read[i].pod = pi.GetPod()
+			now.lowest = min(now.lowest, corev1helpers.PodPriority(pi.GetPod()))
+		}
 	}
-	f := folder{nodes: n, now: now, lock: lockOf(ni.Node()), holdings: make([]ledger.Holding, 0, len(pods))}
-	if before != nil {
-		f.before = before.read
+	n.bookAll(now, before, lockOf(ni.Node()), mode, nil)
+	return now
+}
+
+// open returns an entry of the node with no pods on it.
+func (n *nodes) open(before *entry, node *corev1.Node, dev *device) *entry {
+	now := &entry{overlay: n.overlay.versionOf(node.Name), facts: factsOf(node, dev), lowest: math.MaxInt32}
+	if before != nil && before.facts == now.facts {
+		now.inventory = before.inventory
+	} else {
+		now.inventory = readInventory(node, dev)
 	}
-	now.read = make([]reading, len(pods))
-	for i, pi := range pods {
-		now.lowest = min(now.lowest, corev1helpers.PodPriority(pi.GetPod()))
-		f.add(i, pi.GetPod())
+	now.node = now.inventory.Open()
+	return now
+}
+
+// bookAll books the entry's pods and what the overlay has besides. Before may be
+// nil; what it read is used again if the inventory is the same. Ended pods are
+// not on the node any more although the overlay may still know them.
+func (n *nodes) bookAll(now, before *entry, lock wire.Lock, mode foldMode, ended func(types.UID) bool) {
+	f := folder{nodes: n, now: now, lock: lock, mode: mode}
+	if len(now.read) > 0 {
+		f.holdings = make([]ledger.Holding, 0, len(now.read))
+		if before != nil && before.inventory == now.inventory {
+			f.before = before.read
+		}
+	}
+	for i := range now.read {
+		f.add(i)
 	}
 	now.node.BookAll(f.holdings, f.unknown)
+	beside := n.overlay.reservedBeside(now.node.Name, mode, f.found, func(uid types.UID) bool {
+		return ended != nil && ended(uid) || slices.ContainsFunc(now.read, func(r reading) bool { return r.pod.UID == uid })
+	})
+	for _, res := range beside {
+		if h, known := res.in(now.node); known {
+			now.node.Book(h)
+			f.coming = append(f.coming, h)
+		} else {
+			now.node.BookUnknown(h.Holder)
+		}
+	}
 	now.inventory.Settle(now.node, f.coming...)
 	for _, pod := range f.nominated {
 		n.placeNominated(now.node, pod)
 	}
-	return now
 }
 
 // lockOf returns the node's lock; the zero value is none.
@@ -204,6 +232,8 @@ type folder struct {
 	before []reading
 	byUID  map[types.UID]*reading // of before, made when it is needed
 	lock   wire.Lock
+	mode   foldMode
+	found  int // reservations of pods that are on the node
 
 	holdings  []ledger.Holding
 	unknown   []ledger.Holder
@@ -214,12 +244,13 @@ type folder struct {
 }
 
 // add takes in the i-th pod of the node.
-func (f *folder) add(i int, pod *corev1.Pod) {
+func (f *folder) add(i int) {
 	r := &f.now.read[i]
+	pod := r.pod
 	if was := f.earlier(i, pod); was != nil {
 		*r = *was
 	} else {
-		*r = reading{pod: pod, asks: wire.Asks(pod)}
+		r.asks = wire.Asks(pod)
 	}
 	if !r.asks {
 		return
@@ -228,14 +259,19 @@ func (f *folder) add(i int, pod *corev1.Pod) {
 		f.nominated = append(f.nominated, pod)
 		return
 	}
-	if h, ok := f.reservations.holding(pod); ok {
+	// Until the Binding is through, the annotations of a pod that this process has
+	// reserved cards for are only what its author wrote. Cards without identity
+	// are dealt again in every fold, to reserved pods like to the rest, so that no
+	// two pods count for one.
+	if res := f.reservation(pod); res != nil && !f.now.node.Counted {
+		h, known := res.in(f.now.node)
+		if !known {
+			f.unknown = append(f.unknown, h.Holder)
+			return
+		}
 		f.holdings, f.coming = append(f.holdings, h), append(f.coming, h)
 		return
 	}
-	// It is not for pods that this process has reserved cards for: until the
-	// Binding is through, their annotations are only what their author wrote.
-	// Cards without identity are dealt out anew: who has which is of no account,
-	// but no two pods may count for one.
 	if !r.read || f.now.node.Counted {
 		f.book(r)
 	}
@@ -249,6 +285,19 @@ func (f *folder) add(i int, pod *corev1.Pod) {
 	if f.lock.Names(pod) {
 		f.coming = append(f.coming, r.holding)
 	}
+}
+
+// reservation returns what is reserved for the pod, unless the pod carries it.
+func (f *folder) reservation(pod *corev1.Pod) *reservation {
+	res, carried := f.overlay.reservationOf(pod, f.mode)
+	if res == nil || carried && f.mode == ofSnapshot {
+		return nil
+	}
+	f.found++
+	if carried {
+		return nil
+	}
+	return res
 }
 
 // book reads what the pod's annotations tell. Where cards have no identity, those
@@ -307,10 +356,10 @@ func readInventory(node *corev1.Node, dev *device) *wire.Inventory {
 }
 
 // placeNominated books a pod that the node is kept for but that has no cards
-// yet: those that were promised to it when others were evicted for it, who may
-// still be there, else as if it came now.
+// yet: those that are held for it since others were evicted for it, who may still
+// be there, else as if it came now.
 func (n *nodes) placeNominated(node *ledger.Node, pod *corev1.Pod) {
-	if h, ok := n.promises.get(pod.UID, node); ok {
+	if h, ok := n.overlay.getHold(pod.UID, node); ok {
 		node.Book(h)
 		return
 	}
@@ -336,45 +385,5 @@ func (n *nodes) forget(name string) {
 	defer n.mu.Unlock()
 	n.stock(n.entries[name], nil)
 	delete(n.entries, name)
-}
-
-// without returns the account of the node where the pod was as it is without the
-// pod, or nil when the node is not known. What was seen last may be older than
-// other pods' ends: they are taken off it one after the other, so that together
-// they count. All pending pods are asked after each end, so the work is done for
-// the first of them.
-func (n *nodes) without(pod *corev1.Pod) *entry {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	name := pod.Spec.NodeName
-	e := n.entries[name]
-	if e == nil || n.ended.uid == pod.UID && n.ended.entry == e {
-		return e
-	}
-	if holder := wire.HolderOf(pod); e.node.Has(holder) {
-		less := *e
-		less.node = e.node.Clone()
-		less.node.Release(holder)
-		e = &less
-		n.entries[name] = e
-	}
-	n.ended.uid, n.ended.entry = pod.UID, e
-	return e
-}
-
-// moved returns the holding with the cards' positions in another inventory of
-// the same node. Shares of cards that are not there any more are left out.
-func moved(h ledger.Holding, from, to *gpu.Topology) ledger.Holding {
-	out := h
-	out.Parts = make([]ledger.Part, len(h.Parts))
-	for i, part := range h.Parts {
-		out.Parts[i] = ledger.Part{Container: part.Container, Phase: part.Phase}
-		for _, s := range part.Shares {
-			if index, ok := to.Index(from.Card(s.Card).ID); ok {
-				s.Card = index
-				out.Parts[i].Shares = append(out.Parts[i].Shares, s)
-			}
-		}
-	}
-	return out
+	n.overlay.forget(name)
 }

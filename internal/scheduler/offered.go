@@ -8,38 +8,47 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// wanted is how many devices of a resource a pod takes from kubelet.
-type wanted struct {
-	resource corev1.ResourceName
-	devices  int64
+// deviceCounts is how many devices of each resource of [cardResources].
+type deviceCounts [2]int64
+
+// cardResources lists the resources of which kubelet hands out devices.
+func cardResources() [len(deviceCounts{})]corev1.ResourceName {
+	return [...]corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
 }
 
 // wantedOf returns what kubelet has to hand out to the pod.
-func wantedOf(pod *corev1.Pod) []wanted {
+func wantedOf(pod *corev1.Pod) deviceCounts {
 	requests := resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{})
-	var out []wanted
-	for _, name := range []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU} {
-		if q, asks := requests[name]; asks {
-			out = append(out, wanted{name, q.Value()})
-		}
+	var out deviceCounts
+	for i, name := range cardResources() {
+		q := requests[name]
+		out[i] = q.Value()
 	}
 	return out
 }
 
-// offered refuses a node whose kubelet has too few devices left, or none yet
-// because the agent has only just come. NodeResourcesFit would say the same right
-// after, but then its hints decide when the pod is tried again, and they forget
-// which resources are ignored: a pod with metax-tech.com/vcore, which no node
-// advertises, would not hear of the devices when they come.
-func offered(ni fwk.NodeInfo, wants []wanted) *fwk.Status {
-	for _, w := range wants {
-		all := ni.GetAllocatable().GetScalarResources()[w.resource]
-		switch {
-		case all < w.devices:
-			return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "Insufficient "+string(w.resource))
-		case all-ni.GetRequested().GetScalarResources()[w.resource] < w.devices:
-			return fwk.NewStatus(fwk.Unschedulable, "Insufficient "+string(w.resource))
+// offeredBy returns how many devices the node's kubelet has, and how many of them
+// no pod has asked for.
+func offeredBy(ni fwk.NodeInfo) (all, left deviceCounts) {
+	allocatable, requested := ni.GetAllocatable().GetScalarResources(), ni.GetRequested().GetScalarResources()
+	for i, name := range cardResources() {
+		all[i] = allocatable[name]
+		left[i] = all[i] - requested[name]
+	}
+	return all, left
+}
+
+// lacks returns the first resource of which the node's kubelet has too few devices
+// left, or none yet because the agent has only just started; and whether that
+// would be so on an empty node. NodeResourcesFit would reject the node too, but
+// then its hints decide when the pod is tried again, and they forget which
+// resources are ignored: a pod with metax-tech.com/vcore, which no node
+// advertises, would not be woken when the devices come.
+func (e *entry) lacks(wants deviceCounts) (short corev1.ResourceName, always bool) {
+	for i, n := range wants {
+		if e.devicesLeft[i] < n {
+			return cardResources()[i], e.devices[i] < n
 		}
 	}
-	return nil
+	return "", false
 }

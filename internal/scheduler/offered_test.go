@@ -39,7 +39,7 @@ func TestOffered(t *testing.T) {
 					node.Status.Allocatable[name] = resource.MustParse(amount)
 				}
 			}
-			status := r.Filter(t.Context(), r.cycle(t, tt.pod), tt.pod, nodeInfo(node, tt.onNode...))
+			status := r.filter(t, tt.pod, nodeInfo(node, tt.onNode...))
 			if status.Code() != tt.wantCode || status.Message() != tt.wantReason {
 				t.Errorf("Filter() = %v, want %v %s", status, tt.wantCode, tt.wantReason)
 			}

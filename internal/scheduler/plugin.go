@@ -25,15 +25,15 @@ const Name = "Daybreak"
 
 // Shared is what all profiles of one scheduler process have in common.
 type Shared struct {
-	devices      *devices
-	reservations *reservations
-	promises     *promises
-	nodes        *nodes
-	index        *index
-	asks         *asks
-	forecast     *forecast
-	term         *term
-	clock        clock.WithDelayedExecution
+	devices  *devices
+	overlay  *overlay
+	nodes    *nodes
+	index    *index
+	hints    *hintAccounts
+	asks     *asks
+	forecast *forecast
+	term     *term
+	clock    clock.WithDelayedExecution
 	// sending has room for the Bindings that are at the API server.
 	sending chan struct{}
 	// locks are the locks of nodes that the vendor's plugin serves; nil when
@@ -46,12 +46,13 @@ type Shared struct {
 
 // NewShared returns the state of one scheduler process.
 func NewShared(c clock.WithDelayedExecution) *Shared {
-	s := &Shared{devices: &devices{}, reservations: newReservations(), promises: newPromises(), forecast: newForecast(), term: newTerm(c), clock: c}
+	s := &Shared{devices: &devices{}, overlay: newOverlay(), forecast: newForecast(), term: newTerm(c), clock: c}
 	s.sending = make(chan struct{}, bindsAtOnce)
-	s.figures, s.announcements = newFigures(s.reservations), newAnnouncements()
+	s.figures, s.announcements = newFigures(s.overlay), newAnnouncements()
 	s.locks = newLocks(s)
-	s.nodes = newNodes(s.devices, s.reservations, s.promises)
-	s.index, s.asks = newIndex(s.nodes), newAsks()
+	s.nodes = newNodes(s.devices, s.overlay)
+	s.hints, s.asks = newHintAccounts(s.nodes), newAsks()
+	s.index = newIndex(s.nodes)
 	return s
 }
 
@@ -117,8 +118,8 @@ func (s *Shared) cleanUp(h fwk.Handle) error {
 	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(obj any) {
 			if pod, ok := gone(obj).(*corev1.Pod); ok {
-				s.reservations.drop(pod.UID)
-				s.promises.drop(pod.UID)
+				s.overlay.dropReservation(pod.UID)
+				s.overlay.dropHold(pod.UID)
 				s.announcements.take(pod.UID)
 				s.asks.drop(pod.UID)
 			}

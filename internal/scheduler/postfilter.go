@@ -48,9 +48,9 @@ func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
 	}
 	c.mu.Unlock()
 	if offer, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
-		p.shared.promises.put(pod.UID, promise{
-			node: nodeName, topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request),
-		})
+		p.shared.overlay.putHold(pod.UID, preemptorHold{node: nodeName, placed: placed{
+			topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request),
+		}})
 	}
 }
 
@@ -65,10 +65,10 @@ func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatu
 		if c.kept.has(i) {
 			continue
 		}
-		node := p.shared.index.rows[i].entry.node
-		if _, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
-			c.note(node.Name, refusal)
-			statuses.Set(node.Name, status(&refusal))
+		e := p.shared.index.rows[i].entry
+		if v := c.judge(e); !v.fits() {
+			c.note(e.node.Name, v.refusal)
+			statuses.Set(e.node.Name, v.status())
 		}
 	}
 	return statuses

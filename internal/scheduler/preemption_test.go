@@ -361,7 +361,7 @@ func TestPostFilterWithoutLowerPriority(t *testing.T) {
 	if want := c.summary(); want == "" || result != nil || status.Code() != fwk.Unschedulable || status.Message() != want {
 		t.Errorf("PostFilter() = %v, %v; want %q", result, status, want)
 	}
-	r.shared.index.walk([]fwk.NodeInfo{ni, nodeInfo(makeNode("empty"))})
+	r.shared.index.refresh([]fwk.NodeInfo{ni, nodeInfo(makeNode("empty"))})
 	if !r.shared.index.outranks(4) || r.shared.index.outranks(3) {
 		t.Error("a pod of priority 3 is outranked by priority 4 alone")
 	}

@@ -25,7 +25,8 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	ask = standIn(ask, p.policy)
 	c := &cycle{ask: ask, prefer: ask.Prefer, wants: wantedOf(pod), start: p.shared.clock.Now(), findings: newFindings()}
 	cs.Write(stateKey, c)
-	p.shared.index.walk(infos)
+	p.shared.index.refresh(infos)
+	p.shared.hints.refreshed(p.shared.index.epoch)
 	c.prefer.Demand = p.shared.forecast.look(pod, &ask.Request, p.handle.SharedInformerFactory().Core().V1().Pods().Lister(), p.shared.nodes)
 	return p.narrow(c, pod), nil
 }
@@ -40,11 +41,11 @@ func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 // kube-scheduler: PostFilter puts that right.
 func (p *Plugin) narrow(c *cycle, pod *corev1.Pod) *fwk.PreFilterResult {
 	rows := len(p.shared.index.rows)
-	s := p.shared.index.shapeOf(&c.ask.Request, &c.ask.Prefer)
+	s := p.shared.index.shapeOf(c)
 	if s == nil {
 		return nil
 	}
-	s.expect(c.prefer.Demand, p.shared.index.walks, rows)
+	p.shared.index.expect(s, c.prefer.Demand)
 	c.shape = s
 	if narrowsItself(pod) {
 		return nil

@@ -35,10 +35,10 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if p.shared.locks == nil {
 		wire.WithoutVendor(annotations)
 	}
-	p.shared.promises.drop(pod.UID)
+	p.shared.overlay.dropHold(pod.UID)
 	p.shared.asks.drop(pod.UID)
-	p.shared.reservations.put(pod.UID, reservation{
-		node: nodeName, holding: holding, annotations: annotations, topology: node.Topology(), candidates: c.candidates,
+	p.shared.overlay.putReservation(pod.UID, reservation{
+		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, annotations: annotations, candidates: c.candidates,
 	})
 	p.shared.figures.decided.Observe(p.shared.clock.Since(c.start).Seconds())
 	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])
@@ -53,6 +53,6 @@ func (p *Plugin) Unreserve(_ context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if _, err := readState(cs); err == nil {
 		p.shared.figures.failed.Inc()
 	}
-	p.shared.reservations.drop(pod.UID)
+	p.shared.overlay.dropReservation(pod.UID)
 	p.shared.locks.check(nodeName)
 }

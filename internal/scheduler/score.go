@@ -36,7 +36,7 @@ func (p *Plugin) Score(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, ni
 	switch {
 	case !ok || p.isStuck(pod, ni.Node()):
 	case known && c.scored != nil:
-		x.scores[row] = score{walk: x.walks, worth: worth}
+		x.scores[row] = score{epoch: x.epoch, worth: worth}
 	default:
 		c.rank(ni.Node().Name, worth)
 	}
@@ -49,7 +49,7 @@ func (p *Plugin) Score(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, ni
 func (p *Plugin) worth(c *cycle, pod *corev1.Pod, ni fwk.NodeInfo, row int, known bool) (place.Worth, bool) {
 	x := p.shared.index
 	promised := p.handle.NominatedPodsForNode(ni.Node().Name)
-	keep := known && c.shape != nil && len(promised) == 0
+	keep := known && c.shape != nil && len(promised) == 0 && x.fresh(row)
 	if keep {
 		if worth, ok := x.worth(c.shape, row); ok {
 			return worth, true
@@ -61,7 +61,7 @@ func (p *Plugin) worth(c *cycle, pod *corev1.Pod, ni fwk.NodeInfo, row int, know
 	}
 	worth := place.Rank(&offer, &c.prefer)
 	if keep {
-		c.shape.worths[row] = score{walk: x.walks, worth: worth}
+		c.shape.worths[row] = score{epoch: x.epoch, worth: worth}
 	}
 	return worth, true
 }
@@ -92,7 +92,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.
 // those of the pod's priority or higher, so that a preemptor does not lose the
 // room it made to whoever comes next. Filter sees them through kube-scheduler.
 func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod, promised []fwk.PodInfo) *ledger.Node {
-	node := p.shared.index.of(ni, false)
+	node := p.shared.index.entryOf(ni, false).node
 	copied := false
 	for _, pi := range promised {
 		other := pi.GetPod()

@@ -25,7 +25,7 @@ type cycle struct {
 	// Whether it fits at all does not depend on that: Filter does without.
 	prefer place.Preference
 	// wants is what kubelet has to hand out.
-	wants []wanted
+	wants deviceCounts
 	// whatIf marks the copies that kube-scheduler makes to try changes of a
 	// node out, which must leave no trace.
 	whatIf bool
@@ -82,7 +82,7 @@ func (c *cycle) ranked(scores fwk.NodeScoreList, x *index) []rankedNode {
 		order[i].position = i
 		if i < len(c.scored) && c.scored[i].Node().Name == scores[i].Name {
 			if row, ok := x.row(c.scored[i]); ok {
-				order[i].worth, order[i].room = x.scores[row].worth, x.scores[row].walk == x.walks
+				order[i].worth, order[i].room = x.scores[row].worth, x.scores[row].epoch == x.epoch
 				continue
 			}
 		}

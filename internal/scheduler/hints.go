@@ -1,0 +1,176 @@
+package scheduler
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// hintAccounts are the accounts that queueing hints are answered from: the pods
+// that decisions last saw on a node, with what events have reported of them
+// since. Decisions never use them.
+//
+// An event may be newer than the snapshot of the refresh that comes next, but not
+// than that of the one after it: when that one has ended, the entries show what
+// the event reported, and it is forgotten.
+type hintAccounts struct {
+	nodes *nodes
+
+	mu sync.Mutex
+	// events has what became of pods, by node and UID, and recorded the same, the
+	// oldest first. Version counts the changes of both.
+	events   map[string]map[types.UID]podEvent
+	recorded []podEvent
+	version  uint64
+	// epoch is the last refresh that has ended.
+	epoch uint64
+	// update and account are the last answers: all waiting pods are asked about
+	// one event, one after the other.
+	update struct {
+		before, after *corev1.Pod
+		matters       bool
+	}
+	account struct {
+		hintBasis
+		node *ledger.Node
+	}
+}
+
+// podEvent is what became of a pod.
+type podEvent struct {
+	node  string
+	uid   types.UID
+	pod   *corev1.Pod // its new version, nil if it ended
+	epoch uint64
+}
+
+// hintBasis is everything that an account for hints depends on.
+type hintBasis struct {
+	entry            *entry
+	node             *corev1.Node
+	device           *device
+	overlay, version uint64
+}
+
+func newHintAccounts(n *nodes) *hintAccounts {
+	return &hintAccounts{nodes: n, events: map[string]map[types.UID]podEvent{}}
+}
+
+// ended records that the pod is no longer on its node.
+func (h *hintAccounts) ended(pod *corev1.Pod) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.record(podEvent{node: pod.Spec.NodeName, uid: pod.UID, epoch: h.epoch})
+}
+
+// updated reports whether the update may change what the pod holds on its node,
+// and records it if so.
+func (h *hintAccounts) updated(before, after *corev1.Pod) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.update.before != before || h.update.after != after {
+		h.update.before, h.update.after = before, after
+		h.update.matters = wire.Asks(after) && !sameHolding(before, after)
+	}
+	if h.update.matters {
+		h.record(podEvent{node: after.Spec.NodeName, uid: after.UID, pod: after, epoch: h.epoch})
+	}
+	return h.update.matters
+}
+
+// record remembers the event. The lock is held.
+func (h *hintAccounts) record(e podEvent) {
+	on := h.events[e.node]
+	if on == nil {
+		on = map[types.UID]podEvent{}
+		h.events[e.node] = on
+	}
+	if on[e.uid] == e {
+		return // another waiting pod was asked about it
+	}
+	on[e.uid] = e
+	h.recorded = append(h.recorded, e)
+	h.version++
+}
+
+// refreshed notes that a refresh has ended, and forgets the events that the
+// entries show.
+func (h *hintAccounts) refreshed(epoch uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.epoch = epoch
+	for len(h.recorded) > 0 && h.recorded[0].epoch+2 <= epoch {
+		e := h.recorded[0]
+		h.recorded = h.recorded[1:]
+		if on := h.events[e.node]; on[e.uid] == e {
+			delete(on, e.uid)
+			if len(on) == 0 {
+				delete(h.events, e.node)
+			}
+			h.version++
+		}
+	}
+	if len(h.recorded) == 0 {
+		h.recorded = nil // and the room of what was forgotten
+	}
+}
+
+// of returns the account of the node as it is now, as far as it is known. It is
+// shared and must not be changed.
+func (h *hintAccounts) of(node *corev1.Node) *ledger.Node {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	basis := hintBasis{
+		entry: h.nodes.last(node.Name), node: node, device: h.nodes.devices.get(node.Name),
+		overlay: h.nodes.overlay.versionOf(node.Name), version: h.version,
+	}
+	if h.account.node == nil || h.account.hintBasis != basis {
+		h.account.hintBasis, h.account.node = basis, h.fold(&basis)
+	}
+	return h.account.node
+}
+
+// fold books the pods that were last seen, with their events. The lock is held.
+func (h *hintAccounts) fold(b *hintBasis) *ledger.Node {
+	now, events := h.nodes.open(b.entry, b.node, b.device), h.events[b.node.Name]
+	if b.entry != nil {
+		now.read = make([]reading, 0, len(b.entry.read))
+		for i := range b.entry.read {
+			pod := b.entry.read[i].pod
+			if e, ok := events[pod.UID]; ok {
+				pod = e.pod
+			}
+			if pod != nil {
+				now.read = append(now.read, reading{pod: pod})
+			}
+		}
+	}
+	h.nodes.bookAll(now, b.entry, lockOf(b.node), ofHint, func(uid types.UID) bool {
+		e, ok := events[uid]
+		return ok && e.pod == nil
+	})
+	return now.node
+}
+
+// sameHolding reports whether two versions of a bound pod say the same about what
+// it holds.
+func sameHolding(a, b *corev1.Pod) bool {
+	return sameAsk(a, b) && hasAllocations(a, b.Annotations) && hasAllocations(b, a.Annotations)
+}
+
+// hasAllocations reports whether the pod has all of the annotations that are
+// about its cards.
+func hasAllocations(pod *corev1.Pod, annotations map[string]string) bool {
+	for key, value := range annotations {
+		if wire.IsAllocation(key) {
+			if got, ok := pod.Annotations[key]; !ok || got != value {
+				return false
+			}
+		}
+	}
+	return true
+}
