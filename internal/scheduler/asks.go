@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +23,10 @@ type asks struct {
 type asked struct {
 	pod *corev1.Pod
 	ask *wire.Ask
-	// problems say why the pod can't be placed.
+	// problems are why the pod is rejected whatever the nodes have.
 	problems field.ErrorList
+	// tooLarge tells that they are about the size of the pod's annotations.
+	tooLarge bool
 }
 
 func newAsks() *asks { return &asks{byPod: map[types.UID]asked{}} }
@@ -34,8 +37,12 @@ func (a *asks) admit(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
 	a.mu.Lock()
 	known, ok := a.byPod[pod.UID]
 	a.mu.Unlock()
-	if ok && known.pod == pod {
+	switch {
+	case ok && known.pod == pod:
 		return known.ask, known.problems
+	case ok && known.tooLarge && maps.Equal(known.pod.Annotations, pod.Annotations):
+		a.reject(pod, known.problems)
+		return nil, known.problems
 	}
 	ask, problems := wire.Admit(pod)
 	switch {
@@ -50,6 +57,22 @@ func (a *asks) admit(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
 	a.byPod[pod.UID] = asked{pod: pod, ask: ask, problems: problems}
 	a.mu.Unlock()
 	return ask, problems
+}
+
+// reject remembers that the pod's annotations are too large to be bound.
+func (a *asks) reject(pod *corev1.Pod, problems field.ErrorList) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.byPod[pod.UID] = asked{pod: pod, problems: problems, tooLarge: true}
+}
+
+// changed reports whether the update of a waiting pod may make it fit where it did
+// not before.
+func (a *asks) changed(before, after *corev1.Pod) bool {
+	a.mu.Lock()
+	tooLarge := a.byPod[after.UID].tooLarge
+	a.mu.Unlock()
+	return !sameAsk(before, after) || tooLarge && !maps.Equal(before.Annotations, after.Annotations)
 }
 
 // drop forgets a pod that is bound or gone.

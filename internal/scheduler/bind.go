@@ -25,9 +25,6 @@ const (
 	// both sides spend time on that. These are enough for 1 000 a second when each
 	// takes 60 ms.
 	bindsAtOnce = 64
-	// maxAnnotations is what a pod's annotations may come to: the API server
-	// does not check those of a Binding, but would refuse every later update.
-	maxAnnotations = 200 << 10
 )
 
 var (
@@ -41,10 +38,6 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 	res, ok := p.shared.overlay.getReservation(pod.UID)
 	if !ok {
 		return fwk.NewStatus(fwk.Skip)
-	}
-	if size := annotationSize(pod.Annotations, res.annotations); size > maxAnnotations {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable,
-			fmt.Sprintf("the pod's annotations would come to %d bytes, at most %d are bound: make its own shorter", size, maxAnnotations))
 	}
 	if err := p.takeLock(ctx, pod, nodeName); err != nil {
 		return fwk.AsStatus(err)
@@ -67,20 +60,6 @@ func (p *Plugin) latestVersion(pod *corev1.Pod) string {
 		return pod.ResourceVersion // the API server will say what is wrong
 	}
 	return now.ResourceVersion
-}
-
-// annotationSize returns the size of the annotations after the merge.
-func annotationSize(own, added map[string]string) int {
-	size := 0
-	for k, v := range own {
-		if _, ok := added[k]; !ok {
-			size += len(k) + len(v)
-		}
-	}
-	for k, v := range added {
-		size += len(k) + len(v)
-	}
-	return size
 }
 
 // binder is one Bind.

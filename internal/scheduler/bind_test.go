@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -336,27 +335,6 @@ func TestBindEndsWithItsContext(t *testing.T) {
 	}
 	if n := len(sentBindings(t, r.client)); n != 1 {
 		t.Errorf("%d Bindings were sent, want 1", n)
-	}
-}
-
-func TestBindOfTooManyAnnotations(t *testing.T) {
-	r, pod := reserved(t)
-	res, _ := r.shared.overlay.getReservation(pod.UID)
-	room := maxAnnotations - annotationSize(nil, res.annotations)
-	onBind(r.client)
-
-	pod.Annotations["a"] = strings.Repeat("x", room)
-	got := r.bind(t.Context(), pod)
-	want := "the pod's annotations would come to 204801 bytes, at most 204800 are bound: make its own shorter"
-	if got.Code() != fwk.UnschedulableAndUnresolvable || got.Message() != want || len(r.client.Actions()) != 0 {
-		t.Errorf("Bind() = %v after %d requests, want %q after none", got, len(r.client.Actions()), want)
-	}
-
-	pod.Annotations["a"] = strings.Repeat("x", room-1)
-	// What is written over does not count.
-	pod.Annotations[wire.AnnotationAllocated] = strings.Repeat("x", 1000)
-	if got := r.bind(t.Context(), pod); !got.IsSuccess() {
-		t.Errorf("Bind() = %v, want success with one byte less", got)
 	}
 }
 

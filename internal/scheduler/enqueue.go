@@ -73,7 +73,7 @@ func (p *Plugin) afterPodUpdate(_ klog.Logger, pod *corev1.Pod, oldObj, newObj a
 	switch {
 	case !ok || !ok2:
 		return fwk.Queue, fmt.Errorf("updated objects are a %T and a %T, want Pods", oldObj, newObj)
-	case after.UID == pod.UID && !sameAsk(before, after):
+	case after.UID == pod.UID && p.shared.asks.changed(before, after):
 		return fwk.Queue, nil
 	case after.UID == pod.UID || after.Spec.NodeName == "" || !p.shared.hints.updated(before, after):
 		return fwk.QueueSkip, nil
@@ -115,11 +115,12 @@ func (p *Plugin) hintOn(pod *corev1.Pod, name string) fwk.QueueingHint {
 }
 
 // hint wakes the pod if it fits on the node, or if it is not known which node has
-// changed. Nothing but a change of its own helps a pod whose request is invalid.
+// changed. Only a change of its own helps a pod that is rejected whatever the nodes
+// have.
 func (p *Plugin) hint(pod *corev1.Pod, node *ledger.Node) fwk.QueueingHint {
 	ask, problems := p.shared.asks.admit(pod)
 	switch {
-	case len(problems) > 0:
+	case len(problems) > 0 || p.podGroups && pod.Spec.SchedulingGroup != nil:
 		return fwk.QueueSkip
 	case ask == nil || node == nil:
 		return fwk.Queue

@@ -251,6 +251,20 @@ func TestInadmissibleSleeps(t *testing.T) {
 	}
 }
 
+// TestPodGroupsSleep: a pod in a pod group is rejected for good, and wakes for
+// nothing.
+func TestPodGroupsSleep(t *testing.T) {
+	q := makePod("q", whole(1), holds(0))
+	pod := makePod("p", whole(1), inPodGroup("group"))
+	for name, want := range map[bool]fwk.QueueingHint{true: fwk.QueueSkip, false: fwk.Queue} {
+		r := seen(t, 2, q)
+		r.podGroups = name
+		if got, err := r.afterPodDelete(testLogger(t), pod, q, nil); err != nil || got != want {
+			t.Errorf("with pod groups %v: afterPodDelete() = %v, %v; want %v", name, got, err, want)
+		}
+	}
+}
+
 // TestAfterDevice: card 1 gets well, while another pod is on card 0.
 func TestAfterDevice(t *testing.T) {
 	tests := map[string]struct {

@@ -54,6 +54,39 @@ func TestPreFilter(t *testing.T) {
 	}
 }
 
+// inPodGroup puts the pod into one of Kubernetes' own pod groups.
+func inPodGroup(name string) podOption {
+	return func(pod *corev1.Pod) { pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name} }
+}
+
+// TestPodGroupsAreRejected: pods with cards can't be in one of Kubernetes' own pod
+// groups yet, and are told so; others can.
+func TestPodGroupsAreRejected(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pod         *corev1.Pod
+		cycle       bool
+		wantCode    fwk.Code
+		wantMessage string
+	}{
+		"with cards":                 {pod: makePod("p", whole(1), inPodGroup("g")), cycle: true, wantCode: fwk.UnschedulableAndUnresolvable, wantMessage: podGroupsUnsupported},
+		"without cards":              {pod: makePod("p", inPodGroup("g")), cycle: true, wantCode: fwk.Skip},
+		"where pod groups are off":   {pod: makePod("p", whole(1), inPodGroup("g"))},
+		"with cards and no group":    {pod: makePod("p", whole(1))},
+		"an invalid request as well": {pod: makePod("p", whole(-1), inPodGroup("g")), cycle: true, wantCode: fwk.UnschedulableAndUnresolvable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, cs := newRig(t), framework.NewCycleState()
+			if tt.cycle {
+				cs.SetPodGroupSchedulingCycle(framework.NewCycleState())
+			}
+			_, got := r.PreFilter(t.Context(), cs, tt.pod, nil)
+			if got.Code() != tt.wantCode || tt.wantMessage != "" && got.Message() != tt.wantMessage {
+				t.Errorf("PreFilter() = %v %s, want %v %s", got.Code(), got.Message(), tt.wantCode, tt.wantMessage)
+			}
+		})
+	}
+}
+
 func TestPreFilterWaitsForTheFence(t *testing.T) {
 	r := newRig(t)
 	r.shared.term = newTerm(r.clock)

@@ -64,6 +64,8 @@ type Plugin struct {
 	policy place.Policy
 	// lockWait is how long a pod waits for a node's lock that does not change.
 	lockWait time.Duration
+	// podGroups tells that kube-scheduler schedules pod groups as a whole.
+	podGroups bool
 
 	// preemption handles all pods of the profile: those without cards as
 	// kube-scheduler always does.
@@ -100,11 +102,12 @@ func (s *Shared) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle
 		MinCandidateNodesPercentage: *args.MinCandidateNodesPercentage,
 		MinCandidateNodesAbsolute:   *args.MinCandidateNodesAbsolute,
 	}
-	base, err := defaultpreemption.New(ctx, defaults, h, feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate))
+	gates := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
+	base, err := defaultpreemption.New(ctx, defaults, h, gates)
 	if err != nil {
 		return nil, fmt.Errorf("preemption: %w", err)
 	}
-	p := &Plugin{handle: h, shared: s, policy: args.policy(), lockWait: args.lockWait(), DefaultPreemption: base}
+	p := &Plugin{handle: h, shared: s, policy: args.policy(), lockWait: args.lockWait(), podGroups: gates.EnableGenericWorkload, DefaultPreemption: base}
 	p.evaluator = preemption.NewEvaluator(Name, h, p, base.Executor)
 	if err := s.locks.watch(h, args.lockExpiry()); err != nil {
 		return nil, err

@@ -8,6 +8,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
+// podGroupsUnsupported is why a pod with cards in one of Kubernetes' own pod groups
+// is rejected.
+const podGroupsUnsupported = "pod groups of Kubernetes are not supported yet for pods with MetaX cards: remove spec.schedulingGroup from the pod"
+
 // PreFilter reads what the pod asks for. Pods without cards are skipped and
 // cost nothing after that.
 func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -18,6 +22,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	}
 	if ask == nil {
 		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	if cs.IsPodGroupSchedulingCycle() {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, podGroupsUnsupported)
 	}
 	if err := p.shared.term.ready(ctx); err != nil {
 		return nil, fwk.AsStatus(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -35,6 +36,12 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if p.shared.locks == nil {
 		wire.WithoutVendor(annotations)
 	}
+	if size := annotationSize(pod.Annotations, annotations); size > maxAnnotations {
+		problems := field.ErrorList{field.Forbidden(field.NewPath("metadata", "annotations"),
+			fmt.Sprintf("would be %d bytes with the cards of the pod, at most %d are bound: make the pod's own annotations shorter", size, maxAnnotations))}
+		p.shared.asks.reject(pod, problems)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
+	}
 	p.shared.overlay.dropHold(pod.UID)
 	p.shared.asks.drop(pod.UID)
 	p.shared.overlay.putReservation(pod.UID, reservation{
@@ -43,6 +50,25 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	p.shared.figures.decided.Observe(p.shared.clock.Since(c.start).Seconds())
 	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])
 	return nil
+}
+
+// maxAnnotations is the limit for the size of a pod's annotations with its cards:
+// the API server does not check those of a Binding, but would reject every later
+// update.
+const maxAnnotations = 200 << 10
+
+// annotationSize returns the size of the annotations after the merge.
+func annotationSize(own, added map[string]string) int {
+	size := 0
+	for k, v := range own {
+		if _, ok := added[k]; !ok {
+			size += len(k) + len(v)
+		}
+	}
+	for k, v := range added {
+		size += len(k) + len(v)
+	}
+	return size
 }
 
 // Unreserve gives the cards back, and the node's lock if the pod has it. It may
