@@ -172,6 +172,61 @@ func TestAfterPodDeleteOfANamesake(t *testing.T) {
 	}
 }
 
+// TestHintEventsAreForgotten: what events reported is remembered until the entries
+// show it, and no longer.
+func TestHintEventsAreForgotten(t *testing.T) {
+	x, y := makePod("x", whole(1), holds(0)), makePod("y", whole(1), holds(1))
+	r := seen(t, 2, x, y)
+	pod, cpu := makePod("p", whole(2)), makePod("other", whole(1))
+	ni := nodeInfo(makeNode("n1"), x, y)
+	refresh := func() { r.cycleOver(t, cpu, []fwk.NodeInfo{ni}) }
+	refresh()
+	if _, err := r.afterPodDelete(testLogger(t), pod, x, nil); err != nil {
+		t.Fatal(err)
+	}
+	refresh() // its snapshot may be older than the end of x
+	if got := len(r.shared.hints.events); got != 1 {
+		t.Errorf("%d nodes have events after one refresh, want 1", got)
+	}
+	if got, err := r.afterPodDelete(testLogger(t), pod, y, nil); err != nil || got != fwk.Queue {
+		t.Errorf("afterPodDelete(y) = %v, %v; want Queue", got, err)
+	}
+	ni = nodeInfo(makeNode("n1"))
+	refresh()
+	refresh()
+	if h := r.shared.hints; len(h.events) != 0 || len(h.recorded) != 0 {
+		t.Errorf("%d nodes have events of %d, want none", len(h.events), len(h.recorded))
+	}
+}
+
+// TestReservationOfAnEndedPod: room that an ended pod left is free for the waiting
+// pod that its end wakes, whichever handler of the event runs first; a pod that
+// still exists keeps what was reserved for it.
+func TestReservationOfAnEndedPod(t *testing.T) {
+	for name, exists := range map[string]bool{"gone": false, "being deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.setDevice(t, makeDevice("n1", 1))
+			r.addNode(t, makeNode("n1"))
+			r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+			ended := r.reserveOn(t, makePod("x", whole(1)), "n1")
+			r.shared.nodes.of(nodeInfo(makeNode("n1"), ended), false)
+			if exists {
+				if err := r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(ended); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pod := makePod("p", whole(1))
+			if got, err := r.afterPodDelete(testLogger(t), pod, ended, nil); err != nil || got != fwk.Queue {
+				t.Errorf("afterPodDelete() = %v, %v; want Queue", got, err)
+			}
+			if got := r.Filter(t.Context(), r.cycle(t, pod), pod, nodeInfo(makeNode("n1"))); got.IsSuccess() == exists {
+				t.Errorf("Filter() = %v, want success: %v", got, !exists)
+			}
+		})
+	}
+}
+
 // TestAfterUnaccounted: pods wake when it becomes known which cards another pod
 // holds, whoever says so.
 func TestAfterUnaccounted(t *testing.T) {

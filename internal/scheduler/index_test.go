@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -160,6 +161,36 @@ func TestIndexForgets(t *testing.T) {
 	}
 	if got := len(s.shared.index.shapes); got != maxShapes {
 		t.Errorf("%d shapes are kept, want %d", got, maxShapes)
+	}
+}
+
+// TestWorthsAreBounded: however many shapes and nodes there are, what they are
+// worth takes bounded memory, and the shape at hand always has room.
+func TestWorthsAreBounded(t *testing.T) {
+	x := newIndex(nil)
+	x.rows = make([]row, maxWorths/3)
+	for i := range 5 {
+		x.epoch++
+		s := &shape{used: x.epoch}
+		x.shapes[fmt.Sprint(i)] = s
+		x.expect(s, nil)
+		if len(s.worths) != len(x.rows) {
+			t.Fatalf("shape %d has room for %d worths, want %d", i, len(s.worths), len(x.rows))
+		}
+		if i < 4 {
+			s.worths[0].epoch = x.epoch
+		} else if s.worths[0].epoch != 0 {
+			t.Error("a shape has what another one was worth")
+		}
+	}
+	var kept []string
+	for _, key := range slices.Sorted(maps.Keys(x.shapes)) {
+		if x.shapes[key].worths != nil {
+			kept = append(kept, key)
+		}
+	}
+	if want := []string{"2", "3", "4"}; !slices.Equal(kept, want) {
+		t.Errorf("shapes %v have worths, want those asked for last, %v", kept, want)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -128,5 +130,152 @@ func TestSiblings(t *testing.T) {
 				t.Errorf("Reserve() after a sibling's = %v, want Unschedulable", got)
 			}
 		})
+	}
+}
+
+// TestHoldFollowsItsCard: cards that are kept for a preemptor stay the same cards
+// when the inventory is read in another order, and as many where they are counted.
+func TestHoldFollowsItsCard(t *testing.T) {
+	preemptor := makePod("q", whole(1), priority(9))
+	hold := func(t *testing.T, r *rig, node *ledger.Node) {
+		t.Helper()
+		offer := node.NewOffer(1)
+		offer.SetCards(0, gpu.SetOf(1))
+		ask, _ := wire.Admit(preemptor)
+		r.shared.overlay.putHold(preemptor.UID, preemptorHold{
+			node: "n1", placed: placed{topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(preemptor), &ask.Request)},
+		})
+	}
+	t.Run("by UUID", func(t *testing.T) {
+		r := newRig(t)
+		r.setDevice(t, makeDevice("n1", 2))
+		victim := makePod("v", whole(1), holds(1))
+		hold(t, r, r.shared.nodes.of(nodeInfo(makeNode("n1"), victim), false))
+		r.setDevice(t, swapped(makeDevice("n1", 2)))
+		pod := makePod("p", whole(1))
+		if got := r.Filter(t.Context(), r.cycle(t, pod).Clone(), pod, nodeInfo(makeNode("n1"), victim, preemptor)); !got.IsSuccess() {
+			t.Errorf("Filter() while the victim of the hold is there = %v, want success: GPU-0 is free", got)
+		}
+		if got := r.Filter(t.Context(), r.cycle(t, pod).Clone(), pod, nodeInfo(makeNode("n1"), preemptor, makePod("u", whole(1), holds(0)))); got.Code() != fwk.Unschedulable {
+			t.Errorf("Filter() when the victim has left = %v, want Unschedulable: GPU-1 is kept", got)
+		}
+	})
+	t.Run("by number", func(t *testing.T) {
+		r, node := newRig(t), countedNode("3")
+		a, b, c := makePod("a", whole(1), boundTo("n1")), makePod("b", whole(1), boundTo("n1")), makePod("c", whole(1), boundTo("n1"))
+		hold(t, r, r.shared.nodes.of(nodeInfo(node, a, b, c), false))
+		pod := makePod("p", whole(1))
+		for name, tt := range map[string]struct {
+			ni   fwk.NodeInfo
+			want fwk.Code
+		}{
+			"one left":  {nodeInfo(node, a, c, preemptor), fwk.Unschedulable},
+			"two left":  {nodeInfo(node, b, preemptor), fwk.Success},
+			"none left": {nodeInfo(node, a, b, c, preemptor), fwk.Unschedulable},
+		} {
+			if got := r.Filter(t.Context(), r.cycle(t, pod).Clone(), pod, tt.ni); got.Code() != tt.want {
+				t.Errorf("%s: Filter() = %v, want %v", name, got, tt.want)
+			}
+		}
+	})
+	t.Run("dropped", func(t *testing.T) {
+		r := newRig(t)
+		r.setDevice(t, makeDevice("n1", 2))
+		node := r.shared.nodes.of(nodeInfo(makeNode("n1")), false)
+		hold(t, r, node)
+		r.shared.overlay.dropHold(preemptor.UID)
+		if _, ok := r.shared.overlay.getHold(preemptor.UID, node); ok {
+			t.Error("the hold is still there")
+		}
+	})
+}
+
+// TestReservationThatGetsIdentity: it is not known which cards a pod has that was
+// placed by number when the node's cards become known one by one.
+func TestReservationThatGetsIdentity(t *testing.T) {
+	r, node := newRig(t), countedNode("2")
+	r.fakes.snapshot = snapshotOf(nodeInfo(node))
+	assumed := r.reserveOn(t, makePod("p", whole(1)), "n1")
+	r.setDevice(t, makeDevice("n1", 2))
+	for name, ni := range map[string]fwk.NodeInfo{"with the pod": nodeInfo(node, assumed), "without it": nodeInfo(node)} {
+		if got := r.shared.nodes.of(ni, false); len(got.Unknown()) != 1 {
+			t.Errorf("%s: %d pods hold unknown cards, want 1", name, len(got.Unknown()))
+		}
+	}
+}
+
+// TestReservationOfALostCard: a card that is not in the inventory for a while is
+// the pod's when it comes back.
+func TestReservationOfALostCard(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 2))
+	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	assumed := r.reserveOn(t, makePod("p", whole(1)), "n1")
+	ni := nodeInfo(makeNode("n1"), assumed)
+	less := makeDevice("n1", 2)
+	less.Spec.Devices = less.Spec.Devices[1:]
+	r.setDevice(t, less)
+	if got := r.cardsInUse(ni); len(got) != 0 {
+		t.Errorf("cards in use = %v, want none: the pod's is not there", got)
+	}
+	r.setDevice(t, swapped(makeDevice("n1", 2)))
+	if got := r.cardsInUse(ni); !slices.Equal(got, []string{"GPU-0"}) {
+		t.Errorf("cards in use = %v, want GPU-0", got)
+	}
+}
+
+// TestWhatIfHonoursTheOverlay: in a copy of a NodeInfo, a pod that was taken off
+// frees what was reserved for it; what was reserved after the snapshot stays.
+func TestWhatIfHonoursTheOverlay(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 3))
+	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	victim := r.reserveOn(t, makePod("v", whole(1)), "n1")
+	ni := nodeInfo(makeNode("n1"), victim)
+	r.fakes.snapshot = snapshotOf(ni)
+	r.reserveOn(t, makePod("sibling", whole(1)), "n1")
+	kept := r.shared.nodes.of(ni, false)
+	if n := len(kept.Holdings()); n != 2 {
+		t.Fatalf("%d pods hold cards, want 2", n)
+	}
+	without := ni.Snapshot()
+	if err := without.RemovePod(testLogger(t), victim); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.shared.nodes.of(without, true).Holdings(); len(got) != 1 || got[0].Holder != "ns/sibling" {
+		t.Errorf("without the victim %v hold cards, want the sibling alone", got)
+	}
+	if got := r.shared.nodes.of(ni, false); got != kept {
+		t.Error("the what-if changed what is kept")
+	}
+	// kube-scheduler forgets a pod that is being deleted although its Binding may
+	// still succeed.
+	forgotten := without.Snapshot()
+	forgotten.AddPodInfo(podInfo(t, makePod("other")))
+	if got := r.shared.nodes.of(forgotten, false).Holdings(); len(got) != 2 {
+		t.Errorf("when the victim is forgotten %v hold cards, want both until its Binding has failed", got)
+	}
+}
+
+// TestRefreshOfNothingNew: with nothing changed a refresh allocates nothing, and
+// one changed node is all that is looked at again.
+func TestRefreshOfNothingNew(t *testing.T) {
+	s := newStream(t, 2*smallCluster, 1)
+	x := s.shared.index
+	x.refresh(s.infos)
+	if n := testing.AllocsPerRun(10, func() { x.refresh(s.infos) }); n != 0 {
+		t.Errorf("%v allocations a refresh, want none", n)
+	}
+	s.reserveOn(t, makePod("p", whole(1)), "n7")
+	x.refresh(s.infos)
+	x.refresh(s.infos)
+	s.shared.overlay.dropReservation("uid-p")
+	x.refresh(s.infos)
+	if !slices.Equal(x.stale, []int{7}) {
+		t.Errorf("rows %v were made again, want row 7 alone", x.stale)
+	}
+	x.refresh(s.infos)
+	if len(x.stale) != 0 {
+		t.Errorf("rows %v were made again, want none", x.stale)
 	}
 }

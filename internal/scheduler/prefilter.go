@@ -24,6 +24,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if cs.IsPodGroupSchedulingCycle() {
+		p.shared.figures.inadmissible.Inc()
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, podGroupsUnsupported)
 	}
 	if err := p.shared.term.ready(ctx); err != nil {
