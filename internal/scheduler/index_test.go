@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // stream is pods that come and go on a few nodes.
@@ -22,11 +24,13 @@ type stream struct {
 	random *rand.Rand
 	infos  []fwk.NodeInfo
 	bound  map[string][]*corev1.Pod
+	// allocated has what Bind writes on the pods.
+	allocated map[types.UID]map[string]string
 }
 
 func newStream(t *testing.T, nodes int, seed uint64) *stream {
 	t.Helper()
-	s := &stream{rig: newRig(t), T: t, random: rand.New(rand.NewPCG(seed, 1)), bound: map[string][]*corev1.Pod{}} //nolint:gosec // to repeat it
+	s := &stream{rig: newRig(t), T: t, random: rand.New(rand.NewPCG(seed, 1)), bound: map[string][]*corev1.Pod{}, allocated: map[types.UID]map[string]string{}} //nolint:gosec // to repeat it
 	for i := range nodes {
 		node := makeNode(fmt.Sprintf("n%d", i))
 		s.setDevice(t, makeDevice(node.Name, 4))
@@ -66,6 +70,13 @@ func TestIndexAgrees(t *testing.T) {
 			if s.random.IntN(3) == 0 {
 				s.end()
 			}
+			if s.random.IntN(3) == 0 {
+				s.confirm()
+			}
+			if s.random.IntN(5) == 0 {
+				s.reread()
+			}
+			s.checkCards()
 		}
 	}
 }
@@ -125,7 +136,62 @@ func (s *stream) bind(cs fwk.CycleState, pod *corev1.Pod, node string) {
 	assumed := pod.DeepCopy()
 	assumed.Spec.NodeName = node
 	s.info(node).AddPodInfo(podInfo(s.T, assumed))
+	res, _ := s.shared.overlay.getReservation(pod.UID)
+	s.allocated[pod.UID] = res.annotations
 	s.bound[node] = append(s.bound[node], assumed)
+}
+
+// confirm makes a pod on a random node carry what was reserved for it, as after its
+// Binding.
+func (s *stream) confirm() {
+	s.Helper()
+	node := s.infos[s.random.IntN(len(s.infos))].Node().Name
+	if len(s.bound[node]) == 0 {
+		return
+	}
+	i := s.random.IntN(len(s.bound[node]))
+	before := s.bound[node][i]
+	after := before.DeepCopy()
+	maps.Copy(after.Annotations, s.allocated[after.UID])
+	if err := s.info(node).RemovePod(testLogger(s.T), before); err != nil {
+		s.Fatal(err)
+	}
+	s.info(node).AddPodInfo(podInfo(s.T, after))
+	s.bound[node][i] = after
+}
+
+// reread makes the agent of a random node read its cards in another order.
+func (s *stream) reread() {
+	s.Helper()
+	d := makeDevice(s.infos[s.random.IntN(len(s.infos))].Node().Name, 4)
+	for i, minor := range s.random.Perm(len(d.Spec.Devices)) {
+		d.Spec.Devices[i].Minor = new(int32(minor))
+	}
+	s.setDevice(s.T, d)
+}
+
+// checkCards checks by what Bind writes on the pods that no card is allocated
+// twice.
+func (s *stream) checkCards() {
+	s.Helper()
+	for _, ni := range s.infos {
+		name := ni.Node().Name
+		account := readInventory(ni.Node(), s.shared.devices.get(name)).Open()
+		for _, pod := range s.bound[name] {
+			pod = pod.DeepCopy()
+			maps.Copy(pod.Annotations, s.allocated[pod.UID])
+			h, known, notes := wire.HoldingOf(account, pod)
+			if !known {
+				s.Fatal(notes)
+			}
+			account.Book(h)
+		}
+		for i, u := range account.Now().Usage {
+			if card := account.Topology().Card(i); u.Compute > 100 || u.Memory > card.Memory || u.Exclusive && u.Slots > 1 {
+				s.Fatalf("%s of %s is allocated twice: %+v", card.ID, name, u)
+			}
+		}
+	}
 }
 
 // end ends a pod on a random node.
