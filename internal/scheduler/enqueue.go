@@ -107,7 +107,7 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, oldObj, newObj any) (
 // hintOn wakes the pod if it fits on the node with the cards that the node has now
 // and the pods last seen there.
 func (p *Plugin) hintOn(pod *corev1.Pod, name string) fwk.QueueingHint {
-	node, err := p.handle.SharedInformerFactory().Core().V1().Nodes().Lister().Get(name)
+	node, err := p.nodeLister.Get(name)
 	if err != nil {
 		return fwk.QueueSkip // its own Add will come
 	}

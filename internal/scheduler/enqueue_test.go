@@ -227,6 +227,23 @@ func TestReservationOfAnEndedPod(t *testing.T) {
 	}
 }
 
+// TestStatusUpdatesCostNothing: kubelet updates the status of every pod again and
+// again, and all waiting pods are asked each time.
+func TestStatusUpdatesCostNothing(t *testing.T) {
+	before := makePod("q", whole(1), holds(0))
+	r := seen(t, 2, before)
+	after, pod := before.DeepCopy(), makePod("p", whole(2))
+	after.Status.Phase = corev1.PodRunning
+	logger := testLogger(t)
+	if n := testing.AllocsPerRun(100, func() {
+		if got, err := r.afterPodUpdate(logger, pod, before, after); err != nil || got != fwk.QueueSkip {
+			t.Errorf("afterPodUpdate() = %v, %v; want QueueSkip", got, err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for each waiting pod, want none", n)
+	}
+}
+
 // TestAfterUnaccounted: pods wake when it becomes known which cards another pod
 // holds, whoever says so.
 func TestAfterUnaccounted(t *testing.T) {

@@ -202,11 +202,12 @@ func (n *nodes) bookAll(now, before *entry, lock wire.Lock, mode foldMode, ended
 		return ended != nil && ended(uid) || slices.ContainsFunc(now.read, func(r reading) bool { return r.pod.UID == uid })
 	})
 	for _, res := range beside {
+		// A pod of the same name may be on the node: it keeps what it holds.
 		if h, known := res.in(now.node); known {
-			now.node.Book(h)
+			now.node.BookAll([]ledger.Holding{h}, nil)
 			f.coming = append(f.coming, h)
 		} else {
-			now.node.BookUnknown(h.Holder)
+			now.node.BookAll(nil, []ledger.Holder{h.Holder})
 		}
 	}
 	now.inventory.Settle(now.node, f.coming...)

@@ -257,6 +257,20 @@ func TestWhatIfHonoursTheOverlay(t *testing.T) {
 	}
 }
 
+// TestReservationOfANamesake: what is still reserved for an ended pod takes nothing
+// from the pod that was created under its name.
+func TestReservationOfANamesake(t *testing.T) {
+	r := newRig(t)
+	r.setDevice(t, makeDevice("n1", 2))
+	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	r.reserveOn(t, makePod("x", whole(1)), "n1")
+	again := makePod("x", whole(1), holds(1))
+	again.UID = "another"
+	if got := r.cardsInUse(nodeInfo(makeNode("n1"), again)); !slices.Equal(got, []string{"GPU-0", "GPU-1"}) {
+		t.Errorf("cards in use = %v, want both", got)
+	}
+}
+
 // TestRefreshOfNothingNew: with nothing changed a refresh allocates nothing, and
 // one changed node is all that is looked at again.
 func TestRefreshOfNothingNew(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -64,6 +65,8 @@ type Plugin struct {
 	policy place.Policy
 	// lockWait is how long a pod waits for a node's lock that does not change.
 	lockWait time.Duration
+	// nodeLister is at hand because hints ask it for every waiting pod.
+	nodeLister corelisters.NodeLister
 	// podGroups tells that kube-scheduler schedules pod groups as a whole.
 	podGroups bool
 
@@ -108,6 +111,7 @@ func (s *Shared) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle
 		return nil, fmt.Errorf("preemption: %w", err)
 	}
 	p := &Plugin{handle: h, shared: s, policy: args.policy(), lockWait: args.lockWait(), podGroups: gates.EnableGenericWorkload, DefaultPreemption: base}
+	p.nodeLister = h.SharedInformerFactory().Core().V1().Nodes().Lister()
 	p.evaluator = preemption.NewEvaluator(Name, h, p, base.Executor)
 	if err := s.locks.watch(h, args.lockExpiry()); err != nil {
 		return nil, err
