@@ -5,11 +5,15 @@
 // # State
 //
 // The account of a node is folded from the pods that kube-scheduler itself
-// believes to be there (fwk.NodeInfo), and kept for as long as the NodeInfo's
-// generation stays the same. There is no second ledger fed by events that could
-// drift away from it. A pod's cards are those that this process reserved, or
-// else those that its annotations tell. Cards come from Device objects and node
-// annotations.
+// believes to be there (fwk.NodeInfo). There is no second ledger fed by events
+// that could drift away from it. What this process knows beyond that, such as the
+// cards that it has reserved, is one [overlay] with a version per node. An account
+// is kept for as long as the NodeInfo's generation and the overlay's version stay
+// the same. A pod's cards are those that are reserved for it, or else those that
+// its annotations name. Cards come from Device objects and node annotations.
+//
+// Queueing hints are answered from accounts of their own ([hintAccounts]), which
+// follow events. Decisions never use them.
 //
 // # One write
 //
