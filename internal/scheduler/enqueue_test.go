@@ -328,11 +328,11 @@ func TestInadmissibleSleeps(t *testing.T) {
 func TestPodGroupsSleep(t *testing.T) {
 	q := makePod("q", whole(1), holds(0))
 	pod := makePod("p", whole(1), inPodGroup("group"))
-	for name, want := range map[bool]fwk.QueueingHint{true: fwk.QueueSkip, false: fwk.Queue} {
+	for enabled, want := range map[bool]fwk.QueueingHint{true: fwk.QueueSkip, false: fwk.Queue} {
 		r := seen(t, 2, q)
-		r.podGroups = name
+		r.podGroups = enabled
 		if got, err := r.afterPodDelete(testLogger(t), pod, q, nil); err != nil || got != want {
-			t.Errorf("with pod groups %v: afterPodDelete() = %v, %v; want %v", name, got, err, want)
+			t.Errorf("with pod groups %v: afterPodDelete() = %v, %v; want %v", enabled, got, err, want)
 		}
 	}
 }

@@ -190,7 +190,7 @@ func newSleepers(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecution
 			}
 		},
 		DeleteFunc: func(obj any) {
-			if pod, ok := gone(obj).(*corev1.Pod); ok {
+			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
 				s.drop(pod.UID)
 			}
 		},

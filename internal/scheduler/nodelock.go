@@ -47,7 +47,7 @@ func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
 		Ours: func(name string) bool { return l.schedulers.Has(name) },
 	})
 	check := func(obj any) {
-		if node, ok := gone(obj).(*corev1.Node); ok {
+		if node, ok := unwrapTombstone(obj).(*corev1.Node); ok {
 			l.nodes.Check(node.Name)
 		}
 	}
@@ -63,7 +63,7 @@ func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
 			}
 		},
 		DeleteFunc: func(obj any) {
-			if pod, ok := gone(obj).(*corev1.Pod); ok {
+			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
 				l.nodes.PodGone(pod)
 			}
 		},

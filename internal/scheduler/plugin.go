@@ -124,7 +124,7 @@ func (s *Shared) cleanUp(h fwk.Handle) error {
 	informers := h.SharedInformerFactory().Core().V1()
 	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(obj any) {
-			if pod, ok := gone(obj).(*corev1.Pod); ok {
+			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
 				s.overlay.dropReservation(pod.UID)
 				s.overlay.dropHold(pod.UID)
 				s.announcements.take(pod.UID)
@@ -136,7 +136,7 @@ func (s *Shared) cleanUp(h fwk.Handle) error {
 	}
 	if _, err := informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(obj any) {
-			if node, ok := gone(obj).(*corev1.Node); ok {
+			if node, ok := unwrapTombstone(obj).(*corev1.Node); ok {
 				s.nodes.forget(node.Name)
 			}
 		},
@@ -146,8 +146,8 @@ func (s *Shared) cleanUp(h fwk.Handle) error {
 	return nil
 }
 
-// gone returns the object of a delete event.
-func gone(obj any) any {
+// unwrapTombstone returns the object of a delete event.
+func unwrapTombstone(obj any) any {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		return unknown.Obj
 	}
