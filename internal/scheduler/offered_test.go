@@ -5,7 +5,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -48,5 +50,35 @@ func TestOffered(t *testing.T) {
 				t.Errorf("when devices come: %v, %v; want that the pod is tried again", hint, err)
 			}
 		})
+	}
+}
+
+// TestNotOfferedIsLeftOut: PreFilter leaves out nodes whose kubelet has too few
+// devices, and PostFilter reports them as Filter would have.
+func TestNotOfferedIsLeftOut(t *testing.T) {
+	r := newRig(t)
+	pod, other := makePod("p", requesting(wire.ResourceGPU, "1")), makePod("q", requesting(wire.ResourceGPU, "1"), holds(0))
+	var infos []fwk.NodeInfo
+	for name, devices := range map[string]string{"n0": "2", "n1": "1", "n2": "0"} {
+		node := makeNode(name)
+		node.Status.Allocatable[wire.ResourceGPU] = resource.MustParse(devices)
+		r.setDevice(t, makeDevice(name, 2))
+		ni := nodeInfo(node)
+		if name == "n1" {
+			ni = nodeInfo(node, other)
+		}
+		infos = append(infos, ni)
+	}
+	cs := framework.NewCycleState()
+	narrowed, status := r.PreFilter(t.Context(), cs, pod, infos)
+	if !status.IsSuccess() || narrowed.AllNodes() || !narrowed.NodeNames.Equal(sets.New("n0")) {
+		t.Fatalf("PreFilter() = %v, %v; want n0 alone", narrowed, status)
+	}
+	statuses := framework.NewDefaultNodeToStatus()
+	r.PostFilter(t.Context(), cs, pod, statuses)
+	for name, want := range map[string]fwk.Code{"n1": fwk.Unschedulable, "n2": fwk.UnschedulableAndUnresolvable} {
+		if got := statuses.Get(name); got.Code() != want || got.Message() != "Insufficient metax-tech.com/gpu" {
+			t.Errorf("%s: %v %v, want %v for too few devices", name, got.Code(), got, want)
+		}
 	}
 }
