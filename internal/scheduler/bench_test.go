@@ -29,6 +29,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -43,10 +44,10 @@ func BenchmarkDecision(b *testing.B) {
 		"card":  {requesting(corev1.ResourceCPU, "100m"), requesting(wire.ResourceGPU, "1")},
 		"none":  {requesting(corev1.ResourceCPU, "100m")},
 	}
-	for _, nodes := range []int{500, 5000} {
+	for _, nodes := range []int{500, 5000, 50000} {
 		for _, kind := range []string{"slice", "card", "none"} {
 			for _, full := range []int{0, 95} {
-				if full > 0 && (kind != "card" || nodes < 5000) {
+				if full > 0 && (kind != "card" || nodes != 5000) {
 					continue // too few cards would be left
 				}
 				for _, side := range []string{"plain", "daybreak"} {
@@ -73,18 +74,27 @@ profiles:
 // benched is a scheduler whose binds go nowhere.
 type benched struct {
 	*kubescheduler.Scheduler
+	shared    *Shared
 	informers informers.SharedInformerFactory
 	binds     atomic.Int64
+	// bound is called with every Binding, unless it is nil.
+	bound func(*corev1.Binding)
 }
 
-func newBenched(b *testing.B, side string, nodes, full int) *benched {
+// newUnfilled returns kube-scheduler, plain or with Daybreak, without nodes.
+func newUnfilled(b testing.TB, side string) *benched {
 	b.Helper()
 	ctx, stop := context.WithCancel(klog.NewContext(b.Context(), klog.Logger{}))
 	b.Cleanup(stop)
 	out := &benched{}
 	client := fake.NewClientset()
-	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+	client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		out.binds.Add(1)
+		if create, ok := action.(clienttesting.CreateAction); ok && out.bound != nil {
+			if binding, ok := create.GetObject().(*corev1.Binding); ok {
+				out.bound(binding)
+			}
+		}
 		return true, nil, nil
 	})
 	factory := kubescheduler.NewInformerFactory(client, 0)
@@ -95,6 +105,7 @@ func newBenched(b *testing.B, side string, nodes, full int) *benched {
 	shared.devices.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
 	shared.term.begin()
 	shared.term.fence()
+	out.shared = shared
 	var cfg *config.KubeSchedulerConfiguration
 	registry := frameworkruntime.Registry{}
 	if side == "plain" {
@@ -115,6 +126,30 @@ func newBenched(b *testing.B, side string, nodes, full int) *benched {
 	if err != nil {
 		b.Fatal(err)
 	}
+	if side != "plain" {
+		shared.search(out.Scheduler)
+	}
+	go out.SchedulingQueue.Run(klog.FromContext(ctx))
+	return out
+}
+
+// addNode adds a node with its Device.
+func (s *benched) addNode(b testing.TB, node *corev1.Node, device *v1alpha1.Device) {
+	b.Helper()
+	for _, err := range []error{
+		s.shared.devices.store.Add(compacted(b, device)),
+		s.informers.Core().V1().Nodes().Informer().GetIndexer().Add(node),
+	} {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.Cache.AddNode(klog.Background(), node)
+}
+
+func newBenched(b *testing.B, side string, nodes, full int) *benched {
+	b.Helper()
+	out := newUnfilled(b, side)
 	for i := range nodes {
 		node := offering(map[corev1.ResourceName]string{
 			corev1.ResourceCPU: "128", corev1.ResourceMemory: "1Ti", corev1.ResourcePods: "256",
@@ -122,29 +157,20 @@ func newBenched(b *testing.B, side string, nodes, full int) *benched {
 		})
 		node.Name = fmt.Sprintf("n%d", i)
 		node.Annotations = map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}
-		for _, add := range []error{
-			shared.devices.store.Add(compacted(b, makeDevice(node.Name, 8))),
-			factory.Core().V1().Nodes().Informer().GetIndexer().Add(node),
-		} {
-			if add != nil {
-				b.Fatal(add)
-			}
-		}
-		out.Cache.AddNode(klog.FromContext(ctx), node)
+		out.addNode(b, node, makeDevice(node.Name, 8))
 		if i*100 < nodes*full {
 			for k := range 8 {
 				pod := makePod(fmt.Sprintf("q-%d-%d", i, k), requesting(wire.ResourceGPU, "1"), holds(k), boundTo(node.Name))
-				if err := out.Cache.AddPod(klog.FromContext(ctx), pod); err != nil {
+				if err := out.Cache.AddPod(klog.Background(), pod); err != nil {
 					b.Fatal(err)
 				}
 			}
 		}
 	}
-	go out.SchedulingQueue.Run(klog.FromContext(ctx))
 	return out
 }
 
-func loadBench(b *testing.B, text string) *config.KubeSchedulerConfiguration {
+func loadBench(b testing.TB, text string) *config.KubeSchedulerConfiguration {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "config.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

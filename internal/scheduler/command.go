@@ -276,6 +276,7 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 	shared.locks.begin(ctx, f.schedulers)
 	shared.figures.register(ctx)
 	shared.announcements.announce(sched)
+	shared.search(sched)
 	return app.Run(ctx, cc, sched)
 }
 

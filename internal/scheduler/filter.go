@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
@@ -16,13 +17,11 @@ func (p *Plugin) Filter(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, ni 
 		return fwk.AsStatus(err)
 	}
 	x := p.shared.index
-	if c.shape != nil {
-		if i, ok := x.row(ni); ok && c.shape.fits.has(i) && x.fresh(i) {
-			return nil
-		}
+	if i, ok := x.row(ni); ok && c.shape.fits.has(i) && x.fresh(i) {
+		return nil
 	}
 	e := x.entryOf(ni, c.whatIf)
-	v := c.judge(e)
+	_, v := c.judge(e, &c.ask.Prefer)
 	c.note(e.node.Name, v.refusal)
 	return v.status()
 }
@@ -38,12 +37,11 @@ type verdict struct {
 
 // judge asks whether the node can take the pod: whether its cards can, and then
 // whether its kubelet can.
-func (c *cycle) judge(e *entry) verdict {
-	var v verdict
-	if _, v.refusal = place.Fit(e.node, &c.ask.Request, &c.ask.Prefer); v.refusal.Code == place.Fits {
+func (c *cycle) judge(e *entry, prefer *place.Preference) (offer ledger.Offer, v verdict) {
+	if offer, v.refusal = place.Fit(e.node, &c.ask.Request, prefer); v.refusal.Code == place.Fits {
 		v.short, v.always = e.lacks(c.wants)
 	}
-	return v
+	return offer, v
 }
 
 // fits reports whether the node can take the pod.

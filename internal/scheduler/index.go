@@ -1,10 +1,12 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math/bits"
 	"runtime"
+	"slices"
 
 	"k8s.io/client-go/util/workqueue"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -30,9 +32,8 @@ type index struct {
 	// changed. It is apart from the rows because it is read most.
 	epoch   uint64
 	changed []uint64
-	// scores has what each row is worth to the pod of the epoch that it names.
-	// Nodes are scored in parallel, each in its own row.
-	scores []score
+	// rank has the place of each row's node in the order of names.
+	rank []int32
 	// devices and overlay are the versions that the rows were made from.
 	devices, overlay uint64
 	// stale are the rows that a refresh found out of date, and names room for
@@ -51,12 +52,6 @@ type row struct {
 	entry      *entry
 }
 
-// score is what the best cards of a node are worth, found in an epoch.
-type score struct {
-	epoch uint64
-	worth place.Worth
-}
-
 func newIndex(n *nodes) *index {
 	return &index{nodes: n, at: map[fwk.NodeInfo]int{}, byName: map[string]int{}, shapes: map[string]*shape{}}
 }
@@ -67,7 +62,7 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 	devices := x.nodes.devices.version.Load()
 	x.names, x.overlay = x.nodes.overlay.takeChanged(x.names[:0])
 	if !x.lists(infos) {
-		x.rows, x.changed, x.scores = make([]row, len(infos)), make([]uint64, len(infos)), make([]score, len(infos))
+		x.rows, x.changed = make([]row, len(infos)), make([]uint64, len(infos))
 		clear(x.at)
 		clear(x.byName)
 		clear(x.shapes)
@@ -75,6 +70,7 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 			x.rows[i] = row{info: info, generation: -1}
 			x.at[info], x.byName[info.Node().Name] = i, i
 		}
+		x.rankNames()
 	}
 	x.stale = x.stale[:0]
 	current := func(i int) bool {
@@ -92,6 +88,21 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 	}
 	x.renew()
 	x.devices = devices
+}
+
+// rankNames sets the rank of every row.
+func (x *index) rankNames() {
+	order := make([]int32, len(x.rows))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Compare(x.rows[a].info.Node().Name, x.rows[b].info.Node().Name)
+	})
+	x.rank = make([]int32, len(x.rows))
+	for place, i := range order {
+		x.rank[i] = int32(place)
+	}
 }
 
 // renew brings the stale rows up to date, on all cores when they are many, as
@@ -163,105 +174,105 @@ func (x *index) outranks(priority int32) bool {
 
 // shape is requests that every node answers alike.
 type shape struct {
+	index *index
 	// fits has the nodes that can take such a pod, and hope those that could if
-	// nobody else were there.
+	// no other pod were there.
 	fits, hope rowSet
-	// epoch is the one up to which the sets are true, and used the last that
-	// asked for them.
-	epoch, used uint64
-
-	// worths has what the nodes were worth to such a pod, found with what was
-	// expected of the pods to come, and since is the epoch from which that was
-	// so. Not every shape has them.
-	worths []score
+	// worths has what the nodes that fit are worth to such a pod, with what is
+	// expected of the pods to come, and order the best of them.
+	worths []place.Worth
+	order  tournament
 	demand *place.Demand
-	since  uint64
+	// epoch is the one up to which all this is true, and used the last that asked
+	// for it.
+	epoch, used uint64
 }
 
-// expect prepares the shape for worths found with what is expected of the pods to
-// come, which may be something else than before.
-func (x *index) expect(s *shape, d *place.Demand) {
-	if s.worths == nil {
-		s.worths = x.worthsFor(s)
-	}
-	if s.demand != d {
-		s.demand, s.since = d, x.epoch
-	}
-}
-
-// worthsFor returns room for the shape's worths: that of the shape that was not
-// asked for the longest once as much is in use as may be.
-func (x *index) worthsFor(s *shape) []score {
-	var oldest *shape
-	inUse := 0
-	for _, other := range x.shapes {
-		if other == s || other.worths == nil {
-			continue
-		}
-		inUse += len(other.worths)
-		if oldest == nil || other.used < oldest.used {
-			oldest = other
-		}
-	}
-	if oldest == nil || inUse+len(x.rows) <= maxWorths {
-		return make([]score, len(x.rows))
-	}
-	room := oldest.worths
-	oldest.worths = nil
-	clear(room)
-	return room
-}
-
-// worth returns what the node of the row is worth to a pod of the shape, if that
-// was found before and nothing has changed since.
-func (x *index) worth(s *shape, i int) (place.Worth, bool) {
-	w := &s.worths[i]
-	return w.worth, w.epoch > 0 && w.epoch >= max(s.since, x.changed[i])
+func newShape(x *index) *shape {
+	n := len(x.rows)
+	return &shape{index: x, fits: newRowSet(n), hope: newRowSet(n), worths: make([]place.Worth, n), order: newTournament(n)}
 }
 
 const (
-	// renewChunk is how many rows a core brings up to date at once.
+	// renewChunk is how many rows a core brings up to date at once. A word of a
+	// set of rows has as many, so that no two cores write to one word.
 	renewChunk = 64
-	// maxShapes bounds the shapes that are kept.
-	maxShapes = 128
-	// maxWorths bounds the worths that are kept of all shapes together, 32 bytes
-	// each; one shape has them however many nodes there are.
-	maxWorths = 1 << 19
-	// smallCluster is up to how many nodes a shape is worked out when it is seen
-	// for the first time. In larger ones it must have come before: where no two
-	// pods are alike it would be work for nothing.
+	// maxShapes bounds the shapes that are kept, and shapeMemory the bytes that
+	// they take: rowMemory for each row.
+	maxShapes   = 128
+	shapeMemory = 64 << 20
+	rowMemory   = 40
+	// smallCluster is up to how many rows one core alone brings up to date.
 	smallCluster = 256
 )
 
-// shapeOf returns the shape of the request with its sets up to date, or nil when
-// they are not known.
+// shapeOf returns the shape of the cycle's request, up to date.
 func (x *index) shapeOf(c *cycle) *shape {
 	x.key = appendKey(x.key[:0], c)
 	s, seen := x.shapes[string(x.key)]
 	if !seen {
-		x.makeRoom()
-		s = &shape{fits: newRowSet(len(x.rows)), hope: newRowSet(len(x.rows))}
+		if s = x.makeRoom(); s == nil {
+			s = newShape(x)
+		}
+		s.epoch = 0
 		x.shapes[string(x.key)] = s
 	}
 	s.used = x.epoch
-	if !seen && len(x.rows) > smallCluster {
-		return nil
-	}
-	for i, epoch := range x.changed {
-		if epoch > s.epoch {
-			v := c.judge(x.rows[i].entry)
-			s.fits.set(i, v.fits())
-			s.hope.set(i, v.fits() || !v.permanent())
-		}
-	}
-	s.epoch = x.epoch
+	s.refresh(c)
 	return s
 }
 
-// makeRoom forgets the shape that was not asked for the longest.
-func (x *index) makeRoom() {
-	if len(x.shapes) < maxShapes {
+// refresh asks the nodes that have changed, and those that fit when something else
+// is expected of the pods to come.
+func (s *shape) refresh(c *cycle) {
+	x := s.index
+	x.stale = x.stale[:0]
+	for i, epoch := range x.changed {
+		if epoch > s.epoch || s.demand != c.prefer.Demand && s.fits.has(i) {
+			x.stale = append(x.stale, i)
+		}
+	}
+	s.epoch, s.demand = x.epoch, c.prefer.Demand
+	if len(x.stale) <= smallCluster {
+		for _, i := range x.stale {
+			s.ask(i, c)
+			s.order.update(i, s.fits.has(i), s.better)
+		}
 		return
+	}
+	workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(s.fits.words), func(word int) {
+		from, _ := slices.BinarySearch(x.stale, word*renewChunk)
+		for _, i := range x.stale[from:] {
+			if i >= (word+1)*renewChunk {
+				break
+			}
+			s.ask(i, c)
+			s.order.enter(i, s.fits.has(i))
+		}
+	})
+	s.order.play(s.better)
+}
+
+// ask asks the node of the row whether it can take the pod, and what it is worth.
+func (s *shape) ask(i int, c *cycle) {
+	offer, v := c.judge(s.index.rows[i].entry, &c.prefer)
+	s.fits.set(i, v.fits())
+	s.hope.set(i, v.fits() || !v.permanent())
+	if v.fits() {
+		s.worths[i] = place.Rank(&offer, &c.prefer)
+	}
+}
+
+// better reports whether the first row is the better one. There are no ties.
+func (s *shape) better(a, b int) bool {
+	return cmp.Or(s.worths[a].Compare(s.worths[b]), cmp.Compare(s.index.rank[b], s.index.rank[a])) > 0
+}
+
+// makeRoom forgets the shape that was not asked for the longest when there are too
+// many, and returns it to be used for another; nil when there is room.
+func (x *index) makeRoom() *shape {
+	if len(x.shapes) < min(maxShapes, max(1, shapeMemory/(rowMemory*max(1, len(x.rows))))) {
+		return nil
 	}
 	var oldest string
 	used := x.epoch + 1
@@ -270,7 +281,9 @@ func (x *index) makeRoom() {
 			oldest, used = key, s.used
 		}
 	}
+	s := x.shapes[oldest]
 	delete(x.shapes, oldest)
+	return s
 }
 
 // appendKey appends all that decides whether a node can take the pod and what it
@@ -312,26 +325,26 @@ func appendKey(key []byte, c *cycle) []byte {
 }
 
 // rowSet is a set of rows.
-type rowSet struct {
-	words []uint64
-	n     int
-}
+type rowSet struct{ words []uint64 }
 
 func newRowSet(rows int) rowSet { return rowSet{words: make([]uint64, (rows+63)/64)} }
 
 func (s *rowSet) set(i int, in bool) {
-	word, bit := &s.words[i/64], uint64(1)<<(i%64)
-	switch was := *word&bit != 0; {
-	case in && !was:
-		*word |= bit
-		s.n++
-	case !in && was:
-		*word &^= bit
-		s.n--
+	s.words[i/64] &^= 1 << (i % 64)
+	if in {
+		s.words[i/64] |= 1 << (i % 64)
 	}
 }
 
 func (s *rowSet) has(i int) bool { return s.words[i/64]&(1<<(i%64)) != 0 }
+
+// len returns the number of members.
+func (s *rowSet) len() (n int) {
+	for _, word := range s.words {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}
 
 // all yields the members in order.
 func (s *rowSet) all(yield func(int) bool) {

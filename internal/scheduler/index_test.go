@@ -3,7 +3,6 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -230,33 +229,27 @@ func TestIndexForgets(t *testing.T) {
 	}
 }
 
-// TestWorthsAreBounded: however many shapes and nodes there are, what they are
-// worth takes bounded memory, and the shape at hand always has room.
-func TestWorthsAreBounded(t *testing.T) {
-	x := newIndex(nil)
-	x.rows = make([]row, maxWorths/3)
-	for i := range 5 {
-		x.epoch++
-		s := &shape{used: x.epoch}
-		x.shapes[fmt.Sprint(i)] = s
-		x.expect(s, nil)
-		if len(s.worths) != len(x.rows) {
-			t.Fatalf("shape %d has room for %d worths, want %d", i, len(s.worths), len(x.rows))
-		}
-		if i < 4 {
-			s.worths[0].epoch = x.epoch
-		} else if s.worths[0].epoch != 0 {
-			t.Error("a shape has what another one was worth")
-		}
+// TestShapesAreBounded: however many nodes there are, the shapes take bounded
+// memory, the oldest make room, and one is always there.
+func TestShapesAreBounded(t *testing.T) {
+	tests := map[string]struct{ rows, want int }{
+		"a small cluster":    {8, maxShapes},
+		"a large one":        {shapeMemory / rowMemory / 3, 3},
+		"larger than can be": {2 * shapeMemory / rowMemory, 1},
 	}
-	var kept []string
-	for _, key := range slices.Sorted(maps.Keys(x.shapes)) {
-		if x.shapes[key].worths != nil {
-			kept = append(kept, key)
-		}
-	}
-	if want := []string{"2", "3", "4"}; !slices.Equal(kept, want) {
-		t.Errorf("shapes %v have worths, want those asked for last, %v", kept, want)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			x := newIndex(nil)
+			x.rows = make([]row, tt.rows)
+			for i := range tt.want + 2 {
+				x.epoch++
+				x.makeRoom()
+				x.shapes[fmt.Sprint(i)] = &shape{used: x.epoch}
+			}
+			if _, first := x.shapes["0"]; len(x.shapes) != tt.want || first {
+				t.Errorf("%d shapes are kept (the first: %v), want the last %d", len(x.shapes), first, tt.want)
+			}
+		})
 	}
 }
 
@@ -272,7 +265,7 @@ func TestIndexFollows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.shape.fits.n
+		return c.shape.fits.len()
 	}
 	if got := fits(s.infos); got != 0 {
 		t.Errorf("%d nodes of four cards can take five", got)

@@ -232,7 +232,7 @@ func TestAnnouncement(t *testing.T) {
 				}
 				var scores fwk.NodeScoreList
 				for i := range tt.candidates {
-					c.rank(cardName(i), place.Worth{})
+					c.rank(cardName(i), place.Worth{}, true)
 					scores = append(scores, fwk.NodeScore{Name: cardName(i)})
 				}
 				if got := r.NormalizeScore(t.Context(), cs, tt.pod, scores); !got.IsSuccess() {

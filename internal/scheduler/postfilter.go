@@ -66,7 +66,7 @@ func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatu
 			continue
 		}
 		e := p.shared.index.rows[i].entry
-		if v := c.judge(e); !v.fits() {
+		if _, v := c.judge(e, &c.ask.Prefer); !v.fits() {
 			c.note(e.node.Name, v.refusal)
 			statuses.Set(e.node.Name, v.status())
 		}

@@ -31,11 +31,12 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 		return nil, fwk.AsStatus(err)
 	}
 	ask = standIn(ask, p.policy)
-	c := &cycle{ask: ask, prefer: ask.Prefer, wants: wantedOf(pod), start: p.shared.clock.Now(), findings: newFindings()}
+	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, wants: wantedOf(pod), start: p.shared.clock.Now(), findings: newFindings()}
 	cs.Write(stateKey, c)
 	p.shared.index.refresh(infos)
 	p.shared.hints.refreshed(p.shared.index.epoch)
 	c.prefer.Demand = p.shared.forecast.look(pod, &ask.Request, p.handle.SharedInformerFactory().Core().V1().Pods().Lister(), p.shared.nodes)
+	c.shape = p.shared.index.shapeOf(c)
 	return p.narrow(c, pod), nil
 }
 
@@ -48,25 +49,18 @@ func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 // others were evicted. Nodes that were left out count as hopeless to
 // kube-scheduler: PostFilter puts that right.
 func (p *Plugin) narrow(c *cycle, pod *corev1.Pod) *fwk.PreFilterResult {
-	rows := len(p.shared.index.rows)
-	s := p.shared.index.shapeOf(c)
-	if s == nil {
-		return nil
-	}
-	p.shared.index.expect(s, c.prefer.Demand)
-	c.shape = s
 	if narrowsItself(pod) {
 		return nil
 	}
-	keep := &s.fits
-	if keep.n == 0 {
-		keep = &s.hope
+	keep, n := &c.shape.fits, c.shape.fits.len()
+	if n == 0 {
+		keep, n = &c.shape.hope, c.shape.hope.len()
 	}
-	if keep.n == 0 || keep.n*2 >= rows {
+	if n == 0 || n*2 >= len(p.shared.index.rows) {
 		return nil
 	}
 	c.kept = keep
-	names := make(sets.Set[string], keep.n)
+	names := make(sets.Set[string], n)
 	for i := range keep.all {
 		names.Insert(p.shared.index.rows[i].entry.node.Name)
 	}

@@ -23,47 +23,34 @@ func (*Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, inf
 }
 
 // Score finds out what the best cards on the node are worth. That is more than
-// one number holds, so it is noted, and the score means nothing until
-// NormalizeScore.
+// one number holds, so the score means nothing until NormalizeScore. What the
+// index knows is not noted.
 func (p *Plugin) Score(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) (int64, *fwk.Status) {
 	c, err := readState(cs)
 	if err != nil {
 		return 0, fwk.AsStatus(err)
 	}
-	x := p.shared.index
+	x, name := p.shared.index, ni.Node().Name
+	nominated := p.handle.NominatedPodsForNode(name)
 	row, known := x.row(ni)
-	worth, ok := p.worth(c, pod, ni, row, known)
 	switch {
-	case !ok || p.isStuck(pod, ni.Node()):
-	case known && c.scored != nil:
-		x.scores[row] = score{epoch: x.epoch, worth: worth}
-	default:
-		c.rank(ni.Node().Name, worth)
+	case p.isStuck(pod, ni.Node()):
+		c.rank(name, place.Worth{}, false)
+	case !known || !x.fresh(row) || len(nominated) > 0:
+		worth, room := p.worth(c, pod, ni, nominated)
+		c.rank(name, worth, room)
 	}
 	return 0, nil
 }
 
-// worth returns what the best cards of the node are worth to the pod, if it has
-// room. The node's row is known or not. Between two pods of one shape few nodes
-// change.
-func (p *Plugin) worth(c *cycle, pod *corev1.Pod, ni fwk.NodeInfo, row int, known bool) (place.Worth, bool) {
-	x := p.shared.index
-	promised := p.handle.NominatedPodsForNode(ni.Node().Name)
-	keep := known && c.shape != nil && len(promised) == 0 && x.fresh(row)
-	if keep {
-		if worth, ok := x.worth(c.shape, row); ok {
-			return worth, true
-		}
-	}
-	offer, refusal := place.Fit(p.withNominated(ni, pod, promised), &c.ask.Request, &c.prefer)
+// worth returns what the best cards of the node are worth to the pod with the
+// nominated pods there, if it has room.
+func (p *Plugin) worth(c *cycle, pod *corev1.Pod, ni fwk.NodeInfo, nominated []fwk.PodInfo) (worth place.Worth, room bool) {
+	offer, refusal := place.Fit(p.withNominated(ni, pod, nominated), &c.ask.Request, &c.prefer)
 	if refusal.Code != place.Fits {
 		return place.Worth{}, false
 	}
-	worth := place.Rank(&offer, &c.prefer)
-	if keep {
-		c.shape.worths[row] = score{epoch: x.epoch, worth: worth}
-	}
-	return worth, true
+	return place.Rank(&offer, &c.prefer), true
 }
 
 // ScoreExtensions returns the plugin.

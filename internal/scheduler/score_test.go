@@ -150,7 +150,7 @@ func withRanks(t *testing.T, ranks map[string]int64) fwk.CycleState {
 	c := &cycle{findings: newFindings()}
 	for node, rank := range ranks {
 		if rank != noRoom {
-			c.rank(node, place.Rank(&ledger.Offer{Score: rank}, &place.Preference{}))
+			c.rank(node, place.Rank(&ledger.Offer{Score: rank}, &place.Preference{}), true)
 		}
 	}
 	cs.Write(stateKey, c)

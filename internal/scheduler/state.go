@@ -20,7 +20,8 @@ const stateKey fwk.StateKey = "PreFilter" + Name
 
 // cycle is what one scheduling attempt of a pod knows.
 type cycle struct {
-	ask *wire.Ask
+	plugin *Plugin
+	ask    *wire.Ask
 	// prefer is what the pod likes, with what is expected of those to come.
 	// Whether it fits at all does not depend on that: Filter does without.
 	prefer place.Preference
@@ -31,7 +32,7 @@ type cycle struct {
 	whatIf bool
 	// start is when the attempt began.
 	start time.Time
-	// shape is what is known of requests like this one; nil: nothing yet.
+	// shape is what is known of requests like this one.
 	shape *shape
 	// scored are the nodes to choose from, and candidates is how many of them had
 	// room when they were compared; one alone is not.
@@ -48,29 +49,34 @@ type findings struct {
 	mu       sync.Mutex
 	refusals map[string]place.Refusal
 	victims  map[string][]ledger.Holder
-	// worths has what nodes are worth that the index does not know.
-	worths map[string]place.Worth
+	// ranks has what the index does not know of nodes.
+	ranks map[string]rank
+}
+
+// rank is what a node is worth, if it has room.
+type rank struct {
+	worth place.Worth
+	room  bool
 }
 
 func newFindings() *findings {
 	return &findings{}
 }
 
-// rank remembers what the best cards of the node are worth.
-func (f *findings) rank(node string, w place.Worth) {
+// rank remembers what the best cards of the node are worth, if it has room.
+func (f *findings) rank(node string, worth place.Worth, room bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.worths == nil {
-		f.worths = map[string]place.Worth{}
+	if f.ranks == nil {
+		f.ranks = map[string]rank{}
 	}
-	f.worths[node] = w
+	f.ranks[node] = rank{worth: worth, room: room}
 }
 
 // rankedNode is a node among those to choose from.
 type rankedNode struct {
+	rank
 	position int // in the list of scores
-	room     bool
-	worth    place.Worth
 }
 
 // ranked returns the nodes from the best to the worst.
@@ -80,13 +86,13 @@ func (c *cycle) ranked(scores fwk.NodeScoreList, x *index) []rankedNode {
 	order := make([]rankedNode, len(scores))
 	for i := range order {
 		order[i].position = i
-		if i < len(c.scored) && c.scored[i].Node().Name == scores[i].Name {
+		if noted, ok := c.ranks[scores[i].Name]; ok {
+			order[i].rank = noted
+		} else if i < len(c.scored) && c.scored[i].Node().Name == scores[i].Name {
 			if row, ok := x.row(c.scored[i]); ok {
-				order[i].worth, order[i].room = x.scores[row].worth, x.scores[row].epoch == x.epoch
-				continue
+				order[i].rank = rank{worth: c.shape.worths[row], room: c.shape.fits.has(row)}
 			}
 		}
-		order[i].worth, order[i].room = c.worths[scores[i].Name]
 	}
 	c.candidates = 0
 	for i := range order {
@@ -121,7 +127,7 @@ func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
 
 // Clone is called before pods are added to or removed from a node.
 func (c *cycle) Clone() fwk.StateData {
-	return &cycle{ask: c.ask, prefer: c.prefer, wants: c.wants, whatIf: true, start: c.start, shape: c.shape, kept: c.kept, findings: c.findings}
+	return &cycle{plugin: c.plugin, ask: c.ask, prefer: c.prefer, wants: c.wants, whatIf: true, start: c.start, shape: c.shape, kept: c.kept, findings: c.findings}
 }
 
 // note remembers the node's answer.

@@ -1,0 +1,242 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// searcher is a profile that gives kube-scheduler the best node of all for a pod
+// with cards. kube-scheduler alone compares a sample of the nodes, which in a
+// large cluster misses the best one more often than not, and runs every Filter on
+// each of them. The index has all nodes in the order of their worth, so that most
+// pods need one node to be filtered: the best.
+type searcher struct {
+	framework.Framework
+	shared *Shared
+}
+
+// search makes the profiles search all nodes, except where more than cards decides
+// between nodes: extenders, or plugins that the profile of this package does not
+// have.
+func (s *Shared) search(sched *scheduler.Scheduler) {
+	if len(sched.Extenders) > 0 {
+		return
+	}
+	for name, profile := range sched.Profiles {
+		if ranksByCards(profile.ListPlugins().Score.Enabled) {
+			sched.Profiles[name] = searcher{Framework: profile, shared: s}
+		}
+	}
+}
+
+// RunPreFilterPlugins leaves only the best node that every plugin accepts. Where
+// there is none, kube-scheduler goes on as always: it asks all nodes, collects
+// their reasons and preempts.
+func (f searcher) RunPreFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
+	result, status, plugins := f.Framework.RunPreFilterPlugins(ctx, cs, pod)
+	if !status.IsSuccess() {
+		return result, status, plugins
+	}
+	c, err := readState(cs)
+	if err != nil || hasPreferences(pod) || f.isPreferred(pod) {
+		return result, status, plugins
+	}
+	s := &search{searcher: f, cycle: c, cs: cs, pod: pod, allowed: result}
+	defer s.restore()
+	if best, ok := s.run(ctx); ok {
+		c.candidates = c.shape.fits.len()
+		return &fwk.PreFilterResult{NodeNames: sets.New(best)}, status, plugins
+	}
+	return result, status, plugins
+}
+
+// search is the search for one pod's node.
+type search struct {
+	searcher
+	cycle   *cycle
+	cs      fwk.CycleState
+	pod     *corev1.Pod
+	allowed *fwk.PreFilterResult
+	// taken are the rows that were taken out of the shape's order, and nominated
+	// the candidates among them that other pods are nominated to, the best last.
+	taken     []int
+	nominated []candidate
+}
+
+// candidate is a node that may be the best.
+type candidate struct {
+	row   int
+	worth place.Worth
+}
+
+// run returns the best node that every plugin accepts. One node is asked first,
+// since it mostly is the one, and more at once each time that none was.
+func (s *search) run(ctx context.Context) (string, bool) {
+	infos := s.shared.index.rows
+	for size := 1; ; size *= 4 {
+		batch := make([]int, 0, size)
+		for len(batch) < size {
+			row, ok := s.next()
+			if !ok {
+				break
+			}
+			batch = append(batch, row)
+		}
+		if len(batch) == 0 {
+			return "", false
+		}
+		accepted := make([]bool, len(batch))
+		ask := func(i int) {
+			accepted[i] = s.RunFilterPluginsWithNominatedPods(ctx, s.cs, s.pod, infos[batch[i]].info).IsSuccess()
+		}
+		if len(batch) == 1 {
+			ask(0)
+		} else {
+			s.Parallelizer().Until(ctx, len(batch), ask, "BestNode")
+		}
+		if i := slices.Index(accepted, true); i >= 0 && ctx.Err() == nil {
+			return infos[batch[i]].info.Node().Name, true
+		}
+	}
+}
+
+// next returns the best node that was not asked yet. A node that other pods are
+// nominated to is worth what it is worth with them there.
+func (s *search) next() (row int, ok bool) {
+	shape := s.cycle.shape
+	for {
+		top, ok := shape.order.top()
+		if n := len(s.nominated); n > 0 && (!ok || s.before(s.nominated[n-1], candidate{top, shape.worths[top]})) {
+			row, s.nominated = s.nominated[n-1].row, s.nominated[:n-1]
+			return row, true
+		}
+		if !ok {
+			return 0, false
+		}
+		shape.order.update(top, false, shape.better)
+		s.taken = append(s.taken, top)
+		if s.isCandidate(top) {
+			return top, true
+		}
+	}
+}
+
+// isCandidate reports whether the row, which was taken out of the order, is next.
+// Nodes that had better not be used are left to kube-scheduler, in case there are
+// no others.
+func (s *search) isCandidate(row int) bool {
+	info := s.shared.index.rows[row].info
+	node := info.Node()
+	if !s.allowed.AllNodes() && !s.allowed.NodeNames.Has(node.Name) || s.isAvoided(node) {
+		return false
+	}
+	others := s.NominatedPodsForNode(node.Name)
+	if !slices.ContainsFunc(others, func(p fwk.PodInfo) bool { return wire.Asks(p.GetPod()) }) {
+		return true
+	}
+	if worth, room := s.cycle.plugin.worth(s.cycle, s.pod, info, others); room {
+		c := candidate{row: row, worth: worth}
+		at, _ := slices.BinarySearchFunc(s.nominated, c, func(a, b candidate) int {
+			if s.before(b, a) {
+				return -1
+			}
+			return 1
+		})
+		s.nominated = slices.Insert(s.nominated, at, c)
+	}
+	return false
+}
+
+// before reports whether the first candidate is the better one.
+func (s *search) before(a, b candidate) bool {
+	rank := s.shared.index.rank
+	return cmp.Or(a.worth.Compare(b.worth), cmp.Compare(rank[b.row], rank[a.row])) > 0
+}
+
+// isAvoided reports whether another node is better whatever its cards: the node
+// has a taint that asks pods like this one to stay away, or its lock is stuck.
+func (s *search) isAvoided(node *corev1.Node) bool {
+	_, tainted := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, s.pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectPreferNoSchedule
+	}, features().EnableTaintTolerationComparisonOperators)
+	return tainted || s.cycle.plugin.isStuck(s.pod, node)
+}
+
+// restore puts the rows back into the order.
+func (s *search) restore() {
+	shape := s.cycle.shape
+	for _, row := range s.taken {
+		shape.order.update(row, true, shape.better)
+	}
+}
+
+// ranksByCards reports whether none of the plugins would rank nodes for a pod with
+// cards and without preferences.
+func ranksByCards(scoring []config.Plugin) bool {
+	silent := sets.New(Name, ResourcesName, BalanceName, ImagesName, AffinityName, SpreadName,
+		names.TaintToleration, names.NodeAffinity, names.VolumeBinding, names.DynamicResources)
+	return !slices.ContainsFunc(scoring, func(p config.Plugin) bool { return !silent.Has(p.Name) })
+}
+
+// hasPreferences reports whether the pod says which of the nodes that it can use
+// it would rather have.
+func hasPreferences(pod *corev1.Pod) bool {
+	for i := range pod.Spec.TopologySpreadConstraints {
+		if pod.Spec.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.ScheduleAnyway {
+			return true
+		}
+	}
+	a := pod.Spec.Affinity
+	return len(pod.Spec.ResourceClaims) > 0 || a != nil && (a.NodeAffinity != nil && len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
+		a.PodAffinity != nil && len(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
+		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0)
+}
+
+// isPreferred reports whether a pod that runs would rather have this one near or
+// far, which InterPodAffinity then counts for or against its node.
+func (f searcher) isPreferred(pod *corev1.Pod) bool {
+	infos, err := f.SnapshotSharedLister().NodeInfos().HavePodsWithAffinityList()
+	if err != nil || len(infos) == 0 {
+		return err != nil
+	}
+	namespace, err := f.SharedInformerFactory().Core().V1().Namespaces().Lister().Get(pod.Namespace)
+	if err != nil {
+		return true
+	}
+	for _, ni := range infos {
+		for _, pi := range ni.GetPodsWithAffinity() {
+			if prefers(pi, pod, namespace.Labels) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// prefers reports whether the first pod has an opinion about where the other goes.
+func prefers(pi fwk.PodInfo, pod *corev1.Pod, namespace labels.Set) bool {
+	for _, terms := range [][]fwk.WeightedAffinityTerm{pi.GetPreferredAffinityTerms(), pi.GetPreferredAntiAffinityTerms()} {
+		for i := range terms {
+			if terms[i].Matches(pod, namespace) {
+				return true
+			}
+		}
+	}
+	required := pi.GetRequiredAffinityTerms()
+	return slices.ContainsFunc(required, func(t fwk.AffinityTerm) bool { return t.Matches(pod, namespace) })
+}

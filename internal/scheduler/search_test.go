@@ -1,0 +1,208 @@
+package scheduler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// TestBestOfAllNodes: the scheduler chooses the node and the cards that
+// place.Choose, which is what `daybreak place` asks, chooses among all nodes that
+// the pod can use at all: not only among those that kube-scheduler would look at.
+func TestBestOfAllNodes(t *testing.T) {
+	for _, nodes := range []int{1000, 5000} {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			t.Parallel()
+			w := newChoices(t, nodes)
+			for i := range 500 {
+				w.decide(t, i)
+				if w.random.IntN(3) == 0 {
+					w.end(t)
+				}
+			}
+			if w.narrow == 0 || w.placed < 400 {
+				t.Errorf("%d pods placed, %d of them with a node selector: too few to tell", w.placed, w.narrow)
+			}
+		})
+	}
+}
+
+// choices is the scheduler with an account of its own for each node, in which
+// what the scheduler should do is done.
+type choices struct {
+	*benched
+	random  *rand.Rand
+	nodes   []*corev1.Node
+	ledgers []*ledger.Node
+	learner *place.Learner
+	bound   chan *corev1.Binding
+	running []*corev1.Pod
+
+	placed, narrow int
+}
+
+// newChoices makes nodes of several kinds, some of which other plugins reject,
+// with random pods on them.
+func newChoices(t *testing.T, nodes int) *choices {
+	t.Helper()
+	w := &choices{benched: newUnfilled(t, "daybreak"), random: rand.New(rand.NewPCG(uint64(nodes), 1)), learner: place.NewLearner(), bound: make(chan *corev1.Binding, 1)} //nolint:gosec // to repeat it
+	w.benched.bound = func(b *corev1.Binding) { w.bound <- b }
+	for i := range nodes {
+		node := offering(map[corev1.ResourceName]string{
+			corev1.ResourceCPU: []string{"128", "64", "16"}[w.random.IntN(3)], corev1.ResourceMemory: "1Ti", corev1.ResourcePods: "256",
+			wire.ResourceGPU: "8", wire.ResourceSGPU: "128",
+		})
+		node.Name = fmt.Sprintf("n%d", i)
+		node.Labels = map[string]string{"pool": []string{"a", "b", "c"}[w.random.IntN(3)]}
+		switch w.random.IntN(6) {
+		case 0:
+			node.Spec.Unschedulable = true
+		case 1:
+			node.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
+		case 2:
+			node.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectPreferNoSchedule}}
+		}
+		device := makeDevice(node.Name, []int{8, 8, 4}[w.random.IntN(3)])
+		if half := len(device.Spec.Devices) / 2; w.random.IntN(2) == 0 {
+			for k := range half {
+				device.Spec.Devices[k].Labels = map[string]string{wire.LabelLinkZone: "2"}
+			}
+		}
+		w.addNode(t, node, device)
+		w.nodes = append(w.nodes, node)
+		w.fill(t, node, len(device.Spec.Devices))
+	}
+	w.open(t)
+	return w
+}
+
+// fill puts random pods on the node.
+func (w *choices) fill(t *testing.T, node *corev1.Node, cards int) {
+	t.Helper()
+	for card := range cards {
+		ask := []podOption{nil, nil, nil, whole(1), slice(50, 16), slice(30, 40)}[w.random.IntN(6)]
+		if ask == nil {
+			continue
+		}
+		pod := makePod(fmt.Sprintf("on-%s-%d", node.Name, card), ask, requesting(corev1.ResourceCPU, "1"), holds(card))
+		pod.Spec.NodeName = node.Name
+		w.add(t, pod)
+		w.running = append(w.running, pod)
+	}
+}
+
+func (w *choices) add(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	if err := w.Cache.AddPod(klog.Background(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.informers.Core().V1().Pods().Informer().GetIndexer().Add(pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open opens the accounts, and learns from the pods that are there.
+func (w *choices) open(t *testing.T) {
+	t.Helper()
+	supply, infos := map[string]int{}, w.Cache.Dump().Nodes
+	for _, node := range w.nodes {
+		n := newNodes(w.shared.devices, newOverlay()).of(infos[node.Name], false)
+		w.ledgers = append(w.ledgers, n)
+		for c := range n.Topology().Healthy().All() {
+			supply[n.Topology().Card(c).Model]++
+		}
+	}
+	w.learner.SetSupply(supply)
+	seeded := newForecast()
+	seeded.learner = w.learner
+	if !seeded.seed(w.informers.Core().V1().Pods().Lister()) {
+		t.Fatal("nothing was learned")
+	}
+}
+
+// decide makes up a pod, and compares what the scheduler does with the best choice.
+func (w *choices) decide(t *testing.T, i int) {
+	t.Helper()
+	kinds := []podOption{whole(1), whole(2), whole(4), slice(10, 4), slice(30, 20), slice(60, 8)}
+	pod := makePod(fmt.Sprintf("p%d", i), kinds[w.random.IntN(len(kinds))], requesting(corev1.ResourceCPU, []string{"1", "2"}[w.random.IntN(2)]))
+	if w.random.IntN(3) == 0 {
+		pod.Spec.NodeSelector = map[string]string{"pool": []string{"a", "b"}[w.random.IntN(2)]}
+	}
+	want, holding := w.best(t, pod)
+	ctx := klog.NewContext(t.Context(), klog.Logger{})
+	w.SchedulingQueue.Add(ctx, pod)
+	w.ScheduleOne(ctx)
+	binding := <-w.bound
+	ask, _ := wire.Admit(pod)
+	annotations, err := wire.Annotations(want, ask, &holding, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, cards := binding.Target.Name, binding.Annotations[wire.AnnotationAllocated]
+	if got != want.Name || cards != annotations[wire.AnnotationAllocated] {
+		t.Fatalf("pod %d goes to %s, cards %s; the best is %s, cards %s", i, got, cards, want.Name, annotations[wire.AnnotationAllocated])
+	}
+	w.placed++
+	if pod.Spec.NodeSelector != nil {
+		w.narrow++
+	}
+	pod = pod.DeepCopy()
+	pod.Spec.NodeName, pod.Annotations = got, binding.Annotations
+	w.add(t, pod)
+	w.running = append(w.running, pod)
+}
+
+// best returns the node and the cards that the pod should get, and books them.
+func (w *choices) best(t *testing.T, pod *corev1.Pod) (*ledger.Node, ledger.Holding) {
+	t.Helper()
+	ask, problems := wire.Admit(pod)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	describe(pod, &ask.Request)
+	w.learner.Observe(&ask.Request)
+	prefer := ask.Prefer
+	prefer.Demand = w.learner.Demand()
+	var usable []*ledger.Node
+	for i, node := range w.nodes {
+		if !node.Spec.Unschedulable && len(node.Spec.Taints) == 0 && w.ledgers[i].FreeCPU >= ask.Request.CPU &&
+			labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
+			usable = append(usable, w.ledgers[i])
+		}
+	}
+	best, offer, _, ok := place.Choose(usable, &ask.Request, &prefer)
+	if !ok {
+		t.Fatalf("no node takes %s: the cluster is too small for the test", pod.Name)
+	}
+	n := usable[best]
+	holding, err := n.Commit(offer, wire.HolderOf(pod), &ask.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.FreeCPU -= ask.Request.CPU
+	return n, holding
+}
+
+// end ends a random pod.
+func (w *choices) end(t *testing.T) {
+	t.Helper()
+	i := w.random.IntN(len(w.running))
+	pod := w.running[i]
+	w.running = slices.Delete(w.running, i, i+1)
+	if err := w.Cache.RemovePod(klog.Background(), pod); err != nil {
+		t.Fatal(err)
+	}
+	n := w.ledgers[slices.IndexFunc(w.ledgers, func(n *ledger.Node) bool { return n.Name == pod.Spec.NodeName })]
+	n.Release(wire.HolderOf(pod))
+	n.FreeCPU += gpu.MilliCPU(pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
+}
