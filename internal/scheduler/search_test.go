@@ -4,11 +4,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -205,4 +212,101 @@ func (w *choices) end(t *testing.T) {
 	n := w.ledgers[slices.IndexFunc(w.ledgers, func(n *ledger.Node) bool { return n.Name == pod.Spec.NodeName })]
 	n.Release(wire.HolderOf(pod))
 	n.FreeCPU += gpu.MilliCPU(pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
+}
+
+// TestSearch: the search gives kube-scheduler one node or leaves everything to it.
+func TestSearch(t *testing.T) {
+	tainted := func(effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: effect}} }
+	}
+	prefersPool := func(pod *corev1.Pod) {
+		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1}}}}
+	}
+	likes := func(app string) podOption {
+		return func(pod *corev1.Pod) {
+			pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+				Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "pool", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+			}}}}
+		}
+	}
+	tests := map[string]struct {
+		nodes     map[string]func(*corev1.Node) // of two cards each, and named in the order of their worth
+		running   []*corev1.Pod
+		nominated *corev1.Pod // to node a
+		pod       *corev1.Pod
+		want      string // nothing: kube-scheduler decides
+	}{
+		"the best":                                   {pod: makePod("p", whole(1)), want: "a"},
+		"the best that other plugins accept":         {nodes: map[string]func(*corev1.Node){"a": tainted(corev1.TaintEffectNoSchedule)}, pod: makePod("p", whole(1)), want: "b"},
+		"a node that had better not be used":         {nodes: map[string]func(*corev1.Node){"a": tainted(corev1.TaintEffectPreferNoSchedule)}, pod: makePod("p", whole(1)), want: "b"},
+		"no other plugin accepts one":                {nodes: map[string]func(*corev1.Node){"a": tainted(corev1.TaintEffectNoSchedule), "b": tainted(corev1.TaintEffectNoExecute), "c": tainted(corev1.TaintEffectPreferNoSchedule)}, pod: makePod("p", whole(1))},
+		"no node has room":                           {pod: makePod("p", whole(3))},
+		"the pod has preferences":                    {pod: makePod("p", whole(1), prefersPool)},
+		"a running pod would like it near":           {running: []*corev1.Pod{makePod("q", likes("x"), boundTo("c"))}, pod: makePod("p", whole(1), ofApp("x"))},
+		"a running pod would like another near":      {running: []*corev1.Pod{makePod("q", likes("y"), boundTo("c"))}, pod: makePod("p", whole(1), ofApp("x")), want: "a"},
+		"the best is promised to others":             {nominated: makePod("q", whole(2), priority(5)), pod: makePod("p", whole(1)), want: "b"},
+		"the best is promised to others of no cards": {nominated: makePod("q", priority(5)), pod: makePod("p", whole(1)), want: "a"},
+		"the best is promised to others in part":     {nominated: makePod("q", slice(50, 8), priority(5)), pod: makePod("p", slice(50, 8)), want: "a"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newUnfilled(t, "daybreak")
+			for _, node := range []string{"a", "b", "c"} {
+				n := offering(map[corev1.ResourceName]string{corev1.ResourceCPU: "8", corev1.ResourceMemory: "1Ti", wire.ResourceGPU: "2", wire.ResourceSGPU: "32"})
+				n.Name = node
+				if change := tt.nodes[node]; change != nil {
+					change(n)
+				}
+				s.addNode(t, n, makeDevice(node, 2))
+			}
+			for _, pod := range tt.running {
+				if err := s.Cache.AddPod(klog.Background(), pod); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.informers.Core().V1().Namespaces().Informer().GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}); err != nil {
+				t.Fatal(err)
+			}
+			if tt.nominated != nil {
+				if err := s.informers.Core().V1().Pods().Informer().GetIndexer().Add(tt.nominated); err != nil {
+					t.Fatal(err)
+				}
+				s.SchedulingQueue.Add(t.Context(), tt.nominated)
+				s.SchedulingQueue.AddNominatedPod(klog.Background(), podInfo(t, tt.nominated), &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "a"})
+			}
+			profile := s.Profiles[DefaultProfile]
+			snapshot, ok := profile.SnapshotSharedLister().(*schedulercache.Snapshot)
+			if !ok {
+				t.Fatalf("the snapshot is a %T", profile.SnapshotSharedLister())
+			}
+			for range 2 { // the order is the same after a search
+				if err := s.Cache.UpdateSnapshot(klog.Background(), snapshot); err != nil {
+					t.Fatal(err)
+				}
+				result, status, _ := profile.RunPreFilterPlugins(t.Context(), framework.NewCycleState(), tt.pod)
+				if !status.IsSuccess() {
+					t.Fatal(status)
+				}
+				var got string
+				if !result.AllNodes() {
+					got = strings.Join(sets.List(result.NodeNames), ",")
+				}
+				if got != tt.want {
+					t.Errorf("kube-scheduler is given %q, want %q", got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// TestSearchOnlyByCards: where something else ranks nodes, the search would
+// silence it.
+func TestSearchOnlyByCards(t *testing.T) {
+	s := newUnfilled(t, "daybreak")
+	if _, ok := s.Profiles[DefaultProfile].(searcher); !ok {
+		t.Errorf("the profile is a %T, want one that searches", s.Profiles[DefaultProfile])
+	}
+	if !ranksByCards(s.Profiles[DefaultProfile].ListPlugins().Score.Enabled) || ranksByCards([]config.Plugin{{Name: Name}, {Name: "NodeResourcesFit"}}) {
+		t.Error("a profile with another scoring plugin would be searched, or the built-in one not")
+	}
 }
