@@ -46,12 +46,7 @@ func (f *NodeFilter) Exclusion(facts *Facts) Exclusion {
 	if ok, _ := f.affinity.Match(node); !ok {
 		return f.unmatched(node)
 	}
-	taints := append(stateTaints(node), node.Spec.Taints...)
-	keepsOff := func(t *corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
-	}
-	// Comparison operators of tolerations are an alpha feature of Kubernetes.
-	taint, excluded := corev1helpers.FindMatchingUntoleratedTaint(klog.Logger{}, taints, f.pod.Spec.Tolerations, keepsOff, false)
+	taint, excluded := f.untolerated(append(stateTaints(node), node.Spec.Taints...), corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute)
 	if !excluded {
 		return Exclusion{}
 	}
@@ -62,6 +57,25 @@ func (f *NodeFilter) Exclusion(facts *Facts) Exclusion {
 		return Exclusion{place.NotReady, place.NotReady.Message()}
 	}
 	return Exclusion{place.Tainted, "the pod does not tolerate the node's taint " + taint.ToString()}
+}
+
+// Avoids reports whether the pod may use the node but should not while another
+// node has room: the node has a PreferNoSchedule taint that the pod does not
+// tolerate.
+func (f *NodeFilter) Avoids(facts *Facts) bool {
+	if facts.Node == nil {
+		return false
+	}
+	_, avoids := f.untolerated(facts.Node.Spec.Taints, corev1.TaintEffectPreferNoSchedule)
+	return avoids
+}
+
+// untolerated returns the first taint with one of the effects that the pod does not
+// tolerate. Comparison operators of tolerations are an alpha feature of Kubernetes.
+func (f *NodeFilter) untolerated(taints []corev1.Taint, effects ...corev1.TaintEffect) (corev1.Taint, bool) {
+	return corev1helpers.FindMatchingUntoleratedTaint(klog.Logger{}, taints, f.pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+		return slices.Contains(effects, t.Effect)
+	}, false)
 }
 
 // unmatched says which label of the nodeSelector the node does not have, or that

@@ -213,10 +213,11 @@ func policyName(ask *wire.Ask) string {
 	return "default"
 }
 
-// whyThere computes the offer of every node that the pod may use on the state
+// whyThere computes the offer of every node that the pod should use on the state
 // before the pod came: without it, and without the pods that came later.
 func (j *judge) whyThere(own int, pod *corev1.Pod, ask *wire.Ask, holding *ledger.Holding, demand *place.Demand) *Why {
-	s, prefer, excluded := j.snapshot, ask.Prefer, j.excluded(pod)
+	s, prefer := j.snapshot, ask.Prefer
+	excluded, avoided := j.excluded(pod)
 	prefer.Demand = demand
 	since, known := wire.PredicateTime(pod)
 	w := &Why{Policy: policyName(ask)}
@@ -226,7 +227,7 @@ func (j *judge) whyThere(own int, pod *corev1.Pod, ask *wire.Ask, holding *ledge
 	best, ownOffer := -1, (*ledger.Offer)(nil)
 	var bestOffer ledger.Offer
 	for i := range s.Nodes {
-		if i != own && excluded[i].Kind != 0 {
+		if i != own && (excluded[i].Kind != 0 || avoided[i]) {
 			continue
 		}
 		n := before(s.Nodes[i], s.Facts[i].Pods, wire.HolderOf(pod), since, known)

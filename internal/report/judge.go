@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -97,11 +98,17 @@ func limitsOf(pod *corev1.Pod) []byte {
 
 // decide chooses among the nodes that the pod may use.
 func (j *judge) decide(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) *verdict {
-	v := &verdict{excluded: j.excluded(pod)}
+	v := &verdict{}
+	var avoided []bool
+	v.excluded, avoided = j.excluded(pod)
 	prefer := ask.Prefer
 	prefer.Demand = demand
-	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
+	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 && !avoided[i] })
 	best, offer, refusals, ok := place.Choose(usable.nodes, &ask.Request, &prefer)
+	if !ok && slices.Contains(avoided, true) {
+		usable = j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
+		best, offer, refusals, ok = place.Choose(usable.nodes, &ask.Request, &prefer)
+	}
 	if ok {
 		v.fits, v.best, v.offer = true, usable.at[best], offer
 		v.estimate = j.estimate(pod, ask, demand)
@@ -121,17 +128,19 @@ func (j *judge) decide(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) *ve
 	return v
 }
 
-// excluded says of each node whether the pod may use it.
-func (j *judge) excluded(pod *corev1.Pod) []cluster.Exclusion {
-	out := make([]cluster.Exclusion, len(j.snapshot.Nodes))
+// excluded says of each node whether the pod may use it, and whether it should
+// only where no other node has room.
+func (j *judge) excluded(pod *corev1.Pod) (excluded []cluster.Exclusion, avoided []bool) {
+	excluded, avoided = make([]cluster.Exclusion, len(j.snapshot.Nodes)), make([]bool, len(j.snapshot.Nodes))
 	if j.ignoreState {
-		return out
+		return excluded, avoided
 	}
 	filter := cluster.NewNodeFilter(pod)
-	for i := range out {
-		out[i] = filter.Exclusion(&j.snapshot.Facts[i])
+	for i := range excluded {
+		excluded[i] = filter.Exclusion(&j.snapshot.Facts[i])
+		avoided[i] = filter.Avoids(&j.snapshot.Facts[i])
 	}
-	return out
+	return excluded, avoided
 }
 
 // picked is some nodes of a snapshot, and where they are in it.
