@@ -103,8 +103,7 @@ func newUnfilled(b testing.TB, side string) *benched {
 		runtime.NewScheme(), map[schema.GroupVersionResource]string{deviceResource: "DeviceList"}), 0)
 	shared := NewShared(clock.RealClock{})
 	shared.devices.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
-	shared.term.begin()
-	shared.term.fence()
+	shared.term.open(0)
 	out.shared = shared
 	var cfg *config.KubeSchedulerConfiguration
 	registry := frameworkruntime.Registry{}

@@ -3,19 +3,25 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/version"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	basecompatibility "k8s.io/component-base/compatibility"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -23,6 +29,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
@@ -264,45 +272,88 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 	if err := shared.devices.watch(cc.DynInformerFactory); err != nil {
 		return err
 	}
-	identity := shared.lead(cc)
-	f := fencer{
-		client: cc.Client, schedulers: sets.New[string](), identity: identity,
-		seen: cc.InformerFactory.Core().V1().Pods().Informer().LastSyncResourceVersion,
+	ctx, shared.term.stop = context.WithCancelCause(ctx)
+	defer shared.term.stop(nil)
+	f, err := shared.fencer(cc, sched)
+	if err != nil {
+		return err
 	}
-	for i := range cc.ComponentConfig.Profiles {
-		f.schedulers.Insert(cc.ComponentConfig.Profiles[i].SchedulerName)
-	}
-	go shared.fence(ctx, &f)
+	go shared.fence(ctx, f)
 	shared.locks.begin(ctx, f.schedulers)
 	shared.figures.register(ctx)
 	shared.announcements.announce(sched)
 	shared.search(sched)
-	return app.Run(ctx, cc, sched)
-}
-
-// lead ties the term to the election, if there is one.
-func (s *Shared) lead(cc *schedulerconfig.CompletedConfig) (identity string) {
-	if cc.LeaderElection == nil {
-		s.term.begin()
-		name, _ := os.Hostname()
-		return name
+	err = app.Run(ctx, cc, sched)
+	if cause := context.Cause(ctx); errors.Is(cause, errReplaced) {
+		return cause
 	}
-	cc.LeaderElection.Lock = s.term.elect(cc.LeaderElection.Lock, cc.LeaderElection.RenewDeadline)
-	return cc.LeaderElection.Lock.Identity()
+	return err
 }
 
-// fence waits until this process leads and then lets decisions be made, once
-// those of earlier leaders can do no more harm.
+// fencer ties the term to the election, if there is one, and returns what opens
+// the fence.
+func (s *Shared) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler.Scheduler) (*fencer, error) {
+	informer := cc.InformerFactory.Core().V1().Pods()
+	f := &fencer{
+		client: cc.Client, term: s.term, clock: s.clock, schedulers: sets.New[string](), pods: informer.Lister(),
+		cache: sched.Cache, activate: sched.SchedulingQueue.Activate,
+		grace: bindTimeout + requestTimeout, workers: touchWorkers,
+	}
+	if clientfeatures.FeatureGates().Enabled(clientfeatures.AtomicFIFO) {
+		f.seen = informer.Informer().GetIndexer().LastStoreSyncResourceVersion
+	}
+	for name, profile := range sched.Profiles {
+		if err := checkPlugins(name, profile.ListPlugins()); err != nil {
+			return nil, err
+		}
+		f.schedulers.Insert(name)
+	}
+	f.report = func(pod *corev1.Pod, err error) {
+		sched.Profiles[pod.Spec.SchedulerName].EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "HeldBack", "Scheduling",
+			"not placed yet, since an earlier scheduler may still bind it: updating the pod's status fails: %v", err)
+	}
+	if cc.LeaderElection != nil {
+		f.grace += cc.LeaderElection.LeaseDuration
+		cc.LeaderElection.Lock = s.term.elect(cc.LeaderElection.Lock, cc.LeaderElection.RenewDeadline)
+		return f, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("name this process: %w", err)
+	}
+	s.term.identity = host + "_" + string(uuid.NewUUID())
+	s.term.begin(s.term.elapsed())
+	_, err = informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+		if before, ok := before.(*corev1.Pod); ok {
+			if after, ok := after.(*corev1.Pod); ok {
+				s.term.replaced(before, after)
+			}
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	return f, nil
+}
+
+// checkPlugins returns an error for a profile in which the plugin could decide
+// before the fence is open: PreEnqueue is what holds pods back.
+func checkPlugins(profile string, plugins *config.Plugins) error {
+	ours := func(p config.Plugin) bool { return p.Name == Name }
+	if slices.ContainsFunc(plugins.PreFilter.Enabled, ours) && !slices.ContainsFunc(plugins.PreEnqueue.Enabled, ours) {
+		return fmt.Errorf("profile %s: preEnqueue does not enable %s: enable the plugin under multiPoint", profile, Name)
+	}
+	return nil
+}
+
+// fence waits until this process leads and then opens the fence.
 func (s *Shared) fence(ctx context.Context, f *fencer) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-s.term.started:
 	}
-	start := s.clock.Now()
 	if err := f.run(ctx); err != nil {
-		return // the context ended
+		klog.FromContext(ctx).V(2).Info("The fence is given up", "cause", err)
 	}
-	s.term.fence()
-	klog.FromContext(ctx).Info("Earlier schedulers are fenced off", "took", s.clock.Since(start))
 }

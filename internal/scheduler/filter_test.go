@@ -1,13 +1,10 @@
 package scheduler
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -87,16 +84,16 @@ func TestPodGroupsAreRejected(t *testing.T) {
 	}
 }
 
-func TestPreFilterWaitsForTheFence(t *testing.T) {
+// TestPreFilterNeverBlocks: with the fence closed a pod with cards is rejected,
+// and other pods are none of the fence's business.
+func TestPreFilterNeverBlocks(t *testing.T) {
 	r := newRig(t)
-	r.shared.term = newTerm(r.clock)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if _, status := r.PreFilter(ctx, framework.NewCycleState(), makePod("p", whole(1)), nil); !errors.Is(status.AsError(), context.DeadlineExceeded) {
-		t.Errorf("PreFilter() before the fence = %v, want that it waits", status)
+	r.shared.term = newTerm(sinceBoot)
+	if _, status := r.PreFilter(t.Context(), framework.NewCycleState(), makePod("p", whole(1)), nil); status.Code() != fwk.UnschedulableAndUnresolvable {
+		t.Errorf("PreFilter() before the fence is open = %v, want that the pod is rejected", status)
 	}
-	if _, status := r.PreFilter(ctx, framework.NewCycleState(), makePod("p"), nil); !status.IsSkip() {
-		t.Errorf("PreFilter() of a pod without cards = %v, want that it does not wait", status)
+	if _, status := r.PreFilter(t.Context(), framework.NewCycleState(), makePod("p"), nil); !status.IsSkip() {
+		t.Errorf("PreFilter() of a pod without cards = %v, want Skip", status)
 	}
 }
 

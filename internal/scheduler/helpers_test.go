@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -39,7 +40,10 @@ type fakeHandle struct {
 	snapshot  fwk.SharedLister
 	nominated map[string][]fwk.PodInfo
 	filter    func(context.Context, fwk.CycleState, *corev1.Pod, fwk.NodeInfo) *fwk.Status
+	recorder  *events.FakeRecorder
 }
+
+func (h *fakeHandle) EventRecorder() events.EventRecorderLogger { return h.recorder }
 
 func (h *fakeHandle) ClientSet() kubernetes.Interface { return h.client }
 
@@ -67,17 +71,21 @@ type rig struct {
 	fakes  *fakeHandle
 	client *fake.Clientset
 	clock  *clocktesting.FakeClock
+	// suspended is how long the machine was, which the clock does not show.
+	suspended time.Duration
 }
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	client := fake.NewClientset()
 	r := &rig{client: client, clock: clocktesting.NewFakeClock(start)}
-	r.fakes = &fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), nominated: map[string][]fwk.PodInfo{}}
+	r.fakes = &fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), nominated: map[string][]fwk.PodInfo{}, recorder: events.NewFakeRecorder(10)}
 	r.fakes.snapshot = schedulercache.NewEmptySnapshot()
 	shared := NewShared(r.clock)
 	shared.devices.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
-	shared.term.fence()
+	shared.term.elapsed = func() time.Duration { return r.clock.Since(start) + r.suspended }
+	shared.term.identity = "me"
+	shared.term.open(0)
 	plugin, err := shared.newPlugin(t.Context(), nil, r.fakes)
 	if err != nil {
 		t.Fatal(err)

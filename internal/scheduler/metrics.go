@@ -32,18 +32,27 @@ type figures struct {
 	refused                      map[place.Code]prometheus.Counter
 	decided, undecided           prometheus.Observer
 	lockWait                     prometheus.Histogram
-	reserved                     prometheus.GaugeFunc
+	reserved, heldBack           prometheus.GaugeFunc
+	inDoubt                      prometheus.Gauge
 
 	attempts  *prometheus.CounterVec
 	decisions *prometheus.HistogramVec
 }
 
-func newFigures(o *overlay) *figures {
+func newFigures(o *overlay, t *term) *figures {
 	f := &figures{
 		reserved: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_reservations",
 			Help: "Pods whose cards were chosen and that were not yet seen with them by another decision on their node. They go with their pods at the latest.",
 		}, func() float64 { return float64(o.reservations()) }),
+		heldBack: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "daybreak_scheduler_held_back_pods",
+			Help: "Pending pods that are not placed because their status can't be updated: a scheduler that led before may still bind them.",
+		}, func() float64 { return float64(t.holding()) }),
+		inDoubt: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "daybreak_scheduler_bindings_in_doubt",
+			Help: "Bindings that the API server may or may not have carried out. Their cards stay reserved until that is known.",
+		}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_scheduler_attempts_total",
 			Help: "Attempts to place a pod that asks for cards, by result: placed, refused (no node took it), inadmissible (it can't be meant) " +
@@ -85,13 +94,13 @@ func (f *figures) register(ctx context.Context) {
 }
 
 func (f *figures) collectors() []prometheus.Collector {
-	return []prometheus.Collector{f.attempts, f.decisions, f.lockWait, f.reserved}
+	return []prometheus.Collector{f.attempts, f.decisions, f.lockWait, f.reserved, f.heldBack, f.inDoubt}
 }
 
 // DescribeMetrics registers the scheduler's own metrics with nothing counted, for
 // who wants to list them.
 func DescribeMetrics(registry prometheus.Registerer) error {
-	for _, c := range newFigures(newOverlay()).collectors() {
+	for _, c := range newFigures(newOverlay(), newTerm(sinceBoot)).collectors() {
 		if err := registry.Register(c); err != nil {
 			return err
 		}

@@ -23,8 +23,7 @@ import (
 func (r *rig) gathered(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	f := r.shared.figures
-	registry.MustRegister(f.attempts, f.decisions, f.lockWait, f.reserved)
+	registry.MustRegister(r.shared.figures.collectors()...)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -52,6 +51,12 @@ func (r *rig) attempts(t *testing.T) map[string]float64 {
 	return out
 }
 
+// gauge returns the value of a metric without labels.
+func (r *rig) gauge(t *testing.T, name string) float64 {
+	t.Helper()
+	return r.gathered(t)[name].GetMetric()[0].GetGauge().GetValue()
+}
+
 func TestFiguresAreThereFromTheBeginning(t *testing.T) {
 	families := newRig(t).gathered(t)
 	if got, want := len(families["daybreak_scheduler_attempts_total"].GetMetric()), len(place.Codes())+4; got != want {
@@ -68,7 +73,7 @@ func TestFiguresAreThereFromTheBeginning(t *testing.T) {
 // it is gone.
 func TestReservationsAreCounted(t *testing.T) {
 	r := newOverlay()
-	f := newFigures(r)
+	f := newFigures(r, newTerm(sinceBoot))
 	count := func() float64 {
 		var m dto.Metric
 		if err := f.reserved.Write(&m); err != nil {

@@ -47,9 +47,9 @@ type Shared struct {
 
 // NewShared returns the state of one scheduler process.
 func NewShared(c clock.WithDelayedExecution) *Shared {
-	s := &Shared{devices: &devices{}, overlay: newOverlay(), forecast: newForecast(), term: newTerm(c), clock: c}
+	s := &Shared{devices: &devices{}, overlay: newOverlay(), forecast: newForecast(), term: newTerm(sinceBoot), clock: c}
 	s.sending = make(chan struct{}, bindsAtOnce)
-	s.figures, s.announcements = newFigures(s.overlay), newAnnouncements()
+	s.figures, s.announcements = newFigures(s.overlay, s.term), newAnnouncements()
 	s.locks = newLocks(s)
 	s.nodes = newNodes(s.devices, s.overlay)
 	s.hints, s.asks = newHintAccounts(s.nodes), newAsks()

@@ -14,7 +14,7 @@ const podGroupsUnsupported = "pod groups of Kubernetes are not supported yet for
 
 // PreFilter reads what the pod asks for. Pods without cards are skipped and
 // cost nothing after that.
-func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *Plugin) PreFilter(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	ask, problems := p.shared.asks.admit(pod)
 	if len(problems) > 0 {
 		p.shared.figures.inadmissible.Inc()
@@ -27,8 +27,8 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 		p.shared.figures.inadmissible.Inc()
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, podGroupsUnsupported)
 	}
-	if err := p.shared.term.ready(ctx); err != nil {
-		return nil, fwk.AsStatus(err)
+	if !p.shared.term.admits(pod) {
+		return nil, notYet() // PreEnqueue lets no such pod through
 	}
 	ask = standIn(ask, p.policy)
 	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, wants: wantedOf(pod), start: p.shared.clock.Now(), findings: newFindings()}

@@ -5,93 +5,238 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// errStale ends a Bind of a process that may no longer be the leader.
-var errStale = errors.New("the lease was not renewed in time: another scheduler may be leading")
+var (
+	// errStale ends a Bind of a process that may no longer be the leader.
+	errStale = errors.New("the lease was not renewed in time: another scheduler may be leading")
+	// errTouched ends a Bind of a pod that a later leader has touched.
+	errTouched = fmt.Errorf("another scheduler has touched the pod since: %w", errStale)
+	// errReplaced ends a process that runs without an election.
+	errReplaced = errors.New("another scheduler for the same pods has started: run one at a time, or enable leader election")
+)
+
+// sinceBoot returns the time since the machine started. Unlike the clock of
+// package time it counts the time during which the machine was suspended.
+func sinceBoot() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		panic(fmt.Sprintf("read CLOCK_BOOTTIME: %v", err)) // Linux has it since 2.6.39
+	}
+	return time.Duration(now.Nano())
+}
 
 // term is this process's time as leader. It answers two questions: may a
-// Binding be sent now, and may the first decision be made.
+// Binding be sent now, and may a pod be placed.
 type term struct {
-	clock clock.Clock
+	// elapsed is a clock that counts suspension.
+	elapsed func() time.Duration
+	// identity is unique to this process. Touched pods carry it.
+	identity string
 
 	mu sync.Mutex
 	// deadline is how long a renewal is good for; zero without an election.
 	deadline time.Duration
-	renewed  time.Time
+	// renewed is when the lease was last renewed; negative: never, or another
+	// process was seen to hold it.
+	renewed time.Duration
+	// began is when this process began to lead.
+	began time.Duration
+	// ended is why this process must not decide any more, and stop ends it.
+	ended error
+	stop  context.CancelCauseFunc
+	// held are the pods that an earlier leader may still bind.
+	held sets.Set[types.UID]
+	// fenced is the version of the last touch before the fence opened.
+	fenced atomic.Uint64
 
-	// started is closed when this process begins to lead, fenced when nothing
+	// started is closed when this process begins to lead, opened when nothing
 	// that an earlier leader decided can come through any more.
 	started    chan struct{}
 	startOnce  sync.Once
-	fenced     chan struct{}
-	fencedOnce sync.Once
+	opened     chan struct{}
+	openedOnce sync.Once
 }
 
-func newTerm(c clock.Clock) *term {
-	return &term{clock: c, started: make(chan struct{}), fenced: make(chan struct{})}
+func newTerm(elapsed func() time.Duration) *term {
+	return &term{elapsed: elapsed, renewed: -1, started: make(chan struct{}), opened: make(chan struct{})}
 }
 
 // elect makes the term depend on the lease.
 func (t *term) elect(lock resourcelock.Interface, deadline time.Duration) resourcelock.Interface {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.deadline = deadline
+	t.identity, t.deadline = lock.Identity(), deadline
 	return &watchedLock{Interface: lock, term: t}
 }
 
-// renew notes a renewal that was asked for at the given time.
-func (t *term) renew(at time.Time) {
+// elected reports whether the term depends on a lease.
+func (t *term) elected() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.deadline > 0
+}
+
+// renew notes a renewal that was sent at the given time.
+func (t *term) renew(at time.Duration) {
 	t.mu.Lock()
 	t.renewed = at
 	t.mu.Unlock()
-	t.begin()
+	t.begin(at)
 }
 
-// begin tells that this process leads.
-func (t *term) begin() { t.startOnce.Do(func() { close(t.started) }) }
+// lapse notes that this process does not hold the lease.
+func (t *term) lapse() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.renewed = -1
+}
 
-// fresh returns an error unless the lease was renewed a short time ago, so that
-// nobody else can have taken it.
+// begin notes that this process leads since the given time.
+func (t *term) begin(at time.Duration) {
+	t.startOnce.Do(func() {
+		t.mu.Lock()
+		t.began = at
+		t.mu.Unlock()
+		close(t.started)
+	})
+}
+
+// age returns how long this process has been leading.
+func (t *term) age() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.elapsed() - t.began
+}
+
+// end stops all Bindings for good, and this process.
+func (t *term) end(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = err
+	if t.stop != nil {
+		t.stop(err)
+	}
+}
+
+// replaced ends a term without an election when another process touches a pod
+// that this one has touched, or any pod since this one opened the fence.
+func (t *term) replaced(before, after *corev1.Pod) {
+	if t.elected() || !t.foreign(after) || wire.TermOf(before) == wire.TermOf(after) {
+		return
+	}
+	version, err := parseVersion(after.ResourceVersion)
+	if wire.TermOf(before) == t.identity || err == nil && t.admits(after) && version > t.fenced.Load() {
+		t.end(errReplaced)
+	}
+}
+
+// fresh returns an error unless the lease was renewed recently enough that no
+// other process can hold it.
 func (t *term) fresh() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.deadline == 0 {
+	switch {
+	case t.ended != nil:
+		return fmt.Errorf("%w: %w", errStale, t.ended)
+	case t.deadline == 0:
 		return nil
+	case t.renewed < 0:
+		return errStale
 	}
-	if age := t.clock.Since(t.renewed); age >= t.deadline {
+	if age := t.elapsed() - t.renewed; age >= t.deadline {
 		return fmt.Errorf("%w (last renewed %s ago)", errStale, age.Round(time.Millisecond))
 	}
 	return nil
 }
 
-// ready waits until the first decision may be made.
-func (t *term) ready(ctx context.Context) error {
+// foreign reports whether another process has touched the pod. Since a leader
+// touches all pending pods before it places one, that process leads now.
+func (t *term) foreign(pod *corev1.Pod) bool {
+	by := wire.TermOf(pod)
+	return by != "" && by != t.identity
+}
+
+// admits reports whether the pod may be placed: the fence is open, and no
+// earlier leader may still bind the pod.
+func (t *term) admits(pod *corev1.Pod) bool {
+	if !t.isOpen() {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.held.Has(pod.UID)
+}
+
+func (t *term) isOpen() bool {
 	select {
-	case <-t.fenced:
-		return nil
+	case <-t.opened:
+		return true
 	default:
+		return false
+	}
+}
+
+// hold sets the pods that an earlier leader may still bind.
+func (t *term) hold(held sets.Set[types.UID]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = held
+}
+
+// holding returns how many pods are held back.
+func (t *term) holding() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held.Len()
+}
+
+// ready waits until the fence is open.
+func (t *term) ready(ctx context.Context) error {
+	if t.isOpen() {
+		return nil
 	}
 	select {
-	case <-t.fenced:
+	case <-t.opened:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// fence lets decisions be made.
-func (t *term) fence() { t.fencedOnce.Do(func() { close(t.fenced) }) }
+// open opens the fence; the version is that of the last touch.
+func (t *term) open(version uint64) {
+	t.openedOnce.Do(func() {
+		t.fenced.Store(version)
+		close(t.opened)
+	})
+}
 
 // watchedLock tells the term of every write of the lease that succeeded. The
 // time that counts is the one before the write was sent.
 type watchedLock struct {
 	resourcelock.Interface
 	term *term
+}
+
+// Get reads the lease. Where another process holds it, renewals of this process
+// no longer count, whatever its clock says.
+func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	r, raw, err := l.Interface.Get(ctx)
+	if err == nil && r.HolderIdentity != l.Identity() {
+		l.term.lapse()
+	}
+	return r, raw, err
 }
 
 // Create creates the lease.
@@ -105,10 +250,14 @@ func (l *watchedLock) Update(ctx context.Context, r resourcelock.LeaderElectionR
 }
 
 func (l *watchedLock) write(r resourcelock.LeaderElectionRecord, do func() error) error {
-	at := l.term.clock.Now()
-	err := do()
-	if err == nil && r.HolderIdentity == l.Identity() {
-		l.term.renew(at)
+	if r.HolderIdentity != l.Identity() {
+		l.term.lapse() // the lease is given back
+		return do()
 	}
-	return err
+	at := l.term.elapsed()
+	if err := do(); err != nil {
+		return err
+	}
+	l.term.renew(at)
+	return nil
 }

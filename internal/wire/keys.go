@@ -186,11 +186,12 @@ const (
 	// Format: JSON, `{"gpu":[{"minor":0,"resources":{…},"id":"GPU-…"}]}`.
 	AnnotationKoordAllocated = "scheduling.koordinator.sh/device-allocated"
 	// ConditionTerm is how a new leader makes sure that no decision of an old one
-	// is still under way: it touches each pod that waits.
-	// On: Pod that waits, as a condition.
+	// is still under way: it touches each pending pod. A scheduler process never
+	// binds a pod that another one touched after it.
+	// On: pending Pod, as a condition.
 	// Written by: scheduler.
 	// Read by: scheduler.
-	// Format: a condition whose message names the leader.
+	// Format: a condition whose message begins with the identity of the scheduler process.
 	ConditionTerm corev1.PodConditionType = "daybreak-gpu.io/Term"
 )
 
