@@ -146,7 +146,7 @@ func (s *benched) addNode(b testing.TB, node *corev1.Node, device *v1alpha1.Devi
 	s.Cache.AddNode(klog.Background(), node)
 }
 
-func newBenched(b *testing.B, side string, nodes, full int) *benched {
+func newBenched(b testing.TB, side string, nodes, full int) *benched {
 	b.Helper()
 	out := newUnfilled(b, side)
 	for i := range nodes {

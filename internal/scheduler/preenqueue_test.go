@@ -1,0 +1,104 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// closedFence returns kube-scheduler with the plugin and the pods in its queue,
+// and what opens the fence.
+func closedFence(t *testing.T, pods ...*corev1.Pod) (*benched, *fencing) {
+	t.Helper()
+	s, f := newBenched(t, "daybreak", 1, 0), newFencing(t, pods...)
+	s.shared.term, f.cache, f.activate = f.term, s.Cache, s.SchedulingQueue.Activate
+	for _, pod := range pods {
+		s.SchedulingQueue.Add(t.Context(), pod)
+	}
+	return s, f
+}
+
+// TestTheFirstDecisionSeesWhatTheOldLeaderDid: what an old leader bound while the
+// fence was closed is in the snapshot of the first decision.
+func TestTheFirstDecisionSeesWhatTheOldLeaderDid(t *testing.T) {
+	ctx := klog.NewContext(t.Context(), klog.Logger{})
+	s, f := closedFence(t, makePod("p", requesting(wire.ResourceGPU, "8")))
+	if n := len(s.SchedulingQueue.PodsInActiveQ()); n != 0 {
+		t.Fatalf("%d pods are to be placed with the fence closed", n)
+	}
+	old := makePod("old", requesting(wire.ResourceGPU, "1"), holds(0), boundTo("n0"))
+	f.informed(t, old)
+	if f.steps(t); f.term.isOpen() {
+		t.Fatal("open before the cache shows the old leader's pod")
+	}
+	if err := s.Cache.AddPod(klog.FromContext(ctx), old); err != nil {
+		t.Fatal(err)
+	}
+	if f.steps(t); !f.term.isOpen() {
+		t.Fatal("closed")
+	}
+	s.ScheduleOne(ctx)
+	if n := s.shared.overlay.reservations(); n != 0 {
+		t.Error("the old leader's card was given again")
+	}
+}
+
+// TestFirstBindingAfterOpening: pods that were held back are placed at once, also
+// when there are many, and pods without cards do not wait for the fence.
+func TestFirstBindingAfterOpening(t *testing.T) {
+	ctx := klog.NewContext(t.Context(), klog.Logger{})
+	pods := make([]*corev1.Pod, 1000)
+	for i := range pods {
+		pods[i] = makePod(fmt.Sprintf("p%d", i), requesting(wire.ResourceSGPU, "1"), requesting(wire.ResourceVCore, "1"), requesting(wire.ResourceVMemory, "1Gi"))
+	}
+	s, f := closedFence(t, pods...)
+	s.SchedulingQueue.Add(ctx, makePod("ordinary"))
+	s.ScheduleOne(ctx)
+	s.awaitBinds(t, 1, time.Minute)
+	if n := len(s.SchedulingQueue.PodsInActiveQ()); n != 0 {
+		t.Fatalf("%d pods are to be placed with the fence closed", n)
+	}
+	go func() {
+		for ctx.Err() == nil {
+			s.ScheduleOne(ctx)
+		}
+	}()
+	f.seen = "2000"
+	if f.steps(t); !f.term.isOpen() {
+		t.Fatal("closed")
+	}
+	s.awaitBinds(t, 2, time.Second)
+}
+
+func (s *benched) awaitBinds(t *testing.T, n int64, limit time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(limit); s.binds.Load() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d Bindings after %v, want %d", s.binds.Load(), limit, n)
+		}
+	}
+}
+
+// TestPreEnqueueIsNeeded: a configuration of one's own that leaves it out would
+// let decisions begin before the fence is open.
+func TestPreEnqueueIsNeeded(t *testing.T) {
+	ours := config.PluginSet{Enabled: []config.Plugin{{Name: "Other"}, {Name: Name}}}
+	for _, tt := range []struct {
+		plugins config.Plugins
+		want    string
+	}{
+		{},
+		{plugins: config.Plugins{PreFilter: ours, PreEnqueue: ours}},
+		{plugins: config.Plugins{PreFilter: ours}, want: "profile daybreak: preEnqueue does not enable Daybreak: enable the plugin under multiPoint"},
+	} {
+		if got := message(checkPlugins("daybreak", &tt.plugins)); got != tt.want {
+			t.Errorf("checkPlugins() says %q, want %q", got, tt.want)
+		}
+	}
+}
