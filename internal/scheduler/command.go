@@ -323,14 +323,7 @@ func (s *Shared) fencer(cc *schedulerconfig.CompletedConfig, sched *kubeschedule
 	}
 	s.term.identity = host + "_" + string(uuid.NewUUID())
 	s.term.begin(s.term.elapsed())
-	_, err = informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
-		if before, ok := before.(*corev1.Pod); ok {
-			if after, ok := after.(*corev1.Pod); ok {
-				s.term.replaced(before, after)
-			}
-		}
-	}})
-	if err != nil {
+	if _, err = informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: f.updated}); err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 	return f, nil

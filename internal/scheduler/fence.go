@@ -348,6 +348,16 @@ func (f *fencer) open(ctx context.Context) error {
 	return nil
 }
 
+// updated looks whether another process has touched the pod. Schedulers of other
+// names touch pods of their own.
+func (f *fencer) updated(before, after any) {
+	was, ok := before.(*corev1.Pod)
+	is, ok2 := after.(*corev1.Pod)
+	if ok && ok2 && f.schedulers.Has(is.Spec.SchedulerName) {
+		f.term.replaced(was, is)
+	}
+}
+
 // hold makes the term hold back the pods that an earlier leader may still bind.
 func (f *fencer) hold() sets.Set[types.UID] {
 	held := sets.New[types.UID]()

@@ -448,13 +448,15 @@ func TestWithoutAnElection(t *testing.T) {
 		"its own mark again":                     {before: makePod("a", touchedBy("me")), after: makePod("a", touchedBy("me after version 7"), version("200"))},
 		"no mark":                                {before: makePod("a"), after: makePod("a", version("200"))},
 		"an old mark stays":                      {before: makePod("a", touchedBy("other")), after: makePod("a", touchedBy("other"), version("200"))},
+		"a pod of another scheduler's":           {before: makePod("a"), after: makePod("a", touchedBy("other"), version("200"), of("default-scheduler"))},
 		"with an election the lease decides":     {before: makePod("a", touchedBy("me")), after: makePod("a", touchedBy("other"), version("200")), elected: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var stopped error
-			term := newTerm(func() time.Duration { return 0 })
-			term.identity, term.stop = "me", func(err error) { stopped = err }
+			f := newFencing(t)
+			term := f.term
+			term.stop = func(err error) { stopped = err }
 			if tt.elected {
 				term.elect(&fakeLock{}, time.Second)
 				term.renew(0)
@@ -462,7 +464,7 @@ func TestWithoutAnElection(t *testing.T) {
 			if !tt.closed {
 				term.open(100)
 			}
-			term.replaced(tt.before, tt.after)
+			f.updated(tt.before, tt.after)
 			if err := term.fresh(); !errors.Is(stopped, tt.want) || !errors.Is(err, tt.want) {
 				t.Errorf("fresh() = %v, stopped with %v, want %v", err, stopped, tt.want)
 			}

@@ -51,7 +51,9 @@ func newForgers(t *testing.T) *forgers {
 	own := annotated(pod("bound", "sgpu=1", "vcore=1", "vmemory=1"), wire.AnnotationUseCards, "")
 	pending := pod("pending", "sgpu=1", "vcore=1", "vmemory=1")
 	pending.Spec.NodeSelector = map[string]string{"no": "where"}
-	w.create(own, pending, pod("ordinary"))
+	touched := pending.DeepCopy()
+	touched.Name, touched.Spec.SchedulerName = "touched", "another"
+	w.create(own, pending, touched, pod("ordinary"))
 	f := &forgers{world: w, mallory: w.tenant("mallory", "default"), loot: map[string]string{}}
 	w.bound("bound")
 	w.bound("ordinary")
@@ -70,6 +72,10 @@ func newForgers(t *testing.T) *forgers {
 	if len(f.loot) < 5 {
 		t.Fatalf("the victim holds %v", f.loot)
 	}
+	patch, err := wire.TermPatch(f.changed("touched", nil), "", "host_1", "")
+	w.must(err)
+	_, err = f.clientOf(w.cluster.RESTAs("scheduler")).CoreV1().Pods("default").Patch(w.ctx, "touched", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	w.must(err)
 	return f
 }
 
@@ -90,6 +96,15 @@ func annotate[V any](annotations map[string]V) []byte {
 
 func (f *forgers) patch(client kubernetes.Interface, name string, patch []byte, subresources ...string) error {
 	_, err := client.CoreV1().Pods("default").Patch(f.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	return err
+}
+
+// touch writes the scheduler's condition.
+func (f *forgers) touch(name, identity string) error {
+	f.Helper()
+	patch, err := wire.TermPatch(f.changed(name, nil), "", identity, "")
+	f.must(err)
+	_, err = f.mallory.CoreV1().Pods("default").Patch(f.ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -145,8 +160,15 @@ func (f *forgers) podWays() map[string]func() error {
 			_, err := pods.UpdateStatus(f.ctx, f.changed("bound", f.one()), metav1.UpdateOptions{})
 			return err
 		},
-		"patch pods/status": func() error { return f.patch(f.mallory, "bound", annotate(f.one()), "status") },
-		"pods/binding":      func() error { return pods.Bind(f.ctx, f.binding(f.one()), metav1.CreateOptions{}) },
+		"patch pods/status":               func() error { return f.patch(f.mallory, "bound", annotate(f.one()), "status") },
+		"touch a pending pod":             func() error { return f.touch("pending", "mallory") },
+		"touch a pod that runs":           func() error { return f.touch("bound", "mallory") },
+		"touch a pod without cards":       func() error { return f.touch("ordinary", "mallory") },
+		"change what a scheduler touched": func() error { return f.touch("touched", "mallory") },
+		"remove what a scheduler touched": func() error {
+			return f.patch(f.mallory, "touched", []byte(`{"status":{"conditions":null}}`), "status")
+		},
+		"pods/binding": func() error { return pods.Bind(f.ctx, f.binding(f.one()), metav1.CreateOptions{}) },
 		"pods/binding, by Koordinator's word": func() error {
 			return pods.Bind(f.ctx, f.binding(map[string]string{wire.AnnotationKoordAllocated: "{}"}), metav1.CreateOptions{})
 		},
@@ -334,7 +356,7 @@ func (f *forgers) state() map[string]any {
 		f.must(err)
 		for i := range list.Items {
 			p := &list.Items[i]
-			out["pod "+p.Name] = []any{p.Annotations, p.Spec.NodeName}
+			out["pod "+p.Name] = []any{p.Annotations, p.Spec.NodeName, wire.TermOf(p)}
 		}
 	}
 	nodes, err := f.client.CoreV1().Nodes().List(f.ctx, metav1.ListOptions{})
@@ -389,6 +411,12 @@ func TestForgeryHasNoEffect(t *testing.T) {
 	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "none"}}}
 	if _, err := pods.UpdateEphemeralContainers(f.ctx, "bound", p, metav1.UpdateOptions{}); err != nil {
 		t.Errorf("an ephemeral container: %v", err)
+	}
+	// Status is written back with the scheduler's condition, by kubelet above all.
+	again := f.changed("touched", nil)
+	again.Status.Conditions = append(again.Status.Conditions, corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse})
+	if _, err := pods.UpdateStatus(f.ctx, again, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("status with the scheduler's condition as it was: %v", err)
 	}
 	// A kubelet that can resize says so by telling what its containers have.
 	_, err := f.client.CoreV1().Pods("default").Patch(f.ctx, "bound", types.StrategicMergePatchType,

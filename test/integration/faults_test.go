@@ -215,3 +215,27 @@ func TestPausedLeader(t *testing.T) {
 	}
 	w.audit()
 }
+
+// TestTwoSchedulersWithoutElection: the older one stops binding and ends with a
+// sentence, with pods pending that it has touched and with others.
+func TestTwoSchedulersWithoutElection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.nodes(1)
+	waiting := pod("waiting", "sgpu=1", "vcore=1", "vmemory=1")
+	waiting.Spec.NodeSelector = map[string]string{"no": "where"}
+	w.create(waiting)
+	old := w.scheduler("old")
+	w.create(pod("first", "sgpu=1", "vcore=25", "vmemory=16"))
+	w.bound("first")
+	w.scheduler("new")
+	<-old.Exited()
+	text, err := os.ReadFile(old.Log())
+	w.must(err)
+	if want := "another scheduler for the same pods has started: run one at a time, or enable leader election"; !strings.Contains(string(text), want) {
+		t.Errorf("the older scheduler does not say %q", want)
+	}
+	w.create(pod("second", "sgpu=1", "vcore=25", "vmemory=16"))
+	w.bound("second")
+	w.audit()
+}

@@ -154,6 +154,7 @@ func (p Params) values() map[string]any {
 		"Instructions":      list(wire.AnnotationForget, wire.AnnotationRepaired),
 		"NodeResources":     list(wire.ResourceGPU, wire.ResourceSGPU),
 		"Lock":              wire.AnnotationLock,
+		"TermCondition":     wire.ConditionTerm,
 		"VendorLabel":       wire.LabelVendor, "Vendor": wire.VendorMetaX,
 	}
 }
