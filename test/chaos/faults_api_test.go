@@ -58,10 +58,23 @@ func (f *fault) disturb(ctx context.Context, w *world, rules ...rule) {
 func apiKinds() []*kind {
 	return []*kind{
 		{name: "api errors", strike: func(ctx context.Context, w *world, f *fault) error {
-			code := []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests}[f.random.IntN(3)]
+			// An API server that has just started forbids at times what is allowed.
+			codes := []int{
+				http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests,
+				http.StatusUnauthorized, http.StatusForbidden,
+			}
+			code := codes[f.random.IntN(len(codes))]
 			f.disturb(ctx, w,
 				rule{is: isWatch, chance: 0.05, code: code},
 				rule{is: func(r *http.Request) bool { return !isWatch(r) }, chance: f.chance(0.2, 0.8), code: code})
+			return nil
+		}},
+		// What was carried out is denied when it is sent again.
+		{name: "api answers lost, then denied", strike: func(ctx context.Context, w *world, f *fault) error {
+			code := []int{http.StatusUnauthorized, http.StatusForbidden}[f.random.IntN(2)]
+			f.disturb(ctx, w,
+				rule{is: isWrite, chance: f.chance(0.2, 0.5), lost: true},
+				rule{is: func(r *http.Request) bool { return !isWatch(r) && !isLease(r) }, chance: f.chance(0.2, 0.5), code: code})
 			return nil
 		}},
 		{name: "api conflicts", strike: func(ctx context.Context, w *world, f *fault) error {

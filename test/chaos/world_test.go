@@ -547,8 +547,8 @@ func isAway(err error) bool {
 	if !errors.As(err, &status) {
 		return true // no answer
 	}
-	// An API server that has just started does not know anyone's rights yet; what
-	// a policy forbids stays forbidden.
-	unready := apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
+	// An API server that has just started forbids what it can't judge yet, in
+	// these words; anything else that it forbids stays forbidden.
+	unready := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "not yet ready to handle request")
 	return unready || status.Status().Code >= 500 || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
 }
