@@ -21,7 +21,7 @@ var (
 	// errStale ends a Bind of a process that may no longer be the leader.
 	errStale = errors.New("the lease was not renewed in time: another scheduler may be leading")
 	// errTouched ends a Bind of a pod that a later leader has touched.
-	errTouched = fmt.Errorf("another scheduler has touched the pod since: %w", errStale)
+	errTouched = errors.New("another scheduler is leading: it has touched the pod")
 	// errReplaced ends a process that runs without an election.
 	errReplaced = errors.New("another scheduler for the same pods has started: run one at a time, or enable leader election")
 )
