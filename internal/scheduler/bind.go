@@ -23,12 +23,6 @@ import (
 const (
 	// bindTimeout bounds one try.
 	bindTimeout = 15 * time.Second
-	// bindsAtOnce is how many Bindings may be at the API server at a time. A
-	// backlog is decided on more quickly than it is written; when all of it is
-	// sent at once, the API server refuses what its queues do not hold (429), and
-	// both sides spend time on that. These are enough for 1 000 a second when each
-	// takes 60 ms.
-	bindsAtOnce = 64
 	// reportDoubt is after what time an event reports a Binding in doubt.
 	reportDoubt = 30 * time.Second
 )
@@ -115,15 +109,14 @@ func (b *binder) run(ctx context.Context) error {
 // try sends the Binding once and reports whether it is known what became of it.
 // Then nothing is under way any more, and the cards are the pod's or free.
 func (b *binder) try(ctx context.Context) (done bool, err error) {
-	tries, counting := countTries(ctx)
-	err = b.send(counting)
+	tries, err := b.send(ctx)
 	switch {
 	case err == nil:
 		return true, nil
 	case indefinite(err):
 		b.question()
 		return false, err
-	case tries.Load() > 1: // an earlier answer was one that client-go does not return
+	case tries > 1: // an earlier answer was one that client-go does not return
 		b.question()
 	}
 	if b.doubt || apierrors.IsConflict(err) {
@@ -132,27 +125,29 @@ func (b *binder) try(ctx context.Context) (done bool, err error) {
 	return true, err
 }
 
-// send sends the Binding once, in its turn, if this process may still decide.
-func (b *binder) send(ctx context.Context) error {
-	sending := b.plugin.shared.sending
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case sending <- struct{}{}:
-		defer func() { <-sending }()
+// send sends the Binding once, in its turn, if this process may still decide. It
+// returns how often client-go has sent it.
+func (b *binder) send(ctx context.Context) (tries int, err error) {
+	limit, clock := b.plugin.shared.bindLimit, b.plugin.shared.clock
+	if err := limit.acquire(ctx); err != nil {
+		return 0, err
 	}
+	start := clock.Now()
+	defer func() { limit.release(clock.Since(start), tries) }()
 	if err := b.plugin.shared.term.fresh(); err != nil {
-		return err
+		return 0, err
 	}
+	counter, ctx := countTries(ctx)
 	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
 	defer cancel()
-	return b.pods().Bind(ctx, &corev1.Binding{
+	err = b.pods().Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.pod.Namespace, Name: b.pod.Name,
 			UID: b.pod.UID, ResourceVersion: b.version, Annotations: b.annotations,
 		},
 		Target: corev1.ObjectReference{Kind: "Node", Name: b.node},
 	}, metav1.CreateOptions{})
+	return int(counter.Load()), err
 }
 
 func (b *binder) pods() corev1client.PodInterface {

@@ -311,17 +311,19 @@ func TestBindEndsWithItsContext(t *testing.T) {
 func TestBindsAtOnce(t *testing.T) {
 	r, pod := reserved(t)
 	onBind(r.client)
-	for range bindsAtOnce {
-		r.shared.sending <- struct{}{}
-	}
+	limit := r.shared.bindLimit
+	limit.sent = limit.size
 	b := binder{plugin: r.Plugin, pod: pod, node: "n1"}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.send(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := b.send(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("send() of a pod that nobody waits for = %v", err)
 	}
 	done := make(chan error)
-	go func() { done <- b.send(t.Context()) }()
+	go func() {
+		_, err := b.send(t.Context())
+		done <- err
+	}()
 	select {
 	case err := <-done:
 		t.Fatalf("send() out of turn = %v", err)
@@ -330,14 +332,14 @@ func TestBindsAtOnce(t *testing.T) {
 	if n := len(sentBindings(t, r.client)); n != 0 {
 		t.Errorf("%d Bindings were sent out of turn", n)
 	}
-	<-r.shared.sending
+	limit.release(time.Millisecond, 1)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	if n := len(sentBindings(t, r.client)); n != 1 {
 		t.Errorf("%d Bindings were sent, want 1", n)
 	}
-	if n := len(r.shared.sending); n != bindsAtOnce-1 {
-		t.Errorf("%d turns are taken, want those of the others, %d", n, bindsAtOnce-1)
+	if limit.sent != limit.size-1 {
+		t.Errorf("%d turns are taken, want those of the others, %d", limit.sent, limit.size-1)
 	}
 }

@@ -26,17 +26,16 @@ const Name = "Daybreak"
 
 // Shared is what all profiles of one scheduler process have in common.
 type Shared struct {
-	devices  *devices
-	overlay  *overlay
-	nodes    *nodes
-	index    *index
-	hints    *hintAccounts
-	asks     *asks
-	forecast *forecast
-	term     *term
-	clock    clock.WithDelayedExecution
-	// sending has room for the Bindings that are at the API server.
-	sending chan struct{}
+	devices   *devices
+	overlay   *overlay
+	nodes     *nodes
+	index     *index
+	hints     *hintAccounts
+	asks      *asks
+	forecast  *forecast
+	term      *term
+	clock     clock.WithDelayedExecution
+	bindLimit *bindLimit
 	// locks are the locks of nodes that the vendor's plugin serves; nil when
 	// nothing is to be done for that plugin, see [DevicePluginAdaption].
 	locks *locks
@@ -48,7 +47,7 @@ type Shared struct {
 // NewShared returns the state of one scheduler process.
 func NewShared(c clock.WithDelayedExecution) *Shared {
 	s := &Shared{devices: &devices{}, overlay: newOverlay(), forecast: newForecast(), term: newTerm(sinceBoot), clock: c}
-	s.sending = make(chan struct{}, bindsAtOnce)
+	s.bindLimit = newBindLimit()
 	s.figures, s.announcements = newFigures(s.overlay, s.term), newAnnouncements()
 	s.locks = newLocks(s)
 	s.nodes = newNodes(s.devices, s.overlay)

@@ -1,0 +1,100 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestBindLimitFollows: the limit settles where the API server answers in time,
+// whatever it can take, and stays where no Binding waits.
+func TestBindLimitFollows(t *testing.T) {
+	tests := map[string]struct {
+		// takes is how long a Binding takes of n at a time.
+		takes       func(n int) time.Duration
+		backlog     int
+		rejects     int // more than so many at a time
+		least, most int
+	}{
+		"a server that is far away":         {takes: func(int) time.Duration { return 100 * time.Millisecond }, backlog: 20_000, least: mostBinds, most: mostBinds},
+		"a server of 400 writes a second":   {takes: func(n int) time.Duration { return time.Duration(n) * time.Second / 400 }, backlog: 20_000, least: 2 * fewestBinds, most: mostBinds / 2},
+		"a slow server":                     {takes: func(n int) time.Duration { return time.Duration(n) * time.Second / 20 }, backlog: 2_000, least: fewestBinds, most: fewestBinds},
+		"a server that rejects":             {takes: func(int) time.Duration { return time.Millisecond }, backlog: 20_000, rejects: 100, least: 2 * fewestBinds, most: mostBinds / 2},
+		"few Bindings, which need no limit": {takes: func(int) time.Duration { return time.Millisecond }, backlog: 50, least: firstBinds, most: firstBinds},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newBindLimit()
+				for range tt.backlog {
+					go func() {
+						if err := l.acquire(t.Context()); err != nil {
+							t.Error(err)
+						}
+						l.mu.Lock()
+						n := l.sent
+						if l.sent > mostBinds {
+							t.Errorf("%d Bindings at a time", l.sent)
+						}
+						l.mu.Unlock()
+						took, tries := tt.takes(n), 1
+						if tt.rejects > 0 && n > tt.rejects {
+							tries = 2
+						}
+						time.Sleep(took)
+						l.release(took, tries)
+					}()
+				}
+				time.Sleep(24 * time.Hour)
+				if l.sent != 0 || len(l.waiting) != 0 {
+					t.Errorf("%d are sent and %d wait at the end", l.sent, len(l.waiting))
+				}
+				if l.size < tt.least || l.size > tt.most {
+					t.Errorf("the limit is %d, want %d to %d", l.size, tt.least, tt.most)
+				}
+			})
+		})
+	}
+}
+
+// TestBindLimitInTurn: who waits first is sent first, and who gives up takes no
+// turn.
+func TestBindLimitInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newBindLimit()
+		l.size = 1
+		if err := l.acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		quit := errors.New("quit")
+		given, give := context.WithCancelCause(t.Context())
+		var order []int
+		for i := range 4 {
+			go func() {
+				ctx := t.Context()
+				if i == 1 {
+					ctx = given
+				}
+				switch err := l.acquire(ctx); {
+				case err == nil:
+					order = append(order, i)
+				case i != 1 || !errors.Is(err, quit):
+					t.Errorf("acquire() of %d = %v", i, err)
+				}
+			}()
+			synctest.Wait()
+		}
+		give(quit)
+		synctest.Wait()
+		for range 3 {
+			l.release(time.Millisecond, 1)
+			synctest.Wait()
+			l.size = 1
+		}
+		if len(order) != 3 || order[0] != 0 || order[1] != 2 || order[2] != 3 {
+			t.Errorf("sent in the order %v, want 0, 2, 3", order)
+		}
+	})
+}
