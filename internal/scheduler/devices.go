@@ -3,7 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,13 +59,32 @@ func compact(obj any) (any, error) {
 // runs, after the plugin was made.
 type devices struct {
 	store cache.Store
-	// version grows with every change, after it.
-	version atomic.Uint64
+
+	mu sync.Mutex
+	// changed has the nodes whose Device changed since [devices.takeChanged].
+	changed map[string]struct{}
 }
 
-// touch tells that a Device has changed. Listeners of one informer run side by
-// side, so whoever is told of a change first calls it.
-func (d *devices) touch() { d.version.Add(1) }
+func newDevices() *devices { return &devices{changed: map[string]struct{}{}} }
+
+// touch notes that the node's Device has changed. Listeners of one informer run
+// concurrently, so every one that hears of a change calls it.
+func (d *devices) touch(node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed[node] = struct{}{}
+}
+
+// takeChanged appends the nodes whose Device changed since the last call.
+func (d *devices) takeChanged(names []string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name := range d.changed {
+		names = append(names, name)
+	}
+	clear(d.changed)
+	return names
+}
 
 // watch makes the factory's informer for Devices keep them in compact form. It
 // is the same informer that kube-scheduler takes its Device events from.
@@ -75,8 +94,13 @@ func (d *devices) watch(factory dynamicinformer.DynamicSharedInformerFactory) er
 		return fmt.Errorf("watch devices: %w", err)
 	}
 	d.store = informer.GetStore()
+	touch := func(obj any) {
+		if dev, ok := unwrapTombstone(obj).(*device); ok {
+			d.touch(dev.Name)
+		}
+	}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { d.touch() }, UpdateFunc: func(any, any) { d.touch() }, DeleteFunc: func(any) { d.touch() },
+		AddFunc: touch, UpdateFunc: func(_, obj any) { touch(obj) }, DeleteFunc: touch,
 	}); err != nil {
 		return fmt.Errorf("watch devices: %w", err)
 	}

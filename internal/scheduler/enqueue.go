@@ -87,7 +87,7 @@ func (p *Plugin) afterDevice(_ klog.Logger, pod *corev1.Pod, _, newObj any) (fwk
 	if !ok {
 		return fwk.Queue, fmt.Errorf("updated object is a %T, want a Device", newObj)
 	}
-	p.shared.devices.touch()
+	p.shared.devices.touch(dev.Name)
 	return p.hintOn(pod, dev.Name), nil
 }
 

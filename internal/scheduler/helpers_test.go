@@ -102,7 +102,7 @@ func (r *rig) setDevice(t testing.TB, d *v1alpha1.Device) *device {
 	if err := r.shared.devices.store.Add(kept); err != nil {
 		t.Fatal(err)
 	}
-	r.shared.devices.touch()
+	r.shared.devices.touch(d.Name)
 	return kept
 }
 

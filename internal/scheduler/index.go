@@ -34,10 +34,10 @@ type index struct {
 	changed []uint64
 	// rank has the place of each row's node in the order of names.
 	rank []int32
-	// devices and overlay are the versions that the rows were made from.
-	devices, overlay uint64
+	// overlay is the version that the rows were made from.
+	overlay uint64
 	// stale are the rows that a refresh found out of date, and names room for
-	// the nodes whose overlay changed.
+	// the nodes whose overlay or Device changed.
 	stale []int
 	names []string
 
@@ -59,8 +59,9 @@ func newIndex(n *nodes) *index {
 // refresh brings the rows up to date.
 func (x *index) refresh(infos []fwk.NodeInfo) {
 	x.epoch++
-	devices := x.nodes.devices.version.Load()
 	x.names, x.overlay = x.nodes.overlay.takeChanged(x.names[:0])
+	x.names = x.nodes.devices.takeChanged(x.names)
+	slices.Sort(x.names)
 	if !x.lists(infos) {
 		x.rows, x.changed = make([]row, len(infos)), make([]uint64, len(infos))
 		clear(x.at)
@@ -73,21 +74,18 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 		x.rankNames()
 	}
 	x.stale = x.stale[:0]
-	current := func(i int) bool {
-		return devices == x.devices && x.rows[i].info.GetGeneration() == x.rows[i].generation
-	}
+	current := func(i int) bool { return x.rows[i].info.GetGeneration() == x.rows[i].generation }
 	for i := range x.rows {
 		if !current(i) {
 			x.stale = append(x.stale, i)
 		}
 	}
-	for _, name := range x.names {
+	for _, name := range slices.Compact(x.names) {
 		if i, ok := x.byName[name]; ok && current(i) {
 			x.stale = append(x.stale, i)
 		}
 	}
 	x.renew()
-	x.devices = devices
 }
 
 // rankNames sets the rank of every row.

@@ -46,7 +46,7 @@ type Shared struct {
 
 // NewShared returns the state of one scheduler process.
 func NewShared(c clock.WithDelayedExecution) *Shared {
-	s := &Shared{devices: &devices{}, overlay: newOverlay(), forecast: newForecast(), term: newTerm(sinceBoot), clock: c}
+	s := &Shared{devices: newDevices(), overlay: newOverlay(), forecast: newForecast(), term: newTerm(sinceBoot), clock: c}
 	s.bindLimit = newBindLimit()
 	s.figures, s.announcements = newFigures(s.overlay, s.term), newAnnouncements()
 	s.locks = newLocks(s)
