@@ -21,6 +21,22 @@ func onCards(n int, r gpu.Request) gpu.Request {
 	return r
 }
 
+// small: these cards have half the memory of the others.
+func small(indices ...int) func(cards []gpu.Card) {
+	return func(cards []gpu.Card) {
+		for _, i := range indices {
+			cards[i].Memory = 32 * gib
+		}
+	}
+}
+
+// unequalZones returns two linked large cards and two linked small ones.
+func unequalZones() *gpu.Topology {
+	c := gputest.Cards(4)
+	small(2, 3)(c)
+	return gputest.MustTopology(c, gpu.ZoneLinks([]int{1, 1, 2, 2}))
+}
+
 func TestContainersOfAPod(t *testing.T) {
 	const be = gpu.BestEffort
 	share, whole, pod := gputest.Share, gputest.Whole, gputest.Ask
@@ -45,6 +61,12 @@ func TestContainersOfAPod(t *testing.T) {
 		"a zone kept for the second by packing":             {node: node(gputest.Zones(4, 2)), request: pod(whole(2), whole(4)), prefer: place.Preference{Node: place.Binpack}, want: [][]int{{4, 5}, {0, 1, 2, 3}}},
 		"more containers than an offer has inline":          {node: node(cards(2, nil)), request: pod(share(20, gib), share(20, gib), share(20, gib), share(20, gib), share(20, gib), share(20, gib), share(20, gib)), want: [][]int{{0}, {0}, {0}, {0}, {0}, {1}, {1}}},
 
+		"a whole card leaves the large one to a slice":   {node: node(cards(2, small(1))), request: pod(whole(1), share(10, 48*gib)), want: [][]int{{1}, {0}}},
+		"two cards alone leave the large one to a slice": {node: node(cards(3, small(0, 1))), request: pod(gputest.Alone(2, 8*gib), share(10, 48*gib)), want: [][]int{{0, 1}, {2}}},
+		"and are as well linked as can be":               {node: node(unequalZones()), request: pod(whole(2), share(10, 48*gib)), want: [][]int{{2, 3}, {0}}},
+		"a large card each, and no third one":            {node: node(cards(3, small(0))), request: pod(whole(1), share(60, 48*gib), share(60, 48*gib)), want: [][]int{{0}, {1}, {2}}},
+		"too few large cards":                            {node: node(cards(3, small(0, 1))), request: pod(whole(1), share(60, 48*gib), share(60, 48*gib)), refused: place.MemoryShort},
+
 		"a sidecar runs beside the app":                {node: node(cards(2, nil)), request: pod(sidecar(share(50, gib)), share(60, gib)), want: [][]int{{0}, {1}}},
 		"an init container alone":                      {node: node(cards(2, nil), slice(1, 1, gib, be)), request: pod(initial(share(50, gib)), quiet), want: [][]int{{1}, {}}},
 		"an init container takes what the pod holds":   {node: node(cards(2, nil), slice(0, 50, gib, be)), request: pod(initial(share(30, gib)), share(60, gib)), want: [][]int{{1}, {1}}},
@@ -57,6 +79,10 @@ func TestContainersOfAPod(t *testing.T) {
 		"the second takes from the first as well":      {node: node(cards(3, nil), slice(0, 50, gib, be)), request: pod(initial(whole(1)), initial(share(10, gib)), quiet), want: [][]int{{1}, {1}, {}}},
 		"an init container beside an earlier sidecar":  {node: node(cards(2, nil)), request: pod(sidecar(share(50, gib)), initial(share(60, gib)), quiet), want: [][]int{{0}, {1}, {}}},
 		"an init container before the sidecar":         {node: node(cards(2, nil)), request: pod(initial(share(60, gib)), sidecar(share(50, gib)), quiet), want: [][]int{{0}, {0}, {}}},
+		"a sidecar leaves an idle card to a later one": {node: node(cards(2, nil), slice(0, 50, gib, be)), request: pod(sidecar(share(10, gib)), initial(whole(1)), quiet), prefer: keys(place.Emptiest), want: [][]int{{0}, {1}, {}}},
+		"two sidecars do":                              {node: node(cards(2, nil)), request: pod(sidecar(share(10, gib)), sidecar(share(10, gib)), initial(gputest.Alone(1, gib)), quiet), prefer: keys(place.Emptiest), want: [][]int{{0}, {0}, {1}, {}}},
+		"a sidecar alone leaves it the large card":     {node: node(cards(2, small(1))), request: pod(sidecar(whole(1)), initial(share(10, 48*gib)), quiet), want: [][]int{{1}, {0}, {}}},
+		"no sidecar can":                               {node: node(cards(1, nil)), request: pod(sidecar(share(10, gib)), initial(whole(1)), quiet), refused: place.ExclusiveConflict},
 		"an init container that is too large":          {node: node(cards(2, nil)), request: pod(initial(whole(3)), share(1, gib)), refused: place.TooFewCards},
 	}
 	for name, tc := range cases {

@@ -86,7 +86,10 @@
 // thousand nodes takes well under a millisecond.
 //
 // Containers that run together see each other's shares; init containers reuse
-// what the pod will hold anyway (package ledger tells how a pod is booked).
+// what the pod will hold anyway (package ledger tells how a pod is booked). They
+// are placed in the order of the spec. Where that fails, all other arrangements
+// are searched, so a pod is refused only if there is none; a search that ends at
+// its budget marks the refusal incomplete.
 //
 // # Answers
 //

@@ -30,6 +30,7 @@ func BenchmarkFit(b *testing.B) {
 		{"4 of 8, no two cards alike", gputest.Unlike(8), gputest.AskWhole(4), place.Preference{}, nil},
 		{"4 of 16, four zones", gputest.Zones(4, 4, 4, 4), gputest.AskWhole(4), place.Preference{}, nil},
 		{"4 of 16, no two cards alike, cached", gputest.Unlike(16), gputest.AskWhole(4), place.Preference{}, nil},
+		{"two containers refused after a search, 8 cards", gputest.Zones(4, 4), gputest.Ask(gputest.Whole(4), gpu.Request{Cards: 2, Compute: 60, Memory: gpu.Memory{Amount: 4096}}), place.Preference{}, []int{0, 1, 4}},
 		{"refused, 8 cards", gputest.Zones(4, 4), gputest.AskWhole(4), place.Preference{}, []int{0, 1, 2, 4, 5, 6, 7}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {

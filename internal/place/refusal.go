@@ -145,6 +145,9 @@ type Refusal struct {
 	Paused bool
 	// Exclusion is, of [NodeExcluded], why the pod may not use the node.
 	Exclusion Exclusion
+	// Incomplete reports that the search for an arrangement of the pod's
+	// containers ended at its budget: there may be one.
+	Incomplete bool
 	// Container is the position of the request that could not be met.
 	Container int
 	// Cards counts the node's cards by the reason each gave.

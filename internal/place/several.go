@@ -31,23 +31,25 @@ func (d *desk) book(f *fitter, i int, cards gpu.Set) {
 // several places a pod in which two containers or more ask for cards. Those
 // that run together are placed first, in the order of the spec, each seeing
 // the ones before it. Init containers then take, where they can, from the
-// cards that the pod will hold anyway.
+// cards that the pod will hold anyway. Where that order fails, every other
+// arrangement is considered.
 func (f *fitter) several() {
 	var running desk
 	running.reset(f.view)
 	held, ok := f.together(&running)
-	if !ok {
+	if !ok || !f.inits(held) {
 		refusal := *f.refusal
-		if held, ok = f.rearrange(&running); !ok {
+		held, ok, refusal.Incomplete = f.rearrange(&running)
+		if !ok {
 			*f.refusal = refusal // of the plain order: it reads naturally
 			return
 		}
 		*f.refusal = Refusal{}
+		f.inits(held)
 	}
 	if f.ahead != nil {
 		f.offer.Growth = f.growthAt(&running)
 	}
-	f.inits(held)
 }
 
 // together places the containers that run at the same time.
@@ -70,7 +72,7 @@ func (f *fitter) together(d *desk) (held gpu.Set, ok bool) {
 
 // inits places the init containers: each runs alone, but for the sidecars that
 // were started before it.
-func (f *fitter) inits(held gpu.Set) {
+func (f *fitter) inits(held gpu.Set) bool {
 	var before desk
 	before.reset(f.view)
 	for i := range f.request.Requests {
@@ -82,7 +84,7 @@ func (f *fitter) inits(held gpu.Set) {
 		case req.Phase == gpu.Init:
 			cards, ok := f.container(i, before.usage[:], before.full[:], held)
 			if !ok {
-				return
+				return false
 			}
 			// Not accept: init containers are soon gone, so the node is not
 			// chosen by what their cards are worth.
@@ -90,52 +92,108 @@ func (f *fitter) inits(held gpu.Set) {
 			held |= cards
 		}
 	}
+	return true
 }
 
-// rearrangeBudget bounds the search for another arrangement. A pod has few
-// containers and a node few cards, so it is rarely used up.
-const rearrangeBudget = 10_000
+// rearrangeBudget bounds the search for another arrangement, in cards picked: a
+// search takes some ten milliseconds at most. Pods of up to five containers on
+// nodes of eight cards stay below it, whatever is booked there, and nearly all
+// others. A search that reaches it ends as if there were no arrangement, and
+// its refusal is marked incomplete.
+const rearrangeBudget = 5_000
 
-// rearrange looks for any arrangement of the containers that run together,
-// after the plain order failed: one container may have taken the very card
-// that a later one needs. The hardest come first: those alone on their cards
-// can only use idle ones, which leaves the slices to be tried card by card.
-func (f *fitter) rearrange(d *desk) (held gpu.Set, ok bool) {
+// setSteps is what choosing one set of linked cards counts.
+const setSteps = 50
+
+// rearrange looks for any arrangement of the containers, after the plain order
+// failed: one container may have taken the very card that another one needs. It
+// considers all of them, so there is none when it finds none, unless it ends at
+// its budget.
+func (f *fitter) rearrange(d *desk) (held gpu.Set, ok, incomplete bool) {
 	d.reset(f.view)
 	*f.offer = f.node.NewOffer(len(f.request.Requests))
 	f.offer.NodeFullness = f.view.Mean
 
-	order := make([]int, 0, 8) // few pods have more, so this stays on the stack
+	s := arrangement{fitter: f, desk: d, steps: rearrangeBudget}
+	var few [8]member // few pods have more, so this stays on the stack
+	if s.order, ok = f.members(few[:0]); !ok || len(s.order) == 0 {
+		return 0, false, false
+	}
+	s.beside = f.sidecarBeforeInit()
+	if !s.place(0) {
+		return 0, false, s.steps <= 0
+	}
+	// Account for what was found as if it had been chosen in this order.
+	d.reset(f.view)
+	for _, m := range s.order {
+		cards := f.offer.Cards(m.container)
+		f.accept(m.container, cards, d.usage[:])
+		d.book(f, m.container, cards)
+		held |= cards
+	}
+	return held, true, false
+}
+
+// member is one of the containers that run together.
+type member struct {
+	container int
+	// alone: the container shares its cards with no other.
+	alone bool
+	// candidates is how many cards could take it if no other container of the
+	// pod were there.
+	candidates int
+}
+
+// members appends the containers that run together in the order in which
+// arrangements are tried, or reports that one of the pod's containers would
+// not even fit by itself.
+//
+// Containers that are alone on their cards come last, and get the best linked
+// of the cards that the slices leave. Their candidates differ by memory only,
+// so that of two of them, the ones of the first are among those of the second:
+// it does not matter to the second which of its own the first takes. Slices
+// without compute come first, since they need a card that is not all booked.
+func (f *fitter) members(order []member) (_ []member, ok bool) {
 	for i := range f.request.Requests {
-		if req := &f.request.Requests[i]; req.Cards > 0 && req.Phase != gpu.Init {
-			order = append(order, i)
+		req := &f.request.Requests[i]
+		if req.Cards == 0 {
+			continue
+		}
+		candidates, _ := f.candidates(req, f.view.Usage)
+		if candidates.Len() < req.Cards {
+			return nil, false
+		}
+		if req.Phase != gpu.Init {
+			order = append(order, member{container: i, alone: req.Exclusive && !f.seat(req), candidates: candidates.Len()})
 		}
 	}
-	if len(order) < 2 {
-		return 0, false
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		ra, rb := &f.request.Requests[a], &f.request.Requests[b]
+	slices.SortStableFunc(order, func(a, b member) int {
+		ra, rb := &f.request.Requests[a.container], &f.request.Requests[b.container]
 		return cmp.Or(
-			-compareBool(ra.Exclusive, rb.Exclusive),
-			-compareBool(ra.Compute == 0, rb.Compute == 0), // they need a card that is not all booked yet
+			compareBool(a.alone, b.alone),
+			-compareBool(ra.Compute == 0, rb.Compute == 0),
+			cmp.Compare(a.candidates, b.candidates),
 			-cmp.Compare(ra.Memory.Of(referenceMemory), rb.Memory.Of(referenceMemory)),
 			-cmp.Compare(ra.Compute, rb.Compute),
 			-cmp.Compare(ra.Cards, rb.Cards))
 	})
-	s := arrangement{fitter: f, desk: d, steps: rearrangeBudget}
-	if !s.place(order) {
-		return 0, false
+	return order, true
+}
+
+// sidecarBeforeInit reports whether an init container runs next to a sidecar.
+func (f *fitter) sidecarBeforeInit() bool {
+	sidecar := false
+	for i := range f.request.Requests {
+		req := &f.request.Requests[i]
+		switch {
+		case req.Cards == 0:
+		case req.Phase == gpu.Sidecar:
+			sidecar = true
+		case req.Phase == gpu.Init && sidecar:
+			return true
+		}
 	}
-	// Account for what was found as if it had been chosen in this order.
-	d.reset(f.view)
-	for _, i := range order {
-		cards := f.offer.Cards(i)
-		f.accept(i, cards, d.usage[:])
-		d.book(f, i, cards)
-		held |= cards
-	}
-	return held, true
+	return false
 }
 
 // referenceMemory turns ratios into amounts where requests are compared with
@@ -152,58 +210,160 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// arrangement is a depth-first search over cards for containers.
+// arrangement is a depth-first search over cards for containers. Cards that can
+// stand for each other are tried once: which of them a container gets makes no
+// difference to whether the others fit.
 type arrangement struct {
 	*fitter
 	desk  *desk
+	order []member
 	steps int
+	// beside: an init container runs next to a sidecar, so that where sidecars
+	// go matters to it.
+	beside bool
 }
 
-// place finds cards for all the containers, or leaves the desk as it was.
-func (s *arrangement) place(order []int) bool {
-	if len(order) == 0 {
+// place finds cards for the containers from position k on, or leaves the desk
+// and the offer as they were.
+func (s *arrangement) place(k int) bool {
+	if k == len(s.order) {
 		return true
 	}
-	i := order[0]
-	req := &s.request.Requests[i]
-	if s.linkAware(req) {
-		cards, ok := s.container(i, s.desk.usage[:], s.desk.full[:], 0)
-		if !ok {
-			return false
-		}
-		return s.try(i, cards, func() bool { return s.place(order[1:]) })
+	candidates, ok := s.possible(k)
+	if !ok {
+		return false
 	}
-	candidates, _ := s.candidates(req, s.desk.usage[:])
-	return s.cards(order, candidates, 0)
+	i := s.order[k].container
+	var best gpu.Set
+	if s.linkAware(&s.request.Requests[i]) {
+		s.steps -= setSteps
+		best, _ = s.container(i, s.desk.usage[:], s.desk.full[:], 0)
+		if s.try(k, best) {
+			return true
+		}
+	}
+	return s.cards(k, candidates, 0, best)
 }
 
-// cards completes the cards of the first container in every order of
-// preference, then goes on to the next container.
-func (s *arrangement) cards(order []int, left, chosen gpu.Set) bool {
-	req := &s.request.Requests[order[0]]
+// possible returns the cards that could take the container at position k, and
+// whether each of those that come after it could still be placed. Those that
+// are alone on their cards need cards enough for all of them up to there.
+func (s *arrangement) possible(k int) (candidates gpu.Set, ok bool) {
+	alone := 0
+	for j := k; j < len(s.order); j++ {
+		req := &s.request.Requests[s.order[j].container]
+		able, _ := s.candidates(req, s.desk.usage[:])
+		need := req.Cards
+		if s.order[j].alone {
+			alone += req.Cards
+			need = alone
+		}
+		if able.Len() < need {
+			return 0, false
+		}
+		if j == k {
+			candidates = able
+		}
+	}
+	return candidates, true
+}
+
+// cards completes the cards of the container at position k in the order of
+// preference, then goes on to the next container. Sets that come to the same as
+// tried are left out.
+func (s *arrangement) cards(k int, left, chosen, tried gpu.Set) bool {
+	req := &s.request.Requests[s.order[k].container]
 	if chosen.Len() == req.Cards {
-		return s.try(order[0], chosen, func() bool { return s.place(order[1:]) })
+		return !s.equivalent(chosen, tried) && s.try(k, chosen)
 	}
 	for left.Len() >= req.Cards-chosen.Len() && s.steps > 0 {
 		s.steps--
 		r := s.ranking(s.desk.usage[:], s.desk.full[:], left)
 		next := r.best(1)
 		left &^= next
-		if s.cards(order, left, chosen|next) {
+		if s.cards(k, left, chosen|next, tried) {
 			return true
 		}
+		left &^= s.alike(next.First(), left)
 	}
 	return false
 }
 
 // try books the cards, goes on, and takes the booking back when that fails.
-func (s *arrangement) try(i int, cards gpu.Set, goOn func() bool) bool {
+func (s *arrangement) try(k int, cards gpu.Set) bool {
+	i := s.order[k].container
 	saved := *s.desk
 	s.desk.book(s.fitter, i, cards)
 	s.offer.SetCards(i, cards)
-	if goOn() {
+	if s.initsFit(i) && s.place(k+1) {
 		return true
 	}
 	*s.desk = saved
+	s.offer.SetCards(i, 0)
 	return false
+}
+
+// initsFit reports whether the init containers still fit after container i got
+// its cards: each next to those sidecars before it that have theirs.
+func (s *arrangement) initsFit(i int) bool {
+	if !s.beside || s.request.Requests[i].Phase != gpu.Sidecar {
+		return true
+	}
+	var before desk
+	before.reset(s.view)
+	for j := range s.request.Requests {
+		req := &s.request.Requests[j]
+		switch {
+		case req.Cards == 0:
+		case req.Phase == gpu.Sidecar:
+			before.book(s.fitter, j, s.offer.Cards(j))
+		case req.Phase == gpu.Init:
+			if able, _ := s.candidates(req, before.usage[:]); able.Len() < req.Cards {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// alike returns the cards of the set that can stand for card c: they are of
+// its kind and have the same on them. All are candidates of one container, so
+// they are all healthy and not excluded.
+func (s *arrangement) alike(c int, set gpu.Set) gpu.Set {
+	t := s.node.Topology()
+	var same gpu.Set
+	for o := range set.All() {
+		if s.desk.usage[c] == s.desk.usage[o] && s.view.Usage[c] == s.view.Usage[o] && gpu.SameKind(t.Card(c), t.Card(o)) && s.sameSidecars(c, o) {
+			same |= gpu.SetOf(o)
+		}
+	}
+	return same
+}
+
+// sameSidecars reports whether the same sidecars were placed on both cards.
+func (s *arrangement) sameSidecars(c, o int) bool {
+	if !s.beside {
+		return true
+	}
+	for i := range s.request.Requests {
+		if on := s.offer.Cards(i); s.request.Requests[i].Phase == gpu.Sidecar && on.Has(c) != on.Has(o) {
+			return false
+		}
+	}
+	return true
+}
+
+// equivalent reports whether two sets have as many cards of each kind.
+func (s *arrangement) equivalent(a, b gpu.Set) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	for left := a; left != 0; {
+		kind := s.alike(left.First(), a|b)
+		if (kind & a).Len() != (kind & b).Len() {
+			return false
+		}
+		left &^= kind
+	}
+	return true
 }
