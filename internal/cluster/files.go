@@ -145,7 +145,7 @@ func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error 
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return fmt.Errorf("%s: not a Kubernetes object: %w", at, plain(err, text))
+		return fmt.Errorf("%s: not a Kubernetes object: %w", at, plain(err))
 	}
 	if head.TypeMeta == (metav1.TypeMeta{}) {
 		head.TypeMeta = implied
@@ -206,12 +206,9 @@ func (r *decoder) once(kind, name, at string) error {
 }
 
 func (r *decoder) node(text []byte, at string) error {
-	if err := wire.CheckAmounts(text); err != nil {
-		return fmt.Errorf("%s: %w", at, err)
-	}
-	node := &corev1.Node{}
-	if err := json.Unmarshal(text, node); err != nil {
-		return fmt.Errorf("%s: Node: %w", at, plain(err, text))
+	node, err := wire.DecodeNode(text)
+	if err != nil {
+		return fmt.Errorf("%s: Node: %w", at, plain(err))
 	}
 	return r.addNode(node, at)
 }
@@ -225,12 +222,9 @@ func (r *decoder) addNode(node *corev1.Node, at string) error {
 }
 
 func (r *decoder) pod(text []byte, at string) error {
-	if err := wire.CheckAmounts(text); err != nil {
-		return fmt.Errorf("%s: %w", at, err)
-	}
-	pod := &corev1.Pod{}
-	if err := json.Unmarshal(text, pod); err != nil {
-		return fmt.Errorf("%s: Pod: %w", at, plain(err, text))
+	pod, err := wire.DecodePod(text)
+	if err != nil {
+		return fmt.Errorf("%s: Pod: %w", at, plain(err))
 	}
 	return r.addPod(pod, at)
 }
@@ -285,7 +279,7 @@ func (r *decoder) addDevice(device Device, name, at string) error {
 func DecodeDevice(text []byte) Device {
 	device, err := wire.DecodeDevice(text)
 	if err != nil {
-		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", plain(err, text))}
+		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", plain(err))}
 	}
 	return Device{Device: device}
 }

@@ -17,27 +17,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// DecodeDevice decodes a Device. A field of the wrong type makes the whole
-// object unreadable, which is its node's problem and nobody else's.
-func DecodeDevice(text []byte) (*v1alpha1.Device, error) {
-	// Quantities first, in a form that can't keep us busy.
-	var quantities struct {
-		Spec struct {
-			Devices []struct {
-				Resources map[corev1.ResourceName]plainQuantity `json:"resources"`
-			} `json:"devices"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(text, &quantities); err != nil {
-		return nil, err
-	}
-	d := &v1alpha1.Device{}
-	if err := json.Unmarshal(text, d); err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
 // fromDevice reads a Device: identity, order, health, memory and NUMA node of
 // the cards. Links come from our own annotation on it; a Device without, which
 // is not our agent's, is completed from the vendor's annotation on the node.

@@ -46,13 +46,9 @@ type handler struct {
 
 // Handle answers one request.
 func (h *handler) Handle(ctx context.Context, req admission.Request) admission.Response {
-	pod := &corev1.Pod{}
-	// The API server has read the pod before it asks; whoever else finds the way
-	// here must not keep us busy.
-	err := wire.CheckAmounts(req.Object.Raw)
-	if err == nil {
-		err = json.Unmarshal(req.Object.Raw, pod)
-	}
+	// The API server has read the pod before it asks; no other client may keep
+	// this process busy.
+	pod, err := wire.DecodePod(req.Object.Raw)
 	if err != nil {
 		h.metrics.count(resultError)
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read the pod: %w", err))
