@@ -74,6 +74,8 @@ func exitCode(err error) int {
 		return 0
 	case errors.Is(err, report.ErrNo):
 		return exitNo
+	case errors.Is(err, cli.ErrInterrupted):
+		return cli.ExitInterrupted
 	default:
 		fmt.Fprintln(os.Stderr, "daybreak:", err)
 		return exitFailed

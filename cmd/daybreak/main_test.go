@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // runAsDaybreak tells the test binary to be the command itself, so that tests
@@ -135,6 +137,63 @@ const (
 	nodeJSON = `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"},"status":{"capacity":{"metax-tech.com/gpu":"4"}}}`
 	podJSON  = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"fits"},"spec":{"containers":[{"name":"main","resources":{"limits":{"metax-tech.com/gpu":"4"}}}]}}`
 )
+
+// TestSignalsEndCommands: a command that asks ends within a second of a signal,
+// with the exit code of one, even where it reads what has no end.
+func TestSignalsEndCommands(t *testing.T) {
+	folder := t.TempDir()
+	endless := filepath.Join(folder, "endless")
+	if err := syscall.Mkfifo(endless, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string][]string{
+		"place":    {"place", "-f", endless},
+		"status":   {"status", "-f", endless},
+		"explain":  {"explain", "pod", "-f", endless},
+		"audit":    {"audit", "-f", endless},
+		"simulate": {"simulate", "--nodes", endless, "--pods", endless},
+	}
+	for name, args := range cases {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+			cmd.Dir, cmd.Env = folder, []string{runAsDaybreak + "=1"}
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// Opening it waits until the command reads.
+			pipe, err := os.OpenFile(endless, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pipe.Close()
+			start := time.Now()
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait() // the exit code tells
+			if code := cmd.ProcessState.ExitCode(); code != 130 || errs.Len() > 0 {
+				t.Errorf("exit code %d and %q, want 130 and no message", code, errs.String())
+			}
+			if took := time.Since(start); took > time.Second {
+				t.Errorf("it ended after %v, want a second at most", took)
+			}
+		})
+	}
+}
+
+// TestPlaceRejectsHugeQuantities: a quantity that would take hours to compute is
+// rejected at once, however it is written.
+func TestPlaceRejectsHugeQuantities(t *testing.T) {
+	for _, limits := range []string{`{metax-tech.com/gpu: " 1e-999999999"}`, `{metadata: "1e-999999999"}`} {
+		pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {limits: " + limits + "}}]}\n"
+		code, _, stderr := daybreak(t, t.TempDir(), docs(node, pod), "place", "-f", "-")
+		if code != 2 || !strings.Contains(stderr, "is no amount of anything") {
+			t.Errorf("%s: exit code %d, %q", limits, code, stderr)
+		}
+	}
+}
 
 func TestPlaceExitCodes(t *testing.T) {
 	cases := map[string]struct {

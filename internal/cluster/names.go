@@ -13,14 +13,15 @@ import (
 const mostNames = 500
 
 // Names returns names of objects, for shells that complete them: of nodes, pods
-// or namespaces, the pods of one namespace. Only names travel, and not too many.
+// or namespaces, the pods of one namespace. Only names are sent, and at most
+// mostNames of them.
 func Names(ctx context.Context, config *rest.Config, resource, namespace string) ([]string, error) {
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
 	list, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).
-		List(ctx, metav1.ListOptions{Limit: mostNames, ResourceVersion: "0"})
+		List(ctx, metav1.ListOptions{Limit: mostNames}) // a list at resourceVersion 0 comes whole, whatever the limit
 	if err != nil {
 		return nil, err
 	}

@@ -1,15 +1,20 @@
 package report
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
 // TestCompleteFromFiles: names of the files that are named on the line.
@@ -26,6 +31,31 @@ func TestCompleteFromFiles(t *testing.T) {
 		if got, directive := s.names(t.Context(), "nodes", ""); len(got) > 0 || directive != cobra.ShellCompDirectiveNoFileComp {
 			t.Errorf("%s: %v and %v, want nothing", name, got, directive)
 		}
+	}
+}
+
+// TestCompletionIsBounded: of a large cluster only the first names are sent. An
+// API server answers a list at resourceVersion 0 in full, whatever its limit.
+func TestCompletionIsBounded(t *testing.T) {
+	const pods = 2000
+	sent := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := pods
+		if limit, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && limit > 0 && r.URL.Query().Get("resourceVersion") != "0" {
+			n = min(n, limit)
+		}
+		var items []string
+		for i := range n {
+			items = append(items, fmt.Sprintf(`{"metadata":{"name":"pod-%04d"}}`, i))
+		}
+		sent += n
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"continue":"more"},"items":[%s]}`, strings.Join(items, ","))
+	}))
+	defer server.Close()
+	names, err := cluster.Names(t.Context(), &rest.Config{Host: server.URL}, "pods", "team-a")
+	if err != nil || len(names) != 500 || sent != 500 {
+		t.Errorf("%d names of %d sent (%v), want 500", len(names), sent, err)
 	}
 }
 

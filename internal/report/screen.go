@@ -44,7 +44,7 @@ func (s *screen) show(text string, now time.Time) error {
 			b.WriteString(alternate)
 		}
 		width, height, err := term.GetSize(int(s.terminal.Fd()))
-		if err != nil {
+		if err != nil || width <= 0 || height <= 0 { // a terminal that does not know its size
 			width, height = lineWidth, 24
 		}
 		b.WriteString(page(text, width, height))
@@ -70,13 +70,17 @@ func (s *screen) close() {
 // page draws a text over whatever is there, cut to the size of the terminal.
 func page(text string, width, height int) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	if len(lines) > height-1 {
-		lines = append(lines[:height-2], "...")
+	// The last line stays empty, unless it is the only one.
+	if rows := max(1, height-1); len(lines) > rows {
+		lines = append(lines[:rows-1], "...")
 	}
 	var b strings.Builder
 	b.WriteString(home)
 	for _, line := range lines {
-		b.WriteString(cut(line, width) + clearRight + "\r\n")
+		b.WriteString(cut(line, width) + clearRight)
+		if height > 1 {
+			b.WriteString("\r\n")
+		}
 	}
 	b.WriteString(clearBelow)
 	return b.String()

@@ -41,6 +41,25 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestPageOfAnySize: a terminal may have no lines or one, and no columns.
+func TestPageOfAnySize(t *testing.T) {
+	const text = "first\nsecond\nthird\n"
+	for height := range 6 {
+		for width := range 3 {
+			drawn := page(text, width, height)
+			if lines := strings.Count(drawn, "\n"); lines > max(0, height-1) {
+				t.Errorf("%d lines of a terminal that has %d: %q", lines, height, drawn)
+			}
+		}
+	}
+	if want, got := home+"..."+clearRight+clearBelow, page(text, 80, 1); got != want {
+		t.Errorf("on one line %q, want %q", got, want)
+	}
+	if want, got := home+"only"+clearRight+clearBelow, page("only\n", 80, 1); got != want {
+		t.Errorf("on one line %q, want %q", got, want)
+	}
+}
+
 func TestColorsWanted(t *testing.T) {
 	cases := map[string]struct {
 		flag    string

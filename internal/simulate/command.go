@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,9 +169,12 @@ func (c *command) validate(cmd *cobra.Command) error {
 }
 
 func (c *command) validateTrace() error {
-	for _, p := range c.policies {
+	for i, p := range c.policies {
 		if err := cli.OneOf("policy", p, PolicyNames()...); err != nil {
 			return err
+		}
+		if slices.Contains(c.policies[:i], p) {
+			return fmt.Errorf("--policy %q is given twice: leave one out", p)
 		}
 	}
 	switch {

@@ -139,6 +139,7 @@ func TestBadFlags(t *testing.T) {
 		"no nodes":                {args: []string{"--pods", "p"}, want: "no servers: name the file that lists them with --nodes"},
 		"no pods":                 {args: []string{"--nodes", "n"}, want: "no pods: name the file that lists them with --pods"},
 		"an unknown policy":       {args: append(trace, "--policy", "best"), want: `--policy "best": write "random", "first-fit", "best-fit", "dot-product", "packing", "clustering", "fgd", "hami" or "daybreak"; did you mean "best-fit"?`},
+		"a policy twice":          {args: append(trace, "--policy", "fgd", "--policy", "daybreak", "--policy", "fgd"), want: `--policy "fgd" is given twice: leave one out`},
 		"an unknown format":       {args: append(trace, "-o", "yaml"), want: `--output "yaml": write "table", "json" or "html"`},
 		"an unknown tie":          {args: append(trace, "--ties", "coin"), want: `--ties "coin": write "index" or "random"`},
 		"no seed":                 {args: append(trace, "--seeds", "0"), want: "--seeds 0: write 1 to 1000"},

@@ -51,6 +51,9 @@ HAMi (metax-tech.com/*) or Koordinator (koordinator.sh/*), unchanged.`,
 func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 	for _, cmd := range commands {
 		cmd.GroupID = group
+		if group == groupAsk {
+			cmd = cli.Interruptible(cmd) // the others drain
+		}
 		root.AddCommand(cmd)
 	}
 }

@@ -277,6 +277,7 @@ func TestOptions(t *testing.T) {
 		"the defaults":         {func(*Options) {}, ""},
 		"no rule":              {func(o *Options) { o.Rules = nil }, "no policy given: write at least one of daybreak, hami-topology, hami, hami-greedy, fgd"},
 		"an unknown rule":      {func(o *Options) { o.Rules = []string{"best"} }, `unknown policy "best": write one of daybreak, `},
+		"a load twice":         {func(o *Options) { o.Loads = []float64{0.7, 0.85, 0.70} }, `load 0.7 is given twice`},
 		"a rule twice":         {func(o *Options) { o.Rules = []string{"fgd", "fgd"} }, `policy "fgd" is given twice`},
 		"an unknown shape":     {func(o *Options) { o.Shapes = []string{"8x1"} }, `unknown zones "8x1": write one of 2x4, 4x2, 1x8, 2x4-ring, 1x8-ring, none`},
 		"an unknown mix":       {func(o *Options) { o.Mixes = []string{""} }, `unknown mix "": write one of mixed, training, inference, odd`},

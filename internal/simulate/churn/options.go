@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -65,7 +66,8 @@ func (o *Options) scenarios() ([]scenario, error) {
 	shapes := resolve(&errs, "zones", o.Shapes, Shapes(), func(s Shape) string { return s.Name })
 	mixes := resolve(&errs, "mix", o.Mixes, Mixes(), func(m Mix) string { return m.Name })
 	errs.check(len(o.Loads) > 0, "no load given: write at least one, for example 0.85")
-	for _, load := range o.Loads {
+	for i, load := range o.Loads {
+		errs.check(!slices.Contains(o.Loads[:i], load), "load %g is given twice", load)
 		errs.check(load > 0 && load < 1, "load %g: write a number above 0 and below 1; at 1 the queue grows for ever", load)
 	}
 	errs.check(o.Servers >= 1 && o.Servers <= maxServers, "%d servers: write 1 to %d", o.Servers, maxServers)
