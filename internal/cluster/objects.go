@@ -93,7 +93,8 @@ func (o *Objects) Snapshot() *Snapshot {
 			opened = append(opened, o.facts(name, nil, bound[name]))
 		}
 	}
-	InParallel(len(opened), func(i int) { opened[i].open() })
+	var memos gpu.Memos
+	InParallel(len(opened), func(i int) { opened[i].open(&memos) })
 	for i := range opened {
 		s.add(&opened[i])
 	}
@@ -145,10 +146,11 @@ func (o *Objects) facts(name string, node *corev1.Node, pods []*corev1.Pod) open
 }
 
 // open reads the node's cards and books its pods.
-func (o *opened) open() {
+func (o *opened) open(memos *gpu.Memos) {
 	// The order in which pods were read must not show in what is booked.
 	slices.SortFunc(o.Pods, byName)
 	o.inventory = readInventory(o.Name, o.Node, o.device)
+	memos.Share(o.inventory.Topology)
 	o.node, o.notes = o.inventory.NewNode(o.Pods)
 	o.countCPU()
 }

@@ -3,7 +3,6 @@ package gpu
 import (
 	"errors"
 	"fmt"
-	"sync"
 )
 
 // Weights of a pair of cards. They are the vendor's: its published tables of
@@ -46,9 +45,10 @@ type Topology struct {
 	zoneOf  []int // by card: its zone's position in zones plus one, or 0
 	healthy Set
 
-	// Memo keeps the answers of long searches over this topology. Cards and
-	// links never change, so the answers stay true.
-	Memo Memo
+	// Memo keeps the answers of long searches over this topology. How cards are
+	// joined never changes, so the answers stay true. [Memos.Share] lets
+	// topologies that are joined alike have one.
+	Memo *Memo
 }
 
 // joins is how one card is joined to the others.
@@ -66,7 +66,7 @@ func NewTopology(cards []Card, links []Link) (*Topology, error) {
 	if n > MaxCards {
 		return nil, fmt.Errorf("%w: %d cards, a node may hold %d", ErrTopology, n, MaxCards)
 	}
-	t := &Topology{cards: append([]Card(nil), cards...)}
+	t := &Topology{cards: append([]Card(nil), cards...), Memo: &Memo{}}
 	seen := make(map[CardID]int, n)
 	for i, c := range cards {
 		if err := c.Validate(); err != nil {
@@ -222,41 +222,4 @@ func (t *Topology) Loss(s, free Set) int64 {
 		cut += t.Pull(i, rest)
 	}
 	return cut
-}
-
-// Memo is a bounded cache of searches, safe for concurrent use. The zero Memo
-// is empty and ready.
-type Memo struct {
-	mu      sync.Mutex
-	answers map[[4]uint64]MemoAnswer
-}
-
-// MemoAnswer is what a search found.
-type MemoAnswer struct {
-	Cards Set
-	// Complete is false when the search ended before it had seen everything.
-	Complete bool
-}
-
-// memoLimit bounds a node's cache. A node passes through few states between
-// two changes of its inventory; when a long life fills the cache it starts
-// over, which costs one search per state.
-const memoLimit = 4096
-
-// Get returns the remembered answer.
-func (m *Memo) Get(key [4]uint64) (MemoAnswer, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a, ok := m.answers[key]
-	return a, ok
-}
-
-// Put remembers an answer.
-func (m *Memo) Put(key [4]uint64, a MemoAnswer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.answers == nil || len(m.answers) >= memoLimit {
-		m.answers = make(map[[4]uint64]MemoAnswer)
-	}
-	m.answers[key] = a
 }

@@ -34,6 +34,7 @@ type figures struct {
 	lockWait                     prometheus.Histogram
 	reserved, heldBack           prometheus.GaugeFunc
 	inDoubt                      prometheus.Gauge
+	incomplete                   prometheus.Counter
 
 	attempts  *prometheus.CounterVec
 	decisions *prometheus.HistogramVec
@@ -68,6 +69,10 @@ func newFigures(o *overlay, t *term) *figures {
 			Help:    "How long pods waited for the lock of a node that the vendor's plugin serves, also in vain.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 16),
 		}),
+		incomplete: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "daybreak_scheduler_incomplete_searches_total",
+			Help: "Attempts to place a pod in which a search for cards ended at its limit: the cards chosen are not proved best, or a node was refused that may have room for the pod's containers.",
+		}),
 		refused: map[place.Code]prometheus.Counter{},
 	}
 	f.placed = f.attempts.WithLabelValues(resultPlaced, "")
@@ -94,7 +99,7 @@ func (f *figures) register(ctx context.Context) {
 }
 
 func (f *figures) collectors() []prometheus.Collector {
-	return []prometheus.Collector{f.attempts, f.decisions, f.lockWait, f.reserved, f.heldBack, f.inDoubt}
+	return []prometheus.Collector{f.attempts, f.decisions, f.lockWait, f.reserved, f.heldBack, f.inDoubt, f.incomplete}
 }
 
 // DescribeMetrics registers the scheduler's own metrics with nothing counted, for
@@ -112,4 +117,7 @@ func DescribeMetrics(registry prometheus.Registerer) error {
 func (f *figures) refuse(c *cycle, took time.Duration) {
 	f.undecided.Observe(took.Seconds())
 	f.refused[c.foremost()].Inc()
+	if c.incomplete() {
+		f.incomplete.Inc()
+	}
 }

@@ -57,6 +57,25 @@ func (r *rig) gauge(t *testing.T, name string) float64 {
 	return r.gathered(t)[name].GetMetric()[0].GetGauge().GetValue()
 }
 
+// TestIncompleteSearchesAreCounted: once an attempt, however many nodes ended
+// their search at its limit.
+func TestIncompleteSearchesAreCounted(t *testing.T) {
+	r := newRig(t)
+	for _, refusals := range []map[string]place.Refusal{
+		{"n1": {Code: place.MemoryShort, Incomplete: true}, "n2": {Code: place.MemoryShort, Incomplete: true}},
+		{"n1": {Code: place.MemoryShort}},
+	} {
+		c := &cycle{findings: &findings{}}
+		for node, refusal := range refusals {
+			c.note(node, refusal)
+		}
+		r.shared.figures.refuse(c, time.Millisecond)
+	}
+	if got := r.gathered(t)["daybreak_scheduler_incomplete_searches_total"].GetMetric()[0].GetCounter().GetValue(); got != 1 {
+		t.Errorf("%v attempts with a search that ended at its limit, want 1", got)
+	}
+}
+
 func TestFiguresAreThereFromTheBeginning(t *testing.T) {
 	families := newRig(t).gathered(t)
 	if got, want := len(families["daybreak_scheduler_attempts_total"].GetMetric()), len(place.Codes())+4; got != want {

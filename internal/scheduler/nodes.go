@@ -21,6 +21,8 @@ import (
 type nodes struct {
 	devices *devices
 	overlay *overlay
+	// memos are of searches for cards, shared by nodes that are joined alike.
+	memos gpu.Memos
 
 	mu      sync.RWMutex
 	entries map[string]*entry
@@ -178,6 +180,7 @@ func (n *nodes) open(before *entry, node *corev1.Node, dev *device) *entry {
 		now.inventory = before.inventory
 	} else {
 		now.inventory = readInventory(node, dev)
+		n.memos.Share(now.inventory.Topology)
 	}
 	now.node = now.inventory.Open()
 	return now

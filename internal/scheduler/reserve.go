@@ -47,6 +47,9 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	p.shared.overlay.putReservation(pod.UID, reservation{
 		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, annotations: annotations, candidates: c.candidates,
 	})
+	if offer.Incomplete {
+		p.shared.figures.incomplete.Inc()
+	}
 	p.shared.figures.decided.Observe(p.shared.clock.Since(c.start).Seconds())
 	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])
 	return nil

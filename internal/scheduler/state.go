@@ -143,6 +143,19 @@ func (c *cycle) note(node string, r place.Refusal) {
 	c.refusals[node] = r
 }
 
+// incomplete reports whether the search for cards ended at its limit on a node
+// that refused the pod.
+func (c *cycle) incomplete() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.refusals {
+		if r.Incomplete {
+			return true
+		}
+	}
+	return false
+}
+
 // foremost returns the code that most nodes refused the pod for, which is what
 // the summary begins with; [place.Fits] where cards were not the reason.
 func (c *cycle) foremost() place.Code {
