@@ -15,7 +15,7 @@ const ExitInterrupted = 130
 
 // interruptGrace is how long a command may go on after a signal, to put the
 // terminal back or to print what it has.
-const interruptGrace = 500 * time.Millisecond
+const interruptGrace = 300 * time.Millisecond
 
 // Interruptible makes a command that answers and ends return [ErrInterrupted]
 // soon after its context is done, whatever it computes or reads. What it was at
