@@ -50,7 +50,7 @@ func (p *Plugin) selectVictims(ctx context.Context, cs fwk.CycleState, c *cycle,
 				pods[i] = v.info.GetPod()
 			}
 			slices.SortFunc(pods, byImportance)
-			return pods, violations(victims), fwk.NewStatus(fwk.Success)
+			return pods, s.violations(victims), fwk.NewStatus(fwk.Success)
 		}
 	}
 	return p.DefaultPreemption.SelectVictimsOnNode(ctx, cs, pod, ni, pdbs)
@@ -107,18 +107,22 @@ func (p *Plugin) tryWithout(ctx context.Context, cs fwk.CycleState, pod *corev1.
 
 // victim is a pod that could be evicted, with what it costs.
 type victim struct {
-	info     fwk.PodInfo
-	holder   ledger.Holder
-	cards    gpu.Set
-	violates bool // a PodDisruptionBudget
+	info    fwk.PodInfo
+	holder  ledger.Holder
+	cards   gpu.Set
+	budgets []int // the PodDisruptionBudgets that its eviction is charged to
 }
 
-// selection is the search for victims on one node.
+// selection is the search for victims on one node. Every set of victims keeps the
+// order of the full list.
 type selection struct {
 	node    *ledger.Node
 	ask     *wire.Ask
 	victims []*victim // most important first
-	tries   int
+	// allowed is the number of evictions each budget allows, left the remainder
+	// while violations charges a set.
+	allowed, left []int32
+	tries         int
 }
 
 // maxTries bounds the sets of victims that are tried one by one.
@@ -126,64 +130,94 @@ const maxTries = 4000
 
 func newSelection(node *ledger.Node, ask *wire.Ask, evictable []fwk.PodInfo, pdbs []*policyv1.PodDisruptionBudget) *selection {
 	s := &selection{node: node, ask: ask}
-	broken := overBudget(evictable, pdbs)
 	holdings := make(map[ledger.Holder]gpu.Set, len(node.Holdings()))
 	for i := range node.Holdings() {
 		h := &node.Holdings()[i]
 		holdings[h.Holder] = h.Cards()
 	}
-	for i, pi := range evictable {
+	for _, pi := range evictable {
 		if !wire.Asks(pi.GetPod()) {
 			continue
 		}
 		holder := wire.HolderOf(pi.GetPod())
-		s.victims = append(s.victims, &victim{info: pi, holder: holder, cards: holdings[holder], violates: broken[i]})
+		s.victims = append(s.victims, &victim{info: pi, holder: holder, cards: holdings[holder]})
 	}
+	s.protect(pdbs)
 	return s
 }
 
+// protect records which budgets the eviction of each victim is charged to.
+func (s *selection) protect(pdbs []*policyv1.PodDisruptionBudget) {
+	for _, pdb := range pdbs {
+		covered := false
+		for _, v := range s.victims {
+			if covers(pdb, v.info.GetPod()) {
+				v.budgets = append(v.budgets, len(s.allowed))
+				covered = true
+			}
+		}
+		if covered {
+			s.allowed = append(s.allowed, pdb.Status.DisruptionsAllowed)
+		}
+	}
+}
+
 // cheapest returns the victims to evict: the cheapest of all sets, or of the
-// smaller ones where there are too many to try; if none of these makes room, by
-// giving up the cheapest cards until the pod fits. It has no answer when cards
-// are not what is missing, or evicting everyone would not help.
+// smaller sets where there are too many to try; if none of these makes room, the
+// pods on the cheapest cards. It returns false when cards are not what is missing
+// or evicting all victims makes no room.
 func (s *selection) cheapest() ([]*victim, bool) {
 	if s.fitsWithout(nil) || !s.fitsWithout(s.victims) {
 		return nil, false
 	}
-	s.victims = s.pool()
 	var best []*victim
-	for size := 1; size <= len(s.victims) && combinations(len(s.victims), size) <= maxTries-s.tries; size++ {
-		best = s.ofSize(size, best)
-	}
-	if best != nil {
-		return best, true
-	}
-	return s.byCards(), true
-}
-
-// pool returns those among whom the cheapest victims are: nobody whom a budget
-// protects and nobody of a higher priority than must be, if that can be.
-func (s *selection) pool() []*victim {
-	var unprotected []*victim
-	for _, v := range s.victims {
-		if !v.violates {
-			unprotected = append(unprotected, v)
-		}
-	}
-	if !s.fitsWithout(unprotected) {
-		return s.victims
-	}
-	for len(unprotected) > 0 {
-		highest, _ := priorities(unprotected)
-		lower := slices.DeleteFunc(slices.Clone(unprotected), func(v *victim) bool {
-			return corev1helpers.PodPriority(v.info.GetPod()) == highest
-		})
-		if !s.fitsWithout(lower) {
+	for pool := range s.pools {
+		best = s.among(pool, best)
+		if s.violations(best) == 0 {
 			break
 		}
-		unprotected = lower
 	}
-	return unprotected
+	return best, true
+}
+
+// pools yields groups of victims that make room together, each a part of the
+// next: pods that no budget protects, up to each priority in turn, then all
+// victims. A set of one pool that violates no budget is cheaper than every set
+// that needs a later pool.
+func (s *selection) pools(yield func([]*victim) bool) {
+	var free []*victim
+	var levels []int32
+	for _, v := range s.victims {
+		if s.violations([]*victim{v}) == 0 {
+			free = append(free, v)
+			levels = append(levels, corev1helpers.PodPriority(v.info.GetPod()))
+		}
+	}
+	slices.Sort(levels)
+	for _, level := range slices.Compact(levels) {
+		pool := slices.DeleteFunc(slices.Clone(free), func(v *victim) bool {
+			return corev1helpers.PodPriority(v.info.GetPod()) > level
+		})
+		if s.fitsWithout(pool) && !yield(pool) {
+			return
+		}
+	}
+	yield(s.victims)
+}
+
+// among returns the cheapest set of the pool, or best when none is cheaper.
+func (s *selection) among(pool, best []*victim) []*victim {
+	size := 1
+	for size <= len(pool) && combinations(len(pool), size) <= maxTries-s.tries {
+		best = s.ofSize(pool, size, best)
+		size++
+	}
+	if size <= len(pool) && (best == nil || s.violations(best) > 0) {
+		if set := s.byCards(pool); best == nil || s.compareCost(set, best) < 0 {
+			best = set
+		}
+	}
+	return best
 }
 
 // fitsWithout reports whether the pod fits once the victims are gone.
@@ -200,10 +234,10 @@ func (s *selection) fitsWithout(victims []*victim) bool {
 // ofSize returns the cheapest set of the given size that makes room, or best
 // when none is cheaper. A set costs more than any part of it, so a part that
 // costs too much already is left at once.
-func (s *selection) ofSize(size int, best []*victim) []*victim {
+func (s *selection) ofSize(pool []*victim, size int, best []*victim) []*victim {
 	var walk func(from int, chosen []*victim)
 	walk = func(from int, chosen []*victim) {
-		if len(chosen) > 0 && best != nil && compareCost(chosen, best) >= 0 {
+		if len(chosen) > 0 && best != nil && s.compareCost(chosen, best) >= 0 {
 			return
 		}
 		if len(chosen) == size {
@@ -212,50 +246,67 @@ func (s *selection) ofSize(size int, best []*victim) []*victim {
 			}
 			return
 		}
-		for i := from; i <= len(s.victims)-(size-len(chosen)); i++ {
-			walk(i+1, append(chosen, s.victims[i]))
+		for i := from; i <= len(pool)-(size-len(chosen)); i++ {
+			walk(i+1, append(chosen, pool[i]))
 		}
 	}
 	walk(0, nil)
 	return best
 }
 
-// byCards empties the cheapest card, again and again, until the pod fits; then
-// it spares whom it can, the most important first.
-func (s *selection) byCards() []*victim {
+// byCards empties one card after the other, always the one that keeps the set
+// cheapest, until the pod fits; then it spares the victims that are not needed.
+func (s *selection) byCards(pool []*victim) []*victim {
 	chosen := map[*victim]bool{}
-	list := func() []*victim {
-		return slices.DeleteFunc(slices.Clone(s.victims), func(v *victim) bool { return !chosen[v] })
+	with := func(card int) []*victim {
+		return slices.DeleteFunc(slices.Clone(pool), func(v *victim) bool { return !chosen[v] && (card < 0 || !v.cards.Has(card)) })
 	}
-	for !s.fitsWithout(list()) {
+	set := with(-1)
+	for !s.fitsWithout(set) {
 		var next []*victim
 		for c := range s.node.Topology().All().All() {
-			on := slices.DeleteFunc(slices.Clone(s.victims), func(v *victim) bool { return chosen[v] || !v.cards.Has(c) })
-			if len(on) > 0 && (next == nil || compareCost(on, next) < 0) {
+			on := with(c)
+			if len(on) > len(set) && (next == nil || s.compareCost(on, next) < 0) {
 				next = on
 			}
 		}
 		if next == nil {
-			next = s.victims // what is missing is on no known card; all suffice
+			next = pool // the rest is held on no known card; the whole pool makes room
 		}
 		for _, v := range next {
 			chosen[v] = true
 		}
+		set = next
 	}
-	for _, v := range list() {
+	for _, v := range s.sparing(set) {
 		delete(chosen, v)
-		if !s.fitsWithout(list()) {
+		if !s.fitsWithout(with(-1)) {
 			chosen[v] = true
 		}
 	}
-	return list()
+	return with(-1)
+}
+
+// sparing returns the order in which members of the set are spared: first pods
+// whose budget the set violates, within each group the most important first.
+func (s *selection) sparing(set []*victim) []*victim {
+	order := slices.Clone(set)
+	s.violations(set)
+	broken := func(v *victim) int {
+		if slices.ContainsFunc(v.budgets, func(b int) bool { return s.left[b] < 0 }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(order, func(a, b *victim) int { return cmp.Compare(broken(a), broken(b)) })
+	return order
 }
 
 // compareCost orders sets of victims as kube-scheduler orders nodes: fewest
-// broken budgets, lowest highest priority, smallest sum of priorities (and so
+// violations of budgets, lowest highest priority, smallest sum of priorities (and so
 // fewest pods), then those that started last.
-func compareCost(a, b []*victim) int {
-	if c := cmp.Compare(violations(a), violations(b)); c != 0 {
+func (s *selection) compareCost(a, b []*victim) int {
+	if c := cmp.Compare(s.violations(a), s.violations(b)); c != 0 {
 		return c
 	}
 	highA, sumA := priorities(a)
@@ -265,10 +316,18 @@ func compareCost(a, b []*victim) int {
 		-earliest(a).Compare(earliest(b).Time))
 }
 
-func violations(set []*victim) int {
+// violations returns the number of pods in the set whose eviction, after those
+// before them, exceeds a budget. Pods outside the set are not charged.
+func (s *selection) violations(set []*victim) int {
+	s.left = append(s.left[:0], s.allowed...)
 	n := 0
 	for _, v := range set {
-		if v.violates {
+		over := false
+		for _, b := range v.budgets {
+			s.left[b]--
+			over = over || s.left[b] < 0
+		}
+		if over {
 			n++
 		}
 	}
@@ -307,27 +366,6 @@ func combinations(n, k int) int {
 		}
 	}
 	return c
-}
-
-// overBudget tells of each pod whether evicting it, after those before it,
-// would break a PodDisruptionBudget.
-func overBudget(pods []fwk.PodInfo, pdbs []*policyv1.PodDisruptionBudget) []bool {
-	left := make([]int32, len(pdbs))
-	for i, pdb := range pdbs {
-		left[i] = pdb.Status.DisruptionsAllowed
-	}
-	broken := make([]bool, len(pods))
-	for i, pi := range pods {
-		pod := pi.GetPod()
-		for k, pdb := range pdbs {
-			if !covers(pdb, pod) {
-				continue
-			}
-			left[k]--
-			broken[i] = broken[i] || left[k] < 0
-		}
-	}
-	return broken
 }
 
 // covers reports whether the budget speaks of the pod and has not yet been

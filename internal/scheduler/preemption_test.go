@@ -3,6 +3,8 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -85,6 +87,26 @@ func TestCheapest(t *testing.T) {
 			cards: 2, onNode: oneAgainstThree(priority(1)), pdbs: []*policyv1.PodDisruptionBudget{budget("a", 0), budget("b", 0)},
 			pod: makePod("p", whole(1), priority(9)), want: []string{"a"},
 		},
+		"a budget is charged for evicted pods only": {
+			cards: 2, pdbs: []*policyv1.PodDisruptionBudget{budget("a", 1)}, pod: makePod("p", whole(1), priority(9)), want: []string{"young"},
+			onNode: []*corev1.Pod{makePod("old", slice(50, 32), holds(0), started(0), ofApp("a")), makePod("young", slice(50, 32), holds(1), started(1), ofApp("a"))},
+		},
+		"two pods of two budgets rather than two of one": {
+			cards: 3, pod: makePod("p", whole(2), priority(9)), want: []string{"a2", "b"},
+			pdbs: []*policyv1.PodDisruptionBudget{budget("a", 1), budget("b", 1)},
+			onNode: []*corev1.Pod{
+				makePod("a1", slice(50, 32), holds(0), started(0), ofApp("a")), makePod("a2", slice(50, 32), holds(1), started(1), ofApp("a")),
+				makePod("b", slice(50, 32), holds(2), started(2), ofApp("b")),
+			},
+		},
+		"one violation either way: one protected pod rather than two that exceed a budget together": {
+			cards: 2, pod: makePod("p", whole(1), priority(9)), want: []string{"b"},
+			pdbs: []*policyv1.PodDisruptionBudget{budget("a", 1), budget("b", 0)},
+			onNode: []*corev1.Pod{
+				makePod("a1", slice(50, 32), holds(0), ofApp("a")), makePod("a2", slice(50, 32), holds(0), ofApp("a")),
+				makePod("b", slice(50, 32), holds(1), ofApp("b")),
+			},
+		},
 		"a pod of the same priority is never a victim": {
 			cards: 2, onNode: oneAgainstThree(priority(9)), pod: makePod("p", whole(1), priority(9)), want: []string{"b1", "b2", "b3"},
 		},
@@ -165,11 +187,30 @@ func TestCheapestOfMany(t *testing.T) {
 	for i := range 14 {
 		unknown = append(unknown, makePod(fmt.Sprintf("u%02d", i), whole(1), boundTo("n1")))
 	}
+	var apps []*corev1.Pod // four of app a on each card but the last; there, eight of app b
+	for card := range 8 {
+		app, n := "a", 4
+		if card == 7 {
+			app, n = "b", 8
+		}
+		for k := range n {
+			apps = append(apps, makePod(fmt.Sprintf("%s%d-%d", app, card, k), slice(10, 4), holds(card), started(k), ofApp(app)))
+		}
+	}
 	tests := map[string]struct {
 		onNode []*corev1.Pod
+		pdbs   []*policyv1.PodDisruptionBudget
 		pod    *corev1.Pod
 		want   []string
 	}{
+		"eight pods rather than four of which one exceeds a budget": {
+			onNode: apps, pdbs: []*policyv1.PodDisruptionBudget{budget("a", 3)}, pod: makePod("p", whole(1), priority(9)),
+			want: []string{"b7-0", "b7-1", "b7-2", "b7-3", "b7-4", "b7-5", "b7-6", "b7-7"},
+		},
+		"the second card exceeds a budget, so pods of another app are evicted": {
+			onNode: apps, pdbs: []*policyv1.PodDisruptionBudget{budget("a", 4)}, pod: makePod("p", whole(2), priority(9)),
+			want: []string{"a0-0", "a0-1", "a0-2", "a0-3", "b7-0", "b7-1", "b7-2", "b7-3", "b7-4", "b7-5", "b7-6", "b7-7"},
+		},
 		"the four cards with the fewest pods": {
 			onNode: stairs, pod: makePod("p", whole(4), priority(9)),
 			want: []string{"s0-0", "s1-0", "s1-1", "s2-0", "s2-1", "s2-2", "s3-0", "s3-1", "s3-2", "s3-3"},
@@ -190,7 +231,7 @@ func TestCheapestOfMany(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newRig(t).selectionOn(t, 8, tt.pod, tt.onNode)
+			s := newRig(t).selectionOn(t, 8, tt.pod, tt.onNode, tt.pdbs...)
 			victims, ok := s.cheapest()
 			if diff := cmp.Diff(tt.want, podNames(victims)); !ok || diff != "" {
 				t.Errorf("victims (-want +got):\n%s", diff)
@@ -210,11 +251,37 @@ func TestCheapestOfMany(t *testing.T) {
 	}
 }
 
+// cost returns the cost of evicting the set, in order of weight: violations of
+// budgets, the highest priority, the sum of priorities, the number of pods, and
+// the earliest start, negated.
+func cost(set []*victim, budgets ...*policyv1.PodDisruptionBudget) []int {
+	beyond, highest, sum, minute := 0, -1, 0, math.MaxInt
+	for i, v := range set {
+		pod := v.info.GetPod()
+		over := false
+		for _, b := range budgets {
+			before := 0
+			for _, other := range set[:i] {
+				if maps.Equal(other.info.GetPod().Labels, b.Spec.Selector.MatchLabels) {
+					before++
+				}
+			}
+			over = over || maps.Equal(pod.Labels, b.Spec.Selector.MatchLabels) && before >= int(b.Status.DisruptionsAllowed)
+		}
+		if over {
+			beyond++
+		}
+		highest, sum = max(highest, int(*pod.Spec.Priority)), sum+int(*pod.Spec.Priority)+1<<31
+		minute = min(minute, int(pod.Status.StartTime.Sub(start).Minutes()))
+	}
+	return []int{beyond, highest, sum, len(set), -minute}
+}
+
 // TestCheapestIsCheapest compares with all sets there are.
 func TestCheapestIsCheapest(t *testing.T) {
 	r, random := newRig(t), rand.New(rand.NewPCG(3, 4))
-	found := 0
-	for round := range 300 {
+	found, broken, together := 0, 0, 0
+	for round := range 600 {
 		cards := 1 + random.IntN(3)
 		var pods []*corev1.Pod
 		for i := range 1 + random.IntN(8) {
@@ -229,17 +296,19 @@ func TestCheapestIsCheapest(t *testing.T) {
 		if random.IntN(2) == 0 {
 			pod = makePod("p", whole(1+random.IntN(cards)), priority(3))
 		}
-		s := r.selectionOn(t, cards, pod, pods, budget("0", random.Int32N(3)), budget("1", 0))
-		all := slices.Clone(s.victims)
+		budgets := []*policyv1.PodDisruptionBudget{
+			budget("0", random.Int32N(3)), budget("0", random.Int32N(3)), budget("1", random.Int32N(3)), budget("2", random.Int32N(5)),
+		}
+		s := r.selectionOn(t, cards, pod, pods, budgets...)
 		var want []*victim
-		for mask := 1; mask < 1<<len(all); mask++ {
+		for mask := 1; mask < 1<<len(s.victims); mask++ {
 			var set []*victim
-			for i, v := range all {
+			for i, v := range s.victims {
 				if mask>>i&1 == 1 {
 					set = append(set, v)
 				}
 			}
-			if s.fitsWithout(set) && (want == nil || compareCost(set, want) < 0) {
+			if s.fitsWithout(set) && (want == nil || slices.Compare(cost(set, budgets...), cost(want, budgets...)) < 0) {
 				want = set
 			}
 		}
@@ -248,15 +317,21 @@ func TestCheapestIsCheapest(t *testing.T) {
 		}
 		s.tries = 0
 		got, ok := s.cheapest()
-		if ok != (want != nil) || ok && (!s.fitsWithout(got) || compareCost(got, want) != 0) {
+		if ok != (want != nil) || ok && (!s.fitsWithout(got) || !slices.Equal(cost(got, budgets...), cost(want, budgets...))) {
 			t.Fatalf("round %d: victims %v, want %v", round, podNames(got), podNames(want))
 		}
-		if ok {
-			found++
+		if !ok {
+			continue
+		}
+		found++
+		if n := cost(want, budgets...)[0]; n > 0 {
+			broken++
+		} else if s.violations(s.victims) > 0 {
+			together++
 		}
 	}
-	if found < 50 {
-		t.Errorf("only %d rounds had victims: the test tests little", found)
+	if found < 100 || broken < 20 || together < 20 {
+		t.Errorf("%d rounds had victims, %d with violations, %d without although all pods together violate: too few to prove anything", found, broken, together)
 	}
 }
 
@@ -367,26 +442,27 @@ func TestPostFilterWithoutLowerPriority(t *testing.T) {
 	}
 }
 
-func TestOverBudget(t *testing.T) {
-	a := func(name string) *corev1.Pod { return makePod(name, ofApp("a")) }
+func TestViolations(t *testing.T) {
+	a := func(name string) *corev1.Pod { return makePod(name, slice(10, 4), holds(0), ofApp("a")) }
 	tests := map[string]struct {
 		pods []*corev1.Pod
 		pdbs []*policyv1.PodDisruptionBudget
-		want []bool
+		want int
 	}{
-		"no budgets":                       {pods: []*corev1.Pod{a("1"), a("2")}, want: []bool{false, false}},
-		"a budget of one":                  {pods: []*corev1.Pod{a("1"), makePod("x"), a("2"), a("3")}, pdbs: []*policyv1.PodDisruptionBudget{budget("a", 1)}, want: []bool{false, false, true, true}},
-		"one budget of two is broken":      {pods: []*corev1.Pod{a("1"), a("2")}, pdbs: []*policyv1.PodDisruptionBudget{budget("a", 2), budget("a", 1)}, want: []bool{false, true}},
-		"a pod that was charged for twice": {pods: []*corev1.Pod{a("1"), a("2")}, pdbs: []*policyv1.PodDisruptionBudget{budget("a", 0, "1")}, want: []bool{false, true}},
+		"no budgets":                       {pods: []*corev1.Pod{a("1"), a("2")}},
+		"a budget of one":                  {pods: []*corev1.Pod{a("1"), makePod("x", slice(10, 4), holds(0)), a("2"), a("3")}, pdbs: []*policyv1.PodDisruptionBudget{budget("a", 1)}, want: 2},
+		"one budget of two is broken":      {pods: []*corev1.Pod{a("1"), a("2")}, pdbs: []*policyv1.PodDisruptionBudget{budget("a", 2), budget("a", 1)}, want: 1},
+		"a pod that was charged for twice": {pods: []*corev1.Pod{a("1"), a("2")}, pdbs: []*policyv1.PodDisruptionBudget{budget("a", 0, "1")}, want: 1},
+		"a budget that covers no victim":   {pods: []*corev1.Pod{a("1"), a("2")}, pdbs: []*policyv1.PodDisruptionBudget{budget("b", 0), budget("a", 1)}, want: 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			var infos []fwk.PodInfo
-			for _, pod := range tt.pods {
-				infos = append(infos, podInfo(t, pod))
+			s := newRig(t).selectionOn(t, 1, makePod("p", whole(1), priority(9)), tt.pods, tt.pdbs...)
+			if got := s.violations(s.victims); got != tt.want {
+				t.Errorf("violations() = %d, want %d", got, tt.want)
 			}
-			if diff := cmp.Diff(tt.want, overBudget(infos, tt.pdbs)); diff != "" {
-				t.Errorf("over budget (-want +got):\n%s", diff)
+			if got := s.violations(nil); got != 0 {
+				t.Errorf("violations() of nobody = %d", got)
 			}
 		})
 	}
