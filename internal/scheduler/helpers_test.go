@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -53,7 +54,20 @@ func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister { return h.snapshot
 
 func (h *fakeHandle) NominatedPodsForNode(node string) []fwk.PodInfo { return h.nominated[node] }
 
+// RunFilterPluginsWithNominatedPods runs the filter as the framework does: first
+// with the nominated pods of the same or a higher priority, then without.
 func (h *fakeHandle) RunFilterPluginsWithNominatedPods(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
+	with := ni.Snapshot()
+	for _, pi := range h.nominated[ni.Node().Name] {
+		if corev1helpers.PodPriority(pi.GetPod()) >= corev1helpers.PodPriority(pod) && pi.GetPod().UID != pod.UID {
+			with.AddPodInfo(pi)
+		}
+	}
+	if len(with.GetPods()) > len(ni.GetPods()) {
+		if status := h.filter(ctx, cs.Clone(), pod, with); !status.IsSuccess() {
+			return status
+		}
+	}
 	return h.filter(ctx, cs, pod, ni)
 }
 

@@ -35,8 +35,10 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	return result, fwk.NewStatus(status.Code(), c.summary())
 }
 
-// promise keeps the cards that the victims on the node make free for the pod.
+// promise reserves cards on the node for the pod, as they are once the victims
+// are gone and the pods nominated to the node before it have theirs.
 func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
+	p.shared.overlay.dropHold(pod.UID)
 	ni, err := p.handle.SnapshotSharedLister().NodeInfos().Get(nodeName)
 	if err != nil {
 		return // the node is gone, and with it the room
@@ -47,6 +49,9 @@ func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
 		node.Release(v)
 	}
 	c.mu.Unlock()
+	for _, other := range nominatedBefore(pod, p.handle.NominatedPodsForNode(nodeName)) {
+		p.shared.nodes.placeNominated(node, other)
+	}
 	if offer, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
 		p.shared.overlay.putHold(pod.UID, preemptorHold{node: nodeName, placed: placed{
 			topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request),

@@ -39,6 +39,7 @@ func (p *Plugin) SelectVictimsOnNode(ctx context.Context, cs fwk.CycleState, pod
 
 func (p *Plugin) selectVictims(ctx context.Context, cs fwk.CycleState, c *cycle, pod *corev1.Pod, ni fwk.NodeInfo, pdbs []*policyv1.PodDisruptionBudget) ([]*corev1.Pod, int, *fwk.Status) {
 	s := newSelection(p.shared.nodes.of(ni, true), c.ask, p.evictable(ni, pod), pdbs)
+	s.nominated, s.place = nominatedBefore(pod, p.handle.NominatedPodsForNode(ni.Node().Name)), p.shared.nodes.placeNominated
 	if victims, ok := s.cheapest(); ok {
 		status := p.tryWithout(ctx, cs, pod, ni, victims)
 		if status.Code() == fwk.Error {
@@ -119,6 +120,9 @@ type selection struct {
 	node    *ledger.Node
 	ask     *wire.Ask
 	victims []*victim // most important first
+	// nominated are the pods that place books cards for before the preemptor.
+	nominated []*corev1.Pod
+	place     func(*ledger.Node, *corev1.Pod)
 	// allowed is the number of evictions each budget allows, left the remainder
 	// while violations charges a set.
 	allowed, left []int32
@@ -220,12 +224,16 @@ func (s *selection) among(pool, best []*victim) []*victim {
 	return best
 }
 
-// fitsWithout reports whether the pod fits once the victims are gone.
+// fitsWithout reports whether the pod fits once the victims are gone and the
+// nominated pods have their cards.
 func (s *selection) fitsWithout(victims []*victim) bool {
 	s.tries++
 	n := s.node.Clone()
 	for _, v := range victims {
 		n.Release(v.holder)
+	}
+	for _, pod := range s.nominated {
+		s.place(n, pod)
 	}
 	_, refusal := place.Fit(n, &s.ask.Request, &s.ask.Prefer)
 	return refusal.Code == place.Fits

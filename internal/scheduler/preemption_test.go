@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -413,6 +414,99 @@ func TestSelectVictimsOnNode(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, names); diff != "" {
 				t.Errorf("victims (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestVictimsNextToNominatedPods: cards promised to a nominated pod of the same
+// priority are neither counted as room nor promised again.
+func TestVictimsNextToNominatedPods(t *testing.T) {
+	low := func(name string, card, compute, minute int) *corev1.Pod {
+		return makePod(name, slice(compute, 8), holds(card), started(minute))
+	}
+	others := []*corev1.Pod{makePod("c", whole(1), holds(1), priority(9)), makePod("d", whole(1), holds(2), priority(9))}
+	three := []*corev1.Pod{low("b1", 2, 30, 3), low("b2", 2, 30, 3), low("b3", 2, 30, 3)}
+	tests := map[string]struct {
+		onNode []*corev1.Pod
+		// pods preempt one after the other.
+		pods []*corev1.Pod
+		// leave: the victims of a pod are gone before the next pod comes.
+		leave bool
+		// restart: the promises are lost before the next pod comes.
+		restart     bool
+		wantVictims []string
+		wantCards   []gpu.Set
+	}{
+		"the victims are still there": {
+			onNode: append([]*corev1.Pod{low("a", 0, 50, 4), low("b", 1, 50, 2)}, three...),
+			pods:   []*corev1.Pod{makePod("p", whole(1), priority(9)), makePod("q", whole(1), priority(9))},
+
+			wantVictims: []string{"a", "b"}, wantCards: []gpu.Set{gpu.SetOf(0), gpu.SetOf(1)},
+		},
+		"the victims are gone": {
+			onNode: append([]*corev1.Pod{low("a", 0, 50, 4), low("b", 1, 50, 2)}, three...),
+			pods:   []*corev1.Pod{makePod("p", whole(1), priority(9)), makePod("q", whole(1), priority(9))}, leave: true,
+
+			wantVictims: []string{"a", "b"}, wantCards: []gpu.Set{gpu.SetOf(0), gpu.SetOf(1)},
+		},
+		"the promise is lost with a restart, the victims are gone": {
+			onNode: append([]*corev1.Pod{low("a", 0, 50, 4), low("b", 1, 50, 2)}, three...),
+			pods:   []*corev1.Pod{makePod("p", whole(1), priority(9)), makePod("q", whole(1), priority(9))}, leave: true, restart: true,
+
+			wantVictims: []string{"a", "b"}, wantCards: []gpu.Set{gpu.SetOf(0), gpu.SetOf(1)},
+		},
+		"a smaller eviction makes room next to a nominated slice": {
+			onNode: append([]*corev1.Pod{low("a", 0, 60, 9), low("b", 0, 20, 0), low("b1", 0, 10, 5), low("b2", 0, 10, 5)}, others...),
+			pods:   []*corev1.Pod{makePod("p", slice(60, 8), priority(9)), makePod("q", slice(20, 8), priority(9))}, leave: true,
+
+			wantVictims: []string{"a", "b"}, wantCards: []gpu.Set{gpu.SetOf(0), gpu.SetOf(0)},
+		},
+		"a nominated pod of a lower priority does not count": {
+			onNode: append([]*corev1.Pod{low("a", 0, 50, 4)}, others...),
+			pods:   []*corev1.Pod{makePod("p", whole(1), priority(8)), makePod("q", whole(1), priority(9))},
+
+			wantVictims: []string{"a", "a"}, wantCards: []gpu.Set{gpu.SetOf(0), gpu.SetOf(0)},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.setDevice(t, makeDevice("n1", 3))
+			var evicted []string
+			var cards []gpu.Set
+			onNode := slices.Clone(tt.onNode)
+			for _, pod := range tt.pods {
+				ni := nodeInfo(makeNode("n1"), onNode...)
+				r.fakes.snapshot = snapshotOf(ni)
+				cs := r.cycle(t, pod)
+				victims, _, status := r.SelectVictimsOnNode(t.Context(), cs.Clone(), pod, ni.Snapshot(), nil)
+				if !status.IsSuccess() {
+					t.Fatalf("SelectVictimsOnNode(%s) = %v", pod.Name, status)
+				}
+				for _, v := range victims {
+					evicted = append(evicted, v.Name)
+					if tt.leave {
+						onNode = slices.DeleteFunc(onNode, func(on *corev1.Pod) bool { return on == v })
+					}
+				}
+				c, err := readState(cs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.promise(c, pod, "n1")
+				h, _ := r.shared.overlay.getHold(pod.UID, r.shared.nodes.of(ni, false))
+				cards = append(cards, h.Cards())
+				if tt.restart {
+					r.shared.overlay.dropHold(pod.UID)
+				}
+				r.fakes.nominated["n1"] = append(r.fakes.nominated["n1"], podInfo(t, pod))
+			}
+			if diff := cmp.Diff(tt.wantVictims, evicted); diff != "" {
+				t.Errorf("victims (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.wantCards, cards); diff != "" {
+				t.Errorf("promised cards (-want +got):\n%s", diff)
 			}
 		})
 	}

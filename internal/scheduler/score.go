@@ -75,21 +75,30 @@ func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.
 	return nil
 }
 
-// withNominated returns the node with the pods that it has been promised to:
-// those of the pod's priority or higher, so that a preemptor does not lose the
-// room it made to whoever comes next. Filter sees them through kube-scheduler.
+// withNominated returns the node with the pods nominated to it before the given
+// pod, so that a preemptor does not lose the room it made to the pods that follow.
+// Filter sees them through kube-scheduler.
 func (p *Plugin) withNominated(ni fwk.NodeInfo, pod *corev1.Pod, promised []fwk.PodInfo) *ledger.Node {
 	node := p.shared.index.entryOf(ni, false).node
-	copied := false
-	for _, pi := range promised {
-		other := pi.GetPod()
-		if other.UID == pod.UID || corev1helpers.PodPriority(other) < corev1helpers.PodPriority(pod) || !wire.Asks(other) {
-			continue
-		}
-		if !copied {
-			node, copied = node.Clone(), true
-		}
+	before := nominatedBefore(pod, promised)
+	if len(before) > 0 {
+		node = node.Clone()
+	}
+	for _, other := range before {
 		p.shared.nodes.placeNominated(node, other)
 	}
 	return node
+}
+
+// nominatedBefore returns those of a node's nominated pods that get their cards
+// before the given pod: pods of its priority or higher.
+func nominatedBefore(pod *corev1.Pod, nominated []fwk.PodInfo) []*corev1.Pod {
+	var before []*corev1.Pod
+	for _, pi := range nominated {
+		other := pi.GetPod()
+		if other.UID != pod.UID && corev1helpers.PodPriority(other) >= corev1helpers.PodPriority(pod) && wire.Asks(other) {
+			before = append(before, other)
+		}
+	}
+	return before
 }
