@@ -49,10 +49,25 @@ cards gave. `+"`want` and `have`"+` are the two numbers of the code; of an amoun
 		if err != nil {
 			return err
 		}
-		rows = append(rows, append([]string{code(c.String()), constant.text, c.Reason()}, values...))
+		rows = append(rows, append([]string{code(c.String()), constant.text, inEvents(c)}, values...))
 	}
 	p.table([]string{"code", "means", "in events", "want, have", "what to do"}, rows)
 	return nil
+}
+
+// inEvents returns what an event reports of two nodes that refuse with the code,
+// with numbers as an example.
+func inEvents(c place.Code) string {
+	r := place.Refusal{Code: c, Want: 8, Have: 3}
+	switch c {
+	case place.NodeExcluded:
+		return "the words of the plugin that rejects the node"
+	case place.MemoryShort:
+		r.Want, r.Have = 12<<10, 4<<10
+	case place.ComputeShort:
+		r.Want, r.Have = 50, 30
+	}
+	return place.ListReasons([]place.Refusal{r, r}, nil)
 }
 
 func (p *page) auditRules() error {

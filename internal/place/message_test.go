@@ -2,6 +2,7 @@ package place_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -136,6 +137,30 @@ func TestSummarize(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := place.Summarize(tc.refusals); got != tc.want {
 				t.Errorf("summary\n got %q\nwant %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestListReasons: other reasons stand in one list with those about cards.
+func TestListReasons(t *testing.T) {
+	cases := map[string]struct {
+		refusals []place.Refusal
+		others   map[string]int
+		want     string
+	}{
+		"nothing":         {},
+		"no other reason": {refusals: nodes(2, place.QoSConflict, 1, 0), want: "2 run another QoS class"},
+		"others alone":    {others: map[string]int{"Insufficient memory": 1, "Insufficient cpu": 1, "had untolerated taint(s)": 4}, want: "4 had untolerated taint(s), 1 Insufficient cpu, 1 Insufficient memory"},
+		"cards first, then others by number, nodes without cards last": {
+			refusals: slices.Concat(nodes(5, place.NoCards, 1, 0), nodes(2, place.QoSConflict, 1, 0)), others: map[string]int{"Insufficient cpu": 2, "had untolerated taint(s)": 3},
+			want: "2 run another QoS class, 3 had untolerated taint(s), 2 Insufficient cpu, 5 have no MetaX cards",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := place.ListReasons(tc.refusals, tc.others); got != tc.want {
+				t.Errorf("reasons\n got %q\nwant %q", got, tc.want)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -209,21 +210,44 @@ func Reasons(refusals []Refusal) []Reason {
 //
 //	0/12 nodes: 9 need 8 GiB more card memory (best has 4 GiB free), 3 run another QoS class
 //
-// The order is that of [Reasons].
+// The list is that of [ListReasons].
 func Summarize(refusals []Refusal) string {
-	var parts []string
-	for _, r := range Reasons(refusals) {
-		if r.Code == NodeExcluded {
-			parts = append(parts, summarizeExcluded(refusals)...)
-			continue
-		}
-		miss := Refusal{Code: r.Code, Want: r.Want, Have: r.Have, Paused: r.Paused}
-		parts = append(parts, miss.summary(r.Nodes))
-	}
-	if len(parts) == 0 {
+	if len(refusals) == 0 {
 		return "0/0 nodes"
 	}
-	return fmt.Sprintf("0/%d nodes: %s", len(refusals), strings.Join(parts, ", "))
+	return fmt.Sprintf("0/%d nodes: %s", len(refusals), ListReasons(refusals, nil))
+}
+
+// ListReasons returns the reasons of [Reasons] as a list in their order, each with
+// its number of nodes. It includes other reasons, which are not about cards: their
+// text, and how many nodes gave it. These come before nodes without cards.
+func ListReasons(refusals []Refusal, others map[string]int) string {
+	type item struct {
+		aside, nodes int
+		text         string
+	}
+	var items []item
+	for _, r := range Reasons(refusals) {
+		miss := Refusal{Code: r.Code, Want: r.Want, Have: r.Have, Paused: r.Paused}
+		texts := []string{miss.summary(r.Nodes)}
+		if r.Code == NodeExcluded {
+			texts = summarizeExcluded(refusals)
+		}
+		for _, text := range texts {
+			items = append(items, item{aside: r.Code.aside(), nodes: r.Nodes, text: text})
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(others)) {
+		items = append(items, item{aside: NodeExcluded.aside(), nodes: others[text], text: fmt.Sprintf("%d %s", others[text], text)})
+	}
+	slices.SortStableFunc(items, func(a, b item) int {
+		return cmp.Or(cmp.Compare(a.aside, b.aside), cmp.Compare(b.nodes, a.nodes))
+	})
+	parts := make([]string, len(items))
+	for i := range items {
+		parts[i] = items[i].text
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Foremost returns the code that a summary of the refusals begins with, or Fits

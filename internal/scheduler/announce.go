@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -10,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // announcements has what is to be told of pods that were just bound: their
@@ -41,17 +45,31 @@ func (a *announcements) take(uid types.UID) (text string, ok bool) {
 	return text, ok
 }
 
-// announce makes the profiles' events tell the cards.
+// announce makes the profiles' events report cards: of pods that were bound, and
+// why pods were not.
 func (a *announcements) announce(s *scheduler.Scheduler) {
 	for name, profile := range s.Profiles {
 		s.Profiles[name] = announcer{Framework: profile, announcements: a}
 	}
+	s.FailureHandler = explaining(s.FailureHandler)
 }
 
 // announcer is a profile whose events tell the cards.
 type announcer struct {
 	framework.Framework
 	announcements *announcements
+}
+
+// RunPostFilterPlugins runs the profile's plugins. For a pod with cards but
+// without resource claims, the answers of other plugins than Daybreak are left
+// out: they report that there are no claims.
+func (a announcer) RunPostFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	result, status := a.Framework.RunPostFilterPlugins(ctx, cs, pod, m)
+	if !status.IsRejected() || !wire.Asks(pod) || len(pod.Spec.ResourceClaims) > 0 {
+		return result, status
+	}
+	reasons := slices.DeleteFunc(slices.Clone(status.Reasons()), func(reason string) bool { return !strings.HasPrefix(reason, preemptionPrefix) })
+	return result, fwk.NewStatus(status.Code(), reasons...).WithPlugin(status.Plugin())
 }
 
 // EventRecorder returns the profile's recorder.
@@ -73,13 +91,17 @@ func (r recorder) WithLogger(logger klog.Logger) events.EventRecorderLogger {
 // reasonScheduled is the reason of kube-scheduler's event of a pod that was bound.
 const reasonScheduled = "Scheduled"
 
-// Eventf records an event.
+// Eventf records an event. kube-scheduler passes the message of a pod that was
+// not scheduled as the format, and it may contain percent signs.
 func (r recorder) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
 	if pod, ok := regarding.(*corev1.Pod); ok && reason == reasonScheduled {
 		if text, ok := r.announcements.take(pod.UID); ok {
 			note += ": %s"
 			args = append(args, text)
 		}
+	}
+	if len(args) == 0 {
+		note, args = "%s", []any{note}
 	}
 	r.EventRecorderLogger.Eventf(regarding, related, eventtype, reason, action, note, args...)
 }

@@ -20,9 +20,7 @@ func (p *Plugin) Filter(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, ni 
 	if i, ok := x.row(ni); ok && c.shape.fits.has(i) && x.fresh(i) {
 		return nil
 	}
-	e := x.entryOf(ni, c.whatIf)
-	_, v := c.judge(e, &c.ask.Prefer)
-	c.note(e.node.Name, v.refusal)
+	_, v := c.judge(x.entryOf(ni, c.whatIf), &c.ask.Prefer)
 	return v.status()
 }
 
@@ -62,16 +60,20 @@ func (v *verdict) status() *fwk.Status {
 	}
 }
 
-// status translates a refusal. The reason is the same for all nodes with one
-// code, since kube-scheduler groups nodes by it; PostFilter reports the numbers
-// once.
+// refusalError is a refusal as the error of a status.
+type refusalError struct{ place.Refusal }
+
+// Error returns the reason, which is the same for all nodes with one code.
+func (r refusalError) Error() string { return r.Code.Reason() }
+
+// status returns the status that carries the refusal.
 func status(r *place.Refusal) *fwk.Status {
 	switch {
 	case r.Code == place.Fits:
 		return nil
 	case r.Permanent:
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, r.Code.Reason())
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable).WithError(refusalError{*r})
 	default:
-		return fwk.NewStatus(fwk.Unschedulable, r.Code.Reason())
+		return fwk.NewStatus(fwk.Unschedulable).WithError(refusalError{*r})
 	}
 }

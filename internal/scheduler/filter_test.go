@@ -190,8 +190,9 @@ func TestLeftOut(t *testing.T) {
 				t.Fatalf("PreFilter() = %v, %v; want n0 alone", narrowed, status)
 			}
 			statuses := framework.NewDefaultNodeToStatus()
-			if _, status := r.PostFilter(t.Context(), cs, tt.pod, statuses); status.Message() != tt.summary {
-				t.Errorf("PostFilter() = %q, want %q", status.Message(), tt.summary)
+			r.PostFilter(t.Context(), cs, tt.pod, statuses)
+			if got := place.Summarize(refusals(statuses)); got != tt.summary {
+				t.Errorf("the nodes refuse the pod with %q, want %q", got, tt.summary)
 			}
 			got := map[string]fwk.Code{}
 			statuses.ForEachExplicitNode(func(node string, s *fwk.Status) { got[node] = s.Code() })
@@ -314,36 +315,8 @@ func TestWhatIfLeavesNoTrace(t *testing.T) {
 	if got := r.shared.nodes.last("n1"); got != before {
 		t.Error("the what-if was kept as the node's account")
 	}
-	c, err := readState(cs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := c.summary(); got != "" {
-		t.Errorf("summary() = %q, want nothing of the what-if", got)
-	}
 	if got := r.Filter(t.Context(), cs, pod, ni); !got.IsSuccess() {
 		t.Errorf("Filter() after the what-if = %v, want success", got)
-	}
-}
-
-func TestSummaryTellsEveryNodeOnce(t *testing.T) {
-	r := newRig(t)
-	pod := makePod("p", slice(10, 60))
-	cs := r.cycle(t, pod)
-	for i, gib := range []int{8, 16} {
-		node := fmt.Sprintf("n%d", i+1)
-		r.setDevice(t, makeDevice(node, 1))
-		ni := nodeInfo(makeNode(node), makePod("q", slice(10, gib), holds(0), boundTo(node)))
-		for range 2 {
-			r.Filter(t.Context(), cs, pod, ni)
-		}
-	}
-	c, err := readState(cs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := c.summary(), "0/2 nodes: 2 need 4 GiB more card memory (best has 56 GiB free)"; got != want {
-		t.Errorf("summary() = %q, want %q", got, want)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/parallelize"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
@@ -53,6 +54,10 @@ func (h *fakeHandle) SharedInformerFactory() informers.SharedInformerFactory { r
 func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister { return h.snapshot }
 
 func (h *fakeHandle) NominatedPodsForNode(node string) []fwk.PodInfo { return h.nominated[node] }
+
+func (*fakeHandle) Parallelizer() fwk.Parallelizer { return parallelize.NewParallelizer(1) }
+
+func (*fakeHandle) Extenders() []fwk.Extender { return nil }
 
 // RunFilterPluginsWithNominatedPods runs the filter as the framework does: first
 // with the nominated pods of the same or a higher priority, then without.

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -113,11 +114,11 @@ func DescribeMetrics(registry prometheus.Registerer) error {
 	return nil
 }
 
-// refuse counts an attempt that no node took.
-func (f *figures) refuse(c *cycle, took time.Duration) {
+// refuse counts an attempt that failed on every node, by the foremost code.
+func (f *figures) refuse(refusals []place.Refusal, took time.Duration) {
 	f.undecided.Observe(took.Seconds())
-	f.refused[c.foremost()].Inc()
-	if c.incomplete() {
+	f.refused[place.Foremost(slices.Values(refusals))].Inc()
+	if slices.ContainsFunc(refusals, func(r place.Refusal) bool { return r.Incomplete }) {
 		f.incomplete.Inc()
 	}
 }

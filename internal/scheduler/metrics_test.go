@@ -61,15 +61,11 @@ func (r *rig) gauge(t *testing.T, name string) float64 {
 // their search at its limit.
 func TestIncompleteSearchesAreCounted(t *testing.T) {
 	r := newRig(t)
-	for _, refusals := range []map[string]place.Refusal{
-		{"n1": {Code: place.MemoryShort, Incomplete: true}, "n2": {Code: place.MemoryShort, Incomplete: true}},
-		{"n1": {Code: place.MemoryShort}},
+	for _, refusals := range [][]place.Refusal{
+		{{Code: place.MemoryShort, Incomplete: true}, {Code: place.MemoryShort, Incomplete: true}},
+		{{Code: place.MemoryShort}},
 	} {
-		c := &cycle{findings: &findings{}}
-		for node, refusal := range refusals {
-			c.note(node, refusal)
-		}
-		r.shared.figures.refuse(c, time.Millisecond)
+		r.shared.figures.refuse(refusals, time.Millisecond)
 	}
 	if got := r.gathered(t)["daybreak_scheduler_incomplete_searches_total"].GetMetric()[0].GetCounter().GetValue(); got != 1 {
 		t.Errorf("%v attempts with a search that ended at its limit, want 1", got)
@@ -167,8 +163,9 @@ func TestAttempts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.Filter(t.Context(), cs, pod, ni)
-				r.PostFilter(t.Context(), cs, pod, nil)
+				statuses := framework.NewDefaultNodeToStatus()
+				statuses.Set("n1", r.Filter(t.Context(), cs, pod, ni))
+				r.PostFilter(t.Context(), cs, pod, statuses)
 			},
 			want: map[string]float64{"refused TooFewCards": 1},
 		},
@@ -176,7 +173,7 @@ func TestAttempts(t *testing.T) {
 			pod: makePod("p", whole(1)),
 			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
 				t.Helper()
-				r.PostFilter(t.Context(), r.cycle(t, pod), pod, nil)
+				r.PostFilter(t.Context(), r.cycle(t, pod), pod, framework.NewDefaultNodeToStatus())
 			},
 			want: map[string]float64{"refused Other": 1},
 		},

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -12,27 +13,64 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// PostFilter says in one sentence why no node took the pod, and makes room by
-// preemption where that can help. Pods without cards are preempted for as
-// kube-scheduler always does.
+// PostFilter makes room by preemption where that helps. Its status is about
+// preemption alone: why nodes rejected the pod is on their own statuses, and
+// [explain] makes one sentence of both. Pods without cards are preempted for by
+// kube-scheduler's own code.
 func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readState(cs)
-	if err != nil {
+	switch {
+	case err != nil && wire.Asks(pod):
+		// PreFilter rejected the pod for good. The code keeps plugins that come
+		// later from failing on the state that their own PreFilter did not write.
+		return p.withoutPreemption(ctx, pod, m), fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
+	case err != nil:
 		return p.DefaultPreemption.PostFilter(ctx, cs, pod, m)
 	}
-	defer func() { p.shared.figures.refuse(c, p.shared.clock.Since(c.start)) }()
 	m = p.showLeftOut(c, m)
+	refused := refusals(m)
+	defer func() { p.shared.figures.refuse(refused, p.shared.clock.Since(c.start)) }()
 	if !p.shared.index.outranks(corev1helpers.PodPriority(pod)) {
-		return nil, fwk.NewStatus(fwk.Unschedulable, c.summary())
+		return p.withoutPreemption(ctx, pod, m), fwk.NewStatus(fwk.Unschedulable)
 	}
 	result, status := p.evaluator.Preempt(ctx, cs, pod, m)
-	if status.IsSuccess() {
+	text := status.Message()
+	switch {
+	case status.IsSuccess():
 		p.promise(c, pod, result.NominatedNodeName)
+		text = c.evicting(result.NominatedNodeName)
+	case status.Code() == fwk.Error:
+		return result, fwk.AsStatus(fmt.Errorf(preemptionPrefix+"%w", status.AsError()))
+	case result != nil:
+		p.shared.overlay.dropHold(pod.UID) // the nomination is cleared
+		text = "evicting pods of lower priority makes no room"
 	}
-	if status.IsSuccess() || status.Code() == fwk.Error {
-		return result, status
+	return result, fwk.NewStatus(status.Code(), preemptionPrefix+text)
+}
+
+// withoutPreemption returns the result of kube-scheduler's evaluator when no pod
+// can be evicted: the pod's nomination is cleared, unless the pod never preempts.
+func (p *Plugin) withoutPreemption(ctx context.Context, pod *corev1.Pod, m fwk.NodeToStatusReader) *fwk.PostFilterResult {
+	if eligible, _ := p.PodEligibleToPreemptOthers(ctx, pod, m.Get(pod.Status.NominatedNodeName)); !eligible {
+		return nil
 	}
-	return result, fwk.NewStatus(status.Code(), c.summary())
+	p.shared.overlay.dropHold(pod.UID)
+	return framework.NewPostFilterResultWithNominatedNode("")
+}
+
+// PodEligibleToPreemptOthers reports whether the pod may preempt, or why not.
+func (p *Plugin) PodEligibleToPreemptOthers(ctx context.Context, pod *corev1.Pod, nominatedNodeStatus *fwk.Status) (eligible bool, reason string) {
+	eligible, reason = p.DefaultPreemption.PodEligibleToPreemptOthers(ctx, pod, nominatedNodeStatus)
+	switch policy := pod.Spec.PreemptionPolicy; {
+	case eligible:
+		return true, ""
+	case policy != nil && *policy == corev1.PreemptNever:
+		return false, "the pod's preemptionPolicy is Never"
+	case pod.Status.NominatedNodeName != "":
+		return false, "waiting for evicted pods on " + pod.Status.NominatedNodeName + " to terminate"
+	default:
+		return false, reason
+	}
 }
 
 // promise reserves cards on the node for the pod, as they are once the victims
@@ -59,8 +97,8 @@ func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
 	}
 }
 
-// showLeftOut adds what the nodes that PreFilter left out would have answered. To
-// preemption they would be hopeless otherwise, and nobody would be told of them.
+// showLeftOut adds the statuses of the nodes that PreFilter left out. Preemption
+// would skip these nodes otherwise, and the event would not mention them.
 func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatusReader {
 	statuses, ok := m.(*framework.NodeToStatus)
 	if !ok || c.kept == nil {
@@ -72,7 +110,6 @@ func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatu
 		}
 		e := p.shared.index.rows[i].entry
 		if _, v := c.judge(e, &c.ask.Prefer); !v.fits() {
-			c.note(e.node.Name, v.refusal)
 			statuses.Set(e.node.Name, v.status())
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -512,24 +513,53 @@ func TestVictimsNextToNominatedPods(t *testing.T) {
 	}
 }
 
-// TestPostFilterWithoutLowerPriority: where nobody can be preempted the answer
-// is the sentence, at once.
+// TestPostFilterWithoutLowerPriority: where no pod can be evicted the answer
+// comes at once, and it clears an old nomination as kube-scheduler's own does.
 func TestPostFilterWithoutLowerPriority(t *testing.T) {
+	never := corev1.PreemptNever
+	tests := map[string]struct {
+		pod *corev1.Pod
+		// rejected: PreFilter rejects the pod.
+		rejected bool
+		wantCode fwk.Code
+		want     *fwk.PostFilterResult
+	}{
+		"a pod that may preempt": {
+			pod: makePod("p", whole(1), priority(3)), wantCode: fwk.Unschedulable, want: framework.NewPostFilterResultWithNominatedNode(""),
+		},
+		"a pod that never preempts": {
+			pod: makePod("p", whole(1), priority(3), func(pod *corev1.Pod) { pod.Spec.PreemptionPolicy = &never }), wantCode: fwk.Unschedulable,
+		},
+		"an invalid request": {
+			pod: makePod("p", slice(120, 8), priority(9)), rejected: true, wantCode: fwk.UnschedulableAndUnresolvable,
+			want: framework.NewPostFilterResultWithNominatedNode(""),
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.setDevice(t, makeDevice("n1", 1))
+			ni := nodeInfo(makeNode("n1"), makePod("q", whole(1), holds(0), priority(3)))
+			r.fakes.snapshot = snapshotOf(ni)
+			tt.pod.Status.NominatedNodeName = "n1"
+			r.shared.overlay.putHold(tt.pod.UID, preemptorHold{node: "n1"})
+			cs, statuses := fwk.CycleState(framework.NewCycleState()), framework.NewDefaultNodeToStatus()
+			if !tt.rejected {
+				cs = r.cycle(t, tt.pod)
+				statuses.Set("n1", r.Filter(t.Context(), cs, tt.pod, ni))
+			}
+			result, status := r.PostFilter(t.Context(), cs, tt.pod, statuses)
+			if diff := cmp.Diff(tt.want, result); diff != "" || status.Code() != tt.wantCode || status.Message() != "" {
+				t.Errorf("PostFilter() = %v %q, want %v and no message; result (-want +got):\n%s", status.Code(), status.Message(), tt.wantCode, diff)
+			}
+			if _, kept := r.shared.overlay.held[tt.pod.UID]; kept != (tt.want == nil) {
+				t.Errorf("the promise is kept: %v", kept)
+			}
+		})
+	}
 	r := newRig(t)
 	r.setDevice(t, makeDevice("n1", 1))
 	ni := nodeInfo(makeNode("n1"), makePod("q", whole(1), holds(0), priority(3)))
-	r.fakes.snapshot = snapshotOf(ni)
-	pod := makePod("p", whole(1), priority(3))
-	cs := r.cycle(t, pod)
-	r.Filter(t.Context(), cs, pod, ni)
-	c, err := readState(cs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, status := r.PostFilter(t.Context(), cs, pod, nil)
-	if want := c.summary(); want == "" || result != nil || status.Code() != fwk.Unschedulable || status.Message() != want {
-		t.Errorf("PostFilter() = %v, %v; want %q", result, status, want)
-	}
 	r.shared.index.refresh([]fwk.NodeInfo{ni, nodeInfo(makeNode("empty"))})
 	if !r.shared.index.outranks(4) || r.shared.index.outranks(3) {
 		t.Error("a pod of priority 3 is outranked by priority 4 alone")

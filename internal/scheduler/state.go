@@ -3,7 +3,6 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -43,12 +42,11 @@ type cycle struct {
 	*findings
 }
 
-// findings collects why nodes refused the pod, and who would be evicted there
-// to make room.
+// findings collects the pods that would be evicted from each node, and what
+// nodes are worth.
 type findings struct {
-	mu       sync.Mutex
-	refusals map[string]place.Refusal
-	victims  map[string][]ledger.Holder
+	mu      sync.Mutex
+	victims map[string][]ledger.Holder
 	// ranks has what the index does not know of nodes.
 	ranks map[string]rank
 }
@@ -125,59 +123,20 @@ func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
 	}
 }
 
+// evicting returns the event's words for an eviction from the node.
+func (f *findings) evicting(node string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	pods := "1 pod"
+	if n := len(f.victims[node]); n != 1 {
+		pods = fmt.Sprintf("%d pods", n)
+	}
+	return fmt.Sprintf("evicting %s of lower priority from %s", pods, node)
+}
+
 // Clone is called before pods are added to or removed from a node.
 func (c *cycle) Clone() fwk.StateData {
 	return &cycle{plugin: c.plugin, ask: c.ask, prefer: c.prefer, wants: c.wants, whatIf: true, start: c.start, shape: c.shape, kept: c.kept, findings: c.findings}
-}
-
-// note remembers the node's answer.
-func (c *cycle) note(node string, r place.Refusal) {
-	if c.whatIf || r.Code == place.Fits {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.refusals == nil {
-		c.refusals = map[string]place.Refusal{}
-	}
-	c.refusals[node] = r
-}
-
-// incomplete reports whether the search for cards ended at its limit on a node
-// that refused the pod.
-func (c *cycle) incomplete() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range c.refusals {
-		if r.Incomplete {
-			return true
-		}
-	}
-	return false
-}
-
-// foremost returns the code that most nodes refused the pod for, which is what
-// the summary begins with; [place.Fits] where cards were not the reason.
-func (c *cycle) foremost() place.Code {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return place.Foremost(maps.Values(c.refusals))
-}
-
-// summary tells in one sentence why no node took the pod. Nodes that never got
-// to this plugin refused for another reason, which kube-scheduler tells itself.
-func (c *cycle) summary() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.refusals) == 0 {
-		return ""
-	}
-	list := make([]place.Refusal, 0, len(c.refusals))
-	// In the order of names: equal refusals must give equal events.
-	for _, node := range slices.Sorted(maps.Keys(c.refusals)) {
-		list = append(list, c.refusals[node])
-	}
-	return place.Summarize(list)
 }
 
 func readState(cs fwk.CycleState) (*cycle, error) {

@@ -187,6 +187,13 @@ func TestPreemption(t *testing.T) {
 	if got, want := w.names(), []string{"whole", "younger-0", "younger-1", "younger-2"}; !slices.Equal(got, want) {
 		t.Errorf("left after preemption: %v, want %v", got, want)
 	}
+	w.eventually("event", time.Minute, func() error {
+		const want = "0/1 nodes are available: 1 has no card that nobody uses; preemption: evicting 1 pod of lower priority from metax-1."
+		if said := w.refusals("whole"); !slices.Contains(said, want) {
+			return fmt.Errorf("events so far: %q", said)
+		}
+		return nil
+	})
 	w.audit()
 	w.delete(w.names()...)
 	w.eventually("all gone", time.Minute, func() error {
@@ -255,7 +262,29 @@ func TestPreemptorIsNotStarved(t *testing.T) {
 	w.audit()
 }
 
-// TestReasons: what a pending pod's event says, and who is woken by what.
+// TestStaleNomination: a nomination that preemption can't fulfil is cleared.
+func TestStaleNomination(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.twoCards()
+	w.create(pod("pending", "gpu=3"))
+	p, err := w.client.CoreV1().Pods("default").Get(w.ctx, "pending", metav1.GetOptions{})
+	w.must(err)
+	p.Status.NominatedNodeName = "metax-1"
+	_, err = w.client.CoreV1().Pods("default").UpdateStatus(w.ctx, p, metav1.UpdateOptions{})
+	w.must(err)
+	w.scheduler("scheduler")
+	w.eventually("the nomination is cleared", time.Minute, func() error {
+		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, "pending", metav1.GetOptions{})
+		if err == nil && p.Status.NominatedNodeName != "" {
+			err = fmt.Errorf("status %+v", p.Status)
+		}
+		return err
+	})
+}
+
+// TestReasons: a pending pod's event and condition are one sentence with the
+// reasons of all nodes, and a pod's end wakes the pods that it makes room for.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, local.Config{})
@@ -274,15 +303,14 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	w.allBound(time.Minute)
-	w.create(pod("pending", "sgpu=1", "vcore=10", "vmemory=12"))
-	const want = "0/12 nodes: 9 need 8 GiB more card memory (best has 4 GiB free), 3 run another QoS class"
-	w.eventually("event", time.Minute, func() error {
-		if said := w.refusals("pending"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
-			return fmt.Errorf("events so far: %q", said)
-		}
-		return nil
-	})
-	t.Logf("event: %s", w.refusals("pending")[0])
+	w.saysWhy(pod("pending", "sgpu=1", "vcore=10", "vmemory=12"),
+		"0/12 nodes are available: 9 need 8 GiB more card memory (best has 4 GiB free), 3 run another QoS class.")
+	w.saysWhy(pod("busy", "sgpu=1", "vcore=95", "vmemory=4"),
+		"0/12 nodes are available: 9 need 5% more card compute (best has 90% free), 3 run another QoS class.")
+	elsewhere := annotated(pod("elsewhere", "sgpu=1", "vcore=10", "vmemory=4"), wire.AnnotationQoS, "fixed-share")
+	elsewhere.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "metax-1"}
+	w.saysWhy(elsewhere, "0/12 nodes are available: 9 run another QoS class, 3 didn't match Pod's node affinity/selector.")
+	w.delete("busy", "elsewhere")
 
 	// A card that becomes free wakes it, if it helps.
 	w.delete("filler-3-5")
@@ -290,6 +318,26 @@ func TestReasons(t *testing.T) {
 		t.Errorf("the pod got cards %v of %s, want the one that became free on metax-4", w.cardsOf(got), got.Spec.NodeName)
 	}
 	w.audit()
+}
+
+// saysWhy creates the pod and waits until its events and its condition say why it
+// is pending, in the same words.
+func (w *world) saysWhy(p *corev1.Pod, want string) {
+	w.Helper()
+	w.create(p)
+	w.eventually("the reason of "+p.Name, time.Minute, func() error {
+		got, err := w.client.CoreV1().Pods("default").Get(w.ctx, p.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		said := w.refusals(p.Name)
+		for _, c := range got.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Message == want && slices.Contains(said, want) {
+				return nil
+			}
+		}
+		return fmt.Errorf("events so far: %q, conditions %+v", said, got.Status.Conditions)
+	})
 }
 
 // TestOlderServers: API servers as of earlier minor versions.
@@ -319,7 +367,7 @@ func TestDeviceGone(t *testing.T) {
 	w.create(pod("before", "gpu=1"))
 	w.bound("before")
 	w.kubectl("delete", "device", "metax-1")
-	const want = "0/1 nodes: 1 has no MetaX cards"
+	const want = "0/1 nodes are available: 1 has no MetaX cards."
 	refused := func(name string) error {
 		said := w.refusals(name)
 		if slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {

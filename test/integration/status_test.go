@@ -165,9 +165,9 @@ func TestStatus(t *testing.T) {
 		}
 		golden(t, name, timeless(out))
 	}
-	// The sentence is the event's.
+	// The reasons are the event's.
 	explained, _, _ := w.run("explain", "wide")
-	_, sentence, _ := strings.Cut(strings.SplitN(explained, "\n", 2)[0], "is pending: ")
+	_, sentence, _ := strings.Cut(strings.SplitN(explained, "\n", 2)[0], " nodes: ")
 	if events := strings.Join(w.refusals("wide"), "\n"); sentence == "" || !strings.Contains(events, sentence) {
 		t.Errorf("explain says %q, the events say %q", sentence, events)
 	}

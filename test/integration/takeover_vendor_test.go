@@ -25,7 +25,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/local"
-	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -140,7 +139,7 @@ func TestTakeoverVendorOnly(t *testing.T) {
 	w.scheduler("scheduler")
 	w.create(onNode(pod("slice", "sgpu=1", "vcore=10", "vmemory=1"), sliced))
 	w.refused("slice")
-	if text := strings.Join(w.refusals("slice"), "\n"); !strings.Contains(text, place.Unaccounted.Reason()) {
+	if text := strings.Join(w.refusals("slice"), "\n"); !strings.Contains(text, "1 has a pod whose cards nobody can name") {
 		t.Errorf("the pod is told %q", text)
 	}
 	if used := w.usedCards(native); used != 2 {

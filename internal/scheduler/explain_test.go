@@ -1,0 +1,208 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// TestExplaining: the failure handler gets an error that prints as one sentence,
+// with one number of nodes and one list of reasons.
+func TestExplaining(t *testing.T) {
+	memory := &place.Refusal{Code: place.MemoryShort, Want: 12 << 10, Have: 4 << 10}
+	compute := &place.Refusal{Code: place.ComputeShort, Want: 50, Have: 30}
+	qos := &place.Refusal{Code: place.QoSConflict, Want: 1}
+	none := &place.Refusal{Code: place.NoCards, Want: 1, Permanent: true}
+	other := func(reasons ...string) *fwk.Status { return fwk.NewStatus(fwk.Unschedulable, reasons...) }
+	const taint = "node(s) had untolerated taint(s)"
+	tests := map[string]struct {
+		pod       *corev1.Pod
+		nodes     []*fwk.Status
+		all       int
+		absent    *fwk.Status
+		pre, post string
+		want      string
+	}{
+		"cards alone": {
+			nodes: []*fwk.Status{status(qos), status(memory), status(memory)}, all: 3,
+			want: "0/3 nodes are available: 2 need 8 GiB more card memory (best has 4 GiB free), 1 runs another QoS class.",
+		},
+		"reasons of other plugins are in the same list": {
+			nodes: []*fwk.Status{status(none), status(none), status(none), status(memory), other(taint), other(taint), other("Insufficient cpu", "Insufficient memory")}, all: 7,
+			want: "0/7 nodes are available: 1 needs 8 GiB more card memory (best has 4 GiB free), 2 had untolerated taint(s), 1 Insufficient cpu, 1 Insufficient memory, 3 have no MetaX cards.",
+		},
+		"nodes that PreFilter left out": {
+			nodes: []*fwk.Status{status(memory)}, all: 3, absent: other("node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+			want: "0/3 nodes are available: 1 needs 8 GiB more card memory (best has 4 GiB free), 2 didn't satisfy plugin(s) [NodeAffinity].",
+		},
+		"preemption": {
+			nodes: []*fwk.Status{status(compute)}, all: 1, post: "preemption: evicting 2 pods of lower priority from n0",
+			want: "0/1 nodes are available: 1 needs 20% more card compute (best has 30% free); preemption: evicting 2 pods of lower priority from n0.",
+		},
+		"PreFilter rejected the pod": {
+			all: 4, absent: other("persistentvolumeclaim \"data\" not found"), pre: "persistentvolumeclaim \"data\" not found",
+			want: "0/4 nodes are available: persistentvolumeclaim \"data\" not found.",
+		},
+		"a pod without cards gets kube-scheduler's message": {
+			pod: makePod("p"), nodes: []*fwk.Status{other(taint)}, all: 1, post: "no new claims to deallocate",
+			want: "0/1 nodes are available: 1 node(s) had untolerated taint(s). no new claims to deallocate",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			fit := &framework.FitError{NumAllNodes: tt.all, Diagnosis: framework.Diagnosis{
+				NodeToStatus: framework.NewDefaultNodeToStatus(), PreFilterMsg: tt.pre, PostFilterMsg: tt.post,
+			}}
+			for i, s := range tt.nodes {
+				fit.Diagnosis.NodeToStatus.Set(fmt.Sprintf("n%d", i), s)
+			}
+			if tt.absent != nil {
+				fit.Diagnosis.NodeToStatus.SetAbsentNodesStatus(tt.absent)
+			}
+			pod := tt.pod
+			if pod == nil {
+				pod = makePod("p", whole(1))
+			}
+			var got []string
+			handle := explaining(func(_ context.Context, _ framework.Framework, _ *framework.QueuedPodInfo, s *fwk.Status, _ *fwk.NominatingInfo, _ time.Time) {
+				if _, ok := s.AsError().(*framework.FitError); !ok { //nolint:errorlint // as kube-scheduler asks
+					t.Errorf("the handler gets a %T: the plugins to wake the pod by are lost", s.AsError())
+				}
+				got = append(got, s.Message())
+			})
+			for range 2 { // the members of a pod group may share an error
+				handle(t.Context(), nil, &framework.QueuedPodInfo{PodInfo: &framework.PodInfo{Pod: pod}},
+					fwk.NewStatus(fwk.Unschedulable).WithError(fit), nil, start)
+			}
+			if diff := cmp.Diff([]string{tt.want, tt.want}, got); diff != "" {
+				t.Errorf("messages (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestExplainingOtherFailures: errors that are not about nodes pass as they are.
+func TestExplainingOtherFailures(t *testing.T) {
+	want := fwk.AsStatus(errors.New("the API server is away"))
+	explaining(func(_ context.Context, _ framework.Framework, _ *framework.QueuedPodInfo, got *fwk.Status, _ *fwk.NominatingInfo, _ time.Time) {
+		if got != want {
+			t.Errorf("the handler gets %v, want %v", got, want)
+		}
+	})(t.Context(), nil, &framework.QueuedPodInfo{PodInfo: &framework.PodInfo{Pod: makePod("p", whole(1))}}, want, nil, start)
+}
+
+// answering is a profile whose PostFilter plugins give the status.
+type answering struct {
+	framework.Framework
+	result *fwk.PostFilterResult
+	status *fwk.Status
+}
+
+func (a answering) RunPostFilterPlugins(context.Context, fwk.CycleState, *corev1.Pod, fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	return a.result, a.status
+}
+
+// TestPostFilterOfOthers: nothing of resource claims for pods without claims.
+func TestPostFilterOfOthers(t *testing.T) {
+	claims := func(pod *corev1.Pod) { pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "nic"}} }
+	const noClaims, preempting = "no new claims to deallocate", "preemption: evicting pods of lower priority makes no room"
+	tests := map[string]struct {
+		pod    *corev1.Pod
+		status *fwk.Status
+		want   string
+	}{
+		"preemption has nothing to report": {pod: makePod("p", whole(1)), status: fwk.NewStatus(fwk.Unschedulable, noClaims)},
+		"preemption has":                   {pod: makePod("p", whole(1)), status: fwk.NewStatus(fwk.Unschedulable, preempting, noClaims), want: preempting},
+		"a pod with claims": {
+			pod: makePod("p", whole(1), claims), status: fwk.NewStatus(fwk.Unschedulable, "deallocation of ResourceClaim completed"),
+			want: "deallocation of ResourceClaim completed",
+		},
+		"a pod without cards": {pod: makePod("p"), status: fwk.NewStatus(fwk.Unschedulable, noClaims), want: noClaims},
+		"an error":            {pod: makePod("p", whole(1)), status: fwk.AsStatus(errBroken), want: errBroken.Error()},
+		"success":             {pod: makePod("p", whole(1)), status: fwk.NewStatus(fwk.Success, preempting), want: preempting},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			cleared, code := framework.NewPostFilterResultWithNominatedNode(""), tt.status.Code()
+			profile := announcer{Framework: answering{result: cleared, status: tt.status}}
+			result, got := profile.RunPostFilterPlugins(t.Context(), framework.NewCycleState(), tt.pod, nil)
+			if result != cleared || got.Code() != code || got.Message() != tt.want {
+				t.Errorf("RunPostFilterPlugins() = %v, %v %q; want %q", result, got.Code(), got.Message(), tt.want)
+			}
+		})
+	}
+}
+
+// TestEventOfFailure: an event's note is the message, percent signs included.
+func TestEventOfFailure(t *testing.T) {
+	var told spy
+	const message = "0/1 nodes are available: 1 needs 20% more card compute (best has 30% free)."
+	recorder{EventRecorderLogger: &told, announcements: newAnnouncements()}.
+		Eventf(makePod("p"), nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
+	if got := fmt.Sprintf(told.note, told.args...); got != message {
+		t.Errorf("the event is %q, want %q", got, message)
+	}
+}
+
+// TestPreemptionOutcome: what the event reports of preemption.
+func TestPreemptionOutcome(t *testing.T) {
+	never := corev1.PreemptNever
+	leaving := makePod("leaving", slice(20, 8), holds(0))
+	leaving.DeletionTimestamp = &metav1.Time{Time: start}
+	leaving.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+	important := makePod("important", slice(90, 8), holds(0), priority(9))
+	nominated := func(pod *corev1.Pod) { pod.Status.NominatedNodeName = "n1" }
+	tests := map[string]struct {
+		pod       *corev1.Pod
+		onNode    []*corev1.Pod
+		want      string
+		wantClear bool
+	}{
+		"no set of victims makes room": {
+			pod: makePod("p", whole(1), priority(9), nominated), onNode: []*corev1.Pod{important, makePod("low", slice(10, 8), holds(0))},
+			want: "preemption: evicting pods of lower priority makes no room", wantClear: true,
+		},
+		"the pod never preempts": {
+			pod:    makePod("p", whole(1), priority(9), func(pod *corev1.Pod) { pod.Spec.PreemptionPolicy = &never }),
+			onNode: []*corev1.Pod{makePod("low", slice(10, 8), holds(0))},
+			want:   "preemption: the pod's preemptionPolicy is Never",
+		},
+		"its victims are terminating": {
+			pod: makePod("p", whole(1), priority(9), nominated), onNode: []*corev1.Pod{leaving},
+			want: "preemption: waiting for evicted pods on n1 to terminate",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.setDevice(t, makeDevice("n1", 1))
+			if err := r.fakes.informers.Core().V1().Pods().Informer().GetIndexer().Add(tt.pod); err != nil {
+				t.Fatal(err)
+			}
+			ni := nodeInfo(makeNode("n1"), tt.onNode...)
+			r.fakes.snapshot = snapshotOf(ni)
+			cs, statuses := framework.NewCycleState(), framework.NewDefaultNodeToStatus()
+			if _, status := r.PreFilter(t.Context(), cs, tt.pod, []fwk.NodeInfo{ni}); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			statuses.Set("n1", r.Filter(t.Context(), cs, tt.pod, ni))
+			result, status := r.PostFilter(t.Context(), cs, tt.pod, statuses)
+			if status.Code() != fwk.Unschedulable || status.Message() != tt.want {
+				t.Errorf("PostFilter() = %v %q, want %q", status.Code(), status.Message(), tt.want)
+			}
+			if cleared := result != nil && result.Mode() == fwk.ModeOverride && result.NominatedNodeName == ""; cleared != tt.wantClear {
+				t.Errorf("the nomination is cleared: %v", cleared)
+			}
+		})
+	}
+}
