@@ -262,6 +262,32 @@ func TestPreemptorIsNotStarved(t *testing.T) {
 	w.audit()
 }
 
+// TestTwoPreemptors: the second of two preemptors leaves the room of the first
+// alone and evicts no more pods than it needs.
+func TestTwoPreemptors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.must(w.simulator.AddNode(w.ctx, "metax-1", &discover.Profile{Model: "C500", MemoryMiB: 65536, Cards: 3, Mode: "sgpu", Driver: "3.8.30"}))
+	w.priorities()
+	w.scheduler("scheduler")
+	for _, name := range []string{"large-0", "large-1"} {
+		w.create(withPriority(pod(name, "sgpu=1", "vcore=90", "vmemory=4"), "low"))
+		w.bound(name)
+	}
+	for _, name := range []string{"small-0", "small-1", "small-2"} {
+		w.create(withPriority(pod(name, "sgpu=1", "vcore=30", "vmemory=4"), "low"))
+		w.bound(name)
+	}
+	w.create(withPriority(pod("whole-0", "gpu=1"), "high"))
+	w.create(withPriority(pod("whole-1", "gpu=1"), "high"))
+	w.bound("whole-0")
+	w.bound("whole-1")
+	if got, want := w.names(), []string{"small-0", "small-1", "small-2", "whole-0", "whole-1"}; !slices.Equal(got, want) {
+		t.Errorf("left after preemption: %v, want %v", got, want)
+	}
+	w.audit()
+}
+
 // TestStaleNomination: a nomination that preemption can't fulfil is cleared.
 func TestStaleNomination(t *testing.T) {
 	t.Parallel()
