@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -104,4 +106,25 @@ func (a *Args) lockExpiry() time.Duration { return time.Duration(*a.LockExpirySe
 func (a *Args) policy() place.Policy {
 	p, _ := wire.ParsePolicy(a.Policy)
 	return p
+}
+
+// wrappedArgs returns the arguments of a plugin of ours as those of the plugin of
+// kube-scheduler that it wraps, decoded strictly and with kube-scheduler's
+// defaults. The wrapped plugin's constructor validates them.
+func wrappedArgs(name, wrapped string, obj runtime.Object) (runtime.Object, error) {
+	raw := []byte("{}")
+	if unknown, ok := obj.(*runtime.Unknown); ok && unknown != nil {
+		raw = unknown.Raw
+	} else if obj != nil {
+		return nil, fmt.Errorf("args of plugin %s: got a %T", name, obj)
+	}
+	want := configv1.SchemeGroupVersion.WithKind(wrapped + "Args")
+	args, got, err := scheme.Codecs.UniversalDecoder().Decode(raw, &want, nil)
+	if err != nil {
+		return nil, fmt.Errorf("args of plugin %s: write those of %s: %w", name, wrapped, err)
+	}
+	if got.GroupKind() != want.GroupKind() {
+		return nil, fmt.Errorf("args of plugin %s: got %s, want %s", name, got.Kind, want.Kind)
+	}
+	return args, nil
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -8,6 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
@@ -143,6 +148,39 @@ func TestConfigure(t *testing.T) {
 			}
 			if own := strings.Contains(strings.Join(tt.flags, " "), "--config"); own != (c.options.ConfigFile == "mine.yaml") {
 				t.Errorf("configuration file is %s", c.options.ConfigFile)
+			}
+		})
+	}
+}
+
+// TestArgsOfWrappedPlugins: arguments that can't be read as those of the plugin
+// that is wrapped stop the start with a sentence.
+func TestArgsOfWrappedPlugins(t *testing.T) {
+	const version = `"apiVersion":"kubescheduler.config.k8s.io/v1"`
+	for name, tt := range map[string]struct{ plugin, args, want string }{
+		"none":                      {ResourcesName, "", ""},
+		"nothing in them":           {SpreadName, "{}", ""},
+		"the wrapped plugin's kind": {SpreadName, `{` + version + `,"kind":"PodTopologySpreadArgs","defaultingType":"System"}`, ""},
+		"another plugin's kind":     {SpreadName, `{` + version + `,"kind":"InterPodAffinityArgs"}`, "args of plugin DaybreakSpread: got InterPodAffinityArgs, want PodTopologySpreadArgs"},
+		"an unknown kind":           {AffinityName, `{` + version + `,"kind":"DaybreakAffinityArgs"}`, "args of plugin DaybreakAffinity: write those of InterPodAffinity: no kind"},
+		"an unknown field":          {BalanceName, `{"weights":[]}`, `args of plugin DaybreakBalance: write those of NodeResourcesBalancedAllocation: strict decoding error: unknown field "weights"`},
+		"a value of another type":   {ResourcesName, `{"ignoredResources":"cpu"}`, "args of plugin DaybreakResources: write those of NodeResourcesFit: json: cannot unmarshal string"},
+		"a value out of bounds":     {AffinityName, `{"hardPodAffinityWeight":101}`, "hardPodAffinityWeight: Invalid value: 101"},
+		"a skew out of bounds":      {SpreadName, `{"defaultingType":"List","defaultConstraints":[{"maxSkew":0,"topologyKey":"x","whenUnsatisfiable":"DoNotSchedule"}]}`, "defaultConstraints[0].maxSkew: Invalid value: 0"},
+		"an unknown strategy":       {ResourcesName, `{"scoringStrategy":{"type":"Best"}}`, `Unsupported value: "Best"`},
+		"a weight out of bounds":    {BalanceName, `{"resources":[{"name":"cpu","weight":101}]}`, "resources[0].weight: Invalid value: 101"},
+		"no arguments there":        {ImagesName, "{}", "args of plugin DaybreakImages: ImageLocality takes none: remove them"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset()
+			h := &bedroom{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: schedulercache.NewEmptySnapshot()}}
+			var obj runtime.Object
+			if tt.args != "" {
+				obj = &runtime.Unknown{Raw: []byte(tt.args)}
+			}
+			_, err := NewShared(clocktesting.NewFakeClock(start)).standIns()[tt.plugin](t.Context(), obj, h)
+			if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
+				t.Errorf("error %q, want %q in it", got, tt.want)
 			}
 		})
 	}

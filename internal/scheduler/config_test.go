@@ -34,6 +34,11 @@ func load(t *testing.T, o configOptions) *config.KubeSchedulerConfiguration {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return loadText(t, text)
+}
+
+func loadText(t *testing.T, text []byte) *config.KubeSchedulerConfiguration {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
@@ -95,7 +100,7 @@ func argsOf(t *testing.T, p *config.KubeSchedulerProfile, plugin string) runtime
 }
 
 // TestDefaultConfigOfOtherPlugins: what users wrote of a pod's neighbours counts
-// as much as with kube-scheduler, and nothing that they did not write.
+// as much as with kube-scheduler, and no plugin asks for every bound pod.
 func TestDefaultConfigOfOtherPlugins(t *testing.T) {
 	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
 	for _, f := range newFrameworks(t, NewShared(clock.RealClock{}), cfg) {
@@ -120,8 +125,16 @@ func TestDefaultConfigOfOtherPlugins(t *testing.T) {
 	}
 }
 
-// newFrameworks builds what kube-scheduler builds of the configuration.
+// newFrameworks builds what kube-scheduler builds of the configuration, in an
+// empty cluster.
 func newFrameworks(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConfiguration) []framework.Framework {
+	t.Helper()
+	return newFrameworksIn(t, shared, cfg, schedulercache.NewEmptySnapshot())
+}
+
+// newFrameworksIn builds them in a cluster with the objects, of which informers
+// know.
+func newFrameworksIn(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConfiguration, snapshot fwk.SharedLister, objects ...runtime.Object) []framework.Framework {
 	t.Helper()
 	metrics.Register()
 	registry := plugins.NewInTreeRegistry()
@@ -131,17 +144,21 @@ func newFrameworks(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConfig
 	if err := registry.Merge(shared.standIns()); err != nil {
 		t.Fatal(err)
 	}
-	client := fake.NewClientset()
+	client := fake.NewClientset(objects...)
+	factory := informers.NewSharedInformerFactory(client, 0)
 	var all []framework.Framework
 	for i := range cfg.Profiles {
 		f, err := frameworkruntime.NewFramework(t.Context(), registry, &cfg.Profiles[i],
-			frameworkruntime.WithClientSet(client),
-			frameworkruntime.WithInformerFactory(informers.NewSharedInformerFactory(client, 0)),
-			frameworkruntime.WithSnapshotSharedLister(schedulercache.NewEmptySnapshot()))
+			frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(factory),
+			frameworkruntime.WithSharedDRAManager(noClasses{}), frameworkruntime.WithSnapshotSharedLister(snapshot))
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, f)
+	}
+	if len(objects) > 0 {
+		factory.Start(t.Context().Done())
+		factory.WaitForCacheSync(t.Context().Done())
 	}
 	return all
 }

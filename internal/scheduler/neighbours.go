@@ -12,11 +12,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread"
 	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Names of the plugins that stand in for the two of kube-scheduler's own that
@@ -37,7 +38,8 @@ type affinity struct {
 	sleepers *sleepers
 }
 
-// spread is PodTopologySpread, without constraints that nobody wrote.
+// spread is PodTopologySpread. Its default constraints are for pods without
+// cards: others are spread only if they have constraints of their own.
 type spread struct {
 	*podtopologyspread.PodTopologySpread
 	sleepers *sleepers
@@ -58,8 +60,8 @@ var (
 	_ fwk.EnqueueExtensions = (*spread)(nil)
 )
 
-func (s *Shared) newAffinity(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	args, err := defaultArgs(names.InterPodAffinity)
+func (s *Shared) newAffinity(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	args, err := wrappedArgs(AffinityName, names.InterPodAffinity, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +77,12 @@ func (s *Shared) newAffinity(ctx context.Context, _ runtime.Object, h fwk.Handle
 	return &affinity{InterPodAffinity: own, sleepers: asleep}, err
 }
 
-func (s *Shared) newSpread(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	plugin, err := podtopologyspread.New(ctx, &config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting}, h, features())
+func (s *Shared) newSpread(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	args, err := wrappedArgs(SpreadName, names.PodTopologySpread, obj)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := podtopologyspread.New(ctx, args, h, features())
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +103,30 @@ func (*spread) Name() string { return SpreadName }
 // Filter is InterPodAffinity's, and notes the pods that it refuses.
 func (a *affinity) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
 	return a.sleepers.note(pod, a.InterPodAffinity.Filter(ctx, cs, pod, ni))
+}
+
+// unspread reports whether only default constraints would be left to spread a
+// pod with cards by.
+func unspread(pod *corev1.Pod) bool {
+	return len(pod.Spec.TopologySpreadConstraints) == 0 && wire.Asks(pod)
+}
+
+// PreFilter is PodTopologySpread's, without its default constraints for pods
+// with cards.
+func (s *spread) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if unspread(pod) {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	return s.PodTopologySpread.PreFilter(ctx, cs, pod, infos)
+}
+
+// PreScore is PodTopologySpread's, without its default constraints for pods with
+// cards.
+func (s *spread) PreScore(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) *fwk.Status {
+	if unspread(pod) {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	return s.PodTopologySpread.PreScore(ctx, cs, pod, infos)
 }
 
 // Filter is PodTopologySpread's, and notes the pods that it refuses.

@@ -8,11 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/parallelize"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -41,6 +43,8 @@ func (b *bedroom) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
 		b.woken = append(b.woken, name)
 	}
 }
+
+func (*bedroom) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
 
 func (*bedroom) Parallelizer() fwk.Parallelizer { return parallelize.NewParallelizer(1) }
 
@@ -153,6 +157,60 @@ func TestSleepersGone(t *testing.T) {
 			}
 			if n := len(b.pods); n > 0 {
 				t.Errorf("%d pods are kept in mind", n)
+			}
+		})
+	}
+}
+
+// TestSpreadWithCards: default constraints, be they soft or hard, are for pods
+// without cards alone; what a user wrote counts for pods with cards too.
+func TestSpreadWithCards(t *testing.T) {
+	const hard = `{"defaultingType":"List","defaultConstraints":[{"maxSkew":1,"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"DoNotSchedule"}]}`
+	nodes := []*corev1.Node{makeNode("n1"), makeNode("n2")}
+	for _, node := range nodes {
+		node.Labels = map[string]string{corev1.LabelHostname: node.Name}
+	}
+	snapshot := schedulercache.NewSnapshot([]*corev1.Pod{makePod("web-1", ofApp("web"), boundTo("n1"))}, nodes)
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}}}
+	for name, tt := range map[string]struct {
+		args                  string
+		pod                   *corev1.Pod
+		wantFilter, wantScore bool
+	}{
+		"no cards, the system's constraints":  {pod: makePod("p", ofApp("web")), wantScore: true},
+		"no cards, constraints by arguments":  {args: hard, pod: makePod("p", ofApp("web")), wantFilter: true},
+		"cards, the system's constraints":     {pod: makePod("p", ofApp("web"), whole(1))},
+		"cards, constraints by arguments":     {args: hard, pod: makePod("p", ofApp("web"), whole(1))},
+		"cards, constraints of the pod's own": {args: hard, pod: makePod("p", evenly("web"), whole(1)), wantFilter: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(service)
+			h := &bedroom{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: snapshot}}
+			var args runtime.Object
+			if tt.args != "" {
+				args = &runtime.Unknown{Raw: []byte(tt.args)}
+			}
+			plugin, err := NewShared(clocktesting.NewFakeClock(start)).newSpread(t.Context(), args, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, ok := plugin.(*spread)
+			if !ok {
+				t.Fatalf("newSpread() = %T", plugin)
+			}
+			h.informers.Start(t.Context().Done())
+			h.informers.WaitForCacheSync(t.Context().Done())
+			infos, err := snapshot.NodeInfos().List()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cs := framework.NewCycleState()
+			_, status := s.PreFilter(t.Context(), cs, tt.pod, infos)
+			if got := !status.IsSkip(); got != tt.wantFilter {
+				t.Errorf("PreFilter() = %v, want nodes filtered: %t", status, tt.wantFilter)
+			}
+			if status := s.PreScore(t.Context(), cs, tt.pod, infos); !status.IsSkip() != tt.wantScore {
+				t.Errorf("PreScore() = %v, want nodes scored: %t", status, tt.wantScore)
 			}
 		})
 	}

@@ -13,7 +13,6 @@ import (
 	resourcehelpers "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/imagelocality"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -45,20 +44,6 @@ func (s *Shared) standIns() frameworkruntime.Registry {
 	}
 }
 
-// defaultArgs returns the arguments that kube-scheduler gives its own plugin.
-func defaultArgs(name string) (runtime.Object, error) {
-	cfg, err := latest.Default()
-	if err != nil {
-		return nil, fmt.Errorf("kube-scheduler's defaults: %w", err)
-	}
-	for _, c := range cfg.Profiles[0].PluginConfig {
-		if c.Name == name {
-			return c.Args, nil
-		}
-	}
-	return nil, fmt.Errorf("kube-scheduler's defaults have no arguments of %s", name)
-}
-
 func features() feature.Features {
 	return feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
 }
@@ -75,8 +60,8 @@ var (
 	_ fwk.EnqueueExtensions = (*resources)(nil)
 )
 
-func newResources(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	args, err := defaultArgs(names.NodeResourcesFit)
+func newResources(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	args, err := wrappedArgs(ResourcesName, names.NodeResourcesFit, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -214,8 +199,8 @@ var (
 	_ fwk.SignPlugin     = (*ordinary)(nil)
 )
 
-func newBalance(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	args, err := defaultArgs(names.NodeResourcesBalancedAllocation)
+func newBalance(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	args, err := wrappedArgs(BalanceName, names.NodeResourcesBalancedAllocation, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +208,10 @@ func newBalance(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin
 	return newOrdinary(BalanceName, plugin, err)
 }
 
-func newImages(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+func newImages(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	if obj != nil {
+		return nil, fmt.Errorf("args of plugin %s: %s takes none: remove them", ImagesName, names.ImageLocality)
+	}
 	plugin, err := imagelocality.New(ctx, nil, h)
 	return newOrdinary(ImagesName, plugin, err)
 }
