@@ -284,6 +284,7 @@ func TestNotes(t *testing.T) {
 		"slices that belong to no pod": {
 			plant: func(w *world) {
 				delete(w.Devices, "n1")
+				w.Nodes[0].Annotations[wire.AnnotationServedBy] = wire.ServedByVendor
 				w.Nodes[0].Annotations[wire.AnnotationNodeCards] = `[{"uuid":"GPU-x","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"availableDevCount":14,"availableCompute":50,"availableVRam":61440,"healthy":true}]`
 			},
 			want: Finding{Rule: ForeignSlices, Node: "n1", Card: "GPU-x", Index: new(0), Pods: []string{}}, message: "2 slices of 4 GiB",

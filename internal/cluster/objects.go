@@ -27,6 +27,8 @@ type Objects struct {
 	Live bool
 	// Notes tell what was passed over.
 	Notes []string
+	// VendorPlugin tells who serves a node without a Device.
+	VendorPlugin wire.VendorPlugin
 }
 
 // Device is a Device object, or why it can't be decoded.
@@ -124,17 +126,11 @@ func (s *Snapshot) strays(node string, pods []*corev1.Pod) {
 	}
 }
 
-func readInventory(name string, node *corev1.Node, d Device) *wire.Inventory {
-	if d.Err != nil {
-		return wire.BadInventory(name, d.Err)
-	}
-	return wire.ReadInventory(node, d.Device)
-}
-
 // opened is a node on its way into a snapshot.
 type opened struct {
 	Facts
 	device    Device
+	plugin    *wire.VendorPlugin
 	node      *ledger.Node
 	inventory *wire.Inventory
 	notes     []string
@@ -142,14 +138,16 @@ type opened struct {
 
 func (o *Objects) facts(name string, node *corev1.Node, pods []*corev1.Pod) opened {
 	device := o.Devices[name]
-	return opened{Facts: Facts{Name: name, Node: node, Device: device.Device, Pods: pods}, device: device}
+	return opened{Facts: Facts{Name: name, Node: node, Device: device.Device, Pods: pods}, device: device, plugin: &o.VendorPlugin}
 }
 
 // open reads the node's cards and books its pods.
 func (o *opened) open(memos *gpu.Memos) {
 	// The order in which pods were read must not show in what is booked.
 	slices.SortFunc(o.Pods, byName)
-	o.inventory = readInventory(o.Name, o.Node, o.device)
+	objects := wire.NodeObjects{Name: o.Name, Node: o.Node, Device: o.device.Device, Err: o.device.Err}
+	objects.Vendor = o.Node != nil && o.plugin.Serves(o.Node, slices.Values(o.Pods))
+	o.inventory = objects.Inventory()
 	memos.Share(o.inventory.Topology)
 	o.node, o.notes = o.inventory.NewNode(o.Pods)
 	o.countCPU()

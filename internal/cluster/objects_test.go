@@ -91,3 +91,44 @@ func stateOf(t *testing.T, s *Snapshot) state {
 	}
 	return got
 }
+
+// TestSnapshotReadsAsScheduler: nodes without a Device are read as the scheduler
+// reads them, which depends on who serves them.
+func TestSnapshotReadsAsScheduler(t *testing.T) {
+	node := func(metadata string) string {
+		return "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {metax-tech.com/gpu.installed: \"true\"}, annotations: {" + metadata + "}}\nstatus: {capacity: {metax-tech.com/gpu: 4}, allocatable: {metax-tech.com/gpu: 4}}\n"
+	}
+	const (
+		plugin  = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, generateName: metax-gpu-device-, labels: {app: plugin}}\nspec: {nodeName: n1, containers: [{name: c}]}\nstatus: {phase: Running}\n"
+		figures = `metax-tech.com/gpu.topology.scores: '{"1":0}'`
+	)
+	for name, tt := range map[string]struct {
+		docs     []string
+		selector string
+		cards    int
+		paused   bool
+	}{
+		"labels alone":                         {docs: []string{node("")}, cards: 4, paused: true},
+		"the plugin's figures":                 {docs: []string{node(figures)}, cards: 4},
+		"the plugin runs":                      {docs: []string{node(""), plugin}, cards: 4},
+		"the plugin runs under its labels":     {docs: []string{node(""), plugin}, selector: "app=plugin", cards: 4},
+		"a pod runs that is not the plugin":    {docs: []string{node(""), plugin}, selector: "app=other", cards: 4, paused: true},
+		"our agent's, whose Device is missing": {docs: []string{node(figures + ", daybreak-gpu.io/served-by: daybreak"), plugin}},
+		"the vendor's, by a word on the node":  {docs: []string{node("daybreak-gpu.io/served-by: vendor")}, cards: 4},
+		"our agent's, and its Device is there": {docs: []string{node("daybreak-gpu.io/served-by: daybreak"), strings.Replace(deviceText, "health: true", "health: true, resources: {koordinator.sh/gpu-memory: 64Gi}", 1)}, cards: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, err := ReadFiles([]string{"-"}, strings.NewReader(strings.Join(tt.docs, "---\n")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := objects.VendorPlugin.Set(tt.selector); err != nil {
+				t.Fatal(err)
+			}
+			n := objects.Snapshot().Nodes[0]
+			if got := n.Topology().Len(); n.Problem != nil || got != tt.cards || (n.Paused != "") != tt.paused {
+				t.Errorf("%d cards, paused %q, problem %v; want %d, paused %t", got, n.Paused, n.Problem, tt.cards, tt.paused)
+			}
+		})
+	}
+}

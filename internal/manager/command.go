@@ -76,6 +76,7 @@ is missing.`,
 	f.StringVar(&c.cfg.MetricsKeyFile, "metrics-tls-key-file", "", "`FILE` with its key")
 	f.StringVar(&c.cfg.HealthAddress, "health-probe-bind-address", ":8081", "`ADDRESS` of /healthz and /readyz, 0 for none")
 	f.DurationVar(&c.cfg.AuditInterval, "audit-interval", audit.DefaultInterval, "least time between two audits of the whole account, 0 for none")
+	f.Var(&c.cfg.VendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
 	cli.Group(cmd, "Leader election", c.leaderFlags)
 	cli.Group(cmd, "Admission", c.admissionFlags)
 	cli.Group(cmd, "Dashboard", c.dashboardFlags)

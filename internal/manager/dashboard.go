@@ -71,7 +71,7 @@ func (m *Manager) dashboard() []part {
 
 func (m *Manager) addDashboard(ctx context.Context) error {
 	d := m.cfg.Dashboard
-	source, err := dashboard.NewSource(ctx, m.ctrl.GetCache())
+	source, err := dashboard.NewSource(ctx, m.ctrl.GetCache(), m.cfg.VendorPlugin)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 const (
@@ -66,6 +67,8 @@ type Config struct {
 	// Dashboard says how the page of cards is served; without an address it is
 	// not.
 	Dashboard Dashboard
+	// VendorPlugin tells who serves a node without a Device.
+	VendorPlugin wire.VendorPlugin
 	// Clock is for what waits; nil is the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager logs to; the zero value is klog's own.
@@ -142,7 +145,7 @@ func (m *Manager) parts() []part {
 				{resource: "events.events.k8s.io", verbs: []string{"create", "patch"}},
 			},
 			add: func(ctx context.Context) error {
-				return audit.Add(ctx, m.ctrl, audit.Options{Metrics: m.metrics, Clock: m.cfg.Clock, Interval: m.cfg.AuditInterval})
+				return audit.Add(ctx, m.ctrl, audit.Options{Metrics: m.metrics, Clock: m.cfg.Clock, Interval: m.cfg.AuditInterval, VendorPlugin: m.cfg.VendorPlugin})
 			},
 		})
 	}

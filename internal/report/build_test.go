@@ -75,7 +75,7 @@ func device(name string, cards int, memory string) string {
 
 // counted is a node of which only the number of cards is known.
 func counted(name string, cards int) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nstatus: {capacity: {metax-tech.com/gpu: %d}}\n", name, cards)
+	return fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s, annotations: {daybreak-gpu.io/served-by: vendor}}\nstatus: {capacity: {metax-tech.com/gpu: %d}}\n", name, cards)
 }
 
 // pod is a pod to place. The limits are "gpu: 1" or "sgpu: 1, vcore: 10", the

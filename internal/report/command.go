@@ -134,6 +134,7 @@ func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if err != nil {
 		return err
 	}
+	objects.VendorPlugin = o.plugin
 	snapshot := objects.Snapshot()
 	for _, note := range snapshot.Notes {
 		fmt.Fprintln(stderr, "note:", note)

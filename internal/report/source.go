@@ -10,17 +10,21 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // source is where a command reads a cluster from: files, or an API server.
 type source struct {
 	files  []string
 	access cluster.Access
+	// plugin tells who serves a node without a Device.
+	plugin wire.VendorPlugin
 }
 
 // register adds the flags, which are the same for every command.
 func (s *source) register(f *pflag.FlagSet) {
 	f.StringArrayVarP(&s.files, "filename", "f", nil, "`FILE` with Nodes, Pods and Devices, \"-\" for standard input (repeatable)")
+	f.Var(&s.plugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
 	s.registerAccess(f)
 }
 
@@ -46,6 +50,15 @@ func hurry() {
 
 // read reads everything there is.
 func (s *source) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
+	objects, err := s.objects(ctx, stdin)
+	if err != nil {
+		return nil, err
+	}
+	objects.VendorPlugin = s.plugin
+	return objects, nil
+}
+
+func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
 	hurry()
 	if s.live() {
 		config, err := s.access.Config()

@@ -160,6 +160,7 @@ func (o *statusOptions) follow(ctx context.Context, stdout io.Writer, colors boo
 	screen := newScreen(stdout)
 	defer screen.close()
 	err = watcher.Run(ctx, func(objects *cluster.Objects) error {
+		objects.VendorPlugin = o.plugin
 		status, err := o.status(objects)
 		if err != nil {
 			return err

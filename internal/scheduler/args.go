@@ -38,6 +38,11 @@ type Args struct {
 	// whatever became of its pod. 300 if not given, as HAMi has it. All profiles
 	// must say the same.
 	LockExpirySeconds *int32 `json:"lockExpirySeconds,omitempty"`
+	// VendorPluginSelector selects the pods of the vendor's device plugin by
+	// their labels: a node without a Device where one runs is the vendor's. Empty
+	// means the pods of a DaemonSet called gpu-device or …-gpu-device. All
+	// profiles must say the same.
+	VendorPluginSelector string `json:"vendorPluginSelector,omitempty"`
 }
 
 // parseArgs decodes strictly, sets defaults and validates.
@@ -83,6 +88,9 @@ func (a *Args) validate() field.ErrorList {
 	}
 	if len(problems) == 0 && *a.MinCandidateNodesPercentage == 0 && *a.MinCandidateNodesAbsolute == 0 {
 		problems = append(problems, field.Invalid(field.NewPath("minCandidateNodesAbsolute"), 0, "may not be 0 together with minCandidateNodesPercentage: preemption would try no node"))
+	}
+	if err := new(wire.VendorPlugin).Set(a.VendorPluginSelector); err != nil {
+		problems = append(problems, field.Invalid(field.NewPath("vendorPluginSelector"), a.VendorPluginSelector, err.Error()))
 	}
 	for _, s := range []struct {
 		name    string

@@ -36,11 +36,11 @@ func TestParseArgs(t *testing.T) {
 			want: defaults,
 		},
 		"everything given": {
-			obj: unknown(`{"apiVersion":"v1","kind":"DaybreakArgs","policy":"spread","minCandidateNodesPercentage":100,"minCandidateNodesAbsolute":0,"lockWaitSeconds":5,"lockExpirySeconds":3600}`),
+			obj: unknown(`{"apiVersion":"v1","kind":"DaybreakArgs","policy":"spread","minCandidateNodesPercentage":100,"minCandidateNodesAbsolute":0,"lockWaitSeconds":5,"lockExpirySeconds":3600,"vendorPluginSelector":"app=plugin"}`),
 			want: Args{
 				APIVersion: "v1", Kind: "DaybreakArgs", Policy: "spread",
 				MinCandidateNodesPercentage: new(int32(100)), MinCandidateNodesAbsolute: new(int32(0)),
-				LockWaitSeconds: new(int32(5)), LockExpirySeconds: new(int32(3600)),
+				LockWaitSeconds: new(int32(5)), LockExpirySeconds: new(int32(3600)), VendorPluginSelector: "app=plugin",
 			},
 			wantPolicy: place.Spread,
 		},
@@ -65,6 +65,11 @@ func TestParseArgs(t *testing.T) {
 			obj: unknown(`{"lockWaitSeconds":0,"lockExpirySeconds":3601}`),
 			wantErr: "args of plugin Daybreak: [lockWaitSeconds: Invalid value: 0: write 1 to 3600, " +
 				"lockExpirySeconds: Invalid value: 3601: write 1 to 3600]",
+		},
+		"a selector that is none": {
+			obj: unknown(`{"vendorPluginSelector":"gpu device"}`),
+			wantErr: `args of plugin Daybreak: vendorPluginSelector: Invalid value: "gpu device": "gpu device" is no label selector such as app=gpu-device: ` +
+				"unable to parse requirement: found 'device', expected: in, notin, =, ==, !=, gt, lt",
 		},
 		"a negative percentage": {
 			obj:     unknown(`{"minCandidateNodesPercentage":-1}`),
@@ -121,6 +126,10 @@ func TestConfigure(t *testing.T) {
 		"a policy that is none": {
 			flags:   []string{"--policy=fast"},
 			wantErr: `--policy "fast": write "binpack" or "spread"`,
+		},
+		"--vendor-plugin-selector beside --config": {
+			flags:   []string{"--config=mine.yaml", "--vendor-plugin-selector=app=plugin"},
+			wantErr: "--vendor-plugin-selector goes without --config: write it into the configuration file",
 		},
 		"a configuration of one's own stands alone": {flags: []string{"--config=mine.yaml"}},
 		"no flags":            {},

@@ -34,6 +34,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // emulatedVersion is kube-scheduler's flag for older API servers.
@@ -50,6 +51,8 @@ type command struct {
 	options  *options.Options
 	profiles []string
 	policy   string
+	// vendorPlugin tells the pods of the vendor's plugin from others.
+	vendorPlugin wire.VendorPlugin
 	// inCluster returns how a pod reaches its API server, or why this is none.
 	inCluster func() (*rest.Config, error)
 }
@@ -99,6 +102,7 @@ found out, and older ones (from 1.33) are served too.`,
 	f.StringArrayVar(&c.profiles, "profile", []string{DefaultProfile}, "name of a scheduler to be (repeatable); not with --config")
 	f.StringVar(&c.policy, "policy", "", "binpack or spread, for pods whose annotations name no policy; not with --config")
 	cli.Words(cmd, "policy", policyWords...)
+	f.Var(&c.vendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin (default: pods of a DaemonSet gpu-device or …-gpu-device); not with --config")
 	for _, name := range c.options.Flags.Order {
 		cli.Group(cmd, FlagsOf+name, func(f *pflag.FlagSet) { f.AddFlagSet(c.options.Flags.FlagSets[name]) })
 	}
@@ -142,7 +146,7 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command) error {
 // one: kube-scheduler reads it from nowhere else.
 func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 	if c.options.ConfigFile != "" {
-		for _, flag := range []string{"profile", "policy"} {
+		for _, flag := range []string{"profile", "policy", "vendor-plugin-selector"} {
 			if cmd.Flags().Changed(flag) {
 				return nil, fmt.Errorf("--%s goes without --config: write it into the configuration file", flag)
 			}
@@ -160,7 +164,7 @@ func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 		files.remove()
 		return nil, err
 	}
-	text, err := defaultConfig(configOptions{kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy})
+	text, err := defaultConfig(configOptions{kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy, vendorPlugin: c.vendorPlugin.String()})
 	if err == nil {
 		c.options.ConfigFile, err = files.write(text)
 	}

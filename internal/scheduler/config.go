@@ -28,6 +28,8 @@ type configOptions struct {
 	kubeconfig string
 	profiles   []string
 	policy     string
+	// vendorPlugin selects the pods of the vendor's plugin.
+	vendorPlugin string
 }
 
 // defaultConfig returns the built-in configuration of the scheduler: one
@@ -46,7 +48,7 @@ func defaultConfig(o configOptions) ([]byte, error) {
 			LeaderElect: new(true), ResourceName: lease, ResourceNamespace: metav1.NamespaceSystem,
 		},
 	}
-	args, err := yaml.Marshal(Args{Policy: o.policy})
+	args, err := yaml.Marshal(Args{Policy: o.policy, VendorPluginSelector: o.vendorPlugin})
 	if err != nil {
 		return nil, err
 	}

@@ -61,8 +61,8 @@ func TestDefaultConfig(t *testing.T) {
 			wantLease: "daybreak-scheduler", wantArgs: "{}",
 		},
 		"in the place of kube-scheduler it shares that one's lease": {
-			options:   configOptions{kubeconfig: "k", profiles: []string{"daybreak", "default-scheduler"}, policy: "spread"},
-			wantLease: "kube-scheduler", wantArgs: `{"policy":"spread"}`,
+			options:   configOptions{kubeconfig: "k", profiles: []string{"daybreak", "default-scheduler"}, policy: "spread", vendorPlugin: "app=plugin"},
+			wantLease: "kube-scheduler", wantArgs: `{"policy":"spread","vendorPluginSelector":"app=plugin"}`,
 		},
 	}
 	for name, tt := range tests {
@@ -150,7 +150,8 @@ func newFrameworksIn(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConf
 	for i := range cfg.Profiles {
 		f, err := frameworkruntime.NewFramework(t.Context(), registry, &cfg.Profiles[i],
 			frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(factory),
-			frameworkruntime.WithSharedDRAManager(noClasses{}), frameworkruntime.WithSnapshotSharedLister(snapshot))
+			frameworkruntime.WithSharedDRAManager(noClasses{}), frameworkruntime.WithSnapshotSharedLister(snapshot),
+			frameworkruntime.WithLogger(klog.Logger{}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,6 +33,10 @@ type device struct {
 // DeepCopyObject returns the device itself: it is never changed.
 func (d *device) DeepCopyObject() runtime.Object { return d }
 
+// decides reports whether the Device tells which cards its node has, or that they
+// can't be read, whoever serves the node.
+func (d *device) decides() bool { return d != nil && (d.err != nil || wire.DescribesCards(d.spec)) }
+
 // compact is the informer's transform.
 func compact(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)

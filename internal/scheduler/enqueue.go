@@ -37,6 +37,9 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 	if !ok {
 		return fwk.Queue, fmt.Errorf("deleted object is a %T, want a Pod", oldObj)
 	}
+	if p.tells(deleted) {
+		return p.hintOn(pod, deleted.Spec.NodeName), nil
+	}
 	if !wire.Asks(deleted) {
 		return fwk.QueueSkip, nil
 	}
@@ -65,8 +68,12 @@ func (p *Plugin) releaseEnded(pod *corev1.Pod) {
 	}
 }
 
+// tells reports whether the pod tells who serves its node.
+func (p *Plugin) tells(pod *corev1.Pod) bool { return p.shared.nodes.vendor.Tells(pod) }
+
 // afterPodUpdate wakes the pod when it asks for something else than before, and
-// when another pod's update says which cards that pod holds.
+// when another pod's update says which cards that pod holds, or who serves its
+// node.
 func (p *Plugin) afterPodUpdate(_ klog.Logger, pod *corev1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	before, ok := oldObj.(*corev1.Pod)
 	after, ok2 := newObj.(*corev1.Pod)
@@ -75,6 +82,8 @@ func (p *Plugin) afterPodUpdate(_ klog.Logger, pod *corev1.Pod, oldObj, newObj a
 		return fwk.Queue, fmt.Errorf("updated objects are a %T and a %T, want Pods", oldObj, newObj)
 	case after.UID == pod.UID && p.shared.asks.changed(before, after):
 		return fwk.Queue, nil
+	case before.Status.Phase != after.Status.Phase && p.tells(before) != p.tells(after):
+		return p.hintOn(pod, after.Spec.NodeName), nil
 	case after.UID == pod.UID || after.Spec.NodeName == "" || !p.shared.hints.updated(before, after):
 		return fwk.QueueSkip, nil
 	default:

@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
@@ -467,31 +466,62 @@ func TestHintsOfStrangeObjects(t *testing.T) {
 	}
 }
 
-// TestWhoServes: cards in a node's capacity count only where it is known who
-// hands them out. A node of our own agent that comes back after it was deleted
-// shows nothing else for a moment.
-func TestWhoServes(t *testing.T) {
-	for name, tc := range map[string]struct {
-		change func(*corev1.Node)
-		want   int
-	}{
-		"nobody says":                {func(*corev1.Node) {}, 0},
-		"our agent, yet to come":     {func(n *corev1.Node) { n.Annotations[wire.AnnotationServedBy] = wire.ServedByDaybreak }, 0},
-		"the vendor, by a word":      {func(n *corev1.Node) { n.Annotations[wire.AnnotationServedBy] = wire.ServedByVendor }, 8},
-		"the vendor, by its label":   {func(n *corev1.Node) { n.Labels["metax-tech.com/gpu.installed"] = "true" }, 8},
-		"the vendor, by its figures": {func(n *corev1.Node) { n.Annotations[wire.AnnotationScores] = `{"1":0}` }, 8},
-	} {
-		t.Run(name, func(t *testing.T) {
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{}, Annotations: map[string]string{}}}
-			node.Status.Capacity = corev1.ResourceList{wire.ResourceGPU: resource.MustParse("8")}
-			before := factsOf(node, nil)
-			tc.change(node)
-			if got := readInventory(node, nil).Open().Topology().Len(); got != tc.want {
-				t.Errorf("%d cards, want %d", got, tc.want)
-			}
-			if changed := factsOf(node, nil) != before; changed != (name != "nobody says") {
-				t.Errorf("facts changed: %t; what was read before would be used again", changed)
-			}
+// TestVendorPluginOnNode: who serves a node without a Device is read again when
+// the pods on it change, and pods that wait for it wake.
+func TestVendorPluginOnNode(t *testing.T) {
+	r := newRig(t)
+	node := makeNode("n1")
+	node.Annotations, node.Labels = nil, map[string]string{"metax-tech.com/gpu.installed": "true"}
+	node.Status.Capacity = node.Status.Allocatable
+	r.addNode(t, node)
+	waits := makePod("p", whole(1))
+	plugin := func(phase corev1.PodPhase) *corev1.Pod {
+		return makePod("metax-gpu-device-shdr5", boundTo("n1"), func(p *corev1.Pod) { p.GenerateName, p.Status.Phase = "metax-gpu-device-", phase })
+	}
+	agent := func(phase corev1.PodPhase) *corev1.Pod {
+		return makePod("daybreak-agent-x", boundTo("n1"), func(p *corev1.Pod) {
+			p.Labels, p.Status.Phase = map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": "agent"}, phase
 		})
+	}
+	code := func(pods ...*corev1.Pod) fwk.Code {
+		cs := r.cycle(t, waits)
+		return r.Filter(t.Context(), cs, waits, nodeInfo(node, pods...)).Code()
+	}
+	if got := code(); got != fwk.UnschedulableAndUnresolvable {
+		t.Errorf("with labels alone, Filter() = %v", got)
+	}
+	if got := code(plugin(corev1.PodPending)); got != fwk.UnschedulableAndUnresolvable {
+		t.Errorf("before the plugin runs, Filter() = %v", got)
+	}
+	if got := code(plugin(corev1.PodRunning)); got != fwk.Success {
+		t.Errorf("while the plugin runs, Filter() = %v", got)
+	}
+	if got := code(); got != fwk.UnschedulableAndUnresolvable {
+		t.Errorf("after the plugin, Filter() = %v", got)
+	}
+	logger := testLogger(t)
+	if got, err := r.afterPodUpdate(logger, waits, plugin(corev1.PodPending), plugin(corev1.PodRunning)); err != nil || got != fwk.Queue {
+		t.Errorf("the plugin starts: %v, %v", got, err)
+	}
+	if got, err := r.afterPodUpdate(logger, waits, plugin(corev1.PodRunning), plugin(corev1.PodRunning)); err != nil || got != fwk.QueueSkip {
+		t.Errorf("the plugin runs on: %v, %v", got, err)
+	}
+	if got, err := r.afterPodDelete(logger, waits, agent(corev1.PodRunning), nil); err != nil || got != fwk.Queue {
+		t.Errorf("our agent leaves: %v, %v", got, err)
+	}
+	node = node.DeepCopy()
+	node.Annotations = map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}
+	r.addNode(t, node)
+	if got, err := r.afterPodDelete(logger, waits, agent(corev1.PodRunning), nil); err != nil || got != fwk.QueueSkip {
+		t.Errorf("our agent leaves its own node: %v, %v", got, err)
+	}
+}
+
+func TestVendorPluginOfTwoProfiles(t *testing.T) {
+	r := newRig(t)
+	_, err := r.shared.newPlugin(t.Context(), unknown(`{"vendorPluginSelector":"app=plugin"}`), r.fakes)
+	const want = `args of plugin Daybreak: vendorPluginSelector: Invalid value: "app=plugin": another profile says "": write the same in all`
+	if message(err) != want {
+		t.Errorf("newPlugin() says %q, want %q", message(err), want)
 	}
 }

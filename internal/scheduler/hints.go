@@ -135,8 +135,11 @@ func (h *hintAccounts) of(node *corev1.Node) *ledger.Node {
 }
 
 // fold books the pods that were last seen, with their events. The lock is held.
+// Who serves a node without a Device depends on pods that may be newer: unless
+// the node says otherwise it is taken to be the vendor's plugin.
 func (h *hintAccounts) fold(b *hintBasis) *ledger.Node {
-	now, events := h.nodes.open(b.entry, b.node, b.device), h.events[b.node.Name]
+	vendor := !b.device.decides() && b.node.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak
+	now, events := h.nodes.open(b.entry, b.node, b.device, vendor), h.events[b.node.Name]
 	if b.entry != nil {
 		now.read = make([]reading, 0, len(b.entry.read))
 		for i := range b.entry.read {

@@ -176,7 +176,7 @@ func (s *stream) checkCards() {
 	s.Helper()
 	for _, ni := range s.infos {
 		name := ni.Node().Name
-		account := readInventory(ni.Node(), s.shared.devices.get(name)).Open()
+		account := readInventory(ni.Node(), s.shared.devices.get(name), false).Open()
 		for _, pod := range s.bound[name] {
 			pod = pod.DeepCopy()
 			maps.Copy(pod.Annotations, s.allocated[pod.UID])

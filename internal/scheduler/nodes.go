@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -23,6 +24,9 @@ type nodes struct {
 	overlay *overlay
 	// memos are of searches for cards, shared by nodes that are joined alike.
 	memos gpu.Memos
+	// vendor tells who serves a node without a Device. It is set before the
+	// scheduler runs.
+	vendor wire.VendorPlugin
 
 	mu      sync.RWMutex
 	entries map[string]*entry
@@ -58,12 +62,12 @@ type reading struct {
 }
 
 // facts is everything that a node's inventory depends on; equal facts give an
-// equal inventory.
+// equal inventory. All but vendor are known without the node's pods.
 type facts struct {
 	device                            *device
 	cards, servedBy, scores, losses   string
 	product                           string
-	vendor                            bool // it has left a mark
+	vendor                            bool // its plugin serves the node
 	whole, slices, allWhole, allShare int64
 }
 
@@ -74,8 +78,7 @@ func factsOf(node *corev1.Node, d *device) facts {
 	}
 	f := facts{
 		device: d, servedBy: node.Annotations[wire.AnnotationServedBy], product: node.Labels[wire.LabelProduct],
-		vendor: d == nil && wire.VendorPresent(node), // otherwise it makes no difference
-		whole:  q(node.Status.Capacity, wire.ResourceGPU), slices: q(node.Status.Capacity, wire.ResourceSGPU),
+		whole: q(node.Status.Capacity, wire.ResourceGPU), slices: q(node.Status.Capacity, wire.ResourceSGPU),
 		allWhole: q(node.Status.Allocatable, wire.ResourceGPU), allShare: q(node.Status.Allocatable, wire.ResourceSGPU),
 	}
 	// Beside a Device of our own agent these say nothing new, and they change
@@ -156,7 +159,7 @@ func (n *nodes) supplied() map[string]int {
 // fold books the pods of the NodeInfo, with what was read before where it still
 // holds.
 func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device, mode foldMode) *entry {
-	now := n.open(before, ni.Node(), dev)
+	now := n.open(before, ni.Node(), dev, !dev.decides() && n.vendor.Serves(ni.Node(), podsOf(ni)))
 	now.generation = ni.GetGeneration()
 	now.devices, now.devicesLeft = offeredBy(ni)
 	if cpu := ni.GetAllocatable().GetMilliCPU(); cpu > 0 {
@@ -173,13 +176,15 @@ func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device, mode foldMode)
 	return now
 }
 
-// open returns an entry of the node with no pods on it.
-func (n *nodes) open(before *entry, node *corev1.Node, dev *device) *entry {
+// open returns an entry of the node with no pods on it. Vendor tells that the
+// vendor's plugin serves the node, which matters where the Device does not decide.
+func (n *nodes) open(before *entry, node *corev1.Node, dev *device, vendor bool) *entry {
 	now := &entry{overlay: n.overlay.versionOf(node.Name), facts: factsOf(node, dev), lowest: math.MaxInt32}
+	now.facts.vendor = vendor
 	if before != nil && before.facts == now.facts {
 		now.inventory = before.inventory
 	} else {
-		now.inventory = readInventory(node, dev)
+		now.inventory = readInventory(node, dev, vendor)
 		n.memos.Share(now.inventory.Topology)
 	}
 	now.node = now.inventory.Open()
@@ -339,23 +344,24 @@ func (f *folder) earlier(i int, pod *corev1.Pod) *reading {
 	return nil
 }
 
-// readInventory reads the node's cards. A node that our own agent serves has a
-// Device: while it is missing, what else the node says of its cards may be old,
-// so nothing new goes there. Nor does it while nothing but its capacity tells of
-// cards: that is also what a node of our agent looks like when it was deleted
-// and comes back, before the agent has noticed, and a pod that is bound without
-// cards of its own never starts there.
-func readInventory(node *corev1.Node, dev *device) *wire.Inventory {
-	servedBy := node.Annotations[wire.AnnotationServedBy]
-	switch {
-	case dev == nil && servedBy == wire.ServedByDaybreak, dev == nil && servedBy == "" && !wire.VendorPresent(node):
-		return wire.NoInventory(node.Name)
-	case dev == nil:
-		return wire.ReadInventory(node, nil)
-	case dev.err != nil:
-		return wire.BadInventory(node.Name, dev.err)
-	default:
-		return wire.ReadInventory(node, dev.spec)
+// readInventory reads the node's cards; vendor tells that the vendor's plugin
+// serves it if it has no Device.
+func readInventory(node *corev1.Node, dev *device, vendor bool) *wire.Inventory {
+	objects := wire.NodeObjects{Name: node.Name, Node: node, Vendor: vendor}
+	if dev != nil {
+		objects.Device, objects.Err = dev.spec, dev.err
+	}
+	return objects.Inventory()
+}
+
+// podsOf returns the pods of the node.
+func podsOf(ni fwk.NodeInfo) iter.Seq[*corev1.Pod] {
+	return func(yield func(*corev1.Pod) bool) {
+		for _, pi := range ni.GetPods() {
+			if !yield(pi.GetPod()) {
+				return
+			}
+		}
 	}
 }
 

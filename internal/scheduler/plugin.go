@@ -42,6 +42,9 @@ type Shared struct {
 	// figures are what is counted, announcements what events are to tell.
 	figures       *figures
 	announcements *announcements
+	// vendorPlugin is the label selector of the vendor's plugin; nil before the
+	// first profile's plugin is made.
+	vendorPlugin *string
 }
 
 // NewShared returns the state of one scheduler process.
@@ -112,10 +115,23 @@ func (s *Shared) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle
 	p := &Plugin{handle: h, shared: s, policy: args.policy(), lockWait: args.lockWait(), podGroups: gates.EnableGenericWorkload, DefaultPreemption: base}
 	p.nodeLister = h.SharedInformerFactory().Core().V1().Nodes().Lister()
 	p.evaluator = preemption.NewEvaluator(Name, h, p, base.Executor)
+	if err := s.selectVendorPlugin(args.VendorPluginSelector); err != nil {
+		return nil, err
+	}
 	if err := s.locks.watch(h, args.lockExpiry()); err != nil {
 		return nil, err
 	}
 	return p, s.cleanUp(h)
+}
+
+// selectVendorPlugin sets how the vendor's plugin is known, once for all
+// profiles.
+func (s *Shared) selectVendorPlugin(selector string) error {
+	if s.vendorPlugin != nil && *s.vendorPlugin != selector {
+		return fmt.Errorf("args of plugin %s: vendorPluginSelector: Invalid value: %q: another profile says %q: write the same in all", Name, selector, *s.vendorPlugin)
+	}
+	s.vendorPlugin = &selector
+	return s.nodes.vendor.Set(selector)
 }
 
 // cleanUp forgets pods and nodes that are gone.

@@ -140,8 +140,12 @@ func countedHolding(n *ledger.Node, pod *corev1.Pod, ask *Ask) (ledger.Holding, 
 		return ledger.Holding{}, false
 	}
 	request := ask.Request
-	request.Allow, request.Deny = nil, nil // the pod is there: its lists no longer matter
-	offer, refusal := place.Fit(n, &request, &ask.Prefer)
+	// The pod is there: neither its lists matter any more, nor whether the node
+	// takes others.
+	request.Allow, request.Deny = nil, nil
+	open := *n
+	open.Paused = ""
+	offer, refusal := place.Fit(&open, &request, &ask.Prefer)
 	if refusal.Code != place.Fits {
 		return ledger.Holding{}, false
 	}

@@ -90,7 +90,7 @@ func pausedBy(d *v1alpha1.Device) string {
 // agent's are: then what the vendor's annotations on its node say is not read.
 func TellsAll(d *v1alpha1.Device) bool {
 	_, linked := d.Annotations[AnnotationLinks]
-	return linked && isMetaX(d)
+	return linked && DescribesCards(d)
 }
 
 // deviceCard is a card with what a Device says beside it.

@@ -98,7 +98,7 @@ func (inv *Inventory) fail(err error) {
 func (inv *Inventory) read(node *corev1.Node, device *v1alpha1.Device) error {
 	annotation, annotated := node.Annotations[AnnotationNodeCards]
 	switch {
-	case device != nil && isMetaX(device):
+	case device != nil && DescribesCards(device):
 		return inv.fromDevice(node, device)
 	case annotated:
 		return inv.fromAnnotation(node, annotation)
@@ -110,9 +110,9 @@ func (inv *Inventory) read(node *corev1.Node, device *v1alpha1.Device) error {
 	return nil
 }
 
-// isMetaX tells Devices of MetaX cards from those that Koordinator keeps for
-// other vendors.
-func isMetaX(d *v1alpha1.Device) bool {
+// DescribesCards tells Devices of MetaX cards from those that Koordinator keeps
+// for other vendors.
+func DescribesCards(d *v1alpha1.Device) bool {
 	vendor, ok := d.Labels[LabelVendor]
 	return !ok || vendor == VendorMetaX
 }
@@ -156,24 +156,6 @@ func (inv *Inventory) serves(node *corev1.Node) {
 		inv.Serves = ledger.Serves{Whole: whole, Slices: slices}
 	}
 }
-
-// VendorPresent reports whether the vendor's software has left a mark on the node:
-// its labels, which its plugin waits for before it starts, or what the plugin
-// itself says of the cards. Cards in a node's capacity alone do not tell who
-// hands them out.
-func VendorPresent(node *corev1.Node) bool {
-	for _, marks := range []map[string]string{node.Labels, node.Annotations} {
-		for key := range marks {
-			if strings.HasPrefix(key, vendorDomain) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// vendorDomain is what the vendor's own names begin with.
-const vendorDomain = "metax-tech.com/"
 
 // fromCapacity makes cards without identity: the vendor's plugin picks them.
 func (inv *Inventory) fromCapacity(node *corev1.Node) error {

@@ -232,11 +232,12 @@ const (
 	// Format: `RFC 3339 time,namespace,pod`.
 	AnnotationLock = "hami.io/mutex.lock"
 
-	// AnnotationServedBy says whose device plugin serves the node. Without it, the
-	// vendor's.
+	// AnnotationServedBy says whose device plugin serves the node. Without it the
+	// vendor's does if the node has a Device, or if what else is known of the node
+	// shows it.
 	// On: Node.
-	// Written by: agent.
-	// Read by: scheduler, manager.
+	// Written by: agent; administrators.
+	// Read by: scheduler, manager, agent.
 	// Format: `daybreak` or `vendor`.
 	AnnotationServedBy = "daybreak-gpu.io/served-by"
 	// AnnotationAdvertised marks a node that the manager makes advertise its

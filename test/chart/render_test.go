@@ -102,12 +102,14 @@ func TestArguments(t *testing.T) {
 		want []string
 		not  []string
 	}{
-		"the second scheduler":      {part: "Deployment/daybreak-scheduler", want: []string{"scheduler", "--profile=daybreak"}, not: []string{"--profile=default-scheduler"}},
-		"in kube-scheduler's place": {set: "scheduler.mode=replace", part: "Deployment/daybreak-scheduler", want: []string{"--profile=default-scheduler", "--profile=daybreak"}},
-		"Koordinator's gate":        {set: "scheduler.featureGates=DevicePluginAdaption=true", part: "Deployment/daybreak-scheduler", want: []string{"--feature-gates=DevicePluginAdaption=true"}},
-		"a policy":                  {set: "scheduler.policy=spread", part: "Deployment/daybreak-scheduler", want: []string{"--policy=spread"}},
-		"an argument":               {set: "scheduler.extraArgs={--kube-api-qps=9}", part: "Deployment/daybreak-scheduler", want: []string{"--kube-api-qps=9"}},
-		"whom pods are given to":    {part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=daybreak", "--namespace=" + namespace}, not: []string{"--scheduler-name=default-scheduler"}},
+		"the second scheduler":                  {part: "Deployment/daybreak-scheduler", want: []string{"scheduler", "--profile=daybreak"}, not: []string{"--profile=default-scheduler"}},
+		"in kube-scheduler's place":             {set: "scheduler.mode=replace", part: "Deployment/daybreak-scheduler", want: []string{"--profile=default-scheduler", "--profile=daybreak"}},
+		"Koordinator's gate":                    {set: "scheduler.featureGates=DevicePluginAdaption=true", part: "Deployment/daybreak-scheduler", want: []string{"--feature-gates=DevicePluginAdaption=true"}},
+		"the vendor's plugin, to the scheduler": {set: "vendorPlugin.selector=app=gpu-device", part: "Deployment/daybreak-scheduler", want: []string{"--vendor-plugin-selector=app=gpu-device"}},
+		"the vendor's plugin, to the manager":   {set: "vendorPlugin.selector=app=gpu-device", part: "Deployment/daybreak-manager", want: []string{"--vendor-plugin-selector=app=gpu-device"}},
+		"a policy":                              {set: "scheduler.policy=spread", part: "Deployment/daybreak-scheduler", want: []string{"--policy=spread"}},
+		"an argument":                           {set: "scheduler.extraArgs={--kube-api-qps=9}", part: "Deployment/daybreak-scheduler", want: []string{"--kube-api-qps=9"}},
+		"whom pods are given to":                {part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=daybreak", "--namespace=" + namespace}, not: []string{"--scheduler-name=default-scheduler"}},
 		"whom they are given to in its place": {
 			set: "scheduler.mode=replace", part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=default-scheduler", "--scheduler-name=daybreak"},
 		},

@@ -40,6 +40,8 @@ type Options struct {
 	// Interval is the least time between two audits, unless one is to be
 	// confirmed; zero means [DefaultInterval].
 	Interval time.Duration
+	// VendorPlugin tells who serves a node without a Device.
+	VendorPlugin wire.VendorPlugin
 }
 
 // auditor runs the audits.
@@ -47,6 +49,7 @@ type auditor struct {
 	cache    client.Reader
 	clock    clock.WithTicker
 	interval time.Duration
+	plugin   wire.VendorPlugin
 	devices  *devices
 	metrics  *metrics
 	teller   *teller
@@ -82,7 +85,7 @@ func newAuditor(reader client.Reader, recorder events.EventRecorder, o Options) 
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return &auditor{
-		cache: reader, clock: o.Clock, interval: o.Interval, metrics: figures,
+		cache: reader, clock: o.Clock, interval: o.Interval, plugin: o.VendorPlugin, metrics: figures,
 		devices: &devices{}, teller: &teller{events: recorder, told: map[string]bool{}},
 	}, nil
 }
@@ -170,12 +173,12 @@ func (a *auditor) read(ctx context.Context) (*cluster.Objects, error) {
 	if err := a.cache.List(ctx, list, shared); err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
-	o := &cluster.Objects{Devices: a.devices.read(list.Items)}
+	o := &cluster.Objects{Devices: a.devices.read(list.Items), VendorPlugin: a.plugin}
 	for i := range nodes.Items {
 		o.Nodes = append(o.Nodes, &nodes.Items[i])
 	}
 	for i := range pods.Items {
-		if wire.Asks(&pods.Items[i]) {
+		if pod := &pods.Items[i]; wire.Asks(pod) || a.plugin.Tells(pod) {
 			o.Pods = append(o.Pods, &pods.Items[i])
 		}
 	}

@@ -22,6 +22,7 @@ import (
 type cached struct {
 	reader    client.Reader
 	informers []cache.Informer
+	plugin    wire.VendorPlugin
 
 	mu      sync.Mutex
 	devices map[string]decoded // by node
@@ -34,9 +35,9 @@ type decoded struct {
 }
 
 // NewSource returns the cluster that the cache holds. It must be called before
-// the cache starts.
-func NewSource(ctx context.Context, c cache.Cache) (Source, error) {
-	s := &cached{reader: c, devices: map[string]decoded{}}
+// the cache starts. The plugin tells who serves a node without a Device.
+func NewSource(ctx context.Context, c cache.Cache, plugin wire.VendorPlugin) (Source, error) {
+	s := &cached{reader: c, plugin: plugin, devices: map[string]decoded{}}
 	for _, kind := range []client.Object{&corev1.Node{}, &corev1.Pod{}, newDevice()} {
 		informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
@@ -53,15 +54,18 @@ func newDevice() *unstructured.Unstructured {
 	return d
 }
 
-// OnChange implements [Source]. Most pods of a cluster ask for no cards and are
-// no news.
+// matters reports whether the page depends on the pod. Most pods of a cluster
+// ask for no cards.
+func (s *cached) matters(pod *corev1.Pod) bool { return wire.Asks(pod) || s.plugin.Tells(pod) }
+
+// OnChange implements [Source].
 func (s *cached) OnChange(changed func()) error {
 	tell := func(objects ...any) {
 		for _, obj := range objects {
 			if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 				obj = gone.Obj
 			}
-			if pod, ok := obj.(*corev1.Pod); !ok || wire.Asks(pod) {
+			if pod, ok := obj.(*corev1.Pod); !ok || s.matters(pod) {
 				changed()
 				return
 			}
@@ -100,7 +104,7 @@ func (s *cached) Objects(ctx context.Context) (*cluster.Objects, error) {
 			return nil, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
-	o := &cluster.Objects{Devices: make(map[string]cluster.Device, len(devices.Items)), Live: true}
+	o := &cluster.Objects{Devices: make(map[string]cluster.Device, len(devices.Items)), Live: true, VendorPlugin: s.plugin}
 	for i := range nodes.Items {
 		o.Nodes = append(o.Nodes, &nodes.Items[i])
 	}
