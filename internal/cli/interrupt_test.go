@@ -30,7 +30,6 @@ func TestMain(m *testing.M) {
 // computeForEver runs a command that never looks at its context.
 func computeForEver() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	cmd := cli.Interruptible(&cobra.Command{RunE: func(*cobra.Command, []string) error {
 		fmt.Println("computing")
 		for x := uint64(1); ; x = x*6364136223846793005 + 1 {
@@ -40,7 +39,9 @@ func computeForEver() {
 		}
 	}})
 	cmd.SetArgs(nil)
-	if errors.Is(cmd.ExecuteContext(ctx), cli.ErrInterrupted) {
+	err := cmd.ExecuteContext(ctx)
+	stop()
+	if errors.Is(err, cli.ErrInterrupted) {
 		os.Exit(cli.ExitInterrupted)
 	}
 }

@@ -131,6 +131,7 @@ type opened struct {
 	Facts
 	device    Device
 	plugin    *wire.VendorPlugin
+	live      bool
 	node      *ledger.Node
 	inventory *wire.Inventory
 	notes     []string
@@ -138,7 +139,7 @@ type opened struct {
 
 func (o *Objects) facts(name string, node *corev1.Node, pods []*corev1.Pod) opened {
 	device := o.Devices[name]
-	return opened{Facts: Facts{Name: name, Node: node, Device: device.Device, Pods: pods}, device: device, plugin: &o.VendorPlugin}
+	return opened{Facts: Facts{Name: name, Node: node, Device: device.Device, Pods: pods}, device: device, plugin: &o.VendorPlugin, live: o.Live}
 }
 
 // open reads the node's cards and books its pods.
@@ -146,7 +147,9 @@ func (o *opened) open(memos *gpu.Memos) {
 	// The order in which pods were read must not show in what is booked.
 	slices.SortFunc(o.Pods, byName)
 	objects := wire.NodeObjects{Name: o.Name, Node: o.Node, Device: o.device.Device, Err: o.device.Err}
-	objects.Vendor = o.Node != nil && o.plugin.Serves(o.Node, slices.Values(o.Pods))
+	// Files need not have the plugin's pods: there a node without a Device counts as
+	// the vendor's unless its annotation says otherwise.
+	objects.Vendor = o.Node != nil && (o.plugin.Serves(o.Node, slices.Values(o.Pods)) || !o.live && o.Node.Annotations[wire.AnnotationServedBy] == "")
 	o.inventory = objects.Inventory()
 	memos.Share(o.inventory.Topology)
 	o.node, o.notes = o.inventory.NewNode(o.Pods)

@@ -104,10 +104,13 @@ func TestSnapshotReadsAsScheduler(t *testing.T) {
 	)
 	for name, tt := range map[string]struct {
 		docs     []string
+		files    bool // which need not have all pods
 		selector string
 		cards    int
 		paused   bool
 	}{
+		"labels alone, in files":               {docs: []string{node("")}, files: true, cards: 4},
+		"our agent's, in files":                {docs: []string{node("daybreak-gpu.io/served-by: daybreak")}, files: true},
 		"labels alone":                         {docs: []string{node("")}, cards: 4, paused: true},
 		"the plugin's figures":                 {docs: []string{node(figures)}, cards: 4},
 		"the plugin runs":                      {docs: []string{node(""), plugin}, cards: 4},
@@ -125,6 +128,7 @@ func TestSnapshotReadsAsScheduler(t *testing.T) {
 			if err := objects.VendorPlugin.Set(tt.selector); err != nil {
 				t.Fatal(err)
 			}
+			objects.Live = !tt.files
 			n := objects.Snapshot().Nodes[0]
 			if got := n.Topology().Len(); n.Problem != nil || got != tt.cards || (n.Paused != "") != tt.paused {
 				t.Errorf("%d cards, paused %q, problem %v; want %d, paused %t", got, n.Paused, n.Problem, tt.cards, tt.paused)

@@ -12,8 +12,7 @@ import (
 // plain says in words of YAML why the object can't be decoded. The decoder
 // names Go types instead.
 func plain(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s is a %s, want %s", cmp.Or(wrong.Field, "the document"), found(wrong.Value), wanted(wrong.Type.Kind()))
 	}
 	return err

@@ -50,7 +50,7 @@ func TestCompletionIsBounded(t *testing.T) {
 		}
 		sent += n
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"continue":"more"},"items":[%s]}`, strings.Join(items, ","))
+		_, _ = fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"continue":"more"},"items":[%s]}`, strings.Join(items, ","))
 	}))
 	defer server.Close()
 	names, err := cluster.Names(t.Context(), &rest.Config{Host: server.URL}, "pods", "team-a")

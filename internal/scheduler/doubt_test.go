@@ -145,13 +145,13 @@ func TestAnAnswerThatMayBeWrongFreesNothing(t *testing.T) {
 				return false, definite
 			}
 			s.onGet = func(n int) error { return []error{errForbidden, errUnauthorized, errTimeout, nil}[min(n, 4)-1] }
-			if definite == error(errThrottled) {
+			if errors.Is(definite, errThrottled) {
 				s.onBind = func(n int) (bool, error) { return n == 1, []error{errTimeout, errThrottled, errForbidden}[min(n, 3)-1] }
 			}
 			if got := r.bind(t.Context(), pod); !got.IsSuccess() {
 				t.Errorf("Bind() = %v of a pod that is bound", got)
 			}
-			if got := r.gauge(t, "daybreak_scheduler_bindings_in_doubt"); got != 0 {
+			if got := r.inDoubt(t); got != 0 {
 				t.Errorf("%v Bindings in doubt", got)
 			}
 		})
@@ -222,7 +222,7 @@ func TestCardsAreFreedForCertain(t *testing.T) {
 			if s.pod != nil && s.pod.ResourceVersion != tt.wantVersion {
 				t.Errorf("the pod is at version %s, want %s", s.pod.ResourceVersion, tt.wantVersion)
 			}
-			if got := r.gauge(t, "daybreak_scheduler_bindings_in_doubt"); got != 0 {
+			if got := r.inDoubt(t); got != 0 {
 				t.Errorf("%v Bindings in doubt", got)
 			}
 		})
@@ -252,14 +252,14 @@ func TestADoubtIsReported(t *testing.T) {
 	s.onGet = func(int) error { return errTimeout }
 	highest := 0.0
 	r.client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		highest = max(highest, r.gauge(t, "daybreak_scheduler_bindings_in_doubt"))
+		highest = max(highest, r.inDoubt(t))
 		return false, nil, nil
 	})
 	if got := r.bind(t.Context(), pod); !got.IsSuccess() {
 		t.Fatalf("Bind() = %v", got)
 	}
-	if highest != 1 || r.gauge(t, "daybreak_scheduler_bindings_in_doubt") != 0 {
-		t.Errorf("at most %v Bindings in doubt and %v in the end, want 1 and 0", highest, r.gauge(t, "daybreak_scheduler_bindings_in_doubt"))
+	if highest != 1 || r.inDoubt(t) != 0 {
+		t.Errorf("at most %v Bindings in doubt and %v in the end, want 1 and 0", highest, r.inDoubt(t))
 	}
 	close(r.fakes.recorder.Events)
 	var written []string
@@ -351,7 +351,8 @@ func TestAnAnswerThatClientGoKeepsToItself(t *testing.T) {
 		var answer any
 		switch {
 		case strings.HasSuffix(req.URL.Path, "/binding"):
-			if binds++; binds == 1 { // carried out
+			binds++
+			if binds == 1 { // carried out
 				bound.Spec.NodeName = "n1"
 				maps.Copy(bound.Annotations, res.annotations)
 				w.Header().Set("Retry-After", "0")

@@ -227,7 +227,8 @@ func TestFenceReads(t *testing.T) {
 func TestTheFenceWaitsForTheListsVersion(t *testing.T) {
 	f := newFencing(t)
 	for _, f.seen = range []string{"", "none", "99"} {
-		if f.steps(t); f.term.isOpen() {
+		f.steps(t)
+		if f.term.isOpen() {
 			t.Fatalf("open with an informer at version %q, want 100", f.seen)
 		}
 	}
@@ -266,7 +267,8 @@ func TestTheFenceWaitsForTheCache(t *testing.T) {
 				for _, pod := range tt.shown {
 					f.shown[string(pod.UID)] = pod
 				}
-				if f.steps(t); f.term.isOpen() != tt.want {
+				f.steps(t)
+				if f.term.isOpen() != tt.want {
 					t.Fatalf("open: %v, want %v", f.term.isOpen(), tt.want)
 				}
 				// Nothing is waited for that is gone meanwhile.
@@ -278,7 +280,8 @@ func TestTheFenceWaitsForTheCache(t *testing.T) {
 				if err := f.store.Replace(nil, "0"); err != nil {
 					t.Fatal(err)
 				}
-				if f.steps(t); !f.term.isOpen() {
+				f.steps(t)
+				if !f.term.isOpen() {
 					t.Error("closed although the pods are gone")
 				}
 			})
@@ -373,7 +376,8 @@ func (f *fencing) stepUntilReleased(t *testing.T, pod *corev1.Pod) {
 	}
 	delete(f.errs, pod.Name)
 	f.seen = "100"
-	if f.steps(t); f.term.admits(pod) {
+	f.steps(t)
+	if f.term.admits(pod) {
 		t.Error("released before the informer has seen the touch")
 	}
 	f.seen = "1000"
@@ -400,7 +404,8 @@ func TestAHeldPodThatIsBoundIsForgotten(t *testing.T) {
 	f := newFencing(t, makePod("a", whole(1)))
 	f.errs["a"] = errInternal
 	f.clock.Step(f.grace)
-	if f.steps(t); !f.term.isOpen() || f.term.holding() != 1 {
+	f.steps(t)
+	if !f.term.isOpen() || f.term.holding() != 1 {
 		t.Fatalf("open: %v, %d held back", f.term.isOpen(), f.term.holding())
 	}
 	f.informed(t, makePod("a", whole(1), holds(0)))
@@ -415,7 +420,8 @@ func TestAConflictIsNoTouch(t *testing.T) {
 	pod := makePod("a", whole(1))
 	f := newFencing(t, pod)
 	f.errs["a"] = errConflict
-	if f.steps(t); f.term.isOpen() || len(f.untouched) != 1 {
+	f.steps(t)
+	if f.term.isOpen() || len(f.untouched) != 1 {
 		t.Fatalf("open: %v after a conflict over the same pod", f.term.isOpen())
 	}
 	other := makePod("a", whole(1))
@@ -424,7 +430,8 @@ func TestAConflictIsNoTouch(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.clock.Step(time.Minute)
-	if f.steps(t); !f.term.isOpen() || len(f.untouched) != 0 {
+	f.steps(t)
+	if !f.term.isOpen() || len(f.untouched) != 0 {
 		t.Errorf("open: %v after a conflict over another pod of the name", f.term.isOpen())
 	}
 }
@@ -481,7 +488,8 @@ func TestWithoutAnElection(t *testing.T) {
 	t.Run("replaced before the fence is open", func(t *testing.T) {
 		f := newFencing(t, makePod("a", whole(1)))
 		f.informed(t, makePod("a", whole(1), touchedBy("other")))
-		if f.steps(t); f.term.isOpen() || !errors.Is(f.term.fresh(), errReplaced) {
+		f.steps(t)
+		if f.term.isOpen() || !errors.Is(f.term.fresh(), errReplaced) {
 			t.Errorf("open: %v, fresh: %v", f.term.isOpen(), f.term.fresh())
 		}
 	})

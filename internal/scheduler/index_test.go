@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -245,7 +246,7 @@ func TestShapesAreBounded(t *testing.T) {
 			for i := range tt.want + 2 {
 				x.epoch++
 				x.makeRoom()
-				x.shapes[fmt.Sprint(i)] = &shape{used: x.epoch}
+				x.shapes[strconv.Itoa(i)] = &shape{used: x.epoch}
 			}
 			if _, first := x.shapes["0"]; len(x.shapes) != tt.want || first {
 				t.Errorf("%d shapes are kept (the first: %v), want the last %d", len(x.shapes), first, tt.want)

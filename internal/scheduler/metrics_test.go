@@ -51,10 +51,10 @@ func (r *rig) attempts(t *testing.T) map[string]float64 {
 	return out
 }
 
-// gauge returns the value of a metric without labels.
-func (r *rig) gauge(t *testing.T, name string) float64 {
+// inDoubt returns how many Bindings are in doubt.
+func (r *rig) inDoubt(t *testing.T) float64 {
 	t.Helper()
-	return r.gathered(t)[name].GetMetric()[0].GetGauge().GetValue()
+	return r.gathered(t)["daybreak_scheduler_bindings_in_doubt"].GetMetric()[0].GetGauge().GetValue()
 }
 
 // TestIncompleteSearchesAreCounted: once an attempt, however many nodes ended

@@ -34,13 +34,15 @@ func TestTheFirstDecisionSeesWhatTheOldLeaderDid(t *testing.T) {
 	}
 	old := makePod("old", requesting(wire.ResourceGPU, "1"), holds(0), boundTo("n0"))
 	f.informed(t, old)
-	if f.steps(t); f.term.isOpen() {
+	f.steps(t)
+	if f.term.isOpen() {
 		t.Fatal("open before the cache shows the old leader's pod")
 	}
 	if err := s.Cache.AddPod(klog.FromContext(ctx), old); err != nil {
 		t.Fatal(err)
 	}
-	if f.steps(t); !f.term.isOpen() {
+	f.steps(t)
+	if !f.term.isOpen() {
 		t.Fatal("closed")
 	}
 	s.ScheduleOne(ctx)
@@ -70,7 +72,8 @@ func TestFirstBindingAfterOpening(t *testing.T) {
 		}
 	}()
 	f.seen = "2000"
-	if f.steps(t); !f.term.isOpen() {
+	f.steps(t)
+	if !f.term.isOpen() {
 		t.Fatal("closed")
 	}
 	s.awaitBinds(t, 2, time.Second)

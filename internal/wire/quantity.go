@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -143,10 +144,8 @@ func locationsIn(t reflect.Type, above []reflect.Type) *location {
 	if t == reflect.TypeFor[resource.Quantity]() {
 		return &location{quantity: true}
 	}
-	for _, a := range above {
-		if a == t {
-			return nil
-		}
+	if slices.Contains(above, t) {
+		return nil
 	}
 	above = append(above, t)
 	switch {
@@ -166,8 +165,7 @@ func locationsIn(t reflect.Type, above []reflect.Type) *location {
 
 func fieldsIn(t reflect.Type, above []reflect.Type) []locationField {
 	var fields []locationField
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "-" || !f.IsExported() {
 			continue
@@ -255,14 +253,12 @@ func (w *walker) check(p *location, text string) error {
 func (w *walker) inside(p *location, open json.Delim) error {
 	depth := len(w.path)
 	for i := 0; w.dec.More(); i++ {
-		next, step := (*location)(nil), ""
-		switch {
-		case open == '[':
+		next, step := (*location)(nil), fmt.Sprintf("[%d]", i)
+		if open == '[' {
 			if p.list {
 				next = p.each
 			}
-			step = fmt.Sprintf("[%d]", i)
-		default:
+		} else {
 			key, err := w.dec.Token()
 			if err != nil {
 				return err

@@ -100,9 +100,9 @@ func (f *forgers) patch(client kubernetes.Interface, name string, patch []byte, 
 }
 
 // touch writes the scheduler's condition.
-func (f *forgers) touch(name, identity string) error {
+func (f *forgers) touch(name string) error {
 	f.Helper()
-	patch, err := wire.TermPatch(f.changed(name, nil), "", identity, "")
+	patch, err := wire.TermPatch(f.changed(name, nil), "", "mallory", "")
 	f.must(err)
 	_, err = f.mallory.CoreV1().Pods("default").Patch(f.ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
@@ -161,10 +161,10 @@ func (f *forgers) podWays() map[string]func() error {
 			return err
 		},
 		"patch pods/status":               func() error { return f.patch(f.mallory, "bound", annotate(f.one()), "status") },
-		"touch a pending pod":             func() error { return f.touch("pending", "mallory") },
-		"touch a pod that runs":           func() error { return f.touch("bound", "mallory") },
-		"touch a pod without cards":       func() error { return f.touch("ordinary", "mallory") },
-		"change what a scheduler touched": func() error { return f.touch("touched", "mallory") },
+		"touch a pending pod":             func() error { return f.touch("pending") },
+		"touch a pod that runs":           func() error { return f.touch("bound") },
+		"touch a pod without cards":       func() error { return f.touch("ordinary") },
+		"change what a scheduler touched": func() error { return f.touch("touched") },
 		"remove what a scheduler touched": func() error {
 			return f.patch(f.mallory, "touched", []byte(`{"status":{"conditions":null}}`), "status")
 		},

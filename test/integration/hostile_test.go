@@ -422,8 +422,9 @@ func (w *besieged) wantReasons(probes []string) {
 				w.Fatalf("pod %s was bound to %s", p.Name, p.Spec.NodeName)
 			}
 			at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
-			if at < 0 || !strings.Contains(p.Status.Conditions[at].Message, b.want.Reason()) {
-				return fmt.Errorf("pod %s: %+v, want %q", p.Name, p.Status.Conditions, b.want.Reason())
+			_, want, _ := strings.Cut(place.ListReasons([]place.Refusal{{Code: b.want}}, nil), " has ")
+			if at < 0 || want == "" || !strings.Contains(p.Status.Conditions[at].Message, want) {
+				return fmt.Errorf("pod %s: %+v, want %q", p.Name, p.Status.Conditions, want)
 			}
 		}
 		return nil
