@@ -1,0 +1,361 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// The kinds of objects that are watched.
+const (
+	kindPod    = "pod"
+	kindNode   = "node"
+	kindDevice = "device"
+)
+
+// kinds has all of them, in the order in which they are looked at.
+var kinds = []string{kindPod, kindNode, kindDevice}
+
+// object is what the model of the API server keeps. Objects are never changed
+// once they are stored.
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// change is one entry of the log from which watches are served. Old is nil when
+// an object comes, now when it goes.
+type change struct {
+	version  uint64
+	old, now object
+}
+
+// apiServer is the model of the API server: one store with one version for
+// everything, a log for the watches, and the requests that were sent to it and
+// not yet answered. Only the driver touches the store. Requests are put down by
+// the goroutines of the schedulers and wait until the driver picks them.
+type apiServer struct {
+	version uint64
+	objects map[string]map[string]object // by kind and name
+	log     map[string][]change          // by kind
+	lease   *resourcelock.LeaderElectionRecord
+	leaseAt uint64 // the lease's version
+	// everHad has, of each node, every card that it ever published.
+	everHad map[string]map[string]bool
+	// untouchable are pods whose status can't be patched: a webhook is down.
+	untouchable map[string]bool
+	started     int // pods that were bound, so that no two started at once
+
+	mu      sync.Mutex
+	waiting []*request
+	late    []*request // nobody waits for them, but they may still arrive
+}
+
+func newAPIServer() *apiServer {
+	a := &apiServer{
+		version: 100, objects: map[string]map[string]object{}, log: map[string][]change{},
+		everHad: map[string]map[string]bool{}, untouchable: map[string]bool{},
+	}
+	for _, kind := range kinds {
+		a.objects[kind] = map[string]object{}
+	}
+	return a
+}
+
+// names returns the names of all objects of the kind in order.
+func (a *apiServer) names(kind string) []string { return slices.Sorted(maps.Keys(a.objects[kind])) }
+
+func (a *apiServer) pod(name string) *corev1.Pod {
+	pod, _ := a.objects[kindPod][name].(*corev1.Pod)
+	return pod
+}
+
+func (a *apiServer) node(name string) *corev1.Node {
+	node, _ := a.objects[kindNode][name].(*corev1.Node)
+	return node
+}
+
+func (a *apiServer) device(name string) *device {
+	dev, _ := a.objects[kindDevice][name].(*device)
+	return dev
+}
+
+// put stores a new version of the object, which belongs to the store from then
+// on.
+func (a *apiServer) put(kind string, now object) {
+	a.version++
+	now.SetResourceVersion(strconv.FormatUint(a.version, 10))
+	old := a.objects[kind][now.GetName()]
+	a.objects[kind][now.GetName()] = now
+	switch {
+	case old != nil && isShown(old) && !isShown(now):
+		a.log[kind] = append(a.log[kind], change{version: a.version, old: now})
+	case old != nil && isShown(old):
+		a.log[kind] = append(a.log[kind], change{version: a.version, old: old, now: now})
+	case isShown(now):
+		a.log[kind] = append(a.log[kind], change{version: a.version, now: now})
+	}
+}
+
+// isShown reports whether kube-scheduler's informers show the object: they leave
+// out pods that came to their end.
+func isShown(o object) bool {
+	pod, ok := o.(*corev1.Pod)
+	return !ok || pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// remove takes the object out of the store. As in Kubernetes, a watch shows the
+// object with the version of its end.
+func (a *apiServer) remove(kind, name string) {
+	old := a.objects[kind][name]
+	if old == nil {
+		return
+	}
+	a.version++
+	delete(a.objects[kind], name)
+	last, ok := old.DeepCopyObject().(object)
+	if dev, is := old.(*device); is {
+		kept := *dev
+		last, ok = &kept, true
+	}
+	if !ok || !isShown(old) {
+		return
+	}
+	last.SetResourceVersion(strconv.FormatUint(a.version, 10))
+	a.log[kind] = append(a.log[kind], change{version: a.version, old: last})
+}
+
+var modelPodResource = schema.GroupResource{Resource: "pods"}
+
+// bind is the subresource binding of pods.
+func (a *apiServer) bind(b *corev1.Binding) error {
+	pod := a.pod(b.Name)
+	switch {
+	case pod == nil:
+		return apierrors.NewNotFound(modelPodResource, b.Name)
+	case b.UID != "" && b.UID != pod.UID, b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
+		return apierrors.NewConflict(modelPodResource, b.Name, errors.New("the precondition does not hold"))
+	case pod.DeletionTimestamp != nil:
+		return apierrors.NewConflict(modelPodResource, b.Name, errors.New("the pod is being deleted"))
+	case pod.Spec.NodeName != "":
+		return apierrors.NewConflict(modelPodResource, b.Name, errors.New("the pod is already assigned"))
+	}
+	now := pod.DeepCopy()
+	now.Spec.NodeName = b.Target.Name
+	for key, value := range b.Annotations {
+		metav1.SetMetaDataAnnotation(&now.ObjectMeta, key, value)
+	}
+	a.started++
+	now.Status.StartTime = &metav1.Time{Time: start.Add(time.Duration(a.started) * time.Second)}
+	a.put(kindPod, now)
+	return nil
+}
+
+// patchStatus is a strategic merge patch of a pod's status. What changes nothing
+// makes no new version.
+func (a *apiServer) patchStatus(name string, patch []byte) (*corev1.Pod, error) {
+	pod := a.pod(name)
+	if pod == nil {
+		return nil, apierrors.NewNotFound(modelPodResource, name)
+	}
+	if a.untouchable[name] {
+		return nil, apierrors.NewInternalError(errors.New("failed calling webhook: connection refused"))
+	}
+	var precondition struct {
+		Metadata struct {
+			UID             string `json:"uid"`
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(patch, &precondition); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if m := precondition.Metadata; m.UID != "" && m.UID != string(pod.UID) || m.ResourceVersion != "" && m.ResourceVersion != pod.ResourceVersion {
+		return nil, apierrors.NewConflict(modelPodResource, name, errors.New("the precondition does not hold"))
+	}
+	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	merged, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Pod{})
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	var after corev1.Pod
+	if err := json.Unmarshal(merged, &after); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	now := pod.DeepCopy()
+	now.Status = after.Status
+	if apiequality.Semantic.DeepEqual(pod.Status, now.Status) {
+		return pod, nil
+	}
+	a.put(kindPod, now)
+	return now, nil
+}
+
+// deletePod deletes a pod: at once if it runs nowhere, else when its node has
+// ended it.
+func (a *apiServer) deletePod(name string, uid string) error {
+	pod := a.pod(name)
+	switch {
+	case pod == nil:
+		return apierrors.NewNotFound(modelPodResource, name)
+	case uid != "" && uid != string(pod.UID):
+		return apierrors.NewConflict(modelPodResource, name, errors.New("the precondition does not hold"))
+	case pod.Spec.NodeName == "":
+		a.remove(kindPod, name)
+	case pod.DeletionTimestamp == nil:
+		now := pod.DeepCopy()
+		now.DeletionTimestamp = &metav1.Time{Time: start}
+		a.put(kindPod, now)
+	}
+	return nil
+}
+
+// writeLease creates or updates the lease if it is still what the writer read.
+func (a *apiServer) writeLease(r resourcelock.LeaderElectionRecord, read uint64) (uint64, error) {
+	if read != a.leaseAt {
+		return 0, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "lease", errors.New("the lease was written by someone else"))
+	}
+	a.version++
+	a.lease, a.leaseAt = &r, a.version
+	return a.leaseAt, nil
+}
+
+// request is one request of a scheduler to the API server.
+type request struct {
+	id   string // the same whenever the history is played
+	by   *process
+	verb string
+	name string // of the object
+	ctx  context.Context
+	sent time.Time
+	do   func() (any, error)
+
+	executed bool
+	result   any
+	err      error
+	done     chan struct{} // closed with the answer
+}
+
+// The verbs of requests. Those of kube-scheduler itself are apart: it sends them
+// again after random waits when the answer is one of some codes.
+const (
+	verbBind   = "bind"
+	verbTouch  = "touch"
+	verbStatus = "status"
+	verbGet    = "get"
+	verbList   = "list"
+	verbDelete = "delete"
+	verbLease  = "lease"
+
+	leaseName = "lease"
+)
+
+// errLost is what a client sees when no answer comes.
+var errLost = errors.New("http2: client connection lost")
+
+// ask puts a request down and waits for the answer.
+func (a *apiServer) ask(ctx context.Context, by *process, verb, name string, do func() (any, error)) (any, error) {
+	a.mu.Lock()
+	if by.dead.Load() {
+		a.mu.Unlock()
+		return nil, errLost
+	}
+	by.requests[verb+name]++
+	r := &request{
+		id: fmt.Sprintf("%s/%s/%s/%d", by.identity, verb, name, by.requests[verb+name]),
+		by: by, verb: verb, name: name, ctx: ctx, sent: time.Now(), do: do, done: make(chan struct{}),
+	}
+	a.waiting = append(a.waiting, r)
+	a.mu.Unlock()
+	<-r.done
+	return r.result, r.err
+}
+
+// pending returns the requests that wait, in an order that does not depend on
+// that of goroutines.
+func (a *apiServer) pending() []*request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	slices.SortFunc(a.waiting, func(x, y *request) int { return cmp.Or(x.sent.Compare(y.sent), strings.Compare(x.id, y.id)) })
+	return slices.Clone(a.waiting)
+}
+
+// find returns the request, which may be late.
+func (a *apiServer) find(id string) (r *request, late bool) {
+	for _, r := range a.pending() {
+		if r.id == id {
+			return r, false
+		}
+	}
+	for _, r := range a.late {
+		if r.id == id {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+// execute carries the request out.
+func (r *request) execute() {
+	if !r.executed {
+		r.executed = true
+		r.result, r.err = r.do()
+	}
+}
+
+// answer lets the client go on. A request that was not carried out stays on its
+// way when keep says so.
+func (a *apiServer) answer(r *request, keep bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := slices.Index(a.waiting, r)
+	if at < 0 {
+		return // its client has given up
+	}
+	a.waiting = slices.Delete(a.waiting, at, at+1)
+	close(r.done)
+	if keep && !r.executed && r.verb != verbGet && r.verb != verbList {
+		a.late = append(a.late, &request{id: r.id, by: r.by, verb: r.verb, name: r.name, sent: r.sent, do: r.do})
+	}
+}
+
+// dropLate forgets a request on its way.
+func (a *apiServer) dropLate(r *request) {
+	a.late = slices.DeleteFunc(a.late, func(other *request) bool { return other == r })
+}
+
+// faults are the answers with which the API server turns a request away.
+var faults = map[string]func(r *request) error{
+	"401": func(*request) error { return apierrors.NewUnauthorized("the token is not known yet") },
+	"403": func(r *request) error {
+		return apierrors.NewForbidden(modelPodResource, r.name, errors.New("the roles are not known yet"))
+	},
+	"400":  func(*request) error { return apierrors.NewBadRequest("no such version") },
+	"422":  func(r *request) error { return apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, r.name, nil) },
+	"409":  func(r *request) error { return apierrors.NewConflict(modelPodResource, r.name, errors.New("busy")) },
+	"429":  func(*request) error { return apierrors.NewTooManyRequests("too many requests", 1) },
+	"500":  func(*request) error { return apierrors.NewInternalError(errors.New("etcdserver: leader changed")) },
+	"503":  func(*request) error { return apierrors.NewServiceUnavailable("shutting down") },
+	"504":  func(*request) error { return apierrors.NewTimeoutError("the request did not complete in time", 1) },
+	"lost": func(*request) error { return errLost },
+}
