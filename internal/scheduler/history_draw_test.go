@@ -36,11 +36,12 @@ func drawHistory(seed uint64) *world {
 	if slots == 1 {
 		d.w.noElection = d.chance(70)
 	}
-	d.faulty, d.slow, d.deaths, d.pauses = d.chance(60), d.chance(60), d.chance(50), d.chance(30)
+	d.faulty, d.slow, d.deaths, d.pauses = d.chance(50), d.chance(60), d.chance(50), d.chance(30)
 	d.cuts, d.agents, d.ranks, d.churn = d.chance(20), d.chance(40), d.chance(40), 2+d.IntN(12)
 	d.hooks = !d.pauses && d.chance(10)
 	d.setUp()
-	for range 40 + d.IntN(60) {
+	// A draw that can't be done is none, but there may be nothing to do.
+	for size, tries := 30+d.IntN(60), 0; len(d.w.trace) < size && tries < 300 && d.w.problem == ""; tries++ {
 		d.step()
 	}
 	d.w.finish()
@@ -49,18 +50,23 @@ func drawHistory(seed uint64) *world {
 
 // setUp draws the cluster at the beginning.
 func (d *drawer) setUp() {
-	for i := range 1 + d.IntN(2) {
+	nodes := 1
+	if d.chance(25) {
+		nodes = 2
+	}
+	for i := range nodes {
 		name := fmt.Sprintf("n%d", i)
-		if d.chance(10) {
-			d.w.do(step{op: "counted", who: name, n: 1 + d.IntN(3)})
+		cards := pick(d, []int{1, 1, 2, 2, 3})
+		if d.chance(8) {
+			d.w.do(step{op: "counted", who: name, n: cards})
 		} else {
-			d.w.do(step{op: "node", who: name, n: 1 + d.IntN(3)})
+			d.w.do(step{op: "node", who: name, n: cards})
 		}
-		if d.agents && d.chance(30) {
+		if d.agents && d.chance(25) {
 			d.w.do(step{op: "foreign", who: "f" + name, what: name})
 		}
 	}
-	for range 1 + d.IntN(4) {
+	for range 2 + d.IntN(4) {
 		d.pod()
 	}
 	for _, name := range slotNames[:len(d.w.slots)] {
@@ -78,38 +84,56 @@ func (d *drawer) pod() {
 	d.w.do(step{op: "pod", who: name, what: pick(d, shapeNames), n: rank})
 }
 
-// step draws one step.
+// choice is something that may be done next, and how often it is.
+type choice struct {
+	weight int
+	do     func()
+}
+
+// step draws one step of those that can be done, or a few that belong together.
 func (d *drawer) step() {
-	switch n := d.IntN(100); {
-	case n < 20:
-		d.w.do(step{op: "flow", who: d.slot()})
-	case n < 30:
-		d.wait()
-	case n < 30+d.churn:
-		d.change()
-	case n < 46 && d.agents && d.chance(40):
-		d.agent()
-	case n < 50 && d.chance(40):
-		d.machine()
-	case n < 70:
-		d.request()
-	case n < 85:
-		d.watch()
-	default:
-		d.w.do(step{op: "cycle", who: d.slot()})
+	choices := []choice{{d.churn, d.change}}
+	add := func(possible bool, weight int, do func()) {
+		if possible {
+			choices = append(choices, choice{weight, do})
+		}
 	}
-}
-
-// slot picks a scheduler that does something, if one does.
-func (d *drawer) slot() string {
-	if alive := d.w.alive(); len(alive) > 0 {
-		return pick(d, alive)
+	led, wake := false, 4
+	if len(d.w.alive()) == 0 {
+		wake = 40
 	}
-	return slotNames[0]
-}
-
-func (d *drawer) wait() {
-	d.w.do(step{op: "wait", n: pick(d, []int{10, 200, 1000, 3000, 16000})})
+	for i, p := range d.w.slots {
+		name := slotNames[i]
+		if !p.runs() {
+			add(true, wake, func() { d.machine(name) })
+			continue
+		}
+		led = led || p.leads.Load()
+		add(d.w.canTry(p), 25, func() { d.w.do(step{op: "cycle", who: name}) })
+		behind := d.w.behind(p)
+		add(behind, 10, func() { d.watch(name) })
+		add(behind, 6, func() { d.w.do(step{op: "flow", who: name, what: holdBindings}) })
+		add(behind, 3, func() { d.w.do(step{op: "flow", who: name}) })
+		add(p.leads.Load(), 3, func() { d.machine(name) })
+		add(p.cut, 5, func() { d.machine(name) })
+	}
+	add(len(d.w.api.pending()) > 0, 25, d.request)
+	add(len(d.w.api.late) > 0, 8, d.late)
+	add(d.agents, 6, d.agent)
+	add(d.hooks, 3, d.hook)
+	add(led, 4, func() { d.w.do(step{op: "wait", n: pick(d, []int{10, 200, 1000, 1000, 3000})}) })
+	add(!led && len(d.w.alive()) > 0, 20, func() { d.w.do(step{op: "wait", n: 18000}) })
+	sum := 0
+	for _, c := range choices {
+		sum += c.weight
+	}
+	at := d.IntN(sum)
+	for _, c := range choices {
+		if at -= c.weight; at < 0 {
+			c.do()
+			return
+		}
+	}
 }
 
 // change lets pods come and go.
@@ -154,9 +178,8 @@ func (d *drawer) agent() {
 	d.w.do(step{op: "device", who: node, what: what, n: n})
 }
 
-// machine lets schedulers come and go.
-func (d *drawer) machine() {
-	name := pick(d, slotNames[:len(d.w.slots)])
+// machine lets a scheduler come or go.
+func (d *drawer) machine(name string) {
 	p := d.w.slot(name)
 	switch {
 	case p == nil:
@@ -169,14 +192,39 @@ func (d *drawer) machine() {
 		d.w.do(step{op: "resume", who: name})
 	case p.cut:
 		d.w.do(step{op: "heal", who: name})
-	case d.deaths && d.chance(40):
-		d.w.do(step{op: pick(d, []string{"crash", "release"}), who: name})
-	case d.pauses && d.chance(50):
-		d.w.do(step{op: "suspend", who: name})
-	case d.cuts && d.chance(50):
-		d.w.do(step{op: "cut", who: name})
-	case d.hooks:
-		d.hook()
+	default:
+		d.disturb(name)
+	}
+}
+
+// disturb does something to a scheduler, and if that may cost it the lease, time
+// passes.
+func (d *drawer) disturb(name string) {
+	var ways []string
+	if d.deaths {
+		ways = append(ways, "crash", "release")
+	}
+	if d.pauses {
+		ways = append(ways, "suspend")
+	}
+	if d.cuts {
+		ways = append(ways, "cut")
+	}
+	if len(ways) == 0 {
+		return
+	}
+	way := pick(d, ways)
+	led := d.w.slot(name).leads.Load()
+	if !d.w.do(step{op: way, who: name}) || !led {
+		return
+	}
+	switch {
+	case d.w.noElection && way != "suspend":
+		d.w.do(step{op: "start", who: name})
+	case way == "release":
+		d.w.do(step{op: "wait", n: 3000})
+	case d.chance(80):
+		d.w.do(step{op: "wait", n: 18000})
 	}
 }
 
@@ -186,17 +234,12 @@ func (d *drawer) hook() {
 	}
 }
 
+// late lets a request arrive that nobody waits for any more.
+func (d *drawer) late() { d.w.do(step{op: "late", who: pick(d, d.w.api.late).id}) }
+
 // request lets one request go on.
 func (d *drawer) request() {
-	if late := d.w.api.late; len(late) > 0 && d.chance(30) {
-		d.w.do(step{op: "late", who: pick(d, late).id})
-		return
-	}
 	pending := d.w.api.pending()
-	if len(pending) == 0 {
-		d.w.do(step{op: "flow", who: d.slot()})
-		return
-	}
 	r := pick(d, pending)
 	if !d.faulty || d.chance(50) {
 		d.w.do(step{op: "ok", who: r.id})
@@ -217,8 +260,8 @@ func (d *drawer) request() {
 }
 
 // watch lets a scheduler see something.
-func (d *drawer) watch() {
-	name, kind := d.slot(), pick(d, []string{kindPod, kindPod, kindNode, kindDevice})
+func (d *drawer) watch(name string) {
+	kind := pick(d, []string{kindPod, kindPod, kindNode, kindDevice})
 	if !d.slow {
 		d.w.do(step{op: "watch", who: name, what: kind, n: 100})
 		for d.w.do(step{op: "hear", who: name, what: kind}) {

@@ -42,10 +42,11 @@ type outcome struct {
 	noElection bool
 	steps      []step
 	problem    string
+	binds      int
 }
 
 func (w *world) outcome() outcome {
-	return outcome{slots: len(w.slots), noElection: w.noElection, steps: w.trace, problem: w.problem}
+	return outcome{slots: len(w.slots), noElection: w.noElection, steps: w.trace, problem: w.problem, binds: w.api.started}
 }
 
 // playSeed plays the history of a seed.

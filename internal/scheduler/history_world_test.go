@@ -517,12 +517,36 @@ func opHear(w *world, s step) bool {
 // opCycle lets a scheduler try one pod.
 func opCycle(w *world, s step) bool {
 	p := w.slot(s.who)
-	if !p.runs() || !p.leads.Load() || p.busy.Load() || len(p.sched.SchedulingQueue.PodsInActiveQ()) == 0 {
+	if !p.runs() || !w.canTry(p) {
 		return false
 	}
 	p.grants <- struct{}{}
 	return true
 }
+
+// canTry reports whether the scheduler has a pod to try and no other one at hand.
+func (*world) canTry(p *process) bool {
+	return p.leads.Load() && !p.busy.Load() && len(p.sched.SchedulingQueue.PodsInActiveQ()) > 0
+}
+
+// behind reports whether there is something that the scheduler has not seen yet.
+func (w *world) behind(p *process) bool {
+	for _, kind := range kinds {
+		informer := p.informers.of(kind)
+		if !p.cut && informer.next < len(w.api.log[kind]) {
+			return true
+		}
+		for _, l := range informer.handlers {
+			if len(l.behind) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// holdBindings is a flow in which nothing is decided and no Binding goes on.
+const holdBindings = "without bindings"
 
 // opFlow lets a scheduler do everything that it can do now.
 func opFlow(w *world, s step) bool {
@@ -534,7 +558,7 @@ func opFlow(w *world, s step) bool {
 	for range 20 {
 		again := false
 		for _, r := range w.api.pending() {
-			if r.by == p {
+			if r.by == p && (s.what != holdBindings || r.verb != verbBind) {
 				r.execute()
 				w.api.answer(r, false)
 				w.settle()
@@ -547,7 +571,7 @@ func opFlow(w *world, s step) bool {
 				again = true
 			}
 		}
-		again = opCycle(w, s) || again
+		again = s.what != holdBindings && opCycle(w, s) || again
 		w.settle()
 		if !again || !p.runs() {
 			break
