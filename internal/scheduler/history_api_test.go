@@ -47,11 +47,11 @@ type change struct {
 	old, now object
 }
 
-// apiServer is the model of the API server: one store with one version for
+// modelServer is the model of the API server: one store with one version for
 // everything, a log for the watches, and the requests that were sent to it and
 // not yet answered. Only the driver touches the store. Requests are put down by
 // the goroutines of the schedulers and wait until the driver picks them.
-type apiServer struct {
+type modelServer struct {
 	version uint64
 	objects map[string]map[string]object // by kind and name
 	log     map[string][]change          // by kind
@@ -59,8 +59,10 @@ type apiServer struct {
 	leaseAt uint64 // the lease's version
 	// everHad has, of each node, every card that it ever published.
 	everHad map[string]map[string]bool
-	// untouchable are pods whose status can't be patched: a webhook is down.
+	// untouchable are pods whose status can't be patched while they wait: a
+	// webhook is down.
 	untouchable map[string]bool
+	began       time.Time
 	started     int // pods that were bound, so that no two started at once
 
 	mu      sync.Mutex
@@ -68,9 +70,9 @@ type apiServer struct {
 	late    []*request // nobody waits for them, but they may still arrive
 }
 
-func newAPIServer() *apiServer {
-	a := &apiServer{
-		version: 100, objects: map[string]map[string]object{}, log: map[string][]change{},
+func newModelServer() *modelServer {
+	a := &modelServer{
+		began: time.Now(), version: 100, objects: map[string]map[string]object{}, log: map[string][]change{},
 		everHad: map[string]map[string]bool{}, untouchable: map[string]bool{},
 	}
 	for _, kind := range kinds {
@@ -79,27 +81,30 @@ func newAPIServer() *apiServer {
 	return a
 }
 
-// names returns the names of all objects of the kind in order.
-func (a *apiServer) names(kind string) []string { return slices.Sorted(maps.Keys(a.objects[kind])) }
+// uptime is a clock that no machine's suspension stops.
+func (a *modelServer) uptime() time.Duration { return time.Since(a.began) }
 
-func (a *apiServer) pod(name string) *corev1.Pod {
+// names returns the names of all objects of the kind in order.
+func (a *modelServer) names(kind string) []string { return slices.Sorted(maps.Keys(a.objects[kind])) }
+
+func (a *modelServer) pod(name string) *corev1.Pod {
 	pod, _ := a.objects[kindPod][name].(*corev1.Pod)
 	return pod
 }
 
-func (a *apiServer) node(name string) *corev1.Node {
+func (a *modelServer) node(name string) *corev1.Node {
 	node, _ := a.objects[kindNode][name].(*corev1.Node)
 	return node
 }
 
-func (a *apiServer) device(name string) *device {
+func (a *modelServer) device(name string) *device {
 	dev, _ := a.objects[kindDevice][name].(*device)
 	return dev
 }
 
 // put stores a new version of the object, which belongs to the store from then
 // on.
-func (a *apiServer) put(kind string, now object) {
+func (a *modelServer) put(kind string, now object) {
 	a.version++
 	now.SetResourceVersion(strconv.FormatUint(a.version, 10))
 	old := a.objects[kind][now.GetName()]
@@ -123,7 +128,7 @@ func isShown(o object) bool {
 
 // remove takes the object out of the store. As in Kubernetes, a watch shows the
 // object with the version of its end.
-func (a *apiServer) remove(kind, name string) {
+func (a *modelServer) remove(kind, name string) {
 	old := a.objects[kind][name]
 	if old == nil {
 		return
@@ -145,7 +150,7 @@ func (a *apiServer) remove(kind, name string) {
 var modelPodResource = schema.GroupResource{Resource: "pods"}
 
 // bind is the subresource binding of pods.
-func (a *apiServer) bind(b *corev1.Binding) error {
+func (a *modelServer) bind(b *corev1.Binding) error {
 	pod := a.pod(b.Name)
 	switch {
 	case pod == nil:
@@ -170,12 +175,12 @@ func (a *apiServer) bind(b *corev1.Binding) error {
 
 // patchStatus is a strategic merge patch of a pod's status. What changes nothing
 // makes no new version.
-func (a *apiServer) patchStatus(name string, patch []byte) (*corev1.Pod, error) {
+func (a *modelServer) patchStatus(name string, patch []byte) (*corev1.Pod, error) {
 	pod := a.pod(name)
 	if pod == nil {
 		return nil, apierrors.NewNotFound(modelPodResource, name)
 	}
-	if a.untouchable[name] {
+	if a.untouchable[name] && pod.Spec.NodeName == "" {
 		return nil, apierrors.NewInternalError(errors.New("failed calling webhook: connection refused"))
 	}
 	var precondition struct {
@@ -213,7 +218,7 @@ func (a *apiServer) patchStatus(name string, patch []byte) (*corev1.Pod, error) 
 
 // deletePod deletes a pod: at once if it runs nowhere, else when its node has
 // ended it.
-func (a *apiServer) deletePod(name string, uid string) error {
+func (a *modelServer) deletePod(name string, uid string) error {
 	pod := a.pod(name)
 	switch {
 	case pod == nil:
@@ -231,7 +236,7 @@ func (a *apiServer) deletePod(name string, uid string) error {
 }
 
 // writeLease creates or updates the lease if it is still what the writer read.
-func (a *apiServer) writeLease(r resourcelock.LeaderElectionRecord, read uint64) (uint64, error) {
+func (a *modelServer) writeLease(r resourcelock.LeaderElectionRecord, read uint64) (uint64, error) {
 	if read != a.leaseAt {
 		return 0, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "lease", errors.New("the lease was written by someone else"))
 	}
@@ -274,7 +279,7 @@ const (
 var errLost = errors.New("http2: client connection lost")
 
 // ask puts a request down and waits for the answer.
-func (a *apiServer) ask(ctx context.Context, by *process, verb, name string, do func() (any, error)) (any, error) {
+func (a *modelServer) ask(ctx context.Context, by *process, verb, name string, do func() (any, error)) (any, error) {
 	a.mu.Lock()
 	if by.dead.Load() {
 		a.mu.Unlock()
@@ -293,7 +298,7 @@ func (a *apiServer) ask(ctx context.Context, by *process, verb, name string, do 
 
 // pending returns the requests that wait, in an order that does not depend on
 // that of goroutines.
-func (a *apiServer) pending() []*request {
+func (a *modelServer) pending() []*request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	slices.SortFunc(a.waiting, func(x, y *request) int { return cmp.Or(x.sent.Compare(y.sent), strings.Compare(x.id, y.id)) })
@@ -301,7 +306,7 @@ func (a *apiServer) pending() []*request {
 }
 
 // find returns the request, which may be late.
-func (a *apiServer) find(id string) (r *request, late bool) {
+func (a *modelServer) find(id string) (r *request, late bool) {
 	for _, r := range a.pending() {
 		if r.id == id {
 			return r, false
@@ -325,7 +330,7 @@ func (r *request) execute() {
 
 // answer lets the client go on. A request that was not carried out stays on its
 // way when keep says so.
-func (a *apiServer) answer(r *request, keep bool) {
+func (a *modelServer) answer(r *request, keep bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := slices.Index(a.waiting, r)
@@ -340,7 +345,7 @@ func (a *apiServer) answer(r *request, keep bool) {
 }
 
 // dropLate forgets a request on its way.
-func (a *apiServer) dropLate(r *request) {
+func (a *modelServer) dropLate(r *request) {
 	a.late = slices.DeleteFunc(a.late, func(other *request) bool { return other == r })
 }
 

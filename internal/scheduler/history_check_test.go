@@ -155,7 +155,7 @@ func (w *world) leftovers() (out []string) {
 
 // How long it may take until all is well when nothing disturbs any more.
 const (
-	calmBound = 60 * time.Second
+	calmBound = bookmarkPeriod + 60*time.Second
 	// blockedBound is with a pod that can't be touched: lease duration, bind
 	// timeout and the API server's request timeout come on top.
 	blockedBound = calmBound + leaseDuration + bindTimeout + requestTimeout
@@ -194,12 +194,43 @@ func (w *world) calm() {
 			return
 		}
 		if time.Since(began) > bound {
-			w.problem = fmt.Sprintf("%s after all went well: %s", bound, strings.Join(bad, "; "))
+			w.problem = fmt.Sprintf("%s after all went well: %s\n%s", bound, strings.Join(bad, "; "), strings.Join(w.situation(), "\n"))
 			return
 		}
 		time.Sleep(waitSlice)
 		w.settle()
 	}
+}
+
+// situation tells where pods are, to the API server and to the schedulers.
+func (w *world) situation() (out []string) {
+	for _, name := range w.api.names(kindPod) {
+		pod := w.api.pod(name)
+		line := fmt.Sprintf("pod %s (%s): on %q, nominated to %q, deleted %t", name, pod.UID, pod.Spec.NodeName, pod.Status.NominatedNodeName, pod.DeletionTimestamp != nil)
+		for i := range pod.Status.Conditions {
+			line += fmt.Sprintf(", %s %q", pod.Status.Conditions[i].Type, pod.Status.Conditions[i].Message)
+		}
+		out = append(out, line)
+	}
+	for i, p := range w.slots {
+		if p == nil {
+			continue
+		}
+		q := p.sched.SchedulingQueue
+		for where, pods := range map[string][]*corev1.Pod{
+			"to be tried": q.PodsInActiveQ(), "backs off": q.PodsInBackoffQ(), "sleeps": q.UnschedulablePods(), "is tried": q.InFlightPods(),
+		} {
+			for _, pod := range pods {
+				out = append(out, fmt.Sprintf("%s, leads %t: pod %s %s", slotNames[i], p.leads.Load(), pod.Name, where))
+			}
+		}
+		out = append(out, fmt.Sprintf("%s, leads %t: cards are reserved for %v", slotNames[i], p.leads.Load(), p.reserved()))
+	}
+	for _, r := range w.api.pending() {
+		out = append(out, "waits for an answer: "+r.id)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // goOn lets everyone do what can be done now.

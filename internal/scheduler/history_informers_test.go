@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,8 +29,10 @@ type modelInformer struct {
 	cache.SharedIndexInformer
 	indexer  cache.Indexer
 	next     int // in the log
-	version  uint64
+	version  atomic.Uint64
 	handlers []*listener
+	// bookmarked is when the version last moved without a change.
+	bookmarked time.Time
 }
 
 // listener is a handler with the changes that it has not heard of.
@@ -39,7 +42,22 @@ type listener struct {
 }
 
 func newModelInformer() *modelInformer {
-	return &modelInformer{indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
+	i := &modelInformer{bookmarked: time.Now()}
+	i.indexer = modelIndexer{
+		Indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}), informer: i,
+	}
+	return i
+}
+
+// modelIndexer is an informer's store, which knows its version.
+type modelIndexer struct {
+	cache.Indexer
+	informer *modelInformer
+}
+
+// LastStoreSyncResourceVersion returns the version of the store's content.
+func (i modelIndexer) LastStoreSyncResourceVersion() string {
+	return formatVersion(i.informer.version.Load())
 }
 
 func (i *modelInformer) GetStore() cache.Store { return i.indexer }
@@ -50,7 +68,7 @@ func (i *modelInformer) AddIndexers(x cache.Indexers) error { return i.indexer.A
 
 func (i *modelInformer) SetTransform(cache.TransformFunc) error { return nil }
 
-func (i *modelInformer) LastSyncResourceVersion() string { return formatVersion(i.version) }
+func (i *modelInformer) LastSyncResourceVersion() string { return formatVersion(i.version.Load()) }
 
 func (*modelInformer) HasSynced() bool { return true }
 
@@ -78,7 +96,7 @@ func (registration) HasSyncedChecker() cache.DoneChecker { return nil }
 // receive brings the store up to the next change of the log.
 func (i *modelInformer) receive(c change) {
 	i.next++
-	i.version = c.version
+	i.version.Store(c.version)
 	// The store's functions fail for objects without names alone.
 	switch {
 	case c.now == nil:

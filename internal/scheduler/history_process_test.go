@@ -14,11 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -37,14 +38,14 @@ const (
 // process is one scheduler process: kube-scheduler's own code with the plugin,
 // the fence and the binder, among informers, a client and a clock of the model.
 type process struct {
-	api       *apiServer
+	api       *modelServer
 	identity  string
 	elects    bool
 	informers *modelInformers
 	shared    *Shared
 	sched     *scheduler.Scheduler
 	ctx       context.Context
-	cancel    context.CancelFunc
+	cancel    context.CancelCauseFunc
 	clock     *processClock
 
 	// grants lets the scheduling loop try one pod each.
@@ -148,14 +149,15 @@ func modelProfile() config.KubeSchedulerProfile {
 
 // startProcess starts a scheduler as its command does. What the informers show
 // at first may be behind the API server by some changes.
-func startProcess(api *apiServer, identity string, elects bool, behind int) (*process, error) {
+func startProcess(api *modelServer, identity string, elects bool, behind int) (*process, error) {
 	p := &process{
 		api: api, identity: identity, elects: elects, informers: newModelInformers(), grants: make(chan struct{}),
 		clock: &processClock{}, requests: map[string]int{},
 	}
 	ctx := klog.NewContext(context.Background(), logr.Discard())
-	p.ctx, p.cancel = context.WithCancel(ctx)
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	p.shared = NewShared(p.clock)
+	p.shared.term.elapsed, p.shared.term.stop = api.uptime, p.cancel
 	client := &modelClient{by: p}
 	// What counts metrics every second ends at once: it would take most of the time.
 	setup, done := context.WithCancel(p.ctx)
@@ -172,12 +174,12 @@ func startProcess(api *apiServer, identity string, elects bool, behind int) (*pr
 		scheduler.WithPodMaxInUnschedulablePodsDuration(24*time.Hour),
 	)
 	if err != nil {
-		p.cancel()
+		p.cancel(nil)
 		return nil, fmt.Errorf("start a scheduler: %w", err)
 	}
 	p.sched = sched
 	if err := p.shared.devices.watch(modelDynamic{informers: p.informers}); err != nil {
-		p.cancel()
+		p.cancel(nil)
 		return nil, err
 	}
 	pop := sched.NextPod
@@ -191,10 +193,14 @@ func startProcess(api *apiServer, identity string, elects bool, behind int) (*pr
 		p.busy.Store(true)
 		return pop(logger)
 	}
+	lock, err := p.fence(client)
+	if err != nil {
+		p.cancel(nil)
+		return nil, err
+	}
 	p.sync(behind)
-	p.fence(client)
 	if elects {
-		go p.elect()
+		go p.elect(lock)
 	} else {
 		p.lead()
 	}
@@ -246,30 +252,30 @@ func objectOf(c change) object {
 	return c.old
 }
 
-// fence starts the fencing of earlier leaders.
-func (p *process) fence(client *modelClient) {
-	f := &fencer{
-		client: client, schedulers: sets.New(DefaultProfile), identity: p.mark(),
-		seen: p.informers.pods.LastSyncResourceVersion,
+// fence ties the process to its term as leader and starts the fencing of earlier
+// leaders, as the command does. It returns the lock of the election, if there is
+// one.
+func (p *process) fence(client *modelClient) (resourcelock.Interface, error) {
+	cfg := &schedulerconfig.Config{Client: client, InformerFactory: p.informers}
+	if p.elects {
+		cfg.LeaderElection = &leaderelection.LeaderElectionConfig{Lock: &modelLease{by: p}, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline}
+	}
+	cc := cfg.Complete()
+	f, err := p.shared.fencer(&cc, p.sched)
+	if err != nil {
+		return nil, err
 	}
 	go p.shared.fence(p.ctx, f)
 	p.shared.locks.begin(p.ctx, f.schedulers)
-}
-
-// mark is the identity that the process writes on pods.
-func (p *process) mark() string {
 	if p.elects {
-		return p.identity
+		return cc.LeaderElection.Lock, nil
 	}
-	return "host"
+	return nil, nil
 }
 
 // lead runs the scheduling loop.
 func (p *process) lead() {
 	p.leads.Store(true)
-	if !p.elects {
-		p.shared.term.begin()
-	}
 	p.sched.SchedulingQueue.Run(klog.FromContext(p.ctx))
 	go func() {
 		for p.ctx.Err() == nil {
@@ -280,8 +286,7 @@ func (p *process) lead() {
 
 // elect takes part in the election as client-go's elector does, without its
 // random waits.
-func (p *process) elect() {
-	lock := p.shared.term.elect(&modelLease{by: p}, renewDeadline)
+func (p *process) elect(lock resourcelock.Interface) {
 	e := elector{process: p, lock: lock}
 	renewed := p.clock.Now()
 	for p.ctx.Err() == nil {
@@ -351,7 +356,7 @@ func (p *process) stop() {
 	p.dead.Store(true)
 	p.api.mu.Unlock()
 	p.leads.Store(false)
-	p.cancel()
+	p.cancel(nil)
 	p.sched.SchedulingQueue.Close()
 	for _, r := range p.api.pending() {
 		if r.by == p {
@@ -362,11 +367,11 @@ func (p *process) stop() {
 }
 
 // runs reports whether the process can do anything now.
-func (p *process) runs() bool { return p != nil && !p.dead.Load() && !p.clock.isSuspended() }
+func (p *process) runs() bool { return p != nil && !p.dead.Load() && p.ctx.Err() == nil && !p.clock.isSuspended() }
 
 // reserved returns the pods that cards are reserved for.
 func (p *process) reserved() []types.UID {
-	p.shared.reservations.mu.Lock()
-	defer p.shared.reservations.mu.Unlock()
-	return slices.Sorted(maps.Keys(p.shared.reservations.byPod))
+	p.shared.overlay.mu.Lock()
+	defer p.shared.overlay.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.shared.overlay.reserved))
 }

@@ -52,6 +52,8 @@ func (w *world) outcome() outcome {
 // playSeed plays the history of a seed.
 func playSeed(t *testing.T, seed uint64) (out outcome) {
 	t.Helper()
+	watchdog := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("history %d does not end", seed)) })
+	defer watchdog.Stop()
 	synctest.Test(t, func(*testing.T) {
 		w := drawHistory(seed)
 		out = w.outcome()
@@ -84,7 +86,7 @@ func TestHistories(t *testing.T) {
 				for seed := next.Add(1); seed <= uint64(n) && (*historyAll || failed.Load() == 0); seed = next.Add(1) {
 					if out := playSeed(t, seed); out.problem != "" {
 						failed.Add(1)
-						report(t, seed, out)
+						reportHistory(t, seed, out)
 					}
 				}
 			})
@@ -94,8 +96,8 @@ func TestHistories(t *testing.T) {
 	t.Logf("%d histories, %d went wrong, %.0f a second", played, failed.Load(), float64(played)/time.Since(began).Seconds())
 }
 
-// report tells of a history that went wrong, as short as it can be made.
-func report(t *testing.T, seed uint64, out outcome) {
+// reportHistory tells of a history that went wrong, as short as it can be made.
+func reportHistory(t *testing.T, seed uint64, out outcome) {
 	t.Helper()
 	if *historyAll {
 		t.Errorf("history %d: %s", seed, out.problem)

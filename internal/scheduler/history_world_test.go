@@ -43,7 +43,7 @@ func (s step) String() string {
 
 // world is one history while it is played.
 type world struct {
-	api   *apiServer
+	api   *modelServer
 	slots []*process
 	// noElection tells that the schedulers take part in no election.
 	noElection bool
@@ -59,7 +59,7 @@ type world struct {
 var slotNames = []string{"s0", "s1", "s2"}
 
 func newWorld(slots int) *world {
-	return &world{api: newAPIServer(), slots: make([]*process, slots)}
+	return &world{api: newModelServer(), slots: make([]*process, slots)}
 }
 
 // slot returns the scheduler of the name, nil when it does not run.
@@ -123,9 +123,6 @@ func (w *world) elections() bool {
 	return false
 }
 
-// requestTimeout is when the API server gives up on a request.
-const requestTimeout = time.Minute
-
 // giveUp ends the first request that took too long, if there is one.
 func (w *world) giveUp() bool {
 	for _, r := range w.api.pending() {
@@ -150,7 +147,7 @@ func (w *world) giveUp() bool {
 func (w *world) exits() bool {
 	some := false
 	for i, p := range w.slots {
-		if p != nil && p.over.Load() {
+		if p != nil && (p.over.Load() || p.ctx.Err() != nil) && !p.clock.isSuspended() {
 			p.stop()
 			w.slots[i] = nil
 			some = true
@@ -493,8 +490,16 @@ func (w *world) receive(p *process, kind string, n int) int {
 	for ; got < n && informer.next < len(log); got++ {
 		informer.receive(log[informer.next])
 	}
+	if informer.next == len(log) && w.api.version > informer.version.Load() && time.Since(informer.bookmarked) > bookmarkPeriod {
+		informer.bookmarked = time.Now()
+		informer.version.Store(w.api.version)
+	}
 	return got
 }
+
+// bookmarkPeriod is how often the API server tells a watch how far it has come
+// when nothing changes.
+const bookmarkPeriod = time.Minute
 
 // opHear lets the handlers of an informer hear of the next change: the n-th
 // alone, or all of them.
@@ -520,8 +525,12 @@ func opCycle(w *world, s step) bool {
 	if !p.runs() || !w.canTry(p) {
 		return false
 	}
-	p.grants <- struct{}{}
-	return true
+	select {
+	case p.grants <- struct{}{}:
+		return true
+	case <-p.ctx.Done():
+		return false
+	}
 }
 
 // canTry reports whether the scheduler has a pod to try and no other one at hand.
