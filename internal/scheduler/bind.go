@@ -42,7 +42,7 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 	if err := p.takeLock(ctx, pod, nodeName); err != nil {
 		return fwk.AsStatus(err)
 	}
-	version, err := p.latestVersion(pod)
+	version, err := p.latestVersion(ctx, pod)
 	if err == nil {
 		b := binder{plugin: p, pod: pod, node: nodeName, annotations: res.annotations, version: version}
 		err = b.run(ctx)
@@ -59,15 +59,34 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 // for. While a pod waited for its turn or its volumes its status may have
 // changed: kube-scheduler itself notes there where it is about to be bound. A
 // version that another scheduler process has touched is not for this one.
-func (p *Plugin) latestVersion(pod *corev1.Pod) (string, error) {
+func (p *Plugin) latestVersion(ctx context.Context, pod *corev1.Pod) (string, error) {
 	now, err := p.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
 	if err != nil || now.UID != pod.UID || now.Spec.NodeName != "" || now.DeletionTimestamp != nil || !sameAsk(pod, now) {
 		now = pod // the API server will say what is wrong
 	}
 	if p.shared.term.foreign(now) {
-		return "", errTouched
+		return "", p.touchBack(ctx, now)
 	}
 	return now.ResourceVersion, nil
+}
+
+// touchBack returns the error of a Bind of a pod that another process has touched.
+// If this process certainly leads, an earlier leader's touch arrived late: the pod
+// is touched again, so that the next Bind of it succeeds.
+func (p *Plugin) touchBack(ctx context.Context, now *corev1.Pod) error {
+	if !p.shared.term.elected() || p.shared.term.fresh() != nil {
+		return errTouched
+	}
+	patch, err := wire.TermPatch(now, now.ResourceVersion, p.shared.term.identity, "")
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+		defer cancel()
+		_, err = p.handle.ClientSet().CoreV1().Pods(now.Namespace).Patch(ctx, now.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	}
+	if err != nil {
+		return fmt.Errorf("%w; it could not be touched again: %w", errTouched, err)
+	}
+	return errTouched
 }
 
 // binder is one Bind.
@@ -182,7 +201,7 @@ func (b *binder) look(ctx context.Context, answer error) (done bool, err error) 
 	b.settle() // the pod is past the version of every Binding that was sent
 	switch {
 	case b.plugin.shared.term.foreign(now):
-		return true, errTouched
+		return true, b.plugin.touchBack(ctx, now)
 	case now.DeletionTimestamp != nil || !sameAsk(b.pod, now):
 		return true, errChanged
 	case !apierrors.IsConflict(answer):

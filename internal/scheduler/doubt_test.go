@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Answers that say nothing for certain once an earlier one was lost.
@@ -377,5 +379,34 @@ func TestAnAnswerThatClientGoKeepsToItself(t *testing.T) {
 	r.fakes.client = client
 	if got := r.bind(t.Context(), pod); !got.IsSuccess() || binds != 2 {
 		t.Errorf("Bind() = %v after %d Bindings: the first was carried out", got, binds)
+	}
+}
+
+// TestALateTouch: the touch of an earlier leader arrives after this process has
+// touched the pod. The leader touches the pod again; who may not be the leader any
+// more does not.
+func TestALateTouch(t *testing.T) {
+	for name, age := range map[string]time.Duration{"the leader": 0, "no longer the leader": 10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			r, pod, s := inDoubt(t)
+			r.shared.term.elect(&fakeLock{}, 10*time.Second)
+			r.shared.term.renew(0)
+			touchedBy("earlier")(s.pod)
+			s.pod.ResourceVersion = "8"
+			s.onBind = func(int) (bool, error) {
+				r.suspended = age
+				return true, nil
+			}
+			if got := r.bind(t.Context(), pod); !errors.Is(got.AsError(), errTouched) || s.binds != 1 {
+				t.Errorf("Bind() = %v after %d Bindings", got, s.binds)
+			}
+			wantPatches := 1
+			if age > 0 {
+				wantPatches = 0
+			}
+			if s.patches != wantPatches || r.shared.term.foreign(s.pod) != (age > 0) {
+				t.Errorf("%d touches, and the pod was last touched by %q", s.patches, wire.TermOf(s.pod))
+			}
+		})
 	}
 }

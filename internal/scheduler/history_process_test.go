@@ -367,7 +367,9 @@ func (p *process) stop() {
 }
 
 // runs reports whether the process can do anything now.
-func (p *process) runs() bool { return p != nil && !p.dead.Load() && p.ctx.Err() == nil && !p.clock.isSuspended() }
+func (p *process) runs() bool {
+	return p != nil && !p.dead.Load() && p.ctx.Err() == nil && !p.clock.isSuspended()
+}
 
 // reserved returns the pods that cards are reserved for.
 func (p *process) reserved() []types.UID {
