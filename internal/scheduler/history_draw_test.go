@@ -41,7 +41,7 @@ func drawHistory(seed uint64) *world {
 	d.hooks = !d.pauses && d.chance(10)
 	d.setUp()
 	// A draw that can't be done is none, but there may be nothing to do.
-	for size, tries := 30+d.IntN(60), 0; len(d.w.trace) < size && tries < 300 && d.w.problem == ""; tries++ {
+	for size, tries := 40+d.IntN(80), 0; len(d.w.trace) < size && tries < 500 && d.w.problem == ""; tries++ {
 		d.step()
 	}
 	d.w.finish()

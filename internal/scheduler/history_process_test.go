@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -157,7 +158,10 @@ func startProcess(api *modelServer, identity string, elects bool, behind int) (*
 	ctx := klog.NewContext(context.Background(), logr.Discard())
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	p.shared = NewShared(p.clock)
-	p.shared.term.elapsed, p.shared.term.stop = api.uptime, p.cancel
+	p.shared.term.stop = p.cancel
+	if reflect.ValueOf(p.shared.term.elapsed).Pointer() == reflect.ValueOf(sinceBoot).Pointer() {
+		p.shared.term.elapsed = api.uptime // the model's clock that counts suspension
+	}
 	client := &modelClient{by: p}
 	// What counts metrics every second ends at once: it would take most of the time.
 	setup, done := context.WithCancel(p.ctx)

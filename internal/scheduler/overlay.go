@@ -253,6 +253,17 @@ func (o *overlay) getHold(uid types.UID, node *ledger.Node) (ledger.Holding, boo
 	return hold.in(node)
 }
 
+// preemptors returns the pods that cards are kept for.
+func (o *overlay) preemptors() []ledger.Holder {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []ledger.Holder
+	for _, hold := range o.held {
+		out = append(out, hold.holding.Holder)
+	}
+	return out
+}
+
 // dropHold keeps the cards no longer.
 func (o *overlay) dropHold(uid types.UID) {
 	o.mu.Lock()

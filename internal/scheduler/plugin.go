@@ -144,6 +144,9 @@ func (s *Shared) cleanUp(h fwk.Handle) error {
 				s.overlay.dropHold(pod.UID)
 				s.announcements.take(pod.UID)
 				s.asks.drop(pod.UID)
+				if pod.Spec.NodeName == "" && wire.Asks(pod) {
+					s.tryPreemptors(h)
+				}
 			}
 		},
 	}); err != nil {

@@ -3,9 +3,11 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -94,6 +96,24 @@ func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
 		p.shared.overlay.putHold(pod.UID, preemptorHold{node: nodeName, placed: placed{
 			topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request),
 		}})
+	}
+}
+
+// tryPreemptors makes kube-scheduler try the pods again that cards are kept for.
+// It does not do so itself when a victim ends that was only assumed on a node and
+// whose Binding failed while the eviction was under way: at that moment the
+// preemptor waited for the eviction, and there is no later event.
+func (s *Shared) tryPreemptors(h fwk.Handle) {
+	pods := map[string]*corev1.Pod{}
+	lister := h.SharedInformerFactory().Core().V1().Pods().Lister()
+	for _, holder := range s.overlay.preemptors() {
+		namespace, name, _ := strings.Cut(string(holder), "/")
+		if pod, err := lister.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName == "" {
+			pods[string(holder)] = pod
+		}
+	}
+	if len(pods) > 0 {
+		h.Activate(klog.Background(), pods)
 	}
 }
 
