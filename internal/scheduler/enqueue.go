@@ -114,8 +114,12 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, oldObj, newObj any) (
 }
 
 // hintOn wakes the pod if it fits on the node with the cards that the node has now
-// and the pods last seen there.
+// and the pods last seen there. A pod that cards are kept for there is woken even if
+// it does not fit: then its nomination is cleared, and the cards are for others.
 func (p *Plugin) hintOn(pod *corev1.Pod, name string) fwk.QueueingHint {
+	if pod.Status.NominatedNodeName == name || p.shared.overlay.heldOn(pod.UID, name) {
+		return p.hint(pod, nil)
+	}
 	node, err := p.nodeLister.Get(name)
 	if err != nil {
 		return fwk.QueueSkip // its own Add will come

@@ -253,6 +253,14 @@ func (o *overlay) getHold(uid types.UID, node *ledger.Node) (ledger.Holding, boo
 	return hold.in(node)
 }
 
+// heldOn reports whether cards of the node are kept for the pod.
+func (o *overlay) heldOn(uid types.UID, node string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	hold, ok := o.held[uid]
+	return ok && hold.node == node
+}
+
 // preemptors returns the pods that cards are kept for.
 func (o *overlay) preemptors() []ledger.Holder {
 	o.mu.Lock()
