@@ -125,6 +125,11 @@ fuzz: ## Fuzz every target in turn, FUZZTIME=60s each
 	done <<<"$$targets"; \
 	if [ -n "$$failed" ]; then echo "make fuzz: failed:$$failed" >&2; exit 1; fi
 
+# Compiles the scheduler's tests once for each bug.
+.PHONY: planted
+planted: ## Plant known bugs in the scheduler one by one, and see that the simulated histories find each
+	$(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./internal/scheduler -run '^TestPlanted$$' -args -history.planted
+
 # One package, so that go test prints what the test prints as it goes.
 CHAOS := $(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./test/chaos
 

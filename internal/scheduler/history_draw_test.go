@@ -113,6 +113,7 @@ func (d *drawer) step() {
 		behind := d.w.behind(p)
 		add(behind, 10, func() { d.watch(name) })
 		add(behind, 6, func() { d.w.do(step{op: "flow", who: name, what: holdBindings}) })
+		add(behind && d.slow, 8, func() { d.w.do(step{op: "flow", who: name, what: holdEvents}) })
 		add(behind, 3, func() { d.w.do(step{op: "flow", who: name}) })
 		add(p.leads.Load(), 3, func() { d.machine(name) })
 		add(p.cut, 5, func() { d.machine(name) })

@@ -26,6 +26,13 @@ func replay(t *testing.T, in outcome) (out outcome) {
 	return out
 }
 
+// What may come of a history that goes wrong.
+const (
+	givenTwice = "a card is given twice"
+	sleeps     = "a pod sleeps"
+	kept       = "cards are kept"
+)
+
 // class tells what kind of problem it is: who is freed of other problems must
 // keep his own.
 func (o *outcome) class() string {
@@ -33,11 +40,11 @@ func (o *outcome) class() string {
 	case o.problem == "":
 		return ""
 	case strings.Contains(o.problem, "waits although"):
-		return "sleeps"
+		return sleeps
 	case strings.Contains(o.problem, "keeps cards"):
-		return "kept"
+		return kept
 	default:
-		return "given twice"
+		return givenTwice
 	}
 }
 

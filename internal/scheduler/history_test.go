@@ -1,5 +1,41 @@
 package scheduler
 
+// Histories: what may happen to schedulers, played many thousand times, every
+// choice drawn from one seed.
+//
+// Real is the code of the product and of kube-scheduler: the plugin with overlay,
+// index and hints, fence, term and binder, made by [scheduler.New] with its
+// scheduling and binding cycles, queue, cache, snapshot, event handlers, framework
+// and preemption. The audit's own rules say whether a card was given twice.
+//
+// Modelled is everything around it:
+//   - the API server: one store with versions, preconditions, Bindings, status
+//     patches, deletions, consistent lists and a lease (history_api_test.go). A
+//     request waits until the driver carries it out, answers it, turns it away with
+//     a code, loses the answer, or lets it arrive after its sender gave up. Requests
+//     of the election are answered at once: it is disturbed by suspending, cutting
+//     off and killing schedulers.
+//   - watches: each kind comes in order, as late as the driver wants; the informer's
+//     store first, then each handler by itself. Bookmarks come once a minute. There
+//     are no re-lists.
+//   - the elector, which is client-go's without its random waits.
+//   - schedulers that come, go, are cut off or suspended: a suspended one's monotonic
+//     clock stands still, and nothing of it reaches the API server.
+//   - kubelet, agents and people, as steps of the driver. Of other plugins there are
+//     none but the ones kube-scheduler can't do without; the vendor's node lock is
+//     not used, since nodes without Devices have whole cards only.
+//
+// A history runs in a bubble of testing/synctest. One goroutine drives it: it lets
+// one thing happen, waits until every other goroutine waits, and looks at what the
+// API server has. Goroutines that wake together do not depend on each other's
+// order; no two steps are at the same time, so no two timers end together; waits of
+// random length are cut to a fixed one. TestHistoriesReplay plays histories twice.
+//
+// Not drawn, on purpose: a pod that can't be touched together with a scheduler that
+// is suspended for longer than the fence waits (the agent's rule settles it there),
+// two schedulers at once without an election, and webhooks that keep preemption
+// from patching its victims.
+
 import (
 	"flag"
 	"fmt"
@@ -17,9 +53,10 @@ import (
 )
 
 var (
-	historySeed = flag.Uint64("history.seed", 0, "play the history of this seed alone")
-	historyN    = flag.Int("history.n", 10000, "how many histories are played")
-	historyAll  = flag.Bool("history.all", false, "play all histories and list those that go wrong, without their steps")
+	historySeed  = flag.Uint64("history.seed", 0, "play the history of this seed alone")
+	historyN     = flag.Int("history.n", 10000, "how many histories are played")
+	historyBrief = flag.Bool("history.brief", false, "of a history that goes wrong tell only which and how")
+	historyAll   = flag.Bool("history.all", false, "play all histories and list those that go wrong, without their steps")
 )
 
 // prepareHistories does what must be done once, outside of all histories.
@@ -42,11 +79,10 @@ type outcome struct {
 	noElection bool
 	steps      []step
 	problem    string
-	binds      int
 }
 
 func (w *world) outcome() outcome {
-	return outcome{slots: len(w.slots), noElection: w.noElection, steps: w.trace, problem: w.problem, binds: w.api.started}
+	return outcome{slots: len(w.slots), noElection: w.noElection, steps: w.trace, problem: w.problem}
 }
 
 // playSeed plays the history of a seed.
@@ -99,8 +135,12 @@ func TestHistories(t *testing.T) {
 // reportHistory tells of a history that went wrong, as short as it can be made.
 func reportHistory(t *testing.T, seed uint64, out outcome) {
 	t.Helper()
-	if *historyAll {
+	switch {
+	case *historyAll:
 		t.Errorf("history %d: %s", seed, out.problem)
+		return
+	case *historyBrief:
+		t.Errorf("history %d found: %s", seed, out.class())
 		return
 	}
 	tell(t, seed, shrink(t, out))

@@ -554,8 +554,14 @@ func (w *world) behind(p *process) bool {
 	return false
 }
 
-// holdBindings is a flow in which nothing is decided and no Binding goes on.
-const holdBindings = "without bindings"
+// The flows that leave something out.
+const (
+	// holdBindings is a flow in which nothing is decided and no Binding goes on.
+	holdBindings = "without bindings"
+	// holdEvents is one in which handlers hear of nothing either: only the stores
+	// of the informers are brought up to date.
+	holdEvents = "without events"
+)
 
 // opFlow lets a scheduler do everything that it can do now.
 func opFlow(w *world, s step) bool {
@@ -567,7 +573,7 @@ func opFlow(w *world, s step) bool {
 	for range 20 {
 		again := false
 		for _, r := range w.api.pending() {
-			if r.by == p && (s.what != holdBindings || r.verb != verbBind) {
+			if r.by == p && (s.what == "" || r.verb != verbBind) {
 				r.execute()
 				w.api.answer(r, false)
 				w.settle()
@@ -576,11 +582,11 @@ func opFlow(w *world, s step) bool {
 		}
 		for _, kind := range kinds {
 			again = w.receive(p, kind, len(w.api.log[kind])) > 0 || again
-			for opHear(w, step{who: s.who, what: kind}) {
+			for s.what != holdEvents && opHear(w, step{who: s.who, what: kind}) {
 				again = true
 			}
 		}
-		again = s.what != holdBindings && opCycle(w, s) || again
+		again = s.what == "" && opCycle(w, s) || again
 		w.settle()
 		if !again || !p.runs() {
 			break
