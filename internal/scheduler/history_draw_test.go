@@ -98,7 +98,10 @@ func (d *drawer) step() {
 			choices = append(choices, choice{weight, do})
 		}
 	}
-	led, wake := false, 4
+	led, wake, disturb := false, 4, 3
+	if d.w.noElection {
+		disturb = 6
+	}
 	if len(d.w.alive()) == 0 {
 		wake = 40
 	}
@@ -115,7 +118,7 @@ func (d *drawer) step() {
 		add(behind, 6, func() { d.w.do(step{op: "flow", who: name, what: holdBindings}) })
 		add(behind && d.slow, 8, func() { d.w.do(step{op: "flow", who: name, what: holdEvents}) })
 		add(behind, 3, func() { d.w.do(step{op: "flow", who: name}) })
-		add(p.leads.Load(), 3, func() { d.machine(name) })
+		add(p.leads.Load(), disturb, func() { d.machine(name) })
 		add(p.cut, 5, func() { d.machine(name) })
 	}
 	add(len(d.w.api.pending()) > 0, 25, d.request)

@@ -220,40 +220,17 @@ func (p *process) sync(behind int) {
 		for _, c := range log[:max(0, len(log)-behind)] {
 			informer.receive(c)
 		}
-		first := map[string]change{}
-		var order []string
-		for _, c := range informer.handlersBehind() {
-			name := objectOf(c).GetName()
-			if _, known := first[name]; !known {
-				order = append(order, name)
-			}
-			first[name] = c
-		}
+		// A list is in the order of names.
+		names := slices.Sorted(slices.Values(informer.indexer.ListKeys()))
 		for _, l := range informer.handlers {
 			l.behind = nil
-			for _, name := range order {
-				if c := first[name]; c.now != nil {
-					l.handler.OnAdd(c.now, true)
+			for _, name := range names {
+				if obj, ok, err := informer.indexer.GetByKey(name); ok && err == nil {
+					l.handler.OnAdd(obj, true)
 				}
 			}
 		}
 	}
-}
-
-// handlersBehind returns the changes that no handler has heard of.
-func (i *modelInformer) handlersBehind() []change {
-	if len(i.handlers) == 0 {
-		return nil
-	}
-	return i.handlers[0].behind
-}
-
-// objectOf returns the object that changed.
-func objectOf(c change) object {
-	if c.now != nil {
-		return c.now
-	}
-	return c.old
 }
 
 // fence ties the process to its term as leader and starts the fencing of earlier
