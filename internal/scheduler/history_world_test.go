@@ -43,6 +43,7 @@ func (s step) String() string {
 
 // world is one history while it is played.
 type world struct {
+	ops   map[string]func(w *world, s step) bool
 	api   *modelServer
 	slots []*process
 	// noElection tells that the schedulers take part in no election.
@@ -59,7 +60,7 @@ type world struct {
 var slotNames = []string{"s0", "s1", "s2"}
 
 func newWorld(slots int) *world {
-	return &world{api: newModelServer(), slots: make([]*process, slots)}
+	return &world{ops: operations(), api: newModelServer(), slots: make([]*process, slots)}
 }
 
 // slot returns the scheduler of the name, nil when it does not run.
@@ -90,7 +91,7 @@ func (w *world) do(s step) bool {
 	}
 	// No two steps are at the same time, so no two timers end at the same time.
 	time.Sleep(time.Microsecond)
-	if !ops[s.op](w, s) {
+	if do := w.ops[s.op]; do == nil || !do(w, s) {
 		return false
 	}
 	w.trace = append(w.trace, s)
@@ -170,11 +171,9 @@ func (w *world) end() {
 	synctest.Wait()
 }
 
-// ops are the steps by name. Each returns whether it could be done.
-var ops map[string]func(w *world, s step) bool
-
-func init() { //nolint:gochecknoinits // the table and what it names refer to each other
-	ops = map[string]func(w *world, s step) bool{
+// operations returns the steps by name. Each returns whether it could be done.
+func operations() map[string]func(w *world, s step) bool {
+	return map[string]func(w *world, s step) bool{
 		"node": opNode, "counted": opCounted, "foreign": opForeign, "cure": opCure,
 		"pod": opPod, "delete": opDelete, "remove": opRemove, "complete": opComplete, "annotate": opAnnotate,
 		"device": opDevice, "label": opLabel,
