@@ -183,7 +183,7 @@ bench: build ## Measure scheduling against plain Kubernetes, at most 20 minutes;
 	@$(AS_BUILT) $(GO) run ./test/perf -plan test/perf/bench.yaml -out bench.json
 
 .PHONY: bench-full
-bench-full: build ## Measure everything, two to three hours; writes bench.json
+bench-full: build ## Measure everything, three to five hours; writes bench.json
 	@$(AS_BUILT) $(GO) run ./test/perf -plan test/perf/bench-full.yaml -out bench.json
 
 .PHONY: chart
