@@ -206,11 +206,11 @@ func (w *world) calm() {
 func (w *world) situation() (out []string) {
 	for _, name := range w.api.names(kindPod) {
 		pod := w.api.pod(name)
-		line := fmt.Sprintf("pod %s (%s): on %q, nominated to %q, deleted %t", name, pod.UID, pod.Spec.NodeName, pod.Status.NominatedNodeName, pod.DeletionTimestamp != nil)
+		parts := []string{fmt.Sprintf("pod %s (%s): on %q, nominated to %q, deleted %t", name, pod.UID, pod.Spec.NodeName, pod.Status.NominatedNodeName, pod.DeletionTimestamp != nil)}
 		for i := range pod.Status.Conditions {
-			line += fmt.Sprintf(", %s %q", pod.Status.Conditions[i].Type, pod.Status.Conditions[i].Message)
+			parts = append(parts, fmt.Sprintf("%s %q", pod.Status.Conditions[i].Type, pod.Status.Conditions[i].Message))
 		}
-		out = append(out, line)
+		out = append(out, strings.Join(parts, ", "))
 	}
 	for i, p := range w.slots {
 		if p == nil {

@@ -11,7 +11,6 @@ import (
 type drawer struct {
 	*rand.Rand
 	w      *world
-	pods   int
 	faulty bool // requests fail
 	slow   bool // watches lag
 	deaths bool // schedulers die

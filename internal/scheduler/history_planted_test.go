@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +99,7 @@ func findPlanted(t *testing.T, name string) (seed int, class string) {
 	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
-	out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestHistories$", "-test.v", "-history.brief", "-history.n", fmt.Sprint(*historyN)).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestHistories$", "-test.v", "-history.brief", "-history.n", strconv.Itoa(*historyN)).CombinedOutput()
 	got := found.FindSubmatch(out)
 	if err == nil || got == nil {
 		t.Fatalf("no history of %d goes wrong (%v)\n%s", *historyN, err, out[max(0, len(out)-2000):])

@@ -42,6 +42,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -69,8 +70,8 @@ func prepareHistories(t *testing.T) {
 	t.Cleanup(func() { signal.Stop(c) })
 	// After an error others wait for a moment, all histories together.
 	handlers := utilruntime.ErrorHandlers
-	utilruntime.ErrorHandlers = nil
-	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
+	utilruntime.ErrorHandlers = nil //nolint:reassign // it is how client-go lets them be replaced
+	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers }) //nolint:reassign // as above
 }
 
 // outcome is what came of a history.
@@ -117,7 +118,7 @@ func TestHistories(t *testing.T) {
 	var next, failed atomic.Uint64
 	t.Run("group", func(t *testing.T) {
 		for worker := range 2 {
-			t.Run(fmt.Sprint(worker), func(t *testing.T) {
+			t.Run(strconv.Itoa(worker), func(t *testing.T) {
 				t.Parallel()
 				for seed := next.Add(1); seed <= uint64(n) && (*historyAll || failed.Load() == 0); seed = next.Add(1) {
 					if out := playSeed(t, seed); out.problem != "" {
