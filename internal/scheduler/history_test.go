@@ -70,7 +70,7 @@ func prepareHistories(t *testing.T) {
 	t.Cleanup(func() { signal.Stop(c) })
 	// After an error others wait for a moment, all histories together.
 	handlers := utilruntime.ErrorHandlers
-	utilruntime.ErrorHandlers = nil //nolint:reassign // it is how client-go lets them be replaced
+	utilruntime.ErrorHandlers = nil                            //nolint:reassign // it is how client-go lets them be replaced
 	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers }) //nolint:reassign // as above
 }
 
