@@ -44,7 +44,7 @@ type nodeServer interface {
 // ServeNode makes the agent serve its node, not only look at it. It is called
 // before Run. Slicer may be nil: then there are no slices.
 func (a *Agent) ServeNode(cfg kubelet.Config, slicer kubelet.Slicer) error {
-	server, err := kubelet.New(cfg, a.pods, slicer, a.metrics.serving)
+	server, err := kubelet.New(cfg, a.pods, slicer, a.metrics.serving, a.clock)
 	if err != nil {
 		return fmt.Errorf("serve the node: %w", err)
 	}

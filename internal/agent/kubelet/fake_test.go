@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -34,6 +35,7 @@ import (
 type scene struct {
 	*testing.T
 	server *Server
+	clock  *clocktesting.FakeClock
 	stop   func()
 	cfg    Config
 	node   *Node
@@ -55,7 +57,7 @@ func newScene(t *testing.T, mode gpu.Mode) *scene {
 	t.Helper()
 	dir := t.TempDir()
 	s := &scene{
-		T: t, memory: 64 << 10, pods: map[string]*corev1.Pod{}, hidden: map[string]bool{}, alive: map[types.UID]bool{},
+		T: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), memory: 64 << 10, pods: map[string]*corev1.Pod{}, hidden: map[string]bool{}, alive: map[types.UID]bool{},
 		driver: &fakeDriver{cards: map[string]*discover.CardSlices{}},
 		cfg: Config{
 			Plugins: filepath.Join(dir, "p"), PodResources: filepath.Join(dir, "r.sock"), State: filepath.Join(dir, "state"),
@@ -78,10 +80,31 @@ func newScene(t *testing.T, mode gpu.Mode) *scene {
 	}
 	s.setMode(mode)
 	s.kubelet = newFakeKubelet(t, s)
+	s.runClock()
 	s.start()
 	t.Cleanup(func() { s.stop() })
 	return s
 }
+
+// runClock lets the time of the scene pass, a good deal faster than it does
+// elsewhere.
+func (s *scene) runClock() {
+	ticker, done := time.NewTicker(2*time.Millisecond), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				s.clock.Step(10 * time.Millisecond)
+			case <-done:
+				return
+			}
+		}
+	}()
+	s.Cleanup(func() { ticker.Stop(); close(done) })
+}
+
+// pass waits until a time has passed in the scene.
+func (s *scene) pass(d time.Duration) { <-s.clock.After(d) }
 
 // setMode describes the node.
 func (s *scene) setMode(mode gpu.Mode) {
@@ -110,7 +133,7 @@ func (s *scene) setMode(mode gpu.Mode) {
 // start runs a server that knows nothing but what is on disk.
 func (s *scene) start() {
 	s.Helper()
-	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"))
+	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet/checkpoint"
 )
@@ -40,6 +41,7 @@ type holder struct {
 type holders struct {
 	client     podresources.PodResourcesListerClient
 	checkpoint string
+	clock      clock.WithTicker
 	turn       chan struct{} // held by the question that is being put
 
 	mu   sync.Mutex
@@ -54,8 +56,8 @@ type listing struct {
 	err    error
 }
 
-func newHolders(client podresources.PodResourcesListerClient, checkpoint string) *holders {
-	return &holders{client: client, checkpoint: checkpoint, turn: make(chan struct{}, 1)}
+func newHolders(client podresources.PodResourcesListerClient, checkpoint string, clk clock.WithTicker) *holders {
+	return &holders{client: client, checkpoint: checkpoint, clock: clk, turn: make(chan struct{}, 1)}
 }
 
 // dialPodResources connects to kubelet's PodResources, lazily.
@@ -88,11 +90,11 @@ func (h *holders) ask(l *listing) {
 	h.turn <- struct{}{}
 	defer func() { <-h.turn }()
 	h.mu.Lock()
-	wait := listInterval - time.Since(h.last)
+	wait := listInterval - h.clock.Since(h.last)
 	h.mu.Unlock()
-	time.Sleep(wait)
+	<-h.clock.After(wait)
 	h.mu.Lock()
-	h.next, h.last = nil, time.Now()
+	h.next, h.last = nil, h.clock.Now()
 	h.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()

@@ -109,7 +109,7 @@ func (p *plugin) keep(ctx context.Context) error {
 	_, err = os.Stat(p.socket)
 	p.mu.Lock()
 	lost := p.grpc == nil || err != nil || p.registered == nil || !os.SameFile(p.registered, kubelet) ||
-		!p.registered.ModTime().Equal(kubelet.ModTime()) || p.streams == 0 && (p.asked || time.Since(p.at) > patience)
+		!p.registered.ModTime().Equal(kubelet.ModTime()) || p.streams == 0 && (p.asked || p.server.clock.Since(p.at) > patience)
 	sent := p.sent
 	p.mu.Unlock()
 	if lost {
@@ -146,7 +146,7 @@ func (p *plugin) register(ctx context.Context, kubelet os.FileInfo) error {
 		return fmt.Errorf("register with kubelet: %w", err)
 	}
 	p.mu.Lock()
-	p.registered, p.at = kubelet, time.Now()
+	p.registered, p.at = kubelet, p.server.clock.Now()
 	p.mu.Unlock()
 	p.server.metrics.registrations.WithLabelValues(string(p.resource)).Inc()
 	klog.FromContext(ctx).Info("Registered with kubelet", "resource", p.resource)

@@ -47,9 +47,9 @@ func isFinal(err error) bool {
 // preStart prepares the container that has these ids, which are sorted, within
 // the time that kubelet gives.
 func (s *Server) preStart(ctx context.Context, resource string, ids []string) (err error) {
-	start := time.Now()
-	defer func() { s.metrics.preStarted(time.Since(start), err) }()
-	ctx, cancel := context.WithTimeout(ctx, preStartLimit)
+	start := s.clock.Now()
+	defer func() { s.metrics.preStarted(s.clock.Since(start), err) }()
+	ctx, cancel := s.within(ctx, preStartLimit)
 	defer cancel()
 	var pod *corev1.Pod
 	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
@@ -63,7 +63,7 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string) (e
 		notify(s.sweepNow) // someone who is in the way may be gone
 		select {
 		case <-ctx.Done():
-		case <-time.After(wait):
+		case <-s.clock.After(wait):
 			continue
 		}
 		break
@@ -75,6 +75,21 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string) (e
 	return err
 }
 
+// within returns a context that ends after a time of the agent's clock.
+func (s *Server) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := s.clock.NewTimer(limit)
+	go func() {
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+			cancel(fmt.Errorf("not done within %s", limit))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(context.Canceled) }
+}
+
 // tellInterval is the least time between two events that say the same.
 const tellInterval = 5 * time.Minute
 
@@ -84,13 +99,13 @@ func (s *Server) tell(pod *corev1.Pod, message string) {
 	s.mu.Lock()
 	last, told := s.told[key]
 	for k, at := range s.told {
-		if time.Since(at) > tellInterval {
+		if s.clock.Since(at) > tellInterval {
 			delete(s.told, k)
 		}
 	}
-	if !told || time.Since(last) > tellInterval {
+	if !told || s.clock.Since(last) > tellInterval {
 		told = false
-		s.told[key] = time.Now()
+		s.told[key] = s.clock.Now()
 	}
 	s.mu.Unlock()
 	if !told {
@@ -114,13 +129,13 @@ func (s *Server) ahead(resource string, ids []string) {
 		return
 	}
 	s.background.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), aheadLimit)
+		ctx, cancel := s.within(context.Background(), aheadLimit)
 		defer cancel()
 		for wait := aheadDelay; ; wait *= 2 {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(wait):
+			case <-s.clock.After(wait):
 			}
 			s.mu.Lock()
 			ended := s.ended
@@ -216,7 +231,7 @@ func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcome
 		return err
 	}
 	select {
-	case <-time.After(s.cfg.Settle - time.Since(written)): // until the runtime has noticed
+	case <-s.clock.After(s.cfg.Settle - s.clock.Since(written)): // until the runtime has noticed
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -280,12 +295,12 @@ func (s *Server) writeSpec(name string, edits *specs.ContainerEdits) (time.Time,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for other, at := range s.wrote {
-		if time.Since(at) > s.cfg.Settle {
+		if s.clock.Since(at) > s.cfg.Settle {
 			delete(s.wrote, other)
 		}
 	}
 	if changed {
-		s.wrote[name] = time.Now()
+		s.wrote[name] = s.clock.Now()
 	}
 	return s.wrote[name], nil
 }

@@ -15,6 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet/checkpoint"
@@ -89,6 +90,7 @@ type Server struct {
 	pods    Pods
 	slicer  Slicer
 	metrics *Metrics
+	clock   clock.WithTicker
 
 	holders  *holders
 	runtime  *containers
@@ -138,10 +140,10 @@ type Status struct {
 // resources are those that the agent may serve.
 var resources = []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
 
-// New returns a server. It does nothing before Run.
-func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics) (*Server, error) {
+// New returns a server. It does nothing before Run. The clock is the agent's.
+func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithTicker) (*Server, error) {
 	s := &Server{
-		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics,
+		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk,
 		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 		fresh: map[string]time.Time{}, leaving: map[*record]time.Time{}, told: map[string]time.Time{}, wrote: map[string]time.Time{},
 		status: Status{Waits: "the first Device"},
@@ -158,7 +160,7 @@ func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics) (*Server, error
 		return nil, fmt.Errorf("kubelet's PodResources: %w", err)
 	}
 	s.conns = append(s.conns, conn)
-	s.holders = newHolders(podresources.NewPodResourcesListerClient(conn), filepath.Join(cfg.Plugins, checkpoint.FileName))
+	s.holders = newHolders(podresources.NewPodResourcesListerClient(conn), filepath.Join(cfg.Plugins, checkpoint.FileName), clk)
 	if cfg.Runtime != "" {
 		if conn, err = dialRuntime(cfg.Runtime); err != nil {
 			return nil, fmt.Errorf("container runtime: %w", err)
@@ -252,12 +254,12 @@ func (s *Server) Run(ctx context.Context) error {
 	var lastForeign, lastGiven time.Time
 	for {
 		if n := s.current(); n != nil {
-			if time.Since(lastForeign) >= foreignInterval || s.Status().Foreign != "" {
-				lastForeign = time.Now()
+			if s.clock.Since(lastForeign) >= foreignInterval || s.Status().Foreign != "" {
+				lastForeign = s.clock.Now()
 				s.lookForOthers(ctx)
 			}
-			if time.Since(lastGiven) >= givenInterval {
-				lastGiven = time.Now()
+			if s.clock.Since(lastGiven) >= givenInterval {
+				lastGiven = s.clock.Now()
 				s.learnGiven(ctx, n)
 			}
 			s.keepRegistered(ctx, n)
@@ -268,7 +270,7 @@ func (s *Server) Run(ctx context.Context) error {
 				p.stop()
 			}
 			return nil
-		case <-time.After(watchInterval):
+		case <-s.clock.After(watchInterval):
 		case <-s.wake():
 		}
 	}
@@ -362,7 +364,7 @@ func (s *Server) devices(p *plugin) *deviceList {
 	}
 	fresh := map[string]bool{}
 	for id, since := range s.fresh {
-		if time.Since(since) > freshFor {
+		if s.clock.Since(since) > freshFor {
 			delete(s.fresh, id)
 			continue
 		}
@@ -383,7 +385,7 @@ func (s *Server) allocate(ids []string) (names []string, err error) {
 			return nil, err
 		}
 		s.journal.name(id, name)
-		s.fresh[id] = time.Now()
+		s.fresh[id] = s.clock.Now()
 		names = append(names, name)
 	}
 	if err := s.journal.save(); err != nil {

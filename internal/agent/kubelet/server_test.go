@@ -156,7 +156,7 @@ func TestTwoHoldersOfOneCard(t *testing.T) {
 	s.slicePod("late", "GPU-a", 60, 4, at("2000"))
 	s.slicePod("early", "GPU-a", 60, 4, at("1000"))
 	s.admit(slice, "late", "daybreak-sgpu-000")
-	ctx, cancel := contextFor(t, 3*time.Second)
+	ctx, cancel := contextFor(t, 300*time.Millisecond)
 	defer cancel()
 	err := s.server.preStart(ctx, slice, []string{"daybreak-sgpu-000"})
 	if err == nil || !strings.Contains(err.Error(), "60% are held by") {
@@ -194,7 +194,7 @@ func TestDeletedByForce(t *testing.T) {
 	select {
 	case err := <-done:
 		t.Fatalf("it was given on: %v", err)
-	case <-time.After(3 * time.Second):
+	case <-s.clock.After(10 * time.Second):
 	}
 	if diff := cmp.Diff([]string{"nothing"}, s.sees(names...)); diff != "" {
 		t.Errorf("the new one sees (-want +got):\n%s", diff)
@@ -330,7 +330,7 @@ func TestYields(t *testing.T) {
 	s.kubelet.mu.Lock()
 	s.kubelet.foreign = "GPU-a-0:0"
 	s.kubelet.mu.Unlock()
-	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"))
+	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ func TestDriverDoesNotLetGo(t *testing.T) {
 	s.driver.mu.Unlock()
 	s.delete("a")
 	s.eventually("the spec is removed at once", func() bool { return len(s.specs()) == 0 })
-	time.Sleep(2 * time.Second)
+	s.pass(20 * time.Second)
 	if len(s.driver.aliases()) != 1 {
 		t.Error("the slice is gone")
 	}
@@ -452,8 +452,31 @@ func TestWatchIsLate(t *testing.T) {
 	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * time.Second)
+	s.pass(20 * time.Second)
 	if len(s.driver.aliases()) != 1 {
 		t.Error("the slice of a pod that lives was removed")
+	}
+}
+
+// An id that kubelet gave and no container started with counts as free after
+// five minutes, not before.
+func TestFreshIDs(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	s.admit(slice, "nobody", "daybreak-sgpu-000")
+	fresh := func() bool {
+		s.server.devices(s.server.plugins[1])
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		_, ok := s.server.fresh["daybreak-sgpu-000"]
+		return ok
+	}
+	s.clock.Step(freshFor - time.Minute)
+	if !fresh() {
+		t.Error("it counts as free although its container may be about to start")
+	}
+	s.clock.Step(2 * time.Minute)
+	if fresh() {
+		t.Error("it is kept for a container that never started")
 	}
 }

@@ -36,10 +36,10 @@ func (s *Server) sweepLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(sweepInterval):
+		case <-s.clock.After(s.nextSweep()):
 		case <-s.sweepNow:
 		}
-		within, cancel := context.WithTimeout(ctx, sweepTimeout)
+		within, cancel := s.within(ctx, sweepTimeout)
 		text := ""
 		if err := s.sweep(within); err != nil && ctx.Err() == nil {
 			text = err.Error()
@@ -54,9 +54,23 @@ func (s *Server) sweepLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(firstRetry): // however often it is asked for
+		case <-s.clock.After(firstRetry): // however often it is asked for
 		}
 	}
+}
+
+// nextSweep returns when to sweep next: sooner when what a pod had can be taken
+// sooner.
+func (s *Server) nextSweep() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := sweepInterval
+	for _, since := range s.leaving {
+		if wait := leavingFor - s.clock.Since(since); wait > 0 {
+			next = min(next, wait)
+		}
+	}
+	return next
 }
 
 // withoutNumbers leaves of a text what does not change by itself.
@@ -112,13 +126,11 @@ func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Po
 			if pod != nil && pod.UID == r.PodUID && wire.Holds(pod) {
 				continue
 			}
-			since = time.Now()
+			since = s.clock.Now()
 			s.setLeaving(r, since)
 		}
-		if time.Since(since) >= leavingFor {
+		if s.clock.Since(since) >= leavingFor {
 			gone = append(gone, r)
-		} else {
-			time.AfterFunc(leavingFor, func() { notify(s.sweepNow) })
 		}
 	}
 	return gone, errors.Join(failures...)
@@ -217,7 +229,7 @@ func (s *Server) sweepSpecs(ctx context.Context) error {
 // to nobody are removed; those of others are told of.
 func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) error {
 	s.mu.Lock()
-	early := time.Since(s.looked) < slicesInterval
+	early := s.clock.Since(s.looked) < slicesInterval
 	s.mu.Unlock()
 	if s.slicer == nil || n.Mode != gpu.ModeSGPU || early {
 		return nil
@@ -245,7 +257,7 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 	s.setStatus(func(st *Status) { st.Strangers = strangers })
 	if len(failures) == 0 {
 		s.mu.Lock()
-		s.looked = time.Now()
+		s.looked = s.clock.Now()
 		s.mu.Unlock()
 	}
 	return errors.Join(failures...)

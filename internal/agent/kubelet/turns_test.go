@@ -84,7 +84,7 @@ func TestInitContainer(t *testing.T) {
 	select {
 	case err := <-done:
 		t.Fatalf("nobody could know who it is: %v", err)
-	case <-time.After(300 * time.Millisecond):
+	case <-s.clock.After(2 * time.Second):
 	}
 	status(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}})
 	if err := <-done; err != nil {
@@ -128,7 +128,7 @@ func TestNameUsedAgain(t *testing.T) {
 	s.admit(slice, "a", "daybreak-sgpu-000")
 	done := make(chan error, 1)
 	go func() { done <- s.begin(slice, "daybreak-sgpu-000") }()
-	time.Sleep(300 * time.Millisecond)
+	s.pass(2 * time.Second)
 	if got := s.driver.aliases(); len(got) != 0 {
 		t.Errorf("slices were made for the wrong pod: %v", got)
 	}
