@@ -46,6 +46,7 @@ type scene struct {
 	mu     sync.Mutex
 	pods   map[string]*corev1.Pod // by namespace/name
 	hidden map[string]bool        // not in the watch yet
+	blind  bool                   // nothing is in the watch yet
 	events []string
 	gets   int
 
@@ -177,6 +178,9 @@ func (s *scene) Held() ([]*corev1.Pod, bool) {
 		if !s.hidden[key] && wire.Holds(p) {
 			list = append(list, p)
 		}
+	}
+	if s.blind {
+		return nil, false
 	}
 	return list, true
 }

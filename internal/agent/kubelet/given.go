@@ -84,7 +84,7 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	if !known || n.Inventory == nil || n.Inventory.Topology == nil {
 		return
 	}
-	given := map[types.UID]wire.Given{}
+	given, granted := map[types.UID]wire.Given{}, map[types.UID]bool{}
 	if len(pods) > 0 {
 		g, err := s.holders.grants(ctx)
 		if err != nil {
@@ -92,21 +92,24 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 		}
 		node := n.Inventory.Open()
 		for _, pod := range pods {
-			if one, ok := givenTo(node, pod, g.of(pod)); ok {
+			ids := g.of(pod)
+			granted[pod.UID] = len(ids) > 0
+			if one, ok := givenTo(node, pod, ids); ok {
 				given[pod.UID] = one
 			}
 		}
 	}
-	s.setStatus(func(st *Status) { st.Given, st.GivenKnown = given, true })
+	s.setStatus(func(st *Status) {
+		st.Given, st.GivenKnown = given, true
+		s.granted = granted
+	})
 }
 
 // foreignPods returns the pods that hold cards and were not served by us.
 func (s *Server) foreignPods() (pods []*corev1.Pod, known bool) {
 	held, known := s.pods.Held()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	ours := map[types.UID]bool{}
-	for _, r := range s.journal.Records {
+	for _, r := range s.journal.now().Records {
 		ours[r.PodUID] = true
 	}
 	for _, pod := range held {

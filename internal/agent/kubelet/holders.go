@@ -34,6 +34,9 @@ type holder struct {
 	// containers are those of the pod that have exactly these ids: one, or
 	// several that take turns.
 	containers []string
+	// times is how many of the pod's containers have each id, by kubelet's file:
+	// so often was it given for this pod.
+	times map[string]int
 }
 
 // holders finds out who has which ids. All who ask at the same time share one
@@ -124,6 +127,7 @@ func (h *holders) find(ctx context.Context, resource string, ids []string) (*hol
 	case found != nil:
 		recorded.namespace, recorded.name = found.namespace, found.name
 	}
+	recorded.times = timesGiven(entries, resource, recorded.uid)
 	return recorded, nil
 }
 
@@ -173,6 +177,21 @@ func fromCheckpoint(entries []checkpoint.PodDevicesEntry, resource string, ids [
 		}
 	}
 	return h, nil
+}
+
+// timesGiven counts how many containers of a pod have each id.
+func timesGiven(entries []checkpoint.PodDevicesEntry, resource string, uid types.UID) map[string]int {
+	times := map[string]int{}
+	for i := range entries {
+		if e := &entries[i]; e.ResourceName == resource && types.UID(e.PodUID) == uid {
+			for _, ids := range e.DeviceIDs {
+				for _, id := range ids {
+					times[id]++
+				}
+			}
+		}
+	}
+	return times
 }
 
 // foreign returns a resource of the vendor's and an id of it that kubelet

@@ -11,13 +11,9 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// identify finds out which container is about to start with these ids. Together
-// tells that several containers of the pod have them.
-func (s *Server) identify(ctx context.Context, resource string, ids []string) (pod *corev1.Pod, container string, together bool, err error) {
-	h, err := s.holders.find(ctx, resource, ids)
-	if err != nil {
-		return nil, "", false, err
-	}
+// identify finds out which container of the holder is about to start. Together
+// tells that several have the ids.
+func (s *Server) identify(ctx context.Context, h *holder) (pod *corev1.Pod, container string, together bool, err error) {
 	if pod, err = s.podOf(ctx, h); err != nil {
 		return nil, "", false, err
 	}
@@ -63,12 +59,10 @@ func isAllocated(pod *corev1.Pod) bool {
 // after the other and each to its end, then the others start.
 func (s *Server) whoseTurn(ctx context.Context, pod *corev1.Pod, containers []string) (string, error) {
 	order := inOrder(pod, containers)
-	s.mu.Lock()
-	started := map[string]bool{}
+	started, d := map[string]bool{}, s.journal.now()
 	for _, name := range order {
-		started[name] = s.journal.byContainer(pod.UID, name) != nil
+		started[name] = d.byContainer(containerID{pod.UID, name}) != nil
 	}
-	s.mu.Unlock()
 	if len(order) == 0 {
 		return "", final(fmt.Errorf("kubelet names containers %v, the pod has none of them", containers))
 	}

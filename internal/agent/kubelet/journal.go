@@ -5,23 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// record is what one container was given.
+// record is what one container was given. One that is in the journal is never
+// changed: it is replaced.
 type record struct {
 	PodUID    types.UID `json:"podUID"`
 	Namespace string    `json:"namespace"`
 	Pod       string    `json:"pod"`
 	Container string    `json:"container"`
-	// Tokens are kubelet's ids that stand for it. One that kubelet has given to
-	// someone else since is not among them.
+	// Tokens are kubelet's ids that stand for it, one for each of Shares, in the
+	// same order. There are none until it was given all, and none once kubelet
+	// has given one of them to another pod: then this one is gone for kubelet.
 	Tokens []string `json:"tokens"`
 	// Names are the CDI names that it was given under; none until all is there
 	// that it is to have.
@@ -60,11 +65,31 @@ type sliceNote struct {
 	Minor int    `json:"minor"`
 }
 
+// containerID names a container of a pod.
+type containerID struct {
+	pod       types.UID
+	container string
+}
+
+func (r *record) id() containerID { return containerID{r.PodUID, r.Container} }
+
 func (r *record) String() string { return r.Namespace + "/" + r.Pod + "/" + r.Container }
+
+// clone returns a record that may be changed.
+func (r *record) clone() *record {
+	c := *r
+	c.Tokens, c.Names, c.Shares = slices.Clone(r.Tokens), slices.Clone(r.Names), slices.Clone(r.Shares)
+	return &c
+}
 
 // has reports whether the record is about exactly these tokens, which are
 // sorted.
 func (r *record) has(tokens []string) bool { return slices.Equal(r.Tokens, tokens) }
+
+// hasAny reports whether the record is about one of the tokens.
+func (r *record) hasAny(tokens []string) bool {
+	return slices.ContainsFunc(r.Tokens, func(t string) bool { return slices.Contains(tokens, t) })
+}
 
 // sameShares reports whether two records give the same of the same cards.
 func (r *record) sameShares(o *record) bool {
@@ -86,10 +111,12 @@ type document struct {
 const journalVersion = 1
 
 // journal remembers what was given, over the agent's own end and the machine's.
-// It is not safe for concurrent use.
 type journal struct {
-	path string
-	document
+	path  string
+	write func(path string, text []byte) error
+	// changing is held by the change that is being written.
+	changing sync.Mutex
+	disk     atomic.Pointer[document]
 }
 
 // openJournal reads the journal in a folder, which is made if need be.
@@ -97,21 +124,48 @@ func openJournal(dir string) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	j := &journal{path: filepath.Join(dir, "journal.json"), document: document{Version: journalVersion, Names: map[string][]string{}}}
+	j := &journal{path: filepath.Join(dir, "journal.json"), write: writeSynced}
+	d := document{Version: journalVersion, Names: map[string][]string{}}
 	text, err := os.ReadFile(j.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return j, nil
 	case err != nil:
 		return nil, fmt.Errorf("journal: %w", err)
+	default:
+		if d, err = decodeJournal(text); err != nil {
+			return nil, fmt.Errorf("journal %s: %w; move it away if it can't be restored: slices are then found again by their names", j.path, err)
+		}
 	}
-	if j.document, err = decodeJournal(text); err != nil {
-		return nil, fmt.Errorf("journal %s: %w; move it away if it can't be restored: slices are then found again by their names", j.path, err)
-	}
+	j.disk.Store(&d)
 	return j, nil
 }
 
-// decodeJournal reads what is on disk. Amounts that no card has are not ours.
+// now returns what is on disk. It must not be changed.
+func (j *journal) now() *document { return j.disk.Load() }
+
+// change edits what is on disk. When it returns nil the change is there,
+// whatever happens next; when it does not, nothing counts as changed.
+func (j *journal) change(edit func(d *document) error) error {
+	j.changing.Lock()
+	defer j.changing.Unlock()
+	before := j.now()
+	d := &document{Version: before.Version, Records: slices.Clone(before.Records), Names: maps.Clone(before.Names)}
+	if err := edit(d); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(d, "", " ")
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := j.write(j.path, append(text, '\n')); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.disk.Store(d)
+	return nil
+}
+
+// decodeJournal reads what is on disk. What this agent would not have written is
+// not worked with.
 func decodeJournal(text []byte) (document, error) {
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil {
@@ -124,32 +178,62 @@ func decodeJournal(text []byte) (document, error) {
 		d.Names = map[string][]string{}
 	}
 	d.Records = slices.DeleteFunc(d.Records, func(r *record) bool { return r == nil })
+	seen, tokens := map[containerID]bool{}, map[string]bool{}
 	for _, r := range d.Records {
-		for i := range r.Shares {
-			s := &r.Shares[i]
-			if s.Compute < 0 || s.Compute > gpu.FullCompute || s.Memory < 0 || s.Memory > maxJournalMemory {
-				return d, fmt.Errorf("%.200s has %d%% and %d MiB of card %.100s", r, s.Compute, s.Memory, s.Card)
+		if seen[r.id()] {
+			return d, fmt.Errorf("%.200s has two records", r)
+		}
+		seen[r.id()] = true
+		if len(r.Tokens) < len(r.Shares) {
+			r.Tokens = nil // an agent that came before took off single tokens
+		}
+		if err := r.validate(); err != nil {
+			return d, fmt.Errorf("%.200s: %w", r, err)
+		}
+		for _, t := range r.Tokens {
+			if tokens[t] {
+				return d, fmt.Errorf("%.200s: token %s stands for two containers or cards", r, t)
 			}
+			tokens[t] = true
+		}
+	}
+	for token, names := range d.Names {
+		if i := slices.IndexFunc(names, func(n string) bool { return tokenOf(n) != token }); i >= 0 {
+			return d, fmt.Errorf("%.100q is no name of token %.100q", names[i], token)
 		}
 	}
 	return d, nil
 }
 
-// maxJournalMemory is more than any card has.
-const maxJournalMemory gpu.MiB = 16 << 20
-
-// save brings the journal to disk. When it returns nil it is there, whatever
-// happens next.
-func (j *journal) save() error {
-	text, err := json.MarshalIndent(&j.document, "", " ")
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
+// validate checks what a record is made of.
+func (r *record) validate() error {
+	if len(r.Tokens) > len(r.Shares) {
+		return fmt.Errorf("%d tokens stand for %d cards", len(r.Tokens), len(r.Shares))
 	}
-	if err := writeSynced(j.path, append(text, '\n')); err != nil {
-		return fmt.Errorf("journal: %w", err)
+	for _, t := range r.Tokens {
+		if !isToken(t) {
+			return fmt.Errorf("%.100q is no token", t)
+		}
+	}
+	for _, n := range r.Names {
+		if tokenOf(n) == "" {
+			return fmt.Errorf("%.100q is no name of a CDI device", n)
+		}
+	}
+	for i := range r.Shares {
+		s := &r.Shares[i]
+		if s.Compute < 0 || s.Compute > gpu.FullCompute || s.Memory < 0 || s.Memory > maxJournalMemory {
+			return fmt.Errorf("%d%% and %d MiB of card %.100s", s.Compute, s.Memory, s.Card)
+		}
+		if s.Slice != nil && (s.Slice.ID < 0 || s.Slice.Minor < 0) {
+			return fmt.Errorf("slice %d with minor number %d", s.Slice.ID, s.Slice.Minor)
+		}
 	}
 	return nil
 }
+
+// maxJournalMemory is more than any card has.
+const maxJournalMemory gpu.MiB = 16 << 20
 
 // writeSynced replaces a file; after a crash it is the old one or the new one.
 func writeSynced(path string, text []byte) error {
@@ -172,45 +256,49 @@ func writeSynced(path string, text []byte) error {
 }
 
 // byTokens returns the record of exactly these tokens, which are sorted.
-func (j *journal) byTokens(tokens []string) *record {
-	for _, r := range j.Records {
-		if r.has(tokens) {
-			return r
-		}
-	}
-	return nil
+func (d *document) byTokens(tokens []string) *record {
+	return d.find(func(r *record) bool { return r.has(tokens) })
 }
 
 // byContainer returns what a container was given.
-func (j *journal) byContainer(uid types.UID, container string) *record {
-	for _, r := range j.Records {
-		if r.PodUID == uid && r.Container == container {
-			return r
-		}
+func (d *document) byContainer(id containerID) *record {
+	return d.find(func(r *record) bool { return r.id() == id })
+}
+
+func (d *document) find(is func(*record) bool) *record {
+	if at := slices.IndexFunc(d.Records, is); at >= 0 {
+		return d.Records[at]
 	}
 	return nil
 }
 
-// put adds a record in place of the container's last one.
-func (j *journal) put(r *record) {
-	j.Records = append(slices.DeleteFunc(j.Records, func(o *record) bool {
-		return o.PodUID == r.PodUID && o.Container == r.Container
+// put adds a record in place of the container's last one, and of those of other
+// containers of the pod that had its tokens before.
+func (d *document) put(r *record) {
+	d.Records = append(slices.DeleteFunc(d.Records, func(o *record) bool {
+		return o.id() == r.id() || o.PodUID == r.PodUID && o.hasAny(r.Tokens)
 	}), r)
 }
 
 // drop takes a record out, and its CDI names, which are not given again.
-func (j *journal) drop(r *record) {
-	j.Records = slices.DeleteFunc(j.Records, func(o *record) bool { return o == r })
+func (d *document) drop(r *record) {
+	d.Records = slices.DeleteFunc(d.Records, func(o *record) bool { return o.id() == r.id() })
 	for _, token := range r.Tokens {
-		delete(j.Names, token) // nobody else was given it since
+		delete(d.Names, token) // no other pod was given it since
 	}
-	for token, names := range j.Names {
-		names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(r.Names, n) })
-		if len(names) == 0 {
-			delete(j.Names, token)
+	d.forget(r.Names)
+}
+
+// forget takes CDI names out.
+func (d *document) forget(gone []string) {
+	for _, name := range gone {
+		token := tokenOf(name)
+		rest := slices.DeleteFunc(slices.Clone(d.Names[token]), func(n string) bool { return n == name })
+		if len(rest) == 0 {
+			delete(d.Names, token)
 			continue
 		}
-		j.Names[token] = names
+		d.Names[token] = rest
 	}
 }
 
@@ -219,28 +307,39 @@ func (j *journal) drop(r *record) {
 const maxNames = 16
 
 // name gives the token a further name.
-func (j *journal) name(token, name string) {
-	j.Names[token] = append(j.Names[token], name)
-	j.Names[token] = j.Names[token][max(0, len(j.Names[token])-maxNames):]
+func (d *document) name(token, name string) {
+	names := append(slices.Clone(d.Names[token]), name)
+	d.Names[token] = names[max(0, len(names)-maxNames):]
 }
 
-// detach takes tokens off everyone who had them: kubelet gives them anew.
-func (j *journal) detach(tokens []string) {
-	for _, r := range j.Records {
-		if slices.ContainsFunc(r.Tokens, func(t string) bool { return slices.Contains(tokens, t) }) {
-			r.Tokens = slices.DeleteFunc(slices.Clone(r.Tokens), func(t string) bool { return slices.Contains(tokens, t) })
+// newest returns the last n names of a token.
+func (d *document) newest(token string, n int) []string {
+	names := d.Names[token]
+	return slices.Clone(names[max(0, len(names)-n):])
+}
+
+// detach takes tokens off those that had them, since kubelet gives them to
+// another pod, and returns the CDI names that are not theirs any more.
+func (d *document) detach(tokens []string) (gone []string) {
+	for i, r := range d.Records {
+		if !r.hasAny(tokens) {
+			continue
 		}
+		gone = append(gone, r.Names...)
+		r = r.clone()
+		r.Tokens, r.Names = nil, nil
+		d.Records[i] = r
 	}
+	d.forget(gone)
+	return gone
 }
 
 // held returns the card that each token stands for.
-func (j *journal) held() map[string]gpu.CardID {
+func (d *document) held() map[string]gpu.CardID {
 	held := map[string]gpu.CardID{}
-	for _, r := range j.Records {
+	for _, r := range d.Records {
 		for i, t := range r.Tokens {
-			if i < len(r.Shares) {
-				held[t] = r.Shares[i].Card
-			}
+			held[t] = r.Shares[i].Card
 		}
 	}
 	return held

@@ -2,7 +2,9 @@ package kubelet
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,37 +14,87 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// checkOthers makes sure that the pod's cards are not someone else's: of those
-// who were given cards before, whether their pods are still there or not, and
-// of those who were placed earlier and are yet to come.
-func (s *Server) checkOthers(n *Node, r *record, c *claimed) error {
+// checkOthers makes sure that the container's cards are not another pod's: of
+// those that were given cards before, whether their pods are still there or not,
+// by this agent or by another plugin, and, for a newcomer, of those that were
+// placed earlier and are yet to come.
+func (s *Server) checkOthers(n *Node, r *record, newcomer *claimed) error {
+	held, known := s.pods.Held()
+	if !known {
+		return errors.New("the pods of this node are not known yet, so it is not known who has the cards")
+	}
 	node := n.Inventory.Open()
-	held, _ := s.pods.Held()
-	s.mu.Lock()
-	given := map[string][]*record{}
-	for _, o := range s.journal.Records {
-		if o.PodUID != r.PodUID {
-			given[string(o.PodUID)] = append(given[string(o.PodUID)], o)
+	given := map[types.UID][]*record{}
+	for _, o := range s.journal.now().Records {
+		if o.id() != r.id() {
+			given[o.PodUID] = append(given[o.PodUID], o)
 		}
 	}
-	s.mu.Unlock()
+	own := append(given[r.PodUID], r)
+	delete(given, r.PodUID)
 	for _, pod := range held {
-		_, started := given[string(pod.UID)]
-		if pod.UID == r.PodUID || !started && !earlier(pod, c.pod) {
+		if pod.UID == r.PodUID {
 			continue
 		}
-		if h, known, _ := n.Inventory.HoldingOf(node, pod); known {
-			h.Holder = ledger.Holder(pod.UID)
-			node.Book(h)
+		if err := s.bookOther(n, node, pod, given[pod.UID], newcomer); err != nil {
+			return err
 		}
 	}
 	there := uids(held)
 	for uid, records := range given {
-		if there[records[0].PodUID] == nil {
+		if there[uid] == nil {
 			node.Book(leftBehind(node, ledger.Holder(uid), records))
 		}
 	}
-	return checkUsage(node, c, func(card int) string { return holderOf(node, given, there, card) })
+	wants := leftBehind(node, ledger.Holder(r.PodUID), own)
+	if newcomer != nil {
+		wants = newcomer.claim.Holding
+	}
+	return checkUsage(node, &wants, func(card int) string { return holderOf(node, given, there, card) })
+}
+
+// bookOther books what another pod of the node has. What can't be told of a pod
+// that has cards is an error; a pod that was given none by anyone has none,
+// since it gets them from this agent alone.
+func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records []*record, newcomer *claimed) error {
+	s.mu.Lock()
+	asked, granted, said := s.status.GivenKnown, s.granted[pod.UID], s.status.Given[pod.UID]
+	s.mu.Unlock()
+	if len(records) == 0 && !granted && (newcomer == nil || !earlier(pod, newcomer.pod)) {
+		if !asked {
+			return errors.New("kubelet has not told yet which devices pods have that other plugins served")
+		}
+		return nil
+	}
+	h, known, _ := n.Inventory.HoldingOf(node, pod)
+	h.Holder = ledger.Holder(pod.UID)
+	for _, cards := range said.Cards {
+		known = known && hasCards(node, &h, cards)
+	}
+	for _, r := range records {
+		for i := range r.Shares {
+			known = known && hasCards(node, &h, []gpu.CardID{r.Shares[i].Card})
+		}
+	}
+	switch {
+	case known:
+		node.Book(h)
+	case len(records) > 0:
+		node.Book(leftBehind(node, h.Holder, records))
+	case granted:
+		return errors.New("another plugin gave devices to another pod of this node, and its cards are not known yet")
+	case !asked:
+		return errors.New("kubelet has not told yet which devices pods have that other plugins served")
+	}
+	return nil
+}
+
+// hasCards reports whether a holding has all of the cards that the node has.
+func hasCards(node *ledger.Node, h *ledger.Holding, cards []gpu.CardID) bool {
+	return !slices.ContainsFunc(cards, func(id gpu.CardID) bool {
+		at, ok := node.Topology().Index(id)
+		return ok && !h.Cards().Has(at)
+	})
 }
 
 // earlier reports whether a pod was placed before another one. Pods that don't
@@ -70,9 +122,9 @@ func leftBehind(node *ledger.Node, holder ledger.Holder, records []*record) ledg
 
 // checkUsage asks of each card of the pod whether there is room beside what is
 // booked.
-func checkUsage(node *ledger.Node, c *claimed, holderOf func(card int) string) error {
-	for card := range c.claim.Holding.Cards().All() {
-		there, wants, facts := node.Now().Usage[card], c.claim.Holding.On(card), node.Topology().Card(card)
+func checkUsage(node *ledger.Node, h *ledger.Holding, holderOf func(card int) string) error {
+	for card := range h.Cards().All() {
+		there, wants, facts := node.Now().Usage[card], h.On(card), node.Topology().Card(card)
 		if there.Idle() {
 			continue
 		}
@@ -94,7 +146,7 @@ func checkUsage(node *ledger.Node, c *claimed, holderOf func(card int) string) e
 }
 
 // holderOf names one of those who hold a card.
-func holderOf(node *ledger.Node, given map[string][]*record, there map[types.UID]*corev1.Pod, card int) string {
+func holderOf(node *ledger.Node, given map[types.UID][]*record, there map[types.UID]*corev1.Pod, card int) string {
 	for i := range node.Holdings() {
 		h := &node.Holdings()[i]
 		if !h.Cards().Has(card) {
@@ -103,7 +155,7 @@ func holderOf(node *ledger.Node, given map[string][]*record, there map[types.UID
 		if pod := there[types.UID(h.Holder)]; pod != nil {
 			return fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
 		}
-		if records := given[string(h.Holder)]; len(records) > 0 {
+		if records := given[types.UID(h.Holder)]; len(records) > 0 {
 			return fmt.Sprintf("pod %s/%s, which is gone but has not let go", records[0].Namespace, records[0].Pod)
 		}
 	}

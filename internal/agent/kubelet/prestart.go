@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -156,6 +157,17 @@ func takesTurns(claim *wire.Claim) bool {
 	return slices.ContainsFunc(claim.Holding.Parts, func(p ledger.Part) bool { return p.Phase == gpu.Init && len(p.Shares) > 0 })
 }
 
+// identifiedFor is how long it is believed that a container has its ids, from
+// when kubelet said so: what is prepared ahead is asked for once.
+const identifiedFor = 30 * time.Second
+
+// identification is when kubelet said that a container has its ids, and which
+// CDI names they had.
+type identification struct {
+	at    time.Time
+	names []string
+}
+
 // try prepares the container once. The pod is returned as soon as it is known,
 // for whoever tells of a failure. Early tells that it does not start yet.
 func (s *Server) try(ctx context.Context, resource string, ids []string, early bool) (*corev1.Pod, error) {
@@ -163,19 +175,23 @@ func (s *Server) try(ctx context.Context, resource string, ids []string, early b
 	if n == nil {
 		return nil, errors.New("the agent does not know the node's cards yet")
 	}
-	s.mu.Lock()
-	known := s.journal.byTokens(ids)
+	known := s.journal.now().byTokens(ids)
 	again := known != nil && !known.Together && len(known.Names) > 0
-	g := &given{ids: ids, names: map[string][]string{}}
-	for _, id := range ids {
-		g.names[id] = slices.Clone(s.journal.Names[id])
+	if again && s.isIdentified(known) {
+		return podOf(known), s.give(ctx, n, known.clone(), &given{ids: ids, names: known.Names}, nil)
 	}
-	s.mu.Unlock()
-	if again {
-		pod := podOf(known)
-		return pod, s.give(ctx, n, known, g, nil)
+	h, err := s.holders.find(ctx, resource, ids)
+	if err != nil {
+		return nil, err
 	}
-	pod, container, together, err := s.identify(ctx, resource, ids)
+	g := s.givenFor(h, ids)
+	switch {
+	case again && !h.is(known):
+		return podOf(known), fmt.Errorf("kubelet says that another container has the ids %v", ids)
+	case again:
+		return podOf(known), s.give(ctx, n, known.clone(), g, nil)
+	}
+	pod, container, together, err := s.identify(ctx, h)
 	if err != nil {
 		return pod, err
 	}
@@ -202,12 +218,54 @@ func (s *Server) try(ctx context.Context, resource string, ids []string, early b
 	return pod, s.give(ctx, n, r, g, &claimed{pod: pod, claim: claim})
 }
 
+// isIdentified reports whether kubelet said a moment ago that the container has
+// its ids, under the names that they have now.
+func (s *Server) isIdentified(r *record) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, ok := s.identified[r.id()]
+	return ok && s.clock.Since(was.at) < identifiedFor && slices.Equal(was.names, r.Names)
+}
+
+// setIdentified notes that kubelet said so now.
+func (s *Server) setIdentified(r *record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, was := range s.identified {
+		if s.clock.Since(was.at) >= identifiedFor {
+			delete(s.identified, id)
+		}
+	}
+	s.identified[r.id()] = identification{at: s.clock.Now(), names: r.Names}
+}
+
 // given is what kubelet gave the container: ids, and the CDI names that they
-// had when it was asked for. A newer name means that kubelet has given the id
-// to someone else since.
+// had when it was asked for, those of the first id first. A newer name means
+// that kubelet has given the id to another pod since.
 type given struct {
-	ids   []string
-	names map[string][]string
+	ids, names []string
+	// asked tells that kubelet was asked who it is.
+	asked bool
+}
+
+// givenFor returns what the holder was given: of each id's names the newest, as
+// many as the pod has containers with the id. Those before were other pods'.
+func (s *Server) givenFor(h *holder, ids []string) *given {
+	g, d := &given{ids: ids, asked: true}, s.journal.now()
+	for _, id := range ids {
+		g.names = append(g.names, d.newest(id, max(1, h.times[id]))...)
+	}
+	return g
+}
+
+// of returns the names of an id.
+func (g *given) of(id string) []string {
+	return slices.DeleteFunc(slices.Clone(g.names), func(name string) bool { return tokenOf(name) != id })
+}
+
+// is reports whether the holder is the container of a record.
+func (h *holder) is(r *record) bool {
+	return (h.uid == "" || h.uid == r.PodUID) && (h.name == "" || h.namespace == r.Namespace && h.name == r.Pod) && slices.Contains(h.containers, r.Container)
 }
 
 // podOf names the pod of a record, for events.
@@ -249,11 +307,11 @@ func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, g *given, n
 	if err := s.checkCards(n, r, newcomer != nil); err != nil {
 		return written, err
 	}
+	if err := s.checkOthers(n, r, newcomer); err != nil {
+		return written, err
+	}
 	if newcomer != nil {
-		if err := s.checkOthers(n, r, newcomer); err != nil {
-			return written, err
-		}
-		if err := s.takeOver(ctx, r); err != nil {
+		if err := s.takeOver(ctx, n, r); err != nil {
 			return written, err
 		}
 		s.resume(r)
@@ -269,7 +327,7 @@ func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, g *given, n
 		return written, err
 	}
 	for i, id := range g.ids {
-		for _, name := range g.names[id] {
+		for _, name := range g.of(id) {
 			at, err := s.writeSpec(name, edits[i])
 			if err != nil {
 				return written, err
@@ -316,24 +374,44 @@ func (s *Server) takeTurn(ctx context.Context) (release func(), err error) {
 }
 
 // note brings the record into the journal, unless kubelet has given the ids to
-// someone else in the meantime.
+// another pod in the meantime.
 func (s *Server) note(r *record, g *given) error {
+	r.Tokens, r.Names = g.ids, g.names
+	if reflect.DeepEqual(r, s.journal.now().byContainer(r.id())) {
+		s.noted(r, g) // it is on disk as it is
+		return nil
+	}
+	err := s.journal.change(func(d *document) error {
+		for _, id := range g.ids {
+			own := g.of(id)
+			switch {
+			case len(own) == 0:
+				return final(fmt.Errorf("the agent never gave a device for id %s: delete the pod, so that kubelet asks again", id))
+			case !slices.Equal(own, d.newest(id, len(own))):
+				return fmt.Errorf("kubelet has given id %s to another pod since", id)
+			}
+			d.Names[id] = own // the names before were other pods'
+		}
+		d.put(r)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.noted(r, g)
+	return nil
+}
+
+// noted takes in that the record is on disk.
+func (s *Server) noted(r *record, g *given) {
+	if g.asked {
+		s.setIdentified(r)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var names []string
 	for _, id := range g.ids {
-		switch {
-		case len(g.names[id]) == 0:
-			return final(fmt.Errorf("the agent never gave a device for id %s: delete the pod, so that kubelet asks anew", id))
-		case !slices.Equal(g.names[id], s.journal.Names[id]):
-			return fmt.Errorf("kubelet has given id %s anew since", id)
-		}
-		names = append(names, g.names[id]...)
 		delete(s.fresh, id)
 	}
-	r.Tokens, r.Names = g.ids, names
-	s.journal.put(r)
-	return s.journal.save()
 }
 
 // checkCards makes sure that the cards are there, and well where they are given

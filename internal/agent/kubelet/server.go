@@ -102,14 +102,19 @@ type Server struct {
 	// turn is held by whoever gives or takes: one at a time.
 	turn chan struct{}
 
-	mu      sync.Mutex
 	journal *journal
-	node    *Node
+
+	mu   sync.Mutex
+	node *Node
 	// fresh are tokens that kubelet gave a moment ago, and to whom is not known.
 	fresh map[string]time.Time
 	// leaving are records whose pods are gone, and since when that is known.
-	leaving map[*record]time.Time
-	told    map[string]time.Time
+	leaving map[containerID]time.Time
+	// identified is when kubelet said of a container that it has its tokens.
+	identified map[containerID]identification
+	told       map[string]time.Time
+	// granted are the pods that have devices of another plugin, by kubelet's word.
+	granted map[types.UID]bool
 	// wrote is when CDI specs were written, for as long as that matters.
 	wrote map[string]time.Time
 	// background is what is done ahead of time; it ends with the server.
@@ -145,7 +150,7 @@ func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithT
 	s := &Server{
 		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk,
 		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		fresh: map[string]time.Time{}, leaving: map[*record]time.Time{}, told: map[string]time.Time{}, wrote: map[string]time.Time{},
+		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, identified: map[containerID]identification{}, told: map[string]time.Time{}, wrote: map[string]time.Time{},
 		status: Status{Waits: "the first Device"},
 	}
 	var err error
@@ -370,26 +375,39 @@ func (s *Server) devices(p *plugin) *deviceList {
 		}
 		fresh[id] = true
 	}
-	return &deviceList{tokens(p.resource, s.node, s.journal.held(), fresh)}
+	return &deviceList{tokens(p.resource, s.node, s.journal.now().held(), fresh)}
 }
 
 // allocate gives every id a CDI name that was never used before: whatever a
 // runtime remembers of the id, it does not know the name.
 func (s *Server) allocate(ids []string) (names []string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.journal.detach(ids)
 	for _, id := range ids {
 		name, err := newName(id)
 		if err != nil {
 			return nil, err
 		}
-		s.journal.name(id, name)
-		s.fresh[id] = s.clock.Now()
 		names = append(names, name)
 	}
-	if err := s.journal.save(); err != nil {
+	var gone []string
+	err = s.journal.change(func(d *document) error {
+		gone = d.detach(ids)
+		for i, id := range ids {
+			d.name(id, names[i])
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
+	}
+	for _, name := range gone {
+		if err := s.cdi.remove(name); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		s.fresh[id] = s.clock.Now()
 	}
 	return names, nil
 }

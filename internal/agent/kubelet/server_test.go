@@ -235,13 +235,11 @@ func TestManyAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s.server.mu.Lock()
-	for _, r := range s.server.journal.Records {
+	for _, r := range s.server.journal.now().Records {
 		if got := string(r.Shares[0].Card); got != want[r.Pod] {
 			t.Errorf("%s has card %s, want %s", r.Pod, got, want[r.Pod])
 		}
 	}
-	s.server.mu.Unlock()
 	if s.kubelet.lists > 2*n {
 		t.Errorf("kubelet was asked %d times", s.kubelet.lists)
 	}
@@ -371,9 +369,7 @@ func TestSliceWithoutName(t *testing.T) {
 	s.driver.fail = errors.New("the agent ends here")
 	s.admit(slice, "a", "daybreak-sgpu-000")
 	s.eventually("the slice is noted", func() bool {
-		s.server.mu.Lock()
-		defer s.server.mu.Unlock()
-		return len(s.server.journal.Records) == 1
+		return len(s.server.journal.now().Records) == 1
 	})
 	s.stop()
 	s.driver.fail = nil
@@ -401,9 +397,7 @@ func TestLessMemoryThanThought(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.begin(slice, "daybreak-sgpu-000") }()
 	s.eventually("it is tried", func() bool {
-		s.server.mu.Lock()
-		defer s.server.mu.Unlock()
-		return len(s.server.journal.Records) == 1
+		return len(s.server.journal.now().Records) == 1
 	})
 	s.memory = 60 << 10
 	s.setMode(gpu.ModeSGPU)

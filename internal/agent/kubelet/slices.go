@@ -74,7 +74,7 @@ func (s *Server) makeSlice(ctx context.Context, bdf string, r *record, sh *share
 	}
 	s.metrics.slicesCreated.Inc()
 	klog.FromContext(ctx).V(2).Info("Slice made", "container", r.String(), "card", sh.Card, "slice", made.ID, "memory", sh.Memory, "compute", sh.Compute)
-	s.setNote(sh, note.of(made)) // the record is saved before anyone learns of it
+	sh.Slice = note.of(made) // the record is saved before anyone learns of it
 	return nil
 }
 
@@ -84,20 +84,22 @@ func (n sliceNote) of(x *discover.Slice) *sliceNote {
 	return &n
 }
 
-// setNote changes a record that may be in the journal already.
-func (s *Server) setNote(sh *share, note *sliceNote) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sh.Slice = note
-}
-
-// saveNote brings the record to disk while the slice is still to be made.
+// saveNote brings the record to disk while the slice is still to be made. What
+// it was given before stays: tokens and names are written when all is there.
 func (s *Server) saveNote(r *record, sh *share, note sliceNote) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	sh.Slice = &note
-	s.journal.put(r)
-	return s.journal.save()
+	pending := r.clone()
+	pending.Tokens, pending.Names = nil, nil
+	return s.journal.change(func(d *document) error {
+		if before := d.byContainer(r.id()); before != nil {
+			pending.Tokens, pending.Names = before.Tokens, before.Names
+		}
+		if len(pending.Tokens) != len(pending.Shares) {
+			pending.Tokens = nil
+		}
+		d.put(pending)
+		return nil
+	})
 }
 
 // ourSlice finds the slice of a note on its card: by its name, or, if the agent
@@ -130,16 +132,14 @@ func (s *Server) reuse(ctx context.Context, note sliceNote, sh *share, there *di
 		}
 		there = changed
 	}
-	s.setNote(sh, note.of(there))
+	sh.Slice = note.of(there)
 	return nil
 }
 
 // resume takes over what was begun for the same container before: a slice that
 // was about to be made may be there.
 func (s *Server) resume(r *record) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.journal.byContainer(r.PodUID, r.Container)
+	before := s.journal.now().byContainer(r.id())
 	if before == nil {
 		return
 	}
@@ -152,48 +152,35 @@ func (s *Server) resume(r *record) {
 	}
 }
 
-// takeOver sees to the records of other containers of the pod that had the same
-// tokens before: they have ended. What they leave is used again if it fits.
-func (s *Server) takeOver(ctx context.Context, r *record) error {
-	s.mu.Lock()
-	var before []*record
-	same := map[*record]bool{}
-	for _, o := range s.journal.Records {
-		shared := slices.ContainsFunc(o.Tokens, func(t string) bool { return slices.Contains(r.Tokens, t) })
-		if o.PodUID == r.PodUID && o.Container != r.Container && shared {
-			before = append(before, o)
-			same[o] = o.has(r.Tokens) && o.sameShares(r)
-		}
-	}
-	s.mu.Unlock()
-	for _, o := range before {
-		if same[o] {
+// takeOver sees to other containers of the pod that had the same tokens before:
+// they have ended. What they leave is used again if it fits; their records go
+// when this one is written.
+func (s *Server) takeOver(ctx context.Context, n *Node, r *record) error {
+	for _, o := range s.journal.now().Records {
+		switch {
+		case o.PodUID != r.PodUID || o.Container == r.Container || !o.hasAny(r.Tokens):
+		case o.has(r.Tokens) && o.sameShares(r):
 			for i := range r.Shares {
 				r.Shares[i].Slice = o.Shares[i].Slice
 			}
-		} else if err := s.removeSlices(ctx, o); err != nil {
-			return fmt.Errorf("what container %s had: %w", o.Container, err)
+		default:
+			if err := s.removeSlices(ctx, n, o); err != nil {
+				return fmt.Errorf("what container %s had: %w", o.Container, err)
+			}
 		}
-		s.mu.Lock()
-		s.journal.Records = slices.DeleteFunc(s.journal.Records, func(x *record) bool { return x == o })
-		s.mu.Unlock()
 	}
 	return nil
 }
 
 // removeSlices removes the slices of a record, as far as the driver lets go.
-func (s *Server) removeSlices(ctx context.Context, r *record) error {
+func (s *Server) removeSlices(ctx context.Context, n *Node, r *record) error {
 	var failures []error
 	for i := range r.Shares {
-		sh := &r.Shares[i]
-		if sh.Slice == nil {
-			continue
+		if sh := &r.Shares[i]; sh.Slice != nil {
+			if err := s.removeSlice(ctx, sh); err != nil {
+				failures = append(failures, fmt.Errorf("slice of card %s: %w", sh.Card, err))
+			}
 		}
-		if err := s.removeSlice(ctx, sh); err != nil {
-			failures = append(failures, fmt.Errorf("slice of card %s: %w", sh.Card, err))
-			continue
-		}
-		s.setNote(sh, nil)
 	}
 	return errors.Join(failures...)
 }

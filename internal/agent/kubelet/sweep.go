@@ -93,7 +93,7 @@ func (s *Server) sweep(ctx context.Context) error {
 	gone, err := s.goneRecords(ctx, uids(held))
 	failures := []error{err}
 	for _, r := range gone {
-		if err := s.takeBack(ctx, r); err != nil {
+		if err := s.takeBack(ctx, n, r); err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", r, err))
 		}
 	}
@@ -104,18 +104,15 @@ func (s *Server) sweep(ctx context.Context) error {
 // goneRecords returns the records whose pods have been gone for long enough.
 // What the watch does not show is asked for once: it may be late.
 func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Pod) ([]*record, error) {
-	s.mu.Lock()
-	records := slices.Clone(s.journal.Records)
-	s.mu.Unlock()
 	var gone []*record
 	var failures []error
-	for _, r := range records {
+	for _, r := range s.journal.now().Records {
 		if there[r.PodUID] != nil {
 			s.setLeaving(r, time.Time{})
 			continue
 		}
 		s.mu.Lock()
-		since, leaving := s.leaving[r]
+		since, leaving := s.leaving[r.id()]
 		s.mu.Unlock()
 		if !leaving {
 			pod, err := s.pods.Get(ctx, r.Namespace, r.Pod)
@@ -141,26 +138,24 @@ func (s *Server) setLeaving(r *record, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if since.IsZero() {
-		delete(s.leaving, r)
+		delete(s.leaving, r.id())
 	} else {
-		s.leaving[r] = since
+		s.leaving[r.id()] = since
 	}
 }
 
 // takeBack takes back what a container of a pod had that is gone: first the
 // CDI devices, so that it can't start, then, once none of the pod's containers
 // lives, the slices, and at last the record.
-func (s *Server) takeBack(ctx context.Context, r *record) error {
+func (s *Server) takeBack(ctx context.Context, n *Node, r *record) error {
 	release, err := s.takeTurn(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
 	for _, name := range r.Names {
-		if !s.namedByOthers(r, name) {
-			if err := s.cdi.remove(name); err != nil {
-				return err
-			}
+		if err := s.cdi.remove(name); err != nil {
+			return err
 		}
 	}
 	alive, err := s.runtime.alive(ctx, r.PodUID)
@@ -170,26 +165,24 @@ func (s *Server) takeBack(ctx context.Context, r *record) error {
 	case alive:
 		return errors.New("the pod is gone, but a container of it lives: what it holds is not given to others")
 	}
-	if err := s.removeSlices(ctx, r); err != nil {
+	if err := s.removeSlices(ctx, n, r); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.journal.drop(r)
-	delete(s.leaving, r)
-	err = s.journal.save()
-	s.mu.Unlock()
+	err = s.journal.change(func(d *document) error {
+		if r := d.byContainer(r.id()); r != nil {
+			d.drop(r)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.setLeaving(r, time.Time{})
 	for _, p := range s.plugins {
 		p.refresh()
 	}
 	klog.FromContext(ctx).V(2).Info("Taken back", "container", r.String())
-	return err
-}
-
-// namedByOthers reports whether another record uses the CDI name.
-func (s *Server) namedByOthers(r *record, name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.journal.Records, func(o *record) bool { return o != r && slices.Contains(o.Names, name) })
+	return nil
 }
 
 // sweepSpecs removes the specs of names that nobody has.
@@ -203,19 +196,17 @@ func (s *Server) sweepSpecs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	used := map[string]bool{}
-	for _, list := range s.journal.Names {
+	used, d := map[string]bool{}, s.journal.now()
+	for _, list := range d.Names {
 		for _, name := range list {
 			used[name] = true
 		}
 	}
-	for _, r := range s.journal.Records {
+	for _, r := range d.Records {
 		for _, name := range r.Names {
 			used[name] = true
 		}
 	}
-	s.mu.Unlock()
 	var failures []error
 	for _, name := range names {
 		if !used[name] {
@@ -330,9 +321,7 @@ func claims(shares *[]ledger.Share, x *discover.Slice) bool {
 
 // accounted reports whether the journal knows the slice.
 func (s *Server) accounted(x *discover.Slice, bdf string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.journal.Records {
+	for _, r := range s.journal.now().Records {
 		for i := range r.Shares {
 			note := r.Shares[i].Slice
 			if note != nil && note.BDF == bdf && (note.Alias == x.Alias || note.UUID == x.UUID || note.Pending && x.Alias == "" && !slices.Contains(note.Before, x.UUID)) {

@@ -24,6 +24,17 @@ var tokenFormat = regexp.MustCompile(`^daybreak-s?gpu-\d{3,}$`)
 
 func isToken(id string) bool { return tokenFormat.MatchString(id) }
 
+// CDI names begin with the token that they were given for; see newName.
+var nameFormat = regexp.MustCompile(`^(daybreak-s?gpu-\d{3,})-[0-9a-f]{12}$`)
+
+// tokenOf returns the token of a CDI name; none of what is no name.
+func tokenOf(name string) string {
+	if match := nameFormat.FindStringSubmatch(name); match != nil {
+		return match[1]
+	}
+	return ""
+}
+
 func token(resource corev1.ResourceName, n int) string {
 	return fmt.Sprintf("daybreak-%s-%03d", strings.TrimPrefix(string(resource), vendorPrefix), n)
 }

@@ -111,9 +111,7 @@ func TestOnlyInitContainer(t *testing.T) {
 	if err := s.begin(slice, "daybreak-sgpu-001"); err != nil {
 		t.Fatal(err)
 	}
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	if r := s.server.journal.Records; len(r) != 1 || r[0].Container != "init" || r[0].Shares[0].Compute != 80 {
+	if r := s.server.journal.now().Records; len(r) != 1 || r[0].Container != "init" || r[0].Shares[0].Compute != 80 {
 		t.Errorf("records: %+v", r)
 	}
 }
