@@ -201,3 +201,58 @@ func TestMalformedJournal(t *testing.T) {
 		})
 	}
 }
+
+// A second agent with the same state waits, says so and registers nothing.
+func TestSecondAgent(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	second, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := contextFor(t, time.Minute)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); _ = second.Run(ctx) }()
+	second.Update(s.node)
+	s.eventually("it says that it waits", func() bool { return strings.Contains(second.Status().Waits, "another agent works with it") })
+	s.kubelet.mu.Lock()
+	registered := s.kubelet.register
+	s.kubelet.mu.Unlock()
+	s.pass(10 * watchInterval)
+	s.kubelet.mu.Lock()
+	if registered != s.kubelet.register || !s.server.Status().Serving {
+		t.Errorf("the second agent registered its plugins: %d registrations, %d before", s.kubelet.register, registered)
+	}
+	s.kubelet.mu.Unlock()
+	s.stop()
+	s.eventually("it serves when the first has ended", func() bool { return second.Status().Serving })
+	cancel()
+	<-done
+}
+
+// A journal that can't be read keeps the node from being served, until it was
+// put right.
+func TestJournalUnreadable(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	s.stop()
+	path := filepath.Join(s.cfg.State, "journal.json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := contextFor(t, time.Minute)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Run(ctx) }()
+	s.stop = func() { cancel(); <-done }
+	server.Update(s.node)
+	s.eventually("it is said", func() bool { return strings.Contains(server.Status().Waits, "move it away if it can't be restored") })
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the node is served", func() bool { return server.Status().Serving })
+}

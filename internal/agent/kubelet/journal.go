@@ -119,11 +119,8 @@ type journal struct {
 	disk     atomic.Pointer[document]
 }
 
-// openJournal reads the journal in a folder, which is made if need be.
+// openJournal reads the journal in a folder.
 func openJournal(dir string) (*journal, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
-	}
 	j := &journal{path: filepath.Join(dir, "journal.json"), write: writeSynced}
 	d := document{Version: journalVersion, Names: map[string][]string{}}
 	text, err := os.ReadFile(j.path)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -154,9 +155,6 @@ func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithT
 		status: Status{Waits: "the first Device"},
 	}
 	var err error
-	if s.journal, err = openJournal(cfg.State); err != nil {
-		return nil, err
-	}
 	if s.cdi, err = newCDIFiles(cfg.CDI); err != nil {
 		return nil, err
 	}
@@ -247,6 +245,11 @@ func (s *Server) Run(ctx context.Context) error {
 			_ = c.Close()
 		}
 	}()
+	lock, err := s.open(ctx)
+	if err != nil {
+		return nil // the context has ended
+	}
+	defer lock.Close()
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { s.sweepLoop(ctx) })
@@ -259,9 +262,12 @@ func (s *Server) Run(ctx context.Context) error {
 	var lastForeign, lastGiven time.Time
 	for {
 		if n := s.current(); n != nil {
-			if s.clock.Since(lastForeign) >= foreignInterval || s.Status().Foreign != "" {
+			if foreign := s.Status().Foreign; s.clock.Since(lastForeign) >= foreignInterval || foreign != "" {
 				lastForeign = s.clock.Now()
 				s.lookForOthers(ctx)
+				if s.Status().Foreign != foreign {
+					lastGiven = time.Time{} // what it gave is to be known before anything is given here
+				}
 			}
 			if s.clock.Since(lastGiven) >= givenInterval {
 				lastGiven = s.clock.Now()
@@ -277,6 +283,33 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		case <-s.clock.After(watchInterval):
 		case <-s.wake():
+		}
+	}
+}
+
+// open waits until no other agent works with the state folder and the journal
+// there can be read. Until then nothing is registered.
+func (s *Server) open(ctx context.Context) (*os.File, error) {
+	var lock *os.File
+	for {
+		var err error
+		if lock == nil {
+			lock, err = lockState(s.cfg.State)
+		}
+		if err == nil {
+			s.journal, err = openJournal(s.cfg.State)
+		}
+		if err == nil {
+			return lock, nil
+		}
+		if before := s.Status().Waits; before != err.Error() {
+			klog.FromContext(ctx).Info("The node is not served yet", "why", err.Error())
+		}
+		s.setStatus(func(st *Status) { st.Waits = err.Error() })
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), lock.Close())
+		case <-s.clock.After(watchInterval):
 		}
 	}
 }
