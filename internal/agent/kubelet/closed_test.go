@@ -256,3 +256,50 @@ func TestJournalUnreadable(t *testing.T) {
 	}
 	s.eventually("the node is served", func() bool { return server.Status().Serving })
 }
+
+// A slice is looked for on its card, wherever that is now; what was given of a
+// card that is gone for good is forgotten with its pod.
+func TestCardMovesOrGoes(t *testing.T) {
+	t.Parallel()
+	for name, gone := range map[string]bool{"it has moved": false, "it is gone": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, gpu.ModeSGPU)
+			s.slicePod("a", "GPU-a", 30, 4)
+			s.admit(slice, "a", "daybreak-sgpu-000")
+			if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
+				t.Fatal(err)
+			}
+			s.driver.mu.Lock()
+			card := s.driver.cards["0000:01:00.0"]
+			delete(s.driver.cards, "0000:01:00.0")
+			s.driver.cards["0000:0a:00.0"] = card
+			s.driver.mu.Unlock()
+			moved := *s.node
+			moved.Cards = map[gpu.CardID]Card{"GPU-b": s.node.Cards["GPU-b"]}
+			if !gone {
+				moved.Cards["GPU-a"] = Card{BDF: "0000:0a:00.0", DRMCard: new(0), DRMRender: new(128), Healthy: true, Here: true}
+			}
+			s.server.Update(&moved)
+			s.pass(2 * slicesInterval)
+			if len(s.driver.aliases()) != 1 {
+				t.Fatal("the slice of a pod that is there was removed")
+			}
+			s.mu.Lock()
+			s.alive["uid-a"] = true
+			s.mu.Unlock()
+			s.delete("a")
+			s.pass(4 * sweepInterval)
+			if len(s.server.journal.now().Records) != 1 {
+				t.Fatal("the record is gone although a container lives")
+			}
+			s.mu.Lock()
+			s.alive["uid-a"] = false
+			s.mu.Unlock()
+			s.eventually("the record goes", func() bool { return len(s.server.journal.now().Records) == 0 })
+			if left := len(s.driver.aliases()); !gone && left != 0 {
+				t.Errorf("%d slices are left", left)
+			}
+		})
+	}
+}

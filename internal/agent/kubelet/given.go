@@ -101,8 +101,15 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	}
 	s.setStatus(func(st *Status) {
 		st.Given, st.GivenKnown = given, true
-		s.granted = granted
+		s.granted, s.grantsKnown = granted, true
 	})
+}
+
+// forgetGrants notes that kubelet is to be asked again.
+func (s *Server) forgetGrants() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grantsKnown = false
 }
 
 // foreignPods returns the pods that hold cards and were not served by us.

@@ -58,7 +58,7 @@ func (s *Server) checkOthers(n *Node, r *record, newcomer *claimed) error {
 // since it gets them from this agent alone.
 func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records []*record, newcomer *claimed) error {
 	s.mu.Lock()
-	asked, granted, said := s.status.GivenKnown, s.granted[pod.UID], s.status.Given[pod.UID]
+	asked, granted, said := s.grantsKnown, s.granted[pod.UID], s.status.Given[pod.UID]
 	s.mu.Unlock()
 	if len(records) == 0 && !granted && (newcomer == nil || !earlier(pod, newcomer.pod)) {
 		if !asked {

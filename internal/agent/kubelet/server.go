@@ -116,6 +116,8 @@ type Server struct {
 	told       map[string]time.Time
 	// granted are the pods that have devices of another plugin, by kubelet's word.
 	granted map[types.UID]bool
+	// grantsKnown tells that kubelet was asked since another plugin came or went.
+	grantsKnown bool
 	// wrote is when CDI specs were written, for as long as that matters.
 	wrote map[string]time.Time
 	// background is what is done ahead of time; it ends with the server.
@@ -266,7 +268,8 @@ func (s *Server) Run(ctx context.Context) error {
 				lastForeign = s.clock.Now()
 				s.lookForOthers(ctx)
 				if s.Status().Foreign != foreign {
-					lastGiven = time.Time{} // what it gave is to be known before anything is given here
+					lastGiven = time.Time{}
+					s.forgetGrants() // what it gave is to be known before anything is given here
 				}
 			}
 			if s.clock.Since(lastGiven) >= givenInterval {

@@ -177,7 +177,7 @@ func (s *Server) removeSlices(ctx context.Context, n *Node, r *record) error {
 	var failures []error
 	for i := range r.Shares {
 		if sh := &r.Shares[i]; sh.Slice != nil {
-			if err := s.removeSlice(ctx, sh); err != nil {
+			if err := s.removeSlice(ctx, n.Cards[sh.Card], sh); err != nil {
 				failures = append(failures, fmt.Errorf("slice of card %s: %w", sh.Card, err))
 			}
 		}
@@ -185,12 +185,16 @@ func (s *Server) removeSlices(ctx context.Context, n *Node, r *record) error {
 	return errors.Join(failures...)
 }
 
-// removeSlice removes one slice, if it is there and ours.
-func (s *Server) removeSlice(ctx context.Context, sh *share) error {
+// removeSlice removes one slice of a card, if it is there and ours. With a card
+// that is gone its slices are too; should it come back, they are nobody's.
+func (s *Server) removeSlice(ctx context.Context, card Card, sh *share) error {
+	if !card.Here || card.BDF == "" {
+		return nil
+	}
 	if s.slicer == nil {
 		return errors.New("slices are removed through the vendor's library, which this agent does not use")
 	}
-	now, err := s.slicer.Slices(ctx, sh.Slice.BDF)
+	now, err := s.slicer.Slices(ctx, card.BDF)
 	if err != nil {
 		return err
 	}
@@ -198,7 +202,7 @@ func (s *Server) removeSlice(ctx context.Context, sh *share) error {
 	if there == nil {
 		return nil // it is gone, or was never made
 	}
-	err = s.slicer.Remove(ctx, discover.SliceRef{BDF: sh.Slice.BDF, ID: there.ID, UUID: there.UUID})
+	err = s.slicer.Remove(ctx, discover.SliceRef{BDF: card.BDF, ID: there.ID, UUID: there.UUID})
 	switch {
 	case errors.Is(err, discover.ErrNoSlice):
 		return nil

@@ -266,7 +266,7 @@ func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held 
 	for i := range now.Slices {
 		x := &now.Slices[i]
 		switch {
-		case s.accounted(x, bdf) || isOurs(x) && expected(x, id, held):
+		case s.accounted(x, id) || isOurs(x) && expected(x, id, held):
 		case isOurs(x):
 			if err := s.slicer.Remove(ctx, discover.SliceRef{BDF: bdf, ID: x.ID, UUID: x.UUID}); err != nil {
 				failures = append(failures, fmt.Errorf("slice %s, which nobody has: %w", x.Alias, err))
@@ -319,12 +319,12 @@ func claims(shares *[]ledger.Share, x *discover.Slice) bool {
 	return true
 }
 
-// accounted reports whether the journal knows the slice.
-func (s *Server) accounted(x *discover.Slice, bdf string) bool {
+// accounted reports whether the journal knows the slice of a card.
+func (s *Server) accounted(x *discover.Slice, card gpu.CardID) bool {
 	for _, r := range s.journal.now().Records {
 		for i := range r.Shares {
 			note := r.Shares[i].Slice
-			if note != nil && note.BDF == bdf && (note.Alias == x.Alias || note.UUID == x.UUID || note.Pending && x.Alias == "" && !slices.Contains(note.Before, x.UUID)) {
+			if note != nil && r.Shares[i].Card == card && (note.Alias == x.Alias || note.UUID == x.UUID || note.Pending && x.Alias == "" && !slices.Contains(note.Before, x.UUID)) {
 				return true
 			}
 		}
