@@ -248,6 +248,7 @@ func (c *command) serve(ctx context.Context, config *rest.Config, source discove
 		if slicer != nil {
 			defer slicer.Close()
 		}
+		c.node.Layout.Sysfs = c.discover.Sys
 		if err := a.ServeNode(c.node, slicerOf(slicer)); err != nil {
 			return err
 		}

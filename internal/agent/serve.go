@@ -199,7 +199,7 @@ func (a *Agent) tellServer(v *view, p *wire.Publication) {
 		card := p.Topology.Card(i)
 		if rec := a.roster.member(card.ID); rec != nil {
 			n.Cards[card.ID] = kubelet.Card{
-				BDF: rec.card.BDF, DRMCard: rec.card.DRMCard, DRMRender: rec.card.DRMRender, Healthy: card.Healthy, Here: rec.here,
+				BDF: rec.card.BDF, Healthy: card.Healthy, Here: rec.here,
 			}
 		}
 	}

@@ -27,7 +27,10 @@ func (c *command) serveFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to serve on at the end, after new pods were told to go elsewhere")
 	f.StringVar(&l.Root, "device-root", l.Root, "where the host's /dev is, if not at the root")
 	f.StringVar(&l.Control, "control-device", l.Control, "device that every container with cards needs")
+	f.StringVar(&l.Card, "card-device", l.Card, "device of a whole card, with %d for its number")
+	f.StringVar(&l.Render, "render-device", l.Render, "render device of a whole card, with %d for its number")
 	f.StringVar(&l.Slice, "slice-device", l.Slice, "device of a slice, with %d for its minor number")
+	f.StringVar(&l.Procfs, "procfs", l.Procfs, "where procfs is mounted; its file devices has the major number of slices")
 	f.BoolVar(&l.VendorRuntime, "vendor-runtime", l.VendorRuntime, "tell the vendor's container runtime of slices in METAX_SGPUS")
 }
 
@@ -40,14 +43,16 @@ func (c *command) serves() bool {
 func (c *command) checkServing() error {
 	for name, path := range map[string]string{
 		"device-plugin-dir": c.node.Plugins, "pod-resources-socket": c.node.PodResources, "state-dir": c.node.State, "cdi-dir": c.node.CDI,
-		"control-device": c.node.Layout.Control, "slice-device": c.node.Layout.Slice,
+		"control-device": c.node.Layout.Control, "procfs": c.node.Layout.Procfs,
 	} {
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("--%s %q: write an absolute path", name, path)
 		}
 	}
-	if n := strings.Count(c.node.Layout.Slice, "%"); n != 1 || !strings.Contains(c.node.Layout.Slice, "%d") {
-		return fmt.Errorf("--slice-device %q: write a path with one %%d for the slice's minor number", c.node.Layout.Slice)
+	for name, path := range map[string]string{"card-device": c.node.Layout.Card, "render-device": c.node.Layout.Render, "slice-device": c.node.Layout.Slice} {
+		if !filepath.IsAbs(path) || strings.Count(path, "%") != 1 || !strings.Contains(path, "%d") {
+			return fmt.Errorf("--%s %q: write an absolute path with one %%d for the number", name, path)
+		}
 	}
 	if c.node.Settle < 0 || c.node.Settle > 10*time.Second {
 		return fmt.Errorf("--cdi-settle %s: write 0 to 10s", c.node.Settle)

@@ -31,31 +31,22 @@ type server struct {
 	taints []corev1.Taint
 }
 
-func (s *server) sysfs() string { return s.config + ".sys" }
-func (s *server) state() string { return filepath.Join(s.dir, "state") }
-func (s *server) cdi() string   { return filepath.Join(s.dir, "cdi") }
+func (s *server) sysfs() string  { return s.config + ".sys" }
+func (s *server) procfs() string { return filepath.Join(s.dir, "proc") }
+func (s *server) state() string  { return filepath.Join(s.dir, "state") }
+func (s *server) cdi() string    { return filepath.Join(s.dir, "cdi") }
 
-// build writes what the driver and the host's /dev are to show.
+// build writes what the driver and the kernel are to show.
 func (s *server) build(number int) error {
 	m := fake.NewMachine(s.cards, min(4, s.cards))
 	for i := range m.Cards {
 		// A card is in one server only.
 		m.Cards[i].UUID = fmt.Sprintf("GPU-%04x%s", number, m.Cards[i].UUID[8:])
 	}
-	devices := []string{"mxcd"}
-	for i := range m.Cards {
-		devices = append(devices, fmt.Sprintf("dri/card%d", m.Cards[i].DRMCard), fmt.Sprintf("dri/renderD%d", m.Cards[i].Render))
-	}
-	for minor := range 16*s.cards + 64 {
-		devices = append(devices, fmt.Sprintf("sgpu%d", minor))
-	}
-	for _, name := range devices {
-		path := filepath.Join(s.dir, "host", "dev", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(os.DevNull, path)); err != nil {
-			return err
-		}
-	}
-	return errors.Join(m.WriteSysfs(s.sysfs()), m.Write(s.config))
+	devices := filepath.Join(s.procfs(), "devices")
+	return errors.Join(
+		os.MkdirAll(s.procfs(), 0o755), os.WriteFile(devices, []byte("Character devices:\n240 sgpu\n"), 0o644), m.WriteSysfs(s.sysfs()), m.Write(s.config),
+	)
 }
 
 // agentArgs are the flags of "daybreak agent" on this machine.
@@ -66,7 +57,7 @@ func (s *server) agentArgs(kubeconfig, library, address string) []string {
 		"--source=mxsml", "--mxsml=" + library, "--sysfs=" + s.sysfs(), "--mode=sgpu", "--poll=2s", "--v=2",
 		"--serve=on", "--device-plugin-dir=" + s.plugins(), "--pod-resources-socket=" + s.podResources(),
 		"--runtime-endpoint=unix://" + s.runtime(), "--state-dir=" + s.state(), "--cdi-dir=" + s.cdi(),
-		"--device-root=" + filepath.Join(s.dir, "host"), "--cdi-settle=0s",
+		"--procfs=" + s.procfs(), "--control-device=" + os.DevNull, "--cdi-settle=0s",
 	}
 }
 

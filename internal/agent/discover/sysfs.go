@@ -93,17 +93,12 @@ func readSysfs(sys fs.FS) (*Snapshot, error) {
 // sysfsCard reads one device of the bus; nil is none of our cards, or one that
 // is handed out as its virtual functions, which are listed themselves.
 func sysfsCard(sys fs.FS, bdf string) (*Card, error) {
-	link, err := fs.ReadLink(sys, path.Join(pciDevices, bdf))
+	where, err := placeOf(sys, bdf)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it goes away while we look
 	}
 	if err != nil {
 		return nil, err
-	}
-	// Links are followed by their text alone: a tree of links has loops.
-	where := path.Join(pciDevices, link)
-	if !strings.HasPrefix(where, "devices/") {
-		return nil, fmt.Errorf("it is a link to %.200q, which is not under devices", link)
 	}
 	ours, err := isCard(sys, where)
 	if err != nil || !ours {
@@ -130,6 +125,20 @@ func sysfsCard(sys fs.FS, bdf string) (*Card, error) {
 	}
 	err = c.readDRM(sys, path.Join(where, "drm"))
 	return c, err
+}
+
+// placeOf returns the folder of a PCI device.
+func placeOf(sys fs.FS, bdf string) (string, error) {
+	link, err := fs.ReadLink(sys, path.Join(pciDevices, bdf))
+	if err != nil {
+		return "", err
+	}
+	// Links are followed by their text alone: a tree of links has loops.
+	where := path.Join(pciDevices, link)
+	if !strings.HasPrefix(where, "devices/") {
+		return "", fmt.Errorf("it is a link to %.200q, which is not under devices", link)
+	}
+	return where, nil
 }
 
 // isCard reports whether a PCI device is the vendor's and not a bridge on one
@@ -220,6 +229,71 @@ func (c *Card) readDRM(sys fs.FS, folder string) error {
 		}
 	}
 	return nil
+}
+
+// DeviceNumber is the identity of a character device.
+type DeviceNumber struct{ Major, Minor int64 }
+
+// String returns the number as sysfs shows it, "226:128".
+func (n DeviceNumber) String() string { return fmt.Sprintf("%d:%d", n.Major, n.Minor) }
+
+// DRMDevice is a device of a card: Index is the N of cardN or renderDN.
+type DRMDevice struct {
+	Index  int
+	Number DeviceNumber
+}
+
+// DRM is the devices of a whole card.
+type DRM struct{ Card, Render DRMDevice }
+
+// DRMDevices returns the devices of the card at a PCI address as sysfs, which is
+// mounted at root, shows them now.
+func DRMDevices(root, bdf string) (*DRM, error) {
+	if !bdfPattern.MatchString(bdf) {
+		return nil, fmt.Errorf("%.40q is no PCI address like 0000:0e:00.0", bdf)
+	}
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	sys := dir.FS()
+	where, err := placeOf(sys, bdf)
+	if err != nil {
+		return nil, fmt.Errorf("PCI device %s: %w", bdf, err)
+	}
+	var c Card
+	folder := path.Join(where, "drm")
+	if err := c.readDRM(sys, folder); err != nil {
+		return nil, fmt.Errorf("PCI device %s: %w", bdf, err)
+	}
+	if c.DRMCard == nil || c.DRMRender == nil {
+		return nil, fmt.Errorf("PCI device %s: sysfs has no cardN and renderDN of it: is the driver loaded?", bdf)
+	}
+	out := &DRM{Card: DRMDevice{Index: *c.DRMCard}, Render: DRMDevice{Index: *c.DRMRender}}
+	if out.Card.Number, err = deviceNumber(sys, path.Join(folder, fmt.Sprintf("card%d", *c.DRMCard))); err != nil {
+		return nil, fmt.Errorf("PCI device %s: %w", bdf, err)
+	}
+	if out.Render.Number, err = deviceNumber(sys, path.Join(folder, fmt.Sprintf("renderD%d", *c.DRMRender))); err != nil {
+		return nil, fmt.Errorf("PCI device %s: %w", bdf, err)
+	}
+	return out, nil
+}
+
+// deviceNumber reads the number of the device that a folder is about.
+func deviceNumber(sys fs.FS, folder string) (DeviceNumber, error) {
+	name := path.Join(folder, "dev")
+	text, err := attribute(sys, name)
+	if err != nil {
+		return DeviceNumber{}, err
+	}
+	left, right, _ := strings.Cut(text, ":")
+	major, errMajor := strconv.ParseInt(left, 10, 32)
+	minor, errMinor := strconv.ParseInt(right, 10, 32)
+	if errMajor != nil || errMinor != nil || major <= 0 || minor < 0 {
+		return DeviceNumber{}, fmt.Errorf("%s is %.40q, not the number of a device", name, text)
+	}
+	return DeviceNumber{major, minor}, nil
 }
 
 // list returns the names in a folder, in order.

@@ -126,7 +126,7 @@ func TestWriteFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	ill := *s.node
-	ill.Cards = map[gpu.CardID]Card{"GPU-a": {BDF: "0000:01:00.0", DRMCard: new(0), DRMRender: new(128), Here: true}, "GPU-b": s.node.Cards["GPU-b"]}
+	ill.Cards = map[gpu.CardID]Card{"GPU-a": {BDF: "0000:01:00.0", Here: true}, "GPU-b": s.node.Cards["GPU-b"]}
 	s.server.Update(&ill)
 	s.wantNoStart(whole, "card GPU-a is unhealthy", "daybreak-gpu-000")
 }
@@ -278,7 +278,7 @@ func TestCardMovesOrGoes(t *testing.T) {
 			moved := *s.node
 			moved.Cards = map[gpu.CardID]Card{"GPU-b": s.node.Cards["GPU-b"]}
 			if !gone {
-				moved.Cards["GPU-a"] = Card{BDF: "0000:0a:00.0", DRMCard: new(0), DRMRender: new(128), Healthy: true, Here: true}
+				moved.Cards["GPU-a"] = Card{BDF: "0000:0a:00.0", Healthy: true, Here: true}
 			}
 			s.server.Update(&moved)
 			s.pass(2 * slicesInterval)

@@ -40,6 +40,7 @@ type scene struct {
 	cfg    Config
 	node   *Node
 	driver *fakeDriver
+	host   *fakeHost
 	memory gpu.MiB // of each card
 	alive  map[types.UID]bool
 
@@ -68,17 +69,8 @@ func newScene(t *testing.T, mode gpu.Mode) *scene {
 	if err := os.MkdirAll(s.cfg.Plugins, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s.cfg.Layout.Root = filepath.Join(dir, "host")
-	devices := []string{"mxcd", "dri/card0", "dri/card1", "dri/renderD128", "dri/renderD129"}
-	for minor := range 32 {
-		devices = append(devices, fmt.Sprintf("sgpu%d", 16+minor))
-	}
-	for _, name := range devices {
-		path := filepath.Join(s.cfg.Layout.Root, "dev", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(os.DevNull, path)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.host = newFakeHost(t, dir)
+	s.host.install(&s.cfg.Layout)
 	s.setMode(mode)
 	s.kubelet = newFakeKubelet(t, s)
 	s.runClock()
@@ -114,7 +106,7 @@ func (s *scene) setMode(mode gpu.Mode) {
 	for i, id := range []gpu.CardID{"GPU-a", "GPU-b"} {
 		cards = append(cards, gpu.Card{ID: id, Minor: i, Memory: s.memory, Slots: gpu.MaxSlices, Healthy: true})
 		bdf := fmt.Sprintf("0000:0%d:00.0", i+1)
-		s.node.Cards[id] = Card{BDF: bdf, DRMCard: new(i), DRMRender: new(128 + i), Healthy: true, Here: true}
+		s.node.Cards[id] = Card{BDF: bdf, Healthy: true, Here: true}
 		if s.driver.cards[bdf] == nil {
 			s.driver.cards[bdf] = &discover.CardSlices{On: true, QoS: gpu.BestEffort}
 		}

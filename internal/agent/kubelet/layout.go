@@ -1,87 +1,121 @@
 package kubelet
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// Layout is what a container gets to see of a card or a slice. All that is not
-// confirmed on hardware is here, each with a value of its own.
+// Layout is what a container gets to see of a card or a slice, and where the
+// host tells which devices these are. All that is not confirmed on hardware is
+// here, each with a value of its own.
+//
+// A device is its type and its numbers, as the driver tells them at the moment
+// at which a container gets it; the path is a name for it. What is at the path on
+// the host must be that very device or nothing at all.
 type Layout struct {
 	// Root is where the host's devices are found; empty is the root itself.
 	Root string
+	// Sysfs and Procfs are where the kernel tells the numbers of devices.
+	Sysfs, Procfs string
 	// Control is the device that every container needs.
 	Control string
 	// Card and Render are the devices of a whole card, with %d for the number.
 	Card, Render string
-	// Slice is the device of a slice, with %d for its minor number. Where the
-	// host has none it is made from the driver's major number.
+	// Slice is the device of a slice, with %d for its minor number.
 	Slice string
 	// VendorRuntime adds METAX_SGPUS, which the vendor's container runtime is
 	// said to read, to containers with slices.
 	VendorRuntime bool
+
+	lstat func(path string) (fs.FileInfo, error)
 }
 
 // DefaultLayout is that of the vendor's driver.
 func DefaultLayout() Layout {
-	return Layout{Control: "/dev/mxcd", Card: "/dev/dri/card%d", Render: "/dev/dri/renderD%d", Slice: "/dev/sgpu%d"}
+	return Layout{
+		Sysfs: "/sys", Procfs: "/proc", Control: "/dev/mxcd", Card: "/dev/dri/card%d", Render: "/dev/dri/renderD%d", Slice: "/dev/sgpu%d",
+		lstat: os.Lstat,
+	}
 }
 
-// sliceMajor is the driver's name for the devices of slices in /proc/devices.
-const sliceMajor = "sgpu"
+// sliceDriver is the driver's name for the devices of slices in /proc/devices.
+const sliceDriver = "sgpu"
 
-// node returns a device of the host, at the same path in the container.
-func (l *Layout) node(path string) (*specs.DeviceNode, error) {
+// node returns a character device for a container. Where want says which it is,
+// the path may be missing on the host; where it does not, the host's is taken.
+func (l *Layout) node(path string, want *discover.DeviceNumber) (*specs.DeviceNode, error) {
 	host := filepath.Join(string(filepath.Separator), l.Root, path)
-	info, err := os.Stat(host)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("device of the host: %w", err)
-	case info.Mode()&os.ModeDevice == 0:
-		return nil, fmt.Errorf("%s is no device", host)
+	node := &specs.DeviceNode{Path: path, Type: "c", Permissions: "rw"}
+	info, err := l.lstat(host)
+	if errors.Is(err, fs.ErrNotExist) && want != nil {
+		node.Major, node.Minor = want.Major, want.Minor
+		return node, nil
 	}
-	node := &specs.DeviceNode{Path: path, Permissions: "rw"}
+	if err != nil {
+		return nil, fmt.Errorf("device of the host: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode().Type() != fs.ModeDevice|fs.ModeCharDevice {
+		return nil, fmt.Errorf("%s on the host is no character device but %s", host, info.Mode())
+	}
+	is := numberOf(stat.Rdev)
+	if want != nil && is != *want {
+		return nil, fmt.Errorf("%s on the host is device %s, the driver has %s there: remove it, it is another card's or slice's", host, is, *want)
+	}
+	node.Major, node.Minor = is.Major, is.Minor
 	if host != path {
 		node.HostPath = host
 	}
 	return node, nil
 }
 
-// sliceNode returns the device of a slice.
-func (l *Layout) sliceNode(minor int) (*specs.DeviceNode, error) {
-	path := fmt.Sprintf(l.Slice, minor)
-	node, err := l.node(path)
-	if major, known := majorOf(sliceMajor); err != nil && known {
-		return &specs.DeviceNode{Path: path, Type: "c", Major: major, Minor: int64(minor), Permissions: "rw"}, nil
-	}
-	return node, err // a new one may take a moment to appear: whoever asks tries again
+// numberOf takes apart the number of a device as Linux keeps it.
+func numberOf(rdev uint64) discover.DeviceNumber {
+	return discover.DeviceNumber{Major: int64(rdev>>8&0xfff | rdev>>32&^0xfff), Minor: int64(rdev&0xff | rdev>>12&^0xff&0xffffffff)}
 }
 
-// majorOf returns the number under which a driver's devices are known.
-func majorOf(driver string) (int64, bool) {
-	f, err := os.Open("/proc/devices")
+// sliceNode returns the device of a slice with this minor number.
+func (l *Layout) sliceNode(minor int) (*specs.DeviceNode, error) {
+	major, err := l.majorOf(sliceDriver)
 	if err != nil {
-		return 0, false
+		return nil, err
 	}
-	defer f.Close()
-	scanner := bufio.NewScanner(f)
-	for scanner.Scan() && scanner.Text() != "Block devices:" {
-		if fields := strings.Fields(scanner.Text()); len(fields) == 2 && fields[1] == driver {
-			major, err := strconv.ParseInt(fields[0], 10, 64)
-			return major, err == nil
+	return l.node(fmt.Sprintf(l.Slice, minor), &discover.DeviceNumber{Major: major, Minor: int64(minor)})
+}
+
+// majorOf returns the number under which a driver's character devices are known.
+func (l *Layout) majorOf(driver string) (int64, error) {
+	path := filepath.Join(l.Procfs, "devices")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("major number of driver %s: %w", driver, err)
+	}
+	characters, _, _ := strings.Cut(string(text), "Block devices:")
+	var found []int64
+	for line := range strings.Lines(characters) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[1] == driver {
+			if major, err := strconv.ParseInt(fields[0], 10, 32); err == nil && major > 0 {
+				found = append(found, major)
+			}
 		}
 	}
-	return 0, false
+	if len(found) != 1 {
+		return 0, fmt.Errorf("%s has %d major numbers of driver %s, one is needed to know its devices", path, len(found), driver)
+	}
+	return found[0], nil
 }
 
 // edits returns what the container gets, share by share. The environment is
@@ -94,7 +128,7 @@ func (l *Layout) edits(r *record, cards map[gpu.CardID]Card) ([]*specs.Container
 	if text := vendorSlices(r); l.VendorRuntime && text != "" {
 		env = append(env, "METAX_SGPUS="+text)
 	}
-	control, err := l.node(l.Control)
+	control, err := l.node(l.Control, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -117,13 +151,16 @@ func (l *Layout) shareNodes(s *share, cards map[gpu.CardID]Card) ([]*specs.Devic
 		}
 		return []*specs.DeviceNode{node}, nil
 	}
-	card := cards[s.Card]
-	if card.DRMCard == nil || card.DRMRender == nil {
-		return nil, fmt.Errorf("its devices under %s are not known: sysfs does not tell them", filepath.Dir(l.Card))
+	drm, err := discover.DRMDevices(l.Sysfs, cards[s.Card].BDF)
+	if err != nil {
+		return nil, err
 	}
 	var nodes []*specs.DeviceNode
-	for _, path := range []string{fmt.Sprintf(l.Card, *card.DRMCard), fmt.Sprintf(l.Render, *card.DRMRender)} {
-		node, err := l.node(path)
+	for _, d := range []struct {
+		pattern string
+		device  *discover.DRMDevice
+	}{{l.Card, &drm.Card}, {l.Render, &drm.Render}} {
+		node, err := l.node(fmt.Sprintf(d.pattern, d.device.Index), &d.device.Number)
 		if err != nil {
 			return nil, err
 		}

@@ -60,8 +60,6 @@ type Node struct {
 // Card is one card of the node.
 type Card struct {
 	BDF string
-	// DRMCard and DRMRender are the numbers of its devices; nil if unknown.
-	DRMCard, DRMRender *int
 	// Healthy cards take new containers, and Here tells that it was found.
 	Healthy, Here bool
 }
