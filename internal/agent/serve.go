@@ -28,6 +28,7 @@ const DefaultDrain = 5 * time.Second
 const (
 	reasonServing       = "PluginsRegistered"
 	reasonNotRegistered = "PluginsNotRegistered"
+	reasonDisk          = "DiskNotWritable"
 	reasonOtherMode     = "ModeChanging"
 	reasonNotAnnotated  = "NodeNotAnnotated"
 	reasonStopping      = "AgentStopping"
@@ -132,6 +133,8 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	switch {
 	case a.stopping:
 		return &service{why: fault{reasonStopping, "the agent is about to end"}}
+	case st.Disk != "":
+		return &service{why: fault{reasonDisk, "what is given to containers can't be written down: " + st.Disk}}
 	case !st.Serving:
 		return &service{why: fault{reasonNotRegistered, "kubelet does not have the agent's plugins"}}
 	case st.Mode != mode:

@@ -75,7 +75,12 @@ func TestServing(t *testing.T) {
 	if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != wire.ServedByDaybreak {
 		t.Errorf("kubelet restarts: served by %q", got)
 	}
-	server.status.Serving = true
+	server.status.Disk = "/var/lib/daybreak can't be written to: no space left on device"
+	s.agent.step(t.Context())
+	if got := s.serving(); got != "False DiskNotWritable" {
+		t.Errorf("the disk is full: %q", got)
+	}
+	server.status.Disk, server.status.Serving = "", true
 	s.agent.step(t.Context())
 	s.agent.stopping = true
 	s.agent.step(t.Context())

@@ -57,7 +57,7 @@ func (c *cdiFiles) write(name string, edits *specs.ContainerEdits) (changed bool
 		return false, nil
 	}
 	if err := c.cache.WriteSpec(spec, specFile(name)); err != nil {
-		return false, fmt.Errorf("CDI device %s: %w", name, err)
+		return false, errDisk{fmt.Errorf("CDI device %s: %w", name, err)}
 	}
 	return true, nil
 }
@@ -66,7 +66,7 @@ func (c *cdiFiles) write(name string, edits *specs.ContainerEdits) (changed bool
 func (c *cdiFiles) remove(name string) error {
 	err := os.Remove(filepath.Join(c.dir, specFile(name)))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("CDI device %s: %w", name, err)
+		return errDisk{fmt.Errorf("CDI device %s: %w", name, err)}
 	}
 	return nil
 }

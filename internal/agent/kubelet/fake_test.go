@@ -52,6 +52,21 @@ type scene struct {
 	gets   int
 
 	kubelet *fakeKubelet
+	// disk, unless it is nil, is asked before every write.
+	disk func() error
+}
+
+// write writes like the disk does, as far as it lets.
+func (s *scene) write(path string, text []byte) error {
+	s.mu.Lock()
+	disk := s.disk
+	s.mu.Unlock()
+	if disk != nil {
+		if err := disk(); err != nil {
+			return err
+		}
+	}
+	return writeSynced(path, text)
 }
 
 // newScene is a node with two cards of 64 GiB in the mode.
@@ -131,6 +146,7 @@ func (s *scene) start() {
 		s.Fatal(err)
 	}
 	server.runtime = &containers{client: fakeRuntime{scene: s}}
+	server.write = s.write
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	s.server = server
@@ -507,7 +523,9 @@ func (s *scene) specs() []string {
 	}
 	var list []string
 	for _, e := range entries {
-		list = append(list, strings.TrimPrefix(e.Name(), specPrefix))
+		if name, is := strings.CutPrefix(e.Name(), specPrefix); is {
+			list = append(list, name)
+		}
 	}
 	return list
 }

@@ -120,8 +120,8 @@ type journal struct {
 }
 
 // openJournal reads the journal in a folder.
-func openJournal(dir string) (*journal, error) {
-	j := &journal{path: filepath.Join(dir, "journal.json"), write: writeSynced}
+func openJournal(dir string, write func(path string, text []byte) error) (*journal, error) {
+	j := &journal{path: filepath.Join(dir, "journal.json"), write: write}
 	d := document{Version: journalVersion, Names: map[string][]string{}}
 	text, err := os.ReadFile(j.path)
 	switch {
@@ -155,7 +155,7 @@ func (j *journal) change(edit func(d *document) error) error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	if err := j.write(j.path, append(text, '\n')); err != nil {
-		return fmt.Errorf("journal: %w", err)
+		return errDisk{fmt.Errorf("journal: %w", err)}
 	}
 	j.disk.Store(d)
 	return nil
@@ -240,7 +240,7 @@ func writeSynced(path string, text []byte) error {
 	}
 	_, err = f.Write(text)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+		return errors.Join(err, os.Remove(f.Name())) // it takes up what room is left
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err

@@ -248,6 +248,7 @@ func (p *plugin) Allocate(_ context.Context, request *deviceplugin.AllocateReque
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
 		names, err := p.server.allocate(ids)
+		p.server.sawWrite(err)
 		if err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}

@@ -55,6 +55,7 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string) (e
 	var pod *corev1.Pod
 	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
 		pod, err = s.try(ctx, resource, ids, false)
+		s.sawWrite(err)
 		if err == nil {
 			return nil
 		}
@@ -141,7 +142,9 @@ func (s *Server) ahead(resource string, ids []string) {
 			s.mu.Lock()
 			ended := s.ended
 			s.mu.Unlock()
-			if _, err := s.try(ctx, resource, ids, true); err == nil || ended || isFinal(err) {
+			_, err := s.try(ctx, resource, ids, true)
+			s.sawWrite(err)
+			if err == nil || ended || isFinal(err) {
 				return
 			}
 		}

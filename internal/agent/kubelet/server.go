@@ -90,6 +90,8 @@ type Server struct {
 	slicer  Slicer
 	metrics *Metrics
 	clock   clock.WithTicker
+	// write replaces a file and brings it to disk.
+	write func(path string, text []byte) error
 
 	holders  *holders
 	runtime  *containers
@@ -132,6 +134,8 @@ type Status struct {
 	Mode    gpu.Mode
 	// Waits says what is missing while it is not.
 	Waits string
+	// Disk says why the journal or specs can't be written; empty if they can.
+	Disk string
 	// Foreign is whose plugin serves in place of ours: a resource and an id that
 	// kubelet advertises.
 	Foreign string
@@ -149,7 +153,7 @@ var resources = []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
 // New returns a server. It does nothing before Run. The clock is the agent's.
 func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithTicker) (*Server, error) {
 	s := &Server{
-		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk,
+		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk, write: writeSynced,
 		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, identified: map[containerID]identification{}, told: map[string]time.Time{}, wrote: map[string]time.Time{},
 		status: Status{Waits: "the first Device"},
@@ -253,6 +257,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { s.sweepLoop(ctx) })
+	group.Go(func() { s.probeLoop(ctx) })
 	defer s.background.Wait()
 	defer func() {
 		s.mu.Lock()
@@ -298,7 +303,7 @@ func (s *Server) open(ctx context.Context) (*os.File, error) {
 			lock, err = lockState(s.cfg.State)
 		}
 		if err == nil {
-			s.journal, err = openJournal(s.cfg.State)
+			s.journal, err = openJournal(s.cfg.State, s.write)
 		}
 		if err == nil {
 			return lock, nil
@@ -356,6 +361,9 @@ func (s *Server) keepRegistered(ctx context.Context, n *Node) {
 	}
 	if missing == nil {
 		missing = s.confirm(ctx, n)
+	}
+	if why := s.Status().Disk; missing == nil && why != "" {
+		missing = errors.New(why)
 	}
 	waits := ""
 	if missing != nil {

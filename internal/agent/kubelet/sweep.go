@@ -41,7 +41,9 @@ func (s *Server) sweepLoop(ctx context.Context) {
 		}
 		within, cancel := s.within(ctx, sweepTimeout)
 		text := ""
-		if err := s.sweep(within); err != nil && ctx.Err() == nil {
+		err := s.sweep(within)
+		s.sawWrite(err)
+		if err != nil && ctx.Err() == nil {
 			text = err.Error()
 		}
 		cancel()
