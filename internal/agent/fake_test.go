@@ -36,6 +36,8 @@ type scene struct {
 	version int
 	writes  []string // "device", "node" and "note", in order
 	fail    error    // what the next writes fail with
+	// ours are the annotations of the Device that apply takes off again.
+	ours map[string]bool
 }
 
 // newScene is an agent on node n1, without cards, pods or Device.
@@ -84,10 +86,14 @@ func (s *scene) applyDevice(_ context.Context, d *v1alpha1.Device) (*v1alpha1.De
 	out := d.DeepCopy()
 	if s.seen.device != nil {
 		for k, v := range s.seen.device.Annotations {
-			if _, ok := out.Annotations[k]; !ok && k != wire.AnnotationModePending {
+			if _, ok := out.Annotations[k]; !ok && !s.ours[k] {
 				out.Annotations[k] = v
 			}
 		}
+	}
+	s.ours = map[string]bool{}
+	for k := range d.Annotations {
+		s.ours[k] = true
 	}
 	out.ResourceVersion = s.next()
 	s.seen.device = out

@@ -216,7 +216,7 @@ func (w *deviceWriter) write(ctx context.Context, a *Agent, p *wire.Publication,
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	applied, err := a.api.applyDevice(ctx, d)
+	applied, err := w.apply(ctx, a, d)
 	a.metrics.write(writtenDevice, err)
 	if err != nil {
 		w.failures = min(w.failures+1, maxBackoff)
@@ -226,6 +226,25 @@ func (w *deviceWriter) write(ctx context.Context, a *Agent, p *wire.Publication,
 	w.applied, w.content, w.at, w.failures = applied, d, now, 0
 	w.notBefore = now.Add(backoff(w.contests))
 	return nil
+}
+
+// apply makes the Device what it should be. What apply leaves under our keys
+// belongs to another field manager and is taken off by itself.
+func (*deviceWriter) apply(ctx context.Context, a *Agent, d *v1alpha1.Device) (*v1alpha1.Device, error) {
+	applied, err := a.api.applyDevice(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if keys := excess(applied, d); len(keys) > 0 {
+		if err := a.api.removeAnnotations(ctx, applied, keys); err != nil {
+			return nil, err
+		}
+		applied = applied.DeepCopy()
+		for _, key := range keys {
+			delete(applied.Annotations, key)
+		}
+	}
+	return applied, nil
 }
 
 // errHeldBack tells that it is too early to write again.
@@ -252,13 +271,22 @@ func says(d, want *v1alpha1.Device) bool {
 	if d == nil {
 		return false
 	}
-	_, told := d.Annotations[wire.AnnotationStrangers]
-	if _, tells := want.Annotations[wire.AnnotationStrangers]; told && !tells {
-		return false // the only one that others' absence takes away
-	}
-	return contains(d.Labels, want.Labels) && contains(d.Annotations, want.Annotations) &&
+	return len(excess(d, want)) == 0 && contains(d.Labels, want.Labels) && contains(d.Annotations, want.Annotations) &&
 		(len(want.OwnerReferences) == 0 || slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == want.OwnerReferences[0].UID })) &&
 		apiequality.Semantic.DeepEqual(d.Spec, want.Spec)
+}
+
+// excess returns the keys of ours under which the Device says something where it
+// should say nothing.
+func excess(d, want *v1alpha1.Device) []string {
+	var keys []string
+	for _, key := range []string{wire.AnnotationModePending, wire.AnnotationStrangers, wire.AnnotationGiven} {
+		_, there := d.Annotations[key]
+		if _, wanted := want.Annotations[key]; there && !wanted {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 func contains(all, some map[string]string) bool {

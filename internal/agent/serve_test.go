@@ -142,3 +142,22 @@ func TestForeignSlices(t *testing.T) {
 		t.Errorf("the Device was not written again: %v", s.writes)
 	}
 }
+
+// What someone else wrote under a key of ours goes, also where the agent has
+// nothing to say there: server-side apply takes off only what it owns.
+func TestGarbageUnderOurKeys(t *testing.T) {
+	for _, key := range []string{wire.AnnotationStrangers, wire.AnnotationGiven, wire.AnnotationModePending} {
+		t.Run(key, func(t *testing.T) {
+			s := newScene(t)
+			s.agent.server = &fakeServer{status: kubelet.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}}
+			s.looks(2, seen("a", "b"))
+			d := s.seen.device.DeepCopy()
+			d.Annotations[key], d.ResourceVersion = "garbage", s.next()
+			s.seen.device = d
+			s.looks(3, seen("a", "b"))
+			if text, ok := s.seen.device.Annotations[key]; ok {
+				t.Errorf("it still says %q", text)
+			}
+		})
+	}
+}
