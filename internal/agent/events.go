@@ -93,6 +93,7 @@ func cardNews(p *wire.Publication, i int, known bool, was *wire.CardStatus) []ne
 	}
 	linked, before := conditionOf(s, wire.ConditionLinked), conditionOf(was, wire.ConditionLinked)
 	switch {
+	case linked.Status == metav1.ConditionUnknown || before.Status == metav1.ConditionUnknown && linked.Status == "":
 	case linked.Status != "" && linked.Message != before.Message:
 		list = append(list, news{corev1.EventTypeWarning, eventLinkDown, fmt.Sprintf("%s: %s", name, linked.Message), c.ID})
 	case linked.Status == "" && before.Status != "" && c.Healthy:

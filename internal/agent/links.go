@@ -15,6 +15,8 @@ import (
 const (
 	reasonLinkDown  = "LinkDown"
 	reasonLinkFault = "LinkFault"
+	// reasonLinksUnread is that of an unknown state: links stay as they were.
+	reasonLinksUnread = "LinksUnreadable"
 )
 
 // pair is two cards, the lower id first.
@@ -36,6 +38,8 @@ func (p pair) of(id gpu.CardID) (other gpu.CardID, ok bool) {
 // links remembers every link that was ever seen, and whether it works.
 type links struct {
 	pairs map[pair]*damper
+	// unread is why the last look could not tell.
+	unread string
 }
 
 // remember takes the links of an earlier publication as working.
@@ -60,6 +64,7 @@ func (l *links) add(p pair) {
 // look takes in the links of a snapshot whose cards have the given ids. Where
 // the source knows nothing of links they stay as they were.
 func (l *links) look(s *discover.Snapshot, ids []gpu.CardID, now time.Time) {
+	l.unread = s.LinksUnread
 	if !s.LinksKnown {
 		return
 	}

@@ -45,6 +45,7 @@ func TestLinks(t *testing.T) {
 		"ports without peers are not doubted":        {[]*discover.Snapshot{three(port(2, func(p *discover.Port) { p.Peer, p.Up = "", false }))}, "-M. M-M .M-", "LinkDown: MetaXLink is down or slow: port 2"},
 		"back, but not for long enough":              {[]*discover.Snapshot{three(), three(noLink), three(), three()}, "-M. M-. ..-", "LinkDown: no MetaXLink to c"},
 		"back to stay":                               {[]*discover.Snapshot{three(), three(noLink), three(), three(), three(), three(), three()}, "-M. M-M .M-", ""},
+		"links that could not be read":               {[]*discover.Snapshot{three(), {Cards: three().Cards, LinksUnread: "no answer"}}, "-M. M-M .M-", "LinksUnreadable: the links could not be read and stay as they were: no answer"},
 		"a look that does not know":                  {[]*discover.Snapshot{three(), {Cards: three().Cards}}, "-M. M-M .M-", ""},
 		"a card of the link is lost":                 {[]*discover.Snapshot{three(), seen("a", "b")}, "-.. .-. ..-", "LinkDown: no MetaXLink to a"},
 		"a card is lost, and links are not known":    {[]*discover.Snapshot{three(), {Cards: three().Cards[:2]}}, "-M. M-. ..-", ""},

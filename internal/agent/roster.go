@@ -286,6 +286,11 @@ func (r *roster) conditions(rec *member, m *modeDecision, sv *service, now time.
 	if f, bad := r.links.fault(rec, r.gone()); bad {
 		list = append(list, condition(wire.ConditionLinked, false, f))
 	}
+	if r.links.unread != "" && rec.here && !rec.card.Virtual && len(list) == 1 {
+		unknown := condition(wire.ConditionLinked, false, fault{reasonLinksUnread, "the links could not be read and stay as they were: " + r.links.unread})
+		unknown.Status = metav1.ConditionUnknown
+		list = append(list, unknown)
+	}
 	if m.noSlices.reason != "" {
 		list = append(list, condition(wire.ConditionSlices, false, m.noSlices))
 	}

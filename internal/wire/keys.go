@@ -371,7 +371,8 @@ const (
 	// Written by: agent.
 	// Read by: scheduler, manager.
 	ConditionHealthy = "Healthy"
-	// ConditionLinked is False when a MetaXLink port that was up is down.
+	// ConditionLinked is False when a MetaXLink port that was up is down, and
+	// Unknown while the links can't be read: then they stay as they were.
 	// On: card of a Device.
 	// Written by: agent.
 	// Read by: people.

@@ -218,9 +218,7 @@ func (f *Finder) from(ctx context.Context, source Source, pci *Snapshot) (*Snaps
 		}
 		f.differed = difference
 	}
-	if err := f.completeLinks(ctx, source, out); err != nil {
-		return nil, err
-	}
+	f.completeLinks(ctx, source, out)
 	f.known.number(out)
 	if err := out.check(); err != nil {
 		return nil, err
@@ -236,9 +234,9 @@ type linker interface {
 }
 
 // completeLinks asks the other sources for links that this one can't tell.
-func (f *Finder) completeLinks(ctx context.Context, from Source, out *Snapshot) error {
+func (f *Finder) completeLinks(ctx context.Context, from Source, out *Snapshot) {
 	if out.LinksKnown {
-		return nil
+		return
 	}
 	for _, source := range f.identity {
 		other, ok := source.(linker)
@@ -246,13 +244,13 @@ func (f *Finder) completeLinks(ctx context.Context, from Source, out *Snapshot) 
 			continue
 		}
 		if err := other.Links(ctx, out); err != nil {
-			return fmt.Errorf("links from %s: %w", source.Name(), err)
+			out.LinksUnread = cmp.Or(out.LinksUnread, fmt.Sprintf("links from %s: %v", source.Name(), err))
 		}
 		if out.LinksKnown {
-			return nil
+			out.LinksUnread = ""
+			return
 		}
 	}
-	return nil
 }
 
 // refresh asks a source to count the cards again, if it can.

@@ -32,6 +32,9 @@ type Snapshot struct {
 	// pair once with A < B, in order. LinksKnown tells no links from not known.
 	Links      []gpu.Link
 	LinksKnown bool
+	// LinksUnread is why the links could not be read this time, where they are
+	// not known and a source should have told them.
+	LinksUnread string
 }
 
 // Card is one card as its machine shows it. What a source can't tell is nil,

@@ -12,27 +12,44 @@ import (
 )
 
 // readLinks reads the ports of all cards and which cards they join. The cards
-// are still in the library's order, so that a position is a device id.
-func (s *session) readLinks(out *discover.Snapshot, infos []deviceInfo) error {
+// are still in the library's order, so that a position is a device id. Where a
+// card can't be asked nothing is known of links, which is not the same as none.
+func (s *session) readLinks(out *discover.Snapshot, infos []deviceInfo) {
+	var unread []error
+	asked := false
 	for id := range infos {
+		card := &out.Cards[id]
 		if infos[id].mode == modeVirtual || infos[id].uuid[0] == 0 {
 			continue
 		}
-		s.readLinkFault(uint32(id), &out.Cards[id])
-		out.Cards[id].Vitals.Ports = s.ports(uint32(id), infos)
-	}
-	switch {
-	case s.lib.linkRemote != nil:
-		out.Links, out.LinksKnown = linksOfPorts(out.Cards[:len(infos)]), true
-	case s.lib.topology != nil:
-		links, err := s.linksOfTopology(out.Cards, infos)
-		if err != nil && s.linked {
-			return err // links don't come and go with an answer
+		s.readLinkFault(uint32(id), card)
+		ports, err := s.ports(uint32(id), infos)
+		if err != nil && available(card) {
+			unread = append(unread, fmt.Errorf("card %d: %w", id, err))
 		}
-		out.Links, out.LinksKnown = links, err == nil
-		s.linked = s.linked || err == nil
+		card.Vitals.Ports = ports
+		asked = asked || ports != nil
 	}
-	return nil
+	if s.lib.linkRemote != nil && asked && len(unread) == 0 {
+		out.Links, out.LinksKnown = linksOfPorts(out.Cards[:len(infos)]), true
+		return
+	}
+	if s.lib.topology != nil {
+		links, err := s.linksOfTopology(out.Cards, infos)
+		if err == nil {
+			out.Links, out.LinksKnown = links, true
+			return
+		}
+		unread = append(unread, err)
+	}
+	if len(unread) > 0 {
+		out.LinksUnread = unread[0].Error()
+	}
+}
+
+// available reports whether a card is not known to be out of order.
+func available(card *discover.Card) bool {
+	return card.Vitals.Available == nil || *card.Vitals.Available
 }
 
 // readLinkFault asks why the card's links are off, if they are. Off on purpose
@@ -57,23 +74,36 @@ func (s *session) readLinkFault(id uint32, card *discover.Card) {
 }
 
 // ports returns the ports of a card that are in use or should be, or nil if
-// the library can't tell.
-func (s *session) ports(id uint32, infos []deviceInfo) []discover.Port {
-	states, statesKnown := s.portStates(id)
-	speeds := s.portSpeeds(id)
-	if !statesKnown && speeds == nil {
-		return nil
+// the library can't tell. It is an error if it could not be asked this time.
+func (s *session) ports(id uint32, infos []deviceInfo) ([]discover.Port, error) {
+	states, err := s.portStates(id)
+	if err != nil {
+		return nil, err
+	}
+	speeds, err := s.portSpeeds(id)
+	if err != nil && states == nil {
+		return nil, err
+	}
+	if states == nil && speeds == nil {
+		return nil, nil
 	}
 	ports := []discover.Port{}
 	for n := range max(len(states), len(speeds)) {
-		port := discover.Port{Number: n, Peer: s.peer(id, uint32(n), infos)}
+		if n < len(states) && !portMayBeUsed(states[n]) {
+			continue
+		}
+		peer, err := s.peer(id, uint32(n), infos)
+		if err != nil {
+			return nil, err
+		}
+		port := discover.Port{Number: n, Peer: peer}
 		if n < len(speeds) {
 			port.SpeedGT, port.Width = finite(speeds[n].speed), int(min(speeds[n].width, math.MaxInt16))
 		}
 		inUse := port.Peer != ""
 		if n < len(states) {
 			port.Up = states[n] == portUp
-			inUse = portInUse(states[n], inUse)
+			inUse = inUse || states[n] == portUp || states[n] == portOpticalDown
 		} else {
 			port.Up = port.SpeedGT > 0 && port.Width > 0
 			inUse = inUse || port.Up
@@ -82,77 +112,95 @@ func (s *session) ports(id uint32, infos []deviceInfo) []discover.Port {
 			ports = append(ports, port)
 		}
 	}
-	return ports
+	return ports, nil
 }
 
-// portInUse says whether a port with a state should carry a link. A port that
-// is not trained, or whose optical module is missing, does so only if someone
-// is known to be at its other end: most cards have ports nobody uses.
-func portInUse(state uint32, hasPeer bool) bool {
+// portMayBeUsed reports whether a port with a state may carry a link. One that
+// is not trained, or whose optical module is missing, does so only if a card is
+// known to be at its other end: most cards have ports without a use.
+func portMayBeUsed(state uint32) bool {
 	switch state {
-	case portUp, portOpticalDown:
+	case portUp, portOpticalDown, portNoTraining, portOpticalOut:
 		return true
-	case portNoTraining, portOpticalOut:
-		return hasPeer
 	default:
 		return false
 	}
 }
 
-func (s *session) portStates(id uint32) ([]uint32, bool) {
+// portStates returns the states of a card's ports; nil if the library has none.
+func (s *session) portStates(id uint32) ([]uint32, error) {
 	if s.lib.linkPortState == nil {
-		return nil, false
+		return nil, nil
 	}
 	var states padded[[linkPorts]uint32]
 	n := uint32(linkPorts)
-	if s.lib.linkPortState(id, &states.value[0], &n) != success {
-		return nil, false
+	switch code := s.lib.linkPortState(id, &states.value[0], &n); code {
+	case success:
+		return slices.Clone(states.value[:min(n, linkPorts)]), nil
+	case operationNotSupport:
+		return nil, nil
+	default:
+		return nil, s.call("mxSmlGetMetaXLinkPortState", code)
 	}
-	return slices.Clone(states.value[:min(n, linkPorts)]), true
 }
 
-// portSpeeds asks in the new way, then in the old.
-func (s *session) portSpeeds(id uint32) []portInfo {
+// portSpeeds asks in the new way, then in the old; nil if the library has
+// neither.
+func (s *session) portSpeeds(id uint32) ([]portInfo, error) {
+	var failure error
 	if s.lib.linksV2 != nil {
 		var ports padded[[32]portInfo]
 		n := uint32(len(ports.value))
-		if s.lib.linksV2(id, &n, &ports.value[0]) == success {
-			return slices.Clone(ports.value[:min(int(n), len(ports.value))])
+		switch code := s.lib.linksV2(id, &n, &ports.value[0]); code {
+		case success:
+			return slices.Clone(ports.value[:min(int(n), len(ports.value))]), nil
+		case operationNotSupport:
+		default:
+			failure = s.call("mxSmlGetMetaXLinkInfo_v2", code)
 		}
 	}
 	if s.lib.links == nil {
-		return nil
+		return nil, failure
 	}
 	var all padded[linkInfo]
-	if s.lib.links(id, &all.value) != success {
-		return nil
+	switch code := s.lib.links(id, &all.value); code {
+	case success:
+	case operationNotSupport:
+		return nil, failure
+	default:
+		return nil, s.call("mxSmlGetMetaXLinkInfo", code)
 	}
 	ports := make([]portInfo, linkPorts)
 	for i := range ports {
 		ports[i] = portInfo{speed: all.value.speed[i], width: all.value.width[i]}
 	}
-	return ports
+	return ports, nil
 }
 
-// peer returns the address of the card of this machine at a port's other end.
-// Cards of other machines may have the same address, but not the same number.
-func (s *session) peer(id, port uint32, infos []deviceInfo) string {
+// peer returns the address of the card of this machine at a port's other end;
+// none if there is no such card. Cards of other machines may have the same
+// address, but not the same number.
+func (s *session) peer(id, port uint32, infos []deviceInfo) (string, error) {
 	if s.lib.linkRemote == nil {
-		return ""
+		return "", nil
 	}
 	var remote padded[remoteInfo]
-	if s.lib.linkRemote(id, port, &remote.value) != success {
-		return ""
+	switch code := s.lib.linkRemote(id, port, &remote.value); code {
+	case success:
+	case noDevice:
+		return "", nil
+	default:
+		return "", fmt.Errorf("port %d: %w", port, s.call("mxSmlGetMetaXLinkRemoteInfo", code))
 	}
 	at := int(remote.value.deviceID)
 	if at < 0 || at >= len(infos) || at == int(id) {
-		return ""
+		return "", nil
 	}
 	_, bdf, _ := identity(infos[at])
 	if said := strings.ToLower(text(remote.value.bdf[:])); said != "" && said != bdf {
-		return ""
+		return "", nil
 	}
-	return bdf
+	return bdf, nil
 }
 
 // linksOfPorts returns the pairs of cards that both have a port up to each
@@ -179,8 +227,7 @@ func linksOfPorts(cards []discover.Card) []gpu.Link {
 func (s *session) linksOfTopology(cards []discover.Card, infos []deviceInfo) ([]gpu.Link, error) {
 	var links []gpu.Link
 	able := func(id int) bool {
-		available := cards[id].Vitals.Available
-		return infos[id].mode != modeVirtual && infos[id].uuid[0] != 0 && (available == nil || *available)
+		return infos[id].mode != modeVirtual && infos[id].uuid[0] != 0 && available(&cards[id])
 	}
 	for a := range infos {
 		for b := a + 1; b < len(infos); b++ {

@@ -70,8 +70,8 @@ func TestTopologyLevels(t *testing.T) {
 		t.Errorf("later: %v, links %v", err, s.Links)
 	}
 	broken = true
-	if _, err := session.look(false); err == nil || err.Error() != "mxSmlGetDeviceTopology of cards 1 and 2: error 4 (code 4)" {
-		t.Errorf("once they were known: %v, want an error", err)
+	if s, err := session.look(false); err != nil || s.LinksKnown || s.LinksUnread != "mxSmlGetDeviceTopology of cards 1 and 2: error 4 (code 4)" {
+		t.Errorf("once they were known: %+v, %v, want them unread", s, err)
 	}
 	l.state = func(id uint32, available *int32) uint32 { *available = 1 - int32(id/2); return success }
 	if s, err := session.look(false); err != nil || len(s.Links) != 1 {
@@ -226,5 +226,51 @@ func TestCoreAlone(t *testing.T) {
 	}}}
 	if diff := cmp.Diff(want, lookAt(t, goLibrary(1))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A port without a peer and one that can't be asked are two answers: after the
+// second one nothing is known of links, unless the topology tells.
+func TestPortsCanNotBeAsked(t *testing.T) {
+	to := func(peer int32) wire { return wire{peer, bdfOf(int(peer)), portUp} }
+	const sysfsError = 4
+	remoteFails := func(l *library) { l.linkRemote = func(_, _ uint32, _ *remoteInfo) uint32 { return sysfsError } }
+	cases := map[string]struct {
+		breaks    func(l *library)
+		topology  bool
+		down      bool
+		wantLinks int
+		wantKnown bool
+		want      string
+	}{
+		"all answer":            {breaks: func(*library) {}, wantLinks: 1, wantKnown: true},
+		"a peer can't be asked": {breaks: remoteFails, want: "card 0: port 0: mxSmlGetMetaXLinkRemoteInfo: error 4 (code 4)"},
+		"the states can't be asked": {
+			breaks: func(l *library) { l.linkPortState = func(uint32, *uint32, *uint32) uint32 { return sysfsError } },
+			want:   "card 0: mxSmlGetMetaXLinkPortState: error 4 (code 4)",
+		},
+		"the topology tells instead":               {breaks: remoteFails, topology: true, wantLinks: 1, wantKnown: true},
+		"cards that are out of order do not count": {breaks: remoteFails, down: true},
+		"the library has no ports":                 {breaks: func(l *library) { l.linkPortState = nil }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			l := goLibrary(2)
+			withPorts(l, map[uint32][]wire{0: {to(1)}, 1: {to(0)}})
+			tc.breaks(l)
+			l.state = func(_ uint32, available *int32) uint32 {
+				if *available = 1; tc.down {
+					*available = 0
+				}
+				return success
+			}
+			if tc.topology {
+				l.topology = func(_, _ uint32, out *uint32) uint32 { *out = topologyMetaXLink; return success }
+			}
+			s := lookAt(t, l)
+			if len(s.Links) != tc.wantLinks || s.LinksKnown != tc.wantKnown || s.LinksUnread != tc.want {
+				t.Errorf("links %v, known %v, unread %q", s.Links, s.LinksKnown, s.LinksUnread)
+			}
+		})
 	}
 }

@@ -31,8 +31,6 @@ type session struct {
 	// seen is what each card said of itself since the last count: a card that
 	// has stopped answering is still known by it.
 	seen map[uint32]deviceInfo
-	// linked: the library could tell the links before.
-	linked bool
 }
 
 func newSession(l *library) *session {
@@ -97,9 +95,7 @@ func (s *session) look(refresh bool) (*discover.Snapshot, error) {
 	}
 	s.addLimited(out)
 	s.applyPhysical(out)
-	if err := s.readLinks(out, infos); err != nil {
-		return nil, err
-	}
+	s.readLinks(out, infos)
 	out.MACA = s.textOf(func(b *byte, size *uint32) uint32 {
 		if s.lib.macaVersion == nil {
 			return operationNotSupport
