@@ -21,6 +21,17 @@ const (
 // qualified is the name of a CDI device as a runtime knows it.
 func qualified(name string) string { return cdiVendor + "/" + cdiClass + "=" + name }
 
+// specFiles keeps the specs of CDI devices; [cdiFiles] does.
+type specFiles interface {
+	// write makes the device with this name what it should be, and reports
+	// whether it was something else before.
+	write(name string, edits *specs.ContainerEdits) (changed bool, err error)
+	// remove removes the device with this name, if it is there.
+	remove(name string) error
+	// names lists the devices that there are specs of.
+	names() ([]string, error)
+}
+
 // cdiFiles keeps one spec file for each name. Runtimes look at the folder by
 // themselves, a moment later.
 type cdiFiles struct {

@@ -246,6 +246,7 @@ type fakeDriver struct {
 	calls []string
 	fail  error
 	most  gpu.MiB // that a slice may have; 0 is no limit
+	reuse bool    // minor numbers of slices that are gone
 }
 
 func (d *fakeDriver) Slices(_ context.Context, bdf string) (*discover.CardSlices, error) {
@@ -278,9 +279,27 @@ func (d *fakeDriver) Create(_ context.Context, o discover.SliceOrder) (*discover
 	}
 	d.made++
 	d.calls = append(d.calls, "create "+o.Alias)
-	made := discover.Slice{ID: d.made, UUID: fmt.Sprintf("S-%d", d.made), Alias: o.Alias, Minor: 15 + d.made, Memory: o.Memory, ComputePercent: o.Compute}
+	made := discover.Slice{ID: d.made, UUID: fmt.Sprintf("S-%d", d.made), Alias: o.Alias, Minor: d.minor(), Memory: o.Memory, ComputePercent: o.Compute}
 	card.Slices = append(card.Slices, made)
 	return &made, nil
+}
+
+// minor returns the number of the device of the next slice.
+func (d *fakeDriver) minor() int {
+	if !d.reuse {
+		return 15 + d.made
+	}
+	taken := map[int]bool{}
+	for _, card := range d.cards {
+		for _, x := range card.Slices {
+			taken[x.Minor] = true
+		}
+	}
+	minor := 16
+	for taken[minor] {
+		minor++
+	}
+	return minor
 }
 
 func (d *fakeDriver) Change(_ context.Context, c discover.SliceChange) (*discover.Slice, error) {

@@ -105,8 +105,10 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	})
 }
 
-// forgetGrants notes that kubelet is to be asked again.
+// forgetGrants notes that another plugin may have served the node: what it gave
+// is to be known before anything is given here. Run's goroutine alone calls it.
 func (s *Server) forgetGrants() {
+	s.lastGiven = time.Time{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.grantsKnown = false

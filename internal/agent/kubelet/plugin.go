@@ -127,6 +127,7 @@ func (p *plugin) keep(ctx context.Context) error {
 // register serves the socket anew and tells kubelet of it.
 func (p *plugin) register(ctx context.Context, kubelet os.FileInfo) error {
 	p.stop()
+	p.server.forgetGrants()
 	if err := p.listen(ctx); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ type Server struct {
 
 	holders  *holders
 	runtime  *containers
-	cdi      *cdiFiles
+	cdi      specFiles
 	conns    []*grpc.ClientConn
 	plugins  []*plugin
 	changed  chan struct{}
@@ -104,6 +104,8 @@ type Server struct {
 	turn chan struct{}
 
 	journal *journal
+	// lastForeign and lastGiven are when kubelet was last asked.
+	lastForeign, lastGiven time.Time
 
 	mu   sync.Mutex
 	node *Node
@@ -152,22 +154,16 @@ var resources = []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
 
 // New returns a server. It does nothing before Run. The clock is the agent's.
 func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithTicker) (*Server, error) {
-	s := &Server{
-		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk, write: writeSynced,
-		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, identified: map[containerID]identification{}, told: map[string]time.Time{}, wrote: map[string]time.Time{},
-		status: Status{Waits: "the first Device"},
-	}
-	var err error
-	if s.cdi, err = newCDIFiles(cfg.CDI); err != nil {
+	specs, err := newCDIFiles(cfg.CDI)
+	if err != nil {
 		return nil, err
 	}
 	conn, err := dialPodResources(cfg.PodResources)
 	if err != nil {
 		return nil, fmt.Errorf("kubelet's PodResources: %w", err)
 	}
+	s := newServer(cfg, pods, slicer, metrics, clk, specs, podresources.NewPodResourcesListerClient(conn))
 	s.conns = append(s.conns, conn)
-	s.holders = newHolders(podresources.NewPodResourcesListerClient(conn), filepath.Join(cfg.Plugins, checkpoint.FileName), clk)
 	if cfg.Runtime != "" {
 		if conn, err = dialRuntime(cfg.Runtime); err != nil {
 			return nil, fmt.Errorf("container runtime: %w", err)
@@ -175,10 +171,21 @@ func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithT
 		s.conns = append(s.conns, conn)
 		s.runtime = &containers{client: cri.NewRuntimeServiceClient(conn)}
 	}
+	return s, nil
+}
+
+func newServer(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithTicker, specs specFiles, lister podresources.PodResourcesListerClient) *Server {
+	s := &Server{
+		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk, write: writeSynced, cdi: specs,
+		holders: newHolders(lister, filepath.Join(cfg.Plugins, checkpoint.FileName), clk),
+		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, identified: map[containerID]identification{},
+		told: map[string]time.Time{}, wrote: map[string]time.Time{}, status: Status{Waits: "the first Device"},
+	}
 	for _, r := range resources {
 		s.plugins = append(s.plugins, newPlugin(s, r))
 	}
-	return s, nil
+	return s
 }
 
 // Changed has something to receive when the status has changed.
@@ -264,21 +271,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.ended = true
 		s.mu.Unlock()
 	}()
-	var lastForeign, lastGiven time.Time
 	for {
 		if n := s.current(); n != nil {
-			if foreign := s.Status().Foreign; s.clock.Since(lastForeign) >= foreignInterval || foreign != "" {
-				lastForeign = s.clock.Now()
-				s.lookForOthers(ctx)
-				if s.Status().Foreign != foreign {
-					lastGiven = time.Time{}
-					s.forgetGrants() // what it gave is to be known before anything is given here
-				}
-			}
-			if s.clock.Since(lastGiven) >= givenInterval {
-				lastGiven = s.clock.Now()
-				s.learnGiven(ctx, n)
-			}
+			s.learn(ctx, n)
 			s.keepRegistered(ctx, n)
 		}
 		select {
@@ -317,6 +312,22 @@ func (s *Server) open(ctx context.Context) (*os.File, error) {
 			return nil, errors.Join(context.Cause(ctx), lock.Close())
 		case <-s.clock.After(watchInterval):
 		}
+	}
+}
+
+// learn asks kubelet, when it is time to, whether another plugin serves the node
+// and what it gave.
+func (s *Server) learn(ctx context.Context, n *Node) {
+	if foreign := s.Status().Foreign; s.clock.Since(s.lastForeign) >= foreignInterval || foreign != "" {
+		s.lastForeign = s.clock.Now()
+		s.lookForOthers(ctx)
+		if s.Status().Foreign != foreign {
+			s.forgetGrants()
+		}
+	}
+	if s.clock.Since(s.lastGiven) >= givenInterval {
+		s.lastGiven = s.clock.Now()
+		s.learnGiven(ctx, n)
 	}
 }
 
