@@ -68,16 +68,8 @@ func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records 
 	}
 	h, known, _ := n.Inventory.HoldingOf(node, pod)
 	h.Holder = ledger.Holder(pod.UID)
-	for _, cards := range said.Cards {
-		known = known && hasCards(node, &h, cards)
-	}
-	for _, r := range records {
-		for i := range r.Shares {
-			known = known && hasCards(node, &h, []gpu.CardID{r.Shares[i].Card})
-		}
-	}
 	switch {
-	case known:
+	case known && hasAll(node, &h, said, records):
 		node.Book(h)
 	case len(records) > 0:
 		node.Book(leftBehind(node, h.Holder, records))
@@ -87,6 +79,23 @@ func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records 
 		return errors.New("kubelet has not told yet which devices pods have that other plugins served")
 	}
 	return nil
+}
+
+// hasAll reports whether a holding has all that kubelet and the journal know of.
+func hasAll(node *ledger.Node, h *ledger.Holding, said wire.Given, records []*record) bool {
+	for _, cards := range said.Cards {
+		if !hasCards(node, h, cards) {
+			return false
+		}
+	}
+	for _, r := range records {
+		for i := range r.Shares {
+			if !hasCards(node, h, []gpu.CardID{r.Shares[i].Card}) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // hasCards reports whether a holding has all of the cards that the node has.

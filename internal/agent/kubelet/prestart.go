@@ -194,6 +194,12 @@ func (s *Server) try(ctx context.Context, resource string, ids []string, early b
 	case again:
 		return podOf(known), s.give(ctx, n, known.clone(), g, nil)
 	}
+	return s.tryNewcomer(ctx, n, h, g, early)
+}
+
+// tryNewcomer prepares a container that was not given all of its cards before.
+func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, g *given, early bool) (*corev1.Pod, error) {
+	ids := g.ids
 	pod, container, together, err := s.identify(ctx, h)
 	if err != nil {
 		return pod, err

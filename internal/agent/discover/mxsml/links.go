@@ -81,11 +81,8 @@ func (s *session) ports(id uint32, infos []deviceInfo) ([]discover.Port, error) 
 		return nil, err
 	}
 	speeds, err := s.portSpeeds(id)
-	if err != nil && states == nil {
+	if states == nil && (err != nil || speeds == nil) {
 		return nil, err
-	}
-	if states == nil && speeds == nil {
-		return nil, nil
 	}
 	ports := []discover.Port{}
 	for n := range max(len(states), len(speeds)) {
@@ -100,15 +97,13 @@ func (s *session) ports(id uint32, infos []deviceInfo) ([]discover.Port, error) 
 		if n < len(speeds) {
 			port.SpeedGT, port.Width = finite(speeds[n].speed), int(min(speeds[n].width, math.MaxInt16))
 		}
-		inUse := port.Peer != ""
+		cable := false
 		if n < len(states) {
-			port.Up = states[n] == portUp
-			inUse = inUse || states[n] == portUp || states[n] == portOpticalDown
+			port.Up, cable = states[n] == portUp, states[n] == portOpticalDown
 		} else {
 			port.Up = port.SpeedGT > 0 && port.Width > 0
-			inUse = inUse || port.Up
 		}
-		if inUse {
+		if port.Up || cable || peer != "" {
 			ports = append(ports, port)
 		}
 	}
