@@ -367,6 +367,9 @@ func (w *walk) newPod() *walkPod {
 	switch alone := w.rng.IntN(2) == 0; {
 	case alone && (!wellPlaced || w.placed(cards[0]) == 0):
 		p.cards, p.whole, p.compute, p.resource = cards[:1+w.rng.IntN(2)], true, 100, whole
+		if wellPlaced {
+			p.cards = slices.DeleteFunc(cards, func(card gpu.CardID) bool { return w.placed(card) > 0 })
+		}
 		limits[whole] = *resource.NewQuantity(int64(len(p.cards)), resource.DecimalSI)
 	default:
 		p.cards = cards[:1]
