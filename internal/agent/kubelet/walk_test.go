@@ -236,7 +236,7 @@ func (w *walk) start() {
 	s.write = func(path string, text []byte) error {
 		return crash.do(func() error { return os.WriteFile(path, text, 0o600) })
 	}
-	w.blind = w.rng.IntN(3) == 0
+	w.blind = w.rng.IntN(2) == 0
 	w.server, w.crash = s, crash
 	ctx, cancel := context.WithCancel(context.Background())
 	lock, err := s.open(ctx)
@@ -306,7 +306,7 @@ func (w *walk) step() {
 		do     func()
 	}{
 		{24, w.come}, {12, w.restart}, {8, w.exit}, {20, w.leave}, {6, w.reap}, {8, w.vendor}, {12, w.vendorGives},
-		{6, w.armCrash}, {3, w.failDisk}, {4, w.turnHealth}, {6, w.stale}, {4, w.see}, {18, w.pass},
+		{6, w.armCrash}, {3, w.failDisk}, {4, w.turnHealth}, {6, w.stale}, {4, w.see}, {18, w.pass}, {5, w.upgrade},
 	}
 	total := 0
 	for _, s := range steps {
@@ -358,7 +358,7 @@ func (w *walk) newPod() *walkPod {
 	p := &walkPod{resource: slice, compute: 20 + 10*w.rng.IntN(5), known: true, hidden: w.rng.IntN(4) == 0, impatient: w.rng.IntN(2) == 0}
 	cards := slices.Clone(walkCards)
 	w.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
-	wellPlaced := w.rng.IntN(4) > 0
+	wellPlaced := w.rng.IntN(3) > 0
 	if wellPlaced {
 		slices.SortStableFunc(cards, func(a, b gpu.CardID) int { return w.placed(a) - w.placed(b) })
 	}
@@ -579,6 +579,13 @@ func (w *walk) vendorGives() {
 	w.writeFile()
 }
 
+// upgrade ends the agent and starts another one.
+func (w *walk) upgrade() {
+	w.say("the agent is upgraded")
+	w.stop()
+	w.start()
+}
+
 // armCrash lets the agent crash at one of its next writes.
 func (w *walk) armCrash() {
 	w.crash.mu.Lock()
@@ -629,7 +636,7 @@ func (w *walk) pass() {
 	d := time.Duration(w.rng.Int64N(int64(20 * time.Second)))
 	w.say("%s pass", d)
 	time.Sleep(d)
-	if w.rng.IntN(2) == 0 {
+	if w.rng.IntN(3) == 0 {
 		w.see()
 	}
 }
