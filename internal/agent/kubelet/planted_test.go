@@ -18,8 +18,8 @@ var passage = regexp.MustCompile(`(?s)^.*?\n-- (\S+\.go) --\n(.*)\n-- planted --
 // code, TestWalk fails. The mistakes are put into copies; the product's own code
 // knows nothing of them.
 func TestPlanted(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it compiles the package for each of them")
+	if !*plantedFlag {
+		t.Skip("it compiles the package for each of them: make planted, or -walk.planted")
 	}
 	files, err := filepath.Glob("testdata/planted/*.txt")
 	if err != nil || len(files) == 0 {

@@ -34,9 +34,10 @@ import (
 )
 
 var (
-	walkSeeds = flag.Int("walk.seeds", 16, "how many random walks TestWalk takes")
-	walkSteps = flag.Int("walk.steps", 300, "how many steps each has")
-	walkFirst = flag.Int("walk.first", 1, "the seed of the first one")
+	walkSeeds   = flag.Int("walk.seeds", 16, "how many random walks TestWalk takes")
+	plantedFlag = flag.Bool("walk.planted", false, "plant known mistakes and see that TestWalk finds them")
+	walkSteps   = flag.Int("walk.steps", 300, "how many steps each has")
+	walkFirst   = flag.Int("walk.first", 1, "the seed of the first one")
 )
 
 // TestWalk: kubelet calls in any order, pods come, restart, go and are deleted by
