@@ -59,11 +59,6 @@ func TestInstall(t *testing.T) {
 	m := fake.NewMachine(8, 4)
 	m.Cards[5].UUID = exampleCard
 	w.cluster.cards = w.makeCards(m)
-	for minor := firstSlice + 1; minor < firstSlice+mostSlices; minor += 2 {
-		// In a pod the agent reads the kernel's own list of drivers, which has no
-		// driver of cards here: it can't make these itself.
-		w.must(mknod(fmt.Sprintf("/dev/sgpu%d", minor), majorSlice, minor))
-	}
 	w.must(ctr(w.ctx, "images", "import", bin("image.tar")))
 
 	before := w.previousChart()
@@ -179,11 +174,18 @@ func (w *world) values() []string {
 	w.Helper()
 	library := fake.Library(w, fake.V231)
 	dir := filepath.Dir(w.cards.config)
+	// In a pod the agent would read the kernel's own list of drivers, which has no
+	// driver of cards here.
+	procfs := filepath.Join(dir, "proc")
+	drivers, err := os.ReadFile("/proc/devices")
+	w.must(err)
+	w.must(os.MkdirAll(procfs, 0o755))
+	w.must(os.WriteFile(filepath.Join(procfs, "devices"), drivers, 0o600))
 	values, err := json.Marshal(map[string]any{
 		"image": map[string]any{"tag": w.tag(), "pullPolicy": "Never"},
 		"agent": map[string]any{
 			"mode":      "sgpu",
-			"extraArgs": []string{"--mxsml=" + library, "--sysfs=" + w.cards.sysfs(), "--source=mxsml"},
+			"extraArgs": []string{"--mxsml=" + library, "--sysfs=" + w.cards.sysfs(), "--procfs=" + procfs, "--source=mxsml"},
 			"extraEnv":  []any{map[string]any{"name": fake.EnvConfig, "value": w.cards.config}},
 			"extraVolumes": []any{
 				map[string]any{"name": "cards", "hostPath": map[string]any{"path": dir}},
