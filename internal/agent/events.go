@@ -91,15 +91,20 @@ func cardNews(p *wire.Publication, i int, known bool, was *wire.CardStatus) []ne
 	case !down && wasDown:
 		list = append(list, news{corev1.EventTypeNormal, eventHealthy, name + " is healthy again", c.ID})
 	}
-	linked, before := conditionOf(s, wire.ConditionLinked), conditionOf(was, wire.ConditionLinked)
+	return append(list, linkNews(c, name, conditionOf(s, wire.ConditionLinked), conditionOf(was, wire.ConditionLinked))...)
+}
+
+// linkNews reports links that went down or came back. Links that can't be read are
+// neither.
+func linkNews(c *gpu.Card, name string, now, before metav1.Condition) []news {
 	switch {
-	case linked.Status == metav1.ConditionUnknown || before.Status == metav1.ConditionUnknown && linked.Status == "":
-	case linked.Status != "" && linked.Message != before.Message:
-		list = append(list, news{corev1.EventTypeWarning, eventLinkDown, fmt.Sprintf("%s: %s", name, linked.Message), c.ID})
-	case linked.Status == "" && before.Status != "" && c.Healthy:
-		list = append(list, news{corev1.EventTypeNormal, eventLinkUp, name + " has all its links again", c.ID})
+	case now.Status == metav1.ConditionUnknown || before.Status == metav1.ConditionUnknown && now.Status == "":
+	case now.Status != "" && now.Message != before.Message:
+		return []news{{corev1.EventTypeWarning, eventLinkDown, fmt.Sprintf("%s: %s", name, now.Message), c.ID}}
+	case now.Status == "" && before.Status != "" && c.Healthy:
+		return []news{{corev1.EventTypeNormal, eventLinkUp, name + " has all its links again", c.ID}}
 	}
-	return list
+	return nil
 }
 
 // modeNews tells of the node's mode, once for all cards.

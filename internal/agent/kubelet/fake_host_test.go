@@ -55,12 +55,12 @@ func newFakeHost(t *testing.T, dir string) *fakeHost {
 
 // addCard adds a card at a PCI address with a number.
 func (h *fakeHost) addCard(t *testing.T, bdf string, number int) {
-	folder := filepath.Join(h.sysfs, "devices/pci0000:00", bdf)
+	folder := filepath.Join(h.sysfs, "devices", "pci0000:00", bdf)
 	for name, minor := range map[string]int{fmt.Sprintf("card%d", number): number, fmt.Sprintf("renderD%d", 128+number): 128 + number} {
 		h.write(t, filepath.Join(folder, "drm", name, "dev"), fmt.Sprintf("%d:%d\n", majorDRM, minor))
 		h.set("/dev/dri/"+name, charDevice, majorDRM, int64(minor))
 	}
-	link := filepath.Join(h.sysfs, "bus/pci/devices", bdf)
+	link := filepath.Join(h.sysfs, "bus", "pci", "devices", bdf)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../devices/pci0000:00/"+bdf, link)); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (s *Server) checkOthers(n *Node, r *record, newcomer *claimed) error {
 			given[o.PodUID] = append(given[o.PodUID], o)
 		}
 	}
-	own := append(given[r.PodUID], r)
+	own := append(slices.Clone(given[r.PodUID]), r)
 	delete(given, r.PodUID)
 	for _, pod := range held {
 		if pod.UID == r.PodUID {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -385,7 +386,7 @@ func (w *walk) newPod() *walkPod {
 		list = append(list, fmt.Sprintf(`{"uuid":%q,"compute":%d,"vRam":%d}`, card, p.compute, memory))
 	}
 	w.addPod(p, limits, map[string]string{
-		wire.AnnotationAllocated: "[[" + strings.Join(list, ",") + "]]", wire.AnnotationPredicateTime: fmt.Sprint(1000 + len(w.pods)), wire.AnnotationQoS: string(gpu.FixedShare),
+		wire.AnnotationAllocated: "[[" + strings.Join(list, ",") + "]]", wire.AnnotationPredicateTime: strconv.Itoa(1000 + len(w.pods)), wire.AnnotationQoS: string(gpu.FixedShare),
 	})
 	return p
 }
