@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -155,7 +154,7 @@ func startProcess(api *modelServer, identity string, elects bool, behind int) (*
 		api: api, identity: identity, elects: elects, informers: newModelInformers(), grants: make(chan struct{}),
 		clock: &processClock{}, requests: map[string]int{},
 	}
-	ctx := klog.NewContext(context.Background(), logr.Discard())
+	ctx := klog.NewContext(context.Background(), klog.Logger{})
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	p.shared = NewShared(p.clock)
 	p.shared.term.stop = p.cancel
