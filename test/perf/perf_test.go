@@ -142,7 +142,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	good := Result{
 		Runs: []Run{
-			run(500, "slices", 0, 96, 100, 2, 1, 100), run(5000, "slices", 0, 96, 100, 2, 3, 1000), run(500, "slices-unfit", 0, 96, 100, 2, 1, 100),
+			run(500, "slices", 0, 101, 100, 2, 1, 100), run(5000, "slices", 0, 101, 100, 2, 3, 1000), run(500, "slices-unfit", 0, 101, 100, 2, 1, 100),
 			run(500, "ordinary", 0, 99, 100, 2, 1, 100), run(5000, "cards-left", 38000, 101, 100, 2, 1, 1500),
 		},
 		Starts: []Start{{DaybreakSeconds: 14}}, Wakes: []Wake{{Ends: 1, Daybreak: WakeFigures{MaxMilliseconds: 900, AttemptsPerEnd: 1}}},
@@ -153,7 +153,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	bad := Result{
 		Runs: []Run{
-			run(500, "slices", 0, 94, 100, 3, 1, 2000), run(5000, "slices", 0, 94, 100, 3, 4, 2000), run(500, "slices-unfit", 0, 80, 100, 3, 1, 2000),
+			run(500, "slices", 0, 99, 100, 3, 1, 2000), run(5000, "slices", 0, 99, 100, 3, 4, 2000), run(500, "slices-unfit", 0, 80, 100, 3, 1, 2000),
 			run(500, "ordinary", 0, 97, 100, 3, 1, 2000), run(5000, "cards-left", 38000, 99, 100, 3, 1, 2000),
 		},
 		Starts: []Start{{DaybreakSeconds: 16}}, Wakes: []Wake{{Ends: 1, Daybreak: WakeFigures{MaxMilliseconds: 1100, AttemptsPerEnd: 2}}},
