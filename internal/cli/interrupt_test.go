@@ -67,7 +67,7 @@ func TestInterruptedCommandsEnd(t *testing.T) {
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			_ = cmd.Wait() // the exit code tells
+			_ = cmd.Wait() // the exit code is checked below
 			if code := cmd.ProcessState.ExitCode(); code != cli.ExitInterrupted {
 				t.Errorf("exit code %d, want %d", code, cli.ExitInterrupted)
 			}

@@ -39,9 +39,9 @@ const (
 	// Numbers: none.
 	// Do: ask for the other kind, or change the node's mode in metax-device-config.
 	ModeConflict
-	// Unhealthy: the card is not well, or the node's agent hands out nothing now.
+	// Unhealthy: the card is unhealthy, or the node's agent allocates nothing now.
 	// Numbers: cards wanted, cards that fit.
-	// Do: daybreak status tells the fault; new pods go there again when the card is well.
+	// Do: daybreak status shows the fault; new pods go there again when the card is healthy.
 	Unhealthy
 	// CardExcluded: the pod's lists of cards leave it out.
 	// Numbers: cards wanted, cards that fit.

@@ -74,7 +74,7 @@ func (s *session) readLinkFault(id uint32, card *discover.Card) {
 }
 
 // ports returns the ports of a card that are in use or should be, or nil if
-// the library can't tell. It is an error if it could not be asked this time.
+// the library has no such call. A call that failed this time is an error.
 func (s *session) ports(id uint32, infos []deviceInfo) ([]discover.Port, error) {
 	states, err := s.portStates(id)
 	if err != nil {

@@ -230,7 +230,7 @@ func TestCoreAlone(t *testing.T) {
 }
 
 // A port without a peer and one that can't be asked are two answers: after the
-// second one nothing is known of links, unless the topology tells.
+// second one nothing is known of links, unless the topology has them.
 func TestPortsCanNotBeAsked(t *testing.T) {
 	to := func(peer int32) wire { return wire{peer, bdfOf(int(peer)), portUp} }
 	const sysfsError = 4
@@ -249,7 +249,7 @@ func TestPortsCanNotBeAsked(t *testing.T) {
 			breaks: func(l *library) { l.linkPortState = func(uint32, *uint32, *uint32) uint32 { return sysfsError } },
 			want:   "card 0: mxSmlGetMetaXLinkPortState: error 4 (code 4)",
 		},
-		"the topology tells instead":               {breaks: remoteFails, topology: true, wantLinks: 1, wantKnown: true},
+		"the topology has them instead":            {breaks: remoteFails, topology: true, wantLinks: 1, wantKnown: true},
 		"cards that are out of order do not count": {breaks: remoteFails, down: true},
 		"the library has no ports":                 {breaks: func(l *library) { l.linkPortState = nil }},
 	}
