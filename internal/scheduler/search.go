@@ -28,6 +28,9 @@ import (
 type searcher struct {
 	framework.Framework
 	shared *Shared
+	// compares tells that tolerations may have comparison operators, a feature of
+	// Kubernetes.
+	compares bool
 }
 
 // search makes the profiles search all nodes, except where more than cards decides
@@ -39,7 +42,7 @@ func (s *Shared) search(sched *scheduler.Scheduler) {
 	}
 	for name, profile := range sched.Profiles {
 		if ranksByCards(profile.ListPlugins().Score.Enabled) {
-			sched.Profiles[name] = searcher{Framework: profile, shared: s}
+			sched.Profiles[name] = searcher{Framework: profile, shared: s, compares: features().EnableTaintTolerationComparisonOperators}
 		}
 	}
 }
@@ -173,7 +176,7 @@ func (s *search) before(a, b candidate) bool {
 func (s *search) isAvoided(node *corev1.Node) bool {
 	_, tainted := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, s.pod.Spec.Tolerations, func(t *corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectPreferNoSchedule
-	}, features().EnableTaintTolerationComparisonOperators)
+	}, s.compares)
 	return tainted || s.cycle.plugin.isStuck(s.pod, node)
 }
 
