@@ -21,9 +21,7 @@ type Scheduler struct {
 }
 
 // IsScheduler reports whether the pod is one of the chart's scheduler.
-func IsScheduler(pod *corev1.Pod) bool {
-	return pod.Labels["app.kubernetes.io/name"] == "daybreak" && pod.Labels["app.kubernetes.io/component"] == "scheduler"
-}
+func IsScheduler(pod *corev1.Pod) bool { return wire.IsComponent(pod, "scheduler") }
 
 func readScheduler(pod *corev1.Pod) Scheduler {
 	for i := range pod.Spec.Containers {

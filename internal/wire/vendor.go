@@ -54,10 +54,14 @@ func (v *VendorPlugin) runs(pod *corev1.Pod) bool {
 	return pod.GenerateName == "gpu-device-" || strings.HasSuffix(pod.GenerateName, "-gpu-device-")
 }
 
-// isAgent reports whether the pod is Daybreak's agent and bound.
-func isAgent(pod *corev1.Pod) bool {
-	return Holds(pod) && pod.Labels["app.kubernetes.io/name"] == "daybreak" && pod.Labels["app.kubernetes.io/component"] == "agent"
+// IsComponent reports whether the chart gave the pod the labels of the component,
+// such as agent or scheduler.
+func IsComponent(pod *corev1.Pod, name string) bool {
+	return pod.Labels["app.kubernetes.io/name"] == "daybreak" && pod.Labels["app.kubernetes.io/component"] == name
 }
+
+// isAgent reports whether the pod is Daybreak's agent and bound.
+func isAgent(pod *corev1.Pod) bool { return Holds(pod) && IsComponent(pod, "agent") }
 
 // Tells reports whether the pod tells who serves its node, see
 // [VendorPlugin.Serves].
