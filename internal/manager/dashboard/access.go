@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
@@ -25,7 +25,7 @@ var (
 	errNoToken   = errors.New("who are you? Log in with a token of the cluster, or send it in the header Authorization: Bearer")
 	errBadToken  = errors.New("the cluster does not know this token: it may have ended, or belong to another cluster")
 	errForbidden = errors.New("not allowed")
-	errBusy      = errors.New("too many tokens are being looked at: try again in a moment")
+	errBusy      = errors.New("too many unknown tokens come from your address: try again in a moment")
 )
 
 // guard decides who sees what.
@@ -55,9 +55,9 @@ const (
 	rememberedReviews = 8192
 	// reviewTimeout is how long the API server may take.
 	reviewTimeout = 10 * time.Second
-	// New tokens that are looked at a second, and at once: strangers must not
-	// make the manager a load on the API server.
-	tokenRate, tokenBurst = 20, 100
+	// lately is how long a token that its user was let in with is asked about
+	// again whatever others do. It is renewed every time.
+	lately = 10 * time.Minute
 	// parallelReviews of one viewer are asked at once.
 	parallelReviews = 8
 )
@@ -65,15 +65,21 @@ const (
 // reviews asks the API server: TokenReview says who a token belongs to, and
 // SubjectAccessReview what he may see.
 type reviews struct {
-	client  kubernetes.Interface
-	tokens  *cache.LRUExpireCache // sha256 of a token: *user, nil for one that is not known
-	access  *cache.LRUExpireCache // user and question: bool
-	limiter flowcontrol.RateLimiter
+	client kubernetes.Interface
+	tokens *cache.LRUExpireCache // sha256 of a token: *user, nil for one that is not known
+	access *cache.LRUExpireCache // user and question: bool
+	// viewers are the sha256 of tokens whose users were let in lately. One source
+	// gets fewer tokens looked at in that time than it keeps, so that nobody's is
+	// pushed out.
+	viewers   *cache.LRUExpireCache
+	strangers *strangers
+	// asking makes many requests with one token one review.
+	asking singleflight.Group
 }
 
 func newReviews(client kubernetes.Interface, clk clock.PassiveClock) *reviews {
 	return &reviews{
-		client: client, limiter: flowcontrol.NewTokenBucketRateLimiter(tokenRate, tokenBurst),
+		client: client, strangers: newStrangers(clk), viewers: cache.NewLRUExpireCacheWithClock(rememberedReviews, clk),
 		tokens: cache.NewLRUExpireCacheWithClock(rememberedReviews, clk), access: cache.NewLRUExpireCacheWithClock(rememberedReviews, clk),
 	}
 }
@@ -87,7 +93,7 @@ func (g *reviews) who(r *http.Request) (*user, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
-	u, err := g.authenticate(ctx, token)
+	u, err := g.authenticate(ctx, token, sourceOf(r.RemoteAddr))
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +107,7 @@ func (g *reviews) who(r *http.Request) (*user, error) {
 				errForbidden, u.Username, attributes.Resource, v1alpha1.GroupVersion.Group)
 		}
 	}
+	g.viewers.Add(sha256.Sum256([]byte(token)), true, lately)
 	return u, nil
 }
 
@@ -113,7 +120,7 @@ func pageRights() []authorizationv1.ResourceAttributes {
 }
 
 // authenticate returns whose token it is.
-func (g *reviews) authenticate(ctx context.Context, token string) (*user, error) {
+func (g *reviews) authenticate(ctx context.Context, token, source string) (*user, error) {
 	key := sha256.Sum256([]byte(token))
 	if known, ok := g.tokens.Get(key); ok {
 		if u, ok := known.(*user); ok && u != nil {
@@ -121,19 +128,36 @@ func (g *reviews) authenticate(ctx context.Context, token string) (*user, error)
 		}
 		return nil, errBadToken
 	}
-	if !g.limiter.TryAccept() {
+	if _, viewer := g.viewers.Get(key); !viewer && !g.strangers.admit(source) {
 		return nil, errBusy
 	}
+	// Who asked first may leave: the others wait for the same answer.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
+	defer cancel()
+	answer, err, _ := g.asking.Do(string(key[:]), func() (any, error) { return g.review(ctx, token) })
+	if err != nil {
+		return nil, err
+	}
+	u, ok := answer.(*user)
+	if !ok || u == nil {
+		g.viewers.Remove(key)
+		g.tokens.Add(key, (*user)(nil), reviewed)
+		return nil, errBadToken
+	}
+	g.tokens.Add(key, u, reviewed)
+	return u, nil
+}
+
+// review asks the API server whose token it is; nil is nobody's.
+func (g *reviews) review(ctx context.Context, token string) (*user, error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server whose token it is: %w", err)
 	}
 	if !review.Status.Authenticated {
-		g.tokens.Add(key, (*user)(nil), reviewed)
-		return nil, errBadToken
+		return nil, nil //nolint:nilnil // nobody's
 	}
-	g.tokens.Add(key, &review.Status.User, reviewed)
 	return &review.Status.User, nil
 }
 

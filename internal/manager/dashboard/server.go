@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -31,24 +30,19 @@ type Options struct {
 
 // server answers browsers.
 type server struct {
-	feed   *Feed
-	guard  guard
-	open   bool // no login, on loopback only
-	assets *assets
-	clock  clock.Clock
-	logger klog.Logger
-	// streams counts those that are open; explaining bounds how many pods are
-	// explained at once.
-	streams    atomic.Int32
+	feed    *Feed
+	guard   guard
+	open    bool // no login, on loopback only
+	assets  *assets
+	clock   clock.Clock
+	logger  klog.Logger
+	streams streams
+	// explaining bounds how many pods are explained at once.
 	explaining chan struct{}
 }
 
-const (
-	// mostStreams bounds what viewers may cost.
-	mostStreams = 128
-	// parallelExplanations is how many pods are explained at once.
-	parallelExplanations = 2
-)
+// parallelExplanations is how many pods are explained at once.
+const parallelExplanations = 2
 
 // New returns the handler of the page.
 func New(o Options) (http.Handler, error) {
@@ -251,9 +245,9 @@ func (s *server) statusOf(err error) (int, string) {
 		return http.StatusUnauthorized, err.Error()
 	case errors.Is(err, errForbidden):
 		return http.StatusForbidden, err.Error()
-	case errors.Is(err, errBusy):
+	case errors.Is(err, errBusy), errors.Is(err, errUserStreams):
 		return http.StatusTooManyRequests, err.Error()
-	case errors.Is(err, ErrStarting):
+	case errors.Is(err, ErrStarting), errors.Is(err, errMostStreams):
 		return http.StatusServiceUnavailable, err.Error()
 	}
 	s.logger.Error(err, "Dashboard could not answer")

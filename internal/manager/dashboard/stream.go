@@ -23,12 +23,21 @@ const (
 // stream sends the state as server-sent events: first all of it, then what
 // changes, for as long as the browser stays.
 func (s *server) stream(w http.ResponseWriter, r *http.Request) {
-	if s.streams.Add(1) > mostStreams {
-		s.streams.Add(-1)
-		s.write(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages are open already: close one", mostStreams))
+	u, err := s.guard.who(r)
+	if err != nil {
+		s.fail(w, err)
 		return
 	}
-	defer s.streams.Add(-1)
+	most := userStreams
+	if s.open { // nobody has a name
+		most = mostStreams
+	}
+	closed, err := s.streams.open(u.Username, most)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	defer closed()
 	v, err := s.view(r)
 	if err != nil {
 		s.fail(w, err)
