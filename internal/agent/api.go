@@ -15,10 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // FieldManager is the name under which the agent writes.
-const FieldManager = "daybreak-agent"
+const FieldManager = wire.AgentComponent
 
 // Clients is how an agent reaches the cluster.
 type Clients struct {

@@ -18,10 +18,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// nodeKeys are the annotations that we may keep on the Node, and vendorKeys
-// those among them that readers of the vendor's plugin look for.
-var nodeKeys = append(slices.Clone(vendorKeys), wire.AnnotationServedBy)
-
+// vendorKeys are those of the annotations that we keep on the Node that readers of
+// the vendor's plugin look for.
 var vendorKeys = []string{wire.AnnotationNodeCards, wire.AnnotationScores, wire.AnnotationLosses}
 
 // nodeWriter keeps the vendor's annotations on the Node current while nobody
@@ -133,7 +131,7 @@ func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire
 // upToDate reports whether the node has exactly these of our annotations.
 func upToDate(node *metav1.PartialObjectMetadata, want map[string]string) bool {
 	ours, _ := owners(node)
-	for _, key := range nodeKeys {
+	for _, key := range wire.AgentAnnotations() {
 		text, wanted := want[key]
 		if wanted != ours[key] || wanted && node.Annotations[key] != text {
 			return false

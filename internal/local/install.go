@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +25,7 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/yaml"
 
@@ -100,7 +104,7 @@ func (c *Cluster) grant(ctx context.Context, part string, subject rbacv1.Subject
 	for _, object := range []any{
 		rbacv1.ClusterRole{TypeMeta: kind("ClusterRole"), ObjectMeta: everywhere, Rules: rights.Cluster},
 		rbacv1.ClusterRoleBinding{TypeMeta: kind("ClusterRoleBinding"), ObjectMeta: everywhere, RoleRef: role("ClusterRole"), Subjects: []rbacv1.Subject{subject}},
-		rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: inside, Rules: rights.Namespace},
+		rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: inside, Rules: slices.Concat(rights.Namespace, rights.Previous)},
 		rbacv1.RoleBinding{TypeMeta: kind("RoleBinding"), ObjectMeta: inside, RoleRef: role("Role"), Subjects: []rbacv1.Subject{subject}},
 	} {
 		text, err := yaml.Marshal(object)
@@ -121,6 +125,7 @@ func (c *Cluster) Policies() policy.Params {
 	return policy.Params{
 		Namespace:  manager.DefaultNamespace,
 		Schedulers: []string{SchedulerUser},
+		Managers:   []string{ManagerUser},
 		Agents:     []string{policy.ServiceAccount(manager.DefaultNamespace, AgentAccount)},
 		Publishers: []string{SimulatorUser},
 	}
@@ -135,12 +140,12 @@ func (c *Cluster) Guard(ctx context.Context, p policy.Params) error {
 	if err := c.Apply(ctx, bytes.NewReader(text)); err != nil {
 		return err
 	}
-	return c.guarded(ctx)
+	return c.guarded(ctx, p)
 }
 
 // guarded waits until the API server, which learns of policies by and by,
 // refuses what each of the policies forbids.
-func (c *Cluster) guarded(ctx context.Context) error {
+func (c *Cluster) guarded(ctx context.Context, p policy.Params) error {
 	client, err := kubernetes.NewForConfig(c.REST())
 	if err != nil {
 		return err
@@ -148,7 +153,7 @@ func (c *Cluster) guarded(ctx context.Context) error {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	forged := metav1.ObjectMeta{
 		Name: "forged", Namespace: metav1.NamespaceSystem,
-		Annotations: map[string]string{wire.AnnotationAllocated: "[]", wire.AnnotationServedBy: wire.ServedByDaybreak},
+		Annotations: map[string]string{wire.AnnotationAllocated: "[]", wire.AnnotationNodeCards: "[]"},
 	}
 	tries := map[string]func(context.Context) error{
 		"pods": func(ctx context.Context) error {
@@ -165,6 +170,15 @@ func (c *Cluster) guarded(ctx context.Context) error {
 			return err
 		},
 	}
+	if len(p.Managers) > 0 {
+		config := c.REST()
+		config.Impersonate = rest.ImpersonationConfig{UserName: p.Managers[0], Groups: []string{"system:masters"}}
+		mighty, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		maps.Copy(tries, triesOf(mighty, forged, dry))
+	}
 	for name, try := range tries {
 		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 			err := try(ctx)
@@ -175,6 +189,26 @@ func (c *Cluster) guarded(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// triesOf returns what is forbidden to a manager whatever rights it has.
+func triesOf(client kubernetes.Interface, forged metav1.ObjectMeta, dry metav1.CreateOptions) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"secrets": func(ctx context.Context) error {
+			_, err := client.CoreV1().Secrets(forged.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: forged}, dry)
+			return err
+		},
+		"events": func(ctx context.Context) error {
+			about := corev1.ObjectReference{Kind: "Node", Namespace: forged.Namespace, Name: forged.Name}
+			_, err := client.CoreV1().Events(forged.Namespace).Create(ctx, &corev1.Event{ObjectMeta: forged, InvolvedObject: about}, dry)
+			return err
+		},
+		"webhook configurations": func(ctx context.Context) error {
+			_, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx,
+				&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: forged.Name}}, dry)
+			return err
+		},
+	}
 }
 
 // Webhook makes the API server ask the manager at this address about pods that

@@ -20,8 +20,8 @@ import (
 )
 
 // AdmissionSecret is the Secret in the manager's namespace that holds the
-// certificates of its webhook.
-const AdmissionSecret = "daybreak-manager-webhook" //nolint:gosec // its name, not what is in it
+// certificates of its webhook. The chart creates it, empty.
+const AdmissionSecret = policy.Secret
 
 // DefaultScheduler is the scheduler that pods with cards are given to.
 const DefaultScheduler = "daybreak"
@@ -63,7 +63,6 @@ func (m *Manager) admission() []part {
 	return []part{{
 		name: "admission",
 		needs: []need{
-			{resource: "secrets", namespace: m.cfg.Namespace, verbs: []string{"create"}},
 			{resource: "secrets", namespace: m.cfg.Namespace, name: AdmissionSecret, verbs: append([]string{"get", "update"}, readVerbs...)},
 			{
 				resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name,

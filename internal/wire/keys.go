@@ -262,6 +262,26 @@ const (
 	LabelPrivileged = "daybreak-gpu.io/allow-privileged"
 )
 
+// AgentAnnotations lists the annotations that an agent may keep on its Node.
+func AgentAnnotations() []string {
+	return []string{AnnotationNodeCards, AnnotationScores, AnnotationLosses, AnnotationServedBy}
+}
+
+// AdvertisedResources lists what the manager makes a node advertise for its
+// cards, in the order in which people are told.
+func AdvertisedResources() []corev1.ResourceName {
+	return []corev1.ResourceName{KoordShared, KoordCore, KoordMemory, KoordMemoryRatio, KoordGPU}
+}
+
+// AdvertisedLabels lists the labels that the manager puts on a node alongside.
+func AdvertisedLabels() []string { return []string{LabelVendor, LabelModel, LabelDriver} }
+
+// Names under which Daybreak's parts write Events and objects.
+const (
+	AgentComponent   = "daybreak-agent"
+	ManagerComponent = "daybreak-manager"
+)
+
 // Values of [AnnotationServedBy].
 const (
 	ServedByDaybreak = "daybreak"

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/daybreak-gpu/daybreak/internal/local"
 )
 
@@ -113,6 +117,81 @@ func TestApply(t *testing.T) {
 	if got := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", `jsonpath={.metadata.annotations.meta\.helm\.sh/release-name}`); got != "koordinator" {
 		t.Errorf("the definition is %s's now", got)
 	}
+}
+
+// TestCertificates: the Secret of the manager's certificates survives whatever
+// Helm does: an upgrade from a release whose manager made it, an upgrade, a
+// rollback to a release that does not know it, and an uninstallation.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c, err := local.Start(ctx, local.Config{Dir: t.TempDir(), Executable: bin("playground")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Stop()
+	client, err := kubernetes.NewForConfig(c.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := client.CoreV1().Secrets(namespace)
+	step := func(args ...string) {
+		t.Helper()
+		if _, err := helm(ctx, append(args, "--kubeconfig", c.Kubeconfig("admin"), "--namespace", namespace)...); err != nil {
+			t.Fatalf("helm %v: %v", args, err)
+		}
+	}
+	has := func(when, want string) *corev1.Secret {
+		t.Helper()
+		s, err := secrets.Get(ctx, "daybreak-manager-webhook", metav1.GetOptions{})
+		if err != nil || string(s.Data["tls.key"]) != want {
+			t.Fatalf("%s: %v, %v; want %q", when, s.Data, err, want)
+		}
+		return s
+	}
+	previous := filepath.Join(t.TempDir(), "daybreak") // a chart without the Secret
+	if err := os.CopyFS(previous, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(previous, "templates", "manager", "secret.yaml")); err != nil {
+		t.Fatal(err)
+	}
+
+	step("install", "daybreak", previous, "--create-namespace")
+	made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "daybreak-manager-webhook"}, Data: map[string][]byte{"tls.key": []byte("old")}}
+	if _, err := secrets.Create(ctx, made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	step("upgrade", "daybreak", dir)
+	has("after an upgrade from a release whose manager made it", "old")
+	step("upgrade", "daybreak", dir)
+	has("after another", "old")
+	step("rollback", "daybreak", "1")
+	has("after a rollback", "old")
+	step("uninstall", "daybreak", "--wait")
+	has("after an uninstallation", "old")
+
+	if err := secrets.Delete(ctx, made.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	step("install", "daybreak", previous)
+	step("upgrade", "daybreak", dir)
+	s := has("of a release that brings it", "")
+	s.Data = map[string][]byte{"tls.key": []byte("new")}
+	if _, err := secrets.Update(ctx, s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	step("upgrade", "daybreak", dir, "--set", "manager.replicas=3")
+	has("after an upgrade", "new")
+	step("rollback", "daybreak", "1")
+	has("after a rollback to a release without it", "new")
+	step("upgrade", "daybreak", dir)
+	has("after an upgrade again", "new")
+	step("uninstall", "daybreak", "--wait")
+	has("after an uninstallation", "new")
+	step("install", "daybreak", dir)
+	has("after another installation", "new")
 }
 
 // TestPackage: what a user gets is the chart alone.

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // whole is what an installation with everything consists of.
@@ -24,12 +26,15 @@ var whole = []string{
 	"PodDisruptionBudget/daybreak-manager", "PodDisruptionBudget/daybreak-scheduler",
 	"Role/daybreak-agent", "Role/daybreak-manager",
 	"RoleBinding/daybreak-agent", "RoleBinding/daybreak-manager", "RoleBinding/daybreak-scheduler-authentication-reader",
+	"Secret/daybreak-manager-webhook",
 	"Service/daybreak-manager", "Service/daybreak-scheduler",
 	"ServiceAccount/daybreak-agent", "ServiceAccount/daybreak-manager", "ServiceAccount/daybreak-scheduler", "ServiceAccount/daybreak-test",
 	"ValidatingAdmissionPolicy/daybreak-bindings", "ValidatingAdmissionPolicy/daybreak-devices",
 	"ValidatingAdmissionPolicy/daybreak-nodes", "ValidatingAdmissionPolicy/daybreak-pods",
+	"ValidatingAdmissionPolicy/daybreak-configurations", "ValidatingAdmissionPolicy/daybreak-events", "ValidatingAdmissionPolicy/daybreak-secrets",
 	"ValidatingAdmissionPolicyBinding/daybreak-bindings", "ValidatingAdmissionPolicyBinding/daybreak-devices",
 	"ValidatingAdmissionPolicyBinding/daybreak-nodes", "ValidatingAdmissionPolicyBinding/daybreak-pods",
+	"ValidatingAdmissionPolicyBinding/daybreak-configurations", "ValidatingAdmissionPolicyBinding/daybreak-events", "ValidatingAdmissionPolicyBinding/daybreak-secrets",
 }
 
 // TestObjects: what each value adds to an installation, and takes from it.
@@ -55,8 +60,11 @@ func TestObjects(t *testing.T) {
 		},
 		"with the page for everybody": {flags: []string{"--set", "dashboard.serve=service"}, more: []string{"Service/daybreak-dashboard"}},
 		"without the definition":      {flags: []string{"--set", "crd.install=never"}, less: kind("CustomResourceDefinition")},
-		"without policies":            {flags: []string{"--set", "admission.policies=false"}, less: kind("ValidatingAdmission")},
-		"without the webhook":         {flags: []string{"--set", "admission.webhook=false"}, less: kind("MutatingWebhookConfiguration")},
+		"without policies":            {flags: []string{"--set", "admission.policies=false,agent.withoutPolicies=true"}, less: kind("ValidatingAdmission")},
+		"without the webhook": {
+			flags: []string{"--set", "admission.webhook=false"},
+			less:  func(o string) bool { return kind("MutatingWebhookConfiguration")(o) || kind("Secret")(o) },
+		},
 		"without budgets": {
 			flags: []string{"--set", "scheduler.podDisruptionBudget.enabled=false,manager.podDisruptionBudget.enabled=false"}, less: kind("PodDisruptionBudget"),
 		},
@@ -210,15 +218,36 @@ func TestScrapes(t *testing.T) {
 // values add.
 func TestWhoMayWrite(t *testing.T) {
 	t.Parallel()
-	text, err := render(t.Context(), "--namespace", "gpus", "--set", "admission.otherSchedulers={koord},admission.publishers={vendor}", "--show-only", "templates/policies.yaml")
+	text, err := render(t.Context(), "--namespace", "gpus", "--set", "admission.otherSchedulers={koord},admission.publishers={vendor},scheduler.extraArgs={--profile=third}", "--show-only", "templates/policies.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		`["system:serviceaccount:gpus:daybreak-scheduler","koord"]`, `["system:serviceaccount:gpus:daybreak-agent"]`, `["vendor"]`, `namespace: "gpus"`,
+		`["system:serviceaccount:gpus:daybreak-agent","system:serviceaccount:gpus:daybreak-manager","system:serviceaccount:gpus:daybreak-scheduler"]`,
+		`["system:serviceaccount:gpus:daybreak-manager"]`, `["default-scheduler","daybreak","third"]`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the policies lack %s", want)
+		}
+	}
+}
+
+// TestRights: the right to create Secrets, which the previous release asks for, is
+// given only where a policy confines it.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]bool{"admission.policies=true": true, "admission.policies=false,agent.withoutPolicies=true": false} {
+		rules, _, err := unstructured.NestedSlice(rendered(t, "--set", set)["Role/daybreak-manager"].Object, "rules")
+		if err != nil {
+			t.Fatal(err)
+		}
+		creates := slices.ContainsFunc(rules, func(rule any) bool {
+			text := fmt.Sprint(rule)
+			return strings.Contains(text, "secrets") && strings.Contains(text, "create")
+		})
+		if creates != want {
+			t.Errorf("with %s the manager may create Secrets: %v, want %v", set, creates, want)
 		}
 	}
 }
@@ -229,6 +258,7 @@ func TestGuards(t *testing.T) {
 	tests := map[string]struct{ set, want string }{
 		"a webhook that nobody answers": {"manager.enabled=false", "set manager.enabled=true, or admission.webhook=false"},
 		"nobody to place pods":          {"scheduler.enabled=false", "name the scheduler that does in admission.otherSchedulers"},
+		"agents that nothing confines":  {"admission.policies=false", "set admission.policies=true, or agent.withoutPolicies=true"},
 		"agents nowhere":                {"agent.nodes=null", "agent.nodes is empty"},
 		"two images":                    {"image.tag=a,image.digest=sha256:" + strings.Repeat("0", 64), "image.tag and image.digest name two images"},
 		"modes without a ConfigMap":     {"agent.deviceConfig.nodesConfig=x", "set agent.deviceConfig.create=true"},

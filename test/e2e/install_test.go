@@ -287,7 +287,7 @@ func (w *world) left() {
 	expected := []string{
 		"Namespace/" + manager.DefaultNamespace,              // kubectl delete namespace
 		"Lease/daybreak-scheduler", "Lease/daybreak-manager", // of the elections
-		"Secret/daybreak-manager-webhook", // made by the manager, goes with the namespace
+		"Secret/daybreak-manager-webhook", // kept for a release that comes back, goes with the namespace
 	}
 	kinds := strings.Join(strings.Fields(w.kubectl("api-resources", "--verbs=list", "-o", "name")), ",")
 	w.eventually("nothing else is left", time.Minute, func() error {

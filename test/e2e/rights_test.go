@@ -43,7 +43,6 @@ var unused = map[string]string{
 	"manager pods list":  "",
 	"manager mutatingwebhookconfigurations list daybreak": "",
 	"manager secrets list daybreak-manager-webhook":       "",
-	"manager secrets update daybreak-manager-webhook":     "the certificate is renewed after two months",
 	"manager tokenreviews create":                         "nobody logs in to the dashboard",
 	"manager subjectaccessreviews create":                 "nor asks for a page",
 	"manager events patch":                                "what it told of happens again",

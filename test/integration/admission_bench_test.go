@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
@@ -28,8 +30,9 @@ import (
 )
 
 // BenchmarkAdmission creates pods at a steady 100 a second, with cards and
-// without, and calls the webhook by itself at the same rate. An iteration is
-// one pod: -benchtime 1000x is ten seconds of each.
+// without, calls the webhook by itself at the same rate, and writes the status of
+// a node and Events as kubelets do. An iteration is one of them: -benchtime 1000x
+// is ten seconds of each.
 func BenchmarkAdmission(b *testing.B) {
 	ctx := b.Context()
 	cluster, err := local.Start(ctx, local.Config{Dir: b.TempDir(), Executable: bin("playground")})
@@ -53,6 +56,9 @@ func BenchmarkAdmission(b *testing.B) {
 			b.Fatal("no pod with cards is admitted")
 		}
 	}
+	for i := range busyNodes {
+		must(b, busyNode(ctx, cluster, fmt.Sprint("busy-", i)))
+	}
 	run := 0
 	for _, bc := range []struct {
 		name string
@@ -63,16 +69,61 @@ func BenchmarkAdmission(b *testing.B) {
 		{"create/cards", func(i int) error {
 			return create(pod(fmt.Sprintf("cards-%d-%d", run, i), "sgpu=1", "vcore=1", "vmemory=1"))
 		}},
+		{"node status", func(i int) error {
+			text := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"x","message":"%d"}]}}`, i)
+			_, err := client.CoreV1().Nodes().Patch(ctx, fmt.Sprint("busy-", i%busyNodes), types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status")
+			return err
+		}},
+		{"event", func(i int) error {
+			e := eventOf("kubelet", "busy-0", corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "first"})
+			e.Message = strconv.Itoa(i)
+			_, err := client.CoreV1().Events("default").Create(ctx, e, metav1.CreateOptions{})
+			return err
+		}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			run++
 			all, under := webhookCalls(b, client)
+			checks, seconds := policyChecks(b, client)
 			steady(b, 100, bc.do)
+			if now, nowSeconds := policyChecks(b, client); now > checks {
+				b.ReportMetric(1e6*(nowSeconds-seconds)/(now-checks), "µs/policies")
+			}
 			if now, nowUnder := webhookCalls(b, client); now > all {
 				b.ReportMetric(100*float64(nowUnder-under)/float64(now-all), "%webhook<=5ms")
 			}
 		})
 	}
+}
+
+// busyNodes are as many as make conflicts of two writes on one rare.
+const busyNodes = 20
+
+// busyNode creates a node as large as one that has run for a while.
+func busyNode(ctx context.Context, cluster *local.Cluster, name string) error {
+	client, err := kubernetes.NewForConfig(cluster.RESTAs("simulator"))
+	if err != nil {
+		return err
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}}
+	for i := range 20 {
+		n.Labels[fmt.Sprintf("example.com/label-%d", i)] = "value"
+		n.Annotations[fmt.Sprintf("example.com/annotation-%d", i)] = strings.Repeat("x", 200)
+	}
+	if n, err = client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for i := range 50 {
+		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{SizeBytes: 1, Names: []string{
+			fmt.Sprintf("registry.example.com/image-%d@sha256:%064d", i, i), fmt.Sprintf("registry.example.com/image-%d:v1", i),
+		}})
+	}
+	text, err := json.Marshal(map[string]any{"status": map[string]any{"images": n.Status.Images}})
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status")
+	return err
 }
 
 func must(tb testing.TB, err error) {
@@ -160,4 +211,24 @@ func webhookCalls(b *testing.B, client kubernetes.Interface) (all, under int) {
 		}
 	}
 	return all, under
+}
+
+var policySeconds = regexp.MustCompile(`apiserver_admission_controller_admission_duration_seconds_(sum|count)\{name="ValidatingAdmissionPolicy",operation="(?:CREATE|UPDATE)",.*\} ([0-9.e+-]+)`)
+
+// policyChecks returns how many writes the API server showed to policies, and how
+// long that took.
+func policyChecks(b *testing.B, client kubernetes.Interface) (checks, seconds float64) {
+	b.Helper()
+	text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())
+	must(b, err)
+	for _, m := range policySeconds.FindAllSubmatch(text, -1) {
+		n, err := strconv.ParseFloat(string(m[2]), 64)
+		must(b, err)
+		if string(m[1]) == "count" {
+			checks += n
+		} else {
+			seconds += n
+		}
+	}
+	return checks, seconds
 }

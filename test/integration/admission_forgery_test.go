@@ -250,8 +250,7 @@ func (f *forgers) otherWays() map[string]func() error {
 		ways["a node's "+key] = patchNode(admin, "metax-1", map[string]any{key: "x"})
 		ways["a node's "+key+" by nodes/status"] = patchNode(admin, "metax-1", map[string]any{key: "x"}, "status")
 	}
-	ways["a node's "+wire.AnnotationServedBy] = patchNode(admin, "metax-1", map[string]any{wire.AnnotationServedBy: "vendor"})
-	ways["remove a node's "+wire.AnnotationServedBy] = patchNode(admin, "metax-1", map[string]any{wire.AnnotationServedBy: nil})
+	ways["a node's "+wire.AnnotationServedBy] = patchNode(admin, "metax-1", map[string]any{wire.AnnotationServedBy: "daybreak-gpu"})
 	ways["a new node's "+wire.AnnotationServedBy] = func() error {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{wire.AnnotationServedBy: "daybreak"}}}
 		_, err := f.client.CoreV1().Nodes().Create(f.ctx, n, metav1.CreateOptions{})

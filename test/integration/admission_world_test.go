@@ -140,8 +140,8 @@ func TestPoliciesCompile(t *testing.T) {
 			w.eventually("policies were looked at", time.Minute, func() error {
 				return w.policiesChecked(names)
 			})
-			if len(names) != 4 {
-				t.Errorf("policies %v, want 4", names)
+			if len(names) != 7 {
+				t.Errorf("policies %v, want 7", names)
 			}
 		})
 	}

@@ -137,7 +137,7 @@ func TestPoliciesComeLater(t *testing.T) {
 
 	// Another scheduler is let write as well, as in a migration.
 	p := w.cluster.Policies()
-	p.Schedulers = append(p.Schedulers, "hami-scheduler")
+	p.OtherSchedulers = []string{"hami-scheduler"}
 	w.must(w.cluster.Guard(w.ctx, p))
 	config := w.cluster.REST()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "hami-scheduler", Groups: []string{"system:masters"}}

@@ -30,6 +30,28 @@ app.kubernetes.io/component: {{ .part }}
 {{ list (printf "system:serviceaccount:%s:daybreak-agent" .Release.Namespace) | toJson }}
 {{- end }}
 
+{{- define "daybreak.managers" -}}
+{{ list (printf "system:serviceaccount:%s:daybreak-manager" .Release.Namespace) | toJson }}
+{{- end }}
+
+{{/* Daybreak's own parts, which write what is theirs and nothing else. */}}
+{{- define "daybreak.parts" -}}
+{{- $parts := list }}
+{{- range list "agent" "manager" "scheduler" }}
+{{- $parts = append $parts (printf "system:serviceaccount:%s:daybreak-%s" $.Release.Namespace .) }}
+{{- end }}
+{{- $parts | toJson }}
+{{- end }}
+
+{{/* The names under which the scheduler writes Events: both that it may have, whatever the mode is after an upgrade, and those of extraArgs. */}}
+{{- define "daybreak.schedulerNames" -}}
+{{- $names := list "default-scheduler" "daybreak" }}
+{{- range .Values.scheduler.extraArgs }}
+{{- if hasPrefix "--profile=" . }}{{ $names = append $names (trimPrefix "--profile=" .) }}{{ end }}
+{{- end }}
+{{- $names | toJson }}
+{{- end }}
+
 {{- define "daybreak.publishers" -}}
 {{ .Values.admission.publishers | toJson }}
 {{- end }}

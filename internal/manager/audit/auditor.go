@@ -64,7 +64,7 @@ type auditor struct {
 
 // Add adds the audit to the manager.
 func Add(ctx context.Context, m ctrlmanager.Manager, o Options) error {
-	a, err := newAuditor(m.GetCache(), m.GetEventRecorder("daybreak-manager"), o)
+	a, err := newAuditor(m.GetCache(), m.GetEventRecorder(wire.ManagerComponent), o)
 	if err != nil {
 		return err
 	}

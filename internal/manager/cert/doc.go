@@ -15,6 +15,7 @@
 // Replicas do not elect anyone for this. Each reads, works out the next step
 // (a pure function of the Secret, the configuration and the time), and writes
 // under the version it has read; who comes second reads again. A Secret that is
-// deleted or damaged is written anew from what a replica remembers, and only
-// where none does from nothing.
+// deleted, damaged or empty is written from what a replica remembers, and only
+// where none does from nothing. A replica that may not create the Secret serves
+// what it has while there is none.
 package cert

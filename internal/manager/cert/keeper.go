@@ -202,14 +202,14 @@ func (k *Keeper) keepSecret(ctx context.Context, configuration *admissionregistr
 	now := k.options.Clock.Now()
 	secrets := k.options.Client.CoreV1().Secrets(k.options.Namespace)
 	secret, err := secrets.Get(ctx, k.options.Secret, metav1.GetOptions{})
-	missing := apierrors.IsNotFound(err)
-	if err != nil && !missing {
+	if apierrors.IsNotFound(err) {
+		secret, err = k.createSecret(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read the certificates: %w", err)
 	}
-	var stored *state
-	if missing {
-		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.options.Namespace, Name: k.options.Secret}}
-	} else if stored, err = decode(secret.Data); err == nil {
+	stored, err := decode(secret.Data)
+	if err == nil {
 		err = stored.usable(now)
 	}
 	current := stored
@@ -225,15 +225,23 @@ func (k *Keeper) keepSecret(ctx context.Context, configuration *admissionregistr
 	if secret.Data, err = next.encode(); err != nil {
 		return nil, err
 	}
-	if missing {
-		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
-	} else {
-		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
-	}
-	if err != nil {
+	if _, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
 		return nil, fmt.Errorf("write the certificates: %w", err)
 	}
 	return next, nil
+}
+
+// createSecret creates the Secret, empty. Whoever installs the manager does so
+// already: a manager need not have the right, which would be the right to make a
+// token of any account.
+func (k *Keeper) createSecret(ctx context.Context) (*corev1.Secret, error) {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.options.Namespace, Name: k.options.Secret}}
+	secret, err := k.options.Client.CoreV1().Secrets(k.options.Namespace).Create(ctx, secret, metav1.CreateOptions{})
+	if apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("there is no Secret %[1]s/%[2]s: create it empty, as the chart does: kubectl -n %[1]s create secret generic %[2]s",
+			k.options.Namespace, k.options.Secret)
+	}
+	return secret, err
 }
 
 // recover returns what to begin with where the Secret is of no use: what this

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,8 +36,21 @@ func newOffice(t *testing.T) *office {
 	o.client = fake.NewClientset(&admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: configuration},
 		Webhooks:   []admissionregistrationv1.MutatingWebhook{{Name: "pods.daybreak-gpu.io"}, {Name: "privileged.pods.daybreak-gpu.io"}},
-	})
+	}, emptySecret())
 	return o
+}
+
+// emptySecret is what an installation creates.
+func emptySecret() *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName}}
+}
+
+// createSecret is what an administrator does who is told that it is missing.
+func (o *office) createSecret() {
+	o.Helper()
+	if err := o.client.Tracker().Create(corev1.SchemeGroupVersion.WithResource("secrets"), emptySecret(), namespace); err != nil {
+		o.Fatal(err)
+	}
 }
 
 func (o *office) replica() *Keeper {
@@ -167,15 +181,51 @@ func TestReplicasRotate(t *testing.T) {
 	}
 }
 
+// TestDeletedSecret: who may create the Secret writes it from memory, or makes
+// another where nobody remembers.
 func TestDeletedSecret(t *testing.T) {
 	o := newOffice(t)
+	k := o.replica()
+	o.step(k)
+	before := serving(t, k).Leaf
+	o.deleteSecret()
+	o.step(k)
+	if !serving(t, k).Leaf.Equal(before) {
+		t.Error("what a replica remembered was thrown away, although it was good")
+	}
+	o.works(k)
+	if _, err := decode(o.secret().Data); err != nil {
+		t.Errorf("the Secret was not written again: %v", err)
+	}
+	o.deleteSecret()
+	k = o.replica()
+	o.step(k)
+	o.works(k)
+}
+
+// TestMissingSecret: without the Secret, replicas that may not create it serve what
+// they have and say what to do. When it is there again, empty, they write it from
+// memory.
+func TestMissingSecret(t *testing.T) {
+	o := newOffice(t)
+	o.client.PrependReactor("create", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), "", errors.New("it may not"))
+	})
 	k, other := o.replica(), o.replica()
 	o.step(k, other)
 	before := serving(t, k).Leaf
 	o.deleteSecret()
+	for _, replica := range []*Keeper{k, other} {
+		o.missing(replica)
+		if !serving(t, replica).Leaf.Equal(before) {
+			t.Error("what a replica remembered was thrown away, although it was good")
+		}
+	}
+	o.works(k, other)
+	o.createSecret()
 	o.step(k, other)
 	if !serving(t, k).Leaf.Equal(before) || !serving(t, other).Leaf.Equal(before) {
-		t.Error("what a replica remembered was thrown away, although it was good")
+		t.Error("what a replica remembered was not written again")
 	}
 	o.works(k, other)
 	if _, err := decode(o.secret().Data); err != nil {
@@ -185,6 +235,11 @@ func TestDeletedSecret(t *testing.T) {
 	// All replicas end, and nobody remembers.
 	o.deleteSecret()
 	k = o.replica()
+	o.missing(k)
+	if k.Ready() == nil {
+		t.Error("ready without a certificate")
+	}
+	o.createSecret()
 	o.step(k)
 	if serving(t, k).Leaf.Equal(before) {
 		t.Error("a certificate whose key is lost is served")
@@ -192,6 +247,14 @@ func TestDeletedSecret(t *testing.T) {
 	o.works(k)
 	o.step(other) // one that has slept through it
 	o.works(k, other)
+}
+
+// missing checks that a step reports that there is no Secret, and what to do.
+func (o *office) missing(k *Keeper) {
+	o.Helper()
+	if err := k.Step(o.Context()); err == nil || !strings.Contains(err.Error(), "kubectl -n "+namespace+" create secret generic "+secretName) {
+		o.Errorf("without the Secret: %v", err)
+	}
 }
 
 func TestGarbageSecret(t *testing.T) {
@@ -260,11 +323,11 @@ func TestOverwrittenBundle(t *testing.T) {
 
 // TestConflict: another replica writes between our reading and writing.
 func TestConflict(t *testing.T) {
-	for _, verb := range []string{"create", "update"} {
-		t.Run(verb, func(t *testing.T) {
+	for name, begun := range map[string]bool{"at the first start": false, "at a renewal": true} {
+		t.Run(name, func(t *testing.T) {
 			o := newOffice(t)
 			k := o.replica()
-			if verb == "update" {
+			if begun {
 				o.step(o.replica())
 				o.clock.Step(61 * day)
 			}
@@ -273,12 +336,12 @@ func TestConflict(t *testing.T) {
 				t.Fatal(err)
 			}
 			once := true
-			o.client.PrependReactor(verb, "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			o.client.PrependReactor("update", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if !once {
 					return false, nil, nil
 				}
 				once = false
-				return true, nil, o.overtake(verb, theirs)
+				return true, nil, o.overtake(theirs)
 			})
 			o.step(k)
 			if once || !serving(t, k).Leaf.Equal(theirs.serving.cert) {
@@ -291,21 +354,15 @@ func TestConflict(t *testing.T) {
 
 // overtake writes a Secret past the client and returns what the API server tells
 // whoever comes second.
-func (o *office) overtake(verb string, s *state) error {
+func (o *office) overtake(s *state) error {
 	o.Helper()
 	data, err := s.encode()
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName}, Data: data}
-	resource := corev1.SchemeGroupVersion.WithResource("secrets")
-	if verb == "create" {
-		if err := o.client.Tracker().Create(resource, secret, namespace); err != nil {
-			return err
-		}
-		return apierrors.NewAlreadyExists(corev1.Resource("secrets"), secretName)
-	}
-	if err := o.client.Tracker().Update(resource, secret, namespace); err != nil {
+	secret := emptySecret()
+	secret.Data = data
+	if err := o.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("secrets"), secret, namespace); err != nil {
 		return err
 	}
 	return apierrors.NewConflict(corev1.Resource("secrets"), secretName, errors.New("changed"))
@@ -359,8 +416,8 @@ func TestStart(t *testing.T) {
 
 	o.deleteSecret() // no time passes
 	wait("the Secret is written again", func() bool {
-		_, err := o.client.CoreV1().Secrets(namespace).Get(ctx, secretName, metav1.GetOptions{})
-		return err == nil
+		secret, err := o.client.CoreV1().Secrets(namespace).Get(ctx, secretName, metav1.GetOptions{})
+		return err == nil && len(secret.Data) > 0
 	})
 	wait("the loop waits", o.clock.HasWaiters)
 	o.clock.Step(61 * day)

@@ -1,6 +1,7 @@
 // Package policy is what the API server is told about pods with MetaX cards:
 // the webhook configuration that sends them to the manager, and the
-// ValidatingAdmissionPolicies by which nobody forges an allocation.
+// ValidatingAdmissionPolicies by which nobody forges an allocation and by which
+// Daybreak's own parts write what is theirs and nothing else.
 //
 // The manifests are YAML in the folder manifests, with a few parameters
 // ([Params]). [Guards] and [Webhook] fill them in; the playground and the tests
@@ -44,6 +45,12 @@ const (
 	DefaultService = "daybreak-manager"
 	// DefaultServicePort is that Service's port.
 	DefaultServicePort = 443
+	// Secret is the Secret in the manager's namespace that holds the
+	// certificates of its webhook.
+	Secret = "daybreak-manager-webhook" //nolint:gosec // its name, not what is in it
+	// HandOver is the verb on Nodes by which an administrator may leave a node to
+	// the vendor's plugin, and take it back.
+	HandOver = "hand-over"
 )
 
 // Params is what an installation decides.
@@ -60,12 +67,20 @@ type Params struct {
 	// manager answers: "Fail", the default, or "Ignore".
 	FailurePolicy string
 
-	// Schedulers are the users that write allocations and locks: Daybreak's own
-	// scheduler first of all, others beside it during a migration.
+	// Schedulers are the users of Daybreak's scheduler: they write allocations,
+	// and on nodes the lock and nothing else.
 	Schedulers []string
+	// OtherSchedulers are the users of schedulers that write allocations and locks
+	// alongside, during a migration. What else they write is their own business.
+	OtherSchedulers []string
+	// SchedulerNames are the names under which Daybreak's scheduler writes Events;
+	// empty means default-scheduler and daybreak.
+	SchedulerNames []string
 	// Agents are the users of Daybreak's agents: each may write on its own node
 	// only, which its token names.
 	Agents []string
+	// Managers are the users of Daybreak's manager.
+	Managers []string
 	// Publishers are further users that may describe any node's cards and take
 	// locks off: the vendor's device plugin, Koordinator's koordlet.
 	Publishers []string
@@ -76,7 +91,7 @@ var manifests embed.FS
 
 // The manifests: the policies, and the webhook configuration.
 var (
-	guardFiles   = []string{"pods", "bindings", "nodes", "devices"}
+	guardFiles   = []string{"pods", "bindings", "nodes", "devices", "configurations", "secrets", "events"}
 	webhookFiles = []string{"webhook"}
 )
 
@@ -100,6 +115,7 @@ func Chart() ([]byte, error) {
 	for key, expression := range map[string]string{
 		"Namespace": ".Release.Namespace", "FailurePolicy": ".Values.admission.failurePolicy",
 		"Schedulers": `include "daybreak.schedulers" .`, "Agents": `include "daybreak.agents" .`, "Publishers": `include "daybreak.publishers" .`,
+		"Managers": `include "daybreak.managers" .`, "Parts": `include "daybreak.parts" .`, "SchedulerNames": `include "daybreak.schedulerNames" .`,
 	} {
 		values[key] = "{{ " + expression + " }}"
 	}
@@ -145,7 +161,10 @@ func (p Params) values() map[string]any {
 		},
 		"PrivilegedLabel": wire.LabelPrivileged,
 		"Resources":       list(wire.Resources()...),
-		"Schedulers":      list(p.Schedulers...), "Agents": list(p.Agents...), "Publishers": list(p.Publishers...),
+		"Schedulers":      list(slices.Concat(p.Schedulers, p.OtherSchedulers)...), "Publishers": list(p.Publishers...),
+		"Agents": list(p.Agents...), "Managers": list(p.Managers...), "Parts": list(slices.Concat(p.Agents, p.Managers, p.Schedulers)...),
+		"SchedulerNames": list(p.schedulerNames()...), "AgentComponent": wire.AgentComponent, "ManagerComponent": wire.ManagerComponent,
+		"Secret": Secret, "HandOver": HandOver,
 		"MetaXAllocations":  list(wire.AnnotationAllocated, wire.AnnotationPredicateTime),
 		"SharedAllocations": list(wire.AnnotationKoordAllocated, wire.AnnotationHAMiNode),
 		"HAMiPrefix":        quote(wire.HAMiMetaXPrefix),
@@ -153,10 +172,20 @@ func (p Params) values() map[string]any {
 		"NodeAnnotations":   list(wire.AnnotationNodeCards, wire.AnnotationServedBy),
 		"Instructions":      list(wire.AnnotationForget, wire.AnnotationRepaired),
 		"NodeResources":     list(wire.ResourceGPU, wire.ResourceSGPU),
-		"Lock":              wire.AnnotationLock,
-		"TermCondition":     wire.ConditionTerm,
-		"VendorLabel":       wire.LabelVendor, "Vendor": wire.VendorMetaX,
+		"AgentAnnotations":  list(wire.AgentAnnotations()...), "ManagerAnnotations": list(wire.AnnotationAdvertised),
+		"ManagerLabels": list(wire.AdvertisedLabels()...), "ManagerResources": list(wire.AdvertisedResources()...),
+		"ServedBy": wire.AnnotationServedBy, "ServedByVendor": wire.ServedByVendor, "ServedByDaybreak": wire.ServedByDaybreak,
+		"Lock":          wire.AnnotationLock,
+		"TermCondition": wire.ConditionTerm,
+		"VendorLabel":   wire.LabelVendor, "Vendor": wire.VendorMetaX,
 	}
+}
+
+func (p Params) schedulerNames() []string {
+	if len(p.SchedulerNames) > 0 {
+		return p.SchedulerNames
+	}
+	return []string{corev1.DefaultSchedulerName, "daybreak"}
 }
 
 func (p Params) validate() error {
@@ -172,10 +201,10 @@ func (p Params) validate() error {
 	if !slices.Contains([]string{"", "Fail", "Ignore"}, p.FailurePolicy) {
 		errs = append(errs, fmt.Errorf("failure policy %q: write Fail or Ignore", p.FailurePolicy))
 	}
-	if len(p.Schedulers) == 0 {
+	if len(p.Schedulers)+len(p.OtherSchedulers) == 0 {
 		errs = append(errs, errors.New("no scheduler is named: nobody could place a pod"))
 	}
-	for _, user := range slices.Concat(p.Schedulers, p.Agents, p.Publishers) {
+	for _, user := range slices.Concat(p.Schedulers, p.OtherSchedulers, p.SchedulerNames, p.Agents, p.Managers, p.Publishers) {
 		if user == "" || strings.ContainsFunc(user, unicode.IsControl) {
 			errs = append(errs, fmt.Errorf("user %q: write the name that the API server knows it by, such as system:serviceaccount:NAMESPACE:NAME", user))
 		}

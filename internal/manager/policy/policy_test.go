@@ -20,7 +20,7 @@ import (
 func params() Params {
 	return Params{
 		Namespace: "daybreak-system", Schedulers: []string{ServiceAccount("daybreak-system", "daybreak-scheduler")},
-		Agents: []string{ServiceAccount("daybreak-system", "daybreak-agent")},
+		Agents: []string{ServiceAccount("daybreak-system", "daybreak-agent")}, Managers: []string{ServiceAccount("daybreak-system", "daybreak-manager")},
 	}
 }
 
@@ -82,7 +82,9 @@ func read(t *testing.T, p Params) *rendered {
 
 func TestManifests(t *testing.T) {
 	r := read(t, params())
-	want := []string{"daybreak-bindings", "daybreak-devices", "daybreak-nodes", "daybreak-pods"}
+	want := []string{
+		"daybreak-bindings", "daybreak-configurations", "daybreak-devices", "daybreak-events", "daybreak-nodes", "daybreak-pods", "daybreak-secrets",
+	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.policies))); diff != "" {
 		t.Errorf("policies (-want +got):\n%s", diff)
 	}
@@ -174,6 +176,7 @@ func TestParams(t *testing.T) {
 		"an unknown policy":     func(p *Params) { p.FailurePolicy = "Open" },
 		"no scheduler":          func(p *Params) { p.Schedulers = nil },
 		"an empty user":         func(p *Params) { p.Agents = []string{""} },
+		"an empty manager":      func(p *Params) { p.Managers = []string{""} },
 		"a user with line ends": func(p *Params) { p.Publishers = []string{"a\nb"} },
 	} {
 		p := params()

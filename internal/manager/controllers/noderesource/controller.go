@@ -31,7 +31,7 @@ import (
 
 const (
 	// fieldOwner names the manager in the managed fields of what it writes.
-	fieldOwner = client.FieldOwner("daybreak-manager")
+	fieldOwner = client.FieldOwner(wire.ManagerComponent)
 	// podsByNode is an index of the pods that hold some of our resources.
 	podsByNode = "daybreak/holds-on-node"
 
@@ -70,7 +70,7 @@ func Add(ctx context.Context, m ctrlmanager.Manager, o Options) error {
 		return fmt.Errorf("index pods by node: %w", err)
 	}
 	r := &reconciler{
-		client: m.GetClient(), events: m.GetEventRecorder("daybreak-manager"),
+		client: m.GetClient(), events: m.GetEventRecorder(wire.ManagerComponent),
 		metrics: figures, limiter: newLimiter(o.Clock), told: newTold(),
 	}
 	return builder.ControllerManagedBy(m).

@@ -17,12 +17,10 @@ import (
 
 // resources are what a node advertises for its cards, in the order in which
 // they are told to people.
-var resources = []corev1.ResourceName{
-	wire.KoordShared, wire.KoordCore, wire.KoordMemory, wire.KoordMemoryRatio, wire.KoordGPU,
-}
+var resources = wire.AdvertisedResources()
 
 // labels are what a node tells of its cards beside that.
-var labels = []string{wire.LabelVendor, wire.LabelModel, wire.LabelDriver}
+var labels = wire.AdvertisedLabels()
 
 // verdict is what is to be done about a node.
 type verdict string

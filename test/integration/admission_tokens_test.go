@@ -1,0 +1,638 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// thieves is a world in which somebody has the tokens of Daybreak's parts.
+type thieves struct {
+	*world
+	// tokens are the parts with the rights that they have; mighty are the same
+	// users with every right, so that only the policies are in the way.
+	tokens, mighty map[string]kubernetes.Interface
+}
+
+// The parts; the agent's token is that of metax-1.
+const (
+	partAgent     = "agent"
+	partManager   = "manager"
+	partScheduler = "scheduler"
+)
+
+func newThieves(t *testing.T) *thieves {
+	w := newWorld(t, local.Config{})
+	w.admission()
+	w.nodes(2)
+	for _, name := range []string{"metax-1", "metax-2"} {
+		w.eventually("the manager advertises "+name, time.Minute, func() error {
+			n, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
+			if _, marked := n.Annotations[wire.AnnotationAdvertised]; err == nil && (!marked || n.Status.Capacity.Name(wire.KoordCore, "").IsZero()) {
+				err = fmt.Errorf("annotations %v, capacity %v", n.Annotations, n.Status.Capacity)
+			}
+			return err
+		})
+	}
+	th := &thieves{world: w, mighty: map[string]kubernetes.Interface{}, tokens: map[string]kubernetes.Interface{
+		partAgent:     w.clientOf(w.agentOf("metax-1")),
+		partManager:   w.clientOf(w.cluster.RESTAs("manager")),
+		partScheduler: w.clientOf(w.cluster.RESTAs("scheduler")),
+	}}
+	for part, user := range map[string]rest.ImpersonationConfig{
+		partAgent: {
+			UserName: policy.ServiceAccount(local.AgentNamespace, local.AgentAccount),
+			Extra:    map[string][]string{"authentication.kubernetes.io/node-name": {"metax-1"}},
+		},
+		partManager:   {UserName: local.ManagerUser},
+		partScheduler: {UserName: local.SchedulerUser},
+	} {
+		user.Groups = []string{"system:masters"}
+		config := w.cluster.REST()
+		config.Impersonate = user
+		th.mighty[part] = w.clientOf(config)
+	}
+	return th
+}
+
+func jsonOf(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// nodePatches are merge patches of a Node that no part may make.
+func nodePatches() map[string][]byte {
+	type object = map[string]any
+	meta := func(field string, value any) []byte { return jsonOf(object{"metadata": object{field: value}}) }
+	spec := func(field string, value any) []byte { return jsonOf(object{"spec": object{field: value}}) }
+	return map[string][]byte{
+		"set a label":                     meta("labels", object{"a": "b"}),
+		"set a label of node-restriction": meta("labels", object{"node-restriction.kubernetes.io/x": "y"}),
+		"make it a control plane":         meta("labels", object{"node-role.kubernetes.io/control-plane": ""}),
+		"remove a label":                  meta("labels", object{"kept": nil}),
+		"set an annotation":               meta("annotations", object{"a": "b"}),
+		"remove an annotation":            meta("annotations", object{"kept": nil}),
+		"set a finalizer":                 meta("finalizers", []string{"example.com/x"}),
+		"set an owner":                    meta("ownerReferences", []object{{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}}),
+		"taint it":                        spec("taints", []object{{"key": "a", "effect": "NoExecute"}}),
+		"remove its taints":               spec("taints", nil),
+		"cordon it":                       spec("unschedulable", true),
+		"hand it over":                    meta("annotations", object{wire.AnnotationServedBy: wire.ServedByVendor}),
+	}
+}
+
+// statusPatches are merge patches of a Node's status that no part may make.
+func statusPatches() map[string][]byte {
+	type object = map[string]any
+	status := func(field string, value any) []byte { return jsonOf(object{"status": object{field: value}}) }
+	return map[string][]byte{
+		"conditions":                      status("conditions", []object{{"type": "Ready", "status": "False", "reason": "x", "message": "x"}}),
+		"no conditions":                   status("conditions", nil),
+		"addresses":                       status("addresses", []object{{"type": "InternalIP", "address": "10.6.6.6"}}),
+		"kubelet's port":                  status("daemonEndpoints", object{"kubeletEndpoint": object{"Port": 666}}),
+		"images":                          status("images", []object{{"names": []string{"x"}}}),
+		"cpu":                             status("capacity", object{"cpu": "1000"}),
+		"allocatable memory":              status("allocatable", object{"memory": "1"}),
+		"no cpu":                          status("allocatable", object{"cpu": nil}),
+		"the vendor's resource":           status("capacity", object{string(wire.ResourceGPU): "100"}),
+		"Koordinator's other resources":   status("allocatable", object{"koordinator.sh/batch-cpu": "1"}),
+		"cpu beside what it may":          status("capacity", object{"cpu": "1000", string(wire.KoordCore): "100"}),
+		"a label, on the way":             jsonOf(object{"metadata": object{"labels": object{"a": "b"}}}),
+		"an annotation, on the way":       jsonOf(object{"metadata": object{"annotations": object{"a": "b"}}}),
+		"a taint and a label, on the way": jsonOf(object{"spec": object{"unschedulable": true}, "metadata": object{"labels": object{"a": "b"}}}),
+	}
+}
+
+// foreign are what the other parts may write.
+func foreign(part string) map[string][]byte {
+	out := map[string][]byte{}
+	if part != partAgent {
+		out["what the agent writes"] = annotate(map[string]any{wire.AnnotationNodeCards: "[]"})
+		out["the agent's word, removed"] = annotate(map[string]any{wire.AnnotationServedBy: nil, wire.AnnotationNodeCards: nil})
+	}
+	if part != partManager {
+		out["the manager's mark"] = annotate(map[string]any{wire.AnnotationAdvertised: "x"})
+		out["the manager's label"] = jsonOf(map[string]any{"metadata": map[string]any{"labels": map[string]any{wire.LabelModel: "x"}}})
+	}
+	if part != partScheduler {
+		out["the lock"] = annotate(map[string]any{wire.AnnotationLock: "x"})
+	}
+	return out
+}
+
+// nodeWays are ways of a part to write on nodes what is not its own.
+func (th *thieves) nodeWays(part string, client kubernetes.Interface) map[string]func() error {
+	nodes := client.CoreV1().Nodes()
+	ways := map[string]func() error{}
+	patch := func(kind types.PatchType, name string, text []byte, options metav1.PatchOptions, subresources ...string) func() error {
+		return func() error {
+			_, err := nodes.Patch(th.ctx, name, kind, text, options, subresources...)
+			return err
+		}
+	}
+	for name, text := range nodePatches() {
+		ways[name] = patch(types.MergePatchType, "metax-1", text, metav1.PatchOptions{})
+	}
+	for name, text := range foreign(part) {
+		ways[name] = patch(types.MergePatchType, "metax-1", text, metav1.PatchOptions{})
+		ways[name+" by nodes/status"] = patch(types.MergePatchType, "metax-1", text, metav1.PatchOptions{}, "status")
+	}
+	for name, text := range statusPatches() {
+		ways["status: "+name] = patch(types.MergePatchType, "metax-1", text, metav1.PatchOptions{}, "status")
+	}
+	ways["set a label by server-side apply"] = patch(types.ApplyPatchType, "metax-1",
+		[]byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"metax-1","labels":{"a":"b"}}}`), metav1.PatchOptions{FieldManager: "thief", Force: new(true)})
+	ways["set a label by a JSON patch"] = patch(types.JSONPatchType, "metax-1",
+		[]byte(`[{"op":"add","path":"/metadata/labels/a","value":"b"}]`), metav1.PatchOptions{})
+	ways["set a label by an update"] = func() error {
+		n := th.node("metax-1")
+		n.Labels["a"] = "b"
+		_, err := nodes.Update(th.ctx, n, metav1.UpdateOptions{})
+		return err
+	}
+	ways["create a node"] = func() error {
+		_, err := nodes.Create(th.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forged"}}, metav1.CreateOptions{})
+		return err
+	}
+	if part != partManager {
+		ways["status: what the manager writes"] = patch(types.MergePatchType, "metax-1",
+			jsonOf(map[string]any{"status": map[string]any{"capacity": map[string]any{string(wire.KoordCore): "1"}}}), metav1.PatchOptions{}, "status")
+	}
+	if part == partAgent {
+		ways["another node's cards"] = patch(types.MergePatchType, "metax-2", annotate(map[string]any{wire.AnnotationNodeCards: "[]"}), metav1.PatchOptions{})
+		ways["a word that is none"] = patch(types.MergePatchType, "metax-1", annotate(map[string]any{wire.AnnotationServedBy: "x"}), metav1.PatchOptions{})
+	}
+	return ways
+}
+
+func (th *thieves) node(name string) *corev1.Node {
+	th.Helper()
+	n, err := th.client.CoreV1().Nodes().Get(th.ctx, name, metav1.GetOptions{})
+	th.must(err)
+	return n
+}
+
+// eventWays are Events that are not the part's.
+func (th *thieves) eventWays(part string, client kubernetes.Interface) map[string]func() error {
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "victim"}
+	core := func(component, instance string) func() error {
+		return func() error {
+			_, err := client.CoreV1().Events("default").Create(th.ctx, eventOf(component, instance, about), metav1.CreateOptions{})
+			return err
+		}
+	}
+	ways := map[string]func() error{
+		"an Event of kubelet": core("kubelet", "metax-1"),
+		"an Event of nobody":  core("", ""),
+		"an Event of kubelet by events.k8s.io": func() error {
+			e := &eventsv1.Event{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "e"}, EventTime: metav1.NowMicro(), Regarding: about, Reason: "R", Action: "A", Type: "Normal",
+				ReportingController: "kubelet", ReportingInstance: "metax-1",
+			}
+			_, err := client.EventsV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			return err
+		},
+		"kubelet's Event is changed": func() error {
+			_, err := client.CoreV1().Events("default").Patch(th.ctx, "kubelets", types.MergePatchType, []byte(`{"count":7,"message":"x"}`), metav1.PatchOptions{})
+			return err
+		},
+		"kubelet's Event is made its own": func() error {
+			text := fmt.Appendf(nil, `{"reportingComponent":%q,"reportingInstance":"metax-1","source":{"component":%q,"host":"metax-1"}}`, componentOf(part), componentOf(part))
+			_, err := client.CoreV1().Events("default").Patch(th.ctx, "kubelets", types.MergePatchType, text, metav1.PatchOptions{})
+			return err
+		},
+		"an election that kubelet tells of": func() error {
+			e := eventOf("kubelet", "metax-1", corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Namespace: "default", Name: "metax-1"})
+			e.Reason = "LeaderElection"
+			_, err := client.CoreV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			return err
+		},
+	}
+	// The source is what kubectl shows.
+	ways["an Event that looks right"] = func() error {
+		e := eventOf(componentOf(part), "metax-1", about)
+		e.Source.Component = "kubelet"
+		_, err := client.CoreV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+		return err
+	}
+	if part == partAgent {
+		ways["an Event of another node's agent"] = core(wire.AgentComponent, "metax-2")
+		ways["an Event of no node's agent"] = core(wire.AgentComponent, "")
+		ways["an election"] = func() error {
+			e := eventOf("x", "metax-1", corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: "default", Name: "x"})
+			e.Reason = "LeaderElection"
+			_, err := client.CoreV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			return err
+		}
+	} else {
+		ways["an Event of an agent"] = core(wire.AgentComponent, "metax-1")
+	}
+	return ways
+}
+
+func componentOf(part string) string {
+	return map[string]string{partAgent: wire.AgentComponent, partManager: wire.ManagerComponent, partScheduler: "daybreak"}[part]
+}
+
+func eventOf(component, instance string, about corev1.ObjectReference) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "e", Namespace: "default"}, InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: "R", Message: "m",
+		ReportingController: component, ReportingInstance: instance, Source: corev1.EventSource{Component: component, Host: instance},
+		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(), Count: 1,
+	}
+}
+
+// configurationWays are changes of webhook configurations by which objects would
+// be sent elsewhere.
+func (th *thieves) configurationWays(client kubernetes.Interface) map[string]func() error {
+	configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	change := func(how func(c *admissionregistrationv1.MutatingWebhookConfiguration)) func() error {
+		return func() error {
+			c, err := th.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(th.ctx, policy.Name, metav1.GetOptions{})
+			th.must(err)
+			how(c)
+			_, err = configurations.Update(th.ctx, c, metav1.UpdateOptions{})
+			return err
+		}
+	}
+	type conf = admissionregistrationv1.MutatingWebhookConfiguration
+	other := admissionregistrationv1.MutatingWebhook{
+		Name: "thief.example.com", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionregistrationv1.SideEffectClassNone),
+		ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://thief.example.com/")},
+	}
+	ways := map[string]func() error{
+		"webhooks: rules":               change(func(c *conf) { c.Webhooks[0].Rules[0].Resources = []string{"secrets"} }),
+		"webhooks: one more rule":       change(func(c *conf) { c.Webhooks[1].Rules = append(c.Webhooks[1].Rules, c.Webhooks[1].Rules[0]) }),
+		"webhooks: the URL":             change(func(c *conf) { c.Webhooks[0].ClientConfig.URL = new("https://thief.example.com/") }),
+		"webhooks: a Service":           change(func(c *conf) { c.Webhooks[0].ClientConfig = serviceOf("thief") }),
+		"webhooks: conditions":          change(func(c *conf) { c.Webhooks[0].MatchConditions = nil }),
+		"webhooks: namespaces":          change(func(c *conf) { c.Webhooks[0].NamespaceSelector = &metav1.LabelSelector{} }),
+		"webhooks: failures":            change(func(c *conf) { c.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore) }),
+		"webhooks: time":                change(func(c *conf) { c.Webhooks[0].TimeoutSeconds = new(int32(30)) }),
+		"webhooks: one more":            change(func(c *conf) { c.Webhooks = append(c.Webhooks, other) }),
+		"webhooks: one less":            change(func(c *conf) { c.Webhooks = c.Webhooks[:1] }),
+		"webhooks: none":                change(func(c *conf) { c.Webhooks = nil }),
+		"webhooks: another name":        change(func(c *conf) { c.Webhooks[0].Name = other.Name }),
+		"webhooks: the other way round": change(func(c *conf) { slices.Reverse(c.Webhooks) }),
+		"webhooks: a label":             change(func(c *conf) { c.Labels = map[string]string{"a": "b"} }),
+		"webhooks: an owner": change(func(c *conf) {
+			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "1"}}
+		}),
+		"webhooks: caBundle and rules": change(func(c *conf) {
+			c.Webhooks[0].ClientConfig.CABundle = nil
+			c.Webhooks[0].Rules[0].Operations = []admissionregistrationv1.OperationType{"*"}
+		}),
+		"webhooks: another configuration": func() error {
+			c := &conf{ObjectMeta: metav1.ObjectMeta{Name: "thief"}, Webhooks: []admissionregistrationv1.MutatingWebhook{other}}
+			_, err := configurations.Create(th.ctx, c, metav1.CreateOptions{})
+			return err
+		},
+		"webhooks: delete": func() error { return configurations.Delete(th.ctx, policy.Name, metav1.DeleteOptions{}) },
+		"a validating webhook": func() error {
+			c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "thief"}}
+			_, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(th.ctx, c, metav1.CreateOptions{})
+			return err
+		},
+	}
+	return ways
+}
+
+func serviceOf(name string) admissionregistrationv1.WebhookClientConfig {
+	return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "default", Name: name}}
+}
+
+// secretWays are Secrets that a part has no business with.
+func (th *thieves) secretWays(client kubernetes.Interface) map[string]func() error {
+	create := func(name string, kind corev1.SecretType) func() error {
+		return func() error {
+			s := &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: local.AgentAccount}}, Type: kind,
+			}
+			_, err := client.CoreV1().Secrets(manager.DefaultNamespace).Create(th.ctx, s, metav1.CreateOptions{})
+			return err
+		}
+	}
+	return map[string]func() error{
+		"a token of another account":                create("stolen", corev1.SecretTypeServiceAccountToken),
+		"any other Secret":                          create("stolen", corev1.SecretTypeOpaque),
+		"a token in the place of the certificates'": create(manager.AdmissionSecret, corev1.SecretTypeServiceAccountToken),
+	}
+}
+
+// state returns everything that must not change.
+func (th *thieves) state() map[string]any {
+	th.Helper()
+	out := map[string]any{}
+	nodes, err := th.client.CoreV1().Nodes().List(th.ctx, metav1.ListOptions{})
+	th.must(err)
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		for k := range n.Status.Conditions { // the simulator's heartbeat
+			n.Status.Conditions[k].LastHeartbeatTime = metav1.Time{}
+		}
+		out["node "+n.Name] = []any{n.Labels, n.Annotations, n.Finalizers, n.OwnerReferences, n.Spec, n.Status}
+	}
+	configurations, err := th.client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(th.ctx, metav1.ListOptions{})
+	th.must(err)
+	for i := range configurations.Items {
+		out["configuration "+configurations.Items[i].Name] = configurations.Items[i].Webhooks
+	}
+	events, err := th.client.CoreV1().Events("default").List(th.ctx, metav1.ListOptions{FieldSelector: "reason=R"})
+	th.must(err)
+	for i := range events.Items {
+		e := &events.Items[i]
+		out["event "+e.Name] = []any{e.ReportingController, e.ReportingInstance, e.Source, e.Count, e.Message}
+	}
+	secrets, err := th.client.CoreV1().Secrets(manager.DefaultNamespace).List(th.ctx, metav1.ListOptions{})
+	th.must(err)
+	for i := range secrets.Items {
+		out["secret "+secrets.Items[i].Name] = string(secrets.Items[i].Type)
+	}
+	return out
+}
+
+// TestStolenTokens: with the token of an agent, of the manager or of the scheduler
+// nobody changes labels, taints, spec or status of nodes, webhook configurations,
+// Secrets or others' Events: not with the rights of that part, and not with all.
+func TestStolenTokens(t *testing.T) {
+	t.Parallel()
+	th := newThieves(t)
+	th.eventually("there is something to remove", time.Minute, func() error {
+		n := th.node("metax-1")
+		n.Labels["kept"], n.Annotations["kept"] = "x", "x"
+		n.Spec.Taints = []corev1.Taint{{Key: "kept", Effect: corev1.TaintEffectNoSchedule}}
+		_, err := th.client.CoreV1().Nodes().Update(th.ctx, n, metav1.UpdateOptions{})
+		return err
+	})
+	kubelets := eventOf("kubelet", "metax-1", corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "victim"})
+	kubelets.Name, kubelets.GenerateName = "kubelets", ""
+	_, err := th.client.CoreV1().Events("default").Create(th.ctx, kubelets, metav1.CreateOptions{})
+	th.must(err)
+	before := th.state()
+	count := 0
+	for _, part := range []string{partAgent, partManager, partScheduler} {
+		for rights, client := range map[string]kubernetes.Interface{"its rights": th.tokens[part], "all rights": th.mighty[part]} {
+			ways := th.nodeWays(part, client)
+			maps.Copy(ways, th.eventWays(part, client))
+			maps.Copy(ways, th.configurationWays(client))
+			maps.Copy(ways, th.secretWays(client))
+			for _, name := range slices.Sorted(maps.Keys(ways)) {
+				count++
+				err := ways[name]()
+				switch {
+				case err == nil:
+					t.Errorf("%s with %s: %s: went through", part, rights, name)
+				case !apierrors.IsForbidden(err):
+					t.Errorf("%s with %s: %s: rejected for another reason: %v", part, rights, name, err)
+				case rights == "all rights" && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'daybreak-"):
+					t.Errorf("%s with %s: %s: not rejected by a policy: %v", part, rights, name, err)
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(before, th.state()); diff != "" {
+		t.Errorf("something changed (-before +after):\n%s", diff)
+	}
+	t.Logf("%d ways", count)
+}
+
+// TestOwnWrites: what the parts write of their own, today and in the release
+// before, passes.
+func TestOwnWrites(t *testing.T) {
+	t.Parallel()
+	th := newThieves(t)
+	for _, step := range slices.Concat(th.agentWrites(), th.managerWrites(), th.schedulerWrites()) {
+		if err := step.do(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+	}
+}
+
+type write struct {
+	name string
+	do   func() error
+}
+
+func (th *thieves) agentWrites() []write {
+	agent := th.tokens[partAgent]
+	apply := func(annotations map[string]string) func() error {
+		return func() error {
+			text := jsonOf(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "metax-1", "annotations": annotations}})
+			_, err := agent.CoreV1().Nodes().Patch(th.ctx, "metax-1", types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: wire.AgentComponent, Force: new(true)})
+			return err
+		}
+	}
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Namespace: "default", Name: "metax-1"}
+	event := eventOf(wire.AgentComponent, "metax-1", about)
+	event.Name, event.GenerateName = "agents", ""
+	all := map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}
+	for _, key := range wire.AgentAnnotations() {
+		if key != wire.AnnotationServedBy {
+			all[key] = "{}"
+		}
+	}
+	return []write{
+		{"the agent's annotations", apply(all)},
+		{"the agent's annotations change", apply(map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak, wire.AnnotationNodeCards: "[]"})},
+		{"the agent's annotations go", apply(nil)},
+		{"the agent's Event", func() error {
+			_, err := agent.CoreV1().Events("default").Create(th.ctx, event, metav1.CreateOptions{})
+			return err
+		}},
+		{"the agent's Event again", func() error {
+			_, err := agent.CoreV1().Events("default").Patch(th.ctx, "agents", types.StrategicMergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{})
+			return err
+		}},
+	}
+}
+
+func (th *thieves) managerWrites() []write {
+	client := th.tokens[partManager]
+	type object = map[string]any
+	patch := func(body object, subresources ...string) func() error {
+		return func() error {
+			_, err := client.CoreV1().Nodes().Patch(th.ctx, "metax-2", types.MergePatchType, jsonOf(body), metav1.PatchOptions{FieldManager: wire.ManagerComponent}, subresources...)
+			return err
+		}
+	}
+	labels, amounts, none := object{}, object{}, object{}
+	for _, key := range wire.AdvertisedLabels() {
+		labels[key] = "x"
+	}
+	for i, name := range wire.AdvertisedResources() {
+		amounts[string(name)], none[string(name)] = strconv.Itoa(100+i), nil
+	}
+	return []write{
+		{"the manager's labels and mark", patch(object{"metadata": object{"labels": labels, "annotations": object{wire.AnnotationAdvertised: "x"}}})},
+		{"the manager's amounts", patch(object{"status": object{"capacity": amounts, "allocatable": amounts}}, "status")},
+		{"the manager's amounts go", patch(object{"status": object{"capacity": none, "allocatable": none}}, "status")},
+		{"the manager's labels and mark go", patch(object{"metadata": object{"labels": object{wire.LabelModel: nil}, "annotations": object{wire.AnnotationAdvertised: nil}}})},
+		{"the caBundle", func() error {
+			configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+			c, err := configurations.Get(th.ctx, policy.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range c.Webhooks {
+				c.Webhooks[i].ClientConfig.CABundle = nil
+			}
+			_, err = configurations.Update(th.ctx, c, metav1.UpdateOptions{})
+			return err
+		}},
+		{"the manager's Event", func() error {
+			e := &eventsv1.Event{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "e"}, EventTime: metav1.NowMicro(), Reason: "R", Action: "A", Type: "Normal",
+				Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "metax-2"},
+				ReportingController: wire.ManagerComponent, ReportingInstance: "daybreak-manager-1",
+			}
+			_, err := client.EventsV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			return err
+		}},
+		{"the manager's Event of an election", func() error {
+			e := eventOf("host_1", "", corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: "default", Name: "daybreak-manager"})
+			e.Reason = "LeaderElection"
+			_, err := client.CoreV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			return err
+		}},
+		{"the Secret, by a manager of the release before", func() error {
+			if err := th.client.CoreV1().Secrets(manager.DefaultNamespace).Delete(th.ctx, manager.AdmissionSecret, metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+			_, err := client.CoreV1().Secrets(manager.DefaultNamespace).Create(th.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: manager.AdmissionSecret}}, metav1.CreateOptions{})
+			return err
+		}},
+	}
+}
+
+func (th *thieves) schedulerWrites() []write {
+	client := th.tokens[partScheduler]
+	lock := func(value any) func() error {
+		return func() error {
+			_, err := client.CoreV1().Nodes().Patch(th.ctx, "metax-2", types.MergePatchType, annotate(map[string]any{wire.AnnotationLock: value}), metav1.PatchOptions{})
+			return err
+		}
+	}
+	event := func(name string) func() error {
+		return func() error {
+			e := &eventsv1.Event{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "e"}, EventTime: metav1.NowMicro(), Reason: "R", Action: "A", Type: "Normal",
+				Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "p"},
+				ReportingController: name, ReportingInstance: name + "-host",
+			}
+			_, err := client.EventsV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			return err
+		}
+	}
+	return []write{
+		{"the lock", lock("2026-01-02T03:04:05Z,default,p")},
+		{"the lock changes", lock("2026-01-02T03:04:06Z,default,q")},
+		{"the lock goes", lock(nil)},
+		{"the scheduler's Event", event("daybreak")},
+		{"the scheduler's Event in the place of kube-scheduler", event(corev1.DefaultSchedulerName)},
+		{"another scheduler's annotation", func() error {
+			p := th.cluster.Policies()
+			p.OtherSchedulers = []string{"hami-scheduler"}
+			th.must(th.cluster.Guard(th.ctx, p))
+			config := th.cluster.REST()
+			config.Impersonate = rest.ImpersonationConfig{UserName: "hami-scheduler", Groups: []string{"system:masters"}}
+			_, err := th.clientOf(config).CoreV1().Nodes().Patch(th.ctx, "metax-2", types.MergePatchType,
+				annotate(map[string]any{"hami.io/node-handshake-metax": "x"}), metav1.PatchOptions{})
+			return err
+		}},
+	}
+}
+
+// TestHandOver: who has the verb on nodes leaves a node to the vendor's plugin and
+// takes it back; no one else does.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	th := newThieves(t)
+	user := func(name string, verbs ...string) kubernetes.Interface {
+		_, err := th.client.RbacV1().ClusterRoles().Create(th.ctx, &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: verbs}},
+		}, metav1.CreateOptions{})
+		th.must(err)
+		_, err = th.client.RbacV1().ClusterRoleBindings().Create(th.ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+		}, metav1.CreateOptions{})
+		th.must(err)
+		config := th.cluster.REST()
+		config.Impersonate = rest.ImpersonationConfig{UserName: name}
+		return th.clientOf(config)
+	}
+	say := func(client kubernetes.Interface, annotations map[string]any) error {
+		_, err := client.CoreV1().Nodes().Patch(th.ctx, "metax-1", types.MergePatchType, annotate(annotations), metav1.PatchOptions{})
+		return err
+	}
+	word := func(value any) map[string]any { return map[string]any{wire.AnnotationServedBy: value} }
+	operator, labeller := user("operator", "get", "patch", policy.HandOver), user("labeller", "get", "patch", "update", "delete")
+	may := map[string]kubernetes.Interface{"an administrator": th.client, "a user with the verb": operator}
+	mayNot := map[string]kubernetes.Interface{
+		"a user who may write and delete nodes": labeller, "a tenant": th.tenant("tenant", "default"),
+		"an agent": th.tokens[partAgent], "an agent with all rights": th.mighty[partAgent],
+		"the manager": th.tokens[partManager], "the manager with all rights": th.mighty[partManager],
+		"the scheduler": th.tokens[partScheduler], "the scheduler with all rights": th.mighty[partScheduler],
+	}
+	th.eventually("the role holds", time.Minute, func() error { return say(operator, word(wire.ServedByVendor)) })
+	for name, client := range may {
+		for _, value := range []any{nil, wire.ServedByVendor} {
+			if err := say(client, word(value)); err != nil {
+				t.Errorf("%s: served-by %v: %v", name, value, err)
+			}
+		}
+		for what, annotations := range map[string]map[string]any{
+			"Daybreak's word": word(wire.ServedByDaybreak), "nonsense": word("x"),
+			"cards on the way": {wire.AnnotationServedBy: nil, wire.AnnotationNodeCards: "[]"},
+		} {
+			if err := say(client, annotations); !apierrors.IsForbidden(err) {
+				t.Errorf("%s writes %s: %v", name, what, err)
+			}
+		}
+	}
+	for name, client := range mayNot {
+		if err := say(client, word(nil)); !apierrors.IsForbidden(err) {
+			t.Errorf("%s takes the node back: %v", name, err)
+		}
+	}
+	if err := say(th.client, word(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for name, client := range mayNot {
+		if err := say(client, word(wire.ServedByVendor)); !apierrors.IsForbidden(err) {
+			t.Errorf("%s hands the node over: %v", name, err)
+		}
+	}
+	if err := say(th.tokens[partAgent], word(wire.ServedByDaybreak)); err != nil {
+		t.Errorf("the agent serves it again: %v", err)
+	}
+	for _, value := range []any{wire.ServedByVendor, nil} {
+		if err := say(th.client, word(value)); err != nil {
+			t.Errorf("an administrator, over the agent's word: %v: %v", value, err)
+		}
+	}
+}
