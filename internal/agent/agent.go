@@ -99,6 +99,7 @@ type Agent struct {
 	node     nodeWriter
 	stopping bool                         // the node is not served any more in a moment
 	yielding string                       // to whom, as last told
+	runtime  string                       // what is wrong with it, as last told
 	strange  map[gpu.CardID]wire.Stranger // as last told
 	previous *wire.Publication            // what was published last
 }

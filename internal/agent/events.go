@@ -34,6 +34,7 @@ const (
 	eventAnnotations   = "AnnotationsNotOurs"
 	eventNotServed     = "NodeNotServed"
 	eventForeignSlices = "ForeignSlices"
+	eventRuntimeReady  = "RuntimeReady"
 )
 
 // recorder is the part of client-go's recorder that is used.

@@ -130,11 +130,14 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 		return nil
 	}
 	st := a.server.Status()
+	a.tellRuntime(st.Runtime)
 	switch {
 	case a.stopping:
 		return &service{why: fault{reasonStopping, "the agent is about to end"}}
 	case st.Disk != "":
 		return &service{why: fault{reasonDisk, "what is given to containers can't be written down: " + st.Disk}}
+	case st.Runtime.Reason != "":
+		return &service{why: fault{st.Runtime.Reason, st.Runtime.Message}}
 	case !st.Serving:
 		return &service{why: fault{reasonNotRegistered, "kubelet does not have the agent's plugins"}}
 	case st.Mode != mode:
@@ -143,6 +146,20 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 		return &service{why: fault{reasonNotAnnotated, "waits for the annotation " + wire.AnnotationServedBy + " on the Node"}}
 	}
 	return &service{serving: true, why: fault{reasonServing, "kubelet has the agent's plugins"}}
+}
+
+// tellRuntime reports when the container runtime can't be left containers with
+// cards, and when it can again.
+func (a *Agent) tellRuntime(now kubelet.RuntimeFault) {
+	switch was := a.runtime; {
+	case now.Reason == was:
+		return
+	case now.Reason != "":
+		a.events.onNode(corev1.EventTypeWarning, now.Reason, "no pod with cards is placed here: %s", now.Message)
+	default:
+		a.events.onNode(corev1.EventTypeNormal, eventRuntimeReady, "the container runtime answers and injects CDI devices")
+	}
+	a.runtime = now.Reason
 }
 
 // strangers returns what slices of others take, and tells when that changes.

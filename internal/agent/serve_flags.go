@@ -20,7 +20,9 @@ func (c *command) serveFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.serving, "serve", serveAuto, "serve the node as its device plugin: on, off, or auto, which is on unless the cards are simulated")
 	f.StringVar(&n.Plugins, "device-plugin-dir", n.Plugins, "kubelet's folder of device plugins")
 	f.StringVar(&n.PodResources, "pod-resources-socket", n.PodResources, "kubelet's socket that tells which pod has which devices")
-	f.StringVar(&n.Runtime, "runtime-endpoint", n.Runtime, "the container runtime, which tells whether a container still lives; empty: it is not asked")
+	f.StringVar(&n.Runtime, "runtime-endpoint", n.Runtime, "endpoint of the container runtime that kubelet uses: it is asked whether it injects CDI devices, and whether a container still lives")
+	f.StringVar(&n.RuntimeRoot, "runtime-root", n.RuntimeRoot, "where the host's root is, with the runtime's socket below it, if not at the root")
+	f.StringSliceVar(&n.AssumeCDI, "assume-cdi", nil, "names of container runtimes that inject CDI devices, for those of which that is not known")
 	f.StringVar(&n.State, "state-dir", n.State, "folder of the journal of what was given to whom; it must outlive the agent")
 	f.StringVar(&n.CDI, "cdi-dir", n.CDI, "folder of CDI specs; one that does not outlive the machine's end")
 	f.DurationVar(&n.Settle, "cdi-settle", n.Settle, "how long the container runtime may take to notice a CDI spec")
@@ -53,6 +55,9 @@ func (c *command) checkServing() error {
 		if !filepath.IsAbs(path) || strings.Count(path, "%") != 1 || !strings.Contains(path, "%d") {
 			return fmt.Errorf("--%s %q: write an absolute path with one %%d for the number", name, path)
 		}
+	}
+	if path, is := strings.CutPrefix(c.node.Runtime, kubelet.EndpointScheme); !is || !filepath.IsAbs(path) {
+		return fmt.Errorf("--runtime-endpoint %q: write %s and the absolute path of the socket; without its word a container could start without its cards", c.node.Runtime, kubelet.EndpointScheme)
 	}
 	if c.node.Settle < 0 || c.node.Settle > 10*time.Second {
 		return fmt.Errorf("--cdi-settle %s: write 0 to 10s", c.node.Settle)

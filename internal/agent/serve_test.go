@@ -89,6 +89,40 @@ func TestServing(t *testing.T) {
 	}
 }
 
+// A container runtime that can't be left containers is a reason of its own, told
+// once, and so is its return; the agent is not ready meanwhile.
+func TestRuntimeKeepsFromServing(t *testing.T) {
+	for _, reason := range []string{kubelet.ReasonNoCDI, kubelet.ReasonRuntimeUnreachable, kubelet.ReasonCDIUnknown} {
+		t.Run(reason, func(t *testing.T) {
+			s := newScene(t)
+			fault := kubelet.RuntimeFault{Reason: reason, Message: "what to do"}
+			server := &fakeServer{status: kubelet.Status{Mode: gpu.ModeSGPU, RuntimeKnown: true, Runtime: fault, Waits: fault.Message}}
+			s.agent.server = server
+			s.looks(3, seen("a", "b"))
+			if got := s.serving(); got != "False "+reason {
+				t.Errorf("condition %q", got)
+			}
+			if err := s.agent.Ready(); err == nil || !strings.Contains(err.Error(), "what to do") {
+				t.Errorf("ready: %v", err)
+			}
+			server.status.Runtime, server.status.Serving, server.status.Waits = kubelet.RuntimeFault{}, true, ""
+			s.looks(3, seen("a", "b"))
+			if got := s.serving(); got != "True PluginsRegistered" || s.agent.Ready() != nil {
+				t.Errorf("condition %q, ready %v", got, s.agent.Ready())
+			}
+			var told []string
+			for _, e := range s.events {
+				if strings.Contains(e, reason) || strings.Contains(e, eventRuntimeReady) {
+					told = append(told, e)
+				}
+			}
+			if len(told) != 2 || !strings.Contains(told[0], "what to do") || !strings.Contains(told[1], eventRuntimeReady) {
+				t.Errorf("told %q", told)
+			}
+		})
+	}
+}
+
 // Where someone else serves, the agent says nothing about it but an event.
 func TestServedByOthers(t *testing.T) {
 	cases := map[string]struct {

@@ -75,7 +75,7 @@ func (w *world) beside(node string, mode gpu.Mode, k *kubeletIDs) {
 	w.must(os.Mkdir(filepath.Join(dir, "plugins"), 0o755))
 	agent, err := w.cluster.NewAgent(w.ctx, bin("daybreak"), node, "--serve=on", "--source=simulated", "--profile=c500-2x4", "--mode="+string(mode), "--drain=0s",
 		"--device-plugin-dir="+filepath.Join(dir, "plugins"), "--pod-resources-socket="+filepath.Join(dir, "r.sock"), "--state-dir="+filepath.Join(dir, "state"),
-		"--cdi-dir="+filepath.Join(dir, "cdi"), "--runtime-endpoint=")
+		"--cdi-dir="+filepath.Join(dir, "cdi"), "--runtime-endpoint=unix://"+filepath.Join(dir, "runtime.sock"))
 	w.must(err)
 	w.must(agent.Start())
 	w.Cleanup(func() {

@@ -54,6 +54,12 @@ type scene struct {
 	kubelet *fakeKubelet
 	// disk, unless it is nil, is asked before every write.
 	disk func() error
+	// runtime is what the container runtime reports of itself, unless it is
+	// down, and asked counts the questions.
+	runtime     *RuntimeAnswer
+	runtimeDown bool
+	asked       int
+	stopRuntime func()
 }
 
 // write writes like the disk does, as far as it lets.
@@ -75,10 +81,10 @@ func newScene(t *testing.T, mode gpu.Mode) *scene {
 	dir := t.TempDir()
 	s := &scene{
 		T: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), memory: 64 << 10, pods: map[string]*corev1.Pod{}, hidden: map[string]bool{}, alive: map[types.UID]bool{},
-		driver: &fakeDriver{cards: map[string]*discover.CardSlices{}},
+		driver: &fakeDriver{cards: map[string]*discover.CardSlices{}}, runtime: withCDI(),
 		cfg: Config{
 			Plugins: filepath.Join(dir, "p"), PodResources: filepath.Join(dir, "r.sock"), State: filepath.Join(dir, "state"),
-			CDI: filepath.Join(dir, "cdi"), Layout: DefaultLayout(),
+			CDI: filepath.Join(dir, "cdi"), Layout: DefaultLayout(), Runtime: EndpointScheme + filepath.Join(dir, "c.sock"),
 		},
 	}
 	if err := os.MkdirAll(s.cfg.Plugins, 0o755); err != nil {
@@ -88,6 +94,7 @@ func newScene(t *testing.T, mode gpu.Mode) *scene {
 	s.host.install(&s.cfg.Layout)
 	s.setMode(mode)
 	s.kubelet = newFakeKubelet(t, s)
+	s.stopRuntime = serveRuntime(t, s.cfg.Runtime, fakeRuntime{scene: s})
 	s.runClock()
 	s.start()
 	t.Cleanup(func() { s.stop() })
@@ -145,7 +152,6 @@ func (s *scene) start() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	server.runtime = &containers{client: fakeRuntime{scene: s}}
 	server.write = s.write
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

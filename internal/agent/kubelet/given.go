@@ -150,6 +150,6 @@ func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.
 
 // sameStatus reports whether there is nothing to tell of.
 func sameStatus(a, b *Status) bool {
-	return a.Serving == b.Serving && a.Mode == b.Mode && a.Waits == b.Waits && a.Disk == b.Disk && a.Foreign == b.Foreign && maps.Equal(a.Strangers, b.Strangers) &&
+	return a.Serving == b.Serving && a.Mode == b.Mode && a.Waits == b.Waits && a.Disk == b.Disk && a.Runtime == b.Runtime && a.RuntimeKnown == b.RuntimeKnown && a.Foreign == b.Foreign && maps.Equal(a.Strangers, b.Strangers) &&
 		a.GivenKnown == b.GivenKnown && reflect.DeepEqual(a.Given, b.Given)
 }

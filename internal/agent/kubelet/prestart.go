@@ -57,6 +57,9 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string) (e
 		pod, err = s.try(ctx, resource, ids, false)
 		s.sawWrite(err)
 		if err == nil {
+			err = s.injects(ctx)
+		}
+		if err == nil {
 			return nil
 		}
 		if isFinal(err) {

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
@@ -28,9 +27,12 @@ import (
 type Config struct {
 	// Plugins is kubelet's folder of device plugins, PodResources its socket.
 	Plugins, PodResources string
-	// Runtime is the container runtime's endpoint. Empty: nobody tells whether
-	// a container of a pod that is gone still lives, and the driver alone does.
-	Runtime string
+	// Runtime is the endpoint of the container runtime that kubelet uses, and
+	// RuntimeRoot where the host's root is seen from here, if not at the root.
+	Runtime, RuntimeRoot string
+	// AssumeCDI names container runtimes that inject CDI devices although it is
+	// not known of them.
+	AssumeCDI []string
 	// State is the folder of the journal, CDI that of the specs.
 	State, CDI string
 	// Settle is how long a runtime may take to notice a spec.
@@ -138,6 +140,10 @@ type Status struct {
 	Waits string
 	// Disk says why the journal or specs can't be written; empty if they can.
 	Disk string
+	// Runtime is why no container can be left to the container runtime, and
+	// RuntimeKnown tells that it was asked.
+	Runtime      RuntimeFault
+	RuntimeKnown bool
 	// Foreign is whose plugin serves in place of ours: a resource and an id that
 	// kubelet advertises.
 	Foreign string
@@ -164,13 +170,10 @@ func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithT
 	}
 	s := newServer(cfg, pods, slicer, metrics, clk, specs, podresources.NewPodResourcesListerClient(conn))
 	s.conns = append(s.conns, conn)
-	if cfg.Runtime != "" {
-		if conn, err = dialRuntime(cfg.Runtime); err != nil {
-			return nil, fmt.Errorf("container runtime: %w", err)
-		}
-		s.conns = append(s.conns, conn)
-		s.runtime = &containers{client: cri.NewRuntimeServiceClient(conn)}
+	if conn, s.runtime, err = dialRuntime(&cfg); err != nil {
+		return nil, err
 	}
+	s.conns = append(s.conns, conn)
 	return s, nil
 }
 
@@ -265,6 +268,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer group.Wait()
 	group.Go(func() { s.sweepLoop(ctx) })
 	group.Go(func() { s.probeLoop(ctx) })
+	group.Go(func() { s.runtimeLoop(ctx) })
 	defer s.background.Wait()
 	defer func() {
 		s.mu.Lock()
@@ -373,8 +377,12 @@ func (s *Server) keepRegistered(ctx context.Context, n *Node) {
 	if missing == nil {
 		missing = s.confirm(ctx, n)
 	}
-	if why := s.Status().Disk; missing == nil && why != "" {
-		missing = errors.New(why)
+	st := s.Status()
+	if missing == nil && st.Disk != "" {
+		missing = errors.New(st.Disk)
+	}
+	if missing == nil {
+		missing = st.runtimeMissing()
 	}
 	waits := ""
 	if missing != nil {

@@ -227,3 +227,11 @@ func (r walkRuntime) ListContainers(_ context.Context, q *cri.ListContainersRequ
 	}
 	return answer, nil
 }
+
+func (walkRuntime) Version(context.Context, *cri.VersionRequest, ...grpc.CallOption) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeName: runtimeCRIO, RuntimeVersion: "1.33.0"}, nil
+}
+
+func (walkRuntime) Status(context.Context, *cri.StatusRequest, ...grpc.CallOption) (*cri.StatusResponse, error) {
+	return &cri.StatusResponse{}, nil
+}
