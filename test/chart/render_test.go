@@ -139,7 +139,9 @@ func TestArguments(t *testing.T) {
 		"no mode":           {part: "DaemonSet/daybreak-agent", want: []string{"--serve=auto"}, not: []string{"--mode="}},
 		"only observe":      {set: "agent.serve=off", part: "DaemonSet/daybreak-agent", want: []string{"--serve=off"}},
 		"kubelet elsewhere": {set: "agent.kubeletDir=/data/kubelet", part: "DaemonSet/daybreak-agent", want: []string{"--device-plugin-dir=/data/kubelet/device-plugins", "--pod-resources-socket=/data/kubelet/pod-resources/kubelet.sock"}},
-		"k3s":               {set: "agent.runtimeSocket=/run/k3s/containerd/containerd.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock"}},
+		"k3s":               {set: "agent.runtimeSocket=/run/k3s/containerd/containerd.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock", "--runtime-root=/host"}, not: []string{"--assume-cdi"}},
+		"a link's socket":   {set: "agent.runtimeSocket=/var/run/crio/crio.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/crio/crio.sock"}},
+		"CDI is assumed":    {set: "agent.assumeCDI={docker,podman}", part: "DaemonSet/daybreak-agent", want: []string{"--assume-cdi=docker", "--assume-cdi=podman"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -160,6 +162,40 @@ func TestArguments(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRuntimeFolders: the runtime's socket is reached through a folder that every
+// node has, and none is created: the agent starts, and reports a wrong socket.
+func TestRuntimeFolders(t *testing.T) {
+	t.Parallel()
+	for socket, want := range map[string][]string{
+		"/run/containerd/containerd.sock":               {"/run"},
+		"/run/k3s/containerd/containerd.sock":           {"/run"},
+		"/var/run/crio/crio.sock":                       {"/run"},
+		"/var/snap/microk8s/common/run/containerd.sock": {"/run", "/var"},
+	} {
+		pod := rendered(t, "--set", "agent.runtimeSocket="+socket).pod(t, "DaemonSet/daybreak-agent")
+		mounts := map[string]corev1.VolumeMount{}
+		for _, m := range pod.Containers[0].VolumeMounts {
+			mounts[m.Name] = m
+		}
+		var got []string
+		for _, v := range pod.Volumes {
+			if !strings.HasPrefix(v.Name, "runtime-") {
+				continue
+			}
+			got = append(got, v.HostPath.Path)
+			if v.HostPath.Type == nil || *v.HostPath.Type != corev1.HostPathDirectory {
+				t.Errorf("%s: %s may be created", socket, v.HostPath.Path)
+			}
+			if m := mounts[v.Name]; m.MountPath != "/host"+v.HostPath.Path || !m.ReadOnly {
+				t.Errorf("%s: mounted as %+v", socket, m)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: folders %q, want %q", socket, got, want)
+		}
 	}
 }
 
@@ -331,7 +367,7 @@ func TestConfinement(t *testing.T) {
 	}
 	want := []string{
 		"/dev", "/sys", "/opt/mxdriver", "/opt/maca", "/opt/mxn100", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources",
-		"/run/containerd", "/var/run/cdi", "/var/lib/daybreak",
+		"/run", "/var/run/cdi", "/var/lib/daybreak",
 	}
 	if diff := cmp.Diff(want, paths); diff != "" {
 		t.Errorf("what the agent sees of its node (-want +got):\n%s", diff)

@@ -126,13 +126,20 @@ func (w *world) makeCards(m *fake.Machine) *cards {
 func (w *world) newCards(m *fake.Machine) *cards {
 	w.Helper()
 	c := w.makeCards(m)
-	var err error
-	c.Process, err = w.NewAgent(w.ctx, bin("daybreak"), nodeName,
-		"--source=mxsml", "--mxsml="+fake.Library(w, fake.V231), "--sysfs="+c.sysfs(), "--poll=1s",
-		"--metrics-bind-address="+metricsAddress, "--state-dir="+filepath.Join(w.dir, "agent"), "-v=2")
-	w.must(err)
-	c.Env = []string{fake.EnvConfig + "=" + c.config}
+	c.Process = w.agentOf(c)
 	return c
+}
+
+// agentOf returns an agent that serves the cards, with flags besides.
+func (w *world) agentOf(c *cards, more ...string) *local.Process {
+	w.Helper()
+	agent, err := w.NewAgent(w.ctx, bin("daybreak"), nodeName, append([]string{
+		"--source=mxsml", "--mxsml=" + fake.Library(w, fake.V231), "--sysfs=" + c.sysfs(), "--poll=1s",
+		"--metrics-bind-address=" + metricsAddress, "--state-dir=" + filepath.Join(w.dir, "agent"), "-v=2",
+	}, more...)...)
+	w.must(err)
+	agent.Env = []string{fake.EnvConfig + "=" + c.config}
+	return agent
 }
 
 // serving waits until the agent serves the node in the mode.

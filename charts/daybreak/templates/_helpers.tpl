@@ -133,3 +133,13 @@ tlsConfig:
   ca: {secret: {name: {{ . }}, key: ca.crt}}
 {{- end }}
 {{- end }}
+
+{{/* The runtime's socket without /var/run, a link that leads elsewhere in a container. */}}
+{{- define "daybreak.agent.runtimeSocket" -}}
+{{- regexReplaceAll "^/var/run/" .Values.agent.runtimeSocket "/run/" -}}
+{{- end }}
+
+{{/* The folders of the host's root that sockets of runtimes are in: that of the known ones, and that of the one named. */}}
+{{- define "daybreak.agent.runtimeDirs" -}}
+{{- list "/run" (regexFind "^/[^/]+" (include "daybreak.agent.runtimeSocket" .)) | uniq | toJson -}}
+{{- end }}

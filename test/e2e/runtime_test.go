@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// restartContainerd restarts containerd with its configuration changed.
+func (w *world) restartContainerd(change func(config string) string) {
+	w.Helper()
+	path := filepath.Join(w.dir, "containerd.toml")
+	text, err := os.ReadFile(path)
+	w.must(err)
+	w.containerd.Kill()
+	w.must(os.WriteFile(path, []byte(change(string(text))), 0o600))
+	w.must(w.containerd.Start())
+}
+
+// notServing waits until the Device says that the node is not served, for the
+// reason and with the text.
+func (w *world) notServing(reason, text string) {
+	w.Helper()
+	w.eventually("not served, "+reason, time.Minute, func() error {
+		d, err := w.device()
+		if err != nil {
+			return err
+		}
+		for _, c := range d.Spec.Devices[0].Conditions {
+			if c.Type == "Serving" && c.Status == metav1.ConditionFalse && c.Reason == reason && strings.Contains(c.Message, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %+v", d.Spec.Devices[0].Conditions)
+	})
+	w.eventually("an event "+reason, time.Minute, func() error {
+		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
+		if err == nil && len(events.Items) == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
+}
+
+// waits waits until the scheduler has found no node for the pod.
+func (w *world) waits(name string) {
+	w.Helper()
+	w.eventually(name+" waits", time.Minute, func() error {
+		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable && p.Spec.NodeName == "" {
+				return nil
+			}
+		}
+		return fmt.Errorf("node %q, conditions %v", p.Spec.NodeName, p.Status.Conditions)
+	})
+}
+
+// TestCDIOff: containerd comes back with CDI off, as containerd 1.7 has it by
+// default. The agent reports it with the lines to write, new pods wait, and a
+// container that is to start again does not start without its cards. Once the
+// lines are there all of them run.
+func TestCDIOff(t *testing.T) {
+	w := newWorld(t)
+	c := w.serve()
+	residents := w.residents(c)
+	w.create(pod("restarted", "sgpu=1", "vcore=10", "vmemory=2"))
+	restarted := w.running(time.Minute, "restarted")[0]
+	const on, off = "restrict_oom_score_adj = true", "restrict_oom_score_adj = true\n  enable_cdi = false"
+	w.restartContainerd(func(config string) string { return strings.Replace(config, on, off, 1) })
+	back := func() { w.restartContainerd(func(config string) string { return strings.Replace(config, off, on, 1) }) }
+	right := false
+	w.Cleanup(func() {
+		if !right {
+			back()
+		}
+	})
+	w.notServing("NoCDI", `enable_cdi = true and cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"] under [plugins."io.containerd.cri.v1.runtime"]`)
+
+	w.create(pod("new", "sgpu=1", "vcore=10", "vmemory=2"))
+	w.waits("new")
+	w.eventually("the container ends", time.Minute, func() error { return w.endContainer(restarted) })
+	w.eventually("the container does not start", 2*time.Minute, func() error {
+		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, restarted.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if s := p.Status.ContainerStatuses[0]; s.RestartCount > 0 || s.State.Running != nil && s.ContainerID != restarted.Status.ContainerStatuses[0].ContainerID {
+			w.Fatalf("a container started without its cards: %+v", s)
+		}
+		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=restarted,reason=CardsNotReady"})
+		if err == nil && len(events.Items) == 0 {
+			err = errors.New("the pod was not told why")
+		}
+		return err
+	})
+
+	back()
+	right = true
+	w.serving("sgpu")
+	pods := w.running(2*time.Minute, "restarted", "new")
+	w.unharmed(c, residents)
+	w.inspect(c, pods...)
+	w.slicesAre(c, 1, append(pods, residents...)...)
+}
+
+// TestWrongSocket: the agent is told of a socket that is not there. It runs and
+// reports the one that is, and no pod is placed; told right it serves.
+func TestWrongSocket(t *testing.T) {
+	w := newWorld(t)
+	c := w.serve()
+	c.Stop()
+	const health = "127.0.0.1:9461"
+	wrong := w.agentOf(c, "--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock", "--health-probe-bind-address="+health)
+	w.must(wrong.Start())
+	stopped := false
+	w.Cleanup(func() {
+		if !stopped {
+			wrong.Stop()
+		}
+	})
+	found := "a socket was found at " + containerdSocket
+	w.notServing("RuntimeUnreachable", found)
+	w.eventually("the agent is not ready", time.Minute, func() error {
+		answer, err := http.Get("http://" + health + "/readyz") //nolint:noctx // it is the test's own agent
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err == nil && (answer.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), found)) {
+			err = fmt.Errorf("%d %s", answer.StatusCode, text)
+		}
+		return err
+	})
+	if _, err := os.Stat("/run/k3s"); err == nil {
+		t.Error("the folder of the wrong socket was made")
+	}
+	w.create(pod("waits", "sgpu=1", "vcore=10", "vmemory=2"))
+	w.waits("waits")
+	wrong.Stop()
+	stopped = true
+	w.must(c.Start())
+	w.serving("sgpu")
+	w.inspect(c, w.running(time.Minute, "waits")...)
+}
