@@ -25,6 +25,9 @@ standard error. `+"`kubectl daybreak …`"+` is the same as `+"`daybreak …`"+`
 	for _, cmd := range root.Commands() {
 		if cmd.IsAvailableCommand() && cmd.Name() != "help" {
 			p.command(cmd)
+			for _, sub := range cmd.Commands() {
+				p.command(sub)
+			}
 		}
 	}
 	p.completion()

@@ -94,6 +94,7 @@ type Agent struct {
 	nameless string   // which cards without a name were told last
 	recalled bool     // the Device of an earlier agent was read
 
+	checks   nodeChecks
 	modes    modeBook
 	device   deviceWriter
 	node     nodeWriter
@@ -163,6 +164,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	looks := make(chan look)
 	group.Go(func() { a.watch.run(serving) })
 	served := a.serveNode(serving, &group)
+	checked := a.checkNode(serving, &group)
 	blind := make(chan struct{})
 	go func() {
 		defer close(blind)
@@ -186,6 +188,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.took(ctx, l)
 		case <-a.watch.changed():
 		case <-served:
+		case a.checks.report = <-checked:
 		case <-timer.C():
 		}
 		a.beat.Store(a.clock.Now().UnixNano())

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/check"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
@@ -52,6 +54,7 @@ type command struct {
 	verbosity         int
 	serving           string
 	node              kubelet.Config
+	waived            []string
 }
 
 // Values of --serve.
@@ -106,14 +109,10 @@ the hardware can do.`,
 	f.StringVar(&c.Node, "node-name", os.Getenv("NODE_NAME"), "name of the node that the agent runs on (default: $NODE_NAME)")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own service account)")
 	f.StringVar(&c.Namespace, "namespace", "", "namespace of the ConfigMap with the modes (default: the pod's own, else daybreak-system)")
-	f.StringVar(&c.source, "source", sourceAuto, "how to look at the cards: auto, mxsml, mx-smi, sysfs or simulated")
-	f.StringVar(&c.discover.Library, "mxsml", "", "path of libmxsml.so (default: where the vendor's driver puts it)")
-	f.StringVar(&c.discover.Command, "mx-smi", "", "path of mx-smi (default: where the vendor's driver puts it)")
-	f.StringVar(&c.discover.Sys, "sysfs", "/sys", "where sysfs is mounted")
+	c.discoverFlags(f)
 	f.StringVar(&c.discover.Profile, "profile", "c500-2x4", "cards to simulate: a built-in profile or the path of a YAML file, with --source simulated")
 	f.StringVar(&c.mode, "mode", "", "mode where the ConfigMap names none: native, sgpu, shared or vgpu (default: what the hardware can do)")
 	f.DurationVar(&c.Poll, "poll", DefaultPoll, "time between two looks at the cards")
-	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a look may take before it counts as failed")
 	f.StringVar(&c.metrics, "metrics-bind-address", ":9460", "address that serves /metrics; 0 for none")
 	f.StringVar(&c.certFile, "metrics-tls-cert-file", "", "file with the certificate of /metrics, read again when it changes (default: plain HTTP)")
 	f.StringVar(&c.keyFile, "metrics-tls-key-file", "", "file with its key")
@@ -122,11 +121,26 @@ the hardware can do.`,
 	f.BoolVar(&c.TopologyAnnotations, "topology-annotations", false, "keep metax-tech.com/gpu.topology.scores and .losses on the Node as well")
 	f.IntVarP(&c.verbosity, "v", "v", 0, "how much to log: 0 starts, stops and lost cards")
 	f.BoolVar(&c.look, "look", false, "look once, print what is found as YAML, and end")
-	cli.Group(cmd, "Serving", c.serveFlags)
+	cli.Group(cmd, "Serving", func(f *pflag.FlagSet) {
+		c.serveFlags(f)
+		c.nodeFlags(f)
+		f.StringSliceVar(&c.waived, "waive", nil, "names of checks that may fail: "+strings.Join(check.Waivable(), ", "))
+	})
 	cli.Words(cmd, "source", sourceWords()...)
 	cli.Words(cmd, "mode", modeWords...)
 	cli.Words(cmd, "serve", serveAuto, serveOn, serveOff)
+	cli.Words(cmd, "waive", check.Waivable()...)
+	cmd.AddCommand(newCheckCommand())
 	return cmd
+}
+
+// discoverFlags adds the flags that say how the cards are looked at.
+func (c *command) discoverFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.source, "source", sourceAuto, "how to look at the cards: auto, mxsml, mx-smi, sysfs or simulated")
+	f.StringVar(&c.discover.Library, "mxsml", "", "path of libmxsml.so (default: where the vendor's driver puts it)")
+	f.StringVar(&c.discover.Command, "mx-smi", "", "path of mx-smi (default: where the vendor's driver puts it)")
+	f.StringVar(&c.discover.Sys, "sysfs", "/sys", "where sysfs is mounted")
+	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a look may take before it counts as failed")
 }
 
 func (c *command) run(ctx context.Context, out io.Writer) error {
@@ -139,9 +153,7 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if closer, ok := source.(interface{ Close() }); ok {
-		defer closer.Close()
-	}
+	defer source.Close()
 	if c.look {
 		return c.print(ctx, source, out)
 	}
@@ -156,7 +168,7 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 }
 
 // open opens the source that the flags name.
-func (c *command) open() (discover.Source, error) {
+func (c *command) open() (*discover.Finder, error) {
 	c.discover.Node = c.Node
 	switch {
 	case c.source == discover.SourceSimulated:
@@ -218,6 +230,9 @@ func (c *command) complete() error {
 	if err := c.checkServing(); err != nil {
 		return err
 	}
+	if err := check.CheckWaived(c.waived); err != nil {
+		return fmt.Errorf("--waive: %w", err)
+	}
 	if c.Namespace == "" {
 		c.Namespace = "daybreak-system"
 		if text, err := os.ReadFile(namespaceFile); err == nil {
@@ -251,6 +266,9 @@ func (c *command) serve(ctx context.Context, config *rest.Config, source discove
 		c.node.Layout.Sysfs = c.discover.Sys
 		if err := a.ServeNode(c.node, slicerOf(slicer)); err != nil {
 			return err
+		}
+		if c.source != discover.SourceSimulated {
+			a.CheckNode(&check.Asker{Discover: c.discover, Node: c.node, Timeout: c.LookTimeout, Clock: clock.RealClock{}}, c.waived)
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)

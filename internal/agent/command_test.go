@@ -39,6 +39,7 @@ func TestCommandRefuses(t *testing.T) {
 		"no time between looks":  {append(simulated, "--node-name=n1", "--poll=0s"), "--poll 0s, --look-timeout 10s: write at least 100ms"},
 		"a kubeconfig not there": {append(simulated, "--node-name=n1"), "reach the API server: "},
 		"no runtime to ask":      {append(simulated, "--node-name=n1", "--runtime-endpoint="), `--runtime-endpoint "": write unix:// and the absolute path of the socket`},
+		"a check not there":      {append(simulated, "--node-name=n1", "--waive=card-device"), `--waive: there is no check "card-device": did you mean card-devices?`},
 		"an argument":            {[]string{"now"}, `unknown command "now"`},
 	}
 	for name, tc := range cases {

@@ -35,6 +35,7 @@ const (
 	eventNotServed     = "NodeNotServed"
 	eventForeignSlices = "ForeignSlices"
 	eventRuntimeReady  = "RuntimeReady"
+	eventChecksPassed  = "ChecksPassed"
 )
 
 // recorder is the part of client-go's recorder that is used.

@@ -6,13 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/version"
-
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
-
-// slicesSince is the first driver that makes slices the way they are used.
-var slicesSince = version.MustParseGeneric("2.32.0")
 
 // Reasons of the conditions that tell of modes.
 const (
@@ -73,9 +69,9 @@ func (q *modeQuestion) decide() modeDecision {
 	case asked == gpu.ModeSGPU && q.virtual > 0:
 		d.mode = gpu.ModeNative
 		d.noSlices = fault{reasonVirtualCards, "some cards are virtual functions, which take no slices: the node hands out whole cards only"}
-	case asked == gpu.ModeSGPU && q.tooOld():
+	case asked == gpu.ModeSGPU && kubelet.MakesNoSlices(q.driver):
 		d.mode = gpu.ModeNative
-		d.noSlices = fault{reasonDriverTooOld, fmt.Sprintf("slices need driver %s, this is %s: the node hands out whole cards only", slicesSince, q.driver)}
+		d.noSlices = fault{reasonDriverTooOld, fmt.Sprintf("slices need driver %s, this is %s: the node hands out whole cards only", kubelet.SlicesSince, q.driver)}
 	}
 	return q.patient(d)
 }
@@ -86,16 +82,10 @@ func (q *modeQuestion) natural() gpu.Mode {
 	switch {
 	case q.cards > 0 && q.virtual == q.cards:
 		return gpu.ModeVGPU
-	case q.tooOld():
+	case kubelet.MakesNoSlices(q.driver):
 		return gpu.ModeNative
 	}
 	return gpu.ModeSGPU
-}
-
-// tooOld tells that the driver is known to make no slices.
-func (q *modeQuestion) tooOld() bool {
-	v, err := version.ParseGeneric(q.driver)
-	return err == nil && v.LessThan(slicesSince)
 }
 
 // patient keeps the current mode while pods would lose their cards. What the

@@ -299,6 +299,9 @@ func (r *roster) conditions(rec *member, m *modeDecision, sv *service, now time.
 	}
 	if sv != nil {
 		list = append(list, condition(wire.ConditionServing, sv.serving, sv.why))
+		if sv.waived.reason != "" {
+			list = append(list, condition(wire.ConditionWaived, true, sv.waived))
+		}
 	}
 	return list
 }

@@ -32,7 +32,12 @@ const (
 	reasonOtherMode     = "ModeChanging"
 	reasonNotAnnotated  = "NodeNotAnnotated"
 	reasonStopping      = "AgentStopping"
+	reasonChecking      = "ChecksRunning"
+	reasonCheckFailed   = "CheckFailed"
 )
+
+// reasonWaived is the reason of the condition ChecksWaived.
+const reasonWaived = "WaivedByAdministrator"
 
 // nodeServer serves the node; [kubelet.Server] does.
 type nodeServer interface {
@@ -83,6 +88,8 @@ func (a *Agent) drain(ctx context.Context) {
 type service struct {
 	serving bool
 	why     fault
+	// waived are the checks that may fail; no reason if none may.
+	waived fault
 }
 
 // intends reports whether this agent is to serve the node: it can, and nobody
@@ -129,23 +136,29 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	if !a.intends(v) {
 		return nil
 	}
-	st := a.server.Status()
+	st, checks := a.server.Status(), a.checks.fault()
 	a.tellRuntime(st.Runtime)
+	a.tellChecks(checks)
+	sv := &service{waived: a.checks.waivedFault()}
 	switch {
 	case a.stopping:
-		return &service{why: fault{reasonStopping, "the agent is about to end"}}
+		sv.why = fault{reasonStopping, "the agent is about to end"}
 	case st.Disk != "":
-		return &service{why: fault{reasonDisk, "what is given to containers can't be written down: " + st.Disk}}
+		sv.why = fault{reasonDisk, "what is given to containers can't be written down: " + st.Disk}
 	case st.Runtime.Reason != "":
-		return &service{why: fault{st.Runtime.Reason, st.Runtime.Message}}
+		sv.why = fault{st.Runtime.Reason, st.Runtime.Message}
+	case checks.reason != "":
+		sv.why = checks
 	case !st.Serving:
-		return &service{why: fault{reasonNotRegistered, "kubelet does not have the agent's plugins"}}
+		sv.why = fault{reasonNotRegistered, "kubelet does not have the agent's plugins"}
 	case st.Mode != mode:
-		return &service{why: fault{reasonOtherMode, fmt.Sprintf("kubelet does not have the devices of mode %s yet", mode)}}
+		sv.why = fault{reasonOtherMode, fmt.Sprintf("kubelet does not have the devices of mode %s yet", mode)}
 	case a.node.current(v).Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak:
-		return &service{why: fault{reasonNotAnnotated, "waits for the annotation " + wire.AnnotationServedBy + " on the Node"}}
+		sv.why = fault{reasonNotAnnotated, "waits for the annotation " + wire.AnnotationServedBy + " on the Node"}
+	default:
+		sv.serving, sv.why = true, fault{reasonServing, "kubelet has the agent's plugins"}
 	}
-	return &service{serving: true, why: fault{reasonServing, "kubelet has the agent's plugins"}}
+	return sv
 }
 
 // tellRuntime reports when the container runtime can't be left containers with
@@ -203,7 +216,7 @@ func (a *Agent) unserved(v *view) string {
 	if st := a.server.Status(); !st.Serving {
 		return "kubelet: " + st.Waits
 	}
-	return ""
+	return a.checks.fault().message
 }
 
 // tellServer tells the server what was published.

@@ -15,9 +15,15 @@ import (
 
 // serveFlags adds the flags that say how the node is served.
 func (c *command) serveFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.serving, "serve", serveAuto, "serve the node as its device plugin: on, off, or auto, which is on unless the cards are simulated")
+	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to serve on at the end, after new pods were told to go elsewhere")
+}
+
+// nodeFlags adds the flags that say where kubelet, the container runtime and the
+// devices of the node are.
+func (c *command) nodeFlags(f *pflag.FlagSet) {
 	c.node = kubelet.DefaultConfig()
 	n, l := &c.node, &c.node.Layout
-	f.StringVar(&c.serving, "serve", serveAuto, "serve the node as its device plugin: on, off, or auto, which is on unless the cards are simulated")
 	f.StringVar(&n.Plugins, "device-plugin-dir", n.Plugins, "kubelet's folder of device plugins")
 	f.StringVar(&n.PodResources, "pod-resources-socket", n.PodResources, "kubelet's socket that tells which pod has which devices")
 	f.StringVar(&n.Runtime, "runtime-endpoint", n.Runtime, "endpoint of the container runtime that kubelet uses: it is asked whether it injects CDI devices, and whether a container still lives")
@@ -26,7 +32,6 @@ func (c *command) serveFlags(f *pflag.FlagSet) {
 	f.StringVar(&n.State, "state-dir", n.State, "folder of the journal of what was given to whom; it must outlive the agent")
 	f.StringVar(&n.CDI, "cdi-dir", n.CDI, "folder of CDI specs; one that does not outlive the machine's end")
 	f.DurationVar(&n.Settle, "cdi-settle", n.Settle, "how long the container runtime may take to notice a CDI spec")
-	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to serve on at the end, after new pods were told to go elsewhere")
 	f.StringVar(&l.Root, "device-root", l.Root, "where the host's /dev is, if not at the root")
 	f.StringVar(&l.Control, "control-device", l.Control, "device that every container with cards needs")
 	f.StringVar(&l.Card, "card-device", l.Card, "device of a whole card, with %d for its number")
@@ -41,8 +46,8 @@ func (c *command) serves() bool {
 	return c.serving == serveOn || c.serving == serveAuto && c.source != discover.SourceSimulated
 }
 
-// checkServing checks the flags.
-func (c *command) checkServing() error {
+// checkNode checks the flags of the node.
+func (c *command) checkNode() error {
 	for name, path := range map[string]string{
 		"device-plugin-dir": c.node.Plugins, "pod-resources-socket": c.node.PodResources, "state-dir": c.node.State, "cdi-dir": c.node.CDI,
 		"control-device": c.node.Layout.Control, "procfs": c.node.Layout.Procfs,
@@ -61,6 +66,14 @@ func (c *command) checkServing() error {
 	}
 	if c.node.Settle < 0 || c.node.Settle > 10*time.Second {
 		return fmt.Errorf("--cdi-settle %s: write 0 to 10s", c.node.Settle)
+	}
+	return nil
+}
+
+// checkServing checks the flags.
+func (c *command) checkServing() error {
+	if err := c.checkNode(); err != nil {
+		return err
 	}
 	if c.Drain < 0 || c.Drain > 5*time.Minute {
 		return fmt.Errorf("--drain %s: write 0 to 5m", c.Drain)

@@ -20,7 +20,7 @@ import (
 
 // ErrNo is returned by a command that ran well and whose answer is no. What
 // there is to say has been printed; the exit code is 1.
-var ErrNo = errors.New("the answer is no")
+var ErrNo = cli.ErrNo
 
 // errNoNodes is returned when there is nothing to place on.
 var errNoNodes = errors.New("no nodes: the files hold neither a Node nor a Device; add them with -f, or name a cluster with --kubeconfig")

@@ -414,6 +414,12 @@ const (
 	// Written by: agent.
 	// Read by: scheduler, which places nothing where it is not True.
 	ConditionServing = "Serving"
+	// ConditionWaived is True where an administrator has checks of the node waived,
+	// with their names and what they found; it is alike on all cards.
+	// On: card of a Device.
+	// Written by: agent.
+	// Read by: people.
+	ConditionWaived = "ChecksWaived"
 )
 
 // ModesConfigMap is the vendor's ConfigMap with the modes of the nodes.

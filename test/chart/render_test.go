@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/check"
 )
 
 // whole is what an installation with everything consists of.
@@ -141,6 +143,7 @@ func TestArguments(t *testing.T) {
 		"kubelet elsewhere": {set: "agent.kubeletDir=/data/kubelet", part: "DaemonSet/daybreak-agent", want: []string{"--device-plugin-dir=/data/kubelet/device-plugins", "--pod-resources-socket=/data/kubelet/pod-resources/kubelet.sock"}},
 		"k3s":               {set: "agent.runtimeSocket=/run/k3s/containerd/containerd.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock", "--runtime-root=/host"}, not: []string{"--assume-cdi"}},
 		"a link's socket":   {set: "agent.runtimeSocket=/var/run/crio/crio.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/crio/crio.sock"}},
+		"a waived check":    {set: "agent.waive={" + strings.Join(check.Waivable(), ",") + "}", part: "DaemonSet/daybreak-agent", want: []string{"--waive=card-devices", "--waive=runtime-of-kubelet"}},
 		"CDI is assumed":    {set: "agent.assumeCDI={docker,podman}", part: "DaemonSet/daybreak-agent", want: []string{"--assume-cdi=docker", "--assume-cdi=podman"}},
 	}
 	for name, tt := range tests {

@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/daybreak-gpu/daybreak/test/fake"
 )
 
 // restartContainerd restarts containerd with its configuration changed.
@@ -155,4 +159,75 @@ func TestWrongSocket(t *testing.T) {
 	w.must(c.Start())
 	w.serving("sgpu")
 	w.inspect(c, w.running(time.Minute, "waits")...)
+}
+
+// TestCheck: on a node that is served with pods on it no check fails, and the
+// bundle names none of the pods. A stale device of a card keeps the node from
+// being served until it is removed, or the check is waived.
+func TestCheck(t *testing.T) {
+	w := newWorld(t)
+	c := w.serve()
+	w.create(pod("tenant-slice", "sgpu=1", "vcore=10", "vmemory=2"), pod("tenant-whole", "gpu=1"))
+	w.running(time.Minute, "tenant-slice", "tenant-whole")
+	bundle := filepath.Join(w.dir, "check.tar.gz")
+	cmd := exec.CommandContext(w.ctx, bin("daybreak"), "agent", "check", "-o", "json", "--bundle="+bundle, "--source=mxsml", "--mxsml="+fake.Library(w, fake.V231),
+		"--sysfs="+c.sysfs(), "--state-dir="+filepath.Join(w.dir, "agent"))
+	cmd.Env = append(os.Environ(), fake.EnvConfig+"="+c.config)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Errorf("check: %v", err)
+	}
+	var report struct {
+		Checks []struct{ Name, Result, Detail string }
+	}
+	w.must(json.Unmarshal(out, &report))
+	sure := map[string]bool{}
+	for _, o := range report.Checks {
+		sure[o.Name] = o.Result == "ok"
+		t.Logf("%-22s %-7s %s", o.Name, o.Result, o.Detail)
+	}
+	for _, name := range []string{
+		"pci-cards", "library", "library-steady", "card-identity", "card-memory", "control-device", "card-devices", "slice-driver", "slice-devices", "slice-sizes",
+		"runtime", "runtime-cdi", "runtime-of-kubelet", "kubelet-plugins", "kubelet-pod-resources", "kubelet-checkpoint", "other-plugin", "folders",
+	} {
+		if !sure[name] {
+			t.Errorf("%s is not ok", name)
+		}
+	}
+	content, err := exec.CommandContext(w.ctx, "tar", "-xzOf", bundle).Output()
+	w.must(err)
+	if !strings.Contains(string(content), exampleCard) || strings.Contains(string(content), "tenant-") {
+		t.Errorf("the bundle has no cards, or names a pod:\n%s", content)
+	}
+	w.deletePods()
+	w.slicesAre(c, 0)
+
+	c.Stop()
+	stale := fmt.Sprintf("/dev/dri/card%d", c.machine.Cards[0].DRMCard)
+	w.must(os.Remove(stale))
+	w.must(mknod(stale, majorDRM, c.machine.Cards[1].DRMCard))
+	right := func() {
+		w.must(os.Remove(stale))
+		w.must(mknod(stale, majorDRM, c.machine.Cards[0].DRMCard))
+	}
+	w.Cleanup(func() {
+		if t.Failed() {
+			right()
+		}
+	})
+	w.must(c.Start())
+	w.notServing("CheckFailed", "check card-devices failed: card at "+c.machine.Cards[0].BDF)
+	c.Stop()
+	waived := w.agentOf(c, "--waive=card-devices")
+	w.must(waived.Start())
+	w.serving("sgpu")
+	d, err := w.device()
+	w.must(err)
+	if text := fmt.Sprint(d.Spec.Devices[0].Conditions); !strings.Contains(text, "ChecksWaived") || !strings.Contains(text, "card-devices (failed") {
+		t.Errorf("the waived check is not shown: %s", text)
+	}
+	waived.Stop()
+	right()
+	w.must(c.Start())
+	w.serving("sgpu")
 }

@@ -65,11 +65,7 @@ func New(cfg Config) (*Finder, error) {
 func (cfg *Config) source(name string) (Source, error) {
 	switch name {
 	case SourceMXSML:
-		argv, err := cfg.helper()
-		if err != nil {
-			return nil, err
-		}
-		return NewMXSML(argv), nil
+		return NewLibrary(*cfg)
 	case SourceMXSMI:
 		return NewMXSMI(cfg.Command), nil
 	case SourceSysfs:
@@ -79,6 +75,15 @@ func (cfg *Config) source(name string) (Source, error) {
 	default:
 		return nil, fmt.Errorf("source %q: write %s, %s, %s or %s", name, SourceMXSML, SourceMXSMI, SourceSysfs, SourceSimulated)
 	}
+}
+
+// NewLibrary returns the vendor's library that the configuration describes.
+func NewLibrary(cfg Config) (*MXSML, error) {
+	argv, err := cfg.helper()
+	if err != nil {
+		return nil, err
+	}
+	return NewMXSML(argv), nil
 }
 
 func (cfg *Config) helper() ([]string, error) {

@@ -45,6 +45,9 @@ func NewMXSMI(path string) *MXSMI {
 // Name implements [Source].
 func (m *MXSMI) Name() string { return SourceMXSMI }
 
+// Raw returns what mx-smi prints for these arguments.
+func (m *MXSMI) Raw(ctx context.Context, args ...string) ([]byte, error) { return m.run(ctx, args...) }
+
 // Look implements [Source].
 func (m *MXSMI) Look(ctx context.Context) (*Snapshot, error) {
 	cards, err := m.list(ctx)

@@ -65,6 +65,15 @@ func (m *MXSML) Look(ctx context.Context) (*Snapshot, error) {
 	return &out, nil
 }
 
+// Functions returns which functions the library has.
+func (m *MXSML) Functions(ctx context.Context) (*Functions, error) {
+	var out Functions
+	if err := m.ask(ctx, OpFunctions, func() any { return struct{}{} }, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
 // ask has the process do one thing; what it is told is made when its turn has
 // come.
 func (m *MXSML) ask(ctx context.Context, op string, params func() any, result any) error {

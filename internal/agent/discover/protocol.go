@@ -13,6 +13,8 @@ const MaxHelperLine = 4 << 20
 const (
 	// OpLook asks for a [Snapshot]; its parameters are [LookOptions].
 	OpLook = "look"
+	// OpFunctions asks for the [Functions] of the library; it has no parameters.
+	OpFunctions = "functions"
 	// OpSlices asks for the [CardSlices] of a card; its parameters are a
 	// [SliceRef] without id.
 	OpSlices = "slices"
@@ -44,6 +46,15 @@ type HelperReply struct {
 	// Busy says that the error is [ErrBusy], and Gone that it is [ErrNoSlice].
 	Busy bool `json:"busy,omitempty"`
 	Gone bool `json:"gone,omitempty"`
+}
+
+// Functions is what the library has of the functions that are called.
+type Functions struct {
+	// Library is its path.
+	Library string `json:"library"`
+	// Missing are the functions that it does not have; those without which
+	// nothing works are never among them.
+	Missing []string `json:"missing,omitempty"`
 }
 
 // LookOptions are the parameters of [OpLook].

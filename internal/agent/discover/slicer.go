@@ -60,12 +60,15 @@ type Slicer struct{ library *MXSML }
 
 // NewSlicer returns a slicer for the machine that the configuration describes.
 func NewSlicer(cfg Config) (*Slicer, error) {
-	argv, err := cfg.helper()
+	library, err := NewLibrary(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &Slicer{library: NewMXSML(argv)}, nil
+	return SlicerOf(library), nil
 }
+
+// SlicerOf returns a slicer that asks the process of the looks.
+func SlicerOf(library *MXSML) *Slicer { return &Slicer{library: library} }
 
 // Close ends the process.
 func (s *Slicer) Close() { s.library.Close() }

@@ -60,6 +60,7 @@ type scene struct {
 	runtimeDown bool
 	asked       int
 	stopRuntime func()
+	sandboxes   []string // names of pods that the runtime has
 }
 
 // write writes like the disk does, as far as it lets.

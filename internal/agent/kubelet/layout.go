@@ -151,7 +151,12 @@ func (l *Layout) shareNodes(s *share, cards map[gpu.CardID]Card) ([]*specs.Devic
 		}
 		return []*specs.DeviceNode{node}, nil
 	}
-	drm, err := discover.DRMDevices(l.Sysfs, cards[s.Card].BDF)
+	return l.cardNodes(cards[s.Card].BDF)
+}
+
+// cardNodes returns the devices of the whole card at a PCI address.
+func (l *Layout) cardNodes(bdf string) ([]*specs.DeviceNode, error) {
+	drm, err := discover.DRMDevices(l.Sysfs, bdf)
 	if err != nil {
 		return nil, err
 	}

@@ -135,6 +135,8 @@ func (o *operator) do(request discover.HelperRequest) (any, error) {
 	switch s := o.session; request.Op {
 	case discover.OpLook:
 		return with(request, func(options discover.LookOptions) (*discover.Snapshot, error) { return s.look(options.Refresh) })
+	case discover.OpFunctions:
+		return discover.Functions{Library: s.lib.path, Missing: s.lib.missing}, nil
 	case discover.OpSlices:
 		return with(request, s.cardSlices)
 	case discover.OpCreateSlice:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,11 @@ func TestServe(t *testing.T) {
 	var s discover.Snapshot
 	if err := json.Unmarshal(reply.Result, &s); err != nil || reply.ID != 4 || len(s.Cards) != 2 || len(s.Links) != 1 {
 		t.Errorf("got %+v, %v", s, err)
+	}
+	var functions discover.Functions
+	reply = c.ask(`{"id": 5, "op": "functions"}`)
+	if err := json.Unmarshal(reply.Result, &functions); err != nil || !slices.Contains(functions.Missing, "mxSmlGetMetaXLinkInfo_v2") || slices.Contains(functions.Missing, "mxSmlCreateSgpu") {
+		t.Errorf("functions of an older library: %+v, %v", functions, err)
 	}
 	if err := c.in.Close(); err != nil {
 		t.Fatal(err)

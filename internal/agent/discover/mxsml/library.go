@@ -24,6 +24,8 @@ var searchPath = []string{
 // required ones apart.
 type library struct {
 	path string
+	// missing are the optional functions that it does not have.
+	missing []string
 
 	start       func() uint32
 	count       func() uint32
@@ -146,9 +148,12 @@ func load(path string) (*library, error) {
 		purego.RegisterFunc(s.fn, address)
 	}
 	for _, s := range l.optional() {
-		if address, err := purego.Dlsym(handle, s.name); err == nil {
-			purego.RegisterFunc(s.fn, address)
+		address, err := purego.Dlsym(handle, s.name)
+		if err != nil {
+			l.missing = append(l.missing, s.name)
+			continue
 		}
+		purego.RegisterFunc(s.fn, address)
 	}
 	return l, nil
 }

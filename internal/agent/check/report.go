@@ -1,0 +1,97 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/cli"
+)
+
+// Result is how a check came out.
+type Result string
+
+// The results. Unknown is where the node gives no answer: nothing is wrong, and
+// nothing is confirmed.
+const (
+	OK      Result = "ok"
+	Failed  Result = "failed"
+	Unknown Result = "unknown"
+)
+
+// Outcome is one check of a report.
+type Outcome struct {
+	Name   string `json:"name"`
+	Result Result `json:"result"`
+	// Detail is what was found, Advice what to do about it.
+	Detail string `json:"detail"`
+	Advice string `json:"advice,omitempty"`
+}
+
+// Report is the outcome of all checks, in the order of the table.
+type Report struct {
+	Checks []Outcome `json:"checks"`
+}
+
+// Run runs the checks over the answers of a node.
+func Run(f *Facts) *Report {
+	r := &Report{}
+	for i := range table {
+		c := &table[i]
+		v := c.run(f)
+		o := Outcome{Name: c.name, Result: v.result, Detail: v.detail}
+		if v.result != OK {
+			o.Advice = c.advice
+		}
+		r.Checks = append(r.Checks, o)
+	}
+	return r
+}
+
+// Failed reports whether a check failed.
+func (r *Report) Failed() bool {
+	return slices.ContainsFunc(r.Checks, func(o Outcome) bool { return o.Result == Failed })
+}
+
+// Blocking returns the failed checks that keep a node from being served, except
+// those that are waived.
+func (r *Report) Blocking(waived []string) []Outcome {
+	return slices.DeleteFunc(slices.Clone(r.Checks), func(o Outcome) bool {
+		return o.Result != Failed || !slices.Contains(Waivable(), o.Name) || slices.Contains(waived, o.Name)
+	})
+}
+
+// Of returns the outcome of a check.
+func (r *Report) Of(name string) (Outcome, bool) {
+	at := slices.IndexFunc(r.Checks, func(o Outcome) bool { return o.Name == name })
+	if at < 0 {
+		return Outcome{}, false
+	}
+	return r.Checks[at], true
+}
+
+// Waivable returns the names of the checks that keep a node from being served
+// when they fail, in the order of the table.
+func Waivable() []string {
+	var names []string
+	for i := range table {
+		if table[i].matters {
+			names = append(names, table[i].name)
+		}
+	}
+	return names
+}
+
+// CheckWaived returns an error for a name that can't be waived.
+func CheckWaived(names []string) error {
+	for _, name := range names {
+		if slices.Contains(Waivable(), name) {
+			continue
+		}
+		if slices.ContainsFunc(table, func(c check) bool { return c.name == name }) {
+			return fmt.Errorf("check %q does not keep a node from being served by itself; waive one of %s", name, strings.Join(Waivable(), ", "))
+		}
+		return fmt.Errorf("there is no check %q%s", name, cli.Suggest(name, Waivable()))
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/check"
+)
+
+// Time between two runs of the checks: while nothing keeps the node from being
+// served, and while something does.
+const (
+	checkInterval = 10 * time.Minute
+	checkRetry    = 30 * time.Second
+)
+
+// nodeChecks is what the agent knows of the checks of its node.
+type nodeChecks struct {
+	// run runs them; nil where nothing is checked.
+	run func(context.Context) (*check.Report, error)
+	// waived are the names of checks that may fail.
+	waived []string
+	// report is of the last run, nil before the first has ended.
+	report *check.Report
+	told   string // what failed, as last told
+}
+
+// CheckNode makes the agent check the node before it serves it and from time to
+// time. It is called before Run.
+func (a *Agent) CheckNode(asker *check.Asker, waived []string) {
+	a.checks = nodeChecks{waived: waived, run: func(ctx context.Context) (*check.Report, error) {
+		facts, err := asker.Ask(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return check.Run(facts), nil
+	}}
+}
+
+// checkNode runs the checks again and again, and returns where the reports come
+// from.
+func (a *Agent) checkNode(ctx context.Context, group *sync.WaitGroup) <-chan *check.Report {
+	if a.checks.run == nil {
+		return nil
+	}
+	reports := make(chan *check.Report)
+	group.Go(func() {
+		for {
+			wait := checkRetry
+			if r := a.checkTwice(ctx); r != nil {
+				if len(r.Blocking(a.checks.waived)) == 0 {
+					wait = checkInterval
+				}
+				select {
+				case reports <- r:
+				case <-ctx.Done():
+					return
+				}
+			}
+			select {
+			case <-a.clock.After(wait):
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return reports
+}
+
+// checkTwice runs the checks, and again where one failed: slices come and go
+// while they are looked at.
+func (a *Agent) checkTwice(ctx context.Context) *check.Report {
+	r, err := a.checks.run(ctx)
+	if err == nil && len(r.Blocking(a.checks.waived)) > 0 {
+		r, err = a.checks.run(ctx)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Node not checked")
+		return nil
+	}
+	return r
+}
+
+// fault returns why the checks keep the node from being served; its reason is
+// empty if they do not.
+func (c *nodeChecks) fault() fault {
+	switch {
+	case c.run == nil:
+		return fault{}
+	case c.report == nil:
+		return fault{reasonChecking, "the checks of the node have not ended yet"}
+	}
+	var texts []string
+	for _, o := range c.report.Blocking(c.waived) {
+		texts = append(texts, fmt.Sprintf("check %s failed: %s; %s", o.Name, o.Detail, o.Advice))
+	}
+	if len(texts) == 0 {
+		return fault{}
+	}
+	return fault{reasonCheckFailed, strings.Join(texts, "; ") + "; agent.waive (--waive) has the node served all the same"}
+}
+
+// waivedFault describes the checks that are waived; its reason is empty if there
+// are none.
+func (c *nodeChecks) waivedFault() fault {
+	if len(c.waived) == 0 {
+		return fault{}
+	}
+	var texts []string
+	for _, name := range slices.Sorted(slices.Values(c.waived)) {
+		text := name
+		if c.report != nil {
+			if o, ok := c.report.Of(name); ok {
+				text += fmt.Sprintf(" (%s: %s)", o.Result, o.Detail)
+			}
+		}
+		texts = append(texts, text)
+	}
+	return fault{reasonWaived, "the node is served whatever these checks find: " + strings.Join(texts, ", ")}
+}
+
+// tellChecks reports on the Node when checks keep it from being served, and when
+// they no longer do.
+func (a *Agent) tellChecks(now fault) {
+	if now.reason == reasonChecking || now.message == a.checks.told {
+		return
+	}
+	if now.reason != "" {
+		a.events.onNode(corev1.EventTypeWarning, reasonCheckFailed, "no pod with cards is placed here: %s", now.message)
+	} else {
+		a.events.onNode(corev1.EventTypeNormal, eventChecksPassed, "no check keeps this node from being served any more")
+	}
+	a.checks.told = now.message
+}

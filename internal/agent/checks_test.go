@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/check"
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// reportWith is a report in which these checks failed.
+func reportWith(failed ...string) *check.Report {
+	r := &check.Report{}
+	for _, name := range check.Waivable() {
+		o := check.Outcome{Name: name, Result: check.OK}
+		if slices.Contains(failed, name) {
+			o = check.Outcome{Name: name, Result: check.Failed, Detail: "it is not so", Advice: "do this"}
+		}
+		r.Checks = append(r.Checks, o)
+	}
+	return r
+}
+
+// condition returns a condition of the first card, as status, reason and message.
+func (s *scene) condition(kind string) string {
+	for _, c := range s.seen.device.Spec.Devices[0].Conditions {
+		if c.Type == kind {
+			return string(c.Status) + " " + c.Reason + " " + c.Message
+		}
+	}
+	return ""
+}
+
+// The node is served when its checks have ended and none that matters failed; a
+// waived one is shown.
+func TestChecksKeepFromServing(t *testing.T) {
+	s := newScene(t)
+	s.agent.server = &fakeServer{status: kubelet.Status{Serving: true, Mode: gpu.ModeSGPU, RuntimeKnown: true}}
+	s.agent.checks.run = func(context.Context) (*check.Report, error) { return nil, errors.New("not in this test") }
+	s.looks(3, seen("a", "b"))
+	if got := s.serving(); got != "False ChecksRunning" || s.agent.Ready() == nil {
+		t.Errorf("before the checks have ended: %q, ready %v", got, s.agent.Ready())
+	}
+	s.agent.checks.report = reportWith("card-devices", "slice-minors")
+	s.agent.step(t.Context())
+	s.agent.step(t.Context())
+	if got := s.condition(wire.ConditionServing); !strings.HasPrefix(got, "False CheckFailed check card-devices failed: it is not so; do this; check slice-minors failed") || !strings.Contains(got, "agent.waive") {
+		t.Errorf("two failed: %q", got)
+	}
+	if err := s.agent.Ready(); err == nil || !strings.Contains(err.Error(), "card-devices") {
+		t.Errorf("ready: %v", err)
+	}
+	s.agent.checks.waived = []string{"card-devices"}
+	s.agent.step(t.Context())
+	if got := s.condition(wire.ConditionServing); !strings.HasPrefix(got, "False CheckFailed check slice-minors failed") {
+		t.Errorf("one waived: %q", got)
+	}
+	s.agent.checks.report = reportWith("card-devices")
+	s.looks(2, seen("a", "b"))
+	if got := s.serving(); got != "True PluginsRegistered" || s.agent.Ready() != nil {
+		t.Errorf("all that failed is waived: %q, ready %v", got, s.agent.Ready())
+	}
+	if got, want := s.condition(wire.ConditionWaived), "True WaivedByAdministrator the node is served whatever these checks find: card-devices (failed: it is not so)"; got != want {
+		t.Errorf("shown as %q, want %q", got, want)
+	}
+	var told []string
+	for _, e := range s.events {
+		if strings.Contains(e, "CheckFailed") || strings.Contains(e, "ChecksPassed") {
+			told = append(told, e)
+		}
+	}
+	if len(told) != 3 || !strings.Contains(told[2], "ChecksPassed") {
+		t.Errorf("told %q", told)
+	}
+}
+
+// The checks run at the start and again, sooner while one fails; what fails once
+// and not again at once is no failure.
+func TestChecksRunAgain(t *testing.T) {
+	s := newScene(t)
+	bad, good := reportWith("control-device"), reportWith()
+	answers := []*check.Report{bad, good, bad, bad, good}
+	s.agent.checks.run = func(context.Context) (*check.Report, error) {
+		next := answers[0]
+		answers = answers[1:]
+		return next, nil
+	}
+	if r := s.agent.checkTwice(t.Context()); len(r.Blocking(nil)) != 0 {
+		t.Error("a failure that was gone at once counts")
+	}
+	if r := s.agent.checkTwice(t.Context()); len(r.Blocking(nil)) != 1 {
+		t.Error("a failure that stays does not count")
+	}
+	if r := s.agent.checkTwice(t.Context()); len(r.Blocking(nil)) != 0 || len(answers) != 0 {
+		t.Error("what is well is asked twice")
+	}
+	s.agent.checks.run = func(context.Context) (*check.Report, error) { return nil, errors.New("no") }
+	if s.agent.checkTwice(t.Context()) != nil {
+		t.Error("a report without checks")
+	}
+}
+
+// The check command takes the flags of the agent whose container it runs in.
+func TestCheckInherits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cmdline")
+	write := func(args ...string) {
+		if err := os.WriteFile(path, []byte(strings.Join(args, "\x00")+"\x00"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("/usr/bin/daybreak", "agent", "--runtime-root=/host", "--serve=auto", "--device-plugin-dir=/data/plugins", "--assume-cdi=docker", "--assume-cdi=podman", "--v=2")
+	cmd := newCheckCommand()
+	if err := cmd.ParseFlags([]string{"--device-plugin-dir=/mine"}); err != nil {
+		t.Fatal(err)
+	}
+	inherit(cmd.Flags(), agentArguments(path))
+	for name, want := range map[string]string{"runtime-root": "/host", "device-plugin-dir": "/mine", "assume-cdi": "[docker,podman]", "state-dir": "/var/lib/daybreak"} {
+		if got := cmd.Flag(name).Value.String(); got != want {
+			t.Errorf("--%s is %q, want %q", name, got, want)
+		}
+	}
+	write("/sbin/init", "agent", "--runtime-root=/host")
+	if got := agentArguments(path); got != nil {
+		t.Errorf("of another process: %q", got)
+	}
+}
+
+// The check command prints a line for each check and fails when one did.
+func TestCheckCommand(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{
+		"check", "--source=sysfs", "--sysfs=" + dir, "--procfs=" + dir, "--runtime-root=" + dir, "--device-plugin-dir=" + dir, "--pod-resources-socket=" + filepath.Join(dir, "r.sock"),
+		"--state-dir=" + dir, "--cdi-dir=" + dir,
+	}
+	bundle := filepath.Join(dir, "bundle.tar.gz")
+	out, failure := execute(t, append(args, "--bundle="+bundle)...)
+	if failure != cli.ErrNo.Error() {
+		t.Errorf("a node without a runtime: %q", failure)
+	}
+	for _, want := range []string{"CHECK ", "runtime ", "failed   the container runtime does not answer at unix:///run/containerd/containerd.sock", "set agent.runtimeSocket", "card-devices "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if info, err := os.Stat(bundle); err != nil || info.Size() == 0 {
+		t.Errorf("bundle: %v", err)
+	}
+	if out, _ = execute(t, append(args, "--bundle=-")...); !strings.HasPrefix(out, "\x1f\x8b") || !strings.Contains(out, "CHECK ") {
+		t.Errorf("standard output begins with %.20q", out)
+	}
+	out, _ = execute(t, append(args, "-o", "json")...)
+	var report check.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil || !report.Failed() {
+		t.Errorf("%v in\n%s", err, out)
+	}
+	for name, tc := range map[string]struct{ arg, want string }{
+		"simulated cards": {"--source=simulated", "--source simulated: there is no hardware to check"},
+		"a form":          {"--output=xml", `--output "xml": write "table" or "json"`},
+		"no folder":       {"--bundle=" + filepath.Join(dir, "none", "b"), "--bundle: open "},
+	} {
+		if _, failure := execute(t, append(args, tc.arg)...); !strings.HasPrefix(failure, tc.want) {
+			t.Errorf("%s: %q, want %q", name, failure, tc.want)
+		}
+	}
+	if out, _ := execute(t, "check", "--help"); !strings.Contains(out, "--bundle") || !strings.Contains(out, "card-devices") || !strings.Contains(out, "kubectl -n daybreak-system exec") {
+		t.Errorf("help: %s", out)
+	}
+}
