@@ -164,7 +164,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	looks := make(chan look)
 	group.Go(func() { a.watch.run(serving) })
 	served := a.serveNode(serving, &group)
-	checked := a.checkNode(serving, &group)
+	checked := a.checkNode(serving)
 	blind := make(chan struct{})
 	go func() {
 		defer close(blind)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,8 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
 )
 
-// Time between two runs of the checks: while nothing keeps the node from being
-// served, and while something does.
+// Time between two runs of the checks: while none fails, and while one does.
 const (
 	checkInterval = 10 * time.Minute
 	checkRetry    = 30 * time.Second
@@ -45,17 +43,17 @@ func (a *Agent) CheckNode(asker *check.Asker, waived []string) {
 }
 
 // checkNode runs the checks again and again, and returns where the reports come
-// from.
-func (a *Agent) checkNode(ctx context.Context, group *sync.WaitGroup) <-chan *check.Report {
+// from. Nothing waits for its end: the driver may never answer.
+func (a *Agent) checkNode(ctx context.Context) <-chan *check.Report {
 	if a.checks.run == nil {
 		return nil
 	}
 	reports := make(chan *check.Report)
-	group.Go(func() {
+	go func() {
 		for {
 			wait := checkRetry
 			if r := a.checkTwice(ctx); r != nil {
-				if len(r.Blocking(a.checks.waived)) == 0 {
+				if !r.Failed() {
 					wait = checkInterval
 				}
 				select {
@@ -70,7 +68,7 @@ func (a *Agent) checkNode(ctx context.Context, group *sync.WaitGroup) <-chan *ch
 				return
 			}
 		}
-	})
+	}()
 	return reports
 }
 

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
@@ -107,6 +109,37 @@ func TestChecksRunAgain(t *testing.T) {
 	if s.agent.checkTwice(t.Context()) != nil {
 		t.Error("a report without checks")
 	}
+}
+
+// The time between two runs is short while a check fails.
+func TestChecksInterval(t *testing.T) {
+	s := newScene(t)
+	answers := make(chan *check.Report, 10)
+	s.agent.checks.run = func(context.Context) (*check.Report, error) { return <-answers, nil }
+	reports := s.agent.checkNode(t.Context())
+	next := func(after time.Duration, failed ...string) {
+		t.Helper()
+		for range 1 + len(failed) { // what failed is asked again at once
+			answers <- reportWith(failed...)
+		}
+		for after > 0 && !s.clock.HasWaiters() {
+			runtime.Gosched()
+		}
+		if after > 0 {
+			s.clock.Step(after - time.Millisecond)
+			if !s.clock.HasWaiters() {
+				t.Fatalf("the checks ran again before %s", after)
+			}
+			s.clock.Step(time.Millisecond)
+		}
+		if r := <-reports; r.Failed() != (len(failed) > 0) {
+			t.Errorf("report %+v", r)
+		}
+	}
+	next(0, "control-device")
+	next(checkRetry, "control-device")
+	next(checkRetry)
+	next(checkInterval)
 }
 
 // The check command takes the flags of the agent whose container it runs in.

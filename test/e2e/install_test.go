@@ -101,6 +101,9 @@ func TestInstall(t *testing.T) {
 	more := w.applyExamples("hami/sgpu-specific-qos", "koordinator/two-whole-cards")
 	w.inspect(w.cards, w.running(2*time.Minute, more...)...)
 	w.noWarnings(more...)
+	if out, err := w.tryKubectl("-n", "daybreak-system", "exec", "ds/daybreak-agent", "--", "daybreak", "agent", "check"); err != nil || !strings.Contains(out, "runtime-of-kubelet") {
+		t.Errorf("the checks of the node, in the agent's pod: %v\n%s", err, out)
+	}
 	w.onlyWhatIsNeeded()
 
 	w.deletePods()

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -241,13 +242,15 @@ func (s *Server) setRuntime(ctx context.Context, fault *RuntimeFault) {
 	notify(s.plugins[0].wake)
 }
 
-// runtimeMissing returns what is missing of the runtime for the node to be served.
-func (st *Status) runtimeMissing() error {
+// unfit returns why the node can't be served although kubelet has the plugins.
+func (st *Status) unfit() error {
 	switch {
+	case st.Disk != "":
+		return errors.New(st.Disk)
 	case !st.RuntimeKnown:
-		return fmt.Errorf("the container runtime has not answered yet")
+		return errors.New("the container runtime has not answered yet")
 	case st.Runtime.Reason != "":
-		return fmt.Errorf("%s", st.Runtime.Message)
+		return errors.New(st.Runtime.Message)
 	}
 	return nil
 }

@@ -377,12 +377,8 @@ func (s *Server) keepRegistered(ctx context.Context, n *Node) {
 	if missing == nil {
 		missing = s.confirm(ctx, n)
 	}
-	st := s.Status()
-	if missing == nil && st.Disk != "" {
-		missing = errors.New(st.Disk)
-	}
-	if missing == nil {
-		missing = st.runtimeMissing()
+	if st := s.Status(); missing == nil {
+		missing = st.unfit()
 	}
 	waits := ""
 	if missing != nil {

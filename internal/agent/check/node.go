@@ -1,0 +1,75 @@
+package check
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+)
+
+func runtimeAnswers(f *Facts) verdict {
+	if f.Node.Runtime == nil {
+		return failed("%s", f.Node.Fault.Message)
+	}
+	return ok("%s %s", f.Node.Runtime.Name, f.Node.Runtime.Version)
+}
+
+func runtimeCDI(f *Facts) verdict {
+	switch fault := f.Node.Fault; {
+	case fault == nil:
+		return ok("it injects CDI devices")
+	case fault.Reason == kubelet.ReasonNoCDI:
+		return failed("%s", fault.Message)
+	default:
+		return unknown("%s", fault.Message)
+	}
+}
+
+func runtimeOfKubelet(f *Facts) verdict {
+	n := f.Node
+	switch {
+	case n.Runtime == nil || n.PodResources != "" || n.SandboxesError != "":
+		return unknown("%s", cmp.Or(n.SandboxesError, n.PodResources, "the runtime does not answer"))
+	case n.Pods == 0:
+		return unknown("kubelet has no pod")
+	case n.Sandboxes == 0:
+		return failed("kubelet has %d pods, the runtime has none of them", n.Pods)
+	}
+	return ok("it has %d of kubelet's %d pods", n.Sandboxes, n.Pods)
+}
+
+func kubeletPlugins(f *Facts) verdict { return unless(f.Node.Plugins, "kubelet takes plugins") }
+
+func kubeletPodResources(f *Facts) verdict {
+	return unless(f.Node.PodResources, "kubelet lists devices of plugins")
+}
+
+func kubeletCheckpoint(f *Facts) verdict {
+	return unless(f.Node.Checkpoint, "kubelet's file of devices is read")
+}
+
+// unless fails with the reason if there is one.
+func unless(why, fine string) verdict {
+	if why != "" {
+		return failed("%s", why)
+	}
+	return ok("%s", fine)
+}
+
+func otherPlugin(f *Facts) verdict {
+	if f.Node.Foreign != "" {
+		return unknown("another plugin serves %s", f.Node.Foreign)
+	}
+	return ok("none serves the vendor's resources")
+}
+
+func folders(f *Facts) verdict {
+	for _, dir := range slices.Sorted(maps.Keys(f.Node.Folders)) {
+		if why := f.Node.Folders[dir]; why != "" {
+			return failed("%s", why)
+		}
+	}
+	return ok("%s", strings.Join(slices.Sorted(maps.Keys(f.Node.Folders)), " and "))
+}
