@@ -231,7 +231,7 @@ func (s *Server) setRuntime(ctx context.Context, fault *RuntimeFault) {
 		now = *fault
 	}
 	if was := s.Status(); !was.RuntimeKnown || was.Runtime != now {
-		klog.FromContext(ctx).Info("Container runtime answered", "endpoint", s.cfg.Runtime, "reason", now.Reason, "message", now.Message)
+		klog.FromContext(ctx).Info("Container runtime checked", "endpoint", s.cfg.Runtime, "reason", now.Reason, "message", now.Message)
 	}
 	s.setStatus(func(st *Status) {
 		st.Runtime, st.RuntimeKnown = now, true
