@@ -1,10 +1,7 @@
 package chart
 
 import (
-	"bytes"
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/daybreak-gpu/daybreak/internal/local"
 )
 
 // monitoringTypes stand for the Prometheus operator's, which keep everything.
@@ -35,36 +30,16 @@ spec:
 // Helm installs, upgrades and uninstalls it.
 func TestApply(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	c, err := local.Start(ctx, local.Config{Dir: t.TempDir(), Executable: bin("playground")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Stop()
+	srv := newServer(t)
+	ctx, kubectl, onCluster := t.Context(), srv.kubectl, srv.helm
 	for kind, plural := range map[string]string{"ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"} {
 		text := strings.NewReplacer("KIND", kind, "PLURAL", plural).Replace(monitoringTypes)
-		if err := c.Apply(ctx, strings.NewReader(text)); err != nil {
+		if err := srv.Apply(ctx, strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	kubeconfig := c.Kubeconfig("admin")
-	kubectl := func(stdin []byte, args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(ctx, bin("kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
-		cmd.Stdin = bytes.NewReader(stdin)
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
 	kubectl(nil, "create", "namespace", namespace)
 	kubectl(nil, "create", "serviceaccount", "-n", namespace, "daybreak-test") // a dry run makes none for the pod of helm test
-	onCluster := func(args ...string) ([]byte, error) {
-		return helm(ctx, append(args, "--kubeconfig", kubeconfig, "--namespace", namespace)...)
-	}
-
 	for name, flags := range map[string][]string{
 		"by default":   {},
 		"everything":   {"--api-versions", "monitoring.coreos.com/v1", "--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu,scheduler.policy=spread,dashboard.serve=service,dashboard.tlsSecret=page,monitoring.tlsSecret=metrics"},
@@ -91,7 +66,7 @@ func TestApply(t *testing.T) {
 	if got := kubectl(nil, "get", "mutatingwebhookconfiguration", "daybreak", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}"); got == "" {
 		t.Error("an upgrade takes the trust away that the manager added")
 	}
-	if _, err := helm(ctx, "install", "second", dir, "--kubeconfig", kubeconfig, "--namespace", "elsewhere", "--create-namespace"); err == nil || !strings.Contains(err.Error(), "installed in namespace "+namespace+" already") {
+	if _, err := onCluster("install", "second", dir, "--namespace", "elsewhere", "--create-namespace"); err == nil || !strings.Contains(err.Error(), "installed in namespace "+namespace+" already") {
 		t.Errorf("a second installation: %v", err)
 	}
 
@@ -124,21 +99,15 @@ func TestApply(t *testing.T) {
 // rollback to a release that does not know it, and an uninstallation.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	c, err := local.Start(ctx, local.Config{Dir: t.TempDir(), Executable: bin("playground")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Stop()
-	client, err := kubernetes.NewForConfig(c.REST())
+	srv, ctx := newServer(t), t.Context()
+	client, err := kubernetes.NewForConfig(srv.REST())
 	if err != nil {
 		t.Fatal(err)
 	}
 	secrets := client.CoreV1().Secrets(namespace)
 	step := func(args ...string) {
 		t.Helper()
-		if _, err := helm(ctx, append(args, "--kubeconfig", c.Kubeconfig("admin"), "--namespace", namespace)...); err != nil {
+		if _, err := srv.helm(args...); err != nil {
 			t.Fatalf("helm %v: %v", args, err)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/daybreak-gpu/daybreak/internal/local"
 )
 
 const (
@@ -53,6 +55,40 @@ func helm(ctx context.Context, args ...string) ([]byte, error) {
 // render renders the chart for a new cluster.
 func render(ctx context.Context, flags ...string) ([]byte, error) {
 	return helm(ctx, append([]string{"template", "daybreak", dir, "--namespace", namespace, "--kube-version", "1.36"}, flags...)...)
+}
+
+// server is a real API server, to which kubectl and Helm speak as administrator.
+type server struct {
+	*testing.T
+	*local.Cluster
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	c, err := local.Start(t.Context(), local.Config{Dir: t.TempDir(), Executable: bin("playground")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return &server{t, c}
+}
+
+// kubectl runs kubectl, which has to succeed, and returns what it printed.
+func (s *server) kubectl(stdin []byte, args ...string) string {
+	s.Helper()
+	cmd := exec.CommandContext(s.Context(), bin("kubectl"), append([]string{"--kubeconfig", s.Kubeconfig("admin")}, args...)...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.Fatalf("kubectl %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// helm runs Helm in the chart's usual namespace, unless the arguments say
+// another.
+func (s *server) helm(args ...string) ([]byte, error) {
+	return helm(s.Context(), append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--namespace", namespace}, args...)...)
 }
 
 // objects are what a chart renders, by kind and name.
