@@ -188,7 +188,7 @@ bench-full: build ## Measure everything, three to five hours; writes bench.json
 
 .PHONY: chart
 chart: build $(BIN)/helm ## Lint, render and test the Helm chart, and apply it to a real API server
-	$(BIN)/helm lint --strict --kube-version $(KUBERNETES) $(CHART)
+	$(BIN)/helm lint --strict --kube-version $(KUBERNETES) --set image.repository=registry.example/daybreak $(CHART)
 	$(AS_BUILT) CHART_BIN='$(abspath $(BIN))' $(GO) test -count 1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/chart
 	$(BIN)/helm package --destination $(BIN) --app-version $(VERSION) $(CHART)
 

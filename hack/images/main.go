@@ -46,7 +46,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.binary, "binary", "bin/daybreak", "the `file` to put into the image, as /usr/bin/daybreak")
 	flag.StringVar(&o.version, "version", "dev", "the image's tag")
-	flag.StringVar(&o.name, "name", "docker.io/daybreak-gpu/daybreak", "the image's name")
+	flag.StringVar(&o.name, "name", "localhost/daybreak", "the image's name; no registry has the default")
 	flag.StringVar(&o.out, "out", "bin/image", "the `folder` to write; whatever is in it is replaced")
 	flag.StringVar(&o.packages, "packages", "", "a `folder` with Debian's packages (default: they are downloaded)")
 	flag.Parse()

@@ -37,6 +37,9 @@ type Admission struct {
 	// Schedulers are the names of our scheduler; the first is given to pods that
 	// name none. Empty means [DefaultScheduler].
 	Schedulers []string
+	// Taint is that of nodes with cards, which pods with cards are made to
+	// tolerate; the zero value is none.
+	Taint webhook.Taint
 	// Validity and Overlap are as in package cert; zero means its defaults.
 	Validity, Overlap time.Duration
 }
@@ -101,7 +104,7 @@ func (m *Manager) addAdmission(ctx context.Context) error {
 	return m.ctrl.Add(&ctrlmanager.Server{
 		Name: "admission",
 		Server: &http.Server{
-			Handler:           webhook.Handler(webhook.Options{Schedulers: a.Schedulers, Metrics: m.metrics}),
+			Handler:           webhook.Handler(webhook.Options{Schedulers: a.Schedulers, Taint: a.Taint, Metrics: m.metrics}),
 			TLSConfig:         config,
 			ReadHeaderTimeout: 10 * time.Second,
 			ReadTimeout:       30 * time.Second,

@@ -42,7 +42,7 @@ func TestApply(t *testing.T) {
 	kubectl(nil, "create", "serviceaccount", "-n", namespace, "daybreak-test") // a dry run makes none for the pod of helm test
 	for name, flags := range map[string][]string{
 		"by default":   {},
-		"everything":   {"--api-versions", "monitoring.coreos.com/v1", "--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu,scheduler.policy=spread,dashboard.serve=service,dashboard.tlsSecret=page,monitoring.tlsSecret=metrics"},
+		"everything":   {"--api-versions", "monitoring.coreos.com/v1", "--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu,scheduler.policy=spread,dashboard.serve=service,dashboard.tlsSecret=page,monitoring.tlsSecret=metrics,networkPolicies.enabled=true,networkPolicies.dashboardFrom[0].ipBlock.cidr=10.0.0.0/8,networkPolicies.apiServers={192.0.2.1/32}"},
 		"in its place": {"--set", "scheduler.mode=replace,scheduler.featureGates=DevicePluginAdaption=true,admission.failurePolicy=Ignore"},
 	} {
 		text, err := render(ctx, flags...)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,8 @@ const (
 	envBin    = "CHART_BIN"
 	dir       = "../../charts/daybreak"
 	namespace = "daybreak-system"
+	// image is what has no default.
+	image = "image.repository=registry.example/daybreak"
 )
 
 func TestMain(m *testing.M) {
@@ -54,7 +57,7 @@ func helm(ctx context.Context, args ...string) ([]byte, error) {
 
 // render renders the chart for a new cluster.
 func render(ctx context.Context, flags ...string) ([]byte, error) {
-	return helm(ctx, append([]string{"template", "daybreak", dir, "--namespace", namespace, "--kube-version", "1.36"}, flags...)...)
+	return helm(ctx, append([]string{"template", "daybreak", dir, "--namespace", namespace, "--kube-version", "1.36", "--set", image}, flags...)...)
 }
 
 // server is a real API server, to which kubectl and Helm speak as administrator.
@@ -76,19 +79,32 @@ func newServer(t *testing.T) *server {
 // kubectl runs kubectl, which has to succeed, and returns what it printed.
 func (s *server) kubectl(stdin []byte, args ...string) string {
 	s.Helper()
+	out, err := s.tryKubectl(stdin, args...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return out
+}
+
+// tryKubectl is the same for what may fail.
+func (s *server) tryKubectl(stdin []byte, args ...string) (string, error) {
 	cmd := exec.CommandContext(s.Context(), bin("kubectl"), append([]string{"--kubeconfig", s.Kubeconfig("admin")}, args...)...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		s.Fatalf("kubectl %v: %v\n%s", args, err, out)
+		return "", fmt.Errorf("kubectl %v: %w\n%s", args, err, out)
 	}
-	return string(out)
+	return string(out), nil
 }
 
 // helm runs Helm in the chart's usual namespace, unless the arguments say
 // another.
 func (s *server) helm(args ...string) ([]byte, error) {
-	return helm(s.Context(), append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--namespace", namespace}, args...)...)
+	args = append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--namespace", namespace}, args...)
+	if slices.Contains(args, dir) {
+		args = append(args, "--set", image)
+	}
+	return helm(s.Context(), args...)
 }
 
 // objects are what a chart renders, by kind and name.

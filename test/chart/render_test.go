@@ -4,12 +4,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
 )
@@ -59,6 +66,17 @@ func TestObjects(t *testing.T) {
 		},
 		"with the vendor's ConfigMap": {
 			flags: []string{"--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu"}, more: []string{"ConfigMap/metax-device-config"},
+		},
+		"with network policies": {
+			flags: []string{"--set", "networkPolicies.enabled=true"},
+			more:  []string{"NetworkPolicy/daybreak-agent", "NetworkPolicy/daybreak-manager", "NetworkPolicy/daybreak-scheduler"},
+		},
+		"with network policies of one part": {
+			flags: []string{"--set", "networkPolicies.enabled=true,agent.enabled=false,manager.enabled=false,admission.webhook=false"},
+			more:  []string{"NetworkPolicy/daybreak-scheduler"},
+			less: func(o string) bool {
+				return named("daybreak-manager")(o) || named("daybreak-agent")(o) || kind("MutatingWebhookConfiguration")(o)
+			},
 		},
 		"with the page for everybody": {flags: []string{"--set", "dashboard.serve=service"}, more: []string{"Service/daybreak-dashboard"}},
 		"without the definition":      {flags: []string{"--set", "crd.install=never"}, less: kind("CustomResourceDefinition")},
@@ -136,6 +154,8 @@ func TestArguments(t *testing.T) {
 			set: "monitoring.tlsSecret=metrics", part: "DaemonSet/daybreak-agent",
 			want: []string{"--metrics-tls-cert-file=/etc/daybreak/metrics/tls.crt", "--metrics-tls-key-file=/etc/daybreak/metrics/tls.key"},
 		},
+		"a taint":           {part: "Deployment/daybreak-manager", want: []string{"--tolerated-taint=metax-tech.com/gpu:NoSchedule"}},
+		"no taint":          {set: "admission.toleratedTaint=", part: "Deployment/daybreak-manager", not: []string{"--tolerated-taint"}},
 		"no webhook":        {set: "admission.webhook=false", part: "Deployment/daybreak-manager", want: []string{"--admission-bind-address=0"}},
 		"a mode":            {set: "agent.mode=sgpu", part: "DaemonSet/daybreak-agent", want: []string{"--mode=sgpu"}},
 		"no mode":           {part: "DaemonSet/daybreak-agent", want: []string{"--serve=auto"}, not: []string{"--mode="}},
@@ -299,6 +319,10 @@ func TestGuards(t *testing.T) {
 		"nobody to place pods":          {"scheduler.enabled=false", "name the scheduler that does in admission.otherSchedulers"},
 		"agents that nothing confines":  {"admission.policies=false", "set admission.policies=true, or agent.withoutPolicies=true"},
 		"agents nowhere":                {"agent.nodes=null", "agent.nodes is empty"},
+		"no image":                      {"image.repository=", "image.repository is empty: push what `make images` writes to a registry of yours, and set image.repository=REGISTRY/daybreak"},
+		"a limit that is none":          {"manager.resources.limits.memory=1e3Gi", "resources.limits.memory is 1e3Gi: write a number with one of the units"},
+		"a page for nobody":             {"networkPolicies.enabled=true,dashboard.serve=service", "name in networkPolicies.dashboardFrom"},
+		"a taint that is none":          {"admission.toleratedTaint=metax-tech.com/gpu:Never", "'/admission/toleratedTaint'"},
 		"two images":                    {"image.tag=a,image.digest=sha256:" + strings.Repeat("0", 64), "image.tag and image.digest name two images"},
 		"modes without a ConfigMap":     {"agent.deviceConfig.nodesConfig=x", "set agent.deviceConfig.create=true"},
 		"a page without a certificate":  {"dashboard.serve=service,admission.webhook=false", "name a Secret of type kubernetes.io/tls in dashboard.tlsSecret"},
@@ -362,17 +386,147 @@ func TestConfinement(t *testing.T) {
 	if ro := agent.Containers[0].SecurityContext.ReadOnlyRootFilesystem; ro == nil || !*ro {
 		t.Error("the agent can write into its image")
 	}
-	var paths []string
-	for _, volume := range agent.Volumes {
-		if volume.HostPath != nil {
-			paths = append(paths, volume.HostPath.Path)
-		}
+}
+
+// TestHostPaths: what the agent sees of its node. Kubelet creates what is
+// Daybreak's own and nothing else.
+func TestHostPaths(t *testing.T) {
+	t.Parallel()
+	const created, there = corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory
+	common := map[string]corev1.HostPathType{
+		"/dev": there, "/sys": there, "/var/lib/kubelet/device-plugins": there, "/var/lib/kubelet/pod-resources": there,
+		"/var/run/cdi": created, "/var/lib/daybreak": created,
 	}
-	want := []string{
-		"/dev", "/sys", "/opt/mxdriver", "/opt/maca", "/opt/mxn100", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources",
-		"/run", "/var/run/cdi", "/var/lib/daybreak",
+	tests := map[string]struct {
+		set  string
+		more []string
+	}{
+		"by default":         {set: "", more: []string{"/opt"}},
+		"a driver elsewhere": {set: "agent.driverDirs={/opt/maca,/data/metax,/opt}", more: []string{"/opt", "/data/metax"}},
+		"no driver":          {set: "agent.driverDirs=null", more: nil},
 	}
-	if diff := cmp.Diff(want, paths); diff != "" {
-		t.Errorf("what the agent sees of its node (-want +got):\n%s", diff)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := maps.Clone(common)
+			for _, path := range tt.more {
+				want[path] = there
+			}
+			got := map[string]corev1.HostPathType{}
+			agent := rendered(t, "--set", tt.set).pod(t, "DaemonSet/daybreak-agent")
+			for _, v := range agent.Volumes {
+				if v.HostPath == nil || v.Name == "runtime" {
+					continue
+				}
+				got[v.HostPath.Path] = ptr.Deref(v.HostPath.Type, corev1.HostPathUnset)
+				if !slices.ContainsFunc(agent.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name && m.MountPath == v.HostPath.Path }) {
+					t.Errorf("%s is not mounted where it is on the node", v.HostPath.Path)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("folders of the node (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestMemory: Go is told of less memory than the container may use, so that it
+// collects before the kernel ends the process. The agent shares its limit with
+// the processes that call the vendor's library.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		set, part string
+		want      int64
+	}{
+		"the scheduler's": {"", "Deployment/daybreak-scheduler", 2 << 30 * 9 / 10},
+		"the manager's":   {"", "Deployment/daybreak-manager", 1 << 30 * 9 / 10},
+		"the agent's":     {"", "DaemonSet/daybreak-agent", 256 << 20 * 6 / 10},
+		"a fraction":      {"manager.resources.limits.memory=1.5Gi", "Deployment/daybreak-manager", 1536 << 20 * 9 / 10},
+		"powers of ten":   {"manager.resources.limits.memory=500M", "Deployment/daybreak-manager", 450_000_000},
+		"bytes":           {"manager.resources.limits.memory=2147483648", "Deployment/daybreak-manager", 2 << 30 * 9 / 10},
+		"no limit":        {"manager.resources.limits=null", "Deployment/daybreak-manager", 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			container := rendered(t, "--set", tt.set).pod(t, tt.part).Containers[0]
+			at := slices.IndexFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
+			if tt.want == 0 {
+				if at >= 0 {
+					t.Errorf("GOMEMLIMIT is %+v without a limit", container.Env[at])
+				}
+				return
+			}
+			if at < 0 {
+				t.Fatal("no GOMEMLIMIT")
+			}
+			if got := container.Env[at].Value; got != strconv.FormatInt(tt.want, 10) {
+				t.Errorf("GOMEMLIMIT is %s, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestNetworkPolicies: who reaches which port of which part.
+func TestNetworkPolicies(t *testing.T) {
+	t.Parallel()
+	prometheus := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "monitoring"}}}
+	const fromPrometheus = "networkPolicies.metricsFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=monitoring"
+	rule := func(port string, from ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicyIngressRule {
+		return networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromString(port))}}, From: from}
+	}
+	tests := map[string]struct {
+		set  string
+		want map[string][]networkingv1.NetworkPolicyIngressRule
+	}{
+		"the webhook alone": {
+			want: map[string][]networkingv1.NetworkPolicyIngressRule{"manager": {rule("admission")}, "scheduler": nil, "agent": nil},
+		},
+		"metrics": {
+			set: "," + fromPrometheus,
+			want: map[string][]networkingv1.NetworkPolicyIngressRule{
+				"manager": {rule("admission"), rule("metrics", prometheus)}, "scheduler": {rule("https", prometheus)}, "agent": {rule("metrics", prometheus)},
+			},
+		},
+		"the page": {
+			set: ",dashboard.serve=service,networkPolicies.dashboardFrom[0].ipBlock.cidr=10.0.0.0/8",
+			want: map[string][]networkingv1.NetworkPolicyIngressRule{
+				"manager":   {rule("admission"), rule("dashboard", networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}})},
+				"scheduler": nil, "agent": nil,
+			},
+		},
+		"the API servers": {
+			set: ",networkPolicies.apiServers={192.0.2.1/32}",
+			want: map[string][]networkingv1.NetworkPolicyIngressRule{
+				"manager":   {rule("admission", networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "192.0.2.1/32"}})},
+				"scheduler": nil, "agent": nil,
+			},
+		},
+		"no webhook": {
+			set:  ",admission.webhook=false",
+			want: map[string][]networkingv1.NetworkPolicyIngressRule{"manager": nil, "scheduler": nil, "agent": nil},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := rendered(t, "--set", "networkPolicies.enabled=true"+tt.set)
+			for part, want := range tt.want {
+				var p networkingv1.NetworkPolicy
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(all["NetworkPolicy/daybreak-"+part].Object, &p); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(want, p.Spec.Ingress, cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", part, diff)
+				}
+				if diff := cmp.Diff([]networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, p.Spec.PolicyTypes); diff != "" {
+					t.Errorf("%s: %s", part, diff)
+				}
+				if got := p.Spec.PodSelector.MatchLabels["app.kubernetes.io/component"]; got != part {
+					t.Errorf("the policy of %s is for pods of %s", part, got)
+				}
+			}
+		})
 	}
 }

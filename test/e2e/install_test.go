@@ -185,7 +185,7 @@ func (w *world) values() []string {
 	w.must(os.MkdirAll(procfs, 0o755))
 	w.must(os.WriteFile(filepath.Join(procfs, "devices"), drivers, 0o600))
 	values, err := json.Marshal(map[string]any{
-		"image": map[string]any{"tag": w.tag(), "pullPolicy": "Never"},
+		"image": map[string]any{"repository": "localhost/daybreak", "tag": w.tag(), "pullPolicy": "Never"},
 		"agent": map[string]any{
 			"mode":      "sgpu",
 			"extraArgs": []string{"--mxsml=" + library, "--sysfs=" + w.cards.sysfs(), "--procfs=" + procfs, "--source=mxsml"},

@@ -98,10 +98,32 @@ with (dict "root" $ "wanted" .Values.x "api" "group/version").
 {{- if or (eq (toString .wanted) "true") (and (eq (toString .wanted) "auto") (.root.Capabilities.APIVersions.Has .api)) }}yes{{ end }}
 {{- end }}
 
-{{/* Near the limit of memory Go collects harder, before the kernel ends the process. */}}
+{{/*
+GOMEMLIMIT: near the limit of memory Go collects harder, before the kernel ends the process. It has to be below the
+limit, which counts also what is not Go's. Call with (dict "resources" .Values.x.resources "percent" 90).
+*/}}
 {{- define "daybreak.memory" -}}
+{{- $limit := dig "limits" "memory" "" (.resources | default dict) }}
+{{- if kindIs "float64" $limit }}{{ $limit = int64 $limit }}{{ end }}
+{{- with toString $limit }}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
+{{- $number := regexFind "^[0-9]+([.][0-9]+)?" . }}
+{{- $unit := trimPrefix $number . }}
+{{- if or (not $number) (not (hasKey $units $unit)) }}
+{{- fail (printf "resources.limits.memory is %s: write a number with one of the units k, M, G, T, Ki, Mi, Gi and Ti, or without" .) }}
+{{- end }}
 - name: GOMEMLIMIT
-  valueFrom: {resourceFieldRef: {resource: limits.memory}}
+  value: {{ divf (mulf (float64 $number) (index $units $unit) $.percent) 100 | int64 | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The folders of the driver that are mounted: those that are there. A folder below /opt may not be, /opt always is. */}}
+{{- define "daybreak.driverDirs" -}}
+{{- $dirs := list }}
+{{- range .Values.agent.driverDirs }}
+{{- $dirs = append $dirs (hasPrefix "/opt/" . | ternary "/opt" .) }}
+{{- end }}
+{{ $dirs | uniq | toJson }}
 {{- end }}
 
 {{/* What /metrics of manager and agents need to be served over TLS: flags, mounts and volumes, and what Prometheus has to know. */}}

@@ -34,6 +34,8 @@ type Rules struct {
 	// is given to pods that name none; pods that name another than these keep
 	// it.
 	Schedulers []string
+	// Taint is that of nodes with cards, which pods with cards tolerate.
+	Taint Taint
 	// Privileged lets privileged containers have cards.
 	Privileged bool
 }

@@ -40,6 +40,7 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	if len(r.Schedulers) > 0 && (pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName) {
 		pod.Spec.SchedulerName = r.Schedulers[0]
 	}
+	r.tolerate(pod)
 	return v
 }
 

@@ -11,8 +11,9 @@ import (
 
 // Options says how pods are admitted.
 type Options struct {
-	// Schedulers are as in [Rules].
+	// Schedulers and Taint are as in [Rules].
 	Schedulers []string
+	Taint      Taint
 	// Metrics is where the figures go.
 	Metrics prometheus.Registerer
 }
@@ -24,7 +25,7 @@ func Handler(o Options) http.Handler {
 	m := newMetrics(o.Metrics)
 	mux := http.NewServeMux()
 	for path, privileged := range map[string]bool{policy.Path: false, policy.PathPrivileged: true} {
-		h := &handler{rules: Rules{Schedulers: o.Schedulers, Privileged: privileged}, metrics: m}
+		h := &handler{rules: Rules{Schedulers: o.Schedulers, Taint: o.Taint, Privileged: privileged}, metrics: m}
 		mux.Handle(path, m.timed(&admission.Webhook{Handler: h}))
 	}
 	return mux
