@@ -105,6 +105,14 @@ the hardware can do.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
+	c.flags(cmd)
+	cmd.Flags().BoolVar(&c.look, "look", false, "look once, print what is found as YAML, and end")
+	cmd.AddCommand(newCheckCommand(), newCleanup())
+	return cmd
+}
+
+// flags adds the flags that say where everything is and how it is served.
+func (c *command) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.Node, "node-name", os.Getenv("NODE_NAME"), "name of the node that the agent runs on (default: $NODE_NAME)")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own service account)")
@@ -120,7 +128,6 @@ the hardware can do.`,
 	f.BoolVar(&c.VendorAnnotations, "vendor-annotations", true, "keep metax-tech.com/node-gpu-devices on the Node, unless a plugin of the vendor's does")
 	f.BoolVar(&c.TopologyAnnotations, "topology-annotations", false, "keep metax-tech.com/gpu.topology.scores and .losses on the Node as well")
 	f.IntVarP(&c.verbosity, "v", "v", 0, "how much to log: 0 starts, stops and lost cards")
-	f.BoolVar(&c.look, "look", false, "look once, print what is found as YAML, and end")
 	cli.Group(cmd, "Serving", func(f *pflag.FlagSet) {
 		c.serveFlags(f)
 		c.nodeFlags(f)
@@ -130,8 +137,6 @@ the hardware can do.`,
 	cli.Words(cmd, "mode", modeWords...)
 	cli.Words(cmd, "serve", serveAuto, serveOn, serveOff)
 	cli.Words(cmd, "waive", check.Waivable()...)
-	cmd.AddCommand(newCheckCommand())
-	return cmd
 }
 
 // discoverFlags adds the flags that say how the cards are looked at.
@@ -143,11 +148,28 @@ func (c *command) discoverFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a look may take before it counts as failed")
 }
 
-func (c *command) run(ctx context.Context, out io.Writer) error {
+// setLogs makes the logs as verbose as the flag says.
+func (c *command) setLogs() error {
 	logs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logs)
 	if err := logs.Set("v", strconv.Itoa(c.verbosity)); err != nil {
 		return fmt.Errorf("--v: %w", err)
+	}
+	return nil
+}
+
+// reach returns how to reach the API server.
+func (c *command) reach() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w; name a kubeconfig with --kubeconfig, or run inside a cluster", err)
+	}
+	return config, nil
+}
+
+func (c *command) run(ctx context.Context, out io.Writer) error {
+	if err := c.setLogs(); err != nil {
+		return err
 	}
 	source, err := c.open()
 	if err != nil {
@@ -160,9 +182,9 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 	if err := c.complete(); err != nil {
 		return err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	config, err := c.reach()
 	if err != nil {
-		return fmt.Errorf("reach the API server: %w; name a kubeconfig with --kubeconfig, or run inside a cluster", err)
+		return err
 	}
 	return c.serve(ctx, config, source)
 }

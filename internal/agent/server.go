@@ -20,21 +20,35 @@ const Off = "0"
 // Serve serves metrics on one address, over TLS if there is a certificate, and
 // health checks on another, which may be the same, until the context ends.
 func (a *Agent) Serve(ctx context.Context, metrics, health string) error {
-	handlers := map[string]*http.ServeMux{}
-	handle := func(address, path string, h http.Handler) {
-		if address == Off || address == "" {
-			return
-		}
-		if handlers[address] == nil {
-			handlers[address] = http.NewServeMux()
-		}
-		handlers[address].Handle(path, h)
+	handlers := handlers{}
+	handlers.add(metrics, "GET /metrics", a.metrics.Handler())
+	handlers.add(health, "GET /healthz", http.HandlerFunc(a.healthz))
+	handlers.add(health, "GET /readyz", http.HandlerFunc(a.readyz))
+	secured := map[string]*tls.Config{}
+	if a.cfg.MetricsTLS != nil {
+		secured[metrics] = a.cfg.MetricsTLS
 	}
-	handle(metrics, "GET /metrics", a.metrics.Handler())
-	handle(health, "GET /healthz", http.HandlerFunc(a.healthz))
-	handle(health, "GET /readyz", http.HandlerFunc(a.readyz))
-	ended := make(chan error, len(handlers))
-	for address, mux := range handlers {
+	return handlers.serve(ctx, secured)
+}
+
+// handlers are what is served, by address.
+type handlers map[string]*http.ServeMux
+
+// add serves a path on an address, unless that is [Off].
+func (h handlers) add(address, path string, handler http.Handler) {
+	if address == Off || address == "" {
+		return
+	}
+	if h[address] == nil {
+		h[address] = http.NewServeMux()
+	}
+	h[address].Handle(path, handler)
+}
+
+// serve serves until the context ends, on secured addresses over TLS.
+func (h handlers) serve(ctx context.Context, secured map[string]*tls.Config) error {
+	ended := make(chan error, len(h))
+	for address, mux := range h {
 		var config net.ListenConfig
 		listener, err := config.Listen(ctx, "tcp", address)
 		if err != nil {
@@ -43,13 +57,13 @@ func (a *Agent) Serve(ctx context.Context, metrics, health string) error {
 		server := &http.Server{
 			Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
 		}
-		if address == metrics && a.cfg.MetricsTLS != nil {
-			listener = tls.NewListener(listener, a.cfg.MetricsTLS)
+		if secured[address] != nil {
+			listener = tls.NewListener(listener, secured[address])
 		}
 		context.AfterFunc(ctx, func() { _ = server.Close() })
 		go func() { ended <- server.Serve(listener) }()
 	}
-	for range handlers {
+	for range h {
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve: %w", err)
 		}

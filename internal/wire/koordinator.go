@@ -170,3 +170,9 @@ func (r *reader) eachOf(a amount, percent int64, n int) (int64, bool) {
 	}
 	return percent / int64(n), true
 }
+
+// KoordinatorManagerLabels returns the labels of the pods of Koordinator's
+// manager, as Koordinator's chart has them.
+func KoordinatorManagerLabels() map[string]string {
+	return map[string]string{"koord-app": "koord-manager"}
+}

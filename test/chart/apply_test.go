@@ -43,6 +43,7 @@ func TestApply(t *testing.T) {
 	for name, flags := range map[string][]string{
 		"by default":   {},
 		"everything":   {"--api-versions", "monitoring.coreos.com/v1", "--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu,scheduler.policy=spread,dashboard.serve=service,dashboard.tlsSecret=page,monitoring.tlsSecret=metrics,networkPolicies.enabled=true,networkPolicies.dashboardFrom[0].ipBlock.cidr=10.0.0.0/8,networkPolicies.apiServers={192.0.2.1/32}"},
+		"cleaning up":  {"--set", "agent.cleanup=true"},
 		"in its place": {"--set", "scheduler.mode=replace,scheduler.featureGates=DevicePluginAdaption=true,admission.failurePolicy=Ignore"},
 	} {
 		text, err := render(ctx, flags...)

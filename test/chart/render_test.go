@@ -156,6 +156,8 @@ func TestArguments(t *testing.T) {
 		},
 		"a taint":           {part: "Deployment/daybreak-manager", want: []string{"--tolerated-taint=metax-tech.com/gpu:NoSchedule"}},
 		"no taint":          {set: "admission.toleratedTaint=", part: "Deployment/daybreak-manager", not: []string{"--tolerated-taint"}},
+		"the last step":     {set: "agent.cleanup=true", part: "DaemonSet/daybreak-agent", want: []string{"agent", "cleanup", "--wait"}},
+		"an agent":          {part: "DaemonSet/daybreak-agent", want: []string{"agent"}, not: []string{"cleanup", "--wait"}},
 		"no webhook":        {set: "admission.webhook=false", part: "Deployment/daybreak-manager", want: []string{"--admission-bind-address=0"}},
 		"a mode":            {set: "agent.mode=sgpu", part: "DaemonSet/daybreak-agent", want: []string{"--mode=sgpu"}},
 		"no mode":           {part: "DaemonSet/daybreak-agent", want: []string{"--serve=auto"}, not: []string{"--mode="}},
@@ -403,12 +405,16 @@ func TestHostPaths(t *testing.T) {
 	}{
 		"by default":         {set: "", more: []string{"/opt"}},
 		"a driver elsewhere": {set: "agent.driverDirs={/opt/maca,/data/metax,/opt}", more: []string{"/opt", "/data/metax"}},
+		"the last step":      {set: "agent.cleanup=true", more: []string{"/opt", "/var/lib"}},
 		"no driver":          {set: "agent.driverDirs=null", more: nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := maps.Clone(common)
+			if strings.Contains(tt.set, "cleanup") {
+				delete(want, "/var/lib/daybreak")
+			}
 			for _, path := range tt.more {
 				want[path] = there
 			}

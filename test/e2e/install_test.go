@@ -104,10 +104,21 @@ func TestInstall(t *testing.T) {
 	if out, err := w.tryKubectl("-n", "daybreak-system", "exec", "ds/daybreak-agent", "--", "daybreak", "agent", "check"); err != nil || !strings.Contains(out, "runtime-of-kubelet") {
 		t.Errorf("the checks of the node, in the agent's pod: %v\n%s", err, out)
 	}
-	w.onlyWhatIsNeeded()
 
+	// Nodes are cleaned up before the chart goes, and not while cards are in use.
+	w.helm(append([]string{"upgrade", "daybreak", filepath.Join(root, chart), "--set", "agent.cleanup=true"}, w.values()...)...)
+	w.eventually("the cleanup tells what keeps it", 2*time.Minute, func() error {
+		out, err := w.tryKubectl("logs", "-n", manager.DefaultNamespace, "daemonset/daybreak-agent")
+		if want := fmt.Sprintf("pods that use cards or slices of this node: %d;", len(names)+len(more)); err != nil || !strings.Contains(out, want) {
+			return fmt.Errorf("%q lacks %q: %w", out, want, err)
+		}
+		return nil
+	})
+	w.untouched(pods)
 	w.deletePods()
+	w.rolledOut()
 	w.slicesAre(w.cards, 0)
+	w.onlyWhatIsNeeded()
 	w.helm("uninstall", "daybreak", "--wait")
 	w.left()
 }
@@ -277,8 +288,9 @@ func (w *world) untouched(pods []*corev1.Pod) {
 	}
 }
 
-// left checks what remains after the chart is gone: Devices, their definition,
-// and what the manager and the agent wrote on the node.
+// left checks that after a cleanup and the end of the chart nothing remains but
+// the definition of Device, and what kubectl delete removes as docs/install.md
+// says.
 func (w *world) left() {
 	w.Helper()
 	w.eventually("the parts are gone", 2*time.Minute, func() error {
@@ -307,7 +319,38 @@ func (w *world) left() {
 		}
 		return nil
 	})
-	w.Logf("left after uninstalling: at most %v, and Device/%s with its definition", expected, nodeName)
+	w.Logf("left after uninstalling: at most %v, and the definition of Device", expected)
+	if out := w.kubectl("get", "devices", "-o", "name"); out != "" {
+		w.Errorf("left: %s", out)
+	}
+	w.leftOnNode()
+}
+
+// leftOnNode checks that nothing of Daybreak's is on the Node and the machine.
+func (w *world) leftOnNode() {
+	w.Helper()
+	node, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
+	w.must(err)
+	for name := range node.Status.Capacity {
+		if strings.HasPrefix(string(name), "koordinator.sh/") {
+			w.Errorf("the node still advertises %s", name)
+		}
+	}
+	for key := range node.Annotations {
+		if strings.HasPrefix(key, "daybreak-gpu.io/") || strings.HasPrefix(key, "metax-tech.com/") {
+			w.Errorf("left on the node: annotation %s", key)
+		}
+	}
+	for key := range node.Labels {
+		if strings.HasPrefix(key, "node.koordinator.sh/") {
+			w.Errorf("left on the node: label %s", key)
+		}
+	}
+	for _, pattern := range []string{"/var/lib/daybreak", "/var/run/cdi/daybreak*", "/var/lib/kubelet/device-plugins/daybreak*"} {
+		if files, _ := filepath.Glob(pattern); len(files) > 0 {
+			w.Errorf("left on the machine: %v", files)
+		}
+	}
 }
 
 // tellOfInstallation shows how the parts are after a failure.

@@ -254,11 +254,7 @@ const (
 
 // Run serves until the context ends.
 func (s *Server) Run(ctx context.Context) error {
-	defer func() {
-		for _, c := range s.conns {
-			_ = c.Close()
-		}
-	}()
+	defer s.close()
 	lock, err := s.open(ctx)
 	if err != nil {
 		return nil // the context has ended
@@ -289,6 +285,13 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-s.clock.After(watchInterval):
 		case <-s.wake():
 		}
+	}
+}
+
+// close ends the connections to kubelet and the runtime.
+func (s *Server) close() {
+	for _, c := range s.conns {
+		_ = c.Close()
 	}
 }
 

@@ -215,7 +215,7 @@ func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error
 	err := r.client.Get(ctx, client.ObjectKeyFromObject(node), device)
 	switch {
 	case apierrors.IsNotFound(err):
-		return f, nil
+		return r.withoutDevice(ctx, node)
 	case err != nil:
 		return facts{}, fmt.Errorf("get device: %w", err)
 	}
@@ -223,7 +223,7 @@ func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error
 	// Without the label it may be Koordinator's, which writes none for the
 	// vendor it knew first.
 	if f.deviceLabels[wire.LabelVendor] != wire.VendorMetaX {
-		return facts{node: node}, nil
+		return r.withoutDevice(ctx, node)
 	}
 	f.inventory = readInventory(node, device)
 	var pods corev1.PodList
@@ -231,6 +231,22 @@ func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error
 		return facts{}, fmt.Errorf("list the pods of the node: %w", err)
 	}
 	f.pods = pods.Items
+	return f, nil
+}
+
+// withoutDevice are the facts about a node that has no Device with MetaX cards.
+// Koordinator's manager keeps the same amounts from Devices of any vendor: where
+// it runs it takes off itself what is too much.
+func (r *reconciler) withoutDevice(ctx context.Context, node *corev1.Node) (facts, error) {
+	f := facts{node: node}
+	if _, marked := node.Annotations[wire.AnnotationAdvertised]; !marked {
+		return f, nil
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.MatchingLabels(wire.KoordinatorManagerLabels())); err != nil {
+		return facts{}, fmt.Errorf("list the pods of Koordinator's manager: %w", err)
+	}
+	f.koordinator = slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 	return f, nil
 }
 

@@ -223,6 +223,49 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
+// TestReconcileBesideKoordinator: where Koordinator's manager runs, a node whose
+// Device went keeps the amounts, which are that manager's as well, and loses the
+// rest.
+func TestReconcileBesideKoordinator(t *testing.T) {
+	for name, tt := range map[string]struct {
+		labels map[string]string
+		phase  corev1.PodPhase
+		keeps  bool
+	}{
+		"it runs":            {map[string]string{"koord-app": "koord-manager"}, corev1.PodRunning, true},
+		"it does not yet":    {map[string]string{"koord-app": "koord-manager"}, corev1.PodPending, false},
+		"its scheduler runs": {map[string]string{"koord-app": "koord-scheduler"}, corev1.PodRunning, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Status: corev1.PodStatus{Phase: tt.phase}}
+			pod.Namespace, pod.Name, pod.Labels = "koordinator-system", "koord-0", tt.labels
+			b := newBench(t, nodeOf("cpu: 4"), pod)
+			b.device(deviceOf(c500(2), ofMetaX...))
+			b.reconcile()
+			before := text(b.node().Status.Capacity)
+			if err := b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))); err != nil {
+				t.Fatal(err)
+			}
+			b.patches = nil
+			b.reconcile()
+			want := ""
+			if tt.keeps {
+				want = before
+				b.wantPatches("metadata")
+			} else {
+				b.wantPatches("status", "metadata")
+			}
+			node := b.node()
+			if got := text(node.Status.Capacity); got != want || before == "" {
+				t.Errorf("the node advertises %q, want %q", got, want)
+			}
+			if _, marked := node.Annotations[wire.AnnotationAdvertised]; marked || len(node.Labels) > 0 {
+				t.Errorf("left: labels %v, annotations %v", node.Labels, node.Annotations)
+			}
+		})
+	}
+}
+
 func TestReconcileBadInventory(t *testing.T) {
 	b := newBench(t, marked(nodeOf(eight)))
 	bad := deviceOf(c500(2), ofMetaX...)

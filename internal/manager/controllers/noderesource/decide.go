@@ -46,6 +46,9 @@ type facts struct {
 	deviceLabels map[string]string
 	// pods are those bound to the node.
 	pods []corev1.Pod
+	// koordinator tells that Koordinator's manager runs. It is looked for where
+	// there is something to withdraw.
+	koordinator bool
 }
 
 // decision says what a node should advertise.
@@ -55,6 +58,8 @@ type decision struct {
 	// be there.
 	amounts corev1.ResourceList
 	labels  map[string]string
+	// othersAmounts tells that the amounts are left to Koordinator's manager.
+	othersAmounts bool
 	// mark is the annotation that lists the labels of ours; nil means none.
 	mark *string
 
@@ -74,7 +79,7 @@ func decide(f facts) decision {
 	case f.inventory == nil && !marked:
 		return decision{verdict: ignore}
 	case f.inventory == nil:
-		return decision{verdict: withdraw}
+		return decision{verdict: withdraw, othersAmounts: f.koordinator}
 	case f.inventory.Problem != nil:
 		return decideKeep(f, marked)
 	}
@@ -223,6 +228,9 @@ func changesOf(node *corev1.Node, d decision) changes {
 		name string
 		have corev1.ResourceList
 	}{{"capacity", node.Status.Capacity}, {"allocatable", node.Status.Allocatable}} {
+		if d.othersAmounts {
+			break
+		}
 		if diff := amountChanges(field.have, d.amounts); len(diff) > 0 {
 			c.amounts[field.name] = diff
 		}

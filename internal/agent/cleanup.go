@@ -1,0 +1,304 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+const (
+	// cleanupRetry is the time between two tries with --wait.
+	cleanupRetry = 5 * time.Second
+	// withdrawTimeout bounds the wait for the manager, and withdrawPoll is how
+	// often the Node is looked at meanwhile.
+	withdrawTimeout, withdrawPoll = 30 * time.Second, time.Second
+)
+
+// newCleanup returns the command that removes what agents leave on a node.
+func newCleanup() *cobra.Command {
+	c := &cleaner{clock: clock.RealClock{}}
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove what agents leave on this node",
+		Long: `Cleanup removes what agents leave on a node: slices, CDI specs and the state
+folder on the machine; the Device and the agent's annotations of the Node in the
+cluster. The manager then withdraws what the node advertises, which cleanup
+waits for.
+
+While a pod uses a card or a slice of the node, cleanup removes nothing and
+reports how many do. It also removes nothing while an agent runs on the node.
+Slices, annotations and Devices of others stay.
+
+The chart runs it on every node with agent.cleanup=true, as the step before
+helm uninstall.`,
+		Example: `  # On all nodes, and wait until each is clean; then uninstall
+  helm upgrade daybreak charts/daybreak -n daybreak-system --reset-then-reuse-values --set agent.cleanup=true
+  kubectl -n daybreak-system rollout status daemonset/daybreak-agent
+
+  # On one node
+  NODE_NAME=gpu-1 daybreak agent cleanup --kubeconfig ~/.kube/config`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	c.flags(cmd)
+	cmd.Flags().BoolVar(&c.wait, "wait", false, "try again until the node is clean, then stay; /readyz reports what is missing")
+	return cmd
+}
+
+// cleaner is the cleanup subcommand. It takes the agent's flags, so that it
+// finds what the agent left.
+type cleaner struct {
+	command
+	wait  bool
+	clock clock.Clock
+	// missing is why the node is not clean yet; nil once it is.
+	missing atomic.Pointer[error]
+}
+
+func (c *cleaner) run(ctx context.Context, out io.Writer) error {
+	if err := c.setLogs(); err != nil {
+		return err
+	}
+	source, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	if err := c.complete(); err != nil {
+		return err
+	}
+	config, err := c.reach()
+	if err != nil {
+		return err
+	}
+	clients, err := NewClients(config)
+	if err != nil {
+		return err
+	}
+	slicer, err := c.slicer()
+	if err != nil {
+		return err
+	}
+	if slicer != nil {
+		defer slicer.Close()
+	}
+	clean := func(ctx context.Context) error { return c.clean(ctx, clients, source, slicerOf(slicer)) }
+	if c.wait {
+		return c.stay(ctx, clean)
+	}
+	if err := clean(ctx); err != nil {
+		return fmt.Errorf("clean up node %s: %w", c.Node, err)
+	}
+	_, err = fmt.Fprintf(out, "node %s is clean\n", c.Node)
+	return err
+}
+
+// stay cleans until it succeeds, and reports on /readyz until the context ends.
+func (c *cleaner) stay(ctx context.Context, clean func(context.Context) error) error {
+	begins := errors.New("the cleanup has just begun")
+	c.missing.Store(&begins)
+	h := handlers{}
+	h.add(c.health, "GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") }))
+	h.add(c.health, "GET /readyz", http.HandlerFunc(c.readyz))
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return h.serve(ctx, nil) })
+	group.Go(func() error {
+		for {
+			err := clean(ctx)
+			if err == nil {
+				c.missing.Store(nil)
+				klog.FromContext(ctx).Info("The node is clean", "node", c.Node)
+				<-ctx.Done()
+				return nil
+			}
+			if before := c.missing.Swap(&err); (*before).Error() != err.Error() {
+				klog.FromContext(ctx).Info("The node is not clean yet", "node", c.Node, "why", err.Error())
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-c.clock.After(cleanupRetry):
+			}
+		}
+	})
+	return group.Wait()
+}
+
+func (c *cleaner) readyz(w http.ResponseWriter, _ *http.Request) {
+	if err := c.missing.Load(); err != nil {
+		http.Error(w, (*err).Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+// clean cleans the node up once. What it did before it failed need not be done
+// again.
+func (c *cleaner) clean(ctx context.Context, clients *Clients, source discover.Source, slicer kubelet.Slicer) error {
+	node, err := c.ownNode(ctx, clients)
+	if err != nil {
+		return err
+	}
+	pods, err := c.users(ctx, clients, node)
+	if err != nil {
+		return err
+	}
+	cards, blind := c.cards(ctx, source)
+	server, err := kubelet.New(c.node, pods, slicer, kubelet.NewMetrics(metricsNamespace, metricsSubsystem), clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	if err := server.Cleanup(ctx, cards, blind); err != nil {
+		return err
+	}
+	if err := c.deleteDevice(ctx, clients); err != nil {
+		return err
+	}
+	api := liveAPI{clients}
+	if _, err := api.applyNode(ctx, c.Node, nil); err != nil {
+		return err
+	}
+	return c.awaitWithdrawal(ctx, clients)
+}
+
+// own selects the object that is called like the node.
+func (c *cleaner) own() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.Node).String()}
+}
+
+// ownNode returns the Node. An agent may list nodes, and not get one.
+func (c *cleaner) ownNode(ctx context.Context, clients *Clients) (*metav1.PartialObjectMetadata, error) {
+	list, err := clients.Metadata.Resource(nodeResource).List(ctx, c.own())
+	if err != nil {
+		return nil, fmt.Errorf("read node %s: %w", c.Node, err)
+	}
+	if len(list.Items) != 1 {
+		return nil, fmt.Errorf("there is no node %s", c.Node)
+	}
+	return &list.Items[0], nil
+}
+
+// users returns the pods that hold cards of the node through the agent. On a
+// node that the vendor's plugin serves the pods with cards are that plugin's.
+func (c *cleaner) users(ctx context.Context, clients *Clients, node *metav1.PartialObjectMetadata) (*listedPods, error) {
+	users := &listedPods{}
+	if node.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak {
+		return users, nil
+	}
+	list, err := clients.Core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", c.Node).String()})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of node %s: %w", c.Node, err)
+	}
+	for i := range list.Items {
+		if pod := &list.Items[i]; wire.Holds(pod) && wire.Asks(pod) {
+			users.held = append(users.held, pod)
+		}
+	}
+	return users, nil
+}
+
+// cards returns the cards of the node, and why they are not known, if so.
+func (c *cleaner) cards(ctx context.Context, source discover.Source) (*kubelet.Node, error) {
+	n := &kubelet.Node{Name: c.Node, Cards: map[gpu.CardID]kubelet.Card{}}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.LookTimeout, fmt.Errorf("no answer within %s", c.LookTimeout))
+	defer cancel()
+	snapshot, err := source.Look(ctx)
+	if err != nil {
+		return n, fmt.Errorf("look at the cards: %w", err)
+	}
+	for i := range snapshot.Cards {
+		card := &snapshot.Cards[i]
+		n.Cards[gpu.CardID(card.UUID)] = kubelet.Card{BDF: card.BDF, Here: true}
+		if card.Sliced != nil && *card.Sliced {
+			n.Mode = gpu.ModeSGPU
+		}
+	}
+	return n, nil
+}
+
+// deleteDevice deletes the Device, if an agent wrote it.
+func (c *cleaner) deleteDevice(ctx context.Context, clients *Clients) error {
+	devices := clients.Devices.Resource(deviceResource)
+	list, err := devices.List(ctx, c.own())
+	switch {
+	case apierrors.IsNotFound(err): // there is no definition, hence no Device
+		return nil
+	case err != nil:
+		return fmt.Errorf("read device %s: %w", c.Node, err)
+	}
+	for i := range list.Items {
+		d := &v1alpha1.Device{}
+		d.ManagedFields = list.Items[i].GetManagedFields()
+		ours := slices.ContainsFunc(d.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == FieldManager })
+		if !ours || yieldsTo(d) != "" {
+			continue
+		}
+		uid := list.Items[i].GetUID()
+		err := devices.Delete(ctx, c.Node, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete device %s: %w", c.Node, err)
+		}
+	}
+	return nil
+}
+
+// awaitWithdrawal waits until the manager has withdrawn what the node
+// advertises, which it does once the Device is gone.
+func (c *cleaner) awaitWithdrawal(ctx context.Context, clients *Clients) error {
+	for deadline := c.clock.Now().Add(withdrawTimeout); ; {
+		node, err := c.ownNode(ctx, clients)
+		if err != nil {
+			return err
+		}
+		if _, marked := node.Annotations[wire.AnnotationAdvertised]; !marked {
+			return nil
+		}
+		if !c.clock.Now().Before(deadline) {
+			return fmt.Errorf("the manager has not withdrawn what the node advertises (annotation %s): clean up while a manager runs, before the chart is uninstalled", wire.AnnotationAdvertised)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.clock.After(withdrawPoll):
+		}
+	}
+}
+
+// listedPods are pods of one moment.
+type listedPods struct{ held []*corev1.Pod }
+
+// Held implements [kubelet.Pods].
+func (l *listedPods) Held() ([]*corev1.Pod, bool) { return l.held, true }
+
+// Get implements [kubelet.Pods].
+func (l *listedPods) Get(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	for _, pod := range l.held {
+		if pod.Namespace == namespace && pod.Name == name {
+			return pod, nil
+		}
+	}
+	return nil, nil
+}
+
+// Tell implements [kubelet.Pods]: a cleanup concerns no pod.
+func (l *listedPods) Tell(*corev1.Pod, string, string, string) {}
