@@ -47,10 +47,7 @@ var unused = map[string]string{
 	"manager subjectaccessreviews create":                 "nor asks for a page",
 	"manager events patch":                                "what it told of happens again",
 
-	"agent devices list":                        "",
 	"agent devices create":                      "asked for by the API server itself, when the Device is applied for the first time",
-	"agent nodes list":                          "",
-	"agent pods list":                           "",
 	"agent pods get":                            "a pod that kubelet asks about before the watch has shown it",
 	"agent events create":                       "a card falls ill, or can't be prepared",
 	"agent events patch":                        "and again",
