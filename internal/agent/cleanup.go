@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -174,11 +176,27 @@ func (c *cleaner) clean(ctx context.Context, clients *Clients, source discover.S
 	if err := c.deleteDevice(ctx, clients); err != nil {
 		return err
 	}
-	api := liveAPI{clients}
-	if _, err := api.applyNode(ctx, c.Node, nil); err != nil {
+	if err := c.removeAnnotations(ctx, clients); err != nil {
 		return err
 	}
 	return c.awaitWithdrawal(ctx, clients)
+}
+
+// removeAnnotations removes from the Node what the agent applied, and the word
+// that Daybreak serves it, whoever wrote that.
+func (c *cleaner) removeAnnotations(ctx context.Context, clients *Clients) error {
+	api := liveAPI{clients}
+	node, err := api.applyNode(ctx, c.Node, nil)
+	if err != nil || node.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak {
+		return err
+	}
+	path := "/metadata/annotations/" + strings.ReplaceAll(wire.AnnotationServedBy, "/", "~1")
+	patch := fmt.Sprintf(`[{"op": "test", "path": %q, "value": %q}, {"op": "remove", "path": %q}]`, path, wire.ServedByDaybreak, path)
+	_, err = clients.Metadata.Resource(nodeResource).Patch(ctx, c.Node, types.JSONPatchType, []byte(patch), metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("remove annotation %s of node %s: %w", wire.AnnotationServedBy, c.Node, err)
+	}
+	return nil
 }
 
 // own selects the object that is called like the node.

@@ -41,6 +41,9 @@ func TestCommandRefuses(t *testing.T) {
 		"no runtime to ask":      {append(simulated, "--node-name=n1", "--runtime-endpoint="), `--runtime-endpoint "": write unix:// and the absolute path of the socket`},
 		"a check not there":      {append(simulated, "--node-name=n1", "--waive=card-device"), `--waive: there is no check "card-device": did you mean card-devices?`},
 		"an argument":            {[]string{"now"}, `unknown command "now"`},
+		"a cleanup of no node":   {append([]string{"cleanup"}, simulated...), "--node-name: write the name of the node"},
+		"a cleanup of a look":    {[]string{"cleanup", "--look"}, "unknown flag: --look"},
+		"a cleanup, no cluster":  {append([]string{"cleanup", "--node-name=n1"}, simulated...), "reach the API server: "},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
