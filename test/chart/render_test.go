@@ -421,7 +421,7 @@ func TestHostPaths(t *testing.T) {
 			got := map[string]corev1.HostPathType{}
 			agent := rendered(t, "--set", tt.set).pod(t, "DaemonSet/daybreak-agent")
 			for _, v := range agent.Volumes {
-				if v.HostPath == nil || v.Name == "runtime" {
+				if v.HostPath == nil || strings.HasPrefix(v.Name, "runtime") {
 					continue
 				}
 				got[v.HostPath.Path] = ptr.Deref(v.HostPath.Type, corev1.HostPathUnset)
@@ -433,6 +433,18 @@ func TestHostPaths(t *testing.T) {
 				t.Errorf("folders of the node (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestCleanupEverywhere: agents that clean up do so on all nodes at once, so
+// that a node whose cards are in use holds up no other.
+func TestCleanupEverywhere(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]string{"agent.cleanup=true": "100%", "agent.cleanup=false": "10%"} {
+		got, _, err := unstructured.NestedString(rendered(t, "--set", set)["DaemonSet/daybreak-agent"].Object, "spec", "updateStrategy", "rollingUpdate", "maxUnavailable")
+		if err != nil || got != want {
+			t.Errorf("with %s agents of %q of the nodes may be away (%v), want %s", set, got, err, want)
+		}
 	}
 }
 
