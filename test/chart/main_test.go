@@ -101,7 +101,7 @@ func (s *server) tryKubectl(stdin []byte, args ...string) (string, error) {
 // another.
 func (s *server) helm(args ...string) ([]byte, error) {
 	args = append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--namespace", namespace}, args...)
-	if slices.Contains(args, dir) {
+	if slices.Contains(args, "install") || slices.Contains(args, "upgrade") {
 		args = append(args, "--set", image)
 	}
 	return helm(s.Context(), args...)
