@@ -107,7 +107,7 @@ func TestInstall(t *testing.T) {
 
 	// Nodes are cleaned up before the chart goes, and not while cards are in use.
 	w.helm(append([]string{"upgrade", "daybreak", filepath.Join(root, chart), "--set", "agent.cleanup=true"}, w.values()...)...)
-	w.eventually("the cleanup tells what keeps it", 2*time.Minute, func() error {
+	w.eventually("the cleanup reports what keeps it", 2*time.Minute, func() error {
 		out, err := w.tryKubectl("logs", "-n", manager.DefaultNamespace, "daemonset/daybreak-agent")
 		if want := fmt.Sprintf("pods that use cards or slices of this node: %d;", len(names)+len(more)); err != nil || !strings.Contains(out, want) {
 			return fmt.Errorf("%q lacks %q: %w", out, want, err)

@@ -223,10 +223,10 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestReconcileBesideKoordinator: where Koordinator's manager runs, a node whose
+// TestReconcileWithKoordinator: where Koordinator's manager runs, a node whose
 // Device went keeps the amounts, which are that manager's as well, and loses the
 // rest.
-func TestReconcileBesideKoordinator(t *testing.T) {
+func TestReconcileWithKoordinator(t *testing.T) {
 	for name, tt := range map[string]struct {
 		labels map[string]string
 		phase  corev1.PodPhase
