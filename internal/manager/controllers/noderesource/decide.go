@@ -224,20 +224,28 @@ func changesOf(node *corev1.Node, d decision) changes {
 	if d.verdict == ignore {
 		return c
 	}
-	for _, field := range []struct {
-		name string
-		have corev1.ResourceList
-	}{{"capacity", node.Status.Capacity}, {"allocatable", node.Status.Allocatable}} {
-		if d.othersAmounts {
-			break
-		}
-		if diff := amountChanges(field.have, d.amounts); len(diff) > 0 {
-			c.amounts[field.name] = diff
+	if !d.othersAmounts {
+		for name, have := range map[string]corev1.ResourceList{"capacity": node.Status.Capacity, "allocatable": node.Status.Allocatable} {
+			if diff := amountChanges(have, d.amounts); len(diff) > 0 {
+				c.amounts[name] = diff
+			}
 		}
 	}
 	if d.verdict == keep {
 		return c
 	}
+	c.setLabels(node, d)
+	switch mark, marked := node.Annotations[wire.AnnotationAdvertised]; {
+	case d.mark == nil && marked:
+		c.annotations[wire.AnnotationAdvertised] = nil
+	case d.mark != nil && (!marked || mark != *d.mark):
+		c.annotations[wire.AnnotationAdvertised] = *d.mark
+	}
+	return c
+}
+
+// setLabels adds the changes of labels.
+func (c *changes) setLabels(node *corev1.Node, d decision) {
 	for _, key := range markedLabels(node) {
 		if _, wanted := d.labels[key]; !wanted {
 			if _, has := node.Labels[key]; has {
@@ -250,13 +258,6 @@ func changesOf(node *corev1.Node, d decision) changes {
 			c.labels[key] = value
 		}
 	}
-	switch mark, marked := node.Annotations[wire.AnnotationAdvertised]; {
-	case d.mark == nil && marked:
-		c.annotations[wire.AnnotationAdvertised] = nil
-	case d.mark != nil && (!marked || mark != *d.mark):
-		c.annotations[wire.AnnotationAdvertised] = *d.mark
-	}
-	return c
 }
 
 func amountChanges(have, want corev1.ResourceList) map[string]any {
