@@ -119,7 +119,7 @@ func (w *world) cleanup(node string) (string, error) {
 	defer cancel()
 	start := time.Now()
 	cmd := exec.CommandContext(ctx, bin("daybreak"), "agent", "cleanup", "--kubeconfig="+w.cluster.Kubeconfig("agent-"+node), "--node-name="+node,
-		"--source=simulated", "--profile=c500-2x4", "--runtime-endpoint=", "--state-dir="+filepath.Join(dir, "state"), "--cdi-dir="+filepath.Join(dir, "cdi"),
+		"--source=simulated", "--profile=c500-2x4", "--runtime-endpoint=unix://"+filepath.Join(dir, "runtime.sock"), "--state-dir="+filepath.Join(dir, "state"), "--cdi-dir="+filepath.Join(dir, "cdi"),
 		"--device-plugin-dir="+dir)
 	out, err := cmd.CombinedOutput()
 	w.Logf("cleanup of %s: %v after %s: %s", node, err, time.Since(start).Round(10*time.Millisecond), strings.TrimSpace(string(out)))
