@@ -127,8 +127,9 @@ fuzz: ## Fuzz every target in turn, FUZZTIME=60s each
 
 # Compiles the scheduler's tests once for each bug.
 .PHONY: planted
-planted: ## Plant known bugs in the scheduler one by one, and see that the simulated histories find each
+planted: ## Plant known bugs in the scheduler and the agent one by one, and see that simulated histories and random walks find each
 	$(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./internal/scheduler -run '^TestPlanted$$' -args -history.planted
+	$(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./internal/agent/kubelet -run '^TestPlanted$$' -args -walk.planted
 
 # One package, so that go test prints what the test prints as it goes.
 CHAOS := $(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./test/chaos

@@ -36,6 +36,8 @@ type Config struct {
 	// TopologyAnnotations metax-tech.com/gpu.topology.scores and .losses, both
 	// unless a plugin of the vendor's does.
 	VendorAnnotations, TopologyAnnotations bool
+	// VendorPlugin tells the pods of the vendor's plugin, whose nodes are left to it.
+	VendorPlugin wire.VendorPlugin
 	// Drain is how long the node is still served after it was said that it is
 	// not any more, when the agent ends: pods that were placed before still come.
 	Drain time.Duration
@@ -120,7 +122,7 @@ type status struct {
 // New returns an agent that looks at its cards through the source. It does
 // nothing before Run. Many may run in one process.
 func New(cfg Config, source discover.Source, c *Clients, clk clock.WithTicker) *Agent {
-	a := newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(cfg.Node, cfg.Namespace, c), c.Events, clk)
+	a := newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(cfg.Node, cfg.Namespace, cfg.VendorPlugin, c), c.Events, clk)
 	a.pods.core = c.Core
 	return a
 }
@@ -296,6 +298,10 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 	if by := yieldsTo(current); by != "" {
 		a.yielded(by)
 		st.ready = true
+		return idleTick
+	}
+	if a.server != nil && a.server.Status().Second {
+		st.waits = a.server.Status().Waits // the other agent publishes
 		return idleTick
 	}
 	if (!v.modesKnown || !v.podsKnown) && now.Sub(a.started) < patience {

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,10 +103,11 @@ func (a *Agent) yieldsNode(v *view) string {
 	if a.server == nil {
 		return ""
 	}
-	if foreign := a.server.Status().Foreign; foreign != "" {
-		return "another device plugin serves it: kubelet advertises " + foreign
+	st := a.server.Status()
+	if st.Foreign != "" {
+		return "another device plugin serves it: kubelet advertises " + st.Foreign
 	}
-	return a.leftToVendor(v)
+	return cmp.Or(a.leftToVendor(v), st.Left)
 }
 
 // leftToVendor tells of the word on the Node that it is the vendor's.
@@ -113,6 +116,23 @@ func (a *Agent) leftToVendor(v *view) string {
 		return fmt.Sprintf("its annotation %s says %s", wire.AnnotationServedBy, wire.ServedByVendor)
 	}
 	return ""
+}
+
+// saysDaybreak reports whether the Node says that Daybreak serves it.
+func (a *Agent) saysDaybreak(v *view) bool {
+	return a.node.current(v).Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak
+}
+
+// vendorOn returns what the API server shows of the vendor's plugin.
+func (a *Agent) vendorOn(v *view) kubelet.Vendor {
+	vendor := kubelet.Vendor{Ours: a.saysDaybreak(v)}
+	if v.vendorPod != "" {
+		vendor.Pod = "its pod " + v.vendorPod
+	}
+	if keys := foreignKeys(a.node.current(v)); len(keys) > 0 {
+		vendor.Marks = "annotation " + strings.Join(keys, ", ")
+	}
+	return vendor
 }
 
 // serves reports whether the node is to be marked as served by us: kubelet has
@@ -153,7 +173,7 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 		sv.why = fault{reasonNotRegistered, "kubelet does not have the agent's plugins"}
 	case st.Mode != mode:
 		sv.why = fault{reasonOtherMode, fmt.Sprintf("kubelet does not have the devices of mode %s yet", mode)}
-	case a.node.current(v).Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak:
+	case !a.saysDaybreak(v):
 		sv.why = fault{reasonNotAnnotated, "waits for the annotation " + wire.AnnotationServedBy + " on the Node"}
 	default:
 		sv.serving, sv.why = true, fault{reasonServing, "kubelet has the agent's plugins"}
@@ -219,14 +239,15 @@ func (a *Agent) unserved(v *view) string {
 	return a.checks.fault().message
 }
 
-// tellServer tells the server what was published.
+// tellServer tells the server what was published, once the pods of the node are
+// known: the vendor's plugin may be one of them.
 func (a *Agent) tellServer(v *view, p *wire.Publication) {
-	if a.server == nil {
+	if a.server == nil || !v.podsKnown {
 		return
 	}
 	n := &kubelet.Node{
-		Name: a.cfg.Node, Mode: p.Mode, Inventory: wire.ReadInventory(nil, a.device.current(v)), Cards: map[gpu.CardID]kubelet.Card{},
-		Yield: a.leftToVendor(v),
+		Name: a.cfg.Node, UID: v.node.UID, Mode: p.Mode, Inventory: wire.ReadInventory(nil, a.device.current(v)), Cards: map[gpu.CardID]kubelet.Card{},
+		Yield: a.leftToVendor(v), Vendor: a.vendorOn(v),
 	}
 	for i := range p.Cards {
 		card := p.Topology.Card(i)

@@ -16,6 +16,8 @@ import (
 // serveFlags adds the flags that say how the node is served.
 func (c *command) serveFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.serving, "serve", serveAuto, "serve the node as its device plugin: on, off, or auto, which is on unless the cards are simulated")
+	f.Var(&c.VendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
+	f.StringSliceVar(&c.node.VendorSockets, "vendor-plugin-sockets", kubelet.DefaultConfig().VendorSockets, "names of the sockets of the vendor's device plugin in --device-plugin-dir, with * for any letters")
 	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to serve on at the end, after new pods were told to go elsewhere")
 }
 
@@ -74,6 +76,11 @@ func (c *command) checkNode() error {
 func (c *command) checkServing() error {
 	if err := c.checkNode(); err != nil {
 		return err
+	}
+	for _, pattern := range c.node.VendorSockets {
+		if _, err := filepath.Match(pattern, ""); err != nil || strings.Contains(pattern, "/") {
+			return fmt.Errorf("--vendor-plugin-sockets %q: write names of files, with * for any letters", pattern)
+		}
 	}
 	if c.Drain < 0 || c.Drain > 5*time.Minute {
 		return fmt.Errorf("--drain %s: write 0 to 5m", c.Drain)

@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -156,6 +160,83 @@ func TestServedByOthers(t *testing.T) {
 				t.Errorf("told %d times: %v", told, s.events)
 			}
 		})
+	}
+}
+
+// annotateByHand writes an annotation of the Node as an administrator does.
+func (s *scene) annotateByHand(key, value string) {
+	node := s.seen.node.DeepCopy()
+	metav1.SetMetaDataAnnotation(&node.ObjectMeta, key, value)
+	node.ManagedFields = append(node.ManagedFields, metav1.ManagedFieldsEntry{
+		Manager: "kubectl-annotate", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:` + key + `":{}}}}`),
+	})
+	node.ResourceVersion = s.next()
+	s.seen.node = node
+}
+
+// The server is told what the API server shows of the vendor's plugin, once the
+// pods of the node are known.
+func TestVendorOn(t *testing.T) {
+	s := newScene(t)
+	server := &fakeServer{}
+	s.agent.server = server
+	s.seen.podsKnown = false
+	s.clock.Step(2 * patience)
+	s.looks(1, seen("a", "b"))
+	if server.node != nil {
+		t.Error("the server was told before the pods are known")
+	}
+	s.seen.podsKnown, s.seen.vendorPod = true, "metax/gpu-device-x"
+	s.annotateByHand(wire.AnnotationScores, "{}")
+	s.agent.step(t.Context())
+	want := kubelet.Vendor{Pod: "its pod metax/gpu-device-x", Marks: "annotation " + wire.AnnotationScores}
+	if server.node == nil || server.node.Vendor != want {
+		t.Errorf("the server was told %+v, want %+v", server.node, want)
+	}
+	server.status.Serving = true
+	s.seen.vendorPod = ""
+	s.agent.step(t.Context())
+	s.agent.step(t.Context())
+	if !server.node.Vendor.Ours || server.node.UID != s.seen.node.UID {
+		t.Errorf("the server was told %+v", server.node)
+	}
+}
+
+// The watch knows the pod of the vendor's plugin by its DaemonSet, also while the
+// pod does not run.
+func TestVendorPod(t *testing.T) {
+	clients, err := NewClients(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWatcher("n1", "daybreak-system", wire.VendorPlugin{}, clients)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "metax", Name: "gpu-device-x", GenerateName: "gpu-device-"}, Spec: corev1.PodSpec{NodeName: "n1"}}
+	slim, err := w.stripPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.pods.Add(slim); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.view().vendorPod; got != "metax/gpu-device-x" {
+		t.Errorf("pod %q", got)
+	}
+}
+
+// A second agent of the node writes nothing while the first works: the two would
+// contradict each other.
+func TestSecondAgent(t *testing.T) {
+	s := newScene(t)
+	server := &fakeServer{status: kubelet.Status{Second: true, Waits: "another agent works with it"}}
+	s.agent.server = server
+	s.looks(2, seen("a", "b"))
+	if err := s.agent.Ready(); len(s.writes) > 0 || err == nil || !strings.Contains(err.Error(), "another agent works with it") {
+		t.Errorf("it wrote %v and is ready: %v", s.writes, err)
+	}
+	server.status = kubelet.Status{}
+	s.agent.step(t.Context())
+	if len(s.writes) == 0 {
+		t.Error("nothing is written when the other agent has ended")
 	}
 }
 

@@ -36,8 +36,10 @@ type view struct {
 	// mean nothing until devicesKnown.
 	device, deleted *v1alpha1.Device
 	devicesKnown    bool
-	// pods are those of the node that ask for cards.
+	// pods are those of the node that ask for cards, and vendorPod is that of the
+	// vendor's plugin: its namespace and name.
 	pods      []*corev1.Pod
+	vendorPod string
 	podsKnown bool
 	// modes is the data of the ConfigMap, nil when there is none.
 	modes      map[string]string
@@ -58,6 +60,7 @@ type watcher interface {
 // more than it must.
 type liveWatcher struct {
 	signal chan struct{}
+	plugin wire.VendorPlugin
 	nodes, devices, pods,
 	maps informer
 	gone lastDeleted
@@ -69,14 +72,14 @@ type informer struct {
 	cache.Controller
 }
 
-func newWatcher(node, namespace string, c *Clients) *liveWatcher {
-	w := &liveWatcher{signal: make(chan struct{}, 1)}
+func newWatcher(node, namespace string, plugin wire.VendorPlugin, c *Clients) *liveWatcher {
+	w := &liveWatcher{signal: make(chan struct{}, 1), plugin: plugin}
 	own := fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()
 	nodes, devices := c.Metadata.Resource(nodeResource), c.Devices.Resource(deviceResource)
 	pods, maps := c.Core.Pods(metav1.NamespaceAll), c.Core.ConfigMaps(namespace)
 	w.nodes = w.informer(own, &metav1.PartialObjectMetadata{}, lister(nodes.List), nodes.Watch, nil)
 	w.devices = w.informer(own, &unstructured.Unstructured{}, lister(devices.List), devices.Watch, toDevice)
-	w.pods = w.informer(fields.OneTermEqualSelector("spec.nodeName", node).String(), &corev1.Pod{}, lister(pods.List), pods.Watch, stripPod)
+	w.pods = w.informer(fields.OneTermEqualSelector("spec.nodeName", node).String(), &corev1.Pod{}, lister(pods.List), pods.Watch, w.stripPod)
 	w.maps = w.informer(fields.OneTermEqualSelector(metav1.ObjectNameField, wire.ModesConfigMap).String(), &corev1.ConfigMap{}, lister(maps.List), maps.Watch, nil)
 	return w
 }
@@ -147,8 +150,15 @@ func (w *liveWatcher) view() view {
 		devicesKnown: w.devices.HasSynced(), podsKnown: w.pods.HasSynced(), modesKnown: w.maps.HasSynced(),
 	}
 	for _, obj := range w.pods.List() {
-		if pod, ok := obj.(*corev1.Pod); ok && wire.Holds(pod) && wire.Asks(pod) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok || !wire.Holds(pod) {
+			continue
+		}
+		if wire.Asks(pod) {
 			v.pods = append(v.pods, pod)
+		}
+		if w.plugin.Owns(pod) {
+			v.vendorPod = pod.Namespace + "/" + pod.Name
 		}
 	}
 	slices.SortFunc(v.pods, func(a, b *corev1.Pod) int {
@@ -225,8 +235,9 @@ func decodeDevice(u *unstructured.Unstructured) (*v1alpha1.Device, error) {
 	return d, nil
 }
 
-// stripPod keeps of a pod what tells the cards it holds.
-func stripPod(obj any) (any, error) {
+// stripPod keeps of a pod what tells the cards it holds, and whether it is the
+// vendor's plugin.
+func (w *liveWatcher) stripPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil
@@ -236,6 +247,9 @@ func stripPod(obj any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
 		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName},
 		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
+	}
+	if w.plugin.Owns(pod) {
+		slim.GenerateName, slim.Labels = pod.GenerateName, pod.Labels
 	}
 	if !wire.Asks(pod) {
 		return slim, nil

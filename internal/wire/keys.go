@@ -234,7 +234,7 @@ const (
 
 	// AnnotationServedBy says whose device plugin serves the node. Without it the
 	// vendor's does if the node has a Device, or if what else is known of the node
-	// shows it.
+	// shows it. An administrator who removes vendor gives the node to the agent.
 	// On: Node.
 	// Written by: agent; administrators.
 	// Read by: scheduler, manager, agent.

@@ -44,9 +44,11 @@ func (*VendorPlugin) Type() string { return "SELECTOR" }
 
 // runs reports whether the pod is the plugin's, and runs.
 func (v *VendorPlugin) runs(pod *corev1.Pod) bool {
-	if pod.Status.Phase != corev1.PodRunning {
-		return false
-	}
+	return pod.Status.Phase == corev1.PodRunning && v.Owns(pod)
+}
+
+// Owns reports whether the pod is the plugin's, whether it runs or not.
+func (v *VendorPlugin) Owns(pod *corev1.Pod) bool {
 	if v.selector != nil {
 		return v.selector.Matches(labels.Set(pod.Labels))
 	}

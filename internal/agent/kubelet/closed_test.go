@@ -25,12 +25,20 @@ func allOf(card string) string { return `[[{"uuid":"` + card + `","compute":100,
 // wantNoStart calls PreStart and expects it to fail for a reason.
 func (s *scene) wantNoStart(resource, reason string, ids ...string) {
 	s.Helper()
-	ctx, cancel := contextFor(s.T, 500*time.Millisecond)
-	defer cancel()
-	err := s.server.preStart(ctx, resource, ids)
-	if err == nil || !strings.Contains(err.Error(), reason) {
-		s.Errorf("got %v, want an error with %q", err, reason)
-	}
+	s.wantNoStartBy(s.server.try, resource, reason, ids...)
+}
+
+func (s *scene) wantNoStartBy(prepare preparation, resource, reason string, ids ...string) {
+	s.Helper()
+	s.eventually("it does not start: "+reason, func() bool {
+		ctx, cancel := contextFor(s.T, 200*time.Millisecond)
+		defer cancel()
+		err := s.server.preStart(ctx, resource, ids, prepare)
+		if err == nil {
+			s.Fatalf("the container starts, want an error with %q", reason)
+		}
+		return strings.Contains(err.Error(), reason)
+	})
 }
 
 // Without a list of pods it is not known who else holds the card.
@@ -122,12 +130,12 @@ func TestWriteFails(t *testing.T) {
 	s.pods["default/a"], s.hidden = pod, map[string]bool{}
 	s.mu.Unlock()
 	s.wantNoStart(whole, "journal", "daybreak-gpu-000")
-	if err := os.Remove(block); err != nil {
-		t.Fatal(err)
-	}
 	ill := *s.node
 	ill.Cards = map[gpu.CardID]Card{"GPU-a": {BDF: "0000:01:00.0", Here: true}, "GPU-b": s.node.Cards["GPU-b"]}
 	s.server.Update(&ill)
+	if err := os.Remove(block); err != nil {
+		t.Fatal(err)
+	}
 	s.wantNoStart(whole, "card GPU-a is unhealthy", "daybreak-gpu-000")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -85,7 +86,7 @@ func newScene(t *testing.T, mode gpu.Mode) *scene {
 		driver: &fakeDriver{cards: map[string]*discover.CardSlices{}}, runtime: withCDI(),
 		cfg: Config{
 			Plugins: filepath.Join(dir, "p"), PodResources: filepath.Join(dir, "r.sock"), State: filepath.Join(dir, "state"),
-			CDI: filepath.Join(dir, "cdi"), Layout: DefaultLayout(), Runtime: EndpointScheme + filepath.Join(dir, "c.sock"),
+			CDI: filepath.Join(dir, "cdi"), VendorSockets: DefaultConfig().VendorSockets, Layout: DefaultLayout(), Runtime: EndpointScheme + filepath.Join(dir, "c.sock"),
 		},
 	}
 	if err := os.MkdirAll(s.cfg.Plugins, 0o755); err != nil {
@@ -146,8 +147,15 @@ func (s *scene) setMode(mode gpu.Mode) {
 	s.node.Inventory = wire.ReadInventory(nil, device)
 }
 
-// start runs a server that knows nothing but what is on disk.
+// start runs a server that knows nothing but what is on disk, until it serves.
 func (s *scene) start() {
+	s.Helper()
+	s.launch()
+	s.eventually("the node is served", func() bool { return s.server.Status().Serving })
+}
+
+// launch runs a server that knows nothing but what is on disk.
+func (s *scene) launch() {
 	s.Helper()
 	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
 	if err != nil {
@@ -163,7 +171,6 @@ func (s *scene) start() {
 	}()
 	s.stop = func() { cancel(); <-done }
 	server.Update(s.node)
-	s.eventually("the node is served", func() bool { return server.Status().Serving })
 }
 
 // restart ends the server, as a crash would, and starts another one.
@@ -462,9 +469,15 @@ func (k *fakeKubelet) GetAllocatableResources(context.Context, *podresources.All
 		answer.Devices = append(answer.Devices, list)
 	}
 	if k.foreign != "" {
-		answer.Devices = append(answer.Devices, &podresources.ContainerDevices{ResourceName: "metax-tech.com/sgpu", DeviceIds: []string{k.foreign}})
+		answer.Devices = append(answer.Devices, &podresources.ContainerDevices{ResourceName: "metax-tech.com/sgpu", DeviceIds: k.shuffled(k.foreign, "GPU-b-0:0")})
 	}
 	return answer, nil
+}
+
+// shuffled returns ids in any order, as kubelet does.
+func (*fakeKubelet) shuffled(ids ...string) []string {
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return ids
 }
 
 // health counts the healthy and unhealthy devices of a resource.

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -27,11 +29,15 @@ type grants struct {
 	byName map[types.NamespacedName]map[string][]string
 }
 
-// grants asks kubelet. Tokens of our own are left aside.
-func (h *holders) grants(ctx context.Context) (*grants, error) {
-	answer, err := h.list(ctx)
-	if err != nil {
-		return nil, err
+// grants reads kubelet's file and, if it is to, asks its API. Tokens of our own are
+// left aside.
+func (h *holders) grants(ctx context.Context, ask bool) (*grants, error) {
+	answer := &podresources.ListPodResourcesResponse{}
+	if ask {
+		var err error
+		if answer, err = h.list(ctx); err != nil {
+			return nil, err
+		}
 	}
 	g := &grants{byUID: map[types.UID]map[string][]string{}, byName: map[types.NamespacedName]map[string][]string{}}
 	for _, pod := range answer.GetPodResources() {
@@ -85,19 +91,28 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 		return
 	}
 	given, granted := map[types.UID]wire.Given{}, map[types.UID]bool{}
-	if len(pods) > 0 {
-		g, err := s.holders.grants(ctx)
-		if err != nil {
-			return // what was known stays until kubelet is back
+	g, err := s.holders.grants(ctx, len(pods) > 0)
+	if err != nil {
+		return // what was known stays until kubelet is back
+	}
+	node := n.Inventory.Open()
+	var records []*record
+	for _, pod := range pods {
+		ids := g.of(pod)
+		granted[pod.UID] = len(ids) > 0
+		if one, ok := givenTo(node, pod, ids); ok {
+			given[pod.UID] = one
 		}
-		node := n.Inventory.Open()
-		for _, pod := range pods {
-			ids := g.of(pod)
-			granted[pod.UID] = len(ids) > 0
-			if one, ok := givenTo(node, pod, ids); ok {
-				given[pod.UID] = one
-			}
-		}
+		records = append(records, foreignRecords(n, node, pod, ids)...)
+	}
+	orphans, err := s.orphans(ctx, node, g)
+	if err == nil {
+		err = s.saveForeign(append(records, orphans...))
+		s.sawWrite(err)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "What other plugins gave is not known")
+		return
 	}
 	s.setStatus(func(st *Status) {
 		st.Given, st.GivenKnown = given, true
@@ -150,6 +165,6 @@ func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.
 
 // sameStatus reports whether there is nothing to tell of.
 func sameStatus(a, b *Status) bool {
-	return a.Serving == b.Serving && a.Mode == b.Mode && a.Waits == b.Waits && a.Disk == b.Disk && a.Runtime == b.Runtime && a.RuntimeKnown == b.RuntimeKnown && a.Foreign == b.Foreign && maps.Equal(a.Strangers, b.Strangers) &&
+	return a.Serving == b.Serving && a.Mode == b.Mode && a.Waits == b.Waits && a.Second == b.Second && a.Disk == b.Disk && a.Runtime == b.Runtime && a.RuntimeKnown == b.RuntimeKnown && a.Foreign == b.Foreign && a.Left == b.Left && maps.Equal(a.Strangers, b.Strangers) &&
 		a.GivenKnown == b.GivenKnown && reflect.DeepEqual(a.Given, b.Given)
 }

@@ -194,21 +194,24 @@ func timesGiven(entries []checkpoint.PodDevicesEntry, resource string, uid types
 	return times
 }
 
-// foreign returns a resource of the vendor's and an id of it that kubelet
-// advertises and we did not make up: another plugin serves this node.
-func (h *holders) foreign(ctx context.Context) (resource, id string, err error) {
+// foreign returns, by resource of the vendor's, the first id that kubelet
+// advertises, in any order, and this agent did not make up: another plugin serves
+// the node.
+func (h *holders) foreign(ctx context.Context) (map[string]string, error) {
 	answer, err := h.allocatable(ctx)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
+	ids := map[string]string{}
 	for _, d := range answer.GetDevices() {
 		for _, id := range d.GetDeviceIds() {
-			if isVendors(d.GetResourceName()) && !isToken(id) {
-				return d.GetResourceName(), id, nil
+			first, ok := ids[d.GetResourceName()]
+			if isVendors(d.GetResourceName()) && !isToken(id) && (!ok || id < first) {
+				ids[d.GetResourceName()] = id
 			}
 		}
 	}
-	return "", "", nil
+	return ids, nil
 }
 
 // accepted reports whether kubelet knows devices of a resource by now.

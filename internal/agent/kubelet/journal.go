@@ -105,6 +105,11 @@ type document struct {
 	Records []*record `json:"records"`
 	// Names are the CDI names that were given for a token, the newest last.
 	Names map[string][]string `json:"names"`
+	// Foreign are records of what another plugin gave to containers: cards and
+	// amounts, no tokens. They stay until the containers are gone.
+	Foreign []*record `json:"foreign,omitempty"`
+	// Vendor is what is remembered of the vendor's plugin.
+	Vendor vendorNote `json:"vendor,omitzero"`
 }
 
 // journalVersion is that of the format.
@@ -146,7 +151,10 @@ func (j *journal) change(edit func(d *document) error) error {
 	j.changing.Lock()
 	defer j.changing.Unlock()
 	before := j.now()
-	d := &document{Version: before.Version, Records: slices.Clone(before.Records), Names: maps.Clone(before.Names)}
+	d := &document{
+		Version: before.Version, Records: slices.Clone(before.Records), Names: maps.Clone(before.Names),
+		Foreign: slices.Clone(before.Foreign), Vendor: before.Vendor,
+	}
 	if err := edit(d); err != nil {
 		return err
 	}
@@ -174,9 +182,10 @@ func decodeJournal(text []byte) (document, error) {
 	if d.Names == nil {
 		d.Names = map[string][]string{}
 	}
-	d.Records = slices.DeleteFunc(d.Records, func(r *record) bool { return r == nil })
+	missing := func(r *record) bool { return r == nil }
+	d.Records, d.Foreign = slices.DeleteFunc(d.Records, missing), slices.DeleteFunc(d.Foreign, missing)
 	seen, tokens := map[containerID]bool{}, map[string]bool{}
-	for _, r := range d.Records {
+	for _, r := range d.all() {
 		if seen[r.id()] {
 			return d, fmt.Errorf("%.200s has two records", r)
 		}
@@ -277,9 +286,13 @@ func (d *document) put(r *record) {
 	}), r)
 }
 
+// all returns all records, those of what other plugins gave too.
+func (d *document) all() []*record { return slices.Concat(d.Records, d.Foreign) }
+
 // drop takes a record out, and its CDI names, which are not given again.
 func (d *document) drop(r *record) {
-	d.Records = slices.DeleteFunc(d.Records, func(o *record) bool { return o.id() == r.id() })
+	same := func(o *record) bool { return o.id() == r.id() }
+	d.Records, d.Foreign = slices.DeleteFunc(d.Records, same), slices.DeleteFunc(d.Foreign, same)
 	for _, token := range r.Tokens {
 		delete(d.Names, token) // no other pod was given it since
 	}

@@ -19,38 +19,66 @@ import (
 // by this agent or by another plugin, and, for a newcomer, of those that were
 // placed earlier and are yet to come.
 func (s *Server) checkOthers(n *Node, r *record, newcomer *claimed) error {
+	node, holderOf, err := s.bookOthers(n, r.PodUID, newcomer)
+	if err != nil {
+		return err
+	}
+	own := slices.DeleteFunc(slices.Clone(s.journal.now().Records), func(o *record) bool { return o.PodUID != r.PodUID || o.id() == r.id() })
+	wants := leftBehind(node, ledger.Holder(r.PodUID), append(own, r))
+	if newcomer != nil {
+		wants = newcomer.claim.Holding
+	}
+	return checkUsage(node, &wants, holderOf)
+}
+
+// bookOthers returns the node with what pods other than this one hold, and what
+// names the holder of a card.
+func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *ledger.Node, holder func(card int) string, err error) {
 	held, known := s.pods.Held()
 	if !known {
-		return errors.New("the pods of this node are not known yet, so it is not known who has the cards")
+		return nil, nil, errors.New("the pods of this node are not known yet, so it is not known who has the cards")
 	}
-	node := n.Inventory.Open()
+	s.mu.Lock()
+	asked := s.grantsKnown
+	s.mu.Unlock()
+	if !asked {
+		return nil, nil, errors.New("kubelet has not told yet which devices pods have that other plugins served")
+	}
+	node = n.Inventory.Open()
 	given := map[types.UID][]*record{}
-	for _, o := range s.journal.now().Records {
-		if o.id() != r.id() {
+	for _, o := range s.journal.now().all() {
+		if o.PodUID != self {
 			given[o.PodUID] = append(given[o.PodUID], o)
 		}
 	}
-	own := append(slices.Clone(given[r.PodUID]), r)
-	delete(given, r.PodUID)
 	for _, pod := range held {
-		if pod.UID == r.PodUID {
+		if pod.UID == self {
 			continue
 		}
 		if err := s.bookOther(n, node, pod, given[pod.UID], newcomer); err != nil {
-			return err
+			return nil, nil, err
 		}
 	}
 	there := uids(held)
 	for uid, records := range given {
-		if there[uid] == nil {
+		switch {
+		case there[uid] != nil:
+		case unknownCards(records):
+			return nil, nil, errUnknownCards
+		default:
 			node.Book(leftBehind(node, ledger.Holder(uid), records))
 		}
 	}
-	wants := leftBehind(node, ledger.Holder(r.PodUID), own)
-	if newcomer != nil {
-		wants = newcomer.claim.Holding
-	}
-	return checkUsage(node, &wants, func(card int) string { return holderOf(node, given, there, card) })
+	return node, func(card int) string { return holderOf(node, given, there, card) }, nil
+}
+
+// errUnknownCards is a pod with devices of another plugin's of which nothing
+// tells the cards: it may have any.
+var errUnknownCards = errors.New("another plugin gave devices to another pod of this node, and its cards are not known yet")
+
+// unknownCards reports whether what a container has is not known.
+func unknownCards(records []*record) bool {
+	return slices.ContainsFunc(records, func(r *record) bool { return len(r.Shares) == 0 })
 }
 
 // bookOther books what another pod of the node has. What can't be told of a pod
@@ -58,12 +86,9 @@ func (s *Server) checkOthers(n *Node, r *record, newcomer *claimed) error {
 // since it gets them from this agent alone.
 func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records []*record, newcomer *claimed) error {
 	s.mu.Lock()
-	asked, granted, said := s.grantsKnown, s.granted[pod.UID], s.status.Given[pod.UID]
+	granted, said := s.granted[pod.UID], s.status.Given[pod.UID]
 	s.mu.Unlock()
 	if len(records) == 0 && !granted && (newcomer == nil || !earlier(pod, newcomer.pod)) {
-		if !asked {
-			return errors.New("kubelet has not told yet which devices pods have that other plugins served")
-		}
 		return nil
 	}
 	h, known, _ := n.Inventory.HoldingOf(node, pod)
@@ -71,12 +96,10 @@ func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records 
 	switch {
 	case known && hasAll(node, &h, said, records):
 		node.Book(h)
-	case len(records) > 0:
+	case len(records) > 0 && !unknownCards(records):
 		node.Book(leftBehind(node, h.Holder, records))
-	case granted:
-		return errors.New("another plugin gave devices to another pod of this node, and its cards are not known yet")
-	case !asked:
-		return errors.New("kubelet has not told yet which devices pods have that other plugins served")
+	case len(records) > 0 || granted:
+		return errUnknownCards
 	}
 	return nil
 }

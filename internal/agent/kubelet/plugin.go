@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,7 +48,13 @@ type plugin struct {
 	registered os.FileInfo
 	at         time.Time
 	asked      bool
+	// silent tells that another plugin serves the resource: kubelet's stream stays
+	// open and carries nothing.
+	silent bool
 }
+
+// socketPrefix is what the names of our sockets begin with.
+const socketPrefix = "daybreak-"
 
 // patience is how long kubelet may take to ask for the devices.
 const patience = 5 * time.Second
@@ -56,7 +63,7 @@ const patience = 5 * time.Second
 type deviceList struct{ devices []*deviceplugin.Device }
 
 func newPlugin(s *Server, resource corev1.ResourceName) *plugin {
-	name := "daybreak-" + strings.TrimPrefix(string(resource), vendorPrefix) + ".sock"
+	name := socketPrefix + strings.TrimPrefix(string(resource), vendorPrefix) + ".sock"
 	p := &plugin{server: s, resource: resource, socket: filepath.Join(s.cfg.Plugins, name), changed: make(chan struct{})}
 	if len(s.plugins) > 0 {
 		p.wake = s.plugins[0].wake
@@ -108,7 +115,7 @@ func (p *plugin) keep(ctx context.Context) error {
 	}
 	_, err = os.Stat(p.socket)
 	p.mu.Lock()
-	lost := p.grpc == nil || err != nil || p.registered == nil || !os.SameFile(p.registered, kubelet) ||
+	lost := p.grpc == nil || p.silent || err != nil || p.registered == nil || !os.SameFile(p.registered, kubelet) ||
 		!p.registered.ModTime().Equal(kubelet.ModTime()) || p.streams == 0 && (p.asked || p.server.clock.Since(p.at) > patience)
 	sent := p.sent
 	p.mu.Unlock()
@@ -126,6 +133,9 @@ func (p *plugin) keep(ctx context.Context) error {
 
 // register serves the socket anew and tells kubelet of it.
 func (p *plugin) register(ctx context.Context, kubelet os.FileInfo) error {
+	if err := p.server.checkAlone(ctx); err != nil {
+		return err
+	}
 	p.stop()
 	p.server.forgetGrants()
 	if err := p.listen(ctx); err != nil {
@@ -173,11 +183,24 @@ func (p *plugin) listen(ctx context.Context) error {
 	return nil
 }
 
+// yield leaves the resource to another plugin. Where kubelet has that plugin in
+// place of this one, the stream stays open and silent: kubelet closes its
+// connection to the present plugin of a resource when any stream of it ends.
+func (p *plugin) yield(replaced bool) {
+	p.mu.Lock()
+	p.silent = replaced && p.streams > 0
+	silent := p.silent
+	p.mu.Unlock()
+	if !silent {
+		p.stop()
+	}
+}
+
 // stop ends the plugin; kubelet notices.
 func (p *plugin) stop() {
 	p.mu.Lock()
 	server := p.grpc
-	p.grpc, p.registered, p.sent, p.sure = nil, nil, false, ""
+	p.grpc, p.registered, p.sent, p.sure, p.silent = nil, nil, false, "", false
 	p.mu.Unlock()
 	if server != nil {
 		server.Stop()
@@ -207,9 +230,9 @@ func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 	var last *deviceList
 	for {
 		p.mu.Lock()
-		changed := p.changed
+		changed, silent := p.changed, p.silent
 		p.mu.Unlock()
-		if list := p.server.devices(p); last == nil || !sameDevices(last, list) {
+		if list := p.server.devices(p); !silent && (last == nil || !sameDevices(last, list)) {
 			if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: list.devices}); err != nil {
 				return err
 			}
@@ -266,10 +289,13 @@ func (p *plugin) Allocate(_ context.Context, request *deviceplugin.AllocateReque
 // PreStartContainer prepares the container that has these ids.
 func (p *plugin) PreStartContainer(ctx context.Context, request *deviceplugin.PreStartContainerRequest) (*deviceplugin.PreStartContainerResponse, error) {
 	ids := sorted(request.GetDevicesIds())
-	if err := check(ids); err != nil {
+	prepare := p.server.try
+	if isForeign(ids) {
+		prepare = p.server.tryForeign
+	} else if err := check(ids); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if err := p.server.preStart(ctx, string(p.resource), ids); err != nil {
+	if err := p.server.preStart(ctx, string(p.resource), ids, prepare); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &deviceplugin.PreStartContainerResponse{}, nil
@@ -287,6 +313,9 @@ func check(ids []string) error {
 	}
 	return nil
 }
+
+// isForeign reports whether another plugin gave the ids, all of them.
+func isForeign(ids []string) bool { return len(ids) > 0 && !slices.ContainsFunc(ids, isToken) }
 
 // newName makes up a CDI name for an id.
 func newName(id string) (string, error) {

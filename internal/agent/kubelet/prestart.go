@@ -45,16 +45,20 @@ func isFinal(err error) bool {
 	return is
 }
 
+// preparation is one try to prepare the container that has the ids. The pod is
+// returned as soon as it is known, for whoever tells of a failure.
+type preparation func(ctx context.Context, resource string, ids []string) (*corev1.Pod, error)
+
 // preStart prepares the container that has these ids, which are sorted, within
 // the time that kubelet gives.
-func (s *Server) preStart(ctx context.Context, resource string, ids []string) (err error) {
+func (s *Server) preStart(ctx context.Context, resource string, ids []string, prepare preparation) (err error) {
 	start := s.clock.Now()
 	defer func() { s.metrics.preStarted(s.clock.Since(start), err) }()
 	ctx, cancel := s.within(ctx, preStartLimit)
 	defer cancel()
 	var pod *corev1.Pod
 	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
-		pod, err = s.try(ctx, resource, ids, false)
+		pod, err = prepare(ctx, resource, ids)
 		s.sawWrite(err)
 		if err == nil {
 			err = s.injects(ctx)
@@ -145,7 +149,7 @@ func (s *Server) ahead(resource string, ids []string) {
 			s.mu.Lock()
 			ended := s.ended
 			s.mu.Unlock()
-			_, err := s.try(ctx, resource, ids, true)
+			_, err := s.tryOnce(ctx, resource, ids, true)
 			s.sawWrite(err)
 			if err == nil || ended || isFinal(err) {
 				return
@@ -174,9 +178,13 @@ type identification struct {
 	names []string
 }
 
-// try prepares the container once. The pod is returned as soon as it is known,
-// for whoever tells of a failure. Early tells that it does not start yet.
-func (s *Server) try(ctx context.Context, resource string, ids []string, early bool) (*corev1.Pod, error) {
+// try prepares a container that is about to start.
+func (s *Server) try(ctx context.Context, resource string, ids []string) (*corev1.Pod, error) {
+	return s.tryOnce(ctx, resource, ids, false)
+}
+
+// tryOnce prepares the container once. Early tells that it does not start yet.
+func (s *Server) tryOnce(ctx context.Context, resource string, ids []string, early bool) (*corev1.Pod, error) {
 	n := s.current()
 	if n == nil {
 		return nil, errors.New("the agent does not know the node's cards yet")

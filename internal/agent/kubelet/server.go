@@ -37,7 +37,10 @@ type Config struct {
 	State, CDI string
 	// Settle is how long a runtime may take to notice a spec.
 	Settle time.Duration
-	Layout Layout
+	// VendorSockets are patterns of the names that the vendor's plugin gives its
+	// sockets in the folder Plugins.
+	VendorSockets []string
+	Layout        Layout
 }
 
 // DefaultConfig is that of a node as it is usually set up.
@@ -45,18 +48,21 @@ func DefaultConfig() Config {
 	return Config{
 		Plugins: "/var/lib/kubelet/device-plugins", PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		Runtime: "unix:///run/containerd/containerd.sock", State: "/var/lib/daybreak", CDI: "/var/run/cdi",
-		Settle: 20 * time.Millisecond, Layout: DefaultLayout(),
+		Settle: 20 * time.Millisecond, VendorSockets: []string{"*metax*", "*sgpu*", "*gpu-device*"}, Layout: DefaultLayout(),
 	}
 }
 
 // Node is what the agent knows of its node at one moment. It is never changed.
 type Node struct {
 	Name      string
+	UID       types.UID
 	Mode      gpu.Mode
 	Inventory *wire.Inventory
 	Cards     map[gpu.CardID]Card
-	// Yield, unless it is empty, says why the node is not to be served.
-	Yield string
+	// Yield, unless it is empty, says why the node is not to be served: an
+	// administrator left it to the vendor's plugin.
+	Yield  string
+	Vendor Vendor
 }
 
 // Card is one card of the node.
@@ -108,6 +114,7 @@ type Server struct {
 	journal *journal
 	// lastForeign and lastGiven are when kubelet was last asked.
 	lastForeign, lastGiven time.Time
+	vendor                 vendorWatch
 
 	mu   sync.Mutex
 	node *Node
@@ -138,6 +145,8 @@ type Status struct {
 	Mode    gpu.Mode
 	// Waits says what is missing while it is not.
 	Waits string
+	// Second tells that another agent may work with the state folder.
+	Second bool
 	// Disk says why the journal or specs can't be written; empty if they can.
 	Disk string
 	// Runtime is why no container can be left to the container runtime, and
@@ -147,6 +156,9 @@ type Status struct {
 	// Foreign is whose plugin serves in place of ours: a resource and an id that
 	// kubelet advertises.
 	Foreign string
+	// Left says why the node is left to the vendor's plugin although kubelet
+	// advertises none of its devices.
+	Left string
 	// Strangers is what slices take of each card that someone else made.
 	Strangers map[gpu.CardID]wire.Stranger
 	// Given is what kubelet gave to pods that someone else served and on which
@@ -183,7 +195,7 @@ func newServer(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock
 		holders: newHolders(lister, filepath.Join(cfg.Plugins, checkpoint.FileName), clk),
 		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, identified: map[containerID]identification{},
-		told: map[string]time.Time{}, wrote: map[string]time.Time{}, status: Status{Waits: "the first Device"},
+		told: map[string]time.Time{}, wrote: map[string]time.Time{}, status: Status{Waits: "the first Device", Second: true},
 	}
 	for _, r := range resources {
 		s.plugins = append(s.plugins, newPlugin(s, r))
@@ -308,12 +320,14 @@ func (s *Server) open(ctx context.Context) (*os.File, error) {
 			s.journal, err = openJournal(s.cfg.State, s.write)
 		}
 		if err == nil {
+			s.vendor.vendorNote = s.journal.now().Vendor
+			s.setStatus(func(st *Status) { st.Second = false })
 			return lock, nil
 		}
 		if before := s.Status().Waits; before != err.Error() {
 			klog.FromContext(ctx).Info("The node is not served yet", "why", err.Error())
 		}
-		s.setStatus(func(st *Status) { st.Waits = err.Error() })
+		s.setStatus(func(st *Status) { st.Waits, st.Second = err.Error(), errors.Is(err, errLocked) })
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(context.Cause(ctx), lock.Close())
@@ -325,12 +339,8 @@ func (s *Server) open(ctx context.Context) (*os.File, error) {
 // learn asks kubelet, when it is time to, whether another plugin serves the node
 // and what it gave.
 func (s *Server) learn(ctx context.Context, n *Node) {
-	if foreign := s.Status().Foreign; s.clock.Since(s.lastForeign) >= foreignInterval || foreign != "" {
-		s.lastForeign = s.clock.Now()
-		s.lookForOthers(ctx)
-		if s.Status().Foreign != foreign {
-			s.forgetGrants()
-		}
+	if s.clock.Since(s.lastForeign) >= foreignInterval || s.vendor.Seen != "" {
+		_ = s.lookForOthers(ctx) // it says so itself
 	}
 	if s.clock.Since(s.lastGiven) >= givenInterval {
 		s.lastGiven = s.clock.Now()
@@ -341,29 +351,12 @@ func (s *Server) learn(ctx context.Context, n *Node) {
 // wake has something to receive when a plugin's stream began or ended.
 func (s *Server) wake() <-chan struct{} { return s.plugins[0].wake }
 
-// lookForOthers finds out whether another plugin serves the vendor's resources.
-func (s *Server) lookForOthers(ctx context.Context) {
-	resource, id, err := s.holders.foreign(ctx)
-	if err != nil {
-		return // kubelet is away, and will be registered with when it is back
-	}
-	text := ""
-	if resource != "" {
-		text = fmt.Sprintf("%s with device %s", resource, id)
-	}
-	s.setStatus(func(st *Status) { st.Foreign = text })
-}
-
 // keepRegistered sees to it that kubelet has all plugins, and finds out whether
 // it has accepted them.
 func (s *Server) keepRegistered(ctx context.Context, n *Node) {
-	if foreign := s.Status().Foreign; foreign != "" || n.Yield != "" {
+	if why := s.yields(n); why != "" {
 		for _, p := range s.plugins {
-			p.stop()
-		}
-		why := n.Yield
-		if foreign != "" {
-			why = "another plugin serves " + foreign
+			p.yield(s.vendor.serves[string(p.resource)] != "")
 		}
 		s.setStatus(func(st *Status) { st.Serving, st.Waits = false, why })
 		return

@@ -66,7 +66,7 @@ func TestFailsClosed(t *testing.T) {
 		want    string
 	}{
 		"an id that the agent never made up": {
-			prepare: func(*scene) {}, ids: []string{"GPU-a-0:1"}, want: "is not one of this plugin's",
+			prepare: func(*scene) {}, ids: []string{"GPU-a-0:1"}, want: "are not this plugin's: kubelet says of nobody that he holds",
 		},
 		"an allocation that is larger than the limits": {
 			prepare: func(s *scene) { s.pod("a", limits, `[[{"uuid":"GPU-a","compute":20,"vRam":4096}]]`) },
@@ -158,7 +158,7 @@ func TestTwoHoldersOfOneCard(t *testing.T) {
 	s.admit(slice, "late", "daybreak-sgpu-000")
 	ctx, cancel := contextFor(t, 300*time.Millisecond)
 	defer cancel()
-	err := s.server.preStart(ctx, slice, []string{"daybreak-sgpu-000"})
+	err := s.server.preStart(ctx, slice, []string{"daybreak-sgpu-000"}, s.server.try)
 	if err == nil || !strings.Contains(err.Error(), "60% are held by") {
 		t.Errorf("the later one: %v", err)
 	}
@@ -318,33 +318,6 @@ func TestHealth(t *testing.T) {
 		healthy, unhealthy := s.kubelet.health(whole)
 		return healthy == 1 && unhealthy == 1
 	})
-}
-
-// Another plugin of the vendor's resources is made way for.
-func TestYields(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, gpu.ModeSGPU)
-	s.stop()
-	s.kubelet.mu.Lock()
-	s.kubelet.foreign = "GPU-a-0:0"
-	s.kubelet.mu.Unlock()
-	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := contextFor(t, time.Minute)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Run(ctx) }()
-	s.stop = func() { cancel(); <-done }
-	server.Update(s.node)
-	s.eventually("it is seen", func() bool { return server.Status().Foreign == "metax-tech.com/sgpu with device GPU-a-0:0" })
-	if st := server.Status(); st.Serving {
-		t.Errorf("status: %+v", st)
-	}
-	s.kubelet.mu.Lock()
-	s.kubelet.foreign = ""
-	s.kubelet.mu.Unlock()
-	s.eventually("the node is served when it is gone", func() bool { return server.Status().Serving })
 }
 
 // Slices of others stay; ours that nobody has go.

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (s *Server) sweep(ctx context.Context) error {
 func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Pod) ([]*record, error) {
 	var gone []*record
 	var failures []error
-	for _, r := range s.journal.now().Records {
+	for _, r := range s.journal.now().all() {
 		if there[r.PodUID] != nil {
 			s.setLeaving(r, time.Time{})
 			continue
@@ -117,12 +118,11 @@ func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Po
 		since, leaving := s.leaving[r.id()]
 		s.mu.Unlock()
 		if !leaving {
-			pod, err := s.pods.Get(ctx, r.Namespace, r.Pod)
+			there, err := s.stillThere(ctx, r)
 			if err != nil {
 				failures = append(failures, err)
-				continue
 			}
-			if pod != nil && pod.UID == r.PodUID && wire.Holds(pod) {
+			if err != nil || there {
 				continue
 			}
 			since = s.clock.Now()
@@ -133,6 +133,16 @@ func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Po
 		}
 	}
 	return gone, errors.Join(failures...)
+}
+
+// stillThere asks the API server for the pod of a record. One that the agent
+// never saw was gone from there before.
+func (s *Server) stillThere(ctx context.Context, r *record) (bool, error) {
+	if r.Pod == "" {
+		return false, nil
+	}
+	pod, err := s.pods.Get(ctx, r.Namespace, r.Pod)
+	return pod != nil && pod.UID == r.PodUID && wire.Holds(pod), err
 }
 
 // setLeaving notes since when a pod is gone; the zero time that it is not.
@@ -171,9 +181,7 @@ func (s *Server) takeBack(ctx context.Context, n *Node, r *record) error {
 		return err
 	}
 	err = s.journal.change(func(d *document) error {
-		if r := d.byContainer(r.id()); r != nil {
-			d.drop(r)
-		}
+		d.drop(cmp.Or(d.byContainer(r.id()), r))
 		return nil
 	})
 	if err != nil {

@@ -17,8 +17,27 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// checkStart checks that the container gets its own cards, and that no other has them.
+// checkStart checks that the container gets its own cards, and that no other has
+// them. What the vendor's plugin gave is kubelet's to hand out again.
 func (w *walk) checkStart(p *walkPod) {
+	w.Helper()
+	if !p.vendor {
+		w.checkDevices(p)
+	}
+	for _, q := range w.pods {
+		for _, card := range q.cards {
+			if q == p || !q.alive || !slices.Contains(p.cards, card) {
+				continue
+			}
+			if p.whole || q.whole || w.taken(card)+p.compute > 100 {
+				w.violated("%s gets %s, which %s has", p.Name, card, q.Name)
+			}
+		}
+	}
+}
+
+// checkDevices checks that the container gets the devices of its own cards.
+func (w *walk) checkDevices(p *walkPod) {
 	w.Helper()
 	want := []string{"250:0"}
 	for _, card := range p.cards {
@@ -46,16 +65,6 @@ func (w *walk) checkStart(p *walkPod) {
 	slices.Sort(want)
 	if got = slices.Compact(got); !slices.Equal(got, want) {
 		w.violated("%s gets devices %v, its own are %v", p.Name, got, want)
-	}
-	for _, q := range w.pods {
-		for _, card := range q.cards {
-			if q == p || !q.alive || !slices.Contains(p.cards, card) {
-				continue
-			}
-			if p.whole || q.whole || w.taken(card)+p.compute > 100 {
-				w.violated("%s gets %s, which %s has", p.Name, card, q.Name)
-			}
-		}
 	}
 }
 
@@ -111,6 +120,9 @@ func (w *walk) check() {
 	w.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.wrong != "" {
+		w.violated("%s", w.wrong)
+	}
 	for name, p := range w.owner {
 		devices, ok := w.devicesOf(name)
 		if !ok {

@@ -28,7 +28,7 @@ func (w *walk) step() {
 		weight int
 		do     func()
 	}{
-		{24, w.come}, {12, w.restart}, {8, w.exit}, {20, w.leave}, {6, w.reap}, {8, w.vendor}, {12, w.vendorGives},
+		{24, w.come}, {12, w.restart}, {8, w.exit}, {20, w.leave}, {6, w.reap}, {8, w.vendor}, {8, w.vendorRestarts}, {12, w.vendorGives}, {6, w.speak}, {1, w.passLong},
 		{6, w.armCrash}, {3, w.failDisk}, {4, w.turnHealth}, {6, w.stale}, {4, w.see}, {18, w.pass}, {5, w.upgrade},
 	}
 	total := 0
@@ -85,31 +85,37 @@ func (w *walk) newPod() *walkPod {
 	if wellPlaced {
 		slices.SortStableFunc(cards, func(a, b gpu.CardID) int { return w.placed(a) - w.placed(b) })
 	}
-	limits := corev1.ResourceList{}
-	var list []string
 	switch alone := w.rng.IntN(2) == 0; {
 	case alone && (!wellPlaced || w.placed(cards[0]) == 0):
-		p.cards, p.whole, p.compute, p.resource = cards[:1+w.rng.IntN(2)], true, 100, whole
+		p.cards, p.whole = cards[:1+w.rng.IntN(2)], true
 		if wellPlaced {
 			p.cards = slices.DeleteFunc(cards, func(card gpu.CardID) bool { return w.placed(card) > 0 })
 		}
-		limits[whole] = *resource.NewQuantity(int64(len(p.cards)), resource.DecimalSI)
 	default:
 		p.cards = cards[:1]
+	}
+	w.place(p)
+	return p
+}
+
+// place adds a pod that a scheduler has placed on its cards.
+func (w *walk) place(p *walkPod) {
+	limits := corev1.ResourceList{}
+	memory := 4 << 10
+	if p.whole {
+		p.compute, p.resource, memory = 100, whole, 64<<10
+		limits[whole] = *resource.NewQuantity(int64(len(p.cards)), resource.DecimalSI)
+	} else {
 		limits[slice], limits[wire.ResourceVMemory] = resource.MustParse("1"), resource.MustParse("4")
 		limits[wire.ResourceVCore] = *resource.NewQuantity(int64(p.compute), resource.DecimalSI)
 	}
+	var list []string
 	for _, card := range p.cards {
-		memory := 4 << 10
-		if p.whole {
-			memory = 64 << 10
-		}
 		list = append(list, fmt.Sprintf(`{"uuid":%q,"compute":%d,"vRam":%d}`, card, p.compute, memory))
 	}
 	w.addPod(p, limits, map[string]string{
 		wire.AnnotationAllocated: "[[" + strings.Join(list, ",") + "]]", wire.AnnotationPredicateTime: strconv.Itoa(1000 + len(w.pods)), wire.AnnotationQoS: string(gpu.FixedShare),
 	})
-	return p
 }
 
 func (w *walk) addPod(p *walkPod, limits corev1.ResourceList, annotations map[string]string) {
@@ -141,6 +147,18 @@ func (w *walk) admit(p *walkPod) bool {
 		w.fails(p, "no plugin is there")
 		return false
 	}
+	free := w.free(plugin)
+	if len(free) < len(p.cards) {
+		w.fails(p, "there are no free ids")
+		return false
+	}
+	free = free[:min(len(free), len(p.cards)+1)] // so that ids are soon used again
+	w.rng.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+	return w.allocate(p, plugin, sorted(free[:len(p.cards)]))
+}
+
+// free returns the ids of a plugin that kubelet may give.
+func (w *walk) free(plugin *plugin) []string {
 	var free []string
 	for _, d := range w.server.devices(plugin).devices {
 		id := d.GetID()
@@ -148,13 +166,11 @@ func (w *walk) admit(p *walkPod) bool {
 			free = append(free, id)
 		}
 	}
-	if len(free) < len(p.cards) {
-		w.fails(p, "there are no free ids")
-		return false
-	}
-	free = free[:min(len(free), len(p.cards)+1)] // so that ids are soon used again
-	w.rng.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
-	ids := sorted(free[:len(p.cards)])
+	return free
+}
+
+// allocate gives a pod these ids.
+func (w *walk) allocate(p *walkPod, plugin *plugin, ids []string) bool {
 	answer, err := plugin.Allocate(context.Background(), &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{DevicesIds: ids}}})
 	if err != nil || w.crash.isDead() {
 		w.fails(p, fmt.Sprintf("Allocate: %v", err))
@@ -204,10 +220,14 @@ func (w *walk) writeFile() {
 	}
 }
 
-// begin starts the container of a pod, if the agent lets it.
+// begin starts the container of a pod, if the agent lets it. While the vendor's
+// plugin serves, kubelet asks the agent for nothing.
 func (w *walk) begin(p *walkPod) {
 	plugin := w.plugin(p.resource)
 	if plugin == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p.alive = p.alive || p.vendor && w.foreign
 		return
 	}
 	_, err := plugin.PreStartContainer(context.Background(), &deviceplugin.PreStartContainerRequest{DevicesIds: p.ids})
@@ -230,7 +250,7 @@ func (w *walk) begin(p *walkPod) {
 }
 
 func (w *walk) restart() {
-	if p := w.some(func(p *walkPod) bool { return p.admitted && !p.vendor && !p.alive }); p != nil {
+	if p := w.some(func(p *walkPod) bool { return p.admitted && !p.alive }); p != nil {
 		w.begin(p)
 	}
 }
@@ -245,16 +265,21 @@ func (w *walk) exit() {
 }
 
 // leave deletes a pod, now and then by force: then its container lives on. Of a
-// pod that the vendor's plugin served nothing would be left to tell.
+// pod that the vendor's plugin served the agent has to have learned before.
 func (w *walk) leave() {
 	if p := w.some(func(p *walkPod) bool { return p.known }); p != nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		force := w.rng.IntN(3) == 0 && !p.vendor
-		p.known, p.admitted, p.alive = false, false, p.alive && force
-		w.writeFile()
-		w.say("%s is deleted, by force: %v", p.Name, force)
+		noted := slices.ContainsFunc(w.server.journal.now().Foreign, func(r *record) bool { return r.PodUID == p.UID })
+		w.remove(p, w.rng.IntN(3) == 0 && (!p.vendor || noted))
 	}
+}
+
+// remove deletes a pod.
+func (w *walk) remove(p *walkPod, force bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.known, p.admitted, p.alive = false, false, p.alive && force
+	w.writeFile()
+	w.say("%s is deleted, by force: %v", p.Name, force)
 }
 
 // reap ends the container of a pod that was deleted by force.
@@ -269,14 +294,65 @@ func (w *walk) reap() {
 
 // vendor brings the vendor's plugin, or takes it away.
 func (w *walk) vendor() {
-	if !w.foreign && w.rng.IntN(4) > 0 {
-		return
+	if w.foreign || w.rng.IntN(4) == 0 {
+		w.setVendor(!w.foreign)
 	}
+}
+
+func (w *walk) setVendor(there bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.foreign = !w.foreign
+	if w.foreign = there; there {
+		w.came = time.Now()
+	} else if time.Since(w.came) > 2*watchInterval { // else nobody can have noticed
+		w.left = time.Now()
+	}
 	w.registered = false
-	w.say("the vendor's plugin is there: %v", w.foreign)
+	if !there && w.server.Status().Foreign != "" {
+		w.seen = true // it must remember
+	}
+	w.say("the vendor's plugin is there: %v, the agent has seen it: %v", there, w.seen)
+}
+
+// vendorRestarts takes the vendor's plugin away for a moment, or several minutes.
+func (w *walk) vendorRestarts() {
+	if !w.foreign {
+		return
+	}
+	w.setVendor(false)
+	d := time.Duration(w.rng.Int64N(int64(30 * time.Second)))
+	if w.rng.IntN(8) == 0 {
+		d *= 12
+	}
+	time.Sleep(d)
+	w.setVendor(true)
+}
+
+// speak has an administrator leave the node to the vendor's plugin, or take it
+// back.
+func (w *walk) speak() { w.setNamed(!w.named && w.rng.IntN(2) == 0) }
+
+func (w *walk) setNamed(named bool) {
+	w.mu.Lock()
+	w.ordered = w.named && !named || w.ordered && !named
+	w.named, w.spoken = named, time.Now()
+	w.say("the node is left to the vendor's plugin: %v, the agent is to take over: %v", named, w.ordered)
+	w.mu.Unlock()
+	w.changed.Store(true)
+}
+
+// takeOver has an administrator order the agent to take over.
+func (w *walk) takeOver() {
+	w.setNamed(true)
+	time.Sleep(3 * watchInterval)
+	w.setNamed(false)
+	w.settle()
+}
+
+// passLong lets more time pass than the vendor's plugin may be away.
+func (w *walk) passLong() {
+	w.say("%s pass", vendorAbsence)
+	time.Sleep(vendorAbsence + 10*time.Second)
 }
 
 // vendorGives has the vendor's plugin give a whole card to a pod, whoever else
@@ -289,8 +365,14 @@ func (w *walk) vendorGives() {
 	if w.some(func(p *walkPod) bool { return p.vendor && p.known && slices.Contains(p.cards, card) }) != nil {
 		return
 	}
+	w.giveByVendor(card, w.rng.IntN(2) == 0)
+}
+
+// giveByVendor has the vendor's plugin give a card to a pod that says so, or
+// does not.
+func (w *walk) giveByVendor(card gpu.CardID, says bool) *walkPod {
 	var annotations map[string]string
-	if w.rng.IntN(2) == 0 {
+	if says {
 		annotations = map[string]string{wire.AnnotationAllocated: allOf(string(card))}
 	}
 	p := &walkPod{resource: whole, cards: []gpu.CardID{card}, whole: true, compute: 100, vendor: true, known: true}
@@ -300,6 +382,7 @@ func (w *walk) vendorGives() {
 	p.Status.Phase = corev1.PodRunning
 	p.admitted, p.alive, p.ids = true, true, []string{string(card)}
 	w.writeFile()
+	return p
 }
 
 // upgrade ends the agent and starts another one.
@@ -330,6 +413,7 @@ func (w *walk) turnHealth() {
 	card := walkCards[w.rng.IntN(len(walkCards))]
 	w.ill[card] = !w.ill[card] && w.rng.IntN(4) == 0
 	w.say("%s is ill: %v", card, w.ill[card])
+	w.changed.Store(true)
 }
 
 // stale puts a device node in the way that is another slice's, or takes it away.

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,12 +165,22 @@ type walk struct {
 	pods       []*walkPod
 	blind      bool
 	foreign    bool // the vendor's plugin serves
-	registered bool // ours does
-	ill        map[gpu.CardID]bool
-	owner      map[string]*walkPod   // of every CDI name that was ever given
-	stands     map[string]gpu.CardID // for what a token was last given
-	log        []string
-	started    int
+	named      bool // an administrator left the node to the vendor's plugin
+	ordered    bool // and took it back
+	registered bool // our plugin is, and kubelet has no other
+	// seen tells that the agent saw the vendor's plugin and has not taken over
+	// since; came and left are when the plugin did, spoken when the administrator
+	// last said something.
+	seen               bool
+	came, left, spoken time.Time
+	ill                map[gpu.CardID]bool
+	owner              map[string]*walkPod   // of every CDI name that was ever given
+	stands             map[string]gpu.CardID // for what a token was last given
+	logging            sync.Mutex
+	log                []string
+	started            int
+	wrong              string      // what the agent's own loop did wrong
+	changed            atomic.Bool // the agent is to be told of its node again
 }
 
 var walkCards = []gpu.CardID{"GPU-a", "GPU-b"}
@@ -177,7 +190,7 @@ func newWalk(t *testing.T, seed int) *walk {
 	w := &walk{
 		T: t, seed: seed, rng: rand.New(rand.NewPCG(uint64(seed), 21)), driver: &fakeDriver{cards: map[string]*discover.CardSlices{}, reuse: true},
 		cfg:   Config{Plugins: dir, State: filepath.Join(dir, "state"), CDI: filepath.Join(dir, "cdi"), Settle: 20 * time.Millisecond, Layout: DefaultLayout()},
-		files: seed%2 == 0, ill: map[gpu.CardID]bool{}, owner: map[string]*walkPod{}, stands: map[string]gpu.CardID{}, registered: true,
+		files: seed%2 == 0, ill: map[gpu.CardID]bool{}, owner: map[string]*walkPod{}, stands: map[string]gpu.CardID{},
 	}
 	w.host = newFakeHost(t, dir)
 	w.host.install(&w.cfg.Layout)
@@ -191,6 +204,8 @@ func bdfOf(card int) string { return fmt.Sprintf("0000:0%d:00.0", card+1) }
 
 // say notes what happens, for who reads a failure.
 func (w *walk) say(format string, args ...any) {
+	w.logging.Lock()
+	defer w.logging.Unlock()
 	w.log = append(w.log, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
@@ -204,6 +219,7 @@ func (w *walk) violated(format string, args ...any) {
 func (w *walk) run(steps int) (started int) {
 	w.start()
 	defer func() { w.stop() }()
+	w.aim()
 	for range steps {
 		w.step()
 		if w.crash.isDead() {
@@ -228,8 +244,10 @@ func (w *walk) start() {
 	s.write = func(path string, text []byte) error {
 		return crash.do(func() error { return os.WriteFile(path, text, 0o600) })
 	}
-	w.blind = w.rng.IntN(2) == 0
+	w.mu.Lock()
+	w.blind, w.registered = w.rng.IntN(2) == 0, false
 	w.server, w.crash = s, crash
+	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	lock, err := s.open(ctx)
 	if err != nil {
@@ -252,16 +270,21 @@ func (w *walk) start() {
 
 // loop is what the agent does every second, apart from sockets.
 func (w *walk) loop(ctx context.Context, s *Server) {
+	var last map[types.UID]wire.Given
 	for ctx.Err() == nil {
 		s.learn(ctx, s.current())
+		yields := s.yields(s.current()) != ""
 		w.mu.Lock()
-		again := !w.registered && !w.foreign && s.Status().Foreign == ""
-		w.registered = w.registered || again
+		again := !w.registered && !yields
+		w.registered = w.registered && !yields
 		w.mu.Unlock()
-		if again {
-			s.forgetGrants()
+		if again && s.checkAlone(ctx) == nil {
+			w.register(s)
 		}
-		s.Update(w.node(s.Status().Given))
+		if given := s.Status().Given; w.changed.Swap(false) || !maps.EqualFunc(given, last, func(a, b wire.Given) bool { return reflect.DeepEqual(a, b) }) {
+			last = given
+			s.Update(w.node(given))
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(watchInterval):
@@ -269,11 +292,32 @@ func (w *walk) loop(ctx context.Context, s *Server) {
 	}
 }
 
+// register has the agent register its plugins with kubelet: not over another one,
+// and not while the vendor's may just be restarting.
+func (w *walk) register(s *Server) {
+	s.forgetGrants()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.foreign:
+		w.wrong = "the agent registers over the vendor's plugin"
+	case w.named && time.Since(w.spoken) > 2*watchInterval:
+		w.wrong = "the agent takes over what was left to the vendor's plugin"
+	case w.seen && !w.ordered && time.Since(w.spoken) > 2*watchInterval && time.Since(w.left) < vendorAbsence:
+		w.wrong = fmt.Sprintf("the agent takes over %s after the vendor's plugin went", time.Since(w.left))
+	}
+	w.registered, w.seen, w.ordered = true, false, false
+	w.say("the agent registers")
+}
+
 // node is what the agent knows of its cards.
 func (w *walk) node(given map[types.UID]wire.Given) *Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := &Node{Name: "n1", Mode: gpu.ModeSGPU, Cards: map[gpu.CardID]Card{}}
+	n := &Node{Name: "n1", Mode: gpu.ModeSGPU, Cards: map[gpu.CardID]Card{}, UID: "uid"}
+	if w.named {
+		n.Yield = "its annotation says vendor"
+	}
 	var cards []gpu.Card
 	for i, id := range walkCards {
 		cards = append(cards, gpu.Card{ID: id, Minor: i, Memory: 64 << 10, Slots: gpu.MaxSlices, Healthy: !w.ill[id]})
