@@ -135,12 +135,15 @@ func (w *world) agentOf(c *cards, more ...string) *local.Process {
 	w.Helper()
 	agent, err := w.NewAgent(w.ctx, bin("daybreak"), nodeName, append([]string{
 		"--source=mxsml", "--mxsml=" + fake.Library(w, fake.V231), "--sysfs=" + c.sysfs(), "--poll=1s",
-		"--metrics-bind-address=" + metricsAddress, "--state-dir=" + filepath.Join(w.dir, "agent"), "-v=2",
+		"--metrics-bind-address=" + metricsAddress, "--state-dir=" + w.stateDir(), "-v=2",
 	}, more...)...)
 	w.must(err)
 	agent.Env = []string{fake.EnvConfig + "=" + c.config}
 	return agent
 }
+
+// stateDir is the folder of the agent's journal.
+func (w *world) stateDir() string { return filepath.Join(w.dir, "agent") }
 
 // serving waits until the agent serves the node in the mode.
 func (w *world) serving(mode string) {

@@ -19,18 +19,45 @@ type histogram map[float64]float64
 
 var preStartBucket = regexp.MustCompile(`prestart_duration_seconds_bucket\{.*result="ok".*\}`)
 
+// get returns what a page says.
+func (w *world) get(url string) (string, error) {
+	request, err := http.NewRequestWithContext(w.ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return string(text), err
+}
+
+// registrations counts how often the agent has registered a plugin with kubelet.
+func (w *world) registrations() int {
+	w.Helper()
+	text, err := w.get("http://" + metricsAddress + "/metrics")
+	w.must(err)
+	sum := 0
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "daybreak_agent_registrations_total{") {
+			fields := strings.Fields(line)
+			n, err := strconv.Atoi(fields[len(fields)-1])
+			w.must(err)
+			sum += n
+		}
+	}
+	return sum
+}
+
 // preStarts reads from the agent's metrics how long PreStart took.
 func (w *world) preStarts() histogram {
 	w.Helper()
-	request, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", http.NoBody)
-	w.must(err)
-	response, err := http.DefaultClient.Do(request)
-	w.must(err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	text, err := w.get("http://" + metricsAddress + "/metrics")
 	w.must(err)
 	h := histogram{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if !preStartBucket.MatchString(line) {
 			continue
 		}
