@@ -55,20 +55,6 @@ func TestStaleDevice(t *testing.T) {
 	}
 }
 
-// servingIs returns an error unless the Device says why the node is not served.
-func (w *world) servingIs(reason string) error {
-	d, err := w.device()
-	if err != nil {
-		return err
-	}
-	for _, c := range d.Spec.Devices[0].Conditions {
-		if c.Type == "Serving" && c.Status == metav1.ConditionFalse && c.Reason == reason {
-			return nil
-		}
-	}
-	return fmt.Errorf("conditions %v", d.Spec.Devices[0].Conditions)
-}
-
 // TestFullDisk: the folder of the journal is full. New pods wait, none fails, and
 // they start when there is room again.
 func TestFullDisk(t *testing.T) {
@@ -88,18 +74,9 @@ func TestFullDisk(t *testing.T) {
 	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("the disk is not full: %v", err)
 	}
-	w.eventually("the Device says that the disk is full", time.Minute, func() error { return w.servingIs("DiskNotWritable") })
+	w.saysNotServing("DiskNotWritable", "no space left on device")
 	w.create(pod("waits", "sgpu=1", "vcore=20", "vmemory=4"))
-	w.eventually("the pod is not placed", time.Minute, func() error {
-		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, "waits", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled && c.Reason == "Unschedulable" }) {
-			return fmt.Errorf("pod: %s, on node %q", p.Status.Phase, p.Spec.NodeName)
-		}
-		return nil
-	})
+	w.waits("waits")
 	w.must(os.Remove(filler))
 	start := time.Now()
 	pods := w.running(time.Minute, "waits")

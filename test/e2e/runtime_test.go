@@ -30,9 +30,22 @@ func (w *world) restartContainerd(change func(config string) string) {
 	w.must(w.containerd.Start())
 }
 
-// notServing waits until the Device says that the node is not served, for the
-// reason and with the text.
+// notServing waits until the Device and an event say that the node is not served,
+// for the reason and with the text.
 func (w *world) notServing(reason, text string) {
+	w.Helper()
+	w.saysNotServing(reason, text)
+	w.eventually("an event "+reason, time.Minute, func() error {
+		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
+		if err == nil && len(events.Items) == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
+}
+
+// saysNotServing waits until the Device says so.
+func (w *world) saysNotServing(reason, text string) {
 	w.Helper()
 	w.eventually("not served, "+reason, time.Minute, func() error {
 		d, err := w.device()
@@ -45,13 +58,6 @@ func (w *world) notServing(reason, text string) {
 			}
 		}
 		return fmt.Errorf("conditions %+v", d.Spec.Devices[0].Conditions)
-	})
-	w.eventually("an event "+reason, time.Minute, func() error {
-		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
-		if err == nil && len(events.Items) == 0 {
-			err = errors.New("there is none")
-		}
-		return err
 	})
 }
 

@@ -130,6 +130,7 @@ func TestWriteFails(t *testing.T) {
 	s.pods["default/a"], s.hidden = pod, map[string]bool{}
 	s.mu.Unlock()
 	s.wantNoStart(whole, "journal", "daybreak-gpu-000")
+	s.pass(2 * aheadLimit) // nothing is under way any more
 	ill := *s.node
 	ill.Cards = map[gpu.CardID]Card{"GPU-a": {BDF: "0000:01:00.0", Here: true}, "GPU-b": s.node.Cards["GPU-b"]}
 	s.server.Update(&ill)
