@@ -6,11 +6,15 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -329,7 +333,7 @@ func TestModes(t *testing.T) {
 	s.seen.modes = modes("native")
 	s.step()
 	wantMode("sgpu → native")
-	s.wantEvents("node/n1 ModePending mode native waits for pod default/p")
+	s.wantEvents("node/n1 ModePending mode native waits for 1 pod that holds cards")
 	for i := range s.seen.device.Spec.Devices {
 		found := false
 		for _, c := range s.seen.device.Spec.Devices[i].Conditions {
@@ -352,6 +356,64 @@ func TestModes(t *testing.T) {
 }
 
 // What is asked for can't be read for a while: what is in force stays.
+// A pod that holds no card holds up nothing: not a change of mode, not the
+// vendor's annotation on the Node.
+func TestPodsWithoutCards(t *testing.T) {
+	bound := func(limits string) *corev1.Pod {
+		pod := gputest.MakePod("p").App(limits).On("n1").Phase(corev1.PodRunning).Obj()
+		pod.UID, pod.Spec.SchedulerName = "u1", "another"
+		return pod
+	}
+	cases := map[string]struct {
+		pod      *corev1.Pod
+		servedBy string
+		given    map[types.UID]wire.Given
+		waits    bool
+	}{
+		"Koordinator's words":               {pod: bound("gpu-core: 1")},
+		"Koordinator's words, ours":         {pod: bound("gpu-core: 1"), servedBy: wire.ServedByDaybreak},
+		"a slice that nobody gave":          {pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), servedBy: wire.ServedByDaybreak},
+		"a slice, another plugin may serve": {pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), waits: true},
+		"a slice of another plugin": {
+			pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), servedBy: wire.ServedByDaybreak, given: map[types.UID]wire.Given{"u1": {Cards: map[string][]gpu.CardID{"c0": nil}}}, waits: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			if tc.given == nil {
+				tc.given = map[types.UID]wire.Given{}
+			}
+			if tc.servedBy != "" {
+				s.agent.server = &fakeServer{status: kubelet.Status{Serving: true, Mode: gpu.ModeSGPU, Given: tc.given, GivenKnown: true}}
+			}
+			s.looks(3, seen("a", "b"))
+			if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != tc.servedBy {
+				t.Fatalf("served by %q", got)
+			}
+			s.seen.pods = []*corev1.Pod{tc.pod}
+			s.clock.Step(time.Minute)
+			s.step()
+			want := int64(65536)
+			if tc.waits {
+				want = 0
+			}
+			if got := s.available(0); got != want {
+				t.Errorf("%d MiB are available, want %d", got, want)
+			}
+			s.seen.modes = modes("native")
+			s.step()
+			wantMode := "native"
+			if tc.waits {
+				wantMode = "sgpu → native"
+			}
+			if got := s.mode(); got != wantMode {
+				t.Errorf("mode %s, want %s", got, wantMode)
+			}
+		})
+	}
+}
+
 func TestModesUnknown(t *testing.T) {
 	s := newScene(t)
 	s.seen.modes = modes("native")

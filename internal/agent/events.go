@@ -145,8 +145,11 @@ func conditionOf(s *wire.CardStatus, kind string) metav1.Condition {
 func (a *Agent) tell(ctx context.Context, p *wire.Publication, held *holdings) {
 	for _, n := range newsOf(a.previous, p) {
 		a.events.onNode(n.kind, n.reason, "%s", n.message)
-		if n.reason == eventUnhealthy {
+		switch n.reason {
+		case eventUnhealthy:
 			klog.FromContext(ctx).Info("Card lost to placement", "card", n.card, "why", n.message)
+		case eventModePending:
+			klog.FromContext(ctx).Info("Mode change waits", "why", n.message, "holders", held.kinds)
 		}
 		if n.card == "" {
 			continue

@@ -3,8 +3,6 @@ package agent
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -95,22 +93,22 @@ func (q *modeQuestion) patient(d modeDecision) modeDecision {
 	if d.mode == q.before() || impossible {
 		return d
 	}
-	names, waits := q.losers(d.mode)
+	losers, waits := q.losers(d.mode)
 	if !waits {
 		return d
 	}
 	wanted := cmp.Or(d.pending, d.mode)
-	return modeDecision{mode: q.before(), pending: wanted, waits: fault{reasonPodsHoldCards, fmt.Sprintf("mode %s waits for %s", wanted, listed(names))}}
+	return modeDecision{mode: q.before(), pending: wanted, waits: fault{reasonPodsHoldCards, fmt.Sprintf("mode %s waits for %s", wanted, counted(losers))}}
 }
 
 // before is the mode that is in force. Pods that were there before any agent
 // may have slices as well as whole cards.
 func (q *modeQuestion) before() gpu.Mode { return cmp.Or(q.current, gpu.ModeSGPU) }
 
-// losers returns the pods that would lose their cards in the new mode.
-func (q *modeQuestion) losers(to gpu.Mode) (names []string, waits bool) {
+// losers counts the pods that would lose their cards in the new mode.
+func (q *modeQuestion) losers(to gpu.Mode) (pods int, waits bool) {
 	if !q.podsKnown {
-		return nil, q.current != ""
+		return 0, q.current != ""
 	}
 	from := q.before()
 	for _, h := range q.holders {
@@ -118,23 +116,20 @@ func (q *modeQuestion) losers(to gpu.Mode) (names []string, waits bool) {
 		case from == gpu.ModeSGPU && to == gpu.ModeNative && !h.slices:
 		case from == gpu.ModeNative && to == gpu.ModeSGPU && !h.slices && q.servesBoth:
 		default:
-			names = append(names, h.name)
+			pods++
 		}
 	}
-	slices.Sort(names)
-	return names, len(names) > 0
+	return pods, pods > 0
 }
 
-// listed names the first few of the pods.
-func listed(pods []string) string {
-	const most = 3
-	switch {
-	case len(pods) == 0:
+// counted says how many pods there are. The Device and the events of a Node are
+// read by users who may not see the pods.
+func counted(pods int) string {
+	switch pods {
+	case 0:
 		return "the list of pods"
-	case len(pods) == 1:
-		return "pod " + pods[0]
-	case len(pods) <= most:
-		return "pods " + strings.Join(pods, ", ")
+	case 1:
+		return "1 pod that holds cards"
 	}
-	return fmt.Sprintf("%d pods: %s, …", len(pods), strings.Join(pods[:most], ", "))
+	return fmt.Sprintf("%d pods that hold cards", pods)
 }

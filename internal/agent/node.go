@@ -103,7 +103,7 @@ func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire
 	if node.Annotations[wire.AnnotationServedBy] == wire.ServedByVendor {
 		return want, nil
 	}
-	inv := wire.ReadInventory(nil, a.device.current(v))
+	inv := a.inventory(a.device.current(v), v)
 	n, _ := inv.NewNode(v.pods)
 	if inv.Problem != nil || n.Topology().Len() != p.Topology.Len() {
 		return nil, fmt.Errorf("the Device has other cards than it should: %w", cmp.Or(inv.Problem, errHeldBack))

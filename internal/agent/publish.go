@@ -47,7 +47,7 @@ func (a *Agent) yielded(by string) {
 func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, st *status) time.Duration {
 	now := a.clock.Now()
 	a.device.yielded = ""
-	held := holdingsOf(cmp.Or(current, a.device.content), v)
+	held := a.holdings(cmp.Or(current, a.device.content), v)
 	a.obey(ctx, current, held)
 	for _, id := range a.roster.number(held.named) {
 		a.events.onNode(corev1.EventTypeNormal, eventReplaced, "card %s is gone, another one sits in its place", id)
@@ -96,23 +96,25 @@ type holdings struct {
 	anyone bool
 }
 
-// holdingsOf reads the pods of the node against the cards that are published.
-func holdingsOf(d *v1alpha1.Device, v *view) *holdings {
+// holdings reads the pods of the node against the cards that are published.
+func (a *Agent) holdings(d *v1alpha1.Device, v *view) *holdings {
 	h := &holdings{holders: map[gpu.CardID][]*corev1.Pod{}, anyone: !v.podsKnown}
-	byName := map[ledger.Holder]*corev1.Pod{}
-	for _, pod := range v.pods {
-		byName[wire.HolderOf(pod)] = pod
-		whole, parts := wire.Kinds(pod)
-		if whole || parts {
-			h.kinds = append(h.kinds, holder{string(wire.HolderOf(pod)), whole, parts})
+	if d == nil { // there is nothing yet that an allocation could be read against
+		for _, pod := range v.pods {
+			h.add(pod, wire.CanHold(pod))
 		}
-	}
-	if d == nil {
-		h.anyone = h.anyone || len(v.pods) > 0
+		h.anyone = h.anyone || len(h.kinds) > 0
 		return h
 	}
-	n, _ := wire.ReadInventory(nil, d).NewNode(v.pods)
-	h.anyone = h.anyone || len(n.Unknown()) > 0 || n.Problem != nil && len(v.pods) > 0
+	n, _ := a.inventory(d, v).NewNode(v.pods)
+	byName := map[ledger.Holder]*corev1.Pod{}
+	for _, pod := range v.pods {
+		name := wire.HolderOf(pod)
+		byName[name] = pod
+		booked := slices.IndexFunc(n.Holdings(), func(h ledger.Holding) bool { return h.Holder == name })
+		h.add(pod, booked < 0 || len(n.Holdings()[booked].Parts) > 0)
+	}
+	h.anyone = h.anyone || len(n.Unknown()) > 0 || n.Problem != nil && len(h.kinds) > 0
 	for i := range n.Holdings() {
 		holding := &n.Holdings()[i]
 		for c := range holding.Cards().All() {
@@ -121,6 +123,22 @@ func holdingsOf(d *v1alpha1.Device, v *view) *holdings {
 		}
 	}
 	return h
+}
+
+// add notes which kinds of share the pod has, if it holds any.
+func (h *holdings) add(pod *corev1.Pod, holds bool) {
+	if whole, parts := wire.Kinds(pod); holds && (whole || parts) {
+		h.kinds = append(h.kinds, holder{string(wire.HolderOf(pod)), whole, parts})
+	}
+}
+
+// inventory reads the Device as other readers do, who have the Node too.
+func (a *Agent) inventory(d *v1alpha1.Device, v *view) *wire.Inventory {
+	inv := wire.ReadInventory(nil, d)
+	if a.node.current(v).Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak {
+		inv.ServedBy = wire.ServedByVendor
+	}
+	return inv
 }
 
 // named reports whether a pod names the card, or may do so.

@@ -31,6 +31,7 @@ const (
 	reasonServing       = "PluginsRegistered"
 	reasonNotRegistered = "PluginsNotRegistered"
 	reasonDisk          = "DiskNotWritable"
+	reasonNotAsked      = "HoldersUnknown"
 	reasonOtherMode     = "ModeChanging"
 	reasonNotAnnotated  = "NodeNotAnnotated"
 	reasonStopping      = "AgentStopping"
@@ -171,6 +172,8 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 		sv.why = checks
 	case !st.Serving:
 		sv.why = fault{reasonNotRegistered, "kubelet does not have the agent's plugins"}
+	case !st.GivenKnown: // the Device lists all that other plugins gave, or pods would be placed on it
+		sv.why = fault{reasonNotAsked, "kubelet has not reported yet which devices pods hold that other plugins served"}
 	case st.Mode != mode:
 		sv.why = fault{reasonOtherMode, fmt.Sprintf("kubelet does not have the devices of mode %s yet", mode)}
 	case !a.saysDaybreak(v):

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
@@ -60,6 +61,11 @@ func TestServing(t *testing.T) {
 		t.Errorf("served by %q", got)
 	}
 	s.agent.step(t.Context())
+	if got := s.serving(); got != "False HoldersUnknown" {
+		t.Errorf("kubelet has not said yet what pods hold: %q", got)
+	}
+	server.status.Given, server.status.GivenKnown = map[types.UID]wire.Given{}, true
+	s.agent.step(t.Context())
 	if got := s.serving(); got != "False ModeChanging" {
 		t.Errorf("kubelet has the devices of another mode: %q", got)
 	}
@@ -67,6 +73,9 @@ func TestServing(t *testing.T) {
 	s.agent.step(t.Context())
 	if got := s.serving(); got != "True PluginsRegistered" {
 		t.Errorf("served: %q", got)
+	}
+	if got := s.seen.device.Annotations[wire.AnnotationGiven]; got != "[]" {
+		t.Errorf("what other plugins gave: %q", got)
 	}
 	if server.node == nil || len(server.node.Cards) != 2 || server.node.Mode != gpu.ModeSGPU || server.node.Inventory.Problem != nil {
 		t.Errorf("the server was told %+v", server.node)

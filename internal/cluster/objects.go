@@ -119,7 +119,7 @@ func ended(pod *corev1.Pod) bool {
 // node's name is a mistake, the cards they are meant to hold look free.
 func (s *Snapshot) strays(node string, pods []*corev1.Pod) {
 	for _, pod := range pods {
-		if wire.Asks(pod) {
+		if wire.CanHold(pod) {
 			s.Strays = append(s.Strays, pod)
 			s.Notes = append(s.Notes, fmt.Sprintf("pod %s is on node %s, which is not there: what it holds is left out", wire.HolderOf(pod), node))
 		}

@@ -51,7 +51,7 @@ const (
 	StatePending      = "pending"
 	StatePlaced       = "placed"
 	StateInadmissible = "inadmissible"
-	StateNoCards      = "no-cards" // asks for none
+	StateNoCards      = "no-cards" // asks for none, or was bound without any
 	StateEnded        = "ended"
 	StateUnaccounted  = "unaccounted" // bound, with cards nobody can name
 )
@@ -151,9 +151,12 @@ func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 		e.Error = fmt.Sprintf("is on node %s, whose cards can't be read: %v", node.Name, node.Problem)
 		return
 	case k < 0:
-		_, _, notes := s.Inventories[i].HoldingOf(node, pod)
-		e.Error = "runs, but nobody can tell on which cards"
+		_, _, notes := s.Inventories[i].BookingOf(node, pod)
+		e.Error = "runs, but it is not known on which cards"
 		e.Problems = append(e.Problems, notes...)
+		return
+	case len(node.Holdings()[k].Parts) == 0:
+		e.bare(s.Inventories[i], node, pod)
 		return
 	}
 	e.State = StatePlaced
@@ -165,6 +168,18 @@ func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 		demand := s.Learner(s.Pending, pod).Demand()
 		e.Why, e.Estimate = j.whyThere(i, pod, ask, holding, demand), j.estimate(pod, ask, demand)
 	}
+}
+
+// bare explains a bound pod that asks for cards and holds none.
+func (e *Explanation) bare(inv *wire.Inventory, node *ledger.Node, pod *corev1.Pod) {
+	e.State = StateNoCards
+	if !wire.CanHold(pod) {
+		e.Note = fmt.Sprintf("holds no MetaX card: its limits have neither %s nor %s", wire.ResourceGPU, wire.ResourceSGPU)
+		return
+	}
+	_, _, notes := inv.BookingOf(node, pod)
+	e.Error = fmt.Sprintf("is bound to node %s and holds no cards: its containers do not start", node.Name)
+	e.Problems = append(e.Problems, notes...)
 }
 
 func neighbours(n *ledger.Node, own *ledger.Holding) []Neighbour {

@@ -60,8 +60,35 @@ func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
 		return nil, nil
 	}
 	a := admission{pod: pod, ask: &Ask{}}
+	a.read()
+	if len(a.problems) > 0 {
+		return nil, a.problems
+	}
+	if a.ask.Request.Cards() == 0 {
+		return nil, nil
+	}
+	return a.ask, nil
+}
+
+// AdmitBound reads what a bound pod asked for, if it asks for cards; the request
+// is nil where its resources make no sense. Unlike [Admit] it passes over annotations that can't
+// be read: the pod runs, and what is wrong with one of them says nothing about
+// the others, nor about the pod's limits.
+func AdmitBound(pod *corev1.Pod) (ask *Ask, asks bool) {
+	if !Asks(pod) {
+		return nil, false
+	}
+	a := admission{pod: pod, ask: &Ask{}}
+	if a.read(); a.senseless {
+		return nil, true
+	}
+	return a.ask, a.ask.Request.Cards() > 0
+}
+
+// read reads the pod.
+func (a *admission) read() {
 	a.class()
-	list := containers(pod)
+	list := containers(a.pod)
 	readers := make([]reader, 0, len(list))
 	a.ask.Request.Requests = make([]gpu.Request, 0, len(list))
 	for i := range list {
@@ -70,6 +97,7 @@ func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
 		req := r.request()
 		req.Container, req.Phase = r.name, r.phase
 		a.problems = append(a.problems, r.problems...)
+		a.senseless = a.senseless || len(r.problems) > 0
 		a.ask.Koordinator = a.ask.Koordinator || r.koordinator
 		a.ask.Request.Requests = append(a.ask.Request.Requests, req)
 	}
@@ -77,13 +105,6 @@ func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
 	a.qos()
 	a.cardLists()
 	a.policies()
-	if len(a.problems) > 0 {
-		return nil, a.problems
-	}
-	if a.ask.Request.Cards() == 0 {
-		return nil, nil
-	}
-	return a.ask, nil
 }
 
 // container is a container of either list of the spec.
@@ -125,6 +146,8 @@ type admission struct {
 	pod      *corev1.Pod
 	ask      *Ask
 	problems field.ErrorList
+	// senseless tells that the resources of a container make no sense.
+	senseless bool
 }
 
 func annotationPath(key string) *field.Path {
@@ -188,18 +211,17 @@ func (a *admission) qos() {
 	if a.ask.Request.Class == gpu.Online {
 		return
 	}
+	if slices.ContainsFunc(a.ask.Request.Requests, func(r gpu.Request) bool { return r.Cards > 0 && !r.Whole }) {
+		a.ask.Request.QoS = gpu.BestEffort
+	}
 	value, ok := a.pod.Annotations[AnnotationQoS]
-	if !ok {
-		if slices.ContainsFunc(a.ask.Request.Requests, func(r gpu.Request) bool { return r.Cards > 0 && !r.Whole }) {
-			a.ask.Request.QoS = gpu.BestEffort
-		}
-		return
-	}
-	if !slices.Contains(gpu.QoSClasses(), gpu.QoS(value)) {
+	switch {
+	case !ok:
+	case slices.Contains(gpu.QoSClasses(), gpu.QoS(value)):
+		a.ask.Request.QoS = gpu.QoS(value)
+	default:
 		a.invalid(AnnotationQoS, value, `write "best-effort", "fixed-share" or "burst-share", or leave the annotation out for best-effort`)
-		return
 	}
-	a.ask.Request.QoS = gpu.QoS(value)
 }
 
 // maxListedCards bounds the lists of cards a pod may name.

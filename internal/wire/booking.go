@@ -31,7 +31,7 @@ func (inv *Inventory) NewNode(pods []*corev1.Pod) (n *ledger.Node, notes []strin
 		if !Holds(pod) || !Asks(pod) {
 			continue
 		}
-		h, known, said := inv.HoldingOf(n, pod)
+		h, known, said := inv.BookingOf(n, pod)
 		notes = append(notes, said...)
 		if known {
 			n.Book(h)
@@ -42,6 +42,56 @@ func (inv *Inventory) NewNode(pods []*corev1.Pod) (n *ledger.Node, notes []strin
 	inv.Settle(n)
 	return n, notes
 }
+
+// BookingOf returns what is booked for a bound pod. It is what [Inventory.HoldingOf]
+// reads; a pod of which that can read nothing is unknown only if it may hold
+// cards, and is booked with none otherwise. Every account of a node asks here.
+func (inv *Inventory) BookingOf(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
+	none := ledger.Holding{Holder: HolderOf(pod)}
+	if n.Counted && !CanHold(pod) {
+		return none, true, nil // nothing but its request could be read
+	}
+	h, known, notes = inv.HoldingOf(n, pod)
+	switch {
+	case known || inv.mayHold(pod):
+		return h, known, notes
+	case CanHold(pod):
+		notes = append(notes, fmt.Sprintf("pod %s on %s: the node's agent gave it no cards, and kubelet reports none: it holds none", HolderOf(pod), n.Name))
+		return none, true, notes
+	}
+	return none, true, nil
+}
+
+// mayHold reports whether a pod without a readable allocation may hold cards. On
+// a node that the vendor's plugin serves every pod that can hold cards may. On a
+// node that Daybreak serves cards are given to pods with an allocation alone; the
+// others hold what another plugin gave them before, which the agent lists on the
+// Device.
+func (inv *Inventory) mayHold(pod *corev1.Pod) bool {
+	if !CanHold(pod) {
+		return false
+	}
+	_, listed := inv.given[pod.UID]
+	return listed || inv.unlisted || inv.ServedBy != ServedByDaybreak
+}
+
+// CanHold reports whether the pod can hold cards at all: kubelet calls a device
+// plugin for what a container has in its limits, and only for these resources.
+func CanHold(pod *corev1.Pod) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, name := range pluginResources {
+				if q, ok := list[i].Resources.Limits[name]; ok && q.Sign() > 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// pluginResources are the resources that a node's device plugin serves.
+var pluginResources = []corev1.ResourceName{ResourceGPU, ResourceSGPU}
 
 // Open opens the account of the node with nothing on it. Whoever books pods by
 // hand calls Settle when all are booked.
@@ -98,8 +148,8 @@ func HoldingOf(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, n
 	note := func(format string, args ...any) {
 		notes = append(notes, fmt.Sprintf("pod %s on %s: ", HolderOf(pod), n.Name)+fmt.Sprintf(format, args...))
 	}
-	ask, problems := Admit(pod)
-	if ask == nil && len(problems) == 0 {
+	ask, asks := AdmitBound(pod)
+	if !asks {
 		return ledger.Holding{Holder: HolderOf(pod)}, true, nil
 	}
 	if n.Counted {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -134,11 +135,43 @@ func TestBookInadmissiblePods(t *testing.T) {
 			want: used{0: shareOf(10, 1024)},
 		},
 		"an annotation that names no card": {
-			pod: app("vcore: 10").On("n1").Annotate(AnnotationAllocated, `[[]]`), wantUnknown: true,
+			pod: app("sgpu: 1, vcore: 120").On("n1").Annotate(AnnotationAllocated, `[[]]`), wantUnknown: true,
 			wantNotes: []string{AnnotationAllocated + ": names no card", wantsUnknown},
 		},
-		"no annotation": {pod: app("vcore: 10").On("n1"), wantUnknown: true, wantNotes: []string{wantsUnknown}},
+		"no annotation": {pod: app("sgpu: 1, vcore: 120").On("n1"), wantUnknown: true, wantNotes: []string{wantsUnknown}},
+		"no annotation, and nothing that kubelet calls a plugin for": {pod: app("vcore: 10").On("n1")},
 	})
+}
+
+// TestBookUnreadablePreferences: an annotation of a bound pod that can't be read
+// discards nothing but itself.
+func TestBookUnreadablePreferences(t *testing.T) {
+	made := func(qos, class string) *gputest.PodBuilder {
+		b := app("sgpu: 1, vcore: 30, vmemory: 4").On("n1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":100,"vRam":65536}]]`)
+		for key, value := range map[string]string{AnnotationQoS: qos, AnnotationClass: class} {
+			if value != "" {
+				b.Annotate(key, value)
+			}
+		}
+		return b
+	}
+	cases := map[string]bookCase{
+		"the class of the slice can't be read": {pod: made("guaranteed", "offline"), want: used{0: {Slots: 1, Offline: 1, Compute: 30, Memory: 4096, QoS: gpu.BestEffort.Set()}}},
+		"the class of the pod can't be read":   {pod: made("fixed-share", "urgent"), want: used{0: {Slots: 1, Compute: 30, Memory: 4096, QoS: gpu.FixedShare.Set()}}},
+	}
+	for _, key := range AskAnnotations() {
+		if key == AnnotationQoS || key == AnnotationClass {
+			continue
+		}
+		cases[key] = bookCase{
+			pod:  made("fixed-share", "offline").Annotate(key, strings.Repeat("x,", maxListedCards+1)),
+			want: used{0: {Slots: 1, Offline: 1, Compute: 30, Memory: 4096, QoS: gpu.FixedShare.Set()}},
+		}
+		if _, problems := Admit(cases[key].pod.Obj()); len(problems) == 0 {
+			t.Errorf("%s was read", key)
+		}
+	}
+	runBook(t, cases)
 }
 
 func TestBookOnCountedCards(t *testing.T) {
@@ -152,9 +185,10 @@ func TestBookOnCountedCards(t *testing.T) {
 		"an init container takes from what its pod holds": {
 			pod: gputest.MakePod("p").Init("gpu: 2").App("gpu: 1").On("n1"), want: used{0: counted, 1: counted},
 		},
-		"more than there are":           {pod: app("gpu: 5").On("n1"), wantUnknown: true},
-		"slices, which can't be there":  {pod: app(askSlice).On("n1"), wantUnknown: true},
-		"a request that makes no sense": {pod: app("gpu: 65").On("n1"), wantUnknown: true},
+		"more than there are":                        {pod: app("gpu: 5").On("n1"), wantUnknown: true},
+		"slices, which can't be there":               {pod: app(askSlice).On("n1"), wantUnknown: true},
+		"a request that makes no sense":              {pod: app("gpu: 65").On("n1"), wantUnknown: true},
+		"two cards that kubelet calls no plugin for": {pod: app("gpu-core: 200, gpu-memory-ratio: 200").On("n1")},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -65,10 +65,13 @@ func (inv *Inventory) inUse(d *v1alpha1.Device) (err error) {
 			return fmt.Errorf("annotation %s: %w", AnnotationStrangers, err)
 		}
 	}
-	if text, ok := d.Annotations[AnnotationGiven]; ok {
-		if inv.given, err = decodeGiven(text); err != nil {
-			return fmt.Errorf("annotation %s: %w", AnnotationGiven, err)
-		}
+	text, listed := d.Annotations[AnnotationGiven]
+	if !listed {
+		_, inv.unlisted = serving(d, "")
+		return nil
+	}
+	if inv.given, err = decodeGiven(text); err != nil {
+		return fmt.Errorf("annotation %s: %w", AnnotationGiven, err)
 	}
 	return nil
 }
@@ -76,14 +79,23 @@ func (inv *Inventory) inUse(d *v1alpha1.Device) (err error) {
 // pausedBy returns why the node's agent hands no cards out. Devices without the
 // condition are of others, or of agents that only look.
 func pausedBy(d *v1alpha1.Device) string {
+	if c, found := serving(d, metav1.ConditionTrue); found {
+		return cmp.Or(c.Message, "its agent does not serve")
+	}
+	return ""
+}
+
+// serving returns a card's condition that tells whether the node's agent serves
+// it and that has another status than this one.
+func serving(d *v1alpha1.Device, not metav1.ConditionStatus) (condition metav1.Condition, found bool) {
 	for i := range d.Spec.Devices {
 		for _, c := range d.Spec.Devices[i].Conditions {
-			if c.Type == ConditionServing && c.Status != metav1.ConditionTrue {
-				return cmp.Or(c.Message, "its agent does not serve")
+			if c.Type == ConditionServing && c.Status != not {
+				return c, true
 			}
 		}
 	}
-	return ""
+	return metav1.Condition{}, false
 }
 
 // TellsAll reports whether the Device is an inventory by itself, as our own

@@ -18,38 +18,42 @@ import (
 // plugin that picks cards itself. Nothing on such a pod tells; the node's agent
 // reads it from kubelet's ids and says so on the Device.
 type Given struct {
+	// Holder is the pod's name. It is empty where the writer left it out, as this
+	// release does: every user of the dashboard may read Devices, and the UID
+	// tells pods apart.
 	Holder ledger.Holder
-	// Cards are those of each container, by name.
+	// Cards are those of each container, by name. A container without any has
+	// cards whose names are not known.
 	Cards map[string][]gpu.CardID
 }
 
-// givenEntry is a [Given] in the annotation.
+// givenEntry is a [Given] in the annotation. Earlier readers reject an entry
+// without the name of a pod, so [noName] is written in its place until all
+// readers in use accept entries without.
 type givenEntry struct {
 	UID        types.UID               `json:"uid"`
-	Pod        ledger.Holder           `json:"pod"`
+	Pod        ledger.Holder           `json:"pod,omitempty"`
 	Containers map[string][]gpu.CardID `json:"containers"`
 }
 
 // maxGiven bounds the list: as many pods as a node has slices.
 const maxGiven = gpu.MaxCards * gpu.MaxSlices
 
-// encodeGiven writes our own annotation on a Device. Pods for which there is no
-// room are left out: nobody can name their cards then, as if it were not there.
+// noName stands for the pod's name in the annotation.
+const noName ledger.Holder = "-/-"
+
+// encodeGiven writes our own annotation on a Device. It lists all pods or none: a
+// pod that is missing in the list holds no cards. Where there is no room for all,
+// the text is empty.
 func encodeGiven(given map[types.UID]Given) (string, error) {
-	list := []givenEntry{}
-	room := maxAnnotation / 2
+	list := make([]givenEntry, 0, len(given))
 	for _, uid := range slices.Sorted(maps.Keys(given)) {
-		e := givenEntry{uid, given[uid].Holder, given[uid].Cards}
-		text, err := json.Marshal(e)
-		if err != nil {
-			return "", err
-		}
-		if room -= len(text) + 1; room < 0 || len(list) == maxGiven {
-			break
-		}
-		list = append(list, e)
+		list = append(list, givenEntry{uid, noName, given[uid].Cards})
 	}
 	text, err := json.Marshal(list)
+	if len(list) > maxGiven || len(text) > maxAnnotation/2 {
+		return "", err
+	}
 	return string(text), err
 }
 
@@ -72,7 +76,10 @@ func decodeGiven(text string) (map[types.UID]Given, error) {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 		if _, ok := given[e.UID]; ok {
-			return nil, fmt.Errorf("entry %d: pod %.80q is listed twice", i, e.Pod)
+			return nil, fmt.Errorf("entry %d: pod %.80q is listed twice", i, e.UID)
+		}
+		if e.Pod == noName {
+			e.Pod = ""
 		}
 		given[e.UID] = Given{Holder: e.Pod, Cards: e.Containers}
 	}
@@ -84,10 +91,10 @@ func (e *givenEntry) validate() error {
 	switch {
 	case e.UID == "" || len(e.UID) > longestUID:
 		return fmt.Errorf("uid %.40q: want 1 to %d characters", e.UID, longestUID)
-	case strings.Count(string(e.Pod), "/") != 1:
-		return fmt.Errorf("pod %.80q: want its namespace and name", e.Pod)
+	case e.Pod != "" && strings.Count(string(e.Pod), "/") != 1:
+		return fmt.Errorf("pod %.80q: want its namespace and name, or nothing", e.Pod)
 	case len(e.Containers) == 0 || len(e.Containers) > maxListedContainers:
-		return fmt.Errorf("pod %.80q has %d containers, want 1 to %d", e.Pod, len(e.Containers), maxListedContainers)
+		return fmt.Errorf("pod %.80q has %d containers, want 1 to %d", e.UID, len(e.Containers), maxListedContainers)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Containers)) {
 		cards := e.Containers[name]
@@ -110,11 +117,11 @@ func (e *givenEntry) validate() error {
 // see [HoldingOf].
 func (inv *Inventory) HoldingOf(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
 	g, ok := inv.given[pod.UID]
-	if !ok || g.Holder != HolderOf(pod) || n.Counted {
+	if !ok || g.Holder != "" && g.Holder != HolderOf(pod) || n.Counted {
 		return HoldingOf(n, pod)
 	}
-	ask, problems := Admit(pod)
-	if ask == nil && len(problems) == 0 {
+	ask, asks := AdmitBound(pod)
+	if !asks {
 		return HoldingOf(n, pod)
 	}
 	b := booking{node: n, pod: pod, ask: ask, containers: containers(pod)}

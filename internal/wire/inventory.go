@@ -45,8 +45,11 @@ type Inventory struct {
 	reported []report // by card, what the node itself says is in use
 	// strangers is, by card, what our agent says that slices of others take.
 	strangers []ledger.Usage
-	// given is, by pod, what our agent says that kubelet gave.
-	given map[types.UID]Given
+	// given is, by pod, what our agent says that kubelet gave. Unlisted tells that
+	// an agent serves the node and has not said so: it has not asked kubelet yet,
+	// or is of an earlier release, whose list is not complete.
+	given    map[types.UID]Given
+	unlisted bool
 }
 
 // report is a node's own word on what is in use of a card, which tells of

@@ -59,15 +59,12 @@ func Tables(n *ledger.Node) (scores, losses []int64) {
 	return scores, losses
 }
 
-// Kinds tells which kinds of share a pod asks for. One whose request makes no
-// sense to us may have either.
+// Kinds reports which kinds of share a bound pod asks for. One whose request
+// makes no sense may have either.
 func Kinds(pod *corev1.Pod) (whole, slices bool) {
-	ask, problems := Admit(pod)
-	if len(problems) > 0 {
-		return true, true
-	}
-	if ask == nil {
-		return false, false
+	ask, asks := AdmitBound(pod)
+	if !asks || ask == nil {
+		return asks, asks
 	}
 	for i := range ask.Request.Requests {
 		if r := &ask.Request.Requests[i]; r.Cards > 0 {

@@ -28,7 +28,8 @@ type Publication struct {
 	Pending gpu.Mode
 	// Strangers is what slices take that Daybreak did not make, card by card.
 	Strangers map[gpu.CardID]Stranger
-	// Given is what kubelet gave to pods on which nothing tells.
+	// Given is what kubelet gave to pods on which nothing tells: all of them, or
+	// nil while that is not known.
 	Given map[types.UID]Given
 	// Topology has the cards in the order of their minor numbers, lost ones
 	// among them, and the links that work.
@@ -76,9 +77,13 @@ func EncodeDevice(p *Publication) (*v1alpha1.Device, error) {
 			return nil, fmt.Errorf("device of %s: %w", p.Node, err)
 		}
 	}
-	if len(p.Given) > 0 {
-		if d.Annotations[AnnotationGiven], err = encodeGiven(p.Given); err != nil {
+	if p.Given != nil {
+		text, err := encodeGiven(p.Given)
+		if err != nil {
 			return nil, fmt.Errorf("device of %s: %w", p.Node, err)
+		}
+		if text != "" {
+			d.Annotations[AnnotationGiven] = text
 		}
 	}
 	if model := commonestModel(p.Topology); model != "" {

@@ -107,7 +107,7 @@ func handsOut(node *corev1.Node) bool {
 	if list == nil {
 		list = node.Status.Capacity
 	}
-	for _, name := range []corev1.ResourceName{ResourceGPU, ResourceSGPU} {
+	for _, name := range pluginResources {
 		if q := list[name]; q.Sign() > 0 {
 			return true
 		}

@@ -114,6 +114,7 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 		klog.FromContext(ctx).Error(err, "What other plugins gave is not known")
 		return
 	}
+	s.addRecorded(n, given)
 	s.setStatus(func(st *Status) {
 		st.Given, st.GivenKnown = given, true
 		s.granted, s.grantsKnown = granted, true
@@ -126,7 +127,7 @@ func (s *Server) forgetGrants() {
 	s.lastGiven = time.Time{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.grantsKnown = false
+	s.grantsKnown, s.status.GivenKnown = false, false
 }
 
 // foreignPods returns the pods that hold cards and were not served by us.
@@ -144,23 +145,50 @@ func (s *Server) foreignPods() (pods []*corev1.Pod, known bool) {
 	return pods, known
 }
 
-// givenTo returns what the pod has by its ids, if that is worth telling.
+// givenTo returns what the pod has by its ids, if nothing else tells that, or
+// tells it wrongly. Where an id names no card of the node, the cards of the pod
+// are not known; half of them would be a guess.
 func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.Given, bool) {
 	given := wire.Given{Holder: wire.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
-	whole, cards := true, gpu.Set(0)
+	whole, known, cards := true, true, gpu.Set(0)
 	for container, list := range ids {
 		for _, id := range list {
 			card, ok := wire.CardOfID(node.Topology(), id)
-			if !ok {
-				return given, false // half of it would be a guess
-			}
 			at, _ := node.Topology().Index(card)
-			whole, cards = whole && id == string(card), cards|gpu.SetOf(at)
+			known, whole, cards = known && ok, whole && id == string(card), cards|gpu.SetOf(at)
 			given.Cards[container] = append(given.Cards[container], card)
 		}
 	}
 	h, written, _ := wire.HoldingOf(node, pod)
+	if !known {
+		for container := range given.Cards {
+			given.Cards[container] = nil
+		}
+		return given, !written
+	}
 	return given, cards != 0 && (!written || whole && h.Cards() != cards)
+}
+
+// addRecorded adds what this agent gave to pods whose allocation can't be read any
+// more.
+func (s *Server) addRecorded(n *Node, given map[types.UID]wire.Given) {
+	held, _ := s.pods.Held()
+	there, node := uids(held), n.Inventory.Open()
+	for _, r := range s.journal.now().Records {
+		pod := there[r.PodUID]
+		if pod == nil {
+			continue
+		}
+		if _, written, _ := wire.HoldingOf(node, pod); written {
+			continue
+		}
+		if _, ok := given[r.PodUID]; !ok {
+			given[r.PodUID] = wire.Given{Holder: wire.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
+		}
+		for i := range r.Shares {
+			given[r.PodUID].Cards[r.Container] = append(given[r.PodUID].Cards[r.Container], r.Shares[i].Card)
+		}
+	}
 }
 
 // sameStatus reports whether there is nothing to tell of.

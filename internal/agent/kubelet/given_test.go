@@ -59,6 +59,7 @@ func TestGiven(t *testing.T) {
 	}
 	want := map[types.UID]wire.Given{
 		whole.UID: given("whole", "GPU-a"), seat.UID: given("seat", "GPU-b"), sliced.UID: given("sliced", "GPU-b"), elsewhere.UID: given("elsewhere", "GPU-b"),
+		stranger.UID: given("stranger"), // it has cards, and nothing tells which
 	}
 	s.eventually("what was given is known", func() bool { return len(s.server.Status().Given) == len(want) })
 	if diff := cmp.Diff(want, s.server.Status().Given); diff != "" {
