@@ -115,7 +115,7 @@ func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire
 		}
 		want[wire.AnnotationNodeCards] = text
 	}
-	if a.cfg.TopologyAnnotations && inv.Serves.Whole {
+	if a.cfg.TopologyAnnotations && p.Mode != gpu.ModeShared {
 		scores, losses := wire.Tables(n)
 		for key, table := range map[string][]int64{wire.AnnotationScores: scores, wire.AnnotationLosses: losses} {
 			text, err := wire.EncodeTable(table)

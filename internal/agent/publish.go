@@ -134,11 +134,7 @@ func (h *holdings) add(pod *corev1.Pod, holds bool) {
 
 // inventory reads the Device as other readers do, who have the Node too.
 func (a *Agent) inventory(d *v1alpha1.Device, v *view) *wire.Inventory {
-	inv := wire.ReadInventory(nil, d)
-	if a.node.current(v).Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak {
-		inv.ServedBy = wire.ServedByVendor
-	}
-	return inv
+	return wire.ReadInventory(&corev1.Node{ObjectMeta: a.node.current(v).ObjectMeta}, d)
 }
 
 // named reports whether a pod names the card, or may do so.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -57,8 +58,8 @@ const (
 	// LimitsMismatch: a pod's allocation is not what its limits ask for.
 	// Do: delete the pod; its owner makes one that is placed anew.
 	LimitsMismatch Rule = "LimitsMismatch"
-	// Unaccounted: a pod holds cards that nobody can name.
-	// Do: delete the pod, or have an administrator write down which cards it holds.
+	// Unaccounted: a pod holds cards that are not known.
+	// Do: run Daybreak's agent on the node, which reads them from kubelet, or delete the pod.
 	Unaccounted Rule = "Unaccounted"
 	// BadInventory: a node's cards can't be read.
 	// Do: read the message; the node takes no pods until its Device or annotation can be read.
@@ -79,6 +80,10 @@ const (
 	// RequestUnclear: a pod runs although its request makes no sense.
 	// Do: write the pod as admission would have it, when it is next changed.
 	RequestUnclear Rule = "RequestUnclear"
+	// NoAllocation: a pod is bound to a node that Daybreak serves without an
+	// allocation that can be read, and holds no cards.
+	// Do: delete the pod, which does not start, and find who bound it: Daybreak's scheduler binds no pod without an allocation.
+	NoAllocation Rule = "NoAllocation"
 	// CardLeftOut: only one of a node's two inventories knows a card.
 	// Do: wait for the inventory that lags behind; if it stays, see why one of the two does not know the card.
 	CardLeftOut Rule = "CardLeftOut"
@@ -94,7 +99,9 @@ func Violations() []Rule {
 }
 
 // Notes lists the rules of notes.
-func Notes() []Rule { return []Rule{UnhealthyInUse, ForeignSlices, RequestUnclear, CardLeftOut} }
+func Notes() []Rule {
+	return []Rule{UnhealthyInUse, ForeignSlices, RequestUnclear, NoAllocation, CardLeftOut}
+}
 
 // Finding is one breach of one rule.
 type Finding struct {
@@ -113,6 +120,48 @@ type Finding struct {
 // when numbers in its message have changed.
 func (f *Finding) Key() string {
 	return strings.Join([]string{string(f.Rule), f.Node, f.Card, strings.Join(f.Pods, ",")}, " ")
+}
+
+// MessageFor returns the message as readers of a namespace may see it, such as
+// those of its Events: pods of other namespaces are not named. An empty namespace
+// is that of readers who may see none.
+func (f *Finding) MessageFor(namespace string) string {
+	text := f.Message
+	for _, pod := range f.Pods {
+		if of, _, _ := strings.Cut(pod, "/"); of != namespace {
+			text = hidePod(text, pod)
+		}
+	}
+	return text
+}
+
+// hidePod replaces the name of a pod, wherever it stands by itself.
+func hidePod(text, pod string) string {
+	const other = "another pod"
+	partOfName := func(r rune) bool {
+		return r == '-' || r == '.' || r == '/' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+	}
+	var out strings.Builder
+	for {
+		before, after, found := strings.Cut(text, pod)
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		last, _ := utf8.DecodeLastRuneInString(before)
+		next, _ := utf8.DecodeRuneInString(after)
+		switch {
+		case partOfName(last) || partOfName(next):
+			out.WriteString(pod)
+		case strings.HasSuffix(before, "pod "):
+			said := strings.TrimSuffix(out.String(), "pod ")
+			out.Reset()
+			out.WriteString(said + other)
+		default:
+			out.WriteString(other)
+		}
+		text = after
+	}
 }
 
 // Report is the outcome of an audit. Its JSON form is a contract: fields may be
@@ -137,7 +186,12 @@ func Check(s *cluster.Snapshot, now time.Time) *Report {
 	})
 	for i, n := range s.Nodes {
 		r.Cards += n.Topology().Len()
-		r.Pods += len(n.Holdings()) + len(n.Unknown())
+		for k := range n.Holdings() {
+			if len(n.Holdings()[k].Parts) > 0 {
+				r.Pods++
+			}
+		}
+		r.Pods += len(n.Unknown())
 		r.Violations = append(r.Violations, parts[i].Violations...)
 		r.Notes = append(r.Notes, parts[i].Notes...)
 	}

@@ -48,6 +48,16 @@ func (w *world) node(t testing.TB, name string, plan *gputest.Plan, mode gpu.Mod
 	w.Devices[name] = cluster.Device{Device: device}
 }
 
+// vendors makes the vendor's plugin serve the node.
+func (w *world) vendors(name string) *world {
+	for _, n := range w.Nodes {
+		if n.Name == name {
+			n.Annotations[wire.AnnotationServedBy] = wire.ServedByVendor
+		}
+	}
+	return w
+}
+
 // slice adds a running pod that holds a share of one card, told in the vendor's
 // words.
 func (w *world) slice(node, name string, card, compute, gib int, annotations ...string) *corev1.Pod {

@@ -125,7 +125,7 @@ func (c *card) class() {
 		}
 		for j := range online {
 			if there, ok := c.decided(&online[j]); ok && there.Before(joined) {
-				c.violation(ClassMixed, []string{offline[i].pod, online[j].pod}, "offline pod %s joined online pod %s on %s %s later: it is suspended whenever that works",
+				c.violation(ClassMixed, []string{offline[i].pod, online[j].pod}, "pod %s (offline) joined pod %s (online) on %s %s later: it is suspended whenever that works",
 					offline[i].pod, online[j].pod, c.name(), joined.Sub(there).Round(time.Millisecond))
 				break
 			}

@@ -97,7 +97,7 @@ var planted = map[string]struct {
 			w.slice("n1", "off", 0, 10, 4, class, "offline", decided, "3000000000")
 		},
 		rule: ClassMixed, node: "n1", card: "GPU-n1-0", pods: []string{"default/off", "default/on"},
-		message: []string{"offline pod default/off joined online pod default/on", "2s later"},
+		message: []string{"pod default/off (offline) joined pod default/on (online)", "2s later"},
 	},
 	"somebody beside one who is to be alone": {
 		plant: func(_ *testing.T, w *world) {
@@ -186,16 +186,18 @@ var planted = map[string]struct {
 		rule: LimitsMismatch, node: "n1", pods: []string{"default/a"}, message: []string{"5% and 4 GiB of card 0", "10% and 4 GiB"},
 	},
 	"no annotation at all": {
-		plant: func(_ *testing.T, w *world) { w.pod("n1", "a", "gpu: 1", "") },
+		plant: func(_ *testing.T, w *world) { w.vendors("n1").pod("n1", "a", "gpu: 1", "") },
 		rule:  Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{"no annotation tells of them", "n1 takes no pods"},
 	},
 	"an annotation that nobody can read": {
-		plant: func(_ *testing.T, w *world) { w.pod("n1", "a", "gpu: 1", "GPU-n1-0") },
+		plant: func(_ *testing.T, w *world) { w.vendors("n1").pod("n1", "a", "gpu: 1", "GPU-n1-0") },
 		rule:  Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{wire.AnnotationAllocated + ": invalid character"},
 	},
 	"an annotation for another node": {
-		plant: func(_ *testing.T, w *world) { w.slice("n1", "a", 0, 10, 4, wire.AnnotationHAMiNode, "n2") },
-		rule:  Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{"was written for another node"},
+		plant: func(_ *testing.T, w *world) {
+			w.vendors("n1").slice("n1", "a", 0, 10, 4, wire.AnnotationHAMiNode, "n2")
+		},
+		rule: Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{"was written for another node"},
 	},
 	"a node whose cards can't be read": {
 		plant: func(_ *testing.T, w *world) {
@@ -289,6 +291,18 @@ func TestNotes(t *testing.T) {
 			},
 			want: Finding{Rule: ForeignSlices, Node: "n1", Card: "GPU-x", Index: new(0), Pods: []string{}}, message: "2 slices of 4 GiB",
 		},
+		"no annotation at all, on a node that Daybreak serves": {
+			plant: func(w *world) { w.pod("n1", "a", "gpu: 1", "") },
+			want:  Finding{Rule: NoAllocation, Node: "n1", Pods: []string{"default/a"}}, message: "no annotation tells of them",
+		},
+		"an annotation that can't be read, on a node that Daybreak serves": {
+			plant: func(w *world) { w.pod("n1", "a", "gpu: 1", "GPU-n1-0") },
+			want:  Finding{Rule: NoAllocation, Node: "n1", Pods: []string{"default/a"}}, message: wire.AnnotationAllocated + ": invalid character",
+		},
+		"a preference that can't be read": {
+			plant: func(w *world) { w.slice("n1", "a", 0, 10, 4, wire.AnnotationCardPolicy, "best") },
+			want:  Finding{Rule: RequestUnclear, Node: "n1", Pods: []string{"default/a"}}, message: "best",
+		},
 		"a card that only the Device knows": {
 			plant: func(w *world) {
 				delete(w.Devices["n1"].Annotations, wire.AnnotationLinks)
@@ -344,5 +358,32 @@ func TestConfirmed(t *testing.T) {
 	got := w.audit().Confirmed(first)
 	if len(got.Violations) != 1 || got.Violations[0].Rule != ComputeOverbooked {
 		t.Errorf("violations %+v, want the one that was there before", got.Violations)
+	}
+}
+
+// TestMessageFor: readers of a namespace see no names of pods elsewhere.
+func TestMessageFor(t *testing.T) {
+	for name, tc := range planted {
+		t.Run(name, func(t *testing.T) {
+			w := plantedWorld(t)
+			tc.plant(t, w)
+			f := w.audit().Violations[0]
+			if got := f.MessageFor("default"); !slices.ContainsFunc(f.Pods, func(p string) bool { return !strings.HasPrefix(p, "default/") }) && got != f.Message {
+				t.Errorf("of its own namespace: %q, want %q", got, f.Message)
+			}
+			for _, namespace := range []string{"", "elsewhere"} {
+				got := f.MessageFor(namespace)
+				for _, pod := range f.Pods {
+					if strings.Contains(got, pod) {
+						t.Errorf("in namespace %q: %q", namespace, got)
+					}
+				}
+			}
+		})
+	}
+	f := Finding{Pods: []string{"a/p", "a/p-1", "ba/p", "b/q"}, Message: "pod a/p has card 0 to itself, but a/p-1, ba/p (a/p, b/q) are on it: a/p.x, a/p"}
+	const want = "another pod has card 0 to itself, but another pod, another pod (another pod, b/q) are on it: a/p.x, another pod"
+	if got := f.MessageFor("b"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

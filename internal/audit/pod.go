@@ -17,17 +17,23 @@ import (
 // for cards.
 func (n *node) pod(pod *corev1.Pod) (asks bool) {
 	name := string(wire.HolderOf(pod))
-	ask, problems := wire.Admit(pod)
-	if ask == nil && len(problems) == 0 {
+	ask, asks := wire.AdmitBound(pod)
+	if !asks {
 		return false
 	}
-	if len(problems) > 0 {
-		n.note(RequestUnclear, []string{name}, "pod %s runs although its request makes no sense (%v): it is booked as its annotations say", name, problems[0])
+	if _, problems := wire.Admit(pod); len(problems) > 0 && (ask != nil || wire.CanHold(pod)) {
+		n.note(RequestUnclear, []string{name}, "pod %s runs although its request makes no sense (%v): it is booked as its allocation says", name, problems[0])
 	}
 	readings := wire.Readings(n.ledger, pod)
+	if slices.ContainsFunc(n.ledger.Holdings(), func(h ledger.Holding) bool { return string(h.Holder) == name && len(h.Parts) == 0 }) {
+		if wire.CanHold(pod) {
+			n.note(NoAllocation, []string{name}, "pod %s is bound to %s and holds no cards (%s): its containers do not start", name, n.ledger.Name, n.unreadable(readings))
+		}
+		return false
+	}
 	if slices.Contains(n.ledger.Unknown(), wire.HolderOf(pod)) {
-		n.violation(Unaccounted, []string{name}, "nobody can tell which cards pod %s holds (%s): node %s takes no pods until it is deleted or its %s is mended",
-			name, n.unreadable(readings), n.ledger.Name, wire.AnnotationAllocated)
+		n.violation(Unaccounted, []string{name}, "pod %s holds cards that are not known (%s): node %s takes no pods until its agent has read them from kubelet or the pod is deleted",
+			name, n.unreadable(readings), n.ledger.Name)
 		return true
 	}
 	if ask != nil && ask.Request.Class == gpu.Online {

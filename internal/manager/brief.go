@@ -33,6 +33,7 @@ func briefPod(obj any) (any, error) {
 	}
 	pod.Status = corev1.PodStatus{
 		Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, Reason: pod.Status.Reason, NominatedNodeName: pod.Status.NominatedNodeName,
+		StartTime: pod.Status.StartTime,
 	}
 	return pod, nil
 }

@@ -67,7 +67,7 @@ func (r *Refusal) message(n *ledger.Node) string {
 	case BadInventory:
 		return fmt.Sprintf("the node's cards can't be read: %v", n.Problem)
 	case Unaccounted:
-		return fmt.Sprintf("pod %s holds cards that nobody can name; delete it, or say which in its metax-tech.com/gpu-devices-allocated", n.Unknown()[0])
+		return fmt.Sprintf("pod %s holds cards that are not known: run Daybreak's agent on the node, which reads them from kubelet, or delete the pod", n.Unknown()[0])
 	case ModeConflict:
 		return "the node " + serves(n.Serves)
 	case Unhealthy:

@@ -23,7 +23,7 @@ func TestMessage(t *testing.T) {
 	}{
 		"no cards":           {node: ledger.NewNode("n1", nil, ledger.Serves{}), request: gputest.AskWhole(1), want: "the node has no MetaX cards"},
 		"unreadable":         {node: node(cards(1, nil), unreadable), request: gputest.AskWhole(1), want: "the node's cards can't be read: two cards have one id"},
-		"unaccounted":        {node: node(cards(1, nil), unknown), request: gputest.AskWhole(1), want: "pod default/stray holds cards that nobody can name; delete it, or say which in its metax-tech.com/gpu-devices-allocated"},
+		"unaccounted":        {node: node(cards(1, nil), unknown), request: gputest.AskWhole(1), want: "pod default/stray holds cards that are not known: run Daybreak's agent on the node, which reads them from kubelet, or delete the pod"},
 		"whole cards only":   {node: node(cards(1, nil), serves(ledger.Serves{Whole: true})), request: gputest.AskSlice(1, gib), want: "the node serves whole cards (metax-tech.com/gpu), not slices"},
 		"slices only":        {node: node(cards(1, nil), serves(ledger.Serves{Slices: true})), request: gputest.AskWhole(1), want: "the node serves slices (metax-tech.com/sgpu), not whole cards"},
 		"seats only":         {node: node(cards(1, nil), serves(ledger.Serves{Seats: true})), request: gputest.AskSlice(1, gib), want: "the node serves seats on shared cards (metax-tech.com/gpu), not slices"},

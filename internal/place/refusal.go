@@ -31,9 +31,9 @@ const (
 	// Numbers: none.
 	// Do: read the message, it says what is wrong in the Device or the node's annotation; daybreak audit tells it too.
 	BadInventory
-	// Unaccounted: a pod on the node holds cards that nobody can name.
+	// Unaccounted: a pod on the node holds cards that are not known.
 	// Numbers: none.
-	// Do: delete the pod that the message names, or have an administrator write down which cards it holds.
+	// Do: run Daybreak's agent on the node, which reads them from kubelet, or delete the pod that daybreak audit names.
 	Unaccounted
 	// ModeConflict: the node serves the other kind, whole cards or slices.
 	// Numbers: none.

@@ -77,10 +77,14 @@ func (inv *Inventory) mayHold(pod *corev1.Pod) bool {
 
 // CanHold reports whether the pod can hold cards at all: kubelet calls a device
 // plugin for what a container has in its limits, and only for these resources.
-func CanHold(pod *corev1.Pod) bool {
+func CanHold(pod *corev1.Pod) bool { return hasLimit(pod, pluginResources...) }
+
+// hasLimit reports whether a container has some of one of the resources in its
+// limits.
+func hasLimit(pod *corev1.Pod, names ...corev1.ResourceName) bool {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			for _, name := range pluginResources {
+			for _, name := range names {
 				if q, ok := list[i].Resources.Limits[name]; ok && q.Sign() > 0 {
 					return true
 				}

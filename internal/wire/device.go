@@ -55,11 +55,11 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 	if inv.Topology, err = gpu.NewTopology(cards, pairs); err != nil {
 		return err
 	}
-	return inv.inUse(d)
+	return inv.inUse(node, d)
 }
 
 // inUse reads what our agent says is in use beyond what pods tell.
-func (inv *Inventory) inUse(d *v1alpha1.Device) (err error) {
+func (inv *Inventory) inUse(node *corev1.Node, d *v1alpha1.Device) (err error) {
 	if text, ok := d.Annotations[AnnotationStrangers]; ok {
 		if inv.strangers, err = decodeStrangers(text, inv.Topology); err != nil {
 			return fmt.Errorf("annotation %s: %w", AnnotationStrangers, err)
@@ -67,7 +67,8 @@ func (inv *Inventory) inUse(d *v1alpha1.Device) (err error) {
 	}
 	text, listed := d.Annotations[AnnotationGiven]
 	if !listed {
-		_, inv.unlisted = serving(d, "")
+		_, served := serving(d, "")
+		inv.unlisted = served || node.Name == ""
 		return nil
 	}
 	if inv.given, err = decodeGiven(text); err != nil {

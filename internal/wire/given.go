@@ -92,7 +92,7 @@ func (e *givenEntry) validate() error {
 	case e.UID == "" || len(e.UID) > longestUID:
 		return fmt.Errorf("uid %.40q: want 1 to %d characters", e.UID, longestUID)
 	case e.Pod != "" && strings.Count(string(e.Pod), "/") != 1:
-		return fmt.Errorf("pod %.80q: want its namespace and name, or nothing", e.Pod)
+		return fmt.Errorf("pod %.80q: want its namespace and name as pod, or nothing", e.UID)
 	case len(e.Containers) == 0 || len(e.Containers) > maxListedContainers:
 		return fmt.Errorf("pod %.80q has %d containers, want 1 to %d", e.UID, len(e.Containers), maxListedContainers)
 	}

@@ -46,8 +46,8 @@ type Inventory struct {
 	// strangers is, by card, what our agent says that slices of others take.
 	strangers []ledger.Usage
 	// given is, by pod, what our agent says that kubelet gave. Unlisted tells that
-	// an agent serves the node and has not said so: it has not asked kubelet yet,
-	// or is of an earlier release, whose list is not complete.
+	// an agent serves the node, or may do so, and has not said that: it has not
+	// asked kubelet yet, or is of an earlier release, whose list is not complete.
 	given    map[types.UID]Given
 	unlisted bool
 }

@@ -72,17 +72,7 @@ func (l Lock) Names(pod *corev1.Pod) bool {
 // HasSlices reports whether kubelet will call the slice plugin for the pod: a
 // container, init containers included, asks for its resource. Without that call
 // nobody would ever take a lock off.
-func HasSlices(pod *corev1.Pod) bool {
-	has := func(containers []corev1.Container) bool {
-		for i := range containers {
-			if q, ok := containers[i].Resources.Limits[ResourceSGPU]; ok && q.Sign() > 0 {
-				return true
-			}
-		}
-		return false
-	}
-	return has(pod.Spec.InitContainers) || has(pod.Spec.Containers)
-}
+func HasSlices(pod *corev1.Pod) bool { return hasLimit(pod, ResourceSGPU) }
 
 // UsesLock reports whether slices on the node are given out under its lock:
 // everywhere but where Daybreak's own agent serves.

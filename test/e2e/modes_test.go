@@ -43,7 +43,7 @@ func TestModeSwitches(t *testing.T) {
 			return err
 		}
 		if d.Annotations[wire.AnnotationModePending] != "native" || d.Annotations[wire.AnnotationMode] != "sgpu" ||
-			!strings.Contains(string(text), wire.ConditionModePending) || !strings.Contains(string(text), "mode native waits for pod default/slice") {
+			!strings.Contains(string(text), wire.ConditionModePending) || !strings.Contains(string(text), "mode native waits for 1 pod that holds cards") {
 			return fmt.Errorf("the Device is %s", text)
 		}
 		return nil

@@ -378,7 +378,7 @@ func (w *world) agentModes() {
 	w.modes(map[string]string{"version": "v1", "cluster-config": "mode: sgpu", "nodes-config": "- nodeName: modes\n  mode: nativ\n"})
 	w.event("Node", node, "BadModes", `node modes: mode "nativ": write native, sgpu, shared or vgpu`)
 	w.modes(map[string]string{"version": "v1", "cluster-config": "mode: sgpu", "nodes-config": "- nodeName: modes\n  mode: native\n"})
-	w.event("Node", node, "ModePending", "mode native waits for pod default/holds-a-slice")
+	w.event("Node", node, "ModePending", "mode native waits for 1 pod that holds cards")
 	d := w.deviceSays(node, "mode native pending", func(d *v1alpha1.Device) bool { return mode(d) == "sgpu native" })
 	if c := d.Spec.Devices[0].Conditions; len(c) != 2 || c[1].Type != wire.ConditionModePending || c[1].Reason != "PodsHoldCards" {
 		w.Errorf("conditions %+v", c)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -69,6 +70,37 @@ func TestGiven(t *testing.T) {
 	s.delete("whole")
 	if got := s.server.Status(); !got.GivenKnown || !maps.EqualFunc(got.Given, want, func(a, b wire.Given) bool { return cmp.Equal(a, b) }) {
 		t.Errorf("without kubelet: %+v", got.Given)
+	}
+}
+
+// TestGivenByJournal: a pod that was given cards here holds them, also when its
+// allocation can't be read any more; one that was only bound here holds none.
+func TestGivenByJournal(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	s.slicePod("ours", "GPU-a", 10, 4)
+	s.admit(slice, "ours", "daybreak-sgpu-000")
+	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
+		t.Fatal(err)
+	}
+	broken := s.slicePod("ours", "GPU-a", 10, 4, running, func(p *corev1.Pod) { p.Annotations[wire.AnnotationAllocated] = "x" })
+	bound := s.slicePod("bound", "GPU-a", 10, 4, func(p *corev1.Pod) { p.Annotations = nil })
+	s.admit(slice, "bound", "daybreak-sgpu-001")
+	if err := s.begin(slice, "daybreak-sgpu-001"); err == nil {
+		t.Error("a pod without an allocation was started")
+	}
+	want := map[types.UID]wire.Given{broken.UID: {Holder: "default/ours", Cards: map[string][]gpu.CardID{"main": {"GPU-a"}}}}
+	s.eventually("the journal tells", func() bool { return cmp.Equal(want, s.server.Status().Given) })
+	device, err := wire.EncodeDevice(&wire.Publication{
+		Node: "n1", Mode: gpu.ModeSGPU, Topology: s.node.Inventory.Topology, Cards: make([]wire.CardStatus, s.node.Inventory.Topology.Len()), Given: s.server.Status().Given,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}}}
+	n, notes := wire.ReadInventory(node, device).NewNode([]*corev1.Pod{broken, bound})
+	if u := n.Now().Usage[0]; len(n.Unknown()) > 0 || u.Slots != 1 || u.Compute != 10 {
+		t.Errorf("booked %+v, unknown %v, notes %q", u, n.Unknown(), notes)
 	}
 }
 

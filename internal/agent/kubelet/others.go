@@ -33,7 +33,7 @@ func (s *Server) checkOthers(n *Node, r *record, newcomer *claimed) error {
 
 // bookOthers returns the node with what pods other than this one hold, and what
 // names the holder of a card.
-func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *ledger.Node, holder func(card int) string, err error) {
+func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *ledger.Node, holder func(card int) (who, name string), err error) {
 	held, known := s.pods.Held()
 	if !known {
 		return nil, nil, errors.New("the pods of this node are not known yet, so it is not known who has the cards")
@@ -69,7 +69,7 @@ func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *l
 			node.Book(leftBehind(node, ledger.Holder(uid), records))
 		}
 	}
-	return node, func(card int) string { return holderOf(node, given, there, card) }, nil
+	return node, func(card int) (who, name string) { return holderOf(node, given, there, card) }, nil
 }
 
 // errUnknownCards is a pod with devices of another plugin's of which nothing
@@ -154,42 +154,57 @@ func leftBehind(node *ledger.Node, holder ledger.Holder, records []*record) ledg
 
 // checkUsage asks of each card of the pod whether there is room beside what is
 // booked.
-func checkUsage(node *ledger.Node, h *ledger.Holding, holderOf func(card int) string) error {
+func checkUsage(node *ledger.Node, h *ledger.Holding, holderOf func(card int) (who, name string)) error {
 	for card := range h.Cards().All() {
 		there, wants, facts := node.Now().Usage[card], h.On(card), node.Topology().Card(card)
 		if there.Idle() {
 			continue
 		}
-		who := holderOf(card)
+		who, name := holderOf(card)
+		held := func(format string, args ...any) error { return &heldError{text: fmt.Sprintf(format, args...), name: name} }
 		switch {
 		case there.Exclusive || wants.Exclusive:
-			return fmt.Errorf("card %s is held by %s, one of the two wants it alone", facts.ID, who)
+			return held("card %s is held by %s, one of the two wants it alone", facts.ID, who)
 		case int(there.Slots+wants.Slots) > facts.Slots:
-			return fmt.Errorf("card %s already carries %d shares, of %s", facts.ID, there.Slots, who)
+			return held("card %s already carries %d shares, of %s", facts.ID, there.Slots, who)
 		case there.Compute+wants.Compute > gpu.FullCompute:
-			return fmt.Errorf("card %s: %d%% are held by %s, %d%% are wanted", facts.ID, there.Compute, who, wants.Compute)
+			return held("card %s: %d%% are held by %s, %d%% are wanted", facts.ID, there.Compute, who, wants.Compute)
 		case there.Memory+wants.Memory > facts.Memory:
-			return fmt.Errorf("card %s: %v of %v are held by %s, %v are wanted", facts.ID, there.Memory, facts.Memory, who, wants.Memory)
+			return held("card %s: %v of %v are held by %s, %v are wanted", facts.ID, there.Memory, facts.Memory, who, wants.Memory)
 		case there.QoS|wants.QoS != there.QoS && there.QoS != 0 && wants.QoS != 0:
-			return fmt.Errorf("card %s runs class %s, for %s", facts.ID, there.QoS.Only(), who)
+			return held("card %s runs class %s, for %s", facts.ID, there.QoS.Only(), who)
 		}
 	}
 	return nil
 }
 
-// holderOf names one of those who hold a card.
-func holderOf(node *ledger.Node, given map[types.UID][]*record, there map[types.UID]*corev1.Pod, card int) string {
+// heldError is a card that another pod holds. The text goes to users, who may not
+// be allowed to see that pod: its name is for the log.
+type heldError struct{ text, name string }
+
+func (e *heldError) Error() string { return e.text }
+
+// holderIn returns the name of the pod that the error is about.
+func holderIn(err error) string {
+	if held, ok := errors.AsType[*heldError](err); ok {
+		return held.name
+	}
+	return ""
+}
+
+// holderOf returns one of those who hold a card, and its name.
+func holderOf(node *ledger.Node, given map[types.UID][]*record, there map[types.UID]*corev1.Pod, card int) (who, name string) {
 	for i := range node.Holdings() {
 		h := &node.Holdings()[i]
 		if !h.Cards().Has(card) {
 			continue
 		}
 		if pod := there[types.UID(h.Holder)]; pod != nil {
-			return fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
+			return "another pod", string(wire.HolderOf(pod))
 		}
 		if records := given[types.UID(h.Holder)]; len(records) > 0 {
-			return fmt.Sprintf("pod %s/%s, which is gone but has not let go", records[0].Namespace, records[0].Pod)
+			return "another pod, which is gone but has not let go", records[0].Namespace + "/" + records[0].Pod
 		}
 	}
-	return "slices that Daybreak did not make"
+	return "slices that Daybreak did not make", ""
 }

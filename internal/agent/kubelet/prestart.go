@@ -77,7 +77,7 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string, pr
 		}
 		break
 	}
-	klog.FromContext(ctx).Error(err, "Container not started", "ids", ids)
+	klog.FromContext(ctx).Error(err, "Container not started", "ids", ids, "holder", holderIn(err))
 	if pod != nil {
 		s.tell(pod, err.Error())
 	}

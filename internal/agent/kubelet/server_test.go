@@ -159,10 +159,12 @@ func TestTwoHoldersOfOneCard(t *testing.T) {
 	ctx, cancel := contextFor(t, 300*time.Millisecond)
 	defer cancel()
 	err := s.server.preStart(ctx, slice, []string{"daybreak-sgpu-000"}, s.server.try)
-	if err == nil || !strings.Contains(err.Error(), "60% are held by") {
-		t.Errorf("the later one: %v", err)
+	if err == nil || !strings.Contains(err.Error(), "60% are held by another pod,") || holderIn(err) != "default/early" {
+		t.Errorf("the later one: %v, because of %q", err, holderIn(err))
 	}
-	if len(s.events) != 1 || !strings.HasPrefix(s.events[0], "late CardsNotReady") {
+	// The event, and the error that kubelet makes one of, are read by users who may
+	// not see the other pod.
+	if len(s.events) != 1 || !strings.HasPrefix(s.events[0], "late CardsNotReady") || strings.Contains(s.events[0]+err.Error(), "early") {
 		t.Errorf("events: %v", s.events)
 	}
 	s.admit(slice, "early", "daybreak-sgpu-001")

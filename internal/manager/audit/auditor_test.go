@@ -186,6 +186,26 @@ func TestDoubleBooking(t *testing.T) {
 	b.wants(t, "double_bookings_total{} 2")
 }
 
+// TestEventsNameNoOthers: Events are read by users of their namespace, those of
+// Nodes by many: neither names pods of another namespace.
+func TestEventsNameNoOthers(t *testing.T) {
+	b := newBench(t)
+	b.store.node(t, "n1")
+	b.store.slice("n1", "secret-a", 0, 60, 40)
+	b.store.slice("n1", "secret-b", 0, 40, 40)
+	b.store.pods[0].Namespace, b.store.pods[1].Namespace = "blue", "red"
+	b.look(t)
+	told, _ := b.look(t)
+	if len(told) != 3 {
+		t.Fatalf("told %q", told)
+	}
+	for i, want := range []string{"blue/secret-a 40 GiB, another pod 40 GiB", "another pod 40 GiB, red/secret-b 40 GiB", "another pod 40 GiB, another pod 40 GiB"} {
+		if !strings.HasSuffix(told[i], ": "+want) {
+			t.Errorf("event %d is %q, want %q at its end", i, told[i], want)
+		}
+	}
+}
+
 // TestStorm: thousands of findings are told a few at a time.
 func TestStorm(t *testing.T) {
 	b := newBench(t)

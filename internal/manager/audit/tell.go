@@ -53,21 +53,27 @@ func (t *teller) tell(ctx context.Context, r *audit.Report, o *cluster.Objects) 
 }
 
 // finding writes the Events: on each pod that has a part in it, and on the node.
+// They name no pods that their readers may not see: those of a Node are in a
+// namespace that many read.
 func (t *teller) finding(f *audit.Finding, o *cluster.Objects) {
-	text := f.Message
-	if len(text) > maxNote {
-		text = strings.ToValidUTF8(text[:maxNote], "") + "…"
-	}
 	for _, name := range f.Pods {
 		if pod := find(o.Pods, name); pod != nil {
-			t.events.Eventf(pod, nil, corev1.EventTypeWarning, string(f.Rule), "Audit", "%s", text)
+			t.events.Eventf(pod, nil, corev1.EventTypeWarning, string(f.Rule), "Audit", "%s", short(f.MessageFor(pod.Namespace)))
 		}
 	}
 	for _, node := range o.Nodes {
 		if node.Name == f.Node {
-			t.events.Eventf(node, nil, corev1.EventTypeWarning, string(f.Rule), "Audit", "%s", text)
+			t.events.Eventf(node, nil, corev1.EventTypeWarning, string(f.Rule), "Audit", "%s", short(f.MessageFor("")))
 		}
 	}
+}
+
+// short cuts a text to what an Event takes.
+func short(text string) string {
+	if len(text) > maxNote {
+		text = strings.ToValidUTF8(text[:maxNote], "") + "…"
+	}
+	return text
 }
 
 // find returns the pod that a finding names.

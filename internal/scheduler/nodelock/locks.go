@@ -147,7 +147,7 @@ func (l *Locks) Acquire(ctx context.Context, nodeName string, pod *corev1.Pod, w
 				timer.Reset(left)
 				continue
 			}
-			return l.giveUp(n, w, l.timedOut(n, nodeName, wait))
+			return l.giveUp(n, w, l.timedOut(ctx, n, nodeName, wait))
 		}
 	}
 }
@@ -170,16 +170,22 @@ func (l *Locks) patience(n *node, start time.Time, wait time.Duration) time.Dura
 	return wait - l.cfg.Clock.Since(start)
 }
 
-// timedOut notes that the node is stuck and says on what.
-func (l *Locks) timedOut(n *node, name string, wait time.Duration) error {
+// timedOut notes that the node is stuck and says on what. The owner of the lock
+// may be of another namespace than the pod whose events tell of it.
+func (l *Locks) timedOut(ctx context.Context, n *node, name string, wait time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n.stuck = true
 	if n.seen == nil {
 		return fmt.Errorf("node %s: its lock could not be written for %s", name, wait)
 	}
-	return fmt.Errorf("node %s: waited %s for %s, which is %.120q and does not change; it is taken over when its pod is gone, or %s after it was put on",
-		name, wait, wire.AnnotationLock, n.seen.value, l.cfg.Expiry)
+	klog.FromContext(ctx).Info("Lock does not change", "node", name, "lock", n.seen.value, "waited", wait)
+	owner := "which can't be read"
+	if !n.seen.unreadable {
+		owner = "which another pod holds since " + n.seen.lock.Since.Format(time.RFC3339)
+	}
+	return fmt.Errorf("node %s: waited %s for %s, %s and which does not change; it is taken over when its pod is gone, or %s after it was put on",
+		name, wait, wire.AnnotationLock, owner, l.cfg.Expiry)
 }
 
 // Stuck reports whether pods gave up waiting for the node's lock and it has not

@@ -359,7 +359,7 @@ func TestGivingUp(t *testing.T) {
 			t.Error("the node is stuck before anyone gave up")
 		}
 		w.clock.Step(time.Second)
-		want := `node n: waited 1m0s for hami.io/mutex.lock, which is "2026-01-02T12:00:00Z,ns,a" and does not change; ` +
+		want := `node n: waited 1m0s for hami.io/mutex.lock, which another pod holds since 2026-01-02T12:00:00Z and which does not change; ` +
 			`it is taken over when its pod is gone, or 5m0s after it was put on`
 		if said := w.failed(got); said != want {
 			t.Errorf("Acquire() says\n%s\nwant\n%s", said, want)

@@ -124,11 +124,18 @@ func nodeOfPod(_ context.Context, obj client.Object) []reconcile.Request {
 func podPredicate() predicate.Predicate {
 	holder := func(obj client.Object) bool { return indexPod(obj) != nil }
 	return predicate.Funcs{
-		CreateFunc:  func(e event.CreateEvent) bool { return holder(e.Object) },
-		DeleteFunc:  func(e event.DeleteEvent) bool { return holder(e.Object) },
-		UpdateFunc:  func(e event.UpdateEvent) bool { return holder(e.ObjectOld) != holder(e.ObjectNew) },
+		CreateFunc: func(e event.CreateEvent) bool { return holder(e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return holder(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return holder(e.ObjectOld) != holder(e.ObjectNew) || holder(e.ObjectNew) && isAdmitted(e.ObjectOld) != isAdmitted(e.ObjectNew)
+		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
+}
+
+func isAdmitted(obj client.Object) bool {
+	pod, ok := obj.(*corev1.Pod)
+	return ok && admitted(pod)
 }
 
 // nodeChanged says whether anything changed that a decision depends on: nodes
@@ -153,7 +160,7 @@ func brief(node *corev1.Node) map[string]string {
 		}
 	}
 	take("label ", node.Labels, labels...)
-	take("annotation ", node.Annotations, wire.AnnotationAdvertised, wire.AnnotationNodeCards)
+	take("annotation ", node.Annotations, wire.AnnotationAdvertised, wire.AnnotationNodeCards, wire.AnnotationServedBy)
 	for _, name := range resources {
 		if q, ok := node.Status.Capacity[name]; ok {
 			out["capacity "+string(name)] = q.String()

@@ -12,6 +12,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -96,7 +97,7 @@ func decide(f facts) decision {
 		wire.KoordShared: percent, wire.KoordCore: percent, wire.KoordMemoryRatio: percent, wire.KoordGPU: percent,
 		wire.KoordMemory: *resource.NewQuantity(int64(memory)<<20, resource.BinarySI),
 	}
-	d.hold(f.pods)
+	d.hold(f)
 	d.mark = new(ourLabels(f.node, mark, d.labels))
 	return d
 }
@@ -115,13 +116,13 @@ func decideKeep(f facts, marked bool) decision {
 			d.amounts[name] = q
 		}
 	}
-	d.hold(f.pods)
+	d.hold(f)
 	return d
 }
 
 // hold raises the amounts to what the pods ask for.
-func (d *decision) hold(pods []corev1.Pod) {
-	asked := requested(pods)
+func (d *decision) hold(f facts) {
+	asked := requested(f)
 	for _, name := range resources {
 		have, ok := d.amounts[name]
 		if want := asked[name]; ok && want.Cmp(have) > 0 {
@@ -133,14 +134,18 @@ func (d *decision) hold(pods []corev1.Pod) {
 }
 
 // requested sums up what the pods ask for of our resources, as kubelet does.
-// Pods that have ended hold nothing; those that are ending hold all they have.
-func requested(pods []corev1.Pod) corev1.ResourceList {
-	sum := corev1.ResourceList{}
-	for i := range pods {
-		if !wire.Holds(&pods[i]) {
+// Pods that have ended hold nothing; those that are ending hold all they have. A
+// pod that holds no cards counts once kubelet has admitted it: kubelet sums it
+// up too when it admits its pods again, and rejects what is more than the node
+// has before that.
+func requested(f facts) corev1.ResourceList {
+	sum, node := corev1.ResourceList{}, f.inventory.Open()
+	for i := range f.pods {
+		pod := &f.pods[i]
+		if !wire.Holds(pod) || !admitted(pod) && !holds(f.inventory, node, pod) {
 			continue
 		}
-		asked := resourcehelper.PodRequests(&pods[i], resourcehelper.PodResourcesOptions{})
+		asked := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 		for _, name := range resources {
 			if q, ok := asked[name]; ok {
 				total := sum[name]
@@ -150,6 +155,17 @@ func requested(pods []corev1.Pod) corev1.ResourceList {
 		}
 	}
 	return sum
+}
+
+// admitted reports whether kubelet has admitted the pod.
+func admitted(pod *corev1.Pod) bool {
+	return pod.Status.StartTime != nil || pod.Status.Phase == corev1.PodRunning
+}
+
+// holds reports whether the pod holds cards, known or not.
+func holds(inv *wire.Inventory, node *ledger.Node, pod *corev1.Pod) bool {
+	h, known, _ := inv.BookingOf(node, pod)
+	return !known || len(h.Parts) > 0
 }
 
 // wantedLabels returns the labels that the node should have.

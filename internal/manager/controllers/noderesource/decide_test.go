@@ -89,6 +89,21 @@ func withPhase(pod corev1.Pod, phase corev1.PodPhase) corev1.Pod {
 	return pod
 }
 
+func started(pod corev1.Pod) corev1.Pod {
+	pod.Status.StartTime = &metav1.Time{}
+	return pod
+}
+
+// given adds an allocation of whole cards.
+func given(pod corev1.Pod, cards ...string) corev1.Pod {
+	var list []string
+	for _, card := range cards {
+		list = append(list, `{"uuid":"`+card+`","compute":100,"vRam":65536}`)
+	}
+	pod.Annotations = map[string]string{wire.AnnotationAllocated: "[[" + strings.Join(list, ",") + "]]"}
+	return pod
+}
+
 func ending(pod corev1.Pod) corev1.Pod {
 	pod.DeletionTimestamp = &metav1.Time{}
 	return pod
@@ -142,7 +157,15 @@ func TestDecideAmounts(t *testing.T) {
 		},
 		"pods that are ending or starting hold all": {
 			cards: sicken(c500(2), 0, 1), want: "gpu.shared: 0, gpu-core: 150, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 0", held: "koordinator.sh/gpu-core",
-			pods: []corev1.Pod{ending(holding("gpu-core: 100")), withPhase(holding("gpu-core: 50"), corev1.PodPending)},
+			pods: []corev1.Pod{ending(holding("gpu-core: 100")), withPhase(started(holding("gpu-core: 50")), corev1.PodPending)},
+		},
+		"a pod without cards that kubelet has not admitted": {
+			cards: c500(2), want: "gpu.shared: 200, gpu-core: 200, gpu-memory: 128Gi, gpu-memory-ratio: 200, koordinator.sh/gpu: 200",
+			pods: []corev1.Pod{withPhase(holding("gpu-core: 900"), corev1.PodPending)},
+		},
+		"a pod with cards that kubelet has not admitted": {
+			cards: sicken(c500(2), 0), want: "gpu.shared: 100, gpu-core: 200, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", held: "koordinator.sh/gpu-core",
+			pods: []corev1.Pod{withPhase(given(holding("gpu-core: 200"), "GPU-a", "GPU-b"), corev1.PodPending)},
 		},
 		"other resources are nobody's business": {
 			cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("sgpu: 20, cpu: 4")},
@@ -271,10 +294,10 @@ func TestDecideSettles(t *testing.T) {
 		if again := changesOf(f.node, d); !again.empty() {
 			t.Fatalf("%+v writes %+v, and then %+v", d, c, again)
 		}
-		if d.verdict == ignore {
+		if d.verdict == ignore || d.verdict == withdraw {
 			continue
 		}
-		asked := requested(f.pods)
+		asked := requested(f)
 		for _, name := range resources {
 			capacity, has := f.node.Status.Capacity[name]
 			allocatable := f.node.Status.Allocatable[name]

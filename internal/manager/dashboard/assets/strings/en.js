@@ -257,6 +257,7 @@ export default {
   "rule.LockStuck": "A node's lock is stuck",
   "rule.UnhealthyInUse": "Pods are on an unhealthy card",
   "rule.ForeignSlices": "Slices that belong to no pod",
+  "rule.NoAllocation": "A pod is bound without an allocation and holds no cards",
   "rule.RequestUnclear": "A pod runs although its request makes no sense",
   "rule.CardLeftOut": "Only one of two inventories knows a card",
   "finding.hidden": "The details name pods that you may not see.",

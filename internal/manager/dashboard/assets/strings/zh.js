@@ -257,6 +257,7 @@ export default {
   "rule.LockStuck": "节点锁卡住了",
   "rule.UnhealthyInUse": "不健康的卡上有 Pod",
   "rule.ForeignSlices": "有不属于任何 Pod 的切片",
+  "rule.NoAllocation": "Pod 已绑定但没有分配信息，不占用 GPU",
   "rule.RequestUnclear": "申请没有意义的 Pod 在运行",
   "rule.CardLeftOut": "两份清单只有一份知道这张卡",
   "finding.hidden": "详情涉及您无权查看的 Pod。",
