@@ -40,6 +40,8 @@ type Admission struct {
 	// Taint is that of nodes with cards, which pods with cards are made to
 	// tolerate; the zero value is none.
 	Taint webhook.Taint
+	// DirectBinders are users whose pods with cards may come bound to a node.
+	DirectBinders []string
 	// Validity and Overlap are as in package cert; zero means its defaults.
 	Validity, Overlap time.Duration
 }
@@ -104,7 +106,7 @@ func (m *Manager) addAdmission(ctx context.Context) error {
 	return m.ctrl.Add(&ctrlmanager.Server{
 		Name: "admission",
 		Server: &http.Server{
-			Handler:           webhook.Handler(webhook.Options{Schedulers: a.Schedulers, Taint: a.Taint, Metrics: m.metrics}),
+			Handler:           webhook.Handler(webhook.Options{Schedulers: a.Schedulers, DirectBinders: a.DirectBinders, Taint: a.Taint, Metrics: m.metrics}),
 			TLSConfig:         config,
 			ReadHeaderTimeout: 10 * time.Second,
 			ReadTimeout:       30 * time.Second,

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -38,9 +39,18 @@ type forgers struct {
 	loot map[string]string
 }
 
+// operatorUser may create bound pods, as the vendor's operator does.
+const operatorUser = "system:serviceaccount:metax-operator:validator"
+
 func newForgers(t *testing.T) *forgers {
-	w := newWorld(t, local.Config{})
-	w.admission()
+	w := newOpenWorld(t, local.Config{})
+	params := w.cluster.Policies()
+	params.DirectBinders = []string{operatorUser}
+	w.must(w.cluster.Guard(w.ctx, params))
+	address := freeAddress(t)
+	w.must(w.cluster.Webhook(w.ctx, address))
+	w.startManager("manager", address, manager.Admission{DirectBinders: params.DirectBinders})
+	w.admits()
 	w.nodes(2)
 	w.scheduler("scheduler")
 	w.namespace("victims", nil)
@@ -49,6 +59,7 @@ func newForgers(t *testing.T) *forgers {
 	w.create(victim)
 	// Mallory's own pods: one that runs, one that waits, one without cards.
 	own := annotated(pod("bound", "sgpu=1", "vcore=1", "vmemory=1"), wire.AnnotationUseCards, "")
+	annotated(own, wire.AnnotationCardPolicy, "binpack")
 	pending := pod("pending", "sgpu=1", "vcore=1", "vmemory=1")
 	pending.Spec.NodeSelector = map[string]string{"no": "where"}
 	touched := pending.DeepCopy()
@@ -77,6 +88,26 @@ func newForgers(t *testing.T) *forgers {
 	_, err = f.clientOf(w.cluster.RESTAs("scheduler")).CoreV1().Pods("default").Patch(w.ctx, "touched", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	w.must(err)
 	return f
+}
+
+// foreign returns a pod with these limits for a scheduler, which runs without an
+// image.
+func foreign(name, scheduler, limits string) *corev1.Pod {
+	p := pod(name)
+	p.Spec.SchedulerName = scheduler
+	p.Spec.Containers[0].Resources.Limits = gputest.MakeResources(limits)
+	return p
+}
+
+// as returns a client of a user.
+func (f *forgers) as(user string, groups ...string) kubernetes.Interface {
+	f.Helper()
+	config := f.cluster.REST()
+	if groups == nil {
+		groups = []string{"system:masters"}
+	}
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	return f.clientOf(config)
 }
 
 // one returns one of the annotations to forge.
@@ -192,12 +223,18 @@ func (f *forgers) podWays() map[string]func() error {
 			_, err := pods.Create(f.ctx, p, metav1.CreateOptions{})
 			return err
 		},
-		"create it bound": func() error {
-			p := pod("forged", "sgpu=1")
-			p.Spec.NodeName = "metax-1"
-			_, err := pods.Create(f.ctx, p, metav1.CreateOptions{})
+	}
+	for name, p := range map[string]*corev1.Pod{
+		"a slice": foreign("forged", "", "sgpu: 1"), "whole cards": foreign("forged", "", "gpu: 1"),
+		"Koordinator's words": foreign("forged", "", "gpu-core: 10, gpu-memory: 1Gi"), "Koordinator's words, by the scheduler's name": foreign("forged", "daybreak", "gpu-core: 10, gpu-memory: 1Gi"),
+		"a foreign scheduler": foreign("forged", "volcano", "sgpu: 1"), "a foreign scheduler, whole cards": foreign("forged", "another", "gpu: 1"),
+		"a foreign scheduler, Koordinator's words too": foreign("forged", "koord-scheduler", "gpu-core: 10, gpu-memory: 1Gi, sgpu: 1"),
+	} {
+		p.Spec.NodeName = "metax-1"
+		ways["create it bound: "+name] = func() error {
+			_, err := pods.Create(f.ctx, p.DeepCopy(), metav1.CreateOptions{})
 			return err
-		},
+		}
 	}
 	for key := range f.loot {
 		ways["remove "+key] = func() error { return f.patch(f.mallory, "bound", annotate(map[string]any{key: nil})) }
@@ -210,15 +247,14 @@ func (f *forgers) podWays() map[string]func() error {
 		ways["set "+key] = func() error { return f.patch(f.mallory, "bound", annotate(map[string]string{key: "x"})) }
 		ways["set "+key+" on a pod without cards"] = func() error { return f.patch(f.mallory, "ordinary", annotate(map[string]string{key: "x"})) }
 	}
-	for key, value := range map[string]string{
-		wire.AnnotationQoS: "fixed-share", wire.AnnotationClass: "online", wire.AnnotationUseCards: "GPU-1", wire.AnnotationNoUseCards: "GPU-1",
-	} {
+	for _, key := range wire.AskAnnotations() {
+		value := "x"
 		ways["change "+key+" once bound"] = func() error { return f.patch(f.mallory, "bound", annotate(map[string]string{key: value})) }
 		ways["change "+key+" once bound, by pods/status"] = func() error {
 			return f.patch(f.mallory, "bound", annotate(map[string]string{key: value}), "status")
 		}
 	}
-	for _, key := range []string{wire.AnnotationQoS, wire.AnnotationUseCards} {
+	for _, key := range []string{wire.AnnotationQoS, wire.AnnotationUseCards, wire.AnnotationCardPolicy} {
 		ways["remove "+key+" once bound"] = func() error { return f.patch(f.mallory, "bound", annotate(map[string]any{key: nil})) }
 	}
 	return ways
@@ -451,4 +487,53 @@ func TestForgeryHasNoEffect(t *testing.T) {
 		}
 	}
 	f.audit()
+}
+
+// TestBoundPastTheWebhook: what no policy may leave to the webhook holds without
+// it, as with failurePolicy Ignore and a manager that is down; and a pod that is
+// bound past every scheduler does not close its node.
+func TestBoundPastTheWebhook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{}) // nobody but the policies
+	f := &forgers{world: w, mallory: w.tenant("mallory", "default")}
+	w.nodes(1)
+	w.scheduler("scheduler")
+	pods := f.mallory.CoreV1().Pods("default")
+	for name, p := range map[string]*corev1.Pod{
+		"a slice": foreign("forged", "", "sgpu: 1"), "whole cards, a foreign scheduler": foreign("forged", "volcano", "gpu: 1"),
+		"Koordinator's words": foreign("forged", "", "gpu-core: 10, gpu-memory: 1Gi"), "a static pod": annotated(foreign("forged", "", "sgpu: 1"), corev1.MirrorPodAnnotationKey, "x"),
+	} {
+		p.Spec.NodeName = "metax-1"
+		_, err := pods.Create(f.ctx, p, metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'daybreak-pods'") ||
+			!strings.Contains(err.Error(), "spec.nodeName: the scheduler chooses the cards together with the node: leave it out, and to choose the node write nodeSelector: {kubernetes.io/hostname: metax-1}") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Koordinator's words alone, for another scheduler, are none of our business,
+	// and hold none of our cards.
+	closer := foreign("closer", "another", "gpu-core: 1")
+	closer.Spec.NodeName = "metax-1"
+	_, err := pods.Create(f.ctx, closer, metav1.CreateOptions{})
+	f.must(err)
+	// A scheduler that writes no allocation binds a pod: the agent starts nothing
+	// without one.
+	_, err = pods.Create(f.ctx, foreign("volcanos", "volcano", "sgpu: 1, vcore: 10, vmemory: 1"), metav1.CreateOptions{})
+	f.must(err)
+	binding := f.binding(nil)
+	binding.Name = "volcanos"
+	f.must(f.client.CoreV1().Pods("default").Bind(f.ctx, binding, metav1.CreateOptions{}))
+	w.create(pod("honest", "sgpu=1", "vcore=10", "vmemory=1"))
+	w.bound("honest")
+	w.eventually("the vendor's annotation shows what is free", time.Minute, func() error {
+		node, err := w.client.CoreV1().Nodes().Get(w.ctx, "metax-1", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		cards, err := wire.DecodeNodeCards(node.Annotations[wire.AnnotationNodeCards])
+		if err == nil && (len(cards) == 0 || *cards[len(cards)-1].AvailableVRam == 0) {
+			err = fmt.Errorf("nothing is free: %s", node.Annotations[wire.AnnotationNodeCards])
+		}
+		return err
+	})
 }

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -36,8 +37,57 @@ func TestOrdinaryWrites(t *testing.T) {
 		"another QoS before it is bound": func() error {
 			return f.patch(f.mallory, "pending", annotate(map[string]string{wire.AnnotationQoS: "fixed-share"}))
 		},
-		"a policy once bound": func() error {
-			return f.patch(f.mallory, "bound", annotate(map[string]string{wire.AnnotationNodePolicy: "spread"}))
+		"what a pod asks for, before it is bound": func() error {
+			return f.patch(f.mallory, "pending", annotate(map[string]string{wire.AnnotationNodePolicy: "spread", wire.AnnotationCardPolicy: "spread", wire.AnnotationClass: "offline"}))
+		},
+		"HAMi's policy on another vendor's pod, once bound": func() error {
+			return f.patch(f.mallory, "ordinary", annotate(map[string]string{wire.AnnotationNodePolicy: "spread", wire.AnnotationCardPolicy: "x"}))
+		},
+		"HAMi's policy on a bound pod in Koordinator's words": func() error {
+			p := foreign("koordinated", "koord-scheduler", "gpu-core: 1")
+			p.Spec.NodeName = "metax-1"
+			if _, err := pods.Create(f.ctx, p, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+			return f.patch(f.mallory, "koordinated", annotate(map[string]string{wire.AnnotationCardPolicy: "x"}))
+		},
+		"a pod of Volcano's": func() error {
+			_, err := pods.Create(f.ctx, foreign("volcanos", "volcano", "sgpu: 1, vcore: 1, vmemory: 1"), metav1.CreateOptions{})
+			return err
+		},
+		"a validator of the vendor's operator": func() error {
+			p := foreign("validator", "", "gpu: 1")
+			p.Spec.NodeName = "metax-1"
+			made, err := f.as(operatorUser).CoreV1().Pods("default").Create(f.ctx, p, metav1.CreateOptions{})
+			if err == nil && made.Spec.SchedulerName != corev1.DefaultSchedulerName {
+				return fmt.Errorf("given to %s", made.Spec.SchedulerName)
+			}
+			return err
+		},
+		"a bound pod that asks for none": func() error {
+			p := pod("debugger")
+			p.Spec.NodeName = "metax-1"
+			_, err := pods.Create(f.ctx, p, metav1.CreateOptions{})
+			return err
+		},
+		"a bound pod that asks for none, in a template's way": func() error {
+			p := foreign("template", "", "sgpu: 0")
+			p.Spec.NodeName = "metax-1"
+			_, err := pods.Create(f.ctx, p, metav1.CreateOptions{})
+			return err
+		},
+		"a static pod, shown by its kubelet": func() error {
+			p := annotated(foreign("static", "", "sgpu: 1"), corev1.MirrorPodAnnotationKey, "x")
+			p.Annotations["kubernetes.io/config.source"] = "file"
+			p.Spec.NodeName = "metax-1"
+			_, err := f.as("system:node:metax-1", "system:nodes", "system:masters").CoreV1().Pods("default").Create(f.ctx, p, metav1.CreateOptions{})
+			return err
+		},
+		"the tolerations of a bound pod": func() error {
+			p := f.changed("bound", nil)
+			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "a", Operator: corev1.TolerationOpExists})
+			_, err := pods.Update(f.ctx, p, metav1.UpdateOptions{})
+			return err
 		},
 		"Koordinator's allocation of other devices": func() error {
 			return f.patch(f.mallory, "ordinary", annotate(map[string]string{wire.AnnotationKoordAllocated: `{"rdma":[]}`}))

@@ -161,7 +161,9 @@ func checkUsage(node *ledger.Node, h *ledger.Holding, holderOf func(card int) (w
 			continue
 		}
 		who, name := holderOf(card)
-		held := func(format string, args ...any) error { return &heldError{text: fmt.Sprintf(format, args...), name: name} }
+		held := func(format string, args ...any) error {
+			return &heldError{text: fmt.Sprintf(format, args...), name: name}
+		}
 		switch {
 		case there.Exclusive || wants.Exclusive:
 			return held("card %s is held by %s, one of the two wants it alone", facts.ID, who)

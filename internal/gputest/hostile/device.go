@@ -39,9 +39,11 @@ func (d *Device) JSON(node string) []byte {
 }
 
 // Sound returns a Device that nothing is wrong with, with two cards whose names
-// no other node has.
+// no other node has. Its agent serves and lists no pods, as earlier ones do: a pod
+// without a readable allocation may hold cards there.
 func Sound(node string) Device {
-	a, b := card(0), card(1)
+	serving := []any{object{"type": "Serving", "status": "True", "reason": "PluginsRegistered", "message": "", "lastTransitionTime": "2026-01-02T15:04:05Z"}}
+	a, b := card(0, "conditions", serving), card(1, "conditions", serving)
 	a["id"], b["id"] = "GPU-"+node+"-0", "GPU-"+node+"-1"
 	return Device{Name: "sound", Harmless: true, spec: spec(a, b), annotations: map[string]string{"daybreak-gpu.io/mode": "sgpu"}}
 }

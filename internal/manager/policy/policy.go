@@ -73,9 +73,12 @@ type Params struct {
 	// OtherSchedulers are the users of schedulers that write allocations and locks
 	// alongside, during a migration. What else they write is their own business.
 	OtherSchedulers []string
-	// SchedulerNames are the names under which Daybreak's scheduler writes Events;
-	// empty means default-scheduler and daybreak.
+	// SchedulerNames are the names under which Daybreak's scheduler places pods
+	// and writes Events; empty means default-scheduler and daybreak.
 	SchedulerNames []string
+	// DirectBinders are users that may create pods with cards on a node of their
+	// choice, past every scheduler: the vendor operator's, whose validators do.
+	DirectBinders []string
 	// Agents are the users of Daybreak's agents: each may write on its own node
 	// only, which its token names.
 	Agents []string
@@ -114,7 +117,8 @@ func Chart() ([]byte, error) {
 	values := Params{}.values()
 	for key, expression := range map[string]string{
 		"Namespace": ".Release.Namespace", "FailurePolicy": ".Values.admission.failurePolicy",
-		"Schedulers": `include "daybreak.schedulers" .`, "Agents": `include "daybreak.agents" .`, "Publishers": `include "daybreak.publishers" .`,
+		"DirectBinders": ".Values.admission.directBinders | toJson",
+		"Schedulers":    `include "daybreak.schedulers" .`, "Agents": `include "daybreak.agents" .`, "Publishers": `include "daybreak.publishers" .`,
 		"Managers": `include "daybreak.managers" .`, "Parts": `include "daybreak.parts" .`, "SchedulerNames": `include "daybreak.schedulerNames" .`,
 	} {
 		values[key] = "{{ " + expression + " }}"
@@ -164,11 +168,15 @@ func (p Params) values() map[string]any {
 		"Schedulers":      list(slices.Concat(p.Schedulers, p.OtherSchedulers)...), "Publishers": list(p.Publishers...),
 		"Agents": list(p.Agents...), "Managers": list(p.Managers...), "Parts": list(slices.Concat(p.Agents, p.Managers, p.Schedulers)...),
 		"SchedulerNames": list(p.schedulerNames()...), "AgentComponent": wire.AgentComponent, "ManagerComponent": wire.ManagerComponent,
-		"Secret": Secret, "HandOver": HandOver,
+		"DirectBinders": list(p.DirectBinders...), "Secret": Secret, "HandOver": HandOver,
 		"MetaXAllocations":  list(wire.AnnotationAllocated, wire.AnnotationPredicateTime),
 		"SharedAllocations": list(wire.AnnotationKoordAllocated, wire.AnnotationHAMiNode),
 		"HAMiPrefix":        quote(wire.HAMiMetaXPrefix),
-		"Frozen":            list(wire.AnnotationQoS, wire.AnnotationClass, wire.AnnotationUseCards, wire.AnnotationNoUseCards),
+		"Allocated":         quote(wire.AnnotationAllocated),
+		"Frozen":            list(wire.AskAnnotations()...),
+		"MetaXResources":    list(wire.ResourceGPU, wire.ResourceSGPU, wire.ResourceVCore, wire.ResourceVMemory),
+		"Mirror":            quote(corev1.MirrorPodAnnotationKey),
+		"HostLabel":         corev1.LabelHostname,
 		"NodeAnnotations":   list(wire.AnnotationNodeCards, wire.AnnotationServedBy),
 		"Instructions":      list(wire.AnnotationForget, wire.AnnotationRepaired),
 		"NodeResources":     list(wire.ResourceGPU, wire.ResourceSGPU),
@@ -204,7 +212,7 @@ func (p Params) validate() error {
 	if len(p.Schedulers)+len(p.OtherSchedulers) == 0 {
 		errs = append(errs, errors.New("no scheduler is named: nobody could place a pod"))
 	}
-	for _, user := range slices.Concat(p.Schedulers, p.OtherSchedulers, p.SchedulerNames, p.Agents, p.Managers, p.Publishers) {
+	for _, user := range slices.Concat(p.Schedulers, p.OtherSchedulers, p.SchedulerNames, p.DirectBinders, p.Agents, p.Managers, p.Publishers) {
 		if user == "" || strings.ContainsFunc(user, unicode.IsControl) {
 			errs = append(errs, fmt.Errorf("user %q: write the name that the API server knows it by, such as system:serviceaccount:NAMESPACE:NAME", user))
 		}

@@ -148,7 +148,7 @@ func TestParams(t *testing.T) {
 	// A name that would end a string, in YAML or in CEL.
 	evil := `o'neill"\<&>: [x]`
 	p.Schedulers = append(p.Schedulers, evil)
-	p.Publishers = []string{"koordlet", evil}
+	p.Publishers, p.DirectBinders = []string{"koordlet", evil}, []string{evil}
 	r := read(t, p)
 	for _, hook := range r.webhooks.Webhooks {
 		if hook.ClientConfig.Service != nil || !strings.HasPrefix(*hook.ClientConfig.URL, "https://127.0.0.1:9443/admit") || *hook.FailurePolicy != admissionregistrationv1.Ignore {
@@ -177,6 +177,7 @@ func TestParams(t *testing.T) {
 		"no scheduler":          func(p *Params) { p.Schedulers = nil },
 		"an empty user":         func(p *Params) { p.Agents = []string{""} },
 		"an empty manager":      func(p *Params) { p.Managers = []string{""} },
+		"an empty binder":       func(p *Params) { p.DirectBinders = []string{""} },
 		"a user with line ends": func(p *Params) { p.Publishers = []string{"a\nb"} },
 	} {
 		p := params()
@@ -203,6 +204,13 @@ func TestGuarded(t *testing.T) {
 	for _, key := range wire.AllocationAnnotations() {
 		if !strings.Contains(text["daybreak-pods"], quote(key)) {
 			t.Errorf("%s is not guarded on pods", key)
+		}
+	}
+	// Every annotation by which what a pod asks for changes, and no other: what is
+	// in that list is tested in package wire.
+	for _, v := range r.policies["daybreak-pods"].Spec.Variables {
+		if v.Name == "thawed" && !strings.HasSuffix(v.Expression, "k in "+list(wire.AskAnnotations()...)+")") {
+			t.Errorf("frozen once a pod is bound: %s", v.Expression)
 		}
 	}
 	for _, key := range []string{wire.AnnotationNodeCards, wire.AnnotationServedBy, wire.AnnotationLock} {

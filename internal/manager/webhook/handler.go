@@ -19,6 +19,7 @@ import (
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -36,6 +37,8 @@ type Rules struct {
 	Schedulers []string
 	// Taint is that of nodes with cards, which pods with cards tolerate.
 	Taint Taint
+	// DirectBinders are users whose pods may come bound.
+	DirectBinders []string
 	// Privileged lets privileged containers have cards.
 	Privileged bool
 }
@@ -127,10 +130,10 @@ func diff(before, after *corev1.Pod) ([]jsonpatch.Operation, error) {
 }
 
 // problemsOf is what a pod that asks for cards may not be, whatever it asks.
-func (r *Rules) problemsOf(pod *corev1.Pod) field.ErrorList {
+func (r *Rules) problemsOf(pod *corev1.Pod, user *authenticationv1.UserInfo) field.ErrorList {
 	var problems field.ErrorList
 	spec := field.NewPath("spec")
-	if node := pod.Spec.NodeName; node != "" {
+	if node := pod.Spec.NodeName; node != "" && !slices.Contains(r.DirectBinders, user.Username) {
 		problems = append(problems, field.Invalid(spec.Child("nodeName"), node, fmt.Sprintf(
 			"the scheduler chooses the cards together with the node: leave it out, and to choose the node write nodeSelector: {%s: %s}", corev1.LabelHostname, node)))
 	}

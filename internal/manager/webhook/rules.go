@@ -31,13 +31,13 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	if ask == nil && len(problems) == 0 {
 		return Verdict{Warnings: warnings(ask, stripped)} // it asks for 0 cards
 	}
-	problems = append(problems, r.problemsOf(pod)...)
+	problems = append(problems, r.problemsOf(pod, user)...)
 	v := Verdict{Problems: problems, Warnings: warnings(ask, stripped)}
 	if len(problems) > 0 {
 		return v
 	}
 	wire.Complete(pod, ask)
-	if len(r.Schedulers) > 0 && (pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName) {
+	if len(r.Schedulers) > 0 && pod.Spec.NodeName == "" && (pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName) {
 		pod.Spec.SchedulerName = r.Schedulers[0]
 	}
 	r.tolerate(pod)

@@ -147,6 +147,45 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestDirectBinders: the vendor operator's validators choose their node. Others,
+// who have no such right, may only show static pods so.
+func TestDirectBinders(t *testing.T) {
+	const operator = "system:serviceaccount:metax-operator:validator"
+	r := rules()
+	r.DirectBinders = []string{operator}
+	cases := map[string]struct {
+		pod   *gputest.PodBuilder
+		user  string
+		wants string // the field of the only problem
+	}{
+		"a validator":                           {pod: ask("gpu: 1").On("n1"), user: operator},
+		"a validator with a slice":              {pod: ask("sgpu: 1, vcore: 10, vmemory: 1").On("n1"), user: operator},
+		"a validator that can't be meant":       {pod: ask("sgpu: 1, vcore: 120").On("n1"), user: operator, wants: "spec.containers[0].resources.limits[metax-tech.com/vcore]"},
+		"someone else":                          {pod: ask("gpu: 1").On("n1"), user: "jane", wants: "spec.nodeName"},
+		"someone else, another scheduler":       {pod: scheduler(ask("sgpu: 1").On("n1"), "volcano"), user: "jane", wants: "spec.nodeName"},
+		"someone else, Koordinator's words":     {pod: ask("gpu-core: 10, gpu-memory: 1Gi").On("n1"), user: "jane", wants: "spec.nodeName"},
+		"another vendor's, Koordinator's words": {pod: scheduler(ask("gpu-core: 1").On("n1"), "koord-scheduler"), user: "jane"},
+		"Volcano's, which it will bind":         {pod: scheduler(ask("sgpu: 1"), "volcano"), user: "jane"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			pod := tc.pod.Obj()
+			named := pod.Spec.SchedulerName
+			v := r.Admit(pod, &authenticationv1.UserInfo{Username: tc.user})
+			got := ""
+			for _, p := range v.Problems {
+				got += p.Field
+			}
+			if got != tc.wants {
+				t.Errorf("problems %v, want one with %q", v.Problems, tc.wants)
+			}
+			if pod.Spec.NodeName != "" && pod.Spec.SchedulerName != named {
+				t.Errorf("a bound pod was given to scheduler %q", pod.Spec.SchedulerName)
+			}
+		})
+	}
+}
+
 func TestPrivilegedInitContainer(t *testing.T) {
 	pod := gputest.MakePod("p").Init("sgpu: 1").App("").Obj()
 	pod.Spec.InitContainers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}

@@ -11,9 +11,9 @@ import (
 
 // Options says how pods are admitted.
 type Options struct {
-	// Schedulers and Taint are as in [Rules].
-	Schedulers []string
-	Taint      Taint
+	// Schedulers, DirectBinders and Taint are as in [Rules].
+	Schedulers, DirectBinders []string
+	Taint                     Taint
 	// Metrics is where the figures go.
 	Metrics prometheus.Registerer
 }
@@ -25,7 +25,7 @@ func Handler(o Options) http.Handler {
 	m := newMetrics(o.Metrics)
 	mux := http.NewServeMux()
 	for path, privileged := range map[string]bool{policy.Path: false, policy.PathPrivileged: true} {
-		h := &handler{rules: Rules{Schedulers: o.Schedulers, Taint: o.Taint, Privileged: privileged}, metrics: m}
+		h := &handler{rules: Rules{Schedulers: o.Schedulers, DirectBinders: o.DirectBinders, Taint: o.Taint, Privileged: privileged}, metrics: m}
 		mux.Handle(path, m.timed(&admission.Webhook{Handler: h}))
 	}
 	return mux
