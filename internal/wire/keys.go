@@ -136,7 +136,8 @@ const (
 	AnnotationKoordPartition = "scheduling.koordinator.sh/gpu-partition-spec"
 )
 
-// AskAnnotations lists the annotations that change what a pod asks for.
+// AskAnnotations lists the annotations that change what a pod asks for. Policies
+// freeze them once the pod is bound.
 func AskAnnotations() []string {
 	return []string{
 		AnnotationQoS, AnnotationClass, AnnotationTopologyAware, AnnotationUseCards, AnnotationNoUseCards,
@@ -317,12 +318,13 @@ const (
 	// Read by: scheduler, manager.
 	// Format: JSON, `[{"card":"GPU-…","slices":1,"compute":50,"memoryMiB":8192,"qosPolicy":"best-effort"}]`.
 	AnnotationStrangers = "daybreak-gpu.io/foreign-slices"
-	// AnnotationGiven is which cards kubelet gave to pods on which nothing tells;
-	// see [Given].
+	// AnnotationGiven is which cards kubelet gave to pods on which nothing tells.
+	// Where Daybreak serves the node, a pod without an allocation that is not in
+	// the list holds no cards.
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
-	// Format: JSON, `[{"uid":"…","pod":"default/a","containers":{"c":["GPU-…"]}}]`.
+	// Format: JSON, `[{"uid":"…","pod":"-/-","containers":{"c":["GPU-…"]}}]`; pods are known by UID, and a container without cards has some whose names are not known.
 	AnnotationGiven = "daybreak-gpu.io/given-cards"
 	// AnnotationForget are cards that were taken out of the machine for good. The
 	// agent drops them from the Device once no pod names them, and takes the
