@@ -141,7 +141,8 @@ func TestArguments(t *testing.T) {
 		"whom they are given to in its place": {
 			set: "scheduler.mode=replace", part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=default-scheduler", "--scheduler-name=daybreak"},
 		},
-		"no page": {set: "dashboard.serve=off", part: "Deployment/daybreak-manager", want: []string{"--dashboard-bind-address=0"}},
+		"who may create bound pods": {set: "admission.directBinders={system:serviceaccount:a:b}", part: "Deployment/daybreak-manager", want: []string{"--direct-binder=system:serviceaccount:a:b"}},
+		"no page":                   {set: "dashboard.serve=off", part: "Deployment/daybreak-manager", want: []string{"--dashboard-bind-address=0"}},
 		"a page for all": {
 			set: "dashboard.serve=service,dashboard.tlsSecret=page", part: "Deployment/daybreak-manager",
 			want: []string{"--dashboard-bind-address=:8443", "--dashboard-tls-cert-file=/etc/daybreak/dashboard/tls.crt"},
@@ -279,12 +280,12 @@ func TestScrapes(t *testing.T) {
 // values add.
 func TestWhoMayWrite(t *testing.T) {
 	t.Parallel()
-	text, err := render(t.Context(), "--namespace", "gpus", "--set", "admission.otherSchedulers={koord},admission.publishers={vendor},scheduler.extraArgs={--profile=third}", "--show-only", "templates/policies.yaml")
+	text, err := render(t.Context(), "--namespace", "gpus", "--set", "admission.otherSchedulers={koord},admission.publishers={vendor},admission.directBinders={operator},scheduler.extraArgs={--profile=third}", "--show-only", "templates/policies.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`["system:serviceaccount:gpus:daybreak-scheduler","koord"]`, `["system:serviceaccount:gpus:daybreak-agent"]`, `["vendor"]`, `namespace: "gpus"`,
+		`["system:serviceaccount:gpus:daybreak-scheduler","koord"]`, `["system:serviceaccount:gpus:daybreak-agent"]`, `["vendor"]`, `["operator"]`, `namespace: "gpus"`,
 		`["system:serviceaccount:gpus:daybreak-agent","system:serviceaccount:gpus:daybreak-manager","system:serviceaccount:gpus:daybreak-scheduler"]`,
 		`["system:serviceaccount:gpus:daybreak-manager"]`, `["default-scheduler","daybreak","third"]`,
 	} {

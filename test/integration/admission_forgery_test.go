@@ -90,9 +90,9 @@ func newForgers(t *testing.T) *forgers {
 	return f
 }
 
-// foreign returns a pod with these limits for a scheduler, which runs without an
+// podFor returns a pod with these limits for a scheduler, which runs without an
 // image.
-func foreign(name, scheduler, limits string) *corev1.Pod {
+func podFor(name, scheduler, limits string) *corev1.Pod {
 	p := pod(name)
 	p.Spec.SchedulerName = scheduler
 	p.Spec.Containers[0].Resources.Limits = gputest.MakeResources(limits)
@@ -225,10 +225,10 @@ func (f *forgers) podWays() map[string]func() error {
 		},
 	}
 	for name, p := range map[string]*corev1.Pod{
-		"a slice": foreign("forged", "", "sgpu: 1"), "whole cards": foreign("forged", "", "gpu: 1"),
-		"Koordinator's words": foreign("forged", "", "gpu-core: 10, gpu-memory: 1Gi"), "Koordinator's words, by the scheduler's name": foreign("forged", "daybreak", "gpu-core: 10, gpu-memory: 1Gi"),
-		"a foreign scheduler": foreign("forged", "volcano", "sgpu: 1"), "a foreign scheduler, whole cards": foreign("forged", "another", "gpu: 1"),
-		"a foreign scheduler, Koordinator's words too": foreign("forged", "koord-scheduler", "gpu-core: 10, gpu-memory: 1Gi, sgpu: 1"),
+		"a slice": podFor("forged", "", "sgpu: 1"), "whole cards": podFor("forged", "", "gpu: 1"),
+		"Koordinator's words": podFor("forged", "", "gpu-core: 10, gpu-memory: 1Gi"), "Koordinator's words, by the scheduler's name": podFor("forged", "daybreak", "gpu-core: 10, gpu-memory: 1Gi"),
+		"a foreign scheduler": podFor("forged", "volcano", "sgpu: 1"), "a foreign scheduler, whole cards": podFor("forged", "another", "gpu: 1"),
+		"a foreign scheduler, Koordinator's words too": podFor("forged", "koord-scheduler", "gpu-core: 10, gpu-memory: 1Gi, sgpu: 1"),
 	} {
 		p.Spec.NodeName = "metax-1"
 		ways["create it bound: "+name] = func() error {
@@ -500,8 +500,8 @@ func TestBoundPastTheWebhook(t *testing.T) {
 	w.scheduler("scheduler")
 	pods := f.mallory.CoreV1().Pods("default")
 	for name, p := range map[string]*corev1.Pod{
-		"a slice": foreign("forged", "", "sgpu: 1"), "whole cards, a foreign scheduler": foreign("forged", "volcano", "gpu: 1"),
-		"Koordinator's words": foreign("forged", "", "gpu-core: 10, gpu-memory: 1Gi"), "a static pod": annotated(foreign("forged", "", "sgpu: 1"), corev1.MirrorPodAnnotationKey, "x"),
+		"a slice": podFor("forged", "", "sgpu: 1"), "whole cards, a foreign scheduler": podFor("forged", "volcano", "gpu: 1"),
+		"Koordinator's words": podFor("forged", "", "gpu-core: 10, gpu-memory: 1Gi"), "a static pod": annotated(podFor("forged", "", "sgpu: 1"), corev1.MirrorPodAnnotationKey, "x"),
 	} {
 		p.Spec.NodeName = "metax-1"
 		_, err := pods.Create(f.ctx, p, metav1.CreateOptions{})
@@ -512,13 +512,13 @@ func TestBoundPastTheWebhook(t *testing.T) {
 	}
 	// Koordinator's words alone, for another scheduler, are none of our business,
 	// and hold none of our cards.
-	closer := foreign("closer", "another", "gpu-core: 1")
+	closer := podFor("closer", "another", "gpu-core: 1")
 	closer.Spec.NodeName = "metax-1"
 	_, err := pods.Create(f.ctx, closer, metav1.CreateOptions{})
 	f.must(err)
 	// A scheduler that writes no allocation binds a pod: the agent starts nothing
 	// without one.
-	_, err = pods.Create(f.ctx, foreign("volcanos", "volcano", "sgpu: 1, vcore: 10, vmemory: 1"), metav1.CreateOptions{})
+	_, err = pods.Create(f.ctx, podFor("volcanos", "volcano", "sgpu: 1, vcore: 10, vmemory: 1"), metav1.CreateOptions{})
 	f.must(err)
 	binding := f.binding(nil)
 	binding.Name = "volcanos"

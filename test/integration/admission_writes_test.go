@@ -44,7 +44,7 @@ func TestOrdinaryWrites(t *testing.T) {
 			return f.patch(f.mallory, "ordinary", annotate(map[string]string{wire.AnnotationNodePolicy: "spread", wire.AnnotationCardPolicy: "x"}))
 		},
 		"HAMi's policy on a bound pod in Koordinator's words": func() error {
-			p := foreign("koordinated", "koord-scheduler", "gpu-core: 1")
+			p := podFor("koordinated", "koord-scheduler", "gpu-core: 1")
 			p.Spec.NodeName = "metax-1"
 			if _, err := pods.Create(f.ctx, p, metav1.CreateOptions{}); err != nil {
 				return err
@@ -52,11 +52,11 @@ func TestOrdinaryWrites(t *testing.T) {
 			return f.patch(f.mallory, "koordinated", annotate(map[string]string{wire.AnnotationCardPolicy: "x"}))
 		},
 		"a pod of Volcano's": func() error {
-			_, err := pods.Create(f.ctx, foreign("volcanos", "volcano", "sgpu: 1, vcore: 1, vmemory: 1"), metav1.CreateOptions{})
+			_, err := pods.Create(f.ctx, podFor("volcanos", "volcano", "sgpu: 1, vcore: 1, vmemory: 1"), metav1.CreateOptions{})
 			return err
 		},
 		"a validator of the vendor's operator": func() error {
-			p := foreign("validator", "", "gpu: 1")
+			p := podFor("validator", "", "gpu: 1")
 			p.Spec.NodeName = "metax-1"
 			made, err := f.as(operatorUser).CoreV1().Pods("default").Create(f.ctx, p, metav1.CreateOptions{})
 			if err == nil && made.Spec.SchedulerName != corev1.DefaultSchedulerName {
@@ -71,13 +71,13 @@ func TestOrdinaryWrites(t *testing.T) {
 			return err
 		},
 		"a bound pod that asks for none, in a template's way": func() error {
-			p := foreign("template", "", "sgpu: 0")
+			p := podFor("template", "", "sgpu: 0")
 			p.Spec.NodeName = "metax-1"
 			_, err := pods.Create(f.ctx, p, metav1.CreateOptions{})
 			return err
 		},
 		"a static pod, shown by its kubelet": func() error {
-			p := annotated(foreign("static", "", "sgpu: 1"), corev1.MirrorPodAnnotationKey, "x")
+			p := annotated(podFor("static", "", "sgpu: 1"), corev1.MirrorPodAnnotationKey, "x")
 			p.Annotations["kubernetes.io/config.source"] = "file"
 			p.Spec.NodeName = "metax-1"
 			_, err := f.as("system:node:metax-1", "system:nodes", "system:masters").CoreV1().Pods("default").Create(f.ctx, p, metav1.CreateOptions{})
