@@ -240,6 +240,16 @@ func TestFilter(t *testing.T) {
 			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"))}, pod: makePod("p", whole(1)),
 			wantCode: fwk.Unschedulable, wantReason: place.Unaccounted.Reason(),
 		},
+		"a bound pod that was given no cards": {
+			device: listing(makeDevice("n1", 2), "[]"), onNode: []*corev1.Pod{makePod("q", whole(2), boundTo("n1"))}, pod: makePod("p", whole(2)),
+		},
+		"a bound pod that can't hold cards": {
+			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", asking(map[corev1.ResourceName]string{wire.KoordCore: "1"}), boundTo("n1"))}, pod: makePod("p", whole(2)),
+		},
+		"a bound pod that another plugin gave a card": {
+			device: listing(makeDevice("n1", 2), `[{"uid":"uid-q","containers":{"c":["GPU-1"]}}]`), onNode: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"))}, pod: makePod("p", whole(2)),
+			wantCode: fwk.Unschedulable, wantReason: place.ExclusiveConflict.Reason(),
+		},
 		"a bound pod whose annotation is no JSON": {
 			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"), annotated(wire.AnnotationAllocated, "[[{"))},
 			pod: makePod("p", whole(1)), wantCode: fwk.Unschedulable, wantReason: place.Unaccounted.Reason(),

@@ -178,16 +178,25 @@ func toUnstructured(t testing.TB, d *v1alpha1.Device) *unstructured.Unstructured
 }
 
 // makeDevice returns the Device of a node with n healthy cards of 64 GiB, called
-// GPU-0, GPU-1 and so on.
+// GPU-0, GPU-1 and so on. Its agent serves and has not listed yet what other
+// plugins gave, so that a pod without a readable allocation may hold cards; see
+// [listing].
 func makeDevice(node string, n int) *v1alpha1.Device {
 	d := &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID("device-" + node), ResourceVersion: "1"}}
 	for i := range n {
 		d.Spec.Devices = append(d.Spec.Devices, v1alpha1.DeviceInfo{
 			Type: v1alpha1.DeviceTypeGPU, UUID: cardName(i), Minor: new(int32(i)), Health: true,
-			Resources: corev1.ResourceList{wire.KoordMemory: resource.MustParse("64Gi")},
-			Labels:    map[string]string{wire.LabelLinkZone: "1"},
+			Resources:  corev1.ResourceList{wire.KoordMemory: resource.MustParse("64Gi")},
+			Labels:     map[string]string{wire.LabelLinkZone: "1"},
+			Conditions: []metav1.Condition{{Type: wire.ConditionServing, Status: metav1.ConditionTrue}},
 		})
 	}
+	return d
+}
+
+// listing makes the agent list what other plugins gave to pods.
+func listing(d *v1alpha1.Device, given string) *v1alpha1.Device {
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, wire.AnnotationGiven, given)
 	return d
 }
 

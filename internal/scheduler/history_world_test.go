@@ -210,6 +210,8 @@ func (w *world) publish(node string, cards []string, sick map[string]bool) {
 			Type: v1alpha1.DeviceTypeGPU, UUID: card, Minor: new(int32(i)), Health: !sick[card],
 			Resources: corev1.ResourceList{wire.KoordMemory: resource.MustParse("64Gi")},
 			Labels:    map[string]string{wire.LabelLinkZone: "1"},
+			// The agent has not listed what foreign pods hold.
+			Conditions: []metav1.Condition{{Type: wire.ConditionServing, Status: metav1.ConditionTrue}},
 		})
 	}
 	w.api.put(kindDevice, &device{ObjectMeta: d.ObjectMeta, spec: d})
