@@ -109,7 +109,7 @@ func TestRuntimeKeepsFromServing(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			s := newScene(t)
 			fault := kubelet.RuntimeFault{Reason: reason, Message: "what to do"}
-			server := &fakeServer{status: kubelet.Status{Mode: gpu.ModeSGPU, RuntimeKnown: true, Runtime: fault, Waits: fault.Message}}
+			server := &fakeServer{status: kubelet.Status{Mode: gpu.ModeSGPU, GivenKnown: true, RuntimeKnown: true, Runtime: fault, Waits: fault.Message}}
 			s.agent.server = server
 			s.looks(3, seen("a", "b"))
 			if got := s.serving(); got != "False "+reason {
