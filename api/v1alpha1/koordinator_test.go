@@ -125,7 +125,7 @@ func koordinatorLeaves(t *testing.T) map[string]leaf {
 			continue
 		}
 		l := leaf{typ: columns[1]}
-		for _, rule := range strings.Fields(strings.Join(columns[3:], " ")) {
+		for rule := range strings.FieldsSeq(strings.Join(columns[3:], " ")) {
 			if value, ok := strings.CutPrefix(rule, "default="); ok {
 				l.fallback = value
 				continue

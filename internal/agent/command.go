@@ -252,7 +252,7 @@ func (c *command) complete() error {
 	if err := c.checkServing(); err != nil {
 		return err
 	}
-	if err := check.CheckWaived(c.waived); err != nil {
+	if err := check.ValidateWaived(c.waived); err != nil {
 		return fmt.Errorf("--waive: %w", err)
 	}
 	if c.Namespace == "" {

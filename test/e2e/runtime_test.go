@@ -61,7 +61,7 @@ func (w *world) saysNotServing(reason, text string) {
 	})
 }
 
-// waits waits until the scheduler has found no node for the pod.
+// waits returns once the scheduler has found no node for the pod.
 func (w *world) waits(name string) {
 	w.Helper()
 	w.eventually(name+" waits", time.Minute, func() error {

@@ -204,13 +204,13 @@ func (a *Asker) askKernel(sys string) Kernel {
 		return strings.TrimSpace(string(text))
 	}
 	k := Kernel{
-		Version: read(filepath.Join(a.Node.Layout.Procfs, "sys/kernel/osrelease")), Drivers: read(filepath.Join(a.Node.Layout.Procfs, "devices")),
-		ModuleVersion: read(filepath.Join(sys, "module/metax/version")),
+		Version: read(filepath.Join(a.Node.Layout.Procfs, "sys", "kernel", "osrelease")), Drivers: read(filepath.Join(a.Node.Layout.Procfs, "devices")),
+		ModuleVersion: read(filepath.Join(sys, "module", "metax", "version")),
 	}
-	_, err := os.Stat(filepath.Join(sys, "module/metax"))
+	_, err := os.Stat(filepath.Join(sys, "module", "metax"))
 	k.Module = err == nil
 	for _, pattern := range deviceFiles {
-		paths, _ := filepath.Glob(filepath.Join("/", a.Node.Layout.Root, pattern))
+		paths, _ := filepath.Glob(filepath.Join(cmp.Or(a.Node.Layout.Root, "/"), pattern))
 		for _, path := range paths {
 			k.Files = append(k.Files, kubelet.DescribeDevice(path))
 		}

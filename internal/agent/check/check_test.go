@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -173,7 +172,7 @@ func TestBlocking(t *testing.T) {
 		"runtime-cdi":     `check "runtime-cdi" does not keep a node from being served by itself`,
 		"kubelet-plugins": `check "kubelet-plugins" does not keep`,
 	} {
-		if got := text(CheckWaived([]string{name})); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+		if got := text(ValidateWaived([]string{name})); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
 			t.Errorf("waive %s: %q, want %q", name, got, want)
 		}
 	}
@@ -243,7 +242,7 @@ func TestAskHidesNames(t *testing.T) {
 	node := kubelet.DefaultConfig()
 	node.RuntimeRoot, node.PodResources, node.Plugins, node.State, node.CDI = dir, filepath.Join(dir, "r.sock"), dir, dir, dir
 	a := &Asker{Discover: discover.Config{Sources: []string{discover.SourceMXSMI}, Command: command, Sys: dir}, Node: node, Timeout: 5 * time.Second, Clock: clock.RealClock{}}
-	f, err := a.Ask(context.Background())
+	f, err := a.Ask(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,8 +82,8 @@ func Waivable() []string {
 	return names
 }
 
-// CheckWaived returns an error for a name that can't be waived.
-func CheckWaived(names []string) error {
+// ValidateWaived returns an error for a name that can't be waived.
+func ValidateWaived(names []string) error {
 	for _, name := range names {
 		if slices.Contains(Waivable(), name) {
 			continue

@@ -128,7 +128,7 @@ func (a *RuntimeAnswer) advice(folder string) string {
 	if sameFolder(folder, dirs[0]) {
 		dirs = dirs[:1]
 	}
-	return fmt.Sprintf(`in its config.toml write enable_cdi = true and cdi_spec_dirs = ["%s"] under [plugins."%s"], then restart it`, strings.Join(dirs, `", "`), table)
+	return fmt.Sprintf("in its config.toml write enable_cdi = true and cdi_spec_dirs = [%s] under [plugins.%q], then restart it", `"`+strings.Join(dirs, `", "`)+`"`, table)
 }
 
 // sameFolder reports whether two paths of the host are one folder: /var/run is

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -97,11 +98,8 @@ func tryWrite(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name())
-	if _, err := file.WriteString("\n"); err != nil {
-		return err
-	}
-	return file.Close()
+	_, err = file.WriteString("\n")
+	return errors.Join(err, file.Close(), os.Remove(file.Name()))
 }
 
 func text(err error) string {

@@ -131,8 +131,8 @@ func (c *containers) ask(ctx context.Context) (*RuntimeAnswer, error) {
 		}
 		a := &RuntimeAnswer{Name: version.GetRuntimeName(), Version: version.GetRuntimeVersion(), Info: status.GetInfo()}
 		c.mu.Lock()
-		defer c.mu.Unlock()
 		c.last, c.asked = a, before
+		c.mu.Unlock()
 		return a, nil
 	}
 	return nil, fmt.Errorf("its connection was lost %d times in a row", most)

@@ -109,7 +109,7 @@ func TestWrongEndpointNamesTheOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			root, err := os.MkdirTemp("", "r") // a short path, for a socket
+			root, err := os.MkdirTemp("", "r") //nolint:usetesting // a short path, for a socket
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -117,7 +117,7 @@ func Chart() ([]byte, error) {
 	values := Params{}.values()
 	for key, expression := range map[string]string{
 		"Namespace": ".Release.Namespace", "FailurePolicy": ".Values.admission.failurePolicy",
-		"DirectBinders": ".Values.admission.directBinders | toJson",
+		"DirectBinders": ".Values.admission.directBinders | default list | toJson",
 		"Schedulers":    `include "daybreak.schedulers" .`, "Agents": `include "daybreak.agents" .`, "Publishers": `include "daybreak.publishers" .`,
 		"Managers": `include "daybreak.managers" .`, "Parts": `include "daybreak.parts" .`, "SchedulerNames": `include "daybreak.schedulerNames" .`,
 	} {
