@@ -2,12 +2,12 @@ package chaos
 
 import (
 	"context"
-	"io"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // balancer is the Service of the managers: it takes the API server's
@@ -76,33 +76,17 @@ func (b *balancer) pass(ctx context.Context, conn net.Conn) {
 			if err != nil {
 				continue
 			}
-			join(ctx, conn, to)
+			machine.Pipe(ctx, conn, to)
 			return
 		}
-	}
-}
-
-// join copies both ways until one side ends.
-func join(ctx context.Context, a, b net.Conn) {
-	defer b.Close()
-	done := make(chan struct{}, 2)
-	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
-		go func() {
-			_, _ = io.Copy(pair[0], pair[1])
-			done <- struct{}{}
-		}()
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
 	}
 }
 
 // probe asks the manager whether it is ready, again and again.
 func (x *backend) probe(ctx context.Context) {
 	failures := 0
-	for sleep(ctx, probeInterval) {
-		if _, err := get(ctx, "http://"+x.health+"/readyz"); err != nil {
+	for machine.Sleep(ctx, probeInterval) {
+		if _, err := machine.Get(ctx, "http://"+x.health+"/readyz"); err != nil {
 			failures++
 		} else {
 			failures = 0
@@ -110,27 +94,3 @@ func (x *backend) probe(ctx context.Context) {
 		x.unready.Store(failures >= probeFailures)
 	}
 }
-
-// get reads a page within a second.
-func get(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	response, err := pages.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = &statusError{response.Status}
-	}
-	return string(text), err
-}
-
-type statusError struct{ status string }
-
-func (e *statusError) Error() string { return e.status }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // Time that Daybreak has to put everything right: what clients wait before they
@@ -49,7 +51,7 @@ func TestChaos(t *testing.T) {
 func (w *world) rejections() int {
 	n := 0
 	for _, s := range w.all() {
-		n += s.rejections()
+		n += s.Rejections()
 	}
 	return n
 }
@@ -107,7 +109,7 @@ func (r *run) round(number int) []string {
 // carryOut does the harm when its time has come, and measures how long it takes
 // until what was harmed works again.
 func (r *run) carryOut(ctx context.Context, f *fault) error {
-	sleep(ctx, f.after)
+	machine.Sleep(ctx, f.after)
 	var measuring sync.WaitGroup
 	var failed error
 	f.struck = sync.OnceFunc(func() {
@@ -157,7 +159,7 @@ func (r *run) churn(ctx context.Context, rd *round) error {
 			leaving.Go(func() { w.pods.remove(ctx, name, forced) })
 		}
 		w.pods.replaceFailed(ctx)
-		if !sleep(ctx, pause/2+time.Duration(r.random.Int64N(int64(pause)))) {
+		if !machine.Sleep(ctx, pause/2+time.Duration(r.random.Int64N(int64(pause)))) {
 			return ctx.Err()
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/report"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // settled waits until everything adds up: no fault is at work any more, so what
@@ -63,7 +64,7 @@ func (w *world) check(ctx context.Context) []string {
 	list = append(list, checkReady(objects)...)
 	list = append(list, w.checkPods(objects)...)
 	for _, s := range w.all() {
-		list = append(list, s.checkLeaks(objects)...)
+		list = append(list, s.CheckLeaks(objects)...)
 	}
 	list = append(list, w.checkLocks(objects)...)
 	list = append(list, w.vendor.Faults()...)
@@ -200,7 +201,7 @@ var never = []audit.Rule{
 func (w *world) watchdog(ctx context.Context) (found []string) {
 	seen := map[string]string{}
 	var before *audit.Report
-	for sleep(ctx, time.Second) {
+	for machine.Sleep(ctx, time.Second) {
 		objects, err := cluster.ReadLive(ctx, w.config)
 		if err != nil {
 			continue // the API server is away
@@ -232,9 +233,9 @@ func (w *world) empty(limit time.Duration) error {
 		defer cancel()
 		list := w.check(ctx)
 		for _, s := range w.all() {
-			n, err := s.leftovers()
+			n, err := s.Leftovers()
 			if err != nil || n > 0 {
-				list = append(list, fmt.Sprintf("%s: %d records, slices and specs are left (%v)", s.node, n, err))
+				list = append(list, fmt.Sprintf("%s: %d records, slices and specs are left (%v)", s.Node, n, err))
 			}
 		}
 		for _, p := range w.schedulers {

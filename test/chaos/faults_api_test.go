@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // between whom and the API server it goes wrong.
@@ -48,7 +50,7 @@ func (f *fault) disturb(ctx context.Context, w *world, rules ...rule) {
 		}
 	}
 	f.struck()
-	sleep(ctx, f.between(1500*time.Millisecond, 4*time.Second))
+	machine.Sleep(ctx, f.between(1500*time.Millisecond, 4*time.Second))
 	for _, do := range remove {
 		do()
 	}
@@ -101,7 +103,7 @@ func apiKinds() []*kind {
 				for _, p := range proxies {
 					p.cutWatches()
 				}
-				sleep(ctx, f.between(1100*time.Millisecond, 2*time.Second))
+				machine.Sleep(ctx, f.between(1100*time.Millisecond, 2*time.Second))
 			}
 			return nil
 		}},
@@ -118,7 +120,7 @@ func slowWatches(ctx context.Context, w *world, f *fault) error {
 		p.cutWatches()
 	}
 	f.struck()
-	sleep(ctx, f.between(2*time.Second, 5*time.Second))
+	machine.Sleep(ctx, f.between(2*time.Second, 5*time.Second))
 	for _, do := range undo {
 		do()
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // insist does something until the API server has done it, or says no.
@@ -24,7 +25,7 @@ func insist(ctx context.Context, do func() error) error {
 		if err == nil || !isAway(err) && !apierrors.IsConflict(err) {
 			return err
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !machine.Sleep(ctx, 100*time.Millisecond) {
 			return err
 		}
 	}
@@ -96,7 +97,7 @@ func objectKinds() []*kind {
 		{name: "node deleted", strike: deleteNode, back: isServed},
 		{name: "Device deleted", strike: func(ctx context.Context, w *world, f *fault) error {
 			s := f.pickServer(w)
-			err := insist(ctx, func() error { return w.publisher.Delete(ctx, s.node, metav1.DeleteOptions{}) })
+			err := insist(ctx, func() error { return w.publisher.Delete(ctx, s.Node, metav1.DeleteOptions{}) })
 			f.struck()
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -112,20 +113,20 @@ func deleteNode(ctx context.Context, w *world, f *fault) error {
 	s := f.pickServer(w)
 	s.agent.turn.Lock() // one at a time
 	defer s.agent.turn.Unlock()
-	err := insist(ctx, func() error { return w.quick.CoreV1().Nodes().Delete(ctx, s.node, metav1.DeleteOptions{}) })
+	err := insist(ctx, func() error { return w.quick.CoreV1().Nodes().Delete(ctx, s.Node, metav1.DeleteOptions{}) })
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	f.struck()
 	if f.random.IntN(2) == 0 {
 		for _, name := range w.pods.live() {
-			if pod := w.pods.seen(name); pod != nil && pod.Spec.NodeName == s.node {
+			if pod := w.pods.seen(name); pod != nil && pod.Spec.NodeName == s.Node {
 				w.pods.remove(ctx, name, true)
 			}
 		}
 	}
-	sleep(ctx, f.between(200*time.Millisecond, 3*time.Second))
-	return insist(ctx, func() error { return s.register(ctx) })
+	machine.Sleep(ctx, f.between(200*time.Millisecond, 3*time.Second))
+	return insist(ctx, func() error { return s.Join(ctx) })
 }
 
 // podKinds are pods that are deleted at each moment of their lives.
@@ -152,7 +153,7 @@ func podKinds() []*kind {
 		{name: "pod forced out while terminating", strike: func(ctx context.Context, w *world, f *fault) error {
 			name, err := w.runningPod(ctx, f)
 			w.pods.remove(ctx, name, false)
-			sleep(ctx, f.between(0, 300*time.Millisecond))
+			machine.Sleep(ctx, f.between(0, 300*time.Millisecond))
 			w.pods.remove(ctx, name, true)
 			f.struck()
 			return err

@@ -2,166 +2,12 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/daybreak-gpu/daybreak/internal/cluster"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
-	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
-
-// journal is what is read of an agent's journal.
-type journal struct {
-	Records []journalRecord `json:"records"`
-}
-
-type journalRecord struct {
-	PodUID    types.UID `json:"podUID"`
-	Pod       string    `json:"pod"`
-	Container string    `json:"container"`
-	Names     []string  `json:"names"`
-	Shares    []struct {
-		Card    string `json:"card"`
-		Compute int    `json:"compute"`
-		Memory  int    `json:"memory"`
-		Slice   *struct {
-			Alias string `json:"alias"`
-			UUID  string `json:"uuid"`
-		} `json:"slice"`
-	} `json:"shares"`
-}
-
-// holdings is everything that a machine holds for pods.
-type holdings struct {
-	journal journal
-	slices  []fake.Slice
-	specs   map[string]bool // by CDI name
-}
-
-// specPrefix is what the files of CDI specs are called.
-const specPrefix, specSuffix = "daybreak-gpu.io-card_", ".json"
-
-func (s *server) holdings() (*holdings, error) {
-	h := &holdings{specs: map[string]bool{}}
-	text, err := os.ReadFile(filepath.Join(s.state(), "journal.json"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err == nil {
-		if err := json.Unmarshal(text, &h.journal); err != nil {
-			return nil, fmt.Errorf("journal of %s: %w", s.node, err)
-		}
-	}
-	if _, h.slices, err = fake.Read(s.config); err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(s.cdi())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	for _, e := range entries {
-		if name, ok := strings.CutPrefix(e.Name(), specPrefix); ok {
-			h.specs[strings.TrimSuffix(name, specSuffix)] = true
-		}
-	}
-	return h, nil
-}
-
-// leftovers counts everything that the machine holds.
-func (s *server) leftovers() (int, error) {
-	h, err := s.holdings()
-	if err != nil {
-		return 0, err
-	}
-	return len(h.journal.Records) + len(h.slices) + len(h.specs), nil
-}
-
-// checkLeaks: the journal, the driver and the CDI specs have what the running
-// pods of the machine hold, no less and no more.
-func (s *server) checkLeaks(objects *cluster.Objects) []string {
-	h, err := s.holdings()
-	if err != nil {
-		return []string{err.Error()}
-	}
-	var list []string
-	say := func(format string, args ...any) { list = append(list, s.node+": "+fmt.Sprintf(format, args...)) }
-	there := map[types.UID]*corev1.Pod{}
-	for _, pod := range objects.Pods {
-		if pod.Spec.NodeName == s.node && wire.Holds(pod) {
-			there[pod.UID] = pod
-		}
-	}
-	slices := map[string]fake.Slice{}
-	for _, x := range h.slices {
-		slices[x.UUID] = x
-	}
-	recorded := map[string]bool{}
-	for i := range h.journal.Records {
-		r := &h.journal.Records[i]
-		recorded[string(r.PodUID)+"/"+r.Container] = true
-		if there[r.PodUID] == nil {
-			say("leak: the journal has container %s of pod %s, which is gone", r.Container, r.Pod)
-		}
-		for _, name := range r.Names {
-			if !h.specs[name] {
-				say("container %s of pod %s was given CDI device %s, of which there is no spec", r.Container, r.Pod, name)
-			}
-			delete(h.specs, name)
-		}
-		list = append(list, s.checkSlices(r, slices)...)
-	}
-	for _, x := range slices {
-		say("leak: slice %s %q of card %d is of no container", x.UUID, x.Alias, x.Card)
-	}
-	for name := range h.specs {
-		say("leak: CDI device %s is of no container", name)
-	}
-	return append(list, s.checkRecorded(there, recorded)...)
-}
-
-// checkSlices takes the slices of a record off the list, each of which has to
-// be there with what it should have.
-func (s *server) checkSlices(r *journalRecord, slices map[string]fake.Slice) []string {
-	var list []string
-	for i := range r.Shares {
-		note := r.Shares[i].Slice
-		if note == nil {
-			continue
-		}
-		x, ok := slices[note.UUID]
-		if !ok || x.Alias != note.Alias || x.MiB != r.Shares[i].Memory || x.Compute != r.Shares[i].Compute {
-			list = append(list, fmt.Sprintf("%s: container %s of pod %s has lost its slice of card %s: want %s %q with %d MiB and %d%%, there is %+v",
-				s.node, r.Container, r.Pod, r.Shares[i].Card, note.UUID, note.Alias, r.Shares[i].Memory, r.Shares[i].Compute, x))
-		}
-		delete(slices, note.UUID)
-	}
-	return list
-}
-
-// checkRecorded: the journal has every container with cards that runs.
-func (s *server) checkRecorded(there map[types.UID]*corev1.Pod, recorded map[string]bool) []string {
-	var list []string
-	for uid, pod := range there {
-		if pod.Status.Phase != corev1.PodRunning {
-			continue
-		}
-		for _, c := range s.containersOf(uid) {
-			if !recorded[string(uid)+"/"+c.name] {
-				list = append(list, fmt.Sprintf("%s: container %s of pod %s runs, and the journal does not have it", s.node, c.name, pod.Name))
-			}
-		}
-	}
-	return list
-}
 
 // Series that tell of leaks inside of processes.
 const (
@@ -171,7 +17,7 @@ const (
 
 // metric reads one figure of a part.
 func (w *world) metric(ctx context.Context, p *part, series string) (float64, error) {
-	text, err := get(ctx, p.address+"/metrics")
+	text, err := machine.Get(ctx, p.address+"/metrics")
 	if err != nil {
 		return 0, fmt.Errorf("metrics of %s: %w", p.name, err)
 	}

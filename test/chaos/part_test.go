@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // part is a process that someone keeps running: what a kubelet does for the
@@ -41,7 +42,7 @@ func (p *part) keep(ctx context.Context) {
 			return
 		case <-p.process.Exited():
 		}
-		if !sleep(ctx, restartDelay) {
+		if !machine.Sleep(ctx, restartDelay) {
 			return
 		}
 		if !p.turn.TryLock() {
@@ -87,7 +88,7 @@ func (p *part) kill(ctx context.Context, down time.Duration, struck func()) {
 	p.leave()
 	p.process.Kill()
 	struck()
-	sleep(ctx, down)
+	machine.Sleep(ctx, down)
 	p.restart(ctx)
 }
 
@@ -101,18 +102,8 @@ func (p *part) pause(ctx context.Context, d time.Duration, struck func()) {
 		_ = p.process.Signal(syscall.SIGSTOP)
 	}
 	struck()
-	sleep(ctx, d)
+	machine.Sleep(ctx, d)
 	_ = p.process.Signal(syscall.SIGCONT)
-}
-
-// sleep waits, and returns false when the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // leader returns which of the parts has written its lease last.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // namespace is where the pods of the test live.
@@ -55,7 +56,7 @@ func (p *pods) watch() {
 	w := p.world
 	list := cache.NewListWatchFromClient(w.client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
 	put := func(obj any) {
-		pod := podIn(obj)
+		pod := machine.PodIn(obj)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.latest[pod.Name] = pod
@@ -67,23 +68,11 @@ func (p *pods) watch() {
 			DeleteFunc: func(obj any) {
 				p.mu.Lock()
 				defer p.mu.Unlock()
-				delete(p.latest, podIn(obj).Name)
+				delete(p.latest, machine.PodIn(obj).Name)
 			},
 		},
 	})
 	controller.Run(w.ctx.Done())
-}
-
-// podIn returns the pod of an event. There are no others in a watch of pods.
-func podIn(obj any) *corev1.Pod {
-	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = unknown.Obj
-	}
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		panic(fmt.Sprintf("a watch of pods shows a %T", obj))
-	}
-	return pod
 }
 
 // seen returns the pod as the watch shows it, nil if it does not.
@@ -141,7 +130,7 @@ func (p *pods) create(ctx context.Context, pod *corev1.Pod) error {
 		if !isAway(err) && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("create pod %s: %w", pod.Name, err)
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !machine.Sleep(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("create pod %s: %w", pod.Name, err)
 		}
 	}
@@ -176,7 +165,7 @@ func (p *pods) remove(ctx context.Context, name string, forced bool) {
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !machine.Sleep(ctx, 100*time.Millisecond) {
 			return
 		}
 	}

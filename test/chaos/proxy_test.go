@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // proxy stands between one part and the API server, as a load balancer does:
@@ -159,7 +161,7 @@ func (p *proxy) answered(r *http.Response) error {
 	}
 	_, _ = io.Copy(io.Discard, r.Body)
 	if matched.held > 0 {
-		sleep(r.Request.Context(), matched.held)
+		machine.Sleep(r.Request.Context(), matched.held)
 	}
 	return errDropped
 }
@@ -278,7 +280,7 @@ type slowWriter struct {
 
 // Write writes after a while.
 func (w *slowWriter) Write(b []byte) (int, error) {
-	sleep(w.ctx, w.by)
+	machine.Sleep(w.ctx, w.by)
 	return w.ResponseWriter.Write(b)
 }
 

@@ -3,11 +3,9 @@ package chaos
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,13 +29,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
-
-// pages is what metrics and probes are read with: kube-scheduler signs its own
-// certificate.
-var pages = &http.Client{Transport: &http.Transport{
-	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // see above
-}}
 
 // options says what a world is like.
 type options struct {
@@ -158,7 +151,7 @@ func until(ctx context.Context, limit time.Duration, check func() error) error {
 		if err == nil {
 			return nil
 		}
-		if time.Now().After(deadline) || !sleep(ctx, 50*time.Millisecond) {
+		if time.Now().After(deadline) || !machine.Sleep(ctx, 50*time.Millisecond) {
 			return fmt.Errorf("not after %s: %w", limit, err)
 		}
 	}
@@ -393,16 +386,18 @@ func (w *world) startServers(library string) error {
 	var group errgroup.Group
 	for i := range agents {
 		group.Go(func() error {
-			s := &server{cards: 8}
-			name := fmt.Sprintf("metax-%d", i+1)
+			cfg := machine.Config{Node: fmt.Sprintf("metax-%d", i+1), Number: i, Cards: 8}
+			if i == len(w.servers) {
+				cfg.Node, cfg.Cards, cfg.Taints = probeServer, 4, []corev1.Taint{{Key: probeTaint, Effect: corev1.TaintEffectNoSchedule}}
+			}
+			s, err := w.startServer(cfg, library)
+			if err != nil {
+				return fmt.Errorf("server %s: %w", cfg.Node, err)
+			}
 			if i < len(w.servers) {
 				w.servers[i] = s
 			} else {
-				name, w.probes = probeServer, s
-				s.cards, s.taints = 4, []corev1.Taint{{Key: probeTaint, Effect: corev1.TaintEffectNoSchedule}}
-			}
-			if err := w.startServer(s, i, name, library); err != nil {
-				return fmt.Errorf("server %s: %w", name, err)
+				w.probes = s
 			}
 			agents[i] = s.agent
 			return nil
@@ -414,36 +409,40 @@ func (w *world) startServers(library string) error {
 	return w.start(agents...)
 }
 
+// server is a machine with its agent.
+type server struct {
+	*machine.Machine
+	agent *part
+}
+
 // startServer starts all of a machine but its agent.
-func (w *world) startServer(s *server, number int, name, library string) error {
-	dir := filepath.Join(w.cluster.Dir, name)
-	var err error
-	if s.kubelet, err = newKubelet(w.ctx, name, dir, w.client); err != nil {
-		return err
-	}
-	s.config = filepath.Join(dir, "machine")
-	if err := errors.Join(s.build(number), s.register(w.ctx)); err != nil {
-		return err
-	}
-	w.running.Go(s.heartbeat)
-	w.running.Go(s.watch)
-	w.atEnd(s.stop)
-	config, err := w.agentConfig(name)
+func (w *world) startServer(cfg machine.Config, library string) (*server, error) {
+	cfg.Dir = filepath.Join(w.cluster.Dir, cfg.Node)
+	m, err := machine.New(w.ctx, cfg, w.client)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p, kubeconfig, err := w.throughAs(config, "agent-"+name)
+	w.running.Go(m.Run)
+	w.atEnd(m.Stop)
+	config, err := w.agentConfig(cfg.Node)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	name := "agent-" + cfg.Node
+	p, kubeconfig, err := w.throughAs(config, name)
+	if err != nil {
+		return nil, err
 	}
 	address, err := local.FreeAddresses(w.ctx, 1)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	process := w.cluster.NewProcess("agent-"+name, w.agent, s.agentArgs(kubeconfig, library, address[0])...)
-	process.Env = []string{fake.EnvConfig + "=" + s.config}
-	s.agent = &part{name: "agent-" + name, process: process, proxy: p, address: "http://" + address[0]}
-	return nil
+	args := append([]string{
+		"agent", "--kubeconfig=" + kubeconfig, "--node-name=" + cfg.Node, "--namespace=daybreak-system", "--mode=sgpu", "--serve=on", "--poll=2s", "--v=2",
+	}, m.AgentArgs(library, address[0])...)
+	process := w.cluster.NewProcess(name, w.agent, args...)
+	process.Env = []string{fake.EnvConfig + "=" + m.Driver()}
+	return &server{Machine: m, agent: &part{name: name, process: process, proxy: p, address: "http://" + address[0]}}, nil
 }
 
 // agentConfig is how the agent of a node reaches the API server: with the token
@@ -494,32 +493,32 @@ func (w *world) device(ctx context.Context, node string) (*v1alpha1.Device, erro
 // served says what is missing until a node takes pods: the agent is ready,
 // kubelet has its plugins, the Device says so, and the node advertises the cards.
 func (w *world) served(ctx context.Context, s *server) error {
-	if _, err := get(ctx, s.agent.address+"/readyz"); err != nil {
-		return fmt.Errorf("%s: the agent is not ready: %w", s.node, err)
+	if _, err := machine.Get(ctx, s.agent.address+"/readyz"); err != nil {
+		return fmt.Errorf("%s: the agent is not ready: %w", s.Node, err)
 	}
-	if !s.serving() {
-		return fmt.Errorf("%s: the plugins are not registered", s.node)
+	if !s.Serving() {
+		return fmt.Errorf("%s: the plugins are not registered", s.Node)
 	}
-	node, err := w.quick.CoreV1().Nodes().Get(ctx, s.node, metav1.GetOptions{})
+	node, err := w.quick.CoreV1().Nodes().Get(ctx, s.Node, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	if q := node.Status.Allocatable[wire.KoordCore]; q.Value() != int64(100*s.cards) {
-		return fmt.Errorf("%s advertises %s of %s", s.node, q.String(), wire.KoordCore)
+	if q := node.Status.Allocatable[wire.KoordCore]; q.Value() != int64(100*s.Cards) {
+		return fmt.Errorf("%s advertises %s of %s", s.Node, q.String(), wire.KoordCore)
 	}
-	d, err := w.device(ctx, s.node)
+	d, err := w.device(ctx, s.Node)
 	if err != nil {
 		return err
 	}
-	if len(d.Spec.Devices) != s.cards || len(d.OwnerReferences) != 1 || d.OwnerReferences[0].UID != node.UID {
-		return fmt.Errorf("%s: the Device has %d cards and belongs to %v", s.node, len(d.Spec.Devices), d.OwnerReferences)
+	if len(d.Spec.Devices) != s.Cards || len(d.OwnerReferences) != 1 || d.OwnerReferences[0].UID != node.UID {
+		return fmt.Errorf("%s: the Device has %d cards and belongs to %v", s.Node, len(d.Spec.Devices), d.OwnerReferences)
 	}
 	for _, c := range d.Spec.Devices[0].Conditions {
 		if c.Type == wire.ConditionServing && c.Status == metav1.ConditionTrue {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: the Device does not say that it is served", s.node)
+	return fmt.Errorf("%s: the Device does not say that it is served", s.Node)
 }
 
 // probe creates a pod on the machine that is kept for it, and returns when it is

@@ -1,4 +1,4 @@
-package chaos
+package machine
 
 import (
 	"context"
@@ -33,8 +33,7 @@ type kubelet struct {
 	podresources.UnimplementedPodResourcesListerServer
 	cri.UnimplementedRuntimeServiceServer
 
-	node    string
-	dir     string
+	Config
 	client  kubernetes.Interface
 	ctx     context.Context //nolint:containedctx // of the machine, which its sockets serve for
 	servers []*grpc.Server
@@ -78,9 +77,9 @@ type containerRun struct {
 // resources are those that device plugins serve here.
 var resources = []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
 
-func newKubelet(ctx context.Context, node, dir string, client kubernetes.Interface) (*kubelet, error) {
+func newKubelet(ctx context.Context, cfg Config, client kubernetes.Interface) (*kubelet, error) {
 	k := &kubelet{
-		node: node, dir: dir, client: client, ctx: ctx, changed: make(chan struct{}, 1),
+		Config: cfg, client: client, ctx: ctx, changed: make(chan struct{}, 1),
 		endpoints: map[string]*endpoint{}, pods: map[types.UID]*podRun{},
 	}
 	if err := os.MkdirAll(k.plugins(), 0o755); err != nil {
@@ -94,7 +93,7 @@ func newKubelet(ctx context.Context, node, dir string, client kubernetes.Interfa
 		var config net.ListenConfig
 		listener, err := config.Listen(ctx, "unix", path)
 		if err != nil {
-			k.stop()
+			k.Stop()
 			return nil, err
 		}
 		g := grpc.NewServer()
@@ -105,12 +104,12 @@ func newKubelet(ctx context.Context, node, dir string, client kubernetes.Interfa
 	return k, nil
 }
 
-func (k *kubelet) plugins() string      { return filepath.Join(k.dir, "p") }
-func (k *kubelet) podResources() string { return filepath.Join(k.dir, "r.sock") }
-func (k *kubelet) runtime() string      { return filepath.Join(k.dir, "c.sock") }
+func (k *kubelet) plugins() string      { return filepath.Join(k.Dir, "p") }
+func (k *kubelet) podResources() string { return filepath.Join(k.Dir, "r.sock") }
+func (k *kubelet) runtime() string      { return filepath.Join(k.Dir, "c.sock") }
 
-// stop ends it; its context must have ended.
-func (k *kubelet) stop() {
+// Stop ends it; its context must have ended.
+func (k *kubelet) Stop() {
 	for _, g := range k.servers {
 		g.Stop()
 	}
@@ -161,8 +160,8 @@ func notify(ch chan struct{}) {
 	}
 }
 
-// serving reports whether all plugins have registered and listed their devices.
-func (k *kubelet) serving() bool {
+// Serving reports whether all plugins have registered and listed their devices.
+func (k *kubelet) Serving() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range resources {
@@ -258,6 +257,9 @@ func (k *kubelet) ListContainers(_ context.Context, r *cri.ListContainersRequest
 
 // see takes in what the API server says of a pod of the node.
 func (k *kubelet) see(pod *corev1.Pod) {
+	if k.Foreign != nil && k.Foreign(pod) {
+		return
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := k.pods[pod.UID]
@@ -309,7 +311,7 @@ func (k *kubelet) run(r *podRun) {
 	if err := k.admit(r); err != nil {
 		k.reject(r, err)
 	} else if k.start(r) {
-		k.say(r, running(r.pod))
+		k.say(r, Running(r.pod))
 	}
 	select {
 	case <-r.stop:
@@ -318,7 +320,7 @@ func (k *kubelet) run(r *podRun) {
 	}
 	// Containers take their time to end, also when the pod was forced out of
 	// the API server: what they hold is not free before they have.
-	sleep(k.ctx, time.Duration(r.pod.UID[0]%8)*100*time.Millisecond)
+	Sleep(k.ctx, time.Duration(r.pod.UID[0]%8)*100*time.Millisecond)
 	k.mu.Lock()
 	for _, c := range r.containers {
 		c.alive = false
@@ -435,7 +437,7 @@ func (k *kubelet) start(r *podRun) bool {
 			if err := k.prepare(c); err == nil {
 				break
 			}
-			if !sleep(k.ctx, startRetry) {
+			if !Sleep(k.ctx, startRetry) {
 				return false
 			}
 		}
@@ -472,7 +474,8 @@ func (k *kubelet) reject(r *podRun, why error) {
 	k.say(r, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: why.Error()})
 }
 
-func (k *kubelet) rejections() int {
+// Rejections returns how many pods it has failed for good.
+func (k *kubelet) Rejections() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.rejected
