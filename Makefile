@@ -26,6 +26,8 @@ E2E_TIMEOUT ?= 15m
 CHAOS_SEED ?= 1
 CHAOS_FAULTS ?= 1080
 CHAOS_PODS ?= 5400
+# What `make skew` upgrades from: a release, or any other commit.
+OLD ?= 2c541d8
 
 # Where known vulnerabilities are looked up: https://vuln.go.dev, a mirror, or a
 # folder as file:///FOLDER. Empty: they are not.
@@ -147,6 +149,22 @@ chaos: build chaos-compiler ## Kill, pause and disturb everything while pods com
 chaos-long: build chaos-compiler ## The long form: over a thousand faults and 5 000 pods in one run, then each part killed twenty times alone; about an hour
 	$(CHAOS) -run '^TestChaos$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.faults=$(CHAOS_FAULTS) -chaos.pods=$(CHAOS_PODS) -chaos.round=54
 	$(CHAOS) -run '^TestRecovery$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.samples=20
+
+# Nothing of the earlier commit is left beside its binary and its chart: other
+# targets look at every Go file below this folder.
+.PHONY: skew
+skew: build $(BIN)/helm chaos-compiler ## Upgrade from OLD=2c541d8 and roll back in every order of the parts, while pods run and arrive; about eight minutes
+	@commit="$$(git rev-parse --quiet --verify --short '$(OLD)^{commit}')" || { \
+		echo "make skew: this clone has no commit $(OLD); fetch it first: git fetch --unshallow --tags" >&2; exit 2; }; \
+	old="$(abspath $(BIN))/skew-$$commit"; \
+	if [ ! -x "$$old/daybreak" ]; then \
+		echo "make skew: compiling $$commit" >&2; \
+		source="$$(mktemp -d)"; trap 'rm -rf "$$source"' EXIT; \
+		git archive "$$commit" | tar -x -C "$$source"; \
+		mkdir -p "$$old"; cp -R "$$source/charts" "$$old/"; \
+		$(AS_BUILT) $(GO) -C "$$source" build -ldflags "-s -w -X main.version=$$commit" -o "$$old/" ./cmd/daybreak; \
+	fi; \
+	$(AS_BUILT) SKEW_BIN='$(abspath $(BIN))' SKEW_OLD="$$old" $(GO) test -count 1 -v -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/skew
 
 .PHONY: e2e
 e2e: build node images $(BIN)/helm ## Test on a real node: kubelet, containerd and runc start real containers (as root)

@@ -164,7 +164,7 @@ func (c *Cluster) NewAgent(ctx context.Context, executable, node string, args ..
 		return nil, fmt.Errorf("token of the agent: %w", err)
 	}
 	name := "agent-" + node
-	if err := c.writeKubeconfigOf(name, &clientcmdapi.AuthInfo{Token: token.Status.Token}); err != nil {
+	if err := c.WriteKubeconfig(name, &clientcmdapi.AuthInfo{Token: token.Status.Token}); err != nil {
 		return nil, err
 	}
 	all := append([]string{

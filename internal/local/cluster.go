@@ -38,6 +38,9 @@ type Config struct {
 	// AuditPolicy, if set, is a file with the API server's audit policy; the
 	// log is audit.log in the folder.
 	AuditPolicy string
+	// Egress, if set, is a file that tells the API server how to reach the network of
+	// pods, where webhooks are: an EgressSelectorConfiguration.
+	Egress string
 	// Kubelets lets real kubelets join ([Cluster.Join]): the API server confines
 	// each to its own node, and calls them.
 	Kubelets bool
@@ -159,6 +162,9 @@ func (c *Cluster) apiServerArgs(etcd int) []string {
 	if c.AuditPolicy != "" {
 		args = append(args, "--audit-policy-file="+c.AuditPolicy, "--audit-log-path="+c.AuditLog(), "--audit-log-mode=batch")
 	}
+	if c.Egress != "" {
+		args = append(args, "--egress-selector-config-file="+c.Egress)
+	}
 	return args
 }
 
@@ -192,11 +198,12 @@ func (c *Cluster) writeKubeconfig(user string) error {
 	if auth.ClientKeyData, err = os.ReadFile(c.pki.keyFile(user)); err != nil {
 		return err
 	}
-	return c.writeKubeconfigOf(user, auth)
+	return c.WriteKubeconfig(user, auth)
 }
 
-// writeKubeconfigOf writes the kubeconfig of a user who proves it in this way.
-func (c *Cluster) writeKubeconfigOf(user string, auth *clientcmdapi.AuthInfo) error {
+// WriteKubeconfig writes the kubeconfig of a user with these credentials; its path is
+// that of [Cluster.Kubeconfig].
+func (c *Cluster) WriteKubeconfig(user string, auth *clientcmdapi.AuthInfo) error {
 	cfg, cluster := clientcmdapi.NewConfig(), clientcmdapi.NewCluster()
 	cluster.Server = c.URL()
 	cluster.DisableCompression = true // on one machine it is work for nothing

@@ -1,0 +1,256 @@
+package skew
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/machine"
+)
+
+const (
+	// residents are the pods that run from before the first upgrade to the end.
+	residents = 200
+	// guests is how many others run at a time; the oldest goes when one arrives.
+	guests   = 12
+	arrivals = 400 * time.Millisecond
+	// runLimit is how long a pod may wait: for an agent that is replaced, and for
+	// the next leader of the schedulers.
+	runLimit = 90 * time.Second
+)
+
+// load is the pods of users.
+type load struct {
+	world *world
+
+	mu sync.Mutex
+	// seen is what a watch shows.
+	seen map[string]*corev1.Pod
+	// kept are the residents as they were when all of them ran.
+	kept map[string]*corev1.Pod
+	// came are the guests in the order of their arrival, each with its time.
+	came  []guest
+	count int
+	// open is held while pods come and go.
+	open sync.Mutex
+}
+
+type guest struct {
+	name string
+	at   time.Time
+}
+
+func newLoad(w *world) *load {
+	return &load{world: w, seen: map[string]*corev1.Pod{}, kept: map[string]*corev1.Pod{}}
+}
+
+// watch follows the pods until the world ends. Nothing that runs may fail.
+func (l *load) watch() {
+	list := cache.NewListWatchFromClient(l.world.client.CoreV1().RESTClient(), "pods", metav1.NamespaceDefault, fields.Everything())
+	put := func(obj any) {
+		pod := machine.PodIn(obj)
+		l.mu.Lock()
+		before := l.seen[pod.Name]
+		l.seen[pod.Name] = pod
+		l.mu.Unlock()
+		if pod.Status.Phase == corev1.PodFailed && (before == nil || before.Status.Phase != corev1.PodFailed) {
+			l.world.fault("pod %s failed on %s: %s %s", pod.Name, pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
+		}
+	}
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: list, ObjectType: &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: put, UpdateFunc: func(_, obj any) { put(obj) },
+			DeleteFunc: func(obj any) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				delete(l.seen, machine.PodIn(obj).Name)
+			},
+		},
+	})
+	controller.Run(l.world.ctx.Done())
+}
+
+// order returns the pod of a number: both dialects, slices and whole cards.
+func order(name string, number int) *corev1.Pod {
+	b := gputest.MakePod(name)
+	switch number % 20 {
+	case 0:
+		b.App("gpu: 1")
+	case 1:
+		b.App("sgpu: 1, gpu-core: 100, gpu-memory-ratio: 100")
+	case 2:
+		b.App("sgpu: 1, vcore: 5, vmemory: 3").App("sgpu: 1, vcore: 5, vmemory: 2")
+	case 3:
+		b.App("sgpu: 1, vmemory: 3")
+	case 4:
+		b.App("sgpu: 1, vcore: 5, vmemory: 3").Annotate(wire.AnnotationQoS, "fixed-share")
+	case 5, 6, 7, 8, 9, 10, 11:
+		b.App("sgpu: 1, gpu.shared: 1, gpu-core: 5, gpu-memory: 3Gi")
+	default:
+		b.App("sgpu: 1, vcore: 5, vmemory: 3")
+	}
+	pod := b.Obj()
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(5))
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].Image = "none"
+	}
+	return pod
+}
+
+// create creates a pod, which no version may reject.
+func (l *load) create(ctx context.Context, pod *corev1.Pod) error {
+	_, err := l.world.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// settle creates the residents and waits until they run.
+func (l *load) settle() error {
+	ctx := l.world.ctx
+	for i := range residents {
+		if err := l.create(ctx, order(fmt.Sprintf("resident-%03d", i), i)); err != nil {
+			return err
+		}
+	}
+	err := l.world.until(2*time.Minute, func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		running := 0
+		for _, pod := range l.seen {
+			if pod.Status.Phase == corev1.PodRunning {
+				running++
+			}
+		}
+		if running < residents {
+			return fmt.Errorf("%d of %d pods run", running, residents)
+		}
+		return nil
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, pod := range l.seen {
+		l.kept[name] = pod
+	}
+	return err
+}
+
+// come lets guests come and go until the world ends.
+func (l *load) come() {
+	for machine.Sleep(l.world.ctx, arrivals) {
+		l.open.Lock()
+		l.arrive()
+		l.open.Unlock()
+	}
+}
+
+func (l *load) arrive() {
+	ctx := l.world.ctx
+	name := fmt.Sprintf("guest-%05d", l.count)
+	if err := l.create(ctx, order(name, l.count)); err != nil {
+		if ctx.Err() == nil {
+			l.world.fault("%v", err)
+		}
+		return
+	}
+	l.count++
+	l.came = append(l.came, guest{name, time.Now()})
+	if len(l.came) <= guests {
+		return
+	}
+	// It leaves when it has run. One that has not waits for its turn.
+	oldest := l.came[0]
+	if state := l.stateOf(oldest.name); state != corev1.PodRunning {
+		if time.Since(oldest.at) > runLimit {
+			l.world.fault("pod %s does not run after %s: %s", oldest.name, runLimit, state)
+			l.came = l.came[1:]
+		}
+		return
+	}
+	l.came = l.came[1:]
+	if err := l.world.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, oldest.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		l.world.fault("delete pod %s: %v", oldest.name, err)
+	}
+}
+
+func (l *load) stateOf(name string) corev1.PodPhase {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if pod := l.seen[name]; pod != nil {
+		return pod.Status.Phase
+	}
+	return ""
+}
+
+// quiet waits until everyone who came runs and everyone who left is gone. Nobody
+// comes or goes until the returned function is called.
+func (l *load) quiet() (reopen func(), err error) {
+	l.open.Lock()
+	want := map[string]bool{}
+	for _, g := range l.came {
+		want[g.name] = true
+	}
+	err = l.world.until(runLimit, func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for name := range want {
+			if pod := l.seen[name]; pod == nil || pod.Status.Phase != corev1.PodRunning {
+				return fmt.Errorf("pod %s does not run: %s", name, describe(pod))
+			}
+		}
+		for name := range l.seen {
+			if _, resident := l.kept[name]; !resident && !want[name] {
+				return fmt.Errorf("pod %s was deleted and is still there", name)
+			}
+		}
+		return nil
+	})
+	return l.open.Unlock, err
+}
+
+// describe returns how far a pod has come, with what the scheduler said of it.
+func describe(pod *corev1.Pod) string {
+	if pod == nil {
+		return "it is not there"
+	}
+	text := fmt.Sprintf("%s on %q", pod.Status.Phase, pod.Spec.NodeName)
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			text += ", " + c.Message
+		}
+	}
+	return text
+}
+
+// untouched returns what became of residents that do not run as they did.
+func (l *load) untouched() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []string
+	for name, was := range l.kept {
+		now := l.seen[name]
+		switch {
+		case now == nil || now.UID != was.UID:
+			list = append(list, fmt.Sprintf("pod %s is gone", name))
+		case now.DeletionTimestamp != nil || now.Status.Phase != corev1.PodRunning:
+			list = append(list, fmt.Sprintf("pod %s does not run: %s", name, describe(now)))
+		case !reflect.DeepEqual(now.Status.ContainerStatuses, was.Status.ContainerStatuses):
+			list = append(list, fmt.Sprintf("pod %s: its containers were %+v and are %+v", name, was.Status.ContainerStatuses, now.Status.ContainerStatuses))
+		case !reflect.DeepEqual(now.Annotations, was.Annotations):
+			list = append(list, fmt.Sprintf("pod %s: its annotations were %v and are %v", name, was.Annotations, now.Annotations))
+		}
+	}
+	return list
+}
