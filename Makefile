@@ -164,7 +164,7 @@ skew: build $(BIN)/helm chaos-compiler ## Upgrade from OLD=2c541d8 and roll back
 		mkdir -p "$$old"; cp -R "$$source/charts" "$$old/"; \
 		$(AS_BUILT) $(GO) -C "$$source" build -ldflags "-s -w -X main.version=$$commit" -o "$$old/" ./cmd/daybreak; \
 	fi; \
-	$(AS_BUILT) SKEW_BIN='$(abspath $(BIN))' SKEW_OLD="$$old" $(GO) test -count 1 -v -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/skew
+	$(AS_BUILT) SKEW_BIN='$(abspath $(BIN))' SKEW_OLD="$$old" $(GO) test -count 1 -v -timeout $(TEST_TIMEOUT) ./test/skew $(TESTFLAGS)
 
 .PHONY: e2e
 e2e: build node images $(BIN)/helm ## Test on a real node: kubelet, containerd and runc start real containers (as root)

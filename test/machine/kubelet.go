@@ -465,6 +465,26 @@ func (k *kubelet) prepare(c *containerRun) error {
 	return nil
 }
 
+// Restart has the containers of a pod prepared again, as kubelet does for each that
+// ended.
+func (k *kubelet) Restart(uid types.UID) error {
+	k.mu.Lock()
+	r := k.pods[uid]
+	k.mu.Unlock()
+	if r == nil {
+		return fmt.Errorf("no pod of %s has UID %s", k.Node, uid)
+	}
+	for _, c := range r.containers {
+		k.mu.Lock()
+		c.alive = false
+		k.mu.Unlock()
+		if err := k.prepare(c); err != nil {
+			return fmt.Errorf("container %s of pod %s: %w", c.name, r.pod.Name, err)
+		}
+	}
+	return nil
+}
+
 // reject fails the pod for good.
 func (k *kubelet) reject(r *podRun, why error) {
 	k.mu.Lock()

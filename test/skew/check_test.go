@@ -18,6 +18,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -27,15 +28,17 @@ import (
 func (w *world) check(step string) {
 	w.Helper()
 	start := time.Now()
+	visited := w.load.visited()
 	reopen, err := w.load.quiet()
 	defer reopen()
-	if err == nil {
+	if err = errors.Join(visited, err); err == nil {
 		err = w.until(time.Minute, func() error { return problems(w.wrong()) })
 	}
 	for _, x := range w.parts.running() {
 		w.inspect(x)
 	}
 	list := append(w.takeFaults(), w.load.untouched()...)
+	list = append(list, w.vendor.Faults()...)
 	list = append(list, w.audits()...)
 	if err != nil {
 		list = append(list, err.Error())
@@ -74,6 +77,22 @@ func (w *world) wrong() []string {
 			list = append(list, m.Node+" is not served")
 		}
 		list = append(list, m.CheckLeaks(objects)...)
+		list = append(list, w.lostSlices(m)...)
+	}
+	return list
+}
+
+// lostSlices returns the residents' slices that are not what they were.
+func (w *world) lostSlices(m *machine.Machine) []string {
+	_, now, err := fake.Read(m.Driver())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var list []string
+	for _, slice := range w.slices[m.Node] {
+		if !slices.Contains(now, slice) {
+			list = append(list, fmt.Sprintf("%s: slice %+v is gone or another", m.Node, slice))
+		}
 	}
 	return list
 }

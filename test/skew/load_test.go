@@ -2,7 +2,9 @@ package skew
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -11,10 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -23,7 +27,9 @@ const (
 	residents = 200
 	// guests is how many others run at a time; the oldest goes when one arrives.
 	guests   = 12
-	arrivals = 400 * time.Millisecond
+	arrivals = 250 * time.Millisecond
+	// visits is how many come at least between two checks.
+	visits = 5
 	// runLimit is how long a pod may wait: for an agent that is replaced, and for
 	// the next leader of the schedulers.
 	runLimit = 90 * time.Second
@@ -39,8 +45,9 @@ type load struct {
 	// kept are the residents as they were when all of them ran.
 	kept map[string]*corev1.Pod
 	// came are the guests in the order of their arrival, each with its time.
-	came  []guest
-	count int
+	came []guest
+	// count is how many came, and checked how many had at the last check.
+	count, checked int
 	// open is held while pods come and go.
 	open sync.Mutex
 }
@@ -84,7 +91,7 @@ func (l *load) watch() {
 // order returns the pod of a number: both dialects, slices and whole cards.
 func order(name string, number int) *corev1.Pod {
 	b := gputest.MakePod(name)
-	switch number % 20 {
+	switch number % 30 {
 	case 0:
 		b.App("gpu: 1")
 	case 1:
@@ -95,7 +102,11 @@ func order(name string, number int) *corev1.Pod {
 		b.App("sgpu: 1, vmemory: 3")
 	case 4:
 		b.App("sgpu: 1, vcore: 5, vmemory: 3").Annotate(wire.AnnotationQoS, "fixed-share")
-	case 5, 6, 7, 8, 9, 10, 11:
+	case 5:
+		spec := &b.App("sgpu: 1, vcore: 5, vmemory: 3").Obj().Spec
+		spec.NodeSelector = map[string]string{corev1.LabelHostname: vendorNode}
+		spec.Tolerations = []corev1.Toleration{{Key: vendorTaint, Operator: corev1.TolerationOpExists}}
+	case 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17:
 		b.App("sgpu: 1, gpu.shared: 1, gpu-core: 5, gpu-memory: 3Gi")
 	default:
 		b.App("sgpu: 1, vcore: 5, vmemory: 3")
@@ -128,23 +139,37 @@ func (l *load) settle() error {
 	err := l.world.until(2*time.Minute, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		running := 0
-		for _, pod := range l.seen {
-			if pod.Status.Phase == corev1.PodRunning {
-				running++
-			}
+		if len(l.seen) < residents {
+			return fmt.Errorf("%d of %d pods are there", len(l.seen), residents)
 		}
-		if running < residents {
-			return fmt.Errorf("%d of %d pods run", running, residents)
+		for name, pod := range l.seen {
+			if pod.Status.Phase != corev1.PodRunning {
+				return fmt.Errorf("pod %s does not run: %s", name, describe(pod))
+			}
 		}
 		return nil
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, pod := range l.seen {
-		l.kept[name] = pod
+	maps.Copy(l.kept, l.seen)
+	for _, m := range l.world.machines {
+		var failed error
+		_, l.world.slices[m.Node], failed = fake.Read(m.Driver())
+		err = errors.Join(err, failed)
 	}
 	return err
+}
+
+// residentOn returns one of the residents of a node, empty if it has none.
+func (l *load) residentOn(node string) types.UID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, pod := range l.kept {
+		if pod.Spec.NodeName == node {
+			return pod.UID
+		}
+	}
+	return ""
 }
 
 // come lets guests come and go until the world ends.
@@ -194,10 +219,26 @@ func (l *load) stateOf(name string) corev1.PodPhase {
 	return ""
 }
 
+// visited waits until as many have come as should between two checks.
+func (l *load) visited() error {
+	l.open.Lock()
+	want := l.checked + visits
+	l.open.Unlock()
+	return l.world.until(runLimit, func() error {
+		l.open.Lock()
+		defer l.open.Unlock()
+		if l.count < want {
+			return fmt.Errorf("%d pods came, %d should", l.count, want)
+		}
+		return nil
+	})
+}
+
 // quiet waits until everyone who came runs and everyone who left is gone. Nobody
 // comes or goes until the returned function is called.
 func (l *load) quiet() (reopen func(), err error) {
 	l.open.Lock()
+	l.checked = l.count
 	want := map[string]bool{}
 	for _, g := range l.came {
 		want[g.name] = true

@@ -62,6 +62,8 @@ type part struct {
 	stop     chan struct{}
 	stopping bool
 	ready    bool
+	// turn is held while the process is started or ended.
+	turn sync.Mutex
 }
 
 func newParts(w *world, library string) *parts {
@@ -163,7 +165,7 @@ func (p *parts) run(x *part) {
 		p.mu.Unlock()
 	}()
 	for !p.has(x) {
-		if p.isStopped(x) {
+		if isClosed(x.stop) {
 			p.remove(x)
 			return
 		}
@@ -176,7 +178,7 @@ func (p *parts) run(x *part) {
 		return
 	}
 	p.probe(x)
-	if !p.isStopped(x) {
+	if !isClosed(x.stop) {
 		x.process.Kill() // the world ends
 		return
 	}
@@ -184,13 +186,34 @@ func (p *parts) run(x *part) {
 	p.remove(x)
 }
 
-func (p *parts) isStopped(x *part) bool {
+func isClosed(ch <-chan struct{}) bool {
 	select {
-	case <-x.stop:
+	case <-ch:
 		return true
 	default:
 		return false
 	}
+}
+
+// restart ends the process and starts it again in its pod, and returns when it is
+// ready.
+func (p *parts) restart(x *part) error {
+	x.turn.Lock()
+	p.setReady(x, false)
+	x.process.Stop()
+	err := x.process.Start()
+	x.turn.Unlock()
+	if err != nil {
+		return err
+	}
+	return p.world.until(time.Minute, func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !x.ready && !x.stopping {
+			return fmt.Errorf("%s (%s), which was started again, is not ready", x.pod.Name, x.version)
+		}
+		return nil
+	})
 }
 
 // start starts the process of a pod.
@@ -330,21 +353,17 @@ func (p *parts) probe(x *part) {
 			return
 		case <-w.ctx.Done():
 			return
-		case <-x.process.Exited():
-			w.fault("%s (%s) ended by itself; the end of its log:\n%s", x.pod.Name, x.version, end(x.process.Log()))
-			if err := x.process.Start(); err != nil {
-				w.fault("%s did not start again: %v", x.pod.Name, err)
-				return
-			}
 		case <-time.After(probeInterval):
 		}
-		now := p.isReady(x)
-		p.mu.Lock()
-		changed := x.ready != now
-		x.ready = now
-		p.mu.Unlock()
-		if changed {
-			p.say(x, now)
+		x.turn.Lock()
+		ended, ready := isClosed(x.process.Exited()), p.isReady(x)
+		if !ended {
+			p.setReady(x, ready)
+		}
+		x.turn.Unlock()
+		if ended {
+			w.fault("%s (%s) ended by itself; the end of its log:\n%s", x.pod.Name, x.version, end(x.process.Log()))
+			return
 		}
 	}
 }
@@ -352,6 +371,17 @@ func (p *parts) probe(x *part) {
 func end(path string) string {
 	text, _ := os.ReadFile(path)
 	return string(text[max(0, len(text)-2000):])
+}
+
+// setReady notes whether a part is ready, and says so of its pod.
+func (p *parts) setReady(x *part, ready bool) {
+	p.mu.Lock()
+	changed := x.ready != ready
+	x.ready = ready
+	p.mu.Unlock()
+	if changed {
+		p.say(x, ready)
+	}
 }
 
 // isReady asks the process as the pod's readiness probe does.

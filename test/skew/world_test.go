@@ -14,9 +14,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/test/fake"
@@ -63,6 +66,9 @@ type world struct {
 	parts    *parts
 	load     *load
 	requests requests
+	vendor   *local.Vendor
+	// slices are the residents', by machine.
+	slices map[string][]fake.Slice
 
 	mu sync.Mutex
 	// faults are what went wrong since the last check.
@@ -80,7 +86,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	library := fake.Library(t, fake.V231)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	w := &world{T: t, ctx: ctx}
+	w := &world{T: t, ctx: ctx, slices: map[string][]fake.Slice{}}
 	var err error
 	w.dir, err = os.MkdirTemp("", "skew-") //nolint:usetesting // that of a test with a long name is too long for sockets in it
 	w.must(err)
@@ -93,6 +99,7 @@ func newWorld(t *testing.T) *world {
 	w.parts = newParts(w, library)
 	w.must(w.startControlPlane())
 	w.must(w.startMachines())
+	w.must(w.startVendor())
 	w.running.Go(w.parts.watch)
 	w.load = newLoad(w)
 	w.running.Go(w.load.watch)
@@ -136,9 +143,9 @@ func (w *world) until(limit time.Duration, check func() error) error {
 	}
 }
 
-// keepLogs copies the logs of a failed test to the folder in SKEW_KEEP_LOGS.
+// keepLogs copies the logs to the folder in SKEW_KEEP_LOGS.
 func (w *world) keepLogs() {
-	if keep := os.Getenv("SKEW_KEEP_LOGS"); keep != "" && w.Failed() {
+	if keep := os.Getenv("SKEW_KEEP_LOGS"); keep != "" {
 		to := filepath.Join(keep, fmt.Sprintf("skew-%d", os.Getpid()))
 		err := errors.Join(os.CopyFS(to, os.DirFS(filepath.Join(w.Dir, "logs"))), os.Link(w.AuditLog(), filepath.Join(to, "audit.log")))
 		w.Logf("logs in %s: %v", to, err)
@@ -208,14 +215,47 @@ func (w *world) startMachines() error {
 	return nil
 }
 
+// vendorNode is served by the vendor's plugin, played by the test: schedulers lock it.
+// Its taint keeps it for the pods that name it.
+const (
+	vendorNode  = "vendor-1"
+	vendorTaint = "skew/vendor"
+)
+
+func (w *world) startVendor() error {
+	simulator, err := local.NewSimulator(w.ctx, w.config)
+	if err != nil {
+		return err
+	}
+	if w.vendor, err = local.NewVendor(w.ctx, w.config, simulator, local.VendorConfig{}); err != nil {
+		return err
+	}
+	w.running.Go(func() {
+		<-w.ctx.Done()
+		w.vendor.Stop()
+		simulator.Stop()
+	})
+	profiles, err := discover.LoadProfiles("c500-2x4")
+	if err != nil {
+		return err
+	}
+	if err := w.vendor.AddNode(w.ctx, vendorNode, &profiles[0]); err != nil {
+		return err
+	}
+	patch := fmt.Appendf(nil, `{"spec":{"taints":[{"key":%q,"effect":"NoSchedule"}]}}`, vendorTaint)
+	_, err = w.client.CoreV1().Nodes().Patch(w.ctx, vendorNode, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
 // election makes leaders quick to follow one another.
 const election = "--leader-elect-lease-duration=4s,--leader-elect-renew-deadline=3s,--leader-elect-retry-period=500ms"
 
 // values are what an administrator wrote for the first installation.
 func (*world) values() []string {
 	return []string{
-		"--set", "image.repository=registry.example/daybreak,agent.mode=sgpu,agent.poll=2s,agent.maxUnavailable=50%",
+		"--set", "image.repository=registry.example/daybreak,agent.mode=sgpu,agent.poll=2s,agent.maxUnavailable=50%,agent.extraArgs={--drain=1s}",
 		"--set", "manager.extraArgs={" + election + ",--audit-interval=1s},scheduler.extraArgs={" + election + "}",
+		"--set", "admission.publishers={admin}", // the vendor's plugin here
 		"--set", "manager.verbosity=2,scheduler.verbosity=2,agent.verbosity=2",
 	}
 }
