@@ -98,6 +98,7 @@ func (s *Machine) CheckLeaks(objects *cluster.Objects) []string {
 			there[pod.UID] = pod
 		}
 	}
+	list = append(list, s.checkSpecs(there, h.specs)...)
 	slices := map[string]fake.Slice{}
 	for _, x := range h.slices {
 		slices[x.UUID] = x
@@ -110,9 +111,6 @@ func (s *Machine) CheckLeaks(objects *cluster.Objects) []string {
 			say("leak: the journal has container %s of pod %s, which is gone", r.Container, r.Pod)
 		}
 		for _, name := range r.Names {
-			if !h.specs[name] {
-				say("container %s of pod %s was given CDI device %s, of which there is no spec", r.Container, r.Pod, name)
-			}
 			delete(h.specs, name)
 		}
 		list = append(list, s.checkSlices(r, slices)...)
@@ -124,6 +122,24 @@ func (s *Machine) CheckLeaks(objects *cluster.Objects) []string {
 		say("leak: CDI device %s is of no container", name)
 	}
 	return append(list, s.checkRecorded(there, recorded)...)
+}
+
+// checkSpecs: there is a spec of every CDI device that a running container was given.
+func (s *Machine) checkSpecs(there map[types.UID]*corev1.Pod, specs map[string]bool) []string {
+	var list []string
+	for uid, pod := range there {
+		if pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		for _, c := range s.containersOf(uid) {
+			for _, device := range c.cdi {
+				if _, name, _ := strings.Cut(device, "="); !specs[name] {
+					list = append(list, fmt.Sprintf("%s: container %s of pod %s was given CDI device %s, of which there is no spec", s.Node, c.name, pod.Name, name))
+				}
+			}
+		}
+	}
+	return list
 }
 
 // checkSlices takes the slices of a record off the list, each of which has to

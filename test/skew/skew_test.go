@@ -1,12 +1,14 @@
 package skew
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -78,9 +80,10 @@ func (w *world) replace(name string, order []string, v version) {
 	}
 }
 
-// exercise makes the parts write all that they ever do: what they write when they
-// start and end, when a card has another driver, and when kubelet has forgotten what
-// its node advertises. Pods make the schedulers write.
+// exercise makes the parts write what they do only now and then: what they write when
+// they start and end, when a card has another driver, when kubelet has forgotten what
+// its node advertises, and when there is something to tell. Pods make the schedulers
+// write, and time the managers, whose certificates are short-lived here.
 func (w *world) exercise() error {
 	agents := w.parts.ready("agent")
 	if len(agents) == 0 {
@@ -97,24 +100,41 @@ func (w *world) exercise() error {
 		return err
 	}
 	cards.Driver += "1"
-	nodes := w.client.CoreV1().Nodes()
-	patch := fmt.Appendf(nil, `{"status":{"capacity":{%q:null},"allocatable":{%[1]q:null}}}`, wire.KoordCore)
-	if _, err := nodes.Patch(w.ctx, m.Node, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-		return err
-	}
 	if err := cards.Write(m.Driver()); err != nil {
 		return err
 	}
-	return w.until(time.Minute, func() error {
-		node, err := nodes.Get(w.ctx, m.Node, metav1.GetOptions{})
-		if err != nil {
-			return err
+	patch := fmt.Appendf(nil, `{"status":{"capacity":{%q:null},"allocatable":{%[1]q:null}}}`, wire.KoordCore)
+	if _, err := w.client.CoreV1().Nodes().Patch(w.ctx, m.Node, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return err
+	}
+	bad := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: wire.ModesConfigMap}, Data: map[string]string{"cluster-config": "]"}}
+	if _, err := w.client.CoreV1().ConfigMaps(namespace).Create(w.ctx, bad, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	since := time.Now().Add(-time.Second) // Events have whole seconds
+	err = w.until(time.Minute, func() error { return w.told(m.Node, cards.Driver, since) })
+	return errors.Join(err, w.client.CoreV1().ConfigMaps(namespace).Delete(w.ctx, bad.Name, metav1.DeleteOptions{}))
+}
+
+// told says what is missing until the parts have written what [world.exercise] is for.
+func (w *world) told(name, driver string, since time.Time) error {
+	node, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if q := node.Status.Allocatable[wire.KoordCore]; q.Value() != 100*cardCount || node.Labels[wire.LabelDriver] != driver {
+		return fmt.Errorf("%s advertises %s of %s and driver %s, want %d and %s", name, q.String(), wire.KoordCore, node.Labels[wire.LabelDriver], 100*cardCount, driver)
+	}
+	events, err := w.client.CoreV1().Events(metav1.NamespaceDefault).List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	if err != nil {
+		return err
+	}
+	for i := range events.Items {
+		if e := &events.Items[i]; e.LastTimestamp.After(since) && strings.Contains(e.Message, wire.ModesConfigMap) {
+			return nil
 		}
-		if q := node.Status.Allocatable[wire.KoordCore]; q.Value() != 100*cardCount || node.Labels[wire.LabelDriver] != cards.Driver {
-			return fmt.Errorf("%s advertises %s of %s and driver %s, want %d and %s", m.Node, q.String(), wire.KoordCore, node.Labels[wire.LabelDriver], 100*cardCount, cards.Driver)
-		}
-		return nil
-	})
+	}
+	return fmt.Errorf("%s: no Event is about the ConfigMap of modes, which can't be read", name)
 }
 
 // restartContainers has kubelet start a pod's containers again on each machine, which

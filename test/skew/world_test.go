@@ -254,7 +254,7 @@ const election = "--leader-elect-lease-duration=4s,--leader-elect-renew-deadline
 func (*world) values() []string {
 	return []string{
 		"--set", "image.repository=registry.example/daybreak,agent.mode=sgpu,agent.poll=2s,agent.maxUnavailable=50%,agent.extraArgs={--drain=1s}",
-		"--set", "manager.extraArgs={" + election + ",--audit-interval=1s},scheduler.extraArgs={" + election + "}",
+		"--set", "manager.extraArgs={" + election + ",--audit-interval=1s,--certificate-validity=1m,--certificate-overlap=10s},scheduler.extraArgs={" + election + "}",
 		"--set", "admission.publishers={admin}", // the vendor's plugin here
 		"--set", "manager.verbosity=2,scheduler.verbosity=2,agent.verbosity=2",
 	}
