@@ -48,6 +48,8 @@ type load struct {
 	came []guest
 	// count is how many came, and checked how many had at the last check.
 	count, checked int
+	// retried is how often a pod had to be created again.
+	retried int
 	// open is held while pods come and go.
 	open sync.Mutex
 }
@@ -119,13 +121,20 @@ func order(name string, number int) *corev1.Pod {
 	return pod
 }
 
-// create creates a pod, which no version may reject.
+// create creates a pod, which no version may reject. As its owner would, it tries
+// again when the API server's connection to a manager ended with the manager, but not
+// for long: another manager answers.
 func (l *load) create(ctx context.Context, pod *corev1.Pod) error {
-	_, err := l.world.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create pod %s: %w", pod.Name, err)
+	for deadline := time.Now().Add(2 * time.Second); ; {
+		_, err := l.world.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsInternalError(err) || time.Now().After(deadline) || !machine.Sleep(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("create pod %s: %w", pod.Name, err)
+		}
+		l.retried++
 	}
-	return nil
 }
 
 // settle creates the residents and waits until they run.
