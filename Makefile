@@ -153,7 +153,7 @@ chaos-long: build chaos-compiler ## The long form: over a thousand faults and 5 
 # Nothing of the earlier commit is left beside its binary and its chart: other
 # targets look at every Go file below this folder.
 .PHONY: skew
-skew: build $(BIN)/helm chaos-compiler ## Upgrade from OLD=2c541d8 and roll back in every order of the parts, while pods run and arrive; about eight minutes
+skew: build $(BIN)/helm chaos-compiler ## Upgrade from OLD=2c541d8 and roll back in every order of the parts, while pods run and arrive (as root); about seven minutes
 	@commit="$$(git rev-parse --quiet --verify --short '$(OLD)^{commit}')" || { \
 		echo "make skew: this clone has no commit $(OLD); fetch it first: git fetch --unshallow --tags" >&2; exit 2; }; \
 	old="$(abspath $(BIN))/skew-$$commit"; \
