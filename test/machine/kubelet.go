@@ -44,7 +44,9 @@ type kubelet struct {
 	mu        sync.Mutex
 	endpoints map[string]*endpoint
 	pods      map[types.UID]*podRun
-	rejected  int
+	// grants are the ids of another plugin that pods were given, by name.
+	grants   map[string][]string
+	rejected int
 }
 
 // endpoint is a plugin that has registered.
@@ -72,6 +74,8 @@ type containerRun struct {
 	ids      []string
 	cdi      []string
 	alive    bool
+	// granted tells that another plugin served it.
+	granted bool
 }
 
 // resources are those that device plugins serve here.
@@ -80,7 +84,7 @@ var resources = []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
 func newKubelet(ctx context.Context, cfg Config, client kubernetes.Interface) (*kubelet, error) {
 	k := &kubelet{
 		Config: cfg, client: client, ctx: ctx, changed: make(chan struct{}, 1),
-		endpoints: map[string]*endpoint{}, pods: map[types.UID]*podRun{},
+		endpoints: map[string]*endpoint{}, pods: map[types.UID]*podRun{}, grants: map[string][]string{},
 	}
 	if err := os.MkdirAll(k.plugins(), 0o755); err != nil {
 		return nil, err
@@ -331,8 +335,19 @@ func (k *kubelet) run(r *podRun) {
 	k.remove(r)
 }
 
+// Grant makes a pod that is to come one that the vendor's plugin served, before it
+// was removed: its container has these ids of whole cards.
+func (k *kubelet) Grant(pod string, ids ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.grants[pod] = ids
+}
+
 // admit gives the containers devices, as kubelet does before anything starts.
 func (k *kubelet) admit(r *podRun) error {
+	if granted, err := k.admitGranted(r); granted {
+		return err
+	}
 	for i := range r.pod.Spec.Containers {
 		c := &r.pod.Spec.Containers[i]
 		for _, name := range resources {
@@ -344,6 +359,18 @@ func (k *kubelet) admit(r *podRun) error {
 		}
 	}
 	return nil
+}
+
+// admitGranted does so for a pod that the vendor's plugin served.
+func (k *kubelet) admitGranted(r *podRun) (granted bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ids := k.grants[r.pod.Name]
+	if ids == nil {
+		return false, nil
+	}
+	r.containers = []*containerRun{{name: r.pod.Spec.Containers[0].Name, resource: string(wire.ResourceGPU), ids: ids, alive: true, granted: true}}
+	return true, k.writeDown()
 }
 
 func (k *kubelet) allocate(r *podRun, container, resource string, n int) error {
@@ -428,7 +455,7 @@ const startRetry = time.Second
 // the pod ended before.
 func (k *kubelet) start(r *podRun) bool {
 	for _, c := range r.containers {
-		for {
+		for !c.granted {
 			select {
 			case <-r.stop:
 				return false
@@ -501,15 +528,17 @@ func (k *kubelet) Rejections() int {
 	return k.rejected
 }
 
-// containersOf returns what the containers of a pod were given, nil if it is
-// not known.
+// containersOf returns what the containers of a pod were given by the agent, nil if
+// it is not known.
 func (k *kubelet) containersOf(uid types.UID) []containerRun {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var out []containerRun
 	if r := k.pods[uid]; r != nil {
 		for _, c := range r.containers {
-			out = append(out, *c)
+			if !c.granted {
+				out = append(out, *c)
+			}
 		}
 	}
 	return out

@@ -131,7 +131,8 @@ func (w *world) watchdog() {
 	}
 }
 
-// inspect reads the metrics of a part: whether it found a node that it can't read.
+// inspect reads the metrics of a part: whether it found something wrong, a node that it
+// can't read above all.
 func (w *world) inspect(x *part) {
 	if w.ctx.Err() != nil {
 		return
@@ -150,10 +151,21 @@ func (w *world) inspect(x *part) {
 		bad := strings.HasPrefix(line, "daybreak_manager_nodes_with_bad_inventory ") || strings.HasPrefix(line, "daybreak_manager_audit_violations{") ||
 			strings.HasPrefix(line, "daybreak_manager_audit_findings_total{") ||
 			strings.HasPrefix(line, "daybreak_scheduler_attempts_total{") && strings.Contains(line, fmt.Sprintf("refusal=%q", place.BadInventory))
-		if bad && !strings.HasSuffix(line, " 0") {
+		if bad && !strings.HasSuffix(line, " 0") && x.said(line) {
 			w.fault("%s (%s) says %s", x.pod.Name, x.version, line)
 		}
 	}
+}
+
+// said notes a line of the part's metrics, and reports whether it is new.
+func (x *part) said(line string) bool {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	if slices.Contains(x.lines, line) {
+		return false
+	}
+	x.lines = append(x.lines, line)
+	return true
 }
 
 // requests is how far the API server's audit log was read.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ import (
 const (
 	// residents are the pods that run from before the first upgrade to the end.
 	residents = 200
+	// settlers are those of them that came before Daybreak, besides.
+	settlers = machineCount - 1
 	// guests is how many others run at a time; the oldest goes when one arrives.
 	guests   = 12
 	arrivals = 250 * time.Millisecond
@@ -137,6 +140,24 @@ func (l *load) create(ctx context.Context, pod *corev1.Pod) error {
 	}
 }
 
+// settlers creates a pod on each machine but the last that the vendor's plugin served
+// before Daybreak came: the cards of such pods stand on the Device.
+func (l *load) settlers() error {
+	for _, m := range l.world.machines[:settlers] {
+		cards, _, err := fake.Read(m.Driver())
+		if err != nil {
+			return err
+		}
+		pod := order("settler-"+m.Node, 0)
+		pod.Spec.NodeName = m.Node
+		m.Grant(pod.Name, cards.Cards[cardCount-1].UUID)
+		if err := l.create(l.world.ctx, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // settle creates the residents and waits until they run.
 func (l *load) settle() error {
 	ctx := l.world.ctx
@@ -148,8 +169,8 @@ func (l *load) settle() error {
 	err := l.world.until(2*time.Minute, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if len(l.seen) < residents {
-			return fmt.Errorf("%d of %d pods are there", len(l.seen), residents)
+		if len(l.seen) < residents+settlers {
+			return fmt.Errorf("%d of %d pods are there", len(l.seen), residents+settlers)
 		}
 		for name, pod := range l.seen {
 			if pod.Status.Phase != corev1.PodRunning {
@@ -174,7 +195,7 @@ func (l *load) residentOn(node string) types.UID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, pod := range l.kept {
-		if pod.Spec.NodeName == node {
+		if pod.Spec.NodeName == node && !strings.HasPrefix(pod.Name, "settler-") {
 			return pod.UID
 		}
 	}

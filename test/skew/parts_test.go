@@ -64,6 +64,8 @@ type part struct {
 	ready    bool
 	// turn is held while the process is started or ended.
 	turn sync.Mutex
+	// lines are those of its metrics that were told.
+	lines []string
 }
 
 func newParts(w *world, library string) *parts {

@@ -25,11 +25,17 @@ var ordersFlag = flag.Int("skew.orders", 6, "how many of the orders of the parts
 func TestSkew(t *testing.T) {
 	start := time.Now()
 	w := newWorld(t)
+	w.must(w.load.settlers())
 	w.helm(append([]string{"install", "daybreak", previous.chart(), "--create-namespace", "--set", "image.tag=" + string(previous)}, w.values()...)...)
 	for _, c := range components {
 		w.rolledOut(c, previous)
 	}
 	w.must(w.load.settle())
+	// A new manager may find the settlers before the agents have told their cards.
+	for _, x := range w.parts.running() {
+		w.inspect(x)
+	}
+	w.takeFaults()
 	w.running.Go(w.watchdog)
 	w.running.Go(w.load.come)
 	w.check("installed")
