@@ -95,7 +95,7 @@ func (s *Machine) AgentArgs(library, address string) []string {
 	return []string{
 		"--metrics-bind-address=" + address, "--health-probe-bind-address=" + address,
 		"--source=mxsml", "--mxsml=" + library, "--sysfs=" + s.sysfs(), "--device-plugin-dir=" + s.plugins(),
-		"--pod-resources-socket=" + s.podResources(), "--runtime-endpoint=unix://" + s.runtime(), "--state-dir=" + s.state(), "--cdi-dir=" + s.cdi(),
+		"--pod-resources-socket=" + s.podResources(), "--runtime-endpoint=unix://" + s.runtime(), "--runtime-root=/", "--state-dir=" + s.state(), "--cdi-dir=" + s.cdi(),
 		"--procfs=" + s.procfs(), "--control-device=" + os.DevNull, "--cdi-settle=0s",
 	}
 }
