@@ -150,17 +150,24 @@ chaos-long: build chaos-compiler ## The long form: over a thousand faults and 5 
 	$(CHAOS) -run '^TestChaos$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.faults=$(CHAOS_FAULTS) -chaos.pods=$(CHAOS_PODS) -chaos.round=54
 	$(CHAOS) -run '^TestRecovery$$' -args -chaos.seed=$(CHAOS_SEED) -chaos.samples=20
 
-# Nothing of the earlier commit is left beside its binary and its chart: other
-# targets look at every Go file below this folder.
+# The clone may be another user's.
+SKEW_GIT := git -c safe.directory='*'
+
+# Checked before anything is compiled.
+.PHONY: skew-commit
+skew-commit:
+	@$(SKEW_GIT) rev-parse --quiet --verify '$(OLD)^{commit}' >/dev/null || { \
+		echo "make skew: this clone has no commit $(OLD): fetch it with git fetch --unshallow --tags, or name another with OLD=COMMIT" >&2; exit 2; }
+
+# Nothing of the earlier commit is left but its binary and its chart: other targets
+# look at every Go file below this folder.
 .PHONY: skew
-skew: build $(BIN)/helm chaos-compiler ## Upgrade from OLD=2c541d8 and roll back in every order of the parts, while pods run and arrive (as root); about seven minutes
-	@commit="$$(git rev-parse --quiet --verify --short '$(OLD)^{commit}')" || { \
-		echo "make skew: this clone has no commit $(OLD); fetch it first: git fetch --unshallow --tags" >&2; exit 2; }; \
-	old="$(abspath $(BIN))/skew-$$commit"; \
+skew: skew-commit build $(BIN)/helm chaos-compiler ## Upgrade from OLD=2c541d8 and roll back in every order of the parts, while pods run and arrive (as root); about seven minutes
+	@commit="$$($(SKEW_GIT) rev-parse --short '$(OLD)^{commit}')"; old="$(abspath $(BIN))/skew-$$commit"; \
 	if [ ! -x "$$old/daybreak" ]; then \
 		echo "make skew: compiling $$commit" >&2; \
 		source="$$(mktemp -d)"; trap 'rm -rf "$$source"' EXIT; \
-		git archive "$$commit" | tar -x -C "$$source"; \
+		$(SKEW_GIT) archive "$$commit" | tar -x -C "$$source"; \
 		mkdir -p "$$old"; cp -R "$$source/charts" "$$old/"; \
 		$(AS_BUILT) $(GO) -C "$$source" build -ldflags "-s -w -X main.version=$$commit" -o "$$old/" ./cmd/daybreak; \
 	fi; \
