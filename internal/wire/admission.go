@@ -71,18 +71,28 @@ func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
 }
 
 // AdmitBound reads what a bound pod asked for, if it asks for cards; the request
-// is nil where its resources make no sense. Unlike [Admit] it passes over annotations that can't
-// be read: the pod runs, and what is wrong with one of them says nothing about
-// the others, nor about the pod's limits.
+// is nil where its resources make no sense. Unlike [Admit] it ignores annotations
+// that can't be read: the pod runs, and what is wrong with one of them affects
+// neither the others nor the pod's limits.
 func AdmitBound(pod *corev1.Pod) (ask *Ask, asks bool) {
 	if !Asks(pod) {
 		return nil, false
 	}
 	a := admission{pod: pod, ask: &Ask{}}
-	if a.read(); a.senseless {
+	a.read()
+	if a.senseless {
 		return nil, true
 	}
 	return a.ask, a.ask.Request.Cards() > 0
+}
+
+// admission reads the annotations of one pod.
+type admission struct {
+	pod      *corev1.Pod
+	ask      *Ask
+	problems field.ErrorList
+	// senseless tells that the resources of a container make no sense.
+	senseless bool
 }
 
 // read reads the pod.
@@ -139,15 +149,6 @@ func containers(pod *corev1.Pod) []container {
 		list = append(list, container{c.Name, gpu.App, "containers", i, &c.Resources})
 	}
 	return list
-}
-
-// admission reads the annotations of one pod.
-type admission struct {
-	pod      *corev1.Pod
-	ask      *Ask
-	problems field.ErrorList
-	// senseless tells that the resources of a container make no sense.
-	senseless bool
 }
 
 func annotationPath(key string) *field.Path {

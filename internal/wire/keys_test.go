@@ -28,7 +28,11 @@ func annotationKeys(t *testing.T) []string {
 		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Annotation") {
 			return true
 		}
-		key, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		literal, ok := spec.Values[0].(*ast.BasicLit)
+		if !ok {
+			t.Fatalf("%s is not a literal", spec.Names[0].Name)
+		}
+		key, err := strconv.Unquote(literal.Value)
 		if err != nil {
 			t.Fatal(err)
 		}

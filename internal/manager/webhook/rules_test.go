@@ -172,11 +172,11 @@ func TestDirectBinders(t *testing.T) {
 			pod := tc.pod.Obj()
 			named := pod.Spec.SchedulerName
 			v := r.Admit(pod, &authenticationv1.UserInfo{Username: tc.user})
-			got := ""
+			var fields []string
 			for _, p := range v.Problems {
-				got += p.Field
+				fields = append(fields, p.Field)
 			}
-			if got != tc.wants {
+			if strings.Join(fields, ", ") != tc.wants {
 				t.Errorf("problems %v, want one with %q", v.Problems, tc.wants)
 			}
 			if pod.Spec.NodeName != "" && pod.Spec.SchedulerName != named {
