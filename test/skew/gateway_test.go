@@ -37,7 +37,7 @@ func (p *parts) serveGateway(ctx context.Context, l net.Listener) {
 // dialManager connects to one of the managers that are ready, in turns.
 func (p *parts) dialManager(ctx context.Context) (net.Conn, error) {
 	var dialer net.Dialer
-	var last error = errNotReady
+	last := errNotReady
 	for _, x := range p.ready("manager") {
 		conn, err := dialer.DialContext(ctx, "tcp", x.addresses["admission"])
 		if err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -297,10 +298,11 @@ func describe(pod *corev1.Pod) string {
 		return "it is not there"
 	}
 	text := fmt.Sprintf("%s on %q", pod.Status.Phase, pod.Spec.NodeName)
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
-			text += ", " + c.Message
-		}
+	at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue
+	})
+	if at >= 0 {
+		text += ", " + pod.Status.Conditions[at].Message
 	}
 	return text
 }
