@@ -36,7 +36,7 @@ type Config struct {
 	// TopologyAnnotations metax-tech.com/gpu.topology.scores and .losses, both
 	// unless a plugin of the vendor's does.
 	VendorAnnotations, TopologyAnnotations bool
-	// VendorPlugin tells the pods of the vendor's plugin, whose nodes are left to it.
+	// VendorPlugin selects the pods of the vendor's plugin, whose nodes are left to it.
 	VendorPlugin wire.VendorPlugin
 	// Drain is how long the node is still served after it was said that it is
 	// not any more, when the agent ends: pods that were placed before still come.
@@ -102,7 +102,7 @@ type Agent struct {
 	node     nodeWriter
 	stopping bool                         // the node is not served any more in a moment
 	yielding string                       // to whom, as last told
-	runtime  string                       // what is wrong with it, as last told
+	runtime  string                       // what is wrong with it, as last reported
 	strange  map[gpu.CardID]wire.Stranger // as last told
 	previous *wire.Publication            // what was published last
 }

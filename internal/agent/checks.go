@@ -26,8 +26,8 @@ type nodeChecks struct {
 	// waived are the names of checks that may fail.
 	waived []string
 	// report is of the last run, nil before the first has ended.
-	report *check.Report
-	told   string // what failed, as last told
+	report   *check.Report
+	reported string // what failed, as last reported
 }
 
 // CheckNode makes the agent check the node before it serves it and from time to
@@ -127,7 +127,7 @@ func (c *nodeChecks) waivedFault() fault {
 // tellChecks reports on the Node when checks keep it from being served, and when
 // they no longer do.
 func (a *Agent) tellChecks(now fault) {
-	if now.reason == reasonChecking || now.message == a.checks.told {
+	if now.reason == reasonChecking || now.message == a.checks.reported {
 		return
 	}
 	if now.reason != "" {
@@ -135,5 +135,5 @@ func (a *Agent) tellChecks(now fault) {
 	} else {
 		a.events.onNode(corev1.EventTypeNormal, eventChecksPassed, "no check keeps this node from being served any more")
 	}
-	a.checks.told = now.message
+	a.checks.reported = now.message
 }

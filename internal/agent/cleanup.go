@@ -182,8 +182,8 @@ func (c *cleaner) clean(ctx context.Context, clients *Clients, source discover.S
 	return c.awaitWithdrawal(ctx, clients)
 }
 
-// removeAnnotations removes from the Node what the agent applied, and the word
-// that Daybreak serves it, whoever wrote that.
+// removeAnnotations removes from the Node what the agent applied, and the mark
+// that Daybreak serves it, whatever its field manager.
 func (c *cleaner) removeAnnotations(ctx context.Context, clients *Clients) error {
 	api := liveAPI{clients}
 	node, err := api.applyNode(ctx, c.Node, nil)

@@ -242,7 +242,7 @@ func (a *Agent) unserved(v *view) string {
 	return a.checks.fault().message
 }
 
-// tellServer tells the server what was published, once the pods of the node are
+// tellServer hands the server what was published, once the pods of the node are
 // known: the vendor's plugin may be one of them.
 func (a *Agent) tellServer(v *view, p *wire.Publication) {
 	if a.server == nil || !v.podsKnown {

@@ -18,7 +18,7 @@ func (c *command) serveFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.serving, "serve", serveAuto, "serve the node as its device plugin: on, off, or auto, which is on unless the cards are simulated")
 	f.Var(&c.VendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
 	f.StringSliceVar(&c.node.VendorSockets, "vendor-plugin-sockets", kubelet.DefaultConfig().VendorSockets, "names of the sockets of the vendor's device plugin in --device-plugin-dir, with * for any letters")
-	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to serve on at the end, after new pods were told to go elsewhere")
+	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to go on serving after the node was marked not serving, when the agent ends")
 }
 
 // nodeFlags adds the flags that say where kubelet, the container runtime and the
@@ -64,7 +64,7 @@ func (c *command) checkNode() error {
 		}
 	}
 	if path, is := strings.CutPrefix(c.node.Runtime, kubelet.EndpointScheme); !is || !filepath.IsAbs(path) {
-		return fmt.Errorf("--runtime-endpoint %q: write %s and the absolute path of the socket; without its word a container could start without its cards", c.node.Runtime, kubelet.EndpointScheme)
+		return fmt.Errorf("--runtime-endpoint %q: write %s and the absolute path of the socket; only the runtime knows whether a container gets its cards", c.node.Runtime, kubelet.EndpointScheme)
 	}
 	if c.node.Settle < 0 || c.node.Settle > 10*time.Second {
 		return fmt.Errorf("--cdi-settle %s: write 0 to 10s", c.node.Settle)

@@ -235,7 +235,7 @@ func decodeDevice(u *unstructured.Unstructured) (*v1alpha1.Device, error) {
 	return d, nil
 }
 
-// stripPod keeps of a pod what tells the cards it holds, and whether it is the
+// stripPod keeps of a pod what shows the cards it holds, and whether it is the
 // vendor's plugin.
 func (w *liveWatcher) stripPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)

@@ -38,7 +38,7 @@ type Config struct {
 	// AuditPolicy, if set, is a file with the API server's audit policy; the
 	// log is audit.log in the folder.
 	AuditPolicy string
-	// Egress, if set, is a file that tells the API server how to reach the network of
+	// Egress, if set, is the file by which the API server reaches the network of
 	// pods, where webhooks are: an EgressSelectorConfiguration.
 	Egress string
 	// Kubelets lets real kubelets join ([Cluster.Join]): the API server confines

@@ -91,7 +91,7 @@ type admission struct {
 	pod      *corev1.Pod
 	ask      *Ask
 	problems field.ErrorList
-	// senseless tells that the resources of a container make no sense.
+	// senseless: the resources of a container are invalid.
 	senseless bool
 }
 

@@ -86,7 +86,7 @@ func pausedBy(d *v1alpha1.Device) string {
 	return ""
 }
 
-// serving returns a card's condition that tells whether the node's agent serves
+// serving returns a card's condition that says whether the node's agent serves
 // it and that has another status than this one.
 func serving(d *v1alpha1.Device, not metav1.ConditionStatus) (condition metav1.Condition, found bool) {
 	for i := range d.Spec.Devices {

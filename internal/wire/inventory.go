@@ -45,7 +45,7 @@ type Inventory struct {
 	reported []report // by card, what the node itself says is in use
 	// strangers is, by card, what our agent says that slices of others take.
 	strangers []ledger.Usage
-	// given is, by pod, what our agent says that kubelet gave. Unlisted tells that
+	// given is, by pod, what our agent says that kubelet gave. Unlisted means that
 	// an agent serves the node, or may do so, and has not said that: it has not
 	// asked kubelet yet, or is of an earlier release, whose list is not complete.
 	given    map[types.UID]Given

@@ -269,7 +269,7 @@ func AgentAnnotations() []string {
 }
 
 // AdvertisedResources lists what the manager makes a node advertise for its
-// cards, in the order in which people are told.
+// cards, in the order of messages.
 func AdvertisedResources() []corev1.ResourceName {
 	return []corev1.ResourceName{KoordShared, KoordCore, KoordMemory, KoordMemoryRatio, KoordGPU}
 }
@@ -318,7 +318,7 @@ const (
 	// Read by: scheduler, manager.
 	// Format: JSON, `[{"card":"GPU-…","slices":1,"compute":50,"memoryMiB":8192,"qosPolicy":"best-effort"}]`.
 	AnnotationStrangers = "daybreak-gpu.io/foreign-slices"
-	// AnnotationGiven is which cards kubelet gave to pods on which nothing tells.
+	// AnnotationGiven is which cards kubelet gave to pods without an allocation.
 	// Where Daybreak serves the node, a pod without an allocation that is not in
 	// the list holds no cards.
 	// On: Device.

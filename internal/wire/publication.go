@@ -28,7 +28,7 @@ type Publication struct {
 	Pending gpu.Mode
 	// Strangers is what slices take that Daybreak did not make, card by card.
 	Strangers map[gpu.CardID]Stranger
-	// Given is what kubelet gave to pods on which nothing tells: all of them, or
+	// Given is what kubelet gave to pods without an allocation: all of them, or
 	// nil while that is not known.
 	Given map[types.UID]Given
 	// Topology has the cards in the order of their minor numbers, lost ones

@@ -74,7 +74,7 @@ type containerRun struct {
 	ids      []string
 	cdi      []string
 	alive    bool
-	// granted tells that another plugin served it.
+	// granted: another plugin served it.
 	granted bool
 }
 
@@ -230,7 +230,7 @@ func (k *kubelet) GetAllocatableResources(context.Context, *podresources.Allocat
 	return answer, nil
 }
 
-// Version and Status tell that the runtime injects CDI devices.
+// Version and Status say that the runtime injects CDI devices.
 func (*kubelet) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v2.2.1"}, nil
 }

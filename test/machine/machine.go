@@ -33,7 +33,7 @@ import (
 type Config struct {
 	// Node is its name, and Dir its folder, which must be short: sockets are in it.
 	Node, Dir string
-	// Number tells machines apart: a card is in one of them only.
+	// Number distinguishes machines: a card is in one of them only.
 	Number int
 	Cards  int
 	Labels map[string]string
@@ -89,7 +89,7 @@ func (s *Machine) build() error {
 	)
 }
 
-// AgentArgs returns the flags that tell "daybreak agent" where everything of this
+// AgentArgs returns the flags that name for "daybreak agent" where everything of this
 // machine is; the agent listens at the address.
 func (s *Machine) AgentArgs(library, address string) []string {
 	return []string{

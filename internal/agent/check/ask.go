@@ -52,7 +52,7 @@ type Facts struct {
 type Kernel struct {
 	// Version is the kernel's own.
 	Version string `json:"version"`
-	// Module tells that the driver's module is loaded.
+	// Module reports whether the driver's module is loaded.
 	Module        bool   `json:"module"`
 	ModuleVersion string `json:"moduleVersion,omitempty"`
 	// Drivers is /proc/devices.
@@ -118,8 +118,8 @@ func look(ctx context.Context, a *Asker, f *Facts, name string, source discover.
 	return s
 }
 
-// nameless takes away the names of slices that Daybreak did not make: whoever
-// made them chose them.
+// nameless removes the names of foreign slices: they may contain names of
+// tenants.
 func nameless(s *discover.Snapshot) {
 	for i := range s.Cards {
 		hideAliases(s.Cards[i].Figures.Slices)
@@ -167,7 +167,7 @@ func (a *Asker) askLibrary(ctx context.Context, f *Facts) error {
 	return nil
 }
 
-// printed are the outputs of mx-smi that are kept as they are. None tells of
+// printed are the outputs of mx-smi that are kept as they are. None contains
 // processes.
 var printed = [][]string{{"-L"}, {"--show-version"}, {"--show-memory"}, {"topo", "-m"}}
 

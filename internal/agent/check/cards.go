@@ -10,7 +10,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 )
 
-// best returns the answer that tells most of the cards.
+// best returns the answer with the most facts about the cards.
 func (f *Facts) best() *discover.Snapshot {
 	switch {
 	case f.Library != nil:
@@ -120,7 +120,7 @@ func command(f *Facts) verdict {
 func cardIdentity(f *Facts) verdict {
 	cards := f.cards()
 	if len(cards) == 0 {
-		return unknown("there is no card to tell of")
+		return unknown("no card was found")
 	}
 	for i := range cards {
 		if c := &cards[i]; c.UUID == "" || c.BDF == "" || c.Model == "" {
@@ -161,7 +161,7 @@ const leastMemory, mostMemory = 4 << 10, 1 << 20 // MiB
 func cardMemory(f *Facts) verdict {
 	cards := f.cards()
 	if len(cards) == 0 {
-		return unknown("there is no card to tell of")
+		return unknown("no card was found")
 	}
 	for i := range cards {
 		if m := cards[i].Memory; m < leastMemory || m > mostMemory {

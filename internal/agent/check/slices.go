@@ -53,7 +53,7 @@ func sliceMinors(f *Facts) verdict {
 		}
 	}
 	if n < 2 {
-		return unknown("slices: %d; it takes two to tell", n)
+		return unknown("slices: %d; at least two are needed", n)
 	}
 	return ok("slices: %d, each with a number of its own", n)
 }

@@ -147,7 +147,7 @@ func (s *Server) tryForeign(ctx context.Context, resource string, ids []string) 
 }
 
 // hasWhole reports whether the holding has all cards that are among the ids as a
-// whole; which card a slice is of is the allocation's word.
+// whole; the card of a slice is known from the allocation only.
 func hasWhole(node *ledger.Node, h *ledger.Holding, ids []string) bool {
 	var cards []gpu.CardID
 	for _, id := range ids {

@@ -145,8 +145,8 @@ func (s *Server) foreignPods() (pods []*corev1.Pod, known bool) {
 	return pods, known
 }
 
-// givenTo returns what the pod has by its ids, if nothing else tells that, or
-// tells it wrongly. Where an id names no card of the node, the cards of the pod
+// givenTo returns what the pod has by its ids, unless its allocation says the
+// same. Where an id names no card of the node, the cards of the pod
 // are not known; half of them would be a guess.
 func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.Given, bool) {
 	given := wire.Given{Holder: wire.HolderOf(pod), Cards: map[string][]gpu.CardID{}}

@@ -42,7 +42,7 @@ func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *l
 	asked := s.grantsKnown
 	s.mu.Unlock()
 	if !asked {
-		return nil, nil, errors.New("kubelet has not told yet which devices pods have that other plugins served")
+		return nil, nil, errors.New("kubelet has not reported yet which devices the pods of other plugins have")
 	}
 	node = n.Inventory.Open()
 	given := map[types.UID][]*record{}
@@ -72,8 +72,8 @@ func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *l
 	return node, func(card int) (who, name string) { return holderOf(node, given, there, card) }, nil
 }
 
-// errUnknownCards is a pod with devices of another plugin's of which nothing
-// tells the cards: it may have any.
+// errUnknownCards is a pod with devices of another plugin's whose cards are
+// not known: it may have any.
 var errUnknownCards = errors.New("another plugin gave devices to another pod of this node, and its cards are not known yet")
 
 // unknownCards reports whether what a container has is not known.

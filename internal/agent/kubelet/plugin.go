@@ -48,7 +48,7 @@ type plugin struct {
 	registered os.FileInfo
 	at         time.Time
 	asked      bool
-	// silent tells that another plugin serves the resource: kubelet's stream stays
+	// silent: another plugin serves the resource: kubelet's stream stays
 	// open and carries nothing.
 	silent bool
 }

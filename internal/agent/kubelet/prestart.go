@@ -46,7 +46,7 @@ func isFinal(err error) bool {
 }
 
 // preparation is one try to prepare the container that has the ids. The pod is
-// returned as soon as it is known, for whoever tells of a failure.
+// returned as soon as it is known, for the event of a failure.
 type preparation func(ctx context.Context, resource string, ids []string) (*corev1.Pod, error)
 
 // preStart prepares the container that has these ids, which are sorted, within
@@ -183,7 +183,7 @@ func (s *Server) try(ctx context.Context, resource string, ids []string) (*corev
 	return s.tryOnce(ctx, resource, ids, false)
 }
 
-// tryOnce prepares the container once. Early tells that it does not start yet.
+// tryOnce prepares the container once. Early means that it does not start yet.
 func (s *Server) tryOnce(ctx context.Context, resource string, ids []string, early bool) (*corev1.Pod, error) {
 	n := s.current()
 	if n == nil {

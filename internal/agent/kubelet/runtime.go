@@ -44,7 +44,7 @@ const EndpointScheme = "unix://"
 var knownSockets = []string{"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock"}
 
 // containers is the container runtime: it reports which containers live, also
-// those of pods that kubelet was told to forget, and whether it injects CDI
+// those of pods that were deleted by force, and whether it injects CDI
 // devices.
 type containers struct {
 	client cri.RuntimeServiceClient

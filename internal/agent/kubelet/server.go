@@ -145,12 +145,12 @@ type Status struct {
 	Mode    gpu.Mode
 	// Waits says what is missing while it is not.
 	Waits string
-	// Second tells that another agent may work with the state folder.
+	// Second: another agent may work with the state folder.
 	Second bool
 	// Disk says why the journal or specs can't be written; empty if they can.
 	Disk string
 	// Runtime is why no container can be left to the container runtime, and
-	// RuntimeKnown tells that it was asked.
+	// RuntimeKnown: it was asked.
 	Runtime      RuntimeFault
 	RuntimeKnown bool
 	// Foreign is whose plugin serves in place of ours: a resource and an id that

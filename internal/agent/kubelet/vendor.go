@@ -16,7 +16,7 @@ import (
 )
 
 // vendorAbsence is how long nothing of the vendor's plugin must have been seen
-// before the node is taken over without an administrator's word. The plugin
+// before the node is taken over without an administrator's order. The plugin
 // restarts within seconds, and kubelet itself forgets a plugin after 5 minutes.
 const vendorAbsence = 10 * time.Minute
 
@@ -28,7 +28,7 @@ type Vendor struct {
 	// Pod describes the plugin's pod on the node, Marks what else it left behind.
 	// Empty: there is none.
 	Pod, Marks string
-	// Ours tells that the Node is marked as served by Daybreak.
+	// Ours: the Node is marked as served by Daybreak.
 	Ours bool
 }
 
@@ -37,7 +37,7 @@ type vendorNote struct {
 	// Seen is how the plugin was noticed; empty if the node was never its, or was
 	// taken over since.
 	Seen string `json:"seen,omitempty"`
-	// Named is the Node that an administrator left to the plugin. Ordered tells that
+	// Named is the Node that an administrator left to the plugin. Ordered means that
 	// the administrator took it back: an order to take over.
 	Named   types.UID `json:"named,omitempty"`
 	Ordered bool      `json:"ordered,omitempty"`
@@ -97,7 +97,7 @@ func (s *Server) checkAlone(ctx context.Context) error {
 }
 
 // yields returns why the node is not served; empty if it is to be. A node on
-// which the vendor's plugin was seen is taken over on an administrator's word, or
+// which the vendor's plugin was seen is taken over on an administrator's order, or
 // when nothing of the plugin has been there for long.
 func (s *Server) yields(n *Node) string {
 	v, foreign, left := &s.vendor, s.Status().Foreign, s.leftOfVendor(n)

@@ -38,7 +38,7 @@ var (
 	violationsDesc = prometheus.NewDesc("daybreak_manager_audit_violations",
 		"Breaches of rules that the last audit found and the one before too, by rule; the rules are listed by daybreak audit --help.", []string{"rule"}, nil)
 	notesDesc = prometheus.NewDesc("daybreak_manager_audit_notes",
-		"What the last audit found that is nobody's mistake, by rule: UnhealthyInUse, ForeignSlices, RequestUnclear, NoAllocation, CardLeftOut.", []string{"rule"}, nil)
+		"Findings of the last audit that are no violations, by rule: UnhealthyInUse, ForeignSlices, RequestUnclear, NoAllocation, CardLeftOut.", []string{"rule"}, nil)
 	atDesc = prometheus.NewDesc("daybreak_manager_last_audit_timestamp_seconds",
 		"When the last audit was made, in seconds since 1970.", nil, nil)
 	computeDesc = prometheus.NewDesc("daybreak_manager_node_compute_allocated_percent",

@@ -69,7 +69,7 @@ type reviews struct {
 	tokens *cache.LRUExpireCache // sha256 of a token: *user, nil for one that is not known
 	access *cache.LRUExpireCache // user and question: bool
 	// viewers are the sha256 of tokens whose users were let in lately. One source
-	// gets fewer tokens looked at in that time than it keeps, so that nobody's is
+	// gets fewer tokens looked at in that time than it keeps, so that no valid one is
 	// pushed out.
 	viewers   *cache.LRUExpireCache
 	strangers *strangers
@@ -148,7 +148,7 @@ func (g *reviews) authenticate(ctx context.Context, token, source string) (*user
 	return u, nil
 }
 
-// review asks the API server whose token it is; nil is nobody's.
+// review asks the API server whose token it is; nil if it is not valid.
 func (g *reviews) review(ctx context.Context, token string) (*user, error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -156,7 +156,7 @@ func (g *reviews) review(ctx context.Context, token string) (*user, error) {
 		return nil, fmt.Errorf("ask the API server whose token it is: %w", err)
 	}
 	if !review.Status.Authenticated {
-		return nil, nil //nolint:nilnil // nobody's
+		return nil, nil //nolint:nilnil // not valid
 	}
 	return &review.Status.User, nil
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// How many tokens are looked at that nobody was let in with lately: a second, and
+// How many tokens are reviewed that were not accepted lately: a second, and
 // at once, of one source and of all sources together. So many strangers are no
 // load on the API server, and one of them takes a tenth of it.
 const (
@@ -54,7 +54,7 @@ func (s *strangers) admit(source string) bool {
 
 // sourceOf returns what counts as one source: the IPv4 address of the connection,
 // or the /64 of its IPv6 address, which one machine has for itself. Headers that
-// tell of other addresses are not believed, since everybody can write them: all
+// tell of other addresses are not believed, since every client can write them: all
 // clients of a proxy are one source.
 func sourceOf(remote string) string {
 	at, err := netip.ParseAddrPort(remote)

@@ -29,7 +29,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	most := userStreams
-	if s.open { // nobody has a name
+	if s.open { // users have no names
 		most = mostStreams
 	}
 	closed, err := s.streams.open(u.Username, most)

@@ -1,6 +1,6 @@
 // Package policy is what the API server is told about pods with MetaX cards:
 // the webhook configuration that sends them to the manager, and the
-// ValidatingAdmissionPolicies by which nobody forges an allocation and by which
+// ValidatingAdmissionPolicies that keep allocations from being forged and by which
 // Daybreak's own parts write what is theirs and nothing else.
 //
 // The manifests are YAML in the folder manifests, with a few parameters

@@ -171,7 +171,7 @@ func (l *Locks) patience(n *node, start time.Time, wait time.Duration) time.Dura
 }
 
 // timedOut notes that the node is stuck and says on what. The owner of the lock
-// may be of another namespace than the pod whose events tell of it.
+// may be of another namespace than the pod with the event.
 func (l *Locks) timedOut(ctx context.Context, n *node, name string, wait time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -47,7 +47,7 @@ type facts struct {
 	deviceLabels map[string]string
 	// pods are those bound to the node.
 	pods []corev1.Pod
-	// koordinator tells that Koordinator's manager runs. It is looked for where
+	// koordinator: Koordinator's manager runs. It is looked for where
 	// there is something to withdraw.
 	koordinator bool
 }
@@ -59,7 +59,7 @@ type decision struct {
 	// be there.
 	amounts corev1.ResourceList
 	labels  map[string]string
-	// othersAmounts tells that the amounts are left to Koordinator's manager.
+	// othersAmounts: the amounts are left to Koordinator's manager.
 	othersAmounts bool
 	// mark is the annotation that lists the labels of ours; nil means none.
 	mark *string
