@@ -61,8 +61,9 @@ const (
 	noCluster   cluster = "none" // the page starts its own, or needs none
 )
 
-// loadPages reads all pages, in the order of their names.
-func loadPages(t *testing.T) []*page {
+// walk lists the files of the repository whose names end so, sorted, from its top
+// and with slashes.
+func walk(t *testing.T, suffix string) []string {
 	t.Helper()
 	var paths []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -71,7 +72,7 @@ func loadPages(t *testing.T) []*page {
 			return err
 		case entry.IsDir() && slices.Contains([]string{".git", "bin", "node_modules", "testdata"}, entry.Name()):
 			return fs.SkipDir
-		case entry.IsDir() || filepath.Ext(path) != ".md":
+		case entry.IsDir() || !strings.HasSuffix(path, suffix):
 			return nil
 		}
 		rel, err := filepath.Rel(root, path)
@@ -82,8 +83,14 @@ func loadPages(t *testing.T) []*page {
 		t.Fatal(err)
 	}
 	slices.Sort(paths)
+	return paths
+}
+
+// loadPages reads all pages, in the order of their names.
+func loadPages(t *testing.T) []*page {
+	t.Helper()
 	var pages []*page
-	for _, path := range paths {
+	for _, path := range walk(t, ".md") {
 		text, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,8 @@
 package docs
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -183,5 +185,35 @@ func TestPagesAreFound(t *testing.T) {
 		if !slices.Contains(paths, path) {
 			t.Errorf("%s is not among %q", path, paths)
 		}
+	}
+}
+
+// TestNamedTests: a test that a page names as proof exists.
+func TestNamedTests(t *testing.T) {
+	declared := map[string]bool{}
+	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, path := range walk(t, "_test.go") {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range declaration.FindAllSubmatch(text, -1) {
+			declared[string(m[1])] = true
+		}
+	}
+	name := regexp.MustCompile("`(Test[A-Z]\\w*)`")
+	found := 0
+	for _, p := range loadPages(t) {
+		for i, line := range p.lines {
+			for _, m := range name.FindAllStringSubmatch(line, -1) {
+				found++
+				if !declared[m[1]] {
+					t.Errorf("%s:%d: there is no %s", p.path, i+1, m[1])
+				}
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("the pages name %d tests: they are not found", found)
 	}
 }
