@@ -27,6 +27,8 @@ const givenInterval = 5 * time.Second
 type grants struct {
 	byUID  map[types.UID]map[string][]string
 	byName map[types.NamespacedName]map[string][]string
+	// file is false if kubelet's file can't be read.
+	file bool
 }
 
 // grants reads kubelet's file and, if it is to, asks its API. Tokens of our own are
@@ -49,7 +51,8 @@ func (h *holders) grants(ctx context.Context, ask bool) (*grants, error) {
 		}
 	}
 	// A file that can't be read leaves pods with init containers unknown.
-	entries, _ := checkpoint.Read(h.checkpoint)
+	entries, err := checkpoint.Read(h.checkpoint)
+	g.file = err == nil
 	for i := range entries {
 		for _, ids := range entries[i].DeviceIDs {
 			grant(g.byUID, types.UID(entries[i].PodUID), entries[i].ContainerName, entries[i].ResourceName, ids)
@@ -70,13 +73,14 @@ func grant[K comparable](to map[K]map[string][]string, pod K, container, resourc
 	}
 }
 
-// of returns what a pod's containers have. A pod that waits to start may have
-// the name of one that is not quite gone.
+// of returns what a pod's containers have. A pending pod may have the name of one
+// that is not quite gone: only kubelet's file distinguishes the two, and without
+// it the devices count as the pending pod's.
 func (g *grants) of(pod *corev1.Pod) map[string][]string {
 	if ids := g.byUID[pod.UID]; ids != nil {
 		return ids
 	}
-	if pod.Status.Phase == corev1.PodPending {
+	if pod.Status.Phase == corev1.PodPending && g.file {
 		return nil
 	}
 	return g.byName[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]

@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"maps"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,6 +14,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -66,6 +69,12 @@ func TestGiven(t *testing.T) {
 	if diff := cmp.Diff(want, s.server.Status().Given); diff != "" {
 		t.Errorf("given (-want +got):\n%s", diff)
 	}
+	// Where kubelet's file can't be read, nothing shows that they are not its own.
+	if err := os.WriteFile(filepath.Join(s.cfg.Plugins, checkpoint.FileName), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want[waits.UID] = given("waits", "GPU-b")
+	s.eventually("a pending pod holds what its name does", func() bool { return cmp.Equal(want, s.server.Status().Given) })
 	s.kubelet.stop() // what was known stays
 	s.delete("whole")
 	if got := s.server.Status(); !got.GivenKnown || !maps.EqualFunc(got.Given, want, func(a, b wire.Given) bool { return cmp.Equal(a, b) }) {
