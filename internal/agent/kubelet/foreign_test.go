@@ -55,7 +55,7 @@ func TestForeignRestarts(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	silent := s.pod("silent", oneCard, "", running, func(p *corev1.Pod) { p.Annotations = nil })
 	s.has(silent, whole, "GPU-a")
-	s.wantNoForeignStart(whole, "kubelet says of nobody that he holds", "GPU-b")
+	s.wantNoForeignStart(whole, "no container holds devices", "GPU-b")
 	s.wantNoForeignStart(whole, "their cards are not known yet", "GPU-a")
 	s.publishGiven()
 	if err := s.begin(whole, "GPU-a"); err != nil {

@@ -121,7 +121,7 @@ func (h *holders) find(ctx context.Context, resource string, ids []string) (*hol
 	case recorded == nil && found == nil && unreadable != nil:
 		return nil, fmt.Errorf("kubelet lists nobody who holds %v, and its file of devices can't be read: %w", ids, unreadable)
 	case recorded == nil && found == nil:
-		return nil, fmt.Errorf("kubelet says of nobody that he holds %v", ids)
+		return nil, fmt.Errorf("no container holds devices %v", ids)
 	case recorded == nil:
 		return found, nil
 	case found != nil:

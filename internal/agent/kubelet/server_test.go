@@ -66,7 +66,7 @@ func TestFailsClosed(t *testing.T) {
 		want    string
 	}{
 		"an id that the agent never made up": {
-			prepare: func(*scene) {}, ids: []string{"GPU-a-0:1"}, want: "are not this plugin's: kubelet says of nobody that he holds",
+			prepare: func(*scene) {}, ids: []string{"GPU-a-0:1"}, want: "are not this plugin's: no container holds devices",
 		},
 		"an allocation that is larger than the limits": {
 			prepare: func(s *scene) { s.pod("a", limits, `[[{"uuid":"GPU-a","compute":20,"vRam":4096}]]`) },
