@@ -18,18 +18,17 @@ import (
 // plugin that picks cards itself. Nothing on such a pod tells; the node's agent
 // reads it from kubelet's ids and says so on the Device.
 type Given struct {
-	// Holder is the pod's name. It is empty where the writer left it out, as this
-	// release does: every user of the dashboard may read Devices, and the UID
-	// tells pods apart.
+	// Holder is the pod's name, empty where the writer left it out.
 	Holder ledger.Holder
 	// Cards are those of each container, by name. A container without any has
 	// cards whose names are not known.
 	Cards map[string][]gpu.CardID
 }
 
-// givenEntry is a [Given] in the annotation. Earlier readers reject an entry
-// without the name of a pod, so [noName] is written in its place until all
-// readers in use accept entries without.
+// givenEntry is a [Given] in the annotation. The UID identifies the pod. Its name
+// is written for readers of the previous release, which compare it and would take
+// the node out of service without; the next release leaves it out, since every
+// user of the dashboard may read Devices.
 type givenEntry struct {
 	UID        types.UID               `json:"uid"`
 	Pod        ledger.Holder           `json:"pod,omitempty"`
@@ -39,16 +38,13 @@ type givenEntry struct {
 // maxGiven bounds the list: as many pods as a node has slices.
 const maxGiven = gpu.MaxCards * gpu.MaxSlices
 
-// noName stands for the pod's name in the annotation.
-const noName ledger.Holder = "-/-"
-
 // encodeGiven writes our own annotation on a Device. It lists all pods or none: a
 // pod that is missing in the list holds no cards. Where there is no room for all,
 // the text is empty.
 func encodeGiven(given map[types.UID]Given) (string, error) {
 	list := make([]givenEntry, 0, len(given))
 	for _, uid := range slices.Sorted(maps.Keys(given)) {
-		list = append(list, givenEntry{uid, noName, given[uid].Cards})
+		list = append(list, givenEntry{uid, given[uid].Holder, given[uid].Cards})
 	}
 	text, err := json.Marshal(list)
 	if len(list) > maxGiven || len(text) > maxAnnotation/2 {
@@ -77,9 +73,6 @@ func decodeGiven(text string) (map[types.UID]Given, error) {
 		}
 		if _, ok := given[e.UID]; ok {
 			return nil, fmt.Errorf("entry %d: pod %.80q is listed twice", i, e.UID)
-		}
-		if e.Pod == noName {
-			e.Pod = ""
 		}
 		given[e.UID] = Given{Holder: e.Pod, Cards: e.Containers}
 	}

@@ -19,8 +19,8 @@ import (
 // TestGivenCards: a pod on which nothing tells is booked on the cards that
 // kubelet gave it, with what it asks for.
 func TestGivenCards(t *testing.T) {
-	// The entry of u1 is of an earlier release, of this one, and of the next.
-	for _, pod := range []string{`"pod":"default/p",`, `"pod":"-/-",`, ""} {
+	// The entry of u1 is of this release, and of the next.
+	for _, pod := range []string{`"pod":"default/p",`, ""} {
 		t.Run(pod, func(t *testing.T) {
 			testGivenCards(t, `[{"uid":"u1",`+pod+`"containers":{"c0":["GPU-1"],"c1":["GPU-2","GPU-3"]}},{"uid":"u2","pod":"default/other","containers":{"c0":["GPU-0"]}}]`)
 		})
@@ -126,15 +126,15 @@ func TestGivenFits(t *testing.T) {
 	given := map[types.UID]Given{}
 	add := func(n int) {
 		for range n {
-			given[types.UID(fmt.Sprintf("u%04d", len(given)))] = Given{Holder: "secret/project", Cards: map[string][]gpu.CardID{"c": {"GPU-0"}}}
+			given[types.UID(fmt.Sprintf("u%04d", len(given)))] = Given{Holder: "default/p", Cards: map[string][]gpu.CardID{"c": {"GPU-0"}}}
 		}
 	}
 	add(500)
 	text, err := encodeGiven(given)
-	if err != nil || strings.Contains(text, "secret") || strings.Contains(text, "project") {
-		t.Fatalf("%.200s, %v", text, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if back, err := decodeGiven(text); err != nil || len(back) != len(given) {
+	if back, err := decodeGiven(text); err != nil || !gocmp.Equal(back, given) {
 		t.Errorf("%d pods, %v", len(back), err)
 	}
 	add(maxGiven)
@@ -150,9 +150,9 @@ func TestGivenFits(t *testing.T) {
 func TestMayHold(t *testing.T) {
 	const (
 		ours, vendors = ServedByDaybreak, ServedByVendor
-		gave          = `[{"uid":"u1","pod":"-/-","containers":{"c0":["GPU-1"]}}]`
-		gaveSome      = `[{"uid":"u1","pod":"-/-","containers":{"c0":[]}}]` // kubelet's ids name no card that the node has
-		gaveOthers    = `[{"uid":"u2","pod":"-/-","containers":{"c0":["GPU-1"]}}]`
+		gave          = `[{"uid":"u1","containers":{"c0":["GPU-1"]}}]`
+		gaveSome      = `[{"uid":"u1","containers":{"c0":[]}}]` // kubelet's ids name no card that the node has
+		gaveOthers    = `[{"uid":"u2","containers":{"c0":["GPU-1"]}}]`
 	)
 	slice := app("sgpu: 1, vcore: 10, vmemory: 1")
 	cases := map[string]struct {

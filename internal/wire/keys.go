@@ -324,7 +324,7 @@ const (
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
-	// Format: JSON, `[{"uid":"…","pod":"-/-","containers":{"c":["GPU-…"]}}]`; pods are known by UID, and a container without cards has some whose names are not known.
+	// Format: JSON, `[{"uid":"…","pod":"ns/name","containers":{"c":["GPU-…"]}}]`; pods are known by UID, and a container without cards has some whose names are not known.
 	AnnotationGiven = "daybreak-gpu.io/given-cards"
 	// AnnotationForget are cards that were taken out of the machine for good. The
 	// agent drops them from the Device once no pod names them, and takes the
