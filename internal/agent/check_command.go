@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc/grpclog"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
@@ -50,7 +51,7 @@ Daybreak makes of them:
 
   ok       the assumption holds on this node
   failed   it does not; the line below says what to do
-  unknown  the node gives no answer, for example because there is no slice yet
+  unknown  nothing shows it, for example because there is no slice yet
 
 It changes nothing: no slice is made. The agent runs the same checks before it
 serves a node and from time to time. A check that failed keeps the node from being
@@ -78,6 +79,7 @@ The exit code is 1 when a check failed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			inherit(cmd.Flags(), agentArguments("/proc/1/cmdline"))
+			grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) // the report has the errors
 			return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Root().Version)
 		},
 	}

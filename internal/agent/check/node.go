@@ -9,6 +9,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 )
 
+const noAnswer = "the container runtime does not answer"
+
 func runtimeAnswers(f *Facts) verdict {
 	if f.Node.Runtime == nil {
 		return failed("%s", f.Node.Fault.Message)
@@ -22,6 +24,8 @@ func runtimeCDI(f *Facts) verdict {
 		return ok("it injects CDI devices")
 	case fault.Reason == kubelet.ReasonNoCDI:
 		return failed("%s", fault.Message)
+	case f.Node.Runtime == nil:
+		return unknown("%s", noAnswer)
 	default:
 		return unknown("%s", fault.Message)
 	}
@@ -30,8 +34,10 @@ func runtimeCDI(f *Facts) verdict {
 func runtimeOfKubelet(f *Facts) verdict {
 	n := f.Node
 	switch {
-	case n.Runtime == nil || n.PodResources != "" || n.SandboxesError != "":
-		return unknown("%s", cmp.Or(n.SandboxesError, n.PodResources, "the runtime does not answer"))
+	case n.Runtime == nil:
+		return unknown("%s", noAnswer)
+	case n.PodResources != "" || n.SandboxesError != "":
+		return unknown("%s", cmp.Or(n.SandboxesError, n.PodResources))
 	case n.Pods == 0:
 		return unknown("kubelet has no pod")
 	case n.Sandboxes == 0:
@@ -59,8 +65,11 @@ func unless(why, fine string) verdict {
 }
 
 func otherPlugin(f *Facts) verdict {
+	if f.Node.PodResources != "" {
+		return unknown("kubelet does not list devices")
+	}
 	if f.Node.Foreign != "" {
-		return unknown("another plugin serves %s", f.Node.Foreign)
+		return unknown("another plugin serves %s: the agent only observes", f.Node.Foreign)
 	}
 	return ok("none serves the vendor's resources")
 }

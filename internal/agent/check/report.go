@@ -40,7 +40,7 @@ func Run(f *Facts) *Report {
 		c := &table[i]
 		v := c.run(f)
 		o := Outcome{Name: c.name, Result: v.result, Detail: v.detail}
-		if v.result != OK {
+		if v.result == Failed || v.result == Unknown && c.always {
 			o.Advice = c.advice
 		}
 		r.Checks = append(r.Checks, o)

@@ -10,7 +10,9 @@ type check struct {
 	// a full disk, does not matter here.
 	matters bool
 	run     func(*Facts) verdict
-	advice  string
+	// advice is for a check that failed; always: also for one that is unknown.
+	advice string
+	always bool
 }
 
 // verdict is how a check came out and what was found.
@@ -43,8 +45,8 @@ var table = []check{
 	{name: "slice-minors", matters: true, run: sliceMinors, advice: "a minor number is expected to be of one slice of the node: attach the bundle to a report before you waive it"},
 	{name: "slice-sizes", run: sliceSizes, advice: "slices are expected in steps of 128 MiB, with numbers 0 to 15: attach the bundle to a report"},
 	{name: "links", run: linksRead, advice: "cards count as not linked until the links are read: attach the bundle to a report"},
-	{name: "container-view", run: containerView, advice: "start a pod with a slice and one with a whole card, run mx-smi -L in both, and attach what they print to a report"},
-	{name: "runtime", run: runtimeAnswers, advice: "set agent.runtimeSocket (--runtime-endpoint) to the endpoint that kubelet uses"},
+	{name: "container-view", always: true, run: containerView, advice: "start a pod with a slice and one with a whole card, run mx-smi -L in both, and attach what they print to a report"},
+	{name: "runtime", run: runtimeAnswers, advice: "the endpoint that kubelet uses is containerRuntimeEndpoint of its configuration"},
 	{name: "runtime-cdi", run: runtimeCDI, advice: "switch CDI on in the container runtime; a node without it is never served, and the check can't be waived"},
 	{name: "runtime-of-kubelet", matters: true, run: runtimeOfKubelet, advice: "the endpoint is of a runtime that has none of kubelet's pods: set agent.runtimeSocket to kubelet's containerRuntimeEndpoint"},
 	{name: "kubelet-plugins", run: kubeletPlugins, advice: "set agent.kubeletDir to kubelet's folder (k0s: /var/lib/k0s/kubelet)"},

@@ -135,7 +135,7 @@ func (f *Facts) askKubelet(ctx context.Context, conn *grpc.ClientConn) []*podres
 	client := podresources.NewPodResourcesListerClient(conn)
 	has, err := client.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
 	if err != nil {
-		f.PodResources = err.Error()
+		f.PodResources = plain(err)
 		return nil
 	}
 	f.Advertised = map[string]int{}
@@ -149,7 +149,7 @@ func (f *Facts) askKubelet(ctx context.Context, conn *grpc.ClientConn) []*podres
 	}
 	list, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
-		f.PodResources = err.Error()
+		f.PodResources = plain(err)
 		return nil
 	}
 	f.Pods = len(list.GetPodResources())
@@ -162,7 +162,7 @@ func (f *Facts) countSandboxes(ctx context.Context, runtime *containers, pods []
 	for start := clk.Now(); ; {
 		answer, err := runtime.client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 		if err != nil {
-			f.SandboxesError = err.Error()
+			f.SandboxesError = plain(err)
 			return
 		}
 		there := map[[2]string]bool{}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
@@ -162,13 +163,22 @@ func (s *Server) runtimeFault(a *RuntimeAnswer, err error) *RuntimeFault {
 // unreachable describes a runtime that does not answer, and names the sockets of
 // others that are there.
 func (c *Config) unreachable(err error) *RuntimeFault {
-	text := fmt.Sprintf("the container runtime does not answer at %s: %v", c.Runtime, err)
+	text := fmt.Sprintf("the container runtime does not answer at %s: %s", c.Runtime, plain(err))
 	if found := c.otherSockets(); len(found) > 0 {
 		text += fmt.Sprintf("; a socket was found at %s: if it is the runtime of kubelet, set agent.runtimeSocket (--runtime-endpoint) to it", strings.Join(found, " and "))
 	} else {
 		text += "; set agent.runtimeSocket (--runtime-endpoint) to the endpoint that kubelet uses"
 	}
 	return &RuntimeFault{Reason: ReasonRuntimeUnreachable, Message: text}
+}
+
+// plain returns an error of gRPC without the words of gRPC around it.
+func plain(err error) string {
+	text := status.Convert(err).Message()
+	if _, cause, ok := strings.Cut(text, "Error while dialing: "); ok {
+		return strings.TrimSuffix(cause, `"`)
+	}
+	return text
 }
 
 // otherSockets returns the known sockets that exist, except the configured one.
