@@ -119,33 +119,37 @@ func pageRights() []authorizationv1.ResourceAttributes {
 	}
 }
 
-// authenticate returns whose token it is.
+// authenticate returns whose token it is. Requests with one token at once are one
+// review, and count once in the budget of their source.
 func (g *reviews) authenticate(ctx context.Context, token, source string) (*user, error) {
-	key := sha256.Sum256([]byte(token))
-	if known, ok := g.tokens.Get(key); ok {
-		if u, ok := known.(*user); ok && u != nil {
-			return u, nil
-		}
-		return nil, errBadToken
-	}
-	if _, viewer := g.viewers.Get(key); !viewer && !g.strangers.admit(source) {
-		return nil, errBusy
-	}
-	// Who asked first may leave: the others wait for the same answer.
+	// The first request may be cancelled: the others wait for the same answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 	defer cancel()
-	answer, err, _ := g.asking.Do(string(key[:]), func() (any, error) { return g.review(ctx, token) })
+	key := sha256.Sum256([]byte(token))
+	answer, err, _ := g.asking.Do(string(key[:])+source, func() (any, error) {
+		if known, ok := g.tokens.Get(key); ok {
+			return known, nil
+		}
+		if _, viewer := g.viewers.Get(key); !viewer && !g.strangers.admit(source) {
+			return nil, errBusy
+		}
+		u, err := g.review(ctx, token)
+		if err != nil {
+			return nil, err
+		}
+		if u == nil {
+			g.viewers.Remove(key)
+		}
+		g.tokens.Add(key, u, reviewed)
+		return u, nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	u, ok := answer.(*user)
-	if !ok || u == nil {
-		g.viewers.Remove(key)
-		g.tokens.Add(key, (*user)(nil), reviewed)
-		return nil, errBadToken
+	if u, ok := answer.(*user); ok && u != nil {
+		return u, nil
 	}
-	g.tokens.Add(key, u, reviewed)
-	return u, nil
+	return nil, errBadToken
 }
 
 // review asks the API server whose token it is; nil if it is not valid.
