@@ -519,10 +519,10 @@ func (th *thieves) managerWrites() []write {
 			return err
 		}},
 		{"the Secret, by a manager of the release before", func() error {
-			if err := th.client.CoreV1().Secrets(manager.DefaultNamespace).Delete(th.ctx, manager.AdmissionSecret, metav1.DeleteOptions{}); err != nil {
-				return err
-			}
 			_, err := client.CoreV1().Secrets(manager.DefaultNamespace).Create(th.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: manager.AdmissionSecret}}, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) { // which is found after admission
+				return nil
+			}
 			return err
 		}},
 	}
