@@ -407,13 +407,30 @@ func (f *forgers) state() map[string]any {
 	return out
 }
 
+// settled returns the state once it stays: agents and manager write what follows
+// from the pods a moment after the pods run.
+func (f *forgers) settled() map[string]any {
+	f.Helper()
+	last, since := f.state(), time.Now()
+	f.eventually("the state stays", time.Minute, func() error {
+		if now := f.state(); !cmp.Equal(last, now) {
+			last, since = now, time.Now()
+		}
+		if age := time.Since(since); age < 2*time.Second {
+			return fmt.Errorf("it is %s old", age)
+		}
+		return nil
+	})
+	return last
+}
+
 // TestForgery: nobody takes another pod's cards, in whatever way.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	f := newForgers(t)
 	ways := f.podWays()
 	maps.Copy(ways, f.otherWays())
-	before := f.state()
+	before := f.settled()
 	for _, name := range slices.Sorted(maps.Keys(ways)) {
 		err := ways[name]()
 		if err == nil {
