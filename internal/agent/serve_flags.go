@@ -27,7 +27,7 @@ func (c *command) nodeFlags(f *pflag.FlagSet) {
 	c.node = kubelet.DefaultConfig()
 	n, l := &c.node, &c.node.Layout
 	f.StringVar(&n.Plugins, "device-plugin-dir", n.Plugins, "kubelet's folder of device plugins")
-	f.StringVar(&n.PodResources, "pod-resources-socket", n.PodResources, "kubelet's socket that tells which pod has which devices")
+	f.StringVar(&n.PodResources, "pod-resources-socket", n.PodResources, "kubelet's socket that lists the devices of each pod")
 	f.StringVar(&n.Runtime, "runtime-endpoint", n.Runtime, "endpoint of the container runtime that kubelet uses: it is asked whether it injects CDI devices, and whether a container still lives")
 	f.StringVar(&n.RuntimeRoot, "runtime-root", n.RuntimeRoot, "where the host's root is, with the runtime's socket below it, if not at the root")
 	f.StringSliceVar(&n.AssumeCDI, "assume-cdi", nil, "names of container runtimes that inject CDI devices, for those of which that is not known")
@@ -40,7 +40,7 @@ func (c *command) nodeFlags(f *pflag.FlagSet) {
 	f.StringVar(&l.Render, "render-device", l.Render, "render device of a whole card, with %d for its number")
 	f.StringVar(&l.Slice, "slice-device", l.Slice, "device of a slice, with %d for its minor number")
 	f.StringVar(&l.Procfs, "procfs", l.Procfs, "where procfs is mounted; its file devices has the major number of slices")
-	f.BoolVar(&l.VendorRuntime, "vendor-runtime", l.VendorRuntime, "tell the vendor's container runtime of slices in METAX_SGPUS")
+	f.BoolVar(&l.VendorRuntime, "vendor-runtime", l.VendorRuntime, "name slices to the vendor's container runtime in METAX_SGPUS")
 }
 
 // serves reports whether the node is to be served.

@@ -79,7 +79,7 @@ func TestBook(t *testing.T) {
 			},
 			want: []ledger.Usage{{}, {}},
 		},
-		"a pod whose cards nobody can name": {
+		"a pod whose cards are not known": {
 			do: func(n *ledger.Node) {
 				n.Book(held("a", 0, 30, 1024))
 				n.BookUnknown("a")

@@ -19,7 +19,7 @@ func (c Code) Reason() string {
 	case BadInventory:
 		return "card inventory can't be read"
 	case Unaccounted:
-		return "a pod holds cards nobody can name"
+		return "a pod holds cards that are not known"
 	case ModeConflict:
 		return "cards are served in another mode"
 	case Unhealthy:
@@ -241,7 +241,7 @@ func (r *Refusal) summary(n int) string {
 		NodeExcluded:  Exclusion(0).summary(n),
 		NoCards:       have + " no MetaX cards",
 		BadInventory:  have + " an unreadable card inventory",
-		Unaccounted:   have + " a pod whose cards nobody can name",
+		Unaccounted:   have + " a pod whose cards are not known",
 		ModeConflict:  serve + " cards in another mode",
 		Unhealthy:     unhealthy,
 		CardExcluded:  have + " only cards that the pod excludes",

@@ -117,12 +117,12 @@ func TestSummarize(t *testing.T) {
 		"one card": {refusals: nodes(2, place.ExclusiveConflict, 1, 0), want: "0/2 nodes: 2 have no card that nobody uses"},
 		"the rest, many": {
 			refusals: join(nodes(2, place.BadInventory, 1, 0), nodes(2, place.Unaccounted, 1, 0), nodes(2, place.ModeConflict, 1, 0), nodes(2, place.CardExcluded, 1, 0), nodes(2, place.ClassConflict, 1, 0)),
-			want: "0/10 nodes: 2 have an unreadable card inventory, 2 have a pod whose cards nobody can name, 2 serve cards in another mode, " +
+			want: "0/10 nodes: 2 have an unreadable card inventory, 2 have a pod whose cards are not known, 2 serve cards in another mode, " +
 				"2 have only cards that the pod excludes, 2 run pods of another class",
 		},
 		"the rest, one each": {
 			refusals: join(nodes(1, place.BadInventory, 1, 0), nodes(1, place.Unaccounted, 1, 0), nodes(1, place.ModeConflict, 1, 0), nodes(1, place.CardExcluded, 1, 0), nodes(1, place.ClassConflict, 1, 0)),
-			want: "0/5 nodes: 1 has an unreadable card inventory, 1 has a pod whose cards nobody can name, 1 serves cards in another mode, " +
+			want: "0/5 nodes: 1 has an unreadable card inventory, 1 has a pod whose cards are not known, 1 serves cards in another mode, " +
 				"1 has only cards that the pod excludes, 1 runs pods of another class",
 		},
 		"what will never do is told, not what is so today": {

@@ -46,7 +46,7 @@ func TestNodeRefuses(t *testing.T) {
 		"cards that can't be read are not taken for none": {
 			node: node(nil, unreadable), request: gputest.AskSlice(1, gib), want: two(place.BadInventory, 1, 0),
 		},
-		"a pod whose cards nobody can name": {
+		"a pod whose cards are not known": {
 			node: node(gputest.Zones(4), unknown), request: gputest.AskWhole(2),
 			want: place.Refusal{Code: place.Unaccounted, Want: 2, Cards: counts{place.Unaccounted: 4}},
 		},

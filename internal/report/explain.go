@@ -53,7 +53,7 @@ const (
 	StateInadmissible = "inadmissible"
 	StateNoCards      = "no-cards" // asks for none, or was bound without any
 	StateEnded        = "ended"
-	StateUnaccounted  = "unaccounted" // bound, with cards nobody can name
+	StateUnaccounted  = "unaccounted" // bound, with cards that are not known
 )
 
 // Neighbour is somebody else on a card of the pod.

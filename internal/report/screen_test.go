@@ -128,6 +128,6 @@ func TestFree(t *testing.T) {
 	}
 	n.BookUnknown("somebody")
 	if diff := cmp.Diff(Free{}, freeOf(n)); diff != "" {
-		t.Errorf("free beside a pod whose cards nobody can name (-want +got):\n%s", diff)
+		t.Errorf("free beside a pod whose cards are not known (-want +got):\n%s", diff)
 	}
 }

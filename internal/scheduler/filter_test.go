@@ -236,7 +236,7 @@ func TestFilter(t *testing.T) {
 			device: paused(makeDevice("n1", 2)), pod: makePod("p", whole(1)),
 			wantCode: fwk.UnschedulableAndUnresolvable, wantReason: place.Unhealthy.Reason(),
 		},
-		"a bound pod whose cards nobody can name": {
+		"a bound pod whose cards are not known": {
 			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"))}, pod: makePod("p", whole(1)),
 			wantCode: fwk.Unschedulable, wantReason: place.Unaccounted.Reason(),
 		},

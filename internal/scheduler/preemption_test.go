@@ -138,7 +138,7 @@ func TestCheapest(t *testing.T) {
 				makePod("s2", slice(10, 8), holds(2), started(8)), makePod("s3", slice(10, 8), holds(3), started(8)),
 			},
 		},
-		"a pod whose cards nobody can name": {
+		"a pod whose cards are not known": {
 			cards: 2, onNode: []*corev1.Pod{makePod("a", whole(1), holds(0)), makePod("u", whole(1), boundTo("n1"))},
 			pod: makePod("p", whole(1), priority(9)), want: []string{"u"},
 		},

@@ -139,7 +139,7 @@ func TestTakeoverVendorOnly(t *testing.T) {
 	w.scheduler("scheduler")
 	w.create(onNode(pod("slice", "sgpu=1", "vcore=10", "vmemory=1"), sliced))
 	w.refused("slice")
-	if text := strings.Join(w.refusals("slice"), "\n"); !strings.Contains(text, "1 has a pod whose cards nobody can name") {
+	if text := strings.Join(w.refusals("slice"), "\n"); !strings.Contains(text, "1 has a pod whose cards are not known") {
 		t.Errorf("the pod is told %q", text)
 	}
 	if used := w.usedCards(native); used != 2 {

@@ -222,7 +222,7 @@ export default {
   "code.NodeExcluded": "The pod may not use the node",
   "code.NoCards": "No MetaX cards",
   "code.BadInventory": "Cards can't be read",
-  "code.Unaccounted": "A pod holds cards nobody can name",
+  "code.Unaccounted": "A pod holds cards that are not known",
   "code.ModeConflict": "Cards are served in another mode",
   "code.Unhealthy": "Cards are unhealthy",
   "code.CardExcluded": "Excluded by the pod's own lists",
