@@ -197,10 +197,8 @@ func cardDevices(f *Facts) verdict {
 	if len(f.Devices.Cards) == 0 {
 		return unknown("there is no whole card")
 	}
-	for _, bdf := range slices.Sorted(maps.Keys(f.Devices.Cards)) {
-		if why := f.Devices.Cards[bdf]; why != "" {
-			return failed("card at %s: %s", bdf, why)
-		}
+	if bdf, why := firstFault(f.Devices.Cards); why != "" {
+		return failed("card at %s: %s", bdf, why)
 	}
 	return ok("cards whose devices are those that the driver has: %d", len(f.Devices.Cards))
 }

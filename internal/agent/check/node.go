@@ -75,10 +75,8 @@ func otherPlugin(f *Facts) verdict {
 }
 
 func folders(f *Facts) verdict {
-	for _, dir := range slices.Sorted(maps.Keys(f.Node.Folders)) {
-		if why := f.Node.Folders[dir]; why != "" {
-			return failed("%s", why)
-		}
+	if _, why := firstFault(f.Node.Folders); why != "" {
+		return failed("%s", why)
 	}
 	return ok("%s", strings.Join(slices.Sorted(maps.Keys(f.Node.Folders)), " and "))
 }

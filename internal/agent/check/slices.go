@@ -33,10 +33,8 @@ func sliceDevices(f *Facts) verdict {
 	if len(f.Devices.Slices) == 0 {
 		return unknown("there is no slice: start a pod with one and check again")
 	}
-	for _, key := range slices.Sorted(maps.Keys(f.Devices.Slices)) {
-		if why := f.Devices.Slices[key]; why != "" {
-			return failed("slice %s: %s", key, why)
-		}
+	if key, why := firstFault(f.Devices.Slices); why != "" {
+		return failed("slice %s: %s", key, why)
 	}
 	return ok("slices whose device is the one that the driver has: %d", len(f.Devices.Slices))
 }

@@ -1,6 +1,10 @@
 package check
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // check is one assumption.
 type check struct {
@@ -25,6 +29,17 @@ func ok(format string, args ...any) verdict     { return verdict{OK, fmt.Sprintf
 func failed(format string, args ...any) verdict { return verdict{Failed, fmt.Sprintf(format, args...)} }
 func unknown(format string, args ...any) verdict {
 	return verdict{Unknown, fmt.Sprintf(format, args...)}
+}
+
+// firstFault returns the first of many by name that has a fault, and the fault;
+// empty if none has.
+func firstFault(of map[string]string) (name, why string) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if of[name] != "" {
+			return name, of[name]
+		}
+	}
+	return "", ""
 }
 
 // table is every assumption, from the driver up to kubelet.
