@@ -2,21 +2,21 @@ package local
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
+	"errors"
 	"fmt"
-	"math/big"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	kubeadmapi "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 )
 
-// pki makes the certificates of one cluster and keeps them in its folder, so
+// pki issues the certificates of one cluster and keeps them in its folder, so
 // that a cluster that is started again finds them.
 type pki struct {
 	dir string
@@ -26,122 +26,77 @@ type pki struct {
 
 const validity = 10 * 365 * 24 * time.Hour
 
-// newPKI reads the authority from the folder or makes one.
+// newPKI reads the certificate authority from the folder or creates one.
 func newPKI(dir string) (*pki, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	p := &pki{dir: dir}
 	if p.exists("ca") {
-		err := p.load()
-		return p, err
+		var err error
+		if p.ca, p.key, err = pkiutil.TryLoadCertAndKeyFromDisk(dir, "ca"); err != nil {
+			return nil, fmt.Errorf("%s: the certificate authority is damaged, remove the folder to create another: %w", dir, err)
+		}
+		return p, nil
 	}
-	key, err := newKey()
-	if err != nil {
+	var err error
+	if p.ca, p.key, err = pkiutil.NewCertificateAuthority(certConfig("daybreak-playground")); err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "daybreak-playground"},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(validity),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("make the authority: %w", err)
-	}
-	if err := p.write("ca", der, key); err != nil {
-		return nil, err
-	}
-	err = p.load()
-	return p, err
+	return p, p.write("ca", p.ca, p.key)
 }
 
-func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+func certConfig(commonName string, groups ...string) *pkiutil.CertConfig {
+	return &pkiutil.CertConfig{
+		Config: certutil.Config{
+			CommonName: commonName, Organization: groups, NotBefore: time.Now().Add(-time.Minute),
+			AltNames: certutil.AltNames{
+				DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
+				IPs:      []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)},
+			},
+			Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		},
+		NotAfter: time.Now().Add(validity), EncryptionAlgorithm: kubeadmapi.EncryptionAlgorithmECDSAP256,
+	}
+}
 
 func (p *pki) cert(name string) string    { return filepath.Join(p.dir, name+".crt") }
 func (p *pki) keyFile(name string) string { return filepath.Join(p.dir, name+".key") }
 
 func (p *pki) exists(name string) bool {
 	_, err := os.Stat(p.keyFile(name))
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
-func (p *pki) load() error {
-	certPEM, err := os.ReadFile(p.cert("ca"))
-	if err != nil {
+// write stores a certificate and its key; the key last, since [pki.exists] looks for it.
+func (p *pki) write(name string, cert *x509.Certificate, key crypto.Signer) error {
+	if err := pkiutil.WriteCert(p.dir, name, cert); err != nil {
 		return err
 	}
-	keyPEM, err := os.ReadFile(p.keyFile("ca"))
-	if err != nil {
-		return err
-	}
-	certBlock, _ := pem.Decode(certPEM)
-	keyBlock, _ := pem.Decode(keyPEM)
-	if certBlock == nil || keyBlock == nil {
-		return fmt.Errorf("%s: the authority's files are damaged; remove the folder to start anew", p.dir)
-	}
-	if p.ca, err = x509.ParseCertificate(certBlock.Bytes); err != nil {
-		return err
-	}
-	p.key, err = x509.ParseECPrivateKey(keyBlock.Bytes)
-	return err
+	return pkiutil.WriteKey(p.dir, name, key)
 }
 
-// write stores a certificate and its key; the key last, since it tells that
-// both are there.
-func (p *pki) write(name string, der []byte, key *ecdsa.PrivateKey) error {
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(p.cert(name), text, 0o644); err != nil {
-		return err
-	}
-	return p.writeKey(name, key)
-}
-
-func (p *pki) writeKey(name string, key *ecdsa.PrivateKey) error {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(p.keyFile(name), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
-}
-
-// issue makes a certificate for a server at the loopback address and for a
+// issue creates a certificate for a server at the loopback address and for a
 // client with the given name and groups, unless there is one.
 func (p *pki) issue(name, commonName string, groups ...string) error {
 	if p.exists(name) {
 		return nil
 	}
-	key, err := newKey()
+	cert, key, err := pkiutil.NewCertAndKey(p.ca, p.key, certConfig(commonName, groups...))
 	if err != nil {
-		return err
+		return fmt.Errorf("create the certificate of %s: %w", name, err)
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: commonName, Organization: groups},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(validity),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, p.ca, key.Public(), p.key)
-	if err != nil {
-		return fmt.Errorf("make the certificate of %s: %w", name, err)
-	}
-	return p.write(name, der, key)
+	return p.write(name, cert, key)
 }
 
-// issueKey makes a key without a certificate, unless there is one.
+// issueKey creates a key without a certificate, unless there is one.
 func (p *pki) issueKey(name string) error {
 	if p.exists(name) {
 		return nil
 	}
-	key, err := newKey()
+	key, err := pkiutil.GeneratePrivateKey(kubeadmapi.EncryptionAlgorithmECDSAP256)
 	if err != nil {
 		return err
 	}
-	return p.writeKey(name, key)
+	return pkiutil.WriteKey(p.dir, name, key)
 }
