@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// runAsDaybreak tells the test binary to be the command itself, so that tests
+// runAsDaybreak makes the test binary the command itself, so that tests
 // see what a shell sees: two outputs and an exit code.
 const runAsDaybreak = "DAYBREAK_TEST_RUN_MAIN"
 
@@ -172,7 +172,7 @@ func TestSignalsEndCommands(t *testing.T) {
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			_ = cmd.Wait() // the exit code tells
+			_ = cmd.Wait() // the exit code shows it
 			if code := cmd.ProcessState.ExitCode(); code != 130 || errs.Len() > 0 {
 				t.Errorf("exit code %d and %q, want 130 and no message", code, errs.String())
 			}

@@ -31,7 +31,7 @@ standard error. `+"`kubectl daybreak …`"+` is the same as `+"`daybreak …`"+`
 		}
 	}
 	p.completion()
-	playground := local.NewCommand()
+	playground := local.NewCommand(nil)
 	cli.Setup(playground)
 	p.command(playground)
 	return nil

@@ -34,7 +34,7 @@ const AgentNamespace = "daybreak-system"
 // the cards they find are made up.
 type agents struct {
 	off bool
-	// dir has a profile for each node; temporary tells that it is ours alone.
+	// dir has a profile for each node; temporary reports that it is ours alone.
 	dir       string
 	temporary bool
 
@@ -45,7 +45,7 @@ type agents struct {
 	has     sync.Map // names of nodes that have one
 }
 
-// agentsLog is what the agents log, beside the profiles.
+// agentsLog is what the agents log, next to the profiles.
 const agentsLog = "agents.log"
 
 func (a *agents) open(ctx context.Context, config *rest.Config) error {
@@ -144,7 +144,7 @@ func (a *agents) describe(ctx context.Context, node *corev1.Node, p *discover.Pr
 
 // NewAgent returns an agent of this cluster, a process of bin/daybreak, not
 // started yet. It is to the API server what an agent is in any cluster: a
-// service account whose token tells the node that it runs on, so the node has
+// service account whose token names the node that it runs on, so the node has
 // to be there. The arguments are those of "daybreak agent".
 func (c *Cluster) NewAgent(ctx context.Context, executable, node string, args ...string) (*Process, error) {
 	client, err := kubernetes.NewForConfig(c.REST())

@@ -234,7 +234,7 @@ func (c *Cluster) RESTAs(user string) *rest.Config {
 	} {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			config.CAFile = path // whoever uses it is told what is wrong with it
+			config.CAFile = path // its user gets the error
 			return config
 		}
 		*data = text

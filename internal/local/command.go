@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
@@ -43,14 +44,16 @@ type playground struct {
 	chosen     bool   // the user named the dashboard's port
 	address    string // of the dashboard
 	servedBy   string
+	vendor     StartPlugin
 }
 
-// pluginDelay is what the vendor's plugin takes for a pod, as its users tell.
-const pluginDelay = 20 * time.Millisecond
+// StartPlugin starts a plugin on no nodes yet.
+type StartPlugin func(context.Context, *rest.Config, *Simulator) (Plugin, error)
 
-// NewCommand returns the playground command.
-func NewCommand() *cobra.Command {
-	p := &playground{}
+// NewCommand returns the playground command; vendor starts the stand-in of
+// --served-by vendor.
+func NewCommand(vendor StartPlugin) *cobra.Command {
+	p := &playground{vendor: vendor}
 	cmd := &cobra.Command{
 		Use:   "playground",
 		Short: "Run a local cluster with simulated MetaX nodes",
@@ -195,7 +198,7 @@ func (p *playground) addNodes(ctx context.Context, cluster *Cluster, kinds []dis
 	simulator.Managed = true
 	stop, add := simulator.Stop, simulator.AddNodes
 	if p.servedBy == wire.ServedByVendor {
-		vendor, err := NewVendor(ctx, cluster.RESTAs("simulator"), simulator, VendorConfig{Delay: func() time.Duration { return pluginDelay }})
+		vendor, err := p.vendor(ctx, cluster.RESTAs("simulator"), simulator)
 		if err != nil {
 			simulator.Stop()
 			return nil, err
@@ -219,7 +222,7 @@ func (p *playground) folder() (dir string, remove func(), err error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, err
 }
 
-// serve tells the user what to try once a pod would be scheduled, and returns
+// serve prints what to try once a pod would be scheduled, and returns
 // when the user or a part of the cluster ends it.
 func (p *playground) serve(ctx context.Context, cluster *Cluster, m *Manager, scheduler *Process, stdout io.Writer) error {
 	if err := probe(ctx, cluster, scheduler); err != nil {

@@ -12,7 +12,7 @@ import (
 
 // run types a line that starts nothing.
 func run(args ...string) (string, error) {
-	cmd := NewCommand()
+	cmd := NewCommand(nil)
 	cli.Setup(cmd)
 	cmd.AddCommand(cli.NewVersionCommand("playground", cli.Build{Version: "v1"}))
 	var out bytes.Buffer

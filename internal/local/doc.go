@@ -5,7 +5,7 @@
 // etcd, kube-apiserver, kube-controller-manager and the scheduler are processes
 // of their own, so that tests can kill and pause them one by one. All of them
 // are the playground's binary, which runs itself under other names (package
-// component). Certificates are made anew for each cluster, ports are found,
+// component). Certificates are created for each cluster, ports are found,
 // and nothing outside the cluster's folder is touched: several can run. The
 // manager runs in this process.
 //

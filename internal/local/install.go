@@ -38,7 +38,7 @@ import (
 )
 
 // Who the parts are to the API server. An agent is a service account, whose
-// token tells the node that it runs on.
+// token names the node that it runs on.
 const (
 	SchedulerUser = "daybreak-scheduler"
 	ManagerUser   = "daybreak-manager"
@@ -118,7 +118,7 @@ func (c *Cluster) grant(ctx context.Context, part string, subject rbacv1.Subject
 	return nil
 }
 
-// Policies is what the policies of a local cluster are told: who may write which
+// Policies are the parameters of a local cluster's policies: who may write which
 // cards pods hold and nodes have. The simulator stands for the agents of all its
 // nodes.
 func (c *Cluster) Policies() policy.Params {

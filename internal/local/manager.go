@@ -62,7 +62,7 @@ func (m *Manager) Log() string { return m.log }
 
 // failure returns why the manager, which has ended, did so.
 func (m *Manager) failure() error {
-	return fmt.Errorf("the manager ended (%v); the end of its log:\n%s", m.err, tail(m.log, 2000)) //nolint:errorlint // nil when it was told to
+	return fmt.Errorf("the manager ended (%v); the end of its log:\n%s", m.err, tail(m.log, 2000)) //nolint:errorlint // nil when it was stopped
 }
 
 // admit makes the cluster admit pods as any other does: with the policies, and

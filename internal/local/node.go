@@ -20,7 +20,7 @@ const (
 )
 
 // NodeOf returns the Node object of a simulated node with the cards of the
-// profile, for [Simulator.AdoptNode]: whoever adopts it sees to its Device.
+// profile, for [Simulator.AdoptNode]: its caller creates the Device.
 func NodeOf(p *discover.Profile, name string) (*corev1.Node, error) {
 	t, err := p.Topology(name)
 	if err != nil {
@@ -67,8 +67,10 @@ func nodeOf(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
 	}
 }
 
-// advertise adds what the manager would, for clusters that run none.
-func advertise(p *discover.Profile, node *corev1.Node, t *gpu.Topology) {
+// AdvertisedNode returns the Node object of a simulated node with what the
+// manager would add, for clusters without one.
+func AdvertisedNode(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
+	node := nodeOf(p, name, t)
 	percent, memory := *resource.NewQuantity(100*int64(t.Healthy().Len()), resource.DecimalSI), gpu.MiB(0)
 	for c := range t.Healthy().All() {
 		memory += t.Card(c).Memory
@@ -80,4 +82,5 @@ func advertise(p *discover.Profile, node *corev1.Node, t *gpu.Topology) {
 		list[wire.KoordMemory] = *resource.NewQuantity(int64(memory)<<20, resource.BinarySI)
 	}
 	node.Labels[wire.LabelVendor], node.Labels[wire.LabelModel], node.Labels[wire.LabelDriver] = wire.VendorMetaX, p.Model, p.Driver
+	return node
 }

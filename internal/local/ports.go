@@ -15,7 +15,7 @@ import (
 const firstPort, lastPort = 20000, 29999
 
 // marks are sockets of UDP with the numbers of the ports that were found. They
-// stay open for as long as this process lives, and tell others that look for
+// stay open for as long as this process lives, and show others that look for
 // ports here that these are taken, whether or not anybody listens.
 var marks struct {
 	sync.Mutex
@@ -57,7 +57,7 @@ func FreeAddresses(ctx context.Context, n int) ([]string, error) {
 
 func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
-// claim marks a port, unless somebody has or listens on it.
+// claim marks a port, unless it is marked or in use.
 func claim(ctx context.Context, port int) error {
 	var config net.ListenConfig
 	mark, err := config.ListenPacket(ctx, "udp", loopback(port))

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Many look for ports at once: nobody is told one that another was, or that
-// somebody listens on.
+// Many look for ports at once: none gets one that another got, or one that is in
+// use.
 func TestFreePorts(t *testing.T) {
 	t.Parallel()
 	const askers, each = 16, 20
@@ -53,7 +53,7 @@ func TestFreePorts(t *testing.T) {
 	}
 }
 
-// Somebody listens on a port and has not marked it.
+// A port is in use and not marked.
 func TestClaimTaken(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
@@ -87,6 +87,6 @@ func TestFreePortsGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got, err := FreePorts(ctx, 1); err == nil {
-		t.Errorf("found %v when nobody waits any more", got)
+		t.Errorf("found %v when none waits any more", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 )
 
 const (
@@ -30,7 +33,7 @@ const (
 // Simulator stands for the kubelets of simulated nodes: it keeps the nodes
 // Ready and runs the pods that are bound to them, in name only.
 type Simulator struct {
-	// Managed tells that a manager runs: simulated nodes then come without what
+	// Managed reports that a manager runs: simulated nodes then come without what
 	// it makes nodes advertise, and [Simulator.AddNode] waits until it has.
 	// Otherwise they come with it.
 	Managed bool
@@ -40,8 +43,8 @@ type Simulator struct {
 
 	mu     sync.Mutex
 	nodes  []string
-	vendor *Vendor // serves pods with cards on nodes of its own
-	still  bool    // nodes are made and then left alone
+	plugin Plugin // serves pods with cards on nodes of its own; or nil
+	still  bool   // nodes are made and then left alone
 
 	agents agents
 
@@ -71,7 +74,7 @@ func ProfilesIn(dir string) SimulatorOption { return func(s *Simulator) { s.agen
 // NewSimulator starts to look after the simulated nodes of the cluster. Each
 // has an agent of its own, in this process.
 func NewSimulator(ctx context.Context, config *rest.Config, options ...SimulatorOption) (*Simulator, error) {
-	client, err := newClient(config)
+	client, err := NewClient(config)
 	if err != nil {
 		return nil, err
 	}
@@ -166,31 +169,47 @@ func (s *Simulator) has(node string) bool {
 	return slices.Contains(s.nodes, node)
 }
 
-// leaveTo leaves pods to the vendor's plugin where it serves.
-func (s *Simulator) leaveTo(v *Vendor) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.vendor = v
+// Plugin serves pods with cards on nodes of its own, in place of Daybreak's agents.
+type Plugin interface {
+	// AddNodes creates n nodes of the given kinds in turn, named prefix-1 and so on.
+	AddNodes(ctx context.Context, prefix string, n int, kinds []discover.Profile) error
+	// Serves reports whether the plugin starts the pod, by [Simulator.Run].
+	Serves(pod *corev1.Pod) bool
+	Stop()
 }
 
-// leaves reports whether the vendor's plugin has the pod run.
+// LeaveTo leaves the pods that the plugin serves to it.
+func (s *Simulator) LeaveTo(p Plugin) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plugin = p
+}
+
 func (s *Simulator) leaves(pod *corev1.Pod) bool {
 	s.mu.Lock()
-	v := s.vendor
+	p := s.plugin
 	s.mu.Unlock()
-	return v != nil && v.serves(pod)
+	return p != nil && p.Serves(pod)
+}
+
+// NewClient returns a client that costs the API server little, as kubelet's does.
+func NewClient(config *rest.Config) (*kubernetes.Clientset, error) {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return kubernetes.NewForConfig(config)
 }
 
 // attend does what a kubelet would do for the pod. What fails is tried again
 // after a second.
 func (s *Simulator) attend(ctx context.Context, pod *corev1.Pod) {
 	if pod.DeletionTimestamp != nil || !s.leaves(pod) {
-		s.attendServed(ctx, pod)
+		s.Run(ctx, pod)
 	}
 }
 
-// attendServed is attend for a pod that has its cards, if it wants any.
-func (s *Simulator) attendServed(ctx context.Context, pod *corev1.Pod) {
+// Run starts or ends a pod that has its cards, if it asks for any.
+func (s *Simulator) Run(ctx context.Context, pod *corev1.Pod) {
 	var err error
 	if pod.DeletionTimestamp != nil {
 		err = s.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
@@ -203,7 +222,7 @@ func (s *Simulator) attendServed(ctx context.Context, pod *corev1.Pod) {
 		klog.FromContext(ctx).Error(err, "Simulated kubelet", "pod", klog.KObj(pod))
 		time.AfterFunc(time.Second, func() {
 			if ctx.Err() == nil {
-				s.attendServed(ctx, pod)
+				s.Run(ctx, pod)
 			}
 		})
 	}

@@ -55,7 +55,7 @@ func (s *Simulator) addNode(ctx context.Context, name string, p *discover.Profil
 	}
 	wanted := nodeOf(p, name, t)
 	if !s.Managed {
-		advertise(p, wanted, t)
+		wanted = AdvertisedNode(p, name, t)
 	}
 	if err := s.AdoptNode(ctx, wanted); err != nil {
 		return err

@@ -29,6 +29,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -70,7 +71,7 @@ type world struct {
 	parts                []*part
 
 	pods   *pods
-	vendor *local.Vendor
+	vendor *vendorplugin.Plugin
 
 	// running is everything that ends when ctx does.
 	running sync.WaitGroup
@@ -363,7 +364,7 @@ func (w *world) startVendor() error {
 		return err
 	}
 	w.atEnd(simulator.Stop)
-	w.vendor, err = local.NewVendor(w.ctx, p.config(), simulator, local.VendorConfig{})
+	w.vendor, err = vendorplugin.Start(w.ctx, p.config(), simulator, nil)
 	if err != nil {
 		return err
 	}

@@ -22,16 +22,17 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
 )
 
 // plugin starts the stand-in for the vendor's plugin on n nodes, vendor-1 and so
 // on. When the test ends it must have seen nothing that should not happen, and
 // no lock may be left.
-func (w *world) plugin(n int, delay func() time.Duration) *local.Vendor {
+func (w *world) plugin(n int, delay func() time.Duration) *vendorplugin.Plugin {
 	w.Helper()
 	kinds, err := discover.LoadProfiles("c500-2x4")
 	w.must(err)
-	v, err := local.NewVendor(context.WithoutCancel(w.ctx), w.cluster.RESTAs("simulator"), w.simulator, local.VendorConfig{Delay: delay})
+	v, err := vendorplugin.Start(context.WithoutCancel(w.ctx), w.cluster.RESTAs("simulator"), w.simulator, delay)
 	w.must(err)
 	w.Cleanup(v.Stop)
 	w.must(v.AddNodes(w.ctx, "vendor", n, kinds))
@@ -116,7 +117,7 @@ func (w *world) running(patience time.Duration, names ...string) {
 // quiet checks what must hold once all pods have come to rest: every pod runs
 // with the cards that the plugin gave it, nothing was given twice, and no lock
 // is left.
-func (w *world) quiet(v *local.Vendor) {
+func (w *world) quiet(v *vendorplugin.Plugin) {
 	w.Helper()
 	w.eventually("no lock left", 20*time.Second, func() error {
 		if left := w.locks(); len(left) > 0 {
@@ -127,7 +128,7 @@ func (w *world) quiet(v *local.Vendor) {
 	for _, fault := range v.Faults() {
 		w.Errorf("the plugin found: %s", fault)
 	}
-	served := map[types.UID]local.Served{}
+	served := map[types.UID]vendorplugin.Served{}
 	for _, s := range v.Served() {
 		if before, twice := served[s.UID]; twice {
 			w.Errorf("%s was served twice: %+v, %+v", s.Pod, before, s)
@@ -147,7 +148,7 @@ func (w *world) quiet(v *local.Vendor) {
 
 // noRefusals checks that no pod was turned away, by the scheduler or by the
 // plugin. Pods that were deleted are not looked at.
-func (w *world) noRefusals(v *local.Vendor) {
+func (w *world) noRefusals(v *vendorplugin.Plugin) {
 	w.Helper()
 	for _, r := range v.Refused() {
 		w.Errorf("the plugin refused %s", r)

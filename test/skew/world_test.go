@@ -23,6 +23,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -66,7 +67,7 @@ type world struct {
 	parts    *parts
 	load     *load
 	requests requests
-	vendor   *local.Vendor
+	vendor   *vendorplugin.Plugin
 	// slices are the residents', by machine.
 	slices map[string][]fake.Slice
 
@@ -227,7 +228,7 @@ func (w *world) startVendor() error {
 	if err != nil {
 		return err
 	}
-	if w.vendor, err = local.NewVendor(w.ctx, w.config, simulator, local.VendorConfig{}); err != nil {
+	if w.vendor, err = vendorplugin.Start(w.ctx, w.config, simulator, nil); err != nil {
 		return err
 	}
 	w.running.Go(func() {

@@ -1,4 +1,4 @@
-package local
+package vendorplugin
 
 import (
 	"cmp"
@@ -16,35 +16,35 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// vendorBooks is what the plugin has given out on a node. It is not Daybreak's
+// books is what the plugin has given out on a node. It is not Daybreak's
 // ledger on purpose: two that agree are worth more than one.
-type vendorBooks struct {
+type books struct {
 	mode gpu.Mode
 	// cards is the node as it was when nothing was given out.
 	cards []wire.NodeCard
-	pods  []vendorPod // in the order they came
+	pods  []podCards // in the order they came
 
 	topology *gpu.Topology // for whole cards
 }
 
-// vendorPod is what a pod has.
-type vendorPod struct {
+// podCards is what a pod has.
+type podCards struct {
 	uid    types.UID
 	name   string
 	qos    gpu.QoS // empty for pods that are alone on their cards, and online ones
-	shares []vendorShare
+	shares []share
 }
 
-// vendorShare is what a pod has of one card, all its containers together.
-type vendorShare struct {
+// share is what a pod has of one card, all its containers together.
+type share struct {
 	UUID    string `json:"uuid"`
 	Compute int    `json:"compute"`
 	VRam    int64  `json:"vRam"`
 	slots   int
 }
 
-func newVendorBooks(mode gpu.Mode, t *gpu.Topology) *vendorBooks {
-	b := &vendorBooks{mode: mode, topology: t}
+func newBooks(mode gpu.Mode, t *gpu.Topology) *books {
+	b := &books{mode: mode, topology: t}
 	for i := range t.Len() {
 		c := t.Card(i)
 		zone, _ := t.ZoneOf(i)
@@ -57,24 +57,24 @@ func newVendorBooks(mode gpu.Mode, t *gpu.Topology) *vendorBooks {
 }
 
 // addForeign writes down a slice that belongs to no pod.
-func (b *vendorBooks) addForeign(card, compute int, memory gpu.MiB, qos gpu.QoS) {
-	b.pods = append(b.pods, vendorPod{
-		name: "nobody's", qos: qos,
-		shares: []vendorShare{{UUID: b.cards[card].UUID, Compute: compute, VRam: int64(memory), slots: 1}},
+func (b *books) addForeign(card, compute int, memory gpu.MiB, qos gpu.QoS) {
+	b.pods = append(b.pods, podCards{
+		name: "foreign", qos: qos,
+		shares: []share{{UUID: b.cards[card].UUID, Compute: compute, VRam: int64(memory), slots: 1}},
 	})
 }
 
-func (b *vendorBooks) has(uid types.UID) bool {
-	return slices.ContainsFunc(b.pods, func(p vendorPod) bool { return p.uid == uid })
+func (b *books) has(uid types.UID) bool {
+	return slices.ContainsFunc(b.pods, func(p podCards) bool { return p.uid == uid })
 }
 
-func (b *vendorBooks) release(uid types.UID) {
-	b.pods = slices.DeleteFunc(b.pods, func(p vendorPod) bool { return p.uid == uid })
+func (b *books) release(uid types.UID) {
+	b.pods = slices.DeleteFunc(b.pods, func(p podCards) bool { return p.uid == uid })
 }
 
 // add writes a pod's cards down and returns what is wrong with them.
-func (b *vendorBooks) add(pod *corev1.Pod) (problems []string) {
-	p := vendorPod{uid: pod.UID, name: pod.Name, qos: gpu.QoS(pod.Annotations[wire.AnnotationQoS])}
+func (b *books) add(pod *corev1.Pod) (problems []string) {
+	p := podCards{uid: pod.UID, name: pod.Name, qos: gpu.QoS(pod.Annotations[wire.AnnotationQoS])}
 	if b.mode == gpu.ModeNative {
 		p.qos = ""
 		p.shares, problems = b.pick(pod)
@@ -93,8 +93,8 @@ func (b *vendorBooks) add(pod *corev1.Pod) (problems []string) {
 
 // sharesOf reads the pod's annotation: a list for each container, init
 // containers first. What an init container has it leaves to those after it.
-func sharesOf(pod *corev1.Pod) (shares []vendorShare, problems []string) {
-	var lists [][]vendorShare
+func sharesOf(pod *corev1.Pod) (shares []share, problems []string) {
+	var lists [][]share
 	if err := json.Unmarshal([]byte(pod.Annotations[wire.AnnotationAllocated]), &lists); err != nil {
 		return nil, []string{fmt.Sprintf("%s: %v", wire.AnnotationAllocated, err)}
 	}
@@ -102,7 +102,7 @@ func sharesOf(pod *corev1.Pod) (shares []vendorShare, problems []string) {
 	if len(lists) != len(containers) {
 		return nil, []string{fmt.Sprintf("%d lists for %d containers", len(lists), len(containers))}
 	}
-	var together, alone []vendorShare
+	var together, alone []share
 	for i := range containers {
 		c := &containers[i]
 		asked := c.Resources.Limits[wire.ResourceSGPU]
@@ -126,7 +126,7 @@ func sharesOf(pod *corev1.Pod) (shares []vendorShare, problems []string) {
 }
 
 // plusShare adds a share to those of its card.
-func plusShare(list []vendorShare, s vendorShare) []vendorShare {
+func plusShare(list []share, s share) []share {
 	if i := indexOf(list, s.UUID); i >= 0 {
 		list[i].Compute += s.Compute
 		list[i].VRam += s.VRam
@@ -137,7 +137,7 @@ func plusShare(list []vendorShare, s vendorShare) []vendorShare {
 }
 
 // atLeast raises what is had of a card to the share.
-func atLeast(list []vendorShare, s vendorShare) []vendorShare {
+func atLeast(list []share, s share) []share {
 	if i := indexOf(list, s.UUID); i >= 0 {
 		list[i].Compute = max(list[i].Compute, s.Compute)
 		list[i].VRam = max(list[i].VRam, s.VRam)
@@ -147,12 +147,12 @@ func atLeast(list []vendorShare, s vendorShare) []vendorShare {
 	return append(list, s)
 }
 
-func indexOf(list []vendorShare, uuid string) int {
-	return slices.IndexFunc(list, func(s vendorShare) bool { return s.UUID == uuid })
+func indexOf(list []share, uuid string) int {
+	return slices.IndexFunc(list, func(s share) bool { return s.UUID == uuid })
 }
 
 // used returns what is given out of a card, to how many pods, in which classes.
-func (b *vendorBooks) used(uuid string) (sum vendorShare, pods []string, classes map[gpu.QoS]bool, exclusive bool) {
+func (b *books) used(uuid string) (sum share, pods []string, classes map[gpu.QoS]bool, exclusive bool) {
 	classes = map[gpu.QoS]bool{}
 	for _, p := range b.pods {
 		i := indexOf(p.shares, uuid)
@@ -173,7 +173,7 @@ func (b *vendorBooks) used(uuid string) (sum vendorShare, pods []string, classes
 }
 
 // check returns what is wrong with a card.
-func (b *vendorBooks) check(uuid string) []string {
+func (b *books) check(uuid string) []string {
 	i := slices.IndexFunc(b.cards, func(c wire.NodeCard) bool { return c.UUID == uuid })
 	if i < 0 {
 		return []string{"was given card " + uuid + ", which is not here"}
@@ -188,7 +188,7 @@ func (b *vendorBooks) check(uuid string) []string {
 }
 
 // free returns the whole cards that nobody has.
-func (b *vendorBooks) free() gpu.Set {
+func (b *books) free() gpu.Set {
 	free := b.topology.Healthy()
 	for i := range free.All() {
 		if _, pods, _, _ := b.used(b.cards[i].UUID); len(pods) > 0 {
@@ -199,7 +199,7 @@ func (b *vendorBooks) free() gpu.Set {
 }
 
 // pick chooses whole cards.
-func (b *vendorBooks) pick(pod *corev1.Pod) (shares []vendorShare, problems []string) {
+func (b *books) pick(pod *corev1.Pod) (shares []share, problems []string) {
 	n := 0
 	for i := range pod.Spec.Containers {
 		q := pod.Spec.Containers[i].Resources.Limits[wire.ResourceGPU]
@@ -215,14 +215,14 @@ func (b *vendorBooks) pick(pod *corev1.Pod) (shares []vendorShare, problems []st
 		return nil, []string{fmt.Sprintf("%d whole cards are asked for, %d are free", n, b.free().Len())}
 	}
 	for i := range offer.Cards(0).All() {
-		shares = append(shares, vendorShare{UUID: b.cards[i].UUID, Compute: 100, VRam: b.cards[i].TotalVRam, slots: 1})
+		shares = append(shares, share{UUID: b.cards[i].UUID, Compute: 100, VRam: b.cards[i].TotalVRam, slots: 1})
 	}
 	return shares, nil
 }
 
 // annotations returns what the plugin says on the node: the cards and what is
 // left of them, or what the free ones are worth.
-func (b *vendorBooks) annotations() (map[string]string, error) {
+func (b *books) annotations() (map[string]string, error) {
 	if b.mode == gpu.ModeNative {
 		scores, losses := place.Table(b.topology, b.free())
 		s, err := wire.EncodeTable(scores)

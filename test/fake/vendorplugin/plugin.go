@@ -1,4 +1,7 @@
-package local
+// Package vendorplugin stands in for the vendor's closed device plugin, and for
+// the kubelets that call it, on simulated nodes: for tests and for
+// `playground --served-by vendor`.
+package vendorplugin
 
 import (
 	"context"
@@ -13,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -23,25 +25,24 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// Vendor stands in for the vendor's closed device plugin, and for the kubelets
-// that call it, on simulated nodes. For slices it goes by what the real one can
-// know: the node's lock, which names the pod to serve, and what is written on
-// that pod under [wire.AnnotationAllocated]. It takes the lock off when it has
-// served the pod, and keeps the node's own word on what is left of its cards
-// up to date. For whole cards it picks them itself, and tells what those that
-// are left are worth.
+// Plugin serves pods with cards. For slices it uses what the real one can know:
+// the node's lock, which names the pod to serve, and the pod's
+// [wire.AnnotationAllocated]. It removes the lock after it served the pod and
+// publishes what is left of the node's cards. For whole cards it picks them
+// itself and publishes the worth of the remaining ones.
 //
-// It writes down what it served and everything that should not have happened.
-type Vendor struct {
+// It records what it served and everything that should not have happened.
+type Plugin struct {
 	client    kubernetes.Interface
-	simulator *Simulator
+	simulator *local.Simulator
 	delay     func() time.Duration
 
 	mu      sync.Mutex
-	nodes   map[string]*vendorNode
+	nodes   map[string]*node
 	alive   chan struct{} // closed while the plugin is alive
 	deaths  int
 	unlocks int // how many locks it takes off before it dies; below zero for ever
@@ -54,6 +55,9 @@ type Vendor struct {
 	done chan struct{}
 }
 
+// workers create nodes at once.
+const workers = 16
+
 // Served is a pod that got its cards.
 type Served struct {
 	Node string
@@ -63,29 +67,24 @@ type Served struct {
 	Allocated string
 }
 
-// VendorConfig says how the plugin behaves.
-type VendorConfig struct {
-	// Delay is asked how long to take for a pod; nil takes no time.
-	Delay func() time.Duration
-}
-
-// NewVendor starts the plugin on no nodes yet. From then on the simulator leaves
-// pods with cards on its nodes to it.
-func NewVendor(ctx context.Context, config *rest.Config, s *Simulator, cfg VendorConfig) (*Vendor, error) {
-	client, err := newClient(config)
+// Start starts the plugin without nodes. From then on the simulator leaves pods
+// with cards on its nodes to it. The plugin takes delay for each pod; nil takes
+// no time.
+func Start(ctx context.Context, config *rest.Config, s *local.Simulator, delay func() time.Duration) (*Plugin, error) {
+	client, err := local.NewClient(config)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	v := &Vendor{
-		client: client, simulator: s, delay: cfg.Delay, unlocks: -1,
-		nodes: map[string]*vendorNode{}, alive: make(chan struct{}), ctx: ctx, stop: stop, done: make(chan struct{}),
+	v := &Plugin{
+		client: client, simulator: s, delay: delay, unlocks: -1,
+		nodes: map[string]*node{}, alive: make(chan struct{}), ctx: ctx, stop: stop, done: make(chan struct{}),
 	}
 	close(v.alive)
 	if v.delay == nil {
 		v.delay = func() time.Duration { return 0 }
 	}
-	s.leaveTo(v)
+	s.LeaveTo(v)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.nodeName!="
 	}))
@@ -109,7 +108,7 @@ func NewVendor(ctx context.Context, config *rest.Config, s *Simulator, cfg Vendo
 		factory.Shutdown()
 		v.mu.Lock()
 		nodes := v.nodes
-		v.nodes = map[string]*vendorNode{}
+		v.nodes = map[string]*node{}
 		v.mu.Unlock()
 		for _, n := range nodes {
 			<-n.done
@@ -119,25 +118,17 @@ func NewVendor(ctx context.Context, config *rest.Config, s *Simulator, cfg Vendo
 	return v, nil
 }
 
-// newClient returns a client that costs the API server little, as kubelet's does.
-func newClient(config *rest.Config) (*kubernetes.Clientset, error) {
-	config = rest.CopyConfig(config)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	return kubernetes.NewForConfig(config)
-}
-
 // Stop ends the plugin for good.
-func (v *Vendor) Stop() {
+func (v *Plugin) Stop() {
 	v.stop()
 	<-v.done
 }
 
-// AddNodes creates n nodes of the given kinds in turn, as [Simulator.AddNodes]
+// AddNodes creates n nodes of the given kinds in turn, as [local.Simulator.AddNodes]
 // does, but served by this plugin.
-func (v *Vendor) AddNodes(ctx context.Context, prefix string, n int, kinds []discover.Profile) error {
+func (v *Plugin) AddNodes(ctx context.Context, prefix string, n int, kinds []discover.Profile) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(simulatorWorkers)
+	group.SetLimit(workers)
 	for i := range n {
 		group.Go(func() error { return v.AddNode(ctx, fmt.Sprintf("%s-%d", prefix, i+1), &kinds[i%len(kinds)]) })
 	}
@@ -146,7 +137,7 @@ func (v *Vendor) AddNodes(ctx context.Context, prefix string, n int, kinds []dis
 
 // AddNode creates one node as the vendor's plugin leaves it: without a Device,
 // with one kind of resource, and its cards or their worth in annotations.
-func (v *Vendor) AddNode(ctx context.Context, name string, p *discover.Profile) error {
+func (v *Plugin) AddNode(ctx context.Context, name string, p *discover.Profile) error {
 	if p.Mode != gpu.ModeSGPU && p.Mode != gpu.ModeNative {
 		return fmt.Errorf("node %s: mode %s is not played by the stand-in for the vendor's plugin: write sgpu or native", name, p.Mode)
 	}
@@ -154,14 +145,13 @@ func (v *Vendor) AddNode(ctx context.Context, name string, p *discover.Profile) 
 	if err != nil {
 		return err
 	}
-	node := nodeOf(p, name, t)
-	advertise(p, node, t) // as Koordinator's manager would: there is no Device for ours
+	node := local.AdvertisedNode(p, name, t) // as Koordinator's manager would: there is no Device for ours
 	node.Annotations[wire.AnnotationServedBy] = wire.ServedByVendor
 	if p.Mode == gpu.ModeSGPU {
 		delete(node.Status.Capacity, wire.ResourceGPU)
 		delete(node.Status.Allocatable, wire.ResourceGPU)
 	}
-	n := newVendorNode(v, name, p.Mode, t)
+	n := newNode(v, name, p.Mode, t)
 	annotations, err := n.annotations()
 	if err != nil {
 		return err
@@ -176,7 +166,7 @@ func (v *Vendor) AddNode(ctx context.Context, name string, p *discover.Profile) 
 
 // AddForeign puts a slice on a card of a node that belongs to no pod, such as
 // one that someone made by hand.
-func (v *Vendor) AddForeign(ctx context.Context, node string, card int, compute int, memory gpu.MiB, qos gpu.QoS) error {
+func (v *Plugin) AddForeign(ctx context.Context, node string, card int, compute int, memory gpu.MiB, qos gpu.QoS) error {
 	v.mu.Lock()
 	n := v.nodes[node]
 	v.mu.Unlock()
@@ -184,7 +174,7 @@ func (v *Vendor) AddForeign(ctx context.Context, node string, card int, compute 
 		return fmt.Errorf("node %s is not served by this plugin", node)
 	}
 	done := make(chan error, 1)
-	n.push(vendorEvent{do: func() {
+	n.push(event{do: func() {
 		n.books.addForeign(card, compute, memory, qos)
 		done <- n.publish(ctx, nil, false)
 	}})
@@ -192,13 +182,13 @@ func (v *Vendor) AddForeign(ctx context.Context, node string, card int, compute 
 }
 
 // Die makes the plugin stop in the middle of what it does; kubelet's calls hang.
-func (v *Vendor) Die() {
+func (v *Plugin) Die() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.die()
 }
 
-func (v *Vendor) die() {
+func (v *Plugin) die() {
 	select {
 	case <-v.alive:
 		v.alive = make(chan struct{})
@@ -209,14 +199,14 @@ func (v *Vendor) die() {
 
 // DieInsteadOfUnlocking makes the plugin die when it has served another n pods
 // and one more, whose lock it leaves behind.
-func (v *Vendor) DieInsteadOfUnlocking(n int) {
+func (v *Plugin) DieInsteadOfUnlocking(n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.unlocks = n
 }
 
 // Return makes the plugin work again.
-func (v *Vendor) Return() {
+func (v *Plugin) Return() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.unlocks = -1
@@ -228,60 +218,60 @@ func (v *Vendor) Return() {
 }
 
 // life returns what is closed while the plugin is alive, and how often it died.
-func (v *Vendor) life() (alive chan struct{}, deaths int) {
+func (v *Plugin) life() (alive chan struct{}, deaths int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.alive, v.deaths
 }
 
 // Served returns what was served, in order.
-func (v *Vendor) Served() []Served {
+func (v *Plugin) Served() []Served {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return append([]Served(nil), v.served...)
 }
 
-// Refused tells which pods were turned away, and why.
-func (v *Vendor) Refused() []string {
+// Refused returns which pods were rejected, and why.
+func (v *Plugin) Refused() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return append([]string(nil), v.refused...)
 }
 
-// Faults tells what should never happen: cards given out twice, or other than
+// Faults returns what should never happen: cards allocated twice, or other than
 // what a pod asked for.
-func (v *Vendor) Faults() []string {
+func (v *Plugin) Faults() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return append([]string(nil), v.faults...)
 }
 
-func (v *Vendor) fault(format string, args ...any) {
+func (v *Plugin) fault(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults = append(v.faults, fmt.Sprintf(format, args...))
 }
 
-// serves reports whether it is for the plugin to have the pod run.
-func (v *Vendor) serves(pod *corev1.Pod) bool {
+// Serves reports whether the plugin starts the pod.
+func (v *Plugin) Serves(pod *corev1.Pod) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.nodes[pod.Spec.NodeName] != nil && wire.Asks(pod)
 }
 
 // note passes a pod's change on to its node.
-func (v *Vendor) note(obj any) {
+func (v *Plugin) note(obj any) {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		v.send(pod, pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
 	}
 }
 
-func (v *Vendor) send(pod *corev1.Pod, gone bool) {
+func (v *Plugin) send(pod *corev1.Pod, gone bool) {
 	v.mu.Lock()
 	n := v.nodes[pod.Spec.NodeName]
 	v.mu.Unlock()
 	if n != nil && wire.Asks(pod) {
-		n.push(vendorEvent{pod: pod, gone: gone})
+		n.push(event{pod: pod, gone: gone})
 	}
 }
 
@@ -289,7 +279,7 @@ func (v *Vendor) send(pod *corev1.Pod, gone bool) {
 var errRefused = errors.New("UnexpectedAdmissionError")
 
 // reject fails the pod as kubelet does.
-func (v *Vendor) reject(ctx context.Context, pod *corev1.Pod, why string) error {
+func (v *Plugin) reject(ctx context.Context, pod *corev1.Pod, why string) error {
 	v.mu.Lock()
 	v.refused = append(v.refused, fmt.Sprintf("%s/%s on %s: %s", pod.Namespace, pod.Name, pod.Spec.NodeName, why))
 	v.mu.Unlock()

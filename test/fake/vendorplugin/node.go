@@ -1,4 +1,4 @@
-package local
+package vendorplugin
 
 import (
 	"context"
@@ -17,34 +17,34 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// vendorEvent is something that happened to a pod of the node, or something to
+// event is something that happened to a pod of the node, or something to
 // do between two of them.
-type vendorEvent struct {
+type event struct {
 	pod  *corev1.Pod
 	gone bool
 	do   func()
 }
 
-// vendorNode is the plugin on one node. kubelet calls it for one pod at a time,
+// node is the plugin on one node. kubelet calls it for one pod at a time,
 // in the order in which it hears of them.
-type vendorNode struct {
-	vendor *Vendor
+type node struct {
+	vendor *Plugin
 	name   string
-	books  *vendorBooks
+	books  *books
 	done   chan struct{}
 
 	mu     sync.Mutex
-	events []vendorEvent
+	events []event
 	more   chan struct{} // has an element when there are events
 
 	running sync.WaitGroup // of pods that are being started
 }
 
-func newVendorNode(v *Vendor, name string, mode gpu.Mode, t *gpu.Topology) *vendorNode {
-	return &vendorNode{vendor: v, name: name, books: newVendorBooks(mode, t), done: make(chan struct{}), more: make(chan struct{}, 1)}
+func newNode(v *Plugin, name string, mode gpu.Mode, t *gpu.Topology) *node {
+	return &node{vendor: v, name: name, books: newBooks(mode, t), done: make(chan struct{}), more: make(chan struct{}, 1)}
 }
 
-func (n *vendorNode) push(e vendorEvent) {
+func (n *node) push(e event) {
 	n.mu.Lock()
 	n.events = append(n.events, e)
 	n.mu.Unlock()
@@ -54,7 +54,7 @@ func (n *vendorNode) push(e vendorEvent) {
 	}
 }
 
-func (n *vendorNode) pop() (e vendorEvent, ok bool) {
+func (n *node) pop() (e event, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.events) == 0 {
@@ -64,7 +64,7 @@ func (n *vendorNode) pop() (e vendorEvent, ok bool) {
 	return e, true
 }
 
-func (n *vendorNode) run(ctx context.Context) {
+func (n *node) run(ctx context.Context) {
 	defer close(n.done)
 	defer n.running.Wait()
 	for {
@@ -96,7 +96,7 @@ func (n *vendorNode) run(ctx context.Context) {
 }
 
 // handle does what the event asks for. After an error it is tried again.
-func (n *vendorNode) handle(ctx context.Context, e vendorEvent) error {
+func (n *node) handle(ctx context.Context, e event) error {
 	has := n.books.has(e.pod.UID)
 	switch {
 	case e.gone && has:
@@ -114,7 +114,7 @@ func (n *vendorNode) handle(ctx context.Context, e vendorEvent) error {
 }
 
 // allocate is kubelet's call for a pod.
-func (n *vendorNode) allocate(ctx context.Context, pod *corev1.Pod) error {
+func (n *node) allocate(ctx context.Context, pod *corev1.Pod) error {
 	for {
 		alive, deaths := n.vendor.life()
 		select {
@@ -130,7 +130,7 @@ func (n *vendorNode) allocate(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // try is one try at it; it is not done when the plugin died meanwhile.
-func (n *vendorNode) try(ctx context.Context, pod *corev1.Pod, deaths int) (done bool, err error) {
+func (n *node) try(ctx context.Context, pod *corev1.Pod, deaths int) (done bool, err error) {
 	over := time.After(n.vendor.delay()) // in all, what it asks the API server for included
 	var node *corev1.Node
 	if wire.HasSlices(pod) {
@@ -153,7 +153,7 @@ func (n *vendorNode) try(ctx context.Context, pod *corev1.Pod, deaths int) (done
 	if err := n.unlock(ctx, node); err != nil {
 		return false, err
 	}
-	n.running.Go(func() { n.vendor.simulator.attendServed(ctx, pod) })
+	n.running.Go(func() { n.vendor.simulator.Run(ctx, pod) })
 	return true, nil
 }
 
@@ -173,7 +173,7 @@ func mayServe(node *corev1.Node, pod *corev1.Pod) (why string) {
 }
 
 // book writes the pod's cards down, and whatever is wrong with them.
-func (n *vendorNode) book(pod *corev1.Pod) {
+func (n *node) book(pod *corev1.Pod) {
 	for _, problem := range n.books.add(pod) {
 		n.vendor.fault("%s: pod %s/%s: %s", n.name, pod.Namespace, pod.Name, problem)
 	}
@@ -187,7 +187,7 @@ func (n *vendorNode) book(pod *corev1.Pod) {
 
 // unlock publishes what is left and takes the lock off that the node was seen
 // with, unless the plugin dies on it.
-func (n *vendorNode) unlock(ctx context.Context, seen *corev1.Node) error {
+func (n *node) unlock(ctx context.Context, seen *corev1.Node) error {
 	v := n.vendor
 	unlock := seen != nil
 	v.mu.Lock()
@@ -203,11 +203,11 @@ func (n *vendorNode) unlock(ctx context.Context, seen *corev1.Node) error {
 }
 
 // annotations returns the plugin's word on the node's cards.
-func (n *vendorNode) annotations() (map[string]string, error) { return n.books.annotations() }
+func (n *node) annotations() (map[string]string, error) { return n.books.annotations() }
 
 // publish writes what is left of the node's cards and takes the lock off, if it
 // still is what it was on the node as seen.
-func (n *vendorNode) publish(ctx context.Context, seen *corev1.Node, unlock bool) error {
+func (n *node) publish(ctx context.Context, seen *corev1.Node, unlock bool) error {
 	figures, err := n.annotations()
 	if err != nil {
 		return err
