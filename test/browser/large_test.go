@@ -21,14 +21,14 @@ type paints struct {
 	Drawn float64 `json:"drawn"` // the cluster
 }
 
-// paint opens the page anew and returns when it was painted.
+// paint opens the page again and returns when it was painted.
 func (w *world) paint(url string) (*Tab, paints) {
 	w.Helper()
-	page, err := w.browser.Open(w.ctx, 1440, 900)
+	page, err := w.browser.Open(1440, 900)
 	w.must(err)
-	w.must(page.Go(w.ctx, url))
+	w.must(page.Go(url))
 	w.drawn(page)
-	w.must(page.Wait(w.ctx, "it is painted", `performance.getEntriesByName('first-contentful-paint').length && performance.getEntriesByName('daybreak-drawn').length`))
+	w.must(page.Wait("it is painted", `performance.getEntriesByName('first-contentful-paint').length && performance.getEntriesByName('daybreak-drawn').length`))
 	return page, value[paints](w, page, `({
 		first: performance.getEntriesByName('first-contentful-paint')[0].startTime,
 		drawn: performance.getEntriesByName('daybreak-drawn')[0].startTime,
@@ -45,7 +45,7 @@ func TestPaint(t *testing.T) {
 		if p.First > 10_000 || p.Drawn > 20_000 {
 			t.Errorf("it took %+v ms", p)
 		}
-		w.must(page.Close(w.ctx))
+		page.Close()
 	}
 }
 
@@ -66,13 +66,13 @@ func TestLarge(t *testing.T) {
 	var page *Tab
 	for i := range 4 {
 		if i > 0 {
-			w.must(page.Close(w.ctx))
+			page.Close()
 		}
 		var p paints
 		page, p = w.paint(url)
 		t.Logf("500 nodes, 4000 cards, 1000 pods: first paint after %.0f ms, the overview after %.0f ms", p.First, p.Drawn)
 	}
-	w.must(page.Wait(w.ctx, "all cards are drawn", `document.querySelectorAll('main .cells i').length === 4000`))
+	w.must(page.Wait("all cards are drawn", `document.querySelectorAll('main .cells i').length === 4000`))
 	took := value[float64](w, page, `new Promise((done) => {
 		const start = performance.now();
 		location.hash = '#/nodes';
@@ -86,10 +86,10 @@ func TestLarge(t *testing.T) {
 		t.Errorf("%d servers and %d cards are drawn; want all servers, and the cards of those near the window", servers, drawn)
 	}
 	w.eval(page, `scrollTo(0, document.body.scrollHeight / 2); 1`)
-	w.must(page.Wait(w.ctx, "cards in the middle are drawn", `[...document.querySelectorAll('main .card')].some((c) => { const r = c.getBoundingClientRect(); return r.top > 0 && r.bottom < innerHeight; })`))
+	w.must(page.Wait("cards in the middle are drawn", `[...document.querySelectorAll('main .card')].some((c) => { const r = c.getBoundingClientRect(); return r.top > 0 && r.bottom < innerHeight; })`))
 	took = value[float64](w, page, `(async () => { const start = performance.now(); await (await fetch('api/v1/pods/default/huge')).json(); return performance.now() - start; })()`)
 	t.Logf("why a pod waits, of 500 nodes: %.0f ms", took)
-	heap, elements, err := page.HeapBytes(w.ctx)
+	heap, elements, err := page.HeapBytes()
 	w.must(err)
 	t.Logf("the page's scripts hold %.1f MiB, the page %d nodes; all processes of the browser %d MiB", float64(heap)/(1<<20), elements, tree(t, w.browser.PID)>>20)
 	t.Logf("the manager holds %d MiB before anybody looks, %d MiB after", alone>>20, rss(t, pid)>>20)

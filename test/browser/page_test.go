@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp/kb"
 )
 
 // The pods of the test: slices of each QoS class and whole cards; and some that
@@ -27,7 +29,7 @@ var pods = []string{
 
 var waiting = []string{
 	pod("research", "huge", "gpu: 17"),
-	// The nodes would take six of these if nobody else were there.
+	// The nodes would take six of these if they were empty.
 	pod("research", "job-1", "gpu: 8"), pod("research", "job-2", "gpu: 8"), pod("research", "job-3", "gpu: 8"),
 	pod("research", "job-4", "gpu: 8"), pod("research", "job-5", "gpu: 8"), pod("research", "job-6", "gpu: 8"),
 	pod("serving", "thirsty", "sgpu: 1, vcore: 50, vmemory: 90"),
@@ -56,15 +58,15 @@ func TestPage(t *testing.T) {
 	w.eval(page, `window.untouched = true`)
 	w.apply(pods...)
 	for _, p := range []string{"chat", "train-4", "search"} {
-		w.must(page.Wait(w.ctx, "pod "+p+" is drawn", fmt.Sprintf(`document.querySelector('main a.slice[href$="/%s"]')`, p)))
+		w.must(page.Wait("pod "+p+" is drawn", fmt.Sprintf(`document.querySelector('main a.slice[href$="/%s"]')`, p)))
 	}
 	if !value[bool](w, page, `window.untouched === true`) {
-		t.Error("the page was loaded anew")
+		t.Error("the page was loaded again")
 	}
 	t.Run("a bind is seen", w.bindIsSeen(page))
 	t.Run("slices are to scale", w.toScale(page))
 	w.apply(waiting...)
-	w.must(page.Wait(w.ctx, "pods wait", `document.querySelector('#nav .badge')`))
+	w.must(page.Wait("pods wait", `document.querySelector('#nav .badge')`))
 	t.Run("keyboard", w.keyboard(page))
 	t.Run("filters", w.filters(page))
 	t.Run("pending", w.pendingPod(page))
@@ -97,7 +99,7 @@ func (w *world) bindIsSeen(page *Tab) func(*testing.T) {
 			}
 			w.kubectl("", "delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
 		}
-		w.must(page.Wait(w.ctx, "what ended is gone", `!document.querySelector('main a.slice[href*="/timed-"]')`))
+		w.must(page.Wait("what ended is gone", `!document.querySelector('main a.slice[href*="/timed-"]')`))
 	}
 }
 
@@ -128,25 +130,25 @@ func (w *world) toScale(page *Tab) func(*testing.T) {
 	}
 }
 
-// keyboard: cards and the pods on them are reached by keys, and tell their owner.
+// keyboard: cards and the pods on them are reached by keys, and name their owner.
 func (w *world) keyboard(page *Tab) func(*testing.T) {
 	return func(t *testing.T) {
 		w := w.of(t)
 		w.to(page, "#/nodes")
 		w.eval(page, `document.querySelector('main .card:has(a.slice[href$="/chat"])').closest('.chassis').querySelector('[tabindex="0"]').focus()`)
-		key := func(name string) { t.Helper(); w.must(page.Key(w.ctx, name)) }
+		key := func(keys string) { t.Helper(); w.must(page.Key(keys)) }
 		at := func() string { return value[string](w, page, `document.activeElement.getAttribute('href') ?? ''`) }
 		first := at()
 		for range 70 {
 			if value[bool](w, page, `Boolean(document.activeElement.closest('.card')?.querySelector('a.slice[href$="/chat"]'))`) {
 				break
 			}
-			key("ArrowRight")
+			key(kb.ArrowRight)
 		}
 		if !strings.Contains(first, "/cards/") || !strings.Contains(at(), "/cards/") {
 			t.Fatalf("the focus is on %q, then on %q", first, at())
 		}
-		key("ArrowDown")
+		key(kb.ArrowDown)
 		if !strings.HasPrefix(at(), "#/pods/default/") {
 			t.Errorf("down from a card leads to %q", at())
 		}
@@ -154,14 +156,14 @@ func (w *world) keyboard(page *Tab) func(*testing.T) {
 		if !strings.Contains(tip, "default/") || !strings.Contains(tip, "fixed-share") {
 			t.Errorf("the tooltip says %q", tip)
 		}
-		key("Escape")
+		key(kb.Escape)
 		if value[bool](w, page, `!document.getElementById('tip').hidden`) {
 			t.Error("the tooltip does not go away")
 		}
-		key("Enter")
-		w.must(page.Wait(w.ctx, "the pod's page is open", `location.hash.startsWith('#/pods/default/') && document.querySelector('main .held')`))
+		key(kb.Enter)
+		w.must(page.Wait("the pod's page is open", `location.hash.startsWith('#/pods/default/') && document.querySelector('main .held')`))
 		key("2")
-		w.must(page.Wait(w.ctx, "the nodes are back", `location.hash === '#/nodes' && document.querySelector('main .server')`))
+		w.must(page.Wait("the nodes are back", `location.hash === '#/nodes' && document.querySelector('main .server')`))
 		key("/")
 		if id := value[string](w, page, `document.activeElement.id`); id != "filter" {
 			t.Errorf("/ leads to %q", id)
@@ -195,18 +197,18 @@ func (w *world) filters(page *Tab) func(*testing.T) {
 		}
 		names("#/nodes")
 		w.eval(page, `(() => { const input = document.getElementById('filter'); input.focus(); input.value = 'metax-2'; input.dispatchEvent(new Event('input', { bubbles: true })); })()`)
-		w.must(page.Wait(w.ctx, "the filter is in the address", `location.hash === '#/nodes?node=metax-2' && document.querySelectorAll('main .server').length === 1 && document.activeElement.id === 'filter'`))
+		w.must(page.Wait("the filter is in the address", `location.hash === '#/nodes?node=metax-2' && document.querySelectorAll('main .server').length === 1 && document.activeElement.id === 'filter'`))
 	}
 }
 
-// pendingPod: a pod that waits tells what each node answered and what would help.
+// pendingPod: a pending pod shows what each node answered and what would help.
 func (w *world) pendingPod(page *Tab) func(*testing.T) {
 	return func(t *testing.T) {
 		w := w.of(t)
 		w.to(page, "#/pending")
-		w.must(page.Wait(w.ctx, "the pods that wait are listed", `document.querySelector('main a[href="#/pods/research/huge"]')`))
+		w.must(page.Wait("the pods that wait are listed", `document.querySelector('main a[href="#/pods/research/huge"]')`))
 		w.eval(page, `document.querySelector('main a[href="#/pods/research/huge"]').click()`)
-		w.must(page.Wait(w.ctx, "the nodes' answers are there", `document.querySelectorAll('main .refusals li').length > 0`))
+		w.must(page.Wait("the nodes' answers are there", `document.querySelectorAll('main .refusals li').length > 0`))
 		text := value[string](w, page, `document.querySelector('main').innerText`)
 		for _, want := range []string{"research/huge", "17 whole cards", "wants 17 cards", "What would help", "Ask for less", "metax-1"} {
 			if !strings.Contains(text, want) {
@@ -214,7 +216,7 @@ func (w *world) pendingPod(page *Tab) func(*testing.T) {
 			}
 		}
 		w.to(page, "#/pods/research/job-6")
-		w.must(page.Wait(w.ctx, "what would help is there", `document.querySelectorAll('main .helps li').length > 0`))
+		w.must(page.Wait("what would help is there", `document.querySelectorAll('main .helps li').length > 0`))
 		if text := value[string](w, page, `document.querySelector('main .helps').innerText`); !strings.Contains(text, "Free ") || !strings.Contains(text, "End ") {
 			t.Errorf("what would help: %s", text)
 		}
@@ -233,16 +235,16 @@ func (w *world) eachPage(width int, do func(page *Tab, name string)) {
 	for _, language := range []string{"en", "zh"} {
 		w.eval(page, fmt.Sprintf(`document.documentElement.lang.startsWith(%q) || document.getElementById('language').click()`, language))
 		for _, dark := range []bool{false, true} {
-			w.must(page.Dark(w.ctx, dark))
+			w.must(page.Dark(dark))
 			for _, at := range pages {
 				w.to(page, at)
-				w.must(page.Wait(w.ctx, at+" is drawn", `document.querySelector('main h1') && !document.querySelector('main > p.dim:last-child')`))
+				w.must(page.Wait(at+" is drawn", `document.querySelector('main h1') && !document.querySelector('main > p.dim:last-child')`))
 				do(page, fmt.Sprintf("%s at %d px, %s, dark %v", at, width, language, dark))
 			}
 		}
 	}
 	w.eval(page, `document.documentElement.lang.startsWith('en') || document.getElementById('language').click()`)
-	w.must(page.Close(w.ctx))
+	page.Close()
 }
 
 // boxes: nothing is wider than the window, leaves its box, or lies over another
@@ -266,19 +268,19 @@ func (w *world) language(page *Tab) func(*testing.T) {
 		w := w.of(t)
 		w.to(page, "#/")
 		w.eval(page, `document.getElementById('language').click()`)
-		w.must(page.Wait(w.ctx, "the page is in Chinese", `document.documentElement.lang === 'zh-CN' && document.querySelector('#nav').innerText.includes('总览')`))
+		w.must(page.Wait("the page is in Chinese", `document.documentElement.lang === 'zh-CN' && document.querySelector('#nav').innerText.includes('总览')`))
 		if text := value[string](w, page, `document.body.innerText`); strings.Contains(text, "Pending pods") || strings.Contains(text, "Compute allocated") {
 			t.Errorf("some is still in English:\n%s", text)
 		}
 		w.to(page, "#/pods/research/huge")
-		w.must(page.Wait(w.ctx, "the nodes' answers are in Chinese", `document.querySelector('main .refusals')?.innerText.includes('需要 17 张卡')`))
-		w.must(page.Reload(w.ctx))
+		w.must(page.Wait("the nodes' answers are in Chinese", `document.querySelector('main .refusals')?.innerText.includes('需要 17 张卡')`))
+		w.must(page.Reload())
 		w.drawn(page)
 		if lang := value[string](w, page, `document.documentElement.lang`); lang != "zh-CN" {
-			t.Errorf("after loading anew the language is %q", lang)
+			t.Errorf("after a reload the language is %q", lang)
 		}
 		w.eval(page, `document.getElementById('language').click()`)
-		w.must(page.Wait(w.ctx, "the page is in English", `document.documentElement.lang === 'en'`))
+		w.must(page.Wait("the page is in English", `document.documentElement.lang === 'en'`))
 	}
 }
 

@@ -29,16 +29,16 @@ func (w *world) pictures(t *testing.T) {
 		"dashboard-pending-zh.png":  {at: "#/pods/research/job-6", zh: true, ready: `document.querySelector('main .refusals')`},
 	} {
 		page := w.tab(p.at, 1280, 800)
-		w.must(page.Dark(w.ctx, p.dark))
+		w.must(page.Dark(p.dark))
 		if p.zh {
 			w.eval(page, `document.getElementById('language').click()`)
 		}
 		w.eval(page, `document.activeElement.blur()`)
 		if p.ready != "" {
-			w.must(page.Wait(w.ctx, "it is drawn", p.ready))
+			w.must(page.Wait("it is drawn", p.ready))
 		}
 		path := filepath.Join(dir, name)
-		w.must(page.Screenshot(w.ctx, path, false))
+		w.must(page.Screenshot(path, false))
 		w.must(smaller(path))
 		if p.zh {
 			w.eval(page, `document.getElementById('language').click()`)
@@ -48,7 +48,7 @@ func (w *world) pictures(t *testing.T) {
 		if info.Size() > 150<<10 || info.Size() < 5<<10 {
 			t.Errorf("%s has %d bytes", name, info.Size())
 		}
-		w.must(page.Close(w.ctx))
+		page.Close()
 	}
 }
 

@@ -54,13 +54,13 @@ func newWorld(t *testing.T, patience time.Duration, args ...string) *world {
 		}
 	}
 	if w.url == "" {
-		t.Fatal("the playground tells of no dashboard")
+		t.Fatal("the playground names no dashboard")
 	}
 	go func() {
-		for lines.Scan() { // or it would wait for somebody to read
+		for lines.Scan() { // or it would block on a full pipe
 		}
 	}()
-	w.browser, err = StartChromium(t.TempDir())
+	w.browser, err = StartChromium(w.ctx, t.TempDir())
 	w.must(err)
 	t.Cleanup(w.browser.Close)
 	return w
@@ -116,15 +116,15 @@ spec:
 // tab opens the page at the address, "#/nodes", and waits until it is drawn.
 func (w *world) tab(at string, width, height int) *Tab {
 	w.Helper()
-	t, err := w.browser.Open(w.ctx, width, height)
+	t, err := w.browser.Open(width, height)
 	w.must(err)
 	w.Cleanup(func() {
 		for _, problem := range t.Problems() {
 			w.Errorf("the page complains: %s", problem)
 		}
 	})
-	w.must(t.Dark(w.ctx, false))
-	w.must(t.Go(w.ctx, w.url+"/"+at))
+	w.must(t.Dark(false))
+	w.must(t.Go(w.url + "/" + at))
 	w.drawn(t)
 	return t
 }
@@ -132,29 +132,29 @@ func (w *world) tab(at string, width, height int) *Tab {
 // drawn waits until the page shows a cluster.
 func (w *world) drawn(t *Tab) {
 	w.Helper()
-	w.must(t.Wait(w.ctx, "the page is drawn", `document.querySelector('#nav a') && !document.querySelector('.loading')`))
+	w.must(t.Wait("the page is drawn", `document.querySelector('#nav a') && !document.querySelector('.loading')`))
 }
 
 // to goes to another part of the page.
 func (w *world) to(t *Tab, at string) {
 	w.Helper()
-	w.must(t.do(w.ctx, "Page.bringToFront", nil, nil)) // pages in the background have no frames
+	w.must(t.Front())
 	w.eval(t, fmt.Sprintf("location.hash = %q", at))
-	w.must(t.Wait(w.ctx, "the page is at "+at, fmt.Sprintf("location.hash === %q && document.querySelector('main > *')", at)))
+	w.must(t.Wait("the page is at "+at, fmt.Sprintf("location.hash === %q && document.querySelector('main > *')", at)))
 	// Two frames later what was to be drawn at once is.
 	w.eval(t, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 }
 
 func (w *world) eval(t *Tab, script string) {
 	w.Helper()
-	w.must(t.Eval(w.ctx, script, nil))
+	w.must(t.Eval(script, nil))
 }
 
 // value returns what comes of a script.
 func value[T any](w *world, t *Tab, script string) T {
 	w.Helper()
 	var v T
-	w.must(t.Eval(w.ctx, script, &v))
+	w.must(t.Eval(script, &v))
 	return v
 }
 
