@@ -191,7 +191,7 @@ node: ## Build bin/kubelet, bin/containerd and the like, of which `make e2e` mak
 # Chromium and npm are Debian's; axe-core, which looks at accessibility, comes
 # from npm at the version and with the checksum of package-lock.json.
 .PHONY: e2e-browser
-e2e-browser: build ## Test the dashboard in Chromium; PICTURES=docs/images takes the pictures of the docs anew
+e2e-browser: build ## Test the dashboard in Chromium; PICTURES=docs/images takes the pictures of the docs again
 	@missing=; for name in chromium npm; do command -v $$name >/dev/null || missing="$$missing $$name"; done; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then echo "make e2e-browser: install$$missing first" >&2; exit 2; fi; \
@@ -203,7 +203,7 @@ e2e-browser: build ## Test the dashboard in Chromium; PICTURES=docs/images takes
 		$(GO) test -count 1 -v -timeout 25m $(E2EFLAGS) ./test/browser
 
 # Real etcd and API server, and two schedulers that take turns. Nothing else
-# should use the machine meanwhile; docs/performance.md tells what comes out.
+# should use the machine meanwhile; docs/performance.md shows the results.
 .PHONY: bench
 bench: build ## Measure scheduling against plain Kubernetes, at most 20 minutes; writes bench.json
 	@$(AS_BUILT) $(GO) run ./test/perf -plan test/perf/bench.yaml -out bench.json

@@ -17,7 +17,7 @@ import (
 const (
 	settleLimit = 2 * time.Minute
 	backLimit   = 2 * time.Minute
-	// longSettle is when a round tells what was waited for.
+	// longSettle is when a round logs what was waited for.
 	longSettle = 20 * time.Second
 )
 

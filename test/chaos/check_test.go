@@ -81,7 +81,7 @@ func (w *world) checkParts(ctx context.Context) []string {
 	}
 	for _, parts := range [][]*part{w.schedulers, w.managers} {
 		if l := leader(parts); time.Since(l.proxy.leaseWritten()) > w.lease {
-			list = append(list, fmt.Sprintf("nobody leads: %s was the last", l.name))
+			list = append(list, fmt.Sprintf("there is no leader: %s was the last", l.name))
 		}
 	}
 	for _, s := range w.all() {
@@ -137,7 +137,7 @@ func (w *world) checkPods(objects *cluster.Objects) []string {
 
 // lostPod begins what is said of a pod that the API server took and has not any
 // more.
-const lostPod = "lost: nobody deleted pod "
+const lostPod = "lost without a delete: pod "
 
 func stateOf(pod *corev1.Pod) string {
 	return fmt.Sprintf("%s on %q, reason %q, deletion %v", pod.Status.Phase, pod.Spec.NodeName, pod.Status.Reason, pod.DeletionTimestamp)
@@ -159,7 +159,7 @@ func (w *world) withoutProbes(objects *cluster.Objects) *cluster.Objects {
 	return less
 }
 
-// stuck tells of a pending pod that has no true reason to be.
+// stuck reports a pending pod without a true reason.
 func stuck(snapshot *cluster.Snapshot, pod *corev1.Pod) []string {
 	e := report.Explain(snapshot, pod)
 	said := ""
@@ -179,7 +179,7 @@ func stuck(snapshot *cluster.Snapshot, pod *corev1.Pod) []string {
 	return nil
 }
 
-// checkLocks: nobody holds a node when nothing is being bound.
+// checkLocks: no lock is held when nothing is being bound.
 func (*world) checkLocks(objects *cluster.Objects) []string {
 	var list []string
 	for _, n := range objects.Nodes {

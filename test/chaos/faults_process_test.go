@@ -9,7 +9,7 @@ import (
 var victims = []struct {
 	name string
 	part func(w *world, f *fault) *part
-	// leads tells that it may hold a lease, and is paused for longer than that
+	// leads reports that it may hold a lease, and is paused for longer than that
 	// lasts.
 	leads bool
 	// back is as that of a kind.

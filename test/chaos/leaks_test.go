@@ -9,7 +9,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
-// Series that tell of leaks inside of processes.
+// Series that show leaks inside processes.
 const (
 	seriesGoroutines   = "go_goroutines"
 	seriesReservations = "daybreak_scheduler_reservations"

@@ -31,7 +31,7 @@ type part struct {
 	exits atomic.Int64
 }
 
-// restartDelay is how long whoever keeps a part running takes to notice.
+// restartDelay is how long a supervisor takes to notice.
 const restartDelay = 300 * time.Millisecond
 
 // keep starts the process again whenever it ends, unless a fault wants it so.
@@ -74,7 +74,7 @@ func (p *part) restart(ctx context.Context) {
 	}
 }
 
-// leave tells that the process ends, or has.
+// leave notes that the process ends, or has ended.
 func (p *part) leave() {
 	if p.away != nil {
 		p.away()

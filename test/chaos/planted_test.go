@@ -18,7 +18,7 @@ import (
 // Daybreak's own code knows nothing of it.
 var plantedBugs = map[string]struct {
 	file, original, planted string
-	// agent tells that agents run the binary, and not schedulers.
+	// agent reports that agents run the binary, and not schedulers.
 	agent bool
 	// noticed is what the suite has to say.
 	noticed string
@@ -53,7 +53,7 @@ var plantedBugs = map[string]struct {
 	return nil
 }`,
 		planted: `	s.metrics.slicesRemoved.Inc()
-	// Whoever comes first on the card is taken for it the second time.
+	// The first pod on the card is taken for it the second time.
 	if again, err := s.slicer.Slices(ctx, sh.Slice.BDF); err == nil && len(again.Slices) > 0 {
 		_ = s.slicer.Remove(ctx, discover.SliceRef{BDF: sh.Slice.BDF, ID: again.Slices[0].ID, UUID: again.Slices[0].UUID})
 	}
@@ -88,7 +88,7 @@ func TestPlanted(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%d faults and %d pods went by, and nobody noticed", r.figures.total(), w.pods.count())
+			t.Errorf("%d faults and %d pods went by unnoticed", r.figures.total(), w.pods.count())
 		})
 	}
 }

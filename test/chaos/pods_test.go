@@ -82,7 +82,7 @@ func (p *pods) seen(name string) *corev1.Pod {
 	return p.latest[name]
 }
 
-// acknowledged says whether the API server has told that it has the pod.
+// acknowledged reports whether the API server has confirmed the pod.
 func (p *pods) acknowledged(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,8 +114,8 @@ func (p *pods) live() []string {
 	return names
 }
 
-// create creates the pod, and tries again until the API server has told for
-// certain that it is there, as whoever created it would.
+// create creates the pod, and retries until the API server has confirmed it,
+// as its creator would.
 func (p *pods) create(ctx context.Context, pod *corev1.Pod) error {
 	client := p.world.quick.CoreV1().Pods(namespace)
 	for {
@@ -171,7 +171,7 @@ func (p *pods) remove(ctx context.Context, name string, forced bool) {
 	}
 }
 
-// replaceFailed deletes the pods that kubelet has failed for good, as whoever
+// replaceFailed deletes the pods that kubelet has failed for good, as what
 // owns them would.
 func (p *pods) replaceFailed(ctx context.Context) {
 	for _, name := range p.live() {

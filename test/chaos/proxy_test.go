@@ -51,7 +51,7 @@ type hook struct{ before, after func() }
 
 // rule makes some requests go wrong.
 type rule struct {
-	// is tells which requests, and chance how many of those.
+	// is selects which requests, and chance how many of those.
 	is     func(*http.Request) bool
 	chance float64
 	random *rand.Rand // guarded by the proxy's mutex

@@ -136,7 +136,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// fail ends the test, and has its reason told once more after the logs: who
+// fail ends the test, and repeats its reason after the logs: who
 // sees only the end of a long output shall see it.
 func (w *world) fail(why string) {
 	w.Helper()

@@ -85,7 +85,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 
-	// A definition that somebody else brought is left alone.
+	// A definition of another installation is left alone.
 	kubectl(nil, "annotate", "--overwrite", "crd", "devices.scheduling.koordinator.sh", "meta.helm.sh/release-name=koordinator", "meta.helm.sh/release-namespace=koordinator-system")
 	if _, err := onCluster("install", "daybreak", dir); err != nil {
 		t.Errorf("beside Koordinator's definition: %v", err)

@@ -262,7 +262,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestScrapes: Prometheus is told how manager and agents serve their metrics.
+// TestScrapes: Prometheus knows how manager and agents serve their metrics.
 func TestScrapes(t *testing.T) {
 	t.Parallel()
 	for set, want := range map[string]int{"monitoring.tlsSecret=m": 2, "monitoring.tlsSecret=": 0} {
@@ -271,7 +271,7 @@ func TestScrapes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Count(string(text), "serverName: daybreak-metrics\n        ca: {secret: {name: m, key: ca.crt}}"); got != want {
-			t.Errorf("with %s %d scrapes are told of the certificate, want %d:\n%s", set, got, want, text)
+			t.Errorf("with %s %d scrapes have the certificate, want %d:\n%s", set, got, want, text)
 		}
 	}
 }
@@ -318,13 +318,13 @@ func TestRights(t *testing.T) {
 func TestGuards(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ set, want string }{
-		"a webhook that nobody answers": {"manager.enabled=false", "set manager.enabled=true, or admission.webhook=false"},
-		"nobody to place pods":          {"scheduler.enabled=false", "name the scheduler that does in admission.otherSchedulers"},
+		"a webhook without a server":    {"manager.enabled=false", "set manager.enabled=true, or admission.webhook=false"},
+		"no scheduler for the pods":     {"scheduler.enabled=false", "name the scheduler that does in admission.otherSchedulers"},
 		"agents that nothing confines":  {"admission.policies=false", "set admission.policies=true, or agent.withoutPolicies=true"},
 		"agents nowhere":                {"agent.nodes=null", "agent.nodes is empty"},
 		"no image":                      {"image.repository=", "image.repository is empty: push what `make images` writes to a registry of yours, and set image.repository=REGISTRY/daybreak"},
 		"a limit that is none":          {"manager.resources.limits.memory=1e3Gi", "resources.limits.memory is 1e3Gi: write a number with one of the units"},
-		"a page for nobody":             {"networkPolicies.enabled=true,dashboard.serve=service", "name in networkPolicies.dashboardFrom"},
+		"a page without clients":        {"networkPolicies.enabled=true,dashboard.serve=service", "name in networkPolicies.dashboardFrom"},
 		"a taint that is none":          {"admission.toleratedTaint=metax-tech.com/gpu:Never", "'/admission/toleratedTaint'"},
 		"two images":                    {"image.tag=a,image.digest=sha256:" + strings.Repeat("0", 64), "image.tag and image.digest name two images"},
 		"modes without a ConfigMap":     {"agent.deviceConfig.nodesConfig=x", "set agent.deviceConfig.create=true"},
@@ -348,7 +348,7 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestOldServer: an API server that is too old is told so before anything is
+// TestOldServer: an API server that is too old is rejected before anything is
 // installed.
 func TestOldServer(t *testing.T) {
 	t.Parallel()
@@ -449,7 +449,7 @@ func TestCleanupEverywhere(t *testing.T) {
 	}
 }
 
-// TestMemory: Go is told of less memory than the container may use, so that it
+// TestMemory: Go gets less memory than the container may use, so that it
 // collects before the kernel ends the process. The agent shares its limit with
 // the processes that call the vendor's library.
 func TestMemory(t *testing.T) {

@@ -144,7 +144,7 @@ func (p *playground) command(ctx context.Context, name string, args ...string) (
 	return string(out), nil
 }
 
-// status is all that pages can tell apart: cards, their health, and pods.
+// status is all that pages can distinguish: cards, their health, and pods.
 func (p *playground) status(ctx context.Context) (string, error) {
 	return p.command(ctx, "daybreak", "status", "-o", "wide")
 }
@@ -166,7 +166,7 @@ func (p *playground) renew(ctx context.Context) error {
 }
 
 // clean removes what pages make: pods and what makes them, namespaces, and events
-// that tell of them.
+// that show them.
 func (p *playground) clean(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig())
 	if err != nil {

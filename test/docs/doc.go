@@ -1,4 +1,4 @@
-// Package docs tests the documentation: what a page tells a reader to type is
+// Package docs tests the documentation: what a page asks a reader to type is
 // typed, what it says comes out is compared, every link leads somewhere, and
 // both languages have the same pages with the same commands.
 //
@@ -22,7 +22,7 @@
 // one of its own. Every other fence is there to be read.
 //
 // The blocks of a page are one session of bash: a folder with a copy of the
-// repository, bin in the PATH, and KUBECONFIG of a playground that nobody else
+// repository, bin in the PATH, and KUBECONFIG of a playground that no other test
 // uses meanwhile. A block ends at its first command that fails. What a page needs
 // and a reader has already (a pod that waits, the name of a node) stands in a
 // comment and is run in its turn:

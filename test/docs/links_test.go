@@ -117,7 +117,7 @@ func TestLinks(t *testing.T) {
 	t.Logf("%d links within the repository, %d out of it", inside, outside)
 }
 
-// checkAddress looks at the form of an address; nobody is asked.
+// checkAddress looks at the form of an address without a request.
 func checkAddress(target string) error {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -191,7 +191,7 @@ func checkLines(to, anchor string, info os.FileInfo) error {
 	return nil
 }
 
-// TestLinksOfAPage: links are found, and wrong ones are told.
+// TestLinksOfAPage: links are found, and wrong ones are reported.
 func TestLinksOfAPage(t *testing.T) {
 	p, _ := parse("docs/x.md", "# A `title`, 标题 2!\n## Twice\n## Twice\n[a](b.md#c) ![d](e.png \"f\") `[no](no)`\n[g]: h.md\n<img src=\"i.svg\">\n```\n[no](no)\n```\n<https://j>\n")
 	var got []string

@@ -275,7 +275,7 @@ func matches(want, got string, whole bool) bool {
 	return regexp.MustCompile(pattern.String()).MatchString(tidy(got) + "\n")
 }
 
-// tidy takes off what nobody sees: blanks at the ends of lines, and empty lines
+// tidy removes what is not visible: blanks at the ends of lines, and empty lines
 // at the end.
 func tidy(text string) string {
 	lines := strings.Split(text, "\n")

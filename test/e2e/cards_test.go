@@ -39,7 +39,7 @@ type cards struct {
 	config  string
 }
 
-// sysfs is where the kernel tells of the cards.
+// sysfs is where the kernel lists the cards.
 func (c *cards) sysfs() string { return filepath.Join(filepath.Dir(c.config), "sys") }
 
 // exampleCard is the card that one of the examples names.
@@ -63,7 +63,7 @@ func (w *world) serve() *cards {
 	return w.cards
 }
 
-// alive tells whether the agent runs.
+// alive reports whether the agent runs.
 func (c *cards) alive() bool {
 	if c.Exited() == nil {
 		return false
@@ -225,7 +225,7 @@ func sharesOf(p *corev1.Pod) ([][]share, error) {
 	return all, nil
 }
 
-// isSlice tells a share that has a slice from a whole card.
+// isSlice reports whether a share is a slice, not a whole card.
 func (s share) isSlice() bool { return s.Compute == nil || *s.Compute < 100 }
 
 // classes are the library's numbers of the QoS classes.

@@ -284,7 +284,7 @@ func ready(p *corev1.Pod) bool {
 	})
 }
 
-// states tells why containers are waiting.
+// states returns why containers are waiting.
 func states(p *corev1.Pod) []string {
 	var out []string
 	for _, s := range p.Status.ContainerStatuses {

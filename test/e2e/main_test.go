@@ -26,7 +26,7 @@ import (
 const (
 	// envBin names the folder with the binaries that `make e2e` built.
 	envBin = "E2E_BIN"
-	// envStage tells the test's binary, which runs itself, what it is; envDir is
+	// envStage names the role of the test's binary, which runs itself; envDir is
 	// the folder of this run.
 	envStage = "E2E_STAGE"
 	envDir   = "E2E_DIR"
@@ -275,7 +275,7 @@ func ownDev() error {
 	return syscall.Mount(dev, "/dev", "", syscall.MS_MOVE, "")
 }
 
-// knownDriver makes the kernel's list of drivers tell of the one that makes the
+// knownDriver makes the kernel's list of drivers contain the one that makes the
 // devices of slices.
 func knownDriver() error {
 	const list, head = "/proc/devices", "Character devices:\n"

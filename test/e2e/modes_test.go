@@ -118,7 +118,7 @@ func TestVirtualFunctions(t *testing.T) {
 	w.noWarnings("vf-0", "vf-1", "vf-2")
 }
 
-// forget tells the agent that the cards of a machine were taken out for good.
+// forget makes the agent know that the cards of a machine were taken out for good.
 func (w *world) forget(m *fake.Machine) {
 	w.Helper()
 	var list []string

@@ -93,8 +93,8 @@ func TestAgentKilled(t *testing.T) {
 	}{
 		{name: "before a slice is made", arm: at("before", "mxSmlCreateSgpu")},
 		{name: "after a slice is made", arm: at("after", "mxSmlCreateSgpu")},
-		{name: "before the container is told", arm: at("after", "mxSmlSetSgpuAlias")},
-		{name: "after the container is told", arm: whenTold},
+		{name: "before the spec is written", arm: at("after", "mxSmlSetSgpuAlias")},
+		{name: "after the spec is written", arm: whenSpecified},
 		{name: "before a slice is removed", arm: at("before", "mxSmlRemoveSgpu"), removal: true},
 		{name: "after a slice is removed", arm: at("after", "mxSmlRemoveSgpu"), removal: true},
 	}
@@ -141,13 +141,13 @@ func at(moment, function string) func(*world, *cards) {
 	return func(w *world, c *cards) { w.must(fake.Trigger(c.config, "kill", moment, function)) }
 }
 
-// whenTold kills the agent as soon as a container's devices are written down.
-func whenTold(w *world, c *cards) {
-	before, err := told()
+// whenSpecified kills the agent as soon as a container's devices are written down.
+func whenSpecified(w *world, c *cards) {
+	before, err := specs()
 	w.must(err)
 	go func() {
 		for range 60_000 {
-			if now, err := told(); err == nil && now > before {
+			if now, err := specs(); err == nil && now > before {
 				_ = c.Signal(syscall.SIGKILL)
 				return
 			}
@@ -156,8 +156,8 @@ func whenTold(w *world, c *cards) {
 	}()
 }
 
-// told counts the specs of the container device interface that name a slice.
-func told() (n int, err error) {
+// specs counts the specs of the container device interface that name a slice.
+func specs() (n int, err error) {
 	files, err := filepath.Glob("/run/cdi/*")
 	for _, path := range files {
 		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), "/dev/sgpu") {

@@ -43,9 +43,9 @@ var unused = map[string]string{
 	"manager pods list":  "",
 	"manager mutatingwebhookconfigurations list daybreak": "",
 	"manager secrets list daybreak-manager-webhook":       "",
-	"manager tokenreviews create":                         "nobody logs in to the dashboard",
+	"manager tokenreviews create":                         "no login to the dashboard",
 	"manager subjectaccessreviews create":                 "nor asks for a page",
-	"manager events patch":                                "what it told of happens again",
+	"manager events patch":                                "what it reported happens again",
 
 	"agent devices create":                      "asked for by the API server itself, when the Device is applied for the first time",
 	"agent pods get":                            "a pod that kubelet asks about before the watch has shown it",
@@ -98,7 +98,7 @@ type right struct{ group, resource, verb, name string }
 
 func (r right) String() string { return strings.TrimSpace(r.resource + " " + r.verb + " " + r.name) }
 
-// covers tells whether the request needed the right.
+// covers reports whether the request needed the right.
 func (r right) covers(q request) bool {
 	resource := q.ObjectRef.Resource
 	if q.ObjectRef.Subresource != "" {

@@ -112,7 +112,7 @@ func TestCDIOff(t *testing.T) {
 		}
 		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=restarted,reason=CardsNotReady"})
 		if err == nil && len(events.Items) == 0 {
-			err = errors.New("the pod was not told why")
+			err = errors.New("the pod has no event with the reason")
 		}
 		return err
 	})
@@ -126,8 +126,8 @@ func TestCDIOff(t *testing.T) {
 	w.slicesAre(c, 1, append(pods, residents...)...)
 }
 
-// TestWrongSocket: the agent is told of a socket that is not there. It runs and
-// reports the one that is, and no pod is placed; told right it serves.
+// TestWrongSocket: the agent is given a socket that does not exist. It runs and
+// reports the one that is, and no pod is placed; with the right one it serves.
 func TestWrongSocket(t *testing.T) {
 	w := newWorld(t)
 	c := w.serve()

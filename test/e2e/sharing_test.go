@@ -149,7 +149,7 @@ metadata:
 	got, err := w.client.CoreV1().Pods("restricted").Get(w.ctx, "restricted", metav1.GetOptions{})
 	w.must(err)
 	w.inspect(c, got)
-	// Nobody but the device group may stand in the way: reading needs no rights.
+	// Only the device group may stand in the way: reading needs no rights.
 	if out, err := w.exec(got, "main", "sh", "-c", "cat /dev/mxcd && [ -r /dev/sgpu* ] && [ -w /dev/sgpu* ] && echo yes"); err != nil || strings.TrimSpace(out) != "yes" {
 		t.Errorf("the devices can't be used: %q (%v)", out, err)
 	}

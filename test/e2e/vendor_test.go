@@ -108,7 +108,7 @@ func (w *world) has(n int64) {
 	})
 }
 
-// servedBy waits until the Node says who serves it; nobody is "".
+// servedBy waits until the Node says who serves it; "" is none.
 func (w *world) servedBy(who string) {
 	w.Helper()
 	w.eventually("the node is served by "+who, time.Minute, func() error {

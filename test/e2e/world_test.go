@@ -179,7 +179,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{TB: t, cluster: c, ctx: context.WithoutCancel(t.Context())}
 	t.Cleanup(func() {
 		if t.Failed() {
-			w.tell()
+			w.dump()
 		}
 		w.deletePods()
 	})
@@ -201,8 +201,8 @@ func (w *world) eventually(what string, patience time.Duration, check func() err
 	}
 }
 
-// tell shows the pods and events of a test that failed.
-func (w *world) tell() {
+// dump logs the pods and events of a test that failed.
+func (w *world) dump() {
 	for _, args := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp"} {
 		out, err := w.tryKubectl(strings.Fields(args)...)
 		w.Logf("kubectl %s: %v\n%s", args, err, out[max(0, len(out)-6000):])

@@ -22,7 +22,7 @@ type Variant int
 
 // The variants of the library.
 const (
-	// Core has the five functions that nobody can do without.
+	// Core has the five functions that every caller needs.
 	Core Variant = 0
 	// V228 is version 2.2.8, without the functions that came later.
 	V228 Variant = 228

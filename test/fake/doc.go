@@ -4,7 +4,7 @@
 // with them. It is written to a file that a fake libmxsml.so (mxsml/, in C, with
 // the vendor's ABI) and a fake mx-smi (mxsmi/, with the vendor's formats) read
 // at every call, and to a tree of files like sysfs; what looks at cards can't
-// tell them from real ones. Changing the Machine and writing it again makes
+// distinguish them from real ones. Changing the Machine and writing it again makes
 // faults happen while a program runs.
 //
 // Slices are kept in a file beside the configuration, by the library, and are

@@ -299,18 +299,18 @@ func (f *forgers) otherWays() map[string]func() error {
 	ways["the scheduler removes what a node says"] = patchNode(scheduler, "metax-1", map[string]any{wire.AnnotationServedBy: nil})
 
 	own := f.agentOf("metax-1")
-	nobody := rest.CopyConfig(own)
-	nobody.BearerToken = f.plainToken(manager.DefaultNamespace, local.AgentAccount)
+	nowhere := rest.CopyConfig(own)
+	nowhere.BearerToken = f.plainToken(manager.DefaultNamespace, local.AgentAccount)
 	ways["an agent, another's node"] = patchNode(own, "metax-2", map[string]any{"any": "thing"})
 	ways["an agent, another's cards"] = patchNode(own, "metax-2", map[string]any{wire.AnnotationNodeCards: "[]"})
 	ways["an agent takes a lock"] = patchNode(own, "metax-1", map[string]any{wire.AnnotationLock: "x"})
-	ways["an agent of nowhere"] = patchNode(nobody, "metax-1", map[string]any{wire.AnnotationNodeCards: "[]"})
+	ways["an agent of nowhere"] = patchNode(nowhere, "metax-1", map[string]any{wire.AnnotationNodeCards: "[]"})
 
 	sick := []byte(`{"spec":{"devices":[]}}`)
 	ways["a Device"] = f.patchDevice(admin, "metax-1", sick)
 	ways["a Device is not MetaX's any more"] = f.patchDevice(admin, "metax-1", []byte(`{"metadata":{"labels":{"node.koordinator.sh/gpu-vendor":"nvidia"}}}`))
 	ways["an agent, another's Device"] = f.patchDevice(own, "metax-2", sick)
-	ways["an agent of nowhere, a Device"] = f.patchDevice(nobody, "metax-1", sick)
+	ways["an agent of nowhere, a Device"] = f.patchDevice(nowhere, "metax-1", sick)
 	ways["delete a Device"] = func() error {
 		return f.devices(admin).Delete(f.ctx, "metax-1", metav1.DeleteOptions{})
 	}
@@ -424,7 +424,7 @@ func (f *forgers) settled() map[string]any {
 	return last
 }
 
-// TestForgery: nobody takes another pod's cards, in whatever way.
+// TestForgery: no user takes another pod's cards, in any way.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	f := newForgers(t)
@@ -511,7 +511,7 @@ func TestForgeryHasNoEffect(t *testing.T) {
 // bound past every scheduler does not close its node.
 func TestBoundPastTheWebhook(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{}) // nobody but the policies
+	w := newWorld(t, local.Config{}) // only the policies
 	f := &forgers{world: w, mallory: w.tenant("mallory", "default")}
 	w.nodes(1)
 	w.scheduler("scheduler")

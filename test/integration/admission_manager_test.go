@@ -29,8 +29,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// TestWorkloads: whoever creates pods, they are completed and placed, or their
-// creator is told.
+// TestWorkloads: pods of every kind of creator are completed and placed, or their
+// creator gets an error.
 func TestWorkloads(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, local.Config{})
@@ -169,7 +169,7 @@ func TestManagerKilled(t *testing.T) {
 				withCards.Add(1)
 			case apierrors.IsInternalError(err) && strings.Contains(err.Error(), `failed calling webhook "pods.daybreak-gpu.io"`):
 				if refusedCards.Add(1) == 1 {
-					t.Logf("told: %v", err)
+					t.Logf("rejected: %v", err)
 				}
 			default:
 				t.Errorf("pod with cards %d: %v", i, err)

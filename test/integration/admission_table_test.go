@@ -96,7 +96,7 @@ func note(key, value, say string) string {
 	return fmt.Sprintf("metadata.annotations[%s]: Invalid value: %q: %s", key, value, say)
 }
 
-// refused are pods that are not let in, and everything that they are told.
+// refused are pods that are rejected, with the complete message.
 var refused = map[string]struct {
 	pod  *gputest.PodBuilder
 	want []string
@@ -244,7 +244,7 @@ func TestAdmission(t *testing.T) {
 			t.Errorf("%s: let in", name)
 			w.delete("refused")
 		case !apierrors.IsInvalid(err) || err.Error() != want:
-			t.Errorf("%s: told\n  %v\nwant\n  %s", name, err, want)
+			t.Errorf("%s: got\n  %v\nwant\n  %s", name, err, want)
 		}
 	}
 
@@ -334,7 +334,7 @@ func TestPrivilegedNamespace(t *testing.T) {
 		p.Namespace = namespace
 		w.eventually("the API server has seen namespace "+namespace, 10*time.Second, func() error {
 			if _, err := w.client.CoreV1().Pods(namespace).Create(w.ctx, p, metav1.CreateOptions{}); err == nil || err.Error() != want {
-				return fmt.Errorf("told\n  %w\nwant\n  %s", err, want)
+				return fmt.Errorf("got\n  %w\nwant\n  %s", err, want)
 			}
 			return nil
 		})

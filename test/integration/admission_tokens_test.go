@@ -26,7 +26,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// thieves is a world in which somebody has the tokens of Daybreak's parts.
+// thieves is a world in which an attacker has the tokens of Daybreak's parts.
 type thieves struct {
 	*world
 	// tokens are the parts with the rights that they have; mighty are the same
@@ -206,7 +206,7 @@ func (th *thieves) eventWays(part string, client kubernetes.Interface) map[strin
 	}
 	ways := map[string]func() error{
 		"an Event of kubelet": core("kubelet", "metax-1"),
-		"an Event of nobody":  core("", ""),
+		"an Event of no one":  core("", ""),
 		"an Event of kubelet by events.k8s.io": func() error {
 			e := &eventsv1.Event{
 				ObjectMeta: metav1.ObjectMeta{GenerateName: "e"}, EventTime: metav1.NowMicro(), Regarding: about, Reason: "R", Action: "A", Type: "Normal",
@@ -224,7 +224,7 @@ func (th *thieves) eventWays(part string, client kubernetes.Interface) map[strin
 			_, err := client.CoreV1().Events("default").Patch(th.ctx, "kubelets", types.MergePatchType, text, metav1.PatchOptions{})
 			return err
 		},
-		"an election that kubelet tells of": func() error {
+		"an election that kubelet reports": func() error {
 			e := eventOf("kubelet", "metax-1", corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Namespace: "default", Name: "metax-1"})
 			e.Reason = "LeaderElection"
 			_, err := client.CoreV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
@@ -375,7 +375,7 @@ func (th *thieves) state() map[string]any {
 }
 
 // TestStolenTokens: with the token of an agent, of the manager or of the scheduler
-// nobody changes labels, taints, spec or status of nodes, webhook configurations,
+// none changes labels, taints, spec or status of nodes, webhook configurations,
 // Secrets or others' Events: not with the rights of that part, and not with all.
 func TestStolenTokens(t *testing.T) {
 	t.Parallel()

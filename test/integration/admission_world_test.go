@@ -19,7 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 )
 
-// freeAddress returns an address of this machine for somebody to listen at.
+// freeAddress returns an address of this machine to listen on.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	list, err := local.FreeAddresses(t.Context(), 1)

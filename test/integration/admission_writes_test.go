@@ -182,7 +182,7 @@ func TestPoliciesComeLater(t *testing.T) {
 	want := `pods "old" is forbidden: ValidatingAdmissionPolicy 'daybreak-pods' with binding 'daybreak-pods' denied request: ` +
 		`metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is`
 	if err == nil || err.Error() != want {
-		t.Errorf("told\n  %v\nwant\n  %s", err, want)
+		t.Errorf("got\n  %v\nwant\n  %s", err, want)
 	}
 
 	// Another scheduler is let write as well, as in a migration.

@@ -48,7 +48,7 @@ func (h *hardware) save() {
 func (h *hardware) sysfs() string { return h.path + ".sys" }
 
 // TestAgentFaults: hardware breaks in every way, the Device says so, people
-// are told, and new pods keep clear of it.
+// get an event, and new pods keep clear of it.
 func TestAgentFaults(t *testing.T) {
 	t.Parallel()
 	library := fake.Library(t, fake.V231)

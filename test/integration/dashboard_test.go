@@ -123,7 +123,7 @@ func TestDashboardElsewhere(t *testing.T) {
 			token string
 			want  int
 		}{
-			"nobody": {"", http.StatusUnauthorized}, "a forged token": {alice + "x", http.StatusUnauthorized}, "a user without rights": {stranger, http.StatusForbidden},
+			"no token": {"", http.StatusUnauthorized}, "a forged token": {alice + "x", http.StatusUnauthorized}, "a user without rights": {stranger, http.StatusForbidden},
 		} {
 			if status, text := ask(path, c.token); status != c.want || strings.Contains(text, "metax-1") || strings.Contains(text, "runner") {
 				t.Errorf("%s for %s: status %d, want %d: %.300s", path, name, status, c.want, text)

@@ -20,7 +20,7 @@ import (
 )
 
 // TestExamples applies every example with plain kubectl and wants the node, the
-// cards and the annotations that daybreak place tells.
+// cards and the annotations that daybreak place prints.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	w := newOpenWorld(t, local.Config{}) // with pods that another scheduler has placed

@@ -43,12 +43,12 @@ type besieged struct {
 	healed    bool // they are well by now
 }
 
-// badNode is a node that costs itself and nobody else.
+// badNode is a node whose data harms no other node.
 type badNode struct {
 	name string
 	// want is why pods are kept off it.
 	want place.Code
-	// whole tells that it serves whole cards only.
+	// whole reports that it serves whole cards only.
 	whole bool
 	// heal puts it right.
 	heal func() error
@@ -149,7 +149,7 @@ func (w *besieged) node(name string, annotations map[string]string, resources ..
 	})
 }
 
-// unlocked tells that nobody has to lock the node: there is no plugin that would
+// unlocked reports that the node needs no lock: there is no plugin that would
 // take the lock off.
 var unlocked = map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}
 
@@ -410,7 +410,7 @@ func (w *besieged) scheduleOthers(prefix string, n int) {
 // wantReasons waits until every pod that waits for a bad node says why.
 func (w *besieged) wantReasons(probes []string) {
 	w.Helper()
-	w.eventually("every probe is told why it waits", 5*time.Minute, func() error {
+	w.eventually("every probe has the reason why it waits", 5*time.Minute, func() error {
 		defer time.Sleep(listing)
 		byName := map[string]*corev1.Pod{}
 		for _, p := range w.pods() {
@@ -431,7 +431,7 @@ func (w *besieged) wantReasons(probes []string) {
 	})
 }
 
-// wantStatus: the status command tells of each bad node what is wrong with it.
+// wantStatus: the status command shows of each bad node what is wrong with it.
 func (w *besieged) wantStatus() {
 	w.Helper()
 	byName := map[string]*report.NodeStatus{}
@@ -442,7 +442,7 @@ func (w *besieged) wantStatus() {
 		n := byName[b.name]
 		switch {
 		case n == nil:
-			w.Errorf("status does not tell of node %s", b.name)
+			w.Errorf("status does not show node %s", b.name)
 		case b.want == place.BadInventory && (n.Problem == "" || len(n.Cards) > 0 || len(n.Problem) > 1000):
 			w.Errorf("node %s: problem %.300q, %d cards", b.name, n.Problem, len(n.Cards))
 		case b.want == place.Unaccounted && len(n.Unaccounted) != 1:
@@ -500,15 +500,15 @@ func (w *besieged) wantEvents() {
 		if err != nil {
 			return err
 		}
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for i := range list.Items {
 			if e := &list.Items[i]; e.Reason == "BadInventory" && e.InvolvedObject.Kind == "Node" {
-				told[e.InvolvedObject.Name] = true
+				reported[e.InvolvedObject.Name] = true
 			}
 		}
 		for _, b := range w.bad {
-			if b.want == place.BadInventory && !told[b.name] {
-				return fmt.Errorf("none on %s; %d nodes have one", b.name, len(told))
+			if b.want == place.BadInventory && !reported[b.name] {
+				return fmt.Errorf("none on %s; %d nodes have one", b.name, len(reported))
 			}
 		}
 		return nil

@@ -68,7 +68,7 @@ func (w *world) cardNames() []string {
 }
 
 // TestLockOfOthers: another scheduler binds to the same nodes under the same
-// locks, and locks are there that nobody will take off.
+// locks, and locks are there that no plugin will remove.
 func TestLockOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newOpenWorld(t, local.Config{})
@@ -97,9 +97,9 @@ func TestLockOfOthers(t *testing.T) {
 	w.running(time.Minute, names...)
 	w.noRefusals(v)
 
-	// Locks of nobody: what can't be read, what only names a time, what is of
+	// Locks without an owner: what can't be read, what only names a time, what is of
 	// the future, what is old.
-	for i, value := range []string{"garbage!", "", "2099-01-01T00:00:00Z,default,nobody", "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"} {
+	for i, value := range []string{"garbage!", "", "2099-01-01T00:00:00Z,default,none", "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"} {
 		if value == "" {
 			value = time.Now().Format(time.RFC3339)
 		}
@@ -113,7 +113,7 @@ func TestLockOfOthers(t *testing.T) {
 			t.Errorf("lock %q kept a pod waiting for %s, want little more than the %d s it lives", value, took, expiry)
 		}
 	}
-	// And with nobody waiting.
+	// And with no pod waiting.
 	w.setLock("vendor-2", "garbage!")
 	w.quiet(v)
 }
@@ -335,8 +335,8 @@ func TestVendorNative(t *testing.T) {
 		if got.Spec.NodeName != tt.want {
 			t.Errorf("%s: on %s, want %s", tt.name, got.Spec.NodeName, tt.want)
 		}
-		if cards, told := got.Annotations[wire.AnnotationAllocated]; told {
-			t.Errorf("%s: cards were told: %s", tt.name, cards)
+		if cards, found := got.Annotations[wire.AnnotationAllocated]; found {
+			t.Errorf("%s: cards were written: %s", tt.name, cards)
 		}
 	}
 	// Four cost less on the first, too: the figures of that number count.

@@ -223,7 +223,7 @@ func (w *world) counter() func(prefix string) int {
 }
 
 // TestLockTurns: 100 slices on five nodes whose plugin takes 20 ms for each. The
-// same again where Daybreak's agent serves tells what scheduling alone takes.
+// same again where Daybreak's agent serves shows what scheduling alone takes.
 func TestLockTurns(t *testing.T) {
 	w := newWorld(t, local.Config{})
 	const nodes, perNode, delay = 5, 20, 20 * time.Millisecond
@@ -367,7 +367,7 @@ func TestLockPluginDead(t *testing.T) {
 	start = time.Now()
 	w.create(slicePod("f", "vendor-1"))
 	w.bound("f")
-	t.Logf("a lock that nobody took off was taken over after %s", time.Since(start).Round(time.Millisecond))
+	t.Logf("an abandoned lock was taken over after %s", time.Since(start).Round(time.Millisecond))
 	if took := time.Since(start); took < (expiry-3)*time.Second {
 		t.Errorf("it was taken over after %s, before it expired", took)
 	}

@@ -226,7 +226,7 @@ func (w *world) allBound(patience time.Duration) []corev1.Pod {
 }
 
 // audit reads the cluster as "daybreak audit" would and fails when a card is booked
-// beyond what it has, or a pod's cards can't be told.
+// beyond what it has, or a pod's cards are unknown.
 func (w *world) audit() {
 	w.Helper()
 	objects, err := cluster.ReadLive(w.ctx, w.cluster.REST())

@@ -170,7 +170,7 @@ func (w managed) kubeletResets() {
 	w.kubelet("restarted", fmt.Sprintf(reset, zeros))
 	w.wantKoord("restarted", cards(2))
 	w.wantEvent("restarted", "CardsRestored", "kubelet had reset what the node advertises to zero", "koordinator.sh/gpu-core 200")
-	// Whoever changes one of the two changes it for nothing.
+	// A change of one of the two is reverted.
 	w.kubelet("restarted", `{"status":{"allocatable":{"koordinator.sh/gpu-core":"150"}}}`)
 	w.wantKoord("restarted", cards(2))
 }
@@ -351,7 +351,7 @@ func (w managed) election() {
 	first.Stop()
 	w.kubelet("led-1", fmt.Sprintf(reset, zeros))
 	w.wantKoord("led-1", cards(1))
-	w.Logf("the second has taken over %s after the first was told to end", time.Since(start).Round(time.Millisecond))
+	w.Logf("the second has taken over %s after the first was stopped", time.Since(start).Round(time.Millisecond))
 	if two, err = second.metric(applied); err != nil || two != 1 {
 		w.Errorf("the new leader patched %v times (%v), want once", two, err)
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/fake"
 )
 
-// exposed is what running processes tell: metric -> label -> values.
+// exposed is what running processes expose: metric -> label -> values.
 type exposed map[string]map[string]map[string]bool
 
 var (
@@ -72,13 +72,13 @@ func (e exposed) ours() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// check says what of the query no process tells.
+// check says what of the query no process exposes.
 func (e exposed) check(q *query) error {
 	known := map[string]bool{"instance": true, "job": true, "le": true}
 	for _, s := range q.selectors {
 		labels, ok := e[s.metric]
 		if !ok {
-			return fmt.Errorf("nobody tells %s", s.metric)
+			return fmt.Errorf("no process exposes %s", s.metric)
 		}
 		for label, values := range s.matchers {
 			if labels[label] == nil {
@@ -102,7 +102,7 @@ func (e exposed) check(q *query) error {
 	return nil
 }
 
-// exposed starts everything on one cluster and returns what it tells.
+// exposed starts everything on one cluster and returns what it exposes.
 func (w *world) exposed(t *testing.T) exposed {
 	t.Helper()
 	library := fake.Library(t, fake.V231)
@@ -125,7 +125,7 @@ func (w *world) exposed(t *testing.T) exposed {
 	w.bound("slice")
 	w.create(pod("wide", "gpu=16"))
 	e := exposed{}
-	w.eventually("all three tell their figures", time.Minute, func() error {
+	w.eventually("all three expose their metrics", time.Minute, func() error {
 		clear(e)
 		for _, url := range []string{"http://" + agentAddress, "https://" + schedulerAddress, "http://" + managerAddress} {
 			text, err := get(url + "/metrics")
@@ -203,7 +203,7 @@ func fills(text string, q *query) error {
 }
 
 // TestMonitoring: every alert and every panel asks for figures that the
-// processes tell, with the labels and values that they have, and what they tell
+// processes expose, with the labels and values that they have, and what they expose
 // is written down.
 func TestMonitoring(t *testing.T) {
 	w := newWorld(t, local.Config{})
@@ -271,7 +271,7 @@ func complete(r *rule) error {
 
 var documentedMetric = regexp.MustCompile("`(daybreak_[a-z_]+)")
 
-// documented says what a page leaves out, or tells of without reason. The
+// documented says what a page leaves out, or lists without reason. The
 // agent's metrics have a page of their own.
 func documented(served []string, page string) error {
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -290,12 +290,12 @@ func documented(served []string, page string) error {
 		delete(named, name)
 	}
 	for name := range named {
-		problems = append(problems, fmt.Errorf("nobody tells %s", name))
+		problems = append(problems, fmt.Errorf("no process exposes %s", name))
 	}
 	return errors.Join(problems...)
 }
 
-// TestContinuousAudit: somebody gives a card to two pods, around the scheduler
+// TestContinuousAudit: a card is given to two pods, around the scheduler
 // and where no policy forbids it. The manager notices, says so once on both pods
 // and on the node, and counts it.
 func TestContinuousAudit(t *testing.T) {
@@ -321,7 +321,7 @@ func TestContinuousAudit(t *testing.T) {
 		}
 		return err
 	})
-	told := func() map[string]int {
+	reported := func() map[string]int {
 		list, err := w.client.CoreV1().Events("").List(w.ctx, metav1.ListOptions{})
 		w.must(err)
 		count := map[string]int{}
@@ -332,16 +332,16 @@ func TestContinuousAudit(t *testing.T) {
 		}
 		return count
 	}
-	w.eventually("it is told", time.Minute, func() error {
-		if n := len(told()); n < 3 {
+	w.eventually("it is reported", time.Minute, func() error {
+		if n := len(reported()); n < 3 {
 			return fmt.Errorf("%d objects have an event", n)
 		}
 		return nil
 	})
 	time.Sleep(5 * time.Second) // several audits more
-	for object, n := range told() {
+	for object, n := range reported() {
 		if n != 1 {
-			t.Errorf("%s was told %d times", object, n)
+			t.Errorf("%s was reported %d times", object, n)
 		}
 	}
 	w.delete("second")
@@ -365,7 +365,7 @@ func seriesCount(e *corev1.Event) int {
 	return int(e.Series.Count)
 }
 
-// TestPlacementEvent: the one event of a pod that was bound tells its cards.
+// TestPlacementEvent: the one event of a pod that was bound names its cards.
 func TestPlacementEvent(t *testing.T) {
 	w := newWorld(t, local.Config{})
 	w.nodes(2)
@@ -379,26 +379,26 @@ func TestPlacementEvent(t *testing.T) {
 	} {
 		node := w.bound(name).Spec.NodeName
 		assigned := fmt.Sprintf("Successfully assigned default/%s to %s", name, node)
-		var told []string
+		var messages []string
 		w.eventually("event of "+name, time.Minute, func() error {
 			list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 			if err != nil {
 				return err
 			}
-			told = nil
+			messages = nil
 			for i := range list.Items {
 				if list.Items[i].ReportingController == "default-scheduler" && list.Items[i].Type == corev1.EventTypeNormal {
-					told = append(told, list.Items[i].Message)
+					messages = append(messages, list.Items[i].Message)
 				}
 			}
-			if len(told) == 0 {
+			if len(messages) == 0 {
 				return errors.New("none yet")
 			}
 			return nil
 		})
-		t.Logf("%s: %q", name, told)
-		if len(told) != 1 || !strings.HasPrefix(told[0], assigned) || !strings.Contains(told[0], want) || want == "" && told[0] != assigned {
-			t.Errorf("the events of %s are %q, want one: %s … %s", name, told, assigned, want)
+		t.Logf("%s: %q", name, messages)
+		if len(messages) != 1 || !strings.HasPrefix(messages[0], assigned) || !strings.Contains(messages[0], want) || want == "" && messages[0] != assigned {
+			t.Errorf("the events of %s are %q, want one: %s … %s", name, messages, assigned, want)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func TestReadPromQL(t *testing.T) {
 		"a parenthesis is open":         {text: `max(x`, wantErr: true},
 		"an operator without an end":    {text: `x >`, wantErr: true},
 		"two metrics without operator":  {text: `x y`, wantErr: true},
-		"a function that nobody knows":  {text: `summ(x)`, wantErr: true},
+		"an unknown function":           {text: `summ(x)`, wantErr: true},
 		"a character that does not fit": {text: `x ; y`, wantErr: true},
 	}
 	for name, tt := range tests {

@@ -401,7 +401,7 @@ func TestDeviceGone(t *testing.T) {
 		}
 		return fmt.Errorf("events of %s so far: %q", name, said)
 	}
-	// The scheduler has heard of it when one that fits nowhere is told so.
+	// The scheduler has heard of it when one that fits nowhere has its event.
 	huge := 0
 	w.eventually("the scheduler knows", time.Minute, func() error {
 		huge++

@@ -32,7 +32,7 @@ type incumbent struct {
 	pod *corev1.Pod
 	// annotations are what that scheduler wrote, labels too.
 	annotations, labels map[string]string
-	// lock tells that it took the node's lock for the vendor's plugin.
+	// lock reports that it took the node's lock for the vendor's plugin.
 	lock bool
 	// want is what the pod holds: "card:compute:MiB" by container.
 	want map[string][]string
@@ -200,17 +200,17 @@ func (w *world) refused(name string) {
 	}
 }
 
-// status returns a node as "daybreak status -o json" tells it.
+// status returns a node as "daybreak status -o json" shows it.
 func (w *world) status(node string) *report.NodeStatus {
 	w.Helper()
 	nodes := w.statuses("--node", node)
 	if len(nodes) != 1 {
-		w.Fatalf("status tells of %d nodes, want %s", len(nodes), node)
+		w.Fatalf("status lists %d nodes, want %s", len(nodes), node)
 	}
 	return &nodes[0]
 }
 
-// statuses returns the nodes that "daybreak status -o json" tells of.
+// statuses returns the nodes that "daybreak status -o json" lists.
 func (w *world) statuses(args ...string) []report.NodeStatus {
 	w.Helper()
 	out, stderr, code := w.run(append([]string{"status", "-o", "json"}, args...)...)
@@ -232,7 +232,7 @@ func (w *world) usedCards(node string) int {
 	return used
 }
 
-// wantShares: what status tells of the node is what its pods' annotations say.
+// wantShares: what status shows of the node is what its pods' annotations say.
 func (w *world) wantShares(node string, pods []*incumbent) {
 	w.Helper()
 	want, got := map[string][]string{}, map[string][]string{}
@@ -259,7 +259,7 @@ func (w *world) wantShares(node string, pods []*incumbent) {
 type koordShare struct{ minor, core, gib, ratio int }
 
 // byKoordinator is a pod as Koordinator's webhook and scheduler leave it; adapted
-// tells that its adapter for the vendor's plugin is on.
+// reports that its adapter for the vendor's plugin is on.
 func byKoordinator(cards []string, p *corev1.Pod, adapted bool, shares ...koordShare) *incumbent {
 	var list, vendor, minors []string
 	in := &incumbent{pod: p, want: map[string][]string{}, lock: adapted}
@@ -363,7 +363,7 @@ func TestTakeoverKoordinator(t *testing.T) {
 }
 
 // bareNode is a node with slices and without the vendor's plugin: pods run there
-// when they are bound, and nobody locks it.
+// when they are bound, and it is not locked.
 func (w *world) bareNode(name string, cards int) {
 	w.Helper()
 	list := limitsOf("sgpu", strconv.Itoa(16*cards))

@@ -28,10 +28,10 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// kubeletIDs is what kubelet tells of a node that the vendor's plugin serves.
+// kubeletIDs is what kubelet reports of a node that the vendor's plugin serves.
 type kubeletIDs struct {
 	podresources.UnimplementedPodResourcesListerServer
-	resource, spare string // the plugin's resource, and an id that nobody has
+	resource, spare string // the plugin's resource, and an id without a holder
 
 	mu   sync.Mutex
 	held []*podresources.PodResources
@@ -126,7 +126,7 @@ func onNode(p *corev1.Pod, node string) *corev1.Pod {
 }
 
 // TestTakeoverVendorOnly: pods of a cluster that had the vendor's plugin alone
-// carry nothing that tells their cards. Their node takes no slices until the
+// carry nothing that names their cards. Their node takes no slices until the
 // agent has read the cards from kubelet's ids; then it takes what is left.
 func TestTakeoverVendorOnly(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,7 @@ func TestTakeoverVendorOnly(t *testing.T) {
 	w.create(onNode(pod("slice", "sgpu=1", "vcore=10", "vmemory=1"), sliced))
 	w.refused("slice")
 	if text := strings.Join(w.refusals("slice"), "\n"); !strings.Contains(text, "1 has a pod whose cards are not known") {
-		t.Errorf("the pod is told %q", text)
+		t.Errorf("the message of the pod is %q", text)
 	}
 	if used := w.usedCards(native); used != 2 {
 		t.Errorf("%d whole cards are booked before the agent comes, want 2", used)
@@ -182,7 +182,7 @@ func TestTakeoverVendorOnly(t *testing.T) {
 	w.audit()
 }
 
-// wantSharesSoon is wantShares for one pod, when the agent has told of it.
+// wantSharesSoon is wantShares for one pod, when the agent has reported it.
 func (w *world) wantSharesSoon(node string, in *incumbent) {
 	w.Helper()
 	w.eventually("the cards of "+in.pod.Name+" are known", time.Minute, func() error {

@@ -73,7 +73,7 @@ func (w *world) bindAll(policy string, pods int) time.Duration {
 	return last.Sub(first)
 }
 
-// bindings tells of each pod when it was seen to have a node.
+// bindings reports of each pod when it was seen to have a node.
 func (w *world) bindings() <-chan string {
 	w.Helper()
 	ctx, stop := context.WithCancel(w.ctx)

@@ -103,7 +103,7 @@ func TestWakeByNeighbours(t *testing.T) {
 	if after := w.attempts(s, waiting); after[1] != before[1] {
 		t.Errorf("near-b was tried %d more times after a pod that it does not look for", after[1]-before[1])
 	}
-	// Nobody schedules this one.
+	// No scheduler takes this one.
 	b := pod("b")
 	b.Labels, b.Spec.NodeName = map[string]string{"app": "b"}, "metax-1"
 	w.create(b)

@@ -38,7 +38,7 @@ type kubelet struct {
 	ctx     context.Context //nolint:containedctx // of the machine, which its sockets serve for
 	servers []*grpc.Server
 	running sync.WaitGroup
-	// changed is told when the node has other devices than before.
+	// changed is called when the node has other devices than before.
 	changed chan struct{}
 
 	mu        sync.Mutex
@@ -53,7 +53,7 @@ type kubelet struct {
 type endpoint struct {
 	client  deviceplugin.DevicePluginClient
 	devices []*deviceplugin.Device
-	// answered tells that it has listed its devices.
+	// answered reports that it has listed its devices.
 	answered bool
 }
 
@@ -193,7 +193,7 @@ func (k *kubelet) healthy(resource corev1.ResourceName) int64 {
 	return n
 }
 
-// List tells which containers have which devices.
+// List returns which containers have which devices.
 func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -213,7 +213,7 @@ func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (
 	return answer, nil
 }
 
-// GetAllocatableResources tells which devices there are.
+// GetAllocatableResources returns which devices there are.
 func (k *kubelet) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -240,7 +240,7 @@ func (*kubelet) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse
 	return &cri.StatusResponse{Info: map[string]string{"config": `{"enableCDI":true}`}}, nil
 }
 
-// ListContainers tells which containers of a pod live.
+// ListContainers returns which containers of a pod live.
 func (k *kubelet) ListContainers(_ context.Context, r *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -428,7 +428,7 @@ func (k *kubelet) writeDown() error {
 	return os.Rename(path+".new", path)
 }
 
-// free returns up to n devices that nobody has. The mutex must be held.
+// free returns up to n devices without a holder. The mutex must be held.
 func (k *kubelet) free(e *endpoint, n int) []string {
 	taken := map[string]bool{}
 	for _, r := range k.pods {

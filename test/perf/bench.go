@@ -20,8 +20,8 @@ type bench struct {
 	begin      time.Time
 }
 
-// tell reports progress.
-func (b *bench) tell(format string, args ...any) {
+// logf reports progress.
+func (b *bench) logf(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.log, "%6s  %s\n", time.Since(b.begin).Round(time.Second), fmt.Sprintf(format, args...))
 }
 
@@ -99,7 +99,7 @@ func (w *world) workloads(ctx context.Context, result *Result) error {
 				if err != nil {
 					return fmt.Errorf("workload %s with %s: %w", name, s, err)
 				}
-				w.tell("%d nodes, %s, round %d: %s %.0f pods/s, cycle p99 %.2f ms, %.2f calls a pod, %.2f ms CPU a pod, %.0f MiB",
+				w.logf("%d nodes, %s, round %d: %s %.0f pods/s, cycle p99 %.2f ms, %.2f calls a pod, %.2f ms CPU a pod, %.0f MiB",
 					w.plan.Nodes, name, round+1, s, f.PodsPerSecond, f.CycleP99Milliseconds, f.CallsPerPod, f.CPUMillisecondsPerPod, f.PeakMiB)
 				figures[name][s] = append(figures[name][s], f)
 			}
@@ -153,6 +153,6 @@ func (b *bench) saveProfile(ctx context.Context, s *scheduler, workload, kind, p
 		err = os.WriteFile(filepath.Join(b.profiles, fmt.Sprintf("%s-%s-%s.pprof", workload, s.name, kind)), text, 0o600)
 	}
 	if err != nil {
-		b.tell("no %s profile of %s: %v", kind, s.name, err)
+		b.logf("no %s profile of %s: %v", kind, s.name, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // patience is how long nothing may be bound before a run is given up.
 const patience = 3 * time.Minute
 
-// bindAll lets one scheduler bind the pods of a workload and tells how it went.
+// bindAll lets one scheduler bind the pods of a workload and returns how it went.
 // It leaves no pods behind.
 func (w *world) bindAll(ctx context.Context, name string, s side, pods int) (f Figures, err error) {
 	workload := w.bench.plan.Workloads[name]
@@ -118,7 +118,7 @@ func (r *runner) run(ctx context.Context) (f Figures, err error) {
 		return f, err
 	}
 	r.saveProfile(ctx, r.scheduler, r.workload, "heap", "/debug/pprof/heap")
-	// Events come after the bindings that they tell of.
+	// Events come after the bindings that they report.
 	select {
 	case <-ctx.Done():
 		return f, context.Cause(ctx)
@@ -139,7 +139,7 @@ func (r *runner) run(ctx context.Context) (f Figures, err error) {
 	return f, nil
 }
 
-// count fills in what metrics tell.
+// count fills in what metrics show.
 func (r *runner) count(f *Figures, fresh samples, before, after *reading) {
 	n := float64(r.pods)
 	// Bindings and their events count from the very first; of the rest, what came

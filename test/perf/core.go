@@ -57,7 +57,7 @@ func (b *bench) core(ctx context.Context, result *Result) error {
 			return err
 		}
 		figures := c.decide()
-		b.tell("core alone, %d nodes: %.0f µs and %.1f allocations a decision", nodes, figures.Microseconds, figures.Allocations)
+		b.logf("core alone, %d nodes: %.0f µs and %.1f allocations a decision", nodes, figures.Microseconds, figures.Allocations)
 		result.Core = append(result.Core, figures)
 	}
 	return nil
@@ -107,7 +107,7 @@ func (*core) put(n *ledger.Node, ask *wire.Ask, name string) {
 	}
 }
 
-// decide places all requests and tells what one cost.
+// decide places all requests and returns what one cost.
 func (c *core) decide() CoreFigures {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -132,7 +132,7 @@ func (c *core) decide() CoreFigures {
 }
 
 // usedCPU returns the CPU time that this process has used, which is less at the
-// mercy of others than the clock on the wall. 0 where it can't be told.
+// mercy of others than the clock on the wall. 0 where it is not known.
 func usedCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

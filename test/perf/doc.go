@@ -7,7 +7,7 @@
 // It starts a real etcd and API server, makes nodes that stand still, creates
 // the pods, and starts a scheduler after them. What counts is the time from the
 // first binding to the last, as a watch shows them. The two schedulers take
-// turns, and the median of their rounds is told. Plain kube-scheduler is the
+// turns, and the median of their rounds is reported. Plain kube-scheduler is the
 // same library in a process of the same binary, with the same limits on
 // requests, and counts metax-tech.com resources like any other.
 //

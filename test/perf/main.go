@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// errMissed tells that something was slower than the plan allows.
+// errMissed reports that something was slower than the plan allows.
 var errMissed = errors.New("some bounds do not hold")
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

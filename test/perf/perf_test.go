@@ -45,7 +45,7 @@ func TestPlanProblems(t *testing.T) {
 		"no nodes":          {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 0}]", want: "cluster 0: nodes: 0: write 1 or more"},
 		"one pod":           {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 1, workloads: [w]}]", want: "cluster 0: pods: 1: write 2 or more"},
 		"no such workload":  {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 9, workloads: [x]}]", want: `there is no workload "x"`},
-		"nobody to wake":    {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, wake: {waiting: {kind: a, pods: 1}, helped: {kind: a, pods: 1}}}]", want: "there must be residents to end"},
+		"no pod to wake":    {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, wake: {waiting: {kind: a, pods: 1}, helped: {kind: a, pods: 1}}}]", want: "there must be residents to end"},
 		"a core of nothing": {text: "rounds: 1\n" + kinds + "core: {nodes: [1], pods: 0, workload: w}", want: "core: pods: 0: write 1 or more"},
 	}
 	for name, tt := range tests {
@@ -71,7 +71,7 @@ func TestKeep(t *testing.T) {
 		t.Errorf("kept (-want +got):\n%s\ncore: %v", diff, p.Core)
 	}
 	if err := p.keep(regexp.MustCompile("nothing")); err == nil {
-		t.Error("nothing is kept, and nobody is told")
+		t.Error("nothing is kept, without an error")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// labelRole tells the pods of a run from those that stay.
+// labelRole separates the pods of a run from those that stay.
 const (
 	labelRole    = "daybreak-gpu.io/perf"
 	roleRun      = "run"
@@ -41,7 +41,7 @@ func (k Kind) pod(name, role string) *corev1.Pod {
 	}
 }
 
-// unfit returns the pods that nobody can bind.
+// unfit returns the pods that fit nowhere.
 func (p *Plan) unfit(w *Workload) (pods []*corev1.Pod) {
 	if w.Unfit == nil {
 		return nil

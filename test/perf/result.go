@@ -45,7 +45,7 @@ type Run struct {
 	Workload string `json:"workload"`
 	Policy   string `json:"policy,omitempty"`
 	// Pods were bound beside Residents, which were there before, and Unfit,
-	// which nobody can bind.
+	// which fit nowhere.
 	Pods      int `json:"pods"`
 	Residents int `json:"residents,omitempty"`
 	Unfit     int `json:"unfit,omitempty"`
@@ -106,7 +106,7 @@ type WakeFigures struct {
 	AttemptsPerEnd     float64 `json:"attemptsPerEnd"`
 }
 
-// Verdict tells whether a bound of the plan holds.
+// Verdict reports whether a bound of the plan holds.
 type Verdict struct {
 	What  string  `json:"what"`
 	Bound string  `json:"bound"`

@@ -19,7 +19,7 @@ func (w *world) starts(ctx context.Context, result *Result) error {
 				return err
 			}
 			took[s], peak[s] = append(took[s], seconds), append(peak[s], mib)
-			w.tell("%d nodes, start, round %d: %s bound its first pod after %.1f s, %.0f MiB", w.plan.Nodes, round+1, s, seconds, mib)
+			w.logf("%d nodes, start, round %d: %s bound its first pod after %.1f s, %.0f MiB", w.plan.Nodes, round+1, s, seconds, mib)
 		}
 	}
 	result.Starts = append(result.Starts, Start{
@@ -66,7 +66,7 @@ func (w *world) wakes(ctx context.Context, result *Result) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
-		w.tell("%d nodes, %d pods wait: %s bound those that it helped after %.0f ms (at most %.0f ms), with %.1f attempts each",
+		w.logf("%d nodes, %d pods wait: %s bound those that it helped after %.0f ms (at most %.0f ms), with %.1f attempts each",
 			w.plan.Nodes, out.Waiting, s, figures.MedianMilliseconds, figures.MaxMilliseconds, figures.AttemptsPerEnd)
 		if s == daybreak {
 			out.Daybreak = figures

@@ -95,7 +95,7 @@ func (w *world) addNodes(ctx context.Context) error {
 	if err := simulator.AddNodes(ctx, "metax", w.plan.Nodes, kinds); err != nil {
 		return err
 	}
-	w.tell("%d nodes made in %s", w.plan.Nodes, since(start))
+	w.logf("%d nodes made in %s", w.plan.Nodes, since(start))
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (w *world) addResidents(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	w.tell("%d residents made in %s", count.Load(), since(start))
+	w.logf("%d residents made in %s", count.Load(), since(start))
 	return nil
 }
 
@@ -192,11 +192,11 @@ func (w *world) delete(ctx context.Context, name string) error {
 	return err
 }
 
-// bindings tells of pods as they are seen to have a node.
+// bindings reports pods as they are seen to have a node.
 type bindings struct {
 	world *world
 	watch watch.Interface
-	// seen are those that were told of, and found those that are yet to be.
+	// seen are those that were reported, and found those that are yet to be.
 	seen  map[types.UID]bool
 	found []*corev1.Pod
 }

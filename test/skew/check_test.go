@@ -23,7 +23,7 @@ import (
 )
 
 // check ends the test unless everything is well after a step: nothing went wrong
-// meanwhile, whoever came runs, the residents run as they did, machines hold what
+// meanwhile, every new pod runs, the residents run as they did, machines hold what
 // their pods do, and both versions' audits find nothing.
 func (w *world) check(step string) {
 	w.Helper()

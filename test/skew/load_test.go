@@ -265,7 +265,7 @@ func (l *load) visited() error {
 	})
 }
 
-// quiet waits until everyone who came runs and everyone who left is gone. Nobody
+// quiet waits until every new pod runs and every deleted one is gone. None
 // comes or goes until the returned function is called.
 func (l *load) quiet() (reopen func(), err error) {
 	l.open.Lock()

@@ -64,7 +64,7 @@ type part struct {
 	ready    bool
 	// turn is held while the process is started or ended.
 	turn sync.Mutex
-	// lines are those of its metrics that were told.
+	// lines are those of its metrics that were logged.
 	lines []string
 }
 
@@ -245,7 +245,7 @@ func (p *parts) start(x *part) error {
 }
 
 // kubeconfig writes how the pod reaches the API server: with the token of its
-// service account, bound to it, which tells its node.
+// service account, bound to it, which names its node.
 func (p *parts) kubeconfig(x *part) (string, error) {
 	w := p.world
 	token, err := w.client.CoreV1().ServiceAccounts(namespace).CreateToken(w.ctx, x.pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{

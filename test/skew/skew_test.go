@@ -31,7 +31,7 @@ func TestSkew(t *testing.T) {
 		w.rolledOut(c, previous)
 	}
 	w.must(w.load.settle())
-	// A new manager may find the settlers before the agents have told their cards.
+	// A new manager may find the settlers before the agents have reported their cards.
 	for _, x := range w.parts.running() {
 		w.inspect(x)
 	}
@@ -88,7 +88,7 @@ func (w *world) replace(name string, order []string, v version) {
 
 // exercise makes the parts write what they do only now and then: what they write when
 // they start and end, when a card has another driver, when kubelet has forgotten what
-// its node advertises, and when there is something to tell. Pods make the schedulers
+// its node advertises, and when there is something to report. Pods make the schedulers
 // write, and time the managers, whose certificates are short-lived here.
 func (w *world) exercise() error {
 	agents := w.parts.ready("agent")
@@ -118,12 +118,12 @@ func (w *world) exercise() error {
 		return err
 	}
 	since := time.Now().Add(-time.Second) // Events have whole seconds
-	err = w.until(time.Minute, func() error { return w.told(m.Node, cards.Driver, since) })
+	err = w.until(time.Minute, func() error { return w.written(m.Node, cards.Driver, since) })
 	return errors.Join(err, w.client.CoreV1().ConfigMaps(namespace).Delete(w.ctx, bad.Name, metav1.DeleteOptions{}))
 }
 
-// told says what is missing until the parts have written what [world.exercise] is for.
-func (w *world) told(name, driver string, since time.Time) error {
+// written returns what is missing until the parts have written what [world.exercise] is for.
+func (w *world) written(name, driver string, since time.Time) error {
 	node, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err

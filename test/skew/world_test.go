@@ -114,7 +114,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// fault notes that something went wrong, for the next check to tell.
+// fault notes that something went wrong, for the next check to report.
 func (w *world) fault(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -24,7 +24,7 @@ import (
 	utilfs "k8s.io/kubernetes/pkg/util/filesystem"
 )
 
-// What the machine has, as far as kubelet is told.
+// What the machine has, as far as kubelet knows.
 const (
 	processors  = 128
 	memoryBytes = 1 << 40
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 // largeServer is this machine with more processors and memory.
 type largeServer struct{ cadvisor.Interface }
 
-// MachineInfo is what kubelet tells the API server of the machine.
+// MachineInfo is what kubelet reports about the machine.
 func (l largeServer) MachineInfo() (*cadvisorapi.MachineInfo, error) {
 	info, err := l.Interface.MachineInfo()
 	if err != nil {

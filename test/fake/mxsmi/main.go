@@ -97,7 +97,7 @@ func (p *printer) line(format string, args ...any) { p.add(format+"\n", args...)
 
 func (p *printer) card(id int) *fake.Card { return &p.machine.Cards[p.cards[id]] }
 
-// usable cards are those that the --show commands tell of.
+// usable cards are those that the --show commands list.
 func (p *printer) usable() []int {
 	var ids []int
 	for id := range p.cards {

@@ -7,7 +7,7 @@
  * described in ../machine.go.
  *
  * FAKE_MXSML is the version whose functions are exported: 228, 231, or 0 for
- * the five that nobody can do without.
+ * the five that every caller needs.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -108,7 +108,7 @@ static struct {
 } conf;
 
 /* Which configured card has which id: fixed when the library starts, like in
- * the real one, and made anew only when it is started with flag 1. */
+ * the real one, and made again only when it is started with flag 1. */
 static int device[MAX_CARDS], devices = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stat seen;
@@ -202,7 +202,7 @@ static void load(void) {
 
 /* trigger ends the process that asked, or keeps it waiting, at one moment: a
  * file beside the configuration, CONFIG.trigger, says "kill before FUNCTION",
- * "kill after FUNCTION", or "hang" in place of "kill". It works once. Whoever
+ * "kill after FUNCTION", or "hang" in place of "kill". It works once. The caller that
  * asks does so from a child of the process that is to be killed. */
 static void trigger(const char *when, const char *function) {
 	const char *config = getenv("FAKE_METAX_CONFIG");

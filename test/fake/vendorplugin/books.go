@@ -187,7 +187,7 @@ func (b *books) check(uuid string) []string {
 	return nil
 }
 
-// free returns the whole cards that nobody has.
+// free returns the whole cards without a holder.
 func (b *books) free() gpu.Set {
 	free := b.topology.Healthy()
 	for i := range free.All() {
