@@ -128,11 +128,11 @@ func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 	}
 	e.Summary = v.summary
 	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
-	refusals := make([]place.Refusal, len(usable.at))
-	for k, i := range usable.at {
-		refusals[k] = v.refusals[i]
+	a := adviser{nodes: usable.nodes, ask: ask}
+	for _, i := range usable.at {
+		a.pods, a.refusals = append(a.pods, j.snapshot.Facts[i].Pods), append(a.refusals, v.refusals[i])
 	}
-	e.Help = newHelper(usable.nodes, ask, refusals).help()
+	e.Help = a.help()
 }
 
 // placed explains a bound pod.

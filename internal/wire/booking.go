@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -21,6 +22,15 @@ func Holds(pod *corev1.Pod) bool {
 // HolderOf returns the name under which a pod is booked.
 func HolderOf(pod *corev1.Pod) ledger.Holder {
 	return ledger.Holder(pod.Namespace + "/" + pod.Name)
+}
+
+// VictimOf returns the pod as one that could be evicted.
+func VictimOf(pod *corev1.Pod) *place.Victim {
+	v := &place.Victim{Holder: HolderOf(pod), Priority: ptr.Deref(pod.Spec.Priority, 0)}
+	if pod.Status.StartTime != nil {
+		v.Started = pod.Status.StartTime.Time
+	}
+	return v
 }
 
 // NewNode opens the account of the node with the given pods on it, those that

@@ -36,6 +36,20 @@ func TestHelp(t *testing.T) {
 				Freed: freedOn("all of cards 0, 1 of n1", FreedCard{Index: 0, Emptied: true}, FreedCard{Index: 1, Emptied: true}),
 			},
 		},
+		"two pods of a low priority rather than one of a higher": {
+			there: []string{device("n1", 2, "64Gi"), with(slice("n1", "a", 0, 50, 30), "priority: 5"), slice("n1", "b", 1, 20, 16), slice("n1", "c", 1, 20, 16)},
+			pod:   with(pod("p", "gpu: 1"), "priority: 9"),
+			want: &Help{
+				Room:    &Room{Node: "n1", Pods: []string{"default/b", "default/c"}},
+				Freed:   freedOn("all of card 1 of n1", FreedCard{Index: 1, Emptied: true}),
+				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 60, MemoryMiB: 32 << 10, Message: "a share of 60% and 32 GiB of a card, in place of a whole one"},
+			},
+		},
+		"a pod whose cards are not known": {
+			there: []string{device("n1", 1, "64Gi"), podOn("n1", "a", "gpu: 1")},
+			pod:   pod("p", "gpu: 1"),
+			want:  &Help{Room: &Room{Node: "n1", Pods: []string{"default/a"}}},
+		},
 		"less memory": {
 			there: []string{device("n1", 1, "64Gi"), slice("n1", "a", 0, 10, 40)},
 			pod:   pod("p", "sgpu: 1, vcore: 20, vmemory: 30"),
@@ -129,23 +143,23 @@ func TestHelpIsTrue(t *testing.T) {
 			continue
 		}
 		ask, _ := wire.Admit(s.Pending[0])
-		h := newHelper(s.Nodes, ask, nil)
+		a := &adviser{nodes: s.Nodes, ask: ask}
 		if room := e.Help.Room; room != nil {
 			rooms++
 			without := s.Nodes[0].Clone()
 			for _, gone := range room.Pods {
-				if h.fitsOn(without, &ask.Request) {
+				if a.fitsOn(without, &ask.Request) {
 					t.Errorf("fits before all of %v are gone", room.Pods)
 				}
 				without.Release(ledger.Holder(gone))
 			}
-			if !h.fitsOn(without, &ask.Request) {
+			if !a.fitsOn(without, &ask.Request) {
 				t.Errorf("does not fit without %v", room.Pods)
 			}
 		}
 		if f := e.Help.Freed; f != nil {
 			freed++
-			checkFreed(t, h, s.Nodes[0], f)
+			checkFreed(t, a, s.Nodes[0], f)
 		}
 		if less := e.Help.Smaller; less != nil {
 			smaller++
@@ -156,7 +170,7 @@ func TestHelpIsTrue(t *testing.T) {
 			}
 			req.Compute = gpu.Percent(less.ComputePercent)
 			req.Exclusive, req.Whole = req.Exclusive && less.ComputePercent == 100, req.Whole && less.ComputePercent == 100
-			if h.anywhere(0, &req) < 0 {
+			if a.anywhere(0, &req) < 0 {
 				t.Errorf("%+v does not fit", less)
 			}
 		}
@@ -168,13 +182,13 @@ func TestHelpIsTrue(t *testing.T) {
 
 // checkFreed: the pod fits when just so much is free, and not when a little less
 // is.
-func checkFreed(t *testing.T, h *helper, n *ledger.Node, f *Freed) {
+func checkFreed(t *testing.T, a *adviser, n *ledger.Node, f *Freed) {
 	t.Helper()
 	p := plan{node: n}
 	for _, c := range f.Cards {
 		p.cards = append(p.cards, lack{card: c.Index, emptied: c.Emptied, compute: gpu.Percent(c.ComputePercent), memory: gpu.MiB(c.MemoryMiB), shares: c.Shares})
 	}
-	if !h.fitsOn(p.carriedOut(), &h.ask.Request) {
+	if !a.fitsOn(p.carriedOut(), &a.ask.Request) {
 		t.Errorf("does not fit when %s is free", f.Message)
 	}
 	for i, full := range p.cards {
@@ -188,7 +202,7 @@ func checkFreed(t *testing.T, h *helper, n *ledger.Node, f *Freed) {
 			less.compute--
 		}
 		p.cards[i] = less
-		if h.fitsOn(p.carriedOut(), &h.ask.Request) {
+		if a.fitsOn(p.carriedOut(), &a.ask.Request) {
 			t.Errorf("fits when less than %s is free", f.Message)
 		}
 		p.cards[i] = full

@@ -53,19 +53,19 @@ type lack struct {
 
 // freed finds the smallest amounts to free. It knows an answer for pods in which
 // one container asks, and where cards are known one by one.
-func (h *helper) freed() *Freed {
-	asking, ok := h.asking()
+func (a *adviser) freed() *Freed {
+	asking, ok := a.asking()
 	if !ok {
 		return nil
 	}
-	req := &h.ask.Request.Requests[asking]
+	req := &a.ask.Request.Requests[asking]
 	var plans []plan
-	for i, n := range h.nodes {
-		if h.refusals[i].Permanent || n.Counted || n.Problem != nil || len(n.Unknown()) > 0 {
+	for i, n := range a.nodes {
+		if a.refusals[i].Permanent || n.Counted || n.Problem != nil || len(n.Unknown()) > 0 {
 			continue
 		}
 		for _, emptying := range []bool{false, true} {
-			if p, ok := h.planOn(n, req, emptying); ok {
+			if p, ok := a.planOn(n, req, emptying); ok {
 				plans = append(plans, p)
 			}
 		}
@@ -74,7 +74,7 @@ func (h *helper) freed() *Freed {
 		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(len(a.cards), len(b.cards)), cmp.Compare(a.node.Name, b.node.Name))
 	})
 	for _, p := range plans[:min(triedPlans, len(plans))] {
-		if h.fitsOn(p.carriedOut(), &h.ask.Request) {
+		if a.fitsOn(p.carriedOut(), &a.ask.Request) {
 			return p.render()
 		}
 	}
@@ -82,10 +82,10 @@ func (h *helper) freed() *Freed {
 }
 
 // asking returns the position of the only container that asks for cards.
-func (h *helper) asking() (int, bool) {
+func (a *adviser) asking() (int, bool) {
 	asking := -1
-	for i := range h.ask.Request.Requests {
-		if h.ask.Request.Requests[i].Cards == 0 {
+	for i := range a.ask.Request.Requests {
+		if a.ask.Request.Requests[i].Cards == 0 {
 			continue
 		}
 		if asking >= 0 {
@@ -99,12 +99,12 @@ func (h *helper) asking() (int, bool) {
 // planOn returns the cheapest way to make the node's cards suffice. Emptying
 // means that only cards nobody uses will do, which is not known beforehand for
 // every pod.
-func (h *helper) planOn(n *ledger.Node, req *gpu.Request, emptying bool) (plan, bool) {
+func (a *adviser) planOn(n *ledger.Node, req *gpu.Request, emptying bool) (plan, bool) {
 	p := plan{node: n}
 	var lacks []lack
 	missing := req.Cards
 	for c := range n.Topology().Len() {
-		switch g, ok := h.lackOf(n, c, req, emptying); {
+		switch g, ok := a.lackOf(n, c, req, emptying); {
 		case !ok:
 		case g.cost == 0 && !g.emptied:
 			missing--
@@ -126,31 +126,31 @@ func (h *helper) planOn(n *ledger.Node, req *gpu.Request, emptying bool) (plan, 
 
 // lackOf returns what card c lacks; false means that nothing pods could give up
 // would do.
-func (h *helper) lackOf(n *ledger.Node, c int, req *gpu.Request, emptying bool) (lack, bool) {
+func (a *adviser) lackOf(n *ledger.Node, c int, req *gpu.Request, emptying bool) (lack, bool) {
 	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.Emptied().Usage[c]
-	pod, seat := &h.ask.Request, req.Whole && n.Serves.Seats
+	pod, seat := &a.ask.Request, req.Whole && n.Serves.Seats
 	if !card.Healthy || !pod.Admits(card.ID) || req.Memory.Of(card.Memory) > card.Memory {
 		return lack{}, false
 	}
 	if used.Idle() {
 		return lack{card: c}, true
 	}
-	if emptying || req.Exclusive && !seat || used.Exclusive || h.strangers(used, req) {
+	if emptying || req.Exclusive && !seat || used.Exclusive || a.strangers(used, req) {
 		g := lack{card: c, emptied: true, cost: used.Fullness(card)}
 		return g, foreign.Idle()
 	}
-	return h.amountsShort(n, c, req, seat)
+	return a.amountsShort(n, c, req, seat)
 }
 
 // amountsShort returns what card c lacks in memory, compute and slots. A seat
 // takes neither memory nor compute.
-func (h *helper) amountsShort(n *ledger.Node, c int, req *gpu.Request, seat bool) (lack, bool) {
+func (a *adviser) amountsShort(n *ledger.Node, c int, req *gpu.Request, seat bool) (lack, bool) {
 	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.Emptied().Usage[c]
 	g := lack{card: c}
 	if !seat {
 		g.memory = max(0, req.Memory.Of(card.Memory)-max(0, card.Memory-used.Memory))
 	}
-	if !seat && h.ask.Request.Class != gpu.Online {
+	if !seat && a.ask.Request.Class != gpu.Online {
 		g.compute = max(0, max(1, req.Compute)-max(0, gpu.FullCompute-used.Compute))
 	}
 	if int(used.Slots) >= card.Slots {
@@ -166,8 +166,8 @@ func (h *helper) amountsShort(n *ledger.Node, c int, req *gpu.Request, seat bool
 
 // strangers reports whether those on the card are of a kind that the pod does
 // not share a card with.
-func (h *helper) strangers(used *ledger.Usage, req *gpu.Request) bool {
-	pod := &h.ask.Request
+func (a *adviser) strangers(used *ledger.Usage, req *gpu.Request) bool {
+	pod := &a.ask.Request
 	classed := used.Online+used.Offline > 0
 	if classed != (pod.Class != gpu.Normal) || pod.Class == gpu.Offline && used.Online > 0 {
 		return true
