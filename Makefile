@@ -213,7 +213,7 @@ bench-full: build ## Measure everything, three to five hours; writes bench.json
 	@$(AS_BUILT) $(GO) run ./test/perf -plan test/perf/bench-full.yaml -out bench.json
 
 .PHONY: chart
-chart: build $(BIN)/helm ## Lint, render and test the Helm chart, and apply it to a real API server
+chart: build $(BIN)/helm $(BIN)/promtool ## Lint, render and test the Helm chart, and apply it to a real API server
 	$(BIN)/helm lint --strict --kube-version $(KUBERNETES) --set image.repository=registry.example/daybreak $(CHART)
 	$(AS_BUILT) CHART_BIN='$(abspath $(BIN))' $(GO) test -count 1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/chart
 	$(BIN)/helm package --destination $(BIN) --app-version $(VERSION) $(CHART)
@@ -222,6 +222,14 @@ chart: build $(BIN)/helm ## Lint, render and test the Helm chart, and apply it t
 .PHONY: docs
 docs: build $(BIN)/helm ## Do what the documentation says, and compare what it says comes of it
 	$(AS_BUILT) DOCS_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/docs
+
+# Prometheus' own checker of rules, from Debian's package: nothing is installed.
+$(BIN)/promtool:
+	@command -v apt-get >/dev/null || { echo "make chart: put Prometheus' promtool into $(BIN) first" >&2; exit 2; }
+	@mkdir -p $(BIN); tmp="$$(mktemp -d)"; trap 'rm -rf "$$tmp"' EXIT; chmod 755 "$$tmp"; cd "$$tmp"; \
+	download() { apt-get download -qq prometheus 2>/dev/null; }; \
+	download || { apt-get update -qq && download; }; \
+	dpkg-deb -x prometheus_*.deb . && cp usr/bin/promtool '$(abspath $(BIN))/'
 
 $(BIN)/helm: hack/helm/go.mod
 	@mkdir -p $(BIN)

@@ -22,6 +22,43 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/fake"
 )
 
+// query is what a PromQL expression names. Whether it is right PromQL, promtool
+// checks in test/chart.
+type query struct {
+	selectors []selector
+	// grouped are the labels that results are grouped by.
+	grouped []string
+}
+
+// selector is a metric with matchers, label -> values that must exist.
+type selector struct {
+	metric   string
+	matchers map[string][]string
+}
+
+var (
+	promSelector = regexp.MustCompile(`\b((?:daybreak|mx)_\w+)(?:\{([^}]*)\})?`)
+	promMatcher  = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"([^"]*)"`)
+	promGrouping = regexp.MustCompile(`\bby \(([^)]*)\)`)
+)
+
+func readQuery(expr string) (q query, err error) {
+	for _, m := range promSelector.FindAllStringSubmatch(expr, -1) {
+		s := selector{metric: m[1], matchers: map[string][]string{}}
+		for _, matcher := range promMatcher.FindAllStringSubmatch(m[2], -1) {
+			s.matchers[matcher[1]] = strings.Split(matcher[2], "|")
+		}
+		q.selectors = append(q.selectors, s)
+	}
+	for _, m := range promGrouping.FindAllStringSubmatch(expr, -1) {
+		q.grouped = append(q.grouped, strings.Split(m[1], ", ")...)
+	}
+	if len(q.selectors) == 0 {
+		return q, fmt.Errorf("%s names no metric of ours", expr)
+	}
+	return q, nil
+}
+
 // exposed is what running processes expose: metric -> label -> values.
 type exposed map[string]map[string]map[string]bool
 
@@ -213,7 +250,7 @@ func TestMonitoring(t *testing.T) {
 		t.Error("there are no rules")
 	}
 	for _, r := range rules {
-		q, err := readPromQL(r.Expr)
+		q, err := readQuery(r.Expr)
 		if err == nil {
 			err = errors.Join(e.check(&q), fills(r.Annotations["summary"], &q), fills(r.Annotations["description"], &q), complete(&r))
 		}
@@ -230,7 +267,7 @@ func TestMonitoring(t *testing.T) {
 			t.Errorf("panel %q lacks a title, a description or a query", p.Title)
 		}
 		for _, target := range p.Targets {
-			q, err := readPromQL(target.Expr)
+			q, err := readQuery(target.Expr)
 			if err == nil {
 				err = errors.Join(e.check(&q), fills(target.LegendFormat, &q))
 			}
