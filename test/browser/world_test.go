@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,11 +86,9 @@ func (w *world) kubectl(input string, args ...string) string {
 	w.Helper()
 	cmd := exec.CommandContext(w.ctx, filepath.Join(w.bin, "kubectl"), append([]string{"--kubeconfig", w.kubeconfig}, args...)...)
 	cmd.Stdin, cmd.Dir = strings.NewReader(input), filepath.Join("..", "..")
-	text, err := cmd.Output()
-	if err != nil {
-		w.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
-	}
-	return string(text)
+	text, err := machine.Output(cmd)
+	w.must(err)
+	return text
 }
 
 // apply creates pods.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 	"net/http"
 	"os"
 	"strings"
@@ -52,7 +53,7 @@ var failover = &kind{
 		old.process.Kill()
 		f.struck()
 		defer old.restart(ctx)
-		return until(ctx, backLimit, func() error {
+		return machine.Until(ctx, backLimit, func() error {
 			if young.proxy.bindingsBy()[http.StatusCreated] == before {
 				return fmt.Errorf("%s has bound nothing yet", young.name)
 			}

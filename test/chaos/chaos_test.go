@@ -136,7 +136,7 @@ func (w *world) back(ctx context.Context, f *fault) error {
 	if f.kind.back == nil {
 		return w.probe(ctx, backLimit)
 	}
-	return until(ctx, backLimit, func() error { return f.kind.back(ctx, w, f) })
+	return machine.Until(ctx, backLimit, func() error { return f.kind.back(ctx, w, f) })
 }
 
 // churn lets the round's pods come, and others leave so that as many live as

@@ -27,7 +27,7 @@ func (w *world) settled(limit time.Duration) error {
 
 // settle is settled, and also returns what was wrong last before nothing was.
 func (w *world) settle(limit time.Duration) (waited error, err error) {
-	err = until(w.ctx, limit, func() error {
+	err = machine.Until(w.ctx, limit, func() error {
 		w.pods.replaceFailed(w.ctx)
 		ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 		defer cancel()
@@ -228,7 +228,7 @@ func (w *world) empty(limit time.Duration) error {
 	for _, name := range w.pods.live() {
 		w.pods.remove(w.ctx, name, false)
 	}
-	return until(w.ctx, limit, func() error {
+	return machine.Until(w.ctx, limit, func() error {
 		ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 		defer cancel()
 		list := w.check(ctx)

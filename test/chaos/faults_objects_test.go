@@ -176,7 +176,7 @@ func (w *world) fresh(ctx context.Context, f *fault) (string, error) {
 func (w *world) runningPod(ctx context.Context, f *fault) (string, error) {
 	isRunning := func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil }
 	var name string
-	err := until(ctx, time.Minute, func() (err error) {
+	err := machine.Until(ctx, time.Minute, func() (err error) {
 		name, err = w.pods.pick(f.random, isRunning)
 		return err
 	})
@@ -190,7 +190,7 @@ func (w *world) deleteAround(ctx context.Context, f *fault, around func(do func(
 	done := make(chan struct{})
 	h := around(sync.OnceFunc(func() {
 		// The Binding may be quicker than the answer to who created the pod.
-		_ = until(ctx, 5*time.Second, func() error { return w.pods.acknowledged(pod.Name) })
+		_ = machine.Until(ctx, 5*time.Second, func() error { return w.pods.acknowledged(pod.Name) })
 		w.pods.remove(ctx, pod.Name, f.number%2 == 0)
 		close(done)
 	}))

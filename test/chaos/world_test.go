@@ -144,23 +144,9 @@ func (w *world) fail(why string) {
 	w.Fatal(why)
 }
 
-// until tries until the check passes or time is up.
-func until(ctx context.Context, limit time.Duration, check func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) || !machine.Sleep(ctx, 50*time.Millisecond) {
-			return fmt.Errorf("not after %s: %w", limit, err)
-		}
-	}
-}
-
 func (w *world) eventually(what string, limit time.Duration, check func() error) {
 	w.Helper()
-	if err := until(w.ctx, limit, check); err != nil {
+	if err := machine.Until(w.ctx, limit, check); err != nil {
 		w.fail(fmt.Sprintf("%s: %v", what, err))
 	}
 }
@@ -532,7 +518,7 @@ func (w *world) probe(ctx context.Context, limit time.Duration) error {
 		return err
 	}
 	defer w.pods.remove(w.ctx, pod.Name, true)
-	return until(ctx, limit, func() error {
+	return machine.Until(ctx, limit, func() error {
 		if seen := w.pods.seen(pod.Name); seen == nil || seen.Spec.NodeName == "" {
 			return fmt.Errorf("probe %s is not bound", pod.Name)
 		}

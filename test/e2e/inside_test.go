@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // exec runs a command in a container, as kubectl exec does.
@@ -241,7 +242,7 @@ func (w *world) create(pods ...*corev1.Pod) {
 	for _, p := range pods {
 		group.Go(func() error {
 			// The manager, in this process, may be slow to answer on a busy machine.
-			return retry(30*time.Second, func() error {
+			return machine.Until(w.ctx, 30*time.Second, func() error {
 				_, err := w.client.CoreV1().Pods(p.Namespace).Create(w.ctx, p, metav1.CreateOptions{})
 				if apierrors.IsAlreadyExists(err) {
 					return nil

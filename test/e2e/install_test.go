@@ -20,6 +20,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 const chart = "charts/daybreak"
@@ -224,10 +225,8 @@ func (w *world) helm(args ...string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin("helm"), append(args, "--kubeconfig", w.Kubeconfig("admin"), "--namespace", manager.DefaultNamespace)...)
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+w.dir, "HELM_CONFIG_HOME="+w.dir, "HELM_DATA_HOME="+w.dir)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		w.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
+	_, err := machine.Output(cmd)
+	w.must(err)
 }
 
 // previousChart returns the chart of the commit before this one, or this one's

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // bin returns the path of a binary that `make e2e` built.
@@ -92,7 +92,7 @@ func startCluster(ctx context.Context, dir string) (*cluster, error) {
 	if err := c.containerd.Start(); err != nil {
 		return nil, err
 	}
-	if err := retry(30*time.Second, func() error { return ctr(ctx, "version") }); err != nil {
+	if err := machine.Until(ctx, 30*time.Second, func() error { return ctr(ctx, "version") }); err != nil {
 		return nil, fmt.Errorf("containerd: %w", err)
 	}
 	if err := importImages(ctx, dir); err != nil {
@@ -105,7 +105,7 @@ func startCluster(ctx context.Context, dir string) (*cluster, error) {
 	if err := c.scheduler.Start(); err != nil {
 		return nil, err
 	}
-	if err := retry(time.Minute, func() error { return c.nodeReady(ctx) }); err != nil {
+	if err := machine.Until(ctx, time.Minute, func() error { return c.nodeReady(ctx) }); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	return c, nil
@@ -146,21 +146,6 @@ func (c *cluster) nodeReady(ctx context.Context) error {
 	return fmt.Errorf("not ready: %v, taints %v", node.Status.Conditions, node.Spec.Taints)
 }
 
-// retry waits until the check passes.
-func retry(patience time.Duration, check func() error) error {
-	deadline := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("not after %s: %w", patience, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
 // world is the cluster as one test sees it.
 type world struct {
 	testing.TB
@@ -194,9 +179,9 @@ func (w *world) must(err error) {
 }
 
 // eventually waits until the check passes.
-func (w *world) eventually(what string, patience time.Duration, check func() error) {
+func (w *world) eventually(what string, limit time.Duration, check func() error) {
 	w.Helper()
-	if err := retry(patience, check); err != nil {
+	if err := machine.Until(w.ctx, limit, check); err != nil {
 		w.Fatalf("%s: %v", what, err)
 	}
 }
@@ -213,20 +198,14 @@ func (w *world) dump() {
 func (w *world) tryKubectl(args ...string) (string, error) {
 	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"--kubeconfig", w.Kubeconfig("admin")}, args...)...)
 	cmd.Dir = root
-	out, err := cmd.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = fmt.Errorf("%w: %s", err, exit.Stderr)
-	}
-	return string(out), err
+	return machine.Output(cmd)
 }
 
 // kubectl runs kubectl as administrator, which has to succeed.
 func (w *world) kubectl(args ...string) string {
 	w.Helper()
 	out, err := w.tryKubectl(args...)
-	if err != nil {
-		w.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
-	}
+	w.must(err)
 	return out
 }
 
@@ -235,7 +214,7 @@ func (w *world) deletePods() {
 	w.Helper()
 	pods := w.client.CoreV1().Pods("default")
 	asked := false
-	err := retry(3*time.Minute, func() error {
+	err := machine.Until(w.ctx, 3*time.Minute, func() error {
 		if !asked {
 			err := pods.DeleteCollection(w.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}, metav1.ListOptions{})
 			if asked = err == nil; !asked {

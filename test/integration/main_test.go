@@ -26,6 +26,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // root is the repository.
@@ -135,25 +136,15 @@ func (w *world) kubectlAs(user string, args ...string) {
 	w.Helper()
 	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"--kubeconfig", w.cluster.Kubeconfig(user)}, args...)...)
 	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		w.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
+	_, err := machine.Output(cmd)
+	w.must(err)
 }
 
 // eventually waits until the check passes.
-func (w *world) eventually(what string, patience time.Duration, check func() error) {
+func (w *world) eventually(what string, limit time.Duration, check func() error) {
 	w.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.Fatalf("%s: not after %s: %v", what, patience, err)
-		}
-		time.Sleep(20 * time.Millisecond)
+	if err := machine.Until(w.ctx, limit, check); err != nil {
+		w.Fatalf("%s: %v", what, err)
 	}
 }
 

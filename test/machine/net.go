@@ -33,16 +33,6 @@ func Get(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-// Sleep waits, and returns false when the context ended first.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
 // Pipe copies both ways until one side ends.
 func Pipe(ctx context.Context, a, b net.Conn) {
 	defer b.Close()

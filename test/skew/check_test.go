@@ -32,7 +32,7 @@ func (w *world) check(step string) {
 	reopen, err := w.load.quiet()
 	defer reopen()
 	if err = errors.Join(visited, err); err == nil {
-		err = w.until(time.Minute, func() error { return problems(w.wrong()) })
+		err = machine.Until(w.ctx, time.Minute, func() error { return problems(w.wrong()) })
 	}
 	for _, x := range w.parts.running() {
 		w.inspect(x)

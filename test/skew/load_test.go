@@ -167,7 +167,7 @@ func (l *load) settle() error {
 			return err
 		}
 	}
-	err := l.world.until(2*time.Minute, func() error {
+	err := machine.Until(l.world.ctx, 2*time.Minute, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if len(l.seen) < residents+settlers {
@@ -255,7 +255,7 @@ func (l *load) visited() error {
 	l.open.Lock()
 	want := l.checked + visits
 	l.open.Unlock()
-	return l.world.until(runLimit, func() error {
+	return machine.Until(l.world.ctx, runLimit, func() error {
 		l.open.Lock()
 		defer l.open.Unlock()
 		if l.count < want {
@@ -274,7 +274,7 @@ func (l *load) quiet() (reopen func(), err error) {
 	for _, g := range l.came {
 		want[g.name] = true
 	}
-	err = l.world.until(runLimit, func() error {
+	err = machine.Until(l.world.ctx, runLimit, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for name := range want {

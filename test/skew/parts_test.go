@@ -208,7 +208,7 @@ func (p *parts) restart(x *part) error {
 	if err != nil {
 		return err
 	}
-	return p.world.until(time.Minute, func() error {
+	return machine.Until(p.world.ctx, time.Minute, func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !x.ready && !x.stopping {

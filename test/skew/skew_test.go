@@ -14,6 +14,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 var ordersFlag = flag.Int("skew.orders", 6, "how many of the orders of the parts are gone through")
@@ -118,7 +119,7 @@ func (w *world) exercise() error {
 		return err
 	}
 	since := time.Now().Add(-time.Second) // Events have whole seconds
-	err = w.until(time.Minute, func() error { return w.written(m.Node, cards.Driver, since) })
+	err = machine.Until(w.ctx, time.Minute, func() error { return w.written(m.Node, cards.Driver, since) })
 	return errors.Join(err, w.client.CoreV1().ConfigMaps(namespace).Delete(w.ctx, bad.Name, metav1.DeleteOptions{}))
 }
 
@@ -151,7 +152,7 @@ func (w *world) restartContainers() {
 		if uid == "" {
 			continue
 		}
-		if err := w.until(10*time.Second, func() error { return m.Restart(uid) }); err != nil {
+		if err := machine.Until(w.ctx, 10*time.Second, func() error { return m.Restart(uid) }); err != nil {
 			w.fault("start a container of %s again: %v", m.Node, err)
 		}
 	}
@@ -161,7 +162,7 @@ func (w *world) restartContainers() {
 // and as it is.
 func (w *world) rolledOut(component string, v version) {
 	w.Helper()
-	err := w.until(2*time.Minute, func() error {
+	err := machine.Until(w.ctx, 2*time.Minute, func() error {
 		if err := w.complete(component, v); err != nil {
 			return err
 		}

@@ -8,10 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,20 +126,6 @@ func (w *world) takeFaults() []string {
 	list := w.faults
 	w.faults = nil
 	return list
-}
-
-// until tries until the check passes or time is up.
-func (w *world) until(limit time.Duration, check func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) || !machine.Sleep(w.ctx, 100*time.Millisecond) {
-			return fmt.Errorf("not after %s: %w", limit, err)
-		}
-	}
 }
 
 // keepLogs copies the logs to the folder in SKEW_KEEP_LOGS.
@@ -266,7 +250,6 @@ func (w *world) helm(args ...string) {
 	w.Helper()
 	cmd := exec.CommandContext(w.ctx, bin("helm"), append(args, "--kubeconfig", w.Kubeconfig("admin"), "--namespace", namespace)...)
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+w.dir, "HELM_CONFIG_HOME="+w.dir, "HELM_DATA_HOME="+w.dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		w.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
+	_, err := machine.Output(cmd)
+	w.must(err)
 }
