@@ -100,7 +100,7 @@ func newWorld(t *testing.T, o options) *world {
 	t.Cleanup(func() {
 		stop()
 		w.running.Wait()
-		w.tellEnds()
+		w.logEnds()
 		_ = os.RemoveAll(w.dir)
 	})
 	var err error
@@ -151,8 +151,8 @@ func (w *world) eventually(what string, limit time.Duration, check func() error)
 	}
 }
 
-// tellEnds shows the ends of the logs when the test has failed.
-func (w *world) tellEnds() {
+// logEnds shows the ends of the logs when the test has failed.
+func (w *world) logEnds() {
 	if !w.Failed() {
 		return
 	}

@@ -197,7 +197,7 @@ func (w *world) lockScheduler(wait, expiry int) {
 	w.must(p.Start())
 	w.Cleanup(func() {
 		p.Kill()
-		w.tellEnd(p, "scheduler")
+		w.logEnd(p, "scheduler")
 	})
 }
 

@@ -112,13 +112,13 @@ func (w *world) scheduler(name string, args ...string) *local.Process {
 	w.must(p.Start())
 	w.Cleanup(func() {
 		p.Kill()
-		w.tellEnd(p, name)
+		w.logEnd(p, name)
 	})
 	return p
 }
 
-// tellEnd shows the end of a process's log when the test has failed.
-func (w *world) tellEnd(p *local.Process, name string) {
+// logEnd shows the end of a process's log when the test has failed.
+func (w *world) logEnd(p *local.Process, name string) {
 	if w.Failed() {
 		text, _ := os.ReadFile(p.Log())
 		w.Logf("the end of %s:\n%s", name, text[max(0, len(text)-4000):])

@@ -80,7 +80,7 @@ func (w *world) beside(node string, mode gpu.Mode, k *kubeletIDs) {
 	w.must(agent.Start())
 	w.Cleanup(func() {
 		agent.Kill()
-		w.tellEnd(agent, "agent of "+node)
+		w.logEnd(agent, "agent of "+node)
 	})
 }
 
