@@ -212,6 +212,13 @@ bench: build ## Measure scheduling against plain Kubernetes, at most 20 minutes;
 bench-full: build ## Measure everything, three to five hours; writes bench.json
 	@$(AS_BUILT) $(GO) run ./test/perf -plan test/perf/bench-full.yaml -out bench.json
 
+# The charts in docs/images are checked in; the pages name the commands whose
+# results they show.
+.PHONY: pictures
+pictures: ## Draw the charts of the docs from results of simulate and of bench-full: TRACE=FILE CHURN=FILE BENCH=FILE
+	$(GO) -C hack/pictures run . -out $(abspath docs/images) \
+		$(if $(TRACE),-trace $(abspath $(TRACE))) $(if $(CHURN),-churn $(abspath $(CHURN))) $(if $(BENCH),-bench $(abspath $(BENCH)))
+
 .PHONY: chart
 chart: build $(BIN)/helm $(BIN)/promtool ## Lint, render and test the Helm chart, and apply it to a real API server
 	$(BIN)/helm lint --strict --kube-version $(KUBERNETES) --set image.repository=registry.example/daybreak $(CHART)
@@ -269,6 +276,7 @@ verify-modules:
 	$(GO) -C hack/helm mod tidy -diff
 	$(GO) -C hack/images mod tidy -diff
 	$(GO) -C hack/containerd mod tidy -diff
+	$(GO) -C hack/pictures mod tidy -diff
 
 .PHONY: verify-generated
 verify-generated:

@@ -1,10 +1,7 @@
-// Command pictures draws the pictures of the documentation: from results of
-// `daybreak simulate -o json` and of `make bench-full`, and those that explain
-// cards and slices, which need nothing:
-//
-//	go run ./hack/pictures -trace trace.json -churn churn.json -bench bench.json -concepts -out docs/images
-//
-// docs/placement.md and docs/performance.md say which commands made the files.
+// Command pictures draws the charts of the documentation, from results of
+// `daybreak simulate -o json` and of `make bench-full`. `make pictures` runs it;
+// docs/placement.md and docs/performance.md name the commands that made the
+// files.
 package main
 
 import (
@@ -14,230 +11,251 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"image/color"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 
-	"github.com/daybreak-gpu/daybreak/internal/simulate/chart"
-	"github.com/daybreak-gpu/daybreak/internal/simulate/churn"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 func main() {
-	stderr := os.Stderr
-	if err := run(os.Args[1:], stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(stderr, "pictures:", err)
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "pictures:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string, stderr io.Writer) error {
+func run(args []string) error {
 	flags := flag.NewFlagSet("pictures", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	trace := flags.String("trace", "", "result of a trace, as JSON")
-	study := flags.String("churn", "", "result of a topology study, as JSON")
-	bench := flags.String("bench", "", "result of make bench-full, as JSON")
-	concepts := flags.Bool("concepts", false, "draw the pictures that explain")
 	out := flags.String("out", "docs/images", "folder to write to")
+	files := map[string]*string{
+		"trace": flags.String("trace", "", "result of a trace, as JSON"),
+		"churn": flags.String("churn", "", "result of a topology study, as JSON"),
+		"bench": flags.String("bench", "", "result of make bench-full, as JSON"),
+	}
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *trace == "" && *study == "" && *bench == "" && !*concepts {
-		return errors.New("nothing to draw: give -trace, -churn, -bench or -concepts")
+	if *files["trace"] == "" && *files["churn"] == "" && *files["bench"] == "" {
+		return errors.New("nothing to draw: give -trace, -churn or -bench")
 	}
-	if *concepts {
-		if err := drawConcepts(*out); err != nil {
+	for name, charts := range map[string]func(runs) []chart{"trace": traceCharts, "churn": churnCharts, "bench": benchCharts} {
+		if *files[name] == "" {
+			continue
+		}
+		var r runs
+		data, err := os.ReadFile(*files[name])
+		if err != nil {
 			return err
 		}
-	}
-	if *bench != "" {
-		if err := drawBench(*bench, *out); err != nil {
-			return err
+		if err := json.Unmarshal(data, &r); err != nil {
+			return fmt.Errorf("read %s: %w", *files[name], err)
 		}
-	}
-	if *trace != "" {
-		if err := drawTrace(*trace, *out); err != nil {
-			return err
+		for _, c := range charts(r) {
+			if err := c.save(*out); err != nil {
+				return fmt.Errorf("%s: %w", c.file, err)
+			}
 		}
-	}
-	if *study != "" {
-		return drawChurn(*study, *out)
 	}
 	return nil
 }
 
-// traceRun is the part of a run over a trace that is drawn.
-type traceRun struct {
-	Policy string `json:"policy"`
-	Curve  []struct {
-		ArrivedPercent   float64 `json:"arrivedPercent"`
-		AllocatedPercent float64 `json:"allocatedPercent"`
-	} `json:"curve"`
+// runs is the part of the results that is drawn.
+type runs struct {
+	Runs []struct {
+		// Of a trace and of a study.
+		Policy string
+		Curve  []struct{ ArrivedPercent, AllocatedPercent float64 }
+		// Of a study.
+		Zones, Mix               string
+		Load                     float64
+		OneZonePercent, MeanWait map[string]float64
+		// Of a benchmark.
+		Nodes           float64
+		Workload        string
+		Daybreak, Plain struct{ CPUMillisecondsPerPod float64 }
+	}
+	Core []struct{ Nodes, Microseconds float64 }
+}
+
+// chart is one picture.
+type chart struct {
+	file, title, x, y string
+	// points has the values that were measured, by line and place on the x axis;
+	// what is drawn is their mean.
+	points map[string]map[float64][]float64
+}
+
+func (c *chart) add(line string, x, y float64) {
+	if c.points == nil {
+		c.points = map[string]map[float64][]float64{}
+	}
+	if c.points[line] == nil {
+		c.points[line] = map[float64][]float64{}
+	}
+	c.points[line][x] = append(c.points[line][x], y)
 }
 
 const (
 	ours = "daybreak"
-	// drawnFrom is where the curves of a trace begin: before, hardly anything is
+	// drawnFrom is where the curves of a trace begin: before, hardly any pod is
 	// refused.
 	drawnFrom = 85
 )
 
-// drawTrace draws one curve for each policy, the mean over the seeds.
-func drawTrace(file, out string) error {
-	var result struct {
-		Runs []traceRun `json:"runs"`
+func traceCharts(r runs) []chart {
+	c := chart{
+		file: "trace-allocation.svg", title: "Cards allocated as pods arrive",
+		x: "asked for by all pods so far, % of all cards", y: "allocated, % of all cards",
 	}
-	if err := read(file, &result); err != nil {
-		return err
-	}
-	f := chart.Figure{
-		Title:  "Cards allocated as pods arrive",
-		XLabel: "asked for by all pods so far, % of all cards", YLabel: "allocated, % of all cards",
-	}
-	sums, counts := map[string]map[float64]float64{}, map[string]map[float64]int{}
-	for _, run := range result.Runs {
-		if sums[run.Policy] == nil {
-			sums[run.Policy], counts[run.Policy] = map[float64]float64{}, map[float64]int{}
-		}
+	for _, run := range r.Runs {
 		for _, p := range run.Curve {
 			if p.ArrivedPercent >= drawnFrom {
-				sums[run.Policy][p.ArrivedPercent] += p.AllocatedPercent
-				counts[run.Policy][p.ArrivedPercent]++
+				c.add(run.Policy, p.ArrivedPercent, p.AllocatedPercent)
 			}
 		}
 	}
-	for policy, sum := range sums {
-		l := chart.Line{Name: policy, X: slices.Sorted(maps.Keys(sum))}
-		for _, x := range l.X {
-			l.Y = append(l.Y, sum[x]/float64(counts[policy][x]))
+	return []chart{c}
+}
+
+// churnCharts draws two charts for each mix, at the first zones that were studied.
+func churnCharts(r runs) []chart {
+	charts := map[string]*chart{}
+	for _, run := range r.Runs {
+		if run.Zones != r.Runs[0].Zones {
+			continue
 		}
-		f.Lines = append(f.Lines, l)
-	}
-	// Ours first, since the chart is about it; then the best first.
-	slices.SortFunc(f.Lines, func(a, b chart.Line) int {
-		if a.Name == ours || b.Name == ours {
-			return cmp.Compare(btoi(b.Name == ours), btoi(a.Name == ours))
-		}
-		return cmp.Or(cmp.Compare(last(b.Y), last(a.Y)), cmp.Compare(a.Name, b.Name))
-	})
-	return write(filepath.Join(out, "trace-allocation.svg"), f)
-}
-
-func last(y []float64) float64 {
-	if len(y) == 0 {
-		return 0
-	}
-	return y[len(y)-1]
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// drawChurn draws the figures of each mix, at the first zones that were studied.
-func drawChurn(file, out string) error {
-	var result churn.Result
-	if err := read(file, &result); err != nil {
-		return err
-	}
-	mixes := map[string]bool{}
-	for i := range result.Runs {
-		mixes[result.Runs[i].Mix] = true
-	}
-	for mix := range mixes {
-		part := churn.Result{Servers: result.Servers, Jobs: result.Jobs, Backfill: result.Backfill}
-		for i := range result.Runs {
-			if run := result.Runs[i]; run.Mix == mix && run.Shape == result.Runs[0].Shape {
-				part.Runs = append(part.Runs, run)
+		setting := fmt.Sprintf("(zones %s, mix %s)", run.Zones, run.Mix)
+		for _, c := range []struct {
+			chart
+			value float64
+		}{
+			{chart{file: "churn-" + run.Mix + "-linked.svg", title: "Jobs of 4 cards that got all cards in one zone " + setting, y: "share of the jobs, %"}, run.OneZonePercent["4"]},
+			{chart{file: "churn-" + run.Mix + "-wait.svg", title: "Wait of 8-card jobs " + setting, y: "mean wait, in mean running times"}, run.MeanWait["8"]},
+		} {
+			if charts[c.file] == nil {
+				c.x = "load, part of all cards"
+				charts[c.file] = &c.chart
 			}
-		}
-		figures := part.Figures()
-		if len(figures) != 2 {
-			return fmt.Errorf("%s: mix %s was studied at one load only, which makes no curve", file, mix)
-		}
-		for i, name := range []string{"linked", "wait"} {
-			if err := write(filepath.Join(out, "churn-"+mix+"-"+name+".svg"), figures[i]); err != nil {
-				return err
-			}
+			charts[c.file].add(run.Policy, run.Load, c.value)
 		}
 	}
-	return nil
-}
-
-// benchResult is the part of a benchmark that is drawn.
-type benchResult struct {
-	Runs []struct {
-		Nodes    int       `json:"nodes"`
-		Workload string    `json:"workload"`
-		Daybreak benchSide `json:"daybreak"`
-		Plain    benchSide `json:"plain"`
-	} `json:"runs"`
-	Core []struct {
-		Nodes        float64 `json:"nodes"`
-		Microseconds float64 `json:"microseconds"`
-	} `json:"core"`
-}
-
-type benchSide struct {
-	CPUMillisecondsPerPod float64 `json:"cpuMillisecondsPerPod"`
-}
-
-// drawBench draws how costs grow with the nodes: of the whole scheduler where
-// that was measured at two sizes or more, and of the core alone.
-func drawBench(file, out string) error {
-	var result benchResult
-	if err := read(file, &result); err != nil {
-		return err
+	var all []chart
+	for _, c := range charts {
+		all = append(all, *c)
 	}
-	daybreak, plain := chart.Line{Name: ours}, chart.Line{Name: "plain kube-scheduler"}
-	for _, run := range result.Runs {
+	return all
+}
+
+// benchCharts draws how costs grow with the nodes: of the whole scheduler, and
+// of the core alone.
+func benchCharts(r runs) []chart {
+	nodes := chart{file: "performance-nodes.svg", title: "CPU time of the scheduler for each pod with a slice", x: "nodes of eight cards", y: "milliseconds"}
+	core := chart{file: "performance-core.svg", title: "CPU time of one decision of the core", x: "nodes of eight cards", y: "milliseconds"}
+	for _, run := range r.Runs {
 		if run.Workload == "slices" {
-			for line, side := range map[*chart.Line]benchSide{&daybreak: run.Daybreak, &plain: run.Plain} {
-				line.X, line.Y = append(line.X, float64(run.Nodes)), append(line.Y, side.CPUMillisecondsPerPod)
-			}
+			nodes.add(ours, run.Nodes, run.Daybreak.CPUMillisecondsPerPod)
+			nodes.add("plain kube-scheduler", run.Nodes, run.Plain.CPUMillisecondsPerPod)
 		}
 	}
-	if len(daybreak.X) > 1 {
-		f := chart.Figure{
-			Title: "CPU time of the scheduler for each pod with a slice", XLabel: "nodes of eight cards", YLabel: "milliseconds",
-			Lines: []chart.Line{daybreak, plain},
+	for _, c := range r.Core {
+		core.add("core alone", c.Nodes, c.Microseconds/1000)
+	}
+	return []chart{nodes, core}
+}
+
+// lines returns the means, ours first since the chart is about it, then the best
+// at the right end.
+func (c *chart) lines() (names []string, lines map[string]plotter.XYs) {
+	lines = map[string]plotter.XYs{}
+	for name, points := range c.points {
+		for _, x := range slices.Sorted(maps.Keys(points)) {
+			sum := 0.0
+			for _, y := range points[x] {
+				sum += y
+			}
+			lines[name] = append(lines[name], plotter.XY{X: x, Y: sum / float64(len(points[x]))})
 		}
-		if err := write(filepath.Join(out, "performance-nodes.svg"), f); err != nil {
+	}
+	end := func(name string) float64 { return lines[name][len(lines[name])-1].Y }
+	names = slices.SortedFunc(maps.Keys(lines), func(a, b string) int {
+		switch ours {
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return cmp.Or(cmp.Compare(end(b), end(a)), cmp.Compare(a, b))
+	})
+	return names, lines
+}
+
+// few is the number of points that are still marked one by one.
+const few = 40
+
+// save draws the chart. Lines differ in dash and marker as well as in colour.
+func (c *chart) save(folder string) error {
+	names, lines := c.lines()
+	if len(names) == 0 || len(lines[names[0]]) < 2 {
+		return errors.New("no curve: it needs at least two points")
+	}
+	p, legend := plot.New(), plot.NewLegend()
+	legend.Top, legend.Left, legend.Padding = true, true, vg.Points(4)
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
+	for _, f := range []*font.Font{
+		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
+		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &legend.TextStyle.Font,
+	} {
+		f.Variant = "Sans"
+	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = nil, color.Gray{Y: 225}
+	p.Add(grid)
+	colours := []color.RGBA{
+		{31, 95, 191, 255}, {194, 58, 78, 255}, {35, 122, 63, 255}, {138, 101, 0, 255}, {114, 68, 176, 255},
+		{11, 116, 133, 255}, {138, 75, 60, 255}, {173, 63, 134, 255}, {85, 96, 109, 255}, {43, 43, 43, 255},
+	}
+	dashes := [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 2, 2, 2}}
+	shapes := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.SquareGlyph{}}
+	var drawn []plot.Plotter
+	for i, name := range names {
+		line, marks, err := plotter.NewLinePoints(lines[name])
+		if err != nil {
 			return err
 		}
+		line.Color, line.Dashes, line.Width = colours[i%len(colours)], dashes[i%len(dashes)], vg.Points(1.3)
+		marks.Color, marks.Shape, marks.Radius = line.Color, shapes[i%len(shapes)], vg.Points(2.5)
+		if name == ours {
+			line.Width = vg.Points(2.2)
+		}
+		if len(lines[name]) > few {
+			legend.Add(name, line)
+			drawn = append(drawn, line)
+			continue
+		}
+		legend.Add(name, line, marks)
+		drawn = append(drawn, line, marks)
 	}
-	core := chart.Line{Name: "core alone, every node asked"}
-	for _, c := range result.Core {
-		core.X, core.Y = append(core.X, c.Nodes), append(core.Y, c.Microseconds/1000)
-	}
-	if len(core.X) < 2 {
-		return nil
-	}
-	return write(filepath.Join(out, "performance-core.svg"), chart.Figure{
-		Title: "CPU time of one decision of the core", XLabel: "nodes of eight cards", YLabel: "milliseconds",
-		Lines: []chart.Line{core},
-	})
-}
-
-func read(file string, into any) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("read %s: %w", file, err)
-	}
-	return nil
-}
-
-func write(file string, f chart.Figure) error {
+	slices.Reverse(drawn) // the first line goes on top of the others
+	p.Add(drawn...)
+	canvas := vgsvg.New(24*vg.Centimeter, 11*vg.Centimeter)
+	all := draw.New(canvas)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	// The legend stands right of the plot, with room around both.
+	const margin, column = 8, 165
+	p.Draw(draw.Crop(all, margin, -column, margin, -margin))
+	legend.Draw(draw.Crop(all, all.Rectangle.Size().X-column+margin, 0, 0, -4*margin))
 	var b bytes.Buffer
-	if err := chart.SVG(&b, f); err != nil {
+	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	return os.WriteFile(file, b.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(folder, c.file), b.Bytes(), 0o644)
 }
