@@ -1,8 +1,8 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,47 +14,60 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
-	"github.com/daybreak-gpu/daybreak/internal/simulate/chart"
-	"github.com/daybreak-gpu/daybreak/internal/simulate/churn"
 )
+
+// Options say what to study: every policy with every seed and, in the topology
+// study, with all of Zones, Mixes and Loads.
+type Options struct {
+	Policies []string
+	// Seed is the first of Seeds seeds.
+	Seed  int64
+	Seeds int
+	Ties  Ties
+
+	// Inflate is how many times all cards the pods of a trace ask for in the end.
+	Inflate float64
+	// OneQoS makes a card in use take shares of one QoS class only.
+	OneQoS bool
+
+	Zones, Mixes []string
+	// Loads are the mean cards asked for at a time, as parts of all cards.
+	Loads []float64
+	// Servers is the number of servers, and Jobs that of arrivals in a run, of
+	// which the first tenth is not measured.
+	Servers, Jobs int
+}
 
 // command is the simulate subcommand.
 type command struct {
+	Options
 	nodes, pods string
-	policies    []string
-	seed        int64
-	seeds       int
-	inflate     float64
-	ties        string
-	oneQoS      bool
 	output      string
-
-	topology bool
-	churn    churn.Options
+	topology    bool
 }
 
 // NewCommand returns the command that replays traces.
 func NewCommand() *cobra.Command {
-	c := &command{churn: churn.Defaults()}
+	c := &command{}
 	cmd := &cobra.Command{
 		Use:   "simulate --nodes NODES.csv --pods PODS.csv",
 		Short: "Replay a trace and compare placement policies",
-		Long: `Simulate replays the pods of a trace over a cluster and tells how much of it
+		Long: `Simulate replays the pods of a trace over a cluster and reports how much of it
 each policy allocates. It needs no cluster and changes nothing anywhere.
 
 The pods arrive one by one in an order that the seed shuffles, and go on, drawn
 from the trace, until they ask for --inflate times all cards. Nothing departs.
 Compared is what is allocated when the pods that arrived ask for 80, 90, 100, ...
 percent of the cards. Allocation alone rewards a policy that refuses large pods,
-so the refused ones are told by size, too.
+so the refused ones are listed by size, too.
 
 The policies:
 
   daybreak     what the scheduler does by default; it learns of pods as they
                arrive. Pods without cards, which a cluster leaves to other
                plugins, go where most CPU is left for each free card.
-  fgd          Fragmentation Gradient Descent as published; it is told the
-               trace's mix of pods ahead
+  fgd          Fragmentation Gradient Descent as published; it is given the
+               trace's mix of pods in advance
   first-fit    the first node with room
   best-fit     the node with the least CPU and cards left
   dot-product  the node that is least in line with the request
@@ -66,15 +79,14 @@ The policies:
 Nodes are rows of sn,cpu_milli,memory_mib,gpu,model, and optionally zones: the
 sizes of groups of linked cards, as in 4|4. Pods are rows of name,cpu_milli,
 memory_mib,num_gpu,gpu_milli, and optionally gpu_spec (models, as in T4|P100) and
-qos. A thousandth of a card is 1 gpu_milli; Daybreak rounds it up to whole
-percent. The public trace in this form is cluster-trace-gpu-v2023 of
+qos. A thousandth of a card is 1 gpu_milli; it is rounded up to whole percent. The public trace in this form is cluster-trace-gpu-v2023 of
 github.com/alibaba/clusterdata.
 
 With --topology no trace is needed: jobs of one to eight cards come and go on
-servers with link zones, and it is told how many of them get linked cards and how
-long the large ones wait. --policy then names one of ` + strings.Join(churn.Rules(), ", ") + `.
+servers with link zones, and the result is how many of them get linked cards and
+how long the large ones wait. --policy then names one of ` + strings.Join(names(topologyPolicies), ", ") + `.
 
-Exit codes: 0 done; 2 a file or a flag can't be read.`,
+Exit codes: 0 done; 2 a file or a flag cannot be read.`,
 		Example: `  # All policies, ten seeds
   daybreak simulate --nodes nodes.csv --pods pods.csv --seeds 10
 
@@ -99,35 +111,27 @@ func (c *command) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.nodes, "nodes", "", "`FILE` with the servers")
 	f.StringVar(&c.pods, "pods", "", "`FILE` with the pods")
-	f.StringArrayVar(&c.policies, "policy", nil, "`POLICY` to compare (repeatable; all by default)")
-	f.Int64Var(&c.seed, "seed", 42, "first seed")
-	f.IntVar(&c.seeds, "seeds", 1, "number of seeds")
-	f.Float64Var(&c.inflate, "inflate", 1.3, "how many times all cards the pods ask for in the end")
-	f.StringVar(&c.ties, "ties", string(TiesIndex), "which of equally good nodes is taken: index (the first) or random")
-	f.BoolVar(&c.oneQoS, "one-qos-per-card", false, "let a card in use take shares of one QoS class only, as MetaX cards do")
+	f.StringArrayVar(&c.Policies, "policy", nil, "`POLICY` to compare (repeatable; all by default)")
+	f.Int64Var(&c.Seed, "seed", 42, "first seed")
+	f.IntVar(&c.Seeds, "seeds", 1, "number of seeds")
+	f.Float64Var(&c.Inflate, "inflate", 1.3, "how many times all cards the pods ask for in the end")
+	f.StringVar((*string)(&c.Ties), "ties", string(TiesIndex), "which of equally good nodes is taken: index (the first) or random")
+	f.BoolVar(&c.OneQoS, "one-qos-per-card", false, "let a card in use take shares of one QoS class only, as MetaX cards do")
 	f.StringVarP(&c.output, "output", "o", "table", "`FORMAT` of the answer: table, json or html")
 	f.BoolVar(&c.topology, "topology", false, "study link zones while jobs come and go, in place of a trace")
 	cli.Group(cmd, "Topology", c.topologyFlags)
-	cli.Words(cmd, "policy", PolicyNames()...)
+	cli.Words(cmd, "policy", names(tracePolicies)...)
 	cli.Words(cmd, "ties", string(TiesIndex), string(TiesRandom))
 	cli.Words(cmd, "output", "table", "json", "html")
 }
 
+// topologyFlags has the defaults of the study in the documentation.
 func (c *command) topologyFlags(f *pflag.FlagSet) {
-	o := &c.churn
-	f.StringSliceVar(&o.Shapes, "zones", o.Shapes, "with --topology: kinds of servers, of "+strings.Join(names(churn.Shapes(), func(s churn.Shape) string { return s.Name }), ", "))
-	f.StringSliceVar(&o.Mixes, "mix", o.Mixes, "with --topology: mixes of jobs, of "+strings.Join(names(churn.Mixes(), func(m churn.Mix) string { return m.Name }), ", "))
-	f.Float64SliceVar(&o.Loads, "load", o.Loads, "with --topology: cards asked for at a time, as parts of all")
-	f.IntVar(&o.Servers, "servers", o.Servers, "with --topology: number of servers")
-	f.IntVar(&o.Jobs, "jobs", o.Jobs, "with --topology: number of jobs in a run")
-}
-
-func names[T any](list []T, name func(T) string) []string {
-	var out []string
-	for _, v := range list {
-		out = append(out, name(v))
-	}
-	return out
+	f.StringSliceVar(&c.Zones, "zones", []string{"2x4"}, "with --topology: kinds of servers, of "+strings.Join(names(shapes), ", "))
+	f.StringSliceVar(&c.Mixes, "mix", []string{"mixed", "training", "inference"}, "with --topology: mixes of jobs, of "+strings.Join(names(mixes), ", "))
+	f.Float64SliceVar(&c.Loads, "load", []float64{0.7, 0.85, 0.95}, "with --topology: cards asked for at a time, as parts of all")
+	f.IntVar(&c.Servers, "servers", 32, "with --topology: number of servers")
+	f.IntVar(&c.Jobs, "jobs", 20_000, "with --topology: number of jobs in a run")
 }
 
 // topologyFlags are those that mean something with --topology only, and
@@ -137,17 +141,20 @@ var (
 	traceFlags    = []string{"nodes", "pods", "inflate", "one-qos-per-card"}
 )
 
-// maxSeeds and maxInflate bound a run to what ends the same day.
+// Bounds of the flags: beyond them a study takes days or has no result.
 const (
 	maxSeeds   = 1000
 	maxInflate = 10
+	maxServers = 10_000
+	minJobs    = 100
+	maxJobs    = 10_000_000
 )
 
 func (c *command) validate(cmd *cobra.Command) error {
 	if err := cli.OneOf("output", c.output, "table", "json", "html"); err != nil {
 		return err
 	}
-	if err := cli.OneOf("ties", c.ties, string(TiesIndex), string(TiesRandom)); err != nil {
+	if err := cli.OneOf("ties", string(c.Ties), string(TiesIndex), string(TiesRandom)); err != nil {
 		return err
 	}
 	wrong, word := topologyFlags, "goes with --topology only: leave it out, or add --topology"
@@ -159,102 +166,128 @@ func (c *command) validate(cmd *cobra.Command) error {
 			return fmt.Errorf("--%s %s", name, word)
 		}
 	}
-	if c.seeds < 1 || c.seeds > maxSeeds {
-		return fmt.Errorf("--seeds %d: write 1 to %d", c.seeds, maxSeeds)
+	if c.Seeds < 1 || c.Seeds > maxSeeds {
+		return fmt.Errorf("--seeds %d: write 1 to %d", c.Seeds, maxSeeds)
 	}
 	if c.topology {
-		return nil // package churn checks the rest
+		return c.validateTopology()
 	}
 	return c.validateTrace()
 }
 
 func (c *command) validateTrace() error {
-	for i, p := range c.policies {
-		if err := cli.OneOf("policy", p, PolicyNames()...); err != nil {
-			return err
-		}
-		if slices.Contains(c.policies[:i], p) {
-			return fmt.Errorf("--policy %q is given twice: leave one out", p)
-		}
+	if len(c.Policies) == 0 {
+		c.Policies = names(tracePolicies)
+	}
+	if err := eachOf("policy", c.Policies, tracePolicies); err != nil {
+		return err
 	}
 	switch {
 	case c.nodes == "":
 		return errors.New("no servers: name the file that lists them with --nodes")
 	case c.pods == "":
 		return errors.New("no pods: name the file that lists them with --pods")
-	case !(c.inflate > 0 && c.inflate <= maxInflate):
-		return fmt.Errorf("--inflate %g: write a number above 0, up to %d", c.inflate, maxInflate)
+	case !(c.Inflate > 0 && c.Inflate <= maxInflate):
+		return fmt.Errorf("--inflate %g: write a number above 0, up to %d", c.Inflate, maxInflate)
 	}
 	return nil
+}
+
+func (c *command) validateTopology() error {
+	if len(c.Policies) == 0 {
+		c.Policies = names(topologyPolicies)
+	}
+	if err := cmp.Or(eachOf("policy", c.Policies, topologyPolicies), eachOf("zones", c.Zones, shapes), eachOf("mix", c.Mixes, mixes)); err != nil {
+		return err
+	}
+	for i, load := range c.Loads {
+		switch {
+		case !(load > 0 && load < 1):
+			return fmt.Errorf("--load %g: write a number above 0 and below 1; at 1 the queue grows for ever", load)
+		case slices.Contains(c.Loads[:i], load):
+			return fmt.Errorf("--load %g is given twice: leave one out", load)
+		}
+	}
+	switch {
+	case c.Seed < 0:
+		return fmt.Errorf("--seed %d: write 0 or more", c.Seed)
+	case c.Servers < 1 || c.Servers > maxServers:
+		return fmt.Errorf("--servers %d: write 1 to %d", c.Servers, maxServers)
+	case c.Jobs < minJobs || c.Jobs > maxJobs:
+		return fmt.Errorf("--jobs %d: write %d to %d", c.Jobs, minJobs, maxJobs)
+	}
+	return nil
+}
+
+// eachOf checks that the values of a flag are names in the list, each once.
+func eachOf[T fmt.Stringer](flag string, values []string, list []T) error {
+	if len(values) == 0 {
+		return cli.OneOf(flag, "", names(list)...)
+	}
+	for i, v := range values {
+		if err := cli.OneOf(flag, v, names(list)...); err != nil {
+			return err
+		}
+		if slices.Contains(values[:i], v) {
+			return fmt.Errorf("--%s %q is given twice: leave one out", flag, v)
+		}
+	}
+	return nil
+}
+
+// names returns the names of a list's entries.
+func names[T fmt.Stringer](list []T) []string {
+	var out []string
+	for _, v := range list {
+		out = append(out, v.String())
+	}
+	return out
+}
+
+// find returns the entry with the name, which must be in the list.
+func find[T fmt.Stringer](list []T, name string) T {
+	return list[slices.Index(names(list), name)]
 }
 
 func (c *command) run(ctx context.Context, cmd *cobra.Command, stdout, stderr io.Writer) error {
 	if err := c.validate(cmd); err != nil {
 		return err
 	}
+	p := newProgress(stderr, time.Now)
+	study := c.runTrace
 	if c.topology {
-		return c.runChurn(ctx, stdout, stderr)
+		study = c.runTopology
 	}
-	nodes, err := ReadNodes(c.nodes)
-	if err != nil {
-		return err
-	}
-	pods, err := ReadPods(c.pods)
-	if err != nil {
-		return err
-	}
-	o := Options{Policies: c.policies, Seed: c.seed, Seeds: c.seeds, Inflate: c.inflate, Ties: Ties(c.ties), OneQoS: c.oneQoS}
-	if len(o.Policies) == 0 {
-		o.Policies = PolicyNames()
-	}
-	p := newProgress(stderr, time.Now)
-	results, err := Run(ctx, &Trace{Nodes: nodes, Pods: pods}, o, p.tell)
+	result, report, err := study(ctx, p.report)
 	p.end()
 	if err != nil {
 		return err
 	}
-	r := report{Runs: results}
-	switch c.output {
-	case "json":
-		return writeJSON(stdout, &r)
-	case "html":
-		return chart.Page(stdout, "Daybreak: placement policies compared", r.figures(), r.tables())
-	default:
-		return r.writeText(stdout)
-	}
+	return report.write(stdout, c.output, result)
 }
 
-func (c *command) runChurn(ctx context.Context, stdout, stderr io.Writer) error {
-	o := c.churn
-	if c.seed < 0 {
-		return fmt.Errorf("--seed %d: write 0 or more", c.seed)
-	}
-	o.Seed, o.Seeds, o.RandomTies = uint64(c.seed), c.seeds, c.ties == string(TiesRandom)
-	if len(c.policies) > 0 {
-		o.Rules = c.policies
-	}
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	p := newProgress(stderr, time.Now)
-	result, err := churn.Run(ctx, o, func(done, total int) { p.tell(int64(done), int64(total)) })
-	p.end()
+// runTrace returns the result for scripts and the report for people.
+func (c *command) runTrace(ctx context.Context, progress func(done, total int64)) (any, *report, error) {
+	nodes, err := readNodes(c.nodes)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	switch c.output {
-	case "json":
-		return writeJSON(stdout, &result)
-	case "html":
-		return chart.Page(stdout, "Daybreak: link zones while jobs come and go", result.Figures(), result.Tables())
-	default:
-		return result.WriteText(stdout)
+	pods, err := readPods(c.pods)
+	if err != nil {
+		return nil, nil, err
 	}
+	runs, err := replayAll(ctx, &Trace{Nodes: nodes, Pods: pods}, &c.Options, progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	return map[string]any{"runs": runs}, traceReport(runs), nil
 }
 
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+// runTopology is runTrace for the topology study.
+func (c *command) runTopology(ctx context.Context, progress func(done, total int64)) (any, *report, error) {
+	s, err := runStudy(ctx, &c.Options, progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &s, churnReport(&s), nil
 }

@@ -92,6 +92,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// TestHTML: the page has the tables, the data of the charts, and nothing that is
+// read from elsewhere.
 func TestHTML(t *testing.T) {
 	for name, args := range map[string][]string{
 		"a trace":  append(trace, "--policy", "fgd", "--policy", "daybreak", "-o", "html"),
@@ -102,12 +104,30 @@ func TestHTML(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{"<!doctype html>", "<svg", "<table", "daybreak", "fgd"} {
-				if !strings.Contains(strings.ToLower(got), want) {
+			for _, want := range []string{"<!DOCTYPE html>", "default-src 'none'", "<td>daybreak</td>", `"Name":"daybreak","X":[`, `"Name":"fgd","X":[`} {
+				if !strings.Contains(got, want) {
 					t.Errorf("no %q on the page", want)
 				}
 			}
+			for _, not := range []string{"src=", "href=", "@import", "url(", "fetch("} {
+				if strings.Contains(got, not) {
+					t.Errorf("%q on the page: it must need nothing else", not)
+				}
+			}
 		})
+	}
+}
+
+// TestPageEscapes: names in a trace cannot become markup or script.
+func TestPageEscapes(t *testing.T) {
+	const hostile = `</script><script>alert("1")</script>`
+	r := report{Title: hostile, Figures: []figure{{Title: hostile, Note: hostile}}, Tables: []table{{Title: hostile, Header: []string{hostile}, Rows: [][]string{{hostile}}}}}
+	var b strings.Builder
+	if err := r.writePage(&b); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "<script>alert") || strings.Count(b.String(), "</script>") != 1 {
+		t.Errorf("a name became markup:\n%s", b.String())
 	}
 }
 
@@ -132,6 +152,7 @@ func TestTopology(t *testing.T) {
 }
 
 func TestBadFlags(t *testing.T) {
+	churn := func(args ...string) []string { return append([]string{"--topology"}, args...) }
 	tests := map[string]struct {
 		args []string
 		want string
@@ -147,6 +168,20 @@ func TestBadFlags(t *testing.T) {
 		"no number":               {args: append(trace, "--inflate", "NaN"), want: "--inflate NaN: write a number above 0, up to 10"},
 		"a trace with --topology": {args: append(trace, "--topology"), want: "--nodes is about a trace: leave it out, or leave out --topology"},
 		"a mix with a trace":      {args: append(trace, "--mix", "mixed"), want: "--mix goes with --topology only: leave it out, or add --topology"},
+		"an unknown rule":         {args: churn("--policy", "best"), want: `--policy "best": write "daybreak", "hami-topology", "hami", "hami-greedy" or "fgd"`},
+		"a rule twice":            {args: churn("--policy", "fgd", "--policy", "fgd"), want: `--policy "fgd" is given twice: leave one out`},
+		"unknown zones":           {args: churn("--zones", "8x1"), want: `--zones "8x1": write "2x4", "4x2", "1x8", "2x4-ring", "1x8-ring" or "none"`},
+		"no zones":                {args: churn("--zones", ""), want: `--zones "": write "2x4", "4x2", "1x8", "2x4-ring", "1x8-ring" or "none"`},
+		"an unknown mix":          {args: churn("--mix", "mixed,all"), want: `--mix "all": write "mixed", "training", "inference" or "odd"`},
+		"a load twice":            {args: churn("--load", "0.7,0.85,0.70"), want: "--load 0.7 is given twice: leave one out"},
+		"an endless queue":        {args: churn("--load", "0.5,1"), want: "--load 1: write a number above 0 and below 1; at 1 the queue grows for ever"},
+		"a load of nothing":       {args: churn("--load", "0"), want: "--load 0: write a number above 0 and below 1; at 1 the queue grows for ever"},
+		"a load that is none":     {args: churn("--load", "NaN"), want: "--load NaN: write a number above 0 and below 1; at 1 the queue grows for ever"},
+		"a seed below nothing":    {args: churn("--seed", "-1"), want: "--seed -1: write 0 or more"},
+		"no server":               {args: churn("--servers", "0"), want: "--servers 0: write 1 to 10000"},
+		"too many servers":        {args: churn("--servers", "10001"), want: "--servers 10001: write 1 to 10000"},
+		"too few jobs":            {args: churn("--jobs", "99"), want: "--jobs 99: write 100 to 10000000"},
+		"too many jobs":           {args: churn("--jobs", "10000001"), want: "--jobs 10000001: write 100 to 10000000"},
 		"a file that is not there": {
 			args: []string{"--nodes", "testdata/none.csv", "--pods", "testdata/pods.csv"},
 			want: "read the trace: open testdata/none.csv: no such file or directory",
@@ -162,8 +197,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestProgress: nothing for the first two seconds, then a word every now and
-// then.
+// TestProgress: nothing for the first two seconds, then a line now and then.
 func TestProgress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		terminal bool
@@ -179,10 +213,10 @@ func TestProgress(t *testing.T) {
 			p.terminal = tt.terminal
 			for done := int64(1); done <= 4; done++ {
 				now = now.Add(time.Second)
-				p.tell(done, 10)
-				p.tell(done, 10) // too soon
+				p.report(done, 10)
+				p.report(done, 10) // too soon
 				if done == 1 && out.Len() > 0 {
-					t.Errorf("told %q after a second", out.String())
+					t.Errorf("%q after a second", out.String())
 				}
 			}
 			p.end()
@@ -194,7 +228,7 @@ func TestProgress(t *testing.T) {
 				got = append([]string{""}, got[:len(got)-1]...)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
+				t.Errorf("lines (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -1,175 +1,59 @@
 package simulate
 
 import (
-	"fmt"
-	"strconv"
+	"cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
-// cardMemory is what every card of a trace is taken to have: a C500's. Traces
-// say nothing of it, and pods take as much of it as of the card's compute.
-const cardMemory gpu.MiB = 64 << 10
-
-// core asks Daybreak itself. It learns of pods as they arrive, and of nothing
-// that is still to come.
+// daybreak asks the core as the scheduler does, for a pod that names no policy.
+// Of the jobs to come it knows what it has seen arrive.
 //
 // Pods without cards are none of its business: in a cluster, other plugins of
-// kube-scheduler place them. Here they go to the node with the most CPU left for
-// each card that is free.
-type core struct {
-	*setting
-	learner  *place.Learner
-	accounts []*ledger.Node
-	requests []gpu.PodRequest // by kind
-	// memo has what was found before, by kind and node. It holds until the node
-	// or what is expected changes.
-	memo [][]finding
-	pods int
+// kube-scheduler place them. Here they go to the server with the most CPU left
+// for each card that is free.
+type daybreak struct {
+	cards        ranking[place.Worth]
+	withoutCards ranking[float64]
+	learner      *place.Learner
+	prefer       place.Preference
 }
 
-// finding is what the core said of a node.
-type finding struct {
-	demand  *place.Demand
-	version uint32
-	known   bool
-	fits    bool
-	worth   place.Worth
-}
-
-func newDaybreak(s *setting) policy {
-	c := &core{setting: s, learner: place.NewLearner(), memo: make([][]finding, len(s.state.kinds))}
+func newDaybreak(w *world) policy {
+	d := &daybreak{learner: place.NewLearner()}
+	d.cards = ranking[place.Worth]{world: w, ask: d.ask, compare: place.Worth.Compare}
+	d.withoutCards = ranking[float64]{world: w, compare: cmp.Compare[float64], ask: func(s *server, k *kind) (float64, gpu.Set, bool) {
+		return float64(s.FreeCPU-k.request.CPU) / float64(s.free+1), 0, s.admits(k)
+	}}
 	supply := map[string]int{}
-	for i := range s.state.nodes {
-		n := &s.state.nodes[i]
-		c.accounts = append(c.accounts, account(n, i))
-		supply[n.Model] += n.Cards
+	for _, s := range w.servers {
+		supply[s.model] += s.cards()
 	}
-	c.learner.SetSupply(supply)
-	for i := range s.state.kinds {
-		c.requests = append(c.requests, request(&s.state.kinds[i].Pod))
-	}
-	return c
+	d.learner.SetSupply(supply)
+	return d
 }
 
-// account opens the account of a node. Names follow the order of the run, so
-// that what is a true tie goes to the first node.
-func account(n *server, i int) *ledger.Node {
-	cards := make([]gpu.Card, n.Cards)
-	var zones []int
-	for z, size := range n.Zones {
-		for range size {
-			zones = append(zones, z+1)
-		}
+func (d *daybreak) arrived(k *kind) { d.learner.Observe(&k.request) }
+
+func (d *daybreak) place(k *kind) (server int, cards gpu.Set, ok bool) {
+	if k.cards == 0 {
+		return d.withoutCards.place(k)
 	}
-	for c := range cards {
-		cards[c] = gpu.Card{ID: gpu.CardID(fmt.Sprintf("%s-%d", n.Name, c)), Minor: c, Model: n.Model, Memory: cardMemory, Slots: gpu.MaxSlices, Healthy: true}
+	if demand := d.learner.Demand(); demand != d.prefer.Demand {
+		d.prefer.Demand = demand
+		d.cards.epoch++
 	}
-	t, err := gpu.NewTopology(cards, gpu.ZoneLinks(zones))
-	if err != nil {
-		panic(fmt.Sprintf("a node that was read and checked: %v", err))
-	}
-	a := ledger.NewNode(fmt.Sprintf("%06d", i), t, ledger.Serves{Whole: true, Slices: true})
-	a.FreeCPU, a.CPUKnown = gpu.MilliCPU(n.CPU), true
-	return a
+	return d.cards.place(k)
 }
 
-// request says what a pod of the trace asks for in Daybreak's words. Parts of a
-// card are whole percent there, rounded up.
-func request(p *Pod) gpu.PodRequest {
-	r := gpu.PodRequest{QoS: p.QoS, CPU: gpu.MilliCPU(p.CPU), Models: p.Models}
-	if p.Cards == 0 {
-		return r
+func (d *daybreak) ask(s *server, k *kind) (worth place.Worth, cards gpu.Set, fits bool) {
+	if !s.admits(k) {
+		return worth, 0, false
 	}
-	percent := gpu.Percent((p.Milli + 9) / 10)
-	ask := gpu.Request{Container: "main", Cards: p.Cards, Compute: percent, Memory: gpu.Memory{Ratio: percent}}
-	if percent == gpu.FullCompute {
-		ask.Whole, ask.Exclusive = true, true
+	offer, refusal := place.Fit(s.Node, &k.request, &d.prefer)
+	if refusal.Code != place.Fits {
+		return worth, 0, false
 	}
-	r.Requests = []gpu.Request{ask}
-	return r
-}
-
-func (c *core) place(k *kind) (int, gpu.Set, bool) {
-	if k.Cards == 0 {
-		return c.withoutCards(k)
-	}
-	r := &c.requests[k.id]
-	c.learner.Observe(r)
-	prefer := place.Preference{Demand: c.learner.Demand()}
-	t := tie{Ties: c.ties, rng: c.rng}
-	var worth place.Worth
-	found := false
-	for i := range c.accounts {
-		f := c.ask(i, k, &prefer)
-		if !f.fits {
-			continue
-		}
-		switch better := f.worth.Compare(worth); {
-		case !found || better > 0:
-			t.first()
-		case better < 0 || !t.another():
-			continue
-		}
-		found, worth, t.at = true, f.worth, i
-	}
-	if !found {
-		return 0, 0, false
-	}
-	a := c.accounts[t.at]
-	offer, _ := place.Fit(a, r, &prefer)
-	c.pods++
-	if _, err := a.Commit(offer, ledger.Holder(strconv.Itoa(c.pods)), r); err != nil {
-		panic(fmt.Sprintf("an offer that was just made: %v", err))
-	}
-	a.FreeCPU -= r.CPU
-	return t.at, offer.Cards(0), true
-}
-
-// ask returns what the core says of node i.
-func (c *core) ask(i int, k *kind, prefer *place.Preference) *finding {
-	if c.memo[k.id] == nil {
-		c.memo[k.id] = make([]finding, len(c.accounts))
-	}
-	f, n := &c.memo[k.id][i], &c.state.nodes[i]
-	if f.known && f.version == n.version && (f.demand == prefer.Demand || !f.fits) {
-		return f
-	}
-	*f = finding{known: true, version: n.version, demand: prefer.Demand}
-	if !n.admits(k) {
-		return f
-	}
-	offer, refusal := place.Fit(c.accounts[i], &c.requests[k.id], prefer)
-	if f.fits = refusal.Code == place.Fits; f.fits {
-		f.worth = place.Rank(&offer, prefer)
-	}
-	return f
-}
-
-// withoutCards places a pod that asks for no card.
-func (c *core) withoutCards(k *kind) (int, gpu.Set, bool) {
-	t := tie{Ties: c.ties, rng: c.rng}
-	var most float64
-	found := false
-	for i := range c.state.nodes {
-		n := &c.state.nodes[i]
-		if !n.admits(k) {
-			continue
-		}
-		left := float64(n.cpu-k.CPU) / float64(n.free+1)
-		switch {
-		case !found || left > most:
-			t.first()
-		case left < most || !t.another():
-			continue
-		}
-		found, most, t.at = true, left, i
-	}
-	if !found {
-		return 0, 0, false
-	}
-	c.accounts[t.at].FreeCPU -= gpu.MilliCPU(k.CPU)
-	return t.at, 0, true
+	return place.Rank(&offer, &d.prefer), offer.Cards(0), true
 }

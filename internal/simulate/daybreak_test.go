@@ -1,18 +1,17 @@
 package simulate
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
 // TestDaybreakIsTheCore: what the policy does, with all that it remembers, is
-// what the core says when it is asked about every node for every pod.
+// what the core answers when it is asked about every node for every pod.
 func TestDaybreakIsTheCore(t *testing.T) {
 	trace := mixed(4, 40)
 	got, err := Place(t.Context(), trace, "daybreak", Options{})
@@ -20,35 +19,29 @@ func TestDaybreakIsTheCore(t *testing.T) {
 		t.Fatal(err)
 	}
 	kinds, of := kindsOf(trace.Pods, false)
-	s := newState(trace.Nodes, kinds, false)
+	servers, err := traceServers(trace.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
 	learner, supply := place.NewLearner(), map[string]int{}
-	var nodes []*ledger.Node
-	for i := range s.nodes {
-		nodes = append(nodes, account(&s.nodes[i], i))
-		supply[s.nodes[i].Model] += s.nodes[i].Cards
+	at := map[string]*server{}
+	for _, s := range servers {
+		supply[s.model] += s.cards()
+		at[s.Name] = s
 	}
 	learner.SetSupply(supply)
 	var want []Placement
 	for i := range trace.Pods {
 		k := &kinds[of[i]]
-		p := Placement{Pod: i}
-		if k.Cards == 0 { // not the core's business: as it was done
-			p = got[i]
-		} else if at, offer, ok := ask(s, nodes, k, learner); ok {
-			p.Placed, p.Node, p.Cards = true, s.nodes[at].Name, offer.Cards(0)
+		p := got[i] // pods without cards are not the core's business
+		if k.cards > 0 {
+			p = choose(servers, k, learner)
 		}
 		want = append(want, p)
-		if !p.Placed {
-			continue
-		}
-		for at := range s.nodes {
-			if s.nodes[at].Name != p.Node {
-				continue
-			}
-			if err := s.book(at, p.Cards, k); err != nil {
+		if p.Placed {
+			if err := at[p.Node].book(ledger.Holder(strconv.Itoa(i)), k, p.Cards); err != nil {
 				t.Fatal(err)
 			}
-			nodes[at].FreeCPU -= gpu.MilliCPU(k.CPU)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -56,23 +49,18 @@ func TestDaybreakIsTheCore(t *testing.T) {
 	}
 }
 
-// ask chooses among the nodes that CPU, memory and model leave, and books.
-func ask(s *state, nodes []*ledger.Node, k *kind, l *place.Learner) (int, ledger.Offer, bool) {
-	r := request(&k.Pod)
-	l.Observe(&r)
+// choose asks the core among the servers that CPU, memory and model leave.
+func choose(servers []*server, k *kind, l *place.Learner) Placement {
+	l.Observe(&k.request)
 	var open []*ledger.Node
-	var positions []int
-	for i := range nodes {
-		if s.nodes[i].admits(k) {
-			open, positions = append(open, nodes[i]), append(positions, i)
+	for _, s := range servers {
+		if s.admits(k) {
+			open = append(open, s.Node)
 		}
 	}
-	best, offer, _, ok := place.Choose(open, &r, &place.Preference{Demand: l.Demand()})
+	best, offer, _, ok := place.Choose(open, &k.request, &place.Preference{Demand: l.Demand()})
 	if !ok {
-		return 0, offer, false
+		return Placement{}
 	}
-	if _, err := open[best].Commit(offer, ledger.Holder(fmt.Sprint(len(open[best].Holdings()), k.id)), &r); err != nil {
-		return 0, offer, false
-	}
-	return positions[best], offer, true
+	return Placement{Placed: true, Node: open[best].Name, Cards: offer.Cards(0)}
 }

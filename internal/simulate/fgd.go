@@ -8,110 +8,113 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// fgd is the published rule of Fragmentation Gradient Descent (USENIX ATC'23):
-// the place where the expected fragmentation grows least, over the classes of
-// pods that make up most of the trace, rounded as its authors round it.
+// fgd is Fragmentation Gradient Descent (USENIX ATC '23): the place where the
+// free card share that the expected jobs cannot use grows least. It is given
+// the true mix of jobs in advance, knows nothing of zones, and takes whole cards
+// from the lowest index up.
 type fgd struct {
-	classes []fgdClass
+	// classes are the jobs to expect; their weights add up to 1.
+	classes []kind
+	// cost of a growth, in cards.
+	cost func(growth float64) float64
 }
 
-// fgdClass is a class of the target workload.
-type fgdClass struct {
-	kind
-	share float64
+// newPublishedFGD returns the rule as its authors ran it: over the classes that
+// make up most of the trace, with the score from 0 to 100 by a sigmoid of the
+// growth, rounded down.
+func newPublishedFGD(w *world) policy {
+	f := fgd{classes: popular(w.kinds), cost: func(growth float64) float64 {
+		return -math.Floor(100 / (1 + math.Exp(growth)))
+	}}
+	return scored(f.score)(w)
 }
 
-// fgdCover is the part of the pods that the target workload covers.
-const fgdCover = 0.95
-
-func newFGD(s *setting) policy {
-	f := fgd{classes: fgdClasses(s)}
-	return scored(f.score)(s)
+// newExactFGD returns the rule over all kinds and without rounding, but for
+// what adding up in another order changes.
+func newExactFGD(w *world) policy {
+	f := fgd{classes: w.kinds, cost: func(growth float64) float64 { return math.Round(growth * 1e9) }}
+	return scored(f.score)(w)
 }
 
-// fgdClasses returns the most popular classes that cover the trace well enough.
-// A class is CPU, cards, part of a card and models; host memory does not count.
-func fgdClasses(s *setting) []fgdClass {
-	pods := make([]Pod, len(s.trace))
-	for i, id := range s.trace {
-		pods[i] = s.state.kinds[id].Pod
-		pods[i].Memory, pods[i].QoS = 0, ""
-	}
-	kinds, of := kindsOf(pods, true)
-	counts := make([]int, len(kinds))
-	for _, id := range of {
-		counts[id]++
-	}
-	order := make([]int, len(kinds))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(counts[b], counts[a]) })
-	covered := 0
-	var classes []fgdClass
-	for _, id := range order {
-		classes = append(classes, fgdClass{kind: kinds[id], share: float64(counts[id])})
-		if covered += counts[id]; float64(covered) >= fgdCover*float64(len(pods)) {
-			break
+// cover is the part of the pods that the classes of the published rule cover.
+const cover = 0.95
+
+// popular returns the most frequent classes that cover the jobs well enough. A
+// class is CPU, cards, part of a card and models; host memory and QoS do not count.
+func popular(kinds []kind) []kind {
+	var classes []kind
+	known := map[kindKey]int{}
+	all := 0.0
+	for _, k := range kinds {
+		k.memory, k.request.QoS = 0, ""
+		at, ok := known[k.key()]
+		if !ok {
+			at = len(classes)
+			known[k.key()] = at
+			classes = append(classes, k)
+			classes[at].weight = 0
 		}
+		classes[at].weight += k.weight
+		all += k.weight
 	}
+	slices.SortStableFunc(classes, func(a, b kind) int { return cmp.Compare(b.weight, a.weight) })
+	covered, n := 0.0, 0
+	for ; covered < cover*all; n++ {
+		covered += classes[n].weight
+	}
+	classes = classes[:n]
 	for i := range classes {
-		classes[i].share /= float64(covered)
+		classes[i].weight /= covered
 	}
 	return classes
 }
 
-// score is the published one: 0 to 100 by a sigmoid of the growth, rounded
-// down; here the less the better.
-func (f *fgd) score(s *state, n *server, k *kind) (float64, gpu.Set) {
-	before := f.fragmentation(n, n.cpu, n.left)
-	after := slices.Clone(n.left)
-	rounded := func() float64 {
-		growth := f.fragmentation(n, n.cpu-k.CPU, after) - before
-		return -math.Floor(100 / (1 + math.Exp(growth/wholeCard)))
+func (f *fgd) score(s *server, k *kind) (float64, gpu.Set) {
+	left := make([]gpu.Percent, s.cards())
+	for c := range left {
+		left[c] = s.left(c)
 	}
-	if !k.fractional() {
-		cards := idleCards(n, k.Cards)
+	before := f.fragmentation(s.model, s.FreeCPU, left)
+	cost := func(cards gpu.Set) float64 {
+		after := slices.Clone(left)
 		for c := range cards.All() {
-			after[c] = 0
+			after[c] -= k.share
 		}
-		return rounded(), cards
+		return f.cost(f.fragmentation(s.model, s.FreeCPU-k.request.CPU, after) - before)
 	}
-	best, cost := -1, 0.0
-	for c := range n.left {
-		if !s.takes(n, c, k) {
-			continue
-		}
-		after[c] -= k.Milli
-		if r := rounded(); best < 0 || r < cost {
-			best, cost = c, r
-		}
-		after[c] += k.Milli
+	room := s.room(k)
+	if !k.fractional() {
+		cards := first(room, k.cards)
+		return cost(cards), cards
 	}
-	return cost, gpu.SetOf(best)
+	best, least := gpu.Set(0), math.Inf(1)
+	for c := range room.All() {
+		if cost := cost(gpu.SetOf(c)); cost < least {
+			best, least = gpu.SetOf(c), cost
+		}
+	}
+	return least, best
 }
 
-// fragmentation is the part of the node's free card share that the target
-// workload is expected not to be able to use.
-func (f *fgd) fragmentation(n *server, cpu int64, left []int) float64 {
-	free := 0
-	for _, l := range left {
-		free += l
-	}
+// fragmentation is how many free cards the next job is expected not to be able
+// to use.
+func (f *fgd) fragmentation(model string, cpu gpu.MilliCPU, left []gpu.Percent) float64 {
 	sum := 0.0
 	for i := range f.classes {
-		m := &f.classes[i]
-		usable, large := 0, 0
+		k := &f.classes[i]
+		var all, usable gpu.Percent
+		large := 0
 		for _, l := range left {
-			if l >= m.Milli {
+			all += l
+			if l >= k.share {
 				usable += l
 				large++
 			}
 		}
-		if m.Cards == 0 || m.CPU > cpu || large < m.Cards || m.Models != nil && !slices.Contains(m.Models, n.Model) {
+		if k.cards == 0 || k.request.CPU > cpu || large < k.cards || !k.runsOn(model) {
 			usable = 0
 		}
-		sum += m.share * float64(free-usable)
+		sum += k.weight * float64(all-usable) / 100
 	}
 	return sum
 }

@@ -1,31 +1,33 @@
 package simulate
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"math/rand/v2"
-	"slices"
-	"strings"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// policy chooses a place for each pod that arrives. It must not change the
-// state; what it chooses is booked before the next pod arrives.
-type policy interface {
-	// place returns the position of the node and the cards there, or false
-	// when no node can take the pod.
-	place(k *kind) (node int, cards gpu.Set, ok bool)
-}
-
-// setting is what a policy is made for.
-type setting struct {
-	state *state
-	// trace has the kind of each pod of the trace, before any inflation. Only
-	// the published rule of FGD looks at it: it is told the workload ahead.
-	trace []int
+// world is what a policy decides on.
+type world struct {
+	servers []*server
+	// kinds are the jobs to expect, with their weights. Only FGD looks at them.
+	kinds []kind
 	ties  Ties
 	rng   *rand.Rand
+}
+
+// policy chooses a place for a job. It books nothing.
+type policy interface {
+	// place returns the position of the server and the cards there; ok is false
+	// when the job fits nowhere.
+	place(k *kind) (server int, cards gpu.Set, ok bool)
+}
+
+// learning is a policy that learns from every job that arrives, whether or not
+// it can start at once.
+type learning interface {
+	arrived(k *kind)
 }
 
 // Ties says which of equally good nodes is taken.
@@ -39,143 +41,144 @@ const (
 	TiesRandom Ties = "random"
 )
 
-// policies lists all policies in the order in which they are reported.
-var policies = []struct {
+// namedPolicy is a policy that a study offers.
+type namedPolicy struct {
 	name string
-	make func(*setting) policy
-}{
-	{"random", newRandom},
+	make func(*world) policy
+}
+
+// String returns the name that options and reports use.
+func (p namedPolicy) String() string { return p.name }
+
+// ours is the policy that reports are about.
+const ours = "daybreak"
+
+// tracePolicies lists the policies for traces in the order in which they are
+// reported.
+var tracePolicies = []namedPolicy{
+	{"random", func(w *world) policy { return &anywhere{w} }},
 	{"first-fit", scored(firstFit)},
 	{"best-fit", scored(bestFit)},
 	{"dot-product", scored(dotProduct)},
 	{"packing", scored(packing)},
 	{"clustering", scored(clustering)},
-	{"fgd", newFGD},
-	{"hami", scored(hami)},
-	{"daybreak", newDaybreak},
+	{"fgd", newPublishedFGD},
+	{"hami", scored((&hami{computeOnly: true}).score)},
+	{ours, newDaybreak},
 }
 
-// PolicyNames lists the policies in the order in which they are reported.
-func PolicyNames() []string {
-	var names []string
-	for _, p := range policies {
-		names = append(names, p.name)
+// topologyPolicies lists the policies of the topology study, ours first.
+var topologyPolicies = []namedPolicy{
+	{ours, newDaybreak},
+	{"hami-topology", scored((&hami{zones: true, weighNodes: true}).score)},
+	{"hami", scored((&hami{zones: true}).score)},
+	{"hami-greedy", scored((&hami{}).score)},
+	{"fgd", newExactFGD},
+}
+
+// ranking asks about one server after the other and takes the best.
+type ranking[T any] struct {
+	*world
+	// ask returns how good a place the server is and which cards the job would
+	// get. The answer depends on the server, the job's kind and the epoch alone;
+	// that a job does not fit, on the server and the kind.
+	ask func(s *server, k *kind) (worth T, cards gpu.Set, fits bool)
+	// compare returns above zero when a is better than b.
+	compare func(a, b T) int
+	epoch   int
+	memo    [][]answer[T] // by kind and server
+}
+
+// answer is what is known of a server at one version of it.
+type answer[T any] struct {
+	version, epoch int
+	fits           bool
+	worth          T
+	cards          gpu.Set
+}
+
+func (r *ranking[T]) place(k *kind) (server int, cards gpu.Set, ok bool) {
+	if r.memo == nil {
+		r.memo = make([][]answer[T], len(r.kinds))
 	}
-	return names
-}
-
-func newPolicy(name string, s *setting) (policy, error) {
-	for _, p := range policies {
-		if p.name == name {
-			return p.make(s), nil
+	if r.memo[k.id] == nil {
+		r.memo[k.id] = make([]answer[T], len(r.servers))
+	}
+	t := tie{world: r.world}
+	var best *answer[T]
+	for i, s := range r.servers {
+		a := &r.memo[k.id][i]
+		if a.version != s.version || a.fits && a.epoch != r.epoch {
+			*a = answer[T]{version: s.version, epoch: r.epoch}
+			a.worth, a.cards, a.fits = r.ask(s, k)
 		}
-	}
-	return nil, fmt.Errorf("policy %q: write one of %s", name, strings.Join(PolicyNames(), ", "))
-}
-
-// scoring says how good a place for the pod a node is, the less the better, and
-// which cards it would get. It is asked only about nodes that fit, and its
-// answer may depend on the node's state and the pod's kind alone.
-type scoring func(s *state, n *server, k *kind) (cost float64, cards gpu.Set)
-
-// greedy takes the node of least cost for each pod.
-type greedy struct {
-	*setting
-	score scoring
-	// memo has the answers of earlier times, by kind and node: they hold until
-	// the node changes.
-	memo [][]answer
-}
-
-type answer struct {
-	known   bool
-	fits    bool
-	version uint32
-	cost    float64
-	cards   gpu.Set
-}
-
-func scored(score scoring) func(*setting) policy {
-	return func(s *setting) policy {
-		return &greedy{setting: s, score: score, memo: make([][]answer, len(s.state.kinds))}
-	}
-}
-
-func (g *greedy) place(k *kind) (int, gpu.Set, bool) {
-	if g.memo[k.id] == nil {
-		g.memo[k.id] = make([]answer, len(g.state.nodes))
-	}
-	t := tie{Ties: g.ties, rng: g.rng}
-	var best *answer
-	for i := range g.state.nodes {
-		n, a := &g.state.nodes[i], &g.memo[k.id][i]
-		if !a.known || a.version != n.version {
-			*a = answer{known: true, version: n.version}
-			if a.fits = g.state.fits(n, k); a.fits {
-				a.cost, a.cards = g.score(g.state, n, k)
-			}
-		}
-		if a.fits && (best == nil || a.cost < best.cost || a.cost == best.cost && t.another()) {
-			if best == nil || a.cost < best.cost {
-				t.first()
-			}
-			best, t.at = a, i
+		if a.fits && (best == nil || t.replaces(r.compare(a.worth, best.worth))) {
+			best, server = a, i
 		}
 	}
 	if best == nil {
 		return 0, 0, false
 	}
-	return t.at, best.cards, true
+	return server, best.cards, true
 }
 
-// tie takes one of several equally good nodes, each with the same chance, while
-// they come by one after the other.
+// tie decides between servers that a policy likes alike, each with the same
+// chance, while they come by one after the other. It serves one choice.
 type tie struct {
-	Ties
-	rng   *rand.Rand
-	count int
-	at    int
+	*world
+	others int
 }
 
-// first begins anew with one node.
-func (t *tie) first() { t.count = 1 }
-
-// another tells whether the next equally good node takes over.
-func (t *tie) another() bool {
-	if t.Ties != TiesRandom {
+// replaces reports whether a server takes the place of the best so far, given
+// how it compares: above zero is better, zero is as good.
+func (t *tie) replaces(compared int) bool {
+	switch {
+	case compared > 0:
+		t.others = 0
+		return true
+	case compared < 0 || t.ties != TiesRandom:
 		return false
 	}
-	t.count++
-	return t.rng.IntN(t.count) == 0
+	t.others++
+	return t.rng.IntN(t.others+1) == 0
 }
 
-// randomly takes any node and, for a share, any card that fits.
-type randomly struct{ *setting }
+// scoring returns the cost of a server that fits, the less the better, and the
+// cards that the job would get.
+type scoring func(s *server, k *kind) (cost float64, cards gpu.Set)
 
-func newRandom(s *setting) policy { return &randomly{s} }
+// scored returns the policy that takes the server of the least cost.
+func scored(score scoring) func(*world) policy {
+	return func(w *world) policy {
+		ask := func(s *server, k *kind) (cost float64, cards gpu.Set, fits bool) {
+			if fits = s.fits(k); fits {
+				cost, cards = score(s, k)
+			}
+			return cost, cards, fits
+		}
+		return &ranking[float64]{world: w, ask: ask, compare: func(a, b float64) int { return cmp.Compare(b, a) }}
+	}
+}
 
-func (r *randomly) place(k *kind) (int, gpu.Set, bool) {
+// anywhere takes any server and, for a share, any card that fits.
+type anywhere struct{ *world }
+
+func (a *anywhere) place(k *kind) (server int, cards gpu.Set, ok bool) {
 	var fitting []int
-	for i := range r.state.nodes {
-		if r.state.fits(&r.state.nodes[i], k) {
+	for i, s := range a.servers {
+		if s.fits(k) {
 			fitting = append(fitting, i)
 		}
 	}
 	if len(fitting) == 0 {
 		return 0, 0, false
 	}
-	at := fitting[r.rng.IntN(len(fitting))]
-	n := &r.state.nodes[at]
+	server = fitting[a.rng.IntN(len(fitting))]
+	room := a.servers[server].room(k)
 	if !k.fractional() {
-		return at, idleCards(n, k.Cards), true
+		return server, first(room, k.cards), true
 	}
-	var cards []int
-	for c := range n.left {
-		if r.state.takes(n, c, k) {
-			cards = append(cards, c)
-		}
-	}
-	return at, gpu.SetOf(cards[r.rng.IntN(len(cards))]), true
+	return server, gpu.SetOf(room.Indices()[a.rng.IntN(room.Len())]), true
 }
 
 // The largest server of the public trace: what the published baselines measure
@@ -185,76 +188,51 @@ const (
 	referenceCards = 8 * wholeCard
 )
 
-// firstFit takes the first node of the run that fits, whatever breaks ties.
-func firstFit(s *state, n *server, k *kind) (float64, gpu.Set) {
-	return float64(n.position), s.usualCards(n, k)
+// firstFit takes the first server of the run that fits, whatever breaks ties.
+func firstFit(s *server, k *kind) (float64, gpu.Set) {
+	return float64(s.position), s.usualCards(k)
 }
 
 // bestFit leaves the least CPU and card share behind.
-func bestFit(s *state, n *server, k *kind) (float64, gpu.Set) {
-	return float64(n.cpu-k.CPU)/referenceCPU + float64(n.free-k.Demand())/referenceCards, s.usualCards(n, k)
+func bestFit(s *server, k *kind) (float64, gpu.Set) {
+	return float64(s.FreeCPU-k.request.CPU)/referenceCPU + float64(s.free-k.demand())/referenceCards, s.usualCards(k)
 }
 
-// dotProduct takes the node whose free amounts point least in the direction of
-// the request, in hundredths, as the published runs round it.
-func dotProduct(s *state, n *server, k *kind) (float64, gpu.Set) {
-	cpu := float64(n.cpu) / referenceCPU * float64(k.CPU) / referenceCPU
-	cards := float64(n.free) / referenceCards * float64(k.Demand()) / referenceCards
-	return math.Floor(50 * (cpu + cards)), s.usualCards(n, k)
+// dotProduct takes the server whose free amounts point least in the direction
+// of the request, in hundredths, as the published runs round it.
+func dotProduct(s *server, k *kind) (float64, gpu.Set) {
+	cpu := float64(s.FreeCPU) / referenceCPU * float64(k.request.CPU) / referenceCPU
+	cards := float64(s.free) / referenceCards * float64(k.demand()) / referenceCards
+	return math.Floor(50 * (cpu + cards)), s.usualCards(k)
 }
 
-// packing fills cards in use, then nodes with cards in use, then the smallest
-// idle node. Pods without cards go to the first node with room.
-func packing(s *state, n *server, k *kind) (float64, gpu.Set) {
+// packing fills cards in use, then servers with cards in use, then the smallest
+// idle server. Pods without cards go to the first server with room.
+func packing(s *server, k *kind) (float64, gpu.Set) {
 	const tier = 1e6
-	cards := s.usualCards(n, k)
+	cards, idle := s.usualCards(k), s.idle()
 	switch {
-	case k.Cards == 0:
+	case k.cards == 0:
 		return 0, 0
-	case k.fractional() && n.left[cards.First()] < wholeCard:
-		return float64(n.left[cards.First()]), cards
-	case n.free < int64(n.Cards)*wholeCard:
-		return tier + float64(idleCards(n, n.Cards).Len()), cards
+	case k.fractional() && cards&idle == 0:
+		return float64(s.left(cards.First())), cards
+	case idle.Len() < s.cards():
+		return tier + float64(idle.Len()), cards
 	default:
-		return 2*tier + float64(n.Cards), cards
+		return 2*tier + float64(s.cards()), cards
 	}
 }
 
-// clustering puts pods of one sort together, on the fullest node that has it.
-// Pods without cards go to the first node with room.
-func clustering(s *state, n *server, k *kind) (float64, gpu.Set) {
+// clustering puts pods of one size together, on the fullest server that has
+// one. Pods without cards go to the first server with room.
+func clustering(s *server, k *kind) (float64, gpu.Set) {
 	const tier = 1e9
-	if k.Cards == 0 {
+	if k.cards == 0 {
 		return 0, 0
 	}
-	cost := float64(n.free)
-	if n.holds[k.sort] == 0 {
+	cost := float64(s.free)
+	if s.holds[k.size] == 0 {
 		cost += tier
 	}
-	return cost, s.usualCards(n, k)
-}
-
-// hami fills nodes and levels the cards inside them: HAMi's default for shares.
-// Whole cards are taken from the last.
-func hami(s *state, n *server, k *kind) (float64, gpu.Set) {
-	cost := 0.0
-	if n.Cards > 0 && k.Cards > 0 {
-		cost = float64(n.free) / float64(n.Cards)
-	}
-	if !k.fractional() {
-		var set gpu.Set
-		for c := len(n.left) - 1; c >= 0 && set.Len() < k.Cards; c-- {
-			if n.left[c] == wholeCard {
-				set |= gpu.SetOf(c)
-			}
-		}
-		return cost, set
-	}
-	best := -1
-	for c := range slices.Backward(n.left) {
-		if s.takes(n, c, k) && (best < 0 || n.left[c] > n.left[best]) {
-			best = c
-		}
-	}
-	return cost, gpu.SetOf(best)
+	return cost, s.usualCards(k)
 }

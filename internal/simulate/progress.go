@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// patience is how long nobody wonders what is going on.
-	patience = 2 * time.Second
-	// A terminal's line is written over again and again; elsewhere each word is
-	// a line of its own, so there are fewer.
+	// quiet is how long a run prints nothing.
+	quiet = 2 * time.Second
+	// A terminal's line is written over again and again; elsewhere each report
+	// is a line of its own, so there are fewer.
 	terminalEvery = 200 * time.Millisecond
 	plainEvery    = 10 * time.Second
 )
 
-// progress tells how far a long run is and when it will be done. Nobody is told
-// when that fails: the run goes on.
+// progress prints how far a long run is and when it will be done. When that
+// fails, the run goes on.
 type progress struct {
 	mu       sync.Mutex
 	out      io.Writer
@@ -26,7 +26,7 @@ type progress struct {
 	terminal bool
 	start    time.Time
 	last     time.Time
-	told     bool
+	printed  bool
 }
 
 func newProgress(out io.Writer, now func() time.Time) *progress {
@@ -42,18 +42,18 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// tell is called every now and then with what is done of what there is to do.
-func (p *progress) tell(done, total int64) {
+// report is called every now and then with what is done of what there is to do.
+func (p *progress) report(done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, every := p.now(), plainEvery
 	if p.terminal {
 		every = terminalEvery
 	}
-	if now.Sub(p.start) < patience || now.Sub(p.last) < every || done <= 0 || total <= 0 {
+	if now.Sub(p.start) < quiet || now.Sub(p.last) < every || done <= 0 || total <= 0 {
 		return
 	}
-	p.last, p.told = now, true
+	p.last, p.printed = now, true
 	left := time.Duration(float64(now.Sub(p.start)) / float64(done) * float64(total-done))
 	line := fmt.Sprintf("%3d %% done, about %s left", 100*done/total, left.Round(time.Second))
 	if p.terminal {
@@ -67,7 +67,7 @@ func (p *progress) tell(done, total int64) {
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.terminal && p.told {
+	if p.terminal && p.printed {
 		_, _ = fmt.Fprintf(p.out, "\r%-40s\r", "")
 	}
 }

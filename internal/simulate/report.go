@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -8,215 +9,363 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-
-	"github.com/daybreak-gpu/daybreak/internal/simulate/chart"
 )
 
-// report is what is printed of the runs.
+// report is what people see of a study.
 type report struct {
-	Runs []Result `json:"runs"`
+	Title   string
+	Figures []figure
+	Tables  []table
+	// compact is how the tables of the topology study are written: they are wide.
+	compact bool
 }
 
-// ours is the policy that the report is about.
-const ours = "daybreak"
-
-// group is the runs of one policy.
-type group struct {
-	policy string
-	runs   []*Result
+// figure is a chart of curves, the one it is about first.
+type figure struct {
+	Title, XLabel, YLabel, Note string
+	Lines                       []line
 }
 
-// groups returns the runs by policy, in the order of the runs.
-func (r *report) groups() []group {
-	var groups []group
-	for i := range r.Runs {
-		run := &r.Runs[i]
-		if len(groups) == 0 || groups[len(groups)-1].policy != run.Policy {
-			groups = append(groups, group{policy: run.Policy})
+// line is one curve: the points (X[i], Y[i]) in the order they are joined.
+type line struct {
+	Name string
+	X, Y []float64
+}
+
+// table has as many cells in every row as in the header.
+type table struct {
+	Title  string
+	Header []string
+	Rows   [][]string
+}
+
+// write writes a study in the given format: the result itself for scripts, or
+// the report.
+func (r *report) write(w io.Writer, output string, result any) error {
+	switch output {
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		return enc.Encode(result)
+	case "html":
+		return r.writePage(w)
+	default:
+		return r.writeText(w)
+	}
+}
+
+// writeText writes the tables for a terminal.
+func (r *report) writeText(w io.Writer) error {
+	gap := 3
+	if r.compact {
+		gap = 2
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, gap, ' ', 0)
+	for i, t := range r.Tables {
+		header := strings.Join(t.Header, "\t")
+		if !r.compact {
+			header = "\n" + strings.ToUpper(header)
 		}
-		g := &groups[len(groups)-1]
-		g.runs = append(g.runs, run)
+		if i > 0 {
+			fmt.Fprintln(tw)
+		}
+		fmt.Fprintf(tw, "%s\n%s\n", t.Title, header)
+		for _, row := range t.Rows {
+			fmt.Fprintln(tw, strings.Join(row, "\t"))
+		}
+	}
+	return tw.Flush()
+}
+
+// group is runs that have something in common.
+type group[R any] []*R
+
+// groupBy sorts runs into groups of one key, in the order in which the keys
+// first appear.
+func groupBy[R any, K comparable](runs group[R], key func(*R) K) []group[R] {
+	var groups []group[R]
+	known := map[K]int{}
+	for _, r := range runs {
+		at, ok := known[key(r)]
+		if !ok {
+			at = len(groups)
+			known[key(r)] = at
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], r)
 	}
 	return groups
 }
 
-// mean returns the mean of what is told of the runs, and its standard deviation.
-func (g *group) mean(of func(*Result) float64) (mean, deviation float64) {
-	for _, r := range g.runs {
-		mean += of(r) / float64(len(g.runs))
+// groupOf returns all runs.
+func groupOf[R any](runs []R) group[R] {
+	var all group[R]
+	for i := range runs {
+		all = append(all, &runs[i])
 	}
-	if len(g.runs) > 1 {
-		for _, r := range g.runs {
-			deviation += (of(r) - mean) * (of(r) - mean) / float64(len(g.runs)-1)
+	return all
+}
+
+func (g group[R]) mean(value func(*R) float64) float64 {
+	sum := 0.0
+	for _, r := range g {
+		sum += value(r)
+	}
+	return sum / float64(len(g))
+}
+
+// spread writes the mean, and the standard deviation if there are several runs.
+func (g group[R]) spread(decimals int, value func(*R) float64) string {
+	mean := g.mean(value)
+	if len(g) == 1 {
+		return fixed(mean, decimals)
+	}
+	squares := 0.0
+	for _, r := range g {
+		squares += (value(r) - mean) * (value(r) - mean)
+	}
+	return fixed(mean, decimals) + " ± " + fixed(math.Sqrt(squares/float64(len(g)-1)), decimals)
+}
+
+func fixed(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
+
+// traceReport compares policies on a trace: a row and a curve for each.
+func traceReport(runs []result) *report {
+	all := groupOf(runs)
+	groups := groupBy(all, func(r *result) string { return r.Policy })
+	run, seeds := &runs[0], len(groups[0])
+	setting := fmt.Sprintf("%d nodes, %d cards, seed %d", run.Nodes, run.Cards, run.Seed)
+	if seeds > 1 {
+		setting = fmt.Sprintf("%d nodes, %d cards, mean of seeds %d to %d", run.Nodes, run.Cards, run.Seed, run.Seed+int64(seeds)-1)
+	}
+	f := figure{
+		Title:  "What the cluster holds",
+		XLabel: "asked for by the pods that arrived, % of all cards", YLabel: "allocated, % of all cards",
+		Note: "Refused pods count as arrived. " + setting + ".",
+	}
+	for _, g := range groups {
+		at := len(f.Lines)
+		if g[0].Policy == ours {
+			at = 0
+		}
+		f.Lines = slices.Insert(f.Lines, at, curve(g))
+	}
+	return &report{
+		Title: "Daybreak: placement policies compared", Figures: []figure{f},
+		Tables: []table{allocatedTable(all, groups, setting), refusedTable(all, groups)},
+	}
+}
+
+// allocatedTable has a column for each mark that all runs reached.
+func allocatedTable(all group[result], groups []group[result], setting string) table {
+	t := table{Title: "Cards allocated, in percent, when the pods that arrived ask for so many percent of them (" + setting + ")", Header: []string{"policy"}}
+	for _, g := range groups {
+		t.Rows = append(t.Rows, []string{g[0].Policy})
+	}
+	for _, mark := range marks {
+		if slices.ContainsFunc(all, func(r *result) bool { return len(r.Curve) <= mark }) {
+			continue
+		}
+		t.Header = append(t.Header, fmt.Sprintf("%d %%", mark))
+		at := func(r *result) float64 { return r.Curve[mark].AllocatedPercent }
+		for i, g := range groups {
+			cell := fixed(g.mean(at), 2)
+			if mark == 100 {
+				cell = g.spread(2, at)
+			}
+			t.Rows[i] = append(t.Rows[i], cell)
 		}
 	}
-	return mean, math.Sqrt(deviation)
+	return t
 }
 
-// at returns the mean allocation at a mark, if the runs got that far.
-func (g *group) at(mark string) (string, bool) {
-	for _, r := range g.runs {
-		if _, ok := r.AllocatedPercentAt[mark]; !ok {
-			return "", false
-		}
-	}
-	mean, deviation := g.mean(func(r *Result) float64 { return r.AllocatedPercentAt[mark] })
-	if len(g.runs) > 1 && mark == "100" {
-		return fmt.Sprintf("%.2f ± %.2f", mean, deviation), true
-	}
-	return fmt.Sprintf("%.2f", mean), true
-}
-
-// firstFailure returns the mean of what had arrived at the first refusal.
-func (g *group) firstFailure() string {
-	never := slices.ContainsFunc(g.runs, func(r *Result) bool { return r.FirstFailurePercent == nil })
-	if never {
-		return "never"
-	}
-	mean, _ := g.mean(func(r *Result) float64 { return *r.FirstFailurePercent })
-	return fmt.Sprintf("%.1f", mean)
-}
-
-// failed returns the mean number of refused pods of a size.
-func (g *group) failed(size string) string {
-	mean, _ := g.mean(func(r *Result) float64 { return float64(r.FailedAt100[size]) })
-	return strconv.FormatFloat(math.Round(mean*10)/10, 'f', -1, 64)
-}
-
-// sizes lists the sizes of pods that were refused somewhere, and the usual ones.
-func (r *report) sizes() []string {
-	order := []string{"cpu", "fractional"}
+// refusedTable has a column for each size of pod that was refused somewhere,
+// and for the usual ones.
+func refusedTable(all group[result], groups []group[result]) table {
 	var counts []int
-	for i := range r.Runs {
-		for size := range r.Runs[i].FailedAt100 {
+	for _, r := range all {
+		for size := range r.FailedAt100 {
 			if n, err := strconv.Atoi(size); err == nil {
 				counts = append(counts, n)
 			}
 		}
 	}
 	slices.Sort(counts)
+	sizes := []string{sizeCPU, sizeFractional}
 	for _, n := range slices.Compact(counts) {
-		order = append(order, strconv.Itoa(n))
+		sizes = append(sizes, strconv.Itoa(n))
 	}
-	return order
-}
-
-// tables returns the comparison: a row for each policy.
-func (r *report) tables() []chart.Table {
-	if len(r.Runs) == 0 {
-		return nil
-	}
-	groups, sizes := r.groups(), r.sizes()
-	allocated := chart.Table{Title: "Cards allocated, in percent, when the pods that arrived ask for so many percent of them (" + r.setting() + ")", Header: []string{"policy"}}
-	refused := chart.Table{Title: "Pods refused up to 100 % arrived, by the cards they ask for", Header: []string{"policy", "first refused at %"}}
-	var reached []string
-	for _, mark := range marks {
-		m := strconv.Itoa(mark)
-		all := !slices.ContainsFunc(groups, func(g group) bool { _, ok := g.at(m); return !ok })
-		if all {
-			reached = append(reached, m)
-			allocated.Header = append(allocated.Header, m+" %")
+	t := table{Title: "Pods refused up to 100 % arrived, by the cards they ask for"}
+	t.Header = append([]string{"policy", "first refused at %", "none"}, sizes[1:]...)
+	for _, g := range groups {
+		row := []string{g[0].Policy, "never"}
+		if !slices.ContainsFunc(g, func(r *result) bool { return r.FirstFailurePercent == nil }) {
+			row[1] = fixed(g.mean(func(r *result) float64 { return *r.FirstFailurePercent }), 1)
 		}
-	}
-	for _, size := range sizes {
-		if size == "cpu" {
-			size = "none"
-		}
-		refused.Header = append(refused.Header, size)
-	}
-	for i := range groups {
-		g := &groups[i]
-		row := []string{g.policy}
-		for _, mark := range reached {
-			cell, _ := g.at(mark)
-			row = append(row, cell)
-		}
-		allocated.Rows = append(allocated.Rows, row)
-		row = []string{g.policy, g.firstFailure()}
 		for _, size := range sizes {
-			row = append(row, g.failed(size))
+			mean := g.mean(func(r *result) float64 { return float64(r.FailedAt100[size]) })
+			row = append(row, strconv.FormatFloat(math.Round(mean*10)/10, 'f', -1, 64))
 		}
-		refused.Rows = append(refused.Rows, row)
+		t.Rows = append(t.Rows, row)
 	}
-	return []chart.Table{allocated, refused}
-}
-
-// setting says in a few words what was run.
-func (r *report) setting() string {
-	run := &r.Runs[0]
-	seeds := len(r.groups()[0].runs)
-	text := fmt.Sprintf("%d nodes, %d cards", run.Nodes, run.Cards)
-	if seeds == 1 {
-		return text + fmt.Sprintf(", seed %d", run.Seed)
-	}
-	return text + fmt.Sprintf(", mean of seeds %d to %d", run.Seed, run.Seed+int64(seeds)-1)
-}
-
-// writeText writes the tables for a terminal.
-func (r *report) writeText(w io.Writer) error {
-	for i, t := range r.tables() {
-		if i > 0 {
-			if _, err := fmt.Fprintln(w); err != nil {
-				return err
-			}
-		}
-		tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-		fmt.Fprintf(tw, "%s\n\n", t.Title)
-		fmt.Fprintln(tw, strings.ToUpper(strings.Join(t.Header, "\t")))
-		for _, row := range t.Rows {
-			fmt.Fprintln(tw, strings.Join(row, "\t"))
-		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t
 }
 
 // interesting is where the curves begin to part.
 const interesting = 75
 
-// figures returns the curves, ours first.
-func (r *report) figures() []chart.Figure {
-	if len(r.Runs) == 0 {
-		return nil
+// curve returns the mean curve of a policy, as far as all of its runs go.
+func curve(g group[result]) line {
+	end := math.MaxInt
+	for _, r := range g {
+		end = min(end, len(r.Curve)-1)
 	}
-	f := chart.Figure{
-		Title:  "What the cluster holds",
-		XLabel: "asked for by the pods that arrived, % of all cards", YLabel: "allocated, % of all cards",
-		Notes: []string{"Refused pods count as arrived. " + r.setting() + "."},
-	}
-	groups := r.groups()
-	slices.SortStableFunc(groups, func(a, b group) int {
-		return compareBool(b.policy == ours, a.policy == ours)
-	})
-	for i := range groups {
-		f.Lines = append(f.Lines, groups[i].line())
-	}
-	return []chart.Figure{f}
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	default:
-		return -1
-	}
-}
-
-// line returns the mean curve of a policy, as far as all of its runs go.
-func (g *group) line() chart.Line {
-	last := math.MaxInt
-	for _, r := range g.runs {
-		last = min(last, len(r.Curve)-1)
-	}
-	l := chart.Line{Name: g.policy}
-	for x := min(interesting, last/2); x <= last; x++ {
-		mean, _ := g.mean(func(r *Result) float64 { return r.Curve[x].AllocatedPercent })
-		l.X, l.Y = append(l.X, float64(x)), append(l.Y, mean)
+	l := line{Name: g[0].Policy}
+	for x := min(interesting, end/2); x <= end; x++ {
+		l.X = append(l.X, float64(x))
+		l.Y = append(l.Y, g.mean(func(r *result) float64 { return r.Curve[x].AllocatedPercent }))
 	}
 	return l
+}
+
+// churnReport has a table for each shape and mix that was studied, and curves
+// over the load for those studied at several loads.
+func churnReport(s *study) *report {
+	r := &report{Title: "Daybreak: link zones while jobs come and go", compact: true}
+	for _, runs := range groupBy(groupOf(s.Runs), func(o *outcome) string { return o.Zones + " " + o.Mix }) {
+		p := newPart(s, runs)
+		r.Tables = append(r.Tables, p.table())
+		r.Figures = append(r.Figures, p.figures()...)
+	}
+	return r
+}
+
+// part is the runs of one shape and mix.
+type part struct {
+	group[outcome]
+	title, setting, seeds string
+
+	settings []group[outcome] // by load and policy
+	sizes    []string         // of the jobs that were measured, the smallest first
+	linked   []string         // the sizes that a zone can hold
+}
+
+func newPart(s *study, runs group[outcome]) *part {
+	type setting struct {
+		policy string
+		load   float64
+	}
+	p := &part{
+		group: runs, title: fmt.Sprintf("zones %s, mix %s", runs[0].Zones, runs[0].Mix),
+		setting:  fmt.Sprintf("%d servers of %d cards, %d jobs", s.Servers, serverCards, s.Jobs),
+		settings: groupBy(runs, func(o *outcome) setting { return setting{o.Policy, o.Load} }),
+	}
+	seeds := p.settings[0]
+	p.seeds = fmt.Sprintf("seed %d", seeds[0].Seed)
+	if len(seeds) > 1 {
+		p.seeds = fmt.Sprintf("seeds %d to %d", seeds[0].Seed, seeds[len(seeds)-1].Seed)
+	}
+	for n := range serverCards + 1 {
+		size := strconv.Itoa(n)
+		if n == 0 {
+			size = sizeFractional
+		}
+		if slices.ContainsFunc(runs, func(o *outcome) bool { return o.Measured[size] > 0 }) {
+			p.sizes = append(p.sizes, size)
+		}
+		if slices.ContainsFunc(runs, func(o *outcome) bool { _, ok := o.OneZonePercent[size]; return ok }) {
+			p.linked = append(p.linked, size)
+		}
+	}
+	return p
+}
+
+// table has a row for each load and policy: means over the seeds, and standard
+// deviations where there are several.
+func (p *part) table() table {
+	small, largest := p.sizes[:len(p.sizes)-1], p.sizes[len(p.sizes)-1]
+	t := table{
+		Title:  "Jobs that come and go, " + p.title + " (" + p.setting + ", " + p.seeds + "; waits in mean running times)",
+		Header: []string{"load", "policy"},
+	}
+	for _, size := range p.linked {
+		t.Header = append(t.Header, size+" cards in one zone, %")
+	}
+	t.Header = append(t.Header, "pairs, % of best")
+	if len(small) > 0 {
+		t.Header = append(t.Header, "wait, "+strings.Join(small, "/"))
+	}
+	t.Header = append(t.Header, "wait, "+largest, "allocated, %", "zones broken")
+	for _, g := range p.settings {
+		row := []string{fixed(g[0].Load, 2), g[0].Policy}
+		for _, size := range p.linked {
+			row = append(row, g.spread(1, func(o *outcome) float64 { return o.OneZonePercent[size] }))
+		}
+		row = append(row, pairs(g))
+		var waits []string
+		for _, size := range small {
+			waits = append(waits, fixed(g.mean(waitOf(size)), 2))
+		}
+		if len(small) > 0 {
+			row = append(row, strings.Join(waits, " / "))
+		}
+		row = append(row, g.spread(2, waitOf(largest)),
+			g.spread(1, func(o *outcome) float64 { return o.AllocatedPercent }),
+			fixed(g.mean(func(o *outcome) float64 { return float64(o.BrokenZones) }), 0))
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func waitOf(size string) func(*outcome) float64 {
+	return func(o *outcome) float64 { return o.MeanWait[size] }
+}
+
+// pairs writes the pairs of all runs against the best, as percent; 100 only if
+// there was never a better choice.
+func pairs(g group[outcome]) string {
+	var got, best int64
+	for _, o := range g {
+		got += o.Pairs
+		best += o.BestPairs
+	}
+	switch {
+	case best == 0:
+		return "-"
+	case got == best:
+		return "100"
+	default:
+		// Rounded down, so that what is not the best never looks like it.
+		return fixed(math.Floor(1e4*float64(got)/float64(best))/100, 2)
+	}
+}
+
+// figures returns the curves over the load, if there are several loads.
+func (p *part) figures() []figure {
+	if !slices.ContainsFunc(p.group, func(o *outcome) bool { return o.Load != p.group[0].Load }) {
+		return nil
+	}
+	var figures []figure
+	// Where a zone is the whole server nothing can be split: no picture.
+	if len(p.linked) > 0 && find(shapes, p.group[0].Zones).zone < serverCards {
+		size := p.linked[len(p.linked)-1]
+		figures = append(figures, p.figure(fmt.Sprintf("Jobs of %s cards that got all cards in one zone (%s)", size, p.title),
+			"share of the jobs, %", func(o *outcome) float64 { return o.OneZonePercent[size] }))
+	}
+	largest := p.sizes[len(p.sizes)-1]
+	return append(figures, p.figure(fmt.Sprintf("Wait of %s-card jobs (%s)", largest, p.title),
+		"mean wait, in mean running times", waitOf(largest)))
+}
+
+func (p *part) figure(title, label string, value func(*outcome) float64) figure {
+	f := figure{Title: title, XLabel: "load, part of all cards", YLabel: label, Note: p.setting + ", mean over " + p.seeds + "."}
+	for _, runs := range groupBy(p.group, func(o *outcome) string { return o.Policy }) {
+		l := line{Name: runs[0].Policy}
+		for _, g := range groupBy(runs, func(o *outcome) float64 { return o.Load }) {
+			l.X, l.Y = append(l.X, g[0].Load), append(l.Y, g.mean(value))
+		}
+		f.Lines = append(f.Lines, l)
+	}
+	return f
 }

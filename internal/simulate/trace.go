@@ -33,7 +33,7 @@ type Pod struct {
 	CPU    int64
 	Memory gpu.MiB
 	// Cards is how many cards the pod asks for, and Milli how many thousandths
-	// of each: below 1000 is a share of one card.
+	// of each: below 1000 is a share of one card, in whole percent.
 	Cards, Milli int
 	// Models are the only card models that will do; none means any.
 	Models []string
@@ -44,12 +44,6 @@ type Pod struct {
 // Demand returns how much the pod asks for, in thousandths of a card.
 func (p *Pod) Demand() int64 { return int64(p.Cards) * int64(p.Milli) }
 
-// fractional tells that the pod asks for a part of one card.
-func (p *Pod) fractional() bool { return p.Cards == 1 && p.Milli < wholeCard }
-
-// wholeCard is a card in the trace's thousandths.
-const wholeCard = 1000
-
 // Bounds on what a trace may say: generous, so that nothing overflows.
 const (
 	maxRows   = 1_000_000
@@ -57,15 +51,15 @@ const (
 	maxAmount = 1 << 40
 )
 
-// ReadNodes reads a list of servers: sn, cpu_milli, memory_mib, gpu, model, and
+// readNodes reads a list of servers: sn, cpu_milli, memory_mib, gpu, model, and
 // optionally zones, the sizes of the groups of linked cards ("4|4").
-func ReadNodes(file string) ([]Node, error) {
+func readNodes(file string) ([]Node, error) {
 	return readFile(file, parseNodes)
 }
 
-// ReadPods reads a list of pods: name, cpu_milli, memory_mib, num_gpu,
+// readPods reads a list of pods: name, cpu_milli, memory_mib, num_gpu,
 // gpu_milli, and optionally gpu_spec and qos. Other columns are not read.
-func ReadPods(file string) ([]Pod, error) {
+func readPods(file string) ([]Pod, error) {
 	return readFile(file, parsePods)
 }
 
@@ -115,6 +109,7 @@ func parsePods(name string, r io.Reader) ([]Pod, error) {
 			Cards: int(t.number("num_gpu", gpu.MaxCards)), Milli: int(t.number("gpu_milli", wholeCard)),
 		}
 		t.demand(&p)
+		p.Milli = (p.Milli + milliPercent - 1) / milliPercent * milliPercent
 		p.Models = t.models()
 		p.QoS = t.qos()
 		pods = append(pods, p)
@@ -125,9 +120,9 @@ func parsePods(name string, r io.Reader) ([]Pod, error) {
 	return pods, t.err
 }
 
-// table reads a CSV file by the names of its columns. The first thing that is
+// csvTable reads a CSV file by the names of its columns. The first thing that is
 // wrong ends it and stays in err.
-type table struct {
+type csvTable struct {
 	file   string
 	csv    *csv.Reader
 	column map[string]int
@@ -137,8 +132,8 @@ type table struct {
 	err    error
 }
 
-func openTable(file string, r io.Reader, required ...string) (*table, error) {
-	t := &table{file: file, csv: csv.NewReader(r), column: map[string]int{}}
+func openTable(file string, r io.Reader, required ...string) (*csvTable, error) {
+	t := &csvTable{file: file, csv: csv.NewReader(r), column: map[string]int{}}
 	t.csv.ReuseRecord = true
 	header, err := t.csv.Read()
 	if errors.Is(err, io.EOF) {
@@ -163,7 +158,7 @@ func openTable(file string, r io.Reader, required ...string) (*table, error) {
 }
 
 // next goes to the next row, as long as nothing was wrong.
-func (t *table) next(most int) bool {
+func (t *csvTable) next(most int) bool {
 	if t.err != nil {
 		return false
 	}
@@ -184,14 +179,14 @@ func (t *table) next(most int) bool {
 	return true
 }
 
-func (t *table) fail(column, what string) {
+func (t *csvTable) fail(column, what string) {
 	if t.err == nil {
 		t.err = fmt.Errorf("%s:%d: column %s: %q %s", t.file, t.line, column, t.text(column), what)
 	}
 }
 
 // text returns what stands in a column, or nothing where there is none.
-func (t *table) text(column string) string {
+func (t *csvTable) text(column string) string {
 	i, ok := t.column[column]
 	if !ok {
 		return ""
@@ -199,7 +194,7 @@ func (t *table) text(column string) string {
 	return strings.Clone(strings.TrimSpace(t.row[i]))
 }
 
-func (t *table) name(column string) string {
+func (t *csvTable) name(column string) string {
 	s := t.text(column)
 	if s == "" {
 		t.fail(column, "is no name: write one")
@@ -207,7 +202,7 @@ func (t *table) name(column string) string {
 	return s
 }
 
-func (t *table) number(column string, most int64) int64 {
+func (t *csvTable) number(column string, most int64) int64 {
 	v, err := strconv.ParseInt(t.text(column), 10, 64)
 	if err != nil || v < 0 || v > most {
 		t.fail(column, fmt.Sprintf("is not in range: write a whole number from 0 to %d", most))
@@ -218,7 +213,7 @@ func (t *table) number(column string, most int64) int64 {
 
 // demand checks that the number of cards and the part of each make sense
 // together.
-func (t *table) demand(p *Pod) {
+func (t *csvTable) demand(p *Pod) {
 	switch {
 	case p.Cards == 0 && p.Milli != 0:
 		t.fail("gpu_milli", "is a part of each card, but num_gpu is 0: write 0, or num_gpu 1")
@@ -231,7 +226,7 @@ func (t *table) demand(p *Pod) {
 
 // models reads a list of models such as "T4|P100", in order and without
 // repeats, so that equal lists are equal texts.
-func (t *table) models() []string {
+func (t *csvTable) models() []string {
 	text := t.text("gpu_spec")
 	if text == "" {
 		return nil
@@ -249,7 +244,7 @@ func (t *table) models() []string {
 }
 
 // qos reads the trace's classes, or ours.
-func (t *table) qos() gpu.QoS {
+func (t *csvTable) qos() gpu.QoS {
 	switch text := t.text("qos"); text {
 	case "", "BE", string(gpu.BestEffort):
 		return gpu.BestEffort
@@ -263,7 +258,7 @@ func (t *table) qos() gpu.QoS {
 }
 
 // zones reads sizes such as "4|4".
-func (t *table) zones(cards int) []int {
+func (t *csvTable) zones(cards int) []int {
 	text := t.text("zones")
 	if text == "" {
 		return nil

@@ -99,7 +99,7 @@ func checkParsed[T any](t *testing.T, got []T, err error, want []T, wantErr stri
 }
 
 func TestReadMissingFile(t *testing.T) {
-	if _, err := ReadNodes(t.TempDir() + "/none.csv"); err == nil || !strings.Contains(err.Error(), "none.csv") {
+	if _, err := readNodes(t.TempDir() + "/none.csv"); err == nil || !strings.Contains(err.Error(), "none.csv") {
 		t.Errorf("error %v, want one that names the file", err)
 	}
 }
@@ -127,7 +127,7 @@ func FuzzTrace(f *testing.F) {
 				t.Errorf("pod %+v", p)
 			}
 		}
-		for _, policy := range PolicyNames() {
+		for _, policy := range names(tracePolicies) {
 			if _, err := Place(t.Context(), &Trace{Nodes: nodes, Pods: pods}, policy, Options{OneQoS: true}); err != nil {
 				t.Errorf("%s: %v", policy, err)
 			}

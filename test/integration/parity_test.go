@@ -23,7 +23,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// TestParity: what `daybreak simulate` says of a trace is what the scheduler
+// TestParity: what `daybreak simulate` does with a trace is what the scheduler
 // does. The same pods come to the same nodes, one by one, in both; each must get
 // the same node and the same cards, or be refused in both. There are fewer than
 // a hundred nodes, so kube-scheduler scores all of them, as with
@@ -36,8 +36,8 @@ func TestParity(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, refused := map[string]string{}, 0
-	for _, p := range simulated {
-		name := trace.Pods[p.Pod].Name
+	for i, p := range simulated {
+		name := trace.Pods[i].Name
 		want[name] = "refused"
 		if p.Placed {
 			want[name] = fmt.Sprint(p.Node, p.Cards.Indices())

@@ -1,4 +1,4 @@
-package churn
+package simulate
 
 import (
 	"bytes"
@@ -8,18 +8,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/daybreak-gpu/daybreak/internal/simulate/chart"
 )
 
-// example is a result whose figures can be checked by eye: two rules, two
+// example is a result whose figures can be checked by eye: two policies, two
 // loads, two seeds.
-func example() Result {
-	r := Result{Servers: 4, Jobs: 1000, Backfill: 64}
+func example() study {
+	r := study{Servers: 4, Jobs: 1000}
 	for _, load := range []float64{0.7, 0.85} {
-		for seed := range uint64(2) {
-			ours := Outcome{
-				Rule: "daybreak", Shape: "2x4", Mix: "mixed", Load: load, Seed: seed + 1,
+		for seed := range int64(2) {
+			ours := outcome{
+				Policy: "daybreak", Zones: "2x4", Mix: "mixed", Load: load, Seed: seed + 1,
 				OneZonePercent: map[string]float64{"2": 100, "4": 97 + float64(seed)*2},
 				Pairs:          1000, BestPairs: 1000,
 				MeanWait:         map[string]float64{"fractional": 0, "2": 0.25, "4": 0.5, "8": load},
@@ -27,13 +25,13 @@ func example() Result {
 				Measured:         map[string]int{"fractional": 9, "2": 9, "4": 9, "8": 9},
 			}
 			theirs := ours
-			theirs.Rule, theirs.BrokenZones = "hami", 3
+			theirs.Policy, theirs.BrokenZones = "hami", 3
 			theirs.Pairs, theirs.BestPairs = 99_999, 100_000
 			r.Runs = append(r.Runs, ours, theirs)
 		}
 	}
-	none := Outcome{
-		Rule: "fgd", Shape: "none", Mix: "mixed", Load: 0.5, Seed: 9,
+	none := outcome{
+		Policy: "fgd", Zones: "none", Mix: "mixed", Load: 0.5, Seed: 9,
 		OneZonePercent: map[string]float64{}, MeanWait: map[string]float64{"8": 2}, AllocatedPercent: 50, Measured: map[string]int{"8": 1},
 	}
 	r.Runs = append(r.Runs, none)
@@ -43,7 +41,7 @@ func example() Result {
 func TestWriteText(t *testing.T) {
 	r := example()
 	var b bytes.Buffer
-	if err := r.WriteText(&b); err != nil {
+	if err := churnReport(&r).writeText(&b); err != nil {
 		t.Fatal(err)
 	}
 	want := `
@@ -65,56 +63,42 @@ load  policy  pairs, % of best  wait, 8  allocated, %  zones broken
 
 func TestFigures(t *testing.T) {
 	r := example()
-	got := r.Figures()
+	got := churnReport(&r).Figures
 	const note = "4 servers of 8 cards, 1000 jobs, mean over seeds 1 to 2."
-	line := func(name string, y ...float64) chart.Line {
-		return chart.Line{Name: name, X: []float64{0.7, 0.85}, Y: y}
+	curve := func(name string, y ...float64) line {
+		return line{Name: name, X: []float64{0.7, 0.85}, Y: y}
 	}
-	want := []chart.Figure{
+	want := []figure{
 		{
 			Title: "Jobs of 4 cards that got all cards in one zone (zones 2x4, mix mixed)", XLabel: "load, part of all cards",
-			YLabel: "share of the jobs, %", Lines: []chart.Line{line("daybreak", 98, 98), line("hami", 98, 98)}, Notes: []string{note},
+			YLabel: "share of the jobs, %", Lines: []line{curve("daybreak", 98, 98), curve("hami", 98, 98)}, Note: note,
 		},
 		{
 			Title: "Wait of 8-card jobs (zones 2x4, mix mixed)", XLabel: "load, part of all cards",
-			YLabel: "mean wait, in mean running times", Lines: []chart.Line{line("daybreak", 0.7, 0.85), line("hami", 0.7, 0.85)}, Notes: []string{note},
+			YLabel: "mean wait, in mean running times", Lines: []line{curve("daybreak", 0.7, 0.85), curve("hami", 0.7, 0.85)}, Note: note,
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}
-	for _, f := range got {
-		if err := chart.SVG(io.Discard, f); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := chart.Page(io.Discard, "t", got, r.Tables()); err != nil {
-		t.Error(err)
-	}
 }
 
-// TestFiguresOfRealRuns: what comes out of a study can be drawn, whatever its
+// TestReportOfRealRuns: what comes out of a study can be shown, whatever its
 // shape.
-func TestFiguresOfRealRuns(t *testing.T) {
+func TestReportOfRealRuns(t *testing.T) {
 	o := small()
 	o.Jobs, o.Seeds, o.Loads = 150, 1, []float64{0.5, 0.8}
-	o.Rules = []string{"daybreak", "hami-topology"}
-	o.Shapes, o.Mixes = nil, nil
-	for _, s := range Shapes() {
-		o.Shapes = append(o.Shapes, s.Name)
-	}
-	for _, m := range Mixes() {
-		o.Mixes = append(o.Mixes, m.Name)
-	}
-	r, err := Run(t.Context(), o, nil)
+	o.Policies, o.Zones, o.Mixes = []string{"daybreak", "hami-topology"}, names(shapes), names(mixes)
+	s, err := runStudy(t.Context(), &o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := chart.Page(io.Discard, "t", r.Figures(), r.Tables()); err != nil {
+	r := churnReport(&s)
+	if err := r.writePage(io.Discard); err != nil {
 		t.Error(err)
 	}
 	// Three shapes have zones smaller than a server; all have waits.
-	if got, want := len(r.Figures()), len(Mixes())*(3+6); got != want {
+	if got, want := len(r.Figures), len(mixes)*(3+6); got != want {
 		t.Errorf("%d figures, want %d", got, want)
 	}
 }
@@ -122,7 +106,7 @@ func TestFiguresOfRealRuns(t *testing.T) {
 func TestWriteTextFails(t *testing.T) {
 	r := example()
 	broken := errors.New("disk full")
-	if err := r.WriteText(failing{broken}); !errors.Is(err, broken) {
+	if err := churnReport(&r).writeText(failing{broken}); !errors.Is(err, broken) {
 		t.Errorf("error %v, want %v", err, broken)
 	}
 }

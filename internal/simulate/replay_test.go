@@ -50,9 +50,9 @@ func mixed(seed uint64, servers int) *Trace {
 	return t
 }
 
-func mustRun(t *testing.T, trace *Trace, o Options) []Result {
+func mustRun(t *testing.T, trace *Trace, o Options) []result {
 	t.Helper()
-	results, err := Run(t.Context(), trace, o, nil)
+	results, err := replayAll(t.Context(), trace, &o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func mustRun(t *testing.T, trace *Trace, o Options) []Result {
 func TestSameSeedSameResult(t *testing.T) {
 	trace := mixed(1, 24)
 	for _, ties := range []Ties{TiesIndex, TiesRandom} {
-		o := Options{Policies: PolicyNames(), Seed: 5, Seeds: 2, Inflate: 1.2, Ties: ties}
+		o := Options{Policies: names(tracePolicies), Seed: 5, Seeds: 2, Inflate: 1.2, Ties: ties}
 		all := mustRun(t, trace, o)
 		if diff := cmp.Diff(all, mustRun(t, trace, o)); diff != "" {
 			t.Errorf("two runs differ:\n%s", diff)
@@ -80,7 +80,7 @@ func TestSameSeedSameResult(t *testing.T) {
 // what is placed is what is allocated.
 func TestNothingIsLost(t *testing.T) {
 	trace := mixed(2, 16)
-	for _, policy := range PolicyNames() {
+	for _, policy := range names(tracePolicies) {
 		for _, oneQoS := range []bool{false, true} {
 			placements, err := Place(t.Context(), trace, policy, Options{OneQoS: oneQoS})
 			if err != nil {
@@ -91,8 +91,8 @@ func TestNothingIsLost(t *testing.T) {
 			}
 			used := map[string]int{}
 			qos := map[string]gpu.QoS{}
-			for _, p := range placements {
-				pod := &trace.Pods[p.Pod]
+			for i, p := range placements {
+				pod := &trace.Pods[i]
 				if !p.Placed {
 					continue
 				}
@@ -179,16 +179,16 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-func TestMeter(t *testing.T) {
-	m := newMeter(4000)
-	ask := func(cards, milli int) *kind { return &kind{Pod: Pod{Cards: cards, Milli: milli}} }
-	m.arrived(ask(2, 1000), true)  // 50 arrived, 50 given
-	m.arrived(ask(0, 0), false)    // no card: told by itself
-	m.arrived(ask(1, 500), false)  // 62.5: the first refusal
-	m.arrived(ask(1, 1000), true)  // 87.5
-	m.arrived(ask(3, 1000), false) // 162.5: past 100
+func TestTraceMeter(t *testing.T) {
+	m := newTraceMeter(nil, nil, 4000)
+	ask := func(cards int, share gpu.Percent) *kind { k := newKind(cards, share, ""); return &k }
+	m.arrived(ask(2, 100), true)  // 50 arrived, 50 given
+	m.arrived(ask(0, 0), false)   // no card: counted by itself
+	m.arrived(ask(1, 50), false)  // 62.5: the first refusal
+	m.arrived(ask(1, 100), true)  // 87.5
+	m.arrived(ask(3, 100), false) // 162.5: past 100
 	got := m.result()
-	want := Result{
+	want := result{
 		AllocatedPercentAt:  map[string]float64{"80": 50, "90": 75, "95": 75, "100": 75, "110": 75, "130": 75},
 		FirstFailurePercent: new(62.5),
 		FailedAt100:         map[string]int{"cpu": 1, "fractional": 1, "1": 0, "2": 0, "4": 0, "8": 0},
@@ -208,16 +208,14 @@ func TestRunRefuses(t *testing.T) {
 	trace := mixed(1, 4)
 	tests := map[string]struct {
 		trace   Trace
-		policy  string
 		wantErr string
 	}{
-		"no card":        {trace: Trace{Nodes: []Node{{Name: "a"}}, Pods: trace.Pods}, policy: "fgd", wantErr: "no server of the trace has a card: gpu is 0 in every row"},
-		"no demand":      {trace: Trace{Nodes: trace.Nodes, Pods: []Pod{{Name: "a"}}}, policy: "fgd", wantErr: "no pod of the trace asks for a card: num_gpu is 0 in every row"},
-		"unknown policy": {trace: *trace, policy: "best", wantErr: `policy best at seed 0: policy "best": write one of random, first-fit, best-fit, dot-product, packing, clustering, fgd, hami, daybreak`},
+		"no card":   {trace: Trace{Nodes: []Node{{Name: "a"}}, Pods: trace.Pods}, wantErr: "no server of the trace has a card: gpu is 0 in every row"},
+		"no demand": {trace: Trace{Nodes: trace.Nodes, Pods: []Pod{{Name: "a"}}}, wantErr: "no pod of the trace asks for a card: num_gpu is 0 in every row"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := Run(t.Context(), &tt.trace, Options{Policies: []string{tt.policy}, Seeds: 1, Inflate: 1}, nil)
+			_, err := replayAll(t.Context(), &tt.trace, &Options{Policies: []string{"fgd"}, Seeds: 1, Inflate: 1}, nil)
 			if err == nil || err.Error() != tt.wantErr {
 				t.Errorf("error %v\nwant  %s", err, tt.wantErr)
 			}
@@ -227,7 +225,7 @@ func TestRunRefuses(t *testing.T) {
 
 func TestRunStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Run(ctx, mixed(1, 60), Options{Policies: PolicyNames(), Seeds: 3, Inflate: 10}, func(int64, int64) { cancel() })
+	_, err := replayAll(ctx, mixed(1, 60), &Options{Policies: names(tracePolicies), Seeds: 3, Inflate: 10}, func(int64, int64) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that it was cancelled", err)
 	}
@@ -236,13 +234,13 @@ func TestRunStops(t *testing.T) {
 func TestProgressEndsAtTheEnd(t *testing.T) {
 	var last, all atomic.Int64
 	trace := mixed(1, 24)
-	if _, err := Run(t.Context(), trace, Options{Policies: []string{"first-fit", "random"}, Seeds: 2, Inflate: 5}, func(done, total int64) {
+	if _, err := replayAll(t.Context(), trace, &Options{Policies: []string{"first-fit", "random"}, Seeds: 2, Inflate: 5}, func(done, total int64) {
 		last.Store(done)
 		all.Store(total)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if last.Load() != all.Load() || all.Load() == 0 {
-		t.Errorf("%d of %d pods were told of", last.Load(), all.Load())
+		t.Errorf("progress ends at %d of %d pods", last.Load(), all.Load())
 	}
 }

@@ -1,4 +1,4 @@
-package churn
+package simulate
 
 import (
 	"fmt"
@@ -11,15 +11,15 @@ import (
 // the core. There is no tolerance; longer runs, as `daybreak simulate
 // --topology` makes them, print the same figure.
 func TestDaybreakMissesNoPair(t *testing.T) {
-	for _, shape := range Shapes() {
-		for _, mix := range Mixes() {
-			t.Run(fmt.Sprintf("%s %s", shape.Name, mix.Name), func(t *testing.T) {
+	for _, shape := range shapes {
+		for _, mix := range mixes {
+			t.Run(fmt.Sprintf("%s %s", shape.name, mix.name), func(t *testing.T) {
 				t.Parallel()
 				o := Options{
-					Rules: []string{"daybreak"}, Shapes: []string{shape.Name}, Mixes: []string{mix.Name},
-					Loads: []float64{0.6, 0.85, 0.95}, Servers: 12, Jobs: 600, Backfill: 64, Seed: 1000, Seeds: 1, Workers: 1,
+					Policies: []string{"daybreak"}, Zones: []string{shape.name}, Mixes: []string{mix.name},
+					Loads: []float64{0.6, 0.85, 0.95}, Servers: 12, Jobs: 600, Seed: 1000, Seeds: 1,
 				}
-				r, err := Run(t.Context(), o, nil)
+				r, err := runStudy(t.Context(), &o, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -29,7 +29,7 @@ func TestDaybreakMissesNoPair(t *testing.T) {
 						t.Errorf("load %g, seed %d: %d pairs of weight %d, and %d of weight %d were to be had",
 							run.Load, run.Seed, run.Pairs, run.Weight, run.BestPairs, run.BestWeight)
 					}
-					if run.BestWeight == 0 || run.BestPairs == 0 && shape.Zone > 0 {
+					if run.BestWeight == 0 || run.BestPairs == 0 && shape.zone > 0 {
 						t.Errorf("load %g, seed %d: there was nothing to be had, so nothing was tested", run.Load, run.Seed)
 					}
 				}
@@ -38,20 +38,20 @@ func TestDaybreakMissesNoPair(t *testing.T) {
 	}
 }
 
-// TestOthersMissPairs makes sure that the measure can fail: the other rules do
-// not get all pairs.
+// TestOthersMissPairs makes sure that the measure can fail: the other policies
+// do not get all pairs.
 func TestOthersMissPairs(t *testing.T) {
 	o := Options{
-		Rules: Rules()[1:], Shapes: []string{"2x4"}, Mixes: []string{"mixed"}, Loads: []float64{0.85},
-		Servers: 12, Jobs: 3000, Backfill: 64, Seed: 1000, Seeds: 1,
+		Policies: names(topologyPolicies)[1:], Zones: []string{"2x4"}, Mixes: []string{"mixed"}, Loads: []float64{0.85},
+		Servers: 12, Jobs: 3000, Seed: 1000, Seeds: 1,
 	}
-	r, err := Run(t.Context(), o, nil)
+	r, err := runStudy(t.Context(), &o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range r.Runs {
 		if run := &r.Runs[i]; run.Pairs >= run.BestPairs {
-			t.Errorf("%s got %d pairs of %d", run.Rule, run.Pairs, run.BestPairs)
+			t.Errorf("%s got %d pairs of %d", run.Policy, run.Pairs, run.BestPairs)
 		}
 	}
 }

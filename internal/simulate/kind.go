@@ -1,0 +1,104 @@
+package simulate
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// kind is what jobs that ask for the same have in common.
+type kind struct {
+	id     int
+	cards  int
+	share  gpu.Percent // of each card; 100 is the whole card
+	memory gpu.MiB     // of the host
+	size   string      // in reports
+	// weight is how often jobs of the kind come, in relation to the other kinds.
+	weight  float64
+	request gpu.PodRequest
+}
+
+// The sizes that are no number of whole cards.
+const (
+	sizeCPU        = "cpu"
+	sizeFractional = "fractional"
+)
+
+func newKind(cards int, share gpu.Percent, qos gpu.QoS) kind {
+	k := kind{cards: cards, share: share, request: gpu.PodRequest{QoS: qos}}
+	switch {
+	case cards == 0:
+		k.size = sizeCPU
+		return k
+	case k.fractional():
+		k.size = sizeFractional
+	default:
+		k.size = strconv.Itoa(cards)
+	}
+	k.request.Requests = []gpu.Request{{
+		Container: "main", Cards: cards, Whole: !k.fractional(), Exclusive: !k.fractional(),
+		Compute: share, Memory: gpu.Memory{Ratio: share},
+	}}
+	return k
+}
+
+// fractional reports whether the kind asks for a part of one card.
+func (k *kind) fractional() bool { return k.cards == 1 && k.share < gpu.FullCompute }
+
+// demand is how much of the cards a job of the kind keeps busy, in thousandths
+// of a card.
+func (k *kind) demand() int64 { return int64(k.cards) * int64(k.share) * milliPercent }
+
+// runsOn reports whether jobs of the kind may use cards of the model.
+func (k *kind) runsOn(model string) bool {
+	return k.cards == 0 || k.request.Models == nil || slices.Contains(k.request.Models, model)
+}
+
+// wholeCard is a card in the trace's thousandths, and milliPercent a hundredth
+// of one.
+const (
+	wholeCard    = 1000
+	milliPercent = wholeCard / 100
+)
+
+// kindKey is what makes two jobs of a trace the same.
+type kindKey struct {
+	cpu    gpu.MilliCPU
+	memory gpu.MiB
+	cards  int
+	share  gpu.Percent
+	qos    gpu.QoS
+	models string
+}
+
+func (k *kind) key() kindKey {
+	return kindKey{k.request.CPU, k.memory, k.cards, k.share, k.request.QoS, strings.Join(k.request.Models, "|")}
+}
+
+// kindsOf groups the pods by what they ask for; a kind's weight is the number
+// of its pods. The second result has the kind of each pod. Without oneQoS all
+// shares are of one class.
+func kindsOf(pods []Pod, oneQoS bool) (kinds []kind, of []int) {
+	known := map[kindKey]int{}
+	for i := range pods {
+		p := &pods[i]
+		qos := gpu.BestEffort
+		if oneQoS {
+			qos = p.QoS
+		}
+		k := newKind(p.Cards, gpu.Percent(p.Milli/milliPercent), qos)
+		k.memory, k.request.CPU, k.request.Models = p.Memory, gpu.MilliCPU(p.CPU), p.Models
+		id, ok := known[k.key()]
+		if !ok {
+			id = len(kinds)
+			known[k.key()] = id
+			k.id = id
+			kinds = append(kinds, k)
+		}
+		kinds[id].weight++
+		of = append(of, id)
+	}
+	return kinds, of
+}

@@ -1,0 +1,295 @@
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// Trace is a cluster and the pods that arrive there.
+type Trace struct {
+	Nodes []Node
+	Pods  []Pod
+}
+
+// capacity returns the cards of the cluster in thousandths.
+func (t *Trace) capacity() int64 {
+	var sum int64
+	for i := range t.Nodes {
+		sum += int64(t.Nodes[i].Cards) * wholeCard
+	}
+	return sum
+}
+
+// result is what became of one policy at one seed.
+type result struct {
+	Policy string `json:"policy"`
+	Seed   int64  `json:"seed"`
+	Nodes  int    `json:"nodes"`
+	Cards  int    `json:"cards"`
+	Pods   int    `json:"pods"`
+	// AllocatedPercentAt is the part of all cards in use when the pods that had
+	// arrived asked for so many percent of them.
+	AllocatedPercentAt map[string]float64 `json:"allocatedPercentAt"`
+	// FirstFailurePercent is what had arrived when the first pod with cards was
+	// refused; null when none was.
+	FirstFailurePercent *float64 `json:"firstFailurePercent"`
+	// FailedAt100 counts the pods refused up to the point where what has
+	// arrived asks for all cards, by their size; "cpu" is pods without cards.
+	FailedAt100 map[string]int `json:"failedAt100"`
+	// Failed counts them over the whole run.
+	Failed map[string]int `json:"failed"`
+	// Curve has the allocation at every whole percent arrived.
+	Curve []point `json:"curve"`
+}
+
+type point struct {
+	ArrivedPercent   int     `json:"arrivedPercent"`
+	AllocatedPercent float64 `json:"allocatedPercent"`
+}
+
+// marks are the points of the curve that are reported by themselves.
+var marks = []int{80, 90, 95, 100, 110, 130}
+
+// Placement is where one pod went.
+type Placement struct {
+	Placed bool
+	Node   string
+	Cards  gpu.Set
+}
+
+// replayAll replays the trace under every policy at every seed. The results are
+// in the order of policies, then seeds.
+func replayAll(ctx context.Context, t *Trace, o *Options, progress func(done, total int64)) ([]result, error) {
+	if t.capacity() == 0 {
+		return nil, errors.New("no server of the trace has a card: gpu is 0 in every row")
+	}
+	kinds, of := kindsOf(t.Pods, o.OneQoS)
+	arriving := make([][]job, o.Seeds)
+	var total int64
+	for i := range arriving {
+		order, err := arrivals(t.Pods, t.capacity(), o.Inflate, o.Seed+int64(i))
+		if err != nil {
+			return nil, err
+		}
+		arriving[i] = staying(order, of)
+		total += int64(len(order) * len(o.Policies))
+	}
+	return runAll(ctx, len(o.Policies)*o.Seeds, total, progress, func(ctx context.Context, i int, arrived func(int)) (result, error) {
+		name, seed, jobs := o.Policies[i/o.Seeds], o.Seed+int64(i%o.Seeds), arriving[i%o.Seeds]
+		w := &world{kinds: kinds, ties: o.Ties, rng: random(seed, tieStream)}
+		m := newTraceMeter(w, jobs, t.capacity())
+		if err := replay(ctx, w, permuted(t.Nodes, seed), name, m, arrived); err != nil {
+			return result{}, fmt.Errorf("policy %s at seed %d: %w", name, seed, err)
+		}
+		r := m.result()
+		r.Policy, r.Seed, r.Nodes, r.Pods, r.Cards = name, seed, len(t.Nodes), len(jobs), int(t.capacity()/wholeCard)
+		return r, nil
+	})
+}
+
+// Place runs the pods of the trace once, in the order they have there, on the
+// nodes as they are ordered there, and returns where each went, in the same order.
+func Place(ctx context.Context, t *Trace, policy string, o Options) ([]Placement, error) {
+	order := make([]int, len(t.Pods))
+	for i := range order {
+		order[i] = i
+	}
+	kinds, of := kindsOf(t.Pods, o.OneQoS)
+	w := &world{kinds: kinds, ties: o.Ties, rng: random(o.Seed, tieStream)}
+	m := newTraceMeter(w, staying(order, of), t.capacity())
+	m.placements = make([]Placement, len(order))
+	return m.placements, replay(ctx, w, t.Nodes, policy, m, func(int) {})
+}
+
+// staying returns the pods as jobs that never leave.
+func staying(order, kindOf []int) []job {
+	jobs := make([]job, len(order))
+	for i, pod := range order {
+		jobs[i] = job{kind: kindOf[pod], lasts: math.Inf(1)}
+	}
+	return jobs
+}
+
+// replay is one run of one policy on the given nodes.
+func replay(ctx context.Context, w *world, nodes []Node, name string, m *traceMeter, arrived func(int)) (err error) {
+	if w.servers, err = traceServers(nodes); err != nil {
+		return err
+	}
+	return newEngine(w, find(tracePolicies, name).make(w), m.jobs, 0, m).run(ctx, arrived)
+}
+
+// traceServers returns the nodes of a trace with nothing on them.
+func traceServers(nodes []Node) ([]*server, error) {
+	topologies := map[string]*gpu.Topology{}
+	var servers []*server
+	for i := range nodes {
+		n := &nodes[i]
+		key := fmt.Sprint(n.Model, n.Cards, n.Zones)
+		if topologies[key] == nil {
+			var zones []int
+			for z, size := range n.Zones {
+				zones = append(zones, slices.Repeat([]int{z + 1}, size)...)
+			}
+			t, err := newTopology(n.Cards, n.Model, gpu.ZoneLinks(zones))
+			if err != nil {
+				return nil, fmt.Errorf("server %s: %w", n.Name, err)
+			}
+			topologies[key] = t
+		}
+		s := newServer(i, n.Name, topologies[key])
+		s.model, s.memory = n.Model, n.Memory
+		s.FreeCPU, s.CPUKnown = gpu.MilliCPU(n.CPU), true
+		servers = append(servers, s)
+	}
+	return servers, nil
+}
+
+// traceMeter measures what is allocated as pods arrive.
+type traceMeter struct {
+	*world
+	jobs []job
+	// placements has an entry for each job, unless it is nil.
+	placements []Placement
+
+	capacity           int64
+	asked, given       int64
+	sum                map[int]float64 // by percent arrived: of the allocation
+	count              map[int]int
+	last               int
+	first              *float64
+	failed, failedFull map[string]int
+}
+
+func newTraceMeter(w *world, jobs []job, capacity int64) *traceMeter {
+	m := &traceMeter{
+		world: w, jobs: jobs, capacity: capacity,
+		sum: map[int]float64{}, count: map[int]int{}, failed: map[string]int{}, failedFull: map[string]int{},
+	}
+	for _, size := range []string{sizeCPU, sizeFractional, "1", "2", "4", "8"} {
+		m.failed[size], m.failedFull[size] = 0, 0
+	}
+	return m
+}
+
+// pass has nothing to do: a trace has no time.
+func (m *traceMeter) pass(_, _, _ float64) {}
+
+func (m *traceMeter) start(j int, _ float64, server int, cards gpu.Set) {
+	if m.placements != nil {
+		m.placements[j] = Placement{Placed: true, Node: m.servers[server].Name, Cards: cards}
+	}
+	m.arrived(&m.kinds[m.jobs[j].kind], true)
+}
+
+func (m *traceMeter) refuse(j int) { m.arrived(&m.kinds[m.jobs[j].kind], false) }
+
+// arrived notes the next pod and whether it found a place.
+func (m *traceMeter) arrived(k *kind, placed bool) {
+	m.asked += k.demand()
+	if placed {
+		m.given += k.demand()
+	} else {
+		m.failed[k.size]++
+		if m.asked <= m.capacity {
+			m.failedFull[k.size]++
+		}
+		if k.cards > 0 && m.first == nil {
+			m.first = new(m.percent(m.asked))
+		}
+	}
+	m.last = int(math.Round(m.percent(m.asked)))
+	m.sum[m.last] += m.percent(m.given)
+	m.count[m.last]++
+}
+
+func (m *traceMeter) percent(milli int64) float64 { return 100 * float64(milli) / float64(m.capacity) }
+
+// result reads the curve off: the mean allocation over the pods whose arrival
+// rounds to a percent. A percent that a large pod jumps over is as the one
+// before it.
+func (m *traceMeter) result() result {
+	r := result{AllocatedPercentAt: map[string]float64{}, FirstFailurePercent: m.first, FailedAt100: m.failedFull, Failed: m.failed}
+	value := 0.0
+	for x := 0; x <= m.last; x++ {
+		if m.count[x] > 0 {
+			value = m.sum[x] / float64(m.count[x])
+		}
+		r.Curve = append(r.Curve, point{ArrivedPercent: x, AllocatedPercent: value})
+	}
+	for _, x := range marks {
+		if x < len(r.Curve) {
+			r.AllocatedPercentAt[strconv.Itoa(x)] = r.Curve[x].AllocatedPercent
+		}
+	}
+	return r
+}
+
+// stream names a source of random numbers of a run. Each has its own, so that
+// what one draws does not change the others: all policies see the same pods on
+// the same nodes.
+type stream uint64
+
+const (
+	arrivalStream stream = iota + 1
+	nodeStream
+	tieStream
+)
+
+// random returns the numbers of a stream at a seed.
+func random(seed int64, s stream) *rand.Rand {
+	return rand.New(rand.NewPCG(uint64(seed), uint64(s)))
+}
+
+// arrivals returns the pods in the order in which they arrive at a seed: the
+// trace shuffled, then pods drawn from it with replacement until the next would
+// take the demand past inflate times the capacity. A trace that is larger than
+// that loses pods at random. The result has positions in pods.
+func arrivals(pods []Pod, capacity int64, inflate float64, seed int64) ([]int, error) {
+	rng := random(seed, arrivalStream)
+	order := make([]int, 0, len(pods))
+	var demand int64
+	for i := range pods {
+		order = append(order, i)
+		demand += pods[i].Demand()
+	}
+	if demand == 0 {
+		return nil, errors.New("no pod of the trace asks for a card: num_gpu is 0 in every row")
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(pods[a].Name, pods[b].Name) })
+	rng.Shuffle(len(order), func(a, b int) { order[a], order[b] = order[b], order[a] })
+
+	limit := int64(inflate * float64(capacity))
+	for demand > limit && len(order) > 0 {
+		i := rng.IntN(len(order))
+		demand -= pods[order[i]].Demand()
+		order = slices.Delete(order, i, i+1)
+	}
+	trace := len(order)
+	for trace > 0 {
+		p := order[rng.IntN(trace)]
+		if demand+pods[p].Demand() > limit {
+			break
+		}
+		if len(order) > maxRows*10 {
+			return nil, fmt.Errorf("more than %d arrivals: a smaller --inflate, or a trace whose pods ask for more of the cards", maxRows*10)
+		}
+		demand += pods[p].Demand()
+		order = append(order, p)
+	}
+	return order, nil
+}
+
+// permuted returns the nodes in the order of a seed.
+func permuted(nodes []Node, seed int64) []Node {
+	out := slices.Clone(nodes)
+	random(seed, nodeStream).Shuffle(len(out), func(a, b int) { out[a], out[b] = out[b], out[a] })
+	return out
+}
