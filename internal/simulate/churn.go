@@ -191,24 +191,24 @@ func (m *churnMeter) pass(from, to, booked float64) {
 	}
 }
 
-func (m *churnMeter) refuse(int) {}
+// refuse has nothing to do: jobs that do not fit wait.
+func (m *churnMeter) refuse(*kind) {}
 
-func (m *churnMeter) start(j int, now float64, server int, cards gpu.Set) {
+func (m *churnMeter) start(j int, k *kind, wait float64, s *server, cards gpu.Set) {
 	if j < m.warmup {
 		return
 	}
-	k := &m.kinds[m.jobs[j].kind]
-	s := m.sizes[k.size]
-	s.jobs++
-	s.wait += now - m.jobs[j].arrives
+	size := m.sizes[k.size]
+	size.jobs++
+	size.wait += wait
 	switch {
 	case k.fractional():
-		if m.breaksZone(k, server, cards) {
+		if m.breaksZone(k, s, cards) {
 			m.broken++
 		}
 	case k.cards > 1:
 		if m.shape.oneZone(cards) {
-			s.oneZone++
+			size.oneZone++
 		}
 		// The best that any server has to offer now.
 		var best quality
@@ -221,8 +221,8 @@ func (m *churnMeter) start(j int, now float64, server int, cards gpu.Set) {
 
 // breaksZone reports whether a fractional job goes onto a card in an idle zone
 // while a card in use somewhere has room for it.
-func (m *churnMeter) breaksZone(k *kind, at int, cards gpu.Set) bool {
-	if m.shape.zone == 0 || m.shape.zoneCards(cards.First())&^m.servers[at].idle() != 0 {
+func (m *churnMeter) breaksZone(k *kind, s *server, cards gpu.Set) bool {
+	if m.shape.zone == 0 || m.shape.zoneCards(cards.First())&^s.idle() != 0 {
 		return false
 	}
 	return slices.ContainsFunc(m.servers, func(s *server) bool { return s.room(k)&^s.idle() != 0 })

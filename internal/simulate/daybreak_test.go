@@ -18,7 +18,7 @@ func TestDaybreakIsTheCore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds, of := kindsOf(trace.Pods, false)
+	_, jobs := kindsOf(trace.Pods, false)
 	servers, err := traceServers(trace.Nodes)
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestDaybreakIsTheCore(t *testing.T) {
 	learner.SetSupply(supply)
 	var want []Placement
 	for i := range trace.Pods {
-		k := &kinds[of[i]]
+		k := jobs[i].kind
 		p := got[i] // pods without cards are not the core's business
 		if k.cards > 0 {
 			p = choose(servers, k, learner)

@@ -18,7 +18,7 @@ import (
 
 // job is one arrival. Jobs of a trace last for ever.
 type job struct {
-	kind           int
+	*kind
 	arrives, lasts float64
 }
 
@@ -27,9 +27,9 @@ type meter interface {
 	// pass is called for each span of time, with the cards booked meanwhile.
 	pass(from, to, booked float64)
 	// start is called for a job that is about to be booked.
-	start(j int, now float64, server int, cards gpu.Set)
+	start(j int, k *kind, wait float64, s *server, cards gpu.Set)
 	// refuse is called for a job that found no place and does not wait.
-	refuse(j int)
+	refuse(k *kind)
 }
 
 // engine plays one run: the same jobs, one policy.
@@ -100,7 +100,7 @@ func (e *engine) passTo(t float64) {
 func (e *engine) arrive(j int) error {
 	e.passTo(e.jobs[j].arrives)
 	if p, ok := e.policy.(learning); ok {
-		p.arrived(&e.kinds[e.jobs[j].kind])
+		p.arrived(e.jobs[j].kind)
 	}
 	if e.queue == 0 || len(e.waiting) < e.queue {
 		started, err := e.start(j)
@@ -109,7 +109,7 @@ func (e *engine) arrive(j int) error {
 		}
 	}
 	if e.queue == 0 {
-		e.meter.refuse(j)
+		e.meter.refuse(e.jobs[j].kind)
 		return nil
 	}
 	e.waiting = append(e.waiting, j)
@@ -122,7 +122,7 @@ func (e *engine) depart() error {
 	d := e.running[ends]
 	e.running = e.running[:ends]
 	e.passTo(d.at)
-	k := &e.kinds[e.jobs[d.job].kind]
+	k := e.jobs[d.job].kind
 	e.servers[d.server].release(holder(d.job), k)
 	e.booked -= cardsOf(k)
 
@@ -149,13 +149,13 @@ func (e *engine) depart() error {
 // start books the job if it fits somewhere.
 func (e *engine) start(j int) (bool, error) {
 	job := &e.jobs[j]
-	if e.failed[job.kind] {
+	k := job.kind
+	if e.failed[k.id] {
 		return false, nil
 	}
-	k := &e.kinds[job.kind]
 	server, cards, ok := e.policy.place(k)
 	if !ok {
-		e.failed[job.kind] = true
+		e.failed[k.id] = true
 		return false, nil
 	}
 	n := e.servers[server]
@@ -163,7 +163,7 @@ func (e *engine) start(j int) (bool, error) {
 		return false, fmt.Errorf("job %d asks for %d cards with %d%% of each, and was given cards %v of %s, where %v have room",
 			j, k.cards, k.share, cards.Indices(), n.Name, n.room(k).Indices())
 	}
-	e.meter.start(j, e.now, server, cards)
+	e.meter.start(j, k, e.now-job.arrives, n, cards)
 	if err := n.book(holder(j), k, cards); err != nil {
 		return false, err
 	}

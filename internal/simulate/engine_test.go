@@ -35,15 +35,16 @@ func scenarioOf(load float64, cards ...int) scenario {
 }
 
 // queueOf returns an engine with one server and the given jobs, which arrived.
-func queueOf(t *testing.T, queue int, jobs func(one, eight int) []job) *engine {
+func queueOf(t *testing.T, queue int, jobs func(one, eight *kind) []job) *engine {
 	t.Helper()
 	c := scenarioOf(0.5, 1, 8)
 	e, _, err := c.engine(&Options{Servers: 1, Jobs: 100}, queue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(e.jobs, jobs(len(e.kinds)-2, len(e.kinds)-1))
-	for j := range jobs(0, 0) {
+	arriving := jobs(&e.kinds[len(e.kinds)-2], &e.kinds[len(e.kinds)-1])
+	copy(e.jobs, arriving)
+	for j := range arriving {
 		if err := e.arrive(j); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,7 @@ func TestQueueTheory(t *testing.T) {
 func TestBackfill(t *testing.T) {
 	for queue, want := range map[int][]int{1: {1, 2}, 2: {1}} {
 		// One card is taken; then come a job of eight cards and one of one card.
-		e := queueOf(t, queue, func(one, eight int) []job {
+		e := queueOf(t, queue, func(one, eight *kind) []job {
 			return []job{{kind: one, lasts: 9}, {kind: eight, arrives: 1, lasts: 1}, {kind: one, arrives: 2, lasts: 1}}
 		})
 		if diff := cmp.Diff(want, e.waiting); diff != "" {
@@ -101,7 +102,7 @@ func TestBackfill(t *testing.T) {
 // waiting jobs are tried.
 func TestBackfillAtDeparture(t *testing.T) {
 	// A job of eight cards runs; behind it wait two more and two of one card.
-	e := queueOf(t, 2, func(one, eight int) []job {
+	e := queueOf(t, 2, func(one, eight *kind) []job {
 		return []job{
 			{kind: eight, lasts: 9},
 			{kind: eight, arrives: 1, lasts: 1}, {kind: eight, arrives: 2, lasts: 1},
@@ -138,7 +139,7 @@ func TestBrokenZones(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := fraction(32)
 			m := newChurnMeter(makeWorld(t, shapes[0], tc.servers...), shapes[0], nil)
-			if got := m.breaksZone(&k, 0, gpu.SetOf(tc.card)); got != tc.want {
+			if got := m.breaksZone(&k, m.servers[0], gpu.SetOf(tc.card)); got != tc.want {
 				t.Errorf("breaks a zone: %v, want %v", got, tc.want)
 			}
 		})
@@ -182,7 +183,7 @@ func TestSameJobs(t *testing.T) {
 	kinds := mixes[0].kinds()
 	a, b := drawJobs(kinds, 100, 64, 0.5, 1), drawJobs(kinds, 100, 64, 0.25, 1)
 	for i := range a {
-		if a[i].kind != b[i].kind || a[i].lasts != b[i].lasts || math.Abs(b[i].arrives-2*a[i].arrives) > 1e-9 {
+		if a[i].id != b[i].id || a[i].lasts != b[i].lasts || math.Abs(b[i].arrives-2*a[i].arrives) > 1e-9 {
 			t.Fatalf("job %d is %+v at load 0.5 and %+v at half of it", i, a[i], b[i])
 		}
 	}

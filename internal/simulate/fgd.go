@@ -43,19 +43,17 @@ const cover = 0.95
 // class is CPU, cards, part of a card and models; host memory and QoS do not count.
 func popular(kinds []kind) []kind {
 	var classes []kind
-	known := map[kindKey]int{}
+	known := map[string]int{}
 	all := 0.0
 	for _, k := range kinds {
 		k.memory, k.request.QoS = 0, ""
-		at, ok := known[k.key()]
-		if !ok {
-			at = len(classes)
-			known[k.key()] = at
-			classes = append(classes, k)
-			classes[at].weight = 0
-		}
-		classes[at].weight += k.weight
 		all += k.weight
+		if at, ok := known[k.key()]; ok {
+			classes[at].weight += k.weight
+			continue
+		}
+		known[k.key()] = len(classes)
+		classes = append(classes, k)
 	}
 	slices.SortStableFunc(classes, func(a, b kind) int { return cmp.Compare(b.weight, a.weight) })
 	covered, n := 0.0, 0

@@ -1,9 +1,10 @@
 package simulate
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -63,25 +64,16 @@ const (
 	milliPercent = wholeCard / 100
 )
 
-// kindKey is what makes two jobs of a trace the same.
-type kindKey struct {
-	cpu    gpu.MilliCPU
-	memory gpu.MiB
-	cards  int
-	share  gpu.Percent
-	qos    gpu.QoS
-	models string
+// key is the same for jobs of a trace that ask for the same.
+func (k *kind) key() string {
+	return fmt.Sprint(k.request.CPU, k.memory, k.cards, k.share, k.request.QoS, k.request.Models)
 }
 
-func (k *kind) key() kindKey {
-	return kindKey{k.request.CPU, k.memory, k.cards, k.share, k.request.QoS, strings.Join(k.request.Models, "|")}
-}
-
-// kindsOf groups the pods by what they ask for; a kind's weight is the number
-// of its pods. The second result has the kind of each pod. Without oneQoS all
-// shares are of one class.
-func kindsOf(pods []Pod, oneQoS bool) (kinds []kind, of []int) {
-	known := map[kindKey]int{}
+// kindsOf returns the pods as jobs that never leave, and their kinds; a kind's
+// weight is the number of its pods. Without oneQoS all shares are of one class.
+func kindsOf(pods []Pod, oneQoS bool) (kinds []kind, jobs []job) {
+	known := map[string]int{}
+	of := make([]int, len(pods))
 	for i := range pods {
 		p := &pods[i]
 		qos := gpu.BestEffort
@@ -90,15 +82,17 @@ func kindsOf(pods []Pod, oneQoS bool) (kinds []kind, of []int) {
 		}
 		k := newKind(p.Cards, gpu.Percent(p.Milli/milliPercent), qos)
 		k.memory, k.request.CPU, k.request.Models = p.Memory, gpu.MilliCPU(p.CPU), p.Models
-		id, ok := known[k.key()]
-		if !ok {
-			id = len(kinds)
-			known[k.key()] = id
-			k.id = id
+		key := k.key()
+		if _, ok := known[key]; !ok {
+			k.id = len(kinds)
+			known[key] = k.id
 			kinds = append(kinds, k)
 		}
-		kinds[id].weight++
-		of = append(of, id)
+		of[i] = known[key]
+		kinds[of[i]].weight++
 	}
-	return kinds, of
+	for _, id := range of {
+		jobs = append(jobs, job{kind: &kinds[id], lasts: math.Inf(1)})
+	}
+	return kinds, jobs
 }

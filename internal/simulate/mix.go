@@ -74,7 +74,7 @@ func drawJobs(kinds []kind, n int, cards, load float64, seed uint64) []job {
 	now := 0.0
 	for i := range drawn {
 		now += r.ExpFloat64() * gap
-		drawn[i] = job{kind: drawKind(kinds, r.Float64()), arrives: now, lasts: r.ExpFloat64()}
+		drawn[i] = job{kind: &kinds[drawKind(kinds, r.Float64())], arrives: now, lasts: r.ExpFloat64()}
 	}
 	return drawn
 }

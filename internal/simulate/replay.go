@@ -71,26 +71,29 @@ func replayAll(ctx context.Context, t *Trace, o *Options, progress func(done, to
 	if t.capacity() == 0 {
 		return nil, errors.New("no server of the trace has a card: gpu is 0 in every row")
 	}
-	kinds, of := kindsOf(t.Pods, o.OneQoS)
-	arriving := make([][]job, o.Seeds)
+	kinds, jobs := kindsOf(t.Pods, o.OneQoS)
+	orders := make([][]int, o.Seeds)
 	var total int64
-	for i := range arriving {
-		order, err := arrivals(t.Pods, t.capacity(), o.Inflate, o.Seed+int64(i))
-		if err != nil {
+	for i := range orders {
+		var err error
+		if orders[i], err = arrivals(t.Pods, t.capacity(), o.Inflate, o.Seed+int64(i)); err != nil {
 			return nil, err
 		}
-		arriving[i] = staying(order, of)
-		total += int64(len(order) * len(o.Policies))
+		total += int64(len(orders[i]) * len(o.Policies))
 	}
 	return runAll(ctx, len(o.Policies)*o.Seeds, total, progress, func(ctx context.Context, i int, arrived func(int)) (result, error) {
-		name, seed, jobs := o.Policies[i/o.Seeds], o.Seed+int64(i%o.Seeds), arriving[i%o.Seeds]
+		name, seed := o.Policies[i/o.Seeds], o.Seed+int64(i%o.Seeds)
+		var arriving []job
+		for _, pod := range orders[i%o.Seeds] {
+			arriving = append(arriving, jobs[pod])
+		}
+		m := newTraceMeter(t.capacity())
 		w := &world{kinds: kinds, ties: o.Ties, rng: random(seed, tieStream)}
-		m := newTraceMeter(w, jobs, t.capacity())
-		if err := replay(ctx, w, permuted(t.Nodes, seed), name, m, arrived); err != nil {
+		if err := w.replay(ctx, permuted(t.Nodes, seed), arriving, name, m, arrived); err != nil {
 			return result{}, fmt.Errorf("policy %s at seed %d: %w", name, seed, err)
 		}
 		r := m.result()
-		r.Policy, r.Seed, r.Nodes, r.Pods, r.Cards = name, seed, len(t.Nodes), len(jobs), int(t.capacity()/wholeCard)
+		r.Policy, r.Seed, r.Nodes, r.Pods, r.Cards = name, seed, len(t.Nodes), len(arriving), int(t.capacity()/wholeCard)
 		return r, nil
 	})
 }
@@ -98,32 +101,19 @@ func replayAll(ctx context.Context, t *Trace, o *Options, progress func(done, to
 // Place runs the pods of the trace once, in the order they have there, on the
 // nodes as they are ordered there, and returns where each went, in the same order.
 func Place(ctx context.Context, t *Trace, policy string, o Options) ([]Placement, error) {
-	order := make([]int, len(t.Pods))
-	for i := range order {
-		order[i] = i
-	}
-	kinds, of := kindsOf(t.Pods, o.OneQoS)
+	kinds, jobs := kindsOf(t.Pods, o.OneQoS)
+	m := newTraceMeter(t.capacity())
+	m.placements = make([]Placement, len(jobs))
 	w := &world{kinds: kinds, ties: o.Ties, rng: random(o.Seed, tieStream)}
-	m := newTraceMeter(w, staying(order, of), t.capacity())
-	m.placements = make([]Placement, len(order))
-	return m.placements, replay(ctx, w, t.Nodes, policy, m, func(int) {})
-}
-
-// staying returns the pods as jobs that never leave.
-func staying(order, kindOf []int) []job {
-	jobs := make([]job, len(order))
-	for i, pod := range order {
-		jobs[i] = job{kind: kindOf[pod], lasts: math.Inf(1)}
-	}
-	return jobs
+	return m.placements, w.replay(ctx, t.Nodes, jobs, policy, m, func(int) {})
 }
 
 // replay is one run of one policy on the given nodes.
-func replay(ctx context.Context, w *world, nodes []Node, name string, m *traceMeter, arrived func(int)) (err error) {
+func (w *world) replay(ctx context.Context, nodes []Node, jobs []job, name string, m meter, arrived func(int)) (err error) {
 	if w.servers, err = traceServers(nodes); err != nil {
 		return err
 	}
-	return newEngine(w, find(tracePolicies, name).make(w), m.jobs, 0, m).run(ctx, arrived)
+	return newEngine(w, find(tracePolicies, name).make(w), jobs, 0, m).run(ctx, arrived)
 }
 
 // traceServers returns the nodes of a trace with nothing on them.
@@ -154,8 +144,6 @@ func traceServers(nodes []Node) ([]*server, error) {
 
 // traceMeter measures what is allocated as pods arrive.
 type traceMeter struct {
-	*world
-	jobs []job
 	// placements has an entry for each job, unless it is nil.
 	placements []Placement
 
@@ -168,11 +156,8 @@ type traceMeter struct {
 	failed, failedFull map[string]int
 }
 
-func newTraceMeter(w *world, jobs []job, capacity int64) *traceMeter {
-	m := &traceMeter{
-		world: w, jobs: jobs, capacity: capacity,
-		sum: map[int]float64{}, count: map[int]int{}, failed: map[string]int{}, failedFull: map[string]int{},
-	}
+func newTraceMeter(capacity int64) *traceMeter {
+	m := &traceMeter{capacity: capacity, sum: map[int]float64{}, count: map[int]int{}, failed: map[string]int{}, failedFull: map[string]int{}}
 	for _, size := range []string{sizeCPU, sizeFractional, "1", "2", "4", "8"} {
 		m.failed[size], m.failedFull[size] = 0, 0
 	}
@@ -182,14 +167,14 @@ func newTraceMeter(w *world, jobs []job, capacity int64) *traceMeter {
 // pass has nothing to do: a trace has no time.
 func (m *traceMeter) pass(_, _, _ float64) {}
 
-func (m *traceMeter) start(j int, _ float64, server int, cards gpu.Set) {
+func (m *traceMeter) start(j int, k *kind, _ float64, s *server, cards gpu.Set) {
 	if m.placements != nil {
-		m.placements[j] = Placement{Placed: true, Node: m.servers[server].Name, Cards: cards}
+		m.placements[j] = Placement{Placed: true, Node: s.Name, Cards: cards}
 	}
-	m.arrived(&m.kinds[m.jobs[j].kind], true)
+	m.arrived(k, true)
 }
 
-func (m *traceMeter) refuse(j int) { m.arrived(&m.kinds[m.jobs[j].kind], false) }
+func (m *traceMeter) refuse(k *kind) { m.arrived(k, false) }
 
 // arrived notes the next pod and whether it found a place.
 func (m *traceMeter) arrived(k *kind, placed bool) {

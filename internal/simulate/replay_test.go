@@ -180,7 +180,7 @@ func TestArrivals(t *testing.T) {
 }
 
 func TestTraceMeter(t *testing.T) {
-	m := newTraceMeter(nil, nil, 4000)
+	m := newTraceMeter(4000)
 	ask := func(cards int, share gpu.Percent) *kind { k := newKind(cards, share, ""); return &k }
 	m.arrived(ask(2, 100), true)  // 50 arrived, 50 given
 	m.arrived(ask(0, 0), false)   // no card: counted by itself

@@ -130,6 +130,23 @@ func (g group[R]) spread(decimals int, value func(*R) float64) string {
 
 func fixed(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
 
+// column is a column of a table with a row for each group.
+type column[R any] struct {
+	header string
+	cell   func(group[R]) string
+}
+
+func newTable[R any](title string, groups []group[R], columns []column[R]) table {
+	t := table{Title: title, Rows: make([][]string, len(groups))}
+	for _, c := range columns {
+		t.Header = append(t.Header, c.header)
+		for i, g := range groups {
+			t.Rows[i] = append(t.Rows[i], c.cell(g))
+		}
+	}
+	return t
+}
+
 // traceReport compares policies on a trace: a row and a curve for each.
 func traceReport(runs []result) *report {
 	all := groupOf(runs)
@@ -159,57 +176,56 @@ func traceReport(runs []result) *report {
 
 // allocatedTable has a column for each mark that all runs reached.
 func allocatedTable(all group[result], groups []group[result], setting string) table {
-	t := table{Title: "Cards allocated, in percent, when the pods that arrived ask for so many percent of them (" + setting + ")", Header: []string{"policy"}}
-	for _, g := range groups {
-		t.Rows = append(t.Rows, []string{g[0].Policy})
-	}
+	columns := []column[result]{policyColumn}
 	for _, mark := range marks {
 		if slices.ContainsFunc(all, func(r *result) bool { return len(r.Curve) <= mark }) {
 			continue
 		}
-		t.Header = append(t.Header, fmt.Sprintf("%d %%", mark))
-		at := func(r *result) float64 { return r.Curve[mark].AllocatedPercent }
-		for i, g := range groups {
-			cell := fixed(g.mean(at), 2)
+		columns = append(columns, column[result]{fmt.Sprintf("%d %%", mark), func(g group[result]) string {
+			at := func(r *result) float64 { return r.Curve[mark].AllocatedPercent }
 			if mark == 100 {
-				cell = g.spread(2, at)
+				return g.spread(2, at)
 			}
-			t.Rows[i] = append(t.Rows[i], cell)
-		}
+			return fixed(g.mean(at), 2)
+		}})
 	}
-	return t
+	return newTable("Cards allocated, in percent, when the pods that arrived ask for so many percent of them ("+setting+")", groups, columns)
 }
+
+var policyColumn = column[result]{"policy", func(g group[result]) string { return g[0].Policy }}
 
 // refusedTable has a column for each size of pod that was refused somewhere,
 // and for the usual ones.
 func refusedTable(all group[result], groups []group[result]) table {
-	var counts []int
+	var sizes []int
 	for _, r := range all {
 		for size := range r.FailedAt100 {
 			if n, err := strconv.Atoi(size); err == nil {
-				counts = append(counts, n)
+				sizes = append(sizes, n)
 			}
 		}
 	}
-	slices.Sort(counts)
-	sizes := []string{sizeCPU, sizeFractional}
-	for _, n := range slices.Compact(counts) {
-		sizes = append(sizes, strconv.Itoa(n))
-	}
-	t := table{Title: "Pods refused up to 100 % arrived, by the cards they ask for"}
-	t.Header = append([]string{"policy", "first refused at %", "none"}, sizes[1:]...)
-	for _, g := range groups {
-		row := []string{g[0].Policy, "never"}
-		if !slices.ContainsFunc(g, func(r *result) bool { return r.FirstFailurePercent == nil }) {
-			row[1] = fixed(g.mean(func(r *result) float64 { return *r.FirstFailurePercent }), 1)
-		}
-		for _, size := range sizes {
+	slices.Sort(sizes)
+	refused := func(header, size string) column[result] {
+		return column[result]{header, func(g group[result]) string {
 			mean := g.mean(func(r *result) float64 { return float64(r.FailedAt100[size]) })
-			row = append(row, strconv.FormatFloat(math.Round(mean*10)/10, 'f', -1, 64))
-		}
-		t.Rows = append(t.Rows, row)
+			return strconv.FormatFloat(math.Round(mean*10)/10, 'f', -1, 64)
+		}}
 	}
-	return t
+	columns := []column[result]{
+		policyColumn, {"first refused at %", firstRefused}, refused("none", sizeCPU), refused(sizeFractional, sizeFractional),
+	}
+	for _, n := range slices.Compact(sizes) {
+		columns = append(columns, refused(strconv.Itoa(n), strconv.Itoa(n)))
+	}
+	return newTable("Pods refused up to 100 % arrived, by the cards they ask for", groups, columns)
+}
+
+func firstRefused(g group[result]) string {
+	if slices.ContainsFunc(g, func(r *result) bool { return r.FirstFailurePercent == nil }) {
+		return "never"
+	}
+	return fixed(g.mean(func(r *result) float64 { return *r.FirstFailurePercent }), 1)
 }
 
 // interesting is where the curves begin to part.
@@ -284,38 +300,33 @@ func newPart(s *study, runs group[outcome]) *part {
 // table has a row for each load and policy: means over the seeds, and standard
 // deviations where there are several.
 func (p *part) table() table {
-	small, largest := p.sizes[:len(p.sizes)-1], p.sizes[len(p.sizes)-1]
-	t := table{
-		Title:  "Jobs that come and go, " + p.title + " (" + p.setting + ", " + p.seeds + "; waits in mean running times)",
-		Header: []string{"load", "policy"},
+	columns := []column[outcome]{
+		{"load", func(g group[outcome]) string { return fixed(g[0].Load, 2) }},
+		{"policy", func(g group[outcome]) string { return g[0].Policy }},
+	}
+	spread := func(header string, decimals int, value func(*outcome) float64) {
+		columns = append(columns, column[outcome]{header, func(g group[outcome]) string { return g.spread(decimals, value) }})
 	}
 	for _, size := range p.linked {
-		t.Header = append(t.Header, size+" cards in one zone, %")
+		spread(size+" cards in one zone, %", 1, func(o *outcome) float64 { return o.OneZonePercent[size] })
 	}
-	t.Header = append(t.Header, "pairs, % of best")
+	columns = append(columns, column[outcome]{"pairs, % of best", pairs})
+	small, largest := p.sizes[:len(p.sizes)-1], p.sizes[len(p.sizes)-1]
 	if len(small) > 0 {
-		t.Header = append(t.Header, "wait, "+strings.Join(small, "/"))
+		columns = append(columns, column[outcome]{"wait, " + strings.Join(small, "/"), func(g group[outcome]) string {
+			var waits []string
+			for _, size := range small {
+				waits = append(waits, fixed(g.mean(waitOf(size)), 2))
+			}
+			return strings.Join(waits, " / ")
+		}})
 	}
-	t.Header = append(t.Header, "wait, "+largest, "allocated, %", "zones broken")
-	for _, g := range p.settings {
-		row := []string{fixed(g[0].Load, 2), g[0].Policy}
-		for _, size := range p.linked {
-			row = append(row, g.spread(1, func(o *outcome) float64 { return o.OneZonePercent[size] }))
-		}
-		row = append(row, pairs(g))
-		var waits []string
-		for _, size := range small {
-			waits = append(waits, fixed(g.mean(waitOf(size)), 2))
-		}
-		if len(small) > 0 {
-			row = append(row, strings.Join(waits, " / "))
-		}
-		row = append(row, g.spread(2, waitOf(largest)),
-			g.spread(1, func(o *outcome) float64 { return o.AllocatedPercent }),
-			fixed(g.mean(func(o *outcome) float64 { return float64(o.BrokenZones) }), 0))
-		t.Rows = append(t.Rows, row)
-	}
-	return t
+	spread("wait, "+largest, 2, waitOf(largest))
+	spread("allocated, %", 1, func(o *outcome) float64 { return o.AllocatedPercent })
+	columns = append(columns, column[outcome]{"zones broken", func(g group[outcome]) string {
+		return fixed(g.mean(func(o *outcome) float64 { return float64(o.BrokenZones) }), 0)
+	}})
+	return newTable("Jobs that come and go, "+p.title+" ("+p.setting+", "+p.seeds+"; waits in mean running times)", p.settings, columns)
 }
 
 func waitOf(size string) func(*outcome) float64 {

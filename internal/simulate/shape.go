@@ -29,24 +29,16 @@ var shapes = []shape{
 // String returns the name that options and reports use.
 func (s shape) String() string { return s.name }
 
-// zoneOf returns the zone of a card, counted from 1; 0 is none.
-func (s shape) zoneOf(card int) int {
-	if s.zone == 0 {
-		return 0
-	}
-	return card/s.zone + 1
-}
+// sameZone reports whether two cards are in one zone.
+func (s shape) sameZone(a, b int) bool { return s.zone != 0 && a/s.zone == b/s.zone }
 
 // linked reports whether two cards are directly linked.
 func (s shape) linked(a, b int) bool {
-	if a == b || s.zoneOf(a) == 0 || s.zoneOf(a) != s.zoneOf(b) {
+	if a == b || !s.sameZone(a, b) {
 		return false
 	}
-	if !s.ring {
-		return true
-	}
 	apart := (a - b + s.zone) % s.zone
-	return apart == 1 || apart == s.zone-1
+	return !s.ring || apart == 1 || apart == s.zone-1
 }
 
 // topology returns the core's picture of a server.
@@ -113,7 +105,7 @@ func (s shape) quality(set int) quality {
 			case set&both != both:
 			case s.linked(a, b):
 				q = q.plus(quality{pairs: 1, weight: 110})
-			case s.zoneOf(a) != 0 && s.zoneOf(a) == s.zoneOf(b):
+			case s.sameZone(a, b):
 				q = q.plus(quality{pairs: 1, weight: 50})
 			default:
 				q.weight += 10

@@ -73,13 +73,8 @@ func readFile[T any](file string, parse func(name string, r io.Reader) ([]T, err
 }
 
 func parseNodes(name string, r io.Reader) ([]Node, error) {
-	t, err := openTable(name, r, "sn", "cpu_milli", "memory_mib", "gpu", "model")
-	if err != nil {
-		return nil, err
-	}
-	var nodes []Node
 	seen := map[string]int{}
-	for t.next(maxNodes) {
+	return parse(name, r, "server", maxNodes, []string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, func(t *csvTable) Node {
 		n := Node{
 			Name: t.name("sn"), CPU: t.number("cpu_milli", maxAmount), Memory: gpu.MiB(t.number("memory_mib", maxAmount)),
 			Cards: int(t.number("gpu", gpu.MaxCards)), Model: t.text("model"),
@@ -89,35 +84,37 @@ func parseNodes(name string, r io.Reader) ([]Node, error) {
 			t.fail("sn", fmt.Sprintf("is also on line %d: give every server a name of its own", line))
 		}
 		seen[n.Name] = t.line
-		nodes = append(nodes, n)
-	}
-	if t.err == nil && len(nodes) == 0 {
-		return nil, fmt.Errorf("%s: no server in it: below the header, write one line for each", name)
-	}
-	return nodes, t.err
+		return n
+	})
 }
 
 func parsePods(name string, r io.Reader) ([]Pod, error) {
-	t, err := openTable(name, r, "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-	if err != nil {
-		return nil, err
-	}
-	var pods []Pod
-	for t.next(maxRows) {
+	return parse(name, r, "pod", maxRows, []string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}, func(t *csvTable) Pod {
 		p := Pod{
 			Name: t.name("name"), CPU: t.number("cpu_milli", maxAmount), Memory: gpu.MiB(t.number("memory_mib", maxAmount)),
 			Cards: int(t.number("num_gpu", gpu.MaxCards)), Milli: int(t.number("gpu_milli", wholeCard)),
 		}
 		t.demand(&p)
+		p.Models, p.QoS = t.models(), t.qos()
 		p.Milli = (p.Milli + milliPercent - 1) / milliPercent * milliPercent
-		p.Models = t.models()
-		p.QoS = t.qos()
-		pods = append(pods, p)
+		return p
+	})
+}
+
+// parse reads the rows of a file, of which there must be one at least.
+func parse[T any](file string, r io.Reader, what string, most int, columns []string, read func(*csvTable) T) ([]T, error) {
+	t, err := openTable(file, r, columns)
+	if err != nil {
+		return nil, err
 	}
-	if t.err == nil && len(pods) == 0 {
-		return nil, fmt.Errorf("%s: no pod in it: below the header, write one line for each", name)
+	var list []T
+	for t.next(most) {
+		list = append(list, read(t))
 	}
-	return pods, t.err
+	if t.err == nil && len(list) == 0 {
+		return nil, fmt.Errorf("%s: no %s in it: below the header, write one line for each", file, what)
+	}
+	return list, t.err
 }
 
 // csvTable reads a CSV file by the names of its columns. The first thing that is
@@ -132,7 +129,7 @@ type csvTable struct {
 	err    error
 }
 
-func openTable(file string, r io.Reader, required ...string) (*csvTable, error) {
+func openTable(file string, r io.Reader, required []string) (*csvTable, error) {
 	t := &csvTable{file: file, csv: csv.NewReader(r), column: map[string]int{}}
 	t.csv.ReuseRecord = true
 	header, err := t.csv.Read()
