@@ -142,7 +142,7 @@ func openTable(file string, r io.Reader, required []string) (*csvTable, error) {
 	for i, name := range header {
 		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
 		if _, ok := t.column[name]; ok && name != "" {
-			return nil, fmt.Errorf("%s:1: column %q stands there twice: remove one", file, name)
+			return nil, fmt.Errorf("%s:1: column %q appears twice: remove one", file, name)
 		}
 		t.column[name] = i
 	}
@@ -194,7 +194,7 @@ func (t *csvTable) text(column string) string {
 func (t *csvTable) name(column string) string {
 	s := t.text(column)
 	if s == "" {
-		t.fail(column, "is no name: write one")
+		t.fail(column, "is empty: write a name")
 	}
 	return s
 }
@@ -215,9 +215,9 @@ func (t *csvTable) demand(p *Pod) {
 	case p.Cards == 0 && p.Milli != 0:
 		t.fail("gpu_milli", "is a part of each card, but num_gpu is 0: write 0, or num_gpu 1")
 	case p.Cards > 0 && p.Milli == 0:
-		t.fail("gpu_milli", "is nothing of a card: write 1 to 1000, or num_gpu 0")
+		t.fail("gpu_milli", "is no part of a card: write 1 to 1000, or num_gpu 0")
 	case p.Cards > 1 && p.Milli != wholeCard:
-		t.fail("gpu_milli", fmt.Sprintf("of each of %d cards can't be had: write 1000, or num_gpu 1", p.Cards))
+		t.fail("gpu_milli", fmt.Sprintf("of each of %d cards is not supported: write 1000, or num_gpu 1", p.Cards))
 	}
 }
 
@@ -265,7 +265,7 @@ func (t *csvTable) zones(cards int) []int {
 	for part := range strings.SplitSeq(text, "|") {
 		size, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil || size < 1 || size > cards {
-			t.fail("zones", fmt.Sprintf(`is no list of sizes: write how many cards each group has, with "|" in between, up to %d in all`, cards))
+			t.fail("zones", fmt.Sprintf(`is not a list of sizes: write how many cards each group has, with "|" in between, up to %d in all`, cards))
 			return nil
 		}
 		zones = append(zones, size)

@@ -32,14 +32,14 @@ func TestParseNodes(t *testing.T) {
 		"nothing":                             {text: "", wantErr: `f.csv: the file is empty: its first line names the columns: sn,cpu_milli,memory_mib,gpu,model`},
 		"no row":                              {text: nodeHeader, wantErr: "f.csv: no server in it: below the header, write one line for each"},
 		"a column is missing":                 {text: "sn,cpu_milli,gpu,model\n", wantErr: `f.csv:1: no column "memory_mib": the first line names the columns: sn,cpu_milli,memory_mib,gpu,model`},
-		"a column twice":                      {text: "sn,sn,cpu_milli,memory_mib,gpu,model\n", wantErr: `f.csv:1: column "sn" stands there twice: remove one`},
+		"a column twice":                      {text: "sn,sn,cpu_milli,memory_mib,gpu,model\n", wantErr: `f.csv:1: column "sn" appears twice: remove one`},
 		"no number":                           {text: nodeHeader + "a,1,1,1,m\nb,1.5,1,1,m\n", wantErr: `f.csv:3: column cpu_milli: "1.5" is not in range: write a whole number from 0 to 1099511627776`},
 		"more cards than there are":           {text: nodeHeader + "a,1,1,65,m\n", wantErr: `f.csv:2: column gpu: "65" is not in range: write a whole number from 0 to 64`},
-		"no name":                             {text: nodeHeader + ",1,1,1,m\n", wantErr: `f.csv:2: column sn: "" is no name: write one`},
+		"no name":                             {text: nodeHeader + ",1,1,1,m\n", wantErr: `f.csv:2: column sn: "" is empty: write a name`},
 		"a name twice":                        {text: nodeHeader + "a,1,1,1,m\na,2,2,2,m\n", wantErr: `f.csv:3: column sn: "a" is also on line 2: give every server a name of its own`},
 		"a field too few":                     {text: nodeHeader + "a,1,1,1\n", wantErr: "f.csv: record on line 2: wrong number of fields"},
 		"zones of too many cards":             {text: "sn,cpu_milli,memory_mib,gpu,model,zones\na,1,1,4,m,2|4\n", wantErr: `f.csv:2: column zones: "2|4" adds up to 6 cards, but the server has 4`},
-		"zones that are none":                 {text: "sn,cpu_milli,memory_mib,gpu,model,zones\na,1,1,4,m,two\n", wantErr: `f.csv:2: column zones: "two" is no list of sizes: write how many cards each group has, with "|" in between, up to 4 in all`},
+		"zones that are none":                 {text: "sn,cpu_milli,memory_mib,gpu,model,zones\na,1,1,4,m,two\n", wantErr: `f.csv:2: column zones: "two" is not a list of sizes: write how many cards each group has, with "|" in between, up to 4 in all`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestParsePods(t *testing.T) {
 		},
 		"no row":                  {text: podHeader, wantErr: "f.csv: no pod in it: below the header, write one line for each"},
 		"a part of no card":       {text: podHeader + "a,1,1,0,500,,,\n", wantErr: `f.csv:2: column gpu_milli: "500" is a part of each card, but num_gpu is 0: write 0, or num_gpu 1`},
-		"nothing of a card":       {text: podHeader + "a,1,1,1,0,,,\n", wantErr: `f.csv:2: column gpu_milli: "0" is nothing of a card: write 1 to 1000, or num_gpu 0`},
-		"a part of several cards": {text: podHeader + "a,1,1,2,500,,,\n", wantErr: `f.csv:2: column gpu_milli: "500" of each of 2 cards can't be had: write 1000, or num_gpu 1`},
+		"nothing of a card":       {text: podHeader + "a,1,1,1,0,,,\n", wantErr: `f.csv:2: column gpu_milli: "0" is no part of a card: write 1 to 1000, or num_gpu 0`},
+		"a part of several cards": {text: podHeader + "a,1,1,2,500,,,\n", wantErr: `f.csv:2: column gpu_milli: "500" of each of 2 cards is not supported: write 1000, or num_gpu 1`},
 		"more than a card":        {text: podHeader + "a,1,1,1,1001,,,\n", wantErr: `f.csv:2: column gpu_milli: "1001" is not in range: write a whole number from 0 to 1000`},
 		"an empty model":          {text: podHeader + "a,1,1,1,10,T4|,,\n", wantErr: `f.csv:2: column gpu_spec: "T4|" has an empty name in it: write models with "|" in between, or nothing for any`},
 		"an unknown class":        {text: podHeader + "a,1,1,1,10,,best,\n", wantErr: `f.csv:2: column qos: "best" is unknown: write BE, LS, Guaranteed or Burstable, or best-effort, fixed-share or burst-share`},
@@ -105,7 +105,7 @@ func TestReadMissingFile(t *testing.T) {
 }
 
 // FuzzTrace: whatever is in the files, what is read keeps its bounds and can be
-// run, and what is not read is told with the file's name.
+// run, and what is not read is reported with the file's name.
 func FuzzTrace(f *testing.F) {
 	f.Add(nodeHeader+"a,64000,262144,2,P100\n", podHeader+"a,12000,16384,1,1000,,LS,Running\nb,6000,1,1,460,T4|P100,BE,\n")
 	f.Add("sn,cpu_milli,memory_mib,gpu,model,zones\na,1,1,4,m,2|2\n", podHeader+"a,1,1,0,0,,,\n")
