@@ -63,7 +63,7 @@ so the refused ones are listed by size, too.
 
 The policies:
 
-  daybreak     what the scheduler does by default; it learns of pods as they
+  daybreak     what the scheduler does by default; it learns from pods as they
                arrive. Pods without cards, which a cluster leaves to other
                plugins, go where most CPU is left for each free card.
   fgd          Fragmentation Gradient Descent as published; it is given the
@@ -79,7 +79,8 @@ The policies:
 Nodes are rows of sn,cpu_milli,memory_mib,gpu,model, and optionally zones: the
 sizes of groups of linked cards, as in 4|4. Pods are rows of name,cpu_milli,
 memory_mib,num_gpu,gpu_milli, and optionally gpu_spec (models, as in T4|P100) and
-qos. A thousandth of a card is 1 gpu_milli; it is rounded up to whole percent. The public trace in this form is cluster-trace-gpu-v2023 of
+qos. A thousandth of a card is 1 gpu_milli; it is rounded up to whole percent.
+The public trace in this form is cluster-trace-gpu-v2023 of
 github.com/alibaba/clusterdata.
 
 With --topology no trace is needed: jobs of one to eight cards come and go on
