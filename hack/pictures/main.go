@@ -245,11 +245,15 @@ func (c *chart) save(folder string) error {
 	}
 	slices.Reverse(drawn) // the first line goes on top of the others
 	p.Add(drawn...)
+	return write(filepath.Join(folder, c.file), p, &legend)
+}
+
+// write writes the plot as SVG, with the legend on its right and room around both.
+func write(file string, p *plot.Plot, legend *plot.Legend) error {
 	canvas := vgsvg.New(24*vg.Centimeter, 11*vg.Centimeter)
 	all := draw.New(canvas)
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
-	// The legend stands right of the plot, with room around both.
 	const margin, column = 8, 165
 	p.Draw(draw.Crop(all, margin, -column, margin, -margin))
 	legend.Draw(draw.Crop(all, all.Rectangle.Size().X-column+margin, 0, 0, -4*margin))
@@ -257,5 +261,5 @@ func (c *chart) save(folder string) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, c.file), b.Bytes(), 0o644)
+	return os.WriteFile(file, b.Bytes(), 0o644)
 }

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
+
+	"golang.org/x/term"
 )
 
 const (
@@ -18,9 +19,8 @@ const (
 )
 
 // progress prints how far a long run is and when it will be done. When that
-// fails, the run goes on.
+// fails, the run goes on. One goroutine at a time may call it.
 type progress struct {
-	mu       sync.Mutex
 	out      io.Writer
 	now      func() time.Time
 	terminal bool
@@ -30,22 +30,12 @@ type progress struct {
 }
 
 func newProgress(out io.Writer, now func() time.Time) *progress {
-	return &progress{out: out, now: now, terminal: isTerminal(out), start: now()}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	f, ok := out.(*os.File)
+	return &progress{out: out, now: now, terminal: ok && term.IsTerminal(int(f.Fd())), start: now()}
 }
 
 // report is called every now and then with what is done of what there is to do.
 func (p *progress) report(done, total int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	now, every := p.now(), plainEvery
 	if p.terminal {
 		every = terminalEvery
@@ -65,8 +55,6 @@ func (p *progress) report(done, total int64) {
 
 // end clears the line.
 func (p *progress) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.terminal && p.printed {
 		_, _ = fmt.Fprintf(p.out, "\r%-40s\r", "")
 	}
