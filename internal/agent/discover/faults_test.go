@@ -201,7 +201,7 @@ func TestUnavailableCard(t *testing.T) {
 			if *c.Vitals.Available || c.Vitals.Reason != "Double bit error" {
 				t.Errorf("available %v, reason %q", *c.Vitals.Available, c.Vitals.Reason)
 			}
-			// mx-smi does not tell its uuid any more.
+			// mx-smi does not list its uuid any more.
 			if c.UUID != before.Cards[3].UUID || c.Memory != before.Cards[3].Memory || c.Model != "C500" || len(got.Cards) != 8 {
 				t.Errorf("card 3 is %+v", c)
 			}
@@ -377,7 +377,7 @@ func fix(m *fake.Machine) {
 func TestBrokenMXSMI(t *testing.T) {
 	m := newMachine(t, fake.NewMachine(16, 4))
 	smi := fake.MXSMI(t)
-	for _, command := range []string{"-L", "--show-memory", "topo -m", "--show-hwinfo", "--count-ecc", "--show-sysinfo", "-j"} {
+	for _, command := range []string{"-L", "--show-memory", "topo -m", "--show-hwinfo", "--count-ecc", "--show-usage"} {
 		for _, fault := range []fake.Fault{{Kind: "truncate", Code: 50}, {Kind: "truncate", Code: 0}, {Kind: "truncate", Code: 99}, {Kind: "error"}} {
 			t.Run(fmt.Sprintf("%s %s %d", command, fault.Kind, fault.Code), func(t *testing.T) {
 				fault.Function = command

@@ -4,10 +4,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"unicode/utf8"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -48,9 +48,9 @@ func FuzzList(f *testing.F) {
 		}
 		s := &Snapshot{}
 		for i := range cards {
-			s.Cards = append(s.Cards, cards[i].card())
+			s.Cards = append(s.Cards, cards[i])
 			s.Cards[i].Memory = gpu.MemoryStep
-			if cards[i].available && cards[i].reason != "" || len(cards[i].slices) > gpu.MaxSlices {
+			if !cards[i].unavailable() && cards[i].Vitals.Reason != "" || len(cards[i].Figures.Slices) > gpu.MaxSlices {
 				t.Fatalf("card %+v", cards[i])
 			}
 		}
@@ -73,7 +73,7 @@ func fuzzLog(f *testing.F, name string, apply func(*Snapshot, []byte) error) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		cards, err := parseLog(text)
+		_, cards, err := parseLog(text)
 		if err != nil {
 			return
 		}
@@ -85,10 +85,7 @@ func fuzzLog(f *testing.F, name string, apply func(*Snapshot, []byte) error) {
 				t.Fatalf("card %+v", cards[i])
 			}
 		}
-		s := &Snapshot{}
-		for i := range list {
-			s.Cards = append(s.Cards, list[i].card())
-		}
+		s := &Snapshot{Cards: slices.Clone(list)}
 		err = apply(s, text)
 		if err == nil && len(cards) != len(list) {
 			t.Fatalf("accepted %d cards for %d", len(cards), len(list))
@@ -107,15 +104,13 @@ func FuzzMemory(f *testing.F) { fuzzLog(f, "memory", applyMemory) }
 
 func FuzzECC(f *testing.F) { fuzzLog(f, "ecc", applyECC) }
 
-func FuzzSystem(f *testing.F) { fuzzLog(f, "sysinfo", applySystem) }
-
 // FuzzFigures is for the three commands of one figure each.
 func FuzzFigures(f *testing.F) {
 	addSamples(f, "power")
 	addSamples(f, "usage")
 	fuzzLog(f, "temperature", func(s *Snapshot, text []byte) error {
-		for _, figure := range figures {
-			if err := figure.apply(s, text); err != nil {
+		for _, extra := range extras[2:] {
+			if err := extra.apply(s, text); err != nil {
 				return err
 			}
 		}
@@ -135,42 +130,16 @@ func FuzzTopo(f *testing.F) {
 		if n > gpu.MaxCards || len(matrix.links) > n*(n-1)/2 {
 			t.Fatalf("%d links of %d cards", len(matrix.links), n)
 		}
-		list := make([]listCard, n)
-		s := &Snapshot{}
+		list := make([]Card, n)
 		for i, number := range matrix.numbers {
-			list[i] = listCard{number: number, chip: "C500", bdf: simulatedBDF(i), available: true, uuid: cardUUID("n", string(rune('a'+i)))}
-			s.Cards = append(s.Cards, list[i].card())
-			s.Cards[i].Memory = gpu.MemoryStep
+			list[i] = Card{Minor: number, Model: "C500", BDF: simulatedBDF(i), UUID: cardUUID("n", string(rune('a'+i))), Memory: gpu.MemoryStep}
 		}
+		s := &Snapshot{Cards: slices.Clone(list)}
 		if err := applyTopology(s, text, list); err != nil {
 			t.Fatalf("accepted, but %v", err)
 		}
 		if err := s.check(); err != nil || len(s.Links) != len(matrix.links) {
 			t.Fatalf("%d links of %d, %v", len(s.Links), len(matrix.links), err)
-		}
-	})
-}
-
-// FuzzJSON: -j is refused, or tells of cards by their addresses.
-func FuzzJSON(f *testing.F) {
-	addSamples(f, "j")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		report, err := parseJSON(text)
-		if err != nil {
-			return
-		}
-		if len(report.cards) > gpu.MaxCards {
-			t.Fatalf("%d cards", len(report.cards))
-		}
-		for _, bdf := range report.sortedCards() {
-			if !bdfPattern.MatchString(bdf) {
-				t.Fatalf("card %q", bdf)
-			}
-			c := Card{Figures: Figures{Slices: []Slice{{ID: 3}}}}
-			report.cards[bdf].apply(&c)
-			if !utf8.ValidString(c.Vitals.Reason) || len(c.Vitals.Reason) > maxText {
-				t.Fatalf("reason %q", c.Vitals.Reason)
-			}
 		}
 	})
 }

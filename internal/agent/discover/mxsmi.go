@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/klog/v2"
-
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
 const (
@@ -20,17 +18,18 @@ const (
 	maxOutput = 4 << 20
 	// parseErrorWord is what mx-smi says to an argument that it does not know.
 	parseErrorWord = "PARSE ERROR"
+
+	commandTopology = "topo -m"
 )
 
-// MXSMI asks the vendor's command. It needs several runs for one look, since
-// none tells everything; each must tell of the same cards.
+// MXSMI asks the vendor's command. One look takes several runs, since no output
+// is complete; all must list the same cards.
 type MXSMI struct {
 	path     string
 	children *children
 	// run is what runs mx-smi: exec, or a test.
 	run func(ctx context.Context, args ...string) ([]byte, error)
 	// worked are commands that not every version has and this one does.
-	mu     sync.Mutex
 	worked map[string]bool
 }
 
@@ -54,12 +53,9 @@ func (m *MXSMI) Look(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Snapshot{Source: SourceMXSMI, Cards: make([]Card, len(cards))}
-	for i := range cards {
-		out.Cards[i] = cards[i].card()
-	}
+	out := &Snapshot{Source: SourceMXSMI, Cards: slices.Clone(cards)}
 	out.sort()
-	if !anyAvailable(cards) {
+	if !slices.ContainsFunc(cards, func(c Card) bool { return !c.unavailable() }) {
 		return out, nil
 	}
 	text, err := m.run(ctx, "--show-memory")
@@ -69,85 +65,56 @@ func (m *MXSMI) Look(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--show-memory: %w", err)
 	}
-	if lines, err := textLines(text); err == nil {
-		if version, err := smiVersion(lines); err == nil {
-			out.Source += " " + version
+	if err := m.addLinks(ctx, out, cards); err != nil {
+		return nil, err
+	}
+	for _, extra := range extras {
+		if err := m.optional(ctx, out, extra.command, extra.apply); err != nil {
+			return nil, err
 		}
 	}
-	return out, m.addRest(ctx, out, cards)
-}
-
-// addRest adds what some versions and cards can't tell.
-func (m *MXSMI) addRest(ctx context.Context, out *Snapshot, cards []listCard) error {
-	steps := []struct {
-		args  []string
-		apply func(*Snapshot, []byte) error
-	}{
-		{[]string{"topo", "-m"}, func(out *Snapshot, text []byte) error { return applyTopology(out, text, cards) }},
-		{[]string{"--show-hwinfo"}, applyHardware},
-		{[]string{"--count-ecc"}, applyECC},
-		{[]string{"--show-sysinfo"}, applySystem},
-		{[]string{"-j"}, applyJSON},
-	}
-	for _, step := range steps {
-		if err := m.optional(ctx, out, step.args, step.apply); err != nil {
-			return err
-		}
-	}
-	if hasFigures(out) {
-		return nil
-	}
-	for _, f := range figures {
-		if err := m.optional(ctx, out, []string{f.argument}, f.apply); err != nil {
-			return err
-		}
-	}
-	return nil
+	return out, nil
 }
 
 // optional runs a command that not every version has, or not for every card.
-// What it prints must be right, and once it has worked it must go on to: a
-// card's links or counters don't come and go.
-func (m *MXSMI) optional(ctx context.Context, out *Snapshot, args []string, apply func(*Snapshot, []byte) error) error {
-	name := strings.Join(args, " ")
-	text, err := m.run(ctx, args...)
+// Its output must be valid, and once it has worked it must go on to: a card's
+// links or counters don't come and go.
+func (m *MXSMI) optional(ctx context.Context, out *Snapshot, command string, apply func(*Snapshot, []byte) error) error {
+	text, err := m.run(ctx, strings.Fields(command)...)
 	switch {
-	case err != nil && (ctx.Err() != nil || m.has(name)):
-		return fmt.Errorf("%s: %w", name, err)
+	case err != nil && (ctx.Err() != nil || m.worked[command]):
+		return fmt.Errorf("%s: %w", command, err)
 	case err != nil:
-		klog.FromContext(ctx).V(4).Info("No answer from mx-smi", "command", name, "reason", err.Error())
+		klog.FromContext(ctx).V(4).Info("No answer from mx-smi", "command", command, "reason", err.Error())
 		return nil
 	}
 	if err := apply(out, text); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", command, err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.worked[name] = true
+	m.worked[command] = true
 	return nil
-}
-
-func (m *MXSMI) has(command string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.worked[command]
 }
 
 // Links adds the links to another source's picture of this machine, whose cards
 // it finds by their PCI addresses. It is no error if it never could.
 func (m *MXSMI) Links(ctx context.Context, out *Snapshot) error {
 	cards, err := m.list(ctx)
-	if err != nil && !m.has("topo -m") {
+	if err != nil && !m.worked[commandTopology] {
 		klog.FromContext(ctx).V(4).Info("No links from mx-smi", "reason", err.Error())
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return m.optional(ctx, out, []string{"topo", "-m"}, func(out *Snapshot, text []byte) error { return applyTopology(out, text, cards) })
+	return m.addLinks(ctx, out, cards)
 }
 
-func (m *MXSMI) list(ctx context.Context) ([]listCard, error) {
+// addLinks adds the links to a picture; cards are those of the list.
+func (m *MXSMI) addLinks(ctx context.Context, out *Snapshot, cards []Card) error {
+	return m.optional(ctx, out, commandTopology, func(out *Snapshot, text []byte) error { return applyTopology(out, text, cards) })
+}
+
+func (m *MXSMI) list(ctx context.Context) ([]Card, error) {
 	text, err := m.run(ctx, "-L")
 	if err != nil {
 		return nil, fmt.Errorf("-L: %w", err)
@@ -196,25 +163,4 @@ func (m *MXSMI) find() (string, error) {
 		return "", fmt.Errorf("no command at %s nor in PATH: %w", defaultMXSMI, ErrNotInstalled)
 	}
 	return path, nil
-}
-
-// card is what the list says of a card.
-func (l *listCard) card() Card {
-	name, virtual := strings.CutSuffix(l.chip, " VF")
-	c := Card{UUID: l.uuid, Minor: l.number, BDF: l.bdf, Model: gpu.ModelName(name), Virtual: virtual}
-	c.Vitals = Vitals{Available: new(l.available), Reason: l.reason}
-	c.Figures.Slices = l.slices
-	if len(l.slices) > 0 {
-		c.Sliced = new(true)
-	}
-	return c
-}
-
-func anyAvailable(cards []listCard) bool {
-	for i := range cards {
-		if cards[i].available {
-			return true
-		}
-	}
-	return false
 }

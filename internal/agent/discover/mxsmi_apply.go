@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -15,10 +14,11 @@ import (
 // part of the log. Both must have the same cards, by number and address; only
 // cards that are not available may be left out of the log.
 func eachCard(out *Snapshot, text []byte, f func(*Card, *logCard) error) error {
-	cards, err := parseLog(text)
+	version, cards, err := parseLog(text)
 	if err != nil {
 		return err
 	}
+	out.Source = SourceMXSMI + " " + version
 	for i := range cards {
 		l := &cards[i]
 		at := slices.IndexFunc(out.Cards, func(c Card) bool { return c.Minor == l.number })
@@ -102,71 +102,22 @@ func notKnown(value string) bool {
 	return value == "" || slices.Contains([]string{"N/A", "NA", "Not Support", "Not Supported"}, value)
 }
 
-// applySystem adds the output of --show-sysinfo: the numbers of device nodes.
-func applySystem(out *Snapshot, text []byte) error {
-	return eachCard(out, text, func(c *Card, l *logCard) error {
-		for _, to := range []struct {
-			key, prefix string
-			field       **int
-		}{{"render id", "renderD", &c.DRMRender}, {"card id", "card", &c.DRMCard}} {
-			e, ok := l.value(to.key)
-			if !ok || notKnown(e.value) {
-				continue
-			}
-			n, err := strconv.Atoi(strings.TrimPrefix(e.value, to.prefix))
-			if err != nil || n < 0 || n > maxMinor {
-				return fmt.Errorf("GPU#%d: %w", l.number, lineError(e.line, e.key+" : "+e.value, "want a number"))
-			}
-			*to.field = &n
-		}
-		return nil
-	})
-}
-
-// applyJSON adds the output of -j.
-func applyJSON(out *Snapshot, text []byte) error {
-	report, err := parseJSON(text)
-	if err != nil {
-		return err
-	}
-	out.Driver, out.MACA = printable(report.driver), printable(report.maca)
-	for i := range out.Cards {
-		c := &out.Cards[i]
-		j, ok := report.cards[c.BDF]
-		if !ok {
-			if !c.unavailable() {
-				return fmt.Errorf("it does not list the card at %s, which -L does", c.BDF)
-			}
-			continue
-		}
-		delete(report.cards, c.BDF)
-		if j.DeviceID.known && int(j.DeviceID.value) != c.Minor {
-			return fmt.Errorf("it says that the card at %s has number %v, -L that it has %d", c.BDF, j.DeviceID.value, c.Minor)
-		}
-		j.apply(c)
-	}
-	for _, c := range report.sortedCards() {
-		return fmt.Errorf("it lists a card at %s, which -L does not", c)
-	}
-	return nil
-}
-
 // applyTopology adds the matrix of topo -m to a picture. The matrix names cards
 // by the numbers that they have in the list.
-func applyTopology(out *Snapshot, text []byte, list []listCard) error {
+func applyTopology(out *Snapshot, text []byte, list []Card) error {
 	t, err := parseTopo(text)
 	if err != nil {
 		return err
 	}
 	at := map[int]int{}
 	for _, number := range t.numbers {
-		i := slices.IndexFunc(list, func(l listCard) bool { return l.number == number })
+		i := slices.IndexFunc(list, func(c Card) bool { return c.Minor == number })
 		if i < 0 {
 			return fmt.Errorf("it lists GPU%d, which -L does not", number)
 		}
-		position := slices.IndexFunc(out.Cards, func(c Card) bool { return c.BDF == list[i].bdf })
+		position := slices.IndexFunc(out.Cards, func(c Card) bool { return c.BDF == list[i].BDF })
 		if position < 0 {
-			return fmt.Errorf("it lists GPU%d at %s, which was not there before", number, list[i].bdf)
+			return fmt.Errorf("it lists GPU%d at %s, which was not there before", number, list[i].BDF)
 		}
 		at[number] = position
 	}
@@ -193,24 +144,29 @@ func applyTopology(out *Snapshot, text []byte, list []listCard) error {
 	return nil
 }
 
-// figure is one that has a command of its own.
-type figure struct {
-	argument, key, unit string
-	set                 func(*Card, float64)
+// extras are the commands that not every version has, the links' apart.
+var extras = []struct {
+	command string
+	apply   func(*Snapshot, []byte) error
+}{
+	{"--show-hwinfo", applyHardware},
+	{"--count-ecc", applyECC},
+	{"--show-temperature", figure{"hotspot", "C", func(c *Card, v float64) { c.Figures.HotspotCelsius = &v }}.apply},
+	{"--show-board-power", figure{"Total", "W", func(c *Card, v float64) { c.Figures.PowerMilliwatt = new(int64(math.Round(v * 1000))) }}.apply},
+	{"--show-usage", figure{"GPU", "%", func(c *Card, v float64) { c.Figures.UsagePercent = &v }}.apply},
 }
 
-// figures are asked for one by one where there is no -j.
-var figures = []figure{
-	{"--show-temperature", "hotspot", "C", func(c *Card, v float64) { c.Figures.HotspotCelsius = &v }},
-	{"--show-board-power", "Total", "W", func(c *Card, v float64) { c.Figures.PowerMilliwatt = new(int64(math.Round(v * 1000))) }},
-	{"--show-usage", "GPU", "%", func(c *Card, v float64) { c.Figures.UsagePercent = &v }},
+// figure is one that has a command of its own.
+type figure struct {
+	key, unit string
+	set       func(*Card, float64)
 }
 
 func (f figure) apply(out *Snapshot, text []byte) error {
 	return eachCard(out, text, func(c *Card, l *logCard) error {
 		for _, e := range l.entries {
-			// A sensor's number stands behind its name: hotspot(sensor5). Totals
-			// of other units are those of other sections.
+			// A sensor's number follows its name: hotspot(sensor5). Totals of
+			// other units are those of other sections.
 			name, _, _ := strings.Cut(e.key, "(")
 			if name != f.key || !strings.HasSuffix(e.value, " "+f.unit) {
 				continue
@@ -224,8 +180,4 @@ func (f figure) apply(out *Snapshot, text []byte) error {
 		}
 		return nil
 	})
-}
-
-func hasFigures(out *Snapshot) bool {
-	return slices.ContainsFunc(out.Cards, func(c Card) bool { return c.Figures.UsagePercent != nil })
 }

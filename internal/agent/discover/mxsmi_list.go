@@ -19,24 +19,14 @@ var (
 
 const uuidPrefix = "UUID:"
 
-// listCard is one card of mx-smi -L.
-type listCard struct {
-	number    int
-	chip, bdf string
-	available bool
-	// uuid is known of available cards only, reason of the others.
-	uuid, reason string
-	slices       []Slice
-}
-
 // parseList reads mx-smi -L: a line for each card, available or not, and one
 // under it for each of its slices.
-func parseList(text []byte) ([]listCard, error) {
+func parseList(text []byte) ([]Card, error) {
 	lines, err := textLines(text)
 	if err != nil {
 		return nil, err
 	}
-	var cards []listCard
+	var cards []Card
 	for i, line := range lines {
 		trimmed := strings.TrimSpace(line)
 		switch {
@@ -47,7 +37,7 @@ func parseList(text []byte) ([]listCard, error) {
 			if len(cards) == 0 {
 				return nil, lineError(i+1, line, "a slice before its card")
 			}
-			err = cards[len(cards)-1].addSlice(trimmed)
+			err = addSlice(&cards[len(cards)-1], trimmed)
 		default:
 			cards, err = addCard(cards, trimmed)
 		}
@@ -58,25 +48,27 @@ func parseList(text []byte) ([]listCard, error) {
 	return cards, nil
 }
 
-func addCard(cards []listCard, line string) ([]listCard, error) {
+func addCard(cards []Card, line string) ([]Card, error) {
 	match := listPattern.FindStringSubmatch(line)
 	if match == nil {
 		return nil, errors.New("want a card like GPU#0    MXC500      0000:37:00.0   Available (UUID: GPU-…)")
 	}
-	c := listCard{number: atoi(match[1]), chip: match[2], bdf: strings.ToLower(match[3]), available: match[4] == "Available"}
+	name, virtual := strings.CutSuffix(match[2], " VF")
+	c := Card{Minor: atoi(match[1]), BDF: strings.ToLower(match[3]), Model: gpu.ModelName(name), Virtual: virtual}
+	c.Vitals.Available = new(match[4] == "Available")
 	uuid, isUUID := strings.CutPrefix(strings.TrimSpace(match[5]), uuidPrefix)
 	switch {
-	case !bdfPattern.MatchString(c.bdf):
+	case !bdfPattern.MatchString(c.BDF):
 		return nil, errors.New("its PCI address is not one like 0000:0e:00.0")
 	case isUUID:
-		c.uuid = strings.TrimSpace(uuid)
-	case c.available:
+		c.UUID = strings.TrimSpace(uuid)
+	case !c.unavailable():
 		return nil, errors.New("an available card without a uuid")
 	default:
-		c.reason = strings.TrimSpace(match[5])
+		c.Vitals.Reason = strings.TrimSpace(match[5])
 	}
 	for i := range cards {
-		if cards[i].number == c.number || cards[i].bdf == c.bdf {
+		if cards[i].Minor == c.Minor || cards[i].BDF == c.BDF {
 			return nil, errors.New("the card was listed before")
 		}
 	}
@@ -86,7 +78,7 @@ func addCard(cards []listCard, line string) ([]listCard, error) {
 	return append(cards, c), nil
 }
 
-func (l *listCard) addSlice(line string) error {
+func addSlice(c *Card, line string) error {
 	match := slicePattern.FindStringSubmatch(line)
 	if match == nil {
 		return errors.New("want a slice like SGPU#3   25% 15.625gb   Available (UUID: GPU-…) alias")
@@ -100,11 +92,12 @@ func (l *listCard) addSlice(line string) error {
 		return fmt.Errorf("slices are numbered 0 to %d", gpu.MaxSlices-1)
 	case percent > int(gpu.FullCompute):
 		return fmt.Errorf("%d percent of a card", percent)
-	case slices.ContainsFunc(l.slices, func(s Slice) bool { return s.ID == id }):
+	case slices.ContainsFunc(c.Figures.Slices, func(s Slice) bool { return s.ID == id }):
 		return errors.New("the slice was listed before")
 	}
 	uuid, _ := strings.CutPrefix(strings.TrimSpace(match[6]), uuidPrefix)
-	l.slices = append(l.slices, Slice{
+	c.Sliced = new(true)
+	c.Figures.Slices = append(c.Figures.Slices, Slice{
 		ID: id, UUID: printable(uuid), Alias: printable(match[7]), Memory: memory, ComputePercent: gpu.Percent(percent),
 	})
 	return nil

@@ -24,19 +24,19 @@ const (
 )
 
 // headerPattern is the line that starts a card's part of a log.
-var headerPattern = regexp.MustCompile(`^GPU#(\d{1,4})\s+(\S.*\S)\s+([0-9a-fA-F:.]{7,20})$`)
+var headerPattern = regexp.MustCompile(`^GPU#(\d{1,4})\s+\S.*\S\s+([0-9a-fA-F:.]{7,20})$`)
 
 // logCard is one card's part of what a --show command prints.
 type logCard struct {
-	number    int
-	chip, bdf string
-	entries   []logEntry
+	number  int
+	bdf     string
+	entries []logEntry
 }
 
-// logEntry is one line of it: "vram total : 67108864 KB" under "Memory".
+// logEntry is one line of it: "vram total : 67108864 KB".
 type logEntry struct {
-	section, key, value string
-	line                int
+	key, value string
+	line       int
 }
 
 // lineError is an error in a line of an output, with the line in it.
@@ -89,101 +89,93 @@ func smiVersion(lines []string) (string, error) {
 	return "", errors.New("it printed nothing")
 }
 
-// parseLog reads what a --show command prints: a banner, the number of cards,
-// a part for each, and a closing line.
-func parseLog(text []byte) ([]logCard, error) {
+// attachedCards reads the number of cards that an output announces.
+func attachedCards(value string) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 0 || n > gpu.MaxCards {
+		return 0, fmt.Errorf("want the number of cards: a node may hold %d cards", gpu.MaxCards)
+	}
+	return n, nil
+}
+
+// parseLog reads what a --show command prints: a banner with the version, the
+// number of cards, a part for each, and a closing line.
+func parseLog(text []byte) (version string, cards []logCard, err error) {
 	lines, err := textLines(text)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	if _, err := smiVersion(lines); err != nil {
-		return nil, err
+	if version, err = smiVersion(lines); err != nil {
+		return "", nil, err
 	}
 	p := logParser{attached: -1}
 	for i, line := range lines {
 		if p.ended {
 			break
 		}
-		if err := p.line(i+1, line); err != nil {
-			return nil, err
+		if err := p.line(i+1, strings.TrimSpace(line)); err != nil {
+			return "", nil, lineError(i+1, line, err.Error())
 		}
 	}
 	switch {
 	case p.attached < 0:
-		return nil, fmt.Errorf("no line %q: the output is cut off", attachedKey)
+		return "", nil, fmt.Errorf("no line %q: the output is cut off", attachedKey)
 	case !p.ended:
-		return nil, fmt.Errorf("no line %q: the output is cut off after %d of %d cards", endOfLog, len(p.cards), p.attached)
+		return "", nil, fmt.Errorf("no line %q: the output is cut off after %d of %d cards", endOfLog, len(p.cards), p.attached)
 	case len(p.cards) != p.attached:
-		return nil, fmt.Errorf("%s says %d, but %d are listed", attachedKey, p.attached, len(p.cards))
+		return "", nil, fmt.Errorf("%s says %d, but %d are listed", attachedKey, p.attached, len(p.cards))
 	}
-	return p.cards, nil
+	return version, p.cards, nil
 }
 
 // logParser goes through the lines of a log.
 type logParser struct {
 	attached int
 	cards    []logCard
-	section  string
 	ended    bool
 }
 
-func (p *logParser) line(number int, line string) error {
-	trimmed := strings.TrimSpace(line)
-	key, value, pair := keyValue(trimmed)
+func (p *logParser) line(number int, line string) (err error) {
+	key, value, pair := keyValue(line)
 	switch {
-	case trimmed == "" || strings.HasPrefix(trimmed, "==="):
-	case strings.EqualFold(strings.Trim(trimmed, "=- "), endOfLog):
+	case line == "" || strings.HasPrefix(line, "==="):
+	case strings.EqualFold(strings.Trim(line, "=- "), endOfLog):
 		p.ended = true
-	case strings.HasPrefix(trimmed, "GPU#"):
-		return p.card(number, trimmed)
+	case strings.HasPrefix(line, "GPU#"):
+		return p.card(line)
+	case key == attachedKey && p.attached >= 0:
+		return errors.New("the number of cards was given before")
 	case key == attachedKey:
-		return p.count(number, line, value)
+		p.attached, err = attachedCards(value)
+		return err
 	case p.attached < 0: // the banner
 	case len(p.cards) == 0:
-		return lineError(number, line, "want a card like GPU#0  MXC500  0000:37:00.0")
-	case pair:
+		return errors.New("want a card like GPU#0  MXC500  0000:37:00.0")
+	case pair: // other lines are titles of sections
 		card := &p.cards[len(p.cards)-1]
-		card.entries = append(card.entries, logEntry{section: p.section, key: key, value: value, line: number})
-	default:
-		p.section = trimmed
+		card.entries = append(card.entries, logEntry{key: key, value: value, line: number})
 	}
 	return nil
 }
 
-func (p *logParser) count(number int, line, value string) error {
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 0 {
-		return lineError(number, line, "want the number of cards")
-	}
-	if n > gpu.MaxCards {
-		return lineError(number, line, fmt.Sprintf("a node may hold %d cards", gpu.MaxCards))
-	}
-	if p.attached >= 0 {
-		return lineError(number, line, "the number of cards was given before")
-	}
-	p.attached = n
-	return nil
-}
-
-func (p *logParser) card(number int, line string) error {
+func (p *logParser) card(line string) error {
 	if p.attached < 0 {
-		return lineError(number, line, "a card before the number of cards")
+		return errors.New("a card before the number of cards")
 	}
 	match := headerPattern.FindStringSubmatch(line)
 	if match == nil {
-		return lineError(number, line, "want a card like GPU#0  MXC500  0000:37:00.0")
+		return errors.New("want a card like GPU#0  MXC500  0000:37:00.0")
 	}
-	card := logCard{number: atoi(match[1]), chip: match[2], bdf: strings.ToLower(match[3])}
+	card := logCard{number: atoi(match[1]), bdf: strings.ToLower(match[2])}
 	if !bdfPattern.MatchString(card.bdf) {
-		return lineError(number, line, "its PCI address is not one like 0000:0e:00.0")
+		return errors.New("its PCI address is not one like 0000:0e:00.0")
 	}
 	for i := range p.cards {
 		if p.cards[i].number == card.number || p.cards[i].bdf == card.bdf {
-			return lineError(number, line, "the card was listed before")
+			return errors.New("the card was listed before")
 		}
 	}
 	p.cards = append(p.cards, card)
-	p.section = ""
 	return nil
 }
 

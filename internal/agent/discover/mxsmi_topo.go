@@ -69,15 +69,11 @@ type topoParser struct {
 	out          topology
 }
 
-func (p *topoParser) line(line string) error {
+func (p *topoParser) line(line string) (err error) {
 	key, value, _ := keyValue(line)
 	switch {
 	case key == attachedKey:
-		n, err := strconv.Atoi(value)
-		if err != nil || n < 0 || n > gpu.MaxCards {
-			return fmt.Errorf("want a number of cards from 0 to %d", gpu.MaxCards)
-		}
-		p.attached = n
+		p.attached, err = attachedCards(value)
 	case strings.HasPrefix(line, matrixTitle):
 		p.titled = true
 	case !p.titled:
@@ -90,7 +86,7 @@ func (p *topoParser) line(line string) error {
 	default:
 		return p.row(strings.Fields(line))
 	}
-	return nil
+	return err
 }
 
 func (p *topoParser) header(fields []string) error {

@@ -74,21 +74,16 @@ func newPrinter(m *fake.Machine, s []fake.Slice) *printer {
 }
 
 func (p *printer) commands() map[string]func() string {
-	commands := map[string]func() string{
+	return map[string]func() string{
 		"-L":                 p.list,
 		"topo -m":            p.topo,
 		"--show-hwinfo":      func() string { return p.log(p.hardware) },
 		"--show-memory":      func() string { return p.log(p.memory) },
 		"--count-ecc":        func() string { return p.log(p.ecc) },
-		"--show-sysinfo":     func() string { return p.log(p.system) },
 		"--show-temperature": func() string { return p.log(p.temperature) },
 		"--show-board-power": func() string { return p.log(p.power) },
 		"--show-usage":       func() string { return p.log(p.usage) },
 	}
-	if p.machine.SMI != "2.2.8" {
-		commands["-j"] = p.json
-	}
-	return commands
 }
 
 // add and line print; a Builder takes everything.
@@ -198,14 +193,6 @@ func (p *printer) ecc(_ int, c *fake.Card) {
 	p.pair("Double Bit ECC", "%d", c.ECC[4])
 }
 
-func (p *printer) system(id int, c *fake.Card) {
-	p.section("Sys info")
-	p.pair("driver gpu id", "%d", 0x9999+id)
-	p.pair("node id", "%d", id+1)
-	p.pair("render id", "%d", c.Render)
-	p.pair("card id", "%d", c.DRMCard)
-}
-
 func (p *printer) temperature(_ int, c *fake.Card) {
 	p.section("Chip Temperature")
 	p.pair("hotspot(sensor5)", " %.2f C", float64(c.CentiCelsius)/100)
@@ -277,27 +264,4 @@ func (p *printer) cell(a, b int) string {
 	default:
 		return "SYS"
 	}
-}
-
-func (p *printer) json() string {
-	p.line("mx-smi  version: %s", p.machine.SMI)
-	p.line("{\n  \"timestamp\": %q,\n  \"smi_version\": %q,\n  \"maca_version\": %q,\n  \"driver_version\": %q,\n  \"attached_gpus\": %d",
-		time.Now().UTC().Format(time.ANSIC), p.machine.SMI, p.machine.MACA, p.machine.Driver, len(p.cards))
-	for id := range p.cards {
-		c := p.card(id)
-		power := fmt.Sprintf("%.3f", float64(c.Milliwatt)/3000)
-		p.line("  ,%q: {\n    \"device_id\": %d, \"vbios_version\": %q, \"unavailable_reason\": %q, \"hotspot\": \"%.3f\", \"utilization\": %d,",
-			c.BDF, id, c.BIOS, c.Reason, float64(c.CentiCelsius)/100, c.Usage)
-		p.line("    \"board_power\": {\"voltage\": {\"Way0\": \"12.000\"}, \"power\": {\"Way0\": %q, \"Way1\": %q, \"Way2\": %q}},", power, power, power)
-		var infos []string
-		for _, s := range p.slices {
-			if s.Card == p.cards[id] {
-				infos = append(infos, fmt.Sprintf("{\"minor\": %d, \"parent_deviceId\": %d, \"sgpu_id\": %d, \"compute_quota\": %d, \"vram_quota\": %d, \"vram_used\": \"0\", \"utilization\": \"0%%\"}",
-					s.Minor, id, s.ID, s.Compute, s.MiB))
-			}
-		}
-		p.line("    \"sgpu_count\": %d, \"sgpu_info\": [%s]\n  }", len(infos), strings.Join(infos, ", "))
-	}
-	p.line("}")
-	return p.String()
 }
