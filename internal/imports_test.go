@@ -78,8 +78,8 @@ var rules = []rule{
 	},
 	{
 		folder: "internal/agent/discover", except: []string{"internal/agent/discover/mxsml"},
-		ours: []string{"internal/gpu"}, others: []string{"k8s.io/klog/v2", "sigs.k8s.io/yaml"},
-		text: "discover imports gpu, klog and yaml only",
+		ours: []string{"internal/gpu"}, others: []string{"golang.org/x/sync", "k8s.io/apimachinery/pkg/util/wait", "k8s.io/klog/v2", "sigs.k8s.io/yaml"},
+		text: "discover imports gpu, x/sync, apimachinery's wait, klog and yaml only",
 	},
 	{
 		folder: "internal/agent/discover/mxsml",
@@ -197,8 +197,8 @@ func TestCheck(t *testing.T) {
 			file: "internal/agent/discover/finder.go",
 			src:  file("k8s.io/klog/v2", "sigs.k8s.io/yaml", module+"/internal/gpu", module+"/internal/wire", "k8s.io/api/core/v1"),
 			want: []string{
-				`internal/agent/discover/finder.go:7: import "` + module + `/internal/wire": discover imports gpu, klog and yaml only`,
-				`internal/agent/discover/finder.go:8: import "k8s.io/api/core/v1": discover imports gpu, klog and yaml only`,
+				`internal/agent/discover/finder.go:7: import "` + module + `/internal/wire": discover imports gpu, x/sync, apimachinery's wait, klog and yaml only`,
+				`internal/agent/discover/finder.go:8: import "k8s.io/api/core/v1": discover imports gpu, x/sync, apimachinery's wait, klog and yaml only`,
 			},
 		},
 		"the library is called where it may be": {

@@ -89,16 +89,17 @@ func (c *command) checkServing() error {
 }
 
 // slicer returns what makes slices: the vendor's library, where the cards are
-// read through it or may be. Elsewhere there are none.
-func (c *command) slicer() (*discover.Slicer, error) {
+// read through it or may be. Its process is not that of the looks, so that
+// neither waits for the other.
+func (c *command) slicer() (*discover.MXSML, error) {
 	if c.source != sourceAuto && !slices.Contains(c.discover.Sources, discover.SourceMXSML) {
 		return nil, nil
 	}
-	return discover.NewSlicer(c.discover)
+	return discover.NewLibrary(c.discover)
 }
 
 // slicerOf is nil for nil: a nil pointer in an interface would not be.
-func slicerOf(s *discover.Slicer) kubelet.Slicer {
+func slicerOf(s *discover.MXSML) kubelet.Slicer {
 	if s == nil {
 		return nil
 	}

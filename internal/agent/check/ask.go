@@ -150,13 +150,12 @@ func (a *Asker) askLibrary(ctx context.Context, f *Facts) error {
 	if f.Functions, err = library.Functions(ctx); err != nil {
 		f.Errors[sourceLibrary] = err.Error()
 	}
-	slicer := discover.SlicerOf(library)
 	for i := range f.Library.Cards {
 		c := &f.Library.Cards[i]
 		if c.BDF == "" || c.Virtual {
 			continue
 		}
-		s, err := slicer.Slices(ctx, c.BDF)
+		s, err := library.Slices(ctx, c.BDF)
 		if err != nil {
 			f.Errors[sourceSlices] = fmt.Sprintf("card at %s: %v", c.BDF, err)
 			continue

@@ -4,18 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // alone runs work that may hang in the kernel, at most one at a time, and
 // doesn't wait for it longer than a context allows.
-type alone struct{ turn chan struct{} }
+type alone struct{ sem *semaphore.Weighted }
 
-func newAlone() alone { return alone{turn: make(chan struct{}, 1)} }
+func newAlone() alone { return alone{sem: semaphore.NewWeighted(1)} }
 
 func (a alone) do(ctx context.Context, work func() (*Snapshot, error)) (*Snapshot, error) {
-	select {
-	case a.turn <- struct{}{}:
-	case <-ctx.Done():
+	if a.sem.Acquire(ctx, 1) != nil {
 		return nil, fmt.Errorf("an earlier look has not ended: %w", context.Cause(ctx))
 	}
 	type answer struct {
@@ -24,7 +24,7 @@ func (a alone) do(ctx context.Context, work func() (*Snapshot, error)) (*Snapsho
 	}
 	done := make(chan answer, 1)
 	go func() {
-		defer func() { <-a.turn }()
+		defer a.sem.Release(1)
 		out, err := work()
 		done <- answer{out, err}
 	}()

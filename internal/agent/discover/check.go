@@ -13,10 +13,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// ErrNotInstalled is what a source's error wraps when there is nothing to look
-// with: no library, no command. Such a machine may well have no cards.
-var ErrNotInstalled = errors.New("not installed")
-
 // Limits of what a source may say about a card.
 const (
 	maxUUID  = 96
@@ -154,10 +150,4 @@ func printable(s string) string {
 		s = strings.TrimSpace(strings.ToValidUTF8(s[:maxText], ""))
 	}
 	return s
-}
-
-// trimCause cuts the text of a wrapped error off the end of a message, so that
-// it can be wrapped again.
-func trimCause(message string, cause error) string {
-	return strings.TrimSuffix(message, cause.Error())
 }

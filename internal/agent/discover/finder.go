@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/klog/v2"
 )
 
@@ -30,9 +30,6 @@ type Config struct {
 	Sources []string
 	// Library is the path of libmxsml.so; empty: where the vendor puts it.
 	Library string
-	// Helper is the command line of the process that runs the library, without
-	// flags; empty: this program with [HelperCommand].
-	Helper []string
 	// Command is the path of mx-smi; empty: where the vendor puts it.
 	Command string
 	// Sys is where sysfs is mounted; empty: /sys.
@@ -77,30 +74,6 @@ func (cfg *Config) source(name string) (Source, error) {
 	}
 }
 
-// NewLibrary returns the vendor's library that the configuration describes.
-func NewLibrary(cfg Config) (*MXSML, error) {
-	argv, err := cfg.helper()
-	if err != nil {
-		return nil, err
-	}
-	return NewMXSML(argv), nil
-}
-
-func (cfg *Config) helper() ([]string, error) {
-	argv := slices.Clone(cfg.Helper)
-	if len(argv) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("find this program: %w", err)
-		}
-		argv = []string{self, HelperCommand}
-	}
-	if cfg.Library != "" {
-		argv = append(argv, "--library", cfg.Library)
-	}
-	return argv, nil
-}
-
 // Finder joins several sources into one.
 //
 // The first source that works says which cards there are; sysfs, wherever it
@@ -117,14 +90,14 @@ type Finder struct {
 	pci      Source
 	chosen   Source
 	known    memory
-	turn     chan struct{}
+	sem      *semaphore.Weighted
 	// differed is the disagreement with sysfs that was last tried to settle.
 	differed string
 }
 
 // NewFinder joins sources, in order of preference.
 func NewFinder(sources ...Source) *Finder {
-	f := &Finder{turn: make(chan struct{}, 1), known: newMemory()}
+	f := &Finder{sem: semaphore.NewWeighted(1), known: newMemory()}
 	for _, s := range sources {
 		if s.Name() == SourceSysfs {
 			f.pci = s
@@ -140,8 +113,8 @@ func (f *Finder) Name() string { return "discovery" }
 
 // Close ends what the sources keep running.
 func (f *Finder) Close() {
-	f.turn <- struct{}{}
-	defer func() { <-f.turn }()
+	_ = f.sem.Acquire(context.Background(), 1) // this context never ends
+	defer f.sem.Release(1)
 	for _, s := range f.identity {
 		if c, ok := s.(interface{ Close() }); ok {
 			c.Close()
@@ -151,12 +124,10 @@ func (f *Finder) Close() {
 
 // Look implements [Source].
 func (f *Finder) Look(ctx context.Context) (*Snapshot, error) {
-	select {
-	case f.turn <- struct{}{}:
-		defer func() { <-f.turn }()
-	case <-ctx.Done():
+	if f.sem.Acquire(ctx, 1) != nil {
 		return nil, fmt.Errorf("another look has not ended: %w", context.Cause(ctx))
 	}
+	defer f.sem.Release(1)
 	var pci *Snapshot
 	if f.pci != nil {
 		var err error

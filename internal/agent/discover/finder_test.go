@@ -326,7 +326,7 @@ func TestOutput(t *testing.T) {
 // The wait between starts grows and ends with the first success.
 func TestBackoff(t *testing.T) {
 	now := time.Unix(0, 0)
-	m := NewMXSML([]string{"/nonexistent/daybreak"})
+	m := newMXSML([]string{"/nonexistent/daybreak"})
 	m.now = func() time.Time { return now }
 	var waits []time.Duration
 	for range 9 {
@@ -345,28 +345,58 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A process that talks nonsense is not asked again; the next look starts a new
+// A process that talks nonsense is not called again; the next look starts a new
 // one.
 func TestHelperTalksNonsense(t *testing.T) {
 	for name, tc := range map[string]struct{ script, want string }{
-		"another request's answer": {`read line; echo '{"id":7,"result":{}}'; sleep 100`, "answered request 7 instead of 1"},
-		"no JSON":                  {`read line; echo hello; sleep 100`, `said "hello"`},
-		"another type":             {`read line; echo '{"id":1,"result":[]}'; sleep 100`, "the library's process: json"},
-		"a line without end":       {`read line; head -c 5000000 /dev/zero; sleep 100`, "token too long"},
-		"nothing, and it ends":     {`read line; echo no driver >&2`, "the library ended its process (exit status 0): no driver"},
-		"no output any more":       {`read line; exec >&-; sleep 100`, "closed its output"},
-		"it does not even listen":  {`exit 3`, "the library ended its process (exit status 3)"},
+		"another call's answer":   {`read line; echo '{"id":7,"result":{}}'; sleep 100`, "does not answer, so its process is killed"},
+		"no JSON":                 {`read line; echo hello; sleep 100`, "the library's process: invalid character 'h'"},
+		"another type":            {`read line; echo '{"id":0,"result":[]}'; sleep 100`, "the library's process: reading body json"},
+		"a line without end":      {`read line; printf '{"id":0,"result":"'; head -c 5000000 /dev/zero | tr '\0' x; sleep 100`, "an answer of more than 4194304 bytes"},
+		"nothing, and it ends":    {`read line; echo no driver >&2`, "the library ended its process (exit status 0): no driver"},
+		"no output any more":      {`read line; exec >&-; sleep 100`, "closed its output"},
+		"it does not even listen": {`exit 3`, "the library ended its process (exit status 3)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := NewMXSML([]string{"sh", "-c", tc.script})
+			m := newMXSML([]string{"sh", "-c", tc.script})
 			defer m.Close()
-			if _, err := m.Look(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if _, err := m.Look(ctx); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
-			if name != "another type" && m.process != nil {
+			if m.process != nil {
 				t.Error("the process is kept")
 			}
 		})
+	}
+}
+
+// Many answers may be longer than one: the limit is that of each.
+func TestHelperAnswersOften(t *testing.T) {
+	m := newMXSML([]string{"sh", "-c", `n=0; while read line; do printf '{"id":%d,"result":{"Source":"' $n; head -c 3000000 /dev/zero | tr '\0' x; echo '"}}'; n=$((n+1)); done`})
+	defer m.Close()
+	for range 3 {
+		if s, err := m.Look(t.Context()); err != nil || len(s.Source) != 3_000_000 {
+			t.Fatalf("got %v", err)
+		}
+	}
+}
+
+// An error of the library keeps its meaning and its process.
+func TestHelperErrors(t *testing.T) {
+	for text, want := range map[string]error{
+		"no library at /x: not installed":                             ErrNotInstalled,
+		"mxSmlRemoveSgpu: the driver says that it is in use":          ErrBusy,
+		"slice 3 of the card at 0000:01:00.0: there is no such slice": ErrNoSlice,
+		"start the library: Failure (code 1)":                         nil,
+	} {
+		m := newMXSML([]string{"sh", "-c", `read line; echo '{"id":0,"result":null,"error":"` + text + `"}'; sleep 100`})
+		err := m.Remove(t.Context(), SliceRef{})
+		if err == nil || err.Error() != text || want != nil && !errors.Is(err, want) || m.process == nil {
+			t.Errorf("%s: got %v, process kept: %v", text, err, m.process != nil)
+		}
+		m.Close()
 	}
 }
 

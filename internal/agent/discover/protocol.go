@@ -1,52 +1,28 @@
 package discover
 
-import "encoding/json"
+import (
+	"errors"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
 
 // HelperCommand is the hidden subcommand that runs the vendor's library.
 const HelperCommand = "agent-mxsml"
 
-// MaxHelperLine bounds one line between the agent and that process. 64 cards
-// with 16 slices each take a tenth of it.
-const MaxHelperLine = 4 << 20
+// HelperService is what that process serves with net/rpc, as JSON over its
+// standard input and output. Its methods are those of [MXSML].
+const HelperService = "Library"
 
-// Operations of that process.
-const (
-	// OpLook asks for a [Snapshot]; its parameters are [LookOptions].
-	OpLook = "look"
-	// OpFunctions asks for the [Functions] of the library; it has no parameters.
-	OpFunctions = "functions"
-	// OpSlices asks for the [CardSlices] of a card; its parameters are a
-	// [SliceRef] without id.
-	OpSlices = "slices"
-	// OpCreateSlice makes a slice and returns it as a [Slice]; its parameters
-	// are a [SliceOrder].
-	OpCreateSlice = "create-slice"
-	// OpChangeSlice names or resizes a slice and returns it; its parameters are a
-	// [SliceChange].
-	OpChangeSlice = "change-slice"
-	// OpRemoveSlice removes a slice; its parameters are a [SliceRef].
-	OpRemoveSlice = "remove-slice"
+var (
+	// ErrNotInstalled is what a source's error wraps when there is no library or
+	// no command. Such a machine may have no cards.
+	ErrNotInstalled = errors.New("not installed")
+	// ErrBusy means that the driver holds a slice that is in use, or a scheduling
+	// class while there are slices.
+	ErrBusy = errors.New("the driver says that it is in use")
+	// ErrNoSlice means that a slice does not exist, or is another one by now.
+	ErrNoSlice = errors.New("there is no such slice")
 )
-
-// HelperRequest is one line from the agent: an operation and its parameters.
-type HelperRequest struct {
-	// ID comes back in the reply.
-	ID     int64           `json:"id"`
-	Op     string          `json:"op"`
-	Params json.RawMessage `json:"params,omitempty"`
-}
-
-// HelperReply is one line back: a result, or why there is none.
-type HelperReply struct {
-	ID     int64           `json:"id"`
-	Result json.RawMessage `json:"result,omitempty"`
-	Error  string          `json:"error,omitempty"`
-	// NotInstalled says that the error is [ErrNotInstalled].
-	NotInstalled bool `json:"notInstalled,omitempty"`
-	// Busy says that the error is [ErrBusy], and Gone that it is [ErrNoSlice].
-	Busy bool `json:"busy,omitempty"`
-	Gone bool `json:"gone,omitempty"`
-}
 
 // Functions is what the library has of the functions that are called.
 type Functions struct {
@@ -57,8 +33,41 @@ type Functions struct {
 	Missing []string `json:"missing,omitempty"`
 }
 
-// LookOptions are the parameters of [OpLook].
-type LookOptions struct {
-	// Refresh makes the library count the cards again first.
-	Refresh bool `json:"refresh,omitempty"`
+// CardSlices is how a card is sliced.
+type CardSlices struct {
+	// On reports whether slicing is switched on.
+	On bool `json:"on"`
+	// QoS is the class that the card runs; empty if the library does not report it.
+	QoS gpu.QoS `json:"qos,omitempty"`
+	// Slices are those of the card, foreign ones included.
+	Slices []Slice `json:"slices"`
+}
+
+// SliceRef names a slice: a number may belong to another slice by the time it
+// is used, so the UUID is checked where it is given.
+type SliceRef struct {
+	BDF  string `json:"bdf"`
+	ID   int    `json:"id"`
+	UUID string `json:"uuid,omitempty"`
+}
+
+// SliceOrder is a slice to be made.
+type SliceOrder struct {
+	BDF string `json:"bdf"`
+	// QoS is the class that the card is to run; empty leaves it as it is.
+	QoS     gpu.QoS     `json:"qos,omitempty"`
+	Memory  gpu.MiB     `json:"memory"`
+	Compute gpu.Percent `json:"compute"`
+	// Alias is the name that the slice gets.
+	Alias string `json:"alias"`
+	// Urgent slices go before others on their card.
+	Urgent bool `json:"urgent,omitempty"`
+}
+
+// SliceChange is what becomes of a slice; what is nil stays as it is.
+type SliceChange struct {
+	SliceRef
+	Alias   *string      `json:"alias,omitempty"`
+	Memory  *gpu.MiB     `json:"memory,omitempty"`
+	Compute *gpu.Percent `json:"compute,omitempty"`
 }

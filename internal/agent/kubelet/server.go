@@ -83,7 +83,7 @@ type Pods interface {
 	Tell(pod *corev1.Pod, kind, reason, message string)
 }
 
-// Slicer makes slices; [discover.Slicer] does so through the vendor's library.
+// Slicer makes slices; [discover.MXSML] does so through the vendor's library.
 type Slicer interface {
 	Slices(ctx context.Context, bdf string) (*discover.CardSlices, error)
 	Create(ctx context.Context, order discover.SliceOrder) (*discover.Slice, error)

@@ -1,12 +1,11 @@
 package mxsml
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"net/rpc"
+	"net/rpc/jsonrpc"
 	"os"
 	"runtime"
 	"syscall"
@@ -17,8 +16,7 @@ import (
 )
 
 // NewCommand returns the hidden command under which the agent runs the library
-// in a process of its own. It answers requests from standard input until that
-// ends.
+// in a process of its own. It answers calls from standard input until that ends.
 func NewCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
@@ -33,7 +31,7 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), os.Stdin, out, &operator{path: path})
+			return serve(cmd.Context(), os.Stdin, out, &service{path: path})
 		},
 	}
 	cmd.Flags().StringVar(&path, "library", "", "path of libmxsml.so (default: where the vendor's packages put it)")
@@ -54,107 +52,83 @@ func takeStdout() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "answers"), nil
 }
 
-// serve answers requests, one JSON document a line each way, in order. It
-// returns when the input or ctx ends, even while the library does not.
-func serve(ctx context.Context, in io.Reader, out io.Writer, o *operator) error {
-	requests := make(chan []byte)
-	failed := make(chan error, 1)
+// serve answers calls one at a time. It returns when the input or ctx ends, even
+// while a call of the library does not.
+func serve(ctx context.Context, in io.Reader, out io.WriteCloser, s *service) error {
+	server := rpc.NewServer()
+	if err := server.RegisterName(discover.HelperService, s); err != nil {
+		return err
+	}
+	ended := make(chan error, 2)
+	calls, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, in)
+		ended <- err
+	}()
 	go func() {
 		// The library is always called from the same thread.
 		runtime.LockOSThread()
-		encoder := json.NewEncoder(out)
-		for line := range requests {
-			if err := encoder.Encode(o.answer(line)); err != nil {
-				failed <- fmt.Errorf("answer the agent: %w", err)
+		codec := jsonrpc.NewServerCodec(struct {
+			io.Reader
+			io.WriteCloser
+		}{calls, out})
+		for {
+			if err := server.ServeRequest(codec); err != nil {
+				ended <- fmt.Errorf("read a call: %w", err)
 				return
 			}
 		}
 	}()
-	lines := make(chan []byte)
-	ended := make(chan error, 1)
-	go func() {
-		scanner := bufio.NewScanner(in)
-		scanner.Buffer(nil, discover.MaxHelperLine)
-		for scanner.Scan() {
-			lines <- append([]byte(nil), scanner.Bytes()...)
-		}
-		ended <- scanner.Err()
-	}()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-ended:
-			return err
-		case err := <-failed:
-			return err
-		case line := <-lines:
-			select {
-			case requests <- line:
-			case err := <-ended: // the agent is gone, and the library busy
-				return err
-			case <-ctx.Done():
-				return nil
-			}
-		}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-ended:
+		return err
 	}
 }
 
-// operator carries out the operations that the agent asks for.
-type operator struct {
+// service has the methods that the agent calls. It loads the library at the
+// first call that finds one.
+type service struct {
 	path    string
 	session *session
 }
 
-func (o *operator) answer(line []byte) discover.HelperReply {
-	var request discover.HelperRequest
-	if err := json.Unmarshal(line, &request); err != nil {
-		return discover.HelperReply{Error: fmt.Sprintf("request: %v", err)}
-	}
-	reply := discover.HelperReply{ID: request.ID}
-	result, err := o.do(request)
-	if err == nil {
-		reply.Result, err = json.Marshal(result)
-	}
-	if err != nil {
-		reply.Error = err.Error()
-		reply.NotInstalled = errors.Is(err, discover.ErrNotInstalled)
-		reply.Busy, reply.Gone = errors.Is(err, discover.ErrBusy), errors.Is(err, discover.ErrNoSlice)
-	}
-	return reply
-}
-
-func (o *operator) do(request discover.HelperRequest) (any, error) {
-	if o.session == nil {
-		l, err := load(o.path)
+func answer[A, R any](s *service, do func(*session, A) (*R, error), args A, out *R) error {
+	if s.session == nil {
+		l, err := load(s.path)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		o.session = newSession(l)
+		s.session = newSession(l)
 	}
-	switch s := o.session; request.Op {
-	case discover.OpLook:
-		return with(request, func(options discover.LookOptions) (*discover.Snapshot, error) { return s.look(options.Refresh) })
-	case discover.OpFunctions:
-		return discover.Functions{Library: s.lib.path, Missing: s.lib.missing}, nil
-	case discover.OpSlices:
-		return with(request, s.cardSlices)
-	case discover.OpCreateSlice:
-		return with(request, s.createSlice)
-	case discover.OpChangeSlice:
-		return with(request, s.changeSlice)
-	case discover.OpRemoveSlice:
-		return with(request, func(ref discover.SliceRef) (*struct{}, error) { return &struct{}{}, s.removeSlice(ref) })
-	default:
-		return nil, fmt.Errorf("no operation %q", request.Op)
+	result, err := do(s.session, args)
+	if err == nil {
+		*out = *result
 	}
+	return err
 }
 
-// with reads the parameters of a request and does what it asks for.
-func with[P, R any](request discover.HelperRequest, do func(P) (R, error)) (any, error) {
-	var params P
-	if err := json.Unmarshal(request.Params, &params); err != nil {
-		return nil, fmt.Errorf("params of %s: %w", request.Op, err)
-	}
-	return do(params)
+func (s *service) Look(refresh bool, out *discover.Snapshot) error {
+	return answer(s, (*session).look, refresh, out)
+}
+
+func (s *service) Functions(args struct{}, out *discover.Functions) error {
+	return answer(s, (*session).functions, args, out)
+}
+
+func (s *service) Slices(card discover.SliceRef, out *discover.CardSlices) error {
+	return answer(s, (*session).cardSlices, card, out)
+}
+
+func (s *service) Create(order discover.SliceOrder, out *discover.Slice) error {
+	return answer(s, (*session).createSlice, order, out)
+}
+
+func (s *service) Change(change discover.SliceChange, out *discover.Slice) error {
+	return answer(s, (*session).changeSlice, change, out)
+}
+
+func (s *service) Remove(slice discover.SliceRef, out *struct{}) error {
+	return answer(s, func(s *session, slice discover.SliceRef) (*struct{}, error) { return &struct{}{}, s.removeSlice(slice) }, slice, out)
 }

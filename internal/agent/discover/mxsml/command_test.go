@@ -1,10 +1,9 @@
 package mxsml
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"io"
+	"net/rpc/jsonrpc"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,75 +15,106 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/fake"
 )
 
-// conversation talks to serve as the agent does.
-type conversation struct {
-	t   *testing.T
-	in  *io.PipeWriter
-	out *bufio.Scanner
-	end chan error
-}
-
-func converse(t *testing.T, library string) *conversation {
-	inRead, inWrite := io.Pipe()
-	outRead, outWrite := io.Pipe()
-	c := &conversation{t: t, in: inWrite, out: bufio.NewScanner(outRead), end: make(chan error, 1)}
-	c.out.Buffer(nil, discover.MaxHelperLine)
-	go func() { c.end <- serve(t.Context(), inRead, outWrite, &operator{path: library}) }()
-	t.Cleanup(func() { _ = inWrite.Close(); _ = outRead.Close() })
-	return c
-}
-
-func (c *conversation) ask(line string) discover.HelperReply {
-	c.t.Helper()
-	if _, err := io.WriteString(c.in, line+"\n"); err != nil {
-		c.t.Fatal(err)
-	}
-	if !c.out.Scan() {
-		c.t.Fatal("no answer")
-	}
-	var reply discover.HelperReply
-	if err := json.Unmarshal(c.out.Bytes(), &reply); err != nil {
-		c.t.Fatal(err)
-	}
-	return reply
-}
-
+// The calls that the agent makes are answered until the input ends.
 func TestServe(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "machine")
 	if err := fake.NewMachine(2, 2).Write(config); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(fake.EnvConfig, config)
-	c := converse(t, fake.Library(t, fake.V228))
-	for line, want := range map[string]string{
-		`not json`:                  "request: ",
-		`{"id": 2, "op": "reboot"}`: `no operation "reboot"`,
-		`{"id": 3, "op": "look", "params": "refresh"}`: "params of look",
-	} {
-		if reply := c.ask(line); !strings.Contains(reply.Error, want) || reply.Result != nil {
-			t.Errorf("%s: got %+v, want an error with %q", line, reply, want)
-		}
-	}
-	reply := c.ask(`{"id": 4, "op": "look", "params": {"refresh": true}}`)
+	library := fake.Library(t, fake.V228)
+	inRead, inWrite := io.Pipe()
+	outRead, outWrite := io.Pipe()
+	end := make(chan error, 1)
+	go func() { end <- serve(t.Context(), inRead, outWrite, &service{path: library}) }()
+	client := jsonrpc.NewClient(struct {
+		io.Reader
+		io.WriteCloser
+	}{outRead, inWrite})
 	var s discover.Snapshot
-	if err := json.Unmarshal(reply.Result, &s); err != nil || reply.ID != 4 || len(s.Cards) != 2 || len(s.Links) != 1 {
+	if err := client.Call("Library.Look", true, &s); err != nil || len(s.Cards) != 2 || len(s.Links) != 1 {
 		t.Errorf("got %+v, %v", s, err)
 	}
 	var functions discover.Functions
-	reply = c.ask(`{"id": 5, "op": "functions"}`)
-	if err := json.Unmarshal(reply.Result, &functions); err != nil || !slices.Contains(functions.Missing, "mxSmlGetMetaXLinkInfo_v2") || slices.Contains(functions.Missing, "mxSmlCreateSgpu") {
+	if err := client.Call("Library.Functions", struct{}{}, &functions); err != nil || !slices.Contains(functions.Missing, "mxSmlGetMetaXLinkInfo_v2") || slices.Contains(functions.Missing, "mxSmlCreateSgpu") {
 		t.Errorf("functions of an older library: %+v, %v", functions, err)
 	}
-	if err := c.in.Close(); err != nil {
+	if err := client.Call("Library.Remove", discover.SliceRef{BDF: s.Cards[0].BDF}, nil); err == nil || !strings.HasSuffix(err.Error(), discover.ErrNoSlice.Error()) {
+		t.Errorf("a slice that is not there: %v", err)
+	}
+	if err := client.Close(); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case err := <-c.end:
+	case err := <-end:
 		if err != nil {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("it goes on although its input has ended")
+	}
+}
+
+// What can't be read as a call ends the process; the agent then starts another.
+func TestServeRefuses(t *testing.T) {
+	for line, want := range map[string]string{
+		"not json\n": "invalid character",
+		`{"id": 2, "method": "Library.Reboot", "params": []}`:        "can't find method Library.Reboot",
+		`{"id": 3, "method": "Library.Look", "params": ["refresh"]}`: "cannot unmarshal string",
+	} {
+		in, feed := io.Pipe()
+		go func() { _, _ = io.WriteString(feed, line) }() // the pipe stays open
+		err := serve(t.Context(), in, nopCloser{io.Discard}, &service{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want an error with %q", line, err, want)
+		}
+	}
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// A library that hangs gets no second call, and does not keep the process when
+// the agent is gone.
+func TestServeHangs(t *testing.T) {
+	const call = `{"id": 0, "method": "Library.Look", "params": [false]}`
+	for name, calls := range map[string]string{"one call": call, "two calls": call + call} {
+		t.Run(name, func(t *testing.T) {
+			l := goLibrary(1)
+			entered, leave := make(chan struct{}, 2), make(chan struct{})
+			defer close(leave)
+			l.count = func() uint32 {
+				entered <- struct{}{}
+				<-leave
+				return 1
+			}
+			in, feed := io.Pipe()
+			end := make(chan error, 1)
+			go func() {
+				end <- serve(t.Context(), in, nopCloser{io.Discard}, &service{session: newSession(l)})
+			}()
+			if _, err := io.WriteString(feed, calls); err != nil {
+				t.Fatal(err)
+			}
+			<-entered
+			select {
+			case <-entered:
+				t.Error("the library was called twice at a time")
+			case <-time.After(50 * time.Millisecond):
+			}
+			if err := feed.Close(); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-end:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("it waits for the library although its input has ended")
+			}
+		})
 	}
 }
 

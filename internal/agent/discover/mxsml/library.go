@@ -182,3 +182,7 @@ func (l *library) failure(code uint32) error {
 	}
 	return fmt.Errorf("%s (code %d)", cleanOr(l.errorString(code), "no reason given"), code)
 }
+
+func (s *session) functions(struct{}) (*discover.Functions, error) {
+	return &discover.Functions{Library: s.lib.path, Missing: s.lib.missing}, nil
+}
