@@ -266,7 +266,7 @@ func (a *Agent) isNews(failure error) bool {
 
 // sawCards brings the last good look into the roster.
 func (a *Agent) sawCards() {
-	a.roster.look(a.snapshot, a.lastGood)
+	a.snapshot = a.roster.look(a.snapshot, a.lastGood)
 	nameless := strings.Join(a.roster.nameless, ", ")
 	if nameless != "" && nameless != a.nameless {
 		a.events.onNode(corev1.EventTypeWarning, eventNameless, "not published, since no look has told their UUIDs: the cards at %s", nameless)

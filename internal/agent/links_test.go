@@ -59,7 +59,7 @@ func TestLinks(t *testing.T) {
 			for i, s := range tc.looks {
 				r.look(s, at(3*i))
 			}
-			r.number(nobody)
+			r.number(noCard)
 			p := publicationOf(t, &r)
 			if got := matrix(p.Topology); got != tc.want {
 				t.Errorf("links %s, want %s", got, tc.want)
@@ -98,7 +98,7 @@ func TestLinksOfAForgottenCard(t *testing.T) {
 	r.look(three(), at(0))
 	r.look(seen("a", "b"), at(3))
 	r.drop("c")
-	r.number(nobody)
+	r.number(noCard)
 	c := conditionOf(&publicationOf(t, &r).Cards[1], wire.ConditionLinked)
 	if c.Message != "no MetaXLink to a" {
 		t.Errorf("card b says %q", c.Message)

@@ -21,8 +21,8 @@ type roster struct {
 	driver  string
 	members []*member // by id
 	links   links
-	// nameless are the addresses of cards that are there but can't be told
-	// apart: they were unavailable whenever they were seen.
+	// nameless are the addresses of cards without a known UUID: they were
+	// unavailable whenever they were seen.
 	nameless []string
 	looks    int // so far
 }
@@ -32,16 +32,19 @@ type member struct {
 	id gpu.CardID
 	// card is the card as last seen, or as the Device remembers it.
 	card discover.Card
-	// here tells that the last good look found it.
+	// here reports whether the last good look found it.
 	here bool
 	// minor is the number under which it is published; it means nothing unless
 	// published is true.
 	minor     int
 	published bool
-	// first is the look that first found it, 0 if that was another agent's, and
-	// missing the first of those that did not.
-	first, missing int
-	health         health
+	// remembered reports whether an earlier agent published it. seen and last
+	// are the first and the last look of this agent that found it, or 0.
+	remembered bool
+	seen, last int
+	// ports are the peers of ports that were up once, by number.
+	ports  map[int]string
+	health health
 }
 
 // remember fills the roster from what an earlier agent published.
@@ -54,7 +57,7 @@ func (r *roster) remember(p *wire.Publication, now time.Time) {
 			why = fault{s.Conditions[at].Reason, s.Conditions[at].Message}
 		}
 		rec := &member{
-			id: c.ID, minor: c.Minor, published: true, health: remembered(c.Healthy, why, s.Errors, now),
+			id: c.ID, minor: c.Minor, published: true, remembered: true, health: remembered(c.Healthy, why, s.Errors, now),
 			card: discover.Card{
 				UUID: string(c.ID), Minor: c.Minor, BDF: s.BusID, Model: c.Model, Memory: c.Memory, PCIeRoot: s.PCIeRoot, PCIeSwitch: c.Switch,
 			},
@@ -68,74 +71,106 @@ func (r *roster) remember(p *wire.Publication, now time.Time) {
 	r.links.remember(p.Topology)
 }
 
-// look takes in a good look.
-func (r *roster) look(s *discover.Snapshot, now time.Time) {
+// look takes in a good look and returns it completed with what is known of its
+// cards.
+func (r *roster) look(s *discover.Snapshot, now time.Time) *discover.Snapshot {
+	out := *s
+	out.Cards = slices.Clone(s.Cards)
 	if s.Driver != "" {
 		r.driver = s.Driver
 	}
 	r.looks++
 	r.nameless = nil
-	found := make(map[gpu.CardID]*discover.Card, len(s.Cards))
-	ids := make([]gpu.CardID, len(s.Cards))
-	for i := range s.Cards {
+	found := make(map[gpu.CardID]*discover.Card, len(out.Cards))
+	ids := make([]gpu.CardID, len(out.Cards))
+	for i := range out.Cards {
 		ids[i] = r.identify(s, i)
 		if ids[i] == "" {
 			r.nameless = append(r.nameless, s.Cards[i].BDF)
 			continue
 		}
-		found[ids[i]] = &s.Cards[i]
+		found[ids[i]] = &out.Cards[i]
 	}
 	for _, id := range ids {
 		if id != "" && r.member(id) == nil {
-			r.members = append(r.members, &member{id: id, first: r.looks})
+			r.members = append(r.members, &member{id: id})
 			r.sort()
 		}
 	}
 	for _, rec := range r.members {
 		c := found[rec.id]
-		rec.health.look(c, now)
-		rec.here = c != nil
-		switch {
-		case c != nil:
-			rec.missing = 0
-			rec.see(c)
-		case rec.missing == 0:
-			rec.missing = r.looks
+		if rec.here = c != nil; rec.here {
+			rec.see(c, r.looks)
 		}
+		rec.health.look(c, now)
 	}
-	r.links.look(s, ids, now)
+	r.links.look(&out, ids, now)
+	return &out
 }
 
-// identify returns the id of a card of the snapshot. One that is unavailable
-// may not tell its own; then it is the card that was at its address before.
+// identify returns the id of a card of the snapshot. An unavailable card may not
+// report its own; then it is the one that was at its address last.
 func (r *roster) identify(s *discover.Snapshot, i int) gpu.CardID {
 	c := &s.Cards[i]
 	if c.UUID != "" || c.BDF == "" {
 		return gpu.CardID(c.UUID)
 	}
+	known := &member{last: -1}
 	for _, rec := range r.members {
-		taken := slices.ContainsFunc(s.Cards, func(o discover.Card) bool { return o.UUID == string(rec.id) })
-		if rec.card.BDF == c.BDF && !taken {
-			return rec.id
+		elsewhere := slices.ContainsFunc(s.Cards, func(o discover.Card) bool { return o.UUID == string(rec.id) })
+		if rec.card.BDF == c.BDF && !elsewhere && rec.last > known.last {
+			known = rec
 		}
 	}
-	return ""
+	return known.id
 }
 
-// see keeps what a look told of the card. What an unavailable card does not
-// tell stays as it was.
-func (rec *member) see(c *discover.Card) {
-	before := rec.card
-	rec.card = *c
-	rec.card.UUID = string(rec.id)
-	rec.card.Memory = cmp.Or(c.Memory, before.Memory)
-	rec.card.BDF = cmp.Or(c.BDF, before.BDF)
-	rec.card.Model = cmp.Or(c.Model, before.Model)
-	rec.card.PCIeRoot = cmp.Or(c.PCIeRoot, before.PCIeRoot)
-	rec.card.PCIeSwitch = cmp.Or(c.PCIeSwitch, before.PCIeSwitch)
-	if c.NUMA == nil {
-		rec.card.NUMA = before.NUMA
+// see keeps the card of a look, completed with what an unavailable card does not
+// report. Its number is the one it was first seen with: the driver counts again
+// when a card is lost.
+func (rec *member) see(c *discover.Card, look int) {
+	before := &rec.card
+	if rec.seen == 0 {
+		rec.seen = look
+	} else {
+		c.Minor = before.Minor
 	}
+	rec.last = look
+	c.UUID = string(rec.id)
+	c.Memory, c.Model = cmp.Or(c.Memory, before.Memory), cmp.Or(c.Model, before.Model)
+	c.BDF, c.PCIeRoot, c.PCIeSwitch = cmp.Or(c.BDF, before.BDF), cmp.Or(c.PCIeRoot, before.PCIeRoot), cmp.Or(c.PCIeSwitch, before.PCIeSwitch)
+	c.NUMA = cmp.Or(c.NUMA, before.NUMA)
+	c.Virtual = c.Virtual || before.Virtual
+	rec.completePorts(c)
+	rec.card = *c
+}
+
+// completePorts adds to the ports of a card those that were up once and are not
+// listed any more. Where the source reports no ports there are none.
+func (rec *member) completePorts(c *discover.Card) {
+	if c.Vitals.Ports == nil {
+		return
+	}
+	if rec.ports == nil {
+		rec.ports = map[int]string{}
+	}
+	ports := slices.Clone(c.Vitals.Ports)
+	listed := map[int]bool{}
+	for i := range ports {
+		p := &ports[i]
+		listed[p.Number] = true
+		if p.Up {
+			rec.ports[p.Number] = p.Peer
+		}
+		p.Peer = cmp.Or(p.Peer, rec.ports[p.Number])
+	}
+	for number, peer := range rec.ports {
+		if !listed[number] {
+			ports = append(ports, discover.Port{Number: number, Peer: peer})
+		}
+	}
+	slices.SortFunc(ports, func(a, b discover.Port) int { return cmp.Compare(a.Number, b.Number) })
+	c.Vitals.Ports = ports
 }
 
 func (r *roster) sort() {
@@ -157,9 +192,9 @@ func (r *roster) drop(id gpu.CardID) {
 }
 
 // number gives every card the minor number it is published under: the driver's
-// own, unless a lost card has it which a pod still names. A lost card that
-// nobody names makes room, and is dropped when a card that came after it sits
-// at its address: it was replaced. Those are returned.
+// at the first look, unless an older card has it, or a lost one that a pod still
+// names. A lost card that no pod names makes room, and is dropped when a card
+// that came after it sits at its address: it was replaced. Those are returned.
 func (r *roster) number(named func(gpu.CardID) bool) (replaced []gpu.CardID) {
 	n := numbering{taken: map[int]bool{}}
 	for _, rec := range r.members {
@@ -169,7 +204,7 @@ func (r *roster) number(named func(gpu.CardID) bool) (replaced []gpu.CardID) {
 	}
 	present := slices.DeleteFunc(slices.Clone(r.members), func(rec *member) bool { return !rec.here })
 	slices.SortFunc(present, func(a, b *member) int {
-		return cmp.Or(cmp.Compare(a.card.Minor, b.card.Minor), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.seen, b.seen), cmp.Compare(a.card.Minor, b.card.Minor), cmp.Compare(a.id, b.id))
 	})
 	for _, rec := range present {
 		n.want(rec, rec.card.Minor)
@@ -194,7 +229,7 @@ func (r *roster) number(named func(gpu.CardID) bool) (replaced []gpu.CardID) {
 // replacedBy reports whether the other card came when this one was gone, and
 // sits at its address.
 func (rec *member) replacedBy(other *member) bool {
-	return other.first >= rec.missing && other.card.BDF == rec.card.BDF && other.card.BDF != ""
+	return !other.remembered && other.seen > rec.last && other.card.BDF == rec.card.BDF && other.card.BDF != ""
 }
 
 // numbering gives out minor numbers.
@@ -271,8 +306,8 @@ func (r *roster) gone() map[string]bool {
 	return gone
 }
 
-// conditions says how the card is. Apart from Healthy there is a condition
-// only where something is to be told.
+// conditions returns the state of the card. Apart from Healthy there is a
+// condition only where something is to be reported.
 func (r *roster) conditions(rec *member, m *modeDecision, sv *service, now time.Time) []metav1.Condition {
 	condition := func(kind string, status bool, f fault) metav1.Condition {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: f.reason, Message: f.message, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}

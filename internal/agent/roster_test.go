@@ -42,7 +42,7 @@ func linked(s *discover.Snapshot, pairs ...gpu.Link) *discover.Snapshot {
 	return s
 }
 
-func nobody(gpu.CardID) bool { return false }
+func noCard(gpu.CardID) bool { return false }
 
 func names(ids ...gpu.CardID) func(gpu.CardID) bool {
 	return func(id gpu.CardID) bool { return slices.Contains(ids, id) }
@@ -81,23 +81,26 @@ func TestNumber(t *testing.T) {
 		want     string
 		replaced []gpu.CardID
 	}{
-		"cards as the driver numbers them":    {[]*discover.Snapshot{seen("a", "b", "c")}, nobody, "0=a 1=b 2=c", nil},
-		"a lost card keeps its number":        {[]*discover.Snapshot{seen("a", "b", "c"), {Cards: seen("a", "b", "c").Cards[:2]}}, nobody, "0=a 1=b (2=c)", nil},
-		"all are lost":                        {[]*discover.Snapshot{seen("a", "b"), seen()}, nobody, "(0=a) (1=b)", nil},
-		"the driver counts anew after a loss": {[]*discover.Snapshot{seen("a", "b", "c"), seen("b@1", "c@2")}, nobody, "0=b 1=c (2=a)", nil},
+		"cards as the driver numbers them":     {[]*discover.Snapshot{seen("a", "b", "c")}, noCard, "0=a 1=b 2=c", nil},
+		"a lost card keeps its number":         {[]*discover.Snapshot{seen("a", "b", "c"), {Cards: seen("a", "b", "c").Cards[:2]}}, noCard, "0=a 1=b (2=c)", nil},
+		"all are lost":                         {[]*discover.Snapshot{seen("a", "b"), seen()}, noCard, "(0=a) (1=b)", nil},
+		"the driver counts again after a loss": {[]*discover.Snapshot{seen("a", "b", "c"), seen("b@1", "c@2")}, noCard, "(0=a) 1=b 2=c", nil},
+		"it does, and a card is added": {
+			[]*discover.Snapshot{seen("a", "b", "c"), seen("b@1", "c@2", "new@9")}, noCard, "(0=a) 1=b 2=c 3=new", nil,
+		},
 		"it does, but a pod names the lost one": {
-			[]*discover.Snapshot{seen("a", "b", "c"), seen("b@1", "c@2")}, names("a"), "(0=a) 1=c 2=b", nil,
+			[]*discover.Snapshot{seen("a", "b", "c"), seen("b@1", "c@2")}, names("a"), "(0=a) 1=b 2=c", nil,
 		},
 		"another card in its place": {
-			[]*discover.Snapshot{seen("a", "b", "c"), seen("a", "x", "c")}, nobody, "0=a 1=x 2=c", []gpu.CardID{"b"},
+			[]*discover.Snapshot{seen("a", "b", "c"), seen("a", "x", "c")}, noCard, "0=a 1=x 2=c", []gpu.CardID{"b"},
 		},
 		"another card in its place, but a pod names it": {
 			[]*discover.Snapshot{seen("a", "b", "c"), seen("a", "x", "c")}, names("b"), "0=a (1=b) 2=c 3=x", nil,
 		},
 		"an old card moved into its place": {
-			[]*discover.Snapshot{seen("a", "b"), seen("b@0")}, nobody, "0=b (1=a)", nil,
+			[]*discover.Snapshot{seen("a", "b"), seen("b@0")}, noCard, "(0=a) 1=b", nil,
 		},
-		"cards change places": {[]*discover.Snapshot{seen("a", "b"), seen("b", "a")}, nobody, "0=b 1=a", nil},
+		"cards change places": {[]*discover.Snapshot{seen("a", "b"), seen("b", "a")}, noCard, "0=a 1=b", nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -122,14 +125,17 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// A card that lost its name with its health is still the card it was.
+// A card that does not report its UUID any more is the one that was at its
+// address.
 func TestIdentifyByAddress(t *testing.T) {
 	var r roster
 	r.look(seen("a", "b"), at(0))
 	nameless := seen("a", "")
-	nameless.Cards[1].Vitals.Available, nameless.Cards[1].Memory, nameless.Cards[1].Model = new(false), 0, ""
-	r.look(nameless, at(3))
-	r.number(nobody)
+	nameless.Cards[1] = discover.Card{Minor: 5, BDF: "slot-1", Vitals: discover.Vitals{Available: new(false), Reason: "off"}}
+	if c := r.look(nameless, at(3)).Cards[1]; c.UUID != "b" || c.Minor != 1 || c.Memory != 64<<10 || c.Model != "C500" || c.Vitals.Reason != "off" {
+		t.Errorf("card 1 is %+v", c)
+	}
+	r.number(noCard)
 	if got := published(t, &r); got != "0=a (1=b)" {
 		t.Errorf("got %s", got)
 	}
@@ -140,11 +146,51 @@ func TestIdentifyByAddress(t *testing.T) {
 	if got := conditionOf(&p.Cards[1], wire.ConditionHealthy).Reason; got != reasonUnavailable {
 		t.Errorf("reason %s, want %s: it is there", got, reasonUnavailable)
 	}
-	strange := seen("a", "")
-	strange.Cards[1].BDF = "slot-9"
-	r.look(strange, at(6))
-	if diff := cmp.Diff([]string{"slot-9"}, r.nameless); diff != "" {
-		t.Errorf("nameless (-want +got):\n%s", diff)
+	t.Run("an address that is not known", func(t *testing.T) {
+		strange := seen("a", "")
+		strange.Cards[1].BDF = "slot-9"
+		r.look(strange, at(6))
+		if diff := cmp.Diff([]string{"slot-9"}, r.nameless); diff != "" {
+			t.Errorf("nameless (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("the card was moved", func(t *testing.T) {
+		got := r.look(seen("a", "", "b@9"), at(9)).Cards
+		if got[1].UUID != "" || got[2].UUID != "b" || got[2].BDF != "slot-9" {
+			t.Errorf("cards %+v", got)
+		}
+	})
+	t.Run("the last of two at one address", func(t *testing.T) {
+		r.look(seen("a", "x"), at(12))
+		r.look(seen("a", "y"), at(15))
+		if got := r.look(seen("a", ""), at(18)).Cards[1].UUID; got != "y" {
+			t.Errorf("it is %s, want y", got)
+		}
+		r.look(seen("a", "x"), at(21))
+		if got := r.look(seen("a", ""), at(24)).Cards[1].UUID; got != "x" {
+			t.Errorf("it is %s, want x", got)
+		}
+	})
+}
+
+// A port that was up once stays listed, with its peer.
+func TestRememberedPorts(t *testing.T) {
+	var r roster
+	ports := func(given []discover.Port) []discover.Port {
+		s := seen("a")
+		s.Cards[0].Vitals.Ports = given
+		return r.look(s, at(0)).Cards[0].Vitals.Ports
+	}
+	up := []discover.Port{{Number: 0, Up: true, Peer: "slot-1"}, {Number: 3, Up: true, Peer: "slot-2"}}
+	if diff := cmp.Diff(up, ports(up)); diff != "" {
+		t.Errorf("at first (-want +got):\n%s", diff)
+	}
+	if got := ports(nil); got != nil {
+		t.Errorf("where the source reports none: %v", got)
+	}
+	want := []discover.Port{{Number: 0, Peer: "slot-1"}, {Number: 3, Peer: "slot-2"}}
+	if diff := cmp.Diff(want, ports([]discover.Port{{Number: 3}})); diff != "" {
+		t.Errorf("later (-want +got):\n%s", diff)
 	}
 }
 

@@ -193,7 +193,7 @@ func TestUnavailableCard(t *testing.T) {
 			m.Cards[3].Reason = ""
 			m.write()
 			f := m.finder(cfg)
-			before := look(t, f)
+			look(t, f)
 			m.Cards[3].Reason = "Double bit error"
 			m.write()
 			got := look(t, f)
@@ -202,21 +202,15 @@ func TestUnavailableCard(t *testing.T) {
 				t.Errorf("available %v, reason %q", *c.Vitals.Available, c.Vitals.Reason)
 			}
 			// mx-smi does not list its uuid any more.
-			if c.UUID != before.Cards[3].UUID || c.Memory != before.Cards[3].Memory || c.Model != "C500" || len(got.Cards) != 8 {
+			if (c.UUID == "") != (name == "mx-smi") || c.BDF != m.Cards[3].BDF || c.Model != "C500" || len(got.Cards) != 8 {
 				t.Errorf("card 3 is %+v", c)
 			}
 		})
 	}
-	t.Run("never seen before", func(t *testing.T) {
-		got := look(t, m.finder(cases["mx-smi"]))
-		if c := got.Cards[3]; c.UUID != "" || *c.Vitals.Available || len(got.Cards) != 8 {
-			t.Errorf("card 3 is %+v, want one without a uuid", c)
-		}
-	})
 }
 
 // A card that falls off the bus is not available at once, and leaves the
-// picture when the library counts again; the others keep their numbers.
+// picture when the library counts again.
 func TestLostCard(t *testing.T) {
 	fakes := fake.NewMachine(8, 4)
 	m := newMachine(t, fakes)
@@ -239,11 +233,12 @@ func TestLostCard(t *testing.T) {
 	}
 	got = look(t, f) // the library has counted again
 	expected := slices.Delete(want(fakes), 2, 3)
+	for i := range expected {
+		expected[i].Minor = i // the driver counts again
+	}
 	compare(t, expected, got.Cards, "Ports", "Sliced", "Slices")
-	for i, p := range got.Cards[0].Vitals.Ports {
-		if p.Up != (i != 1) {
-			t.Errorf("port %d of card 0 is up: %v", i, p.Up)
-		}
+	if slices.ContainsFunc(got.Cards[0].Vitals.Ports, func(p discover.Port) bool { return p.Peer == fakes.Cards[2].BDF }) {
+		t.Errorf("ports of card 0: %v", got.Cards[0].Vitals.Ports)
 	}
 	if diff := cmp.Diff([]gpu.Link{{A: 0, B: 1}, {A: 0, B: 2}, {A: 1, B: 2}}, got.Links[:3]); diff != "" {
 		t.Errorf("links of the first zone, by position (-want +got):\n%s", diff)
@@ -271,7 +266,6 @@ func TestDeadLink(t *testing.T) {
 				return // it does not tell ports
 			}
 			want := []discover.Port{
-				{Number: 0, Peer: fakes.Cards[1].BDF},
 				{Number: 1, Up: true, Peer: fakes.Cards[2].BDF, SpeedGT: 32, Width: 16},
 				{Number: 2, Up: true, Peer: fakes.Cards[3].BDF, SpeedGT: 32, Width: 16},
 			}

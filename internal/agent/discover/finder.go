@@ -76,20 +76,16 @@ func (cfg *Config) source(name string) (Source, error) {
 
 // Finder joins several sources into one.
 //
-// The first source that works says which cards there are; sysfs, wherever it
-// is in the list, adds what the kernel knows of each. Once a source has said
-// which cards there are, it alone is asked from then on: when it fails, the
-// look fails, and another source's answer, in other words perhaps or of
-// another moment, does not take its place. Only a restart chooses anew.
+// The first source that works decides which cards there are; sysfs, wherever it
+// is in the list, adds what the kernel knows of each. The chosen source is kept
+// until a restart: when it fails, the look fails, and no other source, whose
+// answer may differ in words or in time, takes its place.
 //
-// A Finder remembers cards. One that stops telling its uuid is recognised by
-// its PCI address, and cards keep their numbers although the driver counts
-// again when one is lost. Looks are made one at a time.
+// Looks are made one at a time.
 type Finder struct {
 	identity []Source
 	pci      Source
 	chosen   Source
-	known    memory
 	sem      *semaphore.Weighted
 	// differed is the disagreement with sysfs that was last tried to settle.
 	differed string
@@ -97,7 +93,7 @@ type Finder struct {
 
 // NewFinder joins sources, in order of preference.
 func NewFinder(sources ...Source) *Finder {
-	f := &Finder{sem: semaphore.NewWeighted(1), known: newMemory()}
+	f := &Finder{sem: semaphore.NewWeighted(1)}
 	for _, s := range sources {
 		if s.Name() == SourceSysfs {
 			f.pci = s
@@ -185,21 +181,17 @@ func (f *Finder) from(ctx context.Context, source Source, pci *Snapshot) (*Snaps
 	if err := out.check(); err != nil {
 		return nil, err
 	}
-	f.known.recognise(out)
 	if pci != nil {
 		difference := complete(out, pci)
-		f.known.recognise(out)
 		if difference != f.differed && difference != "" {
 			refresh(source)
 		}
 		f.differed = difference
 	}
 	f.completeLinks(ctx, source, out)
-	f.known.number(out)
 	if err := out.check(); err != nil {
 		return nil, err
 	}
-	f.known.remember(out)
 	return out, nil
 }
 

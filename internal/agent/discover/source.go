@@ -77,7 +77,7 @@ type Vitals struct {
 	// ECC counts memory errors since the driver was loaded.
 	ECC *ECC
 	// Ports are the MetaXLink ports that are in use or should be; nil if the
-	// source can't tell. A port that was up once is listed from then on.
+	// source does not report them.
 	Ports []Port
 	// LinkFault is why all of the card's links are off, in the driver's words;
 	// empty if they are not, if that is on purpose, or if it is not known.
