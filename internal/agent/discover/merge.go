@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -15,9 +16,7 @@ func complete(out, pci *Snapshot) (difference string) {
 	for i := range pci.Cards {
 		kernel[pci.Cards[i].BDF] = &pci.Cards[i]
 	}
-	if out.Driver == "" {
-		out.Driver = pci.Driver
-	}
+	out.Driver = cmp.Or(out.Driver, pci.Driver)
 	var differences []string
 	next := 0
 	for i := range out.Cards {
@@ -33,7 +32,9 @@ func complete(out, pci *Snapshot) (difference string) {
 			continue
 		}
 		delete(kernel, c.BDF)
-		c.completeWith(k)
+		c.NUMA, c.DRMCard, c.DRMRender = cmp.Or(k.NUMA, c.NUMA), cmp.Or(k.DRMCard, c.DRMCard), cmp.Or(k.DRMRender, c.DRMRender)
+		c.PCIeRoot, c.PCIeSwitch = k.PCIeRoot, k.PCIeSwitch
+		c.Virtual = c.Virtual || k.Virtual
 	}
 	for _, bdf := range slices.Sorted(maps.Keys(kernel)) {
 		differences = append(differences, "+"+bdf)
@@ -44,20 +45,6 @@ func complete(out, pci *Snapshot) (difference string) {
 		next++
 	}
 	return strings.Join(differences, " ")
-}
-
-func (c *Card) completeWith(k *Card) {
-	if k.NUMA != nil {
-		c.NUMA = k.NUMA
-	}
-	if k.DRMCard != nil {
-		c.DRMCard = k.DRMCard
-	}
-	if k.DRMRender != nil {
-		c.DRMRender = k.DRMRender
-	}
-	c.PCIeRoot, c.PCIeSwitch = k.PCIeRoot, k.PCIeSwitch
-	c.Virtual = c.Virtual || k.Virtual
 }
 
 // fail makes a card unavailable for a reason, unless it is so for another.

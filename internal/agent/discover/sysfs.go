@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -298,17 +297,8 @@ func deviceNumber(sys fs.FS, folder string) (DeviceNumber, error) {
 
 // list returns the names in a folder, in order.
 func list(sys fs.FS, folder string) ([]string, error) {
-	f, err := sys.Open(folder)
+	entries, err := fs.ReadDir(sys, folder)
 	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	dir, ok := f.(fs.ReadDirFile)
-	if !ok {
-		return nil, fmt.Errorf("%s is not a folder", folder)
-	}
-	entries, err := dir.ReadDir(maxEntries + 1)
-	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if len(entries) > maxEntries {
@@ -318,7 +308,6 @@ func list(sys fs.FS, folder string) ([]string, error) {
 	for i, e := range entries {
 		names[i] = e.Name()
 	}
-	slices.Sort(names)
 	return names, nil
 }
 

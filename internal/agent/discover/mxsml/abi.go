@@ -78,6 +78,11 @@ type deviceIDs struct {
 	ids    [128]int32
 }
 
+// list returns the ids, however many the library says there are.
+func (d *deviceIDs) list() []int32 {
+	return d.ids[:min(max(int(d.number), 0), len(d.ids))]
+}
+
 // padded is room for a struct that the library fills. A newer version may
 // write a longer one than we know; it then hits the padding.
 type padded[T any] struct {

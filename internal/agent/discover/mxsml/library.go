@@ -1,10 +1,12 @@
 package mxsml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/ebitengine/purego"
@@ -20,112 +22,56 @@ var searchPath = []string{
 	"/opt/mxn100/lib/libmxsml.so",
 }
 
-// library is the loaded library. Functions that it does not have are nil, the
-// required ones apart.
+// library is the loaded library, each function with its C name as tag. Optional
+// functions that it does not have are nil.
 type library struct {
 	path string
 	// missing are the optional functions that it does not have.
 	missing []string
 
-	start       func() uint32
-	count       func() uint32
-	info        func(device uint32, out *deviceInfo) uint32
-	memory      func(device uint32, out *memoryInfo) uint32
-	errorString func(code uint32) string
+	start       func() uint32                               `required:"mxSmlInit"`
+	count       func() uint32                               `required:"mxSmlGetDeviceCount"`
+	info        func(device uint32, out *deviceInfo) uint32 `required:"mxSmlGetDeviceInfo"`
+	memory      func(device uint32, out *memoryInfo) uint32 `required:"mxSmlGetMemoryInfo"`
+	errorString func(code uint32) string                    `required:"mxSmlGetErrorString"`
 
-	startWithFlags func(flags uint32) uint32
-	physicalCount  func() uint32
-	virtualDevices func(physical uint32, out *deviceIDs) uint32
-	limitedDevices func(out *deviceIDs) uint32
-	limitedInfo    func(device uint32, out *deviceInfo) uint32
-	version        func(device, unit uint32, out *byte, size *uint32) uint32
-	macaVersion    func(out *byte, size *uint32) uint32
-	usage          func(device, unit uint32, percent *int32) uint32
-	temperature    func(device, sensor uint32, out *int32) uint32
-	boardPower     func(device uint32, ways *uint32, out *electricInfo) uint32
-	state          func(device uint32, available *int32) uint32
-	unavailable    func(device uint32, out *unavailableReason) uint32
-	ecc            func(device uint32, out *eccErrors) uint32
-	nodeAffinity   func(device, words uint32, mask *uint32) uint32
-	topology       func(a, b uint32, level *uint32) uint32
-	links          func(device uint32, out *linkInfo) uint32
-	linksV2        func(device uint32, ports *uint32, out *portInfo) uint32
-	linkRemote     func(device, port uint32, out *remoteInfo) uint32
-	linkState      func(device uint32, state *uint32, text *byte, size *uint32) uint32
-	linkPortState  func(device uint32, states *uint32, ports *uint32) uint32
-	sgpuToggle     func(device uint32, on *uint32) uint32
-	sgpuInfo       func(device, sgpu uint32, out *sgpuInfo) uint32
-	sgpuQuota      func(device uint32, out *sgpuQuota) uint32
-	sgpuUsage      func(device, sgpu uint32, out *int32) uint32
-	sgpuMemory     func(device, sgpu uint32, out *sgpuMemory) uint32
-	sgpuAlias      func(device, sgpu uint32, out *byte, size *uint32) uint32
-	schedClass     func(device uint32, class *uint32) uint32
+	startWithFlags func(flags uint32) uint32                                           `optional:"mxSmlInitWithFlags"`
+	physicalCount  func() uint32                                                       `optional:"mxSmlGetPfDeviceCount"`
+	virtualDevices func(physical uint32, out *deviceIDs) uint32                        `optional:"mxSmlGetVirtualDevicesByPhysicalId"`
+	limitedDevices func(out *deviceIDs) uint32                                         `optional:"mxSmlGetAllLimitedDevices"`
+	limitedInfo    func(device uint32, out *deviceInfo) uint32                         `optional:"mxSmlGetLimitedDeviceInfo"`
+	version        func(device, unit uint32, out *byte, size *uint32) uint32           `optional:"mxSmlGetDeviceVersion"`
+	macaVersion    func(out *byte, size *uint32) uint32                                `optional:"mxSmlGetMacaVersion"`
+	usage          func(device, unit uint32, percent *int32) uint32                    `optional:"mxSmlGetDeviceIpUsage"`
+	temperature    func(device, sensor uint32, out *int32) uint32                      `optional:"mxSmlGetTemperatureInfo"`
+	boardPower     func(device uint32, ways *uint32, out *electricInfo) uint32         `optional:"mxSmlGetBoardPowerInfo"`
+	state          func(device uint32, available *int32) uint32                        `optional:"mxSmlGetDeviceState"`
+	unavailable    func(device uint32, out *unavailableReason) uint32                  `optional:"mxSmlGetDeviceUnavailableReason"`
+	ecc            func(device uint32, out *eccErrors) uint32                          `optional:"mxSmlGetTotalEccErrors"`
+	nodeAffinity   func(device, words uint32, mask *uint32) uint32                     `optional:"mxSmlGetNodeAffinity"`
+	topology       func(a, b uint32, level *uint32) uint32                             `optional:"mxSmlGetDeviceTopology"`
+	links          func(device uint32, out *linkInfo) uint32                           `optional:"mxSmlGetMetaXLinkInfo"`
+	linksV2        func(device uint32, ports *uint32, out *portInfo) uint32            `optional:"mxSmlGetMetaXLinkInfo_v2"`
+	linkRemote     func(device, port uint32, out *remoteInfo) uint32                   `optional:"mxSmlGetMetaXLinkRemoteInfo"`
+	linkState      func(device uint32, state *uint32, text *byte, size *uint32) uint32 `optional:"mxSmlGetMetaXLinkState"`
+	linkPortState  func(device uint32, states *uint32, ports *uint32) uint32           `optional:"mxSmlGetMetaXLinkPortState"`
+	sgpuToggle     func(device uint32, on *uint32) uint32                              `optional:"mxSmlGetSgpuToggle"`
+	sgpuInfo       func(device, sgpu uint32, out *sgpuInfo) uint32                     `optional:"mxSmlGetSgpuInfo"`
+	sgpuQuota      func(device uint32, out *sgpuQuota) uint32                          `optional:"mxSmlGetSgpuAvailableQuota"`
+	sgpuUsage      func(device, sgpu uint32, out *int32) uint32                        `optional:"mxSmlGetSgpuUsage"`
+	sgpuMemory     func(device, sgpu uint32, out *sgpuMemory) uint32                   `optional:"mxSmlGetSgpuMemory"`
+	sgpuAlias      func(device, sgpu uint32, out *byte, size *uint32) uint32           `optional:"mxSmlGetSgpuAlias"`
+	schedClass     func(device uint32, class *uint32) uint32                           `optional:"mxSmlGetDeviceSchedClass"`
 
 	// What changes something; only slices are ever changed.
-	setToggle     func(device, on uint32) uint32
-	setSchedClass func(device, class uint32) uint32
-	createSGPU    func(device, mib, percent uint32, sgpu *uint32) uint32
-	removeSGPU    func(device, sgpu uint32) uint32
-	setVRAM       func(device, sgpu, mib uint32) uint32
-	setCompute    func(device, sgpu, percent uint32) uint32
-	setAlias      func(device, sgpu uint32, alias string) uint32
-	setPriority   func(device, sgpu, priority uint32) uint32
-}
-
-// symbol binds a name that the library exports to the function that calls it.
-type symbol struct {
-	name string
-	fn   any
-}
-
-func (l *library) required() []symbol {
-	return []symbol{
-		{"mxSmlInit", &l.start},
-		{"mxSmlGetDeviceCount", &l.count},
-		{"mxSmlGetDeviceInfo", &l.info},
-		{"mxSmlGetMemoryInfo", &l.memory},
-		{"mxSmlGetErrorString", &l.errorString},
-	}
-}
-
-func (l *library) optional() []symbol {
-	return []symbol{
-		{"mxSmlInitWithFlags", &l.startWithFlags},
-		{"mxSmlGetPfDeviceCount", &l.physicalCount},
-		{"mxSmlGetVirtualDevicesByPhysicalId", &l.virtualDevices},
-		{"mxSmlGetAllLimitedDevices", &l.limitedDevices},
-		{"mxSmlGetLimitedDeviceInfo", &l.limitedInfo},
-		{"mxSmlGetDeviceVersion", &l.version},
-		{"mxSmlGetMacaVersion", &l.macaVersion},
-		{"mxSmlGetDeviceIpUsage", &l.usage},
-		{"mxSmlGetTemperatureInfo", &l.temperature},
-		{"mxSmlGetBoardPowerInfo", &l.boardPower},
-		{"mxSmlGetDeviceState", &l.state},
-		{"mxSmlGetDeviceUnavailableReason", &l.unavailable},
-		{"mxSmlGetTotalEccErrors", &l.ecc},
-		{"mxSmlGetNodeAffinity", &l.nodeAffinity},
-		{"mxSmlGetDeviceTopology", &l.topology},
-		{"mxSmlGetMetaXLinkInfo", &l.links},
-		{"mxSmlGetMetaXLinkInfo_v2", &l.linksV2},
-		{"mxSmlGetMetaXLinkRemoteInfo", &l.linkRemote},
-		{"mxSmlGetMetaXLinkState", &l.linkState},
-		{"mxSmlGetMetaXLinkPortState", &l.linkPortState},
-		{"mxSmlGetSgpuToggle", &l.sgpuToggle},
-		{"mxSmlGetSgpuInfo", &l.sgpuInfo},
-		{"mxSmlGetSgpuAvailableQuota", &l.sgpuQuota},
-		{"mxSmlGetSgpuUsage", &l.sgpuUsage},
-		{"mxSmlGetSgpuMemory", &l.sgpuMemory},
-		{"mxSmlGetSgpuAlias", &l.sgpuAlias},
-		{"mxSmlGetDeviceSchedClass", &l.schedClass},
-		{"mxSmlSetSgpuToggle", &l.setToggle},
-		{"mxSmlSetDeviceSchedClass", &l.setSchedClass},
-		{"mxSmlCreateSgpu", &l.createSGPU},
-		{"mxSmlRemoveSgpu", &l.removeSGPU},
-		{"mxSmlSetSgpuVramQuota", &l.setVRAM},
-		{"mxSmlSetSgpuComputeQuota", &l.setCompute},
-		{"mxSmlSetSgpuAlias", &l.setAlias},
-		{"mxSmlSetSgpuDeviceQueuePriority", &l.setPriority},
-	}
+	setToggle     func(device, on uint32) uint32                         `optional:"mxSmlSetSgpuToggle"`
+	setSchedClass func(device, class uint32) uint32                      `optional:"mxSmlSetDeviceSchedClass"`
+	createSGPU    func(device, mib, percent uint32, sgpu *uint32) uint32 `optional:"mxSmlCreateSgpu"`
+	removeSGPU    func(device, sgpu uint32) uint32                       `optional:"mxSmlRemoveSgpu"`
+	setVRAM       func(device, sgpu, mib uint32) uint32                  `optional:"mxSmlSetSgpuVramQuota"`
+	setCompute    func(device, sgpu, percent uint32) uint32              `optional:"mxSmlSetSgpuComputeQuota"`
+	setAlias      func(device, sgpu uint32, alias string) uint32         `optional:"mxSmlSetSgpuAlias"`
+	setPriority   func(device, sgpu, priority uint32) uint32             `optional:"mxSmlSetSgpuDeviceQueuePriority"`
 }
 
 // load finds and loads the library; path is the only place to look at unless
@@ -140,20 +86,23 @@ func load(path string) (*library, error) {
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}
 	l := &library{path: path}
-	for _, s := range l.required() {
-		address, err := purego.Dlsym(handle, s.name)
-		if err != nil {
-			return nil, fmt.Errorf("load %s: it has no function %s, so it is not the vendor's library", path, s.name)
-		}
-		purego.RegisterFunc(s.fn, address)
-	}
-	for _, s := range l.optional() {
-		address, err := purego.Dlsym(handle, s.name)
-		if err != nil {
-			l.missing = append(l.missing, s.name)
+	value := reflect.ValueOf(l).Elem()
+	for i := range value.NumField() {
+		tag := value.Type().Field(i).Tag
+		name := cmp.Or(tag.Get("required"), tag.Get("optional"))
+		if name == "" {
 			continue
 		}
-		purego.RegisterFunc(s.fn, address)
+		address, err := purego.Dlsym(handle, name)
+		switch {
+		case err == nil:
+			function := reflect.NewAt(value.Field(i).Type(), value.Field(i).Addr().UnsafePointer())
+			purego.RegisterFunc(function.Interface(), address)
+		case tag.Get("required") != "":
+			return nil, fmt.Errorf("load %s: it has no function %s, so it is not the vendor's library", path, name)
+		default:
+			l.missing = append(l.missing, name)
+		}
 	}
 	return l, nil
 }
@@ -185,4 +134,34 @@ func (l *library) failure(code uint32) error {
 
 func (s *session) functions(struct{}) (*discover.Functions, error) {
 	return &discover.Functions{Library: s.lib.path, Missing: s.lib.missing}, nil
+}
+
+// read calls a function that fills a struct of a device. It returns false if the
+// library has no such function, or it fails.
+func read[T any](function func(device uint32, out *T) uint32, device uint32) (T, bool) {
+	var out padded[T]
+	ok := function != nil && function(device, &out.value) == success
+	return out.value, ok
+}
+
+// readPart is read for a part of a device, such as a sensor or a slice.
+func readPart[T any](function func(device, part uint32, out *T) uint32, device, part uint32) (T, bool) {
+	var out padded[T]
+	ok := function != nil && function(device, part, &out.value) == success
+	return out.value, ok
+}
+
+// readText calls a function that writes a text of at most size bytes.
+func readText(call func(b *byte, size *uint32) uint32) string {
+	var buffer padded[[128]byte]
+	size := uint32(len(buffer.value))
+	if call(&buffer.value[0], &size) != success {
+		return ""
+	}
+	return strings.TrimSpace(text(buffer.value[:]))
+}
+
+// cleanOr returns the text in one line, or another one where it is empty.
+func cleanOr(s, other string) string {
+	return cmp.Or(strings.Join(strings.Fields(s), " "), other)
 }

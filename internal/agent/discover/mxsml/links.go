@@ -1,7 +1,6 @@
 package mxsml
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -246,5 +245,5 @@ func finite(f float32) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0
 	}
-	return cmp.Or(v, 0)
+	return v
 }

@@ -22,7 +22,7 @@ type session struct {
 	lib *library
 	now func() time.Time
 
-	// called tells whether the library was ever started, ready whether it is.
+	// called reports whether the library was ever started, ready whether it is.
 	called, ready bool
 	// wanted asks for a new count of the cards before the next look; counted is
 	// when that was last done.
@@ -96,12 +96,9 @@ func (s *session) look(refresh bool) (*discover.Snapshot, error) {
 	s.addLimited(out)
 	s.applyPhysical(out)
 	s.readLinks(out, infos)
-	out.MACA = s.textOf(func(b *byte, size *uint32) uint32 {
-		if s.lib.macaVersion == nil {
-			return operationNotSupport
-		}
-		return s.lib.macaVersion(b, size)
-	})
+	if s.lib.macaVersion != nil {
+		out.MACA = readText(s.lib.macaVersion)
+	}
 	out.Driver = s.driver(n)
 	slices.SortStableFunc(out.Cards, func(a, b discover.Card) int { return cmp.Compare(a.Minor, b.Minor) })
 	return out, nil
@@ -149,46 +146,33 @@ func identity(info deviceInfo) (uuid, bdf, model string) {
 
 func (s *session) readVitals(id uint32, card *discover.Card) {
 	v := &card.Vitals
-	if s.lib.state != nil {
-		var state int32
-		if s.lib.state(id, &state) == success {
-			v.Available = new(state != 0)
-		}
+	if state, ok := read(s.lib.state, id); ok {
+		v.Available = new(state != 0)
 	}
-	if s.lib.unavailable != nil {
-		var reason padded[unavailableReason]
-		if s.lib.unavailable(id, &reason.value) == success && reason.value.code != 0 {
-			v.Available = new(false)
-			v.Reason = cleanOr(text(reason.value.reason[:]), fmt.Sprintf("code %d", reason.value.code))
-		}
+	if reason, ok := read(s.lib.unavailable, id); ok && reason.code != 0 {
+		v.Available = new(false)
+		v.Reason = cleanOr(text(reason.reason[:]), fmt.Sprintf("code %d", reason.code))
 	}
-	if s.lib.ecc != nil {
-		var ecc padded[eccErrors]
-		if s.lib.ecc(id, &ecc.value) == success {
-			e := ecc.value
-			v.ECC = &discover.ECC{
-				SRAMCorrectable: int64(e.sramCorrectable), SRAMUncorrectable: int64(e.sramUncorrectable),
-				DRAMCorrectable: int64(e.dramCorrectable), DRAMUncorrectable: int64(e.dramUncorrectable),
-				RetiredPages: int64(e.retiredPages),
-			}
+	if e, ok := read(s.lib.ecc, id); ok {
+		v.ECC = &discover.ECC{
+			SRAMCorrectable: int64(e.sramCorrectable), SRAMUncorrectable: int64(e.sramUncorrectable),
+			DRAMCorrectable: int64(e.dramCorrectable), DRAMUncorrectable: int64(e.dramUncorrectable),
+			RetiredPages: int64(e.retiredPages),
 		}
 	}
 }
 
 func (s *session) readFigures(id, brand uint32, card *discover.Card) {
 	f := &card.Figures
-	var value int32
-	if s.lib.usage != nil {
-		unit := uint32(usageXCore)
-		if brand == brandN {
-			unit = usageDLA
-		}
-		if s.lib.usage(id, unit, &value) == success {
-			f.UsagePercent = new(float64(value))
-		}
+	unit := uint32(usageXCore)
+	if brand == brandN {
+		unit = usageDLA
 	}
-	if s.lib.temperature != nil && s.lib.temperature(id, sensorHotspot, &value) == success {
-		f.HotspotCelsius = new(float64(value) / temperatureScale)
+	if usage, ok := readPart(s.lib.usage, id, unit); ok {
+		f.UsagePercent = new(float64(usage))
+	}
+	if temperature, ok := readPart(s.lib.temperature, id, sensorHotspot); ok {
+		f.HotspotCelsius = new(float64(temperature) / temperatureScale)
 	}
 	if s.lib.boardPower != nil {
 		var ways padded[[16]electricInfo]
@@ -227,21 +211,16 @@ func (s *session) readNUMA(id uint32, card *discover.Card) {
 // addLimited adds the cards that are on this machine but can't be used from
 // here; the library knows no more of them than where they are.
 func (s *session) addLimited(out *discover.Snapshot) {
-	if s.lib.limitedDevices == nil || s.lib.limitedInfo == nil {
+	var limited padded[deviceIDs]
+	if s.lib.limitedDevices == nil || s.lib.limitedDevices(&limited.value) != success {
 		return
 	}
-	var ids padded[deviceIDs]
-	if s.lib.limitedDevices(&ids.value) != success {
-		return
-	}
-	n := min(max(int(ids.value.number), 0), len(ids.value.ids), maxDevices)
-	for _, id := range ids.value.ids[:n] {
-		var info padded[deviceInfo]
-		if id < 0 || s.lib.limitedInfo(uint32(id), &info.value) != success {
-			continue
-		}
-		_, bdf, _ := identity(info.value)
-		if slices.ContainsFunc(out.Cards, func(c discover.Card) bool { return c.BDF == bdf || c.Minor == int(id) }) {
+	ids := limited.value.list()
+	for _, id := range ids[:min(len(ids), maxDevices)] {
+		info, ok := read(s.lib.limitedInfo, uint32(max(id, 0)))
+		_, bdf, _ := identity(info)
+		known := slices.ContainsFunc(out.Cards, func(c discover.Card) bool { return c.BDF == bdf || c.Minor == int(id) })
+		if id < 0 || !ok || known {
 			continue
 		}
 		out.Cards = append(out.Cards, discover.Card{
@@ -250,9 +229,9 @@ func (s *session) addLimited(out *discover.Snapshot) {
 	}
 }
 
-// applyPhysical tells virtual functions of the faults of their card.
+// applyPhysical gives virtual functions the faults of their card.
 func (s *session) applyPhysical(out *discover.Snapshot) {
-	if s.lib.physicalCount == nil || s.lib.virtualDevices == nil {
+	if s.lib.physicalCount == nil {
 		return
 	}
 	n := s.lib.physicalCount()
@@ -262,13 +241,12 @@ func (s *session) applyPhysical(out *discover.Snapshot) {
 	for id := firstPhysicalID + uint32(0); id < firstPhysicalID+n; id++ {
 		var physical discover.Card
 		s.readVitals(id, &physical)
-		var ids padded[deviceIDs]
-		if v := physical.Vitals; v.Available == nil || *v.Available || s.lib.virtualDevices(id, &ids.value) != success {
+		virtual, ok := read(s.lib.virtualDevices, id)
+		if available(&physical) || !ok {
 			continue
 		}
-		virtual := ids.value.ids[:min(max(int(ids.value.number), 0), len(ids.value.ids))]
 		for i := range out.Cards {
-			if c := &out.Cards[i]; c.Virtual && slices.Contains(virtual, int32(c.Minor)) {
+			if c := &out.Cards[i]; c.Virtual && slices.Contains(virtual.list(), int32(c.Minor)) {
 				c.Vitals.Available = new(false)
 				c.Vitals.Reason = cmp.Or(c.Vitals.Reason, physical.Vitals.Reason, "its card is not available")
 			}
@@ -287,25 +265,8 @@ func (s *session) driver(n uint32) string {
 }
 
 func (s *session) versionOf(id, unit uint32) string {
-	return s.textOf(func(b *byte, size *uint32) uint32 {
-		if s.lib.version == nil {
-			return operationNotSupport
-		}
-		return s.lib.version(id, unit, b, size)
-	})
-}
-
-// textOf calls a function that writes a text of at most size bytes.
-func (s *session) textOf(call func(b *byte, size *uint32) uint32) string {
-	var buffer padded[[128]byte]
-	size := uint32(len(buffer.value))
-	if call(&buffer.value[0], &size) != success {
+	if s.lib.version == nil {
 		return ""
 	}
-	return strings.TrimSpace(text(buffer.value[:]))
-}
-
-// cleanOr returns the text in one line, or another one where it is empty.
-func cleanOr(s, other string) string {
-	return cmp.Or(strings.Join(strings.Fields(s), " "), other)
+	return readText(func(b *byte, size *uint32) uint32 { return s.lib.version(id, unit, b, size) })
 }

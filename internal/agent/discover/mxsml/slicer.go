@@ -33,18 +33,9 @@ func (s *session) device(bdf string) (uint32, error) {
 	return 0, fmt.Errorf("the library knows no card at %s", bdf)
 }
 
-// canSlice says which function slices need and the library lacks.
-func (s *session) canSlice() error {
-	for name, missing := range map[string]bool{
-		"mxSmlSetSgpuToggle": s.lib.setToggle == nil, "mxSmlCreateSgpu": s.lib.createSGPU == nil, "mxSmlRemoveSgpu": s.lib.removeSGPU == nil,
-		"mxSmlSetSgpuAlias": s.lib.setAlias == nil, "mxSmlGetSgpuAlias": s.lib.sgpuAlias == nil,
-		"mxSmlGetSgpuInfo": s.lib.sgpuInfo == nil, "mxSmlGetSgpuToggle": s.lib.sgpuToggle == nil,
-	} {
-		if missing {
-			return fmt.Errorf("%s has no function %s, so it makes no slices", s.lib.path, name)
-		}
-	}
-	return nil
+// neededForSlices are the functions without which no slices are made.
+var neededForSlices = []string{
+	"mxSmlSetSgpuToggle", "mxSmlCreateSgpu", "mxSmlRemoveSgpu", "mxSmlSetSgpuAlias", "mxSmlGetSgpuAlias", "mxSmlGetSgpuInfo", "mxSmlGetSgpuToggle",
 }
 
 // call turns a code into an error that says which function gave it.
@@ -58,43 +49,100 @@ func (s *session) call(function string, code uint32) error {
 	return fmt.Errorf("%s: %w", function, s.lib.failure(code))
 }
 
+// readSlices reads whether the card is sliced, into what, and how much of its
+// memory slices may use in all.
+func (s *session) readSlices(id uint32, card *discover.Card) {
+	if card.Virtual {
+		return
+	}
+	on, ok := read(s.lib.sgpuToggle, id)
+	if !ok {
+		return
+	}
+	card.Sliced = new(on != 0)
+	if on == 0 {
+		return
+	}
+	if quota, ok := read(s.lib.sgpuQuota, id); ok {
+		if total := gpu.MiB(quota.totalVRAM).RoundDown(); total > 0 && total <= card.Memory {
+			card.Memory = total
+		}
+	}
+	if s.lib.sgpuInfo != nil {
+		card.Figures.Slices = s.slices(id)
+	}
+}
+
+// slices lists the slices of a card. Their ids have gaps; an id without a slice
+// is "not supported". If one can't be read, none is returned: half a list would
+// look like a whole one.
+func (s *session) slices(id uint32) []discover.Slice {
+	out := []discover.Slice{}
+	for n := range uint32(maxSGPU) {
+		var info padded[sgpuInfo]
+		switch s.lib.sgpuInfo(id, n, &info.value) {
+		case success:
+		case operationNotSupport:
+			continue
+		default:
+			return nil
+		}
+		slice := discover.Slice{
+			ID: int(n), UUID: text(info.value.uuid[:]), Minor: int(info.value.minor),
+			Memory: gpu.MiB(info.value.vramQuota), ComputePercent: gpu.Percent(min(info.value.computeQuota, uint32(gpu.FullCompute))),
+		}
+		if s.lib.sgpuAlias != nil {
+			slice.Alias = readText(func(b *byte, size *uint32) uint32 { return s.lib.sgpuAlias(id, n, b, size) })
+		}
+		if usage, ok := readPart(s.lib.sgpuUsage, id, n); ok {
+			slice.UsagePercent = new(float64(usage) / usageScale)
+		}
+		if memory, ok := readPart(s.lib.sgpuMemory, id, n); ok {
+			slice.MemoryUsed = new(gpu.MiB(memory.used >> 20))
+		}
+		out = append(out, slice)
+	}
+	return out
+}
+
 // cardSlices reads how a card is sliced.
 func (s *session) cardSlices(ref discover.SliceRef) (*discover.CardSlices, error) {
-	if err := s.canSlice(); err != nil {
-		return nil, err
+	_, out, err := s.sliced(ref.BDF)
+	return out, err
+}
+
+// sliced returns the library's number of a card and how the card is sliced.
+func (s *session) sliced(bdf string) (uint32, *discover.CardSlices, error) {
+	for _, name := range neededForSlices {
+		if slices.Contains(s.lib.missing, name) {
+			return 0, nil, fmt.Errorf("%s has no function %s, so it makes no slices", s.lib.path, name)
+		}
 	}
-	id, err := s.device(ref.BDF)
+	id, err := s.device(bdf)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	var on uint32
 	if err := s.call("mxSmlGetSgpuToggle", s.lib.sgpuToggle(id, &on)); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	out := &discover.CardSlices{On: on != 0, Slices: []discover.Slice{}}
 	if on == 0 {
-		return out, nil
+		return id, out, nil
 	}
-	if s.lib.schedClass != nil {
-		var class uint32
-		if s.lib.schedClass(id, &class) == success && int(class) < len(schedClasses) {
-			out.QoS = schedClasses[class]
-		}
+	if class, ok := read(s.lib.schedClass, id); ok && int(class) < len(schedClasses) {
+		out.QoS = schedClasses[class]
 	}
 	if out.Slices = s.slices(id); out.Slices == nil {
-		return nil, fmt.Errorf("the slices of the card at %s can't be read", ref.BDF)
+		return 0, nil, fmt.Errorf("the slices of the card at %s can't be read", bdf)
 	}
-	return out, nil
+	return id, out, nil
 }
 
 // createSlice makes a slice: slicing is switched on and the class set first,
-// and a slice that can't be named is taken back, since nobody would know it.
+// and a slice that can't be named is removed, since no record leads to it.
 func (s *session) createSlice(order discover.SliceOrder) (*discover.Slice, error) {
-	now, err := s.cardSlices(discover.SliceRef{BDF: order.BDF})
-	if err != nil {
-		return nil, err
-	}
-	id, err := s.device(order.BDF)
+	id, now, err := s.sliced(order.BDF)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +165,8 @@ func (s *session) createSlice(order discover.SliceOrder) (*discover.Slice, error
 	if err != nil {
 		return nil, errors.Join(err, s.call("mxSmlRemoveSgpu", s.lib.removeSGPU(id, made)))
 	}
-	return s.slice(id, discover.SliceRef{BDF: order.BDF, ID: int(made)})
+	_, slice, err := s.find(discover.SliceRef{BDF: order.BDF, ID: int(made)})
+	return slice, err
 }
 
 // setClass makes the card run a class, which it can change only while there
@@ -137,19 +186,6 @@ func (s *session) setClass(id uint32, qos gpu.QoS, now *discover.CardSlices) err
 	return s.call("mxSmlSetDeviceSchedClass", s.lib.setSchedClass(id, uint32(class)))
 }
 
-// slice reads one slice, if it is the one that is meant.
-func (s *session) slice(id uint32, ref discover.SliceRef) (*discover.Slice, error) {
-	all := s.slices(id)
-	if all == nil {
-		return nil, fmt.Errorf("the slices of the card at %s can't be read", ref.BDF)
-	}
-	at := slices.IndexFunc(all, func(x discover.Slice) bool { return x.ID == ref.ID })
-	if at < 0 || ref.UUID != "" && all[at].UUID != ref.UUID {
-		return nil, fmt.Errorf("slice %d of the card at %s: %w", ref.ID, ref.BDF, discover.ErrNoSlice)
-	}
-	return &all[at], nil
-}
-
 // changeSlice names or resizes a slice.
 func (s *session) changeSlice(change discover.SliceChange) (*discover.Slice, error) {
 	id, now, err := s.find(change.SliceRef)
@@ -163,22 +199,24 @@ func (s *session) changeSlice(change discover.SliceChange) (*discover.Slice, err
 		}
 	}
 	if change.Memory != nil && *change.Memory != now.Memory {
-		if s.lib.setVRAM == nil {
-			return nil, errors.New("the library has no function mxSmlSetSgpuVramQuota, so a slice's memory can't be changed")
-		}
-		if err := s.call("mxSmlSetSgpuVramQuota", s.lib.setVRAM(id, n, uint32(*change.Memory))); err != nil {
+		if err := s.resize("mxSmlSetSgpuVramQuota", s.lib.setVRAM, id, n, uint32(*change.Memory)); err != nil {
 			return nil, err
 		}
 	}
 	if change.Compute != nil && *change.Compute != now.ComputePercent {
-		if s.lib.setCompute == nil {
-			return nil, errors.New("the library has no function mxSmlSetSgpuComputeQuota, so a slice's compute can't be changed")
-		}
-		if err := s.call("mxSmlSetSgpuComputeQuota", s.lib.setCompute(id, n, uint32(*change.Compute))); err != nil {
+		if err := s.resize("mxSmlSetSgpuComputeQuota", s.lib.setCompute, id, n, uint32(*change.Compute)); err != nil {
 			return nil, err
 		}
 	}
-	return s.slice(id, change.SliceRef)
+	_, now, err = s.find(change.SliceRef)
+	return now, err
+}
+
+func (s *session) resize(function string, set func(device, sgpu, quota uint32) uint32, id, n, quota uint32) error {
+	if set == nil {
+		return fmt.Errorf("%s has no function %s, so a slice can't be resized", s.lib.path, function)
+	}
+	return s.call(function, set(id, n, quota))
 }
 
 // removeSlice removes a slice.
@@ -190,19 +228,16 @@ func (s *session) removeSlice(ref discover.SliceRef) error {
 	return s.call("mxSmlRemoveSgpu", s.lib.removeSGPU(id, uint32(now.ID)))
 }
 
-// find returns the card and the slice that are meant.
+// find returns the library's number of a card, and the slice if it is the one
+// that is meant.
 func (s *session) find(ref discover.SliceRef) (uint32, *discover.Slice, error) {
-	now, err := s.cardSlices(ref)
+	id, now, err := s.sliced(ref.BDF)
 	if err != nil {
 		return 0, nil, err
 	}
-	if !now.On {
+	at := slices.IndexFunc(now.Slices, func(x discover.Slice) bool { return x.ID == ref.ID })
+	if at < 0 || ref.UUID != "" && now.Slices[at].UUID != ref.UUID {
 		return 0, nil, fmt.Errorf("slice %d of the card at %s: %w", ref.ID, ref.BDF, discover.ErrNoSlice)
 	}
-	id, err := s.device(ref.BDF)
-	if err != nil {
-		return 0, nil, err
-	}
-	slice, err := s.slice(id, ref)
-	return id, slice, err
+	return id, &now.Slices[at], nil
 }
