@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -16,19 +17,14 @@ import (
 // reaches them, before no more are started.
 const maxStuck = 4
 
-// children starts processes and lets go of those that don't end. Each gets a
+// children starts processes and abandons those that don't end. Each gets a
 // process group of its own and dies with the agent.
-type children struct {
-	mu    sync.Mutex
-	stuck int
-}
+type children struct{ stuck atomic.Int32 }
 
 // command prepares a process; ctx ends it and what it started.
 func (c *children) command(ctx context.Context, argv []string) (*exec.Cmd, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stuck >= maxStuck {
-		return nil, fmt.Errorf("%d processes of %s were killed and have not ended, as if the driver held them: no more are started until one does", c.stuck, argv[0])
+	if stuck := c.stuck.Load(); stuck >= maxStuck {
+		return nil, fmt.Errorf("%d processes of %s were killed and have not ended, as if the driver held them: no more are started until one does", stuck, argv[0])
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -56,14 +52,10 @@ func (c *children) wait(cmd *exec.Cmd) (<-chan error, error) {
 
 // abandon counts a killed process as stuck until it has ended.
 func (c *children) abandon(ended <-chan error) {
-	c.mu.Lock()
-	c.stuck++
-	c.mu.Unlock()
+	c.stuck.Add(1)
 	go func() {
 		<-ended
-		c.mu.Lock()
-		c.stuck--
-		c.mu.Unlock()
+		c.stuck.Add(-1)
 	}()
 }
 
@@ -99,7 +91,7 @@ func (c *children) output(ctx context.Context, limit int, argv, env []string) ([
 	return stdout.text, nil
 }
 
-// capped keeps what is written, up to a limit, and refuses more.
+// capped keeps what is written, up to a limit, and rejects more.
 type capped struct {
 	text  []byte
 	limit int
@@ -115,7 +107,7 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// head keeps the start of what is written: a crash says first what it was.
+// head keeps the start of what is written, where a crash is named.
 type head struct {
 	mu    sync.Mutex
 	text  []byte
@@ -129,8 +121,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns the first line that says something, without what would break
-// a log line.
+// String returns the first line that is not empty, made printable.
 func (h *head) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,17 +16,14 @@ const maxVirtualFunctions = 8
 
 // Simulated shows the cards of a profile. A profile that is a file is read
 // again at every look, so that what is written there happens to the cards.
-type Simulated struct {
-	profile, node string
-	once          alone
-}
+type Simulated struct{ profile, node string }
 
 // NewSimulated returns the source. The profile is a built-in one's name or a
 // file, and must be that of one kind of node; the ids of its cards depend on
 // the name of the node.
 func NewSimulated(profile, node string) (*Simulated, error) {
-	s := &Simulated{profile: profile, node: node, once: newAlone()}
-	_, err := s.read()
+	s := &Simulated{profile: profile, node: node}
+	_, err := s.Look(context.Background())
 	return s, err
 }
 
@@ -34,9 +31,7 @@ func NewSimulated(profile, node string) (*Simulated, error) {
 func (s *Simulated) Name() string { return SourceSimulated }
 
 // Look implements [Source].
-func (s *Simulated) Look(ctx context.Context) (*Snapshot, error) { return s.once.do(ctx, s.read) }
-
-func (s *Simulated) read() (*Snapshot, error) {
+func (s *Simulated) Look(context.Context) (*Snapshot, error) {
 	kinds, err := LoadProfiles(s.profile)
 	if err != nil {
 		return nil, err
