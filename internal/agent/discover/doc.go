@@ -6,6 +6,6 @@
 // one it came from. No source knows everything, so they complete each other:
 // identity and links come from the vendor, NUMA nodes and PCIe paths from sysfs.
 //
-// A look at the hardware either gives a complete picture or fails. Whoever asks
+// A look at the hardware either gives a complete picture or fails. The caller
 // keeps the last good one: cards don't disappear because a library is broken.
 package discover

@@ -123,7 +123,7 @@ func TestHelperEndsWithAgent(t *testing.T) {
 			if err := agent.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			_ = agent.Wait() // it says that it was killed
+			_ = agent.Wait() // the error is that it was killed
 			eventually(t, "the library's process is gone", func() bool {
 				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", helpers[0]))
 				return err != nil || strings.Contains(string(stat), ") Z ")
@@ -263,7 +263,7 @@ func TestDeadLink(t *testing.T) {
 				t.Errorf("links (-want +got):\n%s", diff)
 			}
 			if name == "mx-smi" {
-				return // it does not tell ports
+				return // it does not list ports
 			}
 			want := []discover.Port{
 				{Number: 1, Up: true, Peer: fakes.Cards[2].BDF, SpeedGT: 32, Width: 16},
@@ -292,11 +292,11 @@ func TestLibraryErrors(t *testing.T) {
 		// wantReason is that of card 5.
 		wantReason string
 	}{
-		"start":                       {fault: fake.Fault{Function: "mxSmlInit", Code: 1}, wantError: "start the library: Failure (code 1)"},
-		"all cards":                   {fault: fake.Fault{Function: "mxSmlGetDeviceInfo", Code: 4}, wantError: "no card answers: card 0: mxSmlGetDeviceInfo: Sysfs error (code 4)"},
-		"identity of one card":        {fault: fake.Fault{Function: "mxSmlGetDeviceInfo", Code: 2, Card: new(5)}, wantReason: "mxSmlGetDeviceInfo: No device (code 2)"},
-		"memory of one card":          {fault: fake.Fault{Function: "mxSmlGetMemoryInfo", Code: 4, Card: new(5)}, wantReason: "mxSmlGetMemoryInfo: Sysfs error (code 4)"},
-		"something nobody depends on": {fault: fake.Fault{Function: "mxSmlGetTemperatureInfo", Code: 4}},
+		"start":                {fault: fake.Fault{Function: "mxSmlInit", Code: 1}, wantError: "start the library: Failure (code 1)"},
+		"all cards":            {fault: fake.Fault{Function: "mxSmlGetDeviceInfo", Code: 4}, wantError: "no card answers: card 0: mxSmlGetDeviceInfo: Sysfs error (code 4)"},
+		"identity of one card": {fault: fake.Fault{Function: "mxSmlGetDeviceInfo", Code: 2, Card: new(5)}, wantReason: "mxSmlGetDeviceInfo: No device (code 2)"},
+		"memory of one card":   {fault: fake.Fault{Function: "mxSmlGetMemoryInfo", Code: 4, Card: new(5)}, wantReason: "mxSmlGetMemoryInfo: Sysfs error (code 4)"},
+		"something optional":   {fault: fake.Fault{Function: "mxSmlGetTemperatureInfo", Code: 4}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

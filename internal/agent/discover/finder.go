@@ -23,7 +23,7 @@ const (
 // DefaultSources is what a machine with cards is looked at with.
 func DefaultSources() []string { return []string{SourceMXSML, SourceMXSMI, SourceSysfs} }
 
-// Config says how to look at a machine. The zero Config is right for a server
+// Config is how to look at a machine. The zero Config is right for a server
 // with the vendor's driver installed.
 type Config struct {
 	// Sources to use, by name and in order; [DefaultSources] if empty.
@@ -104,7 +104,7 @@ func NewFinder(sources ...Source) *Finder {
 	return f
 }
 
-// Name implements [Source]. Which source was chosen is said by each Snapshot.
+// Name implements [Source]. Each Snapshot names the source that was chosen.
 func (f *Finder) Name() string { return "discovery" }
 
 // Close ends what the sources keep running.
@@ -141,7 +141,7 @@ func (f *Finder) Look(ctx context.Context) (*Snapshot, error) {
 	return f.choose(ctx, pci)
 }
 
-// choose asks each source in turn and stays with the first that works.
+// choose asks the sources in order and stays with the first that works.
 func (f *Finder) choose(ctx context.Context, pci *Snapshot) (*Snapshot, error) {
 	var failures []error
 	installed := false
@@ -161,14 +161,14 @@ func (f *Finder) choose(ctx context.Context, pci *Snapshot) (*Snapshot, error) {
 	case pci != nil && len(pci.Cards) == 0 && !installed:
 		return pci, nil // neither cards nor the vendor's software: a machine without
 	case pci != nil && len(pci.Cards) > 0:
-		failures = append([]error{fmt.Errorf("%d MetaX cards are on the PCI bus, but nothing tells their uuids", len(pci.Cards))}, failures...)
+		failures = append([]error{fmt.Errorf("%d MetaX cards are on the PCI bus, but no source reports their uuids", len(pci.Cards))}, failures...)
 	case len(f.identity) == 0:
-		failures = append(failures, errors.New("no source is configured that tells which cards there are"))
+		failures = append(failures, errors.New("no source is configured that lists cards"))
 	}
 	return nil, errors.Join(failures...)
 }
 
-// from looks at the cards with one source and completes what it says.
+// from looks at the cards with one source and completes the picture.
 func (f *Finder) from(ctx context.Context, source Source, pci *Snapshot) (*Snapshot, error) {
 	out, err := source.Look(ctx)
 	if err != nil {
@@ -196,12 +196,12 @@ func (f *Finder) from(ctx context.Context, source Source, pci *Snapshot) (*Snaps
 }
 
 // linker is a source that can be asked for links alone. It leaves them unknown
-// where it can't tell.
+// where it does not know them.
 type linker interface {
 	Links(ctx context.Context, s *Snapshot) error
 }
 
-// completeLinks asks the other sources for links that this one can't tell.
+// completeLinks asks the other sources for links that this one does not know.
 func (f *Finder) completeLinks(ctx context.Context, from Source, out *Snapshot) {
 	if out.LinksKnown {
 		return

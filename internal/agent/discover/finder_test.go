@@ -13,8 +13,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// told is a source that answers what it is told to.
-type told struct {
+// scripted is a source with the answers of a test.
+type scripted struct {
 	name      string
 	cards     []Card
 	links     []gpu.Link
@@ -24,10 +24,10 @@ type told struct {
 	refreshes int
 }
 
-func (s *told) Name() string { return s.name }
-func (s *told) Refresh()     { s.refreshes++ }
+func (s *scripted) Name() string { return s.name }
+func (s *scripted) Refresh()     { s.refreshes++ }
 
-func (s *told) Look(context.Context) (*Snapshot, error) {
+func (s *scripted) Look(context.Context) (*Snapshot, error) {
 	s.looks++
 	if s.err != nil {
 		return nil, s.err
@@ -53,7 +53,7 @@ func onBus(n int) []Card {
 }
 
 func TestFinderStaysWithItsSource(t *testing.T) {
-	first, second := &told{name: "mxsml", cards: someCards(2)}, &told{name: "mx-smi", cards: someCards(2)}
+	first, second := &scripted{name: "mxsml", cards: someCards(2)}, &scripted{name: "mx-smi", cards: someCards(2)}
 	f := NewFinder(first, second)
 	if s, err := f.Look(t.Context()); err != nil || s.Source != "mxsml" {
 		t.Fatalf("got %+v, %v; want the first source's answer", s, err)
@@ -69,7 +69,7 @@ func TestFinderStaysWithItsSource(t *testing.T) {
 }
 
 func TestFinderFallsThroughAtStart(t *testing.T) {
-	first, second := &told{name: "mxsml", err: errors.New("broken")}, &told{name: "mx-smi", cards: someCards(2)}
+	first, second := &scripted{name: "mxsml", err: errors.New("broken")}, &scripted{name: "mx-smi", cards: someCards(2)}
 	f := NewFinder(first, second)
 	if s, err := f.Look(t.Context()); err != nil || s.Source != "mx-smi" {
 		t.Fatalf("got %+v, %v; want the second source's answer", s, err)
@@ -81,7 +81,7 @@ func TestFinderFallsThroughAtStart(t *testing.T) {
 }
 
 // hanging is a source that never answers.
-type hanging struct{ told }
+type hanging struct{ scripted }
 
 func (h *hanging) Look(ctx context.Context) (*Snapshot, error) {
 	h.looks++
@@ -91,7 +91,7 @@ func (h *hanging) Look(ctx context.Context) (*Snapshot, error) {
 
 // A source that hangs at the start leaves time to ask the next.
 func TestFinderSharesTime(t *testing.T) {
-	first, second := &hanging{told{name: "mxsml"}}, &told{name: "mx-smi", cards: someCards(2)}
+	first, second := &hanging{scripted{name: "mxsml"}}, &scripted{name: "mx-smi", cards: someCards(2)}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if s, err := NewFinder(first, second).Look(ctx); err != nil || s.Source != "mx-smi" || first.looks != 1 {
@@ -107,28 +107,28 @@ func TestFinderAnswers(t *testing.T) {
 		wantCards int
 		wantError string
 	}{
-		"no cards at all":                       {sources: []Source{&told{name: "mxsml"}, &told{name: "sysfs"}}},
-		"no cards and no software":              {sources: []Source{&told{name: "mxsml", err: missing}, &told{name: "mx-smi", err: missing}, &told{name: "sysfs"}}},
-		"no cards, but the software is broken":  {sources: []Source{&told{name: "mxsml", err: errors.New("broken")}, &told{name: "mx-smi", err: missing}, &told{name: "sysfs"}}, wantError: "mxsml: broken"},
-		"no cards listed that are there":        {sources: []Source{&told{name: "mxsml"}, &told{name: "sysfs", cards: onBus(8)}}, wantError: "it lists no card, but 8 are on the PCI bus"},
-		"the next source lists them":            {sources: []Source{&told{name: "mxsml"}, &told{name: "mx-smi", cards: someCards(8)}, &told{name: "sysfs", cards: onBus(8)}}, wantCards: 8},
-		"cards on the bus and nobody to ask":    {sources: []Source{&told{name: "mxsml", err: missing}, &told{name: "sysfs", cards: onBus(8)}}, wantError: "8 MetaX cards are on the PCI bus, but nothing tells their uuids"},
-		"sysfs alone, with cards":               {sources: []Source{&told{name: "sysfs", cards: onBus(2)}}, wantError: "2 MetaX cards are on the PCI bus"},
+		"no cards at all":                       {sources: []Source{&scripted{name: "mxsml"}, &scripted{name: "sysfs"}}},
+		"no cards and no software":              {sources: []Source{&scripted{name: "mxsml", err: missing}, &scripted{name: "mx-smi", err: missing}, &scripted{name: "sysfs"}}},
+		"no cards, but the software is broken":  {sources: []Source{&scripted{name: "mxsml", err: errors.New("broken")}, &scripted{name: "mx-smi", err: missing}, &scripted{name: "sysfs"}}, wantError: "mxsml: broken"},
+		"no cards listed that are there":        {sources: []Source{&scripted{name: "mxsml"}, &scripted{name: "sysfs", cards: onBus(8)}}, wantError: "it lists no card, but 8 are on the PCI bus"},
+		"the next source lists them":            {sources: []Source{&scripted{name: "mxsml"}, &scripted{name: "mx-smi", cards: someCards(8)}, &scripted{name: "sysfs", cards: onBus(8)}}, wantCards: 8},
+		"cards on the bus and no software ":     {sources: []Source{&scripted{name: "mxsml", err: missing}, &scripted{name: "sysfs", cards: onBus(8)}}, wantError: "8 MetaX cards are on the PCI bus, but no source reports their uuids"},
+		"sysfs alone, with cards":               {sources: []Source{&scripted{name: "sysfs", cards: onBus(2)}}, wantError: "2 MetaX cards are on the PCI bus"},
 		"nothing to ask":                        {sources: nil, wantError: "no source is configured"},
-		"sysfs can't be read":                   {sources: []Source{&told{name: "mxsml", cards: someCards(2)}, &told{name: "sysfs", err: errors.New("not mounted")}}, wantError: "sysfs: not mounted"},
-		"all sources fail":                      {sources: []Source{&told{name: "mxsml", err: errors.New("a")}, &told{name: "mx-smi", err: errors.New("b")}}, wantError: "mxsml: a\nmx-smi: b"},
-		"a source that lies does not work":      {sources: []Source{&told{name: "mxsml", cards: append(someCards(2), someCards(2)...)}, &told{name: "mx-smi", cards: someCards(2)}}, wantCards: 2},
-		"65 cards":                              {sources: []Source{&told{name: "mxsml", cards: someCards(65)}}, wantError: "65 cards: a node may hold 64"},
-		"a card that only the bus knows":        {sources: []Source{&told{name: "mxsml", cards: someCards(7)}, &told{name: "sysfs", cards: onBus(8)}}, wantCards: 8},
-		"more cards on the bus than a node may": {sources: []Source{&told{name: "mxsml", cards: someCards(64)}, &told{name: "sysfs", cards: append(onBus(64), Card{BDF: "0001:00:00.0", Minor: 64})}}, wantError: "65 cards: a node may hold 64"},
-		"a link to a card that is not there":    {sources: []Source{&told{name: "mxsml", cards: someCards(2), links: []gpu.Link{{A: 0, B: 2}}}}, wantError: "link 0-2 among 2 cards"},
-		"a model with an escape sequence":       {sources: []Source{&told{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Model: "C\x1b[0m", Memory: 128}}}}, wantError: `model "C\x1b[0m"`},
-		"memory of no card that was ever made":  {sources: []Source{&told{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Model: "C", Memory: 1 << 40}}}}, wantError: "MiB of memory"},
-		"a card's number of a million and more": {sources: []Source{&told{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Minor: 1<<20 + 1, Model: "C", Memory: 128}}}}, wantError: "want 0 to 1048576"},
-		"two cards of one number":               {sources: []Source{&told{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Model: "C", Memory: 128}, {UUID: "b", BDF: "0000:01:00.0", Model: "C", Memory: 128}}}}, wantError: "have the same number, 0"},
-		"an unavailable card may lack the rest": {sources: []Source{&told{name: "mxsml", cards: append(someCards(2), Card{Minor: 2, Vitals: Vitals{Available: new(false)}})}}, wantCards: 3},
-		"an available one may not":              {sources: []Source{&told{name: "mxsml", cards: append(someCards(2), Card{Minor: 2, Vitals: Vitals{Available: new(true)}})}}, wantError: "no uuid"},
-		"nor may one that nobody says it of":    {sources: []Source{&told{name: "mxsml", cards: append(someCards(2), Card{Minor: 2})}}, wantError: "no uuid"},
+		"sysfs can't be read":                   {sources: []Source{&scripted{name: "mxsml", cards: someCards(2)}, &scripted{name: "sysfs", err: errors.New("not mounted")}}, wantError: "sysfs: not mounted"},
+		"all sources fail":                      {sources: []Source{&scripted{name: "mxsml", err: errors.New("a")}, &scripted{name: "mx-smi", err: errors.New("b")}}, wantError: "mxsml: a\nmx-smi: b"},
+		"a source that lies does not work":      {sources: []Source{&scripted{name: "mxsml", cards: append(someCards(2), someCards(2)...)}, &scripted{name: "mx-smi", cards: someCards(2)}}, wantCards: 2},
+		"65 cards":                              {sources: []Source{&scripted{name: "mxsml", cards: someCards(65)}}, wantError: "65 cards: a node may hold 64"},
+		"a card that only the bus knows":        {sources: []Source{&scripted{name: "mxsml", cards: someCards(7)}, &scripted{name: "sysfs", cards: onBus(8)}}, wantCards: 8},
+		"more cards on the bus than a node may": {sources: []Source{&scripted{name: "mxsml", cards: someCards(64)}, &scripted{name: "sysfs", cards: append(onBus(64), Card{BDF: "0001:00:00.0", Minor: 64})}}, wantError: "65 cards: a node may hold 64"},
+		"a link to a card that is not there":    {sources: []Source{&scripted{name: "mxsml", cards: someCards(2), links: []gpu.Link{{A: 0, B: 2}}}}, wantError: "link 0-2 among 2 cards"},
+		"a model with an escape sequence":       {sources: []Source{&scripted{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Model: "C\x1b[0m", Memory: 128}}}}, wantError: `model "C\x1b[0m"`},
+		"memory of no card that was ever made":  {sources: []Source{&scripted{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Model: "C", Memory: 1 << 40}}}}, wantError: "MiB of memory"},
+		"a card's number of a million and more": {sources: []Source{&scripted{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Minor: 1<<20 + 1, Model: "C", Memory: 128}}}}, wantError: "want 0 to 1048576"},
+		"two cards of one number":               {sources: []Source{&scripted{name: "mxsml", cards: []Card{{UUID: "a", BDF: "0000:00:00.0", Model: "C", Memory: 128}, {UUID: "b", BDF: "0000:01:00.0", Model: "C", Memory: 128}}}}, wantError: "have the same number, 0"},
+		"an unavailable card may lack the rest": {sources: []Source{&scripted{name: "mxsml", cards: append(someCards(2), Card{Minor: 2, Vitals: Vitals{Available: new(false)}})}}, wantCards: 3},
+		"an available one may not":              {sources: []Source{&scripted{name: "mxsml", cards: append(someCards(2), Card{Minor: 2, Vitals: Vitals{Available: new(true)}})}}, wantError: "no uuid"},
+		"nor may one of unknown state      ":    {sources: []Source{&scripted{name: "mxsml", cards: append(someCards(2), Card{Minor: 2})}}, wantError: "no uuid"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestFinderAnswers(t *testing.T) {
 }
 
 func TestFinderCompletes(t *testing.T) {
-	vendor, bus := &told{name: "mxsml", cards: someCards(3)}, &told{name: "sysfs", cards: onBus(3)}
+	vendor, bus := &scripted{name: "mxsml", cards: someCards(3)}, &scripted{name: "sysfs", cards: onBus(3)}
 	vendor.cards[1].NUMA = new(7)
 	bus.cards[2].Virtual = true
 	f := NewFinder(bus, vendor) // the order of sysfs does not matter

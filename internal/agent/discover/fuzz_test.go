@@ -29,7 +29,7 @@ func addSamples(f *testing.F, name string) {
 	}
 }
 
-// FuzzList: -L is refused, or gives cards that have an address and a number of
+// FuzzList: -L is rejected, or gives cards that have an address and a number of
 // their own, and that are as many as there are lines of cards.
 func FuzzList(f *testing.F) {
 	addSamples(f, "L")
@@ -65,8 +65,8 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// fuzzLog: what a --show command prints is refused, or has as many cards as it
-// says.
+// fuzzLog: what a --show command prints is rejected, or has as many cards as it
+// announces.
 func fuzzLog(f *testing.F, name string, apply func(*Snapshot, []byte) error) {
 	addSamples(f, name)
 	list, err := parseList(sample(f, "2.2.12-16xC600", "L"))
@@ -119,7 +119,7 @@ func FuzzFigures(f *testing.F) {
 	})
 }
 
-// FuzzTopo: topo -m is refused, or is a square matrix of cards.
+// FuzzTopo: topo -m is rejected, or is a square matrix of cards.
 func FuzzTopo(f *testing.F) {
 	addSamples(f, "topo")
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -145,7 +145,7 @@ func FuzzTopo(f *testing.F) {
 	})
 }
 
-// FuzzSysfs: a tree is refused, or gives cards with an address and a root.
+// FuzzSysfs: a tree is rejected, or gives cards with an address and a root.
 func FuzzSysfs(f *testing.F) {
 	f.Add("0000:3d:00.0", cardLink, "0x9999\n", "0x038000\n", "1\n", "card1", "renderD128", "3.8.30\n")
 	f.Add("10000:e1:1f.7", "../../../devices/pci10000:e0/10000:e1:1f.7", "0x9999", "0x120000", "-1", "card", "renderD", "")
@@ -187,8 +187,8 @@ func FuzzSysfs(f *testing.F) {
 	})
 }
 
-// FuzzReply: nothing that the library's process may say gets further than the
-// check.
+// FuzzReply: no answer of the library's process gets past the check once and not
+// twice.
 func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"Source":"x","Cards":[{"UUID":"GPU-1","Minor":0,"BDF":"0000:01:00.0","Model":"C500","Memory":65536}],"Links":[{"A":0,"B":1}],"LinksKnown":true}`))
 	f.Add([]byte(`{"Cards":[{"Minor":-1},{"Vitals":{"Available":false,"Ports":[{"Number":9}]}}]}`))

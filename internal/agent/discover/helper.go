@@ -83,7 +83,7 @@ func (h *helper) call(ctx context.Context, method string, args, reply any) error
 	return nil
 }
 
-// crashed says how the process ended.
+// crashed returns how the process ended.
 func (h *helper) crashed() error {
 	select {
 	case how := <-h.ended:
@@ -100,7 +100,7 @@ func (h *helper) crashed() error {
 // end kills the process.
 func (h *helper) end() {
 	h.stop()
-	_ = h.client.Close() // an error says that it is closed already
+	_ = h.client.Close() // it may be closed already
 	if h.ended != nil {
 		h.children.abandon(h.ended)
 	}

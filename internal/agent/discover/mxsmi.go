@@ -16,7 +16,7 @@ const (
 	defaultMXSMI = "/opt/mxdriver/bin/mx-smi"
 	// maxOutput bounds one output; 64 cards with 16 slices print a tenth of it.
 	maxOutput = 4 << 20
-	// parseErrorWord is what mx-smi says to an argument that it does not know.
+	// parseErrorWord is what mx-smi prints for an argument that it does not know.
 	parseErrorWord = "PARSE ERROR"
 
 	commandTopology = "topo -m"
@@ -133,15 +133,15 @@ func (m *MXSMI) exec(ctx context.Context, args ...string) ([]byte, error) {
 		return nil, err
 	}
 	text, err := m.children.output(ctx, maxOutput, append([]string{path}, args...), append(os.Environ(), "LC_ALL=C"))
-	said := string(text)
+	printed := string(text)
 	if err != nil {
-		said += err.Error()
+		printed += err.Error()
 	}
 	switch {
-	case strings.Contains(said[:min(len(said), 1024)], parseErrorWord):
+	case strings.Contains(printed[:min(len(printed), 1024)], parseErrorWord):
 		return nil, errors.New("this version does not have it")
 	case err != nil && len(text) > 0:
-		return nil, fmt.Errorf("%w: %s", err, printable(said))
+		return nil, fmt.Errorf("%w: %s", err, printable(printed))
 	case err != nil:
 		return nil, err
 	}

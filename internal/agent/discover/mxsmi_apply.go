@@ -26,7 +26,7 @@ func eachCard(out *Snapshot, text []byte, f func(*Card, *logCard) error) error {
 		case at < 0:
 			return fmt.Errorf("it lists GPU#%d at %s, which -L does not", l.number, l.bdf)
 		case out.Cards[at].BDF != l.bdf:
-			return fmt.Errorf("it says that GPU#%d is at %s, -L that it is at %s", l.number, l.bdf, out.Cards[at].BDF)
+			return fmt.Errorf("it lists GPU#%d at %s, -L at %s", l.number, l.bdf, out.Cards[at].BDF)
 		}
 		if err := f(&out.Cards[at], l); err != nil {
 			return err
@@ -97,7 +97,7 @@ func applyECC(out *Snapshot, text []byte) error {
 	})
 }
 
-// notKnown are the words with which mx-smi says that it can't tell.
+// notKnown reports whether a value is one of mx-smi's words for unknown.
 func notKnown(value string) bool {
 	return value == "" || slices.Contains([]string{"N/A", "NA", "Not Support", "Not Supported"}, value)
 }

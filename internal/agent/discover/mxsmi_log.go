@@ -123,7 +123,7 @@ func parseLog(text []byte) (version string, cards []logCard, err error) {
 	case !p.ended:
 		return "", nil, fmt.Errorf("no line %q: the output is cut off after %d of %d cards", endOfLog, len(p.cards), p.attached)
 	case len(p.cards) != p.attached:
-		return "", nil, fmt.Errorf("%s says %d, but %d are listed", attachedKey, p.attached, len(p.cards))
+		return "", nil, fmt.Errorf("%s is %d, but %d are listed", attachedKey, p.attached, len(p.cards))
 	}
 	return version, p.cards, nil
 }

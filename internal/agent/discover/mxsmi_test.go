@@ -143,7 +143,7 @@ func TestMXSMIDetails(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with an output, the answer is an error that says where.
+// Every fault in an output is an error with its place.
 func TestMXSMIRefuses(t *testing.T) {
 	const eight, sixteen = "2.2.8-8xC500", "2.2.12-16xC600"
 	cases := map[string]struct {
@@ -151,32 +151,32 @@ func TestMXSMIRefuses(t *testing.T) {
 		change           func(string) string
 		want             string
 	}{
-		"-L prints nothing":                 {eight, "-L", func(string) string { return "" }, "it printed nothing"},
-		"-L ends in a line":                 {eight, "-L", func(s string) string { return s[:len(s)-20] }, `line 8, "GPU#7    MXC500      0000:15:00.0   Available (UUID: GPU-df110e07-56d2-e35b": the output ends in the middle of a line`},
-		"-L ends after a line":              {eight, "-L", before("GPU#6"), "--show-memory: it lists GPU#6 at 0000:14:00.0, which -L does not"},
-		"-L has a line nobody knows":        {eight, "-L", replace("GPU#3 ", "NPU#3 "), `line 4, "NPU#3`},
-		"-L lists a card twice":             {sixteen, "-L", replace("GPU#11 ", "GPU#1  "), "the card was listed before"},
-		"-L has a card without a uuid":      {eight, "-L", replace("Available (UUID: ", "Available (ID: "), "an available card without a uuid"},
-		"-L has a slice before any card":    {"2.2.12-in-a-slice", "-L", from("  SGPU#3"), "a slice before its card"},
-		"-L has a slice nobody understands": {"2.2.12-in-a-slice", "-L", replace("25% 15", "25 15"), "want a slice like"},
-		"-L has a slice of 125 percent":     {"2.2.12-in-a-slice", "-L", replace("25%", "125%"), "125 percent of a card"},
-		"-L has slice 16":                   {"2.2.12-in-a-slice", "-L", replace("SGPU#10", "SGPU#16"), "slices are numbered 0 to 15"},
-		"-L has a slice twice":              {"2.2.12-in-a-slice", "-L", replace("SGPU#10", "SGPU#3"), "the slice was listed before"},
-		"a line of a megabyte":              {eight, "-L", func(s string) string { return strings.Repeat("x", 1<<20) + "\n" + s }, "a line of 1048576 bytes"},
-		"lines without end":                 {eight, "-L", func(s string) string { return s + strings.Repeat("\n", 30_000) }, "at most 20000 are read"},
+		"-L prints nothing":                {eight, "-L", func(string) string { return "" }, "it printed nothing"},
+		"-L ends in a line":                {eight, "-L", func(s string) string { return s[:len(s)-20] }, `line 8, "GPU#7    MXC500      0000:15:00.0   Available (UUID: GPU-df110e07-56d2-e35b": the output ends in the middle of a line`},
+		"-L ends after a line":             {eight, "-L", before("GPU#6"), "--show-memory: it lists GPU#6 at 0000:14:00.0, which -L does not"},
+		"-L has a line that is not known":  {eight, "-L", replace("GPU#3 ", "NPU#3 "), `line 4, "NPU#3`},
+		"-L lists a card twice":            {sixteen, "-L", replace("GPU#11 ", "GPU#1  "), "the card was listed before"},
+		"-L has a card without a uuid":     {eight, "-L", replace("Available (UUID: ", "Available (ID: "), "an available card without a uuid"},
+		"-L has a slice before any card":   {"2.2.12-in-a-slice", "-L", from("  SGPU#3"), "a slice before its card"},
+		"-L has a slice that is not known": {"2.2.12-in-a-slice", "-L", replace("25% 15", "25 15"), "want a slice like"},
+		"-L has a slice of 125 percent":    {"2.2.12-in-a-slice", "-L", replace("25%", "125%"), "125 percent of a card"},
+		"-L has slice 16":                  {"2.2.12-in-a-slice", "-L", replace("SGPU#10", "SGPU#16"), "slices are numbered 0 to 15"},
+		"-L has a slice twice":             {"2.2.12-in-a-slice", "-L", replace("SGPU#10", "SGPU#3"), "the slice was listed before"},
+		"a line of a megabyte":             {eight, "-L", func(s string) string { return strings.Repeat("x", 1<<20) + "\n" + s }, "a line of 1048576 bytes"},
+		"lines without end":                {eight, "-L", func(s string) string { return s + strings.Repeat("\n", 30_000) }, "at most 20000 are read"},
 
 		"a log without an end":            {eight, "--show-memory", replace("End of Log\n", ""), "the output is cut off after 8 of 8 cards"},
 		"a log that is cut off":           {eight, "--show-memory", before("GPU#5"), "the output is cut off after 5 of 8 cards"},
-		"a log with a card less":          {eight, "--show-memory", func(s string) string { return before("GPU#7")(s) + "End of Log\n" }, "Attached GPUs says 8, but 7 are listed"},
+		"a log with a card less":          {eight, "--show-memory", func(s string) string { return before("GPU#7")(s) + "End of Log\n" }, "Attached GPUs is 8, but 7 are listed"},
 		"a log without a number of cards": {eight, "--show-memory", replace("Attached GPUs ", "Attached NPUs "), "a card before the number of cards"},
 		"a log of 65 cards":               {eight, "--show-memory", replace(": 8\n", ": 65\n"), "a node may hold 64 cards"},
 		"a log of -1 cards":               {eight, "--show-memory", replace(": 8\n", ": -1\n"), "want the number of cards"},
 		"a log that counts twice":         {eight, "--show-memory", replace("GPU#0", "Attached GPUs : 8\nGPU#0"), "given before"},
 		"a log with a card twice":         {sixteen, "--show-memory", replace("GPU#10 ", "GPU#1 "), "the card was listed before"},
-		"a log with a card elsewhere":     {eight, "--show-memory", replace("GPU#3  MXC500  0000:11:00.0", "GPU#3  MXC500  0000:99:00.0"), "it says that GPU#3 is at 0000:99:00.0, -L that it is at 0000:11:00.0"},
+		"a log with a card elsewhere":     {eight, "--show-memory", replace("GPU#3  MXC500  0000:11:00.0", "GPU#3  MXC500  0000:99:00.0"), "it lists GPU#3 at 0000:99:00.0, -L at 0000:11:00.0"},
 		"a log of another command":        {eight, "--show-memory", replace("        vram total ", "        dram total "), `GPU#0: no line "vram total"`},
 		"a log without a version":         {eight, "--show-memory", replace("mx-smi  version", "nv-smi  version"), `line 1, "nv-smi  version: 2.2.8"`},
-		"a card nobody understands":       {eight, "--show-memory", replace("GPU#3  MXC500  0000:11:00.0", "GPU#3  ?"), `"GPU#3  ?"`},
+		"a card that is not known":        {eight, "--show-memory", replace("GPU#3  MXC500  0000:11:00.0", "GPU#3  ?"), `"GPU#3  ?"`},
 		"memory in another unit":          {eight, "--show-memory", func(s string) string { return strings.ReplaceAll(s, "67108864 KB", "64 GB") }, `"vram total : 64 GB": want a number and KB`},
 		"memory of a fraction":            {eight, "--show-memory", func(s string) string { return strings.ReplaceAll(s, "67108864 KB", "1.5 KB") }, "want a whole number"},
 		"memory that is no number":        {eight, "--show-memory", func(s string) string { return strings.ReplaceAll(s, "67108864 KB", "NaN KB") }, "want a number and KB"},
@@ -186,21 +186,21 @@ func TestMXSMIRefuses(t *testing.T) {
 		"an ecc counter less":       {eight, "--count-ecc", replace("SRAM Uncorrectable", "SRAM Unknown"), `GPU#0: no line "SRAM Uncorrectable"`},
 		"an ecc counter of letters": {eight, "--count-ecc", replace("SRAM Uncorrectable                        : 0", "SRAM Uncorrectable                        : many"), `"SRAM Uncorrectable : many": want a number`},
 
-		"a matrix cut off after a row":  {sixteen, "topo -m", func(s string) string { return before("\nGPU9 ")(s) + "\n" }, "Attached GPUs says 16, but the matrix has 9 rows and 16 columns"},
-		"a matrix with a column less":   {eight, "topo -m", replace("GPU7    \n", "\n"), "8 cells for 7 columns"},
-		"a row with a cell less":        {eight, "topo -m", replace("GPU1    MX      X ", "GPU1    MX "), "7 cells for 8 columns"},
-		"a row with a cell more":        {eight, "topo -m", replace("GPU1    MX      X ", "GPU1    MX      SYS     X "), "9 cells for 8 columns"},
-		"a kind of link nobody knows":   {eight, "topo -m", replace("GPU1    MX", "GPU1    YY"), `unknown kind of link "YY"`},
-		"a link in one direction":       {eight, "topo -m", replace("GPU1    MX", "GPU1    SYS"), `GPU1 to GPU0 is "SYS", but the other way round it is "MX"`},
-		"a card linked to itself":       {eight, "topo -m", replace("GPU0    X ", "GPU0    MX"), "GPU0 to GPU0"},
-		"rows in another order":         {eight, "topo -m", replace("\nGPU1 ", "\nGPU2 "), "not in the order of the columns"},
-		"a row nobody knows":            {eight, "topo -m", replace("\nGPU1 ", "\nCPU1 "), "want a row of the matrix, GPU1"},
-		"two columns of one card":       {eight, "topo -m", replace("GPU1 ", "GPU0 "), "two columns GPU0"},
-		"a column nobody knows":         {sixteen, "topo -m", replace("Node Affinity", "Moon Affinity"), `unknown column "Moon Affinity CPU Affinity"`},
-		"a matrix of no columns":        {eight, "topo -m", replace("        GPU0 ", "        CPU0 "), "want the names of the columns"},
-		"a matrix without its title":    {eight, "topo -m", replace("Device link", "Device lunk"), "0 rows and 0 columns"},
-		"a matrix of cards not in -L":   {eight, "-L", before("GPU#7"), "which -L does not"},
-		"a temperature in another unit": {eight, "--show-temperature", replace("38.50 C", "x38.50 C"), "want a number and C"},
+		"a matrix cut off after a row":     {sixteen, "topo -m", func(s string) string { return before("\nGPU9 ")(s) + "\n" }, "Attached GPUs is 16, but the matrix has 9 rows and 16 columns"},
+		"a matrix with a column less":      {eight, "topo -m", replace("GPU7    \n", "\n"), "8 cells for 7 columns"},
+		"a row with a cell less":           {eight, "topo -m", replace("GPU1    MX      X ", "GPU1    MX "), "7 cells for 8 columns"},
+		"a row with a cell more":           {eight, "topo -m", replace("GPU1    MX      X ", "GPU1    MX      SYS     X "), "9 cells for 8 columns"},
+		"a kind of link that is not known": {eight, "topo -m", replace("GPU1    MX", "GPU1    YY"), `unknown kind of link "YY"`},
+		"a link in one direction":          {eight, "topo -m", replace("GPU1    MX", "GPU1    SYS"), `GPU1 to GPU0 is "SYS", but the other way round it is "MX"`},
+		"a card linked to itself":          {eight, "topo -m", replace("GPU0    X ", "GPU0    MX"), "GPU0 to GPU0"},
+		"rows in another order":            {eight, "topo -m", replace("\nGPU1 ", "\nGPU2 "), "not in the order of the columns"},
+		"a row that is not known":          {eight, "topo -m", replace("\nGPU1 ", "\nCPU1 "), "want a row of the matrix, GPU1"},
+		"two columns of one card":          {eight, "topo -m", replace("GPU1 ", "GPU0 "), "two columns GPU0"},
+		"a column that is not known":       {sixteen, "topo -m", replace("Node Affinity", "Moon Affinity"), `unknown column "Moon Affinity CPU Affinity"`},
+		"a matrix of no columns":           {eight, "topo -m", replace("        GPU0 ", "        CPU0 "), "want the names of the columns"},
+		"a matrix without its title":       {eight, "topo -m", replace("Device link", "Device lunk"), "0 rows and 0 columns"},
+		"a matrix of cards not in -L":      {eight, "-L", before("GPU#7"), "which -L does not"},
+		"a temperature in another unit":    {eight, "--show-temperature", replace("38.50 C", "x38.50 C"), "want a number and C"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestMXSMIRefuses(t *testing.T) {
 	}
 }
 
-// Every prefix of every output that says something about cards is an error or
+// Every prefix of every output about cards is an error or
 // the whole truth.
 func TestMXSMITruncated(t *testing.T) {
 	for _, version := range []string{"2.2.8-8xC500", "2.2.12-16xC600", "2.2.9-2xN260"} {

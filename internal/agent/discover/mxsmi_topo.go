@@ -158,7 +158,7 @@ func (p *topoParser) finish() (*topology, error) {
 	case p.attached < 0:
 		return nil, fmt.Errorf("no line %q: the output is cut off", attachedKey)
 	case n != p.attached || cards != p.attached:
-		return nil, fmt.Errorf("%s says %d, but the matrix has %d rows and %d columns: the output is cut off", attachedKey, p.attached, n, cards)
+		return nil, fmt.Errorf("%s is %d, but the matrix has %d rows and %d columns: the output is cut off", attachedKey, p.attached, n, cards)
 	}
 	for i := range n {
 		for j := range i + 1 {

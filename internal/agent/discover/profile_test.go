@@ -53,7 +53,7 @@ func TestLoadProfilesRefuses(t *testing.T) {
 		"a link of a card to itself":  {"cards: 2\nmodel: C500\nmemoryMiB: 65536\nrings: [[1]]", "link 1-1"},
 		"profiles and cards":          {"nodes: [c500-2x4]\ncards: 8", "may describe no cards of its own"},
 		"profiles of profiles":        {"nodes: [mixed]", "mixed names other profiles itself"},
-		"a profile nobody knows":      {"nodes: [c999]", `no profile "c999": write one of c500-1x8`},
+		"an unknown profile":          {"nodes: [c999]", `no profile "c999": write one of c500-1x8`},
 		"no YAML":                     {"{", "profile"},
 		"a card twice in a zone":      {"cards: 2\nmodel: C500\nzones: [[0, 1, 0]]", "zones names card 0 twice in one set"},
 		"a lost card of another node": {"cards: 2\nmodel: C500\nlost: [2]", "lost names card 2: write 0 to 1"},
@@ -87,7 +87,7 @@ func TestLoadProfilesRefuses(t *testing.T) {
 	}
 }
 
-// FuzzProfile: whatever a profile says, it is refused or gives a sound node.
+// FuzzProfile: a profile is rejected or gives a valid node.
 func FuzzProfile(f *testing.F) {
 	for _, name := range ProfileNames() {
 		text, err := profiles.ReadFile("profiles/" + name + ".yaml")

@@ -123,7 +123,7 @@ func (p *Profile) addLinks(out *Snapshot) {
 	for _, l := range p.links() {
 		gone := slices.Contains(p.Lost, l.A) || slices.Contains(p.Lost, l.B)
 		up := !gone && !dead(l)
-		if up || l.A == l.B { // the latter is refused by whoever checks
+		if up || l.A == l.B { // the latter is rejected by the check
 			out.Links = append(out.Links, l)
 		}
 		for _, end := range []gpu.Link{l, {A: l.B, B: l.A}} {

@@ -29,17 +29,18 @@ type Snapshot struct {
 	// Cards are in the order of their minor numbers.
 	Cards []Card
 	// Links are the direct MetaXLinks between cards, by position in Cards, each
-	// pair once with A < B, in order. LinksKnown tells no links from not known.
+	// pair once with A < B, in order. LinksKnown is false where it is
+	// not known whether there are any.
 	Links      []gpu.Link
 	LinksKnown bool
 	// LinksUnread is why the links could not be read this time, where they are
-	// not known and a source should have told them.
+	// not known and a source should have reported them.
 	LinksUnread string
 }
 
-// Card is one card as its machine shows it. What a source can't tell is nil,
+// Card is one card as its machine shows it. What a source does not know is nil,
 // or empty where it is a text. A card whose Vitals.Available is false may lack
-// everything else but Minor: the driver tells little about a card it has lost.
+// everything else but Minor: the driver knows little of a card it has lost.
 type Card struct {
 	// UUID is the identity of the card; sysfs knows none.
 	UUID string
@@ -61,7 +62,7 @@ type Card struct {
 	DRMCard, DRMRender *int
 	// Virtual marks a virtual function. It has no links and takes no slices.
 	Virtual bool
-	// Sliced tells whether the driver's slicing is switched on.
+	// Sliced reports whether the driver's slicing is switched on.
 	Sliced *bool
 
 	Vitals  Vitals
@@ -117,7 +118,7 @@ type Figures struct {
 	Slices         []Slice
 }
 
-// Slice is one slice that exists on a card, whoever made it.
+// Slice is one slice that exists on a card, foreign ones included.
 type Slice struct {
 	ID    int
 	UUID  string

@@ -55,7 +55,7 @@ func TestReadSysfs(t *testing.T) {
 		want  []Card
 	}{
 		"a card behind a switch":         {want: []Card{card}},
-		"a NUMA node nobody knows":       {map[string]string{"numa_node": "-1\n"}, with(func(c *Card) { c.NUMA = nil })},
+		"an unknown NUMA node":           {map[string]string{"numa_node": "-1\n"}, with(func(c *Card) { c.NUMA = nil })},
 		"no NUMA node":                   {map[string]string{"numa_node": ""}, with(func(c *Card) { c.NUMA = nil })},
 		"no driver":                      {map[string]string{"drm/card1/dev": "", "drm/renderD128/dev": ""}, with(func(c *Card) { c.DRMCard, c.DRMRender = nil, nil })},
 		"a virtual function":             {map[string]string{"physfn": "-> ../0000:3d:00.1"}, with(func(c *Card) { c.Virtual = true })},

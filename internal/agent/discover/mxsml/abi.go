@@ -40,7 +40,7 @@ type portInfo struct {
 	width uint32
 }
 
-// remoteInfo is mxSmlMetaXLinkRemoteInfo_t: who is at the other end of a port.
+// remoteInfo is mxSmlMetaXLinkRemoteInfo_t: the card at the other end of a port.
 type remoteInfo struct {
 	deviceID int32
 	bdf      [32]byte
@@ -78,7 +78,7 @@ type deviceIDs struct {
 	ids    [128]int32
 }
 
-// list returns the ids, however many the library says there are.
+// list returns the ids, at most as many as there is room for.
 func (d *deviceIDs) list() []int32 {
 	return d.ids[:min(max(int(d.number), 0), len(d.ids))]
 }

@@ -191,7 +191,7 @@ func (s *session) peer(id, port uint32, infos []deviceInfo) (string, error) {
 		return "", nil
 	}
 	_, bdf, _ := identity(infos[at])
-	if said := strings.ToLower(text(remote.value.bdf[:])); said != "" && said != bdf {
+	if peer := strings.ToLower(text(remote.value.bdf[:])); peer != "" && peer != bdf {
 		return "", nil
 	}
 	return bdf, nil

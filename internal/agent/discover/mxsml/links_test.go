@@ -79,7 +79,7 @@ func TestTopologyLevels(t *testing.T) {
 	}
 }
 
-// wire is what that library says of one port.
+// wire is what that library reports of one port.
 type wire struct {
 	peer  int32
 	bdf   string
@@ -91,7 +91,7 @@ func withPorts(l *library, ports map[uint32][]wire) {
 	l.linkPortState = func(id uint32, states *uint32, n *uint32) uint32 {
 		out := (*[linkPorts]uint32)(ptr(states))
 		for i := range out {
-			out[i] = 5 // nobody uses it
+			out[i] = 5 // not in use
 			if i < len(ports[id]) {
 				out[i] = ports[id][i].state
 			}
@@ -119,14 +119,14 @@ func TestPorts(t *testing.T) {
 	}{
 		"a link":                            {map[uint32][]wire{0: {to(1, 1)}, 1: {to(0, 1)}}, []gpu.Link{{A: 0, B: 1}}, []discover.Port{{Number: 0, Up: true, Peer: bdfOf(1)}}},
 		"two ports to one card, one down":   {map[uint32][]wire{0: {to(1, 0), to(1, 1)}, 1: {to(0, 1)}}, []gpu.Link{{A: 0, B: 1}}, []discover.Port{{Number: 0, Peer: bdfOf(1)}, {Number: 1, Up: true, Peer: bdfOf(1)}}},
-		"one end says it is down":           {map[uint32][]wire{0: {to(1, 1)}, 1: {to(0, 0)}}, nil, []discover.Port{{Number: 0, Up: true, Peer: bdfOf(1)}}},
+		"one end is down":                   {map[uint32][]wire{0: {to(1, 1)}, 1: {to(0, 0)}}, nil, []discover.Port{{Number: 0, Up: true, Peer: bdfOf(1)}}},
 		"a card of another machine":         {map[uint32][]wire{0: {{-1, bdfOf(1), 1}}}, nil, []discover.Port{{Number: 0, Up: true}}},
 		"a number and another one's place":  {map[uint32][]wire{0: {{1, "0000:99:00.0", 1}}, 1: {to(0, 1)}}, nil, []discover.Port{{Number: 0, Up: true}}},
 		"a number without a place":          {map[uint32][]wire{0: {{1, "", 1}}, 1: {{0, "", 1}}}, []gpu.Link{{A: 0, B: 1}}, []discover.Port{{Number: 0, Up: true, Peer: bdfOf(1)}}},
 		"a number that is no card":          {map[uint32][]wire{0: {{77, "", 1}}}, nil, []discover.Port{{Number: 0, Up: true}}},
 		"a card linked to itself":           {map[uint32][]wire{0: {to(0, 1)}}, nil, []discover.Port{{Number: 0, Up: true}}},
 		"a cable without a link":            {map[uint32][]wire{0: {{-2, "", 2}}}, nil, []discover.Port{{Number: 0}}},
-		"a port nobody uses":                {map[uint32][]wire{0: {{-2, "", 4}, {-2, "", 5}, {-2, "", 0}, {-2, "", 3}, {-2, "", 99}}}, nil, []discover.Port{}},
+		"an unused port":                    {map[uint32][]wire{0: {{-2, "", 4}, {-2, "", 5}, {-2, "", 0}, {-2, "", 3}, {-2, "", 99}}}, nil, []discover.Port{}},
 		"no training, but a peer":           {map[uint32][]wire{0: {to(1, 0)}, 1: {to(0, 0)}}, nil, []discover.Port{{Number: 0, Peer: bdfOf(1)}}},
 		"a module out of place, and a peer": {map[uint32][]wire{0: {to(1, 3)}}, nil, []discover.Port{{Number: 0, Peer: bdfOf(1)}}},
 	}
@@ -218,7 +218,7 @@ func TestLimitedDevices(t *testing.T) {
 	}
 }
 
-// What a library without most functions knows is told, and nothing else.
+// What a library without most functions knows is reported, and nothing else.
 func TestCoreAlone(t *testing.T) {
 	want := &discover.Snapshot{Source: "mxsml in Go", Cards: []discover.Card{{
 		UUID: "GPU-0", BDF: bdfOf(0), Model: "C500", Memory: 65536,

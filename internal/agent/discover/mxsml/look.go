@@ -28,8 +28,8 @@ type session struct {
 	// when that was last done.
 	wanted  bool
 	counted time.Time
-	// seen is what each card said of itself since the last count: a card that
-	// has stopped answering is still known by it.
+	// seen is the identity of each card by its id, which is valid until the
+	// next count: a card that has stopped answering is still known by it.
 	seen map[uint32]deviceInfo
 }
 
@@ -77,7 +77,7 @@ func (s *session) look(refresh bool) (*discover.Snapshot, error) {
 	n := s.lib.count()
 	if n > maxDevices {
 		s.wanted = true
-		return nil, fmt.Errorf("mxSmlGetDeviceCount says there are %d cards: no machine has more than %d, so the answer is not believed", n, maxDevices)
+		return nil, fmt.Errorf("mxSmlGetDeviceCount reports %d cards: no machine has more than %d, so the answer is rejected", n, maxDevices)
 	}
 	infos := make([]deviceInfo, n)
 	var failures []error
@@ -254,7 +254,7 @@ func (s *session) applyPhysical(out *discover.Snapshot) {
 	}
 }
 
-// driver is the driver's version as the first card that knows it says.
+// driver returns the driver's version from the first card that knows it.
 func (s *session) driver(n uint32) string {
 	for id := range n {
 		if version := s.versionOf(id, versionDriver); version != "" {

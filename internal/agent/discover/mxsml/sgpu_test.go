@@ -149,7 +149,7 @@ func TestSlices(t *testing.T) {
 		write()
 		s, err := newSession(d.library).look(false)
 		if err != nil || s.Cards[0].Figures.Slices != nil {
-			t.Errorf("slices %v, %v; want none told", s.Cards[0].Figures.Slices, err)
+			t.Errorf("slices %v, %v; want none", s.Cards[0].Figures.Slices, err)
 		}
 	})
 }

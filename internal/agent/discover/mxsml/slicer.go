@@ -38,7 +38,7 @@ var neededForSlices = []string{
 	"mxSmlSetSgpuToggle", "mxSmlCreateSgpu", "mxSmlRemoveSgpu", "mxSmlSetSgpuAlias", "mxSmlGetSgpuAlias", "mxSmlGetSgpuInfo", "mxSmlGetSgpuToggle",
 }
 
-// call turns a code into an error that says which function gave it.
+// call turns a code into an error with the name of its function.
 func (s *session) call(function string, code uint32) error {
 	switch code {
 	case success:

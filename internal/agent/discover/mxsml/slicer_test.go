@@ -39,7 +39,7 @@ func TestSlicer(t *testing.T) {
 	second := order
 	second.QoS, second.Alias = gpu.FixedShare, "daybreak-2"
 	if _, err := s.createSlice(second); !errors.Is(err, discover.ErrBusy) {
-		t.Errorf("another class beside it: %v", err)
+		t.Errorf("another class on the same card: %v", err)
 	}
 	ref := discover.SliceRef{BDF: bdf, ID: made.ID, UUID: made.UUID}
 	changed, err := s.changeSlice(discover.SliceChange{SliceRef: ref, Alias: new("daybreak-3"), Memory: new(gpu.MiB(8192)), Compute: new(gpu.Percent(50))})
