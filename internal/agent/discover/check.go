@@ -59,21 +59,31 @@ func (s *Snapshot) sort() {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.Cards[a].Minor, s.Cards[b].Minor) })
-	at := make([]int, len(order))
+	s.arrange(order)
+	slices.SortFunc(s.Links, func(a, b gpu.Link) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
+	s.Links = slices.Compact(s.Links)
+}
+
+// arrange keeps the cards of the given positions, in that order, and the links
+// between them. A link of no card stays: it is for the check to reject.
+func (s *Snapshot) arrange(order []int) {
+	at := map[int]int{}
 	cards := make([]Card, len(order))
 	for to, from := range order {
 		at[from], cards[to] = to, s.Cards[from]
 	}
-	s.Cards = cards
 	var links []gpu.Link
 	for _, l := range s.Links {
-		if l.A >= 0 && l.A < len(at) && l.B >= 0 && l.B < len(at) {
-			l = gpu.Link{A: min(at[l.A], at[l.B]), B: max(at[l.A], at[l.B])}
+		a, hasA := at[l.A]
+		b, hasB := at[l.B]
+		switch {
+		case hasA && hasB:
+			links = append(links, gpu.Link{A: min(a, b), B: max(a, b)})
+		case min(l.A, l.B) < 0 || max(l.A, l.B) >= len(s.Cards):
+			links = append(links, l)
 		}
-		links = append(links, l)
 	}
-	slices.SortFunc(links, func(a, b gpu.Link) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
-	s.Links = slices.Compact(links)
+	s.Cards, s.Links = cards, links
 }
 
 func (c *Card) check() error {

@@ -371,7 +371,7 @@ func fix(m *fake.Machine) {
 func TestBrokenMXSMI(t *testing.T) {
 	m := newMachine(t, fake.NewMachine(16, 4))
 	smi := fake.MXSMI(t)
-	for _, command := range []string{"-L", "--show-memory", "topo -m", "--show-hwinfo", "--count-ecc", "--show-usage"} {
+	for _, command := range []string{"-L", "--show-memory", "topo -m", "--count-ecc", "--show-usage"} {
 		for _, fault := range []fake.Fault{{Kind: "truncate", Code: 50}, {Kind: "truncate", Code: 0}, {Kind: "truncate", Code: 99}, {Kind: "error"}} {
 			t.Run(fmt.Sprintf("%s %s %d", command, fault.Kind, fault.Code), func(t *testing.T) {
 				fault.Function = command

@@ -1,7 +1,6 @@
 package discover
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -53,20 +52,6 @@ func applyMemory(out *Snapshot, text []byte) error {
 		if used, err := l.count("vram used", "KB"); err == nil {
 			c.Figures.MemoryUsedKiB = &used
 		}
-		return nil
-	})
-}
-
-// applyHardware adds the output of --show-hwinfo: the chip's name in full.
-func applyHardware(out *Snapshot, text []byte) error {
-	return eachCard(out, text, func(c *Card, l *logCard) error {
-		chip, _ := l.value("Chip Name")
-		model, _ := l.value("Model Name")
-		name := strings.TrimSuffix(cmp.Or(chip.value, model.value), " VF")
-		if name == "" {
-			return fmt.Errorf("GPU#%d: no line %q", l.number, "Chip Name")
-		}
-		c.Model = gpu.ModelName(name)
 		return nil
 	})
 }
@@ -149,7 +134,6 @@ var extras = []struct {
 	command string
 	apply   func(*Snapshot, []byte) error
 }{
-	{"--show-hwinfo", applyHardware},
 	{"--count-ecc", applyECC},
 	{"--show-temperature", figure{"hotspot", "C", func(c *Card, v float64) { c.Figures.HotspotCelsius = &v }}.apply},
 	{"--show-board-power", figure{"Total", "W", func(c *Card, v float64) { c.Figures.PowerMilliwatt = new(int64(math.Round(v * 1000))) }}.apply},

@@ -16,7 +16,7 @@ import (
 
 // samples are the files of testdata/mx-smi by the command that prints them.
 var samples = map[string]string{
-	"-L": "L", "--show-memory": "memory", "--show-hwinfo": "hwinfo", "--count-ecc": "ecc", "topo -m": "topo",
+	"-L": "L", "--show-memory": "memory", "--count-ecc": "ecc", "topo -m": "topo",
 	"--show-temperature": "temperature", "--show-board-power": "power", "--show-usage": "usage",
 }
 
@@ -180,11 +180,8 @@ func TestMXSMIRefuses(t *testing.T) {
 		"memory in another unit":          {eight, "--show-memory", func(s string) string { return strings.ReplaceAll(s, "67108864 KB", "64 GB") }, `"vram total : 64 GB": want a number and KB`},
 		"memory of a fraction":            {eight, "--show-memory", func(s string) string { return strings.ReplaceAll(s, "67108864 KB", "1.5 KB") }, "want a whole number"},
 		"memory that is no number":        {eight, "--show-memory", func(s string) string { return strings.ReplaceAll(s, "67108864 KB", "NaN KB") }, "want a number and KB"},
-		"no chip": {eight, "--show-hwinfo", func(s string) string {
-			return strings.ReplaceAll(strings.ReplaceAll(s, "Chip Name", "Chip"), "Model Name", "Model")
-		}, `no line "Chip Name"`},
-		"an ecc counter less":       {eight, "--count-ecc", replace("SRAM Uncorrectable", "SRAM Unknown"), `GPU#0: no line "SRAM Uncorrectable"`},
-		"an ecc counter of letters": {eight, "--count-ecc", replace("SRAM Uncorrectable                        : 0", "SRAM Uncorrectable                        : many"), `"SRAM Uncorrectable : many": want a number`},
+		"an ecc counter less":             {eight, "--count-ecc", replace("SRAM Uncorrectable", "SRAM Unknown"), `GPU#0: no line "SRAM Uncorrectable"`},
+		"an ecc counter of letters":       {eight, "--count-ecc", replace("SRAM Uncorrectable                        : 0", "SRAM Uncorrectable                        : many"), `"SRAM Uncorrectable : many": want a number`},
 
 		"a matrix cut off after a row":     {sixteen, "topo -m", func(s string) string { return before("\nGPU9 ")(s) + "\n" }, "Attached GPUs is 16, but the matrix has 9 rows and 16 columns"},
 		"a matrix with a column less":      {eight, "topo -m", replace("GPU7    \n", "\n"), "8 cells for 7 columns"},

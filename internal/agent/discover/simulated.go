@@ -41,7 +41,13 @@ func (s *Simulated) Look(context.Context) (*Snapshot, error) {
 	}
 	p := &kinds[0]
 	out := p.snapshot(s.node)
-	out.removeCards(func(c *Card) bool { return slices.Contains(p.Lost, c.Minor/max(p.VirtualFunctions, 1)) })
+	var left []int
+	for i := range out.Cards {
+		if !slices.Contains(p.Lost, out.Cards[i].Minor/max(p.VirtualFunctions, 1)) {
+			left = append(left, i)
+		}
+	}
+	out.arrange(left)
 	return out, nil
 }
 
@@ -131,27 +137,6 @@ func (p *Profile) addLinks(out *Snapshot) {
 			v.Ports = append(v.Ports, Port{Number: len(v.Ports), Up: up, Peer: simulatedBDF(end.B), SpeedGT: 32, Width: 16})
 		}
 	}
-}
-
-// removeCards takes cards out, and their links with them.
-func (s *Snapshot) removeCards(gone func(*Card) bool) {
-	at := make([]int, len(s.Cards))
-	var cards []Card
-	for i := range s.Cards {
-		at[i] = -1
-		if !gone(&s.Cards[i]) {
-			at[i] = len(cards)
-			cards = append(cards, s.Cards[i])
-		}
-	}
-	s.Cards = cards
-	var links []gpu.Link
-	for _, l := range s.Links {
-		if a, b := at[l.A], at[l.B]; a >= 0 && b >= 0 {
-			links = append(links, gpu.Link{A: a, B: b})
-		}
-	}
-	s.Links = links
 }
 
 func simulatedBDF(i int) string { return fmt.Sprintf("0000:%02x:00.0", 0x11+i) }

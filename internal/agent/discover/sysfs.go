@@ -134,12 +134,11 @@ func sysfsCard(sys fs.FS, bdf string) (*Card, error) {
 	if c.Virtual, err = present(sys, path.Join(where, "physfn")); err != nil {
 		return nil, err
 	}
-	node, err := number(sys, path.Join(where, "numa_node"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
+	node, known, err := number(sys, path.Join(where, "numa_node"))
+	if err != nil {
 		return nil, err
-	case node >= 0: // -1 is the kernel's word for unknown
+	}
+	if known && node >= 0 { // -1 is the kernel's word for unknown
 		c.NUMA = new(int(node))
 	}
 	err = c.readDRM(sys, path.Join(where, "drm"))
@@ -163,18 +162,12 @@ func placeOf(sys fs.FS, bdf string) (string, error) {
 // isCard reports whether a PCI device is the vendor's and not a bridge on one
 // of its boards. A device that goes away meanwhile is none.
 func isCard(sys fs.FS, where string) (bool, error) {
-	vendor, err := number(sys, path.Join(where, "vendor"))
-	if err != nil || vendor != vendorMetaX {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+	vendor, known, err := number(sys, path.Join(where, "vendor"))
+	if err != nil || !known || vendor != vendorMetaX {
 		return false, err
 	}
-	class, err := number(sys, path.Join(where, "class"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	return class>>16 != classBridge, err
+	class, known, err := number(sys, path.Join(where, "class"))
+	return !known || class>>16 != classBridge, err
 }
 
 // present reports whether there is a file, a folder or a link, wherever it
@@ -355,15 +348,18 @@ func attribute(sys fs.FS, name string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// number reads a file with one number, as 12 or as 0x9999.
-func number(sys fs.FS, name string) (int64, error) {
+// number reads a file with one number, as 12 or as 0x9999; known is false where
+// there is no such file.
+func number(sys fs.FS, name string) (n int64, known bool, err error) {
 	text, err := attribute(sys, name)
-	if err != nil {
-		return 0, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
 	}
-	n, err := strconv.ParseInt(text, 0, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%s is %.40q, not a number", name, text)
+		return 0, false, err
 	}
-	return n, nil
+	if n, err = strconv.ParseInt(text, 0, 32); err != nil {
+		return 0, false, fmt.Errorf("%s is %.40q, not a number", name, text)
+	}
+	return n, true, nil
 }

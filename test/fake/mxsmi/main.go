@@ -77,7 +77,6 @@ func (p *printer) commands() map[string]func() string {
 	return map[string]func() string{
 		"-L":                 p.list,
 		"topo -m":            p.topo,
-		"--show-hwinfo":      func() string { return p.log(p.hardware) },
 		"--show-memory":      func() string { return p.log(p.memory) },
 		"--count-ecc":        func() string { return p.log(p.ecc) },
 		"--show-temperature": func() string { return p.log(p.temperature) },
@@ -164,15 +163,6 @@ func (p *printer) pair(key, format string, args ...any) {
 	} else {
 		p.line("        %-42s: %s", key, value)
 	}
-}
-
-func (p *printer) hardware(_ int, c *fake.Card) {
-	p.section("Hardware Info")
-	p.pair("Model Name", "MetaX %s ", strings.TrimPrefix(c.Model, "MX"))
-	p.pair("Chip Name", "%s ", c.Model)
-	p.pair("Manufacturer", "MetaX Integrated Circuites ")
-	p.pair("Memory Type", "HBM2e ")
-	p.pair("Memory Capacity", "%dGB ", c.MemoryKiB>>20)
 }
 
 func (p *printer) memory(_ int, c *fake.Card) {
