@@ -74,19 +74,31 @@ func keyValue(line string) (key, value string, ok bool) {
 	return strings.TrimSpace(key), strings.TrimSpace(value), ok
 }
 
-// smiVersion reads the version from the first line, "mx-smi  version: 2.2.12".
-func smiVersion(lines []string) (string, error) {
-	for i, line := range lines {
-		if line == "" {
-			continue
-		}
-		key, value, ok := keyValue(line)
-		if fields := strings.Fields(key); ok && len(fields) == 2 && fields[0] == bannerPrefix && fields[1] == "version" && value != "" {
-			return printable(value), nil
-		}
-		return "", lineError(i+1, line, "want the version first, like mx-smi  version: 2.2.12")
+// eachLine calls f with the number and the text of each line, and returns the
+// version that comes first: "mx-smi  version: 2.2.12".
+func eachLine(text []byte, f func(number int, line string) error) (version string, err error) {
+	lines, err := textLines(text)
+	if err != nil {
+		return "", err
 	}
-	return "", errors.New("it printed nothing")
+	for i, line := range lines {
+		switch key, value, _ := keyValue(line); {
+		case version != "":
+			err = f(i+1, strings.TrimSpace(line))
+		case line == "":
+		case strings.Join(strings.Fields(key), " ") != bannerPrefix+" version" || value == "":
+			err = errors.New("want the version first, like mx-smi  version: 2.2.12")
+		default:
+			version = printable(value)
+		}
+		if err != nil {
+			return "", lineError(i+1, line, err.Error())
+		}
+	}
+	if version == "" {
+		return "", errors.New("it printed nothing")
+	}
+	return version, nil
 }
 
 // attachedCards reads the number of cards that an output announces.
@@ -101,31 +113,18 @@ func attachedCards(value string) (int, error) {
 // parseLog reads what a --show command prints: a banner with the version, the
 // number of cards, a part for each, and a closing line.
 func parseLog(text []byte) (version string, cards []logCard, err error) {
-	lines, err := textLines(text)
-	if err != nil {
-		return "", nil, err
-	}
-	if version, err = smiVersion(lines); err != nil {
-		return "", nil, err
-	}
 	p := logParser{attached: -1}
-	for i, line := range lines {
-		if p.ended {
-			break
-		}
-		if err := p.line(i+1, strings.TrimSpace(line)); err != nil {
-			return "", nil, lineError(i+1, line, err.Error())
-		}
-	}
+	version, err = eachLine(text, p.line)
 	switch {
+	case err != nil:
 	case p.attached < 0:
-		return "", nil, fmt.Errorf("no line %q: the output is cut off", attachedKey)
+		err = fmt.Errorf("no line %q: the output is cut off", attachedKey)
 	case !p.ended:
-		return "", nil, fmt.Errorf("no line %q: the output is cut off after %d of %d cards", endOfLog, len(p.cards), p.attached)
+		err = fmt.Errorf("no line %q: the output is cut off after %d of %d cards", endOfLog, len(p.cards), p.attached)
 	case len(p.cards) != p.attached:
-		return "", nil, fmt.Errorf("%s is %d, but %d are listed", attachedKey, p.attached, len(p.cards))
+		err = fmt.Errorf("%s is %d, but %d are listed", attachedKey, p.attached, len(p.cards))
 	}
-	return version, p.cards, nil
+	return version, p.cards, err
 }
 
 // logParser goes through the lines of a log.
@@ -138,7 +137,7 @@ type logParser struct {
 func (p *logParser) line(number int, line string) (err error) {
 	key, value, pair := keyValue(line)
 	switch {
-	case line == "" || strings.HasPrefix(line, "==="):
+	case line == "" || p.ended || strings.HasPrefix(line, "==="):
 	case strings.EqualFold(strings.Trim(line, "=- "), endOfLog):
 		p.ended = true
 	case strings.HasPrefix(line, "GPU#"):

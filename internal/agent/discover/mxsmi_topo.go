@@ -40,21 +40,9 @@ type topology struct {
 // parseTopo reads mx-smi topo -m. The columns for affinity and for network
 // cards are not there in every version.
 func parseTopo(text []byte) (*topology, error) {
-	lines, err := textLines(text)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := smiVersion(lines); err != nil {
-		return nil, err
-	}
 	p := topoParser{attached: -1, out: topology{numa: map[int]int{}}}
-	for i, line := range lines {
-		if p.done {
-			break
-		}
-		if err := p.line(strings.TrimSpace(line)); err != nil {
-			return nil, lineError(i+1, line, err.Error())
-		}
+	if _, err := eachLine(text, p.line); err != nil {
+		return nil, err
 	}
 	return p.finish()
 }
@@ -69,9 +57,10 @@ type topoParser struct {
 	out          topology
 }
 
-func (p *topoParser) line(line string) (err error) {
+func (p *topoParser) line(_ int, line string) (err error) {
 	key, value, _ := keyValue(line)
 	switch {
+	case p.done:
 	case key == attachedKey:
 		p.attached, err = attachedCards(value)
 	case strings.HasPrefix(line, matrixTitle):

@@ -100,7 +100,6 @@ func (s *session) look(refresh bool) (*discover.Snapshot, error) {
 		out.MACA = readText(s.lib.macaVersion)
 	}
 	out.Driver = s.driver(n)
-	slices.SortStableFunc(out.Cards, func(a, b discover.Card) int { return cmp.Compare(a.Minor, b.Minor) })
 	return out, nil
 }
 
@@ -109,11 +108,10 @@ func (s *session) look(refresh bool) (*discover.Snapshot, error) {
 func (s *session) card(id uint32) (discover.Card, deviceInfo, error) {
 	card := discover.Card{Minor: int(id)}
 	var info padded[deviceInfo]
-	if err := s.lib.failure(s.lib.info(id, &info.value)); err != nil {
+	if err := s.call("mxSmlGetDeviceInfo", s.lib.info(id, &info.value)); err != nil {
 		if known, ok := s.seen[id]; ok {
 			card.UUID, card.BDF, card.Model = identity(known)
 		}
-		err = fmt.Errorf("mxSmlGetDeviceInfo: %w", err)
 		card.Vitals.Available, card.Vitals.Reason = new(false), err.Error()
 		return card, deviceInfo{}, err
 	}
@@ -125,8 +123,7 @@ func (s *session) card(id uint32) (discover.Card, deviceInfo, error) {
 		card.Vitals.Available, card.Vitals.Reason = new(false), "the card is handed out as virtual functions"
 	}
 	var memory padded[memoryInfo]
-	if err := s.lib.failure(s.lib.memory(id, &memory.value)); err != nil {
-		err = fmt.Errorf("mxSmlGetMemoryInfo: %w", err)
+	if err := s.call("mxSmlGetMemoryInfo", s.lib.memory(id, &memory.value)); err != nil {
 		card.Vitals.Available, card.Vitals.Reason = new(false), err.Error()
 		return card, info.value, err
 	}
