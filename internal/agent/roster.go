@@ -284,13 +284,9 @@ func (r *roster) publication(node string, uid types.UID, m *modeDecision, sv *se
 
 func (rec *member) gpuCard() gpu.Card {
 	healthy, _ := rec.health.verdict()
-	c := gpu.Card{
-		ID: rec.id, Minor: rec.minor, Model: gpu.ModelName(rec.card.Model), Memory: rec.card.Memory.RoundDown(),
-		Slots: gpu.MaxSlices, Healthy: healthy && rec.card.Memory >= gpu.MemoryStep, Switch: rec.card.PCIeSwitch,
-	}
-	if numa := rec.card.NUMA; numa != nil && *numa >= 0 {
-		c.NUMA, c.NUMAKnown = *numa, true
-	}
+	c := rec.card.GPU()
+	c.ID, c.Minor, c.Memory = rec.id, rec.minor, c.Memory.RoundDown()
+	c.Healthy = healthy && c.Memory >= gpu.MemoryStep
 	return c
 }
 

@@ -97,7 +97,7 @@ func (c *Card) check() error {
 	if c.Memory < gpu.MemoryStep {
 		return fmt.Errorf("%d MiB of memory: a card has at least %d", c.Memory, gpu.MemoryStep)
 	}
-	facts := gpu.Card{ID: gpu.CardID(c.UUID), Minor: c.Minor, Memory: c.Memory, Slots: gpu.MaxSlices, Healthy: true}
+	facts := c.GPU()
 	return facts.Validate()
 }
 
@@ -119,6 +119,18 @@ func (c *Card) checkIdentity() error {
 		return fmt.Errorf("model %.60q: want at most %d printable characters", c.Model, maxModel)
 	}
 	return nil
+}
+
+// GPU returns the card as it is placed on.
+func (c *Card) GPU() gpu.Card {
+	out := gpu.Card{
+		ID: gpu.CardID(c.UUID), Minor: c.Minor, Model: gpu.ModelName(c.Model), Memory: c.Memory,
+		Slots: gpu.MaxSlices, Healthy: !c.unavailable(), Switch: c.PCIeSwitch,
+	}
+	if c.NUMA != nil && *c.NUMA >= 0 {
+		out.NUMA, out.NUMAKnown = *c.NUMA, true
+	}
+	return out
 }
 
 func (c *Card) unavailable() bool { return c.Vitals.Available != nil && !*c.Vitals.Available }

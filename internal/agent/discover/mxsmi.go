@@ -149,18 +149,15 @@ func (m *MXSMI) exec(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 func (m *MXSMI) find() (string, error) {
+	names := []string{defaultMXSMI, SourceMXSMI}
 	if m.path != "" {
-		if _, err := os.Stat(m.path); errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("no command at %s: %w", m.path, ErrNotInstalled)
+		names = []string{m.path}
+	}
+	for _, name := range names {
+		path, err := exec.LookPath(name)
+		if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, exec.ErrNotFound) {
+			return path, err
 		}
-		return m.path, nil
 	}
-	if _, err := os.Stat(defaultMXSMI); err == nil {
-		return defaultMXSMI, nil
-	}
-	path, err := exec.LookPath(SourceMXSMI)
-	if err != nil {
-		return "", fmt.Errorf("no command at %s nor in PATH: %w", defaultMXSMI, ErrNotInstalled)
-	}
-	return path, nil
+	return "", fmt.Errorf("no command %s: %w", strings.Join(names, ", "), ErrNotInstalled)
 }

@@ -210,13 +210,7 @@ func (p *Profile) Topology(node string) (*gpu.Topology, error) {
 	s := p.snapshot(node)
 	cards := make([]gpu.Card, len(s.Cards))
 	for i := range cards {
-		c := &s.Cards[i]
-		cards[i] = gpu.Card{
-			ID: gpu.CardID(c.UUID), Minor: c.Minor, Model: c.Model, Memory: c.Memory, Slots: gpu.MaxSlices, Healthy: !c.unavailable(), Switch: c.PCIeSwitch,
-		}
-		if c.NUMA != nil {
-			cards[i].NUMA, cards[i].NUMAKnown = *c.NUMA, true
-		}
+		cards[i] = s.Cards[i].GPU()
 	}
 	t, err := gpu.NewTopology(cards, s.Links)
 	if err != nil {
