@@ -196,10 +196,18 @@ func (r *roster) drop(id gpu.CardID) {
 // names. A lost card that no pod names makes room, and is dropped when a card
 // that came after it sits at its address: it was replaced. Those are returned.
 func (r *roster) number(named func(gpu.CardID) bool) (replaced []gpu.CardID) {
-	n := numbering{taken: map[int]bool{}}
+	taken := map[int]bool{}
+	var crowded []*member // whose number was taken
+	want := func(rec *member, minor int) {
+		if taken[minor] {
+			crowded = append(crowded, rec)
+			return
+		}
+		rec.minor, taken[minor] = minor, true
+	}
 	for _, rec := range r.members {
 		if !rec.here && rec.published && named(rec.id) {
-			n.taken[rec.minor] = true
+			taken[rec.minor] = true
 		}
 	}
 	present := slices.DeleteFunc(slices.Clone(r.members), func(rec *member) bool { return !rec.here })
@@ -207,7 +215,7 @@ func (r *roster) number(named func(gpu.CardID) bool) (replaced []gpu.CardID) {
 		return cmp.Or(cmp.Compare(a.seen, b.seen), cmp.Compare(a.card.Minor, b.card.Minor), cmp.Compare(a.id, b.id))
 	})
 	for _, rec := range present {
-		n.want(rec, rec.card.Minor)
+		want(rec, rec.card.Minor)
 	}
 	for _, rec := range r.members {
 		switch {
@@ -215,11 +223,17 @@ func (r *roster) number(named func(gpu.CardID) bool) (replaced []gpu.CardID) {
 		case slices.ContainsFunc(present, rec.replacedBy):
 			replaced = append(replaced, rec.id)
 		default:
-			n.want(rec, rec.minor)
+			want(rec, rec.minor)
 		}
 		rec.published = true
 	}
-	n.finish()
+	free := 0
+	for _, rec := range crowded {
+		for taken[free] {
+			free++
+		}
+		rec.minor, taken[free] = free, true
+	}
 	for _, id := range replaced {
 		r.drop(id)
 	}
@@ -230,32 +244,6 @@ func (r *roster) number(named func(gpu.CardID) bool) (replaced []gpu.CardID) {
 // sits at its address.
 func (rec *member) replacedBy(other *member) bool {
 	return !other.remembered && other.seen > rec.last && other.card.BDF == rec.card.BDF && other.card.BDF != ""
-}
-
-// numbering gives out minor numbers.
-type numbering struct {
-	taken   map[int]bool
-	crowded []*member // whose number was taken
-}
-
-// want gives the card the number, or another one at the end.
-func (n *numbering) want(rec *member, minor int) {
-	if n.taken[minor] {
-		n.crowded = append(n.crowded, rec)
-		return
-	}
-	rec.minor, n.taken[minor] = minor, true
-}
-
-// finish gives the lowest free numbers to those whose own were taken.
-func (n *numbering) finish() {
-	free := 0
-	for _, rec := range n.crowded {
-		for n.taken[free] {
-			free++
-		}
-		rec.minor, n.taken[free] = free, true
-	}
 }
 
 // publication puts together what is to be published. The cards must have been

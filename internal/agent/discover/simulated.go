@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -71,15 +72,7 @@ func (p *Profile) snapshot(node string) *Snapshot {
 }
 
 func (p *Profile) card(node string, i int) Card {
-	model, memory := p.Model, p.MemoryMiB
-	if o, ok := p.Overrides[i]; ok {
-		if o.Model != "" {
-			model = o.Model
-		}
-		if o.MemoryMiB != 0 {
-			memory = o.MemoryMiB
-		}
-	}
+	model, memory := cmp.Or(p.Overrides[i].Model, p.Model), cmp.Or(p.Overrides[i].MemoryMiB, p.MemoryMiB)
 	c := Card{
 		UUID: cardUUID(node, strconv.Itoa(i)), Minor: i, BDF: simulatedBDF(i), Model: gpu.ModelName(model), Memory: memory.RoundDown(),
 		PCIeRoot: fmt.Sprintf("pci0000:%02x", 0x10+i), DRMCard: new(i), DRMRender: new(128 + i), Sliced: new(p.Mode == gpu.ModeSGPU),
