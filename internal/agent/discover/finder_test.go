@@ -296,6 +296,24 @@ func TestHelperAnswersOften(t *testing.T) {
 	}
 }
 
+// A process that ends between two calls is noticed by the second, and a third
+// starts another.
+func TestHelperEndsBetweenCalls(t *testing.T) {
+	m := newMXSML([]string{"sh", "-c", `read line; echo '{"id":0,"result":{"Source":"x"}}'; exec >&-; echo bye >&2; sleep 0.3; exit 4`})
+	defer m.Close()
+	now := time.Unix(0, 0)
+	m.now = func() time.Time { return now }
+	for range 2 {
+		if s, err := m.Look(t.Context()); err != nil || s.Source != "x" {
+			t.Fatalf("got %+v, %v", s, err)
+		}
+		if _, err := m.Look(t.Context()); err == nil || err.Error() != "the library ended its process (exit status 4): bye" {
+			t.Errorf("got %v", err)
+		}
+		now = now.Add(time.Second)
+	}
+}
+
 // An error of the library keeps its meaning and its process.
 func TestHelperErrors(t *testing.T) {
 	for text, want := range map[string]error{
