@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,6 +25,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
@@ -31,7 +34,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/tlsfile"
 )
 
 // sourceAuto is every source that a machine with cards may have.
@@ -107,6 +109,7 @@ the hardware can do.`,
 	}
 	c.flags(cmd)
 	cmd.Flags().BoolVar(&c.look, "look", false, "look once, print what is found as YAML, and end")
+	cmd.MarkFlagsRequiredTogether("metrics-tls-cert-file", "metrics-tls-key-file")
 	cmd.AddCommand(newCheckCommand(), newCleanup())
 	return cmd
 }
@@ -265,8 +268,7 @@ func (c *command) complete() error {
 }
 
 func (c *command) serve(ctx context.Context, config *rest.Config, source discover.Source) error {
-	var err error
-	if c.MetricsTLS, err = tlsfile.Config(c.certFile, c.keyFile); err != nil {
+	if err := c.readCertificate(ctx); err != nil {
 		return fmt.Errorf("--metrics-tls-cert-file, --metrics-tls-key-file: %w", err)
 	}
 	clients, err := NewClients(config)
@@ -297,6 +299,27 @@ func (c *command) serve(ctx context.Context, config *rest.Config, source discove
 	group.Go(func() error { return a.Serve(ctx, c.metrics, c.health) })
 	group.Go(func() error { return a.Run(ctx) })
 	return group.Wait()
+}
+
+// readCertificate reads the certificate of the metrics, if there is one, and
+// again whenever its files change, until the context ends.
+func (c *command) readCertificate(ctx context.Context) error {
+	if c.certFile == "" && c.keyFile == "" {
+		return nil
+	}
+	logger := klog.FromContext(ctx)
+	ctrllog.SetLogger(logger)
+	watcher, err := certwatcher.New(c.certFile, c.keyFile)
+	if err != nil {
+		return err
+	}
+	c.MetricsTLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate}
+	go func() {
+		if err := watcher.Start(ctx); err != nil {
+			logger.Error(err, "Certificate of the metrics is not watched: restart the agent after it is renewed")
+		}
+	}()
+	return nil
 }
 
 // NewBroadcaster returns what brings events to the API server.

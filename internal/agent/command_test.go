@@ -40,6 +40,7 @@ func TestCommandRefuses(t *testing.T) {
 		"a kubeconfig not there": {append(simulated, "--node-name=n1"), "reach the API server: "},
 		"no runtime to ask":      {append(simulated, "--node-name=n1", "--runtime-endpoint="), `--runtime-endpoint "": write unix:// and the absolute path of the socket`},
 		"a check not there":      {append(simulated, "--node-name=n1", "--waive=card-device"), `--waive: there is no check "card-device": did you mean card-devices?`},
+		"a certificate alone":    {append(simulated, "--node-name=n1", "--metrics-tls-cert-file=c"), "if any flags in the group [metrics-tls-cert-file metrics-tls-key-file] are set they must all be set"},
 		"an argument":            {[]string{"now"}, `unknown command "now"`},
 		"a cleanup of no node":   {append([]string{"cleanup"}, simulated...), "--node-name: write the name of the node"},
 		"a cleanup of a look":    {[]string{"cleanup", "--look"}, "unknown flag: --look"},
@@ -51,6 +52,13 @@ func TestCommandRefuses(t *testing.T) {
 				t.Errorf("got %q, want %q", failure, tc.want)
 			}
 		})
+	}
+}
+
+func TestReadCertificate(t *testing.T) {
+	c := &command{certFile: filepath.Join(t.TempDir(), "none"), keyFile: filepath.Join(t.TempDir(), "none")}
+	if err := c.readCertificate(t.Context()); err == nil || c.MetricsTLS != nil {
+		t.Errorf("a certificate without files: %v, %v", c.MetricsTLS, err)
 	}
 }
 

@@ -1,18 +1,11 @@
 package manager
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"fmt"
-	"log" //nolint:depguard // net/http takes no other logger
-	"net"
 	"net/http"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
-	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
@@ -78,7 +71,7 @@ func (m *Manager) admission() []part {
 	}}
 }
 
-func (m *Manager) addAdmission(ctx context.Context) error {
+func (m *Manager) addAdmission(context.Context) error {
 	a := m.cfg.Admission
 	client, err := kubernetes.NewForConfig(m.rest)
 	if err != nil {
@@ -92,42 +85,14 @@ func (m *Manager) addAdmission(ctx context.Context) error {
 		return err
 	}
 	m.keeper = keeper
-	listener, err := net.Listen("tcp", a.Address) //nolint:noctx // opening a port does not wait
-	if err != nil {
-		return fmt.Errorf("%w; name another address with --admission-bind-address, or %s for none", err, Off)
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: keeper.GetCertificate, NextProtos: []string{"h2", "http/1.1"}}
 	if err := m.ctrl.Add(keeper); err != nil {
 		return err
 	}
 	if err := m.ctrl.AddReadyzCheck("admission", func(*http.Request) error { return keeper.Ready() }); err != nil {
 		return err
 	}
-	return m.ctrl.Add(&ctrlmanager.Server{
-		Name: "admission",
-		Server: &http.Server{
-			Handler:           webhook.Handler(webhook.Options{Schedulers: a.Schedulers, DirectBinders: a.DirectBinders, Taint: a.Taint, Metrics: m.metrics}),
-			TLSConfig:         config,
-			ReadHeaderTimeout: 10 * time.Second,
-			ReadTimeout:       30 * time.Second,
-			WriteTimeout:      30 * time.Second,
-			IdleTimeout:       2 * time.Minute,
-			MaxHeaderBytes:    maxHeader,
-			ErrorLog:          log.New(quiet{klog.FromContext(ctx)}, "", 0),
-		},
-		Listener:        tls.NewListener(listener, config),
-		ShutdownTimeout: new(5 * time.Second),
-	})
-}
-
-// maxHeader is more than anyone who may call us sends in headers.
-const maxHeader = 32 << 10
-
-// quiet is for what a server says of single connections, such as that someone
-// else than the API server knocked.
-type quiet struct{ klog.Logger }
-
-func (q quiet) Write(line []byte) (int, error) {
-	q.V(2).Info("Webhook server", "says", string(bytes.TrimSpace(line)))
-	return len(line), nil
+	handler := webhook.Handler(webhook.Options{Schedulers: a.Schedulers, DirectBinders: a.DirectBinders, Taint: a.Taint, Metrics: m.metrics})
+	return m.serve(
+		endpoint{name: "admission", address: a.Address, flag: "admission-bind-address", tls: newTLS(keeper.GetCertificate)},
+		&http.Server{Handler: handler, WriteTimeout: 30 * time.Second})
 }

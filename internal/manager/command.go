@@ -81,6 +81,8 @@ is missing.`,
 	cli.Group(cmd, "Admission", c.admissionFlags)
 	cli.Group(cmd, "Dashboard", c.dashboardFlags)
 	cli.Group(cmd, "Logging", func(f *pflag.FlagSet) { logsapi.AddFlags(c.logs, f) })
+	cmd.MarkFlagsRequiredTogether("metrics-tls-cert-file", "metrics-tls-key-file")
+	cmd.MarkFlagsRequiredTogether("dashboard-tls-cert-file", "dashboard-tls-key-file")
 	return cmd
 }
 

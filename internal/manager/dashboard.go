@@ -4,16 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"log" //nolint:depguard // net/http takes no other logger
 	"net"
 	"net/http"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
-	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/dashboard"
 )
@@ -89,31 +84,12 @@ func (m *Manager) addDashboard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener := d.Listener
-	if listener == nil {
-		if listener, err = net.Listen("tcp", d.Address); err != nil { //nolint:noctx // opening a port does not wait
-			return fmt.Errorf("%w; name another address with --dashboard-bind-address, or %s for none", err, Off)
-		}
-	}
-	if config != nil {
-		listener = tls.NewListener(listener, config)
-	}
-	return m.ctrl.Add(&ctrlmanager.Server{
-		Name: "dashboard",
-		Server: &http.Server{
-			Handler:           handler,
-			TLSConfig:         config,
-			ReadHeaderTimeout: 10 * time.Second,
-			ReadTimeout:       30 * time.Second,
-			IdleTimeout:       2 * time.Minute,
-			MaxHeaderBytes:    maxHeader,
-			// Streams end with the manager.
-			BaseContext: func(net.Listener) context.Context { return ctx },
-			ErrorLog:    log.New(quiet{klog.FromContext(ctx)}, "", 0),
-		},
-		Listener:        listener,
-		ShutdownTimeout: new(5 * time.Second),
-	})
+	return m.serve(
+		endpoint{name: "dashboard", address: d.Address, flag: "dashboard-bind-address", listener: d.Listener, tls: config},
+		&http.Server{ // no WriteTimeout: streams last
+			Handler:     handler,
+			BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with the manager
+		})
 }
 
 var errNoCertificate = errors.New("outside of loopback the dashboard needs a certificate: name one with --dashboard-tls-cert-file and --dashboard-tls-key-file, " +
@@ -122,20 +98,11 @@ var errNoCertificate = errors.New("outside of loopback the dashboard needs a cer
 // dashboardTLS returns how the page is served where others can reach it.
 func (m *Manager) dashboardTLS() (*tls.Config, error) {
 	d := m.cfg.Dashboard
-	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	switch {
-	case d.CertFile != "" && d.KeyFile != "":
-		watcher, err := certwatcher.New(d.CertFile, d.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the dashboard's certificate: %w", err)
-		}
-		config.GetCertificate = watcher.GetCertificate
-		return config, m.ctrl.Add(watcher)
 	case d.CertFile != "" || d.KeyFile != "":
-		return nil, errors.New("a certificate needs its key: name both --dashboard-tls-cert-file and --dashboard-tls-key-file")
+		return m.watchedTLS(d.CertFile, d.KeyFile)
 	case m.keeper != nil:
-		config.GetCertificate = m.keeper.GetCertificate
-		return config, nil
+		return newTLS(m.keeper.GetCertificate), nil
 	}
 	return nil, errNoCertificate
 }
