@@ -53,22 +53,12 @@ func (a Admission) withDefaults(namespace string) Admission {
 	return a
 }
 
-// admission is the part that answers the API server, if it is wanted.
-func (m *Manager) admission() []part {
-	if m.cfg.Admission.Address == Off {
-		return nil
+func admissionNeeds(namespace string) []need {
+	verbs := append([]string{"get", "update"}, readVerbs...)
+	return []need{
+		{resource: "secrets", namespace: namespace, name: AdmissionSecret, verbs: verbs},
+		{resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name, verbs: verbs},
 	}
-	return []part{{
-		name: "admission",
-		needs: []need{
-			{resource: "secrets", namespace: m.cfg.Namespace, name: AdmissionSecret, verbs: append([]string{"get", "update"}, readVerbs...)},
-			{
-				resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name,
-				verbs: append([]string{"get", "update"}, readVerbs...),
-			},
-		},
-		add: m.addAdmission,
-	}}
 }
 
 func (m *Manager) addAdmission(context.Context) error {

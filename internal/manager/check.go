@@ -41,8 +41,22 @@ const (
 
 var errSilent = fmt.Errorf("the API server did not answer within %s", checkTimeout)
 
-// readVerbs are what it takes to have a cache of something.
+// readVerbs are the verbs of a cache.
 var readVerbs = []string{"list", "watch"}
+
+// What the parts need: all of them read the cluster.
+var (
+	clusterNeeds = []need{
+		{resource: devices, verbs: readVerbs},
+		{resource: "pods", verbs: readVerbs},
+		{resource: "nodes", verbs: readVerbs},
+	}
+	eventNeeds        = []need{{resource: "events.events.k8s.io", verbs: []string{"create", "patch"}}}
+	nodeResourceNeeds = slices.Concat(clusterNeeds, eventNeeds, []need{
+		{resource: "nodes", verbs: []string{"patch"}},
+		{resource: "nodes", subresource: "status", verbs: []string{"patch"}},
+	})
+)
 
 // reach says whether there is an API server that answers; what follows would
 // wait for one that does not.

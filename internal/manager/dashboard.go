@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -42,37 +43,21 @@ func (d Dashboard) loopback() bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// dashboard is the part that serves the page, if it is wanted.
-func (m *Manager) dashboard() []part {
-	if m.cfg.Dashboard.Address == Off {
-		return nil
+func (d Dashboard) needs() []need {
+	if d.loopback() {
+		return clusterNeeds
 	}
-	p := part{
-		name: "dashboard",
-		needs: []need{
-			{resource: devices, verbs: readVerbs},
-			{resource: "pods", verbs: readVerbs},
-			{resource: "nodes", verbs: readVerbs},
-		},
-		add: m.addDashboard,
-	}
-	if !m.cfg.Dashboard.loopback() {
-		p.needs = append(p.needs,
-			need{resource: "tokenreviews.authentication.k8s.io", verbs: []string{"create"}},
-			need{resource: "subjectaccessreviews.authorization.k8s.io", verbs: []string{"create"}})
-	}
-	return []part{p}
+	return append(slices.Clone(clusterNeeds),
+		need{resource: "tokenreviews.authentication.k8s.io", verbs: []string{"create"}},
+		need{resource: "subjectaccessreviews.authorization.k8s.io", verbs: []string{"create"}})
 }
 
 func (m *Manager) addDashboard(ctx context.Context) error {
 	d := m.cfg.Dashboard
-	source, err := dashboard.NewSource(ctx, m.ctrl.GetCache(), m.cfg.VendorPlugin)
-	if err != nil {
-		return err
-	}
-	options := dashboard.Options{Source: source, Clock: m.cfg.Clock, Logger: klog.FromContext(ctx).WithName("dashboard")}
+	options := dashboard.Options{Source: m.source, Clock: m.cfg.Clock, Logger: klog.FromContext(ctx).WithName("dashboard")}
 	var config *tls.Config
 	if !d.loopback() {
+		var err error
 		if config, err = m.dashboardTLS(); err != nil {
 			return err
 		}

@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
+	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -105,6 +106,7 @@ type Manager struct {
 	rest    *rest.Config
 	ctrl    ctrlmanager.Manager
 	metrics *prometheus.Registry
+	source  *cached.Reader
 	keeper  *cert.Keeper // of the webhook's certificates; nil without a webhook
 }
 
@@ -120,36 +122,25 @@ type part struct {
 
 // parts lists what the manager does, in the order in which it is added.
 func (m *Manager) parts() []part {
-	parts := []part{
-		{
-			name: "node resources",
-			needs: []need{
-				{resource: devices, verbs: readVerbs},
-				{resource: "pods", verbs: readVerbs},
-				{resource: "nodes", verbs: append([]string{"patch"}, readVerbs...)},
-				{resource: "nodes", subresource: "status", verbs: []string{"patch"}},
-				{resource: "events.events.k8s.io", verbs: []string{"create", "patch"}},
-			},
-			add: func(ctx context.Context) error {
-				return noderesource.Add(ctx, m.ctrl, noderesource.Options{Metrics: m.metrics, Clock: m.cfg.Clock})
-			},
-		},
-	}
+	parts := []part{{name: "node resources", needs: nodeResourceNeeds, add: m.addNodeResources}}
 	if m.cfg.AuditInterval > 0 {
-		parts = append(parts, part{
-			name: "audit",
-			needs: []need{
-				{resource: devices, verbs: readVerbs},
-				{resource: "pods", verbs: readVerbs},
-				{resource: "nodes", verbs: readVerbs},
-				{resource: "events.events.k8s.io", verbs: []string{"create", "patch"}},
-			},
-			add: func(ctx context.Context) error {
-				return audit.Add(ctx, m.ctrl, audit.Options{Metrics: m.metrics, Clock: m.cfg.Clock, Interval: m.cfg.AuditInterval, VendorPlugin: m.cfg.VendorPlugin})
-			},
-		})
+		parts = append(parts, part{name: "audit", needs: slices.Concat(clusterNeeds, eventNeeds), add: m.addAudit})
 	}
-	return slices.Concat(parts, m.admission(), m.dashboard())
+	if m.cfg.Admission.Address != Off {
+		parts = append(parts, part{name: "admission", needs: admissionNeeds(m.cfg.Namespace), add: m.addAdmission})
+	}
+	if m.cfg.Dashboard.Address != Off {
+		parts = append(parts, part{name: "dashboard", needs: m.cfg.Dashboard.needs(), add: m.addDashboard})
+	}
+	return parts
+}
+
+func (m *Manager) addNodeResources(ctx context.Context) error {
+	return noderesource.Add(ctx, m.ctrl, noderesource.Options{Metrics: m.metrics, Clock: m.cfg.Clock})
+}
+
+func (m *Manager) addAudit(context.Context) error {
+	return audit.Add(m.ctrl, audit.Options{Source: m.source, Metrics: m.metrics, Clock: m.cfg.Clock, Interval: m.cfg.AuditInterval})
 }
 
 // New returns a manager of the cluster that the rest config leads to. It opens
@@ -219,6 +210,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err := m.check(ctx, parts); err != nil {
 		return err
 	}
+	var err error
+	if m.source, err = cached.NewReader(ctx, m.ctrl.GetCache(), m.cfg.VendorPlugin); err != nil {
+		return err
+	}
 	for _, p := range parts {
 		if err := p.add(ctx); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -228,7 +223,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return err
 	}
 	logger.Info("Manager starts", "namespace", m.cfg.Namespace, "leaderElect", m.cfg.LeaderElect)
-	err := m.ctrl.Start(ctx)
+	err = m.ctrl.Start(ctx)
 	if err != nil && ctx.Err() != nil {
 		// Whatever still went on when it was asked to end was cut short.
 		logger.Info("Manager did not end in order", "reason", err.Error())

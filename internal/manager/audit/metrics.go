@@ -15,8 +15,8 @@ const (
 	resultFailed = "failed"
 )
 
-// metrics are the audit's figures. Those about the cluster are as of the last
-// audit; a manager that does not lead has none of them.
+// metrics are the audit's own and those of the cluster as of the last audit,
+// which only the leader has.
 type metrics struct {
 	audits         *prometheus.CounterVec
 	duration       prometheus.Histogram
@@ -24,11 +24,11 @@ type metrics struct {
 	doubleBookings prometheus.Counter
 
 	mu     sync.Mutex
-	latest *figures
+	latest *results
 }
 
-// figures are what one audit told.
-type figures struct {
+// results are of one audit.
+type results struct {
 	violations, notes map[audit.Rule]int
 	usage             usage
 	at                time.Time
@@ -53,8 +53,8 @@ var (
 		"Part of the free capacity, from 0 to 1, that a pod like those in the cluster could not use, on average over those pods; 0 while there are too few to tell.", nil, nil)
 )
 
-// doubleBooking are the rules whose breach means that somebody's card was given
-// to someone else as well.
+// doubleBooking are the rules whose breach means that a card was given to two
+// pods.
 var doubleBooking = map[audit.Rule]bool{
 	audit.MemoryOverbooked: true, audit.ComputeOverbooked: true, audit.SlicesOverbooked: true, audit.ExclusiveShared: true,
 }
@@ -69,7 +69,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.001, 3, 10),
 		}),
 		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "daybreak_manager_audit_findings_total", Help: "Breaches of rules that were found and told, by rule; one that lasts counts once.",
+			Name: "daybreak_manager_audit_findings_total", Help: "Breaches of rules that were found and reported, by rule; one that lasts counts once.",
 		}, []string{"rule"}),
 		doubleBookings: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "daybreak_manager_double_bookings_total",
@@ -90,14 +90,13 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// DescribeMetrics registers the metrics with nothing counted, for who wants to
-// list them.
+// DescribeMetrics registers the metrics with nothing counted, to list them.
 func DescribeMetrics(registry prometheus.Registerer) error {
 	_, err := newMetrics(registry)
 	return err
 }
 
-// observe takes down what an audit found.
+// observe records what an audit found.
 func (m *metrics) observe(confirmed *audit.Report, notes, fresh []audit.Finding, u usage, took time.Duration, at time.Time) {
 	m.audits.WithLabelValues(resultDone).Inc()
 	m.duration.Observe(took.Seconds())
@@ -107,16 +106,16 @@ func (m *metrics) observe(confirmed *audit.Report, notes, fresh []audit.Finding,
 			m.doubleBookings.Inc()
 		}
 	}
-	f := &figures{violations: map[audit.Rule]int{}, notes: map[audit.Rule]int{}, usage: u, at: at}
+	latest := &results{violations: map[audit.Rule]int{}, notes: map[audit.Rule]int{}, usage: u, at: at}
 	for i := range confirmed.Violations {
-		f.violations[confirmed.Violations[i].Rule]++
+		latest.violations[confirmed.Violations[i].Rule]++
 	}
 	for i := range notes {
-		f.notes[notes[i].Rule]++
+		latest.notes[notes[i].Rule]++
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.latest = f
+	m.latest = latest
 }
 
 // Describe implements prometheus.Collector.
@@ -129,26 +128,26 @@ func (*metrics) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
-	f := m.latest
+	latest := m.latest
 	m.mu.Unlock()
-	if f == nil {
+	if latest == nil {
 		return
 	}
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	for _, rule := range audit.Violations() {
-		gauge(violationsDesc, float64(f.violations[rule]), string(rule))
+		gauge(violationsDesc, float64(latest.violations[rule]), string(rule))
 	}
 	for _, rule := range audit.Notes() {
-		gauge(notesDesc, float64(f.notes[rule]), string(rule))
+		gauge(notesDesc, float64(latest.notes[rule]), string(rule))
 	}
-	gauge(atDesc, float64(f.at.UnixMilli())/1000)
-	for _, n := range f.usage.nodes {
+	gauge(atDesc, float64(latest.at.UnixMilli())/1000)
+	for _, n := range latest.usage.nodes {
 		gauge(computeDesc, float64(n.compute), n.name)
 		gauge(memoryDesc, float64(n.memory)*(1<<20), n.name)
 	}
-	gauge(pendingDesc, float64(f.usage.pending))
-	gauge(freeDesc, f.usage.free)
-	gauge(fragmentationDesc, f.usage.fragmentation())
+	gauge(pendingDesc, float64(latest.usage.pending))
+	gauge(freeDesc, latest.usage.free)
+	gauge(fragmentationDesc, latest.usage.fragmentation())
 }

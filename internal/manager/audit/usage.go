@@ -3,7 +3,6 @@ package audit
 import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
 // usage is what the cluster's cards are used for.
@@ -15,6 +14,7 @@ type usage struct {
 	free, useless float64
 }
 
+// nodeUsage is what is booked of a node's cards.
 type nodeUsage struct {
 	name    string
 	compute gpu.Percent
@@ -34,18 +34,13 @@ func usageOf(s *cluster.Snapshot) usage {
 		if n.Topology().Len() == 0 {
 			continue
 		}
-		u.nodes = append(u.nodes, allocated(n))
+		node := nodeUsage{name: n.Name}
+		for i := range n.Now().Usage {
+			node.compute += n.Now().Usage[i].Compute
+			node.memory += n.Now().Usage[i].Memory
+		}
+		u.nodes = append(u.nodes, node)
 	}
 	u.free, u.useless = s.Waste()
-	return u
-}
-
-// allocated adds up what is booked of the node's cards.
-func allocated(n *ledger.Node) nodeUsage {
-	u := nodeUsage{name: n.Name}
-	for i := range n.Now().Usage {
-		u.compute += n.Now().Usage[i].Compute
-		u.memory += n.Now().Usage[i].Memory
-	}
 	return u
 }

@@ -2,28 +2,14 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 )
-
-// ErrStarting is what a [Source] returns that has not read the cluster yet.
-var ErrStarting = errors.New("the cluster has not been read yet: try again in a moment")
-
-// Source is where the cluster comes from.
-type Source interface {
-	// Objects returns the cluster as it was last seen, with the pods that ask
-	// for cards. The caller does not change them.
-	Objects(ctx context.Context) (*cluster.Objects, error)
-	// OnChange has the function called, which returns at once, whenever something
-	// changed that Objects would tell of.
-	OnChange(changed func()) error
-}
 
 const (
 	// calm is how long a feed waits after a change for more of them.
@@ -38,7 +24,7 @@ const (
 
 // Feed makes worlds of a source, on demand.
 type Feed struct {
-	source Source
+	source cached.Source
 	clock  clock.Clock
 
 	mu       sync.Mutex
@@ -53,7 +39,7 @@ type Feed struct {
 }
 
 // NewFeed returns a feed of the source.
-func NewFeed(source Source, clk clock.Clock) (*Feed, error) {
+func NewFeed(source cached.Source, clk clock.Clock) (*Feed, error) {
 	f := &Feed{source: source, clock: clk, revision: 1, changed: make(chan struct{})}
 	return f, source.OnChange(f.change)
 }

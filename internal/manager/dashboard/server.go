@@ -13,11 +13,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 )
 
 // Options says what a dashboard serves and to whom.
 type Options struct {
-	Source Source
+	Source cached.Source
 	// Reviewer is the API server that is asked who may see what. Nil means that
 	// everybody who reaches the page sees everything: for loopback addresses
 	// only, where other hosts' names are refused too.
@@ -247,7 +249,7 @@ func (s *server) statusOf(err error) (int, string) {
 		return http.StatusForbidden, err.Error()
 	case errors.Is(err, errBusy), errors.Is(err, errUserStreams):
 		return http.StatusTooManyRequests, err.Error()
-	case errors.Is(err, ErrStarting), errors.Is(err, errMostStreams):
+	case errors.Is(err, cached.ErrStarting), errors.Is(err, errMostStreams):
 		return http.StatusServiceUnavailable, err.Error()
 	}
 	s.logger.Error(err, "Dashboard could not answer")

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -76,21 +76,13 @@ func Add(ctx context.Context, m ctrlmanager.Manager, o Options) error {
 	return builder.ControllerManagedBy(m).
 		Named("noderesource").
 		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(newDevice(), &handler.EnqueueRequestForObject{}).
+		Watches(cached.NewDevice(), &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod), builder.WithPredicates(podPredicate())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryMost),
 		}).
 		Complete(r)
-}
-
-// newDevice returns an empty Device, as it is on the wire: it is decoded in
-// Reconcile, where one that can't be is its node's problem only.
-func newDevice() *unstructured.Unstructured {
-	d := &unstructured.Unstructured{}
-	d.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Device"))
-	return d
 }
 
 // indexPod is the index of pods by the node on which they hold something.
@@ -218,7 +210,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // facts collects what a decision about the node rests on.
 func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error) {
 	f := facts{node: node}
-	device := newDevice()
+	device := cached.NewDevice()
 	err := r.client.Get(ctx, client.ObjectKeyFromObject(node), device)
 	switch {
 	case apierrors.IsNotFound(err):
