@@ -16,14 +16,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
+	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
-// How long things last unless they are told otherwise.
+// The durations of [Options] unless they are set.
 const (
 	DefaultValidity = 90 * 24 * time.Hour
 	DefaultOverlap  = 10 * time.Minute
@@ -40,23 +43,21 @@ type Options struct {
 	// Hosts are the names and addresses that the API server calls; at least one.
 	Hosts []string
 	// Validity is how long a serving certificate lasts, an authority four times
-	// as long; the last third is for renewing. Overlap is how long a new
-	// authority is known before it signs. Zero means the defaults.
+	// as long; both are renewed in the last third. Overlap is how long a new
+	// authority is published before it signs. Zero means the defaults.
 	Validity, Overlap time.Duration
-	// Clock is for what waits; nil is the real one.
+	// Clock is nil for the real one.
 	Clock clock.WithTicker
 }
 
 // Keeper keeps the certificates of one replica. Its methods may be called at the
 // same time.
 type Keeper struct {
-	options Options
-	terms   terms
+	Options
 
 	mu      sync.RWMutex
-	state   *state // what is served and remembered; nil until the first step
-	serving *tls.Certificate
-	problem error // why the last step did not come to its end
+	state   *state // what is served; nil until the first step
+	problem error  // why the last step failed
 }
 
 // New returns a keeper that keeps nothing until it is run.
@@ -71,32 +72,33 @@ func New(o Options) (*Keeper, error) {
 	case o.Validity < 0 || o.Overlap < 0 || o.Overlap > o.Validity:
 		return nil, fmt.Errorf("certificates that last %s with an overlap of %s: the overlap goes from 0 to the validity", o.Validity, o.Overlap)
 	}
-	return &Keeper{options: o, terms: terms{hosts: o.Hosts, validity: o.Validity, overlap: o.Overlap}, problem: errors.New("not begun yet")}, nil
+	return &Keeper{Options: o, problem: errors.New("not started yet")}, nil
 }
 
-// NeedLeaderElection tells controller-runtime that every replica keeps.
+// NeedLeaderElection reports that every replica keeps certificates.
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
-// GetCertificate is for a TLS server: a certificate that is renewed is used from
-// the next connection on.
+// GetCertificate is for a TLS server: a renewed certificate is used from the next
+// connection on.
 func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	if k.serving == nil {
+	if k.state == nil {
 		return nil, fmt.Errorf("no certificate yet: %w", k.problem)
 	}
-	return k.serving, nil
+	return &k.state.serving, nil
 }
 
-// Ready says why the API server can't call this replica, if it can't.
+// Ready returns why the API server can't call this replica, if it can't.
 func (k *Keeper) Ready() error {
+	serving, err := k.GetCertificate(nil)
+	if err != nil {
+		return err
+	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	if k.serving == nil {
-		return fmt.Errorf("no certificate yet: %w", k.problem)
-	}
-	if !k.options.Clock.Now().Before(k.serving.Leaf.NotAfter) {
-		return fmt.Errorf("the certificate has ended: %w", k.problem)
+	if until := serving.Leaf.NotAfter; !k.Clock.Now().Before(until) {
+		return fmt.Errorf("the certificate expired at %s: %w", until, k.problem)
 	}
 	return nil
 }
@@ -108,60 +110,50 @@ func (k *Keeper) Start(ctx context.Context) error {
 		return err
 	}
 	logger := klog.FromContext(ctx).WithName("certificates")
-	interval := min(max(k.options.Validity/60, 100*time.Millisecond), time.Minute)
+	interval := min(max(k.Validity/60, 100*time.Millisecond), time.Minute)
 	for {
 		if err := k.Step(ctx); err != nil && ctx.Err() == nil {
-			logger.Error(err, "Certificates could not be kept; trying again")
+			logger.Error(err, "Certificates could not be kept, trying again")
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-k.options.Clock.After(interval):
+		case <-k.Clock.After(interval):
 		}
 	}
 }
 
-// watch returns a channel that tells when the Secret or the configuration has
-// changed, by us or by others: a caBundle that was overwritten is put back at
-// once.
+// watch returns a channel that receives when the Secret or the configuration has
+// changed: a caBundle that was overwritten is restored at once.
 func (k *Keeper) watch(ctx context.Context) (<-chan struct{}, error) {
 	changed := make(chan struct{}, 1)
-	tell := func(any) {
+	notify := func(any) {
 		select {
 		case changed <- struct{}{}:
 		default:
 		}
 	}
-	handler := cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, obj any) { tell(obj) }, DeleteFunc: tell}
-	only := func(name string) informers.SharedInformerOption {
-		return informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name })
+	handler := cache.ResourceEventHandlerFuncs{AddFunc: notify, UpdateFunc: func(_, obj any) { notify(obj) }, DeleteFunc: notify}
+	only := func(name string) func(*metav1.ListOptions) {
+		return func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }
 	}
-	secrets := informers.NewSharedInformerFactoryWithOptions(k.options.Client, 0, informers.WithNamespace(k.options.Namespace), only(k.options.Secret))
-	configurations := informers.NewSharedInformerFactoryWithOptions(k.options.Client, 0, only(k.options.Configuration))
 	for _, informer := range []cache.SharedIndexInformer{
-		secrets.Core().V1().Secrets().Informer(), configurations.Admissionregistration().V1().MutatingWebhookConfigurations().Informer(),
+		coreinformers.NewFilteredSecretInformer(k.Client, k.Namespace, 0, nil, only(k.Secret)),
+		admissioninformers.NewFilteredMutatingWebhookConfigurationInformer(k.Client, 0, nil, only(k.Configuration)),
 	} {
 		if _, err := informer.AddEventHandler(handler); err != nil {
 			return nil, fmt.Errorf("watch the certificates: %w", err)
 		}
+		go informer.RunWithContext(ctx)
 	}
-	secrets.Start(ctx.Done())
-	configurations.Start(ctx.Done())
 	return changed, nil
 }
 
-// tries is how often a step begins again because another replica was faster.
-const tries = 8
-
-// Step does what is due now: it is what Start does over and over.
+// Step does what is due now, and again where another replica was faster.
 func (k *Keeper) Step(ctx context.Context) error {
-	var err error
-	for range tries {
-		if err = k.step(ctx); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			break
-		}
-	}
+	overtaken := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+	err := retry.OnError(retry.DefaultRetry, overtaken, func() error { return k.step(ctx) })
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.problem = err
@@ -172,8 +164,8 @@ func (k *Keeper) Step(ctx context.Context) error {
 // under the version that was read: so no replica puts an older bundle in place
 // of a newer one.
 func (k *Keeper) step(ctx context.Context) error {
-	configurations := k.options.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	configuration, err := configurations.Get(ctx, k.options.Configuration, metav1.GetOptions{})
+	configurations := k.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	configuration, err := configurations.Get(ctx, k.Configuration, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read the webhook configuration: %w", err)
 	}
@@ -181,17 +173,20 @@ func (k *Keeper) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if bundle := current.bundle(); setBundle(configuration, bundle) {
+	bundle, err := certutil.EncodeCertificates(current.trusted()...)
+	if err != nil {
+		return err
+	}
+	if setBundle(configuration, bundle) {
 		if _, err := configurations.Update(ctx, configuration, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("tell the API server whom to trust: %w", err)
+			return fmt.Errorf("publish the authorities: %w", err)
 		}
 		klog.FromContext(ctx).Info("Authorities were published", "configuration", configuration.Name, "authorities", len(current.trusted()))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.serving == nil || !k.serving.Leaf.Equal(current.serving.cert) {
-		k.serving = current.tls()
-		klog.FromContext(ctx).Info("Serving certificate is in use", "until", current.serving.cert.NotAfter, "hosts", k.options.Hosts)
+	if k.state == nil || !k.state.serving.Leaf.Equal(current.serving.Leaf) {
+		klog.FromContext(ctx).Info("Serving certificate is in use", "until", current.serving.Leaf.NotAfter, "hosts", k.Hosts)
 	}
 	k.state = current
 	return nil
@@ -199,9 +194,9 @@ func (k *Keeper) step(ctx context.Context) error {
 
 // keepSecret returns the state after what was due, as it stands in the Secret.
 func (k *Keeper) keepSecret(ctx context.Context, configuration *admissionregistrationv1.MutatingWebhookConfiguration) (*state, error) {
-	now := k.options.Clock.Now()
-	secrets := k.options.Client.CoreV1().Secrets(k.options.Namespace)
-	secret, err := secrets.Get(ctx, k.options.Secret, metav1.GetOptions{})
+	now := k.Clock.Now()
+	secrets := k.Client.CoreV1().Secrets(k.Namespace)
+	secret, err := secrets.Get(ctx, k.Secret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		secret, err = k.createSecret(ctx)
 	}
@@ -209,8 +204,8 @@ func (k *Keeper) keepSecret(ctx context.Context, configuration *admissionregistr
 		return nil, fmt.Errorf("read the certificates: %w", err)
 	}
 	stored, err := decode(secret.Data)
-	if err == nil {
-		err = stored.usable(now)
+	if err == nil && stored.expired(now) {
+		err = errors.New("the authority has expired")
 	}
 	current := stored
 	if err != nil {
@@ -218,7 +213,7 @@ func (k *Keeper) keepSecret(ctx context.Context, configuration *admissionregistr
 			return nil, err
 		}
 	}
-	next, err := current.advance(k.terms, now, namedIn(configuration))
+	next, err := current.advance(&k.Options, now, func(c *x509.Certificate) bool { return lists(configuration, c) })
 	if err != nil || next == stored {
 		return next, err
 	}
@@ -231,46 +226,41 @@ func (k *Keeper) keepSecret(ctx context.Context, configuration *admissionregistr
 	return next, nil
 }
 
-// createSecret creates the Secret, empty. Whoever installs the manager does so
-// already: a manager need not have the right, which would be the right to make a
-// token of any account.
+// createSecret creates the Secret, empty. The chart does so already: a manager
+// need not have the right, which is the right to create a token of any account.
 func (k *Keeper) createSecret(ctx context.Context) (*corev1.Secret, error) {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.options.Namespace, Name: k.options.Secret}}
-	secret, err := k.options.Client.CoreV1().Secrets(k.options.Namespace).Create(ctx, secret, metav1.CreateOptions{})
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Secret}}
+	secret, err := k.Client.CoreV1().Secrets(k.Namespace).Create(ctx, secret, metav1.CreateOptions{})
 	if apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("there is no Secret %[1]s/%[2]s: create it empty, as the chart does: kubectl -n %[1]s create secret generic %[2]s",
-			k.options.Namespace, k.options.Secret)
+		return nil, fmt.Errorf("there is no Secret %[1]s/%[2]s: create it empty, as the chart does: kubectl -n %[1]s create secret generic %[2]s", k.Namespace, k.Secret)
 	}
 	return secret, err
 }
 
-// recover returns what to begin with where the Secret is of no use: what this
-// replica remembers, which the API server trusts already, else something new.
+// recover returns what to start from where the Secret is of no use: what this
+// replica serves, which the API server trusts already, else something new.
 func (k *Keeper) recover(ctx context.Context, now time.Time, reason error) (*state, error) {
 	k.mu.RLock()
-	remembered := k.state
+	served := k.state
 	k.mu.RUnlock()
 	logger := klog.FromContext(ctx)
-	if remembered != nil && remembered.usable(now) == nil {
+	if served != nil && !served.expired(now) {
 		logger.Info("Certificates are written again from memory", "reason", reason.Error())
-		return remembered, nil
+		return served, nil
 	}
-	logger.Info("Certificates are made anew", "reason", reason.Error())
-	return newState(k.terms, now)
+	logger.Info("Certificates are created", "reason", reason.Error())
+	return newState(&k.Options, now)
 }
 
-// namedIn returns whether every webhook of the configuration trusts an
-// authority.
-func namedIn(configuration *admissionregistrationv1.MutatingWebhookConfiguration) func(*x509.Certificate) bool {
-	return func(cert *x509.Certificate) bool {
-		for i := range configuration.Webhooks {
-			certs, err := parseBundle(configuration.Webhooks[i].ClientConfig.CABundle)
-			if err != nil || !slices.ContainsFunc(certs, cert.Equal) {
-				return false
-			}
+// lists reports whether every webhook of the configuration trusts the authority.
+func lists(configuration *admissionregistrationv1.MutatingWebhookConfiguration, authority *x509.Certificate) bool {
+	for i := range configuration.Webhooks {
+		certs, err := certutil.ParseCertsPEM(configuration.Webhooks[i].ClientConfig.CABundle)
+		if err != nil || !slices.ContainsFunc(certs, authority.Equal) {
+			return false
 		}
-		return len(configuration.Webhooks) > 0
 	}
+	return len(configuration.Webhooks) > 0
 }
 
 // setBundle makes every webhook trust the authorities and reports whether that

@@ -45,7 +45,7 @@ func emptySecret() *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName}}
 }
 
-// createSecret is what an administrator does who is told that it is missing.
+// createSecret is what an administrator does when it is missing.
 func (o *office) createSecret() {
 	o.Helper()
 	if err := o.client.Tracker().Create(corev1.SchemeGroupVersion.WithResource("secrets"), emptySecret(), namespace); err != nil {
@@ -55,10 +55,9 @@ func (o *office) createSecret() {
 
 func (o *office) replica() *Keeper {
 	o.Helper()
-	k, err := New(Options{
-		Client: o.client, Namespace: namespace, Secret: secretName, Configuration: configuration,
-		Hosts: ninety.hosts, Validity: ninety.validity, Overlap: ninety.overlap, Clock: o.clock,
-	})
+	options := ninety
+	options.Client, options.Namespace, options.Secret, options.Configuration, options.Clock = o.client, namespace, secretName, configuration, o.clock
+	k, err := New(options)
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -181,8 +180,8 @@ func TestReplicasRotate(t *testing.T) {
 	}
 }
 
-// TestDeletedSecret: who may create the Secret writes it from memory, or makes
-// another where nobody remembers.
+// TestDeletedSecret: a replica that may create the Secret writes it from memory,
+// or makes another where no replica has one.
 func TestDeletedSecret(t *testing.T) {
 	o := newOffice(t)
 	k := o.replica()
@@ -232,7 +231,7 @@ func TestMissingSecret(t *testing.T) {
 		t.Errorf("the Secret was not written again: %v", err)
 	}
 
-	// All replicas end, and nobody remembers.
+	// All replicas end, and their memory with them.
 	o.deleteSecret()
 	k = o.replica()
 	o.missing(k)
@@ -262,13 +261,13 @@ func TestGarbageSecret(t *testing.T) {
 	k := o.replica()
 	o.step(k)
 	before := serving(t, k).Leaf
-	o.putSecret(map[string][]byte{entryAuthority: []byte("garbage"), "else": nil})
+	o.putSecret(map[string][]byte{entryAuthority + suffixCert: []byte("garbage"), "else": nil})
 	o.step(k)
 	o.works(k)
 	if !serving(t, k).Leaf.Equal(before) {
 		t.Error("what was good was thrown away")
 	}
-	o.putSecret(map[string][]byte{entryAuthority: []byte("garbage")})
+	o.putSecret(map[string][]byte{entryAuthority + suffixCert: []byte("garbage")})
 	k = o.replica()
 	o.step(k)
 	o.works(k)
@@ -283,7 +282,7 @@ func TestExpiredSecret(t *testing.T) {
 	o.step(k)
 	o.clock.Step(2 * 365 * day) // the cluster slept
 	if k.Ready() == nil {
-		t.Error("ready with a certificate that has ended")
+		t.Error("ready with an expired certificate")
 	}
 	o.step(k)
 	o.works(k)
@@ -292,7 +291,7 @@ func TestExpiredSecret(t *testing.T) {
 	o.works(k, late)
 }
 
-// TestServingExpired: the certificate has ended and the authority has not, as
+// TestServingExpired: the certificate has expired and the authority has not, as
 // after a long night.
 func TestServingExpired(t *testing.T) {
 	o := newOffice(t)
@@ -331,7 +330,7 @@ func TestConflict(t *testing.T) {
 				o.step(o.replica())
 				o.clock.Step(61 * day)
 			}
-			theirs, err := newState(ninety, o.clock.Now())
+			theirs, err := newState(&ninety, o.clock.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -344,7 +343,7 @@ func TestConflict(t *testing.T) {
 				return true, nil, o.overtake(theirs)
 			})
 			o.step(k)
-			if once || !serving(t, k).Leaf.Equal(theirs.serving.cert) {
+			if once || !serving(t, k).Leaf.Equal(theirs.serving.Leaf) {
 				t.Error("the replicas do not agree")
 			}
 			o.works(k)
@@ -352,8 +351,8 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// overtake writes a Secret past the client and returns what the API server tells
-// whoever comes second.
+// overtake writes a Secret past the client and returns the API server's answer to
+// the second writer.
 func (o *office) overtake(s *state) error {
 	o.Helper()
 	data, err := s.encode()
@@ -443,7 +442,7 @@ func TestNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k.terms.validity != DefaultValidity || k.terms.overlap != DefaultOverlap || k.NeedLeaderElection() {
-		t.Errorf("%+v", k.terms)
+	if k.Validity != DefaultValidity || k.Overlap != DefaultOverlap || k.NeedLeaderElection() {
+		t.Errorf("%+v", k.Options)
 	}
 }

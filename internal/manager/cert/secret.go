@@ -1,155 +1,106 @@
 package cert
 
 import (
-	"bytes"
-	"crypto/ecdsa"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
-// The entries of the Secret. Those with an authority hold its certificate; the
-// first of ca.crt is the one that ca.key belongs to, and those after it signed
-// before.
+// The entries of the Secret: a certificate and its key for each name. Of the
+// authorities in ca.crt the first has the key; the others signed before.
 const (
-	entryAuthority    = "ca.crt"
-	entryAuthorityKey = "ca.key"
-	entryServing      = "tls.crt"
-	entryServingKey   = "tls.key"
-	entryNext         = "next-ca.crt"
-	entryNextKey      = "next-ca.key"
-	entryNextSince    = "next-ca.since"
+	entryAuthority = "ca"
+	entryServing   = "tls"
+	entryNext      = "next-ca"
+	entrySince     = "next-ca.since"
+
+	suffixCert = ".crt"
+	suffixKey  = ".key"
 )
-
-// encode writes the state as entries of a Secret.
-func (s *state) encode() (map[string][]byte, error) {
-	data := map[string][]byte{
-		entryAuthority: encodeCerts(append([]*x509.Certificate{s.authority.cert}, s.earlier...)),
-		entryServing:   encodeCerts([]*x509.Certificate{s.serving.cert}),
-	}
-	keys := map[string]*ecdsa.PrivateKey{entryAuthorityKey: s.authority.key, entryServingKey: s.serving.key}
-	if s.next != nil {
-		data[entryNext] = encodeCerts([]*x509.Certificate{s.next.cert})
-		keys[entryNextKey] = s.next.key
-		if !s.since.IsZero() {
-			data[entryNextSince] = []byte(s.since.UTC().Format(time.RFC3339Nano))
-		}
-	}
-	for entry, key := range keys {
-		der, err := x509.MarshalPKCS8PrivateKey(key)
-		if err != nil {
-			return nil, fmt.Errorf("write %s: %w", entry, err)
-		}
-		data[entry] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	}
-	return data, nil
-}
-
-// decode reads a state. It is strict: whatever was not written by encode is an
-// error, and the caller begins again.
-func decode(data map[string][]byte) (*state, error) {
-	s := &state{}
-	authorities, err := decodeCerts(data, entryAuthority)
-	if err != nil {
-		return nil, err
-	}
-	if len(authorities) > 1 {
-		s.earlier = authorities[1:]
-	}
-	if s.authority, err = decodePair(authorities[0], data, entryAuthorityKey); err != nil {
-		return nil, err
-	}
-	serving, err := decodeCerts(data, entryServing)
-	if err != nil {
-		return nil, err
-	}
-	if s.serving, err = decodePair(serving[0], data, entryServingKey); err != nil {
-		return nil, err
-	}
-	for _, c := range authorities {
-		if !c.IsCA {
-			return nil, fmt.Errorf("%s: a certificate that signs nothing", entryAuthority)
-		}
-	}
-	if _, ok := data[entryNext]; ok {
-		err = s.decodeNext(data)
-	}
-	return s, err
-}
-
-func (s *state) decodeNext(data map[string][]byte) error {
-	certs, err := decodeCerts(data, entryNext)
-	if err != nil {
-		return err
-	}
-	next, err := decodePair(certs[0], data, entryNextKey)
-	if err != nil {
-		return err
-	}
-	if !next.cert.IsCA {
-		return fmt.Errorf("%s: a certificate that signs nothing", entryNext)
-	}
-	s.next = &next
-	if text := data[entryNextSince]; len(text) > 0 {
-		if s.since, err = time.Parse(time.RFC3339Nano, string(text)); err != nil {
-			return fmt.Errorf("%s: %w", entryNextSince, err)
-		}
-	}
-	return nil
-}
 
 // maxCerts bounds what is read of one entry: there are never more than a few
 // authorities at a time.
 const maxCerts = 16
 
-func decodeCerts(data map[string][]byte, entry string) ([]*x509.Certificate, error) {
-	certs, err := parseBundle(data[entry])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", entry, err)
+// encode writes the state as entries of a Secret.
+func (s *state) encode() (map[string][]byte, error) {
+	data := map[string][]byte{}
+	if err := encodePair(data, entryAuthority, &s.authority, s.earlier...); err != nil {
+		return nil, err
 	}
-	return certs, nil
+	if err := encodePair(data, entryServing, &s.serving); err != nil {
+		return nil, err
+	}
+	if s.next == nil {
+		return data, nil
+	}
+	if !s.since.IsZero() {
+		data[entrySince] = []byte(s.since.UTC().Format(time.RFC3339Nano))
+	}
+	return data, encodePair(data, entryNext, s.next)
 }
 
-// parseBundle reads one or more certificates.
-func parseBundle(text []byte) ([]*x509.Certificate, error) {
-	var certs []*x509.Certificate
-	for rest := text; len(bytes.TrimSpace(rest)) > 0; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
-			return nil, errors.New("no certificate")
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		if certs = append(certs, cert); len(certs) > maxCerts {
-			return nil, fmt.Errorf("more than %d certificates", maxCerts)
-		}
+func encodePair(data map[string][]byte, name string, pair *tls.Certificate, others ...*x509.Certificate) error {
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey) // the one form that earlier releases read
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name+suffixKey, err)
 	}
-	if len(certs) == 0 {
-		return nil, errors.New("no certificate")
-	}
-	return certs, nil
+	data[name+suffixKey] = pem.EncodeToMemory(&pem.Block{Type: keyutil.PrivateKeyBlockType, Bytes: der})
+	data[name+suffixCert], err = certutil.EncodeCertificates(append([]*x509.Certificate{pair.Leaf}, others...)...)
+	return err
 }
 
-// decodePair reads the key of a certificate and checks that it is its key.
-func decodePair(cert *x509.Certificate, data map[string][]byte, entry string) (pair, error) {
-	block, _ := pem.Decode(data[entry])
-	if block == nil {
-		return pair{}, fmt.Errorf("%s: no key", entry)
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+// decode reads a state. It is strict: the caller starts again from anything that
+// encode has not written.
+func decode(data map[string][]byte) (*state, error) {
+	s := &state{}
+	authority, earlier, err := decodePair(data, entryAuthority, true)
 	if err != nil {
-		return pair{}, fmt.Errorf("%s: %w", entry, err)
+		return nil, err
 	}
-	key, ok := parsed.(*ecdsa.PrivateKey)
-	if !ok {
-		return pair{}, fmt.Errorf("%s: a key of another kind", entry)
+	s.authority, s.earlier = *authority, earlier
+	serving, _, err := decodePair(data, entryServing, false)
+	if err != nil {
+		return nil, err
 	}
-	if !key.PublicKey.Equal(cert.PublicKey) {
-		return pair{}, fmt.Errorf("%s: the key of another certificate", entry)
+	s.serving = *serving
+	if _, ok := data[entryNext+suffixCert]; !ok {
+		return s, nil
 	}
-	return pair{cert: cert, key: key}, nil
+	if s.next, _, err = decodePair(data, entryNext, true); err != nil {
+		return nil, err
+	}
+	if text := data[entrySince]; len(text) > 0 {
+		if s.since, err = time.Parse(time.RFC3339Nano, string(text)); err != nil {
+			return nil, fmt.Errorf("%s: %w", entrySince, err)
+		}
+	}
+	return s, nil
+}
+
+// decodePair reads a certificate with its key, and the certificates after it.
+func decodePair(data map[string][]byte, name string, authority bool) (*tls.Certificate, []*x509.Certificate, error) {
+	certs, err := certutil.ParseCertsPEM(data[name+suffixCert])
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name+suffixCert, err)
+	}
+	if len(certs) > maxCerts {
+		return nil, nil, fmt.Errorf("%s: %d certificates, at most %d are read", name+suffixCert, len(certs), maxCerts)
+	}
+	for _, c := range certs {
+		if authority && !c.IsCA {
+			return nil, nil, fmt.Errorf("%s: a certificate that is no authority", name+suffixCert)
+		}
+	}
+	pair, err := tls.X509KeyPair(data[name+suffixCert], data[name+suffixKey])
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	pair.Certificate = pair.Certificate[:1]
+	return &pair, certs[1:], nil
 }

@@ -8,22 +8,33 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	certutil "k8s.io/client-go/util/cert"
 )
 
 var (
 	start  = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
-	ninety = terms{hosts: []string{"daybreak-manager.daybreak-system.svc", "127.0.0.1"}, validity: 90 * 24 * time.Hour, overlap: 10 * time.Minute}
+	ninety = Options{Hosts: []string{"daybreak-manager.daybreak-system.svc", "127.0.0.1"}, Validity: 90 * 24 * time.Hour, Overlap: 10 * time.Minute}
 )
 
 const day = 24 * time.Hour
 
-func begin(t *testing.T, tm terms) *state {
+func begin(t *testing.T, o Options) *state {
 	t.Helper()
-	s, err := newState(tm, start)
+	s, err := newState(&o, start)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func bundleOf(t *testing.T, s *state) []byte {
+	t.Helper()
+	bundle, err := certutil.EncodeCertificates(s.trusted()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bundle
 }
 
 // verify checks that an API server with this bundle would accept what is served.
@@ -43,16 +54,16 @@ func verify(t *testing.T, bundle []byte, served *x509.Certificate, host string, 
 // served, and nothing changes without need.
 func TestLife(t *testing.T) {
 	s := begin(t, ninety)
-	bundle := s.bundle() // what the configuration says
-	late := bundle       // what an API server with a delay still thinks
-	lateSince := start   // since when the newer one is there
+	bundle := bundleOf(t, s) // what the configuration says
+	late := bundle           // what an API server with a delay still thinks
+	lateSince := start       // since when the newer one is there
 	changes, authorities := 0, map[string]bool{}
 	for now := start; now.Before(start.Add(3 * 365 * day)); now = now.Add(day) {
-		named := func(c *x509.Certificate) bool {
-			certs, err := parseBundle(bundle)
+		listed := func(c *x509.Certificate) bool {
+			certs, err := certutil.ParseCertsPEM(bundle)
 			return err == nil && slices.ContainsFunc(certs, c.Equal)
 		}
-		next, err := s.advance(ninety, now, named)
+		next, err := s.advance(&ninety, now, listed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,18 +73,18 @@ func TestLife(t *testing.T) {
 		s = next
 		// The Secret is written, the replica serves, the configuration is
 		// written a moment later.
-		verify(t, bundle, s.serving.cert, "127.0.0.1", now)
-		if now.Sub(lateSince) >= ninety.overlap {
+		verify(t, bundle, s.serving.Leaf, "127.0.0.1", now)
+		if now.Sub(lateSince) >= ninety.Overlap {
 			late = bundle
 		}
-		verify(t, late, s.serving.cert, ninety.hosts[0], now)
-		if b := s.bundle(); string(b) != string(bundle) {
+		verify(t, late, s.serving.Leaf, ninety.Hosts[0], now)
+		if b := bundleOf(t, s); string(b) != string(bundle) {
 			bundle, lateSince = b, now
 		}
-		if err := s.usable(now); err != nil {
-			t.Fatalf("at %s: %v", now, err)
+		if s.expired(now) {
+			t.Fatalf("at %s: the authority has expired", now)
 		}
-		authorities[s.authority.cert.Subject.CommonName] = true
+		authorities[s.authority.Leaf.Subject.CommonName] = true
 		if n := len(s.trusted()); n > 3 {
 			t.Fatalf("at %s: %d authorities are trusted", now, n)
 		}
@@ -89,56 +100,56 @@ func TestLife(t *testing.T) {
 }
 
 func TestAdvance(t *testing.T) {
-	nobody := func(*x509.Certificate) bool { return false }
-	everybody := func(*x509.Certificate) bool { return true }
+	unlisted := func(*x509.Certificate) bool { return false }
+	listed := func(*x509.Certificate) bool { return true }
 
 	s := begin(t, ninety)
-	step := func(now time.Time, named func(*x509.Certificate) bool) *state {
+	step := func(now time.Time, listed func(*x509.Certificate) bool) *state {
 		t.Helper()
-		next, err := s.advance(ninety, now, named)
+		next, err := s.advance(&ninety, now, listed)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return next
 	}
-	if step(start.Add(50*day), everybody) != s {
+	if step(start.Add(50*day), listed) != s {
 		t.Error("something changed while nothing was due")
 	}
-	renewed := step(start.Add(61*day), nobody)
-	if renewed == s || renewed.serving.cert.Equal(s.serving.cert) || !renewed.authority.cert.Equal(s.authority.cert) || renewed.next != nil {
+	renewed := step(start.Add(61*day), unlisted)
+	if renewed == s || renewed.serving.Leaf.Equal(s.serving.Leaf) || !renewed.authority.Leaf.Equal(s.authority.Leaf) || renewed.next != nil {
 		t.Error("at two thirds the serving certificate was not renewed, or more than it")
 	}
 
 	// The authority's last third: another one waits.
 	now := start.Add(241 * day)
-	s = step(now, nobody)
-	if s.next == nil || !s.since.IsZero() || s.authority.cert.Equal(s.next.cert) {
+	s = step(now, unlisted)
+	if s.next == nil || !s.since.IsZero() || s.authority.Leaf.Equal(s.next.Leaf) {
 		t.Fatal("no other authority waits")
 	}
 	before := s
-	for range 100 { // nobody has heard of it: it never signs
+	for range 100 { // it is not published: it never signs
 		now = now.Add(time.Hour)
-		s = step(now, nobody)
+		s = step(now, unlisted)
 	}
-	if s.next == nil || !s.next.cert.Equal(before.next.cert) || !s.authority.cert.Equal(before.authority.cert) {
-		t.Fatal("an authority that nobody trusts was used, or made again")
+	if s.next == nil || !s.next.Leaf.Equal(before.next.Leaf) || !s.authority.Leaf.Equal(before.authority.Leaf) {
+		t.Fatal("an authority that is not trusted was used, or made again")
 	}
-	s = step(now, everybody)
+	s = step(now, listed)
 	if !s.since.Equal(now) {
 		t.Fatalf("since %s, want %s", s.since, now)
 	}
-	if s = step(now.Add(ninety.overlap-time.Second), everybody); s.next == nil {
+	if s = step(now.Add(ninety.Overlap-time.Second), listed); s.next == nil {
 		t.Fatal("it signed before the overlap was over")
 	}
 	old := s
-	if s = step(now.Add(ninety.overlap), everybody); s.next != nil || !s.authority.cert.Equal(before.next.cert) || s.serving.cert.CheckSignatureFrom(s.authority.cert) != nil {
+	if s = step(now.Add(ninety.Overlap), listed); s.next != nil || !s.authority.Leaf.Equal(before.next.Leaf) || s.serving.Leaf.CheckSignatureFrom(s.authority.Leaf) != nil {
 		t.Fatal("it did not sign after the overlap")
 	}
-	if len(s.earlier) != 1 || !s.earlier[0].Equal(before.authority.cert) {
+	if len(s.earlier) != 1 || !s.earlier[0].Equal(before.authority.Leaf) {
 		t.Error("the old authority is no longer trusted, while other replicas may still serve by it")
 	}
-	verify(t, s.bundle(), old.serving.cert, "127.0.0.1", now)
-	if s = step(old.authority.cert.NotAfter, everybody); len(s.earlier) != 0 {
+	verify(t, bundleOf(t, s), old.serving.Leaf, "127.0.0.1", now)
+	if s = step(old.authority.Leaf.NotAfter, listed); len(s.earlier) != 0 {
 		t.Error("an authority is trusted beyond its end")
 	}
 }
@@ -148,38 +159,38 @@ func TestAdvance(t *testing.T) {
 func TestHosts(t *testing.T) {
 	s := begin(t, ninety)
 	other := ninety
-	other.hosts = []string{"manager.example.com", "10.0.0.7"}
+	other.Hosts = []string{"manager.example.com", "10.0.0.7"}
 	never := func(*x509.Certificate) bool { return false }
-	both, err := s.advance(other, start, never)
+	both, err := s.advance(&other, start, never)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, host := range slices.Concat(ninety.hosts, other.hosts) {
-		verify(t, s.bundle(), both.serving.cert, host, start)
+	for _, host := range slices.Concat(ninety.Hosts, other.Hosts) {
+		verify(t, bundleOf(t, s), both.serving.Leaf, host, start)
 	}
-	for _, tm := range []terms{ninety, other} {
-		if again, err := both.advance(tm, start, never); err != nil || again != both {
-			t.Errorf("signed again for %v (%v)", tm.hosts, err)
+	for _, o := range []Options{ninety, other} {
+		if again, err := both.advance(&o, start, never); err != nil || again != both {
+			t.Errorf("signed again for %v (%v)", o.Hosts, err)
 		}
 	}
 	long := ninety
-	long.hosts = []string{"daybreak-manager.a-namespace-with-a-name-that-is-really-much-longer-than-most.svc"}
+	long.Hosts = []string{"daybreak-manager.a-namespace-with-a-name-that-is-really-much-longer-than-most.svc"}
 	s = begin(t, long)
-	verify(t, s.bundle(), s.serving.cert, long.hosts[0], start)
+	verify(t, bundleOf(t, s), s.serving.Leaf, long.Hosts[0], start)
 }
 
 func TestRoundTrip(t *testing.T) {
 	s := begin(t, ninety)
 	full := *s
-	next, err := newAuthority(ninety, start)
+	next, err := newAuthority(&ninety, start)
 	if err != nil {
 		t.Fatal(err)
 	}
 	full.next, full.since = next, start.Add(time.Minute+time.Nanosecond)
-	full.earlier = []*x509.Certificate{begin(t, ninety).authority.cert}
+	full.earlier = []*x509.Certificate{begin(t, ninety).authority.Leaf}
 	waiting := full
 	waiting.since = time.Time{}
-	for name, s := range map[string]*state{"fresh": s, "everything": &full, "not named yet": &waiting} {
+	for name, s := range map[string]*state{"fresh": s, "everything": &full, "not listed yet": &waiting} {
 		t.Run(name, func(t *testing.T) {
 			data, err := s.encode()
 			if err != nil {
@@ -189,7 +200,7 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(s, got, cmp.AllowUnexported(state{}, pair{})); diff != "" {
+			if diff := cmp.Diff(s, got, cmp.AllowUnexported(state{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-written +read):\n%s", diff)
 			}
 		})
@@ -199,7 +210,7 @@ func TestRoundTrip(t *testing.T) {
 func TestDecodeGarbage(t *testing.T) {
 	good := func(t *testing.T) map[string][]byte {
 		s := begin(t, ninety)
-		next, err := newAuthority(ninety, start)
+		next, err := newAuthority(&ninety, start)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,26 +223,30 @@ func TestDecodeGarbage(t *testing.T) {
 	}
 	cases := map[string]func(data map[string][]byte){
 		"nothing":                 func(d map[string][]byte) { clear(d) },
-		"no authority":            func(d map[string][]byte) { delete(d, entryAuthority) },
-		"no key of the authority": func(d map[string][]byte) { delete(d, entryAuthorityKey) },
-		"no serving certificate":  func(d map[string][]byte) { delete(d, entryServing) },
-		"no key of the next":      func(d map[string][]byte) { delete(d, entryNextKey) },
-		"text":                    func(d map[string][]byte) { d[entryServing] = []byte("garbage") },
-		"an empty authority":      func(d map[string][]byte) { d[entryAuthority] = []byte(" \n") },
-		"a cut certificate":       func(d map[string][]byte) { d[entryServing] = d[entryServing][:200] },
-		"a key for a certificate": func(d map[string][]byte) { d[entryServing] = d[entryServingKey] },
-		"a certificate for a key": func(d map[string][]byte) { d[entryServingKey] = d[entryServing] },
-		"the other one's key":     func(d map[string][]byte) { d[entryServingKey] = d[entryAuthorityKey] },
+		"no authority":            func(d map[string][]byte) { delete(d, entryAuthority+suffixCert) },
+		"no key of the authority": func(d map[string][]byte) { delete(d, entryAuthority+suffixKey) },
+		"no serving certificate":  func(d map[string][]byte) { delete(d, entryServing+suffixCert) },
+		"no key of the next":      func(d map[string][]byte) { delete(d, entryNext+suffixKey) },
+		"text":                    func(d map[string][]byte) { d[entryServing+suffixCert] = []byte("garbage") },
+		"an empty authority":      func(d map[string][]byte) { d[entryAuthority+suffixCert] = []byte(" \n") },
+		"a cut certificate":       func(d map[string][]byte) { d[entryServing+suffixCert] = d[entryServing+suffixCert][:200] },
+		"a key for a certificate": func(d map[string][]byte) { d[entryServing+suffixCert] = d[entryServing+suffixKey] },
+		"a certificate for a key": func(d map[string][]byte) { d[entryServing+suffixKey] = d[entryServing+suffixCert] },
+		"the other one's key":     func(d map[string][]byte) { d[entryServing+suffixKey] = d[entryAuthority+suffixKey] },
 		"an authority that is none": func(d map[string][]byte) {
-			d[entryAuthority], d[entryAuthorityKey] = d[entryServing], d[entryServingKey]
+			d[entryAuthority+suffixCert], d[entryAuthority+suffixKey] = d[entryServing+suffixCert], d[entryServing+suffixKey]
 		},
-		"a next one that is none":     func(d map[string][]byte) { d[entryNext], d[entryNextKey] = d[entryServing], d[entryServingKey] },
-		"an earlier one that is none": func(d map[string][]byte) { d[entryAuthority] = append(d[entryAuthority], d[entryServing]...) },
-		"no time":                     func(d map[string][]byte) { d[entryNextSince] = []byte("yesterday") },
+		"a next one that is none": func(d map[string][]byte) {
+			d[entryNext+suffixCert], d[entryNext+suffixKey] = d[entryServing+suffixCert], d[entryServing+suffixKey]
+		},
+		"an earlier one that is none": func(d map[string][]byte) {
+			d[entryAuthority+suffixCert] = append(d[entryAuthority+suffixCert], d[entryServing+suffixCert]...)
+		},
+		"no time": func(d map[string][]byte) { d[entrySince] = []byte("yesterday") },
 		"endless authorities": func(d map[string][]byte) {
-			one := d[entryAuthority]
+			one := d[entryAuthority+suffixCert]
 			for range maxCerts {
-				d[entryAuthority] = append(d[entryAuthority], one...)
+				d[entryAuthority+suffixCert] = append(d[entryAuthority+suffixCert], one...)
 			}
 		},
 	}
