@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,14 +39,14 @@ const (
 	workers = 8
 	// What fails is tried again after so long, doubled each time.
 	retryFirst, retryMost = 100 * time.Millisecond, 30 * time.Second
-	// A conflict means that the cache is behind; it need not be for long. The
-	// second in a row waits twice as long, and so on.
+	// A conflict means that the cache is behind. The second in a row waits twice as
+	// long, and so on.
 	retryConflict = 200 * time.Millisecond
 )
 
-// Options is what the controller is given beside the manager.
+// Options is what the controller needs in addition to the manager.
 type Options struct {
-	// Metrics is where its figures are registered.
+	// Metrics is where its metrics are registered.
 	Metrics prometheus.Registerer
 	// Clock spaces its writes.
 	Clock clock.PassiveClock
@@ -56,13 +57,15 @@ type reconciler struct {
 	client  client.Client
 	events  events.EventRecorder
 	metrics *metrics
-	limiter *limiter
-	told    *told
+	clock   clock.PassiveClock
+
+	mu    sync.Mutex
+	nodes map[string]*memory
 }
 
 // Add adds the controller to the manager.
 func Add(ctx context.Context, m ctrlmanager.Manager, o Options) error {
-	figures, err := newMetrics(o.Metrics)
+	registered, err := newMetrics(o.Metrics)
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
@@ -71,7 +74,7 @@ func Add(ctx context.Context, m ctrlmanager.Manager, o Options) error {
 	}
 	r := &reconciler{
 		client: m.GetClient(), events: m.GetEventRecorder(wire.ManagerComponent),
-		metrics: figures, limiter: newLimiter(o.Clock), told: newTold(),
+		metrics: registered, clock: o.Clock, nodes: map[string]*memory{},
 	}
 	return builder.ControllerManagedBy(m).
 		Named("noderesource").
@@ -94,7 +97,7 @@ func indexPod(obj client.Object) []string {
 	return []string{pod.Spec.NodeName}
 }
 
-// asks says whether the pod asks for any of our resources.
+// asks reports whether the pod asks for any of our resources.
 func asks(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
 		return slices.ContainsFunc(resources, func(name corev1.ResourceName) bool {
@@ -130,8 +133,8 @@ func isAdmitted(obj client.Object) bool {
 	return ok && admitted(pod)
 }
 
-// nodeChanged says whether anything changed that a decision depends on: nodes
-// are written to every few minutes for other reasons.
+// nodeChanged reports whether anything changed that a decision depends on: nodes
+// are written every few minutes for other reasons.
 func nodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Node)
 	after, ok2 := e.ObjectNew.(*corev1.Node)
@@ -169,14 +172,13 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	node := &corev1.Node{}
 	if err := r.client.Get(ctx, request.NamespacedName, node); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.limiter.forget(request.Name)
-			r.told.forget(request.Name)
-			r.metrics.decided(request.Name, decision{verdict: ignore})
+			r.forget(request.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("get node: %w", err)
 	}
-	if r.limiter.behind(node.Name, node.ResourceVersion) {
+	m := r.remembered(node.Name)
+	if m.isStale(node.ResourceVersion) {
 		return reconcile.Result{RequeueAfter: retryConflict}, nil
 	}
 	f, err := r.facts(ctx, node)
@@ -185,25 +187,40 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	d := decide(f)
 	r.metrics.decided(node.Name, d)
-	r.tellProblem(ctx, node, d)
-	c := changesOf(node, d)
-	if c.empty() {
-		r.told.settled(node.Name, d.amounts)
+	r.reportProblem(ctx, node, m, d)
+	return r.advertise(ctx, node, m, d)
+}
+
+// advertise makes the node as decided.
+func (r *reconciler) advertise(ctx context.Context, node *corev1.Node, m *memory, d decision) (reconcile.Result, error) {
+	wanted := node.DeepCopy()
+	metadata, status := d.setMetadata(wanted), d.setStatus(wanted)
+	if !metadata && !status {
+		m.advertised = d.amounts
 		return reconcile.Result{}, nil
 	}
-	if delay := r.limiter.wait(node.Name); delay > 0 {
+	now := r.clock.Now()
+	if delay := m.delay(now); delay > 0 {
 		klog.FromContext(ctx).V(2).Info("Node changes too often, the next write waits", "wait", delay)
 		return reconcile.Result{RequeueAfter: delay}, nil
 	}
-	switch err := r.write(ctx, node.DeepCopy(), d, c); {
+	written := node.DeepCopy()
+	err := r.write(ctx, written, d)
+	if written.ResourceVersion != node.ResourceVersion {
+		m.wrote(now, written.ResourceVersion)
+	}
+	switch {
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: r.limiter.conflicted(node.Name)}, nil
+		return reconcile.Result{RequeueAfter: m.conflicts.Step()}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}
-	r.tellChange(ctx, node, d, c)
+	if status { // labels alone are not worth an Event
+		r.reportChange(ctx, node, m, d)
+	}
+	m.advertised = d.amounts
 	return reconcile.Result{}, nil
 }
 

@@ -76,7 +76,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.reconciler = &reconciler{client: c, events: b.recorder, metrics: m, limiter: newLimiter(b.clock), told: newTold()}
+	b.reconciler = &reconciler{client: c, events: b.recorder, metrics: m, clock: b.clock, nodes: map[string]*memory{}}
 	return b
 }
 
@@ -219,7 +219,7 @@ func TestReconcile(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.reconcile()
-	if n := len(b.limiter.nodes) + len(b.limiter.written) + len(b.limiter.conflicts) + len(b.told.advertised) + len(b.told.problems) + len(b.metrics.nodes); n != 0 {
+	if n := len(b.nodes) + len(b.metrics.nodes); n != 0 {
 		t.Errorf("%d things are remembered of a node that is gone", n)
 	}
 }
@@ -404,8 +404,7 @@ func TestReconcilePrecondition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := decide(f)
-	if err := b.write(t.Context(), stale, d, changesOf(stale, d)); !apierrors.IsConflict(err) {
+	if err := b.write(t.Context(), stale, decide(f)); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
 }
@@ -418,13 +417,13 @@ func TestReconcileStaleCache(t *testing.T) {
 	stale := b.node()
 	b.reconcile()
 	b.wantPatches("metadata", "status")
-	if b.limiter.behind("n1", b.node().ResourceVersion) {
-		t.Error("the node is behind itself")
+	if b.remembered("n1").isStale(b.node().ResourceVersion) {
+		t.Error("the node is older than itself")
 	}
-	if !b.limiter.behind("n1", stale.ResourceVersion) {
-		t.Errorf("version %s is not behind %s", stale.ResourceVersion, b.node().ResourceVersion)
+	if !b.remembered("n1").isStale(stale.ResourceVersion) {
+		t.Errorf("version %s is not older than %s", stale.ResourceVersion, b.node().ResourceVersion)
 	}
-	b.limiter.wrote("n1", "99999") // a write that the cache has not seen
+	b.remembered("n1").wrote(b.clock.Now(), "99999") // a write that the cache has not seen
 	b.device(deviceOf(sicken(c500(1), 0), ofMetaX...))
 	if result := b.reconcile(); result.RequeueAfter != retryConflict {
 		t.Errorf("looked at again after %s, want %s", result.RequeueAfter, retryConflict)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -16,12 +17,12 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// resources are what a node advertises for its cards, in the order in which
-// they are told to people.
-var resources = wire.AdvertisedResources()
-
-// labels are what a node tells of its cards beside that.
-var labels = wire.AdvertisedLabels()
+// resources are what a node advertises for its cards, in the order of messages;
+// labels describe the cards.
+var (
+	resources = wire.AdvertisedResources()
+	labels    = wire.AdvertisedLabels()
+)
 
 // verdict is what is to be done about a node.
 type verdict string
@@ -75,7 +76,7 @@ type decision struct {
 // decide says what a node should advertise. It depends on the facts and
 // nothing else, and changes none of them.
 func decide(f facts) decision {
-	mark, marked := f.node.Annotations[wire.AnnotationAdvertised]
+	_, marked := f.node.Annotations[wire.AnnotationAdvertised]
 	switch {
 	case f.inventory == nil && !marked:
 		return decision{verdict: ignore}
@@ -98,7 +99,7 @@ func decide(f facts) decision {
 		wire.KoordMemory: *resource.NewQuantity(int64(memory)<<20, resource.BinarySI),
 	}
 	d.hold(f)
-	d.mark = new(ourLabels(f.node, mark, d.labels))
+	d.mark = new(ourLabels(f.node, d.labels))
 	return d
 }
 
@@ -202,109 +203,64 @@ func commonModel(t *gpu.Topology) string {
 // ourLabels lists which of the wanted labels are ours: those that were already,
 // and those that the node does not have yet. One that was there before us, with
 // the same value, stays its owner's.
-func ourLabels(node *corev1.Node, mark string, want map[string]string) string {
-	before := strings.Split(mark, ",")
-	var ours []string
-	for _, key := range labels {
+func ourLabels(node *corev1.Node, want map[string]string) string {
+	before := markedLabels(node)
+	ours := slices.DeleteFunc(slices.Clone(labels), func(key string) bool {
 		value, ok := want[key]
-		if ok && (node.Labels[key] != value || slices.Contains(before, key)) {
-			ours = append(ours, key)
-		}
-	}
+		return !ok || node.Labels[key] == value && !slices.Contains(before, key)
+	})
 	return strings.Join(ours, ",")
 }
 
 // markedLabels returns the labels that the node's mark lists. Anyone may have
 // written it, so only those that can be ours count.
 func markedLabels(node *corev1.Node) []string {
-	var keys []string
 	listed := strings.Split(node.Annotations[wire.AnnotationAdvertised], ",")
-	for _, key := range labels {
-		if slices.Contains(listed, key) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+	return slices.DeleteFunc(slices.Clone(labels), func(key string) bool { return !slices.Contains(listed, key) })
 }
 
-// changes are two merge patches of a node: of its metadata and of its status.
-// A nil value in one removes; an empty map changes nothing.
-type changes struct {
-	labels, annotations map[string]any
-	amounts             map[string]map[string]any // by capacity and allocatable
-}
-
-// changesOf returns what is to be written to make the node as decided.
-func changesOf(node *corev1.Node, d decision) changes {
-	c := changes{labels: map[string]any{}, annotations: map[string]any{}, amounts: map[string]map[string]any{}}
-	if d.verdict == ignore {
-		return c
+// setMetadata makes labels and annotations of the node as decided, and reports
+// whether that is a change.
+func (d *decision) setMetadata(node *corev1.Node) bool {
+	if d.verdict == ignore || d.verdict == keep {
+		return false
 	}
-	if !d.othersAmounts {
-		for name, have := range map[string]corev1.ResourceList{"capacity": node.Status.Capacity, "allocatable": node.Status.Allocatable} {
-			if diff := amountChanges(have, d.amounts); len(diff) > 0 {
-				c.amounts[name] = diff
-			}
-		}
-	}
-	if d.verdict == keep {
-		return c
-	}
-	c.setLabels(node, d)
-	switch mark, marked := node.Annotations[wire.AnnotationAdvertised]; {
-	case d.mark == nil && marked:
-		c.annotations[wire.AnnotationAdvertised] = nil
-	case d.mark != nil && (!marked || mark != *d.mark):
-		c.annotations[wire.AnnotationAdvertised] = *d.mark
-	}
-	return c
-}
-
-// setLabels adds the changes of labels.
-func (c *changes) setLabels(node *corev1.Node, d decision) {
+	labels, annotations := maps.Clone(node.Labels), maps.Clone(node.Annotations)
 	for _, key := range markedLabels(node) {
-		if _, wanted := d.labels[key]; !wanted {
-			if _, has := node.Labels[key]; has {
-				c.labels[key] = nil
-			}
-		}
+		delete(node.Labels, key)
 	}
 	for key, value := range d.labels {
-		if node.Labels[key] != value {
-			c.labels[key] = value
+		metav1.SetMetaDataLabel(&node.ObjectMeta, key, value)
+	}
+	if d.mark == nil {
+		delete(node.Annotations, wire.AnnotationAdvertised)
+	} else {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, wire.AnnotationAdvertised, *d.mark)
+	}
+	return !maps.Equal(labels, node.Labels) || !maps.Equal(annotations, node.Annotations)
+}
+
+// setStatus does the same for capacity and allocatable.
+func (d *decision) setStatus(node *corev1.Node) (changed bool) {
+	if d.verdict == ignore || d.othersAmounts {
+		return false
+	}
+	for _, list := range []*corev1.ResourceList{&node.Status.Capacity, &node.Status.Allocatable} {
+		for _, name := range resources {
+			have, has := (*list)[name]
+			want, wanted := d.amounts[name]
+			switch {
+			case has && !wanted:
+				delete(*list, name)
+				changed = true
+			case wanted && (!has || have.Cmp(want) != 0):
+				if *list == nil {
+					*list = corev1.ResourceList{}
+				}
+				(*list)[name] = want
+				changed = true
+			}
 		}
 	}
+	return changed
 }
-
-func amountChanges(have, want corev1.ResourceList) map[string]any {
-	diff := map[string]any{}
-	for _, name := range resources {
-		h, has := have[name]
-		w, wanted := want[name]
-		switch {
-		case wanted && (!has || h.Cmp(w) != 0):
-			diff[string(name)] = w.String()
-		case has && !wanted:
-			diff[string(name)] = nil
-		}
-	}
-	return diff
-}
-
-// metadata returns the patch of labels and annotations, nil when there is
-// nothing to write.
-func (c *changes) metadata() map[string]any {
-	out := map[string]any{}
-	if len(c.labels) > 0 {
-		out["labels"] = maps.Clone(c.labels)
-	}
-	if len(c.annotations) > 0 {
-		out["annotations"] = maps.Clone(c.annotations)
-	}
-	if len(out) == 0 {
-		return nil
-	}
-	return out
-}
-
-func (c *changes) empty() bool { return c.metadata() == nil && len(c.amounts) == 0 }

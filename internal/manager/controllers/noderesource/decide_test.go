@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
@@ -167,7 +168,7 @@ func TestDecideAmounts(t *testing.T) {
 			cards: sicken(c500(2), 0), want: "gpu.shared: 100, gpu-core: 200, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", held: "koordinator.sh/gpu-core",
 			pods: []corev1.Pod{withPhase(given(holding("gpu-core: 200"), "GPU-a", "GPU-b"), corev1.PodPending)},
 		},
-		"other resources are nobody's business": {
+		"other resources don't count": {
 			cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("sgpu: 20, cpu: 4")},
 			want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100",
 		},
@@ -288,11 +289,11 @@ func TestDecideSettles(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 2000 {
 		f := randomFacts(random)
-		c := changesOf(f.node, decide(f))
-		apply(f.node, c)
+		first := decide(f)
+		apply(f.node, first)
 		d := decide(f)
-		if again := changesOf(f.node, d); !again.empty() {
-			t.Fatalf("%+v writes %+v, and then %+v", d, c, again)
+		if apply(f.node, d) {
+			t.Fatalf("%+v changes the node, and then %+v", first, d)
 		}
 		if d.verdict == ignore || d.verdict == withdraw {
 			continue
@@ -346,77 +347,46 @@ func randomFacts(random *rand.Rand) facts {
 	return f
 }
 
-// apply does to the node what the API server would.
-func apply(node *corev1.Node, c changes) {
-	set := func(to map[string]string, from map[string]any) {
-		for key, value := range from {
-			if s, ok := value.(string); ok {
-				to[key] = s
-			} else {
-				delete(to, key)
-			}
-		}
-	}
-	set(node.Labels, c.labels)
-	set(node.Annotations, c.annotations)
-	for field, list := range map[string]corev1.ResourceList{"capacity": node.Status.Capacity, "allocatable": node.Status.Allocatable} {
-		for key, value := range c.amounts[field] {
-			if s, ok := value.(string); ok {
-				list[corev1.ResourceName(key)] = resource.MustParse(s)
-			} else {
-				delete(list, corev1.ResourceName(key))
-			}
-		}
-	}
+// apply makes the node as decided and reports whether that is a change.
+func apply(node *corev1.Node, d decision) bool {
+	metadata, status := d.setMetadata(node), d.setStatus(node)
+	return metadata || status
 }
 
 func TestChanges(t *testing.T) {
 	device := deviceOf(c500(8), ofMetaX...)
-	stranger := marked(nodeOf(eight))
-	stranger.Annotations[wire.AnnotationAdvertised] = "kubernetes.io/hostname," + wire.LabelVendor
-	stranger.Labels["kubernetes.io/hostname"] = "n1"
+	foreign := marked(nodeOf(eight + ", sgpu: 128"))
+	foreign.Annotations[wire.AnnotationAdvertised] = "kubernetes.io/hostname," + wire.LabelVendor
+	foreign.Labels["kubernetes.io/hostname"] = "n1"
 	skewed := marked(nodeOf(eight))
 	skewed.Status.Allocatable[wire.KoordCore] = resource.MustParse("150")
-	none := map[string]any{
-		"koordinator.sh/gpu.shared": nil, "koordinator.sh/gpu-core": nil, "koordinator.sh/gpu-memory": nil,
-		"koordinator.sh/gpu-memory-ratio": nil, "koordinator.sh/gpu": nil,
-	}
+	none := `{"koordinator.sh/gpu":null,"koordinator.sh/gpu-core":null,"koordinator.sh/gpu-memory":null,"koordinator.sh/gpu-memory-ratio":null,"koordinator.sh/gpu.shared":null}`
+	noStatus := `"status":{"allocatable":` + none + `,"capacity":` + none + `}`
 	cases := map[string]struct {
 		node   *corev1.Node
 		device *v1alpha1.Device
-		want   changes
+		want   string // the merge patch
 	}{
-		"nothing to do": {node: marked(nodeOf(eight + ", sgpu: 128")), device: device},
+		"nothing to do": {node: marked(nodeOf(eight + ", sgpu: 128")), device: device, want: "{}"},
 		"only what differs": {
 			node: skewed, device: device,
-			want: changes{amounts: map[string]map[string]any{"allocatable": {"koordinator.sh/gpu-core": "800"}}},
+			want: `{"status":{"allocatable":{"koordinator.sh/gpu-core":"800"}}}`,
 		},
 		"the same amount in other words": {
 			node:   marked(nodeOf(strings.ReplaceAll(eight, "512Gi", "524288Mi"))),
-			device: device,
+			device: device, want: "{}",
 		},
 		"all of ours goes, by null": {
 			node: marked(nodeOf(eight + ", sgpu: 128")),
-			want: changes{
-				labels:      map[string]any{wire.LabelVendor: nil, wire.LabelModel: nil, wire.LabelDriver: nil},
-				annotations: map[string]any{wire.AnnotationAdvertised: nil},
-				amounts:     map[string]map[string]any{"capacity": none, "allocatable": none},
-			},
+			want: `{"metadata":{"annotations":null,"labels":null},` + noStatus + `}`,
 		},
 		"a mark that lists what can't be ours": {
-			node: stranger,
-			want: changes{
-				labels:      map[string]any{wire.LabelVendor: nil},
-				annotations: map[string]any{wire.AnnotationAdvertised: nil},
-				amounts:     map[string]map[string]any{"capacity": none, "allocatable": none},
-			},
+			node: foreign,
+			want: `{"metadata":{"annotations":null,"labels":{"node.koordinator.sh/gpu-vendor":null}},` + noStatus + `}`,
 		},
 		"a label that is wanted no more": {
 			node: marked(nodeOf(eight)), device: deviceOf(c500(8), wire.LabelVendor, "metax", wire.LabelModel, "C500"),
-			want: changes{
-				labels:      map[string]any{wire.LabelDriver: nil},
-				annotations: map[string]any{wire.AnnotationAdvertised: wire.LabelVendor + "," + wire.LabelModel},
-			},
+			want: `{"metadata":{"annotations":{"` + wire.AnnotationAdvertised + `":"node.koordinator.sh/gpu-vendor,node.koordinator.sh/gpu-model"},"labels":{"node.koordinator.sh/gpu-driver-version":null}}}`,
 		},
 	}
 	for name, tc := range cases {
@@ -426,20 +396,17 @@ func TestChanges(t *testing.T) {
 				f.inventory, f.deviceLabels = wire.ReadInventory(tc.node, tc.device), tc.device.Labels
 			}
 			before := tc.node.DeepCopy()
-			got := changesOf(tc.node, decide(f))
-			for _, m := range []*map[string]any{&tc.want.labels, &tc.want.annotations} {
-				if *m == nil {
-					*m = map[string]any{}
-				}
-			}
-			if tc.want.amounts == nil {
-				tc.want.amounts = map[string]map[string]any{}
-			}
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(changes{})); diff != "" {
-				t.Errorf("changes (-want +got):\n%s", diff)
-			}
+			d := decide(f)
 			if diff := cmp.Diff(before, tc.node); diff != "" {
 				t.Errorf("deciding changed the node (-before +after):\n%s", diff)
+			}
+			changed := apply(tc.node, d)
+			got, err := client.MergeFrom(before).Data(tc.node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, string(got)); diff != "" || changed != (tc.want != "{}") {
+				t.Errorf("changed: %t, patch (-want +got):\n%s", changed, diff)
 			}
 		})
 	}

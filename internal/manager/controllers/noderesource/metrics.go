@@ -16,9 +16,9 @@ const (
 	resultFailed   = "failed"
 )
 
-// metrics are the controller's figures. Those about nodes are computed when
-// they are asked for, from what was last decided about each node that has a
-// Device of ours: there are never more series than such nodes.
+// metrics of nodes are computed when they are collected, from what was last
+// decided about each node that has a Device of ours: there are never more series
+// than such nodes.
 type metrics struct {
 	patches *prometheus.CounterVec
 
@@ -54,14 +54,13 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, registry.Register(m)
 }
 
-// DescribeMetrics registers the metrics with nothing counted, for who wants to
-// list them.
+// DescribeMetrics registers the metrics with nothing counted, to list them.
 func DescribeMetrics(registry prometheus.Registerer) error {
 	_, err := newMetrics(registry)
 	return err
 }
 
-// decided takes down what was decided about a node.
+// decided records what was decided about a node.
 func (m *metrics) decided(node string, d decision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

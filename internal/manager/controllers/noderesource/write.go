@@ -2,72 +2,47 @@ package noderesource
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// write makes the changes: the mark comes before what it stands for, and goes
-// after it, so that nothing of ours is ever without it. Each patch holds only
-// for the node as it was read.
-func (r *reconciler) write(ctx context.Context, node *corev1.Node, d decision, c changes) error {
-	read := node.ResourceVersion
-	defer func() {
-		if node.ResourceVersion != read {
-			r.limiter.wrote(node.Name, node.ResourceVersion)
-		}
-	}()
+// write makes the node as decided: the mark comes before what it stands for, and
+// goes after it, so that nothing of ours is ever without it. Each patch holds
+// only for the node as it was read.
+func (r *reconciler) write(ctx context.Context, node *corev1.Node, d decision) error {
+	first, second := r.writeMetadata, r.writeStatus
 	if d.verdict == withdraw {
-		if err := r.writeStatus(ctx, node, c); err != nil {
-			return err
-		}
-		return r.writeMetadata(ctx, node, c)
+		first, second = second, first
 	}
-	if err := r.writeMetadata(ctx, node, c); err != nil {
+	if err := first(ctx, node, d); err != nil {
 		return err
 	}
-	return r.writeStatus(ctx, node, c)
+	return second(ctx, node, d)
 }
 
-func (r *reconciler) writeMetadata(ctx context.Context, node *corev1.Node, c changes) error {
-	metadata := c.metadata()
-	if metadata == nil {
+func (r *reconciler) writeMetadata(ctx context.Context, node *corev1.Node, d decision) error {
+	patch := patchOf(node)
+	if !d.setMetadata(node) {
 		return nil
 	}
-	patch, err := patchOf(node, metadata, nil)
-	if err == nil {
-		err = r.client.Patch(ctx, node, patch, fieldOwner)
-	}
-	return r.count("patch labels and annotations", err)
+	return r.count("patch labels and annotations", r.client.Patch(ctx, node, patch, fieldOwner))
 }
 
-func (r *reconciler) writeStatus(ctx context.Context, node *corev1.Node, c changes) error {
-	if len(c.amounts) == 0 {
+func (r *reconciler) writeStatus(ctx context.Context, node *corev1.Node, d decision) error {
+	patch := patchOf(node)
+	if !d.setStatus(node) {
 		return nil
 	}
-	patch, err := patchOf(node, map[string]any{}, c.amounts)
-	if err == nil {
-		err = r.client.Status().Patch(ctx, node, patch, fieldOwner)
-	}
-	return r.count("patch status", err)
+	return r.count("patch status", r.client.Status().Patch(ctx, node, patch, fieldOwner))
 }
 
-// patchOf returns a merge patch that applies to this version of this node.
-func patchOf(node *corev1.Node, metadata map[string]any, status map[string]map[string]any) (client.Patch, error) {
-	metadata["uid"], metadata["resourceVersion"] = node.UID, node.ResourceVersion
-	body := map[string]any{"metadata": metadata}
-	if status != nil {
-		body["status"] = status
-	}
-	text, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	return client.RawPatch(types.MergePatchType, text), nil
+// patchOf returns a merge patch from the node as it is to what it will be. The
+// caches must hold labels, annotations and resources of nodes whole.
+func patchOf(node *corev1.Node) client.Patch {
+	return client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
 }
 
 // count counts how a patch ended, and wraps the error with the step.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -21,65 +20,19 @@ const (
 	reasonBad        = "BadInventory"
 )
 
-// told remembers what is wrong with which node, so that it is said once and not
-// every time the node is looked at, and what each node advertised, which tells
-// a kubelet that reset it from cards that became well.
-type told struct {
-	mu         sync.Mutex
-	problems   map[string]string
-	advertised map[string]corev1.ResourceList
-}
-
-func newTold() *told {
-	return &told{problems: map[string]string{}, advertised: map[string]corev1.ResourceList{}}
-}
-
-// settled takes down that the node advertises the amounts, and returns what it
-// did before.
-func (t *told) settled(node string, amounts corev1.ResourceList) (before corev1.ResourceList) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	before = t.advertised[node]
-	if len(amounts) == 0 {
-		delete(t.advertised, node)
-	} else {
-		t.advertised[node] = amounts
-	}
-	return before
-}
-
-// news says whether this problem of the node has not been told yet; an empty
-// one is that there is none.
-func (t *told) news(node, problem string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if problem == "" {
-		delete(t.problems, node)
-		return false
-	}
-	if t.problems[node] == problem {
-		return false
-	}
-	t.problems[node] = problem
-	return true
-}
-
-// forget drops what is remembered of a node that is gone.
-func (t *told) forget(node string) {
-	t.news(node, "")
-	t.settled(node, nil)
-}
-
-// maxNote is what the API server takes for an Event's text, and a bit less.
+// maxNote is a bit less than the API server accepts as an Event's text.
 const maxNote = 1000
 
-// tellProblem says on the node that its Device can't be read.
-func (r *reconciler) tellProblem(ctx context.Context, node *corev1.Node, d decision) {
+// reportProblem writes an Event on a node whose Device can't be read, once for
+// each problem.
+func (r *reconciler) reportProblem(ctx context.Context, node *corev1.Node, m *memory, d decision) {
 	text := ""
 	if d.problem != nil {
 		text = d.problem.Error()
 	}
-	if !r.told.news(node.Name, text) {
+	known := m.problem
+	m.problem = text
+	if text == "" || text == known {
 		return
 	}
 	klog.FromContext(ctx).Info("Device can't be read, its cards take no new pods", "problem", text)
@@ -90,14 +43,10 @@ func (r *reconciler) tellProblem(ctx context.Context, node *corev1.Node, d decis
 	r.event(node, corev1.EventTypeWarning, reasonBad, fmt.Sprintf("the Device can't be read, so %s: %s", stays, text))
 }
 
-// tellChange says on the node what it advertises from now on, and why. Labels
-// alone are not worth an Event.
-func (r *reconciler) tellChange(ctx context.Context, node *corev1.Node, d decision, c changes) {
-	before := r.told.settled(node.Name, d.amounts)
-	if len(c.amounts) == 0 {
-		return
-	}
-	kind, reason, text := describe(node, d, before)
+// reportChange writes an Event about what the node advertises from now on, and
+// why.
+func (r *reconciler) reportChange(ctx context.Context, node *corev1.Node, m *memory, d decision) {
+	kind, reason, text := describe(node, d, m.advertised)
 	klog.FromContext(ctx).V(2).Info("Node advertises its cards", "reason", reason, "healthy", d.healthy, "unhealthy", d.unhealthy)
 	r.event(node, kind, reason, text)
 }
@@ -126,7 +75,7 @@ func describe(node *corev1.Node, d decision, before corev1.ResourceList) (kind, 
 	return kind, reason, text
 }
 
-// wasReset says whether something was found to be zero that was more before.
+// wasReset reports whether an amount that was advertised was found to be zero.
 func wasReset(node *corev1.Node, before corev1.ResourceList) bool {
 	for _, name := range resources {
 		have, has := node.Status.Capacity[name]
