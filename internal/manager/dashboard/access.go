@@ -22,71 +22,59 @@ import (
 )
 
 var (
-	errNoToken   = errors.New("who are you? Log in with a token of the cluster, or send it in the header Authorization: Bearer")
-	errBadToken  = errors.New("the cluster does not know this token: it may have ended, or belong to another cluster")
+	errNoToken   = errors.New("no token: log in with a token of the cluster, or send it in the header Authorization: Bearer")
+	errBadToken  = errors.New("the token is not valid: it may have expired, or belong to another cluster")
 	errForbidden = errors.New("not allowed")
-	errBusy      = errors.New("too many unknown tokens come from your address: try again in a moment")
+	errBusy      = errors.New("too many unknown tokens from this address: try again in a moment")
 )
 
-// guard decides who sees what.
-type guard interface {
-	// who returns the user that a request comes from. The errors are errNoToken,
-	// errBadToken and errForbidden, or what went wrong.
-	who(r *http.Request) (*user, error)
-	// sight returns how much the user may see of the namespaces.
-	sight(ctx context.Context, u *user, namespaces []string) (*sight, error)
-}
-
-// user is somebody the API server knows; nil is anybody.
+// user is a user that the API server knows.
 type user = authenticationv1.UserInfo
 
-// open lets everybody see everything.
-type open struct{}
-
-func (open) who(*http.Request) (*user, error) { return &user{}, nil }
-
-func (open) sight(context.Context, *user, []string) (*sight, error) { return everything, nil }
-
 const (
-	// reviewed is how long the API server's word is taken: so long a token that
-	// was withdrawn still works.
+	// reviewed is how long a review is cached: so long a token that was revoked
+	// still works.
 	reviewed = 30 * time.Second
-	// rememberedReviews bounds what is kept of it.
+	// rememberedReviews bounds the caches.
 	rememberedReviews = 8192
 	// reviewTimeout is how long the API server may take.
 	reviewTimeout = 10 * time.Second
-	// lately is how long a token that its user was let in with is asked about
-	// again whatever others do. It is renewed every time.
+	// lately is how long an accepted token is reviewed again outside of all
+	// budgets. It is renewed every time.
 	lately = 10 * time.Minute
-	// parallelReviews of one viewer are asked at once.
+	// parallelReviews is how many reviews of one viewer run at once.
 	parallelReviews = 8
 )
 
-// reviews asks the API server: TokenReview says who a token belongs to, and
-// SubjectAccessReview what he may see.
+// reviews asks the API server whose a token is (TokenReview) and what its user may
+// see (SubjectAccessReview). Nil is a page that is open to all.
 type reviews struct {
 	client kubernetes.Interface
 	tokens *cache.LRUExpireCache // sha256 of a token: *user, nil for one that is not known
 	access *cache.LRUExpireCache // user and question: bool
-	// viewers are the sha256 of tokens whose users were let in lately. One source
-	// gets fewer tokens looked at in that time than it keeps, so that no valid one is
-	// pushed out.
-	viewers   *cache.LRUExpireCache
-	strangers *strangers
-	// asking makes many requests with one token one review.
-	asking singleflight.Group
+	// viewers are the sha256 of tokens that were accepted lately. One source gets
+	// fewer tokens reviewed in that time than it holds, so that no valid one is
+	// evicted.
+	viewers *cache.LRUExpireCache
+	unknown *tokenBudget
+	// inFlight makes many requests with one token one review.
+	inFlight singleflight.Group
 }
 
 func newReviews(client kubernetes.Interface, clk clock.PassiveClock) *reviews {
 	return &reviews{
-		client: client, strangers: newStrangers(clk), viewers: cache.NewLRUExpireCacheWithClock(rememberedReviews, clk),
+		client: client, unknown: newTokenBudget(clk), viewers: cache.NewLRUExpireCacheWithClock(rememberedReviews, clk),
 		tokens: cache.NewLRUExpireCacheWithClock(rememberedReviews, clk), access: cache.NewLRUExpireCacheWithClock(rememberedReviews, clk),
 	}
 }
 
-// who implements [guard]: the token must be good, and its user may list nodes
-// and Devices, since that is what the page shows of every node.
+// who returns the user of the request. The token must be valid, and its user must
+// be allowed to list nodes and Devices, since the page shows them all. The errors
+// are errNoToken, errBadToken, errBusy and errForbidden, or of the API server.
 func (g *reviews) who(r *http.Request) (*user, error) {
+	if g == nil {
+		return &user{}, nil
+	}
 	token := tokenOf(r)
 	if token == "" {
 		return nil, errNoToken
@@ -103,7 +91,7 @@ func (g *reviews) who(r *http.Request) (*user, error) {
 			return nil, err
 		}
 		if !allowed {
-			return nil, fmt.Errorf("%w: user %s may not list %s; whoever looks at the page needs the right to list nodes and devices.%s, and pods in the namespaces whose pods he is to see",
+			return nil, fmt.Errorf("%w: user %s may not list %s; the page requires the right to list nodes and devices.%s, and shows the pods of namespaces where the user may list pods",
 				errForbidden, u.Username, attributes.Resource, v1alpha1.GroupVersion.Group)
 		}
 	}
@@ -119,18 +107,18 @@ func pageRights() []authorizationv1.ResourceAttributes {
 	}
 }
 
-// authenticate returns whose token it is. Requests with one token at once are one
-// review, and count once in the budget of their source.
+// authenticate returns the user of the token. Concurrent requests with one token
+// are one review, and count once in the budget of their source.
 func (g *reviews) authenticate(ctx context.Context, token, source string) (*user, error) {
 	// The first request may be cancelled: the others wait for the same answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 	defer cancel()
 	key := sha256.Sum256([]byte(token))
-	answer, err, _ := g.asking.Do(string(key[:])+source, func() (any, error) {
+	answer, err, _ := g.inFlight.Do(string(key[:])+source, func() (any, error) {
 		if known, ok := g.tokens.Get(key); ok {
 			return known, nil
 		}
-		if _, viewer := g.viewers.Get(key); !viewer && !g.strangers.admit(source) {
+		if _, viewer := g.viewers.Get(key); !viewer && !g.unknown.admit(source) {
 			return nil, errBusy
 		}
 		u, err := g.review(ctx, token)
@@ -152,7 +140,7 @@ func (g *reviews) authenticate(ctx context.Context, token, source string) (*user
 	return nil, errBadToken
 }
 
-// review asks the API server whose token it is; nil if it is not valid.
+// review returns the user of the token; nil if it is not valid.
 func (g *reviews) review(ctx context.Context, token string) (*user, error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -165,8 +153,11 @@ func (g *reviews) review(ctx context.Context, token string) (*user, error) {
 	return &review.Status.User, nil
 }
 
-// sight implements [guard].
+// sight returns which of the namespaces the user may see.
 func (g *reviews) sight(ctx context.Context, u *user, namespaces []string) (*sight, error) {
+	if g == nil {
+		return everything, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	pods := func(namespace string) authorizationv1.ResourceAttributes {
@@ -198,7 +189,7 @@ func (g *reviews) sight(ctx context.Context, u *user, namespaces []string) (*sig
 	return s, nil
 }
 
-// may asks whether the user has a right.
+// may reports whether the user has a right.
 func (g *reviews) may(ctx context.Context, u *user, attributes authorizationv1.ResourceAttributes) (bool, error) {
 	key := fmt.Sprintf("%q %q %q %q %+v", u.Username, u.UID, u.Groups, u.Extra, attributes)
 	if known, ok := g.access.Get(key); ok {

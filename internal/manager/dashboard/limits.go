@@ -12,50 +12,50 @@ import (
 )
 
 // How many tokens are reviewed that were not accepted lately: a second, and
-// at once, of one source and of all sources together. So many strangers are no
-// load on the API server, and one of them takes a tenth of it.
+// at once, of one source and of all sources together. That is no load on the API
+// server, and one source takes a tenth of it.
 const (
 	sourceRate, sourceBurst = 5, 20
 	totalRate, totalBurst   = 50, 200
-	// rememberedSources bounds what is kept of them; an idle source has its whole
+	// rememberedSources bounds the memory of them; an idle source has its whole
 	// budget again long before it is forgotten.
 	rememberedSources = 4096
 	sourceForgotten   = time.Minute
 )
 
-// strangers bounds how often the API server is asked about unknown tokens.
-type strangers struct {
+// tokenBudget bounds how often the API server reviews unknown tokens.
+type tokenBudget struct {
 	mu      sync.Mutex
 	clock   clock.PassiveClock
 	sources *cache.LRUExpireCache // source: *rate.Limiter
 	total   *rate.Limiter
 }
 
-func newStrangers(clk clock.PassiveClock) *strangers {
-	return &strangers{
+func newTokenBudget(clk clock.PassiveClock) *tokenBudget {
+	return &tokenBudget{
 		clock: clk, sources: cache.NewLRUExpireCacheWithClock(rememberedSources, clk), total: rate.NewLimiter(totalRate, totalBurst),
 	}
 }
 
-// admit reports whether a token from the source is looked at now. What a source has
-// too much does not count against the others.
-func (s *strangers) admit(source string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known, _ := s.sources.Get(source)
+// admit reports whether a token from the source is reviewed now. What a source
+// sends in excess does not count against the others.
+func (b *tokenBudget) admit(source string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known, _ := b.sources.Get(source)
 	limiter, ok := known.(*rate.Limiter)
 	if !ok {
 		limiter = rate.NewLimiter(sourceRate, sourceBurst)
 	}
-	s.sources.Add(source, limiter, sourceForgotten)
-	now := s.clock.Now()
-	return limiter.AllowN(now, 1) && s.total.AllowN(now, 1)
+	b.sources.Add(source, limiter, sourceForgotten)
+	now := b.clock.Now()
+	return limiter.AllowN(now, 1) && b.total.AllowN(now, 1)
 }
 
 // sourceOf returns what counts as one source: the IPv4 address of the connection,
-// or the /64 of its IPv6 address, which one machine has for itself. Headers that
-// tell of other addresses are not believed, since every client can write them: all
-// clients of a proxy are one source.
+// or the /64 of its IPv6 address, which one machine has for itself. Headers with
+// other addresses are ignored, since every client can write them: all clients of a
+// proxy are one source.
 func sourceOf(remote string) string {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -75,7 +75,7 @@ const (
 )
 
 var (
-	errUserStreams = fmt.Errorf("%d pages of yours are open already: close one", userStreams)
+	errUserStreams = fmt.Errorf("this user has %d open pages already: close one", userStreams)
 	errMostStreams = fmt.Errorf("%d pages are open already: try again later", mostStreams)
 )
 
@@ -86,8 +86,8 @@ type streams struct {
 	users map[string]int
 }
 
-// open counts one more stream of the user, of whom there may be most. Whoever
-// calls it closes it once.
+// open counts one more stream of the user, who may have most. The caller closes
+// it once.
 func (s *streams) open(user string, most int) (closed func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -79,10 +79,10 @@ func TestFloodOfTokens(t *testing.T) {
 	}
 }
 
-// TestStrangers: the budget of a source, and that of all.
-func TestStrangers(t *testing.T) {
+// TestTokenBudget: the budget of a source, and that of all.
+func TestTokenBudget(t *testing.T) {
 	clk := testclock.NewFakeClock(noon())
-	s := newStrangers(clk)
+	s := newTokenBudget(clk)
 	admitted := func(source string, n int) int {
 		count := 0
 		for range n {

@@ -17,7 +17,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	try := r.Clone(r.Context())
 	try.Header = http.Header{}
 	try.AddCookie(kept)
-	if _, err := s.guard.who(try); err != nil {
+	if _, err := s.reviews.who(try); err != nil {
 		s.askToLogIn(w, r, err)
 		return
 	}
@@ -40,5 +40,5 @@ func (s *server) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	s.assets.serveLogin(w, r, status, text)
+	s.assets.serveLogin(w, status, text)
 }

@@ -33,8 +33,7 @@ type Options struct {
 // server answers browsers.
 type server struct {
 	feed    *Feed
-	guard   guard
-	open    bool // no login, on loopback only
+	reviews *reviews // nil without a login, on loopback only
 	assets  *assets
 	clock   clock.Clock
 	logger  klog.Logger
@@ -59,9 +58,9 @@ func New(o Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{feed: feed, guard: open{}, open: true, assets: files, clock: o.Clock, logger: o.Logger, explaining: make(chan struct{}, parallelExplanations)}
+	s := &server{feed: feed, assets: files, clock: o.Clock, logger: o.Logger, explaining: make(chan struct{}, parallelExplanations)}
 	if o.Reviewer != nil {
-		s.guard, s.open = newReviews(o.Reviewer, o.Clock), false
+		s.reviews = newReviews(o.Reviewer, o.Clock)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
@@ -69,7 +68,7 @@ func New(o Options) (http.Handler, error) {
 	mux.HandleFunc("GET /api/v1/state", s.state)
 	mux.HandleFunc("GET /api/v1/stream", s.stream)
 	mux.HandleFunc("GET /api/v1/pods/{namespace}/{name}", s.pod)
-	if !s.open {
+	if s.reviews != nil {
 		mux.HandleFunc("POST /login", s.login)
 		mux.HandleFunc("POST /logout", s.logout)
 	}
@@ -94,7 +93,7 @@ func (s *server) secured(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
 		h.Set("Cache-Control", "no-store")
-		if s.open && !loopbackHost(r.Host) {
+		if s.reviews == nil && !loopbackHost(r.Host) {
 			http.Error(w, fmt.Sprintf("this page is for this machine only: open it as http://localhost, not as %q", r.Host), http.StatusForbidden)
 			return
 		}
@@ -118,7 +117,7 @@ func loopbackHost(host string) bool {
 
 // page serves the page, or where it is not known who asks the form to log in.
 func (s *server) page(w http.ResponseWriter, r *http.Request) {
-	if _, err := s.guard.who(r); err != nil {
+	if _, err := s.reviews.who(r); err != nil {
 		s.askToLogIn(w, r, err)
 		return
 	}
@@ -129,7 +128,7 @@ func (s *server) page(w http.ResponseWriter, r *http.Request) {
 func (s *server) asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	if name != loginStyle && name != loginScript {
-		if _, err := s.guard.who(r); err != nil {
+		if _, err := s.reviews.who(r); err != nil {
 			s.fail(w, err)
 			return
 		}
@@ -158,7 +157,7 @@ type view struct {
 }
 
 func (s *server) view(r *http.Request) (*view, error) {
-	u, err := s.guard.who(r)
+	u, err := s.reviews.who(r)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +165,7 @@ func (s *server) view(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	sees, err := s.guard.sight(r.Context(), u, w.namespaces)
+	sees, err := s.reviews.sight(r.Context(), u, w.namespaces)
 	if err != nil {
 		return nil, err
 	}

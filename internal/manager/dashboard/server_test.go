@@ -82,9 +82,24 @@ func TestOpen(t *testing.T) {
 			}
 		}
 	}
-	for target, want := range map[string]int{"/nothing": 404, "/assets/nothing.js": 404, "/assets/../server.go": 404, "/api/v1/pods/team-a/nobody": 404, "/assets/login.html": 404} {
+	for target, want := range map[string]int{"/nothing": 404, "/assets/nothing.js": 404, "/assets/../server.go": 404, "/api/v1/pods/team-a/none": 404, "/assets/login.html": 404, "/assets/": 404, "/assets/strings/": 404, "/assets/strings": 404} {
 		if r := get(t, h, target, nil); r.StatusCode != want && r.StatusCode != http.StatusMovedPermanently && r.StatusCode != http.StatusTemporaryRedirect {
 			t.Errorf("%s: %s, want %d", target, r.Status, want)
+		}
+	}
+}
+
+// TestCaching: a browser that has a file is not sent it again.
+func TestCaching(t *testing.T) {
+	h := serve(t, &changing{objects: read(t)}, nil)
+	for target, kind := range map[string]string{"/": "text/html", "/assets/app.js": "javascript", "/assets/style.css": "text/css", "/assets/icon.svg": "image/svg+xml"} {
+		r := get(t, h, target, nil)
+		tag := r.Header.Get("ETag")
+		if tag == "" || !strings.Contains(r.Header.Get("Content-Type"), kind) || r.Header.Get("Cache-Control") != "private, no-cache" {
+			t.Errorf("%s: %v", target, r.Header)
+		}
+		if again := get(t, h, target, func(r *http.Request) { r.Header.Set("If-None-Match", tag) }); again.StatusCode != http.StatusNotModified || again.text != "" {
+			t.Errorf("%s again: %s", target, again.Status)
 		}
 	}
 }

@@ -23,13 +23,13 @@ const (
 // stream sends the state as server-sent events: first all of it, then what
 // changes, for as long as the browser stays.
 func (s *server) stream(w http.ResponseWriter, r *http.Request) {
-	u, err := s.guard.who(r)
+	u, err := s.reviews.who(r)
 	if err != nil {
 		s.fail(w, err)
 		return
 	}
 	most := userStreams
-	if s.open { // users have no names
+	if s.reviews == nil { // users have no names
 		most = mostStreams
 	}
 	closed, err := s.streams.open(u.Username, most)
