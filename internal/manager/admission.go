@@ -81,7 +81,7 @@ func (m *Manager) addAdmission(context.Context) error {
 	if err := m.ctrl.AddReadyzCheck("admission", func(*http.Request) error { return keeper.Ready() }); err != nil {
 		return err
 	}
-	handler := webhook.Handler(webhook.Options{Schedulers: a.Schedulers, DirectBinders: a.DirectBinders, Taint: a.Taint, Metrics: m.metrics})
+	handler := webhook.Handler(webhook.Rules{Schedulers: a.Schedulers, DirectBinders: a.DirectBinders, Taint: a.Taint}, m.metrics)
 	return m.serve(
 		endpoint{name: "admission", address: a.Address, flag: "admission-bind-address", tls: newTLS(keeper.GetCertificate)},
 		&http.Server{Handler: handler, WriteTimeout: 30 * time.Second})

@@ -1,22 +1,23 @@
 // Package webhook answers the API server for pods that ask for MetaX cards. In
-// one pass it fills in what a pod leaves unsaid and refuses what can't be meant:
-// refusals belong here and not into a validating webhook, because the API
-// server's own validation comes before those and would speak first, in words
-// that help nobody.
+// one pass it fills in defaults and rejects invalid requests: a validating webhook
+// would come after the API server's own validation, whose messages would hide
+// these.
 //
-// The answer is a function of the request alone. Nothing is looked up and
-// nothing is kept, so every replica answers, whoever leads, and admitting twice
-// is admitting once.
+// The answer is a function of the request alone. Nothing is looked up or kept, so
+// every replica answers, and admitting twice is admitting once.
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
+	"sort"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -26,21 +27,34 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Rules is what an installation decides about pods.
 type Rules struct {
-	// Schedulers are the names under which our scheduler places pods. The first
-	// is given to pods that name none; pods that name another than these keep
-	// it.
+	// Schedulers are the names of Daybreak's scheduler. The first is given to pods
+	// that name none; pods that name another scheduler keep it.
 	Schedulers []string
 	// Taint is that of nodes with cards, which pods with cards tolerate.
 	Taint Taint
 	// DirectBinders are users whose pods may come bound.
 	DirectBinders []string
-	// Privileged lets privileged containers have cards.
+	// Privileged lets privileged containers have cards. [Handler] sets it.
 	Privileged bool
+}
+
+// Handler returns what the API server calls, with the two paths that the
+// configuration of package policy names: the path determines whether the pod's
+// namespace lets privileged containers have cards.
+func Handler(rules Rules, registry prometheus.Registerer) http.Handler {
+	m := newMetrics(registry)
+	mux := http.NewServeMux()
+	for path, privileged := range map[string]bool{policy.Path: false, policy.PathPrivileged: true} {
+		rules.Privileged = privileged
+		mux.Handle(path, m.timed(&admission.Webhook{Handler: &handler{rules: rules, metrics: m}}))
+	}
+	return mux
 }
 
 // handler answers for one kind of namespace.
@@ -51,49 +65,45 @@ type handler struct {
 
 // Handle answers one request.
 func (h *handler) Handle(ctx context.Context, req admission.Request) admission.Response {
+	result, response := h.answer(ctx, req)
+	h.metrics.requests.WithLabelValues(result).Inc()
+	return response
+}
+
+func (h *handler) answer(ctx context.Context, req admission.Request) (result string, response admission.Response) {
 	// The API server has read the pod before it asks; no other client may keep
 	// this process busy.
 	pod, err := wire.DecodePod(req.Object.Raw)
 	if err != nil {
-		h.metrics.count(resultError)
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read the pod: %w", err))
+		return resultError, admission.Errored(http.StatusBadRequest, fmt.Errorf("read the pod: %w", err))
 	}
 	if req.SubResource != "" || req.Operation != admissionv1.Create {
-		h.metrics.count(resultUntouched)
-		return admission.Allowed("") // someone changed the configuration: nothing to say
+		return resultUntouched, admission.Allowed("") // the configuration was changed
 	}
 	before := pod.DeepCopy()
 	verdict := h.rules.Admit(pod, &req.UserInfo)
 	logger := klog.FromContext(ctx).WithValues("namespace", req.Namespace, "pod", podName(pod), "user", req.UserInfo.Username)
 	if len(verdict.Problems) > 0 {
 		logger.V(2).Info("Pod refused", "problems", len(verdict.Problems))
-		h.metrics.count(resultRefused)
-		return refuse(pod, verdict)
+		return resultRefused, refuse(pod, verdict)
 	}
-	patches, err := diff(before, pod)
-	if err != nil {
-		h.metrics.count(resultError)
-		return admission.Errored(http.StatusInternalServerError, err)
+	response = patchFrom(before, pod)
+	if !response.Allowed {
+		return resultError, response
 	}
-	if len(patches) == 0 {
-		h.metrics.count(resultUntouched)
-		return admission.Allowed("").WithWarnings(verdict.Warnings...)
+	response.Warnings = verdict.Warnings
+	if len(response.Patches) == 0 {
+		return resultUntouched, response
 	}
-	logger.V(4).Info("Pod completed", "patches", len(patches))
-	h.metrics.count(resultCompleted)
-	return admission.Patched("", patches...).WithWarnings(verdict.Warnings...)
+	logger.V(4).Info("Pod completed", "patches", len(response.Patches))
+	return resultCompleted, response
 }
 
-// podName returns the name to tell a pod by, which may not have one yet.
-func podName(pod *corev1.Pod) string {
-	if pod.Name == "" {
-		return pod.GenerateName
-	}
-	return pod.Name
-}
+// podName returns the name of a pod that may not have one yet.
+func podName(pod *corev1.Pod) string { return cmp.Or(pod.Name, pod.GenerateName) }
 
 // refuse returns the refusal: one line with all that is wrong, as "daybreak
-// place" tells it, and each problem by itself for tools that list them.
+// place" prints it, and each problem by itself for tools that list them.
 func refuse(pod *corev1.Pod, v Verdict) admission.Response {
 	details := &metav1.StatusDetails{Kind: "Pod", Name: podName(pod)}
 	sentences := make([]string, len(v.Problems))
@@ -110,23 +120,20 @@ func refuse(pod *corev1.Pod, v Verdict) admission.Response {
 	}}
 }
 
-// diff returns what changed. Both sides are written by us, so that a field of a
-// newer Kubernetes, which we can't see, is not taken off.
-func diff(before, after *corev1.Pod) ([]jsonpatch.Operation, error) {
-	was, err := json.Marshal(before)
+// patchFrom returns the changes, in a fixed order. Both sides are encoded here, so
+// that a field of a newer Kubernetes, which this program does not know, stays.
+func patchFrom(before, after *corev1.Pod) admission.Response {
+	original, err := json.Marshal(before)
 	if err != nil {
-		return nil, fmt.Errorf("write the pod as it was: %w", err)
+		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	is, err := json.Marshal(after)
+	current, err := json.Marshal(after)
 	if err != nil {
-		return nil, fmt.Errorf("write the pod as it is: %w", err)
+		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	patches, err := jsonpatch.CreatePatch(was, is)
-	if err != nil {
-		return nil, fmt.Errorf("compare the two: %w", err)
-	}
-	slices.SortStableFunc(patches, func(a, b jsonpatch.Operation) int { return strings.Compare(a.Path, b.Path) })
-	return patches, nil
+	response := admission.PatchResponseFromRaw(original, current)
+	sort.Stable(jsonpatch.ByPath(response.Patches))
+	return response
 }
 
 // problemsOf is what a pod that asks for cards may not be, whatever it asks.
@@ -154,7 +161,7 @@ func (r *Rules) problemsOf(pod *corev1.Pod, user *authenticationv1.UserInfo) fie
 	return problems
 }
 
-// warnings joins what is worth telling about the pod.
+// warnings lists what the user should know about the pod.
 func warnings(ask *wire.Ask, stripped []string) []string {
 	var list []string
 	for _, key := range stripped {

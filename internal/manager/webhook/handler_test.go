@@ -79,7 +79,7 @@ func patched(t testing.TB, pod []byte, r *admissionv1.AdmissionResponse) []byte 
 
 func newHandler() (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
-	return Handler(Options{Schedulers: []string{"daybreak"}, Metrics: registry}), registry
+	return Handler(Rules{Schedulers: []string{"daybreak"}}, registry), registry
 }
 
 func TestPatch(t *testing.T) {
@@ -188,7 +188,7 @@ daybreak_manager_admission_requests_total{result="untouched"} 1
 	}
 }
 
-// TestPaths: the path tells what the namespace allows.
+// TestPaths: the path determines what the namespace allows.
 func TestPaths(t *testing.T) {
 	h, _ := newHandler()
 	pod := encode(t, privileged(ask("sgpu: 1"), 0).Obj())

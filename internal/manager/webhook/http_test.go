@@ -86,9 +86,9 @@ func TestHugeBody(t *testing.T) {
 	}
 }
 
-// TestVastNumbers: a number that would take hours to read is refused at once,
-// also from someone who is not the API server.
-func TestVastNumbers(t *testing.T) {
+// TestHugeExponents: a number that would take hours to read is rejected at once,
+// also from a client that is not the API server.
+func TestHugeExponents(t *testing.T) {
 	h, _ := newHandler()
 	for _, number := range []string{`"1e-999999999"`, `1e-999999999`, `"-.5E+999999999"`} {
 		pod := []byte(`{"spec":{"containers":[{"name":"c","resources":{"limits":{"metax-tech.com/sgpu":` + number + `}}}]}}`)

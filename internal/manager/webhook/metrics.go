@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What becomes of a pod, as the metrics tell it.
+// What became of a pod: the values of the label result.
 const (
 	resultUntouched = "untouched"
 	resultCompleted = "completed"
@@ -15,7 +15,6 @@ const (
 	resultError     = "error"
 )
 
-// metrics are this package's figures.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration prometheus.Histogram
@@ -40,11 +39,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// DescribeMetrics registers the metrics with nothing counted, for who wants to
-// list them.
+// DescribeMetrics registers the metrics with nothing counted, to list them.
 func DescribeMetrics(registry prometheus.Registerer) { newMetrics(registry) }
-
-func (m *metrics) count(result string) { m.requests.WithLabelValues(result).Inc() }
 
 // timed measures a handler.
 func (m *metrics) timed(next http.Handler) http.Handler {

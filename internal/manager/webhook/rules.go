@@ -17,11 +17,11 @@ type Verdict struct {
 	Warnings []string
 }
 
-// Admit completes the pod in place, or tells everything that is wrong with it
-// at once; then it is of no use. Three kinds of pods pass as they are: those
+// Admit completes the pod in place, or returns everything that is wrong with it;
+// then the pod must not be used. Three kinds of pods pass as they are: those
 // that ask for no card, those of kubelet's static pods, which run whatever the
-// API says, and those that ask in Koordinator's words alone and name a scheduler
-// that is not ours, since the cards they mean are another vendor's.
+// API server answers, and those that use Koordinator's resources alone and name
+// another scheduler, since they mean another vendor's cards.
 func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict {
 	if !wire.Asks(pod) || isMirror(pod, user) || r.isForeign(pod) {
 		return Verdict{}
@@ -44,16 +44,16 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	return v
 }
 
-// isForeign tells pods that mean another vendor's cards.
+// isForeign reports whether the pod means another vendor's cards.
 func (r *Rules) isForeign(pod *corev1.Pod) bool {
 	name := pod.Spec.SchedulerName
 	ours := name == "" || name == corev1.DefaultSchedulerName || slices.Contains(r.Schedulers, name)
 	return !ours && !wire.NamesMetaX(pod)
 }
 
-// isMirror tells the pods by which a kubelet shows its static pods. They are
-// bound when they are created and run whether they are shown or not, so that
-// refusing them would only hide them. Nobody else may say that a pod is one.
+// isMirror reports whether a kubelet shows one of its static pods. Those are bound
+// when they are created and run whether they are shown or not, so that refusing
+// them would only hide them. Only the kubelet of the node may do so.
 func isMirror(pod *corev1.Pod, user *authenticationv1.UserInfo) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	node, isNode := strings.CutPrefix(user.Username, "system:node:")

@@ -114,7 +114,7 @@ func TestRefused(t *testing.T) {
 		"privileged": {
 			pod: privileged(ask("sgpu: 1"), 0), want: []string{"spec.containers[0].securityContext.privileged: Invalid value: true: " + sayPrivileged},
 		},
-		"privileged beside the one with the card": {
+		"privileged next to the one with the card": {
 			pod: privileged(ask("sgpu: 1").App(""), 1), want: []string{"spec.containers[1].securityContext.privileged: Invalid value: true: " + sayPrivileged},
 		},
 		"privileged, where that may be": {pod: privileged(ask("sgpu: 1"), 0), allow: true},
@@ -160,7 +160,7 @@ func TestDirectBinders(t *testing.T) {
 	}{
 		"a validator":                           {pod: ask("gpu: 1").On("n1"), user: operator},
 		"a validator with a slice":              {pod: ask("sgpu: 1, vcore: 10, vmemory: 1").On("n1"), user: operator},
-		"a validator that can't be meant":       {pod: ask("sgpu: 1, vcore: 120").On("n1"), user: operator, wants: "spec.containers[0].resources.limits[metax-tech.com/vcore]"},
+		"a validator with an invalid request":   {pod: ask("sgpu: 1, vcore: 120").On("n1"), user: operator, wants: "spec.containers[0].resources.limits[metax-tech.com/vcore]"},
 		"someone else":                          {pod: ask("gpu: 1").On("n1"), user: "jane", wants: "spec.nodeName"},
 		"someone else, another scheduler":       {pod: scheduler(ask("sgpu: 1").On("n1"), "volcano"), user: "jane", wants: "spec.nodeName"},
 		"someone else, Koordinator's words":     {pod: ask("gpu-core: 10, gpu-memory: 1Gi").On("n1"), user: "jane", wants: "spec.nodeName"},
