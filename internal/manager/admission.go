@@ -19,10 +19,10 @@ const AdmissionSecret = policy.Secret
 // DefaultScheduler is the scheduler that pods with cards are given to.
 const DefaultScheduler = "daybreak"
 
-// Admission says how pods that ask for cards are admitted.
+// Admission configures how pods that ask for cards are admitted.
 type Admission struct {
-	// Address is where the API server's questions are answered, by every
-	// replica; empty or [Off] means nowhere.
+	// Address is where every replica serves the webhook; empty or [Off] means
+	// nowhere.
 	Address string
 	// Hosts are the names and addresses that the API server calls; empty means
 	// those of the Service daybreak-manager.
@@ -51,14 +51,6 @@ func (a Admission) withDefaults(namespace string) Admission {
 		a.Schedulers = []string{DefaultScheduler}
 	}
 	return a
-}
-
-func admissionNeeds(namespace string) []need {
-	verbs := append([]string{"get", "update"}, readVerbs...)
-	return []need{
-		{resource: "secrets", namespace: namespace, name: AdmissionSecret, verbs: verbs},
-		{resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name, verbs: verbs},
-	}
 }
 
 func (m *Manager) addAdmission(context.Context) error {

@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,21 +10,23 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 )
 
-// need is a right that a part can't do without.
+// need is a right that the manager requires.
 type need struct {
 	// resource is its plural name and, unless it is of the core group, the
 	// group: "devices.scheduling.koordinator.sh".
 	resource, subresource string
-	// namespace is where; empty means everywhere, or outside of all. name is
-	// the one object that it is about; empty means all.
+	// namespace is empty for all namespaces and for resources without one, name
+	// for all objects.
 	namespace, name string
 	verbs           []string
 }
@@ -41,25 +42,37 @@ const (
 
 var errSilent = fmt.Errorf("the API server did not answer within %s", checkTimeout)
 
-// readVerbs are the verbs of a cache.
-var readVerbs = []string{"list", "watch"}
-
-// What the parts need: all of them read the cluster.
-var (
-	clusterNeeds = []need{
-		{resource: devices, verbs: readVerbs},
-		{resource: "pods", verbs: readVerbs},
-		{resource: "nodes", verbs: readVerbs},
-	}
-	eventNeeds        = []need{{resource: "events.events.k8s.io", verbs: []string{"create", "patch"}}}
-	nodeResourceNeeds = slices.Concat(clusterNeeds, eventNeeds, []need{
-		{resource: "nodes", verbs: []string{"patch"}},
+// needs returns the rights without which the manager can't work.
+func (m *Manager) needs() []need {
+	const leases = "leases.coordination.k8s.io"
+	read, keep := []string{"list", "watch"}, []string{"get", "update", "list", "watch"}
+	needs := []need{
+		{resource: devices, verbs: read},
+		{resource: "pods", verbs: read},
+		{resource: "nodes", verbs: []string{"patch", "list", "watch"}},
 		{resource: "nodes", subresource: "status", verbs: []string{"patch"}},
-	})
-)
+		{resource: "events.events.k8s.io", verbs: []string{"create", "patch"}},
+	}
+	if m.cfg.Admission.Address != Off {
+		needs = append(needs,
+			need{resource: "secrets", namespace: m.cfg.Namespace, name: AdmissionSecret, verbs: keep},
+			need{resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name, verbs: keep})
+	}
+	if m.cfg.Dashboard.Address != Off && !m.cfg.Dashboard.loopback() {
+		needs = append(needs,
+			need{resource: "tokenreviews.authentication.k8s.io", verbs: []string{"create"}},
+			need{resource: "subjectaccessreviews.authorization.k8s.io", verbs: []string{"create"}})
+	}
+	if m.cfg.LeaderElect {
+		needs = append(needs,
+			need{resource: leases, namespace: m.cfg.LeaderElectNamespace, verbs: []string{"create"}},
+			need{resource: leases, namespace: m.cfg.LeaderElectNamespace, name: LeaseName, verbs: []string{"get", "update"}})
+	}
+	return needs
+}
 
-// reach says whether there is an API server that answers; what follows would
-// wait for one that does not.
+// reach reports an API server that does not answer, for which all that follows
+// would wait.
 func reach(config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.Timeout = reachTimeout
@@ -73,43 +86,30 @@ func reach(config *rest.Config) error {
 	return nil
 }
 
-// check finds out early what would otherwise be a cache that never fills or an
-// election that nobody wins, and says what to do about it.
-func (m *Manager) check(ctx context.Context, parts []part) error {
+// check detects early what would otherwise be a cache that never fills or an
+// election without a winner, and reports what to do about it.
+func (m *Manager) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, errSilent)
 	defer cancel()
-	err := m.checkAll(ctx, parts)
+	err := m.checkAll(ctx)
 	if err != nil && context.Cause(ctx) != nil {
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	return err
 }
 
-func (m *Manager) checkAll(ctx context.Context, parts []part) error {
+func (m *Manager) checkAll(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(m.rest)
 	if err != nil {
 		return err
 	}
-	var needs []need
-	for _, p := range parts {
-		needs = append(needs, p.needs...)
-	}
-	if m.cfg.LeaderElect {
-		const leases = "leases.coordination.k8s.io"
-		needs = append(needs,
-			need{resource: leases, namespace: m.cfg.LeaderElectNamespace, verbs: []string{"create"}},
-			need{resource: leases, namespace: m.cfg.LeaderElectNamespace, name: LeaseName, verbs: []string{"get", "update"}})
-	}
-	if err := checkRights(ctx, client, needs); err != nil {
+	if err := checkRights(ctx, client, m.needs()); err != nil {
 		return err
 	}
-	if err := m.checkDevices(ctx); err != nil {
+	if err := m.checkDevices(ctx); err != nil || !m.cfg.LeaderElect {
 		return err
 	}
-	if m.cfg.LeaderElect {
-		return m.checkLease(ctx, client)
-	}
-	return nil
+	return m.checkLease(ctx, client)
 }
 
 // checkRights asks the API server for each right and names all that are
@@ -123,12 +123,12 @@ func checkRights(ctx context.Context, client kubernetes.Interface, needs []need)
 			if err != nil {
 				return fmt.Errorf("ask the API server what this manager may do: %w", err)
 			}
-			if !allowed && !slices.Contains(verbs, verb) {
+			if !allowed {
 				verbs = append(verbs, verb)
 			}
 		}
-		if text := strings.Join(verbs, ", ") + " " + n.String(); len(verbs) > 0 && !slices.Contains(missing, text) {
-			missing = append(missing, text)
+		if len(verbs) > 0 {
+			missing = append(missing, strings.Join(verbs, ", ")+" "+n.String())
 		}
 	}
 	if len(missing) > 0 {
@@ -152,10 +152,10 @@ func (n need) String() string {
 }
 
 func may(ctx context.Context, client kubernetes.Interface, n need, verb string) (bool, error) {
-	resource, group, _ := strings.Cut(n.resource, ".")
+	gr := schema.ParseGroupResource(n.resource)
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: group, Resource: resource, Subresource: n.subresource, Namespace: n.namespace, Name: n.name, Verb: verb,
+			Group: gr.Group, Resource: gr.Resource, Subresource: n.subresource, Namespace: n.namespace, Name: n.name, Verb: verb,
 		},
 	}}
 	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})

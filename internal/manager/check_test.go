@@ -41,7 +41,7 @@ func reviewer(denied ...string) *fake.Clientset {
 
 func TestCheckRights(t *testing.T) {
 	needs := []need{
-		{resource: devices, verbs: readVerbs},
+		{resource: devices, verbs: []string{"list", "watch"}},
 		{resource: "nodes", subresource: "status", verbs: []string{"patch"}},
 		{resource: "leases.coordination.k8s.io", namespace: "ns", verbs: []string{"create"}},
 	}
@@ -72,7 +72,7 @@ func TestCheckRightsOfSilentServer(t *testing.T) {
 	client.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("connection refused")
 	})
-	err := checkRights(t.Context(), client, []need{{resource: "nodes", verbs: readVerbs}})
+	err := checkRights(t.Context(), client, []need{{resource: "nodes", verbs: []string{"list", "watch"}}})
 	if want := "ask the API server what this manager may do: connection refused"; message(err) != want {
 		t.Errorf("got %q, want %q", message(err), want)
 	}

@@ -31,7 +31,7 @@ func NewCommand() *cobra.Command {
 		Use:   "manager",
 		Short: "Make nodes advertise their cards, admit pods, audit the account, serve the dashboard",
 		Long: `Manager looks after the cluster as a whole. From each node's Device it makes the
-node advertise what its healthy cards have, in Koordinator's words:
+node advertise what its healthy cards have, as Koordinator's resources:
 
   koordinator.sh/gpu.shared, gpu-core, gpu-memory-ratio, gpu    100 for each card
   koordinator.sh/gpu-memory                                     their memory, summed
@@ -39,21 +39,20 @@ node advertise what its healthy cards have, in Koordinator's words:
 and it puts the cards' vendor, model and driver version on the node as labels.
 When the Device goes, so do they. Devices of other vendors are left alone.
 
-It answers the API server for pods that ask for MetaX cards: fills in what they
-leave unsaid, and refuses what can't be meant with a sentence that says what to
-write. It makes, keeps and renews the certificates for that by itself.
+It answers the API server for pods that ask for MetaX cards: it fills in defaults
+and rejects invalid requests with a sentence that explains what to write. It
+creates and renews the certificates for that by itself.
 
-It audits the whole account as daybreak audit does, all the time: what is wrong
-is an Event on its pods and its node, and a figure in /metrics.
+It audits the whole account as daybreak audit does, all the time: a violation is
+an Event on its pods and its node, and a metric.
 
-It serves a page that shows every card, who is on it, who waits and why: by
-default on this machine only, where kubectl port-forward reaches it. On any other
-address it is served over TLS, to users of the cluster who may list nodes and
-devices; pods are shown in the namespaces where they may list pods.
+It serves a page that shows every card, the pods on it, the pods that wait and
+why: by default on this machine only, where kubectl port-forward reaches it. On
+any other address it is served over TLS, to users of the cluster who may list
+nodes and devices; pods are shown in the namespaces where they may list pods.
 
 Run two or more for availability: all of them answer, one leads and writes.
-The manager needs the CustomResourceDefinition of Device, and says so where it
-is missing.`,
+The manager requires the CustomResourceDefinition of Device.`,
 		Example: `  # Inside a cluster, in the namespace daybreak-system
   daybreak manager
 
@@ -70,7 +69,7 @@ is missing.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "reach the cluster that this `FILE` names (default: the one it runs in)")
-	f.StringVar(&c.cfg.Namespace, "namespace", DefaultNamespace, "`NAMESPACE` that the manager lives in")
+	f.StringVar(&c.cfg.Namespace, "namespace", DefaultNamespace, "`NAMESPACE` of the manager")
 	f.StringVar(&c.cfg.MetricsAddress, "metrics-bind-address", ":8080", "`ADDRESS` of /metrics, 0 for none")
 	f.StringVar(&c.cfg.MetricsCertFile, "metrics-tls-cert-file", "", "`FILE` with the certificate of /metrics (default: plain HTTP)")
 	f.StringVar(&c.cfg.MetricsKeyFile, "metrics-tls-key-file", "", "`FILE` with its key")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"slices"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -14,22 +13,21 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/dashboard"
 )
 
-// DefaultDashboard is where the command serves the page unless it is told
-// otherwise.
+// DefaultDashboard is the command's default address of the page.
 const DefaultDashboard = "127.0.0.1:8082"
 
 // Dashboard says how the page of cards is served.
 type Dashboard struct {
-	// Address is where, by every replica; empty or [Off] means nowhere. On a
-	// loopback address the page is open to whoever reaches it, over plain HTTP.
-	// On any other it is served over TLS to users that the API server knows.
+	// Address is where every replica serves it; empty or [Off] means nowhere. On a
+	// loopback address the page is open to every client, over plain HTTP. On any
+	// other it is served over TLS to users that the API server knows.
 	Address string
-	// Listener, if there is one, is open at the address already: whoever picks a
-	// free port must not lose it again.
+	// Listener, if set, is open at the address already, so that a free port that
+	// was picked can't be lost again.
 	Listener net.Listener
 	// CertFile and KeyFile are the certificate of the page; they are read again
 	// when they change. Without them it is that of the webhook, which browsers
-	// don't know.
+	// don't trust.
 	CertFile, KeyFile string
 }
 
@@ -41,15 +39,6 @@ func (d Dashboard) loopback() bool {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-func (d Dashboard) needs() []need {
-	if d.loopback() {
-		return clusterNeeds
-	}
-	return append(slices.Clone(clusterNeeds),
-		need{resource: "tokenreviews.authentication.k8s.io", verbs: []string{"create"}},
-		need{resource: "subjectaccessreviews.authorization.k8s.io", verbs: []string{"create"}})
 }
 
 func (m *Manager) addDashboard(ctx context.Context) error {

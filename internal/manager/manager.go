@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// DefaultNamespace is where a manager lives unless it is told otherwise.
+	// DefaultNamespace is the manager's namespace unless the config names another.
 	DefaultNamespace = "daybreak-system"
 	// LeaseName is the name of the lease by which managers elect their leader.
 	LeaseName = "daybreak-manager"
@@ -68,7 +68,7 @@ type Config struct {
 	// Dashboard says how the page of cards is served; without an address it is
 	// not.
 	Dashboard Dashboard
-	// VendorPlugin tells who serves a node without a Device.
+	// VendorPlugin decides who serves a node without a Device.
 	VendorPlugin wire.VendorPlugin
 	// Clock is for what waits; nil is the real one.
 	Clock clock.WithTicker
@@ -112,25 +112,24 @@ type Manager struct {
 
 // part is one of the things that a manager does.
 type part struct {
-	// name is for messages, needs are the rights without which it can't work.
-	name  string
-	needs []need
+	name string
 	// add adds the part's controllers and servers, before the manager starts.
 	// The context lasts as long as the manager runs.
 	add func(ctx context.Context) error
 }
 
-// parts lists what the manager does, in the order in which it is added.
+// parts lists what the manager does, in the order in which it is added: the
+// dashboard may use the certificate of admission.
 func (m *Manager) parts() []part {
-	parts := []part{{name: "node resources", needs: nodeResourceNeeds, add: m.addNodeResources}}
+	parts := []part{{"node resources", m.addNodeResources}}
 	if m.cfg.AuditInterval > 0 {
-		parts = append(parts, part{name: "audit", needs: slices.Concat(clusterNeeds, eventNeeds), add: m.addAudit})
+		parts = append(parts, part{"audit", m.addAudit})
 	}
 	if m.cfg.Admission.Address != Off {
-		parts = append(parts, part{name: "admission", needs: admissionNeeds(m.cfg.Namespace), add: m.addAdmission})
+		parts = append(parts, part{"admission", m.addAdmission})
 	}
 	if m.cfg.Dashboard.Address != Off {
-		parts = append(parts, part{name: "dashboard", needs: m.cfg.Dashboard.needs(), add: m.addDashboard})
+		parts = append(parts, part{"dashboard", m.addDashboard})
 	}
 	return parts
 }
@@ -206,15 +205,14 @@ func New(cfg Config, restConfig *rest.Config) (*Manager, error) {
 func (m *Manager) Run(ctx context.Context) error {
 	logger := m.cfg.Logger
 	ctx = klog.NewContext(ctx, logger)
-	parts := m.parts()
-	if err := m.check(ctx, parts); err != nil {
+	err := m.check(ctx)
+	if err != nil {
 		return err
 	}
-	var err error
 	if m.source, err = cached.NewReader(ctx, m.ctrl.GetCache(), m.cfg.VendorPlugin); err != nil {
 		return err
 	}
-	for _, p := range parts {
+	for _, p := range m.parts() {
 		if err := p.add(ctx); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -231,4 +229,15 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	logger.Info("Manager has ended")
 	return err
+}
+
+// ready reports whether the caches are filled. Replicas that do not lead are
+// ready too, since they serve.
+func (m *Manager) ready(req *http.Request) error {
+	ctx, cancel := context.WithTimeout(req.Context(), time.Second)
+	defer cancel()
+	if !m.ctrl.GetCache().WaitForCacheSync(ctx) {
+		return errors.New("the caches are not filled yet")
+	}
+	return nil
 }
