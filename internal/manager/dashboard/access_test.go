@@ -18,7 +18,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// apiServer knows users: a token is its user's name, and rights say what he may
+// apiServer knows users: a token is its user's name, and rights are what the user may
 // list, as "nodes", "devices", "pods" or "pods/namespace".
 type apiServer struct {
 	client *fake.Clientset
@@ -94,7 +94,7 @@ func TestWho(t *testing.T) {
 		user    string
 	}{
 		"no token":                       {request: with(t, ""), want: errNoToken},
-		"a token nobody knows":           {request: with(t, "forged"), want: errBadToken},
+		"an unknown token":               {request: with(t, "forged"), want: errBadToken},
 		"a good one":                     {request: with(t, "admin"), user: "admin"},
 		"may list pods, but no nodes":    {request: with(t, "blind"), want: errForbidden},
 		"may list nodes, but no Devices": {request: with(t, "half"), want: errForbidden},
@@ -119,11 +119,11 @@ func TestWho(t *testing.T) {
 
 func TestSight(t *testing.T) {
 	server := newAPIServer(map[string][]string{
-		"admin": {"pods"}, "alice": {"pods/team-a", "pods/other"}, "nobody": {},
+		"admin": {"pods"}, "alice": {"pods/team-a", "pods/other"}, "carol": {},
 	})
 	namespaces := []string{"team-a", "team-b"}
 	cases := map[string]*sight{
-		"admin": everything, "alice": {namespaces: map[string]bool{"team-a": true}}, "nobody": {namespaces: map[string]bool{}},
+		"admin": everything, "alice": {namespaces: map[string]bool{"team-a": true}}, "carol": {namespaces: map[string]bool{}},
 	}
 	for name, want := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -12,18 +12,17 @@ import (
 )
 
 const (
-	// calm is how long a feed waits after a change for more of them.
-	calm = 200 * time.Millisecond
-	// idleShare is how many times as long as a world took to make is waited
-	// before the next: in a very large cluster where always something happens,
-	// the page must not take all of a processor.
+	// debounce is how long a feed waits after a change for more of them.
+	debounce = 200 * time.Millisecond
+	// idleShare times as long as a world took to make is waited before the next:
+	// in a large and busy cluster the page must not use a whole processor.
 	idleShare = 2
-	// confirmAfter is when an audit is done again that found something new.
+	// confirmAfter is when an audit that found something new is repeated.
 	confirmAfter = time.Second
 )
 
-// Feed makes worlds of a source, on demand.
-type Feed struct {
+// feed makes worlds of a source, on demand.
+type feed struct {
 	source cached.Source
 	clock  clock.Clock
 
@@ -38,14 +37,13 @@ type Feed struct {
 	auditAt time.Time
 }
 
-// NewFeed returns a feed of the source.
-func NewFeed(source cached.Source, clk clock.Clock) (*Feed, error) {
-	f := &Feed{source: source, clock: clk, revision: 1, changed: make(chan struct{})}
+func newFeed(source cached.Source, clk clock.Clock) (*feed, error) {
+	f := &feed{source: source, clock: clk, revision: 1, changed: make(chan struct{})}
 	return f, source.OnChange(f.change)
 }
 
-// change notes that the latest world is out of date.
-func (f *Feed) change() {
+// change marks the latest world as out of date.
+func (f *feed) change() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.revision++
@@ -54,14 +52,14 @@ func (f *Feed) change() {
 }
 
 // now returns the present revision, and a channel that is closed at the next.
-func (f *Feed) now() (uint64, <-chan struct{}) {
+func (f *feed) now() (uint64, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.revision, f.changed
 }
 
-// world returns the world as it is. Whoever asks at the same time gets the same.
-func (f *Feed) world(ctx context.Context) (*world, error) {
+// world returns the world as it is. Concurrent callers share one.
+func (f *feed) world(ctx context.Context) (*world, error) {
 	f.making.Lock()
 	defer f.making.Unlock()
 	revision, _ := f.now()
@@ -85,9 +83,9 @@ func (f *Feed) world(ctx context.Context) (*world, error) {
 	return w, nil
 }
 
-// after waits until there is a later revision than the given one, and then for
-// a moment of calm, so that changes which come together are shown together.
-func (f *Feed) after(ctx context.Context, revision uint64) error {
+// after waits until there is a later revision than the given one, and a moment
+// more, so that changes which come together are shown together.
+func (f *feed) after(ctx context.Context, revision uint64) error {
 	for {
 		latest, changed := f.now()
 		if latest > revision {
@@ -107,8 +105,8 @@ func (f *Feed) after(ctx context.Context, revision uint64) error {
 	}
 }
 
-func (f *Feed) pause() time.Duration {
+func (f *feed) pause() time.Duration {
 	f.making.Lock()
 	defer f.making.Unlock()
-	return max(calm, idleShare*f.took)
+	return max(debounce, idleShare*f.took)
 }

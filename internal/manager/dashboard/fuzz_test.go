@@ -12,14 +12,14 @@ import (
 )
 
 // FuzzServer: whatever is asked for, by whatever method and under whatever name,
-// there is an answer that keeps other pages out. Nothing is told to someone
-// whose token is not known, nor to a page elsewhere that points its name here.
+// there is an answer that keeps other pages out. Nothing is shown to a user whose
+// token is unknown, nor to a foreign page whose name points here.
 func FuzzServer(f *testing.F) {
 	for _, path := range []string{
 		"/", "/assets/app.js", "/assets/../../go.mod", "/assets/%2e%2e/x", "/assets/strings/zh.js", "/api/v1/state", "/api/v1/stream", "/api/v1/pods/team-a/training", "/api/v1/pods/%00/%ff",
 		"/api/v1/pods//", "/login", "/logout", "/api/v1/state?x=\x01", "//evil.example/", "/\\evil", "/api/v1/state/",
 	} {
-		f.Add(http.MethodGet, path, "localhost:8080", "Bearer nobody", "", "token=x")
+		f.Add(http.MethodGet, path, "localhost:8080", "Bearer unknown", "", "token=x")
 	}
 	f.Add(http.MethodPost, "/login", "127.0.0.1", "", "gzip", "token="+strings.Repeat("x", 5000))
 	f.Add(http.MethodPut, "/api/v1/state", "evil.example", "Basic x", "gzip;q=0", "")
@@ -64,7 +64,7 @@ func FuzzServer(f *testing.F) {
 			}
 			text := w.Body.String()
 			if (name == "guarded" || !loopbackHost(host)) && (strings.Contains(text, "metax-a") || strings.Contains(text, card("0"))) {
-				t.Fatalf("%s: %q tells a stranger: %.300s", name, path, text)
+				t.Fatalf("%s: %q shows an unknown user: %.300s", name, path, text)
 			}
 			if name == "open" && !loopbackHost(host) && w.Code != http.StatusForbidden {
 				t.Fatalf("host %q: status %d", host, w.Code)

@@ -21,9 +21,9 @@ func from(address, token string) func(*http.Request) {
 	}
 }
 
-// TestFloodOfTokens: one client that offers random tokens without end keeps nobody
-// else out: who is logged in stays so, from the same address too, and others log
-// in from theirs.
+// TestFloodOfTokens: one client that sends random tokens without end keeps no other
+// user out: a user who is logged in stays so, from the same address too, and others
+// log in from theirs.
 func TestFloodOfTokens(t *testing.T) {
 	rights := []string{"nodes", "devices", "pods"}
 	server := newAPIServer(map[string][]string{"alice": rights, "bob": rights})
@@ -66,7 +66,7 @@ func TestFloodOfTokens(t *testing.T) {
 		t.Errorf("the API server was asked %d times", asked)
 	}
 
-	// A token that was withdrawn is a stranger's from then on.
+	// A token that was revoked is unknown from then on.
 	server.withdraw("alice")
 	clk.Step(reviewed + time.Second)
 	if got := status(alice, "alice"); got != http.StatusUnauthorized {
@@ -165,7 +165,7 @@ func opened(t *testing.T, server *httptest.Server, token string) (status int, cl
 	return response.StatusCode, closed
 }
 
-// TestStreamsOfOne: strangers take up no stream, and one user not all of them.
+// TestStreamsOfOne: users without a login take up no stream, and one user not all of them.
 func TestStreamsOfOne(t *testing.T) {
 	rights := []string{"nodes", "devices", "pods"}
 	all := map[string][]string{"alice": rights, "last": rights}
@@ -187,7 +187,7 @@ func TestStreamsOfOne(t *testing.T) {
 		t.Errorf("alice gets one more than %d: %d", userStreams, status)
 	}
 	if status, _ := opened(t, server, ""); status != http.StatusUnauthorized {
-		t.Errorf("a stranger gets %d", status)
+		t.Errorf("without a token: %d", status)
 	}
 	for i := range mostStreams/userStreams - 1 {
 		for range userStreams {
@@ -210,7 +210,7 @@ func TestStreamsOfOne(t *testing.T) {
 	}
 }
 
-// TestStreamsOpen: on loopback, where nobody has a name, the limit is that of all.
+// TestStreamsOpen: on loopback, where users have no names, the limit is that of all.
 func TestStreamsOpen(t *testing.T) {
 	var s streams
 	for i := range mostStreams {

@@ -5,12 +5,14 @@ import (
 	"net/http"
 )
 
-// login takes a token from the form, and if it is good keeps it in a cookie.
+var errLongToken = errors.New("the token is too long for a cookie: use one of a service account (kubectl create token), or a proxy that sends the header Authorization")
+
+// login takes a token from the form, and keeps a valid one in a cookie.
 func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	token := r.PostFormValue("token")
 	if len(token) > longestToken {
-		s.write(w, http.StatusRequestEntityTooLarge, "the token is too long for a browser to keep: use one of a service account (kubectl create token), or a proxy that sends the header Authorization")
+		s.fail(w, errLongToken)
 		return
 	}
 	kept := &http.Cookie{Name: cookie, Value: token, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
@@ -18,7 +20,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	try.Header = http.Header{}
 	try.AddCookie(kept)
 	if _, err := s.reviews.who(try); err != nil {
-		s.askToLogIn(w, r, err)
+		s.askToLogIn(w, err)
 		return
 	}
 	http.SetCookie(w, kept)
@@ -31,14 +33,11 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "./", http.StatusSeeOther)
 }
 
-// askToLogIn refuses the request with a page that asks for a token.
-func (s *server) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
-	status, text := s.statusOf(err)
+// askToLogIn rejects the request with a page that asks for a token.
+func (s *server) askToLogIn(w http.ResponseWriter, err error) {
+	status, text := s.statusOf(w, err)
 	if errors.Is(err, errNoToken) {
-		text = "" // the form says it
-	}
-	if status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
+		text = "" // the form has it
 	}
 	s.assets.serveLogin(w, status, text)
 }

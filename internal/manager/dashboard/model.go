@@ -11,7 +11,7 @@ import (
 // left out is as it was.
 type State struct {
 	Revision uint64 `json:"revision"`
-	// Full tells that whatever is not listed here is not there any more.
+	// Full means that what is not listed here does not exist any more.
 	Full    bool            `json:"full,omitempty"`
 	Viewer  *Viewer         `json:"viewer,omitempty"`
 	Cluster json.RawMessage `json:"cluster,omitempty"` // a Summary
@@ -23,9 +23,9 @@ type State struct {
 	Findings json.RawMessage   `json:"findings,omitempty"` // a list of Finding
 }
 
-// Viewer tells who looks and how much he may see.
+// Viewer is the user of the page, and how much of it is shown.
 type Viewer struct {
-	// Name is the user's; empty on a page that is open to everybody.
+	// Name is the user's; empty on a page without a login.
 	Name string `json:"name"`
 	// Everything: the pods of all namespaces are shown by name.
 	Everything bool `json:"everything"`
@@ -34,12 +34,12 @@ type Viewer struct {
 // Summary adds the cluster up.
 type Summary struct {
 	report.ClusterStatus
-	// InUse counts healthy cards with somebody on them.
+	// InUse counts healthy cards with pods on them.
 	InUse int `json:"inUse"`
 	// Allocated is what is booked on healthy cards.
 	Allocated report.Amounts `json:"allocated"`
-	// FragmentationPercent is the part of what is free that is of no use to pods
-	// like those in the cluster; null where nothing is free.
+	// FragmentationPercent is the part of the free capacity that is of no use to
+	// pods like those in the cluster; null where nothing is free.
 	FragmentationPercent *int `json:"fragmentationPercent"`
 	// Zones have two linked cards or more; a whole one is all healthy and idle.
 	Zones      int `json:"zones"`
@@ -61,7 +61,7 @@ type Node struct {
 // Card is a card of a server.
 type Card struct {
 	report.CardStatus
-	// Shares are told by pod, in Holders.
+	// Shares are left out: Holders has them by pod.
 	Shares *struct{} `json:"shares,omitempty"`
 	// Switch names the PCIe switch, if it is known.
 	Switch  string   `json:"switch,omitempty"`
@@ -81,7 +81,7 @@ type Holder struct {
 	Exclusive      bool   `json:"exclusive,omitempty"`
 	// Hidden: the viewer may not see whose it is.
 	Hidden bool `json:"hidden,omitempty"`
-	// Containers are told where there are several.
+	// Containers are listed where there are several.
 	Containers []HolderContainer `json:"containers,omitempty"`
 }
 
@@ -119,7 +119,7 @@ type Pending struct {
 // Finding is something that is wrong, or that an operator should know.
 type Finding struct {
 	audit.Finding
-	// Note tells that it is nobody's mistake.
+	// Note means that it is no violation.
 	Note bool `json:"note,omitempty"`
 	// Hidden: the message is left out, since it names pods that the viewer may
 	// not see.

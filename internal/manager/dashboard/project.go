@@ -12,13 +12,13 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/report"
 )
 
-// sight is how much of the pods somebody may see.
+// sight is which pods a viewer may see.
 type sight struct {
 	all        bool
 	namespaces map[string]bool
 }
 
-// everything is the sight of somebody who may list pods everywhere.
+// everything is the sight of a user who may list pods in all namespaces.
 var everything = &sight{all: true}
 
 func (s *sight) sees(namespace string) bool { return s.all || s.namespaces[namespace] }
@@ -35,7 +35,7 @@ type projection struct {
 	nodes                      map[string][]byte
 }
 
-// see returns what somebody with this sight sees of the world.
+// see returns what a viewer with this sight sees of the world.
 func (w *world) see(s *sight) (*projection, error) {
 	if s.all {
 		return w.whole()

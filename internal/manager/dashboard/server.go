@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -17,29 +19,30 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 )
 
-// Options says what a dashboard serves and to whom.
+// Options configures a dashboard.
 type Options struct {
 	Source cached.Source
-	// Reviewer is the API server that is asked who may see what. Nil means that
-	// everybody who reaches the page sees everything: for loopback addresses
-	// only, where other hosts' names are refused too.
+	// Reviewer is the API server that decides who may see what. Nil means that every
+	// client sees everything: for loopback addresses only, where requests to other
+	// hosts' names are rejected too.
 	Reviewer kubernetes.Interface
-	// Clock is for what waits; nil is the real one.
-	Clock clock.Clock
-	// Logger is for what goes wrong.
+	// Clock is nil for the real one.
+	Clock  clock.Clock
 	Logger klog.Logger
 }
 
+var errNoPod = errors.New("there is no pod of this name that asks for cards, or you may not see it")
+
 // server answers browsers.
 type server struct {
-	feed    *Feed
+	feed    *feed
 	reviews *reviews // nil without a login, on loopback only
 	assets  *assets
 	clock   clock.Clock
 	logger  klog.Logger
 	streams streams
 	// explaining bounds how many pods are explained at once.
-	explaining chan struct{}
+	explaining *semaphore.Weighted
 }
 
 // parallelExplanations is how many pods are explained at once.
@@ -50,7 +53,7 @@ func New(o Options) (http.Handler, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	feed, err := NewFeed(o.Source, o.Clock)
+	feed, err := newFeed(o.Source, o.Clock)
 	if err != nil {
 		return nil, err
 	}
@@ -58,16 +61,16 @@ func New(o Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{feed: feed, assets: files, clock: o.Clock, logger: o.Logger, explaining: make(chan struct{}, parallelExplanations)}
+	s := &server{feed: feed, assets: files, clock: o.Clock, logger: o.Logger, explaining: semaphore.NewWeighted(parallelExplanations)}
 	if o.Reviewer != nil {
 		s.reviews = newReviews(o.Reviewer, o.Clock)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
 	mux.HandleFunc("GET /assets/{file...}", s.asset)
-	mux.HandleFunc("GET /api/v1/state", s.state)
+	mux.HandleFunc("GET /api/v1/state", s.answer(s.state))
 	mux.HandleFunc("GET /api/v1/stream", s.stream)
-	mux.HandleFunc("GET /api/v1/pods/{namespace}/{name}", s.pod)
+	mux.HandleFunc("GET /api/v1/pods/{namespace}/{name}", s.answer(s.pod))
 	if s.reviews != nil {
 		mux.HandleFunc("POST /login", s.login)
 		mux.HandleFunc("POST /logout", s.logout)
@@ -75,13 +78,13 @@ func New(o Options) (http.Handler, error) {
 	return s.secured(http.NewCrossOriginProtection().Handler(mux)), nil
 }
 
-// policy is the page's content security policy: nothing from elsewhere, no
-// script or style in the page's text, and the page in nobody's frame.
+// policy is the page's content security policy: nothing from other hosts, no
+// script or style in the page's text, and the page in no frame.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// secured sets the headers that every answer has. On loopback it also refuses
-// requests that a foreign page made with a name that it pointed to this machine.
+// secured sets the headers of every answer. On loopback it also rejects requests
+// of a foreign page to a name that resolves to this machine (DNS rebinding).
 func (s *server) secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -115,16 +118,16 @@ func loopbackHost(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// page serves the page, or where it is not known who asks the form to log in.
+// page serves the page, or the form to log in.
 func (s *server) page(w http.ResponseWriter, r *http.Request) {
 	if _, err := s.reviews.who(r); err != nil {
-		s.askToLogIn(w, r, err)
+		s.askToLogIn(w, err)
 		return
 	}
 	s.assets.serve(w, r, pageFile)
 }
 
-// asset serves a file of the page. Those of the form to log in are for everybody.
+// asset serves a file of the page. Those of the form to log in need no login.
 func (s *server) asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	if name != loginStyle && name != loginScript {
@@ -136,19 +139,18 @@ func (s *server) asset(w http.ResponseWriter, r *http.Request) {
 	s.assets.serve(w, r, name)
 }
 
-// state answers with everything at once, for scripts.
-func (s *server) state(w http.ResponseWriter, r *http.Request) {
+// state returns everything at once, for scripts.
+func (s *server) state(r *http.Request) (any, error) {
 	v, err := s.view(r)
 	if err != nil {
-		s.fail(w, err)
-		return
+		return nil, err
 	}
 	st := v.projection.since(nil)
 	st.Viewer = v.Viewer
-	s.answer(w, r, st)
+	return st, nil
 }
 
-// view is the world as the sender of a request sees it.
+// view is the world as the user of a request sees it.
 type view struct {
 	*Viewer
 	world      *world
@@ -176,42 +178,44 @@ func (s *server) view(r *http.Request) (*view, error) {
 	return &view{Viewer: &Viewer{Name: u.Username, Everything: sees.all}, world: w, sight: sees, projection: p}, nil
 }
 
-// pod answers why a pod is where it is, or why it waits.
-func (s *server) pod(w http.ResponseWriter, r *http.Request) {
+// pod returns why a pod is where it is, or why it waits.
+func (s *server) pod(r *http.Request) (any, error) {
 	v, err := s.view(r)
 	if err != nil {
-		s.fail(w, err)
-		return
+		return nil, err
 	}
-	select {
-	case s.explaining <- struct{}{}:
-		defer func() { <-s.explaining }()
-	case <-r.Context().Done():
-		return
+	if err := s.explaining.Acquire(r.Context(), 1); err != nil {
+		return nil, err
 	}
+	defer s.explaining.Release(1)
 	pod := v.world.pod(v.sight, r.PathValue("namespace"), r.PathValue("name"))
 	if pod == nil {
-		s.write(w, http.StatusNotFound, "there is no pod of this name that asks for cards, or you may not see it")
-		return
+		return nil, errNoPod
 	}
-	s.answer(w, r, pod)
+	return pod, nil
 }
 
-// answer writes JSON, compressed where that is understood.
-func (s *server) answer(w http.ResponseWriter, r *http.Request, what any) {
-	text, err := json.Marshal(what)
-	if err != nil {
-		s.fail(w, err)
-		return
+// answer writes what a function returns as JSON.
+func (s *server) answer(compute func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		value, err := compute(r)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		text, err := json.Marshal(value)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		out, done := compressed(w, r)
+		defer done()
+		_, _ = out.Write(text) // the browser may be gone
 	}
-	w.Header().Set("Content-Type", "application/json")
-	out, done := compressed(w, r)
-	defer done()
-	// Whoever does not read to the end is gone.
-	_, _ = out.Write(text)
 }
 
-// compressed returns where to write what the browser may get compressed.
+// compressed returns a writer that compresses if the browser accepts that.
 func compressed(w http.ResponseWriter, r *http.Request) (out io.Writer, done func()) {
 	w.Header().Add("Vary", "Accept-Encoding")
 	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -227,30 +231,28 @@ func compressed(w http.ResponseWriter, r *http.Request) (out io.Writer, done fun
 
 // fail answers with what is wrong.
 func (s *server) fail(w http.ResponseWriter, err error) {
-	status, text := s.statusOf(err)
-	s.write(w, status, text)
-}
-
-func (s *server) write(w http.ResponseWriter, status int, text string) {
-	if status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
+	status, text := s.statusOf(w, err)
 	http.Error(w, text, status)
 }
 
-// statusOf returns the status of an error, and what to tell of it. What went
-// wrong inside is for the log.
-func (s *server) statusOf(err error) (int, string) {
+// statusOf returns the status of an error and the text for the user, and sets the
+// headers that go with it. Internal errors are logged only.
+func (s *server) statusOf(w http.ResponseWriter, err error) (int, string) {
 	switch {
 	case errors.Is(err, errNoToken), errors.Is(err, errBadToken):
+		w.Header().Set("WWW-Authenticate", "Bearer")
 		return http.StatusUnauthorized, err.Error()
 	case errors.Is(err, errForbidden):
 		return http.StatusForbidden, err.Error()
+	case errors.Is(err, errNoPod):
+		return http.StatusNotFound, err.Error()
+	case errors.Is(err, errLongToken):
+		return http.StatusRequestEntityTooLarge, err.Error()
 	case errors.Is(err, errBusy), errors.Is(err, errUserStreams):
 		return http.StatusTooManyRequests, err.Error()
-	case errors.Is(err, cached.ErrStarting), errors.Is(err, errMostStreams):
+	case errors.Is(err, cached.ErrStarting), errors.Is(err, errMostStreams), errors.Is(err, context.Canceled):
 		return http.StatusServiceUnavailable, err.Error()
 	}
 	s.logger.Error(err, "Dashboard could not answer")
-	return http.StatusInternalServerError, "something went wrong; the manager's log says what"
+	return http.StatusInternalServerError, "internal error: see the manager's log"
 }

@@ -143,7 +143,7 @@ func TestClosed(t *testing.T) {
 			}
 			for _, word := range []string{"metax-a", "team-a", "GPU-"} {
 				if strings.Contains(text, word) {
-					t.Errorf("%s with %q tells of %s", target, token, word)
+					t.Errorf("%s with %q contains %s", target, token, word)
 				}
 			}
 		}
@@ -284,7 +284,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamOfOne: whoever may see a part of the namespaces gets that part.
+// TestStreamOfOne: a user who may see some of the namespaces gets only those.
 func TestStreamOfOne(t *testing.T) {
 	source := &changing{objects: read(t, running("covert", "covert-runner", card("3")))}
 	states, _ := listen(t, serve(t, source, newAPIServer(map[string][]string{"alice": {"nodes", "devices", "pods/team-a"}})), "alice")

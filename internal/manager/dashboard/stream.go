@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// recheck is how often it is asked anew who looks at a stream and what he
-	// may see. It is no more than what reviews are remembered for.
+	// recheck is how often the user of a stream and the user's rights are reviewed
+	// again. It is no longer than reviews are cached.
 	recheck = reviewed
-	// heartbeat keeps proxies from closing a stream on which nothing happens.
+	// heartbeat keeps proxies from closing an idle stream.
 	heartbeat = 15 * time.Second
-	// writeTimeout is when a browser that does not read is given up.
+	// writeTimeout is when a stream to a browser that does not read is closed.
 	writeTimeout = 30 * time.Second
 )
 
@@ -59,14 +59,13 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if v, err = s.view(r); err != nil {
-			// The browser comes back, and is told why if it may not.
-			return
+			return // the browser reconnects, and gets the reason if it may not
 		}
 	}
 }
 
-// await returns when there is something new, or when it is time to ask again who
-// looks. Meanwhile it keeps the stream open.
+// await returns when something changed, or when the user is to be reviewed again.
+// Meanwhile it keeps the stream open.
 func (s *server) await(ctx context.Context, st *events, revision uint64) error {
 	soon, cancel := context.WithTimeout(ctx, recheck)
 	defer cancel()
@@ -116,7 +115,7 @@ func (e *events) send(last, now *view) error {
 func (e *events) beat() error { return e.write(": still here\n\n") }
 
 func (e *events) write(text string) error {
-	// Not every writer knows deadlines, and none is no reason to stop.
+	// Not every writer supports deadlines, which is no reason to stop.
 	_ = e.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	defer func() { _ = e.control.SetWriteDeadline(time.Time{}) }()
 	if _, err := io.WriteString(e.out, text); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// world is everything there is to show at one moment, before anybody looks. It
-// is never changed once it is made.
+// world is everything there is to show at one moment, to all viewers. It is never
+// changed once it is made.
 type world struct {
 	revision uint64
 	snapshot *cluster.Snapshot
@@ -36,13 +36,13 @@ type world struct {
 	// namespaces are all that are named above.
 	namespaces []string
 
-	// whole is what somebody sees who sees everything; see project.
+	// whole is the projection for a viewer who sees everything.
 	whole func() (*projection, error)
 }
 
-// newWorld looks at the objects. A violation is shown when the earlier audit had
-// it too: caches of different kinds are filled one after the other, and what
-// moved in between may look wrong for a moment.
+// newWorld makes a world of the objects. A violation is shown when the earlier
+// audit had it too: caches of different kinds are filled one after the other, and
+// a half-read change may look wrong for a moment.
 func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, now time.Time) *world {
 	w := &world{revision: revision, pods: map[ledger.Holder]*corev1.Pod{}}
 	for _, pod := range objects.Pods {
@@ -173,7 +173,7 @@ func summarize(c *report.ClusterStatus, nodes []Node) Summary {
 	return s
 }
 
-// askedOf returns what the pod asks for; nothing if that makes no sense.
+// askedOf returns what the pod asks for; nothing for an invalid request.
 func askedOf(pod *corev1.Pod) Asked {
 	if pod == nil {
 		return Asked{}

@@ -13,8 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/report"
 )
 
-// TestSummary: what the overview tells of the example cluster, worked out by
-// hand. Card 6 of metax-b is unhealthy; two whole cards and two slices are in use
+// TestSummary: the overview of the example cluster, computed by hand. Card 6 of metax-b is unhealthy; two whole cards and two slices are in use
 // on metax-a.
 func TestSummary(t *testing.T) {
 	w := newWorld(read(t), 1, nil, noon())
@@ -80,8 +79,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestHidden: what somebody without rights gets holds no name that is not his to
-// see, and every amount.
+// TestHidden: a user without rights gets every amount, and no name of pods that the
+// user may not see.
 func TestHidden(t *testing.T) {
 	lost := strings.Replace(running("covert", "covert-lost", "GPU-none"), "metax-a", "metax-b", 1)
 	objects := read(t,

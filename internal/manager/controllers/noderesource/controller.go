@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -241,7 +240,11 @@ func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error
 	if f.deviceLabels[wire.LabelVendor] != wire.VendorMetaX {
 		return r.withoutDevice(ctx, node)
 	}
-	f.inventory = readInventory(node, device)
+	if decoded := cached.DecodeDevice(device); decoded.Err != nil {
+		f.inventory = wire.BadInventory(node.Name, decoded.Err)
+	} else {
+		f.inventory = wire.ReadInventory(node, decoded.Device)
+	}
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.MatchingFields{podsByNode: node.Name}); err != nil {
 		return facts{}, fmt.Errorf("list the pods of the node: %w", err)
@@ -264,16 +267,4 @@ func (r *reconciler) withoutDevice(ctx context.Context, node *corev1.Node) (fact
 	}
 	f.koordinator = slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 	return f, nil
-}
-
-func readInventory(node *corev1.Node, device *unstructured.Unstructured) *wire.Inventory {
-	text, err := device.MarshalJSON()
-	if err != nil {
-		return wire.BadInventory(node.Name, err)
-	}
-	d, err := wire.DecodeDevice(text)
-	if err != nil {
-		return wire.BadInventory(node.Name, fmt.Errorf("the Device can't be decoded: %w", err))
-	}
-	return wire.ReadInventory(node, d)
 }
