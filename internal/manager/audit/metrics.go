@@ -50,7 +50,7 @@ var (
 	freeDesc = prometheus.NewDesc("daybreak_manager_free_capacity_cards",
 		"What is free of healthy cards, in cards: half of a card is its compute, half its memory.", nil, nil)
 	fragmentationDesc = prometheus.NewDesc("daybreak_manager_fragmentation_ratio",
-		"Part of the free capacity, from 0 to 1, that a pod like those in the cluster could not use, on average over those pods; 0 while there are too few to tell.", nil, nil)
+		"Part of the free capacity, from 0 to 1, that a pod like those in the cluster could not use, on average over those pods; 0 while there are too few pods.", nil, nil)
 )
 
 // doubleBooking are the rules whose breach means that a card was given to two

@@ -1,17 +1,16 @@
-// Package policy is what the API server is told about pods with MetaX cards:
-// the webhook configuration that sends them to the manager, and the
-// ValidatingAdmissionPolicies that keep allocations from being forged and by which
-// Daybreak's own parts write what is theirs and nothing else.
+// Package policy configures the API server for pods with MetaX cards: the webhook
+// configuration that sends them to the manager, and the
+// ValidatingAdmissionPolicies that keep allocations from being forged and limit
+// Daybreak's own parts to what is theirs.
 //
 // The manifests are YAML in the folder manifests, with a few parameters
-// ([Params]). [Guards] and [Webhook] fill them in; the playground and the tests
-// apply what comes out. [Chart] leaves the parameters to Helm. The names of
-// resources and annotations come from package wire, so that what is guarded is
-// what is read.
+// ([Params]). [Guards] and [Webhook] fill them in, for the playground and the
+// tests. [Chart] leaves the parameters to Helm. The names of resources and
+// annotations come from package wire, so that what is guarded is what is read.
 //
-// Policies are carried out by the API server itself: they hold while no manager
-// runs. They name who may write, not who may not; rights (RBAC) come first, and
-// what no policy speaks of passes.
+// The API server itself applies policies: they hold while no manager runs. They
+// name the users who may write; rights (RBAC) come first, and what no policy covers
+// passes.
 package policy
 
 import (
@@ -210,7 +209,7 @@ func (p Params) validate() error {
 		errs = append(errs, fmt.Errorf("failure policy %q: write Fail or Ignore", p.FailurePolicy))
 	}
 	if len(p.Schedulers)+len(p.OtherSchedulers) == 0 {
-		errs = append(errs, errors.New("no scheduler is named: nobody could place a pod"))
+		errs = append(errs, errors.New("no scheduler is named: no pod could be placed"))
 	}
 	for _, user := range slices.Concat(p.Schedulers, p.OtherSchedulers, p.SchedulerNames, p.DirectBinders, p.Agents, p.Managers, p.Publishers) {
 		if user == "" || strings.ContainsFunc(user, unicode.IsControl) {
