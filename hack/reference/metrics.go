@@ -25,7 +25,7 @@ exporter has on the figures of cards. What to make of them, alerts and the dashb
 		describe    func(prometheus.Registerer) error
 	}{
 		{"Scheduler", "Served with kube-scheduler's own at `--secure-port` (10259), `/metrics`, to who may get that path.", scheduler.DescribeMetrics},
-		{"Manager", "Served at `--metrics-bind-address` (`:8080`), with those of controller-runtime. What comes from the audit is told by the leader alone.", manager.DescribeMetrics},
+		{"Manager", "Served at `--metrics-bind-address` (`:8080`), with those of controller-runtime. Only the leader serves those of the audit.", manager.DescribeMetrics},
 		{"Agent", "Served at `--metrics-bind-address` (`:9460`). Names that begin with `mx_` are the vendor's exporter's, so that dashboards made for it go on.", agent.DescribeMetrics},
 	} {
 		r := recorder{registry: prometheus.NewRegistry()}

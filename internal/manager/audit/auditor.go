@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -61,11 +60,7 @@ func Add(m ctrlmanager.Manager, o Options) error {
 }
 
 func newAuditor(recorder events.EventRecorder, o Options) (*auditor, error) {
-	m, err := newMetrics(o.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
-	a := &auditor{Options: o, metrics: m, notifier: &notifier{events: recorder}}
+	a := &auditor{Options: o, metrics: newMetrics(o.Metrics), notifier: &notifier{events: recorder}}
 	return a, o.Source.OnChange(func() { a.changed.Store(true) })
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 )
@@ -59,19 +60,20 @@ var doubleBooking = map[audit.Rule]bool{
 	audit.MemoryOverbooked: true, audit.ComputeOverbooked: true, audit.SlicesOverbooked: true, audit.ExclusiveShared: true,
 }
 
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+func newMetrics(registry prometheus.Registerer) *metrics {
+	factory := promauto.With(registry)
 	m := &metrics{
-		audits: prometheus.NewCounterVec(prometheus.CounterOpts{
+		audits: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_manager_audits_total", Help: "Audits by result: done, or failed.",
 		}, []string{"result"}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+		duration: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "daybreak_manager_audit_duration_seconds", Help: "How long audits took.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 3, 10),
 		}),
-		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
+		findings: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_manager_audit_findings_total", Help: "Breaches of rules that were found and reported, by rule; one that lasts counts once.",
 		}, []string{"rule"}),
-		doubleBookings: prometheus.NewCounter(prometheus.CounterOpts{
+		doubleBookings: factory.NewCounter(prometheus.CounterOpts{
 			Name: "daybreak_manager_double_bookings_total",
 			Help: "Double bookings found: cards with more memory, compute or slices booked than they have, or with company although someone has them alone. Always 0 unless pods were bound around the scheduler.",
 		}),
@@ -82,19 +84,12 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	for _, rule := range audit.Violations() {
 		m.findings.WithLabelValues(string(rule))
 	}
-	for _, c := range []prometheus.Collector{m.audits, m.duration, m.findings, m.doubleBookings, m} {
-		if err := registry.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	registry.MustRegister(m)
+	return m
 }
 
 // DescribeMetrics registers the metrics with nothing counted, to list them.
-func DescribeMetrics(registry prometheus.Registerer) error {
-	_, err := newMetrics(registry)
-	return err
-}
+func DescribeMetrics(registry prometheus.Registerer) { newMetrics(registry) }
 
 // observe records what an audit found.
 func (m *metrics) observe(confirmed *audit.Report, notes, fresh []audit.Finding, u usage, took time.Duration, at time.Time) {
@@ -120,8 +115,8 @@ func (m *metrics) observe(confirmed *audit.Report, notes, fresh []audit.Finding,
 
 // Describe implements prometheus.Collector.
 func (*metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{violationsDesc, notesDesc, atDesc, computeDesc, memoryDesc, pendingDesc, freeDesc, fragmentationDesc} {
-		out <- d
+	for _, desc := range []*prometheus.Desc{violationsDesc, notesDesc, atDesc, computeDesc, memoryDesc, pendingDesc, freeDesc, fragmentationDesc} {
+		out <- desc
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // What became of a pod: the values of the label result.
@@ -21,12 +22,13 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
+	factory := promauto.With(registry)
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		requests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_manager_admission_requests_total",
 			Help: "Pods that the API server asked about, by what became of them: untouched, completed, refused, error.",
 		}, []string{"result"}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+		duration: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "daybreak_manager_admission_duration_seconds",
 			Help:    "How long an answer took, without the way to and from the API server.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5, 1},
@@ -35,7 +37,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	for _, result := range []string{resultUntouched, resultCompleted, resultRefused, resultError} {
 		m.requests.WithLabelValues(result) // so that rates have a beginning
 	}
-	registry.MustRegister(m.requests, m.duration)
 	return m
 }
 

@@ -3,13 +3,13 @@ package noderesource
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -64,16 +64,12 @@ type reconciler struct {
 
 // Add adds the controller to the manager.
 func Add(ctx context.Context, m ctrlmanager.Manager, o Options) error {
-	registered, err := newMetrics(o.Metrics)
-	if err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
 	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podsByNode, indexPod); err != nil {
 		return fmt.Errorf("index pods by node: %w", err)
 	}
 	r := &reconciler{
 		client: m.GetClient(), events: m.GetEventRecorder(wire.ManagerComponent),
-		metrics: registered, clock: o.Clock, nodes: map[string]*memory{},
+		metrics: newMetrics(o.Metrics), clock: o.Clock, nodes: map[string]*memory{},
 	}
 	return builder.ControllerManagedBy(m).
 		Named("noderesource").
@@ -140,27 +136,23 @@ func nodeChanged(e event.UpdateEvent) bool {
 	if !ok || !ok2 || before.UID != after.UID {
 		return true
 	}
-	return !maps.Equal(brief(before), brief(after))
+	return !equality.Semantic.DeepEqual(inputs(before), inputs(after))
 }
 
-// brief is what a decision takes from a node.
-func brief(node *corev1.Node) map[string]string {
-	out := map[string]string{}
-	take := func(kind string, from map[string]string, keys ...string) {
-		for _, key := range keys {
-			if value, ok := from[key]; ok {
-				out[kind+key] = value
-			}
-		}
+// inputs is what a decision takes from a node.
+func inputs(node *corev1.Node) []any {
+	annotations := []string{wire.AnnotationAdvertised, wire.AnnotationNodeCards, wire.AnnotationServedBy}
+	return []any{
+		pick(node.Labels, labels), pick(node.Annotations, annotations),
+		pick(node.Status.Capacity, resources), pick(node.Status.Allocatable, resources),
 	}
-	take("label ", node.Labels, labels...)
-	take("annotation ", node.Annotations, wire.AnnotationAdvertised, wire.AnnotationNodeCards, wire.AnnotationServedBy)
-	for _, name := range resources {
-		if q, ok := node.Status.Capacity[name]; ok {
-			out["capacity "+string(name)] = q.String()
-		}
-		if q, ok := node.Status.Allocatable[name]; ok {
-			out["allocatable "+string(name)] = q.String()
+}
+
+func pick[M ~map[K]V, K comparable, V any](from M, keys []K) M {
+	out := M{}
+	for _, key := range keys {
+		if value, ok := from[key]; ok {
+			out[key] = value
 		}
 	}
 	return out

@@ -72,11 +72,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 				return patched(sub, func() error { return c.SubResource(sub).Patch(ctx, obj, patch, opts...) })
 			},
 		}).Build()
-	m, err := newMetrics(b.registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.reconciler = &reconciler{client: c, events: b.recorder, metrics: m, clock: b.clock, nodes: map[string]*memory{}}
+	b.reconciler = &reconciler{client: c, events: b.recorder, metrics: newMetrics(b.registry), clock: b.clock, nodes: map[string]*memory{}}
 	return b
 }
 

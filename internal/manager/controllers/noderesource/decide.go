@@ -107,16 +107,10 @@ func decide(f facts) decision {
 // as it is, but for what the pods on it need. A node that never was ours is not
 // made ours by this.
 func decideKeep(f facts, marked bool) decision {
-	d := decision{verdict: keep, problem: f.inventory.Problem, amounts: corev1.ResourceList{}}
 	if !marked {
-		d.verdict = ignore
-		return d
+		return decision{verdict: ignore, problem: f.inventory.Problem}
 	}
-	for _, name := range resources {
-		if q, ok := f.node.Status.Capacity[name]; ok {
-			d.amounts[name] = q
-		}
-	}
+	d := decision{verdict: keep, problem: f.inventory.Problem, amounts: pick(f.node.Status.Capacity, resources)}
 	d.hold(f)
 	return d
 }

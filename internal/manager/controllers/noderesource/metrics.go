@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -37,9 +38,9 @@ var (
 		"Nodes whose Device can't be read; they keep advertising what they did before.", nil, nil)
 )
 
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
-		patches: prometheus.NewCounterVec(prometheus.CounterOpts{
+		patches: promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_manager_node_patches_total",
 			Help: "Patches of nodes by result: applied, conflict (the node had changed; tried again) or failed.",
 		}, []string{"result"}),
@@ -48,17 +49,12 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	for _, result := range []string{resultApplied, resultConflict, resultFailed} {
 		m.patches.WithLabelValues(result)
 	}
-	if err := registry.Register(m.patches); err != nil {
-		return nil, err
-	}
-	return m, registry.Register(m)
+	registry.MustRegister(m)
+	return m
 }
 
 // DescribeMetrics registers the metrics with nothing counted, to list them.
-func DescribeMetrics(registry prometheus.Registerer) error {
-	_, err := newMetrics(registry)
-	return err
-}
+func DescribeMetrics(registry prometheus.Registerer) { newMetrics(registry) }
 
 // decided records what was decided about a node.
 func (m *metrics) decided(node string, d decision) {
