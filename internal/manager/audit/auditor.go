@@ -106,7 +106,8 @@ func (a *auditor) once(ctx context.Context) (confirm bool) {
 		confirmed = report.Confirmed(a.last)
 	}
 	fresh := a.notifier.notify(ctx, confirmed, objects)
-	a.metrics.observe(confirmed, report.Notes, fresh, usageOf(snapshot), a.Clock.Since(now), now)
+	a.metrics.describe(snapshot, confirmed.Violations, report.Notes, now)
+	a.metrics.observe(a.Clock.Since(now), fresh)
 	a.last, a.lastAt = report, now
 	return len(confirmed.Violations) < len(report.Violations)
 }

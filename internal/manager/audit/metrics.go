@@ -1,13 +1,15 @@
 package audit
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
 // How an audit ended: the values of the label result.
@@ -23,16 +25,7 @@ type metrics struct {
 	duration       prometheus.Histogram
 	findings       *prometheus.CounterVec
 	doubleBookings prometheus.Counter
-
-	mu     sync.Mutex
-	latest *results
-}
-
-// results are of one audit.
-type results struct {
-	violations, notes map[audit.Rule]int
-	usage             usage
-	at                time.Time
+	cluster        atomic.Pointer[[]prometheus.Metric]
 }
 
 var (
@@ -91,8 +84,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 // DescribeMetrics registers the metrics with nothing counted, to list them.
 func DescribeMetrics(registry prometheus.Registerer) { newMetrics(registry) }
 
-// observe records what an audit found.
-func (m *metrics) observe(confirmed *audit.Report, notes, fresh []audit.Finding, u usage, took time.Duration, at time.Time) {
+// observe counts an audit and what it found that is new.
+func (m *metrics) observe(took time.Duration, fresh []audit.Finding) {
 	m.audits.WithLabelValues(resultDone).Inc()
 	m.duration.Observe(took.Seconds())
 	for i := range fresh {
@@ -101,16 +94,47 @@ func (m *metrics) observe(confirmed *audit.Report, notes, fresh []audit.Finding,
 			m.doubleBookings.Inc()
 		}
 	}
-	latest := &results{violations: map[audit.Rule]int{}, notes: map[audit.Rule]int{}, usage: u, at: at}
-	for i := range confirmed.Violations {
-		latest.violations[confirmed.Violations[i].Rule]++
+}
+
+// describe sets the metrics of the cluster.
+func (m *metrics) describe(s *cluster.Snapshot, violations, notes []audit.Finding, at time.Time) {
+	var list []prometheus.Metric
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		list = append(list, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
 	}
-	for i := range notes {
-		latest.notes[notes[i].Rule]++
+	perRule := func(desc *prometheus.Desc, rules []audit.Rule, findings []audit.Finding) {
+		count := map[audit.Rule]int{}
+		for i := range findings {
+			count[findings[i].Rule]++
+		}
+		for _, rule := range rules {
+			gauge(desc, float64(count[rule]), string(rule))
+		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.latest = latest
+	perRule(violationsDesc, audit.Violations(), violations)
+	perRule(notesDesc, audit.Notes(), notes)
+	gauge(atDesc, float64(at.UnixMilli())/1000)
+	for _, n := range s.Nodes {
+		if n.Topology().Len() == 0 {
+			continue
+		}
+		compute, memory := gpu.Percent(0), gpu.MiB(0)
+		for i := range n.Now().Usage {
+			compute += n.Now().Usage[i].Compute
+			memory += n.Now().Usage[i].Memory
+		}
+		gauge(computeDesc, float64(compute), n.Name)
+		gauge(memoryDesc, float64(memory)*(1<<20), n.Name)
+	}
+	gauge(pendingDesc, float64(len(s.Pending)))
+	free, useless := s.Waste()
+	fragmentation := 0.0
+	if free > 0 {
+		fragmentation = useless / free
+	}
+	gauge(freeDesc, free)
+	gauge(fragmentationDesc, fragmentation)
+	m.cluster.Store(&list)
 }
 
 // Describe implements prometheus.Collector.
@@ -122,27 +146,9 @@ func (*metrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	m.mu.Lock()
-	latest := m.latest
-	m.mu.Unlock()
-	if latest == nil {
-		return
+	if list := m.cluster.Load(); list != nil {
+		for _, metric := range *list {
+			out <- metric
+		}
 	}
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
-	for _, rule := range audit.Violations() {
-		gauge(violationsDesc, float64(latest.violations[rule]), string(rule))
-	}
-	for _, rule := range audit.Notes() {
-		gauge(notesDesc, float64(latest.notes[rule]), string(rule))
-	}
-	gauge(atDesc, float64(latest.at.UnixMilli())/1000)
-	for _, n := range latest.usage.nodes {
-		gauge(computeDesc, float64(n.compute), n.name)
-		gauge(memoryDesc, float64(n.memory)*(1<<20), n.name)
-	}
-	gauge(pendingDesc, float64(latest.usage.pending))
-	gauge(freeDesc, latest.usage.free)
-	gauge(fragmentationDesc, latest.usage.fragmentation())
 }
