@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/manager/dashboard"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 )
 
@@ -58,7 +59,7 @@ func (m *Manager) needs() []need {
 			need{resource: "secrets", namespace: m.cfg.Namespace, name: AdmissionSecret, verbs: keep},
 			need{resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name, verbs: keep})
 	}
-	if m.cfg.Dashboard.Address != Off && !m.cfg.Dashboard.loopback() {
+	if m.cfg.Dashboard.Address != Off && !dashboard.IsLoopback(m.cfg.Dashboard.Address) {
 		needs = append(needs,
 			need{resource: "tokenreviews.authentication.k8s.io", verbs: []string{"create"}},
 			need{resource: "subjectaccessreviews.authorization.k8s.io", verbs: []string{"create"}})
@@ -88,17 +89,14 @@ func reach(config *rest.Config) error {
 
 // check detects early what would otherwise be a cache that never fills or an
 // election without a winner, and reports what to do about it.
-func (m *Manager) check(ctx context.Context) error {
+func (m *Manager) check(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, errSilent)
 	defer cancel()
-	err := m.checkAll(ctx)
-	if err != nil && context.Cause(ctx) != nil {
-		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-	}
-	return err
-}
-
-func (m *Manager) checkAll(ctx context.Context) error {
+	defer func() {
+		if err != nil && context.Cause(ctx) != nil {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}()
 	client, err := kubernetes.NewForConfig(m.rest)
 	if err != nil {
 		return err

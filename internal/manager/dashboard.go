@@ -16,7 +16,7 @@ import (
 // DefaultDashboard is the command's default address of the page.
 const DefaultDashboard = "127.0.0.1:8082"
 
-// Dashboard says how the page of cards is served.
+// Dashboard configures the page of cards.
 type Dashboard struct {
 	// Address is where every replica serves it; empty or [Off] means nowhere. On a
 	// loopback address the page is open to every client, over plain HTTP. On any
@@ -31,21 +31,11 @@ type Dashboard struct {
 	CertFile, KeyFile string
 }
 
-// loopback reports whether the address can be reached from this machine only.
-func (d Dashboard) loopback() bool {
-	host, _, err := net.SplitHostPort(d.Address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 func (m *Manager) addDashboard(ctx context.Context) error {
 	d := m.cfg.Dashboard
 	options := dashboard.Options{Source: m.source, Clock: m.cfg.Clock, Logger: klog.FromContext(ctx).WithName("dashboard")}
 	var config *tls.Config
-	if !d.loopback() {
+	if !dashboard.IsLoopback(d.Address) {
 		var err error
 		if config, err = m.dashboardTLS(); err != nil {
 			return err

@@ -42,7 +42,7 @@ const (
 	shutdownTimeout = 20 * time.Second
 )
 
-// Config says how a manager runs. The zero value is one that leads without an
+// Config configures a manager. The zero value is one that leads without an
 // election and serves nothing.
 type Config struct {
 	// Namespace is the manager's own; empty means [DefaultNamespace].
@@ -60,12 +60,12 @@ type Config struct {
 	// Lease is how the election goes; zero durations mean the usual 15, 10 and
 	// 2 seconds.
 	Lease Lease
-	// Admission says how pods are admitted; without an address they are not.
+	// Admission configures how pods are admitted; without an address they are not.
 	Admission Admission
 	// AuditInterval is the least time between two audits of the whole account;
 	// zero means that there are none.
 	AuditInterval time.Duration
-	// Dashboard says how the page of cards is served; without an address it is
+	// Dashboard configures the page of cards; without an address it is
 	// not.
 	Dashboard Dashboard
 	// VendorPlugin decides who serves a node without a Device.

@@ -24,7 +24,7 @@ import (
 // ErrStarting is returned until the caches are filled.
 var ErrStarting = errors.New("the cluster has not been read yet: try again in a moment")
 
-// Source is a cluster to look at.
+// Source is a cluster to read.
 type Source interface {
 	// Objects returns the cluster as it was last seen. The caller must not change
 	// the objects.

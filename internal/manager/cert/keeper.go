@@ -32,7 +32,7 @@ const (
 	DefaultOverlap  = 10 * time.Minute
 )
 
-// Options says which certificates to keep.
+// Options configures the certificates.
 type Options struct {
 	Client kubernetes.Interface
 	// Namespace and Secret are where they are kept.

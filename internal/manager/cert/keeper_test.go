@@ -73,7 +73,7 @@ func (o *office) step(replicas ...*Keeper) {
 	}
 }
 
-// bundle returns whom the API server trusts; both webhooks must say the same.
+// bundle returns the authorities that both webhooks trust, which must be the same.
 func (o *office) bundle() []byte {
 	o.Helper()
 	c, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(o.Context(), configuration, metav1.GetOptions{})
@@ -203,7 +203,7 @@ func TestDeletedSecret(t *testing.T) {
 }
 
 // TestMissingSecret: without the Secret, replicas that may not create it serve what
-// they have and say what to do. When it is there again, empty, they write it from
+// they have and report what to do. When it is there again, empty, they write it from
 // memory.
 func TestMissingSecret(t *testing.T) {
 	o := newOffice(t)
@@ -394,7 +394,7 @@ func TestNoConfiguration(t *testing.T) {
 	}
 }
 
-// TestStart: the loop hears of changes at once, and looks by itself as time
+// TestStart: the loop reacts to changes at once, and acts by itself as time
 // passes.
 func TestStart(t *testing.T) {
 	o := newOffice(t)

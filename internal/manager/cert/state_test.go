@@ -54,8 +54,8 @@ func verify(t *testing.T, bundle []byte, served *x509.Certificate, host string, 
 // served, and nothing changes without need.
 func TestLife(t *testing.T) {
 	s := begin(t, ninety)
-	bundle := bundleOf(t, s) // what the configuration says
-	late := bundle           // what an API server with a delay still thinks
+	bundle := bundleOf(t, s) // what the configuration has
+	late := bundle           // what an API server with a delay still has
 	lateSince := start       // since when the newer one is there
 	changes, authorities := 0, map[string]bool{}
 	for now := start; now.Before(start.Add(3 * 365 * day)); now = now.Add(day) {

@@ -145,7 +145,7 @@ func (g *reviews) review(ctx context.Context, token string) (*user, error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("ask the API server whose token it is: %w", err)
+		return nil, fmt.Errorf("review the token: %w", err)
 	}
 	if !review.Status.Authenticated {
 		return nil, nil //nolint:nilnil // not valid
@@ -205,7 +205,7 @@ func (g *reviews) may(ctx context.Context, u *user, attributes authorizationv1.R
 	}}
 	review, err := g.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("ask the API server what %s may see: %w", u.Username, err)
+		return false, fmt.Errorf("review what %s may see: %w", u.Username, err)
 	}
 	g.access.Add(key, review.Status.Allowed, reviewed)
 	return review.Status.Allowed, nil

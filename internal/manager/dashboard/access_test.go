@@ -139,7 +139,7 @@ func TestSight(t *testing.T) {
 }
 
 // TestReviewsAreRemembered: for a short while, good answers and bad ones; what
-// the API server could not say is asked again.
+// the API server could not answer is asked again.
 func TestReviewsAreRemembered(t *testing.T) {
 	server, clock := newAPIServer(map[string][]string{"admin": {"nodes", "devices"}}), testclock.NewFakeClock(noon())
 	g := newReviews(server.client, clock)

@@ -76,7 +76,7 @@ func (f *feed) world(ctx context.Context) (*world, error) {
 		f.audited, f.auditAt = w.audited, start
 	}
 	f.latest, f.took = w, f.clock.Since(start)
-	if w.unconfirmed() {
+	if w.unconfirmed {
 		again := f.clock.After(confirmAfter)
 		go func() { <-again; f.change() }()
 	}

@@ -96,7 +96,7 @@ func (s *server) secured(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
 		h.Set("Cache-Control", "no-store")
-		if s.reviews == nil && !loopbackHost(r.Host) {
+		if s.reviews == nil && !IsLoopback(r.Host) {
 			http.Error(w, fmt.Sprintf("this page is for this machine only: open it as http://localhost, not as %q", r.Host), http.StatusForbidden)
 			return
 		}
@@ -104,8 +104,8 @@ func (s *server) secured(next http.Handler) http.Handler {
 	})
 }
 
-// loopbackHost reports whether the Host header names this machine.
-func loopbackHost(host string) bool {
+// IsLoopback reports whether a host, with or without a port, is this machine only.
+func IsLoopback(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		name = h
@@ -222,10 +222,7 @@ func compressed(w http.ResponseWriter, r *http.Request) (out io.Writer, done fun
 		return w, func() {}
 	}
 	w.Header().Set("Content-Encoding", "gzip")
-	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	if err != nil { // there is such a level
-		return w, func() {}
-	}
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // there is such a level
 	return z, func() { _ = z.Close() }
 }
 

@@ -31,8 +31,9 @@ type world struct {
 	nodes    []Node
 	pending  []Pending
 	findings []Finding
-	// audited has all violations, also those that are not shown yet.
-	audited *audit.Report
+	// audited has all violations, and unconfirmed is set while some are not shown.
+	audited     *audit.Report
+	unconfirmed bool
 	// namespaces are all that are named above.
 	namespaces []string
 
@@ -64,21 +65,10 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 		w.pending[i] = Pending{PendingStatus: *p, Asked: askedOf(w.pods[ledger.Holder(p.Namespace+"/"+p.Name)])}
 	}
 	w.audited = audit.Check(w.snapshot, now)
-	w.findings = findingsOf(w.audited, earlier)
+	w.show(earlier)
 	w.namespaces = w.namedNamespaces()
 	w.whole = sync.OnceValues(func() (*projection, error) { return w.project(everything) })
 	return w
-}
-
-// unconfirmed reports whether there are violations that are not shown yet.
-func (w *world) unconfirmed() bool {
-	shown := 0
-	for i := range w.findings {
-		if !w.findings[i].Note {
-			shown++
-		}
-	}
-	return shown < len(w.audited.Violations)
 }
 
 func newNode(status *report.NodeStatus, n *ledger.Node) Node {
@@ -194,17 +184,19 @@ func askedOf(pod *corev1.Pod) Asked {
 	return asked
 }
 
-func findingsOf(r, earlier *audit.Report) []Finding {
-	findings := []Finding{}
+// show lists the findings: the violations that the earlier audit confirms, and
+// the notes.
+func (w *world) show(earlier *audit.Report) {
+	w.findings = []Finding{}
 	if earlier != nil {
-		for _, f := range r.Confirmed(earlier).Violations {
-			findings = append(findings, Finding{Finding: f})
+		for _, f := range w.audited.Confirmed(earlier).Violations {
+			w.findings = append(w.findings, Finding{Finding: f})
 		}
 	}
-	for _, f := range r.Notes {
-		findings = append(findings, Finding{Finding: f, Note: true})
+	w.unconfirmed = len(w.findings) < len(w.audited.Violations)
+	for _, f := range w.audited.Notes {
+		w.findings = append(w.findings, Finding{Finding: f, Note: true})
 	}
-	return findings
 }
 
 // namedNamespaces lists every namespace of which a pod is named.

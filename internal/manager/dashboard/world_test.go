@@ -62,20 +62,20 @@ func TestPendingInNumbers(t *testing.T) {
 	}
 }
 
-// TestFindings: a violation is shown when a second look confirms it.
+// TestFindings: a violation is shown when a second audit confirms it.
 func TestFindings(t *testing.T) {
 	broken := read(t, running("team-b", "intruder", card("0"))) // which team-a/training has to itself
 	first := newWorld(broken, 1, nil, noon())
-	if len(first.findings) != 0 || !first.unconfirmed() {
-		t.Errorf("after one look: %+v", first.findings)
+	if len(first.findings) != 0 || !first.unconfirmed {
+		t.Errorf("after one audit: %+v", first.findings)
 	}
 	second := newWorld(broken, 2, first.audited, noon())
 	rules := make([]string, len(second.findings))
 	for i := range second.findings {
 		rules[i] = string(second.findings[i].Rule)
 	}
-	if !slices.Contains(rules, "ExclusiveShared") || second.unconfirmed() {
-		t.Errorf("after two looks: %v", rules)
+	if !slices.Contains(rules, "ExclusiveShared") || second.unconfirmed {
+		t.Errorf("after two audits: %v", rules)
 	}
 }
 

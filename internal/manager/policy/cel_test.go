@@ -113,7 +113,7 @@ func TestMatch(t *testing.T) {
 		}
 	}
 	if asked < 500 || asked > 2500 {
-		t.Errorf("%d of 3000 pods ask for cards: the test says little", asked)
+		t.Errorf("%d of 3000 pods ask for cards: too few for the test", asked)
 	}
 }
 

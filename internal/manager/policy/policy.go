@@ -62,7 +62,7 @@ type Params struct {
 	// URL is used in place of the Service where the manager runs outside of the
 	// cluster: "https://127.0.0.1:9443".
 	URL string
-	// FailurePolicy says what becomes of pods that ask for MetaX cards while no
+	// FailurePolicy is what becomes of pods that ask for MetaX cards while no
 	// manager answers: "Fail", the default, or "Ignore".
 	FailurePolicy string
 
@@ -198,7 +198,7 @@ func (p Params) schedulerNames() []string {
 func (p Params) validate() error {
 	var errs []error
 	if p.URL == "" && p.Namespace == "" {
-		errs = append(errs, errors.New("neither a URL nor a namespace says where the manager is: name one"))
+		errs = append(errs, errors.New("neither a URL nor a namespace of the manager: name one"))
 	}
 	if p.URL != "" {
 		if u, err := url.Parse(p.URL); err != nil || u.Scheme != "https" || u.Host == "" {

@@ -76,7 +76,7 @@ func TestUntouched(t *testing.T) {
 		"no card, in a template's way": {pod: privileged(ask("sgpu: 0").On("n1"), 0), user: user, untouched: true},
 		"a static pod":                 {pod: static("n1"), user: node, untouched: true},
 		"a static pod of elsewhere":    {pod: static("n2"), user: node},
-		"a user says it is static":     {pod: static("n1"), user: user},
+		"a user claims it is static":   {pod: static("n1"), user: user},
 		"a user with a node's name":    {pod: static("n1"), user: &authenticationv1.UserInfo{Username: "system:node:n1"}},
 		"bound by a kubelet, no file":  {pod: ask("sgpu: 1").On("n1"), user: node},
 		"another vendor's, by a scheduler of its own": {

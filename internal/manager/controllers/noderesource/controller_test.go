@@ -122,8 +122,8 @@ func wireForm(t *testing.T, d *v1alpha1.Device) *unstructured.Unstructured {
 	return u
 }
 
-// said returns the reasons and texts of the Events since the last call.
-func (b *bench) said() []string {
+// reported returns the reasons and texts of the Events since the last call.
+func (b *bench) reported() []string {
 	var out []string
 	for {
 		select {
@@ -135,9 +135,9 @@ func (b *bench) said() []string {
 	}
 }
 
-func (b *bench) wantSaid(want ...string) {
+func (b *bench) wantReported(want ...string) {
 	b.Helper()
-	got := b.said()
+	got := b.reported()
 	if len(got) != len(want) {
 		b.Fatalf("events %q, want %d: %q", got, len(want), want)
 	}
@@ -162,28 +162,28 @@ func TestReconcile(t *testing.T) {
 	b := newBench(t, nodeOf("cpu: 4"))
 	b.reconcile()
 	b.wantPatches()
-	b.wantSaid()
+	b.wantReported()
 
 	b.device(deviceOf(c500(2), ofMetaX...))
 	b.reconcile()
 	b.wantPatches("metadata", "status")
-	b.wantSaid("Normal CardsAdvertised 2 of 2 cards healthy: the node advertises koordinator.sh/gpu-core 200, koordinator.sh/gpu-memory 128Gi")
+	b.wantReported("Normal CardsAdvertised 2 of 2 cards healthy: the node advertises koordinator.sh/gpu-core 200, koordinator.sh/gpu-memory 128Gi")
 	b.reconcile()
 	b.wantPatches()
 
 	b.device(deviceOf(sicken(c500(2), 1), ofMetaX...))
 	b.reconcile()
 	b.wantPatches("status")
-	b.wantSaid("Warning CardsUnhealthy 1 of 2 cards healthy: the node advertises koordinator.sh/gpu-core 100, koordinator.sh/gpu-memory 64Gi")
+	b.wantReported("Warning CardsUnhealthy 1 of 2 cards healthy: the node advertises koordinator.sh/gpu-core 100, koordinator.sh/gpu-memory 64Gi")
 
 	// All cards go, and come back: no kubelet had a hand in that.
 	b.device(deviceOf(sicken(c500(2), 0, 1), ofMetaX...))
 	b.reconcile()
-	b.wantSaid("Warning CardsUnhealthy 0 of 2 cards healthy")
+	b.wantReported("Warning CardsUnhealthy 0 of 2 cards healthy")
 	b.clock.SetTime(b.clock.Now().Add(time.Hour))
 	b.device(deviceOf(c500(2), ofMetaX...))
 	b.reconcile()
-	b.wantSaid("Normal CardsAdvertised 2 of 2 cards healthy")
+	b.wantReported("Normal CardsAdvertised 2 of 2 cards healthy")
 
 	node := b.node()
 	for _, list := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
@@ -197,14 +197,14 @@ func TestReconcile(t *testing.T) {
 	b.patches = nil
 	b.reconcile()
 	b.wantPatches("status")
-	b.wantSaid("Normal CardsRestored kubelet had reset what the node advertises to zero: 2 of 2 cards healthy")
+	b.wantReported("Normal CardsRestored kubelet had reset what the node advertises to zero: 2 of 2 cards healthy")
 
 	if err := b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))); err != nil {
 		t.Fatal(err)
 	}
 	b.reconcile()
 	b.wantPatches("status", "metadata")
-	b.wantSaid("Normal CardsWithdrawn")
+	b.wantReported("Normal CardsWithdrawn")
 	if got := text(b.node().Status.Capacity); got != "" {
 		t.Errorf("left: %s", got)
 	}
@@ -271,11 +271,11 @@ func TestReconcileBadInventory(t *testing.T) {
 	b.reconcile()
 	b.reconcile()
 	b.wantPatches()
-	b.wantSaid("Warning BadInventory the Device can't be read, so the node goes on advertising what it did before: cards GPU-a and GPU-b have the same minor number 0")
+	b.wantReported("Warning BadInventory the Device can't be read, so the node goes on advertising what it did before: cards GPU-a and GPU-b have the same minor number 0")
 	bad.Spec.Devices[1].UUID = "two words"
 	b.device(bad)
 	b.reconcile()
-	b.wantSaid(`Warning BadInventory the Device can't be read, so the node goes on advertising what it did before: spec.devices[1]: id "two words"`)
+	b.wantReported(`Warning BadInventory the Device can't be read, so the node goes on advertising what it did before: spec.devices[1]: id "two words"`)
 
 	// A field of the wrong type is no different.
 	u := wireForm(t, bad)
@@ -291,7 +291,7 @@ func TestReconcileBadInventory(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.reconcile()
-	b.wantSaid("the Device can't be decoded")
+	b.wantReported("the Device can't be decoded")
 	b.wantPatches()
 	want := `
 # HELP daybreak_manager_nodes_with_bad_inventory Nodes whose Device can't be read; they keep advertising what they did before.
@@ -340,7 +340,7 @@ func TestReconcileFailures(t *testing.T) {
 	}{
 		"the node had changed":   {refuse: apierrors.NewConflict(resource, "n1", errors.New("changed")), wantRequeue: retryConflict, wantResult: resultConflict},
 		"the node is gone":       {refuse: apierrors.NewNotFound(resource, "n1"), wantResult: resultFailed},
-		"the API server says no": {refuse: apierrors.NewForbidden(resource, "n1", errors.New("no")), wantErr: true, wantResult: resultFailed},
+		"the API server refuses": {refuse: apierrors.NewForbidden(resource, "n1", errors.New("no")), wantErr: true, wantResult: resultFailed},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -352,7 +352,7 @@ func TestReconcileFailures(t *testing.T) {
 				t.Errorf("got %v, %v; want an error: %v, again after %s", result, err, tc.wantErr, tc.wantRequeue)
 			}
 			b.wantPatches("metadata")
-			b.wantSaid()
+			b.wantReported()
 			if n := testutil.ToFloat64(b.metrics.patches.WithLabelValues(tc.wantResult)); n != 1 {
 				t.Errorf("%v patches counted as %s, want 1", n, tc.wantResult)
 			}
@@ -434,7 +434,7 @@ func TestReconcileOtherVendor(t *testing.T) {
 			b.device(deviceOf(c500(1), labels...))
 			b.reconcile()
 			b.wantPatches()
-			b.wantSaid()
+			b.wantReported()
 		})
 	}
 }
@@ -577,7 +577,7 @@ func TestPodPredicate(t *testing.T) {
 func TestEventTextIsCapped(t *testing.T) {
 	b := newBench(t)
 	b.event(nodeOf(""), corev1.EventTypeWarning, reasonBad, strings.Repeat("ü", 2000))
-	got := b.said()
+	got := b.reported()
 	if len(got) != 1 || len(got[0]) > 1024 {
 		t.Errorf("%d events, the first of %d bytes: the API server takes 1024", len(got), len(got[0]))
 	}

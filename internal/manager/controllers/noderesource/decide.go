@@ -30,7 +30,7 @@ type verdict string
 const (
 	// ignore: the node has nothing to do with us.
 	ignore verdict = "Ignore"
-	// advertise what the Device says.
+	// advertise what the Device lists.
 	advertise verdict = "Advertise"
 	// keep what is there: the Device can't be read.
 	keep verdict = "Keep"
@@ -41,7 +41,7 @@ const (
 // facts is everything that a decision rests on.
 type facts struct {
 	node *corev1.Node
-	// inventory is what the node's Device says, nil when it has none or that of
+	// inventory is what the node's Device lists, nil when it has none or that of
 	// another vendor.
 	inventory *wire.Inventory
 	// deviceLabels are the Device's own.
@@ -53,7 +53,7 @@ type facts struct {
 	koordinator bool
 }
 
-// decision says what a node should advertise.
+// decision is what a node should advertise.
 type decision struct {
 	verdict verdict
 	// amounts are capacity and allocatable alike; what is not listed should not
@@ -69,12 +69,12 @@ type decision struct {
 	// held are the resources of which the pods on the node ask for more than the
 	// healthy cards have.
 	held []corev1.ResourceName
-	// problem says why the Device can't be read.
+	// problem is why the Device can't be read.
 	problem error
 }
 
-// decide says what a node should advertise. It depends on the facts and
-// nothing else, and changes none of them.
+// decide returns what a node should advertise. It depends on the facts alone, and
+// changes none of them.
 func decide(f facts) decision {
 	_, marked := f.node.Annotations[wire.AnnotationAdvertised]
 	switch {
@@ -176,8 +176,8 @@ func wantedLabels(f facts) map[string]string {
 }
 
 // commonModel returns the model that most of the cards are of, or of several
-// the one whose card comes first. Nothing has checked what single cards say, so
-// what can't be a label is none.
+// the one whose card comes first. Models of single cards are not validated: what
+// can't be a label is none.
 func commonModel(t *gpu.Topology) string {
 	count := map[string]int{}
 	for i := range t.Len() {

@@ -95,8 +95,8 @@ func started(pod corev1.Pod) corev1.Pod {
 	return pod
 }
 
-// given adds an allocation of whole cards.
-func given(pod corev1.Pod, cards ...string) corev1.Pod {
+// allocated adds an allocation of whole cards.
+func allocated(pod corev1.Pod, cards ...string) corev1.Pod {
 	var list []string
 	for _, card := range cards {
 		list = append(list, `{"uuid":"`+card+`","compute":100,"vRam":65536}`)
@@ -166,7 +166,7 @@ func TestDecideAmounts(t *testing.T) {
 		},
 		"a pod with cards that kubelet has not admitted": {
 			cards: sicken(c500(2), 0), want: "gpu.shared: 100, gpu-core: 200, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", held: "koordinator.sh/gpu-core",
-			pods: []corev1.Pod{withPhase(given(holding("gpu-core: 200"), "GPU-a", "GPU-b"), corev1.PodPending)},
+			pods: []corev1.Pod{withPhase(allocated(holding("gpu-core: 200"), "GPU-a", "GPU-b"), corev1.PodPending)},
 		},
 		"other resources don't count": {
 			cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("sgpu: 20, cpu: 4")},
