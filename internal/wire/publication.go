@@ -86,7 +86,7 @@ func EncodeDevice(p *Publication) (*v1alpha1.Device, error) {
 			d.Annotations[AnnotationGiven] = text
 		}
 	}
-	if model := commonestModel(p.Topology); model != "" {
+	if model := CommonestModel(p.Topology); model != "" {
 		d.Labels[LabelModel] = model
 	}
 	if driver := labelValue(p.Driver); driver != "" {
@@ -126,9 +126,9 @@ func encodeCard(t *gpu.Topology, i int, s *CardStatus) v1alpha1.DeviceInfo {
 	}
 }
 
-// commonestModel returns the model that most cards have; of equals the one
-// that comes first.
-func commonestModel(t *gpu.Topology) string {
+// CommonestModel returns the model that most cards have, as a label; of equals
+// the one that comes first.
+func CommonestModel(t *gpu.Topology) string {
 	count := map[string]int{}
 	for i := range t.Len() {
 		count[t.Card(i).Model]++

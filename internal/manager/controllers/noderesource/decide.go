@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -166,32 +165,13 @@ func holds(inv *wire.Inventory, node *ledger.Node, pod *corev1.Pod) bool {
 // wantedLabels returns the labels that the node should have.
 func wantedLabels(f facts) map[string]string {
 	want := map[string]string{wire.LabelVendor: wire.VendorMetaX}
-	if model := cmp.Or(f.deviceLabels[wire.LabelModel], commonModel(f.inventory.Topology)); model != "" {
+	if model := cmp.Or(f.deviceLabels[wire.LabelModel], wire.CommonestModel(f.inventory.Topology)); model != "" {
 		want[wire.LabelModel] = model
 	}
 	if driver := f.deviceLabels[wire.LabelDriver]; driver != "" {
 		want[wire.LabelDriver] = driver
 	}
 	return want
-}
-
-// commonModel returns the model that most of the cards are of, or of several
-// the one whose card comes first. Models of single cards are not validated: what
-// can't be a label is none.
-func commonModel(t *gpu.Topology) string {
-	count := map[string]int{}
-	for i := range t.Len() {
-		if model := t.Card(i).Model; model != "" && len(validation.IsValidLabelValue(model)) == 0 {
-			count[model]++
-		}
-	}
-	best := ""
-	for i := range t.Len() {
-		if model := t.Card(i).Model; count[model] > count[best] {
-			best = model
-		}
-	}
-	return best
 }
 
 // ourLabels lists which of the wanted labels are ours: those that were already,

@@ -252,9 +252,9 @@ func TestDecideLabels(t *testing.T) {
 			device: deviceOf([]card{{memory: "72Gi", model: "C600"}, {memory: "64Gi", model: "C500"}}, wire.LabelVendor, "metax"),
 			want:   []string{wire.LabelVendor, "metax", wire.LabelModel, "C600"}, mark: wire.LabelVendor + "," + wire.LabelModel,
 		},
-		"a model that can't be a label is none": {
-			device: deviceOf([]card{{memory: "64Gi", model: "no label: ü"}}, wire.LabelVendor, "metax"),
-			want:   []string{wire.LabelVendor, "metax"}, mark: wire.LabelVendor,
+		"a model that can't be a label is made one, as the agent does": {
+			device: deviceOf([]card{{memory: "64Gi", model: "C500 VF: ü"}}, wire.LabelVendor, "metax"),
+			want:   []string{wire.LabelVendor, "metax", wire.LabelModel, "C500-VF"}, mark: wire.LabelVendor + "," + wire.LabelModel,
 		},
 		"a label that was there is not ours": {
 			device: deviceOf(c500(1), ofMetaX...), want: ofMetaX, mark: wire.LabelModel + "," + wire.LabelDriver,
