@@ -85,7 +85,7 @@ func (g *reviews) who(r *http.Request) (*user, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, attributes := range pageRights() {
+	for _, attributes := range pageRights {
 		allowed, err := g.may(ctx, u, attributes)
 		if err != nil {
 			return nil, err
@@ -100,11 +100,9 @@ func (g *reviews) who(r *http.Request) (*user, error) {
 }
 
 // pageRights are the rights without which nothing is shown.
-func pageRights() []authorizationv1.ResourceAttributes {
-	return []authorizationv1.ResourceAttributes{
-		{Verb: "list", Version: "v1", Resource: "nodes"},
-		{Verb: "list", Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: "devices"},
-	}
+var pageRights = []authorizationv1.ResourceAttributes{
+	{Verb: "list", Version: "v1", Resource: "nodes"},
+	{Verb: "list", Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: "devices"},
 }
 
 // authenticate returns the user of the token. Concurrent requests with one token

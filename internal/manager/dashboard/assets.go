@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"html/template"
 	"io/fs"
@@ -39,7 +40,7 @@ func readAssets() (*assets, error) {
 		return nil, fmt.Errorf("read the page: %w", err)
 	}
 	login, err := template.ParseFS(files, loginPage)
-	return &assets{files: files, tag: fmt.Sprintf("%q", fmt.Sprintf("%x", sum.Sum(nil)[:8])), login: login}, err
+	return &assets{files: files, tag: `"` + hex.EncodeToString(sum.Sum(nil)[:8]) + `"`, login: login}, err
 }
 
 // serve serves a file. Browsers keep it and ask whether it is still the same.

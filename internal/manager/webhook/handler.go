@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -132,7 +131,7 @@ func patchFrom(before, after *corev1.Pod) admission.Response {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	response := admission.PatchResponseFromRaw(original, current)
-	sort.Stable(jsonpatch.ByPath(response.Patches))
+	slices.SortStableFunc(response.Patches, func(a, b jsonpatch.Operation) int { return strings.Compare(a.Path, b.Path) })
 	return response
 }
 
