@@ -121,7 +121,8 @@ func TestOnChange(t *testing.T) {
 	}
 	for _, tc := range cases {
 		changes = 0
-		if tc.do(); changes != tc.want {
+		tc.do()
+		if changes != tc.want {
 			t.Errorf("%s: %d changes, want %d", tc.name, changes, tc.want)
 		}
 	}
