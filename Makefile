@@ -131,7 +131,7 @@ fuzz: ## Fuzz every target in turn, FUZZTIME=60s each
 .PHONY: planted
 planted: ## Plant known bugs in the scheduler and the agent one by one, and see that simulated histories and random walks find each
 	$(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./internal/scheduler -run '^TestPlanted$$' -args -history.planted
-	$(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./internal/agent/kubelet -run '^TestPlanted$$' -args -walk.planted
+	$(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./internal/agent/deviceplugin -run '^TestPlanted$$' -args -walk.planted
 
 # One package, so that go test prints what the test prints as it goes.
 CHAOS := $(AS_BUILT) $(GO) test -count 1 -v -timeout 0 ./test/chaos

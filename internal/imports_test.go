@@ -211,9 +211,9 @@ func TestCheck(t *testing.T) {
 			want: []string{`internal/agent/agent.go:4: import "github.com/ebitengine/purego": only internal/agent/discover/mxsml calls a C library`},
 		},
 		"a folder of the agent imports the scheduler": {
-			file: "internal/agent/kubelet/server.go",
+			file: "internal/agent/deviceplugin/server.go",
 			src:  file(module + "/internal/scheduler"),
-			want: []string{`internal/agent/kubelet/server.go:4: import "` + module + `/internal/scheduler": scheduler, agent and manager never import each other`},
+			want: []string{`internal/agent/deviceplugin/server.go:4: import "` + module + `/internal/scheduler": scheduler, agent and manager never import each other`},
 		},
 		"the scheduler imports the manager": {
 			file: "internal/scheduler/plugin.go",

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -385,7 +385,7 @@ func TestPodsWithoutCards(t *testing.T) {
 				tc.given = map[types.UID]wire.Given{}
 			}
 			if tc.servedBy != "" {
-				s.agent.server = &fakeServer{status: kubelet.Status{Serving: true, Mode: gpu.ModeSGPU, Given: tc.given, GivenKnown: true}}
+				s.agent.server = &fakeServer{status: deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, Given: tc.given, GivenKnown: true}}
 			}
 			s.looks(3, seen("a", "b"))
 			if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != tc.servedBy {

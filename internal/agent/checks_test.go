@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -46,7 +46,7 @@ func (s *scene) condition(kind string) string {
 // waived one is shown.
 func TestChecksKeepFromServing(t *testing.T) {
 	s := newScene(t)
-	s.agent.server = &fakeServer{status: kubelet.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true, RuntimeKnown: true}}
+	s.agent.server = &fakeServer{status: deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true, RuntimeKnown: true}}
 	s.agent.checks.run = func(context.Context) (*check.Report, error) { return nil, errors.New("not in this test") }
 	s.looks(3, seen("a", "b"))
 	if got := s.serving(); got != "False ChecksRunning" || s.agent.Ready() == nil {

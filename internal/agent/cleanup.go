@@ -22,8 +22,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -156,7 +156,7 @@ func (c *cleaner) readyz(w http.ResponseWriter, _ *http.Request) {
 
 // clean cleans the node up once. What it did before it failed need not be done
 // again.
-func (c *cleaner) clean(ctx context.Context, clients *Clients, source discover.Source, slicer kubelet.Slicer) error {
+func (c *cleaner) clean(ctx context.Context, clients *Clients, source discover.Source, slicer deviceplugin.Slicer) error {
 	node, err := c.ownNode(ctx, clients)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (c *cleaner) clean(ctx context.Context, clients *Clients, source discover.S
 		return err
 	}
 	cards, blind := c.cards(ctx, source)
-	server, err := kubelet.New(c.node, pods, slicer, kubelet.NewMetrics(metricsNamespace, metricsSubsystem), clock.RealClock{})
+	server, err := deviceplugin.New(c.node, pods, slicer, deviceplugin.NewMetrics(metricsNamespace, metricsSubsystem), clock.RealClock{})
 	if err != nil {
 		return err
 	}
@@ -236,8 +236,8 @@ func (c *cleaner) users(ctx context.Context, clients *Clients, node *metav1.Part
 }
 
 // cards returns the cards of the node, and why they are not known, if so.
-func (c *cleaner) cards(ctx context.Context, source discover.Source) (*kubelet.Node, error) {
-	n := &kubelet.Node{Name: c.Node, Cards: map[gpu.CardID]kubelet.Card{}}
+func (c *cleaner) cards(ctx context.Context, source discover.Source) (*deviceplugin.Node, error) {
+	n := &deviceplugin.Node{Name: c.Node, Cards: map[gpu.CardID]deviceplugin.Card{}}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.LookTimeout, fmt.Errorf("no answer within %s", c.LookTimeout))
 	defer cancel()
 	snapshot, err := source.Look(ctx)
@@ -246,7 +246,7 @@ func (c *cleaner) cards(ctx context.Context, source discover.Source) (*kubelet.N
 	}
 	for i := range snapshot.Cards {
 		card := &snapshot.Cards[i]
-		n.Cards[gpu.CardID(card.UUID)] = kubelet.Card{BDF: card.BDF, Here: true}
+		n.Cards[gpu.CardID(card.UUID)] = deviceplugin.Card{BDF: card.BDF, Here: true}
 		if card.Sliced != nil && *card.Sliced {
 			n.Mode = gpu.ModeSGPU
 		}
@@ -305,10 +305,10 @@ func (c *cleaner) awaitWithdrawal(ctx context.Context, clients *Clients) error {
 // listedPods are pods of one moment.
 type listedPods struct{ held []*corev1.Pod }
 
-// Held implements [kubelet.Pods].
+// Held implements [deviceplugin.Pods].
 func (l *listedPods) Held() ([]*corev1.Pod, bool) { return l.held, true }
 
-// Get implements [kubelet.Pods].
+// Get implements [deviceplugin.Pods].
 func (l *listedPods) Get(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 	for _, pod := range l.held {
 		if pod.Namespace == namespace && pod.Name == name {
@@ -318,5 +318,5 @@ func (l *listedPods) Get(_ context.Context, namespace, name string) (*corev1.Pod
 	return nil, nil
 }
 
-// Tell implements [kubelet.Pods]: a cleanup concerns no pod.
+// Tell implements [deviceplugin.Pods]: a cleanup concerns no pod.
 func (l *listedPods) Tell(*corev1.Pod, string, string, string) {}

@@ -30,8 +30,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -55,7 +55,7 @@ type command struct {
 	look              bool
 	verbosity         int
 	serving           string
-	node              kubelet.Config
+	node              deviceplugin.Config
 	waived            []string
 }
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -35,7 +35,7 @@ type Metrics struct {
 	looks    *metrics.CounterVec
 	duration *metrics.Histogram
 	writes   *metrics.CounterVec
-	serving  *kubelet.Metrics
+	serving  *deviceplugin.Metrics
 }
 
 func newMetrics() *Metrics {
@@ -59,7 +59,7 @@ func newMetrics() *Metrics {
 	m.registry.MustRegister(m.own()...)
 	// The process's own, as every other part has them.
 	m.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.serving = kubelet.NewMetrics(metricsNamespace, metricsSubsystem)
+	m.serving = deviceplugin.NewMetrics(metricsNamespace, metricsSubsystem)
 	m.serving.Register(m.registry)
 	for _, result := range []string{"ok", "failed"} {
 		m.looks.WithLabelValues(result)

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
@@ -67,9 +67,9 @@ func (q *modeQuestion) decide() modeDecision {
 	case asked == gpu.ModeSGPU && q.virtual > 0:
 		d.mode = gpu.ModeNative
 		d.noSlices = fault{reasonVirtualCards, "some cards are virtual functions, which take no slices: the node hands out whole cards only"}
-	case asked == gpu.ModeSGPU && kubelet.MakesNoSlices(q.driver):
+	case asked == gpu.ModeSGPU && deviceplugin.MakesNoSlices(q.driver):
 		d.mode = gpu.ModeNative
-		d.noSlices = fault{reasonDriverTooOld, fmt.Sprintf("slices need driver %s, this is %s: the node hands out whole cards only", kubelet.SlicesSince, q.driver)}
+		d.noSlices = fault{reasonDriverTooOld, fmt.Sprintf("slices need driver %s, this is %s: the node hands out whole cards only", deviceplugin.SlicesSince, q.driver)}
 	}
 	return q.patient(d)
 }
@@ -80,7 +80,7 @@ func (q *modeQuestion) natural() gpu.Mode {
 	switch {
 	case q.cards > 0 && q.virtual == q.cards:
 		return gpu.ModeVGPU
-	case kubelet.MakesNoSlices(q.driver):
+	case deviceplugin.MakesNoSlices(q.driver):
 		return gpu.ModeNative
 	}
 	return gpu.ModeSGPU

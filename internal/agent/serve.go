@@ -17,7 +17,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -42,18 +42,18 @@ const (
 // reasonWaived is the reason of the condition ChecksWaived.
 const reasonWaived = "WaivedByAdministrator"
 
-// nodeServer serves the node; [kubelet.Server] does.
+// nodeServer serves the node; [deviceplugin.Server] does.
 type nodeServer interface {
 	Run(ctx context.Context) error
-	Update(n *kubelet.Node)
-	Status() kubelet.Status
+	Update(n *deviceplugin.Node)
+	Status() deviceplugin.Status
 	Changed() <-chan struct{}
 }
 
 // ServeNode makes the agent serve its node, not only look at it. It is called
 // before Run. Slicer may be nil: then there are no slices.
-func (a *Agent) ServeNode(cfg kubelet.Config, slicer kubelet.Slicer) error {
-	server, err := kubelet.New(cfg, a.pods, slicer, a.metrics.serving, a.clock)
+func (a *Agent) ServeNode(cfg deviceplugin.Config, slicer deviceplugin.Slicer) error {
+	server, err := deviceplugin.New(cfg, a.pods, slicer, a.metrics.serving, a.clock)
 	if err != nil {
 		return fmt.Errorf("serve the node: %w", err)
 	}
@@ -125,8 +125,8 @@ func (a *Agent) saysDaybreak(v *view) bool {
 }
 
 // vendorOn returns what the API server shows of the vendor's plugin.
-func (a *Agent) vendorOn(v *view) kubelet.Vendor {
-	vendor := kubelet.Vendor{Ours: a.saysDaybreak(v)}
+func (a *Agent) vendorOn(v *view) deviceplugin.Vendor {
+	vendor := deviceplugin.Vendor{Ours: a.saysDaybreak(v)}
 	if v.vendorPod != "" {
 		vendor.Pod = "its pod " + v.vendorPod
 	}
@@ -186,7 +186,7 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 
 // tellRuntime reports when the container runtime can't be left containers with
 // cards, and when it can again.
-func (a *Agent) tellRuntime(now kubelet.RuntimeFault) {
+func (a *Agent) tellRuntime(now deviceplugin.RuntimeFault) {
 	switch was := a.runtime; {
 	case now.Reason == was:
 		return
@@ -248,14 +248,14 @@ func (a *Agent) tellServer(v *view, p *wire.Publication) {
 	if a.server == nil || !v.podsKnown {
 		return
 	}
-	n := &kubelet.Node{
-		Name: a.cfg.Node, UID: v.node.UID, Mode: p.Mode, Inventory: wire.ReadInventory(nil, a.device.current(v)), Cards: map[gpu.CardID]kubelet.Card{},
+	n := &deviceplugin.Node{
+		Name: a.cfg.Node, UID: v.node.UID, Mode: p.Mode, Inventory: wire.ReadInventory(nil, a.device.current(v)), Cards: map[gpu.CardID]deviceplugin.Card{},
 		Yield: a.leftToVendor(v), Vendor: a.vendorOn(v),
 	}
 	for i := range p.Cards {
 		card := p.Topology.Card(i)
 		if rec := a.roster.member(card.ID); rec != nil {
-			n.Cards[card.ID] = kubelet.Card{
+			n.Cards[card.ID] = deviceplugin.Card{
 				BDF: rec.card.BDF, Healthy: card.Healthy, Here: rec.here,
 			}
 		}
@@ -270,13 +270,13 @@ type podView struct {
 	events *events
 }
 
-// Held implements [kubelet.Pods].
+// Held implements [deviceplugin.Pods].
 func (p *podView) Held() ([]*corev1.Pod, bool) {
 	v := p.watch.view()
 	return v.pods, v.podsKnown
 }
 
-// Get implements [kubelet.Pods].
+// Get implements [deviceplugin.Pods].
 func (p *podView) Get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	pod, err := p.core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -288,7 +288,7 @@ func (p *podView) Get(ctx context.Context, namespace, name string) (*corev1.Pod,
 	return pod, nil
 }
 
-// Tell implements [kubelet.Pods].
+// Tell implements [deviceplugin.Pods].
 func (p *podView) Tell(pod *corev1.Pod, kind, reason, message string) {
 	p.events.pod(pod, kind, reason, message)
 }

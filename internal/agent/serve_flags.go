@@ -9,22 +9,22 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 )
 
 // serveFlags adds the flags that say how the node is served.
 func (c *command) serveFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.serving, "serve", serveAuto, "serve the node as its device plugin: on, off, or auto, which is on unless the cards are simulated")
 	f.Var(&c.VendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
-	f.StringSliceVar(&c.node.VendorSockets, "vendor-plugin-sockets", kubelet.DefaultConfig().VendorSockets, "names of the sockets of the vendor's device plugin in --device-plugin-dir, with * for any letters")
+	f.StringSliceVar(&c.node.VendorSockets, "vendor-plugin-sockets", deviceplugin.DefaultConfig().VendorSockets, "names of the sockets of the vendor's device plugin in --device-plugin-dir, with * for any letters")
 	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to go on serving after the node was marked not serving, when the agent ends")
 }
 
 // nodeFlags adds the flags that say where kubelet, the container runtime and the
 // devices of the node are.
 func (c *command) nodeFlags(f *pflag.FlagSet) {
-	c.node = kubelet.DefaultConfig()
+	c.node = deviceplugin.DefaultConfig()
 	n, l := &c.node, &c.node.Layout
 	f.StringVar(&n.Plugins, "device-plugin-dir", n.Plugins, "kubelet's folder of device plugins")
 	f.StringVar(&n.PodResources, "pod-resources-socket", n.PodResources, "kubelet's socket that lists the devices of each pod")
@@ -63,8 +63,8 @@ func (c *command) checkNode() error {
 			return fmt.Errorf("--%s %q: write an absolute path with one %%d for the number", name, path)
 		}
 	}
-	if path, is := strings.CutPrefix(c.node.Runtime, kubelet.EndpointScheme); !is || !filepath.IsAbs(path) {
-		return fmt.Errorf("--runtime-endpoint %q: write %s and the absolute path of the socket; only the runtime knows whether a container gets its cards", c.node.Runtime, kubelet.EndpointScheme)
+	if path, is := strings.CutPrefix(c.node.Runtime, deviceplugin.EndpointScheme); !is || !filepath.IsAbs(path) {
+		return fmt.Errorf("--runtime-endpoint %q: write %s and the absolute path of the socket; only the runtime knows whether a container gets its cards", c.node.Runtime, deviceplugin.EndpointScheme)
 	}
 	if c.node.Settle < 0 || c.node.Settle > 10*time.Second {
 		return fmt.Errorf("--cdi-settle %s: write 0 to 10s", c.node.Settle)
@@ -99,7 +99,7 @@ func (c *command) slicer() (*discover.MXSML, error) {
 }
 
 // slicerOf is nil for nil: a nil pointer in an interface would not be.
-func slicerOf(s *discover.MXSML) kubelet.Slicer {
+func slicerOf(s *discover.MXSML) deviceplugin.Slicer {
 	if s == nil {
 		return nil
 	}

@@ -10,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // fakeServer is a server whose state is the test's.
 type fakeServer struct {
-	status kubelet.Status
-	node   *kubelet.Node
+	status deviceplugin.Status
+	node   *deviceplugin.Node
 }
 
-func (f *fakeServer) Run(context.Context) error { return nil }
-func (f *fakeServer) Update(n *kubelet.Node)    { f.node = n }
-func (f *fakeServer) Status() kubelet.Status    { return f.status }
-func (*fakeServer) Changed() <-chan struct{}    { return nil }
+func (f *fakeServer) Run(context.Context) error   { return nil }
+func (f *fakeServer) Update(n *deviceplugin.Node) { f.node = n }
+func (f *fakeServer) Status() deviceplugin.Status { return f.status }
+func (*fakeServer) Changed() <-chan struct{}      { return nil }
 
 // serving is the condition on the Device, "" if there is none.
 func (s *scene) serving() string {
@@ -105,11 +105,11 @@ func TestServing(t *testing.T) {
 // A container runtime that can't be left containers is a reason of its own, told
 // once, and so is its return; the agent is not ready meanwhile.
 func TestRuntimeKeepsFromServing(t *testing.T) {
-	for _, reason := range []string{kubelet.ReasonNoCDI, kubelet.ReasonRuntimeUnreachable, kubelet.ReasonCDIUnknown} {
+	for _, reason := range []string{deviceplugin.ReasonNoCDI, deviceplugin.ReasonRuntimeUnreachable, deviceplugin.ReasonCDIUnknown} {
 		t.Run(reason, func(t *testing.T) {
 			s := newScene(t)
-			fault := kubelet.RuntimeFault{Reason: reason, Message: "what to do"}
-			server := &fakeServer{status: kubelet.Status{Mode: gpu.ModeSGPU, GivenKnown: true, RuntimeKnown: true, Runtime: fault, Waits: fault.Message}}
+			fault := deviceplugin.RuntimeFault{Reason: reason, Message: "what to do"}
+			server := &fakeServer{status: deviceplugin.Status{Mode: gpu.ModeSGPU, GivenKnown: true, RuntimeKnown: true, Runtime: fault, Waits: fault.Message}}
 			s.agent.server = server
 			s.looks(3, seen("a", "b"))
 			if got := s.serving(); got != "False "+reason {
@@ -118,7 +118,7 @@ func TestRuntimeKeepsFromServing(t *testing.T) {
 			if err := s.agent.Ready(); err == nil || !strings.Contains(err.Error(), "what to do") {
 				t.Errorf("ready: %v", err)
 			}
-			server.status.Runtime, server.status.Serving, server.status.Waits = kubelet.RuntimeFault{}, true, ""
+			server.status.Runtime, server.status.Serving, server.status.Waits = deviceplugin.RuntimeFault{}, true, ""
 			s.looks(3, seen("a", "b"))
 			if got := s.serving(); got != "True PluginsRegistered" || s.agent.Ready() != nil {
 				t.Errorf("condition %q, ready %v", got, s.agent.Ready())
@@ -148,7 +148,7 @@ func TestServedByOthers(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.agent.server = &fakeServer{status: kubelet.Status{Foreign: tc.foreign}}
+			s.agent.server = &fakeServer{status: deviceplugin.Status{Foreign: tc.foreign}}
 			if tc.servedBy != "" {
 				s.seen.node.Annotations = map[string]string{wire.AnnotationServedBy: tc.servedBy}
 			}
@@ -198,7 +198,7 @@ func TestVendorOn(t *testing.T) {
 	s.seen.podsKnown, s.seen.vendorPod = true, "metax/gpu-device-x"
 	s.annotateByHand(wire.AnnotationScores, "{}")
 	s.agent.step(t.Context())
-	want := kubelet.Vendor{Pod: "its pod metax/gpu-device-x", Marks: "annotation " + wire.AnnotationScores}
+	want := deviceplugin.Vendor{Pod: "its pod metax/gpu-device-x", Marks: "annotation " + wire.AnnotationScores}
 	if server.node == nil || server.node.Vendor != want {
 		t.Errorf("the server was told %+v, want %+v", server.node, want)
 	}
@@ -236,13 +236,13 @@ func TestVendorPod(t *testing.T) {
 // contradict each other.
 func TestSecondAgent(t *testing.T) {
 	s := newScene(t)
-	server := &fakeServer{status: kubelet.Status{Second: true, Waits: "another agent works with it"}}
+	server := &fakeServer{status: deviceplugin.Status{Second: true, Waits: "another agent works with it"}}
 	s.agent.server = server
 	s.looks(2, seen("a", "b"))
 	if err := s.agent.Ready(); len(s.writes) > 0 || err == nil || !strings.Contains(err.Error(), "another agent works with it") {
 		t.Errorf("it wrote %v and is ready: %v", s.writes, err)
 	}
-	server.status = kubelet.Status{}
+	server.status = deviceplugin.Status{}
 	s.agent.step(t.Context())
 	if len(s.writes) == 0 {
 		t.Error("nothing is written when the other agent has ended")
@@ -252,7 +252,7 @@ func TestSecondAgent(t *testing.T) {
 // Slices of others are in the Device for as long as they are on the cards.
 func TestForeignSlices(t *testing.T) {
 	s := newScene(t)
-	server := &fakeServer{status: kubelet.Status{Serving: true, Strangers: map[gpu.CardID]wire.Stranger{"a": {Slices: 1, Compute: 5, Memory: 1024, QoS: gpu.BestEffort}}}}
+	server := &fakeServer{status: deviceplugin.Status{Serving: true, Strangers: map[gpu.CardID]wire.Stranger{"a": {Slices: 1, Compute: 5, Memory: 1024, QoS: gpu.BestEffort}}}}
 	s.agent.server = server
 	s.looks(1, seen("a", "b"))
 	want := `[{"card":"a","slices":1,"compute":5,"memoryMiB":1024,"qosPolicy":"best-effort"}]`
@@ -273,7 +273,7 @@ func TestGarbageUnderOurKeys(t *testing.T) {
 	for _, key := range []string{wire.AnnotationStrangers, wire.AnnotationGiven, wire.AnnotationModePending} {
 		t.Run(key, func(t *testing.T) {
 			s := newScene(t)
-			s.agent.server = &fakeServer{status: kubelet.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}}
+			s.agent.server = &fakeServer{status: deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}}
 			s.looks(2, seen("a", "b"))
 			d := s.seen.device.DeepCopy()
 			d.Annotations[key], d.ResourceVersion = "garbage", s.next()

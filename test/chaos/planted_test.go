@@ -48,7 +48,7 @@ var plantedBugs = map[string]struct {
 		noticed: `MemoryOverbooked|ComputeOverbooked|SlicesOverbooked|ExclusiveShared|QoSMixed`,
 	},
 	"a slice is released twice": {
-		file: "internal/agent/kubelet/slices.go",
+		file: "internal/agent/deviceplugin/slices.go",
 		original: `	s.metrics.slicesRemoved.Inc()
 	return nil
 }`,

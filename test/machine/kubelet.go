@@ -20,7 +20,7 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet/checkpoint"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 

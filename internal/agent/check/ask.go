@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 )
 
 // Where an answer comes from, as [Facts.Errors] has it.
@@ -42,10 +42,10 @@ type Facts struct {
 	// Slices is how each card is sliced, by PCI address.
 	Slices map[string]*discover.CardSlices `json:"slices,omitempty"`
 	// Errors is why something could not be asked, by source.
-	Errors  map[string]string `json:"errors,omitempty"`
-	Kernel  Kernel            `json:"kernel"`
-	Devices Devices           `json:"devices"`
-	Node    *kubelet.Facts    `json:"node"`
+	Errors  map[string]string   `json:"errors,omitempty"`
+	Kernel  Kernel              `json:"kernel"`
+	Devices Devices             `json:"devices"`
+	Node    *deviceplugin.Facts `json:"node"`
 }
 
 // Kernel is what the kernel reports.
@@ -75,7 +75,7 @@ type Asker struct {
 	// Discover says how the cards are looked at, Node where kubelet, the runtime
 	// and the devices are.
 	Discover discover.Config
-	Node     kubelet.Config
+	Node     deviceplugin.Config
 	// Timeout is how long one source may take.
 	Timeout time.Duration
 	Clock   clock.Clock
@@ -101,7 +101,7 @@ func (a *Asker) Ask(ctx context.Context) (*Facts, error) {
 	f.Kernel = a.askKernel(sys)
 	a.tryDevices(f)
 	var err error
-	f.Node, err = kubelet.Examine(ctx, &a.Node, a.Clock)
+	f.Node, err = deviceplugin.Examine(ctx, &a.Node, a.Clock)
 	return f, err
 }
 
@@ -128,7 +128,7 @@ func nameless(s *discover.Snapshot) {
 
 func hideAliases(list []discover.Slice) {
 	for i := range list {
-		if list[i].Alias != "" && !kubelet.IsOurs(&list[i]) {
+		if list[i].Alias != "" && !deviceplugin.IsOurs(&list[i]) {
 			list[i].Alias = hidden
 		}
 	}
@@ -211,7 +211,7 @@ func (a *Asker) askKernel(sys string) Kernel {
 	for _, pattern := range deviceFiles {
 		paths, _ := filepath.Glob(filepath.Join(cmp.Or(a.Node.Layout.Root, "/"), pattern))
 		for _, path := range paths {
-			k.Files = append(k.Files, kubelet.DescribeDevice(path))
+			k.Files = append(k.Files, deviceplugin.DescribeDevice(path))
 		}
 	}
 	return k

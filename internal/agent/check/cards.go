@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 )
 
 // best returns the answer with the most facts about the cards.
@@ -55,7 +55,7 @@ func driverVersion(f *Facts) verdict {
 	if version == "" {
 		return unknown("the driver does not report a version")
 	}
-	if kubelet.MakesNoSlices(version) {
+	if deviceplugin.MakesNoSlices(version) {
 		return failed("driver %s", version)
 	}
 	return ok("driver %s", version)

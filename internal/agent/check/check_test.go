@@ -16,8 +16,8 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
@@ -48,7 +48,7 @@ func sound() *Facts {
 		Devices: Devices{
 			Cards: map[string]string{bdfA: "", bdfB: ""}, Slices: map[string]string{sliceKey(bdfA, 0): "", sliceKey(bdfA, 3): ""},
 		},
-		Node: &kubelet.Facts{Runtime: &kubelet.RuntimeAnswer{Name: "containerd", Version: "v2.2.1"}, Pods: 2, Sandboxes: 2, Folders: map[string]string{"/var/lib/daybreak": ""}},
+		Node: &deviceplugin.Facts{Runtime: &deviceplugin.RuntimeAnswer{Name: "containerd", Version: "v2.2.1"}, Pods: 2, Sandboxes: 2, Folders: map[string]string{"/var/lib/daybreak": ""}},
 	}
 }
 
@@ -61,8 +61,8 @@ func TestChecks(t *testing.T) {
 		result Result
 		detail string
 	}
-	fault := func(reason string) *kubelet.RuntimeFault {
-		return &kubelet.RuntimeFault{Reason: reason, Message: "what to do"}
+	fault := func(reason string) *deviceplugin.RuntimeFault {
+		return &deviceplugin.RuntimeFault{Reason: reason, Message: "what to do"}
 	}
 	cases := map[string]struct {
 		spoil func(*Facts)
@@ -105,9 +105,9 @@ func TestChecks(t *testing.T) {
 		"no slices":                {func(f *Facts) { f.Slices, f.Devices.Slices = nil, nil }, []want{{"slice-devices", Unknown, "start a pod"}, {"slice-minors", Unknown, ""}, {"slice-sizes", Unknown, ""}}},
 		"links unread":             {func(f *Facts) { f.Library.LinksKnown, f.Library.LinksUnread = false, "topology: busy" }, []want{{"links", Failed, "topology: busy"}}},
 		"links differ":             {func(f *Facts) { f.Command.Links = nil }, []want{{"links", Failed, "library [0000:0e:00.0-0000:0f:00.0], mx-smi []"}}},
-		"a runtime that is away":   {func(f *Facts) { f.Node.Runtime, f.Node.Fault = nil, fault(kubelet.ReasonRuntimeUnreachable) }, []want{{"runtime", Failed, "what to do"}, {"runtime-cdi", Unknown, ""}, {"runtime-of-kubelet", Unknown, ""}}},
-		"CDI off":                  {func(f *Facts) { f.Node.Fault = fault(kubelet.ReasonNoCDI) }, []want{{"runtime-cdi", Failed, "what to do"}}},
-		"CDI not known":            {func(f *Facts) { f.Node.Fault = fault(kubelet.ReasonCDIUnknown) }, []want{{"runtime-cdi", Unknown, "what to do"}}},
+		"a runtime that is away":   {func(f *Facts) { f.Node.Runtime, f.Node.Fault = nil, fault(deviceplugin.ReasonRuntimeUnreachable) }, []want{{"runtime", Failed, "what to do"}, {"runtime-cdi", Unknown, ""}, {"runtime-of-kubelet", Unknown, ""}}},
+		"CDI off":                  {func(f *Facts) { f.Node.Fault = fault(deviceplugin.ReasonNoCDI) }, []want{{"runtime-cdi", Failed, "what to do"}}},
+		"CDI not known":            {func(f *Facts) { f.Node.Fault = fault(deviceplugin.ReasonCDIUnknown) }, []want{{"runtime-cdi", Unknown, "what to do"}}},
 		"another runtime":          {func(f *Facts) { f.Node.Sandboxes = 0 }, []want{{"runtime-of-kubelet", Failed, "kubelet has 2 pods, the runtime has none of them"}}},
 		"a node without pods":      {func(f *Facts) { f.Node.Pods, f.Node.Sandboxes = 0, 0 }, []want{{"runtime-of-kubelet", Unknown, "no pod"}}},
 		"kubelet elsewhere":        {func(f *Facts) { f.Node.Plugins, f.Node.PodResources = "no kubelet.sock", "no socket" }, []want{{"kubelet-plugins", Failed, "no kubelet.sock"}, {"kubelet-pod-resources", Failed, "no socket"}, {"runtime-of-kubelet", Unknown, ""}, {"other-plugin", Unknown, "does not list"}}},
@@ -239,7 +239,7 @@ func TestAskHidesNames(t *testing.T) {
 	if err := os.WriteFile(command, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	node := kubelet.DefaultConfig()
+	node := deviceplugin.DefaultConfig()
 	node.RuntimeRoot, node.PodResources, node.Plugins, node.State, node.CDI = dir, filepath.Join(dir, "r.sock"), dir, dir, dir
 	a := &Asker{Discover: discover.Config{Sources: []string{discover.SourceMXSMI}, Command: command, Sys: dir}, Node: node, Timeout: 5 * time.Second, Clock: clock.RealClock{}}
 	f, err := a.Ask(t.Context())

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/kubelet"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 )
 
 const noAnswer = "the container runtime does not answer"
@@ -22,7 +22,7 @@ func runtimeCDI(f *Facts) verdict {
 	switch fault := f.Node.Fault; {
 	case fault == nil:
 		return ok("it injects CDI devices")
-	case fault.Reason == kubelet.ReasonNoCDI:
+	case fault.Reason == deviceplugin.ReasonNoCDI:
 		return failed("%s", fault.Message)
 	case f.Node.Runtime == nil:
 		return unknown("%s", noAnswer)

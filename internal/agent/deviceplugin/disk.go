@@ -1,0 +1,96 @@
+package deviceplugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Timing of the probe of what is written to.
+const (
+	probeInterval = 10 * time.Second
+	// probeLimit is how long a write may take: kubelet waits 30 s for a container.
+	probeLimit = 10 * time.Second
+	// probeSize is that of the journal of a node with many pods.
+	probeSize = 64 << 10
+	probeFile = "daybreak-probe"
+)
+
+// errDisk wraps a write that did not succeed.
+type errDisk struct{ error }
+
+func (e errDisk) Unwrap() error { return e.error }
+
+// sawWrite takes in how something ended that may have written: a failed write
+// stops new pods from being placed here, until a probe succeeds.
+func (s *Server) sawWrite(err error) {
+	if failed, is := errors.AsType[errDisk](err); is {
+		s.setDisk(failed.Error())
+	}
+}
+
+// setDisk notes why nothing can be written; empty when it can.
+func (s *Server) setDisk(why string) {
+	s.setStatus(func(st *Status) {
+		st.Disk = why
+		if why != "" {
+			st.Serving, st.Waits = false, why
+		}
+	})
+	notify(s.plugins[0].wake)
+}
+
+// probeLoop writes to the folders of the journal and of the specs now and then.
+// It never waits for a write that does not end: it says so and goes on.
+func (s *Server) probeLoop(ctx context.Context) {
+	for {
+		done := make(chan error, 1)
+		go func() { done <- s.probe() }()
+		select {
+		case err := <-done:
+			s.sawProbe(err)
+		case <-s.clock.After(probeLimit):
+			s.setDisk(fmt.Sprintf("a write to %s or %s does not end within %s", s.cfg.State, s.cfg.CDI, probeLimit))
+			select {
+			case err := <-done:
+				s.sawProbe(err)
+			case <-ctx.Done():
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-s.clock.After(probeInterval):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Server) sawProbe(err error) {
+	if err != nil {
+		s.setDisk(err.Error())
+	} else if s.Status().Disk != "" {
+		s.setDisk("")
+	}
+}
+
+// probe writes as much as a journal may have to both folders.
+func (s *Server) probe() error {
+	for _, dir := range []string{s.cfg.State, s.cfg.CDI} {
+		path := filepath.Join(dir, probeFile)
+		err := s.write(path, bytes.Repeat([]byte{'\n'}, probeSize))
+		if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			return fmt.Errorf("%s can't be written to: %w", dir, err)
+		}
+	}
+	return nil
+}

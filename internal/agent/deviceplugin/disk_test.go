@@ -1,0 +1,70 @@
+package deviceplugin
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+func (s *scene) setDisk(disk func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disk = disk
+}
+
+// A disk that is full or read-only: no more pods are to come, and it is said
+// why; when it can be written to again they are.
+func TestDiskFails(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{"full": syscall.ENOSPC, "read-only": syscall.EROFS} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, gpu.ModeSGPU)
+			s.setDisk(func() error { return failure })
+			if _, err := s.server.allocate([]string{"daybreak-sgpu-000"}); err == nil {
+				t.Error("an id was given that is not written down")
+			} else {
+				s.server.sawWrite(err)
+			}
+			if st := s.server.Status(); st.Serving || !strings.Contains(st.Disk, failure.Error()) {
+				t.Errorf("status after a failed write: %+v", st)
+			}
+			s.pass(3 * probeInterval)
+			if st := s.server.Status(); st.Serving || st.Disk == "" {
+				t.Errorf("status while it lasts: %+v", st)
+			}
+			s.setDisk(nil)
+			s.eventually("the node is served again", func() bool { return s.server.Status().Serving })
+			s.setDisk(func() error { return failure })
+			s.eventually("the probe notices", func() bool { return !s.server.Status().Serving })
+		})
+	}
+}
+
+// A disk that does not answer holds up neither what is said of the node nor what
+// kubelet is told.
+func TestDiskHangs(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	hang := make(chan struct{})
+	s.setDisk(func() error { <-hang; return nil })
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.server.allocate([]string{"daybreak-sgpu-000"})
+		done <- err
+	}()
+	s.eventually("it is said that the node is not served", func() bool {
+		st := s.server.Status()
+		return !st.Serving && strings.Contains(st.Disk, "does not end within")
+	})
+	if got := len(s.server.devices(s.server.plugins[1]).devices); got != 32 {
+		t.Errorf("%d devices, want 32", got)
+	}
+	close(hang)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	s.eventually("the node is served again", func() bool { return s.server.Status().Serving })
+}

@@ -1,0 +1,238 @@
+package deviceplugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/util/version"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+)
+
+// Facts is what the node's kubelet and container runtime answer, and whether the
+// agent's folders can be written to. It names no pod and no namespace. An error
+// is empty where there was none.
+type Facts struct {
+	// Runtime is what the container runtime reports, without the parts of its
+	// configuration that don't matter here: they may have passwords.
+	Runtime *RuntimeAnswer `json:"runtime,omitempty"`
+	// Fault is why no container with cards can be left to it.
+	Fault *RuntimeFault `json:"fault,omitempty"`
+	// Pods is how many pods kubelet lists, and Sandboxes how many of them the
+	// container runtime has; SandboxesError is why that is not known.
+	Pods           int    `json:"pods"`
+	Sandboxes      int    `json:"sandboxes"`
+	SandboxesError string `json:"sandboxesError,omitempty"`
+	// Plugins is why kubelet takes no plugins, PodResources why it does not list
+	// devices, and Checkpoint why its file of devices can't be read.
+	Plugins      string `json:"plugins,omitempty"`
+	PodResources string `json:"podResources,omitempty"`
+	Checkpoint   string `json:"checkpoint,omitempty"`
+	// Advertised counts the devices of each resource that kubelet has from
+	// plugins, and Foreign names a plugin other than the agent's.
+	Advertised map[string]int `json:"advertised,omitempty"`
+	Foreign    string         `json:"foreign,omitempty"`
+	// Folders is why each folder of the agent's can't be written to.
+	Folders map[string]string `json:"folders"`
+}
+
+// Labels by which kubelet marks what it has the runtime make.
+const (
+	labelPodName      = "io.kubernetes.pod.name"
+	labelPodNamespace = "io.kubernetes.pod.namespace"
+)
+
+// sandboxPatience is how long a runtime may take to make the sandbox of a node's
+// first pod.
+const sandboxPatience = 10 * time.Second
+
+// Examine asks kubelet and the container runtime of the node. It changes
+// nothing but a file that it writes and removes in each of the agent's folders.
+func Examine(ctx context.Context, cfg *Config, clk clock.Clock) (*Facts, error) {
+	f := &Facts{Folders: map[string]string{}}
+	for _, dir := range []string{cfg.State, cfg.CDI} {
+		f.Folders[dir] = text(tryWrite(dir))
+	}
+	_, err := os.Stat(filepath.Join(cfg.Plugins, "kubelet.sock"))
+	f.Plugins = text(err)
+	_, err = checkpoint.Read(filepath.Join(cfg.Plugins, checkpoint.FileName))
+	f.Checkpoint = text(err)
+	conn, runtime, err := dialRuntime(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	answer, err := runtime.ask(ctx)
+	if err == nil {
+		f.Runtime, f.Fault = answer.brief(), answer.Fault(cfg.CDI, cfg.AssumeCDI)
+	} else {
+		f.Fault = cfg.unreachable(err)
+	}
+	kubelet, err := dialPodResources(cfg.PodResources)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet's PodResources: %w", err)
+	}
+	defer kubelet.Close()
+	pods := f.askKubelet(ctx, kubelet)
+	if f.Runtime != nil && pods != nil {
+		f.countSandboxes(ctx, runtime, pods, clk)
+	}
+	return f, nil
+}
+
+// tryWrite writes a file to a folder and removes it.
+func tryWrite(dir string) error {
+	file, err := os.CreateTemp(dir, probeFile)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString("\n")
+	return errors.Join(err, file.Close(), os.Remove(file.Name()))
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// brief returns the answer with the part of the configuration that is decided
+// by.
+func (a *RuntimeAnswer) brief() *RuntimeAnswer {
+	out := &RuntimeAnswer{Name: a.Name, Version: a.Version}
+	if c, ok := a.config(); ok {
+		keys := map[string]any{}
+		if c.EnableCDI != nil {
+			keys["enableCDI"] = c.EnableCDI
+		}
+		if c.SpecDirs != nil {
+			keys["cdiSpecDirs"] = c.SpecDirs
+		}
+		if config, err := json.Marshal(keys); err == nil {
+			out.Info = map[string]string{"config": string(config)}
+		}
+	}
+	return out
+}
+
+// askKubelet asks which devices kubelet has and which pods it knows.
+func (f *Facts) askKubelet(ctx context.Context, conn *grpc.ClientConn) []*podresources.PodResources {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	client := podresources.NewPodResourcesListerClient(conn)
+	has, err := client.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+	if err != nil {
+		f.PodResources = plain(err)
+		return nil
+	}
+	f.Advertised = map[string]int{}
+	for _, d := range has.GetDevices() {
+		f.Advertised[d.GetResourceName()] += len(d.GetDeviceIds())
+		for _, id := range d.GetDeviceIds() {
+			if isVendors(d.GetResourceName()) && !isToken(id) {
+				f.Foreign = d.GetResourceName()
+			}
+		}
+	}
+	list, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		f.PodResources = plain(err)
+		return nil
+	}
+	f.Pods = len(list.GetPodResources())
+	return list.GetPodResources()
+}
+
+// countSandboxes counts the pods of kubelet's that the runtime has. None is a
+// runtime that kubelet does not use, unless all of them are new.
+func (f *Facts) countSandboxes(ctx context.Context, runtime *containers, pods []*podresources.PodResources, clk clock.Clock) {
+	for start := clk.Now(); ; {
+		answer, err := runtime.client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+		if err != nil {
+			f.SandboxesError = plain(err)
+			return
+		}
+		there := map[[2]string]bool{}
+		for _, s := range answer.GetItems() {
+			there[[2]string{s.GetLabels()[labelPodNamespace], s.GetLabels()[labelPodName]}] = true
+		}
+		for _, p := range pods {
+			if there[[2]string{p.GetNamespace(), p.GetName()}] {
+				f.Sandboxes++
+			}
+		}
+		if f.Sandboxes > 0 || len(pods) == 0 || clk.Since(start) > sandboxPatience {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			f.SandboxesError = context.Cause(ctx).Error()
+			return
+		case <-clk.After(time.Second):
+		}
+	}
+}
+
+// SlicesSince is the first driver that makes slices the way they are used.
+var SlicesSince = version.MustParseGeneric("2.32.0")
+
+// MakesNoSlices reports whether a driver is known to be older than that.
+func MakesNoSlices(driver string) bool {
+	v, err := version.ParseGeneric(driver)
+	return err == nil && v.LessThan(SlicesSince)
+}
+
+// CheckControl returns why a container would not get the control device.
+func (l *Layout) CheckControl() error {
+	_, err := l.node(l.Control, nil)
+	return err
+}
+
+// CheckCard returns why a container would not get the whole card at a PCI
+// address.
+func (l *Layout) CheckCard(bdf string) error {
+	_, err := l.cardNodes(bdf)
+	return err
+}
+
+// CheckSlice returns why a container would not get the slice with a minor
+// number.
+func (l *Layout) CheckSlice(minor int) error {
+	_, err := l.sliceNode(minor)
+	return err
+}
+
+// CheckSliceDriver returns why the devices of slices are not known.
+func (l *Layout) CheckSliceDriver() error {
+	_, err := l.majorOf(sliceDriver)
+	return err
+}
+
+// DescribeDevice returns a file of the host's /dev with its type, rights and
+// number.
+func DescribeDevice(path string) string {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err.Error()
+	}
+	if stat, is := info.Sys().(*syscall.Stat_t); is && info.Mode()&fs.ModeDevice != 0 {
+		return fmt.Sprintf("%s %s %s", path, info.Mode(), numberOf(stat.Rdev))
+	}
+	return fmt.Sprintf("%s %s", path, info.Mode())
+}
+
+// IsOurs reports whether Daybreak made a slice.
+func IsOurs(s *discover.Slice) bool { return isOurs(s) }

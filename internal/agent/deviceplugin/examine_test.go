@@ -1,0 +1,65 @@
+package deviceplugin
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+func (f fakeRuntime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	f.scene.mu.Lock()
+	defer f.scene.mu.Unlock()
+	answer := &cri.ListPodSandboxResponse{}
+	for _, name := range f.scene.sandboxes {
+		answer.Items = append(answer.Items, &cri.PodSandbox{Labels: map[string]string{labelPodNamespace: "default", labelPodName: name}})
+	}
+	return answer, nil
+}
+
+// What a node answers, without a word of its pods.
+func TestExamine(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	s.slicePod("tenant", "GPU-a", 50, 8)
+	s.admit(slice, "tenant", "daybreak-sgpu-000")
+	secret := withCDI()
+	secret.Info["config"] = `{"registry":{"auths":{"r":{"password":"tenant-password"}}},"enableCDI":true}`
+	s.setRuntime(secret, false)
+	examine := func() *Facts {
+		t.Helper()
+		f, err := Examine(t.Context(), &s.cfg, s.clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	s.sandboxes = []string{"other"}
+	f := examine()
+	if f.Pods != 1 || f.Sandboxes != 0 || f.SandboxesError != "" {
+		t.Errorf("another runtime: %+v", f)
+	}
+	s.mu.Lock()
+	s.sandboxes = []string{"other", "tenant"}
+	s.mu.Unlock()
+	f = examine()
+	if f.Sandboxes != 1 || f.Fault != nil || f.Runtime.Name != runtimeContainerd || f.Advertised[slice] != 32 || f.Foreign != "" ||
+		f.Plugins+f.PodResources+f.Checkpoint+f.Folders[s.cfg.State]+f.Folders[s.cfg.CDI] != "" {
+		t.Errorf("facts %+v", f)
+	}
+	text, err := json.Marshal(f)
+	if err != nil || strings.Contains(string(text), "tenant") || !strings.Contains(string(text), `enableCDI`) {
+		t.Errorf("%v, facts %s", err, text)
+	}
+	s.setRuntime(withCDI(), true)
+	cfg := s.cfg
+	cfg.State, cfg.Plugins = "/proc/none", "/proc/none"
+	f, err = Examine(t.Context(), &cfg, s.clock)
+	if err != nil || f.Fault == nil || f.Fault.Reason != ReasonRuntimeUnreachable || f.Runtime != nil || f.Plugins == "" || f.Folders["/proc/none"] == "" {
+		t.Errorf("%v, facts %+v", err, f)
+	}
+}

@@ -1,0 +1,95 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// fakeRuntime is a container runtime that says of itself and of each pod what
+// the test does.
+type fakeRuntime struct {
+	cri.UnimplementedRuntimeServiceServer
+	scene *scene
+}
+
+func (f fakeRuntime) ListContainers(_ context.Context, r *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+	f.scene.mu.Lock()
+	defer f.scene.mu.Unlock()
+	state := cri.ContainerState_CONTAINER_EXITED
+	if f.scene.alive[types.UID(r.GetFilter().GetLabelSelector()[labelPodUID])] {
+		state = cri.ContainerState_CONTAINER_RUNNING
+	}
+	return &cri.ListContainersResponse{Containers: []*cri.Container{{State: state}}}, nil
+}
+
+func (f fakeRuntime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	f.scene.mu.Lock()
+	defer f.scene.mu.Unlock()
+	f.scene.asked++
+	if f.scene.runtimeDown {
+		return nil, errors.New("it is down")
+	}
+	return &cri.VersionResponse{RuntimeName: f.scene.runtime.Name, RuntimeVersion: f.scene.runtime.Version}, nil
+}
+
+func (f fakeRuntime) Status(_ context.Context, r *cri.StatusRequest) (*cri.StatusResponse, error) {
+	f.scene.mu.Lock()
+	defer f.scene.mu.Unlock()
+	if !r.GetVerbose() {
+		return &cri.StatusResponse{}, nil
+	}
+	return &cri.StatusResponse{Info: f.scene.runtime.Info}, nil
+}
+
+// withCDI is a containerd that injects the devices of specs in any folder, and
+// withoutCDI one that starts containers without them.
+func withCDI() *RuntimeAnswer {
+	return &RuntimeAnswer{Name: runtimeContainerd, Version: "1.7.28", Info: map[string]string{"config": `{"enableCDI":true}`}}
+}
+
+func withoutCDI() *RuntimeAnswer {
+	return &RuntimeAnswer{Name: runtimeContainerd, Version: "1.7.28", Info: map[string]string{"config": `{"enableCDI":false,"cdiSpecDirs":["/etc/cdi","/var/run/cdi"]}`}}
+}
+
+// serveRuntime serves CRI on a socket until the function it returns is called.
+func serveRuntime(t *testing.T, endpoint string, runtime cri.RuntimeServiceServer) (stop func()) {
+	t.Helper()
+	socket := strings.TrimPrefix(endpoint, EndpointScheme)
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(server, runtime)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return server.Stop
+}
+
+// setRuntime makes the runtime another one, which the agent is not told.
+func (s *scene) setRuntime(a *RuntimeAnswer, down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runtime, s.runtimeDown = a, down
+}
+
+// restartRuntime makes the runtime another one, and its connections end.
+func (s *scene) restartRuntime(a *RuntimeAnswer, down bool) {
+	s.Helper()
+	s.stopRuntime()
+	s.setRuntime(a, down)
+	s.stopRuntime = serveRuntime(s.T, s.cfg.Runtime, fakeRuntime{scene: s})
+}

@@ -1,0 +1,167 @@
+package deviceplugin
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// gave writes kubelet's file: a plugin gave the container main of a pod ids, and
+// answered with devices of the host.
+func (s *scene) gave(pod *corev1.Pod, resourceName, id string, paths ...string) {
+	s.Helper()
+	response := &pluginapi.ContainerAllocateResponse{}
+	for _, path := range paths {
+		response.Devices = append(response.Devices, &pluginapi.DeviceSpec{HostPath: path, ContainerPath: path, Permissions: "rw"})
+	}
+	answer, err := proto.Marshal(response)
+	if err != nil {
+		s.Fatal(err)
+	}
+	text, err := checkpoint.Encode([]checkpoint.PodDevicesEntry{{
+		PodUID: string(pod.UID), ContainerName: "main", ResourceName: resourceName, DeviceIDs: checkpoint.DevicesPerNUMA{-1: {id}}, AllocResp: answer,
+	}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.cfg.Plugins, checkpoint.FileName), text, 0o600)
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// wantNoForeignStart calls PreStart with ids of another plugin and expects it to
+// fail for a reason.
+func (s *scene) wantNoForeignStart(resource, reason, id string) {
+	s.Helper()
+	s.wantNoStartBy(s.server.tryForeign, resource, reason, id)
+}
+
+// A container that the vendor's plugin served restarts after the node was taken
+// over, with what it had and with nothing of ours.
+func TestForeignRestarts(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	silent := s.pod("silent", oneCard, "", running, func(p *corev1.Pod) { p.Annotations = nil })
+	s.has(silent, whole, "GPU-a")
+	s.wantNoForeignStart(whole, "no container holds devices", "GPU-b")
+	s.wantNoForeignStart(whole, "their cards are not known yet", "GPU-a")
+	s.publishGiven()
+	if err := s.begin(whole, "GPU-a"); err != nil {
+		t.Fatalf("the container restarts: %v", err)
+	}
+	s.gave(silent, whole, "GPU-a", "/dev/mxcd", "/dev/dri/card0", "/dev/dri/renderD128")
+	if err := s.begin(whole, "GPU-a"); err != nil {
+		t.Fatalf("the container restarts with its own devices: %v", err)
+	}
+	s.gave(silent, whole, "GPU-a", "/dev/mxcd", "/dev/dri/card1", "/dev/dri/renderD129")
+	s.wantNoForeignStart(whole, "/dev/dri/card1, which is not a device of its cards any more", "GPU-a")
+	s.gave(silent, whole, "GPU-a")
+	if got := s.specs(); len(got) > 0 || len(s.server.journal.now().Records) > 0 {
+		t.Errorf("it was given something: specs %v, records %v", got, s.server.journal.now().Records)
+	}
+	s.pod("thief", oneCard, allOf("GPU-a"), running)
+	if err := s.server.journal.change(func(d *document) error {
+		d.put(&record{PodUID: "uid-thief", Namespace: "default", Pod: "thief", Container: "main", Shares: []share{{Card: "GPU-a", Exclusive: true}}})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.wantNoForeignStart(whole, "one of the two wants it alone", "GPU-a")
+}
+
+// publishGiven waits until the agent knows what kubelet gave, and tells the server
+// what it then publishes.
+func (s *scene) publishGiven() {
+	s.Helper()
+	s.eventually("what was given is known", func() bool { return len(s.server.Status().Given) > 0 })
+	p := &wire.Publication{Node: "n1", Mode: s.node.Mode, Topology: s.node.Inventory.Topology, Cards: make([]wire.CardStatus, 2), Given: s.server.Status().Given}
+	device, err := wire.EncodeDevice(p)
+	if err != nil {
+		s.Fatal(err)
+	}
+	n := *s.node
+	n.Inventory = wire.ReadInventory(nil, device)
+	s.node = &n
+	s.server.Update(&n)
+}
+
+// A slice that the vendor's plugin made must still be there: after a restart of
+// the machine its number may be that of another pod's slice.
+func TestForeignSliceRestarts(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	pod := s.slicePod("old", "GPU-a", 10, 4, running)
+	s.has(pod, slice, "GPU-a-1:1")
+	s.gave(pod, slice, "GPU-a-1:1", "/dev/mxcd", "/dev/sgpu16")
+	card := s.driver.cards["0000:01:00.0"]
+	set := func(list ...discover.Slice) {
+		s.driver.mu.Lock()
+		defer s.driver.mu.Unlock()
+		card.Slices = list
+	}
+	set(discover.Slice{ID: 3, UUID: "X", Alias: "sgpu-178", Minor: 16, Memory: 4096, ComputePercent: 10})
+	if err := s.begin(slice, "GPU-a-1:1"); err != nil {
+		t.Fatalf("the container restarts: %v", err)
+	}
+	set()
+	s.wantNoForeignStart(slice, "has no slice any more that the vendor's plugin made", "GPU-a-1:1")
+	set(discover.Slice{ID: 3, UUID: "Y", Alias: aliasPrefix + "other", Minor: 16, Memory: 4096, ComputePercent: 10}, discover.Slice{ID: 4, UUID: "Z", Alias: "sgpu-179", Minor: 17, Memory: 4096, ComputePercent: 10})
+	s.wantNoForeignStart(slice, "/dev/sgpu16, which is not a device of its cards any more", "GPU-a-1:1")
+}
+
+// The card of a pod that the vendor's plugin served and that was deleted by force
+// goes to nobody while its container lives, also if the agent was away.
+func TestForeignDeletedByForce(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]bool{"seen by the agent": false, "while the agent was away": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, gpu.ModeSGPU)
+			if away {
+				s.stop()
+			}
+			old := s.pod("old", oneCard, allOf("GPU-a"), running)
+			s.has(old, whole, "GPU-a")
+			s.gave(old, whole, "GPU-a")
+			s.mu.Lock()
+			s.alive[old.UID] = true
+			s.mu.Unlock()
+			if !away {
+				s.eventually("what it has is noted", func() bool { return len(s.server.journal.now().Foreign) == 1 })
+			}
+			s.delete("old")
+			s.kubelet.mu.Lock()
+			s.kubelet.held = slices.DeleteFunc(s.kubelet.held, func(p *podresources.PodResources) bool { return p.GetName() == "old" })
+			s.kubelet.mu.Unlock()
+			if away {
+				s.start()
+				s.eventually("what it has is noted", func() bool { return len(s.server.journal.now().Foreign) == 1 })
+			} else if err := os.Remove(filepath.Join(s.cfg.Plugins, checkpoint.FileName)); err != nil {
+				t.Fatal(err)
+			}
+			s.pod("new", oneCard, allOf("GPU-a"))
+			s.admit(whole, "new", "daybreak-gpu-000")
+			s.pass(5 * time.Second)
+			s.restart()
+			s.wantNoStart(whole, "one of the two wants it alone", "daybreak-gpu-000")
+			s.mu.Lock()
+			s.alive[old.UID] = false
+			s.mu.Unlock()
+			if err := s.begin(whole, "daybreak-gpu-000"); err != nil {
+				t.Errorf("after the container is gone: %v", err)
+			}
+		})
+	}
+}

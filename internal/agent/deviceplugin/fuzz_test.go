@@ -1,0 +1,82 @@
+package deviceplugin
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// FuzzJournal: what is read of a journal can be written and read again, is
+// within what cards have, and can be worked with.
+func FuzzJournal(f *testing.F) {
+	for _, text := range []string{
+		"", "null", "{}", `{"version":1}`, `{"version":2}`, `{"version":1,"records":[null],"names":{"a":null}}`,
+		`{"version":1,"records":[{"podUID":"u","namespace":"n","pod":"p","container":"c","tokens":["daybreak-sgpu-000"],"shares":[{"card":"GPU-a","compute":10,"memory":1024,"slice":{"alias":"x","bdf":"0000:01:00.0","id":3,"minor":22}}]}],"names":{"daybreak-sgpu-000":["daybreak-sgpu-000-0123456789ab"]}}`,
+		`{"version":1,"records":[{"shares":[{"compute":-1}]}]}`, `{"version":1,"records":[{"shares":[{"memory":9223372036854775807}]}]}`, `{"version":1,"records":[{"tokens":["a","a"],"shares":[]}]}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d, err := decodeJournal(text)
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(&d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := decodeJournal(again)
+		if diff := cmp.Diff(d, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
+		}
+		for token := range d.held() {
+			d.detach([]string{token})
+		}
+		if len(d.held()) != 0 {
+			t.Fatalf("tokens are still held: %v", d.held())
+		}
+		node := ledger.NewNode("n1", nil, ledger.Serves{})
+		for _, r := range slices.Clone(d.Records) {
+			leftBehind(node, "h", []*record{r})
+			d.put(r)
+			d.drop(r)
+		}
+		if len(d.Records) != 0 {
+			t.Fatalf("%d records are left", len(d.Records))
+		}
+	})
+}
+
+// FuzzHolders: whatever kubelet says, nobody is found who does not have exactly
+// these ids.
+func FuzzHolders(f *testing.F) {
+	f.Add("p", "c", "metax-tech.com/sgpu", "daybreak-sgpu-000", "daybreak-sgpu-000")
+	f.Add("", "", "metax-tech.com/gpu", "GPU-a", "GPU-b")
+	f.Add("p", "c", "nvidia.com/gpu", "x", "x")
+	f.Fuzz(func(t *testing.T, pod, container, resource, has, wants string) {
+		answer := &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{nil, {Name: pod, Containers: []*podresources.ContainerResources{
+			nil, {Name: container, Devices: []*podresources.ContainerDevices{nil, {ResourceName: resource, DeviceIds: []string{has}}}},
+		}}}}
+		if h := fromList(answer, "metax-tech.com/sgpu", []string{wants}); h != nil && (has != wants || resource != "metax-tech.com/sgpu" || h.name != pod) {
+			t.Fatalf("%+v has %q of %q", h, has, resource)
+		}
+		entries := []checkpoint.PodDevicesEntry{{PodUID: pod, ContainerName: container, ResourceName: resource, DeviceIDs: checkpoint.DevicesPerNUMA{0: {has}}}}
+		if h, err := fromCheckpoint(entries, "metax-tech.com/sgpu", []string{wants}); err != nil || h != nil && (has != wants || resource != "metax-tech.com/sgpu") {
+			t.Fatalf("%+v, %v", h, err)
+		}
+		g := map[string]map[string][]string{}
+		grant(g, pod, container, resource, []string{has, wants})
+		for _, ids := range g[pod] {
+			if !isVendors(resource) || slices.ContainsFunc(ids, isToken) {
+				t.Fatalf("%q of %q is not the vendor's", ids, resource)
+			}
+		}
+	})
+}

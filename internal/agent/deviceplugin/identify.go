@@ -1,0 +1,125 @@
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// identify finds out which container of the holder is about to start. Together
+// tells that several have the ids.
+func (s *Server) identify(ctx context.Context, h *holder) (pod *corev1.Pod, container string, together bool, err error) {
+	if pod, err = s.podOf(ctx, h); err != nil {
+		return nil, "", false, err
+	}
+	if len(h.containers) == 1 {
+		return pod, h.containers[0], false, nil
+	}
+	container, err = s.whoseTurn(ctx, pod, h.containers)
+	return pod, container, true, err
+}
+
+// podOf returns the pod that kubelet means. Names are used again, so where the
+// UID is known it decides; where it is not, the API server is asked, since what
+// was seen last may be an earlier pod with the name.
+func (s *Server) podOf(ctx context.Context, h *holder) (*corev1.Pod, error) {
+	held, _ := s.pods.Held()
+	if h.uid != "" {
+		at := slices.IndexFunc(held, func(p *corev1.Pod) bool { return p.UID == h.uid })
+		if at >= 0 && isAllocated(held[at]) {
+			return held[at], nil
+		}
+	}
+	if h.name == "" {
+		return nil, fmt.Errorf("kubelet gave the ids to pod %s, which the API server has not shown yet", h.uid)
+	}
+	pod, err := s.pods.Get(ctx, h.namespace, h.name)
+	switch {
+	case err != nil:
+		return nil, err
+	case pod == nil:
+		return nil, fmt.Errorf("pod %s/%s is not there any more", h.namespace, h.name)
+	case h.uid != "" && pod.UID != h.uid:
+		return nil, fmt.Errorf("kubelet gave the ids to pod %s/%s with UID %s, there is one with UID %s now", h.namespace, h.name, h.uid, pod.UID)
+	}
+	return pod, nil
+}
+
+func isAllocated(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[wire.AnnotationAllocated]
+	return ok
+}
+
+// whoseTurn tells containers with the same ids apart: init containers run one
+// after the other and each to its end, then the others start.
+func (s *Server) whoseTurn(ctx context.Context, pod *corev1.Pod, containers []string) (string, error) {
+	order := inOrder(pod, containers)
+	started, d := map[string]bool{}, s.journal.now()
+	for _, name := range order {
+		started[name] = d.byContainer(containerID{pod.UID, name}) != nil
+	}
+	if len(order) == 0 {
+		return "", final(fmt.Errorf("kubelet names containers %v, the pod has none of them", containers))
+	}
+	if !slices.ContainsFunc(order, func(name string) bool { return started[name] }) {
+		return order[0], nil
+	}
+	live, err := s.pods.Get(ctx, pod.Namespace, pod.Name)
+	if err != nil {
+		return "", err
+	}
+	if live == nil || live.UID != pod.UID {
+		return "", fmt.Errorf("pod %s/%s is not there any more", pod.Namespace, pod.Name)
+	}
+	return turnOf(live, order)
+}
+
+// inOrder returns the containers in the order in which they start.
+func inOrder(pod *corev1.Pod, containers []string) []string {
+	var order []string
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if slices.Contains(containers, list[i].Name) {
+				order = append(order, list[i].Name)
+			}
+		}
+	}
+	return order
+}
+
+// turnOf reads from the pod's status whose turn it is. kubelet writes it a
+// moment after the fact; until then it is not known.
+func turnOf(pod *corev1.Pod, order []string) (string, error) {
+	status := map[string]corev1.ContainerStatus{}
+	for _, c := range pod.Status.InitContainerStatuses {
+		status[c.Name] = c
+	}
+	for _, name := range order {
+		c, isInit := status[name]
+		if !isInit {
+			return name, nil // an app container: all before it have ended
+		}
+		switch {
+		case c.State.Terminated != nil && c.State.Terminated.ExitCode == 0:
+		case c.State.Running != nil:
+			return "", fmt.Errorf("container %s is said to run, so it is not known whose turn it is", name)
+		default:
+			return name, nil
+		}
+	}
+	return order[len(order)-1], nil
+}
+
+// uids returns the UIDs of pods.
+func uids(pods []*corev1.Pod) map[types.UID]*corev1.Pod {
+	out := make(map[types.UID]*corev1.Pod, len(pods))
+	for _, p := range pods {
+		out[p.UID] = p
+	}
+	return out
+}

@@ -1,0 +1,452 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Timing of PreStart. kubelet waits 30 s for an answer, and 10 to 15 s after an
+// error before it asks again: waiting here is quicker.
+const (
+	preStartLimit = 25 * time.Second
+	firstRetry    = 50 * time.Millisecond
+	longestRetry  = time.Second
+)
+
+// eventNotStarted tells a pod why its container does not start.
+const eventNotStarted = "CardsNotReady"
+
+// errFinal wraps what waiting does not help.
+type errFinal struct{ error }
+
+func (e errFinal) Unwrap() error { return e.error }
+
+func final(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errFinal{err}
+}
+
+func isFinal(err error) bool {
+	_, is := errors.AsType[errFinal](err)
+	return is
+}
+
+// preparation is one try to prepare the container that has the ids. The pod is
+// returned as soon as it is known, for the event of a failure.
+type preparation func(ctx context.Context, resource string, ids []string) (*corev1.Pod, error)
+
+// preStart prepares the container that has these ids, which are sorted, within
+// the time that kubelet gives.
+func (s *Server) preStart(ctx context.Context, resource string, ids []string, prepare preparation) (err error) {
+	start := s.clock.Now()
+	defer func() { s.metrics.preStarted(s.clock.Since(start), err) }()
+	ctx, cancel := s.within(ctx, preStartLimit)
+	defer cancel()
+	var pod *corev1.Pod
+	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
+		pod, err = prepare(ctx, resource, ids)
+		s.sawWrite(err)
+		if err == nil {
+			err = s.injects(ctx)
+		}
+		if err == nil {
+			return nil
+		}
+		if isFinal(err) {
+			break
+		}
+		notify(s.sweepNow) // someone who is in the way may be gone
+		select {
+		case <-ctx.Done():
+		case <-s.clock.After(wait):
+			continue
+		}
+		break
+	}
+	klog.FromContext(ctx).Error(err, "Container not started", "ids", ids, "holder", holderIn(err))
+	if pod != nil {
+		s.tell(pod, err.Error())
+	}
+	return err
+}
+
+// within returns a context that ends after a time of the agent's clock.
+func (s *Server) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := s.clock.NewTimer(limit)
+	go func() {
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+			cancel(fmt.Errorf("not done within %s", limit))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(context.Canceled) }
+}
+
+// tellInterval is the least time between two events that say the same.
+const tellInterval = 5 * time.Minute
+
+// tell puts a failure on its pod, unless that was done a moment ago.
+func (s *Server) tell(pod *corev1.Pod, message string) {
+	key := string(pod.UID) + message
+	s.mu.Lock()
+	last, told := s.told[key]
+	for k, at := range s.told {
+		if s.clock.Since(at) > tellInterval {
+			delete(s.told, k)
+		}
+	}
+	if !told || s.clock.Since(last) > tellInterval {
+		told = false
+		s.told[key] = s.clock.Now()
+	}
+	s.mu.Unlock()
+	if !told {
+		s.pods.Tell(pod, corev1.EventTypeWarning, eventNotStarted, message)
+	}
+}
+
+// Timing of what is done ahead of PreStart.
+const (
+	aheadDelay = 10 * time.Millisecond // Allocate is answered, and kubelet has taken note
+	aheadLimit = 5 * time.Second
+)
+
+// ahead prepares the container that was just given these ids, while kubelet
+// makes its sandbox: PreStart then finds it done, and the runtime has had time
+// to notice. Nothing depends on it.
+func (s *Server) ahead(resource string, ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.background.Go(func() {
+		ctx, cancel := s.within(context.Background(), aheadLimit)
+		defer cancel()
+		for wait := aheadDelay; ; wait *= 2 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.clock.After(wait):
+			}
+			s.mu.Lock()
+			ended := s.ended
+			s.mu.Unlock()
+			_, err := s.tryOnce(ctx, resource, ids, true)
+			s.sawWrite(err)
+			if err == nil || ended || isFinal(err) {
+				return
+			}
+		}
+	})
+}
+
+// errTakesTurns is a pod whose containers use the same cards one after the
+// other: none is prepared before its time.
+var errTakesTurns = errors.New("its containers take turns")
+
+// takesTurns reports whether the pod has plain init containers with cards.
+func takesTurns(claim *wire.Claim) bool {
+	return slices.ContainsFunc(claim.Holding.Parts, func(p ledger.Part) bool { return p.Phase == gpu.Init && len(p.Shares) > 0 })
+}
+
+// identifiedFor is how long it is believed that a container has its ids, from
+// when kubelet said so: what is prepared ahead is asked for once.
+const identifiedFor = 30 * time.Second
+
+// identification is when kubelet said that a container has its ids, and which
+// CDI names they had.
+type identification struct {
+	at    time.Time
+	names []string
+}
+
+// try prepares a container that is about to start.
+func (s *Server) try(ctx context.Context, resource string, ids []string) (*corev1.Pod, error) {
+	return s.tryOnce(ctx, resource, ids, false)
+}
+
+// tryOnce prepares the container once. Early means that it does not start yet.
+func (s *Server) tryOnce(ctx context.Context, resource string, ids []string, early bool) (*corev1.Pod, error) {
+	n := s.current()
+	if n == nil {
+		return nil, errors.New("the agent does not know the node's cards yet")
+	}
+	known := s.journal.now().byTokens(ids)
+	again := known != nil && !known.Together && len(known.Names) > 0
+	if again && s.isIdentified(known) {
+		return podOf(known), s.give(ctx, n, known.clone(), &given{ids: ids, names: known.Names}, nil)
+	}
+	h, err := s.holders.find(ctx, resource, ids)
+	if err != nil {
+		return nil, err
+	}
+	g := s.givenFor(h, ids)
+	switch {
+	case again && !h.is(known):
+		return podOf(known), fmt.Errorf("kubelet says that another container has the ids %v", ids)
+	case again:
+		return podOf(known), s.give(ctx, n, known.clone(), g, nil)
+	}
+	return s.tryNewcomer(ctx, n, h, g, early)
+}
+
+// tryNewcomer prepares a container that was not given all of its cards before.
+func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, g *given, early bool) (*corev1.Pod, error) {
+	ids := g.ids
+	pod, container, together, err := s.identify(ctx, h)
+	if err != nil {
+		return pod, err
+	}
+	node := n.Inventory.Open()
+	claim, err := wire.ClaimOf(node, pod, container)
+	if err != nil {
+		return pod, final(fmt.Errorf("container %s: %w", container, err))
+	}
+	if early && takesTurns(claim) {
+		return pod, final(errTakesTurns)
+	}
+	if len(claim.Shares) != len(ids) {
+		return pod, final(fmt.Errorf("container %s: kubelet gave it %d ids, its allocation has %d cards", container, len(ids), len(claim.Shares)))
+	}
+	r := &record{
+		PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Tokens: ids, Together: together,
+		QoS: claim.Holding.QoS, Class: claim.Holding.Class,
+	}
+	for _, sh := range claim.Shares {
+		r.Shares = append(r.Shares, share{
+			Card: node.Topology().Card(sh.Card).ID, Compute: sh.Compute, Memory: sh.Memory, Exclusive: sh.Exclusive, Seat: claim.Seats,
+		})
+	}
+	return pod, s.give(ctx, n, r, g, &claimed{pod: pod, claim: claim})
+}
+
+// isIdentified reports whether kubelet said a moment ago that the container has
+// its ids, under the names that they have now.
+func (s *Server) isIdentified(r *record) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, ok := s.identified[r.id()]
+	return ok && s.clock.Since(was.at) < identifiedFor && slices.Equal(was.names, r.Names)
+}
+
+// setIdentified notes that kubelet said so now.
+func (s *Server) setIdentified(r *record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, was := range s.identified {
+		if s.clock.Since(was.at) >= identifiedFor {
+			delete(s.identified, id)
+		}
+	}
+	s.identified[r.id()] = identification{at: s.clock.Now(), names: r.Names}
+}
+
+// given is what kubelet gave the container: ids, and the CDI names that they
+// had when it was asked for, those of the first id first. A newer name means
+// that kubelet has given the id to another pod since.
+type given struct {
+	ids, names []string
+	// asked tells that kubelet was asked who it is.
+	asked bool
+}
+
+// givenFor returns what the holder was given: of each id's names the newest, as
+// many as the pod has containers with the id. Those before were other pods'.
+func (s *Server) givenFor(h *holder, ids []string) *given {
+	g, d := &given{ids: ids, asked: true}, s.journal.now()
+	for _, id := range ids {
+		g.names = append(g.names, d.newest(id, max(1, h.times[id]))...)
+	}
+	return g
+}
+
+// of returns the names of an id.
+func (g *given) of(id string) []string {
+	return slices.DeleteFunc(slices.Clone(g.names), func(name string) bool { return tokenOf(name) != id })
+}
+
+// is reports whether the holder is the container of a record.
+func (h *holder) is(r *record) bool {
+	return (h.uid == "" || h.uid == r.PodUID) && (h.name == "" || h.namespace == r.Namespace && h.name == r.Pod) && slices.Contains(h.containers, r.Container)
+}
+
+// podOf names the pod of a record, for events.
+func podOf(r *record) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name, pod.UID = r.Namespace, r.Pod, r.PodUID
+	return pod
+}
+
+// claimed is a container that was not known before, and what it may take.
+type claimed struct {
+	pod   *corev1.Pod
+	claim *wire.Claim
+}
+
+// give carries out what the record says and writes it down. Newcomer is nil for
+// a container that was given its cards before: then it gets the same again.
+func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) error {
+	written, err := s.giveInTurn(ctx, n, r, g, newcomer)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-s.clock.After(s.cfg.Settle - s.clock.Since(written)): // until the runtime has noticed
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// giveInTurn does it while nobody else gives or takes. It returns when the last
+// of the specs was written.
+func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) (written time.Time, err error) {
+	release, err := s.takeTurn(ctx)
+	if err != nil {
+		return written, err
+	}
+	defer release()
+	if err := s.checkCards(n, r, newcomer != nil); err != nil {
+		return written, err
+	}
+	if err := s.checkOthers(n, r, newcomer); err != nil {
+		return written, err
+	}
+	if newcomer != nil {
+		if err := s.takeOver(ctx, n, r); err != nil {
+			return written, err
+		}
+		s.resume(r)
+	}
+	if err := s.makeSlices(ctx, n, r); err != nil {
+		return written, err
+	}
+	edits, err := s.cfg.Layout.edits(r, n.Cards)
+	if err != nil {
+		return written, err
+	}
+	if err := s.note(r, g); err != nil {
+		return written, err
+	}
+	for i, id := range g.ids {
+		for _, name := range g.of(id) {
+			at, err := s.writeSpec(name, edits[i])
+			if err != nil {
+				return written, err
+			}
+			if at.After(written) {
+				written = at
+			}
+		}
+	}
+	for _, p := range s.plugins {
+		p.refresh() // the tokens stand for cards now
+	}
+	return written, nil
+}
+
+// writeSpec writes a CDI spec, unless it is there, and returns when that was
+// done.
+func (s *Server) writeSpec(name string, edits *specs.ContainerEdits) (time.Time, error) {
+	changed, err := s.cdi.write(name, edits)
+	if err != nil {
+		return time.Time{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other, at := range s.wrote {
+		if s.clock.Since(at) > s.cfg.Settle {
+			delete(s.wrote, other)
+		}
+	}
+	if changed {
+		s.wrote[name] = s.clock.Now()
+	}
+	return s.wrote[name], nil
+}
+
+// takeTurn waits until nobody else gives or takes.
+func (s *Server) takeTurn(ctx context.Context) (release func(), err error) {
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("other containers are being prepared: %w", context.Cause(ctx))
+	}
+}
+
+// note brings the record into the journal, unless kubelet has given the ids to
+// another pod in the meantime.
+func (s *Server) note(r *record, g *given) error {
+	r.Tokens, r.Names = g.ids, g.names
+	if reflect.DeepEqual(r, s.journal.now().byContainer(r.id())) {
+		s.noted(r, g) // it is on disk as it is
+		return nil
+	}
+	err := s.journal.change(func(d *document) error {
+		for _, id := range g.ids {
+			own := g.of(id)
+			switch {
+			case len(own) == 0:
+				return final(fmt.Errorf("the agent never gave a device for id %s: delete the pod, so that kubelet asks again", id))
+			case !slices.Equal(own, d.newest(id, len(own))):
+				return fmt.Errorf("kubelet has given id %s to another pod since", id)
+			}
+			d.Names[id] = own // the names before were other pods'
+		}
+		d.put(r)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.noted(r, g)
+	return nil
+}
+
+// noted takes in that the record is on disk.
+func (s *Server) noted(r *record, g *given) {
+	if g.asked {
+		s.setIdentified(r)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range g.ids {
+		delete(s.fresh, id)
+	}
+}
+
+// checkCards makes sure that the cards are there, and well where they are given
+// for the first time.
+func (*Server) checkCards(n *Node, r *record, anew bool) error {
+	for i := range r.Shares {
+		card, ok := n.Cards[r.Shares[i].Card]
+		switch {
+		case !ok:
+			return fmt.Errorf("card %s is not one of this node's", r.Shares[i].Card)
+		case !card.Here:
+			return fmt.Errorf("card %s is not found any more", r.Shares[i].Card)
+		case anew && !card.Healthy:
+			return fmt.Errorf("card %s is unhealthy", r.Shares[i].Card)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+)
+
+// labelPodUID is what kubelet marks containers with.
+const labelPodUID = "io.kubernetes.pod.uid"
+
+// Timing of the questions to the container runtime.
+const (
+	runtimeTimeout = 5 * time.Second
+	// runtimeInterval is how often the runtime is asked whether it injects CDI
+	// devices, unless its connection changes in between.
+	runtimeInterval = 15 * time.Second
+	// runtimeRetry is the time between two questions while it does not answer,
+	// and runtimeRestart how long a restart of it may take before that is news.
+	runtimeRetry   = time.Second
+	runtimeRestart = 5 * time.Second
+)
+
+// EndpointScheme is how the endpoint of a container runtime begins.
+const EndpointScheme = "unix://"
+
+// knownSockets are where container runtimes listen: containerd's own, that of
+// k3s and RKE2, and CRI-O's.
+var knownSockets = []string{"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock"}
+
+// containers is the container runtime: it reports which containers live, also
+// those of pods that were deleted by force, and whether it injects CDI
+// devices.
+type containers struct {
+	client cri.RuntimeServiceClient
+	// changes counts the connections that began or ended: what was answered on
+	// another connection may be of another process.
+	changes atomic.Int64
+	changed chan struct{}
+
+	mu    sync.Mutex
+	last  *RuntimeAnswer
+	asked int64 // changes at the last answer
+}
+
+// runtimeSocket returns where the endpoint's socket is seen from here.
+func (c *Config) runtimeSocket() string {
+	return filepath.Join(string(filepath.Separator), c.RuntimeRoot, strings.TrimPrefix(c.Runtime, EndpointScheme))
+}
+
+// dialRuntime connects to the container runtime, lazily.
+func dialRuntime(cfg *Config) (*grpc.ClientConn, *containers, error) {
+	c := &containers{changed: make(chan struct{}, 1)}
+	conn, err := grpc.NewClient(EndpointScheme+cfg.runtimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithStatsHandler(connections{c}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: 2 * time.Second}, MinConnectTimeout: runtimeTimeout}))
+	if err != nil {
+		return nil, nil, fmt.Errorf("container runtime: %w", err)
+	}
+	c.client = cri.NewRuntimeServiceClient(conn)
+	return conn, c, nil
+}
+
+// connections notes when a connection begins or ends.
+type connections struct{ of *containers }
+
+func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (connections) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements [stats.Handler].
+func (h connections) HandleConn(context.Context, stats.ConnStats) { h.of.lost() }
+
+// lost notes that the runtime may not be the process that answered last.
+func (c *containers) lost() {
+	c.changes.Add(1)
+	notify(c.changed)
+}
+
+// alive reports whether a container of the pod may run, now or in a moment.
+func (c *containers) alive(ctx context.Context, uid types.UID) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	answer, err := c.client.ListContainers(ctx, &cri.ListContainersRequest{
+		Filter: &cri.ContainerFilter{LabelSelector: map[string]string{labelPodUID: string(uid)}},
+	})
+	if err != nil {
+		return true, fmt.Errorf("ask the container runtime for containers of pod %s: %w", uid, err)
+	}
+	for _, container := range answer.GetContainers() {
+		if container.GetState() != cri.ContainerState_CONTAINER_EXITED {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ask asks the runtime what it is and how it is set up. The answer is of one
+// process from beginning to end.
+func (c *containers) ask(ctx context.Context) (*RuntimeAnswer, error) {
+	const most = 4
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	for range most {
+		before := c.changes.Load()
+		version, err := c.client.Version(ctx, &cri.VersionRequest{})
+		if err != nil {
+			return nil, err
+		}
+		status, err := c.client.Status(ctx, &cri.StatusRequest{Verbose: true})
+		if err != nil {
+			return nil, err
+		}
+		if c.changes.Load() != before {
+			continue // it restarted in between, or this was the first question
+		}
+		a := &RuntimeAnswer{Name: version.GetRuntimeName(), Version: version.GetRuntimeVersion(), Info: status.GetInfo()}
+		c.mu.Lock()
+		c.last, c.asked = a, before
+		c.mu.Unlock()
+		return a, nil
+	}
+	return nil, fmt.Errorf("its connection was lost %d times in a row", most)
+}
+
+// current returns the answer of the process that is connected now; it is asked
+// if it was not yet.
+func (c *containers) current(ctx context.Context) (*RuntimeAnswer, error) {
+	c.mu.Lock()
+	last, asked := c.last, c.asked
+	c.mu.Unlock()
+	if last != nil && asked == c.changes.Load() {
+		return last, nil
+	}
+	return c.ask(ctx)
+}
+
+// runtimeFault returns why no container with cards can be left to the runtime
+// that answered, or did not.
+func (s *Server) runtimeFault(a *RuntimeAnswer, err error) *RuntimeFault {
+	if err != nil {
+		return s.cfg.unreachable(err)
+	}
+	return a.Fault(s.cfg.CDI, s.cfg.AssumeCDI)
+}
+
+// unreachable describes a runtime that does not answer, and names the sockets of
+// others that are there.
+func (c *Config) unreachable(err error) *RuntimeFault {
+	text := fmt.Sprintf("the container runtime does not answer at %s: %s", c.Runtime, plain(err))
+	if found := c.otherSockets(); len(found) > 0 {
+		text += fmt.Sprintf("; a socket was found at %s: if it is the runtime of kubelet, set agent.runtimeSocket (--runtime-endpoint) to it", strings.Join(found, " and "))
+	} else {
+		text += "; set agent.runtimeSocket (--runtime-endpoint) to the endpoint that kubelet uses"
+	}
+	return &RuntimeFault{Reason: ReasonRuntimeUnreachable, Message: text}
+}
+
+// plain returns an error of gRPC without the words of gRPC around it.
+func plain(err error) string {
+	text := status.Convert(err).Message()
+	if _, cause, ok := strings.Cut(text, "Error while dialing: "); ok {
+		return strings.TrimSuffix(cause, `"`)
+	}
+	return text
+}
+
+// otherSockets returns the known sockets that exist, except the configured one.
+func (c *Config) otherSockets() []string {
+	var found []string
+	for _, path := range knownSockets {
+		if EndpointScheme+path == c.Runtime {
+			continue
+		}
+		if info, err := os.Stat(filepath.Join(string(filepath.Separator), c.RuntimeRoot, path)); err == nil && info.Mode().Type() == fs.ModeSocket {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// injects returns why the runtime would start a container without its CDI
+// devices, or can't start it at all; nil if it starts it with them.
+func (s *Server) injects(ctx context.Context) error {
+	fault := s.runtimeFault(s.runtime.current(ctx))
+	if fault == nil {
+		return nil
+	}
+	err := fmt.Errorf("no container with cards is started: %s", fault.Message)
+	if fault.Reason != ReasonRuntimeUnreachable {
+		return final(err) // it takes an administrator
+	}
+	return err
+}
+
+// runtimeLoop asks the runtime at the start, then regularly and whenever it has
+// restarted. A restart that takes a moment is no news.
+func (s *Server) runtimeLoop(ctx context.Context) {
+	var answered time.Time
+	for ctx.Err() == nil {
+		fault := s.runtimeFault(s.runtime.ask(ctx))
+		wait := runtimeInterval
+		switch unreachable := fault != nil && fault.Reason == ReasonRuntimeUnreachable; {
+		case !unreachable:
+			answered = s.clock.Now()
+			s.setRuntime(ctx, fault)
+		case s.clock.Since(answered) >= runtimeRestart:
+			s.setRuntime(ctx, fault)
+			fallthrough
+		default:
+			wait = runtimeRetry
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.runtime.changed:
+		case <-s.clock.After(wait):
+		}
+	}
+}
+
+// setRuntime notes whether the runtime can be left containers with cards.
+func (s *Server) setRuntime(ctx context.Context, fault *RuntimeFault) {
+	now := RuntimeFault{}
+	if fault != nil {
+		now = *fault
+	}
+	if was := s.Status(); !was.RuntimeKnown || was.Runtime != now {
+		klog.FromContext(ctx).Info("Container runtime checked", "endpoint", s.cfg.Runtime, "reason", now.Reason, "message", now.Message)
+	}
+	s.setStatus(func(st *Status) {
+		st.Runtime, st.RuntimeKnown = now, true
+		if fault != nil {
+			st.Serving, st.Waits = false, now.Message
+		}
+	})
+	notify(s.plugins[0].wake)
+}
+
+// unfit returns why the node can't be served although kubelet has the plugins.
+func (st *Status) unfit() error {
+	switch {
+	case st.Disk != "":
+		return errors.New(st.Disk)
+	case !st.RuntimeKnown:
+		return errors.New("the container runtime has not answered yet")
+	case st.Runtime.Reason != "":
+		return errors.New(st.Runtime.Message)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package deviceplugin
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// A container runtime that comes back without CDI: no container is started
+// there, and the node is not served until CDI is on again.
+func TestRuntimeWithoutCDI(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	s.slicePod("p", "GPU-a", 50, 8)
+	s.admit(slice, "p", "daybreak-sgpu-000")
+	s.restartRuntime(withoutCDI(), false)
+	s.eventually("the connection has ended", func() bool { return s.server.runtime.changes.Load() > 1 })
+	err := s.begin(slice, "daybreak-sgpu-000")
+	if err == nil || !strings.Contains(err.Error(), "has CDI off") || !strings.Contains(err.Error(), "enable_cdi = true") {
+		t.Errorf("a container starts without its cards: %v", err)
+	}
+	s.eventually("the node is not served", func() bool {
+		st := s.server.Status()
+		return !st.Serving && st.Runtime.Reason == ReasonNoCDI
+	})
+	s.mu.Lock()
+	told := strings.Join(s.events, "\n")
+	s.mu.Unlock()
+	if !strings.Contains(told, "p CardsNotReady no container with cards is started") {
+		t.Errorf("the pod was told %q", told)
+	}
+	s.restartRuntime(withCDI(), false)
+	s.eventually("the node is served again", func() bool { return s.server.Status().Serving })
+	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A runtime that does not answer is noticed without any pod, and so is its
+// return; a restart that takes a moment is not reported.
+func TestRuntimeUnreachable(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	var reported []string
+	s.restartRuntime(withCDI(), true)
+	s.pass(runtimeRestart / 2)
+	reported = append(reported, s.server.Status().Runtime.Reason)
+	s.setRuntime(withCDI(), false)
+	s.pass(2 * runtimeRestart)
+	reported = append(reported, s.server.Status().Runtime.Reason)
+	if strings.Join(reported, "") != "" {
+		t.Errorf("a quick restart is reported: %q", reported)
+	}
+	s.setRuntime(withCDI(), true)
+	s.eventually("it is noticed", func() bool { return s.server.Status().Runtime.Reason == ReasonRuntimeUnreachable })
+	if st := s.server.Status(); st.Serving || !strings.Contains(st.Waits, "it is down") {
+		t.Errorf("status: %+v", st)
+	}
+	s.setRuntime(withCDI(), false)
+	s.eventually("its return is noticed", func() bool { return s.server.Status().Serving })
+}
+
+// A runtime whose connection lasts is asked now and then all the same, but not
+// by every container that starts.
+func TestRuntimeIsAskedRegularly(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	s.stop() // and with it its questions
+	conn, c, err := dialRuntime(&s.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := c.current(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.asked = 0
+	s.mu.Unlock()
+	for range 10 {
+		if _, err := c.current(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.mu.Lock()
+	asked := s.asked
+	s.mu.Unlock()
+	if asked != 0 {
+		t.Errorf("ten starts ask %d times", asked)
+	}
+	s.start()
+	s.setRuntime(withoutCDI(), false)
+	s.eventually("it is noticed", func() bool { return s.server.Status().Runtime.Reason == ReasonNoCDI })
+}
+
+// A wrong endpoint is reported with the sockets that are there.
+func TestWrongEndpointNamesTheOther(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ there, want string }{
+		"k3s and RKE2": {there: "/run/k3s/containerd/containerd.sock", want: "a socket was found at /run/k3s/containerd/containerd.sock: if it is the runtime of kubelet, set agent.runtimeSocket"},
+		"CRI-O":        {there: "/run/crio/crio.sock", want: "a socket was found at /run/crio/crio.sock:"},
+		"none":         {want: "set agent.runtimeSocket (--runtime-endpoint) to the endpoint that kubelet uses"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, err := os.MkdirTemp("", "r") //nolint:usetesting // a short path, for a socket
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(root) })
+			cfg := &Config{Runtime: DefaultConfig().Runtime, RuntimeRoot: root}
+			if tc.there != "" {
+				serveRuntime(t, filepath.Join(root, tc.there), cri.UnimplementedRuntimeServiceServer{})
+			}
+			conn, c, err := dialRuntime(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			start := time.Now()
+			_, err = c.ask(t.Context())
+			if err == nil || time.Since(start) > runtimeTimeout {
+				t.Fatalf("after %s: %v", time.Since(start), err)
+			}
+			fault := cfg.unreachable(err)
+			if fault.Reason != ReasonRuntimeUnreachable || !strings.Contains(fault.Message, tc.want) || strings.Contains(fault.Message, "found at /run/containerd") {
+				t.Errorf("fault %+v, want %q", fault, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,473 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Config says where kubelet, the runtime and the host's devices are.
+type Config struct {
+	// Plugins is kubelet's folder of device plugins, PodResources its socket.
+	Plugins, PodResources string
+	// Runtime is the endpoint of the container runtime that kubelet uses, and
+	// RuntimeRoot where the host's root is seen from here, if not at the root.
+	Runtime, RuntimeRoot string
+	// AssumeCDI names container runtimes that inject CDI devices although it is
+	// not known of them.
+	AssumeCDI []string
+	// State is the folder of the journal, CDI that of the specs.
+	State, CDI string
+	// Settle is how long a runtime may take to notice a spec.
+	Settle time.Duration
+	// VendorSockets are patterns of the names that the vendor's plugin gives its
+	// sockets in the folder Plugins.
+	VendorSockets []string
+	Layout        Layout
+}
+
+// DefaultConfig is that of a node as it is usually set up.
+func DefaultConfig() Config {
+	return Config{
+		Plugins: "/var/lib/kubelet/device-plugins", PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
+		Runtime: "unix:///run/containerd/containerd.sock", State: "/var/lib/daybreak", CDI: "/var/run/cdi",
+		Settle: 20 * time.Millisecond, VendorSockets: []string{"*metax*", "*sgpu*", "*gpu-device*"}, Layout: DefaultLayout(),
+	}
+}
+
+// Node is what the agent knows of its node at one moment. It is never changed.
+type Node struct {
+	Name      string
+	UID       types.UID
+	Mode      gpu.Mode
+	Inventory *wire.Inventory
+	Cards     map[gpu.CardID]Card
+	// Yield, unless it is empty, says why the node is not to be served: an
+	// administrator left it to the vendor's plugin.
+	Yield  string
+	Vendor Vendor
+}
+
+// Card is one card of the node.
+type Card struct {
+	BDF string
+	// Healthy cards take new containers, and Here tells that it was found.
+	Healthy, Here bool
+}
+
+// Pods is what the agent sees of the node's pods.
+type Pods interface {
+	// Held returns the pods that hold cards of this node, as last seen, and
+	// whether they are known at all.
+	Held() (pods []*corev1.Pod, known bool)
+	// Get asks the API server. It returns nil if there is no such pod.
+	Get(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	// Tell puts an event on a pod.
+	Tell(pod *corev1.Pod, kind, reason, message string)
+}
+
+// Slicer makes slices; [discover.MXSML] does so through the vendor's library.
+type Slicer interface {
+	Slices(ctx context.Context, bdf string) (*discover.CardSlices, error)
+	Create(ctx context.Context, order discover.SliceOrder) (*discover.Slice, error)
+	Change(ctx context.Context, change discover.SliceChange) (*discover.Slice, error)
+	Remove(ctx context.Context, slice discover.SliceRef) error
+}
+
+// Server serves the node.
+type Server struct {
+	cfg     Config
+	pods    Pods
+	slicer  Slicer
+	metrics *Metrics
+	clock   clock.WithTicker
+	// write replaces a file and brings it to disk.
+	write func(path string, text []byte) error
+
+	holders  *holders
+	runtime  *containers
+	cdi      specFiles
+	conns    []*grpc.ClientConn
+	plugins  []*plugin
+	changed  chan struct{}
+	sweepNow chan struct{}
+	// turn is held by whoever gives or takes: one at a time.
+	turn chan struct{}
+
+	journal *journal
+	// lastForeign and lastGiven are when kubelet was last asked.
+	lastForeign, lastGiven time.Time
+	vendor                 vendorWatch
+
+	mu   sync.Mutex
+	node *Node
+	// fresh are tokens that kubelet gave a moment ago, and to whom is not known.
+	fresh map[string]time.Time
+	// leaving are records whose pods are gone, and since when that is known.
+	leaving map[containerID]time.Time
+	// identified is when kubelet said of a container that it has its tokens.
+	identified map[containerID]identification
+	told       map[string]time.Time
+	// granted are the pods that have devices of another plugin, by kubelet's word.
+	granted map[types.UID]bool
+	// grantsKnown tells that kubelet was asked since another plugin came or went.
+	grantsKnown bool
+	// wrote is when CDI specs were written, for as long as that matters.
+	wrote map[string]time.Time
+	// background is what is done ahead of time; it ends with the server.
+	background sync.WaitGroup
+	ended      bool
+	status     Status
+	looked     time.Time // at all slices
+}
+
+// Status is how the node is served.
+type Status struct {
+	// Serving: kubelet has accepted all plugins, and has what they serve in Mode.
+	Serving bool
+	Mode    gpu.Mode
+	// Waits says what is missing while it is not.
+	Waits string
+	// Second: another agent may work with the state folder.
+	Second bool
+	// Disk says why the journal or specs can't be written; empty if they can.
+	Disk string
+	// Runtime is why no container can be left to the container runtime, and
+	// RuntimeKnown: it was asked.
+	Runtime      RuntimeFault
+	RuntimeKnown bool
+	// Foreign is whose plugin serves in place of ours: a resource and an id that
+	// kubelet advertises.
+	Foreign string
+	// Left says why the node is left to the vendor's plugin although kubelet
+	// advertises none of its devices.
+	Left string
+	// Strangers is what slices take of each card that someone else made.
+	Strangers map[gpu.CardID]wire.Stranger
+	// Given is what kubelet gave to pods that someone else served and on which
+	// nothing tells; GivenKnown that kubelet was asked.
+	Given      map[types.UID]wire.Given
+	GivenKnown bool
+}
+
+// resources are those that the agent may serve.
+var resources = []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
+
+// New returns a server. It does nothing before Run. The clock is the agent's.
+func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithTicker) (*Server, error) {
+	specs, err := newCDIFiles(cfg.CDI)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dialPodResources(cfg.PodResources)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet's PodResources: %w", err)
+	}
+	s := newServer(cfg, pods, slicer, metrics, clk, specs, podresources.NewPodResourcesListerClient(conn))
+	s.conns = append(s.conns, conn)
+	if conn, s.runtime, err = dialRuntime(&cfg); err != nil {
+		return nil, err
+	}
+	s.conns = append(s.conns, conn)
+	return s, nil
+}
+
+func newServer(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithTicker, specs specFiles, lister podresources.PodResourcesListerClient) *Server {
+	s := &Server{
+		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk, write: writeSynced, cdi: specs,
+		holders: newHolders(lister, filepath.Join(cfg.Plugins, checkpoint.FileName), clk),
+		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, identified: map[containerID]identification{},
+		told: map[string]time.Time{}, wrote: map[string]time.Time{}, status: Status{Waits: "the first Device", Second: true},
+	}
+	for _, r := range resources {
+		s.plugins = append(s.plugins, newPlugin(s, r))
+	}
+	return s
+}
+
+// Changed has something to receive when the status has changed.
+func (s *Server) Changed() <-chan struct{} { return s.changed }
+
+// Status returns how the node is served now.
+func (s *Server) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+func (s *Server) setStatus(change func(*Status)) {
+	s.mu.Lock()
+	before := s.status
+	change(&s.status)
+	same := sameStatus(&before, &s.status)
+	s.mu.Unlock()
+	if !same {
+		notify(s.changed)
+	}
+}
+
+func notify(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// Update tells the server of the node's cards and mode.
+func (s *Server) Update(n *Node) {
+	s.mu.Lock()
+	changed := s.node != nil && s.node.Mode != n.Mode
+	s.node = n
+	s.mu.Unlock()
+	for _, p := range s.plugins {
+		if changed {
+			p.confirm("") // kubelet has the devices of the other mode
+		}
+		p.refresh()
+	}
+	notify(s.plugins[0].wake)
+	notify(s.sweepNow)
+}
+
+func (s *Server) current() *Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node
+}
+
+// Timing of the server.
+const (
+	// watchInterval is how often kubelet's sockets are looked at.
+	watchInterval = time.Second
+	// foreignInterval is how often kubelet is asked for other plugins.
+	foreignInterval = 15 * time.Second
+	sweepInterval   = 5 * time.Second
+	// freshFor is how long kubelet may take from Allocate to PreStart.
+	freshFor = 5 * time.Minute
+)
+
+// Run serves until the context ends.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.close()
+	lock, err := s.open(ctx)
+	if err != nil {
+		return nil // the context has ended
+	}
+	defer lock.Close()
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { s.sweepLoop(ctx) })
+	group.Go(func() { s.probeLoop(ctx) })
+	group.Go(func() { s.runtimeLoop(ctx) })
+	defer s.background.Wait()
+	defer func() {
+		s.mu.Lock()
+		s.ended = true
+		s.mu.Unlock()
+	}()
+	for {
+		if n := s.current(); n != nil {
+			s.learn(ctx, n)
+			s.keepRegistered(ctx, n)
+		}
+		select {
+		case <-ctx.Done():
+			for _, p := range s.plugins {
+				p.stop()
+			}
+			return nil
+		case <-s.clock.After(watchInterval):
+		case <-s.wake():
+		}
+	}
+}
+
+// close ends the connections to kubelet and the runtime.
+func (s *Server) close() {
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+}
+
+// open waits until no other agent works with the state folder and the journal
+// there can be read. Until then nothing is registered.
+func (s *Server) open(ctx context.Context) (*os.File, error) {
+	var lock *os.File
+	for {
+		var err error
+		if lock == nil {
+			lock, err = lockState(s.cfg.State)
+		}
+		if err == nil {
+			s.journal, err = openJournal(s.cfg.State, s.write)
+		}
+		if err == nil {
+			s.vendor.vendorNote = s.journal.now().Vendor
+			s.setStatus(func(st *Status) { st.Second = false })
+			return lock, nil
+		}
+		if before := s.Status().Waits; before != err.Error() {
+			klog.FromContext(ctx).Info("The node is not served yet", "why", err.Error())
+		}
+		s.setStatus(func(st *Status) { st.Waits, st.Second = err.Error(), errors.Is(err, errLocked) })
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), lock.Close())
+		case <-s.clock.After(watchInterval):
+		}
+	}
+}
+
+// learn asks kubelet, when it is time to, whether another plugin serves the node
+// and what it gave.
+func (s *Server) learn(ctx context.Context, n *Node) {
+	if s.clock.Since(s.lastForeign) >= foreignInterval || s.vendor.Seen != "" {
+		_ = s.lookForOthers(ctx) // it says so itself
+	}
+	if s.clock.Since(s.lastGiven) >= givenInterval {
+		s.lastGiven = s.clock.Now()
+		s.learnGiven(ctx, n)
+	}
+}
+
+// wake has something to receive when a plugin's stream began or ended.
+func (s *Server) wake() <-chan struct{} { return s.plugins[0].wake }
+
+// keepRegistered sees to it that kubelet has all plugins, and finds out whether
+// it has accepted them.
+func (s *Server) keepRegistered(ctx context.Context, n *Node) {
+	if why := s.yields(n); why != "" {
+		for _, p := range s.plugins {
+			p.yield(s.vendor.serves[string(p.resource)] != "")
+		}
+		s.setStatus(func(st *Status) { st.Serving, st.Waits = false, why })
+		return
+	}
+	var missing error
+	for _, p := range s.plugins {
+		if len(n.Cards) == 0 || perCard(p.resource, n.Mode) == 0 && !p.running() {
+			continue
+		}
+		if err := p.keep(ctx); err != nil {
+			missing = errors.Join(missing, fmt.Errorf("%s: %w", p.resource, err))
+		}
+	}
+	if missing == nil {
+		missing = s.confirm(ctx, n)
+	}
+	if st := s.Status(); missing == nil {
+		missing = st.unfit()
+	}
+	waits := ""
+	if missing != nil {
+		waits = missing.Error()
+	}
+	if before := s.Status(); before.Serving != (missing == nil) {
+		klog.FromContext(ctx).Info("Whether kubelet has the plugins changed", "serving", missing == nil, "waits", waits)
+	}
+	s.setStatus(func(st *Status) { st.Serving, st.Mode, st.Waits = missing == nil, n.Mode, waits })
+}
+
+// confirm asks kubelet whether it has what was sent to it.
+func (s *Server) confirm(ctx context.Context, n *Node) error {
+	for _, p := range s.plugins {
+		if p.confirmed(n.Mode) || perCard(p.resource, n.Mode) == 0 || !anyHealthy(n) {
+			continue
+		}
+		ok, err := s.holders.accepted(ctx, string(p.resource))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("%s: kubelet has not taken the list of devices yet", p.resource)
+		}
+		p.confirm(n.Mode)
+	}
+	return nil
+}
+
+func anyHealthy(n *Node) bool {
+	for _, c := range n.Cards {
+		if c.Healthy {
+			return true
+		}
+	}
+	return false
+}
+
+// devices returns the tokens of a resource as they are now.
+func (s *Server) devices(p *plugin) *deviceList {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node == nil {
+		return &deviceList{}
+	}
+	fresh := map[string]bool{}
+	for id, since := range s.fresh {
+		if s.clock.Since(since) > freshFor {
+			delete(s.fresh, id)
+			continue
+		}
+		fresh[id] = true
+	}
+	return &deviceList{tokens(p.resource, s.node, s.journal.now().held(), fresh)}
+}
+
+// allocate gives every id a CDI name that was never used before: whatever a
+// runtime remembers of the id, it does not know the name.
+func (s *Server) allocate(ids []string) (names []string, err error) {
+	for _, id := range ids {
+		name, err := newName(id)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	var gone []string
+	err = s.journal.change(func(d *document) error {
+		gone = d.detach(ids)
+		for i, id := range ids {
+			d.name(id, names[i])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range gone {
+		if err := s.cdi.remove(name); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		s.fresh[id] = s.clock.Now()
+	}
+	return names, nil
+}
+
+// sorted returns a sorted copy.
+func sorted(ids []string) []string {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return ids
+}

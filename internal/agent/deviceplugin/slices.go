@@ -1,0 +1,218 @@
+package deviceplugin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// aliasPrefix marks our slices.
+const aliasPrefix = "daybreak-"
+
+// aliasOf is the name of a slice: the same for the same container and card, so
+// that a slice is found again, and within the 32 letters that a driver takes.
+func aliasOf(r *record, card gpu.CardID) string {
+	sum := sha256.Sum256([]byte(string(r.PodUID) + "/" + r.Container + "/" + string(card)))
+	return aliasPrefix + hex.EncodeToString(sum[:11])
+}
+
+// makeSlices makes the slices of a container, or finds them again.
+func (s *Server) makeSlices(ctx context.Context, n *Node, r *record) error {
+	for i := range r.Shares {
+		sh := &r.Shares[i]
+		if sh.Exclusive || sh.Seat {
+			continue
+		}
+		if s.slicer == nil {
+			return final(errors.New("slices are made through the vendor's library, which this agent does not use"))
+		}
+		if err := s.makeSlice(ctx, n.Cards[sh.Card].BDF, r, sh); err != nil {
+			return fmt.Errorf("slice of card %s: %w", sh.Card, err)
+		}
+	}
+	return nil
+}
+
+// makeSlice makes one slice. That it will be made is on disk before it is.
+func (s *Server) makeSlice(ctx context.Context, bdf string, r *record, sh *share) error {
+	now, err := s.slicer.Slices(ctx, bdf)
+	if err != nil {
+		return err
+	}
+	note := sliceNote{Alias: aliasOf(r, sh.Card)}
+	if sh.Slice != nil {
+		note = *sh.Slice
+	}
+	note.BDF = bdf
+	if there := ourSlice(now, &note, sh); there != nil {
+		return s.reuse(ctx, note, sh, there)
+	}
+	note.UUID, note.Pending, note.Before = "", true, nil
+	for _, x := range now.Slices {
+		note.Before = append(note.Before, x.UUID)
+	}
+	if err := s.saveNote(r, sh, note); err != nil {
+		return err
+	}
+	order := discover.SliceOrder{BDF: bdf, QoS: r.QoS, Memory: sh.Memory, Compute: sh.Compute, Alias: note.Alias, Urgent: r.Class == gpu.Online}
+	if r.Class == gpu.Online && len(now.Slices) > 0 {
+		order.QoS = "" // it runs beside whatever is there
+	}
+	made, err := s.slicer.Create(ctx, order)
+	if err != nil {
+		s.metrics.slicesFailed.Inc()
+		return err
+	}
+	s.metrics.slicesCreated.Inc()
+	klog.FromContext(ctx).V(2).Info("Slice made", "container", r.String(), "card", sh.Card, "slice", made.ID, "memory", sh.Memory, "compute", sh.Compute)
+	sh.Slice = note.of(made) // the record is saved before anyone learns of it
+	return nil
+}
+
+// of completes a note with the slice that it is about.
+func (n sliceNote) of(x *discover.Slice) *sliceNote {
+	n.UUID, n.ID, n.Minor, n.Pending, n.Before = x.UUID, x.ID, x.Minor, false, nil
+	return &n
+}
+
+// saveNote brings the record to disk while the slice is still to be made. What
+// it was given before stays: tokens and names are written when all is there.
+func (s *Server) saveNote(r *record, sh *share, note sliceNote) error {
+	sh.Slice = &note
+	pending := r.clone()
+	pending.Tokens, pending.Names = nil, nil
+	return s.journal.change(func(d *document) error {
+		if before := d.byContainer(r.id()); before != nil {
+			pending.Tokens, pending.Names = before.Tokens, before.Names
+		}
+		if len(pending.Tokens) != len(pending.Shares) {
+			pending.Tokens = nil
+		}
+		d.put(pending)
+		return nil
+	})
+}
+
+// ourSlice finds the slice of a note on its card: by its name, or, if the agent
+// ended before it had one, as the one without a name that was not there before
+// and is just as it was to be.
+func ourSlice(now *discover.CardSlices, note *sliceNote, sh *share) *discover.Slice {
+	if at := slices.IndexFunc(now.Slices, func(x discover.Slice) bool { return x.Alias == note.Alias }); at >= 0 {
+		return &now.Slices[at]
+	}
+	if !note.Pending {
+		return nil
+	}
+	at := slices.IndexFunc(now.Slices, func(x discover.Slice) bool {
+		return x.Alias == "" && x.Memory == sh.Memory && x.ComputePercent == sh.Compute && !slices.Contains(note.Before, x.UUID)
+	})
+	if at < 0 {
+		return nil
+	}
+	return &now.Slices[at]
+}
+
+// reuse makes a slice that is there what it should be.
+func (s *Server) reuse(ctx context.Context, note sliceNote, sh *share, there *discover.Slice) error {
+	if there.Alias != note.Alias || there.Memory != sh.Memory || there.ComputePercent != sh.Compute {
+		changed, err := s.slicer.Change(ctx, discover.SliceChange{
+			SliceRef: discover.SliceRef{BDF: note.BDF, ID: there.ID, UUID: there.UUID}, Alias: &note.Alias, Memory: &sh.Memory, Compute: &sh.Compute,
+		})
+		if err != nil {
+			return err
+		}
+		there = changed
+	}
+	sh.Slice = note.of(there)
+	return nil
+}
+
+// resume takes over what was begun for the same container before: a slice that
+// was about to be made may be there.
+func (s *Server) resume(r *record) {
+	before := s.journal.now().byContainer(r.id())
+	if before == nil {
+		return
+	}
+	for i := range r.Shares {
+		for k := range before.Shares {
+			if before.Shares[k].Card == r.Shares[i].Card && r.Shares[i].Slice == nil {
+				r.Shares[i].Slice = before.Shares[k].Slice
+			}
+		}
+	}
+}
+
+// takeOver sees to other containers of the pod that had the same tokens before:
+// they have ended. What they leave is used again if it fits; their records go
+// when this one is written.
+func (s *Server) takeOver(ctx context.Context, n *Node, r *record) error {
+	for _, o := range s.journal.now().Records {
+		switch {
+		case o.PodUID != r.PodUID || o.Container == r.Container || !o.hasAny(r.Tokens):
+		case o.has(r.Tokens) && o.sameShares(r):
+			for i := range r.Shares {
+				r.Shares[i].Slice = o.Shares[i].Slice
+			}
+		default:
+			if err := s.removeSlices(ctx, n, o); err != nil {
+				return fmt.Errorf("what container %s had: %w", o.Container, err)
+			}
+		}
+	}
+	return nil
+}
+
+// removeSlices removes the slices of a record, as far as the driver lets go.
+func (s *Server) removeSlices(ctx context.Context, n *Node, r *record) error {
+	var failures []error
+	for i := range r.Shares {
+		if sh := &r.Shares[i]; sh.Slice != nil {
+			if err := s.removeSlice(ctx, n.Cards[sh.Card], sh); err != nil {
+				failures = append(failures, fmt.Errorf("slice of card %s: %w", sh.Card, err))
+			}
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// removeSlice removes one slice of a card, if it is there and ours. With a card
+// that is gone its slices are too; should it come back, they are nobody's.
+func (s *Server) removeSlice(ctx context.Context, card Card, sh *share) error {
+	if !card.Here || card.BDF == "" {
+		return nil
+	}
+	if s.slicer == nil {
+		return errors.New("slices are removed through the vendor's library, which this agent does not use")
+	}
+	now, err := s.slicer.Slices(ctx, card.BDF)
+	if err != nil {
+		return err
+	}
+	there := ourSlice(now, sh.Slice, sh)
+	if there == nil {
+		return nil // it is gone, or was never made
+	}
+	err = s.slicer.Remove(ctx, discover.SliceRef{BDF: card.BDF, ID: there.ID, UUID: there.UUID})
+	switch {
+	case errors.Is(err, discover.ErrNoSlice):
+		return nil
+	case err != nil:
+		s.metrics.slicesFailed.Inc()
+		return err
+	}
+	s.metrics.slicesRemoved.Inc()
+	return nil
+}
+
+// isOurs reports whether a slice carries our mark.
+func isOurs(x *discover.Slice) bool { return strings.HasPrefix(x.Alias, aliasPrefix) }

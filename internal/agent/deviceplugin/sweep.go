@@ -1,0 +1,358 @@
+package deviceplugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+const (
+	// leavingFor is how long a pod must be gone before what it had is taken: a
+	// container of it may just be being made, and must be seen by then.
+	leavingFor = 2 * time.Second
+	// slicesInterval is how often all slices of all cards are looked at.
+	slicesInterval = 15 * time.Second
+	// sweepTimeout bounds one sweep.
+	sweepTimeout = time.Minute
+)
+
+// sweepLoop takes back what pods that are gone have left.
+func (s *Server) sweepLoop(ctx context.Context) {
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.clock.After(s.nextSweep()):
+		case <-s.sweepNow:
+		}
+		within, cancel := s.within(ctx, sweepTimeout)
+		text := ""
+		err := s.sweep(within)
+		s.sawWrite(err)
+		if err != nil && ctx.Err() == nil {
+			text = err.Error()
+		}
+		cancel()
+		if plain := withoutNumbers(text); plain != said {
+			said = plain
+			if text != "" {
+				klog.FromContext(ctx).Info("Not all is taken back yet", "why", text)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.clock.After(firstRetry): // however often it is asked for
+		}
+	}
+}
+
+// nextSweep returns when to sweep next: sooner when what a pod had can be taken
+// sooner.
+func (s *Server) nextSweep() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := sweepInterval
+	for _, since := range s.leaving {
+		if wait := leavingFor - s.clock.Since(since); wait > 0 {
+			next = min(next, wait)
+		}
+	}
+	return next
+}
+
+// withoutNumbers leaves of a text what does not change by itself.
+func withoutNumbers(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r == '.' {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// sweep looks once at everything that was given.
+func (s *Server) sweep(ctx context.Context) error {
+	n := s.current()
+	held, known := s.pods.Held()
+	if n == nil || !known {
+		return nil
+	}
+	gone, err := s.goneRecords(ctx, uids(held))
+	failures := []error{err}
+	for _, r := range gone {
+		if err := s.takeBack(ctx, n, r); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", r, err))
+		}
+	}
+	failures = append(failures, s.sweepSpecs(ctx), s.sweepSlices(ctx, n, held))
+	return errors.Join(failures...)
+}
+
+// goneRecords returns the records whose pods have been gone for long enough.
+// What the watch does not show is asked for once: it may be late.
+func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Pod) ([]*record, error) {
+	var gone []*record
+	var failures []error
+	for _, r := range s.journal.now().all() {
+		if there[r.PodUID] != nil {
+			s.setLeaving(r, time.Time{})
+			continue
+		}
+		s.mu.Lock()
+		since, leaving := s.leaving[r.id()]
+		s.mu.Unlock()
+		if !leaving {
+			there, err := s.stillThere(ctx, r)
+			if err != nil {
+				failures = append(failures, err)
+			}
+			if err != nil || there {
+				continue
+			}
+			since = s.clock.Now()
+			s.setLeaving(r, since)
+		}
+		if s.clock.Since(since) >= leavingFor {
+			gone = append(gone, r)
+		}
+	}
+	return gone, errors.Join(failures...)
+}
+
+// stillThere asks the API server for the pod of a record. One that the agent
+// never saw was gone from there before.
+func (s *Server) stillThere(ctx context.Context, r *record) (bool, error) {
+	if r.Pod == "" {
+		return false, nil
+	}
+	pod, err := s.pods.Get(ctx, r.Namespace, r.Pod)
+	return pod != nil && pod.UID == r.PodUID && wire.Holds(pod), err
+}
+
+// setLeaving notes since when a pod is gone; the zero time that it is not.
+func (s *Server) setLeaving(r *record, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if since.IsZero() {
+		delete(s.leaving, r.id())
+	} else {
+		s.leaving[r.id()] = since
+	}
+}
+
+// takeBack takes back what a container of a pod had that is gone: first the
+// CDI devices, so that it can't start, then, once none of the pod's containers
+// lives, the slices, and at last the record.
+func (s *Server) takeBack(ctx context.Context, n *Node, r *record) error {
+	release, err := s.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, name := range r.Names {
+		if err := s.cdi.remove(name); err != nil {
+			return err
+		}
+	}
+	alive, err := s.runtime.alive(ctx, r.PodUID)
+	switch {
+	case err != nil:
+		return err
+	case alive:
+		return errors.New("the pod is gone, but a container of it lives: what it holds is not given to others")
+	}
+	if err := s.removeSlices(ctx, n, r); err != nil {
+		return err
+	}
+	err = s.journal.change(func(d *document) error {
+		d.drop(cmp.Or(d.byContainer(r.id()), r))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.setLeaving(r, time.Time{})
+	for _, p := range s.plugins {
+		p.refresh()
+	}
+	klog.FromContext(ctx).V(2).Info("Taken back", "container", r.String())
+	return nil
+}
+
+// sweepSpecs removes the specs of names that nobody has.
+func (s *Server) sweepSpecs(ctx context.Context) error {
+	release, err := s.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	names, err := s.cdi.names()
+	if err != nil {
+		return err
+	}
+	used, d := map[string]bool{}, s.journal.now()
+	for _, list := range d.Names {
+		for _, name := range list {
+			used[name] = true
+		}
+	}
+	for _, r := range d.Records {
+		for _, name := range r.Names {
+			used[name] = true
+		}
+	}
+	var failures []error
+	for _, name := range names {
+		if !used[name] {
+			failures = append(failures, s.cdi.remove(name))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// sweepSlices looks at the slices of all cards. Those with our mark that belong
+// to nobody are removed; those of others are told of.
+func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) error {
+	s.mu.Lock()
+	early := s.clock.Since(s.looked) < slicesInterval
+	s.mu.Unlock()
+	if s.slicer == nil || n.Mode != gpu.ModeSGPU || early {
+		return nil
+	}
+	release, err := s.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var failures []error
+	strangers := map[gpu.CardID]wire.Stranger{}
+	booked := s.bookedSlices(n)
+	for _, id := range slices.Sorted(maps.Keys(n.Cards)) {
+		if !n.Cards[id].Here || n.Cards[id].BDF == "" {
+			continue
+		}
+		stranger, err := s.sweepCard(ctx, id, n.Cards[id].BDF, held, booked[id])
+		if err != nil {
+			failures = append(failures, fmt.Errorf("card %s: %w", id, err))
+		}
+		if stranger.Slices > 0 {
+			strangers[id] = stranger
+		}
+	}
+	s.setStatus(func(st *Status) { st.Strangers = strangers })
+	if len(failures) == 0 {
+		s.mu.Lock()
+		s.looked = s.clock.Now()
+		s.mu.Unlock()
+	}
+	return errors.Join(failures...)
+}
+
+// sweepCard looks at the slices of one card and returns what others have of it.
+// Booked are shares of pods that someone else served: one slice each is theirs.
+func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held []*corev1.Pod, booked []ledger.Share) (wire.Stranger, error) {
+	var stranger wire.Stranger
+	now, err := s.slicer.Slices(ctx, bdf)
+	if err != nil {
+		return stranger, err
+	}
+	var failures []error
+	for i := range now.Slices {
+		x := &now.Slices[i]
+		switch {
+		case s.accounted(x, id) || isOurs(x) && expected(x, id, held):
+		case isOurs(x):
+			if err := s.slicer.Remove(ctx, discover.SliceRef{BDF: bdf, ID: x.ID, UUID: x.UUID}); err != nil {
+				failures = append(failures, fmt.Errorf("slice %s, which nobody has: %w", x.Alias, err))
+				continue
+			}
+			s.metrics.slicesRemoved.Inc()
+		case claims(&booked, x):
+		default:
+			stranger.Slices++
+			stranger.Compute, stranger.Memory, stranger.QoS = stranger.Compute+x.ComputePercent, stranger.Memory+x.Memory, now.QoS
+		}
+	}
+	return stranger, errors.Join(failures...)
+}
+
+// bookedSlices returns, by card, the slices that pods have which someone else
+// served: they are booked as the pods', so they are not strangers too.
+func (s *Server) bookedSlices(n *Node) map[gpu.CardID][]ledger.Share {
+	booked := map[gpu.CardID][]ledger.Share{}
+	pods, _ := s.foreignPods()
+	if n.Inventory == nil || n.Inventory.Topology == nil {
+		return booked
+	}
+	node := n.Inventory.Open()
+	for _, pod := range pods {
+		h, known, _ := n.Inventory.HoldingOf(node, pod)
+		if !known || pod.Status.Phase != corev1.PodRunning { // it may be yet to come, and ours
+			continue
+		}
+		for i := range h.Parts {
+			for _, share := range h.Parts[i].Shares {
+				id := node.Topology().Card(share.Card).ID
+				booked[id] = append(booked[id], share)
+			}
+		}
+	}
+	return booked
+}
+
+// claims reports whether a slice is one of the shares, which it then takes out.
+// Slices of online pods may have any compute.
+func claims(shares *[]ledger.Share, x *discover.Slice) bool {
+	at := slices.IndexFunc(*shares, func(s ledger.Share) bool {
+		return !s.Exclusive && s.Memory == x.Memory.RoundUp() && (s.Compute == x.ComputePercent || s.Compute == 0)
+	})
+	if at < 0 {
+		return false
+	}
+	*shares = slices.Delete(slices.Clone(*shares), at, at+1)
+	return true
+}
+
+// accounted reports whether the journal knows the slice of a card.
+func (s *Server) accounted(x *discover.Slice, card gpu.CardID) bool {
+	for _, r := range s.journal.now().Records {
+		for i := range r.Shares {
+			note := r.Shares[i].Slice
+			if note != nil && r.Shares[i].Card == card && (note.Alias == x.Alias || note.UUID == x.UUID || note.Pending && x.Alias == "" && !slices.Contains(note.Before, x.UUID)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// expected reports whether a pod that is there may have the slice, although the
+// journal does not know it: the journal was lost.
+func expected(x *discover.Slice, card gpu.CardID, held []*corev1.Pod) bool {
+	for _, pod := range held {
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				if aliasOf(&record{PodUID: pod.UID, Container: list[i].Name}, card) == x.Alias {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,214 @@
+package deviceplugin
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// vendorServes makes kubelet advertise an id of the vendor's plugin, or none.
+func (s *scene) vendorServes(id string) {
+	s.kubelet.mu.Lock()
+	defer s.kubelet.mu.Unlock()
+	s.kubelet.foreign = id
+}
+
+// registrations is how often the agent registered a plugin.
+func (s *scene) registrations() int {
+	s.kubelet.mu.Lock()
+	defer s.kubelet.mu.Unlock()
+	return s.kubelet.register
+}
+
+// vendorNode is a scene in which the vendor's plugin serves and the agent waits.
+func vendorNode(t *testing.T) *scene {
+	s := newScene(t, gpu.ModeSGPU)
+	s.stop()
+	s.vendorServes("GPU-a-0:0")
+	s.launch()
+	s.eventually("the plugin is seen", func() bool { return s.server.Status().Foreign == "metax-tech.com/sgpu with device GPU-a-0:0" })
+	return s
+}
+
+// told waits until the server has gone by what it was told at least once.
+func (s *scene) told(vendor Vendor) {
+	n := *s.node
+	n.Vendor = vendor
+	s.node = &n
+	s.server.Update(&n)
+	s.pass(3 * watchInterval)
+}
+
+// A restart of the vendor's plugin is not its removal, also if the agent restarts
+// in between: the agent never registers over it.
+func TestYields(t *testing.T) {
+	t.Parallel()
+	s := vendorNode(t)
+	for range 8 {
+		s.pass(watchInterval)
+		if got := s.server.Status().Foreign; !strings.HasSuffix(got, "GPU-a-0:0") {
+			t.Fatalf("what is said of the plugin changes, to %q", got)
+		}
+	}
+	before := s.registrations()
+	for i := range 4 {
+		s.vendorServes("")
+		s.eventually("the restart is noticed", func() bool { return s.server.Status().Left != "" })
+		if i%3 == 0 {
+			s.stop()
+			s.launch()
+		}
+		s.clock.Step(vendorAbsence / 2)
+		s.pass(2 * watchInterval)
+		s.vendorServes("GPU-a-0:0")
+		s.eventually("the plugin is back", func() bool { return s.server.Status().Foreign != "" })
+	}
+	if got := s.registrations(); got != before || s.server.Status().Serving {
+		t.Fatalf("the agent registered %d times while the vendor's plugin restarted", got-before)
+	}
+	s.vendorServes("")
+	s.eventually("the plugin is gone", func() bool { return strings.Contains(s.server.Status().Left, "10m0s") })
+	s.clock.Step(vendorAbsence)
+	s.eventually("the node is served", func() bool { return s.server.Status().Serving })
+	s.restart() // the plugin is forgotten
+}
+
+// What is left of the vendor's plugin keeps the node its own, however long, until
+// it is gone or an administrator decides.
+func TestLeftOfVendor(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		vendor Vendor
+		socket string
+		want   string
+	}{
+		"its pod":         {vendor: Vendor{Pod: "its pod metax/gpu-device-x"}, want: "its pod metax/gpu-device-x is left of it"},
+		"its annotations": {vendor: Vendor{Marks: "annotation metax-tech.com/node-gpu-devices"}, want: "annotation metax-tech.com/node-gpu-devices is left of it"},
+		"its socket":      {socket: "metax-sgpu.sock", want: "socket metax-sgpu.sock is left of it"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := vendorNode(t)
+			before := s.registrations()
+			path := filepath.Join(s.cfg.Plugins, tc.socket)
+			if tc.socket != "" {
+				if err := os.WriteFile(path, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.told(tc.vendor)
+			s.vendorServes("")
+			s.eventually("it is said what is left", func() bool { return strings.Contains(s.server.Status().Left, tc.want) })
+			s.clock.Step(3 * vendorAbsence)
+			s.pass(3 * watchInterval)
+			if s.registrations() != before {
+				t.Fatal("the node was taken over")
+			}
+			if tc.socket != "" {
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.told(Vendor{})
+			s.clock.Step(vendorAbsence / 2)
+			s.pass(3 * watchInterval)
+			if s.registrations() != before {
+				t.Fatal("the absence counts from before what was left was gone")
+			}
+			s.clock.Step(vendorAbsence)
+			s.eventually("the node is served", func() bool { return s.server.Status().Serving })
+		})
+	}
+}
+
+// An administrator leaves the node to the vendor and takes it back: that is the
+// order to take over, which counts against what is left of the plugin but not
+// against a plugin that is there. A Node that was deleted and came back without
+// its annotations is no order.
+func TestOrdered(t *testing.T) {
+	t.Parallel()
+	for name, deleted := range map[string]bool{"taken back": false, "the Node was deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := vendorNode(t)
+			before := s.registrations()
+			pod := Vendor{Pod: "its pod metax/gpu-device-x"}
+			n := *s.node
+			n.UID, n.Yield = "uid-1", "its annotation says vendor"
+			s.node = &n
+			s.told(pod)
+			back := *s.node
+			back.Yield = ""
+			if deleted {
+				back.UID = "uid-2"
+			}
+			s.node = &back
+			s.told(pod)
+			if s.registrations() != before {
+				t.Fatal("the agent registered over the vendor's plugin")
+			}
+			s.stop() // the order is remembered
+			s.launch()
+			s.vendorServes("")
+			if !deleted {
+				s.eventually("the node is served", func() bool { return s.server.Status().Serving })
+				return
+			}
+			s.eventually("it is left to the vendor", func() bool { return s.server.Status().Left != "" })
+			if s.registrations() != before {
+				t.Error("the node was taken over")
+			}
+		})
+	}
+}
+
+// Where the vendor's pod is on a node that was never served, its plugin may just
+// be starting. On a node that Daybreak serves a pod alone changes nothing.
+func TestVendorPodFirst(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	pod := Vendor{Pod: "its pod metax/gpu-device-x", Ours: true}
+	s.told(pod)
+	s.restart()
+	s.stop()
+	before := s.registrations()
+	pod.Ours = false
+	n := *s.node
+	n.Vendor = pod
+	s.node = &n
+	s.launch()
+	s.eventually("it is left to the vendor", func() bool { return s.server.Status().Left != "" })
+	if s.registrations() != before {
+		t.Error("the node was served")
+	}
+}
+
+// Where the vendor's plugin registers over ours, kubelet has its devices under
+// the resources that it serves: our stream stays open there and says nothing, and
+// the rest of ours ends.
+func TestRegisteredOver(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	s.vendorServes("GPU-a-0:0")
+	s.eventually("the plugin is made way for", func() bool { return !s.server.Status().Serving })
+	streams := func(p *plugin) int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.streams
+	}
+	s.eventually("whole cards are not served any more", func() bool { return streams(s.server.plugins[0]) == 0 })
+	ill := *s.node
+	ill.Cards = map[gpu.CardID]Card{"GPU-a": {BDF: "0000:01:00.0", Here: true}, "GPU-b": s.node.Cards["GPU-b"]}
+	s.server.Update(&ill)
+	s.pass(2 * watchInterval)
+	if streams(s.server.plugins[1]) != 1 {
+		t.Error("the stream of slices ended, and with it kubelet's connection to the other plugin")
+	}
+	if _, unhealthy := s.kubelet.health(slice); unhealthy > 0 {
+		t.Error("kubelet was told of devices that another plugin serves")
+	}
+}
