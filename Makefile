@@ -90,15 +90,16 @@ clean: ## Remove what the other targets leave behind
 ##@ Test
 
 # The race detector slows a whole Kubernetes control plane down too much, so a
-# package whose test links k8s.io/kubernetes is tested without it. So is
+# package whose test links it, which its feature gates show, is tested without
+# the detector. So is
 # everything where there is no C compiler, which the detector needs. The chaos
 # suite, which measures how long things take, has a target of its own.
 .PHONY: test
 test: build ## Run all tests, with the race detector where it is affordable
 	@listing="$$($(GO) list -test -f '{{.ImportPath}} {{join .Deps " "}}' $(PACKAGES))"; \
 	tests="$$(awk '$$1 ~ /\.test$$/ && $$1 !~ /\/test\/chaos\.test$$/ { sub(/\.test$$/, "", $$1); print }' <<<"$$listing")"; \
-	racy="$$(awk '!/ k8s\.io\/kubernetes\// { print $$1 }' <<<"$$tests")"; \
-	plain="$$(awk '/ k8s\.io\/kubernetes\// { print $$1 }' <<<"$$tests")"; \
+	racy="$$(awk '!/ k8s\.io\/kubernetes\/pkg\/features/ { print $$1 }' <<<"$$tests")"; \
+	plain="$$(awk '/ k8s\.io\/kubernetes\/pkg\/features/ { print $$1 }' <<<"$$tests")"; \
 	if [ -z "$$tests" ]; then echo "make test: no tests in $(PACKAGES)" >&2; exit 0; fi; \
 	cc="$$($(GO) env CC)"; status=0; \
 	if ! command -v "$${cc%% *}" >/dev/null; then \

@@ -19,8 +19,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -417,11 +417,11 @@ func (k *kubelet) writeDown() error {
 			}
 		}
 	}
-	text, err := checkpoint.Encode(entries)
+	text, err := checkpoint.New(entries, nil).MarshalCheckpoint()
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(k.plugins(), checkpoint.FileName)
+	path := filepath.Join(k.plugins(), "kubelet_internal_checkpoint")
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
 		return err
 	}

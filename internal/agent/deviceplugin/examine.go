@@ -17,7 +17,6 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 )
 
@@ -67,7 +66,7 @@ func Examine(ctx context.Context, cfg *Config, clk clock.Clock) (*Facts, error) 
 	}
 	_, err := os.Stat(filepath.Join(cfg.Plugins, "kubelet.sock"))
 	f.Plugins = text(err)
-	_, err = checkpoint.Read(filepath.Join(cfg.Plugins, checkpoint.FileName))
+	_, err = readCheckpoint(filepath.Join(cfg.Plugins, checkpointFile))
 	f.Checkpoint = text(err)
 	conn, runtime, err := dialRuntime(cfg)
 	if err != nil {

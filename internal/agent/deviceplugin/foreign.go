@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -174,7 +173,7 @@ func (s *Server) checkForeign(ctx context.Context, n *Node, node *ledger.Node, h
 			}
 		}
 	}
-	entries, err := checkpoint.Read(s.holders.checkpoint)
+	entries, err := readCheckpoint(s.holders.checkpoint)
 	if err != nil {
 		return fmt.Errorf("kubelet's file of devices, which has what the vendor's plugin gave: %w", err)
 	}

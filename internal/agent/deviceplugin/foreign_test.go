@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -30,11 +30,11 @@ func (s *scene) gave(pod *corev1.Pod, resourceName, id string, paths ...string) 
 	if err != nil {
 		s.Fatal(err)
 	}
-	text, err := checkpoint.Encode([]checkpoint.PodDevicesEntry{{
+	text, err := checkpoint.New([]checkpoint.PodDevicesEntry{{
 		PodUID: string(pod.UID), ContainerName: "main", ResourceName: resourceName, DeviceIDs: checkpoint.DevicesPerNUMA{-1: {id}}, AllocResp: answer,
-	}})
+	}}, nil).MarshalCheckpoint()
 	if err == nil {
-		err = os.WriteFile(filepath.Join(s.cfg.Plugins, checkpoint.FileName), text, 0o600)
+		err = os.WriteFile(filepath.Join(s.cfg.Plugins, checkpointFile), text, 0o600)
 	}
 	if err != nil {
 		s.Fatal(err)
@@ -148,7 +148,7 @@ func TestForeignDeletedByForce(t *testing.T) {
 			if away {
 				s.start()
 				s.eventually("what it has is noted", func() bool { return len(s.server.journal.now().Foreign) == 1 })
-			} else if err := os.Remove(filepath.Join(s.cfg.Plugins, checkpoint.FileName)); err != nil {
+			} else if err := os.Remove(filepath.Join(s.cfg.Plugins, checkpointFile)); err != nil {
 				t.Fatal(err)
 			}
 			s.pod("new", oneCard, allOf("GPU-a"))

@@ -2,14 +2,16 @@ package deviceplugin
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubernetes/pkg/kubelet/checkpointmanager/checksum"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
@@ -77,6 +79,44 @@ func FuzzHolders(f *testing.F) {
 			if !isVendors(resource) || slices.ContainsFunc(ids, isToken) {
 				t.Fatalf("%q of %q is not the vendor's", ids, resource)
 			}
+		}
+	})
+}
+
+// FuzzCheckpoint: a file without its checksum is not used, and what is written
+// with one is read as it was.
+func FuzzCheckpoint(f *testing.F) {
+	good, err := os.ReadFile("testdata/checkpoint.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	for _, text := range []string{"", "{}", "null", `{"Data":{"PodDeviceEntries":[{"PodUID":"u","DeviceIDs":{"-1":["a"]}}]},"Checksum":1}`, `{"Data":{"PodDeviceEntries":null},"Checksum":-1}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		entries, err := decodeCheckpoint("file", text)
+		var file checkpoint.Data
+		if json.Unmarshal(text, &file) != nil {
+			if err == nil {
+				t.Fatalf("no JSON, but %+v", entries)
+			}
+			return
+		}
+		if (err == nil) != (checksum.New(file.Data) == file.Checksum) {
+			t.Fatalf("checksum %d, of the content %d: %v", file.Checksum, checksum.New(file.Data), err)
+		}
+		wrote, _ := file.GetData()
+		if err == nil && cmp.Diff(wrote, entries, cmpopts.EquateEmpty()) != "" {
+			t.Fatalf("%+v is read as %+v", wrote, entries)
+		}
+		written, err := checkpoint.New(wrote, nil).MarshalCheckpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := decodeCheckpoint("file", written)
+		if diff := cmp.Diff(wrote, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Fatalf("written and read: %v (-first +second):\n%s", err, diff)
 		}
 	})
 }

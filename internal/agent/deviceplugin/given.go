@@ -11,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -51,7 +50,7 @@ func (h *holders) grants(ctx context.Context, ask bool) (*grants, error) {
 		}
 	}
 	// A file that can't be read leaves pods with init containers unknown.
-	entries, err := checkpoint.Read(h.checkpoint)
+	entries, err := readCheckpoint(h.checkpoint)
 	g.file = err == nil
 	for i := range entries {
 		for _, ids := range entries[i].DeviceIDs {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -70,7 +69,7 @@ func TestGiven(t *testing.T) {
 		t.Errorf("given (-want +got):\n%s", diff)
 	}
 	// Where kubelet's file can't be read, nothing shows that they are not its own.
-	if err := os.WriteFile(filepath.Join(s.cfg.Plugins, checkpoint.FileName), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.cfg.Plugins, checkpointFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	want[waits.UID] = given("waits", "GPU-b")

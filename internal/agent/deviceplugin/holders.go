@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
-
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 )
 
 // Limits of what kubelet is asked.
@@ -113,7 +111,7 @@ func (h *holders) find(ctx context.Context, resource string, ids []string) (*hol
 		return nil, fmt.Errorf("ask kubelet who holds %v: %w", ids, err)
 	}
 	found := fromList(answer, resource, ids)
-	entries, unreadable := checkpoint.Read(h.checkpoint)
+	entries, unreadable := readCheckpoint(h.checkpoint)
 	recorded, err := fromCheckpoint(entries, resource, ids)
 	switch {
 	case err != nil:
@@ -152,7 +150,7 @@ func fromList(answer *podresources.ListPodResourcesResponse, resource string, id
 
 // fromCheckpoint finds the containers in kubelet's file. Pods that are gone may
 // still be in it; then nothing is certain.
-func fromCheckpoint(entries []checkpoint.PodDevicesEntry, resource string, ids []string) (*holder, error) {
+func fromCheckpoint(entries []checkpointEntry, resource string, ids []string) (*holder, error) {
 	var h *holder
 	for i := range entries {
 		e := &entries[i]
@@ -180,7 +178,7 @@ func fromCheckpoint(entries []checkpoint.PodDevicesEntry, resource string, ids [
 }
 
 // timesGiven counts how many containers of a pod have each id.
-func timesGiven(entries []checkpoint.PodDevicesEntry, resource string, uid types.UID) map[string]int {
+func timesGiven(entries []checkpointEntry, resource string, uid types.UID) map[string]int {
 	times := map[string]int{}
 	for i := range entries {
 		if e := &entries[i]; e.ResourceName == resource && types.UID(e.PodUID) == uid {

@@ -17,7 +17,6 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -192,7 +191,7 @@ func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithT
 func newServer(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithTicker, specs specFiles, lister podresources.PodResourcesListerClient) *Server {
 	s := &Server{
 		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk, write: writeSynced, cdi: specs,
-		holders: newHolders(lister, filepath.Join(cfg.Plugins, checkpoint.FileName), clk),
+		holders: newHolders(lister, filepath.Join(cfg.Plugins, checkpointFile), clk),
 		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, identified: map[containerID]identification{},
 		told: map[string]time.Time{}, wrote: map[string]time.Time{}, status: Status{Waits: "the first Device", Second: true},

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -20,11 +20,11 @@ import (
 // writeCheckpoint writes kubelet's file as it would be.
 func (s *scene) writeCheckpoint(entries ...checkpoint.PodDevicesEntry) {
 	s.Helper()
-	text, err := checkpoint.Encode(entries)
+	text, err := checkpoint.New(entries, nil).MarshalCheckpoint()
 	if err != nil {
 		s.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(s.cfg.Plugins, checkpoint.FileName), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.cfg.Plugins, checkpointFile), text, 0o600); err != nil {
 		s.Fatal(err)
 	}
 }

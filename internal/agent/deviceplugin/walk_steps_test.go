@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin/checkpoint"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -211,9 +211,9 @@ func (w *walk) writeFile() {
 			entries = append(entries, checkpoint.PodDevicesEntry{PodUID: string(p.UID), ContainerName: "main", ResourceName: p.resource, DeviceIDs: checkpoint.DevicesPerNUMA{-1: p.ids}})
 		}
 	}
-	text, err := checkpoint.Encode(entries)
+	text, err := checkpoint.New(entries, nil).MarshalCheckpoint()
 	if err == nil {
-		err = os.WriteFile(filepath.Join(w.cfg.Plugins, checkpoint.FileName), text, 0o600)
+		err = os.WriteFile(filepath.Join(w.cfg.Plugins, checkpointFile), text, 0o600)
 	}
 	if err != nil {
 		panic(err)

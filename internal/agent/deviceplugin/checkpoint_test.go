@@ -1,0 +1,53 @@
+package deviceplugin
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
+)
+
+// The file was written by kubelet's own code, of Kubernetes 1.36.
+func TestReadCheckpoint(t *testing.T) {
+	got, err := readCheckpoint("testdata/checkpoint.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []checkpointEntry{
+		{PodUID: "uid-1", ContainerName: "main", ResourceName: "metax-tech.com/sgpu", DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"daybreak-sgpu-003"}}, AllocResp: []byte{42, 3, 1}},
+		{PodUID: "uid-2", ContainerName: "init", ResourceName: "metax-tech.com/gpu", DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"daybreak-gpu-001", "daybreak-gpu-000"}}},
+		{PodUID: "uid-2", ContainerName: "main", ResourceName: "metax-tech.com/gpu", DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"daybreak-gpu-000", "daybreak-gpu-001"}}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadBadCheckpoint(t *testing.T) {
+	good, err := os.ReadFile("testdata/checkpoint.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct{ text, want string }{
+		"a pod was changed by hand": {strings.Replace(string(good), "uid-1", "uid-9", 1), "wrong checksum"},
+		"half of it":                {string(good[:len(good)/2]), "unexpected end of JSON input"},
+		"nothing":                   {"", "unexpected end of JSON input"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), checkpointFile)
+			if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := readCheckpoint(path); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+	if entries, err := readCheckpoint(filepath.Join(t.TempDir(), checkpointFile)); err != nil || entries != nil {
+		t.Errorf("no file: %v, %v", entries, err)
+	}
+}
