@@ -302,21 +302,12 @@ func (c *cleaner) awaitWithdrawal(ctx context.Context, clients *Clients) error {
 	}
 }
 
-// listedPods are pods of one moment.
-type listedPods struct{ held []*corev1.Pod }
+// listedPods are pods of one moment. A cleanup asks for nothing else of
+// [deviceplugin.Pods].
+type listedPods struct {
+	deviceplugin.Pods
+	held []*corev1.Pod
+}
 
 // Held implements [deviceplugin.Pods].
 func (l *listedPods) Held() ([]*corev1.Pod, bool) { return l.held, true }
-
-// Get implements [deviceplugin.Pods].
-func (l *listedPods) Get(_ context.Context, namespace, name string) (*corev1.Pod, error) {
-	for _, pod := range l.held {
-		if pod.Namespace == namespace && pod.Name == name {
-			return pod, nil
-		}
-	}
-	return nil, nil
-}
-
-// Tell implements [deviceplugin.Pods]: a cleanup concerns no pod.
-func (l *listedPods) Tell(*corev1.Pod, string, string, string) {}

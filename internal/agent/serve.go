@@ -288,7 +288,7 @@ func (p *podView) Get(ctx context.Context, namespace, name string) (*corev1.Pod,
 	return pod, nil
 }
 
-// Tell implements [deviceplugin.Pods].
-func (p *podView) Tell(pod *corev1.Pod, kind, reason, message string) {
+// Event implements [deviceplugin.Pods].
+func (p *podView) Event(pod *corev1.Pod, kind, reason, message string) {
 	p.events.pod(pod, kind, reason, message)
 }

@@ -41,7 +41,7 @@ func (s *Server) setDisk(why string) {
 			st.Serving, st.Waits = false, why
 		}
 	})
-	notify(s.plugins[0].wake)
+	notify(s.wake)
 }
 
 // probeLoop writes to the folders of the journal and of the specs now and then.

@@ -59,7 +59,7 @@ func TestDiskHangs(t *testing.T) {
 		st := s.server.Status()
 		return !st.Serving && strings.Contains(st.Disk, "does not end within")
 	})
-	if got := len(s.server.devices(s.server.plugins[1]).devices); got != 32 {
+	if got := len(s.server.devices(s.server.plugins[1])); got != 32 {
 		t.Errorf("%d devices, want 32", got)
 	}
 	close(hang)

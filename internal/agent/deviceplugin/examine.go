@@ -64,7 +64,7 @@ func Examine(ctx context.Context, cfg *Config, clk clock.Clock) (*Facts, error) 
 	for _, dir := range []string{cfg.State, cfg.CDI} {
 		f.Folders[dir] = text(tryWrite(dir))
 	}
-	_, err := os.Stat(filepath.Join(cfg.Plugins, "kubelet.sock"))
+	_, err := os.Stat(cfg.kubeletSocket())
 	f.Plugins = text(err)
 	_, err = readCheckpoint(filepath.Join(cfg.Plugins, checkpointFile))
 	f.Checkpoint = text(err)

@@ -191,7 +191,7 @@ func (s *scene) eventually(what string, is func() bool) {
 	s.Fatalf("never came true: %s", what)
 }
 
-// Held, Get and Tell are the agent's view of pods.
+// Held, Get and Event are the agent's view of pods.
 func (s *scene) Held() ([]*corev1.Pod, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *scene) Get(_ context.Context, namespace, name string) (*corev1.Pod, err
 	return s.pods[namespace+"/"+name], nil
 }
 
-func (s *scene) Tell(pod *corev1.Pod, _, reason, message string) {
+func (s *scene) Event(pod *corev1.Pod, _, reason, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.events = append(s.events, pod.Name+" "+reason+" "+message)

@@ -126,11 +126,10 @@ func (s *Server) tryForeign(ctx context.Context, resource string, ids []string) 
 			return nil, err
 		}
 	}
-	release, err := s.takeTurn(ctx)
-	if err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return pod, err
 	}
-	defer release()
+	defer s.sem.Release(1)
 	node, holderOf, err := s.bookOthers(n, pod.UID, nil)
 	if err != nil {
 		return pod, err

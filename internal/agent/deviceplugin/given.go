@@ -2,8 +2,6 @@ package deviceplugin
 
 import (
 	"context"
-	"maps"
-	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -192,10 +190,4 @@ func (s *Server) addRecorded(n *Node, given map[types.UID]wire.Given) {
 			given[r.PodUID].Cards[r.Container] = append(given[r.PodUID].Cards[r.Container], r.Shares[i].Card)
 		}
 	}
-}
-
-// sameStatus reports whether there is nothing to tell of.
-func sameStatus(a, b *Status) bool {
-	return a.Serving == b.Serving && a.Mode == b.Mode && a.Waits == b.Waits && a.Second == b.Second && a.Disk == b.Disk && a.Runtime == b.Runtime && a.RuntimeKnown == b.RuntimeKnown && a.Foreign == b.Foreign && a.Left == b.Left && maps.Equal(a.Strangers, b.Strangers) &&
-		a.GivenKnown == b.GivenKnown && reflect.DeepEqual(a.Given, b.Given)
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -31,46 +32,33 @@ type plugin struct {
 	server   *Server
 	resource corev1.ResourceName
 	socket   string
-	// wake is received from by the server, changed by the stream to kubelet.
-	wake chan struct{}
 
 	mu      sync.Mutex
 	grpc    *grpc.Server
 	changed chan struct{} // closed and replaced when the list may have changed
 	streams int           // to kubelet, of which one is right
-	// sent tells that the present stream has carried a list, and sure is the
-	// mode that kubelet was seen to have it in; none until then.
+	// sent: the current stream has carried a list. sure is the mode in which
+	// kubelet was seen to have it; none until then.
 	sent bool
 	sure gpu.Mode
-	// registered is kubelet's socket as it was when the plugin was registered,
-	// at is when that was, and asked tells that kubelet has asked for the devices
-	// since.
+	// registered is kubelet's socket at the last registration, at is its time, and
+	// asked: kubelet has asked for the devices since.
 	registered os.FileInfo
 	at         time.Time
 	asked      bool
-	// silent: another plugin serves the resource: kubelet's stream stays
-	// open and carries nothing.
+	// silent: another plugin serves the resource; kubelet's stream stays open.
 	silent bool
 }
 
 // socketPrefix is what the names of our sockets begin with.
 const socketPrefix = "daybreak-"
 
-// patience is how long kubelet may take to ask for the devices.
-const patience = 5 * time.Second
-
-// deviceList is what kubelet is told.
-type deviceList struct{ devices []*pluginapi.Device }
+// streamTimeout is how long kubelet may take to ask for the devices.
+const streamTimeout = 5 * time.Second
 
 func newPlugin(s *Server, resource corev1.ResourceName) *plugin {
 	name := socketPrefix + strings.TrimPrefix(string(resource), vendorPrefix) + ".sock"
-	p := &plugin{server: s, resource: resource, socket: filepath.Join(s.cfg.Plugins, name), changed: make(chan struct{})}
-	if len(s.plugins) > 0 {
-		p.wake = s.plugins[0].wake
-	} else {
-		p.wake = make(chan struct{}, 1)
-	}
-	return p
+	return &plugin{server: s, resource: resource, socket: filepath.Join(s.cfg.Plugins, name), changed: make(chan struct{})}
 }
 
 func (p *plugin) running() bool {
@@ -105,10 +93,10 @@ func (p *plugin) refresh() {
 	p.changed = make(chan struct{})
 }
 
-// keep makes sure that kubelet knows the plugin, and returns what is missing.
-// kubelet forgets it when it restarts, and deletes its socket then.
-func (p *plugin) keep(ctx context.Context) error {
-	kubelet, err := os.Stat(filepath.Join(p.server.cfg.Plugins, "kubelet.sock"))
+// ensureRegistered registers the plugin if kubelet does not know it, and returns
+// what is missing. A kubelet that restarts forgets it and deletes its socket.
+func (p *plugin) ensureRegistered(ctx context.Context) error {
+	kubelet, err := os.Stat(p.server.cfg.kubeletSocket())
 	if err != nil {
 		p.stop()
 		return fmt.Errorf("kubelet takes no plugins: %w", err)
@@ -116,7 +104,7 @@ func (p *plugin) keep(ctx context.Context) error {
 	_, err = os.Stat(p.socket)
 	p.mu.Lock()
 	lost := p.grpc == nil || p.silent || err != nil || p.registered == nil || !os.SameFile(p.registered, kubelet) ||
-		!p.registered.ModTime().Equal(kubelet.ModTime()) || p.streams == 0 && (p.asked || p.server.clock.Since(p.at) > patience)
+		!p.registered.ModTime().Equal(kubelet.ModTime()) || p.streams == 0 && (p.asked || p.server.clock.Since(p.at) > streamTimeout)
 	sent := p.sent
 	p.mu.Unlock()
 	if lost {
@@ -131,7 +119,7 @@ func (p *plugin) keep(ctx context.Context) error {
 	return nil
 }
 
-// register serves the socket anew and tells kubelet of it.
+// register serves the socket again and registers it with kubelet.
 func (p *plugin) register(ctx context.Context, kubelet os.FileInfo) error {
 	if err := p.server.checkAlone(ctx); err != nil {
 		return err
@@ -143,7 +131,7 @@ func (p *plugin) register(ctx context.Context, kubelet os.FileInfo) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(p.server.cfg.Plugins, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+p.server.cfg.kubeletSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -207,12 +195,12 @@ func (p *plugin) stop() {
 	}
 }
 
-// GetDevicePluginOptions tells kubelet what to call.
+// GetDevicePluginOptions makes kubelet call PreStartContainer.
 func (p *plugin) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
 	return &pluginapi.DevicePluginOptions{PreStartRequired: true}, nil
 }
 
-// ListAndWatch tells kubelet the devices, and again whenever they change.
+// ListAndWatch sends the devices to kubelet, and again whenever they change.
 func (p *plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
 	p.mu.Lock()
 	p.streams++
@@ -225,22 +213,22 @@ func (p *plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 			p.sent, p.sure = false, ""
 		}
 		p.mu.Unlock()
-		notify(p.wake)
+		notify(p.server.wake)
 	}()
-	var last *deviceList
-	for {
+	var last []*pluginapi.Device
+	for first := true; ; {
 		p.mu.Lock()
 		changed, silent := p.changed, p.silent
 		p.mu.Unlock()
-		if list := p.server.devices(p); !silent && (last == nil || !sameDevices(last, list)) {
-			if err := stream.Send(&pluginapi.ListAndWatchResponse{Devices: list.devices}); err != nil {
+		if list := p.server.devices(p); !silent && (first || !slices.EqualFunc(last, list, sameDevice)) {
+			if err := stream.Send(&pluginapi.ListAndWatchResponse{Devices: list}); err != nil {
 				return err
 			}
-			last = list
+			last, first = list, false
 			p.mu.Lock()
 			p.sent = true
 			p.mu.Unlock()
-			notify(p.wake)
+			notify(p.server.wake)
 		}
 		select {
 		case <-stream.Context().Done():
@@ -250,24 +238,14 @@ func (p *plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 	}
 }
 
-func sameDevices(a, b *deviceList) bool {
-	if len(a.devices) != len(b.devices) {
-		return false
-	}
-	for i := range a.devices {
-		if a.devices[i].GetID() != b.devices[i].GetID() || a.devices[i].GetHealth() != b.devices[i].GetHealth() {
-			return false
-		}
-	}
-	return true
-}
+func sameDevice(a, b *pluginapi.Device) bool { return proto.Equal(a, b) }
 
-// Allocate answers with CDI names: what is behind them is written when it is
-// known who asks.
+// Allocate answers with CDI names. Their specs are written at PreStart, when the
+// pod is known.
 func (p *plugin) Allocate(_ context.Context, request *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	answer := &pluginapi.AllocateResponse{}
 	for _, c := range request.GetContainerRequests() {
-		ids := sorted(c.GetDevicesIds())
+		ids := slices.Sorted(slices.Values(c.GetDevicesIds()))
 		if err := check(ids); err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
@@ -288,7 +266,7 @@ func (p *plugin) Allocate(_ context.Context, request *pluginapi.AllocateRequest)
 
 // PreStartContainer prepares the container that has these ids.
 func (p *plugin) PreStartContainer(ctx context.Context, request *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
-	ids := sorted(request.GetDevicesIds())
+	ids := slices.Sorted(slices.Values(request.GetDevicesIds()))
 	prepare := p.server.try
 	if isForeign(ids) {
 		prepare = p.server.tryForeign
@@ -318,10 +296,8 @@ func check(ids []string) error {
 func isForeign(ids []string) bool { return len(ids) > 0 && !slices.ContainsFunc(ids, isToken) }
 
 // newName makes up a CDI name for an id.
-func newName(id string) (string, error) {
+func newName(id string) string {
 	var random [6]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return "", err
-	}
-	return id + "-" + hex.EncodeToString(random[:]), nil
+	_, _ = rand.Read(random[:]) // never fails
+	return id + "-" + hex.EncodeToString(random[:])
 }

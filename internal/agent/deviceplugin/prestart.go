@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -25,7 +27,7 @@ const (
 	longestRetry  = time.Second
 )
 
-// eventNotStarted tells a pod why its container does not start.
+// eventNotStarted is the event of a pod whose container does not start.
 const eventNotStarted = "CardsNotReady"
 
 // errFinal wraps what waiting does not help.
@@ -57,7 +59,8 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string, pr
 	ctx, cancel := s.within(ctx, preStartLimit)
 	defer cancel()
 	var pod *corev1.Pod
-	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
+	retry := wait.Backoff{Duration: firstRetry, Factor: 2, Steps: math.MaxInt, Cap: longestRetry}
+	for {
 		pod, err = prepare(ctx, resource, ids)
 		s.sawWrite(err)
 		if err == nil {
@@ -69,17 +72,17 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string, pr
 		if isFinal(err) {
 			break
 		}
-		notify(s.sweepNow) // someone who is in the way may be gone
+		notify(s.sweepNow) // the pod that holds the card may be gone
 		select {
 		case <-ctx.Done():
-		case <-s.clock.After(wait):
+		case <-s.clock.After(retry.Step()):
 			continue
 		}
 		break
 	}
 	klog.FromContext(ctx).Error(err, "Container not started", "ids", ids, "holder", holderIn(err))
 	if pod != nil {
-		s.tell(pod, err.Error())
+		s.report(pod, err.Error())
 	}
 	return err
 }
@@ -99,27 +102,17 @@ func (s *Server) within(ctx context.Context, limit time.Duration) (context.Conte
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// tellInterval is the least time between two events that say the same.
-const tellInterval = 5 * time.Minute
+// reportInterval is the least time between two equal events.
+const reportInterval = 5 * time.Minute
 
-// tell puts a failure on its pod, unless that was done a moment ago.
-func (s *Server) tell(pod *corev1.Pod, message string) {
+// report records a failure on its pod, unless that was done a moment ago.
+func (s *Server) report(pod *corev1.Pod, message string) {
 	key := string(pod.UID) + message
-	s.mu.Lock()
-	last, told := s.told[key]
-	for k, at := range s.told {
-		if s.clock.Since(at) > tellInterval {
-			delete(s.told, k)
-		}
+	if _, done := s.reported.Get(key); done {
+		return
 	}
-	if !told || s.clock.Since(last) > tellInterval {
-		told = false
-		s.told[key] = s.clock.Now()
-	}
-	s.mu.Unlock()
-	if !told {
-		s.pods.Tell(pod, corev1.EventTypeWarning, eventNotStarted, message)
-	}
+	s.reported.Set(key, nil, reportInterval)
+	s.pods.Event(pod, corev1.EventTypeWarning, eventNotStarted, message)
 }
 
 // Timing of what is done ahead of PreStart.
@@ -140,11 +133,12 @@ func (s *Server) ahead(resource string, ids []string) {
 	s.background.Go(func() {
 		ctx, cancel := s.within(context.Background(), aheadLimit)
 		defer cancel()
-		for wait := aheadDelay; ; wait *= 2 {
+		retry := wait.Backoff{Duration: aheadDelay, Factor: 2, Steps: math.MaxInt}
+		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-s.clock.After(wait):
+			case <-s.clock.After(retry.Step()):
 			}
 			s.mu.Lock()
 			ended := s.ended
@@ -167,16 +161,9 @@ func takesTurns(claim *wire.Claim) bool {
 	return slices.ContainsFunc(claim.Holding.Parts, func(p ledger.Part) bool { return p.Phase == gpu.Init && len(p.Shares) > 0 })
 }
 
-// identifiedFor is how long it is believed that a container has its ids, from
-// when kubelet said so: what is prepared ahead is asked for once.
+// identifiedFor is how long kubelet's answer that a container has its ids is used,
+// so that it is asked once for what is prepared ahead.
 const identifiedFor = 30 * time.Second
-
-// identification is when kubelet said that a container has its ids, and which
-// CDI names they had.
-type identification struct {
-	at    time.Time
-	names []string
-}
 
 // try prepares a container that is about to start.
 func (s *Server) try(ctx context.Context, resource string, ids []string) (*corev1.Pod, error) {
@@ -238,25 +225,12 @@ func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, g *given, 
 	return pod, s.give(ctx, n, r, g, &claimed{pod: pod, claim: claim})
 }
 
-// isIdentified reports whether kubelet said a moment ago that the container has
-// its ids, under the names that they have now.
+// isIdentified reports whether kubelet reported a moment ago that the container
+// has its ids, under the names that they have now.
 func (s *Server) isIdentified(r *record) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was, ok := s.identified[r.id()]
-	return ok && s.clock.Since(was.at) < identifiedFor && slices.Equal(was.names, r.Names)
-}
-
-// setIdentified notes that kubelet said so now.
-func (s *Server) setIdentified(r *record) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, was := range s.identified {
-		if s.clock.Since(was.at) >= identifiedFor {
-			delete(s.identified, id)
-		}
-	}
-	s.identified[r.id()] = identification{at: s.clock.Now(), names: r.Names}
+	value, _ := s.identified.Get(r.id())
+	names, ok := value.([]string)
+	return ok && slices.Equal(names, r.Names)
 }
 
 // given is what kubelet gave the container: ids, and the CDI names that they
@@ -264,7 +238,7 @@ func (s *Server) setIdentified(r *record) {
 // that kubelet has given the id to another pod since.
 type given struct {
 	ids, names []string
-	// asked tells that kubelet was asked who it is.
+	// asked: kubelet was asked for the container.
 	asked bool
 }
 
@@ -304,7 +278,7 @@ type claimed struct {
 // give carries out what the record says and writes it down. Newcomer is nil for
 // a container that was given its cards before: then it gets the same again.
 func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) error {
-	written, err := s.giveInTurn(ctx, n, r, g, newcomer)
+	written, err := s.giveLocked(ctx, n, r, g, newcomer)
 	if err != nil {
 		return err
 	}
@@ -316,15 +290,14 @@ func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcome
 	}
 }
 
-// giveInTurn does it while nobody else gives or takes. It returns when the last
-// of the specs was written.
-func (s *Server) giveInTurn(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) (written time.Time, err error) {
-	release, err := s.takeTurn(ctx)
-	if err != nil {
+// giveLocked does it while nothing else is given or taken back. It returns when
+// the last of the specs was written.
+func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) (written time.Time, err error) {
+	if err := s.acquire(ctx); err != nil {
 		return written, err
 	}
-	defer release()
-	if err := s.checkCards(n, r, newcomer != nil); err != nil {
+	defer s.sem.Release(1)
+	if err := checkCards(n, r, newcomer != nil); err != nil {
 		return written, err
 	}
 	if err := s.checkOthers(n, r, newcomer); err != nil {
@@ -370,27 +343,21 @@ func (s *Server) writeSpec(name string, edits *specs.ContainerEdits) (time.Time,
 	if err != nil {
 		return time.Time{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for other, at := range s.wrote {
-		if s.clock.Since(at) > s.cfg.Settle {
-			delete(s.wrote, other)
-		}
-	}
 	if changed {
-		s.wrote[name] = s.clock.Now()
+		s.written.Set(name, s.clock.Now(), s.cfg.Settle)
 	}
-	return s.wrote[name], nil
+	value, _ := s.written.Get(name)
+	at, _ := value.(time.Time) // zero: long ago
+	return at, nil
 }
 
-// takeTurn waits until nobody else gives or takes.
-func (s *Server) takeTurn(ctx context.Context) (release func(), err error) {
-	select {
-	case s.turn <- struct{}{}:
-		return func() { <-s.turn }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("other containers are being prepared: %w", context.Cause(ctx))
+// acquire waits until nothing else is given or taken back; s.sem is to be
+// released.
+func (s *Server) acquire(ctx context.Context) error {
+	if err := s.sem.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("other containers are being prepared: %w", context.Cause(ctx))
 	}
+	return nil
 }
 
 // note brings the record into the journal, unless kubelet has given the ids to
@@ -425,7 +392,7 @@ func (s *Server) note(r *record, g *given) error {
 // noted takes in that the record is on disk.
 func (s *Server) noted(r *record, g *given) {
 	if g.asked {
-		s.setIdentified(r)
+		s.identified.Set(r.id(), r.Names, identifiedFor)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -434,9 +401,9 @@ func (s *Server) noted(r *record, g *given) {
 	}
 }
 
-// checkCards makes sure that the cards are there, and well where they are given
+// checkCards returns an error if a card is not there, or is unhealthy and given
 // for the first time.
-func (*Server) checkCards(n *Node, r *record, anew bool) error {
+func checkCards(n *Node, r *record, first bool) error {
 	for i := range r.Shares {
 		card, ok := n.Cards[r.Shares[i].Card]
 		switch {
@@ -444,7 +411,7 @@ func (*Server) checkCards(n *Node, r *record, anew bool) error {
 			return fmt.Errorf("card %s is not one of this node's", r.Shares[i].Card)
 		case !card.Here:
 			return fmt.Errorf("card %s is not found any more", r.Shares[i].Card)
-		case anew && !card.Healthy:
+		case first && !card.Healthy:
 			return fmt.Errorf("card %s is unhealthy", r.Shares[i].Card)
 		}
 	}

@@ -59,6 +59,9 @@ type containers struct {
 	asked int64 // changes at the last answer
 }
 
+// kubeletSocket is where kubelet takes registrations of plugins.
+func (c *Config) kubeletSocket() string { return filepath.Join(c.Plugins, "kubelet.sock") }
+
 // runtimeSocket returns where the endpoint's socket is seen from here.
 func (c *Config) runtimeSocket() string {
 	return filepath.Join(string(filepath.Separator), c.RuntimeRoot, strings.TrimPrefix(c.Runtime, EndpointScheme))
@@ -249,7 +252,7 @@ func (s *Server) setRuntime(ctx context.Context, fault *RuntimeFault) {
 			st.Serving, st.Waits = false, now.Message
 		}
 	})
-	notify(s.plugins[0].wake)
+	notify(s.wake)
 }
 
 // unfit returns why the node can't be served although kubelet has the plugins.

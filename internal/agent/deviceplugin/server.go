@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/klog/v2"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 
@@ -67,7 +72,7 @@ type Node struct {
 // Card is one card of the node.
 type Card struct {
 	BDF string
-	// Healthy cards take new containers, and Here tells that it was found.
+	// Healthy cards take new containers; Here: the card was found.
 	Healthy, Here bool
 }
 
@@ -78,8 +83,8 @@ type Pods interface {
 	Held() (pods []*corev1.Pod, known bool)
 	// Get asks the API server. It returns nil if there is no such pod.
 	Get(ctx context.Context, namespace, name string) (*corev1.Pod, error)
-	// Tell puts an event on a pod.
-	Tell(pod *corev1.Pod, kind, reason, message string)
+	// Event records an event on a pod.
+	Event(pod *corev1.Pod, kind, reason, message string)
 }
 
 // Slicer makes slices; [discover.MXSML] does so through the vendor's library.
@@ -107,8 +112,9 @@ type Server struct {
 	plugins  []*plugin
 	changed  chan struct{}
 	sweepNow chan struct{}
-	// turn is held by whoever gives or takes: one at a time.
-	turn chan struct{}
+	wake     chan struct{} // wakes the loop of Run
+	// sem lets one goroutine at a time give or take back.
+	sem *semaphore.Weighted
 
 	journal *journal
 	// lastForeign and lastGiven are when kubelet was last asked.
@@ -121,20 +127,21 @@ type Server struct {
 	fresh map[string]time.Time
 	// leaving are records whose pods are gone, and since when that is known.
 	leaving map[containerID]time.Time
-	// identified is when kubelet said of a container that it has its tokens.
-	identified map[containerID]identification
-	told       map[string]time.Time
-	// granted are the pods that have devices of another plugin, by kubelet's word.
+	// granted are the pods to which another plugin gave devices, as kubelet reports.
 	granted map[types.UID]bool
-	// grantsKnown tells that kubelet was asked since another plugin came or went.
+	// grantsKnown: kubelet was asked since another plugin came or went.
 	grantsKnown bool
-	// wrote is when CDI specs were written, for as long as that matters.
-	wrote map[string]time.Time
 	// background is what is done ahead of time; it ends with the server.
 	background sync.WaitGroup
 	ended      bool
 	status     Status
-	looked     time.Time // at all slices
+
+	// identified has, by containerID, the CDI names under which kubelet reported a
+	// moment ago that the container has its tokens, written by name when CDI specs
+	// were written, and reported the events of the last minutes.
+	identified, written, reported *cache.Expiring
+	// swept is when the slices of all cards were last read.
+	swept time.Time
 }
 
 // Status is how the node is served.
@@ -158,10 +165,10 @@ type Status struct {
 	// Left says why the node is left to the vendor's plugin although kubelet
 	// advertises none of its devices.
 	Left string
-	// Strangers is what slices take of each card that someone else made.
+	// Strangers is what foreign slices take of each card.
 	Strangers map[gpu.CardID]wire.Stranger
 	// Given is what kubelet gave to pods that someone else served and on which
-	// nothing tells; GivenKnown that kubelet was asked.
+	// nothing shows their cards; GivenKnown: kubelet was asked.
 	Given      map[types.UID]wire.Given
 	GivenKnown bool
 }
@@ -192,9 +199,9 @@ func newServer(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock
 	s := &Server{
 		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk, write: writeSynced, cdi: specs,
 		holders: newHolders(lister, filepath.Join(cfg.Plugins, checkpointFile), clk),
-		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, identified: map[containerID]identification{},
-		told: map[string]time.Time{}, wrote: map[string]time.Time{}, status: Status{Waits: "the first Device", Second: true},
+		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), wake: make(chan struct{}, 1), sem: semaphore.NewWeighted(1),
+		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, status: Status{Waits: "the first Device", Second: true},
+		identified: cache.NewExpiringWithClock(clk), written: cache.NewExpiringWithClock(clk), reported: cache.NewExpiringWithClock(clk),
 	}
 	for _, r := range resources {
 		s.plugins = append(s.plugins, newPlugin(s, r))
@@ -216,7 +223,7 @@ func (s *Server) setStatus(change func(*Status)) {
 	s.mu.Lock()
 	before := s.status
 	change(&s.status)
-	same := sameStatus(&before, &s.status)
+	same := reflect.DeepEqual(before, s.status)
 	s.mu.Unlock()
 	if !same {
 		notify(s.changed)
@@ -226,11 +233,11 @@ func (s *Server) setStatus(change func(*Status)) {
 func notify(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
-	default: // it is told already
+	default: // a notification is pending
 	}
 }
 
-// Update tells the server of the node's cards and mode.
+// Update sets the node's cards and mode.
 func (s *Server) Update(n *Node) {
 	s.mu.Lock()
 	changed := s.node != nil && s.node.Mode != n.Mode
@@ -242,7 +249,7 @@ func (s *Server) Update(n *Node) {
 		}
 		p.refresh()
 	}
-	notify(s.plugins[0].wake)
+	notify(s.wake)
 	notify(s.sweepNow)
 }
 
@@ -294,7 +301,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 			return nil
 		case <-s.clock.After(watchInterval):
-		case <-s.wake():
+		case <-s.wake:
 		}
 	}
 }
@@ -339,7 +346,7 @@ func (s *Server) open(ctx context.Context) (*os.File, error) {
 // and what it gave.
 func (s *Server) learn(ctx context.Context, n *Node) {
 	if s.clock.Since(s.lastForeign) >= foreignInterval || s.vendor.Seen != "" {
-		_ = s.lookForOthers(ctx) // it says so itself
+		_ = s.lookForOthers(ctx) // the status shows it
 	}
 	if s.clock.Since(s.lastGiven) >= givenInterval {
 		s.lastGiven = s.clock.Now()
@@ -347,11 +354,8 @@ func (s *Server) learn(ctx context.Context, n *Node) {
 	}
 }
 
-// wake has something to receive when a plugin's stream began or ended.
-func (s *Server) wake() <-chan struct{} { return s.plugins[0].wake }
-
-// keepRegistered sees to it that kubelet has all plugins, and finds out whether
-// it has accepted them.
+// keepRegistered registers the plugins that kubelet does not have, and checks
+// whether it has accepted them.
 func (s *Server) keepRegistered(ctx context.Context, n *Node) {
 	if why := s.yields(n); why != "" {
 		for _, p := range s.plugins {
@@ -365,7 +369,7 @@ func (s *Server) keepRegistered(ctx context.Context, n *Node) {
 		if len(n.Cards) == 0 || perCard(p.resource, n.Mode) == 0 && !p.running() {
 			continue
 		}
-		if err := p.keep(ctx); err != nil {
+		if err := p.ensureRegistered(ctx); err != nil {
 			missing = errors.Join(missing, fmt.Errorf("%s: %w", p.resource, err))
 		}
 	}
@@ -387,8 +391,9 @@ func (s *Server) keepRegistered(ctx context.Context, n *Node) {
 
 // confirm asks kubelet whether it has what was sent to it.
 func (s *Server) confirm(ctx context.Context, n *Node) error {
+	healthy := slices.ContainsFunc(slices.Collect(maps.Values(n.Cards)), func(c Card) bool { return c.Healthy })
 	for _, p := range s.plugins {
-		if p.confirmed(n.Mode) || perCard(p.resource, n.Mode) == 0 || !anyHealthy(n) {
+		if p.confirmed(n.Mode) || perCard(p.resource, n.Mode) == 0 || !healthy {
 			continue
 		}
 		ok, err := s.holders.accepted(ctx, string(p.resource))
@@ -403,42 +408,22 @@ func (s *Server) confirm(ctx context.Context, n *Node) error {
 	return nil
 }
 
-func anyHealthy(n *Node) bool {
-	for _, c := range n.Cards {
-		if c.Healthy {
-			return true
-		}
-	}
-	return false
-}
-
 // devices returns the tokens of a resource as they are now.
-func (s *Server) devices(p *plugin) *deviceList {
+func (s *Server) devices(p *plugin) []*pluginapi.Device {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.node == nil {
-		return &deviceList{}
+		return nil
 	}
-	fresh := map[string]bool{}
-	for id, since := range s.fresh {
-		if s.clock.Since(since) > freshFor {
-			delete(s.fresh, id)
-			continue
-		}
-		fresh[id] = true
-	}
-	return &deviceList{tokens(p.resource, s.node, s.journal.now().held(), fresh)}
+	maps.DeleteFunc(s.fresh, func(_ string, since time.Time) bool { return s.clock.Since(since) > freshFor })
+	return tokens(p.resource, s.node, s.journal.now().held(), s.fresh)
 }
 
 // allocate gives every id a CDI name that was never used before: whatever a
 // runtime remembers of the id, it does not know the name.
 func (s *Server) allocate(ids []string) (names []string, err error) {
 	for _, id := range ids {
-		name, err := newName(id)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, name)
+		names = append(names, newName(id))
 	}
 	var gone []string
 	err = s.journal.change(func(d *document) error {
@@ -462,11 +447,4 @@ func (s *Server) allocate(ids []string) (names []string, err error) {
 		s.fresh[id] = s.clock.Now()
 	}
 	return names, nil
-}
-
-// sorted returns a sorted copy.
-func sorted(ids []string) []string {
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	return ids
 }

@@ -160,11 +160,10 @@ func (s *Server) setLeaving(r *record, since time.Time) {
 // CDI devices, so that it can't start, then, once none of the pod's containers
 // lives, the slices, and at last the record.
 func (s *Server) takeBack(ctx context.Context, n *Node, r *record) error {
-	release, err := s.takeTurn(ctx)
-	if err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return err
 	}
-	defer release()
+	defer s.sem.Release(1)
 	for _, name := range r.Names {
 		if err := s.cdi.remove(name); err != nil {
 			return err
@@ -197,11 +196,10 @@ func (s *Server) takeBack(ctx context.Context, n *Node, r *record) error {
 
 // sweepSpecs removes the specs of names that nobody has.
 func (s *Server) sweepSpecs(ctx context.Context) error {
-	release, err := s.takeTurn(ctx)
-	if err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return err
 	}
-	defer release()
+	defer s.sem.Release(1)
 	names, err := s.cdi.names()
 	if err != nil {
 		return err
@@ -229,17 +227,13 @@ func (s *Server) sweepSpecs(ctx context.Context) error {
 // sweepSlices looks at the slices of all cards. Those with our mark that belong
 // to nobody are removed; those of others are told of.
 func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) error {
-	s.mu.Lock()
-	early := s.clock.Since(s.looked) < slicesInterval
-	s.mu.Unlock()
-	if s.slicer == nil || n.Mode != gpu.ModeSGPU || early {
+	if s.slicer == nil || n.Mode != gpu.ModeSGPU || s.clock.Since(s.swept) < slicesInterval {
 		return nil
 	}
-	release, err := s.takeTurn(ctx)
-	if err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return err
 	}
-	defer release()
+	defer s.sem.Release(1)
 	var failures []error
 	strangers := map[gpu.CardID]wire.Stranger{}
 	booked := s.bookedSlices(n)
@@ -257,9 +251,7 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 	}
 	s.setStatus(func(st *Status) { st.Strangers = strangers })
 	if len(failures) == 0 {
-		s.mu.Lock()
-		s.looked = s.clock.Now()
-		s.mu.Unlock()
+		s.swept = s.clock.Now()
 	}
 	return errors.Join(failures...)
 }

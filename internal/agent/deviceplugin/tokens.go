@@ -6,8 +6,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -51,12 +53,11 @@ func perCard(resource corev1.ResourceName, mode gpu.Mode) int {
 	return 0
 }
 
-// tokens lists the tokens of a resource. Those that are held, by whoever, stay
-// in the list. A held one is as healthy as the card that it stands for; what is
-// left of the unhealthy ones falls on those that are free, so that the number
-// is right and no pod is told that a card is ill that it does not have. Fresh
-// ones were given a moment ago and are left alone for as long as others will do.
-func tokens(resource corev1.ResourceName, node *Node, held map[string]gpu.CardID, fresh map[string]bool) []*pluginapi.Device {
+// tokens lists the tokens of a resource. Held ones stay in the list and are as
+// healthy as the card that they stand for. Free ones make up the number of
+// unhealthy tokens, so that no pod is marked for a card that it does not have;
+// fresh ones, given a moment ago, come last.
+func tokens(resource corev1.ResourceName, node *Node, held map[string]gpu.CardID, fresh map[string]time.Time) []*pluginapi.Device {
 	each := perCard(resource, node.Mode)
 	if each == 0 {
 		return nil
@@ -78,13 +79,7 @@ func tokens(resource corev1.ResourceName, node *Node, held map[string]gpu.CardID
 	}
 	order := slices.Clone(devices)
 	slices.SortStableFunc(order, func(a, b *pluginapi.Device) int {
-		rank := func(d *pluginapi.Device) int {
-			if fresh[d.GetID()] {
-				return 1
-			}
-			return 0
-		}
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.GetID(), a.GetID()))
+		return cmp.Or(fresh[a.GetID()].Compare(fresh[b.GetID()]), cmp.Compare(b.GetID(), a.GetID()))
 	})
 	for _, d := range order {
 		if _, isHeld := held[d.GetID()]; ill > 0 && !isHeld {
@@ -97,23 +92,16 @@ func tokens(resource corev1.ResourceName, node *Node, held map[string]gpu.CardID
 
 // tokenIDs returns n ids, or as many as are held: those first, then the lowest
 // numbers that are free. They are sorted.
-func tokenIDs(resource corev1.ResourceName, n int, held map[string]gpu.CardID, fresh map[string]bool) []string {
+func tokenIDs(resource corev1.ResourceName, n int, held map[string]gpu.CardID, fresh map[string]time.Time) []string {
 	prefix := strings.TrimSuffix(token(resource, 0), "000")
-	var ids []string
-	take := func(id string) {
-		if strings.HasPrefix(id, prefix) && !slices.Contains(ids, id) {
-			ids = append(ids, id)
+	ids := sets.KeySet(held).Union(sets.KeySet(fresh))
+	for id := range ids {
+		if !strings.HasPrefix(id, prefix) {
+			ids.Delete(id)
 		}
 	}
-	for id := range held {
-		take(id)
-	}
-	for id := range fresh {
-		take(id)
-	}
 	for i := 0; len(ids) < n; i++ {
-		take(token(resource, i))
+		ids.Insert(token(resource, i))
 	}
-	slices.Sort(ids)
-	return ids
+	return sets.List(ids)
 }

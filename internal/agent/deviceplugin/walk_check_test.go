@@ -162,7 +162,7 @@ func (w *walk) checkDevice(p *walkPod, name, device string) {
 	}
 }
 
-// Held, Get and Tell are the agent's view of pods.
+// Held, Get and Event are the agent's view of pods.
 func (w *walk) Held() ([]*corev1.Pod, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +189,7 @@ func (w *walk) Get(_ context.Context, _, name string) (*corev1.Pod, error) {
 	return nil, nil
 }
 
-func (*walk) Tell(*corev1.Pod, string, string, string) {}
+func (*walk) Event(*corev1.Pod, string, string, string) {}
 
 // walkKubelet answers what kubelet's PodResources does.
 type walkKubelet struct{ *walk }

@@ -154,13 +154,13 @@ func (w *walk) admit(p *walkPod) bool {
 	}
 	free = free[:min(len(free), len(p.cards)+1)] // so that ids are soon used again
 	w.rng.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
-	return w.allocate(p, plugin, sorted(free[:len(p.cards)]))
+	return w.allocate(p, plugin, slices.Sorted(slices.Values(free[:len(p.cards)])))
 }
 
 // free returns the ids of a plugin that kubelet may give.
 func (w *walk) free(plugin *plugin) []string {
 	var free []string
-	for _, d := range w.server.devices(plugin).devices {
+	for _, d := range w.server.devices(plugin) {
 		id := d.GetID()
 		if d.GetHealth() == pluginapi.Healthy && w.some(func(p *walkPod) bool { return p.admitted && slices.Contains(p.ids, id) }) == nil {
 			free = append(free, id)
