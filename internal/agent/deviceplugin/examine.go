@@ -53,9 +53,9 @@ const (
 	labelPodNamespace = "io.kubernetes.pod.namespace"
 )
 
-// sandboxPatience is how long a runtime may take to make the sandbox of a node's
+// sandboxTimeout is how long a runtime may take to make the sandbox of a node's
 // first pod.
-const sandboxPatience = 10 * time.Second
+const sandboxTimeout = 10 * time.Second
 
 // Examine asks kubelet and the container runtime of the node. It changes
 // nothing but a file that it writes and removes in each of the agent's folders.
@@ -140,11 +140,9 @@ func (f *Facts) askKubelet(ctx context.Context, conn *grpc.ClientConn) []*podres
 	f.Advertised = map[string]int{}
 	for _, d := range has.GetDevices() {
 		f.Advertised[d.GetResourceName()] += len(d.GetDeviceIds())
-		for _, id := range d.GetDeviceIds() {
-			if isVendors(d.GetResourceName()) && !isToken(id) {
-				f.Foreign = d.GetResourceName()
-			}
-		}
+	}
+	for resource := range foreignIDs(has) {
+		f.Foreign = max(f.Foreign, resource)
 	}
 	list, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
@@ -173,7 +171,7 @@ func (f *Facts) countSandboxes(ctx context.Context, runtime *containers, pods []
 				f.Sandboxes++
 			}
 		}
-		if f.Sandboxes > 0 || len(pods) == 0 || clk.Since(start) > sandboxPatience {
+		if f.Sandboxes > 0 || len(pods) == 0 || clk.Since(start) > sandboxTimeout {
 			return
 		}
 		select {

@@ -56,8 +56,8 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// FuzzHolders: whatever kubelet says, nobody is found who does not have exactly
-// these ids.
+// FuzzHolders: whatever kubelet answers, a container is found only if it has
+// exactly these ids.
 func FuzzHolders(f *testing.F) {
 	f.Add("p", "c", "metax-tech.com/sgpu", "daybreak-sgpu-000", "daybreak-sgpu-000")
 	f.Add("", "", "metax-tech.com/gpu", "GPU-a", "GPU-b")
@@ -66,18 +66,19 @@ func FuzzHolders(f *testing.F) {
 		answer := &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{nil, {Name: pod, Containers: []*podresources.ContainerResources{
 			nil, {Name: container, Devices: []*podresources.ContainerDevices{nil, {ResourceName: resource, DeviceIds: []string{has}}}},
 		}}}}
-		if h := fromList(answer, "metax-tech.com/sgpu", []string{wants}); h != nil && (has != wants || resource != "metax-tech.com/sgpu" || h.name != pod) {
+		list := listed(answer)
+		if h := findListed(list, "metax-tech.com/sgpu", []string{wants}); h != nil && (has != wants || resource != "metax-tech.com/sgpu" || h.pod.Name != pod) {
 			t.Fatalf("%+v has %q of %q", h, has, resource)
 		}
 		entries := []checkpoint.PodDevicesEntry{{PodUID: pod, ContainerName: container, ResourceName: resource, DeviceIDs: checkpoint.DevicesPerNUMA{0: {has}}}}
-		if h, err := fromCheckpoint(entries, "metax-tech.com/sgpu", []string{wants}); err != nil || h != nil && (has != wants || resource != "metax-tech.com/sgpu") {
+		if h, err := findRecorded(recorded(entries), "metax-tech.com/sgpu", []string{wants}); err != nil || h != nil && (has != wants || resource != "metax-tech.com/sgpu") {
 			t.Fatalf("%+v, %v", h, err)
 		}
-		g := map[string]map[string][]string{}
-		grant(g, pod, container, resource, []string{has, wants})
-		for _, ids := range g[pod] {
-			if !isVendors(resource) || slices.ContainsFunc(ids, isToken) {
-				t.Fatalf("%q of %q is not the vendor's", ids, resource)
+		for _, containers := range granted(list, func(a *assignment) string { return a.pod.Name }) {
+			for _, ids := range containers {
+				if !isVendors(resource) || slices.ContainsFunc(ids, isToken) {
+					t.Fatalf("%q of %q is not the vendor's", ids, resource)
+				}
 			}
 		}
 	})

@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,13 +15,11 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// givenInterval is how often kubelet is asked what it gave to pods that someone
-// else served.
+// givenInterval is how often kubelet is asked what it gave to pods of other
+// plugins.
 const givenInterval = 5 * time.Second
 
 // grants is which of the vendor's ids containers have, by pod and container.
-// kubelet's file knows pods by UID and has init containers too; its API knows
-// them by name.
 type grants struct {
 	byUID  map[types.UID]map[string][]string
 	byName map[types.NamespacedName]map[string][]string
@@ -28,8 +27,8 @@ type grants struct {
 	file bool
 }
 
-// grants reads kubelet's file and, if it is to, asks its API. Tokens of our own are
-// left aside.
+// grants reads kubelet's file and, if ask is set, its API, without this agent's
+// own tokens. A file that can't be read leaves pods with init containers unknown.
 func (h *holders) grants(ctx context.Context, ask bool) (*grants, error) {
 	answer := &podresources.ListPodResourcesResponse{}
 	if ask {
@@ -38,41 +37,33 @@ func (h *holders) grants(ctx context.Context, ask bool) (*grants, error) {
 			return nil, err
 		}
 	}
-	g := &grants{byUID: map[types.UID]map[string][]string{}, byName: map[types.NamespacedName]map[string][]string{}}
-	for _, pod := range answer.GetPodResources() {
-		name := types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}
-		for _, c := range pod.GetContainers() {
-			for _, d := range c.GetDevices() {
-				grant(g.byName, name, c.GetName(), d.GetResourceName(), d.GetDeviceIds())
-			}
-		}
-	}
-	// A file that can't be read leaves pods with init containers unknown.
 	entries, err := readCheckpoint(h.checkpoint)
-	g.file = err == nil
-	for i := range entries {
-		for _, ids := range entries[i].DeviceIDs {
-			grant(g.byUID, types.UID(entries[i].PodUID), entries[i].ContainerName, entries[i].ResourceName, ids)
-		}
-	}
-	return g, nil
+	return &grants{
+		byUID:  granted(recorded(entries), func(a *assignment) types.UID { return a.uid }),
+		byName: granted(listed(answer), func(a *assignment) types.NamespacedName { return a.pod }),
+		file:   err == nil,
+	}, nil
 }
 
-func grant[K comparable](to map[K]map[string][]string, pod K, container, resource string, ids []string) {
-	for _, id := range ids {
-		if !isVendors(resource) || isToken(id) {
+func granted[K comparable](list []assignment, key func(*assignment) K) map[K]map[string][]string {
+	out := map[K]map[string][]string{}
+	for i := range list {
+		a := &list[i]
+		ids := slices.DeleteFunc(slices.Clone(a.ids), isToken)
+		if !isVendors(a.resource) || len(ids) == 0 {
 			continue
 		}
-		if to[pod] == nil {
-			to[pod] = map[string][]string{}
+		if out[key(a)] == nil {
+			out[key(a)] = map[string][]string{}
 		}
-		to[pod][container] = append(to[pod][container], id)
+		out[key(a)][a.container] = append(out[key(a)][a.container], ids...)
 	}
+	return out
 }
 
 // of returns what a pod's containers have. A pending pod may have the name of one
-// that is not quite gone: only kubelet's file distinguishes the two, and without
-// it the devices count as the pending pod's.
+// that is not quite gone: without kubelet's file, which distinguishes the two, the
+// devices count as the pending pod's.
 func (g *grants) of(pod *corev1.Pod) map[string][]string {
 	if ids := g.byUID[pod.UID]; ids != nil {
 		return ids
@@ -83,15 +74,15 @@ func (g *grants) of(pod *corev1.Pod) map[string][]string {
 	return g.byName[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
 }
 
-// learnGiven finds out which cards pods have that someone else served, where
-// nothing on them tells, and where kubelet knows better: whole cards of the
-// vendor's plugin are picked by kubelet, whatever a scheduler wrote.
+// learnGiven asks which cards pods of other plugins have, where nothing on the
+// pods shows it or kubelet knows better: kubelet picks whole cards of the vendor's
+// plugin, whatever a scheduler wrote.
 func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	pods, known := s.foreignPods()
 	if !known || n.Inventory == nil || n.Inventory.Topology == nil {
 		return
 	}
-	given, granted := map[types.UID]wire.Given{}, map[types.UID]bool{}
+	given, has := map[types.UID]wire.Given{}, map[types.UID]bool{}
 	g, err := s.holders.grants(ctx, len(pods) > 0)
 	if err != nil {
 		return // what was known stays until kubelet is back
@@ -100,7 +91,7 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	var records []*record
 	for _, pod := range pods {
 		ids := g.of(pod)
-		granted[pod.UID] = len(ids) > 0
+		has[pod.UID] = len(ids) > 0
 		if one, ok := givenTo(node, pod, ids); ok {
 			given[pod.UID] = one
 		}
@@ -118,12 +109,12 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	s.addRecorded(n, given)
 	s.setStatus(func(st *Status) {
 		st.Given, st.GivenKnown = given, true
-		s.granted, s.grantsKnown = granted, true
+		s.granted, s.grantsKnown = has, true
 	})
 }
 
-// forgetGrants notes that another plugin may have served the node: what it gave
-// is to be known before anything is given here. Run's goroutine alone calls it.
+// forgetGrants requires that kubelet is asked again before anything is given:
+// another plugin may have served the node. Only Run's goroutine calls it.
 func (s *Server) forgetGrants() {
 	s.lastGiven = time.Time{}
 	s.mu.Lock()
@@ -131,7 +122,7 @@ func (s *Server) forgetGrants() {
 	s.grantsKnown, s.status.GivenKnown = false, false
 }
 
-// foreignPods returns the pods that hold cards and were not served by us.
+// foreignPods returns the pods that hold cards of another plugin.
 func (s *Server) foreignPods() (pods []*corev1.Pod, known bool) {
 	held, known := s.pods.Held()
 	ours := map[types.UID]bool{}
@@ -146,9 +137,8 @@ func (s *Server) foreignPods() (pods []*corev1.Pod, known bool) {
 	return pods, known
 }
 
-// givenTo returns what the pod has by its ids, unless its allocation says the
-// same. Where an id names no card of the node, the cards of the pod
-// are not known; half of them would be a guess.
+// givenTo returns what the pod has by its ids, unless its allocation has the same.
+// Where an id names no card of the node, none of the pod's cards is known.
 func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.Given, bool) {
 	given := wire.Given{Holder: wire.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
 	whole, known, cards := true, true, gpu.Set(0)

@@ -10,25 +10,69 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 )
 
 // Limits of what kubelet is asked.
 const (
-	// listInterval is the least time between two lists: kubelet answers a
-	// hundred calls a second, of whoever asks, and refuses the rest.
+	// listInterval is the least time between two lists: kubelet answers a hundred
+	// calls a second, of all clients together, and rejects the rest.
 	listInterval = 50 * time.Millisecond
 	listTimeout  = 5 * time.Second
 	// maxAnswer is how long an answer of kubelet's may be.
 	maxAnswer = 64 << 20
 )
 
-// holder is a container that kubelet gave ids to. The UID comes from kubelet's
-// file, the name from its API; one of the two may be missing.
+// assignment is what kubelet gave one container of one resource. kubelet's file
+// has the UID of the pod and init containers too, its API has the pod's name.
+type assignment struct {
+	uid                 types.UID
+	pod                 types.NamespacedName
+	container, resource string
+	ids                 []string // sorted
+}
+
+// listed returns what kubelet's API lists.
+func listed(answer *podresources.ListPodResourcesResponse) []assignment {
+	var list []assignment
+	for _, pod := range answer.GetPodResources() {
+		name := types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}
+		for _, c := range pod.GetContainers() {
+			ids := map[string][]string{}
+			for _, d := range c.GetDevices() {
+				ids[d.GetResourceName()] = append(ids[d.GetResourceName()], d.GetDeviceIds()...)
+			}
+			for resource, has := range ids {
+				slices.Sort(has)
+				list = append(list, assignment{pod: name, container: c.GetName(), resource: resource, ids: has})
+			}
+		}
+	}
+	return list
+}
+
+// recorded returns what kubelet's file has.
+func recorded(entries []checkpointEntry) []assignment {
+	list := make([]assignment, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		list[i] = assignment{uid: types.UID(e.PodUID), container: e.ContainerName, resource: e.ResourceName, ids: sets.List(e.DeviceIDs.Devices())}
+	}
+	return list
+}
+
+// has reports whether these, which are sorted, are all ids of the resource.
+func (a *assignment) has(resource string, ids []string) bool {
+	return a.resource == resource && slices.Equal(a.ids, ids)
+}
+
+// holder is a container that kubelet gave ids to. The UID or the name of the pod
+// may be missing.
 type holder struct {
-	uid             types.UID
-	namespace, name string
+	uid types.UID
+	pod types.NamespacedName
 	// containers are those of the pod that have exactly these ids: one, or
 	// several that take turns.
 	containers []string
@@ -37,28 +81,25 @@ type holder struct {
 	times map[string]int
 }
 
-// holders finds out who has which ids. All who ask at the same time share one
-// question to kubelet, one that was put after they asked.
+// holders finds the containers that have ids. Callers that ask at the same time
+// share one request to kubelet, which is sent after they asked.
 type holders struct {
 	client     podresources.PodResourcesListerClient
 	checkpoint string
 	clock      clock.WithTicker
-	turn       chan struct{} // held by the question that is being put
 
 	mu   sync.Mutex
-	next *listing // the question that will be put, and may still be joined
-	last time.Time
+	next *listing // the request that will be sent, and may still be joined
+
+	asking sync.Mutex // held by the request that is being sent
+	last   time.Time
 }
 
-// listing is one question and its answer.
+// listing is one request and its answer.
 type listing struct {
 	done   chan struct{}
 	answer *podresources.ListPodResourcesResponse
 	err    error
-}
-
-func newHolders(client podresources.PodResourcesListerClient, checkpoint string, clk clock.WithTicker) *holders {
-	return &holders{client: client, checkpoint: checkpoint, clock: clk, turn: make(chan struct{}, 1)}
 }
 
 // dialPodResources connects to kubelet's PodResources, lazily.
@@ -85,142 +126,108 @@ func (h *holders) list(ctx context.Context) (*podresources.ListPodResourcesRespo
 	}
 }
 
-// ask puts a question to kubelet when the one before is answered, for everyone
-// who has joined by then.
+// ask sends a request to kubelet when the one before is answered, for all callers
+// that have joined by then.
 func (h *holders) ask(l *listing) {
-	h.turn <- struct{}{}
-	defer func() { <-h.turn }()
+	h.asking.Lock()
+	defer h.asking.Unlock()
+	<-h.clock.After(listInterval - h.clock.Since(h.last))
 	h.mu.Lock()
-	wait := listInterval - h.clock.Since(h.last)
+	h.next = nil
 	h.mu.Unlock()
-	<-h.clock.After(wait)
-	h.mu.Lock()
-	h.next, h.last = nil, h.clock.Now()
-	h.mu.Unlock()
+	h.last = h.clock.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	l.answer, l.err = h.client.List(ctx, &podresources.ListPodResourcesRequest{})
 	close(l.done)
 }
 
-// find returns who has exactly these ids of a resource, which are sorted. Plain
-// init containers are in kubelet's file only.
+// find returns the container that has exactly these ids of a resource, which are
+// sorted. Plain init containers are in kubelet's file only.
 func (h *holders) find(ctx context.Context, resource string, ids []string) (*holder, error) {
 	answer, err := h.list(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask kubelet who holds %v: %w", ids, err)
 	}
-	found := fromList(answer, resource, ids)
+	found := findListed(listed(answer), resource, ids)
 	entries, unreadable := readCheckpoint(h.checkpoint)
-	recorded, err := fromCheckpoint(entries, resource, ids)
+	inFile := recorded(entries)
+	holder, err := findRecorded(inFile, resource, ids)
 	switch {
 	case err != nil:
 		return nil, err
-	case recorded == nil && found == nil && unreadable != nil:
-		return nil, fmt.Errorf("kubelet lists nobody who holds %v, and its file of devices can't be read: %w", ids, unreadable)
-	case recorded == nil && found == nil:
+	case holder == nil && found == nil && unreadable != nil:
+		return nil, fmt.Errorf("kubelet lists no container with devices %v, and its file of devices can't be read: %w", ids, unreadable)
+	case holder == nil && found == nil:
 		return nil, fmt.Errorf("no container holds devices %v", ids)
-	case recorded == nil:
+	case holder == nil:
 		return found, nil
 	case found != nil:
-		recorded.namespace, recorded.name = found.namespace, found.name
+		holder.pod = found.pod
 	}
-	recorded.times = timesGiven(entries, resource, recorded.uid)
-	return recorded, nil
-}
-
-// fromList finds the container in what kubelet lists.
-func fromList(answer *podresources.ListPodResourcesResponse, resource string, ids []string) *holder {
-	for _, pod := range answer.GetPodResources() {
-		for _, c := range pod.GetContainers() {
-			var has []string
-			for _, d := range c.GetDevices() {
-				if d.GetResourceName() == resource {
-					has = append(has, d.GetDeviceIds()...)
-				}
-			}
-			slices.Sort(has)
-			if slices.Equal(has, ids) {
-				return &holder{namespace: pod.GetNamespace(), name: pod.GetName(), containers: []string{c.GetName()}}
+	holder.times = map[string]int{}
+	for i := range inFile {
+		if a := &inFile[i]; a.resource == resource && a.uid == holder.uid {
+			for _, id := range a.ids {
+				holder.times[id]++
 			}
 		}
 	}
-	return nil
+	return holder, nil
 }
 
-// fromCheckpoint finds the containers in kubelet's file. Pods that are gone may
-// still be in it; then nothing is certain.
-func fromCheckpoint(entries []checkpointEntry, resource string, ids []string) (*holder, error) {
+func findListed(list []assignment, resource string, ids []string) *holder {
+	at := slices.IndexFunc(list, func(a assignment) bool { return a.has(resource, ids) })
+	if at < 0 {
+		return nil
+	}
+	return &holder{pod: list[at].pod, containers: []string{list[at].container}}
+}
+
+// findRecorded finds the containers in kubelet's file. It may still have pods that
+// are gone; then nothing is certain.
+func findRecorded(list []assignment, resource string, ids []string) (*holder, error) {
 	var h *holder
-	for i := range entries {
-		e := &entries[i]
-		if e.ResourceName != resource {
-			continue
-		}
-		var has []string
-		for _, list := range e.DeviceIDs {
-			has = append(has, list...)
-		}
-		slices.Sort(has)
-		if !slices.Equal(has, ids) {
-			continue
-		}
-		switch uid := types.UID(e.PodUID); {
+	for i := range list {
+		switch a := &list[i]; {
+		case !a.has(resource, ids):
 		case h == nil:
-			h = &holder{uid: uid, containers: []string{e.ContainerName}}
-		case h.uid == uid:
-			h.containers = append(h.containers, e.ContainerName)
+			h = &holder{uid: a.uid, containers: []string{a.container}}
+		case h.uid == a.uid:
+			h.containers = append(h.containers, a.container)
 		default:
-			return nil, fmt.Errorf("kubelet's file says of two pods that they hold %v: %s and %s", ids, h.uid, uid)
+			return nil, fmt.Errorf("kubelet's file has devices %v for two pods: %s and %s", ids, h.uid, a.uid)
 		}
 	}
 	return h, nil
 }
 
-// timesGiven counts how many containers of a pod have each id.
-func timesGiven(entries []checkpointEntry, resource string, uid types.UID) map[string]int {
-	times := map[string]int{}
-	for i := range entries {
-		if e := &entries[i]; e.ResourceName == resource && types.UID(e.PodUID) == uid {
-			for _, ids := range e.DeviceIDs {
-				for _, id := range ids {
-					times[id]++
-				}
-			}
-		}
-	}
-	return times
-}
-
 // foreign returns, by resource of the vendor's, the first id that kubelet
-// advertises, in any order, and this agent did not make up: another plugin serves
-// the node.
+// advertises and that another plugin serves.
 func (h *holders) foreign(ctx context.Context) (map[string]string, error) {
 	answer, err := h.allocatable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ids := map[string]string{}
+	return foreignIDs(answer), err
+}
+
+func foreignIDs(answer *podresources.AllocatableResourcesResponse) map[string]string {
+	first := map[string]string{}
 	for _, d := range answer.GetDevices() {
 		for _, id := range d.GetDeviceIds() {
-			first, ok := ids[d.GetResourceName()]
-			if isVendors(d.GetResourceName()) && !isToken(id) && (!ok || id < first) {
-				ids[d.GetResourceName()] = id
+			lowest, ok := first[d.GetResourceName()]
+			if isVendors(d.GetResourceName()) && !isToken(id) && (!ok || id < lowest) {
+				first[d.GetResourceName()] = id
 			}
 		}
 	}
-	return ids, nil
+	return first
 }
 
-// accepted reports whether kubelet knows devices of a resource by now.
+// accepted reports whether kubelet has devices of this agent for a resource.
 func (h *holders) accepted(ctx context.Context, resource string) (bool, error) {
 	answer, err := h.allocatable(ctx)
-	if err != nil {
-		return false, err
-	}
 	return slices.ContainsFunc(answer.GetDevices(), func(d *podresources.ContainerDevices) bool {
 		return d.GetResourceName() == resource && slices.ContainsFunc(d.GetDeviceIds(), isToken)
-	}), nil
+	}), err
 }
 
 func (h *holders) allocatable(ctx context.Context) (*podresources.AllocatableResourcesResponse, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// identify finds out which container of the holder is about to start. Together
-// tells that several have the ids.
+// identify returns the container of the holder that is about to start. Together
+// means that several have the ids.
 func (s *Server) identify(ctx context.Context, h *holder) (pod *corev1.Pod, container string, together bool, err error) {
 	if pod, err = s.podOf(ctx, h); err != nil {
 		return nil, "", false, err
@@ -20,32 +20,30 @@ func (s *Server) identify(ctx context.Context, h *holder) (pod *corev1.Pod, cont
 	if len(h.containers) == 1 {
 		return pod, h.containers[0], false, nil
 	}
-	container, err = s.whoseTurn(ctx, pod, h.containers)
+	container, err = s.nextContainer(ctx, pod, h.containers)
 	return pod, container, true, err
 }
 
-// podOf returns the pod that kubelet means. Names are used again, so where the
-// UID is known it decides; where it is not, the API server is asked, since what
-// was seen last may be an earlier pod with the name.
+// podOf returns the pod of a holder. Pod names are reused, so without a UID the API
+// server is asked: the watch may show an earlier pod with the name.
 func (s *Server) podOf(ctx context.Context, h *holder) (*corev1.Pod, error) {
 	held, _ := s.pods.Held()
 	if h.uid != "" {
-		at := slices.IndexFunc(held, func(p *corev1.Pod) bool { return p.UID == h.uid })
-		if at >= 0 && isAllocated(held[at]) {
-			return held[at], nil
+		if pod := uids(held)[h.uid]; pod != nil && isAllocated(pod) {
+			return pod, nil
 		}
 	}
-	if h.name == "" {
+	if h.pod.Name == "" {
 		return nil, fmt.Errorf("kubelet gave the ids to pod %s, which the API server has not shown yet", h.uid)
 	}
-	pod, err := s.pods.Get(ctx, h.namespace, h.name)
+	pod, err := s.pods.Get(ctx, h.pod.Namespace, h.pod.Name)
 	switch {
 	case err != nil:
 		return nil, err
 	case pod == nil:
-		return nil, fmt.Errorf("pod %s/%s is not there any more", h.namespace, h.name)
+		return nil, fmt.Errorf("pod %s is not there any more", h.pod)
 	case h.uid != "" && pod.UID != h.uid:
-		return nil, fmt.Errorf("kubelet gave the ids to pod %s/%s with UID %s, there is one with UID %s now", h.namespace, h.name, h.uid, pod.UID)
+		return nil, fmt.Errorf("kubelet gave the ids to pod %s with UID %s, there is one with UID %s now", h.pod, h.uid, pod.UID)
 	}
 	return pod, nil
 }
@@ -55,9 +53,9 @@ func isAllocated(pod *corev1.Pod) bool {
 	return ok
 }
 
-// whoseTurn tells containers with the same ids apart: init containers run one
-// after the other and each to its end, then the others start.
-func (s *Server) whoseTurn(ctx context.Context, pod *corev1.Pod, containers []string) (string, error) {
+// nextContainer returns which of several containers with the same ids starts: init
+// containers run one after the other and each to its end, then the others.
+func (s *Server) nextContainer(ctx context.Context, pod *corev1.Pod, containers []string) (string, error) {
 	order := inOrder(pod, containers)
 	started, d := map[string]bool{}, s.journal.now()
 	for _, name := range order {
@@ -76,7 +74,7 @@ func (s *Server) whoseTurn(ctx context.Context, pod *corev1.Pod, containers []st
 	if live == nil || live.UID != pod.UID {
 		return "", fmt.Errorf("pod %s/%s is not there any more", pod.Namespace, pod.Name)
 	}
-	return turnOf(live, order)
+	return nextOf(live, order)
 }
 
 // inOrder returns the containers in the order in which they start.
@@ -92,9 +90,9 @@ func inOrder(pod *corev1.Pod, containers []string) []string {
 	return order
 }
 
-// turnOf reads from the pod's status whose turn it is. kubelet writes it a
-// moment after the fact; until then it is not known.
-func turnOf(pod *corev1.Pod, order []string) (string, error) {
+// nextOf reads from the pod's status which container starts. kubelet writes the
+// status a moment later; until then it is not known.
+func nextOf(pod *corev1.Pod, order []string) (string, error) {
 	status := map[string]corev1.ContainerStatus{}
 	for _, c := range pod.Status.InitContainerStatuses {
 		status[c.Name] = c
@@ -107,7 +105,7 @@ func turnOf(pod *corev1.Pod, order []string) (string, error) {
 		switch {
 		case c.State.Terminated != nil && c.State.Terminated.ExitCode == 0:
 		case c.State.Running != nil:
-			return "", fmt.Errorf("container %s is said to run, so it is not known whose turn it is", name)
+			return "", fmt.Errorf("container %s is reported as running, so it is not known which one starts", name)
 		default:
 			return name, nil
 		}

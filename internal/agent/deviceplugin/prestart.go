@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	specs "tags.cncf.io/container-device-interface/specs-go"
@@ -259,7 +260,8 @@ func (g *given) of(id string) []string {
 
 // is reports whether the holder is the container of a record.
 func (h *holder) is(r *record) bool {
-	return (h.uid == "" || h.uid == r.PodUID) && (h.name == "" || h.namespace == r.Namespace && h.name == r.Pod) && slices.Contains(h.containers, r.Container)
+	return (h.uid == "" || h.uid == r.PodUID) && (h.pod.Name == "" || h.pod == types.NamespacedName{Namespace: r.Namespace, Name: r.Pod}) &&
+		slices.Contains(h.containers, r.Container)
 }
 
 // podOf names the pod of a record, for events.

@@ -198,7 +198,7 @@ func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithT
 func newServer(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithTicker, specs specFiles, lister podresources.PodResourcesListerClient) *Server {
 	s := &Server{
 		cfg: cfg, pods: pods, slicer: slicer, metrics: metrics, clock: clk, write: writeSynced, cdi: specs,
-		holders: newHolders(lister, filepath.Join(cfg.Plugins, checkpointFile), clk),
+		holders: &holders{client: lister, checkpoint: filepath.Join(cfg.Plugins, checkpointFile), clock: clk},
 		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), wake: make(chan struct{}, 1), sem: semaphore.NewWeighted(1),
 		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, status: Status{Waits: "the first Device", Second: true},
 		identified: cache.NewExpiringWithClock(clk), written: cache.NewExpiringWithClock(clk), reported: cache.NewExpiringWithClock(clk),

@@ -151,13 +151,13 @@ func TestTurnOf(t *testing.T) {
 		"the first failed and starts anew":   {first: corev1.ContainerState{Terminated: failed}, want: "i1"},
 		"the first has ended":                {first: corev1.ContainerState{Terminated: ended}, want: "i2"},
 		"both have ended":                    {first: corev1.ContainerState{Terminated: ended}, second: corev1.ContainerState{Terminated: ended}, want: "main"},
-		"the second is said to run, as told": {first: corev1.ContainerState{Terminated: ended}, second: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, wantErr: "container i2 is said to run"},
+		"the second is said to run, as told": {first: corev1.ContainerState{Terminated: ended}, second: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, wantErr: "container i2 is reported as running"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{}
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "i1", State: tc.first}, {Name: "i2", State: tc.second}}
-			got, err := turnOf(pod, []string{"i1", "i2", "main"})
+			got, err := nextOf(pod, []string{"i1", "i2", "main"})
 			if got != tc.want || fmt.Sprint(err) != "<nil>" != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("got %q, %v", got, err)
 			}
