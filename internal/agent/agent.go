@@ -11,10 +11,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -55,17 +57,16 @@ const (
 	writeTimeout = 10 * time.Second
 	// nodeInterval is the least time between two writes to the Node.
 	nodeInterval = 10 * time.Second
-	// idleTick wakes the loop when nothing else does, so that health checks can
-	// tell that it lives.
+	// idleTick wakes the loop when nothing else does, for the health checks.
 	idleTick = 10 * time.Second
-	// patience is how long modes and pods may take to be known before cards are
+	// syncTimeout is how long modes and pods may take to be known before cards are
 	// published without them.
-	patience = 10 * time.Second
+	syncTimeout = 10 * time.Second
 	// lastLook is how long the end of the agent waits for a look.
 	lastLook = 2 * time.Second
-	// failuresToTell is how many looks must fail in a row before it is an event:
+	// failuresToReport is how many looks must fail in a row before it is an event:
 	// one may be a driver that is busy.
-	failuresToTell = 3
+	failuresToReport = 3
 )
 
 // Agent answers for the cards of one node.
@@ -92,29 +93,25 @@ type Agent struct {
 	snapshot *discover.Snapshot // the last good one
 	lastGood time.Time
 	failures int      // in a row
-	told     []string // which failures were told
-	nameless string   // which cards without a name were told last
+	reported []string // failures that were reported
 	recalled bool     // the Device of an earlier agent was read
 
 	checks   nodeChecks
 	modes    modeBook
 	device   deviceWriter
 	node     nodeWriter
-	stopping bool                         // the node is not served any more in a moment
-	yielding string                       // to whom, as last told
-	runtime  string                       // what is wrong with it, as last reported
-	strange  map[gpu.CardID]wire.Stranger // as last told
+	stopping bool                         // the agent is about to end
+	foreign  map[gpu.CardID]wire.Stranger // foreign slices, as last reported
 	previous *wire.Publication            // what was published last
 }
 
-// status is what is told about the agent from outside the loop.
+// status is what others than the loop see of the agent.
 type status struct {
 	publication *wire.Publication
 	snapshot    *discover.Snapshot
 	holders     map[gpu.CardID][]*corev1.Pod
 	lastGood    time.Time
-	// ready tells that all there is to publish was published; waits says what
-	// is still missing.
+	// ready: all there is to publish was published; waits is what is missing.
 	ready bool
 	waits string
 }
@@ -135,11 +132,12 @@ func newAgent(cfg Config, source discover.Source, api api, watch watcher, record
 		cfg.LookTimeout = DefaultLookTimeout
 	}
 	a := &Agent{cfg: cfg, source: source, api: api, watch: watch, clock: clk, metrics: newMetrics()}
-	a.events = &events{recorder: recorder, node: cfg.Node}
+	a.events = &events{recorder: recorder, node: cfg.Node, last: map[string]string{}}
+	a.device.retry = workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 32*time.Second)
 	a.pods = &podView{watch: watch, events: a.events}
 	a.status.Store(&status{waits: "the first look at the cards"})
 	a.beat.Store(clk.Now().UnixNano())
-	a.metrics.register(a)
+	a.metrics.registry.CustomMustRegister(newCollector(a))
 	return a
 }
 
@@ -167,9 +165,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() { a.watch.run(serving) })
 	served := a.serveNode(serving, &group)
 	checked := a.checkNode(serving)
-	blind := make(chan struct{})
+	looking := make(chan struct{})
 	go func() {
-		defer close(blind)
+		defer close(looking)
 		a.look(ctx, looks)
 	}()
 	timer := a.clock.NewTimer(idleTick)
@@ -181,13 +179,13 @@ func (a *Agent) Run(ctx context.Context) error {
 			stop()
 			group.Wait()
 			select {
-			case <-blind:
+			case <-looking:
 			case <-time.After(lastLook): // the driver may never answer
 			}
 			logger.Info("Agent stopped")
 			return nil
 		case l := <-looks:
-			a.took(ctx, l)
+			a.observe(ctx, l)
 		case <-a.watch.changed():
 		case <-served:
 		case a.checks.report = <-checked:
@@ -205,8 +203,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// look looks at the cards again and again, one look at a time. It is not part
-// of the loop: a driver that does not answer stops looks and nothing else.
+// look looks at the cards every Poll, one look at a time. It is not part of the
+// loop: a driver that does not answer stops looks and nothing else.
 func (a *Agent) look(ctx context.Context, looks chan<- look) {
 	for {
 		start := a.clock.Now()
@@ -226,52 +224,45 @@ func (a *Agent) look(ctx context.Context, looks chan<- look) {
 	}
 }
 
-// took takes in a look.
-func (a *Agent) took(ctx context.Context, l look) {
+// observe takes in a look.
+func (a *Agent) observe(ctx context.Context, l look) {
 	a.metrics.look(l)
 	if l.err != nil {
 		a.failures++
-		if a.failures >= failuresToTell && a.isNews(l.err) {
+		if a.failures >= failuresToReport && a.isNews(l.err) {
 			a.events.onNode(corev1.EventTypeWarning, eventLookFailed, "the cards can't be read, the last Device stays: %v", l.err)
 			klog.FromContext(ctx).Error(l.err, "Cards can't be read", "failures", a.failures)
 		}
 		return
 	}
-	if len(a.told) > 0 {
+	if len(a.reported) > 0 {
 		a.events.onNode(corev1.EventTypeNormal, eventLookRecovered, "the cards can be read again")
 	}
-	a.failures, a.told = 0, nil
+	a.failures, a.reported = 0, nil
 	a.looked, a.snapshot, a.lastGood = true, l.snapshot, a.clock.Now()
 	if a.recalled {
 		a.sawCards()
 	}
 }
 
-// isNews reports whether a failure was not told since the last good look. Texts
-// that differ in numbers only, such as times, are the same.
+// isNews reports whether a failure was not reported since the last good look.
+// Texts that differ in numbers only, such as times, are the same.
 func (a *Agent) isNews(failure error) bool {
 	const most = 8
-	text := strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
-		}
-		return r
-	}, failure.Error())
-	if slices.Contains(a.told, text) || len(a.told) >= most {
+	text := deviceplugin.WithoutNumbers(failure.Error())
+	if slices.Contains(a.reported, text) || len(a.reported) >= most {
 		return false
 	}
-	a.told = append(a.told, text)
+	a.reported = append(a.reported, text)
 	return true
 }
 
 // sawCards brings the last good look into the roster.
 func (a *Agent) sawCards() {
 	a.snapshot = a.roster.look(a.snapshot, a.lastGood)
-	nameless := strings.Join(a.roster.nameless, ", ")
-	if nameless != "" && nameless != a.nameless {
-		a.events.onNode(corev1.EventTypeWarning, eventNameless, "not published, since no look has told their UUIDs: the cards at %s", nameless)
+	if nameless := strings.Join(a.roster.nameless, ", "); a.events.changed(eventNameless, nameless) && nameless != "" {
+		a.events.onNode(corev1.EventTypeWarning, eventNameless, "cards without a UUID are not published: those at %s", nameless)
 	}
-	a.nameless = nameless
 }
 
 // step does what is to be done now and returns how long that is enough.
@@ -304,9 +295,9 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 		st.waits = a.server.Status().Waits // the other agent publishes
 		return idleTick
 	}
-	if (!v.modesKnown || !v.podsKnown) && now.Sub(a.started) < patience {
+	if (!v.modesKnown || !v.podsKnown) && now.Sub(a.started) < syncTimeout {
 		st.waits = "the pods of the node and the modes"
-		return patience - now.Sub(a.started)
+		return syncTimeout - now.Sub(a.started)
 	}
 	if len(a.roster.members) == 0 {
 		st.ready = true // no card, so nothing to publish
@@ -324,7 +315,7 @@ func (a *Agent) recall(ctx context.Context, d *v1alpha1.Device, now time.Time) {
 	if d != nil && yieldsTo(d) == "" {
 		p, err := wire.DecodePublication(d)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "The Device can't be read and is written anew")
+			klog.FromContext(ctx).Error(err, "The Device can't be read and is written again")
 		} else {
 			a.roster.remember(p, now)
 			a.previous = p

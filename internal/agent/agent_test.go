@@ -154,7 +154,7 @@ func TestDeviceIsPutRight(t *testing.T) {
 			s.edit(change)
 			s.step()
 			s.wantWrites("device")
-			if !says(s.seen.device, right) {
+			if !matches(s.seen.device, right) {
 				t.Errorf("it says %+v", s.seen.device)
 			}
 			s.wantEvents()
@@ -286,7 +286,7 @@ func TestNamelessCard(t *testing.T) {
 	s := newScene(t)
 	s.looks(5, withCard(seen("a", "b"), 1, func(c *discover.Card) { c.UUID, c.Vitals.Available = "", new(false) }))
 	s.want("0=a")
-	s.wantEvents("node/n1 CardWithoutUUID not published, since no look has told their UUIDs: the cards at slot-1")
+	s.wantEvents("node/n1 CardWithoutUUID cards without a UUID are not published: those at slot-1")
 }
 
 func modes(cluster string) map[string]string {

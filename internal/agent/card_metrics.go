@@ -1,41 +1,206 @@
 package agent
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
+	"time"
 
 	"k8s.io/component-base/metrics"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// cardSamples are the figures of the cards at the last good look, in the units
-// of the vendor's exporter.
-func (d *descs) cardSamples(st *status, node string) []sample {
-	if st.snapshot == nil {
-		return nil
+// addValue adds a value of a metric, with the labels of its own.
+type addValue func(value float64, labels ...string)
+
+// gauge is a metric whose values are read from an S when they are asked for.
+// Values that are not known are left out.
+type gauge[S any] struct {
+	name, help string
+	label      string // of its own, beyond those of all gauges of its table
+	read       func(S, addValue)
+}
+
+// cardLabels are the vendor's. The pod is named when one pod alone holds the
+// card, so there are never more series than cards.
+var cardLabels = []string{
+	"deviceId", "uuid", "modelName", "driver_version", "bios_version", "Hostname",
+	"exported_namespace", "exported_pod", "exported_container",
+}
+
+// cardGauges are the figures of the cards at the last good look, under the names
+// and in the units of the vendor's exporter.
+var cardGauges = []gauge[*discover.Card]{
+	{"mx_gpu_state", "Whether the driver says that the card is available (1) or not (0).", "", func(c *discover.Card, add addValue) {
+		if available := c.Vitals.Available; available != nil {
+			add(number(*available))
+		}
+	}},
+	{"mx_gpu_usage", "How busy the card's compute units are, in percent.", "", func(c *discover.Card, add addValue) { known(add, c.Figures.UsagePercent) }},
+	{"mx_memory_total", "Memory of the card in KB.", "type", func(c *discover.Card, add addValue) { known(add, c.Figures.MemoryTotalKiB, "vram") }},
+	{"mx_memory_used", "Memory of the card in use, the driver's reserve included, in KB.", "type", func(c *discover.Card, add addValue) {
+		known(add, c.Figures.MemoryUsedKiB, "vram")
+	}},
+	{"mx_board_power", "Power of the whole board in mW.", "", func(c *discover.Card, add addValue) { known(add, c.Figures.PowerMilliwatt) }},
+	{"mx_chip_hotspot_temp", "Temperature of the hottest point of the chip in °C.", "", func(c *discover.Card, add addValue) {
+		known(add, c.Figures.HotspotCelsius)
+	}},
+	{"mx_ecc_error_count", "Memory errors since the driver was loaded, by type: sramCE, sramUE, dramCE, dramUE; and retiredPage.", "type", func(c *discover.Card, add addValue) {
+		if e := c.Vitals.ECC; e != nil {
+			add(float64(e.SRAMCorrectable), "sramCE")
+			add(float64(e.SRAMUncorrectable), "sramUE")
+			add(float64(e.DRAMCorrectable), "dramCE")
+			add(float64(e.DRAMUncorrectable), "dramUE")
+			add(float64(e.RetiredPages), "retiredPage")
+		}
+	}},
+	{"mx_mxlk_speed", "Speed of a MetaXLink port in GT/s.", "linkId", func(c *discover.Card, add addValue) {
+		for _, p := range c.Vitals.Ports {
+			add(p.SpeedGT, strconv.Itoa(p.Number))
+		}
+	}},
+	{"mx_mxlk_width", "Width of a MetaXLink port in lanes.", "linkId", func(c *discover.Card, add addValue) {
+		for _, p := range c.Vitals.Ports {
+			add(float64(p.Width), strconv.Itoa(p.Number))
+		}
+	}},
+	{"mx_sgpu_compute_quota", "Compute of a slice in percent of its card.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) { add(float64(s.ComputePercent)) })},
+	{"mx_sgpu_usage", "How busy a slice is, in percent.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) { known(add, s.UsagePercent) })},
+	{"mx_sgpu_total_memory", "Memory of a slice in bytes.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) { add(float64(s.Memory) * mebibyte) })},
+	{"mx_sgpu_used_memory", "Memory of a slice in use in bytes.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) {
+		if s.MemoryUsed != nil {
+			add(float64(*s.MemoryUsed) * mebibyte)
+		}
+	})},
+	{"mx_sgpu_free_memory", "Memory of a slice not in use in bytes.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) {
+		if s.MemoryUsed != nil {
+			add(float64(max(0, s.Memory-*s.MemoryUsed)) * mebibyte)
+		}
+	})},
+}
+
+const mebibyte = 1 << 20
+
+// moment is the status of the agent at one time. Its publication is not nil.
+type moment struct {
+	status
+	now time.Time
+}
+
+// agentGauges are the state of the agent.
+var agentGauges = []gauge[*moment]{
+	{"cards", "Cards in the Device by health: healthy, unhealthy, or lost, which are not found any more.", "health", func(m *moment, add addValue) {
+		var healthy, unhealthy, lost float64
+		for i := range m.publication.Cards {
+			switch c := conditionOf(&m.publication.Cards[i], wire.ConditionHealthy); {
+			case c.Reason == reasonLost:
+				lost++
+			case m.publication.Topology.Card(i).Healthy:
+				healthy++
+			default:
+				unhealthy++
+			}
+		}
+		add(healthy, "healthy")
+		add(unhealthy, "unhealthy")
+		add(lost, "lost")
+	}},
+	{"last_good_look_age_seconds", "Time since the cards could last be read; what is published is as old as that.", "", func(m *moment, add addValue) {
+		if !m.lastGood.IsZero() {
+			add(m.now.Sub(m.lastGood).Seconds())
+		}
+	}},
+	{"mode", "1 for the mode in which the node hands its cards out, 0 for the others.", "mode", func(m *moment, add addValue) {
+		for _, mode := range modeWords {
+			add(number(mode == string(m.publication.Mode)), mode)
+		}
+	}},
+	{"mode_pending", "1 while a mode that was asked for waits.", "", func(m *moment, add addValue) { add(number(m.publication.Pending != "")) }},
+}
+
+func number(is bool) float64 {
+	if is {
+		return 1
 	}
-	var list []sample
-	for i := range st.snapshot.Cards {
-		c := &st.snapshot.Cards[i]
-		if c.UUID == "" {
+	return 0
+}
+
+func known[T int64 | float64](add addValue, value *T, labels ...string) {
+	if value != nil {
+		add(float64(*value), labels...)
+	}
+}
+
+// ofSlices reads a value of each slice, with its number as the label.
+func ofSlices(read func(*discover.Slice, addValue)) func(*discover.Card, addValue) {
+	return func(c *discover.Card, add addValue) {
+		for i := range c.Figures.Slices {
+			s := &c.Figures.Slices[i]
+			read(s, func(value float64, _ ...string) { add(value, strconv.Itoa(s.ID)) })
+		}
+	}
+}
+
+// collector collects the gauges.
+type collector struct {
+	metrics.BaseStableCollector
+	agent *Agent
+	descs map[string]*metrics.Desc // by the name of the gauge
+}
+
+func newCollector(a *Agent) *collector {
+	c := &collector{agent: a, descs: map[string]*metrics.Desc{}}
+	for _, g := range cardGauges {
+		c.descs[g.name] = g.desc("", cardLabels)
+	}
+	for _, g := range agentGauges {
+		c.descs[g.name] = g.desc(metricsNamespace+"_"+metricsSubsystem+"_", nil)
+	}
+	return c
+}
+
+func (g *gauge[S]) desc(prefix string, labels []string) *metrics.Desc {
+	if g.label != "" {
+		labels = append(slices.Clone(labels), g.label)
+	}
+	return metrics.NewDesc(prefix+g.name, g.help, labels, nil, metrics.ALPHA, "")
+}
+
+// DescribeWithStability lists the metrics.
+func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// CollectWithStability sends the metrics as they are now.
+func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+	send := func(name string, labels []string) addValue {
+		return func(value float64, more ...string) {
+			ch <- metrics.NewLazyConstMetric(c.descs[name], metrics.GaugeValue, value, slices.Concat(labels, more)...)
+		}
+	}
+	m := &moment{*c.agent.status.Load(), c.agent.clock.Now()}
+	m.publication = cmp.Or(m.publication, &wire.Publication{})
+	for _, g := range agentGauges {
+		g.read(m, send(g.name, nil))
+	}
+	if m.snapshot == nil || m.now.Sub(m.lastGood) >= maxFigureAge {
+		return
+	}
+	for i := range m.snapshot.Cards {
+		card := &m.snapshot.Cards[i]
+		if card.UUID == "" {
 			continue
 		}
-		s := cardSampler{labels: labelsOf(st, c, node)}
-		s.card(d, c)
-		s.memoryErrors(d, c.Vitals.ECC)
-		for _, p := range c.Vitals.Ports {
-			port := strconv.Itoa(p.Number)
-			s.add(d.linkSpeed, p.SpeedGT, port)
-			s.add(d.linkWidth, float64(p.Width), port)
+		labels := labelsOf(&m.status, card, c.agent.cfg.Node)
+		for _, g := range cardGauges {
+			g.read(card, send(g.name, labels))
 		}
-		for k := range c.Figures.Slices {
-			s.slice(d, &c.Figures.Slices[k])
-		}
-		list = append(list, s.samples...)
 	}
-	return list
 }
 
 // labelsOf returns the values of cardLabels.
@@ -49,65 +214,5 @@ func labelsOf(st *status, c *discover.Card, node string) []string {
 	}
 	return []string{
 		strconv.Itoa(c.Minor), c.UUID, "MX" + c.Model, st.snapshot.Driver, c.Figures.BIOS, node, namespace, pod, container,
-	}
-}
-
-// cardSampler collects the samples of one card.
-type cardSampler struct {
-	labels  []string
-	samples []sample
-}
-
-func (s *cardSampler) add(desc *metrics.Desc, value float64, more ...string) {
-	s.samples = append(s.samples, sample{desc, value, slices.Concat(s.labels, more)})
-}
-
-func known[T int64 | float64](s *cardSampler, desc *metrics.Desc, value *T, more ...string) {
-	if value != nil {
-		s.add(desc, float64(*value), more...)
-	}
-}
-
-func (s *cardSampler) card(d *descs, c *discover.Card) {
-	if available := c.Vitals.Available; available != nil {
-		state := 0.0
-		if *available {
-			state = 1
-		}
-		s.add(d.state, state)
-	}
-	f := &c.Figures
-	known(s, d.usage, f.UsagePercent)
-	known(s, d.memoryTotal, f.MemoryTotalKiB, "vram")
-	known(s, d.memoryUsed, f.MemoryUsedKiB, "vram")
-	known(s, d.power, f.PowerMilliwatt)
-	known(s, d.temperature, f.HotspotCelsius)
-}
-
-func (s *cardSampler) memoryErrors(d *descs, e *discover.ECC) {
-	if e == nil {
-		return
-	}
-	for _, v := range []struct {
-		kind string
-		n    int64
-	}{
-		{"sramCE", e.SRAMCorrectable}, {"sramUE", e.SRAMUncorrectable}, {"dramCE", e.DRAMCorrectable}, {"dramUE", e.DRAMUncorrectable},
-		{"retiredPage", e.RetiredPages},
-	} {
-		s.add(d.ecc, float64(v.n), v.kind)
-	}
-}
-
-func (s *cardSampler) slice(d *descs, slice *discover.Slice) {
-	const mebibyte = 1 << 20
-	id, total := strconv.Itoa(slice.ID), float64(slice.Memory)*mebibyte
-	s.add(d.sliceQuota, float64(slice.ComputePercent), id)
-	known(s, d.sliceUsage, slice.UsagePercent, id)
-	s.add(d.sliceTotal, total, id)
-	if slice.MemoryUsed != nil {
-		used := float64(*slice.MemoryUsed) * mebibyte
-		s.add(d.sliceUsed, used, id)
-		s.add(d.sliceFree, max(0, total-used), id)
 	}
 }

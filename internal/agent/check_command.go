@@ -153,7 +153,6 @@ func (c *checkCommand) run(ctx context.Context, out, side io.Writer, version str
 		return err
 	}
 	source.Close() // it checked the names of the sources
-	c.node.Layout.Sysfs = c.discover.Sys
 	asker := &check.Asker{Discover: c.discover, Node: c.node, Timeout: c.LookTimeout, Clock: clock.RealClock{}}
 	facts, err := asker.Ask(ctx)
 	if err != nil {

@@ -26,8 +26,7 @@ type nodeChecks struct {
 	// waived are the names of checks that may fail.
 	waived []string
 	// report is of the last run, nil before the first has ended.
-	report   *check.Report
-	reported string // what failed, as last reported
+	report *check.Report
 }
 
 // CheckNode makes the agent check the node before it serves it and from time to
@@ -124,10 +123,10 @@ func (c *nodeChecks) waivedFault() fault {
 	return fault{reasonWaived, "the node is served whatever these checks find: " + strings.Join(texts, ", ")}
 }
 
-// tellChecks reports on the Node when checks keep it from being served, and when
+// reportChecks reports on the Node when checks keep it from being served, and when
 // they no longer do.
-func (a *Agent) tellChecks(now fault) {
-	if now.reason == reasonChecking || now.message == a.checks.reported {
+func (a *Agent) reportChecks(now fault) {
+	if now.reason == reasonChecking || !a.events.changed(eventChecksPassed, now.message) {
 		return
 	}
 	if now.reason != "" {
@@ -135,5 +134,4 @@ func (a *Agent) tellChecks(now fault) {
 	} else {
 		a.events.onNode(corev1.EventTypeNormal, eventChecksPassed, "no check keeps this node from being served any more")
 	}
-	a.checks.reported = now.message
 }

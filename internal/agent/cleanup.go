@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -78,41 +79,17 @@ type cleaner struct {
 }
 
 func (c *cleaner) run(ctx context.Context, out io.Writer) error {
-	if err := c.setLogs(); err != nil {
+	return c.start(func(s *session) error {
+		clean := func(ctx context.Context) error { return c.clean(ctx, s) }
+		if c.wait {
+			return c.stay(ctx, clean)
+		}
+		if err := clean(ctx); err != nil {
+			return fmt.Errorf("clean up node %s: %w", c.Node, err)
+		}
+		_, err := fmt.Fprintf(out, "node %s is clean\n", c.Node)
 		return err
-	}
-	source, err := c.open()
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	if err := c.complete(); err != nil {
-		return err
-	}
-	config, err := c.reach()
-	if err != nil {
-		return err
-	}
-	clients, err := NewClients(config)
-	if err != nil {
-		return err
-	}
-	slicer, err := c.slicer()
-	if err != nil {
-		return err
-	}
-	if slicer != nil {
-		defer slicer.Close()
-	}
-	clean := func(ctx context.Context) error { return c.clean(ctx, clients, source, slicerOf(slicer)) }
-	if c.wait {
-		return c.stay(ctx, clean)
-	}
-	if err := clean(ctx); err != nil {
-		return fmt.Errorf("clean up node %s: %w", c.Node, err)
-	}
-	_, err = fmt.Fprintf(out, "node %s is clean\n", c.Node)
-	return err
+	})
 }
 
 // stay cleans until it succeeds, and reports on /readyz until the context ends.
@@ -156,30 +133,30 @@ func (c *cleaner) readyz(w http.ResponseWriter, _ *http.Request) {
 
 // clean cleans the node up once. What it did before it failed need not be done
 // again.
-func (c *cleaner) clean(ctx context.Context, clients *Clients, source discover.Source, slicer deviceplugin.Slicer) error {
-	node, err := c.ownNode(ctx, clients)
+func (c *cleaner) clean(ctx context.Context, s *session) error {
+	node, err := c.ownNode(ctx, s.clients)
 	if err != nil {
 		return err
 	}
-	pods, err := c.users(ctx, clients, node)
+	pods, err := c.users(ctx, s.clients, node)
 	if err != nil {
 		return err
 	}
-	cards, blind := c.cards(ctx, source)
-	server, err := deviceplugin.New(c.node, pods, slicer, deviceplugin.NewMetrics(metricsNamespace, metricsSubsystem), clock.RealClock{})
+	cards, blind := c.cards(ctx, s.source)
+	server, err := deviceplugin.New(c.node, pods, s.slicer, deviceplugin.NewMetrics(metricsNamespace, metricsSubsystem), clock.RealClock{})
 	if err != nil {
 		return err
 	}
 	if err := server.Cleanup(ctx, cards, blind); err != nil {
 		return err
 	}
-	if err := c.deleteDevice(ctx, clients); err != nil {
+	if err := c.deleteDevice(ctx, s.clients); err != nil {
 		return err
 	}
-	if err := c.removeAnnotations(ctx, clients); err != nil {
+	if err := c.removeAnnotations(ctx, s.clients); err != nil {
 		return err
 	}
-	return c.awaitWithdrawal(ctx, clients)
+	return c.awaitWithdrawal(ctx, s.clients)
 }
 
 // removeAnnotations removes from the Node what the agent applied, and the mark
@@ -238,11 +215,9 @@ func (c *cleaner) users(ctx context.Context, clients *Clients, node *metav1.Part
 // cards returns the cards of the node, and why they are not known, if so.
 func (c *cleaner) cards(ctx context.Context, source discover.Source) (*deviceplugin.Node, error) {
 	n := &deviceplugin.Node{Name: c.Node, Cards: map[gpu.CardID]deviceplugin.Card{}}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.LookTimeout, fmt.Errorf("no answer within %s", c.LookTimeout))
-	defer cancel()
-	snapshot, err := source.Look(ctx)
+	snapshot, err := c.lookOnce(ctx, source)
 	if err != nil {
-		return n, fmt.Errorf("look at the cards: %w", err)
+		return n, err
 	}
 	for i := range snapshot.Cards {
 		card := &snapshot.Cards[i]
@@ -283,23 +258,18 @@ func (c *cleaner) deleteDevice(ctx context.Context, clients *Clients) error {
 // awaitWithdrawal waits until the manager has withdrawn what the node
 // advertises, which it does once the Device is gone.
 func (c *cleaner) awaitWithdrawal(ctx context.Context, clients *Clients) error {
-	for deadline := c.clock.Now().Add(withdrawTimeout); ; {
+	err := wait.PollUntilContextTimeout(ctx, withdrawPoll, withdrawTimeout, true, func(ctx context.Context) (bool, error) {
 		node, err := c.ownNode(ctx, clients)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if _, marked := node.Annotations[wire.AnnotationAdvertised]; !marked {
-			return nil
-		}
-		if !c.clock.Now().Before(deadline) {
-			return fmt.Errorf("the manager has not withdrawn what the node advertises (annotation %s): clean up while a manager runs, before the chart is uninstalled", wire.AnnotationAdvertised)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-c.clock.After(withdrawPoll):
-		}
+		_, marked := node.Annotations[wire.AnnotationAdvertised]
+		return !marked, nil
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Errorf("the manager has not withdrawn what the node advertises (annotation %s): clean up while a manager runs, before the chart is uninstalled", wire.AnnotationAdvertised)
 	}
+	return err
 }
 
 // listedPods are pods of one moment. A cleanup asks for nothing else of

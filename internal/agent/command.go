@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -39,7 +38,7 @@ import (
 // sourceAuto is every source that a machine with cards may have.
 const sourceAuto = "auto"
 
-// namespaceFile tells a pod its namespace.
+// namespaceFile has the namespace of the pod.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // command is the agent subcommand.
@@ -82,7 +81,7 @@ func NewCommand() *cobra.Command {
 		Short: "Find this node's MetaX cards, publish them, and hand them out",
 		Long: `Agent runs on every node with MetaX cards. It finds the cards and keeps the
 node's Device true: which cards there are, how they are linked, which are
-healthy. It tells of faults in events on the Node and on the pods that hold the
+healthy. It reports faults as events on the Node and on the pods that hold the
 card, and serves metrics under the names of the vendor's exporter.
 
 It serves the node, too: as kubelet's device plugin of metax-tech.com/gpu and
@@ -116,6 +115,7 @@ the hardware can do.`,
 
 // flags adds the flags that say where everything is and how it is served.
 func (c *command) flags(cmd *cobra.Command) {
+	cmd.PreRunE = func(*cobra.Command, []string) error { return c.setLogs() }
 	f := cmd.Flags()
 	f.StringVar(&c.Node, "node-name", os.Getenv("NODE_NAME"), "name of the node that the agent runs on (default: $NODE_NAME)")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own service account)")
@@ -161,40 +161,55 @@ func (c *command) setLogs() error {
 	return nil
 }
 
-// reach returns how to reach the API server.
-func (c *command) reach() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("reach the API server: %w; name a kubeconfig with --kubeconfig, or run inside a cluster", err)
+func (c *command) run(ctx context.Context, out io.Writer) error {
+	if c.look {
+		return c.print(ctx, out)
 	}
-	return config, nil
+	return c.start(func(s *session) error { return c.serve(ctx, s) })
 }
 
-func (c *command) run(ctx context.Context, out io.Writer) error {
-	if err := c.setLogs(); err != nil {
-		return err
-	}
+// session is what the agent and its cleanup work with.
+type session struct {
+	source  discover.Source
+	clients *Clients
+	slicer  deviceplugin.Slicer // nil where there are no slices
+}
+
+// start checks the flags, opens what they name, runs a command with it and closes
+// it again.
+func (c *command) start(run func(*session) error) error {
 	source, err := c.open()
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	if c.look {
-		return c.print(ctx, source, out)
-	}
 	if err := c.complete(); err != nil {
 		return err
 	}
-	config, err := c.reach()
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
+		return fmt.Errorf("reach the API server: %w; name a kubeconfig with --kubeconfig, or run inside a cluster", err)
+	}
+	s := &session{source: source}
+	if s.clients, err = NewClients(config); err != nil {
 		return err
 	}
-	return c.serve(ctx, config, source)
+	// Slices are made through the vendor's library, in a process that is not that of
+	// the looks, so that neither waits for the other.
+	if c.source == sourceAuto || slices.Contains(c.discover.Sources, discover.SourceMXSML) {
+		slicer, err := discover.NewLibrary(c.discover)
+		if err != nil {
+			return err
+		}
+		defer slicer.Close()
+		s.slicer = slicer
+	}
+	return run(s)
 }
 
 // open opens the source that the flags name.
 func (c *command) open() (*discover.Finder, error) {
-	c.discover.Node = c.Node
+	c.discover.Node, c.node.Layout.Sysfs = c.Node, c.discover.Sys
 	switch {
 	case c.source == discover.SourceSimulated:
 		kinds, err := discover.LoadProfiles(c.discover.Profile)
@@ -217,15 +232,19 @@ func (c *command) open() (*discover.Finder, error) {
 }
 
 // print looks once and prints what is found.
-func (c *command) print(ctx context.Context, source discover.Source, out io.Writer) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.LookTimeout, fmt.Errorf("no answer within %s", c.LookTimeout))
-	defer cancel()
-	if c.source == discover.SourceSysfs {
-		source = discover.NewSysfs(c.discover.Sys) // alone it tells everything but who the cards are
-	}
-	snapshot, err := source.Look(ctx)
+func (c *command) print(ctx context.Context, out io.Writer) error {
+	opened, err := c.open()
 	if err != nil {
-		return fmt.Errorf("look at the cards: %w", err)
+		return err
+	}
+	defer opened.Close()
+	var source discover.Source = opened
+	if c.source == discover.SourceSysfs {
+		source = discover.NewSysfs(c.discover.Sys) // alone it reports everything but UUIDs
+	}
+	snapshot, err := c.lookOnce(ctx, source)
+	if err != nil {
+		return err
 	}
 	text, err := yaml.Marshal(snapshot)
 	if err != nil {
@@ -235,7 +254,18 @@ func (c *command) print(ctx context.Context, source discover.Source, out io.Writ
 	return err
 }
 
-// complete fills in and checks what the cluster is told.
+// lookOnce looks at the cards within the time of a look.
+func (c *command) lookOnce(ctx context.Context, source discover.Source) (*discover.Snapshot, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.LookTimeout, fmt.Errorf("no answer within %s", c.LookTimeout))
+	defer cancel()
+	snapshot, err := source.Look(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look at the cards: %w", err)
+	}
+	return snapshot, nil
+}
+
+// complete checks the flags and sets what depends on the cluster.
 func (c *command) complete() error {
 	if c.Node == "" {
 		return errors.New("--node-name: write the name of the node that the agent runs on, or set NODE_NAME")
@@ -267,28 +297,16 @@ func (c *command) complete() error {
 	return nil
 }
 
-func (c *command) serve(ctx context.Context, config *rest.Config, source discover.Source) error {
+func (c *command) serve(ctx context.Context, s *session) error {
 	if err := c.readCertificate(ctx); err != nil {
 		return fmt.Errorf("--metrics-tls-cert-file, --metrics-tls-key-file: %w", err)
 	}
-	clients, err := NewClients(config)
-	if err != nil {
-		return err
-	}
-	broadcaster := NewBroadcaster(ctx, clients.Core)
+	broadcaster := NewBroadcaster(ctx, s.clients.Core)
 	defer broadcaster.Shutdown()
-	clients.Events = NewRecorder(broadcaster, c.Node)
-	a := New(c.Config, source, clients, clock.RealClock{})
+	s.clients.Events = NewRecorder(broadcaster, c.Node)
+	a := New(c.Config, s.source, s.clients, clock.RealClock{})
 	if c.serves() {
-		slicer, err := c.slicer()
-		if err != nil {
-			return err
-		}
-		if slicer != nil {
-			defer slicer.Close()
-		}
-		c.node.Layout.Sysfs = c.discover.Sys
-		if err := a.ServeNode(c.node, slicerOf(slicer)); err != nil {
+		if err := a.ServeNode(c.node, s.slicer); err != nil {
 			return err
 		}
 		if c.source != discover.SourceSimulated {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,11 +44,21 @@ type recorder interface {
 	Event(object runtime.Object, kind, reason, message string)
 }
 
-// events tells people. Whoever calls makes sure that it is news.
+// events records events on the Node and on pods.
 type events struct {
 	recorder recorder
 	node     string
 	uid      types.UID
+	// last is the state of each subject as it was last reported.
+	last map[string]string
+}
+
+// changed reports whether a subject has another state than at the last call; no
+// state is the first one.
+func (e *events) changed(subject, state string) bool {
+	before := e.last[subject]
+	e.last[subject] = state
+	return state != before
 }
 
 func (e *events) onNode(kind, reason, format string, args ...any) {
@@ -58,10 +69,10 @@ func (e *events) pod(pod *corev1.Pod, kind, reason, message string) {
 	e.recorder.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, kind, reason, message)
 }
 
-// news is one thing to tell, of a card or of the node as a whole.
+// news is an event of a card or of the node as a whole.
 type news struct {
 	kind, reason, message string
-	// card is whose holders are told as well; empty if nobody's.
+	// card is the one whose holders get the event too; empty if none do.
 	card gpu.CardID
 }
 
@@ -109,7 +120,7 @@ func linkNews(c *gpu.Card, name string, now, before metav1.Condition) []news {
 	return nil
 }
 
-// modeNews tells of the node's mode, once for all cards.
+// modeNews reports changes of the node's mode, once for all cards.
 func modeNews(before, after *wire.Publication) []news {
 	var list []news
 	if before != nil && before.Mode != after.Mode && before.Mode != "" {
@@ -133,16 +144,14 @@ func nodeCondition(p *wire.Publication, kind string) metav1.Condition {
 }
 
 func conditionOf(s *wire.CardStatus, kind string) metav1.Condition {
-	for _, c := range s.Conditions {
-		if c.Type == kind {
-			return c
-		}
+	if c := meta.FindStatusCondition(s.Conditions, kind); c != nil {
+		return *c
 	}
 	return metav1.Condition{}
 }
 
-// tell tells the news: on the Node, and to each pod that holds the card.
-func (a *Agent) tell(ctx context.Context, p *wire.Publication, held *holdings) {
+// report records what changed: on the Node, and on each pod that holds the card.
+func (a *Agent) report(ctx context.Context, p *wire.Publication, held *holdings) {
 	for _, n := range newsOf(a.previous, p) {
 		a.events.onNode(n.kind, n.reason, "%s", n.message)
 		switch n.reason {

@@ -161,7 +161,7 @@ func (s *scene) vendorWrites(text string) {
 // look lets three seconds pass and then look at the cards.
 func (s *scene) look(snapshot *discover.Snapshot) {
 	s.clock.Step(3 * time.Second)
-	s.agent.took(s.Context(), look{snapshot: snapshot})
+	s.agent.observe(s.Context(), look{snapshot: snapshot})
 	s.step()
 }
 
@@ -174,7 +174,7 @@ func (s *scene) looks(n int, snapshot *discover.Snapshot) {
 
 func (s *scene) lookFails(text string) {
 	s.clock.Step(3 * time.Second)
-	s.agent.took(s.Context(), look{err: errors.New(text)})
+	s.agent.observe(s.Context(), look{err: errors.New(text)})
 	s.step()
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,8 +31,6 @@ type nodeWriter struct {
 	applied *metav1.PartialObjectMetadata
 	// next is the earliest time of the next write.
 	next time.Time
-	// yielded tells that someone else's annotations were seen.
-	yielded bool
 }
 
 // write makes our annotations what they should be, at most once in
@@ -46,14 +45,12 @@ func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publi
 		klog.FromContext(ctx).Error(err, "Annotations of the node not worked out")
 		return idleTick
 	}
-	if foreign := foreignKeys(node); len(foreign) > 0 {
+	foreign := foreignKeys(node)
+	if a.events.changed(eventAnnotations, strconv.FormatBool(len(foreign) > 0)) && len(foreign) > 0 {
+		a.events.onNode(corev1.EventTypeNormal, eventAnnotations, "someone else keeps %s on this node, so Daybreak's agent does not; delete them to change that", strings.Join(foreign, ", "))
+	}
+	if len(foreign) > 0 {
 		want = nil
-		if !w.yielded {
-			a.events.onNode(corev1.EventTypeNormal, eventAnnotations, "someone else keeps %s on this node, so Daybreak's agent does not; delete them to change that", strings.Join(foreign, ", "))
-		}
-		w.yielded = true
-	} else {
-		w.yielded = false
 	}
 	ours, _ := owners(node)
 	serves := a.serves(v)

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
@@ -36,8 +37,7 @@ func yieldsTo(d *v1alpha1.Device) string {
 }
 
 func (a *Agent) yielded(by string) {
-	if a.device.yielded != by {
-		a.device.yielded = by
+	if a.events.changed(eventYielded, by) {
 		a.events.onNode(corev1.EventTypeWarning, eventYielded,
 			"%s writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device, or run no agent here", by)
 	}
@@ -46,16 +46,16 @@ func (a *Agent) yielded(by string) {
 // publish works out what should be published and writes what differs.
 func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, st *status) time.Duration {
 	now := a.clock.Now()
-	a.device.yielded = ""
+	a.events.changed(eventYielded, "")
 	held := a.holdings(cmp.Or(current, a.device.content), v)
-	a.obey(ctx, current, held)
+	a.applyOperatorAnnotations(ctx, current, held)
 	for _, id := range a.roster.number(held.named) {
 		a.events.onNode(corev1.EventTypeNormal, eventReplaced, "card %s is gone, another one sits in its place", id)
 	}
 	decision := a.modes.decide(a, v, held)
 	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(v, decision.mode), now)
 	if err == nil {
-		p.Strangers, p.Given = a.strangers(v), a.given()
+		p.Strangers, p.Given = a.foreignSlices(v), a.given()
 		a.keepTimes(p)
 		err = a.device.write(ctx, a, p, current)
 	}
@@ -66,10 +66,10 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 		}
 		return a.device.retryIn(now)
 	}
-	a.tell(ctx, p, held)
+	a.report(ctx, p, held)
 	a.previous = p
 	st.ready, st.publication, st.holders = true, p, held.holders
-	a.tellServer(v, p)
+	a.updateServer(v, p)
 	if waits := a.unserved(v); waits != "" {
 		st.ready, st.waits = false, waits
 	}
@@ -92,7 +92,7 @@ func (a *Agent) keepTimes(p *wire.Publication) {
 type holdings struct {
 	holders map[gpu.CardID][]*corev1.Pod
 	kinds   []holder
-	// anyone tells that there may be pods whose cards are not known.
+	// anyone: there may be pods whose cards are not known.
 	anyone bool
 }
 
@@ -140,9 +140,9 @@ func (a *Agent) inventory(d *v1alpha1.Device, v *view) *wire.Inventory {
 // named reports whether a pod names the card, or may do so.
 func (h *holdings) named(id gpu.CardID) bool { return h.anyone || len(h.holders[id]) > 0 }
 
-// obey does what an operator wrote on the Device, and takes the note off when
-// it is done.
-func (a *Agent) obey(ctx context.Context, d *v1alpha1.Device, held *holdings) {
+// applyOperatorAnnotations does what an operator's annotations of the Device ask
+// for, and removes them when it is done.
+func (a *Agent) applyOperatorAnnotations(ctx context.Context, d *v1alpha1.Device, held *holdings) {
 	if d == nil {
 		return
 	}
@@ -191,12 +191,17 @@ type deviceWriter struct {
 	// content is what we wrote then.
 	content *v1alpha1.Device
 	at      time.Time
-	// contests counts the writes in a row that only put right what someone
-	// else had changed; each makes the next one wait longer.
-	contests, failures int
-	notBefore          time.Time
-	yielded            string
+	// retry has the back-off after failed writes, and after writes in a row that
+	// only restore what someone else changed.
+	retry     workqueue.TypedRateLimiter[string]
+	notBefore time.Time
 }
+
+// Keys of [deviceWriter.retry].
+const (
+	retryFailed    = "failed"
+	retryContested = "contested"
+)
 
 // current returns the newest Device that is known, nil if it was deleted.
 func (w *deviceWriter) current(v *view) *v1alpha1.Device {
@@ -216,29 +221,29 @@ func (w *deviceWriter) write(ctx context.Context, a *Agent, p *wire.Publication,
 		return err
 	}
 	now := a.clock.Now()
-	if says(current, d) {
-		w.failures = 0
+	if matches(current, d) {
+		w.retry.Forget(retryFailed)
 		return nil
 	}
 	if now.Before(w.notBefore) {
 		return errHeldBack
 	}
-	if w.content != nil && says(w.content, d) && now.Sub(w.at) < time.Minute {
-		w.contests = min(w.contests+1, maxBackoff)
-	} else {
-		w.contests = 0
-	}
+	contested := matches(w.content, d) && now.Sub(w.at) < time.Minute
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	applied, err := w.apply(ctx, a, d)
 	a.metrics.write(writtenDevice, err)
 	if err != nil {
-		w.failures = min(w.failures+1, maxBackoff)
-		w.notBefore = now.Add(backoff(w.failures))
+		w.notBefore = now.Add(w.retry.When(retryFailed))
 		return err
 	}
-	w.applied, w.content, w.at, w.failures = applied, d, now, 0
-	w.notBefore = now.Add(backoff(w.contests))
+	w.retry.Forget(retryFailed)
+	w.applied, w.content, w.at, w.notBefore = applied, d, now, now
+	if contested {
+		w.notBefore = now.Add(w.retry.When(retryContested))
+	} else {
+		w.retry.Forget(retryContested)
+	}
 	return nil
 }
 
@@ -261,27 +266,16 @@ func (*deviceWriter) apply(ctx context.Context, a *Agent, d *v1alpha1.Device) (*
 	return applied, nil
 }
 
-// errHeldBack tells that it is too early to write again.
+// errHeldBack means that it is too early to write again.
 var errHeldBack = errors.New("the Device was written a moment ago, or could not be")
-
-// maxBackoff is where the time between two tries stops to double.
-const maxBackoff = 6
-
-// backoff is nothing, then 1 s, 2 s, 4 s and so on.
-func backoff(n int) time.Duration {
-	if n == 0 {
-		return 0
-	}
-	return time.Second << (n - 1)
-}
 
 func (w *deviceWriter) retryIn(now time.Time) time.Duration {
 	return max(time.Second, w.notBefore.Sub(now))
 }
 
-// says reports whether the Device says all that it should. What others added
-// to it is theirs.
-func says(d, want *v1alpha1.Device) bool {
+// matches reports whether the Device has all that it should. What others added to
+// it is theirs.
+func matches(d, want *v1alpha1.Device) bool {
 	if d == nil {
 		return false
 	}
@@ -290,8 +284,7 @@ func says(d, want *v1alpha1.Device) bool {
 		apiequality.Semantic.DeepEqual(d.Spec, want.Spec)
 }
 
-// excess returns the keys of ours under which the Device says something where it
-// should say nothing.
+// excess returns the annotations of ours that the Device has and should not have.
 func excess(d, want *v1alpha1.Device) []string {
 	var keys []string
 	for _, key := range []string{wire.AnnotationModePending, wire.AnnotationStrangers, wire.AnnotationGiven} {

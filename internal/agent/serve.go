@@ -61,7 +61,7 @@ func (a *Agent) ServeNode(cfg deviceplugin.Config, slicer deviceplugin.Slicer) e
 	return nil
 }
 
-// serveNode runs the server, if there is one, and returns what tells of changes.
+// serveNode runs the server, if there is one, and returns its notifications.
 func (a *Agent) serveNode(ctx context.Context, group *sync.WaitGroup) <-chan struct{} {
 	if a.server == nil {
 		return nil
@@ -74,8 +74,8 @@ func (a *Agent) serveNode(ctx context.Context, group *sync.WaitGroup) <-chan str
 	return a.server.Changed()
 }
 
-// drain says that the node is not served any more, and lets those come who were
-// placed on it before.
+// drain marks the node not serving, and goes on serving pods that were placed on
+// it before.
 func (a *Agent) drain(ctx context.Context) {
 	if a.server == nil || !a.server.Status().Serving {
 		return
@@ -95,8 +95,8 @@ type service struct {
 	waived fault
 }
 
-// intends reports whether this agent is to serve the node: it can, and nobody
-// else does.
+// intends reports whether this agent is to serve the node: it can, and no other
+// plugin does.
 func (a *Agent) intends(v *view) bool { return a.server != nil && a.yieldsNode(v) == "" }
 
 // yieldsNode says why the node is left to someone else, if it is.
@@ -111,7 +111,7 @@ func (a *Agent) yieldsNode(v *view) string {
 	return cmp.Or(a.leftToVendor(v), st.Left)
 }
 
-// leftToVendor tells of the word on the Node that it is the vendor's.
+// leftToVendor describes the annotation that leaves the Node to the vendor's plugin.
 func (a *Agent) leftToVendor(v *view) string {
 	if a.node.current(v).Annotations[wire.AnnotationServedBy] == wire.ServedByVendor {
 		return fmt.Sprintf("its annotation %s says %s", wire.AnnotationServedBy, wire.ServedByVendor)
@@ -136,8 +136,8 @@ func (a *Agent) vendorOn(v *view) deviceplugin.Vendor {
 	return vendor
 }
 
-// serves reports whether the node is to be marked as served by us: kubelet has
-// our plugins, or had them a moment ago and nobody else's since.
+// serves reports whether the node is to be marked as served by Daybreak: kubelet
+// has its plugins, or had them a moment ago and no others since.
 func (a *Agent) serves(v *view) bool {
 	if !a.intends(v) {
 		return false
@@ -149,17 +149,15 @@ func (a *Agent) serves(v *view) bool {
 // service works out what the Device says of a node in the mode; nil where this
 // agent does not serve.
 func (a *Agent) service(v *view, mode gpu.Mode) *service {
-	why := a.yieldsNode(v)
-	if why != "" && why != a.yielding {
+	if why := a.yieldsNode(v); a.events.changed(eventNotServed, why) && why != "" {
 		a.events.onNode(corev1.EventTypeWarning, eventNotServed, "Daybreak's agent only looks at this node: %s", why)
 	}
-	a.yielding = why
 	if !a.intends(v) {
 		return nil
 	}
 	st, checks := a.server.Status(), a.checks.fault()
-	a.tellRuntime(st.Runtime)
-	a.tellChecks(checks)
+	a.reportRuntime(st.Runtime)
+	a.reportChecks(checks)
 	sv := &service{waived: a.checks.waivedFault()}
 	switch {
 	case a.stopping:
@@ -184,40 +182,36 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	return sv
 }
 
-// tellRuntime reports when the container runtime can't be left containers with
-// cards, and when it can again.
-func (a *Agent) tellRuntime(now deviceplugin.RuntimeFault) {
-	switch was := a.runtime; {
-	case now.Reason == was:
-		return
+// reportRuntime reports when containers with cards can't be left to the container
+// runtime, and when they can again.
+func (a *Agent) reportRuntime(now deviceplugin.RuntimeFault) {
+	switch {
+	case !a.events.changed(eventRuntimeReady, now.Reason):
 	case now.Reason != "":
 		a.events.onNode(corev1.EventTypeWarning, now.Reason, "no pod with cards is placed here: %s", now.Message)
 	default:
 		a.events.onNode(corev1.EventTypeNormal, eventRuntimeReady, "the container runtime answers and injects CDI devices")
 	}
-	a.runtime = now.Reason
 }
 
-// strangers returns what slices of others take, and tells when that changes.
-func (a *Agent) strangers(v *view) map[gpu.CardID]wire.Stranger {
+// foreignSlices returns what foreign slices take, and reports when that changes.
+func (a *Agent) foreignSlices(v *view) map[gpu.CardID]wire.Stranger {
 	if !a.intends(v) {
 		return nil
 	}
 	now := a.server.Status().Strangers
-	if !maps.Equal(now, a.strange) {
-		for _, id := range slices.Sorted(maps.Keys(now)) {
-			if s := now[id]; s != a.strange[id] {
-				a.events.onNode(corev1.EventTypeNormal, eventForeignSlices, "card %s has %d slices that Daybreak did not make, with %d%% of its compute and %v: they stay, and count as used",
-					id, s.Slices, s.Compute, s.Memory)
-			}
+	for _, id := range slices.Sorted(maps.Keys(now)) {
+		if s := now[id]; s != a.foreign[id] {
+			a.events.onNode(corev1.EventTypeNormal, eventForeignSlices, "card %s has %d slices that Daybreak did not make, with %d%% of its compute and %v: they stay, and count as used",
+				id, s.Slices, s.Compute, s.Memory)
 		}
-		a.strange = now
 	}
+	a.foreign = now
 	return now
 }
 
-// given returns what kubelet gave to pods on which nothing tells. Until kubelet
-// was asked it is what was published before: pods don't change cards.
+// given returns what kubelet gave to pods without a readable allocation. Until
+// kubelet was asked it is what was published before: pods don't change cards.
 func (a *Agent) given() map[types.UID]wire.Given {
 	if a.server == nil {
 		return nil
@@ -242,9 +236,9 @@ func (a *Agent) unserved(v *view) string {
 	return a.checks.fault().message
 }
 
-// tellServer hands the server what was published, once the pods of the node are
+// updateServer hands the server what was published, once the pods of the node are
 // known: the vendor's plugin may be one of them.
-func (a *Agent) tellServer(v *view, p *wire.Publication) {
+func (a *Agent) updateServer(v *view, p *wire.Publication) {
 	if a.server == nil || !v.podsKnown {
 		return
 	}

@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -86,22 +85,4 @@ func (c *command) checkServing() error {
 		return fmt.Errorf("--drain %s: write 0 to 5m", c.Drain)
 	}
 	return nil
-}
-
-// slicer returns what makes slices: the vendor's library, where the cards are
-// read through it or may be. Its process is not that of the looks, so that
-// neither waits for the other.
-func (c *command) slicer() (*discover.MXSML, error) {
-	if c.source != sourceAuto && !slices.Contains(c.discover.Sources, discover.SourceMXSML) {
-		return nil, nil
-	}
-	return discover.NewLibrary(c.discover)
-}
-
-// slicerOf is nil for nil: a nil pointer in an interface would not be.
-func slicerOf(s *discover.MXSML) deviceplugin.Slicer {
-	if s == nil {
-		return nil
-	}
-	return s
 }

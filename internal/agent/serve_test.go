@@ -190,7 +190,7 @@ func TestVendorOn(t *testing.T) {
 	server := &fakeServer{}
 	s.agent.server = server
 	s.seen.podsKnown = false
-	s.clock.Step(2 * patience)
+	s.clock.Step(2 * syncTimeout)
 	s.looks(1, seen("a", "b"))
 	if server.node != nil {
 		t.Error("the server was told before the pods are known")
@@ -224,7 +224,7 @@ func TestVendorPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.pods.Add(slim); err != nil {
+	if err := w.pods.GetStore().Add(slim); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.view().vendorPod; got != "metax/gpu-device-x" {

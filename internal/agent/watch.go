@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
@@ -46,7 +47,7 @@ type view struct {
 	modesKnown bool
 }
 
-// watcher tells what happens in the cluster.
+// watcher reports what happens in the cluster.
 type watcher interface {
 	// run watches until the context ends.
 	run(ctx context.Context)
@@ -55,76 +56,48 @@ type watcher interface {
 	view() view
 }
 
-// liveWatcher watches the four things that an agent must know, each narrowed
-// to the node's own: every node has an agent, and none may cost the API server
-// more than it must.
+// liveWatcher watches the four things that an agent must know, each narrowed to
+// the node's own: every node has an agent, which must cost the API server little.
 type liveWatcher struct {
-	signal chan struct{}
-	plugin wire.VendorPlugin
-	nodes, devices, pods,
-	maps informer
-	gone lastDeleted
-}
-
-// informer is one watch and what it has seen.
-type informer struct {
-	cache.Store
-	cache.Controller
+	signal                     chan struct{}
+	plugin                     wire.VendorPlugin
+	nodes, devices, pods, maps cache.SharedIndexInformer
+	gone                       lastDeleted
 }
 
 func newWatcher(node, namespace string, plugin wire.VendorPlugin, c *Clients) *liveWatcher {
 	w := &liveWatcher{signal: make(chan struct{}, 1), plugin: plugin}
-	own := fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()
-	nodes, devices := c.Metadata.Resource(nodeResource), c.Devices.Resource(deviceResource)
-	pods, maps := c.Core.Pods(metav1.NamespaceAll), c.Core.ConfigMaps(namespace)
-	w.nodes = w.informer(own, &metav1.PartialObjectMetadata{}, lister(nodes.List), nodes.Watch, nil)
-	w.devices = w.informer(own, &unstructured.Unstructured{}, lister(devices.List), devices.Watch, toDevice)
-	w.pods = w.informer(fields.OneTermEqualSelector("spec.nodeName", node).String(), &corev1.Pod{}, lister(pods.List), pods.Watch, w.stripPod)
-	w.maps = w.informer(fields.OneTermEqualSelector(metav1.ObjectNameField, wire.ModesConfigMap).String(), &corev1.ConfigMap{}, lister(maps.List), maps.Watch, nil)
+	only := func(field, value string) func(*metav1.ListOptions) {
+		return func(o *metav1.ListOptions) { o.FieldSelector = fields.OneTermEqualSelector(field, value).String() }
+	}
+	core := func(resource, namespace string, kind runtime.Object, narrow func(*metav1.ListOptions)) cache.SharedIndexInformer {
+		return cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(c.Core.RESTClient(), resource, namespace, narrow), kind, 0, nil)
+	}
+	own := only(metav1.ObjectNameField, node)
+	w.nodes = w.add(metadatainformer.NewFilteredMetadataInformer(c.Metadata, nodeResource, metav1.NamespaceAll, 0, nil, own).Informer(), nil)
+	w.devices = w.add(dynamicinformer.NewFilteredDynamicInformer(c.Devices, deviceResource, metav1.NamespaceAll, 0, nil, own).Informer(), toDevice)
+	w.pods = w.add(core("pods", metav1.NamespaceAll, &corev1.Pod{}, only("spec.nodeName", node)), w.stripPod)
+	w.maps = w.add(core("configmaps", namespace, &corev1.ConfigMap{}, only(metav1.ObjectNameField, wire.ModesConfigMap)), nil)
 	return w
 }
 
-type (
-	listFunc  func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watchFunc func(context.Context, metav1.ListOptions) (watch.Interface, error)
-)
-
-func lister[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) listFunc {
-	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
-}
-
-func (w *liveWatcher) informer(selector string, kind runtime.Object, list listFunc, watch watchFunc, transform cache.TransformFunc) informer {
-	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				o.FieldSelector = selector
-				return list(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watchInterface, error) {
-				o.FieldSelector = selector
-				return watch(ctx, o)
-			},
-		},
-		ObjectType: kind,
-		Transform:  transform,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { w.notify() }, UpdateFunc: func(_, _ any) { w.notify() },
-			DeleteFunc: func(obj any) {
-				w.gone.set(obj)
-				w.notify()
-			},
+// add has changes that an informer sees wake the agent.
+func (w *liveWatcher) add(i cache.SharedIndexInformer, transform cache.TransformFunc) cache.SharedIndexInformer {
+	_ = i.SetTransform(transform) // fails only once it runs, as does the next
+	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { w.notify() }, UpdateFunc: func(_, _ any) { w.notify() },
+		DeleteFunc: func(obj any) {
+			w.gone.set(obj)
+			w.notify()
 		},
 	})
-	return informer{store, controller}
+	return i
 }
-
-// watchInterface spares the parameter named watch an import renamed.
-type watchInterface = watch.Interface
 
 func (w *liveWatcher) notify() {
 	select {
 	case w.signal <- struct{}{}:
-	default: // it is told already
+	default: // a notification is pending
 	}
 }
 
@@ -132,7 +105,7 @@ func (w *liveWatcher) changed() <-chan struct{} { return w.signal }
 
 func (w *liveWatcher) run(ctx context.Context) {
 	var group sync.WaitGroup
-	for _, i := range []informer{w.nodes, w.devices, w.pods, w.maps} {
+	for _, i := range []cache.SharedIndexInformer{w.nodes, w.devices, w.pods, w.maps} {
 		group.Go(func() { i.RunWithContext(ctx) })
 		// An empty list brings no event, but is worth knowing too.
 		group.Go(func() {
@@ -149,7 +122,7 @@ func (w *liveWatcher) view() view {
 		node: first[*metav1.PartialObjectMetadata](w.nodes), device: first[*v1alpha1.Device](w.devices), deleted: w.gone.get(),
 		devicesKnown: w.devices.HasSynced(), podsKnown: w.pods.HasSynced(), modesKnown: w.maps.HasSynced(),
 	}
-	for _, obj := range w.pods.List() {
+	for _, obj := range w.pods.GetStore().List() {
 		pod, ok := obj.(*corev1.Pod)
 		if !ok || !wire.Holds(pod) {
 			continue
@@ -171,8 +144,8 @@ func (w *liveWatcher) view() view {
 }
 
 // first returns the only object of a watch that is narrowed to one.
-func first[T any](i informer) T {
-	for _, obj := range i.List() {
+func first[T any](i cache.SharedIndexInformer) T {
+	for _, obj := range i.GetStore().List() {
 		if t, ok := obj.(T); ok {
 			return t
 		}

@@ -48,7 +48,7 @@ func (s *Server) sweepLoop(ctx context.Context) {
 			text = err.Error()
 		}
 		cancel()
-		if plain := withoutNumbers(text); plain != said {
+		if plain := WithoutNumbers(text); plain != said {
 			said = plain
 			if text != "" {
 				klog.FromContext(ctx).Info("Not all is taken back yet", "why", text)
@@ -76,8 +76,9 @@ func (s *Server) nextSweep() time.Duration {
 	return next
 }
 
-// withoutNumbers leaves of a text what does not change by itself.
-func withoutNumbers(text string) string {
+// WithoutNumbers returns a text without its digits and dots, which may change
+// while the text means the same.
+func WithoutNumbers(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {
 			return -1
