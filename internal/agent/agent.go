@@ -22,26 +22,27 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// Config says how an agent does its work.
+// Config is how an agent works.
 type Config struct {
 	// Node is the name of the node that the agent runs on.
 	Node string
 	// Namespace is where the ConfigMap with the modes is.
 	Namespace string
-	// Mode is the node's mode where the ConfigMap names none; empty for what
-	// the hardware can do.
+	// Mode is the node's mode where the ConfigMap names none; empty for what the
+	// hardware can do.
 	Mode gpu.Mode
-	// Poll is the time between two looks at the cards, and LookTimeout how long
-	// one may take.
+	// Poll is the time between two looks at the cards, LookTimeout how long one may
+	// take.
 	Poll, LookTimeout time.Duration
-	// VendorAnnotations writes metax-tech.com/node-gpu-devices on the Node, and
-	// TopologyAnnotations metax-tech.com/gpu.topology.scores and .losses, both
-	// unless a plugin of the vendor's does.
+	// VendorAnnotations writes metax-tech.com/node-gpu-devices on the Node,
+	// TopologyAnnotations metax-tech.com/gpu.topology.scores and .losses, unless a
+	// plugin of the vendor's does.
 	VendorAnnotations, TopologyAnnotations bool
-	// VendorPlugin selects the pods of the vendor's plugin, whose nodes are left to it.
+	// VendorPlugin selects the pods of the vendor's plugin; their nodes are left to
+	// it.
 	VendorPlugin wire.VendorPlugin
-	// Drain is how long the node is still served after it was said that it is
-	// not any more, when the agent ends: pods that were placed before still come.
+	// Drain is how long pods that were placed before are served after the node was
+	// marked not serving, when the agent ends.
 	Drain time.Duration
 	// MetricsTLS is how metrics are served; nil for plain HTTP.
 	MetricsTLS *tls.Config
@@ -49,8 +50,8 @@ type Config struct {
 
 // Timing of the loop.
 const (
-	// DefaultPoll and DefaultLookTimeout bring a fault into the Device well
-	// within ten seconds.
+	// DefaultPoll and DefaultLookTimeout bring a fault into the Device within ten
+	// seconds.
 	DefaultPoll        = 3 * time.Second
 	DefaultLookTimeout = 10 * time.Second
 
@@ -59,13 +60,13 @@ const (
 	nodeInterval = 10 * time.Second
 	// idleTick wakes the loop when nothing else does, for the health checks.
 	idleTick = 10 * time.Second
-	// syncTimeout is how long modes and pods may take to be known before cards are
-	// published without them.
+	// syncTimeout is how long cards are not published while modes and pods are
+	// unknown.
 	syncTimeout = 10 * time.Second
 	// lastLook is how long the end of the agent waits for a look.
 	lastLook = 2 * time.Second
-	// failuresToReport is how many looks must fail in a row before it is an event:
-	// one may be a driver that is busy.
+	// failuresToReport is how many looks must fail in a row: one may be a busy
+	// driver.
 	failuresToReport = 3
 )
 
@@ -116,8 +117,8 @@ type status struct {
 	waits string
 }
 
-// New returns an agent that looks at its cards through the source. It does
-// nothing before Run. Many may run in one process.
+// New returns an agent that looks at its cards through the source. It does nothing
+// before Run.
 func New(cfg Config, source discover.Source, c *Clients, clk clock.WithTicker) *Agent {
 	a := newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(cfg.Node, cfg.Namespace, cfg.VendorPlugin, c), c.Events, clk)
 	a.pods.core = c.Core
@@ -203,8 +204,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// look looks at the cards every Poll, one look at a time. It is not part of the
-// loop: a driver that does not answer stops looks and nothing else.
+// look looks at the cards every Poll. It is not part of the loop: a driver that does
+// not answer stops looks and nothing else.
 func (a *Agent) look(ctx context.Context, looks chan<- look) {
 	for {
 		start := a.clock.Now()
@@ -224,7 +225,7 @@ func (a *Agent) look(ctx context.Context, looks chan<- look) {
 	}
 }
 
-// observe takes in a look.
+// observe handles the result of a look.
 func (a *Agent) observe(ctx context.Context, l look) {
 	a.metrics.look(l)
 	if l.err != nil {
@@ -245,8 +246,8 @@ func (a *Agent) observe(ctx context.Context, l look) {
 	}
 }
 
-// isNews reports whether a failure was not reported since the last good look.
-// Texts that differ in numbers only, such as times, are the same.
+// isNews reports whether a failure was not reported since the last good look, apart
+// from numbers in it.
 func (a *Agent) isNews(failure error) bool {
 	const most = 8
 	text := deviceplugin.WithoutNumbers(failure.Error())

@@ -30,9 +30,8 @@ type Clients struct {
 	Events recorder
 }
 
-// What an agent asks of the API server in a second, unless it is told otherwise.
-// The usual 5 are too few when many pods of the node start or end at once: each
-// that the watch does not show yet, or not any more, is asked for.
+// Requests of an agent per second, unless the config has a limit. The usual 5 are too
+// few when many pods of the node start or end at once.
 const (
 	requestsPerSecond = 50
 	requestsAtOnce    = 100
@@ -47,8 +46,8 @@ func paced(config *rest.Config) *rest.Config {
 	return config
 }
 
-// NewClients returns clients for the cluster. Events is left to the caller:
-// agents of one process may share a recorder.
+// NewClients returns clients for the cluster. The caller sets Events: agents of one
+// process may share a recorder.
 func NewClients(config *rest.Config) (*Clients, error) {
 	config = paced(config)
 	core := rest.CopyConfig(config)
@@ -69,8 +68,7 @@ func NewClients(config *rest.Config) (*Clients, error) {
 type api interface {
 	// applyDevice makes our part of the Device what it should be and returns it.
 	applyDevice(ctx context.Context, d *v1alpha1.Device) (*v1alpha1.Device, error)
-	// removeAnnotations takes an operator's notes off the Device, if it is still
-	// the one that they were read from.
+	// removeAnnotations removes annotations from this version of the Device.
 	removeAnnotations(ctx context.Context, d *v1alpha1.Device, keys []string) error
 	// applyNode makes our annotations of the Node exactly these. It fails with a
 	// conflict when one of them is someone else's.
@@ -85,7 +83,7 @@ func (l *liveAPI) applyDevice(ctx context.Context, d *v1alpha1.Device) (*v1alpha
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", d.Name, err)
 	}
-	// Force: the list of cards is ours, whoever wrote it last.
+	// Force: the list of cards is ours, even if another manager wrote it last.
 	applied, err := l.clients.Devices.Resource(deviceResource).Apply(ctx, d.Name, &unstructured.Unstructured{Object: object},
 		metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 	if err != nil {

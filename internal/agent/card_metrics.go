@@ -16,16 +16,15 @@ import (
 // addValue adds a value of a metric, with the labels of its own.
 type addValue func(value float64, labels ...string)
 
-// gauge is a metric whose values are read from an S when they are asked for.
-// Values that are not known are left out.
+// gauge is a metric whose values are read from an S. Unknown values are left out.
 type gauge[S any] struct {
 	name, help string
 	label      string // of its own, beyond those of all gauges of its table
 	read       func(S, addValue)
 }
 
-// cardLabels are the vendor's. The pod is named when one pod alone holds the
-// card, so there are never more series than cards.
+// cardLabels are the vendor's. Only a pod that holds the card alone is named, so
+// there are never more series than cards.
 var cardLabels = []string{
 	"deviceId", "uuid", "modelName", "driver_version", "bios_version", "Hostname",
 	"exported_namespace", "exported_pod", "exported_container",

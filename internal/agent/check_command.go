@@ -114,8 +114,8 @@ func wrapped(names []string) []string {
 	return lines
 }
 
-// agentArguments returns the arguments of the agent that is the first process of
-// this container, if it is one.
+// agentArguments returns the arguments of the agent that is this container's first
+// process.
 func agentArguments(cmdline string) []string {
 	text, err := os.ReadFile(cmdline)
 	if err != nil {

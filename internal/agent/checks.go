@@ -29,8 +29,8 @@ type nodeChecks struct {
 	report *check.Report
 }
 
-// CheckNode makes the agent check the node before it serves it and from time to
-// time. It is called before Run.
+// CheckNode makes the agent check the node before it serves it and regularly. It is
+// called before Run.
 func (a *Agent) CheckNode(asker *check.Asker, waived []string) {
 	a.checks = nodeChecks{waived: waived, run: func(ctx context.Context) (*check.Report, error) {
 		facts, err := asker.Ask(ctx)
@@ -41,8 +41,8 @@ func (a *Agent) CheckNode(asker *check.Asker, waived []string) {
 	}}
 }
 
-// checkNode runs the checks again and again, and returns where the reports come
-// from. Nothing waits for its end: the driver may never answer.
+// checkNode runs the checks regularly and returns the reports. Nothing waits for its
+// end: the driver may never answer.
 func (a *Agent) checkNode(ctx context.Context) <-chan *check.Report {
 	if a.checks.run == nil {
 		return nil
@@ -71,8 +71,7 @@ func (a *Agent) checkNode(ctx context.Context) <-chan *check.Report {
 	return reports
 }
 
-// checkTwice runs the checks, and again where one failed: slices come and go
-// while they are looked at.
+// checkTwice repeats checks of which one failed: slices may have changed meanwhile.
 func (a *Agent) checkTwice(ctx context.Context) *check.Report {
 	r, err := a.checks.run(ctx)
 	if err == nil && len(r.Blocking(a.checks.waived)) > 0 {
@@ -85,8 +84,8 @@ func (a *Agent) checkTwice(ctx context.Context) *check.Report {
 	return r
 }
 
-// fault returns why the checks keep the node from being served; its reason is
-// empty if they do not.
+// fault returns why the checks keep the node from being served; no reason if they do
+// not.
 func (c *nodeChecks) fault() fault {
 	switch {
 	case c.run == nil:
@@ -104,8 +103,7 @@ func (c *nodeChecks) fault() fault {
 	return fault{reasonCheckFailed, strings.Join(texts, "; ") + "; agent.waive (--waive) has the node served all the same"}
 }
 
-// waivedFault describes the checks that are waived; its reason is empty if there
-// are none.
+// waivedFault describes the checks that are waived; no reason if there are none.
 func (c *nodeChecks) waivedFault() fault {
 	if len(c.waived) == 0 {
 		return fault{}
@@ -123,8 +121,8 @@ func (c *nodeChecks) waivedFault() fault {
 	return fault{reasonWaived, "the node is served whatever these checks find: " + strings.Join(texts, ", ")}
 }
 
-// reportChecks reports on the Node when checks keep it from being served, and when
-// they no longer do.
+// reportChecks reports when checks keep the node from being served, and when they no
+// longer do.
 func (a *Agent) reportChecks(now fault) {
 	if now.reason == reasonChecking || !a.events.changed(eventChecksPassed, now.message) {
 		return

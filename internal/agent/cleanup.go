@@ -32,8 +32,8 @@ import (
 const (
 	// cleanupRetry is the time between two tries with --wait.
 	cleanupRetry = 5 * time.Second
-	// withdrawTimeout bounds the wait for the manager, and withdrawPoll is how
-	// often the Node is looked at meanwhile.
+	// withdrawTimeout bounds the wait for the manager, which polls the Node every
+	// withdrawPoll.
 	withdrawTimeout, withdrawPoll = 30 * time.Second, time.Second
 )
 
@@ -68,8 +68,8 @@ helm uninstall.`,
 	return cmd
 }
 
-// cleaner is the cleanup subcommand. It takes the agent's flags, so that it
-// finds what the agent left.
+// cleaner is the cleanup subcommand. It has the agent's flags, to find what the agent
+// left.
 type cleaner struct {
 	command
 	wait  bool
@@ -131,8 +131,7 @@ func (c *cleaner) readyz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintln(w, "ok")
 }
 
-// clean cleans the node up once. What it did before it failed need not be done
-// again.
+// clean cleans the node up once. It can be repeated.
 func (c *cleaner) clean(ctx context.Context, s *session) error {
 	node, err := c.ownNode(ctx, s.clients)
 	if err != nil {
@@ -159,8 +158,8 @@ func (c *cleaner) clean(ctx context.Context, s *session) error {
 	return c.awaitWithdrawal(ctx, s.clients)
 }
 
-// removeAnnotations removes from the Node what the agent applied, and the mark
-// that Daybreak serves it, whatever its field manager.
+// removeAnnotations removes from the Node what the agent applied, and the mark that
+// Daybreak serves it, whatever its field manager.
 func (c *cleaner) removeAnnotations(ctx context.Context, clients *Clients) error {
 	api := liveAPI{clients}
 	node, err := api.applyNode(ctx, c.Node, nil)
@@ -193,8 +192,8 @@ func (c *cleaner) ownNode(ctx context.Context, clients *Clients) (*metav1.Partia
 	return &list.Items[0], nil
 }
 
-// users returns the pods that hold cards of the node through the agent. On a
-// node that the vendor's plugin serves the pods with cards are that plugin's.
+// users returns the pods that hold cards of the node through the agent, not those of
+// the vendor's plugin.
 func (c *cleaner) users(ctx context.Context, clients *Clients, node *metav1.PartialObjectMetadata) (*listedPods, error) {
 	users := &listedPods{}
 	if node.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak {
@@ -255,8 +254,8 @@ func (c *cleaner) deleteDevice(ctx context.Context, clients *Clients) error {
 	return nil
 }
 
-// awaitWithdrawal waits until the manager has withdrawn what the node
-// advertises, which it does once the Device is gone.
+// awaitWithdrawal waits until the manager, after the Device is gone, has withdrawn
+// what the node advertises.
 func (c *cleaner) awaitWithdrawal(ctx context.Context, clients *Clients) error {
 	err := wait.PollUntilContextTimeout(ctx, withdrawPoll, withdrawTimeout, true, func(ctx context.Context) (bool, error) {
 		node, err := c.ownNode(ctx, clients)

@@ -151,7 +151,7 @@ func (c *command) discoverFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a look may take before it counts as failed")
 }
 
-// setLogs makes the logs as verbose as the flag says.
+// setLogs sets the verbosity of the logs.
 func (c *command) setLogs() error {
 	logs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logs)
@@ -175,8 +175,7 @@ type session struct {
 	slicer  deviceplugin.Slicer // nil where there are no slices
 }
 
-// start checks the flags, opens what they name, runs a command with it and closes
-// it again.
+// start opens what the flags name, runs a command with it and closes it again.
 func (c *command) start(run func(*session) error) error {
 	source, err := c.open()
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 )
 
 // How long something that went down must be good before it counts as up again:
-// firstHold after the first fall, four times as long after each further one
-// within flapWindow.
+// firstHold, and four times as long after each further fall within flapWindow.
 const (
 	firstHold  = 10 * time.Second
 	longHold   = 30 * time.Minute
@@ -25,7 +24,7 @@ type damper struct {
 	since time.Time   // of the first of them
 }
 
-// see tells the damper what a look found.
+// see notes the result of a look.
 func (d *damper) see(ok bool, now time.Time) {
 	switch {
 	case !ok && !d.down:
@@ -53,5 +52,5 @@ func (d *damper) hold() time.Duration {
 	return hold
 }
 
-// recovering tells that it is good by now, but not for long enough.
+// recovering reports whether it is good, but not for long enough.
 func (d *damper) recovering() bool { return d.down && d.good > 0 }

@@ -53,8 +53,8 @@ type events struct {
 	last map[string]string
 }
 
-// changed reports whether a subject has another state than at the last call; no
-// state is the first one.
+// changed reports whether the state of a subject is another than at the last call; it
+// begins empty.
 func (e *events) changed(subject, state string) bool {
 	before := e.last[subject]
 	e.last[subject] = state
@@ -76,8 +76,8 @@ type news struct {
 	card gpu.CardID
 }
 
-// newsOf returns what changed from one publication to the next. Before may be
-// nil: then what is well is no news.
+// newsOf returns what changed since a publication, which may be nil: then what is
+// well is not reported.
 func newsOf(before, after *wire.Publication) []news {
 	var list []news
 	for i := range after.Cards {
@@ -107,8 +107,7 @@ func cardNews(p *wire.Publication, i int, known bool, was *wire.CardStatus) []ne
 	return append(list, linkNews(c, name, conditionOf(s, wire.ConditionLinked), conditionOf(was, wire.ConditionLinked))...)
 }
 
-// linkNews reports links that went down or came back. Links that can't be read are
-// neither.
+// linkNews reports links that went down or came back, not those that can't be read.
 func linkNews(c *gpu.Card, name string, now, before metav1.Condition) []news {
 	switch {
 	case now.Status == metav1.ConditionUnknown || before.Status == metav1.ConditionUnknown && now.Status == "":

@@ -8,8 +8,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// Reasons for which a card is not healthy. They are reasons of conditions, so
-// the API server wants one word.
+// Reasons for which a card is not healthy, each one word, as the API server requires
+// of conditions.
 const (
 	reasonHealthy     = "DeviceHealthy"
 	reasonUnavailable = "DeviceUnavailable"
@@ -21,12 +21,11 @@ const (
 	reasonUnknown     = "DeviceUnhealthy" // of a Device that does not say more
 )
 
-// maxRetiredPages is how many memory pages the driver may have given up
-// before the card is. A few are normal in a long life.
+// maxRetiredPages is how many memory pages may be retired. A few are normal.
 const maxRetiredPages = 64
 
-// fault is what is wrong with a card. The message does not change while the
-// fault is the same, or the Device would be written again and again.
+// fault is what is wrong with a card. The message does not change while the fault is
+// the same, or the Device would be written with every look.
 type fault struct{ reason, message string }
 
 var lostFault = fault{reasonLost, "the card is no longer found"}
@@ -36,15 +35,14 @@ type health struct {
 	damper damper
 	// fault is what brought the card down last.
 	fault fault
-	// errors counts uncorrectable memory errors so far; nil if never told.
+	// errors counts uncorrectable memory errors so far; nil if never reported.
 	errors *int64
-	// latched tells that memory errors rose. The driver goes on as if nothing
-	// had happened, so only new counters (the card was reset, the driver loaded
-	// anew) or an operator's word end it.
+	// latched: memory errors rose. The driver goes on as before, so only new counters
+	// (the card was reset, the driver reloaded) or an operator's annotation end it.
 	latched bool
 }
 
-// remembered is the health of a card as its Device tells it.
+// remembered is the health of a card as its Device has it.
 func remembered(healthy bool, f fault, errors *int64, now time.Time) health {
 	h := health{errors: errors}
 	if f.reason == reasonRecovering {
@@ -57,7 +55,7 @@ func remembered(healthy bool, f fault, errors *int64, now time.Time) health {
 	return h
 }
 
-// look takes in what a look told of the card; nil means that it was not found.
+// look notes what a look found; nil: the card was not found.
 func (h *health) look(c *discover.Card, now time.Time) {
 	f, bad := lostFault, true
 	if c != nil {
@@ -90,7 +88,7 @@ func (h *health) count(ecc *discover.ECC) {
 	h.errors = &errors
 }
 
-// judge says what is wrong with a card that was found.
+// judge returns what is wrong with a card that was found.
 func (h *health) judge(c *discover.Card) (f fault, bad bool) {
 	v := &c.Vitals
 	switch {
@@ -108,8 +106,8 @@ func (h *health) judge(c *discover.Card) (f fault, bad bool) {
 	return fault{}, false
 }
 
-// eccFault is the latched fault in the words it was first told in, or in
-// general ones where another fault came in between.
+// eccFault is the latched fault, as first reported unless another one came in
+// between.
 func (h *health) eccFault() fault {
 	if h.fault.reason == reasonECC {
 		return h.fault
@@ -117,7 +115,7 @@ func (h *health) eccFault() fault {
 	return fault{reasonECC, "uncorrectable memory errors rose"}
 }
 
-// repaired is an operator's word that a latched fault was seen to.
+// repaired ends a latched fault, on an operator's annotation.
 func (h *health) repaired() {
 	h.latched = false
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// Reasons for which a card is not linked as it should be. It stays healthy: it
-// works, and only jobs on several cards miss the link.
+// Reasons for which a card is not linked as it should be. It stays healthy: only jobs
+// on several cards miss the link.
 const (
 	reasonLinkDown  = "LinkDown"
 	reasonLinkFault = "LinkFault"
@@ -38,7 +38,7 @@ func (p pair) of(id gpu.CardID) (other gpu.CardID, ok bool) {
 // links remembers every link that was ever seen, and whether it works.
 type links struct {
 	pairs map[pair]*damper
-	// unread is why the last look could not tell.
+	// unread is why the last look could not read the links.
 	unread string
 }
 
@@ -61,8 +61,8 @@ func (l *links) add(p pair) {
 	}
 }
 
-// look takes in the links of a snapshot whose cards have the given ids. Where
-// the source knows nothing of links they stay as they were.
+// look notes the links of a snapshot whose cards have the given ids. Where the source
+// does not know links they stay as they were.
 func (l *links) look(s *discover.Snapshot, ids []gpu.CardID, now time.Time) {
 	l.unread = s.LinksUnread
 	if !s.LinksKnown {
@@ -83,8 +83,8 @@ func (l *links) look(s *discover.Snapshot, ids []gpu.CardID, now time.Time) {
 	}
 }
 
-// carries reports whether a's side of its link to b works: one good port is
-// enough. Where no port tells its peer there is nothing to doubt.
+// carries reports whether a's side of its link to b works: one good port is enough,
+// and ports without a known peer are not doubted.
 func carries(a, b *discover.Card) bool {
 	if a.Vitals.LinkFault != "" {
 		return false
@@ -101,15 +101,15 @@ func carries(a, b *discover.Card) bool {
 	return towards == 0
 }
 
-// goodPort follows the vendor's rule: a port in use has 16 lanes at 32 GT/s,
-// or at 2.5 while it idles.
+// goodPort follows the vendor's rule: a used port has 16 lanes at 32 GT/s, or 2.5
+// when idle.
 func goodPort(p discover.Port) bool {
 	trained := p.SpeedGT != 0 || p.Width != 0
 	return p.Up && (!trained || p.Width == 16 && (p.SpeedGT == 32 || p.SpeedGT == 2.5))
 }
 
-// between returns the working links between the cards, by position. A lost
-// card has none.
+// between returns the working links between the cards, by position. A lost card has
+// none.
 func (l *links) between(members []*member) []gpu.Link {
 	var out []gpu.Link
 	for j, b := range members {
@@ -125,8 +125,8 @@ func (l *links) between(members []*member) []gpu.Link {
 	return out
 }
 
-// fault says what is wrong with a card's links. Those to cards that are gone,
-// by id or address, are left out: the lost card is what is to be told.
+// fault returns what is wrong with a card's links, except those to cards that are
+// gone, by id or address: these are reported themselves.
 func (l *links) fault(m *member, gone map[string]bool) (fault, bool) {
 	if !m.here || m.card.Virtual {
 		return fault{}, false
@@ -148,7 +148,7 @@ func (l *links) fault(m *member, gone map[string]bool) (fault, bool) {
 	if len(ports) > 0 {
 		return fault{reasonLinkDown, "MetaXLink is down or slow: " + strings.Join(ports, ", ")}, true
 	}
-	// Where ports tell nothing, links that were there before do.
+	// Without ports, links that were there before show it.
 	for p, d := range l.pairs {
 		peer, ours := p.of(m.id)
 		if ours && d.down && !gone[string(peer)] {

@@ -72,8 +72,7 @@ func (m *Metrics) own() []metrics.Registerable {
 	return []metrics.Registerable{m.looks, m.duration, m.writes}
 }
 
-// DescribeMetrics registers the agent's metrics with nothing counted, to list
-// them.
+// DescribeMetrics registers the agent's metrics with nothing counted, to list them.
 func DescribeMetrics(registry prometheus.Registerer) error {
 	a := &Agent{clock: clock.RealClock{}, metrics: newMetrics()}
 	a.status.Store(&status{})

@@ -8,7 +8,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// Reasons of the conditions that tell of modes.
+// Reasons of the conditions about modes.
 const (
 	reasonDriverTooOld   = "DriverTooOld"
 	reasonVirtualCards   = "VirtualCards"
@@ -18,20 +18,20 @@ const (
 
 // modeQuestion is all that the mode of a node depends on.
 type modeQuestion struct {
-	// configured is what the ConfigMap asks for, preset what to do where it asks
-	// for nothing; both may be empty.
+	// configured is the mode in the ConfigMap, preset the one where there is none;
+	// both may be empty.
 	configured, preset gpu.Mode
 	// current is what is published now; empty at first.
 	current gpu.Mode
-	// servesBoth tells that whole cards are handed out in mode sgpu too, as
-	// Daybreak does and the vendor's plugin does not.
+	// servesBoth: whole cards are handed out in mode sgpu too, as Daybreak does and
+	// the vendor's plugin does not.
 	servesBoth bool
 	driver     string
-	// cards and virtual count the cards that are there, and the virtual
-	// functions among them.
+	// cards counts the cards that are there, virtual the virtual functions among
+	// them.
 	cards, virtual int
-	// holders are the pods that hold cards; nil with podsKnown false means that
-	// there may be any.
+	// holders are the pods that hold cards; not podsKnown means that there may be
+	// any.
 	holders   []holder
 	podsKnown bool
 }
@@ -42,16 +42,16 @@ type holder struct {
 	whole, slices bool
 }
 
-// modeDecision is the mode to publish, and what is to be said about it.
+// modeDecision is the mode to publish, and why it is not another one.
 type modeDecision struct {
 	mode, pending gpu.Mode
-	// noSlices says why slices that were asked for are not served, waits why
-	// the pending mode is pending.
+	// noSlices is why slices that were asked for are not served, waits why the
+	// pending mode is pending.
 	noSlices, waits fault
 }
 
-// decide works out the mode. What the hardware can't do is never published; a
-// change that would take cards from pods waits for them.
+// decide returns the mode. What the hardware can't do is never published; a change
+// that would take cards from pods waits for them.
 func (q *modeQuestion) decide() modeDecision {
 	asked := cmp.Or(q.configured, q.preset)
 	if asked == "" {
@@ -71,11 +71,10 @@ func (q *modeQuestion) decide() modeDecision {
 		d.mode = gpu.ModeNative
 		d.noSlices = fault{reasonDriverTooOld, fmt.Sprintf("slices need driver %s, this is %s: the node hands out whole cards only", deviceplugin.SlicesSince, q.driver)}
 	}
-	return q.patient(d)
+	return q.deferred(d)
 }
 
-// natural is the mode of a node that nobody chose one for: everything that the
-// hardware can do.
+// natural is the mode where none is configured: everything that the hardware can do.
 func (q *modeQuestion) natural() gpu.Mode {
 	switch {
 	case q.cards > 0 && q.virtual == q.cards:
@@ -86,9 +85,9 @@ func (q *modeQuestion) natural() gpu.Mode {
 	return gpu.ModeSGPU
 }
 
-// patient keeps the current mode while pods would lose their cards. What the
-// hardware forces is not waited for: the pods have lost them already.
-func (q *modeQuestion) patient(d modeDecision) modeDecision {
+// deferred keeps the current mode while pods would lose their cards, unless the
+// hardware has taken them already.
+func (q *modeQuestion) deferred(d modeDecision) modeDecision {
 	impossible := d.noSlices.reason != "" && q.before() == gpu.ModeSGPU || q.cards > 0 && q.virtual == q.cards
 	if d.mode == q.before() || impossible {
 		return d
@@ -101,8 +100,8 @@ func (q *modeQuestion) patient(d modeDecision) modeDecision {
 	return modeDecision{mode: q.before(), pending: wanted, waits: fault{reasonPodsHoldCards, fmt.Sprintf("mode %s waits for %s", wanted, counted(losers))}}
 }
 
-// before is the mode that is in force. Pods that were there before any agent
-// may have slices as well as whole cards.
+// before is the mode that is in force. Pods from before the first agent may have
+// slices and whole cards.
 func (q *modeQuestion) before() gpu.Mode { return cmp.Or(q.current, gpu.ModeSGPU) }
 
 // losers counts the pods that would lose their cards in the new mode.
@@ -122,8 +121,8 @@ func (q *modeQuestion) losers(to gpu.Mode) (pods int, waits bool) {
 	return pods, pods > 0
 }
 
-// counted says how many pods there are. The Device and the events of a Node are
-// read by users who may not see the pods.
+// counted counts pods, which it does not name: users read the Device and events of a
+// Node and may not see the pods.
 func counted(pods int) string {
 	switch pods {
 	case 0:

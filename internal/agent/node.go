@@ -19,13 +19,12 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// vendorKeys are those of the annotations that we keep on the Node that readers of
-// the vendor's plugin look for.
+// vendorKeys are annotations of ours on the Node that readers of the vendor's plugin
+// use.
 var vendorKeys = []string{wire.AnnotationNodeCards, wire.AnnotationScores, wire.AnnotationLosses}
 
-// nodeWriter keeps the vendor's annotations on the Node current while nobody
-// else does. A plugin of the vendor's that writes them owns them from then on:
-// the API server keeps account of who wrote what.
+// nodeWriter keeps the vendor's annotations on the Node current until a plugin of the
+// vendor's writes them: the Node's managed fields show who did.
 type nodeWriter struct {
 	// applied is the Node as the API server answered our last write.
 	applied *metav1.PartialObjectMetadata
@@ -33,8 +32,8 @@ type nodeWriter struct {
 	next time.Time
 }
 
-// write makes our annotations what they should be, at most once in
-// nodeInterval, and returns how long they may be left alone.
+// write writes our annotations, at most once in nodeInterval, and returns when to
+// check again.
 func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publication) time.Duration {
 	if !v.podsKnown {
 		return idleTick
@@ -92,9 +91,9 @@ func (w *nodeWriter) current(v *view) *metav1.PartialObjectMetadata {
 	return v.node
 }
 
-// annotations returns what the node should be annotated with: nothing where
-// the vendor's plugin serves it. The list of cards is for readers of slices,
-// so it is there in that mode only, as the vendor's plugin has it.
+// annotations returns what the node should be annotated with: nothing where the
+// vendor's plugin serves it, and the list of cards in mode sgpu only, as that plugin
+// does.
 func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire.Publication) (map[string]string, error) {
 	want := map[string]string{}
 	if node.Annotations[wire.AnnotationServedBy] == wire.ServedByVendor {
@@ -137,7 +136,7 @@ func upToDate(node *metav1.PartialObjectMetadata, want map[string]string) bool {
 	return true
 }
 
-// foreignKeys returns the vendor's annotations that someone else keeps.
+// foreignKeys returns the vendor's annotations that others write.
 func foreignKeys(node *metav1.PartialObjectMetadata) []string {
 	ours, others := owners(node)
 	return slices.DeleteFunc(slices.Clone(vendorKeys), func(key string) bool {

@@ -20,12 +20,11 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// koordlet is Koordinator's agent, by the name under which it writes. Where it
-// keeps the Device ours does not: both would write the whole list of cards,
-// and the node would change with every write.
+// koordlet is the field manager of Koordinator's agent. Where it writes the Device
+// ours does not: each would overwrite the other's list of cards.
 const koordlet = "koordlet"
 
-// yieldsTo returns whose Device it is, if the agent must leave it alone.
+// yieldsTo returns the writer of a Device that the agent must leave alone.
 func yieldsTo(d *v1alpha1.Device) string {
 	if d == nil {
 		return ""
@@ -88,7 +87,7 @@ func (a *Agent) keepTimes(p *wire.Publication) {
 	}
 }
 
-// holdings is who holds which cards.
+// holdings is which pods hold which cards.
 type holdings struct {
 	holders map[gpu.CardID][]*corev1.Pod
 	kinds   []holder
@@ -132,7 +131,7 @@ func (h *holdings) add(pod *corev1.Pod, holds bool) {
 	}
 }
 
-// inventory reads the Device as other readers do, who have the Node too.
+// inventory reads the Device together with the Node, as other readers do.
 func (a *Agent) inventory(d *v1alpha1.Device, v *view) *wire.Inventory {
 	return wire.ReadInventory(&corev1.Node{ObjectMeta: a.node.current(v).ObjectMeta}, d)
 }
@@ -140,8 +139,8 @@ func (a *Agent) inventory(d *v1alpha1.Device, v *view) *wire.Inventory {
 // named reports whether a pod names the card, or may do so.
 func (h *holdings) named(id gpu.CardID) bool { return h.anyone || len(h.holders[id]) > 0 }
 
-// applyOperatorAnnotations does what an operator's annotations of the Device ask
-// for, and removes them when it is done.
+// applyOperatorAnnotations applies an operator's annotations of the Device and
+// removes them when done.
 func (a *Agent) applyOperatorAnnotations(ctx context.Context, d *v1alpha1.Device, held *holdings) {
 	if d == nil {
 		return
@@ -191,8 +190,8 @@ type deviceWriter struct {
 	// content is what we wrote then.
 	content *v1alpha1.Device
 	at      time.Time
-	// retry has the back-off after failed writes, and after writes in a row that
-	// only restore what someone else changed.
+	// retry has the back-off after failed writes, and after writes that only restored
+	// what someone else had changed.
 	retry     workqueue.TypedRateLimiter[string]
 	notBefore time.Time
 }
@@ -214,7 +213,7 @@ func (w *deviceWriter) current(v *view) *v1alpha1.Device {
 	return w.applied
 }
 
-// write makes the Device what the publication says.
+// write writes the publication to the Device.
 func (w *deviceWriter) write(ctx context.Context, a *Agent, p *wire.Publication, current *v1alpha1.Device) error {
 	d, err := wire.EncodeDevice(p)
 	if err != nil {
@@ -247,8 +246,8 @@ func (w *deviceWriter) write(ctx context.Context, a *Agent, p *wire.Publication,
 	return nil
 }
 
-// apply makes the Device what it should be. What apply leaves under our keys
-// belongs to another field manager and is taken off by itself.
+// apply applies the Device. Excess annotations belong to other field managers and are
+// removed one by one.
 func (*deviceWriter) apply(ctx context.Context, a *Agent, d *v1alpha1.Device) (*v1alpha1.Device, error) {
 	applied, err := a.api.applyDevice(ctx, d)
 	if err != nil {
@@ -273,8 +272,8 @@ func (w *deviceWriter) retryIn(now time.Time) time.Duration {
 	return max(time.Second, w.notBefore.Sub(now))
 }
 
-// matches reports whether the Device has all that it should. What others added to
-// it is theirs.
+// matches reports whether the Device has all that it should. What others added is
+// theirs.
 func matches(d, want *v1alpha1.Device) bool {
 	if d == nil {
 		return false
@@ -284,7 +283,7 @@ func matches(d, want *v1alpha1.Device) bool {
 		apiequality.Semantic.DeepEqual(d.Spec, want.Spec)
 }
 
-// excess returns the annotations of ours that the Device has and should not have.
+// excess returns annotations of ours that the Device should not have.
 func excess(d, want *v1alpha1.Device) []string {
 	var keys []string
 	for _, key := range []string{wire.AnnotationModePending, wire.AnnotationStrangers, wire.AnnotationGiven} {
@@ -335,8 +334,8 @@ func (b *modeBook) decide(a *Agent, v *view, held *holdings) modeDecision {
 	return q.decide()
 }
 
-// update reads the document if it changed. A bad one leaves the last good one
-// in force, and an event says why.
+// update reads the document if it changed. A bad one is reported and the last good
+// one stays in force.
 func (b *modeBook) update(a *Agent, v *view) {
 	if !v.modesKnown || b.read && maps.Equal(b.data, v.modes) {
 		return

@@ -22,8 +22,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// DefaultDrain is longer than it takes a pod that was just placed to be given
-// its devices.
+// DefaultDrain is longer than a pod that was just placed takes to be given its
+// devices.
 const DefaultDrain = 5 * time.Second
 
 // Reasons of the condition Serving.
@@ -50,8 +50,8 @@ type nodeServer interface {
 	Changed() <-chan struct{}
 }
 
-// ServeNode makes the agent serve its node, not only look at it. It is called
-// before Run. Slicer may be nil: then there are no slices.
+// ServeNode makes the agent serve its node. It is called before Run. Without a slicer
+// there are no slices.
 func (a *Agent) ServeNode(cfg deviceplugin.Config, slicer deviceplugin.Slicer) error {
 	server, err := deviceplugin.New(cfg, a.pods, slicer, a.metrics.serving, a.clock)
 	if err != nil {
@@ -74,8 +74,7 @@ func (a *Agent) serveNode(ctx context.Context, group *sync.WaitGroup) <-chan str
 	return a.server.Changed()
 }
 
-// drain marks the node not serving, and goes on serving pods that were placed on
-// it before.
+// drain marks the node not serving, and serves pods that were placed on it before.
 func (a *Agent) drain(ctx context.Context) {
 	if a.server == nil || !a.server.Status().Serving {
 		return
@@ -87,7 +86,7 @@ func (a *Agent) drain(ctx context.Context) {
 	<-a.clock.After(a.cfg.Drain)
 }
 
-// service is what the Device says of whether its node is served.
+// service is the condition Serving of the Device.
 type service struct {
 	serving bool
 	why     fault
@@ -99,7 +98,7 @@ type service struct {
 // plugin does.
 func (a *Agent) intends(v *view) bool { return a.server != nil && a.yieldsNode(v) == "" }
 
-// yieldsNode says why the node is left to someone else, if it is.
+// yieldsNode returns why the node is left to another plugin, if it is.
 func (a *Agent) yieldsNode(v *view) string {
 	if a.server == nil {
 		return ""
@@ -119,7 +118,7 @@ func (a *Agent) leftToVendor(v *view) string {
 	return ""
 }
 
-// saysDaybreak reports whether the Node says that Daybreak serves it.
+// saysDaybreak reports whether the Node is annotated as served by Daybreak.
 func (a *Agent) saysDaybreak(v *view) bool {
 	return a.node.current(v).Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak
 }
@@ -146,8 +145,8 @@ func (a *Agent) serves(v *view) bool {
 	return a.server.Status().Serving || ours[wire.AnnotationServedBy]
 }
 
-// service works out what the Device says of a node in the mode; nil where this
-// agent does not serve.
+// service returns the condition of a node in the mode; nil where this agent does not
+// serve.
 func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	if why := a.yieldsNode(v); a.events.changed(eventNotServed, why) && why != "" {
 		a.events.onNode(corev1.EventTypeWarning, eventNotServed, "Daybreak's agent only looks at this node: %s", why)
@@ -182,8 +181,8 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	return sv
 }
 
-// reportRuntime reports when containers with cards can't be left to the container
-// runtime, and when they can again.
+// reportRuntime reports when the container runtime can't start containers with cards,
+// and when it can.
 func (a *Agent) reportRuntime(now deviceplugin.RuntimeFault) {
 	switch {
 	case !a.events.changed(eventRuntimeReady, now.Reason):
@@ -225,7 +224,7 @@ func (a *Agent) given() map[types.UID]wire.Given {
 	return a.previous.Given
 }
 
-// unserved says what the node is not served for, where it is to be.
+// unserved returns why the node is not served, where it is to be.
 func (a *Agent) unserved(v *view) string {
 	if !a.intends(v) {
 		return ""
@@ -237,7 +236,7 @@ func (a *Agent) unserved(v *view) string {
 }
 
 // updateServer hands the server what was published, once the pods of the node are
-// known: the vendor's plugin may be one of them.
+// known.
 func (a *Agent) updateServer(v *view, p *wire.Publication) {
 	if a.server == nil || !v.podsKnown {
 		return

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// maxSilence is how long the loop may take to come round. It waits for the API
-// server at most a few times writeTimeout, and never for the driver.
+// maxSilence is how long the loop may take: a few times writeTimeout, and it never
+// waits for the driver.
 const maxSilence = 2 * time.Minute
 
 // Off means no server, in place of its address.
 const Off = "0"
 
-// Serve serves metrics on one address, over TLS if there is a certificate, and
-// health checks on another, which may be the same, until the context ends.
+// Serve serves metrics, over TLS if there is a certificate, and health checks until
+// the context ends; both may have one address.
 func (a *Agent) Serve(ctx context.Context, metrics, health string) error {
 	handlers := handlers{}
 	handlers.add(metrics, "GET /metrics", a.metrics.Handler())
@@ -71,8 +71,7 @@ func (h handlers) serve(ctx context.Context, secured map[string]*tls.Config) err
 	return nil
 }
 
-// healthz says whether the agent's loop lives. It looks at nothing that could
-// keep it waiting.
+// healthz reports whether the agent's loop runs.
 func (a *Agent) healthz(w http.ResponseWriter, _ *http.Request) {
 	if silent := a.clock.Since(time.Unix(0, a.beat.Load())); silent > maxSilence {
 		http.Error(w, fmt.Sprintf("the loop has not come round for %s", silent.Round(time.Second)), http.StatusInternalServerError)
@@ -81,7 +80,7 @@ func (a *Agent) healthz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintln(w, "ok")
 }
 
-// readyz says whether what is to be published was published.
+// readyz reports whether all was published.
 func (a *Agent) readyz(w http.ResponseWriter, _ *http.Request) {
 	if err := a.Ready(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -90,8 +89,7 @@ func (a *Agent) readyz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintln(w, "ok")
 }
 
-// Ready returns nil once all there is to publish was published, else what is
-// still missing.
+// Ready returns what is still to be published; nil if nothing is.
 func (a *Agent) Ready() error {
 	if st := a.status.Load(); !st.ready {
 		return errors.New("the agent waits for " + st.waits)

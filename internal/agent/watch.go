@@ -28,17 +28,17 @@ var (
 	nodeResource   = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 )
 
-// view is what the agent sees of the cluster at one moment. Objects are shared
-// and must not be changed.
+// view is what the agent sees of the cluster at one moment. Objects are shared: read
+// only.
 type view struct {
 	// node is nil while it is not known or does not exist.
 	node *metav1.PartialObjectMetadata
-	// device is nil when there is none; deleted is the last one that went. Both
-	// mean nothing until devicesKnown.
+	// device is nil when there is none; deleted is the last deleted one. Both are
+	// valid once devicesKnown.
 	device, deleted *v1alpha1.Device
 	devicesKnown    bool
-	// pods are those of the node that ask for cards, and vendorPod is that of the
-	// vendor's plugin: its namespace and name.
+	// pods are those of the node that ask for cards; vendorPod is the namespace and
+	// name of the pod of the vendor's plugin.
 	pods      []*corev1.Pod
 	vendorPod string
 	podsKnown bool
@@ -56,8 +56,8 @@ type watcher interface {
 	view() view
 }
 
-// liveWatcher watches the four things that an agent must know, each narrowed to
-// the node's own: every node has an agent, which must cost the API server little.
+// liveWatcher watches the four kinds of objects that an agent needs, each narrowed to
+// the node's own: there are as many agents as nodes.
 type liveWatcher struct {
 	signal                     chan struct{}
 	plugin                     wire.VendorPlugin
@@ -160,8 +160,8 @@ type lastDeleted struct {
 	device *v1alpha1.Device
 }
 
-// set takes what a watch says was deleted. Where it missed the deletion itself
-// nothing is known of the version that went, so it is as new as can be.
+// set keeps a deleted Device. Of a missed deletion the version is not known, so it
+// counts as the newest.
 func (l *lastDeleted) set(obj any) {
 	missed, ok := obj.(cache.DeletedFinalStateUnknown)
 	if ok {
@@ -185,8 +185,7 @@ func (l *lastDeleted) get() *v1alpha1.Device {
 	return l.device
 }
 
-// toDevice decodes a Device as it comes in. One that can't be read is kept
-// with its metadata alone: it is there, and to be put right.
+// toDevice decodes a Device. One that can't be read is kept with its metadata alone.
 func toDevice(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {

@@ -25,18 +25,17 @@ const (
 	sourceSlices  = "slices"
 )
 
-// Facts is what a node answered. What could not be asked is nil, with the reason
-// in Errors. No pod and no namespace is named.
+// Facts is what a node answered. What could not be asked is nil, with the reason in
+// Errors. No pod and no namespace is named.
 type Facts struct {
 	// PCI is what sysfs shows.
 	PCI *discover.Snapshot `json:"pci,omitempty"`
-	// Library and LibraryAgain are two answers of the library, Functions what
-	// it can be asked.
+	// Library and LibraryAgain are two answers of the library; Functions are those
+	// that it has.
 	Library      *discover.Snapshot  `json:"library,omitempty"`
 	LibraryAgain *discover.Snapshot  `json:"libraryAgain,omitempty"`
 	Functions    *discover.Functions `json:"functions,omitempty"`
-	// Command is what mx-smi says, as it is understood, and Printed what it
-	// prints, by arguments.
+	// Command is what was parsed of mx-smi's output, Printed the output by arguments.
 	Command *discover.Snapshot `json:"mxSmi,omitempty"`
 	Printed map[string]string  `json:"-"`
 	// Slices is how each card is sliced, by PCI address.
@@ -61,8 +60,8 @@ type Kernel struct {
 	Files []string `json:"files"`
 }
 
-// Devices is why containers would not get the devices of the node's cards. Each
-// is empty where they would.
+// Devices is why containers would not get the devices of cards; empty where they
+// would.
 type Devices struct {
 	Control     string            `json:"control,omitempty"`
 	SliceDriver string            `json:"sliceDriver,omitempty"`
@@ -72,8 +71,8 @@ type Devices struct {
 
 // Asker asks a node.
 type Asker struct {
-	// Discover says how the cards are looked at, Node where kubelet, the runtime
-	// and the devices are.
+	// Discover is how the cards are looked at, Node where kubelet, the runtime and
+	// the devices are.
 	Discover discover.Config
 	Node     deviceplugin.Config
 	// Timeout is how long one source may take.
@@ -118,8 +117,7 @@ func look(ctx context.Context, a *Asker, f *Facts, name string, source discover.
 	return s
 }
 
-// nameless removes the names of foreign slices: they may contain names of
-// tenants.
+// nameless hides the names of foreign slices, which may contain names of tenants.
 func nameless(s *discover.Snapshot) {
 	for i := range s.Cards {
 		hideAliases(s.Cards[i].Figures.Slices)
@@ -166,8 +164,7 @@ func (a *Asker) askLibrary(ctx context.Context, f *Facts) error {
 	return nil
 }
 
-// printed are the outputs of mx-smi that are kept as they are. None contains
-// processes.
+// printed are the outputs of mx-smi that are kept as they are. None has processes.
 var printed = [][]string{{"-L"}, {"--show-version"}, {"--show-memory"}, {"topo", "-m"}}
 
 // sliceLine is a slice in mx-smi's list, up to the name that it was given.

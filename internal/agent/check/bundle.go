@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// WriteBundle writes an archive, tar and gzip, with a report and the answers
-// that it came from. No pod, no namespace, no process and no name of a slice
-// that Daybreak did not make is in it.
+// WriteBundle writes a tar.gz with a report and the answers that it came from,
+// without names of pods, namespaces, processes and foreign slices.
 func WriteBundle(w io.Writer, version string, r *Report, f *Facts, now time.Time) error {
 	zip := gzip.NewWriter(w)
 	archive := tar.NewWriter(zip)

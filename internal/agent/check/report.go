@@ -11,8 +11,7 @@ import (
 // Result is how a check came out.
 type Result string
 
-// The results. Unknown is where the node gives no answer: nothing is wrong, and
-// nothing is confirmed.
+// The results. Unknown: the node gives no answer, so nothing is confirmed.
 const (
 	OK      Result = "ok"
 	Failed  Result = "failed"
@@ -53,8 +52,8 @@ func (r *Report) Failed() bool {
 	return slices.ContainsFunc(r.Checks, func(o Outcome) bool { return o.Result == Failed })
 }
 
-// Blocking returns the failed checks that keep a node from being served, except
-// those that are waived.
+// Blocking returns the failed checks that keep a node from being served and are not
+// waived.
 func (r *Report) Blocking(waived []string) []Outcome {
 	return slices.DeleteFunc(slices.Clone(r.Checks), func(o Outcome) bool {
 		return o.Result != Failed || !slices.Contains(Waivable(), o.Name) || slices.Contains(waived, o.Name)
@@ -70,8 +69,7 @@ func (r *Report) Of(name string) (Outcome, bool) {
 	return r.Checks[at], true
 }
 
-// Waivable returns the names of the checks that keep a node from being served
-// when they fail, in the order of the table.
+// Waivable returns the names of the checks that keep a node from being served.
 func Waivable() []string {
 	var names []string
 	for i := range table {

@@ -23,8 +23,8 @@ func qualified(name string) string { return cdiVendor + "/" + cdiClass + "=" + n
 
 // specFiles keeps the specs of CDI devices; [cdiFiles] does.
 type specFiles interface {
-	// write makes the device with this name what it should be, and reports
-	// whether it was something else before.
+	// write writes the spec of a device, and reports whether it was another one
+	// before.
 	write(name string, edits *specs.ContainerEdits) (changed bool, err error)
 	// remove removes the device with this name, if it is there.
 	remove(name string) error
@@ -32,8 +32,8 @@ type specFiles interface {
 	names() ([]string, error)
 }
 
-// cdiFiles keeps one spec file for each name. Runtimes look at the folder by
-// themselves, a moment later.
+// cdiFiles keeps one spec file for each name. Runtimes notice a new one by
+// themselves.
 type cdiFiles struct {
 	dir   string
 	cache *cdi.Cache
@@ -57,8 +57,6 @@ const (
 
 func specFile(name string) string { return specPrefix + name + specSuffix }
 
-// write makes the device with this name what it should be, and reports whether
-// it was something else before.
 func (c *cdiFiles) write(name string, edits *specs.ContainerEdits) (changed bool, err error) {
 	spec := &specs.Spec{Kind: cdiVendor + "/" + cdiClass, Devices: []specs.Device{{Name: name, ContainerEdits: *edits}}}
 	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
@@ -73,7 +71,6 @@ func (c *cdiFiles) write(name string, edits *specs.ContainerEdits) (changed bool
 	return true, nil
 }
 
-// remove removes the device with this name, if it is there.
 func (c *cdiFiles) remove(name string) error {
 	err := os.Remove(filepath.Join(c.dir, specFile(name)))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +79,6 @@ func (c *cdiFiles) remove(name string) error {
 	return nil
 }
 
-// names lists the devices that there are specs of.
 func (c *cdiFiles) names() ([]string, error) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {

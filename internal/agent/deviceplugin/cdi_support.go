@@ -13,19 +13,19 @@ import (
 const (
 	// ReasonRuntimeUnreachable: the container runtime does not answer.
 	ReasonRuntimeUnreachable = "RuntimeUnreachable"
-	// ReasonNoCDI: it starts containers without their CDI devices, or does not
-	// read the folder of the specs.
+	// ReasonNoCDI: it does not inject CDI devices, or does not read the folder of the
+	// specs.
 	ReasonNoCDI = "NoCDI"
 	// ReasonCDIUnknown: it is not known whether it injects CDI devices.
 	ReasonCDIUnknown = "CDIUnknown"
 )
 
-// RuntimeFault is why no container with cards can be left to the container
-// runtime. The zero value is none.
+// RuntimeFault is why containers with cards can't be left to the container runtime;
+// zero: none.
 type RuntimeFault struct{ Reason, Message string }
 
-// RuntimeAnswer is what a container runtime reports of itself: CRI's Version and
-// what a verbose Status adds.
+// RuntimeAnswer is CRI's Version of a container runtime and what a verbose Status
+// adds.
 type RuntimeAnswer struct {
 	Name    string            `json:"name"`
 	Version string            `json:"version"`
@@ -48,8 +48,8 @@ const (
 )
 
 // runtimeConfig is the part of a runtime's configuration that matters here.
-// containerd has both keys since 1.7; 2.4 has no enableCDI any more, it is
-// always on there. CRI-O has neither in its answer.
+// containerd has both keys since 1.7; from 2.4 on CDI is always on. CRI-O reports
+// neither.
 type runtimeConfig struct {
 	EnableCDI json.RawMessage `json:"enableCDI"`
 	SpecDirs  *[]string       `json:"cdiSpecDirs"`
@@ -62,8 +62,8 @@ func (a *RuntimeAnswer) config() (*runtimeConfig, bool) {
 	return c, ok && json.Unmarshal([]byte(text), c) == nil
 }
 
-// injects reports whether the runtime injects CDI devices. One that is off
-// starts containers without them and says nothing.
+// injects reports whether the runtime injects CDI devices. With CDI off it starts
+// containers without them and reports no error.
 func (a *RuntimeAnswer) injects() support {
 	config, readable := a.config()
 	switch string(config.EnableCDI) {
@@ -93,9 +93,9 @@ func since(reached bool) support {
 	return cdiOff
 }
 
-// Fault returns why containers can't be left to this runtime when their devices
-// are in specs in the folder; nil if they can. Runtimes that are assumed to
-// inject them are not doubted where nothing is known, and only there.
+// Fault returns why containers whose devices are in specs in the folder can't be left
+// to this runtime; nil if they can. Of runtimes of which nothing is known, those that
+// are assumed to inject devices do.
 func (a *RuntimeAnswer) Fault(folder string, assumed []string) *RuntimeFault {
 	name := fmt.Sprintf("container runtime %.40s %.40s", a.Name, a.Version)
 	switch s := a.injects(); {
@@ -111,7 +111,7 @@ func (a *RuntimeAnswer) Fault(folder string, assumed []string) *RuntimeFault {
 	return nil
 }
 
-// advice says how CDI is switched on.
+// advice describes how to switch CDI on.
 func (a *RuntimeAnswer) advice(folder string) string {
 	major, minor, ok := versionOf(a.Version)
 	if a.Name != runtimeContainerd || !ok {
@@ -131,9 +131,8 @@ func (a *RuntimeAnswer) advice(folder string) string {
 	return fmt.Sprintf("in its config.toml write enable_cdi = true and cdi_spec_dirs = [%s] under [plugins.%q], then restart it", `"`+strings.Join(dirs, `", "`)+`"`, table)
 }
 
-// sameFolder reports whether two paths of the host are one folder: /var/run is
-// a link to /run. Where it is not, the runtime does not find a device and starts
-// no container.
+// sameFolder reports whether two paths of the host are one folder: /var/run is a link
+// to /run.
 func sameFolder(a, b string) bool {
 	clean := func(path string) string {
 		path = filepath.Clean(path)

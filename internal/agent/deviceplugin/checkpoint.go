@@ -9,12 +9,11 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 )
 
-// checkpointFile is the name of the file in the folder of the device plugins in
-// which kubelet keeps which container was given which devices.
+// checkpointFile is the file, in the folder of the device plugins, in which kubelet
+// keeps which container was given which devices.
 const checkpointFile = "kubelet_internal_checkpoint"
 
-// maxCheckpoint bounds what is read: a node with 64 cards, all sliced, has a
-// thousandth of it.
+// maxCheckpoint is a thousand times what a node with 64 sliced cards has.
 const maxCheckpoint = 64 << 20
 
 // checkpointEntry is what one container was given of one resource.

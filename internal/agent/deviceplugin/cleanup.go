@@ -15,12 +15,10 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// Cleanup removes what the agent keeps on the node: slices, CDI specs, the
-// plugins' sockets and the state folder. It is called in place of Run. While a
-// pod that [Pods] reports as held, or a container that lives, uses a card or a
-// slice, it removes nothing and returns an error. The node says which cards
-// there are, and in mode sgpu that slices may be on them; blind is why that is
-// not known, nil if it is.
+// Cleanup removes what the agent keeps on the node: slices, CDI specs, the plugins'
+// sockets and the state folder. It is called in place of Run. While a pod or a live
+// container uses a card or a slice, it removes nothing and returns an error. Blind is
+// why the cards of the node are not known, nil if they are.
 func (s *Server) Cleanup(ctx context.Context, n *Node, blind error) error {
 	defer s.close()
 	lock, err := lockState(s.cfg.State)
@@ -66,8 +64,7 @@ func (s *Server) users(ctx context.Context) (map[types.UID]bool, error) {
 	return users, nil
 }
 
-// takeAllBack removes slices that were made for containers, and others with our
-// mark.
+// takeAllBack removes slices that were made for containers, and others of Daybreak.
 func (s *Server) takeAllBack(ctx context.Context, n *Node, blind error) error {
 	for _, r := range s.journal.now().Records {
 		if blind != nil && slices.ContainsFunc(r.Shares, func(sh share) bool { return sh.Slice != nil }) {

@@ -25,8 +25,7 @@ type errDisk struct{ error }
 
 func (e errDisk) Unwrap() error { return e.error }
 
-// sawWrite takes in how something ended that may have written: a failed write
-// stops new pods from being placed here, until a probe succeeds.
+// sawWrite marks the node not serving after a failed write, until a probe succeeds.
 func (s *Server) sawWrite(err error) {
 	if failed, is := errors.AsType[errDisk](err); is {
 		s.setDisk(failed.Error())
@@ -44,8 +43,8 @@ func (s *Server) setDisk(why string) {
 	notify(s.wake)
 }
 
-// probeLoop writes to the folders of the journal and of the specs now and then.
-// It never waits for a write that does not end: it says so and goes on.
+// probeLoop writes to the folders of the journal and of the specs regularly. It
+// reports a write that does not end and goes on.
 func (s *Server) probeLoop(ctx context.Context) {
 	for {
 		done := make(chan error, 1)

@@ -21,26 +21,25 @@ import (
 )
 
 // Facts is what the node's kubelet and container runtime answer, and whether the
-// agent's folders can be written to. It names no pod and no namespace. An error
-// is empty where there was none.
+// agent's folders can be written to. It names no pod and no namespace.
 type Facts struct {
-	// Runtime is what the container runtime reports, without the parts of its
-	// configuration that don't matter here: they may have passwords.
+	// Runtime is without the parts of its configuration that don't matter: they may
+	// have passwords.
 	Runtime *RuntimeAnswer `json:"runtime,omitempty"`
 	// Fault is why no container with cards can be left to it.
 	Fault *RuntimeFault `json:"fault,omitempty"`
-	// Pods is how many pods kubelet lists, and Sandboxes how many of them the
-	// container runtime has; SandboxesError is why that is not known.
+	// Pods is how many pods kubelet lists, Sandboxes how many of them the container
+	// runtime has, and SandboxesError why that is not known.
 	Pods           int    `json:"pods"`
 	Sandboxes      int    `json:"sandboxes"`
 	SandboxesError string `json:"sandboxesError,omitempty"`
 	// Plugins is why kubelet takes no plugins, PodResources why it does not list
-	// devices, and Checkpoint why its file of devices can't be read.
+	// devices, Checkpoint why its file of devices can't be read.
 	Plugins      string `json:"plugins,omitempty"`
 	PodResources string `json:"podResources,omitempty"`
 	Checkpoint   string `json:"checkpoint,omitempty"`
-	// Advertised counts the devices of each resource that kubelet has from
-	// plugins, and Foreign names a plugin other than the agent's.
+	// Advertised counts the devices that kubelet has, by resource; Foreign is one of
+	// another plugin.
 	Advertised map[string]int `json:"advertised,omitempty"`
 	Foreign    string         `json:"foreign,omitempty"`
 	// Folders is why each folder of the agent's can't be written to.
@@ -53,12 +52,11 @@ const (
 	labelPodNamespace = "io.kubernetes.pod.namespace"
 )
 
-// sandboxTimeout is how long a runtime may take to make the sandbox of a node's
-// first pod.
+// sandboxTimeout is how long a runtime may take to make the sandbox of the first pod.
 const sandboxTimeout = 10 * time.Second
 
-// Examine asks kubelet and the container runtime of the node. It changes
-// nothing but a file that it writes and removes in each of the agent's folders.
+// Examine asks kubelet and the container runtime of the node. It changes nothing but
+// a file that it writes and removes in each of the agent's folders.
 func Examine(ctx context.Context, cfg *Config, clk clock.Clock) (*Facts, error) {
 	f := &Facts{Folders: map[string]string{}}
 	for _, dir := range []string{cfg.State, cfg.CDI} {
@@ -108,8 +106,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// brief returns the answer with the part of the configuration that is decided
-// by.
+// brief returns the answer with the part of the configuration that matters.
 func (a *RuntimeAnswer) brief() *RuntimeAnswer {
 	out := &RuntimeAnswer{Name: a.Name, Version: a.Version}
 	if c, ok := a.config(); ok {
@@ -153,8 +150,8 @@ func (f *Facts) askKubelet(ctx context.Context, conn *grpc.ClientConn) []*podres
 	return list.GetPodResources()
 }
 
-// countSandboxes counts the pods of kubelet's that the runtime has. None is a
-// runtime that kubelet does not use, unless all of them are new.
+// countSandboxes counts the pods of kubelet that the runtime has. With none, kubelet
+// uses another runtime, unless all pods are new.
 func (f *Facts) countSandboxes(ctx context.Context, runtime *containers, pods []*podresources.PodResources, clk clock.Clock) {
 	for start := clk.Now(); ; {
 		answer, err := runtime.client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
@@ -198,15 +195,13 @@ func (l *Layout) CheckControl() error {
 	return err
 }
 
-// CheckCard returns why a container would not get the whole card at a PCI
-// address.
+// CheckCard returns why a container would not get the whole card at a PCI address.
 func (l *Layout) CheckCard(bdf string) error {
 	_, err := l.cardNodes(bdf)
 	return err
 }
 
-// CheckSlice returns why a container would not get the slice with a minor
-// number.
+// CheckSlice returns why a container would not get the slice with a minor number.
 func (l *Layout) CheckSlice(minor int) error {
 	_, err := l.sliceNode(minor)
 	return err
@@ -218,8 +213,7 @@ func (l *Layout) CheckSliceDriver() error {
 	return err
 }
 
-// DescribeDevice returns a file of the host's /dev with its type, rights and
-// number.
+// DescribeDevice returns a file of the host's /dev with its type, rights and number.
 func DescribeDevice(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// foreignRecords describes what another plugin gave to the pod's containers, by
-// their ids: as much as the pod's allocation says, or all of the ids' cards where
-// nothing says so. A record without shares is of cards that are not known.
+// foreignRecords describes what another plugin gave to the pod's containers: what the
+// pod's allocation has, or else all of the cards of the ids. A record without shares
+// is of unknown cards.
 func foreignRecords(n *Node, node *ledger.Node, pod *corev1.Pod, ids map[string][]string) []*record {
 	if len(ids) == 0 {
 		return nil
@@ -56,8 +56,8 @@ func wholeCards(node *ledger.Node, ids []string) []share {
 	return shares
 }
 
-// orphans describes what other plugins gave to pods that the API server does not
-// have, by kubelet's file, and whose containers live. They were deleted by force.
+// orphans describes what other plugins gave, by kubelet's file, to pods that were
+// deleted by force and whose containers live.
 func (s *Server) orphans(ctx context.Context, node *ledger.Node, g *grants) ([]*record, error) {
 	held, _ := s.pods.Held()
 	there := uids(held)
@@ -82,8 +82,8 @@ func (s *Server) orphans(ctx context.Context, node *ledger.Node, g *grants) ([]*
 	return records, nil
 }
 
-// saveForeign brings to disk what other plugins gave. Records of pods that are
-// not among these stay until their containers are gone.
+// saveForeign writes what other plugins gave to the journal. Records of other pods
+// stay until their containers are gone.
 func (s *Server) saveForeign(records []*record) error {
 	now := s.journal.now().Foreign
 	replaced := map[containerID]bool{}
@@ -107,9 +107,9 @@ func (s *Server) saveForeign(records []*record) error {
 	})
 }
 
-// tryForeign lets a container start that the vendor's plugin gave devices to when
-// it served the node. kubelet hands out the same devices again: they must be what
-// they were then, and no one else's.
+// tryForeign lets a container start to which the vendor's plugin gave devices when it
+// served the node. kubelet hands out the same devices again: they must still be the
+// container's.
 func (s *Server) tryForeign(ctx context.Context, resource string, ids []string) (*corev1.Pod, error) {
 	n := s.current()
 	if n == nil {
@@ -156,10 +156,9 @@ func hasWhole(node *ledger.Node, h *ledger.Holding, ids []string) bool {
 	return hasCards(node, h, cards)
 }
 
-// checkForeign makes sure that the devices that kubelet hands out again are still
-// those of the container's cards, and its slices still there: after a restart of
-// the machine a path may be another card's, and the number of a slice another
-// pod's.
+// checkForeign checks that the devices that kubelet hands out again are still those
+// of the container's cards and slices: after a reboot their paths and numbers may be
+// others'.
 func (s *Server) checkForeign(ctx context.Context, n *Node, node *ledger.Node, h *ledger.Holding, resource string, to *holder, uid types.UID) error {
 	allowed := map[string]bool{}
 	for i := range h.Parts {
@@ -194,8 +193,8 @@ func (s *Server) checkForeign(ctx context.Context, n *Node, node *ledger.Node, h
 	return nil
 }
 
-// allowDevices adds the paths of a share's devices. Of a slice it is any on the
-// card with the same amounts that Daybreak did not make; one must be there.
+// allowDevices adds the paths of a share's devices: of a slice, those of all foreign
+// slices on the card with the same amounts; there must be one.
 func (s *Server) allowDevices(ctx context.Context, n *Node, id gpu.CardID, sh *ledger.Share, allowed map[string]bool) error {
 	card, ok := n.Cards[id]
 	if !ok || !card.Here {

@@ -15,8 +15,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// givenInterval is how often kubelet is asked what it gave to pods of other
-// plugins.
+// givenInterval is how often kubelet is asked what it gave to pods of other plugins.
 const givenInterval = 5 * time.Second
 
 // grants is which of the vendor's ids containers have, by pod and container.
@@ -62,8 +61,7 @@ func granted[K comparable](list []assignment, key func(*assignment) K) map[K]map
 }
 
 // of returns what a pod's containers have. A pending pod may have the name of one
-// that is not quite gone: without kubelet's file, which distinguishes the two, the
-// devices count as the pending pod's.
+// that is not quite gone; only kubelet's file distinguishes the two.
 func (g *grants) of(pod *corev1.Pod) map[string][]string {
 	if ids := g.byUID[pod.UID]; ids != nil {
 		return ids
@@ -74,9 +72,9 @@ func (g *grants) of(pod *corev1.Pod) map[string][]string {
 	return g.byName[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
 }
 
-// learnGiven asks which cards pods of other plugins have, where nothing on the
-// pods shows it or kubelet knows better: kubelet picks whole cards of the vendor's
-// plugin, whatever a scheduler wrote.
+// learnGiven asks which cards pods of other plugins have, where their allocation is
+// missing or kubelet knows better: it picks whole cards of the vendor's plugin
+// itself.
 func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	pods, known := s.foreignPods()
 	if !known || n.Inventory == nil || n.Inventory.Topology == nil {
@@ -160,8 +158,8 @@ func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.
 	return given, cards != 0 && (!written || whole && h.Cards() != cards)
 }
 
-// addRecorded adds what this agent gave to pods whose allocation can't be read any
-// more.
+// addRecorded adds what this agent gave to pods whose allocation is no longer
+// readable.
 func (s *Server) addRecorded(n *Node, given map[types.UID]wire.Given) {
 	held, _ := s.pods.Held()
 	there, node := uids(held), n.Inventory.Open()

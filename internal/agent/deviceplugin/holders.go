@@ -17,8 +17,8 @@ import (
 
 // Limits of what kubelet is asked.
 const (
-	// listInterval is the least time between two lists: kubelet answers a hundred
-	// calls a second, of all clients together, and rejects the rest.
+	// listInterval is the least time between two lists: kubelet rejects more than a
+	// hundred calls a second, of all clients together.
 	listInterval = 50 * time.Millisecond
 	listTimeout  = 5 * time.Second
 	// maxAnswer is how long an answer of kubelet's may be.
@@ -68,16 +68,14 @@ func (a *assignment) has(resource string, ids []string) bool {
 	return a.resource == resource && slices.Equal(a.ids, ids)
 }
 
-// holder is a container that kubelet gave ids to. The UID or the name of the pod
-// may be missing.
+// holder is a container that kubelet gave ids to. The UID or the name may be missing.
 type holder struct {
 	uid types.UID
 	pod types.NamespacedName
-	// containers are those of the pod that have exactly these ids: one, or
-	// several that take turns.
+	// containers are those of the pod that have exactly these ids; several take
+	// turns.
 	containers []string
-	// times is how many of the pod's containers have each id, by kubelet's file:
-	// so often was it given for this pod.
+	// times is how many of the pod's containers have each id, by kubelet's file.
 	times map[string]int
 }
 
@@ -126,8 +124,8 @@ func (h *holders) list(ctx context.Context) (*podresources.ListPodResourcesRespo
 	}
 }
 
-// ask sends a request to kubelet when the one before is answered, for all callers
-// that have joined by then.
+// ask sends a request after the previous one, for all callers that have joined by
+// then.
 func (h *holders) ask(l *listing) {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -184,8 +182,8 @@ func findListed(list []assignment, resource string, ids []string) *holder {
 	return &holder{pod: list[at].pod, containers: []string{list[at].container}}
 }
 
-// findRecorded finds the containers in kubelet's file. It may still have pods that
-// are gone; then nothing is certain.
+// findRecorded finds the containers in kubelet's file, which may still have deleted
+// pods.
 func findRecorded(list []assignment, resource string, ids []string) (*holder, error) {
 	var h *holder
 	for i := range list {
@@ -202,8 +200,7 @@ func findRecorded(list []assignment, resource string, ids []string) (*holder, er
 	return h, nil
 }
 
-// foreign returns, by resource of the vendor's, the first id that kubelet
-// advertises and that another plugin serves.
+// foreign returns, by resource of the vendor's, the first id of another plugin.
 func (h *holders) foreign(ctx context.Context) (map[string]string, error) {
 	answer, err := h.allocatable(ctx)
 	return foreignIDs(answer), err

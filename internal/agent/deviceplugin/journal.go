@@ -17,22 +17,21 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// record is what one container was given. One that is in the journal is never
-// changed: it is replaced.
+// record is what one container was given. In the journal it is replaced, never
+// changed.
 type record struct {
 	PodUID    types.UID `json:"podUID"`
 	Namespace string    `json:"namespace"`
 	Pod       string    `json:"pod"`
 	Container string    `json:"container"`
-	// Tokens are kubelet's ids that stand for it, one for each of Shares, in the
-	// same order. There are none until it was given all, and none once kubelet
-	// has given one of them to another pod: then this one is gone for kubelet.
+	// Tokens are kubelet's ids, one for each of Shares, in the same order. There are
+	// none until all was given, and none once kubelet has given one of them to
+	// another pod.
 	Tokens []string `json:"tokens"`
-	// Names are the CDI names that it was given under; none until all is there
-	// that it is to have.
+	// Names are the CDI names that it was given under; none until all was given.
 	Names []string `json:"names,omitempty"`
-	// Together tells that several containers of the pod have the same tokens, one
-	// after the other: they alone do not say who it is.
+	// Together: several containers of the pod have the same tokens, one after the
+	// other, so that the tokens alone do not identify the container.
 	Together bool      `json:"together,omitempty"`
 	QoS      gpu.QoS   `json:"qos,omitempty"`
 	Class    gpu.Class `json:"class,omitempty"`
@@ -55,8 +54,8 @@ type share struct {
 type sliceNote struct {
 	Alias string `json:"alias"`
 	BDF   string `json:"bdf"`
-	// Pending tells that it is about to be made, and Before which slices, by
-	// UUID, were on the card before.
+	// Pending: it is about to be made. Before are the UUIDs of slices that were on
+	// the card.
 	Pending bool     `json:"pending,omitempty"`
 	Before  []string `json:"before,omitempty"`
 	// UUID is empty until the slice is known to be there.
@@ -82,11 +81,10 @@ func (r *record) clone() *record {
 	return &c
 }
 
-// has reports whether the record is about exactly these tokens, which are
-// sorted.
+// has reports whether the record has exactly these tokens, which are sorted.
 func (r *record) has(tokens []string) bool { return slices.Equal(r.Tokens, tokens) }
 
-// hasAny reports whether the record is about one of the tokens.
+// hasAny reports whether the record has one of the tokens.
 func (r *record) hasAny(tokens []string) bool {
 	return slices.ContainsFunc(r.Tokens, func(t string) bool { return slices.Contains(tokens, t) })
 }
@@ -145,8 +143,8 @@ func openJournal(dir string, write func(path string, text []byte) error) (*journ
 // now returns what is on disk. It must not be changed.
 func (j *journal) now() *document { return j.disk.Load() }
 
-// change edits what is on disk. When it returns nil the change is there,
-// whatever happens next; when it does not, nothing counts as changed.
+// change edits what is on disk. If it returns nil the change is there, whatever
+// happens next; otherwise nothing counts as changed.
 func (j *journal) change(edit func(d *document) error) error {
 	j.changing.Lock()
 	defer j.changing.Unlock()
@@ -170,7 +168,7 @@ func (j *journal) change(edit func(d *document) error) error {
 }
 
 // decodeJournal reads what is on disk. What this agent would not have written is
-// not worked with.
+// rejected.
 func decodeJournal(text []byte) (document, error) {
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil {
@@ -312,8 +310,8 @@ func (d *document) forget(gone []string) {
 	}
 }
 
-// maxNames bounds the names of one token that were given and not used: those
-// of a pod whose containers take turns, or of pods that never started.
+// maxNames bounds the names of one token that were given and not used: those of a pod
+// whose containers take turns, or of pods that never started.
 const maxNames = 16
 
 // name gives the token a further name.
@@ -328,8 +326,8 @@ func (d *document) newest(token string, n int) []string {
 	return slices.Clone(names[max(0, len(names)-n):])
 }
 
-// detach takes tokens off those that had them, since kubelet gives them to
-// another pod, and returns the CDI names that are not theirs any more.
+// detach removes tokens from records, since kubelet gives them to another pod, and
+// returns the CDI names that are no longer used.
 func (d *document) detach(tokens []string) (gone []string) {
 	for i, r := range d.Records {
 		if !r.hasAny(tokens) {

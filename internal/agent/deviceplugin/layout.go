@@ -28,7 +28,7 @@ import (
 type Layout struct {
 	// Root is where the host's devices are found; empty is the root itself.
 	Root string
-	// Sysfs and Procfs are where the kernel tells the numbers of devices.
+	// Sysfs and Procfs are where the kernel lists the numbers of devices.
 	Sysfs, Procfs string
 	// Control is the device that every container needs.
 	Control string
@@ -36,8 +36,8 @@ type Layout struct {
 	Card, Render string
 	// Slice is the device of a slice, with %d for its minor number.
 	Slice string
-	// VendorRuntime adds METAX_SGPUS, which the vendor's container runtime is
-	// said to read, to containers with slices.
+	// VendorRuntime adds METAX_SGPUS, for the vendor's container runtime, to
+	// containers with slices.
 	VendorRuntime bool
 
 	lstat func(path string) (fs.FileInfo, error)
@@ -54,8 +54,8 @@ func DefaultLayout() Layout {
 // sliceDriver is the driver's name for the devices of slices in /proc/devices.
 const sliceDriver = "sgpu"
 
-// node returns a character device for a container. Where want says which it is,
-// the path may be missing on the host; where it does not, the host's is taken.
+// node returns a character device for a container. With want, which is the device,
+// the path may be missing on the host; without it, the host's is taken.
 func (l *Layout) node(path string, want *discover.DeviceNumber) (*specs.DeviceNode, error) {
 	host := filepath.Join(string(filepath.Separator), l.Root, path)
 	node := &specs.DeviceNode{Path: path, Type: "c", Permissions: "rw"}
@@ -118,8 +118,8 @@ func (l *Layout) majorOf(driver string) (int64, error) {
 	return found[0], nil
 }
 
-// edits returns what the container gets, share by share. The environment is
-// the same in all: the last one wins.
+// edits returns what the container gets, share by share. All have the same
+// environment.
 func (l *Layout) edits(r *record, cards map[gpu.CardID]Card) ([]*specs.ContainerEdits, error) {
 	env := []string{"MACA_VISIBLE_DEVICES=" + counted(len(r.Shares))}
 	if slices.ContainsFunc(r.Shares, func(s share) bool { return s.Seat }) {

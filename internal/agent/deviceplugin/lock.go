@@ -11,8 +11,8 @@ import (
 // errLocked is a state folder that another agent works with.
 var errLocked = errors.New("another agent works with it; this one waits until that one has ended")
 
-// lockState makes sure that one agent at a time works with the state folder,
-// which is made if need be. The lock ends with the returned file or the process.
+// lockState lets one agent at a time work with the state folder, which it creates.
+// The lock ends with the returned file or the process.
 func lockState(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)

@@ -14,10 +14,9 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// checkOthers makes sure that the container's cards are not another pod's: of
-// those that were given cards before, whether their pods are still there or not,
-// by this agent or by another plugin, and, for a newcomer, of those that were
-// placed earlier and are yet to come.
+// checkOthers checks that the container's cards are not another pod's: one that was
+// given cards before, by this agent or another plugin, even if the pod is gone, or,
+// for a newcomer, one that was placed earlier.
 func (s *Server) checkOthers(n *Node, r *record, newcomer *claimed) error {
 	node, holderOf, err := s.bookOthers(n, r.PodUID, newcomer)
 	if err != nil {
@@ -31,8 +30,8 @@ func (s *Server) checkOthers(n *Node, r *record, newcomer *claimed) error {
 	return checkUsage(node, &wants, holderOf)
 }
 
-// bookOthers returns the node with what pods other than this one hold, and what
-// names the holder of a card.
+// bookOthers returns the node with what other pods hold, and a function that names
+// the holder of a card.
 func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *ledger.Node, holder func(card int) (who, name string), err error) {
 	held, known := s.pods.Held()
 	if !known {
@@ -72,8 +71,7 @@ func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *l
 	return node, func(card int) (who, name string) { return holderOf(node, given, there, card) }, nil
 }
 
-// errUnknownCards is a pod with devices of another plugin's whose cards are
-// not known: it may have any.
+// errUnknownCards is a pod that may have any cards, given by another plugin.
 var errUnknownCards = errors.New("another plugin gave devices to another pod of this node, and its cards are not known yet")
 
 // unknownCards reports whether what a container has is not known.
@@ -81,9 +79,8 @@ func unknownCards(records []*record) bool {
 	return slices.ContainsFunc(records, func(r *record) bool { return len(r.Shares) == 0 })
 }
 
-// bookOther books what another pod of the node has. What can't be told of a pod
-// that has cards is an error; a pod that was given none by anyone has none,
-// since it gets them from this agent alone.
+// bookOther books what another pod of the node has. A pod with cards that are not
+// known is an error; a pod that was given none gets them from this agent, later.
 func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records []*record, newcomer *claimed) error {
 	s.mu.Lock()
 	granted, said := s.granted[pod.UID], s.status.Given[pod.UID]
@@ -129,8 +126,8 @@ func hasCards(node *ledger.Node, h *ledger.Holding, cards []gpu.CardID) bool {
 	})
 }
 
-// earlier reports whether a pod was placed before another one. Pods that don't
-// say when were placed by others, and first.
+// earlier reports whether a pod was placed before another one. Pods without a time
+// were placed by others, and first.
 func earlier(a, b *corev1.Pod) bool {
 	x, _ := wire.Decided(a)
 	y, _ := wire.Decided(b)
@@ -180,8 +177,8 @@ func checkUsage(node *ledger.Node, h *ledger.Holding, holderOf func(card int) (w
 	return nil
 }
 
-// heldError is a card that another pod holds. The text goes to users, who may not
-// be allowed to see that pod: its name is for the log.
+// heldError is a card that another pod holds. The text goes to users, who may not be
+// allowed to see that pod: its name is for the log.
 type heldError struct{ text, name string }
 
 func (e *heldError) Error() string { return e.text }
@@ -194,7 +191,7 @@ func holderIn(err error) string {
 	return ""
 }
 
-// holderOf returns one of those who hold a card, and its name.
+// holderOf returns one of the holders of a card, and its name.
 func holderOf(node *ledger.Node, given map[types.UID][]*record, there map[types.UID]*corev1.Pod, card int) (who, name string) {
 	for i := range node.Holdings() {
 		h := &node.Holdings()[i]

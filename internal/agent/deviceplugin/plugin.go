@@ -67,16 +67,15 @@ func (p *plugin) running() bool {
 	return p.grpc != nil
 }
 
-// confirmed reports whether kubelet was seen to have the list of a mode. That of
-// another mode says nothing: its devices may all have been out of use.
+// confirmed reports whether kubelet was seen to have the list of this mode.
 func (p *plugin) confirmed(mode gpu.Mode) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sure == mode
 }
 
-// confirm notes that kubelet was seen to have the list of the mode; of none
-// means that it may not have it any more.
+// confirm notes that kubelet has the list of the mode; empty: it may not have it any
+// more.
 func (p *plugin) confirm(mode gpu.Mode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,9 +170,9 @@ func (p *plugin) listen(ctx context.Context) error {
 	return nil
 }
 
-// yield leaves the resource to another plugin. Where kubelet has that plugin in
-// place of this one, the stream stays open and silent: kubelet closes its
-// connection to the present plugin of a resource when any stream of it ends.
+// yield leaves the resource to another plugin. Where kubelet has that plugin, the
+// stream stays open and silent: kubelet drops the present plugin when any stream of
+// the resource ends.
 func (p *plugin) yield(replaced bool) {
 	p.mu.Lock()
 	p.silent = replaced && p.streams > 0
@@ -279,7 +278,7 @@ func (p *plugin) PreStartContainer(ctx context.Context, request *pluginapi.PreSt
 	return &pluginapi.PreStartContainerResponse{}, nil
 }
 
-// check keeps out ids that are not ours, which could become names of files.
+// check rejects ids of others, which could become names of files.
 func check(ids []string) error {
 	if len(ids) == 0 {
 		return errors.New("no device ids")

@@ -20,8 +20,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// Timing of PreStart. kubelet waits 30 s for an answer, and 10 to 15 s after an
-// error before it asks again: waiting here is quicker.
+// Timing of PreStart. kubelet waits 30 s for an answer, and 10 to 15 s after an error
+// before it asks again: waiting here is quicker.
 const (
 	preStartLimit = 25 * time.Second
 	firstRetry    = 50 * time.Millisecond
@@ -48,12 +48,12 @@ func isFinal(err error) bool {
 	return is
 }
 
-// preparation is one try to prepare the container that has the ids. The pod is
-// returned as soon as it is known, for the event of a failure.
+// preparation is one try to prepare the container that has the ids. It returns the
+// pod, once known, for the event of a failure.
 type preparation func(ctx context.Context, resource string, ids []string) (*corev1.Pod, error)
 
-// preStart prepares the container that has these ids, which are sorted, within
-// the time that kubelet gives.
+// preStart prepares the container that has these sorted ids before kubelet's
+// deadline.
 func (s *Server) preStart(ctx context.Context, resource string, ids []string, prepare preparation) (err error) {
 	start := s.clock.Now()
 	defer func() { s.metrics.preStarted(s.clock.Since(start), err) }()
@@ -122,9 +122,8 @@ const (
 	aheadLimit = 5 * time.Second
 )
 
-// ahead prepares the container that was just given these ids, while kubelet
-// makes its sandbox: PreStart then finds it done, and the runtime has had time
-// to notice. Nothing depends on it.
+// ahead prepares the container that was just given these ids while kubelet makes its
+// sandbox, so that PreStart finds it done. Nothing depends on it.
 func (s *Server) ahead(resource string, ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +152,7 @@ func (s *Server) ahead(resource string, ids []string) {
 	})
 }
 
-// errTakesTurns is a pod whose containers use the same cards one after the
-// other: none is prepared before its time.
+// errTakesTurns is a pod whose containers use the same cards one after the other.
 var errTakesTurns = errors.New("its containers take turns")
 
 // takesTurns reports whether the pod has plain init containers with cards.
@@ -162,8 +160,7 @@ func takesTurns(claim *wire.Claim) bool {
 	return slices.ContainsFunc(claim.Holding.Parts, func(p ledger.Part) bool { return p.Phase == gpu.Init && len(p.Shares) > 0 })
 }
 
-// identifiedFor is how long kubelet's answer that a container has its ids is used,
-// so that it is asked once for what is prepared ahead.
+// identifiedFor is how long kubelet's answer that a container has its ids is used.
 const identifiedFor = 30 * time.Second
 
 // try prepares a container that is about to start.
@@ -226,25 +223,24 @@ func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, g *given, 
 	return pod, s.give(ctx, n, r, g, &claimed{pod: pod, claim: claim})
 }
 
-// isIdentified reports whether kubelet reported a moment ago that the container
-// has its ids, under the names that they have now.
+// isIdentified reports whether kubelet's answer about the container is recent, and of
+// the names that its ids have now.
 func (s *Server) isIdentified(r *record) bool {
 	value, _ := s.identified.Get(r.id())
 	names, ok := value.([]string)
 	return ok && slices.Equal(names, r.Names)
 }
 
-// given is what kubelet gave the container: ids, and the CDI names that they
-// had when it was asked for, those of the first id first. A newer name means
-// that kubelet has given the id to another pod since.
+// given is what kubelet gave the container: ids, and the CDI names that they had
+// then. A newer name means that kubelet has given the id to another pod since.
 type given struct {
 	ids, names []string
 	// asked: kubelet was asked for the container.
 	asked bool
 }
 
-// givenFor returns what the holder was given: of each id's names the newest, as
-// many as the pod has containers with the id. Those before were other pods'.
+// givenFor returns what the holder was given: of each id the newest names, as many as
+// the pod has containers with it.
 func (s *Server) givenFor(h *holder, ids []string) *given {
 	g, d := &given{ids: ids, asked: true}, s.journal.now()
 	for _, id := range ids {
@@ -277,8 +273,8 @@ type claimed struct {
 	claim *wire.Claim
 }
 
-// give carries out what the record says and writes it down. Newcomer is nil for
-// a container that was given its cards before: then it gets the same again.
+// give gives the container what the record has. Newcomer is nil for a container that
+// was given its cards before and gets the same again.
 func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) error {
 	written, err := s.giveLocked(ctx, n, r, g, newcomer)
 	if err != nil {
@@ -292,8 +288,8 @@ func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcome
 	}
 }
 
-// giveLocked does it while nothing else is given or taken back. It returns when
-// the last of the specs was written.
+// giveLocked does so while nothing else is given or taken back, and returns when the
+// last spec was written.
 func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) (written time.Time, err error) {
 	if err := s.acquire(ctx); err != nil {
 		return written, err
@@ -338,8 +334,7 @@ func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, g *given, n
 	return written, nil
 }
 
-// writeSpec writes a CDI spec, unless it is there, and returns when that was
-// done.
+// writeSpec writes a CDI spec, unless it is there, and returns when it was written.
 func (s *Server) writeSpec(name string, edits *specs.ContainerEdits) (time.Time, error) {
 	changed, err := s.cdi.write(name, edits)
 	if err != nil {
@@ -353,8 +348,7 @@ func (s *Server) writeSpec(name string, edits *specs.ContainerEdits) (time.Time,
 	return at, nil
 }
 
-// acquire waits until nothing else is given or taken back; s.sem is to be
-// released.
+// acquire takes s.sem: nothing else is given or taken back until it is released.
 func (s *Server) acquire(ctx context.Context) error {
 	if err := s.sem.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("other containers are being prepared: %w", context.Cause(ctx))
@@ -362,8 +356,7 @@ func (s *Server) acquire(ctx context.Context) error {
 	return nil
 }
 
-// note brings the record into the journal, unless kubelet has given the ids to
-// another pod in the meantime.
+// note saves the record, unless kubelet has given the ids to another pod meanwhile.
 func (s *Server) note(r *record, g *given) error {
 	r.Tokens, r.Names = g.ids, g.names
 	if reflect.DeepEqual(r, s.journal.now().byContainer(r.id())) {
@@ -391,7 +384,7 @@ func (s *Server) note(r *record, g *given) error {
 	return nil
 }
 
-// noted takes in that the record is on disk.
+// noted is called when the record is on disk.
 func (s *Server) noted(r *record, g *given) {
 	if g.asked {
 		s.identified.Set(r.id(), r.Names, identifiedFor)
@@ -403,8 +396,8 @@ func (s *Server) noted(r *record, g *given) {
 	}
 }
 
-// checkCards returns an error if a card is not there, or is unhealthy and given
-// for the first time.
+// checkCards returns an error if a card is missing, or unhealthy and given for the
+// first time.
 func checkCards(n *Node, r *record, first bool) error {
 	for i := range r.Shares {
 		card, ok := n.Cards[r.Shares[i].Card]

@@ -28,11 +28,11 @@ const labelPodUID = "io.kubernetes.pod.uid"
 // Timing of the questions to the container runtime.
 const (
 	runtimeTimeout = 5 * time.Second
-	// runtimeInterval is how often the runtime is asked whether it injects CDI
-	// devices, unless its connection changes in between.
+	// runtimeInterval is how often the runtime is asked, unless its connection
+	// changes.
 	runtimeInterval = 15 * time.Second
-	// runtimeRetry is the time between two questions while it does not answer,
-	// and runtimeRestart how long a restart of it may take before that is news.
+	// runtimeRetry is used while it does not answer; a restart may take
+	// runtimeRestart before it is reported.
 	runtimeRetry   = time.Second
 	runtimeRestart = 5 * time.Second
 )
@@ -40,17 +40,15 @@ const (
 // EndpointScheme is how the endpoint of a container runtime begins.
 const EndpointScheme = "unix://"
 
-// knownSockets are where container runtimes listen: containerd's own, that of
-// k3s and RKE2, and CRI-O's.
+// knownSockets are those of containerd, of k3s and RKE2, and of CRI-O.
 var knownSockets = []string{"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock"}
 
-// containers is the container runtime: it reports which containers live, also
-// those of pods that were deleted by force, and whether it injects CDI
-// devices.
+// containers is the container runtime: it knows which containers live, also of pods
+// that were deleted by force, and whether it injects CDI devices.
 type containers struct {
 	client cri.RuntimeServiceClient
-	// changes counts the connections that began or ended: what was answered on
-	// another connection may be of another process.
+	// changes counts the connections that began or ended: the next answer may be of
+	// another process.
 	changes atomic.Int64
 	changed chan struct{}
 
@@ -114,8 +112,7 @@ func (c *containers) alive(ctx context.Context, uid types.UID) (bool, error) {
 	return false, nil
 }
 
-// ask asks the runtime what it is and how it is set up. The answer is of one
-// process from beginning to end.
+// ask asks the runtime for its version and configuration; both are of one process.
 func (c *containers) ask(ctx context.Context) (*RuntimeAnswer, error) {
 	const most = 4
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
@@ -142,8 +139,7 @@ func (c *containers) ask(ctx context.Context) (*RuntimeAnswer, error) {
 	return nil, fmt.Errorf("its connection was lost %d times in a row", most)
 }
 
-// current returns the answer of the process that is connected now; it is asked
-// if it was not yet.
+// current returns the answer of the process that is connected now.
 func (c *containers) current(ctx context.Context) (*RuntimeAnswer, error) {
 	c.mu.Lock()
 	last, asked := c.last, c.asked
@@ -154,8 +150,7 @@ func (c *containers) current(ctx context.Context) (*RuntimeAnswer, error) {
 	return c.ask(ctx)
 }
 
-// runtimeFault returns why no container with cards can be left to the runtime
-// that answered, or did not.
+// runtimeFault returns why containers with cards can't be left to the runtime.
 func (s *Server) runtimeFault(a *RuntimeAnswer, err error) *RuntimeFault {
 	if err != nil {
 		return s.cfg.unreachable(err)
@@ -163,8 +158,7 @@ func (s *Server) runtimeFault(a *RuntimeAnswer, err error) *RuntimeFault {
 	return a.Fault(s.cfg.CDI, s.cfg.AssumeCDI)
 }
 
-// unreachable describes a runtime that does not answer, and names the sockets of
-// others that are there.
+// unreachable describes a runtime that does not answer, and names other sockets.
 func (c *Config) unreachable(err error) *RuntimeFault {
 	text := fmt.Sprintf("the container runtime does not answer at %s: %s", c.Runtime, plain(err))
 	if found := c.otherSockets(); len(found) > 0 {
@@ -198,8 +192,8 @@ func (c *Config) otherSockets() []string {
 	return found
 }
 
-// injects returns why the runtime would start a container without its CDI
-// devices, or can't start it at all; nil if it starts it with them.
+// injects returns why the runtime can't start a container with its CDI devices; nil
+// if it can.
 func (s *Server) injects(ctx context.Context) error {
 	fault := s.runtimeFault(s.runtime.current(ctx))
 	if fault == nil {
@@ -212,8 +206,8 @@ func (s *Server) injects(ctx context.Context) error {
 	return err
 }
 
-// runtimeLoop asks the runtime at the start, then regularly and whenever it has
-// restarted. A restart that takes a moment is no news.
+// runtimeLoop asks the runtime at the start, regularly, and when it has restarted. A
+// quick restart is not reported.
 func (s *Server) runtimeLoop(ctx context.Context) {
 	var answered time.Time
 	for ctx.Err() == nil {

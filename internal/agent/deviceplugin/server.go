@@ -27,22 +27,22 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// Config says where kubelet, the runtime and the host's devices are.
+// Config is where kubelet, the runtime and the host's devices are.
 type Config struct {
 	// Plugins is kubelet's folder of device plugins, PodResources its socket.
 	Plugins, PodResources string
-	// Runtime is the endpoint of the container runtime that kubelet uses, and
-	// RuntimeRoot where the host's root is seen from here, if not at the root.
+	// Runtime is the endpoint of kubelet's container runtime, RuntimeRoot where the
+	// host's root is mounted, if not at the root.
 	Runtime, RuntimeRoot string
-	// AssumeCDI names container runtimes that inject CDI devices although it is
-	// not known of them.
+	// AssumeCDI names container runtimes that inject CDI devices although nothing
+	// shows it.
 	AssumeCDI []string
 	// State is the folder of the journal, CDI that of the specs.
 	State, CDI string
 	// Settle is how long a runtime may take to notice a spec.
 	Settle time.Duration
-	// VendorSockets are patterns of the names that the vendor's plugin gives its
-	// sockets in the folder Plugins.
+	// VendorSockets are patterns of the sockets of the vendor's plugin in the folder
+	// Plugins.
 	VendorSockets []string
 	Layout        Layout
 }
@@ -63,8 +63,8 @@ type Node struct {
 	Mode      gpu.Mode
 	Inventory *wire.Inventory
 	Cards     map[gpu.CardID]Card
-	// Yield, unless it is empty, says why the node is not to be served: an
-	// administrator left it to the vendor's plugin.
+	// Yield is why an administrator left the node to the vendor's plugin; empty if
+	// not.
 	Yield  string
 	Vendor Vendor
 }
@@ -78,8 +78,7 @@ type Card struct {
 
 // Pods is what the agent sees of the node's pods.
 type Pods interface {
-	// Held returns the pods that hold cards of this node, as last seen, and
-	// whether they are known at all.
+	// Held returns the pods that hold cards of this node, if they are known.
 	Held() (pods []*corev1.Pod, known bool)
 	// Get asks the API server. It returns nil if there is no such pod.
 	Get(ctx context.Context, namespace, name string) (*corev1.Pod, error)
@@ -123,9 +122,9 @@ type Server struct {
 
 	mu   sync.Mutex
 	node *Node
-	// fresh are tokens that kubelet gave a moment ago, and to whom is not known.
+	// fresh are tokens that kubelet gave a moment ago to a pod that is not known yet.
 	fresh map[string]time.Time
-	// leaving are records whose pods are gone, and since when that is known.
+	// leaving are records whose pods are gone, and since when.
 	leaving map[containerID]time.Time
 	// granted are the pods to which another plugin gave devices, as kubelet reports.
 	granted map[types.UID]bool
@@ -136,9 +135,9 @@ type Server struct {
 	ended      bool
 	status     Status
 
-	// identified has, by containerID, the CDI names under which kubelet reported a
-	// moment ago that the container has its tokens, written by name when CDI specs
-	// were written, and reported the events of the last minutes.
+	// identified has the CDI names of containers that kubelet identified, by
+	// containerID; written when CDI specs were written, by name; reported recent
+	// events.
 	identified, written, reported *cache.Expiring
 	// swept is when the slices of all cards were last read.
 	swept time.Time
@@ -149,26 +148,25 @@ type Status struct {
 	// Serving: kubelet has accepted all plugins, and has what they serve in Mode.
 	Serving bool
 	Mode    gpu.Mode
-	// Waits says what is missing while it is not.
+	// Waits is what is missing while it is not.
 	Waits string
 	// Second: another agent may work with the state folder.
 	Second bool
-	// Disk says why the journal or specs can't be written; empty if they can.
+	// Disk is why the journal or specs can't be written; empty if they can.
 	Disk string
-	// Runtime is why no container can be left to the container runtime, and
-	// RuntimeKnown: it was asked.
+	// Runtime is why containers can't be left to the container runtime; RuntimeKnown:
+	// it was asked.
 	Runtime      RuntimeFault
 	RuntimeKnown bool
-	// Foreign is whose plugin serves in place of ours: a resource and an id that
-	// kubelet advertises.
+	// Foreign is a resource and an id of another plugin that serves the node.
 	Foreign string
-	// Left says why the node is left to the vendor's plugin although kubelet
-	// advertises none of its devices.
+	// Left is why the node is left to the vendor's plugin although kubelet has none
+	// of its devices.
 	Left string
 	// Strangers is what foreign slices take of each card.
 	Strangers map[gpu.CardID]wire.Stranger
-	// Given is what kubelet gave to pods that someone else served and on which
-	// nothing shows their cards; GivenKnown: kubelet was asked.
+	// Given is what kubelet gave to pods of other plugins without a readable
+	// allocation; GivenKnown: kubelet was asked.
 	Given      map[types.UID]wire.Given
 	GivenKnown bool
 }
@@ -313,8 +311,8 @@ func (s *Server) close() {
 	}
 }
 
-// open waits until no other agent works with the state folder and the journal
-// there can be read. Until then nothing is registered.
+// open waits until no other agent works with the state folder and the journal is
+// readable. Until then nothing is registered.
 func (s *Server) open(ctx context.Context) (*os.File, error) {
 	var lock *os.File
 	for {
@@ -342,8 +340,7 @@ func (s *Server) open(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// learn asks kubelet, when it is time to, whether another plugin serves the node
-// and what it gave.
+// learn asks kubelet regularly for other plugins of the node and what they gave.
 func (s *Server) learn(ctx context.Context, n *Node) {
 	if s.clock.Since(s.lastForeign) >= foreignInterval || s.vendor.Seen != "" {
 		_ = s.lookForOthers(ctx) // the status shows it
@@ -354,8 +351,7 @@ func (s *Server) learn(ctx context.Context, n *Node) {
 	}
 }
 
-// keepRegistered registers the plugins that kubelet does not have, and checks
-// whether it has accepted them.
+// keepRegistered registers missing plugins and checks that kubelet has accepted them.
 func (s *Server) keepRegistered(ctx context.Context, n *Node) {
 	if why := s.yields(n); why != "" {
 		for _, p := range s.plugins {
@@ -419,8 +415,7 @@ func (s *Server) devices(p *plugin) []*pluginapi.Device {
 	return tokens(p.resource, s.node, s.journal.now().held(), s.fresh)
 }
 
-// allocate gives every id a CDI name that was never used before: whatever a
-// runtime remembers of the id, it does not know the name.
+// allocate gives every id a new CDI name, of which no runtime remembers anything.
 func (s *Server) allocate(ids []string) (names []string, err error) {
 	for _, id := range ids {
 		names = append(names, newName(id))

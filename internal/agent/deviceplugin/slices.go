@@ -18,8 +18,8 @@ import (
 // aliasPrefix marks our slices.
 const aliasPrefix = "daybreak-"
 
-// aliasOf is the name of a slice: the same for the same container and card, so
-// that a slice is found again, and within the 32 letters that a driver takes.
+// aliasOf is the name of a slice, which is always the same for a container and a
+// card, and within the 32 letters that a driver takes.
 func aliasOf(r *record, card gpu.CardID) string {
 	sum := sha256.Sum256([]byte(string(r.PodUID) + "/" + r.Container + "/" + string(card)))
 	return aliasPrefix + hex.EncodeToString(sum[:11])
@@ -84,8 +84,8 @@ func (n sliceNote) of(x *discover.Slice) *sliceNote {
 	return &n
 }
 
-// saveNote brings the record to disk while the slice is still to be made. What
-// it was given before stays: tokens and names are written when all is there.
+// saveNote writes the record before the slice is made. Tokens and names stay those of
+// before until all is given.
 func (s *Server) saveNote(r *record, sh *share, note sliceNote) error {
 	sh.Slice = &note
 	pending := r.clone()
@@ -102,9 +102,8 @@ func (s *Server) saveNote(r *record, sh *share, note sliceNote) error {
 	})
 }
 
-// ourSlice finds the slice of a note on its card: by its name, or, if the agent
-// ended before it had one, as the one without a name that was not there before
-// and is just as it was to be.
+// ourSlice finds the slice of a note on its card: by its name, or, if the agent ended
+// before it was named, as the only new one with the right amounts.
 func ourSlice(now *discover.CardSlices, note *sliceNote, sh *share) *discover.Slice {
 	if at := slices.IndexFunc(now.Slices, func(x discover.Slice) bool { return x.Alias == note.Alias }); at >= 0 {
 		return &now.Slices[at]
@@ -136,8 +135,7 @@ func (s *Server) reuse(ctx context.Context, note sliceNote, sh *share, there *di
 	return nil
 }
 
-// resume takes over what was begun for the same container before: a slice that
-// was about to be made may be there.
+// resume takes over a slice that was about to be made for the same container.
 func (s *Server) resume(r *record) {
 	before := s.journal.now().byContainer(r.id())
 	if before == nil {
@@ -152,9 +150,9 @@ func (s *Server) resume(r *record) {
 	}
 }
 
-// takeOver sees to other containers of the pod that had the same tokens before:
-// they have ended. What they leave is used again if it fits; their records go
-// when this one is written.
+// takeOver handles other containers of the pod that had the same tokens and have
+// ended. Their slices are used again if they fit; their records go when this one is
+// written.
 func (s *Server) takeOver(ctx context.Context, n *Node, r *record) error {
 	for _, o := range s.journal.now().Records {
 		switch {
@@ -185,8 +183,8 @@ func (s *Server) removeSlices(ctx context.Context, n *Node, r *record) error {
 	return errors.Join(failures...)
 }
 
-// removeSlice removes one slice of a card, if it is there and ours. With a card
-// that is gone its slices are too; should it come back, they are nobody's.
+// removeSlice removes one slice of a card, if it is there and Daybreak's. A card that
+// is gone takes its slices along.
 func (s *Server) removeSlice(ctx context.Context, card Card, sh *share) error {
 	if !card.Here || card.BDF == "" {
 		return nil

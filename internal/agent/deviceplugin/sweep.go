@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// leavingFor is how long a pod must be gone before what it had is taken: a
-	// container of it may just be being made, and must be seen by then.
+	// leavingFor is how long a pod must be gone before what it had is taken back: a
+	// container that is being made must have appeared by then.
 	leavingFor = 2 * time.Second
 	// slicesInterval is how often all slices of all cards are looked at.
 	slicesInterval = 15 * time.Second
@@ -62,8 +62,7 @@ func (s *Server) sweepLoop(ctx context.Context) {
 	}
 }
 
-// nextSweep returns when to sweep next: sooner when what a pod had can be taken
-// sooner.
+// nextSweep returns when what a pod had can be taken back, at the latest.
 func (s *Server) nextSweep() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,8 +75,8 @@ func (s *Server) nextSweep() time.Duration {
 	return next
 }
 
-// WithoutNumbers returns a text without its digits and dots, which may change
-// while the text means the same.
+// WithoutNumbers returns a text without digits and dots, which may change from one
+// report to the next.
 func WithoutNumbers(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {
@@ -105,8 +104,8 @@ func (s *Server) sweep(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// goneRecords returns the records whose pods have been gone for long enough.
-// What the watch does not show is asked for once: it may be late.
+// goneRecords returns the records whose pods have been gone for long enough. The API
+// server is asked once for what the watch does not show.
 func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Pod) ([]*record, error) {
 	var gone []*record
 	var failures []error
@@ -136,8 +135,7 @@ func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Po
 	return gone, errors.Join(failures...)
 }
 
-// stillThere asks the API server for the pod of a record. One that the agent
-// never saw was gone from there before.
+// stillThere asks the API server for the pod of a record.
 func (s *Server) stillThere(ctx context.Context, r *record) (bool, error) {
 	if r.Pod == "" {
 		return false, nil
@@ -157,9 +155,9 @@ func (s *Server) setLeaving(r *record, since time.Time) {
 	}
 }
 
-// takeBack takes back what a container of a pod had that is gone: first the
-// CDI devices, so that it can't start, then, once none of the pod's containers
-// lives, the slices, and at last the record.
+// takeBack takes back what a container of a deleted pod had: first the CDI devices,
+// so that it can't start, then, once none of the pod's containers lives, the slices,
+// and at last the record.
 func (s *Server) takeBack(ctx context.Context, n *Node, r *record) error {
 	if err := s.acquire(ctx); err != nil {
 		return err
@@ -195,7 +193,7 @@ func (s *Server) takeBack(ctx context.Context, n *Node, r *record) error {
 	return nil
 }
 
-// sweepSpecs removes the specs of names that nobody has.
+// sweepSpecs removes specs with unused names.
 func (s *Server) sweepSpecs(ctx context.Context) error {
 	if err := s.acquire(ctx); err != nil {
 		return err
@@ -225,8 +223,8 @@ func (s *Server) sweepSpecs(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// sweepSlices looks at the slices of all cards. Those with our mark that belong
-// to nobody are removed; those of others are told of.
+// sweepSlices reads the slices of all cards. Unused ones of Daybreak are removed,
+// foreign ones are reported.
 func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) error {
 	if s.slicer == nil || n.Mode != gpu.ModeSGPU || s.clock.Since(s.swept) < slicesInterval {
 		return nil
@@ -257,8 +255,8 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 	return errors.Join(failures...)
 }
 
-// sweepCard looks at the slices of one card and returns what others have of it.
-// Booked are shares of pods that someone else served: one slice each is theirs.
+// sweepCard reads the slices of one card and returns what foreign ones take. Booked
+// are the shares of other plugins' pods: one slice each is theirs.
 func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held []*corev1.Pod, booked []ledger.Share) (wire.Stranger, error) {
 	var stranger wire.Stranger
 	now, err := s.slicer.Slices(ctx, bdf)
@@ -285,8 +283,8 @@ func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held 
 	return stranger, errors.Join(failures...)
 }
 
-// bookedSlices returns, by card, the slices that pods have which someone else
-// served: they are booked as the pods', so they are not strangers too.
+// bookedSlices returns, by card, the slices of other plugins' pods, which are booked
+// as the pods' and not as foreign.
 func (s *Server) bookedSlices(n *Node) map[gpu.CardID][]ledger.Share {
 	booked := map[gpu.CardID][]ledger.Share{}
 	pods, _ := s.foreignPods()
@@ -309,8 +307,8 @@ func (s *Server) bookedSlices(n *Node) map[gpu.CardID][]ledger.Share {
 	return booked
 }
 
-// claims reports whether a slice is one of the shares, which it then takes out.
-// Slices of online pods may have any compute.
+// claims reports whether a slice is one of the shares, and removes that share. Slices
+// of online pods may have any compute.
 func claims(shares *[]ledger.Share, x *discover.Slice) bool {
 	at := slices.IndexFunc(*shares, func(s ledger.Share) bool {
 		return !s.Exclusive && s.Memory == x.Memory.RoundUp() && (s.Compute == x.ComputePercent || s.Compute == 0)
@@ -335,8 +333,8 @@ func (s *Server) accounted(x *discover.Slice, card gpu.CardID) bool {
 	return false
 }
 
-// expected reports whether a pod that is there may have the slice, although the
-// journal does not know it: the journal was lost.
+// expected reports whether a pod may have the slice although it is not in the
+// journal, which was lost.
 func expected(x *discover.Slice, card gpu.CardID, held []*corev1.Pod) bool {
 	for _, pod := range held {
 		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

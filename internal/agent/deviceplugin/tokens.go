@@ -41,8 +41,7 @@ func token(resource corev1.ResourceName, n int) string {
 	return fmt.Sprintf("daybreak-%s-%03d", strings.TrimPrefix(string(resource), vendorPrefix), n)
 }
 
-// perCard is how many tokens of a resource stand for one card in a mode; none
-// where the mode does not hand it out.
+// perCard is how many tokens of a resource stand for one card in a mode.
 func perCard(resource corev1.ResourceName, mode gpu.Mode) int {
 	switch {
 	case resource == wire.ResourceSGPU && mode == gpu.ModeSGPU, resource == wire.ResourceGPU && mode == gpu.ModeShared:
@@ -90,8 +89,7 @@ func tokens(resource corev1.ResourceName, node *Node, held map[string]gpu.CardID
 	return devices
 }
 
-// tokenIDs returns n ids, or as many as are held: those first, then the lowest
-// numbers that are free. They are sorted.
+// tokenIDs returns n ids, sorted: those that are held, then the lowest free numbers.
 func tokenIDs(resource corev1.ResourceName, n int, held map[string]gpu.CardID, fresh map[string]time.Time) []string {
 	prefix := strings.TrimSuffix(token(resource, 0), "000")
 	ids := sets.KeySet(held).Union(sets.KeySet(fresh))

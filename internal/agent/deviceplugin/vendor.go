@@ -15,18 +15,18 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// vendorAbsence is how long nothing of the vendor's plugin must have been seen
-// before the node is taken over without an administrator's order. The plugin
-// restarts within seconds, and kubelet itself forgets a plugin after 5 minutes.
+// vendorAbsence is how long the vendor's plugin must be absent before the node is
+// taken over without an order. The plugin restarts within seconds, and kubelet
+// forgets it after 5 minutes.
 const vendorAbsence = 10 * time.Minute
 
-// orderHelp says how to order a takeover.
+// orderHelp is how to order a takeover.
 const orderHelp = "to take the node over at once, annotate it with " + wire.AnnotationServedBy + "=" + wire.ServedByVendor + " and remove the annotation again"
 
 // Vendor is what the API server shows of the vendor's plugin on the node.
 type Vendor struct {
-	// Pod describes the plugin's pod on the node, Marks what else it left behind.
-	// Empty: there is none.
+	// Pod describes the plugin's pod on the node, Marks other traces of it; empty:
+	// none.
 	Pod, Marks string
 	// Ours: the Node is marked as served by Daybreak.
 	Ours bool
@@ -34,17 +34,17 @@ type Vendor struct {
 
 // vendorNote is what is remembered of the vendor's plugin.
 type vendorNote struct {
-	// Seen is how the plugin was noticed; empty if the node was never its, or was
-	// taken over since.
+	// Seen is how the plugin was noticed; empty if it never was, or the node was
+	// taken over.
 	Seen string `json:"seen,omitempty"`
-	// Named is the Node that an administrator left to the plugin. Ordered means that
-	// the administrator took it back: an order to take over.
+	// Named is the Node that an administrator left to the plugin. Ordered: the
+	// administrator took it back, which orders a takeover.
 	Named   types.UID `json:"named,omitempty"`
 	Ordered bool      `json:"ordered,omitempty"`
 }
 
-// hear takes in whether an administrator leaves the node to the plugin. A Node
-// that was deleted and comes back without the annotation is no order.
+// hear notes whether an administrator leaves the node to the plugin. A Node that was
+// deleted and comes back without the annotation is no order.
 func (v *vendorNote) hear(n *Node) {
 	switch {
 	case n.Yield != "":
@@ -54,8 +54,7 @@ func (v *vendorNote) hear(n *Node) {
 	}
 }
 
-// vendorWatch is what is known of the vendor's plugin. It belongs to the
-// goroutine of Run.
+// vendorWatch is what is known of the vendor's plugin, for the goroutine of Run.
 type vendorWatch struct {
 	vendorNote
 	// serves has an id for each resource for which kubelet has the plugin.
@@ -64,8 +63,8 @@ type vendorWatch struct {
 	absent time.Time
 }
 
-// lookForOthers asks kubelet whether another plugin serves the vendor's
-// resources. Without an answer the plugin does not count as absent.
+// lookForOthers asks kubelet for other plugins of the vendor's resources. Without an
+// answer the plugin does not count as absent.
 func (s *Server) lookForOthers(ctx context.Context) error {
 	serves, err := s.holders.foreign(ctx)
 	if err != nil {
@@ -84,8 +83,7 @@ func (s *Server) lookForOthers(ctx context.Context) error {
 	return nil
 }
 
-// checkAlone makes sure that kubelet has no plugin of the vendor's at this
-// moment: nothing is registered over it.
+// checkAlone returns an error while kubelet has a plugin of the vendor's.
 func (s *Server) checkAlone(ctx context.Context) error {
 	if err := s.lookForOthers(ctx); err != nil {
 		return err
@@ -96,9 +94,9 @@ func (s *Server) checkAlone(ctx context.Context) error {
 	return nil
 }
 
-// yields returns why the node is not served; empty if it is to be. A node on
-// which the vendor's plugin was seen is taken over on an administrator's order, or
-// when nothing of the plugin has been there for long.
+// yields returns why the node is not served; empty if it is. Where the vendor's
+// plugin was seen, the node is taken over on an administrator's order or after a long
+// absence.
 func (s *Server) yields(n *Node) string {
 	v, foreign, left := &s.vendor, s.Status().Foreign, s.leftOfVendor(n)
 	s.notice(n, foreign, left)
@@ -120,7 +118,7 @@ func (s *Server) yields(n *Node) string {
 	return cmp.Or(n.Yield, why)
 }
 
-// notice takes in what is there of the vendor's plugin, and since when nothing is.
+// notice notes what is there of the vendor's plugin, and since when nothing is.
 func (s *Server) notice(n *Node, foreign, left string) {
 	v := &s.vendor
 	v.hear(n)
@@ -136,8 +134,8 @@ func (s *Server) notice(n *Node, foreign, left string) {
 	}
 }
 
-// saveVendor brings to disk what was seen of the vendor's plugin. What could not
-// be written is written at the next call.
+// saveVendor writes what was seen of the vendor's plugin to the journal, or tries
+// again at the next call.
 func (s *Server) saveVendor() {
 	if s.journal.now().Vendor == s.vendor.vendorNote {
 		return
