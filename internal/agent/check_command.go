@@ -58,7 +58,7 @@ serves a node and from time to time. A check that failed keeps the node from bei
 served, with reason CheckFailed of the condition Serving, if a container could get
 a wrong card or none:
 
-  ` + strings.Join(wrapped(check.Waivable()), "\n  ") + `
+  ` + strings.Join(check.Waivable(), "\n  ") + `
 
 An administrator can have such a check waived with agent.waive of the chart
 (--waive of the agent); the condition ChecksWaived then shows it. Whether the
@@ -93,25 +93,6 @@ The exit code is 1 when a check failed.`,
 	cli.Words(cmd, "output", outputTable, outputJSON)
 	cli.Words(cmd, "source", slices.Concat([]string{sourceAuto}, discover.DefaultSources())...)
 	return cmd
-}
-
-// wrapped puts names on lines of a readable length.
-func wrapped(names []string) []string {
-	const most = 76
-	lines := []string{""}
-	for _, name := range names {
-		last := &lines[len(lines)-1]
-		switch {
-		case *last == "":
-			*last = name
-		case len(*last)+len(name)+2 <= most:
-			*last += ", " + name
-		default:
-			*last += ","
-			lines = append(lines, name)
-		}
-	}
-	return lines
 }
 
 // agentArguments returns the arguments of the agent that is this container's first

@@ -17,7 +17,7 @@
 //   - A card is never forgotten by itself. One that is not found any more stays
 //     in the Device, unhealthy, until an operator declares it gone, and for as
 //     long as a pod names it even then. The Device itself is the agent's
-//     memory: an agent that starts anew reads it first.
+//     memory: an agent that restarts reads it first.
 //   - A card goes down at once and comes back slowly, the slower the more often
 //     it went down.
 //   - Nothing is taken from running pods. A mode that would do so waits.

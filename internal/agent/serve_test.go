@@ -252,14 +252,14 @@ func TestSecondAgent(t *testing.T) {
 // Slices of others are in the Device for as long as they are on the cards.
 func TestForeignSlices(t *testing.T) {
 	s := newScene(t)
-	server := &fakeServer{status: deviceplugin.Status{Serving: true, Strangers: map[gpu.CardID]wire.Stranger{"a": {Slices: 1, Compute: 5, Memory: 1024, QoS: gpu.BestEffort}}}}
+	server := &fakeServer{status: deviceplugin.Status{Serving: true, ForeignSlices: map[gpu.CardID]wire.Stranger{"a": {Slices: 1, Compute: 5, Memory: 1024, QoS: gpu.BestEffort}}}}
 	s.agent.server = server
 	s.looks(1, seen("a", "b"))
 	want := `[{"card":"a","slices":1,"compute":5,"memoryMiB":1024,"qosPolicy":"best-effort"}]`
 	if got := s.seen.device.Annotations[wire.AnnotationStrangers]; got != want {
 		t.Errorf("annotation %s", got)
 	}
-	server.status.Strangers = nil
+	server.status.ForeignSlices = nil
 	s.writes = nil
 	s.agent.step(t.Context())
 	if len(s.writes) == 0 || s.writes[0] != "device" {

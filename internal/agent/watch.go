@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,7 +63,7 @@ type liveWatcher struct {
 	signal                     chan struct{}
 	plugin                     wire.VendorPlugin
 	nodes, devices, pods, maps cache.SharedIndexInformer
-	gone                       lastDeleted
+	gone                       atomic.Pointer[v1alpha1.Device] // the last deleted one
 }
 
 func newWatcher(node, namespace string, plugin wire.VendorPlugin, c *Clients) *liveWatcher {
@@ -87,7 +88,7 @@ func (w *liveWatcher) add(i cache.SharedIndexInformer, transform cache.Transform
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { w.notify() }, UpdateFunc: func(_, _ any) { w.notify() },
 		DeleteFunc: func(obj any) {
-			w.gone.set(obj)
+			w.deleted(obj)
 			w.notify()
 		},
 	})
@@ -119,7 +120,7 @@ func (w *liveWatcher) run(ctx context.Context) {
 
 func (w *liveWatcher) view() view {
 	v := view{
-		node: first[*metav1.PartialObjectMetadata](w.nodes), device: first[*v1alpha1.Device](w.devices), deleted: w.gone.get(),
+		node: first[*metav1.PartialObjectMetadata](w.nodes), device: first[*v1alpha1.Device](w.devices), deleted: w.gone.Load(),
 		devicesKnown: w.devices.HasSynced(), podsKnown: w.pods.HasSynced(), modesKnown: w.maps.HasSynced(),
 	}
 	for _, obj := range w.pods.GetStore().List() {
@@ -154,35 +155,18 @@ func first[T any](i cache.SharedIndexInformer) T {
 	return none
 }
 
-// lastDeleted keeps the last Device that was deleted.
-type lastDeleted struct {
-	mu     sync.Mutex
-	device *v1alpha1.Device
-}
-
-// set keeps a deleted Device. Of a missed deletion the version is not known, so it
-// counts as the newest.
-func (l *lastDeleted) set(obj any) {
+// deleted notes a deleted Device. Of a missed deletion the version is not known, so
+// it counts as the newest.
+func (w *liveWatcher) deleted(obj any) {
 	missed, ok := obj.(cache.DeletedFinalStateUnknown)
 	if ok {
 		obj = missed.Obj
 	}
-	d, isDevice := obj.(*v1alpha1.Device)
-	if !isDevice {
-		return
+	if d, is := obj.(*v1alpha1.Device); is && ok {
+		w.gone.Store(&v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: d.Name}})
+	} else if is {
+		w.gone.Store(d)
 	}
-	if ok {
-		d = &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: d.Name}}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.device = d
-}
-
-func (l *lastDeleted) get() *v1alpha1.Device {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.device
 }
 
 // toDevice decodes a Device. One that can't be read is kept with its metadata alone.

@@ -41,10 +41,10 @@ type Facts struct {
 	// Slices is how each card is sliced, by PCI address.
 	Slices map[string]*discover.CardSlices `json:"slices,omitempty"`
 	// Errors is why something could not be asked, by source.
-	Errors  map[string]string   `json:"errors,omitempty"`
-	Kernel  Kernel              `json:"kernel"`
-	Devices Devices             `json:"devices"`
-	Node    *deviceplugin.Facts `json:"node"`
+	Errors  map[string]string    `json:"errors,omitempty"`
+	Kernel  Kernel               `json:"kernel"`
+	Devices deviceplugin.Devices `json:"devices"`
+	Node    *deviceplugin.Facts  `json:"node"`
 }
 
 // Kernel is what the kernel reports.
@@ -58,15 +58,6 @@ type Kernel struct {
 	Drivers string `json:"drivers"`
 	// Files are the device nodes that may be of cards, with their numbers.
 	Files []string `json:"files"`
-}
-
-// Devices is why containers would not get the devices of cards; empty where they
-// would.
-type Devices struct {
-	Control     string            `json:"control,omitempty"`
-	SliceDriver string            `json:"sliceDriver,omitempty"`
-	Cards       map[string]string `json:"cards,omitempty"`  // by PCI address
-	Slices      map[string]string `json:"slices,omitempty"` // by PCI address and number
 }
 
 // Asker asks a node.
@@ -113,17 +104,14 @@ func look(ctx context.Context, a *Asker, f *Facts, name string, source discover.
 		f.Errors[name] = err.Error()
 		return nil
 	}
-	nameless(s)
-	return s
-}
-
-// nameless hides the names of foreign slices, which may contain names of tenants.
-func nameless(s *discover.Snapshot) {
 	for i := range s.Cards {
 		hideAliases(s.Cards[i].Figures.Slices)
 	}
+	return s
 }
 
+// hideAliases hides the names of foreign slices, which may contain names of
+// tenants.
 func hideAliases(list []discover.Slice) {
 	for i := range list {
 		if list[i].Alias != "" && !deviceplugin.IsOurs(&list[i]) {
@@ -216,26 +204,20 @@ func (a *Asker) askKernel(sys string) Kernel {
 
 // tryDevices finds the device nodes that containers would get.
 func (a *Asker) tryDevices(f *Facts) {
-	l := &a.Node.Layout
-	f.Devices = Devices{Control: text(l.CheckControl()), SliceDriver: text(l.CheckSliceDriver()), Cards: map[string]string{}, Slices: map[string]string{}}
+	var cards []string
 	for _, c := range f.cards() {
 		if c.BDF != "" {
-			f.Devices.Cards[c.BDF] = text(l.CheckCard(c.BDF))
+			cards = append(cards, c.BDF)
 		}
 	}
+	minors := map[string]int{}
 	for bdf, s := range f.Slices {
 		for _, slice := range s.Slices {
-			f.Devices.Slices[sliceKey(bdf, slice.ID)] = text(l.CheckSlice(slice.Minor))
+			minors[sliceKey(bdf, slice.ID)] = slice.Minor
 		}
 	}
+	f.Devices = a.Node.Layout.Check(cards, minors)
 }
 
 // sliceKey names a slice.
 func sliceKey(bdf string, id int) string { return fmt.Sprintf("%s#%d", bdf, id) }
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}

@@ -46,16 +46,6 @@ func runtimeOfKubelet(f *Facts) verdict {
 	return ok("it has %d of kubelet's %d pods", n.Sandboxes, n.Pods)
 }
 
-func kubeletPlugins(f *Facts) verdict { return unless(f.Node.Plugins, "kubelet takes plugins") }
-
-func kubeletPodResources(f *Facts) verdict {
-	return unless(f.Node.PodResources, "kubelet lists devices of plugins")
-}
-
-func kubeletCheckpoint(f *Facts) verdict {
-	return unless(f.Node.Checkpoint, "kubelet's file of devices is read")
-}
-
 // unless fails with the reason if there is one.
 func unless(why, fine string) verdict {
 	if why != "" {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
@@ -62,7 +63,7 @@ func (c *cdiFiles) write(name string, edits *specs.ContainerEdits) (changed bool
 	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return false, fmt.Errorf("CDI device %s: %w", name, err)
 	}
-	if before, err := cdi.ReadSpec(filepath.Join(c.dir, specFile(name)), 0); err == nil && sameSpec(before.Spec, spec) {
+	if before, err := cdi.ReadSpec(filepath.Join(c.dir, specFile(name)), 0); err == nil && reflect.DeepEqual(before.Spec, spec) {
 		return false, nil
 	}
 	if err := c.cache.WriteSpec(spec, specFile(name)); err != nil {

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // Reasons of a [RuntimeFault].
@@ -38,15 +39,6 @@ const (
 	runtimeCRIO       = "cri-o"
 )
 
-// support is whether a runtime injects CDI devices.
-type support int
-
-const (
-	cdiUnknown support = iota
-	cdiOn
-	cdiOff
-)
-
 // runtimeConfig is the part of a runtime's configuration that matters here.
 // containerd has both keys since 1.7; from 2.4 on CDI is always on. CRI-O reports
 // neither.
@@ -64,44 +56,45 @@ func (a *RuntimeAnswer) config() (*runtimeConfig, bool) {
 
 // injects reports whether the runtime injects CDI devices. With CDI off it starts
 // containers without them and reports no error.
-func (a *RuntimeAnswer) injects() support {
+func (a *RuntimeAnswer) injects() (does, known bool) {
 	config, readable := a.config()
 	switch string(config.EnableCDI) {
 	case "true", "null":
-		return cdiOn
+		return true, true
 	case "false":
-		return cdiOff
+		return false, true
 	case "":
 	default:
-		return cdiUnknown
+		return false, false
 	}
-	major, minor, ok := versionOf(a.Version)
+	v, err := version.ParseGeneric(a.Version)
 	switch {
-	case !ok:
+	case err != nil:
 	case a.Name == runtimeContainerd && readable:
-		return since(major >= 2)
+		return v.AtLeast(containerdCDI), true
 	case a.Name == runtimeCRIO: // which has no switch; kubelet names devices in CRI's field, not in annotations
-		return since(major > 1 || major == 1 && minor >= 28)
+		return v.AtLeast(crioCDI), true
 	}
-	return cdiUnknown
+	return false, false
 }
 
-func since(reached bool) support {
-	if reached {
-		return cdiOn
-	}
-	return cdiOff
-}
+// Versions: containerd can inject CDI devices from 1.7 on and does by default from
+// 2.0 on, CRI-O from 1.28 on.
+var (
+	containerdSwitch = version.MustParseGeneric("1.7")
+	containerdCDI    = version.MustParseGeneric("2.0")
+	crioCDI          = version.MustParseGeneric("1.28")
+)
 
 // Fault returns why containers whose devices are in specs in the folder can't be left
 // to this runtime; nil if they can. Of runtimes of which nothing is known, those that
 // are assumed to inject devices do.
 func (a *RuntimeAnswer) Fault(folder string, assumed []string) *RuntimeFault {
 	name := fmt.Sprintf("container runtime %.40s %.40s", a.Name, a.Version)
-	switch s := a.injects(); {
-	case s == cdiOff:
+	switch does, known := a.injects(); {
+	case known && !does:
 		return &RuntimeFault{ReasonNoCDI, fmt.Sprintf("%s has CDI off and would start containers without their cards: %s", name, a.advice(folder))}
-	case s == cdiUnknown && !slices.Contains(assumed, a.Name):
+	case !known && !slices.Contains(assumed, a.Name):
 		return &RuntimeFault{ReasonCDIUnknown, fmt.Sprintf(
 			"it is not known whether %s injects CDI devices: if it does, add %q to agent.assumeCDI (--assume-cdi)", name, a.Name)}
 	}
@@ -113,15 +106,15 @@ func (a *RuntimeAnswer) Fault(folder string, assumed []string) *RuntimeFault {
 
 // advice describes how to switch CDI on.
 func (a *RuntimeAnswer) advice(folder string) string {
-	major, minor, ok := versionOf(a.Version)
-	if a.Name != runtimeContainerd || !ok {
+	v, err := version.ParseGeneric(a.Version)
+	if a.Name != runtimeContainerd || err != nil {
 		return "use a version of it that injects the CDI devices in CRI's field, or containerd 2.0 or later"
 	}
-	if major < 1 || major == 1 && minor < 7 {
+	if v.LessThan(containerdSwitch) {
 		return "it can't inject them; install containerd 2.0 or later"
 	}
 	table := "io.containerd.cri.v1.runtime"
-	if major < 2 {
+	if v.LessThan(containerdCDI) {
 		table = "io.containerd.grpc.v1.cri"
 	}
 	dirs := []string{"/etc/cdi", folder}
@@ -142,16 +135,4 @@ func sameFolder(a, b string) bool {
 		return path
 	}
 	return clean(a) == clean(b)
-}
-
-// versionOf reads major and minor of a version such as v1.7.27-k3s1.
-func versionOf(text string) (major, minor int, ok bool) {
-	first, rest, found := strings.Cut(strings.TrimPrefix(text, "v"), ".")
-	second := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
-	major, err := strconv.Atoi(first)
-	if err != nil || !found {
-		return 0, 0, false
-	}
-	minor, err = strconv.Atoi(second)
-	return major, minor, err == nil
 }

@@ -16,8 +16,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
-
-	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 )
 
 // Facts is what the node's kubelet and container runtime answer, and whether the
@@ -189,28 +187,32 @@ func MakesNoSlices(driver string) bool {
 	return err == nil && v.LessThan(SlicesSince)
 }
 
-// CheckControl returns why a container would not get the control device.
-func (l *Layout) CheckControl() error {
+// Devices is why containers would not get the devices of cards; empty where they
+// would.
+type Devices struct {
+	Control     string            `json:"control,omitempty"`
+	SliceDriver string            `json:"sliceDriver,omitempty"`
+	Cards       map[string]string `json:"cards,omitempty"`  // by PCI address
+	Slices      map[string]string `json:"slices,omitempty"` // by name
+}
+
+// Check finds the devices of whole cards, by PCI address, and of slices, by a name
+// and their minor number.
+func (l *Layout) Check(cards []string, minors map[string]int) Devices {
+	d := Devices{Cards: map[string]string{}, Slices: map[string]string{}}
 	_, err := l.node(l.Control, nil)
-	return err
-}
-
-// CheckCard returns why a container would not get the whole card at a PCI address.
-func (l *Layout) CheckCard(bdf string) error {
-	_, err := l.cardNodes(bdf)
-	return err
-}
-
-// CheckSlice returns why a container would not get the slice with a minor number.
-func (l *Layout) CheckSlice(minor int) error {
-	_, err := l.sliceNode(minor)
-	return err
-}
-
-// CheckSliceDriver returns why the devices of slices are not known.
-func (l *Layout) CheckSliceDriver() error {
-	_, err := l.majorOf(sliceDriver)
-	return err
+	d.Control = text(err)
+	_, err = l.majorOf(sliceDriver)
+	d.SliceDriver = text(err)
+	for _, bdf := range cards {
+		_, err := l.cardNodes(bdf)
+		d.Cards[bdf] = text(err)
+	}
+	for name, minor := range minors {
+		_, err := l.sliceNode(minor)
+		d.Slices[name] = text(err)
+	}
+	return d
 }
 
 // DescribeDevice returns a file of the host's /dev with its type, rights and number.
@@ -224,6 +226,3 @@ func DescribeDevice(path string) string {
 	}
 	return fmt.Sprintf("%s %s", path, info.Mode())
 }
-
-// IsOurs reports whether Daybreak made a slice.
-func IsOurs(s *discover.Slice) bool { return isOurs(s) }

@@ -219,7 +219,7 @@ func (s *Server) allowDevices(ctx context.Context, n *Node, id gpu.CardID, sh *l
 	}
 	found := false
 	for i := range now.Slices {
-		if x := &now.Slices[i]; !isOurs(x) && claims(&[]ledger.Share{*sh}, x) {
+		if x := &now.Slices[i]; !IsOurs(x) && claims(&[]ledger.Share{*sh}, x) {
 			node, err := s.cfg.Layout.sliceNode(x.Minor)
 			if err != nil {
 				return err

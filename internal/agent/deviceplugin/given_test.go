@@ -125,6 +125,6 @@ func TestTakenOver(t *testing.T) {
 	}
 	s.start()
 	s.eventually("one slice is nobody's", func() bool {
-		return cmp.Equal(s.server.Status().Strangers, map[gpu.CardID]wire.Stranger{"GPU-a": {Slices: 1, Compute: 10, Memory: 4096, QoS: gpu.BestEffort}})
+		return cmp.Equal(s.server.Status().ForeignSlices, map[gpu.CardID]wire.Stranger{"GPU-a": {Slices: 1, Compute: 10, Memory: 4096, QoS: gpu.BestEffort}})
 	})
 }

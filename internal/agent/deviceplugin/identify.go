@@ -62,7 +62,7 @@ func (s *Server) nextContainer(ctx context.Context, pod *corev1.Pod, containers 
 		started[name] = d.byContainer(containerID{pod.UID, name}) != nil
 	}
 	if len(order) == 0 {
-		return "", final(fmt.Errorf("kubelet names containers %v, the pod has none of them", containers))
+		return "", errFinal{fmt.Errorf("kubelet names containers %v, the pod has none of them", containers)}
 	}
 	if !slices.ContainsFunc(order, func(name string) bool { return started[name] }) {
 		return order[0], nil

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,13 +17,13 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// Layout is what a container gets to see of a card or a slice, and where the
-// host tells which devices these are. All that is not confirmed on hardware is
-// here, each with a value of its own.
+// Layout is which devices of a card or a slice a container gets, and where the
+// host lists them. All that is not confirmed on hardware is here, each with a
+// value of its own.
 //
-// A device is its type and its numbers, as the driver tells them at the moment
-// at which a container gets it; the path is a name for it. What is at the path on
-// the host must be that very device or nothing at all.
+// A device is its type and its numbers, as the driver has them at the moment at
+// which a container gets it; what is at its path on the host must be that very
+// device or nothing at all.
 type Layout struct {
 	// Root is where the host's devices are found; empty is the root itself.
 	Root string
@@ -193,6 +192,3 @@ func vendorSlices(r *record) string {
 	}
 	return strings.Join(list, ",")
 }
-
-// sameSpec reports whether two specs say the same.
-func sameSpec(a, b *specs.Spec) bool { return reflect.DeepEqual(a, b) }

@@ -149,8 +149,8 @@ func leftBehind(node *ledger.Node, holder ledger.Holder, records []*record) ledg
 	return h
 }
 
-// checkUsage asks of each card of the pod whether there is room beside what is
-// booked.
+// checkUsage checks that each card of the pod has room for it in addition to what
+// is booked.
 func checkUsage(node *ledger.Node, h *ledger.Holding, holderOf func(card int) (who, name string)) error {
 	for card := range h.Cards().All() {
 		there, wants, facts := node.Now().Usage[card], h.On(card), node.Topology().Card(card)

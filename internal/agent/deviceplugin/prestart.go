@@ -36,13 +36,6 @@ type errFinal struct{ error }
 
 func (e errFinal) Unwrap() error { return e.error }
 
-func final(err error) error {
-	if err == nil {
-		return nil
-	}
-	return errFinal{err}
-}
-
 func isFinal(err error) bool {
 	_, is := errors.AsType[errFinal](err)
 	return is
@@ -203,13 +196,13 @@ func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, g *given, 
 	node := n.Inventory.Open()
 	claim, err := wire.ClaimOf(node, pod, container)
 	if err != nil {
-		return pod, final(fmt.Errorf("container %s: %w", container, err))
+		return pod, errFinal{fmt.Errorf("container %s: %w", container, err)}
 	}
 	if early && takesTurns(claim) {
-		return pod, final(errTakesTurns)
+		return pod, errFinal{errTakesTurns}
 	}
 	if len(claim.Shares) != len(ids) {
-		return pod, final(fmt.Errorf("container %s: kubelet gave it %d ids, its allocation has %d cards", container, len(ids), len(claim.Shares)))
+		return pod, errFinal{fmt.Errorf("container %s: kubelet gave it %d ids, its allocation has %d cards", container, len(ids), len(claim.Shares))}
 	}
 	r := &record{
 		PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Tokens: ids, Together: together,
@@ -359,33 +352,11 @@ func (s *Server) acquire(ctx context.Context) error {
 // note saves the record, unless kubelet has given the ids to another pod meanwhile.
 func (s *Server) note(r *record, g *given) error {
 	r.Tokens, r.Names = g.ids, g.names
-	if reflect.DeepEqual(r, s.journal.now().byContainer(r.id())) {
-		s.noted(r, g) // it is on disk as it is
-		return nil
-	}
-	err := s.journal.change(func(d *document) error {
-		for _, id := range g.ids {
-			own := g.of(id)
-			switch {
-			case len(own) == 0:
-				return final(fmt.Errorf("the agent never gave a device for id %s: delete the pod, so that kubelet asks again", id))
-			case !slices.Equal(own, d.newest(id, len(own))):
-				return fmt.Errorf("kubelet has given id %s to another pod since", id)
-			}
-			d.Names[id] = own // the names before were other pods'
+	if !reflect.DeepEqual(r, s.journal.now().byContainer(r.id())) {
+		if err := s.journal.change(func(d *document) error { return d.noteGiven(r, g) }); err != nil {
+			return err
 		}
-		d.put(r)
-		return nil
-	})
-	if err != nil {
-		return err
 	}
-	s.noted(r, g)
-	return nil
-}
-
-// noted is called when the record is on disk.
-func (s *Server) noted(r *record, g *given) {
 	if g.asked {
 		s.identified.Set(r.id(), r.Names, identifiedFor)
 	}
@@ -394,6 +365,22 @@ func (s *Server) noted(r *record, g *given) {
 	for _, id := range g.ids {
 		delete(s.fresh, id)
 	}
+	return nil
+}
+
+func (d *document) noteGiven(r *record, g *given) error {
+	for _, id := range g.ids {
+		own := g.of(id)
+		switch {
+		case len(own) == 0:
+			return errFinal{fmt.Errorf("the agent never gave a device for id %s: delete the pod, so that kubelet asks again", id)}
+		case !slices.Equal(own, d.newest(id, len(own))):
+			return fmt.Errorf("kubelet has given id %s to another pod since", id)
+		}
+		d.Names[id] = own // the names before were other pods'
+	}
+	d.put(r)
+	return nil
 }
 
 // checkCards returns an error if a card is missing, or unhealthy and given for the

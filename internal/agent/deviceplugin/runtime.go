@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,12 +105,9 @@ func (c *containers) alive(ctx context.Context, uid types.UID) (bool, error) {
 	if err != nil {
 		return true, fmt.Errorf("ask the container runtime for containers of pod %s: %w", uid, err)
 	}
-	for _, container := range answer.GetContainers() {
-		if container.GetState() != cri.ContainerState_CONTAINER_EXITED {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(answer.GetContainers(), func(c *cri.Container) bool {
+		return c.GetState() != cri.ContainerState_CONTAINER_EXITED
+	}), nil
 }
 
 // ask asks the runtime for its version and configuration; both are of one process.
@@ -201,7 +199,7 @@ func (s *Server) injects(ctx context.Context) error {
 	}
 	err := fmt.Errorf("no container with cards is started: %s", fault.Message)
 	if fault.Reason != ReasonRuntimeUnreachable {
-		return final(err) // it takes an administrator
+		return errFinal{err} // it takes an administrator
 	}
 	return err
 }

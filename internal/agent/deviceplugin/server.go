@@ -163,8 +163,8 @@ type Status struct {
 	// Left is why the node is left to the vendor's plugin although kubelet has none
 	// of its devices.
 	Left string
-	// Strangers is what foreign slices take of each card.
-	Strangers map[gpu.CardID]wire.Stranger
+	// ForeignSlices is what foreign slices take of each card.
+	ForeignSlices map[gpu.CardID]wire.Stranger
 	// Given is what kubelet gave to pods of other plugins without a readable
 	// allocation; GivenKnown: kubelet was asked.
 	Given      map[types.UID]wire.Given

@@ -333,7 +333,7 @@ func TestStrangers(t *testing.T) {
 	}
 	s.start()
 	s.eventually("the orphan is gone", func() bool { return cmp.Equal(s.driver.aliases(), []string{"sgpu-178"}) })
-	s.eventually("the stranger is told of", func() bool { return s.server.Status().Strangers["GPU-a"].Slices == 1 })
+	s.eventually("the stranger is told of", func() bool { return s.server.Status().ForeignSlices["GPU-a"].Slices == 1 })
 }
 
 // A slice that was made when the agent ended, and has no name yet, is found.

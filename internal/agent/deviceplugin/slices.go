@@ -33,7 +33,7 @@ func (s *Server) makeSlices(ctx context.Context, n *Node, r *record) error {
 			continue
 		}
 		if s.slicer == nil {
-			return final(errors.New("slices are made through the vendor's library, which this agent does not use"))
+			return errFinal{errors.New("slices are made through the vendor's library, which this agent does not use")}
 		}
 		if err := s.makeSlice(ctx, n.Cards[sh.Card].BDF, r, sh); err != nil {
 			return fmt.Errorf("slice of card %s: %w", sh.Card, err)
@@ -65,7 +65,7 @@ func (s *Server) makeSlice(ctx context.Context, bdf string, r *record, sh *share
 	}
 	order := discover.SliceOrder{BDF: bdf, QoS: r.QoS, Memory: sh.Memory, Compute: sh.Compute, Alias: note.Alias, Urgent: r.Class == gpu.Online}
 	if r.Class == gpu.Online && len(now.Slices) > 0 {
-		order.QoS = "" // it runs beside whatever is there
+		order.QoS = "" // it runs next to slices of any class
 	}
 	made, err := s.slicer.Create(ctx, order)
 	if err != nil {
@@ -212,5 +212,5 @@ func (s *Server) removeSlice(ctx context.Context, card Card, sh *share) error {
 	return nil
 }
 
-// isOurs reports whether a slice carries our mark.
-func isOurs(x *discover.Slice) bool { return strings.HasPrefix(x.Alias, aliasPrefix) }
+// IsOurs reports whether Daybreak made a slice.
+func IsOurs(x *discover.Slice) bool { return strings.HasPrefix(x.Alias, aliasPrefix) }

@@ -234,21 +234,21 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 	}
 	defer s.sem.Release(1)
 	var failures []error
-	strangers := map[gpu.CardID]wire.Stranger{}
+	foreign := map[gpu.CardID]wire.Stranger{}
 	booked := s.bookedSlices(n)
 	for _, id := range slices.Sorted(maps.Keys(n.Cards)) {
 		if !n.Cards[id].Here || n.Cards[id].BDF == "" {
 			continue
 		}
-		stranger, err := s.sweepCard(ctx, id, n.Cards[id].BDF, held, booked[id])
+		taken, err := s.sweepCard(ctx, id, n.Cards[id].BDF, held, booked[id])
 		if err != nil {
 			failures = append(failures, fmt.Errorf("card %s: %w", id, err))
 		}
-		if stranger.Slices > 0 {
-			strangers[id] = stranger
+		if taken.Slices > 0 {
+			foreign[id] = taken
 		}
 	}
-	s.setStatus(func(st *Status) { st.Strangers = strangers })
+	s.setStatus(func(st *Status) { st.ForeignSlices = foreign })
 	if len(failures) == 0 {
 		s.swept = s.clock.Now()
 	}
@@ -258,29 +258,29 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 // sweepCard reads the slices of one card and returns what foreign ones take. Booked
 // are the shares of other plugins' pods: one slice each is theirs.
 func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held []*corev1.Pod, booked []ledger.Share) (wire.Stranger, error) {
-	var stranger wire.Stranger
+	var taken wire.Stranger
 	now, err := s.slicer.Slices(ctx, bdf)
 	if err != nil {
-		return stranger, err
+		return taken, err
 	}
 	var failures []error
 	for i := range now.Slices {
 		x := &now.Slices[i]
 		switch {
-		case s.accounted(x, id) || isOurs(x) && expected(x, id, held):
-		case isOurs(x):
+		case s.accounted(x, id) || IsOurs(x) && expected(x, id, held):
+		case IsOurs(x):
 			if err := s.slicer.Remove(ctx, discover.SliceRef{BDF: bdf, ID: x.ID, UUID: x.UUID}); err != nil {
-				failures = append(failures, fmt.Errorf("slice %s, which nobody has: %w", x.Alias, err))
+				failures = append(failures, fmt.Errorf("slice %s, which no pod has: %w", x.Alias, err))
 				continue
 			}
 			s.metrics.slicesRemoved.Inc()
 		case claims(&booked, x):
 		default:
-			stranger.Slices++
-			stranger.Compute, stranger.Memory, stranger.QoS = stranger.Compute+x.ComputePercent, stranger.Memory+x.Memory, now.QoS
+			taken.Slices++
+			taken.Compute, taken.Memory, taken.QoS = taken.Compute+x.ComputePercent, taken.Memory+x.Memory, now.QoS
 		}
 	}
-	return stranger, errors.Join(failures...)
+	return taken, errors.Join(failures...)
 }
 
 // bookedSlices returns, by card, the slices of other plugins' pods, which are booked
