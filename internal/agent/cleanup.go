@@ -97,8 +97,8 @@ func (c *cleaner) stay(ctx context.Context, clean func(context.Context) error) e
 	begins := errors.New("the cleanup has just begun")
 	c.missing.Store(&begins)
 	h := handlers{}
-	h.add(c.health, "GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") }))
-	h.add(c.health, "GET /readyz", http.HandlerFunc(c.readyz))
+	h.add(c.health, "GET /healthz", probe(http.StatusInternalServerError, func() error { return nil }))
+	h.add(c.health, "GET /readyz", probe(http.StatusServiceUnavailable, c.ready))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return h.serve(ctx, nil) })
 	group.Go(func() error {
@@ -123,12 +123,11 @@ func (c *cleaner) stay(ctx context.Context, clean func(context.Context) error) e
 	return group.Wait()
 }
 
-func (c *cleaner) readyz(w http.ResponseWriter, _ *http.Request) {
+func (c *cleaner) ready() error {
 	if err := c.missing.Load(); err != nil {
-		http.Error(w, (*err).Error(), http.StatusServiceUnavailable)
-		return
+		return *err
 	}
-	_, _ = fmt.Fprintln(w, "ok")
+	return nil
 }
 
 // clean cleans the node up once. It can be repeated.

@@ -33,7 +33,7 @@ func TestCleanupStays(t *testing.T) {
 	}()
 	readyz := func() (int, string) {
 		w := httptest.NewRecorder()
-		c.readyz(w, nil)
+		probe(503, c.ready)(w, nil)
 		return w.Code, strings.TrimSpace(w.Body.String())
 	}
 	for _, text := range []string{"2 pods", "2 pods", "1 pod"} {

@@ -22,8 +22,8 @@ const Off = "0"
 func (a *Agent) Serve(ctx context.Context, metrics, health string) error {
 	handlers := handlers{}
 	handlers.add(metrics, "GET /metrics", a.metrics.Handler())
-	handlers.add(health, "GET /healthz", http.HandlerFunc(a.healthz))
-	handlers.add(health, "GET /readyz", http.HandlerFunc(a.readyz))
+	handlers.add(health, "GET /healthz", probe(http.StatusInternalServerError, a.alive))
+	handlers.add(health, "GET /readyz", probe(http.StatusServiceUnavailable, a.Ready))
 	secured := map[string]*tls.Config{}
 	if a.cfg.MetricsTLS != nil {
 		secured[metrics] = a.cfg.MetricsTLS
@@ -71,22 +71,23 @@ func (h handlers) serve(ctx context.Context, secured map[string]*tls.Config) err
 	return nil
 }
 
-// healthz reports whether the agent's loop runs.
-func (a *Agent) healthz(w http.ResponseWriter, _ *http.Request) {
-	if silent := a.clock.Since(time.Unix(0, a.beat.Load())); silent > maxSilence {
-		http.Error(w, fmt.Sprintf("the loop has not come round for %s", silent.Round(time.Second)), http.StatusInternalServerError)
-		return
+// probe answers with a status and the error, if there is one.
+func probe(status int, check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := check(); err != nil {
+			http.Error(w, err.Error(), status)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok")
 	}
-	_, _ = fmt.Fprintln(w, "ok")
 }
 
-// readyz reports whether all was published.
-func (a *Agent) readyz(w http.ResponseWriter, _ *http.Request) {
-	if err := a.Ready(); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
+// alive returns an error if the agent's loop does not run.
+func (a *Agent) alive() error {
+	if silent := a.clock.Since(time.Unix(0, a.beat.Load())); silent > maxSilence {
+		return fmt.Errorf("the loop has not come round for %s", silent.Round(time.Second))
 	}
-	_, _ = fmt.Fprintln(w, "ok")
+	return nil
 }
 
 // Ready returns what is still to be published; nil if nothing is.

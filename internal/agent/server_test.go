@@ -102,7 +102,7 @@ func TestHealthzOfADeadLoop(t *testing.T) {
 	s.look(seen("a"))
 	answer := func() int {
 		w := httptest.NewRecorder()
-		s.agent.healthz(w, nil)
+		probe(http.StatusInternalServerError, s.agent.alive)(w, nil)
 		return w.Code
 	}
 	if code := answer(); code != http.StatusOK {
@@ -119,7 +119,7 @@ func TestReadyzSaysWhatIsMissing(t *testing.T) {
 	s.seen.node = nil
 	s.step()
 	w := httptest.NewRecorder()
-	s.agent.readyz(w, nil)
+	probe(http.StatusServiceUnavailable, s.agent.Ready)(w, nil)
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "node n1, which the API server does not show") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

@@ -43,8 +43,8 @@ const (
 // containerd has both keys since 1.7; from 2.4 on CDI is always on. CRI-O reports
 // neither.
 type runtimeConfig struct {
-	EnableCDI json.RawMessage `json:"enableCDI"`
-	SpecDirs  *[]string       `json:"cdiSpecDirs"`
+	EnableCDI json.RawMessage `json:"enableCDI,omitempty"`
+	SpecDirs  *[]string       `json:"cdiSpecDirs,omitempty"`
 }
 
 // config returns the configuration, as far as the runtime reports one.

@@ -25,15 +25,10 @@ func allOf(card string) string { return `[[{"uuid":"` + card + `","compute":100,
 // wantNoStart calls PreStart and expects it to fail for a reason.
 func (s *scene) wantNoStart(resource, reason string, ids ...string) {
 	s.Helper()
-	s.wantNoStartBy(s.server.try, resource, reason, ids...)
-}
-
-func (s *scene) wantNoStartBy(prepare preparation, resource, reason string, ids ...string) {
-	s.Helper()
 	s.eventually("it does not start: "+reason, func() bool {
 		ctx, cancel := contextFor(s.T, 200*time.Millisecond)
 		defer cancel()
-		err := s.server.preStart(ctx, resource, ids, prepare)
+		err := s.server.preStart(ctx, resource, ids)
 		if err == nil {
 			s.Fatalf("the container starts, want an error with %q", reason)
 		}

@@ -63,9 +63,7 @@ func (s *Server) probeLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		select {
-		case <-s.clock.After(probeInterval):
-		case <-ctx.Done():
+		if s.sleep(ctx, probeInterval) != nil {
 			return
 		}
 	}

@@ -108,14 +108,7 @@ func text(err error) string {
 func (a *RuntimeAnswer) brief() *RuntimeAnswer {
 	out := &RuntimeAnswer{Name: a.Name, Version: a.Version}
 	if c, ok := a.config(); ok {
-		keys := map[string]any{}
-		if c.EnableCDI != nil {
-			keys["enableCDI"] = c.EnableCDI
-		}
-		if c.SpecDirs != nil {
-			keys["cdiSpecDirs"] = c.SpecDirs
-		}
-		if config, err := json.Marshal(keys); err == nil {
+		if config, err := json.Marshal(c); err == nil {
 			out.Info = map[string]string{"config": string(config)}
 		}
 	}

@@ -45,7 +45,7 @@ func (s *scene) gave(pod *corev1.Pod, resourceName, id string, paths ...string) 
 // fail for a reason.
 func (s *scene) wantNoForeignStart(resource, reason, id string) {
 	s.Helper()
-	s.wantNoStartBy(s.server.tryForeign, resource, reason, id)
+	s.wantNoStart(resource, reason, id)
 }
 
 // A container that the vendor's plugin served restarts after the node was taken

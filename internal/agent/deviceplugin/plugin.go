@@ -266,13 +266,10 @@ func (p *plugin) Allocate(_ context.Context, request *pluginapi.AllocateRequest)
 // PreStartContainer prepares the container that has these ids.
 func (p *plugin) PreStartContainer(ctx context.Context, request *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
 	ids := slices.Sorted(slices.Values(request.GetDevicesIds()))
-	prepare := p.server.try
-	if isForeign(ids) {
-		prepare = p.server.tryForeign
-	} else if err := check(ids); err != nil {
+	if err := check(ids); err != nil && !isForeign(ids) {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if err := p.server.preStart(ctx, string(p.resource), ids, prepare); err != nil {
+	if err := p.server.preStart(ctx, string(p.resource), ids); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &pluginapi.PreStartContainerResponse{}, nil

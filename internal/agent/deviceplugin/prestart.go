@@ -41,13 +41,8 @@ func isFinal(err error) bool {
 	return is
 }
 
-// preparation is one try to prepare the container that has the ids. It returns the
-// pod, once known, for the event of a failure.
-type preparation func(ctx context.Context, resource string, ids []string) (*corev1.Pod, error)
-
-// preStart prepares the container that has these sorted ids before kubelet's
-// deadline.
-func (s *Server) preStart(ctx context.Context, resource string, ids []string, prepare preparation) (err error) {
+// preStart prepares the container that has these sorted ids before kubelet's deadline.
+func (s *Server) preStart(ctx context.Context, resource string, ids []string) (err error) {
 	start := s.clock.Now()
 	defer func() { s.metrics.preStarted(s.clock.Since(start), err) }()
 	ctx, cancel := s.within(ctx, preStartLimit)
@@ -55,30 +50,37 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string, pr
 	var pod *corev1.Pod
 	retry := wait.Backoff{Duration: firstRetry, Factor: 2, Steps: math.MaxInt, Cap: longestRetry}
 	for {
-		pod, err = prepare(ctx, resource, ids)
-		s.sawWrite(err)
-		if err == nil {
-			err = s.injects(ctx)
-		}
-		if err == nil {
+		if pod, err = s.try(ctx, resource, ids); err == nil {
 			return nil
 		}
 		if isFinal(err) {
 			break
 		}
 		notify(s.sweepNow) // the pod that holds the card may be gone
-		select {
-		case <-ctx.Done():
-		case <-s.clock.After(retry.Step()):
-			continue
+		if s.sleep(ctx, retry.Step()) != nil {
+			break
 		}
-		break
 	}
 	klog.FromContext(ctx).Error(err, "Container not started", "ids", ids, "holder", holderIn(err))
 	if pod != nil {
 		s.report(pod, err.Error())
 	}
 	return err
+}
+
+// try prepares the container once. It returns the pod, once known, for the event of
+// a failure.
+func (s *Server) try(ctx context.Context, resource string, ids []string) (pod *corev1.Pod, err error) {
+	if isForeign(ids) {
+		pod, err = s.tryForeign(ctx, resource, ids)
+	} else {
+		pod, err = s.tryOnce(ctx, resource, ids, false)
+	}
+	s.sawWrite(err)
+	if err == nil {
+		err = s.injects(ctx)
+	}
+	return pod, err
 }
 
 // within returns a context that ends after a time of the agent's clock.
@@ -128,10 +130,8 @@ func (s *Server) ahead(resource string, ids []string) {
 		defer cancel()
 		retry := wait.Backoff{Duration: aheadDelay, Factor: 2, Steps: math.MaxInt}
 		for {
-			select {
-			case <-ctx.Done():
+			if s.sleep(ctx, retry.Step()) != nil {
 				return
-			case <-s.clock.After(retry.Step()):
 			}
 			s.mu.Lock()
 			ended := s.ended
@@ -155,11 +155,6 @@ func takesTurns(claim *wire.Claim) bool {
 
 // identifiedFor is how long kubelet's answer that a container has its ids is used.
 const identifiedFor = 30 * time.Second
-
-// try prepares a container that is about to start.
-func (s *Server) try(ctx context.Context, resource string, ids []string) (*corev1.Pod, error) {
-	return s.tryOnce(ctx, resource, ids, false)
-}
 
 // tryOnce prepares the container once. Early means that it does not start yet.
 func (s *Server) tryOnce(ctx context.Context, resource string, ids []string, early bool) (*corev1.Pod, error) {
@@ -273,12 +268,7 @@ func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcome
 	if err != nil {
 		return err
 	}
-	select {
-	case <-s.clock.After(s.cfg.Settle - s.clock.Since(written)): // until the runtime has noticed
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return s.sleep(ctx, s.cfg.Settle-s.clock.Since(written)) // until the runtime has noticed
 }
 
 // giveLocked does so while nothing else is given or taken back, and returns when the

@@ -235,6 +235,16 @@ func notify(ch chan struct{}) {
 	}
 }
 
+// sleep waits, and returns the context's error if that ends before.
+func (s *Server) sleep(ctx context.Context, wait time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.clock.After(wait):
+		return nil
+	}
+}
+
 // Update sets the node's cards and mode.
 func (s *Server) Update(n *Node) {
 	s.mu.Lock()
@@ -332,10 +342,8 @@ func (s *Server) open(ctx context.Context) (*os.File, error) {
 			klog.FromContext(ctx).Info("The node is not served yet", "why", err.Error())
 		}
 		s.setStatus(func(st *Status) { st.Waits, st.Second = err.Error(), errors.Is(err, errLocked) })
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), lock.Close())
-		case <-s.clock.After(watchInterval):
+		if err := s.sleep(ctx, watchInterval); err != nil {
+			return nil, errors.Join(err, lock.Close())
 		}
 	}
 }

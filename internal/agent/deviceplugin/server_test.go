@@ -158,7 +158,7 @@ func TestTwoHoldersOfOneCard(t *testing.T) {
 	s.admit(slice, "late", "daybreak-sgpu-000")
 	ctx, cancel := contextFor(t, 300*time.Millisecond)
 	defer cancel()
-	err := s.server.preStart(ctx, slice, []string{"daybreak-sgpu-000"}, s.server.try)
+	err := s.server.preStart(ctx, slice, []string{"daybreak-sgpu-000"})
 	if err == nil || !strings.Contains(err.Error(), "60% are held by another pod,") || holderIn(err) != "default/early" {
 		t.Errorf("the later one: %v, because of %q", err, holderIn(err))
 	}

@@ -54,10 +54,8 @@ func (s *Server) sweepLoop(ctx context.Context) {
 				klog.FromContext(ctx).Info("Not all is taken back yet", "why", text)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if s.sleep(ctx, firstRetry) != nil { // however often it is asked for
 			return
-		case <-s.clock.After(firstRetry): // however often it is asked for
 		}
 	}
 }
