@@ -106,7 +106,6 @@ type Agent struct {
 	previous *wire.Publication            // what was published last
 }
 
-// status is what others than the loop see of the agent.
 type status struct {
 	publication *wire.Publication
 	snapshot    *discover.Snapshot
@@ -145,7 +144,6 @@ func newAgent(cfg Config, source discover.Source, api api, watch watcher, record
 // Metrics returns the metrics of this agent.
 func (a *Agent) Metrics() *Metrics { return a.metrics }
 
-// look is the result of one look.
 type look struct {
 	snapshot *discover.Snapshot
 	err      error
@@ -225,7 +223,6 @@ func (a *Agent) look(ctx context.Context, looks chan<- look) {
 	}
 }
 
-// observe handles the result of a look.
 func (a *Agent) observe(ctx context.Context, l look) {
 	a.metrics.look(l)
 	if l.err != nil {

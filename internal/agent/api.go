@@ -75,7 +75,6 @@ type api interface {
 	applyNode(ctx context.Context, name string, annotations map[string]string) (*metav1.PartialObjectMetadata, error)
 }
 
-// liveAPI writes to a real API server.
 type liveAPI struct{ clients *Clients }
 
 func (l *liveAPI) applyDevice(ctx context.Context, d *v1alpha1.Device) (*v1alpha1.Device, error) {

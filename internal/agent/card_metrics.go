@@ -143,7 +143,6 @@ func ofSlices(read func(*discover.Slice, addValue)) func(*discover.Card, addValu
 	}
 }
 
-// collector collects the gauges.
 type collector struct {
 	metrics.BaseStableCollector
 	agent *Agent

@@ -33,13 +33,11 @@ const (
 // stdout is standard output in place of a file.
 const stdout = "-"
 
-// checkCommand is the subcommand that checks a node.
 type checkCommand struct {
 	command
 	bundle, output string
 }
 
-// newCheckCommand returns the command that checks the node it runs on.
 func newCheckCommand() *cobra.Command {
 	c := &checkCommand{}
 	cmd := &cobra.Command{

@@ -21,7 +21,6 @@ const (
 
 // nodeChecks is what the agent knows of the checks of its node.
 type nodeChecks struct {
-	// run runs them; nil where nothing is checked.
 	run func(context.Context) (*check.Report, error)
 	// waived are the names of checks that may fail.
 	waived []string

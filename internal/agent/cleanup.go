@@ -37,7 +37,6 @@ const (
 	withdrawTimeout, withdrawPoll = 30 * time.Second, time.Second
 )
 
-// newCleanup returns the command that removes what agents leave on a node.
 func newCleanup() *cobra.Command {
 	c := &cleaner{clock: clock.RealClock{}}
 	cmd := &cobra.Command{
@@ -174,7 +173,6 @@ func (c *cleaner) removeAnnotations(ctx context.Context, clients *Clients) error
 	return nil
 }
 
-// own selects the object that is called like the node.
 func (c *cleaner) own() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.Node).String()}
 }
@@ -227,7 +225,6 @@ func (c *cleaner) cards(ctx context.Context, source discover.Source) (*deviceplu
 	return n, nil
 }
 
-// deleteDevice deletes the Device, if an agent wrote it.
 func (c *cleaner) deleteDevice(ctx context.Context, clients *Clients) error {
 	devices := clients.Devices.Resource(deviceResource)
 	list, err := devices.List(ctx, c.own())

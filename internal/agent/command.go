@@ -41,7 +41,6 @@ const sourceAuto = "auto"
 // namespaceFile has the namespace of the pod.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// command is the agent subcommand.
 type command struct {
 	Config
 	kubeconfig      string
@@ -58,17 +57,14 @@ type command struct {
 	waived            []string
 }
 
-// Values of --serve.
 const (
 	serveAuto = "auto"
 	serveOn   = "on"
 	serveOff  = "off"
 )
 
-// modeWords are the values of --mode.
 var modeWords = []string{string(gpu.ModeNative), string(gpu.ModeSGPU), string(gpu.ModeShared), string(gpu.ModeVGPU)}
 
-// sourceWords are the values of --source.
 func sourceWords() []string {
 	return slices.Concat([]string{sourceAuto}, discover.DefaultSources(), []string{discover.SourceSimulated})
 }
@@ -151,7 +147,6 @@ func (c *command) discoverFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a look may take before it counts as failed")
 }
 
-// setLogs sets the verbosity of the logs.
 func (c *command) setLogs() error {
 	logs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logs)
@@ -206,7 +201,6 @@ func (c *command) start(run func(*session) error) error {
 	return run(s)
 }
 
-// open opens the source that the flags name.
 func (c *command) open() (*discover.Finder, error) {
 	c.discover.Node, c.node.Layout.Sysfs = c.Node, c.discover.Sys
 	switch {
@@ -230,7 +224,6 @@ func (c *command) open() (*discover.Finder, error) {
 	return discover.New(c.discover)
 }
 
-// print looks once and prints what is found.
 func (c *command) print(ctx context.Context, out io.Writer) error {
 	opened, err := c.open()
 	if err != nil {

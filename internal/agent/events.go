@@ -44,7 +44,6 @@ type recorder interface {
 	Event(object runtime.Object, kind, reason, message string)
 }
 
-// events records events on the Node and on pods.
 type events struct {
 	recorder recorder
 	node     string

@@ -30,7 +30,6 @@ type fault struct{ reason, message string }
 
 var lostFault = fault{reasonLost, "the card is no longer found"}
 
-// health is the state of one card's health.
 type health struct {
 	damper damper
 	// fault is what brought the card down last.

@@ -51,7 +51,6 @@ func (l *links) remember(t *gpu.Topology) {
 	}
 }
 
-// add takes note of a link, unless it is known.
 func (l *links) add(p pair) {
 	if l.pairs == nil {
 		l.pairs = map[pair]*damper{}
@@ -159,7 +158,6 @@ func (l *links) fault(m *member, gone map[string]bool) (fault, bool) {
 	return fault{reasonLinkDown, "no MetaXLink to " + strings.Join(peers, ", ")}, len(peers) > 0
 }
 
-// drop forgets the links of a card.
 func (l *links) drop(id gpu.CardID) {
 	for p := range l.pairs {
 		if _, ours := p.of(id); ours {

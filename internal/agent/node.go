@@ -28,8 +28,7 @@ var vendorKeys = []string{wire.AnnotationNodeCards, wire.AnnotationScores, wire.
 type nodeWriter struct {
 	// applied is the Node as the API server answered our last write.
 	applied *metav1.PartialObjectMetadata
-	// next is the earliest time of the next write.
-	next time.Time
+	next    time.Time
 }
 
 // write writes our annotations, at most once in nodeInterval, and returns when to
@@ -124,7 +123,6 @@ func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire
 	return want, nil
 }
 
-// upToDate reports whether the node has exactly these of our annotations.
 func upToDate(node *metav1.PartialObjectMetadata, want map[string]string) bool {
 	ours, _ := owners(node)
 	for _, key := range wire.AgentAnnotations() {

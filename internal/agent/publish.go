@@ -196,7 +196,6 @@ type deviceWriter struct {
 	notBefore time.Time
 }
 
-// Keys of [deviceWriter.retry].
 const (
 	retryFailed    = "failed"
 	retryContested = "contested"
@@ -213,7 +212,6 @@ func (w *deviceWriter) current(v *view) *v1alpha1.Device {
 	return w.applied
 }
 
-// write writes the publication to the Device.
 func (w *deviceWriter) write(ctx context.Context, a *Agent, p *wire.Publication, current *v1alpha1.Device) error {
 	d, err := wire.EncodeDevice(p)
 	if err != nil {
@@ -312,7 +310,6 @@ type modeBook struct {
 	broken bool // the present document is not the good one
 }
 
-// decide returns the mode of the node.
 func (b *modeBook) decide(a *Agent, v *view, held *holdings) modeDecision {
 	b.update(a, v)
 	q := modeQuestion{

@@ -12,7 +12,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 )
 
-// serveFlags adds the flags that say how the node is served.
 func (c *command) serveFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.serving, "serve", serveAuto, "serve the node as its device plugin: on, off, or auto, which is on unless the cards are simulated")
 	f.Var(&c.VendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
@@ -42,12 +41,10 @@ func (c *command) nodeFlags(f *pflag.FlagSet) {
 	f.BoolVar(&l.VendorRuntime, "vendor-runtime", l.VendorRuntime, "name slices to the vendor's container runtime in METAX_SGPUS")
 }
 
-// serves reports whether the node is to be served.
 func (c *command) serves() bool {
 	return c.serving == serveOn || c.serving == serveAuto && c.source != discover.SourceSimulated
 }
 
-// checkNode checks the flags of the node.
 func (c *command) checkNode() error {
 	for name, path := range map[string]string{
 		"device-plugin-dir": c.node.Plugins, "pod-resources-socket": c.node.PodResources, "state-dir": c.node.State, "cdi-dir": c.node.CDI,
@@ -71,7 +68,6 @@ func (c *command) checkNode() error {
 	return nil
 }
 
-// checkServing checks the flags.
 func (c *command) checkServing() error {
 	if err := c.checkNode(); err != nil {
 		return err

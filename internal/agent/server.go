@@ -71,7 +71,6 @@ func (h handlers) serve(ctx context.Context, secured map[string]*tls.Config) err
 	return nil
 }
 
-// probe answers with a status and the error, if there is one.
 func probe(status int, check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := check(); err != nil {

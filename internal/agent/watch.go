@@ -50,7 +50,6 @@ type view struct {
 
 // watcher reports what happens in the cluster.
 type watcher interface {
-	// run watches until the context ends.
 	run(ctx context.Context)
 	// changed has something to receive after a change.
 	changed() <-chan struct{}

@@ -95,7 +95,6 @@ func (a *Asker) Ask(ctx context.Context) (*Facts, error) {
 	return f, err
 }
 
-// look looks at the cards in one way.
 func look(ctx context.Context, a *Asker, f *Facts, name string, source discover.Source) *discover.Snapshot {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.Timeout, fmt.Errorf("no answer within %s", a.Timeout))
 	defer cancel()
@@ -120,7 +119,6 @@ func hideAliases(list []discover.Slice) {
 	}
 }
 
-// hidden stands for what is not shown.
 const hidden = "(hidden)"
 
 func (a *Asker) askLibrary(ctx context.Context, f *Facts) error {
@@ -176,7 +174,6 @@ func (a *Asker) askCommand(ctx context.Context, f *Facts) {
 	}
 }
 
-// deviceFiles are patterns of device nodes that may be of cards.
 var deviceFiles = []string{"/dev/mx*", "/dev/sgpu*", "/dev/metax*", "/dev/dri/*"}
 
 func (a *Asker) askKernel(sys string) Kernel {
@@ -219,5 +216,4 @@ func (a *Asker) tryDevices(f *Facts) {
 	f.Devices = a.Node.Layout.Check(cards, minors)
 }
 
-// sliceKey names a slice.
 func sliceKey(bdf string, id int) string { return fmt.Sprintf("%s#%d", bdf, id) }

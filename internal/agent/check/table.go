@@ -19,7 +19,6 @@ type check struct {
 	always bool
 }
 
-// verdict is how a check came out and what was found.
 type verdict struct {
 	result Result
 	detail string

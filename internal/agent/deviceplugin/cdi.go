@@ -27,9 +27,7 @@ type specFiles interface {
 	// write writes the spec of a device, and reports whether it was another one
 	// before.
 	write(name string, edits *specs.ContainerEdits) (changed bool, err error)
-	// remove removes the device with this name, if it is there.
 	remove(name string) error
-	// names lists the devices that there are specs of.
 	names() ([]string, error)
 }
 

@@ -104,7 +104,6 @@ func (a *RuntimeAnswer) Fault(folder string, assumed []string) *RuntimeFault {
 	return nil
 }
 
-// advice describes how to switch CDI on.
 func (a *RuntimeAnswer) advice(folder string) string {
 	v, err := version.ParseGeneric(a.Version)
 	if a.Name != runtimeContainerd || err != nil {

@@ -42,7 +42,6 @@ func (s *Server) Cleanup(ctx context.Context, n *Node, blind error) error {
 	return s.removeFiles()
 }
 
-// users returns the pods that use a card or a slice.
 func (s *Server) users(ctx context.Context) (map[types.UID]bool, error) {
 	held, known := s.pods.Held()
 	if !known {
@@ -85,7 +84,6 @@ func (s *Server) takeAllBack(ctx context.Context, n *Node, blind error) error {
 	return nil
 }
 
-// removeFiles removes the files of the server.
 func (s *Server) removeFiles() error {
 	names, err := s.cdi.names()
 	if err != nil {

@@ -87,7 +87,6 @@ func Examine(ctx context.Context, cfg *Config, clk clock.Clock) (*Facts, error) 
 	return f, nil
 }
 
-// tryWrite writes a file to a folder and removes it.
 func tryWrite(dir string) error {
 	file, err := os.CreateTemp(dir, probeFile)
 	if err != nil {
@@ -115,7 +114,6 @@ func (a *RuntimeAnswer) brief() *RuntimeAnswer {
 	return out
 }
 
-// askKubelet asks which devices kubelet has and which pods it knows.
 func (f *Facts) askKubelet(ctx context.Context, conn *grpc.ClientConn) []*podresources.PodResources {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

@@ -233,7 +233,6 @@ func (s *Server) allowDevices(ctx context.Context, n *Node, id gpu.CardID, sh *l
 	return nil
 }
 
-// isCards reports whether a path is that of a card or a slice.
 func (l *Layout) isCards(path string) bool {
 	return slices.ContainsFunc([]string{l.Card, l.Render, l.Slice}, func(pattern string) bool {
 		var number int

@@ -34,7 +34,6 @@ type assignment struct {
 	ids                 []string // sorted
 }
 
-// listed returns what kubelet's API lists.
 func listed(answer *podresources.ListPodResourcesResponse) []assignment {
 	var list []assignment
 	for _, pod := range answer.GetPodResources() {
@@ -53,7 +52,6 @@ func listed(answer *podresources.ListPodResourcesResponse) []assignment {
 	return list
 }
 
-// recorded returns what kubelet's file has.
 func recorded(entries []checkpointEntry) []assignment {
 	list := make([]assignment, len(entries))
 	for i := range entries {
@@ -93,14 +91,12 @@ type holders struct {
 	last   time.Time
 }
 
-// listing is one request and its answer.
 type listing struct {
 	done   chan struct{}
 	answer *podresources.ListPodResourcesResponse
 	err    error
 }
 
-// dialPodResources connects to kubelet's PodResources, lazily.
 func dialPodResources(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))

@@ -113,7 +113,6 @@ func nextOf(pod *corev1.Pod, order []string) (string, error) {
 	return order[len(order)-1], nil
 }
 
-// uids returns the UIDs of pods.
 func uids(pods []*corev1.Pod) map[types.UID]*corev1.Pod {
 	out := make(map[types.UID]*corev1.Pod, len(pods))
 	for _, p := range pods {

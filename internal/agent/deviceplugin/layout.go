@@ -86,7 +86,6 @@ func numberOf(rdev uint64) discover.DeviceNumber {
 	return discover.DeviceNumber{Major: int64(rdev>>8&0xfff | rdev>>32&^0xfff), Minor: int64(rdev&0xff | rdev>>12&^0xff&0xffffffff)}
 }
 
-// sliceNode returns the device of a slice with this minor number.
 func (l *Layout) sliceNode(minor int) (*specs.DeviceNode, error) {
 	major, err := l.majorOf(sliceDriver)
 	if err != nil {
@@ -153,7 +152,6 @@ func (l *Layout) shareNodes(s *share, cards map[gpu.CardID]Card) ([]*specs.Devic
 	return l.cardNodes(cards[s.Card].BDF)
 }
 
-// cardNodes returns the devices of the whole card at a PCI address.
 func (l *Layout) cardNodes(bdf string) ([]*specs.DeviceNode, error) {
 	drm, err := discover.DRMDevices(l.Sysfs, bdf)
 	if err != nil {

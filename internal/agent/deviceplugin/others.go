@@ -183,7 +183,6 @@ type heldError struct{ text, name string }
 
 func (e *heldError) Error() string { return e.text }
 
-// holderIn returns the name of the pod that the error is about.
 func holderIn(err error) string {
 	if held, ok := errors.AsType[*heldError](err); ok {
 		return held.name

@@ -151,7 +151,6 @@ func (p *plugin) register(ctx context.Context, kubelet os.FileInfo) error {
 	return nil
 }
 
-// listen starts to serve the plugin's socket.
 func (p *plugin) listen(ctx context.Context) error {
 	if err := os.Remove(p.socket); err != nil && !os.IsNotExist(err) {
 		return err

@@ -28,7 +28,6 @@ const (
 	longestRetry  = time.Second
 )
 
-// eventNotStarted is the event of a pod whose container does not start.
 const eventNotStarted = "CardsNotReady"
 
 // errFinal wraps what waiting does not help.
@@ -98,7 +97,6 @@ func (s *Server) within(ctx context.Context, limit time.Duration) (context.Conte
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// reportInterval is the least time between two equal events.
 const reportInterval = 5 * time.Minute
 
 // report records a failure on its pod, unless that was done a moment ago.
@@ -237,7 +235,6 @@ func (s *Server) givenFor(h *holder, ids []string) *given {
 	return g
 }
 
-// of returns the names of an id.
 func (g *given) of(id string) []string {
 	return slices.DeleteFunc(slices.Clone(g.names), func(name string) bool { return tokenOf(name) != id })
 }

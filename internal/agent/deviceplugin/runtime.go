@@ -23,7 +23,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// labelPodUID is what kubelet marks containers with.
 const labelPodUID = "io.kubernetes.pod.uid"
 
 // Timing of the questions to the container runtime.
@@ -176,7 +175,6 @@ func plain(err error) string {
 	return text
 }
 
-// otherSockets returns the known sockets that exist, except the configured one.
 func (c *Config) otherSockets() []string {
 	var found []string
 	for _, path := range knownSockets {

@@ -314,7 +314,6 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// close ends the connections to kubelet and the runtime.
 func (s *Server) close() {
 	for _, c := range s.conns {
 		_ = c.Close()

@@ -15,7 +15,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// aliasPrefix marks our slices.
 const aliasPrefix = "daybreak-"
 
 // aliasOf is the name of a slice, which is always the same for a container and a

@@ -26,8 +26,7 @@ const (
 	leavingFor = 2 * time.Second
 	// slicesInterval is how often all slices of all cards are looked at.
 	slicesInterval = 15 * time.Second
-	// sweepTimeout bounds one sweep.
-	sweepTimeout = time.Minute
+	sweepTimeout   = time.Minute
 )
 
 // sweepLoop takes back what pods that are gone have left.

@@ -20,7 +20,6 @@ import (
 // forgets it after 5 minutes.
 const vendorAbsence = 10 * time.Minute
 
-// orderHelp is how to order a takeover.
 const orderHelp = "to take the node over at once, annotate it with " + wire.AnnotationServedBy + "=" + wire.ServedByVendor + " and remove the annotation again"
 
 // Vendor is what the API server shows of the vendor's plugin on the node.
@@ -32,7 +31,6 @@ type Vendor struct {
 	Ours bool
 }
 
-// vendorNote is what is remembered of the vendor's plugin.
 type vendorNote struct {
 	// Seen is how the plugin was noticed; empty if it never was, or the node was
 	// taken over.
