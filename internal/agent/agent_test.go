@@ -253,7 +253,7 @@ func TestForget(t *testing.T) {
 	s.annotate(wire.AnnotationForget, "a,b,c")
 	s.look(gone)
 	s.want("0=a 2=c:CardLost")
-	s.wantEvents("node/n1 CardNotForgotten card a is there and is not forgotten", "node/n1 CardForgotten card b was declared gone")
+	s.wantEvents("node/n1 CardNotForgotten card a is present, so it is not forgotten", "node/n1 CardForgotten card b was declared gone")
 	if s.seen.device.Annotations[wire.AnnotationForget] == "" {
 		t.Error("the note was taken off although a card is left")
 	}
@@ -372,7 +372,7 @@ func TestPodsWithoutCards(t *testing.T) {
 	}{
 		"Koordinator's words":               {pod: bound("gpu-core: 1")},
 		"Koordinator's words, ours":         {pod: bound("gpu-core: 1"), servedBy: wire.ServedByDaybreak},
-		"a slice that nobody gave":          {pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), servedBy: wire.ServedByDaybreak},
+		"a slice without a giver":           {pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), servedBy: wire.ServedByDaybreak},
 		"a slice, another plugin may serve": {pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), waits: true},
 		"a slice of another plugin": {
 			pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), servedBy: wire.ServedByDaybreak, given: map[types.UID]wire.Given{"u1": {Cards: map[string][]gpu.CardID{"c0": nil}}}, waits: true,

@@ -117,7 +117,7 @@ func (c *nodeChecks) waivedFault() fault {
 		}
 		texts = append(texts, text)
 	}
-	return fault{reasonWaived, "the node is served whatever these checks find: " + strings.Join(texts, ", ")}
+	return fault{reasonWaived, "the node is served regardless of these checks: " + strings.Join(texts, ", ")}
 }
 
 // reportChecks reports when checks keep the node from being served, and when they no

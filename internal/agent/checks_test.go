@@ -71,17 +71,17 @@ func TestChecksKeepFromServing(t *testing.T) {
 	if got := s.serving(); got != "True PluginsRegistered" || s.agent.Ready() != nil {
 		t.Errorf("all that failed is waived: %q, ready %v", got, s.agent.Ready())
 	}
-	if got, want := s.condition(wire.ConditionWaived), "True WaivedByAdministrator the node is served whatever these checks find: card-devices (failed: it is not so)"; got != want {
+	if got, want := s.condition(wire.ConditionWaived), "True WaivedByAdministrator the node is served regardless of these checks: card-devices (failed: it is not so)"; got != want {
 		t.Errorf("shown as %q, want %q", got, want)
 	}
-	var told []string
+	var reported []string
 	for _, e := range s.events {
 		if strings.Contains(e, "CheckFailed") || strings.Contains(e, "ChecksPassed") {
-			told = append(told, e)
+			reported = append(reported, e)
 		}
 	}
-	if len(told) != 3 || !strings.Contains(told[2], "ChecksPassed") {
-		t.Errorf("told %q", told)
+	if len(reported) != 3 || !strings.Contains(reported[2], "ChecksPassed") {
+		t.Errorf("reported %q", reported)
 	}
 }
 

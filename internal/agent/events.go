@@ -154,7 +154,7 @@ func (a *Agent) report(ctx context.Context, p *wire.Publication, held *holdings)
 		a.events.onNode(n.kind, n.reason, "%s", n.message)
 		switch n.reason {
 		case eventUnhealthy:
-			klog.FromContext(ctx).Info("Card lost to placement", "card", n.card, "why", n.message)
+			klog.FromContext(ctx).Info("Card marked unhealthy", "card", n.card, "why", n.message)
 		case eventModePending:
 			klog.FromContext(ctx).Info("Mode change waits", "why", n.message, "holders", held.kinds)
 		}

@@ -120,7 +120,7 @@ func (h *health) verdict() (healthy bool, why fault) {
 	case !h.damper.down:
 		return true, fault{reasonHealthy, "device is healthy"}
 	case h.damper.recovering():
-		return false, fault{reasonRecovering, fmt.Sprintf("%s; good again by now, healthy once it has stayed so for %s", h.fault.message, h.damper.hold())}
+		return false, fault{reasonRecovering, fmt.Sprintf("%s; recovering, healthy after %s without a fault", h.fault.message, h.damper.hold())}
 	}
 	return false, h.fault
 }

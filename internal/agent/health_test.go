@@ -19,7 +19,7 @@ func TestDamper(t *testing.T) {
 	cases := map[string]struct{ looks, want string }{
 		"what was never down stays up":                      {"+++++", "uuuuu"},
 		"down at once, up after ten seconds of good looks":  {"+-++++++", "uddddduu"},
-		"a bad look in between starts the wait anew":        {"-++-++++++", "dddddddduu"},
+		"a bad look in between starts the wait again":       {"-++-++++++", "dddddddduu"},
 		"down for long, then good":                          {"------+++++", "ddddddddddu"},
 		"the second time it takes forty seconds":            {"-+++++-++++++++++++++++", "ddddduddddddddddddddduu"},
 		"the second time thirty-six seconds are not enough": {"-+++++-+++++++++++++-", "ddddduddddddddddddddd"},
@@ -112,11 +112,11 @@ func TestHealth(t *testing.T) {
 		want  string           // reason and message
 	}{
 		"a good card":                        {[]*discover.Card{good}, "DeviceHealthy: device is healthy"},
-		"a source that tells nothing":        {[]*discover.Card{unknown}, "DeviceHealthy: device is healthy"},
+		"a source that reports nothing":      {[]*discover.Card{unknown}, "DeviceHealthy: device is healthy"},
 		"the driver says why":                {[]*discover.Card{good, goodCard(unavailable("overheated"))}, "DeviceUnavailable: the driver says: overheated"},
 		"the driver does not say why":        {[]*discover.Card{goodCard(unavailable(""))}, "DeviceUnavailable: the driver says that the card is unavailable"},
 		"a card that is gone":                {[]*discover.Card{good, lost}, "CardLost: the card is no longer found"},
-		"a card that came back just now":     {[]*discover.Card{good, lost, good}, "Recovering: the card is no longer found; good again by now, healthy once it has stayed so for 10s"},
+		"a card that came back just now":     {[]*discover.Card{good, lost, good}, "Recovering: the card is no longer found; recovering, healthy after 10s without a fault"},
 		"a card that came back to stay":      {[]*discover.Card{lost, good, good, good, good, good}, "DeviceHealthy: device is healthy"},
 		"errors of before the agent":         {[]*discover.Card{goodCard(errorsOf(3, 4))}, "DeviceHealthy: device is healthy"},
 		"errors that stay as they are":       {[]*discover.Card{goodCard(errorsOf(3, 4)), goodCard(errorsOf(3, 4))}, "DeviceHealthy: device is healthy"},
@@ -125,8 +125,8 @@ func TestHealth(t *testing.T) {
 		"they rise again":                    {[]*discover.Card{good, goodCard(errorsOf(0, 1)), goodCard(errorsOf(0, 3))}, "UncorrectableECC: uncorrectable memory errors rose from 1 to 3"},
 		"no new ones for long":               {append([]*discover.Card{good}, repeat(goodCard(errorsOf(0, 1)), 100)...), "UncorrectableECC: uncorrectable memory errors rose from 0 to 1"},
 		"a look without counters":            {[]*discover.Card{good, goodCard(errorsOf(0, 1)), unknown}, "UncorrectableECC: uncorrectable memory errors rose from 0 to 1"},
-		"the counters began anew":            {append([]*discover.Card{goodCard(errorsOf(0, 5)), goodCard(errorsOf(0, 6))}, repeat(good, 6)...), "DeviceHealthy: device is healthy"},
-		"anew, and there is one already":     {append([]*discover.Card{goodCard(errorsOf(0, 5))}, repeat(goodCard(errorsOf(0, 1)), 6)...), "UncorrectableECC: uncorrectable memory errors rose from 0 to 1"},
+		"the counters began again":           {append([]*discover.Card{goodCard(errorsOf(0, 5)), goodCard(errorsOf(0, 6))}, repeat(good, 6)...), "DeviceHealthy: device is healthy"},
+		"again, and there is one already":    {append([]*discover.Card{goodCard(errorsOf(0, 5))}, repeat(goodCard(errorsOf(0, 1)), 6)...), "UncorrectableECC: uncorrectable memory errors rose from 0 to 1"},
 		"lost after memory errors, and back": {append([]*discover.Card{good, goodCard(errorsOf(0, 1)), lost}, repeat(goodCard(errorsOf(0, 1)), 9)...), "UncorrectableECC: uncorrectable memory errors rose"},
 		"as many pages as a card may lose":   {[]*discover.Card{goodCard(pages(64))}, "DeviceHealthy: device is healthy"},
 		"one page more":                      {[]*discover.Card{goodCard(pages(65))}, "RetiredPages: more than 64 pages of its memory are retired"},
@@ -157,7 +157,7 @@ func repeat(c *discover.Card, n int) []*discover.Card {
 	return list
 }
 
-// An agent that starts anew goes on where the last one stopped.
+// An agent that restarts goes on where the last one stopped.
 func TestHealthRemembered(t *testing.T) {
 	cases := map[string]struct {
 		healthy bool
@@ -168,7 +168,7 @@ func TestHealthRemembered(t *testing.T) {
 	}{
 		"it was well":                     {true, fault{}, new(int64(2)), goodCard(errorsOf(0, 2)), "DeviceHealthy, DeviceHealthy"},
 		"errors rose while no agent ran":  {true, fault{}, new(int64(2)), goodCard(errorsOf(0, 3)), "UncorrectableECC, UncorrectableECC"},
-		"nobody counted before":           {true, fault{}, nil, goodCard(errorsOf(0, 3)), "DeviceHealthy, DeviceHealthy"},
+		"errors not counted before":       {true, fault{}, nil, goodCard(errorsOf(0, 3)), "DeviceHealthy, DeviceHealthy"},
 		"a latched fault stays":           {false, fault{reasonECC, "x"}, new(int64(3)), goodCard(errorsOf(0, 3)), "UncorrectableECC, UncorrectableECC"},
 		"a reset in between ends it":      {false, fault{reasonECC, "x"}, new(int64(3)), goodCard(errorsOf(0, 0)), "Recovering, DeviceHealthy"},
 		"a lost card is back":             {false, lostFault, nil, goodCard(), "Recovering, DeviceHealthy"},

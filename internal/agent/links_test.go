@@ -39,7 +39,7 @@ func TestLinks(t *testing.T) {
 		"the only port has half its lanes":           {[]*discover.Snapshot{three(port(2, func(p *discover.Port) { p.Width = 8 }))}, "-M. M-. ..-", "LinkDown: MetaXLink is down or slow: port 2 to slot-2"},
 		"it idles at low speed":                      {[]*discover.Snapshot{three(port(2, func(p *discover.Port) { p.SpeedGT = 2.5 }))}, "-M. M-M .M-", ""},
 		"it was trained too slow":                    {[]*discover.Snapshot{three(port(2, func(p *discover.Port) { p.SpeedGT = 16 }))}, "-M. M-. ..-", "LinkDown: MetaXLink is down or slow: port 2 to slot-2"},
-		"what it was trained to is not told":         {[]*discover.Snapshot{three(port(2, func(p *discover.Port) { p.SpeedGT, p.Width = 0, 0 }))}, "-M. M-M .M-", ""},
+		"what it was trained to is not known":        {[]*discover.Snapshot{three(port(2, func(p *discover.Port) { p.SpeedGT, p.Width = 0, 0 }))}, "-M. M-M .M-", ""},
 		"the source lists the link no more":          {[]*discover.Snapshot{three(), three(noLink)}, "-M. M-. ..-", "LinkDown: no MetaXLink to c"},
 		"all links are off by a fault":               {[]*discover.Snapshot{three(func(s *discover.Snapshot) { s.Cards[1].Vitals.LinkFault = "training failed" })}, "-.. .-. ..-", "LinkFault: MetaXLink is off: training failed"},
 		"ports without peers are not doubted":        {[]*discover.Snapshot{three(port(2, func(p *discover.Port) { p.Peer, p.Up = "", false }))}, "-M. M-M .M-", "LinkDown: MetaXLink is down or slow: port 2"},

@@ -24,13 +24,13 @@ func TestDecide(t *testing.T) {
 		question modeQuestion
 		want     string // mode, pending mode, why no slices, why pending
 	}{
-		"nobody chose: all that the hardware can do":      {ask("", ""), "sgpu"},
-		"nobody chose, an old driver":                     {with(ask("", ""), old), "native"},
-		"nobody chose, virtual functions":                 {with(ask("", ""), virtual(8)), "vgpu"},
-		"nobody chose, a preset":                          {with(ask("", ""), func(q *modeQuestion) { q.preset = "shared" }), "shared"},
+		"none chosen: all that the hardware can do":       {ask("", ""), "sgpu"},
+		"none chosen, an old driver":                      {with(ask("", ""), old), "native"},
+		"none chosen, virtual functions":                  {with(ask("", ""), virtual(8)), "vgpu"},
+		"none chosen, a preset":                           {with(ask("", ""), func(q *modeQuestion) { q.preset = "shared" }), "shared"},
 		"the ConfigMap comes before the preset":           {with(ask("native", ""), func(q *modeQuestion) { q.preset = "shared" }), "native"},
 		"the first driver with slices":                    {with(ask("sgpu", ""), func(q *modeQuestion) { q.driver = "2.32.0" }), "sgpu"},
-		"a driver that tells no version":                  {with(ask("sgpu", ""), func(q *modeQuestion) { q.driver = "" }), "sgpu"},
+		"a driver that reports no version":                {with(ask("sgpu", ""), func(q *modeQuestion) { q.driver = "" }), "sgpu"},
 		"slices on an old driver":                         {with(ask("sgpu", ""), old), "native DriverTooOld: slices need driver 2.32.0, this is 2.31.9: the node hands out whole cards only"},
 		"an old driver does not wait for slices":          {with(ask("sgpu", "sgpu", slicePod), old), "native DriverTooOld: slices need driver 2.32.0, this is 2.31.9: the node hands out whole cards only"},
 		"slices with virtual functions among the cards":   {with(ask("sgpu", ""), virtual(4)), "native VirtualCards: some cards are virtual functions, which take no slices: the node hands out whole cards only"},

@@ -40,7 +40,7 @@ func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publi
 	node := w.current(v)
 	want, err := a.annotations(node, v, p)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Annotations of the node not worked out")
+		klog.FromContext(ctx).Error(err, "Annotations of the node not computed")
 		return idleTick
 	}
 	foreign := foreignKeys(node)

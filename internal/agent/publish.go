@@ -49,7 +49,7 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 	held := a.holdings(cmp.Or(current, a.device.content), v)
 	a.applyOperatorAnnotations(ctx, current, held)
 	for _, id := range a.roster.number(held.named) {
-		a.events.onNode(corev1.EventTypeNormal, eventReplaced, "card %s is gone, another one sits in its place", id)
+		a.events.onNode(corev1.EventTypeNormal, eventReplaced, "card %s was replaced by another one in its slot", id)
 	}
 	decision := a.modes.decide(a, v, held)
 	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(v, decision.mode), now)
@@ -172,7 +172,7 @@ func (a *Agent) forget(ids []gpu.CardID, held *holdings) (done bool) {
 		switch {
 		case rec == nil:
 		case rec.here:
-			a.events.onNode(corev1.EventTypeWarning, eventNotForgotten, "card %s is there and is not forgotten", id)
+			a.events.onNode(corev1.EventTypeWarning, eventNotForgotten, "card %s is present, so it is not forgotten", id)
 		case held.named(id):
 			done = false
 		default:

@@ -162,7 +162,7 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	case a.stopping:
 		sv.why = fault{reasonStopping, "the agent is about to end"}
 	case st.Disk != "":
-		sv.why = fault{reasonDisk, "what is given to containers can't be written down: " + st.Disk}
+		sv.why = fault{reasonDisk, "the journal or CDI specs can't be written: " + st.Disk}
 	case st.Runtime.Reason != "":
 		sv.why = fault{st.Runtime.Reason, st.Runtime.Message}
 	case checks.reason != "":

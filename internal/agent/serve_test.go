@@ -78,7 +78,7 @@ func TestServing(t *testing.T) {
 		t.Errorf("what other plugins gave: %q", got)
 	}
 	if server.node == nil || len(server.node.Cards) != 2 || server.node.Mode != gpu.ModeSGPU || server.node.Inventory.Problem != nil {
-		t.Errorf("the server was told %+v", server.node)
+		t.Errorf("the server has %+v", server.node)
 	}
 	server.status.Serving = false
 	s.agent.step(t.Context())
@@ -102,7 +102,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// A container runtime that can't be left containers is a reason of its own, told
+// A container runtime that can't be left containers is a reason of its own, reported
 // once, and so is its return; the agent is not ready meanwhile.
 func TestRuntimeKeepsFromServing(t *testing.T) {
 	for _, reason := range []string{deviceplugin.ReasonNoCDI, deviceplugin.ReasonRuntimeUnreachable, deviceplugin.ReasonCDIUnknown} {
@@ -123,14 +123,14 @@ func TestRuntimeKeepsFromServing(t *testing.T) {
 			if got := s.serving(); got != "True PluginsRegistered" || s.agent.Ready() != nil {
 				t.Errorf("condition %q, ready %v", got, s.agent.Ready())
 			}
-			var told []string
+			var reported []string
 			for _, e := range s.events {
 				if strings.Contains(e, reason) || strings.Contains(e, eventRuntimeReady) {
-					told = append(told, e)
+					reported = append(reported, e)
 				}
 			}
-			if len(told) != 2 || !strings.Contains(told[0], "what to do") || !strings.Contains(told[1], eventRuntimeReady) {
-				t.Errorf("told %q", told)
+			if len(reported) != 2 || !strings.Contains(reported[0], "what to do") || !strings.Contains(reported[1], eventRuntimeReady) {
+				t.Errorf("reported %q", reported)
 			}
 		})
 	}
@@ -159,14 +159,14 @@ func TestServedByOthers(t *testing.T) {
 			if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != tc.servedBy {
 				t.Errorf("served by %q", got)
 			}
-			told := 0
+			reported := 0
 			for _, e := range s.events {
 				if strings.HasPrefix(e, "node/n1 NodeNotServed") && strings.Contains(e, tc.want) {
-					told++
+					reported++
 				}
 			}
-			if told != 1 {
-				t.Errorf("told %d times: %v", told, s.events)
+			if reported != 1 {
+				t.Errorf("reported %d times: %v", reported, s.events)
 			}
 		})
 	}
@@ -183,7 +183,7 @@ func (s *scene) annotateByHand(key, value string) {
 	s.seen.node = node
 }
 
-// The server is told what the API server shows of the vendor's plugin, once the
+// The server gets what the API server shows of the vendor's plugin, once the
 // pods of the node are known.
 func TestVendorOn(t *testing.T) {
 	s := newScene(t)
@@ -193,21 +193,21 @@ func TestVendorOn(t *testing.T) {
 	s.clock.Step(2 * syncTimeout)
 	s.looks(1, seen("a", "b"))
 	if server.node != nil {
-		t.Error("the server was told before the pods are known")
+		t.Error("the server is updated before the pods are known")
 	}
 	s.seen.podsKnown, s.seen.vendorPod = true, "metax/gpu-device-x"
 	s.annotateByHand(wire.AnnotationScores, "{}")
 	s.agent.step(t.Context())
 	want := deviceplugin.Vendor{Pod: "its pod metax/gpu-device-x", Marks: "annotation " + wire.AnnotationScores}
 	if server.node == nil || server.node.Vendor != want {
-		t.Errorf("the server was told %+v, want %+v", server.node, want)
+		t.Errorf("the server has %+v, want %+v", server.node, want)
 	}
 	server.status.Serving = true
 	s.seen.vendorPod = ""
 	s.agent.step(t.Context())
 	s.agent.step(t.Context())
 	if !server.node.Vendor.Ours || server.node.UID != s.seen.node.UID {
-		t.Errorf("the server was told %+v", server.node)
+		t.Errorf("the server has %+v", server.node)
 	}
 }
 

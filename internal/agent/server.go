@@ -84,7 +84,7 @@ func probe(status int, check func() error) http.HandlerFunc {
 // alive returns an error if the agent's loop does not run.
 func (a *Agent) alive() error {
 	if silent := a.clock.Since(time.Unix(0, a.beat.Load())); silent > maxSilence {
-		return fmt.Errorf("the loop has not come round for %s", silent.Round(time.Second))
+		return fmt.Errorf("the loop has not run for %s", silent.Round(time.Second))
 	}
 	return nil
 }

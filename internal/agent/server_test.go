@@ -152,7 +152,7 @@ func (s *scene) scrape() string {
 	return strings.Join(lines, "")
 }
 
-// TestMetrics compares everything that is told of two cards, one with a slice
+// TestMetrics compares all metrics of two cards, one with a slice
 // and links, with a file; see it for names and units.
 func TestMetrics(t *testing.T) {
 	s := newScene(t)
@@ -189,7 +189,7 @@ func TestMetrics(t *testing.T) {
 	}
 	s.clock.Step(2 * time.Minute)
 	if text := s.scrape(); strings.Contains(text, "mx_gpu_usage") {
-		t.Error("figures of two minutes ago are told as if they were new")
+		t.Error("figures of two minutes ago are served as if they were new")
 	}
 }
 

@@ -38,8 +38,7 @@ func snapshot(source string) *discover.Snapshot {
 	return &discover.Snapshot{Source: source, Driver: "3.8.30", Cards: cards(), LinksKnown: true, Links: []gpu.Link{{A: 0, B: 1}}}
 }
 
-// sound is what a node answers on which every assumption holds, as far as it can
-// be told.
+// sound is what a node answers on which every known assumption holds.
 func sound() *Facts {
 	return &Facts{
 		PCI: snapshot("sysfs"), Library: snapshot("mxsml /lib"), LibraryAgain: snapshot("mxsml /lib"), Command: snapshot("mx-smi 2.2.12"),
@@ -52,7 +51,7 @@ func sound() *Facts {
 	}
 }
 
-// Every check, on a node where its assumption does not hold or can't be told.
+// Every check, on a node where its assumption does not hold or is not known.
 // None has a result of its own for another check's assumption.
 func TestChecks(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,7 @@ func TestPodsUnknown(t *testing.T) {
 }
 
 // A pod of which kubelet says that another plugin gave it devices holds cards,
-// also where nothing tells which.
+// also where nothing shows which.
 func TestUnknownCards(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
@@ -89,7 +89,7 @@ func TestRestartIsChecked(t *testing.T) {
 		}}}}
 	}
 	holder("b")
-	s.wantNoStart(whole, "kubelet says that another container has the ids", "daybreak-gpu-000")
+	s.wantNoStart(whole, "kubelet reports that another container has the ids", "daybreak-gpu-000")
 	holder("a")
 	s.has(s.pod("vendors", oneCard, allOf("GPU-a"), running), whole, "GPU-a")
 	s.pass(2 * givenInterval)

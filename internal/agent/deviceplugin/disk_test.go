@@ -44,7 +44,7 @@ func TestDiskFails(t *testing.T) {
 }
 
 // A disk that does not answer holds up neither what is said of the node nor what
-// kubelet is told.
+// kubelet is notified.
 func TestDiskHangs(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)

@@ -79,7 +79,7 @@ func serveRuntime(t *testing.T, endpoint string, runtime cri.RuntimeServiceServe
 	return server.Stop
 }
 
-// setRuntime makes the runtime another one, which the agent is not told.
+// setRuntime makes the runtime another one, without notice to the agent.
 func (s *scene) setRuntime(a *RuntimeAnswer, down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,7 +81,7 @@ func TestForeignRestarts(t *testing.T) {
 	s.wantNoForeignStart(whole, "one of the two wants it alone", "GPU-a")
 }
 
-// publishGiven waits until the agent knows what kubelet gave, and tells the server
+// publishGiven waits until the agent knows what kubelet gave, and updates the server
 // what it then publishes.
 func (s *scene) publishGiven() {
 	s.Helper()
@@ -122,7 +122,7 @@ func TestForeignSliceRestarts(t *testing.T) {
 }
 
 // The card of a pod that the vendor's plugin served and that was deleted by force
-// goes to nobody while its container lives, also if the agent was away.
+// goes to no other pod while its container lives, also if the agent was away.
 func TestForeignDeletedByForce(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]bool{"seen by the agent": false, "while the agent was away": true} {

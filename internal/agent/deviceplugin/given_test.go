@@ -31,7 +31,7 @@ func (s *scene) has(pod *corev1.Pod, resourceName string, ids ...string) {
 }
 
 // TestGiven: pods of a cluster that had the vendor's plugin only carry nothing
-// that tells their cards. kubelet's ids do.
+// that shows their cards. kubelet's ids do.
 func TestGiven(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
@@ -45,7 +45,7 @@ func TestGiven(t *testing.T) {
 	elsewhere := s.pod("elsewhere", limits(wire.ResourceGPU), `[[{"uuid":"GPU-a","compute":100,"vRam":65536}]]`, running)
 	agrees := s.pod("agrees", limits(wire.ResourceGPU), `[[{"uuid":"GPU-a","compute":100,"vRam":65536}]]`, running)
 	sliceElsewhere := s.slicePod("slice-elsewhere", "GPU-a", 10, 4, running)
-	stranger := s.pod("stranger", limits(wire.ResourceGPU), "", silent)
+	unknown := s.pod("unknown", limits(wire.ResourceGPU), "", silent)
 	// The ids may be of a pod with the same name before it.
 	waits := s.pod("waits", limits(wire.ResourceGPU), "", silent, func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })
 	const gpuName, sgpuName = "metax-tech.com/gpu", "metax-tech.com/sgpu"
@@ -55,14 +55,14 @@ func TestGiven(t *testing.T) {
 	s.has(elsewhere, gpuName, "GPU-b")
 	s.has(agrees, gpuName, "GPU-a")
 	s.has(sliceElsewhere, sgpuName, "GPU-b-1:1") // slices are where the annotation says
-	s.has(stranger, gpuName, "GPU-zzz")
+	s.has(unknown, gpuName, "GPU-zzz")
 	s.has(waits, gpuName, "GPU-b")
 	given := func(pod string, cards ...gpu.CardID) wire.Given {
 		return wire.Given{Holder: wire.HolderOf(s.pods["default/"+pod]), Cards: map[string][]gpu.CardID{"main": cards}}
 	}
 	want := map[types.UID]wire.Given{
 		whole.UID: given("whole", "GPU-a"), seat.UID: given("seat", "GPU-b"), sliced.UID: given("sliced", "GPU-b"), elsewhere.UID: given("elsewhere", "GPU-b"),
-		stranger.UID: given("stranger"), // it has cards, and nothing tells which
+		unknown.UID: given("unknown"), // it has cards, and nothing shows which
 	}
 	s.eventually("what was given is known", func() bool { return len(s.server.Status().Given) == len(want) })
 	if diff := cmp.Diff(want, s.server.Status().Given); diff != "" {
@@ -98,7 +98,7 @@ func TestGivenByJournal(t *testing.T) {
 		t.Error("a pod without an allocation was started")
 	}
 	want := map[types.UID]wire.Given{broken.UID: {Holder: "default/ours", Cards: map[string][]gpu.CardID{"main": {"GPU-a"}}}}
-	s.eventually("the journal tells", func() bool { return cmp.Equal(want, s.server.Status().Given) })
+	s.eventually("the journal has them", func() bool { return cmp.Equal(want, s.server.Status().Given) })
 	device, err := wire.EncodeDevice(&wire.Publication{
 		Node: "n1", Mode: gpu.ModeSGPU, Topology: s.node.Inventory.Topology, Cards: make([]wire.CardStatus, s.node.Inventory.Topology.Len()), Given: s.server.Status().Given,
 	})
@@ -113,7 +113,7 @@ func TestGivenByJournal(t *testing.T) {
 }
 
 // TestTakenOver: slices that the vendor's plugin made for pods that run are
-// booked as the pods', and not as strangers once more.
+// booked as the pods', and not as foreign once more.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
@@ -124,7 +124,7 @@ func TestTakenOver(t *testing.T) {
 		{ID: 3, UUID: "X", Alias: "sgpu-178", Memory: 4096, ComputePercent: 10}, {ID: 4, UUID: "Y", Alias: "sgpu-179", Memory: 4096, ComputePercent: 10},
 	}
 	s.start()
-	s.eventually("one slice is nobody's", func() bool {
+	s.eventually("one slice is foreign", func() bool {
 		return cmp.Equal(s.server.Status().ForeignSlices, map[gpu.CardID]wire.Stranger{"GPU-a": {Slices: 1, Compute: 10, Memory: 4096, QoS: gpu.BestEffort}})
 	})
 }

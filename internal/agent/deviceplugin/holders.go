@@ -141,7 +141,7 @@ func (h *holders) ask(l *listing) {
 func (h *holders) find(ctx context.Context, resource string, ids []string) (*holder, error) {
 	answer, err := h.list(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask kubelet who holds %v: %w", ids, err)
+		return nil, fmt.Errorf("ask kubelet which container holds %v: %w", ids, err)
 	}
 	found := findListed(listed(answer), resource, ids)
 	entries, unreadable := readCheckpoint(h.checkpoint)

@@ -68,7 +68,7 @@ func (l *Layout) node(path string, want *discover.DeviceNumber) (*specs.DeviceNo
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || info.Mode().Type() != fs.ModeDevice|fs.ModeCharDevice {
-		return nil, fmt.Errorf("%s on the host is no character device but %s", host, info.Mode())
+		return nil, fmt.Errorf("%s on the host is %s, not a character device", host, info.Mode())
 	}
 	is := numberOf(stat.Rdev)
 	if want != nil && is != *want {

@@ -9,7 +9,7 @@ import (
 )
 
 // errLocked is a state folder that another agent works with.
-var errLocked = errors.New("another agent works with it; this one waits until that one has ended")
+var errLocked = errors.New("another agent works with it; waiting until that agent ends")
 
 // lockState lets one agent at a time work with the state folder, which it creates.
 // The lock ends with the returned file or the process.

@@ -172,7 +172,7 @@ func (s *Server) tryOnce(ctx context.Context, resource string, ids []string, ear
 	g := s.givenFor(h, ids)
 	switch {
 	case again && !h.is(known):
-		return podOf(known), fmt.Errorf("kubelet says that another container has the ids %v", ids)
+		return podOf(known), fmt.Errorf("kubelet reports that another container has the ids %v", ids)
 	case again:
 		return podOf(known), s.give(ctx, n, known.clone(), g, nil)
 	}

@@ -30,10 +30,10 @@ func TestRuntimeWithoutCDI(t *testing.T) {
 		return !st.Serving && st.Runtime.Reason == ReasonNoCDI
 	})
 	s.mu.Lock()
-	told := strings.Join(s.events, "\n")
+	events := strings.Join(s.events, "\n")
 	s.mu.Unlock()
-	if !strings.Contains(told, "p CardsNotReady no container with cards is started") {
-		t.Errorf("the pod was told %q", told)
+	if !strings.Contains(events, "p CardsNotReady no container with cards is started") {
+		t.Errorf("the pod has events %q", events)
 	}
 	s.restartRuntime(withCDI(), false)
 	s.eventually("the node is served again", func() bool { return s.server.Status().Serving })

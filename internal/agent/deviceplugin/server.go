@@ -387,7 +387,7 @@ func (s *Server) keepRegistered(ctx context.Context, n *Node) {
 		waits = missing.Error()
 	}
 	if before := s.Status(); before.Serving != (missing == nil) {
-		klog.FromContext(ctx).Info("Whether kubelet has the plugins changed", "serving", missing == nil, "waits", waits)
+		klog.FromContext(ctx).Info("Serving changed", "serving", missing == nil, "waits", waits)
 	}
 	s.setStatus(func(st *Status) { st.Serving, st.Mode, st.Waits = missing == nil, n.Mode, waits })
 }

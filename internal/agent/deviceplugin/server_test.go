@@ -88,7 +88,7 @@ func TestFailsClosed(t *testing.T) {
 		},
 		"no allocation": {
 			prepare: func(s *scene) { s.pod("a", limits, `x`) },
-			want:    "no annotation tells its cards",
+			want:    "no annotation",
 		},
 	}
 	for name, tc := range cases {
@@ -322,8 +322,8 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// Slices of others stay; ours that nobody has go.
-func TestStrangers(t *testing.T) {
+// Slices of others stay; unused ones of Daybreak go.
+func TestForeignSlices(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	s.stop()
@@ -333,7 +333,7 @@ func TestStrangers(t *testing.T) {
 	}
 	s.start()
 	s.eventually("the orphan is gone", func() bool { return cmp.Equal(s.driver.aliases(), []string{"sgpu-178"}) })
-	s.eventually("the stranger is told of", func() bool { return s.server.Status().ForeignSlices["GPU-a"].Slices == 1 })
+	s.eventually("the foreign slice is reported", func() bool { return s.server.Status().ForeignSlices["GPU-a"].Slices == 1 })
 }
 
 // A slice that was made when the agent ended, and has no name yet, is found.
@@ -432,7 +432,7 @@ func TestWatchIsLate(t *testing.T) {
 func TestFreshIDs(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
-	s.admit(slice, "nobody", "daybreak-sgpu-000")
+	s.admit(slice, "no-pod", "daybreak-sgpu-000")
 	fresh := func() bool {
 		s.server.devices(s.server.plugins[1])
 		s.server.mu.Lock()

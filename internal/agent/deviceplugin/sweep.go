@@ -50,7 +50,7 @@ func (s *Server) sweepLoop(ctx context.Context) {
 		if plain := WithoutNumbers(text); plain != said {
 			said = plain
 			if text != "" {
-				klog.FromContext(ctx).Info("Not all is taken back yet", "why", text)
+				klog.FromContext(ctx).Info("Cards of deleted pods not all taken back yet", "why", text)
 			}
 		}
 		if s.sleep(ctx, firstRetry) != nil { // however often it is asked for

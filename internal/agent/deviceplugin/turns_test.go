@@ -78,12 +78,12 @@ func TestInitContainer(t *testing.T) {
 		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "init", State: state}}
 		s.pods["default/a"] = p
 	}
-	status(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}) // kubelet has not told of its end yet
+	status(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}) // kubelet has not reported its end yet
 	done := make(chan error, 1)
 	go func() { done <- s.begin(slice, id) }()
 	select {
 	case err := <-done:
-		t.Fatalf("nobody could know who it is: %v", err)
+		t.Fatalf("the container can not be known: %v", err)
 	case <-s.clock.After(2 * time.Second):
 	}
 	status(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}})
@@ -147,11 +147,11 @@ func TestTurnOf(t *testing.T) {
 		want          string
 		wantErr       string
 	}{
-		"the first waits":                    {want: "i1"},
-		"the first failed and starts anew":   {first: corev1.ContainerState{Terminated: failed}, want: "i1"},
-		"the first has ended":                {first: corev1.ContainerState{Terminated: ended}, want: "i2"},
-		"both have ended":                    {first: corev1.ContainerState{Terminated: ended}, second: corev1.ContainerState{Terminated: ended}, want: "main"},
-		"the second is said to run, as told": {first: corev1.ContainerState{Terminated: ended}, second: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, wantErr: "container i2 is reported as running"},
+		"the first waits":                   {want: "i1"},
+		"the first failed and starts again": {first: corev1.ContainerState{Terminated: failed}, want: "i1"},
+		"the first has ended":               {first: corev1.ContainerState{Terminated: ended}, want: "i2"},
+		"both have ended":                   {first: corev1.ContainerState{Terminated: ended}, second: corev1.ContainerState{Terminated: ended}, want: "main"},
+		"the second is reported as running": {first: corev1.ContainerState{Terminated: ended}, second: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, wantErr: "container i2 is reported as running"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

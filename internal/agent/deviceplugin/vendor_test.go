@@ -33,8 +33,8 @@ func vendorNode(t *testing.T) *scene {
 	return s
 }
 
-// told waits until the server has gone by what it was told at least once.
-func (s *scene) told(vendor Vendor) {
+// updateVendor waits until the server has used the update at least once.
+func (s *scene) updateVendor(vendor Vendor) {
 	n := *s.node
 	n.Vendor = vendor
 	s.node = &n
@@ -100,7 +100,7 @@ func TestLeftOfVendor(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.told(tc.vendor)
+			s.updateVendor(tc.vendor)
 			s.vendorServes("")
 			s.eventually("it is said what is left", func() bool { return strings.Contains(s.server.Status().Left, tc.want) })
 			s.clock.Step(3 * vendorAbsence)
@@ -113,7 +113,7 @@ func TestLeftOfVendor(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.told(Vendor{})
+			s.updateVendor(Vendor{})
 			s.clock.Step(vendorAbsence / 2)
 			s.pass(3 * watchInterval)
 			if s.registrations() != before {
@@ -140,14 +140,14 @@ func TestOrdered(t *testing.T) {
 			n := *s.node
 			n.UID, n.Yield = "uid-1", "its annotation says vendor"
 			s.node = &n
-			s.told(pod)
+			s.updateVendor(pod)
 			back := *s.node
 			back.Yield = ""
 			if deleted {
 				back.UID = "uid-2"
 			}
 			s.node = &back
-			s.told(pod)
+			s.updateVendor(pod)
 			if s.registrations() != before {
 				t.Fatal("the agent registered over the vendor's plugin")
 			}
@@ -172,7 +172,7 @@ func TestVendorPodFirst(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	pod := Vendor{Pod: "its pod metax/gpu-device-x", Ours: true}
-	s.told(pod)
+	s.updateVendor(pod)
 	s.restart()
 	s.stop()
 	before := s.registrations()
@@ -209,6 +209,6 @@ func TestRegisteredOver(t *testing.T) {
 		t.Error("the stream of slices ended, and with it kubelet's connection to the other plugin")
 	}
 	if _, unhealthy := s.kubelet.health(slice); unhealthy > 0 {
-		t.Error("kubelet was told of devices that another plugin serves")
+		t.Error("kubelet was sent devices that another plugin serves")
 	}
 }

@@ -119,7 +119,7 @@ func (w *walk) toBlindStart() {
 	w.setVendor(true)
 	w.giveByVendor("GPU-a", false)
 	w.setVendor(false)
-	w.seen = false // nobody saw it
+	w.seen = false // the agent did not see it
 	w.start()
 	w.mu.Lock()
 	w.blind = true

@@ -222,7 +222,7 @@ func (walkKubelet) Get(context.Context, *podresources.GetPodResourcesRequest, ..
 	return nil, errors.New("not asked for")
 }
 
-// walkRuntime tells which containers live.
+// walkRuntime knows which containers live.
 type walkRuntime struct {
 	cri.RuntimeServiceClient
 	walk *walk

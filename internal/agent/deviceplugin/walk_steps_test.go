@@ -304,7 +304,7 @@ func (w *walk) setVendor(there bool) {
 	defer w.mu.Unlock()
 	if w.foreign = there; there {
 		w.came = time.Now()
-	} else if time.Since(w.came) > 2*watchInterval { // else nobody can have noticed
+	} else if time.Since(w.came) > 2*watchInterval { // else the agent can not have noticed
 		w.left = time.Now()
 	}
 	w.registered = false
@@ -355,7 +355,7 @@ func (w *walk) passLong() {
 	time.Sleep(vendorAbsence + 10*time.Second)
 }
 
-// vendorGives has the vendor's plugin give a whole card to a pod, whoever else
+// vendorGives has the vendor's plugin give a whole card to a pod, whatever other pod
 // has it.
 func (w *walk) vendorGives() {
 	if !w.foreign {

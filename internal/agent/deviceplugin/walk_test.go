@@ -168,7 +168,7 @@ type walk struct {
 	named      bool // an administrator left the node to the vendor's plugin
 	ordered    bool // and took it back
 	registered bool // our plugin is, and kubelet has no other
-	// seen tells that the agent saw the vendor's plugin and has not taken over
+	// seen: the agent saw the vendor's plugin and has not taken over
 	// since; came and left are when the plugin did, spoken when the administrator
 	// last said something.
 	seen               bool
@@ -180,7 +180,7 @@ type walk struct {
 	log                []string
 	started            int
 	wrong              string      // what the agent's own loop did wrong
-	changed            atomic.Bool // the agent is to be told of its node again
+	changed            atomic.Bool // the agent is to be updated again
 }
 
 var walkCards = []gpu.CardID{"GPU-a", "GPU-b"}
