@@ -40,8 +40,8 @@ func TestDevicesByNumber(t *testing.T) {
 		"the path of a slice is of an earlier major number": {
 			share: slice, prepare: func(h *fakeHost) { h.set("/dev/sgpu20", charDevice, 239, 20) }, wantErr: "is device 239:20",
 		},
-		"the path of a slice is a link":         {share: slice, prepare: func(h *fakeHost) { h.set("/dev/sgpu20", fs.ModeSymlink, majorSlice, 20) }, wantErr: "no character device"},
-		"the path of a slice is a block device": {share: slice, prepare: func(h *fakeHost) { h.set("/dev/sgpu20", fs.ModeDevice, majorSlice, 20) }, wantErr: "no character device"},
+		"the path of a slice is a link":         {share: slice, prepare: func(h *fakeHost) { h.set("/dev/sgpu20", fs.ModeSymlink, majorSlice, 20) }, wantErr: "not a character device"},
+		"the path of a slice is a block device": {share: slice, prepare: func(h *fakeHost) { h.set("/dev/sgpu20", fs.ModeDevice, majorSlice, 20) }, wantErr: "not a character device"},
 		"the path of a card leads to another one": {
 			share: whole, prepare: func(h *fakeHost) { h.set("/dev/dri/renderD129", charDevice, majorDRM, 128) }, wantErr: "is device 226:128, the driver has 226:129 there",
 		},
