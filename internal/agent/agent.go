@@ -285,7 +285,10 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 		return idleTick
 	}
 	if by := yieldsTo(current); by != "" {
-		a.yielded(by)
+		if a.events.changed(eventYielded, by) {
+			a.events.onNode(corev1.EventTypeWarning, eventYielded,
+				"%s writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device, or run no agent here", by)
+		}
 		st.ready = true
 		return idleTick
 	}

@@ -35,13 +35,6 @@ func yieldsTo(d *v1alpha1.Device) string {
 	return ""
 }
 
-func (a *Agent) yielded(by string) {
-	if a.events.changed(eventYielded, by) {
-		a.events.onNode(corev1.EventTypeWarning, eventYielded,
-			"%s writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device, or run no agent here", by)
-	}
-}
-
 // publish works out what should be published and writes what differs.
 func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, st *status) time.Duration {
 	now := a.clock.Now()
@@ -63,7 +56,7 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 		if !errors.Is(err, errHeldBack) {
 			klog.FromContext(ctx).Error(err, "Device not published")
 		}
-		return a.device.retryIn(now)
+		return max(time.Second, a.device.notBefore.Sub(now))
 	}
 	a.report(ctx, p, held)
 	a.previous = p
@@ -265,10 +258,6 @@ func (*deviceWriter) apply(ctx context.Context, a *Agent, d *v1alpha1.Device) (*
 
 // errHeldBack means that it is too early to write again.
 var errHeldBack = errors.New("the Device was written a moment ago, or could not be")
-
-func (w *deviceWriter) retryIn(now time.Time) time.Duration {
-	return max(time.Second, w.notBefore.Sub(now))
-}
 
 // matches reports whether the Device has all that it should. What others added is
 // theirs.

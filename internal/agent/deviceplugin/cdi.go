@@ -19,9 +19,6 @@ const (
 	cdiClass  = "card"
 )
 
-// qualified is the name of a CDI device as a runtime knows it.
-func qualified(name string) string { return cdiVendor + "/" + cdiClass + "=" + name }
-
 // specFiles keeps the specs of CDI devices; [cdiFiles] does.
 type specFiles interface {
 	// write writes the spec of a device, and reports whether it was another one

@@ -111,7 +111,7 @@ func (s *Server) saveForeign(records []*record) error {
 // served the node. kubelet hands out the same devices again: they must still be the
 // container's.
 func (s *Server) tryForeign(ctx context.Context, resource string, ids []string) (*corev1.Pod, error) {
-	n := s.current()
+	n := s.node.Load()
 	if n == nil {
 		return nil, errors.New("the agent does not know the node's cards yet")
 	}

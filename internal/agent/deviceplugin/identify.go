@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -29,7 +30,7 @@ func (s *Server) identify(ctx context.Context, h *holder) (pod *corev1.Pod, cont
 func (s *Server) podOf(ctx context.Context, h *holder) (*corev1.Pod, error) {
 	held, _ := s.pods.Held()
 	if h.uid != "" {
-		if pod := uids(held)[h.uid]; pod != nil && isAllocated(pod) {
+		if pod := uids(held)[h.uid]; pod != nil && metav1.HasAnnotation(pod.ObjectMeta, wire.AnnotationAllocated) {
 			return pod, nil
 		}
 	}
@@ -46,11 +47,6 @@ func (s *Server) podOf(ctx context.Context, h *holder) (*corev1.Pod, error) {
 		return nil, fmt.Errorf("kubelet gave the ids to pod %s with UID %s, there is one with UID %s now", h.pod, h.uid, pod.UID)
 	}
 	return pod, nil
-}
-
-func isAllocated(pod *corev1.Pod) bool {
-	_, ok := pod.Annotations[wire.AnnotationAllocated]
-	return ok
 }
 
 // nextContainer returns which of several containers with the same ids starts: init

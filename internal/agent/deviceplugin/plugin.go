@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"tags.cncf.io/container-device-interface/pkg/parser"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -255,7 +256,7 @@ func (p *plugin) Allocate(_ context.Context, request *pluginapi.AllocateRequest)
 		p.server.ahead(string(p.resource), ids)
 		one := &pluginapi.ContainerAllocateResponse{}
 		for _, name := range names {
-			one.CdiDevices = append(one.CdiDevices, &pluginapi.CDIDevice{Name: qualified(name)})
+			one.CdiDevices = append(one.CdiDevices, &pluginapi.CDIDevice{Name: parser.QualifiedName(cdiVendor, cdiClass, name)})
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, one)
 	}

@@ -146,17 +146,12 @@ func (s *Server) ahead(resource string, ids []string) {
 // errTakesTurns is a pod whose containers use the same cards one after the other.
 var errTakesTurns = errors.New("its containers take turns")
 
-// takesTurns reports whether the pod has plain init containers with cards.
-func takesTurns(claim *wire.Claim) bool {
-	return slices.ContainsFunc(claim.Holding.Parts, func(p ledger.Part) bool { return p.Phase == gpu.Init && len(p.Shares) > 0 })
-}
-
 // identifiedFor is how long kubelet's answer that a container has its ids is used.
 const identifiedFor = 30 * time.Second
 
 // tryOnce prepares the container once. Early means that it does not start yet.
 func (s *Server) tryOnce(ctx context.Context, resource string, ids []string, early bool) (*corev1.Pod, error) {
-	n := s.current()
+	n := s.node.Load()
 	if n == nil {
 		return nil, errors.New("the agent does not know the node's cards yet")
 	}
@@ -191,7 +186,8 @@ func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, g *given, 
 	if err != nil {
 		return pod, errFinal{fmt.Errorf("container %s: %w", container, err)}
 	}
-	if early && takesTurns(claim) {
+	isInit := func(p ledger.Part) bool { return p.Phase == gpu.Init && len(p.Shares) > 0 }
+	if early && slices.ContainsFunc(claim.Holding.Parts, isInit) {
 		return pod, errFinal{errTakesTurns}
 	}
 	if len(claim.Shares) != len(ids) {

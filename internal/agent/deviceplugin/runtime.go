@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,10 +50,13 @@ type containers struct {
 	// another process.
 	changes atomic.Int64
 	changed chan struct{}
+	last    atomic.Pointer[stampedAnswer]
+}
 
-	mu    sync.Mutex
-	last  *RuntimeAnswer
-	asked int64 // changes at the last answer
+// stampedAnswer is an answer and the number of changes before it.
+type stampedAnswer struct {
+	*RuntimeAnswer
+	changes int64
 }
 
 // kubeletSocket is where kubelet takes registrations of plugins.
@@ -128,9 +130,7 @@ func (c *containers) ask(ctx context.Context) (*RuntimeAnswer, error) {
 			continue // it restarted in between, or this was the first question
 		}
 		a := &RuntimeAnswer{Name: version.GetRuntimeName(), Version: version.GetRuntimeVersion(), Info: status.GetInfo()}
-		c.mu.Lock()
-		c.last, c.asked = a, before
-		c.mu.Unlock()
+		c.last.Store(&stampedAnswer{a, before})
 		return a, nil
 	}
 	return nil, fmt.Errorf("its connection was lost %d times in a row", most)
@@ -138,11 +138,8 @@ func (c *containers) ask(ctx context.Context) (*RuntimeAnswer, error) {
 
 // current returns the answer of the process that is connected now.
 func (c *containers) current(ctx context.Context) (*RuntimeAnswer, error) {
-	c.mu.Lock()
-	last, asked := c.last, c.asked
-	c.mu.Unlock()
-	if last != nil && asked == c.changes.Load() {
-		return last, nil
+	if last := c.last.Load(); last != nil && last.changes == c.changes.Load() {
+		return last.RuntimeAnswer, nil
 	}
 	return c.ask(ctx)
 }

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -120,12 +121,11 @@ type Server struct {
 	lastForeign, lastGiven time.Time
 	vendor                 vendorWatch
 
-	mu   sync.Mutex
-	node *Node
+	node atomic.Pointer[Node]
+
+	mu sync.Mutex
 	// fresh are tokens that kubelet gave a moment ago to a pod that is not known yet.
 	fresh map[string]time.Time
-	// leaving are records whose pods are gone, and since when.
-	leaving map[containerID]time.Time
 	// granted are the pods to which another plugin gave devices, as kubelet reports.
 	granted map[types.UID]bool
 	// grantsKnown: kubelet was asked since another plugin came or went.
@@ -139,8 +139,10 @@ type Server struct {
 	// containerID; written when CDI specs were written, by name; reported recent
 	// events.
 	identified, written, reported *cache.Expiring
-	// swept is when the slices of all cards were last read.
-	swept time.Time
+	// For the sweep: leaving are records whose pods are gone, and since when; swept
+	// is when the slices of all cards were last read.
+	leaving map[containerID]time.Time
+	swept   time.Time
 }
 
 // Status is how the node is served.
@@ -247,24 +249,15 @@ func (s *Server) sleep(ctx context.Context, wait time.Duration) error {
 
 // Update sets the node's cards and mode.
 func (s *Server) Update(n *Node) {
-	s.mu.Lock()
-	changed := s.node != nil && s.node.Mode != n.Mode
-	s.node = n
-	s.mu.Unlock()
+	before := s.node.Swap(n)
 	for _, p := range s.plugins {
-		if changed {
+		if before != nil && before.Mode != n.Mode {
 			p.confirm("") // kubelet has the devices of the other mode
 		}
 		p.refresh()
 	}
 	notify(s.wake)
 	notify(s.sweepNow)
-}
-
-func (s *Server) current() *Node {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.node
 }
 
 // Timing of the server.
@@ -298,7 +291,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.mu.Unlock()
 	}()
 	for {
-		if n := s.current(); n != nil {
+		if n := s.node.Load(); n != nil {
 			s.learn(ctx, n)
 			s.keepRegistered(ctx, n)
 		}
@@ -413,13 +406,14 @@ func (s *Server) confirm(ctx context.Context, n *Node) error {
 
 // devices returns the tokens of a resource as they are now.
 func (s *Server) devices(p *plugin) []*pluginapi.Device {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.node == nil {
+	n := s.node.Load()
+	if n == nil {
 		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	maps.DeleteFunc(s.fresh, func(_ string, since time.Time) bool { return s.clock.Since(since) > freshFor })
-	return tokens(p.resource, s.node, s.journal.now().held(), s.fresh)
+	return tokens(p.resource, n, s.journal.now().held(), s.fresh)
 }
 
 // allocate gives every id a new CDI name, of which no runtime remembers anything.

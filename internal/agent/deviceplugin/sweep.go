@@ -61,8 +61,6 @@ func (s *Server) sweepLoop(ctx context.Context) {
 
 // nextSweep returns when what a pod had can be taken back, at the latest.
 func (s *Server) nextSweep() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	next := sweepInterval
 	for _, since := range s.leaving {
 		if wait := leavingFor - s.clock.Since(since); wait > 0 {
@@ -85,7 +83,7 @@ func WithoutNumbers(text string) string {
 
 // sweep looks once at everything that was given.
 func (s *Server) sweep(ctx context.Context) error {
-	n := s.current()
+	n := s.node.Load()
 	held, known := s.pods.Held()
 	if n == nil || !known {
 		return nil
@@ -108,12 +106,10 @@ func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Po
 	var failures []error
 	for _, r := range s.journal.now().all() {
 		if there[r.PodUID] != nil {
-			s.setLeaving(r, time.Time{})
+			delete(s.leaving, r.id())
 			continue
 		}
-		s.mu.Lock()
 		since, leaving := s.leaving[r.id()]
-		s.mu.Unlock()
 		if !leaving {
 			there, err := s.stillThere(ctx, r)
 			if err != nil {
@@ -123,7 +119,7 @@ func (s *Server) goneRecords(ctx context.Context, there map[types.UID]*corev1.Po
 				continue
 			}
 			since = s.clock.Now()
-			s.setLeaving(r, since)
+			s.leaving[r.id()] = since
 		}
 		if s.clock.Since(since) >= leavingFor {
 			gone = append(gone, r)
@@ -139,17 +135,6 @@ func (s *Server) stillThere(ctx context.Context, r *record) (bool, error) {
 	}
 	pod, err := s.pods.Get(ctx, r.Namespace, r.Pod)
 	return pod != nil && pod.UID == r.PodUID && wire.Holds(pod), err
-}
-
-// setLeaving notes since when a pod is gone; the zero time that it is not.
-func (s *Server) setLeaving(r *record, since time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if since.IsZero() {
-		delete(s.leaving, r.id())
-	} else {
-		s.leaving[r.id()] = since
-	}
 }
 
 // takeBack takes back what a container of a deleted pod had: first the CDI devices,
@@ -182,7 +167,7 @@ func (s *Server) takeBack(ctx context.Context, n *Node, r *record) error {
 	if err != nil {
 		return err
 	}
-	s.setLeaving(r, time.Time{})
+	delete(s.leaving, r.id())
 	for _, p := range s.plugins {
 		p.refresh()
 	}

@@ -272,8 +272,8 @@ func (w *walk) start() {
 func (w *walk) loop(ctx context.Context, s *Server) {
 	var last map[types.UID]wire.Given
 	for ctx.Err() == nil {
-		s.learn(ctx, s.current())
-		yields := s.yields(s.current()) != ""
+		s.learn(ctx, s.node.Load())
+		yields := s.yields(s.node.Load()) != ""
 		w.mu.Lock()
 		again := !w.registered && !yields
 		w.registered = w.registered && !yields
