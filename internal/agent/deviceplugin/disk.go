@@ -48,21 +48,18 @@ func (s *Server) setDisk(why string) {
 // reports a write that does not end and goes on.
 func (s *Server) probeLoop(ctx context.Context) {
 	for {
-		done := make(chan error, 1)
+		done, late := make(chan error, 1), s.clock.After(probeLimit)
 		go func() { done <- s.probe() }()
-		select {
-		case err := <-done:
-			s.sawProbe(err)
-		case <-s.clock.After(probeLimit):
-			s.setDisk(fmt.Sprintf("a write to %s or %s does not end within %s", s.cfg.State, s.cfg.CDI, probeLimit))
+		for ended := false; !ended; {
 			select {
 			case err := <-done:
 				s.sawProbe(err)
+				ended = true
+			case <-late:
+				s.setDisk(fmt.Sprintf("a write to %s or %s does not end within %s", s.cfg.State, s.cfg.CDI, probeLimit))
 			case <-ctx.Done():
 				return
 			}
-		case <-ctx.Done():
-			return
 		}
 		if s.sleep(ctx, probeInterval) != nil {
 			return

@@ -33,14 +33,20 @@ func foreignRecords(n *Node, node *ledger.Node, pod *corev1.Pod, ids map[string]
 		r := &record{PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Shares: wholeCards(node, ids[container])}
 		at := slices.IndexFunc(h.Parts, func(p ledger.Part) bool { return p.Container == container })
 		if known && at >= 0 {
-			r.QoS, r.Class, r.Shares = h.QoS, h.Class, nil
-			for _, sh := range h.Parts[at].Shares {
-				r.Shares = append(r.Shares, share{Card: node.Topology().Card(sh.Card).ID, Compute: sh.Compute, Memory: sh.Memory, Exclusive: sh.Exclusive})
-			}
+			r.QoS, r.Class, r.Shares = h.QoS, h.Class, sharesOf(node, h.Parts[at].Shares, false)
 		}
 		records = append(records, r)
 	}
 	return records
+}
+
+// sharesOf returns shares of the ledger as the journal has them.
+func sharesOf(node *ledger.Node, list []ledger.Share, seats bool) []share {
+	var shares []share
+	for _, sh := range list {
+		shares = append(shares, share{Card: node.Topology().Card(sh.Card).ID, Compute: sh.Compute, Memory: sh.Memory, Exclusive: sh.Exclusive, Seat: seats})
+	}
+	return shares
 }
 
 // wholeCards is all of the cards that ids stand for; none if one is not known.

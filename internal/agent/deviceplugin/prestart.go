@@ -195,12 +195,7 @@ func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, g *given, 
 	}
 	r := &record{
 		PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Tokens: ids, Together: together,
-		QoS: claim.Holding.QoS, Class: claim.Holding.Class,
-	}
-	for _, sh := range claim.Shares {
-		r.Shares = append(r.Shares, share{
-			Card: node.Topology().Card(sh.Card).ID, Compute: sh.Compute, Memory: sh.Memory, Exclusive: sh.Exclusive, Seat: claim.Seats,
-		})
+		QoS: claim.Holding.QoS, Class: claim.Holding.Class, Shares: sharesOf(node, claim.Shares, claim.Seats),
 	}
 	return pod, s.give(ctx, n, r, g, &claimed{pod: pod, claim: claim})
 }
