@@ -169,9 +169,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer close(looking)
 		a.look(ctx, looks)
 	}()
-	timer := a.clock.NewTimer(idleTick)
-	defer timer.Stop()
-	for {
+	for wait := idleTick; ; {
 		select {
 		case <-ctx.Done():
 			a.drain(serving)
@@ -188,17 +186,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.watch.changed():
 		case <-served:
 		case a.checks.report = <-checked:
-		case <-timer.C():
+		case <-a.clock.After(wait):
 		}
 		a.beat.Store(a.clock.Now().UnixNano())
-		wait := min(idleTick, a.step(ctx))
-		if !timer.Stop() {
-			select {
-			case <-timer.C():
-			default:
-			}
-		}
-		timer.Reset(wait)
+		wait = min(idleTick, a.step(ctx))
 	}
 }
 
