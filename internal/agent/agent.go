@@ -28,18 +28,15 @@ type Config struct {
 	Node string
 	// Namespace is where the ConfigMap with the modes is.
 	Namespace string
-	// Mode is the node's mode where the ConfigMap names none; empty for what the
-	// hardware can do.
+	// Mode is used where the ConfigMap has none; empty for what the hardware can do.
 	Mode gpu.Mode
-	// Poll is the time between two looks at the cards, LookTimeout how long one may
-	// take.
+	// Poll is the time between two looks at the cards, LookTimeout bounds one.
 	Poll, LookTimeout time.Duration
 	// VendorAnnotations writes metax-tech.com/node-gpu-devices on the Node,
 	// TopologyAnnotations metax-tech.com/gpu.topology.scores and .losses, unless a
 	// plugin of the vendor's does.
 	VendorAnnotations, TopologyAnnotations bool
-	// VendorPlugin selects the pods of the vendor's plugin; their nodes are left to
-	// it.
+	// VendorPlugin selects the pods of the vendor's plugin, which keeps its nodes.
 	VendorPlugin wire.VendorPlugin
 	// Drain is how long pods that were placed before are served after the node was
 	// marked not serving, when the agent ends.
@@ -50,8 +47,7 @@ type Config struct {
 
 // Timing of the loop.
 const (
-	// DefaultPoll and DefaultLookTimeout bring a fault into the Device within ten
-	// seconds.
+	// DefaultPoll and DefaultLookTimeout publish a fault within ten seconds.
 	DefaultPoll        = 3 * time.Second
 	DefaultLookTimeout = 10 * time.Second
 
@@ -60,13 +56,11 @@ const (
 	nodeInterval = 10 * time.Second
 	// idleTick wakes the loop when nothing else does, for the health checks.
 	idleTick = 10 * time.Second
-	// syncTimeout is how long cards are not published while modes and pods are
-	// unknown.
+	// syncTimeout is how long publishing waits for modes and pods.
 	syncTimeout = 10 * time.Second
 	// lastLook is how long the end of the agent waits for a look.
 	lastLook = 2 * time.Second
-	// failuresToReport is how many looks must fail in a row: one may be a busy
-	// driver.
+	// failuresToReport is how many looks must fail in a row to be reported.
 	failuresToReport = 3
 )
 
@@ -116,8 +110,7 @@ type status struct {
 	waits string
 }
 
-// New returns an agent that looks at its cards through the source. It does nothing
-// before Run.
+// New returns an agent that looks at cards through the source once it runs.
 func New(cfg Config, source discover.Source, c *Clients, clk clock.WithTicker) *Agent {
 	a := newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(cfg.Node, cfg.Namespace, cfg.VendorPlugin, c), c.Events, clk)
 	a.pods.core = c.Core
@@ -234,8 +227,7 @@ func (a *Agent) observe(ctx context.Context, l look) {
 	}
 }
 
-// isNews reports whether a failure was not reported since the last good look, apart
-// from numbers in it.
+// isNews reports whether a failure, apart from numbers in it, was not reported yet.
 func (a *Agent) isNews(failure error) bool {
 	const most = 8
 	text := deviceplugin.WithoutNumbers(failure.Error())

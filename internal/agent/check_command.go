@@ -93,8 +93,7 @@ The exit code is 1 when a check failed.`,
 	return cmd
 }
 
-// agentArguments returns the arguments of the agent that is this container's first
-// process.
+// agentArguments returns the arguments of the container's first process, the agent.
 func agentArguments(cmdline string) []string {
 	text, err := os.ReadFile(cmdline)
 	if err != nil {

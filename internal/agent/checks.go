@@ -28,8 +28,7 @@ type nodeChecks struct {
 	report *check.Report
 }
 
-// CheckNode makes the agent check the node before it serves it and regularly. It is
-// called before Run.
+// CheckNode makes the agent check its node regularly. It is called before Run.
 func (a *Agent) CheckNode(asker *check.Asker, waived []string) {
 	a.checks = nodeChecks{waived: waived, run: func(ctx context.Context) (*check.Report, error) {
 		facts, err := asker.Ask(ctx)
@@ -83,8 +82,7 @@ func (a *Agent) checkTwice(ctx context.Context) *check.Report {
 	return r
 }
 
-// fault returns why the checks keep the node from being served; no reason if they do
-// not.
+// fault returns why the checks block serving; no reason if they do not.
 func (c *nodeChecks) fault() fault {
 	switch {
 	case c.run == nil:
@@ -120,8 +118,7 @@ func (c *nodeChecks) waivedFault() fault {
 	return fault{reasonWaived, "the node is served regardless of these checks: " + strings.Join(texts, ", ")}
 }
 
-// reportChecks reports when checks keep the node from being served, and when they no
-// longer do.
+// reportChecks reports when checks block serving, and when they no longer do.
 func (a *Agent) reportChecks(now fault) {
 	if now.reason == reasonChecking || !a.events.changed(eventChecksPassed, now.message) {
 		return

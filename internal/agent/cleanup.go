@@ -32,8 +32,7 @@ import (
 const (
 	// cleanupRetry is the time between two tries with --wait.
 	cleanupRetry = 5 * time.Second
-	// withdrawTimeout bounds the wait for the manager, which polls the Node every
-	// withdrawPoll.
+	// withdrawTimeout bounds the wait for the manager, withdrawPoll its polls.
 	withdrawTimeout, withdrawPoll = 30 * time.Second, time.Second
 )
 
@@ -67,8 +66,7 @@ helm uninstall.`,
 	return cmd
 }
 
-// cleaner is the cleanup subcommand. It has the agent's flags, to find what the agent
-// left.
+// cleaner is the cleanup subcommand, with the agent's flags to find its files.
 type cleaner struct {
 	command
 	wait  bool
@@ -189,8 +187,7 @@ func (c *cleaner) ownNode(ctx context.Context, clients *Clients) (*metav1.Partia
 	return &list.Items[0], nil
 }
 
-// users returns the pods that hold cards of the node through the agent, not those of
-// the vendor's plugin.
+// users returns the pods that hold cards through the agent.
 func (c *cleaner) users(ctx context.Context, clients *Clients, node *metav1.PartialObjectMetadata) (*listedPods, error) {
 	users := &listedPods{}
 	if node.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak {
@@ -267,8 +264,7 @@ func (c *cleaner) awaitWithdrawal(ctx context.Context, clients *Clients) error {
 	return err
 }
 
-// listedPods are pods of one moment. A cleanup asks for nothing else of
-// [deviceplugin.Pods].
+// listedPods are pods of one moment, all that a cleanup asks for.
 type listedPods struct {
 	deviceplugin.Pods
 	held []*corev1.Pod

@@ -52,8 +52,7 @@ type events struct {
 	last map[string]string
 }
 
-// changed reports whether the state of a subject is another than at the last call; it
-// begins empty.
+// changed reports whether a subject has another state than last time.
 func (e *events) changed(subject, state string) bool {
 	before := e.last[subject]
 	e.last[subject] = state
@@ -75,8 +74,7 @@ type news struct {
 	card gpu.CardID
 }
 
-// newsOf returns what changed since a publication, which may be nil: then what is
-// well is not reported.
+// newsOf returns what changed since a publication; without one, what is wrong.
 func newsOf(before, after *wire.Publication) []news {
 	var list []news
 	for i := range after.Cards {

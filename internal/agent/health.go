@@ -8,8 +8,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// Reasons for which a card is not healthy, each one word, as the API server requires
-// of conditions.
+// Reasons of a card's condition Healthy.
 const (
 	reasonHealthy     = "DeviceHealthy"
 	reasonUnavailable = "DeviceUnavailable"
@@ -105,8 +104,7 @@ func (h *health) judge(c *discover.Card) (f fault, bad bool) {
 	return fault{}, false
 }
 
-// eccFault is the latched fault, as first reported unless another one came in
-// between.
+// eccFault is the latched fault, as first reported if none came in between.
 func (h *health) eccFault() fault {
 	if h.fault.reason == reasonECC {
 		return h.fault

@@ -100,15 +100,13 @@ func carries(a, b *discover.Card) bool {
 	return towards == 0
 }
 
-// goodPort follows the vendor's rule: a used port has 16 lanes at 32 GT/s, or 2.5
-// when idle.
+// goodPort follows the vendor: 16 lanes at 32 GT/s, or at 2.5 when idle.
 func goodPort(p discover.Port) bool {
 	trained := p.SpeedGT != 0 || p.Width != 0
 	return p.Up && (!trained || p.Width == 16 && (p.SpeedGT == 32 || p.SpeedGT == 2.5))
 }
 
-// between returns the working links between the cards, by position. A lost card has
-// none.
+// between returns the working links between the cards, by position.
 func (l *links) between(members []*member) []gpu.Link {
 	var out []gpu.Link
 	for j, b := range members {

@@ -18,8 +18,7 @@ const (
 
 // modeQuestion is all that the mode of a node depends on.
 type modeQuestion struct {
-	// configured is the mode in the ConfigMap, preset the one where there is none;
-	// both may be empty.
+	// configured is the mode in the ConfigMap, preset the one without; may be empty.
 	configured, preset gpu.Mode
 	// current is what is published now; empty at first.
 	current gpu.Mode
@@ -27,11 +26,9 @@ type modeQuestion struct {
 	// the vendor's plugin does not.
 	servesBoth bool
 	driver     string
-	// cards counts the cards that are there, virtual the virtual functions among
-	// them.
+	// cards counts the cards that are there, virtual those that are virtual.
 	cards, virtual int
-	// holders are the pods that hold cards; not podsKnown means that there may be
-	// any.
+	// holders are the pods that hold cards, if podsKnown.
 	holders   []holder
 	podsKnown bool
 }
@@ -45,8 +42,7 @@ type holder struct {
 // modeDecision is the mode to publish, and why it is not another one.
 type modeDecision struct {
 	mode, pending gpu.Mode
-	// noSlices is why slices that were asked for are not served, waits why the
-	// pending mode is pending.
+	// noSlices is why slices are not served, waits why the pending mode is pending.
 	noSlices, waits fault
 }
 
@@ -100,8 +96,7 @@ func (q *modeQuestion) deferred(d modeDecision) modeDecision {
 	return modeDecision{mode: q.before(), pending: wanted, waits: fault{reasonPodsHoldCards, fmt.Sprintf("mode %s waits for %s", wanted, counted(losers))}}
 }
 
-// before is the mode that is in force. Pods from before the first agent may have
-// slices and whole cards.
+// before is the mode in force; without one, pods may have slices and whole cards.
 func (q *modeQuestion) before() gpu.Mode { return cmp.Or(q.current, gpu.ModeSGPU) }
 
 // losers counts the pods that would lose their cards in the new mode.

@@ -19,8 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// vendorKeys are annotations of ours on the Node that readers of the vendor's plugin
-// use.
+// vendorKeys are those of our annotations that the vendor's readers use.
 var vendorKeys = []string{wire.AnnotationNodeCards, wire.AnnotationScores, wire.AnnotationLosses}
 
 // nodeWriter keeps the vendor's annotations on the Node current until a plugin of the
@@ -31,8 +30,7 @@ type nodeWriter struct {
 	next    time.Time
 }
 
-// write writes our annotations, at most once in nodeInterval, and returns when to
-// check again.
+// write writes our annotations, and returns when to check again.
 func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publication) time.Duration {
 	if !v.podsKnown {
 		return idleTick
@@ -90,9 +88,8 @@ func (w *nodeWriter) current(v *view) *metav1.PartialObjectMetadata {
 	return v.node
 }
 
-// annotations returns what the node should be annotated with: nothing where the
-// vendor's plugin serves it, and the list of cards in mode sgpu only, as that plugin
-// does.
+// annotations returns the node's annotations: none where the vendor's plugin serves
+// it, and the list of cards in mode sgpu only, as that plugin does.
 func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire.Publication) (map[string]string, error) {
 	want := map[string]string{}
 	if node.Annotations[wire.AnnotationServedBy] == wire.ServedByVendor {

@@ -132,8 +132,7 @@ func (a *Agent) inventory(d *v1alpha1.Device, v *view) *wire.Inventory {
 // named reports whether a pod names the card, or may do so.
 func (h *holdings) named(id gpu.CardID) bool { return h.anyone || len(h.holders[id]) > 0 }
 
-// applyOperatorAnnotations applies an operator's annotations of the Device and
-// removes them when done.
+// applyOperatorAnnotations does what an operator annotated the Device with.
 func (a *Agent) applyOperatorAnnotations(ctx context.Context, d *v1alpha1.Device, held *holdings) {
 	if d == nil {
 		return
@@ -237,8 +236,7 @@ func (w *deviceWriter) write(ctx context.Context, a *Agent, p *wire.Publication,
 	return nil
 }
 
-// apply applies the Device. Excess annotations belong to other field managers and are
-// removed one by one.
+// apply applies the Device, and removes annotations that another manager keeps.
 func (*deviceWriter) apply(ctx context.Context, a *Agent, d *v1alpha1.Device) (*v1alpha1.Device, error) {
 	applied, err := a.api.applyDevice(ctx, d)
 	if err != nil {
@@ -259,8 +257,7 @@ func (*deviceWriter) apply(ctx context.Context, a *Agent, d *v1alpha1.Device) (*
 // errHeldBack means that it is too early to write again.
 var errHeldBack = errors.New("the Device was written a moment ago, or could not be")
 
-// matches reports whether the Device has all that it should. What others added is
-// theirs.
+// matches reports whether the Device has all that it should, and maybe more.
 func matches(d, want *v1alpha1.Device) bool {
 	if d == nil {
 		return false
@@ -317,8 +314,7 @@ func (b *modeBook) decide(a *Agent, v *view, held *holdings) modeDecision {
 	return q.decide()
 }
 
-// update reads the document if it changed. A bad one is reported and the last good
-// one stays in force.
+// update reads the document if it changed. A bad one is reported and not used.
 func (b *modeBook) update(a *Agent, v *view) {
 	if !v.modesKnown || b.read && maps.Equal(b.data, v.modes) {
 		return

@@ -22,8 +22,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// DefaultDrain is longer than a pod that was just placed takes to be given its
-// devices.
+// DefaultDrain is longer than a pod that was just placed takes to get its devices.
 const DefaultDrain = 5 * time.Second
 
 // Reasons of the condition Serving.
@@ -50,8 +49,8 @@ type nodeServer interface {
 	Changed() <-chan struct{}
 }
 
-// ServeNode makes the agent serve its node. It is called before Run. Without a slicer
-// there are no slices.
+// ServeNode makes the agent serve its node, without slices if there is no slicer. It is
+// called before Run.
 func (a *Agent) ServeNode(cfg deviceplugin.Config, slicer deviceplugin.Slicer) error {
 	server, err := deviceplugin.New(cfg, a.pods, slicer, a.metrics.serving, a.clock)
 	if err != nil {
@@ -94,8 +93,7 @@ type service struct {
 	waived fault
 }
 
-// intends reports whether this agent is to serve the node: it can, and no other
-// plugin does.
+// intends reports whether this agent is to serve the node: no other plugin does.
 func (a *Agent) intends(v *view) bool { return a.server != nil && a.yieldsNode(v) == "" }
 
 // yieldsNode returns why the node is left to another plugin, if it is.
@@ -145,8 +143,7 @@ func (a *Agent) serves(v *view) bool {
 	return a.server.Status().Serving || ours[wire.AnnotationServedBy]
 }
 
-// service returns the condition of a node in the mode; nil where this agent does not
-// serve.
+// service returns the condition in a mode; nil where this agent does not serve.
 func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	if why := a.yieldsNode(v); a.events.changed(eventNotServed, why) && why != "" {
 		a.events.onNode(corev1.EventTypeWarning, eventNotServed, "Daybreak's agent only looks at this node: %s", why)
@@ -181,8 +178,7 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	return sv
 }
 
-// reportRuntime reports when the container runtime can't start containers with cards,
-// and when it can.
+// reportRuntime reports when the runtime can't start containers, and when it can.
 func (a *Agent) reportRuntime(now deviceplugin.RuntimeFault) {
 	switch {
 	case !a.events.changed(eventRuntimeReady, now.Reason):
@@ -235,8 +231,7 @@ func (a *Agent) unserved(v *view) string {
 	return a.checks.fault().message
 }
 
-// updateServer hands the server what was published, once the pods of the node are
-// known.
+// updateServer hands over what was published, once the node's pods are known.
 func (a *Agent) updateServer(v *view, p *wire.Publication) {
 	if a.server == nil || !v.podsKnown {
 		return

@@ -19,8 +19,7 @@ func (c *command) serveFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to go on serving after the node was marked not serving, when the agent ends")
 }
 
-// nodeFlags adds the flags of kubelet, the container runtime and the devices of the
-// node.
+// nodeFlags adds the flags of kubelet, the container runtime and the devices.
 func (c *command) nodeFlags(f *pflag.FlagSet) {
 	c.node = deviceplugin.DefaultConfig()
 	n, l := &c.node, &c.node.Layout

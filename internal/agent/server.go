@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// maxSilence is how long the loop may take: a few times writeTimeout, and it never
-// waits for the driver.
+// maxSilence is how long the loop may take, a few times writeTimeout.
 const maxSilence = 2 * time.Minute
 
 // Off means no server, in place of its address.

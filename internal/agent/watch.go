@@ -29,13 +29,11 @@ var (
 	nodeResource   = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 )
 
-// view is what the agent sees of the cluster at one moment. Objects are shared: read
-// only.
+// view is what the agent sees of the cluster. Objects are shared: read only.
 type view struct {
 	// node is nil while it is not known or does not exist.
 	node *metav1.PartialObjectMetadata
-	// device is nil when there is none; deleted is the last deleted one. Both are
-	// valid once devicesKnown.
+	// device is nil when there is none; deleted is the last deleted one.
 	device, deleted *v1alpha1.Device
 	devicesKnown    bool
 	// pods are those of the node that ask for cards; vendorPod is the namespace and
@@ -154,8 +152,7 @@ func first[T any](i cache.SharedIndexInformer) T {
 	return none
 }
 
-// deleted notes a deleted Device. Of a missed deletion the version is not known, so
-// it counts as the newest.
+// deleted notes a deleted Device: of a missed deletion, as the newest version.
 func (w *liveWatcher) deleted(obj any) {
 	missed, ok := obj.(cache.DeletedFinalStateUnknown)
 	if ok {

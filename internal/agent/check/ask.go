@@ -30,8 +30,8 @@ const (
 type Facts struct {
 	// PCI is what sysfs shows.
 	PCI *discover.Snapshot `json:"pci,omitempty"`
-	// Library and LibraryAgain are two answers of the library; Functions are those
-	// that it has.
+	// Library and LibraryAgain are two answers of the library, Functions its
+	// functions.
 	Library      *discover.Snapshot  `json:"library,omitempty"`
 	LibraryAgain *discover.Snapshot  `json:"libraryAgain,omitempty"`
 	Functions    *discover.Functions `json:"functions,omitempty"`
@@ -62,8 +62,7 @@ type Kernel struct {
 
 // Asker asks a node.
 type Asker struct {
-	// Discover is how the cards are looked at, Node where kubelet, the runtime and
-	// the devices are.
+	// Discover is how the cards are looked at, Node where the rest of the node is.
 	Discover discover.Config
 	Node     deviceplugin.Config
 	// Timeout is how long one source may take.
@@ -109,8 +108,7 @@ func look(ctx context.Context, a *Asker, f *Facts, name string, source discover.
 	return s
 }
 
-// hideAliases hides the names of foreign slices, which may contain names of
-// tenants.
+// hideAliases hides the names of foreign slices: they may have names of tenants.
 func hideAliases(list []discover.Slice) {
 	for i := range list {
 		if list[i].Alias != "" && !deviceplugin.IsOurs(&list[i]) {

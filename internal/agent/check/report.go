@@ -52,8 +52,7 @@ func (r *Report) Failed() bool {
 	return slices.ContainsFunc(r.Checks, func(o Outcome) bool { return o.Result == Failed })
 }
 
-// Blocking returns the failed checks that keep a node from being served and are not
-// waived.
+// Blocking returns the failed checks that block serving and are not waived.
 func (r *Report) Blocking(waived []string) []Outcome {
 	return slices.DeleteFunc(slices.Clone(r.Checks), func(o Outcome) bool {
 		return o.Result != Failed || !slices.Contains(Waivable(), o.Name) || slices.Contains(waived, o.Name)

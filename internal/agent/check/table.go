@@ -9,9 +9,8 @@ import (
 // check is one assumption.
 type check struct {
 	name string
-	// matters: where the assumption does not hold a container may get a wrong card,
-	// or none. What the agent rejects for another reason, such as a full disk, does
-	// not matter here.
+	// matters: a container may get a wrong card, or none, if the check fails, and
+	// nothing else, such as a full disk, keeps the agent from serving.
 	matters bool
 	run     func(*Facts) verdict
 	// advice is for a check that failed; always: also for one that is unknown.
@@ -30,8 +29,7 @@ func unknown(format string, args ...any) verdict {
 	return verdict{Unknown, fmt.Sprintf(format, args...)}
 }
 
-// firstFault returns the first name that has a fault, and the fault; empty if none
-// has.
+// firstFault returns the first name with a fault, and the fault.
 func firstFault(of map[string]string) (name, why string) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if of[name] != "" {

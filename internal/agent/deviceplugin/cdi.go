@@ -21,15 +21,13 @@ const (
 
 // specFiles keeps the specs of CDI devices; [cdiFiles] does.
 type specFiles interface {
-	// write writes the spec of a device, and reports whether it was another one
-	// before.
+	// write writes the spec of a device, and reports whether it changed.
 	write(name string, edits *specs.ContainerEdits) (changed bool, err error)
 	remove(name string) error
 	names() ([]string, error)
 }
 
-// cdiFiles keeps one spec file for each name. Runtimes notice a new one by
-// themselves.
+// cdiFiles keeps one spec file for each name, which runtimes notice.
 type cdiFiles struct {
 	dir   string
 	cache *cdi.Cache

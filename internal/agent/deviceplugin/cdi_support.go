@@ -14,19 +14,16 @@ import (
 const (
 	// ReasonRuntimeUnreachable: the container runtime does not answer.
 	ReasonRuntimeUnreachable = "RuntimeUnreachable"
-	// ReasonNoCDI: it does not inject CDI devices, or does not read the folder of the
-	// specs.
+	// ReasonNoCDI: it has CDI off, or does not read the folder of the specs.
 	ReasonNoCDI = "NoCDI"
 	// ReasonCDIUnknown: it is not known whether it injects CDI devices.
 	ReasonCDIUnknown = "CDIUnknown"
 )
 
-// RuntimeFault is why containers with cards can't be left to the container runtime;
-// zero: none.
+// RuntimeFault is why the runtime can't start containers with cards; zero: none.
 type RuntimeFault struct{ Reason, Message string }
 
-// RuntimeAnswer is CRI's Version of a container runtime and what a verbose Status
-// adds.
+// RuntimeAnswer is CRI's Version of a runtime and what a verbose Status adds.
 type RuntimeAnswer struct {
 	Name    string            `json:"name"`
 	Version string            `json:"version"`
@@ -39,9 +36,8 @@ const (
 	runtimeCRIO       = "cri-o"
 )
 
-// runtimeConfig is the part of a runtime's configuration that matters here.
-// containerd has both keys since 1.7; from 2.4 on CDI is always on. CRI-O reports
-// neither.
+// runtimeConfig is what matters of a runtime's configuration. containerd has both
+// keys since 1.7; from 2.4 on CDI is always on. CRI-O reports neither.
 type runtimeConfig struct {
 	EnableCDI json.RawMessage `json:"enableCDI,omitempty"`
 	SpecDirs  *[]string       `json:"cdiSpecDirs,omitempty"`
@@ -123,8 +119,7 @@ func (a *RuntimeAnswer) advice(folder string) string {
 	return fmt.Sprintf("in its config.toml write enable_cdi = true and cdi_spec_dirs = [%s] under [plugins.%q], then restart it", `"`+strings.Join(dirs, `", "`)+`"`, table)
 }
 
-// sameFolder reports whether two paths of the host are one folder: /var/run is a link
-// to /run.
+// sameFolder reports whether two paths are one folder: /var/run links to /run.
 func sameFolder(a, b string) bool {
 	clean := func(path string) string {
 		path = filepath.Clean(path)

@@ -21,8 +21,7 @@ import (
 // Facts is what the node's kubelet and container runtime answer, and whether the
 // agent's folders can be written to. It names no pod and no namespace.
 type Facts struct {
-	// Runtime is without the parts of its configuration that don't matter: they may
-	// have passwords.
+	// Runtime is without other parts of its configuration, which may have passwords.
 	Runtime *RuntimeAnswer `json:"runtime,omitempty"`
 	// Fault is why no container with cards can be left to it.
 	Fault *RuntimeFault `json:"fault,omitempty"`
@@ -36,8 +35,7 @@ type Facts struct {
 	Plugins      string `json:"plugins,omitempty"`
 	PodResources string `json:"podResources,omitempty"`
 	Checkpoint   string `json:"checkpoint,omitempty"`
-	// Advertised counts the devices that kubelet has, by resource; Foreign is one of
-	// another plugin.
+	// Advertised counts kubelet's devices; Foreign is a resource of another plugin.
 	Advertised map[string]int `json:"advertised,omitempty"`
 	Foreign    string         `json:"foreign,omitempty"`
 	// Folders is why each folder of the agent's can't be written to.
@@ -178,8 +176,7 @@ func MakesNoSlices(driver string) bool {
 	return err == nil && v.LessThan(SlicesSince)
 }
 
-// Devices is why containers would not get the devices of cards; empty where they
-// would.
+// Devices is why containers would not get devices; empty where they would.
 type Devices struct {
 	Control     string            `json:"control,omitempty"`
 	SliceDriver string            `json:"sliceDriver,omitempty"`
@@ -187,8 +184,7 @@ type Devices struct {
 	Slices      map[string]string `json:"slices,omitempty"` // by name
 }
 
-// Check finds the devices of whole cards, by PCI address, and of slices, by a name
-// and their minor number.
+// Check finds the devices of cards, by PCI address, and of slices, by name.
 func (l *Layout) Check(cards []string, minors map[string]int) Devices {
 	d := Devices{Cards: map[string]string{}, Slices: map[string]string{}}
 	_, err := l.node(l.Control, nil)

@@ -20,9 +20,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// foreignRecords describes what another plugin gave to the pod's containers: what the
-// pod's allocation has, or else all of the cards of the ids. A record without shares
-// is of unknown cards.
+// foreignRecords describes what another plugin gave to the pod's containers: its
+// allocation, or else all cards of the ids. No shares: the cards are unknown.
 func foreignRecords(n *Node, node *ledger.Node, pod *corev1.Pod, ids map[string][]string) []*record {
 	if len(ids) == 0 {
 		return nil
@@ -113,9 +112,8 @@ func (s *Server) saveForeign(records []*record) error {
 	})
 }
 
-// tryForeign lets a container start to which the vendor's plugin gave devices when it
-// served the node. kubelet hands out the same devices again: they must still be the
-// container's.
+// tryForeign lets a container start to which the vendor's plugin gave devices before.
+// kubelet hands out the same ones: they must still be the container's.
 func (s *Server) tryForeign(ctx context.Context, resource string, ids []string) (*corev1.Pod, error) {
 	n := s.node.Load()
 	if n == nil {
@@ -162,9 +160,8 @@ func hasWhole(node *ledger.Node, h *ledger.Holding, ids []string) bool {
 	return hasCards(node, h, cards)
 }
 
-// checkForeign checks that the devices that kubelet hands out again are still those
-// of the container's cards and slices: after a reboot their paths and numbers may be
-// others'.
+// checkForeign checks that the devices that kubelet hands out again are still the
+// container's: after a reboot paths and numbers may be others'.
 func (s *Server) checkForeign(ctx context.Context, n *Node, node *ledger.Node, h *ledger.Holding, resource string, to *holder, uid types.UID) error {
 	allowed := map[string]bool{}
 	for i := range h.Parts {

@@ -72,9 +72,8 @@ func (g *grants) of(pod *corev1.Pod) map[string][]string {
 	return g.byName[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
 }
 
-// learnGiven asks which cards pods of other plugins have, where their allocation is
-// missing or kubelet knows better: it picks whole cards of the vendor's plugin
-// itself.
+// learnGiven asks which cards pods of other plugins have where no allocation shows
+// it, and where kubelet picked whole cards itself.
 func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	pods, known := s.foreignPods()
 	if !known || n.Inventory == nil || n.Inventory.Topology == nil {
@@ -158,8 +157,7 @@ func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.
 	return given, cards != 0 && (!written || whole && h.Cards() != cards)
 }
 
-// addRecorded adds what this agent gave to pods whose allocation is no longer
-// readable.
+// addRecorded adds what this agent gave to pods without a readable allocation.
 func (s *Server) addRecorded(n *Node, given map[types.UID]wire.Given) {
 	held, _ := s.pods.Held()
 	there, node := uids(held), n.Inventory.Open()

@@ -70,8 +70,7 @@ func (a *assignment) has(resource string, ids []string) bool {
 type holder struct {
 	uid types.UID
 	pod types.NamespacedName
-	// containers are those of the pod that have exactly these ids; several take
-	// turns.
+	// containers have exactly these ids: one, or several that take turns.
 	containers []string
 	// times is how many of the pod's containers have each id, by kubelet's file.
 	times map[string]int
@@ -120,8 +119,7 @@ func (h *holders) list(ctx context.Context) (*podresources.ListPodResourcesRespo
 	}
 }
 
-// ask sends a request after the previous one, for all callers that have joined by
-// then.
+// ask sends a request, after the previous one, for all callers that have joined.
 func (h *holders) ask(l *listing) {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -178,8 +176,7 @@ func findListed(list []assignment, resource string, ids []string) *holder {
 	return &holder{pod: list[at].pod, containers: []string{list[at].container}}
 }
 
-// findRecorded finds the containers in kubelet's file, which may still have deleted
-// pods.
+// findRecorded searches kubelet's file, which may still have deleted pods.
 func findRecorded(list []assignment, resource string, ids []string) (*holder, error) {
 	var h *holder
 	for i := range list {

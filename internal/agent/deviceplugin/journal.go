@@ -17,16 +17,14 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// record is what one container was given. In the journal it is replaced, never
-// changed.
+// record is what one container was given. The journal replaces, never changes it.
 type record struct {
 	PodUID    types.UID `json:"podUID"`
 	Namespace string    `json:"namespace"`
 	Pod       string    `json:"pod"`
 	Container string    `json:"container"`
-	// Tokens are kubelet's ids, one for each of Shares, in the same order. There are
-	// none until all was given, and none once kubelet has given one of them to
-	// another pod.
+	// Tokens are kubelet's ids in the order of Shares: none until all was given, and
+	// none once kubelet has given one of them to another pod.
 	Tokens []string `json:"tokens"`
 	// Names are the CDI names that it was given under; none until all was given.
 	Names []string `json:"names,omitempty"`
@@ -54,8 +52,8 @@ type share struct {
 type sliceNote struct {
 	Alias string `json:"alias"`
 	BDF   string `json:"bdf"`
-	// Pending: it is about to be made. Before are the UUIDs of slices that were on
-	// the card.
+	// Pending: it is about to be made. Before are the UUIDs of the card's other
+	// slices.
 	Pending bool     `json:"pending,omitempty"`
 	Before  []string `json:"before,omitempty"`
 	// UUID is empty until the slice is known to be there.
@@ -167,8 +165,7 @@ func (j *journal) change(edit func(d *document) error) error {
 	return nil
 }
 
-// decodeJournal reads what is on disk. What this agent would not have written is
-// rejected.
+// decodeJournal reads what is on disk, and rejects what no agent would write.
 func decodeJournal(text []byte) (document, error) {
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil {

@@ -35,8 +35,8 @@ type Layout struct {
 	Card, Render string
 	// Slice is the device of a slice, with %d for its minor number.
 	Slice string
-	// VendorRuntime adds METAX_SGPUS, for the vendor's container runtime, to
-	// containers with slices.
+	// VendorRuntime adds METAX_SGPUS, for the vendor's runtime, where there are
+	// slices.
 	VendorRuntime bool
 
 	lstat func(path string) (fs.FileInfo, error)
@@ -116,8 +116,7 @@ func (l *Layout) majorOf(driver string) (int64, error) {
 	return found[0], nil
 }
 
-// edits returns what the container gets, share by share. All have the same
-// environment.
+// edits returns what the container gets, by share, with the same environment.
 func (l *Layout) edits(r *record, cards map[gpu.CardID]Card) ([]*specs.ContainerEdits, error) {
 	env := []string{"MACA_VISIBLE_DEVICES=" + counted(len(r.Shares))}
 	if slices.ContainsFunc(r.Shares, func(s share) bool { return s.Seat }) {

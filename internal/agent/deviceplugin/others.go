@@ -30,8 +30,7 @@ func (s *Server) checkOthers(n *Node, r *record, newcomer *claimed) error {
 	return checkUsage(node, &wants, holderOf)
 }
 
-// bookOthers returns the node with what other pods hold, and a function that names
-// the holder of a card.
+// bookOthers returns the node with what other pods hold, and who holds a card.
 func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *ledger.Node, holder func(card int) (who, name string), err error) {
 	held, known := s.pods.Held()
 	if !known {
@@ -149,8 +148,7 @@ func leftBehind(node *ledger.Node, holder ledger.Holder, records []*record) ledg
 	return h
 }
 
-// checkUsage checks that each card of the pod has room for it in addition to what
-// is booked.
+// checkUsage checks that each card of the pod has room next to what is booked.
 func checkUsage(node *ledger.Node, h *ledger.Holding, holderOf func(card int) (who, name string)) error {
 	for card := range h.Cards().All() {
 		there, wants, facts := node.Now().Usage[card], h.On(card), node.Topology().Card(card)

@@ -75,8 +75,7 @@ func (p *plugin) confirmed(mode gpu.Mode) bool {
 	return p.sure == mode
 }
 
-// confirm notes that kubelet has the list of the mode; empty: it may not have it any
-// more.
+// confirm notes that kubelet has the list of the mode; empty: it may have none.
 func (p *plugin) confirm(mode gpu.Mode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,9 +169,8 @@ func (p *plugin) listen(ctx context.Context) error {
 	return nil
 }
 
-// yield leaves the resource to another plugin. Where kubelet has that plugin, the
-// stream stays open and silent: kubelet drops the present plugin when any stream of
-// the resource ends.
+// yield leaves the resource to another plugin. The stream stays open if kubelet has
+// that plugin: kubelet drops it when any stream of the resource ends.
 func (p *plugin) yield(replaced bool) {
 	p.mu.Lock()
 	p.silent = replaced && p.streams > 0
@@ -239,8 +237,7 @@ func (p *plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 
 func sameDevice(a, b *pluginapi.Device) bool { return proto.Equal(a, b) }
 
-// Allocate answers with CDI names. Their specs are written at PreStart, when the
-// pod is known.
+// Allocate answers with CDI names, whose specs are written at PreStart.
 func (p *plugin) Allocate(_ context.Context, request *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	answer := &pluginapi.AllocateResponse{}
 	for _, c := range request.GetContainerRequests() {

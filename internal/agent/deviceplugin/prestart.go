@@ -67,8 +67,7 @@ func (s *Server) preStart(ctx context.Context, resource string, ids []string) (e
 	return err
 }
 
-// try prepares the container once. It returns the pod, once known, for the event of
-// a failure.
+// try prepares the container once, and returns its pod, if known, for the event.
 func (s *Server) try(ctx context.Context, resource string, ids []string) (pod *corev1.Pod, err error) {
 	if isForeign(ids) {
 		pod, err = s.tryForeign(ctx, resource, ids)
@@ -259,8 +258,7 @@ func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcome
 	return s.sleep(ctx, s.cfg.Settle-s.clock.Since(written)) // until the runtime has noticed
 }
 
-// giveLocked does so while nothing else is given or taken back, and returns when the
-// last spec was written.
+// giveLocked does so alone, and returns when the last spec was written.
 func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) (written time.Time, err error) {
 	if err := s.acquire(ctx); err != nil {
 		return written, err
@@ -361,8 +359,7 @@ func (d *document) noteGiven(r *record, g *given) error {
 	return nil
 }
 
-// checkCards returns an error if a card is missing, or unhealthy and given for the
-// first time.
+// checkCards returns an error for a missing card, and for an unhealthy new one.
 func checkCards(n *Node, r *record, first bool) error {
 	for i := range r.Shares {
 		card, ok := n.Cards[r.Shares[i].Card]

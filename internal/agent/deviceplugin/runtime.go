@@ -27,8 +27,7 @@ const labelPodUID = "io.kubernetes.pod.uid"
 // Timing of the questions to the container runtime.
 const (
 	runtimeTimeout = 5 * time.Second
-	// runtimeInterval is how often the runtime is asked, unless its connection
-	// changes.
+	// runtimeInterval is how often the runtime is asked without a new connection.
 	runtimeInterval = 15 * time.Second
 	// runtimeRetry is used while it does not answer; a restart may take
 	// runtimeRestart before it is reported.
@@ -46,8 +45,7 @@ var knownSockets = []string{"/run/containerd/containerd.sock", "/run/k3s/contain
 // that were deleted by force, and whether it injects CDI devices.
 type containers struct {
 	client cri.RuntimeServiceClient
-	// changes counts the connections that began or ended: the next answer may be of
-	// another process.
+	// changes counts connections: another one may be of another process.
 	changes atomic.Int64
 	changed chan struct{}
 	last    atomic.Pointer[stampedAnswer]
@@ -185,8 +183,7 @@ func (c *Config) otherSockets() []string {
 	return found
 }
 
-// injects returns why the runtime can't start a container with its CDI devices; nil
-// if it can.
+// injects returns why the runtime can't start a container with CDI devices.
 func (s *Server) injects(ctx context.Context) error {
 	fault := s.runtimeFault(s.runtime.current(ctx))
 	if fault == nil {

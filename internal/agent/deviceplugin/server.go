@@ -35,15 +35,13 @@ type Config struct {
 	// Runtime is the endpoint of kubelet's container runtime, RuntimeRoot where the
 	// host's root is mounted, if not at the root.
 	Runtime, RuntimeRoot string
-	// AssumeCDI names container runtimes that inject CDI devices although nothing
-	// shows it.
+	// AssumeCDI names runtimes that inject CDI devices although nothing shows it.
 	AssumeCDI []string
 	// State is the folder of the journal, CDI that of the specs.
 	State, CDI string
 	// Settle is how long a runtime may take to notice a spec.
 	Settle time.Duration
-	// VendorSockets are patterns of the sockets of the vendor's plugin in the folder
-	// Plugins.
+	// VendorSockets are patterns of the vendor's sockets in the folder Plugins.
 	VendorSockets []string
 	Layout        Layout
 }
@@ -64,8 +62,7 @@ type Node struct {
 	Mode      gpu.Mode
 	Inventory *wire.Inventory
 	Cards     map[gpu.CardID]Card
-	// Yield is why an administrator left the node to the vendor's plugin; empty if
-	// not.
+	// Yield is why an administrator left the node to the vendor's plugin, if so.
 	Yield  string
 	Vendor Vendor
 }
@@ -136,8 +133,7 @@ type Server struct {
 	status     Status
 
 	// identified has the CDI names of containers that kubelet identified, by
-	// containerID; written when CDI specs were written, by name; reported recent
-	// events.
+	// containerID, written the times of CDI specs, by name, reported recent events.
 	identified, written, reported *cache.Expiring
 	// For the sweep: leaving are records whose pods are gone, and since when; swept
 	// is when the slices of all cards were last read.
@@ -156,14 +152,12 @@ type Status struct {
 	Second bool
 	// Disk is why the journal or specs can't be written; empty if they can.
 	Disk string
-	// Runtime is why containers can't be left to the container runtime; RuntimeKnown:
-	// it was asked.
+	// Runtime is why the runtime can't start containers; RuntimeKnown: it was asked.
 	Runtime      RuntimeFault
 	RuntimeKnown bool
 	// Foreign is a resource and an id of another plugin that serves the node.
 	Foreign string
-	// Left is why the node is left to the vendor's plugin although kubelet has none
-	// of its devices.
+	// Left is why the node is left to the vendor's plugin without its devices.
 	Left string
 	// ForeignSlices is what foreign slices take of each card.
 	ForeignSlices map[gpu.CardID]wire.Stranger

@@ -149,9 +149,8 @@ func (s *Server) resume(r *record) {
 	}
 }
 
-// takeOver handles other containers of the pod that had the same tokens and have
-// ended. Their slices are used again if they fit; their records go when this one is
-// written.
+// takeOver handles ended containers of the pod with the same tokens: their slices are
+// used again if they fit, their records go with the next write.
 func (s *Server) takeOver(ctx context.Context, n *Node, r *record) error {
 	for _, o := range s.journal.now().Records {
 		switch {

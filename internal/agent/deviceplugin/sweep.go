@@ -70,8 +70,7 @@ func (s *Server) nextSweep() time.Duration {
 	return next
 }
 
-// WithoutNumbers returns a text without digits and dots, which may change from one
-// report to the next.
+// WithoutNumbers returns a text without digits and dots, which may vary.
 func WithoutNumbers(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {
@@ -138,8 +137,7 @@ func (s *Server) stillThere(ctx context.Context, r *record) (bool, error) {
 }
 
 // takeBack takes back what a container of a deleted pod had: first the CDI devices,
-// so that it can't start, then, once none of the pod's containers lives, the slices,
-// and at last the record.
+// so that it can't start, then, once no container lives, slices and record.
 func (s *Server) takeBack(ctx context.Context, n *Node, r *record) error {
 	if err := s.acquire(ctx); err != nil {
 		return err
@@ -315,8 +313,7 @@ func (s *Server) accounted(x *discover.Slice, card gpu.CardID) bool {
 	return false
 }
 
-// expected reports whether a pod may have the slice although it is not in the
-// journal, which was lost.
+// expected reports whether a pod may have the slice: the journal may be lost.
 func expected(x *discover.Slice, card gpu.CardID, held []*corev1.Pod) bool {
 	for _, pod := range held {
 		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

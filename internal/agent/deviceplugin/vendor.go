@@ -24,16 +24,14 @@ const orderHelp = "to take the node over at once, annotate it with " + wire.Anno
 
 // Vendor is what the API server shows of the vendor's plugin on the node.
 type Vendor struct {
-	// Pod describes the plugin's pod on the node, Marks other traces of it; empty:
-	// none.
+	// Pod describes the plugin's pod on the node, Marks other traces of it.
 	Pod, Marks string
 	// Ours: the Node is marked as served by Daybreak.
 	Ours bool
 }
 
 type vendorNote struct {
-	// Seen is how the plugin was noticed; empty if it never was, or the node was
-	// taken over.
+	// Seen is how the plugin was noticed; empty since the node was taken over.
 	Seen string `json:"seen,omitempty"`
 	// Named is the Node that an administrator left to the plugin. Ordered: the
 	// administrator took it back, which orders a takeover.
@@ -92,9 +90,8 @@ func (s *Server) checkAlone(ctx context.Context) error {
 	return nil
 }
 
-// yields returns why the node is not served; empty if it is. Where the vendor's
-// plugin was seen, the node is taken over on an administrator's order or after a long
-// absence.
+// yields returns why the node is not served. Where the vendor's plugin was seen, it
+// takes an administrator's order or a long absence to serve it.
 func (s *Server) yields(n *Node) string {
 	v, foreign, left := &s.vendor, s.Status().Foreign, s.leftOfVendor(n)
 	s.notice(n, foreign, left)
@@ -132,8 +129,7 @@ func (s *Server) notice(n *Node, foreign, left string) {
 	}
 }
 
-// saveVendor writes what was seen of the vendor's plugin to the journal, or tries
-// again at the next call.
+// saveVendor brings what was seen of the vendor's plugin to the journal.
 func (s *Server) saveVendor() {
 	if s.journal.now().Vendor == s.vendor.vendorNote {
 		return
