@@ -187,7 +187,7 @@ func (c *cleaner) ownNode(ctx context.Context, clients *Clients) (*metav1.Partia
 	return &list.Items[0], nil
 }
 
-// users returns the pods that hold cards through the agent.
+// users returns the pods that hold cards through the agent, not the vendor's plugin.
 func (c *cleaner) users(ctx context.Context, clients *Clients, node *metav1.PartialObjectMetadata) (*listedPods, error) {
 	users := &listedPods{}
 	if node.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak {
