@@ -220,11 +220,11 @@ func TestVendorPod(t *testing.T) {
 	}
 	w := newWatcher("n1", "daybreak-system", wire.VendorPlugin{}, clients)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "metax", Name: "gpu-device-x", GenerateName: "gpu-device-"}, Spec: corev1.PodSpec{NodeName: "n1"}}
-	slim, err := w.stripPod(pod)
+	trimmed, err := wire.Trim(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.pods.GetStore().Add(slim); err != nil {
+	if err := w.pods.GetStore().Add(trimmed); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.view().vendorPod; got != "metax/gpu-device-x" {

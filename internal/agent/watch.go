@@ -74,7 +74,7 @@ func newWatcher(node, namespace string, plugin wire.VendorPlugin, c *Clients) *l
 	own := only(metav1.ObjectNameField, node)
 	w.nodes = w.add(metadatainformer.NewFilteredMetadataInformer(c.Metadata, nodeResource, metav1.NamespaceAll, 0, nil, own).Informer(), nil)
 	w.devices = w.add(dynamicinformer.NewFilteredDynamicInformer(c.Devices, deviceResource, metav1.NamespaceAll, 0, nil, own).Informer(), toDevice)
-	w.pods = w.add(core("pods", metav1.NamespaceAll, &corev1.Pod{}, only("spec.nodeName", node)), w.stripPod)
+	w.pods = w.add(core("pods", metav1.NamespaceAll, &corev1.Pod{}, only("spec.nodeName", node)), wire.Trim)
 	w.maps = w.add(core("configmaps", namespace, &corev1.ConfigMap{}, only(metav1.ObjectNameField, wire.ModesConfigMap)), nil)
 	return w
 }
@@ -185,39 +185,6 @@ func decodeDevice(u *unstructured.Unstructured) (*v1alpha1.Device, error) {
 		d.Name, d.ResourceVersion, d.UID, d.ManagedFields = u.GetName(), u.GetResourceVersion(), u.GetUID(), u.GetManagedFields()
 	}
 	return d, nil
-}
-
-// stripPod keeps of a pod what shows the cards it holds, and whether it is the
-// vendor's plugin.
-func (w *liveWatcher) stripPod(obj any) (any, error) {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return obj, nil
-	}
-	slim := &corev1.Pod{
-		TypeMeta:   pod.TypeMeta,
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
-		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName},
-		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
-	}
-	if w.plugin.Owns(pod) {
-		slim.GenerateName, slim.Labels = pod.GenerateName, pod.Labels
-	}
-	if !wire.Asks(pod) {
-		return slim, nil
-	}
-	slim.Annotations = pod.Annotations
-	slim.Spec.InitContainers = stripContainers(pod.Spec.InitContainers)
-	slim.Spec.Containers = stripContainers(pod.Spec.Containers)
-	return slim, nil
-}
-
-func stripContainers(all []corev1.Container) []corev1.Container {
-	var out []corev1.Container
-	for i := range all {
-		out = append(out, corev1.Container{Name: all[i].Name, Resources: all[i].Resources, RestartPolicy: all[i].RestartPolicy})
-	}
-	return out
 }
 
 // older reports whether a is an older version of an object than b.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Access says which cluster to talk to.
@@ -146,10 +147,14 @@ func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L,
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return list(ctx, opts) }
 }
 
-// each lists page by page and hands over the items one by one.
+// each lists page by page and passes the items on one by one, trimmed.
 func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, do func(T) error) error {
 	return pager.New(list).EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		item, ok := obj.(T)
+		trimmed, err := wire.Trim(obj)
+		if err != nil {
+			return err
+		}
+		item, ok := trimmed.(T)
 		if !ok {
 			return fmt.Errorf("got a %T", obj)
 		}

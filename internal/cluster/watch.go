@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Watcher follows a cluster. It keeps what the API server sends and makes
@@ -90,7 +90,7 @@ func (w *Watcher) informers() []cache.SharedIndexInformer {
 }
 
 func (w *Watcher) prepare(informer cache.SharedIndexInformer) error {
-	if err := informer.SetTransform(strip); err != nil {
+	if err := informer.SetTransform(wire.Trim); err != nil {
 		return err
 	}
 	// What goes wrong is tried again; a screen full of logs helps nobody.
@@ -103,14 +103,6 @@ func (w *Watcher) prepare(informer cache.SharedIndexInformer) error {
 		DeleteFunc: func(any) { w.signal() },
 	})
 	return err
-}
-
-// strip drops what takes the most room and is read by nobody.
-func strip(obj any) (any, error) {
-	if object, err := meta.Accessor(obj); err == nil {
-		object.SetManagedFields(nil)
-	}
-	return obj, nil
 }
 
 func (w *Watcher) signal() {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -165,13 +164,7 @@ func New(cfg Config, restConfig *rest.Config) (*Manager, error) {
 	var err error
 	m.ctrl, err = ctrlmanager.New(restConfig, ctrlmanager.Options{
 		Scheme: scheme,
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Pod{}:  {Transform: briefPod},
-				&corev1.Node{}: {Transform: briefNode},
-			},
-		},
+		Cache:  cache.Options{DefaultTransform: wire.Trim},
 		// Devices are read as they are: one that can't be decoded must not keep
 		// the others from being seen.
 		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},

@@ -183,7 +183,6 @@ func writeLarge(tb testing.TB, o *cluster.Objects) (asJSON, asYAML string) {
 // BenchmarkAudit: the audit command at full size, from files to the answer, and
 // what its time is made of.
 func BenchmarkAudit(b *testing.B) {
-	hurry()
 	o := large(b, manyNodes, manyPods)
 	asJSON, asYAML := writeLarge(b, o)
 	read := func(b *testing.B, path string) *cluster.Objects {
@@ -258,7 +257,6 @@ func reportCPU(b *testing.B) func() {
 // BenchmarkExplain: why a pod waits on all of the nodes, and why one is where it
 // is, from the objects to the answer.
 func BenchmarkExplain(b *testing.B) {
-	hurry()
 	o := large(b, manyNodes, manyPods)
 	waiting := largePod("waiting", "gpu: 8")
 	o.Pods = append(o.Pods, waiting)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 
 	"github.com/spf13/pflag"
 
@@ -41,13 +40,6 @@ var (
 // live tells whether the cluster is an API server.
 func (s *source) live() bool { return len(s.files) == 0 }
 
-// hurry lets memory grow before garbage is collected, within reason: a command
-// that answers and ends is done before it matters.
-func hurry() {
-	debug.SetGCPercent(400)
-	debug.SetMemoryLimit(3 << 29) // collects more often from 1.5 GiB on
-}
-
 // read reads everything there is.
 func (s *source) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
 	objects, err := s.objects(ctx, stdin)
@@ -59,7 +51,6 @@ func (s *source) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, e
 }
 
 func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
-	hurry()
 	if s.live() {
 		config, err := s.access.Config()
 		if err != nil {

@@ -1,0 +1,160 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// decoder sorts the JSON of objects by their kinds.
+type decoder struct {
+	objects *Objects
+	// from has where a file or an object was read, to reject a second one.
+	from map[string]string
+}
+
+// object takes in one object, or the items of a list. What the API server
+// itself lists does not repeat the kind in every item: then it is implied.
+func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error {
+	var head struct {
+		metav1.TypeMeta
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return fmt.Errorf("%s: not a Kubernetes object: %w", at, plain(err))
+	}
+	if head.TypeMeta == (metav1.TypeMeta{}) {
+		head.TypeMeta = implied
+	}
+	if head.APIVersion == "" || head.Kind == "" {
+		return fmt.Errorf("%s: no apiVersion or no kind: want a v1 Node, Pod or List, or a %s", at, deviceKind)
+	}
+	if isList(head.TypeMeta) {
+		item := itemsOf(head.TypeMeta)
+		for i, text := range head.Items {
+			if err := r.object(text, fmt.Sprintf("%s, item %d", at, i+1), item); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	switch gvk := head.APIVersion + " " + head.Kind; gvk {
+	case "v1 Node":
+		return r.node(text, at)
+	case "v1 Pod":
+		return r.pod(text, at)
+	case deviceKind:
+		return r.device(text, head.Metadata.Name, at)
+	default:
+		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Pods, Devices and Lists are read", at, gvk, head.Metadata.Name))
+		return nil
+	}
+}
+
+var deviceKind = v1alpha1.GroupVersion.String() + " Device"
+
+func isList(t metav1.TypeMeta) bool {
+	switch t.APIVersion + " " + t.Kind {
+	case "v1 List", "v1 NodeList", "v1 PodList", deviceKind + "List":
+		return true
+	}
+	return false
+}
+
+// itemsOf returns the kind of a list's items: none for a v1 List, whose items
+// have it themselves.
+func itemsOf(list metav1.TypeMeta) metav1.TypeMeta {
+	kind := strings.TrimSuffix(list.Kind, "List")
+	if kind == "" {
+		return metav1.TypeMeta{}
+	}
+	return metav1.TypeMeta{APIVersion: list.APIVersion, Kind: kind}
+}
+
+// once rejects an object that was read before.
+func (r *decoder) once(kind, name, at string) error {
+	if name == "" {
+		return fmt.Errorf("%s: a %s without a name", at, kind)
+	}
+	key := kind + " " + name
+	if before, ok := r.from[key]; ok {
+		return fmt.Errorf("%s: %s was already read from %s", at, key, before)
+	}
+	r.from[key] = at
+	return nil
+}
+
+func (r *decoder) node(text []byte, at string) error {
+	node, err := wire.DecodeNode(text)
+	if err != nil {
+		return fmt.Errorf("%s: Node: %w", at, plain(err))
+	}
+	if _, err := wire.Trim(node); err != nil {
+		return err
+	}
+	r.objects.Nodes = append(r.objects.Nodes, node)
+	return r.once("Node", node.Name, at)
+}
+
+func (r *decoder) pod(text []byte, at string) error {
+	pod, err := wire.DecodePod(text)
+	if err != nil {
+		return fmt.Errorf("%s: Pod: %w", at, plain(err))
+	}
+	if pod.Namespace == "" {
+		pod.Namespace = metav1.NamespaceDefault
+	}
+	if pod.Name == "" {
+		if pod.GenerateName == "" {
+			return fmt.Errorf("%s: a Pod without a name", at)
+		}
+		// What the API server would do, but the same at every run.
+		pod.Name = fmt.Sprintf("%s%d", pod.GenerateName, len(r.objects.Pods)+1)
+	}
+	defaultCPU(pod.Spec.Containers)
+	defaultCPU(pod.Spec.InitContainers)
+	if _, err := wire.Trim(pod); err != nil {
+		return err
+	}
+	r.objects.Pods = append(r.objects.Pods, pod)
+	return r.once("Pod", pod.Namespace+"/"+pod.Name, at)
+}
+
+// defaultCPU sets the CPU request that the API server derives from a limit.
+func defaultCPU(containers []corev1.Container) {
+	for i := range containers {
+		r := &containers[i].Resources
+		limit, limited := r.Limits[corev1.ResourceCPU]
+		if _, ok := r.Requests[corev1.ResourceCPU]; ok || !limited {
+			continue
+		}
+		if r.Requests == nil {
+			r.Requests = corev1.ResourceList{}
+		}
+		r.Requests[corev1.ResourceCPU] = limit
+	}
+}
+
+func (r *decoder) device(text []byte, name, at string) error {
+	r.objects.Devices[name] = DecodeDevice(text)
+	return r.once("Device", name, at)
+}
+
+// DecodeDevice decodes a Device. One that can't be decoded is an error of its
+// node, not of the reader.
+func DecodeDevice(text []byte) Device {
+	device, err := wire.DecodeDevice(text)
+	if err != nil {
+		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", plain(err))}
+	}
+	return Device{Device: device}
+}
