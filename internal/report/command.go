@@ -94,7 +94,7 @@ admitted; 2 a file or a flag can't be read.`,
   daybreak place --kubeconfig ~/.kube/config -f pod.yaml -o json
 
   # From a dump of a cluster, level instead of packed
-  kubectl get nodes,devices,pods -A -o yaml | daybreak place -f - -f pod.yaml --policy spread
+  kubectl get nodes,devices,pods -A -o json | daybreak place -f - -f pod.yaml --policy spread
 
   # Only the nodes that refuse, and why
   daybreak place -f cluster.yaml -f pod.yaml -o json | jq -r '.pods[].refusals[]? | .node + ": " + .message'`,

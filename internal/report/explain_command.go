@@ -61,7 +61,7 @@ no such pod, or something can't be read.`,
   daybreak explain trainer-0 -o json | jq -r '.pods[].refusals[] | .node + ": " + .message'
 
   # From a dump
-  kubectl get nodes,devices,pods -A -o yaml | daybreak explain trainer-0 -f -`,
+  kubectl get nodes,devices,pods -A -o json | daybreak explain trainer-0 -f -`,
 		Args: onePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), args[0], cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())

@@ -34,7 +34,7 @@ func (s *source) registerAccess(f *pflag.FlagSet) {
 
 var (
 	errBothSources = errors.New("the cluster comes from files or from a kubeconfig, not from both: leave out -f, or --kubeconfig and --context")
-	errNoNodeRead  = errors.New("the files hold neither a Node nor a Device: add those too, for example with kubectl get nodes,devices,pods -A -o yaml")
+	errNoNodeRead  = errors.New("the files hold neither a Node nor a Device: add those too, for example with kubectl get nodes,devices,pods -A -o json")
 )
 
 // live tells whether the cluster is an API server.

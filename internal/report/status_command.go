@@ -60,7 +60,7 @@ document. Exit codes: 0 done; 2 something can't be read.`,
   daybreak status --watch
 
   # From a dump
-  kubectl get nodes,devices,pods -A -o yaml | daybreak status -f -
+  kubectl get nodes,devices,pods -A -o json | daybreak status -f -
 
   # Nodes with at least four free cards
   daybreak status -o json | jq -r '.nodes[] | select(.free.wholeCards >= 4) | .name'`,
