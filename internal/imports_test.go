@@ -107,8 +107,12 @@ var rules = []rule{
 		text: "audit imports the core, wire, cluster and Kubernetes' types only",
 	},
 	{
-		folder: "internal/report", ours: plus(core, "internal/wire", "internal/cluster", "internal/audit", "internal/cli", "api"),
-		text: "report imports, of this module, the core, wire, cluster, audit, cli and api only",
+		folder: "internal/view", ours: plus(core, "internal/wire", "internal/cluster", "api"), others: kubernetesTypes,
+		text: "view imports the core, wire, cluster, api and Kubernetes' types only",
+	},
+	{
+		folder: "internal/command", ours: plus(core, "internal/wire", "internal/cluster", "internal/audit", "internal/view", "internal/cli"),
+		text: "command imports, of this module, the core, wire, cluster, audit, view and cli only",
 	},
 	{
 		folder: "internal/cli", ours: none, others: []string{"github.com/spf13"},
@@ -239,15 +243,20 @@ func TestCheck(t *testing.T) {
 			file: "internal/cluster/live.go",
 			src:  file("k8s.io/client-go/tools/clientcmd", "k8s.io/api/core/v1", module+"/api/v1alpha1"),
 		},
-		"cluster imports report": {
+		"cluster imports view": {
 			file: "internal/cluster/live.go",
-			src:  file(module + "/internal/report"),
-			want: []string{`internal/cluster/live.go:4: import "` + module + `/internal/report": cluster imports the core, wire, api, client-go, klog and Kubernetes' types only`},
+			src:  file(module + "/internal/view"),
+			want: []string{`internal/cluster/live.go:4: import "` + module + `/internal/view": cluster imports the core, wire, api, client-go, klog and Kubernetes' types only`},
 		},
-		"report imports the scheduler": {
-			file: "internal/report/place.go",
+		"view imports a command line": {
+			file: "internal/view/place.go",
+			src:  file(module+"/internal/cluster", "github.com/spf13/cobra"),
+			want: []string{`internal/view/place.go:5: import "github.com/spf13/cobra": view imports the core, wire, cluster, api and Kubernetes' types only`},
+		},
+		"command imports the scheduler": {
+			file: "internal/command/place.go",
 			src:  file(module+"/internal/cluster", module+"/internal/scheduler", "github.com/spf13/cobra"),
-			want: []string{`internal/report/place.go:5: import "` + module + `/internal/scheduler": report imports, of this module, the core, wire, cluster, audit, cli and api only`},
+			want: []string{`internal/command/place.go:5: import "` + module + `/internal/scheduler": command imports, of this module, the core, wire, cluster, audit, view and cli only`},
 		},
 		"audit talks to a cluster": {
 			file: "internal/audit/audit.go",

@@ -15,7 +15,6 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/cmd/daybreak/app"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
-	"github.com/daybreak-gpu/daybreak/internal/report"
 )
 
 // version and commit are set by the build.
@@ -72,7 +71,7 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, report.ErrNo):
+	case errors.Is(err, cli.ErrNo):
 		return exitNo
 	case errors.Is(err, cli.ErrInterrupted):
 		return cli.ExitInterrupted

@@ -15,7 +15,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
 const examples = "../../examples/"
@@ -119,7 +119,7 @@ func shuffled(r *rand.Rand, docs []document) []document {
 
 // outcome is all that may depend on an order.
 type outcome struct {
-	Placements *report.Placements
+	Placements *view.Placements
 	Booked     map[string][]ledger.Holding
 }
 
@@ -141,7 +141,7 @@ func placeDocuments(t *testing.T, docs []document) outcome {
 	if len(s.Notes) > 0 {
 		t.Fatalf("notes: %q", s.Notes)
 	}
-	placements, err := report.Place(s, report.PlaceOptions{Now: func() time.Time { return time.Unix(0, 0) }})
+	placements, err := view.Place(s, view.PlaceOptions{Now: func() time.Time { return time.Unix(0, 0) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -51,7 +51,7 @@ type choices struct {
 	random   *rand.Rand
 	objects  cluster.Objects
 	snapshot *cluster.Snapshot
-	placer   *report.Placer
+	placer   *view.Placer
 	bound    chan *corev1.Binding
 	running  []*corev1.Pod
 	narrow   int
@@ -91,7 +91,7 @@ func newChoices(t *testing.T, nodes int) *choices {
 	}
 	w.objects.Pods = w.running
 	w.snapshot = w.objects.Snapshot()
-	w.placer = report.NewPlacer(w.snapshot, report.PlaceOptions{Now: time.Now})
+	w.placer = view.NewPlacer(w.snapshot, view.PlaceOptions{Now: time.Now})
 	return w
 }
 

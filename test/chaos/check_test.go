@@ -13,7 +13,8 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
@@ -161,7 +162,7 @@ func (w *world) withoutProbes(objects *cluster.Objects) *cluster.Objects {
 
 // stuck reports a pending pod without a true reason.
 func stuck(snapshot *cluster.Snapshot, pod *corev1.Pod) []string {
-	e := report.Explain(snapshot, pod)
+	e := view.Explain(snapshot, pod, place.Default)
 	said := ""
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -169,7 +170,7 @@ func stuck(snapshot *cluster.Snapshot, pod *corev1.Pod) []string {
 		}
 	}
 	switch {
-	case e.State != report.StatePending:
+	case e.State != view.StatePending:
 		return []string{fmt.Sprintf("pod %s has no node, and explain says %s: %s", pod.Name, e.State, e.Error)}
 	case e.Fits != "":
 		return []string{fmt.Sprintf("stuck: pod %s is pending but fits on %s; the scheduler last said %q", pod.Name, e.Fits, said)}

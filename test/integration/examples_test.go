@@ -15,7 +15,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/local"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -33,7 +33,7 @@ func TestExamples(t *testing.T) {
 	}
 	for _, file := range files {
 		name := strings.TrimPrefix(file, root+"/")
-		var golden report.Placements
+		var golden view.Placements
 		readJSON(t, strings.TrimSuffix(file, ".yaml")+".golden.json", &golden)
 		want := golden.Pods[0]
 

@@ -27,7 +27,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -434,7 +434,7 @@ func (w *besieged) wantReasons(probes []string) {
 // wantStatus: the status command shows of each bad node what is wrong with it.
 func (w *besieged) wantStatus() {
 	w.Helper()
-	byName := map[string]*report.NodeStatus{}
+	byName := map[string]*view.NodeStatus{}
 	for _, n := range w.statuses() {
 		byName[n.Name] = &n
 	}

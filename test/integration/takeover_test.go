@@ -23,7 +23,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/local"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -201,7 +201,7 @@ func (w *world) refused(name string) {
 }
 
 // status returns a node as "daybreak status -o json" shows it.
-func (w *world) status(node string) *report.NodeStatus {
+func (w *world) status(node string) *view.NodeStatus {
 	w.Helper()
 	nodes := w.statuses("--node", node)
 	if len(nodes) != 1 {
@@ -211,10 +211,10 @@ func (w *world) status(node string) *report.NodeStatus {
 }
 
 // statuses returns the nodes that "daybreak status -o json" lists.
-func (w *world) statuses(args ...string) []report.NodeStatus {
+func (w *world) statuses(args ...string) []view.NodeStatus {
 	w.Helper()
 	out, stderr, code := w.run(append([]string{"status", "-o", "json"}, args...)...)
-	var status struct{ Nodes []report.NodeStatus }
+	var status struct{ Nodes []view.NodeStatus }
 	if err := json.Unmarshal([]byte(out), &status); err != nil || code != 0 {
 		w.Fatalf("status: exit code %d, %v: %.500s", code, err, stderr)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover/mxsml"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/internal/command"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
-	"github.com/daybreak-gpu/daybreak/internal/report"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler"
 	"github.com/daybreak-gpu/daybreak/internal/simulate"
 )
@@ -42,7 +42,7 @@ HAMi (metax-tech.com/*) or Koordinator (koordinator.sh/*), unchanged.`,
 	root.Flags().Bool("version", false, "print the version")
 	cli.Setup(root)
 	root.AddGroup(&cobra.Group{ID: groupAsk, Title: "Commands that ask:"}, &cobra.Group{ID: groupRun, Title: "Parts that run in a cluster:"})
-	add(root, groupAsk, report.NewStatusCommand(), report.NewExplainCommand(), report.NewAuditCommand(), report.NewPlaceCommand(), simulate.NewCommand())
+	add(root, groupAsk, command.NewStatusCommand(), command.NewExplainCommand(), command.NewAuditCommand(), command.NewPlaceCommand(), simulate.NewCommand())
 	add(root, groupRun, scheduler.NewCommand(), manager.NewCommand(), agent.NewCommand())
 	add(root, "", mxsml.NewCommand(), cli.NewVersionCommand("daybreak", b))
 	return root

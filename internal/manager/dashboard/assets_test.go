@@ -14,7 +14,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
 // texts reads the texts of a language: the file is JSON after two words.
@@ -50,7 +50,7 @@ func TestTexts(t *testing.T) {
 			t.Errorf("%s: English has %v, Chinese %v", key, a, b)
 		}
 	}
-	want := []string{"code." + report.CodeInadmissible, "code." + report.CodeOther}
+	want := []string{"code." + view.CodeInadmissible, "code." + view.CodeOther}
 	for _, code := range place.Codes() {
 		want = append(want, "code."+code.String())
 	}

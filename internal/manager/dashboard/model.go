@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
 // State is what the page is sent: first all of it, then what changed. What is
@@ -33,11 +33,11 @@ type Viewer struct {
 
 // Summary adds the cluster up.
 type Summary struct {
-	report.ClusterStatus
+	view.ClusterStatus
 	// InUse counts healthy cards with pods on them.
 	InUse int `json:"inUse"`
 	// Allocated is what is booked on healthy cards.
-	Allocated report.Amounts `json:"allocated"`
+	Allocated view.Amounts `json:"allocated"`
 	// FragmentationPercent is the part of the free capacity that is of no use to
 	// pods like those in the cluster; null where nothing is free.
 	FragmentationPercent *int `json:"fragmentationPercent"`
@@ -50,7 +50,7 @@ type Summary struct {
 
 // Node is a server.
 type Node struct {
-	report.NodeStatus
+	view.NodeStatus
 	Cards []Card `json:"cards"`
 	// Links are the pairs of cards that are joined directly.
 	Links [][2]int `json:"links"`
@@ -60,14 +60,14 @@ type Node struct {
 
 // Card is a card of a server.
 type Card struct {
-	report.CardStatus
+	view.CardStatus
 	// Shares are left out: Holders has them by pod.
 	Shares *struct{} `json:"shares,omitempty"`
 	// Switch names the PCIe switch, if it is known.
 	Switch  string   `json:"switch,omitempty"`
 	Holders []Holder `json:"holders"`
 	// Foreign is what slices that belong to no pod take.
-	Foreign *report.Amounts `json:"foreign,omitempty"`
+	Foreign *view.Amounts `json:"foreign,omitempty"`
 }
 
 // Holder is a pod on a card, with what is booked for it there.
@@ -112,7 +112,7 @@ type Asked struct {
 
 // Pending is a pod that waits for cards.
 type Pending struct {
-	report.PendingStatus
+	view.PendingStatus
 	Asked
 }
 
@@ -128,7 +128,7 @@ type Finding struct {
 
 // Pod is a pod's own view.
 type Pod struct {
-	report.Explanation
+	view.Explanation
 	Asked
 	// HiddenNeighbours and HiddenInTheWay count the pods that are left out of
 	// Neighbours and of Help.Room because the viewer may not see them.

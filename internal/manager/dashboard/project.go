@@ -9,7 +9,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
 // sight is which pods a viewer may see.
@@ -162,13 +162,13 @@ func (w *world) pod(s *sight, namespace, name string) *Pod {
 }
 
 func (w *world) explain(pod *corev1.Pod) *Pod {
-	return &Pod{Explanation: *report.Explain(w.snapshot, pod), Asked: askedOf(pod)}
+	return &Pod{Explanation: *view.Explain(w.snapshot, pod, place.Default), Asked: askedOf(pod)}
 }
 
 // hide takes the names out that must not be seen.
 func (p *Pod) hide(w *world, s *sight) {
 	neighbours := len(p.Neighbours)
-	p.Neighbours = slices.DeleteFunc(p.Neighbours, func(n report.Neighbour) bool { return !s.seesPod(n.Pod) })
+	p.Neighbours = slices.DeleteFunc(p.Neighbours, func(n view.Neighbour) bool { return !s.seesPod(n.Pod) })
 	p.HiddenNeighbours = neighbours - len(p.Neighbours)
 	if p.Help != nil && p.Help.Room != nil {
 		room := *p.Help.Room

@@ -150,15 +150,15 @@ func (s *server) state(r *http.Request) (any, error) {
 	return st, nil
 }
 
-// view is the world as the user of a request sees it.
-type view struct {
+// userView is the world as the user of a request sees it.
+type userView struct {
 	*Viewer
 	world      *world
 	sight      *sight
 	projection *projection
 }
 
-func (s *server) view(r *http.Request) (*view, error) {
+func (s *server) view(r *http.Request) (*userView, error) {
 	u, err := s.reviews.who(r)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (s *server) view(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &view{Viewer: &Viewer{Name: u.Username, Everything: sees.all}, world: w, sight: sees, projection: p}, nil
+	return &userView{Viewer: &Viewer{Name: u.Username, Everything: sees.all}, world: w, sight: sees, projection: p}, nil
 }
 
 // pod returns why a pod is where it is, or why it waits.

@@ -49,7 +49,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 	out, done := compressed(w, r)
 	defer done()
 	st := &events{out: out, control: http.NewResponseController(w)}
-	var last *view
+	var last *userView
 	for {
 		if err := st.send(last, v); err != nil {
 			return
@@ -94,7 +94,7 @@ type events struct {
 
 // send sends what has changed between two views: in the cluster, or in what the
 // viewer may see of it.
-func (e *events) send(last, now *view) error {
+func (e *events) send(last, now *userView) error {
 	var earlier *projection
 	if last != nil {
 		earlier = last.projection

@@ -15,7 +15,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -52,7 +52,7 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 		}
 	}
 	w.snapshot = objects.Snapshot()
-	status := report.NewStatus(w.snapshot, "")
+	status := view.NewStatus(w.snapshot, "")
 	w.nodes = make([]Node, len(status.Nodes))
 	cluster.InParallel(len(w.nodes), func(i int) { w.nodes[i] = newNode(&status.Nodes[i], w.snapshot.Nodes[i]) })
 	w.summary = summarize(&status.Cluster, w.nodes)
@@ -71,7 +71,7 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 	return w
 }
 
-func newNode(status *report.NodeStatus, n *ledger.Node) Node {
+func newNode(status *view.NodeStatus, n *ledger.Node) Node {
 	node := Node{NodeStatus: *status, Cards: make([]Card, len(status.Cards)), Links: [][2]int{}}
 	t := n.Topology()
 	holders := holdersByCard(n)
@@ -79,7 +79,7 @@ func newNode(status *report.NodeStatus, n *ledger.Node) Node {
 		c := &node.Cards[i]
 		*c = Card{CardStatus: status.Cards[i], Switch: t.Card(i).Switch, Holders: holders[i]}
 		if f := &n.Emptied().Usage[i]; f.Slots > 0 {
-			c.Foreign = &report.Amounts{ComputePercent: int64(f.Compute), MemoryMiB: int64(f.Memory)}
+			c.Foreign = &view.Amounts{ComputePercent: int64(f.Compute), MemoryMiB: int64(f.Memory)}
 		}
 		for j := range t.Linked(i).All() {
 			if i < j {
@@ -134,7 +134,7 @@ func containersOn(h *ledger.Holding, card int) []HolderContainer {
 	return out
 }
 
-func summarize(c *report.ClusterStatus, nodes []Node) Summary {
+func summarize(c *view.ClusterStatus, nodes []Node) Summary {
 	s := Summary{ClusterStatus: *c}
 	for i := range nodes {
 		whole := map[int]bool{}

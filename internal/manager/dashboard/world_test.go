@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daybreak-gpu/daybreak/internal/report"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
 // TestSummary: the overview of the example cluster, computed by hand. Card 6 of metax-b is unhealthy; two whole cards and two slices are in use
@@ -19,9 +19,9 @@ func TestSummary(t *testing.T) {
 	w := newWorld(read(t), 1, nil, noon())
 	got := w.summary
 	want := Summary{
-		ClusterStatus: got.ClusterStatus, // of package report, which tests it
+		ClusterStatus: got.ClusterStatus, // of package view, which tests it
 		InUse:         4,
-		Allocated:     report.Amounts{ComputePercent: 100 + 100 + 30 + 20, MemoryMiB: (64 + 64 + 16 + 16) << 10},
+		Allocated:     view.Amounts{ComputePercent: 100 + 100 + 30 + 20, MemoryMiB: (64 + 64 + 16 + 16) << 10},
 		// Of so few pods nothing is learned: all that is free may be of use.
 		FragmentationPercent: new(0),
 		// Zone 1 of metax-a is in use, zone 2 of metax-b has the unhealthy card.

@@ -1,0 +1,139 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/internal/view"
+)
+
+// auditOptions are the flags of the audit command.
+type auditOptions struct {
+	source
+	format
+	now func() time.Time
+}
+
+// NewAuditCommand returns the command that checks the whole account.
+func NewAuditCommand() *cobra.Command {
+	o := auditOptions{now: time.Now}
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Check that no card is booked twice and that everything said of cards can be true",
+		Long: `Audit reads Nodes, Devices and Pods, trusts nobody, and names each rule that is
+broken, with the numbers and the pods:
+
+` + ruleList() + `
+What an operator should know but nobody did wrong, such as a pod on a card that
+became unhealthy, is told as a note.
+
+A live cluster is read twice when something is found: what was only seen halfway
+through a change is left out.
+
+Exit codes: 0 nothing is wrong; 1 there is a violation; 2 something can't be read.`,
+		Example: `  # The cluster of your kubeconfig
+  daybreak audit
+
+  # What is wrong, for a script
+  daybreak audit -o json | jq -r '.violations[] | .rule + " " + .message'
+
+  # From a dump
+  kubectl get nodes,devices,pods -A -o json | daybreak audit -f -`,
+		Args: onlyFlags,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	o.register(cmd)
+	o.registerOutput(cmd, "table", "json")
+	o.registerColor(cmd)
+	return cmd
+}
+
+// ruleList shows the rules in the help, a few a line.
+func ruleList() string {
+	names := make([]string, 0, len(audit.Violations()))
+	for _, r := range audit.Violations() {
+		names = append(names, string(r))
+	}
+	return wrap("  ", strings.Join(names, ", ")) + "\n"
+}
+
+// settle is how long a live cluster is given to finish what it was doing.
+const settle = 2 * time.Second
+
+func (o *auditOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+	colors, err := o.check(stdout, "table", "json")
+	if err != nil {
+		return err
+	}
+	report, err := o.audit(ctx, stdin, stderr)
+	if err != nil {
+		return err
+	}
+	if err := o.print(stdout, report, func() string { return auditText(report, colors) }); err != nil {
+		return err
+	}
+	if len(report.Violations) > 0 {
+		return cli.ErrNo
+	}
+	return nil
+}
+
+func (o *auditOptions) audit(ctx context.Context, stdin io.Reader, stderr io.Writer) (*audit.Report, error) {
+	objects, err := o.read(ctx, stdin)
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range objects.Notes {
+		fmt.Fprintln(stderr, "note:", note)
+	}
+	report := audit.Check(objects.Snapshot(), o.now())
+	if len(report.Violations) == 0 || !o.live() {
+		return report, nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(settle):
+	}
+	if objects, err = o.read(ctx, stdin); err != nil {
+		return nil, err
+	}
+	return audit.Check(objects.Snapshot(), o.now()).Confirmed(report), nil
+}
+
+// auditText renders an audit for people.
+func auditText(r *audit.Report, p palette) string {
+	var b strings.Builder
+	verdict := p.paint(green, "no rule is broken")
+	if len(r.Violations) > 0 {
+		verdict = p.paint(red, view.Count(len(r.Violations), "violation"))
+	}
+	fmt.Fprintf(&b, "%s, %s, %s: %s\n", view.Count(r.Nodes, "node"), view.Count(r.Cards, "card"), view.Count(r.Pods, "pod"), verdict)
+	writeFindings(&b, r.Violations, red, p)
+	if len(r.Notes) > 0 {
+		b.WriteString("\n" + view.Count(len(r.Notes), "note") + "\n")
+	}
+	writeFindings(&b, r.Notes, yellow, p)
+	return b.String()
+}
+
+func writeFindings(b *strings.Builder, findings []audit.Finding, color string, p palette) {
+	var rule audit.Rule
+	for i := range findings {
+		f := &findings[i]
+		if f.Rule != rule {
+			rule = f.Rule
+			b.WriteString("\n" + p.paint(color, string(rule)) + "\n")
+		}
+		b.WriteString(wrap("  ", f.Message) + "\n")
+	}
+}

@@ -1,0 +1,56 @@
+package command
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/daybreak-gpu/daybreak/internal/cli"
+)
+
+// TestDocs: what the pages on the command line show is what the commands print.
+func TestDocs(t *testing.T) {
+	for _, page := range []string{"cli.md", "zh/cli.md"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := map[string]bool{}
+		for block := range strings.SplitSeq(string(text), "```") {
+			command, printed, _ := strings.Cut(strings.TrimPrefix(block, "console\n"), "\n")
+			args, ok := strings.CutPrefix(command, "$ daybreak ")
+			if !ok {
+				continue
+			}
+			shown[strings.Fields(args)[0]] = true
+			if diff := cmp.Diff(printed, runCommand(t, args)); diff != "" {
+				t.Errorf("%s shows another answer to %q (-shown +printed):\n%s", page, command, diff)
+			}
+		}
+		for _, command := range []string{"status", "explain", "audit", "place"} {
+			if !shown[command] {
+				t.Errorf("%s shows no answer of daybreak %s", page, command)
+			}
+		}
+	}
+}
+
+// runCommand runs a command line that starts at the top of the repository.
+func runCommand(t *testing.T, args string) string {
+	t.Helper()
+	root := &cobra.Command{SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(NewStatusCommand(), NewExplainCommand(), NewAuditCommand(), NewPlaceCommand())
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(strings.Fields(strings.ReplaceAll(args, "examples/", examples)))
+	if err := root.ExecuteContext(t.Context()); err != nil && !errors.Is(err, cli.ErrNo) {
+		t.Fatalf("daybreak %s: %v", args, err)
+	}
+	return out.String()
+}

@@ -1,0 +1,261 @@
+package command
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/view"
+)
+
+// How much of an explanation people are shown; JSON has all of it. Together it
+// is never more than ten lines.
+const (
+	shownReasons    = 5
+	shownContainers = 3
+	shownPods       = 3
+	shownProblems   = 7
+	shownSaid       = 400 // characters of what the scheduler said
+)
+
+// explanation is an explanation in the making as text.
+type explanation struct {
+	strings.Builder
+	*view.Explanation
+	name string
+}
+
+// explainText renders the explanation for people: one sentence, then at most nine
+// lines.
+func explainText(e *view.Explanation, p palette) string {
+	t := &explanation{Explanation: e, name: p.paint(bold, e.Namespace+"/"+e.Name)}
+	switch {
+	case e.State == view.StateInadmissible:
+		t.sentence("is not admitted:")
+		t.list(e.Problems)
+	case e.Error != "":
+		t.sentence("%s", e.Error)
+		t.list(e.Problems)
+	case e.Note != "":
+		t.sentence("%s.", e.Note)
+		t.writeScheduler()
+	case e.State == view.StatePlaced:
+		t.writePlaced()
+	case e.Fits != "":
+		t.sentence("is pending, but not for want of cards: it fits on %s", e.Fits)
+		t.line("wants", "%s", e.Wants)
+		if e.Scheduler == "" {
+			t.line("scheduler", "has said nothing yet: is it running, and is the pod's schedulerName one that it serves?")
+		}
+		t.writeScheduler()
+	default:
+		t.sentence("is pending: %s", e.Summary)
+		t.line("wants", "%s", e.Wants)
+		t.writeReasons()
+		t.writeHelp()
+		t.writeScheduler()
+	}
+	return t.String()
+}
+
+// sentence prints what is true of the pod.
+func (t *explanation) sentence(format string, args ...any) {
+	fmt.Fprintf(t, "%s %s\n", t.name, fmt.Sprintf(format, args...))
+}
+
+// line prints one fact.
+func (t *explanation) line(title, format string, args ...any) {
+	fmt.Fprintf(t, "  %-11s %s\n", title, oneLine(fmt.Sprintf(format, args...)))
+}
+
+// oneLine joins the lines of a text that others wrote.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func (t *explanation) list(lines []string) {
+	for i, text := range lines {
+		if more := len(lines) - i; i == shownProblems && more > 1 {
+			fmt.Fprintf(t, "  ... and %d more; see -o json\n", more)
+			return
+		}
+		fmt.Fprintf(t, "  %s\n", oneLine(text))
+	}
+}
+
+// reason is the nodes that refuse for one cause.
+type reason struct {
+	cause   place.Code
+	nodes   int
+	nearest *view.Refusal
+}
+
+// writeReasons lists a few nodes one by one, and many by reason, each with the
+// node that comes nearest. The sentence has counted the nodes without cards.
+func (t *explanation) writeReasons() {
+	reasons, nodes := t.reasons()
+	if nodes <= shownReasons {
+		for i := range t.Refusals {
+			if t.Causes[i] != place.NoCards {
+				t.line("node", "%s: %s", t.Refusals[i].Node, t.Refusals[i].Message)
+			}
+		}
+		return
+	}
+	for i, r := range reasons {
+		if i == shownReasons-1 && len(reasons) > shownReasons {
+			rest := 0
+			for _, r := range reasons[i:] {
+				rest += r.nodes
+			}
+			t.line("and", "%s for other reasons; see -o json", view.Count(rest, "node"))
+			return
+		}
+		nearest := "nearest is "
+		switch {
+		case r.nodes == 1:
+			nearest = ""
+		case r.cause == place.NodeExcluded:
+			nearest = "for example " // none is nearer than another
+		}
+		t.line(view.Count(r.nodes, "node"), "%s: %s%s: %s", r.cause.Reason(), nearest, r.nearest.Node, r.nearest.Message)
+	}
+}
+
+// reasons groups the refusals of nodes that have cards, the commonest first and
+// those that the pod may not use last.
+func (t *explanation) reasons() (reasons []reason, nodes int) {
+	for i := range t.Refusals {
+		r, cause := &t.Refusals[i], t.Causes[i]
+		if cause == place.NoCards {
+			continue
+		}
+		nodes++
+		k := slices.IndexFunc(reasons, func(x reason) bool { return x.cause == cause })
+		if k < 0 {
+			reasons = append(reasons, reason{cause: cause, nearest: r})
+			k = len(reasons) - 1
+		}
+		reasons[k].nodes++
+		if nearer(r, reasons[k].nearest) {
+			reasons[k].nearest = r
+		}
+	}
+	order := map[bool]int{false: 0, true: 1}
+	slices.SortFunc(reasons, func(a, b reason) int {
+		return cmp.Or(cmp.Compare(order[a.cause == place.NodeExcluded], order[b.cause == place.NodeExcluded]), cmp.Compare(b.nodes, a.nodes), cmp.Compare(a.cause, b.cause))
+	})
+	return reasons, nodes
+}
+
+// nearer reports whether a node came nearer to taking the pod than another that
+// refused for the same reason.
+func nearer(a, b *view.Refusal) bool {
+	if a.Permanent != b.Permanent {
+		return b.Permanent
+	}
+	fits := place.TooFewCards.String()
+	return cmp.Or(cmp.Compare(a.Cards[fits], b.Cards[fits]), cmp.Compare(b.Want-b.Have, a.Want-a.Have), cmp.Compare(b.Node, a.Node)) > 0
+}
+
+func (t *explanation) writeHelp() {
+	if t.Help == nil {
+		return
+	}
+	if s := t.Help.Smaller; s != nil {
+		t.line("fits now", "%s (on %s)", s.Message, s.Node)
+	}
+	if r := t.Help.Room; r != nil {
+		t.line("would fit", "on %s without %s", r.Node, some(r.Pods))
+	}
+}
+
+// some names a few pods and counts the others.
+func some(pods []string) string {
+	if len(pods) <= shownPods {
+		return strings.Join(pods, ", ")
+	}
+	return fmt.Sprintf("%s and %d more pods", strings.Join(pods[:shownPods-1], ", "), len(pods)-shownPods+1)
+}
+
+func (t *explanation) writeScheduler() {
+	if text := []rune(t.Scheduler); len(text) > shownSaid {
+		t.line("scheduler", "%s...", string(text[:shownSaid]))
+	} else if len(text) > 0 {
+		t.line("scheduler", "%s", t.Scheduler)
+	}
+}
+
+func (t *explanation) writePlaced() {
+	since := ""
+	if t.Why != nil && t.Why.Since != nil {
+		since = ", placed at " + t.Why.Since.Format(time.DateTime) + " UTC"
+	}
+	t.sentence("is on %s%s", t.Node, since)
+	if t.Wants != "" {
+		t.line("wants", "%s", t.Wants)
+	}
+	shown := 0
+	for _, c := range t.Containers {
+		if len(c.Cards) == 0 {
+			continue
+		}
+		if shown == shownContainers {
+			t.line("", "... and more containers; see -o json")
+			break
+		}
+		shown++
+		t.line("has", "%s", cardsOf(&c))
+	}
+	if len(t.Neighbours) > 0 {
+		var texts []string
+		for _, n := range t.Neighbours {
+			texts = append(texts, fmt.Sprintf("%s (%d%%, %v of card %d)", n.Pod, n.ComputePercent, gpu.MiB(n.MemoryMiB), n.Index))
+		}
+		t.line("shares with", "%s", some(texts))
+	}
+	if t.Why != nil {
+		if t.Why.Links != "" {
+			t.line("links", "%s: worth %d", t.Why.Links, t.Why.Score)
+		}
+		t.line("policy", "%s", t.Why.Policy)
+		t.line("why there", "%s had room; %s", view.Count(t.Why.NodesWithRoom, "node"), t.Why.Message)
+	}
+	if len(t.Problems) > 0 {
+		t.line("warning", "its request makes no sense: %s", t.Problems[0])
+	}
+}
+
+// cardsOf returns what a container has.
+func cardsOf(c *view.Container) string {
+	first := c.Cards[0]
+	same := !slices.ContainsFunc(c.Cards, func(x view.Card) bool {
+		return x.ComputePercent != first.ComputePercent || x.MemoryMiB != first.MemoryMiB
+	})
+	var parts []string
+	for _, card := range c.Cards {
+		text := strconv.Itoa(card.Index)
+		if !same {
+			text += fmt.Sprintf(" (%d%%, %v)", card.ComputePercent, gpu.MiB(card.MemoryMiB))
+		}
+		parts = append(parts, text)
+	}
+	what := "card"
+	if len(parts) > 1 {
+		what = "cards"
+	}
+	text := fmt.Sprintf("%s: %s %s", c.Name, what, strings.Join(parts, ", "))
+	if same {
+		text += fmt.Sprintf(", %d%% and %v", first.ComputePercent, gpu.MiB(first.MemoryMiB))
+		if len(parts) > 1 {
+			text += " of each"
+		}
+	}
+	if first.UUID == "" {
+		text += "; the vendor's plugin picked which"
+	}
+	return text
+}

@@ -1,0 +1,243 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// errNoNodes is returned when there is nothing to place on.
+var errNoNodes = errors.New("no nodes: the files hold neither a Node nor a Device; add them with -f, or name a cluster with --kubeconfig")
+
+// placeOptions are the flags of the place command.
+type placeOptions struct {
+	source
+	format
+	policy      string
+	ignoreState bool
+
+	now func() time.Time
+}
+
+// NewPlaceCommand returns the command that says where pods would go.
+func NewPlaceCommand() *cobra.Command {
+	o := placeOptions{now: time.Now}
+	cmd := &cobra.Command{
+		Use:   "place -f FILE...",
+		Short: "Say where pods would go and why not elsewhere",
+		Long: `Place says which node and which cards each pod would get, and for a pod that
+fits nowhere, why each node refuses it. It decides as the scheduler does, and
+changes nothing anywhere.
+
+A container asks for cards in HAMi's words or in Koordinator's:
+
+  metax-tech.com/gpu: 2                  two whole cards, well linked
+
+  metax-tech.com/sgpu: 1                 a share of one card:
+  metax-tech.com/vcore: 60               60% of its compute and
+  metax-tech.com/vmemory: 4              4 GiB of its memory
+
+  koordinator.sh/gpu.shared: 1           the same share
+  koordinator.sh/gpu-core: 60
+  koordinator.sh/gpu-memory: 4Gi
+
+Files hold Nodes, Pods, Devices and Lists of them in any order: several YAML
+documents, or JSON, or "-" for standard input. Pods with spec.nodeName are
+running and hold what their annotations say. Pods without are admitted as the
+webhook would, then placed in the order of the files, each booked before the
+next.
+
+A node's cards are those of its Device; without one, those of its annotation
+metax-tech.com/node-gpu-devices; without that, as many as its capacity of
+metax-tech.com/gpu says.
+
+A pod goes to nodes that it may use: its nodeSelector and required node affinity
+match, it tolerates the taints, and the node is neither cordoned nor not ready. A
+node without a Ready condition counts as ready. Other nodes refuse it with the
+code NodeExcluded; --ignore-node-state counts them as well. CPU, memory and the
+number of resources that a node advertises refuse no pod.
+
+Like the scheduler, the command learns from the pods that are there which pods to
+expect, and takes the scheduler's policy from the arguments of its pods. Where the
+scheduler may know more, a note says so.
+
+The nodes come from the files, or where the files have none from the live
+cluster, with the pods that run there: that of --kubeconfig and --context, else
+the one that kubectl would take, else the one this runs in.
+
+The answer is a table, or with -o json one document that has everything: the
+annotations that the scheduler would write, and each node's refusal with its
+code and numbers. Notes and warnings go to standard error.
+
+Exit codes: 0 every pod has its place; 1 some pod does not fit or is not
+admitted; 2 a file or a flag can't be read.`,
+		Example: `  # Where would this pod go, on the cluster that these files describe?
+  daybreak place -f examples/cluster.yaml -f examples/hami/gpu-default.yaml
+
+  # The same against a live cluster, as JSON
+  daybreak place --kubeconfig ~/.kube/config -f pod.yaml -o json
+
+  # From a dump of a cluster, level instead of packed
+  kubectl get nodes,devices,pods -A -o json | daybreak place -f - -f pod.yaml --policy spread
+
+  # Only the nodes that refuse, and why
+  daybreak place -f cluster.yaml -f pod.yaml -o json | jq -r '.pods[].refusals[]? | .node + ": " + .message'`,
+		Args: onlyFlags,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	o.register(cmd)
+	registerPolicy(cmd, &o.policy)
+	cmd.Flags().BoolVar(&o.ignoreState, "ignore-node-state", false, "count nodes that are cordoned, not ready, tainted or not selected by the pod")
+	o.registerOutput(cmd, "table", "json")
+	return cmd
+}
+
+// registerPolicy adds --policy.
+func registerPolicy(cmd *cobra.Command, policy *string) {
+	cmd.Flags().StringVar(policy, "policy", "", "`POLICY` for pods whose annotations name none: binpack or spread; without it the scheduler's")
+	cli.Words(cmd, "policy", "binpack", "spread")
+}
+
+// onlyFlags rejects arguments, most likely a file without its -f.
+func onlyFlags(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q: to name a file write -f %s", args[0], args[0])
+	}
+	return nil
+}
+
+func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+	if _, err := o.check(stdout, "table", "json"); err != nil {
+		return err
+	}
+	policy, err := givenPolicy(o.policy)
+	if err != nil {
+		return err
+	}
+	objects, err := o.read(ctx, stdin)
+	if err != nil {
+		return err
+	}
+	objects.VendorPlugin = o.plugin
+	snapshot := objects.Snapshot()
+	for _, note := range snapshot.Notes {
+		fmt.Fprintln(stderr, "note:", note)
+	}
+	if len(snapshot.Pending) == 0 {
+		fmt.Fprintln(stderr, "note: no pod to place: a pod to place has no spec.nodeName")
+	}
+	placements, err := view.Place(snapshot, view.PlaceOptions{Policy: policy, IgnoreNodeState: o.ignoreState, Now: o.now})
+	if err != nil {
+		return err
+	}
+	for _, note := range estimates(placements) {
+		fmt.Fprintln(stderr, "note:", note)
+	}
+	for i := range placements.Pods {
+		for _, warning := range placements.Pods[i].Warnings {
+			if o.output != "json" {
+				fmt.Fprintf(stderr, "warning: pod %s/%s: %s\n", placements.Pods[i].Namespace, placements.Pods[i].Name, warning)
+			}
+		}
+	}
+	if err := o.print(stdout, placements, func() string { return placeText(placements) }); err != nil {
+		return err
+	}
+	if !placements.OK() {
+		return cli.ErrNo
+	}
+	return nil
+}
+
+// givenPolicy returns the policy of a flag; without one, the default.
+func givenPolicy(name string) (place.Policy, error) {
+	if name == "" {
+		return place.Default, nil
+	}
+	policy, err := wire.ParsePolicy(name)
+	if err != nil {
+		return policy, fmt.Errorf("--policy: %w", err)
+	}
+	return policy, nil
+}
+
+// estimates returns what the answers assume, each once.
+func estimates(p *view.Placements) []string {
+	var notes []string
+	for i := range p.Pods {
+		for _, note := range p.Pods[i].Estimate {
+			if !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+		}
+	}
+	return notes
+}
+
+// read collects the objects of the files and, where those have no node, of the
+// live cluster.
+func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
+	if len(o.files) == 0 {
+		return nil, errors.New("nothing to place: name a file that holds a pod with -f")
+	}
+	objects, err := cluster.ReadFiles(o.files, stdin)
+	if err != nil {
+		return nil, err
+	}
+	hasNodes := len(objects.Nodes)+len(objects.Devices) > 0
+	switch {
+	case hasNodes && o.access != (cluster.Access{}):
+		return nil, errors.New("nodes come from the files or from the cluster, not from both: leave out --kubeconfig and --context, or the Nodes and Devices")
+	case hasNodes:
+		return objects, nil
+	}
+	config, err := o.access.Config()
+	if errors.Is(err, cluster.ErrNoCluster) {
+		return nil, errNoNodes
+	}
+	if err != nil {
+		return nil, err
+	}
+	live, err := cluster.ReadLive(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return objects, addLive(objects, live)
+}
+
+// addLive adds the live cluster's nodes and the pods that run there; the pods
+// to place are the files', and of those that wait the scheduler knows. A pod
+// can't run and be placed: it would be booked twice.
+func addLive(objects, live *cluster.Objects) error {
+	asked := make(map[ledger.Holder]bool, len(objects.Pods))
+	for _, pod := range objects.Pods {
+		asked[wire.HolderOf(pod)] = true
+	}
+	for _, pod := range live.Pods {
+		switch {
+		case pod.Spec.NodeName == "" && asked[wire.HolderOf(pod)]:
+		case pod.Spec.NodeName == "":
+			objects.Waiting = append(objects.Waiting, pod)
+		case asked[wire.HolderOf(pod)]:
+			return fmt.Errorf("pod %s is in the files, but already runs on node %s: give the one to place another name", wire.HolderOf(pod), pod.Spec.NodeName)
+		default:
+			objects.Pods = append(objects.Pods, pod)
+		}
+	}
+	objects.Nodes, objects.Devices, objects.Live = live.Nodes, live.Devices, live.Live
+	return nil
+}

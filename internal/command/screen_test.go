@@ -1,0 +1,112 @@
+package command
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/view"
+)
+
+// TestScreenElsewhere: where there is no terminal, a text is printed when it
+// differs from the one before.
+func TestScreenElsewhere(t *testing.T) {
+	var out bytes.Buffer
+	s := newScreen(&out)
+	for i, text := range []string{"one\n", "one\n", "two\n"} {
+		if err := s.show(text, noon().Add(time.Duration(i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.close()
+	if want := "one\n\n12:00:02\ntwo\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
+// TestPage: what is drawn over the text before has its size, whatever is left of
+// that is cleared, and colours take no room.
+func TestPage(t *testing.T) {
+	got := page("first line\n\x1b[31mred\x1b[0m and more\nthird\nfourth\n", 8, 4)
+	want := home + "first li\x1b[0m" + clearRight + "\r\n\x1b[31mred\x1b[0m and \x1b[0m" + clearRight + "\r\n..." + clearRight + "\r\n" + clearBelow
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("page (-want +got):\n%s", diff)
+	}
+	if strings.Contains(page("short\n", 80, 24), "...") {
+		t.Error("a text that fits is cut")
+	}
+}
+
+// TestPageOfAnySize: a terminal may have no lines or one, and no columns.
+func TestPageOfAnySize(t *testing.T) {
+	const text = "first\nsecond\nthird\n"
+	for height := range 6 {
+		for width := range 3 {
+			drawn := page(text, width, height)
+			if lines := strings.Count(drawn, "\n"); lines > max(0, height-1) {
+				t.Errorf("%d lines of a terminal that has %d: %q", lines, height, drawn)
+			}
+		}
+	}
+	if want, got := home+"..."+clearRight+clearBelow, page(text, 80, 1); got != want {
+		t.Errorf("on one line %q, want %q", got, want)
+	}
+	if want, got := home+"only"+clearRight+clearBelow, page("only\n", 80, 1); got != want {
+		t.Errorf("on one line %q, want %q", got, want)
+	}
+}
+
+func TestColor(t *testing.T) {
+	cases := map[string]struct {
+		flag    string
+		want    bool
+		wantErr string
+	}{
+		"auto, no terminal": {flag: "auto"},
+		"always":            {flag: "always", want: true},
+		"never":             {flag: "never"},
+		"a mistake":         {flag: "yes", wantErr: `--color "yes": write "auto", "always" or "never"`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := (&format{output: "table", color: tc.flag}).check(&bytes.Buffer{}, "table")
+			if bool(got) != tc.want || (err == nil) != (tc.wantErr == "") || err != nil && err.Error() != tc.wantErr {
+				t.Errorf("%v, %v; want %v, %q", got, err, tc.want, tc.wantErr)
+			}
+		})
+	}
+}
+
+// TestBar: a character for each card, zones apart, large nodes in numbers.
+func TestBar(t *testing.T) {
+	card := func(zone, computeFree, slotsFree int) view.CardStatus {
+		return view.CardStatus{Healthy: true, Zone: &zone, Slots: 16, SlotsFree: slotsFree, MemoryMiB: 64, MemoryFreeMiB: 64, ComputeFreePercent: int32(computeFree)}
+	}
+	sick, whole := card(2, 100, 16), card(2, 0, 15)
+	sick.Healthy, whole.Exclusive = false, true
+	many := make([]view.CardStatus, 64)
+	for i := range many {
+		many[i] = card(1, 100-i, 16-min(1, i))
+	}
+	many[3], many[4] = sick, whole
+	cases := map[string]struct {
+		cards []view.CardStatus
+		want  string
+	}{
+		"states":                  {[]view.CardStatus{card(1, 100, 16), card(1, 99, 15), card(1, 45, 15), card(1, 1, 15), sick, whole}, ".169 !#"},
+		"slots count too":         {[]view.CardStatus{card(1, 95, 0)}, "9"},
+		"zones that interleave":   {[]view.CardStatus{card(1, 100, 16), card(2, 100, 16), card(1, 100, 16)}, "..."},
+		"more cards than columns": {many, "1x# 61x1-9 1x. 1x!"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			n := view.NodeStatus{Cards: tc.cards}
+			if got := bar(&n, false, map[string]bool{}); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// source is where a command reads a cluster from: files, or an API server.
+type source struct {
+	files  []string
+	access cluster.Access
+	// plugin identifies who serves a node without a Device.
+	plugin wire.VendorPlugin
+	// space is the namespace that the user gave.
+	space string
+}
+
+// register adds the flags that are the same for every command.
+func (s *source) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVarP(&s.files, "filename", "f", nil, "`FILE` with Nodes, Pods and Devices, \"-\" for standard input (repeatable)")
+	f.Var(&s.plugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
+	f.StringVar(&s.access.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE`; without it $KUBECONFIG, ~/.kube/config or the cluster this runs in")
+	f.StringVar(&s.access.Context, "context", "", "`NAME` of the kubeconfig's context")
+	cli.Complete(cmd, "context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return s.access.Contexts(), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// registerNamespace adds -n.
+func (s *source) registerNamespace(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringVarP(&s.space, "namespace", "n", "", usage)
+	cli.Complete(cmd, "namespace", s.completeFrom("namespaces"))
+}
+
+var (
+	errBothSources = errors.New("the cluster comes from files or from a kubeconfig, not from both: leave out -f, or --kubeconfig and --context")
+	errNoNodeRead  = errors.New("the files hold neither a Node nor a Device: add those too, for example with kubectl get nodes,devices,pods -A -o json")
+)
+
+// live reports whether the cluster is an API server.
+func (s *source) live() bool { return len(s.files) == 0 }
+
+// read reads everything there is.
+func (s *source) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
+	objects, err := s.objects(ctx, stdin)
+	if err != nil {
+		return nil, err
+	}
+	objects.VendorPlugin = s.plugin
+	return objects, nil
+}
+
+func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
+	if s.live() {
+		config, err := s.access.Config()
+		if err != nil {
+			if errors.Is(err, cluster.ErrNoCluster) {
+				err = fmt.Errorf("%w; or read files with -f", err)
+			}
+			return nil, err
+		}
+		return cluster.ReadLive(ctx, config)
+	}
+	if s.access != (cluster.Access{}) {
+		return nil, errBothSources
+	}
+	objects, err := cluster.ReadFiles(s.files, stdin)
+	if err != nil {
+		return nil, err
+	}
+	if len(objects.Nodes)+len(objects.Devices) == 0 {
+		return nil, errNoNodeRead
+	}
+	return objects, nil
+}
+
+// namespace returns the one given, or the one that the kubeconfig's context
+// names, or default.
+func (s *source) namespace() string {
+	switch {
+	case s.space != "":
+		return s.space
+	case s.live():
+		return s.access.Namespace()
+	}
+	return "default"
+}

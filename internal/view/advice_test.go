@@ -1,0 +1,211 @@
+package view
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// TestHelp: what would help is worked out by hand.
+func TestHelp(t *testing.T) {
+	cases := map[string]struct {
+		there []string
+		pod   string
+		want  *Help
+	}{
+		"fewer cards": {
+			there: []string{device("n1", 4, "64Gi"), slice("n1", "a", 0, 10, 1), device("n2", 4, "64Gi"), slice("n2", "b", 0, 10, 1), slice("n2", "c", 1, 10, 1)},
+			pod:   pod("p", "gpu: 4"),
+			want: &Help{
+				Room:    &Room{Node: "n1", Pods: []string{"default/a"}},
+				Freed:   freedOn("all of card 0 of n1", FreedCard{Index: 0, Emptied: true}),
+				Smaller: &Smaller{Node: "n1", Cards: 3, ComputePercent: 100, Message: "3 cards in place of 4"},
+			},
+		},
+		"two pods are in the way, a third is not": {
+			there: []string{device("n1", 3, "64Gi"), slice("n1", "a", 0, 10, 1), slice("n1", "b", 1, 10, 1), slice("n1", "big", 2, 90, 60)},
+			pod:   pod("p", "gpu: 2"),
+			want: &Help{
+				Room:  &Room{Node: "n1", Pods: []string{"default/a", "default/b"}},
+				Freed: freedOn("all of cards 0, 1 of n1", FreedCard{Index: 0, Emptied: true}, FreedCard{Index: 1, Emptied: true}),
+			},
+		},
+		"two pods of a low priority rather than one of a higher": {
+			there: []string{device("n1", 2, "64Gi"), with(slice("n1", "a", 0, 50, 30), "priority: 5"), slice("n1", "b", 1, 20, 16), slice("n1", "c", 1, 20, 16)},
+			pod:   with(pod("p", "gpu: 1"), "priority: 9"),
+			want: &Help{
+				Room:    &Room{Node: "n1", Pods: []string{"default/b", "default/c"}},
+				Freed:   freedOn("all of card 1 of n1", FreedCard{Index: 1, Emptied: true}),
+				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 60, MemoryMiB: 32 << 10, Message: "a share of 60% and 32 GiB of a card, in place of a whole one"},
+			},
+		},
+		"a pod whose cards are not known": {
+			there: []string{device("n1", 1, "64Gi"), podOn("n1", "a", "gpu: 1")},
+			pod:   pod("p", "gpu: 1"),
+			want:  &Help{Room: &Room{Node: "n1", Pods: []string{"default/a"}}},
+		},
+		"less memory": {
+			there: []string{device("n1", 1, "64Gi"), slice("n1", "a", 0, 10, 40)},
+			pod:   pod("p", "sgpu: 1, vcore: 20, vmemory: 30"),
+			want: &Help{
+				Room:    &Room{Node: "n1", Pods: []string{"default/a"}},
+				Freed:   freedOn("6 GiB on card 0 of n1", FreedCard{Index: 0, MemoryMiB: 6 << 10}),
+				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 20, MemoryMiB: 24 << 10, Message: "24 GiB of memory in place of 30 GiB, with the same compute"},
+			},
+		},
+		"less compute": {
+			there: []string{device("n1", 1, "64Gi"), slice("n1", "a", 0, 70, 4), slice("n1", "b", 0, 1, 4)},
+			pod:   pod("p", "sgpu: 1, vcore: 50, vmemory: 4"),
+			want: &Help{
+				Room:    &Room{Node: "n1", Pods: []string{"default/a"}},
+				Freed:   freedOn("21% of compute on card 0 of n1", FreedCard{Index: 0, ComputePercent: 21}),
+				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 29, MemoryMiB: 4 << 10, Message: "29% of compute in place of 50%, with the same memory"},
+			},
+		},
+		"a share in place of a whole card": {
+			there: []string{device("n1", 1, "64Gi"), slice("n1", "a", 0, 40, 16)},
+			pod:   pod("p", "gpu: 1"),
+			want: &Help{
+				Room:    &Room{Node: "n1", Pods: []string{"default/a"}},
+				Freed:   freedOn("all of card 0 of n1", FreedCard{Index: 0, Emptied: true}),
+				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 60, MemoryMiB: 48 << 10, Message: "a share of 60% and 48 GiB of a card, in place of a whole one"},
+			},
+		},
+		"another QoS class is on the only card: only an empty one will do": {
+			there: []string{device("n1", 1, "64Gi"), slice("n1", "a", 0, 40, 16)},
+			pod:   pod("p", "sgpu: 1, vcore: 20, vmemory: 4", "metax-tech.com/sgpu-qos-policy: fixed-share"),
+			want: &Help{
+				Room:  &Room{Node: "n1", Pods: []string{"default/a"}},
+				Freed: freedOn("all of card 0 of n1", FreedCard{Index: 0, Emptied: true}),
+			},
+		},
+		"the cheapest card of all nodes, and both of its amounts": {
+			there: []string{device("n1", 1, "64Gi"), slice("n1", "a", 0, 90, 60), device("n2", 2, "64Gi"), slice("n2", "b", 0, 80, 20), slice("n2", "c", 1, 60, 50)},
+			pod:   pod("p", "sgpu: 1, vcore: 50, vmemory: 16"),
+			want: &Help{
+				Room:    &Room{Node: "n1", Pods: []string{"default/a"}},
+				Freed:   &Freed{Node: "n2", Cards: []FreedCard{{UUID: "GPU-n2-1", Index: 1, ComputePercent: 10, MemoryMiB: 2 << 10}}, Message: "10% of compute and 2 GiB on card 1 of n2"},
+				Smaller: &Smaller{Node: "n2", Cards: 1, ComputePercent: 20, MemoryMiB: 16 << 10, Message: "20% of compute in place of 50%, with the same memory"},
+			},
+		},
+		"nothing helps": {
+			there: []string{counted("n1", 2), podOn("n1", "a", "gpu: 2")},
+			pod:   pod("p", "sgpu: 1, vcore: 50, vmemory: 4"),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := snapshot(t, append(tc.there, tc.pod)...)
+			e := Explain(s, s.Pending[0], place.Default)
+			if len(e.Refusals) == 0 {
+				t.Fatal("it fits")
+			}
+			if diff := cmp.Diff(tc.want, e.Help); diff != "" {
+				t.Errorf("help (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// freedOn is what becomes free on n1.
+func freedOn(message string, cards ...FreedCard) *Freed {
+	for i := range cards {
+		cards[i].UUID = fmt.Sprintf("GPU-n1-%d", cards[i].Index)
+	}
+	return &Freed{Node: "n1", Cards: cards, Message: message}
+}
+
+// TestHelpIsTrue: on random nodes, the pod fits when the pods that are in the
+// way are gone, and a smaller request fits as it says.
+func TestHelpIsTrue(t *testing.T) {
+	r := gputest.Rand(7)
+	rooms, smaller, freed := 0, 0, 0
+	for range 300 {
+		n := 1 + r.IntN(4)
+		docs := []string{device("n1", n, "64Gi"), pod("p", []string{"gpu: 2", "gpu: 1", "sgpu: 1, vcore: 60, vmemory: 40", "sgpu: 2, vcore: 50, vmemory: 30"}[r.IntN(4)])}
+		left := make([]int, n)
+		for i := range 8 {
+			card, vcore := r.IntN(n), 1+r.IntN(30)
+			if left[card]+vcore < 100 {
+				left[card] += vcore
+				docs = append(docs, slice("n1", fmt.Sprintf("r%d", i), card, vcore, 1+r.IntN(8)))
+			}
+		}
+		s := snapshot(t, docs...)
+		e := Explain(s, s.Pending[0], place.Default)
+		if e.Help == nil {
+			continue
+		}
+		ask, _ := wire.Admit(s.Pending[0])
+		a := &adviser{nodes: s.Nodes, ask: ask}
+		if room := e.Help.Room; room != nil {
+			rooms++
+			without := s.Nodes[0].Clone()
+			for _, gone := range room.Pods {
+				if a.fitsOn(without, &ask.Request) {
+					t.Errorf("fits before all of %v are gone", room.Pods)
+				}
+				without.Release(ledger.Holder(gone))
+			}
+			if !a.fitsOn(without, &ask.Request) {
+				t.Errorf("does not fit without %v", room.Pods)
+			}
+		}
+		if f := e.Help.Freed; f != nil {
+			freed++
+			checkFreed(t, a, s.Nodes[0], f)
+		}
+		if less := e.Help.Smaller; less != nil {
+			smaller++
+			req := ask.Request.Requests[0]
+			req.Cards = less.Cards
+			if less.MemoryMiB > 0 {
+				req.Memory.Ratio, req.Memory.Amount = 0, gpu.MiB(less.MemoryMiB)
+			}
+			req.Compute = gpu.Percent(less.ComputePercent)
+			req.Exclusive, req.Whole = req.Exclusive && less.ComputePercent == 100, req.Whole && less.ComputePercent == 100
+			if a.anywhere(0, &req) < 0 {
+				t.Errorf("%+v does not fit", less)
+			}
+		}
+	}
+	if rooms < 30 || smaller < 30 || freed < 30 {
+		t.Errorf("only %d rooms, %d smaller requests and %d amounts to free were tried", rooms, smaller, freed)
+	}
+}
+
+// checkFreed: the pod fits when just so much is free, and not when a little less
+// is.
+func checkFreed(t *testing.T, a *adviser, n *ledger.Node, f *Freed) {
+	t.Helper()
+	p := plan{node: n}
+	for _, c := range f.Cards {
+		p.cards = append(p.cards, lack{card: c.Index, emptied: c.Emptied, compute: gpu.Percent(c.ComputePercent), memory: gpu.MiB(c.MemoryMiB), shares: c.Shares})
+	}
+	if !a.fitsOn(p.carriedOut(), &a.ask.Request) {
+		t.Errorf("does not fit when %s is free", f.Message)
+	}
+	for i, full := range p.cards {
+		less := full
+		switch {
+		case less.emptied:
+			less = lack{card: less.card}
+		case less.memory > 0:
+			less.memory -= gpu.MemoryStep
+		default:
+			less.compute--
+		}
+		p.cards[i] = less
+		if a.fitsOn(p.carriedOut(), &a.ask.Request) {
+			t.Errorf("fits when less than %s is free", f.Message)
+		}
+		p.cards[i] = full
+	}
+}

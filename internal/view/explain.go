@@ -1,0 +1,357 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Explanations is the answer of the explain command. It has the form of the
+// place command's answer, with one pod. Fields may be added, none renamed or
+// removed.
+type Explanations struct {
+	Pods []Explanation `json:"pods"`
+}
+
+// Explanation says why a pod is where it is, or why it is nowhere.
+type Explanation struct {
+	Placement
+	// State is one of the constants below.
+	State string `json:"state"`
+	Wants string `json:"wants,omitempty"`
+	// Help says what would make room for a pod that fits nowhere.
+	Help *Help `json:"help,omitempty"`
+	// Fits is the node that would take a pending pod now.
+	Fits string `json:"fits,omitempty"`
+	// Scheduler is what kube-scheduler last said of a pending pod: it looks at
+	// more than cards.
+	Scheduler string `json:"scheduler,omitempty"`
+	// Why is, of a placed pod, what spoke for its node.
+	Why *Why `json:"why,omitempty"`
+	// Neighbours are the pods that share a card with a placed one.
+	Neighbours []Neighbour `json:"neighbours,omitempty"`
+
+	// Causes are the codes that the summary counts, one for each refusal: that
+	// cards are in use does not matter where even free ones would not do.
+	Causes []place.Code `json:"-"`
+}
+
+// The states of a pod.
+const (
+	StatePending      = "pending"
+	StatePlaced       = "placed"
+	StateInadmissible = "inadmissible"
+	StateNoCards      = "no-cards" // asks for none, or was bound without any
+	StateEnded        = "ended"
+	StateUnaccounted  = "unaccounted" // bound, with cards that are not known
+)
+
+// Neighbour is another pod on a card of the pod.
+type Neighbour struct {
+	Index          int    `json:"index"`
+	Pod            string `json:"pod"`
+	ComputePercent int32  `json:"computePercent"`
+	MemoryMiB      int64  `json:"memoryMiB"`
+}
+
+// OK reports whether the answer is not no: the pod has its place, could have
+// one, or needs none.
+func (e *Explanations) OK() bool {
+	return !slices.ContainsFunc(e.Pods, func(x Explanation) bool { return x.Error != "" || len(x.Refusals) > 0 })
+}
+
+// Explain explains one pod of the cluster. The policy is that of pods that name
+// none; Default is the scheduler's own, where the cluster shows it.
+func Explain(s *cluster.Snapshot, pod *corev1.Pod, policy place.Policy) *Explanation {
+	j := newJudge(s, policy)
+	e := &Explanation{Placement: Placement{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
+	ask, problems := j.read(pod)
+	for _, problem := range problems {
+		e.Problems = append(e.Problems, problem.Error())
+	}
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	switch {
+	case ended:
+		e.State, e.Note = StateEnded, fmt.Sprintf("has ended (%s) and holds no card", pod.Status.Phase)
+		e.Problems = nil
+	case ask == nil && len(problems) == 0:
+		e.State, e.Note = StateNoCards, "asks for no MetaX card"
+		e.scheduler(pod)
+	case pod.Spec.NodeName != "":
+		e.placed(j, pod, ask)
+	case len(problems) > 0:
+		e.State, e.Error = StateInadmissible, strings.Join(e.Problems, "; ")
+	default:
+		e.Warnings = ask.Warnings
+		e.Wants = wants(ask)
+		e.pending(j, pod, ask)
+	}
+	return e
+}
+
+// scheduler notes what else a pod without a node may be waiting for.
+func (e *Explanation) scheduler(pod *corev1.Pod) {
+	switch c := scheduledCondition(pod); {
+	case pod.Spec.NodeName != "":
+	case len(pod.Spec.SchedulingGates) > 0:
+		e.Scheduler = "the pod waits for its scheduling gate " + pod.Spec.SchedulingGates[0].Name
+	case c != nil && c.Message != "":
+		e.Scheduler = c.Message
+	case pod.Status.NominatedNodeName != "":
+		e.Scheduler = "room is being made on " + pod.Status.NominatedNodeName
+	}
+}
+
+func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *wire.Ask) {
+	e.State = StatePending
+	e.scheduler(pod)
+	v := j.of(pod, ask)
+	if v.fits {
+		e.Fits, e.Estimate = j.snapshot.Nodes[v.best].Name, v.estimate
+		return
+	}
+	e.Refusals = j.renderRefusals(v)
+	for i := range v.refusals {
+		e.Causes = append(e.Causes, cmp.Or(v.refusals[i].Never.Code, v.refusals[i].Code))
+	}
+	e.Summary = v.summary
+	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
+	a := adviser{nodes: usable.nodes, ask: ask}
+	for _, i := range usable.at {
+		a.pods, a.refusals = append(a.pods, j.snapshot.Facts[i].Pods), append(a.refusals, v.refusals[i])
+	}
+	e.Help = a.help()
+}
+
+// placed explains a bound pod.
+func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *wire.Ask) {
+	s := j.snapshot
+	e.State = StateUnaccounted
+	i, ok := slices.BinarySearchFunc(s.Nodes, pod.Spec.NodeName, func(n *ledger.Node, name string) int { return strings.Compare(n.Name, name) })
+	if !ok {
+		e.Error = fmt.Sprintf("is bound to node %s, which is not there", pod.Spec.NodeName)
+		return
+	}
+	node := s.Nodes[i]
+	k := slices.IndexFunc(node.Holdings(), func(h ledger.Holding) bool { return h.Holder == wire.HolderOf(pod) })
+	switch {
+	case node.Problem != nil:
+		e.Error = fmt.Sprintf("is on node %s, whose cards can't be read: %v", node.Name, node.Problem)
+		return
+	case k < 0:
+		_, _, notes := s.Inventories[i].BookingOf(node, pod)
+		e.Error = "runs, but it is not known on which cards"
+		e.Problems = append(e.Problems, notes...)
+		return
+	case len(node.Holdings()[k].Parts) == 0:
+		e.bare(s.Inventories[i], node, pod)
+		return
+	}
+	e.State = StatePlaced
+	holding := &node.Holdings()[k]
+	e.Containers = renderContainers(node, holding)
+	e.Neighbours = neighbours(node, holding)
+	if ask != nil {
+		e.Wants, e.Warnings = wants(ask), ask.Warnings
+		demand := s.Learner(s.Pending, pod).Demand()
+		e.Why, e.Estimate = j.whyThere(i, pod, ask, holding, demand), j.estimate(pod, ask, demand)
+	}
+}
+
+// bare explains a bound pod that asks for cards and holds none.
+func (e *Explanation) bare(inv *wire.Inventory, node *ledger.Node, pod *corev1.Pod) {
+	e.State = StateNoCards
+	if !wire.CanHold(pod) {
+		e.Note = fmt.Sprintf("holds no MetaX card: its limits have neither %s nor %s", wire.ResourceGPU, wire.ResourceSGPU)
+		return
+	}
+	_, _, notes := inv.BookingOf(node, pod)
+	e.Error = fmt.Sprintf("is bound to node %s and holds no cards: its containers do not start", node.Name)
+	e.Problems = append(e.Problems, notes...)
+}
+
+func neighbours(n *ledger.Node, own *ledger.Holding) []Neighbour {
+	var out []Neighbour
+	for c := range (own.Cards() & n.Topology().All()).All() {
+		first := len(out)
+		for k := range n.Holdings() {
+			h := &n.Holdings()[k]
+			if h.Holder == own.Holder || !h.Cards().Has(c) {
+				continue
+			}
+			u := h.On(c)
+			out = append(out, Neighbour{Index: c, Pod: string(h.Holder), ComputePercent: int32(u.Compute), MemoryMiB: int64(u.Memory)})
+		}
+		slices.SortFunc(out[first:], func(a, b Neighbour) int { return strings.Compare(a.Pod, b.Pod) })
+	}
+	return out
+}
+
+// Why is what spoke for a pod's node when it was chosen, as far as the pods that
+// are still there show.
+type Why struct {
+	Policy string `json:"policy"`
+	// Since is when it was decided, if the pod says so.
+	Since *time.Time `json:"since,omitempty"`
+	// Score and Loss are the worth of the pod's own cards and what taking them
+	// cost those who came later; both are 0 for slices.
+	Score int64 `json:"score"`
+	Loss  int64 `json:"loss"`
+	// Links says how several cards are joined.
+	Links string `json:"links,omitempty"`
+	// NodesWithRoom counts the nodes that could have taken it, its own among
+	// them; RunnerUp is the best of the others.
+	NodesWithRoom int    `json:"nodesWithRoom"`
+	RunnerUp      string `json:"runnerUp,omitempty"`
+	Message       string `json:"message"`
+}
+
+func policyName(ask *wire.Ask) string {
+	switch ask.Prefer.Node {
+	case place.Binpack:
+		return "binpack"
+	case place.Spread:
+		return "spread"
+	}
+	return "default"
+}
+
+// whyThere computes the offer of every node that the pod should use on the state
+// before the pod came: without it, and without the pods that came later.
+func (j *judge) whyThere(own int, pod *corev1.Pod, ask *wire.Ask, holding *ledger.Holding, demand *place.Demand) *Why {
+	s, prefer := j.snapshot, ask.Prefer
+	excluded, avoided := j.excluded(pod)
+	prefer.Demand = demand
+	since, known := wire.PredicateTime(pod)
+	w := &Why{Policy: policyName(ask)}
+	if known {
+		w.Since = &since
+	}
+	best, ownOffer := -1, (*ledger.Offer)(nil)
+	var bestOffer ledger.Offer
+	for i := range s.Nodes {
+		if i != own && (excluded[i].Kind != 0 || avoided[i]) {
+			continue
+		}
+		n := before(s.Nodes[i], s.Facts[i].Pods, wire.HolderOf(pod), since, known)
+		offer, refusal := place.Fit(n, &ask.Request, &prefer)
+		if refusal.Code != place.Fits {
+			continue
+		}
+		w.NodesWithRoom++
+		if i == own {
+			ownOffer = &offer
+			continue
+		}
+		if best < 0 || place.Rank(&offer, &prefer).Compare(place.Rank(&bestOffer, &prefer)) > 0 {
+			best, bestOffer = i, offer
+		}
+	}
+	cards := holding.Cards() & s.Nodes[own].Topology().All()
+	if exclusive(ask) && cards.Len() > 1 && !s.Nodes[own].Counted {
+		w.Score = s.Nodes[own].Topology().Score(cards)
+		w.Links = links(s.Nodes[own].Topology(), cards)
+	}
+	if best >= 0 {
+		w.RunnerUp = s.Nodes[best].Name
+	}
+	if ownOffer != nil {
+		w.Loss = ownOffer.Loss
+	}
+	w.Message = w.compare(s.Nodes[own].Name, ownOffer, &bestOffer, &prefer)
+	return w
+}
+
+// links says how the cards of a set are joined.
+func links(t *gpu.Topology, cards gpu.Set) string {
+	pairs, direct := cards.Len()*(cards.Len()-1)/2, 0
+	zones := map[int]bool{}
+	for c := range cards.All() {
+		direct += (t.Linked(c) & cards).Len()
+		zone, ok := t.ZoneOf(c)
+		if !ok {
+			zone = -1 - c // a card without links is a zone of its own
+		}
+		zones[zone] = true
+	}
+	switch direct /= 2; {
+	case direct == 0:
+		return "not linked"
+	case len(zones) > 1:
+		return fmt.Sprintf("over %d zones, %d of %d pairs linked", len(zones), direct, pairs)
+	case direct == pairs:
+		return "in one zone, all linked"
+	}
+	return fmt.Sprintf("in one zone, %d of %d pairs linked", direct, pairs)
+}
+
+func exclusive(ask *wire.Ask) bool {
+	for i := range ask.Request.Requests {
+		if ask.Request.Requests[i].Exclusive {
+			return true
+		}
+	}
+	return false
+}
+
+// before returns the node as it was before the given time, without the pod: the
+// node itself if nobody came later.
+func before(n *ledger.Node, pods []*corev1.Pod, own ledger.Holder, since time.Time, known bool) *ledger.Node {
+	earlier := n
+	for _, p := range pods {
+		holder := wire.HolderOf(p)
+		at, ok := wire.PredicateTime(p)
+		if holder != own && (!known || !ok || !at.After(since)) || !wire.Asks(p) {
+			continue
+		}
+		if earlier == n {
+			earlier = n.Clone()
+		}
+		earlier.Release(holder)
+		earlier.FreeCPU += wire.CPUOnNode(p)
+	}
+	return earlier
+}
+
+// compare says what spoke for the pod's own node against the best other one.
+func (w *Why) compare(name string, own, other *ledger.Offer, prefer *place.Preference) string {
+	const doubt = "pods that have ended since, or what else the scheduler looks at (CPU, affinity, taints), decided"
+	switch {
+	case own == nil:
+		return fmt.Sprintf("from what is known now it would not fit on %s: %s", name, doubt)
+	case w.RunnerUp == "":
+		return "no other node had room"
+	}
+	order := place.Rank(own, prefer).Compare(place.Rank(other, prefer))
+	switch {
+	case order < 0 || order == 0 && w.RunnerUp < name:
+		return fmt.Sprintf("from what is known now %s would have been chosen: %s", w.RunnerUp, doubt)
+	case order == 0:
+		return fmt.Sprintf("%s was as good: the first by name is taken", w.RunnerUp)
+	case own.Disturbance != other.Disturbance:
+		return "it disturbs fewer pods there than on " + w.RunnerUp
+	case prefer.Node == place.Binpack && own.Loss != other.Loss:
+		return fmt.Sprintf("taking these cards cost later jobs %d in links, on %s it would have been %d", own.Loss, w.RunnerUp, other.Loss)
+	case prefer.Node != place.Binpack && own.Score != other.Score:
+		return fmt.Sprintf("the best cards there are worth %d in links, those of %s %d", own.Score, w.RunnerUp, other.Score)
+	case prefer.Node == place.Default && own.Growth != other.Growth:
+		return "it leaves cards there that are of more use to the pods that are expected than on " + w.RunnerUp
+	case prefer.Node == place.Spread:
+		return fmt.Sprintf("equally good cards, and emptier than %s: %s booked against %s", w.RunnerUp, booked(own), booked(other))
+	}
+	return fmt.Sprintf("equally good cards, and fuller than %s: %s booked against %s", w.RunnerUp, booked(own), booked(other))
+}
+
+func booked(o *ledger.Offer) string {
+	return fmt.Sprintf("%d%%", 100*o.NodeFullness/ledger.MaxFullness)
+}

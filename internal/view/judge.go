@@ -1,0 +1,280 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// verdict is what is said of a request on the cluster as it is.
+type verdict struct {
+	fits bool
+	// best is the position of the node, when one fits.
+	best  int
+	offer ledger.Offer
+	// excluded says of each node whether the pod may use it at all.
+	excluded []cluster.Exclusion
+	// refusals are those of each node, when none fits.
+	refusals []place.Refusal
+	reasons  []place.Reason
+	summary  string
+	// estimate says where the scheduler may know more.
+	estimate []string
+}
+
+// judge decides where pods can go, over the nodes that they may use at all. Every
+// answer of this package comes from it. Pods that ask for the same are judged
+// once: those of a job usually do.
+type judge struct {
+	snapshot *cluster.Snapshot
+	// policy stands in for pods that name none; Default is the scheduler's own,
+	// where the cluster shows it.
+	policy place.Policy
+	// ignoreState lets pods use all nodes.
+	ignoreState bool
+	// demand is what the scheduler expects of the pods to come.
+	demand   func() *place.Demand
+	verdicts map[string]*verdict
+}
+
+func newJudge(s *cluster.Snapshot, policy place.Policy) *judge {
+	return &judge{
+		snapshot: s, policy: policy, verdicts: map[string]*verdict{},
+		demand: sync.OnceValue(func() *place.Demand { return s.Learner(s.Pending, nil).Demand() }),
+	}
+}
+
+// read returns what the pod asks for, as the scheduler reads it.
+func (j *judge) read(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
+	ask, problems := wire.Admit(pod)
+	if ask != nil {
+		wire.Describe(pod, &ask.Request)
+		policy, _ := j.standIn(pod)
+		ask.StandIn(policy)
+	}
+	return ask, problems
+}
+
+// standIn returns the policy for a pod that names none, and whether it is known
+// to be the scheduler's.
+func (j *judge) standIn(pod *corev1.Pod) (policy place.Policy, known bool) {
+	if j.policy != place.Default {
+		return j.policy, true
+	}
+	return j.snapshot.Policy(pod)
+}
+
+// of returns the verdict on a pod, nothing booked in between.
+func (j *judge) of(pod *corev1.Pod, ask *wire.Ask) *verdict {
+	key := fmt.Sprintf("%+v %+v %s", ask.Request, ask.Prefer, limitsOf(pod))
+	if v, ok := j.verdicts[key]; ok {
+		return v
+	}
+	v := j.decide(pod, ask, j.demand())
+	j.verdicts[key] = v
+	return v
+}
+
+// limitsOf returns what decides about the nodes that a pod may use, and about the
+// policy.
+func limitsOf(pod *corev1.Pod) []byte {
+	text, err := json.Marshal([]any{pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations, pod.Spec.SchedulerName})
+	if err != nil {
+		panic(err) // texts and numbers alone
+	}
+	return text
+}
+
+// decide chooses among the nodes that the pod may use.
+func (j *judge) decide(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) *verdict {
+	v := &verdict{}
+	var avoided []bool
+	v.excluded, avoided = j.excluded(pod)
+	prefer := ask.Prefer
+	prefer.Demand = demand
+	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 && !avoided[i] })
+	best, offer, refusals, ok := place.Choose(usable.nodes, &ask.Request, &prefer)
+	if !ok && slices.Contains(avoided, true) {
+		usable = j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
+		best, offer, refusals, ok = place.Choose(usable.nodes, &ask.Request, &prefer)
+	}
+	if ok {
+		v.fits, v.best, v.offer = true, usable.at[best], offer
+		v.estimate = j.estimate(pod, ask, demand)
+		return v
+	}
+	v.refusals = make([]place.Refusal, len(j.snapshot.Nodes))
+	for i := range v.refusals {
+		v.refusals[i] = place.Excluded(v.excluded[i].Kind)
+	}
+	for k, i := range usable.at {
+		v.refusals[i] = refusals[k]
+	}
+	v.reasons, v.summary = place.Reasons(v.refusals), place.Summarize(v.refusals)
+	if i, ok := j.barred(v, ask, &prefer); ok {
+		v.summary += fmt.Sprintf("; %s has room, but %s", j.snapshot.Nodes[i].Name, v.excluded[i].Message)
+	}
+	return v
+}
+
+// excluded says of each node whether the pod may use it, and whether it should
+// only where no other node has room.
+func (j *judge) excluded(pod *corev1.Pod) (excluded []cluster.Exclusion, avoided []bool) {
+	excluded, avoided = make([]cluster.Exclusion, len(j.snapshot.Nodes)), make([]bool, len(j.snapshot.Nodes))
+	if j.ignoreState {
+		return excluded, avoided
+	}
+	filter := cluster.NewNodeFilter(pod)
+	for i := range excluded {
+		excluded[i] = filter.Exclusion(&j.snapshot.Facts[i])
+		avoided[i] = filter.Avoids(&j.snapshot.Facts[i])
+	}
+	return excluded, avoided
+}
+
+// picked is some nodes of a snapshot, and where they are in it.
+type picked struct {
+	nodes []*ledger.Node
+	at    []int
+}
+
+func (j *judge) pick(wanted func(i int) bool) picked {
+	var p picked
+	for i, n := range j.snapshot.Nodes {
+		if wanted(i) {
+			p.nodes, p.at = append(p.nodes, n), append(p.at, i)
+		}
+	}
+	return p
+}
+
+// barred returns the best node that has room but takes no pods, or not this one,
+// for a reason that lies with the node.
+func (j *judge) barred(v *verdict, ask *wire.Ask, prefer *place.Preference) (int, bool) {
+	off := j.pick(func(i int) bool { return v.excluded[i].Kind >= place.Cordoned })
+	best, _, _, ok := place.Choose(off.nodes, &ask.Request, prefer)
+	if !ok {
+		return 0, false
+	}
+	return off.at[best], true
+}
+
+// What an answer goes by without being sure.
+const (
+	assumedPolicy = "the cluster does not show the scheduler's policy; the default is assumed"
+	learnedPart   = "the scheduler may also have learned from pods that have ended since; where nodes are nearly equal it may choose another"
+)
+
+// estimate says where the scheduler may know more than the cluster shows.
+func (j *judge) estimate(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) []string {
+	var out []string
+	if _, known := j.standIn(pod); !known && j.snapshot.Live && !ask.NodePolicyGiven {
+		out = append(out, assumedPolicy)
+	}
+	if demand != nil && ask.Prefer.Node == place.Default {
+		out = append(out, learnedPart)
+	}
+	return out
+}
+
+// pending says why a pod waits. Pods that turn out to ask for no card are not
+// told of.
+func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
+	p := PendingStatus{Namespace: pod.Namespace, Name: pod.Name}
+	if !pod.CreationTimestamp.IsZero() {
+		created := pod.CreationTimestamp.UTC()
+		p.Created = &created
+	}
+	ask, problems := j.read(pod)
+	switch {
+	case len(problems) > 0:
+		p.Code, p.Message = CodeInadmissible, "is not admitted: "+problems[0].Error()
+		return p, true
+	case ask == nil:
+		return p, false
+	}
+	p.Wants = wants(ask)
+	v := j.of(pod, ask)
+	if !v.fits {
+		p.Message, p.Reasons = v.summary, v.reasons
+		if len(v.reasons) > 0 {
+			p.Code = v.reasons[0].Code.String()
+		}
+		return p, true
+	}
+	p.Code, p.Message = CodeOther, fmt.Sprintf("cards are free on %s: %s", j.snapshot.Nodes[v.best].Name, otherReason(pod))
+	return p, true
+}
+
+// otherReason says what a pod waits for that cards can't be the reason of.
+func otherReason(pod *corev1.Pod) string {
+	if len(pod.Spec.SchedulingGates) > 0 {
+		return "it waits for its scheduling gate " + pod.Spec.SchedulingGates[0].Name
+	}
+	if pod.Status.NominatedNodeName != "" {
+		return "it waits until pods on " + pod.Status.NominatedNodeName + " have made room"
+	}
+	if c := scheduledCondition(pod); c != nil && c.Message != "" {
+		return "the scheduler said: " + c.Message
+	}
+	return "the scheduler has not looked at it yet"
+}
+
+// scheduledCondition returns what the scheduler last said of a pod it did not
+// bind.
+func scheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}
+
+// wants says in a few words what a pod asks for, container by container.
+func wants(ask *wire.Ask) string {
+	var parts []string
+	for i := range ask.Request.Requests {
+		if r := &ask.Request.Requests[i]; r.Cards > 0 {
+			parts = append(parts, wantsOf(r))
+		}
+	}
+	text := strings.Join(parts, " and ")
+	if len(parts) > 3 {
+		text = fmt.Sprintf("%d cards for %d containers", ask.Request.Cards(), len(parts))
+	}
+	if ask.Request.Class != gpu.Normal {
+		text = string(ask.Request.Class) + ", " + text
+	}
+	if ask.Request.QoS != "" && ask.Request.QoS != gpu.BestEffort {
+		text += ", " + string(ask.Request.QoS)
+	}
+	return text
+}
+
+func wantsOf(r *gpu.Request) string {
+	memory := r.Memory.Amount.String()
+	if r.Memory.Ratio > 0 {
+		memory = fmt.Sprintf("%d%% of its memory", r.Memory.Ratio)
+	}
+	switch {
+	case r.Exclusive && r.Cards == 1:
+		return "1 whole card"
+	case r.Exclusive:
+		return fmt.Sprintf("%d whole cards", r.Cards)
+	case r.Cards == 1:
+		return fmt.Sprintf("%d%% and %s of a card", r.Compute, memory)
+	}
+	return fmt.Sprintf("%d%% and %s of each of %d cards", r.Compute, memory, r.Cards)
+}

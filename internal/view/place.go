@@ -1,0 +1,191 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Placements is the answer of the place command. Its JSON form is a contract:
+// fields may be added, none renamed or removed.
+type Placements struct {
+	Pods []Placement `json:"pods"`
+}
+
+// Placement tells where a pod goes, why it can't, or what is wrong with it.
+type Placement struct {
+	Namespace  string      `json:"namespace"`
+	Name       string      `json:"name"`
+	Node       string      `json:"node"`
+	Containers []Container `json:"containers,omitempty"`
+	// Annotations is what a scheduler would write on the pod.
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// Refusals has one entry for each node when none fits, Summary the same in
+	// a sentence.
+	Refusals []Refusal `json:"refusals,omitempty"`
+	Summary  string    `json:"summary,omitempty"`
+	// Error says what is wrong with the pod; Problems is the same, one by one.
+	Error    string   `json:"error,omitempty"`
+	Problems []string `json:"problems,omitempty"`
+	// Note tells of a pod that asks for no card.
+	Note     string   `json:"note,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+	// Estimate says where the scheduler may know more than the cluster shows.
+	Estimate []string `json:"estimate,omitempty"`
+}
+
+// Container is a container with the cards it gets.
+type Container struct {
+	Name  string `json:"name"`
+	Cards []Card `json:"cards"`
+}
+
+// Card is a share of a card.
+type Card struct {
+	UUID           string `json:"uuid"`
+	Index          int    `json:"index"`
+	ComputePercent int32  `json:"computePercent"`
+	MemoryMiB      int64  `json:"memoryMiB"`
+}
+
+// Refusal is why a node does not take the pod.
+type Refusal struct {
+	Node      string         `json:"node"`
+	Code      string         `json:"code"`
+	Want      int64          `json:"want"`
+	Have      int64          `json:"have"`
+	Permanent bool           `json:"permanent"`
+	Cards     map[string]int `json:"cards"`
+	Message   string         `json:"message"`
+	// Exclusion is, of the code NodeExcluded, the kind of reason.
+	Exclusion string `json:"exclusion,omitempty"`
+}
+
+// OK reports whether every pod found its place.
+func (p *Placements) OK() bool {
+	for i := range p.Pods {
+		if pod := &p.Pods[i]; pod.Error != "" || len(pod.Refusals) > 0 || pod.Node == "" && pod.Note == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// PlaceOptions are what the place command can be told.
+type PlaceOptions struct {
+	// Policy stands in for pods that name none; Default is the scheduler's own,
+	// where the cluster shows it.
+	Policy place.Policy
+	// IgnoreNodeState lets pods use nodes that are cordoned, not ready, tainted
+	// or not selected.
+	IgnoreNodeState bool
+	// Now is the clock for the annotations.
+	Now func() time.Time
+}
+
+// Place places the pending pods of the snapshot one after the other, each
+// booked before the next.
+func Place(s *cluster.Snapshot, o PlaceOptions) (*Placements, error) {
+	out := &Placements{Pods: []Placement{}}
+	placer := NewPlacer(s, o)
+	for _, pod := range s.Pending {
+		p, err := placer.Place(pod)
+		if err != nil {
+			return nil, fmt.Errorf("place pod %s: %w", wire.HolderOf(pod), err)
+		}
+		out.Pods = append(out.Pods, p)
+	}
+	return out, nil
+}
+
+// Placer places pods on a snapshot as the scheduler would that has seen the pods
+// there: the same nodes and cards, from the same learned demand.
+type Placer struct {
+	judge   *judge
+	learner *place.Learner
+	now     func() time.Time
+}
+
+// NewPlacer returns a placer on the snapshot, which it books pods in.
+func NewPlacer(s *cluster.Snapshot, o PlaceOptions) *Placer {
+	j := newJudge(s, o.Policy)
+	j.ignoreState = o.IgnoreNodeState
+	return &Placer{judge: j, learner: s.Learner(nil, nil), now: o.Now}
+}
+
+// Place chooses a node and cards for a pod that has come, and books them.
+func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
+	out := Placement{Namespace: pod.Namespace, Name: pod.Name}
+	ask, problems := p.judge.read(pod)
+	if len(problems) > 0 {
+		for _, problem := range problems {
+			out.Problems = append(out.Problems, problem.Error())
+		}
+		out.Error = strings.Join(out.Problems, "; ")
+		return out, nil
+	}
+	if ask == nil {
+		out.Note = "asks for no MetaX card"
+		return out, nil
+	}
+	out.Warnings = ask.Warnings
+	p.learner.Observe(&ask.Request)
+	v := p.judge.decide(pod, ask, p.learner.Demand())
+	if !v.fits {
+		out.Refusals, out.Summary = p.judge.renderRefusals(v), v.summary
+		return out, nil
+	}
+	out.Estimate = v.estimate
+	node := p.judge.snapshot.Nodes[v.best]
+	holding, err := node.Commit(v.offer, wire.HolderOf(pod), &ask.Request)
+	if err != nil {
+		return out, err
+	}
+	node.FreeCPU = max(0, node.FreeCPU-ask.Request.CPU)
+	out.Node = node.Name
+	out.Containers = renderContainers(node, &holding)
+	out.Annotations, err = wire.Annotations(node, ask, &holding, p.now())
+	return out, err
+}
+
+func renderContainers(n *ledger.Node, h *ledger.Holding) []Container {
+	out := make([]Container, len(h.Parts))
+	for i := range h.Parts {
+		out[i] = Container{Name: h.Parts[i].Container, Cards: []Card{}}
+		for _, s := range h.Parts[i].Shares {
+			out[i].Cards = append(out[i].Cards, Card{
+				UUID: string(n.Topology().Card(s.Card).ID), Index: s.Card, ComputePercent: int32(s.Compute), MemoryMiB: int64(s.Memory),
+			})
+		}
+	}
+	return out
+}
+
+func (j *judge) renderRefusals(v *verdict) []Refusal {
+	out := make([]Refusal, len(v.refusals))
+	for i := range v.refusals {
+		r, node := &v.refusals[i], j.snapshot.Nodes[i]
+		cards := map[string]int{}
+		for _, c := range place.Codes() {
+			if r.Cards[c] > 0 {
+				cards[c.String()] = int(r.Cards[c])
+			}
+		}
+		message := v.excluded[i].Message
+		if message == "" {
+			message = r.Message(node)
+		}
+		out[i] = Refusal{
+			Node: node.Name, Code: r.Code.String(), Want: r.Want, Have: r.Have,
+			Permanent: r.Permanent, Cards: cards, Message: message, Exclusion: r.Exclusion.String(),
+		}
+	}
+	return out
+}

@@ -1,0 +1,141 @@
+package view
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+)
+
+// TestPolicyStandsIn: on n1, the fuller node, card 1 is the fuller; on n2 card 0
+// is. So node and card tell which policy chose each.
+func TestPolicyStandsIn(t *testing.T) {
+	nodes := documents(
+		device("n1", 2, "64Gi"), slice("n1", "half", 1, 50, 32),
+		device("n2", 2, "64Gi"), slice("n2", "quarter", 0, 25, 16))
+	const (
+		node        = "hami.io/node-scheduler-policy: "
+		card        = "hami.io/gpu-scheduler-policy: "
+		aSlice      = "sgpu: 1, vcore: 10, vmemory: 1"
+		aWhole      = "gpu: 1"
+		fullFull    = "n1 1"
+		fullEmpty   = "n1 0"
+		emptyFull   = "n2 0"
+		emptyEmpty  = "n2 1"
+		wholeOnFull = fullEmpty // its only idle card
+		wholeOnFree = emptyEmpty
+	)
+	cases := map[string]struct {
+		limits      string
+		annotations []string
+		policy      place.Policy
+		want        string
+	}{
+		"nothing is said":                                {limits: aSlice, want: fullFull},
+		"binpack stands in for both":                     {limits: aSlice, policy: place.Binpack, want: fullFull},
+		"spread stands in for both":                      {limits: aSlice, policy: place.Spread, want: emptyEmpty},
+		"the node's is given, nothing stands in":         {limits: aSlice, annotations: []string{node + "spread"}, want: emptyFull},
+		"spread nodes are given, binpack stands in":      {limits: aSlice, annotations: []string{node + "spread"}, policy: place.Binpack, want: emptyFull},
+		"binpack nodes are given, spread stands in":      {limits: aSlice, annotations: []string{node + "binpack"}, policy: place.Spread, want: fullEmpty},
+		"spread cards are given, binpack stands in":      {limits: aSlice, annotations: []string{card + "spread"}, policy: place.Binpack, want: fullEmpty},
+		"binpack cards are given, spread stands in":      {limits: aSlice, annotations: []string{card + "binpack"}, policy: place.Spread, want: emptyFull},
+		"both are given as spread, binpack is ignored":   {limits: aSlice, annotations: []string{node + "spread", card + "spread"}, policy: place.Binpack, want: emptyEmpty},
+		"both are given as binpack, spread is ignored":   {limits: aSlice, annotations: []string{node + "binpack", card + "binpack"}, policy: place.Spread, want: fullFull},
+		"an empty annotation is none":                    {limits: aSlice, annotations: []string{node + `""`, card + `""`}, policy: place.Spread, want: emptyEmpty},
+		"whole cards, nothing is said":                   {limits: aWhole, want: wholeOnFull},
+		"whole cards, spread stands in":                  {limits: aWhole, policy: place.Spread, want: wholeOnFree},
+		"whole cards, binpack is given":                  {limits: aWhole, annotations: []string{node + "binpack"}, policy: place.Spread, want: wholeOnFull},
+		"whole cards don't follow the policy for slices": {limits: aWhole, annotations: []string{card + "spread"}, policy: place.Binpack, want: wholeOnFull},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := snapshot(t, nodes, pod("p", tc.limits, tc.annotations...))
+			if got := placed(t, s, tc.policy); !slices.Equal(got, []string{tc.want}) {
+				t.Errorf("placed on %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// placed places the pending pods and says of each on which node it is and on
+// which cards, or that it is refused.
+func placed(t *testing.T, s *cluster.Snapshot, policy place.Policy) []string {
+	t.Helper()
+	placements, err := Place(s, PlaceOptions{Policy: policy, Now: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for i := range placements.Pods {
+		p := &placements.Pods[i]
+		words := []string{p.Node}
+		for _, card := range slices.Concat(p.cards()...) {
+			words = append(words, strconv.Itoa(card.Index))
+		}
+		if len(p.Refusals) > 0 {
+			words = []string{"refused:", p.Refusals[0].Code}
+		}
+		out = append(out, strings.Join(words, " "))
+	}
+	return out
+}
+
+func TestPlaceBooksOneAfterAnother(t *testing.T) {
+	s := snapshot(t,
+		pod("first", "gpu: 1"), pod("second", "sgpu: 1, vcore: 60, vmemory: 4"), pod("third", "sgpu: 1, vcore: 40, vmemory: 4"),
+		pod("fourth", "sgpu: 1, vcore: 1, vmemory: 1"), pod("fifth", "gpu: 1"),
+		device("n1", 2, "64Gi"))
+	want := []string{"n1 0", "n1 1", "n1 1", "refused: ExclusiveConflict", "refused: ExclusiveConflict"}
+	if diff := cmp.Diff(want, placed(t, s, place.Default)); diff != "" {
+		t.Errorf("placed (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"default/first", "default/second", "default/third"}, holders(s)); diff != "" {
+		t.Errorf("booked (-want +got):\n%s", diff)
+	}
+}
+
+func holders(s *cluster.Snapshot) []string {
+	var names []string
+	for _, n := range s.Nodes {
+		for _, h := range n.Holdings() {
+			names = append(names, string(h.Holder))
+		}
+	}
+	return names
+}
+
+// TestPlaceCountsRunningPodsFirst: a pod that runs holds its card also when it
+// stands after the pod to place.
+func TestPlaceCountsRunningPodsFirst(t *testing.T) {
+	s := snapshot(t, pod("p", "gpu: 1"), device("n1", 2, "64Gi"), slice("n1", "runs", 0, 10, 1))
+	if diff := cmp.Diff([]string{"n1 1"}, placed(t, s, place.Default)); diff != "" {
+		t.Errorf("placed (-want +got):\n%s", diff)
+	}
+}
+
+func TestPlaceOnCountedCards(t *testing.T) {
+	s := snapshot(t, counted("n1", 4), pod("two", "gpu: 2"), pod("slice", "sgpu: 1, vcore: 1, vmemory: 1"))
+	placements, err := Place(s, PlaceOptions{Now: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Container{{Name: "main", Cards: []Card{
+		{UUID: "", Index: 0, ComputePercent: 100, MemoryMiB: 65536},
+		{UUID: "", Index: 1, ComputePercent: 100, MemoryMiB: 65536},
+	}}}
+	two, slice := placements.Pods[0], placements.Pods[1]
+	if diff := cmp.Diff(want, two.Containers); diff != "" {
+		t.Errorf("cards (-want +got):\n%s", diff)
+	}
+	if text, ok := two.Annotations["metax-tech.com/gpu-devices-allocated"]; ok {
+		t.Errorf("the annotation names cards that nobody knows: %s", text)
+	}
+	if len(slice.Refusals) != 1 || slice.Refusals[0].Code != "ModeConflict" {
+		t.Errorf("the slice is refused for %+v, want ModeConflict", slice.Refusals)
+	}
+}

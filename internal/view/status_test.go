@@ -1,0 +1,30 @@
+package view
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+)
+
+// TestFree: what a node has left, with one zone half used and one wholly.
+func TestFree(t *testing.T) {
+	n := gputest.Node(gputest.Zones(4, 2))
+	gputest.Exclusive(n, 0, 4, 5)
+	gputest.Slice(n, "a", 1, 30, 16<<10, gpu.BestEffort)
+	want := Free{Amounts: Amounts{ComputePercent: 270, MemoryMiB: 176 << 10}, WholeCards: 2, LinkedCards: 2, LargestSlice: Amounts{100, 64 << 10}}
+	if diff := cmp.Diff(want, freeOf(n)); diff != "" {
+		t.Errorf("free (-want +got):\n%s", diff)
+	}
+	gputest.Exclusive(n, 2, 3)
+	want = Free{Amounts: Amounts{70, 48 << 10}, LargestSlice: Amounts{70, 48 << 10}}
+	if diff := cmp.Diff(want, freeOf(n)); diff != "" {
+		t.Errorf("free with a slice alone (-want +got):\n%s", diff)
+	}
+	n.BookUnknown("default/unknown")
+	if diff := cmp.Diff(Free{}, freeOf(n)); diff != "" {
+		t.Errorf("free with a pod whose cards are not known (-want +got):\n%s", diff)
+	}
+}
