@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -157,4 +158,13 @@ func DecodeDevice(text []byte) Device {
 		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", plain(err))}
 	}
 	return Device{Device: device}
+}
+
+// DeviceOf decodes a Device as the dynamic client returns it.
+func DeviceOf(u *unstructured.Unstructured) Device {
+	text, err := u.MarshalJSON()
+	if err != nil {
+		return Device{Err: err}
+	}
+	return DecodeDevice(text)
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -120,11 +119,7 @@ func readClients(ctx context.Context, client kubernetes.Interface, devices dynam
 	}
 	resource := v1alpha1.GroupVersion.WithResource("devices")
 	err = each(ctx, listOf(devices.Resource(resource).List), func(item *unstructured.Unstructured) error {
-		text, err := json.Marshal(item)
-		if err != nil {
-			return err
-		}
-		o.Devices[item.GetName()] = DecodeDevice(text)
+		o.Devices[item.GetName()] = DeviceOf(item)
 		return nil
 	})
 	// A cluster with the vendor's stack alone has no Devices.
@@ -134,7 +129,7 @@ func readClients(ctx context.Context, client kubernetes.Interface, devices dynam
 	return o, nil
 }
 
-// listing tells what was being listed, and what to do where that is forbidden.
+// listing adds what was being listed, and which rights that takes.
 func listing(what string, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("list %s: %w; to read a cluster takes the right to list nodes, pods and devices.%s", what, err, v1alpha1.GroupVersion.Group)

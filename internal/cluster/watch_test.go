@@ -46,12 +46,12 @@ func TestWatcher(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"a/new", "a/p1", "b/p2"}}
-	patience := time.After(30 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for {
 		var got names
 		select {
 		case got = <-shown:
-		case <-patience:
+		case <-timeout:
 			t.Fatal("the changes are not shown")
 		}
 		if slices.Equal(got.Pods, want.Pods) && slices.Equal(got.Devices, want.Devices) {
@@ -64,7 +64,7 @@ func TestWatcher(t *testing.T) {
 	}
 }
 
-// TestWatcherErrors: what an informer would wait for in silence is told at once.
+// TestWatcherErrors: what an informer would wait for without end is an error at once.
 func TestWatcherErrors(t *testing.T) {
 	f := newFakes()
 	refuse(f.typed, "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
