@@ -1,4 +1,4 @@
-// Package cli is what the commands have in common on the line that somebody
-// types: flags in groups, words to choose from, what a mistyped word was meant
-// to be, the end at a signal, and the version.
+// Package cli is what all commands have in common on the command line: flags in
+// groups, words to choose from, suggestions for mistyped words, the end at a
+// signal, and the version.
 package cli

@@ -18,7 +18,7 @@ func tree() *cobra.Command {
 	Group(cmd, "Warm", func(f *pflag.FlagSet) { f.Bool("zenith", false, "how high") })
 	Group(cmd, "Cold", func(f *pflag.FlagSet) {
 		f.Bool("autumn", false, "how low")
-		f.Bool("secret", false, "not told")
+		f.Bool("secret", false, "not shown")
 		if err := f.MarkHidden("secret"); err != nil {
 			panic(err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 )
 
-// runAsCommand tells the test binary to be a command that computes for ever.
+// runAsCommand makes the test binary a command that computes for ever.
 const runAsCommand = "DAYBREAK_TEST_COMPUTE"
 
 func TestMain(m *testing.M) {

@@ -22,11 +22,11 @@ type Build struct {
 	Platform   string `json:"platform"`
 }
 
-// kubernetesModules tell the version of Kubernetes, the first that is there.
+// kubernetesModules have the version of Kubernetes, the first that is there.
 var kubernetesModules = []string{"k8s.io/kubernetes", "k8s.io/client-go"}
 
 // NewBuild returns what this binary was made of. The version and the commit are
-// those that the build was told, if any.
+// those that the build was given, if any.
 func NewBuild(version, commit string) Build {
 	b := Build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
@@ -51,7 +51,7 @@ func NewBuild(version, commit string) Build {
 	return b
 }
 
-// NewVersionCommand returns the command that tells what the binary of that name
+// NewVersionCommand returns the command that prints what the binary of that name
 // was made of.
 func NewVersionCommand(name string, b Build) *cobra.Command {
 	var output string

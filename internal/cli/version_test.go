@@ -42,7 +42,7 @@ func TestVersion(t *testing.T) {
 }
 
 // TestNewBuild: what the build says of itself goes without saying; what it was
-// told comes first.
+// given comes first.
 func TestNewBuild(t *testing.T) {
 	b := NewBuild("v1", "abc")
 	if b.Version != "v1" || b.Commit != "abc" || b.Go != runtime.Version() || b.Platform != runtime.GOOS+"/"+runtime.GOARCH {

@@ -12,7 +12,7 @@ import (
 // Waste returns how much is free of the cluster's healthy cards, and how much of
 // that is of no use to pods like those in the cluster, both in cards: see
 // [place.Demand.Waste]. The second divided by the first is the fragmentation
-// that is told everywhere.
+// that is shown everywhere.
 func (s *Snapshot) Waste() (free, useless float64) {
 	demand := s.demand()
 	if demand == nil {

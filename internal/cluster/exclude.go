@@ -20,8 +20,7 @@ type Exclusion struct {
 	Message string
 }
 
-// NodeFilter tells which nodes a pod may use at all, before anything is said of
-// their cards. It decides as kube-scheduler does, whose helpers it calls.
+// NodeFilter decides which nodes a pod may use at all, whatever their cards. It decides as kube-scheduler does, whose helpers it calls.
 type NodeFilter struct {
 	pod      *corev1.Pod
 	affinity nodeaffinity.RequiredNodeAffinity
@@ -33,8 +32,8 @@ func NewNodeFilter(pod *corev1.Pod) *NodeFilter {
 	return &NodeFilter{pod: pod, affinity: nodeaffinity.GetRequiredNodeAffinity(pod)}
 }
 
-// Exclusion says why the pod may not use the node. A node that only a Device
-// tells of has no labels and no taints.
+// Exclusion returns why the pod may not use the node. A node of which only the
+// Device was read has no labels and no taints.
 func (f *NodeFilter) Exclusion(facts *Facts) Exclusion {
 	node := facts.Node
 	if node == nil {

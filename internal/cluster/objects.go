@@ -20,14 +20,14 @@ type Objects struct {
 	Devices map[string]Device
 	// Pods are in the order they were read.
 	Pods []*corev1.Pod
-	// Waiting are further pods without a node: nobody asks about them, but the
-	// scheduler knows them.
+	// Waiting are further pods without a node: not to be placed, but known to the
+	// scheduler.
 	Waiting []*corev1.Pod
 	// Live means that an API server was read.
 	Live bool
-	// Notes tell what was passed over.
+	// Notes list what was passed over.
 	Notes []string
-	// VendorPlugin tells who serves a node without a Device.
+	// VendorPlugin identifies who serves a node without a Device.
 	VendorPlugin wire.VendorPlugin
 }
 
@@ -46,13 +46,13 @@ type Snapshot struct {
 	// Strays are pods that hold cards of a node that was not read.
 	Strays []*corev1.Pod
 	// Pending are the pods without a node, in the order they were read, and
-	// Waiting those that nobody asks about.
+	// Waiting those that are not to be placed.
 	Pending, Waiting []*corev1.Pod
-	// Schedulers are Daybreak's schedulers, as far as their pods tell.
+	// Schedulers are Daybreak's schedulers, as far as their pods show.
 	Schedulers []Scheduler
 	// Live means that an API server was read.
 	Live bool
-	// Notes tell what an operator should know.
+	// Notes are what an operator should know.
 	Notes []string
 }
 
@@ -115,7 +115,7 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// strays tells of pods that hold cards of a node that was not read. Where the
+// strays notes the pods that hold cards of a node that was not read. Where the
 // node's name is a mistake, the cards they are meant to hold look free.
 func (s *Snapshot) strays(node string, pods []*corev1.Pod) {
 	for _, pod := range pods {

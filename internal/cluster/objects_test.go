@@ -39,7 +39,7 @@ func TestSnapshot(t *testing.T) {
 			docs: []string{on("n2"), device},
 			want: state{Nodes: []string{"n1"}, Notes: []string{"pod default/p1 is on node n2, which is not there: what it holds is left out"}},
 		},
-		"of a pod without cards nobody asks where it is": {
+		"a pod without cards on a node that is not there": {
 			docs: []string{strings.Replace(podText, "spec: {", "spec: {nodeName: n2, ", 1), device},
 			want: state{Nodes: []string{"n1"}},
 		},
@@ -51,7 +51,7 @@ func TestSnapshot(t *testing.T) {
 			docs: []string{strings.ReplaceAll(nodeText, "n1", "n2"), device, strings.ReplaceAll(nodeText, "n1", "n0")},
 			want: state{Nodes: []string{"n0", "n1", "n2"}},
 		},
-		"notes tell the node": {
+		"notes name the node": {
 			docs: []string{on("n1"), device},
 			want: state{Nodes: []string{"n1"}, Notes: []string{"pod default/p1 on n1: no annotation tells its cards"}},
 		},

@@ -35,7 +35,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		}
 	}
 	if placed < 10 || refused < 1 {
-		t.Fatalf("%d pods are placed and %d are not, too few of one kind to tell anything", placed, refused)
+		t.Fatalf("%d pods are placed and %d are not, too few of one kind to show anything", placed, refused)
 	}
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -53,7 +53,7 @@ func (d document) spec() map[string]any {
 	return spec
 }
 
-// pending tells whether the document is a pod to place.
+// pending reports whether the document is a pod to place.
 func (d document) pending() bool { return d["kind"] == "Pod" && d.spec()["nodeName"] == nil }
 
 // exampleDocuments reads the example cluster and all example pods, which get

@@ -10,7 +10,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// Scheduler is one of Daybreak's schedulers, as the arguments of its pod tell.
+// Scheduler is one of Daybreak's schedulers, as the arguments of its pod show.
 type Scheduler struct {
 	// Profiles are the names of schedulers that it is.
 	Profiles []string

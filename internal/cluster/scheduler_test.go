@@ -12,7 +12,7 @@ import (
 )
 
 // TestPolicy: the policy of the scheduler that a pod is for, as the arguments of
-// the scheduler's pods tell.
+// the scheduler's pods show.
 func TestPolicy(t *testing.T) {
 	cases := map[string]struct {
 		schedulers []string // arguments
@@ -65,6 +65,6 @@ func TestFreeCPU(t *testing.T) {
 		t.Errorf("free CPU %d, known %v, want 60500", n.FreeCPU, n.CPUKnown)
 	}
 	if n := s.Nodes[1]; n.CPUKnown {
-		t.Errorf("free CPU %d of a node that tells none", n.FreeCPU)
+		t.Errorf("free CPU %d of a node without any", n.FreeCPU)
 	}
 }

@@ -27,12 +27,12 @@ func NewAuditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Check that no card is booked twice and that everything said of cards can be true",
-		Long: `Audit reads Nodes, Devices and Pods, trusts nobody, and names each rule that is
-broken, with the numbers and the pods:
+		Long: `Audit reads Nodes, Devices and Pods, trusts none of them, and names each rule that
+is broken, with the numbers and the pods:
 
 ` + ruleList() + `
-What an operator should know but nobody did wrong, such as a pod on a card that
-became unhealthy, is told as a note.
+What an operator should know but breaks no rule, such as a pod on a card that
+became unhealthy, is a note.
 
 A live cluster is read twice when something is found: what was only seen halfway
 through a change is left out.

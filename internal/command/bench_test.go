@@ -37,7 +37,7 @@ const (
 
 // large is a cluster of servers with eight cards, filled by the core with a mix
 // of slices, whole cards and pods of several containers. Objects carry about as
-// much beside what matters as those of a real cluster do.
+// much else as those of a real cluster do.
 func large(tb testing.TB, nodes, pods int) *cluster.Objects {
 	tb.Helper()
 	o := &cluster.Objects{Devices: map[string]cluster.Device{}}

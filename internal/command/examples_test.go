@@ -116,7 +116,7 @@ func TestExamplesHaveGoldenFiles(t *testing.T) {
 	}
 }
 
-// TestExampleClusterLinks keeps the two places where cluster.yaml tells of
+// TestExampleClusterLinks keeps the two places where cluster.yaml describes
 // links, and the text of the annotation, in step with the code that reads them.
 func TestExampleClusterLinks(t *testing.T) {
 	objects, err := cluster.ReadFiles([]string{exampleCluster}, nil)

@@ -36,7 +36,7 @@ request would fit now, and which pods are in the way. It tries these out with th
 code that the scheduler runs, on the cluster as it is this moment.
 
 Of a placed pod it says which cards it has, who shares them, and what spoke for
-its node against the next best one, as far as the pods that are still there tell.
+its node against the next best one, as far as the pods that are still there show.
 
 The nodes are those that the pod may use: others, which are cordoned, not ready,
 tainted or not selected by the pod, refuse it with the code NodeExcluded and are
@@ -45,7 +45,7 @@ example, stands below.
 
 With -o json the answer is one document, with the refusal of every node as in
 daybreak place. Exit codes: 0 the pod has its place, could have one, or asks for
-no card; 1 it fits nowhere, is not admitted, or nobody knows its cards; 2 there is
+no card; 1 it fits nowhere, is not admitted, or its cards are unknown; 2 there is
 no such pod, or something can't be read.`,
 		Example: `  # A pod of the namespace of your context
   daybreak explain trainer-0

@@ -98,7 +98,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// upsetting tells characters that do something to a terminal.
+// upsetting reports whether a character does something to a terminal.
 func upsetting(r rune) bool {
 	return r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r == '\u202e' || r >= 0x80 && r < 0xa0
 }

@@ -18,11 +18,11 @@ func TestTable(t *testing.T) {
 		"mixed": {files: []string{exampleCluster, "testdata/mixed.yaml"}},
 		// All but the first ten are cut.
 		"thirty-nodes": {files: []string{"-"}, stdin: documents(smallNodes(30), pod("wide", "gpu: 2"))},
-		// Nothing is cut to tell of one node more.
+		// Nothing is cut to count one node more.
 		"eleven-nodes": {files: []string{"-"}, stdin: documents(smallNodes(11), pod("wide", "gpu: 2"))},
 		// Of nodes without cards it is enough to know how many there are.
 		"nodes-without-cards": {files: []string{"-"}, stdin: documents(plainNodes(12), counted("with-cards", 1), pod("wide", "gpu: 2"))},
-		// A node whose cards can't be read is told of even if it is not needed.
+		// A node whose cards can't be read is listed even if it is not needed.
 		"counted-and-broken": {
 			files: []string{"-"}, wantOK: true,
 			stdin: documents(counted("counted", 4), device("broken", 2, "64GB"), slice("broken", "runs", 0, 10, 1), pod("two", "gpu: 2"), pod("one", "gpu: 1")),

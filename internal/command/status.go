@@ -39,7 +39,7 @@ each pod that waits for cards one sentence that says why.
 It reads Nodes, Devices and Pods, changes nothing, and needs no other part of
 Daybreak to run: the right to list them is enough.
 
-  FREE: CARDS  whole cards that nobody uses
+  FREE: CARDS  whole cards that no pod uses
   COMPUTE      free compute; 100% is one card
   MEMORY       free card memory
   BIGGEST      the largest request that would fit: cards of one zone, or the most

@@ -204,7 +204,7 @@ func (t *statusText) writeBlocked() {
 		case n.Problem != "":
 			lines = append(lines, fmt.Sprintf("%s: its cards can't be read: %s", n.Name, n.Problem))
 		case len(n.Unaccounted) > 0:
-			lines = append(lines, fmt.Sprintf("%s: nobody can tell which cards are held by %s", n.Name, strings.Join(n.Unaccounted, ", ")))
+			lines = append(lines, fmt.Sprintf("%s: it is not known which cards are held by %s", n.Name, strings.Join(n.Unaccounted, ", ")))
 		case n.Paused != "":
 			lines = append(lines, fmt.Sprintf("%s: hands out no cards for now: %s", n.Name, n.Paused))
 		case !n.Ready:

@@ -305,7 +305,7 @@ func exclusive(ask *wire.Ask) bool {
 }
 
 // before returns the node as it was before the given time, without the pod: the
-// node itself if nobody came later.
+// node itself if no pod came later.
 func before(n *ledger.Node, pods []*corev1.Pod, own ledger.Holder, since time.Time, known bool) *ledger.Node {
 	earlier := n
 	for _, p := range pods {

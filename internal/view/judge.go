@@ -188,8 +188,7 @@ func (j *judge) estimate(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) [
 	return out
 }
 
-// pending says why a pod waits. Pods that turn out to ask for no card are not
-// told of.
+// pending returns why a pod waits, and false for a pod that asks for no card.
 func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
 	p := PendingStatus{Namespace: pod.Namespace, Name: pod.Name}
 	if !pod.CreationTimestamp.IsZero() {

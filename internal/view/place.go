@@ -19,7 +19,7 @@ type Placements struct {
 	Pods []Placement `json:"pods"`
 }
 
-// Placement tells where a pod goes, why it can't, or what is wrong with it.
+// Placement is where a pod goes, why it can't, or what is wrong with it.
 type Placement struct {
 	Namespace  string      `json:"namespace"`
 	Name       string      `json:"name"`
@@ -34,7 +34,7 @@ type Placement struct {
 	// Error says what is wrong with the pod; Problems is the same, one by one.
 	Error    string   `json:"error,omitempty"`
 	Problems []string `json:"problems,omitempty"`
-	// Note tells of a pod that asks for no card.
+	// Note is of a pod that asks for no card.
 	Note     string   `json:"note,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 	// Estimate says where the scheduler may know more than the cluster shows.
@@ -78,7 +78,7 @@ func (p *Placements) OK() bool {
 	return true
 }
 
-// PlaceOptions are what the place command can be told.
+// PlaceOptions are the options of the place command.
 type PlaceOptions struct {
 	// Policy stands in for pods that name none; Default is the scheduler's own,
 	// where the cluster shows it.

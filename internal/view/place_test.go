@@ -13,7 +13,7 @@ import (
 )
 
 // TestPolicyStandsIn: on n1, the fuller node, card 1 is the fuller; on n2 card 0
-// is. So node and card tell which policy chose each.
+// is. So node and card show which policy chose each.
 func TestPolicyStandsIn(t *testing.T) {
 	nodes := documents(
 		device("n1", 2, "64Gi"), slice("n1", "half", 1, 50, 32),
@@ -133,7 +133,7 @@ func TestPlaceOnCountedCards(t *testing.T) {
 		t.Errorf("cards (-want +got):\n%s", diff)
 	}
 	if text, ok := two.Annotations["metax-tech.com/gpu-devices-allocated"]; ok {
-		t.Errorf("the annotation names cards that nobody knows: %s", text)
+		t.Errorf("the annotation names unknown cards: %s", text)
 	}
 	if len(slice.Refusals) != 1 || slice.Refusals[0].Code != "ModeConflict" {
 		t.Errorf("the slice is refused for %+v, want ModeConflict", slice.Refusals)

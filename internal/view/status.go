@@ -47,7 +47,7 @@ type Amounts struct {
 // Free is what can still be handed out.
 type Free struct {
 	Amounts
-	// WholeCards nobody uses; LinkedCards is the most of them in one zone.
+	// WholeCards are idle; LinkedCards is the most of them in one zone.
 	WholeCards  int `json:"wholeCards"`
 	LinkedCards int `json:"linkedCards"`
 	// LargestSlice is what the card with the most room has left.
@@ -59,15 +59,15 @@ type NodeStatus struct {
 	Name     string `json:"name"`
 	Mode     string `json:"mode"`
 	ServedBy string `json:"servedBy"`
-	// Ready and Schedulable are Kubernetes' word on the node; a node that only a
-	// Device tells of is taken to be both.
+	// Ready and Schedulable are Kubernetes' word on the node; a node of which
+	// only the Device was read counts as both.
 	Ready       bool         `json:"ready"`
 	Schedulable bool         `json:"schedulable"`
 	Zones       int          `json:"zones"`
 	Free        Free         `json:"free"`
 	Cards       []CardStatus `json:"cards"`
-	// Problem says why the cards can't be read; Unaccounted are pods whose cards
-	// nobody can name. Either keeps new pods off the node.
+	// Problem says why the cards can't be read; Unaccounted are pods whose
+	// cards are not known. Either keeps new pods off the node.
 	Problem string `json:"problem,omitempty"`
 	// Paused says why the node takes no pods for now, though its cards are well.
 	Paused      string   `json:"paused,omitempty"`
@@ -127,7 +127,7 @@ type PendingStatus struct {
 
 // Why a pod waits that cards are not refused to.
 const (
-	// CodeInadmissible: its request can't be meant.
+	// CodeInadmissible: its request is invalid.
 	CodeInadmissible = "Inadmissible"
 	// CodeOther: cards are free for it; it waits for something else.
 	CodeOther = "Other"
@@ -182,7 +182,7 @@ func (c *ClusterStatus) add(n *ledger.Node, node *NodeStatus) {
 	}
 }
 
-// takesPods tells whether Kubernetes gives the node pods.
+// takesPods reports whether Kubernetes gives the node pods.
 func (n *NodeStatus) takesPods() bool { return n.Ready && n.Schedulable }
 
 func nodeStatus(n *ledger.Node, inv *wire.Inventory, facts *cluster.Facts) NodeStatus {
