@@ -56,7 +56,7 @@ func (r *fileReader) open(path string, stdin io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	return r.read(f)
 }
 

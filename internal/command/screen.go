@@ -26,10 +26,11 @@ func newScreen(out io.Writer) *screen {
 }
 
 const (
-	alternate  = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
-	back       = "\x1b[?25h\x1b[?1049l"
+	// alternate is the alternate screen, without a cursor; long lines are cut.
+	alternate  = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+	back       = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	home       = "\x1b[H"
-	clearRight = "\x1b[K"
+	clearLine  = "\x1b[2K"
 	clearBelow = "\x1b[J"
 )
 
@@ -43,11 +44,11 @@ func (s *screen) show(text string, now time.Time) error {
 		if !s.started {
 			b.WriteString(alternate)
 		}
-		width, height, err := term.GetSize(int(s.terminal.Fd()))
-		if err != nil || width <= 0 || height <= 0 { // a terminal that does not know its size
-			width, height = lineWidth, 24
+		_, height, err := term.GetSize(int(s.terminal.Fd()))
+		if err != nil || height <= 0 { // a terminal that does not know its size
+			height = 24
 		}
-		b.WriteString(page(text, width, height))
+		b.WriteString(page(text, height))
 	case s.started:
 		b.WriteString("\n" + now.Format(time.TimeOnly) + "\n" + text)
 	default:
@@ -67,8 +68,8 @@ func (s *screen) close() {
 	_, _ = io.WriteString(s.out, back+s.last)
 }
 
-// page draws a text over whatever is there, cut to the size of the terminal.
-func page(text string, width, height int) string {
+// page draws a text over whatever is there, cut to the height of the terminal.
+func page(text string, height int) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	// The last line stays empty, unless it is the only one.
 	if rows := max(1, height-1); len(lines) > rows {
@@ -77,20 +78,11 @@ func page(text string, width, height int) string {
 	var b strings.Builder
 	b.WriteString(home)
 	for _, line := range lines {
-		b.WriteString(cut(line, width) + clearRight)
+		b.WriteString(clearLine + line)
 		if height > 1 {
 			b.WriteString("\r\n")
 		}
 	}
 	b.WriteString(clearBelow)
 	return b.String()
-}
-
-// cut ends a line at the given width.
-func cut(line string, width int) string {
-	part, _ := prefix(line, width)
-	if part == line {
-		return line
-	}
-	return part + "\x1b[0m"
 }

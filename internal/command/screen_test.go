@@ -27,34 +27,32 @@ func TestScreenElsewhere(t *testing.T) {
 	}
 }
 
-// TestPage: what is drawn over the text before has its size, whatever is left of
-// that is cleared, and colours take no room.
+// TestPage: what is drawn over the text before has no more lines than the
+// terminal, and whatever is left of that text is cleared.
 func TestPage(t *testing.T) {
-	got := page("first line\n\x1b[31mred\x1b[0m and more\nthird\nfourth\n", 8, 4)
-	want := home + "first li\x1b[0m" + clearRight + "\r\n\x1b[31mred\x1b[0m and \x1b[0m" + clearRight + "\r\n..." + clearRight + "\r\n" + clearBelow
+	got := page("first line\n\x1b[31mred\x1b[0m and more\nthird\nfourth\n", 4)
+	want := home + clearLine + "first line\r\n" + clearLine + "\x1b[31mred\x1b[0m and more\r\n" + clearLine + "...\r\n" + clearBelow
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("page (-want +got):\n%s", diff)
 	}
-	if strings.Contains(page("short\n", 80, 24), "...") {
+	if strings.Contains(page("short\n", 24), "...") {
 		t.Error("a text that fits is cut")
 	}
 }
 
-// TestPageOfAnySize: a terminal may have no lines or one, and no columns.
+// TestPageOfAnySize: a terminal may have no lines or one.
 func TestPageOfAnySize(t *testing.T) {
 	const text = "first\nsecond\nthird\n"
 	for height := range 6 {
-		for width := range 3 {
-			drawn := page(text, width, height)
-			if lines := strings.Count(drawn, "\n"); lines > max(0, height-1) {
-				t.Errorf("%d lines of a terminal that has %d: %q", lines, height, drawn)
-			}
+		drawn := page(text, height)
+		if lines := strings.Count(drawn, "\n"); lines > max(0, height-1) {
+			t.Errorf("%d lines of a terminal that has %d: %q", lines, height, drawn)
 		}
 	}
-	if want, got := home+"..."+clearRight+clearBelow, page(text, 80, 1); got != want {
+	if want, got := home+clearLine+"..."+clearBelow, page(text, 1); got != want {
 		t.Errorf("on one line %q, want %q", got, want)
 	}
-	if want, got := home+"only"+clearRight+clearBelow, page("only\n", 80, 1); got != want {
+	if want, got := home+clearLine+"only"+clearBelow, page("only\n", 1); got != want {
 		t.Errorf("on one line %q, want %q", got, want)
 	}
 }

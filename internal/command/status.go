@@ -111,12 +111,12 @@ func (o *statusOptions) status(objects *cluster.Objects) (*view.Status, error) {
 		return status, nil
 	}
 	var names []string
-	for i, n := range status.Nodes {
-		if n.Name == o.node {
+	for i := range status.Nodes {
+		if status.Nodes[i].Name == o.node {
 			status.Nodes = status.Nodes[i : i+1]
 			return status, nil
 		}
-		names = append(names, n.Name)
+		names = append(names, status.Nodes[i].Name)
 	}
 	return nil, fmt.Errorf("there is no node %s%s", o.node, cli.Suggest(o.node, names))
 }

@@ -26,28 +26,19 @@ func (p palette) paint(color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-// prefix returns the part of the text that takes the given number of columns, and
-// how many it takes. Colour codes take none.
-func prefix(text string, most int) (part string, columns int) {
-	code := false
-	for i, r := range text {
+// width returns how many columns the text takes; colour codes take none.
+func width(text string) int {
+	columns, code := 0, false
+	for _, r := range text {
 		switch {
 		case r == '\x1b':
 			code = true
 		case code:
 			code = r != 'm'
-		case columns == most:
-			return text[:i], columns
 		default:
 			columns++
 		}
 	}
-	return text, columns
-}
-
-// width returns how many columns the text takes.
-func width(text string) int {
-	_, columns := prefix(text, -1)
 	return columns
 }
 
