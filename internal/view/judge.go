@@ -60,15 +60,15 @@ func (j *judge) read(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
 	ask, problems := wire.Admit(pod)
 	if ask != nil {
 		wire.Describe(pod, &ask.Request)
-		policy, _ := j.standIn(pod)
+		policy, _ := j.policyFor(pod)
 		ask.StandIn(policy)
 	}
 	return ask, problems
 }
 
-// standIn returns the policy for a pod that names none, and whether it is known
+// policyFor returns the policy for a pod that names none, and whether it is known
 // to be the scheduler's.
-func (j *judge) standIn(pod *corev1.Pod) (policy place.Policy, known bool) {
+func (j *judge) policyFor(pod *corev1.Pod) (policy place.Policy, known bool) {
 	if j.policy != place.Default {
 		return j.policy, true
 	}
@@ -179,7 +179,7 @@ const (
 // estimate says where the scheduler may know more than the cluster shows.
 func (j *judge) estimate(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) []string {
 	var out []string
-	if _, known := j.standIn(pod); !known && j.snapshot.Live && !ask.NodePolicyGiven {
+	if _, known := j.policyFor(pod); !known && j.snapshot.Live && !ask.NodePolicyGiven {
 		out = append(out, assumedPolicy)
 	}
 	if demand != nil && ask.Prefer.Node == place.Default {
