@@ -37,7 +37,7 @@ func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error 
 		head.TypeMeta = implied
 	}
 	if head.APIVersion == "" || head.Kind == "" {
-		return fmt.Errorf("%s: no apiVersion or no kind: want a v1 Node, Pod or List, or a %s", at, deviceKind)
+		return fmt.Errorf("%s: %w", at, errNoKind)
 	}
 	if isList(head.TypeMeta) {
 		item := itemsOf(head.TypeMeta)
@@ -61,7 +61,10 @@ func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error 
 	}
 }
 
-var deviceKind = v1alpha1.GroupVersion.String() + " Device"
+var (
+	deviceKind = v1alpha1.GroupVersion.String() + " Device"
+	errNoKind  = fmt.Errorf("no apiVersion or no kind: want a v1 Node, Pod or List, or a %s", deviceKind)
+)
 
 func isList(t metav1.TypeMeta) bool {
 	switch t.APIVersion + " " + t.Kind {

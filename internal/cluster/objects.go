@@ -84,28 +84,30 @@ func (o *Objects) Snapshot() *Snapshot {
 		}
 	}
 	known := make(map[string]bool, len(o.Nodes))
-	var opened []opened
+	var entries []nodeEntry
 	for _, node := range o.Nodes {
 		known[node.Name] = true
-		opened = append(opened, o.facts(node.Name, node, bound[node.Name]))
+		entries = append(entries, o.facts(node.Name, node, bound[node.Name]))
 	}
 	for name := range o.Devices {
 		if !known[name] {
 			known[name] = true
-			opened = append(opened, o.facts(name, nil, bound[name]))
+			entries = append(entries, o.facts(name, nil, bound[name]))
 		}
 	}
+	slices.SortFunc(entries, func(a, b nodeEntry) int { return cmp.Compare(a.Name, b.Name) })
 	var memos gpu.Memos
-	InParallel(len(opened), func(i int) { opened[i].open(&memos) })
-	for i := range opened {
-		s.add(&opened[i])
+	InParallel(len(entries), func(i int) { entries[i].open(&memos) })
+	for i := range entries {
+		s.add(&entries[i])
 	}
 	for name, pods := range bound {
 		if !known[name] {
 			s.strays(name, pods)
 		}
 	}
-	s.sort()
+	slices.SortFunc(s.Strays, byName)
+	slices.Sort(s.Notes)
 	return s
 }
 
@@ -126,8 +128,8 @@ func (s *Snapshot) strays(node string, pods []*corev1.Pod) {
 	}
 }
 
-// opened is a node on its way into a snapshot.
-type opened struct {
+// nodeEntry is a node on its way into a snapshot.
+type nodeEntry struct {
 	Facts
 	device    Device
 	plugin    *wire.VendorPlugin
@@ -137,13 +139,13 @@ type opened struct {
 	notes     []string
 }
 
-func (o *Objects) facts(name string, node *corev1.Node, pods []*corev1.Pod) opened {
+func (o *Objects) facts(name string, node *corev1.Node, pods []*corev1.Pod) nodeEntry {
 	device := o.Devices[name]
-	return opened{Facts: Facts{Name: name, Node: node, Device: device.Device, Pods: pods}, device: device, plugin: &o.VendorPlugin, live: o.Live}
+	return nodeEntry{Facts: Facts{Name: name, Node: node, Device: device.Device, Pods: pods}, device: device, plugin: &o.VendorPlugin, live: o.Live}
 }
 
 // open reads the node's cards and books its pods.
-func (o *opened) open(memos *gpu.Memos) {
+func (o *nodeEntry) open(memos *gpu.Memos) {
 	// The order in which pods were read must not show in what is booked.
 	slices.SortFunc(o.Pods, byName)
 	objects := wire.NodeObjects{Name: o.Name, Node: o.Node, Device: o.device.Device, Err: o.device.Err}
@@ -157,7 +159,7 @@ func (o *opened) open(memos *gpu.Memos) {
 }
 
 // countCPU notes how much CPU is left, as the scheduler's own cache does.
-func (o *opened) countCPU() {
+func (o *nodeEntry) countCPU() {
 	if o.Node == nil {
 		return
 	}
@@ -171,7 +173,7 @@ func (o *opened) countCPU() {
 	o.node.FreeCPU, o.node.CPUKnown = max(0, free), true
 }
 
-func (s *Snapshot) add(o *opened) {
+func (s *Snapshot) add(o *nodeEntry) {
 	s.Nodes = append(s.Nodes, o.node)
 	s.Inventories = append(s.Inventories, o.inventory)
 	s.Facts = append(s.Facts, o.Facts)
@@ -188,12 +190,4 @@ func (s *Snapshot) add(o *opened) {
 
 func byName(a, b *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-func (s *Snapshot) sort() {
-	slices.SortFunc(s.Nodes, func(a, b *ledger.Node) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(s.Inventories, func(a, b *wire.Inventory) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(s.Facts, func(a, b Facts) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(s.Strays, byName)
-	slices.Sort(s.Notes)
 }

@@ -65,9 +65,9 @@ func (r *fileReader) streamObject(dec *json.Decoder) error {
 // streamItems takes in the items of the list that begins with the given fields.
 // It returns items without a kind if that of the list has yet to come.
 func (r *fileReader) streamItems(dec *json.Decoder, fields map[string]any) (held []json.RawMessage, err error) {
-	var none, implied metav1.TypeMeta
-	if text, err := json.Marshal(fields); err == nil && isList(typeOf(text)) {
-		implied = itemsOf(typeOf(text))
+	var list, implied metav1.TypeMeta
+	if text, err := json.Marshal(fields); err == nil && json.Unmarshal(text, &list) == nil && isList(list) {
+		implied = itemsOf(list)
 	}
 	if open, err := r.token(dec); err != nil || open != json.Delim('[') {
 		return nil, cmp.Or(err, fmt.Errorf("%s: not a Kubernetes object: items is no list", r.at()))
@@ -77,16 +77,17 @@ func (r *fileReader) streamItems(dec *json.Decoder, fields map[string]any) (held
 		if err != nil {
 			return nil, err
 		}
-		if implied == none && typeOf(item) == none {
-			held = append(held, item)
-			continue
-		}
 		at := fmt.Sprintf("%s, item %d", r.at(), n)
 		text, err := yaml.YAMLToJSONStrict(item)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", at, err)
 		}
-		if err := r.object(text, at, implied); err != nil {
+		err = r.object(text, at, implied)
+		if errors.Is(err, errNoKind) && !isList(list) {
+			held = append(held, item)
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -111,13 +112,4 @@ func (r *fileReader) value(dec *json.Decoder) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%s: %w", r.at(), err)
 	}
 	return value, nil
-}
-
-// typeOf returns the kind of an object, and nothing of a value that is none.
-func typeOf(object []byte) metav1.TypeMeta {
-	var t metav1.TypeMeta
-	if json.Unmarshal(object, &t) != nil {
-		return metav1.TypeMeta{}
-	}
-	return t
 }

@@ -114,7 +114,7 @@ func TestStreamErrors(t *testing.T) {
 		"a key twice":        {list(`{"apiVersion":"v1","kind":"Node","kind":"Node"}`), item + `yaml: unmarshal errors:` + "\n" + `  line 1: key "kind" already set in map`},
 		"items twice":        {`{"items":[],"items":[]}`, `standard input, document 2: key "items" already set in map`},
 		"no list":            {`{"items":7}`, "standard input, document 2: not a Kubernetes object: items is no list"},
-		"no object":          {list("7"), "standard input, document 2, item 1: not a Kubernetes object: the document is a number, want a mapping"},
+		"no object":          {list("7"), "standard input, document 2, item 2: not a Kubernetes object: the document is a number, want a mapping"},
 		"cut off":            {`{"apiVersion":"v1","items":[` + nodeJSON, "standard input, document 2: unexpected EOF"},
 		"words after JSON":   {list(podJSON) + " and more", "standard input, document 3: not a Kubernetes object: the document is a string, want a mapping"},
 		"a bracket too many": {`}`, "standard input, document 2: yaml: did not find expected node content"},

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/audit"
@@ -135,10 +134,9 @@ func largePod(name, limits string) *corev1.Pod {
 	return pod
 }
 
-// writeLarge writes the cluster as kubectl would, one list, in both formats.
-func writeLarge(tb testing.TB, o *cluster.Objects) (asJSON, asYAML string) {
+// writeLarge writes the cluster as kubectl would, in one list.
+func writeLarge(tb testing.TB, o *cluster.Objects) string {
 	tb.Helper()
-	list := map[string]any{"apiVersion": "v1", "kind": "List"}
 	items := make([]any, 0, 2*len(o.Nodes)+len(o.Pods))
 	for _, n := range o.Nodes {
 		items = append(items, n, o.Devices[n.Name].Device)
@@ -146,85 +144,48 @@ func writeLarge(tb testing.TB, o *cluster.Objects) (asJSON, asYAML string) {
 	for _, p := range o.Pods {
 		items = append(items, p)
 	}
-	list["items"] = items
-	text, err := json.MarshalIndent(list, "", "    ")
+	text, err := json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "List", "items": items}, "", "    ")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	folder := tb.TempDir()
-	asJSON, asYAML = filepath.Join(folder, "all.json"), filepath.Join(folder, "all.yaml")
-	if err := os.WriteFile(asJSON, text, 0o600); err != nil {
+	path := filepath.Join(tb.TempDir(), "all.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	// Item by item: the YAML encoder is slow on one large document.
-	var out bytes.Buffer
-	out.WriteString("apiVersion: v1\nitems:\n")
-	for _, item := range items {
-		text, err := yaml.Marshal(item)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		for i, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
-			if i == 0 {
-				out.WriteString("- ")
-			} else {
-				out.WriteString("  ")
-			}
-			out.Write(line)
-			out.WriteByte('\n')
-		}
-	}
-	out.WriteString("kind: List\nmetadata:\n  resourceVersion: \"\"\n")
-	if err := os.WriteFile(asYAML, out.Bytes(), 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	return asJSON, asYAML
+	return path
 }
 
 // BenchmarkAudit: the audit command at full size, from files to the answer, and
 // what its time is made of.
 func BenchmarkAudit(b *testing.B) {
 	o := large(b, manyNodes, manyPods)
-	asJSON, asYAML := writeLarge(b, o)
-	read := func(b *testing.B, path string) *cluster.Objects {
-		b.Helper()
-		objects, err := cluster.ReadFiles([]string{path}, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return objects
+	path := writeLarge(b, o)
+	info, err := os.Stat(path)
+	if err != nil {
+		b.Fatal(err)
 	}
-	size := func(b *testing.B, path string) {
-		b.Helper()
-		info, err := os.Stat(path)
-		if err != nil {
-			b.Fatal(err)
-		}
+	b.Run("read", func(b *testing.B) {
 		b.SetBytes(info.Size())
-	}
-	for _, path := range []string{asJSON, asYAML} {
-		name := strings.ToUpper(filepath.Ext(path)[1:])
-		b.Run("read "+name, func(b *testing.B) {
-			size(b, path)
-			defer reportCPU(b)()
-			for b.Loop() {
-				read(b, path)
+		defer reportCPU(b)()
+		for b.Loop() {
+			if _, err := cluster.ReadFiles([]string{path}, nil); err != nil {
+				b.Fatal(err)
 			}
-		})
-		b.Run("command "+name, func(b *testing.B) {
-			size(b, path)
-			defer reportCPU(b)()
-			for b.Loop() {
-				var out bytes.Buffer
-				cmd := NewAuditCommand()
-				cmd.SetArgs([]string{"-f", path})
-				cmd.SetOut(&out)
-				if err := cmd.ExecuteContext(b.Context()); err != nil || !strings.Contains(out.String(), "40000 pods: no rule is broken") {
-					b.Fatalf("%v\n%s", err, out.String())
-				}
+		}
+	})
+	b.Run("command", func(b *testing.B) {
+		b.SetBytes(info.Size())
+		defer reportCPU(b)()
+		for b.Loop() {
+			var out bytes.Buffer
+			cmd := NewAuditCommand()
+			cmd.SetArgs([]string{"-f", path})
+			cmd.SetOut(&out)
+			if err := cmd.ExecuteContext(b.Context()); err != nil || !strings.Contains(out.String(), "40000 pods: no rule is broken") {
+				b.Fatalf("%v\n%s", err, out.String())
 			}
-		})
-	}
+		}
+	})
 	b.Run("snapshot", func(b *testing.B) {
 		defer reportCPU(b)()
 		for b.Loop() {
