@@ -149,13 +149,13 @@ func defaultCPU(containers []corev1.Container) {
 }
 
 func (r *decoder) device(text []byte, name, at string) error {
-	r.objects.Devices[name] = DecodeDevice(text)
+	r.objects.Devices[name] = decodeDevice(text)
 	return r.once("Device", name, at)
 }
 
-// DecodeDevice decodes a Device. One that can't be decoded is an error of its
+// decodeDevice decodes a Device. One that can't be decoded is an error of its
 // node, not of the reader.
-func DecodeDevice(text []byte) Device {
+func decodeDevice(text []byte) Device {
 	device, err := wire.DecodeDevice(text)
 	if err != nil {
 		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", plain(err))}
@@ -163,11 +163,12 @@ func DecodeDevice(text []byte) Device {
 	return Device{Device: device}
 }
 
-// DeviceOf decodes a Device as the dynamic client returns it.
-func DeviceOf(u *unstructured.Unstructured) Device {
+// DecodeDevice decodes a Device as the dynamic client returns it, or returns why
+// it can't be decoded.
+func DecodeDevice(u *unstructured.Unstructured) Device {
 	text, err := u.MarshalJSON()
 	if err != nil {
 		return Device{Err: err}
 	}
-	return DecodeDevice(text)
+	return decodeDevice(text)
 }

@@ -119,7 +119,7 @@ func readClients(ctx context.Context, client kubernetes.Interface, devices dynam
 	}
 	resource := v1alpha1.GroupVersion.WithResource("devices")
 	err = each(ctx, listOf(devices.Resource(resource).List), func(item *unstructured.Unstructured) error {
-		o.Devices[item.GetName()] = DeviceOf(item)
+		o.Devices[item.GetName()] = DecodeDevice(item)
 		return nil
 	})
 	// A cluster with the vendor's stack alone has no Devices.

@@ -134,7 +134,7 @@ func (w *Watcher) objects() *Objects {
 	slices.SortFunc(o.Pods, byName)
 	if w.devices != nil {
 		for _, u := range cached[*unstructured.Unstructured](w.devices) {
-			o.Devices[u.GetName()] = DeviceOf(u)
+			o.Devices[u.GetName()] = DecodeDevice(u)
 		}
 	}
 	return o

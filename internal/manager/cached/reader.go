@@ -150,19 +150,10 @@ func (r *Reader) decode(items []unstructured.Unstructured) map[string]cluster.De
 		name, version := item.GetName(), item.GetResourceVersion()
 		d := r.devices[name]
 		if d.version != version || version == "" {
-			d = decoded{version: version, device: DecodeDevice(item)}
+			d = decoded{version: version, device: cluster.DecodeDevice(item)}
 		}
 		kept[name], devices[name] = d, d.device
 	}
 	r.devices = kept
 	return devices
-}
-
-// DecodeDevice decodes a Device from the caches.
-func DecodeDevice(item *unstructured.Unstructured) cluster.Device {
-	text, err := item.MarshalJSON()
-	if err != nil {
-		return cluster.Device{Err: err}
-	}
-	return cluster.DecodeDevice(text)
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -232,7 +233,7 @@ func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error
 	if f.deviceLabels[wire.LabelVendor] != wire.VendorMetaX {
 		return r.withoutDevice(ctx, node)
 	}
-	if decoded := cached.DecodeDevice(device); decoded.Err != nil {
+	if decoded := cluster.DecodeDevice(device); decoded.Err != nil {
 		f.inventory = wire.BadInventory(node.Name, decoded.Err)
 	} else {
 		f.inventory = wire.ReadInventory(node, decoded.Device)
