@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 )
 
 // Names under which the playground's binary runs itself, as its first argument.
@@ -76,33 +77,30 @@ func (c *Cluster) start(ctx context.Context) error {
 	if c.pki, err = newPKI(filepath.Join(c.Dir, "pki")); err != nil {
 		return err
 	}
-	for _, cert := range []struct {
-		name, user string
-		groups     []string
+	ports, err := FreePorts(ctx, 3)
+	if err != nil {
+		return err
+	}
+	c.port = ports[2]
+	for _, user := range []struct {
+		name, commonName string
+		groups           []string
 	}{
-		{"apiserver", "kube-apiserver", nil},
 		{"admin", "admin", []string{"system:masters"}},
 		{"controller-manager", "system:kube-controller-manager", nil},
 		{"scheduler", SchedulerUser, nil},
 		{"manager", ManagerUser, nil},
 		{"simulator", SimulatorUser, nil},
 	} {
-		if err := c.pki.issue(cert.name, cert.user, cert.groups...); err != nil {
+		if err := c.addUser(user.name, user.commonName, user.groups...); err != nil {
 			return err
 		}
+	}
+	if err := c.pki.issue("apiserver", "kube-apiserver"); err != nil {
+		return err
 	}
 	if err := c.pki.issueKey("service-accounts"); err != nil {
 		return err
-	}
-	ports, err := FreePorts(ctx, 3)
-	if err != nil {
-		return err
-	}
-	c.port = ports[2]
-	for _, name := range []string{"admin", "controller-manager", "scheduler", "manager", "simulator"} {
-		if err := c.writeKubeconfig(name); err != nil {
-			return err
-		}
 	}
 	c.Etcd = newProcess(c.Dir, ComponentEtcd, c.Executable, ComponentEtcd, filepath.Join(c.Dir, "etcd"), strconv.Itoa(ports[0]), strconv.Itoa(ports[1]))
 	c.APIServer = newProcess(c.Dir, ComponentAPIServer, c.Executable, c.apiServerArgs(ports[0])...)
@@ -189,34 +187,36 @@ func (c *Cluster) Kubeconfig(user string) string { return filepath.Join(c.Dir, u
 // URL returns the API server's address.
 func (c *Cluster) URL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.port) }
 
-func (c *Cluster) writeKubeconfig(user string) error {
-	auth := clientcmdapi.NewAuthInfo()
-	var err error
-	if auth.ClientCertificateData, err = os.ReadFile(c.pki.cert(user)); err != nil {
+// addUser issues the certificate of a user, unless there is one, and writes the
+// kubeconfig.
+func (c *Cluster) addUser(user, commonName string, groups ...string) error {
+	if err := c.pki.issue(user, commonName, groups...); err != nil {
 		return err
 	}
-	if auth.ClientKeyData, err = os.ReadFile(c.pki.keyFile(user)); err != nil {
+	cert, err := os.ReadFile(c.pki.cert(user))
+	if err != nil {
 		return err
 	}
-	return c.WriteKubeconfig(user, auth)
+	key, err := os.ReadFile(c.pki.keyFile(user))
+	if err != nil {
+		return err
+	}
+	return c.WriteKubeconfig(user, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 }
 
 // WriteKubeconfig writes the kubeconfig of a user with these credentials; its path is
 // that of [Cluster.Kubeconfig].
 func (c *Cluster) WriteKubeconfig(user string, auth *clientcmdapi.AuthInfo) error {
-	cfg, cluster := clientcmdapi.NewConfig(), clientcmdapi.NewCluster()
-	cluster.Server = c.URL()
-	cluster.DisableCompression = true // on one machine it is work for nothing
-	var err error
-	if cluster.CertificateAuthorityData, err = os.ReadFile(c.pki.cert("ca")); err != nil {
-		return err
-	}
-	cfg.Clusters["playground"], cfg.AuthInfos[user] = cluster, auth
-	kubeContext := clientcmdapi.NewContext()
-	kubeContext.Cluster, kubeContext.AuthInfo = "playground", user
-	cfg.Contexts["playground"] = kubeContext
-	cfg.CurrentContext = "playground"
-	return clientcmd.WriteToFile(*cfg, c.Kubeconfig(user))
+	const name = "playground"
+	return clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{name: {
+			Server: c.URL(), CertificateAuthorityData: pkiutil.EncodeCertPEM(c.pki.ca),
+			DisableCompression: true, // of no use on one machine
+		}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: auth},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: user}},
+		CurrentContext: name,
+	}, c.Kubeconfig(user))
 }
 
 // REST returns how to reach the API server as administrator, without a limit
@@ -225,20 +225,15 @@ func (c *Cluster) REST() *rest.Config { return c.RESTAs("admin") }
 
 // RESTAs returns how to reach the API server as one of the users that
 // [Cluster.Kubeconfig] names, without a limit on the rate. It holds what is in
-// the files and not their names: clients go on looking for files that are gone
-// with the cluster.
+// the files and not their names: clients would reload files that are gone with
+// the cluster.
 func (c *Cluster) RESTAs(user string) *rest.Config {
-	config := &rest.Config{Host: c.URL(), QPS: -1}
-	for path, data := range map[string]*[]byte{
-		c.pki.cert("ca"): &config.CAData, c.pki.cert(user): &config.CertData, c.pki.keyFile(user): &config.KeyData,
-	} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			config.CAFile = path // its user gets the error
-			return config
-		}
-		*data = text
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(user))
+	if err != nil {
+		// Its user gets the error.
+		return &rest.Config{Host: c.URL(), TLSClientConfig: rest.TLSClientConfig{CAFile: c.Kubeconfig(user)}}
 	}
+	config.QPS = -1
 	return config
 }
 

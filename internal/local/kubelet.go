@@ -1,10 +1,10 @@
 package local
 
-// Credentials are the files by which a kubelet and the API server know each
-// other.
+// Credentials are the files with which a kubelet and the API server
+// authenticate each other.
 type Credentials struct {
-	// Kubeconfig is how the kubelet reaches the API server; CA is whom it
-	// believes when someone calls it; Cert and Key are what it serves with.
+	// Kubeconfig is how the kubelet reaches the API server; CA verifies the
+	// clients that call it; Cert and Key are what it serves with.
 	Kubeconfig, CA, Cert, Key string
 }
 
@@ -12,10 +12,7 @@ type Credentials struct {
 // have been started with [Config.Kubelets].
 func (c *Cluster) Join(node string) (Credentials, error) {
 	user := "kubelet-" + node
-	if err := c.pki.issue(user, "system:node:"+node, "system:nodes"); err != nil {
-		return Credentials{}, err
-	}
-	if err := c.writeKubeconfig(user); err != nil {
+	if err := c.addUser(user, "system:node:"+node, "system:nodes"); err != nil {
 		return Credentials{}, err
 	}
 	return Credentials{Kubeconfig: c.Kubeconfig(user), CA: c.pki.cert("ca"), Cert: c.pki.cert(user), Key: c.pki.keyFile(user)}, nil

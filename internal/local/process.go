@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Process is a part of the cluster that runs as a process of its own and can be
@@ -28,6 +29,9 @@ type Process struct {
 	exited chan struct{}
 	err    error
 }
+
+// stopTimeout is how long a process may take to end after a signal.
+const stopTimeout = 10 * time.Second
 
 func newProcess(dir, name, path string, args ...string) *Process {
 	return &Process{name: name, path: path, args: args, log: filepath.Join(dir, "logs", name+".log")}
@@ -94,27 +98,23 @@ func (p *Process) Signal(s syscall.Signal) error {
 }
 
 // Kill ends the process at once and waits until it is gone.
-func (p *Process) Kill() { p.end(syscall.SIGKILL, 10*time.Second) }
+func (p *Process) Kill() { p.end(syscall.SIGKILL) }
 
 // Stop asks the process to end and kills it when it takes too long.
-func (p *Process) Stop() { p.end(syscall.SIGTERM, 10*time.Second) }
+func (p *Process) Stop() { p.end(syscall.SIGTERM) }
 
-func (p *Process) end(s syscall.Signal, patience time.Duration) {
+func (p *Process) end(s syscall.Signal) {
 	p.mu.Lock()
 	cmd, exited := p.cmd, p.exited
 	p.mu.Unlock()
 	if cmd == nil {
 		return
 	}
-	// A paused process hears nothing but SIGKILL until it goes on.
-	for _, signal := range []syscall.Signal{s, syscall.SIGCONT} {
-		if err := cmd.Process.Signal(signal); errors.Is(err, os.ErrProcessDone) {
-			break
-		}
-	}
+	_ = cmd.Process.Signal(s)
+	_ = cmd.Process.Signal(syscall.SIGCONT) // a paused process handles only SIGKILL until it continues
 	select {
 	case <-exited:
-	case <-time.After(patience):
+	case <-time.After(stopTimeout):
 		_ = cmd.Process.Kill()
 		<-exited
 	}
@@ -147,17 +147,15 @@ func tail(path string, most int) string {
 // waitFor polls until the check passes, the process ends, or time is up.
 func (p *Process) waitFor(ctx context.Context, what string, check func(context.Context) error) error {
 	var last error
-	for {
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		if err := p.failure(); err != nil {
-			return err
+			return false, err
 		}
-		if last = check(ctx); last == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: waiting for %s: %w (last: %w); the end of its log:\n%s", p.name, what, context.Cause(ctx), last, tail(p.log, 2000))
-		case <-time.After(50 * time.Millisecond):
-		}
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("%s: waiting for %s: %w (last: %w); the end of its log:\n%s", p.name, what, context.Cause(ctx), last, tail(p.log, 2000))
 	}
+	return err
 }

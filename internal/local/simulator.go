@@ -7,17 +7,17 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -38,8 +38,7 @@ type Simulator struct {
 	// Otherwise they come with it.
 	Managed bool
 
-	client  kubernetes.Interface
-	dynamic dynamic.Interface
+	client kubernetes.Interface
 
 	mu     sync.Mutex
 	nodes  []string
@@ -78,12 +77,8 @@ func NewSimulator(ctx context.Context, config *rest.Config, options ...Simulator
 	if err != nil {
 		return nil, err
 	}
-	dyn, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
 	ctx, stop := context.WithCancel(ctx)
-	s := &Simulator{client: client, dynamic: dyn, ctx: ctx, stop: stop, done: make(chan struct{})}
+	s := &Simulator{client: client, ctx: ctx, stop: stop, done: make(chan struct{})}
 	for _, option := range options {
 		option(s)
 	}
@@ -91,33 +86,33 @@ func NewSimulator(ctx context.Context, config *rest.Config, options ...Simulator
 		stop()
 		return nil, err
 	}
-	if s.still {
-		go func() {
-			<-ctx.Done()
-			s.agents.close()
-			close(s.done)
-		}()
-		return s, nil
+	var running sync.WaitGroup
+	if !s.still {
+		if err := s.attend(ctx, &running); err != nil {
+			stop()
+			return nil, err
+		}
 	}
-	if err := s.attendAll(); err != nil {
-		stop()
-		return nil, err
-	}
+	go func() {
+		<-ctx.Done()
+		running.Wait()
+		s.agents.close()
+		close(s.done)
+	}()
 	return s, nil
 }
 
-// attendAll runs the pods that are bound to simulated nodes and renews the
-// nodes' leases, until the simulation ends.
-func (s *Simulator) attendAll() error {
-	ctx := s.ctx
-	pods := make(chan types.NamespacedName, 100_000)
+// attend runs the pods that are bound to simulated nodes and renews the nodes'
+// leases, until the context ends.
+func (s *Simulator) attend(ctx context.Context, running *sync.WaitGroup) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.nodeName!="
 	}))
 	informer := factory.Core().V1().Pods()
+	queue := workqueue.NewTyped[types.NamespacedName]()
 	enqueue := func(obj any) {
 		if pod, ok := obj.(*corev1.Pod); ok && needsKubelet(pod) {
-			pods <- types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+			queue.Add(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 		}
 	}
 	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -127,28 +122,23 @@ func (s *Simulator) attendAll() error {
 	}
 	lister := informer.Lister()
 	factory.Start(ctx.Done())
-	var group errgroup.Group
 	for range simulatorWorkers {
-		group.Go(func() error {
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case key := <-pods:
-					if pod, err := lister.Pods(key.Namespace).Get(key.Name); err == nil && s.has(pod.Spec.NodeName) {
-						s.attend(ctx, pod)
-					}
+		running.Go(func() {
+			for key, ended := queue.Get(); !ended; key, ended = queue.Get() {
+				pod, err := lister.Pods(key.Namespace).Get(key.Name)
+				if err == nil && s.has(pod.Spec.NodeName) && (pod.DeletionTimestamp != nil || !s.leaves(pod)) {
+					s.Run(ctx, pod)
 				}
+				queue.Done(key)
 			}
 		})
 	}
-	group.Go(func() error { s.heartbeat(ctx); return nil })
-	go func() {
-		_ = group.Wait()
+	running.Go(func() { wait.UntilWithContext(ctx, s.heartbeat, leaseRenewal) })
+	running.Go(func() {
+		<-ctx.Done()
+		queue.ShutDown()
 		factory.Shutdown()
-		s.agents.close()
-		close(s.done)
-	}()
+	})
 	return nil
 }
 
@@ -200,15 +190,8 @@ func NewClient(config *rest.Config) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// attend does what a kubelet would do for the pod. What fails is tried again
-// after a second.
-func (s *Simulator) attend(ctx context.Context, pod *corev1.Pod) {
-	if pod.DeletionTimestamp != nil || !s.leaves(pod) {
-		s.Run(ctx, pod)
-	}
-}
-
-// Run starts or ends a pod that has its cards, if it asks for any.
+// Run starts or ends a pod that has its cards, if it asks for any. What fails is
+// tried again after a second.
 func (s *Simulator) Run(ctx context.Context, pod *corev1.Pod) {
 	var err error
 	if pod.DeletionTimestamp != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+	nodeutil "k8s.io/kubernetes/pkg/util/node"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -120,34 +122,39 @@ func (s *Simulator) AdoptNode(ctx context.Context, node *corev1.Node) error {
 // ready makes the node Ready and takes the taint off with which every node is
 // created.
 func (s *Simulator) ready(ctx context.Context, want *corev1.Node) error {
-	name, now := want.Name, metav1.Now()
 	status := want.Status.DeepCopy()
-	status.Conditions = isReady(now)
-	status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
-	patch, err := json.Marshal(map[string]any{"status": status})
+	status.Conditions = isReady()
+	status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: want.Name}, {Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+	if err := s.patchStatus(ctx, want.Name, status); err != nil {
+		return fmt.Errorf("make node %s ready: %w", want.Name, err)
+	}
+	_, err := s.client.CoreV1().Nodes().Patch(ctx, want.Name, types.MergePatchType, []byte(`{"spec":{"taints":null}}`), metav1.PatchOptions{})
 	if err != nil {
-		return err
-	}
-	nodes := s.client.CoreV1().Nodes()
-	if _, err := nodes.Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-		return fmt.Errorf("make node %s ready: %w", name, err)
-	}
-	if _, err := nodes.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"taints":null}}`), metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("take the taint off node %s: %w", name, err)
+		return fmt.Errorf("take the taint off node %s: %w", want.Name, err)
 	}
 	return nil
 }
 
-// isReady is what a kubelet says of its node when all is well.
-func isReady(now metav1.Time) []corev1.NodeCondition {
+// isReady returns the conditions that a kubelet reports when all is well.
+func isReady() []corev1.NodeCondition {
+	now := metav1.Now()
 	return []corev1.NodeCondition{{
 		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "simulated",
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}}
 }
 
-// revive makes a node Ready again that was given up, because its lease was not
-// renewed for a while: this machine slept, or the API server was away.
+func (s *Simulator) patchStatus(ctx context.Context, node string, status any) error {
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}
+
+// revive makes a node Ready again whose lease was not renewed for a while: this
+// machine slept, or the API server was away.
 func (s *Simulator) revive(ctx context.Context, name string) error {
 	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -156,16 +163,10 @@ func (s *Simulator) revive(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("get node %s: %w", name, err)
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return nil
-		}
+	if nodeutil.IsNodeReady(node) {
+		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": isReady(metav1.Now())}})
-	if err != nil {
-		return err
-	}
-	if _, err := s.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if err := s.patchStatus(ctx, name, map[string]any{"conditions": isReady()}); err != nil {
 		return fmt.Errorf("make node %s ready again: %w", name, err)
 	}
 	return nil
@@ -177,7 +178,7 @@ func (s *Simulator) CreateDevice(ctx context.Context, d *v1alpha1.Device) error 
 	if err != nil {
 		return err
 	}
-	_, err = s.dynamic.Resource(v1alpha1.GroupVersion.WithResource("devices")).Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+	_, err = s.agents.clients.Devices.Resource(v1alpha1.GroupVersion.WithResource("devices")).Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create device %s: %w", d.Name, err)
 	}
@@ -186,31 +187,24 @@ func (s *Simulator) CreateDevice(ctx context.Context, d *v1alpha1.Device) error 
 
 // heartbeat renews the leases of all nodes.
 func (s *Simulator) heartbeat(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(leaseRenewal):
-		}
-		s.mu.Lock()
-		nodes := append([]string(nil), s.nodes...)
-		s.mu.Unlock()
-		var group errgroup.Group
-		group.SetLimit(simulatorWorkers)
-		for _, name := range nodes {
-			group.Go(func() error {
-				err := s.renew(ctx, name)
-				if err == nil {
-					err = s.revive(ctx, name)
-				}
-				if err != nil && ctx.Err() == nil {
-					klog.FromContext(ctx).Error(err, "Simulated kubelet")
-				}
-				return nil
-			})
-		}
-		_ = group.Wait()
+	s.mu.Lock()
+	nodes := slices.Clone(s.nodes)
+	s.mu.Unlock()
+	var group errgroup.Group
+	group.SetLimit(simulatorWorkers)
+	for _, name := range nodes {
+		group.Go(func() error {
+			err := s.renew(ctx, name)
+			if err == nil {
+				err = s.revive(ctx, name)
+			}
+			if err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Simulated kubelet")
+			}
+			return nil
+		})
 	}
+	_ = group.Wait()
 }
 
 func (s *Simulator) renew(ctx context.Context, name string) error {
