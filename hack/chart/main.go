@@ -3,7 +3,8 @@
 //
 //	go run ./hack/chart charts/daybreak
 //
-// `make generate` runs it on the chart, `make verify` beside it, to compare.
+// `make generate` runs it on the chart, `make verify` on a temporary folder, to
+// compare.
 package main
 
 import (

@@ -4,7 +4,7 @@
 //	go -C hack/images run . --binary bin/daybreak --version v1.2.3 --out bin/image
 //
 // The folder can be copied to any registry (crane push, skopeo copy), and the
-// archive beside it, DIR.tar, loaded into a node's containerd (ctr images
+// archive next to it, DIR.tar, loaded into a node's containerd (ctr images
 // import). The same binary and packages give the same digest.
 //
 // The base is what the vendor's library needs of a system: Debian's C and C++

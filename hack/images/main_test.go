@@ -19,7 +19,7 @@ import (
 func makePackage(t *testing.T, dir, name string, files map[string]string) {
 	t.Helper()
 	root := t.TempDir()
-	files["DEBIAN/control"] = "Package: " + name + "\nVersion: 1\nArchitecture: amd64\nMaintainer: nobody <nobody@example.com>\nDescription: made up\n"
+	files["DEBIAN/control"] = "Package: " + name + "\nVersion: 1\nArchitecture: amd64\nMaintainer: Test <test@example.com>\nDescription: made up\n"
 	for path, text := range files {
 		to := filepath.Join(root, path)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {

@@ -1,4 +1,3 @@
-// Package cli is what all commands have in common on the command line: flags in
-// groups, words to choose from, suggestions for mistyped words, the end at a
-// signal, and the version.
+// Package cli is what all commands share: flags in groups, completion,
+// suggestions for mistyped words, interruption by a signal, and the version.
 package cli

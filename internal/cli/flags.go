@@ -75,8 +75,8 @@ func usage(cmd *cobra.Command) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// Setup makes a root command and those below it show flags by group, and say
-// what a mistyped flag was probably meant to be.
+// Setup makes a root command and its subcommands show flags by group, and
+// suggest a flag for a mistyped one.
 func Setup(root *cobra.Command) {
 	const flat = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	cobra.AddTemplateFunc("flagsByGroup", usage)
@@ -87,8 +87,8 @@ func Setup(root *cobra.Command) {
 	pflag.CommandLine.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
 }
 
-// flagError adds to what is wrong with a flag where to look, and what it was
-// probably meant to be.
+// flagError adds where the flags are listed, and the flags that a mistyped one
+// resembles.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
@@ -125,7 +125,7 @@ func OneOf(flag, value string, words ...string) error {
 	return err
 }
 
-// list joins words as a sentence does.
+// list quotes words and joins them with commas and "or".
 func list(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {

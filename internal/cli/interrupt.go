@@ -18,8 +18,8 @@ const ExitInterrupted = 130
 const interruptGrace = 300 * time.Millisecond
 
 // Interruptible makes a command that answers and ends return [ErrInterrupted]
-// soon after its context is done, whatever it computes or reads. What it was at
-// goes on until the process exits. It is not for parts that drain.
+// soon after its context is done, whatever it computes or reads. Its work goes
+// on until the process exits. It is not for parts that drain.
 func Interruptible(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

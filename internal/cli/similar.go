@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Suggest returns a half-sentence that names what was probably meant, or lists
-// what there is when that is little.
+// Suggest returns the end of an error about an unknown word: the known words
+// that resemble it, or all of them if they are few.
 func Suggest(word string, there []string) string {
 	if near := similar(word, there); len(near) > 0 {
 		return ": did you mean " + strings.Join(near, " or ") + "?"
@@ -21,7 +21,7 @@ func Suggest(word string, there []string) string {
 	return ""
 }
 
-// similar returns up to three of the words that look like the given one, the
+// similar returns up to three of the words that resemble the given one, the
 // nearest first.
 func similar(word string, there []string) []string {
 	type near struct {
@@ -46,7 +46,7 @@ func similar(word string, there []string) []string {
 	return words
 }
 
-// distance counts the letters to add, drop or change to make b of a.
+// distance is the Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

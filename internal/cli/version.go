@@ -22,11 +22,12 @@ type Build struct {
 	Platform   string `json:"platform"`
 }
 
-// kubernetesModules have the version of Kubernetes, the first that is there.
+// kubernetesModules have the version of Kubernetes; the first that is linked
+// counts.
 var kubernetesModules = []string{"k8s.io/kubernetes", "k8s.io/client-go"}
 
-// NewBuild returns what this binary was made of. The version and the commit are
-// those that the build was given, if any.
+// NewBuild returns what this binary was made of. A commit that the build sets
+// has precedence over the one that Go records.
 func NewBuild(version, commit string) Build {
 	b := Build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

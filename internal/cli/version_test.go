@@ -37,12 +37,12 @@ func TestVersion(t *testing.T) {
 	}
 
 	if _, err := run(command(), "-o", "yaml"); err == nil {
-		t.Error("no word about a format that there is not")
+		t.Error("a format that does not exist is accepted")
 	}
 }
 
-// TestNewBuild: what the build says of itself goes without saying; what it was
-// given comes first.
+// TestNewBuild: the version and commit that the build sets have precedence over
+// what Go records.
 func TestNewBuild(t *testing.T) {
 	b := NewBuild("v1", "abc")
 	if b.Version != "v1" || b.Commit != "abc" || b.Go != runtime.Version() || b.Platform != runtime.GOOS+"/"+runtime.GOARCH {

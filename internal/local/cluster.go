@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -268,14 +267,7 @@ func (c *Cluster) NewPlainScheduler(name string, args ...string) *Process {
 
 // Stop stops everything, the last started first.
 func (c *Cluster) Stop() {
-	var group errgroup.Group
-	for _, p := range []*Process{c.ControllerManager, c.APIServer} {
-		if p != nil {
-			group.Go(func() error { p.Kill(); return nil })
-		}
-	}
-	_ = group.Wait()
-	if c.Etcd != nil {
-		c.Etcd.Stop()
-	}
+	c.ControllerManager.Kill()
+	c.APIServer.Kill()
+	c.Etcd.Stop()
 }

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -222,32 +224,24 @@ func (p *playground) folder() (dir string, remove func(), err error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, err
 }
 
-// serve prints what to try once a pod would be scheduled, and returns
-// when the user or a part of the cluster ends it.
+// serve writes the kubeconfig and prints what to try once a pod would be
+// scheduled, and returns when the user or a part of the cluster ends it.
 func (p *playground) serve(ctx context.Context, cluster *Cluster, m *Manager, scheduler *Process, stdout io.Writer) error {
 	if err := probe(ctx, cluster, scheduler); err != nil {
 		return err
 	}
-	if err := p.publish(cluster); err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(p.kubeconfig) }()
-	if _, err := fmt.Fprint(stdout, "ready\n", p.tour(cluster.Dir)); err != nil {
-		return err
-	}
-	return untilEnd(ctx, cluster, m, scheduler)
-}
-
-// publish writes the kubeconfig for the user.
-func (p *playground) publish(c *Cluster) error {
-	text, err := os.ReadFile(c.Kubeconfig("admin"))
+	text, err := os.ReadFile(cluster.Kubeconfig("admin"))
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(p.kubeconfig, text, 0o600); err != nil {
 		return fmt.Errorf("write the kubeconfig: %w", err)
 	}
-	return nil
+	defer func() { _ = os.Remove(p.kubeconfig) }()
+	if err := p.writeTour(stdout, cluster.Dir); err != nil {
+		return err
+	}
+	return untilEnd(ctx, cluster, m, scheduler)
 }
 
 // untilEnd returns when the context, one of the four processes or the manager
@@ -309,61 +303,25 @@ func probe(ctx context.Context, c *Cluster, scheduler *Process) error {
 	if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		return fmt.Errorf("remove the pod that was tried: %w", err)
 	}
-	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		_, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
-		return err != nil, nil
-	})
+	return nil
 }
 
-// tour is what to try; a test types each line that begins with "  $".
-func (p *playground) tour(dir string) string {
-	cards, ask := "  $ kubectl get devices\n", "gpu-binpack"
-	if p.servedBy == wire.ServedByVendor {
-		// The vendor's plugin serves one kind of request a node.
-		cards, ask = vendorTour, "sgpu-exclusive"
+//go:embed tour.txt
+var tour string
+
+// writeTour writes that the cluster is ready, and what to try; a test types each
+// line that begins with "  $".
+func (p *playground) writeTour(w io.Writer, dir string) error {
+	values := struct {
+		Dashboard, Kubeconfig, Profile string
+		Vendor                         bool
+	}{Dashboard: p.address, Kubeconfig: p.kubeconfig, Vendor: p.servedBy == wire.ServedByVendor}
+	if p.nodes <= mostAgents && !values.Vendor {
+		values.Profile = filepath.Join(dir, profilesFolder, "metax-1.yaml")
 	}
-	text := ""
-	if p.address != "" {
-		text = fmt.Sprintf("dashboard: http://%s\n", p.address)
+	t, err := template.New("tour").Parse(tour)
+	if err != nil {
+		return err
 	}
-	text += fmt.Sprintf(`
-The cluster runs until Ctrl-C. In another terminal, in this folder:
-
-  $ export KUBECONFIG=%s PATH=$PWD/bin:$PATH
-  $ kubectl get nodes
-%s
-A slice of a card, written for HAMi, and one written for Koordinator:
-
-  $ kubectl apply -f examples/hami/sgpu-default.yaml
-  $ kubectl apply -f examples/koordinator/sgpu-fixed-share.yaml
-  $ kubectl wait --for=condition=Ready pod --all --timeout=30s
-
-Which cards they got:
-
-  $ kubectl get pods -o custom-columns='NAME:.metadata.name,NODE:.spec.nodeName,CARDS:.metadata.annotations.metax-tech\.com/gpu-devices-allocated'
-`, p.kubeconfig, cards)
-	if p.nodes <= mostAgents && p.servedBy == wire.ServedByDaybreak {
-		text += fmt.Sprintf(`
-A card breaks; the node's agent sees it within seconds. Take the line out again
-to repair it:
-
-  $ echo 'unhealthy: [0]' >> %s
-  $ kubectl wait --for=jsonpath='{.spec.devices[0].health}'=false device/metax-1 --timeout=30s
-  $ kubectl get events --field-selector reason=CardUnhealthy
-`, filepath.Join(dir, profilesFolder, "metax-1.yaml"))
-	}
-	return text + `
-Where a pod would go, and why not elsewhere:
-
-  $ daybreak place --kubeconfig=$KUBECONFIG -f examples/hami/` + ask + `.yaml
-`
+	return t.Execute(w, values)
 }
-
-// vendorTour is how to see cards and locks where the vendor's plugin serves.
-const vendorTour = `  $ kubectl get node metax-1 -o jsonpath='{.metadata.annotations.metax-tech\.com/node-gpu-devices}'
-
-The vendor's plugin serves the pod that a node's lock names, and then takes the
-lock off. To see it come and go (Ctrl-C ends it):
-
-    kubectl get nodes -w -o custom-columns='NODE:.metadata.name,LOCK:.metadata.annotations.hami\.io/mutex\.lock'
-`

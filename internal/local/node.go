@@ -12,7 +12,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// What a simulated node has besides cards.
+// What a simulated node has in addition to cards.
 const (
 	nodeCPUs   = "128"
 	nodeMemory = "1Ti"

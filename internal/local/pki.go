@@ -32,18 +32,17 @@ func newPKI(dir string) (*pki, error) {
 		return nil, err
 	}
 	p := &pki{dir: dir}
-	if p.exists("ca") {
-		var err error
+	var err error
+	if exists(p.cert("ca")) {
 		if p.ca, p.key, err = pkiutil.TryLoadCertAndKeyFromDisk(dir, "ca"); err != nil {
 			return nil, fmt.Errorf("%s: the certificate authority is damaged, remove the folder to create another: %w", dir, err)
 		}
 		return p, nil
 	}
-	var err error
 	if p.ca, p.key, err = pkiutil.NewCertificateAuthority(certConfig("daybreak-playground")); err != nil {
 		return nil, err
 	}
-	return p, p.write("ca", p.ca, p.key)
+	return p, pkiutil.WriteCertAndKey(dir, "ca", p.ca, p.key)
 }
 
 func certConfig(commonName string, groups ...string) *pkiutil.CertConfig {
@@ -63,35 +62,27 @@ func certConfig(commonName string, groups ...string) *pkiutil.CertConfig {
 func (p *pki) cert(name string) string    { return filepath.Join(p.dir, name+".crt") }
 func (p *pki) keyFile(name string) string { return filepath.Join(p.dir, name+".key") }
 
-func (p *pki) exists(name string) bool {
-	_, err := os.Stat(p.keyFile(name))
+func exists(path string) bool {
+	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// write stores a certificate and its key; the key last, since [pki.exists] looks for it.
-func (p *pki) write(name string, cert *x509.Certificate, key crypto.Signer) error {
-	if err := pkiutil.WriteCert(p.dir, name, cert); err != nil {
-		return err
-	}
-	return pkiutil.WriteKey(p.dir, name, key)
 }
 
 // issue creates a certificate for a server at the loopback address and for a
 // client with the given name and groups, unless there is one.
 func (p *pki) issue(name, commonName string, groups ...string) error {
-	if p.exists(name) {
+	if exists(p.cert(name)) { // which is written after its key
 		return nil
 	}
 	cert, key, err := pkiutil.NewCertAndKey(p.ca, p.key, certConfig(commonName, groups...))
 	if err != nil {
 		return fmt.Errorf("create the certificate of %s: %w", name, err)
 	}
-	return p.write(name, cert, key)
+	return pkiutil.WriteCertAndKey(p.dir, name, cert, key)
 }
 
 // issueKey creates a key without a certificate, unless there is one.
 func (p *pki) issueKey(name string) error {
-	if p.exists(name) {
+	if exists(p.keyFile(name)) {
 		return nil
 	}
 	key, err := pkiutil.GeneratePrivateKey(kubeadmapi.EncryptionAlgorithmECDSAP256)

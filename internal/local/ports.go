@@ -14,9 +14,9 @@ import (
 // that its process has not opened yet, or has left for a moment to start again.
 const firstPort, lastPort = 20000, 29999
 
-// marks are sockets of UDP with the numbers of the ports that were found. They
-// stay open for as long as this process lives, and show others that look for
-// ports here that these are taken, whether or not anybody listens.
+// marks are UDP sockets with the numbers of the ports that were found. They stay
+// open for as long as this process lives and reserve the ports, whether or not a
+// process listens on them yet.
 var marks struct {
 	sync.Mutex
 	sockets []net.PacketConn

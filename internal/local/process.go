@@ -104,6 +104,9 @@ func (p *Process) Kill() { p.end(syscall.SIGKILL) }
 func (p *Process) Stop() { p.end(syscall.SIGTERM) }
 
 func (p *Process) end(s syscall.Signal) {
+	if p == nil {
+		return // a part of a cluster whose start failed
+	}
 	p.mu.Lock()
 	cmd, exited := p.cmd, p.exited
 	p.mu.Unlock()

@@ -164,8 +164,8 @@ func (v *Plugin) AddNode(ctx context.Context, name string, p *discover.Profile) 
 	return v.simulator.AdoptNode(ctx, node)
 }
 
-// AddForeign puts a slice on a card of a node that belongs to no pod, such as
-// one that someone made by hand.
+// AddForeign puts a slice that belongs to no pod on a card of a node, such as
+// one that was made by hand.
 func (v *Plugin) AddForeign(ctx context.Context, node string, card int, compute int, memory gpu.MiB, qos gpu.QoS) error {
 	v.mu.Lock()
 	n := v.nodes[node]
