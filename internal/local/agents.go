@@ -30,11 +30,12 @@ import (
 // with the modes.
 const AgentNamespace = "daybreak-system"
 
-// agents runs the agents of the simulated nodes. They are the real ones; only
-// the cards they find are made up.
+// agents runs the agents of the simulated nodes: real agents with simulated
+// cards.
 type agents struct {
 	off bool
-	// dir has a profile for each node; temporary reports that it is ours alone.
+	// dir has a profile for each node, and the agents' log; temporary reports
+	// whether it goes with the simulation.
 	dir       string
 	temporary bool
 
@@ -45,23 +46,21 @@ type agents struct {
 	has     sync.Map // names of nodes that have one
 }
 
-// agentsLog is what the agents log, next to the profiles.
-const agentsLog = "agents.log"
-
 func (a *agents) open(ctx context.Context, config *rest.Config) error {
 	var err error
-	if a.dir == "" {
-		if a.dir, err = os.MkdirTemp("", "daybreak-profiles-"); err != nil {
-			return err
-		}
-		a.temporary = true
-	} else if err := os.MkdirAll(a.dir, 0o755); err != nil {
+	a.temporary = a.dir == ""
+	if a.temporary {
+		a.dir, err = os.MkdirTemp("", "daybreak-profiles-")
+	} else {
+		err = os.MkdirAll(a.dir, 0o755)
+	}
+	if err != nil {
 		return err
 	}
 	if a.clients, err = agent.NewClients(config); err != nil {
 		return err
 	}
-	a.log, err = os.OpenFile(filepath.Join(a.dir, agentsLog), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	a.log, err = os.OpenFile(filepath.Join(a.dir, "agents.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	a.events = agent.NewBroadcaster(a.logging(ctx), a.clients.Core)
 	return err
 }
@@ -143,9 +142,8 @@ func (a *agents) describe(ctx context.Context, node *corev1.Node, p *discover.Pr
 }
 
 // NewAgent returns an agent of this cluster, a process of bin/daybreak, not
-// started yet. It is to the API server what an agent is in any cluster: a
-// service account whose token names the node that it runs on, so the node has
-// to be there. The arguments are those of "daybreak agent".
+// started yet. As in any cluster it is a service account whose token names its
+// node, which has to exist. The arguments are those of "daybreak agent".
 func (c *Cluster) NewAgent(ctx context.Context, executable, node string, args ...string) (*Process, error) {
 	client, err := kubernetes.NewForConfig(c.REST())
 	if err != nil {

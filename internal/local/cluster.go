@@ -23,29 +23,29 @@ const (
 	ComponentAPIServer         = "kube-apiserver"
 	ComponentControllerManager = "kube-controller-manager"
 	ComponentScheduler         = "scheduler"
-	// ComponentPlainScheduler is kube-scheduler as it comes, to compare with.
+	// ComponentPlainScheduler is kube-scheduler without Daybreak, to compare with.
 	ComponentPlainScheduler = "kube-scheduler"
 )
 
-// Config says what cluster to run.
+// Config is the configuration of a cluster.
 type Config struct {
 	// Dir is the cluster's folder; a cluster that was there goes on.
 	Dir string
 	// Executable is the playground's binary.
 	Executable string
-	// EmulatedVersion makes the API server play an older one: "1.33".
+	// EmulatedVersion makes the API server behave like an older one: "1.33".
 	EmulatedVersion string
 	// AuditPolicy, if set, is a file with the API server's audit policy; the
 	// log is audit.log in the folder.
 	AuditPolicy string
-	// Egress, if set, is the file by which the API server reaches the network of
-	// pods, where webhooks are: an EgressSelectorConfiguration.
+	// Egress, if set, is an EgressSelectorConfiguration file with which the API
+	// server reaches webhooks in the network of pods.
 	Egress string
 	// Kubelets lets real kubelets join ([Cluster.Join]): the API server confines
 	// each to its own node, and calls them.
 	Kubelets bool
-	// Address, if set, is one of this machine's at which pods reach the API
-	// server too, by way of the Service kubernetes.
+	// Address, if set, is an address of this machine at which pods reach the API
+	// server through the Service kubernetes.
 	Address string
 }
 

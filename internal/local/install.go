@@ -32,8 +32,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// Who the parts are to the API server. An agent is a service account, whose
-// token names the node that it runs on.
+// The users of the parts. An agent is a service account, whose token names the
+// node that it runs on.
 const (
 	SchedulerUser = "daybreak-scheduler"
 	ManagerUser   = "daybreak-manager"

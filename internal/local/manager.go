@@ -14,7 +14,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 )
 
-// Manager is a "daybreak manager" that runs in this process. Several may.
+// Manager is a "daybreak manager" that runs in this process.
 type Manager struct {
 	stop  context.CancelFunc
 	ended chan struct{}

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -31,72 +33,39 @@ type node struct {
 	vendor *Plugin
 	name   string
 	books  *books
+	events *workqueue.Typed[*event]
 	done   chan struct{}
-
-	mu     sync.Mutex
-	events []event
-	more   chan struct{} // has an element when there are events
 
 	running sync.WaitGroup // of pods that are being started
 }
 
 func newNode(v *Plugin, name string, mode gpu.Mode, t *gpu.Topology) *node {
-	return &node{vendor: v, name: name, books: newBooks(mode, t), done: make(chan struct{}), more: make(chan struct{}, 1)}
-}
-
-func (n *node) push(e event) {
-	n.mu.Lock()
-	n.events = append(n.events, e)
-	n.mu.Unlock()
-	select {
-	case n.more <- struct{}{}:
-	default:
-	}
-}
-
-func (n *node) pop() (e event, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.events) == 0 {
-		return e, false
-	}
-	e, n.events = n.events[0], n.events[1:]
-	return e, true
+	return &node{vendor: v, name: name, books: newBooks(mode, t), events: workqueue.NewTyped[*event](), done: make(chan struct{})}
 }
 
 func (n *node) run(ctx context.Context) {
 	defer close(n.done)
 	defer n.running.Wait()
-	for {
-		e, ok := n.pop()
-		if !ok {
-			select {
-			case <-ctx.Done():
-				return
-			case <-n.more:
-			}
-			continue
-		}
+	context.AfterFunc(ctx, n.events.ShutDown)
+	for e, ended := n.events.Get(); !ended && ctx.Err() == nil; e, ended = n.events.Get() {
+		n.events.Done(e)
 		if e.do != nil {
 			e.do()
 			continue
 		}
-		for {
+		_ = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			err := n.handle(ctx, e)
-			if ctx.Err() != nil {
-				return
-			}
-			if err == nil || over(err) {
-				break
+			if err == nil || over(err) || ctx.Err() != nil {
+				return true, nil
 			}
 			klog.FromContext(ctx).Error(err, "Simulated plugin", "node", n.name, "pod", klog.KObj(e.pod))
-			time.Sleep(100 * time.Millisecond)
-		}
+			return false, nil
+		})
 	}
 }
 
 // handle does what the event asks for. After an error it is tried again.
-func (n *node) handle(ctx context.Context, e event) error {
+func (n *node) handle(ctx context.Context, e *event) error {
 	has := n.books.has(e.pod.UID)
 	switch {
 	case e.gone && has:
@@ -202,13 +171,10 @@ func (n *node) unlock(ctx context.Context, seen *corev1.Node) error {
 	return n.publish(ctx, seen, unlock)
 }
 
-// annotations returns the plugin's word on the node's cards.
-func (n *node) annotations() (map[string]string, error) { return n.books.annotations() }
-
 // publish writes what is left of the node's cards and takes the lock off, if it
 // still is what it was on the node as seen.
 func (n *node) publish(ctx context.Context, seen *corev1.Node, unlock bool) error {
-	figures, err := n.annotations()
+	published, err := n.books.annotations()
 	if err != nil {
 		return err
 	}
@@ -219,7 +185,7 @@ func (n *node) publish(ctx context.Context, seen *corev1.Node, unlock bool) erro
 			}
 		}
 		annotations := map[string]any{}
-		for key, value := range figures {
+		for key, value := range published {
 			annotations[key] = value
 		}
 		if unlock && node.Annotations[wire.AnnotationLock] == seen.Annotations[wire.AnnotationLock] {

@@ -6,7 +6,6 @@ package vendorplugin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -152,7 +151,7 @@ func (v *Plugin) AddNode(ctx context.Context, name string, p *discover.Profile) 
 		delete(node.Status.Allocatable, wire.ResourceGPU)
 	}
 	n := newNode(v, name, p.Mode, t)
-	annotations, err := n.annotations()
+	annotations, err := n.books.annotations()
 	if err != nil {
 		return err
 	}
@@ -174,7 +173,7 @@ func (v *Plugin) AddForeign(ctx context.Context, node string, card int, compute 
 		return fmt.Errorf("node %s is not served by this plugin", node)
 	}
 	done := make(chan error, 1)
-	n.push(event{do: func() {
+	n.events.Add(&event{do: func() {
 		n.books.addForeign(card, compute, memory, qos)
 		done <- n.publish(ctx, nil, false)
 	}})
@@ -271,12 +270,9 @@ func (v *Plugin) send(pod *corev1.Pod, gone bool) {
 	n := v.nodes[pod.Spec.NodeName]
 	v.mu.Unlock()
 	if n != nil && wire.Asks(pod) {
-		n.push(event{pod: pod, gone: gone})
+		n.events.Add(&event{pod: pod, gone: gone})
 	}
 }
-
-// errRefused is kubelet's reason for a pod that a plugin turned away.
-var errRefused = errors.New("UnexpectedAdmissionError")
 
 // reject fails the pod as kubelet does.
 func (v *Plugin) reject(ctx context.Context, pod *corev1.Pod, why string) error {
@@ -285,7 +281,7 @@ func (v *Plugin) reject(ctx context.Context, pod *corev1.Pod, why string) error 
 	v.mu.Unlock()
 	klog.FromContext(ctx).Info("Simulated plugin refused", "pod", klog.KObj(pod), "why", why)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": corev1.PodStatus{
-		Phase: corev1.PodFailed, Reason: errRefused.Error(), Message: why,
+		Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: why,
 	}})
 	if err != nil {
 		return err
