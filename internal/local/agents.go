@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/record"
@@ -145,15 +144,11 @@ func (a *agents) describe(ctx context.Context, node *corev1.Node, p *discover.Pr
 // started yet. As in any cluster it is a service account whose token names its
 // node, which has to exist. The arguments are those of "daybreak agent".
 func (c *Cluster) NewAgent(ctx context.Context, executable, node string, args ...string) (*Process, error) {
-	client, err := kubernetes.NewForConfig(c.REST())
-	if err != nil {
-		return nil, err
-	}
-	object, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	object, err := c.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("node of the agent: %w", err)
 	}
-	token, err := client.CoreV1().ServiceAccounts(AgentNamespace).CreateToken(ctx, AgentAccount, &authenticationv1.TokenRequest{
+	token, err := c.client.CoreV1().ServiceAccounts(AgentNamespace).CreateToken(ctx, AgentAccount, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
 			Kind: "Node", APIVersion: "v1", Name: object.Name, UID: object.UID,
 		}},
@@ -169,5 +164,5 @@ func (c *Cluster) NewAgent(ctx context.Context, executable, node string, args ..
 		"agent", "--kubeconfig=" + c.Kubeconfig(name), "--node-name=" + node, "--namespace=" + AgentNamespace,
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 	}, args...)
-	return newProcess(c.Dir, name, executable, all...), nil
+	return c.NewProcess(name, executable, all...), nil
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Names under which the playground's binary runs itself, as its first argument.
@@ -54,8 +55,10 @@ type Cluster struct {
 	Config
 	Etcd, APIServer, ControllerManager *Process
 
-	pki  *pki
-	port int
+	pki     *pki
+	port    int
+	client  kubernetes.Interface // as administrator
+	objects client.Client        // as administrator
 }
 
 // Start starts the control plane and returns when the API server serves and
@@ -101,9 +104,15 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.pki.issueKey("service-accounts"); err != nil {
 		return err
 	}
-	c.Etcd = newProcess(c.Dir, ComponentEtcd, c.Executable, ComponentEtcd, filepath.Join(c.Dir, "etcd"), strconv.Itoa(ports[0]), strconv.Itoa(ports[1]))
-	c.APIServer = newProcess(c.Dir, ComponentAPIServer, c.Executable, c.apiServerArgs(ports[0])...)
-	c.ControllerManager = newProcess(c.Dir, ComponentControllerManager, c.Executable, c.controllerManagerArgs()...)
+	if c.client, err = kubernetes.NewForConfig(c.REST()); err != nil {
+		return err
+	}
+	if c.objects, err = client.New(c.REST(), client.Options{}); err != nil {
+		return err
+	}
+	c.Etcd = c.NewProcess(ComponentEtcd, c.Executable, ComponentEtcd, filepath.Join(c.Dir, "etcd"), strconv.Itoa(ports[0]), strconv.Itoa(ports[1]))
+	c.APIServer = c.NewProcess(ComponentAPIServer, c.Executable, c.apiServerArgs(ports[0])...)
+	c.ControllerManager = c.NewProcess(ComponentControllerManager, c.Executable, c.controllerManagerArgs()...)
 	for _, p := range []*Process{c.Etcd, c.APIServer} {
 		if err := p.Start(); err != nil {
 			return err
@@ -115,12 +124,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.ControllerManager.Start(); err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(c.REST())
-	if err != nil {
-		return err
-	}
 	return c.ControllerManager.waitFor(ctx, "the default service account", func(ctx context.Context) error {
-		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		_, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
 }
@@ -238,15 +243,11 @@ func (c *Cluster) RESTAs(user string) *rest.Config {
 
 // WaitReady waits until the API server serves.
 func (c *Cluster) WaitReady(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(c.REST())
-	if err != nil {
-		return err
-	}
 	if err := c.Etcd.failure(); err != nil {
 		return err
 	}
 	return c.APIServer.waitFor(ctx, "readyz", func(ctx context.Context) error {
-		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		_, err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		return err
 	})
 }
@@ -255,14 +256,14 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 // arguments are those of "daybreak scheduler"; a later one overrides an earlier.
 func (c *Cluster) NewScheduler(name string, args ...string) *Process {
 	all := append([]string{ComponentScheduler, "--kubeconfig=" + c.Kubeconfig("scheduler"), "--secure-port=0"}, args...)
-	return newProcess(c.Dir, name, c.Executable, all...)
+	return c.NewProcess(name, c.Executable, all...)
 }
 
 // NewPlainScheduler returns a kube-scheduler of this cluster without anything of
 // ours, not started yet. The arguments are its own, a configuration file that
 // names the kubeconfig of "scheduler" among them.
 func (c *Cluster) NewPlainScheduler(name string, args ...string) *Process {
-	return newProcess(c.Dir, name, c.Executable, append([]string{ComponentPlainScheduler, "--secure-port=0"}, args...)...)
+	return c.NewProcess(name, c.Executable, append([]string{ComponentPlainScheduler, "--secure-port=0"}, args...)...)
 }
 
 // Stop stops everything, the last started first.

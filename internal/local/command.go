@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -267,11 +266,7 @@ func untilEnd(ctx context.Context, c *Cluster, m *Manager, scheduler *Process) e
 func probe(ctx context.Context, c *Cluster, scheduler *Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no pod was scheduled within a minute"))
 	defer cancel()
-	client, err := kubernetes.NewForConfig(c.REST())
-	if err != nil {
-		return err
-	}
-	pods := client.CoreV1().Pods(metav1.NamespaceSystem)
+	pods := c.client.CoreV1().Pods(metav1.NamespaceSystem)
 	limits := corev1.ResourceList{
 		wire.ResourceSGPU: resource.MustParse("1"), wire.ResourceVCore: resource.MustParse("1"), wire.ResourceVMemory: resource.MustParse("1"),
 	}
@@ -279,7 +274,7 @@ func probe(ctx context.Context, c *Cluster, scheduler *Process) error {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "playground-probe-"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Limits: limits}}}},
 	}
-	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		created, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 		if apierrors.IsInternalError(err) {
 			return false, nil // the manager does not answer yet
@@ -290,15 +285,15 @@ func probe(ctx context.Context, c *Cluster, scheduler *Process) error {
 	if err != nil {
 		return fmt.Errorf("create a pod to try: %w", err)
 	}
-	waitErr := scheduler.waitFor(ctx, "a pod to be scheduled", func(ctx context.Context) error {
+	err = scheduler.waitFor(ctx, "a pod to be scheduled", func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
 		if err == nil && pod.Spec.NodeName == "" {
 			return errors.New("not bound")
 		}
 		return err
 	})
-	if waitErr != nil {
-		return waitErr
+	if err != nil {
+		return err
 	}
 	if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		return fmt.Errorf("remove the pod that was tried: %w", err)

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,12 +52,8 @@ func (c *Cluster) Install(ctx context.Context) error {
 	if err := c.Apply(ctx, bytes.NewReader(crd.Device)); err != nil {
 		return err
 	}
-	core, err := kubernetes.NewForConfig(c.REST())
-	if err != nil {
-		return err
-	}
-	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		err := core.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "devices").Do(ctx).Error()
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := c.client.Discovery().RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "devices").Do(ctx).Error()
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -160,11 +155,10 @@ func (c *Cluster) guarded(ctx context.Context, p policy.Params) error {
 
 // denied waits until a policy denies the creation of each object.
 func (c *Cluster) denied(ctx context.Context, config *rest.Config, objects ...client.Object) error {
-	objectClient, err := client.New(config, client.Options{})
+	dry, err := client.New(config, client.Options{DryRun: new(true)})
 	if err != nil {
 		return err
 	}
-	dry := client.NewDryRunClient(objectClient)
 	for _, object := range objects {
 		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 			var err error
@@ -196,10 +190,6 @@ func (c *Cluster) Webhook(ctx context.Context, address string) error {
 
 // Apply applies the objects of a YAML stream, as kubectl apply --server-side.
 func (c *Cluster) Apply(ctx context.Context, r io.Reader) error {
-	objectClient, err := client.New(c.REST(), client.Options{})
-	if err != nil {
-		return err
-	}
 	docs := utilyaml.NewYAMLOrJSONDecoder(r, 4096)
 	for {
 		obj := &unstructured.Unstructured{}
@@ -211,10 +201,10 @@ func (c *Cluster) Apply(ctx context.Context, r io.Reader) error {
 		if len(obj.Object) == 0 {
 			continue
 		}
-		if namespaced, err := objectClient.IsObjectNamespaced(obj); err == nil && namespaced && obj.GetNamespace() == "" {
+		if namespaced, err := c.objects.IsObjectNamespaced(obj); err == nil && namespaced && obj.GetNamespace() == "" {
 			obj.SetNamespace(metav1.NamespaceDefault)
 		}
-		err := objectClient.Apply(ctx, client.ApplyConfigurationFromUnstructured(obj), client.FieldOwner(fieldManager), client.ForceOwnership)
+		err := c.objects.Apply(ctx, client.ApplyConfigurationFromUnstructured(obj), client.FieldOwner(fieldManager), client.ForceOwnership)
 		if err != nil {
 			return fmt.Errorf("apply %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}

@@ -17,9 +17,3 @@ func (c *Cluster) Join(node string) (Credentials, error) {
 	}
 	return Credentials{Kubeconfig: c.Kubeconfig(user), CA: c.pki.cert("ca"), Cert: c.pki.cert(user), Key: c.pki.keyFile(user)}, nil
 }
-
-// NewProcess returns a process in addition to the cluster's own, not started yet, with
-// its log among theirs.
-func (c *Cluster) NewProcess(name, path string, args ...string) *Process {
-	return newProcess(c.Dir, name, path, args...)
-}

@@ -33,8 +33,9 @@ type Process struct {
 // stopTimeout is how long a process may take to end after a signal.
 const stopTimeout = 10 * time.Second
 
-func newProcess(dir, name, path string, args ...string) *Process {
-	return &Process{name: name, path: path, args: args, log: filepath.Join(dir, "logs", name+".log")}
+// NewProcess returns a process of the cluster, not started yet.
+func (c *Cluster) NewProcess(name, path string, args ...string) *Process {
+	return &Process{name: name, path: path, args: args, log: filepath.Join(c.Dir, "logs", name+".log")}
 }
 
 // Start starts the process; its output goes to its log file.
