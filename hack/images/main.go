@@ -34,8 +34,8 @@ import (
 // the two after it.
 var packages = []string{"libc6", "gcc-12-base", "libgcc-s1", "libstdc++6"}
 
-// user runs the parts that need no rights on their node. The chart says
-// otherwise for the agent.
+// user runs the parts that need no rights on their node. The chart overrides it
+// for the agent.
 const user = "65532:65532"
 
 type options struct {
@@ -60,7 +60,7 @@ func main() {
 
 func run(ctx context.Context, o options) error {
 	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected %q: everything is said by flags", flag.Args())
+		return fmt.Errorf("unexpected %q: use flags only", flag.Args())
 	}
 	if o.packages == "" {
 		dir, err := os.MkdirTemp("", "daybreak-packages-")

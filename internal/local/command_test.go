@@ -23,8 +23,8 @@ func run(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestCommandSays: help teaches, words complete, and there is a version.
-func TestCommandSays(t *testing.T) {
+// TestCommandHelp: help, completion and version.
+func TestCommandHelp(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
 		want string
@@ -42,7 +42,7 @@ func TestCommandSays(t *testing.T) {
 	}
 }
 
-// TestBadFlags: what is wrong is said before anything is started.
+// TestBadFlags: invalid flags are rejected before anything is started.
 func TestBadFlags(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string

@@ -87,6 +87,6 @@ func TestFreePortsGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got, err := FreePorts(ctx, 1); err == nil {
-		t.Errorf("found %v when none waits any more", got)
+		t.Errorf("found %v after the context ended", got)
 	}
 }

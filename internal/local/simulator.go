@@ -70,8 +70,8 @@ func StandStill() SimulatorOption {
 // each, where a user may edit them; by default they are somewhere temporary.
 func ProfilesIn(dir string) SimulatorOption { return func(s *Simulator) { s.agents.dir = dir } }
 
-// NewSimulator starts to look after the simulated nodes of the cluster. Each
-// has an agent of its own, in this process.
+// NewSimulator starts a simulation without nodes. Each node that is added has an
+// agent of its own, in this process.
 func NewSimulator(ctx context.Context, config *rest.Config, options ...SimulatorOption) (*Simulator, error) {
 	client, err := NewClient(config)
 	if err != nil {

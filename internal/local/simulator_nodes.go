@@ -92,14 +92,14 @@ func (s *Simulator) advertised(ctx context.Context, names ...string) error {
 			return ok, nil
 		})
 		if err != nil {
-			return fmt.Errorf("wait for the manager to look after node %s: %w", name, err)
+			return fmt.Errorf("wait for the manager to make node %s advertise its cards: %w", name, err)
 		}
 	}
 	return nil
 }
 
 // AdoptNode creates the node, or takes it over when it is there already, makes
-// it Ready with the resources it says it has, and looks after it from then on.
+// it Ready with the resources of its status, and keeps it Ready from then on.
 func (s *Simulator) AdoptNode(ctx context.Context, node *corev1.Node) error {
 	_, err := s.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestRevive: a node that was given up is Ready again, and what else its status
-// says stays.
+// TestRevive: a node whose lease expired becomes Ready again, and its other
+// conditions stay.
 func TestRevive(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown"},

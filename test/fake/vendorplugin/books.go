@@ -16,11 +16,11 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// books is what the plugin has given out on a node. It is not Daybreak's
-// ledger on purpose: two that agree are worth more than one.
+// books is what the plugin has allocated on a node. It does not use Daybreak's
+// ledger, so that a mistake there is detected here.
 type books struct {
 	mode gpu.Mode
-	// cards is the node as it was when nothing was given out.
+	// cards is the node with nothing allocated.
 	cards []wire.NodeCard
 	pods  []podCards // in the order they came
 
@@ -56,7 +56,7 @@ func newBooks(mode gpu.Mode, t *gpu.Topology) *books {
 	return b
 }
 
-// addForeign writes down a slice that belongs to no pod.
+// addForeign books a slice that belongs to no pod.
 func (b *books) addForeign(card, compute int, memory gpu.MiB, qos gpu.QoS) {
 	b.pods = append(b.pods, podCards{
 		name: "foreign", qos: qos,
@@ -72,7 +72,7 @@ func (b *books) release(uid types.UID) {
 	b.pods = slices.DeleteFunc(b.pods, func(p podCards) bool { return p.uid == uid })
 }
 
-// add writes a pod's cards down and returns what is wrong with them.
+// add books a pod's cards and returns what is wrong with them.
 func (b *books) add(pod *corev1.Pod) (problems []string) {
 	p := podCards{uid: pod.UID, name: pod.Name, qos: gpu.QoS(pod.Annotations[wire.AnnotationQoS])}
 	if b.mode == gpu.ModeNative {
@@ -92,7 +92,7 @@ func (b *books) add(pod *corev1.Pod) (problems []string) {
 }
 
 // sharesOf reads the pod's annotation: a list for each container, init
-// containers first. What an init container has it leaves to those after it.
+// containers first. The containers after an init container reuse its cards.
 func sharesOf(pod *corev1.Pod) (shares []share, problems []string) {
 	var lists [][]share
 	if err := json.Unmarshal([]byte(pod.Annotations[wire.AnnotationAllocated]), &lists); err != nil {
@@ -107,7 +107,7 @@ func sharesOf(pod *corev1.Pod) (shares []share, problems []string) {
 		c := &containers[i]
 		asked := c.Resources.Limits[wire.ResourceSGPU]
 		if int64(len(lists[i])) != asked.Value() {
-			problems = append(problems, fmt.Sprintf("container %s asked for %s cards and got %d", c.Name, asked.String(), len(lists[i])))
+			problems = append(problems, fmt.Sprintf("container %s requests %s cards and got %d", c.Name, asked.String(), len(lists[i])))
 		}
 		init := i < len(pod.Spec.InitContainers) && (c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways)
 		for _, s := range lists[i] {
@@ -136,7 +136,7 @@ func plusShare(list []share, s share) []share {
 	return append(list, s)
 }
 
-// atLeast raises what is had of a card to the share.
+// atLeast raises what is allocated of a card to the share.
 func atLeast(list []share, s share) []share {
 	if i := indexOf(list, s.UUID); i >= 0 {
 		list[i].Compute = max(list[i].Compute, s.Compute)
@@ -151,7 +151,7 @@ func indexOf(list []share, uuid string) int {
 	return slices.IndexFunc(list, func(s share) bool { return s.UUID == uuid })
 }
 
-// used returns what is given out of a card, to how many pods, in which classes.
+// used returns what is allocated of a card, to which pods, in which classes.
 func (b *books) used(uuid string) (sum share, pods []string, classes map[gpu.QoS]bool, exclusive bool) {
 	classes = map[gpu.QoS]bool{}
 	for _, p := range b.pods {
@@ -176,13 +176,13 @@ func (b *books) used(uuid string) (sum share, pods []string, classes map[gpu.QoS
 func (b *books) check(uuid string) []string {
 	i := slices.IndexFunc(b.cards, func(c wire.NodeCard) bool { return c.UUID == uuid })
 	if i < 0 {
-		return []string{"was given card " + uuid + ", which is not here"}
+		return []string{"got card " + uuid + ", which the node does not have"}
 	}
 	card := &b.cards[i]
 	used, pods, classes, exclusive := b.used(uuid)
 	switch {
 	case used.Compute > card.TotalCompute, used.VRam > card.TotalVRam, used.slots > card.TotalDevCount, exclusive && len(pods) > 1, len(classes) > 1, !card.Healthy:
-		return []string{fmt.Sprintf("card %d is given out beyond what it has: %+v to %v, classes %v", i, used, pods, classes)}
+		return []string{fmt.Sprintf("card %d is over-allocated: %+v to %v, classes %v", i, used, pods, classes)}
 	}
 	return nil
 }
@@ -220,8 +220,8 @@ func (b *books) pick(pod *corev1.Pod) (shares []share, problems []string) {
 	return shares, nil
 }
 
-// annotations returns what the plugin says on the node: the cards and what is
-// left of them, or what the free ones are worth.
+// annotations returns what the plugin publishes on the node: the cards and what
+// is left of them, or the scores of the free ones.
 func (b *books) annotations() (map[string]string, error) {
 	if b.mode == gpu.ModeNative {
 		scores, losses := place.Table(b.topology, b.free())

@@ -19,16 +19,16 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// event is something that happened to a pod of the node, or something to
-// do between two of them.
+// event is a change of a pod of the node, or a function to run between two such
+// changes.
 type event struct {
 	pod  *corev1.Pod
-	gone bool
+	gone bool // deleted or ended
 	do   func()
 }
 
 // node is the plugin on one node. kubelet calls it for one pod at a time,
-// in the order in which it hears of them.
+// in the order of their events.
 type node struct {
 	vendor *Plugin
 	name   string
@@ -64,7 +64,7 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
-// handle does what the event asks for. After an error it is tried again.
+// handle processes an event; its caller retries after an error.
 func (n *node) handle(ctx context.Context, e *event) error {
 	has := n.books.has(e.pod.UID)
 	switch {
@@ -98,7 +98,7 @@ func (n *node) allocate(ctx context.Context, pod *corev1.Pod) error {
 	}
 }
 
-// try is one try at it; it is not done when the plugin died meanwhile.
+// try is one attempt at a call; it is not done when the plugin died meanwhile.
 func (n *node) try(ctx context.Context, pod *corev1.Pod, deaths int) (done bool, err error) {
 	over := time.After(n.vendor.delay()) // in all, what it asks the API server for included
 	var node *corev1.Node
@@ -126,7 +126,7 @@ func (n *node) try(ctx context.Context, pod *corev1.Pod, deaths int) (done bool,
 	return true, nil
 }
 
-// mayServe looks at the lock, which must name the pod; it says why not.
+// mayServe returns why the pod must not be served; the lock must name it.
 func mayServe(node *corev1.Node, pod *corev1.Pod) (why string) {
 	value, locked := node.Annotations[wire.AnnotationLock]
 	read, err := wire.ParseLock(value)
@@ -141,7 +141,7 @@ func mayServe(node *corev1.Node, pod *corev1.Pod) (why string) {
 	return ""
 }
 
-// book writes the pod's cards down, and whatever is wrong with them.
+// book books the pod's cards and records what is wrong with them.
 func (n *node) book(pod *corev1.Pod) {
 	for _, problem := range n.books.add(pod) {
 		n.vendor.fault("%s: pod %s/%s: %s", n.name, pod.Namespace, pod.Name, problem)
