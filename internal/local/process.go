@@ -27,7 +27,6 @@ type Process struct {
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	exited chan struct{}
-	err    error
 }
 
 // stopTimeout is how long a process may take to end after a signal.
@@ -60,12 +59,9 @@ func (p *Process) Start() error {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	exited := make(chan struct{})
-	p.cmd, p.exited, p.err = cmd, exited, nil
+	p.cmd, p.exited = cmd, exited
 	go func() {
-		err := cmd.Wait()
-		p.mu.Lock()
-		p.err = err
-		p.mu.Unlock()
+		_ = cmd.Wait() // failure returns the state
 		close(exited)
 	}()
 	return nil
@@ -127,14 +123,14 @@ func (p *Process) end(s syscall.Signal) {
 // failure returns an error when the process has ended by itself, with the end
 // of its log.
 func (p *Process) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	select {
-	case <-p.Exited():
+	case <-p.exited:
+		return fmt.Errorf("%s ended (%v); the end of its log:\n%s", p.name, p.cmd.ProcessState, tail(p.log, 2000))
 	default:
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return fmt.Errorf("%s ended (%v); the end of its log:\n%s", p.name, p.err, tail(p.log, 2000)) //nolint:errorlint // nil when it ended by itself
 }
 
 func tail(path string, most int) string {
