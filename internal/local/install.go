@@ -140,7 +140,7 @@ func (c *Cluster) guarded(ctx context.Context, p policy.Params) error {
 		Annotations: map[string]string{wire.AnnotationAllocated: "[]", wire.AnnotationNodeCards: "[]"},
 	}
 	pod := &corev1.Pod{ObjectMeta: forged, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
-	err := c.denied(ctx, c.REST(), pod,
+	err := waitDenied(ctx, c.REST(), pod,
 		&corev1.Binding{ObjectMeta: forged, Target: corev1.ObjectReference{Kind: "Node", Name: "none"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: forged.Name, Annotations: forged.Annotations}})
 	if err != nil || len(p.Managers) == 0 {
@@ -148,13 +148,13 @@ func (c *Cluster) guarded(ctx context.Context, p policy.Params) error {
 	}
 	config := c.REST() // what is forbidden to a manager whatever rights it has
 	config.Impersonate = rest.ImpersonationConfig{UserName: p.Managers[0], Groups: []string{"system:masters"}}
-	return c.denied(ctx, config, &corev1.Secret{ObjectMeta: forged},
+	return waitDenied(ctx, config, &corev1.Secret{ObjectMeta: forged},
 		&corev1.Event{ObjectMeta: forged, InvolvedObject: corev1.ObjectReference{Kind: "Node", Namespace: forged.Namespace, Name: forged.Name}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: forged.Name}})
 }
 
-// denied waits until a policy denies the creation of each object.
-func (c *Cluster) denied(ctx context.Context, config *rest.Config, objects ...client.Object) error {
+// waitDenied waits until a policy denies the creation of each object.
+func waitDenied(ctx context.Context, config *rest.Config, objects ...client.Object) error {
 	dry, err := client.New(config, client.Options{DryRun: new(true)})
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (c *Cluster) denied(ctx context.Context, config *rest.Config, objects ...cl
 			if binding, ok := object.(*corev1.Binding); ok {
 				err = dry.SubResource("binding").Create(ctx, &corev1.Pod{ObjectMeta: binding.ObjectMeta}, binding.DeepCopy())
 			} else {
-				err = dry.Create(ctx, object.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy of one
+				err = dry.Create(ctx, object.DeepCopyObject().(client.Object)) //nolint:errcheck // a copy of a client.Object
 			}
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"), nil
 		})
