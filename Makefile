@@ -49,6 +49,7 @@ DEEPCOPY := $(API)/zz_generated.deepcopy.go
 CRDS := $(API)/crd
 CHART := charts/daybreak
 REFERENCE := docs/reference
+CODES := internal/manager/dashboard/assets/strings/codes.js
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -81,7 +82,7 @@ run: build ## Run the playground in the foreground: a real control plane with si
 generate: ## Write the generated files: deep copies, the CRD, what the chart takes from the sources, and the reference
 	$(call controller-gen,$(API),$(CRDS))
 	$(AS_BUILT) $(GO) run ./hack/chart $(CHART)
-	$(AS_BUILT) $(GO) run ./hack/reference $(REFERENCE)
+	$(AS_BUILT) $(GO) run ./hack/reference $(REFERENCE) $(CODES)
 
 .PHONY: clean
 clean: ## Remove what the other targets leave behind
@@ -288,7 +289,8 @@ verify-generated:
 	diff -ru -x embed.go $(CRDS) "$$tmp/crd" || stale=yes; \
 	$(AS_BUILT) $(GO) run ./hack/chart "$$tmp/chart"; \
 	for file in templates/policies.yaml files/device.yaml; do diff -u $(CHART)/$$file "$$tmp/chart/$$file" || stale=yes; done; \
-	$(AS_BUILT) $(GO) run ./hack/reference "$$tmp/reference"; \
+	$(AS_BUILT) $(GO) run ./hack/reference "$$tmp/reference" "$$tmp/codes.js"; \
+	diff -u $(CODES) "$$tmp/codes.js" || stale=yes; \
 	diff -ru -x README.md $(REFERENCE) "$$tmp/reference" || stale=yes; \
 	if [ -n "$$stale" ]; then echo "make verify: generated files are out of date, run make generate" >&2; exit 1; fi
 

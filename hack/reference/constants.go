@@ -29,7 +29,7 @@ type block struct {
 }
 
 // field is a line of a comment that fills a column of a table.
-var field = regexp.MustCompile(`^(On|Written by|Read by|Format|Numbers|Do): (.*)$`)
+var field = regexp.MustCompile(`^(On|Written by|Read by|Format|Do): (.*)$`)
 
 // readConstants returns the exported constants of a file, of those blocks in
 // which some have fields.

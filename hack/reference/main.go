@@ -2,8 +2,9 @@
 //
 //	go run ./hack/reference docs/reference
 //
-// It is run at the top of the repository. `make generate` runs it on the docs,
-// `make verify` beside them, to compare.
+// With a second argument it also writes the refusal codes for the dashboard to
+// that file. It is run at the top of the repository. `make generate` runs it on
+// the docs, `make verify` on a copy, to compare.
 package main
 
 import (
@@ -15,11 +16,15 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: reference FOLDER")
+	if len(os.Args) != 2 && len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: reference FOLDER [CODES]")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1]); err != nil {
+	err := run(os.Args[1])
+	if err == nil && len(os.Args) == 3 {
+		err = writeCodes(os.Args[2])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "reference:", err)
 		os.Exit(1)
 	}
@@ -32,6 +37,7 @@ var pages = map[string]func(*page) error{
 	"annotations.md": writeAnnotations,
 	"metrics.md":     writeMetrics,
 	"refusals.md":    writeRefusals,
+	"refusals-zh.md": writeChinese,
 }
 
 func run(dir string) error {

@@ -14,58 +14,53 @@ import (
 )
 
 const (
-	codesFile = "internal/place/refusal.go"
+	codesFile = "internal/place/code.go"
 	rulesFile = "internal/audit/audit.go"
 )
 
 // writeRefusals writes why pods are not placed, not admitted, and what the audit
 // finds.
 func writeRefusals(p *page) error {
-	p.begin("Refusals and findings", "the comments in "+codesFile+" and "+rulesFile+", and from what admission answers",
+	p.begin("Refusals and findings", "the table in "+codesFile+", the comments in "+rulesFile+", and what admission answers",
 		`Why a node does not take a pod, why a pod is not admitted, and what an audit may find. Codes and rules are stable: they
 are in events, in the labels of [metrics](metrics.md), and in the JSON of [the commands](cli.md).`)
-	if err := p.refusalCodes(); err != nil {
-		return err
-	}
+	p.refusalCodes()
 	p.admission()
 	return p.auditRules()
 }
 
-func (p *page) refusalCodes() error {
-	p.section("Why a node does not take a pod", `A card is asked in this order, and the first code that applies is the card's. The node's code is the one that most of its
+func (p *page) refusalCodes() {
+	p.section("Why a node does not take a pod", `A card is checked in this order, and the first code that applies is the card's. The node's code is the one that most of its
 cards gave. `+"`want` and `have`"+` are the two numbers of the code; of an amount, `+"`have`"+` is that of the best card. A refusal is
-`+"`permanent`"+` when it would stand on the empty node as well. `+"`daybreak explain POD`"+` tells all of it for a pod of your cluster.`)
-	named, err := byName(codesFile)
-	if err != nil {
-		return err
-	}
+`+"`permanent`"+` when it would stand on the empty node as well. `+"`daybreak explain POD`"+` shows all of it for a pod of your cluster.`)
 	var rows [][]string
 	for _, c := range place.Codes() {
-		constant, ok := named[c.String()]
-		if !ok {
-			return fmt.Errorf("%s has no comment with fields", c)
-		}
-		values, err := constant.need("Numbers", "Do")
-		if err != nil {
-			return err
-		}
-		rows = append(rows, append([]string{code(c.String()), constant.text, inEvents(c)}, values...))
+		d := c.Description()
+		rows = append(rows, []string{code(d.Name), d.Means, inEvents(c, d.Unit), numbers[d.Unit], d.Advice})
 	}
 	p.table([]string{"code", "means", "in events", "want, have", "what to do"}, rows)
-	return nil
+}
+
+var numbers = map[place.Unit]string{
+	place.UnitNone:    "none",
+	place.UnitCards:   "cards wanted, cards that fit",
+	place.UnitSlots:   "slots wanted, slots free on the best card",
+	place.UnitMiB:     "MiB wanted of a card, MiB free on the best card",
+	place.UnitPercent: "percent wanted of a card, percent free on the best card",
 }
 
 // inEvents returns what an event reports of two nodes that refuse with the code,
 // with numbers as an example.
-func inEvents(c place.Code) string {
+func inEvents(c place.Code, unit place.Unit) string {
 	r := place.Refusal{Code: c, Want: 8, Have: 3}
-	switch c {
-	case place.NodeExcluded:
-		return "the words of the plugin that rejects the node"
-	case place.MemoryShort:
+	switch unit {
+	case place.UnitMiB:
 		r.Want, r.Have = 12<<10, 4<<10
-	case place.ComputeShort:
+	case place.UnitPercent:
 		r.Want, r.Have = 50, 30
+	}
+	if c == place.NodeExcluded {
+		return "the words of the plugin that rejects the node"
 	}
 	return place.ListReasons([]place.Refusal{r, r}, nil)
 }
@@ -80,7 +75,7 @@ func (p *page) auditRules() error {
 		rules       []audit.Rule
 	}{
 		{"What an audit may find wrong", "`daybreak audit` ends with 1 when it finds one of these. The runbooks are in [docs/runbooks](../runbooks/double-booking.md).", audit.Violations()},
-		{"What an audit notes", "What an operator should know and nobody did wrong.", audit.Notes()},
+		{"What an audit notes", "What an operator should know, although no rule is broken.", audit.Notes()},
 	} {
 		p.section(part.title, part.text)
 		var rows [][]string
@@ -114,7 +109,7 @@ func byName(path string) (map[string]*constant, error) {
 	return named, nil
 }
 
-// mistake is something that can't be meant.
+// mistake is an invalid request.
 type mistake struct {
 	written string
 	pod     *corev1.Pod
@@ -128,7 +123,7 @@ func annotated(key, value string) mistake {
 	return mistake{"`" + key + ": " + value + "`", gputest.MakePod("p").App("sgpu: 1, vcore: 60, vmemory: 4").Annotate(key, value).Obj()}
 }
 
-// mistakes are examples of what admission refuses, of each kind one.
+// mistakes are examples of what admission rejects, one of each kind.
 func mistakes() []mistake {
 	const ask = "sgpu: 1, vcore: 60, vmemory: 4"
 	return []mistake{
@@ -148,7 +143,7 @@ func mistakes() []mistake {
 
 // admission writes what is answered to the mistakes.
 func (p *page) admission() {
-	p.section("Why a pod is not admitted", `Everything that can't be meant is refused when the pod is created, all of it at once, each with the field, the value and
+	p.section("Why a pod is not admitted", `Every invalid request is rejected when the pod is created, all of it at once, each with the field, the value and
 what to write. An example of each kind, with the sentence that the user sees; resources go without their prefix here. The
 rest is in [admission](../admission.md#what-is-refused).`)
 	var rows [][]string

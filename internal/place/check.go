@@ -13,7 +13,7 @@ type check struct {
 	request *gpu.Request
 	// seat: the share has no amounts, only a place on the card.
 	seat bool
-	// othersThere: the pod wants a card nobody uses, and this one is used.
+	// othersThere: the pod wants an idle card, and this one is used.
 	othersThere bool
 }
 

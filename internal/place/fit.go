@@ -209,7 +209,7 @@ func (f *fitter) ranking(usage []ledger.Usage, full []ledger.Fullness, candidate
 	}
 }
 
-// idle returns the healthy cards that nobody uses.
+// idle returns the healthy idle cards.
 func idle(t *gpu.Topology, usage []ledger.Usage) gpu.Set {
 	var s gpu.Set
 	for i := range t.Healthy().All() {

@@ -29,12 +29,12 @@ func TestMessage(t *testing.T) {
 		"seats only":         {node: node(cards(1, nil), serves(ledger.Serves{Seats: true})), request: gputest.AskSlice(1, gib), want: "the node serves seats on shared cards (metax-tech.com/gpu), not slices"},
 		"nothing served":     {node: node(cards(1, nil), serves(ledger.Serves{})), request: gputest.AskWhole(1), want: "the node serves neither whole cards nor slices"},
 		"one unhealthy card": {node: node(cards(1, unhealthy(0))), request: gputest.AskWhole(1), want: "wants 1 card, 0 fit: 1 card is unhealthy"},
-		"unhealthy cards":    {node: node(cards(3, unhealthy(0, 1))), request: gputest.AskWhole(2), want: "wants 2 cards, 1 fit: 2 cards are unhealthy"},
+		"unhealthy cards":    {node: node(cards(3, unhealthy(0, 1))), request: gputest.AskWhole(2), want: "wants 2 cards, 1 fits: 2 cards are unhealthy"},
 		"not served":         {node: node(cards(3, unhealthy(0)), func(n *ledger.Node) { n.Paused = "its agent is about to end" }), request: gputest.AskWhole(1), want: "the node hands out no cards for now: its agent is about to end"},
 		"excluded":           {node: node(cards(1, nil)), request: denied, want: "wants 1 card, 0 fit: 1 card is excluded by the pod"},
 		"another class":      {node: node(cards(2, nil), online(0, gib), online(1, gib)), request: gputest.AskSlice(1, gib), want: "wants 1 card, 0 fit: 2 cards run pods of another class"},
 		"another QoS class":  {node: node(cards(1, nil), slice(0, 1, gib, fixed)), request: gputest.AskSlice(1, gib), want: "wants 1 card, 0 fit: 1 card runs another QoS class"},
-		"in use":             {node: node(cards(4, unhealthy(3)), alone(0, 1)), request: gputest.AskWhole(2), want: "wants 2 cards, 1 fit: 1 card is unhealthy, 2 cards are in use"},
+		"in use":             {node: node(cards(4, unhealthy(3)), alone(0, 1)), request: gputest.AskWhole(2), want: "wants 2 cards, 1 fits: 1 card is unhealthy, 2 cards are in use"},
 		"no slice left":      {node: node(cards(2, nil), full(0), full(1)), request: gputest.AskSlice(1, gib), want: "wants a free slice: 2 cards have no free slice"},
 		"no slice left, and a card in use": {
 			node: node(cards(3, nil), full(0), full(1), alone(2)), request: gputest.AskSlice(1, gib),
@@ -56,7 +56,7 @@ func TestMessage(t *testing.T) {
 		"too few cards, one of them in use": {node: node(cards(3, nil), alone(0)), request: gputest.AskWhole(3), want: "wants 3 cards, only 2 fit; 1 card is in use"},
 		"today in use, never large enough": {
 			node: node(cards(2, nil), alone(0, 1)), request: gputest.AskSlice(1, 80*gib),
-			want: "wants 80 GiB of a card's memory, the best card has 64 GiB free, even when nobody else is on the node; today 2 cards are in use",
+			want: "wants 80 GiB of a card's memory, the best card has 64 GiB free, even on an empty node; today 2 cards are in use",
 		},
 		"never large enough, whoever is there": {
 			node: node(cards(1, nil), slice(0, 1, gib, be)), request: gputest.AskSlice(1, 80*gib),
@@ -107,14 +107,14 @@ func TestSummarize(t *testing.T) {
 		},
 		"nodes without cards come last, however many": {
 			refusals: join(nodes(7, place.NoCards, 1, 0), nodes(2, place.ExclusiveConflict, 4, 1)),
-			want:     "0/9 nodes: 2 need 4 cards nobody uses (best has 1), 7 have no MetaX cards",
+			want:     "0/9 nodes: 2 need 4 idle cards (best has 1), 7 have no MetaX cards",
 		},
 		"nothing but nodes without cards": {refusals: nodes(2, place.NoCards, 1, 0), want: "0/2 nodes: 2 have no MetaX cards"},
 		"equally many: the order of the codes": {
 			refusals: join(nodes(1, place.TooFewCards, 8, 4), nodes(1, place.SlicesFull, 1, 0), nodes(1, place.Unhealthy, 1, 0)),
 			want:     "0/3 nodes: 1 has unhealthy cards, 1 has no free slice, 1 needs 8 cards that fit (best has 4)",
 		},
-		"one card": {refusals: nodes(2, place.ExclusiveConflict, 1, 0), want: "0/2 nodes: 2 have no card that nobody uses"},
+		"one card": {refusals: nodes(2, place.ExclusiveConflict, 1, 0), want: "0/2 nodes: 2 have no idle card"},
 		"the rest, many": {
 			refusals: join(nodes(2, place.BadInventory, 1, 0), nodes(2, place.Unaccounted, 1, 0), nodes(2, place.ModeConflict, 1, 0), nodes(2, place.CardExcluded, 1, 0), nodes(2, place.ClassConflict, 1, 0)),
 			want: "0/10 nodes: 2 have an unreadable card inventory, 2 have a pod whose cards are not known, 2 serve cards in another mode, " +

@@ -37,7 +37,7 @@ const (
 	Emptiest
 	// SameNUMA takes the NUMA node that offers the most cards.
 	SameNUMA
-	// Unused is a condition more than an order: only cards nobody uses now.
+	// Unused is a condition more than an order: only idle cards now.
 	Unused
 )
 
@@ -62,7 +62,7 @@ func (p *Preference) looksAhead() bool { return p.Demand != nil && p.Node == Def
 // packs tells whether whole cards are chosen for the least loss.
 func (p *Preference) packs() bool { return p.Node == Binpack }
 
-// wantsUnused tells whether slices go to cards that nobody uses.
+// wantsUnused tells whether slices go to idle cards.
 func (p *Preference) wantsUnused() bool { return slices.Contains(p.Cards, Unused) }
 
 // defaultOrder is the order of cards for a slice whose pod names none, among

@@ -9,127 +9,13 @@ import (
 	"strings"
 )
 
-// Code is a reason why cards are not given. The words that codes print as are
-// stable: they are metric labels, event reasons and JSON.
-type Code uint8
-
-// The codes, in the order in which a card is checked: the first that applies
-// is the card's. docs/reference is made from these comments: a line that begins
-// with "Numbers:" or "Do:" fills a column of its table.
-const (
-	// Fits is no refusal.
-	Fits Code = iota
-	// NodeExcluded: the pod may not use the node: nodeSelector, required node affinity, a taint, a cordon, or not ready.
-	// Numbers: none.
-	// Do: read the message, it says which; uncordon or repair the node, or change the pod. kube-scheduler's own plugins check this, so events do not have this code and the scheduler's metric of it stays 0.
-	NodeExcluded
-	// NoCards: the node has none.
-	// Numbers: none.
-	// Do: nothing, it is no news; if the node has cards, see whether its agent runs.
-	NoCards
-	// BadInventory: the node's cards can't be read.
-	// Numbers: none.
-	// Do: read the message, it says what is wrong in the Device or the node's annotation; daybreak audit tells it too.
-	BadInventory
-	// Unaccounted: a pod on the node holds cards that are not known.
-	// Numbers: none.
-	// Do: run Daybreak's agent on the node, which reads them from kubelet, or delete the pod that daybreak audit names.
-	Unaccounted
-	// ModeConflict: the node serves the other kind, whole cards or slices.
-	// Numbers: none.
-	// Do: ask for the other kind, or change the node's mode in metax-device-config.
-	ModeConflict
-	// Unhealthy: the card is unhealthy, or the node's agent allocates nothing now.
-	// Numbers: cards wanted, cards that fit.
-	// Do: daybreak status shows the fault; new pods go there again when the card is healthy.
-	Unhealthy
-	// CardExcluded: the pod's lists of cards leave it out.
-	// Numbers: cards wanted, cards that fit.
-	// Do: change use-gpuuuid or nouse-gpuuuid.
-	CardExcluded
-	// ClassConflict: online, offline and ordinary pods keep apart.
-	// Numbers: cards wanted, cards that fit.
-	// Do: wait, or leave the class out.
-	ClassConflict
-	// QoSConflict: the card runs another QoS class.
-	// Numbers: cards wanted, cards that fit.
-	// Do: ask for the class that the cards run, or wait until one is idle.
-	QoSConflict
-	// ExclusiveConflict: wanted alone but in use, or held by one who is alone.
-	// Numbers: cards wanted, cards that fit.
-	// Do: wait, or ask for a share with vcore instead of a card alone.
-	ExclusiveConflict
-	// SlicesFull: the card carries as many shares as it can.
-	// Numbers: slots wanted, slots free on the best card.
-	// Do: wait, or ask for a card with fewer, larger shares on it.
-	SlicesFull
-	// MemoryShort: too little memory left.
-	// Numbers: MiB wanted of a card, MiB free on the best card.
-	// Do: ask for less; daybreak explain tells the most that fits now.
-	MemoryShort
-	// ComputeShort: too little compute left.
-	// Numbers: percent wanted of a card, percent free on the best card.
-	// Do: ask for less; daybreak explain tells the most that fits now.
-	ComputeShort
-	// TooFewCards: the card would do, but not enough others would.
-	// Numbers: cards wanted, cards that fit.
-	// Do: ask for fewer, or make room: daybreak explain names the pods in the way.
-	TooFewCards
-
-	codes
-)
-
-var codeNames = [codes]string{
-	"", "NodeExcluded", "NoCards", "BadInventory", "Unaccounted", "ModeConflict", "Unhealthy", "CardExcluded", "ClassConflict",
-	"QoSConflict", "ExclusiveConflict", "SlicesFull", "MemoryShort", "ComputeShort", "TooFewCards",
-}
-
-// Codes lists all codes in order.
-func Codes() []Code {
-	var all []Code
-	for c := NodeExcluded; c < codes; c++ {
-		all = append(all, c)
-	}
-	return all
-}
-
-// String returns the stable name of the code.
-func (c Code) String() string { return codeNames[c] }
-
-// MarshalText returns the stable name of the code.
-func (c Code) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
-// Exclusion is why a pod may not use a node, whatever its cards.
-type Exclusion uint8
-
-// The exclusions, in the order in which they are checked.
-const (
-	// NotSelected: the pod's nodeSelector does not match the node.
-	NotSelected Exclusion = iota + 1
-	// NotAffine: the pod's required node affinity does not match the node.
-	NotAffine
-	// Cordoned: the node is marked unschedulable.
-	Cordoned
-	// NotReady: the node is not ready or does not report.
-	NotReady
-	// Tainted: the pod does not tolerate a taint of the node.
-	Tainted
-
-	exclusions
-)
-
-var exclusionNames = [exclusions]string{"", "NotSelected", "NotAffine", "Cordoned", "NotReady", "Tainted"}
-
-// String returns the stable name of the exclusion.
-func (x Exclusion) String() string { return exclusionNames[x] }
-
 // Excluded returns the refusal of a node that the pod may not use.
 func Excluded(why Exclusion) Refusal {
 	return Refusal{Code: NodeExcluded, Permanent: true, Never: Shortage{Code: NodeExcluded}, Exclusion: why}
 }
 
-// Refusal says why a node can't take a request. It is a value: whoever shows
-// it, an event, a table or a metric, renders it.
+// Refusal is why a node can't take a request. It is a value: events, tables and
+// metrics render it.
 type Refusal struct {
 	// Code is the reason most cards gave; [Fits] means there is no refusal.
 	Code Code
@@ -141,7 +27,7 @@ type Refusal struct {
 	// Never is, of a permanent refusal, why even the emptied node refuses. It
 	// may be another reason than today's.
 	Never Shortage
-	// Paused tells of [Unhealthy] that the node takes no pods for now, however
+	// Paused is, of [Unhealthy], whether the node takes no pods for now, however
 	// its cards are.
 	Paused bool
 	// Exclusion is, of [NodeExcluded], why the pod may not use the node.
@@ -161,8 +47,8 @@ type Shortage struct {
 	Want, Have int64
 }
 
-// cause returns the refusal to tell of: there is no use in waiting for cards
-// to become free when they would not do.
+// cause returns the refusal to report: there is no use in waiting for cards to
+// become free when they would not do.
 func (r *Refusal) cause() Refusal {
 	c := *r
 	if r.Never.Code != Fits {
@@ -266,7 +152,7 @@ func Foremost(refusals iter.Seq[Refusal]) Code {
 // counts is how many nodes refused for each code.
 type counts [codes]int
 
-// order returns the codes in the order in which they are told.
+// order returns the codes in the order in which they are listed.
 func (t *counts) order() []Code {
 	order := Codes()
 	slices.SortStableFunc(order, func(a, b Code) int {
@@ -276,16 +162,4 @@ func (t *counts) order() []Code {
 		return cmp.Or(cmp.Compare(a.aside(), b.aside()), cmp.Compare(t[b], t[a]))
 	})
 	return order
-}
-
-// aside says how little a code has to say of the cards: codes with less come
-// later.
-func (c Code) aside() int {
-	switch c {
-	case NodeExcluded:
-		return 1
-	case NoCards:
-		return 2
-	}
-	return 0
 }

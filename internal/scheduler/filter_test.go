@@ -169,7 +169,7 @@ func TestLeftOut(t *testing.T) {
 		"full nodes, where others could be evicted": {
 			cards: []int{1, 1, 1, 0}, full: []int{1, 2}, pod: makePod("p", whole(1)),
 			want:    map[string]fwk.Code{"n1": fwk.Unschedulable, "n2": fwk.Unschedulable, "n3": fwk.UnschedulableAndUnresolvable},
-			summary: "0/3 nodes: 2 have no card that nobody uses, 1 has no MetaX cards",
+			summary: "0/3 nodes: 2 have no idle card, 1 has no MetaX cards",
 		},
 	}
 	for name, tt := range tests {

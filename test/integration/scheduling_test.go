@@ -188,7 +188,7 @@ func TestPreemption(t *testing.T) {
 		t.Errorf("left after preemption: %v, want %v", got, want)
 	}
 	w.eventually("event", time.Minute, func() error {
-		const want = "0/1 nodes are available: 1 has no card that nobody uses; preemption: evicting 1 pod of lower priority from metax-1."
+		const want = "0/1 nodes are available: 1 has no idle card; preemption: evicting 1 pod of lower priority from metax-1."
 		if said := w.refusals("whole"); !slices.Contains(said, want) {
 			return fmt.Errorf("events so far: %q", said)
 		}

@@ -1,5 +1,6 @@
 // The pages of one thing: a node, a card, a pod.
 
+import codes from './strings/codes.js';
 import { fill, h } from './dom.js';
 import { ago, count, memory, t } from './i18n.js';
 import { fetchPod, findingsOf, pods, store } from './store.js';
@@ -148,7 +149,7 @@ function helpSection(pod) {
 const namedNodes = 12;
 
 // aside puts codes that say nothing of cards behind the others.
-const aside = (code) => ['NodeExcluded', 'NoCards'].indexOf(code) + 1;
+const aside = (code) => codes[code]?.aside ?? 0;
 
 // refusals tells what the nodes answered, those with the same answer together.
 function refusals(pod) {
@@ -156,7 +157,7 @@ function refusals(pod) {
     .sort((a, b) => aside(a[0].code) - aside(b[0].code) || b.length - a.length);
   return section(t('pod.refusals'), t('pod.refusals.sub'), h('ul.refusals', null, groups.map((list) => h('li', null,
     h('div', null, h('b', null, t('code.' + list[0].code)), h('span.num', null, t('pod.refusals.nodes', { n: count(list.length) }))),
-    h('p', null, refusal(list[0]), list[0].permanent && aside(list[0].code) === 0 && !refusal(list[0]).includes('even when') ? h('span.dim', null, ` – ${t('pod.refusals.never')}`) : ''),
+    h('p', null, refusal(list[0]), list[0].permanent && aside(list[0].code) === 0 && !refusal(list[0]).includes('even on') ? h('span.dim', null, ` – ${t('pod.refusals.never')}`) : ''),
     h('p.dim', null, list.slice(0, namedNodes).map((r, i) => [i > 0 && t('list.comma'), store.nodes.has(r.node) ? h('a', { href: nodeLink(r.node), 'data-key': 'refused ' + r.node }, r.node) : r.node]),
       list.length > namedNodes && ' ' + t('pod.refusals.more', { n: count(list.length - namedNodes) }))))));
 }

@@ -1,6 +1,8 @@
-import en from './strings/en.js';
+import codes from './strings/codes.js';
+import other from './strings/en.js';
 import zh from './strings/zh.js';
 
+const en = { ...other, ...Object.fromEntries(Object.entries(codes).map(([code, { text }]) => ['code.' + code, text])) };
 const languages = { en, zh };
 let language = pick();
 
@@ -37,8 +39,8 @@ export function t(key, parameters = {}) {
   return text.replace(/\{(\w+)\}/g, (_, name) => parameters[name] ?? '');
 }
 
-// has tells whether there is such a text.
-export const has = (key) => key in en;
+// has reports whether there is such a text.
+export const has = (key) => key in languages[language];
 
 const number = () => new Intl.NumberFormat(language === 'zh' ? 'zh-CN' : 'en', { maximumFractionDigits: 1 });
 

@@ -1,7 +1,8 @@
 // Sentences made of numbers. In English the server's own are shown, which are
 // those of the commands; in Chinese they are put together here.
 
-import { t, lang, memory } from './i18n.js';
+import codes from './strings/codes.js';
+import { t, has, lang, memory } from './i18n.js';
 
 export const kindOf = (holder) =>
   holder.exclusive ? 'exclusive' : holder.class === 'online' ? 'online' : holder.qos || 'best-effort';
@@ -34,31 +35,29 @@ export function wants(pod) {
   return text;
 }
 
+// sentence is a Chinese one with the numbers of a refusal, or nothing where the
+// code has none.
+function sentence(kind, r) {
+  const one = `zh.${kind}.${r.code}.one`;
+  const key = r.want <= 1 && has(one) ? one : `zh.${kind}.${r.code}`;
+  const amount = (n) => ({ MiB: memory(n), '%': n + '%' })[codes[r.code]?.unit] ?? n;
+  return has(key) ? t(key, { want: amount(r.want), have: amount(r.have), missing: amount(r.want - r.have) }) : '';
+}
+
 // reason says why a pod waits.
 export function reason(pending) {
   if (lang() === 'en' || !pending.reasons) return pending.message;
   const all = pending.reasons.reduce((n, r) => n + r.nodes, 0);
-  return t('zh.summary', { all, parts: pending.reasons.map((r) => `${r.nodes} 个${summary[r.code]?.(r) ?? t('code.' + r.code)}`).join('，') });
+  return t('zh.summary', { all, parts: pending.reasons.map((r) => `${r.nodes} 个${sentence('summary', r) || t('code.' + r.code)}`).join('，') });
 }
-
-const summary = {
-  MemoryShort: (r) => `还差 ${memory(r.want - r.have)} 卡显存（最好的剩 ${memory(r.have)}）`,
-  ComputeShort: (r) => `还差 ${r.want - r.have}% 卡算力（最好的剩 ${r.have}%）`,
-  TooFewCards: (r) => `需要 ${r.want} 张合适的卡（最多 ${r.have} 张）`,
-  ExclusiveConflict: (r) => (r.want > 1 ? `需要 ${r.want} 张没人用的卡（最多 ${r.have} 张）` : '没有空闲的卡'),
-};
 
 // refusal says why a node does not take a pod.
 export function refusal(r) {
   if (lang() === 'en') return r.message;
   const rest = Object.entries(r.cards).filter(([code]) => code !== r.code && code !== 'TooFewCards');
   const tally = rest.map(([code, n]) => `${n} 张：${t('code.' + code)}`).join('，');
-  const first = {
-    NodeExcluded: t('exclusion.' + r.exclusion),
-    MemoryShort: `需要一张卡的 ${memory(r.want)} 显存，最好的卡剩 ${memory(r.have)}`,
-    ComputeShort: `需要一张卡的 ${r.want}% 算力，最好的卡剩 ${r.have}%`,
-    TooFewCards: `需要 ${r.want} 张卡，只有 ${r.have} 张合适`,
-  }[r.code] ?? t('code.' + r.code) + (r.cards[r.code] > 1 ? `（${r.cards[r.code]} 张）` : '');
+  const first = (r.code === 'NodeExcluded' && t('exclusion.' + r.exclusion)) || sentence('refusal', r)
+    || t('code.' + r.code) + (r.cards[r.code] > 1 ? `（${r.cards[r.code]} 张）` : '');
   return tally ? `${first}；${tally}` : first;
 }
 
