@@ -3,13 +3,18 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-const keysFile = "internal/wire/keys.go"
+const (
+	keysFile      = "internal/wire/keys.go"
+	resourcesFile = "internal/wire/resources.go"
+)
 
 // writeAnnotations writes every name that stands in an API object.
 func writeAnnotations(p *page) error {
-	p.begin("Resources, annotations, labels and conditions", "the comments in "+keysFile,
+	p.begin("Resources, annotations, labels and conditions", "the comments in "+keysFile+" and the table in "+resourcesFile,
 		`Every name by which Daybreak, pods and nodes speak to each other, with who writes it and who reads it. Names under
 `+"`metax-tech.com`"+` and `+"`hami.io`"+` are the vendor's and HAMi's, those under `+"`koordinator.sh`"+` are Koordinator's: they mean
 here what they mean there, as far as [the pages on migration](../migrate-from-hami.md) do not say otherwise. Names under
@@ -17,6 +22,12 @@ here what they mean there, as far as [the pages on migration](../migrate-from-ha
 
 Who may write what is guarded by the API server: [admission](../admission.md#nobody-forges-an-allocation). Daybreak puts
 no taint on nodes and needs none; one that keeps other pods off your cards is yours to choose.`)
+	var rows [][]string
+	for _, r := range wire.ResourceTable() {
+		rows = append(rows, []string{code(string(r.Name)), r.Means, r.WrittenBy, r.ReadBy, r.Format})
+	}
+	p.section("Resources that containers ask for", "")
+	p.table([]string{"name", "what it is", "written by", "read by", "format"}, rows)
 	blocks, err := readConstants(keysFile)
 	if err != nil {
 		return err

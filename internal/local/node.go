@@ -71,15 +71,12 @@ func nodeOf(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
 // manager would add, for clusters without one.
 func AdvertisedNode(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
 	node := nodeOf(p, name, t)
-	percent, memory := *resource.NewQuantity(100*int64(t.Healthy().Len()), resource.DecimalSI), gpu.MiB(0)
+	memory := gpu.MiB(0)
 	for c := range t.Healthy().All() {
 		memory += t.Card(c).Memory
 	}
 	for _, list := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
-		for _, name := range []corev1.ResourceName{wire.KoordShared, wire.KoordCore, wire.KoordMemoryRatio, wire.KoordGPU} {
-			list[name] = percent
-		}
-		list[wire.KoordMemory] = *resource.NewQuantity(int64(memory)<<20, resource.BinarySI)
+		maps.Copy(list, wire.AdvertisedAmounts(t.Healthy().Len(), memory))
 	}
 	node.Labels[wire.LabelVendor], node.Labels[wire.LabelModel], node.Labels[wire.LabelDriver] = wire.VendorMetaX, p.Model, p.Driver
 	return node

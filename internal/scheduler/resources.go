@@ -95,7 +95,7 @@ func (c counts) Clone() fwk.StateData { return c }
 // uncounted reports whether no node advertises the resource: the bounds of a
 // slice, and what is ours alone.
 func uncounted(name corev1.ResourceName) bool {
-	return name == wire.ResourceVCore || name == wire.ResourceVMemory || strings.HasPrefix(string(name), resourceGroup+"/")
+	return wire.Uncounted(name) || strings.HasPrefix(string(name), resourceGroup+"/")
 }
 
 // PreFilter takes the cards out of what NodeResourcesFit looks at.

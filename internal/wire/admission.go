@@ -42,16 +42,6 @@ func (a *Ask) StandIn(policy place.Policy) {
 	}
 }
 
-// Asks reports whether the pod asks for MetaX cards at all, in whatever way.
-func Asks(pod *corev1.Pod) bool {
-	return asksFor(pod, func(corev1.ResourceName) bool { return true })
-}
-
-var resources = []corev1.ResourceName{
-	ResourceGPU, ResourceSGPU, ResourceVCore, ResourceVMemory,
-	KoordGPU, KoordShared, KoordCore, KoordMemory, KoordMemoryRatio,
-}
-
 // Admit reads what the pod asks for. A pod that asks for no MetaX card gives
 // neither an Ask nor problems. A pod that can't be meant gives all that is
 // wrong with it at once, each with what to write instead.

@@ -87,7 +87,7 @@ func (inv *Inventory) mayHold(pod *corev1.Pod) bool {
 
 // CanHold reports whether the pod can hold cards at all: kubelet calls a device
 // plugin for what a container has in its limits, and only for these resources.
-func CanHold(pod *corev1.Pod) bool { return hasLimit(pod, pluginResources...) }
+func CanHold(pod *corev1.Pod) bool { return hasLimit(pod, deviceResources...) }
 
 // hasLimit reports whether a container has some of one of the resources in its
 // limits.
@@ -103,9 +103,6 @@ func hasLimit(pod *corev1.Pod, names ...corev1.ResourceName) bool {
 	}
 	return false
 }
-
-// pluginResources are the resources that a node's device plugin serves.
-var pluginResources = []corev1.ResourceName{ResourceGPU, ResourceSGPU}
 
 // Open opens the account of the node with nothing on it. Whoever books pods by
 // hand calls Settle when all are booked.

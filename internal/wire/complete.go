@@ -9,45 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Resources returns the names of all resources that ask for cards.
-func Resources() []corev1.ResourceName { return slices.Clone(resources) }
-
-// NamesMetaX reports whether the pod names MetaX itself. Koordinator's resources
-// do not: other vendors' cards are asked for with the same words.
-func NamesMetaX(pod *corev1.Pod) bool {
-	return asksFor(pod, func(name corev1.ResourceName) bool { return strings.HasPrefix(string(name), "metax-tech.com/") })
-}
-
-// asksFor reports whether a container of the pod has one of our resources for
-// which the check holds, in limits or requests.
-func asksFor(pod *corev1.Pod, check func(corev1.ResourceName) bool) bool {
-	in := func(list corev1.ResourceList) bool {
-		for name := range list {
-			if isOurs(name) && check(name) {
-				return true
-			}
-		}
-		return false
-	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if in(list[i].Resources.Limits) || in(list[i].Resources.Requests) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isOurs is a switch because every pod of a cluster comes by here.
-func isOurs(name corev1.ResourceName) bool {
-	switch name {
-	case ResourceGPU, ResourceSGPU, ResourceVCore, ResourceVMemory, KoordGPU, KoordShared, KoordCore, KoordMemory, KoordMemoryRatio:
-		return true
-	}
-	return false
-}
-
 // Complete fills in what the pod left unsaid, as [Admit] read it: the QoS class
 // of shares, limits for requests and requests for limits, and in Koordinator's
 // dialect the number of cards in both of its names. It changes nothing of what
@@ -106,8 +67,6 @@ func completeKoordinator(ours corev1.ResourceList, cards int) {
 		}
 	}
 }
-
-var koordinatorResources = []corev1.ResourceName{KoordGPU, KoordShared, KoordCore, KoordMemory, KoordMemoryRatio}
 
 // replaceOurs returns the list with our resources as given, and whether that is
 // a change. Resources of others stay as they are.

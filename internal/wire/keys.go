@@ -2,61 +2,10 @@ package wire
 
 import corev1 "k8s.io/api/core/v1"
 
-// Every name that stands in an API object is here, and docs/reference is made
-// from these comments: a line that begins with "On:", "Written by:", "Read by:"
-// or "Format:" fills a column of its table, the rest says what it means.
-
-// Resources that containers ask for.
-const (
-	// ResourceGPU is a number of whole cards.
-	// Written by: users; the node's device plugin, as capacity.
-	// Read by: scheduler, agent.
-	// Format: 1 to 64.
-	ResourceGPU corev1.ResourceName = "metax-tech.com/gpu"
-	// ResourceSGPU is a number of cards to take a share of, in either dialect.
-	// Written by: users; manager, in pods that ask in Koordinator's words; the node's device plugin, as capacity, 16 for each card.
-	// Read by: scheduler, agent.
-	// Format: 1 to 64.
-	ResourceSGPU corev1.ResourceName = "metax-tech.com/sgpu"
-	// ResourceVCore is the compute of each share. Without it the card is taken
-	// alone.
-	// Written by: users.
-	// Read by: scheduler, agent.
-	// Format: percent, 0 to 100.
-	ResourceVCore corev1.ResourceName = "metax-tech.com/vcore"
-	// ResourceVMemory is the memory of each share. Without it, all of the card's.
-	// Written by: users.
-	// Read by: scheduler, agent.
-	// Format: GiB, 1 to 1024, or with a unit 1Mi to 1Ti.
-	ResourceVMemory corev1.ResourceName = "metax-tech.com/vmemory"
-
-	// KoordGPU is compute and memory in percent, in one. Admission writes the two
-	// out.
-	// Written by: users; manager, as capacity, 100 for each healthy card.
-	// Read by: manager.
-	// Format: percent; 100 for each whole card.
-	KoordGPU corev1.ResourceName = "koordinator.sh/gpu"
-	// KoordShared is a number of cards; the amounts below are divided by it.
-	// Written by: users; manager, where it is missing, and as capacity, 100 for each healthy card.
-	// Read by: scheduler, agent.
-	// Format: 1 to 64; over 1 only with whole cards.
-	KoordShared corev1.ResourceName = "koordinator.sh/gpu.shared"
-	// KoordCore is compute of all cards together.
-	// Written by: users; manager, as capacity, 100 for each healthy card.
-	// Read by: scheduler, agent.
-	// Format: percent.
-	KoordCore corev1.ResourceName = "koordinator.sh/gpu-core"
-	// KoordMemory is memory of all cards together.
-	// Written by: users; manager, as capacity, summed over the healthy cards.
-	// Read by: scheduler, agent.
-	// Format: bytes, such as 4Gi.
-	KoordMemory corev1.ResourceName = "koordinator.sh/gpu-memory"
-	// KoordMemoryRatio is memory of all cards together, in place of the amount.
-	// Written by: users; manager, as capacity, 100 for each healthy card.
-	// Read by: scheduler, agent.
-	// Format: percent.
-	KoordMemoryRatio corev1.ResourceName = "koordinator.sh/gpu-memory-ratio"
-)
+// Every name that stands in an API object is here or in the table of resources.
+// docs/reference is made from these comments: a line that begins with "On:",
+// "Written by:", "Read by:" or "Format:" fills a column of its table, the rest
+// says what it means.
 
 // Annotations that users write on pods.
 const (
@@ -266,12 +215,6 @@ const (
 // AgentAnnotations lists the annotations that an agent may keep on its Node.
 func AgentAnnotations() []string {
 	return []string{AnnotationNodeCards, AnnotationScores, AnnotationLosses, AnnotationServedBy}
-}
-
-// AdvertisedResources lists what the manager makes a node advertise for its
-// cards, in the order of messages.
-func AdvertisedResources() []corev1.ResourceName {
-	return []corev1.ResourceName{KoordShared, KoordCore, KoordMemory, KoordMemoryRatio, KoordGPU}
 }
 
 // AdvertisedLabels lists the labels that the manager puts on a node alongside.

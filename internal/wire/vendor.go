@@ -107,7 +107,7 @@ func handsOut(node *corev1.Node) bool {
 	if list == nil {
 		list = node.Status.Capacity
 	}
-	for _, name := range pluginResources {
+	for _, name := range deviceResources {
 		if q := list[name]; q.Sign() > 0 {
 			return true
 		}

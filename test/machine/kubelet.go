@@ -79,7 +79,7 @@ type containerRun struct {
 }
 
 // resources are those that device plugins serve here.
-var resources = []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
+var resources = wire.DeviceResources()
 
 func newKubelet(ctx context.Context, cfg Config, client kubernetes.Interface) (*kubelet, error) {
 	k := &kubelet{

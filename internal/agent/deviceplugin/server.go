@@ -168,7 +168,7 @@ type Status struct {
 }
 
 // resources are those that the agent may serve.
-var resources = []corev1.ResourceName{wire.ResourceGPU, wire.ResourceSGPU}
+var resources = wire.DeviceResources()
 
 // New returns a server. It does nothing before Run. The clock is the agent's.
 func New(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock.WithTicker) (*Server, error) {

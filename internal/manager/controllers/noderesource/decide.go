@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -92,11 +91,7 @@ func decide(f facts) decision {
 	}
 	d.healthy = t.Healthy().Len()
 	d.unhealthy = t.Len() - d.healthy
-	percent := *resource.NewQuantity(100*int64(d.healthy), resource.DecimalSI)
-	d.amounts = corev1.ResourceList{
-		wire.KoordShared: percent, wire.KoordCore: percent, wire.KoordMemoryRatio: percent, wire.KoordGPU: percent,
-		wire.KoordMemory: *resource.NewQuantity(int64(memory)<<20, resource.BinarySI),
-	}
+	d.amounts = wire.AdvertisedAmounts(d.healthy, memory)
 	d.hold(f)
 	d.mark = new(ourLabels(f.node, d.labels))
 	return d

@@ -1,0 +1,194 @@
+package wire
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+)
+
+// Resources that containers ask for; the table below has what each is.
+const (
+	ResourceGPU     corev1.ResourceName = "metax-tech.com/gpu"
+	ResourceSGPU    corev1.ResourceName = "metax-tech.com/sgpu"
+	ResourceVCore   corev1.ResourceName = "metax-tech.com/vcore"
+	ResourceVMemory corev1.ResourceName = "metax-tech.com/vmemory"
+
+	KoordShared      corev1.ResourceName = "koordinator.sh/gpu.shared"
+	KoordCore        corev1.ResourceName = "koordinator.sh/gpu-core"
+	KoordMemory      corev1.ResourceName = "koordinator.sh/gpu-memory"
+	KoordMemoryRatio corev1.ResourceName = "koordinator.sh/gpu-memory-ratio"
+	KoordGPU         corev1.ResourceName = "koordinator.sh/gpu"
+)
+
+// Dialect is whose words a resource belongs to.
+type Dialect string
+
+// The dialects. HAMi's names are MetaX's own; Koordinator's are asked for with
+// cards of other vendors too.
+const (
+	HAMi        Dialect = "HAMi"
+	Koordinator Dialect = "Koordinator"
+)
+
+// Advertised is how much of a resource the manager makes a node advertise.
+type Advertised uint8
+
+// The amounts: none, 100 for each healthy card, or the memory of the healthy cards.
+const (
+	NotAdvertised Advertised = iota
+	AdvertisedPercent
+	AdvertisedMemory
+)
+
+// Resource is a row of the table of resources. Every list of resources, those of
+// the policies in the chart among them, is made from it, and so is the reference.
+type Resource struct {
+	Name    corev1.ResourceName
+	Dialect Dialect
+	// Devices: kubelet allocates it from a device plugin, so that only a pod with
+	// it in its limits can hold cards.
+	Devices bool
+	// Uncounted: no node advertises it, it is an amount of each device.
+	Uncounted  bool
+	Advertised Advertised
+	// For the reference.
+	Means, WrittenBy, ReadBy, Format string
+}
+
+var table = []Resource{
+	{
+		Name: ResourceGPU, Dialect: HAMi, Devices: true,
+		Means:     "a number of whole cards",
+		WrittenBy: "users; the node's device plugin, as capacity", ReadBy: "scheduler, agent", Format: "1 to 64",
+	},
+	{
+		Name: ResourceSGPU, Dialect: HAMi, Devices: true,
+		Means:     "a number of cards to take a share of, in either dialect",
+		WrittenBy: "users; manager, in pods that ask in Koordinator's words; the node's device plugin, as capacity, 16 for each card",
+		ReadBy:    "scheduler, agent", Format: "1 to 64",
+	},
+	{
+		Name: ResourceVCore, Dialect: HAMi, Uncounted: true,
+		Means:     "the compute of each share. Without it the card is taken alone",
+		WrittenBy: "users", ReadBy: "scheduler, agent", Format: "percent, 0 to 100",
+	},
+	{
+		Name: ResourceVMemory, Dialect: HAMi, Uncounted: true,
+		Means:     "the memory of each share. Without it, all of the card's",
+		WrittenBy: "users", ReadBy: "scheduler, agent", Format: "GiB, 1 to 1024, or with a unit 1Mi to 1Ti",
+	},
+	{
+		Name: KoordShared, Dialect: Koordinator, Advertised: AdvertisedPercent,
+		Means:     "a number of cards; the amounts below are divided by it",
+		WrittenBy: "users; manager, where it is missing, and as capacity, 100 for each healthy card",
+		ReadBy:    "scheduler, agent", Format: "1 to 64; over 1 only with whole cards",
+	},
+	{
+		Name: KoordCore, Dialect: Koordinator, Advertised: AdvertisedPercent,
+		Means:     "compute of all cards together",
+		WrittenBy: "users; manager, as capacity, 100 for each healthy card", ReadBy: "scheduler, agent", Format: "percent",
+	},
+	{
+		Name: KoordMemory, Dialect: Koordinator, Advertised: AdvertisedMemory,
+		Means:     "memory of all cards together",
+		WrittenBy: "users; manager, as capacity, summed over the healthy cards", ReadBy: "scheduler, agent", Format: "bytes, such as 4Gi",
+	},
+	{
+		Name: KoordMemoryRatio, Dialect: Koordinator, Advertised: AdvertisedPercent,
+		Means:     "memory of all cards together, in place of the amount",
+		WrittenBy: "users; manager, as capacity, 100 for each healthy card", ReadBy: "scheduler, agent", Format: "percent",
+	},
+	{
+		Name: KoordGPU, Dialect: Koordinator, Advertised: AdvertisedPercent,
+		Means:     "compute and memory in percent, in one. Admission writes the two out",
+		WrittenBy: "users; manager, as capacity, 100 for each healthy card", ReadBy: "manager", Format: "percent; 100 for each whole card",
+	},
+}
+
+// ResourceTable returns the table.
+func ResourceTable() []Resource { return slices.Clone(table) }
+
+// The lists of resources that are used most.
+var (
+	resources            = namesWhere(func(Resource) bool { return true })
+	deviceResources      = namesWhere(func(r Resource) bool { return r.Devices })
+	koordinatorResources = namesWhere(func(r Resource) bool { return r.Dialect == Koordinator })
+)
+
+func namesWhere(check func(Resource) bool) []corev1.ResourceName {
+	var names []corev1.ResourceName
+	for _, r := range table {
+		if check(r) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// Resources returns the names of all resources that ask for cards.
+func Resources() []corev1.ResourceName { return slices.Clone(resources) }
+
+// MetaXResources returns those that name MetaX. Koordinator's do not.
+func MetaXResources() []corev1.ResourceName {
+	return namesWhere(func(r Resource) bool { return r.Dialect == HAMi })
+}
+
+// DeviceResources returns those that a node's device plugin serves.
+func DeviceResources() []corev1.ResourceName { return slices.Clone(deviceResources) }
+
+// AdvertisedResources returns those that the manager makes a node advertise, in
+// the order of messages.
+func AdvertisedResources() []corev1.ResourceName {
+	return namesWhere(func(r Resource) bool { return r.Advertised != NotAdvertised })
+}
+
+// AdvertisedAmounts returns how much of them a node advertises with so many
+// healthy cards, which have this memory together.
+func AdvertisedAmounts(healthy int, memory gpu.MiB) corev1.ResourceList {
+	amounts := corev1.ResourceList{}
+	for _, r := range table {
+		switch r.Advertised {
+		case AdvertisedPercent:
+			amounts[r.Name] = *resource.NewQuantity(100*int64(healthy), resource.DecimalSI)
+		case AdvertisedMemory:
+			amounts[r.Name] = *resource.NewQuantity(int64(memory)*mebibyte, resource.BinarySI)
+		}
+	}
+	return amounts
+}
+
+// Uncounted reports whether the resource is ours and no node advertises it.
+func Uncounted(name corev1.ResourceName) bool {
+	return slices.ContainsFunc(table, func(r Resource) bool { return r.Name == name && r.Uncounted })
+}
+
+// Asks reports whether the pod asks for MetaX cards at all, in whatever way.
+func Asks(pod *corev1.Pod) bool { return asksFor(pod, resources) }
+
+// NamesMetaX reports whether the pod names MetaX itself. Koordinator's resources
+// do not: other vendors' cards are asked for with the same words.
+func NamesMetaX(pod *corev1.Pod) bool { return asksFor(pod, MetaXResources()) }
+
+// asksFor reports whether a container of the pod has one of the resources, in
+// limits or requests.
+func asksFor(pod *corev1.Pod, names []corev1.ResourceName) bool {
+	in := func(list corev1.ResourceList) bool {
+		for name := range list {
+			if slices.Contains(names, name) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if in(list[i].Resources.Limits) || in(list[i].Resources.Requests) {
+				return true
+			}
+		}
+	}
+	return false
+}
