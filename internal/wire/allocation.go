@@ -117,9 +117,9 @@ func countedName(node string, index int) string { return fmt.Sprintf("%s-metax-%
 type koordAllocation map[v1alpha1.DeviceType][]koordCard
 
 type koordCard struct {
-	Minor     int32                                 `json:"minor"`
-	Resources map[corev1.ResourceName]plainQuantity `json:"resources"`
-	ID        string                                `json:"id,omitempty"`
+	Minor     int32               `json:"minor"`
+	Resources corev1.ResourceList `json:"resources"`
+	ID        string              `json:"id,omitempty"`
 }
 
 func encodeKoordinator(n *ledger.Node, h *ledger.Holding) (string, error) {
@@ -132,10 +132,10 @@ func encodeKoordinator(n *ledger.Node, h *ledger.Holding) (string, error) {
 		}
 		cards = append(cards, koordCard{
 			Minor: int32(card.Minor), ID: string(card.ID),
-			Resources: map[corev1.ResourceName]plainQuantity{
-				KoordCore:        {*resource.NewQuantity(int64(booked.Compute), resource.DecimalSI)},
-				KoordMemory:      {*resource.NewQuantity(int64(booked.Memory)*mebibyte, resource.BinarySI)},
-				KoordMemoryRatio: {*resource.NewQuantity(ratio, resource.DecimalSI)},
+			Resources: corev1.ResourceList{
+				KoordCore:        *resource.NewQuantity(int64(booked.Compute), resource.DecimalSI),
+				KoordMemory:      *resource.NewQuantity(int64(booked.Memory)*mebibyte, resource.BinarySI),
+				KoordMemoryRatio: *resource.NewQuantity(ratio, resource.DecimalSI),
 			},
 		})
 	}

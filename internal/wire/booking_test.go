@@ -3,6 +3,7 @@ package wire
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -251,10 +252,10 @@ func TestBookUnreadable(t *testing.T) {
 		"koordinator: half a percent":            koord(koordOf(`{"id":"GPU-0","resources":{"koordinator.sh/gpu-core":"500m"}}`), "card GPU-0: koordinator.sh/gpu-core 500m: want percent from 0 to 100"),
 		"koordinator: negative memory":           koord(koordOf(`{"id":"GPU-0","resources":{"koordinator.sh/gpu-memory":"-1"}}`), "card GPU-0: koordinator.sh/gpu-memory -1: want bytes, at most 16Ti"),
 		"koordinator: a ratio of 101":            koord(koordOf(`{"id":"GPU-0","resources":{"koordinator.sh/gpu-memory-ratio":"101"}}`), "card GPU-0: koordinator.sh/gpu-memory-ratio 101: want percent from 0 to 100"),
-		"koordinator: no quantity":               koord(koordOf(`{"id":"GPU-0","resources":{"koordinator.sh/gpu-memory":"4GiB"}}`), "quantities must match..."),
-		"koordinator: a quantity without end":    koord(koordOf(`{"id":"GPU-0","resources":{"koordinator.sh/gpu-memory":"1e-2147483647"}}`), `quantity "1e-2147483647": want a plain number, with or without a unit`),
-		"koordinator: a quantity past computing": koord(koordOf(`{"id":"GPU-0","resources":{"other":1e2147483647}}`), `quantity 1e2147483647: want a plain number, with or without a unit`),
-		"koordinator: too many digits":           koord(koordOf(`{"id":"GPU-0","resources":{"koordinator.sh/gpu-memory":"0.0000000000000000000000000000001"}}`), `quantity "0.0000000000000000000000000000001": want a plain number, with or without a unit`),
+		"koordinator: no quantity":               koord(koordOf(`{"id":"GPU-0","resources":{"koordinator.sh/gpu-memory":"4GiB"}}`), `[gpu][0].resources[koordinator.sh/gpu-memory]: "4GiB" is no quantity: write a number, or one with a unit such as 512Mi or 4Gi`),
+		"koordinator: a quantity without end":    koord(koordOf(`{"id":"GPU-0","resources":{"koordinator.sh/gpu-memory":"1e-2147483647"}}`), `[gpu][0].resources[koordinator.sh/gpu-memory]: "1e-2147483647" is no amount of anything: write a number without an exponent`),
+		"koordinator: a quantity past computing": koord(koordOf(`{"id":"GPU-0","resources":{"other":1e2147483647}}`), `[gpu][0].resources[other]: "1e2147483647" is no amount of anything: write a number without an exponent`),
+		"koordinator: too many digits":           koord(koordOf(`{"id":"GPU-0","resources":{"koordinator.sh/gpu-memory":"`+strings.Repeat("7", 129)+`"}}`), `[gpu][0].resources[koordinator.sh/gpu-memory]: "`+strings.Repeat("7", 40)+`" is no amount of anything: write a number without an exponent`),
 		"koordinator: a card twice":              koord(koordOf(`{"id":"GPU-0"},{"minor":10}`), "a container names card GPU-0 twice"),
 		"written for another node": {
 			pod:         app(askSlice).On("n1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":60,"vRam":4096}]]`).Annotate(AnnotationHAMiNode, "n2"),

@@ -1,15 +1,12 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -62,12 +59,9 @@ func decodeVendor(text string) ([][]namedShare, error) {
 	if err := checkSize(text); err != nil {
 		return nil, err
 	}
-	lists, plain := scanVendor(text)
-	if !plain {
-		lists = nil
-		if err := json.Unmarshal([]byte(text), &lists); err != nil {
-			return nil, err
-		}
+	var lists [][]vendorShare
+	if err := json.Unmarshal([]byte(text), &lists); err != nil {
+		return nil, err
 	}
 	if len(lists) > maxListedContainers {
 		return nil, fmt.Errorf("%d containers, at most %d are read", len(lists), maxListedContainers)
@@ -171,19 +165,6 @@ func decodeHAMiShare(text string) (namedShare, error) {
 	return namedShare{fields[0], compute, gpu.MiB(memory)}.check()
 }
 
-// plainQuantity is a quantity that anyone may have written. It takes neither
-// exponents nor many digits: Quantity computes with every number exactly, and
-// 1e-999999999 would keep it busy for hours.
-type plainQuantity struct{ resource.Quantity }
-
-// UnmarshalJSON reads the quantity.
-func (q *plainQuantity) UnmarshalJSON(text []byte) error {
-	if len(text) > 32 || bytes.ContainsAny(text, "eE") {
-		return fmt.Errorf("quantity %.40s: want a plain number, with or without a unit", text)
-	}
-	return q.Quantity.UnmarshalJSON(text)
-}
-
 // decodeKoordinator reads Koordinator's format: what the pod as a whole holds
 // of each card. A card is named by id, or by minor number where that is
 // missing; memory is told in bytes or as a ratio of the card's.
@@ -192,7 +173,7 @@ func decodeKoordinator(text string, n *ledger.Node) ([]namedShare, error) {
 		return nil, err
 	}
 	var doc koordAllocation
-	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+	if err := UnmarshalGuarded([]byte(text), &doc); err != nil {
 		return nil, err
 	}
 	var out []namedShare
@@ -218,7 +199,7 @@ func (k *koordCard) share(t *gpu.Topology) (namedShare, error) {
 	if k.ID == "" {
 		return namedShare{}, fmt.Errorf("minor %d: the node has no such card", k.Minor)
 	}
-	core, memory, ratio := k.Resources[KoordCore].Quantity, k.Resources[KoordMemory].Quantity, k.Resources[KoordMemoryRatio].Quantity
+	core, memory, ratio := k.Resources[KoordCore], k.Resources[KoordMemory], k.Resources[KoordMemoryRatio]
 	percent, ok := integer(core, 100)
 	if !ok {
 		return namedShare{}, fmt.Errorf("card %.40s: %s %s: want percent from 0 to 100", k.ID, KoordCore, core.String())
