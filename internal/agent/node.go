@@ -96,7 +96,7 @@ func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire
 		return want, nil
 	}
 	inv := a.inventory(a.device.current(v), v)
-	n, _ := inv.NewNode(v.pods)
+	n, _ := wire.NewNode(inv, v.pods)
 	if inv.Problem != nil || n.Topology().Len() != p.Topology.Len() {
 		return nil, fmt.Errorf("the Device has other cards than it should: %w", cmp.Or(inv.Problem, errHeldBack))
 	}

@@ -98,7 +98,7 @@ func (a *Agent) holdings(d *v1alpha1.Device, v *view) *holdings {
 		h.anyone = h.anyone || len(h.kinds) > 0
 		return h
 	}
-	n, _ := a.inventory(d, v).NewNode(v.pods)
+	n, _ := wire.NewNode(a.inventory(d, v), v.pods)
 	byName := map[ledger.Holder]*corev1.Pod{}
 	for _, pod := range v.pods {
 		name := wire.HolderOf(pod)

@@ -154,7 +154,7 @@ func (o *nodeEntry) open(memos *gpu.Memos) {
 	objects.Vendor = o.Node != nil && (o.plugin.Serves(o.Node, slices.Values(o.Pods)) || !o.live && o.Node.Annotations[wire.AnnotationServedBy] == "")
 	o.inventory = objects.Inventory()
 	memos.Share(o.inventory.Topology)
-	o.node, o.notes = o.inventory.NewNode(o.Pods)
+	o.node, o.notes = wire.NewNode(o.inventory, o.Pods)
 	o.countCPU()
 }
 

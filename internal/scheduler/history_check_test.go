@@ -108,7 +108,7 @@ func (w *world) account(name string) *ledger.Node {
 			pods = append(pods, pod)
 		}
 	}
-	node, _ := readInventory(w.api.node(name), w.api.device(name), w.api.everHad[name] == nil).NewNode(pods)
+	node, _ := wire.NewNode(readInventory(w.api.node(name), w.api.device(name), w.api.everHad[name] == nil), pods)
 	return node
 }
 

@@ -181,7 +181,7 @@ func (s *stream) checkCards() {
 		for _, pod := range s.bound[name] {
 			pod = pod.DeepCopy()
 			maps.Copy(pod.Annotations, s.allocated[pod.UID])
-			h, known, notes := wire.HoldingOf(account, pod)
+			h, known, notes := wire.AnnotatedHolding(account, pod)
 			if !known {
 				s.Fatal(notes)
 			}

@@ -182,7 +182,7 @@ func TestWithoutAdaption(t *testing.T) {
 	if _, carried := r.shared.overlay.reservationOf(bound, ofSnapshot); !carried || r.shared.overlay.reservedOn(bound.UID, "n1") {
 		t.Error("the reservation stays although the pod carries it")
 	}
-	if h, known, notes := wire.HoldingOf(r.shared.nodes.of(nodeInfo(makeNode("n1")), true), bound); !known || h.Cards().Len() != 1 {
+	if h, known, notes := wire.AnnotatedHolding(r.shared.nodes.of(nodeInfo(makeNode("n1")), true), bound); !known || h.Cards().Len() != 1 {
 		t.Errorf("the cards of a bound pod are not known: %v", notes)
 	}
 	r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1") // has no lock to look at

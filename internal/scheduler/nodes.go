@@ -316,7 +316,7 @@ func (f *folder) book(r *reading) {
 		f.now.node.BookAll(f.holdings, f.unknown)
 		f.holdings, f.unknown = f.holdings[:0], f.unknown[:0]
 	}
-	r.holding, r.known, _ = f.now.inventory.BookingOf(f.now.node, r.pod)
+	r.holding, r.known, _ = wire.BookingOf(f.now.inventory, f.now.node, r.pod)
 	r.read = true
 	if r.known && f.now.node.Counted {
 		f.now.node.Book(r.holding)

@@ -149,7 +149,7 @@ func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 		e.Error = fmt.Sprintf("is on node %s, whose cards can't be read: %v", node.Name, node.Problem)
 		return
 	case k < 0:
-		_, _, notes := s.Inventories[i].BookingOf(node, pod)
+		_, _, notes := wire.BookingOf(s.Inventories[i], node, pod)
 		e.Error = "runs, but it is not known on which cards"
 		e.Problems = append(e.Problems, notes...)
 		return
@@ -175,7 +175,7 @@ func (e *Explanation) bare(inv *wire.Inventory, node *ledger.Node, pod *corev1.P
 		e.Note = fmt.Sprintf("holds no MetaX card: its limits have neither %s nor %s", wire.ResourceGPU, wire.ResourceSGPU)
 		return
 	}
-	_, _, notes := inv.BookingOf(node, pod)
+	_, _, notes := wire.BookingOf(inv, node, pod)
 	e.Error = fmt.Sprintf("is bound to node %s and holds no cards: its containers do not start", node.Name)
 	e.Problems = append(e.Problems, notes...)
 }

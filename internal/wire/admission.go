@@ -76,6 +76,21 @@ func AdmitBound(pod *corev1.Pod) (ask *Ask, asks bool) {
 	return a.ask, a.ask.Request.Cards() > 0
 }
 
+// Kinds reports which kinds of share a bound pod asks for. One whose request
+// makes no sense may have either.
+func Kinds(pod *corev1.Pod) (whole, slices bool) {
+	ask, asks := AdmitBound(pod)
+	if !asks || ask == nil {
+		return asks, asks
+	}
+	for i := range ask.Request.Requests {
+		if r := &ask.Request.Requests[i]; r.Cards > 0 {
+			whole, slices = whole || r.Whole, slices || !r.Whole
+		}
+	}
+	return whole, slices
+}
+
 // admission reads the annotations of one pod.
 type admission struct {
 	pod      *corev1.Pod
@@ -88,14 +103,14 @@ type admission struct {
 // read reads the pod.
 func (a *admission) read() {
 	a.class()
-	list := containers(a.pod)
+	list := Containers(a.pod)
 	readers := make([]reader, 0, len(list))
 	a.ask.Request.Requests = make([]gpu.Request, 0, len(list))
 	for i := range list {
-		readers = append(readers, reader{container: list[i], online: a.ask.Request.Class == gpu.Online})
+		readers = append(readers, reader{Container: list[i], online: a.ask.Request.Class == gpu.Online})
 		r := &readers[i]
 		req := r.request()
-		req.Container, req.Phase = r.name, r.phase
+		req.Container, req.Phase = r.Name, r.Phase
 		a.problems = append(a.problems, r.problems...)
 		a.senseless = a.senseless || len(r.problems) > 0
 		a.ask.Koordinator = a.ask.Koordinator || r.koordinator
@@ -107,10 +122,10 @@ func (a *admission) read() {
 	a.policies()
 }
 
-// container is a container of either list of the spec.
-type container struct {
-	name      string
-	phase     gpu.Phase
+// Container is a container of either list of a pod's spec.
+type Container struct {
+	Name      string
+	Phase     gpu.Phase
 	list      string
 	index     int
 	resources *corev1.ResourceRequirements
@@ -118,25 +133,25 @@ type container struct {
 
 // path returns where in the pod its resources are written. Paths are for what
 // is refused: every pod of a cluster is read, and nearly none is.
-func (c *container) path() *field.Path {
+func (c *Container) path() *field.Path {
 	return field.NewPath("spec").Child(c.list).Index(c.index).Child("resources")
 }
 
-// containers lists the pod's containers in the order in which they are placed
+// Containers lists the pod's containers in the order in which they are placed
 // and written down: init containers first.
-func containers(pod *corev1.Pod) []container {
-	list := make([]container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+func Containers(pod *corev1.Pod) []Container {
+	list := make([]Container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		phase := gpu.Init
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			phase = gpu.Sidecar
 		}
-		list = append(list, container{c.Name, phase, "initContainers", i, &c.Resources})
+		list = append(list, Container{c.Name, phase, "initContainers", i, &c.Resources})
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		list = append(list, container{c.Name, gpu.App, "containers", i, &c.Resources})
+		list = append(list, Container{c.Name, gpu.App, "containers", i, &c.Resources})
 	}
 	return list
 }

@@ -61,6 +61,12 @@ func WithoutVendor(annotations map[string]string) {
 	delete(annotations, AnnotationPredicateTime)
 }
 
+// HAMi's words for the two kinds of share.
+const (
+	hamiSGPU = "Metax-SGPU"
+	hamiGPU  = "Metax-GPU"
+)
+
 // vendorShare is a share in the vendor's format. Zeros are left out.
 type vendorShare struct {
 	UUID    string `json:"uuid"`
@@ -134,7 +140,7 @@ func encodeKoordinator(n *ledger.Node, h *ledger.Holding) (string, error) {
 			Minor: int32(card.Minor), ID: string(card.ID),
 			Resources: corev1.ResourceList{
 				KoordCore:        *resource.NewQuantity(int64(booked.Compute), resource.DecimalSI),
-				KoordMemory:      *resource.NewQuantity(int64(booked.Memory)*mebibyte, resource.BinarySI),
+				KoordMemory:      *resource.NewQuantity(int64(booked.Memory)*Mebibyte, resource.BinarySI),
 				KoordMemoryRatio: *resource.NewQuantity(ratio, resource.DecimalSI),
 			},
 		})

@@ -188,7 +188,7 @@ func TestAnnotations(t *testing.T) {
 // must be booked, and there must be nothing to remark on.
 func checkReadsBack(t *testing.T, inv *Inventory, live *ledger.Node, pods []*corev1.Pod) {
 	t.Helper()
-	read, notes := inv.NewNode(pods)
+	read, notes := NewNode(inv, pods)
 	if diff := cmp.Diff(live.Now().Usage, read.Now().Usage); diff != "" {
 		t.Errorf("what is booked (-written +read):\n%s", diff)
 	}

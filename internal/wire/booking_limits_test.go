@@ -209,7 +209,7 @@ func TestBookSeats(t *testing.T) {
 // checkBookedOnly opens the node with the pod on it and compares what is booked.
 func checkBookedOnly(t *testing.T, inv *Inventory, pod *corev1.Pod, want used) *ledger.Node {
 	t.Helper()
-	n, notes := inv.NewNode(podList(pod))
+	n, notes := NewNode(inv, podList(pod))
 	for i, got := range n.Now().Usage {
 		if got != want[i] {
 			t.Errorf("card %d: got %+v, want %+v", i, got, want[i])
@@ -230,13 +230,13 @@ func TestNewNodeSeveralPods(t *testing.T) {
 	a.Name, b.Name, lost.Name = "a", "b", "lost"
 
 	// Reality may break the rules: the card is booked at 120 percent.
-	n, notes := inv.NewNode(podList(a, b))
+	n, notes := NewNode(inv, podList(a, b))
 	want := ledger.Usage{Slots: 2, Compute: 120, Memory: 8192, QoS: gpu.BestEffort.Set()}
 	if got := n.Now().Usage[0]; got != want || len(notes) > 0 {
 		t.Errorf("got %+v, %q, want %+v", got, notes, want)
 	}
 
-	n, _ = inv.NewNode(podList(a, lost, b))
+	n, _ = NewNode(inv, podList(a, lost, b))
 	if got := n.Now().Usage[0]; got != want {
 		t.Errorf("with a lost pod: got %+v, want %+v", got, want)
 	}

@@ -51,7 +51,7 @@ func runBook(t *testing.T, cases map[string]bookCase) {
 
 func checkBooked(t *testing.T, inv *Inventory, tc bookCase) {
 	t.Helper()
-	n, notes := inv.NewNode(podList(tc.pod.Obj()))
+	n, notes := NewNode(inv, podList(tc.pod.Obj()))
 	got := used{}
 	for i, u := range n.Now().Usage {
 		if u != (ledger.Usage{}) {

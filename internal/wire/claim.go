@@ -26,7 +26,7 @@ type Claim struct {
 var ErrNotAllocated = errors.New("no annotation tells its cards")
 
 // ClaimOf reads what a container of a bound pod may take. It is stricter than
-// [HoldingOf], which books: what is handed out must be what was asked for, no
+// [AnnotatedHolding], which books: what is handed out must be what was asked for, no
 // more and no less, on cards that the node has.
 func ClaimOf(n *ledger.Node, pod *corev1.Pod, container string) (*Claim, error) {
 	if pod.Spec.NodeName != n.Name {
@@ -39,7 +39,7 @@ func ClaimOf(n *ledger.Node, pod *corev1.Pod, container string) (*Claim, error) 
 	if ask == nil {
 		return nil, errors.New("the pod asks for no MetaX cards")
 	}
-	h, known, notes := HoldingOf(n, pod)
+	h, known, notes := AnnotatedHolding(n, pod)
 	if !known {
 		return nil, fmt.Errorf("%w: %v", ErrNotAllocated, notes)
 	}

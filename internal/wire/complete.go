@@ -3,7 +3,6 @@ package wire
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,7 +23,7 @@ func Complete(pod *corev1.Pod, ask *Ask) {
 		annotations[AnnotationQoS] = string(ask.Request.QoS)
 		pod.Annotations = annotations
 	}
-	for i, c := range containers(pod) {
+	for i, c := range Containers(pod) {
 		if completed, changed := completeContainer(c.resources, ask.Request.Requests[i].Cards); changed {
 			c.resources.Limits, c.resources.Requests = completed.Limits, completed.Requests
 		}
@@ -35,7 +34,7 @@ func Complete(pod *corev1.Pod, ask *Ask) {
 // unsaid; cards is the number of cards that they ask for.
 func completeContainer(r *corev1.ResourceRequirements, cards int) (completed corev1.ResourceRequirements, changed bool) {
 	ours := corev1.ResourceList{}
-	for _, name := range resources {
+	for _, name := range Resources() {
 		if q, ok := r.Limits[name]; ok {
 			ours[name] = q
 		} else if q, ok := r.Requests[name]; ok {
@@ -54,7 +53,7 @@ func completeContainer(r *corev1.ResourceRequirements, cards int) (completed cor
 // the number of cards. Kubelet's plugin is called for sgpu alone, so that one
 // has to be there too.
 func completeKoordinator(ours corev1.ResourceList, cards int) {
-	if !slices.ContainsFunc(koordinatorResources, func(name corev1.ResourceName) bool { _, ok := ours[name]; return ok }) {
+	if !slices.ContainsFunc(KoordinatorResources(), func(name corev1.ResourceName) bool { _, ok := ours[name]; return ok }) {
 		return
 	}
 	if q, ok := ours[KoordGPU]; ok {
@@ -71,8 +70,8 @@ func completeKoordinator(ours corev1.ResourceList, cards int) {
 // replaceOurs returns the list with our resources as given, and whether that is
 // a change. Resources of others stay as they are.
 func replaceOurs(list, ours corev1.ResourceList) (corev1.ResourceList, bool) {
-	changed := false
-	for _, name := range resources {
+	changed, all := false, Resources()
+	for _, name := range all {
 		was, had := list[name]
 		is, has := ours[name]
 		changed = changed || had != has || has && was.Cmp(is) != 0
@@ -82,47 +81,10 @@ func replaceOurs(list, ours corev1.ResourceList) (corev1.ResourceList, bool) {
 	}
 	replaced := make(corev1.ResourceList, len(list)+len(ours))
 	for name, q := range list {
-		if !slices.Contains(resources, name) {
+		if !slices.Contains(all, name) {
 			replaced[name] = q
 		}
 	}
 	maps.Copy(replaced, ours)
 	return replaced, true
-}
-
-// HAMiMetaXPrefix begins the annotations in which HAMi's scheduler keeps what it
-// gives of MetaX cards.
-const HAMiMetaXPrefix = "hami.io/metax-"
-
-// IsAllocation reports whether the annotation tells which cards a pod holds, or
-// belongs to one that does. Whoever writes these gives cards away.
-func IsAllocation(key string) bool {
-	return slices.Contains(AllocationAnnotations(), key) || strings.HasPrefix(key, HAMiMetaXPrefix)
-}
-
-// AllocationAnnotations lists the annotations that a scheduler writes, besides
-// those that begin with [HAMiMetaXPrefix].
-func AllocationAnnotations() []string {
-	return []string{AnnotationAllocated, AnnotationPredicateTime, AnnotationKoordAllocated, AnnotationHAMiNode}
-}
-
-// StripAllocation takes all annotations off the pod that tell of cards it holds
-// and returns their names in order. A new pod holds none, and what a Binding
-// does not overwrite would stay.
-func StripAllocation(pod *corev1.Pod) []string {
-	var stripped []string
-	for key := range pod.Annotations {
-		if IsAllocation(key) {
-			stripped = append(stripped, key)
-		}
-	}
-	if len(stripped) == 0 {
-		return nil
-	}
-	slices.Sort(stripped)
-	pod.Annotations = maps.Clone(pod.Annotations)
-	for _, key := range stripped {
-		delete(pod.Annotations, key)
-	}
-	return stripped
 }

@@ -129,7 +129,7 @@ func completeTwice(t *testing.T, pod *corev1.Pod) {
 	if diff := cmp.Diff(once, pod); diff != "" {
 		t.Errorf("completing twice (-once +twice):\n%s", diff)
 	}
-	for _, c := range containers(pod) {
+	for _, c := range Containers(pod) {
 		for _, name := range resources {
 			limit, limited := c.resources.Limits[name]
 			request, requested := c.resources.Requests[name]

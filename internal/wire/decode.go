@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -13,18 +12,14 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// Bounds of what an annotation may tell; no real one comes near.
-const (
-	maxAnnotation       = 256 << 10 // bytes
-	maxListedContainers = 1024
-	maxShareMemory      = 16 << 20 // MiB
-)
+// maxShareMemory bounds the memory of a share, in MiB.
+const maxShareMemory = 16 << 20
 
 // check returns the share if it is within what any card could have.
 func (s namedShare) check() (namedShare, error) {
 	switch {
-	case s.id == "" || len(s.id) > maxUUID:
-		return s, fmt.Errorf("uuid %.40q: want 1 to %d characters", s.id, maxUUID)
+	case s.id == "" || len(s.id) > MaxUUID:
+		return s, fmt.Errorf("uuid %.40q: want 1 to %d characters", s.id, MaxUUID)
 	case s.compute < 0 || s.compute > 100:
 		return s, fmt.Errorf("card %s: compute %d: want percent from 0 to 100", s.id, s.compute)
 	case s.memory < 0 || s.memory > maxShareMemory:
@@ -33,38 +28,26 @@ func (s namedShare) check() (namedShare, error) {
 	return s, nil
 }
 
-// checkSize bounds an annotation before it is parsed.
-func checkSize(text string) error {
-	if len(text) > maxAnnotation {
-		return fmt.Errorf("%d bytes, at most %d are read", len(text), maxAnnotation)
-	}
-	return nil
-}
-
 // distinct checks that a container names no card twice, nor too many.
 func distinct(shares []namedShare) error {
-	if len(shares) > gpu.MaxCards {
-		return fmt.Errorf("a container with %d cards, a node may hold %d", len(shares), gpu.MaxCards)
+	ids := make([]gpu.CardID, len(shares))
+	for i := range shares {
+		ids[i] = gpu.CardID(shares[i].id)
 	}
-	for i, s := range shares {
-		if slices.ContainsFunc(shares[:i], func(o namedShare) bool { return o.id == s.id }) {
-			return fmt.Errorf("a container names card %s twice", s.id)
-		}
-	}
-	return nil
+	return CheckCards(ids)
 }
 
 // decodeVendor reads the vendor's format.
 func decodeVendor(text string) ([][]namedShare, error) {
-	if err := checkSize(text); err != nil {
+	if err := CheckSize(text); err != nil {
 		return nil, err
 	}
 	var lists [][]vendorShare
 	if err := json.Unmarshal([]byte(text), &lists); err != nil {
 		return nil, err
 	}
-	if len(lists) > maxListedContainers {
-		return nil, fmt.Errorf("%d containers, at most %d are read", len(lists), maxListedContainers)
+	if len(lists) > MaxListedContainers {
+		return nil, fmt.Errorf("%d containers, at most %d are read", len(lists), MaxListedContainers)
 	}
 	out := make([][]namedShare, len(lists))
 	for i, list := range lists {
@@ -112,7 +95,7 @@ func decodeHAMi(node, sgpu, whole string) ([][]namedShare, error) {
 }
 
 func decodeHAMiList(node, text string) ([][]namedShare, error) {
-	if err := checkSize(text); err != nil {
+	if err := CheckSize(text); err != nil {
 		return nil, err
 	}
 	body, ok := strings.CutSuffix(text, ";")
@@ -120,8 +103,8 @@ func decodeHAMiList(node, text string) ([][]namedShare, error) {
 		return nil, errors.New("does not end in a semicolon")
 	}
 	entries := strings.Split(body, ";")
-	if len(entries) > maxListedContainers {
-		return nil, fmt.Errorf("%d containers, at most %d are read", len(entries), maxListedContainers)
+	if len(entries) > MaxListedContainers {
+		return nil, fmt.Errorf("%d containers, at most %d are read", len(entries), MaxListedContainers)
 	}
 	out := make([][]namedShare, len(entries))
 	for i, entry := range entries {
@@ -169,7 +152,7 @@ func decodeHAMiShare(text string) (namedShare, error) {
 // of each card. A card is named by id, or by minor number where that is
 // missing; memory is told in bytes or as a ratio of the card's.
 func decodeKoordinator(text string, n *ledger.Node) ([]namedShare, error) {
-	if err := checkSize(text); err != nil {
+	if err := CheckSize(text); err != nil {
 		return nil, err
 	}
 	var doc koordAllocation
@@ -200,18 +183,18 @@ func (k *koordCard) share(t *gpu.Topology) (namedShare, error) {
 		return namedShare{}, fmt.Errorf("minor %d: the node has no such card", k.Minor)
 	}
 	core, memory, ratio := k.Resources[KoordCore], k.Resources[KoordMemory], k.Resources[KoordMemoryRatio]
-	percent, ok := integer(core, 100)
+	percent, ok := WholeNumber(core, 100)
 	if !ok {
 		return namedShare{}, fmt.Errorf("card %.40s: %s %s: want percent from 0 to 100", k.ID, KoordCore, core.String())
 	}
 	s := namedShare{id: k.ID, compute: percent}
 	switch {
-	case memory.Sign() < 0 || memory.CmpInt64(maxShareMemory*mebibyte) > 0:
+	case memory.Sign() < 0 || memory.CmpInt64(maxShareMemory*Mebibyte) > 0:
 		return namedShare{}, fmt.Errorf("card %.40s: %s %s: want bytes, at most 16Ti", k.ID, KoordMemory, memory.String())
 	case !memory.IsZero():
-		s.memory = gpu.MiB((memory.Value() + mebibyte - 1) / mebibyte)
+		s.memory = gpu.MiB((memory.Value() + Mebibyte - 1) / Mebibyte)
 	case found:
-		part, ok := integer(ratio, 100)
+		part, ok := WholeNumber(ratio, 100)
 		if !ok {
 			return namedShare{}, fmt.Errorf("card %.40s: %s %s: want percent from 0 to 100", k.ID, KoordMemoryRatio, ratio.String())
 		}

@@ -145,7 +145,7 @@ func cardOf(d *v1alpha1.Device, info *v1alpha1.DeviceInfo) (deviceCard, error) {
 	memory := info.Resources[KoordMemory]
 	c := gpu.Card{
 		ID: gpu.CardID(info.UUID), Minor: int(*info.Minor), Slots: gpu.MaxSlices, Healthy: info.Health,
-		Memory: gpu.MiB(value(memory) / mebibyte).RoundDown(),
+		Memory: gpu.MiB(value(memory) / Mebibyte).RoundDown(),
 		Model:  gpu.ModelName(cmp.Or(info.Labels[LabelModel], d.Labels[LabelModel])),
 		Switch: info.Labels[LabelPCIeSwitch],
 	}
@@ -239,7 +239,7 @@ func EncodeLinks(t *gpu.Topology) (string, error) {
 // square, symmetric and name every card exactly once: it is our own, so
 // anything else is a mistake and not a newer version.
 func DecodeLinks(text string, cards []gpu.Card) ([]gpu.Link, error) {
-	if err := checkSize(text); err != nil {
+	if err := CheckSize(text); err != nil {
 		return nil, err
 	}
 	var doc linksDocument

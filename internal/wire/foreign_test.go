@@ -85,7 +85,7 @@ func TestNewNodeForeignUse(t *testing.T) {
 				"both":           ReadInventory(nodeOf("", AnnotationNodeCards, tc.listed), deviceOf(cardInfos(1)...)),
 			} {
 				cardsIn(t, inv)
-				n, _ := inv.NewNode(tc.pods)
+				n, _ := NewNode(inv, tc.pods)
 				if diff := cmp.Diff(tc.want, n.Now().Usage[0]); diff != "" {
 					t.Errorf("from %s: in use (-want +got):\n%s", source, diff)
 				}
@@ -104,7 +104,7 @@ func TestNewNodeForeignUseByCard(t *testing.T) {
 		{"uuid":"GPU-9"},
 		{"uuid":"GPU-0","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"availableDevCount":16,"availableCompute":100,"availableVRam":65536}]`),
 		deviceOf(cardInfos(3)...))
-	n, _ := inv.NewNode(nil)
+	n, _ := NewNode(inv, nil)
 	want := []ledger.Usage{{}, {Slots: 1, Compute: 20, Memory: 128}}
 	if diff := cmp.Diff(want, n.Now().Usage); diff != "" {
 		t.Errorf("in use (-want +got):\n%s", diff)

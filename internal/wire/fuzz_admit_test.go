@@ -49,10 +49,10 @@ func FuzzVMemory(f *testing.F) {
 		// At least what was asked for, and less than a step more. A number of
 		// GiB is below what 1 MiB would be in bytes.
 		asked := q.DeepCopy()
-		if asked.CmpInt64(mebibyte) < 0 {
+		if asked.CmpInt64(Mebibyte) < 0 {
 			asked = *resource.NewQuantity(q.Value()<<30, resource.BinarySI)
 		}
-		if asked.CmpInt64(int64(got.Amount)*mebibyte) > 0 || asked.CmpInt64(int64(got.Amount-gpu.MemoryStep)*mebibyte) <= 0 {
+		if asked.CmpInt64(int64(got.Amount)*Mebibyte) > 0 || asked.CmpInt64(int64(got.Amount-gpu.MemoryStep)*Mebibyte) <= 0 {
 			t.Fatalf("%s is %s, which is not what was asked for", text, got.Amount)
 		}
 	})
@@ -240,7 +240,7 @@ func FuzzDevice(f *testing.F) {
 		inv := ReadInventory(node, &device)
 		checkInventory(t, inv)
 		pod := app("sgpu: 1, vcore: 10, vmemory: 4").On("n1").Annotate(AnnotationAllocated, allocated).Obj()
-		n, notes := inv.NewNode(podList(pod))
+		n, notes := NewNode(inv, podList(pod))
 		if len(n.Unknown()) > 0 && len(notes) == 0 {
 			t.Fatal("a pod is not accounted for, and nobody is told")
 		}

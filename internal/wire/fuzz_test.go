@@ -55,7 +55,7 @@ func FuzzDecodeNodeCards(f *testing.F) {
 // from: sound cards or a problem, and strangers within what a card has.
 func checkInventory(t *testing.T, inv *Inventory) {
 	t.Helper()
-	n, _ := inv.NewNode(nil)
+	n, _ := NewNode(inv, nil)
 	if inv.Problem != nil {
 		if inv.Topology != nil {
 			t.Fatalf("a topology in spite of %v", inv.Problem)
@@ -67,7 +67,7 @@ func checkInventory(t *testing.T, inv *Inventory) {
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		if (c.ID == "") != inv.Counted || len(c.ID) > maxUUID {
+		if (c.ID == "") != inv.Counted || len(c.ID) > MaxUUID {
 			t.Fatalf("card %d has id %q, counted %t", i, c.ID, inv.Counted)
 		}
 		if u.Slots < 0 || u.Slots > gpu.MaxSlices || u.Compute < 0 || u.Compute > 100 || u.Memory < 0 || u.Memory > c.Memory+gpu.MemoryStep {
@@ -192,13 +192,13 @@ func FuzzDecodeVendor(f *testing.F) {
 // checkShares checks the bounds that every decoder promises.
 func checkShares(t *testing.T, lists [][]namedShare) {
 	t.Helper()
-	if len(lists) > maxListedContainers {
+	if len(lists) > MaxListedContainers {
 		t.Fatalf("%d containers", len(lists))
 	}
 	for _, list := range lists {
 		seen := map[string]bool{}
 		for _, s := range list {
-			if s.id == "" || len(s.id) > maxUUID || s.compute < 0 || s.compute > 100 || s.memory < 0 || s.memory > maxShareMemory || seen[s.id] {
+			if s.id == "" || len(s.id) > MaxUUID || s.compute < 0 || s.compute > 100 || s.memory < 0 || s.memory > maxShareMemory || seen[s.id] {
 				t.Fatalf("share %+v, again: %t", s, seen[s.id])
 			}
 			seen[s.id] = true

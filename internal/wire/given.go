@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -47,7 +46,7 @@ func encodeGiven(given map[types.UID]Given) (string, error) {
 		list = append(list, givenEntry{uid, given[uid].Holder, given[uid].Cards})
 	}
 	text, err := json.Marshal(list)
-	if len(list) > maxGiven || len(text) > maxAnnotation/2 {
+	if len(list) > maxGiven || len(text) > MaxAnnotation/2 {
 		return "", err
 	}
 	return string(text), err
@@ -55,7 +54,7 @@ func encodeGiven(given map[types.UID]Given) (string, error) {
 
 // decodeGiven reads it.
 func decodeGiven(text string) (map[types.UID]Given, error) {
-	if err := checkSize(text); err != nil {
+	if err := CheckSize(text); err != nil {
 		return nil, err
 	}
 	var list []givenEntry
@@ -86,63 +85,20 @@ func (e *givenEntry) validate() error {
 		return fmt.Errorf("uid %.40q: want 1 to %d characters", e.UID, longestUID)
 	case e.Pod != "" && strings.Count(string(e.Pod), "/") != 1:
 		return fmt.Errorf("pod %.80q: want its namespace and name as pod, or nothing", e.UID)
-	case len(e.Containers) == 0 || len(e.Containers) > maxListedContainers:
-		return fmt.Errorf("pod %.80q has %d containers, want 1 to %d", e.UID, len(e.Containers), maxListedContainers)
+	case len(e.Containers) == 0 || len(e.Containers) > MaxListedContainers:
+		return fmt.Errorf("pod %.80q has %d containers, want 1 to %d", e.UID, len(e.Containers), MaxListedContainers)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Containers)) {
-		cards := e.Containers[name]
-		shares := make([]namedShare, len(cards))
-		for i, id := range cards {
+		for _, id := range e.Containers[name] {
 			if !validUUID(string(id)) {
 				return fmt.Errorf("card %.40q: %s", id, wantUUID)
 			}
-			shares[i].id = string(id)
 		}
-		if err := distinct(shares); err != nil {
+		if err := CheckCards(e.Containers[name]); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// HoldingOf reads what a bound pod holds on the node. Where the node's agent has
-// told what kubelet gave the pod, that is it; else the pod's annotations tell,
-// see [HoldingOf].
-func (inv *Inventory) HoldingOf(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
-	g, ok := inv.given[pod.UID]
-	if !ok || g.Holder != "" && g.Holder != HolderOf(pod) || n.Counted {
-		return HoldingOf(n, pod)
-	}
-	ask, asks := AdmitBound(pod)
-	if !asks {
-		return HoldingOf(n, pod)
-	}
-	b := booking{node: n, pod: pod, ask: ask, containers: containers(pod)}
-	h, lost, err := b.holding(b.given(&g))
-	if err != nil {
-		said := fmt.Sprintf("pod %s on %s: annotation %s of the Device: %v", HolderOf(pod), n.Name, AnnotationGiven, err)
-		h, known, notes = HoldingOf(n, pod)
-		return h, known, append(notes, said)
-	}
-	for _, id := range lost {
-		notes = append(notes, fmt.Sprintf("pod %s on %s: kubelet gave it card %s, which the node does not have", HolderOf(pod), n.Name, id))
-	}
-	return h, true, notes
-}
-
-// given lists what each container has: as much of the cards as it asks for.
-func (b *booking) given(g *Given) [][]namedShare {
-	lists := make([][]namedShare, len(b.containers))
-	for i := range b.containers {
-		for _, id := range g.Cards[b.containers[i].name] {
-			s := namedShare{id: string(id), compute: int64(gpu.FullCompute)}
-			if at, ok := b.node.Topology().Index(id); ok {
-				s.memory = b.node.Topology().Card(at).Memory
-			}
-			lists[i] = append(lists[i], s)
-		}
-	}
-	return lists
 }
 
 // CardOfID returns the card that one of the vendor's device ids stands for: the

@@ -50,7 +50,7 @@ func testGivenCards(t *testing.T, text string) {
 		t.Run(name, func(t *testing.T) {
 			pod := tc.pod.On("n1").Obj()
 			pod.UID = tc.uid
-			n, notes := inv.NewNode(podList(pod))
+			n, notes := NewNode(inv, podList(pod))
 			var got []string
 			for i, u := range n.Now().Usage {
 				if u.Slots > 0 {
@@ -99,7 +99,7 @@ func FuzzDecodeGiven(f *testing.F) {
 			t.Fatal(err)
 		}
 		back, err := decodeGiven(again)
-		if diff := gocmp.Diff(given, back, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Given{}, "Holder")); (err != nil || diff != "") && len(again) < maxAnnotation/2-4096 {
+		if diff := gocmp.Diff(given, back, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Given{}, "Holder")); (err != nil || diff != "") && len(again) < MaxAnnotation/2-4096 {
 			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
 		}
 		// Whatever it says, nobody is booked for more than he asks for.
@@ -110,7 +110,7 @@ func FuzzDecodeGiven(f *testing.F) {
 			if g.Holder != "" && g.Holder != HolderOf(pod) {
 				continue
 			}
-			n, _ := inv.NewNode(podList(pod))
+			n, _ := NewNode(inv, podList(pod))
 			for i, u := range n.Now().Usage {
 				if u.Compute > 10 || u.Memory > 1024 || u.Slots > 1 || u.Exclusive {
 					t.Fatalf("card %d has %+v", i, u)
@@ -197,7 +197,7 @@ func TestMayHold(t *testing.T) {
 			inv := ReadInventory(nodeOf("", AnnotationServedBy, tc.servedBy), d)
 			pod := tc.pod.On("n1").Obj()
 			pod.UID = "u1"
-			n, notes := inv.NewNode(podList(pod))
+			n, notes := NewNode(inv, podList(pod))
 			got := "nothing"
 			if len(n.Unknown()) > 0 {
 				got = "unknown"

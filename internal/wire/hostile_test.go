@@ -43,7 +43,7 @@ func TestHostileDevices(t *testing.T) {
 				return
 			}
 			checkSentence(t, inv.Problem)
-			n, _ := inv.NewNode(nil)
+			n, _ := NewNode(inv, nil)
 			if _, refusal := place.Fit(n, gputest.AskSlice(10, 1024), &place.Preference{}); refusal.Code != place.BadInventory {
 				t.Errorf("refusal is %s, want BadInventory", refusal.Code)
 			}
@@ -74,7 +74,7 @@ func TestHostileAllocations(t *testing.T) {
 	for _, tc := range hostile.Allocations() {
 		t.Run(tc.Name, func(t *testing.T) {
 			pod := app("sgpu: 1, vcore: 10, vmemory: 1").On("n1").Annotate(tc.Key, tc.Value).Obj()
-			n, notes := inv.NewNode(podList(pod))
+			n, notes := NewNode(inv, podList(pod))
 			if len(n.Unknown()) != 1 || len(n.Holdings()) != 0 {
 				t.Fatalf("booked as %+v", n.Holdings())
 			}
@@ -84,7 +84,7 @@ func TestHostileAllocations(t *testing.T) {
 			// Another annotation that can be read is enough to know.
 			if tc.Key != AnnotationAllocated {
 				pod.Annotations[AnnotationAllocated] = `[[{"uuid":"GPU-1","compute":10,"vRam":1024}]]`
-				if n, _ := inv.NewNode(podList(pod)); len(n.Unknown()) != 0 || n.Now().Usage[1].Memory != 1024 {
+				if n, _ := NewNode(inv, podList(pod)); len(n.Unknown()) != 0 || n.Now().Usage[1].Memory != 1024 {
 					t.Errorf("unknown %v, usage %+v", n.Unknown(), n.Now().Usage)
 				}
 			}
@@ -130,7 +130,7 @@ func TestNeverMore(t *testing.T) {
 		"koordinator": {AnnotationKoordAllocated, `{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory":"16Ti"}},{"minor":1,"resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory-ratio":"100"}}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, _ := inv.NewNode(podList(app("sgpu: 1, vcore: 10, vmemory: 1").On("n1").Annotate(annotation[0], annotation[1]).Obj()))
+			n, _ := NewNode(inv, podList(app("sgpu: 1, vcore: 10, vmemory: 1").On("n1").Annotate(annotation[0], annotation[1]).Obj()))
 			var cards int
 			for i, u := range n.Now().Usage {
 				if u.Slots > 0 {

@@ -227,7 +227,7 @@ type NodeCard struct {
 
 // DecodeNodeCards reads the vendor's node annotation.
 func DecodeNodeCards(text string) ([]NodeCard, error) {
-	if err := checkSize(text); err != nil {
+	if err := CheckSize(text); err != nil {
 		return nil, err
 	}
 	var cards []NodeCard
@@ -268,14 +268,11 @@ func (c *NodeCard) validate() error {
 	return nil
 }
 
-// maxUUID is the room the driver's own structures have for one.
-const maxUUID = 96
-
 const wantUUID = "want the card's UUID, 1 to 96 letters, digits and dashes"
 
 // validUUID keeps out of inventories what can't be written in a list of cards.
 func validUUID(id string) bool {
-	return id != "" && len(id) <= maxUUID && !strings.ContainsFunc(id, func(r rune) bool {
+	return id != "" && len(id) <= MaxUUID && !strings.ContainsFunc(id, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
 	})
 }
@@ -328,7 +325,7 @@ func DecodeTable(text string) (map[int]int64, error) {
 	if text == "" {
 		return nil, nil
 	}
-	if err := checkSize(text); err != nil {
+	if err := CheckSize(text); err != nil {
 		return nil, err
 	}
 	var byName map[string]int64

@@ -22,7 +22,7 @@ func checkBad(t *testing.T, inv *Inventory, want string) {
 		t.Errorf("Topology = %v, Name = %q", inv.Topology, inv.Name)
 	}
 	pod := app("sgpu: 1, vcore: 10").On("n1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":10,"vRam":128}]]`).Obj()
-	n, _ := inv.NewNode(podList(pod))
+	n, _ := NewNode(inv, podList(pod))
 	for _, req := range []*gpu.PodRequest{gputest.AskWhole(1), gputest.AskSlice(10, 1024)} {
 		if _, refusal := place.Fit(n, req, &place.Preference{}); refusal.Code != place.BadInventory {
 			t.Errorf("refusal is %s, want BadInventory", refusal.Code)

@@ -370,8 +370,8 @@ const (
 // ModesConfigMap is the vendor's ConfigMap with the modes of the nodes.
 const ModesConfigMap = "metax-device-config"
 
-// HAMi's words for the two kinds of share.
-const (
-	hamiSGPU = "Metax-SGPU"
-	hamiGPU  = "Metax-GPU"
-)
+// KoordinatorManagerLabels returns the labels of the pods of Koordinator's
+// manager, as Koordinator's chart has them.
+func KoordinatorManagerLabels() map[string]string {
+	return map[string]string{"koord-app": "koord-manager"}
+}

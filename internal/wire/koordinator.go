@@ -102,7 +102,7 @@ func (r *reader) koordCombination(k *koordAmounts) bool {
 // percentages are multiples of a whole card.
 func (r *reader) koordCards(k *koordAmounts, core, ratio int64) int {
 	if k.hasShared {
-		n, ok := integer(k.shared.Quantity, gpu.MaxCards)
+		n, ok := WholeNumber(k.shared.Quantity, gpu.MaxCards)
 		if !ok || n == 0 {
 			r.invalid(k.shared, fmt.Sprintf("is a number of cards: write 1 for a share of one card, at most %d", gpu.MaxCards))
 			return 1
@@ -169,10 +169,4 @@ func (r *reader) eachOf(a amount, percent int64, n int) (int64, bool) {
 		return 0, false
 	}
 	return percent / int64(n), true
-}
-
-// KoordinatorManagerLabels returns the labels of the pods of Koordinator's
-// manager, as Koordinator's chart has them.
-func KoordinatorManagerLabels() map[string]string {
-	return map[string]string{"koord-app": "koord-manager"}
 }

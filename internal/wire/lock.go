@@ -68,21 +68,3 @@ func (l Lock) String() string {
 func (l Lock) Names(pod *corev1.Pod) bool {
 	return l.Name != "" && l.Name == pod.Name && l.Namespace == pod.Namespace
 }
-
-// HasSlices reports whether kubelet will call the slice plugin for the pod: a
-// container, init containers included, asks for its resource. Without that call
-// nobody would ever take a lock off.
-func HasSlices(pod *corev1.Pod) bool { return hasLimit(pod, ResourceSGPU) }
-
-// UsesLock reports whether slices on the node are given out under its lock:
-// everywhere but where Daybreak's own agent serves.
-func UsesLock(node *corev1.Node) bool {
-	return node.Annotations[AnnotationServedBy] != ServedByDaybreak
-}
-
-// ServesSlices reports whether the node has MetaX slices to give out. The lock's
-// key is HAMi's for cards of all vendors: elsewhere it is none of our business.
-func ServesSlices(node *corev1.Node) bool {
-	_, listed := node.Annotations[AnnotationNodeCards]
-	return listed || quantity(node, ResourceSGPU) > 0
-}

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -57,19 +55,4 @@ func Tables(n *ledger.Node) (scores, losses []int64) {
 		scores, losses = append(scores, best.Score), append(losses, cheapest.Loss)
 	}
 	return scores, losses
-}
-
-// Kinds reports which kinds of share a bound pod asks for. One whose request
-// makes no sense may have either.
-func Kinds(pod *corev1.Pod) (whole, slices bool) {
-	ask, asks := AdmitBound(pod)
-	if !asks || ask == nil {
-		return asks, asks
-	}
-	for i := range ask.Request.Requests {
-		if r := &ask.Request.Requests[i]; r.Cards > 0 {
-			whole, slices = whole || r.Whole, slices || !r.Whole
-		}
-	}
-	return whole, slices
 }

@@ -118,7 +118,7 @@ func encodeCard(t *gpu.Topology, i int, s *CardStatus) v1alpha1.DeviceInfo {
 		Type: v1alpha1.DeviceTypeGPU, UUID: string(c.ID), Minor: new(int32(c.Minor)), Health: c.Healthy, Labels: labels,
 		Resources: corev1.ResourceList{
 			KoordCore:        *resource.NewQuantity(int64(gpu.FullCompute), resource.DecimalSI),
-			KoordMemory:      *resource.NewQuantity(int64(c.Memory)*mebibyte, resource.BinarySI),
+			KoordMemory:      *resource.NewQuantity(int64(c.Memory)*Mebibyte, resource.BinarySI),
 			KoordMemoryRatio: *resource.NewQuantity(100, resource.DecimalSI),
 		},
 		Topology:   &v1alpha1.DeviceTopology{SocketID: -1, NodeID: numa, PCIEID: s.PCIeRoot, BusID: s.BusID},

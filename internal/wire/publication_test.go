@@ -220,7 +220,7 @@ func TestOurAnnotationIsNotCounted(t *testing.T) {
 		holding("whole", "gpu: 1", `[[{"uuid":"GPU-3","compute":100,"vRam":65536}]]`),
 	)
 	account := func(node ...string) *ledger.Node {
-		n, notes := ReadInventory(nodeOf("sgpu: 64", append(node, AnnotationServedBy, ServedByDaybreak)...), d).NewNode(pods)
+		n, notes := NewNode(ReadInventory(nodeOf("sgpu: 64", append(node, AnnotationServedBy, ServedByDaybreak)...), d), pods)
 		if len(notes) > 0 || n.Problem != nil {
 			t.Fatalf("notes %v, problem %v", notes, n.Problem)
 		}

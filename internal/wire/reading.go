@@ -39,7 +39,7 @@ func Readings(n *ledger.Node, pod *corev1.Pod) []Reading {
 	if n.Counted {
 		return nil
 	}
-	b := booking{node: n, pod: pod, containers: containers(pod)}
+	b := booking{node: n, pod: pod, containers: Containers(pod)}
 	var readings []Reading
 	for _, s := range b.sources() {
 		h, lost, err := s.read()

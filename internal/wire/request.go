@@ -13,7 +13,7 @@ import (
 
 // reader reads the resources of one container.
 type reader struct {
-	container
+	Container
 	// online pods are not metered: their compute is checked, then ignored.
 	online bool
 
@@ -25,7 +25,7 @@ type reader struct {
 type amount struct {
 	resource.Quantity
 	name corev1.ResourceName
-	in   *container
+	in   *Container
 	list string
 }
 
@@ -35,10 +35,10 @@ func (a *amount) path() *field.Path { return a.in.path().Child(a.list).Key(strin
 // find returns the resource from limits, else from requests.
 func (r *reader) find(name corev1.ResourceName) (amount, bool) {
 	if q, ok := r.resources.Limits[name]; ok {
-		return amount{q, name, &r.container, "limits"}, true
+		return amount{q, name, &r.Container, "limits"}, true
 	}
 	if q, ok := r.resources.Requests[name]; ok {
-		return amount{q, name, &r.container, "requests"}, true
+		return amount{q, name, &r.Container, "requests"}, true
 	}
 	return amount{}, false
 }
@@ -46,11 +46,11 @@ func (r *reader) find(name corev1.ResourceName) (amount, bool) {
 // sameInBoth checks that what stands in limits and requests is equal: cards
 // can't be overcommitted.
 func (r *reader) sameInBoth() {
-	for _, name := range resources {
+	for _, name := range Resources() {
 		limit, limited := r.resources.Limits[name]
 		request, requested := r.resources.Requests[name]
 		if limited && requested && limit.Cmp(request) != 0 {
-			r.invalid(amount{request, name, &r.container, "requests"},
+			r.invalid(amount{request, name, &r.Container, "requests"},
 				fmt.Sprintf("differs from the limit: write %s in both, or in limits alone", limit.String()))
 		}
 	}
@@ -148,7 +148,7 @@ func (r *reader) count(name corev1.ResourceName) int {
 	if !found {
 		return 0
 	}
-	v, whole := integer(a.Quantity, gpu.MaxCards)
+	v, whole := WholeNumber(a.Quantity, gpu.MaxCards)
 	if !whole {
 		r.invalid(a, fmt.Sprintf("cards are counted: write a whole number from 1 to %d", gpu.MaxCards))
 		return 1 // so that no second problem follows from this one
@@ -174,25 +174,15 @@ func (r *reader) countedAt() (at amount, one string) {
 
 // percent reads a whole number of percent.
 func (r *reader) percent(a amount, most int64) int64 {
-	v, ok := integer(a.Quantity, most)
+	v, ok := WholeNumber(a.Quantity, most)
 	if !ok {
 		r.invalid(a, fmt.Sprintf("is in percent: write a whole number from 0 to %d", most))
 	}
 	return v
 }
 
-// integer returns q if it is a whole number from 0 to most.
-func integer(q resource.Quantity, most int64) (int64, bool) {
-	if q.Sign() < 0 || q.CmpInt64(most) > 0 {
-		return 0, false
-	}
-	v := q.Value()
-	return v, q.CmpInt64(v) == 0
-}
-
 const (
 	maxGiB   = 1024
-	mebibyte = 1 << 20
 	tebibyte = 1 << 40
 )
 
@@ -205,7 +195,7 @@ func (r *reader) vmemory(a amount) gpu.MiB {
 	unit := strings.TrimLeft(text, "+-0123456789.")
 	switch {
 	case unit == "":
-		if v, ok := integer(a.Quantity, maxGiB); ok && v > 0 {
+		if v, ok := WholeNumber(a.Quantity, maxGiB); ok && v > 0 {
 			return gpu.MiB(v) * 1024
 		}
 		r.invalid(a, fmt.Sprintf("a number without a unit is GiB: write 1 to %d, or an amount with a unit such as 512Mi", maxGiB))
@@ -219,9 +209,9 @@ func (r *reader) vmemory(a amount) gpu.MiB {
 
 // bytes reads an amount in bytes and rounds it up to what a slice can have.
 func (r *reader) bytes(a amount) gpu.MiB {
-	if a.CmpInt64(mebibyte) < 0 || a.CmpInt64(tebibyte) > 0 {
+	if a.CmpInt64(Mebibyte) < 0 || a.CmpInt64(tebibyte) > 0 {
 		r.invalid(a, "card memory goes from 1Mi to 1Ti: write for example 4Gi or 4096Mi")
 		return 0
 	}
-	return gpu.MiB((a.Value() + mebibyte - 1) / mebibyte).RoundUp()
+	return gpu.MiB((a.Value() + Mebibyte - 1) / Mebibyte).RoundUp()
 }

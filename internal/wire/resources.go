@@ -111,11 +111,10 @@ var table = []Resource{
 // ResourceTable returns the table.
 func ResourceTable() []Resource { return slices.Clone(table) }
 
-// The lists of resources that are used most.
+// Lists that every pod of a cluster is compared with.
 var (
-	resources            = namesWhere(func(Resource) bool { return true })
-	deviceResources      = namesWhere(func(r Resource) bool { return r.Devices })
-	koordinatorResources = namesWhere(func(r Resource) bool { return r.Dialect == Koordinator })
+	resources       = namesWhere(func(Resource) bool { return true })
+	deviceResources = namesWhere(func(r Resource) bool { return r.Devices })
 )
 
 func namesWhere(check func(Resource) bool) []corev1.ResourceName {
@@ -136,6 +135,11 @@ func MetaXResources() []corev1.ResourceName {
 	return namesWhere(func(r Resource) bool { return r.Dialect == HAMi })
 }
 
+// KoordinatorResources returns those of Koordinator.
+func KoordinatorResources() []corev1.ResourceName {
+	return namesWhere(func(r Resource) bool { return r.Dialect == Koordinator })
+}
+
 // DeviceResources returns those that a node's device plugin serves.
 func DeviceResources() []corev1.ResourceName { return slices.Clone(deviceResources) }
 
@@ -154,7 +158,7 @@ func AdvertisedAmounts(healthy int, memory gpu.MiB) corev1.ResourceList {
 		case AdvertisedPercent:
 			amounts[r.Name] = *resource.NewQuantity(100*int64(healthy), resource.DecimalSI)
 		case AdvertisedMemory:
-			amounts[r.Name] = *resource.NewQuantity(int64(memory)*mebibyte, resource.BinarySI)
+			amounts[r.Name] = *resource.NewQuantity(int64(memory)*Mebibyte, resource.BinarySI)
 		}
 	}
 	return amounts
@@ -163,32 +167,4 @@ func AdvertisedAmounts(healthy int, memory gpu.MiB) corev1.ResourceList {
 // Uncounted reports whether the resource is ours and no node advertises it.
 func Uncounted(name corev1.ResourceName) bool {
 	return slices.ContainsFunc(table, func(r Resource) bool { return r.Name == name && r.Uncounted })
-}
-
-// Asks reports whether the pod asks for MetaX cards at all, in whatever way.
-func Asks(pod *corev1.Pod) bool { return asksFor(pod, resources) }
-
-// NamesMetaX reports whether the pod names MetaX itself. Koordinator's resources
-// do not: other vendors' cards are asked for with the same words.
-func NamesMetaX(pod *corev1.Pod) bool { return asksFor(pod, MetaXResources()) }
-
-// asksFor reports whether a container of the pod has one of the resources, in
-// limits or requests.
-func asksFor(pod *corev1.Pod, names []corev1.ResourceName) bool {
-	in := func(list corev1.ResourceList) bool {
-		for name := range list {
-			if slices.Contains(names, name) {
-				return true
-			}
-		}
-		return false
-	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if in(list[i].Resources.Limits) || in(list[i].Resources.Requests) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -41,7 +41,7 @@ func encodeStrangers(byCard map[gpu.CardID]Stranger) (string, error) {
 
 // decodeStrangers reads it. Cards that the node does not have are passed over.
 func decodeStrangers(text string, t *gpu.Topology) ([]ledger.Usage, error) {
-	if err := checkSize(text); err != nil {
+	if err := CheckSize(text); err != nil {
 		return nil, err
 	}
 	var list []strangersEntry

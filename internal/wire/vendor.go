@@ -56,12 +56,6 @@ func (v *VendorPlugin) Owns(pod *corev1.Pod) bool {
 	return pod.GenerateName == "gpu-device-" || strings.HasSuffix(pod.GenerateName, "-gpu-device-")
 }
 
-// IsComponent reports whether the chart gave the pod the labels of the component,
-// such as agent or scheduler.
-func IsComponent(pod *corev1.Pod, name string) bool {
-	return pod.Labels["app.kubernetes.io/name"] == "daybreak" && pod.Labels["app.kubernetes.io/component"] == name
-}
-
 // isAgent reports whether the pod is Daybreak's agent and bound.
 func isAgent(pod *corev1.Pod) bool { return Holds(pod) && IsComponent(pod, "agent") }
 
@@ -107,7 +101,7 @@ func handsOut(node *corev1.Node) bool {
 	if list == nil {
 		list = node.Status.Capacity
 	}
-	for _, name := range deviceResources {
+	for _, name := range DeviceResources() {
 		if q := list[name]; q.Sign() > 0 {
 			return true
 		}
@@ -155,4 +149,17 @@ func (o *NodeObjects) Inventory() *Inventory {
 		inv.Paused = fmt.Sprintf("kubelet has no %s or %s to allocate", ResourceGPU, ResourceSGPU)
 	}
 	return inv
+}
+
+// UsesLock reports whether slices on the node are given out under its lock:
+// everywhere but where Daybreak's own agent serves.
+func UsesLock(node *corev1.Node) bool {
+	return node.Annotations[AnnotationServedBy] != ServedByDaybreak
+}
+
+// ServesSlices reports whether the node has MetaX slices to give out. The lock's
+// key is HAMi's for cards of all vendors: elsewhere it is none of our business.
+func ServesSlices(node *corev1.Node) bool {
+	_, listed := node.Annotations[AnnotationNodeCards]
+	return listed || quantity(node, ResourceSGPU) > 0
 }

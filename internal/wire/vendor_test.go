@@ -167,7 +167,7 @@ func TestBookingsOfPausedNode(t *testing.T) {
 		Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{ResourceGPU: resource.MustParse("1")}},
 	}}}}
 	objects := NodeObjects{Name: "n1", Node: node}
-	n, notes := objects.Inventory().NewNode([]*corev1.Pod{pod})
+	n, notes := NewNode(objects.Inventory(), []*corev1.Pod{pod})
 	if n.Paused == "" || len(n.Unknown()) > 0 || len(n.Holdings()) != 1 || len(notes) > 0 {
 		t.Errorf("paused %q, unknown %v, holdings %v, notes %q", n.Paused, n.Unknown(), n.Holdings(), notes)
 	}

@@ -27,7 +27,7 @@ func foreignRecords(n *Node, node *ledger.Node, pod *corev1.Pod, ids map[string]
 		return nil
 	}
 	var records []*record
-	h, known, _ := n.Inventory.HoldingOf(node, pod)
+	h, known, _ := wire.HoldingOf(n.Inventory, node, pod)
 	for _, container := range slices.Sorted(maps.Keys(ids)) {
 		r := &record{PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Shares: wholeCards(node, ids[container])}
 		at := slices.IndexFunc(h.Parts, func(p ledger.Part) bool { return p.Container == container })
@@ -138,7 +138,7 @@ func (s *Server) tryForeign(ctx context.Context, resource string, ids []string) 
 	if err != nil {
 		return pod, err
 	}
-	holding, known, _ := n.Inventory.HoldingOf(node, pod)
+	holding, known, _ := wire.HoldingOf(n.Inventory, node, pod)
 	if !known || !hasWhole(node, &holding, ids) {
 		return pod, fmt.Errorf("the vendor's plugin gave the container devices %.200q, and their cards are not known yet", ids)
 	}

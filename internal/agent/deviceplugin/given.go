@@ -147,7 +147,7 @@ func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.
 			given.Cards[container] = append(given.Cards[container], card)
 		}
 	}
-	h, written, _ := wire.HoldingOf(node, pod)
+	h, written, _ := wire.AnnotatedHolding(node, pod)
 	if !known {
 		for container := range given.Cards {
 			given.Cards[container] = nil
@@ -166,7 +166,7 @@ func (s *Server) addRecorded(n *Node, given map[types.UID]wire.Given) {
 		if pod == nil {
 			continue
 		}
-		if _, written, _ := wire.HoldingOf(node, pod); written {
+		if _, written, _ := wire.AnnotatedHolding(node, pod); written {
 			continue
 		}
 		if _, ok := given[r.PodUID]; !ok {

@@ -106,7 +106,7 @@ func TestGivenByJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}}}
-	n, notes := wire.ReadInventory(node, device).NewNode([]*corev1.Pod{broken, bound})
+	n, notes := wire.NewNode(wire.ReadInventory(node, device), []*corev1.Pod{broken, bound})
 	if u := n.Now().Usage[0]; len(n.Unknown()) > 0 || u.Slots != 1 || u.Compute != 10 {
 		t.Errorf("booked %+v, unknown %v, notes %q", u, n.Unknown(), notes)
 	}

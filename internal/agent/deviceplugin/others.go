@@ -87,7 +87,7 @@ func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records 
 	if len(records) == 0 && !granted && (newcomer == nil || !earlier(pod, newcomer.pod)) {
 		return nil
 	}
-	h, known, _ := n.Inventory.HoldingOf(node, pod)
+	h, known, _ := wire.HoldingOf(n.Inventory, node, pod)
 	h.Holder = ledger.Holder(pod.UID)
 	switch {
 	case known && hasAll(node, &h, said, records):

@@ -273,7 +273,7 @@ func (s *Server) bookedSlices(n *Node) map[gpu.CardID][]ledger.Share {
 	}
 	node := n.Inventory.Open()
 	for _, pod := range pods {
-		h, known, _ := n.Inventory.HoldingOf(node, pod)
+		h, known, _ := wire.HoldingOf(n.Inventory, node, pod)
 		if !known || pod.Status.Phase != corev1.PodRunning { // it may be yet to come, and ours
 			continue
 		}

@@ -153,7 +153,7 @@ func admitted(pod *corev1.Pod) bool {
 
 // holds reports whether the pod holds cards, known or not.
 func holds(inv *wire.Inventory, node *ledger.Node, pod *corev1.Pod) bool {
-	h, known, _ := inv.BookingOf(node, pod)
+	h, known, _ := wire.BookingOf(inv, node, pod)
 	return !known || len(h.Parts) > 0
 }
 

@@ -1,0 +1,65 @@
+package wire
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// Open opens the account of the node with nothing on it. Whoever books pods by
+// hand calls Settle when all are booked.
+func (inv *Inventory) Open() *ledger.Node {
+	n := ledger.NewNode(inv.Name, inv.Topology, inv.Serves)
+	n.Problem, n.Paused, n.Counted, n.Vendor = inv.Problem, inv.Paused, inv.Counted, inv.Vendor
+	if len(inv.strangers) > 0 {
+		n.SetForeign(inv.strangers)
+	}
+	return n
+}
+
+// Settle books what the node reports in use beyond what its pods account for.
+// Coming are those among the booked that the node can't have reported yet.
+func (inv *Inventory) Settle(n *ledger.Node, coming ...ledger.Holding) {
+	if len(inv.reported) > 0 {
+		n.SetForeign(inv.foreign(n, coming))
+	}
+}
+
+// foreign returns what is in use of each card beyond what pods account for. A
+// card that someone has to himself is not looked at: what the node reports of
+// it is not defined.
+func (inv *Inventory) foreign(n *ledger.Node, coming []ledger.Holding) []ledger.Usage {
+	usage := make([]ledger.Usage, n.Topology().Len())
+	for i, r := range inv.reported {
+		if i >= len(usage) {
+			break
+		}
+		booked := n.Now().Usage[i]
+		for k := range coming {
+			if coming[k].Cards().Has(i) {
+				u := coming[k].On(i)
+				booked.Slots, booked.Memory, booked.Compute = booked.Slots-u.Slots, booked.Memory-u.Memory, booked.Compute-u.Compute
+			}
+		}
+		if !r.known || booked.Exclusive || r.used.Slots <= booked.Slots {
+			continue
+		}
+		usage[i] = ledger.Usage{
+			Slots:   r.used.Slots - booked.Slots,
+			Memory:  max(0, r.used.Memory-booked.Memory),
+			Compute: max(0, r.used.Compute-booked.Compute),
+			QoS:     r.used.QoS,
+		}
+	}
+	return usage
+}
+
+// Given returns what the node's agent says that kubelet gave the pod.
+func (inv *Inventory) Given(pod types.UID) (given Given, ok bool) {
+	given, ok = inv.given[pod]
+	return given, ok
+}
+
+// ListsGiven reports whether a pod that [Inventory.Given] has nothing of got
+// nothing: no agent serves the node, or it has asked kubelet.
+func (inv *Inventory) ListsGiven() bool { return !inv.unlisted }

@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Asks reports whether the pod asks for MetaX cards at all, in whatever way.
+func Asks(pod *corev1.Pod) bool { return asksFor(pod, resources) }
+
+// NamesMetaX reports whether the pod names MetaX itself. Koordinator's resources
+// do not: other vendors' cards are asked for with the same words.
+func NamesMetaX(pod *corev1.Pod) bool { return asksFor(pod, MetaXResources()) }
+
+// asksFor reports whether a container of the pod has one of the resources, in
+// limits or requests.
+func asksFor(pod *corev1.Pod, names []corev1.ResourceName) bool {
+	in := func(list corev1.ResourceList) bool {
+		for name := range list {
+			if slices.Contains(names, name) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if in(list[i].Resources.Limits) || in(list[i].Resources.Requests) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Holds reports whether the pod holds the cards it was given: it is bound and
+// has not come to its end. A pod that is being deleted still holds.
+func Holds(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// CanHold reports whether the pod can hold cards at all: kubelet calls a device
+// plugin for what a container has in its limits, and only for these resources.
+func CanHold(pod *corev1.Pod) bool { return hasLimit(pod, deviceResources...) }
+
+// hasLimit reports whether a container has some of one of the resources in its
+// limits.
+func hasLimit(pod *corev1.Pod, names ...corev1.ResourceName) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, name := range names {
+				if q, ok := list[i].Resources.Limits[name]; ok && q.Sign() > 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// HasSlices reports whether kubelet will call the slice plugin for the pod: a
+// container, init containers included, asks for its resource. Without that call
+// nobody would ever take a lock off.
+func HasSlices(pod *corev1.Pod) bool { return hasLimit(pod, ResourceSGPU) }
+
+// IsComponent reports whether the chart gave the pod the labels of the component,
+// such as agent or scheduler.
+func IsComponent(pod *corev1.Pod, name string) bool {
+	return pod.Labels["app.kubernetes.io/name"] == "daybreak" && pod.Labels["app.kubernetes.io/component"] == name
+}
