@@ -149,15 +149,15 @@ func countedHolding(n *ledger.Node, pod *corev1.Pod, ask *Ask) (ledger.Holding, 
 	if ask == nil {
 		return ledger.Holding{}, false
 	}
-	request := ask.Request
+	wanted := ask.Request
 	// The pod is there: neither its lists matter any more, nor whether the node
 	// takes others.
-	request.Allow, request.Deny = nil, nil
+	wanted.Allow, wanted.Deny = nil, nil
 	open := *n
 	open.Paused = ""
-	offer, refusal := place.Fit(&open, &request, &ask.Prefer)
+	offer, refusal := place.Fit(&open, &wanted, &ask.Prefer)
 	if refusal.Code != place.Fits {
 		return ledger.Holding{}, false
 	}
-	return n.Holding(&offer, HolderOf(pod), &request), true
+	return n.Holding(&offer, HolderOf(pod), &wanted), true
 }

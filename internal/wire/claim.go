@@ -47,28 +47,28 @@ func ClaimOf(n *ledger.Node, pod *corev1.Pod, container string) (*Claim, error) 
 	if at < 0 {
 		return nil, fmt.Errorf("the pod has no container %q", container)
 	}
-	request := &ask.Request.Requests[at]
-	c := &Claim{Holding: h, Shares: h.Parts[at].Shares, Seats: n.Serves.Seats && request.Whole}
-	if err := c.check(n, ask, request); err != nil {
+	wanted := &ask.Request.Requests[at]
+	c := &Claim{Holding: h, Shares: h.Parts[at].Shares, Seats: n.Serves.Seats && wanted.Whole}
+	if err := c.check(n, ask, wanted); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // check compares the allocation with what the container asks for.
-func (c *Claim) check(n *ledger.Node, ask *Ask, request *gpu.Request) error {
-	if len(c.Shares) != request.Cards {
-		return fmt.Errorf("its allocation has %d cards of this node, it asks for %d", len(c.Shares), request.Cards)
+func (c *Claim) check(n *ledger.Node, ask *Ask, wanted *gpu.Request) error {
+	if len(c.Shares) != wanted.Cards {
+		return fmt.Errorf("its allocation has %d cards of this node, it asks for %d", len(c.Shares), wanted.Cards)
 	}
 	for _, s := range c.Shares {
 		card := n.Topology().Card(s.Card)
-		want := n.ShareOf(request, s.Card)
+		want := n.ShareOf(wanted, s.Card)
 		switch {
 		case !ask.Request.Admits(card.ID):
 			return fmt.Errorf("its allocation names card %s, which its own lists leave out", card.ID)
 		case s.Compute != want.Compute:
 			return fmt.Errorf("its allocation has %d%% of card %s, it asks for %d%%", s.Compute, card.ID, want.Compute)
-		case s.Memory != want.Memory && request.Memory.Ratio == 0:
+		case s.Memory != want.Memory && wanted.Memory.Ratio == 0:
 			return fmt.Errorf("its allocation has %v of card %s, it asks for %v", s.Memory, card.ID, want.Memory)
 		}
 	}
