@@ -164,7 +164,7 @@ func TestBookUnreadablePreferences(t *testing.T) {
 			continue
 		}
 		cases[key] = bookCase{
-			pod:  made("fixed-share", "offline").Annotate(key, strings.Repeat("x,", maxListedCards+1)),
+			pod:  made("fixed-share", "offline").Annotate(key, strings.Repeat("x,", 1025)),
 			want: used{0: {Slots: 1, Offline: 1, Compute: 30, Memory: 4096, QoS: gpu.FixedShare.Set()}},
 		}
 		if _, problems := Admit(cases[key].pod.Obj()); len(problems) == 0 {

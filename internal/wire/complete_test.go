@@ -130,7 +130,7 @@ func completeTwice(t *testing.T, pod *corev1.Pod) {
 		t.Errorf("completing twice (-once +twice):\n%s", diff)
 	}
 	for _, c := range Containers(pod) {
-		for _, name := range resources {
+		for _, name := range Resources() {
 			limit, limited := c.resources.Limits[name]
 			request, requested := c.resources.Requests[name]
 			if limited != requested || limit.Cmp(request) != 0 {
@@ -178,11 +178,11 @@ func TestCompleteAnything(t *testing.T) {
 // anything returns up to three resources with amounts that may make sense.
 func anything(random *rand.Rand, amounts []string) string {
 	text := ""
-	for _, i := range random.Perm(len(resources))[:random.IntN(4)] {
+	for _, i := range random.Perm(len(Resources()))[:random.IntN(4)] {
 		if text != "" {
 			text += ", "
 		}
-		text += fmt.Sprintf("%s: %s", resources[i], amounts[random.IntN(len(amounts))])
+		text += fmt.Sprintf("%s: %s", Resources()[i], amounts[random.IntN(len(amounts))])
 	}
 	return text
 }

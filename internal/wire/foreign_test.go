@@ -10,8 +10,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-func podList(pods ...*corev1.Pod) []*corev1.Pod { return pods }
-
 func TestNewNodeForeignUse(t *testing.T) {
 	slicePod := app("sgpu: 1, vcore: 30, vmemory: 4").On("n1").
 		Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":30,"vRam":4096}]]`).Obj()

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -203,66 +201,6 @@ func FuzzCardPolicy(f *testing.F) {
 		again, _ := Admit(pod)
 		if diff := gocmp.Diff(ask.Prefer, again.Prefer); diff != "" {
 			t.Fatalf("%q: written again (-first +second):\n%s", text, diff)
-		}
-	})
-}
-
-// FuzzDevice goes all the way: any Device, with any vendor's annotation beside
-// it, any allocation on a pod there, and a decision on the node.
-func FuzzDevice(f *testing.F) {
-	const good = `{"metadata":{"name":"n1","labels":{"node.koordinator.sh/gpu-vendor":"metax"},"annotations":{"daybreak-gpu.io/mode":"sgpu",` +
-		`"daybreak-gpu.io/links":"{\"cards\":[\"GPU-1\",\"GPU-0\"],\"links\":[\"-M\",\"M-\"]}"}},"spec":{"devices":[` +
-		`{"type":"gpu","id":"GPU-1","minor":1,"health":true,"resources":{"koordinator.sh/gpu-memory":"64Gi"},"topology":{"nodeID":-1,"pcieID":"pci0000:3a"}},` +
-		`{"type":"gpu","id":"GPU-0","minor":0,"health":false,"labels":{"daybreak-gpu.io/link-zone":"1","daybreak-gpu.io/pcie-switch":"s"}}]}}`
-	const plain = `{"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":"64Gi"}},{"type":"rdma"}]}}`
-	const listed = `[{"uuid":"GPU-0","totalVRam":65536,"availableVRam":1,"availableDevCount":1,"healthy":true,"linkZone":1}]`
-	for _, s := range [][3]string{
-		{good, "", `[[{"uuid":"GPU-1","compute":10,"vRam":128}]]`},
-		{plain, listed, `[[{"uuid":"GPU-0","compute":100,"vRam":65536}]]`},
-		{plain, `[{"uuid":"GPU-9"}]`, `[[]]`},
-		{`{}`, listed, ``},
-		{`{"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":-1}]}}`, "", ""},
-		{`{"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":"18446744142429028352"}}]}}`, "", ""},
-		{`{"metadata":{"annotations":{"daybreak-gpu.io/mode":"vgpu"}},"spec":{"devices":[{"type":"gpu","id":"a,b","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":1}}]}}`, "", ""},
-		{`{"metadata":{"annotations":{"daybreak-gpu.io/mode":"shared"}},"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":"64Gi"}}]}}`, "", `[[{"uuid":"GPU-0"}]]`},
-	} {
-		f.Add(s[0], s[1], s[2])
-	}
-	f.Fuzz(func(t *testing.T, deviceText, nodeCards, allocated string) {
-		var device v1alpha1.Device
-		if len(deviceText) > 1<<14 || endless.MatchString(deviceText) || json.Unmarshal([]byte(deviceText), &device) != nil {
-			return
-		}
-		node := nodeOf("")
-		if nodeCards != "" {
-			node = nodeOf("", AnnotationNodeCards, nodeCards)
-		}
-		inv := ReadInventory(node, &device)
-		checkInventory(t, inv)
-		pod := app("sgpu: 1, vcore: 10, vmemory: 4").On("n1").Annotate(AnnotationAllocated, allocated).Obj()
-		n, notes := NewNode(inv, podList(pod))
-		if len(n.Unknown()) > 0 && len(notes) == 0 {
-			t.Fatal("a pod is not accounted for, and nobody is told")
-		}
-		for _, h := range n.Holdings() {
-			for c := range h.Cards().All() {
-				if u := h.On(c); u.Compute > 10 || u.Memory > 4096 || u.Exclusive || h.Cards().Len() > 1 {
-					t.Fatalf("booked beyond the limits: %+v", h)
-				}
-			}
-		}
-		for _, request := range []*gpu.PodRequest{gputest.AskSlice(10, 1024), gputest.AskWhole(1), gputest.AskWhole(2)} {
-			offer, refusal := place.Fit(n, request, &place.Preference{})
-			if (inv.Problem != nil) != (refusal.Code == place.BadInventory) {
-				t.Fatalf("problem %v, refusal %s", inv.Problem, refusal.Code)
-			}
-			if refusal.Code != place.Fits {
-				continue
-			}
-			cards := offer.Cards(0)
-			if cards.Len() != request.Requests[0].Cards || cards&^n.Topology().Healthy() != 0 {
-				t.Fatalf("%d cards were asked for: got %v, healthy are %v", request.Requests[0].Cards, cards.Indices(), n.Topology().Healthy().Indices())
-			}
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,156 +9,12 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 )
-
-func FuzzDecodeNodeCards(f *testing.F) {
-	for _, text := range []string{
-		"", "null", "[]", "[null]", "{}", `[{"uuid":"GPU-a"}]`,
-		`[{"uuid":"GPU-a","bdf":"0000:38:00.0","model":"sgpu","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"availableDevCount":15,` +
-			`"availableCompute":40,"availableVRam":61440,"numa":-1,"healthy":true,"qosPolicy":"best-effort","linkZone":1}]`,
-		`[{"uuid":"GPU-a","healthy":true,"totalVRam":65500},{"uuid":"GPU-b","healthy":true,"totalVRam":128,"linkZone":1}]`,
-		`[{"uuid":"GPU-a","availableVRam":-9223372036854775808,"totalVRam":1073741824,"availableDevCount":9223372036854775807}]`,
-		`[{"uuid":"GPU-a","totalDevCount":1,"totalVRam":1,"availableCompute":0}]`, // less memory than a step, all of it in use
-		`[{"uuid":"GPU-a","qosPolicy":"x"}]`, `[{"uuid":"\u0000\ud800"}]`, `[{"uuid":"GPU-a"},{"uuid":"GPU-a"}]`,
-	} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		cards, err := DecodeNodeCards(text)
-		if err != nil {
-			return
-		}
-		if len(cards) > gpu.MaxCards {
-			t.Fatalf("%d cards", len(cards))
-		}
-		again, err := EncodeNodeCards(cards)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := DecodeNodeCards(again)
-		if diff := gocmp.Diff(cards, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
-		}
-		inv := ReadInventory(nodeOf("", AnnotationNodeCards, text), nil)
-		checkInventory(t, inv)
-		if inv.Problem == nil && inv.Topology.Len() != len(cards) {
-			t.Fatalf("%d cards of %d", inv.Topology.Len(), len(cards))
-		}
-	})
-}
-
-// checkInventory checks what every inventory promises, whatever it was read
-// from: sound cards or a problem, and strangers within what a card has.
-func checkInventory(t *testing.T, inv *Inventory) {
-	t.Helper()
-	n, _ := NewNode(inv, nil)
-	if inv.Problem != nil {
-		if inv.Topology != nil {
-			t.Fatalf("a topology in spite of %v", inv.Problem)
-		}
-		return
-	}
-	for i := range n.Topology().Len() {
-		c, u := n.Topology().Card(i), n.Now().Usage[i]
-		if err := c.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		if (c.ID == "") != inv.Counted || len(c.ID) > MaxUUID {
-			t.Fatalf("card %d has id %q, counted %t", i, c.ID, inv.Counted)
-		}
-		if u.Slots < 0 || u.Slots > gpu.MaxSlices || u.Compute < 0 || u.Compute > 100 || u.Memory < 0 || u.Memory > c.Memory+gpu.MemoryStep {
-			t.Fatalf("card %d of %d MiB has %+v of strangers", i, c.Memory, u)
-		}
-		if u.Slots == 0 && u != (ledger.Usage{}) {
-			t.Fatalf("nobody is on card %d, but it has %+v", i, u)
-		}
-		if linked := n.Topology().Linked(i); linked.Has(i) || linked&^n.Topology().All() != 0 {
-			t.Fatalf("card %d is linked to %b", i, linked)
-		}
-	}
-}
-
-func FuzzDecodeTable(f *testing.F) {
-	for _, text := range []string{
-		"", "null", "{}", "[]", `{"1":0}`, `{"1":0,"2":110,"3":330,"4":660}`, `{"01":1}`, `{"0":1}`, `{"65":1}`, `{"1":-1}`,
-		`{"1":1048577}`, `{"1":1e3}`, `{"1":1.5}`, `{"1":"1"}`, `{"1":1,"1":2}`, `{"1":null}`, `{" 1":1}`, `{"+1":1}`,
-	} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		table, err := DecodeTable(text)
-		if err != nil {
-			return
-		}
-		var figures []int64
-		for n, v := range table {
-			if n < 1 || n > gpu.MaxCards || v < 0 || v > 1<<20 {
-				t.Fatalf("%d for %d cards", v, n)
-			}
-		}
-		for n := 1; n <= len(table); n++ {
-			v, ok := table[n]
-			if !ok {
-				return // a table with holes; we write none
-			}
-			figures = append(figures, v)
-		}
-		again, err := EncodeTable(figures)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := DecodeTable(again)
-		if diff := gocmp.Diff(table, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
-		}
-	})
-}
-
-func FuzzDecodeLinks(f *testing.F) {
-	for n, text := range []string{
-		`{}`, `{"cards":["GPU-0"],"links":["-"]}`, `{"cards":["GPU-1","GPU-0"],"links":["-M","M-"]}`,
-		`{"cards":["GPU-2","GPU-0","GPU-1"],"links":["-M.","M-M",".M-"]}`, `{"cards":["GPU-0","GPU-1","GPU-2","GPU-3"],"links":["-M.M","M-M.",".M-M","M.M-"]}`,
-		`{"cards":[],"links":[],"x":1}`, `{"cards":["GPU-0"],"links":["-"]}{}`, `{"cards":null,"links":null}`, `{"cards":["GPU-0","GPU-0"],"links":["-M",".-"]}`, `null`,
-	} {
-		f.Add(text, uint8(n))
-	}
-	for _, topology := range []*gpu.Topology{gputest.Rings(4, 4), gputest.Zones(2, 4, 2), gputest.Unlike(16)} {
-		text, _ := EncodeLinks(topology)
-		f.Add(text, uint8(topology.Len()))
-	}
-	f.Fuzz(func(t *testing.T, text string, n uint8) {
-		cards := gputest.Cards(int(n) % (gpu.MaxCards + 1))
-		links, err := DecodeLinks(text, cards)
-		if err != nil {
-			return
-		}
-		topology, err := gpu.NewTopology(cards, links)
-		if err != nil {
-			t.Fatalf("links %v: %v", links, err)
-		}
-		again, err := EncodeLinks(topology)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := DecodeLinks(again, cards)
-		if diff := gocmp.Diff(sorted(links), sorted(back), cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
-		}
-	})
-}
-
-// sorted returns the links in order, each with its lower card first.
-func sorted(links []gpu.Link) []gpu.Link {
-	out := slices.Clone(links)
-	for i, l := range out {
-		out[i] = gpu.Link{A: min(l.A, l.B), B: max(l.A, l.B)}
-	}
-	slices.SortFunc(out, func(a, b gpu.Link) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
-	return out
-}
 
 func FuzzDecodeVendor(f *testing.F) {
 	for _, text := range []string{
@@ -307,5 +162,65 @@ func FuzzDecodeKoordinator(f *testing.F) {
 		}
 		back, err := decodeKoordinator(again, n)
 		checkSameShares(t, [][]namedShare{known}, [][]namedShare{back}, again, err)
+	})
+}
+
+// FuzzDevice goes all the way: any Device, with any vendor's annotation beside
+// it, any allocation on a pod there, and a decision on the node.
+func FuzzDevice(f *testing.F) {
+	const good = `{"metadata":{"name":"n1","labels":{"node.koordinator.sh/gpu-vendor":"metax"},"annotations":{"daybreak-gpu.io/mode":"sgpu",` +
+		`"daybreak-gpu.io/links":"{\"cards\":[\"GPU-1\",\"GPU-0\"],\"links\":[\"-M\",\"M-\"]}"}},"spec":{"devices":[` +
+		`{"type":"gpu","id":"GPU-1","minor":1,"health":true,"resources":{"koordinator.sh/gpu-memory":"64Gi"},"topology":{"nodeID":-1,"pcieID":"pci0000:3a"}},` +
+		`{"type":"gpu","id":"GPU-0","minor":0,"health":false,"labels":{"daybreak-gpu.io/link-zone":"1","daybreak-gpu.io/pcie-switch":"s"}}]}}`
+	const plain = `{"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":"64Gi"}},{"type":"rdma"}]}}`
+	const listed = `[{"uuid":"GPU-0","totalVRam":65536,"availableVRam":1,"availableDevCount":1,"healthy":true,"linkZone":1}]`
+	for _, s := range [][3]string{
+		{good, "", `[[{"uuid":"GPU-1","compute":10,"vRam":128}]]`},
+		{plain, listed, `[[{"uuid":"GPU-0","compute":100,"vRam":65536}]]`},
+		{plain, `[{"uuid":"GPU-9"}]`, `[[]]`},
+		{`{}`, listed, ``},
+		{`{"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":-1}]}}`, "", ""},
+		{`{"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":"18446744142429028352"}}]}}`, "", ""},
+		{`{"metadata":{"annotations":{"daybreak-gpu.io/mode":"vgpu"}},"spec":{"devices":[{"type":"gpu","id":"a,b","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":1}}]}}`, "", ""},
+		{`{"metadata":{"annotations":{"daybreak-gpu.io/mode":"shared"}},"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":"64Gi"}}]}}`, "", `[[{"uuid":"GPU-0"}]]`},
+	} {
+		f.Add(s[0], s[1], s[2])
+	}
+	f.Fuzz(func(t *testing.T, deviceText, nodeCards, allocated string) {
+		var device v1alpha1.Device
+		if len(deviceText) > 1<<14 || UnmarshalGuarded([]byte(deviceText), &device) != nil {
+			return
+		}
+		node := nodeOf("")
+		if nodeCards != "" {
+			node = nodeOf("", AnnotationNodeCards, nodeCards)
+		}
+		inv := ReadInventory(node, &device)
+		checkInventory(t, inv)
+		pod := app("sgpu: 1, vcore: 10, vmemory: 4").On("n1").Annotate(AnnotationAllocated, allocated).Obj()
+		n, notes := NewNode(inv, podList(pod))
+		if len(n.Unknown()) > 0 && len(notes) == 0 {
+			t.Fatal("a pod is not accounted for, and no note says so")
+		}
+		for _, h := range n.Holdings() {
+			for c := range h.Cards().All() {
+				if u := h.On(c); u.Compute > 10 || u.Memory > 4096 || u.Exclusive || h.Cards().Len() > 1 {
+					t.Fatalf("booked beyond the limits: %+v", h)
+				}
+			}
+		}
+		for _, request := range []*gpu.PodRequest{gputest.AskSlice(10, 1024), gputest.AskWhole(1), gputest.AskWhole(2)} {
+			offer, refusal := place.Fit(n, request, &place.Preference{})
+			if (inv.Problem != nil) != (refusal.Code == place.BadInventory) {
+				t.Fatalf("problem %v, refusal %s", inv.Problem, refusal.Code)
+			}
+			if refusal.Code != place.Fits {
+				continue
+			}
+			cards := offer.Cards(0)
+			if cards.Len() != request.Requests[0].Cards || cards&^n.Topology().Healthy() != 0 {
+				t.Fatalf("%d cards were asked for: got %v, healthy are %v", request.Requests[0].Cards, cards.Indices(), n.Topology().Healthy().Indices())
+			}
+		}
 	})
 }

@@ -5,12 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/gputest/hostile"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -69,79 +66,6 @@ func testGivenCards(t *testing.T, text string) {
 				}
 			}
 		})
-	}
-}
-
-func TestCardOfID(t *testing.T) {
-	topology := gputest.Zones(12) // GPU-1 begins the name of GPU-10
-	for id, want := range map[string]gpu.CardID{
-		"GPU-1": "GPU-1", "GPU-10": "GPU-10", "GPU-1::3": "GPU-1", "GPU-1-12:2": "GPU-1", "GPU-10-0:15": "GPU-10",
-		"GPU-": "", "": "", "GPU-1:3": "", "GPU-1::": "", "GPU-1::x": "", "GPU-1-12": "", "GPU-1-12:": "", "GPU-1-:2": "", "GPU-112:2": "", "GPU-1-1:1:1": "", "GPU-99": "", "GPU-1::1234567890": "",
-	} {
-		if got, ok := CardOfID(topology, id); got != want || ok != (want != "") {
-			t.Errorf("CardOfID(%q) = %q, %t, want %q", id, got, ok, want)
-		}
-	}
-}
-
-func FuzzDecodeGiven(f *testing.F) {
-	for _, text := range hostile.Givens() {
-		f.Add(text)
-	}
-	f.Add(`[{"uid":"u1","pod":"default/p","containers":{"c":["GPU-0"],"d":["GPU-1","GPU-2"]}}]`)
-	f.Fuzz(func(t *testing.T, text string) {
-		given, err := decodeGiven(text)
-		if err != nil {
-			return
-		}
-		again, err := encodeGiven(given)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := decodeGiven(again)
-		if diff := gocmp.Diff(given, back, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Given{}, "Holder")); (err != nil || diff != "") && len(again) < MaxAnnotation/2-4096 {
-			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
-		}
-		// Whatever it says, nobody is booked for more than he asks for.
-		inv := ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(3)...), AnnotationGiven, text))
-		for uid, g := range given {
-			pod := app("sgpu: 1, vcore: 10, vmemory: 1").On("n1").Obj()
-			pod.UID, pod.Name = uid, "p"
-			if g.Holder != "" && g.Holder != HolderOf(pod) {
-				continue
-			}
-			n, _ := NewNode(inv, podList(pod))
-			for i, u := range n.Now().Usage {
-				if u.Compute > 10 || u.Memory > 1024 || u.Slots > 1 || u.Exclusive {
-					t.Fatalf("card %d has %+v", i, u)
-				}
-			}
-		}
-	})
-}
-
-// TestGivenFits: a pod that is missing in the annotation holds no cards, so all
-// are listed or none. No pod is named: every user of the dashboard reads Devices.
-func TestGivenFits(t *testing.T) {
-	given := map[types.UID]Given{}
-	add := func(n int) {
-		for range n {
-			given[types.UID(fmt.Sprintf("u%04d", len(given)))] = Given{Holder: "default/p", Cards: map[string][]gpu.CardID{"c": {"GPU-0"}}}
-		}
-	}
-	add(500)
-	text, err := encodeGiven(given)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if back, err := decodeGiven(text); err != nil || !gocmp.Equal(back, given) {
-		t.Errorf("%d pods, %v", len(back), err)
-	}
-	add(maxGiven)
-	topology := gputest.Zones(1)
-	d, err := EncodeDevice(&Publication{Node: "n1", Mode: gpu.ModeSGPU, Topology: topology, Cards: make([]CardStatus, 1), Given: given})
-	if text, there := d.Annotations[AnnotationGiven]; err != nil || there {
-		t.Errorf("of %d pods: %.200s, %v", len(given), text, err)
 	}
 }
 
@@ -218,56 +142,21 @@ func TestMayHold(t *testing.T) {
 	}
 }
 
-// FuzzDecodeStrangers: what is read is within what the driver can have made.
-func FuzzDecodeStrangers(f *testing.F) {
-	for _, text := range hostile.Strangers() {
+// FuzzGiven: whatever the annotation says, no pod is booked for more than it asks
+// for.
+func FuzzGiven(f *testing.F) {
+	for _, text := range hostile.Givens() {
 		f.Add(text)
 	}
-	f.Add(`[{"card":"GPU-0","slices":2,"compute":30,"memoryMiB":4000,"qosPolicy":"fixed-share"},{"card":"GPU-9","slices":1,"compute":1,"memoryMiB":1}]`)
-	topology := gputest.Zones(4)
+	f.Add(`[{"uid":"u1","pod":"default/p","containers":{"c":["GPU-0"],"d":["GPU-1","GPU-2"]}}]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		usage, err := decodeStrangers(text, topology)
-		if err != nil {
-			return
-		}
-		byCard := map[gpu.CardID]Stranger{}
-		for i, u := range usage {
-			if u.Slots < 0 || u.Slots > gpu.MaxSlices || u.Compute < 0 || u.Memory < 0 || u.Memory%gpu.MemoryStep != 0 {
+		inv := ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(3)...), AnnotationGiven, text))
+		pod := app("sgpu: 1, vcore: 10, vmemory: 1").On("n1").Obj()
+		pod.UID = "u1"
+		n, _ := NewNode(inv, podList(pod))
+		for i, u := range n.Now().Usage {
+			if u.Compute > 10 || u.Memory > 1024 || u.Slots > 1 || u.Exclusive {
 				t.Fatalf("card %d has %+v", i, u)
-			}
-			byCard[topology.Card(i).ID] = Stranger{Slices: int(u.Slots), Compute: u.Compute, Memory: u.Memory, QoS: u.QoS.Only()}
-		}
-		again, err := encodeStrangers(byCard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := decodeStrangers(again, topology)
-		if diff := gocmp.Diff(usage, back); err != nil || diff != "" {
-			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
-		}
-	})
-}
-
-// FuzzCardNames: ids and lists of cards, as kubelet and operators write them,
-// name cards of the node or nothing.
-func FuzzCardNames(f *testing.F) {
-	for _, text := range []string{"GPU-1", "GPU-1::3", "GPU-1-12:2", "GPU-0,GPU-1 GPU-2", ",,", "\x00", "GPU-1-1:1:1", strings.Repeat("GPU-0,", 1000)} {
-		f.Add(text)
-	}
-	topology := gputest.Zones(12)
-	f.Fuzz(func(t *testing.T, text string) {
-		if card, ok := CardOfID(topology, text); ok {
-			if _, known := topology.Index(card); !known || !strings.HasPrefix(text, string(card)) || strings.Trim(text[len(card):], "-:0123456789") != "" {
-				t.Fatalf("%q is card %q", text, card)
-			}
-		}
-		list := CardList(text)
-		if len(list) > gpu.MaxCards {
-			t.Fatalf("%d cards", len(list))
-		}
-		for i, id := range list {
-			if !validUUID(string(id)) || !strings.Contains(text, string(id)) || i > 0 && list[i-1] >= id {
-				t.Fatalf("%q is %q", text, list)
 			}
 		}
 	})

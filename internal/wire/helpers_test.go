@@ -131,3 +131,5 @@ func errText(err error) string {
 	}
 	return err.Error()
 }
+
+func podList(pods ...*corev1.Pod) []*corev1.Pod { return pods }

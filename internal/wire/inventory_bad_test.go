@@ -12,7 +12,7 @@ import (
 )
 
 // checkBad wants the inventory refused in the given words, and nothing worse:
-// its node can be opened, with pods on it, and turns everyone away.
+// its node can be opened, with pods on it, and refuses all others.
 func checkBad(t *testing.T, inv *Inventory, want string) {
 	t.Helper()
 	if got := errText(inv.Problem); !matches(got, want) {
@@ -21,8 +21,9 @@ func checkBad(t *testing.T, inv *Inventory, want string) {
 	if inv.Topology != nil || inv.Name != "n1" {
 		t.Errorf("Topology = %v, Name = %q", inv.Topology, inv.Name)
 	}
-	pod := app("sgpu: 1, vcore: 10").On("n1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":10,"vRam":128}]]`).Obj()
-	n, _ := NewNode(inv, podList(pod))
+	n := inv.Open()
+	n.BookUnknown("default/p")
+	inv.Settle(n)
 	for _, req := range []*gpu.PodRequest{gputest.AskWhole(1), gputest.AskSlice(10, 1024)} {
 		if _, refusal := place.Fit(n, req, &place.Preference{}); refusal.Code != place.BadInventory {
 			t.Errorf("refusal is %s, want BadInventory", refusal.Code)

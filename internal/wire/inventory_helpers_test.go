@@ -13,6 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
 // nodeOf returns a node called n1 with a capacity as gputest reads it, and
@@ -130,4 +131,36 @@ func matches(got, want string) bool {
 		return strings.HasPrefix(got, start) && len(got) > len(start)
 	}
 	return got == want
+}
+
+// checkInventory checks what every inventory promises, whatever it was read
+// from: sound cards or a problem, and foreign usage within what a card has.
+func checkInventory(t *testing.T, inv *Inventory) {
+	t.Helper()
+	n := inv.Open()
+	inv.Settle(n)
+	if inv.Problem != nil {
+		if inv.Topology != nil {
+			t.Fatalf("a topology in spite of %v", inv.Problem)
+		}
+		return
+	}
+	for i := range n.Topology().Len() {
+		c, u := n.Topology().Card(i), n.Now().Usage[i]
+		if err := c.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if (c.ID == "") != inv.Counted || len(c.ID) > MaxUUID {
+			t.Fatalf("card %d has id %q, counted %t", i, c.ID, inv.Counted)
+		}
+		if u.Slots < 0 || u.Slots > gpu.MaxSlices || u.Compute < 0 || u.Compute > 100 || u.Memory < 0 || u.Memory > c.Memory+gpu.MemoryStep {
+			t.Fatalf("card %d of %d MiB has foreign usage %+v", i, c.Memory, u)
+		}
+		if u.Slots == 0 && u != (ledger.Usage{}) {
+			t.Fatalf("card %d has no slice, but %+v", i, u)
+		}
+		if linked := n.Topology().Linked(i); linked.Has(i) || linked&^n.Topology().All() != 0 {
+			t.Fatalf("card %d is linked to %b", i, linked)
+		}
+	}
 }

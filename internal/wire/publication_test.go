@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -171,11 +170,6 @@ func TestCardList(t *testing.T) {
 	}
 }
 
-// holding binds a pod to n1 with shares of cards as the vendor writes them.
-func holding(name, limits, allocated string) *corev1.Pod {
-	return gputest.MakePod(name).App(limits).On("n1").Annotate(AnnotationAllocated, allocated).Obj()
-}
-
 // TestNodeCards: what is available is what pods leave, and an exclusive holder
 // leaves nothing.
 func TestNodeCards(t *testing.T) {
@@ -202,54 +196,6 @@ func TestNodeCards(t *testing.T) {
 	for _, c := range NodeCards(p, n) {
 		if *c.AvailableDevCount != 0 || *c.AvailableVRam != 0 || *c.AvailableCompute != 0 {
 			t.Errorf("card %s is available although a pod's cards are unknown", c.UUID)
-		}
-	}
-}
-
-// TestOurAnnotationIsNotCounted: the scheduler folds the same account whether
-// or not the node carries the annotation that the agent wrote.
-func TestOurAnnotationIsNotCounted(t *testing.T) {
-	p := publicationOf(gputest.Zones(2, 2))
-	d, err := EncodeDevice(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods := podList(
-		holding("slices", "sgpu: 1, vcore: 30, vmemory: 16", `[[{"uuid":"GPU-0","compute":30,"vRam":16384}]]`),
-		holding("more", "sgpu: 1, vcore: 20, vmemory: 8", `[[{"uuid":"GPU-0","compute":20,"vRam":8192}]]`),
-		holding("whole", "gpu: 1", `[[{"uuid":"GPU-3","compute":100,"vRam":65536}]]`),
-	)
-	account := func(node ...string) *ledger.Node {
-		n, notes := NewNode(ReadInventory(nodeOf("sgpu: 64", append(node, AnnotationServedBy, ServedByDaybreak)...), d), pods)
-		if len(notes) > 0 || n.Problem != nil {
-			t.Fatalf("notes %v, problem %v", notes, n.Problem)
-		}
-		return n
-	}
-	plain := account()
-	text, err := EncodeNodeCards(NodeCards(p, plain))
-	if err != nil {
-		t.Fatal(err)
-	}
-	scores, losses := Tables(plain)
-	tables := make([]string, 2)
-	for i, table := range [][]int64{scores, losses} {
-		if tables[i], err = EncodeTable(table); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ours := account(AnnotationNodeCards, text, AnnotationScores, tables[0], AnnotationLosses, tables[1])
-	// And a stale one, of before the pods came, or after some have gone.
-	empty, err := EncodeNodeCards(NodeCards(p, gputest.Node(p.Topology)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, n := range map[string]*ledger.Node{"a current one": ours, "a stale one": account(AnnotationNodeCards, empty)} {
-		if diff := cmp.Diff(plain.Now().Usage, n.Now().Usage); diff != "" {
-			t.Errorf("usage with %s (-without +with):\n%s", name, diff)
-		}
-		if diff := cmp.Diff(plain.Emptied().Usage, n.Emptied().Usage); diff != "" {
-			t.Errorf("strangers with %s (-without +with):\n%s", name, diff)
 		}
 	}
 }

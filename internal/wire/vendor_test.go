@@ -158,17 +158,3 @@ func TestVendorPluginFlag(t *testing.T) {
 		t.Errorf("Set() = %v", err)
 	}
 }
-
-// TestBookingsOfPausedNode: pods keep their cards while nothing is known of the
-// plugin that gave them.
-func TestBookingsOfPausedNode(t *testing.T) {
-	node := advertising(ResourceGPU, "2")
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{
-		Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{ResourceGPU: resource.MustParse("1")}},
-	}}}}
-	objects := NodeObjects{Name: "n1", Node: node}
-	n, notes := NewNode(objects.Inventory(), []*corev1.Pod{pod})
-	if n.Paused == "" || len(n.Unknown()) > 0 || len(n.Holdings()) != 1 || len(notes) > 0 {
-		t.Errorf("paused %q, unknown %v, holdings %v, notes %q", n.Paused, n.Unknown(), n.Holdings(), notes)
-	}
-}

@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+)
+
+// holding binds a pod to n1 with shares of cards as the vendor writes them.
+func holding(name, limits, allocated string) *corev1.Pod {
+	return gputest.MakePod(name).App(limits).On("n1").Annotate(AnnotationAllocated, allocated).Obj()
+}
+
+// TestOurAnnotationIsNotCounted: the scheduler folds the same account whether
+// or not the node carries the annotation that the agent wrote.
+func TestOurAnnotationIsNotCounted(t *testing.T) {
+	p := &Publication{Node: "n1", Mode: gpu.ModeSGPU, Topology: gputest.Zones(2, 2), Cards: make([]CardStatus, 4)}
+	d, err := EncodeDevice(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := podList(
+		holding("slices", "sgpu: 1, vcore: 30, vmemory: 16", `[[{"uuid":"GPU-0","compute":30,"vRam":16384}]]`),
+		holding("more", "sgpu: 1, vcore: 20, vmemory: 8", `[[{"uuid":"GPU-0","compute":20,"vRam":8192}]]`),
+		holding("whole", "gpu: 1", `[[{"uuid":"GPU-3","compute":100,"vRam":65536}]]`),
+	)
+	account := func(node ...string) *ledger.Node {
+		n, notes := NewNode(ReadInventory(nodeOf("sgpu: 64", append(node, AnnotationServedBy, ServedByDaybreak)...), d), pods)
+		if len(notes) > 0 || n.Problem != nil {
+			t.Fatalf("notes %v, problem %v", notes, n.Problem)
+		}
+		return n
+	}
+	plain := account()
+	text, err := EncodeNodeCards(NodeCards(p, plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	scores, losses := Tables(plain)
+	tables := make([]string, 2)
+	for i, table := range [][]int64{scores, losses} {
+		if tables[i], err = EncodeTable(table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours := account(AnnotationNodeCards, text, AnnotationScores, tables[0], AnnotationLosses, tables[1])
+	// And a stale one, of before the pods came, or after some have gone.
+	empty, err := EncodeNodeCards(NodeCards(p, gputest.Node(p.Topology)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range map[string]*ledger.Node{"a current one": ours, "a stale one": account(AnnotationNodeCards, empty)} {
+		if diff := cmp.Diff(plain.Now().Usage, n.Now().Usage); diff != "" {
+			t.Errorf("usage with %s (-without +with):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(plain.Emptied().Usage, n.Emptied().Usage); diff != "" {
+			t.Errorf("strangers with %s (-without +with):\n%s", name, diff)
+		}
+	}
+}
+
+// TestBookingsOfPausedNode: pods keep their cards while nothing is known of the
+// plugin that gave them.
+func TestBookingsOfPausedNode(t *testing.T) {
+	node := nodeOf("gpu: 2")
+	pod := app("gpu: 1").On("n1").Obj()
+	objects := NodeObjects{Name: "n1", Node: node}
+	n, notes := NewNode(objects.Inventory(), podList(pod))
+	if n.Paused == "" || len(n.Unknown()) > 0 || len(n.Holdings()) != 1 || len(notes) > 0 {
+		t.Errorf("paused %q, unknown %v, holdings %v, notes %q", n.Paused, n.Unknown(), n.Holdings(), notes)
+	}
+}
