@@ -18,7 +18,7 @@ import (
 // annotationKeys returns every annotation that package wire has a name for.
 func annotationKeys(t *testing.T) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "keys.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "../wire/keys.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestStripAllocation(t *testing.T) {
-	pod := app("sgpu: 1").Annotate(qosName, "fixed-share").Annotate("hami.io/gpu-scheduler-policy", "spread").Obj()
+	pod := app("sgpu: 1").Annotate(AnnotationQoS, "fixed-share").Annotate("hami.io/gpu-scheduler-policy", "spread").Obj()
 	if got := StripAllocation(pod); got != nil {
 		t.Errorf("stripped %q off a pod that has none", got)
 	}
