@@ -59,7 +59,7 @@ func (p *page) keys(constants []constant) error {
 	for i := range constants {
 		c := &constants[i]
 		if c.value == "" {
-			return fmt.Errorf("%s has no value that can be told", c.name)
+			return fmt.Errorf("%s is no string constant", c.name)
 		}
 		values, err := c.need(words...)
 		if err != nil {

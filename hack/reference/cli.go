@@ -90,7 +90,7 @@ func standard(f *pflag.Flag) string {
 	return code(strings.Trim(f.DefValue, "[]"))
 }
 
-// completion writes how words are completed, which cobra's own help tells for
+// completion writes how words are completed, which cobra's own help explains for
 // each shell at length.
 func (p *page) completion() {
 	p.section("daybreak completion", "Print a script that makes a shell complete commands, flags, and the names of pods, nodes, namespaces and contexts from the cluster.")

@@ -45,11 +45,11 @@ const Alone = "e"
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if _, err := got[0].constants[0].need("On", "Format"); err == nil || !strings.Contains(err.Error(), `no line that begins with "Format:"`) {
-		t.Errorf("a missing line is told as %v", err)
+		t.Errorf("a missing line is reported as %v", err)
 	}
 }
 
-// TestMetrics: types are those that are told, labels those of the description,
+// TestMetrics: types are those that are reported, labels those of the description,
 // and what shows no value yet is a gauge.
 func TestMetrics(t *testing.T) {
 	r := recorder{registry: prometheus.NewRegistry()}

@@ -41,7 +41,7 @@ exporter has on the figures of cards. What to make of them, alerts and the dashb
 		for _, m := range metrics {
 			rows = append(rows, []string{code(m.name), m.kind, joinCode(m.labels), m.help})
 		}
-		p.table([]string{"metric", "type", "labels", "tells"}, rows)
+		p.table([]string{"metric", "type", "labels", "meaning"}, rows)
 	}
 	return nil
 }
@@ -54,7 +54,7 @@ func joinCode(words []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// metric is what is told of one.
+// metric is what is known about one.
 type metric struct {
 	name, kind, help string
 	labels           []string
@@ -114,7 +114,7 @@ func (r *recorder) metrics() ([]metric, error) {
 			return nil, fmt.Errorf("%s: %w", text, err)
 		}
 		m := metric{name: name, kind: "gauge", help: strings.TrimPrefix(help, "[ALPHA] ")}
-		if kind, told := kinds[name]; told {
+		if kind, known := kinds[name]; known {
 			m.kind = kind
 		}
 		if parts[3] != "" {

@@ -53,7 +53,7 @@ func TestSnapshot(t *testing.T) {
 		},
 		"notes name the node": {
 			docs: []string{on("n1"), device},
-			want: state{Nodes: []string{"n1"}, Notes: []string{"pod default/p1 on n1: no annotation tells its cards"}},
+			want: state{Nodes: []string{"n1"}, Notes: []string{"pod default/p1 on n1: no annotation names its cards"}},
 		},
 	}
 	for name, tc := range cases {

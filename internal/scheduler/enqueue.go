@@ -69,7 +69,7 @@ func (p *Plugin) releaseEnded(pod *corev1.Pod) {
 }
 
 // tells reports whether the pod tells who serves its node.
-func (p *Plugin) tells(pod *corev1.Pod) bool { return p.shared.nodes.vendor.Tells(pod) }
+func (p *Plugin) tells(pod *corev1.Pod) bool { return p.shared.nodes.vendor.ServesNode(pod) }
 
 // afterPodUpdate wakes the pod when it asks for something else than before, and
 // when another pod's update says which cards that pod holds, or who serves its

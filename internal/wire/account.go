@@ -6,13 +6,13 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// Open opens the account of the node with nothing on it. Whoever books pods by
-// hand calls Settle when all are booked.
+// Open opens the account of the node with nothing on it. A caller that books
+// pods itself calls Settle when all are booked.
 func (inv *Inventory) Open() *ledger.Node {
 	n := ledger.NewNode(inv.Name, inv.Topology, inv.Serves)
 	n.Problem, n.Paused, n.Counted, n.Vendor = inv.Problem, inv.Paused, inv.Counted, inv.Vendor
-	if len(inv.strangers) > 0 {
-		n.SetForeign(inv.strangers)
+	if len(inv.foreign) > 0 {
+		n.SetForeign(inv.foreign)
 	}
 	return n
 }
@@ -21,14 +21,14 @@ func (inv *Inventory) Open() *ledger.Node {
 // Coming are those among the booked that the node can't have reported yet.
 func (inv *Inventory) Settle(n *ledger.Node, coming ...ledger.Holding) {
 	if len(inv.reported) > 0 {
-		n.SetForeign(inv.foreign(n, coming))
+		n.SetForeign(inv.beyond(n, coming))
 	}
 }
 
-// foreign returns what is in use of each card beyond what pods account for. A
-// card that someone has to himself is not looked at: what the node reports of
+// beyond returns what is in use of each card beyond what pods account for. A
+// card that is held exclusively is left out: what the node reports of
 // it is not defined.
-func (inv *Inventory) foreign(n *ledger.Node, coming []ledger.Holding) []ledger.Usage {
+func (inv *Inventory) beyond(n *ledger.Node, coming []ledger.Holding) []ledger.Usage {
 	usage := make([]ledger.Usage, n.Topology().Len())
 	for i, r := range inv.reported {
 		if i >= len(usage) {

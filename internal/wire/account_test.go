@@ -59,7 +59,7 @@ func TestOurAnnotationIsNotCounted(t *testing.T) {
 			t.Errorf("usage with %s (-without +with):\n%s", name, diff)
 		}
 		if diff := cmp.Diff(plain.Emptied().Usage, n.Emptied().Usage); diff != "" {
-			t.Errorf("strangers with %s (-without +with):\n%s", name, diff)
+			t.Errorf("foreign usage with %s (-without +with):\n%s", name, diff)
 		}
 	}
 }

@@ -17,9 +17,9 @@ import (
 type Ask struct {
 	Request gpu.PodRequest
 	Prefer  place.Preference
-	// NodePolicyGiven and CardPolicyGiven tell whether the pod itself chose.
+	// NodePolicyGiven and CardPolicyGiven report whether the pod itself chose.
 	NodePolicyGiven, CardPolicyGiven bool
-	// Koordinator tells that a container used Koordinator's resources, so that
+	// Koordinator reports whether a container used Koordinator's resources, so that
 	// Koordinator's tools will look for its kind of answer.
 	Koordinator bool
 	// Warnings are for the user: things written that have no effect.
@@ -43,8 +43,8 @@ func (a *Ask) StandIn(policy place.Policy) {
 }
 
 // Admit reads what the pod asks for. A pod that asks for no MetaX card gives
-// neither an Ask nor problems. A pod that can't be meant gives all that is
-// wrong with it at once, each with what to write instead.
+// neither an Ask nor problems. An invalid one gives all that is wrong
+// with it at once, each with what to write instead.
 func Admit(pod *corev1.Pod) (*Ask, field.ErrorList) {
 	if !Asks(pod) {
 		return nil, nil
@@ -280,7 +280,7 @@ func (a *admission) policies() {
 }
 
 // ineffective are annotations that mean something to HAMi or Koordinator and
-// nothing here. Who writes them is told, since the pod would be placed otherwise
+// nothing here. The user gets a warning, since the pod would be placed otherwise
 // there.
 var ineffective = []struct{ key, instead string }{
 	{AnnotationWeights, "slots, compute and memory weigh the same"},

@@ -192,7 +192,7 @@ func TestAdmitPolicies(t *testing.T) {
 		"card: links have no effect": {
 			pod: card("topology-aware"), want: Ask{CardPolicyGiven: true, Warnings: []string{warnLinks}},
 		},
-		"card: links beside a key that has": {
+		"card: links with a key that has": {
 			pod: card("topology-aware,binpack"),
 			want: Ask{
 				Prefer: place.Preference{Cards: []place.CardKey{place.Fullest}}, CardPolicyGiven: true, Warnings: []string{warnLinks},

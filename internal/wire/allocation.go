@@ -20,7 +20,7 @@ import (
 // decided on.
 //
 // On a node whose cards have no identity the vendor's plugin picks them, so
-// there is nothing to tell it; HAMi's tools still get their made-up names.
+// it gets no names; HAMi's tools still get their made-up names.
 func Annotations(n *ledger.Node, ask *Ask, h *ledger.Holding, decided time.Time) (map[string]string, error) {
 	out := map[string]string{
 		AnnotationPredicateTime: strconv.FormatInt(decided.UnixNano(), 10),
@@ -55,7 +55,7 @@ func Annotations(n *ledger.Node, ask *Ask, h *ledger.Holding, decided time.Time)
 }
 
 // WithoutVendor takes out of the annotations what only the vendor's plugin
-// reads. What is left still tells the allocation.
+// reads. What is left still has the allocation.
 func WithoutVendor(annotations map[string]string) {
 	delete(annotations, AnnotationAllocated)
 	delete(annotations, AnnotationPredicateTime)
@@ -115,7 +115,7 @@ func encodeHAMi(n *ledger.Node, h *ledger.Holding, requests []gpu.Request, whole
 	return b.String()
 }
 
-// countedName is HAMi's name for a card that it can count but not tell apart.
+// countedName is HAMi's name for a card that it can count but not name.
 func countedName(node string, index int) string { return fmt.Sprintf("%s-metax-%d", node, index) }
 
 // koordAllocation is Koordinator's format: what the pod holds of each card, by

@@ -118,7 +118,7 @@ func TestAnnotations(t *testing.T) {
 				AnnotationQoS, "best-effort",
 			},
 		},
-		"whole cards beside slices": {
+		"whole cards and slices": {
 			plain, app("gpu: 1").App("sgpu: 1, vcore: 10, vmemory: 1"),
 			[]string{
 				AnnotationAllocated, `[[{"uuid":"GPU-0","compute":100,"vRam":65536}],[{"uuid":"GPU-1","compute":10,"vRam":1024}]]`,
@@ -184,7 +184,7 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-// checkReadsBack opens the node anew from what stands on the pods: the same
+// checkReadsBack opens the node again from what stands on the pods: the same
 // must be booked, and there must be nothing to remark on.
 func checkReadsBack(t *testing.T, inv *Inventory, live *ledger.Node, pods []*corev1.Pod) {
 	t.Helper()

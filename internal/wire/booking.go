@@ -25,7 +25,7 @@ func VictimOf(pod *corev1.Pod) *place.Victim {
 }
 
 // NewNode opens the account of the node with the given pods on it, those that
-// hold nothing left aside. The notes tell what an operator should know.
+// hold nothing left aside. The notes are for operators.
 func NewNode(inv *Inventory, pods []*corev1.Pod) (n *ledger.Node, notes []string) {
 	n = inv.Open()
 	for _, pod := range pods {
@@ -77,8 +77,8 @@ func mayHold(inv *Inventory, pod *corev1.Pod) bool {
 }
 
 // HoldingOf reads what a bound pod holds on the node. Where the node's agent has
-// told what kubelet gave the pod, that is it; else the pod's annotations tell,
-// see [AnnotatedHolding].
+// listed what kubelet gave the pod, that is it; else what the annotations say, see
+// [AnnotatedHolding].
 func HoldingOf(inv *Inventory, n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
 	g, ok := inv.Given(pod.UID)
 	if !ok || g.Holder != "" && g.Holder != HolderOf(pod) || n.Counted {
@@ -103,7 +103,7 @@ func HoldingOf(inv *Inventory, n *ledger.Node, pod *corev1.Pod) (h ledger.Holdin
 
 // AnnotatedHolding reads what a bound pod holds on the node, from its annotations. It
 // is not known when none can be read; a pod whose counts are all zero holds
-// nothing. The notes tell what an operator should know.
+// nothing. The notes are for operators.
 func AnnotatedHolding(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
 	note := func(format string, args ...any) {
 		notes = append(notes, fmt.Sprintf("pod %s on %s: ", HolderOf(pod), n.Name)+fmt.Sprintf(format, args...))
@@ -131,14 +131,14 @@ func AnnotatedHolding(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known 
 			continue
 		}
 		if !sameCards(&h, &read) {
-			note("%s tells other amounts than the annotations before it: booked at the larger", source.key)
+			note("%s has other amounts than the annotations before it: booked at the larger", source.key)
 			if larger(&read, &h) {
 				h = read
 			}
 		}
 	}
 	if !known {
-		note("no annotation tells its cards")
+		note("no annotation names its cards")
 	}
 	return h, known, notes
 }

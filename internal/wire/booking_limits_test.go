@@ -12,7 +12,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
-// Nobody holds more than he asked for by writing it down.
+// A pod holds no more than it asked for, whatever its annotations say.
 func TestBookAtMostTheLimits(t *testing.T) {
 	vendorAll := "[[" + repeat(4, ",", `{"uuid":"GPU-%d","compute":100,"vRam":65536}`) + "]]"
 	hamiAll := repeat(4, "", "GPU-%d,Metax-SGPU,65536,100:") + ";"
@@ -199,7 +199,7 @@ func TestBookOnCountedCards(t *testing.T) {
 	}
 }
 
-// Seats have no amounts, whoever wrote the annotation.
+// Seats have no amounts, whatever the annotation says.
 func TestBookSeats(t *testing.T) {
 	inv := ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(4)...), AnnotationMode, "shared"))
 	checkBookedOnly(t, inv, app("gpu: 1").On("n1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-2","compute":100,"vRam":65536}]]`).Obj(),
@@ -221,7 +221,7 @@ func checkBookedOnly(t *testing.T, inv *Inventory, pod *corev1.Pod, want used) *
 	return n
 }
 
-// One pod that nobody can account for closes the node, whoever else is there.
+// One pod whose cards are not known closes the node to all others.
 func TestNewNodeSeveralPods(t *testing.T) {
 	inv := ReadInventory(nodeOf(""), deviceOf(cardInfos(2)...))
 	a, b, lost := app(askSlice).On("n1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":60,"vRam":4096}]]`).Obj(),

@@ -37,7 +37,7 @@ type bookCase struct {
 	wantUnknown bool
 }
 
-const wantsUnknown = "no annotation tells its cards"
+const wantsUnknown = "no annotation names its cards"
 
 // runBook opens node n1 with four cards of 64 GiB, GPU-0 to GPU-3, which have
 // the minor numbers 10 to 13, and each pod alone on it.
@@ -128,7 +128,7 @@ func TestBookByOneAnnotation(t *testing.T) {
 		},
 		"Koordinator's, by id": {
 			pod: koord(askKoord, koordOf(`{"minor":10,"resources":{"koordinator.sh/gpu-core":"60","koordinator.sh/gpu-memory":"4Gi","koordinator.sh/gpu-memory-ratio":"6"},"id":"GPU-3"}`)),
-			// The id counts, not the minor number beside it.
+			// The id counts, not the minor number next to it.
 			want: used{3: shareOf(60, 4096)},
 		},
 		"Koordinator's, by minor number": {
@@ -139,7 +139,7 @@ func TestBookByOneAnnotation(t *testing.T) {
 			pod:  koord("koordinator.sh/gpu: 33", koordOf(`{"minor":12,"resources":{"koordinator.sh/gpu-core":33,"koordinator.sh/gpu-memory-ratio":33}}`)),
 			want: used{2: shareOf(33, 21504)}, // 168 steps
 		},
-		"Koordinator's, two cards alone, beside other devices": {
+		"Koordinator's, two cards alone, with other devices": {
 			pod: koord("koordinator.sh/gpu: 200", `{"rdma":[{"minor":0}],"gpu":[{"id":"GPU-0","resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory":"64Gi"}},`+
 				`{"id":"GPU-1","resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory-ratio":"100"}}]}`),
 			want: used{0: aloneOn(65536), 1: aloneOn(65536)},
@@ -161,8 +161,8 @@ func TestBookBySeveralAnnotations(t *testing.T) {
 		koord60  = `{"gpu":[{"minor":10,"resources":{"koordinator.sh/gpu-core":"60","koordinator.sh/gpu-memory":"4Gi"},"id":"GPU-0"}]}`
 		koordOn1 = `{"gpu":[{"minor":11,"resources":{"koordinator.sh/gpu-core":"60","koordinator.sh/gpu-memory":"4Gi"},"id":"GPU-1"}]}`
 
-		hamiDiffers  = AnnotationHAMiSGPU + " tells other amounts than the annotations before it: booked at the larger"
-		koordDiffers = AnnotationKoordAllocated + " tells other amounts than the annotations before it: booked at the larger"
+		hamiDiffers  = AnnotationHAMiSGPU + " has other amounts than the annotations before it: booked at the larger"
+		koordDiffers = AnnotationKoordAllocated + " has other amounts than the annotations before it: booked at the larger"
 	)
 	pod := func(annotations ...string) *gputest.PodBuilder {
 		b := app(askKoord).On("n1")
@@ -267,12 +267,12 @@ func TestBookUnreadable(t *testing.T) {
 				Annotate(AnnotationHAMiGPU, "GPU-1,Metax-GPU,65536,100:;;").Annotate(AnnotationHAMiSGPU, "GPU-2,Metax-SGPU,4096,60:;"),
 			wantNotes: []string{AnnotationHAMiSGPU + ": entries for 1 and for 2 containers", wantsUnknown}, wantUnknown: true,
 		},
-		"one of two containers has cards nobody names": {
+		"one of two containers has cards without a name": {
 			pod:         app(askSlice).App("gpu: 1").On("n1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":60,"vRam":4096}],[]]`),
 			wantNotes:   []string{AnnotationAllocated + ": names no card for container c1", wantsUnknown},
 			wantUnknown: true,
 		},
-		"an init container has cards nobody names, and nobody else has any": {
+		"an init container has cards without a name, and no other has any": {
 			pod:         gputest.MakePod("p").Init("gpu: 1").App("").On("n1").Annotate(AnnotationAllocated, `[[],[]]`),
 			wantNotes:   []string{AnnotationAllocated + ": names no card", wantsUnknown},
 			wantUnknown: true,
@@ -282,7 +282,7 @@ func TestBookUnreadable(t *testing.T) {
 			wantNotes:   []string{AnnotationAllocated + ": names no card", wantsUnknown},
 			wantUnknown: true,
 		},
-		"a whole card that the vendor's plugin picked, beside an empty list": {
+		"a whole card that the vendor's plugin picked, with an empty list": {
 			pod: app("gpu: 1").On("n1").Annotate(AnnotationAllocated, "[[]]").
 				Annotate(AnnotationHAMiSGPU, ";").Annotate(AnnotationHAMiGPU, "n1-metax-3,Metax-GPU,65536,100:;"),
 			wantNotes: []string{

@@ -16,14 +16,14 @@ import (
 type Claim struct {
 	// Holding is what the pod as a whole holds.
 	Holding ledger.Holding
-	// Shares are the container's own, and Seats tells that they are places on
+	// Shares are the container's own, and Seats reports whether they are places on
 	// shared cards.
 	Shares []ledger.Share
 	Seats  bool
 }
 
-// ErrNotAllocated is a pod that nobody wrote an allocation on that can be read.
-var ErrNotAllocated = errors.New("no annotation tells its cards")
+// ErrNotAllocated is a pod without a readable allocation.
+var ErrNotAllocated = errors.New("no annotation names its cards")
 
 // ClaimOf reads what a container of a bound pod may take. It is stricter than
 // [AnnotatedHolding], which books: what is handed out must be what was asked for, no
@@ -34,7 +34,7 @@ func ClaimOf(n *ledger.Node, pod *corev1.Pod, container string) (*Claim, error) 
 	}
 	ask, problems := Admit(pod)
 	if len(problems) > 0 {
-		return nil, fmt.Errorf("the pod's request can't be meant: %w", problems.ToAggregate())
+		return nil, fmt.Errorf("the pod's request is invalid: %w", problems.ToAggregate())
 	}
 	if ask == nil {
 		return nil, errors.New("the pod asks for no MetaX cards")

@@ -97,8 +97,8 @@ func TestClaimOf(t *testing.T) {
 		"a pod without cards": {
 			limits: map[corev1.ResourceName]string{"cpu": "1"}, wantErr: "the pod asks for no MetaX cards",
 		},
-		"a request that can't be meant": {
-			limits: map[corev1.ResourceName]string{ResourceSGPU: "1", ResourceVCore: "120"}, wantErr: "the pod's request can't be meant",
+		"an invalid request": {
+			limits: map[corev1.ResourceName]string{ResourceSGPU: "1", ResourceVCore: "120"}, wantErr: "the pod's request is invalid",
 		},
 		"no allocation that can be read": {
 			allocation: "x", limits: part, wantErr: ErrNotAllocated.Error(),
@@ -135,7 +135,7 @@ func TestClaimOf(t *testing.T) {
 	}
 }
 
-// Whoever waits for an allocation can tell that there is none yet.
+// A caller that waits for an allocation learns that there is none yet.
 func TestClaimNotAllocated(t *testing.T) {
 	pod := claimPod("", map[corev1.ResourceName]string{ResourceGPU: "1"})
 	if _, err := ClaimOf(claimNode(t, ledger.Serves{Whole: true}), pod, "main"); !errors.Is(err, ErrNotAllocated) {
@@ -162,7 +162,7 @@ func TestWhatTheAgentSays(t *testing.T) {
 	}
 	want := []ledger.Usage{{}, {Slots: 2, Compute: 30, Memory: 1024, QoS: gpu.BurstShare.Set()}}
 	if diff := cmp.Diff(want, n.Emptied().Usage); diff != "" {
-		t.Errorf("strangers' usage (-want +got):\n%s", diff)
+		t.Errorf("foreign usage (-want +got):\n%s", diff)
 	}
 	for _, bad := range []string{`{`, `[{"card":"GPU-b","slices":17}]`, `[{"card":"GPU-b","compute":-1}]`, `[{"card":"GPU-b","memoryMiB":-1}]`, `[{"card":"GPU-b","qosPolicy":"x"}]`} {
 		device.Annotations[AnnotationStrangers] = bad

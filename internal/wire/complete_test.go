@@ -31,17 +31,17 @@ func TestComplete(t *testing.T) {
 			pod: gputest.MakePod("p").AppWith("sgpu: 1", "vcore: 60"), wantQoS: "best-effort",
 			wantLimits: "sgpu: 1, vcore: 60", wantRequests: "sgpu: 1, vcore: 60",
 		},
-		"other resources are none of our business": {
+		"other resources stay": {
 			pod: gputest.MakePod("p").AppWith("sgpu: 1, cpu: 4", "memory: 1Gi"), wantQoS: "best-effort",
 			wantLimits: "sgpu: 1, cpu: 4", wantRequests: "sgpu: 1, memory: 1Gi",
 		},
 		"a QoS that was written stays": {
 			pod: app("sgpu: 1").Annotate(qosName, "fixed-share"), wantQoS: "fixed-share", wantLimits: "sgpu: 1", wantRequests: "sgpu: 1",
 		},
-		"online pods get no QoS":   {pod: app("sgpu: 1").Annotate(className, "online"), wantLimits: "sgpu: 1", wantRequests: "sgpu: 1"},
-		"offline pods get a QoS":   {pod: app("sgpu: 1").Annotate(className, "offline"), wantQoS: "best-effort", wantLimits: "sgpu: 1", wantRequests: "sgpu: 1"},
-		"whole cards get no QoS":   {pod: app("gpu: 2"), wantLimits: "gpu: 2", wantRequests: "gpu: 2"},
-		"none, beside one that is": {pod: app("sgpu: 0").App("sgpu: 1"), wantQoS: "best-effort", wantLimits: "sgpu: 0", wantRequests: "sgpu: 0"},
+		"online pods get no QoS": {pod: app("sgpu: 1").Annotate(className, "online"), wantLimits: "sgpu: 1", wantRequests: "sgpu: 1"},
+		"offline pods get a QoS": {pod: app("sgpu: 1").Annotate(className, "offline"), wantQoS: "best-effort", wantLimits: "sgpu: 1", wantRequests: "sgpu: 1"},
+		"whole cards get no QoS": {pod: app("gpu: 2"), wantLimits: "gpu: 2", wantRequests: "gpu: 2"},
+		"none, with one that is": {pod: app("sgpu: 0").App("sgpu: 1"), wantQoS: "best-effort", wantLimits: "sgpu: 0", wantRequests: "sgpu: 0"},
 		"Koordinator, neither number of cards": {
 			pod: app("gpu-core: 10, gpu-memory: 1Gi"), wantQoS: "best-effort",
 			wantLimits:   "gpu.shared: 1, gpu-core: 10, gpu-memory: 1Gi, sgpu: 1",

@@ -150,7 +150,7 @@ func decodeHAMiShare(text string) (namedShare, error) {
 
 // decodeKoordinator reads Koordinator's format: what the pod as a whole holds
 // of each card. A card is named by id, or by minor number where that is
-// missing; memory is told in bytes or as a ratio of the card's.
+// missing; memory is in bytes or a ratio of the card's.
 func decodeKoordinator(text string, n *ledger.Node) ([]namedShare, error) {
 	if err := CheckSize(text); err != nil {
 		return nil, err

@@ -58,10 +58,10 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 	return inv.inUse(node, d)
 }
 
-// inUse reads what our agent says is in use beyond what pods tell.
+// inUse reads what our agent says is in use beyond what is on the pods.
 func (inv *Inventory) inUse(node *corev1.Node, d *v1alpha1.Device) (err error) {
 	if text, ok := d.Annotations[AnnotationStrangers]; ok {
-		if inv.strangers, err = decodeStrangers(text, inv.Topology); err != nil {
+		if inv.foreign, err = decodeStrangers(text, inv.Topology); err != nil {
 			return fmt.Errorf("annotation %s: %w", AnnotationStrangers, err)
 		}
 	}
@@ -106,7 +106,7 @@ func TellsAll(d *v1alpha1.Device) bool {
 	return linked && DescribesCards(d)
 }
 
-// deviceCard is a card with what a Device says beside it.
+// deviceCard is a card with its zone in the Device.
 type deviceCard struct {
 	card gpu.Card
 	zone int

@@ -26,7 +26,7 @@ func TestNewNodeForeignUse(t *testing.T) {
 		"all is free, so the card's QoS does not count": {
 			listed: total + `"availableDevCount":16,"availableCompute":100,"availableVRam":65536,"qosPolicy":"fixed-share"}]`,
 		},
-		"a slice of nobody's, and its QoS": {
+		"a foreign slice, and its QoS": {
 			listed:      total + `"availableDevCount":15,"availableCompute":70,"availableVRam":61440,"qosPolicy":"fixed-share"}]`,
 			want:        ledger.Usage{Slots: 1, Compute: 30, Memory: 4096, QoS: gpu.FixedShare.Set()},
 			wantForeign: ledger.Usage{Slots: 1, Compute: 30, Memory: 4096, QoS: gpu.FixedShare.Set()},
@@ -52,7 +52,7 @@ func TestNewNodeForeignUse(t *testing.T) {
 			pods:   podList(alonePod),
 			want:   ledger.Usage{Slots: 1, Compute: 100, Memory: 4096, Exclusive: true},
 		},
-		"all in use, which leaves every figure out, as another card's report tells": {
+		"all in use, which leaves every figure out, as another card's report shows": {
 			listed:      total + `"qosPolicy":"fixed-share"},{"uuid":"GPU-1","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"healthy":true,"availableDevCount":16}]`,
 			want:        ledger.Usage{Slots: 16, Compute: 100, Memory: 65536, QoS: gpu.FixedShare.Set()},
 			wantForeign: ledger.Usage{Slots: 16, Compute: 100, Memory: 65536, QoS: gpu.FixedShare.Set()},
@@ -110,7 +110,7 @@ func TestNewNodeForeignUseByCard(t *testing.T) {
 }
 
 // TestSettleBesideComingPods: a pod that the node does not know of yet hides
-// nobody's slice, whose report looks as if it could be the pod's.
+// foreign slice, whose report looks as if it could be the pod's.
 func TestSettleBesideComingPods(t *testing.T) {
 	node := &corev1.Node{}
 	node.Name = "n1"

@@ -165,7 +165,7 @@ func FuzzDecodeKoordinator(f *testing.F) {
 	})
 }
 
-// FuzzDevice goes all the way: any Device, with any vendor's annotation beside
+// FuzzDevice goes all the way: any Device, with any vendor's annotation with
 // it, any allocation on a pod there, and a decision on the node.
 func FuzzDevice(f *testing.F) {
 	const good = `{"metadata":{"name":"n1","labels":{"node.koordinator.sh/gpu-vendor":"metax"},"annotations":{"daybreak-gpu.io/mode":"sgpu",` +

@@ -14,7 +14,7 @@ import (
 )
 
 // Given is what a pod's containers were given of a node's cards by a device
-// plugin that picks cards itself. Nothing on such a pod tells; the node's agent
+// plugin that picks cards itself. Such a pod has no allocation; the node's agent
 // reads it from kubelet's ids and says so on the Device.
 type Given struct {
 	// Holder is the pod's name, empty where the writer left it out.

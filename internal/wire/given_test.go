@@ -13,7 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
-// TestGivenCards: a pod on which nothing tells is booked on the cards that
+// TestGivenCards: a pod without an allocation is booked on the cards that
 // kubelet gave it, with what it asks for.
 func TestGivenCards(t *testing.T) {
 	// The entry of u1 is of this release, and of the next.
@@ -35,7 +35,7 @@ func testGivenCards(t *testing.T, text string) {
 		uid  types.UID
 		want string // card, compute, memory; or unknown
 	}{
-		"nothing on the pod tells":           {two, "u1", "1:10%:4096 2:100%:65536 3:100%:65536"},
+		"no allocation on the pod":           {two, "u1", "1:10%:4096 2:100%:65536 3:100%:65536"},
 		"another pod of the same name":       {two, "u9", "unknown"},
 		"kubelet knows better than the pod":  {gputest.MakePod("p").App("gpu: 1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-0","compute":100,"vRam":65536}]]`), "u1", "1:100%:65536"},
 		"a request that makes no sense":      {gputest.MakePod("p").App("sgpu: 1, vcore: 900"), "u1", "1:100%:65536"},
@@ -86,28 +86,28 @@ func TestMayHold(t *testing.T) {
 		want      string
 		simulated bool // no agent says that it serves
 	}{
-		"Koordinator's words, Daybreak serves":                {pod: app("gpu-core: 1"), servedBy: ours, given: "[]", want: "nothing"},
-		"Koordinator's words, an earlier agent serves":        {pod: app("gpu-core: 1"), servedBy: ours, given: "", want: "nothing"},
-		"Koordinator's words, the vendor's plugin serves":     {pod: app("gpu-core: 1"), servedBy: vendors, given: "", want: "nothing"},
-		"amounts of no card":                                  {pod: app("vcore: 10"), servedBy: vendors, given: "", want: "nothing"},
-		"no cards, in a template's way":                       {pod: app("sgpu: 0, gpu-core: 1"), servedBy: vendors, given: "", want: "nothing"},
-		"a slice, Daybreak serves":                            {pod: slice, servedBy: ours, given: "[]", want: "nothing"},
-		"a slice, Daybreak serves, others were given cards":   {pod: slice, servedBy: ours, given: gaveOthers, want: "nothing"},
-		"a slice, Daybreak serves and has not asked kubelet":  {pod: slice, servedBy: ours, given: "", want: "unknown"},
-		"a slice, a simulated node":                           {pod: slice, servedBy: ours, want: "nothing", simulated: true},
-		"a slice, the vendor's plugin serves":                 {pod: slice, servedBy: vendors, given: "", want: "unknown"},
-		"a slice, the vendor's plugin serves, kubelet asked":  {pod: slice, servedBy: vendors, given: "[]", want: "unknown"},
-		"a slice, nothing tells who serves":                   {pod: slice, servedBy: "", given: "[]", want: "unknown"},
-		"a slice of before, kubelet knows which":              {pod: slice, servedBy: ours, given: gave, want: "card 1"},
-		"a slice of before, kubelet can't tell which":         {pod: slice, servedBy: ours, given: gaveSome, want: "unknown"},
-		"whole cards, Daybreak serves":                        {pod: app("gpu: 1"), servedBy: ours, given: "[]", want: "nothing"},
-		"an init container's, the vendor's plugin serves":     {pod: gputest.MakePod("p").Init("sgpu: 1").App("cpu: 1"), servedBy: vendors, given: "", want: "unknown"},
-		"an allocation that can't be read, Daybreak serves":   {pod: app("sgpu: 1").Annotate(AnnotationAllocated, "x"), servedBy: ours, given: "[]", want: "nothing"},
-		"an allocation, whatever kubelet says of other pods":  {pod: app("sgpu: 1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-2","compute":100,"vRam":65536}]]`), servedBy: ours, given: gaveOthers, want: "card 2"},
-		"a request that makes no sense, Daybreak serves":      {pod: app("sgpu: 1, vcore: 900"), servedBy: ours, given: "[]", want: "nothing"},
-		"a request that makes no sense, the vendor's serves":  {pod: app("sgpu: 1, vcore: 900"), servedBy: vendors, given: "", want: "unknown"},
-		"a request that makes no sense, kubelet can't tell":   {pod: app("sgpu: 1, vcore: 900"), servedBy: ours, given: gaveSome, want: "unknown"},
-		"Koordinator's words with the count, Daybreak serves": {pod: app("gpu-core: 1, sgpu: 1"), servedBy: ours, given: "[]", want: "nothing"},
+		"Koordinator's words, Daybreak serves":                 {pod: app("gpu-core: 1"), servedBy: ours, given: "[]", want: "nothing"},
+		"Koordinator's words, an earlier agent serves":         {pod: app("gpu-core: 1"), servedBy: ours, given: "", want: "nothing"},
+		"Koordinator's words, the vendor's plugin serves":      {pod: app("gpu-core: 1"), servedBy: vendors, given: "", want: "nothing"},
+		"amounts of no card":                                   {pod: app("vcore: 10"), servedBy: vendors, given: "", want: "nothing"},
+		"no cards, in a template's way":                        {pod: app("sgpu: 0, gpu-core: 1"), servedBy: vendors, given: "", want: "nothing"},
+		"a slice, Daybreak serves":                             {pod: slice, servedBy: ours, given: "[]", want: "nothing"},
+		"a slice, Daybreak serves, others were given cards":    {pod: slice, servedBy: ours, given: gaveOthers, want: "nothing"},
+		"a slice, Daybreak serves and has not asked kubelet":   {pod: slice, servedBy: ours, given: "", want: "unknown"},
+		"a slice, a simulated node":                            {pod: slice, servedBy: ours, want: "nothing", simulated: true},
+		"a slice, the vendor's plugin serves":                  {pod: slice, servedBy: vendors, given: "", want: "unknown"},
+		"a slice, the vendor's plugin serves, kubelet asked":   {pod: slice, servedBy: vendors, given: "[]", want: "unknown"},
+		"a slice, not known who serves":                        {pod: slice, servedBy: "", given: "[]", want: "unknown"},
+		"a slice of before, kubelet knows which":               {pod: slice, servedBy: ours, given: gave, want: "card 1"},
+		"a slice of before, kubelet does not know which":       {pod: slice, servedBy: ours, given: gaveSome, want: "unknown"},
+		"whole cards, Daybreak serves":                         {pod: app("gpu: 1"), servedBy: ours, given: "[]", want: "nothing"},
+		"an init container's, the vendor's plugin serves":      {pod: gputest.MakePod("p").Init("sgpu: 1").App("cpu: 1"), servedBy: vendors, given: "", want: "unknown"},
+		"an allocation that can't be read, Daybreak serves":    {pod: app("sgpu: 1").Annotate(AnnotationAllocated, "x"), servedBy: ours, given: "[]", want: "nothing"},
+		"an allocation, whatever kubelet says of other pods":   {pod: app("sgpu: 1").Annotate(AnnotationAllocated, `[[{"uuid":"GPU-2","compute":100,"vRam":65536}]]`), servedBy: ours, given: gaveOthers, want: "card 2"},
+		"a request that makes no sense, Daybreak serves":       {pod: app("sgpu: 1, vcore: 900"), servedBy: ours, given: "[]", want: "nothing"},
+		"a request that makes no sense, the vendor's serves":   {pod: app("sgpu: 1, vcore: 900"), servedBy: vendors, given: "", want: "unknown"},
+		"a request that makes no sense, kubelet does not know": {pod: app("sgpu: 1, vcore: 900"), servedBy: ours, given: gaveSome, want: "unknown"},
+		"Koordinator's words with the count, Daybreak serves":  {pod: app("gpu-core: 1, sgpu: 1"), servedBy: ours, given: "[]", want: "nothing"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ func TestHostileDevices(t *testing.T) {
 			inv := BadInventory("n1", err)
 			if err == nil {
 				inv = ReadInventory(nodeOf(""), d)
-				_, _ = DecodePublication(d) // of an agent that starts anew: no panic
+				_, _ = DecodePublication(d) // of an agent that restarts: no panic
 			}
 			checkInventory(t, inv)
 			if tc.Harmless {
@@ -68,7 +68,7 @@ func TestHostileNodeAnnotations(t *testing.T) {
 }
 
 // TestHostileAllocations: a bound pod whose annotation can't be read holds cards
-// that nobody can name, and the note about it can be printed.
+// that can't be named, and the note about it can be printed.
 func TestHostileAllocations(t *testing.T) {
 	inv := ReadInventory(nodeOf(""), deviceOf(cardInfos(2)...))
 	for _, tc := range hostile.Allocations() {

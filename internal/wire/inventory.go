@@ -35,7 +35,7 @@ type Inventory struct {
 	Problem error
 	// Paused says why the node takes no pods for now, or is empty.
 	Paused string
-	// Counted tells that the cards have no identity.
+	// Counted reports whether the cards have no identity.
 	Counted bool
 	Vendor  ledger.VendorTable
 	// Notes are findings that an operator should see, such as a card that only
@@ -43,8 +43,8 @@ type Inventory struct {
 	Notes []string
 
 	reported []report // by card, what the node itself says is in use
-	// strangers is, by card, what our agent says that slices of others take.
-	strangers []ledger.Usage
+	// foreign is, by card, what our agent says that foreign slices take.
+	foreign []ledger.Usage
 	// given is, by pod, what our agent says that kubelet gave. Unlisted means that
 	// an agent serves the node, or may do so, and has not said that: it has not
 	// asked kubelet yet, or is of an earlier release, whose list is not complete.
@@ -52,8 +52,8 @@ type Inventory struct {
 	unlisted bool
 }
 
-// report is a node's own word on what is in use of a card, which tells of
-// slices that belong to no pod.
+// report is what the node itself says is in use of a card, slices that belong to
+// no pod included.
 type report struct {
 	known bool
 	used  ledger.Usage
@@ -113,8 +113,8 @@ func (inv *Inventory) read(node *corev1.Node, device *v1alpha1.Device) error {
 	return nil
 }
 
-// DescribesCards tells Devices of MetaX cards from those that Koordinator keeps
-// for other vendors.
+// DescribesCards reports whether the Device is of MetaX cards: Koordinator keeps
+// some for other vendors.
 func DescribesCards(d *v1alpha1.Device) bool {
 	vendor, ok := d.Labels[LabelVendor]
 	return !ok || vendor == VendorMetaX
@@ -142,7 +142,7 @@ func value(q resource.Quantity) int64 {
 }
 
 // serves works out which kinds of request the node carries out. The vendor's
-// plugin serves one kind on a node, and kubelet's counts tell which; Daybreak's
+// plugin serves one kind on a node, and kubelet's counts show which; Daybreak's
 // agent serves both.
 func (inv *Inventory) serves(node *corev1.Node) {
 	whole, slices := quantity(node, ResourceGPU) > 0, quantity(node, ResourceSGPU) > 0
@@ -288,9 +288,9 @@ func (c *NodeCard) card(index int, model string) gpu.Card {
 	}
 }
 
-// reportsUse tells whether the node reports what is in use at all. Figures of
+// reportsUse reports whether the node reports what is in use at all. Figures of
 // zero are left out of the annotation, so a card without any is either all in
-// use or not reported on; the other cards tell which.
+// use or not reported on; the other cards show which.
 func reportsUse(listed []NodeCard) bool {
 	return slices.ContainsFunc(listed, func(c NodeCard) bool {
 		return c.AvailableDevCount != nil || c.AvailableCompute != nil || c.AvailableVRam != nil

@@ -97,7 +97,7 @@ func TestReadInventoryBadLinks(t *testing.T) {
 		"a card short":            {`{"cards":["GPU-0"],"links":["-"]}`, "1 cards and 1 rows for a Device with 2 cards"},
 		"a row short":             {`{"cards":["GPU-0","GPU-1"],"links":["-M"]}`, "2 cards and 1 rows for a Device with 2 cards"},
 		"empty":                   {`{}`, "0 cards and 0 rows for a Device with 2 cards"},
-		"a stranger":              {`{"cards":["GPU-0","GPU-7"],"links":["-M","M-"]}`, `card "GPU-7" is listed twice or not in the Device`},
+		"another card":            {`{"cards":["GPU-0","GPU-7"],"links":["-M","M-"]}`, `card "GPU-7" is listed twice or not in the Device`},
 		"a card twice":            {`{"cards":["GPU-0","GPU-0"],"links":["-M","M-"]}`, `card "GPU-0" is listed twice or not in the Device`},
 		"a column short":          {`{"cards":["GPU-0","GPU-1"],"links":["-M","M"]}`, "row 1 has 1 columns, want 2"},
 		"a column too many":       {`{"cards":["GPU-0","GPU-1"],"links":["-M.","M-"]}`, "row 0 has 3 columns, want 2"},
@@ -152,7 +152,7 @@ func TestReadInventoryBadAnnotation(t *testing.T) {
 
 func TestReadInventoryBadOtherwise(t *testing.T) {
 	twice := `[{"uuid":"GPU-0","totalVRam":1024,"healthy":true},{"uuid":"GPU-0","totalVRam":1024,"healthy":true}]`
-	stranger := `[{"uuid":"GPU-9","totalVRam":1024,"healthy":true}]`
+	other := `[{"uuid":"GPU-9","totalVRam":1024,"healthy":true}]`
 	cases := map[string]struct {
 		inventory *Inventory
 		want      string
@@ -160,7 +160,7 @@ func TestReadInventoryBadOtherwise(t *testing.T) {
 		"a card twice in the annotation": {
 			ReadInventory(nodeOf("", AnnotationNodeCards, twice), nil), `gpu: topology: cards 0 and 1 have the same id "GPU-0"`,
 		},
-		"a card twice in the annotation beside a Device": {
+		"a card twice in the annotation, with a Device": {
 			ReadInventory(nodeOf("", AnnotationNodeCards, twice), deviceOf(cardInfos(1)...)), "metax-tech.com/node-gpu-devices: a card is listed twice",
 		},
 		"healthy without memory in the annotation": {
@@ -168,10 +168,10 @@ func TestReadInventoryBadOtherwise(t *testing.T) {
 			`gpu: topology: gpu: card "GPU-0" is healthy but has 0 MiB of memory, want at least 128`,
 		},
 		"a Device and an annotation of other cards": {
-			ReadInventory(nodeOf("", AnnotationNodeCards, stranger), deviceOf(cardInfos(2)...)),
+			ReadInventory(nodeOf("", AnnotationNodeCards, other), deviceOf(cardInfos(2)...)),
 			"the Device and the annotation metax-tech.com/node-gpu-devices have no card in common",
 		},
-		"slices advertised of cards that nobody describes": {
+		"slices advertised of cards that are not described": {
 			ReadInventory(nodeOf("sgpu: 16"), nil),
 			"the node advertises metax-tech.com/sgpu, but neither a Device nor the annotation metax-tech.com/node-gpu-devices describes its cards",
 		},

@@ -86,14 +86,14 @@ func TestReadInventoryWhoseDevice(t *testing.T) {
 		inventory *Inventory
 		want      []gpu.CardID
 	}{
-		"MetaX's":                                {ReadInventory(nodeOf(""), deviceOf(cardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
-		"nobody's in particular":                 {ReadInventory(nodeOf(""), unsigned), []gpu.CardID{"GPU-a"}},
-		"another vendor's":                       {ReadInventory(nodeOf(""), other), nil},
-		"another vendor's, beside an annotation": {ReadInventory(nodeOf("", AnnotationNodeCards, listed), other), []gpu.CardID{"GPU-b"}},
-		"without a Node":                         {ReadInventory(nil, deviceOf(cardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
-		"no Device, an annotation":               {ReadInventory(nodeOf("gpu: 8", AnnotationNodeCards, listed), nil), []gpu.CardID{"GPU-b"}},
-		"an empty one is no reason to count":     {ReadInventory(nodeOf("gpu: 8"), deviceOf()), nil},
-		"no Device and nothing advertised":       {ReadInventory(nodeOf(""), nil), nil},
+		"MetaX's":                              {ReadInventory(nodeOf(""), deviceOf(cardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
+		"without a vendor":                     {ReadInventory(nodeOf(""), unsigned), []gpu.CardID{"GPU-a"}},
+		"another vendor's":                     {ReadInventory(nodeOf(""), other), nil},
+		"another vendor's, with an annotation": {ReadInventory(nodeOf("", AnnotationNodeCards, listed), other), []gpu.CardID{"GPU-b"}},
+		"without a Node":                       {ReadInventory(nil, deviceOf(cardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
+		"no Device, an annotation":             {ReadInventory(nodeOf("gpu: 8", AnnotationNodeCards, listed), nil), []gpu.CardID{"GPU-b"}},
+		"an empty one is no reason to count":   {ReadInventory(nodeOf("gpu: 8"), deviceOf()), nil},
+		"no Device and nothing advertised":     {ReadInventory(nodeOf(""), nil), nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestReadInventoryServes(t *testing.T) {
 		"native, the vendor's, whatever is counted": {"native", "", shares, wholes},
 		"slices, ours":                              {"sgpu", "daybreak", shares, both},
 		"slices, the vendor's":                      {"sgpu", "vendor", shares, slices},
-		"slices, nobody says whose":                 {"sgpu", "", all, slices},
+		"slices, not known whose":                   {"sgpu", "", all, slices},
 		"seats, ours":                               {"shared", "daybreak", wholeCards, seats},
 		"seats, the vendor's":                       {"shared", "vendor", wholeCards, seats},
 		"virtual functions, ours":                   {"vgpu", "daybreak", none, wholes},
@@ -257,8 +257,8 @@ func TestReadInventoryServes(t *testing.T) {
 		"no mode, the vendor's, slices":             {"", "vendor", shares, slices},
 		"no mode, the vendor's, both":               {"", "vendor", all, both},
 		"no mode, the vendor's, nothing counted":    {"", "vendor", none, both},
-		"no mode, nobody says whose, slices":        {"", "", shares, slices},
-		"no mode, a stranger's, slices":             {"", "somebody", shares, slices},
+		"no mode, not known whose, slices":          {"", "", shares, slices},
+		"no mode, another plugin's, slices":         {"", "other", shares, slices},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -59,28 +59,28 @@ const (
 	// same. The pod is admitted with a warning.
 	// On: Pod.
 	// Written by: users of HAMi.
-	// Read by: nobody.
+	// Read by: none.
 	// Format: `slot=1,core=1,memory=1`.
 	AnnotationWeights = "hami.io/device-scoring-weights"
 	// AnnotationKoordHint has no effect here: links and harm to later pods decide.
 	// The pod is admitted with a warning.
 	// On: Pod.
 	// Written by: users of Koordinator.
-	// Read by: nobody.
+	// Read by: none.
 	// Format: Koordinator's.
 	AnnotationKoordHint = "scheduling.koordinator.sh/device-allocate-hint"
 	// AnnotationKoordJoint has no effect here: only cards are placed. The pod is
 	// admitted with a warning.
 	// On: Pod.
 	// Written by: users of Koordinator.
-	// Read by: nobody.
+	// Read by: none.
 	// Format: Koordinator's.
 	AnnotationKoordJoint = "scheduling.koordinator.sh/device-joint-allocate"
 	// AnnotationKoordPartition has no effect here: the best set of cards is found,
 	// not looked up in a table. The pod is admitted with a warning.
 	// On: Pod.
 	// Written by: users of Koordinator.
-	// Read by: nobody.
+	// Read by: none.
 	// Format: Koordinator's.
 	AnnotationKoordPartition = "scheduling.koordinator.sh/gpu-partition-spec"
 )
@@ -119,20 +119,20 @@ const (
 	// AnnotationHAMiSGPU is the allocation of slices for HAMi's readers.
 	// On: Pod.
 	// Written by: scheduler, in the Binding.
-	// Read by: HAMi's web page and exporter; scheduler and manager, beside the vendor's.
+	// Read by: HAMi's web page and exporter; scheduler and manager, in addition to the vendor's.
 	// Format: `UUID,Metax-SGPU,MiB,percent:` for each card, `;` after each container, init containers first.
 	AnnotationHAMiSGPU = "hami.io/metax-sgpu-devices-allocated"
 	// AnnotationHAMiGPU is the allocation of whole cards for HAMi's readers.
 	// On: Pod.
 	// Written by: scheduler, in the Binding.
-	// Read by: HAMi's web page and exporter; scheduler and manager, beside the vendor's.
+	// Read by: HAMi's web page and exporter; scheduler and manager, in addition to the vendor's.
 	// Format: as above with `Metax-GPU`.
 	AnnotationHAMiGPU = "hami.io/metax-gpu-devices-allocated"
 	// AnnotationKoordAllocated is the allocation for Koordinator's readers, on
 	// pods that ask in its words.
 	// On: Pod.
 	// Written by: scheduler, in the Binding.
-	// Read by: Koordinator's tools; scheduler and manager, beside the vendor's.
+	// Read by: Koordinator's tools; scheduler and manager, in addition to the vendor's.
 	// Format: JSON, `{"gpu":[{"minor":0,"resources":{…},"id":"GPU-…"}]}`.
 	AnnotationKoordAllocated = "scheduling.koordinator.sh/device-allocated"
 	// ConditionTerm is how a new leader makes sure that no decision of an old one
@@ -170,7 +170,7 @@ const (
 	// LabelProduct is the vendor's name of the node's card model.
 	// On: Node.
 	// Written by: the vendor's operator.
-	// Read by: scheduler, where no Device tells the model.
+	// Read by: scheduler, where no Device has the model.
 	// Format: such as `MXC500`.
 	LabelProduct = "metax-tech.com/gpu.product"
 
@@ -200,7 +200,7 @@ const (
 	// LabelSimulated marks the nodes of a playground.
 	// On: Node.
 	// Written by: playground.
-	// Read by: nobody; it is there to select by.
+	// Read by: users, as a selector.
 	// Format: `true`.
 	LabelSimulated = "daybreak-gpu.io/simulated"
 	// LabelPrivileged lets privileged containers of the namespace's pods have
@@ -278,7 +278,7 @@ const (
 	// Format: UUIDs with commas between.
 	AnnotationForget = "daybreak-gpu.io/forget-card"
 	// AnnotationRepaired are cards whose latched fault was seen to. The agent
-	// judges them anew, and takes the annotation off.
+	// judges them again, and takes the annotation off.
 	// On: Device.
 	// Written by: administrators.
 	// Read by: agent.
@@ -297,14 +297,14 @@ const (
 	// Format: the switch's PCI address.
 	LabelPCIeSwitch = "daybreak-gpu.io/pcie-switch"
 	// LabelErrors counts the uncorrectable memory errors that were acted upon, so
-	// that an agent that starts anew sees an increase.
+	// that an agent that restarts sees an increase.
 	// On: card of a Device.
 	// Written by: agent.
 	// Read by: agent.
 	// Format: a number.
 	LabelErrors = "daybreak-gpu.io/uncorrectable-errors"
 
-	// LabelVendor tells MetaX's Devices from others.
+	// LabelVendor is the vendor of the cards.
 	// On: Device and Node.
 	// Written by: agent on the Device; manager on the Node.
 	// Read by: scheduler, manager; Koordinator.
@@ -328,7 +328,7 @@ const (
 const VendorMetaX = "metax"
 
 // Conditions of a Device's single cards. Healthy is always there; the others
-// only while there is something to tell.
+// only while they apply.
 const (
 	// ConditionHealthy is whether the card takes pods, with the reason where it
 	// does not.

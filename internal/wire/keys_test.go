@@ -61,7 +61,7 @@ func TestAskAnnotations(t *testing.T) {
 			for _, value := range values {
 				ask, problems := Admit(make().Annotate(key, value).Obj())
 				if ask != nil {
-					ask.Warnings = nil // they are told at admission, and change nothing
+					ask.Warnings = nil // they change nothing
 				}
 				if len(problems) > 0 || !cmp.Equal(before, ask) {
 					read[key] = true

@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Lock is the value of [AnnotationLock]. kubelet does not tell a device plugin
-// which pod it allocates for, so the vendor's plugin serves the pod that the
-// node's lock names, and takes the lock off when it has. Whoever binds a pod
+// Lock is the value of [AnnotationLock]. kubelet does not pass the pod to a
+// device plugin, so the vendor's plugin serves the pod that the
+// node's lock names, and takes the lock off when it has. A scheduler that binds a pod
 // with slices to such a node puts the lock on first.
 type Lock struct {
 	// Since is when it was put on, in whole seconds.
 	Since time.Time
 	// Namespace and Name are of the pod; both are empty in locks of old
-	// schedulers, which tell only the time.
+	// schedulers, which have the time only.
 	Namespace, Name string
 }
 

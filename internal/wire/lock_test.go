@@ -76,11 +76,11 @@ func TestHasSlices(t *testing.T) {
 		spec corev1.PodSpec
 		want bool
 	}{
-		"a slice":                          {spec: corev1.PodSpec{Containers: asking(wire.ResourceSGPU, "1")}, want: true},
-		"a slice in an init container":     {spec: corev1.PodSpec{InitContainers: asking(wire.ResourceSGPU, "1"), Containers: []corev1.Container{{}}}, want: true},
-		"whole cards":                      {spec: corev1.PodSpec{Containers: asking(wire.ResourceGPU, "1")}},
-		"none of them":                     {spec: corev1.PodSpec{Containers: asking(wire.ResourceSGPU, "0")}},
-		"shares that no plugin is told of": {spec: corev1.PodSpec{Containers: asking(wire.KoordShared, "1")}},
+		"a slice":                             {spec: corev1.PodSpec{Containers: asking(wire.ResourceSGPU, "1")}, want: true},
+		"a slice in an init container":        {spec: corev1.PodSpec{InitContainers: asking(wire.ResourceSGPU, "1"), Containers: []corev1.Container{{}}}, want: true},
+		"whole cards":                         {spec: corev1.PodSpec{Containers: asking(wire.ResourceGPU, "1")}},
+		"none of them":                        {spec: corev1.PodSpec{Containers: asking(wire.ResourceSGPU, "0")}},
+		"shares that no plugin is called for": {spec: corev1.PodSpec{Containers: asking(wire.KoordShared, "1")}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,9 +101,9 @@ func TestNodesWithLocks(t *testing.T) {
 		return n
 	}
 	for name, n := range map[string]*corev1.Node{
-		"nobody says who serves it": node(nil, wire.ResourceSGPU),
-		"the vendor's plugin":       node(map[string]string{wire.AnnotationServedBy: wire.ServedByVendor}, wire.ResourceSGPU),
-		"only listed":               node(map[string]string{wire.AnnotationNodeCards: "[]"}),
+		"not known who serves it": node(nil, wire.ResourceSGPU),
+		"the vendor's plugin":     node(map[string]string{wire.AnnotationServedBy: wire.ServedByVendor}, wire.ResourceSGPU),
+		"only listed":             node(map[string]string{wire.AnnotationNodeCards: "[]"}),
 	} {
 		if !wire.UsesLock(n) || !wire.ServesSlices(n) {
 			t.Errorf("%s: want slices under a lock", name)
@@ -113,7 +113,7 @@ func TestNodesWithLocks(t *testing.T) {
 		t.Error("where Daybreak's agent serves there is no lock")
 	}
 	if wire.ServesSlices(node(nil, "nvidia.com/gpu", wire.ResourceGPU)) {
-		t.Error("a node without MetaX slices has locks that are none of our business")
+		t.Error("a node without MetaX slices has locks, which are not of ours")
 	}
 }
 

@@ -38,7 +38,7 @@ func Models(pod *corev1.Pod) []string {
 	return both(models, slices.Compact(either))
 }
 
-// modelLabels are the labels that tell a node's card model.
+// modelLabels are the labels with a node's card model.
 var modelLabels = []string{LabelModel, LabelProduct}
 
 // modelsOf returns the models that one term allows, or nil for all.

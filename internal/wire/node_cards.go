@@ -8,7 +8,7 @@ import (
 
 // NodeCards returns the cards of a node as the vendor's annotation lists them,
 // with what its pods leave available. Nothing is available of a card that
-// someone has to himself, nor on a node where a pod's cards are unknown.
+// is held exclusively, nor on a node where a pod's cards are unknown.
 func NodeCards(p *Publication, n *ledger.Node) []NodeCard {
 	t := p.Topology
 	cards := make([]NodeCard, t.Len())

@@ -61,7 +61,7 @@ func hasLimit(pod *corev1.Pod, names ...corev1.ResourceName) bool {
 
 // HasSlices reports whether kubelet will call the slice plugin for the pod: a
 // container, init containers included, asks for its resource. Without that call
-// nobody would ever take a lock off.
+// no lock would ever be taken off.
 func HasSlices(pod *corev1.Pod) bool { return hasLimit(pod, ResourceSGPU) }
 
 // IsComponent reports whether the chart gave the pod the labels of the component,

@@ -17,7 +17,7 @@ import (
 
 // Publication is everything that an agent says of its node's cards.
 // [EncodeDevice] makes a Device of it and [DecodePublication] reads it back,
-// which is how an agent that starts anew remembers.
+// which is how an agent that restarts remembers.
 type Publication struct {
 	Node    string
 	NodeUID types.UID
@@ -26,7 +26,7 @@ type Publication struct {
 	Mode   gpu.Mode
 	// Pending is the mode that waits for pods to end, or empty.
 	Pending gpu.Mode
-	// Strangers is what slices take that Daybreak did not make, card by card.
+	// Strangers is what foreign slices take, card by card.
 	Strangers map[gpu.CardID]Stranger
 	// Given is what kubelet gave to pods without an allocation: all of them, or
 	// nil while that is not known.
@@ -38,13 +38,13 @@ type Publication struct {
 	Cards []CardStatus
 }
 
-// CardStatus is what is published of a card beside what placement needs.
+// CardStatus is what is published of a card in addition to what placement needs.
 type CardStatus struct {
 	// BusID is the PCI address, PCIeRoot the root complex; empty if unknown.
 	BusID, PCIeRoot string
 	// Errors counts the uncorrectable memory errors seen so far; nil if unknown.
 	Errors *int64
-	// Conditions are Healthy and whatever else there is to tell.
+	// Conditions are Healthy and others, see [ConditionHealthy].
 	Conditions []metav1.Condition
 }
 

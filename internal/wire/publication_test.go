@@ -37,7 +37,7 @@ func publicationOf(t *gpu.Topology) *Publication {
 }
 
 // TestEncodeDevice: one card comes out as the listing of Koordinator's
-// documentation has it, with ours beside it.
+// documentation has it, with ours added.
 func TestEncodeDevice(t *testing.T) {
 	cards := gputest.Cards(1)
 	cards[0].ID, cards[0].NUMA = "89033010-2354-0000-0000-000000000000", 3
@@ -134,7 +134,7 @@ func TestDecodePublicationRefuses(t *testing.T) {
 		device *v1alpha1.Device
 		want   string
 	}{
-		"a mode nobody knows":       {annotated(deviceOf(cardInfos(1)...), AnnotationMode, "half"), `mode "half": want native, sgpu, shared or vgpu`},
+		"an unknown mode":           {annotated(deviceOf(cardInfos(1)...), AnnotationMode, "half"), `mode "half": want native, sgpu, shared or vgpu`},
 		"two cards of one number":   {deviceOf(cardInfo("GPU-0", 0), cardInfo("GPU-1", 0)), "cards GPU-0 and GPU-1 have the same minor number 0"},
 		"two cards of one id":       {deviceOf(cardInfo("GPU-0", 0), cardInfo("GPU-0", 1)), `gpu: topology: cards 0 and 1 have the same id "GPU-0"`},
 		"links of other cards":      {annotated(deviceOf(cardInfos(1)...), AnnotationLinks, `{"cards":[],"links":[]}`), "annotation daybreak-gpu.io/links: 0 cards and 0 rows for a Device with 1 cards"},

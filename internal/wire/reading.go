@@ -9,14 +9,14 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// Reading is what one annotation tells of a bound pod's cards, at face value.
+// Reading is what one annotation says about a bound pod's cards, at face value.
 // What is booked comes from the same annotations, but cut down to the pod's own
 // limits; an auditor wants to see what was written.
 type Reading struct {
 	// Key is the annotation.
 	Key string
-	// Parts has what it tells of each container, in the order of the pod's spec.
-	// An annotation that tells of the pod as a whole has all of it in one part,
+	// Parts has what it says about each container, in the order of the pod's spec.
+	// An annotation about the pod as a whole has all of it in one part,
 	// and WholePod is set.
 	Parts    []ledger.Part
 	WholePod bool
@@ -26,13 +26,13 @@ type Reading struct {
 	Err error
 }
 
-// On returns what the annotation tells of one card.
+// On returns what the annotation says about one card.
 func (r *Reading) On(card int) ledger.Usage {
 	h := ledger.Holding{Parts: r.Parts}
 	return h.On(card)
 }
 
-// Readings returns what each of the pod's allocation annotations tells, the most
+// Readings returns what each of the pod's allocation annotations says, the most
 // trusted first. A node whose cards are only counted has none: there is nothing
 // to look names up in.
 func Readings(n *ledger.Node, pod *corev1.Pod) []Reading {
@@ -53,7 +53,7 @@ func Readings(n *ledger.Node, pod *corev1.Pod) []Reading {
 	return readings
 }
 
-// onePart reports whether at most one container is told to have cards, as in
+// onePart reports whether at most one container has cards, as in
 // annotations of writers that know pods only.
 func onePart(h *ledger.Holding) bool {
 	parts := 0
@@ -65,7 +65,7 @@ func onePart(h *ledger.Holding) bool {
 	return parts <= 1
 }
 
-// SameCards reports whether two readings tell the same amounts of each card.
+// SameCards reports whether two readings have the same amounts of each card.
 func (r *Reading) SameCards(o *Reading) bool {
 	return sameCards(&ledger.Holding{Parts: r.Parts}, &ledger.Holding{Parts: o.Parts})
 }

@@ -188,7 +188,7 @@ const (
 
 // vmemory reads HAMi's amount of memory: a bare number is GiB, a number with a
 // unit is what it says. Only the canonical form counts, since that is what the
-// API server keeps: 4000 is stored as 4k, and could no longer be told from
+// API server keeps: 4000 is stored as 4k, and could no longer be distinguished from
 // 4000 bytes.
 func (r *reader) vmemory(a amount) gpu.MiB {
 	text := a.String()

@@ -206,10 +206,10 @@ func TestAdmitKoordinatorCombinations(t *testing.T) {
 		"half the memory without compute": {
 			pod: app("gpu-memory-ratio: 50"), wantProblems: []string{limit(koordRatioName, "50", sayNoCompute)},
 		},
-		"both in one beside one of them": {
+		"both in one with one of them": {
 			pod: app("koordinator.sh/gpu: 100, gpu-core: 100"), wantProblems: []string{limit(koordGPUName, "100", sayAlone)},
 		},
-		"both in one beside a number": {
+		"both in one with a number": {
 			pod: app("koordinator.sh/gpu: 100, gpu.shared: 1"), wantProblems: []string{limit(koordGPUName, "100", sayAlone)},
 		},
 		"no memory at all": {
@@ -234,15 +234,15 @@ func TestAdmitKoordinatorCombinations(t *testing.T) {
 		"negative memory": {
 			pod: app("gpu-core: 50, gpu-memory: -1Gi"), wantProblems: []string{limit(koordMemoryName, "-1Gi", sayBytes)},
 		},
-		"beside vcore": {
+		"with vcore": {
 			pod:          app("gpu.shared: 1, gpu-core: 50, gpu-memory: 4Gi, sgpu: 1, vcore: 50"),
 			wantProblems: []string{limit(koordSharedName, "1", sayDialect)},
 		},
-		"beside vmemory": {
+		"with vmemory": {
 			pod:          app("koordinator.sh/gpu: 50, sgpu: 1, vmemory: 4"),
 			wantProblems: []string{limit(koordGPUName, "50", sayDialect)},
 		},
-		"beside whole cards": {
+		"with whole cards": {
 			pod: app("koordinator.sh/gpu: 50, gpu: 1"), wantProblems: []string{limit(gpuName, "1", sayDialectGPU)},
 		},
 	})

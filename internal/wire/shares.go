@@ -19,7 +19,7 @@ type booking struct {
 	containers []Container
 }
 
-// source is one annotation, or one group, that tells what a pod holds.
+// source is one annotation, or one group, with what a pod holds.
 type source struct {
 	key  string
 	read func() (h ledger.Holding, lost []string, err error)
@@ -62,7 +62,7 @@ func (b *booking) sources() []source {
 	return list
 }
 
-// namedShare is a share as an annotation tells it.
+// namedShare is a share as an annotation has it.
 type namedShare struct {
 	id      string
 	compute int64
@@ -77,7 +77,7 @@ var (
 // holding turns an annotation with a list for each container into a holding,
 // no larger than what the pod asked for. Cards that the node does not have are
 // returned by name. A list without cards for a container that asks for some
-// tells nothing: the container runs, so it has cards.
+// is ignored: the container runs, so it has cards.
 func (b *booking) holding(lists [][]namedShare) (h ledger.Holding, lost []string, err error) {
 	if len(lists) == 1 && len(b.containers) > 1 {
 		return b.podHolding(lists[0]) // of a writer that knows pods only
@@ -118,7 +118,7 @@ func (b *booking) holding(lists [][]namedShare) (h ledger.Holding, lost []string
 	return h, lost, nil
 }
 
-// podHolding turns an annotation that tells of the pod as a whole into a
+// podHolding turns an annotation about the pod as a whole into a
 // holding, no larger than what all its containers asked for together. It is
 // put down to the first container that asks.
 func (b *booking) podHolding(shares []namedShare) (h ledger.Holding, lost []string, err error) {
@@ -197,15 +197,15 @@ func (b *booking) empty() (ledger.Holding, error) {
 	return h, nil
 }
 
-// share finds the card of a share that an annotation tells of.
+// share finds the card of a share.
 func (b *booking) share(s namedShare) (ledger.Share, bool) {
 	index, ok := b.node.Topology().Index(gpu.CardID(s.id))
 	compute := gpu.Percent(s.compute)
 	return ledger.Share{Card: index, Compute: compute, Memory: s.memory.RoundUp(), Exclusive: compute == gpu.FullCompute}, ok
 }
 
-// atMost limits a share to what was asked for: nobody holds more than his
-// limits by writing it down.
+// atMost limits a share to what was asked for: an annotation does not raise the
+// limits.
 func atMost(s, most ledger.Share) ledger.Share {
 	s.Compute = min(s.Compute, most.Compute)
 	s.Memory = min(s.Memory, most.Memory)
@@ -274,7 +274,7 @@ func size(h *ledger.Holding) (cards int, compute gpu.Percent, memory gpu.MiB) {
 	return cards, compute, memory
 }
 
-// isCountedName tells HAMi's made-up card names from real ones.
+// isCountedName reports whether a card's name is one that HAMi made up.
 func isCountedName(node, id string) bool { return strings.HasPrefix(id, node+"-metax-") }
 
 // given lists what each container has: as much of the cards as it asks for.

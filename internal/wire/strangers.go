@@ -10,7 +10,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// strangersEntry is what slices of nobody's take of a card.
+// strangersEntry is a [Stranger] in the annotation.
 type strangersEntry struct {
 	Card      gpu.CardID  `json:"card"`
 	Slices    int16       `json:"slices"`

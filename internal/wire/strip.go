@@ -12,8 +12,8 @@ import (
 // gives of MetaX cards.
 const HAMiMetaXPrefix = "hami.io/metax-"
 
-// IsAllocation reports whether the annotation tells which cards a pod holds, or
-// belongs to one that does. Whoever writes these gives cards away.
+// IsAllocation reports whether the annotation is part of an allocation: writing it
+// gives cards away.
 func IsAllocation(key string) bool {
 	return slices.Contains(AllocationAnnotations(), key) || strings.HasPrefix(key, HAMiMetaXPrefix)
 }
@@ -24,8 +24,7 @@ func AllocationAnnotations() []string {
 	return []string{AnnotationAllocated, AnnotationPredicateTime, AnnotationKoordAllocated, AnnotationHAMiNode}
 }
 
-// StripAllocation takes all annotations off the pod that tell of cards it holds
-// and returns their names in order. A new pod holds none, and what a Binding
+// StripAllocation takes all annotations of an allocation off the pod and returns their names in order. A new pod holds none, and what a Binding
 // does not overwrite would stay.
 func StripAllocation(pod *corev1.Pod) []string {
 	var stripped []string

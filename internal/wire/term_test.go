@@ -11,7 +11,7 @@ import (
 func TestTerm(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.UID, pod.ResourceVersion = "u", "7"
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "nobody x"}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node x"}}
 	if got := TermOf(pod); got != "" {
 		t.Errorf("TermOf() of an untouched pod = %q", got)
 	}

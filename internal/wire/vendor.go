@@ -11,7 +11,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 )
 
-// VendorPlugin tells the pods of the vendor's device plugin from others. The
+// VendorPlugin matches the pods of the vendor's device plugin. The
 // zero value knows them by their DaemonSet's name, gpu-device or one that ends in
 // -gpu-device, as the vendor's operator has it; otherwise it is a label selector.
 // It is the value of a flag.
@@ -59,16 +59,16 @@ func (v *VendorPlugin) Owns(pod *corev1.Pod) bool {
 // isAgent reports whether the pod is Daybreak's agent and bound.
 func isAgent(pod *corev1.Pod) bool { return Holds(pod) && IsComponent(pod, "agent") }
 
-// Tells reports whether the pod tells who serves its node, see
+// ServesNode reports whether the pod is a device plugin that serves its node, see
 // [VendorPlugin.Serves].
-func (v *VendorPlugin) Tells(pod *corev1.Pod) bool { return v.runs(pod) || isAgent(pod) }
+func (v *VendorPlugin) ServesNode(pod *corev1.Pod) bool { return v.runs(pod) || isAgent(pod) }
 
 // Serves reports whether the vendor's plugin serves a node that has no Device,
 // where the pods are those on the node. The node's annotation decides. Without
 // it kubelet must have cards to hand out, and either the plugin runs there, or it
 // has described the cards and no agent of Daybreak, which may describe them too,
-// is on the node. Labels prove nothing: kubelet brings them back with the node,
-// whoever serves it.
+// is on the node. Labels prove nothing: kubelet brings them back with the
+// node.
 func (v *VendorPlugin) Serves(node *corev1.Node, pods iter.Seq[*corev1.Pod]) bool {
 	switch node.Annotations[AnnotationServedBy] {
 	case ServedByVendor:
@@ -119,7 +119,7 @@ type NodeObjects struct {
 	// decoded.
 	Device *v1alpha1.Device
 	Err    error
-	// Vendor tells that the vendor's plugin serves the node if it has no Device,
+	// Vendor reports whether the vendor's plugin serves the node if it has no Device,
 	// see [VendorPlugin.Serves].
 	Vendor bool
 }
@@ -158,7 +158,7 @@ func UsesLock(node *corev1.Node) bool {
 }
 
 // ServesSlices reports whether the node has MetaX slices to give out. The lock's
-// key is HAMi's for cards of all vendors: elsewhere it is none of our business.
+// key is HAMi's for cards of all vendors: elsewhere it does not concern us.
 func ServesSlices(node *corev1.Node) bool {
 	_, listed := node.Annotations[AnnotationNodeCards]
 	return listed || quantity(node, ResourceSGPU) > 0

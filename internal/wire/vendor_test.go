@@ -113,7 +113,7 @@ func TestWhoServes(t *testing.T) {
 	}
 }
 
-// TestInventoryOfNode: a Device that is there decides, whoever serves the node.
+// TestInventoryOfNode: a Device that is there decides, whatever serves the node.
 func TestInventoryOfNode(t *testing.T) {
 	other := deviceOf(cardInfo("GPU-x", 0))
 	other.Labels = map[string]string{LabelVendor: "nvidia"}

@@ -88,7 +88,7 @@ func TestFailsClosed(t *testing.T) {
 		},
 		"no allocation": {
 			prepare: func(s *scene) { s.pod("a", limits, `x`) },
-			want:    "no annotation",
+			want:    "no annotation names its cards",
 		},
 	}
 	for name, tc := range cases {

@@ -81,7 +81,7 @@ func (r *Reader) OnChange(changed func()) error {
 			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
-			if pod, ok := obj.(*corev1.Pod); !ok || wire.Asks(pod) || r.plugin.Tells(pod) {
+			if pod, ok := obj.(*corev1.Pod); !ok || wire.Asks(pod) || r.plugin.ServesNode(pod) {
 				changed()
 				return
 			}
