@@ -110,6 +110,7 @@ func TellsAll(d *v1alpha1.Device) bool {
 type deviceCard struct {
 	card gpu.Card
 	zone int
+	info *v1alpha1.DeviceInfo
 }
 
 // cardsOf returns the Device's cards in the order of their minor numbers.
@@ -160,7 +161,7 @@ func cardOf(d *v1alpha1.Device, info *v1alpha1.DeviceInfo) (deviceCard, error) {
 			return deviceCard{}, fmt.Errorf("card %s: label %s: %.40q: want 0 or the number of a zone", info.UUID, LabelLinkZone, label)
 		}
 	}
-	return deviceCard{card: c, zone: zone}, nil
+	return deviceCard{card: c, zone: zone, info: info}, nil
 }
 
 // complete adds what only the vendor's annotation knows: zones, slots and what

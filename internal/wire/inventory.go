@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -303,20 +303,10 @@ func (c *NodeCard) report(reports bool) report {
 		return report{}
 	}
 	used := ledger.Usage{QoS: c.QoSPolicy.Set()}
-	used.Slots = int16(clamp(c.TotalDevCount-deref(c.AvailableDevCount), 0, gpu.MaxSlices))
-	used.Compute = gpu.Percent(clamp(c.TotalCompute-deref(c.AvailableCompute), 0, 100))
-	used.Memory = gpu.MiB(clamp(c.TotalVRam-deref(c.AvailableVRam), 0, c.TotalVRam)).RoundUp()
+	used.Slots = int16(max(0, min(c.TotalDevCount-ptr.Deref(c.AvailableDevCount, 0), gpu.MaxSlices)))
+	used.Compute = gpu.Percent(max(0, min(c.TotalCompute-ptr.Deref(c.AvailableCompute, 0), 100)))
+	used.Memory = gpu.MiB(max(0, min(c.TotalVRam-ptr.Deref(c.AvailableVRam, 0), c.TotalVRam))).RoundUp()
 	return report{known: true, used: used}
-}
-
-func clamp[T cmp.Ordered](v, low, high T) T { return max(low, min(v, high)) }
-
-func deref[T any](p *T) T {
-	if p == nil {
-		var zero T
-		return zero
-	}
-	return *p
 }
 
 // DecodeTable reads the vendor's figures for n cards, a JSON object of numbers

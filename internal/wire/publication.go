@@ -181,9 +181,8 @@ func DecodePublication(d *v1alpha1.Device) (*Publication, error) {
 	cards := make([]gpu.Card, len(infos))
 	for i := range infos {
 		cards[i] = infos[i].card
-		info := infoOf(d, string(cards[i].ID))
-		cards[i].Switch = info.Labels[LabelPCIeSwitch]
-		p.Cards = append(p.Cards, statusOf(info))
+		cards[i].Switch = infos[i].info.Labels[LabelPCIeSwitch]
+		p.Cards = append(p.Cards, statusOf(infos[i].info))
 	}
 	var links []gpu.Link
 	if text, ok := d.Annotations[AnnotationLinks]; ok {
@@ -198,12 +197,6 @@ func DecodePublication(d *v1alpha1.Device) (*Publication, error) {
 	}
 	p.Topology, err = gpu.NewTopology(cards, links)
 	return p, err
-}
-
-// infoOf returns the Device's card with the given id, which is there.
-func infoOf(d *v1alpha1.Device, id string) *v1alpha1.DeviceInfo {
-	at := slices.IndexFunc(d.Spec.Devices, func(i v1alpha1.DeviceInfo) bool { return i.Type == v1alpha1.DeviceTypeGPU && i.UUID == id })
-	return &d.Spec.Devices[at]
 }
 
 func statusOf(info *v1alpha1.DeviceInfo) CardStatus {

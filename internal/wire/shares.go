@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,33 +29,30 @@ type source struct {
 // sources lists the annotations that the pod has, the most trusted first.
 func (b *booking) sources() []source {
 	var list []source
-	if text, ok := b.pod.Annotations[AnnotationAllocated]; ok {
-		list = append(list, source{AnnotationAllocated, func() (ledger.Holding, []string, error) {
-			lists, err := decodeVendor(text)
+	add := func(key string, decode func() ([][]namedShare, error)) {
+		list = append(list, source{key, func() (h ledger.Holding, lost []string, err error) {
+			lists, err := decode()
 			if err != nil {
-				return ledger.Holding{}, nil, err
+				return h, nil, err
 			}
 			return b.holding(lists)
 		}})
 	}
-	sgpu, gpuText := b.pod.Annotations[AnnotationHAMiSGPU], b.pod.Annotations[AnnotationHAMiGPU]
-	if key := AnnotationHAMiSGPU; sgpu != "" || gpuText != "" {
-		if sgpu == "" {
-			key = AnnotationHAMiGPU
-		}
-		list = append(list, source{key, func() (ledger.Holding, []string, error) {
-			lists, err := decodeHAMi(b.node.Name, sgpu, gpuText)
-			if err != nil {
-				return ledger.Holding{}, nil, err
-			}
-			return b.holding(lists)
-		}})
+	if text, ok := b.pod.Annotations[AnnotationAllocated]; ok {
+		add(AnnotationAllocated, func() ([][]namedShare, error) { return decodeVendor(text) })
+	}
+	sgpu, whole := b.pod.Annotations[AnnotationHAMiSGPU], b.pod.Annotations[AnnotationHAMiGPU]
+	decodeBoth := func() ([][]namedShare, error) { return decodeHAMi(b.node.Name, sgpu, whole) }
+	if sgpu != "" {
+		add(AnnotationHAMiSGPU, decodeBoth)
+	} else if whole != "" {
+		add(AnnotationHAMiGPU, decodeBoth)
 	}
 	if text, ok := b.pod.Annotations[AnnotationKoordAllocated]; ok {
-		list = append(list, source{AnnotationKoordAllocated, func() (ledger.Holding, []string, error) {
+		list = append(list, source{AnnotationKoordAllocated, func() (h ledger.Holding, lost []string, err error) {
 			shares, err := decodeKoordinator(text, b.node)
 			if err != nil {
-				return ledger.Holding{}, nil, err
+				return h, nil, err
 			}
 			return b.podHolding(shares)
 		}})
@@ -257,13 +255,7 @@ func sameCards(a, b *ledger.Holding) bool {
 func larger(a, b *ledger.Holding) bool {
 	ca, pa, ma := size(a)
 	cb, pb, mb := size(b)
-	if ca != cb {
-		return ca > cb
-	}
-	if pa != pb {
-		return pa > pb
-	}
-	return ma > mb
+	return cmp.Or(cmp.Compare(ca, cb), cmp.Compare(pa, pb), cmp.Compare(ma, mb)) > 0
 }
 
 func size(h *ledger.Holding) (cards int, compute gpu.Percent, memory gpu.MiB) {
