@@ -18,10 +18,10 @@ import (
 // reads it from kubelet's ids and says so on the Device.
 type Given struct {
 	// Holder is the pod's name, empty where the writer left it out.
-	Holder ledger.Holder
+	Holder ledger.Holder `json:"pod,omitempty"`
 	// Cards are those of each container, by name. A container without any has
 	// cards whose names are not known.
-	Cards map[string][]gpu.CardID
+	Cards map[string][]gpu.CardID `json:"containers"`
 }
 
 // givenEntry is a [Given] in the annotation. The UID identifies the pod. Its name
@@ -29,9 +29,8 @@ type Given struct {
 // the node out of service without; the next release leaves it out, since every
 // user of the dashboard may read Devices.
 type givenEntry struct {
-	UID        types.UID               `json:"uid"`
-	Pod        ledger.Holder           `json:"pod,omitempty"`
-	Containers map[string][]gpu.CardID `json:"containers"`
+	UID types.UID `json:"uid"`
+	Given
 }
 
 // maxGiven bounds the list: as many pods as a node has slices.
@@ -43,7 +42,7 @@ const maxGiven = gpu.MaxCards * gpu.MaxSlices
 func encodeGiven(given map[types.UID]Given) (string, error) {
 	list := make([]givenEntry, 0, len(given))
 	for _, uid := range slices.Sorted(maps.Keys(given)) {
-		list = append(list, givenEntry{uid, given[uid].Holder, given[uid].Cards})
+		list = append(list, givenEntry{uid, given[uid]})
 	}
 	text, err := json.Marshal(list)
 	if len(list) > maxGiven || len(text) > MaxAnnotation/2 {
@@ -73,7 +72,7 @@ func decodeGiven(text string) (map[types.UID]Given, error) {
 		if _, ok := given[e.UID]; ok {
 			return nil, fmt.Errorf("entry %d: pod %.80q is listed twice", i, e.UID)
 		}
-		given[e.UID] = Given{Holder: e.Pod, Cards: e.Containers}
+		given[e.UID] = e.Given
 	}
 	return given, nil
 }
@@ -83,18 +82,18 @@ func (e *givenEntry) validate() error {
 	switch {
 	case e.UID == "" || len(e.UID) > longestUID:
 		return fmt.Errorf("uid %.40q: want 1 to %d characters", e.UID, longestUID)
-	case e.Pod != "" && strings.Count(string(e.Pod), "/") != 1:
+	case e.Holder != "" && strings.Count(string(e.Holder), "/") != 1:
 		return fmt.Errorf("pod %.80q: want its namespace and name as pod, or nothing", e.UID)
-	case len(e.Containers) == 0 || len(e.Containers) > MaxListedContainers:
-		return fmt.Errorf("pod %.80q has %d containers, want 1 to %d", e.UID, len(e.Containers), MaxListedContainers)
+	case len(e.Cards) == 0 || len(e.Cards) > MaxListedContainers:
+		return fmt.Errorf("pod %.80q has %d containers, want 1 to %d", e.UID, len(e.Cards), MaxListedContainers)
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Containers)) {
-		for _, id := range e.Containers[name] {
+	for _, name := range slices.Sorted(maps.Keys(e.Cards)) {
+		for _, id := range e.Cards[name] {
 			if !validUUID(string(id)) {
 				return fmt.Errorf("card %.40q: %s", id, wantUUID)
 			}
 		}
-		if err := CheckCards(e.Containers[name]); err != nil {
+		if err := CheckCards(e.Cards[name]); err != nil {
 			return err
 		}
 	}

@@ -10,21 +10,18 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// strangersEntry is a [Stranger] in the annotation.
-type strangersEntry struct {
-	Card      gpu.CardID  `json:"card"`
-	Slices    int16       `json:"slices"`
-	Compute   gpu.Percent `json:"compute"`
-	MemoryMiB gpu.MiB     `json:"memoryMiB"`
-	QoS       gpu.QoS     `json:"qosPolicy,omitempty"`
-}
-
 // Stranger is what slices that no pod accounts for take of a card.
 type Stranger struct {
-	Slices  int
-	Compute gpu.Percent
-	Memory  gpu.MiB
-	QoS     gpu.QoS
+	Slices  int         `json:"slices"`
+	Compute gpu.Percent `json:"compute"`
+	Memory  gpu.MiB     `json:"memoryMiB"`
+	QoS     gpu.QoS     `json:"qosPolicy,omitempty"`
+}
+
+// strangersEntry is a [Stranger] in the annotation.
+type strangersEntry struct {
+	Card gpu.CardID `json:"card"`
+	Stranger
 }
 
 // encodeStrangers writes our own annotation on a Device: what is in use of its
@@ -32,8 +29,7 @@ type Stranger struct {
 func encodeStrangers(byCard map[gpu.CardID]Stranger) (string, error) {
 	list := []strangersEntry{}
 	for _, id := range slices.Sorted(maps.Keys(byCard)) {
-		s := byCard[id]
-		list = append(list, strangersEntry{id, int16(s.Slices), s.Compute, s.Memory, s.QoS})
+		list = append(list, strangersEntry{id, byCard[id]})
 	}
 	text, err := json.Marshal(list)
 	return string(text), err
@@ -58,13 +54,13 @@ func decodeStrangers(text string, t *gpu.Topology) ([]ledger.Usage, error) {
 			return nil, fmt.Errorf("card %.40q: %d slices, want 0 to %d", e.Card, e.Slices, gpu.MaxSlices)
 		case e.Compute < 0 || e.Compute > gpu.MaxSlices*gpu.FullCompute:
 			return nil, fmt.Errorf("card %.40q: %d%% of compute, want 0 or more", e.Card, e.Compute)
-		case e.MemoryMiB < 0 || e.MemoryMiB > 1<<30:
-			return nil, fmt.Errorf("card %.40q: %d MiB, want 0 or more", e.Card, e.MemoryMiB)
+		case e.Memory < 0 || e.Memory > 1<<30:
+			return nil, fmt.Errorf("card %.40q: %d MiB, want 0 or more", e.Card, e.Memory)
 		case e.QoS != "" && e.QoS.Set() == 0:
 			return nil, fmt.Errorf("card %.40q: qosPolicy %.40q: want one of %v", e.Card, e.QoS, gpu.QoSClasses())
 		}
 		if i, ok := t.Index(e.Card); ok {
-			usage[i] = ledger.Usage{Slots: e.Slices, Compute: e.Compute, Memory: e.MemoryMiB.RoundUp(), QoS: e.QoS.Set()}
+			usage[i] = ledger.Usage{Slots: int16(e.Slices), Compute: e.Compute, Memory: e.Memory.RoundUp(), QoS: e.QoS.Set()}
 		}
 	}
 	return usage, nil
