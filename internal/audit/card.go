@@ -38,7 +38,11 @@ func (n *node) cards(pods map[string]*corev1.Pod) {
 	for k := range n.ledger.Holdings() {
 		h := &n.ledger.Holdings()[k]
 		for i := range (h.Cards() & t.All()).All() {
-			on[i] = append(on[i], booked{holding: h, pod: string(h.Holder), usage: h.On(i)})
+			usage := h.On(i)
+			if usage.Memory == 0 {
+				usage.QoS = 0 // a seat has no amounts to divide
+			}
+			on[i] = append(on[i], booked{holding: h, pod: string(h.Holder), usage: usage})
 		}
 	}
 	for i, shares := range on {
@@ -77,27 +81,33 @@ func (c *card) check() {
 		c.violation(SlicesOverbooked, c.names(c.shares), "%d shares are on %s, which takes %d: %s", sum.Slots, c.name(), c.facts.Slots,
 			c.list(func(u *ledger.Usage) string { return strconv.Itoa(int(u.Slots)) }))
 	}
-	c.qos()
-	c.class()
-	c.exclusive()
+	conflict := c.conflict()
+	if conflict&ledger.QoSConflict != 0 {
+		c.mixedQoS()
+	}
+	if conflict&ledger.ClassConflict != 0 {
+		c.mixedClass()
+	}
+	c.joinedOnline()
+	c.exclusive(conflict&ledger.ExclusiveConflict != 0)
 }
 
-// qos: the slices of a card are of one class. Whoever is alone on the card, and
-// whoever is online, has none; nor has a seat, which has no amounts to divide.
-func (c *card) qos() {
-	slice := func(b *booked) bool { return b.usage.Memory > 0 }
-	var all gpu.QoSSet
+// conflict returns why the pods may not be on the card together, whichever of
+// them came first.
+func (c *card) conflict() (found ledger.Conflict) {
 	for i := range c.shares {
-		if slice(&c.shares[i]) {
-			all |= c.shares[i].usage.QoS
+		for j := range i {
+			a, b := &c.shares[i].usage, &c.shares[j].usage
+			found |= a.Conflict(b) & b.Conflict(a)
 		}
 	}
-	if all == 0 || all.Only() != "" {
-		return
-	}
+	return found
+}
+
+func (c *card) mixedQoS() {
 	var parts, pods []string
 	for _, class := range gpu.QoSClasses() {
-		of := c.filter(func(b *booked) bool { return slice(b) && b.usage.QoS&class.Set() != 0 })
+		of := c.filter(func(b *booked) bool { return b.usage.QoS&class.Set() != 0 })
 		if len(of) > 0 {
 			parts = append(parts, fmt.Sprintf("%s (%s)", class, strings.Join(c.names(of), ", ")))
 			pods = append(pods, c.names(of)...)
@@ -107,17 +117,19 @@ func (c *card) qos() {
 	c.violation(QoSMixed, slices.Compact(pods), "%s runs several QoS classes at once: %s", c.name(), strings.Join(parts, ", "))
 }
 
-// class: pods with and without a class keep apart, and an offline pod does not
-// join an online one. The other way round is allowed, so the times decide; where
-// one is not known, nothing is said.
-func (c *card) class() {
+func (c *card) mixedClass() {
+	of := func(class gpu.Class) []string {
+		return c.names(c.filter(func(b *booked) bool { return b.holding.Class == class }))
+	}
+	c.violation(ClassMixed, c.names(c.shares), "%s is shared by pods with a class (%s) and pods without (%s)", c.name(),
+		strings.Join(append(of(gpu.Online), of(gpu.Offline)...), ", "), strings.Join(of(gpu.Normal), ", "))
+}
+
+// joinedOnline: an offline pod does not join an online one. The other way round is
+// allowed, so the times decide; where one is not known, nothing is reported.
+func (c *card) joinedOnline() {
 	online := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Online })
 	offline := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Offline })
-	normal := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Normal })
-	if classed := slices.Concat(online, offline); len(classed) > 0 && len(normal) > 0 {
-		c.violation(ClassMixed, c.names(c.shares), "%s is shared by pods with a class (%s) and pods without (%s)", c.name(),
-			strings.Join(c.names(classed), ", "), strings.Join(c.names(normal), ", "))
-	}
 	for i := range offline {
 		joined, ok := c.decided(&offline[i])
 		if !ok {
@@ -141,14 +153,14 @@ func (c *card) decided(b *booked) (time.Time, bool) {
 	return wire.PredicateTime(pod)
 }
 
-// exclusive: whoever has the card to himself is the only one there, within his
-// own pod too.
-func (c *card) exclusive() {
+// exclusive: a container that has the card to itself is the only one there, within
+// its own pod too.
+func (c *card) exclusive(shared bool) {
 	alone := c.filter(func(b *booked) bool { return b.usage.Exclusive })
 	if len(alone) == 0 {
 		return
 	}
-	if len(c.shares) > 1 {
+	if shared {
 		others := c.filter(func(b *booked) bool { return b.pod != alone[0].pod })
 		c.violation(ExclusiveShared, c.names(c.shares), "pod %s has %s to itself, but %s is on it too", alone[0].pod, c.name(), strings.Join(c.names(others), ", "))
 		return

@@ -59,8 +59,7 @@ type Demand struct {
 	ratio    [gpu.FullCompute + 1]mask // ... ask for at most this part of memory, or for an amount
 	amounts  []amountMask              // ... ask for at most this amount, or for a part; ascending
 	cpus     []cpuMask                 // ... take at most this much CPU; ascending
-	sameQoS  [8]mask                   // ... may join slices of these QoS classes
-	joinable [3]mask                   // ... may join pods without a class, offline ones, online ones
+	joinable [companies][8]mask        // ... may join such pods with slices of these QoS classes
 	upTo     [gpu.MaxCards + 1]mask    // ... are alone on at most so many cards
 	slices   mask                      // ... are not alone on their cards
 	whole    mask                      // ... ask for whole cards as such
@@ -283,33 +282,46 @@ func sorted[T cmp.Ordered](list []T) []T {
 	return slices.Compact(list)
 }
 
-// What the pods on a card in use are, for joinable.
+// The pods on a card in use, for joinable.
 const (
 	withoutClass = iota
 	onlyOffline
 	someOnline
+	companies
 )
 
-// companions fills the tables of who may share a card with whom.
+// company returns which pods are on a card in use.
+func company(u *ledger.Usage) int {
+	switch {
+	case u.Online > 0:
+		return someOnline
+	case u.Offline > 0:
+		return onlyOffline
+	default:
+		return withoutClass
+	}
+}
+
+// companions fills the table of classes that may join the pods on a card.
 func (b *demandBuilder) companions() {
-	d := b.Demand
-	for i := range b.classes {
-		c := &b.classes[i]
-		for there := range d.sameQoS {
-			if c.qos == 0 || gpu.QoSSet(there)&^c.qos == 0 {
-				add(&d.sameQoS[there], i)
+	for _, there := range []ledger.Usage{{Slots: 1}, {Slots: 1, Offline: 1}, {Slots: 1, Online: 1}} {
+		for qos := range b.joinable[company(&there)] {
+			there.QoS = gpu.QoSSet(qos)
+			for i := range b.classes {
+				share := b.classes[i].share()
+				if there.Conflict(&share) == 0 {
+					add(&b.joinable[company(&there)][qos], i)
+				}
 			}
 		}
-		switch c.sort {
-		case gpu.Normal:
-			add(&d.joinable[withoutClass], i)
-		case gpu.Offline:
-			add(&d.joinable[onlyOffline], i)
-		case gpu.Online:
-			add(&d.joinable[onlyOffline], i)
-			add(&d.joinable[someOnline], i)
-		}
 	}
+}
+
+// share is a share of the class, but for its amounts.
+func (c *class) share() ledger.Usage {
+	var u ledger.Usage
+	u.Add(ledger.Share{Exclusive: c.exclusive}, c.sort, c.qos.Only())
+	return u
 }
 
 // places fills the tables of kinds of nodes and of models.

@@ -173,7 +173,8 @@ func usableCards(s *seen, n *ledger.Node, usage []ledger.Usage) gpu.Set {
 	}
 	for c := range n.Topology().Len() {
 		card := n.Topology().Card(c)
-		check := check{card: card, usage: &usage[c], pod: &pod, request: &pod.Requests[0]}
+		share := s.share()
+		check := check{card: card, usage: &usage[c], pod: &pod, request: &pod.Requests[0], share: &share}
 		code, _, _ := check.run()
 		if code == Fits && runsOn(s.models, card.Model) {
 			usable |= gpu.SetOf(c)

@@ -105,8 +105,9 @@
 //
 // # Where to change what
 //
-//   - a rule that a card must obey: check.run, and outlook.prospect, which has
-//     the same rules as tables
+//   - which shares may be on one card: ledger.Usage.Conflict
+//   - another rule that a card must obey: check.run, and outlook.prospect, which
+//     has the same rules as tables
 //   - what makes a card good for a slice: ranking, and defaultOrder
 //   - what makes a set of whole cards good: subsets, and fitter.setAhead
 //   - what makes a node good: Rank

@@ -230,12 +230,13 @@ func (f *fitter) candidates(req *gpu.Request, usage []ledger.Usage) (gpu.Set, ta
 	// Where cards are not told apart by name, a card like the one before it gets
 	// the same answer.
 	anonymous := !unused && len(f.request.Allow)+len(f.request.Deny) == 0
+	share := f.share(req)
 	var code Code
 	var want, have int64
 	for i := range topology.Len() {
 		card := topology.Card(i)
 		if !anonymous || i == 0 || usage[i] != usage[i-1] || card.Healthy != topology.Card(i-1).Healthy || !gpu.SameKind(card, topology.Card(i-1)) {
-			c := check{card: card, usage: &usage[i], pod: f.request, request: req, seat: f.seat(req)}
+			c := check{card: card, usage: &usage[i], pod: f.request, request: req, share: &share, seat: f.seat(req)}
 			c.othersThere = unused && !f.view.Usage[i].Idle()
 			code, want, have = c.run()
 		}
@@ -246,6 +247,16 @@ func (f *fitter) candidates(req *gpu.Request, usage []ledger.Usage) (gpu.Set, ta
 		}
 	}
 	return s, t
+}
+
+// share is a share of the request, but for its amounts.
+func (f *fitter) share(req *gpu.Request) ledger.Usage {
+	var u ledger.Usage
+	u.Add(ledger.Share{Exclusive: req.Exclusive && !f.seat(req)}, f.request.Class, f.request.QoS)
+	if f.seat(req) {
+		u.QoS = 0
+	}
+	return u
 }
 
 // asVendorSays replaces score and loss by the node's own figures for the

@@ -135,21 +135,9 @@ func (o *outlook) prospect(c int, u *ledger.Usage) prospect {
 		p.usable = p.usable.and(d.of(card.Model))
 	}
 	if !u.Idle() {
-		p.usable = p.usable.and(d.slices).and(d.sameQoS[u.QoS&7]).and(d.joinable[company(u)])
+		p.usable = p.usable.and(d.joinable[company(u)][u.QoS&7])
 	}
 	return p
-}
-
-// company returns who is on a card in use.
-func company(u *ledger.Usage) int {
-	switch {
-	case u.Online > 0:
-		return someOnline
-	case u.Offline > 0:
-		return onlyOffline
-	default:
-		return withoutClass
-	}
 }
 
 // running returns the classes that so much CPU could run.

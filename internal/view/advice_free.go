@@ -1,4 +1,4 @@
-package view
+package report
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// Freed is the least that has to become free for the pod to fit, of
-// any pods: on no single node would less do.
+// Freed is the least that has to become free for the pod to fit, whoever it is
+// that gives it up: on no single node would less do.
 type Freed struct {
 	Node    string      `json:"node"`
 	Cards   []FreedCard `json:"cards"`
@@ -20,7 +20,7 @@ type Freed struct {
 }
 
 // FreedCard is what has to become free of one card. Emptied means all of it:
-// no other pod may be there.
+// nobody else may be there.
 type FreedCard struct {
 	UUID           string `json:"uuid"`
 	Index          int    `json:"index"`
@@ -97,7 +97,7 @@ func (a *adviser) asking() (int, bool) {
 }
 
 // planOn returns the cheapest way to make the node's cards suffice. Emptying
-// means that only idle cards will do, which is not known beforehand for
+// means that only cards nobody uses will do, which is not known beforehand for
 // every pod.
 func (a *adviser) planOn(n *ledger.Node, req *gpu.Request, emptying bool) (plan, bool) {
 	p := plan{node: n}
@@ -135,7 +135,12 @@ func (a *adviser) lackOf(n *ledger.Node, c int, req *gpu.Request, emptying bool)
 	if used.Idle() {
 		return lack{card: c}, true
 	}
-	if emptying || req.Exclusive && !seat || used.Exclusive || a.excludes(used, req) {
+	var share ledger.Usage
+	share.Add(n.ShareOf(req, c), pod.Class, pod.QoS)
+	if seat {
+		share.QoS = 0
+	}
+	if emptying || used.Conflict(&share) != 0 {
 		g := lack{card: c, emptied: true, cost: used.Fullness(card)}
 		return g, foreign.Idle()
 	}
@@ -162,17 +167,6 @@ func (a *adviser) amountsShort(n *ledger.Node, c int, req *gpu.Request, seat boo
 	need := ledger.Usage{Memory: g.memory, Compute: g.compute, Slots: int16(g.shares)}
 	g.cost = need.Fullness(card)
 	return g, true
-}
-
-// excludes reports whether the pods on the card are of a kind that the pod does
-// not share a card with.
-func (a *adviser) excludes(used *ledger.Usage, req *gpu.Request) bool {
-	pod := &a.ask.Request
-	classed := used.Online+used.Offline > 0
-	if classed != (pod.Class != gpu.Normal) || pod.Class == gpu.Offline && used.Online > 0 {
-		return true
-	}
-	return pod.Class != gpu.Online && !req.Exclusive && used.QoS&^pod.QoS.Set() != 0
 }
 
 // carriedOut returns the node with so much free as the plan says.
@@ -246,9 +240,6 @@ func (g *lack) amounts() string {
 	}
 	return strings.Join(parts, " and ")
 }
-
-// Count returns a number of things in words.
-func Count(n int, what string) string { return fmt.Sprintf("%d %s", n, plural(n, what)) }
 
 // plural returns the word for n things.
 func plural(n int, word string) string {
