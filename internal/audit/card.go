@@ -53,7 +53,7 @@ func (n *node) cards(pods map[string]*corev1.Pod) {
 }
 
 func (c *card) check() {
-	if foreign := &c.ledger.Emptied().Usage[c.index]; foreign.Slots > 0 {
+	if foreign := &c.ledger.WithoutPods().Usage[c.index]; foreign.Slots > 0 {
 		c.note(ForeignSlices, nil, "%s carries %d slices of %v that belong to no pod: they count as used", c.name(), foreign.Slots, foreign.Memory)
 	}
 	if len(c.shares) == 0 {

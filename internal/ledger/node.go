@@ -122,8 +122,8 @@ func (n *Node) Has(h Holder) bool {
 // Now returns the state with everything booked.
 func (n *Node) Now() *View { return &n.now }
 
-// Emptied returns the state that evicting every pod would leave.
-func (n *Node) Emptied() *View { return &n.foreign }
+// WithoutPods returns the state that evicting every pod would leave.
+func (n *Node) WithoutPods() *View { return &n.foreign }
 
 // Book records a holding, in place of what its holder had before.
 func (n *Node) Book(h Holding) {

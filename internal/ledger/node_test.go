@@ -142,7 +142,7 @@ func TestForeignUsageStays(t *testing.T) {
 	if diff := cmp.Diff([]ledger.Usage{stranger, {}}, n.Now().Usage); diff != "" {
 		t.Errorf("usage without a pod (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(n.Now(), n.Emptied()); diff != "" {
+	if diff := cmp.Diff(n.Now(), n.WithoutPods()); diff != "" {
 		t.Errorf("nobody is on the node, yet it is not as emptied (-now +emptied):\n%s", diff)
 	}
 	n.SetForeign(nil)
@@ -218,7 +218,7 @@ func TestCloneIsIndependent(t *testing.T) {
 
 	for name, pair := range map[string][2]any{
 		"usage now":     {[]ledger.Usage{used(3, 60, 2176), {}}, n.Now().Usage},
-		"usage emptied": {[]ledger.Usage{used(1, 10, 128), {}}, n.Emptied().Usage},
+		"usage emptied": {[]ledger.Usage{used(1, 10, 128), {}}, n.WithoutPods().Usage},
 		"holders":       {[]ledger.Holder{"a", "b"}, holders(n)},
 		"unknown":       {[]ledger.Holder{"u"}, n.Unknown()},
 	} {

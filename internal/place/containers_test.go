@@ -108,7 +108,7 @@ func TestRefusedContainer(t *testing.T) {
 			node: node(cards(2, nil)), request: pod(share(60, gib), gpu.Request{}, gpu.Request{Cards: 2, Compute: 50}),
 			want: place.Refusal{
 				Code: place.ComputeShort, Want: 50, Have: 40, Container: 2, Cards: counts{place.ComputeShort: 1, place.TooFewCards: 1},
-				Permanent: true, Never: place.Shortage{Code: place.ComputeShort, Want: 50, Have: 40},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.ComputeShort, Want: 50, Have: 40},
 			},
 		},
 		"only one asks, and is the second": {

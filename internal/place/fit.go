@@ -11,17 +11,17 @@ import (
 func Fit(n *ledger.Node, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusal) {
 	offer, refusal := fit(n, n.Now(), r, p, p.looksAhead())
 	if refusal.Code != Fits {
-		refusal.forGood(n, r, p)
+		refusal.checkPermanent(n, r, p)
 	}
 	return offer, refusal
 }
 
-// forGood finds out whether the node could take the pod if no other pod were on
+// checkPermanent finds out whether the node could take the pod if no other pod were on
 // it. Strangers' slices stay: nobody can evict them.
-func (r *Refusal) forGood(n *ledger.Node, pod *gpu.PodRequest, p *Preference) {
-	_, never := fit(n, n.Emptied(), pod, p, false)
-	r.Permanent = never.Code != Fits
-	r.Never = Shortage{Code: never.Code, Want: never.Want, Have: never.Have}
+func (r *Refusal) checkPermanent(n *ledger.Node, pod *gpu.PodRequest, p *Preference) {
+	_, empty := fit(n, n.WithoutPods(), pod, p, false)
+	r.Permanent = empty.Code != Fits
+	r.WhenEmpty = Shortage{Code: empty.Code, Want: empty.Want, Have: empty.Have}
 }
 
 func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference, ahead bool) (ledger.Offer, Refusal) {

@@ -46,9 +46,9 @@ func (c Code) Reason() string {
 
 // Message says in one sentence why the node refused, with the numbers.
 func (r *Refusal) Message(n *ledger.Node) string {
-	if r.Never.Code != Fits && r.Never.Code != r.Code {
+	if r.WhenEmpty.Code != Fits && r.WhenEmpty.Code != r.Code {
 		never := r.cause()
-		never.Never, never.Cards = Shortage{}, [codes]uint8{}
+		never.WhenEmpty, never.Cards = Shortage{}, [codes]uint8{}
 		today := r.message(n)
 		if t := r.tally(); t != "" {
 			today = t

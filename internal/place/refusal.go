@@ -125,7 +125,7 @@ func (x Exclusion) String() string { return exclusionNames[x] }
 
 // Excluded returns the refusal of a node that the pod may not use.
 func Excluded(why Exclusion) Refusal {
-	return Refusal{Code: NodeExcluded, Permanent: true, Never: Shortage{Code: NodeExcluded}, Exclusion: why}
+	return Refusal{Code: NodeExcluded, Permanent: true, WhenEmpty: Shortage{Code: NodeExcluded}, Exclusion: why}
 }
 
 // Refusal says why a node can't take a request. It is a value: whoever shows
@@ -138,9 +138,9 @@ type Refusal struct {
 	Want, Have int64
 	// Permanent means that evicting every pod of the node would not help.
 	Permanent bool
-	// Never is, of a permanent refusal, why even the emptied node refuses. It
-	// may be another reason than today's.
-	Never Shortage
+	// WhenEmpty is the reason of a permanent refusal: why the node refuses without
+	// any pods. It may differ from Code.
+	WhenEmpty Shortage
 	// Paused tells of [Unhealthy] that the node takes no pods for now, however
 	// its cards are.
 	Paused bool
@@ -165,8 +165,8 @@ type Shortage struct {
 // to become free when they would not do.
 func (r *Refusal) cause() Refusal {
 	c := *r
-	if r.Never.Code != Fits {
-		c.Code, c.Want, c.Have = r.Never.Code, r.Never.Want, r.Never.Have
+	if r.WhenEmpty.Code != Fits {
+		c.Code, c.Want, c.Have = r.WhenEmpty.Code, r.WhenEmpty.Want, r.WhenEmpty.Have
 	}
 	return c
 }

@@ -32,7 +32,7 @@ func TestNodeRefuses(t *testing.T) {
 	unknown := func(n *ledger.Node) { n.BookUnknown("default/stray") }
 	wholeOnly, slicesOnly := serves(ledger.Serves{Whole: true}), serves(ledger.Serves{Slices: true})
 	two := func(code place.Code, want int64, count uint8) place.Refusal {
-		r := place.Refusal{Code: code, Want: want, Permanent: true, Never: place.Shortage{Code: code, Want: want}}
+		r := place.Refusal{Code: code, Want: want, Permanent: true, WhenEmpty: place.Shortage{Code: code, Want: want}}
 		r.Cards[code] = count
 		return r
 	}
@@ -54,7 +54,7 @@ func TestNodeRefuses(t *testing.T) {
 			node: node(gputest.Zones(4), unknown), request: gputest.AskWhole(5),
 			want: place.Refusal{
 				Code: place.Unaccounted, Want: 5, Cards: counts{place.Unaccounted: 4},
-				Permanent: true, Never: place.Shortage{Code: place.TooFewCards, Want: 5, Have: 4},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.TooFewCards, Want: 5, Have: 4},
 			},
 		},
 		"slices where there are whole cards":            {node: node(gputest.Zones(4), wholeOnly), request: gputest.AskSlice(1, gib), want: two(place.ModeConflict, 1, 4)},
@@ -71,7 +71,7 @@ func TestNodeRefuses(t *testing.T) {
 			node: node(gputest.Zones(4), unknown, slicesOnly), request: gputest.AskWhole(2),
 			want: place.Refusal{
 				Code: place.Unaccounted, Want: 2, Cards: counts{place.Unaccounted: 4},
-				Permanent: true, Never: place.Shortage{Code: place.ModeConflict, Want: 2},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.ModeConflict, Want: 2},
 			},
 		},
 	}
@@ -82,7 +82,7 @@ func TestNodeRefuses(t *testing.T) {
 
 func TestCardsRefuse(t *testing.T) {
 	always := func(r place.Refusal) place.Refusal {
-		r.Permanent, r.Never = true, place.Shortage{Code: r.Code, Want: r.Want, Have: r.Have}
+		r.Permanent, r.WhenEmpty = true, place.Shortage{Code: r.Code, Want: r.Want, Have: r.Have}
 		return r
 	}
 	denied := ask(gputest.AskSlice(10, gib), func(r *gpu.PodRequest) { r.Deny = []gpu.CardID{"GPU-0", "GPU-1"} })
@@ -147,7 +147,7 @@ func TestCardsRefuse(t *testing.T) {
 			node: node(cards(1, nil), alone(0)), request: gputest.AskSlice(10, 80*gib),
 			want: place.Refusal{
 				Code: place.ExclusiveConflict, Want: 1, Cards: counts{place.ExclusiveConflict: 1},
-				Permanent: true, Never: place.Shortage{Code: place.MemoryShort, Want: 80 << 10, Have: 64 << 10},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.MemoryShort, Want: 80 << 10, Have: 64 << 10},
 			},
 		},
 	}

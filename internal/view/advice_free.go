@@ -127,7 +127,7 @@ func (a *adviser) planOn(n *ledger.Node, req *gpu.Request, emptying bool) (plan,
 // lackOf returns what card c lacks; false means that nothing pods could give up
 // would do.
 func (a *adviser) lackOf(n *ledger.Node, c int, req *gpu.Request, emptying bool) (lack, bool) {
-	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.Emptied().Usage[c]
+	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.WithoutPods().Usage[c]
 	pod, seat := &a.ask.Request, req.Whole && n.Serves.Seats
 	if !card.Healthy || !pod.Admits(card.ID) || req.Memory.Of(card.Memory) > card.Memory {
 		return lack{}, false
@@ -150,7 +150,7 @@ func (a *adviser) lackOf(n *ledger.Node, c int, req *gpu.Request, emptying bool)
 // amountsShort returns what card c lacks in memory, compute and slots. A seat
 // takes neither memory nor compute.
 func (a *adviser) amountsShort(n *ledger.Node, c int, req *gpu.Request, seat bool) (lack, bool) {
-	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.Emptied().Usage[c]
+	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.WithoutPods().Usage[c]
 	g := lack{card: c}
 	if !seat {
 		g.memory = max(0, req.Memory.Of(card.Memory)-max(0, card.Memory-used.Memory))
