@@ -153,7 +153,7 @@ func TestMemoIsBounded(t *testing.T) {
 		t.Errorf("%d answers kept of %d, want at most %d", kept, puts, bound)
 	}
 	if _, ok := m.Get([4]uint64{1, 1, 2, 4}); ok {
-		t.Error("an answer to a question nobody asked")
+		t.Error("an answer to a search that was not stored")
 	}
 }
 

@@ -15,9 +15,9 @@ const (
 	valueUnit = 10_000
 	idleValue = 2 * valueUnit
 
-	// lostWeight is how many times more a card counts that is lost to all than
-	// one that is merely of the wrong size for the pods to come: because the
-	// node's CPU can't feed it, or because it was one of a model that is needed.
+	// lostWeight is how many times more a card counts that no pod can use,
+	// because the node's CPU is used up or because its model is needed by others,
+	// than one that is of the wrong size for the pods to come.
 	lostWeight = 4
 	// thriftNumerator/thriftDenominator of the mean CPU that pods take for a
 	// card is what a card is taken to need: a node is not written off while the
@@ -57,8 +57,8 @@ type Demand struct {
 	// The classes that ...
 	compute  [gpu.FullCompute + 1]mask // ... do with so much free compute
 	ratio    [gpu.FullCompute + 1]mask // ... ask for at most this part of memory, or for an amount
-	amounts  []amountMask              // ... ask for at most this amount, or for a part; ascending
-	cpus     []cpuMask                 // ... take at most this much CPU; ascending
+	amounts  []bound[gpu.MiB]          // ... ask for at most this amount, or for a part; ascending
+	cpus     []bound[gpu.MilliCPU]     // ... take at most this much CPU; ascending
 	joinable [companies][8]mask        // ... may join such pods with slices of these QoS classes
 	upTo     [gpu.MaxCards + 1]mask    // ... are alone on at most so many cards
 	slices   mask                      // ... are not alone on their cards
@@ -74,14 +74,46 @@ type Demand struct {
 	pair int64
 }
 
-type amountMask struct {
-	amount gpu.MiB
+// bound is the classes that ask for at most the limit.
+type bound[T cmp.Ordered] struct {
+	limit T
 	mask
 }
 
-type cpuMask struct {
-	cpu gpu.MilliCPU
-	mask
+// bounds returns the classes within each limit that a class has, in ascending
+// order.
+func bounds[T cmp.Ordered](classes []seen, limit func(*class) T) []bound[T] {
+	var limits []T
+	for i := range classes {
+		limits = append(limits, limit(&classes[i].class))
+	}
+	var out []bound[T]
+	for _, at := range sorted(limits) {
+		b := bound[T]{limit: at}
+		for i := range classes {
+			if limit(&classes[i].class) <= at {
+				add(&b.mask, i)
+			}
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// within returns the classes that ask for at most so much.
+func within[T cmp.Ordered](bounds []bound[T], free T) mask {
+	low, high := 0, len(bounds)
+	for low < high {
+		if mid := (low + high) / 2; bounds[mid].limit <= free {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	if low == 0 {
+		return mask{}
+	}
+	return bounds[low-1].mask
 }
 
 type modelMask struct {
@@ -103,24 +135,11 @@ func (d *Demand) weight(m mask) int64 {
 	return w
 }
 
-// fed returns the classes that a node with so much free CPU can run.
-func (d *Demand) fed(cpu gpu.MilliCPU) mask {
-	low, high := 0, len(d.cpus)
-	for low < high {
-		if mid := (low + high) / 2; d.cpus[mid].cpu <= cpu {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	if low == 0 {
-		return mask{}
-	}
-	return d.cpus[low-1].mask
-}
+// fitsCPU returns the classes that a node with so much free CPU can run.
+func (d *Demand) fitsCPU(cpu gpu.MilliCPU) mask { return within(d.cpus, cpu) }
 
-// roomy returns the classes whose memory is there: free of a card with total.
-func (d *Demand) roomy(free, total gpu.MiB) mask {
+// fitsMemory returns the classes that fit into the free memory of a card.
+func (d *Demand) fitsMemory(free, total gpu.MiB) mask {
 	if total <= 0 || free < 0 {
 		return mask{}
 	}
@@ -130,19 +149,7 @@ func (d *Demand) roomy(free, total gpu.MiB) mask {
 	for part < 100 && (gpu.Memory{Ratio: part + 1}).Of(total) <= free {
 		part++
 	}
-	m := d.ratio[min(part, 100)]
-	low, high := 0, len(d.amounts)
-	for low < high {
-		if mid := (low + high) / 2; d.amounts[mid].amount <= free {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	if low == 0 {
-		return mask{}
-	}
-	return m.and(d.amounts[low-1].mask)
+	return d.ratio[min(part, 100)].and(within(d.amounts, free))
 }
 
 // served returns the classes of the kinds that the node serves.
@@ -157,8 +164,8 @@ func (d *Demand) served(s ledger.Serves) mask {
 	return m
 }
 
-// of returns the classes that run on the model.
-func (d *Demand) of(model string) mask {
+// runsOn returns the classes that run on the model.
+func (d *Demand) runsOn(model string) mask {
 	for i := range d.models {
 		if d.models[i].model == model {
 			return d.models[i].mask.or(d.anyModel)
@@ -226,8 +233,6 @@ func (b *demandBuilder) weigh() {
 // sizes fills the tables of compute, memory, CPU and numbers of cards.
 func (b *demandBuilder) sizes() {
 	d := b.Demand
-	var amounts []gpu.MiB
-	var cpus []gpu.MilliCPU
 	for i := range b.classes {
 		c := &b.classes[i]
 		for free := c.compute; free <= gpu.FullCompute; free++ {
@@ -236,8 +241,6 @@ func (b *demandBuilder) sizes() {
 		for part := c.memory.Ratio; part <= gpu.FullCompute; part++ {
 			add(&d.ratio[part], i)
 		}
-		amounts = append(amounts, c.amount())
-		cpus = append(cpus, c.cpu)
 		if !c.exclusive {
 			add(&d.slices, i)
 			if c.cards > 1 {
@@ -249,24 +252,8 @@ func (b *demandBuilder) sizes() {
 			add(&d.upTo[n], i)
 		}
 	}
-	for _, amount := range sorted(amounts) {
-		m := amountMask{amount: amount}
-		for i := range b.classes {
-			if b.classes[i].amount() <= amount {
-				add(&m.mask, i)
-			}
-		}
-		d.amounts = append(d.amounts, m)
-	}
-	for _, cpu := range sorted(cpus) {
-		m := cpuMask{cpu: cpu}
-		for i := range b.classes {
-			if b.classes[i].cpu <= cpu {
-				add(&m.mask, i)
-			}
-		}
-		d.cpus = append(d.cpus, m)
-	}
+	d.amounts = bounds(b.classes, (*class).amount)
+	d.cpus = bounds(b.classes, func(c *class) gpu.MilliCPU { return c.cpu })
 }
 
 // amount is the memory that the class asks for as such.

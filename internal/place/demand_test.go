@@ -203,7 +203,7 @@ func TestFragmentationIsTheDefinition(t *testing.T) {
 		for range 40 {
 			n := randomNode(r)
 			var o outlook
-			o.open(d, n, n.Now().Usage)
+			o.load(d, n, n.Now().Usage)
 			for _, cpu := range []gpu.MilliCPU{n.FreeCPU, n.FreeCPU / 2, 0} {
 				if got, want := o.fragmentation(cpu, o.running(cpu), 0, nil), spelledOut(l, n, n.Now().Usage, cpu); got != want {
 					t.Fatalf("seed %d: fragmentation %d at %d CPU, want %d; %d classes, node %+v", seed, got, cpu, want, len(l.classes), n)

@@ -16,8 +16,8 @@ func Fit(n *ledger.Node, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusa
 	return offer, refusal
 }
 
-// checkPermanent finds out whether the node could take the pod if no other pod were on
-// it. Strangers' slices stay: nobody can evict them.
+// checkPermanent records whether the node could take the pod if no other pod were
+// on it. Foreign slices stay: they can't be evicted.
 func (r *Refusal) checkPermanent(n *ledger.Node, pod *gpu.PodRequest, p *Preference) {
 	_, empty := fit(n, n.WithoutPods(), pod, p, false)
 	r.Permanent = empty.Code != Fits
@@ -30,8 +30,7 @@ func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference, ahead
 	}
 	offer, refusal := n.NewOffer(len(r.Requests)), Refusal{}
 	offer.NodeFullness = v.Mean
-	// What the fitter works with is pointed to, so that none of it needs to be
-	// on the heap.
+	// The fitter has pointers, so that nothing needs to be on the heap.
 	f := fitter{node: n, view: v, request: r, prefer: p, offer: &offer, refusal: &refusal}
 	switch _, single := onlyAsker(r); {
 	case !ahead || n.Serves.Seats:
@@ -43,7 +42,7 @@ func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference, ahead
 	default: // containers are tried out together
 		var a foresight
 		var room [gpu.MaxCards]group
-		a.desk.groups = room[:0]
+		a.scratch.groups = room[:0]
 		f.ahead = &a
 		f.run()
 	}
@@ -130,7 +129,7 @@ func (f *fitter) run() {
 		f.several()
 	}
 	if f.node.Counted && f.refusal.Code == Fits {
-		f.asVendorSays()
+		f.useVendorTable()
 	}
 }
 
@@ -161,7 +160,7 @@ func (f *fitter) accept(i int, cards gpu.Set, usage []ledger.Usage) {
 	}
 }
 
-// linkAware tells whether the request's cards are chosen as a set, by links.
+// linkAware reports whether the request's cards are chosen as a set, by links.
 func (f *fitter) linkAware(req *gpu.Request) bool {
 	return req.Exclusive && !f.prefer.IgnoreLinks && !f.seat(req)
 }
@@ -209,7 +208,7 @@ func (f *fitter) ranking(usage []ledger.Usage, full []ledger.Fullness, candidate
 	}
 }
 
-// idle returns the healthy cards that nobody uses.
+// idle returns the healthy cards that are not in use.
 func idle(t *gpu.Topology, usage []ledger.Usage) gpu.Set {
 	var s gpu.Set
 	for i := range t.Healthy().All() {
@@ -227,8 +226,8 @@ func (f *fitter) candidates(req *gpu.Request, usage []ledger.Usage) (gpu.Set, ta
 	var t tally
 	topology := f.node.Topology()
 	unused := !req.Exclusive && f.prefer.wantsUnused()
-	// Where cards are not told apart by name, a card like the one before it gets
-	// the same answer.
+	// Unless the pod names cards, a card like the one before it gets the same
+	// answer.
 	anonymous := !unused && len(f.request.Allow)+len(f.request.Deny) == 0
 	share := f.share(req)
 	var code Code
@@ -259,9 +258,9 @@ func (f *fitter) share(req *gpu.Request) ledger.Usage {
 	return u
 }
 
-// asVendorSays replaces score and loss by the node's own figures for the
+// useVendorTable replaces score and loss by the node's own figures for the
 // number of cards, on nodes where the vendor's plugin picks them.
-func (f *fitter) asVendorSays() {
+func (f *fitter) useVendorTable() {
 	var cards gpu.Set
 	for i := range f.request.Requests {
 		if f.request.Requests[i].Phase != gpu.Init {

@@ -66,12 +66,12 @@ func TestSliceGoesTo(t *testing.T) {
 		"a slot more is fuller":                   {node: node(cards(2, nil), slice(0, 20, 0, be), times(2, slice(1, 10, 0, be))), request: small(), want: [][]int{{1}}},
 		"memory counts like compute":              {node: node(cards(2, nil), slice(0, 50, 16*gib, be), slice(1, 25, 33*gib, be)), request: small(), want: [][]int{{1}}},
 		"equal in other ways: the lowest index":   {node: node(cards(3, nil), slice(1, 50, 16*gib, be), slice(2, 25, 32*gib, be)), request: small(), want: [][]int{{1}}},
-		"strangers make a card full":              {node: node(cards(2, nil), foreign(ledger.Usage{}, ledger.Usage{Slots: 1, Compute: 5})), request: small(), want: [][]int{{1}}},
+		"foreign slices make a card full":         {node: node(cards(2, nil), foreign(ledger.Usage{}, ledger.Usage{Slots: 1, Compute: 5})), request: small(), want: [][]int{{1}}},
 		"a smaller card is fuller by its memory":  {node: node(cards(2, func(c []gpu.Card) { c[1].Memory = 32 * gib }), slice(0, 10, 8*gib, be), slice(1, 10, 8*gib, be)), request: small(), want: [][]int{{1}}},
 
-		"mutex: only cards nobody uses":           {node: uneven(), request: small(), prefer: keys(place.Unused), want: [][]int{{0}}},
+		"mutex: only cards not in use":            {node: uneven(), request: small(), prefer: keys(place.Unused), want: [][]int{{0}}},
 		"mutex, all in use":                       {node: node(cards(1, nil), slice(0, 1, gib, be)), request: small(), prefer: keys(place.Unused), refused: place.ExclusiveConflict},
-		"mutex, used by strangers":                {node: node(cards(1, nil), foreign(ledger.Usage{Slots: 1})), request: small(), prefer: keys(place.Unused), refused: place.ExclusiveConflict},
+		"mutex, with foreign slices":              {node: node(cards(1, nil), foreign(ledger.Usage{Slots: 1})), request: small(), prefer: keys(place.Unused), refused: place.ExclusiveConflict},
 		"mutex is a condition wherever it stands": {node: uneven(), request: small(), prefer: keys(place.Fullest, place.Unused), want: [][]int{{0}}},
 		"mutex: own containers are not others":    {node: node(cards(1, nil)), request: gputest.Ask(gputest.Share(10, gib), gputest.Share(10, gib)), prefer: keys(place.Unused), want: [][]int{{0}, {0}}},
 		"mutex and whole cards":                   {node: uneven(), request: gputest.AskWhole(2), prefer: keys(place.Unused), want: [][]int{{0, 2}}},
@@ -141,7 +141,7 @@ func TestIgnoreLinks(t *testing.T) {
 	cases := map[string]choiceCase{
 		"the lowest indices, whatever the links": {node: node(gputest.Zones(1, 2, 2)), request: gputest.AskWhole(2), prefer: blind, want: [][]int{{0, 1}}},
 		"with links it would be a zone":          {node: node(gputest.Zones(1, 2, 2)), request: gputest.AskWhole(2), want: [][]int{{1, 2}}},
-		"still only cards nobody uses":           {node: node(gputest.Zones(1, 2, 2), alone(0), slice(1, 1, gib, gpu.BestEffort)), request: gputest.AskWhole(2), prefer: blind, want: [][]int{{2, 3}}},
+		"still only cards not in use":            {node: node(gputest.Zones(1, 2, 2), alone(0), slice(1, 1, gib, gpu.BestEffort)), request: gputest.AskWhole(2), prefer: blind, want: [][]int{{2, 3}}},
 		"by NUMA node if the pod says so":        {node: node(numa(0, 1, 1)), request: gputest.AskWhole(2), prefer: place.Preference{IgnoreLinks: true, Cards: []place.CardKey{place.SameNUMA}}, want: [][]int{{1, 2}}},
 	}
 	for name, tc := range cases {

@@ -63,9 +63,9 @@ type seen struct {
 // NewLearner returns a learner that has seen nothing.
 func NewLearner() *Learner { return &Learner{index: map[class]int{}} }
 
-// SetSupply tells how many cards of each model the cluster has, so that the
-// models that are scarce can be spared for the pods that can use no other. The
-// map is not kept. Without it all models are taken to be plentiful.
+// SetSupply sets how many cards of each model the cluster has, so that scarce
+// models can be spared for the pods that can use no other. The map is not kept.
+// Without it no model counts as scarce.
 func (l *Learner) SetSupply(cards map[string]int) {
 	l.supply, l.all, l.demand = make(map[string]int64, len(cards)), 0, nil
 	for model, n := range cards {
@@ -175,7 +175,7 @@ func (l *Learner) fade() {
 }
 
 // Demand returns what is expected of the pods to come, or nil while too few
-// have come to tell. The same Demand is returned until what was learned has
+// have come. The same Demand is returned until what was learned has
 // changed by a good part; it never changes and may be shared.
 func (l *Learner) Demand() *Demand {
 	if l.basis != nil && l.demand == nil {
@@ -212,7 +212,7 @@ func (l *Learner) sum() *Demand {
 // plain is what a class weighs by itself: its pods and the cards of each.
 func (s *seen) plain() int64 { return s.count * int64(s.cards) }
 
-// prices says how dear the cards are that only some classes can't do without.
+// prices says how scarce the cards are that some classes can run on and no others.
 type prices struct {
 	all  int64 // what all classes weigh by themselves
 	sets map[string]modelSet

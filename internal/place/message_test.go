@@ -58,7 +58,7 @@ func TestMessage(t *testing.T) {
 			node: node(cards(2, nil), alone(0, 1)), request: gputest.AskSlice(1, 80*gib),
 			want: "wants 80 GiB of a card's memory, the best card has 64 GiB free, even when nobody else is on the node; today 2 cards are in use",
 		},
-		"never large enough, whoever is there": {
+		"never large enough": {
 			node: node(cards(1, nil), slice(0, 1, gib, be)), request: gputest.AskSlice(1, 80*gib),
 			want: "wants 80 GiB of a card's memory, the best card has 63 GiB free",
 		},
@@ -125,7 +125,7 @@ func TestSummarize(t *testing.T) {
 			want: "0/5 nodes: 1 has an unreadable card inventory, 1 has a pod whose cards are not known, 1 serves cards in another mode, " +
 				"1 has only cards that the pod excludes, 1 runs pods of another class",
 		},
-		"what will never do is told, not what is so today": {
+		"the permanent reason, not the one of today": {
 			refusals: []place.Refusal{{
 				Code: place.ExclusiveConflict, Want: 1, Permanent: true,
 				WhenEmpty: place.Shortage{Code: place.MemoryShort, Want: 80 << 10, Have: 64 << 10},

@@ -16,7 +16,7 @@ import (
 )
 
 // TestPermanentMeansTheEmptiedNodeRefuses asks nodes in random states and then
-// the same node without any pod, strangers left where they are.
+// the same node without any pod, foreign slices left where they are.
 func TestPermanentMeansTheEmptiedNodeRefuses(t *testing.T) {
 	permanent, passing := 0, 0
 	for seed := range uint64(10_000) {

@@ -37,7 +37,7 @@ const (
 	Emptiest
 	// SameNUMA takes the NUMA node that offers the most cards.
 	SameNUMA
-	// Unused is a condition more than an order: only cards nobody uses now.
+	// Unused is a condition more than an order: only cards that are not in use.
 	Unused
 )
 
@@ -56,13 +56,13 @@ type Preference struct {
 	Demand *Demand
 }
 
-// looksAhead tells whether the pods to come have a say.
+// looksAhead reports whether the expected pods are considered.
 func (p *Preference) looksAhead() bool { return p.Demand != nil && p.Node == Default }
 
-// packs tells whether whole cards are chosen for the least loss.
+// packs reports whether whole cards are chosen for the least loss.
 func (p *Preference) packs() bool { return p.Node == Binpack }
 
-// wantsUnused tells whether slices go to cards that nobody uses.
+// wantsUnused reports whether slices go to cards that are not in use.
 func (p *Preference) wantsUnused() bool { return slices.Contains(p.Cards, Unused) }
 
 // defaultOrder is the order of cards for a slice whose pod names none, among
@@ -85,7 +85,7 @@ type ranking struct {
 }
 
 func (r *ranking) compare(a, b int) int {
-	// Cards the pod has anyway cost nobody anything.
+	// Cards that the pod has anyway cost nothing.
 	if r.held != 0 && r.held.Has(a) != r.held.Has(b) {
 		if r.held.Has(a) {
 			return -1

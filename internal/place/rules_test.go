@@ -67,7 +67,7 @@ func TestNodeRefuses(t *testing.T) {
 		"a container that asks nothing has no mode":     {node: node(gputest.Zones(4), slicesOnly), request: gputest.Ask(gpu.Request{Whole: true}, gputest.Share(1, gib))},
 		"both kinds where both are served":              {node: node(gputest.Zones(4)), request: gputest.Ask(gputest.Share(1, gib), gputest.Whole(2))},
 		"the order is unreadable, unaccounted, mode":    {node: node(gputest.Zones(4), unreadable, unknown, slicesOnly), request: gputest.AskWhole(2), want: two(place.BadInventory, 2, 4)},
-		"a pod that nobody can name comes before the mode": {
+		"a pod with unknown cards comes before the mode": {
 			node: node(gputest.Zones(4), unknown, slicesOnly), request: gputest.AskWhole(2),
 			want: place.Refusal{
 				Code: place.Unaccounted, Want: 2, Cards: counts{place.Unaccounted: 4},
@@ -115,7 +115,7 @@ func TestCardsRefuse(t *testing.T) {
 			node: node(cards(2, nil), full(0), full(1)), request: gputest.AskSlice(10, gib),
 			want: place.Refusal{Code: place.SlicesFull, Want: 1, Have: 0, Cards: counts{place.SlicesFull: 2}},
 		},
-		"too little memory; the best card is told of": {
+		"too little memory; the best card is named": {
 			node: node(cards(2, nil), slice(0, 1, 62*gib, gpu.BestEffort), slice(1, 1, 60*gib, gpu.BestEffort)), request: gputest.AskSlice(10, 8*gib),
 			want: place.Refusal{Code: place.MemoryShort, Want: 8192, Have: 4096, Cards: counts{place.MemoryShort: 2}},
 		},
@@ -123,7 +123,7 @@ func TestCardsRefuse(t *testing.T) {
 			node: node(cards(2, nil), slice(0, 1, 62*gib, gpu.BestEffort)), request: gputest.AskSlice(10, 80*gib),
 			want: always(place.Refusal{Code: place.MemoryShort, Want: 80 << 10, Have: 64 << 10, Cards: counts{place.MemoryShort: 2}}),
 		},
-		"too little compute; the best card is told of": {
+		"too little compute; the best card is named": {
 			node: node(cards(2, nil), slice(0, 90, gib, gpu.BestEffort), slice(1, 70, gib, gpu.BestEffort)), request: gputest.AskSlice(31, gib),
 			want: place.Refusal{Code: place.ComputeShort, Want: 31, Have: 30, Cards: counts{place.ComputeShort: 2}},
 		},
@@ -139,7 +139,7 @@ func TestCardsRefuse(t *testing.T) {
 			node: node(cards(1, nil), slice(0, 1, 70*gib, gpu.BestEffort)), request: gputest.AskSlice(10, gib),
 			want: place.Refusal{Code: place.MemoryShort, Want: 1024, Have: 0, Cards: counts{place.MemoryShort: 1}},
 		},
-		"compute overbooked by a stranger": {
+		"compute overbooked by a foreign slice": {
 			node: node(cards(1, nil), foreign(ledger.Usage{Slots: 1, Compute: 150})), request: gputest.AskSlice(10, gib),
 			want: always(place.Refusal{Code: place.ComputeShort, Want: 10, Have: 0, Cards: counts{place.ComputeShort: 1}}),
 		},
@@ -165,7 +165,7 @@ func TestFirstReasonOfACard(t *testing.T) {
 	request := ask(gputest.AskSlice(10, gib), func(r *gpu.PodRequest) { r.Deny = []gpu.CardID{"GPU-0"} })
 	steps := []struct {
 		want place.Code
-		mend func()
+		fix  func()
 	}{
 		{place.Unhealthy, func() { wrong.Healthy = true }},
 		{place.CardExcluded, func() { request.Deny = nil }},
@@ -182,7 +182,7 @@ func TestFirstReasonOfACard(t *testing.T) {
 		if _, got := place.Fit(n, request, &place.Preference{}); got.Code != step.want {
 			t.Errorf("refused for %v, want %v", got.Code, step.want)
 		}
-		step.mend()
+		step.fix()
 	}
 }
 
