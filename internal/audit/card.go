@@ -224,7 +224,7 @@ func (c *card) names(shares []booked) []string {
 	return out
 }
 
-// list tells an amount of each pod.
+// list renders an amount of each pod.
 func (c *card) list(amount func(*ledger.Usage) string) string {
 	parts := make([]string, len(c.shares))
 	for i := range c.shares {
@@ -241,14 +241,11 @@ func (c *card) name() string {
 }
 
 func (c *card) violation(rule Rule, pods []string, format string, args ...any) {
-	c.report.Violations = append(c.report.Violations, c.at(c.finding(rule, pods, fmt.Sprintf(format, args...))))
+	c.locate(c.node.violation(rule, pods, format, args...))
 }
 
 func (c *card) note(rule Rule, pods []string, format string, args ...any) {
-	c.report.Notes = append(c.report.Notes, c.at(c.finding(rule, pods, fmt.Sprintf(format, args...))))
+	c.locate(c.node.note(rule, pods, format, args...))
 }
 
-func (c *card) at(f Finding) Finding {
-	f.Card, f.Index = string(c.facts.ID), new(c.index)
-	return f
-}
+func (c *card) locate(f *Finding) { f.Card, f.Index = string(c.facts.ID), new(c.index) }
