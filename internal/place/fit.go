@@ -32,7 +32,7 @@ func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference, ahead
 	offer.NodeFullness = v.Mean
 	// The fitter has pointers, so that nothing needs to be on the heap.
 	f := fitter{node: n, view: v, request: r, prefer: p, offer: &offer, refusal: &refusal}
-	switch _, single := onlyAsker(r); {
+	switch _, single := SingleRequest(r); {
 	case !ahead || n.Serves.Seats:
 		f.run()
 	case single:
@@ -95,8 +95,8 @@ func wholeNode(n *ledger.Node, code Code, r *gpu.PodRequest) Refusal {
 	return refusal
 }
 
-// onlyAsker returns the one container that asks for cards, if just one does.
-func onlyAsker(r *gpu.PodRequest) (index int, single bool) {
+// SingleRequest returns the container that asks for cards, if a single one does.
+func SingleRequest(r *gpu.PodRequest) (index int, single bool) {
 	asking := 0
 	for i := range r.Requests {
 		if r.Requests[i].Cards > 0 {
@@ -123,7 +123,7 @@ type fitter struct {
 
 // run places the pod.
 func (f *fitter) run() {
-	if i, single := onlyAsker(f.request); single {
+	if i, single := SingleRequest(f.request); single {
 		f.one(i)
 	} else {
 		f.several()

@@ -85,7 +85,7 @@ func TestSelectVictimsOnNode(t *testing.T) {
 			pod:    makePod("p", whole(1), priority(9)),
 			others: func(fwk.NodeInfo) *fwk.Status { return broken }, wantCode: fwk.Error,
 		},
-		"nobody to evict": {
+		"no pod to evict": {
 			onNode: []*corev1.Pod{makePod("a", whole(2), holds(0, 1))}, pod: makePod("p", whole(1)), wantCode: fwk.UnschedulableAndUnresolvable,
 		},
 	}
