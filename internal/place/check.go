@@ -22,17 +22,17 @@ type check struct {
 // run goes through the rules in the order of the codes and returns the first
 // that the card breaks, with what was wanted and what there is.
 func (c *check) run() (code Code, want, have int64) {
-	conflict := c.usage.Conflict(c.share)
 	switch {
 	case !c.card.Healthy:
 		return Unhealthy, 0, 0
 	case !c.pod.Admits(c.card.ID):
 		return CardExcluded, 0, 0
-	case conflict&ledger.ClassConflict != 0:
-		return ClassConflict, 0, 0
-	case conflict&ledger.QoSConflict != 0:
-		return QoSConflict, 0, 0
-	case conflict&ledger.ExclusiveConflict != 0 || c.othersThere:
+	}
+	if conflict := c.usage.Conflict(c.share); conflict != 0 {
+		return codeOf(conflict), 0, 0
+	}
+	switch {
+	case c.othersThere:
 		return ExclusiveConflict, 0, 0
 	case int(c.usage.Slots) >= c.card.Slots:
 		return SlicesFull, 1, 0
@@ -40,6 +40,17 @@ func (c *check) run() (code Code, want, have int64) {
 		return Fits, 0, 0
 	}
 	return c.amounts()
+}
+
+// codeOf returns the first of the codes that the conflict has.
+func codeOf(c ledger.Conflict) Code {
+	switch {
+	case c&ledger.ClassConflict != 0:
+		return ClassConflict
+	case c&ledger.QoSConflict != 0:
+		return QoSConflict
+	}
+	return ExclusiveConflict
 }
 
 // amounts checks memory and compute.

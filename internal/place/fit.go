@@ -229,13 +229,16 @@ func (f *fitter) candidates(req *gpu.Request, usage []ledger.Usage) (gpu.Set, ta
 	// Unless the pod names cards, a card like the one before it gets the same
 	// answer.
 	anonymous := !unused && len(f.request.Allow)+len(f.request.Deny) == 0
-	share := f.share(req)
+	var share ledger.Usage // made for the first card in use
 	var code Code
 	var want, have int64
 	for i := range topology.Len() {
 		card := topology.Card(i)
 		if !anonymous || i == 0 || usage[i] != usage[i-1] || card.Healthy != topology.Card(i-1).Healthy || !gpu.SameKind(card, topology.Card(i-1)) {
 			c := check{card: card, usage: &usage[i], pod: f.request, request: req, share: &share, seat: f.seat(req)}
+			if share.Slots == 0 && !usage[i].Idle() {
+				share = f.share(req)
+			}
 			c.othersThere = unused && !f.view.Usage[i].Idle()
 			code, want, have = c.run()
 		}
@@ -248,12 +251,13 @@ func (f *fitter) candidates(req *gpu.Request, usage []ledger.Usage) (gpu.Set, ta
 	return s, t
 }
 
-// share is a share of the request, but for its amounts.
+// share is a share of the request, but for its amounts. A seat has no QoS.
 func (f *fitter) share(req *gpu.Request) ledger.Usage {
 	var u ledger.Usage
-	u.Add(ledger.Share{Exclusive: req.Exclusive && !f.seat(req)}, f.request.Class, f.request.QoS)
 	if f.seat(req) {
-		u.QoS = 0
+		u.Add(ledger.Share{}, f.request.Class, "")
+	} else {
+		u.Add(ledger.Share{Exclusive: req.Exclusive}, f.request.Class, f.request.QoS)
 	}
 	return u
 }
