@@ -3,10 +3,10 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -134,33 +134,13 @@ func (f *Finding) MessageFor(namespace string) string {
 	return text
 }
 
-// hidePod replaces the name of a pod, wherever it stands by itself.
+// hidePod replaces the name of a pod, unless it is part of a longer name.
 func hidePod(text, pod string) string {
-	const other = "another pod"
-	partOfName := func(r rune) bool {
-		return r == '-' || r == '.' || r == '/' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+	name := regexp.MustCompile(`(^|[^-./a-z0-9])(pod )?` + regexp.QuoteMeta(pod) + `([^-./a-z0-9]|$)`)
+	for name.MatchString(text) { // two names with one space between them take two rounds
+		text = name.ReplaceAllString(text, "${1}another pod${3}")
 	}
-	var out strings.Builder
-	for {
-		before, after, found := strings.Cut(text, pod)
-		out.WriteString(before)
-		if !found {
-			return out.String()
-		}
-		last, _ := utf8.DecodeLastRuneInString(before)
-		next, _ := utf8.DecodeRuneInString(after)
-		switch {
-		case partOfName(last) || partOfName(next):
-			out.WriteString(pod)
-		case strings.HasSuffix(before, "pod "):
-			said := strings.TrimSuffix(out.String(), "pod ")
-			out.Reset()
-			out.WriteString(said + other)
-		default:
-			out.WriteString(other)
-		}
-		text = after
-	}
+	return text
 }
 
 // Report is the outcome of an audit. Its JSON form is a contract: fields may be
