@@ -170,9 +170,9 @@ func (n *Node) Commit(o Offer, holder Holder, r *gpu.PodRequest) (Holding, error
 	return h, nil
 }
 
-// Release takes the holder off the node, if it is there.
-func (n *Node) Release(h Holder) {
-	if n.drop(h) {
+// Release takes the holders off the node, if they are there.
+func (n *Node) Release(holders ...Holder) {
+	if n.drop(holders...) {
 		n.refold()
 	}
 }
@@ -192,10 +192,11 @@ func (v *View) clone() View {
 	return View{Usage: slices.Clone(v.Usage), Full: slices.Clone(v.Full), Mean: v.Mean}
 }
 
-func (n *Node) drop(h Holder) (found bool) {
+func (n *Node) drop(holders ...Holder) (found bool) {
 	before := len(n.holdings) + len(n.unknown)
-	n.holdings = slices.DeleteFunc(n.holdings, func(x Holding) bool { return x.Holder == h })
-	n.unknown = slices.DeleteFunc(n.unknown, func(x Holder) bool { return x == h })
+	gone := func(h Holder) bool { return slices.Contains(holders, h) }
+	n.holdings = slices.DeleteFunc(n.holdings, func(x Holding) bool { return gone(x.Holder) })
+	n.unknown = slices.DeleteFunc(n.unknown, gone)
 	return len(n.holdings)+len(n.unknown) != before
 }
 

@@ -86,11 +86,8 @@ type ranking struct {
 
 func (r *ranking) compare(a, b int) int {
 	// Cards that the pod has anyway cost nothing.
-	if r.held != 0 && r.held.Has(a) != r.held.Has(b) {
-		if r.held.Has(a) {
-			return -1
-		}
-		return 1
+	if r.held.Has(a) != r.held.Has(b) {
+		return compareBool(r.held.Has(b), r.held.Has(a))
 	}
 	if r.online {
 		return cmp.Or(cmp.Compare(disturbance(&r.usage[a]), disturbance(&r.usage[b])), cmp.Compare(a, b))
@@ -126,10 +123,7 @@ func (r *ranking) by(key CardKey, a, b int) int {
 func (r *ranking) byNUMA(a, b int) int {
 	na, nb := r.topology.Card(a), r.topology.Card(b)
 	if na.NUMAKnown != nb.NUMAKnown {
-		if na.NUMAKnown {
-			return -1
-		}
-		return 1
+		return compareBool(nb.NUMAKnown, na.NUMAKnown)
 	}
 	if na.NUMA == nb.NUMA {
 		return 0

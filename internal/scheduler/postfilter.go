@@ -85,9 +85,7 @@ func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
 	}
 	node := p.shared.nodes.of(ni, false).Clone()
 	c.mu.Lock()
-	for _, v := range c.victims[nodeName] {
-		node.Release(v)
-	}
+	node.Release(c.victims[nodeName]...)
 	c.mu.Unlock()
 	for _, other := range nominatedBefore(pod, p.handle.NominatedPodsForNode(nodeName)) {
 		p.shared.nodes.placeNominated(node, other)

@@ -64,7 +64,7 @@ func (a *adviser) help() *Help {
 // How far the search for room goes, so that the answer comes at once.
 const (
 	roomNodes = 64
-	roomTries = 20_000
+	roomTries = 10_000
 )
 
 // room returns the cheapest pods to evict, as preemption orders them, on the nodes
