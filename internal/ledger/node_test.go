@@ -360,7 +360,7 @@ func TestShareOf(t *testing.T) {
 	}
 }
 
-// TestRemember: what was found out holds until something is booked or released.
+// TestRemember: the value holds until something is booked or released.
 func TestRemember(t *testing.T) {
 	n := gputest.Node(gputest.Zones(4))
 	if got := n.Remembered(); got != nil {

@@ -27,8 +27,8 @@ type foresight struct {
 	grown  gpu.Set
 }
 
-// look returns the outlook at the given usage: booked, or scratch.
-func (f *fitter) look(usage []ledger.Usage) *outlook {
+// outlookAt returns the outlook at the given usage: booked, or scratch.
+func (f *fitter) outlookAt(usage []ledger.Usage) *outlook {
 	a := f.ahead
 	if a.booked == nil {
 		a.booked = outlookOf(f.prefer.Demand, f.node)
@@ -78,7 +78,7 @@ func (f *fitter) onOne(o *outlook, g *group, i int, usage []ledger.Usage) int64 
 // growthOf returns by how much fragmentation grows when container i, the only
 // one, gets the cards.
 func (f *fitter) growthOf(i int, cards gpu.Set) int64 {
-	o := f.look(f.view.Usage)
+	o := f.outlookAt(f.view.Usage)
 	if cards.Len() > 1 {
 		return f.fragmentation(o, i, cards, f.view.Usage) - o.now
 	}
@@ -91,14 +91,14 @@ func (f *fitter) growthOf(i int, cards gpu.Set) int64 {
 // growthAt returns by how much fragmentation grows when the cards are used as in
 // the scratch copy.
 func (f *fitter) growthAt(d *scratch) int64 {
-	before := f.look(f.view.Usage).now
-	return f.look(d.usage[:]).fragmentation(f.ahead.cpu, f.ahead.possible, 0, nil) - before
+	before := f.outlookAt(f.view.Usage).now
+	return f.outlookAt(d.usage[:]).fragmentation(f.ahead.cpu, f.ahead.possible, 0, nil) - before
 }
 
 // grow returns the fragmentation for each of the candidates, less what they all
 // have in common. Cards that are alike are computed once.
 func (f *fitter) grow(candidates gpu.Set, i int, usage []ledger.Usage) *growth {
-	o, a := f.look(usage), f.ahead
+	o, a := f.outlookAt(usage), f.ahead
 	for k := range o.groups {
 		g := &o.groups[k]
 		members := g.cards & candidates
@@ -132,7 +132,7 @@ func (f *fitter) setAhead(q *subsets, i int, usage []ledger.Usage) (cards gpu.Se
 		sub.candidates = in
 		set, all := sub.choose()
 		complete = complete && all
-		score, after, loss := t.Score(set), f.fragmentation(f.look(usage), i, set, usage), t.Loss(set, q.free)
+		score, after, loss := t.Score(set), f.fragmentation(f.outlookAt(usage), i, set, usage), t.Loss(set, q.free)
 		better := cmp.Or(cmp.Compare(best.score, score), cmp.Compare(after, best.after), cmp.Compare(loss, best.loss))
 		if cards == 0 || better < 0 {
 			cards = set

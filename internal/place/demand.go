@@ -59,7 +59,7 @@ type Demand struct {
 	ratio    [gpu.FullCompute + 1]mask // ... ask for at most this part of memory, or for an amount
 	amounts  []bound[gpu.MiB]          // ... ask for at most this amount, or for a part; ascending
 	cpus     []bound[gpu.MilliCPU]     // ... take at most this much CPU; ascending
-	joinable [companies][8]mask        // ... may join such pods with slices of these QoS classes
+	joinable [occupantKinds][8]mask    // ... may join such pods with slices of these QoS classes
 	upTo     [gpu.MaxCards + 1]mask    // ... are alone on at most so many cards
 	slices   mask                      // ... are not alone on their cards
 	whole    mask                      // ... ask for whole cards as such
@@ -204,15 +204,15 @@ func (b *demandBuilder) build() *Demand {
 	if b.cpu > 0 {
 		d.rate = (b.value << rateBits) / (b.cpu * thriftNumerator / thriftDenominator)
 	}
-	b.weigh()
-	b.sizes()
-	b.companions()
-	b.places()
+	b.fillWeights()
+	b.fillSizes()
+	b.fillJoinable()
+	b.fillModels()
 	return d
 }
 
-// weigh fills the table of weights.
-func (b *demandBuilder) weigh() {
+// fillWeights fills the table of weights.
+func (b *demandBuilder) fillWeights() {
 	d := b.Demand
 	var joint int64
 	for i := range b.classes {
@@ -230,8 +230,8 @@ func (b *demandBuilder) weigh() {
 	d.pair = joint * idleValue / pairPart
 }
 
-// sizes fills the tables of compute, memory, CPU and numbers of cards.
-func (b *demandBuilder) sizes() {
+// fillSizes fills the tables of compute, memory, CPU and numbers of cards.
+func (b *demandBuilder) fillSizes() {
 	d := b.Demand
 	for i := range b.classes {
 		c := &b.classes[i]
@@ -274,11 +274,11 @@ const (
 	withoutClass = iota
 	onlyOffline
 	someOnline
-	companies
+	occupantKinds
 )
 
-// company returns which pods are on a card in use.
-func company(u *ledger.Usage) int {
+// occupants returns which pods are on a card in use.
+func occupants(u *ledger.Usage) int {
 	switch {
 	case u.Online > 0:
 		return someOnline
@@ -289,15 +289,15 @@ func company(u *ledger.Usage) int {
 	}
 }
 
-// companions fills the table of classes that may join the pods on a card.
-func (b *demandBuilder) companions() {
+// fillJoinable fills the table of classes that may join the pods on a card.
+func (b *demandBuilder) fillJoinable() {
 	for _, there := range []ledger.Usage{{Slots: 1}, {Slots: 1, Offline: 1}, {Slots: 1, Online: 1}} {
-		for qos := range b.joinable[company(&there)] {
+		for qos := range b.joinable[occupants(&there)] {
 			there.QoS = gpu.QoSSet(qos)
 			for i := range b.classes {
 				share := b.classes[i].share()
 				if there.Conflict(&share) == 0 {
-					add(&b.joinable[company(&there)][qos], i)
+					add(&b.joinable[occupants(&there)][qos], i)
 				}
 			}
 		}
@@ -307,12 +307,12 @@ func (b *demandBuilder) companions() {
 // share is a share of the class, but for its amounts.
 func (c *class) share() ledger.Usage {
 	var u ledger.Usage
-	u.Add(ledger.Share{Exclusive: c.exclusive}, c.sort, c.qos.Only())
+	u.Add(ledger.Share{Exclusive: c.exclusive}, c.podClass, c.qos.Only())
 	return u
 }
 
-// places fills the tables of kinds of nodes and of models.
-func (b *demandBuilder) places() {
+// fillModels fills the tables of kinds of nodes and of models.
+func (b *demandBuilder) fillModels() {
 	d := b.Demand
 	known := map[string]int{}
 	for i := range b.classes {

@@ -164,7 +164,7 @@ func dear(l *Learner, s *seen) int64 {
 // usableCards returns the cards that could each take one share of the class, as
 // the rules for a pod of the class say.
 func usableCards(s *seen, n *ledger.Node, usage []ledger.Usage) gpu.Set {
-	pod := gpu.PodRequest{Class: s.sort, QoS: s.qos.Only(), Requests: []gpu.Request{{
+	pod := gpu.PodRequest{Class: s.podClass, QoS: s.qos.Only(), Requests: []gpu.Request{{
 		Cards: s.cards, Whole: s.whole, Exclusive: s.exclusive, Compute: s.compute, Memory: s.memory,
 	}}}
 	var usable gpu.Set

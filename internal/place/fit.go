@@ -124,17 +124,17 @@ type fitter struct {
 // run places the pod.
 func (f *fitter) run() {
 	if i, single := SingleRequest(f.request); single {
-		f.one(i)
+		f.placeOne(i)
 	} else {
-		f.several()
+		f.placeSeveral()
 	}
 	if f.node.Counted && f.refusal.Code == Fits {
 		f.useVendorTable()
 	}
 }
 
-// one places a pod in which a single container asks for cards.
-func (f *fitter) one(i int) {
+// placeOne places a pod in which a single container asks for cards.
+func (f *fitter) placeOne(i int) {
 	cards, ok := f.container(i, f.view.Usage, f.view.Full, 0)
 	if ok {
 		f.accept(i, cards, f.view.Usage)

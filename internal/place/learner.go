@@ -31,7 +31,7 @@ type class struct {
 	compute   gpu.Percent
 	memory    gpu.Memory
 	qos       gpu.QoSSet // none: any will do
-	sort      gpu.Class
+	podClass  gpu.Class
 	cpu       gpu.MilliCPU
 	models    string // joined; none: any will do
 }
@@ -117,7 +117,7 @@ func (l *Learner) renew() {
 func classOf(r *gpu.PodRequest, req *gpu.Request, parts int) class {
 	c := class{
 		cards: req.Cards, whole: req.Whole, exclusive: req.Exclusive, compute: max(1, req.Compute), memory: req.Memory,
-		sort: r.Class, cpu: coarse(r.CPU / gpu.MilliCPU(parts)), models: strings.Join(r.Models, "|"),
+		podClass: r.Class, cpu: coarse(r.CPU / gpu.MilliCPU(parts)), models: strings.Join(r.Models, "|"),
 	}
 	if r.Class == gpu.Online {
 		c.compute = 0 // online work is not metered
@@ -226,7 +226,7 @@ type modelSet struct {
 	price   int64
 }
 
-// prices works out how hard models are pressed: the part of all demand that
+// prices computes how scarce models are: the part of all demand that
 // asks for them by name, against the part of all cards that they are. Where
 // that is one, each of their cards that goes to a pod which could have run
 // elsewhere will be missing, so together the classes that need them weigh as

@@ -135,7 +135,7 @@ func (o *outlook) remainder(c int, u *ledger.Usage) remainder {
 		p.usable = p.usable.and(d.runsOn(card.Model))
 	}
 	if !u.Idle() {
-		p.usable = p.usable.and(d.joinable[company(u)][u.QoS&7])
+		p.usable = p.usable.and(d.joinable[occupants(u)][u.QoS&7])
 	}
 	return p
 }

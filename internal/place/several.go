@@ -28,16 +28,16 @@ func (d *scratch) book(f *fitter, i int, cards gpu.Set) {
 	}
 }
 
-// several places a pod in which two containers or more ask for cards. Those
+// placeSeveral places a pod in which two containers or more ask for cards. Those
 // that run together are placed first, in the order of the spec, each seeing
 // the ones before it. Init containers then take, where they can, from the
 // cards that the pod will hold anyway. Where that order fails, every other
 // arrangement is considered.
-func (f *fitter) several() {
+func (f *fitter) placeSeveral() {
 	var running scratch
 	running.reset(f.view)
-	held, ok := f.together(&running)
-	if !ok || !f.inits(held) {
+	held, ok := f.placeRunning(&running)
+	if !ok || !f.placeInits(held) {
 		refusal := *f.refusal
 		held, ok, refusal.Incomplete = f.rearrange(&running)
 		if !ok {
@@ -45,15 +45,15 @@ func (f *fitter) several() {
 			return
 		}
 		*f.refusal = Refusal{}
-		f.inits(held)
+		f.placeInits(held)
 	}
 	if f.ahead != nil {
 		f.offer.Growth = f.growthAt(&running)
 	}
 }
 
-// together places the containers that run at the same time.
-func (f *fitter) together(d *scratch) (held gpu.Set, ok bool) {
+// placeRunning places the containers that run at the same time.
+func (f *fitter) placeRunning(d *scratch) (held gpu.Set, ok bool) {
 	for i := range f.request.Requests {
 		req := &f.request.Requests[i]
 		if req.Cards == 0 || req.Phase == gpu.Init {
@@ -70,9 +70,9 @@ func (f *fitter) together(d *scratch) (held gpu.Set, ok bool) {
 	return held, true
 }
 
-// inits places the init containers: each runs alone, but for the sidecars that
+// placeInits places the init containers: each runs alone, but for the sidecars that
 // were started before it.
-func (f *fitter) inits(held gpu.Set) bool {
+func (f *fitter) placeInits(held gpu.Set) bool {
 	var before scratch
 	before.reset(f.view)
 	for i := range f.request.Requests {

@@ -13,7 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// TestHelp: what would help is worked out by hand.
+// TestHelp: what would help, computed by hand.
 func TestHelp(t *testing.T) {
 	cases := map[string]struct {
 		there []string
