@@ -28,6 +28,7 @@ type card struct {
 	index  int
 	facts  *gpu.Card
 	shares []booked // by pod
+	names  []string // of their pods
 	pods   map[string]*corev1.Pod
 }
 
@@ -48,6 +49,7 @@ func (n *node) cards(pods map[string]*corev1.Pod) {
 	for i, shares := range on {
 		slices.SortFunc(shares, func(a, b booked) int { return cmp.Compare(a.pod, b.pod) })
 		c := card{node: n, index: i, facts: t.Card(i), shares: shares, pods: pods}
+		c.names = c.podsWhere(func(*booked) bool { return true })
 		c.check()
 	}
 }
@@ -60,7 +62,7 @@ func (c *card) check() {
 		return
 	}
 	if !c.facts.Healthy {
-		c.note(UnhealthyInUse, c.names(c.shares), "%s is unhealthy and in use by %s: they keep it until they end", c.name(), strings.Join(c.names(c.shares), ", "))
+		c.note(UnhealthyInUse, c.names, "%s is unhealthy and in use by %s: they keep it until they end", c.name(), strings.Join(c.names, ", "))
 	}
 	var sum ledger.Usage
 	for i := range c.shares {
@@ -70,15 +72,15 @@ func (c *card) check() {
 		sum.Slots += u.Slots
 	}
 	if sum.Memory > c.facts.Memory {
-		c.violation(MemoryOverbooked, c.names(c.shares), "%v of memory are booked on %s, which has %v: %s", sum.Memory, c.name(), c.facts.Memory,
+		c.violation(MemoryOverbooked, c.names, "%v of memory are booked on %s, which has %v: %s", sum.Memory, c.name(), c.facts.Memory,
 			c.list(func(u *ledger.Usage) string { return u.Memory.String() }))
 	}
 	if sum.Compute > gpu.FullCompute {
-		c.violation(ComputeOverbooked, c.names(c.shares), "%d%% of the compute of %s are booked: %s", sum.Compute, c.name(),
+		c.violation(ComputeOverbooked, c.names, "%d%% of the compute of %s are booked: %s", sum.Compute, c.name(),
 			c.list(func(u *ledger.Usage) string { return fmt.Sprintf("%d%%", u.Compute) }))
 	}
 	if int(sum.Slots) > c.facts.Slots {
-		c.violation(SlicesOverbooked, c.names(c.shares), "%d shares are on %s, which takes %d: %s", sum.Slots, c.name(), c.facts.Slots,
+		c.violation(SlicesOverbooked, c.names, "%d shares are on %s, which takes %d: %s", sum.Slots, c.name(), c.facts.Slots,
 			c.list(func(u *ledger.Usage) string { return strconv.Itoa(int(u.Slots)) }))
 	}
 	conflict := c.conflict()
@@ -107,10 +109,10 @@ func (c *card) conflict() (found ledger.Conflict) {
 func (c *card) mixedQoS() {
 	var parts, pods []string
 	for _, class := range gpu.QoSClasses() {
-		of := c.filter(func(b *booked) bool { return b.usage.QoS&class.Set() != 0 })
+		of := c.podsWhere(func(b *booked) bool { return b.usage.QoS&class.Set() != 0 })
 		if len(of) > 0 {
-			parts = append(parts, fmt.Sprintf("%s (%s)", class, strings.Join(c.names(of), ", ")))
-			pods = append(pods, c.names(of)...)
+			parts = append(parts, fmt.Sprintf("%s (%s)", class, strings.Join(of, ", ")))
+			pods = append(pods, of...)
 		}
 	}
 	slices.Sort(pods)
@@ -118,35 +120,28 @@ func (c *card) mixedQoS() {
 }
 
 func (c *card) mixedClass() {
-	of := func(class gpu.Class) []string {
-		return c.names(c.filter(func(b *booked) bool { return b.holding.Class == class }))
-	}
-	c.violation(ClassMixed, c.names(c.shares), "%s is shared by pods with a class (%s) and pods without (%s)", c.name(),
-		strings.Join(append(of(gpu.Online), of(gpu.Offline)...), ", "), strings.Join(of(gpu.Normal), ", "))
+	classed := append(c.podsOf(gpu.Online), c.podsOf(gpu.Offline)...)
+	c.violation(ClassMixed, c.names, "%s is shared by pods with a class (%s) and pods without (%s)", c.name(),
+		strings.Join(classed, ", "), strings.Join(c.podsOf(gpu.Normal), ", "))
 }
 
 // joinedOnline: an offline pod does not join an online one. The other way round is
 // allowed, so the times decide; where one is not known, nothing is reported.
 func (c *card) joinedOnline() {
-	online := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Online })
-	offline := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Offline })
-	for i := range offline {
-		joined, ok := c.decided(&offline[i])
-		if !ok {
-			continue
-		}
-		for j := range online {
-			if there, ok := c.decided(&online[j]); ok && there.Before(joined) {
-				c.violation(ClassMixed, []string{offline[i].pod, online[j].pod}, "pod %s (offline) joined pod %s (online) on %s %s later: it is suspended whenever that works",
-					offline[i].pod, online[j].pod, c.name(), joined.Sub(there).Round(time.Millisecond))
+	for _, offline := range c.podsOf(gpu.Offline) {
+		joined, known := c.decided(offline)
+		for _, online := range c.podsOf(gpu.Online) {
+			if there, ok := c.decided(online); known && ok && there.Before(joined) {
+				c.violation(ClassMixed, []string{offline, online}, "pod %s (offline) joined pod %s (online) on %s %s later: it is suspended whenever that works",
+					offline, online, c.name(), joined.Sub(there).Round(time.Millisecond))
 				break
 			}
 		}
 	}
 }
 
-func (c *card) decided(b *booked) (time.Time, bool) {
-	pod, ok := c.pods[b.pod]
+func (c *card) decided(name string) (time.Time, bool) {
+	pod, ok := c.pods[name]
 	if !ok {
 		return time.Time{}, false
 	}
@@ -156,18 +151,19 @@ func (c *card) decided(b *booked) (time.Time, bool) {
 // exclusive: a container that has the card to itself is the only one there, within
 // its own pod too.
 func (c *card) exclusive(shared bool) {
-	alone := c.filter(func(b *booked) bool { return b.usage.Exclusive })
-	if len(alone) == 0 {
+	i := slices.IndexFunc(c.shares, func(b booked) bool { return b.usage.Exclusive })
+	if i < 0 {
 		return
 	}
+	alone := &c.shares[i]
 	if shared {
-		others := c.filter(func(b *booked) bool { return b.pod != alone[0].pod })
-		c.violation(ExclusiveShared, c.names(c.shares), "pod %s has %s to itself, but %s is on it too", alone[0].pod, c.name(), strings.Join(c.names(others), ", "))
+		others := c.podsWhere(func(b *booked) bool { return b.pod != alone.pod })
+		c.violation(ExclusiveShared, c.names, "pod %s has %s to itself, but %s is on it too", alone.pod, c.name(), strings.Join(others, ", "))
 		return
 	}
-	if container, other, ok := crowded(alone[0].holding, c.index); ok {
-		c.violation(ExclusiveShared, c.names(alone), "container %s of pod %s has %s to itself, but container %s is on it at the same time",
-			container, alone[0].pod, c.name(), other)
+	if container, other, ok := crowded(alone.holding, c.index); ok {
+		c.violation(ExclusiveShared, c.names, "container %s of pod %s has %s to itself, but container %s is on it at the same time",
+			container, alone.pod, c.name(), other)
 	}
 }
 
@@ -206,22 +202,18 @@ func share(p *ledger.Part, card int) *ledger.Share {
 	return nil
 }
 
-func (c *card) filter(keep func(*booked) bool) []booked {
-	var out []booked
-	for i := range c.shares {
-		if keep(&c.shares[i]) {
-			out = append(out, c.shares[i])
-		}
-	}
-	return out
+func (c *card) podsOf(class gpu.Class) []string {
+	return c.podsWhere(func(b *booked) bool { return b.holding.Class == class })
 }
 
-func (c *card) names(shares []booked) []string {
-	out := make([]string, len(shares))
-	for i := range shares {
-		out[i] = shares[i].pod
+func (c *card) podsWhere(is func(*booked) bool) []string {
+	var pods []string
+	for i := range c.shares {
+		if is(&c.shares[i]) {
+			pods = append(pods, c.shares[i].pod)
+		}
 	}
-	return out
+	return pods
 }
 
 // list renders an amount of each pod.
