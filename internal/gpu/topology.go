@@ -181,9 +181,6 @@ func (t *Topology) Index(id CardID) (int, bool) {
 	return 0, false
 }
 
-// Weight returns the weight of the pair i, j.
-func (t *Topology) Weight(i, j int) int64 { return t.Pull(i, SetOf(j)) }
-
 // Pull returns the sum of the weights between card i and the cards of s, i
 // itself left out.
 func (t *Topology) Pull(i int, s Set) int64 {
