@@ -1,4 +1,4 @@
-package report
+package view
 
 import (
 	"cmp"
@@ -193,4 +193,15 @@ func (g *lack) amounts() string {
 		parts = append(parts, "the place of one share")
 	}
 	return strings.Join(parts, " and ")
+}
+
+// Count returns a number of things in words.
+func Count(n int, what string) string { return fmt.Sprintf("%d %s", n, plural(n, what)) }
+
+// plural returns the word for n things.
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
 }
