@@ -253,10 +253,11 @@ func (s *shape) refresh(c *cycle) {
 
 // ask asks the node of the row whether it can take the pod, and what it is worth.
 func (s *shape) ask(i int, c *cycle) {
-	offer, v := c.judge(s.index.rows[i].entry, &c.prefer)
-	s.fits.set(i, v.fits())
-	s.hope.set(i, v.fits() || !v.permanent())
-	if v.fits() {
+	offer, refusal := place.Fit(s.index.rows[i].entry.node, &c.ask.Request, &c.prefer)
+	fits := refusal.Code == place.Fits
+	s.fits.set(i, fits)
+	s.hope.set(i, fits || !refusal.Permanent)
+	if fits {
 		s.worths[i] = place.Rank(&offer, &c.prefer)
 	}
 }
@@ -293,9 +294,6 @@ func appendKey(key []byte, c *cycle) []byte {
 			return 1
 		}
 		return 0
-	}
-	for _, devices := range c.wants {
-		key = binary.AppendVarint(key, devices)
 	}
 	key = binary.AppendVarint(key, int64(r.CPU))
 	for i := range r.Requests {

@@ -47,9 +47,7 @@ type entry struct {
 	read []reading
 	// lowest is the lowest priority of a pod on the node.
 	lowest int32
-	// devices is what kubelet can hand out, and devicesLeft what is left of it.
-	devices, devicesLeft deviceCounts
-	node                 *ledger.Node
+	node   *ledger.Node
 }
 
 // reading is what a pod holds, as its annotations tell.
@@ -161,7 +159,6 @@ func (n *nodes) supplied() map[string]int {
 func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device, mode foldMode) *entry {
 	now := n.open(before, ni.Node(), dev, !dev.decides() && n.vendor.Serves(ni.Node(), podsOf(ni)))
 	now.generation = ni.GetGeneration()
-	now.devices, now.devicesLeft = offeredBy(ni)
 	if cpu := ni.GetAllocatable().GetMilliCPU(); cpu > 0 {
 		now.node.FreeCPU, now.node.CPUKnown = gpu.MilliCPU(max(0, cpu-ni.GetRequested().GetMilliCPU())), true
 	}

@@ -34,7 +34,7 @@ type Shared struct {
 	asks      *asks
 	forecast  *forecast
 	term      *term
-	clock     clock.WithTickerAndDelayedExecution
+	clock     clock.WithDelayedExecution
 	bindLimit *bindLimit
 	// locks are the locks of nodes that the vendor's plugin serves; nil when
 	// nothing is to be done for that plugin, see [DevicePluginAdaption].
@@ -48,7 +48,7 @@ type Shared struct {
 }
 
 // NewShared returns the state of one scheduler process.
-func NewShared(c clock.WithTickerAndDelayedExecution) *Shared {
+func NewShared(c clock.WithDelayedExecution) *Shared {
 	s := &Shared{devices: newDevices(), overlay: newOverlay(), forecast: newForecast(), term: newTerm(sinceBoot), clock: c}
 	s.bindLimit = newBindLimit()
 	s.figures, s.announcements = newFigures(s.overlay, s.term), newAnnouncements()

@@ -127,8 +127,8 @@ func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatu
 			continue
 		}
 		e := p.shared.index.rows[i].entry
-		if _, v := c.judge(e, &c.ask.Prefer); !v.fits() {
-			statuses.Set(e.node.Name, v.status())
+		if _, refusal := place.Fit(e.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
+			statuses.Set(e.node.Name, status(&refusal))
 		}
 	}
 	return statuses

@@ -28,7 +28,8 @@ const (
 	workers = 8
 	// requestTimeout bounds one request.
 	requestTimeout = 10 * time.Second
-	// minBackoff and maxBackoff bound the time between two tries after errors.
+	// minBackoff and maxBackoff bound the time between two tries after errors; a
+	// lock that no pod waits for is tried again after the latter.
 	minBackoff = 4 * time.Millisecond
 	maxBackoff = time.Second
 )
@@ -40,7 +41,7 @@ var (
 
 // Config is what the locks depend on.
 type Config struct {
-	Clock  clock.WithTicker
+	Clock  clock.WithDelayedExecution
 	Client kubernetes.Interface
 	Nodes  corelisters.NodeLister
 	Pods   corelisters.PodLister
@@ -61,7 +62,7 @@ type Locks struct {
 	cfg Config
 	// unawaited has the nodes whose lock is to be looked at and that no pod waits
 	// for.
-	unawaited workqueue.TypedRateLimitingInterface[string]
+	unawaited workqueue.TypedInterface[string]
 
 	mu    sync.Mutex
 	nodes map[string]*node
@@ -85,6 +86,8 @@ type node struct {
 	stuck bool
 	// written is what this process wrote last; the informer may be behind it.
 	written current
+	// timer has the lock looked at again when no pod waits for it.
+	timer clock.Timer
 }
 
 // waiter is a pod that waits for a lock.
@@ -97,10 +100,7 @@ type waiter struct {
 
 // New returns the locks.
 func New(cfg Config) *Locks {
-	return &Locks{cfg: cfg, nodes: map[string]*node{}, unawaited: workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff),
-		workqueue.TypedRateLimitingQueueConfig[string]{Clock: cfg.Clock},
-	)}
+	return &Locks{cfg: cfg, nodes: map[string]*node{}, unawaited: workqueue.NewTyped[string]()}
 }
 
 // Run removes locks that are over and that no pod waits for, until the context
@@ -124,39 +124,35 @@ func (l *Locks) next(ctx context.Context) bool {
 		return false
 	}
 	defer l.unawaited.Done(name)
-	after, err := l.tidy(ctx, name)
-	switch {
-	case err != nil:
-		klog.FromContext(ctx).V(2).Info("Lock is looked at again", "node", name, "err", err)
-		l.unawaited.AddRateLimited(name)
-		return true
-	case after > 0:
-		l.unawaited.AddAfter(name, after)
-	}
-	l.unawaited.Forget(name)
+	l.tidy(ctx, name)
 	return true
 }
 
-// tidy removes the node's lock if it is over, and returns after what time to look
-// again. A pod that waits looks itself.
-func (l *Locks) tidy(ctx context.Context, name string) (after time.Duration, err error) {
+// tidy removes the node's lock if it is over. A pod that waits looks itself.
+func (l *Locks) tidy(ctx context.Context, name string) {
 	l.mu.Lock()
 	n := l.node(name)
 	l.mu.Unlock()
 	if !n.turn.TryAcquire(1) {
-		return 0, nil
+		return
 	}
 	defer n.turn.Release(1)
 	look := l.look(ctx, n, nil)
+	if look.err != nil && !look.done {
+		klog.FromContext(ctx).V(2).Info("Lock is looked at again", "node", name, "err", look.err)
+		look.after = maxBackoff
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if n.timer != nil {
+		n.timer.Stop()
+	}
 	if n.seen == nil && len(n.waiters) == 0 {
 		delete(l.nodes, name)
 	}
-	if look.done {
-		return 0, nil
+	if look.after > 0 {
+		n.timer = l.cfg.Clock.AfterFunc(look.after, func() { l.unawaited.Add(name) })
 	}
-	return look.after, look.err
 }
 
 // Acquire waits until the node's lock is the pod's own. It gives up when the
