@@ -187,7 +187,7 @@ func TestArgsOfWrappedPlugins(t *testing.T) {
 			if tt.args != "" {
 				obj = &runtime.Unknown{Raw: []byte(tt.args)}
 			}
-			_, err := NewShared(clocktesting.NewFakeClock(start)).standIns()[tt.plugin](t.Context(), obj, h)
+			_, err := NewState(clocktesting.NewFakeClock(start)).standIns()[tt.plugin](t.Context(), obj, h)
 			if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
 				t.Errorf("error %q, want %q in it", got, tt.want)
 			}

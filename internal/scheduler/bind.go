@@ -50,7 +50,7 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 	if err != nil {
 		return fwk.AsStatus(fmt.Errorf("bind to %s: %w", nodeName, err))
 	}
-	p.shared.figures.placed.Inc()
+	p.shared.metrics.placed.Inc()
 	p.shared.announcements.put(pod.UID, res.announcement())
 	return nil
 }
@@ -225,7 +225,7 @@ func (b *binder) touch(ctx context.Context) (*corev1.Pod, error) {
 func (b *binder) question() {
 	if !b.doubt {
 		b.doubt, b.since = true, b.plugin.shared.clock.Now()
-		b.plugin.shared.figures.inDoubt.Inc()
+		b.plugin.shared.metrics.inDoubt.Inc()
 	}
 }
 
@@ -233,7 +233,7 @@ func (b *binder) question() {
 func (b *binder) settle() {
 	if b.doubt {
 		b.doubt = false
-		b.plugin.shared.figures.inDoubt.Dec()
+		b.plugin.shared.metrics.inDoubt.Dec()
 	}
 }
 

@@ -260,7 +260,7 @@ func (c *command) emulate(cmd *cobra.Command, config *rest.Config) error {
 // configuration is not needed any more once it was read; what follows may end
 // the process at any time.
 func (c *command) serve(ctx context.Context, removeConfig func()) error {
-	shared := NewShared(clock.RealClock{})
+	shared := NewState(clock.RealClock{})
 	if !adaptsToPlugin(c.options.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)) {
 		shared.locks = nil
 	}
@@ -284,7 +284,7 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 	}
 	go shared.fence(ctx, f)
 	shared.locks.begin(ctx, f.schedulers)
-	shared.figures.register(ctx)
+	shared.metrics.register(ctx)
 	shared.announcements.announce(sched)
 	shared.search(sched)
 	err = app.Run(ctx, cc, sched)
@@ -296,7 +296,7 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 
 // fencer ties the term to the election, if there is one, and returns what opens
 // the fence.
-func (s *Shared) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler.Scheduler) (*fencer, error) {
+func (s *State) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler.Scheduler) (*fencer, error) {
 	informer := cc.InformerFactory.Core().V1().Pods()
 	f := &fencer{
 		client: cc.Client, term: s.term, clock: s.clock, schedulers: sets.New[string](), pods: informer.Lister(),
@@ -344,7 +344,7 @@ func checkPlugins(profile string, plugins *config.Plugins) error {
 }
 
 // fence waits until this process leads and then opens the fence.
-func (s *Shared) fence(ctx context.Context, f *fencer) {
+func (s *State) fence(ctx context.Context, f *fencer) {
 	select {
 	case <-ctx.Done():
 		return

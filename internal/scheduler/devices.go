@@ -37,8 +37,8 @@ func (d *device) DeepCopyObject() runtime.Object { return d }
 // can't be read, whoever serves the node.
 func (d *device) decides() bool { return d != nil && (d.err != nil || wire.DescribesCards(d.spec)) }
 
-// compact is the informer's transform.
-func compact(obj any) (any, error) {
+// trim is the informer's transform.
+func trim(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil
@@ -90,11 +90,11 @@ func (d *devices) takeChanged(names []string) []string {
 	return names
 }
 
-// watch makes the factory's informer for Devices keep them in compact form. It
+// watch makes the factory's informer for Devices keep them in trim form. It
 // is the same informer that kube-scheduler takes its Device events from.
 func (d *devices) watch(factory dynamicinformer.DynamicSharedInformerFactory) error {
 	informer := factory.ForResource(deviceResource).Informer()
-	if err := informer.SetTransform(compact); err != nil {
+	if err := informer.SetTransform(trim); err != nil {
 		return fmt.Errorf("watch devices: %w", err)
 	}
 	d.store = informer.GetStore()

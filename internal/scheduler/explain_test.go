@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
@@ -157,7 +157,7 @@ func TestEventOfFailure(t *testing.T) {
 
 // TestPreemptionOutcome: what the event reports of preemption.
 func TestPreemptionOutcome(t *testing.T) {
-	metrics.Register()
+	schedulermetrics.Register()
 	never := corev1.PreemptNever
 	leaving := makePod("leaving", slice(20, 8), holds(0))
 	leaving.DeletionTimestamp = &metav1.Time{Time: start}

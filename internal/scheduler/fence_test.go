@@ -498,7 +498,7 @@ func TestWithoutAnElection(t *testing.T) {
 // TestFence: nothing is asked before this process leads.
 func TestFence(t *testing.T) {
 	f := newFencing(t, makePod("a", whole(1)))
-	shared := NewShared(f.clock)
+	shared := NewState(f.clock)
 	shared.term.identity = "me"
 	f.term = shared.term
 	ctx, cancel := context.WithCancel(t.Context())

@@ -112,8 +112,8 @@ func (w *world) account(name string) *ledger.Node {
 	return node
 }
 
-// sleepers lists the pods that wait although a node has room for them.
-func (w *world) sleepers() (out []string) {
+// waitingPods lists the pods that wait although a node has room for them.
+func (w *world) waitingPods() (out []string) {
 	var nodes []*ledger.Node
 	for _, name := range w.api.names(kindNode) {
 		nodes = append(nodes, w.account(name))
@@ -189,7 +189,7 @@ func (w *world) calm() {
 	began := time.Now()
 	for w.problem == "" {
 		w.goOn()
-		bad := append(w.sleepers(), w.leftovers()...)
+		bad := append(w.waitingPods(), w.leftovers()...)
 		if len(bad) == 0 && len(w.api.pending()) == 0 {
 			return
 		}

@@ -42,7 +42,7 @@ type process struct {
 	identity  string
 	elects    bool
 	informers *modelInformers
-	shared    *Shared
+	shared    *State
 	sched     *scheduler.Scheduler
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
@@ -156,7 +156,7 @@ func startProcess(api *modelServer, identity string, elects bool, behind int) (*
 	}
 	ctx := klog.NewContext(context.Background(), klog.Logger{})
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	p.shared = NewShared(p.clock)
+	p.shared = NewState(p.clock)
 	p.shared.term.stop = p.cancel
 	if reflect.ValueOf(p.shared.term.elapsed).Pointer() == reflect.ValueOf(sinceBoot).Pointer() {
 		p.shared.term.elapsed = api.uptime // the model's clock that counts suspension

@@ -19,11 +19,11 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// gathered returns the figures by name.
+// gathered returns the metrics by name.
 func (r *rig) gathered(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(r.shared.figures.collectors()...)
+	registry.MustRegister(r.shared.metrics.collectors()...)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestIncompleteSearchesAreCounted(t *testing.T) {
 		{{Code: place.MemoryShort, Incomplete: true}, {Code: place.MemoryShort, Incomplete: true}},
 		{{Code: place.MemoryShort}},
 	} {
-		r.shared.figures.refuse(refusals, time.Millisecond)
+		r.shared.metrics.refuse(refusals, time.Millisecond)
 	}
 	if got := r.gathered(t)["daybreak_scheduler_incomplete_searches_total"].GetMetric()[0].GetCounter().GetValue(); got != 1 {
 		t.Errorf("%v attempts with a search that ended at its limit, want 1", got)
@@ -88,7 +88,7 @@ func TestFiguresAreThereFromTheBeginning(t *testing.T) {
 // it is gone.
 func TestReservationsAreCounted(t *testing.T) {
 	r := newOverlay()
-	f := newFigures(r, newTerm(sinceBoot))
+	f := newMetrics(r, newTerm(sinceBoot))
 	count := func() float64 {
 		var m dto.Metric
 		if err := f.reserved.Write(&m); err != nil {

@@ -35,14 +35,14 @@ const (
 // affinity is InterPodAffinity.
 type affinity struct {
 	*interpodaffinity.InterPodAffinity
-	sleepers *sleepers
+	waitingPods *waitingPods
 }
 
 // spread is PodTopologySpread. Its default constraints are for pods without
 // cards: others are spread only if they have constraints of their own.
 type spread struct {
 	*podtopologyspread.PodTopologySpread
-	sleepers *sleepers
+	waitingPods *waitingPods
 }
 
 var (
@@ -60,7 +60,7 @@ var (
 	_ fwk.EnqueueExtensions = (*spread)(nil)
 )
 
-func (s *Shared) newAffinity(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+func (s *State) newAffinity(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 	args, err := wrappedArgs(AffinityName, names.InterPodAffinity, obj)
 	if err != nil {
 		return nil, err
@@ -73,11 +73,11 @@ func (s *Shared) newAffinity(ctx context.Context, obj runtime.Object, h fwk.Hand
 	if !ok {
 		return nil, fmt.Errorf("%s is a %T", names.InterPodAffinity, plugin)
 	}
-	asleep, err := newSleepers(ctx, h, s.clock, own)
-	return &affinity{InterPodAffinity: own, sleepers: asleep}, err
+	asleep, err := newWaitingPods(ctx, h, s.clock, own)
+	return &affinity{InterPodAffinity: own, waitingPods: asleep}, err
 }
 
-func (s *Shared) newSpread(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+func (s *State) newSpread(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 	args, err := wrappedArgs(SpreadName, names.PodTopologySpread, obj)
 	if err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (s *Shared) newSpread(ctx context.Context, obj runtime.Object, h fwk.Handle
 	if !ok {
 		return nil, fmt.Errorf("%s is a %T", names.PodTopologySpread, plugin)
 	}
-	asleep, err := newSleepers(ctx, h, s.clock, own)
-	return &spread{PodTopologySpread: own, sleepers: asleep}, err
+	asleep, err := newWaitingPods(ctx, h, s.clock, own)
+	return &spread{PodTopologySpread: own, waitingPods: asleep}, err
 }
 
 // Name returns the plugin's name.
@@ -102,7 +102,7 @@ func (*spread) Name() string { return SpreadName }
 
 // Filter is InterPodAffinity's, and notes the pods that it refuses.
 func (a *affinity) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
-	return a.sleepers.note(pod, a.InterPodAffinity.Filter(ctx, cs, pod, ni))
+	return a.waitingPods.note(pod, a.InterPodAffinity.Filter(ctx, cs, pod, ni))
 }
 
 // unspread reports whether only default constraints would be left to spread a
@@ -131,7 +131,7 @@ func (s *spread) PreScore(ctx context.Context, cs fwk.CycleState, pod *corev1.Po
 
 // Filter is PodTopologySpread's, and notes the pods that it refuses.
 func (s *spread) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
-	return s.sleepers.note(pod, s.PodTopologySpread.Filter(ctx, cs, pod, ni))
+	return s.waitingPods.note(pod, s.PodTopologySpread.Filter(ctx, cs, pod, ni))
 }
 
 // EventsToRegister is InterPodAffinity's without the binding of other pods.
@@ -164,25 +164,25 @@ const (
 	firstNap, longestNap = time.Second, 10 * time.Second
 )
 
-// sleepers are the pods that a plugin refused for their neighbours. They are
+// waitingPods are the pods that a plugin refused for their neighbours. They are
 // woken when another pod is bound of which the plugin's own hint says that it
 // may help.
 //
 // kube-scheduler notes a binding in its cache beside us, and maybe later than we
 // try the pod again. Its own bindings it has noted before; for those of others
 // everyone is woken twice.
-type sleepers struct {
+type waitingPods struct {
 	handle fwk.Handle
 	hint   fwk.QueueingHintFn
 	clock  clock.WithDelayedExecution
 	logger klog.Logger
 
 	mu   sync.RWMutex
-	pods map[types.UID]*sleeper
+	pods map[types.UID]*waitingPod
 }
 
-// sleeper is one pod.
-type sleeper struct {
+// waitingPod is one pod.
+type waitingPod struct {
 	pod *corev1.Pod
 	// naps counts how often it was woken, and last is when that was.
 	naps int
@@ -192,12 +192,12 @@ type sleeper struct {
 	planned, again bool
 }
 
-func newSleepers(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecution, plugin fwk.EnqueueExtensions) (*sleepers, error) {
+func newWaitingPods(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecution, plugin fwk.EnqueueExtensions) (*waitingPods, error) {
 	events, err := plugin.EventsToRegister(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &sleepers{handle: h, clock: c, logger: klog.FromContext(ctx), pods: map[types.UID]*sleeper{}}
+	s := &waitingPods{handle: h, clock: c, logger: klog.FromContext(ctx), pods: map[types.UID]*waitingPod{}}
 	for _, e := range events {
 		if e.Event.Resource == fwk.Pod && e.Event.ActionType&fwk.Add != 0 {
 			s.hint = e.QueueingHintFn
@@ -232,7 +232,7 @@ func newSleepers(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecution
 }
 
 // note keeps a pod in mind that is refused. It is called for many nodes at once.
-func (s *sleepers) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
+func (s *waitingPods) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
 	if status.IsSuccess() {
 		return status
 	}
@@ -248,19 +248,19 @@ func (s *sleepers) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
 	if known = s.pods[pod.UID]; known != nil {
 		known.pod = pod
 	} else {
-		s.pods[pod.UID] = &sleeper{pod: pod}
+		s.pods[pod.UID] = &waitingPod{pod: pod}
 	}
 	return status
 }
 
-func (s *sleepers) drop(uid types.UID) {
+func (s *waitingPods) drop(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, uid)
 }
 
 // bound plans to wake the pods that may be helped by one that now has a node.
-func (s *sleepers) bound(pod *corev1.Pod) {
+func (s *waitingPods) bound(pod *corev1.Pod) {
 	s.mu.RLock()
 	none := len(s.pods) == 0
 	s.mu.RUnlock()
@@ -283,7 +283,7 @@ func (s *sleepers) bound(pod *corev1.Pod) {
 }
 
 // plan has the pod woken, soon or after its nap.
-func (s *sleepers) plan(uid types.UID, pod *sleeper) {
+func (s *waitingPods) plan(uid types.UID, pod *waitingPod) {
 	if pod.planned {
 		return
 	}
@@ -298,7 +298,7 @@ func (s *sleepers) plan(uid types.UID, pod *sleeper) {
 
 // wake has kube-scheduler try the pod. One that is being tried right now is
 // tried once more if it is refused.
-func (s *sleepers) wake(uid types.UID) {
+func (s *waitingPods) wake(uid types.UID) {
 	s.mu.Lock()
 	pod := s.pods[uid]
 	if pod == nil {

@@ -20,10 +20,10 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// bedroom is a stand-in of which only its sleepers matter.
+// bedroom is a stand-in of which only its waitingPods matter.
 type bedroom struct {
 	fakeHandle
-	*sleepers
+	*waitingPods
 	clock *alarmClock
 	woken []string
 }
@@ -53,15 +53,15 @@ func newBedroom(t *testing.T, name string) *bedroom {
 	client := fake.NewClientset()
 	b := &bedroom{clock: &alarmClock{FakeClock: clocktesting.NewFakeClock(start)}}
 	b.fakeHandle = fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: schedulercache.NewEmptySnapshot()}
-	plugin, err := NewShared(b.clock).standIns()[name](t.Context(), nil, b)
+	plugin, err := NewState(b.clock).standIns()[name](t.Context(), nil, b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	switch plugin := plugin.(type) {
 	case *affinity:
-		b.sleepers = plugin.sleepers
+		b.waitingPods = plugin.waitingPods
 	case *spread:
-		b.sleepers = plugin.sleepers
+		b.waitingPods = plugin.waitingPods
 	default:
 		t.Fatalf("%s is a %T", name, plugin)
 	}
@@ -100,17 +100,17 @@ func evenly(app string) podOption {
 var refused = fwk.NewStatus(fwk.Unschedulable, "neighbours")
 
 func TestSleepersWake(t *testing.T) {
-	for name, sleeper := range map[string]podOption{AffinityName: nearApp("web"), SpreadName: evenly("web")} {
+	for name, waitingPod := range map[string]podOption{AffinityName: nearApp("web"), SpreadName: evenly("web")} {
 		t.Run(name, func(t *testing.T) {
 			b := newBedroom(t, name)
-			b.note(makePod("sleeper", sleeper), refused)
+			b.note(makePod("waitingPod", waitingPod), refused)
 			b.bound(makePod("stranger", ofApp("db"), boundTo("n1")))
 			if got := b.after(t, time.Minute); len(got) > 0 {
 				t.Errorf("a pod of another app woke %v", got)
 			}
 			b.bound(makePod("web-1", ofApp("web"), boundTo("n1")))
 			b.bound(makePod("web-2", ofApp("web"), boundTo("n2")))
-			want := []string{"ns/sleeper"}
+			want := []string{"ns/waitingPod"}
 			if diff := cmp.Diff(want, b.after(t, gather)); diff != "" {
 				t.Errorf("after two pods of the app (-want +got):\n%s", diff)
 			}
@@ -126,7 +126,7 @@ func TestSleepersWake(t *testing.T) {
 
 func TestSleepersNap(t *testing.T) {
 	b := newBedroom(t, AffinityName)
-	b.note(makePod("sleeper", nearApp("web")), refused)
+	b.note(makePod("waitingPod", nearApp("web")), refused)
 	// Pods of the app are bound all the time and none helps.
 	wakes := 0
 	const minute = 60 * 20
@@ -148,7 +148,7 @@ func TestSleepersGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBedroom(t, AffinityName)
-			pod := makePod("sleeper", nearApp("web"))
+			pod := makePod("waitingPod", nearApp("web"))
 			b.note(pod, refused)
 			b.bound(makePod("web", ofApp("web"), boundTo("n1")))
 			end(b, pod)
@@ -190,7 +190,7 @@ func TestSpreadWithCards(t *testing.T) {
 			if tt.args != "" {
 				args = &runtime.Unknown{Raw: []byte(tt.args)}
 			}
-			plugin, err := NewShared(clocktesting.NewFakeClock(start)).newSpread(t.Context(), args, h)
+			plugin, err := NewState(clocktesting.NewFakeClock(start)).newSpread(t.Context(), args, h)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@ import (
 // locks ties the nodes' locks to this process: to its informers, its
 // reservations and its term as leader. A nil *locks does nothing.
 type locks struct {
-	shared *Shared
+	shared *State
 	// nodes is made with the first profile, when the informers are known.
 	nodes  *nodelock.Locks
 	expiry time.Duration
@@ -26,7 +26,7 @@ type locks struct {
 	schedulers sets.Set[string]
 }
 
-func newLocks(s *Shared) *locks { return &locks{shared: s} }
+func newLocks(s *State) *locks { return &locks{shared: s} }
 
 // watch makes the locks follow the informers. Profiles share both.
 func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
@@ -92,7 +92,7 @@ func (l *locks) acquire(ctx context.Context, node string, pod *corev1.Pod, wait 
 	start := l.shared.clock.Now()
 	err := l.nodes.Acquire(ctx, node, pod, wait)
 	took := l.shared.clock.Since(start)
-	l.shared.figures.lockWait.Observe(took.Seconds())
+	l.shared.metrics.lockWait.Observe(took.Seconds())
 	klog.FromContext(ctx).V(4).Info("Waited for the lock", "pod", klog.KObj(pod), "node", node, "took", took, "err", err)
 	return err
 }

@@ -80,7 +80,7 @@ func testOrdinaryPods(t *testing.T, profiles []string, args map[string]string) {
 	decided, refused, told := 0, 0, map[string]int{}
 	for seed := range uint64(40) {
 		w := randomWorld(rand.New(rand.NewPCG(seed, 20)))
-		frameworks := newFrameworksIn(t, NewShared(clock.RealClock{}), both, schedulercache.NewSnapshot(w.bound, w.nodes), w.owners...)
+		frameworks := newFrameworksIn(t, NewState(clock.RealClock{}), both, schedulercache.NewSnapshot(w.bound, w.nodes), w.owners...)
 		for _, pod := range w.pending {
 			want := judge(t, frameworks[len(frameworks)-1], pod)
 			for _, f := range frameworks[:len(frameworks)-1] {

@@ -24,8 +24,8 @@ import (
 // Name is the plugin's name in a scheduler configuration.
 const Name = "Daybreak"
 
-// Shared is what all profiles of one scheduler process have in common.
-type Shared struct {
+// State is what all profiles of one scheduler process have in common.
+type State struct {
 	devices   *devices
 	overlay   *overlay
 	nodes     *nodes
@@ -39,19 +39,19 @@ type Shared struct {
 	// locks are the locks of nodes that the vendor's plugin serves; nil when
 	// nothing is to be done for that plugin, see [DevicePluginAdaption].
 	locks *locks
-	// figures are what is counted, announcements what events are to tell.
-	figures       *figures
+	// metrics are what is counted, announcements what events are to tell.
+	metrics       *metrics
 	announcements *announcements
 	// vendorPlugin is the label selector of the vendor's plugin; nil before the
 	// first profile's plugin is made.
 	vendorPlugin *string
 }
 
-// NewShared returns the state of one scheduler process.
-func NewShared(c clock.WithDelayedExecution) *Shared {
-	s := &Shared{devices: newDevices(), overlay: newOverlay(), forecast: newForecast(), term: newTerm(sinceBoot), clock: c}
+// NewState returns the state of one scheduler process.
+func NewState(c clock.WithDelayedExecution) *State {
+	s := &State{devices: newDevices(), overlay: newOverlay(), forecast: newForecast(), term: newTerm(sinceBoot), clock: c}
 	s.bindLimit = newBindLimit()
-	s.figures, s.announcements = newFigures(s.overlay, s.term), newAnnouncements()
+	s.metrics, s.announcements = newMetrics(s.overlay, s.term), newAnnouncements()
 	s.locks = newLocks(s)
 	s.nodes = newNodes(s.devices, s.overlay)
 	s.hints, s.asks = newHintAccounts(s.nodes), newAsks()
@@ -63,7 +63,7 @@ func NewShared(c clock.WithDelayedExecution) *Shared {
 // file of its name.
 type Plugin struct {
 	handle fwk.Handle
-	shared *Shared
+	shared *State
 	policy place.Policy
 	// lockWait is how long a pod waits for a node's lock that does not change.
 	lockWait time.Duration
@@ -92,13 +92,13 @@ var (
 )
 
 // Factory returns what makes the plugin for one profile.
-func (s *Shared) Factory() func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func (s *State) Factory() func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		return s.newPlugin(ctx, obj, h)
 	}
 }
 
-func (s *Shared) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle) (*Plugin, error) {
+func (s *State) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle) (*Plugin, error) {
 	args, err := parseArgs(obj)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (s *Shared) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle
 
 // selectVendorPlugin sets how the vendor's plugin is known, once for all
 // profiles.
-func (s *Shared) selectVendorPlugin(selector string) error {
+func (s *State) selectVendorPlugin(selector string) error {
 	if s.vendorPlugin != nil && *s.vendorPlugin != selector {
 		return fmt.Errorf("args of plugin %s: vendorPluginSelector: Invalid value: %q: another profile says %q: write the same in all", Name, selector, *s.vendorPlugin)
 	}
@@ -135,7 +135,7 @@ func (s *Shared) selectVendorPlugin(selector string) error {
 }
 
 // cleanUp forgets pods and nodes that are gone.
-func (s *Shared) cleanUp(h fwk.Handle) error {
+func (s *State) cleanUp(h fwk.Handle) error {
 	informers := h.SharedInformerFactory().Core().V1()
 	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(obj any) {

@@ -31,7 +31,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	}
 	m = p.showLeftOut(c, m)
 	refused := refusals(m)
-	defer func() { p.shared.figures.refuse(refused, p.shared.clock.Since(c.start)) }()
+	defer func() { p.shared.metrics.refuse(refused, p.shared.clock.Since(c.start)) }()
 	if !p.shared.index.outranks(corev1helpers.PodPriority(pod)) {
 		return p.withoutPreemption(ctx, pod, m), fwk.NewStatus(fwk.Unschedulable)
 	}
@@ -39,7 +39,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	text := status.Message()
 	switch {
 	case status.IsSuccess():
-		p.promise(c, pod, result.NominatedNodeName)
+		p.holdCards(c, pod, result.NominatedNodeName)
 		text = c.evicting(result.NominatedNodeName)
 	case status.Code() == fwk.Error:
 		return result, fwk.AsStatus(fmt.Errorf(preemptionPrefix+"%w", status.AsError()))
@@ -75,9 +75,9 @@ func (p *Plugin) PodEligibleToPreemptOthers(ctx context.Context, pod *corev1.Pod
 	}
 }
 
-// promise reserves cards on the node for the pod, as they are once the victims
+// holdCards reserves cards on the node for the pod, as they are once the victims
 // are gone and the pods nominated to the node before it have theirs.
-func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
+func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
 	p.shared.overlay.dropHold(pod.UID)
 	ni, err := p.handle.SnapshotSharedLister().NodeInfos().Get(nodeName)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
 // It does not do so itself when a victim ends that was only assumed on a node and
 // whose Binding failed while the eviction was under way: at that moment the
 // preemptor waited for the eviction, and there is no later event.
-func (s *Shared) tryPreemptors(h fwk.Handle) {
+func (s *State) tryPreemptors(h fwk.Handle) {
 	pods := map[string]*corev1.Pod{}
 	lister := h.SharedInformerFactory().Core().V1().Pods().Lister()
 	for _, holder := range s.overlay.preemptors() {

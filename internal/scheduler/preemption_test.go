@@ -192,7 +192,7 @@ func TestVictimsNextToNominatedPods(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.promise(c, pod, "n1")
+				r.holdCards(c, pod, "n1")
 				h, _ := r.shared.overlay.getHold(pod.UID, r.shared.nodes.of(ni, false))
 				cards = append(cards, h.Cards())
 				if tt.restart {

@@ -17,14 +17,14 @@ const podGroupsUnsupported = "pod groups of Kubernetes are not supported yet for
 func (p *Plugin) PreFilter(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	ask, problems := p.shared.asks.admit(pod)
 	if len(problems) > 0 {
-		p.shared.figures.inadmissible.Inc()
+		p.shared.metrics.inadmissible.Inc()
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
 	}
 	if ask == nil {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if cs.IsPodGroupSchedulingCycle() {
-		p.shared.figures.inadmissible.Inc()
+		p.shared.metrics.inadmissible.Inc()
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, podGroupsUnsupported)
 	}
 	if !p.shared.term.admits(pod) {

@@ -48,9 +48,9 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, annotations: annotations, candidates: c.candidates,
 	})
 	if offer.Incomplete {
-		p.shared.figures.incomplete.Inc()
+		p.shared.metrics.incomplete.Inc()
 	}
-	p.shared.figures.decided.Observe(p.shared.clock.Since(c.start).Seconds())
+	p.shared.metrics.decided.Observe(p.shared.clock.Since(c.start).Seconds())
 	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])
 	return nil
 }
@@ -80,7 +80,7 @@ func annotationSize(own, added map[string]string) int {
 // when no more locks are written either.
 func (p *Plugin) Unreserve(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, nodeName string) {
 	if _, err := readState(cs); err == nil {
-		p.shared.figures.failed.Inc()
+		p.shared.metrics.failed.Inc()
 	}
 	p.shared.overlay.dropReservation(pod.UID)
 	p.shared.locks.check(nodeName)

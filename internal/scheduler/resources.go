@@ -37,7 +37,7 @@ const (
 )
 
 // standIns returns the plugins that stand in for kube-scheduler's own.
-func (s *Shared) standIns() frameworkruntime.Registry {
+func (s *State) standIns() frameworkruntime.Registry {
 	return frameworkruntime.Registry{
 		ResourcesName: newResources, BalanceName: newBalance, ImagesName: newImages,
 		AffinityName: s.newAffinity, SpreadName: s.newSpread,

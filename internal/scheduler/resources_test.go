@@ -32,7 +32,7 @@ func (draHandle) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
 func makeStandIn(t *testing.T, name string) fwk.Plugin {
 	t.Helper()
 	client := fake.NewClientset()
-	p, err := NewShared(clocktesting.NewFakeClock(start)).standIns()[name](t.Context(), nil, draHandle{&fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0)}})
+	p, err := NewState(clocktesting.NewFakeClock(start)).standIns()[name](t.Context(), nil, draHandle{&fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0)}})
 	if err != nil {
 		t.Fatal(err)
 	}

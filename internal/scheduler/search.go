@@ -27,7 +27,7 @@ import (
 // pods need one node to be filtered: the best.
 type searcher struct {
 	framework.Framework
-	shared *Shared
+	shared *State
 	// compares tells that tolerations may have comparison operators, a feature of
 	// Kubernetes.
 	compares bool
@@ -36,7 +36,7 @@ type searcher struct {
 // search makes the profiles search all nodes, except where more than cards decides
 // between nodes: extenders, or plugins that the profile of this package does not
 // have.
-func (s *Shared) search(sched *scheduler.Scheduler) {
+func (s *State) search(sched *scheduler.Scheduler) {
 	if len(sched.Extenders) > 0 {
 		return
 	}
