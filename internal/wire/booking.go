@@ -57,11 +57,18 @@ func (inv *Inventory) NewNode(pods []*corev1.Pod) (n *ledger.Node, notes []strin
 // reads; a pod of which that can read nothing is unknown only if it may hold
 // cards, and is booked with none otherwise. Every account of a node asks here.
 func (inv *Inventory) BookingOf(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
+	ask, asks := AdmitBound(pod)
+	return inv.BookingFor(n, pod, ask, asks)
+}
+
+// BookingFor is [Inventory.BookingOf] for a pod whose request is known: ask and
+// asks are what [AdmitBound] returned.
+func (inv *Inventory) BookingFor(n *ledger.Node, pod *corev1.Pod, ask *Ask, asks bool) (h ledger.Holding, known bool, notes []string) {
 	none := ledger.Holding{Holder: HolderOf(pod)}
 	if n.Counted && !CanHold(pod) {
 		return none, true, nil // nothing but its request could be read
 	}
-	h, known, notes = inv.HoldingOf(n, pod)
+	h, known, notes = inv.holdingFor(n, pod, ask, asks)
 	switch {
 	case known || inv.mayHold(pod):
 		return h, known, notes
@@ -159,10 +166,14 @@ func (inv *Inventory) foreign(n *ledger.Node, coming []ledger.Holding) []ledger.
 // is not known when none can be read; a pod whose counts are all zero holds
 // nothing. The notes tell what an operator should know.
 func HoldingOf(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
+	ask, asks := AdmitBound(pod)
+	return holdingFor(n, pod, ask, asks)
+}
+
+func holdingFor(n *ledger.Node, pod *corev1.Pod, ask *Ask, asks bool) (h ledger.Holding, known bool, notes []string) {
 	note := func(format string, args ...any) {
 		notes = append(notes, fmt.Sprintf("pod %s on %s: ", HolderOf(pod), n.Name)+fmt.Sprintf(format, args...))
 	}
-	ask, asks := AdmitBound(pod)
 	if !asks {
 		return ledger.Holding{Holder: HolderOf(pod)}, true, nil
 	}

@@ -109,19 +109,20 @@ func (e *givenEntry) validate() error {
 // told what kubelet gave the pod, that is it; else the pod's annotations tell,
 // see [HoldingOf].
 func (inv *Inventory) HoldingOf(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
-	g, ok := inv.given[pod.UID]
-	if !ok || g.Holder != "" && g.Holder != HolderOf(pod) || n.Counted {
-		return HoldingOf(n, pod)
-	}
 	ask, asks := AdmitBound(pod)
-	if !asks {
-		return HoldingOf(n, pod)
+	return inv.holdingFor(n, pod, ask, asks)
+}
+
+func (inv *Inventory) holdingFor(n *ledger.Node, pod *corev1.Pod, ask *Ask, asks bool) (h ledger.Holding, known bool, notes []string) {
+	g, ok := inv.given[pod.UID]
+	if !ok || !asks || g.Holder != "" && g.Holder != HolderOf(pod) || n.Counted {
+		return holdingFor(n, pod, ask, asks)
 	}
 	b := booking{node: n, pod: pod, ask: ask, containers: containers(pod)}
 	h, lost, err := b.holding(b.given(&g))
 	if err != nil {
 		said := fmt.Sprintf("pod %s on %s: annotation %s of the Device: %v", HolderOf(pod), n.Name, AnnotationGiven, err)
-		h, known, notes = HoldingOf(n, pod)
+		h, known, notes = holdingFor(n, pod, ask, asks)
 		return h, known, append(notes, said)
 	}
 	for _, id := range lost {
