@@ -35,8 +35,8 @@ var (
 // Bind writes the node and the cards in one call, under the node's lock where
 // the vendor's plugin serves it.
 func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
-	res, ok := p.shared.overlay.getReservation(pod.UID)
-	if !ok {
+	res := p.shared.pods.peek(pod.UID).reservation
+	if res == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	if err := p.takeLock(ctx, pod, nodeName); err != nil {
@@ -51,7 +51,7 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 		return fwk.AsStatus(fmt.Errorf("bind to %s: %w", nodeName, err))
 	}
 	p.shared.metrics.placed.Inc()
-	p.shared.announcements.put(pod.UID, res.announcement())
+	p.shared.pods.putBindNote(pod.UID, res.bindNote())
 	return nil
 }
 

@@ -131,7 +131,7 @@ func TestBindIsOneWrite(t *testing.T) {
 	if diff := cmp.Diff([]*corev1.Binding{want}, sentBindings(t, r.client)); diff != "" {
 		t.Errorf("Binding (-want +got):\n%s", diff)
 	}
-	if r.shared.overlay.reservations() != 1 {
+	if r.shared.pods.reservations() != 1 {
 		t.Error("the cards were given back before the cache shows the pod with them")
 	}
 }
@@ -179,7 +179,7 @@ func TestBindAfterAnswers(t *testing.T) {
 					t.Errorf("another Binding was sent (-first +again):\n%s", diff)
 				}
 			}
-			if r.shared.overlay.reservations() != 1 {
+			if r.shared.pods.reservations() != 1 {
 				t.Error("Bind gave the cards back; that is for Unreserve")
 			}
 		})
@@ -248,7 +248,7 @@ func TestBindAfterConflict(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			r, pod := reserved(t)
-			res, _ := r.shared.overlay.getReservation(pod.UID)
+			res := r.shared.pods.peek(pod.UID).reservation
 			now := pod.DeepCopy()
 			now.ResourceVersion = "8"
 			if tt.change != nil {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -416,7 +417,7 @@ func TestAfterNode(t *testing.T) {
 			tt.change(after)
 			r.addNode(t, after)
 			for cards, want := range tt.want {
-				if got, err := r.afterNode(testLogger(t), makePod("p", whole(cards)), before, after); err != nil || got != want {
+				if got, err := r.afterNode(testLogger(t), makePod(fmt.Sprintf("p%d", cards), whole(cards)), before, after); err != nil || got != want {
 					t.Errorf("afterNode() for %d cards = %v, %v; want %v", cards, got, err, want)
 				}
 			}

@@ -148,7 +148,7 @@ func TestPostFilterOfOthers(t *testing.T) {
 func TestEventOfFailure(t *testing.T) {
 	var told spy
 	const message = "0/1 nodes are available: 1 needs 20% more card compute (best has 30% free)."
-	recorder{EventRecorderLogger: &told, announcements: newAnnouncements()}.
+	recorder{EventRecorderLogger: &told, pods: newPods()}.
 		Eventf(makePod("p"), nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
 	if got := fmt.Sprintf(told.note, told.args...); got != message {
 		t.Errorf("the event is %q, want %q", got, message)

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -353,7 +352,14 @@ func (p *process) runs() bool {
 
 // reserved returns the pods that cards are reserved for.
 func (p *process) reserved() []types.UID {
-	p.shared.overlay.mu.Lock()
-	defer p.shared.overlay.mu.Unlock()
-	return slices.Sorted(maps.Keys(p.shared.overlay.reserved))
+	p.shared.pods.mu.Lock()
+	defer p.shared.pods.mu.Unlock()
+	var reserved []types.UID
+	for uid, record := range p.shared.pods.byUID {
+		if record.reservation != nil {
+			reserved = append(reserved, uid)
+		}
+	}
+	slices.Sort(reserved)
+	return reserved
 }

@@ -41,12 +41,12 @@ type metrics struct {
 	decisions *prometheus.HistogramVec
 }
 
-func newMetrics(o *overlay, t *term) *metrics {
+func newMetrics(p *pods, t *term) *metrics {
 	f := &metrics{
 		reserved: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_reservations",
 			Help: "Pods whose cards were chosen and that were not yet seen with them by another decision on their node. They go with their pods at the latest.",
-		}, func() float64 { return float64(o.reservations()) }),
+		}, func() float64 { return float64(p.reservations()) }),
 		heldBack: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_held_back_pods",
 			Help: "Pending pods that are not placed because their status can't be updated: a scheduler that led before may still bind them.",
@@ -106,7 +106,7 @@ func (f *metrics) collectors() []prometheus.Collector {
 // DescribeMetrics registers the scheduler's own metrics with nothing counted, for
 // who wants to list them.
 func DescribeMetrics(registry prometheus.Registerer) error {
-	for _, c := range newMetrics(newOverlay(), newTerm(sinceBoot)).collectors() {
+	for _, c := range newMetrics(newPods(), newTerm(sinceBoot)).collectors() {
 		if err := registry.Register(c); err != nil {
 			return err
 		}

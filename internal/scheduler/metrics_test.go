@@ -87,7 +87,7 @@ func TestFiguresAreThereFromTheBeginning(t *testing.T) {
 // TestReservationsAreCounted: a pod counts from when its cards are chosen until
 // it is gone.
 func TestReservationsAreCounted(t *testing.T) {
-	r := newOverlay()
+	r := newPods()
 	f := newMetrics(r, newTerm(sinceBoot))
 	count := func() float64 {
 		var m dto.Metric
@@ -266,18 +266,18 @@ func TestAnnouncement(t *testing.T) {
 					t.Fatal(got)
 				}
 			}
-			var told spy
-			rec := recorder{EventRecorderLogger: &told, announcements: r.shared.announcements}.WithLogger(testLogger(t))
+			var recorded spy
+			rec := recorder{EventRecorderLogger: &recorded, pods: r.shared.pods}.WithLogger(testLogger(t))
 			want := spy{note: "assigned to %v", args: []any{"n1"}}
 			if tt.want != "" {
 				want = spy{note: "assigned to %v: %s", args: []any{"n1", tt.want}}
 			}
 			rec.Eventf(tt.pod, nil, corev1.EventTypeNormal, reasonScheduled, "Binding", "assigned to %v", "n1")
-			if diff := cmp.Diff(want, told, cmp.AllowUnexported(spy{})); diff != "" {
+			if diff := cmp.Diff(want, recorded, cmp.AllowUnexported(spy{})); diff != "" {
 				t.Errorf("event (-want +got):\n%s", diff)
 			}
-			if len(r.shared.announcements.byPod) != 0 {
-				t.Error("what was told is kept")
+			if r.shared.pods.peek(tt.pod.UID).bindNote != "" {
+				t.Error("the note is kept")
 			}
 		})
 	}

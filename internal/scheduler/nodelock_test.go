@@ -168,18 +168,18 @@ func TestWithoutAdaption(t *testing.T) {
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
 		t.Fatalf("Reserve() = %v", got)
 	}
-	res, _ := r.shared.overlay.getReservation(pod.UID)
+	res := r.shared.pods.peek(pod.UID).reservation
 	for _, key := range []string{wire.AnnotationAllocated, wire.AnnotationPredicateTime} {
 		if _, written := res.annotations[key]; written {
 			t.Errorf("%s is written", key)
 		}
 	}
 	bound := makePod("p", slice(30, 8), boundTo("n1"))
-	if res, carried := r.shared.overlay.reservationOf(bound, ofSnapshot); res == nil || carried {
+	if res, carried := r.shared.pods.reservationOf(bound, ofSnapshot); res == nil || carried {
 		t.Error("the reservation was dropped before the pod carries what was reserved")
 	}
 	maps.Copy(bound.Annotations, res.annotations)
-	if _, carried := r.shared.overlay.reservationOf(bound, ofSnapshot); !carried || r.shared.overlay.reservedOn(bound.UID, "n1") {
+	if _, carried := r.shared.pods.reservationOf(bound, ofSnapshot); !carried || r.shared.pods.reservedOn(bound.UID, "n1") {
 		t.Error("the reservation stays although the pod carries it")
 	}
 	if h, known, notes := wire.HoldingOf(r.shared.nodes.of(nodeInfo(makeNode("n1")), true), bound); !known || h.Cards().Len() != 1 {

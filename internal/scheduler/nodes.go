@@ -21,7 +21,7 @@ import (
 // nodes keeps the account of every node for as long as the node stays the same.
 type nodes struct {
 	devices *devices
-	overlay *overlay
+	pods    *pods
 	// memos are of searches for cards, shared by nodes that are joined alike.
 	memos gpu.Memos
 	// vendor tells who serves a node without a Device. It is set before the
@@ -50,13 +50,17 @@ type entry struct {
 	node   *ledger.Node
 }
 
-// reading is what a pod holds, as its annotations tell.
+// reading is what a pod holds according to its annotations. It stands for all
+// versions of the pod that hold the same.
 type reading struct {
-	pod     *corev1.Pod // from which it was read
-	asks    bool        // for cards; the rest means nothing otherwise
-	read    bool        // its annotations were; those of a reserved pod are not
+	pod     *corev1.Pod
+	asks    bool // for cards; the rest is empty otherwise
+	read    bool // its annotations were; those of a reserved pod are not
 	holding ledger.Holding
 	known   bool
+	// ask is kept where cards have no identity: the holding is found again in
+	// every fold.
+	ask *wire.Ask
 }
 
 // facts is everything that a node's inventory depends on; equal facts give an
@@ -87,8 +91,8 @@ func factsOf(node *corev1.Node, d *device) facts {
 	return f
 }
 
-func newNodes(d *devices, o *overlay) *nodes {
-	return &nodes{devices: d, overlay: o, entries: map[string]*entry{}, supply: map[string]int{}}
+func newNodes(d *devices, p *pods) *nodes {
+	return &nodes{devices: d, pods: p, entries: map[string]*entry{}, supply: map[string]int{}}
 }
 
 // of returns the account of the node as the NodeInfo shows it. A NodeInfo of a
@@ -104,7 +108,7 @@ func (n *nodes) entryOf(ni fwk.NodeInfo, whatIf bool) *entry {
 	n.mu.RUnlock()
 
 	dev := n.devices.get(name)
-	if before != nil && before.generation == ni.GetGeneration() && before.overlay == n.overlay.versionOf(name) && before.facts.device == dev {
+	if before != nil && before.generation == ni.GetGeneration() && before.overlay == n.pods.versionOf(name) && before.facts.device == dev {
 		return before
 	}
 	if whatIf {
@@ -176,7 +180,7 @@ func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device, mode foldMode)
 // open returns an entry of the node with no pods on it. Vendor tells that the
 // vendor's plugin serves the node, which matters where the Device does not decide.
 func (n *nodes) open(before *entry, node *corev1.Node, dev *device, vendor bool) *entry {
-	now := &entry{overlay: n.overlay.versionOf(node.Name), facts: factsOf(node, dev), lowest: math.MaxInt32}
+	now := &entry{overlay: n.pods.versionOf(node.Name), facts: factsOf(node, dev), lowest: math.MaxInt32}
 	now.facts.vendor = vendor
 	if before != nil && before.facts == now.facts {
 		now.inventory = before.inventory
@@ -203,10 +207,10 @@ func (n *nodes) bookAll(now, before *entry, lock wire.Lock, mode foldMode, ended
 		f.add(i)
 	}
 	now.node.BookAll(f.holdings, f.unknown)
-	beside := n.overlay.reservedBeside(now.node.Name, mode, f.found, func(uid types.UID) bool {
+	beyond := n.pods.reservedBeyond(now.node.Name, mode, f.found, func(uid types.UID) bool {
 		return ended != nil && ended(uid) || slices.ContainsFunc(now.read, func(r reading) bool { return r.pod.UID == uid })
 	})
-	for _, res := range beside {
+	for _, res := range beyond {
 		// A pod of the same name may be on the node: it keeps what it holds.
 		if h, known := res.in(now.node); known {
 			now.node.BookAll([]ledger.Holding{h}, nil)
@@ -255,6 +259,7 @@ func (f *folder) add(i int) {
 	pod := r.pod
 	if was := f.earlier(i, pod); was != nil {
 		*r = *was
+		r.pod = pod
 	} else {
 		r.asks = wire.Asks(pod)
 	}
@@ -269,17 +274,16 @@ func (f *folder) add(i int) {
 	// reserved cards for are only what its author wrote. Cards without identity
 	// are dealt again in every fold, to reserved pods like to the rest, so that no
 	// two pods count for one.
-	if res := f.reservation(pod); res != nil && !f.now.node.Counted {
-		h, known := res.in(f.now.node)
-		if !known {
-			f.unknown = append(f.unknown, h.Holder)
+	res, carried := f.pods.reservationOf(pod, f.mode)
+	if res != nil && !(carried && f.mode == ofSnapshot) {
+		f.found++
+		if !f.now.node.Counted {
+			f.bookReserved(pod, res, carried)
 			return
 		}
-		f.holdings, f.coming = append(f.holdings, h), append(f.coming, h)
-		return
 	}
 	if !r.read || f.now.node.Counted {
-		f.book(r)
+		f.book(r, res)
 	}
 	switch {
 	case !r.known:
@@ -293,37 +297,53 @@ func (f *folder) add(i int) {
 	}
 }
 
-// reservation returns what is reserved for the pod, unless the pod carries it.
-func (f *folder) reservation(pod *corev1.Pod) *reservation {
-	res, carried := f.overlay.reservationOf(pod, f.mode)
-	if res == nil || carried && f.mode == ofSnapshot {
-		return nil
+// bookReserved books what is reserved for the pod. It is still to come unless the
+// pod carries it.
+func (f *folder) bookReserved(pod *corev1.Pod, res *reservation, carried bool) {
+	h, known := res.in(f.now.node)
+	if !known {
+		f.unknown = append(f.unknown, h.Holder)
+		return
 	}
-	f.found++
-	if carried {
-		return nil
+	f.holdings = append(f.holdings, h)
+	if !carried || f.lock.Names(pod) {
+		f.coming = append(f.coming, h)
 	}
-	return res
 }
 
-// book reads what the pod's annotations tell. Where cards have no identity, those
-// that it gets depend on who has some already.
-func (f *folder) book(r *reading) {
+// book reads what the pod holds from its annotations; its reservation, if it has
+// one, has its request. Where cards have no identity, those that it gets depend on
+// what others have already.
+func (f *folder) book(r *reading, res *reservation) {
 	if f.now.node.Counted {
 		f.now.node.BookAll(f.holdings, f.unknown)
 		f.holdings, f.unknown = f.holdings[:0], f.unknown[:0]
 	}
-	r.holding, r.known, _ = f.now.inventory.BookingOf(f.now.node, r.pod)
+	ask, asks := r.ask, true
+	switch {
+	case ask != nil:
+	case res != nil:
+		ask = res.ask
+	default:
+		ask, asks = f.pods.calls.readBoundRequest(r.pod)
+	}
+	if f.now.node.Counted && asks {
+		r.ask = ask
+	}
+	r.holding, r.known, _ = f.pods.calls.readHolding(f.now.inventory, f.now.node, r.pod, ask, asks)
 	r.read = true
 	if r.known && f.now.node.Counted {
 		f.now.node.Book(r.holding)
 	}
 }
 
-// earlier returns what was read of the same version of the pod before. Pods
-// mostly stay where they are in the NodeInfo's list.
+// earlier returns what was read before of a version of the pod that holds the same.
+// Pods mostly stay where they are in the NodeInfo's list.
 func (f *folder) earlier(i int, pod *corev1.Pod) *reading {
-	if i < len(f.before) && f.before[i].pod == pod {
+	same := func(was *reading) bool {
+		return was.pod == pod || was.pod.UID == pod.UID && sameHolding(was.pod, pod)
+	}
+	if i < len(f.before) && same(&f.before[i]) {
 		return &f.before[i]
 	}
 	if len(f.before) == 0 {
@@ -335,7 +355,7 @@ func (f *folder) earlier(i int, pod *corev1.Pod) *reading {
 			f.byUID[f.before[k].pod.UID] = &f.before[k]
 		}
 	}
-	if was := f.byUID[pod.UID]; was != nil && was.pod == pod {
+	if was := f.byUID[pod.UID]; was != nil && same(was) {
 		return was
 	}
 	return nil
@@ -366,15 +386,15 @@ func podsOf(ni fwk.NodeInfo) iter.Seq[*corev1.Pod] {
 // yet: those that are held for it since others were evicted for it, who may still
 // be there, else as if it came now.
 func (n *nodes) placeNominated(node *ledger.Node, pod *corev1.Pod) {
-	if h, ok := n.overlay.getHold(pod.UID, node); ok {
+	if h, ok := n.pods.getHold(pod.UID, node); ok {
 		node.Book(h)
 		return
 	}
-	ask, _ := wire.Admit(pod)
-	if ask == nil {
+	ask, problems := n.pods.request(pod)
+	if ask == nil || len(problems) > 0 {
 		return
 	}
-	if offer, refusal := place.Fit(node, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
+	if offer, refusal := n.pods.calls.fit(node, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
 		node.Book(node.Holding(&offer, wire.HolderOf(pod), &ask.Request))
 	}
 }
@@ -392,5 +412,5 @@ func (n *nodes) forget(name string) {
 	defer n.mu.Unlock()
 	n.stock(n.entries[name], nil)
 	delete(n.entries, name)
-	n.overlay.forget(name)
+	n.pods.forgetNode(name)
 }

@@ -27,21 +27,18 @@ const Name = "Daybreak"
 // State is what all profiles of one scheduler process have in common.
 type State struct {
 	devices   *devices
-	overlay   *overlay
+	pods      *pods
 	nodes     *nodes
 	index     *index
 	hints     *hintAccounts
-	asks      *asks
 	forecast  *forecast
 	term      *term
 	clock     clock.WithDelayedExecution
 	bindLimit *bindLimit
 	// locks are the locks of nodes that the vendor's plugin serves; nil when
 	// nothing is to be done for that plugin, see [DevicePluginAdaption].
-	locks *locks
-	// metrics are what is counted, announcements what events are to tell.
-	metrics       *metrics
-	announcements *announcements
+	locks   *locks
+	metrics *metrics
 	// vendorPlugin is the label selector of the vendor's plugin; nil before the
 	// first profile's plugin is made.
 	vendorPlugin *string
@@ -49,12 +46,10 @@ type State struct {
 
 // NewState returns the state of one scheduler process.
 func NewState(c clock.WithDelayedExecution) *State {
-	s := &State{devices: newDevices(), overlay: newOverlay(), forecast: newForecast(), term: newTerm(sinceBoot), clock: c}
-	s.bindLimit = newBindLimit()
-	s.metrics, s.announcements = newMetrics(s.overlay, s.term), newAnnouncements()
-	s.locks = newLocks(s)
-	s.nodes = newNodes(s.devices, s.overlay)
-	s.hints, s.asks = newHintAccounts(s.nodes), newAsks()
+	s := &State{devices: newDevices(), pods: newPods(), term: newTerm(sinceBoot), clock: c}
+	s.bindLimit, s.metrics, s.locks = newBindLimit(), newMetrics(s.pods, s.term), newLocks(s)
+	s.nodes, s.forecast = newNodes(s.devices, s.pods), newForecast(s.pods)
+	s.hints = newHintAccounts(s.nodes)
 	s.index = newIndex(s.nodes)
 	return s
 }
@@ -140,10 +135,7 @@ func (s *State) cleanUp(h fwk.Handle) error {
 	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(obj any) {
 			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
-				s.overlay.dropReservation(pod.UID)
-				s.overlay.dropHold(pod.UID)
-				s.announcements.take(pod.UID)
-				s.asks.drop(pod.UID)
+				s.pods.drop(pod.UID)
 				if pod.Spec.NodeName == "" && wire.Asks(pod) {
 					s.tryPreemptors(h)
 				}

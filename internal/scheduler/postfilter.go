@@ -44,7 +44,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	case status.Code() == fwk.Error:
 		return result, fwk.AsStatus(fmt.Errorf(preemptionPrefix+"%w", status.AsError()))
 	case result != nil:
-		p.shared.overlay.dropHold(pod.UID) // the nomination is cleared
+		p.shared.pods.dropHold(pod.UID) // the nomination is cleared
 		text = "evicting pods of lower priority makes no room"
 	}
 	return result, fwk.NewStatus(status.Code(), preemptionPrefix+text)
@@ -56,7 +56,7 @@ func (p *Plugin) withoutPreemption(ctx context.Context, pod *corev1.Pod, m fwk.N
 	if eligible, _ := p.PodEligibleToPreemptOthers(ctx, pod, m.Get(pod.Status.NominatedNodeName)); !eligible {
 		return nil
 	}
-	p.shared.overlay.dropHold(pod.UID)
+	p.shared.pods.dropHold(pod.UID)
 	return framework.NewPostFilterResultWithNominatedNode("")
 }
 
@@ -78,7 +78,7 @@ func (p *Plugin) PodEligibleToPreemptOthers(ctx context.Context, pod *corev1.Pod
 // holdCards reserves cards on the node for the pod, as they are once the victims
 // are gone and the pods nominated to the node before it have theirs.
 func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
-	p.shared.overlay.dropHold(pod.UID)
+	p.shared.pods.dropHold(pod.UID)
 	ni, err := p.handle.SnapshotSharedLister().NodeInfos().Get(nodeName)
 	if err != nil {
 		return // the node is gone, and with it the room
@@ -90,8 +90,8 @@ func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
 	for _, other := range nominatedBefore(pod, p.handle.NominatedPodsForNode(nodeName)) {
 		p.shared.nodes.placeNominated(node, other)
 	}
-	if offer, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
-		p.shared.overlay.putHold(pod.UID, preemptorHold{node: nodeName, placed: placed{
+	if offer, refusal := p.shared.pods.calls.fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
+		p.shared.pods.putHold(pod.UID, preemptorHold{node: nodeName, placed: placed{
 			topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request),
 		}})
 	}
@@ -104,7 +104,7 @@ func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
 func (s *State) tryPreemptors(h fwk.Handle) {
 	pods := map[string]*corev1.Pod{}
 	lister := h.SharedInformerFactory().Core().V1().Pods().Lister()
-	for _, holder := range s.overlay.preemptors() {
+	for _, holder := range s.pods.preemptors() {
 		namespace, name, _ := strings.Cut(string(holder), "/")
 		if pod, err := lister.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName == "" {
 			pods[string(holder)] = pod
@@ -127,7 +127,7 @@ func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatu
 			continue
 		}
 		e := p.shared.index.rows[i].entry
-		if _, refusal := place.Fit(e.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
+		if _, refusal := p.shared.pods.calls.fit(e.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
 			statuses.Set(e.node.Name, status(&refusal))
 		}
 	}

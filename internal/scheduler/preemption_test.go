@@ -193,10 +193,10 @@ func TestVictimsNextToNominatedPods(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.holdCards(c, pod, "n1")
-				h, _ := r.shared.overlay.getHold(pod.UID, r.shared.nodes.of(ni, false))
+				h, _ := r.shared.pods.getHold(pod.UID, r.shared.nodes.of(ni, false))
 				cards = append(cards, h.Cards())
 				if tt.restart {
-					r.shared.overlay.dropHold(pod.UID)
+					r.shared.pods.dropHold(pod.UID)
 				}
 				r.fakes.nominated["n1"] = append(r.fakes.nominated["n1"], podInfo(t, pod))
 			}
@@ -239,7 +239,7 @@ func TestPostFilterWithoutLowerPriority(t *testing.T) {
 			ni := nodeInfo(makeNode("n1"), makePod("q", whole(1), holds(0), priority(3)))
 			r.fakes.snapshot = snapshotOf(ni)
 			tt.pod.Status.NominatedNodeName = "n1"
-			r.shared.overlay.putHold(tt.pod.UID, preemptorHold{node: "n1"})
+			r.shared.pods.putHold(tt.pod.UID, preemptorHold{node: "n1"})
 			cs, statuses := fwk.CycleState(framework.NewCycleState()), framework.NewDefaultNodeToStatus()
 			if !tt.rejected {
 				cs = r.cycle(t, tt.pod)
@@ -249,7 +249,7 @@ func TestPostFilterWithoutLowerPriority(t *testing.T) {
 			if diff := cmp.Diff(tt.want, result); diff != "" || status.Code() != tt.wantCode || status.Message() != "" {
 				t.Errorf("PostFilter() = %v %q, want %v and no message; result (-want +got):\n%s", status.Code(), status.Message(), tt.wantCode, diff)
 			}
-			if _, kept := r.shared.overlay.held[tt.pod.UID]; kept != (tt.want == nil) {
+			if kept := r.shared.pods.peek(tt.pod.UID).hold != nil; kept != (tt.want == nil) {
 				t.Errorf("the promise is kept: %v", kept)
 			}
 		})

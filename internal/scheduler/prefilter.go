@@ -15,7 +15,7 @@ const podGroupsUnsupported = "pod groups of Kubernetes are not supported yet for
 // PreFilter reads what the pod asks for. Pods without cards are skipped and
 // cost nothing after that.
 func (p *Plugin) PreFilter(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	ask, problems := p.shared.asks.admit(pod)
+	ask, problems := p.shared.pods.request(pod)
 	if len(problems) > 0 {
 		p.shared.metrics.inadmissible.Inc()
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
@@ -30,7 +30,7 @@ func (p *Plugin) PreFilter(_ context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if !p.shared.term.admits(pod) {
 		return nil, notYet() // PreEnqueue lets no such pod through
 	}
-	ask = standIn(ask, p.policy)
+	ask = withDefaultPolicy(ask, p.policy)
 	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, start: p.shared.clock.Now(), findings: newFindings()}
 	cs.Write(stateKey, c)
 	p.shared.index.refresh(infos)

@@ -24,7 +24,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		return fwk.AsStatus(fmt.Errorf("reserve on %s: %w", nodeName, err))
 	}
 	node := p.withNominated(ni, pod, p.handle.NominatedPodsForNode(nodeName))
-	offer, refusal := place.Fit(node, &c.ask.Request, &c.prefer)
+	offer, refusal := p.shared.pods.calls.fit(node, &c.ask.Request, &c.prefer)
 	if refusal.Code != place.Fits {
 		return status(&refusal)
 	}
@@ -39,13 +39,12 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if size := annotationSize(pod.Annotations, annotations); size > maxAnnotations {
 		problems := field.ErrorList{field.Forbidden(field.NewPath("metadata", "annotations"),
 			fmt.Sprintf("would be %d bytes with the cards of the pod, at most %d are bound: make the pod's own annotations shorter", size, maxAnnotations))}
-		p.shared.asks.reject(pod, problems)
+		p.shared.pods.reject(pod, c.ask, problems)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
 	}
-	p.shared.overlay.dropHold(pod.UID)
-	p.shared.asks.drop(pod.UID)
-	p.shared.overlay.putReservation(pod.UID, reservation{
-		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, annotations: annotations, candidates: c.candidates,
+	p.shared.pods.dropHold(pod.UID)
+	p.shared.pods.putReservation(pod.UID, reservation{
+		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, ask: c.ask, annotations: annotations, candidates: c.candidates,
 	})
 	if offer.Incomplete {
 		p.shared.metrics.incomplete.Inc()
@@ -82,6 +81,6 @@ func (p *Plugin) Unreserve(_ context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if _, err := readState(cs); err == nil {
 		p.shared.metrics.failed.Inc()
 	}
-	p.shared.overlay.dropReservation(pod.UID)
+	p.shared.pods.dropReservation(pod.UID)
 	p.shared.locks.check(nodeName)
 }
