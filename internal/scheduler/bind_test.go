@@ -317,7 +317,7 @@ func TestBindsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := b.send(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("send() of a pod that nobody waits for = %v", err)
+		t.Errorf("send() of a cancelled Bind = %v", err)
 	}
 	done := make(chan error)
 	go func() {

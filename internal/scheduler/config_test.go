@@ -56,7 +56,7 @@ func TestDefaultConfig(t *testing.T) {
 		wantLease string
 		wantArgs  string
 	}{
-		"beside another scheduler it has a lease of its own": {
+		"alongside another scheduler it has a lease of its own": {
 			options:   configOptions{kubeconfig: "k", profiles: []string{"daybreak"}},
 			wantLease: "daybreak-scheduler", wantArgs: "{}",
 		},
@@ -238,7 +238,7 @@ func TestProfilesShareOneState(t *testing.T) {
 	}
 }
 
-// TestKubeconfigOf: it says what the pod was told, and that answers are not to be
+// TestKubeconfigOf: it has what the pod was given, and that answers are not to be
 // compressed.
 func TestKubeconfigOf(t *testing.T) {
 	dir := t.TempDir()
@@ -267,7 +267,7 @@ func TestKubeconfigOf(t *testing.T) {
 }
 
 // TestKubeconfig: in a pod its own API server is asked, unless the user names
-// another one, which is not told the pod's token.
+// another one, which is not sent the pod's token.
 func TestKubeconfig(t *testing.T) {
 	pod := func() (*rest.Config, error) {
 		return &rest.Config{Host: "https://10.0.0.1:443", BearerTokenFile: "token"}, nil

@@ -21,7 +21,7 @@ import (
 var deviceResource = v1alpha1.GroupVersion.WithResource("devices")
 
 // device is a Device as the scheduler keeps it: decoded once when it arrives,
-// without what nobody here reads.
+// without what is not read here.
 type device struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -33,8 +33,8 @@ type device struct {
 // DeepCopyObject returns the device itself: it is never changed.
 func (d *device) DeepCopyObject() runtime.Object { return d }
 
-// decides reports whether the Device tells which cards its node has, or that they
-// can't be read, whoever serves the node.
+// decides reports whether the Device lists the cards of its node, or can't be read,
+// whichever plugin serves the node.
 func (d *device) decides() bool { return d != nil && (d.err != nil || wire.DescribesCards(d.spec)) }
 
 // trim is the informer's transform.

@@ -37,7 +37,7 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 	if !ok {
 		return fwk.Queue, fmt.Errorf("deleted object is a %T, want a Pod", oldObj)
 	}
-	if p.tells(deleted) {
+	if p.showsPlugin(deleted) {
 		return p.hintOn(pod, deleted.Spec.NodeName), nil
 	}
 	if !wire.Asks(deleted) {
@@ -68,8 +68,8 @@ func (p *Plugin) releaseEnded(pod *corev1.Pod) {
 	}
 }
 
-// tells reports whether the pod tells who serves its node.
-func (p *Plugin) tells(pod *corev1.Pod) bool { return p.shared.nodes.vendor.Tells(pod) }
+// showsPlugin reports whether the pod shows which plugin serves its node.
+func (p *Plugin) showsPlugin(pod *corev1.Pod) bool { return p.shared.nodes.vendor.Tells(pod) }
 
 // afterPodUpdate wakes the pod when it asks for something else than before, and
 // when another pod's update says which cards that pod holds, or who serves its
@@ -82,7 +82,7 @@ func (p *Plugin) afterPodUpdate(_ klog.Logger, pod *corev1.Pod, oldObj, newObj a
 		return fwk.Queue, fmt.Errorf("updated objects are a %T and a %T, want Pods", oldObj, newObj)
 	case after.UID == pod.UID && p.shared.pods.requestChanged(before, after):
 		return fwk.Queue, nil
-	case before.Status.Phase != after.Status.Phase && p.tells(before) != p.tells(after):
+	case before.Status.Phase != after.Status.Phase && p.showsPlugin(before) != p.showsPlugin(after):
 		return p.hintOn(pod, after.Spec.NodeName), nil
 	case after.UID == pod.UID || after.Spec.NodeName == "" || !p.shared.hints.updated(before, after):
 		return fwk.QueueSkip, nil

@@ -146,11 +146,11 @@ func TestPostFilterOfOthers(t *testing.T) {
 
 // TestEventOfFailure: an event's note is the message, percent signs included.
 func TestEventOfFailure(t *testing.T) {
-	var told spy
+	var recorded spy
 	const message = "0/1 nodes are available: 1 needs 20% more card compute (best has 30% free)."
-	recorder{EventRecorderLogger: &told, pods: newPods()}.
+	recorder{EventRecorderLogger: &recorded, pods: newPods()}.
 		Eventf(makePod("p"), nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
-	if got := fmt.Sprintf(told.note, told.args...); got != message {
+	if got := fmt.Sprintf(recorded.note, recorded.args...); got != message {
 		t.Errorf("the event is %q, want %q", got, message)
 	}
 }

@@ -29,7 +29,7 @@ import (
 
 // fencing is a fencer among fakes: an API server whose list has version 100 and
 // whose touches get the versions 101, 102, ..., an informer and kube-scheduler's
-// cache, each with what it has been told, and a clock.
+// cache, each with what it has been given, and a clock.
 type fencing struct {
 	*fencer
 	client *fake.Clientset

@@ -57,7 +57,7 @@ func inPodGroup(name string) podOption {
 }
 
 // TestPodGroupsAreRejected: pods with cards can't be in one of Kubernetes' own pod
-// groups yet, and are told so; others can.
+// groups yet, and report that; others can.
 func TestPodGroupsAreRejected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod         *corev1.Pod
@@ -151,7 +151,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestLeftOut: nodes that PreFilter leaves out are, to PostFilter and to whoever
+// TestLeftOut: nodes that PreFilter leaves out are, to PostFilter and to all who
 // reads the event, as if Filter had been asked.
 func TestLeftOut(t *testing.T) {
 	tests := map[string]struct {
@@ -356,7 +356,7 @@ func TestAccountIsKeptByGeneration(t *testing.T) {
 	}
 }
 
-// TestChangedAnnotationIsReadAgain: not only the vendor's annotation tells what
+// TestChangedAnnotationIsReadAgain: not only the vendor's annotation shows what
 // a pod holds.
 func TestChangedAnnotationIsReadAgain(t *testing.T) {
 	r := newRig(t)

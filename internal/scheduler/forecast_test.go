@@ -90,7 +90,7 @@ func TestForecastSeedOfMany(t *testing.T) {
 }
 
 // TestSupply: the cards that can be had are counted by model, and again when
-// they change. These cards tell no model.
+// they change. These cards have no model.
 func TestSupply(t *testing.T) {
 	r := newRig(t)
 	n := r.shared.nodes
@@ -126,7 +126,7 @@ func TestFreeCPU(t *testing.T) {
 	r.setDevice(t, makeDevice("n1", 8))
 	node := makeNode("n1")
 	if got := r.shared.nodes.of(nodeInfo(node), false); got.CPUKnown {
-		t.Errorf("the CPU of a node that tells none is known: %d", got.FreeCPU)
+		t.Errorf("the CPU of a node that reports none is known: %d", got.FreeCPU)
 	}
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64")}
 	pod := makePod("q")

@@ -29,7 +29,7 @@ type step struct {
 	n    int
 }
 
-// String returns the step as a failure tells it.
+// String returns the step as a failure shows it.
 func (s step) String() string {
 	out := s.op + " " + s.who
 	if s.what != "" {
@@ -46,7 +46,7 @@ type world struct {
 	ops   map[string]func(w *world, s step) bool
 	api   *modelServer
 	slots []*process
-	// noElection tells that the schedulers take part in no election.
+	// noElection is true when the schedulers take part in no election.
 	noElection bool
 	starts     int // of schedulers
 	births     int // of pods
@@ -231,7 +231,7 @@ func opCounted(w *world, s step) bool {
 	return true
 }
 
-// unreadable is an allocation that nobody can read.
+// unreadable is an allocation that can't be read.
 const unreadable = `[[{"uuid":`
 
 // opForeign adds a pod that someone else bound to the node, with the node's last
@@ -329,7 +329,7 @@ func opAnnotate(w *world, s step) bool {
 	return true
 }
 
-// opDevice is an agent that reads its cards anew.
+// opDevice is an agent that reads its cards again.
 func opDevice(w *world, s step) bool {
 	dev := w.api.device(s.who)
 	if dev == nil {
@@ -498,7 +498,7 @@ func (w *world) receive(p *process, kind string, n int) int {
 	return got
 }
 
-// bookmarkPeriod is how often the API server tells a watch how far it has come
+// bookmarkPeriod is how often the API server shows a watch how far it has come
 // when nothing changes.
 const bookmarkPeriod = time.Minute
 

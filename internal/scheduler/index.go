@@ -20,7 +20,7 @@ import (
 // one node changes, or a few: only these are looked at again.
 //
 // Scheduling cycles come one after the other, and within one nothing changes
-// after PreFilter but the overlay, whose version tells. So there are no locks
+// after PreFilter but the overlay, which has a version. So there are no locks
 // here, and only the extension points of a cycle may use it.
 type index struct {
 	nodes *nodes

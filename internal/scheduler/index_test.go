@@ -217,7 +217,7 @@ func (s *stream) info(name string) fwk.NodeInfo {
 	return s.infos[i]
 }
 
-// TestIndexForgets: shapes that nobody asks for make room for others.
+// TestIndexForgets: shapes that are not asked for make room for others.
 func TestIndexForgets(t *testing.T) {
 	s := newStream(t, 2, 1)
 	for i := range maxShapes + 10 {

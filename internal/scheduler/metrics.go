@@ -89,7 +89,7 @@ func newMetrics(p *pods, t *term) *metrics {
 }
 
 // register adds the metrics to those that kube-scheduler serves. Of several
-// schedulers in one process the first is told of.
+// schedulers in one process the first is served.
 func (f *metrics) register(ctx context.Context) {
 	for _, c := range f.collectors() {
 		var already prometheus.AlreadyRegisteredError

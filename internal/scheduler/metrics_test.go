@@ -215,7 +215,7 @@ func TestDecisionLatency(t *testing.T) {
 	}
 }
 
-// spy is a recorder that keeps what it is told last.
+// spy is a recorder that keeps the last event.
 type spy struct {
 	note string
 	args []any

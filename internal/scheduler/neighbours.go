@@ -23,8 +23,8 @@ import (
 // Names of the plugins that stand in for the two of kube-scheduler's own that
 // look at a pod's neighbours. They are these plugins, but wake pods themselves.
 //
-// Where a plugin asks to be told of every pod that is bound, kube-scheduler asks
-// all pending pods after every binding whether that helps them, whoever refused
+// Where a plugin asks for an event of every pod that is bound, kube-scheduler asks
+// all pending pods after every binding whether that helps them, whichever plugin refused
 // them: three microseconds each, so that a thousand of them halve its speed.
 // Here only those are asked that one of these two refused.
 const (
@@ -168,7 +168,7 @@ const (
 // woken when another pod is bound of which the plugin's own hint says that it
 // may help.
 //
-// kube-scheduler notes a binding in its cache beside us, and maybe later than we
+// kube-scheduler notes a binding in its cache at the same time, and maybe later than we
 // try the pod again. Its own bindings it has noted before; for those of others
 // everyone is woken twice.
 type waitingPods struct {
@@ -187,7 +187,7 @@ type waitingPod struct {
 	// naps counts how often it was woken, and last is when that was.
 	naps int
 	last time.Time
-	// planned tells that it is about to be woken, and again that it is then to
+	// planned is true when it is about to be woken, and again when it is then to
 	// be woken once more.
 	planned, again bool
 }

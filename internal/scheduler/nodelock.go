@@ -73,7 +73,7 @@ func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
 	return nil
 }
 
-// begin tells for which schedulers this process binds pods, and looks after
+// begin sets for which schedulers this process binds pods, and looks after
 // locks from the moment when decisions may be made.
 func (l *locks) begin(ctx context.Context, schedulers sets.Set[string]) {
 	if l == nil {
@@ -112,7 +112,7 @@ func (l *locks) stuck(node string) bool { return l != nil && l.nodes.Stuck(node)
 // the scheduling of other pods nor other nodes wait for it.
 //
 // It is the last thing before the Binding. Volumes are bound by then, so that
-// nobody waits for another pod's. In PreBind it would also cost one write more:
+// no pod waits for another pod's. In PreBind it would also cost one write more:
 // kube-scheduler notes on every pod that has something to do there which node
 // it is meant for.
 func (p *Plugin) takeLock(ctx context.Context, pod *corev1.Pod, nodeName string) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// vendorNode is n1 when nobody says who serves it: the vendor's plugin.
+// vendorNode is n1 when no annotation shows what serves it: the vendor's plugin.
 func vendorNode() *corev1.Node {
 	n := makeNode("n1")
 	n.ResourceVersion = "1"
@@ -154,7 +154,7 @@ func TestScoreOfStuckNode(t *testing.T) {
 		t.Errorf("a stuck node is ranked as one with room: %+v", ranked)
 	}
 	if r.isStuck(pod, makeNode("n1")) {
-		t.Error("where Daybreak's agent serves nobody is stuck")
+		t.Error("where Daybreak's agent serves no node is stuck")
 	}
 }
 

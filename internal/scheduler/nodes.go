@@ -24,7 +24,7 @@ type nodes struct {
 	pods    *pods
 	// memos are of searches for cards, shared by nodes that are joined alike.
 	memos gpu.Memos
-	// vendor tells who serves a node without a Device. It is set before the
+	// vendor finds what serves a node without a Device. It is set before the
 	// scheduler runs.
 	vendor wire.VendorPlugin
 
@@ -83,7 +83,7 @@ func factsOf(node *corev1.Node, d *device) facts {
 		whole: q(node.Status.Capacity, wire.ResourceGPU), slices: q(node.Status.Capacity, wire.ResourceSGPU),
 		allWhole: q(node.Status.Allocatable, wire.ResourceGPU), allShare: q(node.Status.Allocatable, wire.ResourceSGPU),
 	}
-	// Beside a Device of our own agent these say nothing new, and they change
+	// With a Device of our own agent these add nothing, and they change
 	// with every pod that comes and goes.
 	if d == nil || d.spec == nil || !wire.TellsAll(d.spec) {
 		f.cards, f.scores, f.losses = node.Annotations[wire.AnnotationNodeCards], node.Annotations[wire.AnnotationScores], node.Annotations[wire.AnnotationLosses]
@@ -144,7 +144,7 @@ func (n *nodes) tally(e *entry, sign int) {
 	}
 }
 
-// supplyVersion tells whether the supply of cards is the same as before.
+// supplyVersion changes with the supply of cards.
 func (n *nodes) supplyVersion() uint64 {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -177,7 +177,7 @@ func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device, mode foldMode)
 	return now
 }
 
-// open returns an entry of the node with no pods on it. Vendor tells that the
+// open returns an entry of the node with no pods on it. Vendor is true when the
 // vendor's plugin serves the node, which matters where the Device does not decide.
 func (n *nodes) open(before *entry, node *corev1.Node, dev *device, vendor bool) *entry {
 	now := &entry{overlay: n.pods.versionOf(node.Name), facts: factsOf(node, dev), lowest: math.MaxInt32}
@@ -361,7 +361,7 @@ func (f *folder) earlier(i int, pod *corev1.Pod) *reading {
 	return nil
 }
 
-// readInventory reads the node's cards; vendor tells that the vendor's plugin
+// readInventory reads the node's cards; vendor is true when the vendor's plugin
 // serves it if it has no Device.
 func readInventory(node *corev1.Node, dev *device, vendor bool) *wire.Inventory {
 	objects := wire.NodeObjects{Name: node.Name, Node: node, Vendor: vendor}

@@ -33,7 +33,7 @@ func swapped(d *v1alpha1.Device) *v1alpha1.Device {
 	return d
 }
 
-// cardsInUse returns the UUIDs of the cards that somebody holds.
+// cardsInUse returns the UUIDs of the cards that are held.
 func (r *rig) cardsInUse(ni fwk.NodeInfo) []string {
 	node := r.shared.nodes.of(ni, false)
 	var used []string

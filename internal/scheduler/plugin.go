@@ -64,7 +64,7 @@ type Plugin struct {
 	lockWait time.Duration
 	// nodeLister is at hand because hints ask it for every waiting pod.
 	nodeLister corelisters.NodeLister
-	// podGroups tells that kube-scheduler schedules pod groups as a whole.
+	// podGroups is true when kube-scheduler schedules pod groups as a whole.
 	podGroups bool
 
 	// preemption handles all pods of the profile: those without cards as

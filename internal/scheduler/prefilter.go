@@ -69,7 +69,7 @@ func (p *Plugin) narrow(c *cycle, pod *corev1.Pod) *fwk.PreFilterResult {
 
 // narrowsItself reports whether other plugins may leave out nodes for this pod,
 // too. If nothing were left of both, kube-scheduler would go no further, and
-// nobody could say why or make room.
+// no plugin could report why or make room.
 func narrowsItself(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {

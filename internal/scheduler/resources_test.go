@@ -91,7 +91,7 @@ func TestResources(t *testing.T) {
 			pod: makePod("p", requesting(corev1.ResourceCPU, "3")), onNode: []*corev1.Pod{makePod("q", requesting(corev1.ResourceCPU, "2"))},
 			want: fwk.Unschedulable, reason: "Insufficient cpu",
 		},
-		"someone else's resource beside cards": {pod: slice(requesting("example.com/nic", "1")), want: fwk.UnschedulableAndUnresolvable, reason: "Insufficient example.com/nic"},
+		"someone else's resource next to cards": {pod: slice(requesting("example.com/nic", "1")), want: fwk.UnschedulableAndUnresolvable, reason: "Insufficient example.com/nic"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

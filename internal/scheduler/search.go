@@ -28,7 +28,7 @@ import (
 type searcher struct {
 	framework.Framework
 	shared *State
-	// compares tells that tolerations may have comparison operators, a feature of
+	// compares is true when tolerations may have comparison operators, a feature of
 	// Kubernetes.
 	compares bool
 }

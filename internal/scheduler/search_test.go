@@ -39,13 +39,13 @@ func TestBestOfAllNodes(t *testing.T) {
 				}
 			}
 			if w.narrow < 50 {
-				t.Errorf("%d pods with a node selector are too few to tell", w.narrow)
+				t.Errorf("%d pods with a node selector are too few to compare", w.narrow)
 			}
 		})
 	}
 }
 
-// choices is the scheduler beside the place command.
+// choices is the scheduler and the place command.
 type choices struct {
 	*benched
 	random   *rand.Rand

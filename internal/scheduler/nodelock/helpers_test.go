@@ -164,7 +164,7 @@ func (w *world) asked() int {
 	return w.reads
 }
 
-// setNode changes a node, which is made if it is not there, and tells the
+// setNode changes a node, which is made if it is not there, and updates the
 // informer unless that is late.
 func (w *world) setNode(name string, change func(*corev1.Node)) *corev1.Node {
 	w.mu.Lock()

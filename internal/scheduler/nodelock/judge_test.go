@@ -73,7 +73,7 @@ func TestStarted(t *testing.T) {
 		status corev1.PodStatus
 		want   bool
 	}{
-		"nothing told yet":             {},
+		"no status yet":                {},
 		"all are being made":           {status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting, waiting}}},
 		"one runs":                     {status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting, running}}, want: true},
 		"an init container has run":    {status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{ended}, ContainerStatuses: []corev1.ContainerStatus{waiting}}, want: true},

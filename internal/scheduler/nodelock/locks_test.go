@@ -105,7 +105,7 @@ func TestLocksThatAreThere(t *testing.T) {
 		"of another scheduler's pod": {lock: "2026-01-02T12:00:00Z,ns,a", owner: theirs, after: expiry},
 		"of a pod on this node":      {lock: "2026-01-02T12:00:00Z,ns,a", owner: bindTo("n"), after: expiry},
 		"of a pod on another node":   {lock: "2026-01-02T12:00:00Z,ns,a", owner: bindTo("m")},
-		"of a pod of ours that nobody binds": {
+		"of a pod of ours that is not being bound": {
 			lock: "2026-01-02T12:00:00Z,ns,a", owner: func(*corev1.Pod) {},
 		},
 		"of a pod that has failed": {
@@ -121,7 +121,7 @@ func TestLocksThatAreThere(t *testing.T) {
 			owner: func(p *corev1.Pod) { p.Spec.NodeName = "n"; run(p) }, after: servedGrace,
 		},
 		"of a pod that is not there":     {lock: "2026-01-02T12:00:00Z,ns,a"},
-		"of nobody":                      {lock: "2026-01-02T12:00:00Z", after: expiry},
+		"of no pod":                      {lock: "2026-01-02T12:00:00Z", after: expiry},
 		"expired":                        {lock: "2026-01-02T11:55:00Z,ns,a", owner: bindTo("n")},
 		"not expired yet":                {lock: "2026-01-02T11:56:00Z,ns,a", owner: bindTo("n"), after: time.Minute},
 		"that can't be read":             {lock: "locked!", after: expiry},
@@ -156,7 +156,7 @@ func TestLocksThatAreThere(t *testing.T) {
 	}
 }
 
-// TestLeftBehind: a lock that is over is taken off also when nobody waits, on
+// TestLeftBehind: a lock that is over is taken off also when no pod waits, on
 // nodes with MetaX slices.
 func TestLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -483,7 +483,7 @@ func TestManyAtOnce(t *testing.T) {
 				go func() {
 					err := w.Acquire(t.Context(), node, pod, patience)
 					if lock, _ := wire.ParseLock(w.lock(node)); err == nil && !lock.Names(pod) {
-						err = fmt.Errorf("%s was told it has the lock, which is of %s", pod.Name, lock.Name)
+						err = fmt.Errorf("%s was granted the lock, which is of %s", pod.Name, lock.Name)
 					}
 					w.setPod(pod.Name, bindTo(node))
 					w.release(node, pod.Name)
