@@ -182,7 +182,7 @@ func TestArgsOfWrappedPlugins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset()
-			h := &bedroom{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: schedulercache.NewEmptySnapshot()}}
+			h := &waitingHandle{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: schedulercache.NewEmptySnapshot()}}
 			var obj runtime.Object
 			if tt.args != "" {
 				obj = &runtime.Unknown{Raw: []byte(tt.args)}

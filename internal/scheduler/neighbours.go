@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -159,9 +160,6 @@ const (
 	// gather is how long pods that are bound one after the other count as one
 	// reason to wake a pod.
 	gather = 50 * time.Millisecond
-	// A pod that was woken for nothing sleeps longer the next time, as
-	// kube-scheduler does it.
-	firstNap, longestNap = time.Second, 10 * time.Second
 )
 
 // waitingPods are the pods that a plugin refused for their neighbours. They are
@@ -184,9 +182,10 @@ type waitingPods struct {
 // waitingPod is one pod.
 type waitingPod struct {
 	pod *corev1.Pod
-	// naps counts how often it was woken, and last is when that was.
-	naps int
-	last time.Time
+	// next is when it may be woken again, and backoff how long after that: as long
+	// as kube-scheduler's own.
+	next    time.Time
+	backoff wait.Backoff
 	// planned is true when it is about to be woken, and again when it is then to
 	// be woken once more.
 	planned, again bool
@@ -248,7 +247,7 @@ func (s *waitingPods) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
 	if known = s.pods[pod.UID]; known != nil {
 		known.pod = pod
 	} else {
-		s.pods[pod.UID] = &waitingPod{pod: pod}
+		s.pods[pod.UID] = &waitingPod{pod: pod, backoff: wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 10 * time.Second}}
 	}
 	return status
 }
@@ -282,18 +281,13 @@ func (s *waitingPods) bound(pod *corev1.Pod) {
 	}
 }
 
-// plan has the pod woken, soon or after its nap.
+// plan has the pod woken, soon or after its back-off.
 func (s *waitingPods) plan(uid types.UID, pod *waitingPod) {
 	if pod.planned {
 		return
 	}
 	pod.planned = true
-	wait := gather
-	if pod.naps > 0 {
-		nap := min(firstNap<<min(pod.naps-1, 10), longestNap)
-		wait = max(gather, pod.last.Add(nap).Sub(s.clock.Now()))
-	}
-	s.clock.AfterFunc(wait, func() { s.wake(uid) })
+	s.clock.AfterFunc(max(gather, pod.next.Sub(s.clock.Now())), func() { s.wake(uid) })
 }
 
 // wake has kube-scheduler try the pod. One that is being tried right now is
@@ -306,8 +300,7 @@ func (s *waitingPods) wake(uid types.UID) {
 		return // it is bound, or gone
 	}
 	pod.planned = false
-	pod.naps++
-	pod.last = s.clock.Now()
+	pod.next = s.clock.Now().Add(pod.backoff.Step())
 	if pod.again {
 		pod.again = false
 		s.plan(uid, pod)

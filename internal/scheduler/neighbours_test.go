@@ -14,14 +14,15 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/parallelize"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// bedroom is a stand-in of which only its waitingPods matter.
-type bedroom struct {
+// waitingHandle is a stand-in of which only its waitingPods matter.
+type waitingHandle struct {
 	fakeHandle
 	*waitingPods
 	clock *alarmClock
@@ -38,20 +39,20 @@ func (c *alarmClock) AfterFunc(d time.Duration, call func()) clock.Timer {
 	return c.FakeClock.AfterFunc(d, func() { c.calls.Go(call) })
 }
 
-func (b *bedroom) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
+func (b *waitingHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
 	for name := range pods {
 		b.woken = append(b.woken, name)
 	}
 }
 
-func (*bedroom) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
+func (*waitingHandle) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
 
-func (*bedroom) Parallelizer() fwk.Parallelizer { return parallelize.NewParallelizer(1) }
+func (*waitingHandle) Parallelizer() fwk.Parallelizer { return parallelize.NewParallelizer(1) }
 
-func newBedroom(t *testing.T, name string) *bedroom {
+func newBedroom(t *testing.T, name string) *waitingHandle {
 	t.Helper()
 	client := fake.NewClientset()
-	b := &bedroom{clock: &alarmClock{FakeClock: clocktesting.NewFakeClock(start)}}
+	b := &waitingHandle{clock: &alarmClock{FakeClock: clocktesting.NewFakeClock(start)}}
 	b.fakeHandle = fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: schedulercache.NewEmptySnapshot()}
 	plugin, err := NewState(b.clock).standIns()[name](t.Context(), nil, b)
 	if err != nil {
@@ -69,7 +70,7 @@ func newBedroom(t *testing.T, name string) *bedroom {
 }
 
 // after lets the time pass and returns who was woken meanwhile.
-func (b *bedroom) after(t *testing.T, d time.Duration) []string {
+func (b *waitingHandle) after(t *testing.T, d time.Duration) []string {
 	t.Helper()
 	b.woken = nil
 	b.clock.Step(d)
@@ -114,7 +115,7 @@ func TestSleepersWake(t *testing.T) {
 			if diff := cmp.Diff(want, b.after(t, gather)); diff != "" {
 				t.Errorf("after two pods of the app (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(want, b.after(t, firstNap)); diff != "" {
+			if diff := cmp.Diff(want, b.after(t, time.Second)); diff != "" {
 				t.Errorf("in case the cache came later (-want +got):\n%s", diff)
 			}
 			if got := b.after(t, time.Hour); len(got) > 0 {
@@ -141,10 +142,10 @@ func TestSleepersNap(t *testing.T) {
 }
 
 func TestSleepersGone(t *testing.T) {
-	for name, end := range map[string]func(*bedroom, *corev1.Pod){
-		"deleted": func(b *bedroom, pod *corev1.Pod) { b.drop(pod.UID) },
-		"bound":   func(b *bedroom, pod *corev1.Pod) { b.bound(pod) },
-		"fits":    func(b *bedroom, pod *corev1.Pod) { b.drop(pod.UID); b.note(pod, nil) },
+	for name, end := range map[string]func(*waitingHandle, *corev1.Pod){
+		"deleted": func(b *waitingHandle, pod *corev1.Pod) { b.drop(pod.UID) },
+		"bound":   func(b *waitingHandle, pod *corev1.Pod) { b.bound(pod) },
+		"fits":    func(b *waitingHandle, pod *corev1.Pod) { b.drop(pod.UID); b.note(pod, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBedroom(t, AffinityName)
@@ -165,6 +166,7 @@ func TestSleepersGone(t *testing.T) {
 // TestSpreadWithCards: default constraints, be they soft or hard, are for pods
 // without cards alone; what a user wrote counts for pods with cards too.
 func TestSpreadWithCards(t *testing.T) {
+	schedulermetrics.Register()
 	const hard = `{"defaultingType":"List","defaultConstraints":[{"maxSkew":1,"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"DoNotSchedule"}]}`
 	nodes := []*corev1.Node{makeNode("n1"), makeNode("n2")}
 	for _, node := range nodes {
@@ -185,7 +187,7 @@ func TestSpreadWithCards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(service)
-			h := &bedroom{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: snapshot}}
+			h := &waitingHandle{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: snapshot}}
 			var args runtime.Object
 			if tt.args != "" {
 				args = &runtime.Unknown{Raw: []byte(tt.args)}
