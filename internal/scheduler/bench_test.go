@@ -126,7 +126,7 @@ func newUnfilled(b testing.TB, side string) *benched {
 		b.Fatal(err)
 	}
 	if side != "plain" {
-		shared.search(out.Scheduler)
+		shared.wrapProfiles(out.Scheduler)
 	}
 	go out.SchedulingQueue.Run(klog.FromContext(ctx))
 	return out

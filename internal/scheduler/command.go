@@ -285,8 +285,7 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 	go shared.fence(ctx, f)
 	shared.locks.begin(ctx, f.schedulers)
 	shared.metrics.register(ctx)
-	shared.announce(sched)
-	shared.search(sched)
+	shared.wrapProfiles(sched)
 	err = app.Run(ctx, cc, sched)
 	if cause := context.Cause(ctx); errors.Is(cause, errReplaced) {
 		return cause

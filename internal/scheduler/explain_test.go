@@ -135,7 +135,7 @@ func TestPostFilterOfOthers(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			cleared, code := framework.NewPostFilterResultWithNominatedNode(""), tt.status.Code()
-			profile := announcer{Framework: answering{result: cleared, status: tt.status}}
+			profile := cardProfile{Framework: answering{result: cleared, status: tt.status}}
 			result, got := profile.RunPostFilterPlugins(t.Context(), framework.NewCycleState(), tt.pod, nil)
 			if result != cleared || got.Code() != code || got.Message() != tt.want {
 				t.Errorf("RunPostFilterPlugins() = %v, %v %q; want %q", result, got.Code(), got.Message(), tt.want)

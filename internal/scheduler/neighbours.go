@@ -62,37 +62,21 @@ var (
 )
 
 func (s *State) newAffinity(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	args, err := wrappedArgs(AffinityName, names.InterPodAffinity, obj)
+	plugin, err := newWrapped[*interpodaffinity.InterPodAffinity](ctx, AffinityName, names.InterPodAffinity, interpodaffinity.New, obj, h)
 	if err != nil {
 		return nil, err
 	}
-	plugin, err := interpodaffinity.New(ctx, args, h, features())
-	if err != nil {
-		return nil, err
-	}
-	own, ok := plugin.(*interpodaffinity.InterPodAffinity)
-	if !ok {
-		return nil, fmt.Errorf("%s is a %T", names.InterPodAffinity, plugin)
-	}
-	asleep, err := newWaitingPods(ctx, h, s.clock, own)
-	return &affinity{InterPodAffinity: own, waitingPods: asleep}, err
+	waiting, err := newWaitingPods(ctx, h, s.clock, plugin)
+	return &affinity{InterPodAffinity: plugin, waitingPods: waiting}, err
 }
 
 func (s *State) newSpread(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	args, err := wrappedArgs(SpreadName, names.PodTopologySpread, obj)
+	plugin, err := newWrapped[*podtopologyspread.PodTopologySpread](ctx, SpreadName, names.PodTopologySpread, podtopologyspread.New, obj, h)
 	if err != nil {
 		return nil, err
 	}
-	plugin, err := podtopologyspread.New(ctx, args, h, features())
-	if err != nil {
-		return nil, err
-	}
-	own, ok := plugin.(*podtopologyspread.PodTopologySpread)
-	if !ok {
-		return nil, fmt.Errorf("%s is a %T", names.PodTopologySpread, plugin)
-	}
-	asleep, err := newWaitingPods(ctx, h, s.clock, own)
-	return &spread{PodTopologySpread: own, waitingPods: asleep}, err
+	waiting, err := newWaitingPods(ctx, h, s.clock, plugin)
+	return &spread{PodTopologySpread: plugin, waitingPods: waiting}, err
 }
 
 // Name returns the plugin's name.

@@ -18,27 +18,37 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// announce makes the profiles' events report cards: of pods that were bound, and
-// why pods were not.
-func (s *State) announce(sched *scheduler.Scheduler) {
-	for name, profile := range sched.Profiles {
-		sched.Profiles[name] = announcer{Framework: profile, pods: s.pods}
+// wrapProfiles makes the profiles search all nodes, and their events report cards.
+func (s *State) wrapProfiles(sched *scheduler.Scheduler) {
+	for name, f := range sched.Profiles {
+		sched.Profiles[name] = cardProfile{
+			Framework: f, shared: s,
+			searches: len(sched.Extenders) == 0 && ranksByCards(f.ListPlugins().Score.Enabled),
+			compares: features().EnableTaintTolerationComparisonOperators,
+		}
 	}
 	sched.FailureHandler = explaining(sched.FailureHandler)
 }
 
-// announcer is a profile whose events report the cards. kube-scheduler writes an
-// event for every pod that it binds, so no other event is written.
-type announcer struct {
+// cardProfile is a profile that gives kube-scheduler the best node of all for a pod
+// with cards, and whose events report the cards: kube-scheduler writes one for
+// every pod that it binds, so no other event is written.
+type cardProfile struct {
 	framework.Framework
-	pods *pods
+	shared *State
+	// searches is true where cards alone decide between nodes: there are no
+	// extenders, and no plugins that the profile of this package does not have.
+	searches bool
+	// compares is true when tolerations may have comparison operators, a feature of
+	// Kubernetes.
+	compares bool
 }
 
 // RunPostFilterPlugins runs the profile's plugins. For a pod with cards but
 // without resource claims, the answers of other plugins than Daybreak are left
 // out: they report that there are no claims.
-func (a announcer) RunPostFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	result, status := a.Framework.RunPostFilterPlugins(ctx, cs, pod, m)
+func (p cardProfile) RunPostFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	result, status := p.Framework.RunPostFilterPlugins(ctx, cs, pod, m)
 	if !status.IsRejected() || !wire.Asks(pod) || len(pod.Spec.ResourceClaims) > 0 {
 		return result, status
 	}
@@ -47,8 +57,8 @@ func (a announcer) RunPostFilterPlugins(ctx context.Context, cs fwk.CycleState, 
 }
 
 // EventRecorder returns the profile's recorder.
-func (a announcer) EventRecorder() events.EventRecorderLogger {
-	return recorder{EventRecorderLogger: a.Framework.EventRecorder(), pods: a.pods}
+func (p cardProfile) EventRecorder() events.EventRecorderLogger {
+	return recorder{EventRecorderLogger: p.Framework.EventRecorder(), pods: p.shared.pods}
 }
 
 // recorder adds the cards to the event of a pod that was bound.
