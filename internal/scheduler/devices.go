@@ -98,17 +98,7 @@ func (d *devices) watch(factory dynamicinformer.DynamicSharedInformerFactory) er
 		return fmt.Errorf("watch devices: %w", err)
 	}
 	d.store = informer.GetStore()
-	touch := func(obj any) {
-		if dev, ok := unwrapTombstone(obj).(*device); ok {
-			d.touch(dev.Name)
-		}
-	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: touch, UpdateFunc: func(_, obj any) { touch(obj) }, DeleteFunc: touch,
-	}); err != nil {
-		return fmt.Errorf("watch devices: %w", err)
-	}
-	return nil
+	return watch(informer, "devices", func(_, dev *device) { d.touch(dev.Name) }, func(dev *device) { d.touch(dev.Name) })
 }
 
 // get returns the Device of the node, or nil.

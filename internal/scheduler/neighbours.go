@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
@@ -47,18 +46,8 @@ type spread struct {
 }
 
 var (
-	_ fwk.PreFilterPlugin   = (*affinity)(nil)
-	_ fwk.FilterPlugin      = (*affinity)(nil)
-	_ fwk.PreScorePlugin    = (*affinity)(nil)
-	_ fwk.ScorePlugin       = (*affinity)(nil)
-	_ fwk.SignPlugin        = (*affinity)(nil)
-	_ fwk.EnqueueExtensions = (*affinity)(nil)
-	_ fwk.PreFilterPlugin   = (*spread)(nil)
-	_ fwk.FilterPlugin      = (*spread)(nil)
-	_ fwk.PreScorePlugin    = (*spread)(nil)
-	_ fwk.ScorePlugin       = (*spread)(nil)
-	_ fwk.SignPlugin        = (*spread)(nil)
-	_ fwk.EnqueueExtensions = (*spread)(nil)
+	_ filteringPlugin = (*affinity)(nil)
+	_ filteringPlugin = (*spread)(nil)
 )
 
 func (s *State) newAffinity(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
@@ -159,7 +148,7 @@ type waitingPods struct {
 	clock  clock.WithDelayedExecution
 	logger klog.Logger
 
-	mu   sync.RWMutex
+	mu   sync.Mutex
 	pods map[types.UID]*waitingPod
 }
 
@@ -189,29 +178,11 @@ func newWaitingPods(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecut
 	if s.hint == nil {
 		return nil, fmt.Errorf("%T does not say what it wants to know of other pods", plugin)
 	}
-	_, err = h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-				s.bound(pod)
-			}
-		},
-		UpdateFunc: func(before, after any) {
-			was, ok := before.(*corev1.Pod)
-			pod, ok2 := after.(*corev1.Pod)
-			if ok && ok2 && was.Spec.NodeName == "" && pod.Spec.NodeName != "" {
-				s.bound(pod)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
-				s.drop(pod.UID)
-			}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch pods: %w", err)
-	}
-	return s, nil
+	return s, watch(h.SharedInformerFactory().Core().V1().Pods().Informer(), "pods", func(before, after *corev1.Pod) {
+		if (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {
+			s.bound(after)
+		}
+	}, s.drop)
 }
 
 // note keeps a pod in mind that is refused. It is called for many nodes at once.
@@ -219,16 +190,9 @@ func (s *waitingPods) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
 	if status.IsSuccess() {
 		return status
 	}
-	s.mu.RLock()
-	known := s.pods[pod.UID]
-	current := known != nil && known.pod == pod
-	s.mu.RUnlock()
-	if current {
-		return status
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known = s.pods[pod.UID]; known != nil {
+	if known := s.pods[pod.UID]; known != nil {
 		known.pod = pod
 	} else {
 		s.pods[pod.UID] = &waitingPod{pod: pod, backoff: wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 10 * time.Second}}
@@ -236,20 +200,14 @@ func (s *waitingPods) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
 	return status
 }
 
-func (s *waitingPods) drop(uid types.UID) {
+func (s *waitingPods) drop(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.pods, uid)
+	delete(s.pods, pod.UID)
 }
 
 // bound plans to wake the pods that may be helped by one that now has a node.
 func (s *waitingPods) bound(pod *corev1.Pod) {
-	s.mu.RLock()
-	none := len(s.pods) == 0
-	s.mu.RUnlock()
-	if none {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, pod.UID)

@@ -143,9 +143,9 @@ func TestSleepersNap(t *testing.T) {
 
 func TestSleepersGone(t *testing.T) {
 	for name, end := range map[string]func(*waitingHandle, *corev1.Pod){
-		"deleted": func(b *waitingHandle, pod *corev1.Pod) { b.drop(pod.UID) },
+		"deleted": func(b *waitingHandle, pod *corev1.Pod) { b.drop(pod) },
 		"bound":   func(b *waitingHandle, pod *corev1.Pod) { b.bound(pod) },
-		"fits":    func(b *waitingHandle, pod *corev1.Pod) { b.drop(pod.UID); b.note(pod, nil) },
+		"fits":    func(b *waitingHandle, pod *corev1.Pod) { b.drop(pod); b.note(pod, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBedroom(t, AffinityName)

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -46,31 +45,11 @@ func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
 		Expiry: expiry, MayWrite: l.shared.term.fresh, Binding: l.shared.pods.reservedOn,
 		Ours: func(name string) bool { return l.schedulers.Has(name) },
 	})
-	check := func(obj any) {
-		if node, ok := unwrapTombstone(obj).(*corev1.Node); ok {
-			l.nodes.Check(node.Name)
-		}
+	check := func(node *corev1.Node) { l.nodes.Check(node.Name) }
+	if err := watch(informers.Nodes().Informer(), "nodes", func(_, node *corev1.Node) { check(node) }, check); err != nil {
+		return err
 	}
-	if _, err := informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: check, UpdateFunc: func(_, obj any) { check(obj) }, DeleteFunc: check,
-	}); err != nil {
-		return fmt.Errorf("watch nodes: %w", err)
-	}
-	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, obj any) {
-			if pod, ok := obj.(*corev1.Pod); ok {
-				l.nodes.PodChanged(pod)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
-				l.nodes.PodGone(pod)
-			}
-		},
-	}); err != nil {
-		return fmt.Errorf("watch pods: %w", err)
-	}
-	return nil
+	return watch(informers.Pods().Informer(), "pods", func(_, pod *corev1.Pod) { l.nodes.PodChanged(pod) }, l.nodes.PodGone)
 }
 
 // begin sets for which schedulers this process binds pods, and looks after

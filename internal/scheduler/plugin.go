@@ -132,26 +132,40 @@ func (s *State) selectVendorPlugin(selector string) error {
 // cleanUp forgets pods and nodes that are gone.
 func (s *State) cleanUp(h fwk.Handle) error {
 	informers := h.SharedInformerFactory().Core().V1()
-	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		DeleteFunc: func(obj any) {
-			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
-				s.pods.drop(pod.UID)
-				if pod.Spec.NodeName == "" && wire.Asks(pod) {
-					s.tryPreemptors(h)
-				}
-			}
-		},
-	}); err != nil {
-		return fmt.Errorf("watch pods: %w", err)
+	err := watch(informers.Pods().Informer(), "pods", nil, func(pod *corev1.Pod) {
+		s.pods.drop(pod.UID)
+		if pod.Spec.NodeName == "" && wire.Asks(pod) {
+			s.tryPreemptors(h)
+		}
+	})
+	if err != nil {
+		return err
 	}
-	if _, err := informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		DeleteFunc: func(obj any) {
-			if node, ok := unwrapTombstone(obj).(*corev1.Node); ok {
-				s.nodes.forget(node.Name)
+	return watch(informers.Nodes().Informer(), "nodes", nil, func(node *corev1.Node) { s.nodes.forget(node.Name) })
+}
+
+// watch calls the functions, either of which may be nil, when an object was added
+// (then there is none before) or updated, and when it was deleted.
+func watch[T any](informer cache.SharedIndexInformer, kind string, changed func(before, after T), deleted func(T)) error {
+	var handler cache.ResourceEventHandlerFuncs
+	if changed != nil {
+		handler.UpdateFunc = func(before, after any) {
+			was, _ := before.(T)
+			if now, ok := after.(T); ok {
+				changed(was, now)
 			}
-		},
-	}); err != nil {
-		return fmt.Errorf("watch nodes: %w", err)
+		}
+		handler.AddFunc = func(obj any) { handler.UpdateFunc(nil, obj) }
+	}
+	if deleted != nil {
+		handler.DeleteFunc = func(obj any) {
+			if last, ok := unwrapTombstone(obj).(T); ok {
+				deleted(last)
+			}
+		}
+	}
+	if _, err := informer.AddEventHandler(handler); err != nil {
+		return fmt.Errorf("watch %s: %w", kind, err)
 	}
 	return nil
 }

@@ -68,14 +68,17 @@ func newWrapped[T fwk.Plugin](ctx context.Context, name, wrapped string, factory
 // resources is NodeResourcesFit for pods with and without cards.
 type resources struct{ *noderesources.Fit }
 
-var (
-	_ fwk.PreFilterPlugin   = (*resources)(nil)
-	_ fwk.FilterPlugin      = (*resources)(nil)
-	_ fwk.PreScorePlugin    = (*resources)(nil)
-	_ fwk.ScorePlugin       = (*resources)(nil)
-	_ fwk.SignPlugin        = (*resources)(nil)
-	_ fwk.EnqueueExtensions = (*resources)(nil)
-)
+// filteringPlugin is what a plugin of kube-scheduler's is that filters and scores.
+type filteringPlugin interface {
+	fwk.PreFilterPlugin
+	fwk.FilterPlugin
+	fwk.PreScorePlugin
+	fwk.ScorePlugin
+	fwk.SignPlugin
+	fwk.EnqueueExtensions
+}
+
+var _ filteringPlugin = (*resources)(nil)
 
 func newResources(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 	fit, err := newWrapped[*noderesources.Fit](ctx, ResourcesName, names.NodeResourcesFit, noderesources.NewFit, obj, h)
