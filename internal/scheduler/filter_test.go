@@ -488,7 +488,7 @@ func TestNominatedInNodeInfo(t *testing.T) {
 	}{
 		"it takes the last card":                 {nominated: makePod("q", whole(1)), wantCode: fwk.Unschedulable},
 		"it has no cards":                        {nominated: makePod("q")},
-		"it can't be meant":                      {nominated: makePod("q", slice(120, 8))},
+		"its request is invalid":                 {nominated: makePod("q", slice(120, 8))},
 		"it does not fit there itself":           {nominated: makePod("q", whole(3))},
 		"what its author wrote is not looked at": {nominated: makePod("q", slice(1, 1), annotated(wire.AnnotationAllocated, `[[{"uuid":"GPU-1"}]]`))},
 	}
