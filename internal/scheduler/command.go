@@ -86,7 +86,7 @@ Without --config a configuration of its own is used: one profile for each
 own, or in its place with --profile default-scheduler --profile daybreak.
 
 All flags of kube-scheduler work as they do there. The API server's version is
-found out, and older ones (from 1.33) are served too.`,
+detected, and older ones (from 1.33) are served too.`,
 		Example: `  # For pods with schedulerName: daybreak, alongside the cluster's scheduler
   daybreak scheduler --kubeconfig ~/.kube/config
 

@@ -59,13 +59,15 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 // tried again. Pods that kube-scheduler has only forgotten keep theirs: their
 // Bindings may still succeed.
 func (p *Plugin) releaseEnded(pod *corev1.Pod) {
-	if !p.shared.pods.reservedOn(pod.UID, pod.Spec.NodeName) {
-		return
-	}
-	now, err := p.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
-	if err != nil || now.UID != pod.UID {
+	if p.shared.pods.reservedOn(pod.UID, pod.Spec.NodeName) && p.isGone(pod) {
 		p.shared.pods.dropReservation(pod.UID)
 	}
+}
+
+// isGone reports whether the informer shows that the pod does not exist.
+func (p *Plugin) isGone(pod *corev1.Pod) bool {
+	now, err := p.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
+	return err != nil || now.UID != pod.UID
 }
 
 // showsPlugin reports whether the pod shows which plugin serves its node.

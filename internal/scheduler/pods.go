@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -76,6 +77,9 @@ type reservation struct {
 	uid  types.UID
 	node string
 	placed
+	// pod is the version of the pod that the cards were chosen for, and ask what it
+	// asks for.
+	pod         *corev1.Pod
 	ask         *wire.Ask
 	annotations map[string]string
 	// candidates is how many nodes had room.
@@ -83,6 +87,15 @@ type reservation struct {
 	// inSnapshot is true when the snapshot's NodeInfo had the pod when the node was
 	// last folded.
 	inSnapshot bool
+}
+
+// isFor reports whether the pod still asks for what its cards were chosen for,
+// apart from what the Binding adds.
+func (r *reservation) isFor(pod *corev1.Pod) bool {
+	return !slices.ContainsFunc(wire.AskAnnotations(), func(key string) bool {
+		_, added := r.annotations[key]
+		return !added && r.pod.Annotations[key] != pod.Annotations[key]
+	})
 }
 
 // preemptorHold is the cards for which a preemptor had other pods evicted. They

@@ -44,7 +44,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	}
 	p.shared.pods.dropHold(pod.UID)
 	p.shared.pods.putReservation(pod.UID, reservation{
-		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, ask: c.ask, annotations: annotations, candidates: c.candidates,
+		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, pod: pod, ask: c.ask, annotations: annotations, candidates: c.candidates,
 	})
 	if offer.Incomplete {
 		p.shared.metrics.incomplete.Inc()
@@ -81,6 +81,10 @@ func (p *Plugin) Unreserve(_ context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if _, err := readState(cs); err == nil {
 		p.shared.metrics.failed.Inc()
 	}
-	p.shared.pods.dropReservation(pod.UID)
+	if p.isGone(pod) {
+		p.shared.pods.drop(pod.UID)
+	} else {
+		p.shared.pods.dropReservation(pod.UID)
+	}
 	p.shared.locks.check(nodeName)
 }
