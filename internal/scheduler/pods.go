@@ -167,9 +167,11 @@ func (p *pods) request(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
 		return nil, nil
 	}
 	if now.ask != nil { // CPU and models may change between versions
-		own := *now.ask
-		wire.Describe(pod, &own.Request)
-		now.ask = &own
+		if now.ask == known.ask {
+			own := *known.ask
+			now.ask = &own
+		}
+		wire.Describe(pod, &now.ask.Request)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

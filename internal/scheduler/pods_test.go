@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -96,5 +97,42 @@ func TestReadOnce(t *testing.T) {
 	r.shared.pods.takeBindNote(pod.UID)
 	if record := r.shared.pods.byUID[pod.UID]; record != nil {
 		t.Errorf("the record of a bound pod is kept: %+v", record)
+	}
+}
+
+// TestUnreserveForgets: a pod that was deleted while its Binding was under way
+// leaves no record; one that is tried again is not read again.
+func TestUnreserveForgets(t *testing.T) {
+	for name, there := range map[string]bool{"deleted": false, "tried again": true} {
+		t.Run(name, func(t *testing.T) {
+			r, pod := reserved(t)
+			if there {
+				if err := r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
+			if record := r.shared.pods.peek(pod.UID); record.reservation != nil || (record.request.ask != nil) != there {
+				t.Errorf("kept is %+v, want a request: %v", record, there)
+			}
+		})
+	}
+}
+
+// TestReservationIsFor: what the Binding adds does not change what a pod asks for,
+// and other annotations do.
+func TestReservationIsFor(t *testing.T) {
+	res := reservation{pod: makePod("p", slice(10, 8)), annotations: map[string]string{wire.AnnotationQoS: "best-effort"}}
+	for name, tt := range map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		"bound":                   {makePod("p", slice(10, 8), boundTo("n1"), annotated(wire.AnnotationQoS, "best-effort")), true},
+		"asks for other cards":    {makePod("p", slice(10, 8), boundTo("n1"), annotated(wire.AnnotationUseCards, "GPU-1")), false},
+		"with another annotation": {makePod("p", slice(10, 8), boundTo("n1"), annotated("a", "b")), true},
+	} {
+		if got := res.isFor(tt.pod); got != tt.want {
+			t.Errorf("%s: isFor() = %v, want %v", name, got, tt.want)
+		}
 	}
 }
