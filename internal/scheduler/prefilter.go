@@ -31,7 +31,7 @@ func (p *Plugin) PreFilter(_ context.Context, cs fwk.CycleState, pod *corev1.Pod
 		return nil, notYet() // PreEnqueue lets no such pod through
 	}
 	ask = withDefaultPolicy(ask, p.policy)
-	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, start: p.shared.clock.Now(), findings: newFindings()}
+	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, start: p.shared.clock.Now(), findings: &findings{}}
 	cs.Write(stateKey, c)
 	p.shared.index.refresh(infos)
 	p.shared.hints.refreshed(p.shared.index.epoch)

@@ -55,10 +55,6 @@ type rank struct {
 	room  bool
 }
 
-func newFindings() *findings {
-	return &findings{}
-}
-
 // rank remembers what the best cards of the node are worth, if it has room.
 func (f *findings) rank(node string, worth place.Worth, room bool) {
 	f.mu.Lock()
