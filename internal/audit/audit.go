@@ -3,10 +3,10 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -52,11 +52,11 @@ const (
 	// Do: delete the pod.
 	NodeMissing Rule = "NodeMissing"
 	// FormatsDisagree: the annotations for the vendor's, HAMi's and Koordinator's
-	// readers tell different things.
+	// readers differ.
 	// Do: see who else writes allocations; the larger of them is booked until the pod ends.
 	FormatsDisagree Rule = "FormatsDisagree"
 	// LimitsMismatch: a pod's allocation is not what its limits ask for.
-	// Do: delete the pod; its owner makes one that is placed anew.
+	// Do: delete the pod; its owner creates a new one, which is placed again.
 	LimitsMismatch Rule = "LimitsMismatch"
 	// Unaccounted: a pod holds cards that are not known.
 	// Do: run Daybreak's agent on the node, which reads them from kubelet, or delete the pod.
@@ -89,8 +89,7 @@ const (
 	CardLeftOut Rule = "CardLeftOut"
 )
 
-// Violations lists the rules whose breach is a violation, in the order in which
-// findings are told.
+// Violations lists the rules whose breach is a violation, in the order of reports.
 func Violations() []Rule {
 	return []Rule{
 		MemoryOverbooked, ComputeOverbooked, SlicesOverbooked, QoSMixed, ClassMixed, ExclusiveShared, CardMissing,
@@ -116,8 +115,8 @@ type Finding struct {
 	Message string   `json:"message"`
 }
 
-// Key tells findings apart: the same key in two audits is the same finding, also
-// when numbers in its message have changed.
+// Key identifies the finding: the same key in two audits is the same finding, even
+// if numbers in its message have changed.
 func (f *Finding) Key() string {
 	return strings.Join([]string{string(f.Rule), f.Node, f.Card, strings.Join(f.Pods, ",")}, " ")
 }
@@ -135,33 +134,13 @@ func (f *Finding) MessageFor(namespace string) string {
 	return text
 }
 
-// hidePod replaces the name of a pod, wherever it stands by itself.
+// hidePod replaces the name of a pod, unless it is part of a longer name.
 func hidePod(text, pod string) string {
-	const other = "another pod"
-	partOfName := func(r rune) bool {
-		return r == '-' || r == '.' || r == '/' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+	name := regexp.MustCompile(`(^|[^-./a-z0-9])(pod )?` + regexp.QuoteMeta(pod) + `([^-./a-z0-9]|$)`)
+	for name.MatchString(text) { // two names with one space between them take two rounds
+		text = name.ReplaceAllString(text, "${1}another pod${3}")
 	}
-	var out strings.Builder
-	for {
-		before, after, found := strings.Cut(text, pod)
-		out.WriteString(before)
-		if !found {
-			return out.String()
-		}
-		last, _ := utf8.DecodeLastRuneInString(before)
-		next, _ := utf8.DecodeRuneInString(after)
-		switch {
-		case partOfName(last) || partOfName(next):
-			out.WriteString(pod)
-		case strings.HasSuffix(before, "pod "):
-			said := strings.TrimSuffix(out.String(), "pod ")
-			out.Reset()
-			out.WriteString(said + other)
-		default:
-			out.WriteString(other)
-		}
-		text = after
-	}
+	return text
 }
 
 // Report is the outcome of an audit. Its JSON form is a contract: fields may be
@@ -228,8 +207,7 @@ func cardOwners(s *cluster.Snapshot) map[gpu.CardID][]string {
 	return owners
 }
 
-// duplicates tells of cards that several nodes claim. The nodes are in order,
-// since the snapshot's are.
+// duplicates reports cards that several nodes claim.
 func (r *Report) duplicates(owners map[gpu.CardID][]string) {
 	for id, nodes := range owners {
 		if len(nodes) > 1 {
@@ -282,19 +260,20 @@ type node struct {
 	report    *Report
 }
 
-func (n *node) violation(rule Rule, pods []string, format string, args ...any) {
-	n.report.Violations = append(n.report.Violations, n.finding(rule, pods, fmt.Sprintf(format, args...)))
+func (n *node) violation(rule Rule, pods []string, format string, args ...any) *Finding {
+	return n.add(&n.report.Violations, rule, pods, fmt.Sprintf(format, args...))
 }
 
-func (n *node) note(rule Rule, pods []string, format string, args ...any) {
-	n.report.Notes = append(n.report.Notes, n.finding(rule, pods, fmt.Sprintf(format, args...)))
+func (n *node) note(rule Rule, pods []string, format string, args ...any) *Finding {
+	return n.add(&n.report.Notes, rule, pods, fmt.Sprintf(format, args...))
 }
 
-func (n *node) finding(rule Rule, pods []string, message string) Finding {
+func (n *node) add(list *[]Finding, rule Rule, pods []string, message string) *Finding {
 	if pods == nil {
 		pods = []string{}
 	}
-	return Finding{Node: n.ledger.Name, Rule: rule, Pods: pods, Message: message}
+	*list = append(*list, Finding{Node: n.ledger.Name, Rule: rule, Pods: pods, Message: message})
+	return &(*list)[len(*list)-1]
 }
 
 // check goes through the node: its inventory, its lock, each pod, each card.
@@ -323,14 +302,14 @@ func (n *node) lock(now time.Time) {
 	if n.facts.Node == nil {
 		return
 	}
-	// What can't be read as a lock is nobody's: whoever wants it writes over it.
+	// What can't be read as a lock blocks nothing: it is overwritten.
 	lock, err := wire.ParseLock(n.facts.Node.Annotations[wire.AnnotationLock])
 	age := now.Sub(lock.Since)
 	if err != nil || age <= stuckAfter {
 		return
 	}
 	var pods []string
-	owner := "nobody"
+	owner := "an unknown pod"
 	if lock.Name != "" {
 		owner = lock.Namespace + "/" + lock.Name
 		pods = []string{owner}

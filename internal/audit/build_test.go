@@ -58,7 +58,7 @@ func (w *world) vendors(name string) *world {
 	return w
 }
 
-// slice adds a running pod that holds a share of one card, told in the vendor's
+// slice adds a running pod that holds a share of one card, written in the vendor's
 // words.
 func (w *world) slice(node, name string, card, compute, gib int, annotations ...string) *corev1.Pod {
 	limits := fmt.Sprintf("sgpu: 1, vcore: %d, vmemory: %dGi", compute, gib)

@@ -28,6 +28,7 @@ type card struct {
 	index  int
 	facts  *gpu.Card
 	shares []booked // by pod
+	names  []string // of their pods
 	pods   map[string]*corev1.Pod
 }
 
@@ -38,25 +39,30 @@ func (n *node) cards(pods map[string]*corev1.Pod) {
 	for k := range n.ledger.Holdings() {
 		h := &n.ledger.Holdings()[k]
 		for i := range (h.Cards() & t.All()).All() {
-			on[i] = append(on[i], booked{holding: h, pod: string(h.Holder), usage: h.On(i)})
+			usage := h.On(i)
+			if usage.Memory == 0 {
+				usage.QoS = 0 // a seat has no amounts to divide
+			}
+			on[i] = append(on[i], booked{holding: h, pod: string(h.Holder), usage: usage})
 		}
 	}
 	for i, shares := range on {
 		slices.SortFunc(shares, func(a, b booked) int { return cmp.Compare(a.pod, b.pod) })
 		c := card{node: n, index: i, facts: t.Card(i), shares: shares, pods: pods}
+		c.names = c.podsWhere(func(*booked) bool { return true })
 		c.check()
 	}
 }
 
 func (c *card) check() {
-	if foreign := &c.ledger.Emptied().Usage[c.index]; foreign.Slots > 0 {
+	if foreign := &c.ledger.WithoutPods().Usage[c.index]; foreign.Slots > 0 {
 		c.note(ForeignSlices, nil, "%s carries %d slices of %v that belong to no pod: they count as used", c.name(), foreign.Slots, foreign.Memory)
 	}
 	if len(c.shares) == 0 {
 		return
 	}
 	if !c.facts.Healthy {
-		c.note(UnhealthyInUse, c.names(c.shares), "%s is unhealthy and in use by %s: they keep it until they end", c.name(), strings.Join(c.names(c.shares), ", "))
+		c.note(UnhealthyInUse, c.names, "%s is unhealthy and in use by %s: they keep it until they end", c.name(), strings.Join(c.names, ", "))
 	}
 	var sum ledger.Usage
 	for i := range c.shares {
@@ -66,96 +72,98 @@ func (c *card) check() {
 		sum.Slots += u.Slots
 	}
 	if sum.Memory > c.facts.Memory {
-		c.violation(MemoryOverbooked, c.names(c.shares), "%v of memory are booked on %s, which has %v: %s", sum.Memory, c.name(), c.facts.Memory,
+		c.violation(MemoryOverbooked, c.names, "%v of memory are booked on %s, which has %v: %s", sum.Memory, c.name(), c.facts.Memory,
 			c.list(func(u *ledger.Usage) string { return u.Memory.String() }))
 	}
 	if sum.Compute > gpu.FullCompute {
-		c.violation(ComputeOverbooked, c.names(c.shares), "%d%% of the compute of %s are booked: %s", sum.Compute, c.name(),
+		c.violation(ComputeOverbooked, c.names, "%d%% of the compute of %s are booked: %s", sum.Compute, c.name(),
 			c.list(func(u *ledger.Usage) string { return fmt.Sprintf("%d%%", u.Compute) }))
 	}
 	if int(sum.Slots) > c.facts.Slots {
-		c.violation(SlicesOverbooked, c.names(c.shares), "%d shares are on %s, which takes %d: %s", sum.Slots, c.name(), c.facts.Slots,
+		c.violation(SlicesOverbooked, c.names, "%d shares are on %s, which takes %d: %s", sum.Slots, c.name(), c.facts.Slots,
 			c.list(func(u *ledger.Usage) string { return strconv.Itoa(int(u.Slots)) }))
 	}
-	c.qos()
-	c.class()
-	c.exclusive()
+	conflict := c.conflict()
+	if conflict&ledger.QoSConflict != 0 {
+		c.mixedQoS()
+	}
+	if conflict&ledger.ClassConflict != 0 {
+		c.mixedClass()
+	}
+	c.joinedOnline()
+	c.exclusive(conflict&ledger.ExclusiveConflict != 0)
 }
 
-// qos: the slices of a card are of one class. Whoever is alone on the card, and
-// whoever is online, has none; nor has a seat, which has no amounts to divide.
-func (c *card) qos() {
-	slice := func(b *booked) bool { return b.usage.Memory > 0 }
-	var all gpu.QoSSet
+// conflict returns why the pods may not be on the card together, whichever of
+// them came first.
+func (c *card) conflict() (found ledger.Conflict) {
 	for i := range c.shares {
-		if slice(&c.shares[i]) {
-			all |= c.shares[i].usage.QoS
+		for j := range i {
+			a, b := &c.shares[i].usage, &c.shares[j].usage
+			found |= a.Conflict(b) & b.Conflict(a)
 		}
 	}
-	if all == 0 || all.Only() != "" {
-		return
-	}
+	return found
+}
+
+func (c *card) mixedQoS() {
 	var parts, pods []string
 	for _, class := range gpu.QoSClasses() {
-		of := c.filter(func(b *booked) bool { return slice(b) && b.usage.QoS&class.Set() != 0 })
+		of := c.podsWhere(func(b *booked) bool { return b.usage.QoS&class.Set() != 0 })
 		if len(of) > 0 {
-			parts = append(parts, fmt.Sprintf("%s (%s)", class, strings.Join(c.names(of), ", ")))
-			pods = append(pods, c.names(of)...)
+			parts = append(parts, fmt.Sprintf("%s (%s)", class, strings.Join(of, ", ")))
+			pods = append(pods, of...)
 		}
 	}
 	slices.Sort(pods)
 	c.violation(QoSMixed, slices.Compact(pods), "%s runs several QoS classes at once: %s", c.name(), strings.Join(parts, ", "))
 }
 
-// class: pods with and without a class keep apart, and an offline pod does not
-// join an online one. The other way round is allowed, so the times decide; where
-// one is not known, nothing is said.
-func (c *card) class() {
-	online := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Online })
-	offline := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Offline })
-	normal := c.filter(func(b *booked) bool { return b.holding.Class == gpu.Normal })
-	if classed := slices.Concat(online, offline); len(classed) > 0 && len(normal) > 0 {
-		c.violation(ClassMixed, c.names(c.shares), "%s is shared by pods with a class (%s) and pods without (%s)", c.name(),
-			strings.Join(c.names(classed), ", "), strings.Join(c.names(normal), ", "))
-	}
-	for i := range offline {
-		joined, ok := c.decided(&offline[i])
-		if !ok {
-			continue
-		}
-		for j := range online {
-			if there, ok := c.decided(&online[j]); ok && there.Before(joined) {
-				c.violation(ClassMixed, []string{offline[i].pod, online[j].pod}, "pod %s (offline) joined pod %s (online) on %s %s later: it is suspended whenever that works",
-					offline[i].pod, online[j].pod, c.name(), joined.Sub(there).Round(time.Millisecond))
+func (c *card) mixedClass() {
+	classed := append(c.podsOf(gpu.Online), c.podsOf(gpu.Offline)...)
+	c.violation(ClassMixed, c.names, "%s is shared by pods with a class (%s) and pods without (%s)", c.name(),
+		strings.Join(classed, ", "), strings.Join(c.podsOf(gpu.Normal), ", "))
+}
+
+// joinedOnline: an offline pod does not join an online one. The other way round is
+// allowed, so the times decide; where one is not known, nothing is reported.
+func (c *card) joinedOnline() {
+	for _, offline := range c.podsOf(gpu.Offline) {
+		joined, known := c.decided(offline)
+		for _, online := range c.podsOf(gpu.Online) {
+			if there, ok := c.decided(online); known && ok && there.Before(joined) {
+				c.violation(ClassMixed, []string{offline, online}, "pod %s (offline) joined pod %s (online) on %s %s later: it is suspended whenever that works",
+					offline, online, c.name(), joined.Sub(there).Round(time.Millisecond))
 				break
 			}
 		}
 	}
 }
 
-func (c *card) decided(b *booked) (time.Time, bool) {
-	pod, ok := c.pods[b.pod]
+func (c *card) decided(name string) (time.Time, bool) {
+	pod, ok := c.pods[name]
 	if !ok {
 		return time.Time{}, false
 	}
 	return wire.PredicateTime(pod)
 }
 
-// exclusive: whoever has the card to himself is the only one there, within his
-// own pod too.
-func (c *card) exclusive() {
-	alone := c.filter(func(b *booked) bool { return b.usage.Exclusive })
-	if len(alone) == 0 {
+// exclusive: a container that has the card to itself is the only one there, within
+// its own pod too.
+func (c *card) exclusive(shared bool) {
+	i := slices.IndexFunc(c.shares, func(b booked) bool { return b.usage.Exclusive })
+	if i < 0 {
 		return
 	}
-	if len(c.shares) > 1 {
-		others := c.filter(func(b *booked) bool { return b.pod != alone[0].pod })
-		c.violation(ExclusiveShared, c.names(c.shares), "pod %s has %s to itself, but %s is on it too", alone[0].pod, c.name(), strings.Join(c.names(others), ", "))
+	alone := &c.shares[i]
+	if shared {
+		others := c.podsWhere(func(b *booked) bool { return b.pod != alone.pod })
+		c.violation(ExclusiveShared, c.names, "pod %s has %s to itself, but %s is on it too", alone.pod, c.name(), strings.Join(others, ", "))
 		return
 	}
-	if container, other, ok := crowded(alone[0].holding, c.index); ok {
-		c.violation(ExclusiveShared, c.names(alone), "container %s of pod %s has %s to itself, but container %s is on it at the same time",
-			container, alone[0].pod, c.name(), other)
+	if container, other, ok := crowded(alone.holding, c.index); ok {
+		c.violation(ExclusiveShared, c.names, "container %s of pod %s has %s to itself, but container %s is on it at the same time",
+			container, alone.pod, c.name(), other)
 	}
 }
 
@@ -194,25 +202,21 @@ func share(p *ledger.Part, card int) *ledger.Share {
 	return nil
 }
 
-func (c *card) filter(keep func(*booked) bool) []booked {
-	var out []booked
+func (c *card) podsOf(class gpu.Class) []string {
+	return c.podsWhere(func(b *booked) bool { return b.holding.Class == class })
+}
+
+func (c *card) podsWhere(is func(*booked) bool) []string {
+	var pods []string
 	for i := range c.shares {
-		if keep(&c.shares[i]) {
-			out = append(out, c.shares[i])
+		if is(&c.shares[i]) {
+			pods = append(pods, c.shares[i].pod)
 		}
 	}
-	return out
+	return pods
 }
 
-func (c *card) names(shares []booked) []string {
-	out := make([]string, len(shares))
-	for i := range shares {
-		out[i] = shares[i].pod
-	}
-	return out
-}
-
-// list tells an amount of each pod.
+// list renders an amount of each pod.
 func (c *card) list(amount func(*ledger.Usage) string) string {
 	parts := make([]string, len(c.shares))
 	for i := range c.shares {
@@ -229,14 +233,11 @@ func (c *card) name() string {
 }
 
 func (c *card) violation(rule Rule, pods []string, format string, args ...any) {
-	c.report.Violations = append(c.report.Violations, c.at(c.finding(rule, pods, fmt.Sprintf(format, args...))))
+	c.locate(c.node.violation(rule, pods, format, args...))
 }
 
 func (c *card) note(rule Rule, pods []string, format string, args ...any) {
-	c.report.Notes = append(c.report.Notes, c.at(c.finding(rule, pods, fmt.Sprintf(format, args...))))
+	c.locate(c.node.note(rule, pods, format, args...))
 }
 
-func (c *card) at(f Finding) Finding {
-	f.Card, f.Index = string(c.facts.ID), new(c.index)
-	return f
-}
+func (c *card) locate(f *Finding) { f.Card, f.Index = string(c.facts.ID), new(c.index) }

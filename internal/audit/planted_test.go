@@ -75,7 +75,7 @@ var planted = map[string]struct {
 		rule: QoSMixed, node: "n1", card: "GPU-n1-0", pods: []string{"default/a", "default/b"},
 		message: []string{"fixed-share (default/a)", "burst-share (default/b)"},
 	},
-	"an ordinary pod beside an offline one": {
+	"an ordinary pod next to an offline one": {
 		plant: func(_ *testing.T, w *world) {
 			w.slice("n1", "a", 0, 10, 4, class, "offline")
 			w.slice("n1", "b", 0, 10, 4)
@@ -83,7 +83,7 @@ var planted = map[string]struct {
 		rule: ClassMixed, node: "n1", card: "GPU-n1-0", pods: []string{"default/a", "default/b"},
 		message: []string{"with a class (default/a)", "without (default/b)"},
 	},
-	"an ordinary pod beside an online one": {
+	"an ordinary pod next to an online one": {
 		plant: func(_ *testing.T, w *world) {
 			w.pod("n1", "a", "sgpu: 1, vmemory: 4", `[[{"uuid":"GPU-n1-0","vRam":4096}]]`, class, "online")
 			w.slice("n1", "b", 0, 10, 4)
@@ -99,7 +99,7 @@ var planted = map[string]struct {
 		rule: ClassMixed, node: "n1", card: "GPU-n1-0", pods: []string{"default/off", "default/on"},
 		message: []string{"pod default/off (offline) joined pod default/on (online)", "2s later"},
 	},
-	"somebody beside one who is to be alone": {
+	"a pod next to one that is to be alone": {
 		plant: func(_ *testing.T, w *world) {
 			w.pod("n1", "alone", "sgpu: 1, vmemory: 4", `[[{"uuid":"GPU-n1-0","compute":100,"vRam":4096}]]`)
 			w.pod("n1", "joined", "sgpu: 1, vcore: 0, vmemory: 4", `[[{"uuid":"GPU-n1-0","vRam":4096}]]`)
@@ -139,14 +139,14 @@ var planted = map[string]struct {
 		plant: func(_ *testing.T, w *world) { w.slice("n3", "a", 0, 10, 4) },
 		rule:  NodeMissing, node: "n3", pods: []string{"default/a"}, message: []string{"node n3, which is not there"},
 	},
-	"HAMi's readers are told of another card": {
+	"another card for HAMi's readers": {
 		plant: func(_ *testing.T, w *world) {
 			w.slice("n1", "a", 0, 10, 4, wire.AnnotationHAMiSGPU, "GPU-n1-1,Metax-SGPU,4096,10:;")
 		},
 		rule: FormatsDisagree, node: "n1", pods: []string{"default/a"},
-		message: []string{wire.AnnotationAllocated + " tells 10% and 4 GiB of card 0", wire.AnnotationHAMiSGPU + " tells 10% and 4 GiB of card 1"},
+		message: []string{wire.AnnotationAllocated + " lists 10% and 4 GiB of card 0", wire.AnnotationHAMiSGPU + " lists 10% and 4 GiB of card 1"},
 	},
-	"Koordinator's readers are told of another amount": {
+	"another amount for Koordinator's readers": {
 		plant: func(_ *testing.T, w *world) {
 			w.pod("n1", "a", "gpu.shared: 1, gpu-core: 10, gpu-memory: 4Gi", `[[{"uuid":"GPU-n1-0","compute":10,"vRam":4096}]]`,
 				wire.AnnotationKoordAllocated, `{"gpu":[{"minor":0,"id":"GPU-n1-0","resources":{"koordinator.sh/gpu-core":"10","koordinator.sh/gpu-memory":"3Gi"}}]}`)
@@ -187,9 +187,9 @@ var planted = map[string]struct {
 	},
 	"no annotation at all": {
 		plant: func(_ *testing.T, w *world) { w.vendors("n1").pod("n1", "a", "gpu: 1", "") },
-		rule:  Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{"no annotation tells of them", "n1 takes no pods"},
+		rule:  Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{"no annotation lists them", "n1 takes no pods"},
 	},
-	"an annotation that nobody can read": {
+	"an unreadable annotation": {
 		plant: func(_ *testing.T, w *world) { w.vendors("n1").pod("n1", "a", "gpu: 1", "GPU-n1-0") },
 		rule:  Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{wire.AnnotationAllocated + ": invalid character"},
 	},
@@ -206,7 +206,7 @@ var planted = map[string]struct {
 		},
 		rule: BadInventory, node: "n2", pods: []string{}, message: []string{"spec.devices.minor is a string"},
 	},
-	"a lock that nobody takes off": {
+	"a lock that is not released": {
 		plant: func(_ *testing.T, w *world) {
 			w.Nodes[0].Annotations[wire.AnnotationLock] = noon.Add(-20*time.Minute).Format(time.RFC3339) + ",team,trainer"
 		},
@@ -262,7 +262,7 @@ func TestPlantedIsComplete(t *testing.T) {
 	}
 }
 
-// TestNotes: what an operator should know and nobody did wrong.
+// TestNotes: what an administrator should know and is no mistake.
 func TestNotes(t *testing.T) {
 	cases := map[string]struct {
 		plant   func(w *world)
@@ -273,7 +273,7 @@ func TestNotes(t *testing.T) {
 			plant: func(w *world) {
 				w.slice("n1", "a", 1, 10, 4)
 				w.Devices["n1"].Spec.Devices[1].Health = false
-				w.Devices["n1"].Spec.Devices[2].Health = false // nobody there
+				w.Devices["n1"].Spec.Devices[2].Health = false // no pod there
 			},
 			want: Finding{Rule: UnhealthyInUse, Node: "n1", Card: "GPU-n1-1", Index: new(1), Pods: []string{"default/a"}}, message: "unhealthy and in use by default/a",
 		},
@@ -293,7 +293,7 @@ func TestNotes(t *testing.T) {
 		},
 		"no annotation at all, on a node that Daybreak serves": {
 			plant: func(w *world) { w.pod("n1", "a", "gpu: 1", "") },
-			want:  Finding{Rule: NoAllocation, Node: "n1", Pods: []string{"default/a"}}, message: "no annotation tells of them",
+			want:  Finding{Rule: NoAllocation, Node: "n1", Pods: []string{"default/a"}}, message: "no annotation lists them",
 		},
 		"an annotation that can't be read, on a node that Daybreak serves": {
 			plant: func(w *world) { w.pod("n1", "a", "gpu: 1", "GPU-n1-0") },
@@ -348,7 +348,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestConfirmed: what is seen once only is not told.
+// TestConfirmed: what is seen only once is not reported.
 func TestConfirmed(t *testing.T) {
 	w := plantedWorld(t)
 	w.slice("n1", "a", 0, 60, 4)

@@ -13,8 +13,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// pod checks what one bound pod's annotations tell, and reports whether it asks
-// for cards.
+// pod checks the annotations of one bound pod, and reports whether it asks for
+// cards.
 func (n *node) pod(pod *corev1.Pod) (asks bool) {
 	name := string(wire.HolderOf(pod))
 	ask, asks := wire.AdmitBound(pod)
@@ -40,15 +40,19 @@ func (n *node) pod(pod *corev1.Pod) (asks bool) {
 		unmeter(readings)
 	}
 	n.missing(name, readings)
-	n.agreement(name, readings)
+	first := slices.IndexFunc(readings, func(r wire.Reading) bool { return r.Err == nil })
+	if first < 0 {
+		return true
+	}
+	n.agreement(name, readings, first)
 	if ask != nil {
-		n.limits(name, &ask.Request, readings)
+		n.limits(name, &ask.Request, &readings[first])
 	}
 	return true
 }
 
-// unmeter takes the compute out of what annotations tell of an online pod: some
-// writers tell what the user wrote, others the nothing that is booked.
+// unmeter removes the compute of an online pod: some writers list what the user
+// wrote, others the nothing that is booked.
 func unmeter(readings []wire.Reading) {
 	for i := range readings {
 		for j := range readings[i].Parts {
@@ -66,7 +70,7 @@ func (n *node) unreadable(readings []wire.Reading) string {
 	case n.ledger.Counted:
 		return "it and those before it hold more whole cards than the node has"
 	case len(readings) == 0:
-		return "no annotation tells of them"
+		return "no annotation lists them"
 	}
 	var reasons []string
 	for i := range readings {
@@ -82,39 +86,33 @@ func (n *node) unreadable(readings []wire.Reading) string {
 
 // missing: cards that an annotation names are cards of the pod's own node.
 func (n *node) missing(pod string, readings []wire.Reading) {
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for i := range readings {
 		for _, id := range readings[i].Lost {
-			if told[id] {
+			if reported[id] {
 				continue
 			}
-			told[id] = true
+			reported[id] = true
 			where := "no node has it"
 			if owners := n.owners[gpu.CardID(id)]; len(owners) > 0 {
 				where = "it is a card of " + strings.Join(owners, " and ")
 			}
-			f := n.finding(CardMissing, []string{pod}, fmt.Sprintf("pod %s on %s holds card %s (%s), which its node does not have: %s",
-				pod, n.ledger.Name, id, readings[i].Key, where))
-			f.Card = id
-			n.report.Violations = append(n.report.Violations, f)
+			n.violation(CardMissing, []string{pod}, "pod %s on %s holds card %s (%s), which its node does not have: %s",
+				pod, n.ledger.Name, id, readings[i].Key, where).Card = id
 		}
 	}
 }
 
-// agreement: all annotations that tell of the pod's cards tell the same. One
-// that can't be read beside others that can tells something else.
-func (n *node) agreement(pod string, readings []wire.Reading) {
-	first := slices.IndexFunc(readings, func(r wire.Reading) bool { return r.Err == nil })
-	if first < 0 {
-		return
-	}
+// agreement: all annotations of the pod list the same cards. One that can't be
+// read disagrees with those that can.
+func (n *node) agreement(pod string, readings []wire.Reading, first int) {
 	for i := range readings {
 		a, b := &readings[first], &readings[i]
 		switch {
 		case b.Err != nil:
 			n.violation(FormatsDisagree, []string{pod}, "pod %s: %s can't be read (%v), while %s can", pod, b.Key, b.Err, a.Key)
 		case i > first && (!a.SameCards(b) || !sameLost(a, b)):
-			n.violation(FormatsDisagree, []string{pod}, "pod %s: %s tells %s, but %s tells %s", pod, a.Key, n.amounts(a), b.Key, n.amounts(b))
+			n.violation(FormatsDisagree, []string{pod}, "pod %s: %s lists %s, but %s lists %s", pod, a.Key, n.amounts(a), b.Key, n.amounts(b))
 		}
 	}
 }
@@ -124,7 +122,7 @@ func sameLost(a, b *wire.Reading) bool {
 	return slices.Equal(slices.Compact(x), slices.Compact(y))
 }
 
-// amounts renders what an annotation tells, card by card.
+// amounts renders what an annotation lists, card by card.
 func (n *node) amounts(r *wire.Reading) string {
 	var parts []string
 	for i := range r.Cards().All() {
@@ -140,21 +138,16 @@ func (n *node) amounts(r *wire.Reading) string {
 	return strings.Join(parts, ", ")
 }
 
-// limits: the annotation that is believed gives the pod what it asked for, no
-// more and no less; the others say the same, or disagree. Nobody gets more by
-// writing it down, since it is booked at the pod's limits at most; but who wrote
-// it is mistaken, or wants to be.
-func (n *node) limits(pod string, ask *gpu.PodRequest, readings []wire.Reading) {
-	first := slices.IndexFunc(readings, func(r wire.Reading) bool { return r.Err == nil })
-	if first < 0 {
-		return
-	}
-	r, mismatch := &readings[first], n.partMismatch
+// limits: the annotation that is booked gives the pod what it asked for, no more
+// and no less. More would not be booked, since the limits bound it, but the writer
+// is mistaken or malicious.
+func (n *node) limits(pod string, ask *gpu.PodRequest, r *wire.Reading) {
+	mismatch := n.partMismatch
 	if r.WholePod {
 		mismatch = n.wholeMismatch
 	}
 	if text := mismatch(ask, r); text != "" {
-		n.violation(LimitsMismatch, []string{pod}, "pod %s: %s tells %s", pod, r.Key, text)
+		n.violation(LimitsMismatch, []string{pod}, "pod %s: %s lists %s", pod, r.Key, text)
 	}
 }
 
@@ -163,12 +156,12 @@ func (n *node) limits(pod string, ask *gpu.PodRequest, readings []wire.Reading) 
 func (n *node) partMismatch(ask *gpu.PodRequest, r *wire.Reading) string {
 	for i := range r.Parts {
 		part, req := &r.Parts[i], &ask.Requests[i]
-		told := len(part.Shares)
-		if told == 0 && req.Phase == gpu.Init {
+		listed := len(part.Shares)
+		if listed == 0 && req.Phase == gpu.Init {
 			continue
 		}
-		if told > req.Cards || told < req.Cards && len(r.Lost) == 0 {
-			return fmt.Sprintf("%d cards for container %s, which asks for %d", told, req.Container, req.Cards)
+		if listed > req.Cards || listed < req.Cards && len(r.Lost) == 0 {
+			return fmt.Sprintf("%d cards for container %s, which asks for %d", listed, req.Container, req.Cards)
 		}
 		for _, s := range part.Shares {
 			want := n.ledger.ShareOf(req, s.Card)
@@ -182,11 +175,11 @@ func (n *node) partMismatch(ask *gpu.PodRequest, r *wire.Reading) string {
 }
 
 // near allows for the two ways in which a ratio of a card's memory is rounded.
-func near(told, want gpu.MiB, req *gpu.Request) bool {
-	return told == want || req.Memory.Ratio > 0 && told-want <= gpu.MemoryStep && want-told <= gpu.MemoryStep
+func near(listed, want gpu.MiB, req *gpu.Request) bool {
+	return listed == want || req.Memory.Ratio > 0 && listed-want <= gpu.MemoryStep && want-listed <= gpu.MemoryStep
 }
 
-// wholeMismatch compares what is told of the pod as a whole with what its
+// wholeMismatch compares what is listed for the pod as a whole with what its
 // containers ask for: on each card at most as if they were all on it, and in
 // number between the widest container and all of them side by side.
 func (n *node) wholeMismatch(ask *gpu.PodRequest, r *wire.Reading) string {

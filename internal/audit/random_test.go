@@ -19,9 +19,9 @@ import (
 
 // TestLegalStates: what the core itself books and writes down breaks no rule,
 // whatever comes and goes. A thousand clusters are filled by arrivals and
-// departures at random; the audit then reads them as a stranger would.
+// departures at random; the audit then reads them independently.
 func TestLegalStates(t *testing.T) {
-	placed, told := 0, map[string]int{}
+	placed, counts := 0, map[string]int{}
 	for seed := range uint64(1000) {
 		w := randomWorld(t, gputest.Rand(seed))
 		report := w.audit()
@@ -34,10 +34,10 @@ func TestLegalStates(t *testing.T) {
 		placed += len(w.Pods)
 		for _, pod := range w.Pods {
 			for key := range pod.Annotations {
-				told[key]++
+				counts[key]++
 			}
 			if d := w.Devices[pod.Spec.NodeName].Device; d != nil {
-				told[d.Annotations[wire.AnnotationMode]]++
+				counts[d.Annotations[wire.AnnotationMode]]++
 			}
 		}
 	}
@@ -46,8 +46,8 @@ func TestLegalStates(t *testing.T) {
 		wire.AnnotationAllocated, wire.AnnotationHAMiSGPU, wire.AnnotationHAMiGPU, wire.AnnotationKoordAllocated,
 		wire.AnnotationQoS, wire.AnnotationClass, string(gpu.ModeShared), string(gpu.ModeVGPU), string(gpu.ModeNative),
 	} {
-		if told[key] < 50 {
-			t.Errorf("only %d pods have to do with %s", told[key], key)
+		if counts[key] < 50 {
+			t.Errorf("only %d pods have to do with %s", counts[key], key)
 		}
 	}
 	t.Logf("%d pods in 1000 states", placed)

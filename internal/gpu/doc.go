@@ -4,8 +4,8 @@
 //   - A [Card] is one physical GPU, or one virtual function of one.
 //   - A link is a MetaXLink between two cards; cards joined by links, directly
 //     or through others, form a zone.
-//   - A [Topology] is the immutable picture of one node's cards: who is linked
-//     to whom, and what any set of them is worth.
+//   - A [Topology] is the immutable picture of one node's cards: how they
+//     are linked, and what any set of them is worth.
 //   - A [Request] is what one container asks; a [PodRequest] is the whole pod's.
 //
 // Nothing here knows what is in use (package ledger) or which cards are best

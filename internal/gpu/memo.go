@@ -24,7 +24,7 @@ type MemoAnswer struct {
 // fills the cache it starts over, which costs one search per state.
 const memoLimit = 4096
 
-// Get returns the remembered answer.
+// Get returns the stored answer.
 func (m *Memo) Get(key [4]uint64) (MemoAnswer, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -32,7 +32,7 @@ func (m *Memo) Get(key [4]uint64) (MemoAnswer, bool) {
 	return a, ok
 }
 
-// Put remembers an answer.
+// Put stores an answer.
 func (m *Memo) Put(key [4]uint64, a MemoAnswer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -42,21 +42,19 @@ func (m *Memo) Put(key [4]uint64, a MemoAnswer) {
 	m.answers[key] = a
 }
 
-// Memos gives topologies that are joined alike one memo: the answers of a search
-// depend on how cards are joined and on nothing else of them, and the nodes of a
-// cluster are of few kinds. The owner of the nodes has one Memos. The zero Memos
-// is ready, and safe for concurrent use.
+// Memos gives topologies whose cards are joined in the same way one memo: the
+// answer of a search depends on nothing else. The owner of the nodes has one
+// Memos. The zero Memos is ready, and safe for concurrent use.
 type Memos struct {
 	mu    sync.Mutex
 	alike map[string]*Memo // by how the cards are joined
 }
 
-// memosLimit bounds the kinds that are remembered. Beyond it, nodes that come
-// later share among themselves.
+// memosLimit bounds the kinds of topology that are kept; then it starts over.
 const memosLimit = 1024
 
-// Share gives the topology the memo of those joined like it. It must be called
-// before the topology is used by more than one goroutine. Nil is no topology.
+// Share gives the topology the memo of its kind. It must be called before the
+// topology is used by more than one goroutine. Nil is no topology.
 func (m *Memos) Share(t *Topology) {
 	if t == nil {
 		return

@@ -23,8 +23,8 @@ type Request struct {
 	Phase     Phase
 	// Cards is the number of distinct cards; 0 means the container asks none.
 	Cards int
-	// Whole tells that the container asked for whole cards as such, which is
-	// another kind of resource than slices: a node may serve one of the two.
+	// Whole: the container asked for whole cards, which are another resource
+	// than slices; a node may serve one of the two.
 	Whole bool
 	// Exclusive means alone on each card.
 	Exclusive bool
@@ -34,7 +34,7 @@ type Request struct {
 }
 
 // PodRequest is what a pod asks, all its containers together. It is made once
-// per pod and shared: nobody changes it.
+// per pod, shared and never changed.
 type PodRequest struct {
 	// Requests has one entry for each container in the order of the pod's spec,
 	// init containers first, also for those that ask nothing.
@@ -46,9 +46,8 @@ type PodRequest struct {
 	Allow []CardID
 	Deny  []CardID
 	// CPU is what the pod takes of its node's CPU, and Models, when not empty,
-	// the only card models it may run on, in ascending order. Neither is a
-	// condition here: kube-scheduler sees to both. They say what kind of pod
-	// this is, and so what others of its kind will need.
+	// the only card models it may run on, in ascending order. kube-scheduler
+	// enforces both; here they describe the demand of pods of this kind.
 	CPU    MilliCPU
 	Models []string
 }

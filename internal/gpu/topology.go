@@ -37,7 +37,7 @@ func ZoneLinks(zones []int) []Link {
 }
 
 // Topology is the immutable picture of one node's cards. It is built once for
-// each version of the node's inventory and shared by everyone who decides.
+// each version of the node's inventory and shared by all its readers.
 type Topology struct {
 	cards   []Card
 	joined  []joins
@@ -45,9 +45,8 @@ type Topology struct {
 	zoneOf  []int // by card: its zone's position in zones plus one, or 0
 	healthy Set
 
-	// Memo keeps the answers of long searches over this topology. How cards are
-	// joined never changes, so the answers stay true. [Memos.Share] lets
-	// topologies that are joined alike have one.
+	// Memo caches long searches over this topology. [Memos.Share] lets
+	// topologies whose cards are joined in the same way have one.
 	Memo *Memo
 }
 
@@ -181,9 +180,6 @@ func (t *Topology) Index(id CardID) (int, bool) {
 	}
 	return 0, false
 }
-
-// Weight returns the weight of the pair i, j.
-func (t *Topology) Weight(i, j int) int64 { return t.Pull(i, SetOf(j)) }
 
 // Pull returns the sum of the weights between card i and the cards of s, i
 // itself left out.

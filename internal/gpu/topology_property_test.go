@@ -72,7 +72,7 @@ func TestTwinsCanStandForEachOther(t *testing.T) {
 			for j := range plan.Cards {
 				want := true
 				for k := range plan.Cards {
-					if k != i && k != j && topology.Weight(i, k) != topology.Weight(j, k) {
+					if k != i && k != j && topology.Pull(i, gpu.SetOf(k)) != topology.Pull(j, gpu.SetOf(k)) {
 						want = false
 					}
 				}
@@ -105,7 +105,7 @@ func TestLossIsWhatTheCutCosts(t *testing.T) {
 		for i := range s.All() {
 			var pulled int64
 			for j := range s.All() {
-				pulled += topology.Weight(i, j)
+				pulled += topology.Pull(i, gpu.SetOf(j))
 			}
 			if got := topology.Pull(i, s); got != pulled {
 				t.Fatalf("seed %d: card %d is pulled by %d, its pairs weigh %d", seed, i, got, pulled)
@@ -123,7 +123,7 @@ func TestHeaviest(t *testing.T) {
 		card, s := r.IntN(n), gputest.Subset(r, n, 60)
 		var weights []int64
 		for j := range (s &^ gpu.SetOf(card)).All() {
-			weights = append(weights, topology.Weight(card, j))
+			weights = append(weights, topology.Pull(card, gpu.SetOf(j)))
 		}
 		slices.Sort(weights)
 		slices.Reverse(weights)

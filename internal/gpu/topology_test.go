@@ -115,7 +115,7 @@ func TestWeights(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if ab, ba := topology.Weight(tc.a, tc.b), topology.Weight(tc.b, tc.a); ab != tc.want || ba != tc.want {
+			if ab, ba := topology.Pull(tc.a, gpu.SetOf(tc.b)), topology.Pull(tc.b, gpu.SetOf(tc.a)); ab != tc.want || ba != tc.want {
 				t.Errorf("weight of %d and %d is %d, of %d and %d %d; want %d", tc.a, tc.b, ab, tc.b, tc.a, ba, tc.want)
 			}
 		})
@@ -153,7 +153,7 @@ func TestMemoIsBounded(t *testing.T) {
 		t.Errorf("%d answers kept of %d, want at most %d", kept, puts, bound)
 	}
 	if _, ok := m.Get([4]uint64{1, 1, 2, 4}); ok {
-		t.Error("an answer to a question nobody asked")
+		t.Error("an answer to a search that was not stored")
 	}
 }
 

@@ -3,7 +3,7 @@
 // A [Node] is one node's account: its cards (an immutable [gpu.Topology]), the
 // [Holding] of every pod on it, and the [Usage] of each card that follows from
 // them. Usage is never edited by hand: it is always the fold of the holdings,
-// plus what strangers are known to have put on a card.
+// plus the foreign slices that are known to be on a card.
 //
 // Deciding and booking are two steps. Package place computes an [Offer] and
 // changes nothing. [Node.Commit] books the offer, and refuses it when the node

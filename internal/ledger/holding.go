@@ -2,7 +2,7 @@ package ledger
 
 import "github.com/daybreak-gpu/daybreak/internal/gpu"
 
-// Holder names who holds shares: one pod.
+// Holder names the pod that holds shares.
 type Holder string
 
 // Part is what one container of a holder holds.

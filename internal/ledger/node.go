@@ -19,8 +19,8 @@ type Serves struct {
 	Whole, Slices, Seats bool
 }
 
-// VendorTable is a node's own figures for n whole cards, n counted from 1, on
-// nodes where the vendor's plugin picks the cards and only tells the worth.
+// VendorTable is a node's own figures for n whole cards, n counted from 1, where
+// the vendor's plugin picks the cards and publishes only their worth.
 type VendorTable struct {
 	Scores, Losses map[int]int64
 }
@@ -34,13 +34,12 @@ type Node struct {
 	// Paused, unless it is empty, says why the node takes no pods for now,
 	// whatever is free.
 	Paused string
-	// Counted tells that the cards have no identity: the vendor's plugin picks
-	// them, and only their number is known.
+	// Counted: the cards have no identity. The vendor's plugin picks them, and
+	// only their number is known.
 	Counted bool
 	Vendor  VendorTable
-	// FreeCPU is what is left of the node's CPU beside its pods; it means
-	// nothing unless CPUKnown. Booking cards does not change it: who keeps the
-	// node's account sets it.
+	// FreeCPU is the node's CPU that pods leave free; it means nothing unless
+	// CPUKnown. The owner of the node sets it: booking cards does not change it.
 	FreeCPU  gpu.MilliCPU
 	CPUKnown bool
 
@@ -53,8 +52,8 @@ type Node struct {
 	memo     *memo
 }
 
-// memo keeps one thing that was found out about the node, with the version that
-// it is true of.
+// memo keeps one value that was computed from the node, with the version that it
+// is valid for.
 type memo struct{ atomic.Pointer[remembered] }
 
 type remembered struct {
@@ -62,11 +61,11 @@ type remembered struct {
 	what    any
 }
 
-// Remember keeps something that was worked out from what is booked, in place of
-// what was kept before. It is safe for concurrent use by readers of the node.
+// Remember keeps a value that was computed from what is booked, in place of the
+// one before. It is safe for concurrent use by readers of the node.
 func (n *Node) Remember(what any) { n.memo.Store(&remembered{version: n.version, what: what}) }
 
-// Remembered returns what was kept, or nil when something was booked or released
+// Remembered returns the value, or nil when something was booked or released
 // since.
 func (n *Node) Remembered() any {
 	if r := n.memo.Load(); r != nil && r.version == n.version {
@@ -95,8 +94,8 @@ func NewNode(name string, t *gpu.Topology, s Serves) *Node {
 	return n
 }
 
-// SetForeign books what strangers, which no pod accounts for, have on the
-// cards; nil means nothing. Evicting pods does not free it.
+// SetForeign books foreign slices, which belong to no pod; nil means none.
+// Evicting pods does not free them.
 func (n *Node) SetForeign(usage []Usage) {
 	n.foreign = View{Usage: make([]Usage, n.topology.Len()), Full: make([]Fullness, n.topology.Len())}
 	copy(n.foreign.Usage, usage)
@@ -122,8 +121,8 @@ func (n *Node) Has(h Holder) bool {
 // Now returns the state with everything booked.
 func (n *Node) Now() *View { return &n.now }
 
-// Emptied returns the state that evicting every pod would leave.
-func (n *Node) Emptied() *View { return &n.foreign }
+// WithoutPods returns the state that evicting every pod would leave.
+func (n *Node) WithoutPods() *View { return &n.foreign }
 
 // Book records a holding, in place of what its holder had before.
 func (n *Node) Book(h Holding) {
@@ -135,8 +134,8 @@ func (n *Node) Book(h Holding) {
 	n.measure(&n.now, n.add(&h))
 }
 
-// BookAll records holdings and holders whose cards are not known, of whom none
-// may be on the node already or be there twice.
+// BookAll records holdings and holders whose cards are not known. None may be on
+// the node already or be listed twice.
 func (n *Node) BookAll(holdings []Holding, unknown []Holder) {
 	n.unknown = append(n.unknown, unknown...)
 	if n.holdings == nil {
@@ -151,8 +150,7 @@ func (n *Node) BookAll(holdings []Holding, unknown []Holder) {
 	n.measure(&n.now, touched)
 }
 
-// BookUnknown records that the holder is on the node with cards that nobody
-// can name.
+// BookUnknown records that the holder is on the node with unknown cards.
 func (n *Node) BookUnknown(h Holder) {
 	if n.drop(h) {
 		n.refold()
@@ -172,10 +170,9 @@ func (n *Node) Commit(o Offer, holder Holder, r *gpu.PodRequest) (Holding, error
 	return h, nil
 }
 
-// Release takes the holder off the node. Releasing twice, or someone who was
-// never there, is fine.
-func (n *Node) Release(h Holder) {
-	if n.drop(h) {
+// Release takes the holders off the node, if they are there.
+func (n *Node) Release(holders ...Holder) {
+	if n.drop(holders...) {
 		n.refold()
 	}
 }
@@ -195,14 +192,15 @@ func (v *View) clone() View {
 	return View{Usage: slices.Clone(v.Usage), Full: slices.Clone(v.Full), Mean: v.Mean}
 }
 
-func (n *Node) drop(h Holder) (found bool) {
+func (n *Node) drop(holders ...Holder) (found bool) {
 	before := len(n.holdings) + len(n.unknown)
-	n.holdings = slices.DeleteFunc(n.holdings, func(x Holding) bool { return x.Holder == h })
-	n.unknown = slices.DeleteFunc(n.unknown, func(x Holder) bool { return x == h })
+	gone := func(h Holder) bool { return slices.Contains(holders, h) }
+	n.holdings = slices.DeleteFunc(n.holdings, func(x Holding) bool { return gone(x.Holder) })
+	n.unknown = slices.DeleteFunc(n.unknown, gone)
 	return len(n.holdings)+len(n.unknown) != before
 }
 
-// refold computes the usage of all cards anew from the holdings.
+// refold computes the usage of all cards from the holdings.
 func (n *Node) refold() {
 	n.version++
 	n.now = n.foreign.clone()

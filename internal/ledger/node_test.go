@@ -75,7 +75,7 @@ func TestBook(t *testing.T) {
 				n.Book(held("a", 0, 30, 1024))
 				n.Release("a")
 				n.Release("a")
-				n.Release("stranger")
+				n.Release("other")
 			},
 			want: []ledger.Usage{{}, {}},
 		},
@@ -125,10 +125,10 @@ func holders(n *ledger.Node) []ledger.Holder {
 }
 
 func TestForeignUsageStays(t *testing.T) {
-	stranger := ledger.Usage{Slots: 2, Memory: 2048, Compute: 25, QoS: gpu.FixedShare.Set()}
+	theirs := ledger.Usage{Slots: 2, Memory: 2048, Compute: 25, QoS: gpu.FixedShare.Set()}
 	n := gputest.Node(gputest.Zones(2))
 	n.Book(held("a", 0, 30, 1024))
-	given := []ledger.Usage{stranger}
+	given := []ledger.Usage{theirs}
 	n.SetForeign(given)
 	given[0].Memory = 0 // the caller's own copy
 
@@ -139,15 +139,15 @@ func TestForeignUsageStays(t *testing.T) {
 	n.Release("a")
 	n.Book(held("b", 1, 1, 128))
 	n.Release("b")
-	if diff := cmp.Diff([]ledger.Usage{stranger, {}}, n.Now().Usage); diff != "" {
+	if diff := cmp.Diff([]ledger.Usage{theirs, {}}, n.Now().Usage); diff != "" {
 		t.Errorf("usage without a pod (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(n.Now(), n.Emptied()); diff != "" {
-		t.Errorf("nobody is on the node, yet it is not as emptied (-now +emptied):\n%s", diff)
+	if diff := cmp.Diff(n.Now(), n.WithoutPods()); diff != "" {
+		t.Errorf("no pod is on the node, but it differs from WithoutPods (-now +without):\n%s", diff)
 	}
 	n.SetForeign(nil)
 	if diff := cmp.Diff([]ledger.Usage{{}, {}}, n.Now().Usage); diff != "" {
-		t.Errorf("usage after the strangers left (-want +got):\n%s", diff)
+		t.Errorf("usage without foreign slices (-want +got):\n%s", diff)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestCloneIsIndependent(t *testing.T) {
 
 	for name, pair := range map[string][2]any{
 		"usage now":     {[]ledger.Usage{used(3, 60, 2176), {}}, n.Now().Usage},
-		"usage emptied": {[]ledger.Usage{used(1, 10, 128), {}}, n.Emptied().Usage},
+		"usage emptied": {[]ledger.Usage{used(1, 10, 128), {}}, n.WithoutPods().Usage},
 		"holders":       {[]ledger.Holder{"a", "b"}, holders(n)},
 		"unknown":       {[]ledger.Holder{"u"}, n.Unknown()},
 	} {
@@ -275,14 +275,14 @@ func TestCommitRefusesStaleOffers(t *testing.T) {
 		change    func(n *ledger.Node)
 		wantStale bool
 	}{
-		"nothing happened":                       {change: func(*ledger.Node) {}},
-		"a stranger's pod was released":          {change: func(n *ledger.Node) { n.Release("nobody") }},
-		"a clone was changed":                    {change: func(n *ledger.Node) { n.Clone().Book(held("b", 0, 1, 128)) }},
-		"somebody was booked":                    {change: func(n *ledger.Node) { n.Book(held("b", 0, 1, 128)) }, wantStale: true},
-		"somebody was booked once more":          {change: func(n *ledger.Node) { n.Book(held("a", 0, 1, 128)) }, wantStale: true},
-		"somebody left":                          {change: func(n *ledger.Node) { n.Release("a") }, wantStale: true},
-		"somebody came whose cards nobody knows": {change: func(n *ledger.Node) { n.BookUnknown("b") }, wantStale: true},
-		"strangers came":                         {change: func(n *ledger.Node) { n.SetForeign([]ledger.Usage{used(1, 1, 128)}) }, wantStale: true},
+		"nothing happened":                     {change: func(*ledger.Node) {}},
+		"a pod that is not there was released": {change: func(n *ledger.Node) { n.Release("other") }},
+		"a clone was changed":                  {change: func(n *ledger.Node) { n.Clone().Book(held("b", 0, 1, 128)) }},
+		"a pod was booked":                     {change: func(n *ledger.Node) { n.Book(held("b", 0, 1, 128)) }, wantStale: true},
+		"a pod was booked again":               {change: func(n *ledger.Node) { n.Book(held("a", 0, 1, 128)) }, wantStale: true},
+		"a pod left":                           {change: func(n *ledger.Node) { n.Release("a") }, wantStale: true},
+		"a pod with unknown cards came":        {change: func(n *ledger.Node) { n.BookUnknown("b") }, wantStale: true},
+		"foreign slices came":                  {change: func(n *ledger.Node) { n.SetForeign([]ledger.Usage{used(1, 1, 128)}) }, wantStale: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -360,7 +360,7 @@ func TestShareOf(t *testing.T) {
 	}
 }
 
-// TestRemember: what was found out holds until something is booked or released.
+// TestRemember: the value holds until something is booked or released.
 func TestRemember(t *testing.T) {
 	n := gputest.Node(gputest.Zones(4))
 	if got := n.Remembered(); got != nil {

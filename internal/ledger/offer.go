@@ -24,8 +24,8 @@ type Offer struct {
 	Growth int64
 	// Disturbance says how much an online pod gets in the way of others.
 	Disturbance int64
-	// Incomplete tells that the search for the best cards of a very large node
-	// ended at its budget: the cards are good, but not proved best.
+	// Incomplete: the search for the best cards of a very large node ended at
+	// its budget, so the cards are good but not proved best.
 	Incomplete bool
 	// NodeFullness is the mean fullness of the node before this offer.
 	NodeFullness Fullness
@@ -57,7 +57,7 @@ func (o *Offer) SetCards(i int, s gpu.Set) {
 	o.few[i] = s
 }
 
-// Holding spells the offer out: who holds how much of which card.
+// Holding returns what the holder of the offer holds.
 func (n *Node) Holding(o *Offer, holder Holder, r *gpu.PodRequest) Holding {
 	h := Holding{Holder: holder, QoS: r.QoS, Class: r.Class, Parts: make([]Part, o.count)}
 	for i := range h.Parts {

@@ -8,7 +8,7 @@ type Share struct {
 	Card    int
 	Compute gpu.Percent
 	Memory  gpu.MiB
-	// Exclusive means that nobody else may be on the card.
+	// Exclusive: no other share may be on the card.
 	Exclusive bool
 }
 
@@ -24,7 +24,7 @@ type Usage struct {
 	Exclusive bool
 }
 
-// Idle reports whether nobody is on the card.
+// Idle reports whether nothing is booked on the card.
 func (u *Usage) Idle() bool { return u.Slots == 0 }
 
 // Add books one share of a pod with the given class and QoS.

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -36,8 +37,8 @@ func TestProfileReadsBack(t *testing.T) {
 			}
 			for a := range topology.Len() {
 				for b := range topology.Len() {
-					if a != b && inv.Topology.Weight(a, b) != topology.Weight(a, b) {
-						t.Errorf("%s: pair %d-%d weighs %d, want %d", name, a, b, inv.Topology.Weight(a, b), topology.Weight(a, b))
+					if a != b && inv.Topology.Pull(a, gpu.SetOf(b)) != topology.Pull(a, gpu.SetOf(b)) {
+						t.Errorf("%s: pair %d-%d weighs %d, want %d", name, a, b, inv.Topology.Pull(a, gpu.SetOf(b)), topology.Pull(a, gpu.SetOf(b)))
 					}
 				}
 				if diff := cmp.Diff(topology.Card(a).ID, inv.Topology.Card(a).ID); diff != "" {

@@ -13,22 +13,22 @@ type growth [gpu.MaxCards]int64
 
 // foresight is a fitter's view of the pods that are expected.
 type foresight struct {
-	// booked is the outlook with what is booked, and desk the one with what the
-	// containers before this one take, too.
-	booked *outlook
-	desk   outlook
+	// booked is the outlook with what is booked, and scratch the one that also has
+	// what the containers before this one take.
+	booked  *outlook
+	scratch outlook
 	// cpu is what is left with the pod there, and possible the classes that this
 	// could run.
 	cpu      gpu.MilliCPU
 	possible mask
-	// growth has what comes out for the cards that the container at hand could
-	// get: the grown ones.
+	// growth is the fragmentation for each card that the container could get: the
+	// grown ones.
 	growth growth
 	grown  gpu.Set
 }
 
-// look returns the outlook at the given usage: what is booked, or the desk.
-func (f *fitter) look(usage []ledger.Usage) *outlook {
+// outlookAt returns the outlook at the given usage: booked, or scratch.
+func (f *fitter) outlookAt(usage []ledger.Usage) *outlook {
 	a := f.ahead
 	if a.booked == nil {
 		a.booked = outlookOf(f.prefer.Demand, f.node)
@@ -38,31 +38,31 @@ func (f *fitter) look(usage []ledger.Usage) *outlook {
 	if &usage[0] == &f.view.Usage[0] {
 		return a.booked
 	}
-	a.desk.open(f.prefer.Demand, f.node, usage)
-	return &a.desk
+	a.scratch.load(f.prefer.Demand, f.node, usage)
+	return &a.scratch
 }
 
 // left returns what would be left of card c at the given usage with a share of
 // container i on it.
-func (f *fitter) left(o *outlook, i, c int, usage []ledger.Usage) prospect {
+func (f *fitter) left(o *outlook, i, c int, usage []ledger.Usage) remainder {
 	u := usage[c]
 	u.Add(f.node.ShareOf(&f.request.Requests[i], c), f.request.Class, f.request.QoS)
-	return o.prospect(c, &u)
+	return o.remainder(c, &u)
 }
 
-// fragmentation returns what comes out when container i gets the cards.
+// fragmentation returns the node's fragmentation when container i gets the cards.
 func (f *fitter) fragmentation(o *outlook, i int, cards gpu.Set, usage []ledger.Usage) int64 {
 	a := f.ahead
 	if f.request.Requests[i].Exclusive { // nothing is left of them
 		return o.fragmentation(a.cpu, a.possible, cards, nil)
 	}
-	var instead [gpu.MaxCards]prospect
+	var replacement [gpu.MaxCards]remainder
 	n := 0
 	for c := range cards.All() {
-		instead[n] = f.left(o, i, c, usage)
+		replacement[n] = f.left(o, i, c, usage)
 		n++
 	}
-	return o.fragmentation(a.cpu, a.possible, cards, instead[:n])
+	return o.fragmentation(a.cpu, a.possible, cards, replacement[:n])
 }
 
 // onOne is the same for one card of a group.
@@ -71,14 +71,14 @@ func (f *fitter) onOne(o *outlook, g *group, i int, usage []ledger.Usage) int64 
 	if f.request.Requests[i].Exclusive {
 		return o.withoutOne(g, a.cpu, a.possible, nil)
 	}
-	instead := [1]prospect{f.left(o, i, g.first, usage)}
-	return o.withoutOne(g, a.cpu, a.possible, instead[:])
+	replacement := [1]remainder{f.left(o, i, g.first, usage)}
+	return o.withoutOne(g, a.cpu, a.possible, replacement[:])
 }
 
 // growthOf returns by how much fragmentation grows when container i, the only
 // one, gets the cards.
 func (f *fitter) growthOf(i int, cards gpu.Set) int64 {
-	o := f.look(f.view.Usage)
+	o := f.outlookAt(f.view.Usage)
 	if cards.Len() > 1 {
 		return f.fragmentation(o, i, cards, f.view.Usage) - o.now
 	}
@@ -88,17 +88,17 @@ func (f *fitter) growthOf(i int, cards gpu.Set) int64 {
 	return f.ahead.growth[cards.First()] - o.now
 }
 
-// growthAt returns by how much fragmentation grows when the cards are as they
-// are on the desk.
-func (f *fitter) growthAt(d *desk) int64 {
-	before := f.look(f.view.Usage).now
-	return f.look(d.usage[:]).fragmentation(f.ahead.cpu, f.ahead.possible, 0, nil) - before
+// growthAt returns by how much fragmentation grows when the cards are used as in
+// the scratch copy.
+func (f *fitter) growthAt(d *scratch) int64 {
+	before := f.outlookAt(f.view.Usage).now
+	return f.outlookAt(d.usage[:]).fragmentation(f.ahead.cpu, f.ahead.possible, 0, nil) - before
 }
 
-// grow finds what comes out for each of the candidates, but for what they all
-// have in common. Cards that are alike are looked at once.
+// grow returns the fragmentation for each of the candidates, less what they all
+// have in common. Cards that are alike are computed once.
 func (f *fitter) grow(candidates gpu.Set, i int, usage []ledger.Usage) *growth {
-	o, a := f.look(usage), f.ahead
+	o, a := f.outlookAt(usage), f.ahead
 	for k := range o.groups {
 		g := &o.groups[k]
 		members := g.cards & candidates
@@ -132,7 +132,7 @@ func (f *fitter) setAhead(q *subsets, i int, usage []ledger.Usage) (cards gpu.Se
 		sub.candidates = in
 		set, all := sub.choose()
 		complete = complete && all
-		score, after, loss := t.Score(set), f.fragmentation(f.look(usage), i, set, usage), t.Loss(set, q.free)
+		score, after, loss := t.Score(set), f.fragmentation(f.outlookAt(usage), i, set, usage), t.Loss(set, q.free)
 		better := cmp.Or(cmp.Compare(best.score, score), cmp.Compare(after, best.after), cmp.Compare(loss, best.loss))
 		if cards == 0 || better < 0 {
 			cards = set

@@ -60,7 +60,7 @@ func part(percent gpu.Percent) *gpu.PodRequest {
 	return gputest.Ask(gpu.Request{Cards: 1, Compute: percent, Memory: gpu.Memory{Ratio: percent}})
 }
 
-// taken: somebody has this part of the card, as best effort.
+// taken: a pod has this part of the card, as best effort.
 func taken(card int, percent gpu.Percent) state { return takenBy(gpu.BestEffort, card, percent) }
 
 func takenBy(qos gpu.QoS, card int, percent gpu.Percent) state {
@@ -93,7 +93,7 @@ func TestChooseAhead(t *testing.T) {
 			nodes:   []*ledger.Node{node(cards(2, nil), taken(0, 50), taken(1, 20))},
 			pod:     part(30),
 			want:    "a: 1",
-			without: "a: 0", // the fuller card, of which 20 would be left that nobody wants
+			without: "a: 0", // the fuller card, of which 20 would be left that no pod wants
 		},
 		"an 8-card server stays whole for 8-card jobs": {
 			came:    []some{{60, part(60)}, {40, gputest.AskWhole(8)}},
@@ -314,7 +314,7 @@ func TestLearner(t *testing.T) {
 		before := l.Demand()
 		l.SetSupply(map[string]int{"N260": 1, "C500": 9})
 		if l.Demand() == before {
-			t.Error("the forecast is the same after the supply was told")
+			t.Error("the forecast is the same after the supply was set")
 		}
 	})
 }

@@ -60,7 +60,7 @@ func TestFitAllocatesNothing(t *testing.T) {
 				}
 				most := 0.0
 				if demand != nil && len(tc.request.Requests) > 1 {
-					most = 1 // a desk to try containers out on
+					most = 1 // a scratch to try containers out on
 				}
 				if allocs > most {
 					t.Errorf("%v allocations for each decision, want %v", allocs, most)

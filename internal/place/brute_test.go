@@ -114,7 +114,7 @@ func (p pick) better(o pick, policy place.Policy) bool {
 // policy and number of cards the best one.
 type choices map[place.Policy][]pick
 
-// bruteForce looks at every set of candidates. Free are the cards that nobody
+// bruteForce looks at every set of candidates. Free are the cards that no pod
 // uses, candidates or not.
 func (w *worth) bruteForce(candidates, free uint64) choices {
 	score := w.scores()

@@ -11,6 +11,8 @@ type check struct {
 	usage   *ledger.Usage
 	pod     *gpu.PodRequest
 	request *gpu.Request
+	// share is what the request adds to the card, but for its amounts.
+	share *ledger.Usage
 	// seat: the share has no amounts, only a place on the card.
 	seat bool
 	// othersThere: the pod wants an idle card, and this one is used.
@@ -25,11 +27,12 @@ func (c *check) run() (code Code, want, have int64) {
 		return Unhealthy, 0, 0
 	case !c.pod.Admits(c.card.ID):
 		return CardExcluded, 0, 0
-	case c.classConflict():
-		return ClassConflict, 0, 0
-	case c.qosConflict():
-		return QoSConflict, 0, 0
-	case c.usage.Exclusive || c.othersThere || c.request.Exclusive && !c.seat && !c.usage.Idle():
+	}
+	if conflict := c.usage.Conflict(c.share); conflict != 0 {
+		return codeOf(conflict), 0, 0
+	}
+	switch {
+	case c.othersThere:
 		return ExclusiveConflict, 0, 0
 	case int(c.usage.Slots) >= c.card.Slots:
 		return SlicesFull, 1, 0
@@ -37,6 +40,17 @@ func (c *check) run() (code Code, want, have int64) {
 		return Fits, 0, 0
 	}
 	return c.amounts()
+}
+
+// codeOf returns the first of the codes that the conflict has.
+func codeOf(c ledger.Conflict) Code {
+	switch {
+	case c&ledger.ClassConflict != 0:
+		return ClassConflict
+	case c&ledger.QoSConflict != 0:
+		return QoSConflict
+	}
+	return ExclusiveConflict
 }
 
 // amounts checks memory and compute.
@@ -54,25 +68,6 @@ func (c *check) amounts() (code Code, want, have int64) {
 		return ComputeShort, int64(compute), int64(left)
 	}
 	return Fits, 0, 0
-}
-
-// classConflict: on a card in use, pods with and without a class don't mix, and
-// an offline pod does not join an online one.
-func (c *check) classConflict() bool {
-	if c.usage.Idle() {
-		return false
-	}
-	classed := c.usage.Online+c.usage.Offline > 0
-	return classed != (c.pod.Class != gpu.Normal) || c.pod.Class == gpu.Offline && c.usage.Online > 0
-}
-
-// qosConflict: the slices of a card share one QoS class. Whoever is alone on
-// the card, and whoever is online, has none.
-func (c *check) qosConflict() bool {
-	if c.request.Exclusive || c.seat || c.pod.Class == gpu.Online {
-		return false
-	}
-	return c.usage.QoS&^c.pod.QoS.Set() != 0
 }
 
 // tally collects why the cards of a node were refused.

@@ -28,7 +28,7 @@ func Choose(nodes []*ledger.Node, r *gpu.PodRequest, p *Preference) (best int, o
 		return best, offer, nil, true
 	}
 	for i, n := range nodes {
-		refusals[i].forGood(n, r, p)
+		refusals[i].checkPermanent(n, r, p)
 	}
 	return 0, ledger.Offer{}, refusals, false
 }

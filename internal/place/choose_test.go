@@ -138,7 +138,7 @@ func wantBetter(t *testing.T, what string, a, b *ledger.Offer, policies ...place
 	}
 }
 
-// TestRankOfOverbookedNodes goes through real nodes: strangers and wrong
+// TestRankOfOverbookedNodes goes through real nodes: foreign slices and wrong
 // bookings can make a node fuller than full.
 func TestRankOfOverbookedNodes(t *testing.T) {
 	over := func(times int16) *ledger.Node {

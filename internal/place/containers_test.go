@@ -67,7 +67,7 @@ func TestContainersOfAPod(t *testing.T) {
 		"a large card each, and no third one":            {node: node(cards(3, small(0))), request: pod(whole(1), share(60, 48*gib), share(60, 48*gib)), want: [][]int{{0}, {1}, {2}}},
 		"too few large cards":                            {node: node(cards(3, small(0, 1))), request: pod(whole(1), share(60, 48*gib), share(60, 48*gib)), refused: place.MemoryShort},
 
-		"a sidecar runs beside the app":                {node: node(cards(2, nil)), request: pod(sidecar(share(50, gib)), share(60, gib)), want: [][]int{{0}, {1}}},
+		"a sidecar runs next to the app":               {node: node(cards(2, nil)), request: pod(sidecar(share(50, gib)), share(60, gib)), want: [][]int{{0}, {1}}},
 		"an init container alone":                      {node: node(cards(2, nil), slice(1, 1, gib, be)), request: pod(initial(share(50, gib)), quiet), want: [][]int{{1}, {}}},
 		"an init container takes what the pod holds":   {node: node(cards(2, nil), slice(0, 50, gib, be)), request: pod(initial(share(30, gib)), share(60, gib)), want: [][]int{{1}, {1}}},
 		"even a card it could not share with the app":  {node: node(cards(2, nil), slice(0, 50, gib, be)), request: pod(initial(share(90, gib)), share(60, gib)), want: [][]int{{1}, {1}}},
@@ -77,7 +77,7 @@ func TestContainersOfAPod(t *testing.T) {
 		"larger, and no zone holds both":               {node: node(gputest.Zones(3, 3), alone(1)), request: pod(initial(whole(3)), whole(1)), want: [][]int{{0, 2, 3}, {0}}},
 		"an init slice where the app has whole cards":  {node: node(cards(2, nil), slice(0, 5, gib, be)), request: pod(initial(share(90, gib)), whole(1)), want: [][]int{{1}, {1}}},
 		"the second takes from the first as well":      {node: node(cards(3, nil), slice(0, 50, gib, be)), request: pod(initial(whole(1)), initial(share(10, gib)), quiet), want: [][]int{{1}, {1}, {}}},
-		"an init container beside an earlier sidecar":  {node: node(cards(2, nil)), request: pod(sidecar(share(50, gib)), initial(share(60, gib)), quiet), want: [][]int{{0}, {1}, {}}},
+		"an init container next to an earlier sidecar": {node: node(cards(2, nil)), request: pod(sidecar(share(50, gib)), initial(share(60, gib)), quiet), want: [][]int{{0}, {1}, {}}},
 		"an init container before the sidecar":         {node: node(cards(2, nil)), request: pod(initial(share(60, gib)), sidecar(share(50, gib)), quiet), want: [][]int{{0}, {0}, {}}},
 		"a sidecar leaves an idle card to a later one": {node: node(cards(2, nil), slice(0, 50, gib, be)), request: pod(sidecar(share(10, gib)), initial(whole(1)), quiet), prefer: keys(place.Emptiest), want: [][]int{{0}, {1}, {}}},
 		"two sidecars do":                              {node: node(cards(2, nil)), request: pod(sidecar(share(10, gib)), sidecar(share(10, gib)), initial(gputest.Alone(1, gib)), quiet), prefer: keys(place.Emptiest), want: [][]int{{0}, {0}, {1}, {}}},
@@ -108,7 +108,7 @@ func TestRefusedContainer(t *testing.T) {
 			node: node(cards(2, nil)), request: pod(share(60, gib), gpu.Request{}, gpu.Request{Cards: 2, Compute: 50}),
 			want: place.Refusal{
 				Code: place.ComputeShort, Want: 50, Have: 40, Container: 2, Cards: counts{place.ComputeShort: 1, place.TooFewCards: 1},
-				Permanent: true, Never: place.Shortage{Code: place.ComputeShort, Want: 50, Have: 40},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.ComputeShort, Want: 50, Have: 40},
 			},
 		},
 		"only one asks, and is the second": {

@@ -15,9 +15,9 @@ const (
 	valueUnit = 10_000
 	idleValue = 2 * valueUnit
 
-	// lostWeight is how many times more a card counts that is lost to all than
-	// one that is merely of the wrong size for the pods to come: because the
-	// node's CPU can't feed it, or because it was one of a model that is needed.
+	// lostWeight is how many times more a card counts that no pod can use,
+	// because the node's CPU is used up or because its model is needed by others,
+	// than one that is of the wrong size for the pods to come.
 	lostWeight = 4
 	// thriftNumerator/thriftDenominator of the mean CPU that pods take for a
 	// card is what a card is taken to need: a node is not written off while the
@@ -57,10 +57,9 @@ type Demand struct {
 	// The classes that ...
 	compute  [gpu.FullCompute + 1]mask // ... do with so much free compute
 	ratio    [gpu.FullCompute + 1]mask // ... ask for at most this part of memory, or for an amount
-	amounts  []amountMask              // ... ask for at most this amount, or for a part; ascending
-	cpus     []cpuMask                 // ... take at most this much CPU; ascending
-	sameQoS  [8]mask                   // ... may join slices of these QoS classes
-	joinable [3]mask                   // ... may join pods without a class, offline ones, online ones
+	amounts  []bound[gpu.MiB]          // ... ask for at most this amount, or for a part; ascending
+	cpus     []bound[gpu.MilliCPU]     // ... take at most this much CPU; ascending
+	joinable [occupantKinds][8]mask    // ... may join such pods with slices of these QoS classes
 	upTo     [gpu.MaxCards + 1]mask    // ... are alone on at most so many cards
 	slices   mask                      // ... are not alone on their cards
 	whole    mask                      // ... ask for whole cards as such
@@ -75,14 +74,46 @@ type Demand struct {
 	pair int64
 }
 
-type amountMask struct {
-	amount gpu.MiB
+// bound is the classes that ask for at most the limit.
+type bound[T cmp.Ordered] struct {
+	limit T
 	mask
 }
 
-type cpuMask struct {
-	cpu gpu.MilliCPU
-	mask
+// bounds returns the classes within each limit that a class has, in ascending
+// order.
+func bounds[T cmp.Ordered](classes []seen, limit func(*class) T) []bound[T] {
+	var limits []T
+	for i := range classes {
+		limits = append(limits, limit(&classes[i].class))
+	}
+	var out []bound[T]
+	for _, at := range sorted(limits) {
+		b := bound[T]{limit: at}
+		for i := range classes {
+			if limit(&classes[i].class) <= at {
+				add(&b.mask, i)
+			}
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// within returns the classes that ask for at most so much.
+func within[T cmp.Ordered](bounds []bound[T], free T) mask {
+	low, high := 0, len(bounds)
+	for low < high {
+		if mid := (low + high) / 2; bounds[mid].limit <= free {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	if low == 0 {
+		return mask{}
+	}
+	return bounds[low-1].mask
 }
 
 type modelMask struct {
@@ -104,24 +135,11 @@ func (d *Demand) weight(m mask) int64 {
 	return w
 }
 
-// fed returns the classes that a node with so much free CPU can run.
-func (d *Demand) fed(cpu gpu.MilliCPU) mask {
-	low, high := 0, len(d.cpus)
-	for low < high {
-		if mid := (low + high) / 2; d.cpus[mid].cpu <= cpu {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	if low == 0 {
-		return mask{}
-	}
-	return d.cpus[low-1].mask
-}
+// fitsCPU returns the classes that a node with so much free CPU can run.
+func (d *Demand) fitsCPU(cpu gpu.MilliCPU) mask { return within(d.cpus, cpu) }
 
-// roomy returns the classes whose memory is there: free of a card with total.
-func (d *Demand) roomy(free, total gpu.MiB) mask {
+// fitsMemory returns the classes that fit into the free memory of a card.
+func (d *Demand) fitsMemory(free, total gpu.MiB) mask {
 	if total <= 0 || free < 0 {
 		return mask{}
 	}
@@ -131,19 +149,7 @@ func (d *Demand) roomy(free, total gpu.MiB) mask {
 	for part < 100 && (gpu.Memory{Ratio: part + 1}).Of(total) <= free {
 		part++
 	}
-	m := d.ratio[min(part, 100)]
-	low, high := 0, len(d.amounts)
-	for low < high {
-		if mid := (low + high) / 2; d.amounts[mid].amount <= free {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	if low == 0 {
-		return mask{}
-	}
-	return m.and(d.amounts[low-1].mask)
+	return d.ratio[min(part, 100)].and(within(d.amounts, free))
 }
 
 // served returns the classes of the kinds that the node serves.
@@ -158,8 +164,8 @@ func (d *Demand) served(s ledger.Serves) mask {
 	return m
 }
 
-// of returns the classes that run on the model.
-func (d *Demand) of(model string) mask {
+// runsOn returns the classes that run on the model.
+func (d *Demand) runsOn(model string) mask {
 	for i := range d.models {
 		if d.models[i].model == model {
 			return d.models[i].mask.or(d.anyModel)
@@ -198,15 +204,15 @@ func (b *demandBuilder) build() *Demand {
 	if b.cpu > 0 {
 		d.rate = (b.value << rateBits) / (b.cpu * thriftNumerator / thriftDenominator)
 	}
-	b.weigh()
-	b.sizes()
-	b.companions()
-	b.places()
+	b.fillWeights()
+	b.fillSizes()
+	b.fillJoinable()
+	b.fillModels()
 	return d
 }
 
-// weigh fills the table of weights.
-func (b *demandBuilder) weigh() {
+// fillWeights fills the table of weights.
+func (b *demandBuilder) fillWeights() {
 	d := b.Demand
 	var joint int64
 	for i := range b.classes {
@@ -224,11 +230,9 @@ func (b *demandBuilder) weigh() {
 	d.pair = joint * idleValue / pairPart
 }
 
-// sizes fills the tables of compute, memory, CPU and numbers of cards.
-func (b *demandBuilder) sizes() {
+// fillSizes fills the tables of compute, memory, CPU and numbers of cards.
+func (b *demandBuilder) fillSizes() {
 	d := b.Demand
-	var amounts []gpu.MiB
-	var cpus []gpu.MilliCPU
 	for i := range b.classes {
 		c := &b.classes[i]
 		for free := c.compute; free <= gpu.FullCompute; free++ {
@@ -237,8 +241,6 @@ func (b *demandBuilder) sizes() {
 		for part := c.memory.Ratio; part <= gpu.FullCompute; part++ {
 			add(&d.ratio[part], i)
 		}
-		amounts = append(amounts, c.amount())
-		cpus = append(cpus, c.cpu)
 		if !c.exclusive {
 			add(&d.slices, i)
 			if c.cards > 1 {
@@ -250,24 +252,8 @@ func (b *demandBuilder) sizes() {
 			add(&d.upTo[n], i)
 		}
 	}
-	for _, amount := range sorted(amounts) {
-		m := amountMask{amount: amount}
-		for i := range b.classes {
-			if b.classes[i].amount() <= amount {
-				add(&m.mask, i)
-			}
-		}
-		d.amounts = append(d.amounts, m)
-	}
-	for _, cpu := range sorted(cpus) {
-		m := cpuMask{cpu: cpu}
-		for i := range b.classes {
-			if b.classes[i].cpu <= cpu {
-				add(&m.mask, i)
-			}
-		}
-		d.cpus = append(d.cpus, m)
-	}
+	d.amounts = bounds(b.classes, (*class).amount)
+	d.cpus = bounds(b.classes, func(c *class) gpu.MilliCPU { return c.cpu })
 }
 
 // amount is the memory that the class asks for as such.
@@ -283,37 +269,50 @@ func sorted[T cmp.Ordered](list []T) []T {
 	return slices.Compact(list)
 }
 
-// What the pods on a card in use are, for joinable.
+// The pods on a card in use, for joinable.
 const (
 	withoutClass = iota
 	onlyOffline
 	someOnline
+	occupantKinds
 )
 
-// companions fills the tables of who may share a card with whom.
-func (b *demandBuilder) companions() {
-	d := b.Demand
-	for i := range b.classes {
-		c := &b.classes[i]
-		for there := range d.sameQoS {
-			if c.qos == 0 || gpu.QoSSet(there)&^c.qos == 0 {
-				add(&d.sameQoS[there], i)
+// occupants returns which pods are on a card in use.
+func occupants(u *ledger.Usage) int {
+	switch {
+	case u.Online > 0:
+		return someOnline
+	case u.Offline > 0:
+		return onlyOffline
+	default:
+		return withoutClass
+	}
+}
+
+// fillJoinable fills the table of classes that may join the pods on a card.
+func (b *demandBuilder) fillJoinable() {
+	for _, there := range []ledger.Usage{{Slots: 1}, {Slots: 1, Offline: 1}, {Slots: 1, Online: 1}} {
+		for qos := range b.joinable[occupants(&there)] {
+			there.QoS = gpu.QoSSet(qos)
+			for i := range b.classes {
+				share := b.classes[i].share()
+				if there.Conflict(&share) == 0 {
+					add(&b.joinable[occupants(&there)][qos], i)
+				}
 			}
-		}
-		switch c.sort {
-		case gpu.Normal:
-			add(&d.joinable[withoutClass], i)
-		case gpu.Offline:
-			add(&d.joinable[onlyOffline], i)
-		case gpu.Online:
-			add(&d.joinable[onlyOffline], i)
-			add(&d.joinable[someOnline], i)
 		}
 	}
 }
 
-// places fills the tables of kinds of nodes and of models.
-func (b *demandBuilder) places() {
+// share is a share of the class, but for its amounts.
+func (c *class) share() ledger.Usage {
+	var u ledger.Usage
+	u.Add(ledger.Share{Exclusive: c.exclusive}, c.podClass, c.qos.Only())
+	return u
+}
+
+// fillModels fills the tables of kinds of nodes and of models.
+func (b *demandBuilder) fillModels() {
 	d := b.Demand
 	known := map[string]int{}
 	for i := range b.classes {

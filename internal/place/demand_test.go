@@ -164,7 +164,7 @@ func dear(l *Learner, s *seen) int64 {
 // usableCards returns the cards that could each take one share of the class, as
 // the rules for a pod of the class say.
 func usableCards(s *seen, n *ledger.Node, usage []ledger.Usage) gpu.Set {
-	pod := gpu.PodRequest{Class: s.sort, QoS: s.qos.Only(), Requests: []gpu.Request{{
+	pod := gpu.PodRequest{Class: s.podClass, QoS: s.qos.Only(), Requests: []gpu.Request{{
 		Cards: s.cards, Whole: s.whole, Exclusive: s.exclusive, Compute: s.compute, Memory: s.memory,
 	}}}
 	var usable gpu.Set
@@ -173,7 +173,8 @@ func usableCards(s *seen, n *ledger.Node, usage []ledger.Usage) gpu.Set {
 	}
 	for c := range n.Topology().Len() {
 		card := n.Topology().Card(c)
-		check := check{card: card, usage: &usage[c], pod: &pod, request: &pod.Requests[0]}
+		share := s.share()
+		check := check{card: card, usage: &usage[c], pod: &pod, request: &pod.Requests[0], share: &share}
 		code, _, _ := check.run()
 		if code == Fits && runsOn(s.models, card.Model) {
 			usable |= gpu.SetOf(c)
@@ -202,7 +203,7 @@ func TestFragmentationIsTheDefinition(t *testing.T) {
 		for range 40 {
 			n := randomNode(r)
 			var o outlook
-			o.open(d, n, n.Now().Usage)
+			o.load(d, n, n.Now().Usage)
 			for _, cpu := range []gpu.MilliCPU{n.FreeCPU, n.FreeCPU / 2, 0} {
 				if got, want := o.fragmentation(cpu, o.running(cpu), 0, nil), spelledOut(l, n, n.Now().Usage, cpu); got != want {
 					t.Fatalf("seed %d: fragmentation %d at %d CPU, want %d; %d classes, node %+v", seed, got, cpu, want, len(l.classes), n)

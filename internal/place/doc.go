@@ -36,12 +36,12 @@
 //
 // Slices are chosen card by card in the order of the pod's [CardKey]s: fullest
 // first unless it says otherwise. A card takes a slice when it is healthy and
-// not excluded, runs the same QoS class and pods of a compatible class, nobody
-// has it alone, and slots, memory and compute suffice.
+// not excluded, runs the same QoS class and pods of a compatible class, no share
+// on it is exclusive, and slots, memory and compute suffice.
 //
 // # Looking ahead
 //
-// Packing alone leaves cards that nobody wants: a slice of 30 % next to one of
+// Packing alone leaves cards that no pod wants: a slice of 30 % next to one of
 // 50 % leaves 20 %, and if most pods ask for 50 %, it had better gone elsewhere.
 // So the default policy asks what the pods to come will be able to use. What
 // they are like is learned from those that came: a [Learner] counts them by
@@ -57,8 +57,8 @@
 //	- linked idle pairs           what joins the idle cards of a zone
 //
 // An idle card has a value of 2: one for compute, one for memory. A class can
-// use a card if a pod of it could go there: there is room, nobody is alone on
-// the card, QoS and model are right, and the node's CPU suffices. A class of
+// use a card if a pod of it could go there: there is room, no share on the card
+// is exclusive, QoS and model are right, and the node's CPU suffices. A class of
 // several whole cards needs so many idle ones, inside one zone if any zone of
 // the node is that large. So a card under one QoS class counts as lost to the
 // slices of another, and three idle cards of a zone as lost to jobs of four.
@@ -72,7 +72,7 @@
 // near the part of the cards that they are.
 //
 // An offer's growth is by how much it makes the node's fragmentation grow; it
-// is negative when the pod takes what nobody else could use. It decides between
+// is negative when the pod takes what no other pod could use. It decides between
 // places that are equally well linked, within a node and between nodes:
 //
 //	whole cards    most links, least growth, least loss, fuller node
@@ -86,7 +86,7 @@
 // thousand nodes takes well under a millisecond.
 //
 // Containers that run together see each other's shares; init containers reuse
-// what the pod will hold anyway (package ledger tells how a pod is booked). They
+// what the pod will hold anyway (package ledger describes how a pod is booked). They
 // are placed in the order of the spec. Where that fails, all other arrangements
 // are searched, so a pod is refused only if there is none; a search that ends at
 // its budget marks the refusal incomplete.
@@ -105,8 +105,9 @@
 //
 // # Where to change what
 //
-//   - a rule that a card must obey: check.run, and outlook.prospect, which has
-//     the same rules as tables
+//   - which shares may be on one card: ledger.Usage.Conflict
+//   - another rule that a card must obey: check.run, and outlook.remainder, which
+//     has the same rules as tables
 //   - what makes a card good for a slice: ranking, and defaultOrder
 //   - what makes a set of whole cards good: subsets, and fitter.setAhead
 //   - what makes a node good: Rank

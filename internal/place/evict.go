@@ -126,10 +126,12 @@ func (e *Eviction) among(pool, best []*Victim) []*Victim {
 // fitsWithout reports whether the pod fits once the victims are gone.
 func (e *Eviction) fitsWithout(victims []*Victim) bool {
 	e.Tries++
-	n := e.node.Clone()
-	for _, v := range victims {
-		n.Release(v.Holder)
+	holders := make([]ledger.Holder, len(victims))
+	for i, v := range victims {
+		holders[i] = v.Holder
 	}
+	n := e.node.Clone()
+	n.Release(holders...)
 	if e.Before != nil {
 		e.Before(n)
 	}

@@ -92,7 +92,7 @@ func TestWeightsAreTheDesigns(t *testing.T) {
 		topology, w := plan.Topology(), worthOf(plan)
 		for i := range plan.Cards {
 			for j := range plan.Cards {
-				if got, want := topology.Weight(i, j), w.pair[i][j]; got != want {
+				if got, want := topology.Pull(i, gpu.SetOf(j)), w.pair[i][j]; got != want {
 					t.Fatalf("seed %d: cards %d and %d weigh %d, want %d\n%v", seed, i, j, got, want, plan)
 				}
 			}

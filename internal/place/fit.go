@@ -11,17 +11,17 @@ import (
 func Fit(n *ledger.Node, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusal) {
 	offer, refusal := fit(n, n.Now(), r, p, p.looksAhead())
 	if refusal.Code != Fits {
-		refusal.forGood(n, r, p)
+		refusal.checkPermanent(n, r, p)
 	}
 	return offer, refusal
 }
 
-// forGood finds out whether the node could take the pod if no other pod were on
-// it. Strangers' slices stay: nobody can evict them.
-func (r *Refusal) forGood(n *ledger.Node, pod *gpu.PodRequest, p *Preference) {
-	_, never := fit(n, n.Emptied(), pod, p, false)
-	r.Permanent = never.Code != Fits
-	r.Never = Shortage{Code: never.Code, Want: never.Want, Have: never.Have}
+// checkPermanent records whether the node could take the pod if no other pod were
+// on it. Foreign slices stay: they can't be evicted.
+func (r *Refusal) checkPermanent(n *ledger.Node, pod *gpu.PodRequest, p *Preference) {
+	_, empty := fit(n, n.WithoutPods(), pod, p, false)
+	r.Permanent = empty.Code != Fits
+	r.WhenEmpty = Shortage{Code: empty.Code, Want: empty.Want, Have: empty.Have}
 }
 
 func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference, ahead bool) (ledger.Offer, Refusal) {
@@ -30,10 +30,9 @@ func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference, ahead
 	}
 	offer, refusal := n.NewOffer(len(r.Requests)), Refusal{}
 	offer.NodeFullness = v.Mean
-	// What the fitter works with is pointed to, so that none of it needs to be
-	// on the heap.
+	// The fitter has pointers, so that nothing needs to be on the heap.
 	f := fitter{node: n, view: v, request: r, prefer: p, offer: &offer, refusal: &refusal}
-	switch _, single := onlyAsker(r); {
+	switch _, single := SingleRequest(r); {
 	case !ahead || n.Serves.Seats:
 		f.run()
 	case single:
@@ -43,7 +42,7 @@ func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference, ahead
 	default: // containers are tried out together
 		var a foresight
 		var room [gpu.MaxCards]group
-		a.desk.groups = room[:0]
+		a.scratch.groups = room[:0]
 		f.ahead = &a
 		f.run()
 	}
@@ -96,8 +95,8 @@ func wholeNode(n *ledger.Node, code Code, r *gpu.PodRequest) Refusal {
 	return refusal
 }
 
-// onlyAsker returns the one container that asks for cards, if just one does.
-func onlyAsker(r *gpu.PodRequest) (index int, single bool) {
+// SingleRequest returns the container that asks for cards, if a single one does.
+func SingleRequest(r *gpu.PodRequest) (index int, single bool) {
 	asking := 0
 	for i := range r.Requests {
 		if r.Requests[i].Cards > 0 {
@@ -124,18 +123,18 @@ type fitter struct {
 
 // run places the pod.
 func (f *fitter) run() {
-	if i, single := onlyAsker(f.request); single {
-		f.one(i)
+	if i, single := SingleRequest(f.request); single {
+		f.placeOne(i)
 	} else {
-		f.several()
+		f.placeSeveral()
 	}
 	if f.node.Counted && f.refusal.Code == Fits {
-		f.asVendorSays()
+		f.useVendorTable()
 	}
 }
 
-// one places a pod in which a single container asks for cards.
-func (f *fitter) one(i int) {
+// placeOne places a pod in which a single container asks for cards.
+func (f *fitter) placeOne(i int) {
 	cards, ok := f.container(i, f.view.Usage, f.view.Full, 0)
 	if ok {
 		f.accept(i, cards, f.view.Usage)
@@ -161,7 +160,7 @@ func (f *fitter) accept(i int, cards gpu.Set, usage []ledger.Usage) {
 	}
 }
 
-// linkAware tells whether the request's cards are chosen as a set, by links.
+// linkAware reports whether the request's cards are chosen as a set, by links.
 func (f *fitter) linkAware(req *gpu.Request) bool {
 	return req.Exclusive && !f.prefer.IgnoreLinks && !f.seat(req)
 }
@@ -227,15 +226,19 @@ func (f *fitter) candidates(req *gpu.Request, usage []ledger.Usage) (gpu.Set, ta
 	var t tally
 	topology := f.node.Topology()
 	unused := !req.Exclusive && f.prefer.wantsUnused()
-	// Where cards are not told apart by name, a card like the one before it gets
-	// the same answer.
+	// Unless the pod names cards, a card like the one before it gets the same
+	// answer.
 	anonymous := !unused && len(f.request.Allow)+len(f.request.Deny) == 0
+	var share ledger.Usage // made for the first card in use
 	var code Code
 	var want, have int64
 	for i := range topology.Len() {
 		card := topology.Card(i)
 		if !anonymous || i == 0 || usage[i] != usage[i-1] || card.Healthy != topology.Card(i-1).Healthy || !gpu.SameKind(card, topology.Card(i-1)) {
-			c := check{card: card, usage: &usage[i], pod: f.request, request: req, seat: f.seat(req)}
+			c := check{card: card, usage: &usage[i], pod: f.request, request: req, share: &share, seat: f.seat(req)}
+			if share.Slots == 0 && !usage[i].Idle() {
+				share = f.share(req)
+			}
 			c.othersThere = unused && !f.view.Usage[i].Idle()
 			code, want, have = c.run()
 		}
@@ -248,9 +251,20 @@ func (f *fitter) candidates(req *gpu.Request, usage []ledger.Usage) (gpu.Set, ta
 	return s, t
 }
 
-// asVendorSays replaces score and loss by the node's own figures for the
+// share is a share of the request, but for its amounts. A seat has no QoS.
+func (f *fitter) share(req *gpu.Request) ledger.Usage {
+	var u ledger.Usage
+	if f.seat(req) {
+		u.Add(ledger.Share{}, f.request.Class, "")
+	} else {
+		u.Add(ledger.Share{Exclusive: req.Exclusive}, f.request.Class, f.request.QoS)
+	}
+	return u
+}
+
+// useVendorTable replaces score and loss by the node's own figures for the
 // number of cards, on nodes where the vendor's plugin picks them.
-func (f *fitter) asVendorSays() {
+func (f *fitter) useVendorTable() {
 	var cards gpu.Set
 	for i := range f.request.Requests {
 		if f.request.Requests[i].Phase != gpu.Init {

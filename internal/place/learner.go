@@ -31,7 +31,7 @@ type class struct {
 	compute   gpu.Percent
 	memory    gpu.Memory
 	qos       gpu.QoSSet // none: any will do
-	sort      gpu.Class
+	podClass  gpu.Class
 	cpu       gpu.MilliCPU
 	models    string // joined; none: any will do
 }
@@ -63,9 +63,9 @@ type seen struct {
 // NewLearner returns a learner that has seen nothing.
 func NewLearner() *Learner { return &Learner{index: map[class]int{}} }
 
-// SetSupply tells how many cards of each model the cluster has, so that the
-// models that are scarce can be spared for the pods that can use no other. The
-// map is not kept. Without it all models are taken to be plentiful.
+// SetSupply sets how many cards of each model the cluster has, so that scarce
+// models can be spared for the pods that can use no other. The map is not kept.
+// Without it no model counts as scarce.
 func (l *Learner) SetSupply(cards map[string]int) {
 	l.supply, l.all, l.demand = make(map[string]int64, len(cards)), 0, nil
 	for model, n := range cards {
@@ -117,7 +117,7 @@ func (l *Learner) renew() {
 func classOf(r *gpu.PodRequest, req *gpu.Request, parts int) class {
 	c := class{
 		cards: req.Cards, whole: req.Whole, exclusive: req.Exclusive, compute: max(1, req.Compute), memory: req.Memory,
-		sort: r.Class, cpu: coarse(r.CPU / gpu.MilliCPU(parts)), models: strings.Join(r.Models, "|"),
+		podClass: r.Class, cpu: coarse(r.CPU / gpu.MilliCPU(parts)), models: strings.Join(r.Models, "|"),
 	}
 	if r.Class == gpu.Online {
 		c.compute = 0 // online work is not metered
@@ -175,7 +175,7 @@ func (l *Learner) fade() {
 }
 
 // Demand returns what is expected of the pods to come, or nil while too few
-// have come to tell. The same Demand is returned until what was learned has
+// have come. The same Demand is returned until what was learned has
 // changed by a good part; it never changes and may be shared.
 func (l *Learner) Demand() *Demand {
 	if l.basis != nil && l.demand == nil {
@@ -212,7 +212,7 @@ func (l *Learner) sum() *Demand {
 // plain is what a class weighs by itself: its pods and the cards of each.
 func (s *seen) plain() int64 { return s.count * int64(s.cards) }
 
-// prices says how dear the cards are that only some classes can't do without.
+// prices says how scarce the cards are that some classes can run on and no others.
 type prices struct {
 	all  int64 // what all classes weigh by themselves
 	sets map[string]modelSet
@@ -226,7 +226,7 @@ type modelSet struct {
 	price   int64
 }
 
-// prices works out how hard models are pressed: the part of all demand that
+// prices computes how scarce models are: the part of all demand that
 // asks for them by name, against the part of all cards that they are. Where
 // that is one, each of their cards that goes to a pod which could have run
 // elsewhere will be missing, so together the classes that need them weigh as

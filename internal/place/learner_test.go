@@ -16,8 +16,8 @@ import (
 func TestLearnerIsAFunctionOfPods(t *testing.T) {
 	r := gputest.Rand(11)
 	supply := map[string]int{"C500": 64, "C550": 8}
-	asked, told := place.NewLearner(), place.NewLearner()
-	told.SetSupply(supply)
+	asked, supplied := place.NewLearner(), place.NewLearner()
+	supplied.SetSupply(supply)
 	var pods []*gpu.PodRequest
 	for i := range 5000 {
 		pod := gputest.Ask(gputest.Share(gpu.Percent(5*(1+r.IntN(12))), gpu.MiB(1024*(1+r.IntN(8)))))
@@ -30,7 +30,7 @@ func TestLearnerIsAFunctionOfPods(t *testing.T) {
 		}
 		pods = append(pods, pod)
 		asked.Observe(pod)
-		told.Observe(pod)
+		supplied.Observe(pod)
 		if i == 40 || i == 777 {
 			asked.SetSupply(supply)
 		}
@@ -48,8 +48,8 @@ func TestLearnerIsAFunctionOfPods(t *testing.T) {
 		if (want != nil) != (i >= 31) {
 			t.Fatalf("after %d pods something is expected: %v", i+1, want != nil)
 		}
-		if !reflect.DeepEqual(want, asked.Demand()) || !reflect.DeepEqual(want, told.Demand()) {
-			t.Fatalf("after %d pods a learner that was asked in between, or told of the cards at another time, expects something else", i+1)
+		if !reflect.DeepEqual(want, asked.Demand()) || !reflect.DeepEqual(want, supplied.Demand()) {
+			t.Fatalf("after %d pods a learner that was asked in between, or got the supply at another time, expects something else", i+1)
 		}
 	}
 }

@@ -10,11 +10,11 @@ import (
 
 // Message says in one sentence why the node refused, with the numbers.
 func (r *Refusal) Message(n *ledger.Node) string {
-	if r.Never.Code == Fits || r.Never.Code == r.Code {
+	if r.WhenEmpty.Code == Fits || r.WhenEmpty.Code == r.Code {
 		return r.message(n)
 	}
 	never := r.cause()
-	never.Never, never.Cards = Shortage{}, [codes]uint8{}
+	never.WhenEmpty, never.Cards = Shortage{}, [codes]uint8{}
 	today := r.tally()
 	if today == "" {
 		today = r.message(n)

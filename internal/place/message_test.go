@@ -128,7 +128,7 @@ func TestSummarize(t *testing.T) {
 		"a permanent reason comes before that of today": {
 			refusals: []place.Refusal{{
 				Code: place.ExclusiveConflict, Want: 1, Permanent: true,
-				Never: place.Shortage{Code: place.MemoryShort, Want: 80 << 10, Have: 64 << 10},
+				WhenEmpty: place.Shortage{Code: place.MemoryShort, Want: 80 << 10, Have: 64 << 10},
 			}},
 			want: "0/1 nodes: 1 needs 16 GiB more card memory (best has 64 GiB free)",
 		},

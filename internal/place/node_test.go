@@ -64,7 +64,7 @@ func full(card int) state {
 	return func(n *ledger.Node) { times(n.Topology().Card(card).Slots, slice(card, 1, 128, gpu.BestEffort))(n) }
 }
 
-// foreign: strangers have this on the first cards.
+// foreign: foreign slices have this of the first cards.
 func foreign(usage ...ledger.Usage) state {
 	return func(n *ledger.Node) { n.SetForeign(usage) }
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // outlook is what a node's free cards are worth to the pods that are expected.
-// It is worked out once for what is booked on a node, and then only read.
+// It is computed once for what is booked on a node, and then only read.
 type outlook struct {
 	demand *Demand
 	serves ledger.Serves
@@ -21,10 +21,10 @@ type outlook struct {
 	idle   gpu.Set
 	groups []group
 	// possible is what the CPU could run as things are, and now the
-	// fragmentation. They are not worked out on a desk.
-	possible mask
-	now      int64
-	settled  bool
+	// fragmentation. They are not computed for a scratch copy.
+	possible    mask
+	now         int64
+	precomputed bool
 }
 
 // group is cards of one zone that are all alike. Cards of which nothing is left
@@ -32,7 +32,7 @@ type outlook struct {
 type group struct {
 	cards, zone gpu.Set
 	first       int // one of them
-	prospect
+	remainder
 	// weight is what the classes weigh that can use them as things are: those of
 	// weighed. Most decisions leave it so.
 	weighed mask
@@ -42,9 +42,9 @@ type group struct {
 	without, free int64
 }
 
-// prospect is what is left of a card: what it is worth, and the classes that
+// remainder is what is left of a card: what it is worth, and the classes that
 // could use it, but for what depends on the whole node.
-type prospect struct {
+type remainder struct {
 	value  int64
 	usable mask
 }
@@ -55,14 +55,14 @@ func outlookOf(d *Demand, n *ledger.Node) *outlook {
 		return o
 	}
 	o := &outlook{groups: make([]group, 0, min(4, n.Topology().Len()))}
-	o.open(d, n, n.Now().Usage)
-	o.settle()
+	o.load(d, n, n.Now().Usage)
+	o.precompute()
 	n.Remember(o)
 	return o
 }
 
-// settle works out what most decisions ask for.
-func (o *outlook) settle() {
+// precompute computes what most decisions need.
+func (o *outlook) precompute() {
 	o.possible = o.running(o.cpu)
 	for i := range o.groups {
 		g := &o.groups[i]
@@ -74,11 +74,11 @@ func (o *outlook) settle() {
 		g.without, g.free = o.useless(o.possible, gpu.SetOf(g.first))
 	}
 	o.now = o.fragmentation(o.cpu, o.possible, 0, nil)
-	o.settled = true
+	o.precomputed = true
 }
 
 // open looks at the node with its cards in the given state.
-func (o *outlook) open(d *Demand, n *ledger.Node, usage []ledger.Usage) {
+func (o *outlook) load(d *Demand, n *ledger.Node, usage []ledger.Usage) {
 	t := n.Topology()
 	o.demand, o.serves, o.cpu, o.cpuKnown, o.topology = d, n.Serves, n.FreeCPU, n.CPUKnown, t
 	healthy := t.Healthy()
@@ -102,8 +102,8 @@ func (o *outlook) open(d *Demand, n *ledger.Node, usage []ledger.Usage) {
 			g.cards |= gpu.SetOf(c)
 			continue
 		}
-		if p := o.prospect(c, &usage[c]); p.value > 0 {
-			o.groups = append(o.groups, group{cards: gpu.SetOf(c), zone: o.zoneOf(c), first: c, prospect: p})
+		if p := o.remainder(c, &usage[c]); p.value > 0 {
+			o.groups = append(o.groups, group{cards: gpu.SetOf(c), zone: o.zoneOf(c), first: c, remainder: p})
 		}
 	}
 }
@@ -119,37 +119,25 @@ func (o *outlook) like(c int, usage []ledger.Usage) *group {
 	return nil
 }
 
-// prospect returns what is left of card c in the given state.
-func (o *outlook) prospect(c int, u *ledger.Usage) prospect {
+// remainder returns what is left of card c in the given state.
+func (o *outlook) remainder(c int, u *ledger.Usage) remainder {
 	if u.Exclusive {
-		return prospect{}
+		return remainder{}
 	}
 	card, d := o.topology.Card(c), o.demand
 	compute, memory := max(0, gpu.FullCompute-u.Compute), max(0, card.Memory-u.Memory)
-	p := prospect{value: int64(compute)*(valueUnit/100) + int64(memory)*valueUnit/int64(card.Memory)}
+	p := remainder{value: int64(compute)*(valueUnit/100) + int64(memory)*valueUnit/int64(card.Memory)}
 	if int(u.Slots) >= card.Slots || p.value == 0 {
 		return p
 	}
-	p.usable = d.served(o.serves).and(d.compute[compute]).and(d.roomy(memory, card.Memory))
+	p.usable = d.served(o.serves).and(d.compute[compute]).and(d.fitsMemory(memory, card.Memory))
 	if len(d.models) > 0 {
-		p.usable = p.usable.and(d.of(card.Model))
+		p.usable = p.usable.and(d.runsOn(card.Model))
 	}
 	if !u.Idle() {
-		p.usable = p.usable.and(d.slices).and(d.sameQoS[u.QoS&7]).and(d.joinable[company(u)])
+		p.usable = p.usable.and(d.joinable[occupants(u)][u.QoS&7])
 	}
 	return p
-}
-
-// company returns who is on a card in use.
-func company(u *ledger.Usage) int {
-	switch {
-	case u.Online > 0:
-		return someOnline
-	case u.Offline > 0:
-		return onlyOffline
-	default:
-		return withoutClass
-	}
 }
 
 // running returns the classes that so much CPU could run.
@@ -157,27 +145,27 @@ func (o *outlook) running(cpu gpu.MilliCPU) mask {
 	if !o.cpuKnown {
 		return mask{^uint64(0), ^uint64(0)}
 	}
-	return o.demand.fed(cpu)
+	return o.demand.fitsCPU(cpu)
 }
 
 // fragmentation adds up what is free on the node and of no use: every class
 // that can't use a card counts its value with the class's weight. The less the
 // better. Possible is what the CPU could run. The taken cards are left out, and
-// what would be left of them is there instead.
-func (o *outlook) fragmentation(cpu gpu.MilliCPU, possible mask, taken gpu.Set, instead []prospect) int64 {
+// what would be left of them is added.
+func (o *outlook) fragmentation(cpu gpu.MilliCPU, possible mask, taken gpu.Set, replacement []remainder) int64 {
 	if len(o.demand.several) > 0 {
-		possible = possible.without(o.tooFew(possible, taken, instead))
+		possible = possible.without(o.tooFew(possible, taken, replacement))
 	}
 	sum, free := o.useless(possible, taken)
-	return o.complete(sum, free, cpu, possible, instead)
+	return o.complete(sum, free, cpu, possible, replacement)
 }
 
 // withoutOne is the same for one card of a group.
-func (o *outlook) withoutOne(g *group, cpu gpu.MilliCPU, possible mask, instead []prospect) int64 {
-	if !o.settled || possible != o.possible || len(o.demand.several) > 0 {
-		return o.fragmentation(cpu, possible, gpu.SetOf(g.first), instead)
+func (o *outlook) withoutOne(g *group, cpu gpu.MilliCPU, possible mask, replacement []remainder) int64 {
+	if !o.precomputed || possible != o.possible || len(o.demand.several) > 0 {
+		return o.fragmentation(cpu, possible, gpu.SetOf(g.first), replacement)
 	}
-	return o.complete(g.without, g.free, cpu, possible, instead)
+	return o.complete(g.without, g.free, cpu, possible, replacement)
 }
 
 // useless adds up what is useless of the cards that are not taken, and what is
@@ -204,12 +192,12 @@ func (o *outlook) useless(possible mask, taken gpu.Set) (sum, free int64) {
 	return sum, free
 }
 
-// complete adds what there is instead of the cards taken, and what the CPU
-// can't feed of it all.
-func (o *outlook) complete(sum, free int64, cpu gpu.MilliCPU, possible mask, instead []prospect) int64 {
+// complete adds what is left of the cards taken, and what the CPU can't feed of
+// it all.
+func (o *outlook) complete(sum, free int64, cpu gpu.MilliCPU, possible mask, replacement []remainder) int64 {
 	d := o.demand
-	for i := range instead {
-		p := &instead[i]
+	for i := range replacement {
+		p := &replacement[i]
 		free += p.value
 		sum += p.value * (d.total - d.weight(p.usable.and(possible)))
 	}
@@ -259,7 +247,7 @@ func (o *outlook) alone(zone, idle gpu.Set) mask {
 
 // tooFew returns the classes of slices on several cards that the node has too
 // few cards for.
-func (o *outlook) tooFew(possible mask, taken gpu.Set, instead []prospect) mask {
+func (o *outlook) tooFew(possible mask, taken gpu.Set, replacement []remainder) mask {
 	var none mask
 	for _, s := range o.demand.several {
 		found := 0
@@ -268,8 +256,8 @@ func (o *outlook) tooFew(possible mask, taken gpu.Set, instead []prospect) mask 
 				found += (g.cards &^ taken).Len()
 			}
 		}
-		for i := range instead {
-			if instead[i].usable.has(s.class) {
+		for i := range replacement {
+			if replacement[i].usable.has(s.class) {
 				found++
 			}
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // TestPermanentMeansTheEmptiedNodeRefuses asks nodes in random states and then
-// the same node without any pod, strangers left where they are.
+// the same node without any pod, foreign slices left where they are.
 func TestPermanentMeansTheEmptiedNodeRefuses(t *testing.T) {
 	permanent, passing := 0, 0
 	for seed := range uint64(10_000) {
@@ -30,7 +30,7 @@ func TestPermanentMeansTheEmptiedNodeRefuses(t *testing.T) {
 		before := n.Clone()
 		_, refusal := place.Fit(n, pod, &prefer)
 		_, never := place.Fit(empty, pod, &prefer)
-		if !slices.Equal(before.Now().Usage, n.Now().Usage) || !slices.Equal(before.Emptied().Usage, n.Emptied().Usage) {
+		if !slices.Equal(before.Now().Usage, n.Now().Usage) || !slices.Equal(before.WithoutPods().Usage, n.WithoutPods().Usage) {
 			t.Fatalf("seed %d: Fit changed the node (-before +after):\n%s", seed, cmp.Diff(before.Now(), n.Now()))
 		}
 		if refusal.Code == place.Fits {
@@ -40,8 +40,8 @@ func TestPermanentMeansTheEmptiedNodeRefuses(t *testing.T) {
 			t.Fatalf("seed %d: %s is permanent: %t, want %t (%v)", seed, refusal.Code, refusal.Permanent, want, never.Code)
 		}
 		want := place.Shortage{Code: never.Code, Want: never.Want, Have: never.Have}
-		if refusal.Never != want {
-			t.Fatalf("seed %d: the emptied node refuses for %+v, want %+v", seed, refusal.Never, want)
+		if refusal.WhenEmpty != want {
+			t.Fatalf("seed %d: the emptied node refuses for %+v, want %+v", seed, refusal.WhenEmpty, want)
 		}
 		if refusal.Permanent {
 			permanent++

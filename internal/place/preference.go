@@ -56,13 +56,13 @@ type Preference struct {
 	Demand *Demand
 }
 
-// looksAhead tells whether the pods to come have a say.
+// looksAhead reports whether the expected pods are considered.
 func (p *Preference) looksAhead() bool { return p.Demand != nil && p.Node == Default }
 
-// packs tells whether whole cards are chosen for the least loss.
+// packs reports whether whole cards are chosen for the least loss.
 func (p *Preference) packs() bool { return p.Node == Binpack }
 
-// wantsUnused tells whether slices go to idle cards.
+// wantsUnused reports whether slices go to idle cards.
 func (p *Preference) wantsUnused() bool { return slices.Contains(p.Cards, Unused) }
 
 // defaultOrder is the order of cards for a slice whose pod names none, among
@@ -85,12 +85,9 @@ type ranking struct {
 }
 
 func (r *ranking) compare(a, b int) int {
-	// Cards the pod has anyway cost nobody anything.
-	if r.held != 0 && r.held.Has(a) != r.held.Has(b) {
-		if r.held.Has(a) {
-			return -1
-		}
-		return 1
+	// Cards that the pod has anyway cost nothing.
+	if r.held.Has(a) != r.held.Has(b) {
+		return compareBool(r.held.Has(b), r.held.Has(a))
 	}
 	if r.online {
 		return cmp.Or(cmp.Compare(disturbance(&r.usage[a]), disturbance(&r.usage[b])), cmp.Compare(a, b))
@@ -126,10 +123,7 @@ func (r *ranking) by(key CardKey, a, b int) int {
 func (r *ranking) byNUMA(a, b int) int {
 	na, nb := r.topology.Card(a), r.topology.Card(b)
 	if na.NUMAKnown != nb.NUMAKnown {
-		if na.NUMAKnown {
-			return -1
-		}
-		return 1
+		return compareBool(nb.NUMAKnown, na.NUMAKnown)
 	}
 	if na.NUMA == nb.NUMA {
 		return 0

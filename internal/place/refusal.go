@@ -11,7 +11,7 @@ import (
 
 // Excluded returns the refusal of a node that the pod may not use.
 func Excluded(why Exclusion) Refusal {
-	return Refusal{Code: NodeExcluded, Permanent: true, Never: Shortage{Code: NodeExcluded}, Exclusion: why}
+	return Refusal{Code: NodeExcluded, Permanent: true, WhenEmpty: Shortage{Code: NodeExcluded}, Exclusion: why}
 }
 
 // Refusal is why a node can't take a request. It is a value: events, tables and
@@ -24,9 +24,9 @@ type Refusal struct {
 	Want, Have int64
 	// Permanent means that evicting every pod of the node would not help.
 	Permanent bool
-	// Never is, of a permanent refusal, why even the emptied node refuses. It
-	// may be another reason than today's.
-	Never Shortage
+	// WhenEmpty is the reason of a permanent refusal: why the node refuses without
+	// any pods. It may differ from Code.
+	WhenEmpty Shortage
 	// Paused is, of [Unhealthy], whether the node takes no pods for now, however
 	// its cards are.
 	Paused bool
@@ -51,8 +51,8 @@ type Shortage struct {
 // become free when they would not do.
 func (r *Refusal) cause() Refusal {
 	c := *r
-	if r.Never.Code != Fits {
-		c.Code, c.Want, c.Have = r.Never.Code, r.Never.Want, r.Never.Have
+	if r.WhenEmpty.Code != Fits {
+		c.Code, c.Want, c.Have = r.WhenEmpty.Code, r.WhenEmpty.Want, r.WhenEmpty.Have
 	}
 	return c
 }

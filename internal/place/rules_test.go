@@ -33,7 +33,7 @@ func TestNodeRefuses(t *testing.T) {
 	unknown := func(n *ledger.Node) { n.BookUnknown("default/stray") }
 	wholeOnly, slicesOnly := serves(ledger.Serves{Whole: true}), serves(ledger.Serves{Slices: true})
 	two := func(code place.Code, want int64, count uint8) place.Refusal {
-		r := place.Refusal{Code: code, Want: want, Permanent: true, Never: place.Shortage{Code: code, Want: want}}
+		r := place.Refusal{Code: code, Want: want, Permanent: true, WhenEmpty: place.Shortage{Code: code, Want: want}}
 		r.Cards[code] = count
 		return r
 	}
@@ -55,7 +55,7 @@ func TestNodeRefuses(t *testing.T) {
 			node: node(gputest.Zones(4), unknown), request: gputest.AskWhole(5),
 			want: place.Refusal{
 				Code: place.Unaccounted, Want: 5, Cards: counts{place.Unaccounted: 4},
-				Permanent: true, Never: place.Shortage{Code: place.TooFewCards, Want: 5, Have: 4},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.TooFewCards, Want: 5, Have: 4},
 			},
 		},
 		"slices where there are whole cards":            {node: node(gputest.Zones(4), wholeOnly), request: gputest.AskSlice(1, gib), want: two(place.ModeConflict, 1, 4)},
@@ -68,11 +68,11 @@ func TestNodeRefuses(t *testing.T) {
 		"a container that asks nothing has no mode":     {node: node(gputest.Zones(4), slicesOnly), request: gputest.Ask(gpu.Request{Whole: true}, gputest.Share(1, gib))},
 		"both kinds where both are served":              {node: node(gputest.Zones(4)), request: gputest.Ask(gputest.Share(1, gib), gputest.Whole(2))},
 		"the order is unreadable, unaccounted, mode":    {node: node(gputest.Zones(4), unreadable, unknown, slicesOnly), request: gputest.AskWhole(2), want: two(place.BadInventory, 2, 4)},
-		"a pod that nobody can name comes before the mode": {
+		"a pod with unknown cards comes before the mode": {
 			node: node(gputest.Zones(4), unknown, slicesOnly), request: gputest.AskWhole(2),
 			want: place.Refusal{
 				Code: place.Unaccounted, Want: 2, Cards: counts{place.Unaccounted: 4},
-				Permanent: true, Never: place.Shortage{Code: place.ModeConflict, Want: 2},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.ModeConflict, Want: 2},
 			},
 		},
 	}
@@ -83,7 +83,7 @@ func TestNodeRefuses(t *testing.T) {
 
 func TestCardsRefuse(t *testing.T) {
 	always := func(r place.Refusal) place.Refusal {
-		r.Permanent, r.Never = true, place.Shortage{Code: r.Code, Want: r.Want, Have: r.Have}
+		r.Permanent, r.WhenEmpty = true, place.Shortage{Code: r.Code, Want: r.Want, Have: r.Have}
 		return r
 	}
 	denied := ask(gputest.AskSlice(10, gib), func(r *gpu.PodRequest) { r.Deny = []gpu.CardID{"GPU-0", "GPU-1"} })
@@ -116,7 +116,7 @@ func TestCardsRefuse(t *testing.T) {
 			node: node(cards(2, nil), full(0), full(1)), request: gputest.AskSlice(10, gib),
 			want: place.Refusal{Code: place.SlicesFull, Want: 1, Have: 0, Cards: counts{place.SlicesFull: 2}},
 		},
-		"too little memory; the best card is told of": {
+		"too little memory; the best card is named": {
 			node: node(cards(2, nil), slice(0, 1, 62*gib, gpu.BestEffort), slice(1, 1, 60*gib, gpu.BestEffort)), request: gputest.AskSlice(10, 8*gib),
 			want: place.Refusal{Code: place.MemoryShort, Want: 8192, Have: 4096, Cards: counts{place.MemoryShort: 2}},
 		},
@@ -124,7 +124,7 @@ func TestCardsRefuse(t *testing.T) {
 			node: node(cards(2, nil), slice(0, 1, 62*gib, gpu.BestEffort)), request: gputest.AskSlice(10, 80*gib),
 			want: always(place.Refusal{Code: place.MemoryShort, Want: 80 << 10, Have: 64 << 10, Cards: counts{place.MemoryShort: 2}}),
 		},
-		"too little compute; the best card is told of": {
+		"too little compute; the best card is named": {
 			node: node(cards(2, nil), slice(0, 90, gib, gpu.BestEffort), slice(1, 70, gib, gpu.BestEffort)), request: gputest.AskSlice(31, gib),
 			want: place.Refusal{Code: place.ComputeShort, Want: 31, Have: 30, Cards: counts{place.ComputeShort: 2}},
 		},
@@ -140,7 +140,7 @@ func TestCardsRefuse(t *testing.T) {
 			node: node(cards(1, nil), slice(0, 1, 70*gib, gpu.BestEffort)), request: gputest.AskSlice(10, gib),
 			want: place.Refusal{Code: place.MemoryShort, Want: 1024, Have: 0, Cards: counts{place.MemoryShort: 1}},
 		},
-		"compute overbooked by a stranger": {
+		"compute overbooked by a foreign slice": {
 			node: node(cards(1, nil), foreign(ledger.Usage{Slots: 1, Compute: 150})), request: gputest.AskSlice(10, gib),
 			want: always(place.Refusal{Code: place.ComputeShort, Want: 10, Have: 0, Cards: counts{place.ComputeShort: 1}}),
 		},
@@ -148,7 +148,7 @@ func TestCardsRefuse(t *testing.T) {
 			node: node(cards(1, nil), alone(0)), request: gputest.AskSlice(10, 80*gib),
 			want: place.Refusal{
 				Code: place.ExclusiveConflict, Want: 1, Cards: counts{place.ExclusiveConflict: 1},
-				Permanent: true, Never: place.Shortage{Code: place.MemoryShort, Want: 80 << 10, Have: 64 << 10},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.MemoryShort, Want: 80 << 10, Have: 64 << 10},
 			},
 		},
 	}
@@ -166,7 +166,7 @@ func TestFirstReasonOfACard(t *testing.T) {
 	request := ask(gputest.AskSlice(10, gib), func(r *gpu.PodRequest) { r.Deny = []gpu.CardID{"GPU-0"} })
 	steps := []struct {
 		want place.Code
-		mend func()
+		fix  func()
 	}{
 		{place.Unhealthy, func() { wrong.Healthy = true }},
 		{place.CardExcluded, func() { request.Deny = nil }},
@@ -183,7 +183,7 @@ func TestFirstReasonOfACard(t *testing.T) {
 		if _, got := place.Fit(n, request, &place.Preference{}); got.Code != step.want {
 			t.Errorf("refused for %v, want %v", got.Code, step.want)
 		}
-		step.mend()
+		step.fix()
 	}
 }
 

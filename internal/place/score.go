@@ -3,7 +3,6 @@ package place
 import (
 	"cmp"
 
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
@@ -43,20 +42,4 @@ func Rank(o *ledger.Offer, p *Preference) Worth {
 		w.growth = o.Growth
 	}
 	return w
-}
-
-// Table returns what n of the free cards are worth, for every n from 1 to the
-// number of free cards: the score of the best choice under spread, and the
-// loss of the best choice under binpack. These are the tables that the
-// vendor's plugin writes on a node; entry n-1 is for n cards.
-func Table(t *gpu.Topology, free gpu.Set) (scores, losses []int64) {
-	for n := 1; n <= free.Len(); n++ {
-		q := subsets{topology: t, candidates: free, free: free, n: n}
-		spread, _ := q.choose()
-		q.binpack = true
-		binpack, _ := q.choose()
-		scores = append(scores, t.Score(spread))
-		losses = append(losses, t.Loss(binpack, free))
-	}
-	return scores, losses
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// desk is a copy of a node's usage to try things out on.
-type desk struct {
+// scratch is a copy of a node's usage to try things out on.
+type scratch struct {
 	usage [gpu.MaxCards]ledger.Usage
 	full  [gpu.MaxCards]ledger.Fullness
 }
 
-func (d *desk) reset(v *ledger.View) {
+func (d *scratch) reset(v *ledger.View) {
 	copy(d.usage[:], v.Usage)
 	copy(d.full[:], v.Full)
 }
 
-// book puts the shares of container i on the desk.
-func (d *desk) book(f *fitter, i int, cards gpu.Set) {
+// book adds the shares of container i.
+func (d *scratch) book(f *fitter, i int, cards gpu.Set) {
 	req := &f.request.Requests[i]
 	for c := range cards.All() {
 		d.usage[c].Add(f.node.ShareOf(req, c), f.request.Class, f.request.QoS)
@@ -28,16 +28,16 @@ func (d *desk) book(f *fitter, i int, cards gpu.Set) {
 	}
 }
 
-// several places a pod in which two containers or more ask for cards. Those
+// placeSeveral places a pod in which two containers or more ask for cards. Those
 // that run together are placed first, in the order of the spec, each seeing
 // the ones before it. Init containers then take, where they can, from the
 // cards that the pod will hold anyway. Where that order fails, every other
 // arrangement is considered.
-func (f *fitter) several() {
-	var running desk
+func (f *fitter) placeSeveral() {
+	var running scratch
 	running.reset(f.view)
-	held, ok := f.together(&running)
-	if !ok || !f.inits(held) {
+	held, ok := f.placeRunning(&running)
+	if !ok || !f.placeInits(held) {
 		refusal := *f.refusal
 		held, ok, refusal.Incomplete = f.rearrange(&running)
 		if !ok {
@@ -45,15 +45,15 @@ func (f *fitter) several() {
 			return
 		}
 		*f.refusal = Refusal{}
-		f.inits(held)
+		f.placeInits(held)
 	}
 	if f.ahead != nil {
 		f.offer.Growth = f.growthAt(&running)
 	}
 }
 
-// together places the containers that run at the same time.
-func (f *fitter) together(d *desk) (held gpu.Set, ok bool) {
+// placeRunning places the containers that run at the same time.
+func (f *fitter) placeRunning(d *scratch) (held gpu.Set, ok bool) {
 	for i := range f.request.Requests {
 		req := &f.request.Requests[i]
 		if req.Cards == 0 || req.Phase == gpu.Init {
@@ -70,10 +70,10 @@ func (f *fitter) together(d *desk) (held gpu.Set, ok bool) {
 	return held, true
 }
 
-// inits places the init containers: each runs alone, but for the sidecars that
+// placeInits places the init containers: each runs alone, but for the sidecars that
 // were started before it.
-func (f *fitter) inits(held gpu.Set) bool {
-	var before desk
+func (f *fitter) placeInits(held gpu.Set) bool {
+	var before scratch
 	before.reset(f.view)
 	for i := range f.request.Requests {
 		req := &f.request.Requests[i]
@@ -109,17 +109,17 @@ const setSteps = 50
 // failed: one container may have taken the very card that another one needs. It
 // considers all of them, so there is none when it finds none, unless it ends at
 // its budget.
-func (f *fitter) rearrange(d *desk) (held gpu.Set, ok, incomplete bool) {
+func (f *fitter) rearrange(d *scratch) (held gpu.Set, ok, incomplete bool) {
 	d.reset(f.view)
 	*f.offer = f.node.NewOffer(len(f.request.Requests))
 	f.offer.NodeFullness = f.view.Mean
 
-	s := arrangement{fitter: f, desk: d, steps: rearrangeBudget}
+	s := arrangement{fitter: f, scratch: d, steps: rearrangeBudget}
 	var few [8]member // few pods have more, so this stays on the stack
 	if s.order, ok = f.members(few[:0]); !ok || len(s.order) == 0 {
 		return 0, false, false
 	}
-	s.beside = f.sidecarBeforeInit()
+	s.nextToSidecar = f.sidecarBeforeInit()
 	if !s.place(0) {
 		return 0, false, s.steps <= 0
 	}
@@ -215,16 +215,16 @@ func compareBool(a, b bool) int {
 // difference to whether the others fit.
 type arrangement struct {
 	*fitter
-	desk  *desk
-	order []member
-	steps int
-	// beside: an init container runs next to a sidecar, so that where sidecars
-	// go matters to it.
-	beside bool
+	scratch *scratch
+	order   []member
+	steps   int
+	// nextToSidecar: an init container runs next to a sidecar, so that the cards
+	// of sidecars matter to it.
+	nextToSidecar bool
 }
 
-// place finds cards for the containers from position k on, or leaves the desk
-// and the offer as they were.
+// place finds cards for the containers from position k on, or leaves scratch copy
+// and offer as they were.
 func (s *arrangement) place(k int) bool {
 	if k == len(s.order) {
 		return true
@@ -237,7 +237,7 @@ func (s *arrangement) place(k int) bool {
 	var best gpu.Set
 	if s.linkAware(&s.request.Requests[i]) {
 		s.steps -= setSteps
-		best, _ = s.container(i, s.desk.usage[:], s.desk.full[:], 0)
+		best, _ = s.container(i, s.scratch.usage[:], s.scratch.full[:], 0)
 		if s.try(k, best) {
 			return true
 		}
@@ -252,7 +252,7 @@ func (s *arrangement) possible(k int) (candidates gpu.Set, ok bool) {
 	alone := 0
 	for j := k; j < len(s.order); j++ {
 		req := &s.request.Requests[s.order[j].container]
-		able, _ := s.candidates(req, s.desk.usage[:])
+		able, _ := s.candidates(req, s.scratch.usage[:])
 		need := req.Cards
 		if s.order[j].alone {
 			alone += req.Cards
@@ -278,7 +278,7 @@ func (s *arrangement) cards(k int, left, chosen, tried gpu.Set) bool {
 	}
 	for left.Len() >= req.Cards-chosen.Len() && s.steps > 0 {
 		s.steps--
-		r := s.ranking(s.desk.usage[:], s.desk.full[:], left)
+		r := s.ranking(s.scratch.usage[:], s.scratch.full[:], left)
 		next := r.best(1)
 		left &^= next
 		if s.cards(k, left, chosen|next, tried) {
@@ -292,13 +292,13 @@ func (s *arrangement) cards(k int, left, chosen, tried gpu.Set) bool {
 // try books the cards, goes on, and takes the booking back when that fails.
 func (s *arrangement) try(k int, cards gpu.Set) bool {
 	i := s.order[k].container
-	saved := *s.desk
-	s.desk.book(s.fitter, i, cards)
+	saved := *s.scratch
+	s.scratch.book(s.fitter, i, cards)
 	s.offer.SetCards(i, cards)
 	if s.initsFit(i) && s.place(k+1) {
 		return true
 	}
-	*s.desk = saved
+	*s.scratch = saved
 	s.offer.SetCards(i, 0)
 	return false
 }
@@ -306,10 +306,10 @@ func (s *arrangement) try(k int, cards gpu.Set) bool {
 // initsFit reports whether the init containers still fit after container i got
 // its cards: each next to those sidecars before it that have theirs.
 func (s *arrangement) initsFit(i int) bool {
-	if !s.beside || s.request.Requests[i].Phase != gpu.Sidecar {
+	if !s.nextToSidecar || s.request.Requests[i].Phase != gpu.Sidecar {
 		return true
 	}
-	var before desk
+	var before scratch
 	before.reset(s.view)
 	for j := range s.request.Requests {
 		req := &s.request.Requests[j]
@@ -333,7 +333,7 @@ func (s *arrangement) alike(c int, set gpu.Set) gpu.Set {
 	t := s.node.Topology()
 	var same gpu.Set
 	for o := range set.All() {
-		if s.desk.usage[c] == s.desk.usage[o] && s.view.Usage[c] == s.view.Usage[o] && gpu.SameKind(t.Card(c), t.Card(o)) && s.sameSidecars(c, o) {
+		if s.scratch.usage[c] == s.scratch.usage[o] && s.view.Usage[c] == s.view.Usage[o] && gpu.SameKind(t.Card(c), t.Card(o)) && s.sameSidecars(c, o) {
 			same |= gpu.SetOf(o)
 		}
 	}
@@ -342,7 +342,7 @@ func (s *arrangement) alike(c int, set gpu.Set) gpu.Set {
 
 // sameSidecars reports whether the same sidecars were placed on both cards.
 func (s *arrangement) sameSidecars(c, o int) bool {
-	if !s.beside {
+	if !s.nextToSidecar {
 		return true
 	}
 	for i := range s.request.Requests {

@@ -36,7 +36,7 @@ func TestSharingACard(t *testing.T) {
 		"offline does not join both":              {on: []state{offline(0, 1), online(0, small)}, request: of(gpu.Offline, little()), want: place.ClassConflict},
 		"offline does not join who is alone":      {on: []state{alone(0)}, request: of(gpu.Offline, little()), want: place.ClassConflict},
 		"a whole card where online pods are":      {on: []state{online(0, small)}, request: gputest.AskWhole(1), want: place.ClassConflict},
-		"a stranger is an ordinary pod":           {on: []state{foreign(ledger.Usage{Slots: 1})}, request: of(gpu.Online, little()), want: place.ClassConflict},
+		"a foreign slice is an ordinary pod":      {on: []state{foreign(ledger.Usage{Slots: 1})}, request: of(gpu.Online, little()), want: place.ClassConflict},
 		"online on a card whose compute is gone":  {on: []state{offline(0, 100)}, request: of(gpu.Online, gputest.AskSlice(80, small))},
 		"offline on a card whose compute is gone": {on: []state{offline(0, 100)}, request: of(gpu.Offline, little()), want: place.ComputeShort},
 		"online needs memory":                     {on: []state{online(0, 63*gib)}, request: of(gpu.Online, gputest.AskSlice(0, 2*gib)), want: place.MemoryShort},
@@ -46,8 +46,8 @@ func TestSharingACard(t *testing.T) {
 
 		"the same QoS class":                     {on: []state{slice(0, 1, small, fixed)}, request: with(fixed, little())},
 		"another QoS class":                      {on: []state{slice(0, 1, small, fixed)}, request: with(be, little()), want: place.QoSConflict},
-		"another QoS class of a stranger":        {on: []state{foreign(ledger.Usage{Slots: 1, QoS: fixed.Set()})}, request: with(be, little()), want: place.QoSConflict},
-		"a stranger whose QoS class is unknown":  {on: []state{foreign(ledger.Usage{Slots: 1})}, request: with(fixed, little())},
+		"another QoS class of a foreign slice":   {on: []state{foreign(ledger.Usage{Slots: 1, QoS: fixed.Set()})}, request: with(be, little()), want: place.QoSConflict},
+		"a foreign slice of unknown QoS class":   {on: []state{foreign(ledger.Usage{Slots: 1})}, request: with(fixed, little())},
 		"who is alone leaves no QoS class":       {on: []state{alone(0)}, request: with(fixed, little()), want: place.ExclusiveConflict},
 		"who wants to be alone has no QoS class": {on: []state{slice(0, 1, small, fixed)}, request: with(be, gputest.Ask(gputest.Alone(1, small))), want: place.ExclusiveConflict},
 		"both classes by mistake: neither joins": {on: []state{slice(0, 1, small, fixed), slice(0, 1, small, be)}, request: with(fixed, little()), want: place.QoSConflict},
@@ -148,16 +148,16 @@ func TestSeats(t *testing.T) {
 		want    []int
 		refused place.Code
 	}{
-		"a seat on an idle node":                 {node: node(gputest.Zones(2), seats), request: gputest.AskWhole(1), want: []int{0}},
-		"two seats are on two cards":             {node: node(gputest.Zones(2), seats), request: gputest.AskWhole(2), want: []int{0, 1}},
-		"three seats on two cards":               {node: node(gputest.Zones(2), seats), request: gputest.AskWhole(3), refused: place.TooFewCards},
-		"a seat beside others":                   {node: node(gputest.Zones(1), seats, booked(gputest.Whole(1))), request: gputest.AskWhole(1), want: []int{0}},
-		"memory and compute don't bound seats":   {node: node(gputest.Zones(1), seats, slice(0, 100, 64*gib, gpu.FixedShare)), request: gputest.AskWhole(1), want: []int{0}},
-		"no seat left on one of two cards":       {node: node(cards(2, two), seats, full(0)), request: gputest.AskWhole(1), want: []int{1}},
-		"no seat left on either":                 {node: node(cards(2, two), seats, full(0), full(1)), request: gputest.AskWhole(1), refused: place.SlicesFull},
-		"links don't matter to seats":            {node: node(gputest.Zones(1, 2, 2), seats), request: gputest.AskWhole(2), want: []int{0, 1}},
-		"an unhealthy card has no seats":         {node: node(cards(2, unhealthy(0)), seats), request: gputest.AskWhole(1), want: []int{1}},
-		"a stranger who is alone leaves no seat": {node: node(cards(1, nil), seats, foreign(ledger.Usage{Slots: 1, Exclusive: true})), request: gputest.AskWhole(1), refused: place.ExclusiveConflict},
+		"a seat on an idle node":                    {node: node(gputest.Zones(2), seats), request: gputest.AskWhole(1), want: []int{0}},
+		"two seats are on two cards":                {node: node(gputest.Zones(2), seats), request: gputest.AskWhole(2), want: []int{0, 1}},
+		"three seats on two cards":                  {node: node(gputest.Zones(2), seats), request: gputest.AskWhole(3), refused: place.TooFewCards},
+		"a seat next to others":                     {node: node(gputest.Zones(1), seats, booked(gputest.Whole(1))), request: gputest.AskWhole(1), want: []int{0}},
+		"memory and compute don't bound seats":      {node: node(gputest.Zones(1), seats, slice(0, 100, 64*gib, gpu.FixedShare)), request: gputest.AskWhole(1), want: []int{0}},
+		"no seat left on one of two cards":          {node: node(cards(2, two), seats, full(0)), request: gputest.AskWhole(1), want: []int{1}},
+		"no seat left on either":                    {node: node(cards(2, two), seats, full(0), full(1)), request: gputest.AskWhole(1), refused: place.SlicesFull},
+		"links don't matter to seats":               {node: node(gputest.Zones(1, 2, 2), seats), request: gputest.AskWhole(2), want: []int{0, 1}},
+		"an unhealthy card has no seats":            {node: node(cards(2, unhealthy(0)), seats), request: gputest.AskWhole(1), want: []int{1}},
+		"an exclusive foreign slice leaves no seat": {node: node(cards(1, nil), seats, foreign(ledger.Usage{Slots: 1, Exclusive: true})), request: gputest.AskWhole(1), refused: place.ExclusiveConflict},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import "github.com/daybreak-gpu/daybreak/internal/ledger"
 // know, without the terms that look further ahead than one pod.
 func (d *Demand) Waste(n *ledger.Node) (free, useless float64) {
 	var o outlook
-	o.open(d, n, n.Now().Usage)
+	o.load(d, n, n.Now().Usage)
 	possible := o.running(o.cpu)
 	if len(d.several) > 0 {
 		possible = possible.without(o.tooFew(possible, 0, nil))

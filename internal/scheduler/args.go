@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -55,18 +56,10 @@ func parseArgs(obj runtime.Object) (Args, error) {
 	} else if obj != nil {
 		return Args{}, fmt.Errorf("args of plugin %s: got a %T", Name, obj)
 	}
-	if a.MinCandidateNodesPercentage == nil {
-		a.MinCandidateNodesPercentage = new(int32(10))
-	}
-	if a.MinCandidateNodesAbsolute == nil {
-		a.MinCandidateNodesAbsolute = new(int32(100))
-	}
-	if a.LockWaitSeconds == nil {
-		a.LockWaitSeconds = new(int32(60))
-	}
-	if a.LockExpirySeconds == nil {
-		a.LockExpirySeconds = new(int32(nodelock.DefaultExpiry / time.Second))
-	}
+	a.MinCandidateNodesPercentage = cmp.Or(a.MinCandidateNodesPercentage, new(int32(10)))
+	a.MinCandidateNodesAbsolute = cmp.Or(a.MinCandidateNodesAbsolute, new(int32(100)))
+	a.LockWaitSeconds = cmp.Or(a.LockWaitSeconds, new(int32(60)))
+	a.LockExpirySeconds = cmp.Or(a.LockExpirySeconds, new(int32(nodelock.DefaultExpiry/time.Second)))
 	if err := a.validate().ToAggregate(); err != nil {
 		return Args{}, fmt.Errorf("args of plugin %s: %w", Name, err)
 	}
@@ -96,7 +89,7 @@ func (a *Args) validate() field.ErrorList {
 		name    string
 		seconds *int32
 	}{{"lockWaitSeconds", a.LockWaitSeconds}, {"lockExpirySeconds", a.LockExpirySeconds}} {
-		if s.seconds != nil && (*s.seconds < 1 || *s.seconds > maxLockSeconds) {
+		if *s.seconds < 1 || *s.seconds > maxLockSeconds {
 			problems = append(problems, field.Invalid(field.NewPath(s.name), *s.seconds, fmt.Sprintf("write 1 to %d", maxLockSeconds)))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // TestArgsProperty: whatever is written, arguments that are taken are within
 // bounds, and mean the same when they are written out in full. It is no fuzz
-// target: to instrument this package is to compile Kubernetes anew.
+// target: to instrument this package is to compile Kubernetes again.
 func TestArgsProperty(t *testing.T) {
 	seeds := []string{
 		"", "{}", "null", "policy: spread", "policy: best", "lockWaitSeconds: 60\nlockExpirySeconds: 300", "lockWaitSeconds: 3601", "minCandidateNodesPercentage: 0\nminCandidateNodesAbsolute: 7",

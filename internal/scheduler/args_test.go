@@ -56,12 +56,12 @@ func TestParseArgs(t *testing.T) {
 			obj:     unknown(`{"policy":"Binpack"}`),
 			wantErr: `args of plugin Daybreak: policy: Invalid value: "Binpack": write "binpack" or "spread", or leave it out`,
 		},
-		"numbers out of range, told at once": {
+		"numbers out of range, reported at once": {
 			obj: unknown(`{"minCandidateNodesPercentage":101,"minCandidateNodesAbsolute":-1}`),
 			wantErr: "args of plugin Daybreak: [minCandidateNodesPercentage: Invalid value: 101: write 0 to 100, " +
 				"minCandidateNodesAbsolute: Invalid value: -1: write 0 or more]",
 		},
-		"a lock that nobody waits for, and one that never ends": {
+		"a lock that no pod waits for, and one that never ends": {
 			obj: unknown(`{"lockWaitSeconds":0,"lockExpirySeconds":3601}`),
 			wantErr: "args of plugin Daybreak: [lockWaitSeconds: Invalid value: 0: write 1 to 3600, " +
 				"lockExpirySeconds: Invalid value: 3601: write 1 to 3600]",
@@ -115,11 +115,11 @@ func TestConfigure(t *testing.T) {
 		flags   []string
 		wantErr string
 	}{
-		"--profile beside --config": {
+		"--profile with --config": {
 			flags:   []string{"--config=mine.yaml", "--profile=other"},
 			wantErr: "--profile goes without --config: write it into the configuration file",
 		},
-		"--policy beside --config": {
+		"--policy with --config": {
 			flags:   []string{"--config=mine.yaml", "--policy=spread"},
 			wantErr: "--policy goes without --config: write it into the configuration file",
 		},
@@ -127,7 +127,7 @@ func TestConfigure(t *testing.T) {
 			flags:   []string{"--policy=fast"},
 			wantErr: `--policy "fast": write "binpack" or "spread"`,
 		},
-		"--vendor-plugin-selector beside --config": {
+		"--vendor-plugin-selector with --config": {
 			flags:   []string{"--config=mine.yaml", "--vendor-plugin-selector=app=plugin"},
 			wantErr: "--vendor-plugin-selector goes without --config: write it into the configuration file",
 		},
@@ -182,12 +182,12 @@ func TestArgsOfWrappedPlugins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset()
-			h := &bedroom{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: schedulercache.NewEmptySnapshot()}}
+			h := &waitingHandle{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: schedulercache.NewEmptySnapshot()}}
 			var obj runtime.Object
 			if tt.args != "" {
 				obj = &runtime.Unknown{Raw: []byte(tt.args)}
 			}
-			_, err := NewShared(clocktesting.NewFakeClock(start)).standIns()[tt.plugin](t.Context(), obj, h)
+			_, err := NewState(clocktesting.NewFakeClock(start)).standIns()[tt.plugin](t.Context(), obj, h)
 			if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
 				t.Errorf("error %q, want %q in it", got, tt.want)
 			}

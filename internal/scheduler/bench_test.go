@@ -74,7 +74,7 @@ profiles:
 // benched is a scheduler whose binds go nowhere.
 type benched struct {
 	*kubescheduler.Scheduler
-	shared    *Shared
+	shared    *State
 	informers informers.SharedInformerFactory
 	binds     atomic.Int64
 	// bound is called with every Binding, unless it is nil.
@@ -101,7 +101,7 @@ func newUnfilled(b testing.TB, side string) *benched {
 	out.informers = factory
 	dynamicFactory := dynamicinformer.NewDynamicSharedInformerFactory(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
 		runtime.NewScheme(), map[schema.GroupVersionResource]string{deviceResource: "DeviceList"}), 0)
-	shared := NewShared(clock.RealClock{})
+	shared := NewState(clock.RealClock{})
 	shared.devices.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
 	shared.term.open(0)
 	out.shared = shared
@@ -126,7 +126,7 @@ func newUnfilled(b testing.TB, side string) *benched {
 		b.Fatal(err)
 	}
 	if side != "plain" {
-		shared.search(out.Scheduler)
+		shared.wrapProfiles(out.Scheduler)
 	}
 	go out.SchedulingQueue.Run(klog.FromContext(ctx))
 	return out
@@ -136,7 +136,7 @@ func newUnfilled(b testing.TB, side string) *benched {
 func (s *benched) addNode(b testing.TB, node *corev1.Node, device *v1alpha1.Device) {
 	b.Helper()
 	for _, err := range []error{
-		s.shared.devices.store.Add(compacted(b, device)),
+		s.shared.devices.store.Add(trimmed(b, device)),
 		s.informers.Core().V1().Nodes().Informer().GetIndexer().Add(node),
 	} {
 		if err != nil {

@@ -35,8 +35,8 @@ var (
 // Bind writes the node and the cards in one call, under the node's lock where
 // the vendor's plugin serves it.
 func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
-	res, ok := p.shared.overlay.getReservation(pod.UID)
-	if !ok {
+	res := p.shared.pods.peek(pod.UID).reservation
+	if res == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	if err := p.takeLock(ctx, pod, nodeName); err != nil {
@@ -50,8 +50,8 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, no
 	if err != nil {
 		return fwk.AsStatus(fmt.Errorf("bind to %s: %w", nodeName, err))
 	}
-	p.shared.figures.placed.Inc()
-	p.shared.announcements.put(pod.UID, res.announcement())
+	p.shared.metrics.placed.Inc()
+	p.shared.pods.putBindNote(pod.UID, res.bindNote())
 	return nil
 }
 
@@ -225,7 +225,7 @@ func (b *binder) touch(ctx context.Context) (*corev1.Pod, error) {
 func (b *binder) question() {
 	if !b.doubt {
 		b.doubt, b.since = true, b.plugin.shared.clock.Now()
-		b.plugin.shared.figures.inDoubt.Inc()
+		b.plugin.shared.metrics.inDoubt.Inc()
 	}
 }
 
@@ -233,7 +233,7 @@ func (b *binder) question() {
 func (b *binder) settle() {
 	if b.doubt {
 		b.doubt = false
-		b.plugin.shared.figures.inDoubt.Dec()
+		b.plugin.shared.metrics.inDoubt.Dec()
 	}
 }
 

@@ -131,7 +131,7 @@ func TestBindIsOneWrite(t *testing.T) {
 	if diff := cmp.Diff([]*corev1.Binding{want}, sentBindings(t, r.client)); diff != "" {
 		t.Errorf("Binding (-want +got):\n%s", diff)
 	}
-	if r.shared.overlay.reservations() != 1 {
+	if r.shared.pods.reservations() != 1 {
 		t.Error("the cards were given back before the cache shows the pod with them")
 	}
 }
@@ -179,7 +179,7 @@ func TestBindAfterAnswers(t *testing.T) {
 					t.Errorf("another Binding was sent (-first +again):\n%s", diff)
 				}
 			}
-			if r.shared.overlay.reservations() != 1 {
+			if r.shared.pods.reservations() != 1 {
 				t.Error("Bind gave the cards back; that is for Unreserve")
 			}
 		})
@@ -248,7 +248,7 @@ func TestBindAfterConflict(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			r, pod := reserved(t)
-			res, _ := r.shared.overlay.getReservation(pod.UID)
+			res := r.shared.pods.peek(pod.UID).reservation
 			now := pod.DeepCopy()
 			now.ResourceVersion = "8"
 			if tt.change != nil {
@@ -312,12 +312,12 @@ func TestBindsAtOnce(t *testing.T) {
 	r, pod := reserved(t)
 	onBind(r.client)
 	limit := r.shared.bindLimit
-	limit.sent = limit.size
+	limit.slots.TryAcquire(firstBinds)
 	b := binder{plugin: r.Plugin, pod: pod, node: "n1"}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := b.send(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("send() of a pod that nobody waits for = %v", err)
+		t.Errorf("send() of a cancelled Bind = %v", err)
 	}
 	done := make(chan error)
 	go func() {
@@ -339,7 +339,7 @@ func TestBindsAtOnce(t *testing.T) {
 	if n := len(sentBindings(t, r.client)); n != 1 {
 		t.Errorf("%d Bindings were sent, want 1", n)
 	}
-	if limit.sent != limit.size-1 {
-		t.Errorf("%d turns are taken, want those of the others, %d", limit.sent, limit.size-1)
+	if !limit.slots.TryAcquire(1) || limit.slots.TryAcquire(1) {
+		t.Error("the turns that are taken are not those of the others")
 	}
 }

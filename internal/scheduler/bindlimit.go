@@ -2,9 +2,10 @@ package scheduler
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -16,51 +17,43 @@ const (
 	slowBind = 250 * time.Millisecond
 )
 
-// bindLimit bounds the Bindings that are at the API server at a time. A backlog is
-// decided on more quickly than it is written; when all of it is sent at once, the
-// API server rejects what its queues do not hold (429), and both sides spend time
-// on that. How many are right depends on the API server and on how far away it is,
-// so the limit follows: it grows while Bindings wait for their turn and answers
-// come quickly, and shrinks when they come slowly or only after a rejection.
+// bindLimit bounds the Bindings that are at the API server at a time: when a whole
+// backlog is sent at once, the API server rejects what its queues do not hold
+// (429), and both sides spend time on that. How many are right depends on the API
+// server and on how far away it is, so the limit grows while Bindings wait for
+// their turn and answers come quickly, and shrinks when they come slowly or only
+// after a rejection.
 type bindLimit struct {
+	// slots are mostBinds, of which those beyond the limit are taken.
+	slots *semaphore.Weighted
+
 	mu sync.Mutex
-	// size is the limit, and sent how many Bindings are at the API server.
-	size, sent int
-	// waiting has those whose turn has not come, the first first.
-	waiting []chan struct{}
+	// size is the limit, and excess how many Bindings more are at the API server.
+	size, excess int
 	// answered counts the Bindings since the limit was last looked at, slow those
 	// of them that took long or were rejected, and full whether one had to wait.
 	answered, slow int
 	full           bool
 }
 
-func newBindLimit() *bindLimit { return &bindLimit{size: firstBinds} }
+func newBindLimit(size int) *bindLimit {
+	l := &bindLimit{slots: semaphore.NewWeighted(mostBinds), size: size}
+	l.slots.TryAcquire(int64(mostBinds - size))
+	return l
+}
 
 // acquire waits until a Binding may be sent.
 func (l *bindLimit) acquire(ctx context.Context) error {
-	l.mu.Lock()
-	if l.sent < l.size {
-		l.sent++
-		l.mu.Unlock()
+	if l.slots.TryAcquire(1) {
 		return nil
 	}
-	turn := make(chan struct{})
-	l.waiting, l.full = append(l.waiting, turn), true
+	l.mu.Lock()
+	l.full = true
 	l.mu.Unlock()
-	select {
-	case <-turn:
-		return nil
-	case <-ctx.Done():
+	if l.slots.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.Index(l.waiting, turn); i >= 0 {
-		l.waiting = slices.Delete(l.waiting, i, i+1)
-	} else { // its turn came at the same moment
-		l.sent--
-		l.next()
-	}
-	return context.Cause(ctx)
+	return nil
 }
 
 // release notes the answer to a Binding, how long it took and how often it was
@@ -68,7 +61,11 @@ func (l *bindLimit) acquire(ctx context.Context) error {
 func (l *bindLimit) release(took time.Duration, tries int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sent--
+	if l.excess > 0 {
+		l.excess--
+	} else {
+		l.slots.Release(1)
+	}
 	l.answered++
 	if took > slowBind || tries > 1 {
 		l.slow++
@@ -76,25 +73,23 @@ func (l *bindLimit) release(took time.Duration, tries int) {
 	if l.answered >= l.size {
 		l.adapt()
 	}
-	l.next()
 }
 
 // adapt changes the limit by what the last Bindings showed. The lock is held.
 func (l *bindLimit) adapt() {
+	before := l.size
 	switch {
 	case l.slow*4 > l.answered:
 		l.size = max(fewestBinds, l.size-l.size/4)
 	case l.full:
 		l.size = min(mostBinds, l.size+l.size/4)
 	}
-	l.answered, l.slow, l.full = 0, 0, len(l.waiting) > 0
-}
-
-// next lets those whose turn has come be sent. The lock is held.
-func (l *bindLimit) next() {
-	for l.sent < l.size && len(l.waiting) > 0 {
-		close(l.waiting[0])
-		l.waiting = l.waiting[1:]
-		l.sent++
+	if l.excess += before - l.size; l.excess < 0 {
+		l.slots.Release(int64(-l.excess))
+		l.excess = 0
+	}
+	l.answered, l.slow = 0, 0
+	if l.full = !l.slots.TryAcquire(1); !l.full { // no Binding waits
+		l.slots.Release(1)
 	}
 }

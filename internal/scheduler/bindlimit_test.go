@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,29 +28,29 @@ func TestBindLimitFollows(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newBindLimit()
+				l := newBindLimit(firstBinds)
+				var sent atomic.Int64
 				for range tt.backlog {
 					go func() {
 						if err := l.acquire(t.Context()); err != nil {
 							t.Error(err)
 						}
-						l.mu.Lock()
-						n := l.sent
-						if l.sent > mostBinds {
-							t.Errorf("%d Bindings at a time", l.sent)
+						n := int(sent.Add(1))
+						if n > mostBinds {
+							t.Errorf("%d Bindings at a time", n)
 						}
-						l.mu.Unlock()
 						took, tries := tt.takes(n), 1
 						if tt.rejects > 0 && n > tt.rejects {
 							tries = 2
 						}
 						time.Sleep(took)
+						sent.Add(-1)
 						l.release(took, tries)
 					}()
 				}
 				time.Sleep(24 * time.Hour)
-				if l.sent != 0 || len(l.waiting) != 0 {
-					t.Errorf("%d are sent and %d wait at the end", l.sent, len(l.waiting))
+				if !l.slots.TryAcquire(int64(l.size)) || l.slots.TryAcquire(1) {
+					t.Error("at the end not all of the limit is free, or more is")
 				}
 				if l.size < tt.least || l.size > tt.most {
 					t.Errorf("the limit is %d, want %d to %d", l.size, tt.least, tt.most)
@@ -63,8 +64,7 @@ func TestBindLimitFollows(t *testing.T) {
 // turn.
 func TestBindLimitInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newBindLimit()
-		l.size = 1
+		l := newBindLimit(1)
 		if err := l.acquire(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,6 @@ func TestBindLimitInTurn(t *testing.T) {
 		for range 3 {
 			l.release(time.Millisecond, 1)
 			synctest.Wait()
-			l.size = 1
 		}
 		if len(order) != 3 || order[0] != 0 || order[1] != 2 || order[2] != 3 {
 			t.Errorf("sent in the order %v, want 0, 2, 3", order)

@@ -51,7 +51,7 @@ type command struct {
 	options  *options.Options
 	profiles []string
 	policy   string
-	// vendorPlugin tells the pods of the vendor's plugin from others.
+	// vendorPlugin selects the pods of the vendor's plugin.
 	vendorPlugin wire.VendorPlugin
 	// inCluster returns how a pod reaches its API server, or why this is none.
 	inCluster func() (*rest.Config, error)
@@ -82,12 +82,12 @@ and the cards of pods that ask for MetaX GPUs. Other pods are scheduled as
 always.
 
 Without --config a configuration of its own is used: one profile for each
---profile, all alike. Run it beside the cluster's scheduler under a name of its
+--profile, all alike. Run it alongside the cluster's scheduler under a name of its
 own, or in its place with --profile default-scheduler --profile daybreak.
 
 All flags of kube-scheduler work as they do there. The API server's version is
-found out, and older ones (from 1.33) are served too.`,
-		Example: `  # For pods with schedulerName: daybreak, beside the cluster's scheduler
+detected, and older ones (from 1.33) are served too.`,
+		Example: `  # For pods with schedulerName: daybreak, alongside the cluster's scheduler
   daybreak scheduler --kubeconfig ~/.kube/config
 
   # In its place
@@ -184,7 +184,7 @@ func (c *command) kubeconfig(files *tempFiles) (string, error) {
 	}
 	in, err := c.inCluster()
 	if err != nil {
-		return "", nil //nolint:nilerr // no pod; whoever needs a server says what is missing
+		return "", nil //nolint:nilerr // not in a pod: what needs a server reports what is missing
 	}
 	text, err := kubeconfigOf(in)
 	if err != nil {
@@ -242,7 +242,7 @@ func (c *command) emulate(cmd *cobra.Command, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	// A newer server may itself be told to behave as an older one.
+	// A newer server may itself be set to behave as an older one.
 	says := cmp.Or(info.EmulationMinor, info.Minor)
 	minor, err := strconv.ParseUint(strings.TrimRight(says, "+"), 10, 32)
 	if err != nil {
@@ -260,7 +260,7 @@ func (c *command) emulate(cmd *cobra.Command, config *rest.Config) error {
 // configuration is not needed any more once it was read; what follows may end
 // the process at any time.
 func (c *command) serve(ctx context.Context, removeConfig func()) error {
-	shared := NewShared(clock.RealClock{})
+	shared := NewState(clock.RealClock{})
 	if !adaptsToPlugin(c.options.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)) {
 		shared.locks = nil
 	}
@@ -284,9 +284,8 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 	}
 	go shared.fence(ctx, f)
 	shared.locks.begin(ctx, f.schedulers)
-	shared.figures.register(ctx)
-	shared.announcements.announce(sched)
-	shared.search(sched)
+	shared.metrics.register(ctx)
+	shared.wrapProfiles(sched)
 	err = app.Run(ctx, cc, sched)
 	if cause := context.Cause(ctx); errors.Is(cause, errReplaced) {
 		return cause
@@ -296,7 +295,7 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 
 // fencer ties the term to the election, if there is one, and returns what opens
 // the fence.
-func (s *Shared) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler.Scheduler) (*fencer, error) {
+func (s *State) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler.Scheduler) (*fencer, error) {
 	informer := cc.InformerFactory.Core().V1().Pods()
 	f := &fencer{
 		client: cc.Client, term: s.term, clock: s.clock, schedulers: sets.New[string](), pods: informer.Lister(),
@@ -344,7 +343,7 @@ func checkPlugins(profile string, plugins *config.Plugins) error {
 }
 
 // fence waits until this process leads and then opens the fence.
-func (s *Shared) fence(ctx context.Context, f *fencer) {
+func (s *State) fence(ctx context.Context, f *fencer) {
 	select {
 	case <-ctx.Done():
 		return

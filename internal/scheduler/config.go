@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// DefaultProfile is the scheduler's name when it runs beside another one.
+	// DefaultProfile is the scheduler's name when it runs alongside another one.
 	DefaultProfile = "daybreak"
-	// resourceGroup is the group of our own resources, which nobody counts.
+	// resourceGroup is the group of our own resources, which no node counts.
 	resourceGroup = "daybreak-gpu.io"
 )
 
@@ -88,7 +88,7 @@ func profile(name string, args []byte) configv1.KubeSchedulerProfile {
 			},
 			// Plugins named at an extension point come before those of
 			// multiPoint: DefaultBinder must not bind a pod with cards, and ours
-			// is the refusal to tell of.
+			// is the refusal to report.
 			Filter:     configv1.PluginSet{Enabled: ours},
 			PostFilter: configv1.PluginSet{Enabled: ours},
 			Bind:       configv1.PluginSet{Enabled: ours},

@@ -23,7 +23,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
-	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/utils/clock"
 )
 
@@ -56,7 +56,7 @@ func TestDefaultConfig(t *testing.T) {
 		wantLease string
 		wantArgs  string
 	}{
-		"beside another scheduler it has a lease of its own": {
+		"alongside another scheduler it has a lease of its own": {
 			options:   configOptions{kubeconfig: "k", profiles: []string{"daybreak"}},
 			wantLease: "daybreak-scheduler", wantArgs: "{}",
 		},
@@ -103,7 +103,7 @@ func argsOf(t *testing.T, p *config.KubeSchedulerProfile, plugin string) runtime
 // as much as with kube-scheduler, and no plugin asks for every bound pod.
 func TestDefaultConfigOfOtherPlugins(t *testing.T) {
 	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
-	for _, f := range newFrameworks(t, NewShared(clock.RealClock{}), cfg) {
+	for _, f := range newFrameworks(t, NewState(clock.RealClock{}), cfg) {
 		weights := map[string]int32{}
 		for _, plugin := range f.ListPlugins().Score.Enabled {
 			weights[plugin.Name] = plugin.Weight
@@ -127,16 +127,16 @@ func TestDefaultConfigOfOtherPlugins(t *testing.T) {
 
 // newFrameworks builds what kube-scheduler builds of the configuration, in an
 // empty cluster.
-func newFrameworks(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConfiguration) []framework.Framework {
+func newFrameworks(t *testing.T, shared *State, cfg *config.KubeSchedulerConfiguration) []framework.Framework {
 	t.Helper()
 	return newFrameworksIn(t, shared, cfg, schedulercache.NewEmptySnapshot())
 }
 
 // newFrameworksIn builds them in a cluster with the objects, of which informers
 // know.
-func newFrameworksIn(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConfiguration, snapshot fwk.SharedLister, objects ...runtime.Object) []framework.Framework {
+func newFrameworksIn(t *testing.T, shared *State, cfg *config.KubeSchedulerConfiguration, snapshot fwk.SharedLister, objects ...runtime.Object) []framework.Framework {
 	t.Helper()
-	metrics.Register()
+	schedulermetrics.Register()
 	registry := plugins.NewInTreeRegistry()
 	if err := registry.Register(Name, shared.Factory()); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func newFrameworksIn(t *testing.T, shared *Shared, cfg *config.KubeSchedulerConf
 
 func TestOrderOfPlugins(t *testing.T) {
 	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
-	got := newFrameworks(t, NewShared(clock.RealClock{}), cfg)[0].ListPlugins()
+	got := newFrameworks(t, NewState(clock.RealClock{}), cfg)[0].ListPlugins()
 
 	if diff := cmp.Diff([]string{Name, "DefaultBinder"}, namesOf(&got.Bind)); diff != "" {
 		t.Errorf("bind (-want +got):\n%s", diff)
@@ -192,7 +192,7 @@ func TestOrderOfPlugins(t *testing.T) {
 
 func TestPluginsThatScore(t *testing.T) {
 	cfg := load(t, configOptions{profiles: []string{DefaultProfile}})
-	got := newFrameworks(t, NewShared(clock.RealClock{}), cfg)[0].ListPlugins()
+	got := newFrameworks(t, NewState(clock.RealClock{}), cfg)[0].ListPlugins()
 	names := namesOf(&got.Score)
 	for _, name := range []string{Name, ResourcesName, BalanceName, ImagesName, SpreadName, AffinityName, "TaintToleration", "NodeAffinity"} {
 		if !slices.Contains(names, name) {
@@ -215,7 +215,7 @@ func namesOf(set *config.PluginSet) []string {
 }
 
 func TestProfilesShareOneState(t *testing.T) {
-	shared := NewShared(clock.RealClock{})
+	shared := NewState(clock.RealClock{})
 	cfg := load(t, configOptions{profiles: []string{corev1.DefaultSchedulerName, DefaultProfile}, policy: "binpack"})
 	factory, made := shared.Factory(), []*Plugin{}
 	for i := range cfg.Profiles {
@@ -238,7 +238,7 @@ func TestProfilesShareOneState(t *testing.T) {
 	}
 }
 
-// TestKubeconfigOf: it says what the pod was told, and that answers are not to be
+// TestKubeconfigOf: it has what the pod was given, and that answers are not to be
 // compressed.
 func TestKubeconfigOf(t *testing.T) {
 	dir := t.TempDir()
@@ -267,7 +267,7 @@ func TestKubeconfigOf(t *testing.T) {
 }
 
 // TestKubeconfig: in a pod its own API server is asked, unless the user names
-// another one, which is not told the pod's token.
+// another one, which is not sent the pod's token.
 func TestKubeconfig(t *testing.T) {
 	pod := func() (*rest.Config, error) {
 		return &rest.Config{Host: "https://10.0.0.1:443", BearerTokenFile: "token"}, nil

@@ -21,7 +21,7 @@ import (
 var deviceResource = v1alpha1.GroupVersion.WithResource("devices")
 
 // device is a Device as the scheduler keeps it: decoded once when it arrives,
-// without what nobody here reads.
+// without what is not read here.
 type device struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -33,12 +33,12 @@ type device struct {
 // DeepCopyObject returns the device itself: it is never changed.
 func (d *device) DeepCopyObject() runtime.Object { return d }
 
-// decides reports whether the Device tells which cards its node has, or that they
-// can't be read, whoever serves the node.
+// decides reports whether the Device lists the cards of its node, or can't be read,
+// whichever plugin serves the node.
 func (d *device) decides() bool { return d != nil && (d.err != nil || wire.DescribesCards(d.spec)) }
 
-// compact is the informer's transform.
-func compact(obj any) (any, error) {
+// trim is the informer's transform.
+func trim(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil
@@ -90,25 +90,15 @@ func (d *devices) takeChanged(names []string) []string {
 	return names
 }
 
-// watch makes the factory's informer for Devices keep them in compact form. It
+// watch makes the factory's informer for Devices keep them in trim form. It
 // is the same informer that kube-scheduler takes its Device events from.
 func (d *devices) watch(factory dynamicinformer.DynamicSharedInformerFactory) error {
 	informer := factory.ForResource(deviceResource).Informer()
-	if err := informer.SetTransform(compact); err != nil {
+	if err := informer.SetTransform(trim); err != nil {
 		return fmt.Errorf("watch devices: %w", err)
 	}
 	d.store = informer.GetStore()
-	touch := func(obj any) {
-		if dev, ok := unwrapTombstone(obj).(*device); ok {
-			d.touch(dev.Name)
-		}
-	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: touch, UpdateFunc: func(_, obj any) { touch(obj) }, DeleteFunc: touch,
-	}); err != nil {
-		return fmt.Errorf("watch devices: %w", err)
-	}
-	return nil
+	return watch(informer, "devices", func(_, dev *device) { d.touch(dev.Name) }, func(dev *device) { d.touch(dev.Name) })
 }
 
 // get returns the Device of the node, or nil.

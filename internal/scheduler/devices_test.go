@@ -22,7 +22,7 @@ import (
 func TestCompact(t *testing.T) {
 	d := makeDevice("n1", 2)
 	d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "agent"}}
-	got := compacted(t, d)
+	got := trimmed(t, d)
 	want := makeDevice("n1", 2)
 	if diff := cmp.Diff(want, got.spec); diff != "" || got.err != nil {
 		t.Errorf("spec (-want +got):\n%s%v", diff, got.err)
@@ -30,8 +30,8 @@ func TestCompact(t *testing.T) {
 	if got.Name != "n1" || got.UID != "device-n1" || got.ResourceVersion != "1" {
 		t.Errorf("metadata = %+v", got.ObjectMeta)
 	}
-	if again, err := compact(got); again != any(got) || err != nil {
-		t.Errorf("compact() of what is compact = %v, %v; want the same", again, err)
+	if again, err := trim(got); again != any(got) || err != nil {
+		t.Errorf("trim() of what is trim = %v, %v; want the same", again, err)
 	}
 	if got.DeepCopyObject() != runtime.Object(got) {
 		t.Error("DeepCopyObject() made another one")
@@ -44,13 +44,13 @@ func TestCompactKeepsErrors(t *testing.T) {
 	bad := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": "n1"}, "spec": map[string]any{"devices": "none"},
 	}}
-	obj, err := compact(bad)
+	obj, err := trim(bad)
 	if err != nil {
-		t.Fatalf("compact() = %v; the informer would drop the Device", err)
+		t.Fatalf("trim() = %v; the informer would drop the Device", err)
 	}
 	kept, ok := obj.(*device)
 	if !ok || kept.Name != "n1" || kept.spec != nil || kept.err == nil {
-		t.Fatalf("compact() = %+v, want a device with an error", obj)
+		t.Fatalf("trim() = %+v, want a device with an error", obj)
 	}
 	r := newRig(t)
 	if err := r.shared.devices.store.Add(kept); err != nil {
@@ -100,7 +100,7 @@ func TestDevicesWatch(t *testing.T) {
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	if got := d.get("n1"); got == nil || len(got.spec.Spec.Devices) != 2 {
-		t.Errorf("get() = %+v, want the Device in compact form", got)
+		t.Errorf("get() = %+v, want the Device in trim form", got)
 	}
 }
 

@@ -346,7 +346,7 @@ func TestASuspendedLeader(t *testing.T) {
 func TestAnAnswerThatClientGoKeepsToItself(t *testing.T) {
 	r, pod := reserved(t)
 	bound := pod.DeepCopy()
-	res, _ := r.shared.overlay.getReservation(pod.UID)
+	res := r.shared.pods.peek(pod.UID).reservation
 	binds := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -37,7 +37,7 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 	if !ok {
 		return fwk.Queue, fmt.Errorf("deleted object is a %T, want a Pod", oldObj)
 	}
-	if p.tells(deleted) {
+	if p.showsPlugin(deleted) {
 		return p.hintOn(pod, deleted.Spec.NodeName), nil
 	}
 	if !wire.Asks(deleted) {
@@ -59,17 +59,19 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 // tried again. Pods that kube-scheduler has only forgotten keep theirs: their
 // Bindings may still succeed.
 func (p *Plugin) releaseEnded(pod *corev1.Pod) {
-	if !p.shared.overlay.reservedOn(pod.UID, pod.Spec.NodeName) {
-		return
-	}
-	now, err := p.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
-	if err != nil || now.UID != pod.UID {
-		p.shared.overlay.dropReservation(pod.UID)
+	if p.shared.pods.reservedOn(pod.UID, pod.Spec.NodeName) && p.isGone(pod) {
+		p.shared.pods.dropReservation(pod.UID)
 	}
 }
 
-// tells reports whether the pod tells who serves its node.
-func (p *Plugin) tells(pod *corev1.Pod) bool { return p.shared.nodes.vendor.ServesNode(pod) }
+// isGone reports whether the informer shows that the pod does not exist.
+func (p *Plugin) isGone(pod *corev1.Pod) bool {
+	now, err := p.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
+	return err != nil || now.UID != pod.UID
+}
+
+// showsPlugin reports whether the pod shows which plugin serves its node.
+func (p *Plugin) showsPlugin(pod *corev1.Pod) bool { return p.shared.nodes.vendor.ServesNode(pod) }
 
 // afterPodUpdate wakes the pod when it asks for something else than before, and
 // when another pod's update says which cards that pod holds, or who serves its
@@ -80,9 +82,9 @@ func (p *Plugin) afterPodUpdate(_ klog.Logger, pod *corev1.Pod, oldObj, newObj a
 	switch {
 	case !ok || !ok2:
 		return fwk.Queue, fmt.Errorf("updated objects are a %T and a %T, want Pods", oldObj, newObj)
-	case after.UID == pod.UID && p.shared.asks.changed(before, after):
+	case after.UID == pod.UID && p.shared.pods.requestChanged(before, after):
 		return fwk.Queue, nil
-	case before.Status.Phase != after.Status.Phase && p.tells(before) != p.tells(after):
+	case before.Status.Phase != after.Status.Phase && p.showsPlugin(before) != p.showsPlugin(after):
 		return p.hintOn(pod, after.Spec.NodeName), nil
 	case after.UID == pod.UID || after.Spec.NodeName == "" || !p.shared.hints.updated(before, after):
 		return fwk.QueueSkip, nil
@@ -117,7 +119,7 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, oldObj, newObj any) (
 // and the pods last seen there. A pod that cards are kept for there is woken even if
 // it does not fit: then its nomination is cleared, and the cards are for others.
 func (p *Plugin) hintOn(pod *corev1.Pod, name string) fwk.QueueingHint {
-	if pod.Status.NominatedNodeName == name || p.shared.overlay.heldOn(pod.UID, name) {
+	if pod.Status.NominatedNodeName == name || p.shared.pods.heldOn(pod.UID, name) {
 		return p.hint(pod, nil)
 	}
 	node, err := p.nodeLister.Get(name)
@@ -131,15 +133,15 @@ func (p *Plugin) hintOn(pod *corev1.Pod, name string) fwk.QueueingHint {
 // changed. Only a change of its own helps a pod that is rejected whatever the nodes
 // have.
 func (p *Plugin) hint(pod *corev1.Pod, node *ledger.Node) fwk.QueueingHint {
-	ask, problems := p.shared.asks.admit(pod)
+	ask, problems := p.shared.pods.request(pod)
 	switch {
 	case len(problems) > 0 || p.podGroups && pod.Spec.SchedulingGroup != nil:
 		return fwk.QueueSkip
 	case ask == nil || node == nil:
 		return fwk.Queue
 	}
-	ask = standIn(ask, p.policy)
-	if _, refusal := place.Fit(node, &ask.Request, &ask.Prefer); refusal.Code != place.Fits {
+	ask = withDefaultPolicy(ask, p.policy)
+	if _, refusal := p.shared.pods.calls.fit(node, &ask.Request, &ask.Prefer); refusal.Code != place.Fits {
 		return fwk.QueueSkip
 	}
 	return fwk.Queue

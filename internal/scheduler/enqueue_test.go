@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,7 +73,7 @@ func TestAfterPodDelete(t *testing.T) {
 		"it never fits there": {
 			onNode: []*corev1.Pod{q0, q1}, deleted: []*corev1.Pod{q0, q1}, pod: makePod("p", whole(3)), want: []fwk.QueueingHint{fwk.QueueSkip, fwk.QueueSkip},
 		},
-		"the other one was the last whose cards nobody could name": {
+		"the other one was the last whose cards are unknown": {
 			onNode: []*corev1.Pod{unknown, q0}, deleted: []*corev1.Pod{q0, unknown}, pod: makePod("p", whole(1)), want: []fwk.QueueingHint{fwk.QueueSkip, fwk.Queue},
 		},
 		"the other one had no cards": {
@@ -244,7 +245,7 @@ func TestStatusUpdatesCostNothing(t *testing.T) {
 }
 
 // TestAfterUnaccounted: pods wake when it becomes known which cards another pod
-// holds, whoever says so.
+// holds, by any annotation.
 func TestAfterUnaccounted(t *testing.T) {
 	u, v := makePod("u", whole(1), boundTo("n1")), makePod("v", whole(1), boundTo("n1"))
 	known := func(pod *corev1.Pod, card string) *corev1.Pod {
@@ -304,7 +305,7 @@ func TestInadmissibleSleeps(t *testing.T) {
 	changed.Annotations[wire.AnnotationQoS] = "fixed-share"
 	for name, hint := range map[string]func() (fwk.QueueingHint, error){
 		"a pod ended": func() (fwk.QueueingHint, error) { return r.afterPodDelete(testLogger(t), bad, q, nil) },
-		"a pod nobody bound did": func() (fwk.QueueingHint, error) {
+		"a pod that was never bound did": func() (fwk.QueueingHint, error) {
 			return r.afterPodDelete(testLogger(t), bad, makePod("x", whole(1)), nil)
 		},
 		"on a node never seen": func() (fwk.QueueingHint, error) {
@@ -416,7 +417,7 @@ func TestAfterNode(t *testing.T) {
 			tt.change(after)
 			r.addNode(t, after)
 			for cards, want := range tt.want {
-				if got, err := r.afterNode(testLogger(t), makePod("p", whole(cards)), before, after); err != nil || got != want {
+				if got, err := r.afterNode(testLogger(t), makePod(fmt.Sprintf("p%d", cards), whole(cards)), before, after); err != nil || got != want {
 					t.Errorf("afterNode() for %d cards = %v, %v; want %v", cards, got, err, want)
 				}
 			}
@@ -425,7 +426,7 @@ func TestAfterNode(t *testing.T) {
 }
 
 // TestAfterOurOwnAnnotation: what our agent keeps on the node for readers of the
-// vendor's changes with every pod, and tells nothing that its Device does not.
+// vendor's changes with every pod, and has nothing that its Device does not.
 func TestAfterOurOwnAnnotation(t *testing.T) {
 	for name, ours := range map[string]bool{"a Device of ours": true, "a Device of another": false} {
 		t.Run(name, func(t *testing.T) {

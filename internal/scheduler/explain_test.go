@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
@@ -135,7 +135,7 @@ func TestPostFilterOfOthers(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			cleared, code := framework.NewPostFilterResultWithNominatedNode(""), tt.status.Code()
-			profile := announcer{Framework: answering{result: cleared, status: tt.status}}
+			profile := cardProfile{Framework: answering{result: cleared, status: tt.status}}
 			result, got := profile.RunPostFilterPlugins(t.Context(), framework.NewCycleState(), tt.pod, nil)
 			if result != cleared || got.Code() != code || got.Message() != tt.want {
 				t.Errorf("RunPostFilterPlugins() = %v, %v %q; want %q", result, got.Code(), got.Message(), tt.want)
@@ -146,18 +146,18 @@ func TestPostFilterOfOthers(t *testing.T) {
 
 // TestEventOfFailure: an event's note is the message, percent signs included.
 func TestEventOfFailure(t *testing.T) {
-	var told spy
+	var recorded spy
 	const message = "0/1 nodes are available: 1 needs 20% more card compute (best has 30% free)."
-	recorder{EventRecorderLogger: &told, announcements: newAnnouncements()}.
+	recorder{EventRecorderLogger: &recorded, pods: newPods()}.
 		Eventf(makePod("p"), nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
-	if got := fmt.Sprintf(told.note, told.args...); got != message {
+	if got := fmt.Sprintf(recorded.note, recorded.args...); got != message {
 		t.Errorf("the event is %q, want %q", got, message)
 	}
 }
 
 // TestPreemptionOutcome: what the event reports of preemption.
 func TestPreemptionOutcome(t *testing.T) {
-	metrics.Register()
+	schedulermetrics.Register()
 	never := corev1.PreemptNever
 	leaving := makePod("leaving", slice(20, 8), holds(0))
 	leaving.DeletionTimestamp = &metav1.Time{Time: start}

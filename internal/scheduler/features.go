@@ -30,7 +30,7 @@ func addFeatures(gate featuregate.MutableFeatureGate) error {
 	return nil
 }
 
-// adaptsToPlugin reports whether the feature is on; it is where nobody made it
+// adaptsToPlugin reports whether the feature is on; it is where it is not
 // known.
 func adaptsToPlugin(gate featuregate.FeatureGate) bool {
 	known, ok := gate.(featuregate.MutableFeatureGate)

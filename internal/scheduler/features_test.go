@@ -45,7 +45,7 @@ func TestPreferLists(t *testing.T) {
 		"the user wants streams":   {flag: "WatchListClient=true", want: true},
 		"the user wants lists":     {flag: "WatchListClient=false"},
 		"the user wants all betas": {flag: "AllBeta=true"},
-		"nobody knows the feature": {unknown: true},
+		"the feature is not known": {unknown: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 
 // fencing is a fencer among fakes: an API server whose list has version 100 and
 // whose touches get the versions 101, 102, ..., an informer and kube-scheduler's
-// cache, each with what it has been told, and a clock.
+// cache, each with what it has been given, and a clock.
 type fencing struct {
 	*fencer
 	client *fake.Clientset
@@ -498,7 +498,7 @@ func TestWithoutAnElection(t *testing.T) {
 // TestFence: nothing is asked before this process leads.
 func TestFence(t *testing.T) {
 	f := newFencing(t, makePod("a", whole(1)))
-	shared := NewShared(f.clock)
+	shared := NewState(f.clock)
 	shared.term.identity = "me"
 	f.term = shared.term
 	ctx, cancel := context.WithCancel(t.Context())

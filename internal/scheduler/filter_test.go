@@ -57,7 +57,7 @@ func inPodGroup(name string) podOption {
 }
 
 // TestPodGroupsAreRejected: pods with cards can't be in one of Kubernetes' own pod
-// groups yet, and are told so; others can.
+// groups yet, and report that; others can.
 func TestPodGroupsAreRejected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod         *corev1.Pod
@@ -92,7 +92,7 @@ func TestPreFilterNeverBlocks(t *testing.T) {
 	if _, status := r.PreFilter(t.Context(), framework.NewCycleState(), makePod("p", whole(1)), nil); status.Code() != fwk.UnschedulableAndUnresolvable {
 		t.Errorf("PreFilter() before the fence is open = %v, want that the pod is rejected", status)
 	}
-	if _, status := r.PreFilter(t.Context(), framework.NewCycleState(), makePod("p"), nil); !status.IsSkip() {
+	if _, status := r.PreFilter(t.Context(), framework.NewCycleState(), makePod("ordinary"), nil); !status.IsSkip() {
 		t.Errorf("PreFilter() of a pod without cards = %v, want Skip", status)
 	}
 }
@@ -151,7 +151,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestLeftOut: nodes that PreFilter leaves out are, to PostFilter and to whoever
+// TestLeftOut: nodes that PreFilter leaves out are, to PostFilter and to all who
 // reads the event, as if Filter had been asked.
 func TestLeftOut(t *testing.T) {
 	tests := map[string]struct {
@@ -356,7 +356,7 @@ func TestAccountIsKeptByGeneration(t *testing.T) {
 	}
 }
 
-// TestChangedAnnotationIsReadAgain: not only the vendor's annotation tells what
+// TestChangedAnnotationIsReadAgain: not only the vendor's annotation shows what
 // a pod holds.
 func TestChangedAnnotationIsReadAgain(t *testing.T) {
 	r := newRig(t)
@@ -403,8 +403,8 @@ func TestReservation(t *testing.T) {
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
 		t.Fatalf("Reserve() = %v", got)
 	}
-	reserved, ok := r.shared.overlay.getReservation(pod.UID)
-	if !ok {
+	reserved := r.shared.pods.peek(pod.UID).reservation
+	if reserved == nil {
 		t.Fatal("nothing was reserved")
 	}
 
@@ -413,13 +413,13 @@ func TestReservation(t *testing.T) {
 	if got := usedCards(r, nodeInfo(makeNode("n1"), assumed)); !slices.Equal(got, []int{0}) {
 		t.Errorf("cards in use = %v, want the reserved one, not what the pod's author wrote", got)
 	}
-	if got := r.shared.overlay.reservations(); got != 1 {
+	if got := r.shared.pods.reservations(); got != 1 {
 		t.Errorf("%d reservations, want 1 until the pod carries it", got)
 	}
 
 	elsewhere := assumed.DeepCopy()
 	elsewhere.Spec.NodeName = "n2"
-	if res, _ := r.shared.overlay.reservationOf(elsewhere, ofSnapshot); res != nil {
+	if res, _ := r.shared.pods.reservationOf(elsewhere, ofSnapshot); res != nil {
 		t.Error("the reservation holds on a node that it was not made for")
 	}
 
@@ -428,7 +428,7 @@ func TestReservation(t *testing.T) {
 	if got := usedCards(r, nodeInfo(makeNode("n1"), bound)); !slices.Equal(got, []int{0}) {
 		t.Errorf("cards in use after Bind = %v, want [0]", got)
 	}
-	if got := r.shared.overlay.reservations(); got != 0 {
+	if got := r.shared.pods.reservations(); got != 0 {
 		t.Errorf("%d reservations after Bind, want 0", got)
 	}
 }
@@ -454,11 +454,11 @@ func TestUnreserve(t *testing.T) {
 	for range 2 { // twice is fine
 		r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
 	}
-	if got := r.shared.overlay.reservations(); got != 0 {
+	if got := r.shared.pods.reservations(); got != 0 {
 		t.Errorf("%d reservations, want 0", got)
 	}
 	plain := makePod("plain")
-	if got := r.Reserve(t.Context(), framework.NewCycleState(), plain, "n1"); !got.IsSuccess() || r.shared.overlay.reservations() != 0 {
+	if got := r.Reserve(t.Context(), framework.NewCycleState(), plain, "n1"); !got.IsSuccess() || r.shared.pods.reservations() != 0 {
 		t.Errorf("Reserve() of a pod without cards = %v, want that nothing happens", got)
 	}
 }
@@ -474,7 +474,7 @@ func TestReserveWhenTheRoomIsGone(t *testing.T) {
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n2"); got.Code() != fwk.Error {
 		t.Errorf("Reserve() on a node that is not there = %v, want an error", got)
 	}
-	if got := r.shared.overlay.reservations(); got != 0 {
+	if got := r.shared.pods.reservations(); got != 0 {
 		t.Errorf("%d reservations, want 0", got)
 	}
 }
@@ -488,7 +488,7 @@ func TestNominatedInNodeInfo(t *testing.T) {
 	}{
 		"it takes the last card":                 {nominated: makePod("q", whole(1)), wantCode: fwk.Unschedulable},
 		"it has no cards":                        {nominated: makePod("q")},
-		"it can't be meant":                      {nominated: makePod("q", slice(120, 8))},
+		"its request is invalid":                 {nominated: makePod("q", slice(120, 8))},
 		"it does not fit there itself":           {nominated: makePod("q", whole(3))},
 		"what its author wrote is not looked at": {nominated: makePod("q", slice(1, 1), annotated(wire.AnnotationAllocated, `[[{"uuid":"GPU-1"}]]`))},
 	}

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -21,13 +20,11 @@ type forecast struct {
 	mu      sync.Mutex
 	learner *place.Learner
 	seeded  bool
-	counted recent
+	pods    *pods  // which has the pending pods that were counted
 	supply  uint64 // the version that the learner knows
 }
 
-func newForecast() *forecast {
-	return &forecast{learner: place.NewLearner(), counted: recent{set: map[types.UID]struct{}{}}}
-}
+func newForecast(p *pods) *forecast { return &forecast{learner: place.NewLearner(), pods: p} }
 
 // look counts the pod, unless it was counted before, and returns what is
 // expected of those to come.
@@ -41,14 +38,10 @@ func (f *forecast) look(pod *corev1.Pod, r *gpu.PodRequest, existing corelisters
 		f.supply = version
 		f.learner.SetSupply(n.supplied())
 	}
-	f.count(pod.UID, r)
-	return f.learner.Demand()
-}
-
-func (f *forecast) count(uid types.UID, r *gpu.PodRequest) {
-	if f.counted.add(uid) {
+	if f.pods.learn(pod.UID) {
 		f.learner.Observe(r)
 	}
+	return f.learner.Demand()
 }
 
 // seed counts the pods that are there, the oldest first. The informer has
@@ -60,34 +53,9 @@ func (f *forecast) seed(existing corelisters.PodLister) bool {
 		return false
 	}
 	for p, request := range wire.Arrivals(pods) {
-		f.count(p.UID, request)
+		if p.Spec.NodeName != "" || f.pods.learn(p.UID) {
+			f.learner.Observe(request)
+		}
 	}
-	return true
-}
-
-// recentLimit bounds the pods remembered as counted. A pod that is still
-// pending after so many others came is counted again.
-const recentLimit = 1 << 16
-
-// recent is a set that forgets its oldest members.
-type recent struct {
-	set  map[types.UID]struct{}
-	ring []types.UID
-	next int
-}
-
-// add reports whether the member is new.
-func (r *recent) add(uid types.UID) bool {
-	if _, ok := r.set[uid]; ok {
-		return false
-	}
-	r.set[uid] = struct{}{}
-	if len(r.ring) < recentLimit {
-		r.ring = append(r.ring, uid)
-		return true
-	}
-	delete(r.set, r.ring[r.next])
-	r.ring[r.next] = uid
-	r.next = (r.next + 1) % recentLimit
 	return true
 }

@@ -2,14 +2,12 @@ package scheduler
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -63,7 +61,7 @@ func TestForecastSeed(t *testing.T) {
 	if !r.known(t, makePod("p7", slice(10, 8))) {
 		t.Error("the pods that were there are not known")
 	}
-	if n := len(r.shared.forecast.counted.ring); n != 40 {
+	if n := len(r.shared.pods.byUID); n != 40 {
 		t.Errorf("%d pods are counted, want 40", n)
 	}
 }
@@ -81,38 +79,18 @@ func TestForecastSeedOfMany(t *testing.T) {
 		}
 	}
 	r.known(t, makePod("new", slice(10, 8)))
-	counted := r.shared.forecast.counted
-	if n := len(counted.ring); n != wire.ArrivalsLimit+1 {
+	if n := len(r.shared.pods.byUID); n != wire.ArrivalsLimit+1 {
 		t.Errorf("%d pods are counted, want %d and the new one", n, wire.ArrivalsLimit)
 	}
 	for i, want := range map[int]bool{0: false, more - 1: false, more: true, wire.ArrivalsLimit + more - 1: true} {
-		if _, got := counted.set[makePod(fmt.Sprintf("p%d", i)).UID]; got != want {
+		if got := r.shared.pods.peek(makePod(fmt.Sprintf("p%d", i)).UID).learned; got != want {
 			t.Errorf("pod %d is counted: %v, want %v", i, got, want)
 		}
 	}
 }
 
-func TestRecentForgetsTheOldest(t *testing.T) {
-	r := recent{set: map[types.UID]struct{}{}}
-	uid := func(i int) types.UID { return types.UID(strconv.Itoa(i)) }
-	for i := range recentLimit + 2 {
-		if !r.add(uid(i)) {
-			t.Fatalf("pod %d is taken for one that was there", i)
-		}
-	}
-	if len(r.set) != recentLimit || len(r.ring) != recentLimit {
-		t.Errorf("%d and %d pods are remembered, want %d", len(r.set), len(r.ring), recentLimit)
-	}
-	if r.add(uid(recentLimit + 1)) {
-		t.Error("the newest is forgotten")
-	}
-	if !r.add(uid(0)) {
-		t.Error("the oldest is remembered")
-	}
-}
-
 // TestSupply: the cards that can be had are counted by model, and again when
-// they change. These cards tell no model.
+// they change. These cards have no model.
 func TestSupply(t *testing.T) {
 	r := newRig(t)
 	n := r.shared.nodes
@@ -148,7 +126,7 @@ func TestFreeCPU(t *testing.T) {
 	r.setDevice(t, makeDevice("n1", 8))
 	node := makeNode("n1")
 	if got := r.shared.nodes.of(nodeInfo(node), false); got.CPUKnown {
-		t.Errorf("the CPU of a node that tells none is known: %d", got.FreeCPU)
+		t.Errorf("the CPU of a node that reports none is known: %d", got.FreeCPU)
 	}
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64")}
 	pod := makePod("q")

@@ -100,7 +100,7 @@ func newRig(t testing.TB) *rig {
 	r := &rig{client: client, clock: clocktesting.NewFakeClock(start)}
 	r.fakes = &fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), nominated: map[string][]fwk.PodInfo{}, recorder: events.NewFakeRecorder(10)}
 	r.fakes.snapshot = schedulercache.NewEmptySnapshot()
-	shared := NewShared(r.clock)
+	shared := NewState(r.clock)
 	shared.devices.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
 	shared.term.elapsed = func() time.Duration { return r.clock.Since(start) + r.suspended }
 	shared.term.identity = "me"
@@ -117,7 +117,7 @@ func newRig(t testing.TB) *rig {
 // setDevice stores a Device as the informer would.
 func (r *rig) setDevice(t testing.TB, d *v1alpha1.Device) *device {
 	t.Helper()
-	kept := compacted(t, d)
+	kept := trimmed(t, d)
 	if err := r.shared.devices.store.Add(kept); err != nil {
 		t.Fatal(err)
 	}
@@ -154,16 +154,16 @@ func (r *rig) filter(t *testing.T, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status
 	return slow
 }
 
-// compacted is the Device as the informer's transform leaves it.
-func compacted(t testing.TB, d *v1alpha1.Device) *device {
+// trimmed is the Device as the informer's transform leaves it.
+func trimmed(t testing.TB, d *v1alpha1.Device) *device {
 	t.Helper()
-	obj, err := compact(toUnstructured(t, d))
+	obj, err := trim(toUnstructured(t, d))
 	if err != nil {
 		t.Fatal(err)
 	}
 	kept, ok := obj.(*device)
 	if !ok {
-		t.Fatalf("compact() = %T, want a device", obj)
+		t.Fatalf("trim() = %T, want a device", obj)
 	}
 	return kept
 }

@@ -126,7 +126,7 @@ func (h *hintAccounts) of(node *corev1.Node) *ledger.Node {
 	defer h.mu.Unlock()
 	basis := hintBasis{
 		entry: h.nodes.last(node.Name), node: node, device: h.nodes.devices.get(node.Name),
-		overlay: h.nodes.overlay.versionOf(node.Name), version: h.version,
+		overlay: h.nodes.pods.versionOf(node.Name), version: h.version,
 	}
 	if h.account.node == nil || h.account.hintBasis != basis {
 		h.account.hintBasis, h.account.node = basis, h.fold(&basis)

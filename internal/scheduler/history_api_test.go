@@ -67,7 +67,7 @@ type modelServer struct {
 
 	mu      sync.Mutex
 	waiting []*request
-	late    []*request // nobody waits for them, but they may still arrive
+	late    []*request // their clients gave up, but they may still arrive
 }
 
 func newModelServer() *modelServer {

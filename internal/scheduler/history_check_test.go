@@ -42,7 +42,7 @@ func (w *world) check() {
 	}
 }
 
-// checkBound looks at a pod by itself: whoever has a node has cards of that node.
+// checkBound looks at a pod by itself: a pod with a node has cards of that node.
 func (w *world) checkBound(pod *corev1.Pod) (found []string) {
 	if pod.Spec.NodeName == "" || pod.Spec.SchedulerName != DefaultProfile || w.api.everHad[pod.Spec.NodeName] == nil {
 		return nil
@@ -112,8 +112,8 @@ func (w *world) account(name string) *ledger.Node {
 	return node
 }
 
-// sleepers lists the pods that wait although a node has room for them.
-func (w *world) sleepers() (out []string) {
+// waitingPods lists the pods that wait although a node has room for them.
+func (w *world) waitingPods() (out []string) {
 	var nodes []*ledger.Node
 	for _, name := range w.api.names(kindNode) {
 		nodes = append(nodes, w.account(name))
@@ -172,7 +172,7 @@ func (w *world) finish() {
 	}
 }
 
-// calm lets everything go well from now on and tells who sleeps nevertheless.
+// calm lets everything go well from now on and returns which pods wait nevertheless.
 func (w *world) calm() {
 	for i, name := range slotNames[:len(w.slots)] {
 		opResume(w, step{who: name})
@@ -189,7 +189,7 @@ func (w *world) calm() {
 	began := time.Now()
 	for w.problem == "" {
 		w.goOn()
-		bad := append(w.sleepers(), w.leftovers()...)
+		bad := append(w.waitingPods(), w.leftovers()...)
 		if len(bad) == 0 && len(w.api.pending()) == 0 {
 			return
 		}
@@ -202,7 +202,7 @@ func (w *world) calm() {
 	}
 }
 
-// situation tells where pods are, to the API server and to the schedulers.
+// situation returns where pods are, to the API server and to the schedulers.
 func (w *world) situation() (out []string) {
 	for _, name := range w.api.names(kindPod) {
 		pod := w.api.pod(name)

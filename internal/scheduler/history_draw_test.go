@@ -237,7 +237,7 @@ func (d *drawer) hook() {
 	}
 }
 
-// late lets a request arrive that nobody waits for any more.
+// late lets a request arrive whose client gave up.
 func (d *drawer) late() { d.w.do(step{op: "late", who: pick(d, d.w.api.late).id}) }
 
 // request lets one request go on.

@@ -85,7 +85,7 @@ func (i *modelInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler,
 	return i.AddEventHandler(h)
 }
 
-// registration tells that a handler has seen what was there at the beginning:
+// registration shows that a handler has seen what was there at the beginning:
 // a scheduler does nothing before that.
 type registration struct{}
 
@@ -111,7 +111,7 @@ func (i *modelInformer) receive(c change) {
 	}
 }
 
-// hear tells the handler of the change that it is to hear of next.
+// hear passes the handler the change that it is to hear of next.
 func (l *listener) hear() {
 	c := l.behind[0]
 	l.behind = l.behind[1:]

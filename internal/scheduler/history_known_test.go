@@ -29,7 +29,7 @@ func TestKnownHistories(t *testing.T) {
 			if got, want := len(out.steps), len(in.steps)+1; got != want {
 				t.Errorf("%d steps could be done, want %d: the history is another one now", got, want)
 			}
-			tell(t, 0, out)
+			logHistory(t, 0, out)
 		})
 	}
 }

@@ -35,7 +35,7 @@ var planted = map[string]string{
 
 // TestPlantedPatches: every patch has an entry and can be applied to the sources as
 // they are. A patch that can't was written for code that has changed since: write
-// it anew.
+// it again.
 func TestPlantedPatches(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("testdata", "planted", "*.patch"))
 	if err != nil || len(names) != len(planted) {
@@ -66,7 +66,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// found is how a test with -history.brief tells what it has found.
+// found is how a test with -history.brief reports what it has found.
 var found = regexp.MustCompile(`history (\d+) found: (.*)`)
 
 // findPlanted returns the first history that goes wrong with the bug, and how.

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -42,7 +41,7 @@ type process struct {
 	identity  string
 	elects    bool
 	informers *modelInformers
-	shared    *Shared
+	shared    *State
 	sched     *scheduler.Scheduler
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
@@ -156,7 +155,7 @@ func startProcess(api *modelServer, identity string, elects bool, behind int) (*
 	}
 	ctx := klog.NewContext(context.Background(), klog.Logger{})
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	p.shared = NewShared(p.clock)
+	p.shared = NewState(p.clock)
 	p.shared.term.stop = p.cancel
 	if reflect.ValueOf(p.shared.term.elapsed).Pointer() == reflect.ValueOf(sinceBoot).Pointer() {
 		p.shared.term.elapsed = api.uptime // the model's clock that counts suspension
@@ -353,7 +352,14 @@ func (p *process) runs() bool {
 
 // reserved returns the pods that cards are reserved for.
 func (p *process) reserved() []types.UID {
-	p.shared.overlay.mu.Lock()
-	defer p.shared.overlay.mu.Unlock()
-	return slices.Sorted(maps.Keys(p.shared.overlay.reserved))
+	p.shared.pods.mu.Lock()
+	defer p.shared.pods.mu.Unlock()
+	var reserved []types.UID
+	for uid, record := range p.shared.pods.byUID {
+		if record.reservation != nil {
+			reserved = append(reserved, uid)
+		}
+	}
+	slices.Sort(reserved)
+	return reserved
 }

@@ -33,7 +33,7 @@ const (
 	kept       = "cards are kept"
 )
 
-// class tells what kind of problem it is: who is freed of other problems must
+// class returns what kind of problem it is: who is freed of other problems must
 // keep his own.
 func (o *outcome) class() string {
 	switch {

@@ -56,7 +56,7 @@ import (
 var (
 	historySeed  = flag.Uint64("history.seed", 0, "play the history of this seed alone")
 	historyN     = flag.Int("history.n", 10000, "how many histories are played")
-	historyBrief = flag.Bool("history.brief", false, "of a history that goes wrong tell only which and how")
+	historyBrief = flag.Bool("history.brief", false, "of a history that goes wrong report only which and how")
 	historyAll   = flag.Bool("history.all", false, "play all histories and list those that go wrong, without their steps")
 )
 
@@ -107,7 +107,7 @@ func TestHistories(t *testing.T) {
 		if out.problem != "" {
 			out = shrink(t, out)
 		}
-		tell(t, *historySeed, out)
+		logHistory(t, *historySeed, out)
 		return
 	}
 	n := *historyN
@@ -133,7 +133,7 @@ func TestHistories(t *testing.T) {
 	t.Logf("%d histories, %d went wrong, %.0f a second", played, failed.Load(), float64(played)/time.Since(began).Seconds())
 }
 
-// reportHistory tells of a history that went wrong, as short as it can be made.
+// reportHistory reports a history that went wrong, as short as it can be made.
 func reportHistory(t *testing.T, seed uint64, out outcome) {
 	t.Helper()
 	switch {
@@ -144,11 +144,11 @@ func reportHistory(t *testing.T, seed uint64, out outcome) {
 		t.Errorf("history %d found: %s", seed, out.class())
 		return
 	}
-	tell(t, seed, shrink(t, out))
+	logHistory(t, seed, shrink(t, out))
 }
 
-// tell writes a history down.
-func tell(t *testing.T, seed uint64, out outcome) {
+// logHistory writes a history down.
+func logHistory(t *testing.T, seed uint64, out outcome) {
 	t.Helper()
 	if out.problem == "" {
 		return

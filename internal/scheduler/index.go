@@ -20,7 +20,7 @@ import (
 // one node changes, or a few: only these are looked at again.
 //
 // Scheduling cycles come one after the other, and within one nothing changes
-// after PreFilter but the overlay, whose version tells. So there are no locks
+// after PreFilter but the overlay, which has a version. So there are no locks
 // here, and only the extension points of a cycle may use it.
 type index struct {
 	nodes *nodes
@@ -59,7 +59,7 @@ func newIndex(n *nodes) *index {
 // refresh brings the rows up to date.
 func (x *index) refresh(infos []fwk.NodeInfo) {
 	x.epoch++
-	x.names, x.overlay = x.nodes.overlay.takeChanged(x.names[:0])
+	x.names, x.overlay = x.nodes.pods.takeChanged(x.names[:0])
 	x.names = x.nodes.devices.takeChanged(x.names)
 	slices.Sort(x.names)
 	if !x.lists(infos) {
@@ -156,8 +156,8 @@ func (x *index) row(ni fwk.NodeInfo) (i int, ok bool) {
 // row was made from. Within a cycle it changes when another pod's Binding fails,
 // or when kube-scheduler reserves for several pods on one snapshot.
 func (x *index) fresh(i int) bool {
-	o, e := x.nodes.overlay, x.rows[i].entry
-	return o.version.Load() == x.overlay || o.versionOf(e.node.Name) == e.overlay
+	p, e := x.nodes.pods, x.rows[i].entry
+	return p.version.Load() == x.overlay || p.versionOf(e.node.Name) == e.overlay
 }
 
 // outranks reports whether a pod of some node has a lower priority.
@@ -253,10 +253,11 @@ func (s *shape) refresh(c *cycle) {
 
 // ask asks the node of the row whether it can take the pod, and what it is worth.
 func (s *shape) ask(i int, c *cycle) {
-	offer, v := c.judge(s.index.rows[i].entry, &c.prefer)
-	s.fits.set(i, v.fits())
-	s.hope.set(i, v.fits() || !v.permanent())
-	if v.fits() {
+	offer, refusal := s.index.nodes.pods.calls.fit(s.index.rows[i].entry.node, &c.ask.Request, &c.prefer)
+	fits := refusal.Code == place.Fits
+	s.fits.set(i, fits)
+	s.hope.set(i, fits || !refusal.Permanent)
+	if fits {
 		s.worths[i] = place.Rank(&offer, &c.prefer)
 	}
 }
@@ -293,9 +294,6 @@ func appendKey(key []byte, c *cycle) []byte {
 			return 1
 		}
 		return 0
-	}
-	for _, devices := range c.wants {
-		key = binary.AppendVarint(key, devices)
 	}
 	key = binary.AppendVarint(key, int64(r.CPU))
 	for i := range r.Requests {

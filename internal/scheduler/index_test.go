@@ -93,7 +93,7 @@ func (s *stream) ask(cs fwk.CycleState, pod *corev1.Pod, narrowed *fwk.PreFilter
 	worths := map[string]place.Worth{}
 	for _, ni := range s.infos {
 		name := ni.Node().Name
-		fresh := newNodes(s.shared.devices, s.shared.overlay).of(ni, false)
+		fresh := newNodes(s.shared.devices, s.shared.pods).of(ni, false)
 		offer, refusal := place.Fit(fresh, &c.ask.Request, &c.prefer)
 		got := s.Filter(s.Context(), cs, pod, ni)
 		if got.IsSuccess() != (refusal.Code == place.Fits) || got.Message() != status(&refusal).Message() {
@@ -137,7 +137,7 @@ func (s *stream) bind(cs fwk.CycleState, pod *corev1.Pod, node string) {
 	assumed := pod.DeepCopy()
 	assumed.Spec.NodeName = node
 	s.info(node).AddPodInfo(podInfo(s.T, assumed))
-	res, _ := s.shared.overlay.getReservation(pod.UID)
+	res := s.shared.pods.peek(pod.UID).reservation
 	s.allocated[pod.UID] = res.annotations
 	s.bound[node] = append(s.bound[node], assumed)
 }
@@ -207,7 +207,7 @@ func (s *stream) end() {
 	if err := s.info(node).RemovePod(testLogger(s.T), pods[i]); err != nil {
 		s.Fatal(err)
 	}
-	s.shared.overlay.dropReservation(pods[i].UID)
+	s.shared.pods.dropReservation(pods[i].UID)
 	s.bound[node] = slices.Delete(pods, i, i+1)
 }
 
@@ -217,7 +217,7 @@ func (s *stream) info(name string) fwk.NodeInfo {
 	return s.infos[i]
 }
 
-// TestIndexForgets: shapes that nobody asks for make room for others.
+// TestIndexForgets: shapes that are not asked for make room for others.
 func TestIndexForgets(t *testing.T) {
 	s := newStream(t, 2, 1)
 	for i := range maxShapes + 10 {

@@ -26,9 +26,9 @@ const (
 // this plugin said: CPU, taints, affinity.
 const otherRefusal = "Other"
 
-// figures are the metrics of one scheduler process. Every series is there from
+// metrics are the metrics of one scheduler process. Every series is there from
 // the beginning and kept at hand, so that counting is adding to a number.
-type figures struct {
+type metrics struct {
 	placed, inadmissible, failed prometheus.Counter
 	refused                      map[place.Code]prometheus.Counter
 	decided, undecided           prometheus.Observer
@@ -41,12 +41,12 @@ type figures struct {
 	decisions *prometheus.HistogramVec
 }
 
-func newFigures(o *overlay, t *term) *figures {
-	f := &figures{
+func newMetrics(p *pods, t *term) *metrics {
+	f := &metrics{
 		reserved: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_reservations",
 			Help: "Pods whose cards were chosen and that were not yet seen with them by another decision on their node. They go with their pods at the latest.",
-		}, func() float64 { return float64(o.reservations()) }),
+		}, func() float64 { return float64(p.reservations()) }),
 		heldBack: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_held_back_pods",
 			Help: "Pending pods that are not placed because their status can't be updated: a scheduler that led before may still bind them.",
@@ -57,7 +57,7 @@ func newFigures(o *overlay, t *term) *figures {
 		}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_scheduler_attempts_total",
-			Help: "Attempts to place a pod that asks for cards, by result: placed, refused (no node took it), inadmissible (it can't be meant) " +
+			Help: "Attempts to place a pod that asks for cards, by result: placed, refused (no node took it), inadmissible (an invalid request) " +
 				"or failed (cards were chosen, then something went wrong); and by the code that most nodes refused it for, Other where cards were not the reason.",
 		}, []string{"result", "refusal"}),
 		decisions: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -88,9 +88,9 @@ func newFigures(o *overlay, t *term) *figures {
 	return f
 }
 
-// register adds the figures to those that kube-scheduler serves. Of several
-// schedulers in one process the first is told of.
-func (f *figures) register(ctx context.Context) {
+// register adds the metrics to those that kube-scheduler serves. Of several
+// schedulers in one process the first is served.
+func (f *metrics) register(ctx context.Context) {
 	for _, c := range f.collectors() {
 		var already prometheus.AlreadyRegisteredError
 		if err := legacyregistry.Registerer().Register(c); err != nil && !errors.As(err, &already) {
@@ -99,14 +99,14 @@ func (f *figures) register(ctx context.Context) {
 	}
 }
 
-func (f *figures) collectors() []prometheus.Collector {
+func (f *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{f.attempts, f.decisions, f.lockWait, f.reserved, f.heldBack, f.inDoubt, f.incomplete}
 }
 
 // DescribeMetrics registers the scheduler's own metrics with nothing counted, for
 // who wants to list them.
 func DescribeMetrics(registry prometheus.Registerer) error {
-	for _, c := range newFigures(newOverlay(), newTerm(sinceBoot)).collectors() {
+	for _, c := range newMetrics(newPods(), newTerm(sinceBoot)).collectors() {
 		if err := registry.Register(c); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func DescribeMetrics(registry prometheus.Registerer) error {
 }
 
 // refuse counts an attempt that failed on every node, by the foremost code.
-func (f *figures) refuse(refusals []place.Refusal, took time.Duration) {
+func (f *metrics) refuse(refusals []place.Refusal, took time.Duration) {
 	f.undecided.Observe(took.Seconds())
 	f.refused[place.Foremost(slices.Values(refusals))].Inc()
 	if slices.ContainsFunc(refusals, func(r place.Refusal) bool { return r.Incomplete }) {

@@ -19,11 +19,11 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// gathered returns the figures by name.
+// gathered returns the metrics by name.
 func (r *rig) gathered(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(r.shared.figures.collectors()...)
+	registry.MustRegister(r.shared.metrics.collectors()...)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestIncompleteSearchesAreCounted(t *testing.T) {
 		{{Code: place.MemoryShort, Incomplete: true}, {Code: place.MemoryShort, Incomplete: true}},
 		{{Code: place.MemoryShort}},
 	} {
-		r.shared.figures.refuse(refusals, time.Millisecond)
+		r.shared.metrics.refuse(refusals, time.Millisecond)
 	}
 	if got := r.gathered(t)["daybreak_scheduler_incomplete_searches_total"].GetMetric()[0].GetCounter().GetValue(); got != 1 {
 		t.Errorf("%v attempts with a search that ended at its limit, want 1", got)
@@ -87,8 +87,8 @@ func TestFiguresAreThereFromTheBeginning(t *testing.T) {
 // TestReservationsAreCounted: a pod counts from when its cards are chosen until
 // it is gone.
 func TestReservationsAreCounted(t *testing.T) {
-	r := newOverlay()
-	f := newFigures(r, newTerm(sinceBoot))
+	r := newPods()
+	f := newMetrics(r, newTerm(sinceBoot))
 	count := func() float64 {
 		var m dto.Metric
 		if err := f.reserved.Write(&m); err != nil {
@@ -215,7 +215,7 @@ func TestDecisionLatency(t *testing.T) {
 	}
 }
 
-// spy is a recorder that keeps what it is told last.
+// spy is a recorder that keeps the last event.
 type spy struct {
 	note string
 	args []any
@@ -266,18 +266,18 @@ func TestAnnouncement(t *testing.T) {
 					t.Fatal(got)
 				}
 			}
-			var told spy
-			rec := recorder{EventRecorderLogger: &told, announcements: r.shared.announcements}.WithLogger(testLogger(t))
+			var recorded spy
+			rec := recorder{EventRecorderLogger: &recorded, pods: r.shared.pods}.WithLogger(testLogger(t))
 			want := spy{note: "assigned to %v", args: []any{"n1"}}
 			if tt.want != "" {
 				want = spy{note: "assigned to %v: %s", args: []any{"n1", tt.want}}
 			}
 			rec.Eventf(tt.pod, nil, corev1.EventTypeNormal, reasonScheduled, "Binding", "assigned to %v", "n1")
-			if diff := cmp.Diff(want, told, cmp.AllowUnexported(spy{})); diff != "" {
+			if diff := cmp.Diff(want, recorded, cmp.AllowUnexported(spy{})); diff != "" {
 				t.Errorf("event (-want +got):\n%s", diff)
 			}
-			if len(r.shared.announcements.byPod) != 0 {
-				t.Error("what was told is kept")
+			if r.shared.pods.peek(tt.pod.UID).bindNote != "" {
+				t.Error("the note is kept")
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
@@ -23,8 +23,8 @@ import (
 // Names of the plugins that stand in for the two of kube-scheduler's own that
 // look at a pod's neighbours. They are these plugins, but wake pods themselves.
 //
-// Where a plugin asks to be told of every pod that is bound, kube-scheduler asks
-// all pending pods after every binding whether that helps them, whoever refused
+// Where a plugin asks for an event of every pod that is bound, kube-scheduler asks
+// all pending pods after every binding whether that helps them, whichever plugin refused
 // them: three microseconds each, so that a thousand of them halve its speed.
 // Here only those are asked that one of these two refused.
 const (
@@ -35,63 +35,37 @@ const (
 // affinity is InterPodAffinity.
 type affinity struct {
 	*interpodaffinity.InterPodAffinity
-	sleepers *sleepers
+	waitingPods *waitingPods
 }
 
 // spread is PodTopologySpread. Its default constraints are for pods without
 // cards: others are spread only if they have constraints of their own.
 type spread struct {
 	*podtopologyspread.PodTopologySpread
-	sleepers *sleepers
+	waitingPods *waitingPods
 }
 
 var (
-	_ fwk.PreFilterPlugin   = (*affinity)(nil)
-	_ fwk.FilterPlugin      = (*affinity)(nil)
-	_ fwk.PreScorePlugin    = (*affinity)(nil)
-	_ fwk.ScorePlugin       = (*affinity)(nil)
-	_ fwk.SignPlugin        = (*affinity)(nil)
-	_ fwk.EnqueueExtensions = (*affinity)(nil)
-	_ fwk.PreFilterPlugin   = (*spread)(nil)
-	_ fwk.FilterPlugin      = (*spread)(nil)
-	_ fwk.PreScorePlugin    = (*spread)(nil)
-	_ fwk.ScorePlugin       = (*spread)(nil)
-	_ fwk.SignPlugin        = (*spread)(nil)
-	_ fwk.EnqueueExtensions = (*spread)(nil)
+	_ filteringPlugin = (*affinity)(nil)
+	_ filteringPlugin = (*spread)(nil)
 )
 
-func (s *Shared) newAffinity(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	args, err := wrappedArgs(AffinityName, names.InterPodAffinity, obj)
+func (s *State) newAffinity(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	plugin, err := newWrapped[*interpodaffinity.InterPodAffinity](ctx, AffinityName, names.InterPodAffinity, interpodaffinity.New, obj, h)
 	if err != nil {
 		return nil, err
 	}
-	plugin, err := interpodaffinity.New(ctx, args, h, features())
-	if err != nil {
-		return nil, err
-	}
-	own, ok := plugin.(*interpodaffinity.InterPodAffinity)
-	if !ok {
-		return nil, fmt.Errorf("%s is a %T", names.InterPodAffinity, plugin)
-	}
-	asleep, err := newSleepers(ctx, h, s.clock, own)
-	return &affinity{InterPodAffinity: own, sleepers: asleep}, err
+	waiting, err := newWaitingPods(ctx, h, s.clock, plugin)
+	return &affinity{InterPodAffinity: plugin, waitingPods: waiting}, err
 }
 
-func (s *Shared) newSpread(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	args, err := wrappedArgs(SpreadName, names.PodTopologySpread, obj)
+func (s *State) newSpread(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	plugin, err := newWrapped[*podtopologyspread.PodTopologySpread](ctx, SpreadName, names.PodTopologySpread, podtopologyspread.New, obj, h)
 	if err != nil {
 		return nil, err
 	}
-	plugin, err := podtopologyspread.New(ctx, args, h, features())
-	if err != nil {
-		return nil, err
-	}
-	own, ok := plugin.(*podtopologyspread.PodTopologySpread)
-	if !ok {
-		return nil, fmt.Errorf("%s is a %T", names.PodTopologySpread, plugin)
-	}
-	asleep, err := newSleepers(ctx, h, s.clock, own)
-	return &spread{PodTopologySpread: own, sleepers: asleep}, err
+	waiting, err := newWaitingPods(ctx, h, s.clock, plugin)
+	return &spread{PodTopologySpread: plugin, waitingPods: waiting}, err
 }
 
 // Name returns the plugin's name.
@@ -102,7 +76,7 @@ func (*spread) Name() string { return SpreadName }
 
 // Filter is InterPodAffinity's, and notes the pods that it refuses.
 func (a *affinity) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
-	return a.sleepers.note(pod, a.InterPodAffinity.Filter(ctx, cs, pod, ni))
+	return a.waitingPods.note(pod, a.InterPodAffinity.Filter(ctx, cs, pod, ni))
 }
 
 // unspread reports whether only default constraints would be left to spread a
@@ -131,7 +105,7 @@ func (s *spread) PreScore(ctx context.Context, cs fwk.CycleState, pod *corev1.Po
 
 // Filter is PodTopologySpread's, and notes the pods that it refuses.
 func (s *spread) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
-	return s.sleepers.note(pod, s.PodTopologySpread.Filter(ctx, cs, pod, ni))
+	return s.waitingPods.note(pod, s.PodTopologySpread.Filter(ctx, cs, pod, ni))
 }
 
 // EventsToRegister is InterPodAffinity's without the binding of other pods.
@@ -159,45 +133,43 @@ const (
 	// gather is how long pods that are bound one after the other count as one
 	// reason to wake a pod.
 	gather = 50 * time.Millisecond
-	// A pod that was woken for nothing sleeps longer the next time, as
-	// kube-scheduler does it.
-	firstNap, longestNap = time.Second, 10 * time.Second
 )
 
-// sleepers are the pods that a plugin refused for their neighbours. They are
+// waitingPods are the pods that a plugin refused for their neighbours. They are
 // woken when another pod is bound of which the plugin's own hint says that it
 // may help.
 //
-// kube-scheduler notes a binding in its cache beside us, and maybe later than we
+// kube-scheduler notes a binding in its cache at the same time, and maybe later than we
 // try the pod again. Its own bindings it has noted before; for those of others
 // everyone is woken twice.
-type sleepers struct {
+type waitingPods struct {
 	handle fwk.Handle
 	hint   fwk.QueueingHintFn
 	clock  clock.WithDelayedExecution
 	logger klog.Logger
 
-	mu   sync.RWMutex
-	pods map[types.UID]*sleeper
+	mu   sync.Mutex
+	pods map[types.UID]*waitingPod
 }
 
-// sleeper is one pod.
-type sleeper struct {
+// waitingPod is one pod.
+type waitingPod struct {
 	pod *corev1.Pod
-	// naps counts how often it was woken, and last is when that was.
-	naps int
-	last time.Time
-	// planned tells that it is about to be woken, and again that it is then to
+	// next is when it may be woken again, and backoff how long after that: as long
+	// as kube-scheduler's own.
+	next    time.Time
+	backoff wait.Backoff
+	// planned is true when it is about to be woken, and again when it is then to
 	// be woken once more.
 	planned, again bool
 }
 
-func newSleepers(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecution, plugin fwk.EnqueueExtensions) (*sleepers, error) {
+func newWaitingPods(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecution, plugin fwk.EnqueueExtensions) (*waitingPods, error) {
 	events, err := plugin.EventsToRegister(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &sleepers{handle: h, clock: c, logger: klog.FromContext(ctx), pods: map[types.UID]*sleeper{}}
+	s := &waitingPods{handle: h, clock: c, logger: klog.FromContext(ctx), pods: map[types.UID]*waitingPod{}}
 	for _, e := range events {
 		if e.Event.Resource == fwk.Pod && e.Event.ActionType&fwk.Add != 0 {
 			s.hint = e.QueueingHintFn
@@ -206,67 +178,36 @@ func newSleepers(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecution
 	if s.hint == nil {
 		return nil, fmt.Errorf("%T does not say what it wants to know of other pods", plugin)
 	}
-	_, err = h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-				s.bound(pod)
-			}
-		},
-		UpdateFunc: func(before, after any) {
-			was, ok := before.(*corev1.Pod)
-			pod, ok2 := after.(*corev1.Pod)
-			if ok && ok2 && was.Spec.NodeName == "" && pod.Spec.NodeName != "" {
-				s.bound(pod)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
-				s.drop(pod.UID)
-			}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch pods: %w", err)
-	}
-	return s, nil
+	return s, watch(h.SharedInformerFactory().Core().V1().Pods().Informer(), "pods", func(before, after *corev1.Pod) {
+		if (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {
+			s.bound(after)
+		}
+	}, s.drop)
 }
 
 // note keeps a pod in mind that is refused. It is called for many nodes at once.
-func (s *sleepers) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
+func (s *waitingPods) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
 	if status.IsSuccess() {
-		return status
-	}
-	s.mu.RLock()
-	known := s.pods[pod.UID]
-	current := known != nil && known.pod == pod
-	s.mu.RUnlock()
-	if current {
 		return status
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known = s.pods[pod.UID]; known != nil {
+	if known := s.pods[pod.UID]; known != nil {
 		known.pod = pod
 	} else {
-		s.pods[pod.UID] = &sleeper{pod: pod}
+		s.pods[pod.UID] = &waitingPod{pod: pod, backoff: wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 10 * time.Second}}
 	}
 	return status
 }
 
-func (s *sleepers) drop(uid types.UID) {
+func (s *waitingPods) drop(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.pods, uid)
+	delete(s.pods, pod.UID)
 }
 
 // bound plans to wake the pods that may be helped by one that now has a node.
-func (s *sleepers) bound(pod *corev1.Pod) {
-	s.mu.RLock()
-	none := len(s.pods) == 0
-	s.mu.RUnlock()
-	if none {
-		return
-	}
+func (s *waitingPods) bound(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, pod.UID)
@@ -282,23 +223,18 @@ func (s *sleepers) bound(pod *corev1.Pod) {
 	}
 }
 
-// plan has the pod woken, soon or after its nap.
-func (s *sleepers) plan(uid types.UID, pod *sleeper) {
+// plan has the pod woken, soon or after its back-off.
+func (s *waitingPods) plan(uid types.UID, pod *waitingPod) {
 	if pod.planned {
 		return
 	}
 	pod.planned = true
-	wait := gather
-	if pod.naps > 0 {
-		nap := min(firstNap<<min(pod.naps-1, 10), longestNap)
-		wait = max(gather, pod.last.Add(nap).Sub(s.clock.Now()))
-	}
-	s.clock.AfterFunc(wait, func() { s.wake(uid) })
+	s.clock.AfterFunc(max(gather, pod.next.Sub(s.clock.Now())), func() { s.wake(uid) })
 }
 
 // wake has kube-scheduler try the pod. One that is being tried right now is
 // tried once more if it is refused.
-func (s *sleepers) wake(uid types.UID) {
+func (s *waitingPods) wake(uid types.UID) {
 	s.mu.Lock()
 	pod := s.pods[uid]
 	if pod == nil {
@@ -306,8 +242,7 @@ func (s *sleepers) wake(uid types.UID) {
 		return // it is bound, or gone
 	}
 	pod.planned = false
-	pod.naps++
-	pod.last = s.clock.Now()
+	pod.next = s.clock.Now().Add(pod.backoff.Step())
 	if pod.again {
 		pod.again = false
 		s.plan(uid, pod)

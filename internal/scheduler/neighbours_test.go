@@ -16,14 +16,15 @@ import (
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/parallelize"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// bedroom is a stand-in of which only its sleepers matter.
-type bedroom struct {
+// waitingHandle is a stand-in of which only its waitingPods matter.
+type waitingHandle struct {
 	fakeHandle
-	*sleepers
+	*waitingPods
 	clock *alarmClock
 	woken []string
 }
@@ -38,30 +39,30 @@ func (c *alarmClock) AfterFunc(d time.Duration, call func()) clock.Timer {
 	return c.FakeClock.AfterFunc(d, func() { c.calls.Go(call) })
 }
 
-func (b *bedroom) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
+func (b *waitingHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
 	for name := range pods {
 		b.woken = append(b.woken, name)
 	}
 }
 
-func (*bedroom) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
+func (*waitingHandle) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
 
-func (*bedroom) Parallelizer() fwk.Parallelizer { return parallelize.NewParallelizer(1) }
+func (*waitingHandle) Parallelizer() fwk.Parallelizer { return parallelize.NewParallelizer(1) }
 
-func newBedroom(t *testing.T, name string) *bedroom {
+func newBedroom(t *testing.T, name string) *waitingHandle {
 	t.Helper()
 	client := fake.NewClientset()
-	b := &bedroom{clock: &alarmClock{FakeClock: clocktesting.NewFakeClock(start)}}
+	b := &waitingHandle{clock: &alarmClock{FakeClock: clocktesting.NewFakeClock(start)}}
 	b.fakeHandle = fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: schedulercache.NewEmptySnapshot()}
-	plugin, err := NewShared(b.clock).standIns()[name](t.Context(), nil, b)
+	plugin, err := NewState(b.clock).standIns()[name](t.Context(), nil, b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	switch plugin := plugin.(type) {
 	case *affinity:
-		b.sleepers = plugin.sleepers
+		b.waitingPods = plugin.waitingPods
 	case *spread:
-		b.sleepers = plugin.sleepers
+		b.waitingPods = plugin.waitingPods
 	default:
 		t.Fatalf("%s is a %T", name, plugin)
 	}
@@ -69,7 +70,7 @@ func newBedroom(t *testing.T, name string) *bedroom {
 }
 
 // after lets the time pass and returns who was woken meanwhile.
-func (b *bedroom) after(t *testing.T, d time.Duration) []string {
+func (b *waitingHandle) after(t *testing.T, d time.Duration) []string {
 	t.Helper()
 	b.woken = nil
 	b.clock.Step(d)
@@ -100,21 +101,21 @@ func evenly(app string) podOption {
 var refused = fwk.NewStatus(fwk.Unschedulable, "neighbours")
 
 func TestSleepersWake(t *testing.T) {
-	for name, sleeper := range map[string]podOption{AffinityName: nearApp("web"), SpreadName: evenly("web")} {
+	for name, waitingPod := range map[string]podOption{AffinityName: nearApp("web"), SpreadName: evenly("web")} {
 		t.Run(name, func(t *testing.T) {
 			b := newBedroom(t, name)
-			b.note(makePod("sleeper", sleeper), refused)
+			b.note(makePod("waitingPod", waitingPod), refused)
 			b.bound(makePod("stranger", ofApp("db"), boundTo("n1")))
 			if got := b.after(t, time.Minute); len(got) > 0 {
 				t.Errorf("a pod of another app woke %v", got)
 			}
 			b.bound(makePod("web-1", ofApp("web"), boundTo("n1")))
 			b.bound(makePod("web-2", ofApp("web"), boundTo("n2")))
-			want := []string{"ns/sleeper"}
+			want := []string{"ns/waitingPod"}
 			if diff := cmp.Diff(want, b.after(t, gather)); diff != "" {
 				t.Errorf("after two pods of the app (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(want, b.after(t, firstNap)); diff != "" {
+			if diff := cmp.Diff(want, b.after(t, time.Second)); diff != "" {
 				t.Errorf("in case the cache came later (-want +got):\n%s", diff)
 			}
 			if got := b.after(t, time.Hour); len(got) > 0 {
@@ -126,7 +127,7 @@ func TestSleepersWake(t *testing.T) {
 
 func TestSleepersNap(t *testing.T) {
 	b := newBedroom(t, AffinityName)
-	b.note(makePod("sleeper", nearApp("web")), refused)
+	b.note(makePod("waitingPod", nearApp("web")), refused)
 	// Pods of the app are bound all the time and none helps.
 	wakes := 0
 	const minute = 60 * 20
@@ -141,14 +142,14 @@ func TestSleepersNap(t *testing.T) {
 }
 
 func TestSleepersGone(t *testing.T) {
-	for name, end := range map[string]func(*bedroom, *corev1.Pod){
-		"deleted": func(b *bedroom, pod *corev1.Pod) { b.drop(pod.UID) },
-		"bound":   func(b *bedroom, pod *corev1.Pod) { b.bound(pod) },
-		"fits":    func(b *bedroom, pod *corev1.Pod) { b.drop(pod.UID); b.note(pod, nil) },
+	for name, end := range map[string]func(*waitingHandle, *corev1.Pod){
+		"deleted": func(b *waitingHandle, pod *corev1.Pod) { b.drop(pod) },
+		"bound":   func(b *waitingHandle, pod *corev1.Pod) { b.bound(pod) },
+		"fits":    func(b *waitingHandle, pod *corev1.Pod) { b.drop(pod); b.note(pod, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBedroom(t, AffinityName)
-			pod := makePod("sleeper", nearApp("web"))
+			pod := makePod("waitingPod", nearApp("web"))
 			b.note(pod, refused)
 			b.bound(makePod("web", ofApp("web"), boundTo("n1")))
 			end(b, pod)
@@ -165,6 +166,7 @@ func TestSleepersGone(t *testing.T) {
 // TestSpreadWithCards: default constraints, be they soft or hard, are for pods
 // without cards alone; what a user wrote counts for pods with cards too.
 func TestSpreadWithCards(t *testing.T) {
+	schedulermetrics.Register()
 	const hard = `{"defaultingType":"List","defaultConstraints":[{"maxSkew":1,"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"DoNotSchedule"}]}`
 	nodes := []*corev1.Node{makeNode("n1"), makeNode("n2")}
 	for _, node := range nodes {
@@ -185,12 +187,12 @@ func TestSpreadWithCards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(service)
-			h := &bedroom{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: snapshot}}
+			h := &waitingHandle{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: snapshot}}
 			var args runtime.Object
 			if tt.args != "" {
 				args = &runtime.Unknown{Raw: []byte(tt.args)}
 			}
-			plugin, err := NewShared(clocktesting.NewFakeClock(start)).newSpread(t.Context(), args, h)
+			plugin, err := NewState(clocktesting.NewFakeClock(start)).newSpread(t.Context(), args, h)
 			if err != nil {
 				t.Fatal(err)
 			}

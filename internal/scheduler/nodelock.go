@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -18,7 +17,7 @@ import (
 // locks ties the nodes' locks to this process: to its informers, its
 // reservations and its term as leader. A nil *locks does nothing.
 type locks struct {
-	shared *Shared
+	shared *State
 	// nodes is made with the first profile, when the informers are known.
 	nodes  *nodelock.Locks
 	expiry time.Duration
@@ -26,7 +25,7 @@ type locks struct {
 	schedulers sets.Set[string]
 }
 
-func newLocks(s *Shared) *locks { return &locks{shared: s} }
+func newLocks(s *State) *locks { return &locks{shared: s} }
 
 // watch makes the locks follow the informers. Profiles share both.
 func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
@@ -43,37 +42,17 @@ func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
 	l.expiry = expiry
 	l.nodes = nodelock.New(nodelock.Config{
 		Clock: l.shared.clock, Client: h.ClientSet(), Nodes: informers.Nodes().Lister(), Pods: informers.Pods().Lister(),
-		Expiry: expiry, MayWrite: l.shared.term.fresh, Binding: l.shared.overlay.reservedOn,
+		Expiry: expiry, MayWrite: l.shared.term.fresh, Binding: l.shared.pods.reservedOn,
 		Ours: func(name string) bool { return l.schedulers.Has(name) },
 	})
-	check := func(obj any) {
-		if node, ok := unwrapTombstone(obj).(*corev1.Node); ok {
-			l.nodes.Check(node.Name)
-		}
+	check := func(node *corev1.Node) { l.nodes.Check(node.Name) }
+	if err := watch(informers.Nodes().Informer(), "nodes", func(_, node *corev1.Node) { check(node) }, check); err != nil {
+		return err
 	}
-	if _, err := informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: check, UpdateFunc: func(_, obj any) { check(obj) }, DeleteFunc: check,
-	}); err != nil {
-		return fmt.Errorf("watch nodes: %w", err)
-	}
-	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, obj any) {
-			if pod, ok := obj.(*corev1.Pod); ok {
-				l.nodes.PodChanged(pod)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
-				l.nodes.PodGone(pod)
-			}
-		},
-	}); err != nil {
-		return fmt.Errorf("watch pods: %w", err)
-	}
-	return nil
+	return watch(informers.Pods().Informer(), "pods", func(_, pod *corev1.Pod) { l.nodes.PodChanged(pod) }, l.nodes.PodGone)
 }
 
-// begin tells for which schedulers this process binds pods, and looks after
+// begin sets for which schedulers this process binds pods, and looks after
 // locks from the moment when decisions may be made.
 func (l *locks) begin(ctx context.Context, schedulers sets.Set[string]) {
 	if l == nil {
@@ -92,7 +71,7 @@ func (l *locks) acquire(ctx context.Context, node string, pod *corev1.Pod, wait 
 	start := l.shared.clock.Now()
 	err := l.nodes.Acquire(ctx, node, pod, wait)
 	took := l.shared.clock.Since(start)
-	l.shared.figures.lockWait.Observe(took.Seconds())
+	l.shared.metrics.lockWait.Observe(took.Seconds())
 	klog.FromContext(ctx).V(4).Info("Waited for the lock", "pod", klog.KObj(pod), "node", node, "took", took, "err", err)
 	return err
 }
@@ -112,7 +91,7 @@ func (l *locks) stuck(node string) bool { return l != nil && l.nodes.Stuck(node)
 // the scheduling of other pods nor other nodes wait for it.
 //
 // It is the last thing before the Binding. Volumes are bound by then, so that
-// nobody waits for another pod's. In PreBind it would also cost one write more:
+// no pod waits for another pod's. In PreBind it would also cost one write more:
 // kube-scheduler notes on every pod that has something to do there which node
 // it is meant for.
 func (p *Plugin) takeLock(ctx context.Context, pod *corev1.Pod, nodeName string) error {

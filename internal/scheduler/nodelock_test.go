@@ -17,7 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// vendorNode is n1 when nobody says who serves it: the vendor's plugin.
+// vendorNode is n1 when no annotation shows what serves it: the vendor's plugin.
 func vendorNode() *corev1.Node {
 	n := makeNode("n1")
 	n.ResourceVersion = "1"
@@ -154,7 +154,7 @@ func TestScoreOfStuckNode(t *testing.T) {
 		t.Errorf("a stuck node is ranked as one with room: %+v", ranked)
 	}
 	if r.isStuck(pod, makeNode("n1")) {
-		t.Error("where Daybreak's agent serves nobody is stuck")
+		t.Error("where Daybreak's agent serves no node is stuck")
 	}
 }
 
@@ -168,18 +168,18 @@ func TestWithoutAdaption(t *testing.T) {
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
 		t.Fatalf("Reserve() = %v", got)
 	}
-	res, _ := r.shared.overlay.getReservation(pod.UID)
+	res := r.shared.pods.peek(pod.UID).reservation
 	for _, key := range []string{wire.AnnotationAllocated, wire.AnnotationPredicateTime} {
 		if _, written := res.annotations[key]; written {
 			t.Errorf("%s is written", key)
 		}
 	}
 	bound := makePod("p", slice(30, 8), boundTo("n1"))
-	if res, carried := r.shared.overlay.reservationOf(bound, ofSnapshot); res == nil || carried {
+	if res, carried := r.shared.pods.reservationOf(bound, ofSnapshot); res == nil || carried {
 		t.Error("the reservation was dropped before the pod carries what was reserved")
 	}
 	maps.Copy(bound.Annotations, res.annotations)
-	if _, carried := r.shared.overlay.reservationOf(bound, ofSnapshot); !carried || r.shared.overlay.reservedOn(bound.UID, "n1") {
+	if _, carried := r.shared.pods.reservationOf(bound, ofSnapshot); !carried || r.shared.pods.reservedOn(bound.UID, "n1") {
 		t.Error("the reservation stays although the pod carries it")
 	}
 	if h, known, notes := wire.AnnotatedHolding(r.shared.nodes.of(nodeInfo(makeNode("n1")), true), bound); !known || h.Cards().Len() != 1 {

@@ -4,27 +4,24 @@ import (
 	"iter"
 	"maps"
 	"math"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // nodes keeps the account of every node for as long as the node stays the same.
 type nodes struct {
 	devices *devices
-	overlay *overlay
+	pods    *pods
 	// memos are of searches for cards, shared by nodes that are joined alike.
 	memos gpu.Memos
-	// vendor tells who serves a node without a Device. It is set before the
+	// vendor finds what serves a node without a Device. It is set before the
 	// scheduler runs.
 	vendor wire.VendorPlugin
 
@@ -47,18 +44,20 @@ type entry struct {
 	read []reading
 	// lowest is the lowest priority of a pod on the node.
 	lowest int32
-	// devices is what kubelet can hand out, and devicesLeft what is left of it.
-	devices, devicesLeft deviceCounts
-	node                 *ledger.Node
+	node   *ledger.Node
 }
 
-// reading is what a pod holds, as its annotations tell.
+// reading is what a pod holds according to its annotations. It stands for all
+// versions of the pod that hold the same.
 type reading struct {
-	pod     *corev1.Pod // from which it was read
-	asks    bool        // for cards; the rest means nothing otherwise
-	read    bool        // its annotations were; those of a reserved pod are not
+	pod     *corev1.Pod
+	asks    bool // for cards; the rest is empty otherwise
+	read    bool // its annotations were; those of a reserved pod are not
 	holding ledger.Holding
 	known   bool
+	// ask is kept where cards have no identity: the holding is found again in
+	// every fold.
+	ask *wire.Ask
 }
 
 // facts is everything that a node's inventory depends on; equal facts give an
@@ -81,7 +80,7 @@ func factsOf(node *corev1.Node, d *device) facts {
 		whole: q(node.Status.Capacity, wire.ResourceGPU), slices: q(node.Status.Capacity, wire.ResourceSGPU),
 		allWhole: q(node.Status.Allocatable, wire.ResourceGPU), allShare: q(node.Status.Allocatable, wire.ResourceSGPU),
 	}
-	// Beside a Device of our own agent these say nothing new, and they change
+	// With a Device of our own agent these add nothing, and they change
 	// with every pod that comes and goes.
 	if d == nil || d.spec == nil || !wire.TellsAll(d.spec) {
 		f.cards, f.scores, f.losses = node.Annotations[wire.AnnotationNodeCards], node.Annotations[wire.AnnotationScores], node.Annotations[wire.AnnotationLosses]
@@ -89,8 +88,8 @@ func factsOf(node *corev1.Node, d *device) facts {
 	return f
 }
 
-func newNodes(d *devices, o *overlay) *nodes {
-	return &nodes{devices: d, overlay: o, entries: map[string]*entry{}, supply: map[string]int{}}
+func newNodes(d *devices, p *pods) *nodes {
+	return &nodes{devices: d, pods: p, entries: map[string]*entry{}, supply: map[string]int{}}
 }
 
 // of returns the account of the node as the NodeInfo shows it. A NodeInfo of a
@@ -106,7 +105,7 @@ func (n *nodes) entryOf(ni fwk.NodeInfo, whatIf bool) *entry {
 	n.mu.RUnlock()
 
 	dev := n.devices.get(name)
-	if before != nil && before.generation == ni.GetGeneration() && before.overlay == n.overlay.versionOf(name) && before.facts.device == dev {
+	if before != nil && before.generation == ni.GetGeneration() && before.overlay == n.pods.versionOf(name) && before.facts.device == dev {
 		return before
 	}
 	if whatIf {
@@ -142,7 +141,7 @@ func (n *nodes) tally(e *entry, sign int) {
 	}
 }
 
-// supplyVersion tells whether the supply of cards is the same as before.
+// supplyVersion changes with the supply of cards.
 func (n *nodes) supplyVersion() uint64 {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -161,7 +160,6 @@ func (n *nodes) supplied() map[string]int {
 func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device, mode foldMode) *entry {
 	now := n.open(before, ni.Node(), dev, !dev.decides() && n.vendor.Serves(ni.Node(), podsOf(ni)))
 	now.generation = ni.GetGeneration()
-	now.devices, now.devicesLeft = offeredBy(ni)
 	if cpu := ni.GetAllocatable().GetMilliCPU(); cpu > 0 {
 		now.node.FreeCPU, now.node.CPUKnown = gpu.MilliCPU(max(0, cpu-ni.GetRequested().GetMilliCPU())), true
 	}
@@ -176,10 +174,10 @@ func (n *nodes) fold(before *entry, ni fwk.NodeInfo, dev *device, mode foldMode)
 	return now
 }
 
-// open returns an entry of the node with no pods on it. Vendor tells that the
+// open returns an entry of the node with no pods on it. Vendor is true when the
 // vendor's plugin serves the node, which matters where the Device does not decide.
 func (n *nodes) open(before *entry, node *corev1.Node, dev *device, vendor bool) *entry {
-	now := &entry{overlay: n.overlay.versionOf(node.Name), facts: factsOf(node, dev), lowest: math.MaxInt32}
+	now := &entry{overlay: n.pods.versionOf(node.Name), facts: factsOf(node, dev), lowest: math.MaxInt32}
 	now.facts.vendor = vendor
 	if before != nil && before.facts == now.facts {
 		now.inventory = before.inventory
@@ -191,160 +189,7 @@ func (n *nodes) open(before *entry, node *corev1.Node, dev *device, vendor bool)
 	return now
 }
 
-// bookAll books the entry's pods and what the overlay has besides. Before may be
-// nil; what it read is used again if the inventory is the same. Ended pods are
-// not on the node any more although the overlay may still know them.
-func (n *nodes) bookAll(now, before *entry, lock wire.Lock, mode foldMode, ended func(types.UID) bool) {
-	f := folder{nodes: n, now: now, lock: lock, mode: mode}
-	if len(now.read) > 0 {
-		f.holdings = make([]ledger.Holding, 0, len(now.read))
-		if before != nil && before.inventory == now.inventory {
-			f.before = before.read
-		}
-	}
-	for i := range now.read {
-		f.add(i)
-	}
-	now.node.BookAll(f.holdings, f.unknown)
-	beside := n.overlay.reservedBeside(now.node.Name, mode, f.found, func(uid types.UID) bool {
-		return ended != nil && ended(uid) || slices.ContainsFunc(now.read, func(r reading) bool { return r.pod.UID == uid })
-	})
-	for _, res := range beside {
-		// A pod of the same name may be on the node: it keeps what it holds.
-		if h, known := res.in(now.node); known {
-			now.node.BookAll([]ledger.Holding{h}, nil)
-			f.coming = append(f.coming, h)
-		} else {
-			now.node.BookAll(nil, []ledger.Holder{h.Holder})
-		}
-	}
-	now.inventory.Settle(now.node, f.coming...)
-	for _, pod := range f.nominated {
-		n.placeNominated(now.node, pod)
-	}
-}
-
-// lockOf returns the node's lock; the zero value is none.
-func lockOf(node *corev1.Node) wire.Lock {
-	text, ok := node.Annotations[wire.AnnotationLock]
-	if !ok {
-		return wire.Lock{}
-	}
-	lock, _ := wire.ParseLock(text)
-	return lock
-}
-
-// folder is one fold.
-type folder struct {
-	*nodes
-	now    *entry
-	before []reading
-	byUID  map[types.UID]*reading // of before, made when it is needed
-	lock   wire.Lock
-	mode   foldMode
-	found  int // reservations of pods that are on the node
-
-	holdings  []ledger.Holding
-	unknown   []ledger.Holder
-	nominated []*corev1.Pod
-	// coming are pods that are yet to be bound, and the one that the vendor's
-	// plugin is yet to serve, which it takes the lock off for.
-	coming []ledger.Holding
-}
-
-// add takes in the i-th pod of the node.
-func (f *folder) add(i int) {
-	r := &f.now.read[i]
-	pod := r.pod
-	if was := f.earlier(i, pod); was != nil {
-		*r = *was
-	} else {
-		r.asks = wire.Asks(pod)
-	}
-	if !r.asks {
-		return
-	}
-	if pod.Spec.NodeName == "" {
-		f.nominated = append(f.nominated, pod)
-		return
-	}
-	// Until the Binding is through, the annotations of a pod that this process has
-	// reserved cards for are only what its author wrote. Cards without identity
-	// are dealt again in every fold, to reserved pods like to the rest, so that no
-	// two pods count for one.
-	if res := f.reservation(pod); res != nil && !f.now.node.Counted {
-		h, known := res.in(f.now.node)
-		if !known {
-			f.unknown = append(f.unknown, h.Holder)
-			return
-		}
-		f.holdings, f.coming = append(f.holdings, h), append(f.coming, h)
-		return
-	}
-	if !r.read || f.now.node.Counted {
-		f.book(r)
-	}
-	switch {
-	case !r.known:
-		f.unknown = append(f.unknown, wire.HolderOf(pod))
-		return
-	case !f.now.node.Counted:
-		f.holdings = append(f.holdings, r.holding)
-	}
-	if f.lock.Names(pod) {
-		f.coming = append(f.coming, r.holding)
-	}
-}
-
-// reservation returns what is reserved for the pod, unless the pod carries it.
-func (f *folder) reservation(pod *corev1.Pod) *reservation {
-	res, carried := f.overlay.reservationOf(pod, f.mode)
-	if res == nil || carried && f.mode == ofSnapshot {
-		return nil
-	}
-	f.found++
-	if carried {
-		return nil
-	}
-	return res
-}
-
-// book reads what the pod's annotations tell. Where cards have no identity, those
-// that it gets depend on who has some already.
-func (f *folder) book(r *reading) {
-	if f.now.node.Counted {
-		f.now.node.BookAll(f.holdings, f.unknown)
-		f.holdings, f.unknown = f.holdings[:0], f.unknown[:0]
-	}
-	r.holding, r.known, _ = wire.BookingOf(f.now.inventory, f.now.node, r.pod)
-	r.read = true
-	if r.known && f.now.node.Counted {
-		f.now.node.Book(r.holding)
-	}
-}
-
-// earlier returns what was read of the same version of the pod before. Pods
-// mostly stay where they are in the NodeInfo's list.
-func (f *folder) earlier(i int, pod *corev1.Pod) *reading {
-	if i < len(f.before) && f.before[i].pod == pod {
-		return &f.before[i]
-	}
-	if len(f.before) == 0 {
-		return nil
-	}
-	if f.byUID == nil {
-		f.byUID = make(map[types.UID]*reading, len(f.before))
-		for k := range f.before {
-			f.byUID[f.before[k].pod.UID] = &f.before[k]
-		}
-	}
-	if was := f.byUID[pod.UID]; was != nil && was.pod == pod {
-		return was
-	}
-	return nil
-}
-
-// readInventory reads the node's cards; vendor tells that the vendor's plugin
+// readInventory reads the node's cards; vendor is true when the vendor's plugin
 // serves it if it has no Device.
 func readInventory(node *corev1.Node, dev *device, vendor bool) *wire.Inventory {
 	objects := wire.NodeObjects{Name: node.Name, Node: node, Vendor: vendor}
@@ -365,23 +210,6 @@ func podsOf(ni fwk.NodeInfo) iter.Seq[*corev1.Pod] {
 	}
 }
 
-// placeNominated books a pod that the node is kept for but that has no cards
-// yet: those that are held for it since others were evicted for it, who may still
-// be there, else as if it came now.
-func (n *nodes) placeNominated(node *ledger.Node, pod *corev1.Pod) {
-	if h, ok := n.overlay.getHold(pod.UID, node); ok {
-		node.Book(h)
-		return
-	}
-	ask, _ := wire.Admit(pod)
-	if ask == nil {
-		return
-	}
-	if offer, refusal := place.Fit(node, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
-		node.Book(node.Holding(&offer, wire.HolderOf(pod), &ask.Request))
-	}
-}
-
 // last returns the account of the node as last seen, or nil.
 func (n *nodes) last(name string) *entry {
 	n.mu.RLock()
@@ -395,5 +223,5 @@ func (n *nodes) forget(name string) {
 	defer n.mu.Unlock()
 	n.stock(n.entries[name], nil)
 	delete(n.entries, name)
-	n.overlay.forget(name)
+	n.pods.forgetNode(name)
 }

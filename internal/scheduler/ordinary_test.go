@@ -77,10 +77,10 @@ func testOrdinaryPods(t *testing.T, profiles []string, args map[string]string) {
 	both := loadConfig(t, ours)
 	both.Profiles = append(both.Profiles, loadConfig(t, plain).Profiles...)
 
-	decided, refused, told := 0, 0, map[string]int{}
+	decided, refused, decisive := 0, 0, map[string]int{}
 	for seed := range uint64(40) {
 		w := randomWorld(rand.New(rand.NewPCG(seed, 20)))
-		frameworks := newFrameworksIn(t, NewShared(clock.RealClock{}), both, schedulercache.NewSnapshot(w.bound, w.nodes), w.owners...)
+		frameworks := newFrameworksIn(t, NewState(clock.RealClock{}), both, schedulercache.NewSnapshot(w.bound, w.nodes), w.owners...)
 		for _, pod := range w.pending {
 			want := judge(t, frameworks[len(frameworks)-1], pod)
 			for _, f := range frameworks[:len(frameworks)-1] {
@@ -91,7 +91,7 @@ func testOrdinaryPods(t *testing.T, profiles []string, args map[string]string) {
 			decided++
 			refused += min(1, len(w.nodes)-len(want))
 			for plugin := range differing(want) {
-				told[plugin]++
+				decisive[plugin]++
 			}
 		}
 	}
@@ -99,8 +99,8 @@ func testOrdinaryPods(t *testing.T, profiles []string, args map[string]string) {
 		t.Errorf("nodes were refused to %d of %d pods: nothing is compared", refused, decided)
 	}
 	for _, plugin := range wrapped {
-		if told[plugin] < decided/20 {
-			t.Errorf("%s told nodes apart for %d of %d pods: nothing is compared", plugin, told[plugin], decided)
+		if decisive[plugin] < decided/20 {
+			t.Errorf("%s distinguished nodes for %d of %d pods: nothing is compared", plugin, decisive[plugin], decided)
 		}
 	}
 }

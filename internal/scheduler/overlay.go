@@ -2,8 +2,6 @@ package scheduler
 
 import (
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,164 +10,81 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// overlay is what this process knows of the nodes beyond kube-scheduler's
+// nodeOverlay is what this process knows of a node beyond kube-scheduler's
 // snapshot: the cards of pods between Reserve and the moment when the snapshot
 // shows the pod with its annotations, and the cards that are kept for preemptors.
-// Each node has a version, which is part of the key of everything that is cached
-// about the node: kube-scheduler's generation does not change within a snapshot.
-// All profiles of a process share the overlay.
-type overlay struct {
-	// version counts the changes of all nodes. It is read without the lock.
-	version atomic.Uint64
-
-	mu       sync.Mutex
-	nodes    map[string]*nodeOverlay
-	reserved map[types.UID]*reservation
-	held     map[types.UID]preemptorHold
-	// changed has the nodes that changed since [overlay.takeChanged].
-	changed map[string]struct{}
-}
-
-// nodeOverlay is one node's part of the overlay.
+// Its version is part of the key of everything that is cached about the node:
+// kube-scheduler's generation does not change within a snapshot.
 type nodeOverlay struct {
 	version  uint64
 	reserved []*reservation // in the order of Reserve
 }
 
-// placed is a holding together with the topology that its cards are counted in.
-// Topologies are immutable, so the two identify the cards by UUID.
-type placed struct {
-	holding  ledger.Holding
-	topology *gpu.Topology
-}
-
-// reservation is what a pod gets and what Bind writes about it.
-type reservation struct {
-	uid  types.UID
-	node string
-	placed
-	annotations map[string]string
-	// candidates is how many nodes had room.
-	candidates int
-	// inSnapshot tells that the snapshot's NodeInfo had the pod when the node was
-	// last folded.
-	inSnapshot bool
-}
-
-// preemptorHold is the cards for which a preemptor had other pods evicted. They
-// are kept for it until it has them: otherwise pods that come while the victims
-// leave would take what the victims free, bit by bit.
-type preemptorHold struct {
-	node string
-	placed
-}
-
-func newOverlay() *overlay {
-	return &overlay{
-		nodes: map[string]*nodeOverlay{}, reserved: map[types.UID]*reservation{}, held: map[types.UID]preemptorHold{}, changed: map[string]struct{}{},
-	}
-}
-
-// touch gives the node a new version. The lock is held.
-func (o *overlay) touch(node string) *nodeOverlay {
-	n := o.nodes[node]
+// touch gives the node's overlay a new version. The lock is held.
+func (p *pods) touch(node string) *nodeOverlay {
+	n := p.nodes[node]
 	if n == nil {
 		n = &nodeOverlay{}
-		o.nodes[node] = n
+		p.nodes[node] = n
 	}
-	n.version = o.version.Add(1)
-	o.changed[node] = struct{}{}
+	n.version = p.version.Add(1)
+	p.changed[node] = struct{}{}
 	return n
 }
 
-// versionOf returns the node's version. Equal versions mean an equal overlay.
-func (o *overlay) versionOf(node string) uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if n := o.nodes[node]; n != nil {
+// versionOf returns the version of the node's overlay. Equal versions mean an equal
+// overlay.
+func (p *pods) versionOf(node string) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := p.nodes[node]; n != nil {
 		return n.version
 	}
 	return 0
 }
 
-// takeChanged appends the nodes that changed since the last call, and returns
-// the version that the answer is complete for.
-func (o *overlay) takeChanged(names []string) (all []string, version uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for name := range o.changed {
+// takeChanged appends the nodes whose overlay changed since the last call, and
+// returns the version that the answer is complete for.
+func (p *pods) takeChanged(names []string) (all []string, version uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.changed {
 		names = append(names, name)
 	}
-	clear(o.changed)
-	return names, o.version.Load()
+	clear(p.changed)
+	return names, p.version.Load()
 }
 
-// forget drops a node that is gone. Reservations stay until their pods end.
-func (o *overlay) forget(node string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if n := o.nodes[node]; n != nil && len(n.reserved) == 0 {
-		delete(o.nodes, node)
+// forgetNode drops a node that is gone. Reservations stay until their pods end.
+func (p *pods) forgetNode(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := p.nodes[node]; n != nil && len(n.reserved) == 0 {
+		delete(p.nodes, node)
 	}
 }
 
-// putReservation reserves cards for the pod, in place of what it had.
-func (o *overlay) putReservation(uid types.UID, res reservation) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if before := o.unreserve(uid); before != nil {
-		o.touch(before.node)
-	}
-	res.uid = uid
-	o.reserved[uid] = &res
-	n := o.touch(res.node)
-	n.reserved = append(n.reserved, &res)
-}
-
-// getReservation returns what is reserved for the pod.
-func (o *overlay) getReservation(uid types.UID) (reservation, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if res := o.reserved[uid]; res != nil {
-		return *res, true
-	}
-	return reservation{}, false
-}
-
-// dropReservation releases the pod's cards.
-func (o *overlay) dropReservation(uid types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if res := o.unreserve(uid); res != nil {
-		o.touch(res.node)
-	}
-}
-
-// unreserve takes the reservation out, if there is one. The lock is held.
-func (o *overlay) unreserve(uid types.UID) *reservation {
-	res := o.reserved[uid]
-	if res == nil {
+// unreserve removes the reservation, if there is one. The lock is held.
+func (p *pods) unreserve(uid types.UID) *reservation {
+	r := p.byUID[uid]
+	if r == nil || r.reservation == nil {
 		return nil
 	}
-	delete(o.reserved, uid)
-	n := o.nodes[res.node]
+	res := r.reservation
+	r.reservation = nil
+	n := p.nodes[res.node]
 	n.reserved = slices.DeleteFunc(n.reserved, func(other *reservation) bool { return other == res })
 	return res
 }
 
 // reservations returns how many pods have reserved cards.
-func (o *overlay) reservations() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.reserved)
-}
-
-// reservedOn reports whether the pod has a reservation on the node.
-func (o *overlay) reservedOn(uid types.UID, node string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	res := o.reserved[uid]
-	return res != nil && res.node == node
+func (p *pods) reservations() (count int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range p.nodes {
+		count += len(n.reserved)
+	}
+	return count
 }
 
 // foldMode is what a fold is for.
@@ -191,36 +106,37 @@ const (
 // that carries what was reserved for it needs no reservation any more. In the
 // snapshot, where no later fold can see an older version of the pod, it is
 // dropped; the node's version stays, since what the pod holds is the same.
-func (o *overlay) reservationOf(pod *corev1.Pod, mode foldMode) (res *reservation, carried bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	res = o.reserved[pod.UID]
-	if res == nil || res.node != pod.Spec.NodeName {
+func (p *pods) reservationOf(pod *corev1.Pod, mode foldMode) (res *reservation, carried bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.byUID[pod.UID]
+	if r == nil || r.reservation == nil || r.reservation.node != pod.Spec.NodeName {
 		return nil, false
 	}
+	res = r.reservation
 	carried = carries(pod, res.annotations)
 	if mode == ofSnapshot {
 		res.inSnapshot = true
 		if carried {
-			o.unreserve(pod.UID)
+			p.unreserve(pod.UID)
+			p.settle(pod.UID)
 		}
 	}
 	return res, carried
 }
 
-// reservedBeside returns the reservations on the node of pods that are not on
+// reservedBeyond returns the reservations on the node of pods that are not on
 // it: those that kube-scheduler assumed after its snapshot was taken, or has
 // already forgotten although their Bindings may still succeed. Pods that the
-// snapshot has were taken off the node by a what-if, and are left out of it.
+// snapshot has were removed from the node by a what-if, and are left out of it.
 // Found is how many of the reservations belong to pods that are on the node.
-func (o *overlay) reservedBeside(node string, mode foldMode, found int, on func(types.UID) bool) []*reservation {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := o.nodes[node]
+func (p *pods) reservedBeyond(node string, mode foldMode, found int, on func(types.UID) bool) (beyond []*reservation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.nodes[node]
 	if n == nil || len(n.reserved) == found {
 		return nil
 	}
-	var beside []*reservation
 	for _, res := range n.reserved {
 		if on(res.uid) || mode == ofWhatIf && res.inSnapshot {
 			continue
@@ -228,63 +144,9 @@ func (o *overlay) reservedBeside(node string, mode foldMode, found int, on func(
 		if mode == ofSnapshot {
 			res.inSnapshot = false
 		}
-		beside = append(beside, res)
+		beyond = append(beyond, res)
 	}
-	return beside
-}
-
-// putHold keeps cards for the preemptor, in place of those kept before.
-func (o *overlay) putHold(uid types.UID, hold preemptorHold) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.unhold(uid)
-	o.held[uid] = hold
-	o.touch(hold.node)
-}
-
-// getHold returns the cards that are kept for the preemptor on the node.
-func (o *overlay) getHold(uid types.UID, node *ledger.Node) (ledger.Holding, bool) {
-	o.mu.Lock()
-	hold, ok := o.held[uid]
-	o.mu.Unlock()
-	if !ok || hold.node != node.Name {
-		return ledger.Holding{}, false
-	}
-	return hold.in(node)
-}
-
-// heldOn reports whether cards of the node are kept for the pod.
-func (o *overlay) heldOn(uid types.UID, node string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	hold, ok := o.held[uid]
-	return ok && hold.node == node
-}
-
-// preemptors returns the pods that cards are kept for.
-func (o *overlay) preemptors() []ledger.Holder {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var out []ledger.Holder
-	for _, hold := range o.held {
-		out = append(out, hold.holding.Holder)
-	}
-	return out
-}
-
-// dropHold keeps the cards no longer.
-func (o *overlay) dropHold(uid types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.unhold(uid)
-}
-
-// unhold takes the hold out, if there is one. The lock is held.
-func (o *overlay) unhold(uid types.UID) {
-	if hold, ok := o.held[uid]; ok {
-		delete(o.held, uid)
-		o.touch(hold.node)
-	}
+	return beyond
 }
 
 // in returns the holding with the positions that its cards have on the node as it
@@ -306,8 +168,7 @@ func (p *placed) in(node *ledger.Node) (h ledger.Holding, known bool) {
 	return remapCards(&p.holding, func(card int) (int, bool) { return to.Index(from.Card(card).ID) }), true
 }
 
-// dealt deals as many cards of the node as the set has, those that nobody uses
-// first.
+// dealt deals as many cards of the node as the set has, idle ones first.
 func dealt(node *ledger.Node, cards gpu.Set) func(card int) (int, bool) {
 	var order, used []int
 	for i, u := range node.Now().Usage {

@@ -33,7 +33,7 @@ func swapped(d *v1alpha1.Device) *v1alpha1.Device {
 	return d
 }
 
-// cardsInUse returns the UUIDs of the cards that somebody holds.
+// cardsInUse returns the UUIDs of the cards that are held.
 func (r *rig) cardsInUse(ni fwk.NodeInfo) []string {
 	node := r.shared.nodes.of(ni, false)
 	var used []string
@@ -142,7 +142,7 @@ func TestHoldFollowsItsCard(t *testing.T) {
 		offer := node.NewOffer(1)
 		offer.SetCards(0, gpu.SetOf(1))
 		ask, _ := wire.Admit(preemptor)
-		r.shared.overlay.putHold(preemptor.UID, preemptorHold{
+		r.shared.pods.putHold(preemptor.UID, preemptorHold{
 			node: "n1", placed: placed{topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(preemptor), &ask.Request)},
 		})
 	}
@@ -183,8 +183,8 @@ func TestHoldFollowsItsCard(t *testing.T) {
 		r.setDevice(t, makeDevice("n1", 2))
 		node := r.shared.nodes.of(nodeInfo(makeNode("n1")), false)
 		hold(t, r, node)
-		r.shared.overlay.dropHold(preemptor.UID)
-		if _, ok := r.shared.overlay.getHold(preemptor.UID, node); ok {
+		r.shared.pods.dropHold(preemptor.UID)
+		if _, ok := r.shared.pods.getHold(preemptor.UID, node); ok {
 			t.Error("the hold is still there")
 		}
 	})
@@ -283,7 +283,7 @@ func TestRefreshOfNothingNew(t *testing.T) {
 	s.reserveOn(t, makePod("p", whole(1)), "n7")
 	x.refresh(s.infos)
 	x.refresh(s.infos)
-	s.shared.overlay.dropReservation("uid-p")
+	s.shared.pods.dropReservation("uid-p")
 	x.refresh(s.infos)
 	if !slices.Equal(x.stale, []int{7}) {
 		t.Errorf("rows %v were made again, want row 7 alone", x.stale)

@@ -24,37 +24,32 @@ import (
 // Name is the plugin's name in a scheduler configuration.
 const Name = "Daybreak"
 
-// Shared is what all profiles of one scheduler process have in common.
-type Shared struct {
+// State is what all profiles of one scheduler process have in common.
+type State struct {
 	devices   *devices
-	overlay   *overlay
+	pods      *pods
 	nodes     *nodes
 	index     *index
 	hints     *hintAccounts
-	asks      *asks
 	forecast  *forecast
 	term      *term
 	clock     clock.WithDelayedExecution
 	bindLimit *bindLimit
 	// locks are the locks of nodes that the vendor's plugin serves; nil when
 	// nothing is to be done for that plugin, see [DevicePluginAdaption].
-	locks *locks
-	// figures are what is counted, announcements what events are to tell.
-	figures       *figures
-	announcements *announcements
+	locks   *locks
+	metrics *metrics
 	// vendorPlugin is the label selector of the vendor's plugin; nil before the
 	// first profile's plugin is made.
 	vendorPlugin *string
 }
 
-// NewShared returns the state of one scheduler process.
-func NewShared(c clock.WithDelayedExecution) *Shared {
-	s := &Shared{devices: newDevices(), overlay: newOverlay(), forecast: newForecast(), term: newTerm(sinceBoot), clock: c}
-	s.bindLimit = newBindLimit()
-	s.figures, s.announcements = newFigures(s.overlay, s.term), newAnnouncements()
-	s.locks = newLocks(s)
-	s.nodes = newNodes(s.devices, s.overlay)
-	s.hints, s.asks = newHintAccounts(s.nodes), newAsks()
+// NewState returns the state of one scheduler process.
+func NewState(c clock.WithDelayedExecution) *State {
+	s := &State{devices: newDevices(), pods: newPods(), term: newTerm(sinceBoot), clock: c}
+	s.bindLimit, s.metrics, s.locks = newBindLimit(firstBinds), newMetrics(s.pods, s.term), newLocks(s)
+	s.nodes, s.forecast = newNodes(s.devices, s.pods), newForecast(s.pods)
+	s.hints = newHintAccounts(s.nodes)
 	s.index = newIndex(s.nodes)
 	return s
 }
@@ -63,13 +58,13 @@ func NewShared(c clock.WithDelayedExecution) *Shared {
 // file of its name.
 type Plugin struct {
 	handle fwk.Handle
-	shared *Shared
+	shared *State
 	policy place.Policy
 	// lockWait is how long a pod waits for a node's lock that does not change.
 	lockWait time.Duration
 	// nodeLister is at hand because hints ask it for every waiting pod.
 	nodeLister corelisters.NodeLister
-	// podGroups tells that kube-scheduler schedules pod groups as a whole.
+	// podGroups is true when kube-scheduler schedules pod groups as a whole.
 	podGroups bool
 
 	// preemption handles all pods of the profile: those without cards as
@@ -92,13 +87,13 @@ var (
 )
 
 // Factory returns what makes the plugin for one profile.
-func (s *Shared) Factory() func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func (s *State) Factory() func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		return s.newPlugin(ctx, obj, h)
 	}
 }
 
-func (s *Shared) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle) (*Plugin, error) {
+func (s *State) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle) (*Plugin, error) {
 	args, err := parseArgs(obj)
 	if err != nil {
 		return nil, err
@@ -126,7 +121,7 @@ func (s *Shared) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle
 
 // selectVendorPlugin sets how the vendor's plugin is known, once for all
 // profiles.
-func (s *Shared) selectVendorPlugin(selector string) error {
+func (s *State) selectVendorPlugin(selector string) error {
 	if s.vendorPlugin != nil && *s.vendorPlugin != selector {
 		return fmt.Errorf("args of plugin %s: vendorPluginSelector: Invalid value: %q: another profile says %q: write the same in all", Name, selector, *s.vendorPlugin)
 	}
@@ -135,31 +130,42 @@ func (s *Shared) selectVendorPlugin(selector string) error {
 }
 
 // cleanUp forgets pods and nodes that are gone.
-func (s *Shared) cleanUp(h fwk.Handle) error {
+func (s *State) cleanUp(h fwk.Handle) error {
 	informers := h.SharedInformerFactory().Core().V1()
-	if _, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		DeleteFunc: func(obj any) {
-			if pod, ok := unwrapTombstone(obj).(*corev1.Pod); ok {
-				s.overlay.dropReservation(pod.UID)
-				s.overlay.dropHold(pod.UID)
-				s.announcements.take(pod.UID)
-				s.asks.drop(pod.UID)
-				if pod.Spec.NodeName == "" && wire.Asks(pod) {
-					s.tryPreemptors(h)
-				}
-			}
-		},
-	}); err != nil {
-		return fmt.Errorf("watch pods: %w", err)
+	err := watch(informers.Pods().Informer(), "pods", nil, func(pod *corev1.Pod) {
+		s.pods.drop(pod.UID)
+		if pod.Spec.NodeName == "" && wire.Asks(pod) {
+			s.tryPreemptors(h)
+		}
+	})
+	if err != nil {
+		return err
 	}
-	if _, err := informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		DeleteFunc: func(obj any) {
-			if node, ok := unwrapTombstone(obj).(*corev1.Node); ok {
-				s.nodes.forget(node.Name)
+	return watch(informers.Nodes().Informer(), "nodes", nil, func(node *corev1.Node) { s.nodes.forget(node.Name) })
+}
+
+// watch calls the functions, either of which may be nil, when an object was added
+// (then there is none before) or updated, and when it was deleted.
+func watch[T any](informer cache.SharedIndexInformer, kind string, changed func(before, after T), deleted func(T)) error {
+	var handler cache.ResourceEventHandlerFuncs
+	if changed != nil {
+		handler.UpdateFunc = func(before, after any) {
+			was, _ := before.(T)
+			if now, ok := after.(T); ok {
+				changed(was, now)
 			}
-		},
-	}); err != nil {
-		return fmt.Errorf("watch nodes: %w", err)
+		}
+		handler.AddFunc = func(obj any) { handler.UpdateFunc(nil, obj) }
+	}
+	if deleted != nil {
+		handler.DeleteFunc = func(obj any) {
+			if last, ok := unwrapTombstone(obj).(T); ok {
+				deleted(last)
+			}
+		}
+	}
+	if _, err := informer.AddEventHandler(handler); err != nil {
+		return fmt.Errorf("watch %s: %w", kind, err)
 	}
 	return nil
 }

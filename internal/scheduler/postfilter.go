@@ -31,7 +31,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	}
 	m = p.showLeftOut(c, m)
 	refused := refusals(m)
-	defer func() { p.shared.figures.refuse(refused, p.shared.clock.Since(c.start)) }()
+	defer func() { p.shared.metrics.refuse(refused, p.shared.clock.Since(c.start)) }()
 	if !p.shared.index.outranks(corev1helpers.PodPriority(pod)) {
 		return p.withoutPreemption(ctx, pod, m), fwk.NewStatus(fwk.Unschedulable)
 	}
@@ -39,12 +39,12 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	text := status.Message()
 	switch {
 	case status.IsSuccess():
-		p.promise(c, pod, result.NominatedNodeName)
+		p.holdCards(c, pod, result.NominatedNodeName)
 		text = c.evicting(result.NominatedNodeName)
 	case status.Code() == fwk.Error:
 		return result, fwk.AsStatus(fmt.Errorf(preemptionPrefix+"%w", status.AsError()))
 	case result != nil:
-		p.shared.overlay.dropHold(pod.UID) // the nomination is cleared
+		p.shared.pods.dropHold(pod.UID) // the nomination is cleared
 		text = "evicting pods of lower priority makes no room"
 	}
 	return result, fwk.NewStatus(status.Code(), preemptionPrefix+text)
@@ -56,7 +56,7 @@ func (p *Plugin) withoutPreemption(ctx context.Context, pod *corev1.Pod, m fwk.N
 	if eligible, _ := p.PodEligibleToPreemptOthers(ctx, pod, m.Get(pod.Status.NominatedNodeName)); !eligible {
 		return nil
 	}
-	p.shared.overlay.dropHold(pod.UID)
+	p.shared.pods.dropHold(pod.UID)
 	return framework.NewPostFilterResultWithNominatedNode("")
 }
 
@@ -75,25 +75,23 @@ func (p *Plugin) PodEligibleToPreemptOthers(ctx context.Context, pod *corev1.Pod
 	}
 }
 
-// promise reserves cards on the node for the pod, as they are once the victims
+// holdCards reserves cards on the node for the pod, as they are once the victims
 // are gone and the pods nominated to the node before it have theirs.
-func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
-	p.shared.overlay.dropHold(pod.UID)
+func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
+	p.shared.pods.dropHold(pod.UID)
 	ni, err := p.handle.SnapshotSharedLister().NodeInfos().Get(nodeName)
 	if err != nil {
 		return // the node is gone, and with it the room
 	}
 	node := p.shared.nodes.of(ni, false).Clone()
 	c.mu.Lock()
-	for _, v := range c.victims[nodeName] {
-		node.Release(v)
-	}
+	node.Release(c.victims[nodeName]...)
 	c.mu.Unlock()
 	for _, other := range nominatedBefore(pod, p.handle.NominatedPodsForNode(nodeName)) {
 		p.shared.nodes.placeNominated(node, other)
 	}
-	if offer, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
-		p.shared.overlay.putHold(pod.UID, preemptorHold{node: nodeName, placed: placed{
+	if offer, refusal := p.shared.pods.calls.fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
+		p.shared.pods.putHold(pod.UID, preemptorHold{node: nodeName, placed: placed{
 			topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request),
 		}})
 	}
@@ -103,10 +101,10 @@ func (p *Plugin) promise(c *cycle, pod *corev1.Pod, nodeName string) {
 // It does not do so itself when a victim ends that was only assumed on a node and
 // whose Binding failed while the eviction was under way: at that moment the
 // preemptor waited for the eviction, and there is no later event.
-func (s *Shared) tryPreemptors(h fwk.Handle) {
+func (s *State) tryPreemptors(h fwk.Handle) {
 	pods := map[string]*corev1.Pod{}
 	lister := h.SharedInformerFactory().Core().V1().Pods().Lister()
-	for _, holder := range s.overlay.preemptors() {
+	for _, holder := range s.pods.preemptors() {
 		namespace, name, _ := strings.Cut(string(holder), "/")
 		if pod, err := lister.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName == "" {
 			pods[string(holder)] = pod
@@ -129,8 +127,8 @@ func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatu
 			continue
 		}
 		e := p.shared.index.rows[i].entry
-		if _, v := c.judge(e, &c.ask.Prefer); !v.fits() {
-			statuses.Set(e.node.Name, v.status())
+		if _, refusal := p.shared.pods.calls.fit(e.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
+			statuses.Set(e.node.Name, status(&refusal))
 		}
 	}
 	return statuses

@@ -85,7 +85,7 @@ func TestSelectVictimsOnNode(t *testing.T) {
 			pod:    makePod("p", whole(1), priority(9)),
 			others: func(fwk.NodeInfo) *fwk.Status { return broken }, wantCode: fwk.Error,
 		},
-		"nobody to evict": {
+		"no pod to evict": {
 			onNode: []*corev1.Pod{makePod("a", whole(2), holds(0, 1))}, pod: makePod("p", whole(1)), wantCode: fwk.UnschedulableAndUnresolvable,
 		},
 	}
@@ -192,11 +192,11 @@ func TestVictimsNextToNominatedPods(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.promise(c, pod, "n1")
-				h, _ := r.shared.overlay.getHold(pod.UID, r.shared.nodes.of(ni, false))
+				r.holdCards(c, pod, "n1")
+				h, _ := r.shared.pods.getHold(pod.UID, r.shared.nodes.of(ni, false))
 				cards = append(cards, h.Cards())
 				if tt.restart {
-					r.shared.overlay.dropHold(pod.UID)
+					r.shared.pods.dropHold(pod.UID)
 				}
 				r.fakes.nominated["n1"] = append(r.fakes.nominated["n1"], podInfo(t, pod))
 			}
@@ -239,7 +239,7 @@ func TestPostFilterWithoutLowerPriority(t *testing.T) {
 			ni := nodeInfo(makeNode("n1"), makePod("q", whole(1), holds(0), priority(3)))
 			r.fakes.snapshot = snapshotOf(ni)
 			tt.pod.Status.NominatedNodeName = "n1"
-			r.shared.overlay.putHold(tt.pod.UID, preemptorHold{node: "n1"})
+			r.shared.pods.putHold(tt.pod.UID, preemptorHold{node: "n1"})
 			cs, statuses := fwk.CycleState(framework.NewCycleState()), framework.NewDefaultNodeToStatus()
 			if !tt.rejected {
 				cs = r.cycle(t, tt.pod)
@@ -249,7 +249,7 @@ func TestPostFilterWithoutLowerPriority(t *testing.T) {
 			if diff := cmp.Diff(tt.want, result); diff != "" || status.Code() != tt.wantCode || status.Message() != "" {
 				t.Errorf("PostFilter() = %v %q, want %v and no message; result (-want +got):\n%s", status.Code(), status.Message(), tt.wantCode, diff)
 			}
-			if _, kept := r.shared.overlay.held[tt.pod.UID]; kept != (tt.want == nil) {
+			if kept := r.shared.pods.peek(tt.pod.UID).hold != nil; kept != (tt.want == nil) {
 				t.Errorf("the promise is kept: %v", kept)
 			}
 		})

@@ -46,7 +46,7 @@ func TestTheFirstDecisionSeesWhatTheOldLeaderDid(t *testing.T) {
 		t.Fatal("closed")
 	}
 	s.ScheduleOne(ctx)
-	if n := s.shared.overlay.reservations(); n != 0 {
+	if n := s.shared.pods.reservations(); n != 0 {
 		t.Error("the old leader's card was given again")
 	}
 }

@@ -15,23 +15,23 @@ const podGroupsUnsupported = "pod groups of Kubernetes are not supported yet for
 // PreFilter reads what the pod asks for. Pods without cards are skipped and
 // cost nothing after that.
 func (p *Plugin) PreFilter(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	ask, problems := p.shared.asks.admit(pod)
+	ask, problems := p.shared.pods.request(pod)
 	if len(problems) > 0 {
-		p.shared.figures.inadmissible.Inc()
+		p.shared.metrics.inadmissible.Inc()
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
 	}
 	if ask == nil {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if cs.IsPodGroupSchedulingCycle() {
-		p.shared.figures.inadmissible.Inc()
+		p.shared.metrics.inadmissible.Inc()
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, podGroupsUnsupported)
 	}
 	if !p.shared.term.admits(pod) {
 		return nil, notYet() // PreEnqueue lets no such pod through
 	}
-	ask = standIn(ask, p.policy)
-	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, wants: wantedOf(pod), start: p.shared.clock.Now(), findings: newFindings()}
+	ask = withDefaultPolicy(ask, p.policy)
+	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, start: p.shared.clock.Now(), findings: &findings{}}
 	cs.Write(stateKey, c)
 	p.shared.index.refresh(infos)
 	p.shared.hints.refreshed(p.shared.index.epoch)
@@ -69,7 +69,7 @@ func (p *Plugin) narrow(c *cycle, pod *corev1.Pod) *fwk.PreFilterResult {
 
 // narrowsItself reports whether other plugins may leave out nodes for this pod,
 // too. If nothing were left of both, kube-scheduler would go no further, and
-// nobody could say why or make room.
+// no plugin could report why or make room.
 func narrowsItself(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {

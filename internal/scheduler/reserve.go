@@ -24,7 +24,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		return fwk.AsStatus(fmt.Errorf("reserve on %s: %w", nodeName, err))
 	}
 	node := p.withNominated(ni, pod, p.handle.NominatedPodsForNode(nodeName))
-	offer, refusal := place.Fit(node, &c.ask.Request, &c.prefer)
+	offer, refusal := p.shared.pods.calls.fit(node, &c.ask.Request, &c.prefer)
 	if refusal.Code != place.Fits {
 		return status(&refusal)
 	}
@@ -39,18 +39,17 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if size := annotationSize(pod.Annotations, annotations); size > maxAnnotations {
 		problems := field.ErrorList{field.Forbidden(field.NewPath("metadata", "annotations"),
 			fmt.Sprintf("would be %d bytes with the cards of the pod, at most %d are bound: make the pod's own annotations shorter", size, maxAnnotations))}
-		p.shared.asks.reject(pod, problems)
+		p.shared.pods.reject(pod, c.ask, problems)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
 	}
-	p.shared.overlay.dropHold(pod.UID)
-	p.shared.asks.drop(pod.UID)
-	p.shared.overlay.putReservation(pod.UID, reservation{
-		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, annotations: annotations, candidates: c.candidates,
+	p.shared.pods.dropHold(pod.UID)
+	p.shared.pods.putReservation(pod.UID, reservation{
+		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, pod: pod, ask: c.ask, annotations: annotations, candidates: c.candidates,
 	})
 	if offer.Incomplete {
-		p.shared.figures.incomplete.Inc()
+		p.shared.metrics.incomplete.Inc()
 	}
-	p.shared.figures.decided.Observe(p.shared.clock.Since(c.start).Seconds())
+	p.shared.metrics.decided.Observe(p.shared.clock.Since(c.start).Seconds())
 	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])
 	return nil
 }
@@ -80,8 +79,12 @@ func annotationSize(own, added map[string]string) int {
 // when no more locks are written either.
 func (p *Plugin) Unreserve(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, nodeName string) {
 	if _, err := readState(cs); err == nil {
-		p.shared.figures.failed.Inc()
+		p.shared.metrics.failed.Inc()
 	}
-	p.shared.overlay.dropReservation(pod.UID)
+	if p.isGone(pod) {
+		p.shared.pods.drop(pod.UID)
+	} else {
+		p.shared.pods.dropReservation(pod.UID)
+	}
 	p.shared.locks.check(nodeName)
 }

@@ -19,7 +19,7 @@ func TestReserveOfTooManyAnnotations(t *testing.T) {
 	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1"), q))
 	small := makePod("p", whole(1))
 	r.reserveOn(t, small, "n1")
-	res, _ := r.shared.overlay.getReservation(small.UID)
+	res := r.shared.pods.peek(small.UID).reservation
 	r.Unreserve(t.Context(), framework.NewCycleState(), small, "n1")
 	sized := func(n int) *corev1.Pod {
 		// What is written over does not count.
@@ -32,7 +32,7 @@ func TestReserveOfTooManyAnnotations(t *testing.T) {
 	if got := r.Reserve(t.Context(), r.cycle(t, large), large, "n1"); got.Code() != fwk.UnschedulableAndUnresolvable || got.Message() != want {
 		t.Errorf("Reserve() = %v %v, want %s", got.Code(), got, want)
 	}
-	if n := r.shared.overlay.reservations(); n != 0 {
+	if n := r.shared.pods.reservations(); n != 0 {
 		t.Errorf("%d reservations, want none", n)
 	}
 	running := large.DeepCopy() // the same annotations

@@ -37,7 +37,7 @@ const (
 )
 
 // standIns returns the plugins that stand in for kube-scheduler's own.
-func (s *Shared) standIns() frameworkruntime.Registry {
+func (s *State) standIns() frameworkruntime.Registry {
 	return frameworkruntime.Registry{
 		ResourcesName: newResources, BalanceName: newBalance, ImagesName: newImages,
 		AffinityName: s.newAffinity, SpreadName: s.newSpread,
@@ -48,32 +48,41 @@ func features() feature.Features {
 	return feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
 }
 
+// newWrapped makes the plugin of kube-scheduler that one of ours wraps.
+func newWrapped[T fwk.Plugin](ctx context.Context, name, wrapped string, factory frameworkruntime.PluginFactoryWithFts[fwk.Plugin], obj runtime.Object, h fwk.Handle) (plugin T, err error) {
+	args, err := wrappedArgs(name, wrapped, obj)
+	if err != nil {
+		return plugin, err
+	}
+	made, err := factory(ctx, args, h, features())
+	if err != nil {
+		return plugin, err
+	}
+	plugin, ok := made.(T)
+	if !ok {
+		return plugin, fmt.Errorf("%s is a %T", wrapped, made)
+	}
+	return plugin, nil
+}
+
 // resources is NodeResourcesFit for pods with and without cards.
 type resources struct{ *noderesources.Fit }
 
-var (
-	_ fwk.PreFilterPlugin   = (*resources)(nil)
-	_ fwk.FilterPlugin      = (*resources)(nil)
-	_ fwk.PreScorePlugin    = (*resources)(nil)
-	_ fwk.ScorePlugin       = (*resources)(nil)
-	_ fwk.SignPlugin        = (*resources)(nil)
-	_ fwk.EnqueueExtensions = (*resources)(nil)
-)
+// filteringPlugin is what a plugin of kube-scheduler's is that filters and scores.
+type filteringPlugin interface {
+	fwk.PreFilterPlugin
+	fwk.FilterPlugin
+	fwk.PreScorePlugin
+	fwk.ScorePlugin
+	fwk.SignPlugin
+	fwk.EnqueueExtensions
+}
+
+var _ filteringPlugin = (*resources)(nil)
 
 func newResources(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	args, err := wrappedArgs(ResourcesName, names.NodeResourcesFit, obj)
-	if err != nil {
-		return nil, err
-	}
-	plugin, err := noderesources.NewFit(ctx, args, h, features())
-	if err != nil {
-		return nil, err
-	}
-	fit, ok := plugin.(*noderesources.Fit)
-	if !ok {
-		return nil, fmt.Errorf("%s is a %T", names.NodeResourcesFit, plugin)
-	}
-	return &resources{Fit: fit}, nil
+	fit, err := newWrapped[*noderesources.Fit](ctx, ResourcesName, names.NodeResourcesFit, noderesources.NewFit, obj, h)
+	return &resources{Fit: fit}, err
 }
 
 // Name returns the plugin's name.
@@ -200,12 +209,8 @@ var (
 )
 
 func newBalance(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	args, err := wrappedArgs(BalanceName, names.NodeResourcesBalancedAllocation, obj)
-	if err != nil {
-		return nil, err
-	}
-	plugin, err := noderesources.NewBalancedAllocation(ctx, args, h, features())
-	return newOrdinary(BalanceName, plugin, err)
+	plugin, err := newWrapped[fwk.ScorePlugin](ctx, BalanceName, names.NodeResourcesBalancedAllocation, noderesources.NewBalancedAllocation, obj, h)
+	return &ordinary{ScorePlugin: plugin, name: BalanceName}, err
 }
 
 func newImages(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
@@ -213,18 +218,14 @@ func newImages(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugi
 		return nil, fmt.Errorf("args of plugin %s: %s takes none: remove them", ImagesName, names.ImageLocality)
 	}
 	plugin, err := imagelocality.New(ctx, nil, h)
-	return newOrdinary(ImagesName, plugin, err)
-}
-
-func newOrdinary(name string, plugin fwk.Plugin, err error) (fwk.Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
 	score, ok := plugin.(fwk.ScorePlugin)
 	if !ok {
-		return nil, fmt.Errorf("%s is a %T, which scores nothing", name, plugin)
+		return nil, fmt.Errorf("%s is a %T, which scores nothing", names.ImageLocality, plugin)
 	}
-	return &ordinary{ScorePlugin: score, name: name}, nil
+	return &ordinary{ScorePlugin: score, name: ImagesName}, nil
 }
 
 // Name returns the plugin's name.

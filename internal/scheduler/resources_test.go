@@ -32,7 +32,7 @@ func (draHandle) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
 func makeStandIn(t *testing.T, name string) fwk.Plugin {
 	t.Helper()
 	client := fake.NewClientset()
-	p, err := NewShared(clocktesting.NewFakeClock(start)).standIns()[name](t.Context(), nil, draHandle{&fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0)}})
+	p, err := NewState(clocktesting.NewFakeClock(start)).standIns()[name](t.Context(), nil, draHandle{&fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestResources(t *testing.T) {
 			pod: makePod("p", requesting(corev1.ResourceCPU, "3")), onNode: []*corev1.Pod{makePod("q", requesting(corev1.ResourceCPU, "2"))},
 			want: fwk.Unschedulable, reason: "Insufficient cpu",
 		},
-		"someone else's resource beside cards": {pod: slice(requesting("example.com/nic", "1")), want: fwk.UnschedulableAndUnresolvable, reason: "Insufficient example.com/nic"},
+		"someone else's resource next to cards": {pod: slice(requesting("example.com/nic", "1")), want: fwk.UnschedulableAndUnresolvable, reason: "Insufficient example.com/nic"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,8 +114,9 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestResourcesWake: a pod with a slice that lacked CPU wakes when a node with
-// enough of it comes, which NodeResourcesFit by itself would not see.
+// TestResourcesWake: a pod with a slice that lacked CPU or devices of kubelet's is
+// queued when a node with enough of both comes, which NodeResourcesFit by itself
+// would not see.
 func TestResourcesWake(t *testing.T) {
 	r, ok := makeStandIn(t, ResourcesName).(*resources)
 	if !ok {
@@ -126,15 +127,18 @@ func TestResourcesWake(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := makePod("p", requesting(wire.ResourceSGPU, "1"), requesting(wire.ResourceVCore, "10"), requesting(corev1.ResourceCPU, "4"))
-	for cpu, want := range map[string]fwk.QueueingHint{"2": fwk.QueueSkip, "8": fwk.Queue} {
-		node, asked := offering(map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, wire.ResourceSGPU: "16"}), false
+	for _, tt := range []struct {
+		cpu, slices string
+		want        fwk.QueueingHint
+	}{{"2", "16", fwk.QueueSkip}, {"8", "0", fwk.QueueSkip}, {"8", "16", fwk.Queue}} {
+		node, asked := offering(map[corev1.ResourceName]string{corev1.ResourceCPU: tt.cpu, wire.ResourceSGPU: tt.slices}), false
 		for _, e := range events {
 			if e.Event.Resource != fwk.Node || e.Event.ActionType&fwk.Add == 0 {
 				continue
 			}
 			asked = true
-			if got, err := e.QueueingHintFn(klog.Background(), pod, nil, node); err != nil || got != want {
-				t.Errorf("a node with %s CPUs: %v, %v; want %v", cpu, got, err, want)
+			if got, err := e.QueueingHintFn(klog.Background(), pod, nil, node); err != nil || got != tt.want {
+				t.Errorf("a node with %s CPUs and %s slices: %v, %v; want %v", tt.cpu, tt.slices, got, err, tt.want)
 			}
 		}
 		if !asked {

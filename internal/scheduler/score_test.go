@@ -147,7 +147,7 @@ const noRoom = math.MinInt64
 func withRanks(t *testing.T, ranks map[string]int64) fwk.CycleState {
 	t.Helper()
 	cs := framework.NewCycleState()
-	c := &cycle{findings: newFindings()}
+	c := &cycle{findings: &findings{}}
 	for node, rank := range ranks {
 		if rank != noRoom {
 			c.rank(node, place.Rank(&ledger.Offer{Score: rank}, &place.Preference{}), true)

@@ -11,55 +11,29 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// searcher is a profile that gives kube-scheduler the best node of all for a pod
-// with cards. kube-scheduler alone compares a sample of the nodes, which in a
-// large cluster misses the best one more often than not, and runs every Filter on
-// each of them. The index has all nodes in the order of their worth, so that most
-// pods need one node to be filtered: the best.
-type searcher struct {
-	framework.Framework
-	shared *Shared
-	// compares tells that tolerations may have comparison operators, a feature of
-	// Kubernetes.
-	compares bool
-}
-
-// search makes the profiles search all nodes, except where more than cards decides
-// between nodes: extenders, or plugins that the profile of this package does not
-// have.
-func (s *Shared) search(sched *scheduler.Scheduler) {
-	if len(sched.Extenders) > 0 {
-		return
-	}
-	for name, profile := range sched.Profiles {
-		if ranksByCards(profile.ListPlugins().Score.Enabled) {
-			sched.Profiles[name] = searcher{Framework: profile, shared: s, compares: features().EnableTaintTolerationComparisonOperators}
-		}
-	}
-}
-
-// RunPreFilterPlugins leaves only the best node that every plugin accepts. Where
-// there is none, kube-scheduler goes on as always: it asks all nodes, collects
-// their reasons and preempts.
-func (f searcher) RunPreFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
-	result, status, plugins := f.Framework.RunPreFilterPlugins(ctx, cs, pod)
-	if !status.IsSuccess() {
+// RunPreFilterPlugins leaves only the best node that every plugin accepts.
+// kube-scheduler alone compares a sample of the nodes, which in a large cluster
+// misses the best one more often than not, and runs every Filter on each of them.
+// The index has all nodes in the order of their worth, so most pods need one node to
+// be filtered. Where there is none, kube-scheduler goes on as always: it asks all
+// nodes, collects their reasons and preempts.
+func (p cardProfile) RunPreFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
+	result, status, plugins := p.Framework.RunPreFilterPlugins(ctx, cs, pod)
+	if !status.IsSuccess() || !p.searches {
 		return result, status, plugins
 	}
 	c, err := readState(cs)
-	if err != nil || hasPreferences(pod) || f.isPreferred(pod) {
+	if err != nil || hasPreferences(pod) || p.isPreferred(pod) {
 		return result, status, plugins
 	}
-	s := &search{searcher: f, cycle: c, cs: cs, pod: pod, allowed: result}
+	s := &search{cardProfile: p, cycle: c, cs: cs, pod: pod, allowed: result}
 	defer s.restore()
 	if best, ok := s.run(ctx); ok {
 		c.candidates = c.shape.fits.len()
@@ -70,7 +44,7 @@ func (f searcher) RunPreFilterPlugins(ctx context.Context, cs fwk.CycleState, po
 
 // search is the search for one pod's node.
 type search struct {
-	searcher
+	cardProfile
 	cycle   *cycle
 	cs      fwk.CycleState
 	pod     *corev1.Pod
@@ -212,12 +186,12 @@ func hasPreferences(pod *corev1.Pod) bool {
 
 // isPreferred reports whether a pod that runs would rather have this one near or
 // far, which InterPodAffinity then counts for or against its node.
-func (f searcher) isPreferred(pod *corev1.Pod) bool {
-	infos, err := f.SnapshotSharedLister().NodeInfos().HavePodsWithAffinityList()
+func (p cardProfile) isPreferred(pod *corev1.Pod) bool {
+	infos, err := p.SnapshotSharedLister().NodeInfos().HavePodsWithAffinityList()
 	if err != nil || len(infos) == 0 {
 		return err != nil
 	}
-	namespace, err := f.SharedInformerFactory().Core().V1().Namespaces().Lister().Get(pod.Namespace)
+	namespace, err := p.SharedInformerFactory().Core().V1().Namespaces().Lister().Get(pod.Namespace)
 	if err != nil {
 		return true
 	}

@@ -39,13 +39,13 @@ func TestBestOfAllNodes(t *testing.T) {
 				}
 			}
 			if w.narrow < 50 {
-				t.Errorf("%d pods with a node selector are too few to tell", w.narrow)
+				t.Errorf("%d pods with a node selector are too few to compare", w.narrow)
 			}
 		})
 	}
 }
 
-// choices is the scheduler beside the place command.
+// choices is the scheduler and the place command.
 type choices struct {
 	*benched
 	random   *rand.Rand
@@ -249,7 +249,7 @@ func TestSearch(t *testing.T) {
 // silence it.
 func TestSearchOnlyByCards(t *testing.T) {
 	s := newUnfilled(t, "daybreak")
-	if _, ok := s.Profiles[DefaultProfile].(searcher); !ok {
+	if p, ok := s.Profiles[DefaultProfile].(cardProfile); !ok || !p.searches {
 		t.Errorf("the profile is a %T, want one that searches", s.Profiles[DefaultProfile])
 	}
 	if !ranksByCards(s.Profiles[DefaultProfile].ListPlugins().Score.Enabled) || ranksByCards([]config.Plugin{{Name: Name}, {Name: "NodeResourcesFit"}}) {

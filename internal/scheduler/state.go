@@ -24,8 +24,6 @@ type cycle struct {
 	// prefer is what the pod likes, with what is expected of those to come.
 	// Whether it fits at all does not depend on that: Filter does without.
 	prefer place.Preference
-	// wants is what kubelet has to hand out.
-	wants deviceCounts
 	// whatIf marks the copies that kube-scheduler makes to try changes of a
 	// node out, which must leave no trace.
 	whatIf bool
@@ -55,10 +53,6 @@ type findings struct {
 type rank struct {
 	worth place.Worth
 	room  bool
-}
-
-func newFindings() *findings {
-	return &findings{}
 }
 
 // rank remembers what the best cards of the node are worth, if it has room.
@@ -136,7 +130,7 @@ func (f *findings) evicting(node string) string {
 
 // Clone is called before pods are added to or removed from a node.
 func (c *cycle) Clone() fwk.StateData {
-	return &cycle{plugin: c.plugin, ask: c.ask, prefer: c.prefer, wants: c.wants, whatIf: true, start: c.start, shape: c.shape, kept: c.kept, findings: c.findings}
+	return &cycle{plugin: c.plugin, ask: c.ask, prefer: c.prefer, whatIf: true, start: c.start, shape: c.shape, kept: c.kept, findings: c.findings}
 }
 
 func readState(cs fwk.CycleState) (*cycle, error) {

@@ -222,7 +222,7 @@ func (t *term) open(version uint64) {
 	})
 }
 
-// watchedLock tells the term of every write of the lease that succeeded. The
+// watchedLock notifies the term of every write of the lease that succeeded. The
 // time that counts is the one before the write was sent.
 type watchedLock struct {
 	resourcelock.Interface

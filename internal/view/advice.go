@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -47,9 +47,13 @@ type adviser struct {
 	pods     [][]*corev1.Pod // of each node
 	refusals []place.Refusal // of each node
 	ask      *wire.Ask
+	// asking is the only container that asks for cards, if it is a single one.
+	asking int
+	single bool
 }
 
 func (a *adviser) help() *Help {
+	a.asking, a.single = place.SingleRequest(&a.ask.Request)
 	help := Help{Room: a.room(), Smaller: a.smaller(), Freed: a.freed()}
 	if help == (Help{}) {
 		return nil
@@ -60,7 +64,7 @@ func (a *adviser) help() *Help {
 // How far the search for room goes, so that the answer comes at once.
 const (
 	roomNodes = 64
-	roomTries = 20_000
+	roomTries = 10_000
 )
 
 // room returns the cheapest pods to evict, as preemption orders them, on the nodes
@@ -118,108 +122,74 @@ func (a *adviser) fitsOn(n *ledger.Node, r *gpu.PodRequest) bool {
 	return refusal.Code == place.Fits
 }
 
-// smaller finds the largest request of the same kind that fits now. It knows an
-// answer for pods in which one container asks.
+// smaller finds the largest request of the same kind that fits now, for pods in
+// which one container asks.
 func (a *adviser) smaller() *Smaller {
-	asking, ok := a.asking()
-	if !ok {
+	if !a.single {
 		return nil
 	}
-	req := a.ask.Request.Requests[asking]
-	switch {
+	req := a.ask.Request.Requests[a.asking]
+	switch less := req; {
 	case req.Cards > 1:
-		return a.fewerCards(asking, req)
-	case req.Exclusive:
-		req.Exclusive, req.Whole, req.Compute, req.Memory = false, false, gpu.FullCompute-1, gpu.Memory{Amount: gpu.MemoryStep}
-		if !a.shrinkCompute(asking, &req) || !a.shrinkMemory(asking, &req, maxMemory(a.nodes)) {
-			return nil
+		less.Cards = 0
+		for i := range a.refusals {
+			less.Cards = max(less.Cards, int(a.refusals[i].Cards[place.TooFewCards]))
 		}
-		return a.answer(asking, &req, "a share of %d%% and %v of a card, in place of a whole one", req.Compute, req.Memory.Amount)
-	}
-	return a.smallerSlice(asking, req)
-}
-
-func (a *adviser) fewerCards(asking int, req gpu.Request) *Smaller {
-	most := uint8(0)
-	for i := range a.refusals {
-		most = max(most, a.refusals[i].Cards[place.TooFewCards])
-	}
-	if most == 0 {
-		return nil
-	}
-	wanted := req.Cards
-	req.Cards = int(most)
-	return a.answer(asking, &req, "%s in place of %d", Count(req.Cards, "card"), wanted)
-}
-
-// smallerSlice gives way in memory or in compute, whichever of the two helps.
-func (a *adviser) smallerSlice(asking int, req gpu.Request) *Smaller {
-	if less := req; req.Memory.Ratio == 0 && a.shrinkMemory(asking, &less, req.Memory.Amount) {
-		return a.answer(asking, &less, "%v of memory in place of %v, with the same compute", less.Memory.Amount, req.Memory.Amount)
-	}
-	if less := req; a.ask.Request.Class != gpu.Online && a.shrinkCompute(asking, &less) {
-		return a.answer(asking, &less, "%d%% of compute in place of %d%%, with the same memory", less.Compute, req.Compute)
+		if less.Cards > 0 {
+			return a.answer(&less, "%s in place of %d", Count(less.Cards, "card"), req.Cards)
+		}
+	case req.Exclusive:
+		less.Exclusive, less.Whole, less.Memory = false, false, gpu.Memory{Amount: gpu.MemoryStep}
+		if a.shrink(&less, int(gpu.FullCompute-1), setCompute) && a.shrink(&less, int(maxMemory(a.nodes)/gpu.MemoryStep), setMemory) {
+			return a.answer(&less, "a share of %d%% and %v of a card, in place of a whole one", less.Compute, less.Memory.Amount)
+		}
+	case req.Memory.Ratio == 0 && a.shrink(&less, int(req.Memory.Amount/gpu.MemoryStep), setMemory):
+		return a.answer(&less, "%v of memory in place of %v, with the same compute", less.Memory.Amount, req.Memory.Amount)
+	case a.ask.Request.Class != gpu.Online:
+		if less = req; a.shrink(&less, int(req.Compute), setCompute) {
+			return a.answer(&less, "%d%% of compute in place of %d%%, with the same memory", less.Compute, req.Compute)
+		}
 	}
 	return nil
 }
 
-// shrinkMemory sets the memory to the most that fits, if anything does.
-func (a *adviser) shrinkMemory(asking int, req *gpu.Request, most gpu.MiB) bool {
-	steps := int(most / gpu.MemoryStep)
-	n := firstThat(steps, func(i int) bool {
-		try := *req
-		try.Memory = gpu.Memory{Amount: gpu.MiB(steps-i) * gpu.MemoryStep}
-		return a.anywhere(asking, &try) >= 0
-	})
-	req.Memory = gpu.Memory{Amount: gpu.MiB(steps-n) * gpu.MemoryStep}
-	return n < steps
+func setCompute(r *gpu.Request, percent int) { r.Compute = gpu.Percent(percent) }
+
+func setMemory(r *gpu.Request, steps int) {
+	r.Memory = gpu.Memory{Amount: gpu.MiB(steps) * gpu.MemoryStep}
 }
 
-// shrinkCompute sets the compute to the most that fits, if anything does.
-func (a *adviser) shrinkCompute(asking int, req *gpu.Request) bool {
-	most := int(req.Compute)
-	n := firstThat(most, func(i int) bool {
+// shrink sets an amount of the request to the largest up to most that fits, and
+// reports whether there is one.
+func (a *adviser) shrink(req *gpu.Request, most int, set func(*gpu.Request, int)) bool {
+	n := sort.Search(most, func(i int) bool {
 		try := *req
-		try.Compute = gpu.Percent(most - i)
-		return a.anywhere(asking, &try) >= 0
+		set(&try, most-i)
+		return a.anywhere(&try) >= 0
 	})
-	req.Compute = gpu.Percent(most - n)
+	set(req, most-n)
 	return n < most
 }
 
-// firstThat returns the first number below n of which the answer is yes, or n. It
-// must be yes from there on.
-func firstThat(n int, yes func(int) bool) int {
-	low, high := 0, n
-	for low < high {
-		if middle := (low + high) / 2; yes(middle) {
-			high = middle
-		} else {
-			low = middle + 1
-		}
-	}
-	return low
-}
-
 // anywhere returns the first node that takes the changed request, or -1.
-func (a *adviser) anywhere(asking int, req *gpu.Request) int {
+func (a *adviser) anywhere(req *gpu.Request) int {
 	changed := a.ask.Request
 	changed.Requests = slices.Clone(changed.Requests)
-	changed.Requests[asking] = *req
+	changed.Requests[a.asking] = *req
 	if changed.QoS == "" && changed.Class != gpu.Online && !req.Exclusive {
-		changed.QoS = gpu.BestEffort // what a share gets that names no class
+		changed.QoS = gpu.BestEffort // the default of shares
 	}
 	return slices.IndexFunc(a.nodes, func(n *ledger.Node) bool { return a.fitsOn(n, &changed) })
 }
 
-func (a *adviser) answer(asking int, req *gpu.Request, format string, args ...any) *Smaller {
-	i := a.anywhere(asking, req)
+func (a *adviser) answer(req *gpu.Request, format string, args ...any) *Smaller {
+	i := a.anywhere(req)
 	if i < 0 {
 		return nil
 	}
 	return &Smaller{
 		Node: a.nodes[i].Name, Cards: req.Cards, ComputePercent: int32(req.Compute), MemoryMiB: int64(req.Memory.Amount),
-		Message: strings.TrimSpace(fmt.Sprintf(format, args...)),
+		Message: fmt.Sprintf(format, args...),
 	}
 }
 

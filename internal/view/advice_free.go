@@ -11,16 +11,15 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
-// Freed is the least that has to become free for the pod to fit, of
-// any pods: on no single node would less do.
+// Freed is the least that has to become free for the pod to fit, whichever pods
+// give it up: on no single node would less do.
 type Freed struct {
 	Node    string      `json:"node"`
 	Cards   []FreedCard `json:"cards"`
 	Message string      `json:"message"`
 }
 
-// FreedCard is what has to become free of one card. Emptied means all of it:
-// no other pod may be there.
+// FreedCard is what has to become free of one card. Emptied means all of it.
 type FreedCard struct {
 	UUID           string `json:"uuid"`
 	Index          int    `json:"index"`
@@ -51,21 +50,19 @@ type lack struct {
 	cost    ledger.Fullness
 }
 
-// freed finds the smallest amounts to free. It knows an answer for pods in which
-// one container asks, and where cards are known one by one.
+// freed finds the smallest amounts to free, for pods in which one container asks
+// and where cards are known one by one.
 func (a *adviser) freed() *Freed {
-	asking, ok := a.asking()
-	if !ok {
+	if !a.single {
 		return nil
 	}
-	req := &a.ask.Request.Requests[asking]
 	var plans []plan
 	for i, n := range a.nodes {
 		if a.refusals[i].Permanent || n.Counted || n.Problem != nil || len(n.Unknown()) > 0 {
 			continue
 		}
 		for _, emptying := range []bool{false, true} {
-			if p, ok := a.planOn(n, req, emptying); ok {
+			if p, ok := a.planOn(n, emptying); ok {
 				plans = append(plans, p)
 			}
 		}
@@ -81,30 +78,15 @@ func (a *adviser) freed() *Freed {
 	return nil
 }
 
-// asking returns the position of the only container that asks for cards.
-func (a *adviser) asking() (int, bool) {
-	asking := -1
-	for i := range a.ask.Request.Requests {
-		if a.ask.Request.Requests[i].Cards == 0 {
-			continue
-		}
-		if asking >= 0 {
-			return 0, false
-		}
-		asking = i
-	}
-	return asking, asking >= 0
-}
-
 // planOn returns the cheapest way to make the node's cards suffice. Emptying
-// means that only idle cards will do, which is not known beforehand for
-// every pod.
-func (a *adviser) planOn(n *ledger.Node, req *gpu.Request, emptying bool) (plan, bool) {
+// means that only unused cards will do, which is not known in advance for every
+// pod.
+func (a *adviser) planOn(n *ledger.Node, emptying bool) (plan, bool) {
 	p := plan{node: n}
 	var lacks []lack
-	missing := req.Cards
+	missing := a.ask.Request.Requests[a.asking].Cards
 	for c := range n.Topology().Len() {
-		switch g, ok := a.lackOf(n, c, req, emptying); {
+		switch g, ok := a.lackOf(n, c, emptying); {
 		case !ok:
 		case g.cost == 0 && !g.emptied:
 			missing--
@@ -124,92 +106,54 @@ func (a *adviser) planOn(n *ledger.Node, req *gpu.Request, emptying bool) (plan,
 	return p, true
 }
 
-// lackOf returns what card c lacks; false means that nothing pods could give up
-// would do.
-func (a *adviser) lackOf(n *ledger.Node, c int, req *gpu.Request, emptying bool) (lack, bool) {
-	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.Emptied().Usage[c]
-	pod, seat := &a.ask.Request, req.Whole && n.Serves.Seats
+// lackOf returns what card c lacks. It returns false when nothing that pods could
+// give up would do.
+func (a *adviser) lackOf(n *ledger.Node, c int, emptying bool) (lack, bool) {
+	pod := &a.ask.Request
+	req := &pod.Requests[a.asking]
+	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.WithoutPods().Usage[c]
 	if !card.Healthy || !pod.Admits(card.ID) || req.Memory.Of(card.Memory) > card.Memory {
 		return lack{}, false
 	}
+	g := lack{card: c}
 	if used.Idle() {
-		return lack{card: c}, true
+		return g, true
 	}
-	if emptying || req.Exclusive && !seat || used.Exclusive || a.excludes(used, req) {
-		g := lack{card: c, emptied: true, cost: used.Fullness(card)}
+	var share ledger.Usage
+	share.Add(n.ShareOf(req, c), pod.Class, pod.QoS)
+	seat := req.Whole && n.Serves.Seats // takes neither memory nor compute
+	if seat {
+		share.QoS = 0
+	}
+	if emptying || used.Conflict(&share) != 0 {
+		g.emptied, g.cost = true, used.Fullness(card)
 		return g, foreign.Idle()
 	}
-	return a.amountsShort(n, c, req, seat)
-}
-
-// amountsShort returns what card c lacks in memory, compute and slots. A seat
-// takes neither memory nor compute.
-func (a *adviser) amountsShort(n *ledger.Node, c int, req *gpu.Request, seat bool) (lack, bool) {
-	card, used, foreign := n.Topology().Card(c), &n.Now().Usage[c], &n.Emptied().Usage[c]
-	g := lack{card: c}
-	if !seat {
-		g.memory = max(0, req.Memory.Of(card.Memory)-max(0, card.Memory-used.Memory))
-	}
-	if !seat && a.ask.Request.Class != gpu.Online {
-		g.compute = max(0, max(1, req.Compute)-max(0, gpu.FullCompute-used.Compute))
+	g.memory = max(0, share.Memory-max(0, card.Memory-used.Memory))
+	if !seat && pod.Class != gpu.Online {
+		g.compute = max(0, max(1, share.Compute)-max(0, gpu.FullCompute-used.Compute))
 	}
 	if int(used.Slots) >= card.Slots {
 		g.shares = 1
 	}
-	if g.memory > used.Memory-foreign.Memory || g.compute > used.Compute-foreign.Compute || g.shares > int(used.Slots-foreign.Slots) {
-		return lack{}, false
-	}
 	need := ledger.Usage{Memory: g.memory, Compute: g.compute, Slots: int16(g.shares)}
 	g.cost = need.Fullness(card)
-	return g, true
+	return g, g.memory <= used.Memory-foreign.Memory && g.compute <= used.Compute-foreign.Compute && need.Slots <= used.Slots-foreign.Slots
 }
 
-// excludes reports whether the pods on the card are of a kind that the pod does
-// not share a card with.
-func (a *adviser) excludes(used *ledger.Usage, req *gpu.Request) bool {
-	pod := &a.ask.Request
-	classed := used.Online+used.Offline > 0
-	if classed != (pod.Class != gpu.Normal) || pod.Class == gpu.Offline && used.Online > 0 {
-		return true
-	}
-	return pod.Class != gpu.Online && !req.Exclusive && used.QoS&^pod.QoS.Set() != 0
-}
-
-// carriedOut returns the node with so much free as the plan says.
+// carriedOut returns a node with as much free as the plan says.
 func (p *plan) carriedOut() *ledger.Node {
-	n := p.node.Clone()
-	for i := range p.cards {
-		g := p.cards[i]
-		for _, holding := range slices.Clone(n.Holdings()) {
-			n.Book(g.takeFrom(holding))
+	usage := slices.Clone(p.node.Now().Usage)
+	for _, g := range p.cards {
+		u := &usage[g.card]
+		if g.emptied {
+			*u = ledger.Usage{}
 		}
+		u.Memory, u.Compute, u.Slots = u.Memory-g.memory, u.Compute-g.compute, u.Slots-int16(g.shares)
 	}
+	n := ledger.NewNode(p.node.Name, p.node.Topology(), p.node.Serves)
+	n.SetForeign(usage)
 	return n
-}
-
-// takeFrom returns the holding without what it gives up of the card, and notes
-// how much is still to be found.
-func (g *lack) takeFrom(h ledger.Holding) ledger.Holding {
-	h.Parts = slices.Clone(h.Parts)
-	for i := range h.Parts {
-		part := &h.Parts[i]
-		part.Shares = slices.Clone(part.Shares)
-		part.Shares = slices.DeleteFunc(part.Shares, func(s ledger.Share) bool {
-			if s.Card != g.card || !g.emptied && g.shares == 0 {
-				return false
-			}
-			g.shares, g.memory, g.compute = max(0, g.shares-1), max(0, g.memory-s.Memory), max(0, g.compute-s.Compute)
-			return true
-		})
-		for k := range part.Shares {
-			if s := &part.Shares[k]; s.Card == g.card {
-				memory, compute := min(g.memory, s.Memory), min(g.compute, s.Compute)
-				s.Memory, s.Compute = s.Memory-memory, s.Compute-compute
-				g.memory, g.compute = g.memory-memory, g.compute-compute
-			}
-		}
-	}
-	return h
 }
 
 func (p *plan) render() *Freed {
@@ -226,8 +170,12 @@ func (p *plan) render() *Freed {
 			parts = append(parts, fmt.Sprintf("%s on card %d", g.amounts(), g.card))
 		}
 	}
-	if len(emptied) > 0 {
-		parts = append(parts, fmt.Sprintf("all of %s %s", plural(len(emptied), "card"), strings.Join(emptied, ", ")))
+	switch len(emptied) {
+	case 0:
+	case 1:
+		parts = append(parts, "all of card "+emptied[0])
+	default:
+		parts = append(parts, "all of cards "+strings.Join(emptied, ", "))
 	}
 	f.Message = fmt.Sprintf("%s of %s", strings.Join(parts, ", "), p.node.Name)
 	return f

@@ -13,7 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// TestHelp: what would help is worked out by hand.
+// TestHelp: what would help, computed by hand.
 func TestHelp(t *testing.T) {
 	cases := map[string]struct {
 		there []string
@@ -171,7 +171,7 @@ func TestHelpIsTrue(t *testing.T) {
 			}
 			req.Compute = gpu.Percent(less.ComputePercent)
 			req.Exclusive, req.Whole = req.Exclusive && less.ComputePercent == 100, req.Whole && less.ComputePercent == 100
-			if a.anywhere(0, &req) < 0 {
+			if a.anywhere(&req) < 0 {
 				t.Errorf("%+v does not fit", less)
 			}
 		}

@@ -122,7 +122,7 @@ func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 	}
 	e.Refusals = j.renderRefusals(v)
 	for i := range v.refusals {
-		e.Causes = append(e.Causes, cmp.Or(v.refusals[i].Never.Code, v.refusals[i].Code))
+		e.Causes = append(e.Causes, cmp.Or(v.refusals[i].WhenEmpty.Code, v.refusals[i].Code))
 	}
 	e.Summary = v.summary
 	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })

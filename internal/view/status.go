@@ -254,7 +254,7 @@ func cardStatus(n *ledger.Node, i int) CardStatus {
 		ComputeFreePercent: int32(max(0, gpu.FullCompute-usage.Compute)),
 		Slots:              card.Slots, SlotsFree: max(0, card.Slots-int(usage.Slots)),
 		QoS: string(usage.QoS.Only()), Exclusive: usage.Exclusive, Shares: []ShareStatus{},
-		ForeignSlices: int(n.Emptied().Usage[i].Slots),
+		ForeignSlices: int(n.WithoutPods().Usage[i].Slots),
 	}
 	if zone, ok := t.ZoneOf(i); ok {
 		c.Zone = new(zone)

@@ -58,7 +58,7 @@ func TestOurAnnotationIsNotCounted(t *testing.T) {
 		if diff := cmp.Diff(plain.Now().Usage, n.Now().Usage); diff != "" {
 			t.Errorf("usage with %s (-without +with):\n%s", name, diff)
 		}
-		if diff := cmp.Diff(plain.Emptied().Usage, n.Emptied().Usage); diff != "" {
+		if diff := cmp.Diff(plain.WithoutPods().Usage, n.WithoutPods().Usage); diff != "" {
 			t.Errorf("foreign usage with %s (-without +with):\n%s", name, diff)
 		}
 	}

@@ -48,11 +48,18 @@ func NewNode(inv *Inventory, pods []*corev1.Pod) (n *ledger.Node, notes []string
 // reads; a pod of which that can read nothing is unknown only if it may hold
 // cards, and is booked with none otherwise. Every account of a node asks here.
 func BookingOf(inv *Inventory, n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
+	ask, asks := AdmitBound(pod)
+	return BookingFor(inv, n, pod, ask, asks)
+}
+
+// BookingFor is [BookingOf] for a pod whose request is known: ask and asks are
+// what [AdmitBound] returned.
+func BookingFor(inv *Inventory, n *ledger.Node, pod *corev1.Pod, ask *Ask, asks bool) (h ledger.Holding, known bool, notes []string) {
 	none := ledger.Holding{Holder: HolderOf(pod)}
 	if n.Counted && !CanHold(pod) {
 		return none, true, nil // nothing but its request could be read
 	}
-	h, known, notes = HoldingOf(inv, n, pod)
+	h, known, notes = holdingFor(inv, n, pod, ask, asks)
 	switch {
 	case known || mayHold(inv, pod):
 		return h, known, notes
@@ -80,19 +87,20 @@ func mayHold(inv *Inventory, pod *corev1.Pod) bool {
 // listed what kubelet gave the pod, that is it; else what the annotations say, see
 // [AnnotatedHolding].
 func HoldingOf(inv *Inventory, n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
-	g, ok := inv.Given(pod.UID)
-	if !ok || g.Holder != "" && g.Holder != HolderOf(pod) || n.Counted {
-		return AnnotatedHolding(n, pod)
-	}
 	ask, asks := AdmitBound(pod)
-	if !asks {
-		return AnnotatedHolding(n, pod)
+	return holdingFor(inv, n, pod, ask, asks)
+}
+
+func holdingFor(inv *Inventory, n *ledger.Node, pod *corev1.Pod, ask *Ask, asks bool) (h ledger.Holding, known bool, notes []string) {
+	g, ok := inv.Given(pod.UID)
+	if !ok || !asks || g.Holder != "" && g.Holder != HolderOf(pod) || n.Counted {
+		return annotatedFor(n, pod, ask, asks)
 	}
 	b := booking{node: n, pod: pod, ask: ask, containers: Containers(pod)}
 	h, lost, err := b.holding(b.given(&g))
 	if err != nil {
 		said := fmt.Sprintf("pod %s on %s: annotation %s of the Device: %v", HolderOf(pod), n.Name, AnnotationGiven, err)
-		h, known, notes = AnnotatedHolding(n, pod)
+		h, known, notes = annotatedFor(n, pod, ask, asks)
 		return h, known, append(notes, said)
 	}
 	for _, id := range lost {
@@ -105,10 +113,14 @@ func HoldingOf(inv *Inventory, n *ledger.Node, pod *corev1.Pod) (h ledger.Holdin
 // is not known when none can be read; a pod whose counts are all zero holds
 // nothing. The notes are for operators.
 func AnnotatedHolding(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
+	ask, asks := AdmitBound(pod)
+	return annotatedFor(n, pod, ask, asks)
+}
+
+func annotatedFor(n *ledger.Node, pod *corev1.Pod, ask *Ask, asks bool) (h ledger.Holding, known bool, notes []string) {
 	note := func(format string, args ...any) {
 		notes = append(notes, fmt.Sprintf("pod %s on %s: ", HolderOf(pod), n.Name)+fmt.Sprintf(format, args...))
 	}
-	ask, asks := AdmitBound(pod)
 	if !asks {
 		return ledger.Holding{Holder: HolderOf(pod)}, true, nil
 	}

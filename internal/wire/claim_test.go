@@ -161,7 +161,7 @@ func TestWhatTheAgentSays(t *testing.T) {
 		t.Errorf("paused: %q", n.Paused)
 	}
 	want := []ledger.Usage{{}, {Slots: 2, Compute: 30, Memory: 1024, QoS: gpu.BurstShare.Set()}}
-	if diff := cmp.Diff(want, n.Emptied().Usage); diff != "" {
+	if diff := cmp.Diff(want, n.WithoutPods().Usage); diff != "" {
 		t.Errorf("foreign usage (-want +got):\n%s", diff)
 	}
 	for _, bad := range []string{`{`, `[{"card":"GPU-b","slices":17}]`, `[{"card":"GPU-b","compute":-1}]`, `[{"card":"GPU-b","memoryMiB":-1}]`, `[{"card":"GPU-b","qosPolicy":"x"}]`} {

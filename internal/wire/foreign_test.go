@@ -87,7 +87,7 @@ func TestNewNodeForeignUse(t *testing.T) {
 				if diff := cmp.Diff(tc.want, n.Now().Usage[0]); diff != "" {
 					t.Errorf("from %s: in use (-want +got):\n%s", source, diff)
 				}
-				if diff := cmp.Diff(tc.wantForeign, n.Emptied().Usage[0]); diff != "" {
+				if diff := cmp.Diff(tc.wantForeign, n.WithoutPods().Usage[0]); diff != "" {
 					t.Errorf("from %s: foreign (-want +got):\n%s", source, diff)
 				}
 			}

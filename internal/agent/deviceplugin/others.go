@@ -159,8 +159,10 @@ func checkUsage(node *ledger.Node, h *ledger.Holding, holderOf func(card int) (w
 		held := func(format string, args ...any) error {
 			return &heldError{text: fmt.Sprintf(format, args...), name: name}
 		}
+		// Which of the two may join the other was decided by the scheduler.
+		conflict := there.Conflict(&wants) & wants.Conflict(&there)
 		switch {
-		case there.Exclusive || wants.Exclusive:
+		case conflict&ledger.ExclusiveConflict != 0:
 			return held("card %s is held by %s, one of the two wants it alone", facts.ID, who)
 		case int(there.Slots+wants.Slots) > facts.Slots:
 			return held("card %s already carries %d shares, of %s", facts.ID, there.Slots, who)
@@ -168,8 +170,10 @@ func checkUsage(node *ledger.Node, h *ledger.Holding, holderOf func(card int) (w
 			return held("card %s: %d%% are held by %s, %d%% are wanted", facts.ID, there.Compute, who, wants.Compute)
 		case there.Memory+wants.Memory > facts.Memory:
 			return held("card %s: %v of %v are held by %s, %v are wanted", facts.ID, there.Memory, facts.Memory, who, wants.Memory)
-		case there.QoS|wants.QoS != there.QoS && there.QoS != 0 && wants.QoS != 0:
+		case conflict&ledger.QoSConflict != 0:
 			return held("card %s runs class %s, for %s", facts.ID, there.QoS.Only(), who)
+		case conflict&ledger.ClassConflict != 0:
+			return held("card %s is held by %s, and pods with a class do not share a card with pods without", facts.ID, who)
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ func newNode(status *view.NodeStatus, n *ledger.Node) Node {
 	for i := range node.Cards {
 		c := &node.Cards[i]
 		*c = Card{CardStatus: status.Cards[i], Switch: t.Card(i).Switch, Holders: holders[i]}
-		if f := &n.Emptied().Usage[i]; f.Slots > 0 {
+		if f := &n.WithoutPods().Usage[i]; f.Slots > 0 {
 			c.Foreign = &view.Amounts{ComputePercent: int64(f.Compute), MemoryMiB: int64(f.Memory)}
 		}
 		for j := range t.Linked(i).All() {

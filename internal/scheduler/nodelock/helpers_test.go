@@ -4,11 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,12 +25,12 @@ import (
 )
 
 const (
-	wait   = time.Minute
-	expiry = 5 * time.Minute
+	patience = time.Minute
+	expiry   = 5 * time.Minute
 )
 
 // world is an API server with nodes and pods, informers that follow when they
-// are told to, and the locks of a scheduler called "ours".
+// are made to, and the locks of a scheduler called "ours".
 type world struct {
 	*testing.T
 	*Locks
@@ -62,6 +61,12 @@ type world struct {
 type answer struct {
 	err  error
 	lost bool
+}
+
+// inBubble runs a test in a bubble, where goroutines can be waited for.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 func newWorld(t *testing.T) *world {
@@ -159,7 +164,7 @@ func (w *world) asked() int {
 	return w.reads
 }
 
-// setNode changes a node, which is made if it is not there, and tells the
+// setNode changes a node, which is made if it is not there, and updates the
 // informer unless that is late.
 func (w *world) setNode(name string, change func(*corev1.Node)) *corev1.Node {
 	w.mu.Lock()
@@ -252,18 +257,9 @@ func (w *world) acquireWith(ctx context.Context, node string, pod *corev1.Pod) <
 	w.binding[pod.UID] = node
 	w.mu.Unlock()
 	got := make(chan error, 1)
-	go func() { got <- w.Acquire(ctx, node, pod, wait) }()
-	// In the queue, or through already.
-	w.eventually("in the queue", func() bool { return len(got) > 0 || w.queued(node, pod.UID) })
+	go func() { got <- w.Acquire(ctx, node, pod, patience) }()
+	synctest.Wait() // it waits for its turn, or is through already
 	return got
-}
-
-// queued reports whether the pod is in the node's queue.
-func (w *world) queued(name string, uid types.UID) bool {
-	w.Locks.mu.Lock()
-	defer w.Locks.mu.Unlock()
-	n := w.Locks.nodes[name]
-	return n != nil && slices.ContainsFunc(n.queue, func(w *waiter) bool { return w.pod.UID == uid })
 }
 
 // release is what Unreserve does.
@@ -279,7 +275,7 @@ func (w *world) waiting(name string) int {
 	w.Locks.mu.Lock()
 	defer w.Locks.mu.Unlock()
 	if n := w.Locks.nodes[name]; n != nil {
-		return len(n.queue)
+		return len(n.waiters)
 	}
 	return 0
 }
@@ -292,7 +288,7 @@ func (w *world) eventually(what string, ok func() bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	w.Fatalf("not %s after 5 s; the locks that were written: %q", what, w.written())
+	w.Fatalf("not %s; the locks that were written: %q", what, w.written())
 }
 
 func (w *world) written() []string {
@@ -329,10 +325,10 @@ func (w *world) failed(got <-chan error) string {
 	}
 }
 
-// stillWaits checks that the pod has no answer, after giving it time to come.
+// stillWaits checks that the pod has no answer.
 func (w *world) stillWaits(got <-chan error) {
 	w.Helper()
-	time.Sleep(20 * time.Millisecond)
+	synctest.Wait()
 	if len(got) > 0 {
 		w.Fatalf("Acquire() = %v, want that it waits", <-got)
 	}
@@ -344,6 +340,6 @@ func (w *world) forgotten() {
 	w.eventually("forgotten", func() bool {
 		w.Locks.mu.Lock()
 		defer w.Locks.mu.Unlock()
-		return len(w.Locks.nodes) == 0 && len(maps.Clone(w.owners)) == 0
+		return len(w.Locks.nodes) == 0
 	})
 }

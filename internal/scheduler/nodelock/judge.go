@@ -12,13 +12,12 @@ import (
 type owner uint8
 
 const (
-	// nobody: the lock names no pod, or can't be read.
-	nobody owner = iota
+	// unnamed: the lock names no pod, or can't be read.
+	unnamed owner = iota
 	// binding: this process is about to bind the pod to the node.
 	binding
-	// left: it is for this scheduler to bind the pod, and it is not doing so on
-	// this node. An earlier process may have been; what that one still has in
-	// flight was fenced off before this one decides anything.
+	// left: this scheduler binds the pod, and is not doing so on this node. What an
+	// earlier process still has in flight was fenced off before the first decision.
 	left
 	// pending: another scheduler may be binding the pod.
 	pending
@@ -41,8 +40,8 @@ const servedGrace = 10 * time.Second
 type sighting struct {
 	value string
 	lock  wire.Lock
-	// unreadable tells that the value is no lock that anyone can read. It may be
-	// of a kind that is yet to come, so it is respected for as long as others.
+	// unreadable is true for a value of a format that is not known. It is respected
+	// for as long as others.
 	unreadable bool
 	// first is when this value was first seen, running when its owner was first
 	// seen to run.
@@ -55,8 +54,8 @@ func see(value string, now time.Time) sighting {
 	return sighting{value: value, lock: lock, unreadable: err != nil, first: now}
 }
 
-// expires returns when the lock is over whoever owns it. A time of its own that
-// is yet to come is taken for a wrong clock.
+// expires returns when the lock is over whatever its owner does. A time in the
+// future is taken for a wrong clock.
 func (s *sighting) expires(expiry time.Duration) time.Time {
 	since := s.lock.Since
 	if s.unreadable || since.After(s.first) {
@@ -65,17 +64,16 @@ func (s *sighting) expires(expiry time.Duration) time.Time {
 	return since.Add(expiry)
 }
 
-// verdict says what to make of a lock.
+// verdict is what became of a lock.
 type verdict struct {
-	// over tells that the lock protects nobody any more, and why.
+	// over is true when the lock protects no pod any more, and why is the reason.
 	over bool
 	why  string
-	// until is when it will be over if nothing happens; zero when that is not
-	// a matter of time.
+	// until is when it expires; zero when it does not.
 	until time.Time
 }
 
-// judge says whether the lock is over. It is a function of what was seen.
+// judge decides whether the lock is over. It is a function of what was seen.
 func judge(s *sighting, o owner, expiry time.Duration, now time.Time) verdict {
 	until := s.expires(expiry)
 	switch o {
@@ -95,12 +93,12 @@ func judge(s *sighting, o owner, expiry time.Duration, now time.Time) verdict {
 		if !now.Before(until) {
 			return verdict{over: true, why: "its pod runs, and the plugin has left it behind"}
 		}
-		return verdict{why: "running, and the plugin is to take it off", until: until}
+		return verdict{why: "running, and the plugin is to remove it", until: until}
 	}
 	if !now.Before(until) {
 		return verdict{over: true, why: "it has expired"}
 	}
-	why := map[owner]string{nobody: "of no pod that can be told", pending: "not bound yet", bound: "bound, and not served by the plugin yet"}[o]
+	why := map[owner]string{unnamed: "of no known pod", pending: "not bound yet", bound: "bound, and not served by the plugin yet"}[o]
 	return verdict{why: why, until: until}
 }
 

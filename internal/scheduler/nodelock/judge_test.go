@@ -36,10 +36,10 @@ func TestJudge(t *testing.T) {
 		"runs, and the plugin may be about to unlock":    {value: value, owner: served, running: time.Minute, now: time.Minute + 9*time.Second, wantUntil: time.Minute + servedGrace},
 		"runs, and the plugin has left the lock":         {value: value, owner: served, running: time.Minute, now: time.Minute + servedGrace, wantOver: true},
 		"runs, and it expires before the plugin's grace": {value: value, owner: served, running: expiry - time.Second, now: expiry, wantOver: true},
-		"of an old scheduler":                            {value: "2026-01-02T12:00:00Z", owner: nobody, now: time.Minute, wantUntil: expiry},
-		"of an old scheduler, expired":                   {value: "2026-01-02T12:00:00Z", owner: nobody, now: expiry, wantOver: true},
-		"unreadable, counted from when it was seen":      {value: "??", owner: nobody, first: time.Hour, now: time.Hour + time.Minute, wantUntil: time.Hour + expiry},
-		"unreadable for too long":                        {value: "??", owner: nobody, first: time.Hour, now: time.Hour + expiry, wantOver: true},
+		"of an old scheduler":                            {value: "2026-01-02T12:00:00Z", owner: unnamed, now: time.Minute, wantUntil: expiry},
+		"of an old scheduler, expired":                   {value: "2026-01-02T12:00:00Z", owner: unnamed, now: expiry, wantOver: true},
+		"unreadable, counted from when it was seen":      {value: "??", owner: unnamed, first: time.Hour, now: time.Hour + time.Minute, wantUntil: time.Hour + expiry},
+		"unreadable for too long":                        {value: "??", owner: unnamed, first: time.Hour, now: time.Hour + expiry, wantOver: true},
 		"of a future that can't be right":                {value: "2099-01-01T00:00:00Z,ns,a", owner: pending, now: time.Minute, wantUntil: expiry},
 		"of a future that can't be right, for too long":  {value: "2099-01-01T00:00:00Z,ns,a", owner: pending, now: expiry, wantOver: true},
 		"of a clock that is a little ahead":              {value: "2026-01-02T12:00:02Z,ns,a", owner: pending, first: time.Second, now: time.Minute, wantUntil: expiry + time.Second},
@@ -73,7 +73,7 @@ func TestStarted(t *testing.T) {
 		status corev1.PodStatus
 		want   bool
 	}{
-		"nothing told yet":             {},
+		"no status yet":                {},
 		"all are being made":           {status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting, waiting}}},
 		"one runs":                     {status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting, running}}, want: true},
 		"an init container has run":    {status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{ended}, ContainerStatuses: []corev1.ContainerStatus{waiting}}, want: true},

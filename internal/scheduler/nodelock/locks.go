@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -23,12 +24,13 @@ import (
 const (
 	// DefaultExpiry is HAMi's.
 	DefaultExpiry = 5 * time.Minute
-	// workers write to the API at once, each for another node.
-	workers = 32
-	// writeTimeout bounds one request.
-	writeTimeout = 10 * time.Second
-	// minBackoff and maxBackoff bound the time between two tries after errors.
-	minBackoff = 2 * time.Millisecond
+	// workers look at locks that no pod waits for.
+	workers = 8
+	// requestTimeout bounds one request.
+	requestTimeout = 10 * time.Second
+	// minBackoff and maxBackoff bound the time between two tries after errors; a
+	// lock that no pod waits for is tried again after the latter.
+	minBackoff = 4 * time.Millisecond
 	maxBackoff = time.Second
 )
 
@@ -47,10 +49,9 @@ type Config struct {
 	Expiry time.Duration
 
 	// MayWrite returns an error when this process must not decide any more. It
-	// is asked after everything that a write depends on was read.
+	// is called after everything that a write depends on was read.
 	MayWrite func() error
-	// Ours reports whether it is for this process to bind pods of that
-	// scheduler.
+	// Ours reports whether this process binds pods of that scheduler.
 	Ours func(schedulerName string) bool
 	// Binding reports whether this process is binding the pod to the node.
 	Binding func(pod types.UID, node string) bool
@@ -58,24 +59,52 @@ type Config struct {
 
 // Locks are the locks of all nodes. It may be used by several goroutines.
 type Locks struct {
-	cfg  Config
-	work workqueue.TypedInterface[string]
+	cfg Config
+	// unawaited has the nodes whose lock is to be looked at and that no pod waits
+	// for.
+	unawaited workqueue.TypedInterface[string]
 
 	mu    sync.Mutex
 	nodes map[string]*node
-	// owners has, for each pod that a lock names, the nodes it is on.
-	owners map[types.NamespacedName]map[string]bool
 }
 
-// New returns the locks. Nothing is written before Run.
+// node is what is kept of a node that has a lock or pods that wait for one.
+type node struct {
+	name string
+	// turn is the right to write the lock.
+	turn    *semaphore.Weighted
+	waiters []*waiter
+	// changed is closed, and made again, when the lock is to be looked at.
+	changed chan struct{}
+	// seen is the lock that was seen last, nil when there was none.
+	seen *sighting
+	// uid is the owner's, once its pod was seen.
+	uid types.UID
+	// moved is when the lock last changed, and stuck is true when a pod gave up
+	// waiting since.
+	moved time.Time
+	stuck bool
+	// written is what this process wrote last; the informer may be behind it.
+	written current
+	// timer has the lock looked at again when no pod waits for it.
+	timer clock.Timer
+}
+
+// waiter is a pod that waits for a lock.
+type waiter struct {
+	pod *corev1.Pod
+	// giveUp ends the wait, and skipQueue the wait for the turn.
+	giveUp    context.CancelCauseFunc
+	skipQueue context.CancelFunc
+}
+
+// New returns the locks.
 func New(cfg Config) *Locks {
-	return &Locks{
-		cfg: cfg, work: workqueue.NewTyped[string](),
-		nodes: map[string]*node{}, owners: map[types.NamespacedName]map[string]bool{},
-	}
+	return &Locks{cfg: cfg, nodes: map[string]*node{}, unawaited: workqueue.NewTyped[string]()}
 }
 
-// Run works until the context ends.
+// Run removes locks that are over and that no pod waits for, until the context
+// ends.
 func (l *Locks) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	for range workers {
@@ -85,107 +114,144 @@ func (l *Locks) Run(ctx context.Context) {
 		})
 	}
 	<-ctx.Done()
-	l.work.ShutDown()
+	l.unawaited.ShutDown()
 	group.Wait()
 }
 
 func (l *Locks) next(ctx context.Context) bool {
-	name, shutdown := l.work.Get()
+	name, shutdown := l.unawaited.Get()
 	if shutdown {
 		return false
 	}
-	defer l.work.Done(name)
-	err := l.look(ctx, name)
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Lock is looked at again", "node", name, "err", err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch n := l.nodes[name]; {
-	case n == nil:
-	case err == nil:
-		n.failures = 0
-	default:
-		n.failures = min(n.failures+1, 20)
-		l.later(name, n, min(minBackoff<<n.failures, maxBackoff))
-	}
+	defer l.unawaited.Done(name)
+	l.tidy(ctx, name)
 	return true
 }
 
-// later has the node looked at again after a while, or sooner if something
-// happens; a node has one timer. The caller holds the mutex.
-func (l *Locks) later(name string, n *node, after time.Duration) {
+// tidy removes the node's lock if it is over. A pod that waits looks itself.
+func (l *Locks) tidy(ctx context.Context, name string) {
+	l.mu.Lock()
+	n := l.node(name)
+	l.mu.Unlock()
+	if !n.turn.TryAcquire(1) {
+		return
+	}
+	defer n.turn.Release(1)
+	look := l.look(ctx, n, nil)
+	if look.err != nil && !look.done {
+		klog.FromContext(ctx).V(2).Info("Lock is looked at again", "node", name, "err", look.err)
+		look.after = maxBackoff
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if n.timer != nil {
 		n.timer.Stop()
 	}
-	n.timer = l.cfg.Clock.AfterFunc(after, func() { l.work.Add(name) })
+	if n.seen == nil && len(n.waiters) == 0 {
+		delete(l.nodes, name)
+	}
+	if look.after > 0 {
+		n.timer = l.cfg.Clock.AfterFunc(look.after, func() { l.unawaited.Add(name) })
+	}
 }
 
 // Acquire waits until the node's lock is the pod's own. It gives up when the
 // lock has not changed hands for the given time, and returns when the context
 // ends, the pod is deleted or the node goes away. After an error the lock may
 // still be written; Check sees to that once the pod is no longer being bound.
-func (l *Locks) Acquire(ctx context.Context, nodeName string, pod *corev1.Pod, wait time.Duration) error {
-	w := &waiter{pod: pod, turn: make(chan error, 1)}
-	start := l.cfg.Clock.Now()
-	l.mu.Lock()
-	n := l.node(nodeName)
-	n.queue = append(n.queue, w)
-	l.mu.Unlock()
-	l.work.Add(nodeName)
+func (l *Locks) Acquire(ctx context.Context, nodeName string, pod *corev1.Pod, patience time.Duration) error {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	turn, skipQueue := context.WithCancel(ctx)
+	defer skipQueue()
+	w := &waiter{pod: pod, giveUp: giveUp, skipQueue: skipQueue}
+	n := l.join(nodeName, w)
+	defer l.leave(n, w)
+	go l.limit(ctx, n, l.cfg.Clock.Now(), patience, giveUp)
 
-	timer := l.cfg.Clock.NewTimer(wait)
-	defer timer.Stop()
-	for {
+	if err := n.turn.Acquire(turn, 1); err == nil {
+		defer n.turn.Release(1)
+	}
+	backoff := wait.Backoff{Duration: minBackoff, Factor: 2, Steps: 10, Cap: maxBackoff}
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		changed := n.changed
+		l.mu.Unlock()
+		look := l.look(ctx, n, pod)
+		if look.done {
+			return look.err
+		}
+		if look.err != nil {
+			klog.FromContext(ctx).V(2).Info("Lock is looked at again", "node", nodeName, "err", look.err)
+			look.after = backoff.Step()
+		}
+		var later <-chan time.Time
+		if look.after > 0 {
+			later = l.cfg.Clock.After(look.after)
+		}
 		select {
-		case err := <-w.turn:
-			return err
+		case <-changed:
+		case <-later:
 		case <-ctx.Done():
-			return l.giveUp(n, w, context.Cause(ctx))
-		case <-timer.C():
-			if left := l.patience(n, start, wait); left > 0 {
-				timer.Reset(left)
-				continue
-			}
-			return l.giveUp(n, w, l.timedOut(ctx, n, nodeName, wait))
 		}
 	}
+	return context.Cause(ctx)
 }
 
-// giveUp takes the waiter out of the queue, unless it has just got its answer.
-func (l *Locks) giveUp(n *node, w *waiter, why error) error {
+// join adds a waiter. A pod that the lock already names waits for no turn: all
+// others wait for it.
+func (l *Locks) join(name string, w *waiter) *node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n.remove(w, why)
-	return <-w.turn
+	n := l.node(name)
+	n.waiters = append(n.waiters, w)
+	n.callOwner()
+	return n
 }
 
-// patience returns how long a pod that waits since the given time still does.
-func (l *Locks) patience(n *node, start time.Time, wait time.Duration) time.Duration {
+// leave removes a waiter. The last one hands the lock to the workers.
+func (l *Locks) leave(n *node, w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n.moved.After(start) {
-		start = n.moved
+	n.waiters = slices.DeleteFunc(n.waiters, func(other *waiter) bool { return other == w })
+	l.wake(n)
+}
+
+// limit ends a wait that began at the given time when the lock has not changed
+// hands for so long.
+func (l *Locks) limit(ctx context.Context, n *node, start time.Time, patience time.Duration, giveUp context.CancelCauseFunc) {
+	for left := patience; left > 0; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.cfg.Clock.After(left):
+		}
+		l.mu.Lock()
+		if n.moved.After(start) {
+			start = n.moved
+		}
+		l.mu.Unlock()
+		left = patience - l.cfg.Clock.Since(start)
 	}
-	return wait - l.cfg.Clock.Since(start)
+	giveUp(l.timedOut(ctx, n, patience))
 }
 
-// timedOut notes that the node is stuck and says on what. The owner of the lock
-// may be of another namespace than the pod with the event.
-func (l *Locks) timedOut(ctx context.Context, n *node, name string, wait time.Duration) error {
+// timedOut notes that the node is stuck and returns the error. The owner of the
+// lock may be of another namespace than the pod with the event, and is not named.
+func (l *Locks) timedOut(ctx context.Context, n *node, waited time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n.stuck = true
 	if n.seen == nil {
-		return fmt.Errorf("node %s: its lock could not be written for %s", name, wait)
+		return fmt.Errorf("node %s: its lock could not be written for %s", n.name, waited)
 	}
-	klog.FromContext(ctx).Info("Lock does not change", "node", name, "lock", n.seen.value, "waited", wait)
+	klog.FromContext(ctx).Info("Lock does not change", "node", n.name, "lock", n.seen.value, "waited", waited)
 	owner := "which can't be read"
 	if !n.seen.unreadable {
 		owner = "which another pod holds since " + n.seen.lock.Since.Format(time.RFC3339)
 	}
 	return fmt.Errorf("node %s: waited %s for %s, %s and which does not change; it is taken over when its pod is gone, or %s after it was put on",
-		name, wait, wire.AnnotationLock, owner, l.cfg.Expiry)
+		n.name, waited, wire.AnnotationLock, owner, l.cfg.Expiry)
 }
 
 // Stuck reports whether pods gave up waiting for the node's lock and it has not
@@ -201,29 +267,22 @@ func (l *Locks) Stuck(name string) bool {
 // a pod is no longer being bound there.
 func (l *Locks) Check(name string) {
 	l.mu.Lock()
-	known := l.nodes[name] != nil
-	l.mu.Unlock()
-	if known || l.locked(name) {
-		l.work.Add(name)
+	defer l.mu.Unlock()
+	if n := l.nodes[name]; n != nil {
+		l.wake(n)
+	} else if object, err := l.cfg.Nodes.Get(name); err == nil && lockOn(object).locked {
+		l.unawaited.Add(name)
 	}
-}
-
-// locked reports whether the informer shows a lock on the node.
-func (l *Locks) locked(name string) bool {
-	n, err := l.cfg.Nodes.Get(name)
-	if err != nil {
-		return false
-	}
-	_, locked := n.Annotations[wire.AnnotationLock]
-	return locked
 }
 
 // PodChanged looks again at the locks that name the pod.
 func (l *Locks) PodChanged(pod *corev1.Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name := range l.owners[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] {
-		l.work.Add(name)
+	for _, n := range l.nodes {
+		if n.seen != nil && n.seen.lock.Names(pod) {
+			l.wake(n)
+		}
 	}
 }
 
@@ -231,10 +290,9 @@ func (l *Locks) PodChanged(pod *corev1.Pod) {
 func (l *Locks) PodGone(pod *corev1.Pod) {
 	l.mu.Lock()
 	for _, n := range l.nodes {
-		for _, w := range n.queue {
+		for _, w := range n.waiters {
 			if w.pod.UID == pod.UID {
-				n.remove(w, errPodGone)
-				break
+				w.giveUp(errPodGone)
 			}
 		}
 	}
@@ -246,121 +304,43 @@ func (l *Locks) PodGone(pod *corev1.Pod) {
 func (l *Locks) node(name string) *node {
 	n := l.nodes[name]
 	if n == nil {
-		n = &node{}
+		n = &node{name: name, turn: semaphore.NewWeighted(1), changed: make(chan struct{})}
 		l.nodes[name] = n
 	}
 	return n
 }
 
-// current is a node's lock as of its latest known version.
-type current struct {
-	node    *corev1.Node
-	version string
-	value   string
-	locked  bool
+// wake has the node's lock looked at. The caller holds the mutex.
+func (l *Locks) wake(n *node) {
+	if len(n.waiters) == 0 {
+		l.unawaited.Add(n.name)
+		return
+	}
+	close(n.changed)
+	n.changed = make(chan struct{})
 }
 
-// look looks at a node and does what is to be done, at most one write.
-func (l *Locks) look(ctx context.Context, name string) error {
-	object, err := l.cfg.Nodes.Get(name)
-	switch {
-	case apierrors.IsNotFound(err):
-		l.forget(name, errNodeGone)
-		return nil
-	case err != nil:
-		return err
-	}
-	now := l.cfg.Clock.Now()
-	l.mu.Lock()
-	n := l.node(name)
-	cur := n.latest(object)
-	l.observe(name, n, &cur, now)
-	w := n.next()
-	l.mu.Unlock()
-
-	own := w != nil && cur.locked && n.seen.lock.Names(w.pod) // written before, by us or an earlier process
-	switch {
-	case w != nil && !wire.UsesLock(object):
-		l.grant(name, n, w) // served by someone who needs none, since it came
-		return nil
-	case w == nil && (!cur.locked || !wire.ServesSlices(object)):
-		l.tidy(name)
-		return nil
-	case cur.locked && !own:
-		over, err := l.over(ctx, name, n, now)
-		if err != nil || !over {
-			return err
+// callOwner lets the waiter go on that the lock names: an earlier process wrote
+// it, or this one before the pod gave up. The caller holds the mutex.
+func (n *node) callOwner() {
+	for _, w := range n.waiters {
+		if n.seen != nil && n.seen.lock.Names(w.pod) {
+			w.skipQueue()
 		}
 	}
-	return l.write(ctx, n, &cur, w)
 }
 
-// latest returns the newer of what the informer shows and what was written.
-func (n *node) latest(object *corev1.Node) current {
-	c := current{node: object, version: object.ResourceVersion}
-	c.value, c.locked = object.Annotations[wire.AnnotationLock]
-	if v, err := parseVersion(object.ResourceVersion); err == nil && n.written.version > v {
-		c.version, c.value, c.locked = strconv.FormatUint(n.written.version, 10), n.written.value, n.written.locked
-	}
-	return c
-}
-
-// observe notes the lock and who owns it. The caller holds the mutex.
-func (l *Locks) observe(name string, n *node, cur *current, now time.Time) {
-	before := n.seen
-	n.observe(cur.value, cur.locked, now)
-	if before == n.seen {
+// observe notes the lock that is on the node. The caller holds the mutex.
+func (n *node) observe(cur *current, now time.Time) {
+	switch {
+	case !cur.locked && n.seen == nil, cur.locked && n.seen != nil && n.seen.value == cur.value:
 		return
+	case cur.locked:
+		s := see(cur.value, now)
+		n.seen = &s
+	default:
+		n.seen = nil
 	}
-	if before != nil {
-		key := ownerOf(before)
-		delete(l.owners[key], name)
-		if len(l.owners[key]) == 0 {
-			delete(l.owners, key)
-		}
-	}
-	if n.seen == nil || n.seen.lock.Name == "" {
-		return
-	}
-	key := ownerOf(n.seen)
-	if l.owners[key] == nil {
-		l.owners[key] = map[string]bool{}
-	}
-	l.owners[key][name] = true
-}
-
-func ownerOf(s *sighting) types.NamespacedName {
-	return types.NamespacedName{Namespace: s.lock.Namespace, Name: s.lock.Name}
-}
-
-// tidy forgets a node without lock and queue.
-func (l *Locks) tidy(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := l.nodes[name]; n != nil && n.idle() {
-		l.drop(name, n)
-	}
-}
-
-// drop keeps nothing of the node any more. The caller holds the mutex.
-func (l *Locks) drop(name string, n *node) {
-	if n.timer != nil {
-		n.timer.Stop()
-	}
-	delete(l.nodes, name)
-}
-
-// forget ends all waiting for a node.
-func (l *Locks) forget(name string, why error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := l.nodes[name]
-	if n == nil {
-		return
-	}
-	for w := n.head(); w != nil; w = n.head() {
-		n.remove(w, why)
-	}
-	l.observe(name, n, &current{}, l.cfg.Clock.Now())
-	l.drop(name, n)
+	n.uid, n.moved, n.stuck = "", now, false
+	n.callOwner()
 }

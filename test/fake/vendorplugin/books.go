@@ -205,12 +205,8 @@ func (b *books) pick(pod *corev1.Pod) (shares []share, problems []string) {
 		q := pod.Spec.Containers[i].Resources.Limits[wire.ResourceGPU]
 		n += int(q.Value())
 	}
-	node := ledger.NewNode("", b.topology, ledger.Serves{Whole: true})
-	for i := range (b.topology.All() &^ b.free()).All() {
-		node.Book(ledger.Holding{Holder: ledger.Holder(strconv.Itoa(i)), Parts: []ledger.Part{{Shares: []ledger.Share{{Card: i, Compute: 100, Exclusive: true}}}}})
-	}
 	request := gpu.PodRequest{Requests: []gpu.Request{{Cards: n, Whole: true, Exclusive: true, Compute: gpu.FullCompute, Memory: gpu.AllMemory()}}}
-	offer, refusal := place.Fit(node, &request, &place.Preference{Node: place.Binpack})
+	offer, refusal := place.Fit(b.node(), &request, &place.Preference{Node: place.Binpack})
 	if refusal.Code != place.Fits {
 		return nil, []string{fmt.Sprintf("%d whole cards are asked for, %d are free", n, b.free().Len())}
 	}
@@ -220,11 +216,20 @@ func (b *books) pick(pod *corev1.Pod) (shares []share, problems []string) {
 	return shares, nil
 }
 
+// node returns the node with what is in use.
+func (b *books) node() *ledger.Node {
+	node := ledger.NewNode("", b.topology, ledger.Serves{Whole: true})
+	for i := range (b.topology.All() &^ b.free()).All() {
+		node.Book(ledger.Holding{Holder: ledger.Holder(strconv.Itoa(i)), Parts: []ledger.Part{{Shares: []ledger.Share{{Card: i, Compute: 100, Exclusive: true}}}}})
+	}
+	return node
+}
+
 // annotations returns what the plugin publishes on the node: the cards and what
 // is left of them, or the scores of the free ones.
 func (b *books) annotations() (map[string]string, error) {
 	if b.mode == gpu.ModeNative {
-		scores, losses := place.Table(b.topology, b.free())
+		scores, losses := wire.Tables(b.node())
 		s, err := wire.EncodeTable(scores)
 		l, err2 := wire.EncodeTable(losses)
 		return map[string]string{wire.AnnotationScores: s, wire.AnnotationLosses: l}, cmp.Or(err, err2)

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -20,51 +18,37 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// announcements has what is to be told of pods that were just bound: their
-// cards. kube-scheduler writes an event for every pod it binds, so that one
-// tells them, and no event is written besides.
-type announcements struct {
-	mu    sync.Mutex
-	byPod map[types.UID]string
-}
-
-func newAnnouncements() *announcements { return &announcements{byPod: map[types.UID]string{}} }
-
-func (a *announcements) put(uid types.UID, text string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.byPod[uid] = text
-}
-
-// take returns what is to be told of the pod, once.
-func (a *announcements) take(uid types.UID) (text string, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	text, ok = a.byPod[uid]
-	delete(a.byPod, uid)
-	return text, ok
-}
-
-// announce makes the profiles' events report cards: of pods that were bound, and
-// why pods were not.
-func (a *announcements) announce(s *scheduler.Scheduler) {
-	for name, profile := range s.Profiles {
-		s.Profiles[name] = announcer{Framework: profile, announcements: a}
+// wrapProfiles makes the profiles search all nodes, and their events report cards.
+func (s *State) wrapProfiles(sched *scheduler.Scheduler) {
+	for name, f := range sched.Profiles {
+		sched.Profiles[name] = cardProfile{
+			Framework: f, shared: s,
+			searches: len(sched.Extenders) == 0 && ranksByCards(f.ListPlugins().Score.Enabled),
+			compares: features().EnableTaintTolerationComparisonOperators,
+		}
 	}
-	s.FailureHandler = explaining(s.FailureHandler)
+	sched.FailureHandler = explaining(sched.FailureHandler)
 }
 
-// announcer is a profile whose events tell the cards.
-type announcer struct {
+// cardProfile is a profile that gives kube-scheduler the best node of all for a pod
+// with cards, and whose events report the cards: kube-scheduler writes one for
+// every pod that it binds, so no other event is written.
+type cardProfile struct {
 	framework.Framework
-	announcements *announcements
+	shared *State
+	// searches is true where cards alone decide between nodes: there are no
+	// extenders, and no plugins that the profile of this package does not have.
+	searches bool
+	// compares is true when tolerations may have comparison operators, a feature of
+	// Kubernetes.
+	compares bool
 }
 
 // RunPostFilterPlugins runs the profile's plugins. For a pod with cards but
 // without resource claims, the answers of other plugins than Daybreak are left
 // out: they report that there are no claims.
-func (a announcer) RunPostFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	result, status := a.Framework.RunPostFilterPlugins(ctx, cs, pod, m)
+func (p cardProfile) RunPostFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	result, status := p.Framework.RunPostFilterPlugins(ctx, cs, pod, m)
 	if !status.IsRejected() || !wire.Asks(pod) || len(pod.Spec.ResourceClaims) > 0 {
 		return result, status
 	}
@@ -73,19 +57,19 @@ func (a announcer) RunPostFilterPlugins(ctx context.Context, cs fwk.CycleState, 
 }
 
 // EventRecorder returns the profile's recorder.
-func (a announcer) EventRecorder() events.EventRecorderLogger {
-	return recorder{EventRecorderLogger: a.Framework.EventRecorder(), announcements: a.announcements}
+func (p cardProfile) EventRecorder() events.EventRecorderLogger {
+	return recorder{EventRecorderLogger: p.Framework.EventRecorder(), pods: p.shared.pods}
 }
 
 // recorder adds the cards to the event of a pod that was bound.
 type recorder struct {
 	events.EventRecorderLogger
-	announcements *announcements
+	pods *pods
 }
 
 // WithLogger returns the same recorder with another logger.
 func (r recorder) WithLogger(logger klog.Logger) events.EventRecorderLogger {
-	return recorder{EventRecorderLogger: r.EventRecorderLogger.WithLogger(logger), announcements: r.announcements}
+	return recorder{EventRecorderLogger: r.EventRecorderLogger.WithLogger(logger), pods: r.pods}
 }
 
 // reasonScheduled is the reason of kube-scheduler's event of a pod that was bound.
@@ -95,7 +79,7 @@ const reasonScheduled = "Scheduled"
 // not scheduled as the format, and it may contain percent signs.
 func (r recorder) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
 	if pod, ok := regarding.(*corev1.Pod); ok && reason == reasonScheduled {
-		if text, ok := r.announcements.take(pod.UID); ok {
+		if text := r.pods.takeBindNote(pod.UID); text != "" {
 			note += ": %s"
 			args = append(args, text)
 		}
@@ -106,12 +90,12 @@ func (r recorder) Eventf(regarding, related runtime.Object, eventtype, reason, a
 	r.EventRecorderLogger.Eventf(regarding, related, eventtype, reason, action, note, args...)
 }
 
-// maxTold is how many shares are told one by one: an event has room for a
+// maxListed is how many shares are listed one by one: an event has room for a
 // thousand characters.
-const maxTold = 8
+const maxListed = 8
 
-// announcement says which cards the pod gets, and out of how many nodes.
-func (r *reservation) announcement() string {
+// bindNote returns the cards that the pod gets, and how many nodes had room.
+func (r *reservation) bindNote() string {
 	var alone gpu.Set
 	var parts []string
 	for card := range r.holding.Cards().All() {
@@ -122,8 +106,8 @@ func (r *reservation) announcement() string {
 		}
 		parts = append(parts, fmt.Sprintf("%d%% and %v of card %d", u.Compute, u.Memory, card))
 	}
-	if n := len(parts); n > maxTold {
-		parts = append(parts[:maxTold], fmt.Sprintf("shares of %d more cards", n-maxTold))
+	if n := len(parts); n > maxListed {
+		parts = append(parts[:maxListed], fmt.Sprintf("shares of %d more cards", n-maxListed))
 	}
 	if alone != 0 {
 		parts = append([]string{r.whole(alone)}, parts...)
@@ -135,7 +119,7 @@ func (r *reservation) announcement() string {
 	return strings.Join(append(parts, from), ", ")
 }
 
-// whole tells of cards that the pod has to itself, and how they are linked.
+// whole lists cards that the pod has to itself, and how they are linked.
 func (r *reservation) whole(cards gpu.Set) string {
 	numbers := strings.Trim(strings.ReplaceAll(fmt.Sprint(cards.Indices()), " ", ", "), "[]")
 	if cards.Len() == 1 {
