@@ -66,8 +66,8 @@ type modelServer struct {
 	started     int // pods that were bound, so that no two started at once
 
 	mu      sync.Mutex
-	waiting []*request
-	late    []*request // their clients gave up, but they may still arrive
+	waiting []*apiRequest
+	late    []*apiRequest // their clients gave up, but they may still arrive
 }
 
 func newModelServer() *modelServer {
@@ -245,8 +245,8 @@ func (a *modelServer) writeLease(r resourcelock.LeaderElectionRecord, read uint6
 	return a.leaseAt, nil
 }
 
-// request is one request of a scheduler to the API server.
-type request struct {
+// apiRequest is one request of a scheduler to the API server.
+type apiRequest struct {
 	id   string // the same whenever the history is played
 	by   *process
 	verb string
@@ -286,7 +286,7 @@ func (a *modelServer) ask(ctx context.Context, by *process, verb, name string, d
 		return nil, errLost
 	}
 	by.requests[verb+name]++
-	r := &request{
+	r := &apiRequest{
 		id: fmt.Sprintf("%s/%s/%s/%d", by.identity, verb, name, by.requests[verb+name]),
 		by: by, verb: verb, name: name, ctx: ctx, sent: time.Now(), do: do, done: make(chan struct{}),
 	}
@@ -298,15 +298,15 @@ func (a *modelServer) ask(ctx context.Context, by *process, verb, name string, d
 
 // pending returns the requests that wait, in an order that does not depend on
 // that of goroutines.
-func (a *modelServer) pending() []*request {
+func (a *modelServer) pending() []*apiRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	slices.SortFunc(a.waiting, func(x, y *request) int { return cmp.Or(x.sent.Compare(y.sent), strings.Compare(x.id, y.id)) })
+	slices.SortFunc(a.waiting, func(x, y *apiRequest) int { return cmp.Or(x.sent.Compare(y.sent), strings.Compare(x.id, y.id)) })
 	return slices.Clone(a.waiting)
 }
 
 // find returns the request, which may be late.
-func (a *modelServer) find(id string) (r *request, late bool) {
+func (a *modelServer) find(id string) (r *apiRequest, late bool) {
 	for _, r := range a.pending() {
 		if r.id == id {
 			return r, false
@@ -321,7 +321,7 @@ func (a *modelServer) find(id string) (r *request, late bool) {
 }
 
 // execute carries the request out.
-func (r *request) execute() {
+func (r *apiRequest) execute() {
 	if !r.executed {
 		r.executed = true
 		r.result, r.err = r.do()
@@ -330,7 +330,7 @@ func (r *request) execute() {
 
 // answer lets the client go on. A request that was not carried out stays on its
 // way when keep says so.
-func (a *modelServer) answer(r *request, keep bool) {
+func (a *modelServer) answer(r *apiRequest, keep bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := slices.Index(a.waiting, r)
@@ -340,27 +340,27 @@ func (a *modelServer) answer(r *request, keep bool) {
 	a.waiting = slices.Delete(a.waiting, at, at+1)
 	close(r.done)
 	if keep && !r.executed && r.verb != verbGet && r.verb != verbList {
-		a.late = append(a.late, &request{id: r.id, by: r.by, verb: r.verb, name: r.name, sent: r.sent, do: r.do})
+		a.late = append(a.late, &apiRequest{id: r.id, by: r.by, verb: r.verb, name: r.name, sent: r.sent, do: r.do})
 	}
 }
 
 // dropLate forgets a request on its way.
-func (a *modelServer) dropLate(r *request) {
-	a.late = slices.DeleteFunc(a.late, func(other *request) bool { return other == r })
+func (a *modelServer) dropLate(r *apiRequest) {
+	a.late = slices.DeleteFunc(a.late, func(other *apiRequest) bool { return other == r })
 }
 
 // faults are the answers with which the API server turns a request away.
-var faults = map[string]func(r *request) error{
-	"401": func(*request) error { return apierrors.NewUnauthorized("the token is not known yet") },
-	"403": func(r *request) error {
+var faults = map[string]func(r *apiRequest) error{
+	"401": func(*apiRequest) error { return apierrors.NewUnauthorized("the token is not known yet") },
+	"403": func(r *apiRequest) error {
 		return apierrors.NewForbidden(modelPodResource, r.name, errors.New("the roles are not known yet"))
 	},
-	"400":  func(*request) error { return apierrors.NewBadRequest("no such version") },
-	"422":  func(r *request) error { return apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, r.name, nil) },
-	"409":  func(r *request) error { return apierrors.NewConflict(modelPodResource, r.name, errors.New("busy")) },
-	"429":  func(*request) error { return apierrors.NewTooManyRequests("too many requests", 1) },
-	"500":  func(*request) error { return apierrors.NewInternalError(errors.New("etcdserver: leader changed")) },
-	"503":  func(*request) error { return apierrors.NewServiceUnavailable("shutting down") },
-	"504":  func(*request) error { return apierrors.NewTimeoutError("the request did not complete in time", 1) },
-	"lost": func(*request) error { return errLost },
+	"400":  func(*apiRequest) error { return apierrors.NewBadRequest("no such version") },
+	"422":  func(r *apiRequest) error { return apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, r.name, nil) },
+	"409":  func(r *apiRequest) error { return apierrors.NewConflict(modelPodResource, r.name, errors.New("busy")) },
+	"429":  func(*apiRequest) error { return apierrors.NewTooManyRequests("too many requests", 1) },
+	"500":  func(*apiRequest) error { return apierrors.NewInternalError(errors.New("etcdserver: leader changed")) },
+	"503":  func(*apiRequest) error { return apierrors.NewServiceUnavailable("shutting down") },
+	"504":  func(*apiRequest) error { return apierrors.NewTimeoutError("the request did not complete in time", 1) },
+	"lost": func(*apiRequest) error { return errLost },
 }

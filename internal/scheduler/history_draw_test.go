@@ -240,7 +240,7 @@ func (d *drawer) hook() {
 // late lets a request arrive whose client gave up.
 func (d *drawer) late() { d.w.do(step{op: "late", who: pick(d, d.w.api.late).id}) }
 
-// request lets one request go on.
+// apiRequest lets one request go on.
 func (d *drawer) request() {
 	pending := d.w.api.pending()
 	r := pick(d, pending)

@@ -214,8 +214,8 @@ func opFlow(w *world, s step) bool {
 	return some
 }
 
-// request returns a request that waits and can be answered.
-func (w *world) request(id string) *request {
+// apiRequest returns a request that waits and can be answered.
+func (w *world) request(id string) *apiRequest {
 	r, late := w.api.find(id)
 	if r == nil || late || !r.by.runs() || r.by.cut {
 		return nil

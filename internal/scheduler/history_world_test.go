@@ -130,7 +130,7 @@ func (w *world) giveUp() bool {
 			return true
 		}
 	}
-	w.api.late = slices.DeleteFunc(w.api.late, func(r *request) bool { return time.Since(r.sent) > requestTimeout })
+	w.api.late = slices.DeleteFunc(w.api.late, func(r *apiRequest) bool { return time.Since(r.sent) > requestTimeout })
 	return false
 }
 

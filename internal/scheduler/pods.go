@@ -148,7 +148,7 @@ func (p *pods) settle(uid types.UID) {
 	}
 }
 
-// request returns what the pod asks for, or why it is rejected whatever the nodes
+// apiRequest returns what the pod asks for, or why it is rejected whatever the nodes
 // have. It is read once for all versions of the pod that ask for the same. The
 // result is shared and must not be changed.
 func (p *pods) request(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
