@@ -17,14 +17,17 @@ const maxVirtualFunctions = 8
 
 // Simulated shows the cards of a profile. A profile that is a file is read
 // again at every look, so that what is written there happens to the cards.
-type Simulated struct{ profile, node string }
+type Simulated struct {
+	profile, node string
+	files
+}
 
 // NewSimulated returns the source. The profile is a built-in one's name or a
 // file, and must be that of one kind of node; the ids of its cards depend on
 // the name of the node.
 func NewSimulated(profile, node string) (*Simulated, error) {
-	s := &Simulated{profile: profile, node: node}
-	_, err := s.Look(context.Background())
+	s := &Simulated{profile: profile, node: node, files: newFiles()}
+	_, err := s.read()
 	return s, err
 }
 
@@ -32,7 +35,9 @@ func NewSimulated(profile, node string) (*Simulated, error) {
 func (s *Simulated) Name() string { return SourceSimulated }
 
 // Look implements [Source].
-func (s *Simulated) Look(context.Context) (*Snapshot, error) {
+func (s *Simulated) Look(ctx context.Context) (*Snapshot, error) { return s.look(ctx, s.read) }
+
+func (s *Simulated) read() (*Snapshot, error) {
 	kinds, err := LoadProfiles(s.profile)
 	if err != nil {
 		return nil, err

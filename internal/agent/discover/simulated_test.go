@@ -1,10 +1,14 @@
 package discover
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -150,6 +154,32 @@ func TestSimulatedFaults(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// A profile that can't be read fails the look in time, and the next one too.
+func TestSimulatedHangs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "profile.yaml")
+	if err := os.WriteFile(file, []byte(fourCards), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSimulated(file, "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"no answer in time", "an earlier look has not ended"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := s.Look(ctx); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	// The write ends the read that hangs.
+	if err := os.WriteFile(file, []byte(fourCards), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestSimulatedVirtualFunctions(t *testing.T) {

@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
@@ -40,36 +38,17 @@ var (
 // uuid nor memory, and numbers the cards in the order of their addresses.
 type Sysfs struct {
 	root string
-	// sem is held by a look: one that hangs in the kernel is not joined by more.
-	sem *semaphore.Weighted
+	files
 }
 
 // NewSysfs returns the source; root is where sysfs is mounted.
-func NewSysfs(root string) *Sysfs { return &Sysfs{root: root, sem: semaphore.NewWeighted(1)} }
+func NewSysfs(root string) *Sysfs { return &Sysfs{root: root, files: newFiles()} }
 
 // Name implements [Source].
 func (s *Sysfs) Name() string { return SourceSysfs }
 
 // Look implements [Source].
-func (s *Sysfs) Look(ctx context.Context) (*Snapshot, error) {
-	if s.sem.Acquire(ctx, 1) != nil {
-		return nil, fmt.Errorf("an earlier look has not ended: %w", context.Cause(ctx))
-	}
-	var out *Snapshot
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer s.sem.Release(1)
-		defer close(done)
-		out, err = s.read()
-	}()
-	select {
-	case <-done:
-		return out, err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("no answer in time: %w", context.Cause(ctx))
-	}
-}
+func (s *Sysfs) Look(ctx context.Context) (*Snapshot, error) { return s.look(ctx, s.read) }
 
 func (s *Sysfs) read() (*Snapshot, error) {
 	root, err := os.OpenRoot(s.root) // nothing in the tree leads out of it
