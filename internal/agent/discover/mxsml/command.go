@@ -31,7 +31,7 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), os.Stdin, out, &service{path: path})
+			return serve(cmd.Context(), os.Stdin, out, newSession(path))
 		},
 	}
 	cmd.Flags().StringVar(&path, "library", "", "path of libmxsml.so (default: where the vendor's packages put it)")
@@ -54,7 +54,7 @@ func takeStdout() (*os.File, error) {
 
 // serve answers calls one at a time. It returns when the input or ctx ends, even
 // while a call of the library does not.
-func serve(ctx context.Context, in io.Reader, out io.WriteCloser, s *service) error {
+func serve(ctx context.Context, in io.Reader, out io.WriteCloser, s *session) error {
 	server := rpc.NewServer()
 	if err := server.RegisterName(discover.HelperService, s); err != nil {
 		return err
@@ -85,50 +85,4 @@ func serve(ctx context.Context, in io.Reader, out io.WriteCloser, s *service) er
 	case err := <-ended:
 		return err
 	}
-}
-
-// service has the methods that the agent calls. It loads the library at the
-// first call that finds one.
-type service struct {
-	path    string
-	session *session
-}
-
-func answer[A, R any](s *service, do func(*session, A) (*R, error), args A, out *R) error {
-	if s.session == nil {
-		l, err := load(s.path)
-		if err != nil {
-			return err
-		}
-		s.session = newSession(l)
-	}
-	result, err := do(s.session, args)
-	if err == nil {
-		*out = *result
-	}
-	return err
-}
-
-func (s *service) Look(refresh bool, out *discover.Snapshot) error {
-	return answer(s, (*session).look, refresh, out)
-}
-
-func (s *service) Functions(args struct{}, out *discover.Functions) error {
-	return answer(s, (*session).functions, args, out)
-}
-
-func (s *service) Slices(card discover.SliceRef, out *discover.CardSlices) error {
-	return answer(s, (*session).cardSlices, card, out)
-}
-
-func (s *service) Create(order discover.SliceOrder, out *discover.Slice) error {
-	return answer(s, (*session).createSlice, order, out)
-}
-
-func (s *service) Change(change discover.SliceChange, out *discover.Slice) error {
-	return answer(s, (*session).changeSlice, change, out)
-}
-
-func (s *service) Remove(slice discover.SliceRef, out *struct{}) error {
-	return answer(s, func(s *session, slice discover.SliceRef) (*struct{}, error) { return &struct{}{}, s.removeSlice(slice) }, slice, out)
 }

@@ -26,7 +26,7 @@ func TestServe(t *testing.T) {
 	inRead, inWrite := io.Pipe()
 	outRead, outWrite := io.Pipe()
 	end := make(chan error, 1)
-	go func() { end <- serve(t.Context(), inRead, outWrite, &service{path: library}) }()
+	go func() { end <- serve(t.Context(), inRead, outWrite, newSession(library)) }()
 	client := jsonrpc.NewClient(struct {
 		io.Reader
 		io.WriteCloser
@@ -64,7 +64,7 @@ func TestServeRefuses(t *testing.T) {
 	} {
 		in, feed := io.Pipe()
 		go func() { _, _ = io.WriteString(feed, line) }() // the pipe stays open
-		err := serve(t.Context(), in, nopCloser{io.Discard}, &service{})
+		err := serve(t.Context(), in, nopCloser{io.Discard}, newSession(""))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want an error with %q", line, err, want)
 		}
@@ -92,7 +92,7 @@ func TestServeHangs(t *testing.T) {
 			in, feed := io.Pipe()
 			end := make(chan error, 1)
 			go func() {
-				end <- serve(t.Context(), in, nopCloser{io.Discard}, &service{session: newSession(l)})
+				end <- serve(t.Context(), in, nopCloser{io.Discard}, sessionOf(l))
 			}()
 			if _, err := io.WriteString(feed, calls); err != nil {
 				t.Fatal(err)
@@ -150,12 +150,12 @@ func TestRestarts(t *testing.T) {
 		count:          func() uint32 { return 0 },
 		errorString:    func(uint32) string { return "" },
 	}
-	s := newSession(l)
+	s := sessionOf(l)
 	s.now = func() time.Time { return now }
 	step := func(refresh bool, after time.Duration, wantStarts, wantRestarts int) {
 		t.Helper()
 		now = now.Add(after)
-		if _, err := s.look(refresh); err != nil {
+		if _, err := call(s.Look, refresh); err != nil {
 			t.Fatal(err)
 		}
 		if starts != wantStarts || restarts != wantRestarts {
@@ -171,10 +171,10 @@ func TestRestarts(t *testing.T) {
 	l.startWithFlags = nil
 	step(true, time.Second, 2, 2)
 	t.Run("what a card was called before is not what it is called now", func(t *testing.T) {
-		s := newSession(goLibrary(2))
+		s := sessionOf(goLibrary(2))
 		healthy := s.lib.info
 		look := func(refresh bool) discover.Card {
-			got, err := s.look(refresh)
+			got, err := call(s.Look, refresh)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,14 +198,14 @@ func TestRestarts(t *testing.T) {
 		l.start = func() uint32 { starts++; return 1 }
 		now = now.Add(time.Hour)
 		for range 2 {
-			if _, err := s.look(true); err == nil || !strings.Contains(err.Error(), "start the library: no reason given (code 1)") {
+			if _, err := call(s.Look, true); err == nil || !strings.Contains(err.Error(), "start the library: no reason given (code 1)") {
 				t.Errorf("got %v", err)
 			}
 		}
 	})
 	t.Run("no device is no error", func(t *testing.T) {
 		l.start = func() uint32 { return noDevice }
-		if got, err := s.look(true); err != nil || len(got.Cards) != 0 {
+		if got, err := call(s.Look, true); err != nil || len(got.Cards) != 0 {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})

@@ -132,10 +132,6 @@ func (l *library) failure(code uint32) error {
 	return fmt.Errorf("%s (code %d)", cleanOr(l.errorString(code), "no reason given"), code)
 }
 
-func (s *session) functions(struct{}) (*discover.Functions, error) {
-	return &discover.Functions{Library: s.lib.path, Missing: s.lib.missing}, nil
-}
-
 // read calls a function that fills a struct of a device. It returns false if the
 // library has no such function, or it fails.
 func read[T any](function func(device uint32, out *T) uint32, device uint32) (T, bool) {

@@ -33,9 +33,21 @@ func goLibrary(n uint32) *library {
 
 func bdfOf(id int) string { return fmt.Sprintf("0000:%02x:00.0", 16+id) }
 
+func sessionOf(l *library) *session {
+	s := newSession("")
+	s.lib = l
+	return s
+}
+
+// call calls a method as net/rpc does.
+func call[A, R any](method func(A, *R) error, args A) (*R, error) {
+	out := new(R)
+	return out, method(args, out)
+}
+
 func lookAt(t *testing.T, l *library) *discover.Snapshot {
 	t.Helper()
-	s, err := newSession(l).look(false)
+	s, err := call(sessionOf(l).Look, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,20 +73,20 @@ func TestTopologyLevels(t *testing.T) {
 		}
 		return success
 	}
-	session := newSession(l)
-	if s, err := session.look(false); err != nil || s.LinksKnown || s.Links != nil {
+	session := sessionOf(l)
+	if s, err := call(session.Look, false); err != nil || s.LinksKnown || s.Links != nil {
 		t.Errorf("a pair that can't be read: %v, links %v (known: %v), want none known", err, s.Links, s.LinksKnown)
 	}
 	broken = false
-	if s, err := session.look(false); err != nil || len(s.Links) != 3 {
+	if s, err := call(session.Look, false); err != nil || len(s.Links) != 3 {
 		t.Errorf("later: %v, links %v", err, s.Links)
 	}
 	broken = true
-	if s, err := session.look(false); err != nil || s.LinksKnown || s.LinksUnread != "mxSmlGetDeviceTopology of cards 1 and 2: error 4 (code 4)" {
+	if s, err := call(session.Look, false); err != nil || s.LinksKnown || s.LinksUnread != "mxSmlGetDeviceTopology of cards 1 and 2: error 4 (code 4)" {
 		t.Errorf("once they were known: %+v, %v, want them unread", s, err)
 	}
 	l.state = func(id uint32, available *int32) uint32 { *available = 1 - int32(id/2); return success }
-	if s, err := session.look(false); err != nil || len(s.Links) != 1 {
+	if s, err := call(session.Look, false); err != nil || len(s.Links) != 1 {
 		t.Errorf("a card that is not available: %v, links %v, want that of the others", err, s.Links)
 	}
 }

@@ -17,10 +17,12 @@ import (
 // while something is wrong: it walks over all of the hardware then.
 const restartInterval = 30 * time.Second
 
-// session is the library from its start on.
+// session is the library from its start on. Its exported methods are those that
+// the agent calls with net/rpc; the first that finds a library loads it.
 type session struct {
-	lib *library
-	now func() time.Time
+	path string
+	lib  *library
+	now  func() time.Time
 
 	// called reports whether the library was ever started, ready whether it is.
 	called, ready bool
@@ -33,8 +35,24 @@ type session struct {
 	seen map[uint32]deviceInfo
 }
 
-func newSession(l *library) *session {
-	return &session{lib: l, now: time.Now, seen: map[uint32]deviceInfo{}}
+func newSession(path string) *session {
+	return &session{path: path, now: time.Now, seen: map[uint32]deviceInfo{}}
+}
+
+func (s *session) load() (err error) {
+	if s.lib == nil {
+		s.lib, err = load(s.path)
+	}
+	return err
+}
+
+// Functions returns which functions the library has.
+func (s *session) Functions(_ struct{}, out *discover.Functions) error {
+	if err := s.load(); err != nil {
+		return err
+	}
+	*out = discover.Functions{Library: s.lib.path, Missing: s.lib.missing}
+	return nil
 }
 
 // begin starts the library, or makes it count the cards again where that was
@@ -63,21 +81,21 @@ func (s *session) begin() (bool, error) {
 	return true, nil
 }
 
-// look asks the library for everything that it knows about all cards.
-func (s *session) look(refresh bool) (*discover.Snapshot, error) {
-	s.wanted = s.wanted || refresh
-	out := &discover.Snapshot{Source: "mxsml " + s.lib.path, Cards: []discover.Card{}}
-	some, err := s.begin()
-	if err != nil {
-		return nil, err
+// Look asks the library for everything that it knows about all cards.
+func (s *session) Look(refresh bool, out *discover.Snapshot) error {
+	if err := s.load(); err != nil {
+		return err
 	}
-	if !some {
-		return out, nil
+	s.wanted = s.wanted || refresh
+	*out = discover.Snapshot{Source: "mxsml " + s.lib.path, Cards: []discover.Card{}}
+	some, err := s.begin()
+	if err != nil || !some {
+		return err
 	}
 	n := s.lib.count()
 	if n > maxDevices {
 		s.wanted = true
-		return nil, fmt.Errorf("mxSmlGetDeviceCount reports %d cards: no machine has more than %d, so the answer is rejected", n, maxDevices)
+		return fmt.Errorf("mxSmlGetDeviceCount reports %d cards: no machine has more than %d, so the answer is rejected", n, maxDevices)
 	}
 	infos := make([]deviceInfo, n)
 	var failures []error
@@ -91,7 +109,7 @@ func (s *session) look(refresh bool) (*discover.Snapshot, error) {
 		out.Cards = append(out.Cards, card)
 	}
 	if n > 0 && len(failures) == int(n) {
-		return nil, fmt.Errorf("no card answers: %w", errors.Join(failures...))
+		return fmt.Errorf("no card answers: %w", errors.Join(failures...))
 	}
 	s.addLimited(out)
 	s.applyPhysical(out)
@@ -100,7 +118,7 @@ func (s *session) look(refresh bool) (*discover.Snapshot, error) {
 		out.MACA = readText(s.lib.macaVersion)
 	}
 	out.Driver = s.driver(n)
-	return out, nil
+	return nil
 }
 
 // card reads one card. A card that does not answer is an unavailable one: it

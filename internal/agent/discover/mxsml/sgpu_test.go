@@ -123,7 +123,7 @@ func TestSlices(t *testing.T) {
 	}
 	m.InUse = [][2]int{{0, int(third)}}
 	write()
-	s, err := newSession(d.library).look(false)
+	s, err := call(sessionOf(d.library).Look, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestSlices(t *testing.T) {
 	t.Run("one that can't be read hides all", func(t *testing.T) {
 		m.Faults = []fake.Fault{{Kind: "error", Function: "mxSmlGetSgpuInfo", Code: 4}}
 		write()
-		s, err := newSession(d.library).look(false)
+		s, err := call(sessionOf(d.library).Look, false)
 		if err != nil || s.Cards[0].Figures.Slices != nil {
 			t.Errorf("slices %v, %v; want none", s.Cards[0].Figures.Slices, err)
 		}
@@ -175,7 +175,7 @@ func TestFakeDriverShares(t *testing.T) {
 	}
 	group.Wait()
 	minors := map[int]bool{}
-	s, err := newSession(d.library).look(false)
+	s, err := call(sessionOf(d.library).Look, false)
 	if err != nil {
 		t.Fatal(err)
 	}

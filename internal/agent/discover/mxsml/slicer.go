@@ -105,28 +105,30 @@ func (s *session) slices(id uint32) []discover.Slice {
 	return out
 }
 
-// cardSlices reads how a card is sliced.
-func (s *session) cardSlices(ref discover.SliceRef) (*discover.CardSlices, error) {
-	_, out, err := s.sliced(ref.BDF)
-	return out, err
+// Slices reads how a card is sliced.
+func (s *session) Slices(ref discover.SliceRef, out *discover.CardSlices) (err error) {
+	_, *out, err = s.sliced(ref.BDF)
+	return err
 }
 
 // sliced returns the library's number of a card and how the card is sliced.
-func (s *session) sliced(bdf string) (uint32, *discover.CardSlices, error) {
+func (s *session) sliced(bdf string) (id uint32, out discover.CardSlices, err error) {
+	if err := s.load(); err != nil {
+		return 0, out, err
+	}
 	for _, name := range neededForSlices {
 		if slices.Contains(s.lib.missing, name) {
-			return 0, nil, fmt.Errorf("%s has no function %s, so it makes no slices", s.lib.path, name)
+			return 0, out, fmt.Errorf("%s has no function %s, so it makes no slices", s.lib.path, name)
 		}
 	}
-	id, err := s.device(bdf)
-	if err != nil {
-		return 0, nil, err
+	if id, err = s.device(bdf); err != nil {
+		return 0, out, err
 	}
 	var on uint32
 	if err := s.call("mxSmlGetSgpuToggle", s.lib.sgpuToggle(id, &on)); err != nil {
-		return 0, nil, err
+		return 0, out, err
 	}
-	out := &discover.CardSlices{On: on != 0, Slices: []discover.Slice{}}
+	out = discover.CardSlices{On: on != 0, Slices: []discover.Slice{}}
 	if on == 0 {
 		return id, out, nil
 	}
@@ -134,39 +136,39 @@ func (s *session) sliced(bdf string) (uint32, *discover.CardSlices, error) {
 		out.QoS = schedClasses[class]
 	}
 	if out.Slices = s.slices(id); out.Slices == nil {
-		return 0, nil, fmt.Errorf("the slices of the card at %s can't be read", bdf)
+		return 0, out, fmt.Errorf("the slices of the card at %s can't be read", bdf)
 	}
 	return id, out, nil
 }
 
-// createSlice makes a slice: slicing is switched on and the class set first,
+// Create makes a slice: slicing is switched on and the class set first,
 // and a slice that can't be named is removed, since no record leads to it.
-func (s *session) createSlice(order discover.SliceOrder) (*discover.Slice, error) {
+func (s *session) Create(order discover.SliceOrder, out *discover.Slice) error {
 	id, now, err := s.sliced(order.BDF)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !now.On {
 		if err := s.call("mxSmlSetSgpuToggle", s.lib.setToggle(id, 1)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := s.setClass(id, order.QoS, now); err != nil {
-		return nil, err
+	if err := s.setClass(id, order.QoS, &now); err != nil {
+		return err
 	}
 	var made uint32
 	if err := s.call("mxSmlCreateSgpu", s.lib.createSGPU(id, uint32(order.Memory), uint32(order.Compute), &made)); err != nil {
-		return nil, err
+		return err
 	}
 	err = s.call("mxSmlSetSgpuAlias", s.lib.setAlias(id, made, order.Alias))
 	if err == nil && order.Urgent && s.lib.setPriority != nil {
 		err = s.call("mxSmlSetSgpuDeviceQueuePriority", s.lib.setPriority(id, made, 1))
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.call("mxSmlRemoveSgpu", s.lib.removeSGPU(id, made)))
+		return errors.Join(err, s.call("mxSmlRemoveSgpu", s.lib.removeSGPU(id, made)))
 	}
-	_, slice, err := s.find(discover.SliceRef{BDF: order.BDF, ID: int(made)})
-	return slice, err
+	_, *out, err = s.find(discover.SliceRef{BDF: order.BDF, ID: int(made)})
+	return err
 }
 
 // setClass makes the card run a class, which it can change only while there
@@ -186,30 +188,30 @@ func (s *session) setClass(id uint32, qos gpu.QoS, now *discover.CardSlices) err
 	return s.call("mxSmlSetDeviceSchedClass", s.lib.setSchedClass(id, uint32(class)))
 }
 
-// changeSlice names or resizes a slice.
-func (s *session) changeSlice(change discover.SliceChange) (*discover.Slice, error) {
+// Change names or resizes a slice.
+func (s *session) Change(change discover.SliceChange, out *discover.Slice) error {
 	id, now, err := s.find(change.SliceRef)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n := uint32(now.ID)
 	if change.Alias != nil && *change.Alias != now.Alias {
 		if err := s.call("mxSmlSetSgpuAlias", s.lib.setAlias(id, n, *change.Alias)); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if change.Memory != nil && *change.Memory != now.Memory {
 		if err := s.resize("mxSmlSetSgpuVramQuota", s.lib.setVRAM, id, n, uint32(*change.Memory)); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if change.Compute != nil && *change.Compute != now.ComputePercent {
 		if err := s.resize("mxSmlSetSgpuComputeQuota", s.lib.setCompute, id, n, uint32(*change.Compute)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	_, now, err = s.find(change.SliceRef)
-	return now, err
+	_, *out, err = s.find(change.SliceRef)
+	return err
 }
 
 func (s *session) resize(function string, set func(device, sgpu, quota uint32) uint32, id, n, quota uint32) error {
@@ -219,8 +221,8 @@ func (s *session) resize(function string, set func(device, sgpu, quota uint32) u
 	return s.call(function, set(id, n, quota))
 }
 
-// removeSlice removes a slice.
-func (s *session) removeSlice(ref discover.SliceRef) error {
+// Remove removes a slice.
+func (s *session) Remove(ref discover.SliceRef, _ *struct{}) error {
 	id, now, err := s.find(ref)
 	if err != nil {
 		return err
@@ -230,14 +232,14 @@ func (s *session) removeSlice(ref discover.SliceRef) error {
 
 // find returns the library's number of a card, and the slice if it is the one
 // that is meant.
-func (s *session) find(ref discover.SliceRef) (uint32, *discover.Slice, error) {
+func (s *session) find(ref discover.SliceRef) (id uint32, slice discover.Slice, err error) {
 	id, now, err := s.sliced(ref.BDF)
 	if err != nil {
-		return 0, nil, err
+		return 0, slice, err
 	}
 	at := slices.IndexFunc(now.Slices, func(x discover.Slice) bool { return x.ID == ref.ID })
 	if at < 0 || ref.UUID != "" && now.Slices[at].UUID != ref.UUID {
-		return 0, nil, fmt.Errorf("slice %d of the card at %s: %w", ref.ID, ref.BDF, discover.ErrNoSlice)
+		return 0, slice, fmt.Errorf("slice %d of the card at %s: %w", ref.ID, ref.BDF, discover.ErrNoSlice)
 	}
-	return id, &now.Slices[at], nil
+	return id, now.Slices[at], nil
 }
