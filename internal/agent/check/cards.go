@@ -23,7 +23,7 @@ func (f *Facts) best() *discover.Snapshot {
 
 // cards returns the cards that the driver can use.
 func (f *Facts) cards() []discover.Card {
-	return slices.DeleteFunc(slices.Clone(f.best().Cards), func(c discover.Card) bool { return c.Vitals.Available != nil && !*c.Vitals.Available })
+	return slices.DeleteFunc(slices.Clone(f.best().Cards), func(c discover.Card) bool { return c.Unavailable() })
 }
 
 func pciCards(f *Facts) verdict {

@@ -91,7 +91,7 @@ func (c *Card) check() error {
 	if err := c.checkIdentity(); err != nil {
 		return err
 	}
-	if c.unavailable() && c.Memory == 0 {
+	if c.Unavailable() && c.Memory == 0 {
 		return nil
 	}
 	if c.Memory < gpu.MemoryStep {
@@ -105,15 +105,15 @@ func (c *Card) checkIdentity() error {
 	switch {
 	case c.Minor < 0 || c.Minor > maxMinor:
 		return fmt.Errorf("number %d: want 0 to %d", c.Minor, maxMinor)
-	case c.UUID == "" && !c.unavailable():
+	case c.UUID == "" && !c.Unavailable():
 		return errors.New("no uuid")
 	case len(c.UUID) > maxUUID || !plain(c.UUID):
 		return fmt.Errorf("uuid %.120q: want at most %d letters, digits and signs", c.UUID, maxUUID)
-	case c.BDF == "" && !c.unavailable():
+	case c.BDF == "" && !c.Unavailable():
 		return errors.New("no PCI address")
 	case c.BDF != "" && !bdfPattern.MatchString(c.BDF):
 		return fmt.Errorf("PCI address %.60q: want one like 0000:0e:00.0", c.BDF)
-	case c.Model == "" && !c.unavailable():
+	case c.Model == "" && !c.Unavailable():
 		return errors.New("no model")
 	case len(c.Model) > maxModel || printable(c.Model) != c.Model:
 		return fmt.Errorf("model %.60q: want at most %d printable characters", c.Model, maxModel)
@@ -125,7 +125,7 @@ func (c *Card) checkIdentity() error {
 func (c *Card) GPU() gpu.Card {
 	out := gpu.Card{
 		ID: gpu.CardID(c.UUID), Minor: c.Minor, Model: gpu.ModelName(c.Model), Memory: c.Memory,
-		Slots: gpu.MaxSlices, Healthy: !c.unavailable(), Switch: c.PCIeSwitch,
+		Slots: gpu.MaxSlices, Healthy: !c.Unavailable(), Switch: c.PCIeSwitch,
 	}
 	if c.NUMA != nil && *c.NUMA >= 0 {
 		out.NUMA, out.NUMAKnown = *c.NUMA, true
@@ -133,7 +133,8 @@ func (c *Card) GPU() gpu.Card {
 	return out
 }
 
-func (c *Card) unavailable() bool { return c.Vitals.Available != nil && !*c.Vitals.Available }
+// Unavailable reports whether the card is known to be out of order.
+func (c *Card) Unavailable() bool { return c.Vitals.Available != nil && !*c.Vitals.Available }
 
 // label names a card in messages.
 func (c *Card) label() string {

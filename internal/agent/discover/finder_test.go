@@ -168,10 +168,10 @@ func TestFinderCompletes(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone, appeared := s.Cards[0], s.Cards[3]
-	if !gone.unavailable() || gone.UUID != "GPU-0" || gone.Vitals.Reason != "it is gone from the PCI bus" {
+	if !gone.Unavailable() || gone.UUID != "GPU-0" || gone.Vitals.Reason != "it is gone from the PCI bus" {
 		t.Errorf("the card that is gone: %+v", gone)
 	}
-	if !appeared.unavailable() || appeared.UUID != "" || appeared.Minor != 3 || appeared.Vitals.Reason == "" {
+	if !appeared.Unavailable() || appeared.UUID != "" || appeared.Minor != 3 || appeared.Vitals.Reason == "" {
 		t.Errorf("the card that is new: %+v", appeared)
 	}
 	if vendor.refreshes != 1 {

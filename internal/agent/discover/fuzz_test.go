@@ -51,7 +51,7 @@ func FuzzList(f *testing.F) {
 		for i := range cards {
 			s.Cards = append(s.Cards, cards[i])
 			s.Cards[i].Memory = gpu.MemoryStep
-			if !cards[i].unavailable() && cards[i].Vitals.Reason != "" || len(cards[i].Figures.Slices) > gpu.MaxSlices {
+			if !cards[i].Unavailable() && cards[i].Vitals.Reason != "" || len(cards[i].Figures.Slices) > gpu.MaxSlices {
 				t.Fatalf("card %+v", cards[i])
 			}
 		}

@@ -49,7 +49,7 @@ func complete(out, pci *Snapshot) (difference string) {
 
 // fail makes a card unavailable for a reason, unless it is so for another.
 func (c *Card) fail(reason string) {
-	if !c.unavailable() || c.Vitals.Reason == "" {
+	if !c.Unavailable() || c.Vitals.Reason == "" {
 		c.Vitals.Available, c.Vitals.Reason = new(false), reason
 	}
 }

@@ -55,7 +55,7 @@ func (m *MXSMI) Look(ctx context.Context) (*Snapshot, error) {
 	}
 	out := &Snapshot{Source: SourceMXSMI, Cards: slices.Clone(cards)}
 	out.sort()
-	if !slices.ContainsFunc(cards, func(c Card) bool { return !c.unavailable() }) {
+	if !slices.ContainsFunc(cards, func(c Card) bool { return !c.Unavailable() }) {
 		return out, nil
 	}
 	text, err := m.run(ctx, "--show-memory")

@@ -33,7 +33,7 @@ func eachCard(out *Snapshot, text []byte, f func(*Card, *logCard) error) error {
 	}
 	for i := range out.Cards {
 		c := &out.Cards[i]
-		if !c.unavailable() && !slices.ContainsFunc(cards, func(l logCard) bool { return l.number == c.Minor }) {
+		if !c.Unavailable() && !slices.ContainsFunc(cards, func(l logCard) bool { return l.number == c.Minor }) {
 			return fmt.Errorf("it does not list GPU#%d at %s, which -L does", c.Minor, c.BDF)
 		}
 	}
@@ -109,7 +109,7 @@ func applyTopology(out *Snapshot, text []byte, list []Card) error {
 	for i := range out.Cards {
 		c := &out.Cards[i]
 		listed := slices.ContainsFunc(t.numbers, func(n int) bool { return at[n] == i })
-		if !c.unavailable() && !listed {
+		if !c.Unavailable() && !listed {
 			return fmt.Errorf("it does not list the card at %s", c.BDF)
 		}
 	}

@@ -62,7 +62,7 @@ func addCard(cards []Card, line string) ([]Card, error) {
 		return nil, errors.New("its PCI address is not one like 0000:0e:00.0")
 	case isUUID:
 		c.UUID = strings.TrimSpace(uuid)
-	case !c.unavailable():
+	case !c.Unavailable():
 		return nil, errors.New("an available card without a uuid")
 	default:
 		c.Vitals.Reason = strings.TrimSpace(match[5])

@@ -94,7 +94,7 @@ func TestMXSMISamples(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for i, c := range s.Cards {
-				if c.unavailable() {
+				if c.Unavailable() {
 					continue
 				}
 				if wantID := fmt.Sprintf("GPU-df110e%02x-56d2-e35b-d97b-e23bca667d%02x", i, i); c.UUID != wantID || c.Minor != i {

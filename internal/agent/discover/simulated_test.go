@@ -91,7 +91,7 @@ func TestSimulatedFaults(t *testing.T) {
 		check func(t *testing.T, s *Snapshot)
 	}{
 		"unhealthy": {"unhealthy: [3]\n", func(t *testing.T, s *Snapshot) {
-			if c := s.Cards[3]; !c.unavailable() || c.Vitals.Reason == "" || s.Cards[2].unavailable() {
+			if c := s.Cards[3]; !c.Unavailable() || c.Vitals.Reason == "" || s.Cards[2].Unavailable() {
 				t.Errorf("card 3: %+v", c.Vitals)
 			}
 		}},
@@ -192,7 +192,7 @@ func TestSimulatedVirtualFunctions(t *testing.T) {
 		t.Fatalf("%d cards, links %v; want 24 and none", len(s.Cards), s.Links)
 	}
 	for i, c := range s.Cards {
-		if !c.Virtual || c.Memory != 8192 || c.Sliced != nil || c.unavailable() != (i/8 == 1) || *c.NUMA != i/16 {
+		if !c.Virtual || c.Memory != 8192 || c.Sliced != nil || c.Unavailable() != (i/8 == 1) || *c.NUMA != i/16 {
 			t.Errorf("card %d is %+v", i, c)
 		}
 	}

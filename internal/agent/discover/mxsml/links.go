@@ -23,7 +23,7 @@ func (s *session) readLinks(out *discover.Snapshot, infos []deviceInfo) {
 		}
 		s.readLinkFault(uint32(id), card)
 		ports, err := s.ports(uint32(id), infos)
-		if err != nil && available(card) {
+		if err != nil && !card.Unavailable() {
 			unread = append(unread, fmt.Errorf("card %d: %w", id, err))
 		}
 		card.Vitals.Ports = ports
@@ -44,11 +44,6 @@ func (s *session) readLinks(out *discover.Snapshot, infos []deviceInfo) {
 	if len(unread) > 0 {
 		out.LinksUnread = unread[0].Error()
 	}
-}
-
-// available reports whether a card is not known to be out of order.
-func available(card *discover.Card) bool {
-	return card.Vitals.Available == nil || *card.Vitals.Available
 }
 
 // readLinkFault asks why the card's links are off, if they are. Off on purpose
@@ -221,7 +216,7 @@ func linksOfPorts(cards []discover.Card) []gpu.Link {
 func (s *session) linksOfTopology(cards []discover.Card, infos []deviceInfo) ([]gpu.Link, error) {
 	var links []gpu.Link
 	able := func(id int) bool {
-		return infos[id].mode != modeVirtual && infos[id].uuid[0] != 0 && available(&cards[id])
+		return infos[id].mode != modeVirtual && infos[id].uuid[0] != 0 && !cards[id].Unavailable()
 	}
 	for a := range infos {
 		for b := a + 1; b < len(infos); b++ {

@@ -257,7 +257,7 @@ func (s *session) applyPhysical(out *discover.Snapshot) {
 		var physical discover.Card
 		s.readVitals(id, &physical)
 		virtual, ok := read(s.lib.virtualDevices, id)
-		if available(&physical) || !ok {
+		if !physical.Unavailable() || !ok {
 			continue
 		}
 		for i := range out.Cards {
