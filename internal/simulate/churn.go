@@ -108,7 +108,7 @@ func (c *scenario) play(ctx context.Context, o *Options, queue int, arrived func
 	if err := e.run(ctx, arrived); err != nil {
 		return outcome{}, err
 	}
-	return c.outcome(m), nil
+	return m.finish(), nil
 }
 
 // engine prepares a run.
@@ -125,33 +125,8 @@ func (c *scenario) engine(o *Options, queue int) (*engine, *churnMeter, error) {
 		w.servers = append(w.servers, newServer(i, fmt.Sprintf("server-%05d", i), topology))
 	}
 	jobs := drawJobs(w.kinds, o.Jobs, float64(o.Servers*serverCards), c.load, uint64(c.seed))
-	m := newChurnMeter(w, c.shape, jobs)
+	m := newChurnMeter(c, w, jobs)
 	return newEngine(w, c.policy.make(w), jobs, queue, m), m, nil
-}
-
-func (c *scenario) outcome(m *churnMeter) outcome {
-	o := outcome{
-		Policy: c.policy.name, Zones: c.shape.name, Mix: c.mix.name, Load: c.load, Seed: c.seed,
-		Pairs: m.got.pairs, BestPairs: m.best.pairs, Weight: m.got.weight, BestWeight: m.best.weight,
-		OneZonePercent: map[string]float64{}, MeanWait: map[string]float64{}, Measured: map[string]int{},
-		BrokenZones: m.broken,
-	}
-	for i := range m.kinds {
-		k := &m.kinds[i]
-		s := m.sizes[k.size]
-		if s.jobs == 0 {
-			continue
-		}
-		o.Measured[k.size] = s.jobs
-		o.MeanWait[k.size] = s.wait / float64(s.jobs)
-		if k.cards > 1 && k.cards <= c.shape.zone {
-			o.OneZonePercent[k.size] = 100 * float64(s.oneZone) / float64(s.jobs)
-		}
-	}
-	if m.time > 0 {
-		o.AllocatedPercent = 100 * m.area / m.time / float64(len(m.servers)*serverCards)
-	}
-	return o
 }
 
 // churnMeter collects what a run of the study is judged by. The first tenth of
@@ -164,23 +139,33 @@ type churnMeter struct {
 	warmup     int
 
 	time, area float64 // measured time, and booked cards over it
-	got, best  quality
-	sizes      map[string]*sizeStats
-	broken     int // fractional jobs that broke an idle zone without need
+	// sums has sums where the outcome has percentages and means.
+	sums outcome
 }
 
-// sizeStats is about the jobs of one size.
-type sizeStats struct {
-	jobs, oneZone int
-	wait          float64
-}
-
-func newChurnMeter(w *world, s shape, jobs []job) *churnMeter {
-	m := &churnMeter{world: w, shape: s, exhaustive: newExhaustive(s), jobs: jobs, warmup: len(jobs) / 10, sizes: map[string]*sizeStats{}}
-	for i := range w.kinds {
-		m.sizes[w.kinds[i].size] = &sizeStats{}
+func newChurnMeter(c *scenario, w *world, jobs []job) *churnMeter {
+	return &churnMeter{
+		world: w, shape: c.shape, exhaustive: newExhaustive(c.shape), jobs: jobs, warmup: len(jobs) / 10,
+		sums: outcome{
+			Policy: c.policy.name, Zones: c.shape.name, Mix: c.mix.name, Load: c.load, Seed: c.seed,
+			OneZonePercent: map[string]float64{}, MeanWait: map[string]float64{}, Measured: map[string]int{},
+		},
 	}
-	return m
+}
+
+// finish makes percentages and means of the sums, once the run is over.
+func (m *churnMeter) finish() outcome {
+	o := m.sums
+	for size, jobs := range o.Measured {
+		o.MeanWait[size] /= float64(jobs)
+	}
+	for size, inZone := range o.OneZonePercent {
+		o.OneZonePercent[size] = 100 * inZone / float64(o.Measured[size])
+	}
+	if m.time > 0 {
+		o.AllocatedPercent = 100 * m.area / m.time / float64(len(m.servers)*serverCards)
+	}
+	return o
 }
 
 // pass counts what is booked between the first measured arrival and the last.
@@ -198,24 +183,28 @@ func (m *churnMeter) start(j int, k *kind, wait float64, s *server, cards gpu.Se
 	if j < m.warmup {
 		return
 	}
-	size := m.sizes[k.size]
-	size.jobs++
-	size.wait += wait
+	o := &m.sums
+	o.Measured[k.size]++
+	o.MeanWait[k.size] += wait
 	switch {
 	case k.fractional():
 		if m.breaksZone(k, s, cards) {
-			m.broken++
+			o.BrokenZones++
 		}
 	case k.cards > 1:
 		if m.shape.oneZone(cards) {
-			size.oneZone++
+			o.OneZonePercent[k.size]++
+		} else if k.cards <= m.shape.zone {
+			o.OneZonePercent[k.size] += 0
 		}
 		// The best that any server has to offer now.
 		var best quality
 		for _, s := range m.servers {
 			best = best.atLeast(m.exhaustive.best[s.idle()][k.cards])
 		}
-		m.got, m.best = m.got.plus(m.exhaustive.of[cards]), m.best.plus(best)
+		got := m.exhaustive.of[cards]
+		o.Pairs, o.BestPairs = o.Pairs+got.pairs, o.BestPairs+best.pairs
+		o.Weight, o.BestWeight = o.Weight+got.weight, o.BestWeight+best.weight
 	}
 }
 

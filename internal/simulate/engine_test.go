@@ -138,7 +138,7 @@ func TestBrokenZones(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			k := fraction(32)
-			m := newChurnMeter(makeWorld(t, shapes[0], tc.servers...), shapes[0], nil)
+			m := newChurnMeter(&scenario{shape: shapes[0]}, makeWorld(t, shapes[0], tc.servers...), nil)
 			if got := m.breaksZone(&k, m.servers[0], gpu.SetOf(tc.card)); got != tc.want {
 				t.Errorf("breaks a zone: %v, want %v", got, tc.want)
 			}

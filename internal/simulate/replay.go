@@ -92,9 +92,8 @@ func replayAll(ctx context.Context, t *Trace, o *Options, progress func(done, to
 		if err := w.replay(ctx, permuted(t.Nodes, seed), arriving, name, m, arrived); err != nil {
 			return result{}, fmt.Errorf("policy %s at seed %d: %w", name, seed, err)
 		}
-		r := m.result()
-		r.Policy, r.Seed, r.Nodes, r.Pods, r.Cards = name, seed, len(t.Nodes), len(arriving), int(t.capacity()/wholeCard)
-		return r, nil
+		m.Policy, m.Seed, m.Nodes, m.Pods, m.Cards = name, seed, len(t.Nodes), len(arriving), int(t.capacity()/wholeCard)
+		return m.finish(), nil
 	})
 }
 
@@ -144,22 +143,24 @@ func traceServers(nodes []Node) ([]*server, error) {
 
 // traceMeter measures what is allocated as pods arrive.
 type traceMeter struct {
+	result
 	// placements has an entry for each job, unless it is nil.
 	placements []Placement
 
-	capacity           int64
-	asked, given       int64
-	sum                map[int]float64 // by percent arrived: of the allocation
-	count              map[int]int
-	last               int
-	first              *float64
-	failed, failedFull map[string]int
+	capacity     int64
+	asked, given int64
+	sum          map[int]float64 // by percent arrived: of the allocation
+	count        map[int]int
+	last         int
 }
 
 func newTraceMeter(capacity int64) *traceMeter {
-	m := &traceMeter{capacity: capacity, sum: map[int]float64{}, count: map[int]int{}, failed: map[string]int{}, failedFull: map[string]int{}}
+	m := &traceMeter{
+		result:   result{AllocatedPercentAt: map[string]float64{}, FailedAt100: map[string]int{}, Failed: map[string]int{}},
+		capacity: capacity, sum: map[int]float64{}, count: map[int]int{},
+	}
 	for _, size := range []string{sizeCPU, sizeFractional, "1", "2", "4", "8"} {
-		m.failed[size], m.failedFull[size] = 0, 0
+		m.Failed[size], m.FailedAt100[size] = 0, 0
 	}
 	return m
 }
@@ -182,12 +183,12 @@ func (m *traceMeter) arrived(k *kind, placed bool) {
 	if placed {
 		m.given += k.demand()
 	} else {
-		m.failed[k.size]++
+		m.Failed[k.size]++
 		if m.asked <= m.capacity {
-			m.failedFull[k.size]++
+			m.FailedAt100[k.size]++
 		}
-		if k.cards > 0 && m.first == nil {
-			m.first = new(m.percent(m.asked))
+		if k.cards > 0 && m.FirstFailurePercent == nil {
+			m.FirstFailurePercent = new(m.percent(m.asked))
 		}
 	}
 	m.last = int(math.Round(m.percent(m.asked)))
@@ -197,24 +198,23 @@ func (m *traceMeter) arrived(k *kind, placed bool) {
 
 func (m *traceMeter) percent(milli int64) float64 { return 100 * float64(milli) / float64(m.capacity) }
 
-// result reads the curve off: the mean allocation over the pods whose arrival
+// finish reads the curve off: the mean allocation over the pods whose arrival
 // rounds to a percent. A percent that a large pod jumps over is as the one
 // before it.
-func (m *traceMeter) result() result {
-	r := result{AllocatedPercentAt: map[string]float64{}, FirstFailurePercent: m.first, FailedAt100: m.failedFull, Failed: m.failed}
+func (m *traceMeter) finish() result {
 	value := 0.0
 	for x := 0; x <= m.last; x++ {
 		if m.count[x] > 0 {
 			value = m.sum[x] / float64(m.count[x])
 		}
-		r.Curve = append(r.Curve, point{ArrivedPercent: x, AllocatedPercent: value})
+		m.Curve = append(m.Curve, point{ArrivedPercent: x, AllocatedPercent: value})
 	}
 	for _, x := range marks {
-		if x < len(r.Curve) {
-			r.AllocatedPercentAt[strconv.Itoa(x)] = r.Curve[x].AllocatedPercent
+		if x < len(m.Curve) {
+			m.AllocatedPercentAt[strconv.Itoa(x)] = m.Curve[x].AllocatedPercent
 		}
 	}
-	return r
+	return m.result
 }
 
 // stream names a source of random numbers of a run. Each has its own, so that

@@ -187,7 +187,7 @@ func TestTraceMeter(t *testing.T) {
 	m.arrived(ask(1, 50), false)  // 62.5: the first refusal
 	m.arrived(ask(1, 100), true)  // 87.5
 	m.arrived(ask(3, 100), false) // 162.5: past 100
-	got := m.result()
+	got := m.finish()
 	want := result{
 		AllocatedPercentAt:  map[string]float64{"80": 50, "90": 75, "95": 75, "100": 75, "110": 75, "130": 75},
 		FirstFailurePercent: new(62.5),
