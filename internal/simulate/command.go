@@ -269,11 +269,11 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command, stdout, stderr io
 
 // runTrace returns the result for scripts and the report for people.
 func (c *command) runTrace(ctx context.Context, progress func(done, total int64)) (any, *report, error) {
-	nodes, err := readNodes(c.nodes)
+	nodes, err := readFile(c.nodes, parseNodes)
 	if err != nil {
 		return nil, nil, err
 	}
-	pods, err := readPods(c.pods)
+	pods, err := readFile(c.pods, parsePods)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -51,18 +51,7 @@ const (
 	maxAmount = 1 << 40
 )
 
-// readNodes reads a list of servers: sn, cpu_milli, memory_mib, gpu, model, and
-// optionally zones, the sizes of the groups of linked cards ("4|4").
-func readNodes(file string) ([]Node, error) {
-	return readFile(file, parseNodes)
-}
-
-// readPods reads a list of pods: name, cpu_milli, memory_mib, num_gpu,
-// gpu_milli, and optionally gpu_spec and qos. Other columns are not read.
-func readPods(file string) ([]Pod, error) {
-	return readFile(file, parsePods)
-}
-
+// readFile reads a file of the trace with one of the parsers below.
 func readFile[T any](file string, parse func(name string, r io.Reader) ([]T, error)) ([]T, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -72,6 +61,8 @@ func readFile[T any](file string, parse func(name string, r io.Reader) ([]T, err
 	return parse(file, f)
 }
 
+// parseNodes reads a list of servers: sn, cpu_milli, memory_mib, gpu, model, and
+// optionally zones, the sizes of the groups of linked cards ("4|4").
 func parseNodes(name string, r io.Reader) ([]Node, error) {
 	seen := map[string]int{}
 	return parse(name, r, "server", maxNodes, []string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, func(t *csvTable) Node {
@@ -88,6 +79,8 @@ func parseNodes(name string, r io.Reader) ([]Node, error) {
 	})
 }
 
+// parsePods reads a list of pods: name, cpu_milli, memory_mib, num_gpu,
+// gpu_milli, and optionally gpu_spec and qos. Other columns are not read.
 func parsePods(name string, r io.Reader) ([]Pod, error) {
 	return parse(name, r, "pod", maxRows, []string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}, func(t *csvTable) Pod {
 		p := Pod{
@@ -101,79 +94,65 @@ func parsePods(name string, r io.Reader) ([]Pod, error) {
 	})
 }
 
-// parse reads the rows of a file, of which there must be one at least.
+// parse reads the rows of a file, of which there must be one at least. The first
+// thing that is wrong ends it.
 func parse[T any](file string, r io.Reader, what string, most int, columns []string, read func(*csvTable) T) ([]T, error) {
-	t, err := openTable(file, r, columns)
-	if err != nil {
+	rows := csv.NewReader(r)
+	rows.ReuseRecord = true
+	t := &csvTable{file: file, column: map[string]int{}}
+	header, err := rows.Read()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%s: the file is empty: its first line names the columns: %s", file, strings.Join(columns, ","))
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := t.header(header, columns); err != nil {
 		return nil, err
 	}
 	var list []T
-	for t.next(most) {
+	for t.err == nil {
+		t.row, err = rows.Read()
+		switch {
+		case errors.Is(err, io.EOF) && len(list) == 0:
+			return nil, fmt.Errorf("%s: no %s in it: below the header, write one line for each", file, what)
+		case errors.Is(err, io.EOF):
+			return list, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", file, err)
+		case len(list) == most:
+			return nil, fmt.Errorf("%s: more than %d rows: split the file, or take a sample of it", file, most)
+		}
+		t.line, _ = rows.FieldPos(0)
 		list = append(list, read(t))
 	}
-	if t.err == nil && len(list) == 0 {
-		return nil, fmt.Errorf("%s: no %s in it: below the header, write one line for each", file, what)
-	}
-	return list, t.err
+	return nil, t.err
 }
 
-// csvTable reads a CSV file by the names of its columns. The first thing that is
-// wrong ends it and stays in err.
+// csvTable is a row of a CSV file by the names of its columns. The first thing
+// that is wrong stays in err.
 type csvTable struct {
 	file   string
-	csv    *csv.Reader
 	column map[string]int
 	row    []string
 	line   int
-	rows   int
 	err    error
 }
 
-func openTable(file string, r io.Reader, required []string) (*csvTable, error) {
-	t := &csvTable{file: file, csv: csv.NewReader(r), column: map[string]int{}}
-	t.csv.ReuseRecord = true
-	header, err := t.csv.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: the file is empty: its first line names the columns: %s", file, strings.Join(required, ","))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	for i, name := range header {
+func (t *csvTable) header(names, required []string) error {
+	for i, name := range names {
 		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
 		if _, ok := t.column[name]; ok && name != "" {
-			return nil, fmt.Errorf("%s:1: column %q appears twice: remove one", file, name)
+			return fmt.Errorf("%s:1: column %q appears twice: remove one", t.file, name)
 		}
 		t.column[name] = i
 	}
 	for _, name := range required {
 		if _, ok := t.column[name]; !ok {
-			return nil, fmt.Errorf("%s:1: no column %q: the first line names the columns: %s", file, name, strings.Join(required, ","))
+			return fmt.Errorf("%s:1: no column %q: the first line names the columns: %s", t.file, name, strings.Join(required, ","))
 		}
 	}
-	return t, nil
-}
-
-// next goes to the next row, as long as nothing was wrong.
-func (t *csvTable) next(most int) bool {
-	if t.err != nil {
-		return false
-	}
-	row, err := t.csv.Read()
-	switch {
-	case errors.Is(err, io.EOF):
-		return false
-	case err != nil:
-		t.err = fmt.Errorf("%s: %w", t.file, err)
-		return false
-	case t.rows >= most:
-		t.err = fmt.Errorf("%s: more than %d rows: split the file, or take a sample of it", t.file, most)
-		return false
-	}
-	t.rows++
-	t.row = row
-	t.line, _ = t.csv.FieldPos(0)
-	return true
+	return nil
 }
 
 func (t *csvTable) fail(column, what string) {

@@ -99,7 +99,7 @@ func checkParsed[T any](t *testing.T, got []T, err error, want []T, wantErr stri
 }
 
 func TestReadMissingFile(t *testing.T) {
-	if _, err := readNodes(t.TempDir() + "/none.csv"); err == nil || !strings.Contains(err.Error(), "none.csv") {
+	if _, err := readFile(t.TempDir()+"/none.csv", parseNodes); err == nil || !strings.Contains(err.Error(), "none.csv") {
 		t.Errorf("error %v, want one that names the file", err)
 	}
 }
