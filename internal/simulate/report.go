@@ -79,11 +79,11 @@ func (r *report) writeText(w io.Writer) error {
 }
 
 // group is runs that have something in common.
-type group[R any] []*R
+type group[R any] []R
 
 // groupBy sorts runs into groups of one key, in the order in which the keys
 // first appear.
-func groupBy[R any, K comparable](runs group[R], key func(*R) K) []group[R] {
+func groupBy[R any, K comparable](runs []R, key func(R) K) []group[R] {
 	var groups []group[R]
 	known := map[K]int{}
 	for _, r := range runs {
@@ -98,16 +98,7 @@ func groupBy[R any, K comparable](runs group[R], key func(*R) K) []group[R] {
 	return groups
 }
 
-// groupOf returns all runs.
-func groupOf[R any](runs []R) group[R] {
-	var all group[R]
-	for i := range runs {
-		all = append(all, &runs[i])
-	}
-	return all
-}
-
-func (g group[R]) mean(value func(*R) float64) float64 {
+func (g group[R]) mean(value func(R) float64) float64 {
 	sum := 0.0
 	for _, r := range g {
 		sum += value(r)
@@ -116,7 +107,7 @@ func (g group[R]) mean(value func(*R) float64) float64 {
 }
 
 // spread writes the mean, and the standard deviation if there are several runs.
-func (g group[R]) spread(decimals int, value func(*R) float64) string {
+func (g group[R]) spread(decimals int, value func(R) float64) string {
 	mean := g.mean(value)
 	if len(g) == 1 {
 		return fixed(mean, decimals)
@@ -149,9 +140,8 @@ func newTable[R any](title string, groups []group[R], columns []column[R]) table
 
 // traceReport compares policies on a trace: a row and a curve for each.
 func traceReport(runs []result) *report {
-	all := groupOf(runs)
-	groups := groupBy(all, func(r *result) string { return r.Policy })
-	run, seeds := &runs[0], len(groups[0])
+	groups := groupBy(runs, func(r result) string { return r.Policy })
+	run, seeds := runs[0], len(groups[0])
 	setting := fmt.Sprintf("%d nodes, %d cards, seed %d", run.Nodes, run.Cards, run.Seed)
 	if seeds > 1 {
 		setting = fmt.Sprintf("%d nodes, %d cards, mean of seeds %d to %d", run.Nodes, run.Cards, run.Seed, run.Seed+int64(seeds)-1)
@@ -170,19 +160,19 @@ func traceReport(runs []result) *report {
 	}
 	return &report{
 		Title: "Daybreak: placement policies compared", Figures: []figure{f},
-		Tables: []table{allocatedTable(all, groups, setting), refusedTable(all, groups)},
+		Tables: []table{allocatedTable(runs, groups, setting), refusedTable(runs, groups)},
 	}
 }
 
 // allocatedTable has a column for each mark that all runs reached.
-func allocatedTable(all group[result], groups []group[result], setting string) table {
+func allocatedTable(runs []result, groups []group[result], setting string) table {
 	columns := []column[result]{policyColumn}
 	for _, mark := range marks {
-		if slices.ContainsFunc(all, func(r *result) bool { return len(r.Curve) <= mark }) {
+		if slices.ContainsFunc(runs, func(r result) bool { return len(r.Curve) <= mark }) {
 			continue
 		}
 		columns = append(columns, column[result]{fmt.Sprintf("%d %%", mark), func(g group[result]) string {
-			at := func(r *result) float64 { return r.Curve[mark].AllocatedPercent }
+			at := func(r result) float64 { return r.Curve[mark].AllocatedPercent }
 			if mark == 100 {
 				return g.spread(2, at)
 			}
@@ -196,9 +186,9 @@ var policyColumn = column[result]{"policy", func(g group[result]) string { retur
 
 // refusedTable has a column for each size of pod that was refused somewhere,
 // and for the usual ones.
-func refusedTable(all group[result], groups []group[result]) table {
+func refusedTable(runs []result, groups []group[result]) table {
 	var sizes []int
-	for _, r := range all {
+	for _, r := range runs {
 		for size := range r.FailedAt100 {
 			if n, err := strconv.Atoi(size); err == nil {
 				sizes = append(sizes, n)
@@ -208,7 +198,7 @@ func refusedTable(all group[result], groups []group[result]) table {
 	slices.Sort(sizes)
 	refused := func(header, size string) column[result] {
 		return column[result]{header, func(g group[result]) string {
-			mean := g.mean(func(r *result) float64 { return float64(r.FailedAt100[size]) })
+			mean := g.mean(func(r result) float64 { return float64(r.FailedAt100[size]) })
 			return strconv.FormatFloat(math.Round(mean*10)/10, 'f', -1, 64)
 		}}
 	}
@@ -222,10 +212,10 @@ func refusedTable(all group[result], groups []group[result]) table {
 }
 
 func firstRefused(g group[result]) string {
-	if slices.ContainsFunc(g, func(r *result) bool { return r.FirstFailurePercent == nil }) {
+	if slices.ContainsFunc(g, func(r result) bool { return r.FirstFailurePercent == nil }) {
 		return "never"
 	}
-	return fixed(g.mean(func(r *result) float64 { return *r.FirstFailurePercent }), 1)
+	return fixed(g.mean(func(r result) float64 { return *r.FirstFailurePercent }), 1)
 }
 
 // interesting is where the curves begin to part.
@@ -240,7 +230,7 @@ func curve(g group[result]) line {
 	l := line{Name: g[0].Policy}
 	for x := min(interesting, end/2); x <= end; x++ {
 		l.X = append(l.X, float64(x))
-		l.Y = append(l.Y, g.mean(func(r *result) float64 { return r.Curve[x].AllocatedPercent }))
+		l.Y = append(l.Y, g.mean(func(r result) float64 { return r.Curve[x].AllocatedPercent }))
 	}
 	return l
 }
@@ -249,7 +239,7 @@ func curve(g group[result]) line {
 // over the load for those studied at several loads.
 func churnReport(s *study) *report {
 	r := &report{Title: "Daybreak: link zones while jobs come and go", compact: true}
-	for _, runs := range groupBy(groupOf(s.Runs), func(o *outcome) string { return o.Zones + " " + o.Mix }) {
+	for _, runs := range groupBy(s.Runs, func(o outcome) string { return o.Zones + " " + o.Mix }) {
 		p := newPart(s, runs)
 		r.Tables = append(r.Tables, p.table())
 		r.Figures = append(r.Figures, p.figures()...)
@@ -275,7 +265,7 @@ func newPart(s *study, runs group[outcome]) *part {
 	p := &part{
 		group: runs, title: fmt.Sprintf("zones %s, mix %s", runs[0].Zones, runs[0].Mix),
 		setting:  fmt.Sprintf("%d servers of %d cards, %d jobs", s.Servers, serverCards, s.Jobs),
-		settings: groupBy(runs, func(o *outcome) setting { return setting{o.Policy, o.Load} }),
+		settings: groupBy(runs, func(o outcome) setting { return setting{o.Policy, o.Load} }),
 	}
 	seeds := p.settings[0]
 	p.seeds = fmt.Sprintf("seed %d", seeds[0].Seed)
@@ -287,10 +277,10 @@ func newPart(s *study, runs group[outcome]) *part {
 		if n == 0 {
 			size = sizeFractional
 		}
-		if slices.ContainsFunc(runs, func(o *outcome) bool { return o.Measured[size] > 0 }) {
+		if slices.ContainsFunc(runs, func(o outcome) bool { return o.Measured[size] > 0 }) {
 			p.sizes = append(p.sizes, size)
 		}
-		if slices.ContainsFunc(runs, func(o *outcome) bool { _, ok := o.OneZonePercent[size]; return ok }) {
+		if slices.ContainsFunc(runs, func(o outcome) bool { _, ok := o.OneZonePercent[size]; return ok }) {
 			p.linked = append(p.linked, size)
 		}
 	}
@@ -304,11 +294,11 @@ func (p *part) table() table {
 		{"load", func(g group[outcome]) string { return fixed(g[0].Load, 2) }},
 		{"policy", func(g group[outcome]) string { return g[0].Policy }},
 	}
-	spread := func(header string, decimals int, value func(*outcome) float64) {
+	spread := func(header string, decimals int, value func(outcome) float64) {
 		columns = append(columns, column[outcome]{header, func(g group[outcome]) string { return g.spread(decimals, value) }})
 	}
 	for _, size := range p.linked {
-		spread(size+" cards in one zone, %", 1, func(o *outcome) float64 { return o.OneZonePercent[size] })
+		spread(size+" cards in one zone, %", 1, func(o outcome) float64 { return o.OneZonePercent[size] })
 	}
 	columns = append(columns, column[outcome]{"pairs, % of best", pairs})
 	small, largest := p.sizes[:len(p.sizes)-1], p.sizes[len(p.sizes)-1]
@@ -322,15 +312,15 @@ func (p *part) table() table {
 		}})
 	}
 	spread("wait, "+largest, 2, waitOf(largest))
-	spread("allocated, %", 1, func(o *outcome) float64 { return o.AllocatedPercent })
+	spread("allocated, %", 1, func(o outcome) float64 { return o.AllocatedPercent })
 	columns = append(columns, column[outcome]{"zones broken", func(g group[outcome]) string {
-		return fixed(g.mean(func(o *outcome) float64 { return float64(o.BrokenZones) }), 0)
+		return fixed(g.mean(func(o outcome) float64 { return float64(o.BrokenZones) }), 0)
 	}})
 	return newTable("Jobs that come and go, "+p.title+" ("+p.setting+", "+p.seeds+"; waits in mean running times)", p.settings, columns)
 }
 
-func waitOf(size string) func(*outcome) float64 {
-	return func(o *outcome) float64 { return o.MeanWait[size] }
+func waitOf(size string) func(outcome) float64 {
+	return func(o outcome) float64 { return o.MeanWait[size] }
 }
 
 // pairs writes the pairs of all runs against the best, as percent; 100 only if
@@ -354,7 +344,7 @@ func pairs(g group[outcome]) string {
 
 // figures returns the curves over the load, if there are several loads.
 func (p *part) figures() []figure {
-	if !slices.ContainsFunc(p.group, func(o *outcome) bool { return o.Load != p.group[0].Load }) {
+	if !slices.ContainsFunc(p.group, func(o outcome) bool { return o.Load != p.group[0].Load }) {
 		return nil
 	}
 	var figures []figure
@@ -362,18 +352,18 @@ func (p *part) figures() []figure {
 	if len(p.linked) > 0 && find(shapes, p.group[0].Zones).zone < serverCards {
 		size := p.linked[len(p.linked)-1]
 		figures = append(figures, p.figure(fmt.Sprintf("Jobs of %s cards that got all cards in one zone (%s)", size, p.title),
-			"share of the jobs, %", func(o *outcome) float64 { return o.OneZonePercent[size] }))
+			"share of the jobs, %", func(o outcome) float64 { return o.OneZonePercent[size] }))
 	}
 	largest := p.sizes[len(p.sizes)-1]
 	return append(figures, p.figure(fmt.Sprintf("Wait of %s-card jobs (%s)", largest, p.title),
 		"mean wait, in mean running times", waitOf(largest)))
 }
 
-func (p *part) figure(title, label string, value func(*outcome) float64) figure {
+func (p *part) figure(title, label string, value func(outcome) float64) figure {
 	f := figure{Title: title, XLabel: "load, part of all cards", YLabel: label, Note: p.setting + ", mean over " + p.seeds + "."}
-	for _, runs := range groupBy(p.group, func(o *outcome) string { return o.Policy }) {
+	for _, runs := range groupBy(p.group, func(o outcome) string { return o.Policy }) {
 		l := line{Name: runs[0].Policy}
-		for _, g := range groupBy(runs, func(o *outcome) float64 { return o.Load }) {
+		for _, g := range groupBy(runs, func(o outcome) float64 { return o.Load }) {
 			l.X, l.Y = append(l.X, g[0].Load), append(l.Y, g.mean(value))
 		}
 		f.Lines = append(f.Lines, l)
