@@ -21,31 +21,22 @@ const uuidPrefix = "UUID:"
 
 // parseList reads mx-smi -L: a line for each card, available or not, and one
 // under it for each of its slices.
-func parseList(text []byte) ([]Card, error) {
-	lines, err := textLines(text)
-	if err != nil {
-		return nil, err
-	}
-	var cards []Card
-	for i, line := range lines {
-		trimmed := strings.TrimSpace(line)
+func parseList(text []byte) (cards []Card, err error) {
+	err = eachLine(text, func(_ int, line string) (err error) {
 		switch {
-		case trimmed == "":
-		case strings.HasPrefix(trimmed, bannerPrefix) && len(cards) == 0:
+		case line == "":
+		case strings.HasPrefix(line, bannerPrefix) && len(cards) == 0:
 			// Some versions print theirs here too.
-		case strings.HasPrefix(trimmed, "SGPU#"):
-			if len(cards) == 0 {
-				return nil, lineError(i+1, line, "a slice before its card")
-			}
-			err = addSlice(&cards[len(cards)-1], trimmed)
+		case strings.HasPrefix(line, "SGPU#") && len(cards) == 0:
+			return errors.New("a slice before its card")
+		case strings.HasPrefix(line, "SGPU#"):
+			return addSlice(&cards[len(cards)-1], line)
 		default:
-			cards, err = addCard(cards, trimmed)
+			cards, err = addCard(cards, line)
 		}
-		if err != nil {
-			return nil, lineError(i+1, line, err.Error())
-		}
-	}
-	return cards, nil
+		return err
+	})
+	return cards, err
 }
 
 func addCard(cards []Card, line string) ([]Card, error) {

@@ -44,27 +44,29 @@ func lineError(number int, line, why string) error {
 	return fmt.Errorf("line %d, %.120q: %s", number, strings.TrimSpace(line), why)
 }
 
-// textLines splits an output. The last line must be complete: an output that
-// ends in the middle of one was cut off.
-func textLines(text []byte) ([]string, error) {
+// eachLine calls f with the number and the text of each line. The last line must
+// be complete: an output that ends in the middle of one was cut off.
+func eachLine(text []byte, f func(number int, line string) error) error {
 	if len(text) == 0 {
-		return nil, errors.New("it printed nothing")
+		return errors.New("it printed nothing")
 	}
 	lines := strings.Split(string(text), "\n")
-	if last := lines[len(lines)-1]; last != "" {
-		return nil, lineError(len(lines), last, "the output ends in the middle of a line")
+	last := len(lines) - 1
+	switch {
+	case lines[last] != "":
+		return lineError(last+1, lines[last], "the output ends in the middle of a line")
+	case last > maxLines:
+		return fmt.Errorf("%d lines: at most %d are read", last, maxLines)
 	}
-	lines = lines[:len(lines)-1]
-	if len(lines) > maxLines {
-		return nil, fmt.Errorf("%d lines: at most %d are read", len(lines), maxLines)
-	}
-	for i, line := range lines {
+	for i, line := range lines[:last] {
 		if len(line) > maxLine {
-			return nil, lineError(i+1, line, fmt.Sprintf("a line of %d bytes, at most %d are read", len(line), maxLine))
+			return lineError(i+1, line, fmt.Sprintf("a line of %d bytes, at most %d are read", len(line), maxLine))
 		}
-		lines[i] = strings.TrimRight(line, " \t\r")
+		if err := f(i+1, strings.TrimSpace(line)); err != nil {
+			return lineError(i+1, line, err.Error())
+		}
 	}
-	return lines, nil
+	return nil
 }
 
 // keyValue splits a line at the colon that ends its key. Keys have no colon;
@@ -74,31 +76,25 @@ func keyValue(line string) (key, value string, ok bool) {
 	return strings.TrimSpace(key), strings.TrimSpace(value), ok
 }
 
-// eachLine calls f with the number and the text of each line, and returns the
-// version that comes first: "mx-smi  version: 2.2.12".
-func eachLine(text []byte, f func(number int, line string) error) (version string, err error) {
-	lines, err := textLines(text)
-	if err != nil {
-		return "", err
-	}
-	for i, line := range lines {
+// afterVersion is eachLine for an output that starts with the version, which it
+// returns: "mx-smi  version: 2.2.12".
+func afterVersion(text []byte, f func(number int, line string) error) (version string, err error) {
+	err = eachLine(text, func(number int, line string) error {
 		switch key, value, _ := keyValue(line); {
 		case version != "":
-			err = f(i+1, strings.TrimSpace(line))
+			return f(number, line)
 		case line == "":
 		case strings.Join(strings.Fields(key), " ") != bannerPrefix+" version" || value == "":
-			err = errors.New("want the version first, like mx-smi  version: 2.2.12")
+			return errors.New("want the version first, like mx-smi  version: 2.2.12")
 		default:
 			version = printable(value)
 		}
-		if err != nil {
-			return "", lineError(i+1, line, err.Error())
-		}
+		return nil
+	})
+	if err == nil && version == "" {
+		err = errors.New("it printed nothing")
 	}
-	if version == "" {
-		return "", errors.New("it printed nothing")
-	}
-	return version, nil
+	return version, err
 }
 
 // attachedCards reads the number of cards that an output announces.
@@ -114,7 +110,7 @@ func attachedCards(value string) (int, error) {
 // number of cards, a part for each, and a closing line.
 func parseLog(text []byte) (version string, cards []logCard, err error) {
 	p := logParser{attached: -1}
-	version, err = eachLine(text, p.line)
+	version, err = afterVersion(text, p.line)
 	switch {
 	case err != nil:
 	case p.attached < 0:

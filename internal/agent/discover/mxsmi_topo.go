@@ -49,7 +49,7 @@ type topology struct {
 // cards are not there in every version.
 func parseTopo(text []byte) (*topology, error) {
 	t := &topology{attached: -1, numa: map[int]int{}}
-	if _, err := eachLine(text, t.line); err != nil {
+	if _, err := afterVersion(text, t.line); err != nil {
 		return nil, err
 	}
 	return t, t.finish()
