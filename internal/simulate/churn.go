@@ -3,7 +3,6 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -117,14 +116,14 @@ func (c *scenario) engine(o *Options, queue int) (*engine, *churnMeter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	w := &world{kinds: c.mix.kinds(), ties: o.Ties, rng: rand.New(rand.NewPCG(uint64(c.seed), 0x7ee5))}
+	w := &world{kinds: c.mix.kinds(), ties: o.Ties, rng: random(c.seed, studyTieStream)}
 	if c.policy.name == ours {
 		w.ties = TiesIndex // the core leaves none: the node's name decides
 	}
 	for i := range o.Servers {
 		w.servers = append(w.servers, newServer(i, fmt.Sprintf("server-%05d", i), topology))
 	}
-	jobs := drawJobs(w.kinds, o.Jobs, float64(o.Servers*serverCards), c.load, uint64(c.seed))
+	jobs := drawJobs(w.kinds, o.Jobs, float64(o.Servers*serverCards), c.load, c.seed)
 	m := newChurnMeter(c, w, jobs)
 	return newEngine(w, c.policy.make(w), jobs, queue, m), m, nil
 }

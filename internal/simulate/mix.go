@@ -1,10 +1,6 @@
 package simulate
 
-import (
-	"math/rand/v2"
-
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
-)
+import "github.com/daybreak-gpu/daybreak/internal/gpu"
 
 // mix is how many jobs, of a hundred, ask for what.
 type mix struct {
@@ -63,8 +59,8 @@ func (m mix) kinds() []kind {
 // drawJobs draws the arrivals of one run. They depend on the seed, the mix and
 // the load only, so every policy sees the same; and a heavier load is the same
 // jobs in quicker succession.
-func drawJobs(kinds []kind, n int, cards, load float64, seed uint64) []job {
-	r := rand.New(rand.NewPCG(seed, 0xda7b4ea4))
+func drawJobs(kinds []kind, n int, cards, load float64, seed int64) []job {
+	r := random(seed, jobStream)
 	mean := 0.0
 	for i := range kinds {
 		mean += kinds[i].weight * cardsOf(&kinds[i])

@@ -226,6 +226,9 @@ const (
 	arrivalStream stream = iota + 1
 	nodeStream
 	tieStream
+	// Those of the topology study.
+	jobStream      stream = 0xda7b4ea4
+	studyTieStream stream = 0x7ee5
 )
 
 // random returns the numbers of a stream at a seed.
