@@ -66,7 +66,7 @@ func (c *children) output(ctx context.Context, limit int, argv, env []string) ([
 	if err != nil {
 		return nil, err
 	}
-	stdout, stderr := &capped{limit: limit}, &head{limit: 512}
+	stdout, stderr := &head{limit: limit, strict: true}, &head{limit: 512}
 	cmd.Stdout, cmd.Stderr, cmd.Env = stdout, stderr, env
 	ended, err := c.wait(cmd)
 	if err != nil {
@@ -91,33 +91,26 @@ func (c *children) output(ctx context.Context, limit int, argv, env []string) ([
 	return stdout.text, nil
 }
 
-// capped keeps what is written, up to a limit, and rejects more.
-type capped struct {
-	text  []byte
-	limit int
-	over  bool
-}
-
-func (c *capped) Write(p []byte) (int, error) {
-	if len(c.text)+len(p) > c.limit {
-		c.over = true
-		return 0, errors.New("output too long")
-	}
-	c.text = append(c.text, p...)
-	return len(p), nil
-}
-
 // head keeps the start of what is written, where a crash is named.
 type head struct {
-	mu    sync.Mutex
-	text  []byte
 	limit int
+	// strict fails a write beyond the limit, which ends the process that writes.
+	strict bool
+
+	mu   sync.Mutex
+	text []byte
+	over bool
 }
 
 func (h *head) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.text = append(h.text, p[:min(len(p), h.limit-len(h.text))]...)
+	kept := p[:min(len(p), h.limit-len(h.text))]
+	h.text = append(h.text, kept...)
+	h.over = h.over || len(kept) < len(p)
+	if h.strict && h.over {
+		return 0, errors.New("output too long")
+	}
 	return len(p), nil
 }
 
