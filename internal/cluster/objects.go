@@ -84,22 +84,28 @@ func (o *Objects) Snapshot() *Snapshot {
 		}
 	}
 	known := make(map[string]bool, len(o.Nodes))
-	var entries []nodeEntry
 	for _, node := range o.Nodes {
 		known[node.Name] = true
-		entries = append(entries, o.facts(node.Name, node, bound[node.Name]))
+		s.Facts = append(s.Facts, Facts{Name: node.Name, Node: node, Device: o.Devices[node.Name].Device, Pods: bound[node.Name]})
 	}
-	for name := range o.Devices {
+	for name, device := range o.Devices {
 		if !known[name] {
 			known[name] = true
-			entries = append(entries, o.facts(name, nil, bound[name]))
+			s.Facts = append(s.Facts, Facts{Name: name, Device: device.Device, Pods: bound[name]})
 		}
 	}
-	slices.SortFunc(entries, func(a, b nodeEntry) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Facts, func(a, b Facts) int { return cmp.Compare(a.Name, b.Name) })
+	s.Nodes, s.Inventories = make([]*ledger.Node, len(s.Facts)), make([]*wire.Inventory, len(s.Facts))
+	notes := make([][]string, len(s.Facts))
 	var memos gpu.Memos
-	InParallel(len(entries), func(i int) { entries[i].open(&memos) })
-	for i := range entries {
-		s.add(&entries[i])
+	InParallel(len(s.Facts), func(i int) {
+		s.Inventories[i] = o.inventory(&s.Facts[i])
+		memos.Share(s.Inventories[i].Topology)
+		s.Nodes[i], notes[i] = wire.NewNode(s.Inventories[i], s.Facts[i].Pods)
+		countCPU(s.Nodes[i], &s.Facts[i])
+	})
+	for i, inv := range s.Inventories {
+		s.note(s.Facts[i].Name, inv, notes[i])
 	}
 	for name, pods := range bound {
 		if !known[name] {
@@ -128,64 +134,43 @@ func (s *Snapshot) strays(node string, pods []*corev1.Pod) {
 	}
 }
 
-// nodeEntry is a node on its way into a snapshot.
-type nodeEntry struct {
-	Facts
-	device    Device
-	plugin    *wire.VendorPlugin
-	live      bool
-	node      *ledger.Node
-	inventory *wire.Inventory
-	notes     []string
-}
-
-func (o *Objects) facts(name string, node *corev1.Node, pods []*corev1.Pod) nodeEntry {
-	device := o.Devices[name]
-	return nodeEntry{Facts: Facts{Name: name, Node: node, Device: device.Device, Pods: pods}, device: device, plugin: &o.VendorPlugin, live: o.Live}
-}
-
-// open reads the node's cards and books its pods.
-func (o *nodeEntry) open(memos *gpu.Memos) {
-	// The order in which pods were read must not show in what is booked.
-	slices.SortFunc(o.Pods, byName)
-	objects := wire.NodeObjects{Name: o.Name, Node: o.Node, Device: o.device.Device, Err: o.device.Err}
+// inventory reads the node's cards. The order in which its pods were read must
+// not show in what is booked.
+func (o *Objects) inventory(f *Facts) *wire.Inventory {
+	slices.SortFunc(f.Pods, byName)
+	objects := wire.NodeObjects{Name: f.Name, Node: f.Node, Device: f.Device, Err: o.Devices[f.Name].Err}
 	// Files need not have the plugin's pods: there a node without a Device counts as
 	// the vendor's unless its annotation says otherwise.
-	objects.Vendor = o.Node != nil && (o.plugin.Serves(o.Node, slices.Values(o.Pods)) || !o.live && o.Node.Annotations[wire.AnnotationServedBy] == "")
-	o.inventory = objects.Inventory()
-	memos.Share(o.inventory.Topology)
-	o.node, o.notes = wire.NewNode(o.inventory, o.Pods)
-	o.countCPU()
+	objects.Vendor = f.Node != nil && (o.VendorPlugin.Serves(f.Node, slices.Values(f.Pods)) || !o.Live && f.Node.Annotations[wire.AnnotationServedBy] == "")
+	return objects.Inventory()
 }
 
 // countCPU notes how much CPU is left, as the scheduler's own cache does.
-func (o *nodeEntry) countCPU() {
-	if o.Node == nil {
+func countCPU(n *ledger.Node, f *Facts) {
+	if f.Node == nil {
 		return
 	}
-	free := gpu.MilliCPU(o.Node.Status.Allocatable.Cpu().MilliValue())
+	free := gpu.MilliCPU(f.Node.Status.Allocatable.Cpu().MilliValue())
 	if free <= 0 {
 		return // it is not known
 	}
-	for _, pod := range o.Pods {
+	for _, pod := range f.Pods {
 		free -= wire.CPUOnNode(pod)
 	}
-	o.node.FreeCPU, o.node.CPUKnown = max(0, free), true
+	n.FreeCPU, n.CPUKnown = max(0, free), true
 }
 
-func (s *Snapshot) add(o *nodeEntry) {
-	s.Nodes = append(s.Nodes, o.node)
-	s.Inventories = append(s.Inventories, o.inventory)
-	s.Facts = append(s.Facts, o.Facts)
-	if o.inventory.Problem != nil {
+// note notes what an operator should know of a node.
+func (s *Snapshot) note(node string, inv *wire.Inventory, booking []string) {
+	if inv.Problem != nil {
 		// Without cards to look them up in, nothing true is said of the pods.
-		s.Notes = append(s.Notes, fmt.Sprintf("node %s takes no pods: its cards can't be read: %v", o.Name, o.inventory.Problem))
+		s.Notes = append(s.Notes, fmt.Sprintf("node %s takes no pods: its cards can't be read: %v", node, inv.Problem))
 		return
 	}
-	for _, note := range o.inventory.Notes {
-		s.Notes = append(s.Notes, fmt.Sprintf("node %s: %s", o.Name, note))
+	for _, note := range inv.Notes {
+		s.Notes = append(s.Notes, fmt.Sprintf("node %s: %s", node, note))
 	}
-	s.Notes = append(s.Notes, o.notes...)
+	s.Notes = append(s.Notes, booking...)
 }
 
 func byName(a, b *corev1.Pod) int {
