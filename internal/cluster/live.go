@@ -103,28 +103,20 @@ func clients(config *rest.Config) (kubernetes.Interface, dynamic.Interface, erro
 
 func readClients(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface) (*Objects, error) {
 	o := &Objects{Devices: map[string]Device{}, Live: true}
-	err := each(ctx, listOf(client.CoreV1().Nodes().List), func(node *corev1.Node) error {
-		o.Nodes = append(o.Nodes, node)
-		return nil
-	})
-	if err != nil {
+	var err error
+	if o.Nodes, err = list[*corev1.Node](ctx, client.CoreV1().Nodes().List); err != nil {
 		return nil, listing("nodes", err)
 	}
-	err = each(ctx, listOf(client.CoreV1().Pods(metav1.NamespaceAll).List), func(pod *corev1.Pod) error {
-		o.Pods = append(o.Pods, pod)
-		return nil
-	})
-	if err != nil {
+	if o.Pods, err = list[*corev1.Pod](ctx, client.CoreV1().Pods(metav1.NamespaceAll).List); err != nil {
 		return nil, listing("pods", err)
 	}
-	resource := v1alpha1.GroupVersion.WithResource("devices")
-	err = each(ctx, listOf(devices.Resource(resource).List), func(item *unstructured.Unstructured) error {
-		o.Devices[item.GetName()] = DecodeDevice(item)
-		return nil
-	})
+	items, err := list[*unstructured.Unstructured](ctx, devices.Resource(v1alpha1.GroupVersion.WithResource("devices")).List)
 	// A cluster with the vendor's stack alone has no Devices.
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, listing("devices", err)
+	}
+	for _, item := range items {
+		o.Devices[item.GetName()] = DecodeDevice(item)
 	}
 	return o, nil
 }
@@ -137,14 +129,10 @@ func listing(what string, err error) error {
 	return fmt.Errorf("list %s: %w", what, err)
 }
 
-// listOf makes a typed List method one that the pager can call.
-func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
-	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return list(ctx, opts) }
-}
-
-// each lists page by page and passes the items on one by one, trimmed.
-func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, do func(T) error) error {
-	return pager.New(list).EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+// list lists page by page, and trims the items.
+func list[T, L runtime.Object](ctx context.Context, page func(context.Context, metav1.ListOptions) (L, error)) (items []T, err error) {
+	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return page(ctx, opts) })
+	err = pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
 		trimmed, err := wire.Trim(obj)
 		if err != nil {
 			return err
@@ -153,6 +141,8 @@ func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, do fun
 		if !ok {
 			return fmt.Errorf("got a %T", obj)
 		}
-		return do(item)
+		items = append(items, item)
+		return nil
 	})
+	return items, err
 }
