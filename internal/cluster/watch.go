@@ -2,14 +2,11 @@ package cluster
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
@@ -24,25 +21,26 @@ import (
 // Watcher follows a cluster. It keeps what the API server sends and makes
 // Objects of it on demand, so that watching costs the server no lists.
 type Watcher struct {
-	nodes, pods cache.SharedIndexInformer
-	devices     cache.SharedIndexInformer // nil where the cluster has no such resource
-	changed     chan struct{}
+	informers Informers
+	reader    *Reader
+	changed   chan struct{}
 }
 
 // debounce is how long a Watcher waits after a change for more of them: one redraw
 // shows them all.
 const debounce = 300 * time.Millisecond
 
-// NewWatcher prepares to follow the cluster.
-func NewWatcher(ctx context.Context, config *rest.Config) (*Watcher, error) {
+// NewWatcher prepares to follow the cluster. The plugin decides who serves a node
+// without a Device.
+func NewWatcher(ctx context.Context, config *rest.Config, plugin wire.VendorPlugin) (*Watcher, error) {
 	client, devices, err := clients(config)
 	if err != nil {
 		return nil, err
 	}
-	return newWatcher(ctx, client, devices)
+	return newWatcher(ctx, client, devices, plugin)
 }
 
-func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface) (*Watcher, error) {
+func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface, plugin wire.VendorPlugin) (*Watcher, error) {
 	// An informer for what is not there, or may not be seen, never syncs.
 	one := metav1.ListOptions{Limit: 1}
 	if _, err := client.CoreV1().Nodes().List(ctx, one); err != nil {
@@ -52,48 +50,31 @@ func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynami
 		return nil, listing("pods", err)
 	}
 	typed := informers.NewSharedInformerFactory(client, 0).Core().V1()
-	w := &Watcher{nodes: typed.Nodes().Informer(), pods: typed.Pods().Informer(), changed: make(chan struct{}, 1)}
+	w := &Watcher{informers: Informers{Nodes: typed.Nodes().Informer(), Pods: typed.Pods().Informer()}, changed: make(chan struct{}, 1)}
 	resource := v1alpha1.GroupVersion.WithResource("devices")
 	_, err := devices.Resource(resource).List(ctx, one)
 	switch {
 	case err == nil:
-		w.devices = dynamicinformer.NewDynamicSharedInformerFactory(devices, 0).ForResource(resource).Informer()
+		w.informers.Devices = dynamicinformer.NewDynamicSharedInformerFactory(devices, 0).ForResource(resource).Informer()
 	case !apierrors.IsNotFound(err):
 		return nil, listing("devices", err)
 	}
-	for _, informer := range w.informers() {
-		if err := w.prepare(informer); err != nil {
+	for _, informer := range w.informers.all() {
+		if err := informer.SetTransform(wire.Trim); err != nil {
+			return nil, err
+		}
+		// Errors are retried; logs would spoil the screen.
+		if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
 			return nil, err
 		}
 	}
-	return w, nil
-}
-
-func (w *Watcher) informers() []cache.SharedIndexInformer {
-	if w.devices == nil {
-		return []cache.SharedIndexInformer{w.nodes, w.pods}
-	}
-	return []cache.SharedIndexInformer{w.nodes, w.pods, w.devices}
-}
-
-func (w *Watcher) prepare(informer cache.SharedIndexInformer) error {
-	if err := informer.SetTransform(wire.Trim); err != nil {
-		return err
-	}
-	// Errors are retried; logs would spoil the screen.
-	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
-		return err
-	}
-	signal := func(any) {
+	w.reader = NewReader(w.informers, plugin)
+	return w, w.reader.OnChange(func() {
 		select {
 		case w.changed <- struct{}{}:
 		default: // one is waiting already
 		}
-	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: signal, UpdateFunc: func(_, obj any) { signal(obj) }, DeleteFunc: signal,
 	})
-	return err
 }
 
 // Run calls show with the cluster as it is, and again after changes, until the
@@ -103,16 +84,20 @@ func (w *Watcher) Run(ctx context.Context, show func(*Objects) error) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	for _, informer := range w.informers() {
+	for _, informer := range w.informers.all() {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
-	for _, informer := range w.informers() {
+	for _, informer := range w.informers.all() {
 		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			return ctx.Err()
 		}
 	}
 	for {
-		if err := show(w.objects()); err != nil {
+		objects, err := w.reader.Objects()
+		if err != nil {
+			return err
+		}
+		if err := show(objects); err != nil {
 			return err
 		}
 		select {
@@ -126,26 +111,4 @@ func (w *Watcher) Run(ctx context.Context, show func(*Objects) error) error {
 		case <-time.After(debounce):
 		}
 	}
-}
-
-// objects returns what was last seen of the cluster, in the order of a list.
-func (w *Watcher) objects() *Objects {
-	o := &Objects{Devices: map[string]Device{}, Live: true, Nodes: cached[*corev1.Node](w.nodes), Pods: cached[*corev1.Pod](w.pods)}
-	slices.SortFunc(o.Pods, byName)
-	if w.devices != nil {
-		for _, u := range cached[*unstructured.Unstructured](w.devices) {
-			o.Devices[u.GetName()] = DecodeDevice(u)
-		}
-	}
-	return o
-}
-
-func cached[T any](informer cache.SharedIndexInformer) []T {
-	var objects []T
-	for _, obj := range informer.GetStore().List() {
-		if object, ok := obj.(T); ok {
-			objects = append(objects, object)
-		}
-	}
-	return objects
 }

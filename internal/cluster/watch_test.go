@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // TestWatcher: the cluster as it is comes first, then what changes; the end of
@@ -22,7 +23,7 @@ func TestWatcher(t *testing.T) {
 	f := newFakes()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w, err := newWatcher(ctx, f.typed, f.dynamic)
+	w, err := newWatcher(ctx, f.typed, f.dynamic, wire.VendorPlugin{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,11 +34,12 @@ func TestWatcher(t *testing.T) {
 			return nil
 		})
 	}()
-	want := names{Nodes: []string{"n1"}, Devices: []string{"n1", "n2"}, Pods: []string{"a/p1", "b/p2"}}
+	want := names{Nodes: []string{"n1"}, Devices: []string{"n1", "n2"}, Pods: []string{"a/p1"}}
 	if diff := cmp.Diff(want, <-shown); diff != "" {
 		t.Errorf("at first (-want +got):\n%s", diff)
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "new"}}
+	pod := gputest.MakePod("new").App("sgpu: 1").Obj()
+	pod.Namespace = "a"
 	if _, err := f.typed.CoreV1().Pods("a").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,7 @@ func TestWatcher(t *testing.T) {
 	if err := f.dynamic.Resource(resource).Delete(ctx, "n2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	want = names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"a/new", "a/p1", "b/p2"}}
+	want = names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"a/new", "a/p1"}}
 	timeout := time.After(30 * time.Second)
 	for {
 		var got names
@@ -68,13 +70,13 @@ func TestWatcher(t *testing.T) {
 func TestWatcherErrors(t *testing.T) {
 	f := newFakes()
 	refuse(f.typed, "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
-	if _, err := newWatcher(t.Context(), f.typed, f.dynamic); err == nil || !apierrors.IsForbidden(err) {
+	if _, err := newWatcher(t.Context(), f.typed, f.dynamic, wire.VendorPlugin{}); err == nil || !apierrors.IsForbidden(err) {
 		t.Errorf("error %v, want one that says what is forbidden", err)
 	}
 	f = newFakes()
 	refuse(f.dynamic, "devices", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), ""))
-	w, err := newWatcher(t.Context(), f.typed, f.dynamic)
-	if err != nil || w.devices != nil {
+	w, err := newWatcher(t.Context(), f.typed, f.dynamic, wire.VendorPlugin{})
+	if err != nil || w.informers.Devices != nil {
 		t.Errorf("error %v, want a watcher that goes without Devices", err)
 	}
 }

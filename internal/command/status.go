@@ -139,14 +139,13 @@ func (o *statusOptions) follow(ctx context.Context, stdout io.Writer, colors pal
 	if err != nil {
 		return err
 	}
-	watcher, err := cluster.NewWatcher(ctx, config)
+	watcher, err := cluster.NewWatcher(ctx, config, o.plugin)
 	if err != nil {
 		return err
 	}
 	screen := newScreen(stdout)
 	defer screen.close()
 	err = watcher.Run(ctx, func(objects *cluster.Objects) error {
-		objects.VendorPlugin = o.plugin
 		status, err := o.status(objects)
 		if err != nil {
 			return err

@@ -3,7 +3,7 @@
 //
 // What it does is split into parts, each in a package of its own: a part adds its
 // controllers and servers to a controller-runtime manager. Parts do not know of
-// each other. Package cached reads the cluster for them.
+// each other. A [cluster.Reader] of the caches shows them the cluster.
 //
 //   - controllers/noderesource makes nodes advertise the cards that their
 //     Devices list;

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -22,8 +24,8 @@ import (
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
-	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -105,7 +107,7 @@ type Manager struct {
 	rest    *rest.Config
 	ctrl    ctrlmanager.Manager
 	metrics *prometheus.Registry
-	source  *cached.Reader
+	source  *cluster.Reader
 	keeper  *cert.Keeper // of the webhook's certificates; nil without a webhook
 }
 
@@ -198,11 +200,10 @@ func New(cfg Config, restConfig *rest.Config) (*Manager, error) {
 func (m *Manager) Run(ctx context.Context) error {
 	logger := m.cfg.Logger
 	ctx = klog.NewContext(ctx, logger)
-	err := m.check(ctx)
-	if err != nil {
+	if err := m.check(ctx); err != nil {
 		return err
 	}
-	if m.source, err = cached.NewReader(ctx, m.ctrl.GetCache(), m.cfg.VendorPlugin); err != nil {
+	if err := m.readCaches(ctx); err != nil {
 		return err
 	}
 	for _, p := range m.parts() {
@@ -214,7 +215,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return err
 	}
 	logger.Info("Manager starts", "namespace", m.cfg.Namespace, "leaderElect", m.cfg.LeaderElect)
-	err = m.ctrl.Start(ctx)
+	err := m.ctrl.Start(ctx)
 	if err != nil && ctx.Err() != nil {
 		// Whatever still went on when it was asked to end was cut short.
 		logger.Info("Manager did not end in order", "reason", err.Error())
@@ -222,6 +223,27 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	logger.Info("Manager has ended")
 	return err
+}
+
+// readCaches makes the parts read the cluster from the manager's caches.
+func (m *Manager) readCaches(ctx context.Context) error {
+	var informers cluster.Informers
+	for _, x := range []struct {
+		kind     client.Object
+		informer *toolscache.SharedIndexInformer
+	}{{&corev1.Node{}, &informers.Nodes}, {&corev1.Pod{}, &informers.Pods}, {cluster.NewDevice(), &informers.Devices}} {
+		informer, err := m.ctrl.GetCache().GetInformer(ctx, x.kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watch %T: %w", x.kind, err)
+		}
+		shared, ok := informer.(toolscache.SharedIndexInformer)
+		if !ok {
+			return fmt.Errorf("watch %T: got a %T", x.kind, informer)
+		}
+		*x.informer = shared
+	}
+	m.source = cluster.NewReader(informers, m.cfg.VendorPlugin)
+	return nil
 }
 
 // ready reports whether the caches are filled. Replicas that do not lead are

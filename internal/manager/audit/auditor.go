@@ -12,7 +12,7 @@ import (
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -28,7 +28,7 @@ const (
 
 // Options is what the audit needs in addition to the manager.
 type Options struct {
-	Source cached.Source
+	Source cluster.Source
 	// Metrics is where the metrics are registered.
 	Metrics prometheus.Registerer
 	Clock   clock.WithTicker
@@ -92,7 +92,7 @@ func (a *auditor) once(ctx context.Context) (confirm bool) {
 	if !changed && a.last != nil && len(a.last.Violations) == 0 && now.Sub(a.lastAt) < quiet*a.Interval {
 		return false
 	}
-	objects, err := a.Source.Objects(ctx)
+	objects, err := a.Source.Objects()
 	if err != nil {
 		a.metrics.audits.WithLabelValues(resultFailed).Inc()
 		klog.FromContext(ctx).Error(err, "Audit failed, trying again")

@@ -30,7 +30,7 @@ type store struct {
 	changed func()
 }
 
-func (s *store) Objects(context.Context) (*cluster.Objects, error) {
+func (s *store) Objects() (*cluster.Objects, error) {
 	return &s.objects, s.err
 }
 

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +62,7 @@ type changing struct {
 	changed func()
 }
 
-func (f *changing) Objects(context.Context) (*cluster.Objects, error) {
+func (f *changing) Objects() (*cluster.Objects, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.read++

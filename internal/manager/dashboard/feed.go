@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 
 // feed makes worlds of a source, on demand.
 type feed struct {
-	source cached.Source
+	source cluster.Source
 	clock  clock.Clock
 
 	mu       sync.Mutex
@@ -37,7 +37,7 @@ type feed struct {
 	auditAt time.Time
 }
 
-func newFeed(source cached.Source, clk clock.Clock) (*feed, error) {
+func newFeed(source cluster.Source, clk clock.Clock) (*feed, error) {
 	f := &feed{source: source, clock: clk, revision: 1, changed: make(chan struct{})}
 	return f, source.OnChange(f.change)
 }
@@ -59,14 +59,14 @@ func (f *feed) now() (uint64, <-chan struct{}) {
 }
 
 // world returns the world as it is. Concurrent callers share one.
-func (f *feed) world(ctx context.Context) (*world, error) {
+func (f *feed) world() (*world, error) {
 	f.making.Lock()
 	defer f.making.Unlock()
 	revision, _ := f.now()
 	if f.latest != nil && f.latest.revision == revision {
 		return f.latest, nil
 	}
-	objects, err := f.source.Objects(ctx)
+	objects, err := f.source.Objects()
 	if err != nil {
 		return nil, err
 	}

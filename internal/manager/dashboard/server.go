@@ -16,12 +16,12 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
 // Options configures a dashboard.
 type Options struct {
-	Source cached.Source
+	Source cluster.Source
 	// Reviewer is the API server that decides who may see what. Nil means that every
 	// client sees everything: for loopback addresses only, where requests to other
 	// hosts' names are rejected too.
@@ -163,7 +163,7 @@ func (s *server) view(r *http.Request) (*userView, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.feed.world(r.Context())
+	w, err := s.feed.world()
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (s *server) statusOf(w http.ResponseWriter, err error) (int, string) {
 		return http.StatusRequestEntityTooLarge, err.Error()
 	case errors.Is(err, errBusy), errors.Is(err, errUserStreams):
 		return http.StatusTooManyRequests, err.Error()
-	case errors.Is(err, cached.ErrStarting), errors.Is(err, errMostStreams), errors.Is(err, context.Canceled):
+	case errors.Is(err, cluster.ErrStarting), errors.Is(err, errMostStreams), errors.Is(err, context.Canceled):
 		return http.StatusServiceUnavailable, err.Error()
 	}
 	s.logger.Error(err, "Dashboard could not answer")

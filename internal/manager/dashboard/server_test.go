@@ -18,17 +18,16 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
-	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 )
 
 // serve returns a dashboard of the example cluster; without an API server it is
 // open.
-func serve(t *testing.T, source cached.Source, server *apiServer) http.Handler {
+func serve(t *testing.T, source cluster.Source, server *apiServer) http.Handler {
 	t.Helper()
 	return serveBy(t, source, server, clock.RealClock{})
 }
 
-func serveBy(t *testing.T, source cached.Source, server *apiServer, clk clock.Clock) http.Handler {
+func serveBy(t *testing.T, source cluster.Source, server *apiServer, clk clock.Clock) http.Handler {
 	t.Helper()
 	o := Options{Source: source, Logger: klog.Background(), Clock: clk}
 	if server != nil {
@@ -208,7 +207,7 @@ func TestLogin(t *testing.T) {
 
 // TestStarting: before the cluster was read, one is asked to wait.
 func TestStarting(t *testing.T) {
-	h := serve(t, &changing{err: cached.ErrStarting}, nil)
+	h := serve(t, &changing{err: cluster.ErrStarting}, nil)
 	if r := get(t, h, "/api/v1/state", nil); r.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("got %s", r.Status)
 	}

@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
-	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -75,7 +74,7 @@ func Add(ctx context.Context, m ctrlmanager.Manager, o Options) error {
 	return builder.ControllerManagedBy(m).
 		Named("noderesource").
 		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(cached.NewDevice(), &handler.EnqueueRequestForObject{}).
+		Watches(cluster.NewDevice(), &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod), builder.WithPredicates(podPredicate())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
@@ -219,7 +218,7 @@ func (r *reconciler) advertise(ctx context.Context, node *corev1.Node, m *memory
 // facts collects what a decision about the node rests on.
 func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error) {
 	f := facts{node: node}
-	device := cached.NewDevice()
+	device := cluster.NewDevice()
 	err := r.client.Get(ctx, client.ObjectKeyFromObject(node), device)
 	switch {
 	case apierrors.IsNotFound(err):

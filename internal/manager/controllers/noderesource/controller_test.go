@@ -29,8 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
-	"github.com/daybreak-gpu/daybreak/internal/manager/cached"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -100,7 +100,7 @@ func (b *bench) device(d *v1alpha1.Device) {
 	u := wireForm(b.T, d)
 	err := b.client.Create(b.Context(), u)
 	if apierrors.IsAlreadyExists(err) {
-		old := cached.NewDevice()
+		old := cluster.NewDevice()
 		if err = b.client.Get(b.Context(), types.NamespacedName{Name: d.Name}, old); err == nil {
 			u.SetResourceVersion(old.GetResourceVersion())
 			err = b.client.Update(b.Context(), u)
@@ -282,7 +282,7 @@ func TestReconcileBadInventory(t *testing.T) {
 	if err := unstructured.SetNestedField(u.Object, "all", "spec", "devices"); err != nil {
 		t.Fatal(err)
 	}
-	old := cached.NewDevice()
+	old := cluster.NewDevice()
 	if err := b.client.Get(t.Context(), types.NamespacedName{Name: "n1"}, old); err != nil {
 		t.Fatal(err)
 	}

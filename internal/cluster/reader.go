@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// ErrStarting is returned until the caches are filled.
+var ErrStarting = errors.New("the cluster has not been read yet: try again in a moment")
+
+// Source is a cluster to read.
+type Source interface {
+	// Objects returns the cluster as it was last seen. The caller must not change
+	// the objects.
+	Objects() (*Objects, error)
+	// OnChange registers a function that is called after each change of what
+	// Objects returns. The function must not block.
+	OnChange(changed func()) error
+}
+
+// Reader is the [Source] of informers: it asks the API server for nothing.
+type Reader struct {
+	informers Informers
+	plugin    wire.VendorPlugin
+
+	mu      sync.Mutex
+	devices map[string]decoded // by node
+}
+
+// Informers are those of a cluster. Devices have no Go type: one that can't be
+// decoded must not keep the others from being read. They are nil where the cluster
+// has no such resource.
+type Informers struct {
+	Nodes, Pods, Devices cache.SharedIndexInformer
+}
+
+func (i Informers) all() []cache.SharedIndexInformer {
+	if i.Devices == nil {
+		return []cache.SharedIndexInformer{i.Nodes, i.Pods}
+	}
+	return []cache.SharedIndexInformer{i.Nodes, i.Pods, i.Devices}
+}
+
+// decoded is a Device with the version it was decoded from. Of thousands of
+// Devices few change.
+type decoded struct {
+	version string
+	device  Device
+}
+
+// NewReader returns a reader of the informers. The plugin decides who serves a node
+// without a Device.
+func NewReader(informers Informers, plugin wire.VendorPlugin) *Reader {
+	return &Reader{informers: informers, plugin: plugin}
+}
+
+// NewDevice returns an empty Device without a Go type.
+func NewDevice() *unstructured.Unstructured {
+	d := &unstructured.Unstructured{}
+	d.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Device"))
+	return d
+}
+
+// OnChange implements [Source]. Pods that ask for no cards don't count: they are
+// most pods of a cluster.
+func (r *Reader) OnChange(changed func()) error {
+	notify := func(objects ...any) {
+		for _, obj := range objects {
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			if pod, ok := obj.(*corev1.Pod); !ok || wire.Asks(pod) || r.plugin.ServesNode(pod) {
+				changed()
+				return
+			}
+		}
+	}
+	handler := cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { notify(obj) },
+		UpdateFunc: func(before, obj any) { notify(before, obj) },
+		DeleteFunc: func(obj any) { notify(obj) },
+	}
+	for _, informer := range r.informers.all() {
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Objects implements [Source].
+func (r *Reader) Objects() (*Objects, error) {
+	for _, informer := range r.informers.all() {
+		if !informer.HasSynced() {
+			return nil, ErrStarting
+		}
+	}
+	o := &Objects{Nodes: cached[*corev1.Node](r.informers.Nodes), Devices: r.decode(), Live: true, VendorPlugin: r.plugin}
+	var others []*corev1.Pod // which take CPU of their nodes
+	for _, pod := range cached[*corev1.Pod](r.informers.Pods) {
+		switch {
+		case wire.Asks(pod):
+			o.Pods = append(o.Pods, pod)
+		case wire.Holds(pod):
+			others = append(others, pod)
+		}
+	}
+	slices.SortFunc(o.Pods, byName)
+	o.Pods = append(o.Pods, others...)
+	return o, nil
+}
+
+// decode returns the Devices by name. One that did not change since the last
+// call is not decoded again.
+func (r *Reader) decode() map[string]Device {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	items := cached[*unstructured.Unstructured](r.informers.Devices)
+	devices, kept := make(map[string]Device, len(items)), make(map[string]decoded, len(items))
+	for _, item := range items {
+		name, version := item.GetName(), item.GetResourceVersion()
+		d := r.devices[name]
+		if d.version != version || version == "" {
+			d = decoded{version: version, device: DecodeDevice(item)}
+		}
+		kept[name], devices[name] = d, d.device
+	}
+	r.devices = kept
+	return devices
+}
+
+// cached returns what the informer has, if there is one.
+func cached[T any](informer cache.SharedIndexInformer) []T {
+	if informer == nil {
+		return nil
+	}
+	var objects []T
+	for _, obj := range informer.GetStore().List() {
+		if object, ok := obj.(T); ok {
+			objects = append(objects, object)
+		}
+	}
+	return objects
+}
