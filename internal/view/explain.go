@@ -44,6 +44,8 @@ type Explanation struct {
 	// Causes are the codes that the summary counts, one for each refusal: that
 	// cards are in use does not matter where even free ones would not do.
 	Causes []place.Code `json:"-"`
+	// Request is what the pod asks for, nil where that is nothing or invalid.
+	Request *gpu.PodRequest `json:"-"`
 }
 
 // The states of a pod.
@@ -78,6 +80,9 @@ func Explain(s *cluster.Snapshot, pod *corev1.Pod, policy place.Policy) *Explana
 	ask, problems := j.read(pod)
 	for _, problem := range problems {
 		e.Problems = append(e.Problems, problem.Error())
+	}
+	if ask != nil && len(problems) == 0 {
+		e.Request = &ask.Request
 	}
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	switch {

@@ -203,7 +203,7 @@ func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
 	case ask == nil:
 		return p, false
 	}
-	p.Wants = wants(ask)
+	p.Wants, p.Request = wants(ask), &ask.Request
 	v := j.of(pod, ask)
 	if !v.fits {
 		p.Message, p.Reasons = v.summary, v.reasons

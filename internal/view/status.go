@@ -123,6 +123,9 @@ type PendingStatus struct {
 	Reasons []place.Reason `json:"reasons,omitempty"`
 	// Message says in one sentence why it waits.
 	Message string `json:"message"`
+
+	// Request is what Wants says, nil where it is invalid.
+	Request *gpu.PodRequest `json:"-"`
 }
 
 // Why a pod waits that cards are not refused to.

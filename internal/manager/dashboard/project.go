@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
@@ -153,16 +151,12 @@ func (w *world) pod(s *sight, namespace, name string) *Pod {
 	if !ok || !s.sees(namespace) {
 		return nil
 	}
-	p := w.explain(pod)
-	if s.all {
-		return p
+	explanation := view.Explain(w.snapshot, pod, place.Default)
+	p := &Pod{Explanation: *explanation, Asked: askedOf(explanation.Request)}
+	if !s.all {
+		p.hide(w, s)
 	}
-	p.hide(w, s)
 	return p
-}
-
-func (w *world) explain(pod *corev1.Pod) *Pod {
-	return &Pod{Explanation: *view.Explain(w.snapshot, pod, place.Default), Asked: askedOf(pod)}
 }
 
 // hide takes the names out that must not be seen.

@@ -61,8 +61,7 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 	}
 	w.pending = make([]Pending, len(status.Pending))
 	for i := range w.pending {
-		p := &status.Pending[i]
-		w.pending[i] = Pending{PendingStatus: *p, Asked: askedOf(w.pods[ledger.Holder(p.Namespace+"/"+p.Name)])}
+		w.pending[i] = Pending{PendingStatus: status.Pending[i], Asked: askedOf(status.Pending[i].Request)}
 	}
 	w.audited = audit.Check(w.snapshot, now)
 	w.show(earlier)
@@ -163,18 +162,14 @@ func summarize(c *view.ClusterStatus, nodes []Node) Summary {
 	return s
 }
 
-// askedOf returns what the pod asks for; nothing for an invalid request.
-func askedOf(pod *corev1.Pod) Asked {
-	if pod == nil {
+// askedOf returns the request in numbers; nothing for an invalid one.
+func askedOf(request *gpu.PodRequest) Asked {
+	if request == nil {
 		return Asked{}
 	}
-	ask, problems := wire.Admit(pod)
-	if ask == nil || len(problems) > 0 {
-		return Asked{}
-	}
-	asked := Asked{QoS: string(ask.Request.QoS), Class: string(ask.Request.Class)}
-	for i := range ask.Request.Requests {
-		if r := &ask.Request.Requests[i]; r.Cards > 0 {
+	asked := Asked{QoS: string(request.QoS), Class: string(request.Class)}
+	for i := range request.Requests {
+		if r := &request.Requests[i]; r.Cards > 0 {
 			asked.Request = append(asked.Request, Request{
 				Container: r.Container, Cards: r.Cards, Exclusive: r.Exclusive, ComputePercent: int32(r.Compute),
 				MemoryMiB: int64(r.Memory.Amount), MemoryPercent: int32(r.Memory.Ratio),
