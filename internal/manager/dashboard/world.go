@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -73,10 +72,13 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 func newNode(status *view.NodeStatus, n *ledger.Node) Node {
 	node := Node{NodeStatus: *status, Cards: make([]Card, len(status.Cards)), Links: [][2]int{}}
 	t := n.Topology()
-	holders := holdersByCard(n)
+	holdings := map[ledger.Holder]*ledger.Holding{}
+	for i := range n.Holdings() {
+		holdings[n.Holdings()[i].Holder] = &n.Holdings()[i]
+	}
 	for i := range node.Cards {
 		c := &node.Cards[i]
-		*c = Card{CardStatus: status.Cards[i], Switch: t.Card(i).Switch, Holders: holders[i]}
+		*c = Card{CardStatus: status.Cards[i], Switch: t.Card(i).Switch, Holders: holdersOn(holdings, i, status.Cards[i].Shares)}
 		if f := &n.WithoutPods().Usage[i]; f.Slots > 0 {
 			c.Foreign = &view.Amounts{ComputePercent: int64(f.Compute), MemoryMiB: int64(f.Memory)}
 		}
@@ -89,46 +91,29 @@ func newNode(status *view.NodeStatus, n *ledger.Node) Node {
 	return node
 }
 
-// holdersByCard lists the pods on each card, in the order of their names.
-func holdersByCard(n *ledger.Node) [][]Holder {
-	out := make([][]Holder, n.Topology().Len())
-	for i := range out {
-		out[i] = []Holder{}
-	}
-	holdings := slices.Clone(n.Holdings())
-	slices.SortFunc(holdings, func(a, b ledger.Holding) int { return cmp.Compare(a.Holder, b.Holder) })
-	for k := range holdings {
-		h := &holdings[k]
-		namespace, pod, _ := strings.Cut(string(h.Holder), "/")
-		for i := range (h.Cards() & n.Topology().All()).All() {
-			u := h.On(i)
-			qos := h.QoS
+// holdersOn lists the pods on a card with what they hold of it, and their containers
+// where there are several. The shares of a pod follow each other.
+func holdersOn(holdings map[ledger.Holder]*ledger.Holding, card int, shares []view.ShareStatus) []Holder {
+	out := []Holder{}
+	for _, s := range shares {
+		if k := len(out) - 1; k < 0 || out[k].Namespace != s.Namespace || out[k].Pod != s.Pod {
+			h := holdings[ledger.Holder(s.Namespace+"/"+s.Pod)]
+			u, qos := h.On(card), h.QoS
 			if u.Exclusive {
 				qos = ""
 			}
-			out[i] = append(out[i], Holder{
-				Namespace: namespace, Pod: pod, ComputePercent: int32(u.Compute), MemoryMiB: int64(u.Memory),
-				QoS: string(qos), Class: string(h.Class), Exclusive: u.Exclusive, Containers: containersOn(h, i),
+			out = append(out, Holder{
+				Namespace: s.Namespace, Pod: s.Pod, ComputePercent: int32(u.Compute), MemoryMiB: int64(u.Memory),
+				QoS: string(qos), Class: s.Class, Exclusive: u.Exclusive,
 			})
 		}
+		h := &out[len(out)-1]
+		h.Containers = append(h.Containers, HolderContainer{Name: s.Container, ComputePercent: s.ComputePercent, MemoryMiB: s.MemoryMiB, Init: s.Init})
 	}
-	return out
-}
-
-// containersOn lists the containers that are on the card, if there are several.
-func containersOn(h *ledger.Holding, card int) []HolderContainer {
-	var out []HolderContainer
-	for i := range h.Parts {
-		for _, s := range h.Parts[i].Shares {
-			if s.Card == card {
-				out = append(out, HolderContainer{
-					Name: h.Parts[i].Container, ComputePercent: int32(s.Compute), MemoryMiB: int64(s.Memory), Init: h.Parts[i].Phase == gpu.Init,
-				})
-			}
+	for i := range out {
+		if len(out[i].Containers) < 2 {
+			out[i].Containers = nil
 		}
-	}
-	if len(out) < 2 {
-		return nil
 	}
 	return out
 }
