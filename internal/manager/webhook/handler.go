@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -51,7 +52,7 @@ func Handler(rules Rules, registry prometheus.Registerer) http.Handler {
 	mux := http.NewServeMux()
 	for path, privileged := range map[string]bool{policy.Path: false, policy.PathPrivileged: true} {
 		rules.Privileged = privileged
-		mux.Handle(path, m.timed(&admission.Webhook{Handler: &handler{rules: rules, metrics: m}}))
+		mux.Handle(path, promhttp.InstrumentHandlerDuration(m.duration, &admission.Webhook{Handler: &handler{rules: rules, metrics: m}}))
 	}
 	return mux
 }
