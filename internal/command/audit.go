@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
@@ -78,13 +77,7 @@ func (o *auditOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	if err := o.print(stdout, report, func() string { return auditText(report, colors) }); err != nil {
-		return err
-	}
-	if len(report.Violations) > 0 {
-		return cli.ErrNo
-	}
-	return nil
+	return o.answer(stdout, len(report.Violations) == 0, report, func() string { return auditText(report, colors) })
 }
 
 func (o *auditOptions) audit(ctx context.Context, stdin io.Reader, stderr io.Writer) (*audit.Report, error) {

@@ -121,13 +121,7 @@ func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, 
 			fmt.Fprintf(stderr, "warning: %s\n", warning)
 		}
 	}
-	if err := o.print(stdout, answer, func() string { return explainText(explanation, colors) }); err != nil {
-		return err
-	}
-	if !answer.OK() {
-		return cli.ErrNo
-	}
-	return nil
+	return o.answer(stdout, answer.OK(), answer, func() string { return explainText(explanation, colors) })
 }
 
 // findPod finds the pod, or says what may have been meant.

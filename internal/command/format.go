@@ -60,14 +60,20 @@ func terminalOf(out io.Writer) (*os.File, bool) {
 	return f, true
 }
 
-// print prints the document as JSON, or the table.
-func (f *format) print(out io.Writer, document any, table func() string) error {
-	if f.output != "json" {
-		_, err := io.WriteString(out, table())
-		return err
+// answer prints the document as JSON, or the table, and returns [cli.ErrNo] where the
+// answer is no.
+func (f *format) answer(out io.Writer, yes bool, document any, table func() string) error {
+	var err error
+	if f.output == "json" {
+		enc := json.NewEncoder(out)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		err = enc.Encode(document)
+	} else {
+		_, err = io.WriteString(out, table())
 	}
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(document)
+	if err == nil && !yes {
+		err = cli.ErrNo
+	}
+	return err
 }

@@ -154,13 +154,7 @@ func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 			}
 		}
 	}
-	if err := o.print(stdout, placements, func() string { return placeText(placements) }); err != nil {
-		return err
-	}
-	if !placements.OK() {
-		return cli.ErrNo
-	}
-	return nil
+	return o.answer(stdout, placements.OK(), placements, func() string { return placeText(placements) })
 }
 
 // givenPolicy returns the policy of a flag; without one, the default.

@@ -102,7 +102,7 @@ func (o *statusOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			fmt.Fprintln(stderr, "note:", note)
 		}
 	}
-	return o.print(stdout, status, func() string { return o.text(status, colors) })
+	return o.answer(stdout, true, status, func() string { return o.text(status, colors) })
 }
 
 func (o *statusOptions) status(objects *cluster.Objects) (*view.Status, error) {
