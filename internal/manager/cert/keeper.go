@@ -86,7 +86,7 @@ func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	if k.state == nil {
 		return nil, fmt.Errorf("no certificate yet: %w", k.problem)
 	}
-	return &k.state.serving, nil
+	return k.state.serving, nil
 }
 
 // Ready returns why the API server can't call this replica, if it can't.

@@ -30,10 +30,10 @@ const maxCerts = 16
 // encode writes the state as entries of a Secret.
 func (s *state) encode() (map[string][]byte, error) {
 	data := map[string][]byte{}
-	if err := encodePair(data, entryAuthority, &s.authority, s.earlier...); err != nil {
+	if err := encodePair(data, entryAuthority, s.authority, s.earlier...); err != nil {
 		return nil, err
 	}
-	if err := encodePair(data, entryServing, &s.serving); err != nil {
+	if err := encodePair(data, entryServing, s.serving); err != nil {
 		return nil, err
 	}
 	if s.next == nil {
@@ -57,18 +57,14 @@ func encodePair(data map[string][]byte, name string, pair *tls.Certificate, othe
 
 // decode reads a state. It is strict: the caller starts again from anything that
 // encode has not written.
-func decode(data map[string][]byte) (*state, error) {
-	s := &state{}
-	authority, earlier, err := decodePair(data, entryAuthority, true)
-	if err != nil {
+func decode(data map[string][]byte) (s *state, err error) {
+	s = &state{}
+	if s.authority, s.earlier, err = decodePair(data, entryAuthority, true); err != nil {
 		return nil, err
 	}
-	s.authority, s.earlier = *authority, earlier
-	serving, _, err := decodePair(data, entryServing, false)
-	if err != nil {
+	if s.serving, _, err = decodePair(data, entryServing, false); err != nil {
 		return nil, err
 	}
-	s.serving = *serving
 	if _, ok := data[entryNext+suffixCert]; !ok {
 		return s, nil
 	}

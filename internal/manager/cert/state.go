@@ -25,14 +25,14 @@ const (
 // state is what the Secret holds. It is never changed once it is shared:
 // advance returns another.
 type state struct {
-	authority tls.Certificate
+	authority *tls.Certificate
 	// next is an authority that waits. The configuration lists it since the given
 	// time; zero is not yet.
 	next  *tls.Certificate
 	since time.Time
 	// earlier are authorities that signed before and have not expired.
 	earlier []*x509.Certificate
-	serving tls.Certificate
+	serving *tls.Certificate
 }
 
 func newState(o *Options, now time.Time) (*state, error) {
@@ -40,9 +40,8 @@ func newState(o *Options, now time.Time) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &state{authority: *authority}
-	err = s.sign(o.Hosts, o.Validity, now)
-	return s, err
+	s := &state{authority: authority}
+	return s, s.sign(o.Hosts, o.Validity, now)
 }
 
 func newAuthority(o *Options, now time.Time) (*tls.Certificate, error) {
@@ -55,7 +54,7 @@ func newAuthority(o *Options, now time.Time) (*tls.Certificate, error) {
 }
 
 // sign puts another serving certificate in place.
-func (s *state) sign(hosts []string, validity time.Duration, now time.Time) error {
+func (s *state) sign(hosts []string, validity time.Duration, now time.Time) (err error) {
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: "daybreak-manager"},
 		NotBefore: now.Add(-skew), NotAfter: now.Add(validity),
@@ -68,12 +67,8 @@ func (s *state) sign(hosts []string, validity time.Duration, now time.Time) erro
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	issued, err := issue(template, &s.authority)
-	if err != nil {
-		return err
-	}
-	s.serving = *issued
-	return nil
+	s.serving, err = issue(template, s.authority)
+	return err
 }
 
 // issue makes a certificate with a new key, signed by the authority or else by
@@ -115,7 +110,7 @@ func (s *state) advance(o *Options, now time.Time, listed func(*x509.Certificate
 		out.since = now
 	case s.next != nil && !s.since.IsZero() && now.Sub(s.since) >= o.Overlap:
 		out.earlier = append(out.earlier, s.authority.Leaf)
-		out.authority, out.next, out.since = *s.next, nil, time.Time{}
+		out.authority, out.next, out.since = s.next, nil, time.Time{}
 		err = out.sign(o.Hosts, o.Validity, now)
 	default:
 		changed = len(out.earlier) != len(s.earlier)
