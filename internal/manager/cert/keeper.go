@@ -46,8 +46,7 @@ type Options struct {
 	// as long; both are renewed in the last third. Overlap is how long a new
 	// authority is published before it signs. Zero means the defaults.
 	Validity, Overlap time.Duration
-	// Clock is nil for the real one.
-	Clock clock.WithTicker
+	Clock             clock.WithTicker
 }
 
 // Keeper keeps the certificates of one replica. Its methods may be called at the
@@ -63,9 +62,6 @@ type Keeper struct {
 // New returns a keeper that keeps nothing until it is run.
 func New(o Options) (*Keeper, error) {
 	o.Validity, o.Overlap = cmp.Or(o.Validity, DefaultValidity), cmp.Or(o.Overlap, DefaultOverlap)
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
 	switch {
 	case len(o.Hosts) == 0 || slices.Contains(o.Hosts, ""):
 		return nil, errors.New("certificates: no name that the API server calls: name one")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 // FuzzServer: whatever is asked for, by whatever method and under whatever name,
@@ -27,11 +28,11 @@ func FuzzServer(f *testing.F) {
 	logger := klog.New(nil)
 	source := &changing{objects: read(f)}
 	api := newAPIServer(map[string][]string{"alice": {"nodes", "devices", "pods"}})
-	open, err := New(Options{Source: source, Logger: logger})
+	open, err := New(Options{Source: source, Clock: clock.RealClock{}, Logger: logger})
 	if err != nil {
 		f.Fatal(err)
 	}
-	guarded, err := New(Options{Source: &changing{objects: source.objects}, Logger: logger, Reviewer: api.client})
+	guarded, err := New(Options{Source: &changing{objects: source.objects}, Clock: clock.RealClock{}, Logger: logger, Reviewer: api.client})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -26,9 +26,8 @@ type Options struct {
 	// client sees everything: for loopback addresses only, where requests to other
 	// hosts' names are rejected too.
 	Reviewer kubernetes.Interface
-	// Clock is nil for the real one.
-	Clock  clock.Clock
-	Logger klog.Logger
+	Clock    clock.Clock
+	Logger   klog.Logger
 }
 
 var errNoPod = errors.New("there is no pod of this name that asks for cards, or you may not see it")
@@ -50,9 +49,6 @@ const parallelExplanations = 2
 
 // New returns the handler of the page.
 func New(o Options) (http.Handler, error) {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
 	feed, err := newFeed(o.Source, o.Clock)
 	if err != nil {
 		return nil, err
