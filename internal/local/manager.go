@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 )
 
 // Manager is a "daybreak manager" that runs in this process.
@@ -81,7 +82,7 @@ func (c *Cluster) admit(ctx context.Context, dashboard manager.Dashboard) (*Mana
 	return c.StartManager(ctx, "manager", manager.Config{
 		AuditInterval: 10 * time.Second,
 		Admission: manager.Admission{
-			Address: addresses[0], Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
+			Address: addresses[0], Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"}},
 		},
 		Dashboard: dashboard,
 	})

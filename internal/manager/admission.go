@@ -27,14 +27,8 @@ type Admission struct {
 	// Hosts are the names and addresses that the API server calls; empty means
 	// those of the Service daybreak-manager.
 	Hosts []string
-	// Schedulers are the names of our scheduler; the first is given to pods that
-	// name none. Empty means [DefaultScheduler].
-	Schedulers []string
-	// Taint is that of nodes with cards, which pods with cards are made to
-	// tolerate; the zero value is none.
-	Taint webhook.Taint
-	// DirectBinders are users whose pods with cards may come bound to a node.
-	DirectBinders []string
+	// Rules is what is decided about pods; no Schedulers means [DefaultScheduler].
+	Rules webhook.Rules
 	// Validity and Overlap are as in package cert; zero means its defaults.
 	Validity, Overlap time.Duration
 }
@@ -47,8 +41,8 @@ func (a Admission) withDefaults(namespace string) Admission {
 		service := policy.DefaultService + "." + namespace + ".svc"
 		a.Hosts = []string{service, service + ".cluster.local"}
 	}
-	if len(a.Schedulers) == 0 {
-		a.Schedulers = []string{DefaultScheduler}
+	if len(a.Rules.Schedulers) == 0 {
+		a.Rules.Schedulers = []string{DefaultScheduler}
 	}
 	return a
 }
@@ -73,8 +67,7 @@ func (m *Manager) addAdmission(context.Context) error {
 	if err := m.ctrl.AddReadyzCheck("admission", func(*http.Request) error { return keeper.Ready() }); err != nil {
 		return err
 	}
-	handler := webhook.Handler(webhook.Rules{Schedulers: a.Schedulers, DirectBinders: a.DirectBinders, Taint: a.Taint}, m.metrics)
 	return m.serve(
 		endpoint{name: "admission", address: a.Address, flag: "admission-bind-address", tls: newTLS(keeper.GetCertificate)},
-		&http.Server{Handler: handler, WriteTimeout: 30 * time.Second})
+		&http.Server{Handler: webhook.Handler(a.Rules, m.metrics), WriteTimeout: 30 * time.Second})
 }

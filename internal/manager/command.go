@@ -97,9 +97,9 @@ func (c *command) admissionFlags(f *pflag.FlagSet) {
 	a := &c.cfg.Admission
 	f.StringVar(&a.Address, "admission-bind-address", ":9443", "`ADDRESS` at which pods are admitted, 0 for none")
 	f.StringArrayVar(&a.Hosts, "admission-host", nil, "`NAME` or address that the API server calls (repeatable; default: the Service "+policy.DefaultService+")")
-	f.StringArrayVar(&a.Schedulers, "scheduler-name", []string{DefaultScheduler}, "`NAME` of Daybreak's scheduler (repeatable); the first is given to pods with cards that name none")
-	f.Var(&a.Taint, "tolerated-taint", "taint of nodes with cards that pods with cards are made to tolerate (default: none)")
-	f.StringArrayVar(&a.DirectBinders, "direct-binder", nil, "`USER` that may create pods with cards on a node of its choice (repeatable), such as the vendor operator's service account")
+	f.StringArrayVar(&a.Rules.Schedulers, "scheduler-name", []string{DefaultScheduler}, "`NAME` of Daybreak's scheduler (repeatable); the first is given to pods with cards that name none")
+	f.Var(&a.Rules.Taint, "tolerated-taint", "taint of nodes with cards that pods with cards are made to tolerate (default: none)")
+	f.StringArrayVar(&a.Rules.DirectBinders, "direct-binder", nil, "`USER` that may create pods with cards on a node of its choice (repeatable), such as the vendor operator's service account")
 	f.DurationVar(&a.Validity, "certificate-validity", cert.DefaultValidity, "how long the certificate of the webhook lasts; its authority lasts four times as long")
 	f.DurationVar(&a.Overlap, "certificate-overlap", cert.DefaultOverlap, "how long a new authority is published before it signs")
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -128,7 +129,7 @@ func (c *cluster) admit(ctx context.Context) error {
 		return err
 	}
 	c.manager, err = c.StartManager(ctx, "manager", manager.Config{Admission: manager.Admission{
-		Address: addresses[0], Hosts: []string{"127.0.0.1"}, Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"},
+		Address: addresses[0], Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"}},
 	}})
 	return err
 }

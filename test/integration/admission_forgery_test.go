@@ -26,6 +26,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -49,7 +50,7 @@ func newForgers(t *testing.T) *forgers {
 	w.must(w.cluster.Guard(w.ctx, params))
 	address := freeAddress(t)
 	w.must(w.cluster.Webhook(w.ctx, address))
-	w.startManager("manager", address, manager.Admission{DirectBinders: params.DirectBinders})
+	w.startManager("manager", address, manager.Admission{Rules: webhook.Rules{DirectBinders: params.DirectBinders}})
 	w.admits()
 	w.nodes(2)
 	w.scheduler("scheduler")

@@ -43,8 +43,8 @@ func (w *world) admission() {
 func (w *world) startManager(name, address string, cfg manager.Admission) *local.Manager {
 	w.Helper()
 	cfg.Address, cfg.Hosts = address, []string{"127.0.0.1"}
-	if len(cfg.Schedulers) == 0 {
-		cfg.Schedulers = []string{"default-scheduler", "daybreak"}
+	if len(cfg.Rules.Schedulers) == 0 {
+		cfg.Rules.Schedulers = []string{"default-scheduler", "daybreak"}
 	}
 	m, err := w.cluster.StartManager(w.ctx, name, manager.Config{Admission: cfg})
 	w.must(err)

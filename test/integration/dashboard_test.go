@@ -19,6 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/dashboard"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 )
 
 // account creates a service account that may list nodes and Devices, and pods in
@@ -82,7 +83,7 @@ func TestDashboardElsewhere(t *testing.T) {
 	admission := freeAddress(t)
 	w.must(w.cluster.Webhook(w.ctx, admission))
 	m, err := w.cluster.StartManager(w.ctx, "manager", manager.Config{
-		Admission: manager.Admission{Address: admission, Hosts: []string{"127.0.0.1"}, Schedulers: []string{"default-scheduler"}},
+		Admission: manager.Admission{Address: admission, Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{"default-scheduler"}}},
 		Dashboard: manager.Dashboard{Address: ":" + port}, // every address of this machine
 	})
 	w.must(err)

@@ -26,6 +26,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gputest/hostile"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -105,7 +106,7 @@ func besiege(t *testing.T) *besieged {
 	w.must(w.cluster.Webhook(w.ctx, address))
 	w.manager = w.managed.manager("manager", manager.Config{
 		AuditInterval: time.Second,
-		Admission:     manager.Admission{Address: address, Hosts: []string{"127.0.0.1"}, Schedulers: []string{"default-scheduler"}},
+		Admission:     manager.Admission{Address: address, Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{"default-scheduler"}}},
 		Dashboard:     manager.Dashboard{Address: w.dashboard},
 	})
 	w.admits()

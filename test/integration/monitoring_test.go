@@ -18,6 +18,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 )
@@ -153,7 +154,7 @@ func (w *world) exposed(t *testing.T) exposed {
 	w.must(w.cluster.Webhook(w.ctx, admissionAddress))
 	m, err := w.cluster.StartManager(w.ctx, "manager", manager.Config{
 		MetricsAddress: managerAddress, AuditInterval: time.Second,
-		Admission: manager.Admission{Address: admissionAddress, Hosts: []string{"127.0.0.1"}, Schedulers: []string{"default-scheduler"}},
+		Admission: manager.Admission{Address: admissionAddress, Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{"default-scheduler"}}},
 	})
 	w.must(err)
 	w.Cleanup(m.Stop)

@@ -22,7 +22,7 @@ func TestAdvisedTaint(t *testing.T) {
 	w.nodes(1)
 	address := freeAddress(t)
 	w.must(w.cluster.Webhook(w.ctx, address))
-	w.startManager("manager", address, manager.Admission{Taint: webhook.Taint{Key: "metax-tech.com/gpu", Effect: corev1.TaintEffectNoSchedule}})
+	w.startManager("manager", address, manager.Admission{Rules: webhook.Rules{Taint: webhook.Taint{Key: "metax-tech.com/gpu", Effect: corev1.TaintEffectNoSchedule}}})
 	w.admits()
 	w.kubectl("taint", "node", "--all", "metax-tech.com/gpu=:NoSchedule")
 	w.scheduler("scheduler")
