@@ -86,18 +86,11 @@ func (t *explanation) list(lines []string) {
 	}
 }
 
-// reason is the nodes that refuse for one cause.
-type reason struct {
-	cause   place.Code
-	nodes   int
-	nearest *view.Refusal
-}
-
 // writeReasons lists a few nodes one by one, and many by reason, each with the
 // node that comes nearest. The sentence has counted the nodes without cards.
 func (t *explanation) writeReasons() {
-	reasons, nodes := t.reasons()
-	if nodes <= shownReasons {
+	reasons := slices.DeleteFunc(slices.Clone(t.Reasons), func(r place.Reason) bool { return r.Code == place.NoCards })
+	if nodesOf(reasons) <= shownReasons {
 		for i := range t.Refusals {
 			if t.Causes[i] != place.NoCards {
 				t.line("node", "%s: %s", t.Refusals[i].Node, t.Refusals[i].Message)
@@ -107,48 +100,37 @@ func (t *explanation) writeReasons() {
 	}
 	for i, r := range reasons {
 		if i == shownReasons-1 && len(reasons) > shownReasons {
-			rest := 0
-			for _, r := range reasons[i:] {
-				rest += r.nodes
-			}
-			t.line("and", "%s for other reasons; see -o json", view.Count(rest, "node"))
+			t.line("and", "%s for other reasons; see -o json", view.Count(nodesOf(reasons[i:]), "node"))
 			return
 		}
-		nearest := "nearest is "
+		which := "nearest is "
 		switch {
-		case r.nodes == 1:
-			nearest = ""
-		case r.cause == place.NodeExcluded:
-			nearest = "for example " // none is nearer than another
+		case r.Nodes == 1:
+			which = ""
+		case r.Code == place.NodeExcluded:
+			which = "for example " // none is nearer than another
 		}
-		t.line(view.Count(r.nodes, "node"), "%s: %s%s: %s", r.cause.Reason(), nearest, r.nearest.Node, r.nearest.Message)
+		nearest := t.nearest(r.Code)
+		t.line(view.Count(r.Nodes, "node"), "%s: %s%s: %s", r.Code.Reason(), which, nearest.Node, nearest.Message)
 	}
 }
 
-// reasons groups the refusals of nodes that have cards, the commonest first and
-// those that the pod may not use last.
-func (t *explanation) reasons() (reasons []reason, nodes int) {
+func nodesOf(reasons []place.Reason) (nodes int) {
+	for _, r := range reasons {
+		nodes += r.Nodes
+	}
+	return nodes
+}
+
+// nearest returns the refusal of the node that comes nearest to taking the pod, of
+// those that refuse for the cause.
+func (t *explanation) nearest(cause place.Code) (nearest *view.Refusal) {
 	for i := range t.Refusals {
-		r, cause := &t.Refusals[i], t.Causes[i]
-		if cause == place.NoCards {
-			continue
-		}
-		nodes++
-		k := slices.IndexFunc(reasons, func(x reason) bool { return x.cause == cause })
-		if k < 0 {
-			reasons = append(reasons, reason{cause: cause, nearest: r})
-			k = len(reasons) - 1
-		}
-		reasons[k].nodes++
-		if nearer(r, reasons[k].nearest) {
-			reasons[k].nearest = r
+		if r := &t.Refusals[i]; t.Causes[i] == cause && (nearest == nil || nearer(r, nearest)) {
+			nearest = r
 		}
 	}
-	order := map[bool]int{false: 0, true: 1}
-	slices.SortFunc(reasons, func(a, b reason) int {
-		return cmp.Or(cmp.Compare(order[a.cause == place.NodeExcluded], order[b.cause == place.NodeExcluded]), cmp.Compare(b.nodes, a.nodes), cmp.Compare(a.cause, b.cause))
-	})
-	return reasons, nodes
+	return nearest
 }
 
 // nearer reports whether a node came nearer to taking the pod than another that

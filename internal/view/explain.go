@@ -44,6 +44,8 @@ type Explanation struct {
 	// Causes are the codes that the summary counts, one for each refusal: that
 	// cards are in use does not matter where even free ones would not do.
 	Causes []place.Code `json:"-"`
+	// Reasons has them by number of nodes, as the summary does.
+	Reasons []place.Reason `json:"-"`
 	// Request is what the pod asks for, nil where that is nothing or invalid.
 	Request *gpu.PodRequest `json:"-"`
 }
@@ -129,7 +131,7 @@ func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 	for i := range v.refusals {
 		e.Causes = append(e.Causes, cmp.Or(v.refusals[i].WhenEmpty.Code, v.refusals[i].Code))
 	}
-	e.Summary = v.summary
+	e.Summary, e.Reasons = v.summary, v.reasons
 	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
 	a := adviser{nodes: usable.nodes, ask: ask}
 	for _, i := range usable.at {
