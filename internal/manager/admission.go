@@ -12,10 +12,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 )
 
-// AdmissionSecret is the Secret in the manager's namespace that holds the
-// certificates of its webhook. The chart creates it, empty.
-const AdmissionSecret = policy.Secret
-
 // DefaultScheduler is the scheduler that pods with cards are given to.
 const DefaultScheduler = "daybreak"
 
@@ -54,7 +50,7 @@ func (m *Manager) addAdmission(context.Context) error {
 		return err
 	}
 	keeper, err := cert.New(cert.Options{
-		Client: client, Namespace: m.cfg.Namespace, Secret: AdmissionSecret, Configuration: policy.Name,
+		Client: client, Namespace: m.cfg.Namespace, Secret: policy.Secret, Configuration: policy.Name,
 		Hosts: a.Hosts, Validity: a.Validity, Overlap: a.Overlap, Clock: m.cfg.Clock,
 	})
 	if err != nil {

@@ -56,7 +56,7 @@ func (m *Manager) needs() []need {
 	}
 	if m.cfg.Admission.Address != Off {
 		needs = append(needs,
-			need{resource: "secrets", namespace: m.cfg.Namespace, name: AdmissionSecret, verbs: keep},
+			need{resource: "secrets", namespace: m.cfg.Namespace, name: policy.Secret, verbs: keep},
 			need{resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name, verbs: keep})
 	}
 	if m.cfg.Dashboard.Address != Off && !dashboard.IsLoopback(m.cfg.Dashboard.Address) {

@@ -299,7 +299,7 @@ func (w *world) watchCertificates(patience time.Duration, wantServing, wantAutho
 	w.Helper()
 	seen, signed := map[string]bool{}, map[string]bool{}
 	for deadline := time.Now().Add(patience + time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		secret, err := w.client.CoreV1().Secrets(manager.DefaultNamespace).Get(w.ctx, manager.AdmissionSecret, metav1.GetOptions{})
+		secret, err := w.client.CoreV1().Secrets(manager.DefaultNamespace).Get(w.ctx, policy.Secret, metav1.GetOptions{})
 		w.must(err)
 		seen[string(secret.Data["tls.crt"])] = true
 		signed[string(secret.Data["ca.key"])] = true
@@ -343,9 +343,9 @@ func TestCertificateLost(t *testing.T) {
 	configurations := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	before := w.caBundle()
 	harm := map[string]func() error{
-		"the Secret is deleted": func() error { return secrets.Delete(w.ctx, manager.AdmissionSecret, metav1.DeleteOptions{}) },
+		"the Secret is deleted": func() error { return secrets.Delete(w.ctx, policy.Secret, metav1.DeleteOptions{}) },
 		"the Secret is damaged": func() error {
-			s, err := secrets.Get(w.ctx, manager.AdmissionSecret, metav1.GetOptions{})
+			s, err := secrets.Get(w.ctx, policy.Secret, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -366,7 +366,7 @@ func TestCertificateLost(t *testing.T) {
 	for name, do := range harm {
 		w.must(do())
 		w.eventually(name+", and is put right", 30*time.Second, func() error {
-			s, err := secrets.Get(w.ctx, manager.AdmissionSecret, metav1.GetOptions{})
+			s, err := secrets.Get(w.ctx, policy.Secret, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}

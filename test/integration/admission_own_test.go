@@ -116,7 +116,7 @@ func (th *thieves) managerWrites() []write {
 			return err
 		}},
 		{"the Secret, by a manager of the release before", func() error {
-			_, err := client.CoreV1().Secrets(manager.DefaultNamespace).Create(th.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: manager.AdmissionSecret}}, metav1.CreateOptions{})
+			_, err := client.CoreV1().Secrets(manager.DefaultNamespace).Create(th.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: policy.Secret}}, metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) { // which is found after admission
 				return nil
 			}

@@ -338,7 +338,7 @@ func (th *thieves) secretWays(client kubernetes.Interface) map[string]func() err
 	return map[string]func() error{
 		"a token of another account":                create("stolen", corev1.SecretTypeServiceAccountToken),
 		"any other Secret":                          create("stolen", corev1.SecretTypeOpaque),
-		"a token in the place of the certificates'": create(manager.AdmissionSecret, corev1.SecretTypeServiceAccountToken),
+		"a token in the place of the certificates'": create(policy.Secret, corev1.SecretTypeServiceAccountToken),
 	}
 }
 

@@ -45,7 +45,7 @@ const (
 	// DefaultServicePort is that Service's port.
 	DefaultServicePort = 443
 	// Secret is the Secret in the manager's namespace that holds the
-	// certificates of its webhook.
+	// certificates of its webhook. The chart creates it, empty.
 	Secret = "daybreak-manager-webhook" //nolint:gosec // its name, not what is in it
 	// HandOver is the verb on Nodes by which an administrator may leave a node to
 	// the vendor's plugin, and take it back.
