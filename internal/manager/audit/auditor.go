@@ -40,8 +40,10 @@ type Options struct {
 // auditor runs the audits.
 type auditor struct {
 	Options
-	metrics  *metrics
-	notifier *notifier
+	metrics *metrics
+	events  events.EventRecorder
+	// reported are the violations that have Events, by key.
+	reported map[string]bool
 	// changed is set when something changed since the last audit began.
 	changed atomic.Bool
 
@@ -60,7 +62,7 @@ func Add(m ctrlmanager.Manager, o Options) error {
 }
 
 func newAuditor(recorder events.EventRecorder, o Options) (*auditor, error) {
-	a := &auditor{Options: o, metrics: newMetrics(o.Metrics), notifier: &notifier{events: recorder}}
+	a := &auditor{Options: o, metrics: newMetrics(o.Metrics), events: recorder}
 	return a, o.Source.OnChange(func() { a.changed.Store(true) })
 }
 
@@ -105,7 +107,7 @@ func (a *auditor) once(ctx context.Context) (confirm bool) {
 	if a.last != nil {
 		confirmed = report.Confirmed(a.last)
 	}
-	fresh := a.notifier.notify(ctx, confirmed, objects)
+	fresh := a.notify(ctx, confirmed, objects)
 	a.metrics.describe(snapshot, confirmed.Violations, report.Notes, now)
 	a.metrics.observe(a.Clock.Since(now), fresh)
 	a.last, a.lastAt = report, now
