@@ -79,7 +79,7 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	if !known || n.Inventory == nil || n.Inventory.Topology == nil {
 		return
 	}
-	given, has := map[types.UID]wire.Given{}, map[types.UID]bool{}
+	given := map[types.UID]wire.Given{}
 	g, err := s.holders.grants(ctx, len(pods) > 0)
 	if err != nil {
 		return // what was known stays until kubelet is back
@@ -88,7 +88,6 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	var records []*record
 	for _, pod := range pods {
 		ids := g.of(pod)
-		has[pod.UID] = len(ids) > 0
 		if one, ok := givenTo(node, pod, ids); ok {
 			given[pod.UID] = one
 		}
@@ -104,10 +103,7 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 		return
 	}
 	s.addRecorded(n, given)
-	s.setStatus(func(st *Status) {
-		st.Given, st.GivenKnown = given, true
-		s.granted, s.grantsKnown = has, true
-	})
+	s.setStatus(func(st *Status) { st.Given, st.GivenKnown = given, true })
 }
 
 // forgetGrants requires that kubelet is asked again before anything is given:
@@ -116,7 +112,7 @@ func (s *Server) forgetGrants() {
 	s.lastGiven = time.Time{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.grantsKnown, s.status.GivenKnown = false, false
+	s.status.GivenKnown = false
 }
 
 // foreignPods returns the pods that hold cards of another plugin.

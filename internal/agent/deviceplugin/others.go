@@ -36,10 +36,7 @@ func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *l
 	if !known {
 		return nil, nil, errors.New("the pods of this node are not known yet, so it is not known who has the cards")
 	}
-	s.mu.Lock()
-	asked := s.grantsKnown
-	s.mu.Unlock()
-	if !asked {
+	if !s.Status().GivenKnown {
 		return nil, nil, errors.New("kubelet has not reported yet which devices the pods of other plugins have")
 	}
 	node = n.Inventory.Open()
@@ -81,21 +78,19 @@ func unknownCards(records []*record) bool {
 // bookOther books what another pod of the node has. A pod with cards that are not
 // known is an error; a pod that was given none gets them from this agent, later.
 func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records []*record, newcomer *claimed) error {
-	s.mu.Lock()
-	granted, said := s.granted[pod.UID], s.status.Given[pod.UID]
-	s.mu.Unlock()
-	if len(records) == 0 && !granted && (newcomer == nil || !earlier(pod, newcomer.pod)) {
+	if len(records) == 0 && (newcomer == nil || !earlier(pod, newcomer.pod)) {
 		return nil
 	}
 	h, known, _ := wire.HoldingOf(n.Inventory, node, pod)
 	h.Holder = ledger.Holder(pod.UID)
 	switch {
-	case known && hasAll(node, &h, said, records):
+	case known && hasAll(node, &h, s.Status().Given[pod.UID], records):
 		node.Book(h)
-	case len(records) > 0 && !unknownCards(records):
-		node.Book(leftBehind(node, h.Holder, records))
-	case len(records) > 0 || granted:
+	case len(records) == 0:
+	case unknownCards(records):
 		return errUnknownCards
+	default:
+		node.Book(leftBehind(node, h.Holder, records))
 	}
 	return nil
 }

@@ -123,10 +123,6 @@ type Server struct {
 	mu sync.Mutex
 	// fresh are tokens that kubelet gave a moment ago to a pod that is not known yet.
 	fresh map[string]time.Time
-	// granted are the pods to which another plugin gave devices, as kubelet reports.
-	granted map[types.UID]bool
-	// grantsKnown: kubelet was asked since another plugin came or went.
-	grantsKnown bool
 	// background is what is done ahead of time; it ends with the server.
 	background sync.WaitGroup
 	ended      bool
@@ -162,7 +158,7 @@ type Status struct {
 	// ForeignSlices is what foreign slices take of each card.
 	ForeignSlices map[gpu.CardID]wire.Stranger
 	// Given is what kubelet gave to pods of other plugins without a readable
-	// allocation; GivenKnown: kubelet was asked.
+	// allocation; GivenKnown: kubelet was asked since another plugin came or went.
 	Given      map[types.UID]wire.Given
 	GivenKnown bool
 }

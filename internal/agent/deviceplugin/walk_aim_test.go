@@ -38,7 +38,7 @@ func (w *walk) settle() {
 		ready := w.registered
 		w.mu.Unlock()
 		w.server.mu.Lock()
-		ready = ready && w.server.grantsKnown
+		ready = ready && w.server.status.GivenKnown
 		w.server.mu.Unlock()
 		if ready {
 			return
