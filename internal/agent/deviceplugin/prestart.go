@@ -157,25 +157,27 @@ func (s *Server) tryOnce(ctx context.Context, resource string, ids []string, ear
 	known := s.journal.now().byTokens(ids)
 	again := known != nil && !known.Together && len(known.Names) > 0
 	if again && s.isIdentified(known) {
-		return podOf(known), s.give(ctx, n, known.clone(), &given{ids: ids, names: known.Names}, nil)
+		return podOf(known), s.give(ctx, n, known.clone(), nil)
 	}
 	h, err := s.holders.find(ctx, resource, ids)
 	if err != nil {
 		return nil, err
 	}
-	g := s.givenFor(h, ids)
+	names := s.namesFor(h, ids)
 	switch {
 	case again && !h.is(known):
 		return podOf(known), fmt.Errorf("kubelet reports that another container has the ids %v", ids)
 	case again:
-		return podOf(known), s.give(ctx, n, known.clone(), g, nil)
+		r := known.clone()
+		r.Names = names
+		s.identified.Set(r.id(), names, identifiedFor)
+		return podOf(known), s.give(ctx, n, r, nil)
 	}
-	return s.tryNewcomer(ctx, n, h, g, early)
+	return s.tryNewcomer(ctx, n, h, ids, names, early)
 }
 
 // tryNewcomer prepares a container that was not given all of its cards before.
-func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, g *given, early bool) (*corev1.Pod, error) {
-	ids := g.ids
+func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, ids, names []string, early bool) (*corev1.Pod, error) {
 	pod, container, together, err := s.identify(ctx, h)
 	if err != nil {
 		return pod, err
@@ -193,10 +195,11 @@ func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, g *given, 
 		return pod, errFinal{fmt.Errorf("container %s: kubelet gave it %d ids, its allocation has %d cards", container, len(ids), len(claim.Shares))}
 	}
 	r := &record{
-		PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Tokens: ids, Together: together,
+		PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Tokens: ids, Names: names, Together: together,
 		QoS: claim.Holding.QoS, Class: claim.Holding.Class, Shares: sharesOf(node, claim.Shares, claim.Seats),
 	}
-	return pod, s.give(ctx, n, r, g, &claimed{pod: pod, claim: claim})
+	s.identified.Set(r.id(), names, identifiedFor)
+	return pod, s.give(ctx, n, r, &claimed{pod: pod, claim: claim})
 }
 
 // isIdentified reports whether kubelet's answer about the container is recent, and of
@@ -207,26 +210,20 @@ func (s *Server) isIdentified(r *record) bool {
 	return ok && slices.Equal(names, r.Names)
 }
 
-// given is what kubelet gave the container: ids, and the CDI names that they had
-// then. A newer name means that kubelet has given the id to another pod since.
-type given struct {
-	ids, names []string
-	// asked: kubelet was asked for the container.
-	asked bool
-}
-
-// givenFor returns what the holder was given: of each id the newest names, as many as
-// the pod has containers with it.
-func (s *Server) givenFor(h *holder, ids []string) *given {
-	g, d := &given{ids: ids, asked: true}, s.journal.now()
+// namesFor returns the CDI names that the holder's ids have now: of each id the
+// newest, as many as the pod has containers with it. A newer name means that kubelet
+// has given the id to another pod since.
+func (s *Server) namesFor(h *holder, ids []string) (names []string) {
+	d := s.journal.now()
 	for _, id := range ids {
-		g.names = append(g.names, d.newest(id, max(1, h.times[id]))...)
+		names = append(names, d.newest(id, max(1, h.times[id]))...)
 	}
-	return g
+	return names
 }
 
-func (g *given) of(id string) []string {
-	return slices.DeleteFunc(slices.Clone(g.names), func(name string) bool { return tokenOf(name) != id })
+// namesOf returns the names that the record has for a token.
+func (r *record) namesOf(token string) []string {
+	return slices.DeleteFunc(slices.Clone(r.Names), func(name string) bool { return tokenOf(name) != token })
 }
 
 // is reports whether the holder is the container of a record.
@@ -250,8 +247,8 @@ type claimed struct {
 
 // give gives the container what the record has. Newcomer is nil for a container that
 // was given its cards before and gets the same again.
-func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) error {
-	written, err := s.giveLocked(ctx, n, r, g, newcomer)
+func (s *Server) give(ctx context.Context, n *Node, r *record, newcomer *claimed) error {
+	written, err := s.giveLocked(ctx, n, r, newcomer)
 	if err != nil {
 		return err
 	}
@@ -259,7 +256,7 @@ func (s *Server) give(ctx context.Context, n *Node, r *record, g *given, newcome
 }
 
 // giveLocked does so alone, and returns when the last spec was written.
-func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, g *given, newcomer *claimed) (written time.Time, err error) {
+func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, newcomer *claimed) (written time.Time, err error) {
 	if err := s.acquire(ctx); err != nil {
 		return written, err
 	}
@@ -283,11 +280,11 @@ func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, g *given, n
 	if err != nil {
 		return written, err
 	}
-	if err := s.note(r, g); err != nil {
+	if err := s.note(r); err != nil {
 		return written, err
 	}
-	for i, id := range g.ids {
-		for _, name := range g.of(id) {
+	for i, token := range r.Tokens {
+		for _, name := range r.namesOf(token) {
 			at, err := s.writeSpec(name, edits[i])
 			if err != nil {
 				return written, err
@@ -326,27 +323,23 @@ func (s *Server) acquire(ctx context.Context) error {
 }
 
 // note saves the record, unless kubelet has given the ids to another pod meanwhile.
-func (s *Server) note(r *record, g *given) error {
-	r.Tokens, r.Names = g.ids, g.names
+func (s *Server) note(r *record) error {
 	if !reflect.DeepEqual(r, s.journal.now().byContainer(r.id())) {
-		if err := s.journal.change(func(d *document) error { return d.noteGiven(r, g) }); err != nil {
+		if err := s.journal.change(func(d *document) error { return d.noteGiven(r) }); err != nil {
 			return err
 		}
 	}
-	if g.asked {
-		s.identified.Set(r.id(), r.Names, identifiedFor)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range g.ids {
-		delete(s.fresh, id)
+	for _, token := range r.Tokens {
+		delete(s.fresh, token)
 	}
 	return nil
 }
 
-func (d *document) noteGiven(r *record, g *given) error {
-	for _, id := range g.ids {
-		own := g.of(id)
+func (d *document) noteGiven(r *record) error {
+	for _, id := range r.Tokens {
+		own := r.namesOf(id)
 		switch {
 		case len(own) == 0:
 			return errFinal{fmt.Errorf("the agent never gave a device for id %s: delete the pod, so that kubelet asks again", id)}
