@@ -84,8 +84,7 @@ type Agent struct {
 	// All below belongs to the loop.
 	started  time.Time
 	roster   roster
-	looked   bool               // there was a good look
-	snapshot *discover.Snapshot // the last good one
+	snapshot *discover.Snapshot // of the last good look; nil before the first
 	lastGood time.Time
 	failures int      // in a row
 	reported []string // failures that were reported
@@ -221,7 +220,7 @@ func (a *Agent) observe(ctx context.Context, l look) {
 		a.events.onNode(corev1.EventTypeNormal, eventLookRecovered, "the cards can be read again")
 	}
 	a.failures, a.reported = 0, nil
-	a.looked, a.snapshot, a.lastGood = true, l.snapshot, a.clock.Now()
+	a.snapshot, a.lastGood = l.snapshot, a.clock.Now()
 	if a.recalled {
 		a.sawCards()
 	}
@@ -263,14 +262,14 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 	}
 	a.events.uid = v.node.UID
 	a.recall(ctx, current, now)
-	if !a.looked {
+	if a.snapshot == nil {
 		st.waits = "the first good look at the cards"
 		return idleTick
 	}
-	if by := yieldsTo(current); by != "" {
-		if a.events.changed(eventYielded, by) {
+	if current != nil && writes(koordlet, current) {
+		if a.events.changed(eventYielded, koordlet) {
 			a.events.onNode(corev1.EventTypeWarning, eventYielded,
-				"%s writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device, or run no agent here", by)
+				"%s writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device, or run no agent here", koordlet)
 		}
 		st.ready = true
 		return idleTick
@@ -296,7 +295,7 @@ func (a *Agent) recall(ctx context.Context, d *v1alpha1.Device, now time.Time) {
 		return
 	}
 	a.recalled = true
-	if d != nil && yieldsTo(d) == "" {
+	if d != nil && !writes(koordlet, d) {
 		p, err := wire.DecodePublication(d)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "The Device can't be read and is written again")
@@ -305,7 +304,7 @@ func (a *Agent) recall(ctx context.Context, d *v1alpha1.Device, now time.Time) {
 			a.previous = p
 		}
 	}
-	if a.looked {
+	if a.snapshot != nil {
 		a.sawCards()
 	}
 }

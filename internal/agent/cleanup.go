@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -232,13 +230,11 @@ func (c *cleaner) deleteDevice(ctx context.Context, clients *Clients) error {
 		return fmt.Errorf("read device %s: %w", c.Node, err)
 	}
 	for i := range list.Items {
-		d := &v1alpha1.Device{}
-		d.ManagedFields = list.Items[i].GetManagedFields()
-		ours := slices.ContainsFunc(d.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == FieldManager })
-		if !ours || yieldsTo(d) != "" {
+		d := &list.Items[i]
+		if !writes(FieldManager, d) || writes(koordlet, d) {
 			continue
 		}
-		uid := list.Items[i].GetUID()
+		uid := d.GetUID()
 		err := devices.Delete(ctx, c.Node, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete device %s: %w", c.Node, err)

@@ -24,15 +24,9 @@ import (
 // ours does not: each would overwrite the other's list of cards.
 const koordlet = "koordlet"
 
-// yieldsTo returns the writer of a Device that the agent must leave alone.
-func yieldsTo(d *v1alpha1.Device) string {
-	if d == nil {
-		return ""
-	}
-	if slices.ContainsFunc(d.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == koordlet }) {
-		return koordlet
-	}
-	return ""
+// writes reports whether a field manager writes a Device.
+func writes(manager string, d metav1.Object) bool {
+	return slices.ContainsFunc(d.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == manager })
 }
 
 // publish works out what should be published and writes what differs.
