@@ -113,7 +113,7 @@ func (r *recorder) metrics() ([]metric, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", text, err)
 		}
-		m := metric{name: name, kind: "gauge", help: strings.TrimPrefix(help, "[ALPHA] ")}
+		m := metric{name: name, kind: "gauge", help: help}
 		if kind, known := kinds[name]; known {
 			m.kind = kind
 		}

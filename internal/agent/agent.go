@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -76,10 +78,11 @@ type Agent struct {
 	// server serves the node; nil where the agent only looks.
 	server nodeServer
 
-	// metrics and status are read by others while the loop runs.
-	metrics *Metrics
-	status  atomic.Pointer[status]
-	beat    atomic.Int64 // when the loop last came round
+	// registry, metrics and status are read by others while the loop runs.
+	registry *prometheus.Registry
+	metrics  *metrics
+	status   atomic.Pointer[status]
+	beat     atomic.Int64 // when the loop last came round
 
 	// All below belongs to the loop.
 	started  time.Time
@@ -123,18 +126,17 @@ func newAgent(cfg Config, source discover.Source, api api, watch watcher, record
 	if cfg.LookTimeout <= 0 {
 		cfg.LookTimeout = DefaultLookTimeout
 	}
-	a := &Agent{cfg: cfg, source: source, api: api, watch: watch, clock: clk, metrics: newMetrics()}
+	a := &Agent{cfg: cfg, source: source, api: api, watch: watch, clock: clk, registry: prometheus.NewRegistry()}
 	a.events = &events{recorder: recorder, node: cfg.Node, last: map[string]string{}}
 	a.device.retry = workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 32*time.Second)
 	a.pods = &podView{watch: watch, events: a.events}
 	a.status.Store(&status{waits: "the first look at the cards"})
 	a.beat.Store(clk.Now().UnixNano())
-	a.metrics.registry.CustomMustRegister(newCollector(a))
+	a.metrics = newMetrics(a.registry)
+	// The process's own, as every other part has them.
+	a.registry.MustRegister(newCollector(a), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return a
 }
-
-// Metrics returns the metrics of this agent.
-func (a *Agent) Metrics() *Metrics { return a.metrics }
 
 type look struct {
 	snapshot *discover.Snapshot

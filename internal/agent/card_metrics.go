@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/component-base/metrics"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -91,7 +91,7 @@ type moment struct {
 
 // agentGauges are the state of the agent.
 var agentGauges = []gauge[*moment]{
-	{"cards", "Cards in the Device by health: healthy, unhealthy, or lost, which are not found any more.", "health", func(m *moment, add addValue) {
+	{"daybreak_agent_cards", "Cards in the Device by health: healthy, unhealthy, or lost, which are not found any more.", "health", func(m *moment, add addValue) {
 		var healthy, unhealthy, lost float64
 		for i := range m.publication.Cards {
 			switch c := conditionOf(&m.publication.Cards[i], wire.ConditionHealthy); {
@@ -107,17 +107,17 @@ var agentGauges = []gauge[*moment]{
 		add(unhealthy, "unhealthy")
 		add(lost, "lost")
 	}},
-	{"last_good_look_age_seconds", "Time since the cards could last be read; what is published is as old as that.", "", func(m *moment, add addValue) {
+	{"daybreak_agent_last_good_look_age_seconds", "Time since the cards could last be read; what is published is as old as that.", "", func(m *moment, add addValue) {
 		if !m.lastGood.IsZero() {
 			add(m.now.Sub(m.lastGood).Seconds())
 		}
 	}},
-	{"mode", "1 for the mode in which the node hands its cards out, 0 for the others.", "mode", func(m *moment, add addValue) {
+	{"daybreak_agent_mode", "1 for the mode in which the node hands its cards out, 0 for the others.", "mode", func(m *moment, add addValue) {
 		for _, mode := range modeWords {
 			add(number(mode == string(m.publication.Mode)), mode)
 		}
 	}},
-	{"mode_pending", "1 while a mode that was asked for waits.", "", func(m *moment, add addValue) { add(number(m.publication.Pending != "")) }},
+	{"daybreak_agent_mode_pending", "1 while a mode that was asked for waits.", "", func(m *moment, add addValue) { add(number(m.publication.Pending != "")) }},
 }
 
 func number(is bool) float64 {
@@ -144,41 +144,40 @@ func ofSlices(read func(*discover.Slice, addValue)) func(*discover.Card, addValu
 }
 
 type collector struct {
-	metrics.BaseStableCollector
 	agent *Agent
-	descs map[string]*metrics.Desc // by the name of the gauge
+	descs map[string]*prometheus.Desc // by the name of the gauge
 }
 
 func newCollector(a *Agent) *collector {
-	c := &collector{agent: a, descs: map[string]*metrics.Desc{}}
+	c := &collector{agent: a, descs: map[string]*prometheus.Desc{}}
 	for _, g := range cardGauges {
-		c.descs[g.name] = g.desc("", cardLabels)
+		c.descs[g.name] = g.desc(cardLabels)
 	}
 	for _, g := range agentGauges {
-		c.descs[g.name] = g.desc(metricsNamespace+"_"+metricsSubsystem+"_", nil)
+		c.descs[g.name] = g.desc(nil)
 	}
 	return c
 }
 
-func (g *gauge[S]) desc(prefix string, labels []string) *metrics.Desc {
+func (g *gauge[S]) desc(labels []string) *prometheus.Desc {
 	if g.label != "" {
 		labels = append(slices.Clone(labels), g.label)
 	}
-	return metrics.NewDesc(prefix+g.name, g.help, labels, nil, metrics.ALPHA, "")
+	return prometheus.NewDesc(g.name, g.help, labels, nil)
 }
 
-// DescribeWithStability lists the metrics.
-func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
+// Describe lists the metrics.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		ch <- d
 	}
 }
 
-// CollectWithStability sends the metrics as they are now.
-func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+// Collect sends the metrics as they are now.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send := func(name string, labels []string) addValue {
 		return func(value float64, more ...string) {
-			ch <- metrics.NewLazyConstMetric(c.descs[name], metrics.GaugeValue, value, slices.Concat(labels, more)...)
+			ch <- prometheus.MustNewConstMetric(c.descs[name], prometheus.GaugeValue, value, slices.Concat(labels, more)...)
 		}
 	}
 	m := &moment{*c.agent.status.Load(), c.agent.clock.Now()}

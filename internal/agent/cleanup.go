@@ -136,7 +136,7 @@ func (c *cleaner) clean(ctx context.Context, s *session) error {
 		return err
 	}
 	cards, blind := c.cards(ctx, s.source)
-	server, err := deviceplugin.New(c.node, pods, s.slicer, deviceplugin.NewMetrics(metricsNamespace, metricsSubsystem), clock.RealClock{})
+	server, err := deviceplugin.New(c.node, pods, s.slicer, deviceplugin.NewMetrics(nil), clock.RealClock{})
 	if err != nil {
 		return err
 	}

@@ -1,21 +1,13 @@
 package agent
 
 import (
-	"net/http"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"k8s.io/component-base/metrics"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
-)
-
-const (
-	metricsNamespace = "daybreak"
-	metricsSubsystem = "agent"
 )
 
 // What is written, as metrics name it.
@@ -27,38 +19,33 @@ const (
 // maxFigureAge is how old figures of cards may be; older ones are left out.
 const maxFigureAge = time.Minute
 
-// Metrics are the metrics of one agent.
-type Metrics struct {
-	registry metrics.KubeRegistry
-	looks    *metrics.CounterVec
-	duration *metrics.Histogram
-	writes   *metrics.CounterVec
+// metrics are what one agent counts; [collector] has the rest.
+type metrics struct {
+	looks    *prometheus.CounterVec
+	duration prometheus.Histogram
+	writes   *prometheus.CounterVec
 	serving  *deviceplugin.Metrics
 }
 
-func newMetrics() *Metrics {
-	m := &Metrics{
-		registry: metrics.NewKubeRegistry(),
-		looks: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "looks_total", StabilityLevel: metrics.ALPHA,
+func newMetrics(registry prometheus.Registerer) *metrics {
+	factory := promauto.With(registry)
+	m := &metrics{
+		looks: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "daybreak_agent_looks_total",
 			Help: "Looks at the cards by result: ok, or failed, after which the last Device stays.",
 		}, []string{"result"}),
-		duration: metrics.NewHistogram(&metrics.HistogramOpts{
-			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "look_duration_seconds", StabilityLevel: metrics.ALPHA,
+		duration: factory.NewHistogram(prometheus.HistogramOpts{
+			Name: "daybreak_agent_look_duration_seconds",
 			Help: "How long looks at the cards took, failed ones included.",
 			// From a simulation's microseconds to a driver that does not answer.
-			Buckets: metrics.ExponentialBuckets(0.001, 2.5, 11),
+			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 11),
 		}),
-		writes: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "publishes_total", StabilityLevel: metrics.ALPHA,
+		writes: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "daybreak_agent_publishes_total",
 			Help: "Writes to the API server by object (device, node) and result (ok, failed). There are none while nothing changes.",
 		}, []string{"object", "result"}),
+		serving: deviceplugin.NewMetrics(registry),
 	}
-	m.registry.MustRegister(m.own()...)
-	// The process's own, as every other part has them.
-	m.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.serving = deviceplugin.NewMetrics(metricsNamespace, metricsSubsystem)
-	m.serving.Register(m.registry)
 	for _, result := range []string{"ok", "failed"} {
 		m.looks.WithLabelValues(result)
 		for _, object := range []string{writtenDevice, writtenNode} {
@@ -68,31 +55,11 @@ func newMetrics() *Metrics {
 	return m
 }
 
-func (m *Metrics) own() []metrics.Registerable {
-	return []metrics.Registerable{m.looks, m.duration, m.writes}
-}
-
 // DescribeMetrics registers the agent's metrics with nothing counted, to list them.
 func DescribeMetrics(registry prometheus.Registerer) error {
-	a := &Agent{clock: clock.RealClock{}, metrics: newMetrics()}
+	a := &Agent{clock: clock.RealClock{}, metrics: newMetrics(registry)}
 	a.status.Store(&status{})
-	m, c := a.metrics, newCollector(a)
-	m.registry.CustomMustRegister(c) // which makes it ready
-	collectors := []prometheus.Collector{c}
-	for _, r := range slices.Concat(m.own(), m.serving.Collectors()) {
-		collectors = append(collectors, r)
-	}
-	for _, c := range collectors {
-		if err := registry.Register(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Handler serves the metrics.
-func (m *Metrics) Handler() http.Handler {
-	return metrics.HandlerFor(m.registry, metrics.HandlerOpts{})
+	return registry.Register(newCollector(a))
 }
 
 func result(err error) string {
@@ -102,11 +69,11 @@ func result(err error) string {
 	return "ok"
 }
 
-func (m *Metrics) look(l look) {
+func (m *metrics) look(l look) {
 	m.looks.WithLabelValues(result(l.err)).Inc()
 	m.duration.Observe(l.took.Seconds())
 }
 
-func (m *Metrics) write(object string, err error) {
+func (m *metrics) write(object string, err error) {
 	m.writes.WithLabelValues(object, result(err)).Inc()
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // maxSilence is how long the loop may take, a few times writeTimeout.
@@ -20,7 +22,7 @@ const Off = "0"
 // the context ends; both may have one address.
 func (a *Agent) Serve(ctx context.Context, metrics, health string) error {
 	handlers := handlers{}
-	handlers.add(metrics, "GET /metrics", a.metrics.Handler())
+	handlers.add(metrics, "GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
 	handlers.add(health, "GET /healthz", probe(http.StatusInternalServerError, a.alive))
 	handlers.add(health, "GET /readyz", probe(http.StatusServiceUnavailable, a.Ready))
 	secured := map[string]*tls.Config{}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -137,7 +138,7 @@ var ofTheMoment = regexp.MustCompile(`_duration_seconds|(^|# (HELP|TYPE) )(go|pr
 // page returns the metrics.
 func (s *scene) page() string {
 	w := httptest.NewRecorder()
-	s.agent.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), http.MethodGet, "/metrics", http.NoBody))
+	promhttp.HandlerFor(s.agent.registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), http.MethodGet, "/metrics", http.NoBody))
 	return w.Body.String()
 }
 

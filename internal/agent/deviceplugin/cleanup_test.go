@@ -19,7 +19,7 @@ func (s *scene) cleanup(blind error) error {
 	s.Helper()
 	s.stop()
 	s.stop = func() {}
-	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
+	server, err := New(s.cfg, s, s.driver, NewMetrics(nil), s.clock)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -210,7 +210,7 @@ func TestMalformedJournal(t *testing.T) {
 func TestSecondAgent(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
-	second, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
+	second, err := New(s.cfg, s, s.driver, NewMetrics(nil), s.clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestJournalUnreadable(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
+	server, err := New(s.cfg, s, s.driver, NewMetrics(nil), s.clock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func (s *scene) start() {
 // launch runs a server that knows nothing but what is on disk.
 func (s *scene) launch() {
 	s.Helper()
-	server, err := New(s.cfg, s, s.driver, NewMetrics("test", "agent"), s.clock)
+	server, err := New(s.cfg, s, s.driver, NewMetrics(nil), s.clock)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -239,7 +239,7 @@ func (w *walk) start() {
 		w.Fatal(err)
 	}
 	crash := &crasher{}
-	s := newServer(w.cfg, w, crashingSlicer{w.driver, crash}, NewMetrics("test", "agent"), clock.RealClock{}, crashingSpecs{files, crash}, walkKubelet{w})
+	s := newServer(w.cfg, w, crashingSlicer{w.driver, crash}, NewMetrics(nil), clock.RealClock{}, crashingSpecs{files, crash}, walkKubelet{w})
 	s.runtime = &containers{client: walkRuntime{walk: w}, changed: make(chan struct{}, 1)}
 	s.write = func(path string, text []byte) error {
 		return crash.do(func() error { return os.WriteFile(path, text, 0o600) })
