@@ -60,8 +60,8 @@ func TestChecks(t *testing.T) {
 		result Result
 		detail string
 	}
-	fault := func(reason string) *deviceplugin.RuntimeFault {
-		return &deviceplugin.RuntimeFault{Reason: reason, Message: "what to do"}
+	fault := func(reason string) deviceplugin.RuntimeFault {
+		return deviceplugin.RuntimeFault{Reason: reason, Message: "what to do"}
 	}
 	cases := map[string]struct {
 		spoil func(*Facts)

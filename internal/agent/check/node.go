@@ -20,7 +20,7 @@ func runtimeAnswers(f *Facts) verdict {
 
 func runtimeCDI(f *Facts) verdict {
 	switch fault := f.Node.Fault; {
-	case fault == nil:
+	case fault.Reason == "":
 		return ok("it injects CDI devices")
 	case fault.Reason == deviceplugin.ReasonNoCDI:
 		return failed("%s", fault.Message)

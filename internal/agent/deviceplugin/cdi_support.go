@@ -83,21 +83,21 @@ var (
 )
 
 // Fault returns why containers whose devices are in specs in the folder can't be left
-// to this runtime; nil if they can. Of runtimes of which nothing is known, those that
+// to this runtime; zero if they can. Of runtimes of which nothing is known, those that
 // are assumed to inject devices do.
-func (a *RuntimeAnswer) Fault(folder string, assumed []string) *RuntimeFault {
+func (a *RuntimeAnswer) Fault(folder string, assumed []string) RuntimeFault {
 	name := fmt.Sprintf("container runtime %.40s %.40s", a.Name, a.Version)
 	switch does, known := a.injects(); {
 	case known && !does:
-		return &RuntimeFault{ReasonNoCDI, fmt.Sprintf("%s has CDI off and would start containers without their cards: %s", name, a.advice(folder))}
+		return RuntimeFault{ReasonNoCDI, fmt.Sprintf("%s has CDI off and would start containers without their cards: %s", name, a.advice(folder))}
 	case !known && !slices.Contains(assumed, a.Name):
-		return &RuntimeFault{ReasonCDIUnknown, fmt.Sprintf(
+		return RuntimeFault{ReasonCDIUnknown, fmt.Sprintf(
 			"it is not known whether %s injects CDI devices: if it does, add %q to agent.assumeCDI (--assume-cdi)", name, a.Name)}
 	}
 	if c, _ := a.config(); c.SpecDirs != nil && !slices.ContainsFunc(*c.SpecDirs, func(dir string) bool { return sameFolder(dir, folder) }) {
-		return &RuntimeFault{ReasonNoCDI, fmt.Sprintf("%s reads CDI specs in %v, not in %s: %s", name, *c.SpecDirs, folder, a.advice(folder))}
+		return RuntimeFault{ReasonNoCDI, fmt.Sprintf("%s reads CDI specs in %v, not in %s: %s", name, *c.SpecDirs, folder, a.advice(folder))}
 	}
-	return nil
+	return RuntimeFault{}
 }
 
 func (a *RuntimeAnswer) advice(folder string) string {

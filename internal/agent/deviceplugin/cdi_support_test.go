@@ -56,10 +56,7 @@ func TestCDISupport(t *testing.T) {
 				}
 				a.Info = map[string]string{"config": strings.Replace(string(text), tc.old, tc.new, 1), "golang": `"go1.24"`}
 			}
-			got := RuntimeFault{}
-			if fault := a.Fault(specs, tc.assume); fault != nil {
-				got = *fault
-			}
+			got := a.Fault(specs, tc.assume)
 			if got.Reason != tc.want || !strings.Contains(got.Message, tc.advice) {
 				t.Errorf("%+v, want %q with advice %q", got, tc.want, tc.advice)
 			}

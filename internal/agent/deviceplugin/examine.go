@@ -24,7 +24,7 @@ type Facts struct {
 	// Runtime is without other parts of its configuration, which may have passwords.
 	Runtime *RuntimeAnswer `json:"runtime,omitempty"`
 	// Fault is why no container with cards can be left to it.
-	Fault *RuntimeFault `json:"fault,omitempty"`
+	Fault RuntimeFault `json:"fault,omitzero"`
 	// Pods is how many pods kubelet lists, Sandboxes how many of them the container
 	// runtime has, and SandboxesError why that is not known.
 	Pods           int    `json:"pods"`

@@ -47,7 +47,7 @@ func TestExamine(t *testing.T) {
 	s.sandboxes = []string{"other", "tenant"}
 	s.mu.Unlock()
 	f = examine()
-	if f.Sandboxes != 1 || f.Fault != nil || f.Runtime.Name != runtimeContainerd || f.Advertised[slice] != 32 || f.Foreign != "" ||
+	if f.Sandboxes != 1 || f.Fault.Reason != "" || f.Runtime.Name != runtimeContainerd || f.Advertised[slice] != 32 || f.Foreign != "" ||
 		f.Plugins+f.PodResources+f.Checkpoint+f.Folders[s.cfg.State]+f.Folders[s.cfg.CDI] != "" {
 		t.Errorf("facts %+v", f)
 	}
@@ -59,7 +59,7 @@ func TestExamine(t *testing.T) {
 	cfg := s.cfg
 	cfg.State, cfg.Plugins = "/proc/none", "/proc/none"
 	f, err = Examine(t.Context(), &cfg, s.clock)
-	if err != nil || f.Fault == nil || f.Fault.Reason != ReasonRuntimeUnreachable || f.Runtime != nil || f.Plugins == "" || f.Folders["/proc/none"] == "" {
+	if err != nil || f.Fault.Reason != ReasonRuntimeUnreachable || f.Runtime != nil || f.Plugins == "" || f.Folders["/proc/none"] == "" {
 		t.Errorf("%v, facts %+v", err, f)
 	}
 }

@@ -143,7 +143,7 @@ func (c *containers) current(ctx context.Context) (*RuntimeAnswer, error) {
 }
 
 // runtimeFault returns why containers with cards can't be left to the runtime.
-func (s *Server) runtimeFault(a *RuntimeAnswer, err error) *RuntimeFault {
+func (s *Server) runtimeFault(a *RuntimeAnswer, err error) RuntimeFault {
 	if err != nil {
 		return s.cfg.unreachable(err)
 	}
@@ -151,14 +151,14 @@ func (s *Server) runtimeFault(a *RuntimeAnswer, err error) *RuntimeFault {
 }
 
 // unreachable describes a runtime that does not answer, and names other sockets.
-func (c *Config) unreachable(err error) *RuntimeFault {
+func (c *Config) unreachable(err error) RuntimeFault {
 	text := fmt.Sprintf("the container runtime does not answer at %s: %s", c.Runtime, plain(err))
 	if found := c.otherSockets(); len(found) > 0 {
 		text += fmt.Sprintf("; a socket was found at %s: if it is the runtime of kubelet, set agent.runtimeSocket (--runtime-endpoint) to it", strings.Join(found, " and "))
 	} else {
 		text += "; set agent.runtimeSocket (--runtime-endpoint) to the endpoint that kubelet uses"
 	}
-	return &RuntimeFault{Reason: ReasonRuntimeUnreachable, Message: text}
+	return RuntimeFault{Reason: ReasonRuntimeUnreachable, Message: text}
 }
 
 // plain returns an error of gRPC without the words of gRPC around it.
@@ -186,7 +186,7 @@ func (c *Config) otherSockets() []string {
 // injects returns why the runtime can't start a container with CDI devices.
 func (s *Server) injects(ctx context.Context) error {
 	fault := s.runtimeFault(s.runtime.current(ctx))
-	if fault == nil {
+	if fault.Reason == "" {
 		return nil
 	}
 	err := fmt.Errorf("no container with cards is started: %s", fault.Message)
@@ -203,8 +203,8 @@ func (s *Server) runtimeLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		fault := s.runtimeFault(s.runtime.ask(ctx))
 		wait := runtimeInterval
-		switch unreachable := fault != nil && fault.Reason == ReasonRuntimeUnreachable; {
-		case !unreachable:
+		switch {
+		case fault.Reason != ReasonRuntimeUnreachable:
 			answered = s.clock.Now()
 			s.setRuntime(ctx, fault)
 		case s.clock.Since(answered) >= runtimeRestart:
@@ -222,17 +222,13 @@ func (s *Server) runtimeLoop(ctx context.Context) {
 }
 
 // setRuntime notes whether the runtime can be left containers with cards.
-func (s *Server) setRuntime(ctx context.Context, fault *RuntimeFault) {
-	now := RuntimeFault{}
-	if fault != nil {
-		now = *fault
-	}
+func (s *Server) setRuntime(ctx context.Context, now RuntimeFault) {
 	if was := s.Status(); !was.RuntimeKnown || was.Runtime != now {
 		klog.FromContext(ctx).Info("Container runtime checked", "endpoint", s.cfg.Runtime, "reason", now.Reason, "message", now.Message)
 	}
 	s.setStatus(func(st *Status) {
 		st.Runtime, st.RuntimeKnown = now, true
-		if fault != nil {
+		if now.Reason != "" {
 			st.Serving, st.Waits = false, now.Message
 		}
 	})
