@@ -1,9 +1,7 @@
 package deviceplugin
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -66,8 +64,7 @@ func (c *cdiFiles) write(name string, edits *specs.ContainerEdits) (changed bool
 }
 
 func (c *cdiFiles) remove(name string) error {
-	err := os.Remove(filepath.Join(c.dir, specFile(name)))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.cache.RemoveSpec(specFile(name)); err != nil {
 		return errDisk{fmt.Errorf("CDI device %s: %w", name, err)}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -81,9 +82,8 @@ func (l *Layout) node(path string, want *discover.DeviceNumber) (*specs.DeviceNo
 	return node, nil
 }
 
-// numberOf takes apart the number of a device as Linux keeps it.
 func numberOf(rdev uint64) discover.DeviceNumber {
-	return discover.DeviceNumber{Major: int64(rdev>>8&0xfff | rdev>>32&^0xfff), Minor: int64(rdev&0xff | rdev>>12&^0xff&0xffffffff)}
+	return discover.DeviceNumber{Major: int64(unix.Major(rdev)), Minor: int64(unix.Minor(rdev))}
 }
 
 func (l *Layout) sliceNode(minor int) (*specs.DeviceNode, error) {
