@@ -46,14 +46,11 @@ func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publi
 		a.events.onNode(corev1.EventTypeNormal, eventAnnotations, "someone else keeps %s on this node, so Daybreak's agent does not; delete them to change that", strings.Join(foreign, ", "))
 	}
 	if len(foreign) > 0 {
-		want = nil
+		want = map[string]string{}
 	}
 	ours, _ := owners(node)
 	serves := a.serves(v)
 	if serves {
-		if want == nil {
-			want = map[string]string{}
-		}
 		want[wire.AnnotationServedBy] = wire.ServedByDaybreak
 	}
 	if upToDate(node, want) {

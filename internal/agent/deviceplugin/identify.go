@@ -76,11 +76,9 @@ func (s *Server) nextContainer(ctx context.Context, pod *corev1.Pod, containers 
 // inOrder returns the containers in the order in which they start.
 func inOrder(pod *corev1.Pod, containers []string) []string {
 	var order []string
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if slices.Contains(containers, list[i].Name) {
-				order = append(order, list[i].Name)
-			}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if slices.Contains(containers, c.Name) {
+			order = append(order, c.Name)
 		}
 	}
 	return order

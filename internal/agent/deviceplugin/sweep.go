@@ -315,14 +315,9 @@ func (s *Server) accounted(x *discover.Slice, card gpu.CardID) bool {
 
 // expected reports whether a pod may have the slice: the journal may be lost.
 func expected(x *discover.Slice, card gpu.CardID, held []*corev1.Pod) bool {
-	for _, pod := range held {
-		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range list {
-				if aliasOf(&record{PodUID: pod.UID, Container: list[i].Name}, card) == x.Alias {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(held, func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+			return aliasOf(&record{PodUID: pod.UID, Container: c.Name}, card) == x.Alias
+		})
+	})
 }
