@@ -28,6 +28,8 @@ type RuntimeAnswer struct {
 	Name    string            `json:"name"`
 	Version string            `json:"version"`
 	Info    map[string]string `json:"info,omitempty"`
+	// changes is how many connections there were before it.
+	changes int64
 }
 
 // Names of runtimes, as Version has them.

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
-	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -248,70 +247,61 @@ type claimed struct {
 // give gives the container what the record has. Newcomer is nil for a container that
 // was given its cards before and gets the same again.
 func (s *Server) give(ctx context.Context, n *Node, r *record, newcomer *claimed) error {
-	written, err := s.giveLocked(ctx, n, r, newcomer)
-	if err != nil {
+	if err := s.giveLocked(ctx, n, r, newcomer); err != nil {
 		return err
+	}
+	var written time.Time // zero: long ago
+	for _, name := range r.Names {
+		value, _ := s.written.Get(name)
+		if at, _ := value.(time.Time); at.After(written) {
+			written = at
+		}
 	}
 	return s.sleep(ctx, s.cfg.Settle-s.clock.Since(written)) // until the runtime has noticed
 }
 
-// giveLocked does so alone, and returns when the last spec was written.
-func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, newcomer *claimed) (written time.Time, err error) {
+func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, newcomer *claimed) error {
 	if err := s.acquire(ctx); err != nil {
-		return written, err
+		return err
 	}
 	defer s.sem.Release(1)
 	if err := checkCards(n, r, newcomer != nil); err != nil {
-		return written, err
+		return err
 	}
 	if err := s.checkOthers(n, r, newcomer); err != nil {
-		return written, err
+		return err
 	}
 	if newcomer != nil {
 		if err := s.takeOver(ctx, n, r); err != nil {
-			return written, err
+			return err
 		}
 		s.resume(r)
 	}
 	if err := s.makeSlices(ctx, n, r); err != nil {
-		return written, err
+		return err
 	}
 	edits, err := s.cfg.Layout.edits(r, n.Cards)
 	if err != nil {
-		return written, err
+		return err
 	}
 	if err := s.note(r); err != nil {
-		return written, err
+		return err
 	}
 	for i, token := range r.Tokens {
 		for _, name := range r.namesOf(token) {
-			at, err := s.writeSpec(name, edits[i])
+			changed, err := s.cdi.write(name, edits[i])
 			if err != nil {
-				return written, err
+				return err
 			}
-			if at.After(written) {
-				written = at
+			if changed {
+				s.written.Set(name, s.clock.Now(), s.cfg.Settle)
 			}
 		}
 	}
 	for _, p := range s.plugins {
 		p.refresh() // the tokens stand for cards now
 	}
-	return written, nil
-}
-
-// writeSpec writes a CDI spec, unless it is there, and returns when it was written.
-func (s *Server) writeSpec(name string, edits *specs.ContainerEdits) (time.Time, error) {
-	changed, err := s.cdi.write(name, edits)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if changed {
-		s.written.Set(name, s.clock.Now(), s.cfg.Settle)
-	}
-	value, _ := s.written.Get(name)
-	at, _ := value.(time.Time) // zero: long ago
-	return at, nil
+	return nil
 }
 
 // acquire takes s.sem: nothing else is given or taken back until it is released.

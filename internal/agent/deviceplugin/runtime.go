@@ -48,13 +48,7 @@ type containers struct {
 	// changes counts connections: another one may be of another process.
 	changes atomic.Int64
 	changed chan struct{}
-	last    atomic.Pointer[stampedAnswer]
-}
-
-// stampedAnswer is an answer and the number of changes before it.
-type stampedAnswer struct {
-	*RuntimeAnswer
-	changes int64
+	last    atomic.Pointer[RuntimeAnswer]
 }
 
 // kubeletSocket is where kubelet takes registrations of plugins.
@@ -127,8 +121,8 @@ func (c *containers) ask(ctx context.Context) (*RuntimeAnswer, error) {
 		if c.changes.Load() != before {
 			continue // it restarted in between, or this was the first question
 		}
-		a := &RuntimeAnswer{Name: version.GetRuntimeName(), Version: version.GetRuntimeVersion(), Info: status.GetInfo()}
-		c.last.Store(&stampedAnswer{a, before})
+		a := &RuntimeAnswer{Name: version.GetRuntimeName(), Version: version.GetRuntimeVersion(), Info: status.GetInfo(), changes: before}
+		c.last.Store(a)
 		return a, nil
 	}
 	return nil, fmt.Errorf("its connection was lost %d times in a row", most)
@@ -137,7 +131,7 @@ func (c *containers) ask(ctx context.Context) (*RuntimeAnswer, error) {
 // current returns the answer of the process that is connected now.
 func (c *containers) current(ctx context.Context) (*RuntimeAnswer, error) {
 	if last := c.last.Load(); last != nil && last.changes == c.changes.Load() {
-		return last.RuntimeAnswer, nil
+		return last, nil
 	}
 	return c.ask(ctx)
 }
