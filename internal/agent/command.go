@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -46,7 +47,6 @@ type command struct {
 	kubeconfig      string
 	source          string
 	discover        discover.Config
-	mode            string
 	metrics, health string
 	// certFile and keyFile are of the metrics.
 	certFile, keyFile string
@@ -118,7 +118,7 @@ func (c *command) flags(cmd *cobra.Command) {
 	f.StringVar(&c.Namespace, "namespace", "", "namespace of the ConfigMap with the modes (default: the pod's own, else daybreak-system)")
 	c.discoverFlags(f)
 	f.StringVar(&c.discover.Profile, "profile", "c500-2x4", "cards to simulate: a built-in profile or the path of a YAML file, with --source simulated")
-	f.StringVar(&c.mode, "mode", "", "mode where the ConfigMap names none: native, sgpu, shared or vgpu (default: what the hardware can do)")
+	f.StringVar((*string)(&c.Mode), "mode", "", "mode where the ConfigMap names none: native, sgpu, shared or vgpu (default: what the hardware can do)")
 	f.DurationVar(&c.Poll, "poll", DefaultPoll, "time between two looks at the cards")
 	f.StringVar(&c.metrics, "metrics-bind-address", ":9460", "address that serves /metrics; 0 for none")
 	f.StringVar(&c.certFile, "metrics-tls-cert-file", "", "file with the certificate of /metrics, read again when it changes (default: plain HTTP)")
@@ -209,9 +209,7 @@ func (c *command) open() (*discover.Finder, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--profile: %w", err)
 		}
-		if c.mode == "" {
-			c.mode = string(kinds[0].Mode)
-		}
+		c.Mode = cmp.Or(c.Mode, kinds[0].Mode)
 		c.discover.Sources = []string{c.source}
 	case c.source == sourceAuto:
 	case c.source == discover.SourceSysfs:
@@ -265,8 +263,8 @@ func (c *command) complete() error {
 	if problems := validation.IsDNS1123Subdomain(c.Node); len(problems) > 0 {
 		return fmt.Errorf("--node-name %q: %s", c.Node, strings.Join(problems, "; "))
 	}
-	if c.Mode = gpu.Mode(c.mode); c.mode != "" && !c.Mode.Valid() {
-		return cli.OneOf("mode", c.mode, modeWords...)
+	if c.Mode != "" && !c.Mode.Valid() {
+		return cli.OneOf("mode", string(c.Mode), modeWords...)
 	}
 	if c.Poll < 100*time.Millisecond || c.LookTimeout < 100*time.Millisecond {
 		return fmt.Errorf("--poll %s, --look-timeout %s: write at least 100ms", c.Poll, c.LookTimeout)

@@ -2,7 +2,6 @@ package deviceplugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -35,9 +34,6 @@ const (
 	runtimeRestart = 5 * time.Second
 )
 
-// EndpointScheme is how the endpoint of a container runtime begins.
-const EndpointScheme = "unix://"
-
 // knownSockets are those of containerd, of k3s and RKE2, and of CRI-O.
 var knownSockets = []string{"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock"}
 
@@ -49,14 +45,6 @@ type containers struct {
 	changes atomic.Int64
 	changed chan struct{}
 	last    atomic.Pointer[RuntimeAnswer]
-}
-
-// kubeletSocket is where kubelet takes registrations of plugins.
-func (c *Config) kubeletSocket() string { return filepath.Join(c.Plugins, "kubelet.sock") }
-
-// runtimeSocket returns where the endpoint's socket is seen from here.
-func (c *Config) runtimeSocket() string {
-	return filepath.Join(string(filepath.Separator), c.RuntimeRoot, strings.TrimPrefix(c.Runtime, EndpointScheme))
 }
 
 // dialRuntime connects to the container runtime, lazily.
@@ -227,17 +215,4 @@ func (s *Server) setRuntime(ctx context.Context, now RuntimeFault) {
 		}
 	})
 	notify(s.wake)
-}
-
-// unfit returns why the node can't be served although kubelet has the plugins.
-func (st *Status) unfit() error {
-	switch {
-	case st.Disk != "":
-		return errors.New(st.Disk)
-	case !st.RuntimeKnown:
-		return errors.New("the container runtime has not answered yet")
-	case st.Runtime.Reason != "":
-		return errors.New(st.Runtime.Message)
-	}
-	return nil
 }

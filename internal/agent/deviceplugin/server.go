@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,33 +26,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
-
-// Config is where kubelet, the runtime and the host's devices are.
-type Config struct {
-	// Plugins is kubelet's folder of device plugins, PodResources its socket.
-	Plugins, PodResources string
-	// Runtime is the endpoint of kubelet's container runtime, RuntimeRoot where the
-	// host's root is mounted, if not at the root.
-	Runtime, RuntimeRoot string
-	// AssumeCDI names runtimes that inject CDI devices although nothing shows it.
-	AssumeCDI []string
-	// State is the folder of the journal, CDI that of the specs.
-	State, CDI string
-	// Settle is how long a runtime may take to notice a spec.
-	Settle time.Duration
-	// VendorSockets are patterns of the vendor's sockets in the folder Plugins.
-	VendorSockets []string
-	Layout        Layout
-}
-
-// DefaultConfig is that of a node as it is usually set up.
-func DefaultConfig() Config {
-	return Config{
-		Plugins: "/var/lib/kubelet/device-plugins", PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
-		Runtime: "unix:///run/containerd/containerd.sock", State: "/var/lib/daybreak", CDI: "/var/run/cdi",
-		Settle: 20 * time.Millisecond, VendorSockets: []string{"*metax*", "*sgpu*", "*gpu-device*"}, Layout: DefaultLayout(),
-	}
-}
 
 // Node is what the agent knows of its node at one moment. It is never changed.
 type Node struct {
@@ -137,32 +109,6 @@ type Server struct {
 	swept   time.Time
 }
 
-// Status is how the node is served.
-type Status struct {
-	// Serving: kubelet has accepted all plugins, and has what they serve in Mode.
-	Serving bool
-	Mode    gpu.Mode
-	// Waits is what is missing while it is not.
-	Waits string
-	// Second: another agent may work with the state folder.
-	Second bool
-	// Disk is why the journal or specs can't be written; empty if they can.
-	Disk string
-	// Runtime is why the runtime can't start containers; RuntimeKnown: it was asked.
-	Runtime      RuntimeFault
-	RuntimeKnown bool
-	// Foreign is a resource and an id of another plugin that serves the node.
-	Foreign string
-	// Left is why the node is left to the vendor's plugin without its devices.
-	Left string
-	// ForeignSlices is what foreign slices take of each card.
-	ForeignSlices map[gpu.CardID]wire.Stranger
-	// Given is what kubelet gave to pods of other plugins without a readable
-	// allocation; GivenKnown: kubelet was asked since another plugin came or went.
-	Given      map[types.UID]wire.Given
-	GivenKnown bool
-}
-
 // resources are those that the agent may serve.
 var resources = wire.DeviceResources()
 
@@ -197,27 +143,6 @@ func newServer(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock
 		s.plugins = append(s.plugins, newPlugin(s, r))
 	}
 	return s
-}
-
-// Changed has something to receive when the status has changed.
-func (s *Server) Changed() <-chan struct{} { return s.changed }
-
-// Status returns how the node is served now.
-func (s *Server) Status() Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.status
-}
-
-func (s *Server) setStatus(change func(*Status)) {
-	s.mu.Lock()
-	before := s.status
-	change(&s.status)
-	same := reflect.DeepEqual(before, s.status)
-	s.mu.Unlock()
-	if !same {
-		notify(s.changed)
-	}
 }
 
 func notify(ch chan struct{}) {
