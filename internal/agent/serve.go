@@ -110,20 +110,19 @@ func (a *Agent) yieldsNode(v *view) string {
 
 // leftToVendor describes the annotation that leaves the Node to the vendor's plugin.
 func (a *Agent) leftToVendor(v *view) string {
-	if a.node.current(v).Annotations[wire.AnnotationServedBy] == wire.ServedByVendor {
+	if a.servedBy(v) == wire.ServedByVendor {
 		return fmt.Sprintf("its annotation %s says %s", wire.AnnotationServedBy, wire.ServedByVendor)
 	}
 	return ""
 }
 
-// saysDaybreak reports whether the Node is annotated as served by Daybreak.
-func (a *Agent) saysDaybreak(v *view) bool {
-	return a.node.current(v).Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak
+func (a *Agent) servedBy(v *view) string {
+	return a.node.current(v).Annotations[wire.AnnotationServedBy]
 }
 
 // vendorOn returns what the API server shows of the vendor's plugin.
 func (a *Agent) vendorOn(v *view) deviceplugin.Vendor {
-	vendor := deviceplugin.Vendor{Ours: a.saysDaybreak(v)}
+	vendor := deviceplugin.Vendor{Ours: a.servedBy(v) == wire.ServedByDaybreak}
 	if v.vendorPod != "" {
 		vendor.Pod = "its pod " + v.vendorPod
 	}
@@ -170,7 +169,7 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 		sv.why = fault{reasonNotAsked, "kubelet has not reported yet which devices pods hold that other plugins served"}
 	case st.Mode != mode:
 		sv.why = fault{reasonOtherMode, fmt.Sprintf("kubelet does not have the devices of mode %s yet", mode)}
-	case !a.saysDaybreak(v):
+	case a.servedBy(v) != wire.ServedByDaybreak:
 		sv.why = fault{reasonNotAnnotated, "waits for the annotation " + wire.AnnotationServedBy + " on the Node"}
 	default:
 		sv.serving, sv.why = true, fault{reasonServing, "kubelet has the agent's plugins"}

@@ -91,12 +91,8 @@ func (s *Server) orphans(ctx context.Context, node *ledger.Node, g *grants) ([]*
 // stay until their containers are gone.
 func (s *Server) saveForeign(records []*record) error {
 	now := s.journal.now().Foreign
-	replaced := map[containerID]bool{}
-	for _, r := range records {
-		replaced[r.id()] = true
-	}
 	for _, r := range now {
-		if !replaced[r.id()] {
+		if !slices.ContainsFunc(records, func(o *record) bool { return o.id() == r.id() }) {
 			records = append(records, r)
 		}
 	}

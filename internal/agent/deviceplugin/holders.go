@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/apimachinery/pkg/types"
@@ -83,17 +84,9 @@ type holders struct {
 	checkpoint string
 	clock      clock.WithTicker
 
-	mu   sync.Mutex
-	next *listing // the request that will be sent, and may still be joined
-
-	asking sync.Mutex // held by the request that is being sent
-	last   time.Time
-}
-
-type listing struct {
-	done   chan struct{}
-	answer *podresources.ListPodResourcesResponse
-	err    error
+	requests singleflight.Group // may be joined until they are sent
+	asking   sync.Mutex         // held by the request that is being sent
+	last     time.Time
 }
 
 func dialPodResources(socket string) (*grpc.ClientConn, error) {
@@ -103,35 +96,25 @@ func dialPodResources(socket string) (*grpc.ClientConn, error) {
 
 // list returns an answer that is newer than the call.
 func (h *holders) list(ctx context.Context) (*podresources.ListPodResourcesResponse, error) {
-	h.mu.Lock()
-	l := h.next
-	if l == nil {
-		l = &listing{done: make(chan struct{})}
-		h.next = l
-		go h.ask(l)
-	}
-	h.mu.Unlock()
 	select {
-	case <-l.done:
-		return l.answer, l.err
+	case l := <-h.requests.DoChan("", h.ask):
+		answer, _ := l.Val.(*podresources.ListPodResourcesResponse)
+		return answer, l.Err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
 // ask sends a request, after the previous one, for all callers that have joined.
-func (h *holders) ask(l *listing) {
+func (h *holders) ask() (any, error) {
 	h.asking.Lock()
 	defer h.asking.Unlock()
 	<-h.clock.After(listInterval - h.clock.Since(h.last))
-	h.mu.Lock()
-	h.next = nil
-	h.mu.Unlock()
+	h.requests.Forget("") // callers from here on need a newer answer
 	h.last = h.clock.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
-	l.answer, l.err = h.client.List(ctx, &podresources.ListPodResourcesRequest{})
-	close(l.done)
+	return h.client.List(ctx, &podresources.ListPodResourcesRequest{})
 }
 
 // find returns the container that has exactly these ids of a resource, which are

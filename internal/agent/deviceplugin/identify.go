@@ -53,14 +53,11 @@ func (s *Server) podOf(ctx context.Context, h *holder) (*corev1.Pod, error) {
 // containers run one after the other and each to its end, then the others.
 func (s *Server) nextContainer(ctx context.Context, pod *corev1.Pod, containers []string) (string, error) {
 	order := inOrder(pod, containers)
-	started, d := map[string]bool{}, s.journal.now()
-	for _, name := range order {
-		started[name] = d.byContainer(containerID{pod.UID, name}) != nil
-	}
 	if len(order) == 0 {
 		return "", errFinal{fmt.Errorf("kubelet names containers %v, the pod has none of them", containers)}
 	}
-	if !slices.ContainsFunc(order, func(name string) bool { return started[name] }) {
+	d := s.journal.now()
+	if !slices.ContainsFunc(order, func(name string) bool { return d.byContainer(containerID{pod.UID, name}) != nil }) {
 		return order[0], nil
 	}
 	live, err := s.pods.Get(ctx, pod.Namespace, pod.Name)
