@@ -178,6 +178,19 @@ func TestDeviceIsPutRight(t *testing.T) {
 		s.wantWrites("device")
 		s.want("0=a 1=b:CardLost")
 	})
+	t.Run("deleted while the watch was interrupted", func(t *testing.T) {
+		s := newScene(t)
+		s.agent.server = &fakeServer{}
+		s.look(seen("a", "b"))
+		s.writes = nil
+		s.seen.device, s.seen.deleted = nil, &v1alpha1.Device{} // as liveWatcher has it
+		s.step()
+		s.wantWrites("device")
+		s.seen.device = nil // not yet in the watch
+		s.clock.Step(time.Minute)
+		s.step()
+		s.wantWrites()
+	})
 }
 
 // A watch that is behind must not bring the agent to write again.
