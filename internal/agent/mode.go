@@ -33,10 +33,10 @@ type modeQuestion struct {
 	podsKnown bool
 }
 
-// holder is a pod that holds cards, and of which kind.
+// holder is a pod that holds cards.
 type holder struct {
-	name          string
-	whole, slices bool
+	name   string
+	slices bool // it has some, not only whole cards
 }
 
 // modeDecision is the mode to publish, and why it is not another one.

@@ -9,7 +9,7 @@ import (
 
 func TestDecide(t *testing.T) {
 	slicePod := holder{name: "default/slice", slices: true}
-	wholePod := holder{name: "default/whole", whole: true}
+	wholePod := holder{name: "default/whole"}
 	both := []holder{slicePod, wholePod}
 	ask := func(configured, current gpu.Mode, holders ...holder) modeQuestion {
 		return modeQuestion{configured: configured, current: current, driver: "3.8.30", cards: 8, holders: holders, podsKnown: true, servesBoth: true}
@@ -46,7 +46,7 @@ func TestDecide(t *testing.T) {
 		"back from seats":                                 {ask("sgpu", "shared", wholePod), "shared → sgpu PodsHoldCards: mode sgpu waits for 1 pod that holds cards"},
 		"back from seats on an old driver":                {with(ask("sgpu", "shared", wholePod), old), "shared → native PodsHoldCards: mode native waits for 1 pod that holds cards"},
 		"many pods": {
-			ask("native", "sgpu", slicePod, holder{"a/3", false, true}, holder{"a/2", false, true}, holder{"a/1", false, true}),
+			ask("native", "sgpu", slicePod, holder{"a/3", true}, holder{"a/2", true}, holder{"a/1", true}),
 			"sgpu → native PodsHoldCards: mode native waits for 4 pods that hold cards",
 		},
 		"pods that are not known yet":                   {with(ask("native", "sgpu"), func(q *modeQuestion) { q.podsKnown = false }), "sgpu → native PodsHoldCards: mode native waits for the list of pods"},

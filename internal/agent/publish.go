@@ -114,7 +114,7 @@ func (a *Agent) holdings(d *v1alpha1.Device, v *view) *holdings {
 // add notes which kinds of share the pod has, if it holds any.
 func (h *holdings) add(pod *corev1.Pod, holds bool) {
 	if whole, parts := wire.Kinds(pod); holds && (whole || parts) {
-		h.kinds = append(h.kinds, holder{string(wire.HolderOf(pod)), whole, parts})
+		h.kinds = append(h.kinds, holder{string(wire.HolderOf(pod)), parts})
 	}
 }
 

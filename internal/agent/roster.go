@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -53,8 +54,8 @@ func (r *roster) remember(p *wire.Publication, now time.Time) {
 	for i := range p.Cards {
 		c, s := p.Topology.Card(i), &p.Cards[i]
 		why := fault{reason: reasonUnknown}
-		if at := slices.IndexFunc(s.Conditions, func(c metav1.Condition) bool { return c.Type == wire.ConditionHealthy }); at >= 0 {
-			why = fault{s.Conditions[at].Reason, s.Conditions[at].Message}
+		if healthy := meta.FindStatusCondition(s.Conditions, wire.ConditionHealthy); healthy != nil {
+			why = fault{healthy.Reason, healthy.Message}
 		}
 		rec := &member{
 			id: c.ID, minor: c.Minor, published: true, remembered: true, health: remembered(c.Healthy, why, s.Errors, now),
