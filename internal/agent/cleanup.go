@@ -205,7 +205,7 @@ func (c *cleaner) users(ctx context.Context, clients *Clients, node *metav1.Part
 
 // cards returns the cards of the node, and why they are not known, if so.
 func (c *cleaner) cards(ctx context.Context, source discover.Source) (*deviceplugin.Node, error) {
-	n := &deviceplugin.Node{Name: c.Node, Cards: map[gpu.CardID]deviceplugin.Card{}}
+	n := &deviceplugin.Node{Cards: map[gpu.CardID]deviceplugin.Card{}}
 	snapshot, err := c.lookOnce(ctx, source)
 	if err != nil {
 		return n, err

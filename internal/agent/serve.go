@@ -236,7 +236,7 @@ func (a *Agent) updateServer(v *view, p *wire.Publication) {
 		return
 	}
 	n := &deviceplugin.Node{
-		Name: a.cfg.Node, UID: v.node.UID, Mode: p.Mode, Inventory: wire.ReadInventory(nil, a.device.current(v)), Cards: map[gpu.CardID]deviceplugin.Card{},
+		UID: v.node.UID, Mode: p.Mode, Inventory: wire.ReadInventory(nil, a.device.current(v)), Cards: map[gpu.CardID]deviceplugin.Card{},
 		Yield: a.leftToVendor(v), Vendor: a.vendorOn(v),
 	}
 	for i := range p.Cards {

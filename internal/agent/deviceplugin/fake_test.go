@@ -126,7 +126,7 @@ func (s *scene) pass(d time.Duration) { <-s.clock.After(d) }
 // setMode describes the node.
 func (s *scene) setMode(mode gpu.Mode) {
 	cards := []gpu.Card{}
-	s.node = &Node{Name: "n1", Mode: mode, Cards: map[gpu.CardID]Card{}}
+	s.node = &Node{Mode: mode, Cards: map[gpu.CardID]Card{}}
 	for i, id := range []gpu.CardID{"GPU-a", "GPU-b"} {
 		cards = append(cards, gpu.Card{ID: id, Minor: i, Memory: s.memory, Slots: gpu.MaxSlices, Healthy: true})
 		bdf := fmt.Sprintf("0000:0%d:00.0", i+1)

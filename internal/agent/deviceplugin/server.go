@@ -29,7 +29,6 @@ import (
 
 // Node is what the agent knows of its node at one moment. It is never changed.
 type Node struct {
-	Name      string
 	UID       types.UID
 	Mode      gpu.Mode
 	Inventory *wire.Inventory

@@ -314,7 +314,7 @@ func (w *walk) register(s *Server) {
 func (w *walk) node(given map[types.UID]wire.Given) *Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := &Node{Name: "n1", Mode: gpu.ModeSGPU, Cards: map[gpu.CardID]Card{}, UID: "uid"}
+	n := &Node{Mode: gpu.ModeSGPU, Cards: map[gpu.CardID]Card{}, UID: "uid"}
 	if w.named {
 		n.Yield = "its annotation says vendor"
 	}
