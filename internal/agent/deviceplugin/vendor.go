@@ -95,7 +95,7 @@ func (s *Server) checkAlone(ctx context.Context) error {
 func (s *Server) yields(n *Node) string {
 	v, foreign, left := &s.vendor, s.Status().Foreign, s.leftOfVendor(n)
 	s.notice(n, foreign, left)
-	why := ""
+	why, noted := "", v.vendorNote
 	switch {
 	case foreign != "" || n.Yield != "":
 	case v.Seen == "" || v.Ordered || left == "" && s.clock.Since(v.absent) >= vendorAbsence:
@@ -105,7 +105,10 @@ func (s *Server) yields(n *Node) string {
 	default:
 		why = fmt.Sprintf("the vendor's plugin was seen on this node; the agent takes over when nothing of the plugin has been there for %s; %s", vendorAbsence, orderHelp)
 	}
-	s.saveVendor()
+	if !s.saveVendor() && why == "" {
+		v.vendorNote = noted
+		why = "what was seen of the vendor's plugin can't be written to the journal, so an order to take over would hold again after a restart"
+	}
 	s.setStatus(func(st *Status) { st.Left = why })
 	if foreign != "" {
 		return "another plugin serves " + foreign
@@ -129,15 +132,18 @@ func (s *Server) notice(n *Node, foreign, left string) {
 	}
 }
 
-// saveVendor brings what was seen of the vendor's plugin to the journal.
-func (s *Server) saveVendor() {
+// saveVendor brings what was seen of the vendor's plugin to the journal, and
+// reports whether the journal has it.
+func (s *Server) saveVendor() bool {
 	if s.journal.now().Vendor == s.vendor.vendorNote {
-		return
+		return true
 	}
-	s.sawWrite(s.journal.change(func(d *document) error {
+	err := s.journal.change(func(d *document) error {
 		d.Vendor = s.vendor.vendorNote
 		return nil
-	}))
+	})
+	s.sawWrite(err)
+	return err == nil
 }
 
 // leftOfVendor names what is there of the vendor's plugin apart from devices.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -164,6 +165,31 @@ func TestOrdered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An order to take over is used up in the journal before the agent registers: else
+// it would hold again after a crash.
+func TestOrderIsUsedUpFirst(t *testing.T) {
+	t.Parallel()
+	s := vendorNode(t)
+	n := *s.node
+	n.UID, n.Yield = "uid-1", "its annotation says vendor"
+	s.node = &n
+	pod := Vendor{Pod: "its pod metax/gpu-device-x"}
+	s.updateVendor(pod)
+	back := n
+	back.Yield = ""
+	s.node = &back
+	s.updateVendor(pod)
+	before := s.registrations()
+	s.setDisk(func() error { return syscall.ENOSPC })
+	s.vendorServes("")
+	s.pass(probeInterval)
+	if s.registrations() != before {
+		t.Error("the agent took over, and the journal still has the order")
+	}
+	s.setDisk(nil)
+	s.eventually("the node is served", func() bool { return s.server.Status().Serving })
 }
 
 // Where the vendor's pod is on a node that was never served, its plugin may just
