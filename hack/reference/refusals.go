@@ -8,9 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const (
@@ -148,7 +149,7 @@ what to write. An example of each kind, with the sentence that the user sees; re
 rest is in [admission](../admission.md#what-is-refused).`)
 	var rows [][]string
 	for _, m := range mistakes() {
-		_, problems := wire.Admit(m.pod)
+		_, problems := request.Read(m.pod)
 		sentences := make([]string, 0, len(problems))
 		for _, problem := range problems {
 			if s := code(problem.Error()); !slices.Contains(sentences, s) {

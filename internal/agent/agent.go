@@ -21,7 +21,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 )
 
 // Config is how an agent works.
@@ -39,7 +39,7 @@ type Config struct {
 	// plugin of the vendor's does.
 	VendorAnnotations, TopologyAnnotations bool
 	// VendorPlugin selects the pods of the vendor's plugin, which keeps its nodes.
-	VendorPlugin wire.VendorPlugin
+	VendorPlugin inventory.VendorPlugin
 	// Drain is how long pods that were placed before are served after the node was
 	// marked not serving, when the agent ends.
 	Drain time.Duration
@@ -97,13 +97,13 @@ type Agent struct {
 	modes    modeBook
 	device   deviceWriter
 	node     nodeWriter
-	stopping bool                         // the agent is about to end
-	foreign  map[gpu.CardID]wire.Stranger // foreign slices, as last reported
-	previous *wire.Publication            // what was published last
+	stopping bool                                  // the agent is about to end
+	foreign  map[gpu.CardID]inventory.ForeignSlice // foreign slices, as last reported
+	previous *inventory.Publication                // what was published last
 }
 
 type status struct {
-	publication *wire.Publication
+	publication *inventory.Publication
 	snapshot    *discover.Snapshot
 	holders     map[gpu.CardID][]*corev1.Pod
 	lastGood    time.Time
@@ -298,7 +298,7 @@ func (a *Agent) recall(ctx context.Context, d *v1alpha1.Device, now time.Time) {
 	}
 	a.recalled = true
 	if d != nil && !writes(koordlet, d) {
-		p, err := wire.DecodePublication(d)
+		p, err := inventory.DecodePublication(d)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "The Device can't be read and is written again")
 		} else {

@@ -14,8 +14,9 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestNothingChanges(t *testing.T) {
@@ -380,7 +381,7 @@ func TestPodsWithoutCards(t *testing.T) {
 	cases := map[string]struct {
 		pod      *corev1.Pod
 		servedBy string
-		given    map[types.UID]wire.Given
+		given    map[types.UID]inventory.PluginAllocation
 		waits    bool
 	}{
 		"Koordinator's words":               {pod: bound("gpu-core: 1")},
@@ -388,14 +389,14 @@ func TestPodsWithoutCards(t *testing.T) {
 		"a slice without a giver":           {pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), servedBy: wire.ServedByDaybreak},
 		"a slice, another plugin may serve": {pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), waits: true},
 		"a slice of another plugin": {
-			pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), servedBy: wire.ServedByDaybreak, given: map[types.UID]wire.Given{"u1": {Cards: map[string][]gpu.CardID{"c0": nil}}}, waits: true,
+			pod: bound("sgpu: 1, vcore: 10, vmemory: 1"), servedBy: wire.ServedByDaybreak, given: map[types.UID]inventory.PluginAllocation{"u1": {Cards: map[string][]gpu.CardID{"c0": nil}}}, waits: true,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			if tc.given == nil {
-				tc.given = map[types.UID]wire.Given{}
+				tc.given = map[types.UID]inventory.PluginAllocation{}
 			}
 			if tc.servedBy != "" {
 				s.agent.server = &fakeServer{status: deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, Given: tc.given, GivenKnown: true}}

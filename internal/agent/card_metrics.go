@@ -10,6 +10,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -181,7 +182,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	m := &moment{*c.agent.status.Load(), c.agent.clock.Now()}
-	m.publication = cmp.Or(m.publication, &wire.Publication{})
+	m.publication = cmp.Or(m.publication, &inventory.Publication{})
 	for _, g := range agentGauges {
 		g.read(m, send(g.name, nil))
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -75,11 +76,11 @@ type news struct {
 }
 
 // newsOf returns what changed since a publication; without one, what is wrong.
-func newsOf(before, after *wire.Publication) []news {
+func newsOf(before, after *inventory.Publication) []news {
 	var list []news
 	for i := range after.Cards {
 		id, at := after.Topology.Card(i).ID, -1
-		var was wire.CardStatus
+		var was inventory.CardStatus
 		if before != nil {
 			if k, ok := before.Topology.Index(id); ok {
 				at, was = k, before.Cards[k]
@@ -90,7 +91,7 @@ func newsOf(before, after *wire.Publication) []news {
 	return append(list, modeNews(before, after)...)
 }
 
-func cardNews(p *wire.Publication, i int, known bool, was *wire.CardStatus) []news {
+func cardNews(p *inventory.Publication, i int, known bool, was *inventory.CardStatus) []news {
 	c, s := p.Topology.Card(i), &p.Cards[i]
 	name := fmt.Sprintf("card %s (minor %d, %s)", c.ID, c.Minor, s.BusID)
 	var list []news
@@ -117,7 +118,7 @@ func linkNews(c *gpu.Card, name string, now, before metav1.Condition) []news {
 }
 
 // modeNews reports changes of the node's mode, once for all cards.
-func modeNews(before, after *wire.Publication) []news {
+func modeNews(before, after *inventory.Publication) []news {
 	var list []news
 	if before != nil && before.Mode != after.Mode && before.Mode != "" {
 		list = append(list, news{corev1.EventTypeNormal, eventModeChanged, fmt.Sprintf("the node's mode is %s, it was %s", after.Mode, before.Mode), ""})
@@ -132,14 +133,14 @@ func modeNews(before, after *wire.Publication) []news {
 }
 
 // nodeCondition returns a condition that all cards have alike.
-func nodeCondition(p *wire.Publication, kind string) metav1.Condition {
+func nodeCondition(p *inventory.Publication, kind string) metav1.Condition {
 	if p == nil || len(p.Cards) == 0 {
 		return metav1.Condition{}
 	}
 	return conditionOf(&p.Cards[0], kind)
 }
 
-func conditionOf(s *wire.CardStatus, kind string) metav1.Condition {
+func conditionOf(s *inventory.CardStatus, kind string) metav1.Condition {
 	if c := meta.FindStatusCondition(s.Conditions, kind); c != nil {
 		return *c
 	}
@@ -147,7 +148,7 @@ func conditionOf(s *wire.CardStatus, kind string) metav1.Condition {
 }
 
 // report records what changed: on the Node, and on each pod that holds the card.
-func (a *Agent) report(ctx context.Context, p *wire.Publication, held *holdings) {
+func (a *Agent) report(ctx context.Context, p *inventory.Publication, held *holdings) {
 	for _, n := range newsOf(a.previous, p) {
 		a.events.onNode(n.kind, n.reason, "%s", n.message)
 		switch n.reason {

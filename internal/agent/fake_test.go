@@ -20,8 +20,9 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // scene is an agent with a cluster around it in which only the test moves.
@@ -219,7 +220,7 @@ func (s *scene) cards() string {
 	if s.seen.device == nil {
 		return "no device"
 	}
-	p, err := wire.DecodePublication(s.seen.device)
+	p, err := inventory.DecodePublication(s.seen.device)
 	if err != nil {
 		s.Fatal(err)
 	}

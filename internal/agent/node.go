@@ -15,7 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -31,7 +33,7 @@ type nodeWriter struct {
 }
 
 // write writes our annotations, and returns when to check again.
-func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publication) time.Duration {
+func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *inventory.Publication) time.Duration {
 	if !v.podsKnown {
 		return idleTick
 	}
@@ -87,27 +89,27 @@ func (w *nodeWriter) current(v *view) *metav1.PartialObjectMetadata {
 
 // annotations returns the node's annotations: none where the vendor's plugin serves
 // it, and the list of cards in mode sgpu only, as that plugin does.
-func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *wire.Publication) (map[string]string, error) {
+func (a *Agent) annotations(node *metav1.PartialObjectMetadata, v *view, p *inventory.Publication) (map[string]string, error) {
 	want := map[string]string{}
 	if node.Annotations[wire.AnnotationServedBy] == wire.ServedByVendor {
 		return want, nil
 	}
 	inv := a.inventory(a.device.current(v), v)
-	n, _ := wire.NewNode(inv, v.pods)
+	n, _ := allocation.NewNode(inv, v.pods)
 	if inv.Problem != nil || n.Topology().Len() != p.Topology.Len() {
 		return nil, fmt.Errorf("the Device has other cards than it should: %w", cmp.Or(inv.Problem, errHeldBack))
 	}
 	if a.cfg.VendorAnnotations && p.Mode == gpu.ModeSGPU {
-		text, err := wire.EncodeNodeCards(wire.NodeCards(p, n))
+		text, err := inventory.EncodeNodeCards(inventory.NodeCards(p, n))
 		if err != nil {
 			return nil, err
 		}
 		want[wire.AnnotationNodeCards] = text
 	}
 	if a.cfg.TopologyAnnotations && p.Mode != gpu.ModeShared {
-		scores, losses := wire.Tables(n)
+		scores, losses := inventory.Tables(n)
 		for key, table := range map[string][]int64{wire.AnnotationScores: scores, wire.AnnotationLosses: losses} {
-			text, err := wire.EncodeTable(table)
+			text, err := inventory.EncodeTable(table)
 			if err != nil {
 				return nil, err
 			}

@@ -7,12 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 func (s *scene) available(card int) int64 {
 	s.Helper()
-	cards, err := wire.DecodeNodeCards(s.seen.node.Annotations[wire.AnnotationNodeCards])
+	cards, err := inventory.DecodeNodeCards(s.seen.node.Annotations[wire.AnnotationNodeCards])
 	if err != nil || card >= len(cards) {
 		s.Fatalf("annotation %s: %v", s.seen.node.Annotations[wire.AnnotationNodeCards], err)
 	}

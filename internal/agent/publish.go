@@ -15,8 +15,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -41,7 +44,7 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 	decision := a.modes.decide(a, v, held)
 	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(v, decision.mode), now)
 	if err == nil {
-		p.Strangers, p.Given = a.foreignSlices(v), a.given()
+		p.ForeignSlices, p.PluginAllocations = a.foreignSlices(v), a.given()
 		a.keepTimes(p)
 		err = a.device.write(ctx, a, v, p, current)
 	}
@@ -63,13 +66,13 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 }
 
 // keepTimes keeps the time of every condition that is as it was.
-func (a *Agent) keepTimes(p *wire.Publication) {
+func (a *Agent) keepTimes(p *inventory.Publication) {
 	if a.previous == nil {
 		return
 	}
 	for i := range p.Cards {
 		if at, ok := a.previous.Topology.Index(p.Topology.Card(i).ID); ok {
-			wire.KeepTransitions(p.Cards[i].Conditions, a.previous.Cards[at].Conditions)
+			inventory.KeepTransitions(p.Cards[i].Conditions, a.previous.Cards[at].Conditions)
 		}
 	}
 }
@@ -92,10 +95,10 @@ func (a *Agent) holdings(d *v1alpha1.Device, v *view) *holdings {
 		h.anyone = h.anyone || len(h.kinds) > 0
 		return h
 	}
-	n, _ := wire.NewNode(a.inventory(d, v), v.pods)
+	n, _ := allocation.NewNode(a.inventory(d, v), v.pods)
 	byName := map[ledger.Holder]*corev1.Pod{}
 	for _, pod := range v.pods {
-		name := wire.HolderOf(pod)
+		name := allocation.HolderOf(pod)
 		byName[name] = pod
 		booked := slices.IndexFunc(n.Holdings(), func(h ledger.Holding) bool { return h.Holder == name })
 		h.add(pod, booked < 0 || len(n.Holdings()[booked].Parts) > 0)
@@ -113,14 +116,14 @@ func (a *Agent) holdings(d *v1alpha1.Device, v *view) *holdings {
 
 // add notes which kinds of share the pod has, if it holds any.
 func (h *holdings) add(pod *corev1.Pod, holds bool) {
-	if whole, parts := wire.Kinds(pod); holds && (whole || parts) {
-		h.kinds = append(h.kinds, holder{string(wire.HolderOf(pod)), parts})
+	if whole, parts := request.Kinds(pod); holds && (whole || parts) {
+		h.kinds = append(h.kinds, holder{string(allocation.HolderOf(pod)), parts})
 	}
 }
 
 // inventory reads the Device together with the Node, as other readers do.
-func (a *Agent) inventory(d *v1alpha1.Device, v *view) *wire.Inventory {
-	return wire.ReadInventory(&corev1.Node{ObjectMeta: a.node.current(v).ObjectMeta}, d)
+func (a *Agent) inventory(d *v1alpha1.Device, v *view) *inventory.Inventory {
+	return inventory.ReadInventory(&corev1.Node{ObjectMeta: a.node.current(v).ObjectMeta}, d)
 }
 
 // named reports whether a pod names the card, or may do so.
@@ -133,14 +136,14 @@ func (a *Agent) applyOperatorAnnotations(ctx context.Context, d *v1alpha1.Device
 	}
 	var done []string
 	if text, ok := d.Annotations[wire.AnnotationRepaired]; ok {
-		for _, id := range wire.CardList(text) {
+		for _, id := range inventory.CardList(text) {
 			if rec := a.roster.member(id); rec != nil {
 				rec.health.latched = false
 			}
 		}
 		done = append(done, wire.AnnotationRepaired)
 	}
-	if text, ok := d.Annotations[wire.AnnotationForget]; ok && a.forget(wire.CardList(text), held) {
+	if text, ok := d.Annotations[wire.AnnotationForget]; ok && a.forget(inventory.CardList(text), held) {
 		done = append(done, wire.AnnotationForget)
 	}
 	if len(done) > 0 {
@@ -200,8 +203,8 @@ func (w *deviceWriter) current(v *view) *v1alpha1.Device {
 	return w.applied
 }
 
-func (w *deviceWriter) write(ctx context.Context, a *Agent, v *view, p *wire.Publication, current *v1alpha1.Device) error {
-	d, err := wire.EncodeDevice(p)
+func (w *deviceWriter) write(ctx context.Context, a *Agent, v *view, p *inventory.Publication, current *v1alpha1.Device) error {
+	d, err := inventory.EncodeDevice(p)
 	if err != nil {
 		return err
 	}
@@ -266,7 +269,7 @@ func matches(d, want *v1alpha1.Device) bool {
 // excess returns annotations of ours that the Device should not have.
 func excess(d, want *v1alpha1.Device) []string {
 	var keys []string
-	for _, key := range []string{wire.AnnotationModePending, wire.AnnotationStrangers, wire.AnnotationGiven} {
+	for _, key := range []string{wire.AnnotationModePending, wire.AnnotationForeignSlices, wire.AnnotationPluginAllocations} {
 		_, there := d.Annotations[key]
 		if _, wanted := want.Annotations[key]; there && !wanted {
 			keys = append(keys, key)
@@ -288,7 +291,7 @@ func contains(all, some map[string]string) bool {
 type modeBook struct {
 	data   map[string]string
 	read   bool
-	good   *wire.Modes
+	good   *inventory.Modes
 	broken bool // the present document is not the good one
 }
 
@@ -320,7 +323,7 @@ func (b *modeBook) update(a *Agent, v *view) {
 		b.good = nil
 		return
 	}
-	modes, err := wire.DecodeModes(v.modes)
+	modes, err := inventory.DecodeModes(v.modes)
 	if err != nil {
 		b.broken = true
 		a.events.onNode(corev1.EventTypeWarning, eventBadModes, "ConfigMap %s/%s is not used, the last good one stays: %v", a.cfg.Namespace, wire.ModesConfigMap, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -49,7 +50,7 @@ type member struct {
 }
 
 // remember fills the roster from what an earlier agent published.
-func (r *roster) remember(p *wire.Publication, now time.Time) {
+func (r *roster) remember(p *inventory.Publication, now time.Time) {
 	r.driver = p.Driver
 	for i := range p.Cards {
 		c, s := p.Topology.Card(i), &p.Cards[i]
@@ -249,14 +250,14 @@ func (rec *member) replacedBy(other *member) bool {
 
 // publication puts together what is to be published. The cards must have been
 // numbered.
-func (r *roster) publication(node string, uid types.UID, m *modeDecision, sv *service, now time.Time) (*wire.Publication, error) {
-	p := &wire.Publication{Node: node, NodeUID: uid, Driver: r.driver, Mode: m.mode, Pending: m.pending}
+func (r *roster) publication(node string, uid types.UID, m *modeDecision, sv *service, now time.Time) (*inventory.Publication, error) {
+	p := &inventory.Publication{Node: node, NodeUID: uid, Driver: r.driver, Mode: m.mode, Pending: m.pending}
 	order := slices.Clone(r.members)
 	slices.SortFunc(order, func(a, b *member) int { return cmp.Compare(a.minor, b.minor) })
 	cards := make([]gpu.Card, len(order))
 	for i, rec := range order {
 		cards[i] = rec.gpuCard()
-		p.Cards = append(p.Cards, wire.CardStatus{
+		p.Cards = append(p.Cards, inventory.CardStatus{
 			BusID: rec.card.BDF, PCIeRoot: rec.card.PCIeRoot, Errors: rec.health.errors, Conditions: r.conditions(rec, m, sv, now),
 		})
 	}
@@ -340,7 +341,7 @@ func Describe(node string, uid types.UID, mode gpu.Mode, s *discover.Snapshot, n
 	if err != nil {
 		return nil, err
 	}
-	return wire.EncodeDevice(p)
+	return inventory.EncodeDevice(p)
 }
 
 // count returns how many cards are there, and how many of them are virtual.

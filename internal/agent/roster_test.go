@@ -11,6 +11,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -65,7 +66,7 @@ func published(t *testing.T, r *roster) string {
 	return strings.Join(list, " ")
 }
 
-func publicationOf(t *testing.T, r *roster) *wire.Publication {
+func publicationOf(t *testing.T, r *roster) *inventory.Publication {
 	t.Helper()
 	p, err := r.publication("n1", "uid-1", &modeDecision{mode: gpu.ModeSGPU}, nil, at(0))
 	if err != nil {
@@ -204,11 +205,11 @@ func TestRemember(t *testing.T) {
 	s.Cards[2].UUID = "x"
 	before.look(s, at(3))
 	before.number(names("c"))
-	device, err := wire.EncodeDevice(publicationOf(t, &before))
+	device, err := inventory.EncodeDevice(publicationOf(t, &before))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := wire.DecodePublication(device)
+	p, err := inventory.DecodePublication(device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func TestRemember(t *testing.T) {
 	unknown.LinksKnown = false
 	after.look(&unknown, at(10))
 	after.number(names("c"))
-	got, err := wire.EncodeDevice(publicationOf(t, &after))
+	got, err := inventory.EncodeDevice(publicationOf(t, &after))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +237,7 @@ func TestDescribe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv := wire.ReadInventory(nil, d)
+	inv := inventory.ReadInventory(nil, d)
 	if inv.Problem != nil || inv.Topology.Len() != 2 || !inv.Topology.Linked(0).Has(1) || inv.Mode != gpu.ModeSGPU {
 		t.Errorf("inventory %+v", inv)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -189,7 +190,7 @@ func (a *Agent) reportRuntime(now deviceplugin.RuntimeFault) {
 }
 
 // foreignSlices returns what foreign slices take, and reports when that changes.
-func (a *Agent) foreignSlices(v *view) map[gpu.CardID]wire.Stranger {
+func (a *Agent) foreignSlices(v *view) map[gpu.CardID]inventory.ForeignSlice {
 	if !a.intends(v) {
 		return nil
 	}
@@ -206,7 +207,7 @@ func (a *Agent) foreignSlices(v *view) map[gpu.CardID]wire.Stranger {
 
 // given returns what kubelet gave to pods without a readable allocation. Until
 // kubelet was asked it is what was published before: pods don't change cards.
-func (a *Agent) given() map[types.UID]wire.Given {
+func (a *Agent) given() map[types.UID]inventory.PluginAllocation {
 	if a.server == nil {
 		return nil
 	}
@@ -216,7 +217,7 @@ func (a *Agent) given() map[types.UID]wire.Given {
 	if a.previous == nil {
 		return nil
 	}
-	return a.previous.Given
+	return a.previous.PluginAllocations
 }
 
 // unserved returns why the node is not served, where it is to be.
@@ -231,12 +232,12 @@ func (a *Agent) unserved(v *view) string {
 }
 
 // updateServer hands over what was published, once the node's pods are known.
-func (a *Agent) updateServer(v *view, p *wire.Publication) {
+func (a *Agent) updateServer(v *view, p *inventory.Publication) {
 	if a.server == nil || !v.podsKnown {
 		return
 	}
 	n := &deviceplugin.Node{
-		UID: v.node.UID, Mode: p.Mode, Inventory: wire.ReadInventory(nil, a.device.current(v)), Cards: map[gpu.CardID]deviceplugin.Card{},
+		UID: v.node.UID, Mode: p.Mode, Inventory: inventory.ReadInventory(nil, a.device.current(v)), Cards: map[gpu.CardID]deviceplugin.Card{},
 		Yield: a.leftToVendor(v), Vendor: a.vendorOn(v),
 	}
 	for i := range p.Cards {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -64,7 +66,7 @@ func TestServing(t *testing.T) {
 	if got := s.serving(); got != "False HoldersUnknown" {
 		t.Errorf("kubelet has not said yet what pods hold: %q", got)
 	}
-	server.status.Given, server.status.GivenKnown = map[types.UID]wire.Given{}, true
+	server.status.Given, server.status.GivenKnown = map[types.UID]inventory.PluginAllocation{}, true
 	s.agent.step(t.Context())
 	if got := s.serving(); got != "False ModeChanging" {
 		t.Errorf("kubelet has the devices of another mode: %q", got)
@@ -74,7 +76,7 @@ func TestServing(t *testing.T) {
 	if got := s.serving(); got != "True PluginsRegistered" {
 		t.Errorf("served: %q", got)
 	}
-	if got := s.seen.device.Annotations[wire.AnnotationGiven]; got != "[]" {
+	if got := s.seen.device.Annotations[wire.AnnotationPluginAllocations]; got != "[]" {
 		t.Errorf("what other plugins gave: %q", got)
 	}
 	if server.node == nil || len(server.node.Cards) != 2 || server.node.Mode != gpu.ModeSGPU || server.node.Inventory.Problem != nil {
@@ -218,9 +220,9 @@ func TestVendorPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWatcher("n1", "daybreak-system", wire.VendorPlugin{}, clients)
+	w := newWatcher("n1", "daybreak-system", inventory.VendorPlugin{}, clients)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "metax", Name: "gpu-device-x", GenerateName: "gpu-device-"}, Spec: corev1.PodSpec{NodeName: "n1"}}
-	trimmed, err := wire.Trim(pod)
+	trimmed, err := request.Trim(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,11 +254,11 @@ func TestSecondAgent(t *testing.T) {
 // Slices of others are in the Device for as long as they are on the cards.
 func TestForeignSlices(t *testing.T) {
 	s := newScene(t)
-	server := &fakeServer{status: deviceplugin.Status{Serving: true, ForeignSlices: map[gpu.CardID]wire.Stranger{"a": {Slices: 1, Compute: 5, Memory: 1024, QoS: gpu.BestEffort}}}}
+	server := &fakeServer{status: deviceplugin.Status{Serving: true, ForeignSlices: map[gpu.CardID]inventory.ForeignSlice{"a": {Slices: 1, Compute: 5, Memory: 1024, QoS: gpu.BestEffort}}}}
 	s.agent.server = server
 	s.looks(1, seen("a", "b"))
 	want := `[{"card":"a","slices":1,"compute":5,"memoryMiB":1024,"qosPolicy":"best-effort"}]`
-	if got := s.seen.device.Annotations[wire.AnnotationStrangers]; got != want {
+	if got := s.seen.device.Annotations[wire.AnnotationForeignSlices]; got != want {
 		t.Errorf("annotation %s", got)
 	}
 	server.status.ForeignSlices = nil
@@ -270,7 +272,7 @@ func TestForeignSlices(t *testing.T) {
 // What someone else wrote under a key of ours goes, also where the agent has
 // nothing to say there: server-side apply takes off only what it owns.
 func TestGarbageUnderOurKeys(t *testing.T) {
-	for _, key := range []string{wire.AnnotationStrangers, wire.AnnotationGiven, wire.AnnotationModePending} {
+	for _, key := range []string{wire.AnnotationForeignSlices, wire.AnnotationPluginAllocations, wire.AnnotationModePending} {
 		t.Run(key, func(t *testing.T) {
 			s := newScene(t)
 			s.agent.server = &fakeServer{status: deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}}

@@ -21,6 +21,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -58,12 +61,12 @@ type watcher interface {
 // the node's own: there are as many agents as nodes.
 type liveWatcher struct {
 	signal                     chan struct{}
-	plugin                     wire.VendorPlugin
+	plugin                     inventory.VendorPlugin
 	nodes, devices, pods, maps cache.SharedIndexInformer
 	gone                       atomic.Pointer[v1alpha1.Device] // the last deleted one
 }
 
-func newWatcher(node, namespace string, plugin wire.VendorPlugin, c *Clients) *liveWatcher {
+func newWatcher(node, namespace string, plugin inventory.VendorPlugin, c *Clients) *liveWatcher {
 	w := &liveWatcher{signal: make(chan struct{}, 1), plugin: plugin}
 	only := func(field, value string) func(*metav1.ListOptions) {
 		return func(o *metav1.ListOptions) { o.FieldSelector = fields.OneTermEqualSelector(field, value).String() }
@@ -74,7 +77,7 @@ func newWatcher(node, namespace string, plugin wire.VendorPlugin, c *Clients) *l
 	own := only(metav1.ObjectNameField, node)
 	w.nodes = w.add(metadatainformer.NewFilteredMetadataInformer(c.Metadata, nodeResource, metav1.NamespaceAll, 0, nil, own).Informer(), nil)
 	w.devices = w.add(dynamicinformer.NewFilteredDynamicInformer(c.Devices, deviceResource, metav1.NamespaceAll, 0, nil, own).Informer(), toDevice)
-	w.pods = w.add(core("pods", metav1.NamespaceAll, &corev1.Pod{}, only("spec.nodeName", node)), wire.Trim)
+	w.pods = w.add(core("pods", metav1.NamespaceAll, &corev1.Pod{}, only("spec.nodeName", node)), request.Trim)
 	w.maps = w.add(core("configmaps", namespace, &corev1.ConfigMap{}, only(metav1.ObjectNameField, wire.ModesConfigMap)), nil)
 	return w
 }
@@ -133,7 +136,7 @@ func (w *liveWatcher) view() view {
 		}
 	}
 	slices.SortFunc(v.pods, func(a, b *corev1.Pod) int {
-		return strings.Compare(string(wire.HolderOf(a)), string(wire.HolderOf(b)))
+		return strings.Compare(string(allocation.HolderOf(a)), string(allocation.HolderOf(b)))
 	})
 	if m := first[*corev1.ConfigMap](w.maps); m != nil {
 		v.modes = m.Data

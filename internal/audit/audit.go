@@ -10,8 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -223,8 +225,8 @@ func (r *Report) strays(pods []*corev1.Pod) {
 	for _, pod := range pods {
 		r.Pods++
 		r.Violations = append(r.Violations, Finding{
-			Node: pod.Spec.NodeName, Rule: NodeMissing, Pods: []string{string(wire.HolderOf(pod))},
-			Message: fmt.Sprintf("pod %s holds cards of node %s, which is not there: delete the pod if the server is gone", wire.HolderOf(pod), pod.Spec.NodeName),
+			Node: pod.Spec.NodeName, Rule: NodeMissing, Pods: []string{string(allocation.HolderOf(pod))},
+			Message: fmt.Sprintf("pod %s holds cards of node %s, which is not there: delete the pod if the server is gone", allocation.HolderOf(pod), pod.Spec.NodeName),
 		})
 	}
 }
@@ -254,7 +256,7 @@ func index(f *Finding) int {
 // node is the audit of one node.
 type node struct {
 	ledger    *ledger.Node
-	inventory *wire.Inventory
+	inventory *inventory.Inventory
 	facts     *cluster.Facts
 	owners    map[gpu.CardID][]string
 	report    *Report
@@ -289,7 +291,7 @@ func (n *node) check(now time.Time) {
 	asking := make(map[string]*corev1.Pod, len(n.facts.Pods))
 	for _, pod := range n.facts.Pods {
 		if n.pod(pod) {
-			asking[string(wire.HolderOf(pod))] = pod
+			asking[string(allocation.HolderOf(pod))] = pod
 		}
 	}
 	n.cards(asking)
@@ -303,7 +305,7 @@ func (n *node) lock(now time.Time) {
 		return
 	}
 	// What can't be read as a lock blocks nothing: it is overwritten.
-	lock, err := wire.ParseLock(n.facts.Node.Annotations[wire.AnnotationLock])
+	lock, err := allocation.ParseLock(n.facts.Node.Annotations[wire.AnnotationLock])
 	age := now.Sub(lock.Since)
 	if err != nil || age <= stuckAfter {
 		return

@@ -12,8 +12,9 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // noon is when everything here is audited.
@@ -39,7 +40,7 @@ func (w *world) node(t testing.TB, name string, plan *gputest.Plan, mode gpu.Mod
 			Resources: corev1.ResourceList{wire.KoordMemory: *resource.NewQuantity(int64(c.Memory)<<20, resource.BinarySI)},
 		})
 	}
-	links, err := wire.EncodeLinks(gputest.MustTopology(cards, plan.Links))
+	links, err := inventory.EncodeLinks(gputest.MustTopology(cards, plan.Links))
 	if err != nil {
 		t.Fatal(err)
 	}

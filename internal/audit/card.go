@@ -10,9 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // booked is what one pod has booked on one card.
@@ -145,7 +145,7 @@ func (c *card) decided(name string) (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	return wire.PredicateTime(pod)
+	return allocation.PredicateTime(pod)
 }
 
 // exclusive: a container that has the card to itself is the only one there, within

@@ -8,30 +8,32 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // pod checks the annotations of one bound pod, and reports whether it asks for
 // cards.
 func (n *node) pod(pod *corev1.Pod) (asks bool) {
-	name := string(wire.HolderOf(pod))
-	ask, asks := wire.AdmitBound(pod)
+	name := string(allocation.HolderOf(pod))
+	ask, asks := request.ReadBound(pod)
 	if !asks {
 		return false
 	}
-	if _, problems := wire.Admit(pod); len(problems) > 0 && (ask != nil || wire.CanHold(pod)) {
+	if _, problems := request.Read(pod); len(problems) > 0 && (ask != nil || wire.CanHold(pod)) {
 		n.note(RequestUnclear, []string{name}, "pod %s runs although its request makes no sense (%v): it is booked as its allocation says", name, problems[0])
 	}
-	readings := wire.Readings(n.ledger, pod)
+	readings := allocation.Readings(n.ledger, pod)
 	if slices.ContainsFunc(n.ledger.Holdings(), func(h ledger.Holding) bool { return string(h.Holder) == name && len(h.Parts) == 0 }) {
 		if wire.CanHold(pod) {
 			n.note(NoAllocation, []string{name}, "pod %s is bound to %s and holds no cards (%s): its containers do not start", name, n.ledger.Name, n.unreadable(readings))
 		}
 		return false
 	}
-	if slices.Contains(n.ledger.Unknown(), wire.HolderOf(pod)) {
+	if slices.Contains(n.ledger.Unknown(), allocation.HolderOf(pod)) {
 		n.violation(Unaccounted, []string{name}, "pod %s holds cards that are not known (%s): node %s takes no pods until its agent has read them from kubelet or the pod is deleted",
 			name, n.unreadable(readings), n.ledger.Name)
 		return true
@@ -40,7 +42,7 @@ func (n *node) pod(pod *corev1.Pod) (asks bool) {
 		unmeter(readings)
 	}
 	n.missing(name, readings)
-	first := slices.IndexFunc(readings, func(r wire.Reading) bool { return r.Err == nil })
+	first := slices.IndexFunc(readings, func(r allocation.Reading) bool { return r.Err == nil })
 	if first < 0 {
 		return true
 	}
@@ -53,7 +55,7 @@ func (n *node) pod(pod *corev1.Pod) (asks bool) {
 
 // unmeter removes the compute of an online pod: some writers list what the user
 // wrote, others the nothing that is booked.
-func unmeter(readings []wire.Reading) {
+func unmeter(readings []allocation.Reading) {
 	for i := range readings {
 		for j := range readings[i].Parts {
 			for k := range readings[i].Parts[j].Shares {
@@ -65,7 +67,7 @@ func unmeter(readings []wire.Reading) {
 }
 
 // unreadable says why a pod's cards are not known.
-func (n *node) unreadable(readings []wire.Reading) string {
+func (n *node) unreadable(readings []allocation.Reading) string {
 	switch {
 	case n.ledger.Counted:
 		return "it and those before it hold more whole cards than the node has"
@@ -85,7 +87,7 @@ func (n *node) unreadable(readings []wire.Reading) string {
 }
 
 // missing: cards that an annotation names are cards of the pod's own node.
-func (n *node) missing(pod string, readings []wire.Reading) {
+func (n *node) missing(pod string, readings []allocation.Reading) {
 	reported := map[string]bool{}
 	for i := range readings {
 		for _, id := range readings[i].Lost {
@@ -105,7 +107,7 @@ func (n *node) missing(pod string, readings []wire.Reading) {
 
 // agreement: all annotations of the pod list the same cards. One that can't be
 // read disagrees with those that can.
-func (n *node) agreement(pod string, readings []wire.Reading, first int) {
+func (n *node) agreement(pod string, readings []allocation.Reading, first int) {
 	for i := range readings {
 		a, b := &readings[first], &readings[i]
 		switch {
@@ -117,13 +119,13 @@ func (n *node) agreement(pod string, readings []wire.Reading, first int) {
 	}
 }
 
-func sameLost(a, b *wire.Reading) bool {
+func sameLost(a, b *allocation.Reading) bool {
 	x, y := slices.Sorted(slices.Values(a.Lost)), slices.Sorted(slices.Values(b.Lost))
 	return slices.Equal(slices.Compact(x), slices.Compact(y))
 }
 
 // amounts renders what an annotation lists, card by card.
-func (n *node) amounts(r *wire.Reading) string {
+func (n *node) amounts(r *allocation.Reading) string {
 	var parts []string
 	for i := range r.Cards().All() {
 		u := r.On(i)
@@ -141,7 +143,7 @@ func (n *node) amounts(r *wire.Reading) string {
 // limits: the annotation that is booked gives the pod what it asked for, no more
 // and no less. More would not be booked, since the limits bound it, but the writer
 // is mistaken or malicious.
-func (n *node) limits(pod string, ask *gpu.PodRequest, r *wire.Reading) {
+func (n *node) limits(pod string, ask *gpu.PodRequest, r *allocation.Reading) {
 	mismatch := n.partMismatch
 	if r.WholePod {
 		mismatch = n.wholeMismatch
@@ -153,7 +155,7 @@ func (n *node) limits(pod string, ask *gpu.PodRequest, r *wire.Reading) {
 
 // partMismatch compares container by container. Writers that know of no init
 // containers leave theirs empty; lost cards are another rule's business.
-func (n *node) partMismatch(ask *gpu.PodRequest, r *wire.Reading) string {
+func (n *node) partMismatch(ask *gpu.PodRequest, r *allocation.Reading) string {
 	for i := range r.Parts {
 		part, req := &r.Parts[i], &ask.Requests[i]
 		listed := len(part.Shares)
@@ -182,7 +184,7 @@ func near(listed, want gpu.MiB, req *gpu.Request) bool {
 // wholeMismatch compares what is listed for the pod as a whole with what its
 // containers ask for: on each card at most as if they were all on it, and in
 // number between the widest container and all of them side by side.
-func (n *node) wholeMismatch(ask *gpu.PodRequest, r *wire.Reading) string {
+func (n *node) wholeMismatch(ask *gpu.PodRequest, r *allocation.Reading) string {
 	widest := 0
 	for i := range ask.Requests {
 		widest = max(widest, ask.Requests[i].Cards)

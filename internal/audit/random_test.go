@@ -11,10 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestLegalStates: what the core itself books and writes down breaks no rule,
@@ -77,13 +79,13 @@ func randomWorld(t *testing.T, r *rand.Rand) *world {
 		if r.IntN(5) == 0 && len(w.Pods) > 0 {
 			k := r.IntN(len(w.Pods))
 			for _, n := range nodes {
-				n.Release(wire.HolderOf(w.Pods[k]))
+				n.Release(allocation.HolderOf(w.Pods[k]))
 			}
 			w.Pods = append(w.Pods[:k], w.Pods[k+1:]...)
 			continue
 		}
 		pod := randomPod(r, fmt.Sprintf("p%d", i))
-		ask, problems := wire.Admit(pod)
+		ask, problems := request.Read(pod)
 		if len(problems) > 0 {
 			t.Fatalf("pod %v is not admitted: %v", pod.Spec, problems)
 		}
@@ -91,12 +93,12 @@ func randomWorld(t *testing.T, r *rand.Rand) *world {
 		if !ok {
 			continue
 		}
-		holding, err := nodes[k].Commit(offer, wire.HolderOf(pod), &ask.Request)
+		holding, err := nodes[k].Commit(offer, allocation.HolderOf(pod), &ask.Request)
 		if err != nil {
 			t.Fatal(err)
 		}
 		now = now.Add(time.Duration(r.IntN(1000)) * time.Millisecond)
-		annotations, err := wire.Annotations(nodes[k], ask, &holding, now)
+		annotations, err := allocation.Annotations(nodes[k], ask, &holding, now)
 		if err != nil {
 			t.Fatal(err)
 		}

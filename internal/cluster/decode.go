@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -102,7 +103,7 @@ func (r *decoder) node(text []byte, at string) error {
 	if err != nil {
 		return fmt.Errorf("%s: Node: %w", at, plain(err))
 	}
-	if _, err := wire.Trim(node); err != nil {
+	if _, err := request.Trim(node); err != nil {
 		return err
 	}
 	r.objects.Nodes = append(r.objects.Nodes, node)
@@ -126,7 +127,7 @@ func (r *decoder) pod(text []byte, at string) error {
 	}
 	defaultCPU(pod.Spec.Containers)
 	defaultCPU(pod.Spec.InitContainers)
-	if _, err := wire.Trim(pod); err != nil {
+	if _, err := request.Trim(pod); err != nil {
 		return err
 	}
 	r.objects.Pods = append(r.objects.Pods, pod)

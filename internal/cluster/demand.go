@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 // Waste returns how much is free of the cluster's healthy cards, and how much of
@@ -32,7 +32,7 @@ func (s *Snapshot) Waste() (free, useless float64) {
 // while there are too few. CPU and models are not looked at here.
 func (s *Snapshot) demand() *place.Demand {
 	l := place.NewLearner()
-	for _, request := range wire.Arrivals(s.seen(s.Pending)) {
+	for _, request := range request.Arrivals(s.seen(s.Pending)) {
 		request.CPU, request.Models = 0, nil
 		l.Observe(request)
 	}
@@ -54,9 +54,9 @@ func (s *Snapshot) Learner(pending []*corev1.Pod, until *corev1.Pod) *place.Lear
 	l.SetSupply(supply)
 	pods := s.seen(pending)
 	if until != nil {
-		pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return wire.ByArrival(p, until) > 0 })
+		pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return request.ByArrival(p, until) > 0 })
 	}
-	for _, request := range wire.Arrivals(pods) {
+	for _, request := range request.Arrivals(pods) {
 		l.Observe(request)
 	}
 	return l

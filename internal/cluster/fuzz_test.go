@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 // addExamples makes every example a seed.
@@ -47,7 +48,7 @@ func FuzzReadFiles(f *testing.F) {
 		}
 		snapshot := objects.Snapshot()
 		for _, pod := range snapshot.Pending {
-			ask, problems := wire.Admit(pod)
+			ask, problems := request.Read(pod)
 			if len(problems) > 0 || ask == nil {
 				continue
 			}
@@ -59,7 +60,7 @@ func FuzzReadFiles(f *testing.F) {
 				continue
 			}
 			n := snapshot.Nodes[i]
-			h, err := n.Commit(offer, wire.HolderOf(pod), &ask.Request)
+			h, err := n.Commit(offer, allocation.HolderOf(pod), &ask.Request)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,7 +20,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 // Access says which cluster to talk to.
@@ -133,7 +134,7 @@ func listing(what string, err error) error {
 func list[T, L runtime.Object](ctx context.Context, page func(context.Context, metav1.ListOptions) (L, error)) (items []T, err error) {
 	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return page(ctx, opts) })
 	err = pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		trimmed, err := wire.Trim(obj)
+		trimmed, err := request.Trim(obj)
 		if err != nil {
 			return err
 		}

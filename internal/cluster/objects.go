@@ -8,8 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -28,7 +31,7 @@ type Objects struct {
 	// Notes list what was passed over.
 	Notes []string
 	// VendorPlugin identifies who serves a node without a Device.
-	VendorPlugin wire.VendorPlugin
+	VendorPlugin inventory.VendorPlugin
 }
 
 // Device is a Device object, or why it can't be decoded.
@@ -41,7 +44,7 @@ type Device struct {
 type Snapshot struct {
 	// Nodes, Inventories and Facts go together and are ordered by name.
 	Nodes       []*ledger.Node
-	Inventories []*wire.Inventory
+	Inventories []*inventory.Inventory
 	Facts       []Facts
 	// Strays are pods that hold cards of a node that was not read.
 	Strays []*corev1.Pod
@@ -95,13 +98,13 @@ func (o *Objects) Snapshot() *Snapshot {
 		}
 	}
 	slices.SortFunc(s.Facts, func(a, b Facts) int { return cmp.Compare(a.Name, b.Name) })
-	s.Nodes, s.Inventories = make([]*ledger.Node, len(s.Facts)), make([]*wire.Inventory, len(s.Facts))
+	s.Nodes, s.Inventories = make([]*ledger.Node, len(s.Facts)), make([]*inventory.Inventory, len(s.Facts))
 	notes := make([][]string, len(s.Facts))
 	var memos gpu.Memos
 	InParallel(len(s.Facts), func(i int) {
 		s.Inventories[i] = o.inventory(&s.Facts[i])
 		memos.Share(s.Inventories[i].Topology)
-		s.Nodes[i], notes[i] = wire.NewNode(s.Inventories[i], s.Facts[i].Pods)
+		s.Nodes[i], notes[i] = allocation.NewNode(s.Inventories[i], s.Facts[i].Pods)
 		countCPU(s.Nodes[i], &s.Facts[i])
 	})
 	for i, inv := range s.Inventories {
@@ -129,16 +132,16 @@ func (s *Snapshot) strays(node string, pods []*corev1.Pod) {
 	for _, pod := range pods {
 		if wire.CanHold(pod) {
 			s.Strays = append(s.Strays, pod)
-			s.Notes = append(s.Notes, fmt.Sprintf("pod %s is on node %s, which is not there: what it holds is left out", wire.HolderOf(pod), node))
+			s.Notes = append(s.Notes, fmt.Sprintf("pod %s is on node %s, which is not there: what it holds is left out", allocation.HolderOf(pod), node))
 		}
 	}
 }
 
 // inventory reads the node's cards. The order in which its pods were read must
 // not show in what is booked.
-func (o *Objects) inventory(f *Facts) *wire.Inventory {
+func (o *Objects) inventory(f *Facts) *inventory.Inventory {
 	slices.SortFunc(f.Pods, byName)
-	objects := wire.NodeObjects{Name: f.Name, Node: f.Node, Device: f.Device, Err: o.Devices[f.Name].Err}
+	objects := inventory.NodeObjects{Name: f.Name, Node: f.Node, Device: f.Device, Err: o.Devices[f.Name].Err}
 	// Files need not have the plugin's pods: there a node without a Device counts as
 	// the vendor's unless its annotation says otherwise.
 	objects.Vendor = f.Node != nil && (o.VendorPlugin.Serves(f.Node, slices.Values(f.Pods)) || !o.Live && f.Node.Annotations[wire.AnnotationServedBy] == "")
@@ -155,13 +158,13 @@ func countCPU(n *ledger.Node, f *Facts) {
 		return // it is not known
 	}
 	for _, pod := range f.Pods {
-		free -= wire.CPUOnNode(pod)
+		free -= request.CPUOnNode(pod)
 	}
 	n.FreeCPU, n.CPUKnown = max(0, free), true
 }
 
 // note notes what an operator should know of a node.
-func (s *Snapshot) note(node string, inv *wire.Inventory, booking []string) {
+func (s *Snapshot) note(node string, inv *inventory.Inventory, booking []string) {
 	if inv.Problem != nil {
 		// Without cards to look them up in, nothing true is said of the pods.
 		s.Notes = append(s.Notes, fmt.Sprintf("node %s takes no pods: its cards can't be read: %v", node, inv.Problem))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -29,7 +30,7 @@ type Source interface {
 // Reader is the [Source] of informers: it asks the API server for nothing.
 type Reader struct {
 	informers Informers
-	plugin    wire.VendorPlugin
+	plugin    inventory.VendorPlugin
 
 	mu      sync.Mutex
 	devices map[string]decoded // by node
@@ -58,7 +59,7 @@ type decoded struct {
 
 // NewReader returns a reader of the informers. The plugin decides who serves a node
 // without a Device.
-func NewReader(informers Informers, plugin wire.VendorPlugin) *Reader {
+func NewReader(informers Informers, plugin inventory.VendorPlugin) *Reader {
 	return &Reader{informers: informers, plugin: plugin}
 }
 

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -46,7 +47,7 @@ func schedulerOf(args []string) Scheduler {
 		case "--profile":
 			s.Profiles = append(s.Profiles, value)
 		case "--policy":
-			policy, err := wire.ParsePolicy(value)
+			policy, err := request.ParsePolicy(value)
 			if err != nil && value != "" {
 				return Scheduler{}
 			}

@@ -15,7 +15,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 // Watcher follows a cluster. It keeps what the API server sends and makes
@@ -32,7 +34,7 @@ const debounce = 300 * time.Millisecond
 
 // NewWatcher prepares to follow the cluster. The plugin decides who serves a node
 // without a Device.
-func NewWatcher(ctx context.Context, config *rest.Config, plugin wire.VendorPlugin) (*Watcher, error) {
+func NewWatcher(ctx context.Context, config *rest.Config, plugin inventory.VendorPlugin) (*Watcher, error) {
 	client, devices, err := clients(config)
 	if err != nil {
 		return nil, err
@@ -40,7 +42,7 @@ func NewWatcher(ctx context.Context, config *rest.Config, plugin wire.VendorPlug
 	return newWatcher(ctx, client, devices, plugin)
 }
 
-func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface, plugin wire.VendorPlugin) (*Watcher, error) {
+func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface, plugin inventory.VendorPlugin) (*Watcher, error) {
 	// An informer for what is not there, or may not be seen, never syncs.
 	one := metav1.ListOptions{Limit: 1}
 	if _, err := client.CoreV1().Nodes().List(ctx, one); err != nil {
@@ -60,7 +62,7 @@ func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynami
 		return nil, listing("devices", err)
 	}
 	for _, informer := range w.informers.all() {
-		if err := informer.SetTransform(wire.Trim); err != nil {
+		if err := informer.SetTransform(request.Trim); err != nil {
 			return nil, err
 		}
 		// Errors are retried; logs would spoil the screen.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestWatcher: the cluster as it is comes first, then what changes; the end of
@@ -23,7 +23,7 @@ func TestWatcher(t *testing.T) {
 	f := newFakes()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w, err := newWatcher(ctx, f.typed, f.dynamic, wire.VendorPlugin{})
+	w, err := newWatcher(ctx, f.typed, f.dynamic, inventory.VendorPlugin{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +70,12 @@ func TestWatcher(t *testing.T) {
 func TestWatcherErrors(t *testing.T) {
 	f := newFakes()
 	refuse(f.typed, "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
-	if _, err := newWatcher(t.Context(), f.typed, f.dynamic, wire.VendorPlugin{}); err == nil || !apierrors.IsForbidden(err) {
+	if _, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{}); err == nil || !apierrors.IsForbidden(err) {
 		t.Errorf("error %v, want one that says what is forbidden", err)
 	}
 	f = newFakes()
 	refuse(f.dynamic, "devices", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), ""))
-	w, err := newWatcher(t.Context(), f.typed, f.dynamic, wire.VendorPlugin{})
+	w, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{})
 	if err != nil || w.informers.Devices != nil {
 		t.Errorf("error %v, want a watcher that goes without Devices", err)
 	}

@@ -19,13 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // The size that the tools are measured at.
@@ -52,7 +55,7 @@ func large(tb testing.TB, nodes, pods int) *cluster.Objects {
 	}
 	for i := range pods {
 		pod := largePod(fmt.Sprintf("job-%05d-worker-0", i), limits[i%len(limits)])
-		ask, problems := wire.Admit(pod)
+		ask, problems := request.Read(pod)
 		if len(problems) > 0 {
 			tb.Fatal(problems)
 		}
@@ -63,11 +66,11 @@ func large(tb testing.TB, nodes, pods int) *cluster.Objects {
 			if refusal.Code != place.Fits {
 				continue
 			}
-			h, err := n.Commit(offer, wire.HolderOf(pod), &ask.Request)
+			h, err := n.Commit(offer, allocation.HolderOf(pod), &ask.Request)
 			if err != nil {
 				tb.Fatal(err)
 			}
-			annotations, err := wire.Annotations(n, ask, &h, noon().Add(time.Duration(i)*time.Second))
+			annotations, err := allocation.Annotations(n, ask, &h, noon().Add(time.Duration(i)*time.Second))
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -111,7 +114,7 @@ func largeNode(tb testing.TB, name string) (*corev1.Node, *v1alpha1.Device) {
 			Conditions: []metav1.Condition{{Type: "Healthy", Status: metav1.ConditionTrue, Reason: "DeviceHealthy", Message: "device is healthy", LastTransitionTime: metav1.NewTime(noon())}},
 		})
 	}
-	links, err := wire.EncodeLinks(gputest.MustTopology(cards, gpu.ZoneLinks([]int{1, 1, 1, 1, 2, 2, 2, 2})))
+	links, err := inventory.EncodeLinks(gputest.MustTopology(cards, gpu.ZoneLinks([]int{1, 1, 1, 1, 2, 2, 2, 2})))
 	if err != nil {
 		tb.Fatal(err)
 	}

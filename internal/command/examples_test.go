@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -125,7 +126,7 @@ func TestExampleClusterLinks(t *testing.T) {
 	}
 	for _, inv := range objects.Snapshot().Inventories {
 		device := objects.Devices[inv.Name]
-		text, err := wire.EncodeLinks(inv.Topology)
+		text, err := inventory.EncodeLinks(inv.Topology)
 		if err != nil {
 			t.Fatal(err)
 		}

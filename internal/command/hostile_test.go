@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
-	"github.com/daybreak-gpu/daybreak/internal/gputest/hostile"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/gputest/hostile"
 )
 
 // hostileDump writes a cluster in which everything of the collection is wrong to

@@ -10,12 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/view"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // errNoNodes is returned when there is nothing to place on.
@@ -162,7 +163,7 @@ func givenPolicy(name string) (place.Policy, error) {
 	if name == "" {
 		return place.Default, nil
 	}
-	policy, err := wire.ParsePolicy(name)
+	policy, err := request.ParsePolicy(name)
 	if err != nil {
 		return policy, fmt.Errorf("--policy: %w", err)
 	}
@@ -219,15 +220,15 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 func addLive(objects, live *cluster.Objects) error {
 	asked := make(map[ledger.Holder]bool, len(objects.Pods))
 	for _, pod := range objects.Pods {
-		asked[wire.HolderOf(pod)] = true
+		asked[allocation.HolderOf(pod)] = true
 	}
 	for _, pod := range live.Pods {
 		switch {
-		case pod.Spec.NodeName == "" && asked[wire.HolderOf(pod)]:
+		case pod.Spec.NodeName == "" && asked[allocation.HolderOf(pod)]:
 		case pod.Spec.NodeName == "":
 			objects.Waiting = append(objects.Waiting, pod)
-		case asked[wire.HolderOf(pod)]:
-			return fmt.Errorf("pod %s is in the files, but already runs on node %s: give the one to place another name", wire.HolderOf(pod), pod.Spec.NodeName)
+		case asked[allocation.HolderOf(pod)]:
+			return fmt.Errorf("pod %s is in the files, but already runs on node %s: give the one to place another name", allocation.HolderOf(pod), pod.Spec.NodeName)
 		default:
 			objects.Pods = append(objects.Pods, pod)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 )
 
 // source is where a command reads a cluster from: files, or an API server.
@@ -18,7 +18,7 @@ type source struct {
 	files  []string
 	access cluster.Access
 	// plugin identifies who serves a node without a Device.
-	plugin wire.VendorPlugin
+	plugin inventory.VendorPlugin
 	// space is the namespace that the user gave.
 	space string
 }

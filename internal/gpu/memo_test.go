@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestMemosAreSharedByTopologiesJoinedAlike: whatever the cards are called, and

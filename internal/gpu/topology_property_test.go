@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // reach returns by pairs whether two cards are joined by links, directly or

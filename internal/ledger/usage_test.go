@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestFullness(t *testing.T) {

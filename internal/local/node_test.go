@@ -7,7 +7,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 )
 
 // A simulated node's objects must read back as the cards of its profile.
@@ -28,7 +28,7 @@ func TestProfileReadsBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			inv := wire.ReadInventory(node, device)
+			inv := inventory.ReadInventory(node, device)
 			if inv.Problem != nil || len(inv.Notes) > 0 {
 				t.Fatalf("%s: %v, %v", name, inv.Problem, inv.Notes)
 			}

@@ -25,10 +25,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 const (
@@ -70,7 +71,7 @@ type Config struct {
 	// not.
 	Dashboard Dashboard
 	// VendorPlugin decides who serves a node without a Device.
-	VendorPlugin wire.VendorPlugin
+	VendorPlugin inventory.VendorPlugin
 	// Clock is for what waits; nil is the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager logs to; the zero value is klog's own.
@@ -166,7 +167,7 @@ func New(cfg Config, restConfig *rest.Config) (*Manager, error) {
 	var err error
 	m.ctrl, err = ctrlmanager.New(restConfig, ctrlmanager.Options{
 		Scheme: scheme,
-		Cache:  cache.Options{DefaultTransform: wire.Trim},
+		Cache:  cache.Options{DefaultTransform: request.Trim},
 		// Devices are read as they are: one that can't be decoded must not keep
 		// the others from being seen.
 		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},

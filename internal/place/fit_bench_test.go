@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // BenchmarkFit measures one decision on one node. The bounds that the design

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // BenchmarkSearch measures the exact search itself, without what a node

@@ -11,9 +11,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler/nodelock"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Args is the plugin's configuration, pluginConfig.args of the scheduler's
@@ -69,7 +70,7 @@ func parseArgs(obj runtime.Object) (Args, error) {
 func (a *Args) validate() field.ErrorList {
 	var problems field.ErrorList
 	if a.Policy != "" {
-		if _, err := wire.ParsePolicy(a.Policy); err != nil {
+		if _, err := request.ParsePolicy(a.Policy); err != nil {
 			problems = append(problems, field.Invalid(field.NewPath("policy"), a.Policy, `write "binpack" or "spread", or leave it out`))
 		}
 	}
@@ -82,7 +83,7 @@ func (a *Args) validate() field.ErrorList {
 	if len(problems) == 0 && *a.MinCandidateNodesPercentage == 0 && *a.MinCandidateNodesAbsolute == 0 {
 		problems = append(problems, field.Invalid(field.NewPath("minCandidateNodesAbsolute"), 0, "may not be 0 together with minCandidateNodesPercentage: preemption would try no node"))
 	}
-	if err := new(wire.VendorPlugin).Set(a.VendorPluginSelector); err != nil {
+	if err := new(inventory.VendorPlugin).Set(a.VendorPluginSelector); err != nil {
 		problems = append(problems, field.Invalid(field.NewPath("vendorPluginSelector"), a.VendorPluginSelector, err.Error()))
 	}
 	for _, s := range []struct {
@@ -105,7 +106,7 @@ func (a *Args) lockExpiry() time.Duration { return time.Duration(*a.LockExpirySe
 
 // policy returns the policy that stands in; the text was validated.
 func (a *Args) policy() place.Policy {
-	p, _ := wire.ParsePolicy(a.Policy)
+	p, _ := request.ParsePolicy(a.Policy)
 	return p
 }
 

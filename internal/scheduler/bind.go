@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -77,7 +78,7 @@ func (p *Plugin) touchBack(ctx context.Context, now *corev1.Pod) error {
 	if !p.shared.term.elected() || p.shared.term.fresh() != nil {
 		return errTouched
 	}
-	patch, err := wire.TermPatch(now, now.ResourceVersion, p.shared.term.identity, "")
+	patch, err := allocation.TermPatch(now, now.ResourceVersion, p.shared.term.identity, "")
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, bindTimeout)
 		defer cancel()
@@ -214,7 +215,7 @@ func (b *binder) look(ctx context.Context, answer error) (done bool, err error) 
 // touch makes a newer version of the pod, for which no Binding was sent. The
 // version in the message makes sure that it changes.
 func (b *binder) touch(ctx context.Context) (*corev1.Pod, error) {
-	patch, err := wire.TermPatch(b.pod, b.version, b.plugin.shared.term.identity, "after version "+b.version)
+	patch, err := allocation.TermPatch(b.pod, b.version, b.plugin.shared.term.identity, "after version "+b.version)
 	if err != nil {
 		return nil, err
 	}

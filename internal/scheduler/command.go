@@ -34,7 +34,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 )
 
 // emulatedVersion is kube-scheduler's flag for older API servers.
@@ -52,7 +52,7 @@ type command struct {
 	profiles []string
 	policy   string
 	// vendorPlugin selects the pods of the vendor's plugin.
-	vendorPlugin wire.VendorPlugin
+	vendorPlugin inventory.VendorPlugin
 	// inCluster returns how a pod reaches its API server, or why this is none.
 	inCluster func() (*rest.Config, error)
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -35,7 +36,9 @@ func (d *device) DeepCopyObject() runtime.Object { return d }
 
 // decides reports whether the Device lists the cards of its node, or can't be read,
 // whichever plugin serves the node.
-func (d *device) decides() bool { return d != nil && (d.err != nil || wire.DescribesCards(d.spec)) }
+func (d *device) decides() bool {
+	return d != nil && (d.err != nil || inventory.DescribesCards(d.spec))
+}
 
 // trim is the informer's transform.
 func trim(obj any) (any, error) {

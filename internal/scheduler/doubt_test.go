@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 )
 
 // Answers that say nothing for certain once an earlier one was lost.
@@ -405,7 +405,7 @@ func TestALateTouch(t *testing.T) {
 				wantPatches = 0
 			}
 			if s.patches != wantPatches || r.shared.term.foreign(s.pod) != (age > 0) {
-				t.Errorf("%d touches, and the pod was last touched by %q", s.patches, wire.TermOf(s.pod))
+				t.Errorf("%d touches, and the pod was last touched by %q", s.patches, allocation.TermOf(s.pod))
 			}
 		})
 	}

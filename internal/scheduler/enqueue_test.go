@@ -278,7 +278,7 @@ func TestAfterUnaccounted(t *testing.T) {
 		if got, err := r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, d)); err != nil || got != fwk.QueueSkip {
 			t.Errorf("afterDevice() while the cards are not known = %v, %v; want QueueSkip", got, err)
 		}
-		d.Annotations = map[string]string{wire.AnnotationGiven: `[{"uid":"uid-u","pod":"ns/u","containers":{"c":["GPU-1"]}}]`}
+		d.Annotations = map[string]string{wire.AnnotationPluginAllocations: `[{"uid":"uid-u","pod":"ns/u","containers":{"c":["GPU-1"]}}]`}
 		if got, err := r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, d)); err != nil || got != fwk.Queue {
 			t.Errorf("afterDevice() = %v, %v; want Queue", got, err)
 		}

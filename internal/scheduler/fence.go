@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -251,7 +252,7 @@ func (f *fencer) retry(ctx context.Context) {
 
 // touch writes the term condition; the version is 0 when the pod is gone.
 func (f *fencer) touch(ctx context.Context, pod *corev1.Pod) (version uint64, err error) {
-	patch, err := wire.TermPatch(pod, "", f.term.identity, "")
+	patch, err := allocation.TermPatch(pod, "", f.term.identity, "")
 	if err != nil {
 		return 0, err
 	}

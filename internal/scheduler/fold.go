@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -14,7 +15,7 @@ import (
 // bookAll books the entry's pods and what the overlay has besides. Before may be
 // nil; what it read is used again if the inventory is the same. Ended pods are
 // not on the node any more although the overlay may still know them.
-func (n *nodes) bookAll(now, before *entry, lock wire.Lock, mode foldMode, ended func(types.UID) bool) {
+func (n *nodes) bookAll(now, before *entry, lock allocation.Lock, mode foldMode, ended func(types.UID) bool) {
 	f := folder{nodes: n, now: now, lock: lock, mode: mode}
 	if len(now.read) > 0 {
 		f.holdings = make([]ledger.Holding, 0, len(now.read))
@@ -38,19 +39,19 @@ func (n *nodes) bookAll(now, before *entry, lock wire.Lock, mode foldMode, ended
 			now.node.BookAll(nil, []ledger.Holder{h.Holder})
 		}
 	}
-	now.inventory.Settle(now.node, f.coming...)
+	now.inventory.BookForeign(now.node, f.coming...)
 	for _, pod := range f.nominated {
 		n.placeNominated(now.node, pod)
 	}
 }
 
 // lockOf returns the node's lock; the zero value is none.
-func lockOf(node *corev1.Node) wire.Lock {
+func lockOf(node *corev1.Node) allocation.Lock {
 	text, ok := node.Annotations[wire.AnnotationLock]
 	if !ok {
-		return wire.Lock{}
+		return allocation.Lock{}
 	}
-	lock, _ := wire.ParseLock(text)
+	lock, _ := allocation.ParseLock(text)
 	return lock
 }
 
@@ -60,7 +61,7 @@ type folder struct {
 	now    *entry
 	before []reading
 	byUID  map[types.UID]*reading // of before, made when it is needed
-	lock   wire.Lock
+	lock   allocation.Lock
 	mode   foldMode
 	found  int // reservations of pods that are on the node
 
@@ -106,7 +107,7 @@ func (f *folder) add(i int) {
 	}
 	switch {
 	case !r.known:
-		f.unknown = append(f.unknown, wire.HolderOf(pod))
+		f.unknown = append(f.unknown, allocation.HolderOf(pod))
 		return
 	case !f.now.node.Counted:
 		f.holdings = append(f.holdings, r.holding)
@@ -193,6 +194,6 @@ func (n *nodes) placeNominated(node *ledger.Node, pod *corev1.Pod) {
 		return
 	}
 	if offer, refusal := n.pods.calls.fit(node, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
-		node.Book(node.Holding(&offer, wire.HolderOf(pod), &ask.Request))
+		node.Book(node.Holding(&offer, allocation.HolderOf(pod), &ask.Request))
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 // forecast knows which kinds of pods come, so that cards are left in the shape
@@ -52,7 +52,7 @@ func (f *forecast) seed(existing corelisters.PodLister) bool {
 	if err != nil {
 		return false
 	}
-	for p, request := range wire.Arrivals(pods) {
+	for p, request := range request.Arrivals(pods) {
 		if p.Spec.NodeName != "" || f.pods.learn(p.UID) {
 			f.learner.Observe(request)
 		}

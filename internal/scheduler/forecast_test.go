@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 // known returns whether the pods seen so far are enough to expect something.
@@ -71,7 +71,7 @@ func TestForecastSeedOfMany(t *testing.T) {
 	r := newRig(t)
 	store := r.fakes.informers.Core().V1().Pods().Informer().GetStore()
 	const more = 10
-	for i := range wire.ArrivalsLimit + more {
+	for i := range request.ArrivalsLimit + more {
 		pod := makePod(fmt.Sprintf("p%d", i), slice(10, 8))
 		pod.CreationTimestamp = metav1.Time{Time: start.Add(time.Duration(i) * time.Second)}
 		if err := store.Add(pod); err != nil {
@@ -79,10 +79,10 @@ func TestForecastSeedOfMany(t *testing.T) {
 		}
 	}
 	r.known(t, makePod("new", slice(10, 8)))
-	if n := len(r.shared.pods.byUID); n != wire.ArrivalsLimit+1 {
-		t.Errorf("%d pods are counted, want %d and the new one", n, wire.ArrivalsLimit)
+	if n := len(r.shared.pods.byUID); n != request.ArrivalsLimit+1 {
+		t.Errorf("%d pods are counted, want %d and the new one", n, request.ArrivalsLimit)
 	}
-	for i, want := range map[int]bool{0: false, more - 1: false, more: true, wire.ArrivalsLimit + more - 1: true} {
+	for i, want := range map[int]bool{0: false, more - 1: false, more: true, request.ArrivalsLimit + more - 1: true} {
 		if got := r.shared.pods.peek(makePod(fmt.Sprintf("p%d", i)).UID).learned; got != want {
 			t.Errorf("pod %d is counted: %v, want %v", i, got, want)
 		}

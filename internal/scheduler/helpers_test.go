@@ -196,7 +196,7 @@ func makeDevice(node string, n int) *v1alpha1.Device {
 
 // listing makes the agent list what other plugins gave to pods.
 func listing(d *v1alpha1.Device, given string) *v1alpha1.Device {
-	metav1.SetMetaDataAnnotation(&d.ObjectMeta, wire.AnnotationGiven, given)
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, wire.AnnotationPluginAllocations, given)
 	return d
 }
 

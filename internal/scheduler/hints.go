@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -169,7 +170,7 @@ func sameHolding(a, b *corev1.Pod) bool {
 // about its cards.
 func hasAllocations(pod *corev1.Pod, annotations map[string]string) bool {
 	for key, value := range annotations {
-		if wire.IsAllocation(key) {
+		if allocation.IsAllocation(key) {
 			if got, ok := pod.Annotations[key]; !ok || got != value {
 				return false
 			}

@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -108,7 +110,7 @@ func (w *world) account(name string) *ledger.Node {
 			pods = append(pods, pod)
 		}
 	}
-	node, _ := wire.NewNode(readInventory(w.api.node(name), w.api.device(name), w.api.everHad[name] == nil), pods)
+	node, _ := allocation.NewNode(readInventory(w.api.node(name), w.api.device(name), w.api.everHad[name] == nil), pods)
 	return node
 }
 
@@ -123,7 +125,7 @@ func (w *world) waitingPods() (out []string) {
 		if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || w.api.untouchable[name] || !isShown(pod) {
 			continue
 		}
-		ask, _ := wire.Admit(pod)
+		ask, _ := request.Read(pod)
 		for _, node := range nodes {
 			if _, refusal := place.Fit(node, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
 				out = append(out, fmt.Sprintf("pod %s waits although it fits on node %s", name, node.Name))

@@ -14,8 +14,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // stream is pods that come and go on a few nodes.
@@ -177,11 +177,11 @@ func (s *stream) checkCards() {
 	s.Helper()
 	for _, ni := range s.infos {
 		name := ni.Node().Name
-		account := readInventory(ni.Node(), s.shared.devices.get(name), false).Open()
+		account := readInventory(ni.Node(), s.shared.devices.get(name), false).NewNode()
 		for _, pod := range s.bound[name] {
 			pod = pod.DeepCopy()
 			maps.Copy(pod.Annotations, s.allocated[pod.UID])
-			h, known, notes := wire.AnnotatedHolding(account, pod)
+			h, known, notes := allocation.AnnotatedHolding(account, pod)
 			if !known {
 				s.Fatal(notes)
 			}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler/nodelock"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -112,11 +113,11 @@ func (p *Plugin) needsLock(pod *corev1.Pod, nodeName string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look at the node: %w", err)
 	}
-	return wire.UsesLock(node), nil
+	return inventory.UsesLock(node), nil
 }
 
 // isStuck reports whether the pod would have to wait for a lock that others have
 // given up on: another node is better then, whatever its cards.
 func (p *Plugin) isStuck(pod *corev1.Pod, node *corev1.Node) bool {
-	return p.shared.locks.stuck(node.Name) && wire.HasSlices(pod) && wire.UsesLock(node)
+	return p.shared.locks.stuck(node.Name) && wire.HasSlices(pod) && inventory.UsesLock(node)
 }

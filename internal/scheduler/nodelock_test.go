@@ -14,6 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -182,7 +183,7 @@ func TestWithoutAdaption(t *testing.T) {
 	if _, carried := r.shared.pods.reservationOf(bound, ofSnapshot); !carried || r.shared.pods.reservedOn(bound.UID, "n1") {
 		t.Error("the reservation stays although the pod carries it")
 	}
-	if h, known, notes := wire.AnnotatedHolding(r.shared.nodes.of(nodeInfo(makeNode("n1")), true), bound); !known || h.Cards().Len() != 1 {
+	if h, known, notes := allocation.AnnotatedHolding(r.shared.nodes.of(nodeInfo(makeNode("n1")), true), bound); !known || h.Cards().Len() != 1 {
 		t.Errorf("the cards of a bound pod are not known: %v", notes)
 	}
 	r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1") // has no lock to look at

@@ -11,7 +11,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -23,7 +25,7 @@ type nodes struct {
 	memos gpu.Memos
 	// vendor finds what serves a node without a Device. It is set before the
 	// scheduler runs.
-	vendor wire.VendorPlugin
+	vendor inventory.VendorPlugin
 
 	mu      sync.RWMutex
 	entries map[string]*entry
@@ -38,7 +40,7 @@ type entry struct {
 	generation int64
 	overlay    uint64
 	facts      facts
-	inventory  *wire.Inventory
+	inventory  *inventory.Inventory
 	// read has what was read of each pod at this inventory, in the order of the
 	// NodeInfo, to be used again.
 	read []reading
@@ -57,7 +59,7 @@ type reading struct {
 	known   bool
 	// ask is kept where cards have no identity: the holding is found again in
 	// every fold.
-	ask *wire.Ask
+	ask *request.PodRequest
 }
 
 // facts is everything that a node's inventory depends on; equal facts give an
@@ -82,7 +84,7 @@ func factsOf(node *corev1.Node, d *device) facts {
 	}
 	// With a Device of our own agent these add nothing, and they change
 	// with every pod that comes and goes.
-	if d == nil || d.spec == nil || !wire.TellsAll(d.spec) {
+	if d == nil || d.spec == nil || !inventory.IsComplete(d.spec) {
 		f.cards, f.scores, f.losses = node.Annotations[wire.AnnotationNodeCards], node.Annotations[wire.AnnotationScores], node.Annotations[wire.AnnotationLosses]
 	}
 	return f
@@ -185,14 +187,14 @@ func (n *nodes) open(before *entry, node *corev1.Node, dev *device, vendor bool)
 		now.inventory = readInventory(node, dev, vendor)
 		n.memos.Share(now.inventory.Topology)
 	}
-	now.node = now.inventory.Open()
+	now.node = now.inventory.NewNode()
 	return now
 }
 
 // readInventory reads the node's cards; vendor is true when the vendor's plugin
 // serves it if it has no Device.
-func readInventory(node *corev1.Node, dev *device, vendor bool) *wire.Inventory {
-	objects := wire.NodeObjects{Name: node.Name, Node: node, Vendor: vendor}
+func readInventory(node *corev1.Node, dev *device, vendor bool) *inventory.Inventory {
+	objects := inventory.NodeObjects{Name: node.Name, Node: node, Vendor: vendor}
 	if dev != nil {
 		objects.Device, objects.Err = dev.spec, dev.err
 	}

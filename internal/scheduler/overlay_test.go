@@ -10,8 +10,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -141,9 +143,9 @@ func TestHoldFollowsItsCard(t *testing.T) {
 		t.Helper()
 		offer := node.NewOffer(1)
 		offer.SetCards(0, gpu.SetOf(1))
-		ask, _ := wire.Admit(preemptor)
+		ask, _ := request.Read(preemptor)
 		r.shared.pods.putHold(preemptor.UID, preemptorHold{
-			node: "n1", placed: placed{topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(preemptor), &ask.Request)},
+			node: "n1", placed: placed{topology: node.Topology(), holding: node.Holding(&offer, allocation.HolderOf(preemptor), &ask.Request)},
 		})
 	}
 	t.Run("by UUID", func(t *testing.T) {

@@ -10,9 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -34,14 +37,14 @@ type pods struct {
 
 // calls are the functions that cost most on a pod's path. Tests count them.
 type calls struct {
-	readRequest      func(*corev1.Pod) (*wire.Ask, field.ErrorList)
-	readBoundRequest func(*corev1.Pod) (*wire.Ask, bool)
-	readHolding      func(*wire.Inventory, *ledger.Node, *corev1.Pod, *wire.Ask, bool) (ledger.Holding, bool, []string)
+	readRequest      func(*corev1.Pod) (*request.PodRequest, field.ErrorList)
+	readBoundRequest func(*corev1.Pod) (*request.PodRequest, bool)
+	readHolding      func(*inventory.Inventory, *ledger.Node, *corev1.Pod, *request.PodRequest, bool) (ledger.Holding, bool, []string)
 	fit              func(*ledger.Node, *gpu.PodRequest, *place.Preference) (ledger.Offer, place.Refusal)
 }
 
 func newCalls() *calls {
-	return &calls{readRequest: wire.Admit, readBoundRequest: wire.AdmitBound, readHolding: wire.BookingFor, fit: place.Fit}
+	return &calls{readRequest: request.Read, readBoundRequest: request.ReadBound, readHolding: allocation.BookingFor, fit: place.Fit}
 }
 
 // podRecord is what this process knows of one pod.
@@ -58,7 +61,7 @@ type podRecord struct {
 // podRequest is what one version of a pod asks for.
 type podRequest struct {
 	pod *corev1.Pod
-	ask *wire.Ask
+	ask *request.PodRequest
 	// problems are why the pod is rejected whatever the nodes have, and tooLarge
 	// is true when they are about the size of its annotations.
 	problems field.ErrorList
@@ -80,7 +83,7 @@ type reservation struct {
 	// pod is the version of the pod that the cards were chosen for, and ask what it
 	// asks for.
 	pod         *corev1.Pod
-	ask         *wire.Ask
+	ask         *request.PodRequest
 	annotations map[string]string
 	// candidates is how many nodes had room.
 	candidates int
@@ -151,7 +154,7 @@ func (p *pods) settle(uid types.UID) {
 // apiRequest returns what the pod asks for, or why it is rejected whatever the nodes
 // have. It is read once for all versions of the pod that ask for the same. The
 // result is shared and must not be changed.
-func (p *pods) request(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
+func (p *pods) request(pod *corev1.Pod) (*request.PodRequest, field.ErrorList) {
 	known, now := p.peek(pod.UID).request, podRequest{pod: pod}
 	switch {
 	case known.pod == pod:
@@ -171,7 +174,7 @@ func (p *pods) request(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
 			own := *known.ask
 			now.ask = &own
 		}
-		wire.Describe(pod, &now.ask.Request)
+		request.Describe(pod, &now.ask.Request)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +183,7 @@ func (p *pods) request(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
 }
 
 // reject remembers that the pod's annotations are too large to be bound.
-func (p *pods) reject(pod *corev1.Pod, ask *wire.Ask, problems field.ErrorList) {
+func (p *pods) reject(pod *corev1.Pod, ask *request.PodRequest, problems field.ErrorList) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.record(pod.UID).request = podRequest{pod: pod, ask: ask, problems: problems, tooLarge: true}
@@ -294,11 +297,11 @@ func (p *pods) dropHold(uid types.UID) {
 }
 
 // withDefaultPolicy returns what the pod asks for with a policy where it names none.
-func withDefaultPolicy(ask *wire.Ask, policy place.Policy) *wire.Ask {
+func withDefaultPolicy(ask *request.PodRequest, policy place.Policy) *request.PodRequest {
 	if policy == place.Default {
 		return ask
 	}
 	own := *ask
-	own.StandIn(policy)
+	own.WithDefaultPolicy(policy)
 	return &own
 }

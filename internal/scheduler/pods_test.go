@@ -10,8 +10,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -28,15 +30,15 @@ func TestReadOnce(t *testing.T) {
 		return 0
 	}
 	calls, product := r.shared.pods.calls, newCalls()
-	calls.readRequest = func(p *corev1.Pod) (*wire.Ask, field.ErrorList) {
+	calls.readRequest = func(p *corev1.Pod) (*request.PodRequest, field.ErrorList) {
 		requests += isPod(p)
 		return product.readRequest(p)
 	}
-	calls.readBoundRequest = func(p *corev1.Pod) (*wire.Ask, bool) {
+	calls.readBoundRequest = func(p *corev1.Pod) (*request.PodRequest, bool) {
 		requests += isPod(p)
 		return product.readBoundRequest(p)
 	}
-	calls.readHolding = func(inv *wire.Inventory, n *ledger.Node, p *corev1.Pod, ask *wire.Ask, asks bool) (ledger.Holding, bool, []string) {
+	calls.readHolding = func(inv *inventory.Inventory, n *ledger.Node, p *corev1.Pod, ask *request.PodRequest, asks bool) (ledger.Holding, bool, []string) {
 		holdings += isPod(p)
 		return product.readHolding(inv, n, p, ask, asks)
 	}

@@ -11,6 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -92,7 +93,7 @@ func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
 	}
 	if offer, refusal := p.shared.pods.calls.fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
 		p.shared.pods.putHold(pod.UID, preemptorHold{node: nodeName, placed: placed{
-			topology: node.Topology(), holding: node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request),
+			topology: node.Topology(), holding: node.Holding(&offer, allocation.HolderOf(pod), &c.ask.Request),
 		}})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -67,7 +68,7 @@ func (p *Plugin) evictable(ni fwk.NodeInfo, pod *corev1.Pod) (map[ledger.Holder]
 	for _, pi := range ni.GetPods() {
 		other := pi.GetPod()
 		if wire.Asks(other) && corev1helpers.PodPriority(other) < corev1helpers.PodPriority(pod) && p.IsEligiblePod(ni, pi, pod) {
-			v := wire.VictimOf(other)
+			v := allocation.VictimOf(other)
 			infos[v.Holder] = pi
 			victims = append(victims, v)
 		}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -28,13 +29,13 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if refusal.Code != place.Fits {
 		return status(&refusal)
 	}
-	holding := node.Holding(&offer, wire.HolderOf(pod), &c.ask.Request)
-	annotations, err := wire.Annotations(node, c.ask, &holding, p.shared.clock.Now())
+	holding := node.Holding(&offer, allocation.HolderOf(pod), &c.ask.Request)
+	annotations, err := allocation.Annotations(node, c.ask, &holding, p.shared.clock.Now())
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
 	if p.shared.locks == nil {
-		wire.WithoutVendor(annotations)
+		allocation.WithoutVendor(annotations)
 	}
 	if size := annotationSize(pod.Annotations, annotations); size > maxAnnotations {
 		problems := field.ErrorList{field.Forbidden(field.NewPath("metadata", "annotations"),

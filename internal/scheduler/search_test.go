@@ -17,6 +17,7 @@ import (
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -156,7 +157,7 @@ func (w *choices) end(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := w.snapshot.Nodes[slices.IndexFunc(w.snapshot.Nodes, func(n *ledger.Node) bool { return n.Name == pod.Spec.NodeName })]
-	n.Release(wire.HolderOf(pod))
+	n.Release(allocation.HolderOf(pod))
 	n.FreeCPU += gpu.MilliCPU(pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
 }
 

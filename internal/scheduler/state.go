@@ -10,9 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 const stateKey fwk.StateKey = "PreFilter" + Name
@@ -20,7 +21,7 @@ const stateKey fwk.StateKey = "PreFilter" + Name
 // cycle is what one scheduling attempt of a pod knows.
 type cycle struct {
 	plugin *Plugin
-	ask    *wire.Ask
+	ask    *request.PodRequest
 	// prefer is what the pod likes, with what is expected of those to come.
 	// Whether it fits at all does not depend on that: Filter does without.
 	prefer place.Preference
@@ -113,7 +114,7 @@ func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
 	}
 	f.victims[node] = nil
 	for _, p := range pods {
-		f.victims[node] = append(f.victims[node], wire.HolderOf(p))
+		f.victims[node] = append(f.victims[node], allocation.HolderOf(p))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 )
 
 var (
@@ -132,11 +132,11 @@ func (t *term) end(err error) {
 // replaced ends a term without an election when another process touches a pod
 // that this one has touched, or any pod since this one opened the fence.
 func (t *term) replaced(before, after *corev1.Pod) {
-	if t.elected() || !t.foreign(after) || wire.TermOf(before) == wire.TermOf(after) {
+	if t.elected() || !t.foreign(after) || allocation.TermOf(before) == allocation.TermOf(after) {
 		return
 	}
 	version, err := parseVersion(after.ResourceVersion)
-	if wire.TermOf(before) == t.identity || err == nil && t.admits(after) && version > t.fenced.Load() {
+	if allocation.TermOf(before) == t.identity || err == nil && t.admits(after) && version > t.fenced.Load() {
 		t.end(errReplaced)
 	}
 }
@@ -163,7 +163,7 @@ func (t *term) fresh() error {
 // foreign reports whether another process has touched the pod. Since a leader
 // touches all pending pods before it places one, that process leads now.
 func (t *term) foreign(pod *corev1.Pod) bool {
-	by := wire.TermOf(pod)
+	by := allocation.TermOf(pod)
 	return by != "" && by != t.identity
 }
 

@@ -8,9 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -46,7 +48,7 @@ type adviser struct {
 	nodes    []*ledger.Node
 	pods     [][]*corev1.Pod // of each node
 	refusals []place.Refusal // of each node
-	ask      *wire.Ask
+	ask      *request.PodRequest
 	// asking is the only container that asks for cards, if it is a single one.
 	asking int
 	single bool
@@ -102,7 +104,7 @@ func victimsOf(pods []*corev1.Pod) []*place.Victim {
 	var victims []*place.Victim
 	for _, pod := range pods {
 		if wire.Asks(pod) {
-			victims = append(victims, wire.VictimOf(pod))
+			victims = append(victims, allocation.VictimOf(pod))
 		}
 	}
 	return victims

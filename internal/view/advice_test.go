@@ -7,10 +7,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestHelp: what would help, computed by hand.
@@ -143,7 +143,7 @@ func TestHelpIsTrue(t *testing.T) {
 		if e.Help == nil {
 			continue
 		}
-		ask, _ := wire.Admit(s.Pending[0])
+		ask, _ := request.Read(s.Pending[0])
 		a := &adviser{nodes: s.Nodes, ask: ask}
 		if room := e.Help.Room; room != nil {
 			rooms++

@@ -9,10 +9,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -119,7 +122,7 @@ func (e *Explanation) scheduler(pod *corev1.Pod) {
 	}
 }
 
-func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *wire.Ask) {
+func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *request.PodRequest) {
 	e.State = StatePending
 	e.scheduler(pod)
 	v := j.of(pod, ask)
@@ -141,7 +144,7 @@ func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 }
 
 // placed explains a bound pod.
-func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *wire.Ask) {
+func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *request.PodRequest) {
 	s := j.snapshot
 	e.State = StateUnaccounted
 	i, ok := slices.BinarySearchFunc(s.Nodes, pod.Spec.NodeName, func(n *ledger.Node, name string) int { return strings.Compare(n.Name, name) })
@@ -150,13 +153,13 @@ func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 		return
 	}
 	node := s.Nodes[i]
-	k := slices.IndexFunc(node.Holdings(), func(h ledger.Holding) bool { return h.Holder == wire.HolderOf(pod) })
+	k := slices.IndexFunc(node.Holdings(), func(h ledger.Holding) bool { return h.Holder == allocation.HolderOf(pod) })
 	switch {
 	case node.Problem != nil:
 		e.Error = fmt.Sprintf("is on node %s, whose cards can't be read: %v", node.Name, node.Problem)
 		return
 	case k < 0:
-		_, _, notes := wire.BookingOf(s.Inventories[i], node, pod)
+		_, _, notes := allocation.BookingOf(s.Inventories[i], node, pod)
 		e.Error = "runs, but it is not known on which cards"
 		e.Problems = append(e.Problems, notes...)
 		return
@@ -176,13 +179,13 @@ func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *wire.Ask) {
 }
 
 // bare explains a bound pod that asks for cards and holds none.
-func (e *Explanation) bare(inv *wire.Inventory, node *ledger.Node, pod *corev1.Pod) {
+func (e *Explanation) bare(inv *inventory.Inventory, node *ledger.Node, pod *corev1.Pod) {
 	e.State = StateNoCards
 	if !wire.CanHold(pod) {
 		e.Note = fmt.Sprintf("holds no MetaX card: its limits have neither %s nor %s", wire.ResourceGPU, wire.ResourceSGPU)
 		return
 	}
-	_, _, notes := wire.BookingOf(inv, node, pod)
+	_, _, notes := allocation.BookingOf(inv, node, pod)
 	e.Error = fmt.Sprintf("is bound to node %s and holds no cards: its containers do not start", node.Name)
 	e.Problems = append(e.Problems, notes...)
 }
@@ -223,7 +226,7 @@ type Why struct {
 	Message       string `json:"message"`
 }
 
-func policyName(ask *wire.Ask) string {
+func policyName(ask *request.PodRequest) string {
 	switch ask.Prefer.Node {
 	case place.Binpack:
 		return "binpack"
@@ -235,11 +238,11 @@ func policyName(ask *wire.Ask) string {
 
 // whyThere computes the offer of every node that the pod should use on the state
 // before the pod came: without it, and without the pods that came later.
-func (j *judge) whyThere(own int, pod *corev1.Pod, ask *wire.Ask, holding *ledger.Holding, demand *place.Demand) *Why {
+func (j *judge) whyThere(own int, pod *corev1.Pod, ask *request.PodRequest, holding *ledger.Holding, demand *place.Demand) *Why {
 	s, prefer := j.snapshot, ask.Prefer
 	excluded, avoided := j.excluded(pod)
 	prefer.Demand = demand
-	since, known := wire.PredicateTime(pod)
+	since, known := allocation.PredicateTime(pod)
 	w := &Why{Policy: policyName(ask)}
 	if known {
 		w.Since = &since
@@ -250,7 +253,7 @@ func (j *judge) whyThere(own int, pod *corev1.Pod, ask *wire.Ask, holding *ledge
 		if i != own && (excluded[i].Kind != 0 || avoided[i]) {
 			continue
 		}
-		n := before(s.Nodes[i], s.Facts[i].Pods, wire.HolderOf(pod), since, known)
+		n := before(s.Nodes[i], s.Facts[i].Pods, allocation.HolderOf(pod), since, known)
 		offer, refusal := place.Fit(n, &ask.Request, &prefer)
 		if refusal.Code != place.Fits {
 			continue
@@ -302,7 +305,7 @@ func links(t *gpu.Topology, cards gpu.Set) string {
 	return fmt.Sprintf("in one zone, %d of %d pairs linked", direct, pairs)
 }
 
-func exclusive(ask *wire.Ask) bool {
+func exclusive(ask *request.PodRequest) bool {
 	for i := range ask.Request.Requests {
 		if ask.Request.Requests[i].Exclusive {
 			return true
@@ -316,8 +319,8 @@ func exclusive(ask *wire.Ask) bool {
 func before(n *ledger.Node, pods []*corev1.Pod, own ledger.Holder, since time.Time, known bool) *ledger.Node {
 	earlier := n
 	for _, p := range pods {
-		holder := wire.HolderOf(p)
-		at, ok := wire.PredicateTime(p)
+		holder := allocation.HolderOf(p)
+		at, ok := allocation.PredicateTime(p)
 		if holder != own && (!known || !ok || !at.After(since)) || !wire.Asks(p) {
 			continue
 		}
@@ -325,7 +328,7 @@ func before(n *ledger.Node, pods []*corev1.Pod, own ledger.Holder, since time.Ti
 			earlier = n.Clone()
 		}
 		earlier.Release(holder)
-		earlier.FreeCPU += wire.CPUOnNode(p)
+		earlier.FreeCPU += request.CPUOnNode(p)
 	}
 	return earlier
 }

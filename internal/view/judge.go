@@ -14,7 +14,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 // verdict is what is said of a request on the cluster as it is.
@@ -56,12 +56,12 @@ func newJudge(s *cluster.Snapshot, policy place.Policy) *judge {
 }
 
 // read returns what the pod asks for, as the scheduler reads it.
-func (j *judge) read(pod *corev1.Pod) (*wire.Ask, field.ErrorList) {
-	ask, problems := wire.Admit(pod)
+func (j *judge) read(pod *corev1.Pod) (*request.PodRequest, field.ErrorList) {
+	ask, problems := request.Read(pod)
 	if ask != nil {
-		wire.Describe(pod, &ask.Request)
+		request.Describe(pod, &ask.Request)
 		policy, _ := j.policyFor(pod)
-		ask.StandIn(policy)
+		ask.WithDefaultPolicy(policy)
 	}
 	return ask, problems
 }
@@ -76,7 +76,7 @@ func (j *judge) policyFor(pod *corev1.Pod) (policy place.Policy, known bool) {
 }
 
 // of returns the verdict on a pod, nothing booked in between.
-func (j *judge) of(pod *corev1.Pod, ask *wire.Ask) *verdict {
+func (j *judge) of(pod *corev1.Pod, ask *request.PodRequest) *verdict {
 	key := fmt.Sprintf("%+v %+v %s", ask.Request, ask.Prefer, limitsOf(pod))
 	if v, ok := j.verdicts[key]; ok {
 		return v
@@ -97,7 +97,7 @@ func limitsOf(pod *corev1.Pod) []byte {
 }
 
 // decide chooses among the nodes that the pod may use.
-func (j *judge) decide(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) *verdict {
+func (j *judge) decide(pod *corev1.Pod, ask *request.PodRequest, demand *place.Demand) *verdict {
 	v := &verdict{}
 	var avoided []bool
 	v.excluded, avoided = j.excluded(pod)
@@ -161,7 +161,7 @@ func (j *judge) pick(wanted func(i int) bool) picked {
 
 // barred returns the best node that has room but takes no pods, or not this one,
 // for a reason that lies with the node.
-func (j *judge) barred(v *verdict, ask *wire.Ask, prefer *place.Preference) (int, bool) {
+func (j *judge) barred(v *verdict, ask *request.PodRequest, prefer *place.Preference) (int, bool) {
 	off := j.pick(func(i int) bool { return v.excluded[i].Kind >= place.Cordoned })
 	best, _, _, ok := place.Choose(off.nodes, &ask.Request, prefer)
 	if !ok {
@@ -177,7 +177,7 @@ const (
 )
 
 // estimate says where the scheduler may know more than the cluster shows.
-func (j *judge) estimate(pod *corev1.Pod, ask *wire.Ask, demand *place.Demand) []string {
+func (j *judge) estimate(pod *corev1.Pod, ask *request.PodRequest, demand *place.Demand) []string {
 	var out []string
 	if _, known := j.policyFor(pod); !known && j.snapshot.Live && !ask.NodePolicyGiven {
 		out = append(out, assumedPolicy)
@@ -242,7 +242,7 @@ func scheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
 }
 
 // wants says in a few words what a pod asks for, container by container.
-func wants(ask *wire.Ask) string {
+func wants(ask *request.PodRequest) string {
 	var parts []string
 	for i := range ask.Request.Requests {
 		if r := &ask.Request.Requests[i]; r.Cards > 0 {

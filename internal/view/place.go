@@ -7,10 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Placements is the answer of the place command. Its JSON form is a contract:
@@ -98,7 +98,7 @@ func Place(s *cluster.Snapshot, o PlaceOptions) (*Placements, error) {
 	for _, pod := range s.Pending {
 		p, err := placer.Place(pod)
 		if err != nil {
-			return nil, fmt.Errorf("place pod %s: %w", wire.HolderOf(pod), err)
+			return nil, fmt.Errorf("place pod %s: %w", allocation.HolderOf(pod), err)
 		}
 		out.Pods = append(out.Pods, p)
 	}
@@ -144,14 +144,14 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	}
 	out.Estimate = v.estimate
 	node := p.judge.snapshot.Nodes[v.best]
-	holding, err := node.Commit(v.offer, wire.HolderOf(pod), &ask.Request)
+	holding, err := node.Commit(v.offer, allocation.HolderOf(pod), &ask.Request)
 	if err != nil {
 		return out, err
 	}
 	node.FreeCPU = max(0, node.FreeCPU-ask.Request.CPU)
 	out.Node = node.Name
 	out.Containers = renderContainers(node, &holding)
-	out.Annotations, err = wire.Annotations(node, ask, &holding, p.now())
+	out.Annotations, err = allocation.Annotations(node, ask, &holding, p.now())
 	return out, err
 }
 

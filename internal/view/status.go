@@ -11,6 +11,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -188,7 +189,7 @@ func (c *ClusterStatus) add(n *ledger.Node, node *NodeStatus) {
 // takesPods reports whether Kubernetes gives the node pods.
 func (n *NodeStatus) takesPods() bool { return n.Ready && n.Schedulable }
 
-func nodeStatus(n *ledger.Node, inv *wire.Inventory, facts *cluster.Facts) NodeStatus {
+func nodeStatus(n *ledger.Node, inv *inventory.Inventory, facts *cluster.Facts) NodeStatus {
 	node := NodeStatus{
 		Name: n.Name, Mode: modeOf(inv), ServedBy: inv.ServedBy, Ready: facts.Node == nil || cluster.Ready(facts.Node) == corev1.ConditionTrue,
 		Schedulable: facts.Node == nil || !facts.Node.Spec.Unschedulable, Zones: len(n.Topology().Zones()), Cards: []CardStatus{},
@@ -216,7 +217,7 @@ func nodeStatus(n *ledger.Node, inv *wire.Inventory, facts *cluster.Facts) NodeS
 
 // modeOf returns how the node hands its cards out, from what it serves where
 // nothing says so.
-func modeOf(inv *wire.Inventory) string {
+func modeOf(inv *inventory.Inventory) string {
 	switch {
 	case inv.Mode != "":
 		return string(inv.Mode)

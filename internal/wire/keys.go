@@ -254,21 +254,21 @@ const (
 	// Read by: scheduler, manager.
 	// Format: JSON, the cards and a row of the matrix for each, `M` for a link and `.` for none: `{"cards":["GPU-a","GPU-b"],"links":["-M","M-"]}`.
 	AnnotationLinks = "daybreak-gpu.io/links"
-	// AnnotationStrangers is what slices that Daybreak did not make take of the
+	// AnnotationForeignSlices is what slices that Daybreak did not make take of the
 	// cards. They count as used.
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
 	// Format: JSON, `[{"card":"GPU-…","slices":1,"compute":50,"memoryMiB":8192,"qosPolicy":"best-effort"}]`.
-	AnnotationStrangers = "daybreak-gpu.io/foreign-slices"
-	// AnnotationGiven is which cards kubelet gave to pods without an allocation.
+	AnnotationForeignSlices = "daybreak-gpu.io/foreign-slices"
+	// AnnotationPluginAllocations is which cards kubelet gave to pods without an allocation.
 	// Where Daybreak serves the node, a pod without an allocation that is not in
 	// the list holds no cards.
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
 	// Format: JSON, `[{"uid":"…","pod":"ns/name","containers":{"c":["GPU-…"]}}]`; pods are known by UID, and a container without cards has some whose names are not known.
-	AnnotationGiven = "daybreak-gpu.io/given-cards"
+	AnnotationPluginAllocations = "daybreak-gpu.io/given-cards"
 	// AnnotationForget are cards that were taken out of the machine for good. The
 	// agent drops them from the Device once no pod names them, and takes the
 	// annotation off.

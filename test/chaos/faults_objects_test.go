@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/machine"
@@ -53,7 +54,7 @@ func clockKinds() []*kind {
 			return err
 		}},
 		{name: "clock of a lock", strike: func(ctx context.Context, w *world, f *fault) error {
-			lock := wire.Lock{Since: time.Now().Add(jumps[f.random.IntN(len(jumps))]), Namespace: namespace, Name: fmt.Sprintf("never-there-%d", f.number)}
+			lock := allocation.Lock{Since: time.Now().Add(jumps[f.random.IntN(len(jumps))]), Namespace: namespace, Name: fmt.Sprintf("never-there-%d", f.number)}
 			err := insist(ctx, func() error { return w.putLock(ctx, vendorNode, lock.String()) })
 			f.struck()
 			return err
@@ -68,7 +69,7 @@ func clockKinds() []*kind {
 }
 
 func lockIs(node *corev1.Node, pod string) bool {
-	lock, err := wire.ParseLock(node.Annotations[wire.AnnotationLock])
+	lock, err := allocation.ParseLock(node.Annotations[wire.AnnotationLock])
 	return err == nil && lock.Name == pod
 }
 

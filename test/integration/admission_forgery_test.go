@@ -23,11 +23,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // forgers is a world with a victim that holds cards, and with users who would
@@ -75,7 +77,7 @@ func newForgers(t *testing.T) *forgers {
 			return fmt.Errorf("%v %w", p.Status.Phase, err)
 		}
 		for key, value := range p.Annotations {
-			if wire.IsAllocation(key) {
+			if allocation.IsAllocation(key) {
 				f.loot[key] = value
 			}
 		}
@@ -84,7 +86,7 @@ func newForgers(t *testing.T) *forgers {
 	if len(f.loot) < 5 {
 		t.Fatalf("the victim holds %v", f.loot)
 	}
-	patch, err := wire.TermPatch(f.changed("touched", nil), "", "host_1", "")
+	patch, err := allocation.TermPatch(f.changed("touched", nil), "", "host_1", "")
 	w.must(err)
 	_, err = f.clientOf(w.cluster.RESTAs("scheduler")).CoreV1().Pods("default").Patch(w.ctx, "touched", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	w.must(err)
@@ -134,7 +136,7 @@ func (f *forgers) patch(client kubernetes.Interface, name string, patch []byte, 
 // touch writes the scheduler's condition.
 func (f *forgers) touch(name string) error {
 	f.Helper()
-	patch, err := wire.TermPatch(f.changed(name, nil), "", "mallory", "")
+	patch, err := allocation.TermPatch(f.changed(name, nil), "", "mallory", "")
 	f.must(err)
 	_, err = f.mallory.CoreV1().Pods("default").Patch(f.ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
@@ -392,7 +394,7 @@ func (f *forgers) state() map[string]any {
 		f.must(err)
 		for i := range list.Items {
 			p := &list.Items[i]
-			out["pod "+p.Name] = []any{p.Annotations, p.Spec.NodeName, wire.TermOf(p)}
+			out["pod "+p.Name] = []any{p.Annotations, p.Spec.NodeName, allocation.TermOf(p)}
 		}
 	}
 	nodes, err := f.client.CoreV1().Nodes().List(f.ctx, metav1.ListOptions{})
@@ -500,7 +502,7 @@ func TestForgeryHasNoEffect(t *testing.T) {
 	made, err := pods.Create(f.ctx, copied, metav1.CreateOptions{})
 	f.must(err)
 	for key := range made.Annotations {
-		if wire.IsAllocation(key) {
+		if allocation.IsAllocation(key) {
 			t.Errorf("a new pod holds %s", key)
 		}
 	}
@@ -548,7 +550,7 @@ func TestBoundPastTheWebhook(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		cards, err := wire.DecodeNodeCards(node.Annotations[wire.AnnotationNodeCards])
+		cards, err := inventory.DecodeNodeCards(node.Annotations[wire.AnnotationNodeCards])
 		if err == nil && (len(cards) == 0 || *cards[len(cards)-1].AvailableVRam == 0) {
 			err = fmt.Errorf("nothing is free: %s", node.Annotations[wire.AnnotationNodeCards])
 		}

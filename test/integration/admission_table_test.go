@@ -14,9 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // admitted are pods that are let in, and what is then booked for each: by
@@ -292,7 +293,7 @@ func booked(t *testing.T, p *corev1.Pod) string {
 // sound reports what a pod lacks that admission should have filled in.
 func sound(p *corev1.Pod) error {
 	var errs []error
-	ask, problems := wire.Admit(p)
+	ask, problems := request.Read(p)
 	if ask == nil {
 		return fmt.Errorf("not admissible any more: %v", problems)
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/local"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 )
 
@@ -102,7 +102,7 @@ func TestAgentFaults(t *testing.T) {
 	}
 	h.save()
 	w.deviceSays(node, "a dead link in the Device", func(d *v1alpha1.Device) bool {
-		inv := wire.ReadInventory(nil, d)
+		inv := inventory.ReadInventory(nil, d)
 		return inv.Problem == nil && !inv.Topology.Linked(4).Has(5) && inv.Topology.Linked(4).Has(6) && d.Spec.Devices[4].Health
 	})
 	w.event("Node", node, "CardLinkDown", h.Cards[4].UUID)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -402,7 +403,7 @@ func (w *world) agentVendor() {
 	available := func(want int64) {
 		w.Helper()
 		w.eventually("the annotation", 30*time.Second, func() error {
-			cards, err := wire.DecodeNodeCards(annotation())
+			cards, err := inventory.DecodeNodeCards(annotation())
 			if err != nil {
 				return err
 			}

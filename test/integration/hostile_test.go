@@ -23,13 +23,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1/crd"
-	"github.com/daybreak-gpu/daybreak/internal/gputest/hostile"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest/hostile"
 )
 
 // besieged is a cluster with all its parts, and nodes that something is wrong
@@ -356,7 +357,7 @@ func (w *besieged) breakDevice(node string) {
 			if err != nil {
 				return err
 			}
-			inv := wire.ReadInventory(nil, device)
+			inv := inventory.ReadInventory(nil, device)
 			if inv.Problem == nil && inv.Topology.Len() != 8 {
 				return fmt.Errorf("%d cards", inv.Topology.Len())
 			}

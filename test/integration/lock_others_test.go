@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -58,7 +59,7 @@ func (w *world) cardNames() []string {
 	w.Helper()
 	n, err := w.client.CoreV1().Nodes().Get(w.ctx, "vendor-1", metav1.GetOptions{})
 	w.must(err)
-	cards, err := wire.DecodeNodeCards(n.Annotations[wire.AnnotationNodeCards])
+	cards, err := inventory.DecodeNodeCards(n.Annotations[wire.AnnotationNodeCards])
 	w.must(err)
 	var names []string
 	for i := range cards {

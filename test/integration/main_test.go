@@ -22,10 +22,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/local"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -238,7 +238,7 @@ func (w *world) cardsOf(p *corev1.Pod) []int {
 	w.must(err)
 	for _, n := range objects.Snapshot().Nodes {
 		for i := range n.Holdings() {
-			if h := &n.Holdings()[i]; n.Name == p.Spec.NodeName && h.Holder == wire.HolderOf(p) {
+			if h := &n.Holdings()[i]; n.Name == p.Spec.NodeName && h.Holder == allocation.HolderOf(p) {
 				return h.Cards().Indices()
 			}
 		}

@@ -186,7 +186,7 @@ func TestTakeoverVendorOnly(t *testing.T) {
 func (w *world) wantSharesSoon(node string, in *incumbent) {
 	w.Helper()
 	w.eventually("the cards of "+in.pod.Name+" are known", time.Minute, func() error {
-		if d := w.device(node); d == nil || d.Annotations[wire.AnnotationGiven] == "" {
+		if d := w.device(node); d == nil || d.Annotations[wire.AnnotationPluginAllocations] == "" {
 			return fmt.Errorf("the Device is %+v", d)
 		}
 		return nil

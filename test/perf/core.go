@@ -12,7 +12,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 // CorePlan is decisions without a cluster: every node is asked, and the best one
@@ -66,7 +66,7 @@ func (b *bench) core(ctx context.Context, result *Result) error {
 // core is accounts of nodes and requests that come to them.
 type core struct {
 	nodes    []*ledger.Node
-	requests []*wire.Ask
+	requests []*request.PodRequest
 	learner  *place.Learner
 }
 
@@ -79,7 +79,7 @@ func newCore(p *Plan, nodes int) (*core, error) {
 	c := &core{learner: place.NewLearner()}
 	workload := p.Workloads[p.Core.Workload]
 	for _, pod := range p.backlog(&workload, p.Core.Pods) {
-		ask, problems := wire.Admit(pod)
+		ask, problems := request.Read(pod)
 		if ask == nil {
 			return nil, fmt.Errorf("core: a pod of workload %s asks for no cards: %w", p.Core.Workload, problems.ToAggregate())
 		}
@@ -101,7 +101,7 @@ func newCore(p *Plan, nodes int) (*core, error) {
 	return c, nil
 }
 
-func (*core) put(n *ledger.Node, ask *wire.Ask, name string) {
+func (*core) put(n *ledger.Node, ask *request.PodRequest, name string) {
 	if offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
 		n.Book(n.Holding(&offer, ledger.Holder(name), &ask.Request))
 	}

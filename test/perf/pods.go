@@ -12,8 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 // labelRole separates the pods of a run from those that stay.
@@ -72,13 +74,13 @@ func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
 // residents returns the pods that live on one node, with the cards that they
 // hold.
 func (k Kind) residents(node *corev1.Node, device *v1alpha1.Device, n int) ([]*corev1.Pod, error) {
-	account := wire.ReadInventory(node, device).Open()
+	account := inventory.ReadInventory(node, device).NewNode()
 	var pods []*corev1.Pod
 	for i := range n {
 		pod := k.pod(fmt.Sprintf("%s-%03d", node.Name, i), roleResident)
 		pod.Spec.NodeName = node.Name
 		pods = append(pods, pod)
-		ask, problems := wire.Admit(pod)
+		ask, problems := request.Read(pod)
 		if len(problems) > 0 {
 			return nil, problems.ToAggregate()
 		}
@@ -89,11 +91,11 @@ func (k Kind) residents(node *corev1.Node, device *v1alpha1.Device, n int) ([]*c
 		if refusal.Code != place.Fits {
 			return nil, fmt.Errorf("resident %d of node %s: %s", i+1, node.Name, refusal.Code.Reason())
 		}
-		holding, err := account.Commit(offer, wire.HolderOf(pod), &ask.Request)
+		holding, err := account.Commit(offer, allocation.HolderOf(pod), &ask.Request)
 		if err != nil {
 			return nil, err
 		}
-		annotations, err := wire.Annotations(account, ask, &holding, time.Now())
+		annotations, err := allocation.Annotations(account, ask, &holding, time.Now())
 		if err != nil {
 			return nil, err
 		}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -139,12 +140,12 @@ func (s *scene) setMode(mode gpu.Mode) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	p := &wire.Publication{Node: "n1", Mode: mode, Topology: topology, Cards: make([]wire.CardStatus, len(cards))}
-	device, err := wire.EncodeDevice(p)
+	p := &inventory.Publication{Node: "n1", Mode: mode, Topology: topology, Cards: make([]inventory.CardStatus, len(cards))}
+	device, err := inventory.EncodeDevice(p)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.node.Inventory = wire.ReadInventory(nil, device)
+	s.node.Inventory = inventory.ReadInventory(nil, device)
 }
 
 // start runs a server that knows nothing but what is on disk, until it serves.

@@ -15,9 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // foreignRecords describes what another plugin gave to the pod's containers: its
@@ -27,7 +28,7 @@ func foreignRecords(n *Node, node *ledger.Node, pod *corev1.Pod, ids map[string]
 		return nil
 	}
 	var records []*record
-	h, known, _ := wire.HoldingOf(n.Inventory, node, pod)
+	h, known, _ := allocation.HoldingOf(n.Inventory, node, pod)
 	for _, container := range slices.Sorted(maps.Keys(ids)) {
 		r := &record{PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Shares: wholeCards(node, ids[container])}
 		at := slices.IndexFunc(h.Parts, func(p ledger.Part) bool { return p.Container == container })
@@ -52,7 +53,7 @@ func sharesOf(node *ledger.Node, list []ledger.Share, seats bool) []share {
 func wholeCards(node *ledger.Node, ids []string) []share {
 	var shares []share
 	for _, id := range ids {
-		card, ok := wire.CardOfID(node.Topology(), id)
+		card, ok := inventory.CardOfID(node.Topology(), id)
 		if !ok {
 			return nil
 		}
@@ -134,7 +135,7 @@ func (s *Server) tryForeign(ctx context.Context, resource string, ids []string) 
 	if err != nil {
 		return pod, err
 	}
-	holding, known, _ := wire.HoldingOf(n.Inventory, node, pod)
+	holding, known, _ := allocation.HoldingOf(n.Inventory, node, pod)
 	if !known || !hasWhole(node, &holding, ids) {
 		return pod, fmt.Errorf("the vendor's plugin gave the container devices %.200q, and their cards are not known yet", ids)
 	}
@@ -149,7 +150,7 @@ func (s *Server) tryForeign(ctx context.Context, resource string, ids []string) 
 func hasWhole(node *ledger.Node, h *ledger.Holding, ids []string) bool {
 	var cards []gpu.CardID
 	for _, id := range ids {
-		if card, ok := wire.CardOfID(node.Topology(), id); ok && string(card) == id {
+		if card, ok := inventory.CardOfID(node.Topology(), id); ok && string(card) == id {
 			cards = append(cards, card)
 		}
 	}

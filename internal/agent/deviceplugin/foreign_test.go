@@ -15,7 +15,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 )
 
 // gave writes kubelet's file: a plugin gave the container main of a pod ids, and
@@ -86,13 +86,13 @@ func TestForeignRestarts(t *testing.T) {
 func (s *scene) publishGiven() {
 	s.Helper()
 	s.eventually("what was given is known", func() bool { return len(s.server.Status().Given) > 0 })
-	p := &wire.Publication{Node: "n1", Mode: s.node.Mode, Topology: s.node.Inventory.Topology, Cards: make([]wire.CardStatus, 2), Given: s.server.Status().Given}
-	device, err := wire.EncodeDevice(p)
+	p := &inventory.Publication{Node: "n1", Mode: s.node.Mode, Topology: s.node.Inventory.Topology, Cards: make([]inventory.CardStatus, 2), PluginAllocations: s.server.Status().Given}
+	device, err := inventory.EncodeDevice(p)
 	if err != nil {
 		s.Fatal(err)
 	}
 	n := *s.node
-	n.Inventory = wire.ReadInventory(nil, device)
+	n.Inventory = inventory.ReadInventory(nil, device)
 	s.node = &n
 	s.server.Update(&n)
 }

@@ -10,9 +10,10 @@ import (
 	"k8s.io/klog/v2"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // givenInterval is how often kubelet is asked what it gave to pods of other plugins.
@@ -79,12 +80,12 @@ func (s *Server) learnGiven(ctx context.Context, n *Node) {
 	if !known || n.Inventory == nil || n.Inventory.Topology == nil {
 		return
 	}
-	given := map[types.UID]wire.Given{}
+	given := map[types.UID]inventory.PluginAllocation{}
 	g, err := s.holders.grants(ctx, len(pods) > 0)
 	if err != nil {
 		return // what was known stays until kubelet is back
 	}
-	node := n.Inventory.Open()
+	node := n.Inventory.NewNode()
 	var records []*record
 	for _, pod := range pods {
 		ids := g.of(pod)
@@ -132,18 +133,18 @@ func (s *Server) foreignPods() (pods []*corev1.Pod, known bool) {
 
 // givenTo returns what the pod has by its ids, unless its allocation has the same.
 // Where an id names no card of the node, none of the pod's cards is known.
-func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.Given, bool) {
-	given := wire.Given{Holder: wire.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
+func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (inventory.PluginAllocation, bool) {
+	given := inventory.PluginAllocation{Holder: allocation.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
 	whole, known, cards := true, true, gpu.Set(0)
 	for container, list := range ids {
 		for _, id := range list {
-			card, ok := wire.CardOfID(node.Topology(), id)
+			card, ok := inventory.CardOfID(node.Topology(), id)
 			at, _ := node.Topology().Index(card)
 			known, whole, cards = known && ok, whole && id == string(card), cards|gpu.SetOf(at)
 			given.Cards[container] = append(given.Cards[container], card)
 		}
 	}
-	h, written, _ := wire.AnnotatedHolding(node, pod)
+	h, written, _ := allocation.AnnotatedHolding(node, pod)
 	if !known {
 		for container := range given.Cards {
 			given.Cards[container] = nil
@@ -154,19 +155,19 @@ func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (wire.
 }
 
 // addRecorded adds what this agent gave to pods without a readable allocation.
-func (s *Server) addRecorded(n *Node, given map[types.UID]wire.Given) {
+func (s *Server) addRecorded(n *Node, given map[types.UID]inventory.PluginAllocation) {
 	held, _ := s.pods.Held()
-	there, node := uids(held), n.Inventory.Open()
+	there, node := uids(held), n.Inventory.NewNode()
 	for _, r := range s.journal.now().Records {
 		pod := there[r.PodUID]
 		if pod == nil {
 			continue
 		}
-		if _, written, _ := wire.AnnotatedHolding(node, pod); written {
+		if _, written, _ := allocation.AnnotatedHolding(node, pod); written {
 			continue
 		}
 		if _, ok := given[r.PodUID]; !ok {
-			given[r.PodUID] = wire.Given{Holder: wire.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
+			given[r.PodUID] = inventory.PluginAllocation{Holder: allocation.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
 		}
 		for i := range r.Shares {
 			given[r.PodUID].Cards[r.Container] = append(given[r.PodUID].Cards[r.Container], r.Shares[i].Card)

@@ -14,7 +14,9 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -57,10 +59,10 @@ func TestGiven(t *testing.T) {
 	s.has(sliceElsewhere, sgpuName, "GPU-b-1:1") // slices are where the annotation says
 	s.has(unknown, gpuName, "GPU-zzz")
 	s.has(waits, gpuName, "GPU-b")
-	given := func(pod string, cards ...gpu.CardID) wire.Given {
-		return wire.Given{Holder: wire.HolderOf(s.pods["default/"+pod]), Cards: map[string][]gpu.CardID{"main": cards}}
+	given := func(pod string, cards ...gpu.CardID) inventory.PluginAllocation {
+		return inventory.PluginAllocation{Holder: allocation.HolderOf(s.pods["default/"+pod]), Cards: map[string][]gpu.CardID{"main": cards}}
 	}
-	want := map[types.UID]wire.Given{
+	want := map[types.UID]inventory.PluginAllocation{
 		whole.UID: given("whole", "GPU-a"), seat.UID: given("seat", "GPU-b"), sliced.UID: given("sliced", "GPU-b"), elsewhere.UID: given("elsewhere", "GPU-b"),
 		unknown.UID: given("unknown"), // it has cards, and nothing shows which
 	}
@@ -76,7 +78,7 @@ func TestGiven(t *testing.T) {
 	s.eventually("a pending pod holds what its name does", func() bool { return cmp.Equal(want, s.server.Status().Given) })
 	s.kubelet.stop() // what was known stays
 	s.delete("whole")
-	if got := s.server.Status(); !got.GivenKnown || !maps.EqualFunc(got.Given, want, func(a, b wire.Given) bool { return cmp.Equal(a, b) }) {
+	if got := s.server.Status(); !got.GivenKnown || !maps.EqualFunc(got.Given, want, func(a, b inventory.PluginAllocation) bool { return cmp.Equal(a, b) }) {
 		t.Errorf("without kubelet: %+v", got.Given)
 	}
 }
@@ -97,16 +99,16 @@ func TestGivenByJournal(t *testing.T) {
 	if err := s.begin(slice, "daybreak-sgpu-001"); err == nil {
 		t.Error("a pod without an allocation was started")
 	}
-	want := map[types.UID]wire.Given{broken.UID: {Holder: "default/ours", Cards: map[string][]gpu.CardID{"main": {"GPU-a"}}}}
+	want := map[types.UID]inventory.PluginAllocation{broken.UID: {Holder: "default/ours", Cards: map[string][]gpu.CardID{"main": {"GPU-a"}}}}
 	s.eventually("the journal has them", func() bool { return cmp.Equal(want, s.server.Status().Given) })
-	device, err := wire.EncodeDevice(&wire.Publication{
-		Node: "n1", Mode: gpu.ModeSGPU, Topology: s.node.Inventory.Topology, Cards: make([]wire.CardStatus, s.node.Inventory.Topology.Len()), Given: s.server.Status().Given,
+	device, err := inventory.EncodeDevice(&inventory.Publication{
+		Node: "n1", Mode: gpu.ModeSGPU, Topology: s.node.Inventory.Topology, Cards: make([]inventory.CardStatus, s.node.Inventory.Topology.Len()), PluginAllocations: s.server.Status().Given,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}}}
-	n, notes := wire.NewNode(wire.ReadInventory(node, device), []*corev1.Pod{broken, bound})
+	n, notes := allocation.NewNode(inventory.ReadInventory(node, device), []*corev1.Pod{broken, bound})
 	if u := n.Now().Usage[0]; len(n.Unknown()) > 0 || u.Slots != 1 || u.Compute != 10 {
 		t.Errorf("booked %+v, unknown %v, notes %q", u, n.Unknown(), notes)
 	}
@@ -125,6 +127,6 @@ func TestTakenOver(t *testing.T) {
 	}
 	s.start()
 	s.eventually("one slice is foreign", func() bool {
-		return cmp.Equal(s.server.Status().ForeignSlices, map[gpu.CardID]wire.Stranger{"GPU-a": {Slices: 1, Compute: 10, Memory: 4096, QoS: gpu.BestEffort}})
+		return cmp.Equal(s.server.Status().ForeignSlices, map[gpu.CardID]inventory.ForeignSlice{"GPU-a": {Slices: 1, Compute: 10, Memory: 4096, QoS: gpu.BestEffort}})
 	})
 }

@@ -9,9 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // checkOthers checks that the container's cards are not another pod's: one that was
@@ -39,7 +40,7 @@ func (s *Server) bookOthers(n *Node, self types.UID, newcomer *claimed) (node *l
 	if !s.Status().GivenKnown {
 		return nil, nil, errors.New("kubelet has not reported yet which devices the pods of other plugins have")
 	}
-	node = n.Inventory.Open()
+	node = n.Inventory.NewNode()
 	given := map[types.UID][]*record{}
 	for _, o := range s.journal.now().all() {
 		if o.PodUID != self {
@@ -81,7 +82,7 @@ func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records 
 	if len(records) == 0 && (newcomer == nil || !earlier(pod, newcomer.pod)) {
 		return nil
 	}
-	h, known, _ := wire.HoldingOf(n.Inventory, node, pod)
+	h, known, _ := allocation.HoldingOf(n.Inventory, node, pod)
 	h.Holder = ledger.Holder(pod.UID)
 	switch {
 	case known && hasAll(node, &h, s.Status().Given[pod.UID], records):
@@ -96,7 +97,7 @@ func (s *Server) bookOther(n *Node, node *ledger.Node, pod *corev1.Pod, records 
 }
 
 // hasAll reports whether a holding has all that kubelet and the journal know of.
-func hasAll(node *ledger.Node, h *ledger.Holding, said wire.Given, records []*record) bool {
+func hasAll(node *ledger.Node, h *ledger.Holding, said inventory.PluginAllocation, records []*record) bool {
 	for _, cards := range said.Cards {
 		if !hasCards(node, h, cards) {
 			return false
@@ -123,8 +124,8 @@ func hasCards(node *ledger.Node, h *ledger.Holding, cards []gpu.CardID) bool {
 // earlier reports whether a pod was placed before another one. Pods without a time
 // were placed by others, and first.
 func earlier(a, b *corev1.Pod) bool {
-	x, _ := wire.Decided(a)
-	y, _ := wire.Decided(b)
+	x, _ := allocation.Decided(a)
+	y, _ := allocation.Decided(b)
 	return cmp.Or(cmp.Compare(x, y), cmp.Compare(a.UID, b.UID)) < 0
 }
 
@@ -195,7 +196,7 @@ func holderOf(node *ledger.Node, given map[types.UID][]*record, there map[types.
 			continue
 		}
 		if pod := there[types.UID(h.Holder)]; pod != nil {
-			return "another pod", string(wire.HolderOf(pod))
+			return "another pod", string(allocation.HolderOf(pod))
 		}
 		if records := given[types.UID(h.Holder)]; len(records) > 0 {
 			return "another pod, which is gone but has not let go", records[0].Namespace + "/" + records[0].Pod

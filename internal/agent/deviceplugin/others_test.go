@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // Pods with a class and pods without never share a card. Of an online and an

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Timing of PreStart. kubelet waits 30 s for an answer, and 10 to 15 s after an error
@@ -181,8 +181,8 @@ func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, ids, names
 	if err != nil {
 		return pod, err
 	}
-	node := n.Inventory.Open()
-	claim, err := wire.ClaimOf(node, pod, container)
+	node := n.Inventory.NewNode()
+	claim, err := allocation.ClaimOf(node, pod, container)
 	if err != nil {
 		return pod, errFinal{fmt.Errorf("container %s: %w", container, err)}
 	}
@@ -241,7 +241,7 @@ func podOf(r *record) *corev1.Pod {
 // claimed is a container that was not known before, and what it may take.
 type claimed struct {
 	pod   *corev1.Pod
-	claim *wire.Claim
+	claim *allocation.Claim
 }
 
 // give gives the container what the record has. Newcomer is nil for a container that

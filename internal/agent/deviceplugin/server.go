@@ -24,6 +24,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -31,7 +32,7 @@ import (
 type Node struct {
 	UID       types.UID
 	Mode      gpu.Mode
-	Inventory *wire.Inventory
+	Inventory *inventory.Inventory
 	Cards     map[gpu.CardID]Card
 	// Yield is why an administrator left the node to the vendor's plugin, if so.
 	Yield  string

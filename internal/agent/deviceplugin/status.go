@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 )
 
 // Status is how the node is served.
@@ -29,10 +29,10 @@ type Status struct {
 	// Left is why the node is left to the vendor's plugin without its devices.
 	Left string
 	// ForeignSlices is what foreign slices take of each card.
-	ForeignSlices map[gpu.CardID]wire.Stranger
+	ForeignSlices map[gpu.CardID]inventory.ForeignSlice
 	// Given is what kubelet gave to pods of other plugins without a readable
 	// allocation; GivenKnown: kubelet was asked since another plugin came or went.
-	Given      map[types.UID]wire.Given
+	Given      map[types.UID]inventory.PluginAllocation
 	GivenKnown bool
 }
 

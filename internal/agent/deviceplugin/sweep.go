@@ -15,7 +15,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -214,7 +216,7 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 	}
 	defer s.sem.Release(1)
 	var failures []error
-	foreign := map[gpu.CardID]wire.Stranger{}
+	foreign := map[gpu.CardID]inventory.ForeignSlice{}
 	booked := s.bookedSlices(n)
 	for _, id := range slices.Sorted(maps.Keys(n.Cards)) {
 		if !n.Cards[id].Here || n.Cards[id].BDF == "" {
@@ -237,8 +239,8 @@ func (s *Server) sweepSlices(ctx context.Context, n *Node, held []*corev1.Pod) e
 
 // sweepCard reads the slices of one card and returns what foreign ones take. Booked
 // are the shares of other plugins' pods: one slice each is theirs.
-func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held []*corev1.Pod, booked []ledger.Share) (wire.Stranger, error) {
-	var taken wire.Stranger
+func (s *Server) sweepCard(ctx context.Context, id gpu.CardID, bdf string, held []*corev1.Pod, booked []ledger.Share) (inventory.ForeignSlice, error) {
+	var taken inventory.ForeignSlice
 	now, err := s.slicer.Slices(ctx, bdf)
 	if err != nil {
 		return taken, err
@@ -271,9 +273,9 @@ func (s *Server) bookedSlices(n *Node) map[gpu.CardID][]ledger.Share {
 	if n.Inventory == nil || n.Inventory.Topology == nil {
 		return booked
 	}
-	node := n.Inventory.Open()
+	node := n.Inventory.NewNode()
 	for _, pod := range pods {
-		h, known, _ := wire.HoldingOf(n.Inventory, node, pod)
+		h, known, _ := allocation.HoldingOf(n.Inventory, node, pod)
 		if !known || pod.Status.Phase != corev1.PodRunning { // it may be yet to come, and ours
 			continue
 		}

@@ -24,7 +24,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 )
 
 var (
@@ -270,7 +270,7 @@ func (w *walk) start() {
 
 // loop is what the agent does every second, apart from sockets.
 func (w *walk) loop(ctx context.Context, s *Server) {
-	var last map[types.UID]wire.Given
+	var last map[types.UID]inventory.PluginAllocation
 	for ctx.Err() == nil {
 		s.learn(ctx, s.node.Load())
 		yields := s.yields(s.node.Load()) != ""
@@ -281,7 +281,7 @@ func (w *walk) loop(ctx context.Context, s *Server) {
 		if again && s.checkAlone(ctx) == nil {
 			w.register(s)
 		}
-		if given := s.Status().Given; w.changed.Swap(false) || !maps.EqualFunc(given, last, func(a, b wire.Given) bool { return reflect.DeepEqual(a, b) }) {
+		if given := s.Status().Given; w.changed.Swap(false) || !maps.EqualFunc(given, last, func(a, b inventory.PluginAllocation) bool { return reflect.DeepEqual(a, b) }) {
 			last = given
 			s.Update(w.node(given))
 		}
@@ -311,7 +311,7 @@ func (w *walk) register(s *Server) {
 }
 
 // node is what the agent knows of its cards.
-func (w *walk) node(given map[types.UID]wire.Given) *Node {
+func (w *walk) node(given map[types.UID]inventory.PluginAllocation) *Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := &Node{Mode: gpu.ModeSGPU, Cards: map[gpu.CardID]Card{}, UID: "uid"}
@@ -327,10 +327,10 @@ func (w *walk) node(given map[types.UID]wire.Given) *Node {
 	if err != nil {
 		panic(err)
 	}
-	device, err := wire.EncodeDevice(&wire.Publication{Node: "n1", Mode: gpu.ModeSGPU, Topology: topology, Cards: make([]wire.CardStatus, len(cards)), Given: given})
+	device, err := inventory.EncodeDevice(&inventory.Publication{Node: "n1", Mode: gpu.ModeSGPU, Topology: topology, Cards: make([]inventory.CardStatus, len(cards)), PluginAllocations: given})
 	if err != nil {
 		panic(err)
 	}
-	n.Inventory = wire.ReadInventory(nil, device)
+	n.Inventory = inventory.ReadInventory(nil, device)
 	return n
 }

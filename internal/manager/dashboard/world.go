@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -47,7 +48,7 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 	w := &world{revision: revision, pods: map[ledger.Holder]*corev1.Pod{}}
 	for _, pod := range objects.Pods {
 		if wire.Asks(pod) {
-			w.pods[wire.HolderOf(pod)] = pod
+			w.pods[allocation.HolderOf(pod)] = pod
 		}
 	}
 	w.snapshot = objects.Snapshot()

@@ -28,6 +28,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -170,7 +171,7 @@ func (p Params) values() map[string]any {
 		"DirectBinders": list(p.DirectBinders...), "Secret": Secret, "HandOver": HandOver,
 		"MetaXAllocations":  list(wire.AnnotationAllocated, wire.AnnotationPredicateTime),
 		"SharedAllocations": list(wire.AnnotationKoordAllocated, wire.AnnotationHAMiNode),
-		"HAMiPrefix":        quote(wire.HAMiMetaXPrefix),
+		"HAMiPrefix":        quote(allocation.HAMiMetaXPrefix),
 		"Allocated":         quote(wire.AnnotationAllocated),
 		"Frozen":            list(wire.AskAnnotations()...),
 		"MetaXResources":    list(wire.MetaXResources()...),

@@ -14,6 +14,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -201,7 +202,7 @@ func TestGuarded(t *testing.T) {
 			text[name] += v.Expression + "\n"
 		}
 	}
-	for _, key := range wire.AllocationAnnotations() {
+	for _, key := range allocation.AllocationAnnotations() {
 		if !strings.Contains(text["daybreak-pods"], quote(key)) {
 			t.Errorf("%s is not guarded on pods", key)
 		}

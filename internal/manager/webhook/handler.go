@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -162,7 +163,7 @@ func (r *Rules) problemsOf(pod *corev1.Pod, user *authenticationv1.UserInfo) fie
 }
 
 // warnings lists what the user should know about the pod.
-func warnings(ask *wire.Ask, stripped []string) []string {
+func warnings(ask *request.PodRequest, stripped []string) []string {
 	var list []string
 	for _, key := range stripped {
 		list = append(list, fmt.Sprintf("metadata.annotations[%s] was taken off: the scheduler alone writes which cards a pod holds", key))

@@ -19,9 +19,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // review asks the webhook about the pod, as the API server would.
@@ -121,7 +122,7 @@ func TestTwice(t *testing.T) {
 		for range random.IntN(2) {
 			b.Init(limits[random.IntN(len(limits))])
 		}
-		for _, key := range append(wire.AllocationAnnotations(), wire.AnnotationHAMiSGPU, "other") {
+		for _, key := range append(allocation.AllocationAnnotations(), wire.AnnotationHAMiSGPU, "other") {
 			if random.IntN(4) == 0 {
 				b.Annotate(key, "x")
 			}

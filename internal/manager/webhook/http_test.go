@@ -11,8 +11,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // FuzzHTTP: whatever is sent to the port, by whatever method, there is an

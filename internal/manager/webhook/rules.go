@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -26,8 +28,8 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	if !wire.Asks(pod) || isMirror(pod, user) || r.isForeign(pod) {
 		return Verdict{}
 	}
-	stripped := wire.StripAllocation(pod)
-	ask, problems := wire.Admit(pod)
+	stripped := allocation.StripAllocation(pod)
+	ask, problems := request.Read(pod)
 	if ask == nil && len(problems) == 0 {
 		return Verdict{Warnings: warnings(ask, stripped)} // it asks for 0 cards
 	}
@@ -36,7 +38,7 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	if len(problems) > 0 {
 		return v
 	}
-	wire.Complete(pod, ask)
+	request.ApplyDefaults(pod, ask)
 	if len(r.Schedulers) > 0 && pod.Spec.NodeName == "" && (pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName) {
 		pod.Spec.SchedulerName = r.Schedulers[0]
 	}

@@ -10,8 +10,9 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 var user = &authenticationv1.UserInfo{Username: "jane"}
@@ -212,7 +213,7 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for key := range pod.Annotations {
-		if wire.IsAllocation(key) {
+		if allocation.IsAllocation(key) {
 			t.Errorf("%s is still there", key)
 		}
 	}

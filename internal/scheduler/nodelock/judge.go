@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 )
 
 // owner is what is known of the pod that a lock names.
@@ -39,7 +39,7 @@ const servedGrace = 10 * time.Second
 // sighting is a lock as seen on a node.
 type sighting struct {
 	value string
-	lock  wire.Lock
+	lock  allocation.Lock
 	// unreadable is true for a value of a format that is not known. It is respected
 	// for as long as others.
 	unreadable bool
@@ -50,7 +50,7 @@ type sighting struct {
 
 // see reads a lock that was first seen now.
 func see(value string, now time.Time) sighting {
-	lock, err := wire.ParseLock(value)
+	lock, err := allocation.ParseLock(value)
 	return sighting{value: value, lock: lock, unreadable: err != nil, first: now}
 }
 

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -482,7 +483,7 @@ func TestManyAtOnce(t *testing.T) {
 				w.mu.Unlock()
 				go func() {
 					err := w.Acquire(t.Context(), node, pod, patience)
-					if lock, _ := wire.ParseLock(w.lock(node)); err == nil && !lock.Names(pod) {
+					if lock, _ := allocation.ParseLock(w.lock(node)); err == nil && !lock.Names(pod) {
 						err = fmt.Errorf("%s was granted the lock, which is of %s", pod.Name, lock.Name)
 					}
 					w.setPod(pod.Name, bindTo(node))

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -65,9 +67,9 @@ func (l *Locks) look(ctx context.Context, n *node, pod *corev1.Pod) outcome {
 	switch {
 	case err != nil:
 		return outcome{done: true, err: errNodeGone}
-	case pod != nil && !wire.UsesLock(object): // Daybreak's agent took over meanwhile
+	case pod != nil && !inventory.UsesLock(object): // Daybreak's agent took over meanwhile
 		return outcome{done: true}
-	case pod == nil && (!cur.locked || !wire.ServesSlices(object)):
+	case pod == nil && (!cur.locked || !inventory.ServesSlices(object)):
 		return outcome{done: true}
 	case cur.locked && (pod == nil || !seen.lock.Names(pod)):
 		if v, err := l.judge(ctx, n, seen, now); err != nil || !v.over {
@@ -160,7 +162,7 @@ func (l *Locks) classify(pod *corev1.Pod, nodeName string) owner {
 func (l *Locks) write(ctx context.Context, n *node, uid types.UID, cur *current, pod *corev1.Pod) outcome {
 	next := current{}
 	if pod != nil {
-		next.value, next.locked = wire.LockFor(pod, l.cfg.Clock.Now()).String(), true
+		next.value, next.locked = allocation.LockFor(pod, l.cfg.Clock.Now()).String(), true
 	}
 	if err := l.cfg.MayWrite(); err != nil {
 		return outcome{err: err}

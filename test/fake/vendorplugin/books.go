@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -21,7 +22,7 @@ import (
 type books struct {
 	mode gpu.Mode
 	// cards is the node with nothing allocated.
-	cards []wire.NodeCard
+	cards []inventory.NodeCard
 	pods  []podCards // in the order they came
 
 	topology *gpu.Topology // for whole cards
@@ -48,7 +49,7 @@ func newBooks(mode gpu.Mode, t *gpu.Topology) *books {
 	for i := range t.Len() {
 		c := t.Card(i)
 		zone, _ := t.ZoneOf(i)
-		b.cards = append(b.cards, wire.NodeCard{
+		b.cards = append(b.cards, inventory.NodeCard{
 			UUID: string(c.ID), BDF: fmt.Sprintf("0000:%02x:00.0", 0x11+i), Model: "sgpu", TotalDevCount: c.Slots, TotalCompute: 100,
 			TotalVRam: int64(c.Memory), NUMA: c.NUMA, Healthy: c.Healthy, LinkZone: zone,
 		})
@@ -174,7 +175,7 @@ func (b *books) used(uuid string) (sum share, pods []string, classes map[gpu.QoS
 
 // check returns what is wrong with a card.
 func (b *books) check(uuid string) []string {
-	i := slices.IndexFunc(b.cards, func(c wire.NodeCard) bool { return c.UUID == uuid })
+	i := slices.IndexFunc(b.cards, func(c inventory.NodeCard) bool { return c.UUID == uuid })
 	if i < 0 {
 		return []string{"got card " + uuid + ", which the node does not have"}
 	}
@@ -229,9 +230,9 @@ func (b *books) node() *ledger.Node {
 // is left of them, or the scores of the free ones.
 func (b *books) annotations() (map[string]string, error) {
 	if b.mode == gpu.ModeNative {
-		scores, losses := wire.Tables(b.node())
-		s, err := wire.EncodeTable(scores)
-		l, err2 := wire.EncodeTable(losses)
+		scores, losses := inventory.Tables(b.node())
+		s, err := inventory.EncodeTable(scores)
+		l, err2 := inventory.EncodeTable(losses)
 		return map[string]string{wire.AnnotationScores: s, wire.AnnotationLosses: l}, cmp.Or(err, err2)
 	}
 	cards := slices.Clone(b.cards)
@@ -246,6 +247,6 @@ func (b *books) annotations() (map[string]string, error) {
 			}
 		}
 	}
-	text, err := wire.EncodeNodeCards(cards)
+	text, err := inventory.EncodeNodeCards(cards)
 	return map[string]string{wire.AnnotationNodeCards: text}, err
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -129,7 +130,7 @@ func (n *node) try(ctx context.Context, pod *corev1.Pod, deaths int) (done bool,
 // mayServe returns why the pod must not be served; the lock must name it.
 func mayServe(node *corev1.Node, pod *corev1.Pod) (why string) {
 	value, locked := node.Annotations[wire.AnnotationLock]
-	read, err := wire.ParseLock(value)
+	read, err := allocation.ParseLock(value)
 	switch {
 	case !locked:
 		return "the node has no lock"

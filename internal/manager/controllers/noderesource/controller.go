@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -233,9 +234,9 @@ func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error
 		return r.withoutDevice(ctx, node)
 	}
 	if decoded := cluster.DecodeDevice(device); decoded.Err != nil {
-		f.inventory = wire.BadInventory(node.Name, decoded.Err)
+		f.inventory = inventory.BadInventory(node.Name, decoded.Err)
 	} else {
-		f.inventory = wire.ReadInventory(node, decoded.Device)
+		f.inventory = inventory.ReadInventory(node, decoded.Device)
 	}
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.MatchingFields{podsByNode: node.Name}); err != nil {

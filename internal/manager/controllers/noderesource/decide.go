@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -41,7 +43,7 @@ type facts struct {
 	node *corev1.Node
 	// inventory is what the node's Device lists, nil when it has none or that of
 	// another vendor.
-	inventory *wire.Inventory
+	inventory *inventory.Inventory
 	// deviceLabels are the Device's own.
 	deviceLabels map[string]string
 	// pods are those bound to the node.
@@ -128,7 +130,7 @@ func (d *decision) hold(f facts) {
 // up too when it admits its pods again, and rejects what is more than the node
 // has before that.
 func requested(f facts) corev1.ResourceList {
-	sum, node := corev1.ResourceList{}, f.inventory.Open()
+	sum, node := corev1.ResourceList{}, f.inventory.NewNode()
 	for i := range f.pods {
 		pod := &f.pods[i]
 		if !wire.Holds(pod) || !admitted(pod) && !holds(f.inventory, node, pod) {
@@ -152,15 +154,15 @@ func admitted(pod *corev1.Pod) bool {
 }
 
 // holds reports whether the pod holds cards, known or not.
-func holds(inv *wire.Inventory, node *ledger.Node, pod *corev1.Pod) bool {
-	h, known, _ := wire.BookingOf(inv, node, pod)
+func holds(inv *inventory.Inventory, node *ledger.Node, pod *corev1.Pod) bool {
+	h, known, _ := allocation.BookingOf(inv, node, pod)
 	return !known || len(h.Parts) > 0
 }
 
 // wantedLabels returns the labels that the node should have.
 func wantedLabels(f facts) map[string]string {
 	want := map[string]string{wire.LabelVendor: wire.VendorMetaX}
-	if model := cmp.Or(f.deviceLabels[wire.LabelModel], wire.CommonestModel(f.inventory.Topology)); model != "" {
+	if model := cmp.Or(f.deviceLabels[wire.LabelModel], inventory.CommonestModel(f.inventory.Topology)); model != "" {
 		want[wire.LabelModel] = model
 	}
 	if driver := f.deviceLabels[wire.LabelDriver]; driver != "" {

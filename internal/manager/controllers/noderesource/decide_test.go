@@ -15,8 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-	"github.com/daybreak-gpu/daybreak/internal/gputest"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // card is one card of a Device in a test.
@@ -179,7 +180,7 @@ func TestDecideAmounts(t *testing.T) {
 				tc.node = nodeOf("sgpu: 16")
 			}
 			device := deviceOf(tc.cards, ofMetaX...)
-			got := decide(facts{node: tc.node, inventory: wire.ReadInventory(tc.node, device), deviceLabels: device.Labels, pods: tc.pods})
+			got := decide(facts{node: tc.node, inventory: inventory.ReadInventory(tc.node, device), deviceLabels: device.Labels, pods: tc.pods})
 			if got.verdict != advertise {
 				t.Errorf("verdict %s, want %s", got.verdict, advertise)
 			}
@@ -197,12 +198,12 @@ func TestDecideAmounts(t *testing.T) {
 }
 
 func TestDecideVerdict(t *testing.T) {
-	bad := wire.BadInventory("n1", errors.New("broken"))
+	bad := inventory.BadInventory("n1", errors.New("broken"))
 	reset := marked(nodeOf(eight))
 	reset.Status.Capacity = gputest.MakeResources("gpu-core: 0")
 	cases := map[string]struct {
 		node      *corev1.Node
-		inventory *wire.Inventory
+		inventory *inventory.Inventory
 		pods      []corev1.Pod
 		want      verdict
 		amounts   string
@@ -271,7 +272,7 @@ func TestDecideLabels(t *testing.T) {
 			if tc.node == nil {
 				tc.node = nodeOf("")
 			}
-			got := decide(facts{node: tc.node, inventory: wire.ReadInventory(tc.node, tc.device), deviceLabels: tc.device.Labels})
+			got := decide(facts{node: tc.node, inventory: inventory.ReadInventory(tc.node, tc.device), deviceLabels: tc.device.Labels})
 			if diff := cmp.Diff(pairs(tc.want), got.labels); diff != "" {
 				t.Errorf("labels (-want +got):\n%s", diff)
 			}
@@ -335,14 +336,14 @@ func randomFacts(random *rand.Rand) facts {
 	switch random.IntN(4) {
 	case 0:
 	case 1:
-		f.inventory = wire.BadInventory("n1", errors.New("broken"))
+		f.inventory = inventory.BadInventory("n1", errors.New("broken"))
 	default:
 		cards := c500(1 + random.IntN(4))
 		if random.IntN(2) == 0 {
 			sicken(cards, random.IntN(len(cards)))
 		}
 		device := deviceOf(cards, ofMetaX[:2+2*random.IntN(3)]...)
-		f.inventory, f.deviceLabels = wire.ReadInventory(node, device), device.Labels
+		f.inventory, f.deviceLabels = inventory.ReadInventory(node, device), device.Labels
 	}
 	return f
 }
@@ -393,7 +394,7 @@ func TestChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := facts{node: tc.node}
 			if tc.device != nil {
-				f.inventory, f.deviceLabels = wire.ReadInventory(tc.node, tc.device), tc.device.Labels
+				f.inventory, f.deviceLabels = inventory.ReadInventory(tc.node, tc.device), tc.device.Labels
 			}
 			before := tc.node.DeepCopy()
 			d := decide(f)

@@ -1,0 +1,178 @@
+package allocation
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// HolderOf returns the name under which a pod is booked.
+func HolderOf(pod *corev1.Pod) ledger.Holder {
+	return ledger.Holder(pod.Namespace + "/" + pod.Name)
+}
+
+// VictimOf returns the pod as one that could be evicted.
+func VictimOf(pod *corev1.Pod) *place.Victim {
+	v := &place.Victim{Holder: HolderOf(pod), Priority: ptr.Deref(pod.Spec.Priority, 0)}
+	if pod.Status.StartTime != nil {
+		v.Started = pod.Status.StartTime.Time
+	}
+	return v
+}
+
+// NewNode opens the account of the node with the given pods on it, those that
+// hold nothing left aside. The notes are for operators.
+func NewNode(inv *inventory.Inventory, pods []*corev1.Pod) (n *ledger.Node, notes []string) {
+	n = inv.NewNode()
+	for _, pod := range pods {
+		if !wire.Holds(pod) || !wire.Asks(pod) {
+			continue
+		}
+		h, known, said := BookingOf(inv, n, pod)
+		notes = append(notes, said...)
+		if known {
+			n.Book(h)
+		} else {
+			n.BookUnknown(HolderOf(pod))
+		}
+	}
+	inv.BookForeign(n)
+	return n, notes
+}
+
+// BookingOf returns what is booked for a bound pod. It is what [HoldingOf]
+// reads; a pod of which that can read nothing is unknown only if it may hold
+// cards, and is booked with none otherwise. Every account of a node asks here.
+func BookingOf(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
+	ask, asks := request.ReadBound(pod)
+	return BookingFor(inv, n, pod, ask, asks)
+}
+
+// BookingFor is [BookingOf] for a pod whose request is known: ask and asks are
+// what [request.ReadBound] returned.
+func BookingFor(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, asks bool) (h ledger.Holding, known bool, notes []string) {
+	none := ledger.Holding{Holder: HolderOf(pod)}
+	if n.Counted && !wire.CanHold(pod) {
+		return none, true, nil // nothing but its request could be read
+	}
+	h, known, notes = holdingFor(inv, n, pod, ask, asks)
+	switch {
+	case known || mayHold(inv, pod):
+		return h, known, notes
+	case wire.CanHold(pod):
+		notes = append(notes, fmt.Sprintf("pod %s on %s: the node's agent gave it no cards, and kubelet reports none: it holds none", HolderOf(pod), n.Name))
+		return none, true, notes
+	}
+	return none, true, nil
+}
+
+// mayHold reports whether a pod without a readable allocation may hold cards. On
+// a node that the vendor's plugin serves every pod that can hold cards may. On a
+// node that Daybreak serves cards are given to pods with an allocation alone; the
+// others hold what another plugin gave them before, which the agent lists on the
+// Device.
+func mayHold(inv *inventory.Inventory, pod *corev1.Pod) bool {
+	if !wire.CanHold(pod) {
+		return false
+	}
+	_, listed := inv.PluginAllocation(pod.UID)
+	return listed || !inv.ListsPluginAllocations() || inv.ServedBy != wire.ServedByDaybreak
+}
+
+// HoldingOf reads what a bound pod holds on the node. Where the node's agent has
+// listed what kubelet gave the pod, that is it; else what the annotations say, see
+// [AnnotatedHolding].
+func HoldingOf(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
+	ask, asks := request.ReadBound(pod)
+	return holdingFor(inv, n, pod, ask, asks)
+}
+
+func holdingFor(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, asks bool) (h ledger.Holding, known bool, notes []string) {
+	g, ok := inv.PluginAllocation(pod.UID)
+	if !ok || !asks || g.Holder != "" && g.Holder != HolderOf(pod) || n.Counted {
+		return annotatedFor(n, pod, ask, asks)
+	}
+	b := booking{node: n, pod: pod, ask: ask, containers: request.Containers(pod)}
+	h, lost, err := b.holding(b.given(&g))
+	if err != nil {
+		said := fmt.Sprintf("pod %s on %s: annotation %s of the Device: %v", HolderOf(pod), n.Name, wire.AnnotationPluginAllocations, err)
+		h, known, notes = annotatedFor(n, pod, ask, asks)
+		return h, known, append(notes, said)
+	}
+	for _, id := range lost {
+		notes = append(notes, fmt.Sprintf("pod %s on %s: kubelet gave it card %s, which the node does not have", HolderOf(pod), n.Name, id))
+	}
+	return h, true, notes
+}
+
+// AnnotatedHolding reads what a bound pod holds on the node, from its annotations. It
+// is not known when none can be read; a pod whose counts are all zero holds
+// nothing. The notes are for operators.
+func AnnotatedHolding(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
+	ask, asks := request.ReadBound(pod)
+	return annotatedFor(n, pod, ask, asks)
+}
+
+func annotatedFor(n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, asks bool) (h ledger.Holding, known bool, notes []string) {
+	note := func(format string, args ...any) {
+		notes = append(notes, fmt.Sprintf("pod %s on %s: ", HolderOf(pod), n.Name)+fmt.Sprintf(format, args...))
+	}
+	if !asks {
+		return ledger.Holding{Holder: HolderOf(pod)}, true, nil
+	}
+	if n.Counted {
+		h, known = countedHolding(n, pod, ask)
+		return h, known, nil
+	}
+	b := booking{node: n, pod: pod, ask: ask, containers: request.Containers(pod)}
+	for _, source := range b.sources() {
+		read, lost, err := source.read()
+		if err != nil {
+			note("%s: %v", source.key, err)
+			continue
+		}
+		for _, id := range lost {
+			note("%s names card %s, which the node does not have", source.key, id)
+		}
+		if !known {
+			h, known = read, true
+			continue
+		}
+		if !sameCards(&h, &read) {
+			note("%s has other amounts than the annotations before it: booked at the larger", source.key)
+			if larger(&read, &h) {
+				h = read
+			}
+		}
+	}
+	if !known {
+		note("no annotation names its cards")
+	}
+	return h, known, notes
+}
+
+// countedHolding books by number, on a node whose cards have no identity. A
+// pod that does not even fit in number leaves nothing for anyone else.
+func countedHolding(n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest) (ledger.Holding, bool) {
+	if ask == nil {
+		return ledger.Holding{}, false
+	}
+	wanted := ask.Request
+	// The pod is there: neither its lists matter any more, nor whether the node
+	// takes others.
+	wanted.Allow, wanted.Deny = nil, nil
+	open := *n
+	open.Paused = ""
+	offer, refusal := place.Fit(&open, &wanted, &ask.Prefer)
+	if refusal.Code != place.Fits {
+		return ledger.Holding{}, false
+	}
+	return n.Holding(&offer, HolderOf(pod), &wanted), true
+}

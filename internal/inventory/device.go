@@ -1,0 +1,289 @@
+package inventory
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// fromDevice reads a Device: identity, order, health, memory and NUMA node of
+// the cards. Links come from our own annotation on it; a Device without, which
+// is not our agent's, is completed from the vendor's annotation on the node.
+func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
+	if mode, ok := d.Annotations[wire.AnnotationMode]; ok {
+		if !gpu.Mode(mode).Valid() {
+			return fmt.Errorf("annotation %s: %.40q is no mode: want native, sgpu, shared or vgpu", wire.AnnotationMode, mode)
+		}
+		inv.Mode = gpu.Mode(mode)
+	}
+	inv.serves(node)
+	inv.Paused = pausedBy(d)
+	infos, err := cardsOf(d)
+	if err != nil {
+		return err
+	}
+	links, linked := d.Annotations[wire.AnnotationLinks]
+	if vendor, ok := node.Annotations[wire.AnnotationNodeCards]; ok && !IsComplete(d) && len(infos) > 0 {
+		if infos, err = inv.complete(infos, vendor); err != nil {
+			return err
+		}
+	}
+	cards, zones := make([]gpu.Card, len(infos)), make([]int, len(infos))
+	for i := range infos {
+		cards[i], zones[i] = infos[i].card, infos[i].zone
+	}
+	pairs := gpu.ZoneLinks(zones)
+	if linked {
+		if pairs, err = DecodeLinks(links, cards); err != nil {
+			return fmt.Errorf("annotation %s: %w", wire.AnnotationLinks, err)
+		}
+	}
+	if inv.Mode == gpu.ModeVGPU {
+		pairs = nil // virtual functions have no links
+	}
+	if inv.Topology, err = gpu.NewTopology(cards, pairs); err != nil {
+		return err
+	}
+	return inv.inUse(node, d)
+}
+
+// inUse reads what our agent says is in use beyond what is on the pods.
+func (inv *Inventory) inUse(node *corev1.Node, d *v1alpha1.Device) (err error) {
+	if text, ok := d.Annotations[wire.AnnotationForeignSlices]; ok {
+		if inv.foreign, err = decodeForeignSlices(text, inv.Topology); err != nil {
+			return fmt.Errorf("annotation %s: %w", wire.AnnotationForeignSlices, err)
+		}
+	}
+	text, listed := d.Annotations[wire.AnnotationPluginAllocations]
+	if !listed {
+		_, served := serving(d, "")
+		inv.unlisted = served || node.Name == ""
+		return nil
+	}
+	if inv.given, err = decodePluginAllocations(text); err != nil {
+		return fmt.Errorf("annotation %s: %w", wire.AnnotationPluginAllocations, err)
+	}
+	return nil
+}
+
+// pausedBy returns why the node's agent hands no cards out. Devices without the
+// condition are of others, or of agents that only look.
+func pausedBy(d *v1alpha1.Device) string {
+	if c, found := serving(d, metav1.ConditionTrue); found {
+		return cmp.Or(c.Message, "its agent does not serve")
+	}
+	return ""
+}
+
+// serving returns a card's condition that says whether the node's agent serves
+// it and that has another status than this one.
+func serving(d *v1alpha1.Device, not metav1.ConditionStatus) (condition metav1.Condition, found bool) {
+	for i := range d.Spec.Devices {
+		for _, c := range d.Spec.Devices[i].Conditions {
+			if c.Type == wire.ConditionServing && c.Status != not {
+				return c, true
+			}
+		}
+	}
+	return metav1.Condition{}, false
+}
+
+// IsComplete reports whether the Device is an inventory by itself, as our own
+// agent's are: then what the vendor's annotations on its node say is not read.
+func IsComplete(d *v1alpha1.Device) bool {
+	_, linked := d.Annotations[wire.AnnotationLinks]
+	return linked && DescribesCards(d)
+}
+
+// deviceCard is a card with its zone in the Device.
+type deviceCard struct {
+	card gpu.Card
+	zone int
+	info *v1alpha1.DeviceInfo
+}
+
+// cardsOf returns the Device's cards in the order of their minor numbers.
+func cardsOf(d *v1alpha1.Device) ([]deviceCard, error) {
+	var infos []deviceCard
+	for i := range d.Spec.Devices {
+		info := &d.Spec.Devices[i]
+		if info.Type != v1alpha1.DeviceTypeGPU {
+			continue
+		}
+		c, err := cardOf(d, info)
+		if err != nil {
+			return nil, fmt.Errorf("spec.devices[%d]: %w", i, err)
+		}
+		infos = append(infos, c)
+	}
+	slices.SortStableFunc(infos, func(a, b deviceCard) int { return cmp.Compare(a.card.Minor, b.card.Minor) })
+	for i := 1; i < len(infos); i++ {
+		if a, b := infos[i-1].card, infos[i].card; a.Minor == b.Minor {
+			return nil, fmt.Errorf("cards %s and %s have the same minor number %d", a.ID, b.ID, a.Minor)
+		}
+	}
+	return infos, nil
+}
+
+func cardOf(d *v1alpha1.Device, info *v1alpha1.DeviceInfo) (deviceCard, error) {
+	if !validUUID(info.UUID) {
+		return deviceCard{}, fmt.Errorf("id %.40q: %s", info.UUID, wantUUID)
+	}
+	if info.Minor == nil {
+		return deviceCard{}, fmt.Errorf("card %s has no minor number", info.UUID)
+	}
+	memory := info.Resources[wire.KoordMemory]
+	c := gpu.Card{
+		ID: gpu.CardID(info.UUID), Minor: int(*info.Minor), Slots: gpu.MaxSlices, Healthy: info.Health,
+		Memory: gpu.MiB(value(memory) / wire.Mebibyte).RoundDown(),
+		Model:  gpu.ModelName(cmp.Or(info.Labels[wire.LabelModel], d.Labels[wire.LabelModel])),
+		Switch: info.Labels[wire.LabelPCIeSwitch],
+	}
+	if t := info.Topology; t != nil {
+		c.NUMA, c.NUMAKnown = int(t.NodeID), t.NodeID >= 0
+		c.Switch = cmp.Or(c.Switch, t.PCIEID)
+	}
+	zone := 0
+	if label, ok := info.Labels[wire.LabelLinkZone]; ok {
+		var err error
+		if zone, err = strconv.Atoi(label); err != nil || zone < 0 {
+			return deviceCard{}, fmt.Errorf("card %s: label %s: %.40q: want 0 or the number of a zone", info.UUID, wire.LabelLinkZone, label)
+		}
+	}
+	return deviceCard{card: c, zone: zone, info: info}, nil
+}
+
+// complete adds what only the vendor's annotation knows: zones, slots and what
+// is in use. Cards that only one of the two knows are left out.
+func (inv *Inventory) complete(infos []deviceCard, annotation string) ([]deviceCard, error) {
+	listed, err := DecodeNodeCards(annotation)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", wire.AnnotationNodeCards, err)
+	}
+	byID := make(map[string]*NodeCard, len(listed))
+	for i := range listed {
+		byID[listed[i].UUID] = &listed[i]
+	}
+	if len(byID) != len(listed) {
+		return nil, fmt.Errorf("%s: a card is listed twice", wire.AnnotationNodeCards)
+	}
+	reports := reportsUse(listed)
+	var both []deviceCard
+	for _, d := range infos {
+		v, ok := byID[string(d.card.ID)]
+		if !ok {
+			inv.Notes = append(inv.Notes, fmt.Sprintf("card %s is in the Device but not in %s: left out", d.card.ID, wire.AnnotationNodeCards))
+			continue
+		}
+		delete(byID, v.UUID)
+		if d.zone == 0 {
+			d.zone = v.LinkZone
+		}
+		d.card.Slots = v.card(0, "").Slots
+		inv.reported = append(inv.reported, v.report(reports))
+		both = append(both, d)
+	}
+	for i := range listed {
+		if id := listed[i].UUID; byID[id] != nil {
+			inv.Notes = append(inv.Notes, fmt.Sprintf("card %s is in %s but not in the Device: left out", id, wire.AnnotationNodeCards))
+		}
+	}
+	if len(both) == 0 {
+		return nil, errNoCommonCard
+	}
+	return both, nil
+}
+
+// linksDocument is our own annotation on a Device: which pairs of cards have a
+// direct MetaXLink. Row i, column j is "M" for a link between the cards i and j
+// of the list, "." for none and "-" on the diagonal. It names the cards, so it
+// does not depend on their order in the Device.
+type linksDocument struct {
+	Cards []gpu.CardID `json:"cards"`
+	Links []string     `json:"links"`
+}
+
+// EncodeLinks writes the links of a topology.
+func EncodeLinks(t *gpu.Topology) (string, error) {
+	doc := linksDocument{Cards: []gpu.CardID{}, Links: []string{}}
+	for i := range t.Len() {
+		row := make([]byte, t.Len())
+		for j := range row {
+			switch {
+			case i == j:
+				row[j] = '-'
+			case t.Linked(i).Has(j):
+				row[j] = 'M'
+			default:
+				row[j] = '.'
+			}
+		}
+		doc.Cards = append(doc.Cards, t.Card(i).ID)
+		doc.Links = append(doc.Links, string(row))
+	}
+	text, err := json.Marshal(doc)
+	return string(text), err
+}
+
+// DecodeLinks reads the links between the given cards. The matrix must be
+// square, symmetric and name every card exactly once: it is our own, so
+// anything else is a mistake and not a newer version.
+func DecodeLinks(text string, cards []gpu.Card) ([]gpu.Link, error) {
+	if err := wire.CheckSize(text); err != nil {
+		return nil, err
+	}
+	var doc linksDocument
+	dec := json.NewDecoder(bytes.NewReader([]byte(text)))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&doc); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the document")
+	}
+	if len(doc.Cards) != len(doc.Links) || len(doc.Cards) != len(cards) {
+		return nil, fmt.Errorf("%d cards and %d rows for a Device with %d cards", len(doc.Cards), len(doc.Links), len(cards))
+	}
+	index := make([]int, len(cards)) // of the matrix, to the inventory's
+	seen := make(map[gpu.CardID]bool, len(cards))
+	for i, id := range doc.Cards {
+		at := slices.IndexFunc(cards, func(c gpu.Card) bool { return c.ID == id })
+		if at < 0 || seen[id] {
+			return nil, fmt.Errorf("card %.40q is listed twice or not in the Device", id)
+		}
+		index[i], seen[id] = at, true
+	}
+	return decodeMatrix(doc.Links, index)
+}
+
+func decodeMatrix(rows []string, index []int) ([]gpu.Link, error) {
+	var links []gpu.Link
+	for i, row := range rows {
+		if len(row) != len(rows) {
+			return nil, fmt.Errorf("row %d has %d columns, want %d", i, len(row), len(rows))
+		}
+		for j := range row {
+			switch cell := row[j]; {
+			case (cell == '-') != (i == j), cell != '-' && cell != 'M' && cell != '.':
+				return nil, fmt.Errorf("row %d, column %d is %q: want M, . or - on the diagonal", i, j, cell)
+			case j < i && rows[j][i] != cell:
+				return nil, fmt.Errorf("row %d, column %d is %q, but %q the other way round", i, j, cell, rows[j][i])
+			case j < i && cell == 'M':
+				links = append(links, gpu.Link{A: index[j], B: index[i]})
+			}
+		}
+	}
+	return links, nil
+}

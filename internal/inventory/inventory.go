@@ -1,0 +1,353 @@
+package inventory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// Inventory is what is known of a node's cards before any pod is looked at. It
+// is immutable and may be kept for as long as the node and its Device stay the
+// same.
+type Inventory struct {
+	Name     string
+	Topology *gpu.Topology
+	Serves   ledger.Serves
+	// Mode is what the Device says, or empty.
+	Mode gpu.Mode
+	// ServedBy is whose plugin serves the node.
+	ServedBy string
+	// Problem says why the cards can't be read.
+	Problem error
+	// Paused says why the node takes no pods for now, or is empty.
+	Paused string
+	// Counted reports whether the cards have no identity.
+	Counted bool
+	Vendor  ledger.VendorTable
+	// Notes are findings that an operator should see, such as a card that only
+	// one of two sources knows.
+	Notes []string
+
+	reported []report // by card, what the node itself says is in use
+	// foreign is, by card, what our agent says that foreign slices take.
+	foreign []ledger.Usage
+	// given is, by pod, what our agent says that kubelet gave. Unlisted means that
+	// an agent serves the node, or may do so, and has not said that: it has not
+	// asked kubelet yet, or is of an earlier release, whose list is not complete.
+	given    map[types.UID]PluginAllocation
+	unlisted bool
+}
+
+// report is what the node itself says is in use of a card, slices that belong to
+// no pod included.
+type report struct {
+	known bool
+	used  ledger.Usage
+}
+
+// ReadInventory reads the cards of a node: from its Device, else from the
+// vendor's annotation, else from the number of whole cards it advertises. Node
+// or device may be nil, not both. It never fails: what can't be read is the
+// inventory's Problem.
+func ReadInventory(node *corev1.Node, device *v1alpha1.Device) *Inventory {
+	inv := &Inventory{ServedBy: wire.ServedByVendor}
+	if node != nil {
+		inv.Name = node.Name
+		if node.Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak {
+			inv.ServedBy = wire.ServedByDaybreak
+		}
+	} else {
+		// A Device by itself is what our own agent publishes.
+		inv.Name = device.Name
+		inv.ServedBy = wire.ServedByDaybreak
+		node = &corev1.Node{}
+	}
+	if err := inv.read(node, device); err != nil {
+		inv.fail(err)
+	}
+	return inv
+}
+
+// BadInventory returns the inventory of a node whose Device could not even be
+// decoded.
+func BadInventory(name string, err error) *Inventory {
+	inv := &Inventory{Name: name, ServedBy: wire.ServedByVendor}
+	inv.fail(err)
+	return inv
+}
+
+// NoInventory returns the inventory of a node without cards.
+func NoInventory(name string) *Inventory {
+	return &Inventory{Name: name, ServedBy: wire.ServedByVendor}
+}
+
+func (inv *Inventory) fail(err error) {
+	inv.Problem = err
+	inv.Topology = nil
+}
+
+func (inv *Inventory) read(node *corev1.Node, device *v1alpha1.Device) error {
+	annotation, annotated := node.Annotations[wire.AnnotationNodeCards]
+	switch {
+	case device != nil && DescribesCards(device):
+		return inv.fromDevice(node, device)
+	case annotated:
+		return inv.fromAnnotation(node, annotation)
+	case quantity(node, wire.ResourceGPU) > 0:
+		return inv.fromCapacity(node)
+	case quantity(node, wire.ResourceSGPU) > 0:
+		return fmt.Errorf("the node advertises %s, but neither a Device nor the annotation %s describes its cards", wire.ResourceSGPU, wire.AnnotationNodeCards)
+	}
+	return nil
+}
+
+// DescribesCards reports whether the Device is of MetaX cards: Koordinator keeps
+// some for other vendors.
+func DescribesCards(d *v1alpha1.Device) bool {
+	vendor, ok := d.Labels[wire.LabelVendor]
+	return !ok || vendor == wire.VendorMetaX
+}
+
+// quantity returns how much of the resource the node has.
+func quantity(node *corev1.Node, name corev1.ResourceName) int64 {
+	q := node.Status.Capacity[name]
+	if a := node.Status.Allocatable[name]; q.IsZero() {
+		q = a
+	}
+	return value(q)
+}
+
+// value returns q as the nearest int64: Quantity's own Value cuts the upper bits
+// off, which can make 8 of a number past all counting.
+func value(q resource.Quantity) int64 {
+	switch {
+	case q.CmpInt64(math.MaxInt64) >= 0:
+		return math.MaxInt64
+	case q.CmpInt64(math.MinInt64) <= 0:
+		return math.MinInt64
+	}
+	return q.Value()
+}
+
+// serves works out which kinds of request the node carries out. The vendor's
+// plugin serves one kind on a node, and kubelet's counts show which; Daybreak's
+// agent serves both.
+func (inv *Inventory) serves(node *corev1.Node) {
+	whole, slices := quantity(node, wire.ResourceGPU) > 0, quantity(node, wire.ResourceSGPU) > 0
+	switch ours := inv.ServedBy == wire.ServedByDaybreak; {
+	case inv.Mode == gpu.ModeNative || inv.Mode == gpu.ModeVGPU:
+		inv.Serves = ledger.Serves{Whole: true}
+	case inv.Mode == gpu.ModeShared:
+		inv.Serves = ledger.Serves{Seats: true}
+	case inv.Mode == gpu.ModeSGPU:
+		inv.Serves = ledger.Serves{Slices: true, Whole: ours}
+	case ours || !whole && !slices:
+		inv.Serves = ledger.Serves{Whole: true, Slices: true}
+	default:
+		inv.Serves = ledger.Serves{Whole: whole, Slices: slices}
+	}
+}
+
+// fromCapacity makes cards without identity: the vendor's plugin picks them.
+func (inv *Inventory) fromCapacity(node *corev1.Node) error {
+	n := quantity(node, wire.ResourceGPU)
+	if n > gpu.MaxCards {
+		return fmt.Errorf("the node advertises %d of %s, a node may hold %d cards", n, wire.ResourceGPU, gpu.MaxCards)
+	}
+	cards := make([]gpu.Card, n)
+	for i := range cards {
+		cards[i] = gpu.Card{
+			Minor: i, Model: gpu.ModelName(node.Labels[wire.LabelProduct]), Memory: countedMemory, Slots: gpu.MaxSlices, Healthy: true,
+		}
+	}
+	inv.Counted = true
+	inv.Serves = ledger.Serves{Whole: true}
+	var err error
+	if inv.Vendor.Scores, err = DecodeTable(node.Annotations[wire.AnnotationScores]); err != nil {
+		return fmt.Errorf("%s: %w", wire.AnnotationScores, err)
+	}
+	if inv.Vendor.Losses, err = DecodeTable(node.Annotations[wire.AnnotationLosses]); err != nil {
+		return fmt.Errorf("%s: %w", wire.AnnotationLosses, err)
+	}
+	inv.Topology, err = gpu.NewTopology(cards, nil)
+	return err
+}
+
+// countedMemory is what a card of unknown model is taken to have: a C500's.
+// Whole cards are never refused for memory, so it is for show only.
+const countedMemory gpu.MiB = 64 << 10
+
+func (inv *Inventory) fromAnnotation(node *corev1.Node, annotation string) error {
+	listed, err := DecodeNodeCards(annotation)
+	if err != nil {
+		return fmt.Errorf("%s: %w", wire.AnnotationNodeCards, err)
+	}
+	cards := make([]gpu.Card, len(listed))
+	zones := make([]int, len(listed))
+	reports := reportsUse(listed)
+	for i := range listed {
+		cards[i] = listed[i].card(i, gpu.ModelName(node.Labels[wire.LabelProduct]))
+		zones[i] = listed[i].LinkZone
+		inv.reported = append(inv.reported, listed[i].report(reports))
+	}
+	inv.serves(node)
+	inv.Topology, err = gpu.NewTopology(cards, gpu.ZoneLinks(zones))
+	return err
+}
+
+// NodeCard is one card in the vendor's node annotation. Fields that are zero
+// may be missing there; a missing healthy is false.
+type NodeCard struct {
+	UUID              string  `json:"uuid"`
+	BDF               string  `json:"bdf,omitempty"`
+	Model             string  `json:"model,omitempty"`
+	TotalDevCount     int     `json:"totalDevCount,omitempty"`
+	TotalCompute      int     `json:"totalCompute,omitempty"`
+	TotalVRam         int64   `json:"totalVRam,omitempty"`
+	AvailableDevCount *int    `json:"availableDevCount,omitempty"`
+	AvailableCompute  *int    `json:"availableCompute,omitempty"`
+	AvailableVRam     *int64  `json:"availableVRam,omitempty"`
+	NUMA              int     `json:"numa,omitempty"`
+	Healthy           bool    `json:"healthy,omitempty"`
+	QoSPolicy         gpu.QoS `json:"qosPolicy,omitempty"`
+	LinkZone          int     `json:"linkZone,omitempty"`
+}
+
+// DecodeNodeCards reads the vendor's node annotation.
+func DecodeNodeCards(text string) ([]NodeCard, error) {
+	if err := wire.CheckSize(text); err != nil {
+		return nil, err
+	}
+	var cards []NodeCard
+	if err := json.Unmarshal([]byte(text), &cards); err != nil {
+		return nil, err
+	}
+	if len(cards) > gpu.MaxCards {
+		return nil, fmt.Errorf("%d cards, a node may hold %d", len(cards), gpu.MaxCards)
+	}
+	for i := range cards {
+		if err := cards[i].validate(); err != nil {
+			return nil, fmt.Errorf("card %d: %w", i, err)
+		}
+	}
+	return cards, nil
+}
+
+// EncodeNodeCards writes the vendor's node annotation.
+func EncodeNodeCards(cards []NodeCard) (string, error) {
+	text, err := json.Marshal(cards)
+	return string(text), err
+}
+
+func (c *NodeCard) validate() error {
+	const most = 1 << 30
+	switch {
+	case !validUUID(c.UUID):
+		return fmt.Errorf("uuid %.40q: %s", c.UUID, wantUUID)
+	case c.TotalVRam < 0 || c.TotalVRam > most:
+		return fmt.Errorf("totalVRam %d: want MiB from 0 to %d", c.TotalVRam, most)
+	case c.TotalDevCount < 0 || c.TotalDevCount > most:
+		return fmt.Errorf("totalDevCount %d: want 0 or more", c.TotalDevCount)
+	case c.TotalCompute < 0 || c.TotalCompute > 100:
+		return fmt.Errorf("totalCompute %d: want percent from 0 to 100", c.TotalCompute)
+	case c.QoSPolicy != "" && c.QoSPolicy.Set() == 0:
+		return fmt.Errorf("qosPolicy %.40q: want one of %v", c.QoSPolicy, gpu.QoSClasses())
+	}
+	return nil
+}
+
+const wantUUID = "want the card's UUID, 1 to 96 letters, digits and dashes"
+
+// validUUID keeps out of inventories what can't be written in a list of cards.
+func validUUID(id string) bool {
+	return id != "" && len(id) <= wire.MaxUUID && !strings.ContainsFunc(id, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
+	})
+}
+
+func (c *NodeCard) card(index int, model string) gpu.Card {
+	slots := gpu.MaxSlices
+	if c.TotalDevCount > 0 {
+		slots = min(slots, c.TotalDevCount)
+	}
+	return gpu.Card{
+		ID: gpu.CardID(c.UUID), Minor: index, Model: model, Memory: gpu.MiB(c.TotalVRam).RoundDown(),
+		Slots: slots, Healthy: c.Healthy, NUMA: c.NUMA, NUMAKnown: c.NUMA >= 0,
+	}
+}
+
+// reportsUse reports whether the node reports what is in use at all. Figures of
+// zero are left out of the annotation, so a card without any is either all in
+// use or not reported on; the other cards show which.
+func reportsUse(listed []NodeCard) bool {
+	return slices.ContainsFunc(listed, func(c NodeCard) bool {
+		return c.AvailableDevCount != nil || c.AvailableCompute != nil || c.AvailableVRam != nil
+	})
+}
+
+// report returns what the node says is in use, if it reports that.
+func (c *NodeCard) report(reports bool) report {
+	if !reports {
+		return report{}
+	}
+	used := ledger.Usage{QoS: c.QoSPolicy.Set()}
+	used.Slots = int16(max(0, min(c.TotalDevCount-ptr.Deref(c.AvailableDevCount, 0), gpu.MaxSlices)))
+	used.Compute = gpu.Percent(max(0, min(c.TotalCompute-ptr.Deref(c.AvailableCompute, 0), 100)))
+	used.Memory = gpu.MiB(max(0, min(c.TotalVRam-ptr.Deref(c.AvailableVRam, 0), c.TotalVRam))).RoundUp()
+	return report{known: true, used: used}
+}
+
+// DecodeTable reads the vendor's figures for n cards, a JSON object of numbers
+// by number. An empty text is an empty table.
+func DecodeTable(text string) (map[int]int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if err := wire.CheckSize(text); err != nil {
+		return nil, err
+	}
+	var byName map[string]int64
+	if err := json.Unmarshal([]byte(text), &byName); err != nil {
+		return nil, err
+	}
+	const most = 1 << 20
+	table := make(map[int]int64, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		n, err := strconv.Atoi(name)
+		if err != nil || n < 1 || n > gpu.MaxCards || strconv.Itoa(n) != name {
+			return nil, fmt.Errorf("%.20q: want a number of cards from 1 to %d", name, gpu.MaxCards)
+		}
+		if v := byName[name]; v < 0 || v > most {
+			return nil, fmt.Errorf("%d for %d cards: want 0 to %d", v, n, most)
+		}
+		table[n] = byName[name]
+	}
+	return table, nil
+}
+
+// EncodeTable writes the figures for 1, 2, ... cards.
+func EncodeTable(figures []int64) (string, error) {
+	byName := make(map[string]int64, len(figures))
+	for i, v := range figures {
+		byName[strconv.Itoa(i+1)] = v
+	}
+	text, err := json.Marshal(byName)
+	return string(text), err
+}
+
+var errNoCommonCard = errors.New("the Device and the annotation " + wire.AnnotationNodeCards + " have no card in common")

@@ -1,0 +1,295 @@
+package inventory
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+)
+
+func TestReadInventoryCardsOfADevice(t *testing.T) {
+	cases := map[string]struct {
+		device *v1alpha1.Device
+		want   []gpu.Card
+	}{
+		"cards are ordered by minor number": {
+			device: deviceOf(cardInfo("GPU-c", 2), cardInfo("GPU-a", 0), cardInfo("GPU-b", 1)),
+			want:   []gpu.Card{card("GPU-a", 0), card("GPU-b", 1), card("GPU-c", 2)},
+		},
+		"the index is the rank, not the minor number": {
+			device: deviceOf(cardInfo("GPU-c", 9), cardInfo("GPU-a", 4)),
+			want:   []gpu.Card{card("GPU-a", 4), card("GPU-c", 9)},
+		},
+		"memory is rounded down to what slices come in": {
+			device: deviceOf(cardInfo("GPU-a", 0, withMemory("65500Mi")), cardInfo("GPU-b", 1, withMemory("64G"))),
+			want: []gpu.Card{
+				card("GPU-a", 0, func(c *gpu.Card) { c.Memory = 65408 }), // 511 steps
+				card("GPU-b", 1, func(c *gpu.Card) { c.Memory = 60928 }), // 61035 MiB
+			},
+		},
+		"a card's own model goes before the node's": {
+			device: deviceOf(cardInfo("GPU-a", 0, withLabel(wire.LabelModel, "MXC550")), cardInfo("GPU-b", 1)),
+			want:   []gpu.Card{card("GPU-a", 0, func(c *gpu.Card) { c.Model = "C550" }), card("GPU-b", 1)},
+		},
+		"a NUMA node of -1 is unknown": {
+			device: deviceOf(cardInfo("GPU-a", 0, at(-1, "")), cardInfo("GPU-b", 1, at(3, "")), cardInfo("GPU-c", 2, at(0, "")), cardInfo("GPU-d", 3)),
+			want: []gpu.Card{
+				card("GPU-a", 0, func(c *gpu.Card) { c.NUMA = -1 }),
+				card("GPU-b", 1, func(c *gpu.Card) { c.NUMA, c.NUMAKnown = 3, true }),
+				card("GPU-c", 2, func(c *gpu.Card) { c.NUMAKnown = true }),
+				card("GPU-d", 3),
+			},
+		},
+		"a switch label goes before the PCIe root": {
+			device: deviceOf(cardInfo("GPU-a", 0, at(0, "pci0000:3a"), withLabel(wire.LabelPCIeSwitch, "switch-1")), cardInfo("GPU-b", 1, at(0, "pci0000:3a"))),
+			want: []gpu.Card{
+				card("GPU-a", 0, func(c *gpu.Card) { c.NUMAKnown, c.Switch = true, "switch-1" }),
+				card("GPU-b", 1, func(c *gpu.Card) { c.NUMAKnown, c.Switch = true, "pci0000:3a" }),
+			},
+		},
+		"an unhealthy card may have no memory": {
+			device: deviceOf(cardInfo("GPU-a", 0), cardInfo("GPU-b", 1, unhealthy, func(d *v1alpha1.DeviceInfo) { d.Resources = nil })),
+			want:   []gpu.Card{card("GPU-a", 0), card("GPU-b", 1, func(c *gpu.Card) { c.Healthy, c.Memory = false, 0 })},
+		},
+		"devices of other types are passed over, whatever they lack": {
+			device: deviceOf(v1alpha1.DeviceInfo{Type: v1alpha1.DeviceTypeRDMA}, cardInfo("GPU-a", 0), v1alpha1.DeviceInfo{Type: v1alpha1.DeviceTypeFPGA, Minor: ptr.To[int32](0)}),
+			want:   []gpu.Card{card("GPU-a", 0)},
+		},
+		"a Device may have no card": {device: deviceOf()},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inv := ReadInventory(nodeOf(""), tc.device)
+			if diff := cmp.Diff(tc.want, cardsIn(t, inv)); diff != "" {
+				t.Errorf("cards (-want +got):\n%s", diff)
+			}
+			if inv.Name != "n1" || inv.Counted {
+				t.Errorf("Name = %q, Counted = %t", inv.Name, inv.Counted)
+			}
+		})
+	}
+}
+
+func TestReadInventoryWhoseDevice(t *testing.T) {
+	other := deviceOf(cardInfo("GPU-x", 0))
+	other.Labels[wire.LabelVendor] = "nvidia"
+	unsigned := deviceOf(cardInfo("GPU-a", 0))
+	delete(unsigned.Labels, wire.LabelVendor)
+	listed := `[{"uuid":"GPU-b","totalVRam":65536,"healthy":true}]`
+	cases := map[string]struct {
+		inventory *Inventory
+		want      []gpu.CardID
+	}{
+		"MetaX's":                              {ReadInventory(nodeOf(""), deviceOf(cardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
+		"without a vendor":                     {ReadInventory(nodeOf(""), unsigned), []gpu.CardID{"GPU-a"}},
+		"another vendor's":                     {ReadInventory(nodeOf(""), other), nil},
+		"another vendor's, with an annotation": {ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed), other), []gpu.CardID{"GPU-b"}},
+		"without a Node":                       {ReadInventory(nil, deviceOf(cardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
+		"no Device, an annotation":             {ReadInventory(nodeOf("gpu: 8", wire.AnnotationNodeCards, listed), nil), []gpu.CardID{"GPU-b"}},
+		"an empty one is no reason to count":   {ReadInventory(nodeOf("gpu: 8"), deviceOf()), nil},
+		"no Device and nothing advertised":     {ReadInventory(nodeOf(""), nil), nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.inventory.Problem != nil {
+				t.Fatalf("problem: %v", tc.inventory.Problem)
+			}
+			var got []gpu.CardID
+			for i := range topologyOf(tc.inventory).Len() {
+				got = append(got, tc.inventory.Topology.Card(i).ID)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("cards (-want +got):\n%s", diff)
+			}
+			if tc.inventory.Name != "n1" {
+				t.Errorf("Name = %q", tc.inventory.Name)
+			}
+		})
+	}
+}
+
+func topologyOf(inv *Inventory) *gpu.Topology { return inv.NewNode().Topology() }
+
+func TestReadInventoryZones(t *testing.T) {
+	zone := func(z string) func(*v1alpha1.DeviceInfo) { return withLabel(wire.LabelLinkZone, z) }
+	listed := `[{"uuid":"GPU-0","totalVRam":65536,"healthy":true,"linkZone":7},{"uuid":"GPU-1","totalVRam":65536,"healthy":true,"linkZone":7},
+		{"uuid":"GPU-2","totalVRam":65536,"healthy":true},{"uuid":"GPU-3","totalVRam":65536,"healthy":true}]`
+	ring := `{"cards":["GPU-3","GPU-1","GPU-2","GPU-0"],"links":["-M..","M-..","..-M","..M-"]}`
+	cases := map[string]struct {
+		inventory *Inventory
+		want      [][]int
+	}{
+		"none known": {inventory: ReadInventory(nodeOf(""), deviceOf(cardInfos(4)...))},
+		"from labels": {
+			inventory: ReadInventory(nodeOf(""), deviceOf(
+				cardInfo("GPU-0", 0, zone("1")), cardInfo("GPU-1", 1, zone("2")), cardInfo("GPU-2", 2, zone("1")), cardInfo("GPU-3", 3, zone("2")))),
+			want: [][]int{{0, 2}, {1, 3}},
+		},
+		"zone 0 is none": {
+			inventory: ReadInventory(nodeOf(""), deviceOf(cardInfo("GPU-0", 0, zone("0")), cardInfo("GPU-1", 1, zone("0")))),
+		},
+		"from the vendor's annotation": {inventory: ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed), nil), want: [][]int{{0, 1}}},
+		"from the vendor's annotation, by UUID": {
+			inventory: ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed), deviceOf(
+				cardInfo("GPU-2", 0), cardInfo("GPU-0", 1), cardInfo("GPU-3", 2), cardInfo("GPU-1", 3))),
+			want: [][]int{{1, 3}},
+		},
+		"a label goes before the vendor's annotation": {
+			inventory: ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed), deviceOf(
+				cardInfo("GPU-0", 0, zone("1")), cardInfo("GPU-1", 1, zone("2")), cardInfo("GPU-2", 2, zone("1")), cardInfo("GPU-3", 3, zone("2")))),
+			want: [][]int{{0, 2}, {1, 3}},
+		},
+		"the links annotation goes before both, by name": {
+			inventory: ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed),
+				annotated(deviceOf(cardInfo("GPU-0", 0, zone("1")), cardInfo("GPU-1", 1, zone("1")), cardInfo("GPU-2", 2), cardInfo("GPU-3", 3)), wire.AnnotationLinks, ring)),
+			want: [][]int{{0, 2}, {1, 3}},
+		},
+		"virtual functions have no links": {
+			inventory: ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(4)...), wire.AnnotationLinks, ring, wire.AnnotationMode, "vgpu")),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			cardsIn(t, tc.inventory)
+			checkZones(t, tc.inventory, tc.want...)
+		})
+	}
+}
+
+func TestReadInventoryFromTheVendorsAnnotation(t *testing.T) {
+	node := nodeOf("sgpu: 48", wire.AnnotationNodeCards, `[
+		{"uuid":"GPU-b","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"numa":1,"healthy":true,"linkZone":1},
+		{"uuid":"GPU-a","totalDevCount":8,"totalVRam":65500,"numa":-1,"healthy":true,"linkZone":1},
+		{"uuid":"GPU-c","totalDevCount":100,"totalVRam":32768,"future":{"x":[1]}}]`)
+	node.Labels = map[string]string{wire.LabelProduct: "MXC500"}
+	inv := ReadInventory(node, nil)
+	want := []gpu.Card{
+		card("GPU-b", 0, func(c *gpu.Card) { c.NUMA, c.NUMAKnown = 1, true }),
+		card("GPU-a", 1, func(c *gpu.Card) { c.NUMA, c.Slots, c.Memory = -1, 8, 65408 }),
+		card("GPU-c", 2, func(c *gpu.Card) { c.NUMAKnown, c.Healthy, c.Memory = true, false, 32768 }),
+	}
+	if diff := cmp.Diff(want, cardsIn(t, inv)); diff != "" {
+		t.Errorf("cards (-want +got):\n%s", diff)
+	}
+	checkZones(t, inv, []int{0, 1})
+	if want := (ledger.Serves{Slices: true}); inv.Serves != want {
+		t.Errorf("Serves = %+v, want %+v", inv.Serves, want)
+	}
+	if inv.ServedBy != "vendor" || inv.Mode != "" || inv.Counted {
+		t.Errorf("ServedBy = %q, Mode = %q, Counted = %t", inv.ServedBy, inv.Mode, inv.Counted)
+	}
+}
+
+func TestReadInventoryFromBoth(t *testing.T) {
+	node := nodeOf("sgpu: 32", wire.AnnotationNodeCards, `[
+		{"uuid":"GPU-2","totalDevCount":4,"totalVRam":1024,"numa":5,"linkZone":2},
+		{"uuid":"GPU-9","totalVRam":65536,"healthy":true},
+		{"uuid":"GPU-0","totalVRam":1024,"healthy":true,"linkZone":2}]`)
+	inv := ReadInventory(node, deviceOf(cardInfos(3)...))
+	// Health, memory and NUMA node are the Device's, slots the annotation's.
+	want := []gpu.Card{card("GPU-0", 0), card("GPU-2", 2, func(c *gpu.Card) { c.Slots = 4 })}
+	if diff := cmp.Diff(want, cardsIn(t, inv)); diff != "" {
+		t.Errorf("cards (-want +got):\n%s", diff)
+	}
+	checkZones(t, inv, []int{0, 1})
+	wantNotes := []string{
+		"card GPU-1 is in the Device but not in metax-tech.com/node-gpu-devices: left out",
+		"card GPU-9 is in metax-tech.com/node-gpu-devices but not in the Device: left out",
+	}
+	if diff := cmp.Diff(wantNotes, inv.Notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+
+	linked := annotated(deviceOf(cardInfos(3)...), wire.AnnotationLinks, `{"cards":["GPU-0","GPU-1","GPU-2"],"links":["-..",".-.","..-"]}`)
+	if inv = ReadInventory(node, linked); len(cardsIn(t, inv)) != 3 || inv.Notes != nil {
+		t.Errorf("our own agent's Device needs no completion: got %d cards, notes %q", inv.Topology.Len(), inv.Notes)
+	}
+}
+
+func TestReadInventoryCounted(t *testing.T) {
+	node := nodeOf("gpu: 2", wire.AnnotationScores, `{"1":0,"2":110}`, wire.AnnotationLosses, `{"1":150,"2":80}`)
+	node.Labels = map[string]string{wire.LabelProduct: "MetaX C500"}
+	inv := ReadInventory(node, nil)
+	if diff := cmp.Diff([]gpu.Card{card("", 0), card("", 1)}, cardsIn(t, inv)); diff != "" {
+		t.Errorf("cards (-want +got):\n%s", diff)
+	}
+	table := ledger.VendorTable{Scores: map[int]int64{1: 0, 2: 110}, Losses: map[int]int64{1: 150, 2: 80}}
+	if diff := cmp.Diff(table, inv.Vendor); diff != "" {
+		t.Errorf("tables (-want +got):\n%s", diff)
+	}
+	if want := (ledger.Serves{Whole: true}); inv.Serves != want || !inv.Counted {
+		t.Errorf("Serves = %+v, Counted = %t", inv.Serves, inv.Counted)
+	}
+
+	allocatable := nodeOf("")
+	allocatable.Status.Allocatable = gputest.MakeResources("gpu: 3")
+	if inv := ReadInventory(allocatable, nil); len(cardsIn(t, inv)) != 3 || !inv.Counted {
+		t.Errorf("allocatable cards count too: got %d", inv.Topology.Len())
+	}
+}
+
+func TestReadInventoryServes(t *testing.T) {
+	wholes, slices, both, seats := ledger.Serves{Whole: true}, ledger.Serves{Slices: true}, ledger.Serves{Whole: true, Slices: true}, ledger.Serves{Seats: true}
+	const none, wholeCards, shares, all = "", "gpu: 8", "sgpu: 128", "gpu: 8, sgpu: 128"
+	cases := map[string]struct {
+		mode, servedBy, capacity string
+		want                     ledger.Serves
+	}{
+		"native, ours":                              {"native", "daybreak", all, wholes},
+		"native, the vendor's":                      {"native", "vendor", wholeCards, wholes},
+		"native, the vendor's, whatever is counted": {"native", "", shares, wholes},
+		"slices, ours":                              {"sgpu", "daybreak", shares, both},
+		"slices, the vendor's":                      {"sgpu", "vendor", shares, slices},
+		"slices, not known whose":                   {"sgpu", "", all, slices},
+		"seats, ours":                               {"shared", "daybreak", wholeCards, seats},
+		"seats, the vendor's":                       {"shared", "vendor", wholeCards, seats},
+		"virtual functions, ours":                   {"vgpu", "daybreak", none, wholes},
+		"virtual functions, the vendor's":           {"vgpu", "vendor", wholeCards, wholes},
+		"no mode, ours":                             {"", "daybreak", none, both},
+		"no mode, ours, one kind counted":           {"", "daybreak", wholeCards, both},
+		"no mode, the vendor's, whole cards":        {"", "vendor", wholeCards, wholes},
+		"no mode, the vendor's, slices":             {"", "vendor", shares, slices},
+		"no mode, the vendor's, both":               {"", "vendor", all, both},
+		"no mode, the vendor's, nothing counted":    {"", "vendor", none, both},
+		"no mode, not known whose, slices":          {"", "", shares, slices},
+		"no mode, another plugin's, slices":         {"", "other", shares, slices},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			node, device := nodeOf(tc.capacity), deviceOf(cardInfos(1)...)
+			if tc.servedBy != "" {
+				node = nodeOf(tc.capacity, wire.AnnotationServedBy, tc.servedBy)
+			}
+			if tc.mode != "" {
+				annotated(device, wire.AnnotationMode, tc.mode)
+			}
+			inv := ReadInventory(node, device)
+			cardsIn(t, inv)
+			wantBy := "vendor"
+			if tc.servedBy == "daybreak" {
+				wantBy = "daybreak"
+			}
+			if inv.Serves != tc.want || inv.ServedBy != wantBy || inv.Mode != gpu.Mode(tc.mode) {
+				t.Errorf("Serves = %+v, ServedBy = %q, Mode = %q, want %+v, %q, %q", inv.Serves, inv.ServedBy, inv.Mode, tc.want, wantBy, tc.mode)
+			}
+		})
+	}
+	if inv := ReadInventory(nil, deviceOf()); inv.ServedBy != "daybreak" || inv.Serves != both {
+		t.Errorf("a Device without a Node is our own: got %q, %+v", inv.ServedBy, inv.Serves)
+	}
+}
+
+func TestBadInventory(t *testing.T) {
+	cause := errors.New("the Device can't be decoded")
+	inv := BadInventory("n7", cause)
+	if inv.Name != "n7" || !errors.Is(inv.Problem, cause) || inv.Topology != nil {
+		t.Errorf("got %+v", inv)
+	}
+}

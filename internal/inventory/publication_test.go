@@ -1,0 +1,272 @@
+package inventory
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+)
+
+// someTime is when things happen in these tests.
+var someTime = metav1.NewTime(time.Date(2025, 3, 15, 10, 0, 0, 0, time.UTC))
+
+func healthyCondition() []metav1.Condition {
+	return []metav1.Condition{{Type: wire.ConditionHealthy, Status: metav1.ConditionTrue, Reason: "DeviceHealthy", Message: "device is healthy", LastTransitionTime: someTime}}
+}
+
+// publicationOf is a publication with everything well.
+func publicationOf(t *gpu.Topology) *Publication {
+	p := &Publication{Node: "n1", NodeUID: "uid-1", Driver: "3.8.30", Mode: gpu.ModeSGPU, Topology: t}
+	for i := range t.Len() {
+		p.Cards = append(p.Cards, CardStatus{
+			BusID: fmt.Sprintf("0000:%02x:00.0", 0x38+i), PCIeRoot: "pci0000:3a", Conditions: healthyCondition(),
+		})
+	}
+	return p
+}
+
+// TestEncodeDevice: one card comes out as the listing of Koordinator's
+// documentation has it, with ours added.
+func TestEncodeDevice(t *testing.T) {
+	cards := gputest.Cards(1)
+	cards[0].ID, cards[0].NUMA = "89033010-2354-0000-0000-000000000000", 3
+	d, err := EncodeDevice(publicationOf(gputest.MustTopology(cards, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/device.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed v1alpha1.Device
+	if err := yaml.UnmarshalStrict(want, &listed); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&listed, stored(t, d), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+}
+
+func TestPublicationReadsBack(t *testing.T) {
+	r := gputest.Rand(1)
+	for range 200 {
+		topology := gputest.Unlike(1 + r.IntN(16))
+		p := publicationOf(topology)
+		for i := range p.Cards {
+			if r.IntN(2) == 0 {
+				p.Cards[i].Errors = new(int64(r.IntN(9)))
+			}
+		}
+		if r.IntN(2) == 0 {
+			p.Pending = gpu.ModeNative
+		}
+		d, err := EncodeDevice(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := DecodePublication(stored(t, d))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(p, back, cmpopts.IgnoreFields(Publication{}, "Topology")); diff != "" {
+			t.Fatalf("publication (-want +got):\n%s", diff)
+		}
+		for i := range topology.Len() {
+			want, got := *topology.Card(i), *back.Topology.Card(i)
+			want.Switch = labelValue(want.Switch)
+			if diff := cmp.Diff(want, got); diff != "" || topology.Linked(i) != back.Topology.Linked(i) {
+				t.Fatalf("card %d, linked to %b and %b (-want +got):\n%s", i, topology.Linked(i), back.Topology.Linked(i), diff)
+			}
+		}
+	}
+}
+
+func TestEncodeDeviceOfUnlikeCards(t *testing.T) {
+	cards := gputest.Cards(3)
+	cards[0].Model, cards[0].Memory = "C550 VF", 16<<10
+	cards[1].Switch, cards[1].Healthy = "0000:3b:00.0", false
+	cards[2].NUMAKnown = false
+	p := publicationOf(gputest.MustTopology(cards, []gpu.Link{{A: 1, B: 2}}))
+	p.Driver, p.NodeUID = "3.8.30 (release)", ""
+	d, err := EncodeDevice(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := d.Labels, (map[string]string{wire.LabelVendor: "metax", wire.LabelModel: "C500", wire.LabelDriver: "3.8.30--release"}); !cmp.Equal(got, want) {
+		t.Errorf("labels %v, want %v", got, want)
+	}
+	if len(d.OwnerReferences) != 0 {
+		t.Errorf("owners %v of a node without UID", d.OwnerReferences)
+	}
+	type brief struct {
+		Model, Zone, Switch, Memory string
+		NUMA                        int32
+		Health                      bool
+	}
+	var got []brief
+	for _, i := range d.Spec.Devices {
+		memory := i.Resources[wire.KoordMemory]
+		got = append(got, brief{i.Labels[wire.LabelModel], i.Labels[wire.LabelLinkZone], i.Labels[wire.LabelPCIeSwitch], memory.String(), i.Topology.NodeID, i.Health})
+	}
+	want := []brief{
+		{"C550-VF", "0", "", "16Gi", 0, true},
+		{"C500", "1", "0000-3b-00.0", "64Gi", 0, false},
+		{"C500", "1", "", "64Gi", -1, true},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("cards (-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodePublicationRefuses(t *testing.T) {
+	cases := map[string]struct {
+		device *v1alpha1.Device
+		want   string
+	}{
+		"an unknown mode":           {annotated(deviceOf(cardInfos(1)...), wire.AnnotationMode, "half"), `mode "half": want native, sgpu, shared or vgpu`},
+		"two cards of one number":   {deviceOf(cardInfo("GPU-0", 0), cardInfo("GPU-1", 0)), "cards GPU-0 and GPU-1 have the same minor number 0"},
+		"two cards of one id":       {deviceOf(cardInfo("GPU-0", 0), cardInfo("GPU-0", 1)), `gpu: topology: cards 0 and 1 have the same id "GPU-0"`},
+		"links of other cards":      {annotated(deviceOf(cardInfos(1)...), wire.AnnotationLinks, `{"cards":[],"links":[]}`), "annotation daybreak-gpu.io/links: 0 cards and 0 rows for a Device with 1 cards"},
+		"a zone that is no number":  {deviceOf(cardInfo("GPU-0", 0, withLabel(wire.LabelLinkZone, "x"))), "spec.devices[0]: card GPU-0: label daybreak-gpu.io/link-zone..."},
+		"a card without its number": {deviceOf(v1alpha1.DeviceInfo{Type: "gpu", UUID: "GPU-0"}), "spec.devices[0]: card GPU-0 has no minor number"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, err := DecodePublication(tc.device); !matches(errText(err), tc.want) {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestKeepTransitions(t *testing.T) {
+	later := metav1.NewTime(someTime.Add(time.Hour))
+	condition := func(kind string, status metav1.ConditionStatus, at metav1.Time) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, LastTransitionTime: at}
+	}
+	now := []metav1.Condition{condition("Healthy", "True", later), condition("Linked", "False", later), condition("New", "True", later)}
+	KeepTransitions(now, []metav1.Condition{condition("Linked", "True", someTime), condition("Healthy", "True", someTime)})
+	want := []metav1.Condition{condition("Healthy", "True", someTime), condition("Linked", "False", later), condition("New", "True", later)}
+	if diff := cmp.Diff(want, now); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+}
+
+func TestCardList(t *testing.T) {
+	got := CardList(" GPU-b,GPU-a GPU-b,,not/one,")
+	if diff := cmp.Diff([]gpu.CardID{"GPU-a", "GPU-b"}, got); diff != "" {
+		t.Errorf("cards (-want +got):\n%s", diff)
+	}
+}
+
+// TestNodeCards: what is available is what pods leave, and an exclusive holder
+// leaves nothing.
+func TestNodeCards(t *testing.T) {
+	topology := gputest.Zones(2, 1)
+	p := publicationOf(topology)
+	n := gputest.Node(topology)
+	gputest.Slice(n, "a", 0, 30, 16<<10, gpu.FixedShare)
+	gputest.Slice(n, "b", 0, 20, 8<<10, gpu.FixedShare)
+	gputest.Exclusive(n, 1)
+	got, err := EncodeNodeCards(NodeCards(p, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"uuid":"GPU-0","bdf":"0000:38:00.0","model":"sgpu","totalDevCount":16,"totalCompute":100,"totalVRam":65536,` +
+		`"availableDevCount":14,"availableCompute":50,"availableVRam":40960,"healthy":true,"qosPolicy":"fixed-share","linkZone":1},` +
+		`{"uuid":"GPU-1","bdf":"0000:39:00.0","model":"sgpu","totalDevCount":16,"totalCompute":100,"totalVRam":65536,` +
+		`"availableDevCount":0,"availableCompute":0,"availableVRam":0,"healthy":true,"linkZone":1},` +
+		`{"uuid":"GPU-2","bdf":"0000:3a:00.0","model":"sgpu","totalDevCount":16,"totalCompute":100,"totalVRam":65536,` +
+		`"availableDevCount":16,"availableCompute":100,"availableVRam":65536,"numa":1,"healthy":true}]`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("annotation (-want +got):\n%s", diff)
+	}
+	n.BookUnknown("someone")
+	for _, c := range NodeCards(p, n) {
+		if *c.AvailableDevCount != 0 || *c.AvailableVRam != 0 || *c.AvailableCompute != 0 {
+			t.Errorf("card %s is available although a pod's cards are unknown", c.UUID)
+		}
+	}
+}
+
+// TestTables are the vendor's own figures: two zones of four, two cards of one
+// busy.
+func TestTables(t *testing.T) {
+	n := gputest.Node(gputest.Zones(4, 4))
+	gputest.Exclusive(n, 0, 1)
+	n.Serves = ledger.Serves{Slices: true} // whatever the node serves
+	scores, losses := Tables(n)
+	if diff := cmp.Diff([]int64{0, 110, 330, 660, 700, 850}, scores); diff != "" {
+		t.Errorf("scores (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]int64{150, 80, 390, 80, 150, 0}, losses); diff != "" {
+		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+}
+
+func TestKinds(t *testing.T) {
+	cases := map[string]struct {
+		pod           *gputest.PodBuilder
+		whole, slices bool
+	}{
+		"whole cards":                 {pod: app("gpu: 2"), whole: true},
+		"a slice":                     {pod: app("sgpu: 1, vcore: 10"), slices: true},
+		"a card alone, as a slice":    {pod: app("sgpu: 1"), slices: true},
+		"one of each":                 {pod: app("gpu: 1").App("sgpu: 1"), whole: true, slices: true},
+		"no card":                     {pod: app("cpu: 1")},
+		"a request that is a mistake": {pod: app("gpu: 1, sgpu: 1"), whole: true, slices: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if whole, slices := request.Kinds(tc.pod.Obj()); whole != tc.whole || slices != tc.slices {
+				t.Errorf("whole %t, slices %t", whole, slices)
+			}
+		})
+	}
+}
+
+// FuzzDecodePublication: whatever a Device says, it is refused or can be
+// written again.
+func FuzzDecodePublication(f *testing.F) {
+	for _, topology := range []*gpu.Topology{gputest.Zones(1), gputest.Rings(4, 4), gputest.Unlike(5)} {
+		d, err := EncodeDevice(publicationOf(topology))
+		if err != nil {
+			f.Fatal(err)
+		}
+		text, err := json.Marshal(d)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d, err := wire.DecodeDevice(text)
+		if err != nil {
+			return
+		}
+		p, err := DecodePublication(d)
+		if err != nil {
+			return
+		}
+		again, err := EncodeDevice(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodePublication(again); err != nil {
+			t.Fatalf("written again it can't be read: %v", err)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package request
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// ApplyDefaults fills in what the pod left unsaid, as [Read] read it: the QoS class
+// of shares, limits for requests and requests for limits, and in Koordinator's
+// dialect the number of cards in both of its names. It changes nothing of what
+// the pod asks for, so Admit reads the same afterwards, and completing twice is
+// completing once.
+//
+// It never changes a map in place: a pod that shares its maps with another, as
+// a shallow copy does, leaves that one alone.
+func ApplyDefaults(pod *corev1.Pod, ask *PodRequest) {
+	if _, ok := pod.Annotations[wire.AnnotationQoS]; !ok && ask.Request.QoS != "" {
+		annotations := make(map[string]string, len(pod.Annotations)+1)
+		maps.Copy(annotations, pod.Annotations)
+		annotations[wire.AnnotationQoS] = string(ask.Request.QoS)
+		pod.Annotations = annotations
+	}
+	for i, c := range Containers(pod) {
+		if completed, changed := completeContainer(c.resources, ask.Request.Requests[i].Cards); changed {
+			c.resources.Limits, c.resources.Requests = completed.Limits, completed.Requests
+		}
+	}
+}
+
+// completeContainer returns the container's resources with what they leave
+// unsaid; cards is the number of cards that they ask for.
+func completeContainer(r *corev1.ResourceRequirements, cards int) (completed corev1.ResourceRequirements, changed bool) {
+	ours := corev1.ResourceList{}
+	for _, name := range wire.Resources() {
+		if q, ok := r.Limits[name]; ok {
+			ours[name] = q
+		} else if q, ok := r.Requests[name]; ok {
+			ours[name] = q
+		}
+	}
+	completeKoordinator(ours, cards)
+	completed.Limits, changed = replaceOurs(r.Limits, ours)
+	var also bool
+	completed.Requests, also = replaceOurs(r.Requests, ours)
+	return completed, changed || also
+}
+
+// completeKoordinator writes Koordinator's resources out as its own webhook
+// does, since nodes offer them in no other way: gpu as compute and memory, and
+// the number of cards. Kubelet's plugin is called for sgpu alone, so that one
+// has to be there too.
+func completeKoordinator(ours corev1.ResourceList, cards int) {
+	if !slices.ContainsFunc(wire.KoordinatorResources(), func(name corev1.ResourceName) bool { _, ok := ours[name]; return ok }) {
+		return
+	}
+	if q, ok := ours[wire.KoordGPU]; ok {
+		delete(ours, wire.KoordGPU)
+		ours[wire.KoordCore], ours[wire.KoordMemoryRatio] = q, q
+	}
+	for _, name := range []corev1.ResourceName{wire.KoordShared, wire.ResourceSGPU} {
+		if _, ok := ours[name]; !ok {
+			ours[name] = *resource.NewQuantity(int64(cards), resource.DecimalSI)
+		}
+	}
+}
+
+// replaceOurs returns the list with our resources as given, and whether that is
+// a change. Resources of others stay as they are.
+func replaceOurs(list, ours corev1.ResourceList) (corev1.ResourceList, bool) {
+	changed, all := false, wire.Resources()
+	for _, name := range all {
+		was, had := list[name]
+		is, has := ours[name]
+		changed = changed || had != has || has && was.Cmp(is) != 0
+	}
+	if !changed {
+		return list, false
+	}
+	replaced := make(corev1.ResourceList, len(list)+len(ours))
+	for name, q := range list {
+		if !slices.Contains(all, name) {
+			replaced[name] = q
+		}
+	}
+	maps.Copy(replaced, ours)
+	return replaced, true
+}

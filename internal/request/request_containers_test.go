@@ -1,0 +1,116 @@
+package request
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+)
+
+func TestAdmitContainers(t *testing.T) {
+	nothing := gpu.Request{}
+	runAdmit(t, map[string]admitCase{
+		"each has its entry, also those that ask nothing": {
+			pod:  app("cpu: 1").App("sgpu: 1, vcore: 10, vmemory: 1").App(""),
+			want: bestEffort(nothing, slice(1, 10, mib(1024)), nothing),
+		},
+		"init containers come first": {
+			pod:  gputest.MakePod("p").Init("sgpu: 1, vcore: 10, vmemory: 1").App("sgpu: 1, vcore: 20, vmemory: 2"),
+			want: bestEffort(during(gpu.Init, slice(1, 10, mib(1024))), slice(1, 20, mib(2048))),
+		},
+		"a sidecar is an init container that stays": {
+			pod: gputest.MakePod("p").Init("").Sidecar("sgpu: 1, vcore: 10, vmemory: 1").Init("gpu: 1").App("gpu: 2"),
+			want: bestEffort(during(gpu.Init, nothing), during(gpu.Sidecar, slice(1, 10, mib(1024))),
+				during(gpu.Init, whole(1)), whole(2)),
+		},
+		"only an init container asks": {
+			pod:  gputest.MakePod("p").Init("gpu: 1").App("cpu: 1"),
+			want: podOf("", "", during(gpu.Init, whole(1)), nothing),
+		},
+		"one dialect each": {
+			pod:  app("gpu.shared: 1, gpu-core: 5, gpu-memory: 1Gi, sgpu: 1").App("sgpu: 1, vcore: 10, vmemory: 1"),
+			want: bestEffort(slice(1, 5, mib(1024)), slice(1, 10, mib(1024))),
+		},
+		"whole cards in one, slices in the other": {
+			pod:  app("gpu: 1").App("sgpu: 1, vcore: 10, vmemory: 1"),
+			want: bestEffort(whole(1), slice(1, 10, mib(1024))),
+		},
+		"none asks for a card":         {pod: app("cpu: 1, nvidia.com/gpu: 1").App("")},
+		"all their counts are zero":    {pod: app("gpu: 0").App("sgpu: 0")},
+		"no resources, odd annotation": {pod: app("").Annotate(qosName, "guaranteed")},
+		"a problem names its container": {
+			pod: gputest.MakePod("p").Init("gpu: 1").Init("gpu: 65").App("gpu: 1").App("sgpu: 1, vcore: 101"),
+			wantProblems: []string{
+				problem("spec.initContainers[1].resources.limits[metax-tech.com/gpu]", "65", sayCount),
+				problem("spec.containers[1].resources.limits[metax-tech.com/vcore]", "101", sayPercent),
+			},
+		},
+	})
+}
+
+func TestAdmitAllProblemsAtOnce(t *testing.T) {
+	runAdmit(t, map[string]admitCase{
+		"five mistakes, five sentences": {
+			pod: app("sgpu: 1, vcore: 120, vmemory: 4000").
+				Annotate(qosName, "guaranteed").Annotate(nodePolicyName, "random").Annotate(topologyName, "maybe"),
+			wantProblems: []string{
+				limit(vmemoryName, "4k", sayKept("4k")),
+				limit(vcoreName, "120", sayPercent),
+				annotation(qosName, "guaranteed", sayQoS),
+				annotation(nodePolicyName, "random", `"random" is no policy: write "binpack" or "spread", or leave the annotation out`),
+				annotation(topologyName, "maybe", sayWord),
+			},
+		},
+		"one in each container and one for the pod": {
+			pod: gputest.MakePod("p").Init("gpu: 1, sgpu: 1").App("vcore: 10").AppWith("gpu: 1", "gpu: 2").App("gpu-core: 10").
+				Annotate(className, "batch"),
+			wantProblems: []string{
+				annotation(className, "batch", sayClass),
+				problem("spec.initContainers[0].resources.limits[metax-tech.com/gpu]", "1", sayOneKind),
+				limit(vcoreName, "10", sayAddCards),
+				problem("spec.containers[1].resources.requests[metax-tech.com/gpu]", "2", "differs from the limit: write 1 in both, or in limits alone"),
+				problem("spec.containers[2].resources.limits[koordinator.sh/gpu-core]", "10", sayNoMemory),
+			},
+		},
+	})
+}
+
+func TestAsks(t *testing.T) {
+	cases := map[string]struct {
+		pod  *gputest.PodBuilder
+		want bool
+	}{
+		"whole cards":                {pod: app("gpu: 1"), want: true},
+		"an amount alone":            {pod: app("vcore: 1"), want: true},
+		"in requests":                {pod: gputest.MakePod("p").AppWith("", "sgpu: 1"), want: true},
+		"an init container":          {pod: gputest.MakePod("p").Init("gpu-core: 1").App(""), want: true},
+		"zero is a way of asking":    {pod: app("gpu: 0"), want: true},
+		"another vendor's":           {pod: app("nvidia.com/gpu: 1, cpu: 2, memory: 1Gi")},
+		"another of MetaX's":         {pod: app("metax-tech.com/vfio-gpu: 1")},
+		"a pod without containers":   {pod: gputest.MakePod("p")},
+		"an annotation asks nothing": {pod: app("").Annotate(wire.AnnotationAllocated, `[[{"uuid":"GPU-0"}]]`)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := wire.Asks(tc.pod.Obj()); got != tc.want {
+				t.Errorf("Asks = %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+// Reading a pod must not write on it: informers share their objects.
+func TestAdmitLeavesThePodAlone(t *testing.T) {
+	pod := gputest.MakePod("p").Init("gpu: 1").App("gpu.shared: 2, gpu-core: 200, gpu-memory: 3Gi").
+		Annotate(useName, " GPU-1 ").Annotate(cardPolicyName, "numa").Obj()
+	before := pod.DeepCopy()
+	if _, problems := Read(pod); len(problems) > 0 {
+		t.Fatalf("refused: %v", problems)
+	}
+	if diff := cmp.Diff(before, pod); diff != "" {
+		t.Errorf("the pod changed (-before +after):\n%s", diff)
+	}
+}

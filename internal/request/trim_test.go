@@ -1,0 +1,115 @@
+package request_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+)
+
+// TestTrimPod: a trimmed pod asks for, holds and says the same as the full one.
+func TestTrimPod(t *testing.T) {
+	full := gputest.MakePod("p").Init("sgpu: 1").Sidecar("sgpu: 1, vcore: 5").App("gpu-core: 10, gpu-memory: 1Gi").On("n1").
+		Phase(corev1.PodRunning).Annotate(wire.AnnotationQoS, "fixed-share").Annotate(corev1.LastAppliedConfigAnnotation, "{}").Obj()
+	full.UID, full.ResourceVersion, full.ManagedFields = "u", "1", []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	full.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	full.Spec.SchedulerName = "daybreak"
+	full.Spec.Volumes = []corev1.Volume{{Name: "v"}}
+	full.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "E"}}
+	full.Spec.NodeSelector = map[string]string{"pool": "train"}
+	full.Spec.Affinity = &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"1"}}}}},
+		}},
+		PodAntiAffinity: &corev1.PodAntiAffinity{},
+	}
+	full.Spec.Tolerations = []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}
+	full.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled}}
+	full.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c"}}
+
+	obj, err := request.Trim(full.DeepCopy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trimmed, ok := obj.(*corev1.Pod)
+	if !ok {
+		t.Fatalf("got a %T", obj)
+	}
+	if trimmed.ManagedFields != nil || trimmed.Spec.Volumes != nil || trimmed.Spec.Containers[0].Env != nil || trimmed.Status.ContainerStatuses != nil || trimmed.Annotations[corev1.LastAppliedConfigAnnotation] != "" {
+		t.Errorf("it is not trimmed: %+v", trimmed)
+	}
+	requests := func(pod *corev1.Pod) corev1.ResourceList {
+		return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	}
+	if diff := cmp.Diff(requests(full), requests(trimmed)); diff != "" {
+		t.Errorf("requests (-full +trimmed):\n%s", diff)
+	}
+	for name, node := range map[string]*corev1.Node{
+		"all is well":     {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "train", "rack": "1"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoSchedule}}}},
+		"another pool":    {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "serve", "rack": "1"}}},
+		"another rack":    {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "train", "rack": "2"}}},
+		"another taint":   {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "train", "rack": "1"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "own", Effect: corev1.TaintEffectNoExecute}}}},
+		"a cordoned node": {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "train", "rack": "1"}}, Spec: corev1.NodeSpec{Unschedulable: true}},
+	} {
+		facts := &cluster.Facts{Node: node}
+		want := cluster.NewNodeFilter(full).Exclusion(facts)
+		if got := cluster.NewNodeFilter(trimmed).Exclusion(facts); got != want || (want.Kind == 0) != (name == "all is well") {
+			t.Errorf("%s: the trimmed pod is excluded for %q, the full one for %q", name, got.Message, want.Message)
+		}
+	}
+	parts := func(pod *corev1.Pod) []any {
+		ask, errs := request.Read(pod)
+		return []any{pod.UID, pod.ResourceVersion, pod.Spec.NodeName, pod.Spec.SchedulerName, pod.Status.Phase, pod.Status.Conditions, pod.Annotations[wire.AnnotationQoS], ask, errs}
+	}
+	if diff := cmp.Diff(parts(full), parts(trimmed)); diff != "" {
+		t.Errorf("(-full +trimmed):\n%s", diff)
+	}
+}
+
+// TestTrimScheduler: the arguments of Daybreak's own scheduler have its policy;
+// those of other pods are dropped.
+func TestTrimScheduler(t *testing.T) {
+	for component, want := range map[string]int{"scheduler": 1, "agent": 0} {
+		pod := gputest.MakePod("p").App("cpu: 1").Obj()
+		pod.Labels = map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": component}
+		pod.Spec.Containers[0].Args = []string{"--policy=spread"}
+		pod.Spec.NodeSelector = map[string]string{"a": "b"}
+		if _, err := request.Trim(pod); err != nil || len(pod.Spec.Containers[0].Args) != want || pod.Spec.NodeSelector != nil {
+			t.Errorf("%s: arguments %q, nodeSelector %v, error %v", component, pod.Spec.Containers[0].Args, pod.Spec.NodeSelector, err)
+		}
+	}
+}
+
+func TestTrimLeavesOthersAlone(t *testing.T) {
+	tombstone := cache.DeletedFinalStateUnknown{Key: "k"}
+	if got, err := request.Trim(tombstone); err != nil || got != any(tombstone) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{SizeBytes: 1}}}}
+	if _, err := request.Trim(node); err != nil || node.Status.Images != nil || node.Name != "n1" {
+		t.Errorf("got %+v, %v", node, err)
+	}
+}
+
+// TestTrimResized: a pod that is being resized takes the larger of both sizes,
+// trimmed or not.
+func TestTrimResized(t *testing.T) {
+	pod := gputest.MakePod("p").App("cpu: 1").On("n1").Obj()
+	pod.Spec.Containers[0].Resources.Requests = gputest.MakeResources("cpu: 1")
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: pod.Spec.Containers[0].Name, AllocatedResources: gputest.MakeResources("cpu: 3"),
+		Resources: &corev1.ResourceRequirements{Requests: gputest.MakeResources("cpu: 3")},
+	}}
+	if _, err := request.Trim(pod); err != nil || request.CPUOnNode(pod) != 3000 {
+		t.Errorf("%d of CPU, error %v, want 3000", request.CPUOnNode(pod), err)
+	}
+}
