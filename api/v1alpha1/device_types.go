@@ -109,7 +109,7 @@ type DeviceInfo struct {
 
 // DeviceTopology is where a device sits in the machine.
 type DeviceTopology struct {
-	// SocketID is the CPU socket; -1 when the agent cannot tell.
+	// SocketID is the CPU socket; -1 when the agent does not know it.
 	SocketID int32 `json:"socketID"`
 	// NodeID is the NUMA node, numbered across all sockets; -1 when the machine
 	// does not say.

@@ -8,8 +8,8 @@
 // wants to say beyond that goes into labels and annotations, whose keys are in
 // internal/wire.
 //
-// There are no functions here besides registration and deep copies: reading a
-// Device into cards is internal/wire's work, because a Device in a cluster can
+// There are no functions here except registration and deep copies: a Device is
+// read into cards by internal/inventory, because a Device in a cluster can
 // hold anything its schema lets through.
 //
 // Run `make generate` after a change to a type or a marker.
