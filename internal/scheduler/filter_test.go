@@ -28,7 +28,7 @@ func TestPreFilter(t *testing.T) {
 		"a pod without cards is skipped": {pod: makePod("p"), wantCode: fwk.Skip},
 		"zero cards are no cards":        {pod: makePod("p", whole(0)), wantCode: fwk.Skip},
 		"a pod with cards goes on":       {pod: makePod("p", whole(1)), wantCode: fwk.Success},
-		"what can't be meant is refused for good, all of it at once": {
+		"an invalid request is refused for good, with all problems at once": {
 			pod: makePod("p", asking(map[corev1.ResourceName]string{
 				wire.ResourceSGPU: "1", wire.ResourceVCore: "120", wire.ResourceVMemory: "0",
 			})),

@@ -146,7 +146,7 @@ func TestAttempts(t *testing.T) {
 			},
 			want: map[string]float64{},
 		},
-		"a pod that can't be meant": {
+		"an invalid pod": {
 			pod: makePod("p", asking(map[corev1.ResourceName]string{wire.ResourceSGPU: "1", wire.ResourceVCore: "120"})),
 			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
 				t.Helper()

@@ -234,7 +234,7 @@ func TestSignPod(t *testing.T) {
 	}{
 		"a pod without cards may be batched": {pod: makePod("p"), want: true},
 		"one with cards may not":             {pod: makePod("p", whole(1))},
-		"nor one that can't be meant":        {pod: makePod("p", slice(120, 8))},
+		"nor an invalid one":                 {pod: makePod("p", slice(120, 8))},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

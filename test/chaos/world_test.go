@@ -35,7 +35,7 @@ import (
 
 // options says what a world is like.
 type options struct {
-	// machines is how many servers with eight cards there are, beside the one that
+	// machines is how many servers with eight cards there are, in addition to the one that
 	// is kept for probes.
 	machines int
 	// scheduler and agent are the binaries that these run; the built one
@@ -121,7 +121,7 @@ func newWorld(t *testing.T, o options) *world {
 	return w
 }
 
-// atEnd does something when the world ends, beside everything else that does.
+// atEnd does something when the world ends, in addition to everything else.
 func (w *world) atEnd(do func()) {
 	w.running.Go(func() {
 		<-w.ctx.Done()

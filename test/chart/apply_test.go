@@ -88,7 +88,7 @@ func TestApply(t *testing.T) {
 	// A definition of another installation is left alone.
 	kubectl(nil, "annotate", "--overwrite", "crd", "devices.scheduling.koordinator.sh", "meta.helm.sh/release-name=koordinator", "meta.helm.sh/release-namespace=koordinator-system")
 	if _, err := onCluster("install", "daybreak", dir); err != nil {
-		t.Errorf("beside Koordinator's definition: %v", err)
+		t.Errorf("with Koordinator's definition: %v", err)
 	}
 	if got := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", `jsonpath={.metadata.annotations.meta\.helm\.sh/release-name}`); got != "koordinator" {
 		t.Errorf("the definition is %s's now", got)

@@ -269,7 +269,7 @@ func (h *hardware) ours() []fake.Slice {
 	return slices.DeleteFunc(slices.Clone(h.slices), func(s fake.Slice) bool { return !strings.HasPrefix(s.Alias, "daybreak-") })
 }
 
-// addForeign makes a slice of the last card as someone else would, beside the
+// addForeign makes a slice of the last card as someone else would, next to the
 // agent.
 func (c *cards) addForeign() error {
 	const id, mib, compute = 9, 1024, 5

@@ -75,7 +75,7 @@ func (w *world) refused(name string) {
 	})
 }
 
-// TestShared: two pods sit on one card, each allowed to work beside the other.
+// TestShared: two pods sit on one card, each allowed to work next to the other.
 func TestShared(t *testing.T) {
 	w := newWorld(t)
 	c := w.serve()

@@ -24,7 +24,7 @@ func (w *world) endContainer(p *corev1.Pod) error {
 }
 
 // residents creates pods that are to survive whatever a test does: a slice, a
-// whole card, and a foreign slice beside them.
+// whole card, and a foreign slice next to them.
 func (w *world) residents(c *cards) []*corev1.Pod {
 	w.Helper()
 	w.must(c.addForeign())

@@ -7,6 +7,6 @@
 // distinguish them from real ones. Changing the Machine and writing it again makes
 // faults happen while a program runs.
 //
-// Slices are kept in a file beside the configuration, by the library, and are
+// Slices are kept in a file next to the configuration, by the library, and are
 // shared by all processes that load it.
 package fake

@@ -139,7 +139,7 @@ func Trigger(path, action, moment, function string) error {
 }
 
 // Write writes the configuration; a reader sees all of it or none. State of
-// slices is kept beside it.
+// slices is kept next to it.
 func (m *Machine) Write(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {

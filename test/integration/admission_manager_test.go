@@ -91,7 +91,7 @@ func TestWorkloads(t *testing.T) {
 	}
 	w.audit()
 
-	// A template that can't be meant: its owner's event says what to write.
+	// An invalid template: its owner's event says what to write.
 	bad := template("bad")
 	bad.Spec.Containers[0].Resources = runnable(asks("sgpu: 1, vcore: 120"), "").Spec.Containers[0].Resources
 	_, err = apps.Deployments("default").Create(w.ctx, &appsv1.Deployment{

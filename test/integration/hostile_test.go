@@ -310,7 +310,7 @@ func (w *besieged) plantBytes() {
 	w.Logf("annotations that are no UTF-8: %v", err)
 }
 
-// refuseWishes: pods that can't be meant are refused, and the sentence is short.
+// refuseWishes: invalid pods are rejected, and the sentence is short.
 func (w *besieged) refuseWishes() {
 	w.Helper()
 	for _, a := range hostile.Wishes() {

@@ -260,7 +260,7 @@ func TestWhatThePluginReads(t *testing.T) {
 
 // TestForeignSlices: slices that belong to no pod are respected, with their
 // class and their memory, also while pods that wait for their turn are booked
-// beside them.
+// alongside them.
 func TestForeignSlices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, local.Config{})

@@ -383,7 +383,7 @@ func TestContinuousAudit(t *testing.T) {
 		}
 	}
 	w.delete("second")
-	w.eventually("it is right again", time.Minute, func() error {
+	w.eventually("the violation is resolved", time.Minute, func() error {
 		n, err := served.metric(`daybreak_manager_audit_violations{rule="ExclusiveShared"}`)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%v violations", n)

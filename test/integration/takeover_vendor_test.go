@@ -58,9 +58,9 @@ func (k *kubeletIDs) GetAllocatableResources(context.Context, *podresources.Allo
 	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{{ResourceName: k.resource, DeviceIds: []string{k.spare}}}}, nil
 }
 
-// beside runs an agent beside the vendor's plugin, with kubelet's word on who
+// alongside runs an agent next to the vendor's plugin, with kubelet's word on who
 // has which ids.
-func (w *world) beside(node string, mode gpu.Mode, k *kubeletIDs) {
+func (w *world) alongside(node string, mode gpu.Mode, k *kubeletIDs) {
 	w.Helper()
 	dir, err := os.MkdirTemp("", "k")
 	w.must(err)
@@ -151,8 +151,8 @@ func TestTakeoverVendorOnly(t *testing.T) {
 	ids.give("alone", c[5]+"-3:1")
 	whole := &kubeletIDs{resource: string(wire.ResourceGPU), spare: n[0]}
 	whole.give("pair", n[2], n[6])
-	w.beside(sliced, gpu.ModeSGPU, ids)
-	w.beside(native, gpu.ModeNative, whole)
+	w.alongside(sliced, gpu.ModeSGPU, ids)
+	w.alongside(native, gpu.ModeNative, whole)
 	start := time.Now()
 	w.bound("slice")
 	t.Logf("the node took a pod %s after its agent was started", time.Since(start).Round(100*time.Millisecond))
@@ -268,7 +268,7 @@ func (w *world) rewriteDevice(node string, change func(*v1alpha1.Device)) {
 	w.must(err)
 }
 
-// TestTakeoverBinaries runs an older version's agent and scheduler beside those
+// TestTakeoverBinaries runs an older version's agent and scheduler alongside those
 // of this one; DAYBREAK_OLD names its binary, without which there is nothing to
 // run. The formats are tested without it, above.
 func TestTakeoverBinaries(t *testing.T) {

@@ -1,4 +1,4 @@
-// Command perf measures how fast the scheduler is, beside plain kube-scheduler
+// Command perf measures how fast the scheduler is compared with plain kube-scheduler
 // in the same run:
 //
 //	make bench        100 and 500 nodes, at most 20 minutes

@@ -44,7 +44,7 @@ type Run struct {
 	Nodes    int    `json:"nodes"`
 	Workload string `json:"workload"`
 	Policy   string `json:"policy,omitempty"`
-	// Pods were bound beside Residents, which were there before, and Unfit,
+	// Pods were bound in addition to Residents, which were there before, and Unfit,
 	// which fit nowhere.
 	Pods      int `json:"pods"`
 	Residents int `json:"residents,omitempty"`
@@ -194,7 +194,7 @@ func (r *Result) keep(earlier *Result) {
 }
 
 // merge returns both lists in order, with one of two that the order does not
-// tell apart: the newer.
+// distinguish: the newer.
 func merge[T any](newer, older []T, order func(a, b T) int) []T {
 	all := slices.Concat(newer, older)
 	slices.SortStableFunc(all, order)
@@ -276,7 +276,7 @@ func (r *Result) judgeRun(p *Plan, x *Run) {
 	r.atMost(what+", more calls a pod than plain kube-scheduler", p.Bounds.ExtraCalls, x.Daybreak.CallsPerPod-x.Plain.CallsPerPod)
 	r.atMost(what+", peak MiB", p.Bounds.PeakMiB, x.Daybreak.PeakMiB)
 	if other := r.find(x.Nodes, w.Beside); w.Beside != "" && other != nil {
-		r.atLeast(what+", speed left beside pods that can't fit", p.Bounds.Unfit, x.DaybreakPodsPerSecond/other.DaybreakPodsPerSecond)
+		r.atLeast(what+", speed left next to pods that can't fit", p.Bounds.Unfit, x.DaybreakPodsPerSecond/other.DaybreakPodsPerSecond)
 	}
 }
 

@@ -37,7 +37,7 @@ func NodeAnnotations() []Annotation {
 	return list
 }
 
-// Locks are values of the node lock that nobody can have meant.
+// Locks are invalid values of the node lock.
 func Locks() map[string]string {
 	return map[string]string{
 		"empty": "", "garbage": "garbage!", "commas": ",,", "more-commas": "2026-01-02T15:04:05Z,default,p,q", "no-pod": "2026-01-02T15:04:05Z,default", "year": "12026-01-02T15:04:05Z,default,p",
@@ -45,8 +45,7 @@ func Locks() map[string]string {
 	}
 }
 
-// Allocations returns annotations that tell what a pod holds, and can't be
-// read. All are for pods with one container that asks for one share.
+// Allocations returns unreadable annotations with what a pod holds. All are for pods with one container that asks for one share.
 func Allocations() []Annotation {
 	const vendor, sgpu, whole, koordinator = "metax-tech.com/gpu-devices-allocated", "hami.io/metax-sgpu-devices-allocated", "hami.io/metax-gpu-devices-allocated", "scheduling.koordinator.sh/device-allocated"
 	var list []Annotation

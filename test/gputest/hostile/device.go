@@ -10,7 +10,7 @@ import (
 type Device struct {
 	// Name says what, as part of an object's name.
 	Name string
-	// Harmless tells that its cards can be read all the same, or that it has
+	// Harmless reports that its cards can be read all the same, or that it has
 	// none; those of the others can't.
 	Harmless bool
 
@@ -165,7 +165,7 @@ func Links() map[string]string {
 	}
 }
 
-// ForeignSlices are annotations on slices of nobody's that can't be meant.
+// ForeignSlices are invalid annotations on foreign slices.
 func ForeignSlices() map[string]string {
 	return map[string]string{
 		"negative": `[{"card":"GPU-0","slices":-1}]`, "too-many": `[{"card":"GPU-0","slices":17}]`, "overflowing": `[{"card":"GPU-0","slices":65537}]`,
@@ -175,7 +175,7 @@ func ForeignSlices() map[string]string {
 	}
 }
 
-// Givens are annotations on what kubelet gave to whom that can't be meant.
+// Givens are invalid annotations on what kubelet gave to which pod.
 func Givens() map[string]string {
 	return map[string]string{
 		"no-uid": `[{"pod":"a/b","containers":{"c":["GPU-0"]}}]`, "no-containers": `[{"uid":"u","pod":"a/b"}]`,

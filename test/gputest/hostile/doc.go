@@ -1,5 +1,4 @@
-// Package hostile is a collection of objects that nobody should write and that
-// somebody will: with wrong types, huge sizes, control characters, numbers that
+// Package hostile is a collection of invalid objects: with wrong types, huge sizes, control characters, numbers that
 // overflow, cards that are there twice and links that lead nowhere.
 //
 // The decoders are tested with it one by one, fuzzers start from it, and the
