@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-
 	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 

@@ -17,7 +17,7 @@ func (r *fileReader) stream(in io.Reader) (rest io.Reader, err error) {
 	dec := json.NewDecoder(in)
 	for dec.More() { // skips blanks
 		first := make([]byte, 1)
-		if _, err := dec.Buffered().Read(first); err != nil || first[0] != '{' {
+		if n, _ := dec.Buffered().Read(first); n == 0 || first[0] != '{' {
 			break
 		}
 		if err := r.streamObject(dec); err != nil {

@@ -65,12 +65,12 @@ func explainText(e *view.Explanation, p palette) string {
 
 // sentence prints what is true of the pod.
 func (t *explanation) sentence(format string, args ...any) {
-	fmt.Fprintf(t, "%s %s\n", t.name, fmt.Sprintf(format, args...))
+	fmt.Fprintf(&t.Builder, "%s %s\n", t.name, fmt.Sprintf(format, args...))
 }
 
 // line prints one fact.
 func (t *explanation) line(title, format string, args ...any) {
-	fmt.Fprintf(t, "  %-11s %s\n", title, oneLine(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(&t.Builder, "  %-11s %s\n", title, oneLine(fmt.Sprintf(format, args...)))
 }
 
 // oneLine joins the lines of a text that others wrote.
@@ -79,10 +79,10 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 func (t *explanation) list(lines []string) {
 	for i, text := range lines {
 		if more := len(lines) - i; i == shownProblems && more > 1 {
-			fmt.Fprintf(t, "  ... and %d more; see -o json\n", more)
+			fmt.Fprintf(&t.Builder, "  ... and %d more; see -o json\n", more)
 			return
 		}
-		fmt.Fprintf(t, "  %s\n", oneLine(text))
+		fmt.Fprintf(&t.Builder, "  %s\n", oneLine(text))
 	}
 }
 

@@ -67,11 +67,11 @@ func (t *statusText) writeCluster() {
 	}
 	t.WriteByte('\n')
 	if c.Cards > 0 {
-		fmt.Fprintf(t, "free: %s, %s of compute, %s of %s of memory\n",
+		fmt.Fprintf(&t.Builder, "free: %s, %s of compute, %s of %s of memory\n",
 			view.Count(c.Free.WholeCards, "whole card"), part(c.Free.ComputePercent, c.Total.ComputePercent), size(c.Free.MemoryMiB), size(c.Total.MemoryMiB))
 	}
 	if without := c.Nodes - c.NodesWithCards; without > 0 {
-		fmt.Fprintf(t, "%s without MetaX cards left out\n", view.Count(without, "node"))
+		fmt.Fprintf(&t.Builder, "%s without MetaX cards left out\n", view.Count(without, "node"))
 	}
 }
 

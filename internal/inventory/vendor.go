@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 

@@ -2,6 +2,7 @@ package place
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -58,7 +59,7 @@ func (u Unit) text(n int64) string {
 	case UnitPercent:
 		return fmt.Sprintf("%d%%", n)
 	}
-	return fmt.Sprint(n)
+	return strconv.FormatInt(n, 10)
 }
 
 // inflect makes a text that begins with a verb in the plural fit the number.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -164,13 +163,18 @@ func setMemory(r *gpu.Request, steps int) {
 // shrink sets an amount of the request to the largest up to most that fits, and
 // reports whether there is one.
 func (a *adviser) shrink(req *gpu.Request, most int, set func(*gpu.Request, int)) bool {
-	n := sort.Search(most, func(i int) bool {
-		try := *req
-		set(&try, most-i)
-		return a.anywhere(&try) >= 0
-	})
-	set(req, most-n)
-	return n < most
+	fits, above := 0, most+1 // the largest that is known to fit, the smallest that does not
+	for above-fits > 1 {
+		try, middle := *req, (fits+above)/2
+		set(&try, middle)
+		if a.anywhere(&try) >= 0 {
+			fits = middle
+		} else {
+			above = middle
+		}
+	}
+	set(req, fits)
+	return fits > 0
 }
 
 // anywhere returns the first node that takes the changed request, or -1.

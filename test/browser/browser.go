@@ -97,7 +97,8 @@ func (c *Chromium) Open(width, height int) (*Tab, error) {
 		}
 	})
 	record(t, network.LoadingFinished, func(e network.EventLoadingFinished) { t.received += int64(e.EncodedDataLength) })
-	return t, t.Resize(width, height)
+	err := t.Resize(width, height)
+	return t, err
 }
 
 // record handles each event of a kind until the tab is closed.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/daybreak-gpu/daybreak/test/machine"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // world is a playground and a browser.

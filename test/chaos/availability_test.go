@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/daybreak-gpu/daybreak/test/machine"
 	"net/http"
 	"os"
 	"strings"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // TestRecovery: each part is killed alone, in turn, and it is measured how long

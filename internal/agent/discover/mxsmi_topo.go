@@ -52,7 +52,8 @@ func parseTopo(text []byte) (*topology, error) {
 	if _, err := afterVersion(text, t.line); err != nil {
 		return nil, err
 	}
-	return t, t.finish()
+	err := t.finish()
+	return t, err
 }
 
 func (t *topology) line(_ int, line string) (err error) {

@@ -171,8 +171,9 @@ func TestSimulatedHangs(t *testing.T) {
 	}
 	for _, want := range []string{"no answer in time", "an earlier look has not ended"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if _, err := s.Look(ctx); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := s.Look(ctx)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

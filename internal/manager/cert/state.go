@@ -41,7 +41,8 @@ func newState(o *Options, now time.Time) (*state, error) {
 		return nil, err
 	}
 	s := &state{authority: authority}
-	return s, s.sign(o.Hosts, o.Validity, now)
+	err = s.sign(o.Hosts, o.Validity, now)
+	return s, err
 }
 
 func newAuthority(o *Options, now time.Time) (*tls.Certificate, error) {

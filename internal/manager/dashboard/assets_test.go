@@ -32,7 +32,7 @@ func texts(t *testing.T, language string) map[string]string {
 }
 
 // codeText finds the texts of the generated table.
-var codeText = regexp.MustCompile(`(?m)^  "(\w+)": \{"text":"(.+?)"`)
+var codeText = regexp.MustCompile(`(?m)^ {2}"(\w+)": \{"text":"(.+?)"`)
 
 var parameter = regexp.MustCompile(`\{\w+\}`)
 

@@ -56,11 +56,11 @@ func (n *node) run(ctx context.Context) {
 		}
 		_ = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			err := n.handle(ctx, e)
-			if err == nil || over(err) || ctx.Err() != nil {
-				return true, nil
+			done := err == nil || over(err) || ctx.Err() != nil
+			if !done {
+				klog.FromContext(ctx).Error(err, "Simulated plugin", "node", n.name, "pod", klog.KObj(e.pod))
 			}
-			klog.FromContext(ctx).Error(err, "Simulated plugin", "node", n.name, "pod", klog.KObj(e.pod))
-			return false, nil
+			return done, nil
 		})
 	}
 }
