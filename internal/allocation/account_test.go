@@ -32,7 +32,7 @@ func TestOurAnnotationIsNotCounted(t *testing.T) {
 		holding("whole", "gpu: 1", `[[{"uuid":"GPU-3","compute":100,"vRam":65536}]]`),
 	)
 	account := func(node ...string) *ledger.Node {
-		n, notes := NewNode(inventory.ReadInventory(nodeOf("sgpu: 64", append(node, wire.AnnotationServedBy, wire.ServedByDaybreak)...), d), pods)
+		n, notes := NewNode(inventory.ReadInventory(gputest.MakeNode("sgpu: 64", append(node, wire.AnnotationServedBy, wire.ServedByDaybreak)...), d), pods)
 		if len(notes) > 0 || n.Problem != nil {
 			t.Fatalf("notes %v, problem %v", notes, n.Problem)
 		}
@@ -69,7 +69,7 @@ func TestOurAnnotationIsNotCounted(t *testing.T) {
 // TestBookingsOfPausedNode: pods keep their cards while nothing is known of the
 // plugin that gave them.
 func TestBookingsOfPausedNode(t *testing.T) {
-	node := nodeOf("gpu: 2")
+	node := gputest.MakeNode("gpu: 2")
 	pod := app("gpu: 1").On("n1").Obj()
 	objects := inventory.NodeObjects{Name: "n1", Node: node}
 	n, notes := NewNode(objects.Inventory(), podList(pod))

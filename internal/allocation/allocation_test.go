@@ -48,12 +48,12 @@ func bind(t testing.TB, n *ledger.Node, pod *corev1.Pod) (annotations map[string
 }
 
 func TestAnnotations(t *testing.T) {
-	plain := inventory.ReadInventory(nodeOf(""), deviceOf(cardInfos(4)...))
-	seats := inventory.ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(4)...), wire.AnnotationMode, "shared"))
-	counted := inventory.ReadInventory(nodeOf("gpu: 4"), nil)
-	sparse := inventory.ReadInventory(nodeOf(""), deviceOf(cardInfo("GPU-x", 4), cardInfo("GPU-y", 9)))
+	plain := inventory.ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfos(4)...))
+	seats := inventory.ReadInventory(gputest.MakeNode(""), gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(4)...), wire.AnnotationMode, "shared"))
+	counted := inventory.ReadInventory(gputest.MakeNode("gpu: 4"), nil)
+	sparse := inventory.ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfo("GPU-x", 4), gputest.CardInfo("GPU-y", 9)))
 	const ring = `{"cards":["GPU-0","GPU-1","GPU-2","GPU-3"],"links":["-M..","M-..","..-M","..M-"]}`
-	linked := inventory.ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(4)...), wire.AnnotationLinks, ring))
+	linked := inventory.ReadInventory(gputest.MakeNode(""), gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(4)...), wire.AnnotationLinks, ring))
 	cases := map[string]struct {
 		inventory *inventory.Inventory
 		pod       *gputest.PodBuilder
@@ -178,7 +178,7 @@ func TestAnnotations(t *testing.T) {
 			if !ok {
 				t.Fatal("the pod does not fit")
 			}
-			want := pairs(append(tc.want, wire.AnnotationHAMiNode, "n1", wire.AnnotationPredicateTime, "1700000000000000005"))
+			want := gputest.Pairs(append(tc.want, wire.AnnotationHAMiNode, "n1", wire.AnnotationPredicateTime, "1700000000000000005")...)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("annotations (-want +got):\n%s", diff)
 			}
@@ -216,7 +216,9 @@ func TestAnnotationsReadBackProperty(t *testing.T) {
 	for seed := range uint64(600) {
 		r := gputest.Rand(seed)
 		inv := randomInventory(r)
-		cardsIn(t, inv)
+		if inv.Problem != nil {
+			t.Fatal(inv.Problem)
+		}
 		n := inv.NewNode()
 		var pods []*corev1.Pod
 		for i := range 1 + r.IntN(12) {
@@ -252,15 +254,15 @@ func TestAnnotationsReadBackProperty(t *testing.T) {
 func randomInventory(r *rand.Rand) *inventory.Inventory {
 	n := 1 + r.IntN(12)
 	if r.IntN(10) == 0 {
-		return inventory.ReadInventory(nodeOf(fmt.Sprintf("gpu: %d", n)), nil)
+		return inventory.ReadInventory(gputest.MakeNode(fmt.Sprintf("gpu: %d", n)), nil)
 	}
 	plan := gputest.Random(r, n)
-	device, listed := deviceOf(), []inventory.NodeCard{}
+	device, listed := gputest.MakeDevice(), []inventory.NodeCard{}
 	for i := range plan.Cards {
 		c := &plan.Cards[i]
 		c.Minor = 2*i + r.IntN(2)
 		memory := []int64{64 << 10, 64<<10 - 36, 32 << 10, 40000}[r.IntN(4)]
-		info := cardInfo(string(c.ID), int32(c.Minor), withMemory(fmt.Sprintf("%dMi", memory)))
+		info := gputest.CardInfo(string(c.ID), int32(c.Minor), gputest.WithMemory(fmt.Sprintf("%dMi", memory)))
 		info.Health = r.IntN(8) > 0
 		device.Spec.Devices = append(device.Spec.Devices, info)
 		listed = append(listed, inventory.NodeCard{UUID: string(c.ID), TotalVRam: memory, Healthy: info.Health, LinkZone: r.IntN(3), TotalDevCount: 16})
@@ -273,13 +275,13 @@ func randomInventory(r *rand.Rand) *inventory.Inventory {
 	mode := []string{"native", "sgpu", "shared", "vgpu", "sgpu", "sgpu"}[r.IntN(6)]
 	switch r.IntN(4) {
 	case 0:
-		return inventory.ReadInventory(nodeOf("", wire.AnnotationNodeCards, annotation), nil)
+		return inventory.ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, annotation), nil)
 	case 1:
-		return inventory.ReadInventory(nodeOf("", wire.AnnotationNodeCards, annotation), device)
+		return inventory.ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, annotation), device)
 	case 2:
-		return inventory.ReadInventory(nil, annotated(device, wire.AnnotationLinks, links))
+		return inventory.ReadInventory(nil, gputest.Annotated(device, wire.AnnotationLinks, links))
 	default:
-		return inventory.ReadInventory(nodeOf("", wire.AnnotationServedBy, "daybreak"), annotated(device, wire.AnnotationLinks, links, wire.AnnotationMode, mode))
+		return inventory.ReadInventory(gputest.MakeNode("", wire.AnnotationServedBy, "daybreak"), gputest.Annotated(device, wire.AnnotationLinks, links, wire.AnnotationMode, mode))
 	}
 }
 

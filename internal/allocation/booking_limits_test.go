@@ -178,7 +178,7 @@ func TestBookUnreadablePreferences(t *testing.T) {
 }
 
 func TestBookOnCountedCards(t *testing.T) {
-	inv := inventory.ReadInventory(nodeOf("gpu: 4"), nil)
+	inv := inventory.ReadInventory(gputest.MakeNode("gpu: 4"), nil)
 	counted := aloneOn(64 << 10)
 	cases := map[string]bookCase{
 		"by number":                         {pod: app("gpu: 2").On("n1"), want: used{0: counted, 1: counted}},
@@ -204,7 +204,7 @@ func TestBookOnCountedCards(t *testing.T) {
 
 // Seats have no amounts, whatever the annotation says.
 func TestBookSeats(t *testing.T) {
-	inv := inventory.ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(4)...), wire.AnnotationMode, "shared"))
+	inv := inventory.ReadInventory(gputest.MakeNode(""), gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(4)...), wire.AnnotationMode, "shared"))
 	checkBookedOnly(t, inv, app("gpu: 1").On("n1").Annotate(wire.AnnotationAllocated, `[[{"uuid":"GPU-2","compute":100,"vRam":65536}]]`).Obj(),
 		used{2: {Slots: 1}})
 }
@@ -226,7 +226,7 @@ func checkBookedOnly(t *testing.T, inv *inventory.Inventory, pod *corev1.Pod, wa
 
 // One pod whose cards are not known closes the node to all others.
 func TestNewNodeSeveralPods(t *testing.T) {
-	inv := inventory.ReadInventory(nodeOf(""), deviceOf(cardInfos(2)...))
+	inv := inventory.ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfos(2)...))
 	a, b, lost := app(askSlice).On("n1").Annotate(wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":60,"vRam":4096}]]`).Obj(),
 		app(askSlice).On("n1").Annotate(wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":60,"vRam":4096}]]`).Obj(),
 		app(askSlice).On("n1").Obj()

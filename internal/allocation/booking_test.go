@@ -45,7 +45,7 @@ const wantsUnknown = "no annotation names its cards"
 // the minor numbers 10 to 13, and each pod alone on it.
 func runBook(t *testing.T, cases map[string]bookCase) {
 	t.Helper()
-	inv := inventory.ReadInventory(nodeOf(""), deviceOf(cardInfo("GPU-0", 10), cardInfo("GPU-1", 11), cardInfo("GPU-2", 12), cardInfo("GPU-3", 13)))
+	inv := inventory.ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfo("GPU-0", 10), gputest.CardInfo("GPU-1", 11), gputest.CardInfo("GPU-2", 12), gputest.CardInfo("GPU-3", 13)))
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) { checkBooked(t, inv, cases[name]) })
 	}
@@ -168,7 +168,7 @@ func TestBookBySeveralAnnotations(t *testing.T) {
 	)
 	pod := func(annotations ...string) *gputest.PodBuilder {
 		b := app(askKoord).On("n1")
-		for key, value := range pairs(annotations) {
+		for key, value := range gputest.Pairs(annotations...) {
 			b.Annotate(key, value)
 		}
 		return b

@@ -46,8 +46,8 @@ func TestDecodersAreBounded(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := errText(tc.decode(tc.text)); got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
+			if err := tc.decode(tc.text); err == nil != (tc.want == "") || err != nil && err.Error() != tc.want {
+				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
 	}
@@ -57,7 +57,7 @@ func TestDecodersAreBounded(t *testing.T) {
 // same card twice.
 func TestDecodeHAMiBothKinds(t *testing.T) {
 	_, err := decodeHAMi("n1", "GPU-0,Metax-SGPU,1,1:;", "GPU-0,Metax-GPU,65536,100:;")
-	if want := "a container names card GPU-0 twice"; errText(err) != want {
+	if want := "a container names card GPU-0 twice"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

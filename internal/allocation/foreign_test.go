@@ -10,6 +10,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestNewNodeForeignUse(t *testing.T) {
@@ -81,10 +82,12 @@ func TestNewNodeForeignUse(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for source, inv := range map[string]*inventory.Inventory{
-				"the annotation": inventory.ReadInventory(nodeOf("", wire.AnnotationNodeCards, tc.listed), nil),
-				"both":           inventory.ReadInventory(nodeOf("", wire.AnnotationNodeCards, tc.listed), deviceOf(cardInfos(1)...)),
+				"the annotation": inventory.ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, tc.listed), nil),
+				"both":           inventory.ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, tc.listed), gputest.MakeDevice(gputest.CardInfos(1)...)),
 			} {
-				cardsIn(t, inv)
+				if inv.Problem != nil {
+					t.Fatal(inv.Problem)
+				}
 				n, _ := NewNode(inv, tc.pods)
 				if diff := cmp.Diff(tc.want, n.Now().Usage[0]); diff != "" {
 					t.Errorf("from %s: in use (-want +got):\n%s", source, diff)
@@ -99,11 +102,11 @@ func TestNewNodeForeignUse(t *testing.T) {
 
 // The figures belong to a card, wherever the Device puts it.
 func TestNewNodeForeignUseByCard(t *testing.T) {
-	inv := inventory.ReadInventory(nodeOf("", wire.AnnotationNodeCards, `[
+	inv := inventory.ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, `[
 		{"uuid":"GPU-1","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"availableDevCount":15,"availableCompute":80,"availableVRam":65408},
 		{"uuid":"GPU-9"},
 		{"uuid":"GPU-0","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"availableDevCount":16,"availableCompute":100,"availableVRam":65536}]`),
-		deviceOf(cardInfos(3)...))
+		gputest.MakeDevice(gputest.CardInfos(3)...))
 	n, _ := NewNode(inv, nil)
 	want := []ledger.Usage{{}, {Slots: 1, Compute: 20, Memory: 128}}
 	if diff := cmp.Diff(want, n.Now().Usage); diff != "" {

@@ -141,7 +141,7 @@ func FuzzDecodeKoordinator(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	inv := inventory.ReadInventory(nodeOf(""), deviceOf(cardInfo("GPU-0", 10), cardInfo("GPU-1", 11, withMemory("40000Mi")), cardInfo("GPU-2", 12), cardInfo("GPU-3", 13)))
+	inv := inventory.ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfo("GPU-0", 10), gputest.CardInfo("GPU-1", 11, gputest.WithMemory("40000Mi")), gputest.CardInfo("GPU-2", 12), gputest.CardInfo("GPU-3", 13)))
 	f.Fuzz(func(t *testing.T, text string) {
 		n := inv.NewNode()
 		shares, err := decodeKoordinator(text, n)
@@ -193,9 +193,9 @@ func FuzzDevice(f *testing.F) {
 		if len(deviceText) > 1<<14 || wire.UnmarshalGuarded([]byte(deviceText), &device) != nil {
 			return
 		}
-		node := nodeOf("")
+		node := gputest.MakeNode("")
 		if nodeCards != "" {
-			node = nodeOf("", wire.AnnotationNodeCards, nodeCards)
+			node = gputest.MakeNode("", wire.AnnotationNodeCards, nodeCards)
 		}
 		inv := inventory.ReadInventory(node, &device)
 		checkInventory(t, inv)

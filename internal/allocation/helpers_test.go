@@ -1,136 +1,34 @@
 package allocation
 
 import (
-	"encoding/json"
-	"fmt"
-	"maps"
-	"slices"
+	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // app returns a pod with one app container that has the given limits.
 func app(limits string) *gputest.PodBuilder { return gputest.MakePod("p").App(limits) }
 
-// admitCase is a pod and what Admit makes of it: a request, or the problems as
-// the user reads them, or neither.
-type admitCase struct {
-	pod          *gputest.PodBuilder
-	want         *gpu.PodRequest
-	wantProblems []string
-}
-
-// runAdmit admits each pod twice: as it is written, which is what a webhook
-// sees, and as the API server keeps it, which is what a scheduler sees. Both
-// must read it alike.
-func runAdmit(t *testing.T, cases map[string]admitCase) {
-	t.Helper()
-	for _, name := range slices.Sorted(maps.Keys(cases)) {
-		tc := cases[name]
-		t.Run(name, func(t *testing.T) {
-			pod := tc.pod.Obj()
-			for _, pod := range []*corev1.Pod{pod, stored(t, pod)} {
-				ask, problems := request.Read(pod)
-				if diff := cmp.Diff(tc.wantProblems, sentences(problems)); diff != "" {
-					t.Errorf("problems (-want +got):\n%s", diff)
-				}
-				var got *gpu.PodRequest
-				if ask != nil {
-					got = &ask.Request
-				}
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("request (-want +got):\n%s", diff)
-				}
-			}
-		})
-	}
-}
-
-// stored returns the object as it comes back from the API server.
-func stored[T any](t testing.TB, object *T) *T {
-	t.Helper()
-	text, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := new(T)
-	if err := json.Unmarshal(text, out); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// sentences returns the problems as the user reads them.
-func sentences(problems field.ErrorList) []string {
-	var list []string
-	for _, p := range problems {
-		list = append(list, p.Error())
-	}
-	return list
-}
-
-// problem is a sentence about a value at a path of the pod.
-func problem(path, value, sentence string) string {
-	return fmt.Sprintf("%s: Invalid value: %q: %s", path, value, sentence)
-}
-
-// limit is a problem with a limit of the first app container.
-func limit(resource, value, sentence string) string {
-	return problem("spec.containers[0].resources.limits["+resource+"]", value, sentence)
-}
-
-// annotation is a problem with an annotation of the pod.
-func annotation(key, value, sentence string) string {
-	return problem("metadata.annotations["+key+"]", value, sentence)
-}
-
-// podOf is the request of a pod whose containers are called c0, c1, ...
-func podOf(qos gpu.QoS, class gpu.Class, requests ...gpu.Request) *gpu.PodRequest {
-	for i := range requests {
-		requests[i].Container = fmt.Sprintf("c%d", i)
-	}
-	return &gpu.PodRequest{QoS: qos, Class: class, Requests: requests}
-}
-
-// bestEffort is the request of a pod that names neither QoS nor class.
-func bestEffort(requests ...gpu.Request) *gpu.PodRequest {
-	return podOf(gpu.BestEffort, gpu.Normal, requests...)
-}
-
-// whole is n whole cards.
-func whole(n int) gpu.Request {
-	return gpu.Request{Cards: n, Whole: true, Exclusive: true, Compute: 100, Memory: percent(100)}
-}
-
-// alone is n cards alone, in the words of slices.
-func alone(n int, memory gpu.Memory) gpu.Request {
-	return gpu.Request{Cards: n, Exclusive: true, Compute: 100, Memory: memory}
-}
-
-// slice is a part of each of n cards.
-func slice(n int, compute gpu.Percent, memory gpu.Memory) gpu.Request {
-	return gpu.Request{Cards: n, Compute: compute, Memory: memory}
-}
-
-func mib(amount gpu.MiB) gpu.Memory        { return gpu.Memory{Amount: amount} }
-func percent(ratio gpu.Percent) gpu.Memory { return gpu.Memory{Ratio: ratio} }
-func during(phase gpu.Phase, r gpu.Request) gpu.Request {
-	r.Phase = phase
-	return r
-}
-
-func errText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
 func podList(pods ...*corev1.Pod) []*corev1.Pod { return pods }
+
+// matches compares a note with the wanted text; "..." at its end stands for words
+// that are not ours, such as those of the JSON decoder.
+func matches(got, want string) bool {
+	if start, ok := strings.CutSuffix(want, "..."); ok {
+		return strings.HasPrefix(got, start) && len(got) > len(start)
+	}
+	return got == want
+}
+
+// checkInventory checks what every inventory promises.
+func checkInventory(t *testing.T, inv *inventory.Inventory) {
+	t.Helper()
+	n, _ := NewNode(inv, nil)
+	if err := gputest.CheckNode(n); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -35,7 +35,7 @@ func TestHostileDevices(t *testing.T) {
 			d, err := wire.DecodeDevice(tc.JSON("n1"))
 			inv := inventory.BadInventory("n1", err)
 			if err == nil {
-				inv = inventory.ReadInventory(nodeOf(""), d)
+				inv = inventory.ReadInventory(gputest.MakeNode(""), d)
 				_, _ = inventory.DecodePublication(d) // of an agent that restarts: no panic
 			}
 			checkInventory(t, inv)
@@ -57,7 +57,7 @@ func TestHostileDevices(t *testing.T) {
 func TestHostileNodeAnnotations(t *testing.T) {
 	for _, tc := range hostile.NodeAnnotations() {
 		t.Run(tc.Name, func(t *testing.T) {
-			inv := inventory.ReadInventory(nodeOf("gpu: 2", tc.Key, tc.Value), nil)
+			inv := inventory.ReadInventory(gputest.MakeNode("gpu: 2", tc.Key, tc.Value), nil)
 			checkInventory(t, inv)
 			checkSentence(t, inv.Problem)
 		})
@@ -73,7 +73,7 @@ func TestHostileNodeAnnotations(t *testing.T) {
 // TestHostileAllocations: a bound pod whose annotation can't be read holds cards
 // that can't be named, and the note about it can be printed.
 func TestHostileAllocations(t *testing.T) {
-	inv := inventory.ReadInventory(nodeOf(""), deviceOf(cardInfos(2)...))
+	inv := inventory.ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfos(2)...))
 	for _, tc := range hostile.Allocations() {
 		t.Run(tc.Name, func(t *testing.T) {
 			pod := app("sgpu: 1, vcore: 10, vmemory: 1").On("n1").Annotate(tc.Key, tc.Value).Obj()
@@ -126,7 +126,7 @@ func TestHostileModes(t *testing.T) {
 // TestNeverMore: whatever a bound pod's annotation says, it is booked at most
 // what its limits ask for.
 func TestNeverMore(t *testing.T) {
-	inv := inventory.ReadInventory(nodeOf(""), deviceOf(cardInfos(4)...))
+	inv := inventory.ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfos(4)...))
 	for name, annotation := range map[string][2]string{
 		"vendor":      {wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":100,"vRam":16777216},{"uuid":"GPU-1","compute":100,"vRam":65536}]]`},
 		"hami":        {wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,16777216,100:GPU-1,Metax-SGPU,65536,100:;"},

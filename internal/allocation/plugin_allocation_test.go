@@ -27,7 +27,7 @@ func TestPluginAllocations(t *testing.T) {
 }
 
 func testPluginAllocations(t *testing.T, text string) {
-	inv := inventory.ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(4)...), wire.AnnotationPluginAllocations, text))
+	inv := inventory.ReadInventory(gputest.MakeNode(""), gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(4)...), wire.AnnotationPluginAllocations, text))
 	if inv.Problem != nil {
 		t.Fatal(inv.Problem)
 	}
@@ -113,14 +113,14 @@ func TestMayHold(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			d := deviceOf(cardInfos(4)...)
+			d := gputest.MakeDevice(gputest.CardInfos(4)...)
 			if !tc.simulated {
 				d.Spec.Devices[3].Conditions = []metav1.Condition{{Type: wire.ConditionServing, Status: metav1.ConditionTrue}}
 			}
 			if tc.given != "" {
-				annotated(d, wire.AnnotationPluginAllocations, tc.given)
+				gputest.Annotated(d, wire.AnnotationPluginAllocations, tc.given)
 			}
-			inv := inventory.ReadInventory(nodeOf("", wire.AnnotationServedBy, tc.servedBy), d)
+			inv := inventory.ReadInventory(gputest.MakeNode("", wire.AnnotationServedBy, tc.servedBy), d)
 			pod := tc.pod.On("n1").Obj()
 			pod.UID = "u1"
 			n, notes := NewNode(inv, podList(pod))
@@ -152,7 +152,7 @@ func FuzzPluginAllocations(f *testing.F) {
 	}
 	f.Add(`[{"uid":"u1","pod":"default/p","containers":{"c":["GPU-0"],"d":["GPU-1","GPU-2"]}}]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		inv := inventory.ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(3)...), wire.AnnotationPluginAllocations, text))
+		inv := inventory.ReadInventory(gputest.MakeNode(""), gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(3)...), wire.AnnotationPluginAllocations, text))
 		pod := app("sgpu: 1, vcore: 10, vmemory: 1").On("n1").Obj()
 		pod.UID = "u1"
 		n, _ := NewNode(inv, podList(pod))

@@ -41,8 +41,12 @@ func FuzzDecodeNodeCards(f *testing.F) {
 		if diff := gocmp.Diff(cards, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
 		}
-		inv := ReadInventory(nodeOf("", wire.AnnotationNodeCards, text), nil)
-		checkInventory(t, inv)
+		inv := ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, text), nil)
+		n := inv.NewNode()
+		inv.BookForeign(n)
+		if err := gputest.CheckNode(n); err != nil {
+			t.Fatal(err)
+		}
 		if inv.Problem == nil && inv.Topology.Len() != len(cards) {
 			t.Fatalf("%d cards of %d", inv.Topology.Len(), len(cards))
 		}

@@ -2,56 +2,18 @@ package inventory
 
 import (
 	"encoding/json"
-	"fmt"
-	"maps"
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // app returns a pod with one app container that has the given limits.
 func app(limits string) *gputest.PodBuilder { return gputest.MakePod("p").App(limits) }
-
-// admitCase is a pod and what Admit makes of it: a request, or the problems as
-// the user reads them, or neither.
-type admitCase struct {
-	pod          *gputest.PodBuilder
-	want         *gpu.PodRequest
-	wantProblems []string
-}
-
-// runAdmit admits each pod twice: as it is written, which is what a webhook
-// sees, and as the API server keeps it, which is what a scheduler sees. Both
-// must read it alike.
-func runAdmit(t *testing.T, cases map[string]admitCase) {
-	t.Helper()
-	for _, name := range slices.Sorted(maps.Keys(cases)) {
-		tc := cases[name]
-		t.Run(name, func(t *testing.T) {
-			pod := tc.pod.Obj()
-			for _, pod := range []*corev1.Pod{pod, stored(t, pod)} {
-				ask, problems := request.Read(pod)
-				if diff := cmp.Diff(tc.wantProblems, sentences(problems)); diff != "" {
-					t.Errorf("problems (-want +got):\n%s", diff)
-				}
-				var got *gpu.PodRequest
-				if ask != nil {
-					got = &ask.Request
-				}
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("request (-want +got):\n%s", diff)
-				}
-			}
-		})
-	}
-}
 
 // stored returns the object as it comes back from the API server.
 func stored[T any](t testing.TB, object *T) *T {
@@ -67,70 +29,64 @@ func stored[T any](t testing.TB, object *T) *T {
 	return out
 }
 
-// sentences returns the problems as the user reads them.
-func sentences(problems field.ErrorList) []string {
-	var list []string
-	for _, p := range problems {
-		list = append(list, p.Error())
+func withLabel(key, value string) func(*v1alpha1.DeviceInfo) {
+	return func(d *v1alpha1.DeviceInfo) {
+		if d.Labels == nil {
+			d.Labels = map[string]string{}
+		}
+		d.Labels[key] = value
 	}
-	return list
 }
 
-// problem is a sentence about a value at a path of the pod.
-func problem(path, value, sentence string) string {
-	return fmt.Sprintf("%s: Invalid value: %q: %s", path, value, sentence)
+func at(numa int32, pcie string) func(*v1alpha1.DeviceInfo) {
+	return func(d *v1alpha1.DeviceInfo) { d.Topology = &v1alpha1.DeviceTopology{NodeID: numa, PCIEID: pcie} }
 }
 
-// limit is a problem with a limit of the first app container.
-func limit(resource, value, sentence string) string {
-	return problem("spec.containers[0].resources.limits["+resource+"]", value, sentence)
-}
+func unhealthy(d *v1alpha1.DeviceInfo) { d.Health = false }
 
-// annotation is a problem with an annotation of the pod.
-func annotation(key, value, sentence string) string {
-	return problem("metadata.annotations["+key+"]", value, sentence)
-}
-
-// podOf is the request of a pod whose containers are called c0, c1, ...
-func podOf(qos gpu.QoS, class gpu.Class, requests ...gpu.Request) *gpu.PodRequest {
-	for i := range requests {
-		requests[i].Container = fmt.Sprintf("c%d", i)
+// card is what a card of [gputest.CardInfo] is read as.
+func card(id gpu.CardID, minor int, change ...func(*gpu.Card)) gpu.Card {
+	c := gpu.Card{ID: id, Minor: minor, Model: "C500", Memory: 64 << 10, Slots: 16, Healthy: true}
+	for _, f := range change {
+		f(&c)
 	}
-	return &gpu.PodRequest{QoS: qos, Class: class, Requests: requests}
+	return c
 }
 
-// bestEffort is the request of a pod that names neither QoS nor class.
-func bestEffort(requests ...gpu.Request) *gpu.PodRequest {
-	return podOf(gpu.BestEffort, gpu.Normal, requests...)
+// cardsIn lists the cards of an inventory that could be read.
+func cardsIn(t testing.TB, inv *Inventory) []gpu.Card {
+	t.Helper()
+	if inv.Problem != nil {
+		t.Fatalf("problem: %v", inv.Problem)
+	}
+	var cards []gpu.Card
+	for i := range inv.Topology.Len() {
+		cards = append(cards, *inv.Topology.Card(i))
+	}
+	return cards
 }
 
-// whole is n whole cards.
-func whole(n int) gpu.Request {
-	return gpu.Request{Cards: n, Whole: true, Exclusive: true, Compute: 100, Memory: percent(100)}
+// checkZones compares the zones of two cards or more, each written as a list
+// of indices.
+func checkZones(t *testing.T, inv *Inventory, want ...[]int) {
+	t.Helper()
+	var got [][]int
+	for _, zone := range inv.Topology.Zones() {
+		got = append(got, zone.Indices())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("zones (-want +got):\n%s", diff)
+	}
 }
 
-// alone is n cards alone, in the words of slices.
-func alone(n int, memory gpu.Memory) gpu.Request {
-	return gpu.Request{Cards: n, Exclusive: true, Compute: 100, Memory: memory}
-}
-
-// slice is a part of each of n cards.
-func slice(n int, compute gpu.Percent, memory gpu.Memory) gpu.Request {
-	return gpu.Request{Cards: n, Compute: compute, Memory: memory}
-}
-
-func mib(amount gpu.MiB) gpu.Memory        { return gpu.Memory{Amount: amount} }
-func percent(ratio gpu.Percent) gpu.Memory { return gpu.Memory{Ratio: ratio} }
-func during(phase gpu.Phase, r gpu.Request) gpu.Request {
-	r.Phase = phase
-	return r
-}
-
-func errText(err error) string {
+// matches compares an error with the wanted text, which is empty for none; "..."
+// at its end stands for words that are not ours, such as those of the JSON decoder.
+func matches(err error, want string) bool {
 	if err == nil {
-		return ""
+		return want == ""
 	}
-	return err.Error()
+	if start, ok := strings.CutSuffix(want, "..."); ok {
+		return strings.HasPrefix(err.Error(), start) && len(err.Error()) > len(start)
+	}
+	return err.Error() == want
 }
-
-func podList(pods ...*corev1.Pod) []*corev1.Pod { return pods }

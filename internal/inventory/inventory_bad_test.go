@@ -16,8 +16,8 @@ import (
 // its node can be opened, with pods on it, and refuses all others.
 func checkBad(t *testing.T, inv *Inventory, want string) {
 	t.Helper()
-	if got := errText(inv.Problem); !matches(got, want) {
-		t.Errorf("problem:\n got %s\nwant %s", got, want)
+	if !matches(inv.Problem, want) {
+		t.Errorf("problem:\n got %v\nwant %s", inv.Problem, want)
 	}
 	if inv.Topology != nil || inv.Name != "n1" {
 		t.Errorf("Topology = %v, Name = %q", inv.Topology, inv.Name)
@@ -38,52 +38,52 @@ func TestReadInventoryBadDevice(t *testing.T) {
 		device *v1alpha1.Device
 		want   string
 	}{
-		"a card too many":      {deviceOf(cardInfos(65)...), "gpu: topology: 65 cards, a node may hold 64"},
-		"far too many cards":   {deviceOf(cardInfos(300)...), "gpu: topology: 300 cards, a node may hold 64"},
-		"the same card twice":  {deviceOf(cardInfo("GPU-0", 0), cardInfo("GPU-0", 1)), `gpu: topology: cards 0 and 1 have the same id "GPU-0"`},
-		"a minor number twice": {deviceOf(cardInfo("GPU-0", 1), cardInfo("GPU-1", 1)), "cards GPU-0 and GPU-1 have the same minor number 1"},
-		"a negative minor":     {deviceOf(cardInfo("GPU-0", -1)), `gpu: topology: gpu: card "GPU-0" has minor number -1, want 0 or more`},
+		"a card too many":      {gputest.MakeDevice(gputest.CardInfos(65)...), "gpu: topology: 65 cards, a node may hold 64"},
+		"far too many cards":   {gputest.MakeDevice(gputest.CardInfos(300)...), "gpu: topology: 300 cards, a node may hold 64"},
+		"the same card twice":  {gputest.MakeDevice(gputest.CardInfo("GPU-0", 0), gputest.CardInfo("GPU-0", 1)), `gpu: topology: cards 0 and 1 have the same id "GPU-0"`},
+		"a minor number twice": {gputest.MakeDevice(gputest.CardInfo("GPU-0", 1), gputest.CardInfo("GPU-1", 1)), "cards GPU-0 and GPU-1 have the same minor number 1"},
+		"a negative minor":     {gputest.MakeDevice(gputest.CardInfo("GPU-0", -1)), `gpu: topology: gpu: card "GPU-0" has minor number -1, want 0 or more`},
 		"no minor number": {
-			deviceOf(cardInfo("GPU-0", 0), cardInfo("GPU-1", 1, func(d *v1alpha1.DeviceInfo) { d.Minor = nil })),
+			gputest.MakeDevice(gputest.CardInfo("GPU-0", 0), gputest.CardInfo("GPU-1", 1, func(d *v1alpha1.DeviceInfo) { d.Minor = nil })),
 			"spec.devices[1]: card GPU-1 has no minor number",
 		},
-		"no UUID":      {deviceOf(cardInfo("", 0)), `spec.devices[0]: id "": want the card's UUID, 1 to 96 letters, digits and dashes`},
-		"a UUID of 97": {deviceOf(cardInfo(long, 0)), fmt.Sprintf("spec.devices[0]: id %.40q: want the card's UUID, 1 to 96 letters, digits and dashes", long)},
+		"no UUID":      {gputest.MakeDevice(gputest.CardInfo("", 0)), `spec.devices[0]: id "": want the card's UUID, 1 to 96 letters, digits and dashes`},
+		"a UUID of 97": {gputest.MakeDevice(gputest.CardInfo(long, 0)), fmt.Sprintf("spec.devices[0]: id %.40q: want the card's UUID, 1 to 96 letters, digits and dashes", long)},
 		"healthy without memory": {
-			deviceOf(cardInfo("GPU-0", 0, withMemory("0"))), `gpu: topology: gpu: card "GPU-0" is healthy but has 0 MiB of memory, want at least 128`,
+			gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, gputest.WithMemory("0"))), `gpu: topology: gpu: card "GPU-0" is healthy but has 0 MiB of memory, want at least 128`,
 		},
 		"healthy with less than a step": {
-			deviceOf(cardInfo("GPU-0", 0, withMemory("127Mi"))), `gpu: topology: gpu: card "GPU-0" is healthy but has 0 MiB of memory, want at least 128`,
+			gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, gputest.WithMemory("127Mi"))), `gpu: topology: gpu: card "GPU-0" is healthy but has 0 MiB of memory, want at least 128`,
 		},
 		"negative memory": {
-			deviceOf(cardInfo("GPU-0", 0, withMemory("-1Gi"))), `gpu: topology: gpu: card "GPU-0" has -1024 MiB of memory, want 0 to 16777216`,
+			gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, gputest.WithMemory("-1Gi"))), `gpu: topology: gpu: card "GPU-0" has -1024 MiB of memory, want 0 to 16777216`,
 		},
 		"more memory than there is": {
-			deviceOf(cardInfo("GPU-0", 0, withMemory("1Ei"))), `gpu: topology: gpu: card "GPU-0" has 1099511627776 MiB of memory, want 0 to 16777216`,
+			gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, gputest.WithMemory("1Ei"))), `gpu: topology: gpu: card "GPU-0" has 1099511627776 MiB of memory, want 0 to 16777216`,
 		},
 		"more memory than can be counted": {
-			deviceOf(cardInfo("GPU-0", 0, withMemory("18446744142429028352"))), // 64Gi in 64 bits
+			gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, gputest.WithMemory("18446744142429028352"))), // 64Gi in 64 bits
 			`gpu: topology: gpu: card "GPU-0" has 8796093022080 MiB of memory, want 0 to 16777216`,
 		},
 		"less memory than can be counted": {
-			deviceOf(cardInfo("GPU-0", 0, withMemory("-18446744004990074880"))), // 64Gi in 64 bits
+			gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, gputest.WithMemory("-18446744004990074880"))), // 64Gi in 64 bits
 			`gpu: topology: gpu: card "GPU-0" has -8796093022208 MiB of memory, want 0 to 16777216`,
 		},
 		"a zone that is no number": {
-			deviceOf(cardInfo("GPU-0", 0, withLabel(wire.LabelLinkZone, "left"))), `spec.devices[0]: card GPU-0: label daybreak-gpu.io/link-zone: "left": want 0 or the number of a zone`,
+			gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, withLabel(wire.LabelLinkZone, "left"))), `spec.devices[0]: card GPU-0: label daybreak-gpu.io/link-zone: "left": want 0 or the number of a zone`,
 		},
 		"a negative zone": {
-			deviceOf(cardInfo("GPU-0", 0, withLabel(wire.LabelLinkZone, "-1"))), `spec.devices[0]: card GPU-0: label daybreak-gpu.io/link-zone: "-1": want 0 or the number of a zone`,
+			gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, withLabel(wire.LabelLinkZone, "-1"))), `spec.devices[0]: card GPU-0: label daybreak-gpu.io/link-zone: "-1": want 0 or the number of a zone`,
 		},
 		"an unknown mode": {
-			annotated(deviceOf(cardInfos(1)...), wire.AnnotationMode, "mig"), `annotation daybreak-gpu.io/mode: "mig" is no mode: want native, sgpu, shared or vgpu`,
+			gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(1)...), wire.AnnotationMode, "mig"), `annotation daybreak-gpu.io/mode: "mig" is no mode: want native, sgpu, shared or vgpu`,
 		},
 		"an empty mode": {
-			annotated(deviceOf(cardInfos(1)...), wire.AnnotationMode, ""), `annotation daybreak-gpu.io/mode: "" is no mode: want native, sgpu, shared or vgpu`,
+			gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(1)...), wire.AnnotationMode, ""), `annotation daybreak-gpu.io/mode: "" is no mode: want native, sgpu, shared or vgpu`,
 		},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { checkBad(t, ReadInventory(nodeOf("sgpu: 16"), tc.device), tc.want) })
+		t.Run(name, func(t *testing.T) { checkBad(t, ReadInventory(gputest.MakeNode("sgpu: 16"), tc.device), tc.want) })
 	}
 }
 
@@ -110,7 +110,7 @@ func TestReadInventoryBadLinks(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			inv := ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(2)...), wire.AnnotationLinks, tc.links))
+			inv := ReadInventory(gputest.MakeNode(""), gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(2)...), wire.AnnotationLinks, tc.links))
 			checkBad(t, inv, "annotation daybreak-gpu.io/links: "+tc.want)
 		})
 	}
@@ -143,10 +143,10 @@ func TestReadInventoryBadAnnotation(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			node := nodeOf("sgpu: 16", wire.AnnotationNodeCards, tc.text)
+			node := gputest.MakeNode("sgpu: 16", wire.AnnotationNodeCards, tc.text)
 			checkBad(t, ReadInventory(node, nil), "metax-tech.com/node-gpu-devices: "+tc.want)
 			// It spoils a Device that is completed from it just as well.
-			checkBad(t, ReadInventory(node, deviceOf(cardInfos(1)...)), "metax-tech.com/node-gpu-devices: "+tc.want)
+			checkBad(t, ReadInventory(node, gputest.MakeDevice(gputest.CardInfos(1)...)), "metax-tech.com/node-gpu-devices: "+tc.want)
 		})
 	}
 }
@@ -159,44 +159,44 @@ func TestReadInventoryBadOtherwise(t *testing.T) {
 		want      string
 	}{
 		"a card twice in the annotation": {
-			ReadInventory(nodeOf("", wire.AnnotationNodeCards, twice), nil), `gpu: topology: cards 0 and 1 have the same id "GPU-0"`,
+			ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, twice), nil), `gpu: topology: cards 0 and 1 have the same id "GPU-0"`,
 		},
 		"a card twice in the annotation, with a Device": {
-			ReadInventory(nodeOf("", wire.AnnotationNodeCards, twice), deviceOf(cardInfos(1)...)), "metax-tech.com/node-gpu-devices: a card is listed twice",
+			ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, twice), gputest.MakeDevice(gputest.CardInfos(1)...)), "metax-tech.com/node-gpu-devices: a card is listed twice",
 		},
 		"healthy without memory in the annotation": {
-			ReadInventory(nodeOf("", wire.AnnotationNodeCards, `[{"uuid":"GPU-0","healthy":true}]`), nil),
+			ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, `[{"uuid":"GPU-0","healthy":true}]`), nil),
 			`gpu: topology: gpu: card "GPU-0" is healthy but has 0 MiB of memory, want at least 128`,
 		},
 		"a Device and an annotation of other cards": {
-			ReadInventory(nodeOf("", wire.AnnotationNodeCards, other), deviceOf(cardInfos(2)...)),
+			ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, other), gputest.MakeDevice(gputest.CardInfos(2)...)),
 			"the Device and the annotation metax-tech.com/node-gpu-devices have no card in common",
 		},
 		"slices advertised of cards that are not described": {
-			ReadInventory(nodeOf("sgpu: 16"), nil),
+			ReadInventory(gputest.MakeNode("sgpu: 16"), nil),
 			"the node advertises metax-tech.com/sgpu, but neither a Device nor the annotation metax-tech.com/node-gpu-devices describes its cards",
 		},
 		"more whole cards than a node may hold": {
-			ReadInventory(nodeOf("gpu: 65"), nil), "the node advertises 65 of metax-tech.com/gpu, a node may hold 64 cards",
+			ReadInventory(gputest.MakeNode("gpu: 65"), nil), "the node advertises 65 of metax-tech.com/gpu, a node may hold 64 cards",
 		},
 		"more whole cards than can be counted": {
-			ReadInventory(nodeOf("gpu: 18446744073709551624"), nil), // 8 in 64 bits
+			ReadInventory(gputest.MakeNode("gpu: 18446744073709551624"), nil), // 8 in 64 bits
 			"the node advertises 9223372036854775807 of metax-tech.com/gpu, a node may hold 64 cards",
 		},
 		"scores that are no table": {
-			ReadInventory(nodeOf("gpu: 8", wire.AnnotationScores, "[]"), nil), "metax-tech.com/gpu.topology.scores: json: cannot unmarshal array...",
+			ReadInventory(gputest.MakeNode("gpu: 8", wire.AnnotationScores, "[]"), nil), "metax-tech.com/gpu.topology.scores: json: cannot unmarshal array...",
 		},
 		"losses that are no table": {
-			ReadInventory(nodeOf("gpu: 8", wire.AnnotationLosses, `{"1":"x"}`), nil), "metax-tech.com/gpu.topology.losses: json: cannot unmarshal string...",
+			ReadInventory(gputest.MakeNode("gpu: 8", wire.AnnotationLosses, `{"1":"x"}`), nil), "metax-tech.com/gpu.topology.losses: json: cannot unmarshal string...",
 		},
 		"a score of no cards": {
-			ReadInventory(nodeOf("gpu: 8", wire.AnnotationScores, `{"0":1}`), nil), `metax-tech.com/gpu.topology.scores: "0": want a number of cards from 1 to 64`,
+			ReadInventory(gputest.MakeNode("gpu: 8", wire.AnnotationScores, `{"0":1}`), nil), `metax-tech.com/gpu.topology.scores: "0": want a number of cards from 1 to 64`,
 		},
 		"a score of a number in another form": {
-			ReadInventory(nodeOf("gpu: 8", wire.AnnotationScores, `{"01":1}`), nil), `metax-tech.com/gpu.topology.scores: "01": want a number of cards from 1 to 64`,
+			ReadInventory(gputest.MakeNode("gpu: 8", wire.AnnotationScores, `{"01":1}`), nil), `metax-tech.com/gpu.topology.scores: "01": want a number of cards from 1 to 64`,
 		},
 		"a score below zero": {
-			ReadInventory(nodeOf("gpu: 8", wire.AnnotationScores, `{"1":-1}`), nil), "metax-tech.com/gpu.topology.scores: -1 for 1 cards: want 0 to 1048576",
+			ReadInventory(gputest.MakeNode("gpu: 8", wire.AnnotationScores, `{"1":-1}`), nil), "metax-tech.com/gpu.topology.scores: -1 for 1 cards: want 0 to 1048576",
 		},
 	}
 	for name, tc := range cases {

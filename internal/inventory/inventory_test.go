@@ -20,26 +20,26 @@ func TestReadInventoryCardsOfADevice(t *testing.T) {
 		want   []gpu.Card
 	}{
 		"cards are ordered by minor number": {
-			device: deviceOf(cardInfo("GPU-c", 2), cardInfo("GPU-a", 0), cardInfo("GPU-b", 1)),
+			device: gputest.MakeDevice(gputest.CardInfo("GPU-c", 2), gputest.CardInfo("GPU-a", 0), gputest.CardInfo("GPU-b", 1)),
 			want:   []gpu.Card{card("GPU-a", 0), card("GPU-b", 1), card("GPU-c", 2)},
 		},
 		"the index is the rank, not the minor number": {
-			device: deviceOf(cardInfo("GPU-c", 9), cardInfo("GPU-a", 4)),
+			device: gputest.MakeDevice(gputest.CardInfo("GPU-c", 9), gputest.CardInfo("GPU-a", 4)),
 			want:   []gpu.Card{card("GPU-a", 4), card("GPU-c", 9)},
 		},
 		"memory is rounded down to what slices come in": {
-			device: deviceOf(cardInfo("GPU-a", 0, withMemory("65500Mi")), cardInfo("GPU-b", 1, withMemory("64G"))),
+			device: gputest.MakeDevice(gputest.CardInfo("GPU-a", 0, gputest.WithMemory("65500Mi")), gputest.CardInfo("GPU-b", 1, gputest.WithMemory("64G"))),
 			want: []gpu.Card{
 				card("GPU-a", 0, func(c *gpu.Card) { c.Memory = 65408 }), // 511 steps
 				card("GPU-b", 1, func(c *gpu.Card) { c.Memory = 60928 }), // 61035 MiB
 			},
 		},
 		"a card's own model goes before the node's": {
-			device: deviceOf(cardInfo("GPU-a", 0, withLabel(wire.LabelModel, "MXC550")), cardInfo("GPU-b", 1)),
+			device: gputest.MakeDevice(gputest.CardInfo("GPU-a", 0, withLabel(wire.LabelModel, "MXC550")), gputest.CardInfo("GPU-b", 1)),
 			want:   []gpu.Card{card("GPU-a", 0, func(c *gpu.Card) { c.Model = "C550" }), card("GPU-b", 1)},
 		},
 		"a NUMA node of -1 is unknown": {
-			device: deviceOf(cardInfo("GPU-a", 0, at(-1, "")), cardInfo("GPU-b", 1, at(3, "")), cardInfo("GPU-c", 2, at(0, "")), cardInfo("GPU-d", 3)),
+			device: gputest.MakeDevice(gputest.CardInfo("GPU-a", 0, at(-1, "")), gputest.CardInfo("GPU-b", 1, at(3, "")), gputest.CardInfo("GPU-c", 2, at(0, "")), gputest.CardInfo("GPU-d", 3)),
 			want: []gpu.Card{
 				card("GPU-a", 0, func(c *gpu.Card) { c.NUMA = -1 }),
 				card("GPU-b", 1, func(c *gpu.Card) { c.NUMA, c.NUMAKnown = 3, true }),
@@ -48,25 +48,25 @@ func TestReadInventoryCardsOfADevice(t *testing.T) {
 			},
 		},
 		"a switch label goes before the PCIe root": {
-			device: deviceOf(cardInfo("GPU-a", 0, at(0, "pci0000:3a"), withLabel(wire.LabelPCIeSwitch, "switch-1")), cardInfo("GPU-b", 1, at(0, "pci0000:3a"))),
+			device: gputest.MakeDevice(gputest.CardInfo("GPU-a", 0, at(0, "pci0000:3a"), withLabel(wire.LabelPCIeSwitch, "switch-1")), gputest.CardInfo("GPU-b", 1, at(0, "pci0000:3a"))),
 			want: []gpu.Card{
 				card("GPU-a", 0, func(c *gpu.Card) { c.NUMAKnown, c.Switch = true, "switch-1" }),
 				card("GPU-b", 1, func(c *gpu.Card) { c.NUMAKnown, c.Switch = true, "pci0000:3a" }),
 			},
 		},
 		"an unhealthy card may have no memory": {
-			device: deviceOf(cardInfo("GPU-a", 0), cardInfo("GPU-b", 1, unhealthy, func(d *v1alpha1.DeviceInfo) { d.Resources = nil })),
+			device: gputest.MakeDevice(gputest.CardInfo("GPU-a", 0), gputest.CardInfo("GPU-b", 1, unhealthy, func(d *v1alpha1.DeviceInfo) { d.Resources = nil })),
 			want:   []gpu.Card{card("GPU-a", 0), card("GPU-b", 1, func(c *gpu.Card) { c.Healthy, c.Memory = false, 0 })},
 		},
 		"devices of other types are passed over, whatever they lack": {
-			device: deviceOf(v1alpha1.DeviceInfo{Type: v1alpha1.DeviceTypeRDMA}, cardInfo("GPU-a", 0), v1alpha1.DeviceInfo{Type: v1alpha1.DeviceTypeFPGA, Minor: ptr.To[int32](0)}),
+			device: gputest.MakeDevice(v1alpha1.DeviceInfo{Type: v1alpha1.DeviceTypeRDMA}, gputest.CardInfo("GPU-a", 0), v1alpha1.DeviceInfo{Type: v1alpha1.DeviceTypeFPGA, Minor: ptr.To[int32](0)}),
 			want:   []gpu.Card{card("GPU-a", 0)},
 		},
-		"a Device may have no card": {device: deviceOf()},
+		"a Device may have no card": {device: gputest.MakeDevice()},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			inv := ReadInventory(nodeOf(""), tc.device)
+			inv := ReadInventory(gputest.MakeNode(""), tc.device)
 			if diff := cmp.Diff(tc.want, cardsIn(t, inv)); diff != "" {
 				t.Errorf("cards (-want +got):\n%s", diff)
 			}
@@ -78,23 +78,23 @@ func TestReadInventoryCardsOfADevice(t *testing.T) {
 }
 
 func TestReadInventoryWhoseDevice(t *testing.T) {
-	other := deviceOf(cardInfo("GPU-x", 0))
+	other := gputest.MakeDevice(gputest.CardInfo("GPU-x", 0))
 	other.Labels[wire.LabelVendor] = "nvidia"
-	unsigned := deviceOf(cardInfo("GPU-a", 0))
+	unsigned := gputest.MakeDevice(gputest.CardInfo("GPU-a", 0))
 	delete(unsigned.Labels, wire.LabelVendor)
 	listed := `[{"uuid":"GPU-b","totalVRam":65536,"healthy":true}]`
 	cases := map[string]struct {
 		inventory *Inventory
 		want      []gpu.CardID
 	}{
-		"MetaX's":                              {ReadInventory(nodeOf(""), deviceOf(cardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
-		"without a vendor":                     {ReadInventory(nodeOf(""), unsigned), []gpu.CardID{"GPU-a"}},
-		"another vendor's":                     {ReadInventory(nodeOf(""), other), nil},
-		"another vendor's, with an annotation": {ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed), other), []gpu.CardID{"GPU-b"}},
-		"without a Node":                       {ReadInventory(nil, deviceOf(cardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
-		"no Device, an annotation":             {ReadInventory(nodeOf("gpu: 8", wire.AnnotationNodeCards, listed), nil), []gpu.CardID{"GPU-b"}},
-		"an empty one is no reason to count":   {ReadInventory(nodeOf("gpu: 8"), deviceOf()), nil},
-		"no Device and nothing advertised":     {ReadInventory(nodeOf(""), nil), nil},
+		"MetaX's":                              {ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
+		"without a vendor":                     {ReadInventory(gputest.MakeNode(""), unsigned), []gpu.CardID{"GPU-a"}},
+		"another vendor's":                     {ReadInventory(gputest.MakeNode(""), other), nil},
+		"another vendor's, with an annotation": {ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, listed), other), []gpu.CardID{"GPU-b"}},
+		"without a Node":                       {ReadInventory(nil, gputest.MakeDevice(gputest.CardInfo("GPU-a", 0))), []gpu.CardID{"GPU-a"}},
+		"no Device, an annotation":             {ReadInventory(gputest.MakeNode("gpu: 8", wire.AnnotationNodeCards, listed), nil), []gpu.CardID{"GPU-b"}},
+		"an empty one is no reason to count":   {ReadInventory(gputest.MakeNode("gpu: 8"), gputest.MakeDevice()), nil},
+		"no Device and nothing advertised":     {ReadInventory(gputest.MakeNode(""), nil), nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -126,33 +126,33 @@ func TestReadInventoryZones(t *testing.T) {
 		inventory *Inventory
 		want      [][]int
 	}{
-		"none known": {inventory: ReadInventory(nodeOf(""), deviceOf(cardInfos(4)...))},
+		"none known": {inventory: ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfos(4)...))},
 		"from labels": {
-			inventory: ReadInventory(nodeOf(""), deviceOf(
-				cardInfo("GPU-0", 0, zone("1")), cardInfo("GPU-1", 1, zone("2")), cardInfo("GPU-2", 2, zone("1")), cardInfo("GPU-3", 3, zone("2")))),
+			inventory: ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(
+				gputest.CardInfo("GPU-0", 0, zone("1")), gputest.CardInfo("GPU-1", 1, zone("2")), gputest.CardInfo("GPU-2", 2, zone("1")), gputest.CardInfo("GPU-3", 3, zone("2")))),
 			want: [][]int{{0, 2}, {1, 3}},
 		},
 		"zone 0 is none": {
-			inventory: ReadInventory(nodeOf(""), deviceOf(cardInfo("GPU-0", 0, zone("0")), cardInfo("GPU-1", 1, zone("0")))),
+			inventory: ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, zone("0")), gputest.CardInfo("GPU-1", 1, zone("0")))),
 		},
-		"from the vendor's annotation": {inventory: ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed), nil), want: [][]int{{0, 1}}},
+		"from the vendor's annotation": {inventory: ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, listed), nil), want: [][]int{{0, 1}}},
 		"from the vendor's annotation, by UUID": {
-			inventory: ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed), deviceOf(
-				cardInfo("GPU-2", 0), cardInfo("GPU-0", 1), cardInfo("GPU-3", 2), cardInfo("GPU-1", 3))),
+			inventory: ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, listed), gputest.MakeDevice(
+				gputest.CardInfo("GPU-2", 0), gputest.CardInfo("GPU-0", 1), gputest.CardInfo("GPU-3", 2), gputest.CardInfo("GPU-1", 3))),
 			want: [][]int{{1, 3}},
 		},
 		"a label goes before the vendor's annotation": {
-			inventory: ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed), deviceOf(
-				cardInfo("GPU-0", 0, zone("1")), cardInfo("GPU-1", 1, zone("2")), cardInfo("GPU-2", 2, zone("1")), cardInfo("GPU-3", 3, zone("2")))),
+			inventory: ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, listed), gputest.MakeDevice(
+				gputest.CardInfo("GPU-0", 0, zone("1")), gputest.CardInfo("GPU-1", 1, zone("2")), gputest.CardInfo("GPU-2", 2, zone("1")), gputest.CardInfo("GPU-3", 3, zone("2")))),
 			want: [][]int{{0, 2}, {1, 3}},
 		},
 		"the links annotation goes before both, by name": {
-			inventory: ReadInventory(nodeOf("", wire.AnnotationNodeCards, listed),
-				annotated(deviceOf(cardInfo("GPU-0", 0, zone("1")), cardInfo("GPU-1", 1, zone("1")), cardInfo("GPU-2", 2), cardInfo("GPU-3", 3)), wire.AnnotationLinks, ring)),
+			inventory: ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, listed),
+				gputest.Annotated(gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, zone("1")), gputest.CardInfo("GPU-1", 1, zone("1")), gputest.CardInfo("GPU-2", 2), gputest.CardInfo("GPU-3", 3)), wire.AnnotationLinks, ring)),
 			want: [][]int{{0, 2}, {1, 3}},
 		},
 		"virtual functions have no links": {
-			inventory: ReadInventory(nodeOf(""), annotated(deviceOf(cardInfos(4)...), wire.AnnotationLinks, ring, wire.AnnotationMode, "vgpu")),
+			inventory: ReadInventory(gputest.MakeNode(""), gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(4)...), wire.AnnotationLinks, ring, wire.AnnotationMode, "vgpu")),
 		},
 	}
 	for name, tc := range cases {
@@ -164,7 +164,7 @@ func TestReadInventoryZones(t *testing.T) {
 }
 
 func TestReadInventoryFromTheVendorsAnnotation(t *testing.T) {
-	node := nodeOf("sgpu: 48", wire.AnnotationNodeCards, `[
+	node := gputest.MakeNode("sgpu: 48", wire.AnnotationNodeCards, `[
 		{"uuid":"GPU-b","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"numa":1,"healthy":true,"linkZone":1},
 		{"uuid":"GPU-a","totalDevCount":8,"totalVRam":65500,"numa":-1,"healthy":true,"linkZone":1},
 		{"uuid":"GPU-c","totalDevCount":100,"totalVRam":32768,"future":{"x":[1]}}]`)
@@ -188,11 +188,11 @@ func TestReadInventoryFromTheVendorsAnnotation(t *testing.T) {
 }
 
 func TestReadInventoryFromBoth(t *testing.T) {
-	node := nodeOf("sgpu: 32", wire.AnnotationNodeCards, `[
+	node := gputest.MakeNode("sgpu: 32", wire.AnnotationNodeCards, `[
 		{"uuid":"GPU-2","totalDevCount":4,"totalVRam":1024,"numa":5,"linkZone":2},
 		{"uuid":"GPU-9","totalVRam":65536,"healthy":true},
 		{"uuid":"GPU-0","totalVRam":1024,"healthy":true,"linkZone":2}]`)
-	inv := ReadInventory(node, deviceOf(cardInfos(3)...))
+	inv := ReadInventory(node, gputest.MakeDevice(gputest.CardInfos(3)...))
 	// Health, memory and NUMA node are the Device's, slots the annotation's.
 	want := []gpu.Card{card("GPU-0", 0), card("GPU-2", 2, func(c *gpu.Card) { c.Slots = 4 })}
 	if diff := cmp.Diff(want, cardsIn(t, inv)); diff != "" {
@@ -207,14 +207,14 @@ func TestReadInventoryFromBoth(t *testing.T) {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
 
-	linked := annotated(deviceOf(cardInfos(3)...), wire.AnnotationLinks, `{"cards":["GPU-0","GPU-1","GPU-2"],"links":["-..",".-.","..-"]}`)
+	linked := gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(3)...), wire.AnnotationLinks, `{"cards":["GPU-0","GPU-1","GPU-2"],"links":["-..",".-.","..-"]}`)
 	if inv = ReadInventory(node, linked); len(cardsIn(t, inv)) != 3 || inv.Notes != nil {
 		t.Errorf("our own agent's Device needs no completion: got %d cards, notes %q", inv.Topology.Len(), inv.Notes)
 	}
 }
 
 func TestReadInventoryCounted(t *testing.T) {
-	node := nodeOf("gpu: 2", wire.AnnotationScores, `{"1":0,"2":110}`, wire.AnnotationLosses, `{"1":150,"2":80}`)
+	node := gputest.MakeNode("gpu: 2", wire.AnnotationScores, `{"1":0,"2":110}`, wire.AnnotationLosses, `{"1":150,"2":80}`)
 	node.Labels = map[string]string{wire.LabelProduct: "MetaX C500"}
 	inv := ReadInventory(node, nil)
 	if diff := cmp.Diff([]gpu.Card{card("", 0), card("", 1)}, cardsIn(t, inv)); diff != "" {
@@ -228,7 +228,7 @@ func TestReadInventoryCounted(t *testing.T) {
 		t.Errorf("Serves = %+v, Counted = %t", inv.Serves, inv.Counted)
 	}
 
-	allocatable := nodeOf("")
+	allocatable := gputest.MakeNode("")
 	allocatable.Status.Allocatable = gputest.MakeResources("gpu: 3")
 	if inv := ReadInventory(allocatable, nil); len(cardsIn(t, inv)) != 3 || !inv.Counted {
 		t.Errorf("allocatable cards count too: got %d", inv.Topology.Len())
@@ -263,12 +263,12 @@ func TestReadInventoryServes(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			node, device := nodeOf(tc.capacity), deviceOf(cardInfos(1)...)
+			node, device := gputest.MakeNode(tc.capacity), gputest.MakeDevice(gputest.CardInfos(1)...)
 			if tc.servedBy != "" {
-				node = nodeOf(tc.capacity, wire.AnnotationServedBy, tc.servedBy)
+				node = gputest.MakeNode(tc.capacity, wire.AnnotationServedBy, tc.servedBy)
 			}
 			if tc.mode != "" {
-				annotated(device, wire.AnnotationMode, tc.mode)
+				gputest.Annotated(device, wire.AnnotationMode, tc.mode)
 			}
 			inv := ReadInventory(node, device)
 			cardsIn(t, inv)
@@ -281,7 +281,7 @@ func TestReadInventoryServes(t *testing.T) {
 			}
 		})
 	}
-	if inv := ReadInventory(nil, deviceOf()); inv.ServedBy != "daybreak" || inv.Serves != both {
+	if inv := ReadInventory(nil, gputest.MakeDevice()); inv.ServedBy != "daybreak" || inv.Serves != both {
 		t.Errorf("a Device without a Node is our own: got %q, %+v", inv.ServedBy, inv.Serves)
 	}
 }

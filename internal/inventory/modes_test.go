@@ -61,7 +61,7 @@ func TestDecodeModesRefuses(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			m, err := DecodeModes(map[string]string{tc.key: tc.text})
-			if !matches(errText(err), tc.want) {
+			if !matches(err, tc.want) {
 				t.Errorf("got %v and %v, want %s", m, err, tc.want)
 			}
 		})

@@ -136,16 +136,16 @@ func TestDecodePublicationRefuses(t *testing.T) {
 		device *v1alpha1.Device
 		want   string
 	}{
-		"an unknown mode":           {annotated(deviceOf(cardInfos(1)...), wire.AnnotationMode, "half"), `mode "half": want native, sgpu, shared or vgpu`},
-		"two cards of one number":   {deviceOf(cardInfo("GPU-0", 0), cardInfo("GPU-1", 0)), "cards GPU-0 and GPU-1 have the same minor number 0"},
-		"two cards of one id":       {deviceOf(cardInfo("GPU-0", 0), cardInfo("GPU-0", 1)), `gpu: topology: cards 0 and 1 have the same id "GPU-0"`},
-		"links of other cards":      {annotated(deviceOf(cardInfos(1)...), wire.AnnotationLinks, `{"cards":[],"links":[]}`), "annotation daybreak-gpu.io/links: 0 cards and 0 rows for a Device with 1 cards"},
-		"a zone that is no number":  {deviceOf(cardInfo("GPU-0", 0, withLabel(wire.LabelLinkZone, "x"))), "spec.devices[0]: card GPU-0: label daybreak-gpu.io/link-zone..."},
-		"a card without its number": {deviceOf(v1alpha1.DeviceInfo{Type: "gpu", UUID: "GPU-0"}), "spec.devices[0]: card GPU-0 has no minor number"},
+		"an unknown mode":           {gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(1)...), wire.AnnotationMode, "half"), `mode "half": want native, sgpu, shared or vgpu`},
+		"two cards of one number":   {gputest.MakeDevice(gputest.CardInfo("GPU-0", 0), gputest.CardInfo("GPU-1", 0)), "cards GPU-0 and GPU-1 have the same minor number 0"},
+		"two cards of one id":       {gputest.MakeDevice(gputest.CardInfo("GPU-0", 0), gputest.CardInfo("GPU-0", 1)), `gpu: topology: cards 0 and 1 have the same id "GPU-0"`},
+		"links of other cards":      {gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(1)...), wire.AnnotationLinks, `{"cards":[],"links":[]}`), "annotation daybreak-gpu.io/links: 0 cards and 0 rows for a Device with 1 cards"},
+		"a zone that is no number":  {gputest.MakeDevice(gputest.CardInfo("GPU-0", 0, withLabel(wire.LabelLinkZone, "x"))), "spec.devices[0]: card GPU-0: label daybreak-gpu.io/link-zone..."},
+		"a card without its number": {gputest.MakeDevice(v1alpha1.DeviceInfo{Type: "gpu", UUID: "GPU-0"}), "spec.devices[0]: card GPU-0 has no minor number"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if _, err := DecodePublication(tc.device); !matches(errText(err), tc.want) {
+			if _, err := DecodePublication(tc.device); !matches(err, tc.want) {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
 		})

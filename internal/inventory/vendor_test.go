@@ -13,12 +13,13 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // advertising is a node with the vendor's labels whose kubelet has cards to hand
 // out, as the vendor's operator leaves it.
 func advertising(name corev1.ResourceName, n string, annotations ...string) *corev1.Node {
-	node := nodeOf("", annotations...)
+	node := gputest.MakeNode("", annotations...)
 	node.Labels = map[string]string{
 		"metax-tech.com/gpu.installed": "true", "metax-tech.com/gpu.product": "MXC550", "metax-tech.com/gpu.family": "MXC",
 		"metax-tech.com/gpu.driver.mode": "cloud", "metax-tech.com/maca.ready": "true", "metax-tech.com/runtime.ready": "true",
@@ -85,7 +86,7 @@ func TestWhoServes(t *testing.T) {
 		"the plugin's devices are gone":    {node: withoutCards(advertising(wire.ResourceGPU, "8", figures...)), pods: []*corev1.Pod{pluginPod}, want: 8, paused: "kubelet has no metax-tech.com/gpu or metax-tech.com/sgpu to allocate"},
 		"by a selector":                    {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("p-", corev1.PodRunning, map[string]string{"app": "plugin"})}, selector: "app in (plugin,other)", want: 8},
 		"a selector in place of the name":  {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{pluginPod}, selector: "app=plugin", want: 8, paused: "nothing shows"},
-		"a node without cards":             {node: nodeOf("")},
+		"a node without cards":             {node: gputest.MakeNode("")},
 		"a node without cards but a label": {node: withoutCards(advertising("metax-tech.com/other", "1"))},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestWhoServes(t *testing.T) {
 
 // TestInventoryOfNode: a Device that is there decides, whatever serves the node.
 func TestInventoryOfNode(t *testing.T) {
-	other := deviceOf(cardInfo("GPU-x", 0))
+	other := gputest.MakeDevice(gputest.CardInfo("GPU-x", 0))
 	other.Labels = map[string]string{wire.LabelVendor: "nvidia"}
 	node := advertising(wire.ResourceGPU, "8")
 	for name, tt := range map[string]struct {
@@ -125,8 +126,8 @@ func TestInventoryOfNode(t *testing.T) {
 		paused  bool
 		problem string
 	}{
-		"a Device":                        {objects: NodeObjects{Node: node, Device: deviceOf(cardInfos(3)...)}, want: 3},
-		"a Device without its Node":       {objects: NodeObjects{Device: deviceOf(cardInfos(3)...)}, want: 3},
+		"a Device":                        {objects: NodeObjects{Node: node, Device: gputest.MakeDevice(gputest.CardInfos(3)...)}, want: 3},
+		"a Device without its Node":       {objects: NodeObjects{Device: gputest.MakeDevice(gputest.CardInfos(3)...)}, want: 3},
 		"a Device of another vendor":      {objects: NodeObjects{Node: node, Device: other}, want: 8, paused: true},
 		"another vendor's and the plugin": {objects: NodeObjects{Node: node, Device: other, Vendor: true}, want: 8},
 		"a Device that can't be decoded":  {objects: NodeObjects{Node: node, Err: errors.New("broken"), Vendor: true}, problem: "broken"},

@@ -131,5 +131,3 @@ func errText(err error) string {
 	}
 	return err.Error()
 }
-
-func podList(pods ...*corev1.Pod) []*corev1.Pod { return pods }
