@@ -132,23 +132,22 @@ func annotatedFor(n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, asks
 		return h, known, nil
 	}
 	b := booking{node: n, pod: pod, ask: ask, containers: request.Containers(pod)}
-	for _, source := range b.sources() {
-		read, lost, err := source.read()
-		if err != nil {
-			note("%s: %v", source.key, err)
+	for _, r := range b.readings() {
+		if r.Err != nil {
+			note("%s: %v", r.Key, r.Err)
 			continue
 		}
-		for _, id := range lost {
-			note("%s names card %s, which the node does not have", source.key, id)
+		for _, id := range r.Lost {
+			note("%s names card %s, which the node does not have", r.Key, id)
 		}
 		if !known {
-			h, known = read, true
+			h, known = r.Holding, true
 			continue
 		}
-		if !sameCards(&h, &read) {
-			note("%s has other amounts than the annotations before it: booked at the larger", source.key)
-			if larger(&read, &h) {
-				h = read
+		if !SameCards(&h, &r.Holding) {
+			note("%s has other amounts than the annotations before it: booked at the larger", r.Key)
+			if larger(&r.Holding, &h) {
+				h = r.Holding
 			}
 		}
 	}

@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/request"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Claim is what one container of a pod may take of a node's cards.
@@ -75,10 +73,4 @@ func (c *Claim) check(n *ledger.Node, ask *request.PodRequest, wanted *gpu.Reque
 		}
 	}
 	return nil
-}
-
-// Decided returns when the pod was placed, in Unix nanoseconds, if it says so.
-func Decided(pod *corev1.Pod) (int64, bool) {
-	at, err := strconv.ParseInt(pod.Annotations[wire.AnnotationPredicateTime], 10, 64)
-	return at, err == nil && at > 0
 }

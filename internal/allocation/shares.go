@@ -23,46 +23,6 @@ type booking struct {
 	containers []request.Container
 }
 
-// source is one annotation, or one group, with what a pod holds.
-type source struct {
-	key  string
-	read func() (h ledger.Holding, lost []string, err error)
-}
-
-// sources lists the annotations that the pod has, the most trusted first.
-func (b *booking) sources() []source {
-	var list []source
-	add := func(key string, decode func() ([][]namedShare, error)) {
-		list = append(list, source{key, func() (h ledger.Holding, lost []string, err error) {
-			lists, err := decode()
-			if err != nil {
-				return h, nil, err
-			}
-			return b.holding(lists)
-		}})
-	}
-	if text, ok := b.pod.Annotations[wire.AnnotationAllocated]; ok {
-		add(wire.AnnotationAllocated, func() ([][]namedShare, error) { return decodeVendor(text) })
-	}
-	sgpu, whole := b.pod.Annotations[wire.AnnotationHAMiSGPU], b.pod.Annotations[wire.AnnotationHAMiGPU]
-	decodeBoth := func() ([][]namedShare, error) { return decodeHAMi(b.node.Name, sgpu, whole) }
-	if sgpu != "" {
-		add(wire.AnnotationHAMiSGPU, decodeBoth)
-	} else if whole != "" {
-		add(wire.AnnotationHAMiGPU, decodeBoth)
-	}
-	if text, ok := b.pod.Annotations[wire.AnnotationKoordAllocated]; ok {
-		list = append(list, source{wire.AnnotationKoordAllocated, func() (h ledger.Holding, lost []string, err error) {
-			shares, err := decodeKoordinator(text, b.node)
-			if err != nil {
-				return h, nil, err
-			}
-			return b.podHolding(shares)
-		}})
-	}
-	return list
-}
-
 // namedShare is a share as an annotation has it.
 type namedShare struct {
 	id      string
@@ -242,8 +202,8 @@ func (b *booking) firstAsking() int {
 	return min(len(b.containers)-len(b.pod.Spec.Containers), len(b.containers)-1)
 }
 
-// sameCards reports whether two readings book the same amounts.
-func sameCards(a, b *ledger.Holding) bool {
+// SameCards reports whether two holdings book the same amounts of each card.
+func SameCards(a, b *ledger.Holding) bool {
 	for c := range (a.Cards() | b.Cards()).All() {
 		ua, ub := a.On(c), b.On(c)
 		if ua.Memory != ub.Memory || ua.Compute != ub.Compute {

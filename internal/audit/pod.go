@@ -113,7 +113,7 @@ func (n *node) agreement(pod string, readings []allocation.Reading, first int) {
 		switch {
 		case b.Err != nil:
 			n.violation(FormatsDisagree, []string{pod}, "pod %s: %s can't be read (%v), while %s can", pod, b.Key, b.Err, a.Key)
-		case i > first && (!a.SameCards(b) || !sameLost(a, b)):
+		case i > first && (!allocation.SameCards(&a.Holding, &b.Holding) || !sameLost(a, b)):
 			n.violation(FormatsDisagree, []string{pod}, "pod %s: %s lists %s, but %s lists %s", pod, a.Key, n.amounts(a), b.Key, n.amounts(b))
 		}
 	}

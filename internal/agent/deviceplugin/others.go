@@ -124,9 +124,9 @@ func hasCards(node *ledger.Node, h *ledger.Holding, cards []gpu.CardID) bool {
 // earlier reports whether a pod was placed before another one. Pods without a time
 // were placed by others, and first.
 func earlier(a, b *corev1.Pod) bool {
-	x, _ := allocation.Decided(a)
-	y, _ := allocation.Decided(b)
-	return cmp.Or(cmp.Compare(x, y), cmp.Compare(a.UID, b.UID)) < 0
+	x, _ := allocation.PredicateTime(a)
+	y, _ := allocation.PredicateTime(b)
+	return cmp.Or(x.Compare(y), cmp.Compare(a.UID, b.UID)) < 0
 }
 
 // leftBehind is what a pod holds of which only the journal knows.
