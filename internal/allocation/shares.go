@@ -103,7 +103,7 @@ func (b *booking) podHolding(shares []namedShare) (h ledger.Holding, lost []stri
 			continue
 		}
 		if b.ask != nil {
-			share = atMost(atMost(share, b.limitOn(share.Card)), left)
+			share = atMost(atMost(share, LimitOn(b.node, &b.ask.Request, share.Card)), left)
 			left.Compute -= share.Compute
 			left.Memory -= share.Memory
 		}
@@ -127,13 +127,13 @@ func (b *booking) limit() ledger.Share {
 	return all
 }
 
-// limitOn returns what the containers asked for together, should they all be
-// on one card.
-func (b *booking) limitOn(card int) ledger.Share {
+// LimitOn returns what the containers ask for together, should they all be on one
+// card of the node.
+func LimitOn(n *ledger.Node, pod *gpu.PodRequest, card int) ledger.Share {
 	most := ledger.Share{Card: card}
-	for i := range b.ask.Request.Requests {
-		if req := &b.ask.Request.Requests[i]; req.Cards > 0 {
-			each := b.node.ShareOf(req, card)
+	for i := range pod.Requests {
+		if req := &pod.Requests[i]; req.Cards > 0 {
+			each := n.ShareOf(req, card)
 			most.Compute = min(gpu.FullCompute, most.Compute+each.Compute)
 			most.Memory += each.Memory
 			most.Exclusive = most.Exclusive || each.Exclusive

@@ -195,7 +195,7 @@ func (n *node) wholeMismatch(ask *gpu.PodRequest, r *allocation.Reading) string 
 	}
 	single := widest == ask.Cards() // then there is nothing to add up, and less is wrong too
 	for i := range r.Cards().All() {
-		u, most := r.On(i), n.mostOn(ask, i)
+		u, most := r.On(i), allocation.LimitOn(n.ledger, ask, i)
 		if u.Compute > most.Compute || u.Memory > most.Memory+gpu.MemoryStep ||
 			single && (u.Compute < most.Compute || u.Memory+gpu.MemoryStep < most.Memory) {
 			return fmt.Sprintf("%d%% and %v of card %d, all its containers together ask for %d%% and %v",
@@ -210,16 +210,4 @@ func between(low, high int) string {
 		return strconv.Itoa(low)
 	}
 	return fmt.Sprintf("%d to %d", low, high)
-}
-
-func (n *node) mostOn(ask *gpu.PodRequest, card int) ledger.Share {
-	var most ledger.Share
-	for i := range ask.Requests {
-		if req := &ask.Requests[i]; req.Cards > 0 {
-			s := n.ledger.ShareOf(req, card)
-			most.Compute = min(gpu.FullCompute, most.Compute+s.Compute)
-			most.Memory += s.Memory
-		}
-	}
-	return most
 }
