@@ -1,7 +1,6 @@
 package allocation
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -40,11 +39,8 @@ func distinct(shares []namedShare) error {
 
 // decodeVendor reads the vendor's format.
 func decodeVendor(text string) ([][]namedShare, error) {
-	if err := wire.CheckSize(text); err != nil {
-		return nil, err
-	}
 	var lists [][]vendorShare
-	if err := json.Unmarshal([]byte(text), &lists); err != nil {
+	if err := wire.DecodeAnnotation(text, &lists); err != nil {
 		return nil, err
 	}
 	if len(lists) > wire.MaxListedContainers {
@@ -153,11 +149,8 @@ func decodeHAMiShare(text string) (namedShare, error) {
 // of each card. A card is named by id, or by minor number where that is
 // missing; memory is in bytes or a ratio of the card's.
 func decodeKoordinator(text string, n *ledger.Node) ([]namedShare, error) {
-	if err := wire.CheckSize(text); err != nil {
-		return nil, err
-	}
 	var doc koordAllocation
-	if err := wire.UnmarshalGuarded([]byte(text), &doc); err != nil {
+	if err := wire.DecodeAnnotation(text, &doc); err != nil {
 		return nil, err
 	}
 	var out []namedShare

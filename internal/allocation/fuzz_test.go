@@ -9,7 +9,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -189,15 +188,18 @@ func FuzzDevice(f *testing.F) {
 		f.Add(s[0], s[1], s[2])
 	}
 	f.Fuzz(func(t *testing.T, deviceText, nodeCards, allocated string) {
-		var device v1alpha1.Device
-		if len(deviceText) > 1<<14 || wire.UnmarshalGuarded([]byte(deviceText), &device) != nil {
+		if len(deviceText) > 1<<14 {
+			return
+		}
+		device, err := wire.DecodeDevice([]byte(deviceText))
+		if err != nil {
 			return
 		}
 		node := gputest.MakeNode("")
 		if nodeCards != "" {
 			node = gputest.MakeNode("", wire.AnnotationNodeCards, nodeCards)
 		}
-		inv := inventory.ReadInventory(node, &device)
+		inv := inventory.ReadInventory(node, device)
 		checkInventory(t, inv)
 		pod := app("sgpu: 1, vcore: 10, vmemory: 4").On("n1").Annotate(wire.AnnotationAllocated, allocated).Obj()
 		n, notes := NewNode(inv, podList(pod))

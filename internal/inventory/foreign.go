@@ -38,11 +38,8 @@ func encodeForeignSlices(byCard map[gpu.CardID]ForeignSlice) (string, error) {
 
 // decodeForeignSlices reads it. Cards that the node does not have are passed over.
 func decodeForeignSlices(text string, t *gpu.Topology) ([]ledger.Usage, error) {
-	if err := wire.CheckSize(text); err != nil {
-		return nil, err
-	}
 	var list []foreignEntry
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
+	if err := wire.DecodeAnnotation(text, &list); err != nil {
 		return nil, err
 	}
 	if len(list) > gpu.MaxCards {

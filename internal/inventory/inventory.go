@@ -230,11 +230,8 @@ type NodeCard struct {
 
 // DecodeNodeCards reads the vendor's node annotation.
 func DecodeNodeCards(text string) ([]NodeCard, error) {
-	if err := wire.CheckSize(text); err != nil {
-		return nil, err
-	}
 	var cards []NodeCard
-	if err := json.Unmarshal([]byte(text), &cards); err != nil {
+	if err := wire.DecodeAnnotation(text, &cards); err != nil {
 		return nil, err
 	}
 	if len(cards) > gpu.MaxCards {
@@ -318,11 +315,8 @@ func DecodeTable(text string) (map[int]int64, error) {
 	if text == "" {
 		return nil, nil
 	}
-	if err := wire.CheckSize(text); err != nil {
-		return nil, err
-	}
 	var byName map[string]int64
-	if err := json.Unmarshal([]byte(text), &byName); err != nil {
+	if err := wire.DecodeAnnotation(text, &byName); err != nil {
 		return nil, err
 	}
 	const most = 1 << 20

@@ -54,11 +54,8 @@ func encodePluginAllocations(given map[types.UID]PluginAllocation) (string, erro
 
 // decodePluginAllocations reads it.
 func decodePluginAllocations(text string) (map[types.UID]PluginAllocation, error) {
-	if err := wire.CheckSize(text); err != nil {
-		return nil, err
-	}
 	var list []pluginEntry
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
+	if err := wire.DecodeAnnotation(text, &list); err != nil {
 		return nil, err
 	}
 	if len(list) > maxGiven {

@@ -17,7 +17,7 @@ import (
 
 // Quantities are computed exactly: reading 1e-999999999 takes hours and
 // gigabytes. The API server guards what passes through it, Devices excepted; all
-// else is decoded by [UnmarshalGuarded]. It guards exactly the values that the
+// else is decoded by unmarshalGuarded. It guards exactly the values that the
 // decoder hands to [resource.ParseQuantity], by their place in the type: a label
 // or an annotation is no quantity, whatever it looks like.
 
@@ -29,27 +29,35 @@ const (
 // DecodePod decodes the JSON of a Pod that may not come from the API server.
 func DecodePod(text []byte) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
-	return pod, UnmarshalGuarded(text, pod)
+	return pod, unmarshalGuarded(text, pod)
 }
 
 // DecodeNode decodes the JSON of a Node that may not come from the API server.
 func DecodeNode(text []byte) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	return node, UnmarshalGuarded(text, node)
+	return node, unmarshalGuarded(text, node)
 }
 
 // DecodeDevice decodes a Device. A field of the wrong type makes the whole
 // object unreadable, which affects its node only.
 func DecodeDevice(text []byte) (*v1alpha1.Device, error) {
 	device := &v1alpha1.Device{}
-	if err := UnmarshalGuarded(text, device); err != nil {
+	if err := unmarshalGuarded(text, device); err != nil {
 		return nil, err
 	}
 	return device, nil
 }
 
-// UnmarshalGuarded decodes JSON and rejects quantities that take long to compute.
-func UnmarshalGuarded(text []byte, into any) error {
+// DecodeAnnotation decodes the JSON of an annotation, within [MaxAnnotation].
+func DecodeAnnotation(text string, into any) error {
+	if err := CheckSize(text); err != nil {
+		return err
+	}
+	return unmarshalGuarded([]byte(text), into)
+}
+
+// unmarshalGuarded decodes JSON and rejects quantities that take long to compute.
+func unmarshalGuarded(text []byte, into any) error {
 	if hugeNumber(text) { // wherever it is: few objects have one
 		if err := checkQuantities(text, into); err != nil {
 			return err
