@@ -7,7 +7,7 @@ import (
 )
 
 // NewNode opens the account of the node with nothing on it. A caller that books
-// pods itself calls Settle when all are booked.
+// pods itself calls [Inventory.BookForeign] when all are booked.
 func (inv *Inventory) NewNode() *ledger.Node {
 	n := ledger.NewNode(inv.Name, inv.Topology, inv.Serves)
 	n.Problem, n.Paused, n.Counted, n.Vendor = inv.Problem, inv.Paused, inv.Counted, inv.Vendor
@@ -18,22 +18,14 @@ func (inv *Inventory) NewNode() *ledger.Node {
 }
 
 // BookForeign books what the node reports in use beyond what its pods account for.
-// Coming are those among the booked that the node can't have reported yet.
+// Coming are those among the booked that the node can't have reported yet. A card
+// that is held exclusively is left out: what the node reports of it is not defined.
 func (inv *Inventory) BookForeign(n *ledger.Node, coming ...ledger.Holding) {
-	if len(inv.reported) > 0 {
-		n.SetForeign(inv.beyond(n, coming))
+	if len(inv.reported) == 0 {
+		return
 	}
-}
-
-// beyond returns what is in use of each card beyond what pods account for. A
-// card that is held exclusively is left out: what the node reports of
-// it is not defined.
-func (inv *Inventory) beyond(n *ledger.Node, coming []ledger.Holding) []ledger.Usage {
 	usage := make([]ledger.Usage, n.Topology().Len())
-	for i, r := range inv.reported {
-		if i >= len(usage) {
-			break
-		}
+	for i, used := range inv.reported[:min(len(inv.reported), len(usage))] {
 		booked := n.Now().Usage[i]
 		for k := range coming {
 			if coming[k].Cards().Has(i) {
@@ -41,17 +33,17 @@ func (inv *Inventory) beyond(n *ledger.Node, coming []ledger.Holding) []ledger.U
 				booked.Slots, booked.Memory, booked.Compute = booked.Slots-u.Slots, booked.Memory-u.Memory, booked.Compute-u.Compute
 			}
 		}
-		if !r.known || booked.Exclusive || r.used.Slots <= booked.Slots {
+		if booked.Exclusive || used.Slots <= booked.Slots {
 			continue
 		}
 		usage[i] = ledger.Usage{
-			Slots:   r.used.Slots - booked.Slots,
-			Memory:  max(0, r.used.Memory-booked.Memory),
-			Compute: max(0, r.used.Compute-booked.Compute),
-			QoS:     r.used.QoS,
+			Slots:   used.Slots - booked.Slots,
+			Memory:  max(0, used.Memory-booked.Memory),
+			Compute: max(0, used.Compute-booked.Compute),
+			QoS:     used.QoS,
 		}
 	}
-	return usage
+	n.SetForeign(usage)
 }
 
 // PluginAllocation returns what the node's agent says that kubelet gave the pod.

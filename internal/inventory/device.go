@@ -192,7 +192,9 @@ func (inv *Inventory) complete(infos []deviceCard, annotation string) ([]deviceC
 			d.zone = v.LinkZone
 		}
 		d.card.Slots = v.card(0, "").Slots
-		inv.reported = append(inv.reported, v.report(reports))
+		if reports {
+			inv.reported = append(inv.reported, v.used())
+		}
 		both = append(both, d)
 	}
 	for i := range listed {
@@ -201,7 +203,7 @@ func (inv *Inventory) complete(infos []deviceCard, annotation string) ([]deviceC
 		}
 	}
 	if len(both) == 0 {
-		return nil, errNoCommonCard
+		return nil, errors.New("the Device and the annotation " + wire.AnnotationNodeCards + " have no card in common")
 	}
 	return both, nil
 }

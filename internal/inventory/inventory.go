@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -43,21 +42,15 @@ type Inventory struct {
 	// one of two sources knows.
 	Notes []string
 
-	reported []report // by card, what the node itself says is in use
-	// foreign is, by card, what our agent says that foreign slices take.
-	foreign []ledger.Usage
+	// reported is, by card, what the node itself says is in use, slices that belong
+	// to no pod included; empty where it does not say. Foreign is what our agent
+	// says that foreign slices take.
+	reported, foreign []ledger.Usage
 	// given is, by pod, what our agent says that kubelet gave. Unlisted means that
 	// an agent serves the node, or may do so, and has not said that: it has not
 	// asked kubelet yet, or is of an earlier release, whose list is not complete.
 	given    map[types.UID]PluginAllocation
 	unlisted bool
-}
-
-// report is what the node itself says is in use of a card, slices that belong to
-// no pod included.
-type report struct {
-	known bool
-	used  ledger.Usage
 }
 
 // ReadInventory reads the cards of a node: from its Device, else from the
@@ -203,7 +196,9 @@ func (inv *Inventory) fromAnnotation(node *corev1.Node, annotation string) error
 	for i := range listed {
 		cards[i] = listed[i].card(i, gpu.ModelName(node.Labels[wire.LabelProduct]))
 		zones[i] = listed[i].LinkZone
-		inv.reported = append(inv.reported, listed[i].report(reports))
+		if reports {
+			inv.reported = append(inv.reported, listed[i].used())
+		}
 	}
 	inv.serves(node)
 	inv.Topology, err = gpu.NewTopology(cards, gpu.ZoneLinks(zones))
@@ -297,16 +292,14 @@ func reportsUse(listed []NodeCard) bool {
 	})
 }
 
-// report returns what the node says is in use, if it reports that.
-func (c *NodeCard) report(reports bool) report {
-	if !reports {
-		return report{}
+// used returns what is in use of the card, on a node that reports it.
+func (c *NodeCard) used() ledger.Usage {
+	return ledger.Usage{
+		Slots:   int16(max(0, min(c.TotalDevCount-ptr.Deref(c.AvailableDevCount, 0), gpu.MaxSlices))),
+		Compute: gpu.Percent(max(0, min(c.TotalCompute-ptr.Deref(c.AvailableCompute, 0), 100))),
+		Memory:  gpu.MiB(max(0, min(c.TotalVRam-ptr.Deref(c.AvailableVRam, 0), c.TotalVRam))).RoundUp(),
+		QoS:     c.QoSPolicy.Set(),
 	}
-	used := ledger.Usage{QoS: c.QoSPolicy.Set()}
-	used.Slots = int16(max(0, min(c.TotalDevCount-ptr.Deref(c.AvailableDevCount, 0), gpu.MaxSlices)))
-	used.Compute = gpu.Percent(max(0, min(c.TotalCompute-ptr.Deref(c.AvailableCompute, 0), 100)))
-	used.Memory = gpu.MiB(max(0, min(c.TotalVRam-ptr.Deref(c.AvailableVRam, 0), c.TotalVRam))).RoundUp()
-	return report{known: true, used: used}
 }
 
 // DecodeTable reads the vendor's figures for n cards, a JSON object of numbers
@@ -343,5 +336,3 @@ func EncodeTable(figures []int64) (string, error) {
 	text, err := json.Marshal(byName)
 	return string(text), err
 }
-
-var errNoCommonCard = errors.New("the Device and the annotation " + wire.AnnotationNodeCards + " have no card in common")
