@@ -13,8 +13,8 @@ import (
 // ApplyDefaults fills in what the pod left unsaid, as [Read] read it: the QoS class
 // of shares, limits for requests and requests for limits, and in Koordinator's
 // dialect the number of cards in both of its names. It changes nothing of what
-// the pod asks for, so Admit reads the same afterwards, and completing twice is
-// completing once.
+// the pod asks for, so [Read] returns the same afterwards, and a second call
+// changes nothing.
 //
 // It never changes a map in place: a pod that shares its maps with another, as
 // a shallow copy does, leaves that one alone.
@@ -26,15 +26,13 @@ func ApplyDefaults(pod *corev1.Pod, ask *PodRequest) {
 		pod.Annotations = annotations
 	}
 	for i, c := range Containers(pod) {
-		if completed, changed := completeContainer(c.resources, ask.Request.Requests[i].Cards); changed {
-			c.resources.Limits, c.resources.Requests = completed.Limits, completed.Requests
-		}
+		completeContainer(c.resources, ask.Request.Requests[i].Cards)
 	}
 }
 
-// completeContainer returns the container's resources with what they leave
-// unsaid; cards is the number of cards that they ask for.
-func completeContainer(r *corev1.ResourceRequirements, cards int) (completed corev1.ResourceRequirements, changed bool) {
+// completeContainer adds what the container's resources leave unsaid; cards is the
+// number of cards that they ask for.
+func completeContainer(r *corev1.ResourceRequirements, cards int) {
 	ours := corev1.ResourceList{}
 	for _, name := range wire.Resources() {
 		if q, ok := r.Limits[name]; ok {
@@ -44,10 +42,7 @@ func completeContainer(r *corev1.ResourceRequirements, cards int) (completed cor
 		}
 	}
 	completeKoordinator(ours, cards)
-	completed.Limits, changed = replaceOurs(r.Limits, ours)
-	var also bool
-	completed.Requests, also = replaceOurs(r.Requests, ours)
-	return completed, changed || also
+	r.Limits, r.Requests = replaceOurs(r.Limits, ours), replaceOurs(r.Requests, ours)
 }
 
 // completeKoordinator writes Koordinator's resources out as its own webhook
@@ -69,9 +64,9 @@ func completeKoordinator(ours corev1.ResourceList, cards int) {
 	}
 }
 
-// replaceOurs returns the list with our resources as given, and whether that is
-// a change. Resources of others stay as they are.
-func replaceOurs(list, ours corev1.ResourceList) (corev1.ResourceList, bool) {
+// replaceOurs returns the list with our resources as given, the same list where
+// that is no change. Resources of others stay as they are.
+func replaceOurs(list, ours corev1.ResourceList) corev1.ResourceList {
 	changed, all := false, wire.Resources()
 	for _, name := range all {
 		was, had := list[name]
@@ -79,7 +74,7 @@ func replaceOurs(list, ours corev1.ResourceList) (corev1.ResourceList, bool) {
 		changed = changed || had != has || has && was.Cmp(is) != 0
 	}
 	if !changed {
-		return list, false
+		return list
 	}
 	replaced := make(corev1.ResourceList, len(list)+len(ours))
 	for name, q := range list {
@@ -88,5 +83,5 @@ func replaceOurs(list, ours corev1.ResourceList) (corev1.ResourceList, bool) {
 		}
 	}
 	maps.Copy(replaced, ours)
-	return replaced, true
+	return replaced
 }
