@@ -3,38 +3,23 @@ package request
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // koordAmounts is what a container wrote of Koordinator's resources.
 type koordAmounts struct {
-	written bool
-	first   corev1.ResourceName // one of those written, to report at
-
-	gpu, shared, core, memory, ratio                amount
-	hasGPU, hasShared, hasCore, hasMemory, hasRatio bool
+	gpu, shared, core, memory, ratio amount
+	// first is one of those written, to report at.
+	first amount
 }
 
 func (r *reader) readKoordinator() koordAmounts {
-	var k koordAmounts
-	for _, f := range []struct {
-		name corev1.ResourceName
-		a    *amount
-		has  *bool
-	}{
-		{wire.KoordGPU, &k.gpu, &k.hasGPU},
-		{wire.KoordShared, &k.shared, &k.hasShared},
-		{wire.KoordCore, &k.core, &k.hasCore},
-		{wire.KoordMemory, &k.memory, &k.hasMemory},
-		{wire.KoordMemoryRatio, &k.ratio, &k.hasRatio},
-	} {
-		if *f.a, *f.has = r.find(f.name); *f.has && !k.written {
-			k.written, k.first = true, f.name
-		}
+	k := koordAmounts{
+		gpu: r.find(wire.KoordGPU), shared: r.find(wire.KoordShared), core: r.find(wire.KoordCore),
+		memory: r.find(wire.KoordMemory), ratio: r.find(wire.KoordMemoryRatio),
 	}
+	k.first = firstWritten(k.gpu, k.shared, k.core, k.memory, k.ratio)
 	return k
 }
 
@@ -48,53 +33,46 @@ func (r *reader) koordRequest(k *koordAmounts, sgpu int) gpu.Request {
 	if !r.koordCombination(k) {
 		return gpu.Request{}
 	}
-	core, ratio := int64(-1), int64(-1)
-	if k.hasGPU {
-		core = r.percent(k.gpu, maxPercent)
-		ratio = core
-		k.core, k.ratio = k.gpu, k.gpu
-	}
-	if k.hasCore {
-		core = r.percent(k.core, maxPercent)
-	}
-	if k.hasRatio {
-		ratio = r.percent(k.ratio, maxPercent)
+	core, ratio := r.koordPercent(k.core), r.koordPercent(k.ratio)
+	if k.gpu.written() { // the two in one
+		core = r.koordPercent(k.gpu)
+		ratio, k.core, k.ratio = core, k.gpu, k.gpu
 	}
 	n := r.koordCards(k, core, ratio)
 	if len(r.problems) > 0 {
 		return gpu.Request{}
 	}
-	if _, ok := r.find(wire.ResourceSGPU); ok && sgpu != n {
-		r.conflict(wire.ResourceSGPU, fmt.Sprintf("the koordinator.sh amounts are for %d: write %d, or leave it out", n, n))
+	if at := r.find(wire.ResourceSGPU); at.written() && sgpu != n {
+		r.invalid(at, fmt.Sprintf("the koordinator.sh amounts are for %d: write %d, or leave it out", n, n))
 		return gpu.Request{}
 	}
 	req := gpu.Request{Cards: n, Memory: r.koordMemory(k, ratio, n), Compute: r.koordCompute(k, core, ratio, n)}
 	if n > 1 && req.Compute < gpu.FullCompute && len(r.problems) == 0 {
-		at := k.shared
-		if !k.hasShared {
-			at = k.core
-		}
-		r.invalid(at, fmt.Sprintf("MetaX does not share over several cards: take %d whole cards with %s: %d and %s: %d, or a share of one card with %s: 1",
+		r.invalid(firstWritten(k.shared, k.core), fmt.Sprintf("MetaX does not share over several cards: take %d whole cards with %s: %d and %s: %d, or a share of one card with %s: 1",
 			n, wire.KoordCore, 100*n, wire.KoordMemoryRatio, 100*n, wire.KoordShared))
 	}
 	return r.metered(req)
 }
 
+// koordPercent reads a percentage for all cards together, or -1 where there is none.
+func (r *reader) koordPercent(a amount) int64 {
+	if !a.written() {
+		return -1
+	}
+	return r.percent(a, maxPercent)
+}
+
 // koordCombination checks which resources stand together.
 func (r *reader) koordCombination(k *koordAmounts) bool {
 	before := len(r.problems)
-	if k.hasGPU && (k.hasShared || k.hasCore || k.hasMemory || k.hasRatio) {
+	if k.gpu.written() && (k.shared.written() || k.core.written() || k.memory.written() || k.ratio.written()) {
 		r.invalid(k.gpu, fmt.Sprintf("stands alone, since it is %s and %s in one: remove it or the others", wire.KoordCore, wire.KoordMemoryRatio))
 	}
-	if k.hasMemory && k.hasRatio {
+	if k.memory.written() && k.ratio.written() {
 		r.invalid(k.ratio, fmt.Sprintf("says the same as %s in another way: keep one of the two", wire.KoordMemory))
 	}
-	if !k.hasGPU && !k.hasMemory && !k.hasRatio {
-		at := k.core
-		if !k.hasCore {
-			at = k.shared
-		}
-		r.invalid(at, fmt.Sprintf("says nothing about memory: add %s (such as 4Gi) or %s (in percent)", wire.KoordMemory, wire.KoordMemoryRatio))
+	if !k.gpu.written() && !k.memory.written() && !k.ratio.written() {
+		r.invalid(firstWritten(k.core, k.shared), fmt.Sprintf("says nothing about memory: add %s (such as 4Gi) or %s (in percent)", wire.KoordMemory, wire.KoordMemoryRatio))
 	}
 	return len(r.problems) == before
 }
@@ -102,7 +80,7 @@ func (r *reader) koordCombination(k *koordAmounts) bool {
 // koordCards returns the number of cards: as written, or as many as the
 // percentages are multiples of a whole card.
 func (r *reader) koordCards(k *koordAmounts, core, ratio int64) int {
-	if k.hasShared {
+	if k.shared.written() {
 		n, ok := wire.WholeNumber(k.shared.Quantity, gpu.MaxCards)
 		if !ok || n == 0 {
 			r.invalid(k.shared, fmt.Sprintf("is a number of cards: write 1 for a share of one card, at most %d", gpu.MaxCards))
@@ -127,7 +105,7 @@ func (r *reader) koordCards(k *koordAmounts, core, ratio int64) int {
 
 // koordMemory returns the memory of each of n cards.
 func (r *reader) koordMemory(k *koordAmounts, ratio int64, n int) gpu.Memory {
-	if k.hasMemory {
+	if k.memory.written() {
 		each := k.memory
 		if n > 1 && each.CmpInt64(tebibyte*int64(n)) <= 0 {
 			each.Set(each.Value() / int64(n))
@@ -148,14 +126,10 @@ func (r *reader) koordCompute(k *koordAmounts, core, ratio int64, n int) gpu.Per
 		each, _ := r.eachOf(k.core, core, n)
 		return gpu.Percent(each)
 	}
-	if k.hasRatio && ratio > 0 && ratio%100 == 0 && ratio == int64(100*n) {
+	if k.ratio.written() && ratio > 0 && ratio%100 == 0 && ratio == int64(100*n) {
 		return gpu.FullCompute
 	}
-	at := k.ratio
-	if k.hasMemory {
-		at = k.memory
-	}
-	r.invalid(at, fmt.Sprintf("says nothing about compute: add %s in percent, or take whole cards with %s: %d", wire.KoordCore, wire.KoordMemoryRatio, 100*n))
+	r.invalid(firstWritten(k.memory, k.ratio), fmt.Sprintf("says nothing about compute: add %s in percent, or take whole cards with %s: %d", wire.KoordCore, wire.KoordMemoryRatio, 100*n))
 	return 0
 }
 

@@ -33,15 +33,28 @@ type amount struct {
 // path returns where in the pod the amount is written.
 func (a *amount) path() *field.Path { return a.in.path().Child(a.list).Key(string(a.name)) }
 
+// written reports whether the amount is there at all.
+func (a *amount) written() bool { return a.in != nil }
+
+// firstWritten returns the first of the amounts that is there.
+func firstWritten(amounts ...amount) amount {
+	for _, a := range amounts {
+		if a.written() {
+			return a
+		}
+	}
+	return amount{}
+}
+
 // find returns the resource from limits, else from requests.
-func (r *reader) find(name corev1.ResourceName) (amount, bool) {
+func (r *reader) find(name corev1.ResourceName) amount {
 	if q, ok := r.resources.Limits[name]; ok {
-		return amount{q, name, &r.Container, "limits"}, true
+		return amount{q, name, &r.Container, "limits"}
 	}
 	if q, ok := r.resources.Requests[name]; ok {
-		return amount{q, name, &r.Container, "requests"}, true
+		return amount{q, name, &r.Container, "requests"}
 	}
-	return amount{}, false
+	return amount{}
 }
 
 // sameInBoth checks that what stands in limits and requests is equal: cards
@@ -67,15 +80,13 @@ func (r *reader) request() gpu.Request {
 	r.sameInBoth()
 	whole := r.count(wire.ResourceGPU)
 	shares := r.count(wire.ResourceSGPU)
-	koord := r.readKoordinator()
-	r.koordinator = koord.written
-	hami := r.readHAMi()
-
+	koord, hami := r.readKoordinator(), r.readHAMi()
+	r.koordinator = koord.first.written()
 	if !r.oneDialect(whole, shares, &koord, &hami) {
 		return gpu.Request{}
 	}
 	switch {
-	case koord.written:
+	case r.koordinator:
 		return r.koordRequest(&koord, shares)
 	case whole > 0:
 		return gpu.Request{Cards: whole, Whole: true, Exclusive: true, Compute: gpu.FullCompute, Memory: gpu.AllMemory()}
@@ -90,15 +101,15 @@ func (r *reader) oneDialect(whole, shares int, koord *koordAmounts, hami *hamiAm
 	before := len(r.problems)
 	switch {
 	case whole > 0 && shares > 0:
-		r.conflict(wire.ResourceGPU, fmt.Sprintf("a container takes whole cards or shares of cards: remove %s or %s", wire.ResourceGPU, wire.ResourceSGPU))
-	case whole > 0 && koord.written:
-		r.conflict(wire.ResourceGPU, fmt.Sprintf("a container asks in one dialect: remove %s, or the koordinator.sh amounts", wire.ResourceGPU))
-	case hami.written && koord.written:
-		r.conflict(koord.first, fmt.Sprintf("a container asks in one dialect: keep the koordinator.sh amounts, or %s and %s", wire.ResourceVCore, wire.ResourceVMemory))
-	case hami.written && whole > 0:
-		r.conflict(hami.first, fmt.Sprintf("is an amount of a share, and a whole card comes with all of it: remove it, or write %s in place of %s", wire.ResourceSGPU, wire.ResourceGPU))
-	case hami.written && shares == 0:
-		r.conflict(hami.first, fmt.Sprintf("is an amount of each card, but no card is asked for: add %s: 1", wire.ResourceSGPU))
+		r.invalid(r.find(wire.ResourceGPU), fmt.Sprintf("a container takes whole cards or shares of cards: remove %s or %s", wire.ResourceGPU, wire.ResourceSGPU))
+	case whole > 0 && koord.first.written():
+		r.invalid(r.find(wire.ResourceGPU), fmt.Sprintf("a container asks in one dialect: remove %s, or the koordinator.sh amounts", wire.ResourceGPU))
+	case hami.first.written() && koord.first.written():
+		r.invalid(koord.first, fmt.Sprintf("a container asks in one dialect: keep the koordinator.sh amounts, or %s and %s", wire.ResourceVCore, wire.ResourceVMemory))
+	case hami.first.written() && whole > 0:
+		r.invalid(hami.first, fmt.Sprintf("is an amount of a share, and a whole card comes with all of it: remove it, or write %s in place of %s", wire.ResourceSGPU, wire.ResourceGPU))
+	case hami.first.written() && shares == 0:
+		r.invalid(hami.first, fmt.Sprintf("is an amount of each card, but no card is asked for: add %s: 1", wire.ResourceSGPU))
 	}
 	return len(r.problems) == before
 }
@@ -106,31 +117,22 @@ func (r *reader) oneDialect(whole, shares int, koord *koordAmounts, hami *hamiAm
 // hamiAmounts is what a container wrote of HAMi's amounts for each card. What
 // it left out is all there is: that of compute, or of memory.
 type hamiAmounts struct {
-	written bool
-	first   corev1.ResourceName // one of those written, to report at
-
 	compute gpu.Percent
 	memory  gpu.Memory
+	// first is one of those written, to report at.
+	first amount
 }
 
 func (r *reader) readHAMi() hamiAmounts {
-	h := hamiAmounts{compute: gpu.FullCompute, memory: gpu.AllMemory()}
-	if a, ok := r.find(wire.ResourceVMemory); ok {
-		h.written, h.first = true, wire.ResourceVMemory
-		h.memory = gpu.Memory{Amount: r.vmemory(a)}
+	compute, memory := r.find(wire.ResourceVCore), r.find(wire.ResourceVMemory)
+	h := hamiAmounts{compute: gpu.FullCompute, memory: gpu.AllMemory(), first: firstWritten(compute, memory)}
+	if memory.written() {
+		h.memory = gpu.Memory{Amount: r.vmemory(memory)}
 	}
-	if a, ok := r.find(wire.ResourceVCore); ok {
-		h.written, h.first = true, wire.ResourceVCore
-		h.compute = gpu.Percent(r.percent(a, 100))
+	if compute.written() {
+		h.compute = gpu.Percent(r.percent(compute, 100))
 	}
 	return h
-}
-
-// conflict reports a resource that can't stand where it stands.
-func (r *reader) conflict(name corev1.ResourceName, detail string) {
-	if a, ok := r.find(name); ok {
-		r.invalid(a, detail)
-	}
 }
 
 // metered completes a share: all of a card's compute means alone on it, except
@@ -145,8 +147,8 @@ func (r *reader) metered(req gpu.Request) gpu.Request {
 
 // count reads a number of cards. Zero is how templates say none.
 func (r *reader) count(name corev1.ResourceName) int {
-	a, found := r.find(name)
-	if !found {
+	a := r.find(name)
+	if !a.written() {
 		return 0
 	}
 	v, whole := wire.WholeNumber(a.Quantity, gpu.MaxCards)
@@ -161,12 +163,12 @@ func (r *reader) count(name corev1.ResourceName) int {
 // stands there for one.
 func (r *reader) countedAt() (at amount, one string) {
 	for _, name := range []corev1.ResourceName{wire.ResourceGPU, wire.KoordShared, wire.ResourceSGPU} {
-		if a, ok := r.find(name); ok && a.Sign() > 0 {
+		if a := r.find(name); a.Sign() > 0 {
 			return a, "1"
 		}
 	}
 	for _, name := range []corev1.ResourceName{wire.KoordGPU, wire.KoordMemoryRatio, wire.KoordCore} {
-		if a, ok := r.find(name); ok && a.CmpInt64(100) > 0 {
+		if a := r.find(name); a.CmpInt64(100) > 0 {
 			return a, "at most 100"
 		}
 	}
