@@ -23,16 +23,6 @@ const (
 	KoordGPU         corev1.ResourceName = "koordinator.sh/gpu"
 )
 
-// Dialect is whose words a resource belongs to.
-type Dialect string
-
-// The dialects. HAMi's names are MetaX's own; Koordinator's are asked for with
-// cards of other vendors too.
-const (
-	HAMi        Dialect = "HAMi"
-	Koordinator Dialect = "Koordinator"
-)
-
 // Advertised is how much of a resource the manager makes a node advertise.
 type Advertised uint8
 
@@ -46,8 +36,10 @@ const (
 // Resource is a row of the table of resources. Every list of resources, those of
 // the policies in the chart among them, is made from it, and so is the reference.
 type Resource struct {
-	Name    corev1.ResourceName
-	Dialect Dialect
+	Name corev1.ResourceName
+	// Koordinator: the name is of Koordinator's dialect, which asks for cards of other
+	// vendors too. HAMi's names are MetaX's own.
+	Koordinator bool
 	// Devices: kubelet allocates it from a device plugin, so that only a pod with
 	// it in its limits can hold cards.
 	Devices bool
@@ -60,49 +52,49 @@ type Resource struct {
 
 var table = []Resource{
 	{
-		Name: ResourceGPU, Dialect: HAMi, Devices: true,
+		Name: ResourceGPU, Devices: true,
 		Means:     "a number of whole cards",
 		WrittenBy: "users; the node's device plugin, as capacity", ReadBy: "scheduler, agent", Format: "1 to 64",
 	},
 	{
-		Name: ResourceSGPU, Dialect: HAMi, Devices: true,
+		Name: ResourceSGPU, Devices: true,
 		Means:     "a number of cards to take a share of, in either dialect",
 		WrittenBy: "users; manager, in pods that ask in Koordinator's words; the node's device plugin, as capacity, 16 for each card",
 		ReadBy:    "scheduler, agent", Format: "1 to 64",
 	},
 	{
-		Name: ResourceVCore, Dialect: HAMi, Uncounted: true,
+		Name: ResourceVCore, Uncounted: true,
 		Means:     "the compute of each share. Without it the card is taken alone",
 		WrittenBy: "users", ReadBy: "scheduler, agent", Format: "percent, 0 to 100",
 	},
 	{
-		Name: ResourceVMemory, Dialect: HAMi, Uncounted: true,
+		Name: ResourceVMemory, Uncounted: true,
 		Means:     "the memory of each share. Without it, all of the card's",
 		WrittenBy: "users", ReadBy: "scheduler, agent", Format: "GiB, 1 to 1024, or with a unit 1Mi to 1Ti",
 	},
 	{
-		Name: KoordShared, Dialect: Koordinator, Advertised: AdvertisedPercent,
+		Name: KoordShared, Koordinator: true, Advertised: AdvertisedPercent,
 		Means:     "a number of cards; the amounts below are divided by it",
 		WrittenBy: "users; manager, where it is missing, and as capacity, 100 for each healthy card",
 		ReadBy:    "scheduler, agent", Format: "1 to 64; over 1 only with whole cards",
 	},
 	{
-		Name: KoordCore, Dialect: Koordinator, Advertised: AdvertisedPercent,
+		Name: KoordCore, Koordinator: true, Advertised: AdvertisedPercent,
 		Means:     "compute of all cards together",
 		WrittenBy: "users; manager, as capacity, 100 for each healthy card", ReadBy: "scheduler, agent", Format: "percent",
 	},
 	{
-		Name: KoordMemory, Dialect: Koordinator, Advertised: AdvertisedMemory,
+		Name: KoordMemory, Koordinator: true, Advertised: AdvertisedMemory,
 		Means:     "memory of all cards together",
 		WrittenBy: "users; manager, as capacity, summed over the healthy cards", ReadBy: "scheduler, agent", Format: "bytes, such as 4Gi",
 	},
 	{
-		Name: KoordMemoryRatio, Dialect: Koordinator, Advertised: AdvertisedPercent,
+		Name: KoordMemoryRatio, Koordinator: true, Advertised: AdvertisedPercent,
 		Means:     "memory of all cards together, in place of the amount",
 		WrittenBy: "users; manager, as capacity, 100 for each healthy card", ReadBy: "scheduler, agent", Format: "percent",
 	},
 	{
-		Name: KoordGPU, Dialect: Koordinator, Advertised: AdvertisedPercent,
+		Name: KoordGPU, Koordinator: true, Advertised: AdvertisedPercent,
 		Means:     "compute and memory in percent, in one. Admission writes the two out",
 		WrittenBy: "users; manager, as capacity, 100 for each healthy card", ReadBy: "manager", Format: "percent; 100 for each whole card",
 	},
@@ -132,12 +124,12 @@ func Resources() []corev1.ResourceName { return slices.Clone(resources) }
 
 // MetaXResources returns those that name MetaX. Koordinator's do not.
 func MetaXResources() []corev1.ResourceName {
-	return namesWhere(func(r Resource) bool { return r.Dialect == HAMi })
+	return namesWhere(func(r Resource) bool { return !r.Koordinator })
 }
 
 // KoordinatorResources returns those of Koordinator.
 func KoordinatorResources() []corev1.ResourceName {
-	return namesWhere(func(r Resource) bool { return r.Dialect == Koordinator })
+	return namesWhere(func(r Resource) bool { return r.Koordinator })
 }
 
 // DeviceResources returns those that a node's device plugin serves.
