@@ -59,16 +59,18 @@ func BookingOf(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod) (h led
 // what [request.ReadBound] returned.
 func BookingFor(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, asks bool) (h ledger.Holding, known bool, notes []string) {
 	none := ledger.Holding{Holder: HolderOf(pod)}
-	if n.Counted && !wire.CanHold(pod) {
+	canHold := wire.CanHold(pod)
+	if n.Counted && !canHold {
 		return none, true, nil // nothing but its request could be read
 	}
-	h, known, notes = holdingFor(inv, n, pod, ask, asks)
+	b := newBooking(n, pod, ask, asks)
+	h, known = b.held(inv)
 	switch {
-	case known || mayHold(inv, pod):
-		return h, known, notes
-	case wire.CanHold(pod):
-		notes = append(notes, fmt.Sprintf("pod %s on %s: the node's agent gave it no cards, and kubelet reports none: it holds none", HolderOf(pod), n.Name))
-		return none, true, notes
+	case known || canHold && mayHold(inv, pod):
+		return h, known, b.notes
+	case canHold:
+		b.note("the node's agent gave it no cards, and kubelet reports none: it holds none")
+		return none, true, b.notes
 	}
 	return none, true, nil
 }
@@ -79,9 +81,6 @@ func BookingFor(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod, ask *
 // others hold what another plugin gave them before, which the agent lists on the
 // Device.
 func mayHold(inv *inventory.Inventory, pod *corev1.Pod) bool {
-	if !wire.CanHold(pod) {
-		return false
-	}
 	_, listed := inv.PluginAllocation(pod.UID)
 	return listed || !inv.ListsPluginAllocations() || inv.ServedBy != wire.ServedByDaybreak
 }
@@ -91,25 +90,9 @@ func mayHold(inv *inventory.Inventory, pod *corev1.Pod) bool {
 // [AnnotatedHolding].
 func HoldingOf(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
 	ask, asks := request.ReadBound(pod)
-	return holdingFor(inv, n, pod, ask, asks)
-}
-
-func holdingFor(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, asks bool) (h ledger.Holding, known bool, notes []string) {
-	g, ok := inv.PluginAllocation(pod.UID)
-	if !ok || !asks || g.Holder != "" && g.Holder != HolderOf(pod) || n.Counted {
-		return annotatedFor(n, pod, ask, asks)
-	}
-	b := booking{node: n, pod: pod, ask: ask, containers: request.Containers(pod)}
-	h, lost, err := b.holding(b.given(&g))
-	if err != nil {
-		said := fmt.Sprintf("pod %s on %s: annotation %s of the Device: %v", HolderOf(pod), n.Name, wire.AnnotationPluginAllocations, err)
-		h, known, notes = annotatedFor(n, pod, ask, asks)
-		return h, known, append(notes, said)
-	}
-	for _, id := range lost {
-		notes = append(notes, fmt.Sprintf("pod %s on %s: kubelet gave it card %s, which the node does not have", HolderOf(pod), n.Name, id))
-	}
-	return h, true, notes
+	b := newBooking(n, pod, ask, asks)
+	h, known = b.held(inv)
+	return h, known, b.notes
 }
 
 // AnnotatedHolding reads what a bound pod holds on the node, from its annotations. It
@@ -117,61 +100,96 @@ func holdingFor(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod, ask *
 // nothing. The notes are for operators.
 func AnnotatedHolding(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
 	ask, asks := request.ReadBound(pod)
-	return annotatedFor(n, pod, ask, asks)
+	b := newBooking(n, pod, ask, asks)
+	h, known = b.annotated()
+	return h, known, b.notes
 }
 
-func annotatedFor(n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, asks bool) (h ledger.Holding, known bool, notes []string) {
-	note := func(format string, args ...any) {
-		notes = append(notes, fmt.Sprintf("pod %s on %s: ", HolderOf(pod), n.Name)+fmt.Sprintf(format, args...))
+// booking reads what one pod holds.
+type booking struct {
+	node *ledger.Node
+	pod  *corev1.Pod
+	ask  *request.PodRequest // nil when the pod's request makes no sense to us
+	asks bool
+
+	containers []request.Container
+	notes      []string
+}
+
+func newBooking(n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, asks bool) *booking {
+	return &booking{node: n, pod: pod, ask: ask, asks: asks, containers: request.Containers(pod)}
+}
+
+func (b *booking) note(format string, args ...any) {
+	b.notes = append(b.notes, fmt.Sprintf("pod %s on %s: ", HolderOf(b.pod), b.node.Name)+fmt.Sprintf(format, args...))
+}
+
+// held implements [HoldingOf].
+func (b *booking) held(inv *inventory.Inventory) (h ledger.Holding, known bool) {
+	g, ok := inv.PluginAllocation(b.pod.UID)
+	if !ok || !b.asks || g.Holder != "" && g.Holder != HolderOf(b.pod) || b.node.Counted {
+		return b.annotated()
 	}
-	if !asks {
-		return ledger.Holding{Holder: HolderOf(pod)}, true, nil
+	h, lost, err := b.holding(b.given(&g))
+	if err != nil {
+		h, known = b.annotated()
+		b.note("annotation %s of the Device: %v", wire.AnnotationPluginAllocations, err)
+		return h, known
 	}
-	if n.Counted {
-		h, known = countedHolding(n, pod, ask)
-		return h, known, nil
+	for _, id := range lost {
+		b.note("kubelet gave it card %s, which the node does not have", id)
 	}
-	b := booking{node: n, pod: pod, ask: ask, containers: request.Containers(pod)}
+	return h, true
+}
+
+// annotated implements [AnnotatedHolding].
+func (b *booking) annotated() (h ledger.Holding, known bool) {
+	if !b.asks {
+		return ledger.Holding{Holder: HolderOf(b.pod)}, true
+	}
+	if b.node.Counted {
+		return b.counted()
+	}
 	for _, r := range b.readings() {
 		if r.Err != nil {
-			note("%s: %v", r.Key, r.Err)
+			b.note("%s: %v", r.Key, r.Err)
 			continue
 		}
 		for _, id := range r.Lost {
-			note("%s names card %s, which the node does not have", r.Key, id)
+			b.note("%s names card %s, which the node does not have", r.Key, id)
 		}
 		if !known {
 			h, known = r.Holding, true
 			continue
 		}
 		if !SameCards(&h, &r.Holding) {
-			note("%s has other amounts than the annotations before it: booked at the larger", r.Key)
+			b.note("%s has other amounts than the annotations before it: booked at the larger", r.Key)
 			if larger(&r.Holding, &h) {
 				h = r.Holding
 			}
 		}
 	}
 	if !known {
-		note("no annotation names its cards")
+		b.note("no annotation names its cards")
 	}
-	return h, known, notes
+	return h, known
 }
 
-// countedHolding books by number, on a node whose cards have no identity. A
-// pod that does not even fit in number leaves nothing for anyone else.
-func countedHolding(n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest) (ledger.Holding, bool) {
-	if ask == nil {
+// counted books by number, on a node whose cards have no identity. A pod that does
+// not even fit in number leaves nothing for anyone else.
+func (b *booking) counted() (ledger.Holding, bool) {
+	if b.ask == nil {
 		return ledger.Holding{}, false
 	}
-	wanted := ask.Request
+	wanted := b.ask.Request
 	// The pod is there: neither its lists matter any more, nor whether the node
 	// takes others.
 	wanted.Allow, wanted.Deny = nil, nil
-	open := *n
+	open := *b.node
 	open.Paused = ""
-	offer, refusal := place.Fit(&open, &wanted, &ask.Prefer)
+	offer, refusal := place.Fit(&open, &wanted, &b.ask.Prefer)
 	if refusal.Code != place.Fits {
 		return ledger.Holding{}, false
 	}
-	return n.Holding(&offer, HolderOf(pod), &wanted), true
+	return b.node.Holding(&offer, HolderOf(b.pod), &wanted), true
 }

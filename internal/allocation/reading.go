@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -34,7 +33,7 @@ func Readings(n *ledger.Node, pod *corev1.Pod) []Reading {
 	if n.Counted {
 		return nil
 	}
-	b := booking{node: n, pod: pod, containers: request.Containers(pod)}
+	b := newBooking(n, pod, nil, true)
 	readings := b.readings()
 	for i := range readings {
 		r := &readings[i]

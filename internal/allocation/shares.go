@@ -6,22 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
-
-// booking reads what one pod holds.
-type booking struct {
-	node       *ledger.Node
-	pod        *corev1.Pod
-	ask        *request.PodRequest // nil when the pod's request makes no sense to us
-	containers []request.Container
-}
 
 // namedShare is a share as an annotation has it.
 type namedShare struct {
