@@ -329,37 +329,3 @@ func randomLimits(r *rand.Rand, kind int) string {
 		return one("koordinator.sh/gpu: 100", "koordinator.sh/gpu: 200", "koordinator.sh/gpu: 33", "gpu-core: 200, gpu-memory: 3Gi, sgpu: 2", "")
 	}
 }
-
-func TestEncodeNodeCards(t *testing.T) {
-	used, free := 0, int64(65536)
-	text, err := inventory.EncodeNodeCards([]inventory.NodeCard{
-		{UUID: "GPU-a", TotalVRam: 65536, AvailableDevCount: &used, AvailableVRam: &free, Healthy: true, LinkZone: 1},
-		{UUID: "GPU-b"},
-	})
-	want := `[{"uuid":"GPU-a","totalVRam":65536,"availableDevCount":0,"availableVRam":65536,"healthy":true,"linkZone":1},{"uuid":"GPU-b"}]`
-	if err != nil || text != want {
-		t.Errorf("got %s, %v\nwant %s", text, err, want)
-	}
-}
-
-func TestEncodeTable(t *testing.T) {
-	text, err := inventory.EncodeTable([]int64{0, 110, 330})
-	if want := `{"1":0,"2":110,"3":330}`; err != nil || text != want {
-		t.Errorf("got %s, %v\nwant %s", text, err, want)
-	}
-	table, err := inventory.DecodeTable(text)
-	if diff := cmp.Diff(map[int]int64{1: 0, 2: 110, 3: 330}, table); err != nil || diff != "" {
-		t.Errorf("read back (-want +got):\n%s%v", diff, err)
-	}
-}
-
-func TestEncodeLinks(t *testing.T) {
-	text, err := inventory.EncodeLinks(gputest.Rings(4))
-	want := `{"cards":["GPU-0","GPU-1","GPU-2","GPU-3"],"links":["-M.M","M-M.",".M-M","M.M-"]}`
-	if err != nil || text != want {
-		t.Errorf("got %s, %v\nwant %s", text, err, want)
-	}
-	if text, err = inventory.EncodeLinks(gputest.Zones()); err != nil || text != `{"cards":[],"links":[]}` {
-		t.Errorf("no cards: got %s, %v", text, err)
-	}
-}

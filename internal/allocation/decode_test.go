@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
@@ -16,7 +15,6 @@ func TestDecodersAreBounded(t *testing.T) {
 	vendor := func(text string) error { _, err := decodeVendor(text); return err }
 	hami := func(text string) error { _, err := decodeHAMi("n1", text, ""); return err }
 	koord := func(text string) error { _, err := decodeKoordinator(text, n); return err }
-	table := func(text string) error { _, err := inventory.DecodeTable(text); return err }
 
 	long := strings.Repeat(" ", 256<<10+1)
 	const (
@@ -42,7 +40,6 @@ func TestDecodersAreBounded(t *testing.T) {
 		"koordinator: too long":       {koord, long, sayLong},
 		"koordinator: as many cards":  {koord, `{"gpu":[` + repeat(64, ",", `{"id":"GPU-%d"}`) + "]}", ""},
 		"koordinator: too many cards": {koord, `{"gpu":[` + repeat(65, ",", `{"id":"GPU-%d"}`) + "]}", sayCards},
-		"table: too long":             {table, long, sayLong},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -6,12 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
-	"github.com/daybreak-gpu/daybreak/internal/inventory"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 func TestParseLock(t *testing.T) {
@@ -67,55 +64,6 @@ func TestLockFor(t *testing.T) {
 	}
 	if got, want := (allocation.Lock{Since: lock.Since}).String(), "2026-01-02T12:00:00Z"; got != want {
 		t.Errorf("a lock without a pod is %q, want %q", got, want)
-	}
-}
-
-func TestHasSlices(t *testing.T) {
-	asking := func(name corev1.ResourceName, amount string) []corev1.Container {
-		return []corev1.Container{{}, {Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{name: resource.MustParse(amount)}}}}
-	}
-	tests := map[string]struct {
-		spec corev1.PodSpec
-		want bool
-	}{
-		"a slice":                             {spec: corev1.PodSpec{Containers: asking(wire.ResourceSGPU, "1")}, want: true},
-		"a slice in an init container":        {spec: corev1.PodSpec{InitContainers: asking(wire.ResourceSGPU, "1"), Containers: []corev1.Container{{}}}, want: true},
-		"whole cards":                         {spec: corev1.PodSpec{Containers: asking(wire.ResourceGPU, "1")}},
-		"none of them":                        {spec: corev1.PodSpec{Containers: asking(wire.ResourceSGPU, "0")}},
-		"shares that no plugin is called for": {spec: corev1.PodSpec{Containers: asking(wire.KoordShared, "1")}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := wire.HasSlices(&corev1.Pod{Spec: tt.spec}); got != tt.want {
-				t.Errorf("HasSlices() = %v, want %v", got, tt.want)
-			}
-		})
-	}
-}
-
-func TestNodesWithLocks(t *testing.T) {
-	node := func(annotations map[string]string, capacity ...corev1.ResourceName) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
-		n.Status.Capacity = corev1.ResourceList{}
-		for _, name := range capacity {
-			n.Status.Capacity[name] = resource.MustParse("16")
-		}
-		return n
-	}
-	for name, n := range map[string]*corev1.Node{
-		"not known who serves it": node(nil, wire.ResourceSGPU),
-		"the vendor's plugin":     node(map[string]string{wire.AnnotationServedBy: wire.ServedByVendor}, wire.ResourceSGPU),
-		"only listed":             node(map[string]string{wire.AnnotationNodeCards: "[]"}),
-	} {
-		if !inventory.UsesLock(n) || !inventory.ServesSlices(n) {
-			t.Errorf("%s: want slices under a lock", name)
-		}
-	}
-	if inventory.UsesLock(node(map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak})) {
-		t.Error("where Daybreak's agent serves there is no lock")
-	}
-	if inventory.ServesSlices(node(nil, "nvidia.com/gpu", wire.ResourceGPU)) {
-		t.Error("a node without MetaX slices has locks, which are not of ours")
 	}
 }
 

@@ -46,7 +46,7 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 	}
 	pairs := gpu.ZoneLinks(zones)
 	if linked {
-		if pairs, err = DecodeLinks(links, cards); err != nil {
+		if pairs, err = decodeLinks(links, cards); err != nil {
 			return fmt.Errorf("annotation %s: %w", wire.AnnotationLinks, err)
 		}
 	}
@@ -239,10 +239,10 @@ func EncodeLinks(t *gpu.Topology) (string, error) {
 	return string(text), err
 }
 
-// DecodeLinks reads the links between the given cards. The matrix must be
+// decodeLinks reads the links between the given cards. The matrix must be
 // square, symmetric and name every card exactly once: it is our own, so
 // anything else is a mistake and not a newer version.
-func DecodeLinks(text string, cards []gpu.Card) ([]gpu.Link, error) {
+func decodeLinks(text string, cards []gpu.Card) ([]gpu.Link, error) {
 	if err := wire.CheckSize(text); err != nil {
 		return nil, err
 	}

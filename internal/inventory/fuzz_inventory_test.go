@@ -61,7 +61,7 @@ func FuzzDecodeTable(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		table, err := DecodeTable(text)
+		table, err := decodeTable(text)
 		if err != nil {
 			return
 		}
@@ -82,7 +82,7 @@ func FuzzDecodeTable(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := DecodeTable(again)
+		back, err := decodeTable(again)
 		if diff := gocmp.Diff(table, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
 		}
@@ -103,7 +103,7 @@ func FuzzDecodeLinks(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
 		cards := gputest.Cards(int(n) % (gpu.MaxCards + 1))
-		links, err := DecodeLinks(text, cards)
+		links, err := decodeLinks(text, cards)
 		if err != nil {
 			return
 		}
@@ -115,7 +115,7 @@ func FuzzDecodeLinks(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := DecodeLinks(again, cards)
+		back, err := decodeLinks(again, cards)
 		if diff := gocmp.Diff(sorted(links), sorted(back), cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
 		}

@@ -9,11 +9,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
-
-// app returns a pod with one app container that has the given limits.
-func app(limits string) *gputest.PodBuilder { return gputest.MakePod("p").App(limits) }
 
 // stored returns the object as it comes back from the API server.
 func stored[T any](t testing.TB, object *T) *T {

@@ -171,10 +171,10 @@ func (inv *Inventory) fromCapacity(node *corev1.Node) error {
 	inv.Counted = true
 	inv.Serves = ledger.Serves{Whole: true}
 	var err error
-	if inv.Vendor.Scores, err = DecodeTable(node.Annotations[wire.AnnotationScores]); err != nil {
+	if inv.Vendor.Scores, err = decodeTable(node.Annotations[wire.AnnotationScores]); err != nil {
 		return fmt.Errorf("%s: %w", wire.AnnotationScores, err)
 	}
-	if inv.Vendor.Losses, err = DecodeTable(node.Annotations[wire.AnnotationLosses]); err != nil {
+	if inv.Vendor.Losses, err = decodeTable(node.Annotations[wire.AnnotationLosses]); err != nil {
 		return fmt.Errorf("%s: %w", wire.AnnotationLosses, err)
 	}
 	inv.Topology, err = gpu.NewTopology(cards, nil)
@@ -302,9 +302,9 @@ func (c *NodeCard) used() ledger.Usage {
 	}
 }
 
-// DecodeTable reads the vendor's figures for n cards, a JSON object of numbers
+// decodeTable reads the vendor's figures for n cards, a JSON object of numbers
 // by number. An empty text is an empty table.
-func DecodeTable(text string) (map[int]int64, error) {
+func decodeTable(text string) (map[int]int64, error) {
 	if text == "" {
 		return nil, nil
 	}

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -291,5 +292,42 @@ func TestBadInventory(t *testing.T) {
 	inv := BadInventory("n7", cause)
 	if inv.Name != "n7" || !errors.Is(inv.Problem, cause) || inv.Topology != nil {
 		t.Errorf("got %+v", inv)
+	}
+}
+
+func TestEncodeNodeCards(t *testing.T) {
+	used, free := 0, int64(65536)
+	text, err := EncodeNodeCards([]NodeCard{
+		{UUID: "GPU-a", TotalVRam: 65536, AvailableDevCount: &used, AvailableVRam: &free, Healthy: true, LinkZone: 1},
+		{UUID: "GPU-b"},
+	})
+	want := `[{"uuid":"GPU-a","totalVRam":65536,"availableDevCount":0,"availableVRam":65536,"healthy":true,"linkZone":1},{"uuid":"GPU-b"}]`
+	if err != nil || text != want {
+		t.Errorf("got %s, %v\nwant %s", text, err, want)
+	}
+}
+
+func TestEncodeTable(t *testing.T) {
+	text, err := EncodeTable([]int64{0, 110, 330})
+	if want := `{"1":0,"2":110,"3":330}`; err != nil || text != want {
+		t.Errorf("got %s, %v\nwant %s", text, err, want)
+	}
+	table, err := decodeTable(text)
+	if diff := cmp.Diff(map[int]int64{1: 0, 2: 110, 3: 330}, table); err != nil || diff != "" {
+		t.Errorf("read back (-want +got):\n%s%v", diff, err)
+	}
+	if _, err := decodeTable(strings.Repeat(" ", 256<<10+1)); !matches(err, "262145 bytes, at most 262144 are read") {
+		t.Errorf("too long: %v", err)
+	}
+}
+
+func TestEncodeLinks(t *testing.T) {
+	text, err := EncodeLinks(gputest.Rings(4))
+	want := `{"cards":["GPU-0","GPU-1","GPU-2","GPU-3"],"links":["-M.M","M-M.",".M-M","M.M-"]}`
+	if err != nil || text != want {
+		t.Errorf("got %s, %v\nwant %s", text, err, want)
+	}
+	if text, err = EncodeLinks(gputest.Zones()); err != nil || text != `{"cards":[],"links":[]}` {
+		t.Errorf("no cards: got %s, %v", text, err)
 	}
 }

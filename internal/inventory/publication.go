@@ -187,7 +187,7 @@ func DecodePublication(d *v1alpha1.Device) (*Publication, error) {
 	}
 	var links []gpu.Link
 	if text, ok := d.Annotations[wire.AnnotationLinks]; ok {
-		if links, err = DecodeLinks(text, cards); err != nil {
+		if links, err = decodeLinks(text, cards); err != nil {
 			return nil, fmt.Errorf("annotation %s: %w", wire.AnnotationLinks, err)
 		}
 	}

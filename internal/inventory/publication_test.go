@@ -15,7 +15,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
@@ -214,27 +213,6 @@ func TestTables(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int64{150, 80, 390, 80, 150, 0}, losses); diff != "" {
 		t.Errorf("losses (-want +got):\n%s", diff)
-	}
-}
-
-func TestKinds(t *testing.T) {
-	cases := map[string]struct {
-		pod           *gputest.PodBuilder
-		whole, slices bool
-	}{
-		"whole cards":                 {pod: app("gpu: 2"), whole: true},
-		"a slice":                     {pod: app("sgpu: 1, vcore: 10"), slices: true},
-		"a card alone, as a slice":    {pod: app("sgpu: 1"), slices: true},
-		"one of each":                 {pod: app("gpu: 1").App("sgpu: 1"), whole: true, slices: true},
-		"no card":                     {pod: app("cpu: 1")},
-		"a request that is a mistake": {pod: app("gpu: 1, sgpu: 1"), whole: true, slices: true},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if whole, slices := request.Kinds(tc.pod.Obj()); whole != tc.whole || slices != tc.slices {
-				t.Errorf("whole %t, slices %t", whole, slices)
-			}
-		})
 	}
 }
 

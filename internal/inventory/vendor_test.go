@@ -160,3 +160,21 @@ func TestVendorPluginFlag(t *testing.T) {
 		t.Errorf("Set() = %v", err)
 	}
 }
+
+func TestNodesWithLocks(t *testing.T) {
+	for name, n := range map[string]*corev1.Node{
+		"not known who serves it": gputest.MakeNode("sgpu: 16"),
+		"the vendor's plugin":     gputest.MakeNode("sgpu: 16", wire.AnnotationServedBy, wire.ServedByVendor),
+		"only listed":             gputest.MakeNode("", wire.AnnotationNodeCards, "[]"),
+	} {
+		if !UsesLock(n) || !ServesSlices(n) {
+			t.Errorf("%s: want slices under a lock", name)
+		}
+	}
+	if UsesLock(gputest.MakeNode("", wire.AnnotationServedBy, wire.ServedByDaybreak)) {
+		t.Error("where Daybreak's agent serves there is no lock")
+	}
+	if ServesSlices(gputest.MakeNode("nvidia.com/gpu: 16, gpu: 16")) {
+		t.Error("a node without MetaX slices has locks, which are not of ours")
+	}
+}

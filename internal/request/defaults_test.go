@@ -187,29 +187,3 @@ func anything(random *rand.Rand, amounts []string) string {
 	}
 	return text
 }
-
-func TestNamesMetaX(t *testing.T) {
-	cases := map[string]struct {
-		pod         *gputest.PodBuilder
-		asks, names bool
-	}{
-		"nothing":                    {pod: app("cpu: 1")},
-		"a slice":                    {pod: app("sgpu: 1"), asks: true, names: true},
-		"in an init container":       {pod: app("").Init("gpu: 1"), asks: true, names: true},
-		"in requests":                {pod: gputest.MakePod("p").AppWith("", "vcore: 1"), asks: true, names: true},
-		"Koordinator's words":        {pod: app("gpu-core: 10, gpu-memory: 1Gi"), asks: true},
-		"Koordinator's, with sgpu":   {pod: app("gpu-core: 10, gpu-memory: 1Gi, sgpu: 1"), asks: true, names: true},
-		"a resource we do not know":  {pod: app("metax-tech.com/vfio: 1")},
-		"another vendor's resources": {pod: app("nvidia.com/gpu: 1")},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if got := wire.Asks(tc.pod.Obj()); got != tc.asks {
-				t.Errorf("asks %v, want %v", got, tc.asks)
-			}
-			if got := wire.NamesMetaX(tc.pod.Obj()); got != tc.names {
-				t.Errorf("names MetaX %v, want %v", got, tc.names)
-			}
-		})
-	}
-}

@@ -265,3 +265,24 @@ func TestParsePolicy(t *testing.T) {
 		})
 	}
 }
+
+func TestKinds(t *testing.T) {
+	cases := map[string]struct {
+		pod           *gputest.PodBuilder
+		whole, slices bool
+	}{
+		"whole cards":                 {pod: app("gpu: 2"), whole: true},
+		"a slice":                     {pod: app("sgpu: 1, vcore: 10"), slices: true},
+		"a card alone, as a slice":    {pod: app("sgpu: 1"), slices: true},
+		"one of each":                 {pod: app("gpu: 1").App("sgpu: 1"), whole: true, slices: true},
+		"no card":                     {pod: app("cpu: 1")},
+		"a request that is a mistake": {pod: app("gpu: 1, sgpu: 1"), whole: true, slices: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if whole, slices := Kinds(tc.pod.Obj()); whole != tc.whole || slices != tc.slices {
+				t.Errorf("whole %t, slices %t", whole, slices)
+			}
+		})
+	}
+}

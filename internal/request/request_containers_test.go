@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
@@ -76,30 +75,6 @@ func TestAdmitAllProblemsAtOnce(t *testing.T) {
 			},
 		},
 	})
-}
-
-func TestAsks(t *testing.T) {
-	cases := map[string]struct {
-		pod  *gputest.PodBuilder
-		want bool
-	}{
-		"whole cards":                {pod: app("gpu: 1"), want: true},
-		"an amount alone":            {pod: app("vcore: 1"), want: true},
-		"in requests":                {pod: gputest.MakePod("p").AppWith("", "sgpu: 1"), want: true},
-		"an init container":          {pod: gputest.MakePod("p").Init("gpu-core: 1").App(""), want: true},
-		"zero is a way of asking":    {pod: app("gpu: 0"), want: true},
-		"another vendor's":           {pod: app("nvidia.com/gpu: 1, cpu: 2, memory: 1Gi")},
-		"another of MetaX's":         {pod: app("metax-tech.com/vfio-gpu: 1")},
-		"a pod without containers":   {pod: gputest.MakePod("p")},
-		"an annotation asks nothing": {pod: app("").Annotate(wire.AnnotationAllocated, `[[{"uuid":"GPU-0"}]]`)},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if got := wire.Asks(tc.pod.Obj()); got != tc.want {
-				t.Errorf("Asks = %t, want %t", got, tc.want)
-			}
-		})
-	}
 }
 
 // Reading a pod must not write on it: informers share their objects.
