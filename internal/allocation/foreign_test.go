@@ -114,9 +114,9 @@ func TestNewNodeForeignUseByCard(t *testing.T) {
 	}
 }
 
-// TestSettleBesideComingPods: a pod that the node does not know of yet hides
+// TestBookForeignWithComingPods: a pod that the node does not know of yet hides
 // foreign slice, whose report looks as if it could be the pod's.
-func TestSettleBesideComingPods(t *testing.T) {
+func TestBookForeignWithComingPods(t *testing.T) {
 	node := &corev1.Node{}
 	node.Name = "n1"
 	node.Annotations = map[string]string{wire.AnnotationNodeCards: `[{"uuid":"GPU-0","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"healthy":true,` +

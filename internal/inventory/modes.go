@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -106,9 +105,6 @@ func decodeYAML(text string, into any) error {
 	asJSON, err := yaml.YAMLToJSONStrict([]byte(text))
 	if err != nil {
 		return err
-	}
-	if bytes.Equal(asJSON, []byte("null")) {
-		return nil
 	}
 	return yaml.Unmarshal(asJSON, into)
 }

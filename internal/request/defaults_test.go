@@ -12,7 +12,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
-func TestComplete(t *testing.T) {
+func TestApplyDefaults(t *testing.T) {
 	cases := map[string]struct {
 		pod *gputest.PodBuilder
 		// wantQoS is the annotation afterwards, wantLimits and wantRequests the
@@ -141,9 +141,9 @@ func completeTwice(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// TestCompleteAnything: whatever mixture of resources is admitted is completed
+// TestApplyDefaultsToAnything: whatever mixture of resources is admitted is completed
 // to one that asks for the same, once and for all.
-func TestCompleteAnything(t *testing.T) {
+func TestApplyDefaultsToAnything(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 6))
 	admitted := 0
 	amounts := []string{"0", "1", "2", "4", "50", "100", "200", "1Gi", "64Gi", "128Gi"}

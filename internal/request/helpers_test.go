@@ -18,18 +18,18 @@ import (
 // app returns a pod with one app container that has the given limits.
 func app(limits string) *gputest.PodBuilder { return gputest.MakePod("p").App(limits) }
 
-// admitCase is a pod and what Admit makes of it: a request, or the problems as
+// readCase is a pod and what [Read] makes of it: a request, or the problems as
 // the user reads them, or neither.
-type admitCase struct {
+type readCase struct {
 	pod          *gputest.PodBuilder
 	want         *gpu.PodRequest
 	wantProblems []string
 }
 
-// runAdmit admits each pod twice: as it is written, which is what a webhook
+// runRead reads each pod twice: as it is written, which is what a webhook
 // sees, and as the API server keeps it, which is what a scheduler sees. Both
 // must read it alike.
-func runAdmit(t *testing.T, cases map[string]admitCase) {
+func runRead(t *testing.T, cases map[string]readCase) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		tc := cases[name]

@@ -44,13 +44,13 @@ func (a *PodRequest) WithDefaultPolicy(policy place.Policy) {
 }
 
 // Read reads what the pod asks for. A pod that asks for no MetaX card gives
-// neither an Ask nor problems. An invalid one gives all that is wrong
+// neither a request nor problems. An invalid one gives all that is wrong
 // with it at once, each with what to write instead.
 func Read(pod *corev1.Pod) (*PodRequest, field.ErrorList) {
 	if !wire.Asks(pod) {
 		return nil, nil
 	}
-	a := admission{pod: pod, ask: &PodRequest{}}
+	a := podReader{pod: pod, ask: &PodRequest{}}
 	a.read()
 	if len(a.problems) > 0 {
 		return nil, a.problems
@@ -69,7 +69,7 @@ func ReadBound(pod *corev1.Pod) (ask *PodRequest, asks bool) {
 	if !wire.Asks(pod) {
 		return nil, false
 	}
-	a := admission{pod: pod, ask: &PodRequest{}}
+	a := podReader{pod: pod, ask: &PodRequest{}}
 	a.read()
 	if a.senseless {
 		return nil, true
@@ -92,8 +92,8 @@ func Kinds(pod *corev1.Pod) (whole, slices bool) {
 	return whole, slices
 }
 
-// admission reads the annotations of one pod.
-type admission struct {
+// podReader reads one pod.
+type podReader struct {
 	pod      *corev1.Pod
 	ask      *PodRequest
 	problems field.ErrorList
@@ -101,8 +101,7 @@ type admission struct {
 	senseless bool
 }
 
-// read reads the pod.
-func (a *admission) read() {
+func (a *podReader) read() {
 	a.class()
 	list := Containers(a.pod)
 	readers := make([]reader, 0, len(list))
@@ -119,7 +118,8 @@ func (a *admission) read() {
 	}
 	a.oneCardPerClassed(readers)
 	a.qos()
-	a.cardLists()
+	a.ask.Request.Allow = a.cardList(wire.AnnotationUseCards)
+	a.ask.Request.Deny = a.cardList(wire.AnnotationNoUseCards)
 	a.policies()
 }
 
@@ -157,12 +157,9 @@ func Containers(pod *corev1.Pod) []Container {
 	return list
 }
 
-func annotationPath(key string) *field.Path {
-	return field.NewPath("metadata", "annotations").Key(key)
-}
-
-func (a *admission) invalid(key, value, detail string) {
-	a.problems = append(a.problems, field.Invalid(annotationPath(key), shown(value), detail))
+func (a *podReader) invalid(key, value, detail string) {
+	path := field.NewPath("metadata", "annotations").Key(key)
+	a.problems = append(a.problems, field.Invalid(path, shown(value), detail))
 }
 
 // shown returns as much of what a user wrote as a sentence about it needs:
@@ -175,7 +172,7 @@ func shown(value string) string {
 	return fmt.Sprintf("%.*s…", most, value)
 }
 
-func (a *admission) class() {
+func (a *podReader) class() {
 	value, ok := a.pod.Annotations[wire.AnnotationClass]
 	if !ok {
 		return
@@ -190,7 +187,7 @@ func (a *admission) class() {
 
 // oneCardPerClassed: a container of a pod with a class takes a share of one
 // card, and an online one can't have the card to itself.
-func (a *admission) oneCardPerClassed(readers []reader) {
+func (a *podReader) oneCardPerClassed(readers []reader) {
 	class := a.ask.Request.Class
 	if class == gpu.Normal {
 		return
@@ -214,7 +211,7 @@ func (a *admission) oneCardPerClassed(readers []reader) {
 
 // qos reads the QoS class. Online pods have none; pods that take shares and
 // name none get best-effort.
-func (a *admission) qos() {
+func (a *podReader) qos() {
 	if a.ask.Request.Class == gpu.Online {
 		return
 	}
@@ -234,12 +231,7 @@ func (a *admission) qos() {
 // maxListedCards bounds the lists of cards a pod may name.
 const maxListedCards = 1024
 
-func (a *admission) cardLists() {
-	a.ask.Request.Allow = a.cardList(wire.AnnotationUseCards)
-	a.ask.Request.Deny = a.cardList(wire.AnnotationNoUseCards)
-}
-
-func (a *admission) cardList(key string) []gpu.CardID {
+func (a *podReader) cardList(key string) []gpu.CardID {
 	var ids []gpu.CardID
 	for word := range strings.SplitSeq(a.pod.Annotations[key], ",") {
 		if word = strings.TrimSpace(word); word != "" {
@@ -253,7 +245,7 @@ func (a *admission) cardList(key string) []gpu.CardID {
 	return ids
 }
 
-func (a *admission) policies() {
+func (a *podReader) policies() {
 	if value := a.pod.Annotations[wire.AnnotationNodePolicy]; value != "" {
 		a.ask.NodePolicyGiven = true
 		policy, err := ParsePolicy(value)
@@ -290,7 +282,7 @@ var ineffective = []struct{ key, instead string }{
 	{wire.AnnotationKoordPartition, "the best-linked set of free cards is always looked for"},
 }
 
-func (a *admission) cardPolicy(value string) {
+func (a *podReader) cardPolicy(value string) {
 	for word := range strings.SplitSeq(value, ",") {
 		switch strings.TrimSpace(word) {
 		case "binpack":

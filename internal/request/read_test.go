@@ -30,9 +30,9 @@ const (
 	sayWord  = `write "true" or "false"`
 )
 
-func TestAdmitQoS(t *testing.T) {
+func TestReadQoS(t *testing.T) {
 	const ask = "sgpu: 1, vcore: 60, vmemory: 4"
-	runAdmit(t, map[string]admitCase{
+	runRead(t, map[string]readCase{
 		"best-effort":                     {pod: app(ask).Annotate(qosName, "best-effort"), want: podOf(gpu.BestEffort, "", slice(1, 60, mib(4096)))},
 		"fixed-share":                     {pod: app(ask).Annotate(qosName, "fixed-share"), want: podOf(gpu.FixedShare, "", slice(1, 60, mib(4096)))},
 		"burst-share":                     {pod: app(ask).Annotate(qosName, "burst-share"), want: podOf(gpu.BurstShare, "", slice(1, 60, mib(4096)))},
@@ -53,7 +53,7 @@ func TestAdmitQoS(t *testing.T) {
 	})
 }
 
-func TestAdmitClass(t *testing.T) {
+func TestReadClass(t *testing.T) {
 	const (
 		ask       = "sgpu: 1, vcore: 60, vmemory: 4"
 		sayShares = "an online pod shares its card: write metax-tech.com/sgpu: 1 with metax-tech.com/vmemory, or remove the annotation metax-tech.com/sgpu-app-class"
@@ -61,7 +61,7 @@ func TestAdmitClass(t *testing.T) {
 	)
 	online := func(limits string) *gputest.PodBuilder { return app(limits).Annotate(className, "online") }
 	offline := func(limits string) *gputest.PodBuilder { return app(limits).Annotate(className, "offline") }
-	runAdmit(t, map[string]admitCase{
+	runRead(t, map[string]readCase{
 		"online ignores vcore":               {pod: online(ask), want: podOf("", gpu.Online, slice(1, 0, mib(4096)))},
 		"online without vcore is not alone":  {pod: online("sgpu: 1, vmemory: 4"), want: podOf("", gpu.Online, slice(1, 0, mib(4096)))},
 		"online with all vcore is not alone": {pod: online("sgpu: 1, vcore: 100, vmemory: 4"), want: podOf("", gpu.Online, slice(1, 0, mib(4096)))},
@@ -109,7 +109,7 @@ func TestAdmitClass(t *testing.T) {
 	})
 }
 
-func TestAdmitCardLists(t *testing.T) {
+func TestReadCardLists(t *testing.T) {
 	list := func(n int) string { return strings.TrimSuffix(strings.Repeat("GPU-1,", n), ",") }
 	cases := map[string]struct {
 		pod                 *gputest.PodBuilder
@@ -158,7 +158,7 @@ func TestAdmitCardLists(t *testing.T) {
 	}
 }
 
-func TestAdmitPolicies(t *testing.T) {
+func TestReadPolicies(t *testing.T) {
 	const (
 		ask       = "sgpu: 1, vcore: 60, vmemory: 4"
 		sayNode   = `%q is no policy: write "binpack" or "spread", or leave the annotation out`

@@ -9,9 +9,9 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
-func TestAdmitContainers(t *testing.T) {
+func TestReadContainers(t *testing.T) {
 	nothing := gpu.Request{}
-	runAdmit(t, map[string]admitCase{
+	runRead(t, map[string]readCase{
 		"each has its entry, also those that ask nothing": {
 			pod:  app("cpu: 1").App("sgpu: 1, vcore: 10, vmemory: 1").App(""),
 			want: bestEffort(nothing, slice(1, 10, mib(1024)), nothing),
@@ -50,8 +50,8 @@ func TestAdmitContainers(t *testing.T) {
 	})
 }
 
-func TestAdmitAllProblemsAtOnce(t *testing.T) {
-	runAdmit(t, map[string]admitCase{
+func TestReadAllProblemsAtOnce(t *testing.T) {
+	runRead(t, map[string]readCase{
 		"five mistakes, five sentences": {
 			pod: app("sgpu: 1, vcore: 120, vmemory: 4000").
 				Annotate(qosName, "guaranteed").Annotate(nodePolicyName, "random").Annotate(topologyName, "maybe"),
@@ -78,7 +78,7 @@ func TestAdmitAllProblemsAtOnce(t *testing.T) {
 }
 
 // Reading a pod must not write on it: informers share their objects.
-func TestAdmitLeavesThePodAlone(t *testing.T) {
+func TestReadLeavesThePodAlone(t *testing.T) {
 	pod := gputest.MakePod("p").Init("gpu: 1").App("gpu.shared: 2, gpu-core: 200, gpu-memory: 3Gi").
 		Annotate(useName, " GPU-1 ").Annotate(cardPolicyName, "numa").Obj()
 	before := pod.DeepCopy()

@@ -29,8 +29,8 @@ const (
 	sayManyPercent = "is in percent: write a whole number from 0 to 6400"
 )
 
-func TestAdmitKoordinatorShares(t *testing.T) {
-	runAdmit(t, map[string]admitCase{
+func TestReadKoordinatorShares(t *testing.T) {
+	runRead(t, map[string]readCase{
 		"a share with everything that Koordinator's users write": {
 			pod:  app("gpu.shared: 1, gpu-core: 5, gpu-memory: 1Gi, sgpu: 1"),
 			want: bestEffort(slice(1, 5, mib(1024))),
@@ -74,8 +74,8 @@ func TestAdmitKoordinatorShares(t *testing.T) {
 	})
 }
 
-func TestAdmitKoordinatorWholeCards(t *testing.T) {
-	runAdmit(t, map[string]admitCase{
+func TestReadKoordinatorWholeCards(t *testing.T) {
+	runRead(t, map[string]readCase{
 		"two cards as Koordinator's users write them": {
 			pod: app("gpu-core: 200, gpu-memory-ratio: 200, sgpu: 2"), want: bestEffort(alone(2, percent(100))),
 		},
@@ -124,8 +124,8 @@ func TestAdmitKoordinatorWholeCards(t *testing.T) {
 	})
 }
 
-func TestAdmitKoordinatorSharingOverCards(t *testing.T) {
-	runAdmit(t, map[string]admitCase{
+func TestReadKoordinatorSharingOverCards(t *testing.T) {
+	runRead(t, map[string]readCase{
 		"half the compute of each of two": {
 			pod:          app("gpu.shared: 2, gpu-core: 100, gpu-memory-ratio: 200"),
 			wantProblems: []string{limit(koordSharedName, "2", sayOverTwo)},
@@ -190,8 +190,8 @@ func TestAdmitKoordinatorSharingOverCards(t *testing.T) {
 	})
 }
 
-func TestAdmitKoordinatorCombinations(t *testing.T) {
-	runAdmit(t, map[string]admitCase{
+func TestReadKoordinatorCombinations(t *testing.T) {
+	runRead(t, map[string]readCase{
 		"compute alone":  {pod: app("gpu-core: 50"), wantProblems: []string{limit(koordCoreName, "50", sayNoMemory)}},
 		"a number alone": {pod: app("gpu.shared: 1"), wantProblems: []string{limit(koordSharedName, "1", sayNoMemory)}},
 		"a number and compute": {
@@ -249,7 +249,7 @@ func TestAdmitKoordinatorCombinations(t *testing.T) {
 	})
 }
 
-func TestAdmitTellsTheDialect(t *testing.T) {
+func TestReadReportsKoordinator(t *testing.T) {
 	cases := map[string]struct {
 		pod  *gputest.PodBuilder
 		want bool

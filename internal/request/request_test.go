@@ -30,8 +30,8 @@ func sayKept(as string) string {
 	return "Kubernetes keeps it as " + as + ", which is no amount of card memory: write whole GiB from 1 to 999 or an amount with a unit, such as 4, 4Gi or 4096Mi"
 }
 
-func TestAdmitCards(t *testing.T) {
-	runAdmit(t, map[string]admitCase{
+func TestReadCards(t *testing.T) {
+	runRead(t, map[string]readCase{
 		"one whole card":             {pod: app("gpu: 1"), want: podOf("", "", whole(1))},
 		"eight whole cards":          {pod: app("gpu: 8"), want: podOf("", "", whole(8))},
 		"as many as a node may hold": {pod: app("gpu: 64"), want: podOf("", "", whole(64))},
@@ -68,8 +68,8 @@ func TestAdmitCards(t *testing.T) {
 	})
 }
 
-func TestAdmitCompute(t *testing.T) {
-	runAdmit(t, map[string]admitCase{
+func TestReadCompute(t *testing.T) {
+	runRead(t, map[string]readCase{
 		"some of a card":                   {pod: app("sgpu: 1, vcore: 60, vmemory: 4"), want: bestEffort(slice(1, 60, mib(4096)))},
 		"as little as there is":            {pod: app("sgpu: 1, vcore: 1, vmemory: 4"), want: bestEffort(slice(1, 1, mib(4096)))},
 		"almost all of a card is a slice":  {pod: app("sgpu: 1, vcore: 99, vmemory: 4"), want: bestEffort(slice(1, 99, mib(4096)))},
@@ -99,7 +99,7 @@ func TestAdmitCompute(t *testing.T) {
 	})
 }
 
-func TestAdmitMemory(t *testing.T) {
+func TestReadMemory(t *testing.T) {
 	accepted := map[string]gpu.Memory{
 		"4":       mib(4096),
 		"1":       mib(1024),
@@ -118,9 +118,9 @@ func TestAdmitMemory(t *testing.T) {
 		"640Mi":   mib(640),
 		"65537Mi": mib(65664),
 	}
-	cases := make(map[string]admitCase)
+	cases := make(map[string]readCase)
 	for text, want := range accepted {
-		cases["vmemory of "+text] = admitCase{pod: app("sgpu: 1, vcore: 10, vmemory: " + text), want: bestEffort(slice(1, 10, want))}
+		cases["vmemory of "+text] = readCase{pod: app("sgpu: 1, vcore: 10, vmemory: " + text), want: bestEffort(slice(1, 10, want))}
 	}
 	refused := map[string]struct{ kept, sentence string }{
 		"0":      {"0", sayGiB},
@@ -147,16 +147,16 @@ func TestAdmitMemory(t *testing.T) {
 		"1E":     {"1E", sayBytes},
 	}
 	for text, r := range refused {
-		cases["vmemory of "+text] = admitCase{
+		cases["vmemory of "+text] = readCase{
 			pod: app("sgpu: 1, vcore: 10, vmemory: " + text), wantProblems: []string{limit(vmemoryName, r.kept, r.sentence)},
 		}
 	}
-	cases["no vmemory is the whole card's"] = admitCase{pod: app("sgpu: 1, vcore: 10"), want: bestEffort(slice(1, 10, percent(100)))}
-	runAdmit(t, cases)
+	cases["no vmemory is the whole card's"] = readCase{pod: app("sgpu: 1, vcore: 10"), want: bestEffort(slice(1, 10, percent(100)))}
+	runRead(t, cases)
 }
 
-func TestAdmitWhereAmountsStand(t *testing.T) {
-	runAdmit(t, map[string]admitCase{
+func TestReadWhereAmountsStand(t *testing.T) {
+	runRead(t, map[string]readCase{
 		"in requests only": {
 			pod:  gputest.MakePod("p").AppWith("", "sgpu: 1, vcore: 30, vmemory: 2"),
 			want: bestEffort(slice(1, 30, mib(2048))),
@@ -194,8 +194,8 @@ func TestAdmitWhereAmountsStand(t *testing.T) {
 	})
 }
 
-func TestAdmitConflicts(t *testing.T) {
-	runAdmit(t, map[string]admitCase{
+func TestReadConflicts(t *testing.T) {
+	runRead(t, map[string]readCase{
 		"whole cards and shares": {
 			pod: app("gpu: 1, sgpu: 1"), wantProblems: []string{limit(gpuName, "1", sayOneKind)},
 		},

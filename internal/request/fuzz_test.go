@@ -37,7 +37,7 @@ func FuzzVMemory(f *testing.F) {
 		}
 		pod := app("sgpu: 1, vcore: 10").Obj()
 		pod.Spec.Containers[0].Resources.Limits[wire.ResourceVMemory] = q
-		ask := checkAdmitted(t, pod)
+		ask := checkRead(t, pod)
 		if ask == nil {
 			return
 		}
@@ -71,9 +71,9 @@ func parse(text string) (resource.Quantity, bool) {
 	return q, err == nil && kept.Cmp(q) == 0
 }
 
-// checkAdmitted admits the pod and checks what every request promises. It
+// checkRead reads the pod and checks what every request promises. It
 // returns nil when the pod is refused, or asks for nothing.
-func checkAdmitted(t *testing.T, pod *corev1.Pod) *PodRequest {
+func checkRead(t *testing.T, pod *corev1.Pod) *PodRequest {
 	t.Helper()
 	ask, problems := Read(pod)
 	again, problemsAgain := Read(stored(t, pod))
@@ -145,7 +145,7 @@ func FuzzQuantities(f *testing.F) {
 		if kinds>>4&3 > 0 {
 			pod.Annotations = map[string]string{wire.AnnotationClass: []string{"online", "offline", "batch"}[kinds>>4&3-1]}
 		}
-		if ask := checkAdmitted(t, pod); ask != nil {
+		if ask := checkRead(t, pod); ask != nil {
 			n := gputest.Node(gputest.Zones(2))
 			_, refusal := place.Fit(n, &ask.Request, &ask.Prefer)
 			if refusal.Code != place.Fits && refusal.Message(n) == "" {
