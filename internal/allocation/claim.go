@@ -22,9 +22,6 @@ type Claim struct {
 	Seats  bool
 }
 
-// ErrNotAllocated is a pod without a readable allocation.
-var ErrNotAllocated = errors.New("no annotation names its cards")
-
 // ClaimOf reads what a container of a bound pod may take. It is stricter than
 // [AnnotatedHolding], which books: what is handed out must be what was asked for, no
 // more and no less, on cards that the node has.
@@ -41,7 +38,7 @@ func ClaimOf(n *ledger.Node, pod *corev1.Pod, container string) (*Claim, error) 
 	}
 	h, known, notes := AnnotatedHolding(n, pod)
 	if !known {
-		return nil, fmt.Errorf("%w: %v", ErrNotAllocated, notes)
+		return nil, fmt.Errorf("no annotation names its cards: %v", notes)
 	}
 	at := slices.IndexFunc(h.Parts, func(p ledger.Part) bool { return p.Container == container })
 	if at < 0 {

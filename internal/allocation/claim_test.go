@@ -1,7 +1,6 @@
 package allocation
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -103,7 +102,10 @@ func TestClaimOf(t *testing.T) {
 			limits: map[corev1.ResourceName]string{wire.ResourceSGPU: "1", wire.ResourceVCore: "120"}, wantErr: "the pod's request is invalid",
 		},
 		"no allocation that can be read": {
-			allocation: "x", limits: part, wantErr: ErrNotAllocated.Error(),
+			allocation: "x", limits: part, wantErr: "no annotation names its cards",
+		},
+		"no allocation": {
+			limits: map[corev1.ResourceName]string{wire.ResourceGPU: "1"}, serves: ledger.Serves{Whole: true}, wantErr: "no annotation names its cards",
 		},
 	}
 	for name, tc := range cases {
@@ -134,14 +136,6 @@ func TestClaimOf(t *testing.T) {
 				t.Errorf("seats %t, shares (-want +got):\n%s", claim.Seats, diff)
 			}
 		})
-	}
-}
-
-// A caller that waits for an allocation learns that there is none yet.
-func TestClaimNotAllocated(t *testing.T) {
-	pod := claimPod("", map[corev1.ResourceName]string{wire.ResourceGPU: "1"})
-	if _, err := ClaimOf(claimNode(t, ledger.Serves{Whole: true}), pod, "main"); !errors.Is(err, ErrNotAllocated) {
-		t.Errorf("got %v, want %v", err, ErrNotAllocated)
 	}
 }
 

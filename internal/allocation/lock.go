@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Lock is the value of [AnnotationLock]. kubelet does not pass the pod to a
-// device plugin, so the vendor's plugin serves the pod that the
-// node's lock names, and takes the lock off when it has. A scheduler that binds a pod
-// with slices to such a node puts the lock on first.
+// Lock is the value of [wire.AnnotationLock]. Kubelet does not pass the pod to a
+// device plugin, so the vendor's plugin serves the pod that the node's lock names,
+// and takes the lock off when it has. A scheduler that binds a pod with slices to
+// such a node puts the lock on first.
 type Lock struct {
 	// Since is when it was put on, in whole seconds.
 	Since time.Time

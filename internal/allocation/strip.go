@@ -20,14 +20,15 @@ func IsAllocation(key string) bool {
 	return slices.Contains(AllocationAnnotations(), key) || strings.HasPrefix(key, HAMiMetaXPrefix)
 }
 
-// AllocationAnnotations lists the annotations that a scheduler writes, besides
+// AllocationAnnotations lists the annotations that a scheduler writes, except
 // those that begin with [HAMiMetaXPrefix].
 func AllocationAnnotations() []string {
 	return []string{wire.AnnotationAllocated, wire.AnnotationPredicateTime, wire.AnnotationKoordAllocated, wire.AnnotationHAMiNode}
 }
 
-// StripAllocation takes all annotations of an allocation off the pod and returns their names in order. A new pod holds none, and what a Binding
-// does not overwrite would stay.
+// StripAllocation takes all annotations of an allocation off the pod and returns
+// their names in order. A new pod holds none, and what a Binding does not overwrite
+// would stay.
 func StripAllocation(pod *corev1.Pod) []string {
 	var stripped []string
 	for key := range pod.Annotations {

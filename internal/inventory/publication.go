@@ -29,8 +29,8 @@ type Publication struct {
 	Pending gpu.Mode
 	// ForeignSlices is what foreign slices take, card by card.
 	ForeignSlices map[gpu.CardID]ForeignSlice
-	// PluginAllocation is what kubelet gave to pods without an allocation: all of them, or
-	// nil while that is not known.
+	// PluginAllocations is what kubelet gave to pods without an allocation: all of
+	// them, or nil while that is not known.
 	PluginAllocations map[types.UID]PluginAllocation
 	// Topology has the cards in the order of their minor numbers, lost ones
 	// among them, and the links that work.
@@ -45,7 +45,7 @@ type CardStatus struct {
 	BusID, PCIeRoot string
 	// Errors counts the uncorrectable memory errors seen so far; nil if unknown.
 	Errors *int64
-	// Conditions are Healthy and others, see [ConditionHealthy].
+	// Conditions are Healthy and others, see [wire.ConditionHealthy].
 	Conditions []metav1.Condition
 }
 

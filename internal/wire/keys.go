@@ -174,8 +174,8 @@ const (
 	// Format: such as `MXC500`.
 	LabelProduct = "metax-tech.com/gpu.product"
 
-	// AnnotationLock names the one pod that the vendor's plugin is to serve next;
-	// see [Lock]. Nodes that Daybreak's agent serves have none.
+	// AnnotationLock names the one pod that the vendor's plugin is to serve next.
+	// Nodes that Daybreak's agent serves have none.
 	// On: Node.
 	// Written by: scheduler, HAMi, Koordinator; the vendor's plugin takes it off.
 	// Read by: scheduler, manager, the vendor's plugin.
