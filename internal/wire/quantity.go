@@ -27,25 +27,21 @@ const (
 )
 
 // DecodePod decodes the JSON of a Pod that may not come from the API server.
-func DecodePod(text []byte) (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
-	return pod, unmarshalGuarded(text, pod)
-}
+func DecodePod(text []byte) (*corev1.Pod, error) { return decode[corev1.Pod](text) }
 
 // DecodeNode decodes the JSON of a Node that may not come from the API server.
-func DecodeNode(text []byte) (*corev1.Node, error) {
-	node := &corev1.Node{}
-	return node, unmarshalGuarded(text, node)
-}
+func DecodeNode(text []byte) (*corev1.Node, error) { return decode[corev1.Node](text) }
 
 // DecodeDevice decodes a Device. A field of the wrong type makes the whole
 // object unreadable, which affects its node only.
-func DecodeDevice(text []byte) (*v1alpha1.Device, error) {
-	device := &v1alpha1.Device{}
-	if err := unmarshalGuarded(text, device); err != nil {
+func DecodeDevice(text []byte) (*v1alpha1.Device, error) { return decode[v1alpha1.Device](text) }
+
+func decode[T any](text []byte) (*T, error) {
+	object := new(T)
+	if err := unmarshalGuarded(text, object); err != nil {
 		return nil, err
 	}
-	return device, nil
+	return object, nil
 }
 
 // DecodeAnnotation decodes the JSON of an annotation, within [MaxAnnotation].
