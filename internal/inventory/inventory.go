@@ -1,18 +1,12 @@
 package inventory
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -203,136 +197,4 @@ func (inv *Inventory) fromAnnotation(node *corev1.Node, annotation string) error
 	inv.serves(node)
 	inv.Topology, err = gpu.NewTopology(cards, gpu.ZoneLinks(zones))
 	return err
-}
-
-// NodeCard is one card in the vendor's node annotation. Fields that are zero
-// may be missing there; a missing healthy is false.
-type NodeCard struct {
-	UUID              string  `json:"uuid"`
-	BDF               string  `json:"bdf,omitempty"`
-	Model             string  `json:"model,omitempty"`
-	TotalDevCount     int     `json:"totalDevCount,omitempty"`
-	TotalCompute      int     `json:"totalCompute,omitempty"`
-	TotalVRam         int64   `json:"totalVRam,omitempty"`
-	AvailableDevCount *int    `json:"availableDevCount,omitempty"`
-	AvailableCompute  *int    `json:"availableCompute,omitempty"`
-	AvailableVRam     *int64  `json:"availableVRam,omitempty"`
-	NUMA              int     `json:"numa,omitempty"`
-	Healthy           bool    `json:"healthy,omitempty"`
-	QoSPolicy         gpu.QoS `json:"qosPolicy,omitempty"`
-	LinkZone          int     `json:"linkZone,omitempty"`
-}
-
-// DecodeNodeCards reads the vendor's node annotation.
-func DecodeNodeCards(text string) ([]NodeCard, error) {
-	var cards []NodeCard
-	if err := wire.DecodeAnnotation(text, &cards); err != nil {
-		return nil, err
-	}
-	if len(cards) > gpu.MaxCards {
-		return nil, fmt.Errorf("%d cards, a node may hold %d", len(cards), gpu.MaxCards)
-	}
-	for i := range cards {
-		if err := cards[i].validate(); err != nil {
-			return nil, fmt.Errorf("card %d: %w", i, err)
-		}
-	}
-	return cards, nil
-}
-
-// EncodeNodeCards writes the vendor's node annotation.
-func EncodeNodeCards(cards []NodeCard) (string, error) {
-	text, err := json.Marshal(cards)
-	return string(text), err
-}
-
-func (c *NodeCard) validate() error {
-	const most = 1 << 30
-	switch {
-	case !validUUID(c.UUID):
-		return fmt.Errorf("uuid %.40q: %s", c.UUID, wantUUID)
-	case c.TotalVRam < 0 || c.TotalVRam > most:
-		return fmt.Errorf("totalVRam %d: want MiB from 0 to %d", c.TotalVRam, most)
-	case c.TotalDevCount < 0 || c.TotalDevCount > most:
-		return fmt.Errorf("totalDevCount %d: want 0 or more", c.TotalDevCount)
-	case c.TotalCompute < 0 || c.TotalCompute > 100:
-		return fmt.Errorf("totalCompute %d: want percent from 0 to 100", c.TotalCompute)
-	case c.QoSPolicy != "" && c.QoSPolicy.Set() == 0:
-		return fmt.Errorf("qosPolicy %.40q: want one of %v", c.QoSPolicy, gpu.QoSClasses())
-	}
-	return nil
-}
-
-const wantUUID = "want the card's UUID, 1 to 96 letters, digits and dashes"
-
-// validUUID keeps out of inventories what can't be written in a list of cards.
-func validUUID(id string) bool {
-	return id != "" && len(id) <= wire.MaxUUID && !strings.ContainsFunc(id, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
-	})
-}
-
-func (c *NodeCard) card(index int, model string) gpu.Card {
-	slots := gpu.MaxSlices
-	if c.TotalDevCount > 0 {
-		slots = min(slots, c.TotalDevCount)
-	}
-	return gpu.Card{
-		ID: gpu.CardID(c.UUID), Minor: index, Model: model, Memory: gpu.MiB(c.TotalVRam).RoundDown(),
-		Slots: slots, Healthy: c.Healthy, NUMA: c.NUMA, NUMAKnown: c.NUMA >= 0,
-	}
-}
-
-// reportsUse reports whether the node reports what is in use at all. Figures of
-// zero are left out of the annotation, so a card without any is either all in
-// use or not reported on; the other cards show which.
-func reportsUse(listed []NodeCard) bool {
-	return slices.ContainsFunc(listed, func(c NodeCard) bool {
-		return c.AvailableDevCount != nil || c.AvailableCompute != nil || c.AvailableVRam != nil
-	})
-}
-
-// used returns what is in use of the card, on a node that reports it.
-func (c *NodeCard) used() ledger.Usage {
-	return ledger.Usage{
-		Slots:   int16(max(0, min(c.TotalDevCount-ptr.Deref(c.AvailableDevCount, 0), gpu.MaxSlices))),
-		Compute: gpu.Percent(max(0, min(c.TotalCompute-ptr.Deref(c.AvailableCompute, 0), 100))),
-		Memory:  gpu.MiB(max(0, min(c.TotalVRam-ptr.Deref(c.AvailableVRam, 0), c.TotalVRam))).RoundUp(),
-		QoS:     c.QoSPolicy.Set(),
-	}
-}
-
-// decodeTable reads the vendor's figures for n cards, a JSON object of numbers
-// by number. An empty text is an empty table.
-func decodeTable(text string) (map[int]int64, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var byName map[string]int64
-	if err := wire.DecodeAnnotation(text, &byName); err != nil {
-		return nil, err
-	}
-	const most = 1 << 20
-	table := make(map[int]int64, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		n, err := strconv.Atoi(name)
-		if err != nil || n < 1 || n > gpu.MaxCards || strconv.Itoa(n) != name {
-			return nil, fmt.Errorf("%.20q: want a number of cards from 1 to %d", name, gpu.MaxCards)
-		}
-		if v := byName[name]; v < 0 || v > most {
-			return nil, fmt.Errorf("%d for %d cards: want 0 to %d", v, n, most)
-		}
-		table[n] = byName[name]
-	}
-	return table, nil
-}
-
-// EncodeTable writes the figures for 1, 2, ... cards.
-func EncodeTable(figures []int64) (string, error) {
-	byName := make(map[string]int64, len(figures))
-	for i, v := range figures {
-		byName[strconv.Itoa(i+1)] = v
-	}
-	text, err := json.Marshal(byName)
-	return string(text), err
 }

@@ -123,40 +123,6 @@ func (a *podReader) read() {
 	a.policies()
 }
 
-// Container is a container of either list of a pod's spec.
-type Container struct {
-	Name      string
-	Phase     gpu.Phase
-	list      string
-	index     int
-	resources *corev1.ResourceRequirements
-}
-
-// path returns where in the pod its resources are written. Paths are for what
-// is refused: every pod of a cluster is read, and nearly none is.
-func (c *Container) path() *field.Path {
-	return field.NewPath("spec").Child(c.list).Index(c.index).Child("resources")
-}
-
-// Containers lists the pod's containers in the order in which they are placed
-// and written down: init containers first.
-func Containers(pod *corev1.Pod) []Container {
-	list := make([]Container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		phase := gpu.Init
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			phase = gpu.Sidecar
-		}
-		list = append(list, Container{c.Name, phase, "initContainers", i, &c.Resources})
-	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		list = append(list, Container{c.Name, gpu.App, "containers", i, &c.Resources})
-	}
-	return list
-}
-
 func (a *podReader) invalid(key, value, detail string) {
 	path := field.NewPath("metadata", "annotations").Key(key)
 	a.problems = append(a.problems, field.Invalid(path, shown(value), detail))
