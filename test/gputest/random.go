@@ -23,7 +23,7 @@ type Plan struct {
 // Topology builds the plan.
 func (p *Plan) Topology() *gpu.Topology { return MustTopology(p.Cards, p.Links) }
 
-// String describes the plan when a test fails.
+// String returns what matters about the plan when a test fails.
 func (p *Plan) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%d cards, links %v", len(p.Cards), p.Links)

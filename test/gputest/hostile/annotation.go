@@ -45,7 +45,8 @@ func Locks() map[string]string {
 	}
 }
 
-// Allocations returns unreadable annotations with what a pod holds. All are for pods with one container that asks for one share.
+// Allocations returns annotations with what a pod holds that can't be
+// read. All are for pods with one container that asks for one share.
 func Allocations() []Annotation {
 	const vendor, sgpu, whole, koordinator = "metax-tech.com/gpu-devices-allocated", "hami.io/metax-sgpu-devices-allocated", "hami.io/metax-gpu-devices-allocated", "scheduling.koordinator.sh/device-allocated"
 	var list []Annotation
@@ -91,8 +92,7 @@ func repeat(format string, n int) string {
 	return b.String()
 }
 
-// Wishes returns annotations with which users ask for something that can't be
-// meant; a pod with one of them is refused.
+// Wishes returns invalid annotations of users; a pod with one of them is rejected.
 func Wishes() []Annotation {
 	var list []Annotation
 	for name, value := range map[string]string{

@@ -10,8 +10,8 @@ import (
 type Device struct {
 	// Name says what, as part of an object's name.
 	Name string
-	// Harmless reports that its cards can be read all the same, or that it has
-	// none; those of the others can't.
+	// Harmless reports whether its cards can be read all the same, or it has none;
+	// those of the others can't.
 	Harmless bool
 
 	spec any
@@ -175,7 +175,7 @@ func ForeignSlices() map[string]string {
 	}
 }
 
-// Givens are invalid annotations on what kubelet gave to which pod.
+// Givens are annotations on what kubelet gave to whom that can't be meant.
 func Givens() map[string]string {
 	return map[string]string{
 		"no-uid": `[{"pod":"a/b","containers":{"c":["GPU-0"]}}]`, "no-containers": `[{"uid":"u","pod":"a/b"}]`,

@@ -1,5 +1,6 @@
-// Package hostile is a collection of invalid objects: with wrong types, huge sizes, control characters, numbers that
-// overflow, cards that are there twice and links that lead nowhere.
+// Package hostile is a collection of invalid objects: with wrong types, huge sizes,
+// control characters, numbers that overflow, cards that are there twice and links
+// that lead nowhere.
 //
 // The decoders are tested with it one by one, fuzzers start from it, and the
 // running system gets all of it at once: a bad object may cost its own node,
