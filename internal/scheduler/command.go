@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,26 +159,35 @@ func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 			return nil, err
 		}
 	}
-	files := &tempFiles{}
-	kubeconfig, err := c.kubeconfig(files)
+	dir, err := os.MkdirTemp("", "daybreak-scheduler-")
 	if err != nil {
-		files.remove()
-		return nil, err
+		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
-	text, err := defaultConfig(configOptions{kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy, vendorPlugin: c.vendorPlugin.String()})
-	if err == nil {
-		c.options.ConfigFile, err = files.write(text)
+	remove = func() { _ = os.RemoveAll(dir) }
+	if err := c.writeConfig(dir); err != nil {
+		remove()
+		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
-	if err != nil {
-		files.remove()
-		return nil, err
-	}
-	return files.remove, nil
+	return remove, nil
 }
 
-// kubeconfig returns the file that the user named or, in a pod, one that says
-// how it reaches its API server; none when there is neither.
-func (c *command) kubeconfig(files *tempFiles) (string, error) {
+// writeConfig writes the built-in configuration into the directory.
+func (c *command) writeConfig(dir string) error {
+	kubeconfig, err := c.kubeconfig(dir)
+	if err != nil {
+		return err
+	}
+	text, err := defaultConfig(configOptions{kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy, vendorPlugin: c.vendorPlugin.String()})
+	if err != nil {
+		return err
+	}
+	c.options.ConfigFile = filepath.Join(dir, "config.yaml")
+	return os.WriteFile(c.options.ConfigFile, text, 0o600)
+}
+
+// kubeconfig returns the file that the user named or, in a pod, one in the
+// directory that says how it reaches its API server; none when there is neither.
+func (c *command) kubeconfig(dir string) (string, error) {
 	// Another server, named by --master, must not be sent the pod's token.
 	if named := c.options.Deprecated.Kubeconfig; named != "" || c.options.Master != "" {
 		return named, nil
@@ -190,29 +200,8 @@ func (c *command) kubeconfig(files *tempFiles) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write down how the pod reaches its API server: %w", err)
 	}
-	return files.write(text)
-}
-
-// tempFiles are files that hold for the start of a process.
-type tempFiles struct{ names []string }
-
-func (t *tempFiles) write(text []byte) (name string, err error) {
-	file, err := os.CreateTemp("", "daybreak-scheduler-*.yaml")
-	if err != nil {
-		return "", fmt.Errorf("write the configuration: %w", err)
-	}
-	defer file.Close()
-	t.names = append(t.names, file.Name())
-	if _, err := file.Write(text); err != nil {
-		return "", fmt.Errorf("write the configuration: %w", err)
-	}
-	return file.Name(), nil
-}
-
-func (t *tempFiles) remove() {
-	for _, name := range t.names {
-		_ = os.Remove(name)
-	}
+	file := filepath.Join(dir, "kubeconfig.yaml")
+	return file, os.WriteFile(file, text, 0o600)
 }
 
 // restConfig returns how the API server is reached, as the configuration says.
