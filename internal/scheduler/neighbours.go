@@ -12,9 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -32,108 +30,71 @@ const (
 	SpreadName   = "DaybreakSpread"
 )
 
-// affinity is InterPodAffinity.
-type affinity struct {
-	*interpodaffinity.InterPodAffinity
+// neighbours is one of the two plugins.
+type neighbours struct {
+	filteringPlugin
+	name        string
 	waitingPods *waitingPods
+	// skips reports whether the plugin has nothing to do for the pod.
+	skips func(*corev1.Pod) bool
 }
 
-// spread is PodTopologySpread. Its default constraints are for pods without
-// cards: others are spread only if they have constraints of their own.
-type spread struct {
-	*podtopologyspread.PodTopologySpread
-	waitingPods *waitingPods
-}
-
-var (
-	_ filteringPlugin = (*affinity)(nil)
-	_ filteringPlugin = (*spread)(nil)
-)
-
-func (s *State) newAffinity(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	plugin, err := newWrapped[*interpodaffinity.InterPodAffinity](ctx, AffinityName, names.InterPodAffinity, interpodaffinity.New, obj, h)
-	if err != nil {
-		return nil, err
+// newNeighbours returns what makes the plugin that stands in for the wrapped one.
+func (s *State) newNeighbours(name, wrapped string, factory frameworkruntime.PluginFactoryWithFts[fwk.Plugin], skips func(*corev1.Pod) bool) frameworkruntime.PluginFactory {
+	return func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+		plugin, err := newWrapped[filteringPlugin](ctx, name, wrapped, factory, obj, h)
+		if err != nil {
+			return nil, err
+		}
+		waiting, err := newWaitingPods(ctx, h, s.clock, plugin)
+		return &neighbours{filteringPlugin: plugin, name: name, waitingPods: waiting, skips: skips}, err
 	}
-	waiting, err := newWaitingPods(ctx, h, s.clock, plugin)
-	return &affinity{InterPodAffinity: plugin, waitingPods: waiting}, err
 }
 
-func (s *State) newSpread(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-	plugin, err := newWrapped[*podtopologyspread.PodTopologySpread](ctx, SpreadName, names.PodTopologySpread, podtopologyspread.New, obj, h)
-	if err != nil {
-		return nil, err
-	}
-	waiting, err := newWaitingPods(ctx, h, s.clock, plugin)
-	return &spread{PodTopologySpread: plugin, waitingPods: waiting}, err
-}
-
-// Name returns the plugin's name.
-func (*affinity) Name() string { return AffinityName }
-
-// Name returns the plugin's name.
-func (*spread) Name() string { return SpreadName }
-
-// Filter is InterPodAffinity's, and notes the pods that it refuses.
-func (a *affinity) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
-	return a.waitingPods.note(pod, a.InterPodAffinity.Filter(ctx, cs, pod, ni))
-}
-
-// unspread reports whether only default constraints would be left to spread a
-// pod with cards by.
-func unspread(pod *corev1.Pod) bool {
+// isSpreadByDefault reports whether only PodTopologySpread's default constraints,
+// which are for pods without cards, would spread a pod with cards.
+func isSpreadByDefault(pod *corev1.Pod) bool {
 	return len(pod.Spec.TopologySpreadConstraints) == 0 && wire.Asks(pod)
 }
 
-// PreFilter is PodTopologySpread's, without its default constraints for pods
-// with cards.
-func (s *spread) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if unspread(pod) {
+// Name returns the plugin's name.
+func (n *neighbours) Name() string { return n.name }
+
+// PreFilter is the plugin's own, for pods that it does not skip.
+func (n *neighbours) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if n.skips(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	return s.PodTopologySpread.PreFilter(ctx, cs, pod, infos)
+	return n.filteringPlugin.PreFilter(ctx, cs, pod, infos)
 }
 
-// PreScore is PodTopologySpread's, without its default constraints for pods with
-// cards.
-func (s *spread) PreScore(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) *fwk.Status {
-	if unspread(pod) {
+// PreScore is the plugin's own, for pods that it does not skip.
+func (n *neighbours) PreScore(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) *fwk.Status {
+	if n.skips(pod) {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	return s.PodTopologySpread.PreScore(ctx, cs, pod, infos)
+	return n.filteringPlugin.PreScore(ctx, cs, pod, infos)
 }
 
-// Filter is PodTopologySpread's, and notes the pods that it refuses.
-func (s *spread) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
-	return s.waitingPods.note(pod, s.PodTopologySpread.Filter(ctx, cs, pod, ni))
+// Filter is the plugin's own, and notes the pods that it rejects.
+func (n *neighbours) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo) *fwk.Status {
+	return n.waitingPods.note(pod, n.filteringPlugin.Filter(ctx, cs, pod, ni))
 }
 
-// EventsToRegister is InterPodAffinity's without the binding of other pods.
-func (a *affinity) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
-	events, err := a.InterPodAffinity.EventsToRegister(ctx)
-	return withoutPodAdd(events), err
-}
-
-// EventsToRegister is PodTopologySpread's without the binding of other pods.
-func (s *spread) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
-	events, err := s.PodTopologySpread.EventsToRegister(ctx)
-	return withoutPodAdd(events), err
-}
-
-func withoutPodAdd(events []fwk.ClusterEventWithHint) []fwk.ClusterEventWithHint {
+// EventsToRegister is the plugin's own without the binding of other pods.
+func (n *neighbours) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
+	events, err := n.filteringPlugin.EventsToRegister(ctx)
 	for i := range events {
 		if events[i].Event.Resource == fwk.Pod {
 			events[i].Event.ActionType &^= fwk.Add
 		}
 	}
-	return events
+	return events, err
 }
 
-const (
-	// gather is how long pods that are bound one after the other count as one
-	// reason to wake a pod.
-	gather = 50 * time.Millisecond
-)
+// gather is how long pods that are bound one after the other count as one reason
+// to wake a pod.
+const gather = 50 * time.Millisecond
 
 // waitingPods are the pods that a plugin refused for their neighbours. They are
 // woken when another pod is bound of which the plugin's own hint says that it

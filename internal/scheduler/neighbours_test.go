@@ -58,14 +58,11 @@ func newBedroom(t *testing.T, name string) *waitingHandle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	switch plugin := plugin.(type) {
-	case *affinity:
-		b.waitingPods = plugin.waitingPods
-	case *spread:
-		b.waitingPods = plugin.waitingPods
-	default:
+	n, ok := plugin.(*neighbours)
+	if !ok {
 		t.Fatalf("%s is a %T", name, plugin)
 	}
+	b.waitingPods = n.waitingPods
 	return b
 }
 
@@ -192,13 +189,13 @@ func TestSpreadWithCards(t *testing.T) {
 			if tt.args != "" {
 				args = &runtime.Unknown{Raw: []byte(tt.args)}
 			}
-			plugin, err := NewState(clocktesting.NewFakeClock(start)).newSpread(t.Context(), args, h)
+			plugin, err := NewState(clocktesting.NewFakeClock(start)).standIns()[SpreadName](t.Context(), args, h)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, ok := plugin.(*spread)
+			s, ok := plugin.(*neighbours)
 			if !ok {
-				t.Fatalf("newSpread() = %T", plugin)
+				t.Fatalf("%s is a %T", SpreadName, plugin)
 			}
 			h.informers.Start(t.Context().Done())
 			h.informers.WaitForCacheSync(t.Context().Done())

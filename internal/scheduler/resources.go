@@ -15,8 +15,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/imagelocality"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -40,7 +42,8 @@ const (
 func (s *State) standIns() frameworkruntime.Registry {
 	return frameworkruntime.Registry{
 		ResourcesName: newResources, BalanceName: newBalance, ImagesName: newImages,
-		AffinityName: s.newAffinity, SpreadName: s.newSpread,
+		AffinityName: s.newNeighbours(AffinityName, names.InterPodAffinity, interpodaffinity.New, func(*corev1.Pod) bool { return false }),
+		SpreadName:   s.newNeighbours(SpreadName, names.PodTopologySpread, podtopologyspread.New, isSpreadByDefault),
 	}
 }
 
