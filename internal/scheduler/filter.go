@@ -16,7 +16,7 @@ func (p *Plugin) Filter(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, ni 
 		return fwk.AsStatus(err)
 	}
 	x := p.shared.index
-	if i, ok := x.row(ni); ok && c.shape.fits.has(i) && x.fresh(i) {
+	if i, ok := x.row(ni); ok && c.shape.fits[i] && x.fresh(i) {
 		return nil
 	}
 	_, refusal := p.shared.pods.calls.fit(x.entryOf(ni, c.whatIf).node, &c.ask.Request, &c.ask.Prefer)

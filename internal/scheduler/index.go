@@ -1,10 +1,8 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
-	"math/bits"
 	"runtime"
 	"slices"
 
@@ -26,14 +24,11 @@ type index struct {
 	nodes *nodes
 
 	rows   []row
-	at     map[fwk.NodeInfo]int
 	byName map[string]int
 	// epoch counts the refreshes, and changed has the one that found each row
 	// changed. It is apart from the rows because it is read most.
 	epoch   uint64
 	changed []uint64
-	// rank has the place of each row's node in the order of names.
-	rank []int32
 	// overlay is the version that the rows were made from.
 	overlay uint64
 	// stale are the rows that a refresh found out of date, and names room for
@@ -53,7 +48,7 @@ type row struct {
 }
 
 func newIndex(n *nodes) *index {
-	return &index{nodes: n, at: map[fwk.NodeInfo]int{}, byName: map[string]int{}, shapes: map[string]*shape{}}
+	return &index{nodes: n, byName: map[string]int{}, shapes: map[string]*shape{}}
 }
 
 // refresh brings the rows up to date.
@@ -64,14 +59,12 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 	slices.Sort(x.names)
 	if !x.lists(infos) {
 		x.rows, x.changed = make([]row, len(infos)), make([]uint64, len(infos))
-		clear(x.at)
 		clear(x.byName)
 		clear(x.shapes)
 		for i, info := range infos {
 			x.rows[i] = row{info: info, generation: -1}
-			x.at[info], x.byName[info.Node().Name] = i, i
+			x.byName[info.Node().Name] = i
 		}
-		x.rankNames()
 	}
 	x.stale = x.stale[:0]
 	current := func(i int) bool { return x.rows[i].info.GetGeneration() == x.rows[i].generation }
@@ -85,44 +78,29 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 			x.stale = append(x.stale, i)
 		}
 	}
-	x.renew()
-}
-
-// rankNames sets the rank of every row.
-func (x *index) rankNames() {
-	order := make([]int32, len(x.rows))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortFunc(order, func(a, b int32) int {
-		return cmp.Compare(x.rows[a].info.Node().Name, x.rows[b].info.Node().Name)
-	})
-	x.rank = make([]int32, len(x.rows))
-	for place, i := range order {
-		x.rank[i] = int32(place)
-	}
-}
-
-// renew brings the stale rows up to date, on all cores when they are many, as
-// they are when this process has just started.
-func (x *index) renew() {
-	if len(x.stale) > smallCluster {
-		workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(x.stale), x.renewOne, workqueue.WithChunkSize(renewChunk))
+	if len(x.stale) == 0 {
 		return
 	}
-	for k := range x.stale {
-		x.renewOne(k)
-	}
+	x.eachStale(func(i int) {
+		r := &x.rows[i]
+		r.generation = r.info.GetGeneration()
+		if e := x.nodes.entryOf(r.info, false); e != r.entry {
+			r.entry = e
+			x.changed[i] = x.epoch
+		}
+	})
 }
 
-func (x *index) renewOne(k int) {
-	i := x.stale[k]
-	r := &x.rows[i]
-	r.generation = r.info.GetGeneration()
-	if e := x.nodes.entryOf(r.info, false); e != r.entry {
-		r.entry = e
-		x.changed[i] = x.epoch
+// eachStale calls the function for each of the stale rows, on all cores when they
+// are many, as they are when this process has just started.
+func (x *index) eachStale(do func(row int)) {
+	if len(x.stale) <= smallCluster {
+		for _, i := range x.stale {
+			do(i)
+		}
+		return
 	}
+	workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(x.stale), func(k int) { do(x.stale[k]) }, workqueue.WithChunkSize(staleChunk))
 }
 
 // lists reports whether the rows are these nodes, in this order.
@@ -148,8 +126,8 @@ func (x *index) entryOf(ni fwk.NodeInfo, whatIf bool) *entry {
 
 // row returns the row of a node as it was at the last refresh. What-ifs have none.
 func (x *index) row(ni fwk.NodeInfo) (i int, ok bool) {
-	i, ok = x.at[ni]
-	return i, ok && x.rows[i].generation == ni.GetGeneration()
+	i, ok = x.byName[ni.Node().Name]
+	return i, ok && x.rows[i].info == ni && x.rows[i].generation == ni.GetGeneration()
 }
 
 // fresh reports whether the overlay of the row's node is still the one that the
@@ -174,8 +152,9 @@ func (x *index) outranks(priority int32) bool {
 type shape struct {
 	index *index
 	// fits has the nodes that can take such a pod, and hope those that could if
-	// no other pod were there.
-	fits, hope rowSet
+	// no other pod were there, by row. Room counts the former.
+	fits, hope []bool
+	room       int
 	// worths has what the nodes that fit are worth to such a pod, with what is
 	// expected of the pods to come, and order the best of them.
 	worths []place.Worth
@@ -188,18 +167,17 @@ type shape struct {
 
 func newShape(x *index) *shape {
 	n := len(x.rows)
-	return &shape{index: x, fits: newRowSet(n), hope: newRowSet(n), worths: make([]place.Worth, n), order: newTournament(n)}
+	return &shape{index: x, fits: make([]bool, n), hope: make([]bool, n), worths: make([]place.Worth, n), order: newTournament(n)}
 }
 
 const (
-	// renewChunk is how many rows a core brings up to date at once. A word of a
-	// set of rows has as many, so that no two cores write to one word.
-	renewChunk = 64
+	// staleChunk is how many stale rows a core takes at once.
+	staleChunk = 64
 	// maxShapes bounds the shapes that are kept, and shapeMemory the bytes that
 	// they take: rowMemory for each row.
 	maxShapes   = 128
 	shapeMemory = 64 << 20
-	rowMemory   = 40
+	rowMemory   = 42
 	// smallCluster is up to how many rows one core alone brings up to date.
 	smallCluster = 256
 )
@@ -226,37 +204,27 @@ func (s *shape) refresh(c *cycle) {
 	x := s.index
 	x.stale = x.stale[:0]
 	for i, epoch := range x.changed {
-		if epoch > s.epoch || s.demand != c.prefer.Demand && s.fits.has(i) {
+		if epoch > s.epoch || s.demand != c.prefer.Demand && s.fits[i] {
 			x.stale = append(x.stale, i)
 		}
 	}
 	s.epoch, s.demand = x.epoch, c.prefer.Demand
+	x.eachStale(func(i int) { s.ask(i, c) })
 	if len(x.stale) <= smallCluster {
 		for _, i := range x.stale {
-			s.ask(i, c)
-			s.order.update(i, s.fits.has(i), s.better)
+			s.order.update(i, s.fits[i], s.better)
 		}
-		return
+	} else {
+		s.order.play(s.fits, s.better)
 	}
-	workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(s.fits.words), func(word int) {
-		from, _ := slices.BinarySearch(x.stale, word*renewChunk)
-		for _, i := range x.stale[from:] {
-			if i >= (word+1)*renewChunk {
-				break
-			}
-			s.ask(i, c)
-			s.order.enter(i, s.fits.has(i))
-		}
-	})
-	s.order.play(s.better)
+	s.room = members(s.fits)
 }
 
 // ask asks the node of the row whether it can take the pod, and what it is worth.
 func (s *shape) ask(i int, c *cycle) {
 	offer, refusal := s.index.nodes.pods.calls.fit(s.index.rows[i].entry.node, &c.ask.Request, &c.prefer)
 	fits := refusal.Code == place.Fits
-	s.fits.set(i, fits)
-	s.hope.set(i, fits || !refusal.Permanent)
+	s.fits[i], s.hope[i] = fits, fits || !refusal.Permanent
 	if fits {
 		s.worths[i] = place.Rank(&offer, &c.prefer)
 	}
@@ -264,7 +232,22 @@ func (s *shape) ask(i int, c *cycle) {
 
 // better reports whether the first row is the better one. There are no ties.
 func (s *shape) better(a, b int) bool {
-	return cmp.Or(s.worths[a].Compare(s.worths[b]), cmp.Compare(s.index.rank[b], s.index.rank[a])) > 0
+	return s.index.before(candidate{a, s.worths[a]}, candidate{b, s.worths[b]})
+}
+
+// candidate is a row and what its node is worth to a pod.
+type candidate struct {
+	row   int
+	worth place.Worth
+}
+
+// before reports whether the first candidate is the better one. Where both are
+// worth the same, the names of their nodes decide.
+func (x *index) before(a, b candidate) bool {
+	if order := a.worth.Compare(b.worth); order != 0 {
+		return order > 0
+	}
+	return x.rows[a.row].entry.node.Name < x.rows[b.row].entry.node.Name
 }
 
 // makeRoom forgets the shape that was not asked for the longest when there are too
@@ -320,35 +303,12 @@ func appendKey(key []byte, c *cycle) []byte {
 	return key
 }
 
-// rowSet is a set of rows.
-type rowSet struct{ words []uint64 }
-
-func newRowSet(rows int) rowSet { return rowSet{words: make([]uint64, (rows+63)/64)} }
-
-func (s *rowSet) set(i int, in bool) {
-	s.words[i/64] &^= 1 << (i % 64)
-	if in {
-		s.words[i/64] |= 1 << (i % 64)
-	}
-}
-
-func (s *rowSet) has(i int) bool { return s.words[i/64]&(1<<(i%64)) != 0 }
-
-// len returns the number of members.
-func (s *rowSet) len() (n int) {
-	for _, word := range s.words {
-		n += bits.OnesCount64(word)
-	}
-	return n
-}
-
-// all yields the members in order.
-func (s *rowSet) all(yield func(int) bool) {
-	for w, word := range s.words {
-		for ; word != 0; word &= word - 1 {
-			if !yield(w*64 + bits.TrailingZeros64(word)) {
-				return
-			}
+// members returns how many rows are in the set.
+func members(set []bool) (n int) {
+	for _, in := range set {
+		if in {
+			n++
 		}
 	}
+	return n
 }

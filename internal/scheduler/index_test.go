@@ -267,7 +267,7 @@ func TestIndexFollows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.shape.fits.len()
+		return c.shape.room
 	}
 	if got := fits(s.infos); got != 0 {
 		t.Errorf("%d nodes of four cards can take five", got)

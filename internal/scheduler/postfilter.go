@@ -124,7 +124,7 @@ func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatu
 		return m
 	}
 	for i := range p.shared.index.rows {
-		if c.kept.has(i) {
+		if c.kept[i] {
 			continue
 		}
 		e := p.shared.index.rows[i].entry

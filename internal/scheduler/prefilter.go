@@ -52,17 +52,19 @@ func (p *Plugin) narrow(c *cycle, pod *corev1.Pod) *fwk.PreFilterResult {
 	if narrowsItself(pod) {
 		return nil
 	}
-	keep, n := &c.shape.fits, c.shape.fits.len()
+	keep, n := c.shape.fits, c.shape.room
 	if n == 0 {
-		keep, n = &c.shape.hope, c.shape.hope.len()
+		keep, n = c.shape.hope, members(c.shape.hope)
 	}
 	if n == 0 || n*2 >= len(p.shared.index.rows) {
 		return nil
 	}
 	c.kept = keep
 	names := make(sets.Set[string], n)
-	for i := range keep.all {
-		names.Insert(p.shared.index.rows[i].entry.node.Name)
+	for i, in := range keep {
+		if in {
+			names.Insert(p.shared.index.rows[i].entry.node.Name)
+		}
 	}
 	return &fwk.PreFilterResult{NodeNames: names}
 }

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -14,7 +13,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
-	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -36,7 +34,7 @@ func (p cardProfile) RunPreFilterPlugins(ctx context.Context, cs fwk.CycleState,
 	s := &search{cardProfile: p, cycle: c, cs: cs, pod: pod, allowed: result}
 	defer s.restore()
 	if best, ok := s.run(ctx); ok {
-		c.candidates = c.shape.fits.len()
+		c.candidates = c.shape.room
 		return &fwk.PreFilterResult{NodeNames: sets.New(best)}, status, plugins
 	}
 	return result, status, plugins
@@ -53,12 +51,6 @@ type search struct {
 	// the candidates among them that other pods are nominated to, the best last.
 	taken     []int
 	nominated []candidate
-}
-
-// candidate is a node that may be the best.
-type candidate struct {
-	row   int
-	worth place.Worth
 }
 
 // run returns the best node that every plugin accepts. One node is asked first,
@@ -98,7 +90,7 @@ func (s *search) next() (row int, ok bool) {
 	shape := s.cycle.shape
 	for {
 		top, ok := shape.order.top()
-		if n := len(s.nominated); n > 0 && (!ok || s.before(s.nominated[n-1], candidate{top, shape.worths[top]})) {
+		if n := len(s.nominated); n > 0 && (!ok || s.shared.index.before(s.nominated[n-1], candidate{top, shape.worths[top]})) {
 			row, s.nominated = s.nominated[n-1].row, s.nominated[:n-1]
 			return row, true
 		}
@@ -129,7 +121,7 @@ func (s *search) isCandidate(row int) bool {
 	if worth, room := s.cycle.plugin.worth(s.cycle, s.pod, info, others); room {
 		c := candidate{row: row, worth: worth}
 		at, _ := slices.BinarySearchFunc(s.nominated, c, func(a, b candidate) int {
-			if s.before(b, a) {
+			if s.shared.index.before(b, a) {
 				return -1
 			}
 			return 1
@@ -137,12 +129,6 @@ func (s *search) isCandidate(row int) bool {
 		s.nominated = slices.Insert(s.nominated, at, c)
 	}
 	return false
-}
-
-// before reports whether the first candidate is the better one.
-func (s *search) before(a, b candidate) bool {
-	rank := s.shared.index.rank
-	return cmp.Or(a.worth.Compare(b.worth), cmp.Compare(rank[b.row], rank[a.row])) > 0
 }
 
 // isAvoided reports whether another node is better whatever its cards: the node

@@ -36,8 +36,8 @@ type cycle struct {
 	// room when they were compared; one alone is not.
 	scored     []fwk.NodeInfo
 	candidates int
-	// kept has the nodes that PreFilter left over; nil: it left out none.
-	kept *rowSet
+	// kept has the rows that PreFilter left over; nil: it left out none.
+	kept []bool
 	*findings
 }
 
@@ -83,7 +83,7 @@ func (c *cycle) ranked(scores fwk.NodeScoreList, x *index) []rankedNode {
 			order[i].rank = noted
 		} else if i < len(c.scored) && c.scored[i].Node().Name == scores[i].Name {
 			if row, ok := x.row(c.scored[i]); ok {
-				order[i].rank = rank{worth: c.shape.worths[row], room: c.shape.fits.has(row)}
+				order[i].rank = rank{worth: c.shape.worths[row], room: c.shape.fits[row]}
 			}
 		}
 	}

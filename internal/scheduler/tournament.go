@@ -30,14 +30,6 @@ func (t *tournament) top() (row int, ok bool) {
 	return int(t.winner[1]), t.winner[1] != absent
 }
 
-// enter makes the row a member or not, without playing: [tournament.play] does.
-func (t *tournament) enter(row int, member bool) {
-	t.winner[t.first+row] = absent
-	if member {
-		t.winner[t.first+row] = int32(row)
-	}
-}
-
 // update makes the row a member or not, and plays the matches that it is in.
 func (t *tournament) update(row int, member bool, better func(a, b int) bool) {
 	t.enter(row, member)
@@ -46,10 +38,20 @@ func (t *tournament) update(row int, member bool, better func(a, b int) bool) {
 	}
 }
 
-// play plays all matches.
-func (t *tournament) play(better func(a, b int) bool) {
+// play sets who is a member, and plays all matches.
+func (t *tournament) play(member []bool, better func(a, b int) bool) {
+	for row, in := range member {
+		t.enter(row, in)
+	}
 	for i := t.first - 1; i > 0; i-- {
 		t.match(i, better)
+	}
+}
+
+func (t *tournament) enter(row int, member bool) {
+	t.winner[t.first+row] = absent
+	if member {
+		t.winner[t.first+row] = int32(row)
 	}
 }
 

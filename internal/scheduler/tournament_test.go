@@ -20,10 +20,7 @@ func TestTournament(t *testing.T) {
 			row := random.IntN(rows)
 			worth[row], member[row] = random.IntN(9), random.IntN(3) > 0
 			if step%50 == 0 {
-				for i := range rows {
-					tour.enter(i, member[i])
-				}
-				tour.play(better)
+				tour.play(member, better)
 			} else {
 				tour.update(row, member[row], better)
 			}
