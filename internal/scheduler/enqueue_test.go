@@ -186,7 +186,7 @@ func TestHintEventsAreForgotten(t *testing.T) {
 	}
 	refresh() // its snapshot may be older than the end of x
 	if got := len(r.shared.hints.events); got != 1 {
-		t.Errorf("%d nodes have events after one refresh, want 1", got)
+		t.Errorf("%d pods have events after one refresh, want 1", got)
 	}
 	if got, err := r.afterPodDelete(testLogger(t), pod, y, nil); err != nil || got != fwk.Queue {
 		t.Errorf("afterPodDelete(y) = %v, %v; want Queue", got, err)
@@ -194,8 +194,8 @@ func TestHintEventsAreForgotten(t *testing.T) {
 	ni = nodeInfo(makeNode("n1"))
 	refresh()
 	refresh()
-	if h := r.shared.hints; len(h.events) != 0 || len(h.recorded) != 0 {
-		t.Errorf("%d nodes have events of %d, want none", len(h.events), len(h.recorded))
+	if got := len(r.shared.hints.events); got != 0 {
+		t.Errorf("%d pods have events, want none", got)
 	}
 }
 

@@ -22,11 +22,9 @@ type hintAccounts struct {
 	nodes *nodes
 
 	mu sync.Mutex
-	// events has what became of pods, by node and UID, and recorded the same, the
-	// oldest first. Version counts the changes of both.
-	events   map[string]map[types.UID]podEvent
-	recorded []podEvent
-	version  uint64
+	// events has what became of pods, and version counts its changes.
+	events  map[podOnNode]podEvent
+	version uint64
 	// epoch is the last refresh that has ended.
 	epoch uint64
 	// update and account are the last answers: all waiting pods are asked about
@@ -41,10 +39,14 @@ type hintAccounts struct {
 	}
 }
 
+// podOnNode is a pod on one node: one whose Binding failed may go to another.
+type podOnNode struct {
+	node string
+	uid  types.UID
+}
+
 // podEvent is what became of a pod.
 type podEvent struct {
-	node  string
-	uid   types.UID
 	pod   *corev1.Pod // its new version, nil if it ended
 	epoch uint64
 }
@@ -58,14 +60,14 @@ type hintBasis struct {
 }
 
 func newHintAccounts(n *nodes) *hintAccounts {
-	return &hintAccounts{nodes: n, events: map[string]map[types.UID]podEvent{}}
+	return &hintAccounts{nodes: n, events: map[podOnNode]podEvent{}}
 }
 
 // ended records that the pod is no longer on its node.
 func (h *hintAccounts) ended(pod *corev1.Pod) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.record(podEvent{node: pod.Spec.NodeName, uid: pod.UID, epoch: h.epoch})
+	h.record(pod, nil)
 }
 
 // updated reports whether the update may change what the pod holds on its node,
@@ -78,23 +80,19 @@ func (h *hintAccounts) updated(before, after *corev1.Pod) bool {
 		h.update.matters = wire.Asks(after) && !sameHolding(before, after)
 	}
 	if h.update.matters {
-		h.record(podEvent{node: after.Spec.NodeName, uid: after.UID, pod: after, epoch: h.epoch})
+		h.record(after, after)
 	}
 	return h.update.matters
 }
 
-// record remembers the event. The lock is held.
-func (h *hintAccounts) record(e podEvent) {
-	on := h.events[e.node]
-	if on == nil {
-		on = map[types.UID]podEvent{}
-		h.events[e.node] = on
-	}
-	if on[e.uid] == e {
+// record remembers that there is a new version of the pod, or none when it is nil.
+// The lock is held.
+func (h *hintAccounts) record(pod, now *corev1.Pod) {
+	key, e := podOnNode{node: pod.Spec.NodeName, uid: pod.UID}, podEvent{pod: now, epoch: h.epoch}
+	if known, ok := h.events[key]; ok && known == e {
 		return // another waiting pod was asked about it
 	}
-	on[e.uid] = e
-	h.recorded = append(h.recorded, e)
+	h.events[key] = e
 	h.version++
 }
 
@@ -104,19 +102,11 @@ func (h *hintAccounts) refreshed(epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.epoch = epoch
-	for len(h.recorded) > 0 && h.recorded[0].epoch+2 <= epoch {
-		e := h.recorded[0]
-		h.recorded = h.recorded[1:]
-		if on := h.events[e.node]; on[e.uid] == e {
-			delete(on, e.uid)
-			if len(on) == 0 {
-				delete(h.events, e.node)
-			}
+	for key, e := range h.events {
+		if e.epoch+2 <= epoch {
+			delete(h.events, key)
 			h.version++
 		}
-	}
-	if len(h.recorded) == 0 {
-		h.recorded = nil // and the room of what was forgotten
 	}
 }
 
@@ -140,12 +130,12 @@ func (h *hintAccounts) of(node *corev1.Node) *ledger.Node {
 // the node says otherwise it is taken to be the vendor's plugin.
 func (h *hintAccounts) fold(b *hintBasis) *ledger.Node {
 	vendor := !b.device.decides() && b.node.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak
-	now, events := h.nodes.open(b.entry, b.node, b.device, vendor), h.events[b.node.Name]
+	now := h.nodes.open(b.entry, b.node, b.device, vendor)
 	if b.entry != nil {
 		now.read = make([]reading, 0, len(b.entry.read))
 		for i := range b.entry.read {
 			pod := b.entry.read[i].pod
-			if e, ok := events[pod.UID]; ok {
+			if e, ok := h.events[podOnNode{node: b.node.Name, uid: pod.UID}]; ok {
 				pod = e.pod
 			}
 			if pod != nil {
@@ -154,7 +144,7 @@ func (h *hintAccounts) fold(b *hintBasis) *ledger.Node {
 		}
 	}
 	h.nodes.bookAll(now, b.entry, lockOf(b.node), ofHint, func(uid types.UID) bool {
-		e, ok := events[uid]
+		e, ok := h.events[podOnNode{node: b.node.Name, uid: uid}]
 		return ok && e.pod == nil
 	})
 	return now.node
