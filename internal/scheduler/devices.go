@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,31 +65,15 @@ func trim(obj any) (any, error) {
 // runs, after the plugin was made.
 type devices struct {
 	store cache.Store
-
-	mu sync.Mutex
-	// changed has the nodes whose Device changed since [devices.takeChanged].
-	changed map[string]struct{}
+	pods  *pods
 }
-
-func newDevices() *devices { return &devices{changed: map[string]struct{}{}} }
 
 // touch notes that the node's Device has changed. Listeners of one informer run
 // concurrently, so every one that hears of a change calls it.
 func (d *devices) touch(node string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.changed[node] = struct{}{}
-}
-
-// takeChanged appends the nodes whose Device changed since the last call.
-func (d *devices) takeChanged(names []string) []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for name := range d.changed {
-		names = append(names, name)
-	}
-	clear(d.changed)
-	return names
+	d.pods.mu.Lock()
+	defer d.pods.mu.Unlock()
+	d.pods.changed[node] = struct{}{}
 }
 
 // watch makes the factory's informer for Devices keep them in trim form. It

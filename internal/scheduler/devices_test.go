@@ -93,7 +93,7 @@ func TestDevicesWatch(t *testing.T) {
 	u.SetAPIVersion(deviceResource.GroupVersion().String())
 	u.SetKind("Device")
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(dynamicClient(u), 0)
-	d := newDevices()
+	d := &devices{pods: newPods()}
 	if err := d.watch(factory); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,6 @@ func newIndex(n *nodes) *index {
 func (x *index) refresh(infos []fwk.NodeInfo) {
 	x.epoch++
 	x.names, x.overlay = x.nodes.pods.takeChanged(x.names[:0])
-	x.names = x.nodes.devices.takeChanged(x.names)
 	slices.Sort(x.names)
 	if !x.lists(infos) {
 		x.rows, x.changed = make([]row, len(infos)), make([]uint64, len(infos))
@@ -73,7 +72,7 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 			x.stale = append(x.stale, i)
 		}
 	}
-	for _, name := range slices.Compact(x.names) {
+	for _, name := range x.names {
 		if i, ok := x.byName[name]; ok && current(i) {
 			x.stale = append(x.stale, i)
 		}

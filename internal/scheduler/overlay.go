@@ -43,8 +43,8 @@ func (p *pods) versionOf(node string) uint64 {
 	return 0
 }
 
-// takeChanged appends the nodes whose overlay changed since the last call, and
-// returns the version that the answer is complete for.
+// takeChanged appends the nodes whose overlay or Device changed since the last
+// call, and returns the version that the answer is complete for.
 func (p *pods) takeChanged(names []string) (all []string, version uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -46,8 +46,9 @@ type State struct {
 
 // NewState returns the state of one scheduler process.
 func NewState(c clock.WithDelayedExecution) *State {
-	s := &State{devices: newDevices(), pods: newPods(), term: newTerm(sinceBoot), clock: c}
+	s := &State{pods: newPods(), term: newTerm(sinceBoot), clock: c}
 	s.bindLimit, s.metrics, s.locks = newBindLimit(firstBinds), newMetrics(s.pods, s.term), newLocks(s)
+	s.devices = &devices{pods: s.pods}
 	s.nodes, s.forecast = newNodes(s.devices, s.pods), newForecast(s.pods)
 	s.hints = newHintAccounts(s.nodes)
 	s.index = newIndex(s.nodes)

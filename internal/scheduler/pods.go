@@ -30,7 +30,7 @@ type pods struct {
 	mu    sync.Mutex
 	byUID map[types.UID]*podRecord
 	nodes map[string]*nodeOverlay
-	// changed has the nodes whose overlay changed since [pods.takeChanged].
+	// changed has the nodes whose overlay or Device changed since [pods.takeChanged].
 	changed map[string]struct{}
 	calls   *calls
 }
@@ -151,7 +151,7 @@ func (p *pods) settle(uid types.UID) {
 	}
 }
 
-// apiRequest returns what the pod asks for, or why it is rejected whatever the nodes
+// request returns what the pod asks for, or why it is rejected whatever the nodes
 // have. It is read once for all versions of the pod that ask for the same. The
 // result is shared and must not be changed.
 func (p *pods) request(pod *corev1.Pod) (*request.PodRequest, field.ErrorList) {
