@@ -17,19 +17,19 @@ const HAMiMetaXPrefix = "hami.io/metax-"
 // IsAllocation reports whether the annotation is part of an allocation: writing it
 // gives cards away.
 func IsAllocation(key string) bool {
-	return slices.Contains(AllocationAnnotations(), key) || strings.HasPrefix(key, HAMiMetaXPrefix)
+	return slices.Contains(Keys(), key) || strings.HasPrefix(key, HAMiMetaXPrefix)
 }
 
-// AllocationAnnotations lists the annotations that a scheduler writes, except
+// Keys lists the annotations that a scheduler writes, except
 // those that begin with [HAMiMetaXPrefix].
-func AllocationAnnotations() []string {
+func Keys() []string {
 	return []string{wire.AnnotationAllocated, wire.AnnotationPredicateTime, wire.AnnotationKoordAllocated, wire.AnnotationHAMiNode}
 }
 
-// StripAllocation takes all annotations of an allocation off the pod and returns
+// Strip takes all annotations of an allocation off the pod and returns
 // their names in order. A new pod holds none, and what a Binding does not overwrite
 // would stay.
-func StripAllocation(pod *corev1.Pod) []string {
+func Strip(pod *corev1.Pod) []string {
 	var stripped []string
 	for key := range pod.Annotations {
 		if IsAllocation(key) {

@@ -10,7 +10,7 @@ import (
 
 func TestStripAllocation(t *testing.T) {
 	pod := app("sgpu: 1").Annotate(wire.AnnotationQoS, "fixed-share").Annotate("hami.io/gpu-scheduler-policy", "spread").Obj()
-	if got := StripAllocation(pod); got != nil {
+	if got := Strip(pod); got != nil {
 		t.Errorf("stripped %q off a pod that has none", got)
 	}
 	forged := []string{
@@ -22,7 +22,7 @@ func TestStripAllocation(t *testing.T) {
 		pod.Annotations[key] = "x"
 	}
 	other := *pod // shares the map
-	if diff := cmp.Diff(forged, StripAllocation(pod)); diff != "" {
+	if diff := cmp.Diff(forged, Strip(pod)); diff != "" {
 		t.Errorf("stripped (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(want.Annotations, pod.Annotations); diff != "" {

@@ -95,7 +95,7 @@ func (f *folder) add(i int) {
 	// are dealt again in every fold, to reserved pods like to the rest, so that no
 	// two pods count for one.
 	res, carried := f.pods.reservationOf(pod, f.mode)
-	if res != nil && !(carried && f.mode == ofSnapshot) {
+	if res != nil && (!carried || f.mode != ofSnapshot) {
 		f.found++
 		if !f.now.node.Counted {
 			f.bookReserved(pod, res, carried)

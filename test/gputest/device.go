@@ -88,7 +88,7 @@ func CheckNode(n *ledger.Node) error {
 			return c.Validate()
 		case (c.ID == "") != n.Counted || len(c.ID) > wire.MaxUUID:
 			return fmt.Errorf("card %d has id %q, counted %t", i, c.ID, n.Counted)
-		case u.Slots < 0 || u.Slots > gpu.MaxSlices || u.Compute < 0 || u.Compute > 100 || u.Memory < 0 || u.Memory > c.Memory+gpu.MemoryStep:
+		case !within(u, c):
 			return fmt.Errorf("card %d of %d MiB has foreign usage %+v", i, c.Memory, u)
 		case u.Slots == 0 && u != (ledger.Usage{}):
 			return fmt.Errorf("card %d has no slice, but %+v", i, u)
@@ -97,4 +97,9 @@ func CheckNode(n *ledger.Node) error {
 		}
 	}
 	return nil
+}
+
+// within reports whether a card can have the foreign usage.
+func within(u ledger.Usage, c *gpu.Card) bool {
+	return u.Slots >= 0 && u.Slots <= gpu.MaxSlices && u.Compute >= 0 && u.Compute <= 100 && u.Memory >= 0 && u.Memory <= c.Memory+gpu.MemoryStep
 }

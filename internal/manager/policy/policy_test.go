@@ -202,7 +202,7 @@ func TestGuarded(t *testing.T) {
 			text[name] += v.Expression + "\n"
 		}
 	}
-	for _, key := range allocation.AllocationAnnotations() {
+	for _, key := range allocation.Keys() {
 		if !strings.Contains(text["daybreak-pods"], quote(key)) {
 			t.Errorf("%s is not guarded on pods", key)
 		}

@@ -122,7 +122,7 @@ func TestTwice(t *testing.T) {
 		for range random.IntN(2) {
 			b.Init(limits[random.IntN(len(limits))])
 		}
-		for _, key := range append(allocation.AllocationAnnotations(), wire.AnnotationHAMiSGPU, "other") {
+		for _, key := range append(allocation.Keys(), wire.AnnotationHAMiSGPU, "other") {
 			if random.IntN(4) == 0 {
 				b.Annotate(key, "x")
 			}

@@ -28,7 +28,7 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	if !wire.Asks(pod) || isMirror(pod, user) || r.isForeign(pod) {
 		return Verdict{}
 	}
-	stripped := allocation.StripAllocation(pod)
+	stripped := allocation.Strip(pod)
 	ask, problems := request.Read(pod)
 	if ask == nil && len(problems) == 0 {
 		return Verdict{Warnings: warnings(ask, stripped)} // it asks for 0 cards
