@@ -173,13 +173,13 @@ func (r *resources) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWit
 // without returns the pod without the resources that the check names, or the pod
 // itself when it has none of them.
 func without(pod *corev1.Pod, drop func(corev1.ResourceName) bool) *corev1.Pod {
-	lean := *pod
-	lean.Spec.InitContainers = leaner(pod.Spec.InitContainers, drop)
-	lean.Spec.Containers = leaner(pod.Spec.Containers, drop)
-	return &lean
+	trimmed := *pod
+	trimmed.Spec.InitContainers = withoutResources(pod.Spec.InitContainers, drop)
+	trimmed.Spec.Containers = withoutResources(pod.Spec.Containers, drop)
+	return &trimmed
 }
 
-func leaner(containers []corev1.Container, drop func(corev1.ResourceName) bool) []corev1.Container {
+func withoutResources(containers []corev1.Container, drop func(corev1.ResourceName) bool) []corev1.Container {
 	var copied bool
 	for i := range containers {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(containers[i].Resources.Requests)), drop) {

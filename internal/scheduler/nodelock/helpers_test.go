@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	patience = time.Minute
+	timeout = time.Minute
 	expiry   = 5 * time.Minute
 )
 
@@ -257,7 +257,7 @@ func (w *world) acquireWith(ctx context.Context, node string, pod *corev1.Pod) <
 	w.binding[pod.UID] = node
 	w.mu.Unlock()
 	got := make(chan error, 1)
-	go func() { got <- w.Acquire(ctx, node, pod, patience) }()
+	go func() { got <- w.Acquire(ctx, node, pod, timeout) }()
 	synctest.Wait() // it waits for its turn, or is through already
 	return got
 }

@@ -159,7 +159,7 @@ func (l *Locks) tidy(ctx context.Context, name string) {
 // lock has not changed hands for the given time, and returns when the context
 // ends, the pod is deleted or the node goes away. After an error the lock may
 // still be written; Check sees to that once the pod is no longer being bound.
-func (l *Locks) Acquire(ctx context.Context, nodeName string, pod *corev1.Pod, patience time.Duration) error {
+func (l *Locks) Acquire(ctx context.Context, nodeName string, pod *corev1.Pod, timeout time.Duration) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	turn, skipQueue := context.WithCancel(ctx)
@@ -167,7 +167,7 @@ func (l *Locks) Acquire(ctx context.Context, nodeName string, pod *corev1.Pod, p
 	w := &waiter{pod: pod, giveUp: giveUp, skipQueue: skipQueue}
 	n := l.join(nodeName, w)
 	defer l.leave(n, w)
-	go l.limit(ctx, n, l.cfg.Clock.Now(), patience, giveUp)
+	go l.limit(ctx, n, l.cfg.Clock.Now(), timeout, giveUp)
 
 	if err := n.turn.Acquire(turn, 1); err == nil {
 		defer n.turn.Release(1)
@@ -219,8 +219,8 @@ func (l *Locks) leave(n *node, w *waiter) {
 
 // limit ends a wait that began at the given time when the lock has not changed
 // hands for so long.
-func (l *Locks) limit(ctx context.Context, n *node, start time.Time, patience time.Duration, giveUp context.CancelCauseFunc) {
-	for left := patience; left > 0; {
+func (l *Locks) limit(ctx context.Context, n *node, start time.Time, timeout time.Duration, giveUp context.CancelCauseFunc) {
+	for left := timeout; left > 0; {
 		select {
 		case <-ctx.Done():
 			return
@@ -231,9 +231,9 @@ func (l *Locks) limit(ctx context.Context, n *node, start time.Time, patience ti
 			start = n.moved
 		}
 		l.mu.Unlock()
-		left = patience - l.cfg.Clock.Since(start)
+		left = timeout - l.cfg.Clock.Since(start)
 	}
-	giveUp(l.timedOut(ctx, n, patience))
+	giveUp(l.timedOut(ctx, n, timeout))
 }
 
 // timedOut notes that the node is stuck and returns the error. The owner of the

@@ -376,7 +376,7 @@ func TestGivingUp(t *testing.T) {
 		w.setPod("a", theirs)
 		w.addNode("n", "2026-01-02T12:00:00Z,ns,a")
 		got := w.acquire("n", "b")
-		w.clock.Step(patience - time.Second)
+		w.clock.Step(timeout - time.Second)
 		w.stillWaits(got)
 		if w.Stuck("n") {
 			t.Error("the node is stuck before anyone gave up")
@@ -402,7 +402,7 @@ func TestGivingUp(t *testing.T) {
 		}
 		for i := range got {
 			w.granted(got[i])
-			w.clock.Step(patience - time.Second)
+			w.clock.Step(timeout - time.Second)
 			for k := i + 1; k < len(got); k++ {
 				w.stillWaits(got[k])
 			}
@@ -482,7 +482,7 @@ func TestManyAtOnce(t *testing.T) {
 				w.binding[pod.UID] = node
 				w.mu.Unlock()
 				go func() {
-					err := w.Acquire(t.Context(), node, pod, patience)
+					err := w.Acquire(t.Context(), node, pod, timeout)
 					if lock, _ := allocation.ParseLock(w.lock(node)); err == nil && !lock.Names(pod) {
 						err = fmt.Errorf("%s was granted the lock, which is of %s", pod.Name, lock.Name)
 					}
@@ -521,7 +521,7 @@ func TestLateCancel(t *testing.T) {
 			w.mu.Unlock()
 			ctx, cancel := context.WithCancel(t.Context())
 			go cancel()
-			_ = w.Acquire(ctx, "n", pod, patience)
+			_ = w.Acquire(ctx, "n", pod, timeout)
 			w.mu.Lock()
 			delete(w.binding, types.UID("uid-"+name))
 			w.mu.Unlock()
