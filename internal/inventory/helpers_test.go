@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -10,20 +9,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
-
-// stored returns the object as it comes back from the API server.
-func stored[T any](t testing.TB, object *T) *T {
-	t.Helper()
-	text, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := new(T)
-	if err := json.Unmarshal(text, out); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
 
 func withLabel(key, value string) func(*v1alpha1.DeviceInfo) {
 	return func(d *v1alpha1.DeviceInfo) {

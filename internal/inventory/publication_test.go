@@ -54,7 +54,7 @@ func TestEncodeDevice(t *testing.T) {
 	if err := yaml.UnmarshalStrict(want, &listed); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&listed, stored(t, d), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(&listed, gputest.Stored(t, d), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
 }
@@ -76,7 +76,7 @@ func TestPublicationReadsBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := DecodePublication(stored(t, d))
+		back, err := DecodePublication(gputest.Stored(t, d))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,7 +76,7 @@ func parse(text string) (resource.Quantity, bool) {
 func checkRead(t *testing.T, pod *corev1.Pod) *PodRequest {
 	t.Helper()
 	ask, problems := Read(pod)
-	again, problemsAgain := Read(stored(t, pod))
+	again, problemsAgain := Read(gputest.Stored(t, pod))
 	if diff := gocmp.Diff(ask, again); diff != "" {
 		t.Fatalf("the pod reads otherwise once it is stored (-before +after):\n%s", diff)
 	}

@@ -1,7 +1,6 @@
 package request
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,7 +34,7 @@ func runRead(t *testing.T, cases map[string]readCase) {
 		tc := cases[name]
 		t.Run(name, func(t *testing.T) {
 			pod := tc.pod.Obj()
-			for _, pod := range []*corev1.Pod{pod, stored(t, pod)} {
+			for _, pod := range []*corev1.Pod{pod, gputest.Stored(t, pod)} {
 				ask, problems := Read(pod)
 				if diff := cmp.Diff(tc.wantProblems, sentences(problems)); diff != "" {
 					t.Errorf("problems (-want +got):\n%s", diff)
@@ -50,20 +49,6 @@ func runRead(t *testing.T, cases map[string]readCase) {
 			}
 		})
 	}
-}
-
-// stored returns the object as it comes back from the API server.
-func stored[T any](t testing.TB, object *T) *T {
-	t.Helper()
-	text, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := new(T)
-	if err := json.Unmarshal(text, out); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 // sentences returns the problems as the user reads them.

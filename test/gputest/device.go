@@ -1,7 +1,9 @@
 package gputest
 
 import (
+	"encoding/json"
 	"fmt"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -102,4 +104,18 @@ func CheckNode(n *ledger.Node) error {
 // within reports whether a card can have the foreign usage.
 func within(u ledger.Usage, c *gpu.Card) bool {
 	return u.Slots >= 0 && u.Slots <= gpu.MaxSlices && u.Compute >= 0 && u.Compute <= 100 && u.Memory >= 0 && u.Memory <= c.Memory+gpu.MemoryStep
+}
+
+// Stored returns the object as it comes back from the API server.
+func Stored[T any](t testing.TB, object *T) *T {
+	t.Helper()
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(T)
+	if err := json.Unmarshal(text, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

@@ -26,7 +26,7 @@ import (
 
 const (
 	timeout = time.Minute
-	expiry   = 5 * time.Minute
+	expiry  = 5 * time.Minute
 )
 
 // world is an API server with nodes and pods, informers that follow when they
