@@ -16,6 +16,8 @@ const (
 	probeInterval = 10 * time.Second
 	// probeLimit is how long a write may take: kubelet waits 30 s for a container.
 	probeLimit = 10 * time.Second
+	// probeGrace is how long the end of the agent waits for a write.
+	probeGrace = 2 * time.Second
 	// probeSize is that of the journal of a node with many pods.
 	probeSize = 64 << 10
 	probeFile = "daybreak-probe"
@@ -58,6 +60,12 @@ func (s *Server) probeLoop(ctx context.Context) {
 			case <-late:
 				s.setDisk(fmt.Sprintf("a write to %s or %s does not end within %s", s.cfg.State, s.cfg.CDI, probeLimit))
 			case <-ctx.Done():
+				// Another agent may work with the folders next: no write is left behind,
+				// unless it hangs.
+				select {
+				case <-done:
+				case <-time.After(probeGrace):
+				}
 				return
 			}
 		}

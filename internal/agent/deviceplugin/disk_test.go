@@ -4,6 +4,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -67,4 +68,27 @@ func TestDiskHangs(t *testing.T) {
 		t.Error(err)
 	}
 	s.eventually("the node is served again", func() bool { return s.server.Status().Serving })
+}
+
+// The server's end leaves no write behind: the folders may be another agent's then.
+func TestStopDuringProbe(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, gpu.ModeSGPU)
+	started, ended := make(chan struct{}, 1), make(chan struct{})
+	s.setDisk(func() error {
+		select {
+		case started <- struct{}{}:
+			time.Sleep(100 * time.Millisecond)
+			close(ended)
+		default:
+		}
+		return nil
+	})
+	<-started
+	s.stop()
+	select {
+	case <-ended:
+	default:
+		t.Error("the server ended during a write")
+	}
 }
