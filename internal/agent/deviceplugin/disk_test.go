@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -74,16 +75,13 @@ func TestDiskHangs(t *testing.T) {
 func TestStopDuringProbe(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
-	started, ended := make(chan struct{}, 1), make(chan struct{})
-	s.setDisk(func() error {
-		select {
-		case started <- struct{}{}:
-			time.Sleep(100 * time.Millisecond)
-			close(ended)
-		default:
-		}
-		return nil
+	started, ended := make(chan struct{}), make(chan struct{})
+	slow := sync.OnceFunc(func() {
+		close(started)
+		time.Sleep(100 * time.Millisecond)
+		close(ended)
 	})
+	s.setDisk(func() error { slow(); return nil })
 	<-started
 	s.stop()
 	select {
