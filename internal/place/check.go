@@ -84,19 +84,18 @@ func (t *tally) count(code Code, want, have int64) {
 	t.cards[code]++
 }
 
-// refusal sums the cards up: the reason most of them gave is the node's.
+// refusal returns the refusal of the node: its reason is the one of the cards that
+// came furthest in the checks, since these are nearest to fitting.
 func (t *tally) refusal(req *gpu.Request, fitting gpu.Set) Refusal {
 	t.cards[TooFewCards] = uint8(fitting.Len())
-	most := NoCards
-	for c := NoCards; c < codes; c++ {
-		if t.cards[c] > t.cards[most] {
-			most = c
-		}
+	last := TooFewCards
+	for last > NoCards && t.cards[last] == 0 {
+		last--
 	}
-	r := Refusal{Code: most, Want: int64(req.Cards), Have: int64(fitting.Len()), Cards: t.cards}
-	switch most {
+	r := Refusal{Code: last, Want: int64(req.Cards), Have: int64(fitting.Len()), Cards: t.cards}
+	switch last {
 	case SlicesFull, MemoryShort, ComputeShort:
-		r.Want, r.Have = t.want[most], t.have[most]
+		r.Want, r.Have = t.want[last], t.have[last]
 	}
 	return r
 }

@@ -41,10 +41,11 @@ const (
 // Description is all that is written about a code. Events, messages, the
 // reference and the English texts of the dashboard are made from it.
 //
-// Nodes, OneCard and Cards begin with a verb in the plural. Of the placeholders,
+// Nodes, its variants and Cards begin with a verb in the plural. Of the placeholders,
 // {want}, {have} and {missing} are the refusal's numbers in their unit, {cards}
 // and {fit} the cards wanted and those that fit, {tally} and {others} the reasons
-// that cards gave, and {problem}, {pod} and {serves} are the node's.
+// that cards gave, {uuids} the cards that the pod lists, and {problem}, {pod} and
+// {serves} are the node's.
 type Description struct {
 	Name string
 	// Means and Advice are for the reference.
@@ -56,12 +57,17 @@ type Description struct {
 	Reason string
 	// Node is the sentence of one node.
 	Node string
-	// Nodes completes a sentence that begins with a number of nodes. OneCard, if
-	// there is one, stands in its place where a single card is wanted.
-	Nodes, OneCard string
-	// Cards completes a sentence that begins with a number of cards.
-	Cards string
+	// Nodes completes a sentence that begins with a number of nodes. Idle, if there is
+	// one, stands in its place where the cards must be idle.
+	Nodes, Idle string
+	// Total has both texts for what all containers of a pod want together.
+	Total struct{ Node, Nodes string }
+	// Cards completes a sentence that begins with a number of cards, and IdleCards
+	// stands in its place where the cards must be idle.
+	Cards, IdleCards string
 }
+
+type total = struct{ Node, Nodes string }
 
 const fitting = "wants {cards}, {fit}{tally}"
 
@@ -119,7 +125,7 @@ var descriptions = [codes]Description{
 		Advice: "change use-gpuuuid or nouse-gpuuuid",
 		Reason: "cards are excluded by the pod",
 		Node:   fitting,
-		Nodes:  "have only cards that the pod excludes",
+		Nodes:  "have no healthy card that the pod admits",
 		Cards:  "are excluded by the pod",
 	},
 	ClassConflict: {
@@ -142,13 +148,14 @@ var descriptions = [codes]Description{
 	},
 	ExclusiveConflict: {
 		Name: "ExclusiveConflict", Unit: UnitCards,
-		Means:   "requested exclusively but in use, or held exclusively",
-		Advice:  "wait, or request a share with vcore instead of an exclusive card",
-		Reason:  "cards are in use",
-		Node:    fitting,
-		Nodes:   "need {want} idle cards (best has {have})",
-		OneCard: "have no idle card",
-		Cards:   "are in use",
+		Means:     "requested exclusively but in use, or held exclusively",
+		Advice:    "wait, or request a share with vcore instead of an exclusive card",
+		Reason:    "cards are in use",
+		Node:      fitting,
+		Nodes:     "have cards that are held exclusively",
+		Idle:      "have no idle card",
+		Cards:     "are held exclusively",
+		IdleCards: "are in use",
 	},
 	SlicesFull: {
 		Name: "SlicesFull", Unit: UnitSlots,
@@ -157,6 +164,7 @@ var descriptions = [codes]Description{
 		Reason: "cards have no free slice",
 		Node:   "wants a free slice{tally}",
 		Nodes:  "have no free slice",
+		Total:  total{"wants {want} slices for its containers, the node has {have} free", "have too few slices for the whole pod (wants {want}, best has {have} free)"},
 		Cards:  "have no free slice",
 	},
 	MemoryShort: {
@@ -166,6 +174,7 @@ var descriptions = [codes]Description{
 		Reason: "too little free card memory",
 		Node:   "wants {want} of a card's memory, the best card has {have} free{others}",
 		Nodes:  "need {missing} more card memory (best has {have} free)",
+		Total:  total{"wants {want} of card memory for its containers, the node has {have} free", "have too little card memory for the whole pod (wants {want}, best has {have} free)"},
 		Cards:  "have too little memory",
 	},
 	ComputeShort: {
@@ -175,6 +184,7 @@ var descriptions = [codes]Description{
 		Reason: "too little free card compute",
 		Node:   "wants {want} of a card's compute, the best card has {have} free{others}",
 		Nodes:  "need {missing} more card compute (best has {have} free)",
+		Total:  total{"wants {want} of card compute for its containers, the node has {have} free", "have too little card compute for the whole pod (wants {want}, best has {have} free)"},
 		Cards:  "have too little compute",
 	},
 	TooFewCards: {
@@ -184,6 +194,8 @@ var descriptions = [codes]Description{
 		Reason: "too few cards",
 		Node:   "wants {cards}, only {fit}{others}",
 		Nodes:  "need {cards} that fit (best has {have})",
+		Idle:   "need {want} idle cards (best has {have})",
+		Total:  total{"each container fits by itself, but no way was found to fit all of them", "take each container of the pod, but no way was found to fit all of them"},
 	},
 }
 

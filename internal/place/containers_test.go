@@ -50,9 +50,9 @@ func TestContainersOfAPod(t *testing.T) {
 		"no slot left for the second":                       {node: node(cards(2, func(c []gpu.Card) { c[0].Slots = 1 })), request: pod(share(1, gib), share(1, gib)), want: [][]int{{0}, {1}}},
 		"the second does not fit":                           {node: node(cards(1, nil)), request: pod(share(60, gib), share(60, gib)), refused: place.ComputeShort},
 		"whole cards are disjoint":                          {node: node(cards(4, nil)), request: pod(whole(2), whole(2)), want: [][]int{{0, 1}, {2, 3}}},
-		"whole cards, one too few":                          {node: node(cards(3, nil)), request: pod(whole(2), whole(2)), refused: place.ExclusiveConflict},
+		"whole cards, one too few":                          {node: node(cards(3, nil)), request: pod(whole(2), whole(2)), refused: place.TooFewCards},
 		"a slice does not join a whole card":                {node: node(cards(2, nil)), request: pod(whole(1), share(1, gib)), want: [][]int{{0}, {1}}},
-		"both need the only idle card":                      {node: node(cards(2, nil), slice(0, 50, gib, be)), request: pod(share(60, gib), whole(1)), refused: place.ExclusiveConflict},
+		"both need the only idle card":                      {node: node(cards(2, nil), slice(0, 50, gib, be)), request: pod(share(60, gib), whole(1)), refused: place.TooFewCards},
 		"the first would take what only the second can use": {node: node(cards(2, nil), slice(0, 1, 60*gib, be), slice(1, 60, gib, be)), request: pod(share(10, gib), share(95, 2*gib)), want: [][]int{{1}, {0}}},
 		"as much as is left of each card":                   {node: node(cards(2, nil), slice(0, 70, gib, be), slice(1, 69, gib, be)), request: pod(share(30, gib), share(31, gib)), want: [][]int{{0}, {1}}},
 		"spread keys put a small one in the way":            {node: node(cards(2, nil), slice(0, 50, gib, be)), request: pod(share(30, gib), whole(1)), prefer: keys(place.Emptiest), want: [][]int{{0}, {1}}},
@@ -65,7 +65,7 @@ func TestContainersOfAPod(t *testing.T) {
 		"two cards alone leave the large one to a slice": {node: node(cards(3, small(0, 1))), request: pod(gputest.Alone(2, 8*gib), share(10, 48*gib)), want: [][]int{{0, 1}, {2}}},
 		"and are as well linked as can be":               {node: node(unequalZones()), request: pod(whole(2), share(10, 48*gib)), want: [][]int{{2, 3}, {0}}},
 		"a large card each, and no third one":            {node: node(cards(3, small(0))), request: pod(whole(1), share(60, 48*gib), share(60, 48*gib)), want: [][]int{{0}, {1}, {2}}},
-		"too few large cards":                            {node: node(cards(3, small(0, 1))), request: pod(whole(1), share(60, 48*gib), share(60, 48*gib)), refused: place.MemoryShort},
+		"too few large cards":                            {node: node(cards(3, small(0, 1))), request: pod(whole(1), share(60, 48*gib), share(60, 48*gib)), refused: place.TooFewCards},
 
 		"a sidecar runs next to the app":               {node: node(cards(2, nil)), request: pod(sidecar(share(50, gib)), share(60, gib)), want: [][]int{{0}, {1}}},
 		"an init container alone":                      {node: node(cards(2, nil), slice(1, 1, gib, be)), request: pod(initial(share(50, gib)), quiet), want: [][]int{{1}, {}}},
@@ -82,7 +82,7 @@ func TestContainersOfAPod(t *testing.T) {
 		"a sidecar leaves an idle card to a later one": {node: node(cards(2, nil), slice(0, 50, gib, be)), request: pod(sidecar(share(10, gib)), initial(whole(1)), quiet), prefer: keys(place.Emptiest), want: [][]int{{0}, {1}, {}}},
 		"two sidecars do":                              {node: node(cards(2, nil)), request: pod(sidecar(share(10, gib)), sidecar(share(10, gib)), initial(gputest.Alone(1, gib)), quiet), prefer: keys(place.Emptiest), want: [][]int{{0}, {0}, {1}, {}}},
 		"a sidecar alone leaves it the large card":     {node: node(cards(2, small(1))), request: pod(sidecar(whole(1)), initial(share(10, 48*gib)), quiet), want: [][]int{{1}, {0}, {}}},
-		"no sidecar can":                               {node: node(cards(1, nil)), request: pod(sidecar(share(10, gib)), initial(whole(1)), quiet), refused: place.ExclusiveConflict},
+		"no sidecar can":                               {node: node(cards(1, nil)), request: pod(sidecar(share(10, gib)), initial(whole(1)), quiet), refused: place.TooFewCards},
 		"an init container that is too large":          {node: node(cards(2, nil)), request: pod(initial(whole(3)), share(1, gib)), refused: place.TooFewCards},
 	}
 	for name, tc := range cases {
@@ -107,17 +107,17 @@ func TestRefusedContainer(t *testing.T) {
 		"the second": {
 			node: node(cards(2, nil)), request: pod(share(60, gib), gpu.Request{}, gpu.Request{Cards: 2, Compute: 50}),
 			want: place.Refusal{
-				Code: place.ComputeShort, Want: 50, Have: 40, Container: 2, Cards: counts{place.ComputeShort: 1, place.TooFewCards: 1},
-				Permanent: true, WhenEmpty: place.Shortage{Code: place.ComputeShort, Want: 50, Have: 40},
+				Code: place.TooFewCards, Want: 3, Have: 1, Total: true, Container: 2, Cards: counts{place.TooFewCards: 2},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.TooFewCards, Want: 3, Have: 1, Total: true},
 			},
 		},
 		"only one asks, and is the second": {
 			node: node(cards(1, nil), alone(0)), request: pod(gpu.Request{}, whole(1)),
-			want: place.Refusal{Code: place.ExclusiveConflict, Want: 1, Container: 1, Cards: counts{place.ExclusiveConflict: 1}},
+			want: place.Refusal{Code: place.ExclusiveConflict, Want: 1, Idle: true, Container: 1, Cards: counts{place.ExclusiveConflict: 1}},
 		},
 		"the init container, though the app fits": {
 			node: node(cards(2, nil), alone(0)), request: pod(initial(whole(2)), whole(1)),
-			want: place.Refusal{Code: place.ExclusiveConflict, Want: 2, Have: 1, Container: 0, Cards: counts{place.ExclusiveConflict: 1, place.TooFewCards: 1}},
+			want: place.Refusal{Code: place.TooFewCards, Want: 2, Have: 1, Idle: true, Container: 0, Cards: counts{place.ExclusiveConflict: 1, place.TooFewCards: 1}},
 		},
 	}
 	for name, tc := range cases {

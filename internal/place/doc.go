@@ -95,9 +95,10 @@
 //
 // The answer is an offer or a [Refusal]. An offer can be ranked against those
 // of other nodes ([Rank]) and booked ([ledger.Node.Commit]). A refusal is a
-// value: the code that most cards gave, what was wanted, what the best card
-// had, how many cards gave which code, and whether evicting every pod would
-// help. Texts are made of it at the very end.
+// value: the code of the card nearest to fitting, what was wanted, what the best
+// card had, how many cards gave which code, and whether evicting every pod would
+// help. Of containers that would fit one by one, it is what all of them want and
+// what the node has. Texts are made of it at the very end.
 //
 // Everything is deterministic: no decision depends on map order or on the order
 // of nodes, pods or cards in the input, and every comparison ends in a total
@@ -108,6 +109,7 @@
 //   - which shares may be on one card: ledger.Usage.Conflict
 //   - another rule that a card must obey: check.run, and outlook.remainder, which
 //     has the same rules as tables
+//   - what is reported of a node that refuses: tally.refusal, and refuseSeveral
 //   - what makes a card good for a slice: ranking, and defaultOrder
 //   - what makes a set of whole cards good: subsets, and fitter.setAhead
 //   - what makes a node good: Rank

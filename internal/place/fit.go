@@ -1,6 +1,8 @@
 package place
 
 import (
+	"slices"
+
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
@@ -21,7 +23,7 @@ func Fit(n *ledger.Node, r *gpu.PodRequest, p *Preference) (ledger.Offer, Refusa
 func (r *Refusal) checkPermanent(n *ledger.Node, pod *gpu.PodRequest, p *Preference) {
 	_, empty := fit(n, n.WithoutPods(), pod, p, false)
 	r.Permanent = empty.Code != Fits
-	r.WhenEmpty = Shortage{Code: empty.Code, Want: empty.Want, Have: empty.Have}
+	r.WhenEmpty = Shortage{Code: empty.Code, Want: empty.Want, Have: empty.Have, Idle: empty.Idle, Total: empty.Total}
 }
 
 func fit(n *ledger.Node, v *ledger.View, r *gpu.PodRequest, p *Preference, ahead bool) (ledger.Offer, Refusal) {
@@ -162,10 +164,13 @@ func (f *fitter) accept(i int, cards gpu.Set, usage []ledger.Usage) {
 
 // linkAware reports whether the request's cards are chosen as a set, by links.
 func (f *fitter) linkAware(req *gpu.Request) bool {
-	return req.Exclusive && !f.prefer.IgnoreLinks && !f.seat(req)
+	return f.alone(req) && !f.prefer.IgnoreLinks
 }
 
 func (f *fitter) seat(req *gpu.Request) bool { return req.Whole && f.node.Serves.Seats }
+
+// alone reports whether the request's cards are shared with no other container.
+func (f *fitter) alone(req *gpu.Request) bool { return req.Exclusive && !f.seat(req) }
 
 // container chooses the cards of container i at the given usage. Cards of held
 // are preferred. When there are too few it records the refusal.
@@ -173,8 +178,7 @@ func (f *fitter) container(i int, usage []ledger.Usage, full []ledger.Fullness, 
 	req := &f.request.Requests[i]
 	candidates, t := f.candidates(req, usage)
 	if candidates.Len() < req.Cards {
-		*f.refusal = t.refusal(req, candidates)
-		f.refusal.Container = i
+		*f.refusal = f.refuse(i, candidates, &t)
 		return 0, false
 	}
 	if !f.linkAware(req) {
@@ -199,6 +203,31 @@ func (f *fitter) container(i int, usage []ledger.Usage, full []ledger.Fullness, 
 	cards, complete := q.choose()
 	f.offer.Incomplete = f.offer.Incomplete || !complete
 	return cards, true
+}
+
+// refuse returns why container i gets no cards, from the cards that could take it
+// and what the others gave as their reasons.
+func (f *fitter) refuse(i int, candidates gpu.Set, t *tally) Refusal {
+	req := &f.request.Requests[i]
+	r := t.refusal(req, candidates)
+	r.Container = i
+	r.Idle = f.alone(req) || !req.Exclusive && f.prefer.wantsUnused()
+	if r.Code == CardExcluded && f.lacksListed() {
+		r.Absent, r.Listed = f.request.Allow[0], len(f.request.Allow)
+	}
+	return r
+}
+
+// lacksListed reports whether the pod lists cards of which the node has none. Of
+// cards without an identity that is not known.
+func (f *fitter) lacksListed() bool {
+	t := f.node.Topology()
+	for i := range t.Len() {
+		if id := t.Card(i).ID; id == "" || slices.Contains(f.request.Allow, id) {
+			return false
+		}
+	}
+	return len(f.request.Allow) > 0
 }
 
 func (f *fitter) ranking(usage []ledger.Usage, full []ledger.Fullness, candidates gpu.Set) ranking {

@@ -125,7 +125,7 @@ func TestListsOfCards(t *testing.T) {
 		"a slice from the allow list":                 {node: node(cards(3, nil)), request: lists(gputest.AskSlice(1, gib), []gpu.CardID{"GPU-2"}, nil), want: [][]int{{2}}},
 		"deny counts more than allow":                 {node: node(cards(3, nil)), request: lists(gputest.AskSlice(1, gib), []gpu.CardID{"GPU-1", "GPU-2"}, []gpu.CardID{"GPU-1"}), want: [][]int{{2}}},
 		"no card of the list is here":                 {node: node(cards(3, nil)), request: lists(gputest.AskSlice(1, gib), []gpu.CardID{"GPU-9"}, nil), refused: place.CardExcluded},
-		"too few cards of the list":                   {node: node(cards(3, nil)), request: lists(gputest.AskWhole(2), []gpu.CardID{"GPU-0"}, nil), refused: place.CardExcluded},
+		"too few cards of the list":                   {node: node(cards(3, nil)), request: lists(gputest.AskWhole(2), []gpu.CardID{"GPU-0"}, nil), refused: place.TooFewCards},
 		"a card without an id, no lists":              {node: node(cards(2, nameless), alone(0)), request: gputest.AskSlice(1, gib), want: [][]int{{1}}},
 		"a card without an id and an allow list":      {node: node(cards(2, nameless), alone(0)), request: lists(gputest.AskSlice(1, gib), []gpu.CardID{"GPU-1"}, nil), refused: place.CardExcluded},
 		"a card without an id and a deny list":        {node: node(cards(2, nameless)), request: lists(gputest.AskSlice(1, gib), nil, []gpu.CardID{"GPU-0"}), refused: place.CardExcluded},

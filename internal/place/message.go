@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,7 +12,7 @@ import (
 
 // Message says in one sentence why the node refused, with the numbers.
 func (r *Refusal) Message(n *ledger.Node) string {
-	if r.WhenEmpty.Code == Fits || r.WhenEmpty.Code == r.Code {
+	if r.WhenEmpty.Code == Fits || r.WhenEmpty.Code == r.Code && r.WhenEmpty.Total == r.Total {
 		return r.message(n)
 	}
 	never := r.cause()
@@ -29,6 +30,10 @@ func (r *Refusal) message(n *ledger.Node) string {
 		return r.Exclusion.Message()
 	case r.Code == Unhealthy && r.Paused:
 		return "the node hands out no cards for now: " + n.Paused
+	case r.Absent != "":
+		return r.fill("no card of the node has {uuids}", n)
+	case r.Total:
+		return r.fill(descriptions[r.Code].Total.Node, n)
 	}
 	return r.fill(descriptions[r.Code].Node, n)
 }
@@ -40,7 +45,7 @@ func (r *Refusal) fill(text string, n *ledger.Node) string {
 	values := []string{
 		"{want}", unit.text(r.Want), "{have}", unit.text(r.Have), "{missing}", unit.text(r.Want - r.Have),
 		"{cards}", cards(r.Want), "{fit}", fmt.Sprintf("%d %s", r.Have, inflect(r.Have, "fit")),
-		"{tally}", prefixed(": ", r.tally()), "{others}", prefixed("; ", r.others()),
+		"{tally}", prefixed(": ", r.tally()), "{others}", prefixed("; ", r.others()), "{uuids}", r.uuids(),
 	}
 	if n != nil {
 		values = append(values, "{serves}", serves(n.Serves), "{problem}", fmt.Sprint(n.Problem))
@@ -49,6 +54,14 @@ func (r *Refusal) fill(text string, n *ledger.Node) string {
 		}
 	}
 	return strings.NewReplacer(values...).Replace(text)
+}
+
+// uuids names the cards that the pod lists and the node does not have.
+func (r *Refusal) uuids() string {
+	if r.Listed > 1 {
+		return fmt.Sprintf("one of the %d UUIDs of use-gpuuuid (such as %s)", r.Listed, r.Absent)
+	}
+	return fmt.Sprintf("the UUID %s of use-gpuuuid", r.Absent)
 }
 
 // text returns a number in the unit.
@@ -131,6 +144,9 @@ func (r *Refusal) tally() string {
 	for c := NoCards; c < TooFewCards; c++ {
 		if n := int64(r.Cards[c]); n > 0 {
 			text := descriptions[c].Cards
+			if r.Idle {
+				text = cmp.Or(descriptions[c].IdleCards, text)
+			}
 			if text == "" {
 				text = "are out: " + c.Reason()
 			}
@@ -154,8 +170,12 @@ func (r *Refusal) summary(n int) string {
 	switch {
 	case r.Code == Unhealthy && r.Paused:
 		text = "have cards that are unhealthy or not handed out for now"
-	case r.Want <= 1 && d.OneCard != "":
-		text = d.OneCard
+	case r.Absent != "":
+		text = "have no card with {uuids}"
+	case r.Total:
+		text = d.Total.Nodes
+	case r.Idle:
+		text = cmp.Or(d.Idle, text)
 	}
 	return fmt.Sprintf("%d %s", n, r.fill(inflect(int64(n), text), nil))
 }

@@ -39,7 +39,7 @@ func TestPermanentMeansTheEmptiedNodeRefuses(t *testing.T) {
 		if want := never.Code != place.Fits; refusal.Permanent != want {
 			t.Fatalf("seed %d: %s is permanent: %t, want %t (%v)", seed, refusal.Code, refusal.Permanent, want, never.Code)
 		}
-		want := place.Shortage{Code: never.Code, Want: never.Want, Have: never.Have}
+		want := place.Shortage{Code: never.Code, Want: never.Want, Have: never.Have, Idle: never.Idle, Total: never.Total}
 		if refusal.WhenEmpty != want {
 			t.Fatalf("seed %d: the emptied node refuses for %+v, want %+v", seed, refusal.WhenEmpty, want)
 		}

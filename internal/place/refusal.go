@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
 // Excluded returns the refusal of a node that the pod may not use.
@@ -17,11 +19,19 @@ func Excluded(why Exclusion) Refusal {
 // Refusal is why a node can't take a request. It is a value: events, tables and
 // metrics render it.
 type Refusal struct {
-	// Code is the reason most cards gave; [Fits] means there is no refusal.
+	// Code is the latest reason that a card gave, in the order of the checks: that of
+	// the card nearest to fitting. [Fits] means there is no refusal.
 	Code Code
 	// Want and Have are in the unit of the code: MiB, percent, slots or cards.
 	// For an amount, Have is the best card among those refused for this code.
 	Want, Have int64
+	// Idle reports that the cards must be idle: the pod wants them for itself.
+	Idle bool
+	// Total reports that Want and Have are those of all containers of the pod and of
+	// the node as a whole. Of [TooFewCards], what fits is what the containers
+	// got in the order of the spec before one got none: the node has enough, but no
+	// arrangement was found.
+	Total bool
 	// Permanent means that evicting every pod of the node would not help.
 	Permanent bool
 	// WhenEmpty is the reason of a permanent refusal: why the node refuses without
@@ -35,16 +45,21 @@ type Refusal struct {
 	// Incomplete reports that the search for an arrangement of the pod's
 	// containers ended at its budget: there may be one.
 	Incomplete bool
+	// Absent is, of [CardExcluded], the first of the Listed cards that the pod names
+	// as the only ones, if the node has none of them.
+	Absent gpu.CardID
+	Listed int
 	// Container is the position of the request that could not be met.
 	Container int
 	// Cards counts the node's cards by the reason each gave.
 	Cards [codes]uint8
 }
 
-// Shortage is a code with its numbers.
+// Shortage is a code with its numbers, as in a [Refusal].
 type Shortage struct {
-	Code       Code
-	Want, Have int64
+	Code        Code
+	Want, Have  int64
+	Idle, Total bool
 }
 
 // cause returns the refusal to report: there is no use in waiting for cards to
@@ -52,7 +67,8 @@ type Shortage struct {
 func (r *Refusal) cause() Refusal {
 	c := *r
 	if r.WhenEmpty.Code != Fits {
-		c.Code, c.Want, c.Have = r.WhenEmpty.Code, r.WhenEmpty.Want, r.WhenEmpty.Have
+		e := &r.WhenEmpty
+		c.Code, c.Want, c.Have, c.Idle, c.Total = e.Code, e.Want, e.Have, e.Idle, e.Total
 	}
 	return c
 }
@@ -65,8 +81,24 @@ type Reason struct {
 	// Want and Have are those of the nearest miss among them.
 	Want int64 `json:"want"`
 	Have int64 `json:"have"`
-	// Paused is that miss's as well.
-	Paused bool `json:"paused,omitempty"`
+	// The others are that miss's as well.
+	Idle   bool       `json:"idle,omitempty"`
+	Total  bool       `json:"total,omitempty"`
+	Paused bool       `json:"paused,omitempty"`
+	Absent gpu.CardID `json:"absent,omitempty"`
+	Listed int        `json:"listed,omitempty"`
+}
+
+// nearer reports whether a node came nearer to taking the pod than another one that
+// refused with the same code.
+func (r *Refusal) nearer(o *Refusal) bool {
+	switch {
+	case r.Total != o.Total:
+		return r.Total // each of the pod's containers would fit
+	case (r.Absent == "") != (o.Absent == ""):
+		return r.Absent == ""
+	}
+	return r.Want-r.Have < o.Want-o.Have
 }
 
 // Reasons groups the refusals of all nodes of a cluster by what stands behind
@@ -78,7 +110,7 @@ func Reasons(refusals []Refusal) []Reason {
 	var best [codes]Refusal
 	for i := range refusals {
 		r := refusals[i].cause()
-		if count[r.Code] == 0 || r.Want-r.Have < best[r.Code].Want-best[r.Code].Have {
+		if count[r.Code] == 0 || r.nearer(&best[r.Code]) {
 			best[r.Code] = r
 		}
 		count[r.Code]++
@@ -86,7 +118,8 @@ func Reasons(refusals []Refusal) []Reason {
 	var reasons []Reason
 	for _, c := range count.order() {
 		if n := count[c]; n > 0 {
-			reasons = append(reasons, Reason{Code: c, Nodes: n, Want: best[c].Want, Have: best[c].Have, Paused: best[c].Paused})
+			b := &best[c]
+			reasons = append(reasons, Reason{Code: c, Nodes: n, Want: b.Want, Have: b.Have, Idle: b.Idle, Total: b.Total, Paused: b.Paused, Absent: b.Absent, Listed: b.Listed})
 		}
 	}
 	return reasons
@@ -113,11 +146,15 @@ func ListReasons(refusals []Refusal, others map[string]int) string {
 		text         string
 	}
 	var items []item
-	for _, r := range Reasons(refusals) {
-		miss := Refusal{Code: r.Code, Want: r.Want, Have: r.Have, Paused: r.Paused}
+	reasons := Reasons(refusals)
+	for _, r := range reasons {
+		miss := Refusal{Code: r.Code, Want: r.Want, Have: r.Have, Idle: r.Idle, Total: r.Total, Paused: r.Paused, Absent: r.Absent, Listed: r.Listed}
 		texts := []string{miss.summary(r.Nodes)}
-		if r.Code == NodeExcluded {
+		switch {
+		case r.Code == NodeExcluded:
 			texts = summarizeExcluded(refusals)
+		case r.Absent != "" && len(others) == 0 && !slices.ContainsFunc(reasons, func(o Reason) bool { return o.Code != CardExcluded && o.Code != NoCards }):
+			texts = []string{miss.fill("no card in the cluster has {uuids}", nil)}
 		}
 		for _, text := range texts {
 			items = append(items, item{aside: r.Code.aside(), nodes: r.Nodes, text: text})

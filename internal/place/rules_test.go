@@ -55,7 +55,7 @@ func TestNodeRefuses(t *testing.T) {
 			node: node(gputest.Zones(4), unknown), request: gputest.AskWhole(5),
 			want: place.Refusal{
 				Code: place.Unaccounted, Want: 5, Cards: counts{place.Unaccounted: 4},
-				Permanent: true, WhenEmpty: place.Shortage{Code: place.TooFewCards, Want: 5, Have: 4},
+				Permanent: true, WhenEmpty: place.Shortage{Code: place.TooFewCards, Want: 5, Have: 4, Idle: true},
 			},
 		},
 		"slices where there are whole cards":            {node: node(gputest.Zones(4), wholeOnly), request: gputest.AskSlice(1, gib), want: two(place.ModeConflict, 1, 4)},
@@ -83,7 +83,7 @@ func TestNodeRefuses(t *testing.T) {
 
 func TestCardsRefuse(t *testing.T) {
 	always := func(r place.Refusal) place.Refusal {
-		r.Permanent, r.WhenEmpty = true, place.Shortage{Code: r.Code, Want: r.Want, Have: r.Have}
+		r.Permanent, r.WhenEmpty = true, place.Shortage{Code: r.Code, Want: r.Want, Have: r.Have, Idle: r.Idle}
 		return r
 	}
 	denied := ask(gputest.AskSlice(10, gib), func(r *gpu.PodRequest) { r.Deny = []gpu.CardID{"GPU-0", "GPU-1"} })
@@ -106,7 +106,7 @@ func TestCardsRefuse(t *testing.T) {
 		},
 		"cards wanted alone but in use": {
 			node: node(cards(2, nil), slice(0, 1, gib, gpu.BestEffort), alone(1)), request: gputest.AskWhole(1),
-			want: place.Refusal{Code: place.ExclusiveConflict, Want: 1, Cards: counts{place.ExclusiveConflict: 2}},
+			want: place.Refusal{Code: place.ExclusiveConflict, Want: 1, Idle: true, Cards: counts{place.ExclusiveConflict: 2}},
 		},
 		"cards held by others alone": {
 			node: node(cards(2, nil), alone(0, 1)), request: gputest.AskSlice(10, gib),
@@ -130,11 +130,11 @@ func TestCardsRefuse(t *testing.T) {
 		},
 		"more cards than there are": {
 			node: node(cards(2, nil)), request: gputest.AskWhole(3),
-			want: always(place.Refusal{Code: place.TooFewCards, Want: 3, Have: 2, Cards: counts{place.TooFewCards: 2}}),
+			want: always(place.Refusal{Code: place.TooFewCards, Want: 3, Have: 2, Idle: true, Cards: counts{place.TooFewCards: 2}}),
 		},
 		"half of each of two cards, one is too full": {
 			node: node(cards(3, nil), slice(0, 60, gib, gpu.BestEffort), slice(1, 60, gib, gpu.BestEffort)), request: gputest.Ask(gpu.Request{Cards: 2, Compute: 50}),
-			want: place.Refusal{Code: place.ComputeShort, Want: 50, Have: 40, Cards: counts{place.ComputeShort: 2, place.TooFewCards: 1}},
+			want: place.Refusal{Code: place.TooFewCards, Want: 2, Have: 1, Cards: counts{place.ComputeShort: 2, place.TooFewCards: 1}},
 		},
 		"an overbooked card has nothing left, not less": {
 			node: node(cards(1, nil), slice(0, 1, 70*gib, gpu.BestEffort)), request: gputest.AskSlice(10, gib),
@@ -187,27 +187,37 @@ func TestFirstReasonOfACard(t *testing.T) {
 	}
 }
 
-// TestReasonOfTheNode: the reason that most cards gave, the first of the codes
-// when two are equally frequent.
+// TestReasonOfTheNode: the reason of the card nearest to fitting, however many
+// cards gave another one.
 func TestReasonOfTheNode(t *testing.T) {
 	cases := map[string]refusalCase{
-		"the most frequent, though it is the last": {
+		"the latest, though others are as frequent": {
+			node:    node(cards(4, nil), slice(0, 1, 64*gib, gpu.BestEffort), slice(1, 1, gib, gpu.FixedShare), slice(2, 1, 64*gib, gpu.BestEffort), slice(3, 1, gib, gpu.FixedShare)),
+			request: gputest.AskSlice(10, gib),
+			want:    place.Refusal{Code: place.MemoryShort, Want: 1024, Cards: counts{place.QoSConflict: 2, place.MemoryShort: 2}},
+		},
+		"one card lacks compute, all others are held exclusively": {
+			node:    node(cards(8, nil), alone(0, 1, 2, 4, 5, 6, 7), slice(3, 70, gib, gpu.BestEffort)),
+			request: gputest.AskSlice(35, gib),
+			want:    place.Refusal{Code: place.ComputeShort, Want: 35, Have: 30, Cards: counts{place.ExclusiveConflict: 7, place.ComputeShort: 1}},
+		},
+		"the best of the cards that gave it": {
 			node:    node(cards(4, unhealthy(0)), slice(1, 100, gib, gpu.BestEffort), slice(2, 99, gib, gpu.BestEffort), alone(3)),
 			request: gputest.AskSlice(10, gib),
 			want:    place.Refusal{Code: place.ComputeShort, Want: 10, Have: 1, Cards: counts{place.Unhealthy: 1, place.ComputeShort: 2, place.ExclusiveConflict: 1}},
 		},
-		"a tie goes to the first of the codes": {
-			node:    node(cards(4, nil), slice(0, 1, 64*gib, gpu.BestEffort), slice(1, 1, gib, gpu.FixedShare), slice(2, 1, 64*gib, gpu.BestEffort), slice(3, 1, gib, gpu.FixedShare)),
-			request: gputest.AskSlice(10, gib),
-			want:    place.Refusal{Code: place.QoSConflict, Want: 1, Cards: counts{place.QoSConflict: 2, place.MemoryShort: 2}},
+		"a slice that asks for an idle card": {
+			node:    node(cards(2, nil), slice(0, 70, gib, gpu.BestEffort), slice(1, 70, gib, gpu.BestEffort)),
+			request: gputest.AskSlice(10, gib), prefer: keys(place.Unused),
+			want: place.Refusal{Code: place.ExclusiveConflict, Want: 1, Idle: true, Cards: counts{place.ExclusiveConflict: 2}},
 		},
 		"as many fit as are in use": {
 			node: node(cards(4, nil), alone(0, 1)), request: gputest.AskWhole(3),
-			want: place.Refusal{Code: place.ExclusiveConflict, Want: 3, Have: 2, Cards: counts{place.ExclusiveConflict: 2, place.TooFewCards: 2}},
+			want: place.Refusal{Code: place.TooFewCards, Want: 3, Have: 2, Idle: true, Cards: counts{place.ExclusiveConflict: 2, place.TooFewCards: 2}},
 		},
-		"more fit than are in use": {
-			node: node(cards(4, nil), alone(0)), request: gputest.AskWhole(4),
-			want: place.Refusal{Code: place.TooFewCards, Want: 4, Have: 3, Cards: counts{place.ExclusiveConflict: 1, place.TooFewCards: 3}},
+		"one fits, and more are in use": {
+			node: node(cards(4, nil), alone(0, 1, 2)), request: gputest.AskWhole(4),
+			want: place.Refusal{Code: place.TooFewCards, Want: 4, Have: 1, Idle: true, Cards: counts{place.ExclusiveConflict: 3, place.TooFewCards: 1}},
 		},
 		"memory as a ratio: the card that lacks least": {
 			node:    node(cards(2, func(c []gpu.Card) { c[1].Memory = 32 * gib }), slice(0, 1, 40*gib, gpu.BestEffort), slice(1, 1, 17*gib, gpu.BestEffort)),
@@ -217,6 +227,54 @@ func TestReasonOfTheNode(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, tc.run)
+	}
+}
+
+// TestNearestCardDecides compares the reasons of random nodes with those of their
+// cards, each asked as the only card of a node.
+func TestNearestCardDecides(t *testing.T) {
+	seen := map[place.Code]int{}
+	for seed := range uint64(10_000) {
+		r := gputest.Rand(seed)
+		n, _ := randomAccount(r)
+		pod := randomAsk(r, n.Topology().Len())
+		pod.Requests = pod.Requests[:1]
+		var prefer place.Preference
+		if r.IntN(4) == 0 {
+			prefer.Cards = []place.CardKey{place.Unused}
+		}
+		_, got := place.Fit(n, pod, &prefer)
+		if got.Code < place.Unhealthy || pod.Requests[0].Cards == 0 {
+			continue // fits, or the node as a whole is out
+		}
+		seen[got.Code]++
+		want, fitting := place.Refusal{}, int64(0)
+		one := *pod
+		one.Requests = []gpu.Request{pod.Requests[0]}
+		one.Requests[0].Cards = 1
+		for i := range n.Topology().Len() {
+			card := node(gputest.MustTopology([]gpu.Card{*n.Topology().Card(i)}, nil), serves(n.Serves), foreign(n.Now().Usage[i]))
+			switch _, its := place.Fit(card, &one, &prefer); {
+			case its.Code == place.Fits:
+				fitting++
+			case its.Code > want.Code || its.Code == want.Code && its.Want-its.Have < want.Want-want.Have:
+				want = its
+			}
+		}
+		if fitting > 0 {
+			want.Code = place.TooFewCards
+		}
+		if want.Code < place.SlicesFull || want.Code == place.TooFewCards {
+			want.Want, want.Have = int64(pod.Requests[0].Cards), fitting
+		}
+		if got.Code != want.Code || got.Want != want.Want || got.Have != want.Have {
+			t.Fatalf("seed %d: refused for %v (%d, %d), want %v (%d, %d)", seed, got.Code, got.Want, got.Have, want.Code, want.Want, want.Have)
+		}
+	}
+	for code := place.Unhealthy; code <= place.TooFewCards; code++ {
+		if seen[code] < 20 {
+			t.Errorf("%d nodes refused for %v, want 20 at least", seen[code], code)
+		}
 	}
 }
 

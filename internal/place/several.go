@@ -38,10 +38,11 @@ func (f *fitter) placeSeveral() {
 	running.reset(f.view)
 	held, ok := f.placeRunning(&running)
 	if !ok || !f.placeInits(held) {
-		refusal := *f.refusal
-		held, ok, refusal.Incomplete = f.rearrange(&running)
+		placed, incomplete := f.placed(), false
+		held, ok, incomplete = f.rearrange(&running)
 		if !ok {
-			*f.refusal = refusal // of the plain order: it reads naturally
+			*f.refusal = f.refuseSeveral(placed)
+			f.refusal.Incomplete = incomplete
 			return
 		}
 		*f.refusal = Refusal{}
@@ -164,7 +165,7 @@ func (f *fitter) members(order []member) (_ []member, ok bool) {
 			return nil, false
 		}
 		if req.Phase != gpu.Init {
-			order = append(order, member{container: i, alone: req.Exclusive && !f.seat(req), candidates: candidates.Len()})
+			order = append(order, member{container: i, alone: f.alone(req), candidates: candidates.Len()})
 		}
 	}
 	slices.SortStableFunc(order, func(a, b member) int {
