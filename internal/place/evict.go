@@ -21,6 +21,7 @@ type Victim struct {
 	Budgets []int
 
 	cards gpu.Set
+	held  ledger.Fullness
 }
 
 // started makes start times comparable: pods that have not started are youngest.
@@ -38,6 +39,10 @@ type Eviction struct {
 	Allowed []int32
 	// Before, if set, books what is placed on the node before the pod.
 	Before func(*ledger.Node)
+	// Below, if set, is what the victims must cost less than.
+	Below *EvictionCost
+	// MaxTries bounds the sets of victims that are tried one by one.
+	MaxTries int
 	// Tries counts the sets of victims that were tried.
 	Tries int
 
@@ -48,19 +53,23 @@ type Eviction struct {
 	left    []int32   // of Allowed, while violations charges a set
 }
 
-// maxTries bounds the sets of victims that are tried one by one.
+// maxTries is the usual bound.
 const maxTries = 4000
 
 // NewEviction returns the search among the given victims, in any order.
 func NewEviction(n *ledger.Node, r *gpu.PodRequest, p *Preference, victims []*Victim) *Eviction {
-	e := &Eviction{node: n, request: r, prefer: p, victims: slices.Clone(victims)}
-	held := make(map[ledger.Holder]gpu.Set, len(n.Holdings()))
+	e := &Eviction{node: n, request: r, prefer: p, victims: slices.Clone(victims), MaxTries: maxTries}
+	held := make(map[ledger.Holder]*ledger.Holding, len(n.Holdings()))
 	for i := range n.Holdings() {
 		h := &n.Holdings()[i]
-		held[h.Holder] = h.Cards()
+		held[h.Holder] = h
 	}
 	for _, v := range victims {
-		v.cards = held[v.Holder]
+		v.cards, v.held = 0, 0
+		if h := held[v.Holder]; h != nil {
+			v.cards = h.Cards()
+			v.held = heldOn(n.Topology(), h)
+		}
 	}
 	slices.SortFunc(e.victims, func(a, b *Victim) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.started(), b.started()), cmp.Compare(a.Holder, b.Holder))
@@ -68,12 +77,27 @@ func NewEviction(n *ledger.Node, r *gpu.PodRequest, p *Preference, victims []*Vi
 	return e
 }
 
+// heldOn returns how much of the node's cards the pod holds: all of a card that it
+// shares with no other pod.
+func heldOn(t *gpu.Topology, h *ledger.Holding) (held ledger.Fullness) {
+	for c := range (h.Cards() & t.All()).All() {
+		if u := h.On(c); u.Exclusive {
+			held += ledger.MaxFullness
+		} else {
+			held += u.Fullness(t.Card(c))
+		}
+	}
+	return held
+}
+
 // Cheapest returns the victims to evict, most important first: the cheapest of
 // all sets, or of the smaller sets where there are too many to try; if none of
 // these makes room, the pods on the cheapest cards. It returns false when cards
-// are not what is missing or evicting all victims makes no room.
+// are not what is missing, evicting all victims makes no room, or nothing that does
+// costs less than Below.
 func (e *Eviction) Cheapest() ([]*Victim, bool) {
-	if e.fitsWithout(nil) || !e.fitsWithout(e.victims) {
+	affordable := func(v *Victim) bool { return e.undercuts(e.Cost([]*Victim{v}), nil) }
+	if !slices.ContainsFunc(e.victims, affordable) || e.fitsWithout(nil) || !e.fitsWithout(e.victims) {
 		return nil, false
 	}
 	var best []*Victim
@@ -83,7 +107,25 @@ func (e *Eviction) Cheapest() ([]*Victim, bool) {
 			break
 		}
 	}
-	return best, true
+	return best, best != nil
+}
+
+// undercuts reports whether the cost is lower than that of the best set so far or, if
+// there is none, than Below.
+func (e *Eviction) undercuts(c EvictionCost, best []*Victim) bool {
+	switch {
+	case best != nil:
+		return c.Compare(e.Cost(best)) < 0
+	case e.Below != nil:
+		return c.Compare(*e.Below) < 0
+	}
+	return true
+}
+
+// least returns a cost that no set of so many pods of the pool undercuts.
+func least(pool []*Victim, size int) EvictionCost {
+	lowest := pool[len(pool)-1].Priority
+	return EvictionCost{highest: lowest, sum: int64(size) * (int64(lowest) - math.MinInt32), pods: size, start: math.MaxInt64}
 }
 
 // pools yields groups of victims that make room together, each a part of the
@@ -110,15 +152,20 @@ func (e *Eviction) pools(yield func([]*Victim) bool) {
 
 // among returns the cheapest set of the pool, or best when none is cheaper.
 func (e *Eviction) among(pool, best []*Victim) []*Victim {
-	size := 1
-	for size <= len(pool) && combinations(len(pool), size) <= maxTries-e.Tries {
-		best = e.ofSize(pool, size, best)
-		size++
-	}
-	if size <= len(pool) && (best == nil || e.violations(best) > 0) {
-		if set := e.byCards(pool); best == nil || e.compare(set, best) < 0 {
-			best = set
+	for size := 1; size <= len(pool); size++ {
+		if !e.undercuts(least(pool, size), best) {
+			return best
 		}
+		if combinations(len(pool), size) <= e.MaxTries-e.Tries {
+			best = e.ofSize(pool, size, best)
+			continue
+		}
+		if best == nil || e.violations(best) > 0 {
+			if set := e.byCards(pool); e.undercuts(e.Cost(set), best) {
+				best = set
+			}
+		}
+		return best
 	}
 	return best
 }
@@ -145,7 +192,7 @@ func (e *Eviction) fitsWithout(victims []*Victim) bool {
 func (e *Eviction) ofSize(pool []*Victim, size int, best []*Victim) []*Victim {
 	var walk func(from int, chosen []*Victim)
 	walk = func(from int, chosen []*Victim) {
-		if len(chosen) > 0 && best != nil && e.compare(chosen, best) >= 0 {
+		if len(chosen) > 0 && !e.undercuts(e.Cost(chosen), best) {
 			return
 		}
 		if len(chosen) == size {
@@ -218,16 +265,18 @@ type EvictionCost struct {
 	highest int32 // priority
 	sum     int64 // of priorities, made positive so that more pods are never cheaper
 	pods    int
-	start   int64 // of the pod that has run longest
+	held    ledger.Fullness // of cards
+	start   int64           // of the pod that has run longest
 }
 
 // Compare orders costs as kube-scheduler orders nodes: fewest violations of
 // budgets, lowest highest priority, smallest sum of priorities (and so fewest
-// pods), then pods that started last.
+// pods), then pods that started last. Before the last it compares how much of their
+// cards the pods hold: a slice is evicted rather than a job on eight cards.
 func (c EvictionCost) Compare(o EvictionCost) int {
 	return cmp.Or(
 		cmp.Compare(c.Violations, o.Violations), cmp.Compare(c.highest, o.highest),
-		cmp.Compare(c.sum, o.sum), cmp.Compare(c.pods, o.pods), cmp.Compare(o.start, c.start))
+		cmp.Compare(c.sum, o.sum), cmp.Compare(c.pods, o.pods), cmp.Compare(c.held, o.held), cmp.Compare(o.start, c.start))
 }
 
 // Cost returns what evicting the set costs.
@@ -235,6 +284,7 @@ func (e *Eviction) Cost(set []*Victim) EvictionCost {
 	c := EvictionCost{Violations: e.violations(set), highest: math.MinInt32, pods: len(set), start: math.MaxInt64}
 	for _, v := range set {
 		c.highest, c.sum, c.start = max(c.highest, v.Priority), c.sum+int64(v.Priority)-math.MinInt32, min(c.start, v.started())
+		c.held += v.held
 	}
 	return c
 }

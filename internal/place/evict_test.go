@@ -166,6 +166,14 @@ func TestCheapest(t *testing.T) {
 			cards: 2, onNode: []*pod{newPod("a", part(50, 32), holds(0), started(5)), newPod("b", part(50, 32), holds(1), started(6))},
 			pod: gputest.AskWhole(1), want: []string{"b"},
 		},
+		"the pod that holds less, though it has run longer": {
+			cards: 2, onNode: []*pod{newPod("small", part(40, 32), holds(0), started(5)), newPod("large", part(50, 32), holds(1), started(6))},
+			pod: gputest.AskSlice(70, 16<<10), want: []string{"small"},
+		},
+		"a slice rather than the job with whole cards": {
+			cards: 3, onNode: []*pod{newPod("slice", part(70, 60), holds(0), started(5)), newPod("job", whole, holds(1, 2), started(6))},
+			pod: gputest.AskSlice(35, 4<<10), want: []string{"slice"},
+		},
 		"four cards of eight: those with one pod each, and of these the youngest": {
 			cards: 8, pod: gputest.AskWhole(4), want: []string{"s2", "s4", "s6", "s7"},
 			onNode: []*pod{
@@ -302,10 +310,10 @@ func TestCheapestOfMany(t *testing.T) {
 }
 
 // cost returns the cost of evicting the set, in order of weight: violations of
-// budgets, the highest priority, the sum of priorities, the number of pods, and
-// the earliest start, negated.
+// budgets, the highest priority, the sum of priorities, the number of pods, what they
+// hold of cards, and the earliest start, negated.
 func cost(set []*Victim, budgets ...budget) []int {
-	beyond, highest, sum, second := 0, -1, 0, math.MaxInt
+	beyond, highest, sum, held, second := 0, -1, 0, 0, math.MaxInt
 	for i, v := range set {
 		over := false
 		for k, b := range budgets {
@@ -321,8 +329,9 @@ func cost(set []*Victim, budgets ...budget) []int {
 			beyond++
 		}
 		highest, sum, second = max(highest, int(v.Priority)), sum+int(v.Priority)+1<<31, min(second, int(v.Started.Unix()))
+		held += int(v.held)
 	}
-	return []int{beyond, highest, sum, len(set), -second}
+	return []int{beyond, highest, sum, len(set), held, -second}
 }
 
 // TestCheapestIsCheapest compares with all sets there are.
@@ -372,6 +381,13 @@ func TestCheapestIsCheapest(t *testing.T) {
 			continue
 		}
 		found++
+		for below, want := range map[EvictionCost]bool{s.Cost(got): false, {Violations: len(pods) + 1}: true} {
+			bounded := evictionOn(cards, request, pods, budgets...)
+			bounded.Below = &below
+			if again, ok := bounded.Cheapest(); ok != want || ok && !slices.Equal(namesOf(again), namesOf(got)) {
+				t.Fatalf("round %d: victims %v (%v) below %+v, without a bound %v", round, namesOf(again), ok, below, namesOf(got))
+			}
+		}
 		if n := cost(want, budgets...)[0]; n > 0 {
 			broken++
 		} else if s.violations(s.victims) > 0 {

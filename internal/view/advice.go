@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,41 +63,70 @@ func (a *adviser) help() *Help {
 	return &help
 }
 
-// How far the search for room goes, so that the answer comes at once.
+// How far the search for room goes, so that the answer comes at once: in sets of
+// victims that are tried on one node at first, then on all nodes in each round.
 const (
-	roomNodes = 64
-	roomTries = 10_000
+	roomTriesEach = 256
+	roomTries     = 20_000
 )
 
-// room returns the cheapest pods to evict, as preemption orders them, on the nodes
-// that come nearest to taking the pod. Pods that preemption may not evict count
-// too: they may end by themselves.
+// room returns the cheapest pods to evict, as preemption orders them. Pods that
+// preemption may not evict count too: they may end by themselves. All nodes are
+// searched for one or two pods, then the nearest ones as far as preemption would.
 func (a *adviser) room() *Room {
-	var near []int
-	for i := range a.refusals {
-		if !a.refusals[i].Permanent {
-			near = append(near, i)
-		}
-	}
-	fitting := func(i int) uint8 { return a.refusals[i].Cards[place.TooFewCards] }
-	slices.SortFunc(near, func(i, j int) int {
-		return cmp.Or(cmp.Compare(fitting(j), fitting(i)), cmp.Compare(len(a.nodes[i].Holdings()), len(a.nodes[j].Holdings())), cmp.Compare(a.nodes[i].Name, a.nodes[j].Name))
-	})
+	near := a.near()
 	var best *Room
-	var least place.EvictionCost
-	tries := 0
-	for _, i := range near[:min(roomNodes, len(near))] {
-		eviction := place.NewEviction(a.nodes[i], &a.ask.Request, &a.ask.Prefer, victimsOf(a.pods[i]))
-		victims, ok := eviction.Cheapest()
-		cost := eviction.Cost(victims)
-		if ok && (best == nil || cost.Compare(least) < 0) {
-			best, least = &Room{Node: a.nodes[i].Name, Pods: namesOf(victims)}, cost
-		}
-		if tries += eviction.Tries; tries > roomTries {
-			break
+	var least *place.EvictionCost
+	for _, each := range []int{roomTriesEach, 0} {
+		tries := 0
+		for _, i := range near {
+			if tries > roomTries {
+				break
+			}
+			eviction := place.NewEviction(a.nodes[i], &a.ask.Request, &a.ask.Prefer, victimsOf(a.pods[i]))
+			eviction.Below = least
+			if each > 0 {
+				eviction.MaxTries = each
+			}
+			if victims, ok := eviction.Cheapest(); ok {
+				cost := eviction.Cost(victims)
+				best, least = &Room{Node: a.nodes[i].Name, Pods: namesOf(victims)}, &cost
+			}
+			tries += eviction.Tries
 		}
 	}
 	return best
+}
+
+// near returns the nodes where pods are in the way, first those that are likely to have
+// the cheapest: with the least important pods, then with cards that fit, then with
+// the fewest pods.
+func (a *adviser) near() []int {
+	type node struct {
+		at      int
+		lowest  int32 // priority
+		fitting uint8
+		pods    int
+	}
+	var near []node
+	for i := range a.refusals {
+		if a.refusals[i].Permanent {
+			continue
+		}
+		n := node{at: i, lowest: math.MaxInt32, fitting: a.refusals[i].Cards[place.TooFewCards], pods: len(a.nodes[i].Holdings())}
+		for _, v := range victimsOf(a.pods[i]) {
+			n.lowest = min(n.lowest, v.Priority)
+		}
+		near = append(near, n)
+	}
+	slices.SortFunc(near, func(x, y node) int {
+		return cmp.Or(cmp.Compare(x.lowest, y.lowest), cmp.Compare(y.fitting, x.fitting), cmp.Compare(x.pods, y.pods), cmp.Compare(a.nodes[x.at].Name, a.nodes[y.at].Name))
+	})
+	order := make([]int, len(near))
+	for k := range near {
+		order[k] = near[k].at
+	}
+	return order
 }
 
 func victimsOf(pods []*corev1.Pod) []*place.Victim {
@@ -142,7 +172,7 @@ func (a *adviser) smaller() *Smaller {
 	case req.Exclusive:
 		less.Exclusive, less.Whole, less.Memory = false, false, gpu.Memory{Amount: gpu.MemoryStep}
 		if a.shrink(&less, int(gpu.FullCompute-1), setCompute) && a.shrink(&less, int(maxMemory(a.nodes)/gpu.MemoryStep), setMemory) {
-			return a.answer(&less, "a share of %d%% and %v of a card, in place of a whole one", less.Compute, less.Memory.Amount)
+			return a.answer(&less, "%d%% compute and %v memory of a card in place of a whole one", less.Compute, less.Memory.Amount)
 		}
 	case req.Memory.Ratio == 0 && a.shrink(&less, int(req.Memory.Amount/gpu.MemoryStep), setMemory):
 		return a.answer(&less, "%v of memory in place of %v, with the same compute", less.Memory.Amount, req.Memory.Amount)

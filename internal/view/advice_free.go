@@ -187,7 +187,7 @@ func (g *lack) amounts() string {
 		parts = append(parts, fmt.Sprintf("%d%% of compute", g.compute))
 	}
 	if g.memory > 0 {
-		parts = append(parts, g.memory.String())
+		parts = append(parts, fmt.Sprintf("%v of memory", g.memory))
 	}
 	if g.shares > 0 {
 		parts = append(parts, "the place of one share")

@@ -2,6 +2,8 @@ package view
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,7 +45,7 @@ func TestHelp(t *testing.T) {
 			want: &Help{
 				Room:    &Room{Node: "n1", Pods: []string{"default/b", "default/c"}},
 				Freed:   freedOn("all of card 1 of n1", FreedCard{Index: 1, Emptied: true}),
-				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 60, MemoryMiB: 32 << 10, Message: "a share of 60% and 32 GiB of a card, in place of a whole one"},
+				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 60, MemoryMiB: 32 << 10, Message: "60% compute and 32 GiB memory of a card in place of a whole one"},
 			},
 		},
 		"a pod whose cards are not known": {
@@ -56,7 +58,7 @@ func TestHelp(t *testing.T) {
 			pod:   pod("p", "sgpu: 1, vcore: 20, vmemory: 30"),
 			want: &Help{
 				Room:    &Room{Node: "n1", Pods: []string{"default/a"}},
-				Freed:   freedOn("6 GiB on card 0 of n1", FreedCard{Index: 0, MemoryMiB: 6 << 10}),
+				Freed:   freedOn("6 GiB of memory on card 0 of n1", FreedCard{Index: 0, MemoryMiB: 6 << 10}),
 				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 20, MemoryMiB: 24 << 10, Message: "24 GiB of memory in place of 30 GiB, with the same compute"},
 			},
 		},
@@ -75,7 +77,7 @@ func TestHelp(t *testing.T) {
 			want: &Help{
 				Room:    &Room{Node: "n1", Pods: []string{"default/a"}},
 				Freed:   freedOn("all of card 0 of n1", FreedCard{Index: 0, Emptied: true}),
-				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 60, MemoryMiB: 48 << 10, Message: "a share of 60% and 48 GiB of a card, in place of a whole one"},
+				Smaller: &Smaller{Node: "n1", Cards: 1, ComputePercent: 60, MemoryMiB: 48 << 10, Message: "60% compute and 48 GiB memory of a card in place of a whole one"},
 			},
 		},
 		"another QoS class is on the only card: only an empty one will do": {
@@ -90,8 +92,8 @@ func TestHelp(t *testing.T) {
 			there: []string{device("n1", 1, "64Gi"), slice("n1", "a", 0, 90, 60), device("n2", 2, "64Gi"), slice("n2", "b", 0, 80, 20), slice("n2", "c", 1, 60, 50)},
 			pod:   pod("p", "sgpu: 1, vcore: 50, vmemory: 16"),
 			want: &Help{
-				Room:    &Room{Node: "n1", Pods: []string{"default/a"}},
-				Freed:   &Freed{Node: "n2", Cards: []FreedCard{{UUID: "GPU-n2-1", Index: 1, ComputePercent: 10, MemoryMiB: 2 << 10}}, Message: "10% of compute and 2 GiB on card 1 of n2"},
+				Room:    &Room{Node: "n2", Pods: []string{"default/b"}},
+				Freed:   &Freed{Node: "n2", Cards: []FreedCard{{UUID: "GPU-n2-1", Index: 1, ComputePercent: 10, MemoryMiB: 2 << 10}}, Message: "10% of compute and 2 GiB of memory on card 1 of n2"},
 				Smaller: &Smaller{Node: "n2", Cards: 1, ComputePercent: 20, MemoryMiB: 16 << 10, Message: "20% of compute in place of 50%, with the same memory"},
 			},
 		},
@@ -109,6 +111,66 @@ func TestHelp(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, e.Help); diff != "" {
 				t.Errorf("help (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRoomDoesLeastHarm: of a hundred nodes, the one whose pod is the least loss is
+// named, wherever it is in any order.
+func TestRoomDoesLeastHarm(t *testing.T) {
+	job := func(node string, priority int) string {
+		var cards []string
+		for i := range 8 {
+			cards = append(cards, fmt.Sprintf(`{"uuid":"GPU-%s-%d","compute":100,"vRam":65536}`, node, i))
+		}
+		p := podOn(node, "job-"+node, "gpu: 8", `metax-tech.com/gpu-devices-allocated: '[[`+strings.Join(cards, ",")+`]]'`)
+		return with(p, fmt.Sprintf("priority: %d", priority))
+	}
+	shared := func(node string) []string {
+		docs := []string{device(node, 8, "64Gi")}
+		for card := range 8 {
+			docs = append(docs, slice(node, fmt.Sprintf("a%d-%s", card, node), card, 40, 20), slice(node, fmt.Sprintf("b%d-%s", card, node), card, 30, 20))
+		}
+		return docs
+	}
+	jobs := func(unimportant int) (docs []string) {
+		for i := range 100 {
+			name, priority := fmt.Sprintf("m%02d", i), 0
+			if i == unimportant {
+				priority = -5
+			}
+			docs = append(docs, device(name, 8, "64Gi"), job(name, priority))
+		}
+		return docs
+	}
+	cases := map[string]struct {
+		there []string
+		pod   string
+		want  Room
+	}{
+		"one slice rather than a job": {
+			there: slices.Concat(jobs(-1), shared("z")), pod: pod("p", "sgpu: 1, vcore: 35, vmemory: 4"),
+			want: Room{Node: "z", Pods: []string{"default/b0-z"}},
+		},
+		"a job of lower priority rather than a slice": {
+			there: slices.Concat(jobs(77), shared("z")), pod: pod("p", "sgpu: 1, vcore: 35, vmemory: 4"),
+			want: Room{Node: "m77", Pods: []string{"default/job-m77"}},
+		},
+		"a job rather than two slices": {
+			there: slices.Concat(jobs(-1), shared("a")), pod: pod("p", "gpu: 1"),
+			want: Room{Node: "m00", Pods: []string{"default/job-m00"}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := snapshot(t, append(tc.there, tc.pod)...)
+			e := Explain(s, s.Pending[0], place.Default)
+			if e.Help == nil || e.Help.Room == nil {
+				t.Fatalf("help is %+v, want room", e.Help)
+			}
+			if diff := cmp.Diff(tc.want, *e.Help.Room); diff != "" {
+				t.Errorf("room (-want +got):\n%s", diff)
 			}
 		})
 	}
