@@ -357,11 +357,20 @@ func (w *Why) compare(name string, own, other *ledger.Offer, prefer *place.Prefe
 	case prefer.Node == place.Default && own.Growth != other.Growth:
 		return "it leaves cards there that are of more use to the pods that are expected than on " + w.RunnerUp
 	case prefer.Node == place.Spread:
-		return fmt.Sprintf("equally good cards, and emptier than %s: %s booked against %s", w.RunnerUp, booked(own), booked(other))
+		return fmt.Sprintf("equally good cards, and emptier than %s: %s", w.RunnerUp, booked(own, other))
 	}
-	return fmt.Sprintf("equally good cards, and fuller than %s: %s booked against %s", w.RunnerUp, booked(own), booked(other))
+	return fmt.Sprintf("equally good cards, and fuller than %s: %s", w.RunnerUp, booked(own, other))
 }
 
-func booked(o *ledger.Offer) string {
-	return fmt.Sprintf("%d%%", 100*o.NodeFullness/ledger.MaxFullness)
+// booked says how much is booked on two nodes, as exactly as it takes to show which
+// is fuller.
+func booked(own, other *ledger.Offer) string {
+	percent := func(o *ledger.Offer, digits int) string {
+		return fmt.Sprintf("%.*f%%", digits, 100*float64(o.NodeFullness)/float64(ledger.MaxFullness))
+	}
+	digits := 0
+	for digits < 3 && percent(own, digits) == percent(other, digits) {
+		digits++
+	}
+	return percent(own, digits) + " booked against " + percent(other, digits)
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -122,6 +123,9 @@ func (j *judge) decide(pod *corev1.Pod, ask *request.PodRequest, demand *place.D
 		v.refusals[i] = refusals[k]
 	}
 	v.reasons, v.summary = place.Reasons(v.refusals), place.Summarize(v.refusals)
+	if text := j.unselected(pod, v.excluded); text != "" {
+		v.summary += "; " + text
+	}
 	if i, ok := j.barred(v, ask, &prefer); ok {
 		v.summary += fmt.Sprintf("; %s has room, but %s", j.snapshot.Nodes[i].Name, v.excluded[i].Message)
 	}
@@ -141,6 +145,34 @@ func (j *judge) excluded(pod *corev1.Pod) (excluded []cluster.Exclusion, avoided
 		avoided[i] = filter.Avoids(&j.snapshot.Facts[i])
 	}
 	return excluded, avoided
+}
+
+// unselected says what no node has of the pod's nodeSelector, if no node matches it.
+func (j *judge) unselected(pod *corev1.Pod, excluded []cluster.Exclusion) string {
+	if len(excluded) == 0 || slices.ContainsFunc(excluded, func(x cluster.Exclusion) bool { return x.Kind != place.NotSelected }) {
+		return ""
+	}
+	var all, missing []string
+	for _, key := range slices.Sorted(maps.Keys(pod.Spec.NodeSelector)) {
+		value := pod.Spec.NodeSelector[key]
+		all = append(all, key+"="+value)
+		if !slices.ContainsFunc(j.snapshot.Facts, func(f cluster.Facts) bool {
+			have, ok := "", false
+			if f.Node != nil {
+				have, ok = f.Node.Labels[key]
+			}
+			return ok && have == value
+		}) {
+			missing = append(missing, key+"="+value)
+		}
+	}
+	switch len(missing) {
+	case 0:
+		return "no node has all of the labels " + strings.Join(all, ", ")
+	case 1:
+		return "no node has the label " + missing[0]
+	}
+	return "no node has any of the labels " + strings.Join(missing, ", ")
 }
 
 // picked is some nodes of a snapshot, and where they are in it.
@@ -241,17 +273,39 @@ func scheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// wants says in a few words what a pod asks for, container by container.
+// shownWants is how many different requests of a pod's containers are described.
+const shownWants = 3
+
+// wants says in a few words what a pod asks for, container by container. Containers
+// that ask for the same are described once.
 func wants(ask *request.PodRequest) string {
-	var parts []string
+	var texts []string
+	names := map[string][]string{}
+	containers := 0
 	for i := range ask.Request.Requests {
-		if r := &ask.Request.Requests[i]; r.Cards > 0 {
-			parts = append(parts, wantsOf(r))
+		r := &ask.Request.Requests[i]
+		if r.Cards == 0 {
+			continue
+		}
+		containers++
+		text := wantsOf(r)
+		if len(names[text]) == 0 {
+			texts = append(texts, text)
+		}
+		names[text] = append(names[text], r.Container)
+	}
+	for i, text := range texts {
+		switch of := names[text]; {
+		case containers == 1:
+		case len(of) == 1:
+			texts[i] = of[0] + ": " + text
+		default:
+			texts[i] = fmt.Sprintf("%d containers: %s each", len(of), text)
 		}
 	}
-	text := strings.Join(parts, " and ")
-	if len(parts) > 3 {
-		text = fmt.Sprintf("%d cards for %d containers", ask.Request.Cards(), len(parts))
+	text := strings.Join(texts, "; ")
+	if len(texts) > shownWants {
+		text = fmt.Sprintf("%s for %d containers", wantsInAll(&ask.Request), containers)
 	}
 	if ask.Request.Class != gpu.Normal {
 		text = string(ask.Request.Class) + ", " + text
@@ -262,18 +316,36 @@ func wants(ask *request.PodRequest) string {
 	return text
 }
 
+// wantsInAll counts whole cards and slices.
+func wantsInAll(r *gpu.PodRequest) string {
+	whole, shares := 0, 0
+	for i := range r.Requests {
+		if r.Requests[i].Exclusive {
+			whole += r.Requests[i].Cards
+		} else {
+			shares += r.Requests[i].Cards
+		}
+	}
+	var parts []string
+	if whole > 0 {
+		parts = append(parts, Count(whole, "whole card"))
+	}
+	if shares > 0 {
+		parts = append(parts, Count(shares, "slice"))
+	}
+	return strings.Join(parts, " and ")
+}
+
 func wantsOf(r *gpu.Request) string {
 	memory := r.Memory.Amount.String()
 	if r.Memory.Ratio > 0 {
-		memory = fmt.Sprintf("%d%% of its memory", r.Memory.Ratio)
+		memory = fmt.Sprintf("%d%%", r.Memory.Ratio)
 	}
 	switch {
-	case r.Exclusive && r.Cards == 1:
-		return "1 whole card"
 	case r.Exclusive:
-		return fmt.Sprintf("%d whole cards", r.Cards)
+		return Count(r.Cards, "whole card")
 	case r.Cards == 1:
-		return fmt.Sprintf("%d%% and %s of a card", r.Compute, memory)
+		return fmt.Sprintf("%d%% compute and %s memory of a card", r.Compute, memory)
 	}
-	return fmt.Sprintf("%d%% and %s of each of %d cards", r.Compute, memory, r.Cards)
+	return fmt.Sprintf("%d%% compute and %s memory of each of %d cards", r.Compute, memory, r.Cards)
 }

@@ -90,7 +90,7 @@ func TestPlaceBooksOneAfterAnother(t *testing.T) {
 		pod("first", "gpu: 1"), pod("second", "sgpu: 1, vcore: 60, vmemory: 4"), pod("third", "sgpu: 1, vcore: 40, vmemory: 4"),
 		pod("fourth", "sgpu: 1, vcore: 1, vmemory: 1"), pod("fifth", "gpu: 1"),
 		device("n1", 2, "64Gi"))
-	want := []string{"n1 0", "n1 1", "n1 1", "refused: ExclusiveConflict", "refused: ExclusiveConflict"}
+	want := []string{"n1 0", "n1 1", "n1 1", "refused: ComputeShort", "refused: ExclusiveConflict"}
 	if diff := cmp.Diff(want, placed(t, s, place.Default)); diff != "" {
 		t.Errorf("placed (-want +got):\n%s", diff)
 	}

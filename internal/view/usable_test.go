@@ -101,7 +101,7 @@ func TestPlaceOnUsableNodes(t *testing.T) {
 func TestSelectorOfNoNode(t *testing.T) {
 	s := snapshot(t, device("n1", 1, "64Gi"), node("n1"), device("n2", 1, "64Gi"), node("n2", cordoned), with(pod("p", "gpu: 1"), "nodeSelector: {pool: n9}"))
 	e := Explain(s, s.Pending[0], place.Default)
-	if want := "0/2 nodes: 2 do not match the pod's nodeSelector"; e.Summary != want {
+	if want := "0/2 nodes: 2 do not match the pod's nodeSelector; no node has the label pool=n9"; e.Summary != want {
 		t.Errorf("summary %q, want %q", e.Summary, want)
 	}
 	want := []string{"the pod's nodeSelector wants pool=n9, the node has pool=n1", "the pod's nodeSelector wants pool=n9, the node has pool=n2"}
