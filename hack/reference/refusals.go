@@ -31,9 +31,11 @@ are in events, in the labels of [metrics](metrics.md), and in the JSON of [the c
 }
 
 func (p *page) refusalCodes() {
-	p.section("Why a node does not take a pod", `A card is checked in this order, and the first code that applies is the card's. The node's code is the one that most of its
-cards gave. `+"`want` and `have`"+` are the two numbers of the code; of an amount, `+"`have`"+` is that of the best card. A refusal is
-`+"`permanent`"+` when it would stand on the empty node as well. `+"`daybreak explain POD`"+` shows all of it for a pod of your cluster.`)
+	p.section("Why a node does not take a pod", `A card is checked in this order, and the first code that applies is the card's. The node's code is that of its card nearest to
+fitting: the last in the table that any of its cards gave. `+"`want` and `have`"+` are the two numbers of the code; of an amount, `+"`have`"+`
+is that of the best card that gave it. Where several containers of a pod ask and fit one by one but not together, `+"`want`"+` is what
+all of them want and `+"`have`"+` what the node has free (`+"`total`"+` in JSON). A refusal is `+"`permanent`"+` when it would stand on the empty node as
+well. `+"`daybreak explain POD`"+` shows all of it for a pod of your cluster.`)
 	var rows [][]string
 	for _, c := range place.Codes() {
 		d := c.Description()
@@ -53,7 +55,7 @@ var numbers = map[place.Unit]string{
 // inEvents returns what an event reports of two nodes that refuse with the code,
 // with numbers as an example.
 func inEvents(c place.Code, unit place.Unit) string {
-	r := place.Refusal{Code: c, Want: 8, Have: 3}
+	r := place.Refusal{Code: c, Want: 8, Have: 3, Idle: true}
 	switch unit {
 	case place.UnitMiB:
 		r.Want, r.Have = 12<<10, 4<<10

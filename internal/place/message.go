@@ -12,7 +12,9 @@ import (
 
 // Message says in one sentence why the node refused, with the numbers.
 func (r *Refusal) Message(n *ledger.Node) string {
-	if r.WhenEmpty.Code == Fits || r.WhenEmpty.Code == r.Code && r.WhenEmpty.Total == r.Total {
+	e := &r.WhenEmpty
+	fewer := e.Code == TooFewCards && !e.Total && e.Have > r.Have
+	if e.Code == Fits || e.Code == r.Code && e.Total == r.Total && !fewer {
 		return r.message(n)
 	}
 	never := r.cause()

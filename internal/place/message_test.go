@@ -54,6 +54,10 @@ func TestMessage(t *testing.T) {
 		},
 		"too few cards":                     {node: node(cards(3, nil)), request: gputest.AskWhole(4), want: "wants 4 cards, only 3 fit"},
 		"too few cards, one of them in use": {node: node(cards(3, nil), alone(0)), request: gputest.AskWhole(3), want: "wants 3 cards, only 2 fit; 1 card is in use"},
+		"too few cards, some of them in use": {
+			node: node(cards(3, nil), alone(0)), request: gputest.AskWhole(4),
+			want: "wants 4 cards, only 3 fit, even on an empty node; today 1 card is in use",
+		},
 		"today in use, never large enough": {
 			node: node(cards(2, nil), alone(0, 1)), request: gputest.AskSlice(1, 80*gib),
 			want: "wants 80 GiB of a card's memory, the best card has 64 GiB free, even on an empty node; today 2 cards are held exclusively",

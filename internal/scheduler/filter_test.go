@@ -214,7 +214,7 @@ func TestFilter(t *testing.T) {
 		"room": {device: makeDevice("n1", 2), pod: makePod("p", whole(2))},
 		"in use, but not for ever": {
 			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", whole(1), holds(0))}, pod: makePod("p", whole(2)),
-			wantCode: fwk.Unschedulable, wantReason: place.ExclusiveConflict.Reason(),
+			wantCode: fwk.Unschedulable, wantReason: place.TooFewCards.Reason(),
 		},
 		"no cards": {
 			pod: makePod("p", whole(1)), wantCode: fwk.UnschedulableAndUnresolvable, wantReason: place.NoCards.Reason(),
@@ -248,7 +248,7 @@ func TestFilter(t *testing.T) {
 		},
 		"a bound pod that another plugin gave a card": {
 			device: listing(makeDevice("n1", 2), `[{"uid":"uid-q","containers":{"c":["GPU-1"]}}]`), onNode: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"))}, pod: makePod("p", whole(2)),
-			wantCode: fwk.Unschedulable, wantReason: place.ExclusiveConflict.Reason(),
+			wantCode: fwk.Unschedulable, wantReason: place.TooFewCards.Reason(),
 		},
 		"a bound pod whose annotation is no JSON": {
 			device: makeDevice("n1", 2), onNode: []*corev1.Pod{makePod("q", whole(1), boundTo("n1"), annotated(wire.AnnotationAllocated, "[[{"))},

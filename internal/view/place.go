@@ -66,6 +66,8 @@ type Refusal struct {
 	Message   string         `json:"message"`
 	// Exclusion is, of the code NodeExcluded, the kind of reason.
 	Exclusion string `json:"exclusion,omitempty"`
+	// Total: want and have are those of all containers and of the whole node.
+	Total bool `json:"total,omitempty"`
 }
 
 // OK reports whether every pod found its place.
@@ -184,7 +186,7 @@ func (j *judge) renderRefusals(v *verdict) []Refusal {
 		}
 		out[i] = Refusal{
 			Node: node.Name, Code: r.Code.String(), Want: r.Want, Have: r.Have,
-			Permanent: r.Permanent, Cards: cards, Message: message, Exclusion: r.Exclusion.String(),
+			Permanent: r.Permanent, Cards: cards, Message: message, Exclusion: r.Exclusion.String(), Total: r.Total,
 		}
 	}
 	return out
