@@ -1,7 +1,10 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -9,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
@@ -117,6 +121,35 @@ func (p *Plugin) tryWithout(ctx context.Context, cs fwk.CycleState, pod *corev1.
 		}
 	}
 	return status
+}
+
+// OrderedScoreFuncs makes kube-scheduler choose among the nodes by what evicting the
+// victims costs, in the order in which they were chosen on each node. It ends with the
+// nodes' names, so that the choice does not depend on chance.
+func (p *Plugin) OrderedScoreFuncs(_ context.Context, nodes map[string]*extenderv1.Victims) []func(node string) int64 {
+	costs := make(map[string]place.EvictionCost, len(nodes))
+	for name, victims := range nodes {
+		costs[name] = p.evictionCost(name, victims)
+	}
+	order := slices.SortedFunc(maps.Keys(costs), func(a, b string) int {
+		return cmp.Or(costs[a].Compare(costs[b]), cmp.Compare(a, b))
+	})
+	return []func(string) int64{func(node string) int64 { return -int64(slices.Index(order, node)) }}
+}
+
+// evictionCost returns what evicting the victims from the node costs.
+func (p *Plugin) evictionCost(name string, v *extenderv1.Victims) place.EvictionCost {
+	victims := make([]*place.Victim, len(v.Pods))
+	for i, pod := range v.Pods {
+		victims[i] = allocation.VictimOf(pod)
+	}
+	node := ledger.NewNode(name, nil, ledger.Serves{})
+	if ni, err := p.handle.SnapshotSharedLister().NodeInfos().Get(name); err == nil {
+		node = p.shared.nodes.of(ni, false)
+	}
+	cost := place.NewEviction(node, nil, nil, victims).Cost(victims)
+	cost.Violations = int(v.NumPDBViolations)
+	return cost
 }
 
 // covers reports whether the budget selects the pod and has not been charged for

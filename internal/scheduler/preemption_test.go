@@ -10,6 +10,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -112,6 +113,36 @@ func TestSelectVictimsOnNode(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, names); diff != "" {
 				t.Errorf("victims (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNodeOfTheCheapestVictims: nodes are compared as victims are on one node.
+func TestNodeOfTheCheapestVictims(t *testing.T) {
+	job := makePod("job", whole(2), holds(0, 1), started(9))
+	on := func(pods ...*corev1.Pod) []*corev1.Pod { return pods }
+	tests := map[string]struct {
+		n1, n2     []*corev1.Pod
+		violations int64 // on n2
+		want       string
+	}{
+		"a slice rather than a job that started later": {n1: on(job), n2: on(makePod("a", slice(40, 8), holds(0), started(1))), want: "n2"},
+		"a job of lower priority rather than a slice":  {n1: on(job), n2: on(makePod("a", slice(40, 8), holds(0), priority(1))), want: "n1"},
+		"a job rather than two slices":                 {n1: on(job), n2: on(makePod("a", slice(40, 8), holds(0)), makePod("b", slice(40, 8), holds(0))), want: "n1"},
+		"a job rather than a protected slice":          {n1: on(job), n2: on(makePod("a", slice(40, 8), holds(0))), violations: 1, want: "n1"},
+		"the slice that started last":                  {n1: on(makePod("a", slice(40, 8), holds(0), started(1))), n2: on(makePod("b", slice(40, 8), holds(0), started(2))), want: "n2"},
+		"the first by name":                            {n1: on(makePod("a", slice(40, 8), holds(0))), n2: on(makePod("b", slice(40, 8), holds(0))), want: "n1"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.setDevice(t, makeDevice("n1", 2))
+			r.setDevice(t, makeDevice("n2", 2))
+			r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1"), tt.n1...), nodeInfo(makeNode("n2"), tt.n2...))
+			scores := r.OrderedScoreFuncs(t.Context(), map[string]*extenderv1.Victims{"n1": {Pods: tt.n1}, "n2": {Pods: tt.n2, NumPDBViolations: tt.violations}})
+			if len(scores) != 1 || (scores[0]("n1") > scores[0]("n2")) != (tt.want == "n1") || scores[0]("n1") == scores[0]("n2") {
+				t.Errorf("n1 has %d, n2 %d, want %s first", scores[0]("n1"), scores[0]("n2"), tt.want)
 			}
 		})
 	}
