@@ -164,7 +164,7 @@ func TestLeftOut(t *testing.T) {
 		"hopeless nodes": {
 			cards: []int{8, 4, 2}, pod: makePod("p", whole(8)),
 			want:    map[string]fwk.Code{"n1": fwk.UnschedulableAndUnresolvable, "n2": fwk.UnschedulableAndUnresolvable},
-			summary: "0/2 nodes: 2 need 8 cards that fit (best has 4)",
+			summary: "0/2 nodes: 2 need 8 idle cards (best has 4)",
 		},
 		"full nodes, where others could be evicted": {
 			cards: []int{1, 1, 1, 0}, full: []int{1, 2}, pod: makePod("p", whole(1)),

@@ -102,6 +102,12 @@ func TestSummaries(t *testing.T) {
 			want:  "0/2 nodes: 2 do not match the pod's nodeSelector; no node has all of the labels disk=ssd, pool=n1",
 			code:  place.NodeExcluded,
 		},
+		"a node of Daybreak's agent without its Device": {
+			there: []string{"apiVersion: v1\nkind: Node\nmetadata: {name: n1, annotations: {daybreak-gpu.io/served-by: daybreak}}\nstatus: {capacity: {metax-tech.com/gpu: 8}}\n"},
+			pod:   pod("p", "gpu: 1"),
+			want:  "0/1 nodes: 1 has no MetaX cards",
+			code:  place.NoCards,
+		},
 		"a slice on cards that are nearly free enough": {
 			there: []string{device("n1", 2, "64Gi"), slice("n1", "a", 0, 70, 4), slice("n1", "b", 1, 100, 4)},
 			pod:   pod("p", "sgpu: 1, vcore: 35, vmemory: 4"),

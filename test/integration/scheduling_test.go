@@ -336,7 +336,9 @@ func TestReasons(t *testing.T) {
 	elsewhere := annotated(pod("elsewhere", "sgpu=1", "vcore=10", "vmemory=4"), wire.AnnotationQoS, "fixed-share")
 	elsewhere.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "metax-1"}
 	w.saysWhy(elsewhere, "0/12 nodes are available: 9 run another QoS class, 3 didn't match Pod's node affinity/selector.")
-	w.delete("busy", "elsewhere")
+	w.saysWhy(annotated(pod("mistyped", "sgpu=1", "vcore=10", "vmemory=4"), wire.AnnotationUseCards, "GPU-mistyped"),
+		"0/12 nodes are available: no card in the cluster has the UUID GPU-mistyped of use-gpuuuid.")
+	w.delete("busy", "elsewhere", "mistyped")
 
 	// A card that becomes free wakes it, if it helps.
 	w.delete("filler-3-5")
