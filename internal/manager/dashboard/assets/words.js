@@ -38,11 +38,10 @@ export function wants(pod) {
 // sentence is a Chinese one with the numbers of a refusal, or nothing where the
 // code has none.
 function sentence(kind, r) {
-  const plain = `zh.${kind}.${r.code}`;
-  const variant = ['total', 'absent', 'idle'].find((name) => r[name] && has(`${plain}.${name}`));
-  const key = variant ? `${plain}.${variant}` : plain;
+  const one = `zh.${kind}.${r.code}.one`;
+  const key = r.want <= 1 && has(one) ? one : `zh.${kind}.${r.code}`;
   const amount = (n) => ({ MiB: memory(n), '%': n + '%' })[codes[r.code]?.unit] ?? n;
-  return has(key) ? t(key, { want: amount(r.want), have: amount(r.have), missing: amount(r.want - r.have), absent: r.absent }) : '';
+  return has(key) ? t(key, { want: amount(r.want), have: amount(r.have), missing: amount(r.want - r.have) }) : '';
 }
 
 // reason says why a pod waits.
