@@ -77,8 +77,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestMessageOfSeveralContainers: what is said of a pod whose containers do not fit is
-// true of the empty node as well.
+// TestMessageOfSeveralContainers: where each container fits by itself, the message has
+// what all of them want and what the node has.
 func TestMessageOfSeveralContainers(t *testing.T) {
 	const be = gpu.BestEffort
 	share, whole, pod := gputest.Share, gputest.Whole, gputest.Ask
@@ -121,7 +121,8 @@ func TestMessageOfSeveralContainers(t *testing.T) {
 	}
 }
 
-// TestCardThatNoNodeHas: use-gpuuuid names cards of which the node has none.
+// TestCardThatNoNodeHas: a card that use-gpuuuid names and the node does not have is
+// in the message.
 func TestCardThatNoNodeHas(t *testing.T) {
 	nameless := func(c []gpu.Card) { c[0].ID = "" }
 	listing := func(ids ...gpu.CardID) *gpu.PodRequest {

@@ -64,7 +64,7 @@ func TestBooked(t *testing.T) {
 	}
 }
 
-// TestSummaries: what explain, place and status say of the cluster as a whole.
+// TestSummaries: explain, place and status report the same sentence.
 func TestSummaries(t *testing.T) {
 	cases := map[string]struct {
 		there []string
