@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,8 +57,15 @@ func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error 
 		return r.pod(text, at)
 	case deviceKind:
 		return r.device(text, head.Metadata.Name, at)
+	case "scheduling.k8s.io/v1 PriorityClass":
+		return r.priorityClass(text, at)
+	case "v1 Event", "events.k8s.io/v1 Event":
+		return r.event(text, at)
 	default:
-		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Pods, Devices and Lists are read", at, gvk, head.Metadata.Name))
+		if slices.Contains(workloadKinds, gvk) {
+			return r.workload(text, head.Kind, at)
+		}
+		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Devices, Pods, workloads, PriorityClasses, Events and Lists are read", at, gvk, head.Metadata.Name))
 		return nil
 	}
 }
@@ -67,12 +75,13 @@ var (
 	errNoKind  = fmt.Errorf("no apiVersion or no kind: want a v1 Node, Pod or List, or a %s", deviceKind)
 )
 
+// listed are the kinds whose lists are read, besides workloads: API servers answer
+// with such lists.
+var listed = []string{"v1 ", "v1 Node", "v1 Pod", deviceKind, "scheduling.k8s.io/v1 PriorityClass", "v1 Event", "events.k8s.io/v1 Event"}
+
 func isList(t metav1.TypeMeta) bool {
-	switch t.APIVersion + " " + t.Kind {
-	case "v1 List", "v1 NodeList", "v1 PodList", deviceKind + "List":
-		return true
-	}
-	return false
+	item, ok := strings.CutSuffix(t.APIVersion+" "+t.Kind, "List")
+	return ok && (slices.Contains(listed, item) || slices.Contains(workloadKinds, item))
 }
 
 // itemsOf returns the kind of a list's items: none for a v1 List, whose items
@@ -125,13 +134,19 @@ func (r *decoder) pod(text []byte, at string) error {
 		// What the API server would do, but the same at every run.
 		pod.Name = fmt.Sprintf("%s%d", pod.GenerateName, len(r.objects.Pods)+1)
 	}
-	defaultCPU(pod.Spec.Containers)
-	defaultCPU(pod.Spec.InitContainers)
-	if _, err := request.Trim(pod); err != nil {
+	if err := settle(pod); err != nil {
 		return err
 	}
 	r.objects.Pods = append(r.objects.Pods, pod)
 	return r.once("Pod", pod.Namespace+"/"+pod.Name, at)
+}
+
+// settle sets what the API server would, and drops what is not read.
+func settle(pod *corev1.Pod) error {
+	defaultCPU(pod.Spec.Containers)
+	defaultCPU(pod.Spec.InitContainers)
+	_, err := request.Trim(pod)
+	return err
 }
 
 // defaultCPU sets the CPU request that the API server derives from a limit.

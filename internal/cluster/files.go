@@ -7,26 +7,77 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
 
-// ReadFiles reads Nodes, Pods, Devices and lists of them from the files, "-"
-// being standard input. A file may hold several YAML documents, or JSON. An
-// error names the file and the document; a Device that can't be decoded affects
-// its node only.
+// ReadFiles reads Nodes, Pods, Devices, workloads and lists of them from the files,
+// "-" being standard input, and from the .yaml, .yml and .json files of folders. A
+// file may hold several YAML documents, or JSON. An error names the file and the
+// document; a Device that can't be decoded affects its node only.
 func ReadFiles(paths []string, stdin io.Reader) (*Objects, error) {
+	return readFiles(paths, false, stdin)
+}
+
+// ReadFilesBelow is [ReadFiles] with the folders below the named ones.
+func ReadFilesBelow(paths []string, stdin io.Reader) (*Objects, error) {
+	return readFiles(paths, true, stdin)
+}
+
+func readFiles(paths []string, recursive bool, stdin io.Reader) (*Objects, error) {
 	r := &fileReader{decoder: decoder{objects: &Objects{Devices: map[string]Device{}}, from: map[string]string{}}}
-	for _, path := range paths {
+	files, err := filesOf(paths, recursive)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range files {
 		if err := r.open(path, stdin); err != nil {
 			return nil, err
 		}
 	}
 	return r.objects, nil
+}
+
+// endings are those of the files that are read of a folder, as kubectl does.
+var endings = []string{".json", ".yaml", ".yml"}
+
+// filesOf replaces folders by the files in them, in the order of their names.
+func filesOf(paths []string, recursive bool) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if path == "-" || err != nil || !info.IsDir() {
+			files = append(files, path) // what is wrong with it shows when it is opened
+			continue
+		}
+		before := len(files)
+		err = filepath.WalkDir(path, func(at string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && at != path && !recursive:
+				return filepath.SkipDir
+			case !entry.IsDir() && slices.Contains(endings, filepath.Ext(at)):
+				files = append(files, at)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(files) == before {
+			return nil, fmt.Errorf("%s: the folder has no file that ends in %s", path, strings.Join(endings, ", "))
+		}
+	}
+	return files, nil
 }
 
 // fileReader takes files apart into objects.

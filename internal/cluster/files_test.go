@@ -76,10 +76,10 @@ func TestReadFiles(t *testing.T) {
 			want: names{Devices: []string{"n1"}},
 		},
 		"other kinds": {
-			text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n---\n" + podText + "---\napiVersion: v2\nkind: Pod\nmetadata: {name: later}\n",
+			text: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\n" + podText + "---\napiVersion: v2\nkind: Pod\nmetadata: {name: later}\n",
 			want: names{Pods: []string{"default/p1"}, Notes: []string{
-				"standard input, document 1: passed over apps/v1 Deployment web: only Nodes, Pods, Devices and Lists are read",
-				"standard input, document 3: passed over v2 Pod later: only Nodes, Pods, Devices and Lists are read",
+				"standard input, document 1: passed over v1 Service web: only Nodes, Devices, Pods, workloads, PriorityClasses, Events and Lists are read",
+				"standard input, document 3: passed over v2 Pod later: only Nodes, Devices, Pods, workloads, PriorityClasses, Events and Lists are read",
 			}},
 		},
 		"pods in the order of the text": {
@@ -177,7 +177,7 @@ func TestReadFilesNamesThem(t *testing.T) {
 		want  string
 	}{
 		"a file that is not there": {[]string{"a.yaml", "b.yaml"}, "open b.yaml: no such file or directory"},
-		"a folder":                 {[]string{"folder"}, "read folder: is a directory"},
+		"an empty folder":          {[]string{"folder"}, "folder: the folder has no file that ends in .json, .yaml, .yml"},
 		"a file twice":             {[]string{"a.yaml", "a.yaml"}, "a.yaml is named twice"},
 		"standard input twice":     {[]string{"-", "-"}, "standard input is named twice"},
 		"an object in two files":   {[]string{"a.yaml", "-"}, "standard input, document 1: Pod default/p1 was already read from a.yaml, document 1"},
@@ -188,6 +188,38 @@ func TestReadFilesNamesThem(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestReadFolders: of a folder the files are read that kubectl reads, those of
+// folders below it on demand only.
+func TestReadFolders(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.MkdirAll("cluster/pods", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		"cluster/b.yaml": nodeText, "cluster/a.yml": podText, "cluster/c.json": deviceJSON, "cluster/README.md": "no YAML: no: at all",
+		"cluster/pods/z.yaml": strings.ReplaceAll(podText, "p1", "p2"),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"default/p1"}}
+	objects, err := ReadFiles([]string{"cluster"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
+		t.Errorf("read (-want +got):\n%s", diff)
+	}
+	want.Pods = append(want.Pods, "default/p2")
+	if objects, err = ReadFilesBelow([]string{"cluster"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
+		t.Errorf("read with the folders below (-want +got):\n%s", diff)
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
@@ -26,6 +28,13 @@ type Objects struct {
 	// Waiting are further pods without a node: not to be placed, but known to the
 	// scheduler.
 	Waiting []*corev1.Pod
+	// Workloads are the controllers of pods that files hold; [Objects.Complete]
+	// makes pods of them.
+	Workloads []*Workload
+	// PriorityClasses are for pods whose priority is not resolved.
+	PriorityClasses []*schedulingv1.PriorityClass
+	// Events are those that were asked for, or that files hold.
+	Events []Event
 	// Live means that an API server was read.
 	Live bool
 	// Notes list what was passed over.
@@ -53,6 +62,8 @@ type Snapshot struct {
 	Pending, Waiting []*corev1.Pod
 	// Schedulers are Daybreak's schedulers, as far as their pods show.
 	Schedulers []Scheduler
+	// Events are those that were read.
+	Events []Event
 	// Live means that an API server was read.
 	Live bool
 	// Notes are what an operator should know.
@@ -73,7 +84,12 @@ type Facts struct {
 // Snapshot opens the ledger: every node, with the pods that hold its cards. A
 // Device without a Node counts as a node too, since files need not have both.
 func (o *Objects) Snapshot() *Snapshot {
-	s := &Snapshot{Notes: slices.Clone(o.Notes), Waiting: o.Waiting, Live: o.Live}
+	s := &Snapshot{Notes: slices.Clone(o.Notes), Waiting: o.Waiting, Events: o.Events, Live: o.Live}
+	for _, w := range o.Workloads {
+		if w.UID == "" { // the pods of one that a cluster has are there by themselves
+			s.Notes = append(s.Notes, fmt.Sprintf("%s: passed over %s %s: only daybreak place makes pods of it", w.at, w.Kind, w.Name))
+		}
+	}
 	bound := make(map[string][]*corev1.Pod)
 	for _, pod := range o.Pods {
 		if IsScheduler(pod) && wire.Holds(pod) {
@@ -118,6 +134,22 @@ func (o *Objects) Snapshot() *Snapshot {
 	slices.SortFunc(s.Strays, byName)
 	slices.Sort(s.Notes)
 	return s
+}
+
+// Latest returns the latest time that the pods show: when the last of them was
+// created or got its cards. Without any it is the beginning of 1970's second
+// second, since 0 stands for no time.
+func (s *Snapshot) Latest() time.Time {
+	latest := time.Unix(1, 0).UTC()
+	for _, pod := range s.seen(s.Pending) {
+		at, _ := allocation.PredicateTime(pod)
+		for _, t := range []time.Time{pod.CreationTimestamp.Time, at} {
+			if t.After(latest) {
+				latest = t.UTC()
+			}
+		}
+	}
+	return latest
 }
 
 // ended reports whether the pod has come to its end, which one that was never

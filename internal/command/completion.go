@@ -50,7 +50,7 @@ func (s *source) fileNames(resource string) []string {
 	}
 	// Cobra parses a line that it completes twice over.
 	files := slices.Compact(slices.Sorted(slices.Values(s.files)))
-	objects, err := cluster.ReadFiles(files, nil)
+	objects, err := (&source{files: files, recursive: s.recursive}).readFiles(nil)
 	if err != nil {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"encoding/json"
 	"io"
 	"os"
 	"strings"
@@ -65,10 +64,7 @@ func terminalOf(out io.Writer) (*os.File, bool) {
 func (f *format) answer(out io.Writer, yes bool, document any, table func() string) error {
 	var err error
 	if f.output == "json" {
-		enc := json.NewEncoder(out)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		err = enc.Encode(document)
+		err = writeDocument(out, document)
 	} else {
 		_, err = io.WriteString(out, table())
 	}

@@ -54,11 +54,17 @@ A container asks for cards in HAMi's words or in Koordinator's:
   koordinator.sh/gpu-core: 60
   koordinator.sh/gpu-memory: 4Gi
 
-Files hold Nodes, Pods, Devices and Lists of them in any order: several YAML
-documents, or JSON, or "-" for standard input. Pods with spec.nodeName are
-running and hold what their annotations say. Pods without are admitted as the
-webhook would, then placed in the order of the files, each booked before the
-next.
+Files hold Nodes, Devices, Pods, workloads and Lists of them in any order: several
+YAML documents, or JSON, or "-" for standard input. Of a folder the .yaml, .yml
+and .json files are read. Pods with spec.nodeName are running and hold what their
+annotations say; one that was written by hand and that admission would reject is
+reported. Pods without are admitted as the webhook would, then placed in the order
+of the files, each booked before the next.
+
+Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs and
+ReplicationControllers stand for the pods that their controllers would create: the
+replicas, the pods of a Job that run at the same time, one run of a CronJob, a pod
+for each node that a DaemonSet may use. Their names are web-1, web-2 and so on.
 
 A node's cards are those of its Device; without one, those of its annotation
 metax-tech.com/node-gpu-devices; without that, as many as its capacity of
@@ -70,6 +76,11 @@ node without a Ready condition counts as ready. Other nodes refuse it with the
 code NodeExcluded; --ignore-node-state counts them as well. CPU, memory and the
 number of resources that a node advertises refuse no pod.
 
+Where a pod does not fit but outranks pods that are in its way, the answer names
+the pods that the scheduler would preempt. Priorities come from spec.priority or
+from PriorityClasses, of the files or of the cluster. PodDisruptionBudgets are not
+read.
+
 Like the scheduler, the command learns from the pods that are there which pods to
 expect, and takes the scheduler's policy from the arguments of its pods. Where the
 scheduler may know more, a note says so.
@@ -80,15 +91,20 @@ the one that kubectl would take, else the one this runs in.
 
 The answer is a table, or with -o json one document that has everything: the
 annotations that the scheduler would write, and each node's refusal with its
-code and numbers. Notes and warnings go to standard error.
+code and numbers. Where everything comes from files, the annotation
+metax-tech.com/predicate-time has the latest time that the files show, so that the
+same files give the same answer. Notes and warnings go to standard error.
 
-Exit codes: 0 every pod has its place; 1 some pod does not fit or is not
-admitted; 2 a file or a flag can't be read.`,
+Exit codes: 0 every pod has its place; 1 some pod does not fit now or is not
+admitted; 2 a file or a flag can't be read, or a workload can't be expanded.`,
 		Example: `  # Where would this pod go, on the cluster that these files describe?
   daybreak place -f examples/cluster.yaml -f examples/hami/gpu-default.yaml
 
   # The same against a live cluster, as JSON
   daybreak place --kubeconfig ~/.kube/config -f pod.yaml -o json
+
+  # All pods of a Deployment and a Job, on the live cluster
+  daybreak place -f deployment.yaml -f job.yaml
 
   # From a dump of a cluster, level instead of packed
   kubectl get nodes,devices,pods -A -o json | daybreak place -f - -f pod.yaml --policy spread
@@ -141,7 +157,11 @@ func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if len(snapshot.Pending) == 0 {
 		fmt.Fprintln(stderr, "note: no pod to place: a pod to place has no spec.nodeName")
 	}
-	placements, err := view.Place(snapshot, view.PlaceOptions{Policy: policy, IgnoreNodeState: o.ignoreState, Now: o.now})
+	now := o.now
+	if !snapshot.Live {
+		now = snapshot.Latest // the same files give the same answer
+	}
+	placements, err := view.Place(snapshot, view.PlaceOptions{Policy: policy, IgnoreNodeState: o.ignoreState, Now: now})
 	if err != nil {
 		return err
 	}
@@ -189,7 +209,7 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	if len(o.files) == 0 {
 		return nil, errors.New("nothing to place: name a file that holds a pod with -f")
 	}
-	objects, err := cluster.ReadFiles(o.files, stdin)
+	objects, err := o.readFiles(stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +218,7 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	case hasNodes && o.access != (cluster.Access{}):
 		return nil, errors.New("nodes come from the files or from the cluster, not from both: leave out --kubeconfig and --context, or the Nodes and Devices")
 	case hasNodes:
-		return objects, nil
+		return objects, objects.Complete()
 	}
 	config, err := o.access.Config()
 	if errors.Is(err, cluster.ErrNoCluster) {
@@ -211,7 +231,17 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	if err != nil {
 		return nil, err
 	}
-	return objects, addLive(objects, live)
+	if err := addLive(objects, live); err != nil {
+		return nil, err
+	}
+	if objects.NeedsPriorityClasses() {
+		classes, err := cluster.ReadPriorityClasses(ctx, config)
+		if err != nil {
+			objects.Notes = append(objects.Notes, err.Error()+"; without them priorities count as 0")
+		}
+		objects.PriorityClasses = append(objects.PriorityClasses, classes...)
+	}
+	return objects, objects.Complete()
 }
 
 // addLive adds the live cluster's nodes and the pods that run there; the pods

@@ -65,6 +65,9 @@ func writeRefused(b *strings.Builder, p *view.Placement) {
 		fmt.Fprintf(b, " %s.\n", p.Note)
 	default:
 		fmt.Fprintf(b, " fits on %s\n", p.Summary)
+		if p.Preempts != nil {
+			fmt.Fprintf(b, "  the scheduler would preempt %s on %s\n", some(p.Preempts.Pods), p.Preempts.Node)
+		}
 		writeRefusals(b, p.Refusals)
 	}
 }

@@ -1,11 +1,14 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -13,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
 // TestPlaceJSON asks for an answer with a pod of each kind, and compares it with
@@ -28,12 +32,12 @@ func TestPlaceJSON(t *testing.T) {
 		pod("c", "sgpu: 1, vcore: 120"),
 		pod("d", "sgpu: 0"),
 	)
-	want := `{"pods": [
+	want := `{"apiVersion": "daybreak-gpu.io/v1", "kind": "Placements", "pods": [
 	  {"namespace": "default", "name": "a", "node": "n1",
 	   "containers": [{"name": "main", "cards": [{"uuid": "GPU-n1-4", "index": 4, "computePercent": 60, "memoryMiB": 4096}]}],
 	   "annotations": {
 	     "metax-tech.com/gpu-devices-allocated": "[[{\"uuid\":\"GPU-n1-4\",\"compute\":60,\"vRam\":4096}]]",
-	     "metax-tech.com/predicate-time": "1773576000000000000",
+	     "metax-tech.com/predicate-time": "1000000000",
 	     "metax-tech.com/sgpu-qos-policy": "best-effort",
 	     "hami.io/vgpu-node": "n1",
 	     "hami.io/metax-sgpu-devices-allocated": "GPU-n1-4,Metax-SGPU,4096,60:;"},
@@ -113,7 +117,7 @@ func TestPlaceJSONWithoutPods(t *testing.T) {
 	if !ok {
 		t.Error("the answer is no")
 	}
-	if diff := cmp.Diff(map[string]any{"pods": []any{}}, decode(t, stdout)); diff != "" {
+	if diff := cmp.Diff(map[string]any{"apiVersion": "daybreak-gpu.io/v1", "kind": "Placements", "pods": []any{}}, decode(t, stdout)); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
 	}
 	if want := "note: no pod to place: a pod to place has no spec.nodeName\n"; stderr != want {
@@ -127,6 +131,51 @@ func TestPlaceJSONKeepsCharacters(t *testing.T) {
 	stdout, _, _ := o.place(t, documents(device("n1", 1, "8Gi"), pod("p", "sgpu: 1", "metax-tech.com/sgpu-qos-policy: <fast & 快>")))
 	if !strings.Contains(stdout, "<fast & 快>") {
 		t.Errorf("the value is not in the answer: %s", stdout)
+	}
+}
+
+// TestPlaceIsRepeatable: where everything comes from files, the clock does not show
+// in the answer. The pods get the latest time that the files show.
+func TestPlaceIsRepeatable(t *testing.T) {
+	input := documents(device("n1", 2, "8Gi"), slice("n1", "runs", 0, 50, 4, `metax-tech.com/predicate-time: "1773568800000000000"`), pod("p", "gpu: 1"))
+	var answers []string
+	for _, hour := range []int{1, 2} {
+		o := placeOptions{source: source{files: []string{"-"}}, format: format{output: "json"}, now: func() time.Time { return noon().Add(time.Duration(hour) * time.Hour) }}
+		var out bytes.Buffer
+		if err := o.run(t.Context(), strings.NewReader(input), &out, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, out.String())
+	}
+	if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
+		t.Errorf("two runs (-first +second):\n%s", diff)
+	}
+	if want := `"metax-tech.com/predicate-time": "1773568800000000000"`; !strings.Contains(answers[0], want) {
+		t.Errorf("the answer is without %s: %s", want, answers[0])
+	}
+}
+
+// TestPlaceWorkloads: the pods of a workload are placed, and a bad template is an
+// error, not an answer.
+func TestPlaceWorkloads(t *testing.T) {
+	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 3, template: {spec: {containers: [{name: main, resources: {limits: {metax-tech.com/gpu: 1}}}]}}}\n"
+	o := placeOptions{source: source{files: []string{"-"}}, format: format{output: "json"}}
+	stdout, stderr, ok := o.place(t, documents(deployment, device("n1", 2, "8Gi")))
+	var got view.Placements
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	var nodes []string
+	for i := range got.Pods {
+		nodes = append(nodes, got.Pods[i].Name+" "+got.Pods[i].Node)
+	}
+	if want := []string{"web-1 n1", "web-2 n1", "web-3 "}; ok || stderr != "" || !slices.Equal(nodes, want) {
+		t.Errorf("placed %q, OK is %v, on stderr %q; want %q and no", nodes, ok, stderr, want)
+	}
+	bad := placeOptions{source: source{files: []string{"-"}}, format: format{output: "json"}, now: noon}
+	err := bad.run(t.Context(), strings.NewReader(documents(strings.ReplaceAll(deployment, "containers", "boxes"), device("n1", 2, "8Gi"))), io.Discard, io.Discard)
+	if want := "standard input, document 1: Deployment web: spec.template has no containers"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %q", err, want)
 	}
 }
 

@@ -15,8 +15,10 @@ import (
 
 // source is where a command reads a cluster from: files, or an API server.
 type source struct {
-	files  []string
-	access cluster.Access
+	files []string
+	// recursive reads the folders below those of files too.
+	recursive bool
+	access    cluster.Access
 	// plugin identifies who serves a node without a Device.
 	plugin inventory.VendorPlugin
 	// space is the namespace that the user gave.
@@ -26,7 +28,8 @@ type source struct {
 // register adds the flags that are the same for every command.
 func (s *source) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVarP(&s.files, "filename", "f", nil, "`FILE` with Nodes, Pods and Devices, \"-\" for standard input (repeatable)")
+	f.StringArrayVarP(&s.files, "filename", "f", nil, "`FILE` with Nodes, Pods and Devices, a folder of such files, or \"-\" for standard input (repeatable)")
+	f.BoolVarP(&s.recursive, "recursive", "R", false, "read the folders below those that -f names, too")
 	f.Var(&s.plugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
 	f.StringVar(&s.access.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE`; without it $KUBECONFIG, ~/.kube/config or the cluster this runs in")
 	f.StringVar(&s.access.Context, "context", "", "`NAME` of the kubeconfig's context")
@@ -73,7 +76,7 @@ func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects
 	if s.access != (cluster.Access{}) {
 		return nil, errBothSources
 	}
-	objects, err := cluster.ReadFiles(s.files, stdin)
+	objects, err := s.readFiles(stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +84,13 @@ func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects
 		return nil, errNoNodeRead
 	}
 	return objects, nil
+}
+
+func (s *source) readFiles(stdin io.Reader) (*cluster.Objects, error) {
+	if s.recursive {
+		return cluster.ReadFilesBelow(s.files, stdin)
+	}
+	return cluster.ReadFiles(s.files, stdin)
 }
 
 // namespace returns the one given, or the one that the kubeconfig's context

@@ -61,6 +61,13 @@ func Read(pod *corev1.Pod) (*PodRequest, field.ErrorList) {
 	return a.ask, nil
 }
 
+// ComesBound returns why a new pod with cards may not come with a node.
+func ComesBound(pod *corev1.Pod) *field.Error {
+	node := pod.Spec.NodeName
+	return field.Invalid(field.NewPath("spec", "nodeName"), node, fmt.Sprintf(
+		"the scheduler chooses the cards together with the node: leave it out, and to choose the node write nodeSelector: {%s: %s}", corev1.LabelHostname, node))
+}
+
 // ReadBound reads what a bound pod asked for, if it asks for cards; the request
 // is nil where its resources make no sense. Unlike [Read] it ignores annotations
 // that can't be read: the pod runs, and what is wrong with one of them affects

@@ -32,7 +32,8 @@ func trimPod(pod *corev1.Pod) {
 		Overhead: spec.Overhead, Resources: spec.Resources, SchedulingGates: spec.SchedulingGates,
 		InitContainers: trimContainers(spec.InitContainers), Containers: trimContainers(spec.Containers),
 	}
-	if wire.Asks(pod) { // of others it does not matter which nodes they may use
+	if wire.Asks(pod) { // of others it does not matter which nodes they may use, nor whom they may preempt
+		pod.Spec.PriorityClassName, pod.Spec.PreemptionPolicy = spec.PriorityClassName, spec.PreemptionPolicy
 		pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations = spec.NodeSelector, trimAffinity(spec.Affinity), spec.Tolerations
 	}
 	if wire.IsComponent(pod, "scheduler") { // its arguments have its policy

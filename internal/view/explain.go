@@ -135,12 +135,7 @@ func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *request.PodRequest
 		e.Causes = append(e.Causes, cmp.Or(v.refusals[i].WhenEmpty.Code, v.refusals[i].Code))
 	}
 	e.Summary, e.Reasons = v.summary, v.reasons
-	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
-	a := adviser{nodes: usable.nodes, ask: ask}
-	for _, i := range usable.at {
-		a.pods, a.refusals = append(a.pods, j.snapshot.Facts[i].Pods), append(a.refusals, v.refusals[i])
-	}
-	e.Help = a.help()
+	e.Help = j.adviser(ask, v, func(i int) []*corev1.Pod { return j.snapshot.Facts[i].Pods }).help()
 }
 
 // placed explains a bound pod.

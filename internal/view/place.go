@@ -2,15 +2,20 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Placements is the answer of the place command. Its JSON form is a contract:
@@ -31,6 +36,9 @@ type Placement struct {
 	// a sentence.
 	Refusals []Refusal `json:"refusals,omitempty"`
 	Summary  string    `json:"summary,omitempty"`
+	// Preempts is what the scheduler would evict for a pod that fits nowhere. Where
+	// several nodes are nearly equal it may choose another.
+	Preempts *Room `json:"preempts,omitempty"`
 	// Error says what is wrong with the pod; Problems is the same, one by one.
 	Error    string   `json:"error,omitempty"`
 	Problems []string `json:"problems,omitempty"`
@@ -95,8 +103,8 @@ type PlaceOptions struct {
 // Place places the pending pods of the snapshot one after the other, each
 // booked before the next.
 func Place(s *cluster.Snapshot, o PlaceOptions) (*Placements, error) {
-	out := &Placements{Pods: []Placement{}}
 	placer := NewPlacer(s, o)
+	out := &Placements{Pods: placer.rejected()}
 	for _, pod := range s.Pending {
 		p, err := placer.Place(pod)
 		if err != nil {
@@ -127,11 +135,7 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	out := Placement{Namespace: pod.Namespace, Name: pod.Name}
 	ask, problems := p.judge.read(pod)
 	if len(problems) > 0 {
-		for _, problem := range problems {
-			out.Problems = append(out.Problems, problem.Error())
-		}
-		out.Error = strings.Join(out.Problems, "; ")
-		return out, nil
+		return inadmissible(pod, problems), nil
 	}
 	if ask == nil {
 		out.Note = "asks for no MetaX card"
@@ -142,6 +146,7 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	v := p.judge.decide(pod, ask, p.learner.Demand())
 	if !v.fits {
 		out.Refusals, out.Summary = p.judge.renderRefusals(v), v.summary
+		out.Preempts = p.judge.preempts(pod, ask, v)
 		return out, nil
 	}
 	out.Estimate = v.estimate
@@ -155,6 +160,73 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	out.Containers = renderContainers(node, &holding)
 	out.Annotations, err = allocation.Annotations(node, ask, &holding, p.now())
 	return out, err
+}
+
+// rejected returns the pods that come with a node and that admission would reject.
+// Pods that an API server has seen have a UID, and running ones an allocation,
+// except on nodes that the vendor's plugin serves.
+func (p *Placer) rejected() []Placement {
+	s, out := p.judge.snapshot, []Placement{}
+	for i := range s.Facts {
+		for _, pod := range s.Facts[i].Pods {
+			if pod.UID != "" || allocated(pod) {
+				continue
+			}
+			_, problems := request.Read(pod)
+			if wire.CanHold(pod) && s.Inventories[i].ServedBy == wire.ServedByDaybreak {
+				problems = append(problems, request.ComesBound(pod))
+			}
+			if len(problems) > 0 {
+				out = append(out, inadmissible(pod, problems))
+			}
+		}
+	}
+	return out
+}
+
+func allocated(pod *corev1.Pod) bool {
+	for key := range pod.Annotations {
+		if allocation.IsAllocation(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// inadmissible returns what is wrong with the pod.
+func inadmissible(pod *corev1.Pod, problems field.ErrorList) Placement {
+	out := Placement{Namespace: pod.Namespace, Name: pod.Name}
+	for _, problem := range problems {
+		out.Problems = append(out.Problems, problem.Error())
+	}
+	out.Error = strings.Join(out.Problems, "; ")
+	return out
+}
+
+// preempts returns the cheapest pods that the scheduler would evict for the pod:
+// of lower priority, on nodes that it may use.
+func (j *judge) preempts(pod *corev1.Pod, ask *request.PodRequest, v *verdict) *Room {
+	if policy := pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
+		return nil
+	}
+	lower := func(i int) []*corev1.Pod {
+		return slices.DeleteFunc(slices.Clone(j.snapshot.Facts[i].Pods), func(other *corev1.Pod) bool {
+			return corev1helpers.PodPriority(other) >= corev1helpers.PodPriority(pod)
+		})
+	}
+	a := j.adviser(ask, v, lower)
+	return a.room()
+}
+
+// adviser returns the search for advice on the nodes that the pod may use, with the
+// pods of each node that may end.
+func (j *judge) adviser(ask *request.PodRequest, v *verdict, pods func(i int) []*corev1.Pod) *adviser {
+	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
+	a := &adviser{nodes: usable.nodes, ask: ask}
+	for _, i := range usable.at {
+		a.pods, a.refusals = append(a.pods, pods(i)), append(a.refusals, v.refusals[i])
+	}
+	return a
 }
 
 func renderContainers(n *ledger.Node, h *ledger.Holding) []Container {

@@ -141,9 +141,8 @@ func patchFrom(before, after *corev1.Pod) admission.Response {
 func (r *Rules) problemsOf(pod *corev1.Pod, user *authenticationv1.UserInfo) field.ErrorList {
 	var problems field.ErrorList
 	spec := field.NewPath("spec")
-	if node := pod.Spec.NodeName; node != "" && !slices.Contains(r.DirectBinders, user.Username) {
-		problems = append(problems, field.Invalid(spec.Child("nodeName"), node, fmt.Sprintf(
-			"the scheduler chooses the cards together with the node: leave it out, and to choose the node write nodeSelector: {%s: %s}", corev1.LabelHostname, node)))
+	if pod.Spec.NodeName != "" && !slices.Contains(r.DirectBinders, user.Username) {
+		problems = append(problems, request.ComesBound(pod))
 	}
 	if r.Privileged {
 		return problems

@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Reasons of events that answers are made from.
+const (
+	// ReasonPreempted is on a pod that was evicted for another, which is the related
+	// object.
+	ReasonPreempted = "Preempted"
+	// ReasonFailedCreate is on a controller whose pods are rejected.
+	ReasonFailedCreate = "FailedCreate"
+)
+
+// Event is what was reported about an object.
+type Event struct {
+	// Kind, Namespace, Name and UID are of the object, Related of the other one that
+	// the event names.
+	Kind, Namespace, Name string
+	UID, Related          types.UID
+	Reason, Message       string
+	// Count is how often it happened, Last when it last did.
+	Count int
+	Last  time.Time
+}
+
+func eventOf(e *corev1.Event) Event {
+	out := Event{
+		Kind: e.InvolvedObject.Kind, Namespace: cmp.Or(e.InvolvedObject.Namespace, e.Namespace), Name: e.InvolvedObject.Name, UID: e.InvolvedObject.UID,
+		Reason: e.Reason, Message: e.Message, Count: max(1, int(e.Count)), Last: e.LastTimestamp.Time,
+	}
+	if e.Related != nil {
+		out.Related = e.Related.UID
+	}
+	if s := e.Series; s != nil {
+		out.Count, out.Last = max(out.Count, int(s.Count)), s.LastObservedTime.Time
+	}
+	for _, at := range []time.Time{e.EventTime.Time, e.CreationTimestamp.Time} {
+		if out.Last.IsZero() {
+			out.Last = at
+		}
+	}
+	return out
+}
+
+// event takes in an Event of either group: they are the same objects.
+func (r *decoder) event(text []byte, at string) error {
+	var core corev1.Event
+	var newer eventsv1.Event
+	if err := json.Unmarshal(text, &core); err != nil {
+		return fmt.Errorf("%s: Event: %w", at, plain(err))
+	}
+	if core.InvolvedObject.Kind == "" {
+		if err := json.Unmarshal(text, &newer); err != nil {
+			return fmt.Errorf("%s: Event: %w", at, plain(err))
+		}
+		core.InvolvedObject, core.Message = newer.Regarding, newer.Note
+		core.Count, core.LastTimestamp = newer.DeprecatedCount, newer.DeprecatedLastTimestamp
+	}
+	r.objects.Events = append(r.objects.Events, eventOf(&core))
+	return nil
+}
+
+// EventsOf selects the events about one object of the namespace.
+func EventsOf(name string) fields.Selector {
+	return fields.OneTermEqualSelector("involvedObject.name", name)
+}
+
+// EventsFor selects the events of a reason.
+func EventsFor(reason string) fields.Selector { return fields.OneTermEqualSelector("reason", reason) }
+
+// ReadEvents reads events of a namespace, or of all, the latest first. Those that
+// the user may not see are left out: events add to an answer, which does not
+// depend on them.
+func ReadEvents(ctx context.Context, config *rest.Config, namespace string, selector fields.Selector) ([]Event, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	page := client.CoreV1().Events(namespace).List
+	items, err := list[*corev1.Event](ctx, func(ctx context.Context, o metav1.ListOptions) (*corev1.EventList, error) {
+		o.FieldSelector = selector.String()
+		return page(ctx, o)
+	})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, listing("events", err)
+	}
+	events := make([]Event, len(items))
+	for i := range items {
+		events[i] = eventOf(items[i])
+	}
+	SortEvents(events)
+	return events, nil
+}
+
+// SortEvents puts the latest first.
+func SortEvents(events []Event) {
+	slices.SortStableFunc(events, func(a, b Event) int { return b.Last.Compare(a.Last) })
+}
