@@ -57,6 +57,27 @@ func schedulerOf(args []string) Scheduler {
 	return s
 }
 
+// chartProfiles are the names that the chart gives the scheduler, in its two modes
+// together.
+var chartProfiles = []string{"daybreak", corev1.DefaultSchedulerName}
+
+// Profiles returns the schedulerNames that Daybreak serves. Where its pods do not
+// show all of them, known is false and the names are those of the chart.
+func (s *Snapshot) Profiles() (names []string, known bool) {
+	for _, x := range s.Schedulers {
+		if len(x.Profiles) == 0 {
+			return chartProfiles, false // a configuration file has them
+		}
+		names = append(names, x.Profiles...)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) == 0 {
+		return chartProfiles, false
+	}
+	return names, true
+}
+
 // Policy returns the policy of the schedulers that the pod is for, or of all of
 // them where none goes by the pod's schedulerName: admission may be yet to give
 // it one. It is not known where they differ, or none can be read.

@@ -50,7 +50,7 @@ func explainText(e *view.Explanation, p palette) string {
 		t.sentence("is pending, but not for want of cards: it fits on %s", e.Fits)
 		t.line("wants", "%s", e.Wants)
 		if e.Scheduler == "" {
-			t.line("scheduler", "has said nothing yet: is it running, and is the pod's schedulerName one that it serves?")
+			t.line("scheduler", "no report yet: check that Daybreak's scheduler is running")
 		}
 		t.writeScheduler()
 	default:

@@ -96,7 +96,7 @@ func Explain(s *cluster.Snapshot, pod *corev1.Pod, policy place.Policy) *Explana
 		e.Problems = nil
 	case ask == nil && len(problems) == 0:
 		e.State, e.Note = StateNoCards, "asks for no MetaX card"
-		e.scheduler(pod)
+		e.scheduler(pod, "") // whichever scheduler it is for
 	case pod.Spec.NodeName != "":
 		e.placed(j, pod, ask)
 	case len(problems) > 0:
@@ -109,10 +109,36 @@ func Explain(s *cluster.Snapshot, pod *corev1.Pod, policy place.Policy) *Explana
 	return e
 }
 
+// unserved returns a sentence where the pod waits for a scheduler that is none of
+// Daybreak's, or is empty. A pod without a schedulerName is yet to be admitted.
+func unserved(s *cluster.Snapshot, pod *corev1.Pod) string {
+	name := pod.Spec.SchedulerName
+	served, known := s.Profiles()
+	c := scheduledCondition(pod)
+	if name == "" || slices.Contains(served, name) || !known && c != nil {
+		return ""
+	}
+	if !known {
+		served = []string{served[0]}
+	}
+	how := fmt.Sprintf("to serve %[1]s too, add --profile=%[1]s to the chart's scheduler.extraArgs and --scheduler-name=%[1]s to manager.extraArgs", name)
+	if name == corev1.DefaultSchedulerName {
+		how = "to serve it too, set the chart's scheduler.mode to replace"
+	}
+	text := fmt.Sprintf("the pod's schedulerName is %s, and Daybreak serves %s: create the pod without a schedulerName or with %s; %s",
+		name, strings.Join(served, " and "), served[0], how)
+	if c != nil && c.Message != "" {
+		text += fmt.Sprintf("; %s last reported: %s", name, c.Message)
+	}
+	return text
+}
+
 // scheduler notes what else a pod without a node may be waiting for.
-func (e *Explanation) scheduler(pod *corev1.Pod) {
+func (e *Explanation) scheduler(pod *corev1.Pod, other string) {
 	switch c := scheduledCondition(pod); {
 	case pod.Spec.NodeName != "":
+	case other != "":
+		e.Scheduler = other
 	case len(pod.Spec.SchedulingGates) > 0:
 		e.Scheduler = "the pod waits for its scheduling gate " + pod.Spec.SchedulingGates[0].Name
 	case c != nil && c.Message != "":
@@ -124,7 +150,7 @@ func (e *Explanation) scheduler(pod *corev1.Pod) {
 
 func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *request.PodRequest) {
 	e.State = StatePending
-	e.scheduler(pod)
+	e.scheduler(pod, unserved(j.snapshot, pod))
 	v := j.of(pod, ask)
 	if v.fits {
 		e.Fits, e.Estimate = j.snapshot.Nodes[v.best].Name, v.estimate

@@ -244,12 +244,15 @@ func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
 		}
 		return p, true
 	}
-	p.Code, p.Message = CodeOther, fmt.Sprintf("cards are free on %s: %s", j.snapshot.Nodes[v.best].Name, otherReason(pod))
+	p.Code, p.Message = CodeOther, fmt.Sprintf("cards are free on %s: %s", j.snapshot.Nodes[v.best].Name, otherReason(j.snapshot, pod))
 	return p, true
 }
 
 // otherReason says what a pod waits for that cards can't be the reason of.
-func otherReason(pod *corev1.Pod) string {
+func otherReason(s *cluster.Snapshot, pod *corev1.Pod) string {
+	if other := unserved(s, pod); other != "" {
+		return other
+	}
 	if len(pod.Spec.SchedulingGates) > 0 {
 		return "it waits for its scheduling gate " + pod.Spec.SchedulingGates[0].Name
 	}
