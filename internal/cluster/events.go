@@ -84,28 +84,33 @@ func EventsOf(name string) fields.Selector {
 // EventsFor selects the events of a reason.
 func EventsFor(reason string) fields.Selector { return fields.OneTermEqualSelector("reason", reason) }
 
-// ReadEvents reads events of a namespace, or of all, the latest first. Those that
-// the user may not see are left out: events add to an answer, which does not
-// depend on them.
-func ReadEvents(ctx context.Context, config *rest.Config, namespace string, selector fields.Selector) ([]Event, error) {
+// ReadEvents reads events of the first of the namespaces whose events the user may
+// see, the latest first; the empty name is all of them. It returns none where the
+// user may see none: events add to an answer, which does not depend on them.
+func ReadEvents(ctx context.Context, config *rest.Config, selector fields.Selector, namespaces ...string) ([]Event, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	page := client.CoreV1().Events(namespace).List
-	items, err := list[*corev1.Event](ctx, func(ctx context.Context, o metav1.ListOptions) (*corev1.EventList, error) {
-		o.FieldSelector = selector.String()
-		return page(ctx, o)
-	})
-	if err != nil && !apierrors.IsForbidden(err) {
-		return nil, listing("events", err)
+	for _, namespace := range namespaces {
+		items, err := list[*corev1.Event](ctx, func(ctx context.Context, o metav1.ListOptions) (*corev1.EventList, error) {
+			o.FieldSelector = selector.String()
+			return client.CoreV1().Events(namespace).List(ctx, o)
+		})
+		if apierrors.IsForbidden(err) {
+			continue
+		}
+		if err != nil {
+			return nil, listing("events", err)
+		}
+		events := make([]Event, len(items))
+		for i := range items {
+			events[i] = eventOf(items[i])
+		}
+		SortEvents(events)
+		return events, nil
 	}
-	events := make([]Event, len(items))
-	for i := range items {
-		events[i] = eventOf(items[i])
-	}
-	SortEvents(events)
-	return events, nil
+	return nil, nil
 }
 
 // SortEvents puts the latest first.

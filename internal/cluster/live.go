@@ -88,6 +88,33 @@ func ReadLive(ctx context.Context, config *rest.Config) (*Objects, error) {
 	return readClients(ctx, client, devices)
 }
 
+// ReadPods reads what a user may see who has rights in one namespace: one pod of
+// it, or with an empty name all of them.
+func ReadPods(ctx context.Context, config *rest.Config, namespace, name string) (*Objects, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	o := &Objects{Live: true}
+	if name == "" {
+		o.Pods, err = list[*corev1.Pod](ctx, client.CoreV1().Pods(namespace).List)
+		if err != nil {
+			err = fmt.Errorf("list pods of namespace %s: %w", namespace, err)
+		}
+		return o, err
+	}
+	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no pod %s in namespace %s", name, namespace)
+	case err != nil:
+		return nil, fmt.Errorf("get pod %s: %w", name, err)
+	}
+	_, err = request.Trim(pod)
+	o.Pods = []*corev1.Pod{pod}
+	return o, err
+}
+
 // clients returns what nodes and pods are read with, and what Devices are.
 func clients(config *rest.Config) (kubernetes.Interface, dynamic.Interface, error) {
 	client, err := kubernetes.NewForConfig(config)

@@ -12,15 +12,15 @@ import (
 // mostNames bounds what a shell is given to complete from.
 const mostNames = 500
 
-// Names returns names of objects, for shells that complete them: of nodes, pods
-// or namespaces, the pods of one namespace. Only names are sent, and at most
-// mostNames of them.
+// Names returns names of objects, for shells that complete them: of nodes, pods,
+// namespaces or workloads (deployments.apps), those of one namespace where they are
+// in one. Only names are sent, and at most mostNames of them.
 func Names(ctx context.Context, config *rest.Config, resource, namespace string) ([]string, error) {
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	list, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).
+	list, err := client.Resource(schema.ParseGroupResource(resource).WithVersion("v1")).Namespace(namespace).
 		List(ctx, metav1.ListOptions{Limit: mostNames}) // a list at resourceVersion 0 comes whole, whatever the limit
 	if err != nil {
 		return nil, err
