@@ -229,7 +229,7 @@ func BenchmarkExplain(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			defer reportCPU(b)()
 			for b.Loop() {
-				if text := explainText(view.Explain(o.Snapshot(), pod, place.Default), false); strings.Count(text, "\n") > 10 {
+				if text := podText(view.Explain(o.Snapshot(), pod, place.Default), false, nil); strings.Count(text, "\n") > 10 {
 					b.Fatal(text)
 				}
 			}

@@ -21,8 +21,8 @@ func (s *source) completeFrom(resource string) cobra.CompletionFunc {
 	}
 }
 
-// names lists objects of the files or the cluster, pods of the namespace alone. It
-// returns nothing if they can't be read.
+// names lists objects of the files or the cluster, pods and workloads of the
+// namespace alone. It returns nothing if they can't be read.
 func (s *source) names(ctx context.Context, resource string) []string {
 	if !s.live() {
 		return s.fileNames(resource)
@@ -34,7 +34,7 @@ func (s *source) names(ctx context.Context, resource string) []string {
 		return nil
 	}
 	namespace := ""
-	if resource == "pods" {
+	if resource != "nodes" && resource != "namespaces" {
 		namespace = s.namespace()
 	}
 	names, err := cluster.Names(ctx, config, resource, namespace)

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
@@ -28,7 +31,7 @@ type explainOptions struct {
 func NewExplainCommand() *cobra.Command {
 	o := explainOptions{}
 	cmd := &cobra.Command{
-		Use:   "explain POD",
+		Use:   "explain POD | KIND/NAME",
 		Short: "Say why a pod is pending, or why it is where it is",
 		Long: `Explain says of a pending pod why no node takes it: in one sentence, the same as
 in its events, then by reason with the node that comes nearest, which smaller
@@ -43,16 +46,27 @@ tainted or not selected by the pod, refuse it with the code NodeExcluded and are
 in no advice. What kube-scheduler itself last said, about CPU or volumes for
 example, stands below.
 
+Of a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob it explains the
+pods, those with the same answer together, and why pods could not be created: an
+admission webhook or a quota rejected them.
+
+A user without the right to list nodes is shown what the pod itself has: its cards
+or the scheduler's report, and its events.
+
 With -o json the answer is one document, with the refusal of every node as in
 daybreak place. Exit codes: 0 the pod has its place, could have one, or asks for
-no card; 1 it fits nowhere, is not admitted, or its cards are unknown; 2 there is
-no such pod, or something can't be read.`,
+no card; 1 it fits nowhere, can't be bound or created, is not admitted, or its
+cards are unknown; 2 there is no such pod, or something can't be read.`,
 		Example: `  # A pod of the namespace of your context
   daybreak explain trainer-0
 
   # Of another namespace, in either way
   daybreak explain trainer-0 -n team-a
   daybreak explain team-a/trainer-0
+
+  # All pods of a workload
+  daybreak explain deployment/chat
+  daybreak explain job/train -n team-a
 
   # Every node's refusal
   daybreak explain trainer-0 -o json | jq -r '.pods[].refusals[] | .node + ": " + .message'
@@ -71,13 +85,27 @@ no such pod, or something can't be read.`,
 	registerPolicy(cmd, &o.policy)
 	o.registerOutput(cmd, "table", "json")
 	o.registerColor(cmd)
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return o.names(cmd.Context(), "pods"), cobra.ShellCompDirectiveNoFileComp
+		return o.complete(cmd.Context(), begun), cobra.ShellCompDirectiveNoFileComp
 	}
 	return cmd
+}
+
+// complete returns names of pods, and after deployment/ those of Deployments.
+func (o *explainOptions) complete(ctx context.Context, begun string) []string {
+	word, _, ok := strings.Cut(begun, "/")
+	kind, isKind := cluster.OwnerKind(word)
+	if !ok || !isKind || !o.live() {
+		return o.names(ctx, "pods")
+	}
+	names := o.names(ctx, cluster.OwnerResource(kind))
+	for i := range names {
+		names[i] = word + "/" + names[i]
+	}
+	return names
 }
 
 func onePod(_ *cobra.Command, args []string) error {
@@ -87,7 +115,37 @@ func onePod(_ *cobra.Command, args []string) error {
 	case 1:
 		return nil
 	}
-	return fmt.Errorf("one pod at a time: got %s", strings.Join(args, ", "))
+	return fmt.Errorf("one pod or workload at a time: got %s", strings.Join(args, ", "))
+}
+
+// target is what is explained: a pod, or the pods of a workload.
+type target struct {
+	pod   string
+	owner *cluster.Owner
+}
+
+// target reads the argument: POD, NAMESPACE/POD, pod/POD or KIND/NAME.
+func (o *explainOptions) target(arg string) (target, error) {
+	first, rest, ok := strings.Cut(arg, "/")
+	kind, isKind := cluster.OwnerKind(first)
+	switch {
+	case ok && isKind:
+		if o.all {
+			return target{}, fmt.Errorf("%s: name the namespace of a workload with -n, in place of -A", arg)
+		}
+		return target{owner: &cluster.Owner{Kind: kind, Namespace: o.namespace(), Name: rest}}, nil
+	case ok && (first == "pod" || first == "pods" || first == "po"):
+		return o.target(rest)
+	case ok && strings.Contains(rest, "/"):
+		return target{}, fmt.Errorf("%s: want POD, NAMESPACE/POD or KIND/NAME, such as deployment/chat%s", arg, cli.Suggest(first, []string{"deployment", "statefulset", "daemonset", "job", "cronjob"}))
+	case ok:
+		if o.space != "" && o.space != first {
+			return target{}, fmt.Errorf("pod %s is in namespace %s, but -n says %s: leave one out", arg, first, o.space)
+		}
+		o.space = first
+		return target{pod: rest}, nil
+	}
+	return target{pod: arg}, nil
 }
 
 func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -99,29 +157,141 @@ func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, 
 	if err != nil {
 		return err
 	}
-	name = strings.TrimPrefix(strings.TrimPrefix(name, "pod/"), "pods/")
-	if space, pod, ok := strings.Cut(name, "/"); ok {
-		if o.space != "" && o.space != space {
-			return fmt.Errorf("pod %s is in namespace %s, but -n says %s: leave one out", name, space, o.space)
-		}
-		o.space, name = space, pod
+	target, err := o.target(name)
+	if err != nil {
+		return err
 	}
 	objects, err := o.read(ctx, stdin)
+	var answer *view.Explanations
+	switch {
+	case err == nil:
+		answer, err = o.explain(ctx, objects, target, policy)
+	case o.live() && apierrors.IsForbidden(err):
+		answer, err = o.explainAlone(ctx, target, missingRight(err))
+	}
 	if err != nil {
 		return err
 	}
-	pod, err := findPod(objects, o.namespace(), name, o.all)
-	if err != nil {
-		return err
-	}
-	explanation := view.Explain(objects.Snapshot(), pod, policy)
-	answer := &view.Explanations{Pods: []view.Explanation{*explanation}}
-	for _, warning := range explanation.Warnings {
+	for _, warning := range warningsOf(answer) {
 		if o.output != "json" {
 			fmt.Fprintf(stderr, "warning: %s\n", warning)
 		}
 	}
-	return o.answer(stdout, answer.OK(), answer, func() string { return explainText(explanation, colors) })
+	return o.answer(stdout, answer.OK(), answer, func() string { return explainText(answer, colors) })
+}
+
+// warningsOf returns the warnings of the pods, each once.
+func warningsOf(answer *view.Explanations) []string {
+	var warnings []string
+	for i := range answer.Pods {
+		for _, warning := range answer.Pods[i].Warnings {
+			if !slices.Contains(warnings, warning) {
+				warnings = append(warnings, warning)
+			}
+		}
+	}
+	return warnings
+}
+
+// explain answers from the whole cluster.
+func (o *explainOptions) explain(ctx context.Context, objects *cluster.Objects, t target, policy place.Policy) (*view.Explanations, error) {
+	pods := []*corev1.Pod{}
+	if t.owner == nil {
+		pod, err := findPod(objects, o.namespace(), t.pod, o.all)
+		if err != nil {
+			return nil, err
+		}
+		pods = append(pods, pod)
+	}
+	if err := o.readMore(ctx, objects, t, pods); err != nil {
+		return nil, err
+	}
+	answer := &view.Explanations{}
+	if t.owner != nil {
+		var err error
+		if answer.Workload, pods, err = o.workload(objects, t.owner); err != nil {
+			return nil, err
+		}
+	}
+	answer.Pods = view.ExplainAll(objects.Snapshot(), pods, policy)
+	return answer, nil
+}
+
+// workload returns the workload and its pods. Files need not have the workload
+// itself.
+func (o *explainOptions) workload(objects *cluster.Objects, owner *cluster.Owner) (*view.Workload, []*corev1.Pod, error) {
+	pods := objects.PodsOf(owner)
+	failures := objects.FailuresOf(owner, pods)
+	if !o.live() && len(pods)+len(failures) == 0 {
+		return nil, nil, fmt.Errorf("the files hold no pod of %s %s in namespace %s", owner.Kind, owner.Name, owner.Namespace)
+	}
+	return &view.Workload{Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name, Failures: view.NewEvents(failures)}, pods, nil
+}
+
+// readMore reads what else there is on the live cluster about what is explained:
+// the workload, and events.
+func (o *explainOptions) readMore(ctx context.Context, objects *cluster.Objects, t target, pods []*corev1.Pod) error {
+	if !o.live() {
+		return nil
+	}
+	config, err := o.access.Config()
+	if err != nil {
+		return err
+	}
+	if t.owner != nil {
+		if err := cluster.ReadOwner(ctx, config, t.owner); err != nil {
+			return err
+		}
+		failures, err := cluster.ReadEvents(ctx, config, cluster.EventsFor(cluster.ReasonFailedCreate), t.owner.Namespace)
+		if err != nil {
+			return err
+		}
+		objects.Events = append(objects.Events, failures...)
+	}
+	// Victims may be in any namespace.
+	namespace := o.namespace()
+	if len(pods) > 0 {
+		namespace = pods[0].Namespace
+	}
+	preemptions, err := cluster.ReadEvents(ctx, config, cluster.EventsFor(cluster.ReasonPreempted), "", namespace)
+	objects.Events = append(objects.Events, preemptions...)
+	return err
+}
+
+// explainAlone answers from what a user may see who has rights in one namespace.
+func (o *explainOptions) explainAlone(ctx context.Context, t target, limited string) (*view.Explanations, error) {
+	config, err := o.access.Config()
+	if err != nil {
+		return nil, err
+	}
+	objects, err := cluster.ReadPods(ctx, config, o.namespace(), t.pod)
+	if err != nil {
+		return nil, err
+	}
+	pods, answer := objects.Pods, &view.Explanations{Pods: []view.Explanation{}}
+	if t.owner != nil {
+		if err := o.readMore(ctx, objects, t, nil); err != nil {
+			return nil, err
+		}
+		if answer.Workload, pods, err = o.workload(objects, t.owner); err != nil {
+			return nil, err
+		}
+	} else if objects.Events, err = cluster.ReadEvents(ctx, config, cluster.EventsOf(t.pod), o.namespace()); err != nil {
+		return nil, err
+	}
+	for _, pod := range pods {
+		answer.Pods = append(answer.Pods, view.ExplainAlone(pod, objects.Events, limited))
+	}
+	return answer, nil
+}
+
+// missingRight says which right is missing, and how to get it.
+func missingRight(err error) string {
+	what := "nodes, pods and devices"
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && status.ErrStatus.Details != nil && status.ErrStatus.Details.Kind != "" {
+		what = status.ErrStatus.Details.Kind
+	}
+	return fmt.Sprintf("which nodes have room is not known: this user may not list %s of the cluster; an administrator can bind the ClusterRole daybreak-viewer to the user", what)
 }
 
 // findPod finds the pod, or says what may have been meant.

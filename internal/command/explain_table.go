@@ -30,11 +30,108 @@ type explanation struct {
 	name string
 }
 
-// explainText renders the explanation for people: one sentence, then at most nine
-// lines.
-func explainText(e *view.Explanation, p palette) string {
+// explainText renders the answer for people: of one pod, or of the pods of a
+// workload.
+func explainText(a *view.Explanations, p palette) string {
+	if a.Workload == nil {
+		return podText(&a.Pods[0], p, nil)
+	}
+	t := &explanation{name: p.paint(bold, fmt.Sprintf("%s %s/%s", a.Workload.Kind, a.Workload.Namespace, a.Workload.Name))}
+	t.writeWorkload(a)
+	for _, g := range groupPods(a.Pods, p) {
+		t.WriteByte('\n')
+		t.WriteString(podText(g[0], p, g[1:]))
+	}
+	return t.String()
+}
+
+// writeWorkload counts the pods of a workload, lists the placed ones and what keeps
+// others from being created.
+func (t *explanation) writeWorkload(a *view.Explanations) {
+	states := map[string]int{}
+	var placed []string
+	for i := range a.Pods {
+		states[a.Pods[i].State]++
+		if a.Pods[i].State == view.StatePlaced {
+			placed = append(placed, a.Pods[i].Name+" on "+a.Pods[i].Node)
+		}
+	}
+	counts := []string{}
+	for _, state := range []string{view.StatePlaced, view.StatePending, view.StateInadmissible, view.StateUnaccounted, view.StateNoCards, view.StateEnded} {
+		if n := states[state]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	text := "has no pods"
+	if len(a.Pods) > 0 {
+		text = fmt.Sprintf("has %s: %s", view.Count(len(a.Pods), "pod"), strings.Join(counts, ", "))
+	}
+	t.sentence("%s", text)
+	if len(placed) > 0 {
+		t.line("placed", "%s", some(placed))
+	}
+	for _, f := range a.Workload.Failures {
+		t.line("not created", "%s", eventText(&f))
+	}
+}
+
+// eventText renders an event with how often and when it last happened.
+func eventText(e *view.Event) string {
+	times := ""
+	if e.Count > 1 {
+		times = view.Count(e.Count, "time") + ", "
+	}
+	return fmt.Sprintf("%s (%slast at %s UTC)", e.Message, times, e.Last.Format(time.DateTime))
+}
+
+// groupPods puts pods with the same answer together. Those that are placed or need
+// no place are counted elsewhere.
+func groupPods(pods []view.Explanation, p palette) [][]*view.Explanation {
+	var groups [][]*view.Explanation
+	at := map[string]int{}
+	for i := range pods {
+		e := &pods[i]
+		switch e.State {
+		case view.StatePlaced, view.StateEnded, view.StateNoCards:
+			if e.Error == "" {
+				continue
+			}
+		}
+		alike := *e
+		alike.Name = ""
+		key := podText(&alike, p, nil)
+		if _, ok := at[key]; !ok {
+			at[key] = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at[key]] = append(groups[at[key]], e)
+	}
+	return groups
+}
+
+// podText renders the explanation of a pod: one sentence, then at most nine lines.
+// The same holds for the other pods.
+func podText(e *view.Explanation, p palette, others []*view.Explanation) string {
 	t := &explanation{Explanation: e, name: p.paint(bold, e.Namespace+"/"+e.Name)}
+	t.write()
+	if len(e.Evicted) > 0 {
+		t.line("evicted", "%s to make room for it", some(e.Evicted))
+	}
+	if len(others) > 0 {
+		names := make([]string, len(others))
+		for i := range others {
+			names[i] = others[i].Namespace + "/" + others[i].Name
+		}
+		t.line("same for", "%s", some(names))
+	}
+	return t.String()
+}
+
+func (t *explanation) write() {
+	e := t.Explanation
 	switch {
+	case e.Limited != "" && e.Error == "" && e.Note == "":
+		t.writeAlone()
 	case e.State == view.StateInadmissible:
 		t.sentence("is not admitted:")
 		t.list(e.Problems)
@@ -60,7 +157,39 @@ func explainText(e *view.Explanation, p palette) string {
 		t.writeHelp()
 		t.writeScheduler()
 	}
-	return t.String()
+	if e.Limited != "" {
+		for i := range e.Events {
+			t.line("event", "%s: %s", e.Events[i].Reason, eventText(&e.Events[i]))
+		}
+		t.line("rights", "%s", e.Limited)
+	}
+}
+
+// writeAlone prints what the pod itself shows.
+func (t *explanation) writeAlone() {
+	if t.Node == "" {
+		text := "the scheduler has not reported on it"
+		switch {
+		case t.Unschedulable:
+			text = "the scheduler found no node"
+		case t.Scheduler != "":
+			text = "see below"
+		}
+		t.sentence("is pending: %s", text)
+		t.line("wants", "%s", t.Wants)
+		t.writeScheduler()
+		return
+	}
+	t.sentence("is on %s", t.Node)
+	for i, c := range t.Written {
+		if i == shownContainers {
+			t.line("", "... and more containers; see -o json")
+			break
+		}
+		for _, card := range c.Cards {
+			t.line("has", "%s: card %s, %d%% and %v", c.Name, card.UUID, card.ComputePercent, gpu.MiB(card.MemoryMiB))
+		}
+	}
 }
 
 // sentence prints what is true of the pod.

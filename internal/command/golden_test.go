@@ -94,6 +94,38 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
+// TestExplainWorkloads: the pods of a workload, those with the same answer together,
+// and why others could not be created.
+func TestExplainWorkloads(t *testing.T) {
+	files := source{files: []string{exampleCluster, "testdata/workloads.yaml"}, space: "team-w"}
+	for name, target := range map[string]string{
+		"explain-deployment": "deployment/chat", "explain-replicaset": "rs/chat-api-77aa", "explain-job": "jobs/train", "explain-evicted": "pod/chat-6c8f-aa",
+	} {
+		for _, output := range []string{"table", "json"} {
+			t.Run(name+" "+output, func(t *testing.T) {
+				o := explainOptions{source: files, format: format{output: output, color: "never"}}
+				stdout, stderr, ok := answer(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+					return o.run(ctx, target, stdin, stdout, stderr)
+				})
+				if ok != (name == "explain-evicted") || stderr != "" {
+					t.Errorf("ok is %v; on stderr %q", ok, stderr)
+				}
+				golden(t, "testdata/"+name+map[string]string{"table": ".txt", "json": ".json"}[output], stdout)
+			})
+		}
+	}
+	for target, want := range map[string]string{
+		"deployment/none": "the files hold no pod of Deployment none in namespace team-w",
+		"deploymnt/a/b":   "deploymnt/a/b: want POD, NAMESPACE/POD or KIND/NAME, such as deployment/chat",
+	} {
+		o := explainOptions{source: files, format: format{output: "table", color: "never"}}
+		err := o.run(t.Context(), target, strings.NewReader(""), io.Discard, io.Discard)
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", target, err, want)
+		}
+	}
+}
+
 func TestAuditGolden(t *testing.T) {
 	for _, output := range []string{"table", "json"} {
 		t.Run(output, func(t *testing.T) {
@@ -221,7 +253,7 @@ func TestExplainIsShort(t *testing.T) {
 	if len(e.Refusals) != 300 {
 		t.Errorf("%d refusals, want one of each node", len(e.Refusals))
 	}
-	text := explainText(e, false)
+	text := podText(e, false, nil)
 	if n := strings.Count(text, "\n"); n > 10 || n < 5 {
 		t.Errorf("%d lines, want 5 to 10:\n%s", n, text)
 	}

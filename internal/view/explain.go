@@ -3,11 +3,13 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
@@ -23,7 +25,42 @@ import (
 // place command's answer, with one pod. Fields may be added, none renamed or
 // removed.
 type Explanations struct {
-	Pods []Explanation `json:"pods"`
+	// Workload is the controller whose pods these are, if it was asked about.
+	Workload *Workload     `json:"workload,omitempty"`
+	Pods     []Explanation `json:"pods"`
+}
+
+// Workload is a controller of pods.
+type Workload struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Failures are why its pods could not be created, since the last one was.
+	Failures []Event `json:"failures,omitempty"`
+}
+
+// Event is what was reported about an object.
+type Event struct {
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	Count   int       `json:"count"`
+	Last    time.Time `json:"last"`
+}
+
+// NewEvents returns the first few of the events, each message once.
+func NewEvents(events []cluster.Event) []Event {
+	const most = 5
+	var out []Event
+	for _, e := range events {
+		same := slices.IndexFunc(out, func(x Event) bool { return x.Reason == e.Reason && x.Message == e.Message })
+		switch {
+		case same >= 0:
+			out[same].Count += e.Count
+		case len(out) < most:
+			out = append(out, Event{Reason: e.Reason, Message: e.Message, Count: e.Count, Last: e.Last.UTC()})
+		}
+	}
+	return out
 }
 
 // Explanation says why a pod is where it is, or why it is nowhere.
@@ -43,6 +80,17 @@ type Explanation struct {
 	Why *Why `json:"why,omitempty"`
 	// Neighbours are the pods that share a card with a placed one.
 	Neighbours []Neighbour `json:"neighbours,omitempty"`
+	// Evicted are the pods that were preempted for it, as far as events show.
+	Evicted []string `json:"evicted,omitempty"`
+
+	// Limited says which rights are missing where the nodes could not be read. The
+	// next three are what the pod itself and its events show.
+	Limited string `json:"limited,omitempty"`
+	// Written are the cards that the pod's annotation names.
+	Written []WrittenContainer `json:"written,omitempty"`
+	Events  []Event            `json:"events,omitempty"`
+	// Unschedulable means that the scheduler found no node for the pod.
+	Unschedulable bool `json:"unschedulable,omitempty"`
 
 	// Causes are the codes that the summary counts, one for each refusal: that
 	// cards are in use does not matter where even free ones would not do.
@@ -74,14 +122,42 @@ type Neighbour struct {
 // OK reports whether the answer is not no: the pod has its place, could have
 // one, or needs none.
 func (e *Explanations) OK() bool {
-	return !slices.ContainsFunc(e.Pods, func(x Explanation) bool { return x.Error != "" || len(x.Refusals) > 0 })
+	if e.Workload != nil && len(e.Workload.Failures) > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(e.Pods, func(x Explanation) bool { return x.Error != "" || len(x.Refusals) > 0 || x.Unschedulable })
 }
 
 // Explain explains one pod of the cluster. The policy is that of pods that name
 // none; Default is the scheduler's own, where the cluster shows it.
 func Explain(s *cluster.Snapshot, pod *corev1.Pod, policy place.Policy) *Explanation {
+	return &ExplainAll(s, []*corev1.Pod{pod}, policy)[0]
+}
+
+// ExplainAll explains several pods of the cluster.
+func ExplainAll(s *cluster.Snapshot, pods []*corev1.Pod, policy place.Policy) []Explanation {
 	j := newJudge(s, policy)
-	e := &Explanation{Placement: Placement{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
+	help := map[*verdict]*Help{}
+	out := make([]Explanation, len(pods))
+	for i, pod := range pods {
+		e := &out[i]
+		ask, open := e.begin(j, pod)
+		e.Evicted = evictedFor(s.Events, pod)
+		switch {
+		case !open:
+		case pod.Spec.NodeName != "":
+			e.placed(j, pod, ask)
+		default:
+			e.pending(j, pod, ask, help)
+		}
+	}
+	return out
+}
+
+// begin explains what the pod alone shows. It returns its request, which is nil
+// where a bound pod's is invalid, and whether there is more to say.
+func (e *Explanation) begin(j *judge, pod *corev1.Pod) (ask *request.PodRequest, open bool) {
+	e.Placement = Placement{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}
 	ask, problems := j.read(pod)
 	for _, problem := range problems {
 		e.Problems = append(e.Problems, problem.Error())
@@ -98,15 +174,29 @@ func Explain(s *cluster.Snapshot, pod *corev1.Pod, policy place.Policy) *Explana
 		e.State, e.Note = StateNoCards, "asks for no MetaX card"
 		e.scheduler(pod, "") // whichever scheduler it is for
 	case pod.Spec.NodeName != "":
-		e.placed(j, pod, ask)
+		return ask, true
 	case len(problems) > 0:
 		e.State, e.Error = StateInadmissible, strings.Join(e.Problems, "; ")
 	default:
-		e.Warnings = ask.Warnings
-		e.Wants = wants(ask)
-		e.pending(j, pod, ask)
+		e.State, e.Warnings, e.Wants = StatePending, ask.Warnings, wants(ask)
+		e.scheduler(pod, unserved(j.snapshot, pod))
+		return ask, true
 	}
-	return e
+	return ask, false
+}
+
+// evictedFor returns the pods that were preempted for the pod, by name. Events name
+// it as the related object, and its UID in their message.
+func evictedFor(events []cluster.Event, pod *corev1.Pod) []string {
+	var pods []string
+	for i := range events {
+		e := &events[i]
+		if pod.UID != "" && e.Reason == cluster.ReasonPreempted && (e.Related == pod.UID || strings.Contains(e.Message, string(pod.UID))) {
+			pods = append(pods, e.Namespace+"/"+e.Name)
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods)
 }
 
 // unserved returns a sentence where the pod waits for a scheduler that is none of
@@ -148,10 +238,15 @@ func (e *Explanation) scheduler(pod *corev1.Pod, other string) {
 	}
 }
 
-func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *request.PodRequest) {
-	e.State = StatePending
-	e.scheduler(pod, unserved(j.snapshot, pod))
+func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *request.PodRequest, help map[*verdict]*Help) {
 	v := j.of(pod, ask)
+	if problems := j.unbindable(pod, ask, v); len(problems) > 0 {
+		e.Error = "is pending and can never be bound"
+		for _, problem := range problems {
+			e.Problems = append(e.Problems, problem.Error())
+		}
+		return
+	}
 	if v.fits {
 		e.Fits, e.Estimate = j.snapshot.Nodes[v.best].Name, v.estimate
 		return
@@ -161,7 +256,25 @@ func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *request.PodRequest
 		e.Causes = append(e.Causes, cmp.Or(v.refusals[i].WhenEmpty.Code, v.refusals[i].Code))
 	}
 	e.Summary, e.Reasons = v.summary, v.reasons
-	e.Help = j.adviser(ask, v, func(i int) []*corev1.Pod { return j.snapshot.Facts[i].Pods }).help()
+	if _, ok := help[v]; !ok {
+		help[v] = j.adviser(ask, v, func(i int) []*corev1.Pod { return j.snapshot.Facts[i].Pods }).help()
+	}
+	e.Help = help[v]
+}
+
+// unbindable returns why the pod can't be bound although it may fit: its
+// annotations would be too large. The scheduler checks the same.
+func (j *judge) unbindable(pod *corev1.Pod, ask *request.PodRequest, v *verdict) field.ErrorList {
+	var written map[string]string
+	if v.fits {
+		node := j.snapshot.Nodes[v.best]
+		holding := node.Holding(&v.offer, allocation.HolderOf(pod), &ask.Request)
+		var err error
+		if written, err = allocation.Annotations(node, ask, &holding, time.Unix(0, math.MaxInt64)); err != nil {
+			return field.ErrorList{field.InternalError(field.NewPath("metadata", "annotations"), err)}
+		}
+	}
+	return allocation.CheckWritten(pod, written)
 }
 
 // placed explains a bound pod.

@@ -141,6 +141,9 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 		out.Note = "asks for no MetaX card"
 		return out, nil
 	}
+	if problems := allocation.CheckSize(pod, ask); len(problems) > 0 {
+		return inadmissible(pod, problems), nil
+	}
 	out.Warnings = ask.Warnings
 	p.learner.Observe(&ask.Request)
 	v := p.judge.decide(pod, ask, p.learner.Demand())
