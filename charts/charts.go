@@ -24,7 +24,7 @@ type Rights struct {
 }
 
 // RightsOf returns the rights that the chart gives to "agent", "manager" or
-// "scheduler".
+// "scheduler", or that its role "viewer" has.
 func RightsOf(part string) (Rights, error) {
 	text, err := files.ReadFile("daybreak/rbac/" + part + ".yaml")
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 // whole is what an installation with everything consists of.
 var whole = []string{
-	"ClusterRole/daybreak-agent", "ClusterRole/daybreak-manager", "ClusterRole/daybreak-scheduler", "ClusterRole/daybreak-test",
+	"ClusterRole/daybreak-agent", "ClusterRole/daybreak-manager", "ClusterRole/daybreak-scheduler", "ClusterRole/daybreak-test", "ClusterRole/daybreak-viewer",
 	"ClusterRoleBinding/daybreak-agent", "ClusterRoleBinding/daybreak-manager", "ClusterRoleBinding/daybreak-scheduler",
 	"ClusterRoleBinding/daybreak-scheduler-as-kube-scheduler", "ClusterRoleBinding/daybreak-scheduler-as-volume-scheduler", "ClusterRoleBinding/daybreak-test",
 	"ConfigMap/daybreak-dashboard",
