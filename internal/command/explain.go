@@ -269,14 +269,17 @@ func (o *explainOptions) explainAlone(ctx context.Context, t target, limited str
 		return nil, err
 	}
 	pods, answer := objects.Pods, &view.Explanations{Pods: []view.Explanation{}}
+	if err := o.readMore(ctx, objects, t, nil); err != nil {
+		return nil, err
+	}
 	if t.owner != nil {
-		if err := o.readMore(ctx, objects, t, nil); err != nil {
-			return nil, err
-		}
-		if answer.Workload, pods, err = o.workload(objects, t.owner); err != nil {
-			return nil, err
-		}
-	} else if objects.Events, err = cluster.ReadEvents(ctx, config, cluster.EventsOf(t.pod), o.namespace()); err != nil {
+		answer.Workload, pods, err = o.workload(objects, t.owner)
+	} else {
+		var own []cluster.Event
+		own, err = cluster.ReadEvents(ctx, config, cluster.EventsOf(t.pod), o.namespace())
+		objects.Events = append(objects.Events, own...)
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, pod := range pods {

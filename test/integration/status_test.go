@@ -29,8 +29,14 @@ import (
 // returns what it prints and its exit code.
 func (w *world) run(args ...string) (stdout, stderr string, code int) {
 	w.Helper()
+	return w.runAs("admin", args...)
+}
+
+// runAs is run with the rights of a user.
+func (w *world) runAs(user string, args ...string) (stdout, stderr string, code int) {
+	w.Helper()
 	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"daybreak"}, args...)...)
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+w.cluster.Kubeconfig("admin"))
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+w.cluster.Kubeconfig(user))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	var exit *exec.ExitError
