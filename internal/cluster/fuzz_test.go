@@ -35,12 +35,20 @@ func FuzzReadFiles(f *testing.F) {
 	addExamples(f)
 	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"status":{"capacity":{"metax-tech.com/gpu":"2"}}}]}`))
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [{name: c, resources: {limits: {cpu: 1e-999999999, metax-tech.com/gpu: 1e+888}}}]"))
+	f.Add([]byte("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec: {replicas: 3, ordinals: {start: 2}, template: {spec: {priorityClassName: high, containers: [{name: c, resources: {limits: {metax-tech.com/gpu: 1}}}]}}}"))
+	f.Add([]byte("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\nspec: {template: {spec: {containers: [{name: c}]}}}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: n1}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if bytes.HasPrefix(text, []byte("{")) { // also as a stream, of which no more is asked than an answer
 			_, _ = readText(string(text) + padding)
 		}
 		objects, err := ReadFiles([]string{"-"}, bytes.NewReader(text))
 		if err != nil {
+			if err.Error() == "" {
+				t.Fatal("an error without a word")
+			}
+			return
+		}
+		if err := objects.Complete(); err != nil {
 			if err.Error() == "" {
 				t.Fatal("an error without a word")
 			}

@@ -151,7 +151,7 @@ func readClients(ctx context.Context, client kubernetes.Interface, devices dynam
 // listing adds what was being listed, and which rights that takes.
 func listing(what string, err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("list %s: %w; to read a cluster takes the right to list nodes, pods and devices.%s", what, err, v1alpha1.GroupVersion.Group)
+		return fmt.Errorf("list %s: %w; to read a cluster takes the right to list nodes, pods and devices.%s, as the chart's ClusterRole daybreak-viewer has it", what, err, v1alpha1.GroupVersion.Group)
 	}
 	return fmt.Errorf("list %s: %w", what, err)
 }

@@ -88,7 +88,7 @@ func TestReadClientsWithoutTheResource(t *testing.T) {
 }
 
 func TestReadClientsErrors(t *testing.T) {
-	const rights = "; to read a cluster takes the right to list nodes, pods and devices.scheduling.koordinator.sh"
+	const rights = "; to read a cluster takes the right to list nodes, pods and devices.scheduling.koordinator.sh, as the chart's ClusterRole daybreak-viewer has it"
 	forbidden := func(group, resource string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Group: group, Resource: resource}, "",
 			fmt.Errorf("User %q cannot list resource %q", "jane", resource))

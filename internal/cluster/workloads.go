@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +37,7 @@ type Workload struct {
 type workloadSpec struct {
 	Template    json.RawMessage `json:"template"`
 	Replicas    *int            `json:"replicas"`
-	Ordinals    *ordinals       `json:"ordinals"`
+	Ordinals    ordinals        `json:"ordinals"`
 	Parallelism *int            `json:"parallelism"`
 	Completions *int            `json:"completions"`
 	Suspend     bool            `json:"suspend"`
@@ -124,10 +125,7 @@ func (o *Objects) expand(w *Workload, names map[string]bool) ([]*corev1.Pod, err
 	}
 	first := 1
 	if w.Kind == "StatefulSet" {
-		first = 0
-		if w.spec.Ordinals != nil {
-			first = w.spec.Ordinals.Start
-		}
+		first = w.spec.Ordinals.Start
 	}
 	var pods []*corev1.Pod
 	for i := first; len(pods) < count && i < first+count+len(names); i++ {
@@ -182,8 +180,11 @@ func (w *Workload) count() (int, error) {
 	if c := w.spec.Completions; c != nil {
 		count = min(count, *c)
 	}
-	if count < 0 || count > maxReplicas {
+	switch start := w.spec.Ordinals.Start; {
+	case count < 0 || count > maxReplicas:
 		return 0, fmt.Errorf("spec.%s is %d: want 0 to %d", field, count, maxReplicas)
+	case start < 0 || start > math.MaxInt32:
+		return 0, fmt.Errorf("spec.ordinals.start is %d: want 0 to %d", start, math.MaxInt32)
 	}
 	return count, nil
 }

@@ -119,6 +119,7 @@ func TestWorkloadsThatCanNotBeExpanded(t *testing.T) {
 		"a template of another type":  {workload("Job", "web", "template: {spec: {containers: {}}}"), "standard input, document 1: Job web: spec.template: spec.containers is a mapping, want a list"},
 		"replicas beyond all bounds":  {workload("Deployment", "web", "replicas: 2000000000, TEMPLATE"), "standard input, document 1: Deployment web: spec.replicas is 2000000000: want 0 to 10000"},
 		"parallelism below 0":         {workload("Job", "web", "parallelism: -1, TEMPLATE"), "standard input, document 1: Job web: spec.parallelism is -1: want 0 to 10000"},
+		"ordinals below 0":            {workload("StatefulSet", "db", "ordinals: {start: -1}, TEMPLATE"), "standard input, document 1: StatefulSet db: spec.ordinals.start is -1: want 0 to 2147483647"},
 		"replicas that are no number": {workload("Deployment", "web", "replicas: many, TEMPLATE"), "standard input, document 1: Deployment: spec.replicas is a string, want a whole number in range"},
 	} {
 		t.Run(name, func(t *testing.T) {
