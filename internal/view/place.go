@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
@@ -135,14 +134,15 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	out := Placement{Namespace: pod.Namespace, Name: pod.Name}
 	ask, problems := p.judge.read(pod)
 	if len(problems) > 0 {
-		return inadmissible(pod, problems), nil
+		for _, problem := range problems {
+			out.Problems = append(out.Problems, problem.Error())
+		}
+		out.Error = strings.Join(out.Problems, "; ")
+		return out, nil
 	}
 	if ask == nil {
 		out.Note = "asks for no MetaX card"
 		return out, nil
-	}
-	if problems := allocation.CheckSize(pod, ask); len(problems) > 0 {
-		return inadmissible(pod, problems), nil
 	}
 	out.Warnings = ask.Warnings
 	p.learner.Observe(&ask.Request)
@@ -179,9 +179,15 @@ func (p *Placer) rejected() []Placement {
 			if wire.CanHold(pod) && s.Inventories[i].ServedBy == wire.ServedByDaybreak {
 				problems = append(problems, request.ComesBound(pod))
 			}
-			if len(problems) > 0 {
-				out = append(out, inadmissible(pod, problems))
+			if len(problems) == 0 {
+				continue
 			}
+			r := Placement{Namespace: pod.Namespace, Name: pod.Name}
+			for _, problem := range problems {
+				r.Problems = append(r.Problems, problem.Error())
+			}
+			r.Error = strings.Join(r.Problems, "; ")
+			out = append(out, r)
 		}
 	}
 	return out
@@ -194,16 +200,6 @@ func allocated(pod *corev1.Pod) bool {
 		}
 	}
 	return false
-}
-
-// inadmissible returns what is wrong with the pod.
-func inadmissible(pod *corev1.Pod, problems field.ErrorList) Placement {
-	out := Placement{Namespace: pod.Namespace, Name: pod.Name}
-	for _, problem := range problems {
-		out.Problems = append(out.Problems, problem.Error())
-	}
-	out.Error = strings.Join(out.Problems, "; ")
-	return out
 }
 
 // preempts returns the cheapest pods that the scheduler would evict for the pod:
