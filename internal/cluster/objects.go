@@ -84,12 +84,7 @@ type Facts struct {
 // Snapshot opens the ledger: every node, with the pods that hold its cards. A
 // Device without a Node counts as a node too, since files need not have both.
 func (o *Objects) Snapshot() *Snapshot {
-	s := &Snapshot{Notes: slices.Clone(o.Notes), Waiting: o.Waiting, Events: o.Events, Live: o.Live}
-	for _, w := range o.Workloads {
-		if w.UID == "" { // the pods of one that a cluster has are there by themselves
-			s.Notes = append(s.Notes, fmt.Sprintf("%s: passed over %s %s: only daybreak place makes pods of it", w.at, w.Kind, w.Name))
-		}
-	}
+	s := &Snapshot{Notes: slices.Clone(o.Notes), Waiting: o.Waiting, Live: o.Live}
 	bound := make(map[string][]*corev1.Pod)
 	for _, pod := range o.Pods {
 		if IsScheduler(pod) && wire.Holds(pod) {
@@ -132,8 +127,20 @@ func (o *Objects) Snapshot() *Snapshot {
 		}
 	}
 	slices.SortFunc(s.Strays, byName)
+	s.passOver(o.Workloads)
 	slices.Sort(s.Notes)
+	s.Events = o.Events
 	return s
+}
+
+// passOver notes workloads that no pods were made of. The pods of one that a
+// cluster has are there by themselves.
+func (s *Snapshot) passOver(workloads []*Workload) {
+	for _, w := range workloads {
+		if w.UID == "" {
+			s.Notes = append(s.Notes, fmt.Sprintf("%s: passed over %s %s: only daybreak place makes pods of it", w.at, w.Kind, w.Name))
+		}
+	}
 }
 
 // Latest returns the latest time that the pods show: when the last of them was

@@ -130,6 +130,21 @@ func TestWorkloadsThatCanNotBeExpanded(t *testing.T) {
 	}
 }
 
+// TestWorkloadsThatAreNotExpanded: other commands than place note them, unless they
+// are of a dump.
+func TestWorkloadsThatAreNotExpanded(t *testing.T) {
+	text := manifest.Join(workload("Job", "train", "TEMPLATE"), strings.ReplaceAll(workload("Job", "eval", "TEMPLATE"), "namespace: team}", "namespace: team, uid: u}"), nodeText)
+	objects, err := ReadFiles([]string{"-"}, strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := objects.Snapshot()
+	want := []string{"standard input, document 1: passed over Job train: only daybreak place makes pods of it"}
+	if diff := cmp.Diff(want, s.Notes); diff != "" || len(s.Pending) > 0 {
+		t.Errorf("%d pods, notes (-want +got):\n%s", len(s.Pending), diff)
+	}
+}
+
 // TestPriorityClasses: priorities are resolved as the API server does.
 func TestPriorityClasses(t *testing.T) {
 	class := func(name string, value int, more string) string {
