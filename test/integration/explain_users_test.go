@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,12 @@ func (w *world) addViewer(namespace string) rbacv1.Subject {
 	}, metav1.CreateOptions{})
 	w.must(err)
 	return jane
+}
+
+// runAs is run with the rights of a user.
+func (w *world) runAs(user string, args ...string) (stdout, stderr string, code int) {
+	w.Helper()
+	return w.run(append(slices.Clone(args), "--kubeconfig", w.cluster.Kubeconfig(user))...)
 }
 
 // says waits until a command prints the texts and ends with the code: events and

@@ -29,14 +29,8 @@ import (
 // returns what it prints and its exit code.
 func (w *world) run(args ...string) (stdout, stderr string, code int) {
 	w.Helper()
-	return w.runAs("admin", args...)
-}
-
-// runAs is run with the rights of a user.
-func (w *world) runAs(user string, args ...string) (stdout, stderr string, code int) {
-	w.Helper()
 	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"daybreak"}, args...)...)
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+w.cluster.Kubeconfig(user))
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+w.cluster.Kubeconfig("admin"))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	var exit *exec.ExitError
