@@ -62,10 +62,14 @@ func inEvents(c place.Code, unit place.Unit) string {
 	case place.UnitPercent:
 		r.Want, r.Have = 50, 30
 	}
+	refusals := []place.Refusal{r, r}
 	if c == place.NodeExcluded {
-		return "the words of the plugin that rejects the node"
+		refusals = nil
+		for _, kind := range place.Exclusions() {
+			refusals = append(refusals, place.Excluded(kind), place.Excluded(kind))
+		}
 	}
-	return place.ListReasons([]place.Refusal{r, r}, nil)
+	return place.ListReasons(refusals, nil)
 }
 
 func (p *page) auditRules() error {

@@ -20,8 +20,12 @@ type Exclusion struct {
 	Message string
 }
 
-// NodeFilter decides which nodes a pod may use at all, whatever their cards. It decides as kube-scheduler does, whose helpers it calls.
+// NodeFilter decides which nodes a pod may use at all, whatever their cards. It
+// decides as kube-scheduler does, whose helpers it calls.
 type NodeFilter struct {
+	// Compares allows comparison operators in tolerations, an alpha feature of
+	// Kubernetes.
+	Compares bool
 	pod      *corev1.Pod
 	affinity nodeaffinity.RequiredNodeAffinity
 }
@@ -70,11 +74,11 @@ func (f *NodeFilter) Avoids(facts *Facts) bool {
 }
 
 // untolerated returns the first taint with one of the effects that the pod does not
-// tolerate. Comparison operators of tolerations are an alpha feature of Kubernetes.
+// tolerate.
 func (f *NodeFilter) untolerated(taints []corev1.Taint, effects ...corev1.TaintEffect) (corev1.Taint, bool) {
 	return corev1helpers.FindMatchingUntoleratedTaint(klog.Logger{}, taints, f.pod.Spec.Tolerations, func(t *corev1.Taint) bool {
 		return slices.Contains(effects, t.Effect)
-	}, false)
+	}, f.Compares)
 }
 
 // unmatched says which label of the nodeSelector the node does not have, or that

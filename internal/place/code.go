@@ -75,7 +75,7 @@ var descriptions = [codes]Description{
 	NodeExcluded: {
 		Name: "NodeExcluded", Aside: 1,
 		Means:  "the pod may not use the node: nodeSelector, required node affinity, a taint, a cordon, or not ready",
-		Advice: "read the message, which names it; uncordon or repair the node, or change the pod. kube-scheduler's own plugins check this, so events do not have this code and the scheduler's metric of it stays 0",
+		Advice: "read the message, which names it; uncordon or repair the node, or change the pod",
 		Reason: "the pod may not use the node",
 	},
 	NoCards: {

@@ -76,9 +76,20 @@ type benched struct {
 	*kubescheduler.Scheduler
 	shared    *State
 	informers informers.SharedInformerFactory
+	client    *fake.Clientset
 	binds     atomic.Int64
 	// bound is called with every Binding, unless it is nil.
 	bound func(*corev1.Binding)
+	// recorder records the events.
+	recorder events.EventRecorderLogger
+}
+
+// WithLogger returns the recorder.
+func (s *benched) WithLogger(klog.Logger) events.EventRecorderLogger { return s }
+
+// Eventf records an event.
+func (s *benched) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
+	s.recorder.Eventf(regarding, related, eventtype, reason, action, note, args...)
 }
 
 // newUnfilled returns kube-scheduler, plain or with Daybreak, without nodes.
@@ -86,8 +97,8 @@ func newUnfilled(b testing.TB, side string) *benched {
 	b.Helper()
 	ctx, stop := context.WithCancel(klog.NewContext(b.Context(), klog.Logger{}))
 	b.Cleanup(stop)
-	out := &benched{}
 	client := fake.NewClientset()
+	out := &benched{client: client, recorder: &events.FakeRecorder{}}
 	client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		out.binds.Add(1)
 		if create, ok := action.(clienttesting.CreateAction); ok && out.bound != nil {
@@ -120,7 +131,7 @@ func newUnfilled(b testing.TB, side string) *benched {
 	}
 	var err error
 	out.Scheduler, err = kubescheduler.New(ctx, client, factory, dynamicFactory,
-		func(string) events.EventRecorderLogger { return &events.FakeRecorder{} },
+		func(string) events.EventRecorderLogger { return out },
 		kubescheduler.WithProfiles(cfg.Profiles...), kubescheduler.WithFrameworkOutOfTreeRegistry(registry))
 	if err != nil {
 		b.Fatal(err)
@@ -132,16 +143,16 @@ func newUnfilled(b testing.TB, side string) *benched {
 	return out
 }
 
-// addNode adds a node with its Device.
+// addNode adds a node with its Device, if it has one.
 func (s *benched) addNode(b testing.TB, node *corev1.Node, device *v1alpha1.Device) {
 	b.Helper()
-	for _, err := range []error{
-		s.shared.devices.store.Add(trimmed(b, device)),
-		s.informers.Core().V1().Nodes().Informer().GetIndexer().Add(node),
-	} {
-		if err != nil {
+	if device != nil {
+		if err := s.shared.devices.store.Add(trimmed(b, device)); err != nil {
 			b.Fatal(err)
 		}
+	}
+	if err := s.informers.Core().V1().Nodes().Informer().GetIndexer().Add(node); err != nil {
+		b.Fatal(err)
 	}
 	s.Cache.AddNode(klog.Background(), node)
 }

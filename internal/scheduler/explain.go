@@ -36,16 +36,20 @@ func explaining(next scheduler.FailureHandlerFn) scheduler.FailureHandlerFn {
 // that has, followed by the outcome of preemption. A FitError prints its
 // PreFilterMsg in place of its own list:
 //
-//	0/12 nodes are available: 9 need 8 GiB more card memory (best has 4 GiB free), 1 runs another QoS class, 2 had untolerated taint(s); preemption: evicting 1 pod of lower priority from n3.
+//	0/12 nodes are available: 9 need 8 GiB more card memory (best has 4 GiB free), 1 runs another QoS class, 2 are cordoned; preemption: evicting 1 pod of lower priority from n3.
 func explain(fit *framework.FitError) {
 	d := &fit.Diagnosis
-	parts := []string{d.PreFilterMsg}
-	if d.PreFilterMsg == "" {
+	parts := []string{tidy(d.PreFilterMsg), tidy(d.PostFilterMsg)}
+	if parts[0] == "" {
 		parts[0] = place.ListReasons(refusals(d.NodeToStatus), otherReasons(fit))
 	}
-	parts = slices.DeleteFunc(append(parts, d.PostFilterMsg), func(s string) bool { return s == "" })
-	d.PreFilterMsg, d.PostFilterMsg = strings.TrimSuffix(strings.Join(parts, "; "), "."), ""
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+	d.PreFilterMsg, d.PostFilterMsg = strings.Join(parts, "; "), ""
 }
+
+// tidy returns a reason of another plugin without punctuation at its ends, which
+// would stand in the middle of a sentence here.
+func tidy(reason string) string { return strings.Trim(reason, "., ") }
 
 // refusals returns the refusals that the nodes' statuses carry, in the order of
 // the nodes' names: equal refusals must give equal events.
@@ -80,7 +84,9 @@ func otherReasons(fit *framework.FitError) map[string]int {
 	statuses, counts := fit.Diagnosis.NodeToStatus, map[string]int{}
 	count := func(status *fwk.Status, nodes int) {
 		for _, reason := range status.Reasons() {
-			counts[strings.TrimPrefix(reason, "node(s) ")] += nodes
+			if reason = tidy(strings.TrimPrefix(reason, "node(s) ")); reason != "" {
+				counts[reason] += nodes
+			}
 		}
 	}
 	statuses.ForEachExplicitNode(func(_ string, status *fwk.Status) {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeports"
 	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -24,6 +26,7 @@ func TestExplaining(t *testing.T) {
 	compute := &place.Refusal{Code: place.ComputeShort, Want: 50, Have: 30}
 	qos := &place.Refusal{Code: place.QoSConflict, Want: 1}
 	none := &place.Refusal{Code: place.NoCards, Want: 1, Permanent: true}
+	cordoned := new(place.Excluded(place.Cordoned))
 	other := func(reasons ...string) *fwk.Status { return fwk.NewStatus(fwk.Unschedulable, reasons...) }
 	const taint = "node(s) had untolerated taint(s)"
 	tests := map[string]struct {
@@ -46,13 +49,23 @@ func TestExplaining(t *testing.T) {
 			nodes: []*fwk.Status{status(memory)}, all: 3, absent: other("node(s) didn't satisfy plugin(s) [NodeAffinity]"),
 			want: "0/3 nodes are available: 1 needs 8 GiB more card memory (best has 4 GiB free), 2 didn't satisfy plugin(s) [NodeAffinity].",
 		},
+		"a node that the pod may not use": {
+			nodes: []*fwk.Status{status(memory), status(cordoned), status(cordoned), status(none)}, all: 4,
+			want: "0/4 nodes are available: 1 needs 8 GiB more card memory (best has 4 GiB free), 2 are cordoned, 1 has no MetaX cards.",
+		},
+		"punctuation of other plugins": {
+			nodes: []*fwk.Status{other(interpodaffinity.ErrReasonAffinityRulesNotMatch, interpodaffinity.ErrReasonExistingAntiAffinityRulesNotMatch+"."), other(nodeports.ErrReason + ", "), other("")},
+			all:   4, absent: other("node(s) didn't satisfy plugin(s) [VolumeBinding]."), post: " , preemption: not eligible due to a terminating pod on the nominated node.",
+			want: "0/4 nodes are available: 1 didn't have free ports for the requested pod ports, 1 didn't match pod affinity rules, " +
+				"1 didn't satisfy existing pods anti-affinity rules, 1 didn't satisfy plugin(s) [VolumeBinding]; preemption: not eligible due to a terminating pod on the nominated node.",
+		},
 		"preemption": {
 			nodes: []*fwk.Status{status(compute)}, all: 1, post: "preemption: evicting 2 pods of lower priority from n0",
 			want: "0/1 nodes are available: 1 needs 20% more card compute (best has 30% free); preemption: evicting 2 pods of lower priority from n0.",
 		},
 		"PreFilter rejected the pod": {
-			all: 4, absent: other("persistentvolumeclaim \"data\" not found"), pre: "persistentvolumeclaim \"data\" not found",
-			want: "0/4 nodes are available: persistentvolumeclaim \"data\" not found.",
+			all: 4, absent: other("persistentvolumeclaim \"data\" not found"), pre: "persistentvolumeclaim \"data\" not found.", post: "preemption: no.",
+			want: "0/4 nodes are available: persistentvolumeclaim \"data\" not found; preemption: no.",
 		},
 		"a pod without cards gets kube-scheduler's message": {
 			pod: makePod("p"), nodes: []*fwk.Status{other(taint)}, all: 1, post: "no new claims to deallocate",
@@ -128,9 +141,12 @@ func TestPostFilterOfOthers(t *testing.T) {
 			pod: makePod("p", whole(1), claims), status: fwk.NewStatus(fwk.Unschedulable, "deallocation of ResourceClaim completed"),
 			want: "deallocation of ResourceClaim completed",
 		},
-		"a pod without cards": {pod: makePod("p"), status: fwk.NewStatus(fwk.Unschedulable, noClaims), want: noClaims},
-		"an error":            {pod: makePod("p", whole(1)), status: fwk.AsStatus(errBroken), want: errBroken.Error()},
-		"success":             {pod: makePod("p", whole(1)), status: fwk.NewStatus(fwk.Success, preempting), want: preempting},
+		"nothing, and no claims":         {pod: makePod("p", whole(1)), status: fwk.NewStatus(fwk.Unschedulable, "", noClaims)},
+		"claims, and nothing preempted":  {pod: makePod("p", whole(1), claims), status: fwk.NewStatus(fwk.Unschedulable, "", noClaims), want: noClaims},
+		"claims, after another sentence": {pod: makePod("p", whole(1), claims), status: fwk.NewStatus(fwk.Unschedulable, preempting+".", noClaims), want: preempting + ", " + noClaims},
+		"a pod without cards":            {pod: makePod("p"), status: fwk.NewStatus(fwk.Unschedulable, noClaims), want: noClaims},
+		"an error":                       {pod: makePod("p", whole(1)), status: fwk.AsStatus(errBroken), want: errBroken.Error()},
+		"success":                        {pod: makePod("p", whole(1)), status: fwk.NewStatus(fwk.Success, preempting), want: preempting},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ const (
 )
 
 // otherRefusal is the label refusal of attempts that ended for what others than
-// this plugin said: CPU, taints, affinity.
+// this plugin said: CPU, volumes, affinity between pods.
 const otherRefusal = "Other"
 
 // metrics are the metrics of one scheduler process. Every series is there from

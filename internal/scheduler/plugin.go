@@ -67,6 +67,8 @@ type Plugin struct {
 	nodeLister corelisters.NodeLister
 	// podGroups is true when kube-scheduler schedules pod groups as a whole.
 	podGroups bool
+	// compares is true when tolerations may have comparison operators.
+	compares bool
 
 	// preemption handles all pods of the profile: those without cards as
 	// kube-scheduler always does.
@@ -109,6 +111,7 @@ func (s *State) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle)
 		return nil, fmt.Errorf("preemption: %w", err)
 	}
 	p := &Plugin{handle: h, shared: s, policy: args.policy(), lockWait: args.lockWait(), podGroups: gates.EnableGenericWorkload, DefaultPreemption: base}
+	p.compares = gates.EnableTaintTolerationComparisonOperators
 	p.nodeLister = h.SharedInformerFactory().Core().V1().Nodes().Lister()
 	p.evaluator = preemption.NewEvaluator(Name, h, p, base.Executor)
 	if err := s.selectVendorPlugin(args.VendorPluginSelector); err != nil {

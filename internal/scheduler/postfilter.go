@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -30,7 +31,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	case err != nil:
 		return p.DefaultPreemption.PostFilter(ctx, cs, pod, m)
 	}
-	m = p.showLeftOut(c, m)
+	m = p.complete(c, pod, m)
 	refused := refusals(m)
 	defer func() { p.shared.metrics.refuse(refused, p.shared.clock.Since(c.start)) }()
 	if !p.shared.index.outranks(corev1helpers.PodPriority(pod)) {
@@ -116,20 +117,30 @@ func (s *State) tryPreemptors(h fwk.Handle) {
 	}
 }
 
-// showLeftOut adds the statuses of the nodes that PreFilter left out. Preemption
-// would skip these nodes otherwise, and the event would not mention them.
-func (p *Plugin) showLeftOut(c *cycle, m fwk.NodeToStatusReader) fwk.NodeToStatusReader {
+// complete completes the statuses of the nodes. A node that the pod may not use
+// at all reports that, whatever its cards: place and explain answer the same.
+// Nodes that PreFilter left out report their cards: preemption would skip these
+// nodes otherwise, and the event would not mention them.
+func (p *Plugin) complete(c *cycle, pod *corev1.Pod, m fwk.NodeToStatusReader) fwk.NodeToStatusReader {
 	statuses, ok := m.(*framework.NodeToStatus)
-	if !ok || c.kept == nil {
+	if !ok {
 		return m
 	}
+	filter := cluster.NewNodeFilter(pod)
+	filter.Compares = p.compares
 	for i := range p.shared.index.rows {
-		if c.kept[i] {
+		row := &p.shared.index.rows[i]
+		name := row.entry.node.Name
+		if excluded := filter.Exclusion(&cluster.Facts{Name: name, Node: row.info.Node()}); excluded.Kind != 0 {
+			refusal := place.Excluded(excluded.Kind)
+			statuses.Set(name, status(&refusal))
 			continue
 		}
-		e := p.shared.index.rows[i].entry
-		if _, refusal := p.shared.pods.calls.fit(e.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
-			statuses.Set(e.node.Name, status(&refusal))
+		if c.kept == nil || c.kept[i] {
+			continue
+		}
+		if _, refusal := p.shared.pods.calls.fit(row.entry.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
+			statuses.Set(name, status(&refusal))
 		}
 	}
 	return statuses

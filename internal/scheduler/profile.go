@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,10 +48,15 @@ type cardProfile struct {
 // out: they report that there are no claims.
 func (p cardProfile) RunPostFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	result, status := p.Framework.RunPostFilterPlugins(ctx, cs, pod, m)
-	if !status.IsRejected() || !wire.Asks(pod) || len(pod.Spec.ResourceClaims) > 0 {
+	if !status.IsRejected() || !wire.Asks(pod) {
 		return result, status
 	}
-	reasons := slices.DeleteFunc(slices.Clone(status.Reasons()), func(reason string) bool { return !strings.HasPrefix(reason, preemptionPrefix) })
+	var reasons []string
+	for _, reason := range status.Reasons() {
+		if reason = tidy(reason); reason != "" && (len(pod.Spec.ResourceClaims) > 0 || strings.HasPrefix(reason, preemptionPrefix)) {
+			reasons = append(reasons, reason)
+		}
+	}
 	return result, fwk.NewStatus(status.Code(), reasons...).WithPlugin(status.Plugin())
 }
 

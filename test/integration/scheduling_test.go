@@ -335,7 +335,7 @@ func TestReasons(t *testing.T) {
 		"0/12 nodes are available: 9 need 5% more card compute (best has 90% free), 3 run another QoS class.")
 	elsewhere := annotated(pod("elsewhere", "sgpu=1", "vcore=10", "vmemory=4"), wire.AnnotationQoS, "fixed-share")
 	elsewhere.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "metax-1"}
-	w.saysWhy(elsewhere, "0/12 nodes are available: 9 run another QoS class, 3 didn't match Pod's node affinity/selector.")
+	w.saysWhy(elsewhere, "0/12 nodes are available: 1 runs another QoS class, 11 do not match the pod's nodeSelector.")
 	w.saysWhy(annotated(pod("mistyped", "sgpu=1", "vcore=10", "vmemory=4"), wire.AnnotationUseCards, "GPU-mistyped"),
 		"0/12 nodes are available: no card in the cluster has the UUID GPU-mistyped of use-gpuuuid.")
 	w.delete("busy", "elsewhere", "mistyped")

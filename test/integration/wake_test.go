@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,8 +86,9 @@ func TestWakeByNeighbours(t *testing.T) {
 	w.create(near("a"), near("b"))
 	for _, name := range waiting {
 		w.eventually("refusal of "+name, time.Minute, func() error {
-			if len(w.refusals(name)) == 0 {
-				return errors.New("no event yet")
+			const want = "0/1 nodes are available: 1 didn't match pod affinity rules."
+			if said := w.refusals(name); !slices.Equal(said, []string{want}) {
+				return fmt.Errorf("events so far: %q, want %q", said, want)
 			}
 			return nil
 		})

@@ -1,0 +1,461 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/agreement"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+)
+
+var answersSeed = flag.Int("answers.seed", -1, "the only cluster that TestAnswersAgree makes")
+
+// TestAnswersAgree: place, explain, status and the page say of a pod what the
+// scheduler then does with it, and give the same reasons as its event and its
+// condition. Clusters and pods are random. Of each pod are compared:
+//
+//   - a pod that is bound: the node and the cards are those of place. Where the
+//     scheduler has learned from pods that have ended since, which place can't
+//     know, the node may be another one, unless the pod names a policy.
+//   - a pod that is refused: node by node, the code, the numbers and the kind of
+//     exclusion are those of place and explain; the reasons, their order and the
+//     words are the same in the event, in the condition, in explain, in status and
+//     on the page.
+//   - a pod that only other plugins refuse, for CPU: explain names a node, and the
+//     event a reason that is not about cards.
+//   - an invalid pod: every problem is in the event.
+func TestAnswersAgree(t *testing.T) {
+	const clusters, pods = 100, 52
+	var all tally
+	for seed := range clusters {
+		if *answersSeed >= 0 && seed != *answersSeed {
+			continue
+		}
+		w := newAskedCluster(t, uint64(seed))
+		for i := range pods {
+			if err := w.next(t, i); err != nil {
+				t.Fatalf("-answers.seed=%d, pod %d: %v\n%s", seed, i, err, w.describe())
+			}
+		}
+		all.add(&w.tally)
+	}
+	t.Logf("%+v", all)
+	if *answersSeed < 0 {
+		all.check(t)
+	}
+}
+
+// tally counts what was compared.
+type tally struct {
+	pods, exact, estimated, refused, preempting, otherwise, invalid, pages int
+	codes                                                                  map[place.Code]int
+	exclusions                                                             map[place.Exclusion]int
+}
+
+func (a *tally) add(b *tally) {
+	a.pods, a.exact, a.estimated, a.refused = a.pods+b.pods, a.exact+b.exact, a.estimated+b.estimated, a.refused+b.refused
+	a.preempting, a.otherwise, a.invalid, a.pages = a.preempting+b.preempting, a.otherwise+b.otherwise, a.invalid+b.invalid, a.pages+b.pages
+	if a.codes == nil {
+		a.codes, a.exclusions = map[place.Code]int{}, map[place.Exclusion]int{}
+	}
+	for code, n := range b.codes {
+		a.codes[code] += n
+	}
+	for kind, n := range b.exclusions {
+		a.exclusions[kind] += n
+	}
+}
+
+// check fails where too little was compared.
+func (a *tally) check(t *testing.T) {
+	t.Helper()
+	for what, n := range map[string]struct{ got, want int }{
+		"pods": {a.pods, 5000}, "bound where place says": {a.exact, 1000}, "refused": {a.refused, 1500}, "that preempt": {a.preempting, 50},
+		"that other plugins refuse": {a.otherwise, 10}, "invalid": {a.invalid, 50}, "on the page": {a.pages, 500},
+	} {
+		if n.got < n.want {
+			t.Errorf("%d pods %s, want %d at least", n.got, what, n.want)
+		}
+	}
+	for _, code := range []place.Code{
+		place.NodeExcluded, place.NoCards, place.ModeConflict, place.Unhealthy, place.CardExcluded, place.ClassConflict, place.QoSConflict,
+		place.ExclusiveConflict, place.MemoryShort, place.ComputeShort, place.TooFewCards,
+	} {
+		if a.codes[code] < 20 {
+			t.Errorf("%d nodes refused for %v, want 20 at least", a.codes[code], code)
+		}
+	}
+	for _, kind := range place.Exclusions() {
+		if a.exclusions[kind] < 100 {
+			t.Errorf("%d nodes excluded for %v, want 100 at least", a.exclusions[kind], kind)
+		}
+	}
+}
+
+// askedCluster is a cluster with its scheduler.
+type askedCluster struct {
+	*benched
+	gputest.Mixture
+	ctx     context.Context
+	objects cluster.Objects
+	tally   tally
+	// ended is true when the scheduler has seen pods that are gone.
+	ended bool
+	// What became of the last pod: a Binding, or an event and a condition, with the
+	// nodes' statuses.
+	bindings         chan *corev1.Binding
+	evicted          chan string
+	trying           string
+	event, condition string
+	failure          error
+}
+
+// newAskedCluster makes a cluster. In every other one pods end and preempt.
+func newAskedCluster(t *testing.T, seed uint64) *askedCluster {
+	t.Helper()
+	w := &askedCluster{benched: newUnfilled(t, "daybreak"), Mixture: gputest.Mixture{Rand: gputest.Rand(seed)}, bindings: make(chan *corev1.Binding, 1), evicted: make(chan string, 100)}
+	w.ctx = klog.NewContext(t.Context(), klog.Logger{})
+	w.ended = seed%2 == 1
+	w.tally.codes, w.tally.exclusions = map[place.Code]int{}, map[place.Exclusion]int{}
+	w.benched.bound = func(b *corev1.Binding) { w.bindings <- b }
+	w.recorder = answerRecorder{w}
+	w.client.PrependReactor("patch", "pods", w.patched)
+	w.client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if deletion, ok := action.(clienttesting.DeleteAction); ok {
+			w.evicted <- deletion.GetName()
+		}
+		return true, nil, nil
+	})
+	handle := w.FailureHandler
+	w.FailureHandler = func(ctx context.Context, f framework.Framework, pod *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
+		w.failure = status.AsError()
+		handle(ctx, f, pod, status, nominating, start)
+	}
+	w.objects = cluster.Objects{Live: true, Devices: map[string]cluster.Device{}}
+	for i := range 2 + w.IntN(11) {
+		w.node(t, fmt.Sprintf("n%02d", i))
+	}
+	if len(w.Cards) == 0 {
+		w.Cards = []string{"GPU-none"}
+	}
+	return w
+}
+
+// node adds a node.
+func (w *askedCluster) node(t *testing.T, name string) {
+	t.Helper()
+	cards := []int{1, 2, 4, 8, 8}[w.IntN(5)]
+	device := makeDevice(name, cards)
+	healthy := cards
+	for i := range device.Spec.Devices {
+		d := &device.Spec.Devices[i]
+		d.UUID = fmt.Sprintf("GPU-%s-%d", name, i)
+		w.Cards = append(w.Cards, d.UUID)
+		if w.Often(8) {
+			d.Health = false
+			healthy--
+		}
+		if i >= 4 && w.Often(90) {
+			d.Labels[wire.LabelLinkZone] = "2"
+		}
+	}
+	if w.Often(12) {
+		metav1.SetMetaDataAnnotation(&device.ObjectMeta, wire.AnnotationMode, string(gpu.ModeNative))
+	}
+	node := gputest.ServedNode(name, cards, healthy)
+	if w.Often(10) {
+		device = nil
+		node.Status.Capacity, node.Annotations = nil, nil
+		for _, resource := range wire.Resources() {
+			delete(node.Status.Allocatable, resource)
+		}
+	}
+	w.State(node)
+	w.objects.Nodes = append(w.objects.Nodes, node)
+	if device != nil {
+		w.objects.Devices[name] = cluster.Device{Device: device}
+	}
+	w.addNode(t, node, device)
+}
+
+// next makes up a pod and compares the answers.
+func (w *askedCluster) next(t *testing.T, i int) error {
+	t.Helper()
+	if w.ended && w.Often(25) {
+		w.end(t)
+	}
+	pod := w.pod(i)
+	given, err := agreement.Ask(&w.objects, pod)
+	if err != nil {
+		return err
+	}
+	if err := given.Agree(); err != nil {
+		return err
+	}
+	w.tally.pods++
+	if given.Fits() == "" && w.Often(25) {
+		w.tally.pages++
+		if err := given.AgreeWithPage(&w.objects, pod); err != nil {
+			return err
+		}
+	}
+	w.pending(t, pod)
+	binding := w.try(pod)
+	if binding != nil {
+		return w.compareBound(t, pod, given, binding)
+	}
+	return w.compareRefused(t, pod, given)
+}
+
+func (w *askedCluster) pod(i int) *corev1.Pod {
+	pod := w.Mixture.Pod(fmt.Sprintf("p%03d", i))
+	pod.UID, pod.ResourceVersion, pod.Spec.SchedulerName = types.UID("uid-"+pod.Name), "7", DefaultProfile
+	pod.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(i) * time.Second))
+	if class := pod.Spec.PriorityClassName; class != "" && w.ended {
+		pod.Spec.Priority = new(map[string]int32{gputest.PriorityLow: 10, gputest.PriorityHigh: 1000}[class])
+	}
+	return pod
+}
+
+// pending makes the scheduler see a pod without a node.
+func (w *askedCluster) pending(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	if err := w.informers.Core().V1().Pods().Informer().GetIndexer().Add(pod); err != nil {
+		t.Fatal(err)
+	}
+	w.objects.Pods = append(w.objects.Pods, pod)
+}
+
+// try schedules the pod and returns its Binding, or nil for a pod that is refused.
+func (w *askedCluster) try(pod *corev1.Pod) *corev1.Binding {
+	w.trying, w.event, w.condition, w.failure = pod.Name, "", "", nil
+	w.SchedulingQueue.Add(w.ctx, pod)
+	w.ScheduleOne(w.ctx)
+	if w.failure != nil {
+		return nil
+	}
+	return <-w.bindings
+}
+
+// compareBound compares the Binding with the answer of place.
+func (w *askedCluster) compareBound(t *testing.T, pod *corev1.Pod, given *agreement.Answers, binding *corev1.Binding) error {
+	t.Helper()
+	w.run(t, pod, binding)
+	cards, want := binding.Annotations[wire.AnnotationAllocated], given.Place.Annotations[wire.AnnotationAllocated]
+	switch {
+	case given.Fits() == "":
+		return fmt.Errorf("bound to %s, place finds no node: %s", binding.Target.Name, given.Place.Summary)
+	case binding.Target.Name == given.Place.Node && cards == want:
+		w.tally.exact++
+	case w.ended && pod.Annotations[wire.AnnotationNodePolicy] == "":
+		w.tally.estimated++
+	default:
+		return fmt.Errorf("bound to %s, cards %s; place chooses %s, cards %s", binding.Target.Name, cards, given.Place.Node, want)
+	}
+	return nil
+}
+
+// run makes the scheduler see that the pod is bound.
+func (w *askedCluster) run(t *testing.T, pod *corev1.Pod, binding *corev1.Binding) {
+	t.Helper()
+	bound := pod.DeepCopy()
+	bound.Spec.NodeName = binding.Target.Name
+	for key, value := range binding.Annotations {
+		metav1.SetMetaDataAnnotation(&bound.ObjectMeta, key, value)
+	}
+	if err := w.Cache.AddPod(klog.Background(), bound); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.informers.Core().V1().Pods().Informer().GetIndexer().Add(bound); err != nil {
+		t.Fatal(err)
+	}
+	w.objects.Pods[w.find(pod.Name)] = bound
+}
+
+func (w *askedCluster) find(name string) int {
+	return slices.IndexFunc(w.objects.Pods, func(p *corev1.Pod) bool { return p.Name == name })
+}
+
+// compareRefused compares the event, the condition and the nodes' statuses with
+// the answers.
+func (w *askedCluster) compareRefused(t *testing.T, pod *corev1.Pod, given *agreement.Answers) error {
+	t.Helper()
+	if w.event == "" || w.event != w.condition {
+		return fmt.Errorf("the event is %q, the condition %q", w.event, w.condition)
+	}
+	var fit *framework.FitError
+	if !errors.As(w.failure, &fit) {
+		return fmt.Errorf("scheduling fails: %w", w.failure)
+	}
+	if given.Fits() != "" {
+		w.tally.otherwise++
+		others := otherReasons(fit)
+		if nodes := others["Insufficient cpu"]; nodes == 0 || len(others) > 1 {
+			return fmt.Errorf("explain names node %s, and CPU is not the reason to refuse it: %q", given.Fits(), w.event)
+		}
+		return nil
+	}
+	if err := given.AgreeWithScheduler(w.event); err != nil {
+		return err
+	}
+	if given.Explain.State == view.StateInadmissible {
+		w.tally.invalid++
+		return nil
+	}
+	w.tally.refused++
+	if err := w.compareNodes(fit, given); err != nil {
+		return err
+	}
+	return w.preempt(t, pod)
+}
+
+// compareNodes compares the refusal of each node.
+func (w *askedCluster) compareNodes(fit *framework.FitError, given *agreement.Answers) error {
+	var refused []place.Refusal
+	for _, want := range given.Explain.Refusals {
+		r, ok := refusalOf(fit.Diagnosis.NodeToStatus.Get(want.Node))
+		if !ok {
+			return fmt.Errorf("explain reports %s of node %s, the scheduler %v", want.Code, want.Node, fit.Diagnosis.NodeToStatus.Get(want.Node))
+		}
+		got := view.Refusal{Node: want.Node, Code: r.Code.String(), Want: r.Want, Have: r.Have, Permanent: r.Permanent, Exclusion: r.Exclusion.String(), Total: r.Total, Message: want.Message, Cards: map[string]int{}}
+		for _, code := range place.Codes() {
+			if n := r.Cards[code]; n > 0 {
+				got.Cards[code.String()] = int(n)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("refusal (-explain +scheduler):\n%s", diff)
+		}
+		refused = append(refused, r)
+		w.tally.codes[r.Code]++
+		if r.Code == place.NodeExcluded {
+			w.tally.exclusions[r.Exclusion]++
+		}
+	}
+	if diff := cmp.Diff(given.Explain.Reasons, place.Reasons(refused)); diff != "" {
+		return fmt.Errorf("reasons (-explain +scheduler):\n%s", diff)
+	}
+	return nil
+}
+
+// preempt ends the pods that are evicted for the pod, if any are, and has the pod
+// bound in their place.
+func (w *askedCluster) preempt(t *testing.T, pod *corev1.Pod) error {
+	t.Helper()
+	_, outcome, _ := strings.Cut(w.event, preemptionPrefix)
+	var victims int
+	var node string
+	if n, _ := fmt.Sscanf(strings.Replace(outcome, "pods", "pod", 1), "evicting %d pod of lower priority from %s", &victims, &node); n < 2 {
+		return nil
+	}
+	w.tally.preempting++
+	for range victims {
+		w.remove(t, <-w.evicted)
+	}
+	again := pod.DeepCopy()
+	again.Status.NominatedNodeName = strings.TrimSuffix(node, ".")
+	w.SchedulingQueue.Delete(again)
+	w.objects.Pods = slices.Delete(w.objects.Pods, w.find(pod.Name), w.find(pod.Name)+1)
+	w.pending(t, again)
+	binding := w.try(again)
+	if binding == nil {
+		return fmt.Errorf("after preemption on %s: %q", node, w.event)
+	}
+	w.run(t, again, binding)
+	return nil
+}
+
+// end ends a random pod that is bound.
+func (w *askedCluster) end(t *testing.T) {
+	t.Helper()
+	var bound []string
+	for _, p := range w.objects.Pods {
+		if p.Spec.NodeName != "" {
+			bound = append(bound, p.Name)
+		}
+	}
+	if len(bound) > 0 {
+		w.remove(t, bound[w.IntN(len(bound))])
+	}
+}
+
+// remove makes the scheduler see that a bound pod is gone.
+func (w *askedCluster) remove(t *testing.T, name string) {
+	t.Helper()
+	i := w.find(name)
+	if i < 0 {
+		t.Fatalf("pod %s is evicted and is not there", name)
+	}
+	pod := w.objects.Pods[i]
+	w.objects.Pods = slices.Delete(w.objects.Pods, i, i+1)
+	if err := w.Cache.RemovePod(klog.Background(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.informers.Core().V1().Pods().Informer().GetIndexer().Delete(pod); err != nil {
+		t.Fatal(err)
+	}
+	w.shared.pods.drop(pod.UID)
+}
+
+// describe shows the cluster and the last pod.
+func (w *askedCluster) describe() string {
+	text, err := json.MarshalIndent(map[string]any{"nodes": w.objects.Nodes, "last": w.objects.Pods[max(0, len(w.objects.Pods)-1):]}, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// patched keeps the condition of the pod that is tried.
+func (w *askedCluster) patched(action clienttesting.Action) (bool, runtime.Object, error) {
+	patch, ok := action.(clienttesting.PatchAction)
+	if !ok || patch.GetName() != w.trying {
+		return true, nil, nil
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(patch.GetPatch(), &pod); err != nil {
+		return true, nil, err
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled {
+			w.condition = c.Message
+		}
+	}
+	return true, nil, nil
+}
+
+// answerRecorder keeps the event of the pod that is tried.
+type answerRecorder struct{ *askedCluster }
+
+// WithLogger returns the recorder.
+func (r answerRecorder) WithLogger(klog.Logger) events.EventRecorderLogger { return r }
+
+// Eventf keeps the note of a pod that is refused, as it is recorded.
+func (r answerRecorder) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
+	if reason == "FailedScheduling" {
+		r.event = fmt.Sprintf(note, args...)
+	}
+}
