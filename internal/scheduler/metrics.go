@@ -58,7 +58,7 @@ func newMetrics(p *pods, t *term) *metrics {
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_scheduler_attempts_total",
 			Help: "Attempts to place a pod that asks for cards, by result: placed, refused (no node took it), inadmissible (an invalid request) " +
-				"or failed (cards were chosen, then something went wrong); and by the code that most nodes refused it for, Other where cards were not the reason.",
+				"or failed (cards were chosen, then something went wrong); and by the code that most nodes refused it for, Other for reasons such as CPU.",
 		}, []string{"result", "refusal"}),
 		decisions: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "daybreak_scheduler_decision_duration_seconds",
