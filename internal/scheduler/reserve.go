@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -37,9 +36,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if p.shared.locks == nil {
 		allocation.WithoutVendor(annotations)
 	}
-	if size := annotationSize(pod.Annotations, annotations); size > maxAnnotations {
-		problems := field.ErrorList{field.Forbidden(field.NewPath("metadata", "annotations"),
-			fmt.Sprintf("would be %d bytes with the cards of the pod, at most %d are bound: make the pod's own annotations shorter", size, maxAnnotations))}
+	if problems := allocation.CheckWritten(pod, annotations); len(problems) > 0 {
 		p.shared.pods.reject(pod, c.ask, problems)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
 	}
@@ -53,25 +50,6 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	p.shared.metrics.decided.Observe(p.shared.clock.Since(c.start).Seconds())
 	klog.FromContext(ctx).V(2).Info("Cards chosen", "pod", klog.KObj(pod), "node", nodeName, "cards", annotations[wire.AnnotationAllocated])
 	return nil
-}
-
-// maxAnnotations is the limit for the size of a pod's annotations with its cards:
-// the API server does not check those of a Binding, but would reject every later
-// update.
-const maxAnnotations = 200 << 10
-
-// annotationSize returns the size of the annotations after the merge.
-func annotationSize(own, added map[string]string) int {
-	size := 0
-	for k, v := range own {
-		if _, ok := added[k]; !ok {
-			size += len(k) + len(v)
-		}
-	}
-	for k, v := range added {
-		size += len(k) + len(v)
-	}
-	return size
 }
 
 // Unreserve gives the cards back, and the node's lock if the pod has it. It may

@@ -1,10 +1,12 @@
 package scheduler
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -25,10 +27,15 @@ func TestReserveOfTooManyAnnotations(t *testing.T) {
 		// What is written over does not count.
 		return makePod("p", whole(1), annotated("a", strings.Repeat("x", n)), annotated(wire.AnnotationAllocated, strings.Repeat("x", 1000)))
 	}
-	room := maxAnnotations - annotationSize(nil, res.annotations) - len("a")
+	needed := 0
+	for key, value := range res.annotations {
+		needed += len(key) + len(value)
+	}
+	room := validation.TotalAnnotationSizeLimitB - needed - len("a")
 
 	large := sized(room + 1)
-	const want = "metadata.annotations: Forbidden: would be 204801 bytes with the cards of the pod, at most 204800 are bound: make the pod's own annotations shorter"
+	want := fmt.Sprintf("metadata.annotations: Forbidden: the pod's own annotations have %d bytes and the allocation needs %d, "+
+		"and an object has at most 262144: shorten the pod's own by 1", room+2, needed)
 	if got := r.Reserve(t.Context(), r.cycle(t, large), large, "n1"); got.Code() != fwk.UnschedulableAndUnresolvable || got.Message() != want {
 		t.Errorf("Reserve() = %v %v, want %s", got.Code(), got, want)
 	}

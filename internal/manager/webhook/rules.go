@@ -33,6 +33,9 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	if ask == nil && len(problems) == 0 {
 		return Verdict{Warnings: warnings(ask, stripped)} // it asks for 0 cards
 	}
+	if ask != nil {
+		problems = append(problems, allocation.CheckSize(pod, ask)...)
+	}
 	problems = append(problems, r.problemsOf(pod, user)...)
 	v := Verdict{Problems: problems, Warnings: warnings(ask, stripped)}
 	if len(problems) > 0 {

@@ -119,6 +119,14 @@ func TestRefused(t *testing.T) {
 			pod: privileged(ask("sgpu: 1").App(""), 1), want: []string{"spec.containers[1].securityContext.privileged: Invalid value: true: " + sayPrivileged},
 		},
 		"privileged, where that may be": {pod: privileged(ask("sgpu: 1"), 0), allow: true},
+		"no room for the allocation": {
+			pod: ask("sgpu: 1, vcore: 10, vmemory: 1").Annotate("a", strings.Repeat("x", 262_000)),
+			want: []string{"metadata.annotations: Forbidden: the pod's own annotations have 262001 bytes and the allocation needs 694, " +
+				"and an object has at most 262144: shorten the pod's own by 551"},
+		},
+		"an allocation that was taken off leaves room": {
+			pod: ask("sgpu: 1, vcore: 10, vmemory: 1").Annotate(wire.AnnotationAllocated, strings.Repeat("x", 262_000)),
+		},
 		"all at once": {
 			pod: privileged(ask("sgpu: 1, vcore: 120").App("sgpu: 1, vmemory: 0").On("n1").Annotate(wire.AnnotationQoS, "best"), 0, 1),
 			want: []string{
