@@ -55,6 +55,7 @@ var rules = []rule{
 	{folder: "internal/gpu", others: none, text: "gpu imports the standard library only"},
 	{folder: "internal/ledger", others: none, text: "ledger imports the standard library and gpu only"},
 	{folder: "internal/place", others: none, text: "place imports the standard library, gpu and ledger only"},
+	{folder: "internal/similar", others: none, text: "similar imports the standard library only"},
 	{folder: "internal/wire", others: kubernetesTypes, text: "wire imports Kubernetes' types only"},
 	{folder: "internal/request", others: kubernetesTypes, text: "request imports Kubernetes' types only"},
 	{folder: "internal/inventory", others: kubernetesTypes, text: "inventory imports Kubernetes' types only"},

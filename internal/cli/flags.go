@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/daybreak-gpu/daybreak/internal/similar"
 )
 
 // groupKey marks a flag with its group.
@@ -94,7 +96,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		if near := similar("--"+unknown.GetSpecifiedName(), names); len(near) > 0 {
+		if near := similar.Words("--"+unknown.GetSpecifiedName(), names); len(near) > 0 {
 			return fmt.Errorf("%w: did you mean %s? (see %s --help)", err, strings.Join(near, " or "), cmd.CommandPath())
 		}
 	}
@@ -119,7 +121,7 @@ func OneOf(flag, value string, words ...string) error {
 		return nil
 	}
 	err := fmt.Errorf("--%s %q: write %s", flag, value, list(words))
-	if near := similar(value, words); len(near) > 0 {
+	if near := similar.Words(value, words); len(near) > 0 {
 		return fmt.Errorf("%w; did you mean %q?", err, near[0])
 	}
 	return err

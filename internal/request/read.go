@@ -253,6 +253,8 @@ var ineffective = []struct{ key, instead string }{
 	{wire.AnnotationKoordHint, "cards are chosen by their links; to name cards write " + wire.AnnotationUseCards},
 	{wire.AnnotationKoordJoint, "cards are placed without looking at other devices"},
 	{wire.AnnotationKoordPartition, "the best-linked set of free cards is always looked for"},
+	{wire.AnnotationKoordReservation, "reservations are not supported yet"},
+	{wire.AnnotationKoordResources, "the binding of CPUs is not supported yet"},
 }
 
 func (a *podReader) cardPolicy(value string) {

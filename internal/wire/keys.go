@@ -83,6 +83,27 @@ const (
 	// Read by: none.
 	// Format: Koordinator's.
 	AnnotationKoordPartition = "scheduling.koordinator.sh/gpu-partition-spec"
+	// AnnotationKoordReservation is not supported yet. The pod is admitted with a
+	// warning.
+	// On: Pod.
+	// Written by: users of Koordinator.
+	// Read by: none.
+	// Format: Koordinator's.
+	AnnotationKoordReservation = "scheduling.koordinator.sh/reservation-affinity"
+	// AnnotationKoordResources is not supported yet. The pod is admitted with a
+	// warning.
+	// On: Pod.
+	// Written by: users of Koordinator.
+	// Read by: none.
+	// Format: Koordinator's.
+	AnnotationKoordResources = "scheduling.koordinator.sh/resource-spec"
+	// PrefixKoordGang begins the annotations of gangs, which are not supported yet:
+	// each pod is placed by itself. The pod is admitted with a warning.
+	// On: Pod.
+	// Written by: users of Koordinator.
+	// Read by: none.
+	// Format: Koordinator's.
+	PrefixKoordGang = "gang.scheduling.koordinator.sh/"
 )
 
 // AskAnnotations lists the annotations that change what a pod asks for. Policies
@@ -92,6 +113,12 @@ func AskAnnotations() []string {
 		AnnotationQoS, AnnotationClass, AnnotationTopologyAware, AnnotationUseCards, AnnotationNoUseCards,
 		AnnotationNodePolicy, AnnotationCardPolicy,
 	}
+}
+
+// AnnotationPrefixes lists the beginnings of annotations that pods with cards have
+// for Daybreak, HAMi's or Koordinator's scheduler.
+func AnnotationPrefixes() []string {
+	return []string{"metax-tech.com/", "hami.io/", "koordinator.sh/gpu", "scheduling.koordinator.sh/", PrefixKoordGang}
 }
 
 // What a scheduler writes on pods.

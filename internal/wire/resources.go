@@ -2,6 +2,7 @@ package wire
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -117,6 +118,23 @@ func namesWhere(check func(Resource) bool) []corev1.ResourceName {
 		}
 	}
 	return names
+}
+
+// ResourcePrefixes lists the beginnings of the names of all resources that ask for
+// cards. Koordinator has other resources under koordinator.sh.
+func ResourcePrefixes() []string { return []string{"metax-tech.com/", "koordinator.sh/gpu"} }
+
+// OtherResources returns names that begin so and are served by others: cards that
+// are passed through to virtual machines.
+func OtherResources() []corev1.ResourceName {
+	return []corev1.ResourceName{"metax-tech.com/vfio-gpu"}
+}
+
+// IsUnknown reports whether the resource begins as those that ask for cards and is
+// none that anyone serves.
+func IsUnknown(name corev1.ResourceName) bool {
+	return slices.ContainsFunc(ResourcePrefixes(), func(prefix string) bool { return strings.HasPrefix(string(name), prefix) }) &&
+		!slices.Contains(resources, name) && !slices.Contains(OtherResources(), name)
 }
 
 // Resources returns the names of all resources that ask for cards.

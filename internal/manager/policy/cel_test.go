@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -67,18 +68,24 @@ func compile(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy)
 	}
 }
 
-// TestMatch: the API server asks about exactly the pods that ask for cards,
-// whatever else they have or lack.
-func TestMatch(t *testing.T) {
-	env := environment.MustBaseEnvSet(version.MajorMinor(1, 33))
-	compiler := cel.NewConditionCompiler(env)
+// matchersOf returns what decides about which pods the API server asks.
+func matchersOf(t *testing.T) []matchconditions.Matcher {
+	t.Helper()
+	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 33)))
 	var matchers []matchconditions.Matcher
 	hooks := read(t, params()).webhooks.Webhooks
 	for i := range hooks {
 		matchers = append(matchers, webhook.NewMutatingWebhookAccessor("uid", Name, &hooks[i]).GetCompiledMatcher(compiler))
 	}
+	return matchers
+}
+
+// TestMatch: the API server asks about exactly the pods that ask for cards, or
+// seem to, whatever else they have or lack.
+func TestMatch(t *testing.T) {
+	matchers := matchersOf(t)
 	random := rand.New(rand.NewPCG(3, 3))
-	names := []string{"cpu", "memory", "nvidia.com/gpu", "metax-tech.com/other", "koordinator.sh/rdma", "koordinator.sh/gpu-else"}
+	names := []string{"cpu", "memory", "nvidia.com/gpu", "metax-tech.com/sgpus", "metax-tech.com/vfio-gpu", "koordinator.sh/rdma", "koordinator.sh/batch-cpu", "koordinator.sh/gpu-else"}
 	for _, name := range wire.Resources() {
 		names = append(names, string(name))
 	}
@@ -101,7 +108,7 @@ func TestMatch(t *testing.T) {
 			b.Annotate(wire.AnnotationAllocated, "[]")
 		}
 		pod := b.Obj()
-		want := wire.Asks(pod)
+		want := wire.Asks(pod) || hasUnknown(pod)
 		if want {
 			asked++
 		}
@@ -114,6 +121,40 @@ func TestMatch(t *testing.T) {
 	}
 	if asked < 500 || asked > 2500 {
 		t.Errorf("%d of 3000 pods ask for cards: too few for the test", asked)
+	}
+}
+
+// hasUnknown reports whether the pod has a resource that is not known.
+func hasUnknown(pod *corev1.Pod) bool {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, list := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+			for name := range list {
+				if wire.IsUnknown(name) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// TestMatchLarge: a pod of any size is decided about within the API server's
+// budget for an expression.
+func TestMatchLarge(t *testing.T) {
+	for name, limits := range map[string]string{"no cards": "cpu: 1, memory: 1Gi, nvidia.com/gpu: 1", "cards at the end": "cpu: 1"} {
+		b := gputest.MakePod("p")
+		for range 5000 {
+			b.AppWith(limits, limits)
+		}
+		want := name == "cards at the end"
+		if want {
+			b.Init("sgpu: 1")
+		}
+		for _, m := range matchersOf(t) {
+			if result := m.Match(t.Context(), attributes(b.Obj()), nil, nil); result.Error != nil || result.Matches != want {
+				t.Errorf("%s: asked about: %v (%v), want %v", name, result.Matches, result.Error, want)
+			}
+		}
 	}
 }
 

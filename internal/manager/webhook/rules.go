@@ -21,24 +21,30 @@ type Verdict struct {
 
 // Admit completes the pod in place, or returns everything that is wrong with it;
 // then the pod must not be used. Three kinds of pods pass as they are: those
-// that ask for no card, those of kubelet's static pods, which run whatever the
-// API server answers, and those that use Koordinator's resources alone and name
-// another scheduler, since they mean another vendor's cards.
+// that ask for no card, unless that is a typing error, those of kubelet's static
+// pods, which run whatever the API server answers, and those that use Koordinator's
+// resources alone and name another scheduler, since they mean another vendor's
+// cards.
 func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict {
-	if !wire.Asks(pod) || isMirror(pod, user) || r.isForeign(pod) {
+	ours := r.isOurs(pod)
+	if isMirror(pod, user) || !ours && !wire.NamesMetaX(pod) {
 		return Verdict{}
 	}
-	stripped := allocation.Strip(pod)
+	var stripped []string
+	if wire.Asks(pod) {
+		stripped = allocation.Strip(pod)
+	}
 	ask, problems := request.Read(pod)
-	if ask == nil && len(problems) == 0 {
-		return Verdict{Warnings: warnings(ask, stripped)} // it asks for 0 cards
-	}
-	if ask != nil {
-		problems = append(problems, allocation.CheckSize(pod, ask)...)
-	}
-	problems = append(problems, r.problemsOf(pod, user)...)
 	v := Verdict{Problems: problems, Warnings: warnings(ask, stripped)}
-	if len(problems) > 0 {
+	if ours && pod.Spec.NodeName == "" { // Daybreak schedules it
+		wrong, odd := allocation.CheckNew(pod, ask)
+		v.Problems, v.Warnings = append(v.Problems, wrong...), append(v.Warnings, odd...)
+	}
+	if ask == nil && len(problems) == 0 {
+		return v // it asks for no card, or for 0 cards
+	}
+	v.Problems = append(v.Problems, r.problemsOf(pod, user)...)
+	if len(v.Problems) > 0 {
 		return v
 	}
 	request.ApplyDefaults(pod, ask)
@@ -49,11 +55,10 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	return v
 }
 
-// isForeign reports whether the pod means another vendor's cards.
-func (r *Rules) isForeign(pod *corev1.Pod) bool {
+// isOurs reports whether the pod names Daybreak's scheduler, or none.
+func (r *Rules) isOurs(pod *corev1.Pod) bool {
 	name := pod.Spec.SchedulerName
-	ours := name == "" || name == corev1.DefaultSchedulerName || slices.Contains(r.Schedulers, name)
-	return !ours && !wire.NamesMetaX(pod)
+	return name == "" || name == corev1.DefaultSchedulerName || slices.Contains(r.Schedulers, name)
 }
 
 // isMirror reports whether a kubelet shows one of its static pods. Those are bound

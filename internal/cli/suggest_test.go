@@ -6,9 +6,9 @@ func TestSuggest(t *testing.T) {
 	there := []string{"trainer-0", "trainer-1", "web", "metax-a"}
 	cases := map[string]string{
 		"trainer-2": ": did you mean trainer-0 or trainer-1?",
-		"trianer-0": ": did you mean trainer-0?",
+		"trianer-0": ": did you mean trainer-0 or trainer-1?",
 		"trainer":   ": did you mean trainer-0 or trainer-1?",
-		"wbe":       ": there are metax-a, trainer-0, trainer-1, web",
+		"wbe":       ": did you mean web?",
 		"wab":       ": did you mean web?",
 		"unlike":    ": there are metax-a, trainer-0, trainer-1, web",
 	}
