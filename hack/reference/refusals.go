@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
@@ -136,7 +137,7 @@ func mistakes() []mistake {
 	return []mistake{
 		limits("sgpu: 1, vcore: 500m"), limits("sgpu: 1, vcore: 120"), limits("sgpu: 1, vmemory: 0"), limits("sgpu: 1, vmemory: 512Ki"),
 		limits("sgpu: 1, vmemory: 4000"), limits("sgpu: 1, vmemory: 2Ti"), limits("sgpu: 65"), limits("vcore: 60, vmemory: 4"),
-		limits("gpu: 1, sgpu: 1"), limits("gpu: 1, vcore: 60"),
+		limits("gpu: 1, sgpu: 1"), limits("gpu: 1, vcore: 60"), limits("sgpu: 1, metax-tech.com/vcores: 60"),
 		{"limits `" + ask + "`, requests `sgpu: 1, vcore: 30, vmemory: 4`", gputest.MakePod("p").AppWith(ask, "sgpu: 1, vcore: 30, vmemory: 4").Obj()},
 		annotated(wire.AnnotationQoS, "guaranteed"), annotated(wire.AnnotationClass, "batch"), annotated(wire.AnnotationTopologyAware, "yes"),
 		{"`gpu: 1` with `" + wire.AnnotationClass + ": online`", gputest.MakePod("p").App("gpu: 1").Annotate(wire.AnnotationClass, "online").Obj()},
@@ -155,7 +156,9 @@ what to write. An example of each kind, with the sentence that the user sees; re
 rest is in [admission](../admission.md#what-is-refused).`)
 	var rows [][]string
 	for _, m := range mistakes() {
-		_, problems := request.Read(m.pod)
+		ask, problems := request.Read(m.pod)
+		wrong, _ := allocation.CheckNew(m.pod, ask)
+		problems = append(problems, wrong...)
 		sentences := make([]string, 0, len(problems))
 		for _, problem := range problems {
 			if s := code(problem.Error()); !slices.Contains(sentences, s) {

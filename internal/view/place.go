@@ -133,6 +133,10 @@ func NewPlacer(s *cluster.Snapshot, o PlaceOptions) *Placer {
 func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	out := Placement{Namespace: pod.Namespace, Name: pod.Name}
 	ask, problems := p.judge.read(pod)
+	if pod.UID == "" { // no API server has seen it
+		wrong, odd := allocation.CheckNew(pod, ask)
+		problems, out.Warnings = append(problems, wrong...), odd
+	}
 	if len(problems) > 0 {
 		for _, problem := range problems {
 			out.Problems = append(out.Problems, problem.Error())
@@ -144,7 +148,7 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 		out.Note = "asks for no MetaX card"
 		return out, nil
 	}
-	out.Warnings = ask.Warnings
+	out.Warnings = append(ask.Warnings, out.Warnings...)
 	p.learner.Observe(&ask.Request)
 	v := p.judge.decide(pod, ask, p.learner.Demand())
 	if !v.fits {

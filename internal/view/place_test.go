@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -137,5 +138,34 @@ func TestPlaceOnCountedCards(t *testing.T) {
 	}
 	if len(slice.Refusals) != 1 || slice.Refusals[0].Code != "ModeConflict" {
 		t.Errorf("the slice is refused for %+v, want ModeConflict", slice.Refusals)
+	}
+}
+
+// TestPlaceNewPod: a pod that no API server has seen is judged as admission would
+// judge it, typing errors included. One that exists is placed as the scheduler does.
+func TestPlaceNewPod(t *testing.T) {
+	const (
+		typed   = "sgpu: 1, vcore: 10, vmemory: 1, vcores: 60"
+		mistake = `spec.containers[0].resources.limits[metax-tech.com/vcores]: Invalid value: "60": there is no such resource: did you mean metax-tech.com/vcore?`
+		warning = "metax-tech.com/use-gpuuid has no effect: Daybreak does not know this annotation: did you mean metax-tech.com/use-gpuuuid?"
+	)
+	place := func(uid types.UID, limits string) Placement {
+		t.Helper()
+		s := snapshot(t, device("n1", 2, "64Gi"), pod("p", limits, "metax-tech.com/use-gpuuid: GPU-1"))
+		s.Pending[0].UID = uid
+		out, err := Place(s, PlaceOptions{Now: noon})
+		if err != nil || len(out.Pods) != 1 {
+			t.Fatalf("placed %+v: %v", out, err)
+		}
+		return out.Pods[0]
+	}
+	if got := place("", typed); got.Error != mistake || got.Node != "" {
+		t.Errorf("a mistyped resource: placed on %q, error %q, want %q", got.Node, got.Error, mistake)
+	}
+	if got := place("u", typed); got.Node != "n1" || len(got.Warnings) != 0 {
+		t.Errorf("on a pod that exists: placed on %q, error %q, warnings %q", got.Node, got.Error, got.Warnings)
+	}
+	if got := place("", "sgpu: 1"); got.Node != "n1" || !slices.Equal(got.Warnings, []string{warning}) {
+		t.Errorf("a mistyped annotation: placed on %q, warnings %q, want %q", got.Node, got.Warnings, warning)
 	}
 }
