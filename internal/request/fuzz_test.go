@@ -2,6 +2,7 @@ package request
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -202,6 +203,40 @@ func FuzzCardPolicy(f *testing.F) {
 		again, _ := Read(pod)
 		if diff := gocmp.Diff(ask.Prefer, again.Prefer); diff != "" {
 			t.Fatalf("%q: written again (-first +second):\n%s", text, diff)
+		}
+	})
+}
+
+// FuzzCheckKeys: whatever a resource and an annotation are called, each gets one
+// answer at most, what is known gets none, and the request reads the same.
+func FuzzCheckKeys(f *testing.F) {
+	for _, text := range []string{"metax-tech.com/vcores", "metax-tech.com/", "metax-tech.com/vfio-gpu", "koordinator.sh/gpu", "koordinator.sh/gpu-mem", "hami.io/gpu-schedule-policy",
+		"gang.scheduling.koordinator.sh/name", "scheduling.koordinator.sh/x", "cpu", "", "/", "metax-tech.com/\xff"} {
+		f.Add(text, text)
+	}
+	f.Fuzz(func(t *testing.T, resourceName, key string) {
+		name := corev1.ResourceName(resourceName)
+		if slices.Contains(wire.Resources(), name) || slices.Contains(wire.AskAnnotations(), key) {
+			return // changes what the pod asks for
+		}
+		pod := app("sgpu: 1, vcore: 10, vmemory: 1").Annotate(key, "x").Obj()
+		pod.Spec.Containers[0].Resources.Limits[name] = resource.MustParse("1")
+		problems, warnings := CheckKeys(pod)
+		unknown := 0
+		if wire.IsUnknown(name) {
+			unknown = 1
+		}
+		ofKey := 0
+		if strings.HasPrefix(key, wire.PrefixKoordGang) || !knownAnnotation(key) {
+			ofKey = 1
+		}
+		if len(problems)+len(warnings) != unknown+ofKey || len(problems) > unknown {
+			t.Fatalf("%q, %q: problems %v, warnings %q", resourceName, key, problems, warnings)
+		}
+		ask, refused := Read(pod)
+		plain, _ := Read(app("sgpu: 1, vcore: 10, vmemory: 1").Obj())
+		if diff := gocmp.Diff(&plain.Request, &ask.Request); diff != "" || len(refused) > 0 {
+			t.Fatalf("%q, %q: %v, request (-plain +got):\n%s", resourceName, key, refused, diff)
 		}
 	})
 }
