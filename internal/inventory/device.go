@@ -40,6 +40,7 @@ func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
 	cards, zones := make([]gpu.Card, len(infos)), make([]int, len(infos))
 	for i := range infos {
 		cards[i], zones[i] = infos[i].card, infos[i].zone
+		cards[i].Model = cmp.Or(cards[i].Model, gpu.ModelName(node.Labels[wire.LabelProduct]))
 	}
 	pairs := gpu.ZoneLinks(zones)
 	if linked {
