@@ -89,6 +89,10 @@ const (
 	// CardLeftOut: only one of a node's two inventories knows a card.
 	// Do: wait for the inventory that lags behind; if it stays, see why one of the two does not know the card.
 	CardLeftOut Rule = "CardLeftOut"
+	// DeviceMissing: Daybreak serves a node that has no Device, so none of its cards
+	// is known and the node takes no pods.
+	// Do: install the definition of Devices from the chart if it is missing; else see why the node's agent does not publish its cards.
+	DeviceMissing Rule = "DeviceMissing"
 )
 
 // Violations lists the rules whose breach is a violation, in the order of reports.
@@ -101,7 +105,7 @@ func Violations() []Rule {
 
 // Notes lists the rules of notes.
 func Notes() []Rule {
-	return []Rule{UnhealthyInUse, ForeignSlices, RequestUnclear, NoAllocation, CardLeftOut}
+	return []Rule{UnhealthyInUse, ForeignSlices, RequestUnclear, NoAllocation, CardLeftOut, DeviceMissing}
 }
 
 // Finding is one breach of one rule.
@@ -162,7 +166,7 @@ func Check(s *cluster.Snapshot, now time.Time) *Report {
 	owners := cardOwners(s)
 	parts := make([]Report, len(s.Nodes))
 	cluster.InParallel(len(s.Nodes), func(i int) {
-		node := node{ledger: s.Nodes[i], inventory: s.Inventories[i], facts: &s.Facts[i], owners: owners, report: &parts[i]}
+		node := node{ledger: s.Nodes[i], inventory: s.Inventories[i], facts: &s.Facts[i], owners: owners, noDevice: s.MissingDevice(i), report: &parts[i]}
 		node.check(now)
 	})
 	for i, n := range s.Nodes {
@@ -239,7 +243,7 @@ func (r *Report) sort() {
 	}
 	compare := func(a, b Finding) int {
 		return cmp.Or(
-			cmp.Compare(order[a.Rule], order[b.Rule]), cmp.Compare(a.Node, b.Node), cmp.Compare(index(&a), index(&b)),
+			cmp.Compare(order[a.Rule], order[b.Rule]), cluster.CompareNames(a.Node, b.Node), cmp.Compare(index(&a), index(&b)),
 			cmp.Compare(a.Card, b.Card), slices.Compare(a.Pods, b.Pods), cmp.Compare(a.Message, b.Message))
 	}
 	slices.SortFunc(r.Violations, compare)
@@ -259,7 +263,9 @@ type node struct {
 	inventory *inventory.Inventory
 	facts     *cluster.Facts
 	owners    map[gpu.CardID][]string
-	report    *Report
+	// noDevice says why none of the cards is known, though Daybreak serves the node.
+	noDevice string
+	report   *Report
 }
 
 func (n *node) violation(rule Rule, pods []string, format string, args ...any) *Finding {
@@ -283,6 +289,9 @@ func (n *node) check(now time.Time) {
 	if n.ledger.Problem != nil {
 		n.violation(BadInventory, nil, "the cards of node %s can't be read: %v", n.ledger.Name, n.ledger.Problem)
 		return // without cards to look them up in, nothing true is said of pods
+	}
+	if n.noDevice != "" {
+		n.note(DeviceMissing, nil, "no card of node %s is known: %s", n.ledger.Name, n.noDevice)
 	}
 	for _, text := range n.inventory.Notes {
 		n.note(CardLeftOut, nil, "%s", text)

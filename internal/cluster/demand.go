@@ -12,11 +12,11 @@ import (
 // Waste returns how much is free of the cluster's healthy cards, and how much of
 // that is of no use to pods like those in the cluster, both in cards: see
 // [place.Demand.Waste]. The second divided by the first is the fragmentation
-// that is shown everywhere.
-func (s *Snapshot) Waste() (free, useless float64) {
+// that is shown everywhere. It is not known while there are too few pods.
+func (s *Snapshot) Waste() (free, useless float64, known bool) {
 	demand := s.demand()
-	if demand == nil {
-		demand = &place.Demand{} // all of it may be of use
+	if known = demand != nil; !known {
+		demand = &place.Demand{}
 	}
 	for _, n := range s.Nodes {
 		if n.Topology().Len() == 0 {
@@ -25,7 +25,7 @@ func (s *Snapshot) Waste() (free, useless float64) {
 		f, u := demand.Waste(n)
 		free, useless = free+f, useless+u
 	}
-	return free, useless
+	return free, useless, known
 }
 
 // demand returns what pods like those in the cluster would ask for, or nil

@@ -62,6 +62,18 @@ func (f *NodeFilter) Exclusion(facts *Facts) Exclusion {
 	return Exclusion{place.Tainted, "the pod does not tolerate the node's taint " + taint.ToString()}
 }
 
+// Taint returns the node's first taint that keeps the pod off, or nothing.
+func (f *NodeFilter) Taint(facts *Facts) string {
+	if facts.Node == nil {
+		return ""
+	}
+	taint, excluded := f.untolerated(facts.Node.Spec.Taints, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute)
+	if !excluded {
+		return ""
+	}
+	return taint.ToString()
+}
+
 // Avoids reports whether the pod may use the node but should not while another
 // node has room: the node has a PreferNoSchedule taint that the pod does not
 // tolerate.

@@ -139,7 +139,8 @@ func readClients(ctx context.Context, client kubernetes.Interface, devices dynam
 	}
 	items, err := list[*unstructured.Unstructured](ctx, devices.Resource(v1alpha1.GroupVersion.WithResource("devices")).List)
 	// A cluster with the vendor's stack alone has no Devices.
-	if err != nil && !apierrors.IsNotFound(err) {
+	o.Undefined = apierrors.IsNotFound(err)
+	if err != nil && !o.Undefined {
 		return nil, listing("devices", err)
 	}
 	for _, item := range items {

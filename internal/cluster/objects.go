@@ -37,6 +37,9 @@ type Objects struct {
 	Events []Event
 	// Live means that an API server was read.
 	Live bool
+	// Undefined: the API server has no resource for Devices, since their definition
+	// is missing.
+	Undefined bool
 	// Notes list what was passed over.
 	Notes []string
 	// VendorPlugin identifies who serves a node without a Device.
@@ -66,6 +69,9 @@ type Snapshot struct {
 	Events []Event
 	// Live means that an API server was read.
 	Live bool
+	// Undefined: the API server has no resource for Devices, since their definition
+	// is missing.
+	Undefined bool
 	// Notes are what an operator should know.
 	Notes []string
 }
@@ -81,10 +87,23 @@ type Facts struct {
 	Pods []*corev1.Pod
 }
 
+// MissingDevice returns why none of the node's cards is known although Daybreak
+// serves the node, or nothing.
+func (s *Snapshot) MissingDevice(i int) string {
+	f := &s.Facts[i]
+	if f.Node == nil || f.Device != nil || f.Node.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak || s.Nodes[i].Problem != nil {
+		return ""
+	}
+	if s.Undefined {
+		return "the definition of Devices (" + v1alpha1.GroupVersion.WithResource("devices").GroupResource().String() + ") is missing from the cluster"
+	}
+	return "it has no Device: its agent has not published its cards"
+}
+
 // Snapshot opens the ledger: every node, with the pods that hold its cards. A
 // Device without a Node counts as a node too, since files need not have both.
 func (o *Objects) Snapshot() *Snapshot {
-	s := &Snapshot{Notes: slices.Clone(o.Notes), Waiting: o.Waiting, Live: o.Live}
+	s := &Snapshot{Notes: slices.Clone(o.Notes), Waiting: o.Waiting, Live: o.Live, Undefined: o.Undefined}
 	bound := make(map[string][]*corev1.Pod)
 	for _, pod := range o.Pods {
 		if IsScheduler(pod) && wire.Holds(pod) {

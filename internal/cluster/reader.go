@@ -104,7 +104,7 @@ func (r *Reader) Objects() (*Objects, error) {
 			return nil, ErrStarting
 		}
 	}
-	o := &Objects{Nodes: cached[*corev1.Node](r.informers.Nodes), Devices: r.decode(), Live: true, VendorPlugin: r.plugin}
+	o := &Objects{Nodes: cached[*corev1.Node](r.informers.Nodes), Devices: r.decode(), Live: true, Undefined: r.informers.Devices == nil, VendorPlugin: r.plugin}
 	var others []*corev1.Pod // which take CPU of their nodes
 	for _, pod := range cached[*corev1.Pod](r.informers.Pods) {
 		switch {

@@ -2,6 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net/http"
 	"sync"
 	"time"
 
@@ -13,23 +16,53 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
+const (
+	// debounce is how long a Watcher waits after a change for more of them: one
+	// redraw shows them all.
+	debounce = 300 * time.Millisecond
+	// tick is how often a Watcher shows what it has though nothing changed: ages
+	// advance.
+	tick = time.Second
+	// heartbeat is the time between two questions to the API server, and
+	// heartbeatTimeout how long an answer may take. A watch of a server that hangs
+	// just shows no changes.
+	heartbeat        = 2 * time.Second
+	heartbeatTimeout = 3 * time.Second
+)
+
+// Sight is what a Watcher knows at a moment.
+type Sight struct {
+	// Objects are the cluster as it was last seen. The pointer is another one when
+	// something has changed.
+	Objects *Objects
+	// Answered is when the API server last showed that Objects are up to date.
+	Answered time.Time
+	// Lost is when the connection was found to be lost, and Err how; zero while there
+	// is one.
+	Lost time.Time
+	Err  error
+}
+
 // Watcher follows a cluster. It keeps what the API server sends and makes
 // Objects of it on demand, so that watching costs the server no lists.
 type Watcher struct {
-	informers Informers
-	reader    *Reader
-	changed   chan struct{}
-}
+	client  kubernetes.Interface
+	devices dynamic.Interface
+	plugin  inventory.VendorPlugin
+	// ping asks the API server whether it is there.
+	ping func(context.Context) error
 
-// debounce is how long a Watcher waits after a change for more of them: one redraw
-// shows them all.
-const debounce = 300 * time.Millisecond
+	sight Sight
+	// session is nil while the connection is lost.
+	session *session
+}
 
 // NewWatcher prepares to follow the cluster. The plugin decides who serves a node
 // without a Device.
@@ -38,78 +71,246 @@ func NewWatcher(ctx context.Context, config *rest.Config, plugin inventory.Vendo
 	if err != nil {
 		return nil, err
 	}
-	return newWatcher(ctx, client, devices, plugin)
+	return newWatcher(ctx, client, devices, plugin, func(ctx context.Context) error { return ping(ctx, client.Discovery().RESTClient()) })
 }
 
-func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface, plugin inventory.VendorPlugin) (*Watcher, error) {
+// ping reports as an error that the API server does not answer, or says that it is
+// not ready. Whether the user may ask does not matter.
+func ping(ctx context.Context, client rest.Interface) error {
+	err := client.Get().AbsPath("/readyz").Do(ctx).Error()
+	var status apierrors.APIStatus // which is no error by itself
+	if errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
+		return nil
+	}
+	return err
+}
+
+func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface, plugin inventory.VendorPlugin, ping func(context.Context) error) (*Watcher, error) {
+	w := &Watcher{client: client, devices: devices, plugin: plugin, ping: ping}
+	var err error
+	w.session, err = w.open(ctx)
+	return w, err
+}
+
+// session is one set of informers. They are given up when the connection is lost:
+// they would wait for the answer of a server that hangs, and ever longer before
+// they try again.
+type session struct {
+	informers Informers
+	reader    *Reader
+	changed   chan struct{}
+	failed    chan error
+	stop      func()
+}
+
+// open prepares informers.
+func (w *Watcher) open(ctx context.Context) (*session, error) {
 	// An informer for what is not there, or may not be seen, never syncs.
 	one := metav1.ListOptions{Limit: 1}
-	if _, err := client.CoreV1().Nodes().List(ctx, one); err != nil {
+	if _, err := w.client.CoreV1().Nodes().List(ctx, one); err != nil {
 		return nil, listing("nodes", err)
 	}
-	if _, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, one); err != nil {
+	if _, err := w.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, one); err != nil {
 		return nil, listing("pods", err)
 	}
-	typed := informers.NewSharedInformerFactory(client, 0).Core().V1()
-	w := &Watcher{informers: Informers{Nodes: typed.Nodes().Informer(), Pods: typed.Pods().Informer()}, changed: make(chan struct{}, 1)}
-	resource := v1alpha1.GroupVersion.WithResource("devices")
-	_, err := devices.Resource(resource).List(ctx, one)
-	switch {
-	case err == nil:
-		w.informers.Devices = dynamicinformer.NewDynamicSharedInformerFactory(devices, 0).ForResource(resource).Informer()
-	case !apierrors.IsNotFound(err):
-		return nil, listing("devices", err)
+	typed := informers.NewSharedInformerFactory(w.client, 0).Core().V1()
+	s := &session{
+		informers: Informers{Nodes: typed.Nodes().Informer(), Pods: typed.Pods().Informer()},
+		changed:   make(chan struct{}, 1), failed: make(chan error, 1),
 	}
-	for _, informer := range w.informers.all() {
+	defined, err := w.defined(ctx)
+	switch {
+	case err != nil:
+		return nil, listing("devices", err)
+	case defined:
+		s.informers.Devices = dynamicinformer.NewDynamicSharedInformerFactory(w.devices, 0).ForResource(v1alpha1.GroupVersion.WithResource("devices")).Informer()
+	}
+	for _, informer := range s.informers.all() {
 		if err := informer.SetTransform(request.Trim); err != nil {
 			return nil, err
 		}
-		// Errors are retried; logs would spoil the screen.
-		if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		if err := informer.SetWatchErrorHandlerWithContext(s.failure); err != nil {
 			return nil, err
 		}
 	}
-	w.reader = NewReader(w.informers, plugin)
-	return w, w.reader.OnChange(func() {
+	s.reader = NewReader(s.informers, w.plugin)
+	return s, s.reader.OnChange(func() {
 		select {
-		case w.changed <- struct{}{}:
+		case s.changed <- struct{}{}:
 		default: // one is waiting already
 		}
 	})
 }
 
-// Run calls show with the cluster as it is, and again after changes, until the
-// context ends. Changes that come together are shown together.
-func (w *Watcher) Run(ctx context.Context, show func(*Objects) error) error {
-	ctx, cancel := context.WithCancel(ctx)
+// defined reports whether the API server has a resource for Devices.
+func (w *Watcher) defined(ctx context.Context) (bool, error) {
+	_, err := w.devices.Resource(v1alpha1.GroupVersion.WithResource("devices")).List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// failure notes an error of an informer, but for the usual ends of a watch, after
+// which it goes on at once. The informer's own log would spoil the screen.
+func (s *session) failure(_ context.Context, _ *cache.Reflector, err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return
+	}
+	select {
+	case s.failed <- err:
+	default: // one is waiting already
+	}
+}
+
+// start runs the informers until end is called.
+func (s *session) start(ctx context.Context) {
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	for _, informer := range w.informers.all() {
+	for _, informer := range s.informers.all() {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
-	for _, informer := range w.informers.all() {
-		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			return ctx.Err()
-		}
+	s.stop = func() {
+		cancel()
+		running.Wait()
 	}
+}
+
+// end stops the informers. The methods below have nothing to do without a session.
+func (s *session) end() {
+	if s != nil {
+		s.stop()
+	}
+}
+
+func (s *session) changes() <-chan struct{} {
+	if s == nil {
+		return nil
+	}
+	return s.changed
+}
+
+func (s *session) failures() <-chan error {
+	if s == nil {
+		return nil
+	}
+	return s.failed
+}
+
+// Run calls show with the cluster as it is, again after changes, and about every
+// second, until the context ends. Changes that come together are shown together.
+// While the API server can't be reached, show is called with the time of the loss
+// and what was seen last.
+func (w *Watcher) Run(ctx context.Context, show func(Sight) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		w.session.end()
+	}()
+	w.session.start(ctx)
+	beats, due := make(chan beat, 1), time.After(heartbeat)
+	redraw := time.After(0)
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
 	for {
-		objects, err := w.reader.Objects()
-		if err != nil {
-			return err
-		}
-		if err := show(objects); err != nil {
-			return err
-		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.changed:
+		case <-due:
+			missing := w.session == nil
+			undefined := !missing && w.session.informers.Devices == nil
+			go func() { beats <- w.beat(ctx, missing, undefined) }()
+			continue
+		case b := <-beats:
+			due = time.After(heartbeat)
+			if w.take(ctx, &b) {
+				redraw = time.After(0)
+			}
+		case <-w.session.changes():
+			if redraw == nil {
+				redraw = time.After(debounce)
+			}
+			continue
+		case err := <-w.session.failures():
+			w.lose(err)
+		case <-redraw:
+			redraw = nil
+			if !w.read() {
+				redraw = time.After(debounce)
+				continue
+			}
+		case <-ticks.C:
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(debounce):
+		if w.sight.Objects == nil {
+			continue
+		}
+		if err := show(w.sight); err != nil {
+			return err
 		}
 	}
+}
+
+// beat is the answer to a question to the API server: an error where there was
+// none, and new informers where they were wanted.
+type beat struct {
+	err     error
+	session *session
+}
+
+// beat asks the API server whether it is there, and prepares new informers if they
+// are missing, or if Devices are defined now that were not.
+func (w *Watcher) beat(ctx context.Context, missing, undefined bool) (b beat) {
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
+	defer cancel()
+	if b.err = w.ping(ctx); b.err != nil {
+		return b
+	}
+	if undefined {
+		// An error here is one of the next heartbeat.
+		missing, _ = w.defined(ctx)
+	}
+	if missing {
+		b.session, b.err = w.open(ctx)
+	}
+	return b
+}
+
+// take takes note of what a heartbeat brought, and reports whether there are new
+// informers.
+func (w *Watcher) take(ctx context.Context, b *beat) (fresh bool) {
+	switch {
+	case b.err != nil:
+		w.lose(b.err)
+	case b.session != nil:
+		w.session.end()
+		w.session = b.session
+		w.session.start(ctx)
+		return true
+	case w.sight.Lost.IsZero():
+		w.sight.Answered = time.Now()
+	}
+	return false
+}
+
+// read makes Objects of what the API server has sent. It reports false while the
+// informers are being filled.
+func (w *Watcher) read() bool {
+	if w.session == nil {
+		return true // until there are others
+	}
+	objects, err := w.session.reader.Objects()
+	if err != nil {
+		return false
+	}
+	w.sight = Sight{Objects: objects, Answered: time.Now()}
+	return true
+}
+
+// lose notes that the connection is lost, and gives up the informers.
+func (w *Watcher) lose(err error) {
+	if w.sight.Lost.IsZero() {
+		w.sight.Lost, w.sight.Err = time.Now(), err
+	}
+	w.session.end()
+	w.session = nil
 }

@@ -17,20 +17,23 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
+// answers is an API server that is always there.
+func answers(context.Context) error { return nil }
+
 // TestWatcher: the cluster as it is comes first, then what changes; the end of
 // the context is its end.
 func TestWatcher(t *testing.T) {
 	f := newFakes()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w, err := newWatcher(ctx, f.typed, f.dynamic, inventory.VendorPlugin{})
+	w, err := newWatcher(ctx, f.typed, f.dynamic, inventory.VendorPlugin{}, answers)
 	if err != nil {
 		t.Fatal(err)
 	}
 	shown, done := make(chan names, 100), make(chan error, 1)
 	go func() {
-		done <- w.Run(ctx, func(o *Objects) error {
-			shown <- namesOf(o)
+		done <- w.Run(ctx, func(s Sight) error {
+			shown <- namesOf(s.Objects)
 			return nil
 		})
 	}()
@@ -70,13 +73,13 @@ func TestWatcher(t *testing.T) {
 func TestWatcherErrors(t *testing.T) {
 	f := newFakes()
 	refuse(f.typed, "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
-	if _, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{}); err == nil || !apierrors.IsForbidden(err) {
+	if _, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{}, answers); err == nil || !apierrors.IsForbidden(err) {
 		t.Errorf("error %v, want one that says what is forbidden", err)
 	}
 	f = newFakes()
 	refuse(f.dynamic, "devices", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), ""))
-	w, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{})
-	if err != nil || w.informers.Devices != nil {
+	w, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{}, answers)
+	if err != nil || w.session.informers.Devices != nil {
 		t.Errorf("error %v, want a watcher that goes without Devices", err)
 	}
 }

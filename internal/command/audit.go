@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
@@ -62,7 +63,7 @@ func ruleList() string {
 	for _, r := range audit.Violations() {
 		names = append(names, string(r))
 	}
-	return wrap("  ", strings.Join(names, ", ")) + "\n"
+	return strings.Join(wrap("  ", strings.Join(names, ", "), lineWidth), "\n") + "\n"
 }
 
 // settle is how long a live cluster is given to finish what it was doing.
@@ -73,53 +74,57 @@ func (o *auditOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	report, err := o.audit(ctx, stdin, stderr)
+	objects, _, report, err := o.audited(ctx, stdin, o.now)
 	if err != nil {
 		return err
-	}
-	return o.answer(stdout, len(report.Violations) == 0, report, func() string { return auditText(report, colors) })
-}
-
-func (o *auditOptions) audit(ctx context.Context, stdin io.Reader, stderr io.Writer) (*audit.Report, error) {
-	objects, err := o.read(ctx, stdin)
-	if err != nil {
-		return nil, err
 	}
 	for _, note := range objects.Notes {
 		fmt.Fprintln(stderr, "note:", note)
 	}
-	report := audit.Check(objects.Snapshot(), o.now())
-	if len(report.Violations) == 0 || !o.live() {
-		return report, nil
+	return o.answer(stdout, len(report.Violations) == 0, report, func() string { return auditText(report, colors, columns(stdout)) })
+}
+
+// audited reads the cluster and audits it. A live one is read again when something
+// is found: what was only seen halfway through a change is left out.
+func (s *source) audited(ctx context.Context, stdin io.Reader, now func() time.Time) (*cluster.Objects, *cluster.Snapshot, *audit.Report, error) {
+	objects, err := s.read(ctx, stdin)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	snapshot := objects.Snapshot()
+	report := audit.Check(snapshot, now())
+	if len(report.Violations) == 0 || !s.live() {
+		return objects, snapshot, report, nil
 	}
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, nil, ctx.Err()
 	case <-time.After(settle):
 	}
-	if objects, err = o.read(ctx, stdin); err != nil {
-		return nil, err
+	if objects, err = s.read(ctx, stdin); err != nil {
+		return nil, nil, nil, err
 	}
-	return audit.Check(objects.Snapshot(), o.now()).Confirmed(report), nil
+	snapshot = objects.Snapshot()
+	return objects, snapshot, audit.Check(snapshot, now()).Confirmed(report), nil
 }
 
 // auditText renders an audit for people.
-func auditText(r *audit.Report, p palette) string {
+func auditText(r *audit.Report, p palette, columns int) string {
 	var b strings.Builder
 	verdict := p.paint(green, "no rule is broken")
 	if len(r.Violations) > 0 {
 		verdict = p.paint(red, view.Count(len(r.Violations), "violation"))
 	}
 	fmt.Fprintf(&b, "%s, %s, %s: %s\n", view.Count(r.Nodes, "node"), view.Count(r.Cards, "card"), view.Count(r.Pods, "pod"), verdict)
-	writeFindings(&b, r.Violations, red, p)
+	writeFindings(&b, r.Violations, columns, p, red)
 	if len(r.Notes) > 0 {
 		b.WriteString("\n" + view.Count(len(r.Notes), "note") + "\n")
 	}
-	writeFindings(&b, r.Notes, yellow, p)
+	writeFindings(&b, r.Notes, columns, p, yellow)
 	return b.String()
 }
 
-func writeFindings(b *strings.Builder, findings []audit.Finding, color string, p palette) {
+func writeFindings(b *strings.Builder, findings []audit.Finding, columns int, p palette, color string) {
 	var rule audit.Rule
 	for i := range findings {
 		f := &findings[i]
@@ -127,6 +132,6 @@ func writeFindings(b *strings.Builder, findings []audit.Finding, color string, p
 			rule = f.Rule
 			b.WriteString("\n" + p.paint(color, string(rule)) + "\n")
 		}
-		b.WriteString(wrap("  ", f.Message) + "\n")
+		b.WriteString(strings.Join(wrap("  ", f.Message, columns), "\n") + "\n")
 	}
 }

@@ -3,26 +3,72 @@ package command
 import (
 	"io"
 	"os"
+	"os/signal"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/term"
 )
 
+// columns returns how wide lines to the writer may be: as wide as the terminal, or
+// as $COLUMNS says.
+func columns(out io.Writer) int {
+	if terminal, ok := terminalOf(out); ok {
+		if width, _, err := term.GetSize(int(terminal.Fd())); err == nil && width > 0 {
+			return max(narrowest, width)
+		}
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return max(narrowest, n)
+	}
+	return lineWidth
+}
+
+// text is something that can be shown in so many columns and rows. Rows are 0
+// where there is no limit.
+type text func(columns, rows int) []string
+
 // screen shows a text that changes. On a terminal it is drawn over the one
-// before, line by line, so that nothing flickers; what is left there at the end
-// is the last one. Elsewhere each text is printed after the one before, if it
-// differs.
+// before, line by line, so that nothing flickers, and again when the terminal is
+// resized; what is left there at the end is the last one. Elsewhere each text is
+// printed after the one before, if it differs.
 type screen struct {
 	out      io.Writer
 	terminal *os.File // nil where there is none
-	last     string
-	started  bool
+	stop     func()
+
+	mu      sync.Mutex
+	last    text
+	printed string
+	started bool
 }
 
 func newScreen(out io.Writer) *screen {
-	terminal, _ := terminalOf(out)
-	return &screen{out: out, terminal: terminal}
+	s := &screen{out: out, stop: func() {}}
+	s.terminal, _ = terminalOf(out)
+	if s.terminal == nil {
+		return s
+	}
+	resized, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(resized, syscall.SIGWINCH)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-resized:
+				_ = s.draw() // an error is one of the next text too
+			}
+		}
+	}()
+	s.stop = func() {
+		signal.Stop(resized)
+		close(done)
+	}
+	return s
 }
 
 const (
@@ -34,46 +80,63 @@ const (
 	clearBelow = "\x1b[J"
 )
 
-func (s *screen) show(text string, now time.Time) error {
-	if s.started && text == s.last {
+func (s *screen) show(t text, now time.Time) error {
+	s.mu.Lock()
+	s.last = t
+	s.mu.Unlock()
+	if s.terminal != nil {
+		return s.draw()
+	}
+	printed := strings.Join(t(columns(s.out), 0), "\n") + "\n"
+	if s.started && printed == s.printed {
 		return nil
 	}
-	var b strings.Builder
-	switch {
-	case s.terminal != nil:
-		if !s.started {
-			b.WriteString(alternate)
-		}
-		_, height, err := term.GetSize(int(s.terminal.Fd()))
-		if err != nil || height <= 0 { // a terminal that does not know its size
-			height = 24
-		}
-		b.WriteString(page(text, height))
-	case s.started:
-		b.WriteString("\n" + now.Format(time.TimeOnly) + "\n" + text)
-	default:
-		b.WriteString(text)
+	s.printed = printed
+	if s.started {
+		printed = "\n" + now.Format(time.TimeOnly) + "\n" + printed
 	}
-	s.started, s.last = true, text
-	_, err := io.WriteString(s.out, b.String())
+	s.started = true
+	_, err := io.WriteString(s.out, printed)
+	return err
+}
+
+// draw draws the last text on the terminal.
+func (s *screen) draw() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		return nil
+	}
+	_, height, err := term.GetSize(int(s.terminal.Fd()))
+	if err != nil || height <= 0 { // a terminal that does not know its size
+		height = 24
+	}
+	drawn := page(s.last(columns(s.out), max(1, height-1)), height)
+	if !s.started {
+		drawn = alternate + drawn
+	}
+	s.started = true
+	_, err = io.WriteString(s.out, drawn)
 	return err
 }
 
 // close leaves the last text where the shell goes on.
 func (s *screen) close() {
+	s.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.terminal == nil || !s.started {
 		return
 	}
 	// An error can't be reported any more.
-	_, _ = io.WriteString(s.out, back+s.last)
+	_, _ = io.WriteString(s.out, back+strings.Join(s.last(columns(s.out), 0), "\n")+"\n")
 }
 
-// page draws a text over whatever is there, cut to the height of the terminal.
-func page(text string, height int) string {
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+// page draws lines over whatever is there, cut to the height of the terminal.
+func page(lines []string, height int) string {
 	// The last line stays empty, unless it is the only one.
 	if rows := max(1, height-1); len(lines) > rows {
-		lines = append(lines[:rows-1], "...")
+		lines = append(lines[:rows-1:rows-1], "...")
 	}
 	var b strings.Builder
 	b.WriteString(home)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
@@ -16,8 +17,8 @@ import (
 func TestScreenElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&out)
-	for i, text := range []string{"one\n", "one\n", "two\n"} {
-		if err := s.show(text, noon().Add(time.Duration(i)*time.Second)); err != nil {
+	for i, line := range []string{"one", "one", "two"} {
+		if err := s.show(func(int, int) []string { return []string{line} }, noon().Add(time.Duration(i)*time.Second)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,19 +31,19 @@ func TestScreenElsewhere(t *testing.T) {
 // TestPage: what is drawn over the text before has no more lines than the
 // terminal, and whatever is left of that text is cleared.
 func TestPage(t *testing.T) {
-	got := page("first line\n\x1b[31mred\x1b[0m and more\nthird\nfourth\n", 4)
+	got := page([]string{"first line", "\x1b[31mred\x1b[0m and more", "third", "fourth"}, 4)
 	want := home + clearLine + "first line\r\n" + clearLine + "\x1b[31mred\x1b[0m and more\r\n" + clearLine + "...\r\n" + clearBelow
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("page (-want +got):\n%s", diff)
 	}
-	if strings.Contains(page("short\n", 24), "...") {
+	if strings.Contains(page([]string{"short"}, 24), "...") {
 		t.Error("a text that fits is cut")
 	}
 }
 
 // TestPageOfAnySize: a terminal may have no lines or one.
 func TestPageOfAnySize(t *testing.T) {
-	const text = "first\nsecond\nthird\n"
+	text := []string{"first", "second", "third"}
 	for height := range 6 {
 		drawn := page(text, height)
 		if lines := strings.Count(drawn, "\n"); lines > max(0, height-1) {
@@ -52,7 +53,7 @@ func TestPageOfAnySize(t *testing.T) {
 	if want, got := home+clearLine+"..."+clearBelow, page(text, 1); got != want {
 		t.Errorf("on one line %q, want %q", got, want)
 	}
-	if want, got := home+clearLine+"only"+clearBelow, page("only\n", 1); got != want {
+	if want, got := home+clearLine+"only"+clearBelow, page([]string{"only"}, 1); got != want {
 		t.Errorf("on one line %q, want %q", got, want)
 	}
 }
@@ -85,19 +86,23 @@ func TestBar(t *testing.T) {
 	}
 	sick, whole := card(2, 100, 16), card(2, 0, 15)
 	sick.Healthy, whole.Exclusive = false, true
+	twice := card(1, 0, 12)
+	twice.Violations = []audit.Rule{audit.ComputeOverbooked}
 	many := make([]view.CardStatus, 64)
 	for i := range many {
 		many[i] = card(1, 100-i, 16-min(1, i))
 	}
-	many[3], many[4] = sick, whole
+	many[3], many[4], many[5], many[6] = sick, whole, twice, card(1, 84, 0)
 	cases := map[string]struct {
 		cards []view.CardStatus
 		want  string
 	}{
 		"states":                  {[]view.CardStatus{card(1, 100, 16), card(1, 99, 15), card(1, 45, 15), card(1, 1, 15), sick, whole}, ".169 !#"},
-		"slots count too":         {[]view.CardStatus{card(1, 95, 0)}, "9"},
+		"slots count too":         {[]view.CardStatus{card(1, 95, 1)}, "9"},
+		"no slice left":           {[]view.CardStatus{card(1, 84, 0), card(1, 84, 1)}, "=9"},
+		"booked twice":            {[]view.CardStatus{twice, card(1, 100, 16)}, "X."},
 		"zones that interleave":   {[]view.CardStatus{card(1, 100, 16), card(2, 100, 16), card(1, 100, 16)}, "..."},
-		"more cards than columns": {many, "1x# 61x1-9 1x. 1x!"},
+		"more cards than columns": {many, "1x# 59x1-9 1x= 1x. 1xX 1x!"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/view"
@@ -45,6 +46,12 @@ Daybreak to run: the right to list them is enough.
   BIGGEST      the largest request that would fit: cards of one zone, or the most
                that one card has left
 
+Nodes that are cordoned, not ready or tainted don't count as free, nor do cards
+without a slice or memory left. Free memory is rounded down. The fragmentation is
+the part of what is free that pods like those in the cluster could not use; it is
+not known while there are fewer than 32 of them. Violations are those that daybreak
+audit reports.
+
 With -o wide every card is listed with its shares; with -o json the answer is one
 document. Exit codes: 0 done; 2 something can't be read.`,
 		Example: `  # The cluster of your kubeconfig
@@ -72,7 +79,7 @@ document. Exit codes: 0 done; 2 something can't be read.`,
 	f.StringVar(&o.node, "node", "", "show one node only, by `NAME`")
 	o.registerOutput(cmd, "table", "wide", "json")
 	o.registerColor(cmd)
-	f.BoolVarP(&o.watch, "watch", "w", false, "show it again whenever something changes, until Ctrl-C")
+	f.BoolVarP(&o.watch, "watch", "w", false, "keep showing it, until Ctrl-C")
 	cli.Complete(cmd, "node", o.completeFrom("nodes"))
 	return cmd
 }
@@ -89,11 +96,11 @@ func (o *statusOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	case o.watch:
 		return o.follow(ctx, stdout, colors)
 	}
-	objects, err := o.read(ctx, stdin)
+	_, snapshot, report, err := o.audited(ctx, stdin, o.now)
 	if err != nil {
 		return err
 	}
-	status, err := o.status(objects)
+	status, err := o.status(snapshot, report)
 	if err != nil {
 		return err
 	}
@@ -102,11 +109,15 @@ func (o *statusOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			fmt.Fprintln(stderr, "note:", note)
 		}
 	}
-	return o.answer(stdout, true, status, func() string { return o.text(status, colors) })
+	return o.answer(stdout, true, status, func() string { return o.text(status, colors, columns(stdout)).text() })
 }
 
-func (o *statusOptions) status(objects *cluster.Objects) (*view.Status, error) {
-	status := view.NewStatus(objects.Snapshot(), o.space)
+// status returns what there is to show: the nodes in the order of their names, or
+// the one that was asked for, with what the audit found.
+func (o *statusOptions) status(snapshot *cluster.Snapshot, report *audit.Report) (*view.Status, error) {
+	status := view.NewStatus(snapshot, o.space)
+	status.Mark(report)
+	slices.SortFunc(status.Nodes, func(a, b view.NodeStatus) int { return cluster.CompareNames(a.Name, b.Name) })
 	if o.node == "" {
 		return status, nil
 	}
@@ -128,32 +139,6 @@ func shows(status *view.Status, note string) bool {
 	})
 }
 
-func (o *statusOptions) text(status *view.Status, colors palette) string {
-	t := statusText{Status: status, palette: colors, wide: o.output == "wide", now: o.now(), oneNode: o.node != ""}
-	return t.text()
-}
-
-// follow shows the status whenever it changes, until the context ends.
-func (o *statusOptions) follow(ctx context.Context, stdout io.Writer, colors palette) error {
-	config, err := o.access.Config()
-	if err != nil {
-		return err
-	}
-	watcher, err := cluster.NewWatcher(ctx, config, o.plugin)
-	if err != nil {
-		return err
-	}
-	screen := newScreen(stdout)
-	defer screen.close()
-	err = watcher.Run(ctx, func(objects *cluster.Objects) error {
-		status, err := o.status(objects)
-		if err != nil {
-			return err
-		}
-		return screen.show(o.text(status, colors), o.now())
-	})
-	if ctx.Err() != nil {
-		return nil // Ctrl-C is how it ends
-	}
-	return err
+func (o *statusOptions) text(status *view.Status, colors palette, columns int) *statusText {
+	return &statusText{Status: status, palette: colors, wide: o.output == "wide", now: o.now(), oneNode: o.node != "", columns: columns}
 }

@@ -13,6 +13,8 @@ import (
 const (
 	signFree      = "."
 	signWhole     = "#"
+	signNoSlice   = "="
+	signViolation = "X"
 	signUnhealthy = "!"
 	signUnknown   = "?"
 )
@@ -21,7 +23,7 @@ const (
 // it draws. The characters are plain ASCII: others are two columns wide on some
 // terminals.
 func bar(n *view.NodeStatus, p palette, drawn map[string]bool) string {
-	if n.Problem != "" {
+	if n.Problem != "" || n.MissingDevice != "" {
 		drawn[signUnknown] = true
 		return p.paint(red, signUnknown)
 	}
@@ -58,7 +60,9 @@ func tally(signs, colors []string, p palette) string {
 		counts[sign]++
 	}
 	var parts []string
-	for _, x := range []struct{ sign, color string }{{signWhole, blue}, {"1-9", yellow}, {signFree, green}, {signUnhealthy, red}} {
+	for _, x := range []struct{ sign, color string }{
+		{signWhole, blue}, {"1-9", yellow}, {signNoSlice, magenta}, {signFree, green}, {signViolation, red}, {signUnhealthy, red},
+	} {
 		if counts[x.sign] > 0 {
 			parts = append(parts, p.paint(x.color, fmt.Sprintf("%dx%s", counts[x.sign], x.sign)))
 		}
@@ -94,12 +98,16 @@ func zonesLieApart(n *view.NodeStatus) bool {
 // and its colour.
 func sign(c *view.CardStatus) (text, color string) {
 	switch {
+	case len(c.Violations) > 0:
+		return signViolation, red
 	case !c.Healthy:
 		return signUnhealthy, red
 	case c.Exclusive:
 		return signWhole, blue
 	case c.Slots <= c.SlotsFree:
 		return signFree, green
+	case c.OutOfSlices():
+		return signNoSlice, magenta
 	}
 	most := max(int64(100-c.ComputeFreePercent), 100*int64(c.Slots-c.SlotsFree)/int64(max(1, c.Slots)))
 	if c.MemoryMiB > 0 {
@@ -112,8 +120,8 @@ func sign(c *view.CardStatus) (text, color string) {
 func legend(drawn map[string]bool) string {
 	var parts []string
 	for _, x := range []struct{ signs, text string }{
-		{signFree, ". free"}, {"123456789", "1-9 tenths used"}, {signWhole, "# whole"},
-		{signUnhealthy, "! unhealthy"}, {signUnknown, "? can't be read"}, {" ", "gaps between zones"},
+		{signFree, ". free"}, {"123456789", "1-9 tenths used"}, {signWhole, "# whole"}, {signNoSlice, "= no slice left"},
+		{signViolation, "X violation"}, {signUnhealthy, "! unhealthy"}, {signUnknown, "? can't be read"}, {" ", "gaps between zones"},
 	} {
 		if slices.ContainsFunc(strings.Split(x.signs, ""), func(sign string) bool { return drawn[sign] }) {
 			parts = append(parts, x.text)

@@ -36,7 +36,7 @@ func trimPod(pod *corev1.Pod) {
 		pod.Spec.PriorityClassName, pod.Spec.PreemptionPolicy = spec.PriorityClassName, spec.PreemptionPolicy
 		pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations = spec.NodeSelector, trimAffinity(spec.Affinity), spec.Tolerations
 	}
-	if wire.IsComponent(pod, "scheduler") { // its arguments have its policy
+	if wire.IsComponent(pod, "scheduler") || wire.IsComponent(pod, "manager") { // policy and tolerated taint
 		for i := range spec.Containers {
 			pod.Spec.Containers[i].Args = spec.Containers[i].Args
 		}

@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
@@ -37,7 +39,23 @@ type ClusterStatus struct {
 	Free           Free           `json:"free"`
 	Total          Amounts        `json:"total"`
 	Pending        int            `json:"pending"`
+	// FragmentationPercent is the part of what is free that pods like those in the
+	// cluster could not use. It is null where that is not known; FragmentationUnknown
+	// says why, with one of the constants below.
+	FragmentationPercent *int   `json:"fragmentationPercent"`
+	FragmentationUnknown string `json:"fragmentationUnknown,omitempty"`
+	// Violations counts the rules of the audit that are broken; it is left out where
+	// none was made.
+	Violations *int `json:"violations,omitempty"`
 }
+
+// Why the fragmentation is not known.
+const (
+	// TooFewPods are in the cluster to say what is of use to pods like them.
+	TooFewPods = "TooFewPods"
+	// NothingFree: there is nothing that could be fragmented.
+	NothingFree = "NothingFree"
+)
 
 // Amounts is compute and memory of several cards: 100 percent is one card.
 type Amounts struct {
@@ -48,7 +66,8 @@ type Amounts struct {
 // Free is what can still be handed out.
 type Free struct {
 	Amounts
-	// WholeCards are idle; LinkedCards is the most of them in one zone.
+	// WholeCards are idle, on a node that hands out whole cards; LinkedCards is the
+	// most of them in one zone.
 	WholeCards  int `json:"wholeCards"`
 	LinkedCards int `json:"linkedCards"`
 	// LargestSlice is what the card with the most room has left.
@@ -62,17 +81,23 @@ type NodeStatus struct {
 	ServedBy string `json:"servedBy"`
 	// Ready and Schedulable are Kubernetes' word on the node; a node of which
 	// only the Device was read counts as both.
-	Ready       bool         `json:"ready"`
-	Schedulable bool         `json:"schedulable"`
-	Zones       int          `json:"zones"`
-	Free        Free         `json:"free"`
-	Cards       []CardStatus `json:"cards"`
+	Ready       bool `json:"ready"`
+	Schedulable bool `json:"schedulable"`
+	// Taint is the first taint that keeps pods with cards off, unless they tolerate
+	// more than admission has them tolerate.
+	Taint string       `json:"taint,omitempty"`
+	Zones int          `json:"zones"`
+	Free  Free         `json:"free"`
+	Cards []CardStatus `json:"cards"`
 	// Problem says why the cards can't be read; Unaccounted are pods whose
 	// cards are not known. Either keeps new pods off the node.
 	Problem string `json:"problem,omitempty"`
 	// Paused says why the node takes no pods for now, though its cards are well.
-	Paused      string   `json:"paused,omitempty"`
-	Unaccounted []string `json:"unaccounted,omitempty"`
+	Paused string `json:"paused,omitempty"`
+	// MissingDevice says why none of its cards is known, on a node that Daybreak
+	// serves.
+	MissingDevice string   `json:"missingDevice,omitempty"`
+	Unaccounted   []string `json:"unaccounted,omitempty"`
 }
 
 // CardStatus is a card with what is on it.
@@ -94,9 +119,18 @@ type CardStatus struct {
 	QoS                string        `json:"qos"`
 	Exclusive          bool          `json:"exclusive"`
 	Shares             []ShareStatus `json:"shares"`
+	// Free is what can still be handed out of the card: nothing while it is
+	// unhealthy, held as a whole, or out of slices or memory.
+	Free Amounts `json:"free"`
 	// ForeignSlices belong to no pod.
 	ForeignSlices int `json:"foreignSlices,omitempty"`
+	// Violations are the rules of the audit that are broken on the card.
+	Violations []audit.Rule `json:"violations,omitempty"`
 }
+
+// OutOfSlices reports whether the card is shared by as many as it takes: no more
+// can join, whatever compute and memory are left.
+func (c *CardStatus) OutOfSlices() bool { return c.Slots > 0 && c.SlotsFree == 0 && !c.Exclusive }
 
 // ShareStatus is what a container holds of a card.
 type ShareStatus struct {
@@ -142,11 +176,14 @@ const (
 func NewStatus(s *cluster.Snapshot, namespace string) *Status {
 	st := &Status{Nodes: []NodeStatus{}, Pending: []PendingStatus{}, Notes: s.Notes}
 	st.Cluster.Models = map[string]int{}
+	filter := cluster.NewNodeFilter(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: s.Tolerations()}})
 	for i, n := range s.Nodes {
 		node := nodeStatus(n, s.Inventories[i], &s.Facts[i])
+		node.Taint, node.MissingDevice = filter.Taint(&s.Facts[i]), s.MissingDevice(i)
 		st.Cluster.add(n, &node)
 		st.Nodes = append(st.Nodes, node)
 	}
+	st.Cluster.fragmentation(s)
 	judge := newJudge(s, place.Default)
 	for _, pod := range s.Pending {
 		if wire.Asks(pod) && (namespace == "" || namespace == pod.Namespace) {
@@ -159,9 +196,43 @@ func NewStatus(s *cluster.Snapshot, namespace string) *Status {
 	return st
 }
 
+// fragmentation sets the part of what is free that is of no use.
+func (c *ClusterStatus) fragmentation(s *cluster.Snapshot) {
+	free, useless, known := s.Waste()
+	switch {
+	case !known:
+		c.FragmentationUnknown = TooFewPods
+	case free <= 0:
+		c.FragmentationUnknown = NothingFree
+	default:
+		c.FragmentationPercent = new(int(math.Round(100 * useless / free)))
+	}
+}
+
+// Mark adds what an audit of the same cluster found: how many violations there
+// are, and the rules that are broken on each card.
+func (s *Status) Mark(report *audit.Report) {
+	s.Cluster.Violations = new(len(report.Violations))
+	nodes := make(map[string]*NodeStatus, len(s.Nodes))
+	for i := range s.Nodes {
+		nodes[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	for i := range report.Violations {
+		f := &report.Violations[i]
+		node := nodes[f.Node]
+		if node == nil || f.Index == nil || *f.Index >= len(node.Cards) {
+			continue // it is not about a card
+		}
+		c := &node.Cards[*f.Index]
+		if !slices.Contains(c.Violations, f.Rule) {
+			c.Violations = append(c.Violations, f.Rule)
+		}
+	}
+}
+
 func (c *ClusterStatus) add(n *ledger.Node, node *NodeStatus) {
 	c.Nodes++
-	if len(node.Cards) == 0 && node.Problem == "" {
+	if !node.HasCards() {
 		return
 	}
 	c.NodesWithCards++
@@ -174,7 +245,7 @@ func (c *ClusterStatus) add(n *ledger.Node, node *NodeStatus) {
 			c.Total.MemoryMiB += node.Cards[i].MemoryMiB
 		}
 	}
-	if !node.takesPods() {
+	if !node.TakesPods() {
 		return
 	}
 	c.Free.ComputePercent += node.Free.ComputePercent
@@ -186,8 +257,13 @@ func (c *ClusterStatus) add(n *ledger.Node, node *NodeStatus) {
 	}
 }
 
-// takesPods reports whether Kubernetes gives the node pods.
-func (n *NodeStatus) takesPods() bool { return n.Ready && n.Schedulable }
+// TakesPods reports whether Kubernetes gives the node pods.
+func (n *NodeStatus) TakesPods() bool { return n.Ready && n.Schedulable && n.Taint == "" }
+
+// HasCards reports whether the node has cards, or should have some.
+func (n *NodeStatus) HasCards() bool {
+	return len(n.Cards) > 0 || n.Problem != "" || n.MissingDevice != ""
+}
 
 func nodeStatus(n *ledger.Node, inv *inventory.Inventory, facts *cluster.Facts) NodeStatus {
 	node := NodeStatus{
@@ -257,7 +333,7 @@ func cardStatus(n *ledger.Node, i int) CardStatus {
 		MemoryMiB: int64(card.Memory), MemoryFreeMiB: int64(max(0, card.Memory-usage.Memory)),
 		ComputeFreePercent: int32(max(0, gpu.FullCompute-usage.Compute)),
 		Slots:              card.Slots, SlotsFree: max(0, card.Slots-int(usage.Slots)),
-		QoS: string(usage.QoS.Only()), Exclusive: usage.Exclusive, Shares: []ShareStatus{},
+		QoS: string(usage.QoS.Only()), Exclusive: usage.Exclusive, Shares: []ShareStatus{}, Free: freeOfCard(n, i),
 		ForeignSlices: int(n.WithoutPods().Usage[i].Slots),
 	}
 	if zone, ok := t.ZoneOf(i); ok {
@@ -297,20 +373,16 @@ func sharesByCard(n *ledger.Node) [][]ShareStatus {
 // not known.
 func freeOf(n *ledger.Node) Free {
 	var f Free
-	if n.Problem != nil || n.Paused != "" || len(n.Unknown()) > 0 {
+	if !handsOut(n) {
 		return f
 	}
 	t := n.Topology()
 	var idle gpu.Set
 	for i := range t.Healthy().All() {
-		card, usage := t.Card(i), &n.Now().Usage[i]
-		if usage.Idle() {
+		if n.Now().Usage[i].Idle() && n.Serves.Whole {
 			idle |= gpu.SetOf(i)
 		}
-		if usage.Exclusive || int(usage.Slots) >= card.Slots {
-			continue
-		}
-		left := Amounts{int64(max(0, gpu.FullCompute-usage.Compute)), int64(max(0, card.Memory-usage.Memory))}
+		left := freeOfCard(n, i)
 		f.ComputePercent += left.ComputePercent
 		f.MemoryMiB += left.MemoryMiB
 		if larger(left, f.LargestSlice) {
@@ -324,6 +396,21 @@ func freeOf(n *ledger.Node) Free {
 		}
 	}
 	return f
+}
+
+// handsOut reports whether the node hands out cards, as far as they are free.
+func handsOut(n *ledger.Node) bool {
+	return n.Problem == nil && n.Paused == "" && len(n.Unknown()) == 0
+}
+
+// freeOfCard returns what the node can still hand out of a card. One that has no
+// slice or no memory left can give nothing, whatever else is left.
+func freeOfCard(n *ledger.Node, i int) Amounts {
+	card, usage := n.Topology().Card(i), &n.Now().Usage[i]
+	if !handsOut(n) || !card.Healthy || usage.Exclusive || int(usage.Slots) >= card.Slots || usage.Memory >= card.Memory {
+		return Amounts{}
+	}
+	return Amounts{int64(max(0, gpu.FullCompute-usage.Compute)), int64(card.Memory - usage.Memory)}
 }
 
 // larger compares what two cards have left: compute first, since that is what

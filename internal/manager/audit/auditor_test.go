@@ -133,9 +133,36 @@ func TestNothingIsWrong(t *testing.T) {
 	}
 	b.wants(t, "audit_violations{MemoryOverbooked} 0", "audit_findings_total{LockStuck} 0", "double_bookings_total{} 0", "audits_total{done} 1",
 		"node_compute_allocated_percent{n1} 100", "node_memory_allocated_bytes{n1} 3.4359738368e+10", "pending_pods{} 1",
-		"free_capacity_cards{} 1.25", "fragmentation_ratio{} 0", "audit_notes{UnhealthyInUse} 0")
+		"free_capacity_cards{} 1.25", "audit_notes{UnhealthyInUse} 0")
 	if problems, err := testutil.GatherAndLint(b.registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v %v", problems, err)
+	}
+}
+
+// TestFragmentation: there is no such metric while there are too few pods, nor
+// where nothing is free.
+func TestFragmentation(t *testing.T) {
+	const name = "daybreak_manager_fragmentation_ratio"
+	b := newBench(t)
+	for i := range 32 {
+		if n := testutil.CollectAndCount(b.metrics, name); n != 0 {
+			t.Fatalf("%d metrics with %d pods", n, i)
+		}
+		b.store.node(fmt.Sprintf("n%d", i))
+		b.store.slice(fmt.Sprintf("n%d", i), fmt.Sprintf("p%d", i), 0, 60, 40)
+		b.look(t)
+	}
+	if n := testutil.CollectAndCount(b.metrics, name); n != 1 {
+		t.Errorf("%d metrics with 32 pods", n)
+	}
+	for _, device := range b.store.objects.Devices {
+		for i := range device.Spec.Devices {
+			device.Spec.Devices[i].Health = false
+		}
+	}
+	b.look(t)
+	if n := testutil.CollectAndCount(b.metrics, name); n != 0 {
+		t.Errorf("%d metrics with nothing free", n)
 	}
 }
 

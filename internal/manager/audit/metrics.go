@@ -32,7 +32,7 @@ var (
 	violationsDesc = prometheus.NewDesc("daybreak_manager_audit_violations",
 		"Breaches of rules that the last audit found and the one before too, by rule; the rules are listed by daybreak audit --help.", []string{"rule"}, nil)
 	notesDesc = prometheus.NewDesc("daybreak_manager_audit_notes",
-		"Findings of the last audit that are no violations, by rule: UnhealthyInUse, ForeignSlices, RequestUnclear, NoAllocation, CardLeftOut.", []string{"rule"}, nil)
+		"Findings of the last audit that are no violations, by rule: UnhealthyInUse, ForeignSlices, RequestUnclear, NoAllocation, CardLeftOut, DeviceMissing.", []string{"rule"}, nil)
 	atDesc = prometheus.NewDesc("daybreak_manager_last_audit_timestamp_seconds",
 		"When the last audit was made, in seconds since 1970.", nil, nil)
 	computeDesc = prometheus.NewDesc("daybreak_manager_node_compute_allocated_percent",
@@ -44,7 +44,7 @@ var (
 	freeDesc = prometheus.NewDesc("daybreak_manager_free_capacity_cards",
 		"What is free of healthy cards, in cards: half of a card is its compute, half its memory.", nil, nil)
 	fragmentationDesc = prometheus.NewDesc("daybreak_manager_fragmentation_ratio",
-		"Part of the free capacity, from 0 to 1, that a pod like those in the cluster could not use, on average over those pods; 0 while there are too few pods.", nil, nil)
+		"Part of the free capacity, from 0 to 1, that a pod like those in the cluster could not use, on average over those pods; absent while there are fewer than 32 pods to learn from, or nothing is free.", nil, nil)
 )
 
 // doubleBooking are the rules whose breach means that a card was given to two
@@ -127,13 +127,11 @@ func (m *metrics) describe(s *cluster.Snapshot, violations, notes []audit.Findin
 		gauge(memoryDesc, float64(memory)*(1<<20), n.Name)
 	}
 	gauge(pendingDesc, float64(len(s.Pending)))
-	free, useless := s.Waste()
-	fragmentation := 0.0
-	if free > 0 {
-		fragmentation = useless / free
-	}
+	free, useless, known := s.Waste()
 	gauge(freeDesc, free)
-	gauge(fragmentationDesc, fragmentation)
+	if known && free > 0 {
+		gauge(fragmentationDesc, useless/free)
+	}
 	m.cluster.Store(&list)
 }
 

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -56,9 +55,7 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 	w.nodes = make([]Node, len(status.Nodes))
 	cluster.InParallel(len(w.nodes), func(i int) { w.nodes[i] = newNode(&status.Nodes[i], w.snapshot.Nodes[i]) })
 	w.summary = summarize(&status.Cluster, w.nodes)
-	if free, useless := w.snapshot.Waste(); free > 0 {
-		w.summary.FragmentationPercent = new(int(math.Round(100 * useless / free)))
-	}
+	w.summary.FragmentationPercent = status.Cluster.FragmentationPercent
 	w.pending = make([]Pending, len(status.Pending))
 	for i := range w.pending {
 		w.pending[i] = Pending{PendingStatus: status.Pending[i], Asked: askedOf(status.Pending[i].Request)}

@@ -246,6 +246,7 @@ export default {
   "rule.NoAllocation": "A pod is bound without an allocation and holds no cards",
   "rule.RequestUnclear": "A pod runs although its request makes no sense",
   "rule.CardLeftOut": "Only one of two inventories knows a card",
+  "rule.DeviceMissing": "A node that Daybreak serves has no Device",
   "finding.hidden": "The details name pods that you may not see.",
   "finding.violation": "Broken rule",
   "finding.note": "Good to know",

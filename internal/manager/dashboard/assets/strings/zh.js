@@ -260,6 +260,7 @@ export default {
   "rule.NoAllocation": "Pod 已绑定但没有分配信息，不占用 GPU",
   "rule.RequestUnclear": "申请无效的 Pod 在运行",
   "rule.CardLeftOut": "两份清单只有一份知道这张卡",
+  "rule.DeviceMissing": "由 Daybreak 服务的节点没有 Device",
   "finding.hidden": "详情涉及您无权查看的 Pod。",
   "finding.violation": "违反规则",
   "finding.note": "提示",
