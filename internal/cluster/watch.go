@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -81,6 +82,12 @@ func ping(ctx context.Context, client rest.Interface) error {
 	var status apierrors.APIStatus // which is no error by itself
 	if errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
 		return nil
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("it does not answer")
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return wrapped.Err // without the address
 	}
 	return err
 }

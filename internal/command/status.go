@@ -135,7 +135,8 @@ func (o *statusOptions) status(snapshot *cluster.Snapshot, report *audit.Report)
 // shows reports whether the table has the note in its own words.
 func shows(status *view.Status, note string) bool {
 	return slices.ContainsFunc(status.Nodes, func(n view.NodeStatus) bool {
-		return n.Problem != "" && strings.HasPrefix(note, "node "+n.Name+" takes no pods:")
+		return n.Problem != "" && strings.HasPrefix(note, "node "+n.Name+" takes no pods:") ||
+			n.MissingDevice != "" && strings.Contains(note, " on "+n.Name+": ") // which cards its pods hold is not known then
 	})
 }
 

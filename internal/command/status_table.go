@@ -32,7 +32,7 @@ type statusText struct {
 
 // text renders all of it.
 func (t *statusText) text() string {
-	blocks := [][]string{t.cluster(), t.nodes()}
+	blocks := [][]string{t.cluster(), t.nodes(0)}
 	if t.wide {
 		blocks = append(blocks, t.cards())
 	}
@@ -56,10 +56,12 @@ func joined(blocks [][]string) (lines []string) {
 // fitting renders the status in so many lines. Where that is too few for all of it,
 // what is wrong comes before the nodes, and each part is cut.
 func (t *statusText) fitting(rows int) []string {
-	if all := strings.Split(strings.TrimSuffix(t.text(), "\n"), "\n"); len(all) <= rows {
-		return all
+	if t.shown() <= rows { // else there are more nodes than rows
+		if all := strings.Split(strings.TrimSuffix(t.text(), "\n"), "\n"); len(all) <= rows {
+			return all
+		}
 	}
-	head, nodes, sections := t.cluster(), t.nodes(), t.sections()
+	head, nodes, sections := t.cluster(), t.nodes(rows), t.sections()
 	if t.wide {
 		nodes = append(append(nodes, ""), t.cards()...)
 	}
@@ -74,12 +76,35 @@ func (t *statusText) fitting(rows int) []string {
 		blocks = append(blocks, lines)
 	}
 	if room := left - 1; room > 1 {
-		if len(nodes) > room {
-			nodes = append(nodes[:room-1:room-1], t.paint(dim, "..."))
-		}
-		blocks = append(blocks, nodes)
+		blocks = append(blocks, t.cut(nodes, room))
 	}
 	return joined(blocks)
+}
+
+// cut leaves out nodes, and says how many.
+func (t *statusText) cut(lines []string, rows int) []string {
+	if len(lines) <= rows {
+		return lines
+	}
+	shown, all := rows-2, t.shown() // besides the header and the line below
+	text := "... and cards"
+	switch {
+	case shown < all:
+		text = "... and " + view.Count(all-shown, "more node")
+	case !t.wide: // a part of the legend is left out
+		return lines[:rows]
+	}
+	return append(lines[:rows-1:rows-1], t.paint(dim, text))
+}
+
+// shown counts the nodes that have cards, or should have.
+func (t *statusText) shown() (n int) {
+	for i := range t.Nodes {
+		if t.Nodes[i].HasCards() {
+			n++
+		}
+	}
+	return n
 }
 
 // cluster adds everything up in a few sentences.
@@ -154,8 +179,9 @@ func fragmentation(c *view.ClusterStatus) string {
 	return "–, nothing is free"
 }
 
-// nodes prints a line for each node that has cards, or should have.
-func (t *statusText) nodes() []string {
+// nodes prints a line for each node that has cards, or should have: for so many of
+// them at most, if that is not 0.
+func (t *statusText) nodes(most int) []string {
 	nodes := table{gap: 2, right: map[int]bool{5: true, 6: true, 7: true}, optional: []int{3, 2, 1}}
 	nodes.header(t.palette, "NODE", "MODEL", "MODE", "SERVED BY", "CARDS", "FREE: CARDS", "COMPUTE", "MEMORY", "BIGGEST")
 	drawn := map[string]bool{}
@@ -164,6 +190,9 @@ func (t *statusText) nodes() []string {
 		n := &t.Nodes[i]
 		if !n.HasCards() && !t.oneNode {
 			continue
+		}
+		if most > 0 && len(nodes.rows) > most {
+			break
 		}
 		if !n.TakesPods() {
 			blocked = append(blocked, len(nodes.rows))

@@ -1,14 +1,18 @@
 package command
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
 // busy is a cluster in which a lot is wrong: a few of the nodes are cordoned or
@@ -130,6 +134,53 @@ func TestStatusGroupsNodes(t *testing.T) {
 	}
 	if text := s.text(); !strings.HasPrefix(text, "12 nodes, 0 cards\n\nNODE") || !strings.Contains(text, "? can't be read") {
 		t.Errorf("text:\n%s", text)
+	}
+}
+
+// TestFollow: on a terminal there are a clock and the age of the data, and ages
+// advance though nothing changes. While the connection is lost, that is what the
+// first line says, and all others are dimmed.
+func TestFollow(t *testing.T) {
+	now := noon()
+	created := noon().Add(-10 * time.Second).Format(time.RFC3339)
+	waiting := strings.Replace(pod("waits", "gpu: 9"), "  name: waits\n", "  name: waits\n  creationTimestamp: "+created+"\n", 1)
+	objects, err := cluster.ReadFiles([]string{"-"}, strings.NewReader(documents(device("n1", 8, "64Gi"), waiting, slice("n1", "a", 0, 60, 40), slice("n1", "b", 0, 60, 40))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := statusOptions{format: format{output: "table"}, now: func() time.Time { return now }}
+	f := follower{palette: true, options: &o, screen: &screen{terminal: os.Stdout}, report: &audit.Report{}, confirmed: &audit.Report{}}
+	see := func(s cluster.Sight) []string {
+		t.Helper()
+		f.seen = s
+		if _, err := f.look(); err != nil {
+			t.Fatal(err)
+		}
+		return f.text()(80, 24)
+	}
+	lines := see(cluster.Sight{Objects: objects, Answered: now.Add(-time.Second)})
+	text := strings.Join(lines, "\n")
+	if !strings.HasPrefix(uncolored(text), "12:00:00 connected, data 1s old\n\n1 node, 8 cards") || !strings.Contains(text, "(10s) wants") || !strings.Contains(text, "\x1b[32m.") {
+		t.Errorf("at first:\n%s", text)
+	}
+	if strings.Contains(text, "violation") || !f.due {
+		t.Errorf("a violation is shown that was seen once:\n%s", text)
+	}
+	now = now.Add(5 * time.Second)
+	text = strings.Join(see(cluster.Sight{Objects: objects, Answered: now}), "\n")
+	if !strings.HasPrefix(uncolored(text), "12:00:05 connected, data 0s old\n") || !strings.Contains(text, "(15s) wants") || !strings.Contains(text, "2 violations: run daybreak audit") {
+		t.Errorf("five seconds later:\n%s", text)
+	}
+	answered := now
+	now = now.Add(15 * time.Second)
+	lines = see(cluster.Sight{Objects: objects, Answered: answered, Lost: answered.Add(3 * time.Second), Err: errors.New("it does not answer")})
+	if want := "12:00:20 connection lost at 12:00:08, retrying (it does not answer); data 15s"; uncolored(lines[0]) != want || uncolored(lines[1]) != "  old" {
+		t.Errorf("begins with %q, want %q", lines[:2], want)
+	}
+	for _, line := range lines[3:] {
+		if line != "" && (!strings.HasPrefix(line, "\x1b[2m") || strings.Count(line, "\x1b") != 2) {
+			t.Errorf("not dimmed: %q", line)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ func (o *statusOptions) follow(ctx context.Context, stdout io.Writer, colors pal
 	}
 	screen := newScreen(stdout)
 	defer screen.close()
-	f := follower{palette: colors, options: o, screen: screen, report: &audit.Report{}}
+	f := follower{palette: colors, options: o, screen: screen, report: &audit.Report{}, confirmed: &audit.Report{}}
 	err = watcher.Run(ctx, f.show)
 	if ctx.Err() != nil {
 		return nil // Ctrl-C is how it ends
@@ -41,12 +41,12 @@ type follower struct {
 
 	seen   cluster.Sight
 	status *view.Status
-	// report is the audit made at the time checked. A violation is shown when the
-	// audit before had it too: what was only seen halfway through a change is left
-	// out. Until then it is unconfirmed.
-	report      *audit.Report
-	checked     time.Time
-	unconfirmed bool
+	// report is the audit made at the time checked, and confirmed has those of its
+	// violations that the audit before had too: what was only seen halfway through a
+	// change is left out. Due means that another audit is.
+	report, confirmed *audit.Report
+	checked           time.Time
+	due               bool
 }
 
 // recheck is how often a cluster that does not change is audited: some rules are
@@ -59,7 +59,7 @@ func (f *follower) show(seen cluster.Sight) error {
 	changed := seen.Objects != f.seen.Objects
 	fresh := changed || !seen.Lost.Equal(f.seen.Lost)
 	f.seen = seen
-	if age := f.options.now().Sub(f.checked); changed || f.unconfirmed && age >= settle || age >= recheck {
+	if age := f.options.now().Sub(f.checked); changed || f.due && age >= settle || age >= recheck {
 		news, err := f.look()
 		if err != nil {
 			return err
@@ -75,16 +75,22 @@ func (f *follower) show(seen cluster.Sight) error {
 // look makes a status of what is seen, and reports whether the number of violations
 // is another one.
 func (f *follower) look() (news bool, err error) {
-	snapshot, now := f.seen.Objects.Snapshot(), f.options.now()
-	report := audit.Check(snapshot, now)
-	confirmed := report.Confirmed(f.report)
-	f.report, f.checked = report, now
-	f.unconfirmed = len(confirmed.Violations) < len(report.Violations)
-	before := f.status
-	if f.status, err = f.options.status(snapshot, confirmed); err != nil {
-		return false, err
+	snapshot, before := f.seen.Objects.Snapshot(), len(f.confirmed.Violations)
+	f.audit(snapshot, f.options.now())
+	f.status, err = f.options.status(snapshot, f.confirmed)
+	return len(f.confirmed.Violations) != before, err
+}
+
+// audit audits the cluster, unless that was just done: of a large one that changes
+// all the time it takes as long as all else together.
+func (f *follower) audit(snapshot *cluster.Snapshot, now time.Time) {
+	if f.due = now.Sub(f.checked) < settle; f.due {
+		return
 	}
-	return before == nil || *before.Cluster.Violations != len(confirmed.Violations), nil
+	report := audit.Check(snapshot, now)
+	f.confirmed = report.Confirmed(f.report)
+	f.due = len(f.confirmed.Violations) < len(report.Violations)
+	f.report, f.checked = report, now
 }
 
 // text renders what is seen: on a terminal with the time and how old it is, and

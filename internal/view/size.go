@@ -12,12 +12,18 @@ type unit struct {
 var units = []unit{{"TiB", 1 << 20}, {"GiB", 1 << 10}, {"MiB", 1}}
 
 // FreeSize renders free memory, given in MiB, in the largest unit that it has one
-// of. It rounds down: what is shown as free can be had.
+// of, to a tenth. It rounds down: what is shown as free can be had.
 func FreeSize(mib int64) string { return unitOf(mib).render(mib, false) }
 
 // UsedSize renders used memory, given in MiB, in the largest unit that it has one
-// of. It rounds up: what is used never reads as nothing.
-func UsedSize(mib int64) string { return unitOf(mib).render(mib, true) }
+// of, to a tenth. It rounds up: what is used never reads as nothing.
+func UsedSize(mib int64) string {
+	u := unitOf(mib)
+	if next := unitOf(mib + u.mib/10); next.render(mib, true) == "1 "+next.name {
+		u = next // 1024 of the smaller one
+	}
+	return u.render(mib, true)
+}
 
 // FreeOf renders free memory and all memory, both given in MiB. The two read the
 // same only where all is free.
@@ -42,27 +48,18 @@ func unitOf(mib int64) unit {
 	return units[len(units)-1]
 }
 
-// render renders the memory in the unit, with a digit after the point where that
-// is not 0 and the number has less than three digits.
+// render renders the memory in the unit.
 func (u unit) render(mib int64, up bool) string {
 	if mib <= 0 {
 		return "0"
 	}
-	step := u.mib // what one of the last digit is, times ten
-	tenths := mib < 100*u.mib
-	if !tenths {
-		step *= 10
+	tenths := 10 * mib / u.mib
+	if up && tenths*u.mib < 10*mib {
+		tenths++
 	}
-	n := 10 * mib / step
-	if up && n*step < 10*mib {
-		n++
-	}
-	if !tenths {
-		return strconv.FormatInt(n, 10) + " " + u.name
-	}
-	text := strconv.FormatInt(n/10, 10)
-	if n%10 != 0 {
-		text += "." + strconv.FormatInt(n%10, 10)
+	text := strconv.FormatInt(tenths/10, 10)
+	if tenths%10 != 0 {
+		text += "." + strconv.FormatInt(tenths%10, 10)
 	}
 	return text + " " + u.name
 }

@@ -179,7 +179,10 @@ func NewStatus(s *cluster.Snapshot, namespace string) *Status {
 	filter := cluster.NewNodeFilter(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: s.Tolerations()}})
 	for i, n := range s.Nodes {
 		node := nodeStatus(n, s.Inventories[i], &s.Facts[i])
-		node.Taint, node.MissingDevice = filter.Taint(&s.Facts[i]), s.MissingDevice(i)
+		node.Taint = filter.Taint(&s.Facts[i])
+		if node.MissingDevice = s.MissingDevice(i); node.MissingDevice != "" {
+			node.ServedBy = wire.ServedByDaybreak
+		}
 		st.Cluster.add(n, &node)
 		st.Nodes = append(st.Nodes, node)
 	}

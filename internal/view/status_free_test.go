@@ -210,7 +210,7 @@ func TestMissingDevice(t *testing.T) {
 		s := objects.Snapshot()
 		st := NewStatus(s, "")
 		n := nodesOf(st)["n1"]
-		if n.MissingDevice != want || !n.HasCards() || n.Free != (Free{}) || st.Cluster.NodesWithCards != 2 || st.Cluster.Free.WholeCards != 1 {
+		if n.MissingDevice != want || n.ServedBy != "daybreak" || !n.HasCards() || n.Free != (Free{}) || st.Cluster.NodesWithCards != 2 || st.Cluster.Free.WholeCards != 1 {
 			t.Errorf("undefined is %v: %q, want %q; has cards: %v, free %+v, in the cluster %+v", undefined, n.MissingDevice, want, n.HasCards(), n.Free, st.Cluster)
 		}
 		if other := nodesOf(st)["n2"].MissingDevice; other != "" {
