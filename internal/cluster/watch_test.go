@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
@@ -81,5 +84,37 @@ func TestWatcherErrors(t *testing.T) {
 	w, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{}, answers)
 	if err != nil || w.session.informers.Devices != nil {
 		t.Errorf("error %v, want a watcher that goes without Devices", err)
+	}
+}
+
+// TestWatcherFindsDefinition: Devices that are defined while the cluster is watched
+// are read from then on.
+func TestWatcherFindsDefinition(t *testing.T) {
+	f := newFakes()
+	var defined atomic.Bool
+	f.dynamic.PrependReactor("list", "devices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return !defined.Load(), nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), "")
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w, err := newWatcher(ctx, f.typed, f.dynamic, inventory.VendorPlugin{}, answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *Objects
+	err = w.Run(ctx, func(s Sight) error {
+		last = s.Objects
+		switch {
+		case s.Objects.Undefined == (len(s.Objects.Devices) > 0):
+			t.Errorf("undefined is %v with %d Devices", s.Objects.Undefined, len(s.Objects.Devices))
+		case s.Objects.Undefined:
+			defined.Store(true)
+		default:
+			cancel()
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || last == nil || len(last.Devices) != 2 {
+		t.Errorf("ended with %v and %+v, want two Devices", err, last)
 	}
 }

@@ -161,7 +161,9 @@ func (w *world) exposed(t *testing.T) exposed {
 	w.admits()
 	w.create(pod("slice", "sgpu=1", "vcore=30", "vmemory=8"))
 	w.bound("slice")
-	w.create(pod("wide", "gpu=16"))
+	for i := range 31 { // the fragmentation is not known of fewer than 32 pods
+		w.create(pod(fmt.Sprintf("wide-%d", i), "gpu=16"))
+	}
 	e := exposed{}
 	w.eventually("all three expose their metrics", time.Minute, func() error {
 		clear(e)
@@ -172,7 +174,7 @@ func (w *world) exposed(t *testing.T) exposed {
 			}
 			e.add(text)
 		}
-		for _, name := range []string{"daybreak_manager_node_compute_allocated_percent", "daybreak_manager_node_compute_percent", "mx_gpu_usage"} {
+		for _, name := range []string{"daybreak_manager_node_compute_allocated_percent", "daybreak_manager_node_compute_percent", "daybreak_manager_fragmentation_ratio", "mx_gpu_usage"} {
 			if e[name] == nil {
 				return fmt.Errorf("no %s yet", name)
 			}
