@@ -81,18 +81,21 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // listen opens the line.
 func (s *apiServer) listen(t *testing.T, address string) {
 	t.Helper()
-	line, err := net.Listen("tcp", address)
+	var config net.ListenConfig
+	line, err := config.Listen(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.line = line
+	ctx := t.Context()
 	go func() {
+		var dialer net.Dialer
 		for {
 			conn, err := line.Accept()
 			if err != nil {
 				return
 			}
-			server, err := net.Dial("tcp", s.Listener.Addr().String())
+			server, err := dialer.DialContext(ctx, "tcp", s.Listener.Addr().String())
 			if err != nil {
 				return
 			}
@@ -128,11 +131,11 @@ func (s *apiServer) freeze() {
 
 // cut ends all connections and refuses new ones.
 func (s *apiServer) cut() {
-	s.line.Close()
+	_ = s.line.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
-		c.Close()
+		_ = c.Close()
 	}
 	s.conns = nil
 }
