@@ -33,14 +33,17 @@ type Dashboard struct {
 
 func (m *Manager) addDashboard(ctx context.Context) error {
 	d := m.cfg.Dashboard
-	options := dashboard.Options{Source: m.source, Clock: m.cfg.Clock, Logger: klog.FromContext(ctx).WithName("dashboard")}
+	client, err := kubernetes.NewForConfig(m.rest)
+	if err != nil {
+		return err
+	}
+	options := dashboard.Options{Source: m.source, API: client, Clock: m.cfg.Clock, Logger: klog.FromContext(ctx).WithName("dashboard")}
 	var config *tls.Config
 	if !dashboard.IsLoopback(d.Address) {
-		var err error
 		if config, err = m.dashboardTLS(); err != nil {
 			return err
 		}
-		if options.Reviewer, err = kubernetes.NewForConfig(m.rest); err != nil {
+		if options.Reviewer, err = kubernetes.NewForConfig(m.rest); err != nil { // with a rate limit of its own
 			return err
 		}
 	}

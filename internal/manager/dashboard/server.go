@@ -26,8 +26,10 @@ type Options struct {
 	// client sees everything: for loopback addresses only, where requests to other
 	// hosts' names are rejected too.
 	Reviewer kubernetes.Interface
-	Clock    clock.Clock
-	Logger   klog.Logger
+	// API is the API server that the source reads. It is pinged while a page is open.
+	API    kubernetes.Interface
+	Clock  clock.Clock
+	Logger klog.Logger
 }
 
 var errNoPod = errors.New("there is no pod of this name that asks for cards, or you may not see it")
@@ -37,9 +39,9 @@ type server struct {
 	feed    *feed
 	reviews *reviews // nil without a login, on loopback only
 	assets  *assets
-	clock   clock.Clock
 	logger  klog.Logger
 	streams streams
+	pulse   *pulse
 	// explaining bounds how many pods are explained at once.
 	explaining *semaphore.Weighted
 }
@@ -57,7 +59,9 @@ func New(o Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{feed: feed, assets: files, clock: o.Clock, logger: o.Logger, explaining: semaphore.NewWeighted(parallelExplanations)}
+	s := &server{
+		feed: feed, assets: files, logger: o.Logger, pulse: newPulse(o.API, o.Clock), explaining: semaphore.NewWeighted(parallelExplanations),
+	}
 	if o.Reviewer != nil {
 		s.reviews = newReviews(o.Reviewer, o.Clock)
 	}
@@ -243,6 +247,8 @@ func (s *server) statusOf(w http.ResponseWriter, err error) (int, string) {
 		return http.StatusRequestEntityTooLarge, err.Error()
 	case errors.Is(err, errBusy), errors.Is(err, errUserStreams):
 		return http.StatusTooManyRequests, err.Error()
+	case errors.Is(err, context.DeadlineExceeded): // of a review
+		return http.StatusServiceUnavailable, "the API server does not answer: try again"
 	case errors.Is(err, cluster.ErrStarting), errors.Is(err, errMostStreams), errors.Is(err, context.Canceled):
 		return http.StatusServiceUnavailable, err.Error()
 	}

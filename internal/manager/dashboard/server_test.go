@@ -216,6 +216,12 @@ func TestStarting(t *testing.T) {
 // listen opens a stream and returns the states that come.
 func listen(t *testing.T, h http.Handler, token string) (states <-chan State, ended <-chan struct{}) {
 	t.Helper()
+	return listenFor[State](t, h, token, "state")
+}
+
+// listenFor opens a stream and returns the events of one kind.
+func listenFor[E any](t *testing.T, h http.Handler, token, kind string) (events <-chan E, ended <-chan struct{}) {
+	t.Helper()
 	server := httptest.NewUnstartedServer(h)
 	server.Config.ReadTimeout = 300 * time.Millisecond // for requests, not for streams
 	server.Start()
@@ -233,17 +239,19 @@ func listen(t *testing.T, h http.Handler, token string) (states <-chan State, en
 	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("got %s, %s", response.Status, response.Header.Get("Content-Type"))
 	}
-	out, done := make(chan State, 100), make(chan struct{})
+	out, done := make(chan E, 100), make(chan struct{})
 	go func() {
 		defer close(done)
 		lines := bufio.NewScanner(response.Body)
 		lines.Buffer(nil, 16<<20)
+		name := ""
 		for lines.Scan() {
-			if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				var st State
-				if json.Unmarshal([]byte(text), &st) == nil {
-					out <- st
-				}
+			if text, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				name = text
+			}
+			text, ok := strings.CutPrefix(lines.Text(), "data: ")
+			if e := *new(E); ok && name == kind && json.Unmarshal([]byte(text), &e) == nil {
+				out <- e
 			}
 		}
 	}()

@@ -14,8 +14,6 @@ const (
 	// recheck is how often the user of a stream and the user's rights are reviewed
 	// again. It is no longer than reviews are cached.
 	recheck = reviewed
-	// heartbeat keeps proxies from closing an idle stream.
-	heartbeat = 15 * time.Second
 	// writeTimeout is when a stream to a browser that does not read is closed.
 	writeTimeout = 30 * time.Second
 )
@@ -49,13 +47,15 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 	out, done := compressed(w, r)
 	defer done()
 	st := &events{out: out, control: http.NewResponseController(w)}
+	beats, stop := s.pulse.open()
+	defer stop()
 	var last *userView
 	for {
 		if err := st.send(last, v); err != nil {
 			return
 		}
 		last = v
-		if err := s.await(r.Context(), st, v.world.revision); err != nil {
+		if err := s.await(r.Context(), st, beats, v.world.revision); err != nil {
 			return
 		}
 		if v, err = s.view(r); err != nil {
@@ -65,8 +65,8 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 }
 
 // await returns when something changed, or when the user is to be reviewed again.
-// Meanwhile it keeps the stream open.
-func (s *server) await(ctx context.Context, st *events, revision uint64) error {
+// Meanwhile it sends beats.
+func (s *server) await(ctx context.Context, st *events, beats <-chan Beat, revision uint64) error {
 	soon, cancel := context.WithTimeout(ctx, recheck)
 	defer cancel()
 	news := make(chan error, 1)
@@ -78,8 +78,8 @@ func (s *server) await(ctx context.Context, st *events, revision uint64) error {
 				return nil
 			}
 			return err
-		case <-s.clock.After(heartbeat):
-			if err := st.beat(); err != nil {
+		case beat := <-beats:
+			if err := st.event("beat", beat); err != nil {
 				return err
 			}
 		}
@@ -105,20 +105,19 @@ func (e *events) send(last, now *userView) error {
 	} else if st.empty() {
 		return nil
 	}
-	text, err := json.Marshal(st)
+	return e.event("state", st)
+}
+
+// event sends one event.
+func (e *events) event(name string, value any) error {
+	data, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	return e.write(fmt.Sprintf("event: state\nid: %d\ndata: %s\n\n", st.Revision, text))
-}
-
-func (e *events) beat() error { return e.write(": still here\n\n") }
-
-func (e *events) write(text string) error {
 	// Not every writer supports deadlines, which is no reason to stop.
 	_ = e.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	defer func() { _ = e.control.SetWriteDeadline(time.Time{}) }()
-	if _, err := io.WriteString(e.out, text); err != nil {
+	if _, err := fmt.Fprintf(e.out, "event: %s\ndata: %s\n\n", name, data); err != nil {
 		return err
 	}
 	if f, ok := e.out.(interface{ Flush() error }); ok { // the compressor's own

@@ -1,0 +1,146 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// heartbeat is how often streams get a [Beat]. It also keeps proxies from
+	// closing an idle stream.
+	heartbeat = 5 * time.Second
+	// pingTimeout is how long the API server may take to answer a ping. The page
+	// waits for a beat longer than both together.
+	pingTimeout = 5 * time.Second
+)
+
+// Beat is sent on every stream at regular intervals. A page that gets none is not
+// connected.
+type Beat struct {
+	// Now is the manager's clock.
+	Now time.Time `json:"now"`
+	// Heard is when the API server last answered; all that is shown was up to date
+	// then. It is absent if there was no answer since the first page was opened.
+	Heard *time.Time `json:"heard,omitempty"`
+	// Lost means that the API server does not answer.
+	Lost bool `json:"lost,omitempty"`
+}
+
+// pulse pings the API server for all streams together, while there are any.
+// Informers do not notice a server that hangs: without pings the last state would
+// be shown as live for minutes.
+type pulse struct {
+	ping  func(context.Context) error
+	clock clock.Clock
+
+	mu      sync.Mutex
+	streams map[chan Beat]bool
+	latest  *Beat  // nil until the first answer or timeout
+	stop    func() // ends the pings
+}
+
+// newPulse returns a pulse of the API server; nil is one that always answers.
+func newPulse(api kubernetes.Interface, clk clock.Clock) *pulse {
+	p := &pulse{clock: clk, streams: map[chan Beat]bool{}, ping: func(context.Context) error { return nil }}
+	if api != nil {
+		p.ping = func(ctx context.Context) error { return ping(ctx, api) }
+	}
+	return p
+}
+
+// ping returns an error if the API server does not answer, or is not ready to
+// serve. Every other answer will do, a refusal too.
+func ping(ctx context.Context, api kubernetes.Interface) error {
+	err := api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
+		return nil
+	}
+	return err
+}
+
+// answers reports whether the API server answers in time.
+func (p *pulse) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() { answer <- p.ping(ctx) }()
+	select {
+	case err := <-answer:
+		return err == nil
+	case <-p.clock.After(pingTimeout):
+		return false
+	}
+}
+
+// open returns the beats of one more stream, the latest that is not taken yet. The
+// caller closes it once.
+func (p *pulse) open() (beats <-chan Beat, closed func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own := make(chan Beat, 1)
+	if p.latest != nil {
+		own <- *p.latest
+	}
+	if len(p.streams) == 0 {
+		ctx, cancel := context.WithCancel(context.Background())
+		p.stop = cancel
+		go p.run(ctx)
+	}
+	p.streams[own] = true
+	return own, func() { p.close(own) }
+}
+
+func (p *pulse) close(own chan Beat) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.streams, own)
+	if len(p.streams) == 0 {
+		p.stop()
+		p.latest = nil
+	}
+}
+
+// run pings until the context ends.
+func (p *pulse) run(ctx context.Context) {
+	for {
+		if !p.send(ctx, p.answers(ctx)) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.clock.After(heartbeat):
+		}
+	}
+}
+
+// send gives all streams a beat. It reports false when the pings have ended.
+func (p *pulse) send(ctx context.Context, answered bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil {
+		return false // there may be others by now
+	}
+	beat := Beat{Now: p.clock.Now(), Lost: !answered}
+	if answered {
+		beat.Heard = new(beat.Now)
+	} else if p.latest != nil {
+		beat.Heard = p.latest.Heard
+	}
+	p.latest = &beat
+	for own := range p.streams {
+		select {
+		case <-own: // which the stream did not take
+		default:
+		}
+		own <- beat
+	}
+	return true
+}
