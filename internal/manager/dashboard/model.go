@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/view"
@@ -81,7 +82,8 @@ type Holder struct {
 	Exclusive      bool   `json:"exclusive,omitempty"`
 	// Hidden: the viewer may not see whose it is.
 	Hidden bool `json:"hidden,omitempty"`
-	// Containers are listed where there are several.
+	// Created is when the pod was created.
+	Created    *time.Time        `json:"created,omitempty"`
 	Containers []HolderContainer `json:"containers,omitempty"`
 }
 
@@ -130,8 +132,19 @@ type Finding struct {
 type Pod struct {
 	view.Explanation
 	Asked
+	Created *time.Time `json:"created,omitempty"`
+	// Placed is when the scheduler chose the pod's node.
+	Placed *time.Time `json:"placed,omitempty"`
+	// Owner is what controls the pod.
+	Owner *Owner `json:"owner,omitempty"`
 	// HiddenNeighbours and HiddenInTheWay count the pods that are left out of
 	// Neighbours and of Help.Room because the viewer may not see them.
 	HiddenNeighbours int `json:"hiddenNeighbours,omitempty"`
 	HiddenInTheWay   int `json:"hiddenInTheWay,omitempty"`
+}
+
+// Owner is the object that controls a pod.
+type Owner struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
 }

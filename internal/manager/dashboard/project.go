@@ -4,7 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
@@ -91,7 +96,7 @@ func (n Node) seenBy(s *sight) Node {
 		n.Cards[i].Holders = slices.Clone(n.Cards[i].Holders)
 		for k := range n.Cards[i].Holders {
 			if h := &n.Cards[i].Holders[k]; !s.sees(h.Namespace) {
-				h.Namespace, h.Pod, h.Containers, h.Hidden = "", "", nil, true
+				h.Namespace, h.Pod, h.Created, h.Containers, h.Hidden = "", "", nil, nil, true
 			}
 		}
 	}
@@ -152,11 +157,31 @@ func (w *world) pod(s *sight, namespace, name string) *Pod {
 		return nil
 	}
 	explanation := view.Explain(w.snapshot, pod, place.Default)
-	p := &Pod{Explanation: *explanation, Asked: askedOf(explanation.Request)}
+	p := &Pod{Explanation: *explanation, Asked: askedOf(explanation.Request), Created: created(pod), Placed: placedAt(pod)}
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		p.Owner = &Owner{Kind: owner.Kind, Name: owner.Name}
+	}
 	if !s.all {
 		p.hide(w, s)
 	}
 	return p
+}
+
+// placedAt returns when the scheduler chose the pod's node: as the allocation says,
+// or else the pod's condition. It is nil for a pod without a node.
+func placedAt(pod *corev1.Pod) *time.Time {
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	if at, ok := allocation.PredicateTime(pod); ok {
+		return &at
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+			return &c.LastTransitionTime.Time
+		}
+	}
+	return nil
 }
 
 // hide takes the names out that must not be seen.

@@ -53,7 +53,7 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 	w.snapshot = objects.Snapshot()
 	status := view.NewStatus(w.snapshot, "")
 	w.nodes = make([]Node, len(status.Nodes))
-	cluster.InParallel(len(w.nodes), func(i int) { w.nodes[i] = newNode(&status.Nodes[i], w.snapshot.Nodes[i]) })
+	cluster.InParallel(len(w.nodes), func(i int) { w.nodes[i] = newNode(&status.Nodes[i], w.snapshot.Nodes[i], w.pods) })
 	w.summary = summarize(&status.Cluster, w.nodes)
 	w.summary.FragmentationPercent = status.Cluster.FragmentationPercent
 	w.pending = make([]Pending, len(status.Pending))
@@ -67,7 +67,7 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 	return w
 }
 
-func newNode(status *view.NodeStatus, n *ledger.Node) Node {
+func newNode(status *view.NodeStatus, n *ledger.Node, pods map[ledger.Holder]*corev1.Pod) Node {
 	node := Node{NodeStatus: *status, Cards: make([]Card, len(status.Cards)), Links: [][2]int{}}
 	t := n.Topology()
 	holdings := map[ledger.Holder]*ledger.Holding{}
@@ -85,12 +85,24 @@ func newNode(status *view.NodeStatus, n *ledger.Node) Node {
 				node.Links = append(node.Links, [2]int{i, j})
 			}
 		}
+		for k := range c.Holders {
+			h := &c.Holders[k]
+			h.Created = created(pods[ledger.Holder(h.Namespace+"/"+h.Pod)])
+		}
 	}
 	return node
 }
 
-// holdersOn lists the pods on a card with what they hold of it, and their containers
-// where there are several. The shares of a pod follow each other.
+// created returns when the pod was created, nil if that is not known.
+func created(pod *corev1.Pod) *time.Time {
+	if pod == nil || pod.CreationTimestamp.IsZero() {
+		return nil
+	}
+	return &pod.CreationTimestamp.Time
+}
+
+// holdersOn lists the pods on a card with what they and their containers hold of
+// it. The shares of a pod follow each other.
 func holdersOn(holdings map[ledger.Holder]*ledger.Holding, card int, shares []view.ShareStatus) []Holder {
 	out := []Holder{}
 	for _, s := range shares {
@@ -107,11 +119,6 @@ func holdersOn(holdings map[ledger.Holder]*ledger.Holding, card int, shares []vi
 		}
 		h := &out[len(out)-1]
 		h.Containers = append(h.Containers, HolderContainer{Name: s.Container, ComputePercent: s.ComputePercent, MemoryMiB: s.MemoryMiB, Init: s.Init})
-	}
-	for i := range out {
-		if len(out[i].Containers) < 2 {
-			out[i].Containers = nil
-		}
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,11 +44,39 @@ func TestNode(t *testing.T) {
 		t.Errorf("links (-want +got):\n%s", diff)
 	}
 	wantHolders := []Holder{
-		{Namespace: "team-a", Pod: "notebook", ComputePercent: 20, MemoryMiB: 16 << 10, QoS: "best-effort"},
-		{Namespace: "team-b", Pod: "second", ComputePercent: 20, MemoryMiB: 4 << 10, QoS: "best-effort"},
+		{Namespace: "team-a", Pod: "notebook", ComputePercent: 20, MemoryMiB: 16 << 10, QoS: "best-effort", Containers: []HolderContainer{{Name: "main", ComputePercent: 20, MemoryMiB: 16 << 10}}},
+		{Namespace: "team-b", Pod: "second", ComputePercent: 20, MemoryMiB: 4 << 10, QoS: "best-effort", Containers: []HolderContainer{{Name: "main", ComputePercent: 20, MemoryMiB: 4 << 10}}},
 	}
 	if diff := cmp.Diff(wantHolders, a.Cards[3].Holders); diff != "" {
 		t.Errorf("holders of card 3 (-want +got):\n%s", diff)
+	}
+}
+
+// TestPod: the page of a pod says since when it is there, who owns it and when it was
+// placed.
+func TestPod(t *testing.T) {
+	owned := strings.Replace(running("team-b", "owned", card("3")), "  name: owned\n", `  name: owned
+  creationTimestamp: "2026-03-15T11:00:00Z"
+  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: serve-7d9f, uid: u, controller: true}, {apiVersion: v1, kind: Other, name: other, uid: v}]
+`, 1)
+	conditions := "status: {conditions: [{type: PodScheduled, status: \"True\", lastTransitionTime: \"2026-03-15T11:00:02Z\"}]}\n"
+	decided := strings.Replace(running("team-b", "decided", card("3")), "annotations: {", `annotations: {metax-tech.com/predicate-time: "1773572401000000000", `, 1)
+	w := newWorld(read(t, owned+conditions, decided+conditions, waiting("team-b", "waiter", "16")), 1, nil, noon())
+	at := func(hour, minute, second int) *time.Time {
+		return new(time.Date(2026, time.March, 15, hour, minute, second, 0, time.UTC))
+	}
+	for name, want := range map[string]Pod{
+		"owned":   {Created: at(11, 0, 0), Placed: at(11, 0, 2), Owner: &Owner{Kind: "ReplicaSet", Name: "serve-7d9f"}},
+		"decided": {Placed: at(11, 0, 1)},
+		"waiter":  {},
+	} {
+		got := w.pod(everything, "team-b", name)
+		if diff := cmp.Diff([]any{want.Created, want.Placed, want.Owner}, []any{got.Created, got.Placed, got.Owner}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if got := w.nodes[0].Cards[3].Holders; len(got) != 3 || got[2].Pod != "owned" || !got[2].Created.Equal(*at(11, 0, 0)) {
+		t.Errorf("the holders of card 3 are %+v", got)
 	}
 }
 
