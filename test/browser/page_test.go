@@ -74,6 +74,7 @@ func TestPage(t *testing.T) {
 	t.Run("language", w.language(page))
 	t.Run("accessible", w.accessible)
 	t.Run("pictures", w.pictures)
+	t.Run("frozen", w.frozen)
 }
 
 // bindIsSeen measures from the scheduler's decision, which is before the bind, to
@@ -273,7 +274,7 @@ func (w *world) language(page *Tab) func(*testing.T) {
 			t.Errorf("some is still in English:\n%s", text)
 		}
 		w.to(page, "#/pods/research/huge")
-		w.must(page.Wait("the nodes' answers are in Chinese", `document.querySelector('main .refusals')?.innerText.includes('需要 17 张卡')`))
+		w.must(page.Wait("the nodes' answers are in Chinese", `document.querySelector('main .refusals')?.innerText.includes('需要 17 张 GPU')`))
 		w.must(page.Reload())
 		w.drawn(page)
 		if lang := value[string](w, page, `document.documentElement.lang`); lang != "zh-CN" {

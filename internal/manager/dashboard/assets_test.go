@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -130,4 +131,44 @@ func TestNothingInline(t *testing.T) {
 			t.Errorf("%s has %q", name, found)
 		}
 	})
+}
+
+// TestRunbooks: findings lead to the page that the rule's own comment names, both
+// languages have it, and it is where the alerts' runbooks are.
+func TestRunbooks(t *testing.T) {
+	text := func(path string) string {
+		t.Helper()
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	words := text("assets/words.js")
+	_, list, _ := strings.Cut(words, "const runbooks = {")
+	list, _, _ = strings.Cut(list, "};")
+	linked := map[string]string{}
+	for _, m := range regexp.MustCompile(`(\w+): '([\w-]+)'`).FindAllStringSubmatch(list, -1) {
+		linked[m[1]] = m[2]
+	}
+	for _, m := range regexp.MustCompile(`Do: see the runbook ([\w-]+)\.\n\t(\w+) `).FindAllStringSubmatch(text("../../audit/audit.go"), -1) {
+		if linked[m[2]] != m[1] {
+			t.Errorf("%s leads to the runbook %q, its comment to %q", m[2], linked[m[2]], m[1])
+		}
+	}
+	other := text("../../../docs/runbooks/audit-violation.md")
+	for _, rule := range audit.Violations() {
+		if linked[string(rule)] == "" && !strings.Contains(other, "`"+string(rule)+"`") {
+			t.Errorf("%s has no runbook", rule)
+		}
+	}
+	pages := append(slices.Collect(maps.Values(linked)), "audit-violation", "card-unhealthy")
+	for _, page := range pages {
+		text("../../../docs/runbooks/" + page + ".md")
+		text("../../../docs/zh/runbooks/" + page + ".md")
+	}
+	docs := regexp.MustCompile(`const docs = '(.+)';`).FindStringSubmatch(words)
+	if alerts := text("../../../charts/daybreak/monitoring/alerts.yaml"); len(docs) != 2 || !strings.Contains(alerts, "runbook_url: "+docs[1]+"runbooks/double-booking.md") {
+		t.Errorf("the page's runbooks are at %v, not where those of the alerts are", docs)
+	}
 }

@@ -1,8 +1,8 @@
 // The page's frame: addresses, keys, language, theme, tooltip.
 
 import { fill, h } from './dom.js';
-import { keep, lang, read, setLanguage, t } from './i18n.js';
-import { attention, follow, store } from './store.js';
+import { age, clock, keep, lang, read, setLanguage, t } from './i18n.js';
+import { failures, follow, link, store } from './store.js';
 import { tips } from './draw.js';
 import { fewRows, findings, forget, nodesPage, overview, pendingPage, podsPage } from './views.js';
 import { cardPage, nodePage, podPage } from './detail.js';
@@ -64,7 +64,7 @@ function soon() {
 }
 
 function drawNav(to) {
-  const badge = { pending: store.cluster?.pending, findings: attention().filter((a) => a.kind !== 'note').length };
+  const badge = { pending: store.cluster?.pending, findings: failures().length };
   const nav = document.getElementById('nav');
   nav.setAttribute('aria-label', t('nav.label'));
   fill(nav, pages.filter((p) => p.href).map((p) => h('a', { href: p.href, 'aria-current': p.nav === to.page.nav ? 'page' : null, 'data-key': 'nav ' + p.nav },
@@ -75,19 +75,19 @@ function drawNav(to) {
 
 const themes = ['auto', 'light', 'dark'];
 let theme = themes.includes(read('theme')) ? read('theme') : 'auto';
-let live = 'wait';
 
 function drawTools() {
   document.documentElement.lang = lang() === 'zh' ? 'zh-CN' : 'en';
   document.documentElement.dataset.theme = theme;
   document.getElementById('skip').textContent = t('skip');
   fill(document.getElementById('tools'),
-    h('span.live', { class: live, title: t(live === 'on' ? 'live.on.long' : 'live.off.long') }, t('live.' + live)),
+    h('span.live', null, h('span'), h('time')),
     store.viewer?.name && h('span.dim.who', { title: store.viewer.name }, store.viewer.name),
     store.viewer?.name && h('form', { method: 'post', action: 'logout' }, h('button', { type: 'submit' }, t('tool.logout'))),
     h('button', { type: 'button', id: 'language', 'data-key': 'language', 'aria-label': t('tool.language.label'), click: switchLanguage }, t('tool.language')),
     h('button.icon', { type: 'button', id: 'theme', 'data-key': 'theme', title: t('tool.theme.' + theme), 'aria-label': t('tool.theme.' + theme), click: switchTheme }, { auto: '◐', light: '☀', dark: '☾' }[theme]),
     h('button.icon', { type: 'button', 'data-key': 'keys', title: t('tool.keys'), 'aria-label': t('tool.keys'), click: showKeys }, '?'));
+  drawLink();
 }
 
 function switchLanguage() {
@@ -104,11 +104,24 @@ function switchTheme() {
   drawTools();
 }
 
-function connected(state) {
-  if (live === state) return;
-  live = state;
-  drawTools();
-  document.getElementById('said').textContent = t('live.' + state);
+// drawLink shows the time, whether what is shown is up to date, and if not since
+// when. It is called every second, and changes nothing else.
+function drawLink() {
+  const { state, cause, heard } = link;
+  const live = document.querySelector('.live');
+  live.className = 'live ' + state;
+  live.title = t(state === 'on' ? 'live.on.long' : 'live.off.long');
+  live.firstChild.textContent = t('live.' + state);
+  live.lastChild.textContent = state === 'on' || heard === null ? clock(Date.now()) : t('live.age', { age: age(heard) });
+  const lost = document.getElementById('lost');
+  lost.hidden = state !== 'off';
+  lost.textContent = heard === null ? t('lost.never.' + cause) : t('lost.' + cause, { time: clock(heard), age: age(heard) });
+  main.classList.toggle('stale', state === 'off');
+}
+
+function connected() {
+  drawLink();
+  document.getElementById('said').textContent = link.state === 'off' ? document.getElementById('lost').textContent : t('live.' + link.state);
 }
 
 // Keys.
@@ -174,7 +187,8 @@ addEventListener('hashchange', () => {
 });
 document.getElementById('skip').addEventListener('click', (event) => { event.preventDefault(); main.focus(); });
 document.addEventListener('visibilitychange', () => { if (!document.hidden && store.ready) redraw(); });
-setInterval(() => { if (!document.hidden && store.ready && store.pending.length) soon(); }, 30000);
+setInterval(() => { if (!document.hidden && store.ready) soon(); }, 30000); // ages advance
+setInterval(() => { if (!document.hidden) drawLink(); }, 1000);
 
 drawTools();
 redraw();

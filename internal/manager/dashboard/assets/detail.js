@@ -2,9 +2,9 @@
 
 import codes from './strings/codes.js';
 import { fill, h } from './dom.js';
-import { ago, count, memory, t } from './i18n.js';
-import { fetchPod, findingsOf, pods, store } from './store.js';
-import { cardLink, chassis, computeBar, legend, memoryBar, nodeLink, nodeMeters } from './draw.js';
+import { age, ago, count, free, memory, moment, t } from './i18n.js';
+import { fetchPod, findingsOf, natural, pods, room, store } from './store.js';
+import { cardLink, cardState, cardTroubles, chassis, computeBar, legend, memoryBar, nodeLink, nodeMeters } from './draw.js';
 import { amounts, freed, holderName, listed, refusal, smaller, wants } from './words.js';
 import { attentionItem, findingItem, nodeFacts, nodeState, nodeTroubles, partView, podName, qosTag, section, table } from './views.js';
 
@@ -29,11 +29,11 @@ export function nodePage(main, { name }) {
     nodeTroubles(node), partView(),
     (found.length > 0 || sick.length > 0) && section(t('node.findings'), null, h('ul.findings', null, sick.map(attentionItem), found.map(findingItem))),
     node.cards.length > 0 && h('section.panel', null, h('div.panel-head', null, h('div', null, h('h2', null, t('node.topology')), h('p.dim', null, t('node.topology.sub'))), legend()), chassis(node, { large: true })),
-    node.cards.length > 0 && section(t('node.cardlist'), null, table([t('pod.card'), t('card.model'), t('card.zone'), t('card.numa'), t('card.health'), t('card.qos'), t('card.compute'), t('card.memory')],
+    node.cards.length > 0 && section(t('node.cardlist'), null, table([t('pod.card'), t('card.model'), t('card.zone'), t('card.numa'), t('card.health'), t('card.qos'), t('card.slots'), t('card.compute'), t('card.memory')],
       node.cards.map((c) => h('tr', null,
         h('td', null, h('a', { href: cardLink(name, c.index), 'data-key': 'row ' + c.index }, t('card', { n: c.index }))), h('td', null, plain(c.model)), h('td', null, c.zone ?? '–'), h('td', null, c.numa ?? '–'),
-        h('td', null, c.healthy ? t('card.healthy') : h('span.pill.bad', null, t('card.unhealthy'))), h('td', null, c.qos || '–'),
-        h('td.num', null, t('card.free', { amount: c.computeFreePercent + '%' })), h('td.num', null, t('card.free', { amount: memory(c.memoryFreeMiB) })))))),
+        h('td', null, c.healthy ? t('card.healthy') : h('span.pill.bad', null, t('card.unhealthy'))), h('td', null, c.qos || '–'), h('td.num', null, t('card.slots.of', { n: c.slots - c.slotsFree, all: c.slots })),
+        h('td.num', null, t('card.free', { amount: room(c).computePercent + '%' })), h('td.num', null, t('card.free', { amount: free(room(c).memoryMiB) })))))),
     section(t('node.pods'), null, here.length === 0 ? h('p.empty', null, t('node.pods.none')) : table([t('pod'), t('pod.cards'), t('card.qos')],
       here.map((p) => h('tr', null, h('td', null, podName(p.key)), h('td', null, p.cards.map(({ card, holder }) => h('div', null, h('a', { href: cardLink(name, card.index), 'data-key': `p ${p.key} ${card.index}` }, t('card', { n: card.index })), ' ', h('span.dim', null, amounts(holder.computePercent, holder.memoryMiB, holder.exclusive))))),
         h('td', null, qosTag(p.cards[0].holder)))))));
@@ -47,15 +47,17 @@ export function cardPage(main, { name, index }) {
   if (!card) { missing(main, t('gone.card', { name, n: index }), t('nav.nodes'), '#/nodes'); return; }
   const linked = node.links.filter((pair) => pair.includes(card.index)).map((pair) => pair.find((i) => i !== card.index));
   const found = findingsOf(name).filter((f) => f.index === card.index);
+  const states = cardState(node, card).states.join(' ');
+  const holders = card.holders.toSorted((a, b) => natural(holderName(a), holderName(b)));
   fill(main, crumbs([t('nav.nodes'), '#/nodes'], [name, nodeLink(name)], [t('card', { n: card.index })]),
     h('div.heading', null, h('div', null, h('h1', null, t('card.of', { n: card.index, node: name }), ' ', card.healthy ? h('span.pill.good', null, t('card.healthy')) : h('span.pill.bad', null, t('card.unhealthy'))),
-      !card.healthy && h('p.bad', null, card.healthReason || t('finding.unhealthy.why'))), legend()),
+      cardTroubles(node, card).map((text) => h('p.bad', null, text))), legend()),
     partView(), found.length > 0 && section(t('node.findings'), null, h('ul.findings', null, found.map(findingItem))),
-    h('section.panel', null, h('h2', null, t('card.memory'), ' ', h('span.dim', null, t('card.free', { amount: memory(card.memoryFreeMiB) }), ' / ', memory(card.memoryMiB))), h('div.big', null, memoryBar(node, card, true)),
-      h('h2', null, t('card.compute'), ' ', h('span.dim', null, t('card.free', { amount: card.computeFreePercent + '%' }))), h('div.big.thin', null, computeBar(card)),
+    h('section.panel', null, h('h2', null, t('card.memory'), ' ', h('span.dim', null, t('card.free', { amount: free(room(card).memoryMiB) }), ' / ', free(card.memoryMiB))), h('div.big', { class: states }, memoryBar(node, card, true)),
+      h('h2', null, t('card.compute'), ' ', h('span.dim', null, t('card.free', { amount: room(card).computePercent + '%' }))), h('div.big.thin', { class: states }, computeBar(card)),
       card.exclusive && h('p.dim', null, t('card.alone'))),
     section(t('card.onit'), null, card.holders.length + (card.foreign ? 1 : 0) === 0 ? h('p.empty', null, t('card.nobody')) : table([t('pod'), t('card.compute'), t('card.memory'), t('card.qos'), t('pod.containers')],
-      [card.holders.map((x) => h('tr', null, h('td', null, x.hidden ? h('span.dim', null, holderName(x)) : podName(x.namespace + '/' + x.pod)), h('td.num', null, x.computePercent + '%'), h('td.num', null, memory(x.memoryMiB)),
+      [holders.map((x) => h('tr', null, h('td', null, x.hidden ? h('span.dim', null, holderName(x)) : podName(x.namespace + '/' + x.pod)), h('td.num', null, x.computePercent + '%'), h('td.num', null, memory(x.memoryMiB)),
         h('td', null, qosTag(x)), h('td', null, (x.containers ?? []).map((c) => h('div', null, c.name, ' ', h('span.dim', null, amounts(c.computePercent, c.memoryMiB), c.init ? ` (${t('pod.init')})` : '')))))),
       card.foreign && h('tr', null, h('td.dim', null, t('card.foreign')), h('td.num', null, card.foreign.computePercent + '%'), h('td.num', null, memory(card.foreign.memoryMiB)), h('td'), h('td'))])),
     h('div.columns.even', null,
@@ -107,10 +109,28 @@ function drawPod(main, route, { key, pod, problem }) {
   const waiting = store.pending.find((p) => p.namespace === route.namespace && p.name === route.name);
   fill(main, back,
     h('div.heading', null, h('div', null, h('h1', null, h('span.dim', null, pod.namespace + '/'), pod.name, ' ', h('span.pill', { class: state }, t('pod.' + pod.state, { node: pod.node }))),
-      wants(pod) && h('p', null, t('pod.wants'), ' ', h('b', null, wants(pod)), waiting?.created ? h('span.dim', null, ` · ${t('pod.age')} ${ago(waiting.created)}`) : ''))),
+      wants(pod) && h('p', null, t('pod.wants'), ' ', h('b', null, wants(pod)), waiting?.created ? h('span.dim', null, ` · ${t('pod.waiting')} ${ago(waiting.created)}`) : ''))),
     pod.problems?.length > 0 && section(t('pod.problems'), null, pod.error && h('p', null, pod.error), h('ul', null, pod.problems.map((p) => h('li', null, p)))),
     !pod.problems?.length && pod.error && h('p.trouble', null, pod.error),
+    podFacts(pod),
     pod.state === 'placed' ? placed(pod) : pod.state === 'pending' && pending(pod));
+}
+
+// podFacts says what the pod is, and which container holds or asks for what.
+function podFacts(pod) {
+  const since = (time) => [moment(time), ' ', h('span.dim', null, t('pod.ago', { age: age(time) }))];
+  const held = (pod.containers ?? []).filter((c) => c.cards.length).map((c) => h('div', null, h('code', null, c.name), ' ', c.cards.map((x, i) => [i > 0 && t('list.comma'),
+    h('a', { href: cardLink(pod.node, x.index), 'data-key': `container ${c.name} ${x.index}` }, t('card', { n: x.index })), ' ', h('span.dim', null, amounts(x.computePercent, x.memoryMiB))])));
+  const asked = (pod.request ?? []).map((r) => h('div', null, h('code', null, r.container), ' ', h('span.dim', null, wants({ request: [r] }))));
+  const containers = held.length ? held : asked;
+  const pairs = [
+    pod.created && [t('pod.created'), ...since(pod.created)],
+    pod.owner && [t('pod.owner'), `${pod.owner.kind} ${pod.owner.name}`],
+    pod.node && [t('pod.node'), h('a', { href: nodeLink(pod.node), 'data-key': 'node' }, pod.node)],
+    pod.placed && [t('pod.placedat'), ...since(pod.placed)],
+    containers.length > 0 && [t('pod.containers'), containers],
+  ].filter(Boolean);
+  return pairs.length > 0 && section(t('pod'), null, facts(...pairs));
 }
 
 function placed(pod) {
@@ -118,9 +138,8 @@ function placed(pod) {
   const node = store.nodes.get(pod.node);
   const why = pod.why;
   return [
-    held && section(t('pod.cards'), null, h('p', null, h('a', { href: nodeLink(pod.node), 'data-key': 'node' }, pod.node)),
-      held.cards.map(({ card, holder }) => h('div.held', null, h('a', { href: cardLink(pod.node, card.index), 'data-key': 'held ' + card.index }, t('card', { n: card.index })), h('span.dim', null, amounts(holder.computePercent, holder.memoryMiB, holder.exclusive)), h('div.big.thin', null, memoryBar(node, card)))),
-      pod.containers?.some((c) => c.cards.length) && pod.containers.length > 1 && h('p.dim', null, pod.containers.filter((c) => c.cards.length).map((c) => `${c.name}: ${c.cards.map((x) => t('card', { n: x.index })).join(t('list.comma'))}`).join(' · '))),
+    held && section(t('pod.cards'), null,
+      held.cards.map(({ card, holder }) => h('div.held', null, h('a', { href: cardLink(pod.node, card.index), 'data-key': 'held ' + card.index }, t('card', { n: card.index })), h('span.dim', null, amounts(holder.computePercent, holder.memoryMiB, holder.exclusive)), h('div.big.thin', null, memoryBar(node, card))))),
     why && section(t('pod.why'), null, h('p', null, why.message), h('p.dim', null, [t('pod.why.policy', { policy: why.policy }), why.links, why.score > 0 && t('pod.why.score', why), t('pod.why.room', { n: why.nodesWithRoom })].filter(Boolean).join(' · '))),
     (pod.neighbours?.length > 0 || pod.hiddenNeighbours > 0) && section(t('pod.neighbours'), null, h('ul.plain', null,
       (pod.neighbours ?? []).map((n) => h('li', null, podName(n.pod), ' ', h('span.dim', null, t('card', { n: n.index }), ', ', amounts(n.computePercent, n.memoryMiB)))),
@@ -155,6 +174,7 @@ const aside = (code) => codes[code]?.aside ?? 0;
 function refusals(pod) {
   const groups = [...Map.groupBy(pod.refusals, (r) => refusal(r) + r.permanent)].map(([, list]) => list)
     .sort((a, b) => aside(a[0].code) - aside(b[0].code) || b.length - a.length);
+  for (const list of groups) list.sort((a, b) => natural(a.node, b.node));
   return section(t('pod.refusals'), t('pod.refusals.sub'), h('ul.refusals', null, groups.map((list) => h('li', null,
     h('div', null, h('b', null, t('code.' + list[0].code)), h('span.num', null, t('pod.refusals.nodes', { n: count(list.length) }))),
     h('p', null, refusal(list[0]), list[0].permanent && aside(list[0].code) === 0 && !refusal(list[0]).includes('even on') ? h('span.dim', null, ` – ${t('pod.refusals.never')}`) : ''),

@@ -1,8 +1,8 @@
 // Servers and cards, drawn to scale.
 
 import { h } from './dom.js';
-import { t, memory, percent } from './i18n.js';
-import { broken, idle, used } from './store.js';
+import { t, free, percent } from './i18n.js';
+import { broken, idle, outOfSlices, room, takesPods, twice, used } from './store.js';
 import { amounts, holderName, kindOf } from './words.js';
 
 export const nodeLink = (name) => `#/nodes/${encodeURIComponent(name)}`;
@@ -95,25 +95,42 @@ function arcs(node, cards, left, width, options) {
   }));
 }
 
-function tile(node, card, place, options) {
-  const first = options.highlight === undefined ? card.index === node.cards[0].index : options.highlight === card.index;
-  const state = !card.healthy ? 'unhealthy' : idle(card) ? 'idle' : 'busy';
-  const free = !card.healthy ? t('card.unhealthy') : idle(card) ? t('card.idle') : card.exclusive ? t('card.whole') : memory(card.memoryFreeMiB);
-  const link = tipped(h('a.card-link', {
-    href: cardLink(node.name, card.index), tabindex: first ? 0 : -1, 'data-key': `card ${node.name} ${card.index}`,
-  }, h('b', null, card.index), ' ', h('span.free', null, card.healthy ? free : '!'), h('span.unseen', null, ' – ', cardLabel(card))), () => cardTip(node, card));
-  return h('div.card', {
-    set: place, class: [state, broken(node.name, card.index) && 'broken', options.highlight === card.index && 'lit'].filter(Boolean).join(' '),
-    'data-card': `${node.name}/${card.index}`,
-  }, link, memoryBar(node, card), computeBar(card));
+// cardState returns the class of a card, and what is written on it: a mark for what
+// is wrong, or how much memory can still be given.
+export function cardState(node, card) {
+  const states = [!card.healthy ? 'unhealthy' : idle(card) ? 'idle' : 'busy'];
+  if (broken(node.name, card.index)) states.push('broken');
+  if (outOfSlices(card)) states.push('full');
+  let text = free(room(card).memoryMiB);
+  if (idle(card)) text = t('card.idle');
+  if (card.exclusive) text = t('card.whole');
+  if (outOfSlices(card)) text = t('card.full');
+  if (!card.healthy) text = '!';
+  if (broken(node.name, card.index)) text = '‼';
+  return { states, text };
 }
 
-// cardLabel tells those who listen what others see.
-function cardLabel(card) {
-  const parts = [t('card.label', {
-    n: card.index, model: card.model || t('unknown'), memory: memory(card.memoryFreeMiB), compute: card.computeFreePercent,
-  })];
-  if (!card.healthy) parts.push(t('card.unhealthy'));
+// cardTroubles lists in words what is wrong with a card.
+export const cardTroubles = (node, card) => [
+  !card.healthy && (card.healthReason || t('card.unhealthy')),
+  broken(node.name, card.index) && t(twice(node.name, card.index) ? 'card.twice' : 'card.broken'),
+  outOfSlices(card) && t('card.full.long', { n: card.slots }),
+].filter(Boolean);
+
+function tile(node, card, place, options) {
+  const first = options.highlight === undefined ? card.index === node.cards[0].index : options.highlight === card.index;
+  const { states, text } = cardState(node, card);
+  if (options.highlight === card.index) states.push('lit');
+  const link = tipped(h('a.card-link', {
+    href: cardLink(node.name, card.index), tabindex: first ? 0 : -1, 'data-key': `card ${node.name} ${card.index}`,
+  }, h('b', null, card.index), ' ', h('span.free', { 'aria-hidden': 'true' }, text), h('span.unseen', null, ' – ', cardLabel(node, card))), () => cardTip(node, card));
+  return h('div.card', { set: place, class: states.join(' '), 'data-card': `${node.name}/${card.index}` }, link, memoryBar(node, card), computeBar(card));
+}
+
+// cardLabel says to those who listen what others see.
+function cardLabel(node, card) {
+  const { computePercent: compute, memoryMiB } = room(card);
+  const parts = [t('card.label', { n: card.index, model: card.model || t('unknown'), memory: free(memoryMiB), compute }), ...cardTroubles(node, card)];
   for (const holder of card.holders) parts.push(`${holderName(holder)} ${amounts(holder.computePercent, holder.memoryMiB, holder.exclusive)}`);
   return parts.join('; ');
 }
@@ -173,9 +190,9 @@ function cardTip(node, card) {
   return [
     h('b', null, t('card.of', { n: card.index, node: node.name })),
     h('div', null, [card.model || t('unknown'), card.zone !== null && t('zone', { n: card.zone }), card.numa !== null && t('numa', { n: card.numa })].filter(Boolean).join(' · ')),
-    !card.healthy && h('div.bad', null, card.healthReason || t('card.unhealthy')),
-    h('div', null, `${t('card.memory')}: ${t('card.free', { amount: memory(card.memoryFreeMiB) })} / ${memory(card.memoryMiB)}`),
-    h('div', null, `${t('card.compute')}: ${t('card.free', { amount: card.computeFreePercent + '%' })}`),
+    cardTroubles(node, card).map((text) => h('div.bad', null, text)),
+    h('div', null, `${t('card.memory')}: ${t('card.free', { amount: free(room(card).memoryMiB) })} / ${free(card.memoryMiB)}`),
+    h('div', null, `${t('card.compute')}: ${t('card.free', { amount: room(card).computePercent + '%' })}`),
     card.holders.slice(0, 6).map((holder) => h('div.dim', null, h('i.key', { class: 'q-' + kindOf(holder) }), holderName(holder))),
     card.holders.length > 6 && h('div.dim', null, t('pod.refusals.more', { n: card.holders.length - 6 })),
   ];
@@ -217,19 +234,29 @@ export function nodeMeters(node) {
   return h('div.meters', null, meter(t('node.compute'), sum.compute, sum.allCompute), meter(t('node.memory'), sum.memory, sum.allMemory));
 }
 
-// cells draws a node as a group of squares, one for each card.
+// cells draws a node as a group of squares, one for each card, with a gap between
+// zones.
 export function cells(node) {
   const bad = node.cards.filter((c) => !c.healthy).length;
   const busy = node.cards.filter((c) => !idle(c)).length;
-  const label = `${node.name}: ${t('stat.cards.sub', { used: busy, idle: node.cards.length - busy })}${bad ? ', ' + t('stat.cards.bad', { n: bad }) : ''}`;
-  return tipped(h('a.cells', { href: nodeLink(node.name), 'aria-label': label, 'data-key': 'cells ' + node.name, class: node.problem || !node.ready ? 'off' : '' },
-    node.cards.map((card) => h('i', {
-      class: !card.healthy ? 'bad' : broken(node.name, card.index) ? 'broken' : '',
+  const label = `${t('stat.cards.sub', { used: busy, idle: node.cards.length - busy })}${bad ? t('list.comma') + t('stat.cards.bad', { n: bad }) : ''}`;
+  return tipped(h('a.cells', { href: nodeLink(node.name), 'aria-label': `${node.name}: ${label}`, 'data-key': 'cells ' + node.name, class: takesPods(node) ? '' : 'off' },
+    node.cards.map((card, i) => h('i', {
+      class: [!card.healthy && 'bad', broken(node.name, card.index) && 'broken', outOfSlices(card) && 'full', i > 0 && card.zone !== node.cards[i - 1].zone && 'gap'].filter(Boolean).join(' '),
       set: { '--fill': Math.round(Math.max(100 - card.computeFreePercent, 100 - 100 * card.memoryFreeMiB / (card.memoryMiB || 1))) + '%' },
-    })), node.problem && h('i.bad')), () => [h('b', null, node.name), h('div', null, label.slice(node.name.length + 2)), node.problem && h('div.bad', null, t('node.problem'))]);
+    })), node.problem && h('i.bad')), () => [h('b', null, node.name), h('div', null, label),
+    !takesPods(node) && h('div.bad', null, t(node.problem ? 'node.problem' : 'state.notready'))]);
 }
+
+const keyed = (...parts) => h('li', null, ...parts);
+
+export const mapLegend = () => h('ul.legend', { 'aria-label': t('legend') },
+  [['0%', t('map.less')], ['50%', '50%'], ['100%', t('map.full')]].map(([fill, text]) => keyed(h('i.cell', { set: { '--fill': fill } }), text)),
+  keyed(h('i.cell.full', { set: { '--fill': '30%' } }), t('legend.full')), keyed(h('i.cell.bad', { set: { '--fill': '30%' } }), t('map.bad')), keyed(h('i.cell.broken'), t('legend.broken')),
+  keyed(h('span.off', null, h('i.cell', { set: { '--fill': '50%' } })), t('state.notready')), keyed(h('span.zoned', null, h('i.cell'), h('i.cell')), t('map.gap')));
 
 const kinds = ['best-effort', 'fixed-share', 'burst-share', 'exclusive', 'online', 'foreign'];
 
 export const legend = () => h('ul.legend', { 'aria-label': t('legend') },
-  kinds.map((kind) => h('li', null, h('i.key', { class: 'q-' + kind }), t('qos.' + kind))), h('li', null, h('i.key.free'), t('legend.free')));
+  kinds.map((kind) => keyed(h('i.key', { class: 'q-' + kind }), t('qos.' + kind))), keyed(h('i.key.free'), t('legend.free')),
+  keyed(h('i.key.full'), t('legend.full')), keyed(h('b.mark', null, '!'), t('card.unhealthy')), keyed(h('b.mark', null, '‼'), t('legend.broken')));

@@ -46,26 +46,55 @@ const number = () => new Intl.NumberFormat(language === 'zh' ? 'zh-CN' : 'en', {
 
 export const count = (n) => number().format(n);
 
-// memory renders MiB: exactly while that is short, else to a tenth.
-export function memory(mib) {
-  if (mib === 0) return '0';
-  if (mib >= 1024 * 1024) return number().format(mib / 1024 / 1024) + ' TiB';
-  if (mib >= 1024) return number().format(mib / 1024) + ' GiB';
-  return number().format(mib) + ' MiB';
+// One rule for everything that is rounded, to a tenth: what is free or there at all
+// is rounded down, what is used up. So nothing looks free that is not.
+const down = (x) => Math.floor(10 * x + 1e-6) / 10;
+const up = (x) => Math.ceil(10 * x - 1e-6) / 10;
+
+const units = [[1024 * 1024, 'TiB'], [1024, 'GiB'], [1, 'MiB']];
+
+function amount(mib, round) {
+  if (mib <= 0) return '0';
+  let at = units.findIndex(([size]) => mib >= size);
+  if (at > 0 && round(mib / units[at][0]) >= 1024) at--;
+  return `${count(round(mib / units[at][0]))} ${units[at][1]}`;
 }
 
-// percent of a whole, rounded so that only nothing is 0 and only all is 100.
+// memory renders MiB that are used or asked for, free those that are free or there.
+export const memory = (mib) => amount(mib, up);
+export const free = (mib) => amount(mib, down);
+
+// usedOf renders used MiB of all there are, never as more.
+export function usedOf(mib, all) {
+  const [size] = units.find(([unit]) => all >= unit) ?? [1];
+  return up(mib / size) > down(all / size) ? free(all) : memory(mib);
+}
+
+// cardsUsed renders percent of cards that are used as a number of cards.
+export const cardsUsed = (percents) => count(up(percents / 100));
+
+// percent that is used of a whole: only nothing is 0 and only all is 100.
 export function percent(part, whole) {
   if (!whole || part <= 0) return 0;
   if (part >= whole) return 100;
-  return Math.min(99, Math.max(1, Math.round(100 * part / whole)));
+  return Math.min(99, Math.ceil(100 * part / whole));
 }
 
-// ago says how long something has lasted.
-export function ago(time) {
+// lasted returns how long something has lasted, in its largest unit.
+function lasted(prefix, time) {
   const seconds = Math.max(0, Math.round((Date.now() - new Date(time)) / 1000));
   for (const [unit, length] of [['day', 86400], ['hour', 3600], ['minute', 60]]) {
-    if (seconds >= length) return t('for.' + unit, { n: Math.floor(seconds / length) });
+    if (seconds >= length) return t(prefix + unit, { n: Math.floor(seconds / length) });
   }
-  return t('for.second', { n: seconds });
+  return t(prefix + 'second', { n: seconds });
 }
+
+// ago says how long something has lasted: "for 3 h", and age "3 h".
+export const ago = (time) => lasted('for.', time);
+export const age = (time) => lasted('age.', time);
+
+const format = (options) => new Intl.DateTimeFormat(language === 'zh' ? 'zh-CN' : 'en-GB', { hourCycle: 'h23', ...options });
+
+// clock is the time of a day, moment with its day.
+export const clock = (time) => format({ timeStyle: 'medium' }).format(new Date(time));
+export const moment = (time) => format({ dateStyle: 'medium', timeStyle: 'medium' }).format(new Date(time));

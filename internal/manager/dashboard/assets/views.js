@@ -1,10 +1,10 @@
 // The pages that list: overview, nodes, pods, pending pods, findings.
 
 import { fill, h } from './dom.js';
-import { ago, count, memory, percent, t } from './i18n.js';
-import { attention, broken, findingsOf, idle, models, namespaces, pods, store, takesPods, withCards } from './store.js';
-import { cardLink, cells, chassis, legend, nodeLink, nodeMeters, podLink } from './draw.js';
-import { kindOf, reason, wants } from './words.js';
+import { age, ago, cardsUsed, count, free, memory, percent, t, usedOf } from './i18n.js';
+import { attention, broken, failures, findingsOf, idle, models, namespaces, natural, pods, store, takesPods, used, withCards } from './store.js';
+import { cardLink, cells, chassis, legend, mapLegend, nodeLink, nodeMeters, podLink } from './draw.js';
+import { kindOf, reason, runbook, runbookOf, wants } from './words.js';
 
 // drawn keeps what was drawn of a node, until the node or the language changes.
 let drawn = new WeakMap();
@@ -37,15 +37,18 @@ export const partView = () => store.viewer && !store.viewer.everything && h('p.b
 
 function stats(c) {
   const fragmentation = c.fragmentationPercent;
+  const unknown = { TooFewPods: 'stat.fragmentation.few', NothingFree: 'stat.fragmentation.none' }[c.fragmentationUnknown];
+  const violations = store.findings.filter((f) => !f.note).length;
   const oldest = store.pending.map((p) => p.created).filter(Boolean).sort()[0];
   const bad = c.cards - c.healthy;
   return h('div.stats', null,
-    stat(t('stat.cards'), count(c.cards), t('stat.cards.sub', { used: count(c.inUse), idle: count(c.healthy - c.inUse) }), { bad: bad > 0 && t('stat.cards.bad', { n: count(bad) }), share: [c.inUse, c.cards], href: '#/nodes' }),
+    stat(t('stat.cards'), count(c.cards), t('stat.cards.sub', { used: count(c.inUse), idle: count(c.healthy - c.inUse) }), { bad: [bad > 0 && t('stat.cards.bad', { n: count(bad) }),
+      violations > 0 && h('a', { href: '#/findings', 'data-key': 'stat findings' }, t('stat.violations', { n: count(violations) }))], share: [c.inUse, c.cards], href: '#/nodes' }),
     stat(t('stat.compute'), percent(c.allocated.computePercent, c.total.computePercent) + '%',
-      t('stat.compute.sub', { used: count(c.allocated.computePercent / 100), all: count(c.total.computePercent / 100) }), { share: [c.allocated.computePercent, c.total.computePercent] }),
+      t('stat.compute.sub', { used: cardsUsed(c.allocated.computePercent), all: count(c.total.computePercent / 100) }), { share: [c.allocated.computePercent, c.total.computePercent] }),
     stat(t('stat.memory'), percent(c.allocated.memoryMiB, c.total.memoryMiB) + '%',
-      t('stat.memory.sub', { used: memory(c.allocated.memoryMiB), all: memory(c.total.memoryMiB) }), { share: [c.allocated.memoryMiB, c.total.memoryMiB] }),
-    stat(t('stat.fragmentation'), fragmentation === null ? '–' : fragmentation + '%', t(fragmentation === null ? 'stat.fragmentation.none' : 'stat.fragmentation.sub'),
+      t('stat.memory.sub', { used: usedOf(c.allocated.memoryMiB, c.total.memoryMiB), all: free(c.total.memoryMiB) }), { share: [c.allocated.memoryMiB, c.total.memoryMiB] }),
+    stat(t('stat.fragmentation'), fragmentation === null ? '–' : fragmentation + '%', t(fragmentation === null ? unknown ?? 'stat.fragmentation.none' : 'stat.fragmentation.sub'),
       { about: t('stat.fragmentation.about'), share: [fragmentation ?? 0, 100] }),
     stat(t('stat.zones'), c.zones ? count(c.wholeZones) : '–', c.zones ? t('stat.zones.sub', { n: count(c.zones), most: c.free.linkedCards }) : t('stat.zones.none'),
       { about: t('stat.zones.about'), share: [c.wholeZones, c.zones] }),
@@ -57,7 +60,7 @@ function stat(label, value, sub, { bad, about, share, href } = {}) {
   return h('div.stat', { title: about },
     h('div.stat-label', null, href ? h('a', { href, 'data-key': 'stat ' + href }, label) : label),
     h('div.stat-value', null, value), share && h('div.track', { 'aria-hidden': 'true' }, h('i', { set: { width: percent(share[0], share[1]) + '%' } })),
-    h('div.stat-sub', null, sub), bad && h('div.stat-sub.bad', null, bad));
+    h('div.stat-sub', null, sub), [bad].flat().filter(Boolean).map((line) => h('div.stat-sub.bad', null, line)));
 }
 
 // fewNodes is up to how many nodes the overview draws them as servers; more are
@@ -82,10 +85,6 @@ function map() {
 // is not a part of the node.
 const brokenCards = (node) => node.cards.filter((c) => broken(node.name, c.index)).map((c) => c.index).join();
 
-const mapLegend = () => h('ul.legend', { 'aria-label': t('legend') },
-  h('li', null, h('i.cell', { set: { '--fill': '0%' } }), t('map.less')), h('li', null, h('i.cell', { set: { '--fill': '50%' } }), '50%'),
-  h('li', null, h('i.cell', { set: { '--fill': '100%' } }), t('map.full')), h('li', null, h('i.cell.bad'), t('map.bad')));
-
 function reasonsPanel() {
   const groups = [...Map.groupBy(store.pending, (p) => p.code)].sort((a, b) => b[1].length - a[1].length || a[0].localeCompare(b[0]));
   if (!groups.length) return section(t('reasons.title'), null, h('p.empty', null, t('reasons.none')));
@@ -99,7 +98,7 @@ function reasonsPanel() {
 const attentionShown = 5;
 
 function attentionPanel() {
-  const list = attention().filter((a) => a.kind !== 'note');
+  const list = failures();
   if (!list.length) return section(t('attention.title'), null, h('p.empty.good', null, t('attention.none')));
   return section(t('attention.title'), null, h('ul.findings', null, list.slice(0, attentionShown).map(attentionItem)),
     list.length > attentionShown && h('p', null, h('a', { href: '#/findings', 'data-key': 'all findings' }, t('attention.all', { n: count(list.length) }))));
@@ -116,12 +115,15 @@ function modelsPanel(c) {
 
 export function attentionItem(item) {
   const node = store.nodes.get(item.node);
-  const where = (text) => (node ? h('a', { href: item.card ? cardLink(item.node, item.card.index) : nodeLink(item.node), 'data-key': `at ${item.kind} ${item.node} ${item.card?.index ?? ''}` }, text) : text);
+  const key = `${item.kind} ${item.node} ${item.card?.index ?? ''}`;
+  const where = (text) => h('b', null, node ? h('a', { href: item.card ? cardLink(item.node, item.card.index) : nodeLink(item.node), 'data-key': 'at ' + key }, text) : text);
   switch (item.kind) {
     case 'unhealthy':
-      return h('li.warn', null, h('b', null, where(t('finding.unhealthy', { n: item.card.index, node: item.node }))), h('p', null, item.card.healthReason || t('finding.unhealthy.why')));
-    case 'notready': return h('li.warn', null, h('b', null, where(t('finding.notready', { name: item.node }))));
-    case 'cordoned': return h('li.note', null, h('b', null, where(t('finding.cordoned', { name: item.node }))));
+      return h('li.warn', null, where(t('finding.unhealthy', { n: item.card.index, node: item.node })), h('p', null, item.card.healthReason || t('finding.unhealthy.why')), h('p', null, runbook('card-unhealthy', key)));
+    case 'notready': return h('li.warn', null, where(t('finding.notready', { name: item.node })));
+    case 'paused': return h('li.warn', null, where(t('finding.paused', { name: item.node })), h('p', null, node?.paused), h('p', null, runbook('agent-silent', key)));
+    case 'cordoned': return h('li.note', null, where(t('finding.cordoned', { name: item.node })));
+    case 'tainted': return h('li.note', null, where(t('finding.tainted', { name: item.node })), h('p', null, h('code', null, node?.taint)));
   }
   return findingItem(item.finding);
 }
@@ -130,10 +132,12 @@ export function findingItem(f) {
   const node = store.nodes.get(f.node);
   const to = f.index !== undefined ? cardLink(f.node, f.index) : nodeLink(f.node);
   const title = t('rule.' + f.rule);
+  const key = `${f.rule} ${f.node} ${f.index ?? ''} ${f.pods.join()}`;
   return h('li', { class: f.note ? 'note' : 'bad' },
-    h('b', null, node ? h('a', { href: to, 'data-key': `finding ${f.rule} ${f.node} ${f.index ?? ''} ${f.pods.join()}` }, title) : title),
+    h('b', null, node ? h('a', { href: to, 'data-key': 'finding ' + key }, title) : title),
     h('p', null, f.hidden ? t('finding.hidden') : f.message),
-    f.pods.length > 0 && h('p.dim', null, f.pods.slice(0, 8).map((pod, i) => [i > 0 && t('list.comma'), podName(pod)])));
+    f.pods.length > 0 && h('p.dim', null, f.pods.slice(0, 8).map((pod, i) => [i > 0 && t('list.comma'), podName(pod)])),
+    h('p', null, runbookOf(f, key)));
 }
 
 // podName links to a pod that is named as namespace/name.
@@ -142,11 +146,13 @@ export function podName(pod) {
   return h('a', { href: podLink(namespace, name), 'data-key': 'pod ' + pod }, pod);
 }
 
-export function findings(main) {
-  const list = attention();
-  const groups = [['finding.violation', 'violation'], ['finding.health', 'unhealthy'], ['finding.node', 'notready', 'cordoned'], ['finding.note', 'note']];
+export function findings(main, route) {
+  const at = route.query.node;
+  const list = attention().filter((item) => !at || item.node === at);
+  const groups = [['finding.violation', 'violation'], ['finding.health', 'unhealthy'], ['finding.node', 'notready', 'paused', 'cordoned', 'tainted'], ['finding.note', 'note']];
   fill(main, heading(t('findings.title'), t('findings.sub')), partView(),
-    list.length === 0 && h('p.empty.good', null, t('findings.none')),
+    at && h('p', null, t('findings.at', { name: at }), ' ', h('a', { href: '#/findings', 'data-key': 'all findings' }, t('findings.everywhere'))),
+    list.length === 0 && h('p.empty.good', null, at ? t('findings.none.at', { name: at }) : t('findings.none')),
     groups.map(([title, ...kinds]) => {
       const of = list.filter((item) => kinds.includes(item.kind));
       return of.length > 0 && section(`${t(title)} · ${count(of.length)}`, null, h('ul.findings', null, of.slice(0, 500).map(attentionItem)));
@@ -164,27 +170,53 @@ const nodeStates = {
   notready: (n) => !takesPods(n),
 };
 
-const matchesNode = (f) => (n) =>
-  (!f.node || n.name.toLowerCase().includes(f.node.toLowerCase())) &&
+const contains = (text, part) => !part || text.toLowerCase().includes(part.toLowerCase());
+
+const matchesNode = (f) => (n) => contains(n.name, f.node) &&
   (!f.model || n.cards.some((c) => c.model === f.model)) &&
-  (!f.namespace || n.cards.some((c) => c.holders.some((holder) => holder.namespace === f.namespace))) &&
+  (!f.pod && !f.namespace || n.cards.some((c) => c.holders.some((x) => !x.hidden && (!f.namespace || x.namespace === f.namespace) && contains(x.namespace + '/' + x.pod, f.pod)))) &&
   (!f.state || (nodeStates[f.state]?.(n) ?? true));
 
-// filters draws the controls; a change goes into the address, where links to it
-// can be taken from.
-function filters(route, states, shown) {
+// filtered reports whether the address has a filter.
+const filtered = (route) => Object.entries(route.query).some(([key, value]) => value && key !== 'sort');
+
+// filters draws the controls: fields for parts of names, and lists to choose from. A
+// change goes into the address, where links to it can be taken from.
+function filters(route, fields, lists, orders, shown) {
   const change = (key) => (event) => route.filter({ [key]: event.target.value });
-  const select = (key, options, label = (x) => x) => h('label', null, h('span', null, t('filter.' + key)),
-    h('select', { 'data-key': 'filter ' + key, change: change(key) }, h('option', { value: '' }, t('filter.any')),
-      options.map((o) => h('option', { value: o, selected: route.query[key] === o }, label(o)))));
-  const any = Object.values(route.query).some(Boolean);
-  const input = h('input', { type: 'search', placeholder: t('filter.hint'), value: route.query.node ?? '', 'data-key': 'filter node', id: 'filter', input: change('node'), spellcheck: 'false' });
+  const labelled = (key, control) => h('label', null, h('span', null, t('filter.' + key)), control);
+  const select = (key, options, none) => labelled(key, h('select', { 'data-key': 'filter ' + key, change: change(key) }, h('option', { value: '' }, none),
+    options.map(([value, text]) => h('option', { value, selected: route.query[key] === value }, text))));
   return h('form.filters', { 'aria-label': t('filter.label'), submit: (e) => e.preventDefault() },
-    h('label', null, h('span', null, t('filter.node')), input),
-    select('model', models()), select('namespace', namespaces()), select('state', states, (s) => t(states === podStates ? 'podstate.' + s : 'state.' + s)),
-    h('button', { type: 'button', 'data-key': 'filter clear', disabled: !any, click: () => route.filter(null) }, t('filter.clear')),
+    fields.map((key, i) => labelled(key, h('input', {
+      type: 'search', placeholder: t('filter.hint'), value: route.query[key] ?? '', 'data-key': 'filter ' + key, id: i === 0 && 'filter', input: change(key), spellcheck: 'false',
+    }))),
+    lists.map(([key, options, text = (x) => x]) => select(key, options.map((o) => [o, text(o)]), t('filter.any'))),
+    select('sort', Object.entries(orders).flatMap(([key, { title }]) => [[key, title + ' ↑'], ['-' + key, title + ' ↓']]), t('filter.unsorted')),
+    h('button', { type: 'button', 'data-key': 'filter clear', disabled: !Object.values(route.query).some(Boolean), click: () => route.filter(null) }, t('filter.clear')),
     h('output', null, shown));
 }
+
+// sorted returns the list in the order that the address names, by what an order takes of
+// an item. What has nothing there comes last.
+function sorted(route, orders, list) {
+  const sort = route.query.sort ?? '';
+  const by = orders[sort.replace('-', '')]?.by;
+  if (!by) return list;
+  const way = sort.startsWith('-') ? -1 : 1;
+  const compare = (a, b) => (a === undefined) - (b === undefined) || (a === undefined ? 0 : way * (typeof a === 'string' ? natural(a, b) : a - b));
+  return list.map((item) => [by(item), item]).sort(([a], [b]) => compare(a, b)).map(([, item]) => item);
+}
+
+// heads are those of a table whose columns can be sorted by: a click sorts, another one
+// the other way round.
+const heads = (route, orders, columns) => columns.map((key) => {
+  if (!orders[key]) return key;
+  const sort = route.query.sort ?? '';
+  const is = sort === key ? 'ascending' : sort === '-' + key ? 'descending' : null;
+  return { sort: is, title: orders[key].title, head: h('button.sort', { type: 'button', 'data-key': 'sort ' + key, title: t('filter.sort'), click: () => route.filter({ sort: is === 'ascending' ? '-' + key : key }) },
+    orders[key].title, h('span', { 'aria-hidden': 'true' }, { ascending: ' ↑', descending: ' ↓' }[is] ?? ' ↕')) };
+});
 
 // Nodes
 
@@ -197,19 +229,28 @@ const near = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: '800px 0px' });
 
+const nodeOrders = () => ({
+  node: { title: t('filter.node'), by: (n) => n.name },
+  compute: { title: t('node.compute'), by: (n) => { const sum = used(n); return sum.allCompute ? sum.compute / sum.allCompute : undefined; } },
+  memory: { title: t('node.memory'), by: (n) => { const sum = used(n); return sum.allMemory ? sum.memory / sum.allMemory : undefined; } },
+  idle: { title: t('state.idle'), by: (n) => n.cards.filter((c) => c.healthy && idle(c)).length },
+});
+
 export function nodesPage(main, route) {
   const all = withCards();
-  const list = all.filter(matchesNode(route.query));
+  const orders = nodeOrders();
+  const list = sorted(route, orders, all.filter(matchesNode(route.query)));
   const panels = list.map((node) => kept(node, `panel ${list.length > eager} ${findingsKey(node)}`, () => nodePanel(node, list.length > eager)));
   const grid = main.querySelector('.servers');
-  const filter = filters(route, Object.keys(nodeStates), t('filter.shown', { n: count(list.length), all: count(all.length) }));
+  const filter = filters(route, ['node', 'pod'], [['model', models()], ['namespace', namespaces()], ['state', Object.keys(nodeStates), (s) => t('state.' + s)]], orders,
+    t('filter.shown', { n: count(list.length), all: count(all.length) }));
   if (grid && main.dataset.page === 'nodes') {
     fill(main.querySelector('.filter-bar'), filter);
     update(grid, panels);
   } else {
     fill(main, heading(t('nodes.title'), null, legend()), h('div.filter-bar', null, filter), h('div.servers', null, panels));
   }
-  main.querySelector('.servers').dataset.empty = list.length ? '' : t('none.nodes');
+  main.querySelector('.servers').dataset.empty = list.length ? '' : t(all.length ? 'none.nodes' : 'none.cards');
 }
 
 const findingsKey = (node) => findingsOf(node.name).map((f) => f.rule + f.index).join();
@@ -230,10 +271,13 @@ function update(grid, panels) {
 }
 
 export function nodeState(node) {
-  if (node.problem) return h('span.pill.bad', null, t('node.problem'));
-  if (!node.ready) return h('span.pill.bad', null, t('node.notready'));
-  if (!node.schedulable) return h('span.pill.warn', null, t('node.cordoned'));
-  return h('span.pill.good', null, t('node.ready'));
+  const states = [
+    node.problem && ['bad', 'node.problem'], node.missingDevice && ['bad', 'node.nodevice'], !node.ready && ['bad', 'node.notready'],
+    !node.schedulable && ['warn', 'node.cordoned'], node.taint && ['warn', 'node.tainted'], node.paused && ['warn', 'node.paused'],
+  ].filter(Boolean);
+  const [look, text] = states[0] ?? ['good', 'node.ready'];
+  const violations = findingsOf(node.name).filter((f) => !f.note).length;
+  return [h('span.pill', { class: look, title: node.taint }, t(text)), violations > 0 && [' ', h('a.pill.bad', { href: '#/findings?node=' + encodeURIComponent(node.name), 'data-key': 'violations ' + node.name }, '‼ ', t('stat.violations', { n: violations }))]];
 }
 
 // nodeFacts says what a server has, and at length who serves it.
@@ -258,7 +302,8 @@ function nodePanel(node, lazy) {
 }
 
 export function nodeTroubles(node) {
-  if (node.problem) return h('p.trouble', null, node.problem);
+  const why = node.problem || node.missingDevice || node.paused;
+  if (why) return h('p.trouble', null, why);
   const hidden = node.hiddenUnaccounted ?? 0;
   if (!node.unaccounted?.length && !hidden) return null;
   return h('p.trouble', null, t('node.unaccounted'), ' ', (node.unaccounted ?? []).map((pod, i) => [i > 0 && t('list.comma'), podName(pod)]),
@@ -279,52 +324,89 @@ function rows(list, draw, redraw) {
     more > 0 && h('tr', null, h('td', { colspan: 9 }, h('button', { type: 'button', 'data-key': 'more', click: () => { shownRows += pageSize; redraw(); } }, t('more', { n: Math.min(more, pageSize) }))))];
 }
 
-export const table = (heads, body) => h('div.scroll', { tabindex: 0, role: 'group', 'aria-label': heads.filter(Boolean).join(', ') },
-  h('table', null, h('thead', null, h('tr', null, heads.map((text) => h('th', { scope: 'col' }, text)))), h('tbody', null, body)));
+// table draws a table. A head is a text, or one that heads makes. On narrow screens
+// each row is a block in which the cells have their heads before them.
+export function table(columns, body) {
+  const titles = columns.map((column) => column.title ?? column);
+  const list = [body].flat(3).filter(Boolean);
+  for (const row of list) {
+    let at = 0;
+    for (const cell of row.children) { cell.dataset.head = titles[at] ?? ''; at += cell.colSpan; }
+  }
+  return h('div.scroll', { tabindex: 0, role: 'group', 'aria-label': titles.filter(Boolean).join(', ') },
+    h('table', null, h('thead', null, h('tr', null, columns.map((column) => h('th', { scope: 'col', 'aria-sort': column.sort }, column.head ?? column)))), h('tbody', null, list)));
+}
+
+const sum = (p, amount) => p.cards.reduce((n, { holder }) => n + holder[amount], 0);
+
+const podOrders = () => ({
+  pod: { title: t('pod'), by: (p) => p.key }, state: { title: t('pod.state'), by: (p) => t(p.pending ? 'podstate.pending' : 'podstate.placed') },
+  node: { title: t('pod.node'), by: (p) => p.node?.name }, age: { title: t('pod.age'), by: (p) => (p.created ? Date.now() - new Date(p.created) : undefined) },
+  compute: { title: t('card.compute'), by: (p) => (p.cards ? sum(p, 'computePercent') : undefined) },
+  memory: { title: t('card.memory'), by: (p) => (p.cards ? sum(p, 'memoryMiB') : undefined) },
+});
+
+const waitingPods = () => store.pending.map((p) => ({ key: p.namespace + '/' + p.name, namespace: p.namespace, created: p.created, pending: p }));
 
 export function podsPage(main, route) {
   const f = route.query;
-  const held = f.state === 'pending' ? [] : [...pods().values()].filter((p) =>
-    (!f.node || p.node.name.toLowerCase().includes(f.node.toLowerCase()) || p.key.includes(f.node)) && (!f.model || p.cards.some(({ card }) => card.model === f.model)) && (!f.namespace || p.namespace === f.namespace));
-  const waiting = f.state === 'placed' || f.model ? [] : store.pending.filter((p) => (!f.namespace || p.namespace === f.namespace) && (!f.node || (p.namespace + '/' + p.name).includes(f.node)));
-  const list = [...waiting.map((p) => ({ pending: p })), ...held];
-  const all = pods().size + store.pending.length;
+  const orders = podOrders();
+  const held = [...pods().values()];
+  const waiting = waitingPods();
+  const list = sorted(route, orders, [...waiting, ...held].filter((p) => contains(p.key, f.pod) && (!f.namespace || p.namespace === f.namespace) &&
+    (!f.node || p.node && contains(p.node.name, f.node)) && (!f.model || p.cards?.some(({ card }) => card.model === f.model)) &&
+    (!f.state || (f.state === 'pending') === Boolean(p.pending))));
   const draw = () => podsPage(main, route);
   fill(main, heading(t('pods.title'), t('pods.sub')), partView(),
-    filters(route, podStates, t('filter.pods', { n: count(list.length), all: count(all) })),
-    list.length === 0 ? h('p.empty', null, t('none.pods')) : table([t('pod'), t('pod.state'), t('pod.node'), t('pod.cards'), t('card.compute'), t('card.memory'), t('card.qos')],
-      rows(list, (p) => (p.pending ? pendingRow(p.pending) : podRow(p)), draw)));
+    filters(route, ['pod', 'node'], [['model', models()], ['namespace', namespaces()], ['state', podStates, (s) => t('podstate.' + s)]], orders,
+      t('filter.pods', { n: count(list.length), all: count(held.length + waiting.length) })),
+    list.length === 0 ? h('p.empty', null, t(filtered(route) ? 'none.pods' : 'none.pods.atall'))
+      : table(heads(route, orders, ['pod', 'state', 'node', t('pod.cards'), 'compute', 'memory', t('card.qos'), 'age']), rows(list, (p) => (p.pending ? pendingRow(p.pending) : podRow(p)), draw)));
 }
+
+const ageCell = (created) => h('td.nowrap', null, created ? age(created) : '–');
 
 function pendingRow(p) {
   return h('tr', null, h('td', null, podName(p.namespace + '/' + p.name)), h('td', null, h('span.pill.warn', null, t('podstate.pending'))),
-    h('td', null, '–'), h('td', { colspan: 4 }, h('span.dim', null, wants(p))));
+    h('td', null, '–'), h('td', { colspan: 4 }, h('span.dim', null, wants(p))), ageCell(p.created));
 }
 
 function podRow(p) {
-  const compute = p.cards.reduce((n, { holder }) => n + holder.computePercent, 0);
-  const mib = p.cards.reduce((n, { holder }) => n + holder.memoryMiB, 0);
   return h('tr', null, h('td', null, podName(p.key)), h('td', null, h('span.pill.good', null, t('podstate.placed'))),
     h('td', null, h('a', { href: nodeLink(p.node.name), 'data-key': 'podnode ' + p.key }, p.node.name)),
     h('td', null, p.cards.map(({ card }, i) => [i > 0 && ' ', h('a.chip', { href: cardLink(p.node.name, card.index), 'data-key': `podcard ${p.key} ${card.index}` }, card.index)])),
-    h('td.num', null, compute + '%'), h('td.num', null, memory(mib)), h('td', null, qosTag(p.cards[0].holder)));
+    h('td.num', null, sum(p, 'computePercent') + '%'), h('td.num', null, memory(sum(p, 'memoryMiB'))), h('td', null, qosTag(p.cards[0].holder)), ageCell(p.created));
 }
 
 export const qosTag = (holder) => h('span.tag', null, h('i.key', { class: 'q-' + kindOf(holder) }), t('qos.' + kindOf(holder)), holder.class === 'offline' ? ' · ' + t('qos.offline') : '');
 
 // Pending pods
 
+const pendingOrders = () => ({
+  pod: { title: t('pod'), by: (p) => p.key }, waiting: { title: t('pod.waiting'), by: (p) => (p.created ? Date.now() - new Date(p.created) : undefined) },
+  reason: { title: t('pod.reason'), by: (p) => t('code.' + p.pending.code) },
+});
+
 export function pendingPage(main, route) {
-  const groups = [...Map.groupBy(store.pending, (p) => p.code)].sort((a, b) => b[1].length - a[1].length);
-  const list = store.pending.filter((p) => (!route.query.reason || p.code === route.query.reason) && (!route.query.namespace || p.namespace === route.query.namespace))
-    .toSorted((a, b) => (a.created ?? '').localeCompare(b.created ?? ''));
+  const { reason: code = '', namespace, pod } = route.query;
+  const orders = pendingOrders();
+  const byReason = Map.groupBy(store.pending, (p) => p.code);
+  const groups = [...byReason].sort((a, b) => b[1].length - a[1].length);
+  const oldest = waitingPods().sort((a, b) => (a.created ?? '').localeCompare(b.created ?? ''));
+  const list = sorted(route, orders, oldest.filter((p) => (!code || p.pending.code === code) && (!namespace || p.namespace === namespace) && contains(p.key, pod)));
   const hidden = store.cluster.hiddenPending ?? 0;
-  const chip = (code, text) => h('button.chip', { type: 'button', 'aria-pressed': (route.query.reason ?? '') === code ? 'true' : 'false', 'data-key': 'chip ' + code, click: () => route.filter({ reason: code }) }, text);
+  const chip = (to, text) => h('button.chip', { type: 'button', 'aria-pressed': code === to ? 'true' : 'false', 'data-key': 'chip ' + to, click: () => route.filter({ reason: to }) }, text);
   const draw = () => pendingPage(main, route);
   fill(main, heading(t('pending.title'), t('pending.sub')), partView(),
-    groups.length > 0 && h('div.chips', { role: 'group', 'aria-label': t('pod.reason') }, chip('', `${t('filter.any')} · ${count(store.pending.length)}`), groups.map(([code, of]) => chip(code, `${t('code.' + code)} · ${count(of.length)}`))),
+    groups.length > 0 && h('div.chips', { role: 'group', 'aria-label': t('pod.reason') }, chip('', `${t('filter.any')} · ${count(store.pending.length)}`), groups.map(([to, of]) => chip(to, `${t('code.' + to)} · ${count(of.length)}`))),
+    groups.length > 0 && filters(route, ['pod'], [['namespace', [...new Set(store.pending.map((p) => p.namespace))].sort(natural)]], orders, t('filter.pods', { n: count(list.length), all: count(store.pending.length) })),
     hidden > 0 && h('p.dim', null, t('pending.hidden', { n: hidden })),
-    list.length === 0 ? h('p.empty.good', null, t('pending.none')) : table([t('pod'), t('pod.wants'), t('pod.age'), t('pod.reason')],
-      rows(list, (p) => h('tr', null, h('td', null, podName(p.namespace + '/' + p.name)), h('td', null, wants(p)), h('td.nowrap', null, p.created ? ago(p.created) : '–'),
+    list.length === 0 ? emptyPending(hidden) : table(heads(route, orders, ['pod', t('pod.wants'), 'waiting', 'reason']),
+      rows(list, ({ key, pending: p }) => h('tr', null, h('td', null, podName(key)), h('td', null, wants(p)), h('td.nowrap', null, p.created ? ago(p.created) : '–'),
         h('td.reason', null, h('b', null, t('code.' + p.code)), h('div.dim', null, reason(p)))), draw)));
+}
+
+function emptyPending(hidden) {
+  if (store.pending.length) return h('p.empty', null, t('none.pending'));
+  return h('p.empty', { class: hidden ? '' : 'good' }, t(hidden ? 'pending.none.seen' : 'pending.none'));
 }

@@ -2,7 +2,8 @@
 // those of the commands; in Chinese they are put together here.
 
 import codes from './strings/codes.js';
-import { t, has, lang, memory } from './i18n.js';
+import { h } from './dom.js';
+import { t, has, lang, memory, free } from './i18n.js';
 
 export const kindOf = (holder) =>
   holder.exclusive ? 'exclusive' : holder.class === 'online' ? 'online' : holder.qos || 'best-effort';
@@ -14,6 +15,20 @@ export function amounts(compute, mib, exclusive) {
   if (!compute && !mib) return t('pod.seat');
   return t('pod.share', { compute, memory: memory(mib) });
 }
+
+// runbooks has the page of docs/runbooks for a rule. All other violations share one,
+// all other notes have none.
+const runbooks = {
+  MemoryOverbooked: 'double-booking', ComputeOverbooked: 'double-booking', SlicesOverbooked: 'double-booking', ExclusiveShared: 'double-booking',
+  LockStuck: 'lock-stuck', UnhealthyInUse: 'card-unhealthy', DeviceMissing: 'agent-silent',
+};
+
+const docs = 'https://github.com/daybreak-gpu/daybreak/blob/main/docs/';
+
+// runbook links to the page that says what to do.
+export const runbook = (page, key) => page && h('a.runbook', { href: `${docs}${lang() === 'zh' ? 'zh/' : ''}runbooks/${page}.md`, target: '_blank', rel: 'noreferrer', 'data-key': 'runbook ' + key }, t('finding.runbook'));
+
+export const runbookOf = (finding, key) => runbook(runbooks[finding.rule] ?? (finding.note ? null : 'audit-violation'), key);
 
 // listed joins the parts of a list.
 export function listed(parts) {
@@ -38,27 +53,36 @@ export function wants(pod) {
 // sentence is a Chinese one with the numbers of a refusal, or nothing where the
 // code has none.
 function sentence(kind, r) {
-  const one = `zh.${kind}.${r.code}.one`;
-  const key = r.want <= 1 && has(one) ? one : `zh.${kind}.${r.code}`;
-  const amount = (n) => ({ MiB: memory(n), '%': n + '%' })[codes[r.code]?.unit] ?? n;
-  return has(key) ? t(key, { want: amount(r.want), have: amount(r.have), missing: amount(r.want - r.have) }) : '';
+  const plain = `zh.${kind}.${r.code}`;
+  const variant = ['total', 'absent', 'idle'].find((name) => r[name] && has(`${plain}.${name}`));
+  const key = [variant && `${plain}.${variant}`, plain, codes[r.code]?.unit === 'cards' && `zh.${kind}.cards`].find((name) => name && has(name));
+  const amount = (n, mib) => ({ MiB: mib(n), '%': n + '%' })[codes[r.code]?.unit] ?? n;
+  return key ? t(key, { want: amount(r.want, memory), have: amount(r.have, free), missing: amount(r.want - r.have, memory), absent: r.absent }) : '';
 }
 
 // reason says why a pod waits.
 export function reason(pending) {
   if (lang() === 'en' || !pending.reasons) return pending.message;
   const all = pending.reasons.reduce((n, r) => n + r.nodes, 0);
-  return t('zh.summary', { all, parts: pending.reasons.map((r) => `${r.nodes} 个${sentence('summary', r) || t('code.' + r.code)}`).join('，') });
+  return t('zh.summary', { all, parts: pending.reasons.map((r) => t('zh.summary.nodes', { n: r.nodes, why: sentence('summary', r) || t('code.' + r.code) })).join(t('list.semicolon')) });
 }
 
-// refusal says why a node does not take a pod.
+// named are the codes and exclusions whose message names what no number says.
+const named = new Set(['BadInventory', 'Unaccounted', 'ModeConflict', 'NotSelected', 'NotAffine', 'Tainted']);
+
+const numbers = (text) => text.match(/\d+/g) ?? [];
+
+// refusal says why a node does not take a pod. Where the server's sentence has more
+// numbers than the Chinese one, it is added.
 export function refusal(r) {
   if (lang() === 'en') return r.message;
-  const rest = Object.entries(r.cards).filter(([code]) => code !== r.code && code !== 'TooFewCards');
-  const tally = rest.map(([code, n]) => `${n} 张：${t('code.' + code)}`).join('，');
-  const first = (r.code === 'NodeExcluded' && t('exclusion.' + r.exclusion)) || sentence('refusal', r)
-    || t('code.' + r.code) + (r.cards[r.code] > 1 ? `（${r.cards[r.code]} 张）` : '');
-  return tally ? `${first}；${tally}` : first;
+  const why = sentence('refusal', r) || (r.exclusion ? t('exclusion.' + r.exclusion) : t('code.' + r.code));
+  // What the sentence itself says of cards is not said again.
+  const covered = new Set(['TooFewCards', ...(has('zh.refusal.' + r.code) ? [r.code] : [])]);
+  const tally = Object.entries(r.cards ?? {}).filter(([code]) => !covered.has(code)).map(([code, n]) => t('zh.tally', { n, why: t('code.' + code) }));
+  const text = [why, ...tally].join(t('list.semicolon'));
+  const said = new Set(numbers(text));
+  return named.has(r.exclusion || r.code) || numbers(r.message).some((n) => !said.has(n)) ? t('zh.named', { why: text, message: r.message }) : text;
 }
 
 // freed says what has to become free.
@@ -78,6 +102,6 @@ export function freed(help) {
 export function smaller(help) {
   const what = help.cards > 1 || help.computePercent === 100
     ? t('help.smaller.cards', { n: help.cards })
-    : t('help.smaller.slice', { compute: help.computePercent, memory: memory(help.memoryMiB ?? 0) });
+    : t('help.smaller.slice', { compute: help.computePercent, memory: free(help.memoryMiB ?? 0) });
   return t('help.smaller', { what });
 }
