@@ -19,6 +19,9 @@ const (
 	// pingTimeout is how long the API server may take to answer a ping. The page
 	// waits for a beat longer than both together.
 	pingTimeout = 5 * time.Second
+	// catchUp is how long informers wait at most, after an outage, before they try
+	// again. They wait the longer, the longer the outage was, but not longer than it.
+	catchUp = time.Minute
 )
 
 // Beat is sent on every stream at regular intervals. A page that gets none is not
@@ -26,11 +29,13 @@ const (
 type Beat struct {
 	// Now is the manager's clock.
 	Now time.Time `json:"now"`
-	// Heard is when the API server last answered; all that is shown was up to date
-	// then. It is absent if there was no answer since the first page was opened.
+	// Heard is when all that is shown was surely up to date. It is absent if the API
+	// server has not answered since the first page was opened.
 	Heard *time.Time `json:"heard,omitempty"`
-	// Lost means that the API server does not answer.
-	Lost bool `json:"lost,omitempty"`
+	// Lost means that the API server does not answer, and CatchingUp that it answers
+	// again and informers may not have noticed yet.
+	Lost       bool `json:"lost,omitempty"`
+	CatchingUp bool `json:"catchingUp,omitempty"`
 }
 
 // pulse pings the API server for all streams together, while there are any.
@@ -44,6 +49,9 @@ type pulse struct {
 	streams map[chan Beat]bool
 	latest  *Beat  // nil until the first answer or timeout
 	stop    func() // ends the pings
+	// lost is when an outage began, and back when the first answer came after it;
+	// both are zero without one.
+	lost, back time.Time
 }
 
 // newPulse returns a pulse of the API server; nil is one that always answers.
@@ -103,7 +111,7 @@ func (p *pulse) close(own chan Beat) {
 	delete(p.streams, own)
 	if len(p.streams) == 0 {
 		p.stop()
-		p.latest = nil
+		p.latest, p.lost, p.back = nil, time.Time{}, time.Time{}
 	}
 }
 
@@ -128,12 +136,7 @@ func (p *pulse) send(ctx context.Context, answered bool) bool {
 	if ctx.Err() != nil {
 		return false // there may be others by now
 	}
-	beat := Beat{Now: p.clock.Now(), Lost: !answered}
-	if answered {
-		beat.Heard = new(beat.Now)
-	} else if p.latest != nil {
-		beat.Heard = p.latest.Heard
-	}
+	beat := p.next(answered)
 	p.latest = &beat
 	for own := range p.streams {
 		select {
@@ -143,4 +146,32 @@ func (p *pulse) send(ctx context.Context, answered bool) bool {
 		own <- beat
 	}
 	return true
+}
+
+// next returns the beat after a ping.
+func (p *pulse) next(answered bool) Beat {
+	beat := Beat{Now: p.clock.Now()}
+	if p.latest != nil {
+		beat.Heard = p.latest.Heard
+	}
+	switch {
+	case !answered:
+		if p.lost.IsZero() {
+			p.lost = beat.Now
+			if beat.Heard != nil {
+				p.lost = *beat.Heard
+			}
+		}
+		beat.Lost, p.back = true, time.Time{}
+		return beat
+	case !p.lost.IsZero() && p.back.IsZero():
+		p.back = beat.Now
+	}
+	if !p.lost.IsZero() && beat.Now.Sub(p.back) < min(catchUp, p.back.Sub(p.lost)) {
+		beat.CatchingUp = true
+		return beat
+	}
+	p.lost, p.back = time.Time{}, time.Time{}
+	beat.Heard = new(beat.Now)
+	return beat
 }

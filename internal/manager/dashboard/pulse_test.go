@@ -77,7 +77,8 @@ func beatAfter(t *testing.T, clk *testclock.FakeClock, beats <-chan Beat, want f
 }
 
 // TestFrozenAPIServer: every stream learns that the API server does not answer,
-// and since when, although nothing else changes; and that it answers again.
+// and since when, although nothing else changes. When it answers again, informers
+// have as long as the outage was to notice.
 func TestFrozenAPIServer(t *testing.T) {
 	clk := testclock.NewFakeClock(noon())
 	h, api := serveUpstream(t, clk)
@@ -98,8 +99,13 @@ func TestFrozenAPIServer(t *testing.T) {
 	}
 	api.set(nil, http.StatusOK)
 	close(thaw)
-	if back := beatAfter(t, clk, beats, func(b Beat) bool { return !b.Lost }); !back.Heard.Equal(back.Now) {
-		t.Errorf("the beat after that is %+v", back)
+	back := beatAfter(t, clk, beats, func(b Beat) bool { return !b.Lost })
+	if !back.CatchingUp || !back.Heard.Equal(*lost.Heard) {
+		t.Errorf("the first beat after that is %+v", back)
+	}
+	live := beatAfter(t, clk, beats, func(b Beat) bool { return !b.Lost && !b.CatchingUp })
+	if outage := back.Now.Sub(*lost.Heard); !live.Heard.Equal(live.Now) || live.Now.Sub(back.Now) < min(outage, catchUp) {
+		t.Errorf("after an outage of %s and an answer at %s the beat is %+v", outage, back.Now, live)
 	}
 }
 

@@ -130,8 +130,9 @@ const hiddenFor = 10000;
 const silence = 15000;
 
 // link is the connection to the cluster. Its state is "wait", "on" or "off", and cause
-// says what does not answer: "manager" or "api". All that is shown was up to date
-// at the time heard, in ms, which is null while it is not known.
+// says what does not answer, "manager" or "api", or that the manager is "behind" after
+// an outage. All that is shown was up to date at the time heard, in ms, which is null
+// while it is not known.
 export const link = { state: 'wait', cause: '', heard: null };
 
 // follow keeps the store up to date. It calls changed after changes, and connected
@@ -155,13 +156,14 @@ export function follow(changed, connected) {
       const beat = JSON.parse(event.data);
       // The clocks of the server and of this machine may differ.
       if (beat.heard) link.heard = Date.now() - (new Date(beat.now) - new Date(beat.heard));
-      turn(beat.lost ? 'off' : 'on', beat.lost ? 'api' : '');
+      const cause = beat.lost ? 'api' : beat.catchingUp ? 'behind' : '';
+      turn(cause ? 'off' : 'on', cause);
     });
     on('error', lost);
   };
   const close = () => { source?.close(); source = null; };
   const lost = async () => {
-    turn('off', link.cause || 'manager');
+    turn('off', link.cause === 'api' ? 'api' : 'manager');
     if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
     source = null;
     try {
