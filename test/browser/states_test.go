@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -102,6 +103,29 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// TestTooFewPods: an unknown fragmentation is not shown as a number, and a tainted node
+// not as one that takes pods.
+func TestTooFewPods(t *testing.T) {
+	w := show(t)
+	page := w.tab("#/", 1280, 900)
+	w.eval(page, `import(location.origin + '/assets/store.js').then(({ apply, store }) => {
+		apply({ cluster: { ...store.cluster, fragmentationPercent: null, fragmentationUnknown: 'TooFewPods' }, nodes: [{ ...store.nodes.get('metax-c'), taint: 'maintenance=true:NoSchedule' }] });
+	})`)
+	w.to(page, "#/nodes?state=notready")
+	if text := value[string](w, page, `document.querySelector('main .servers').innerText`); !strings.HasPrefix(text, "metax-c") || !strings.Contains(text, "Tainted") || strings.Contains(text, "metax-a") {
+		t.Errorf("the nodes that take no pods are %s", text)
+	}
+	w.to(page, "#/")
+	stats := value[[]string](w, page, `[...document.querySelectorAll('main .stat')].map((s) => s.innerText.replaceAll('\n', ' '))`)
+	if !slices.Contains(stats, "Fragmentation – too few pods") || !strings.Contains(stats[0], "8 of these on nodes that take no pods") {
+		t.Errorf("the figures are %q", stats)
+	}
+	w.to(page, "#/findings")
+	if text := value[string](w, page, `document.querySelector('main').innerText`); !strings.Contains(text, "metax-c is tainted") || !strings.Contains(text, "maintenance=true:NoSchedule") {
+		t.Errorf("the findings are %s", text)
+	}
+}
+
 // TestPodPage: a pod's page has its age, owner, containers, and when it was placed.
 func TestPodPage(t *testing.T) {
 	w := show(t, held("chat-1", "a4", 20, 4096))
@@ -165,7 +189,7 @@ func TestMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	documents := broken()
-	for _, document := range strings.Split(string(example), "\n---\n") {
+	for document := range strings.SplitSeq(string(example), "\n---\n") {
 		if !strings.Contains(document, "\n  name: metax-b\n") {
 			continue
 		}
@@ -194,7 +218,7 @@ func TestMap(t *testing.T) {
 	}
 	badge := value[string](w, page, `document.querySelector('#nav a[href="#/findings"] .badge').textContent`)
 	w.to(page, "#/findings")
-	if n := value[int](w, page, `document.querySelectorAll('main .findings li:not(.note)').length`); fmt.Sprint(n) != badge || !value[bool](w, page, `document.querySelector('main').innerText.includes('metax-10 is cordoned')`) {
+	if n := value[int](w, page, `document.querySelectorAll('main .findings li:not(.note)').length`); strconv.Itoa(n) != badge || !value[bool](w, page, `document.querySelector('main').innerText.includes('metax-10 is cordoned')`) {
 		t.Errorf("the badge says %s, there are %d failures; or the cordoned node is not listed", badge, n)
 	}
 }

@@ -132,10 +132,10 @@ func TestNoPings(t *testing.T) {
 	p.ping = func(context.Context) error { pings <- struct{}{}; return nil }
 	_, closeFirst := p.open()
 	beats, closeSecond := p.open()
-	any := func(Beat) bool { return true }
-	before := beatAfter(t, clk, beats, any)
+	next := func(Beat) bool { return true }
+	before := beatAfter(t, clk, beats, next)
 	closeFirst()
-	beatAfter(t, clk, beats, any)
+	beatAfter(t, clk, beats, next)
 	if n, most := len(pings), 1+int(clk.Since(before.Now)/heartbeat)+1; n < 2 || n > most {
 		t.Errorf("%d pings for two pages, want 2 to %d", n, most)
 	}

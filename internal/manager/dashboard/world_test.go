@@ -112,8 +112,9 @@ func TestFindings(t *testing.T) {
 // user may not see.
 func TestHidden(t *testing.T) {
 	lost := strings.Replace(running("covert", "covert-lost", "GPU-none"), "metax-a", "metax-b", 1)
+	dated := strings.Replace(running("covert", "covert-runner", card("3")), "  name: covert-runner\n", "  name: covert-runner\n  creationTimestamp: \"2026-03-15T11:00:00Z\"\n", 1)
 	objects := read(t,
-		running("covert", "covert-runner", card("3")), running("covert", "covert-intruder", card("0")), waiting("covert", "covert-waiter", "8"),
+		dated, running("covert", "covert-intruder", card("0")), waiting("covert", "covert-waiter", "8"),
 		waiting("team-a", "seen", "8"), lost)
 	first := newWorld(objects, 1, nil, noon())
 	w := newWorld(objects, 2, first.audited, noon())

@@ -26,7 +26,7 @@ export function nodePage(main, { name }) {
   const sick = node.cards.filter((c) => !c.healthy).map((card) => ({ kind: 'unhealthy', node: name, card }));
   fill(main, crumbs([t('nav.nodes'), '#/nodes'], [name]),
     h('div.heading', null, h('div', null, h('h1', null, name, ' ', nodeState(node)), h('p.dim', null, node.cards.length ? nodeFacts(node, true) : t('node.nocards'))), node.cards.length > 0 && nodeMeters(node)),
-    nodeTroubles(node), partView(),
+    nodeTroubles(node), node.taint && h('p', null, t('finding.tainted', { name }), ' ', h('code', null, node.taint)), partView(),
     (found.length > 0 || sick.length > 0) && section(t('node.findings'), null, h('ul.findings', null, sick.map(attentionItem), found.map(findingItem))),
     node.cards.length > 0 && h('section.panel', null, h('div.panel-head', null, h('div', null, h('h2', null, t('node.topology')), h('p.dim', null, t('node.topology.sub'))), legend()), chassis(node, { large: true })),
     node.cards.length > 0 && section(t('node.cardlist'), null, table([t('pod.card'), t('card.model'), t('card.zone'), t('card.numa'), t('card.health'), t('card.qos'), t('card.slots'), t('card.compute'), t('card.memory')],

@@ -39,10 +39,11 @@ function stats(c) {
   const fragmentation = c.fragmentationPercent;
   const unknown = { TooFewPods: 'stat.fragmentation.few', NothingFree: 'stat.fragmentation.none' }[c.fragmentationUnknown];
   const violations = store.findings.filter((f) => !f.note).length;
+  const closed = withCards().filter((n) => !takesPods(n)).flatMap((n) => n.cards).filter((card) => card.healthy && idle(card)).length;
   const oldest = store.pending.map((p) => p.created).filter(Boolean).sort()[0];
   const bad = c.cards - c.healthy;
   return h('div.stats', null,
-    stat(t('stat.cards'), count(c.cards), t('stat.cards.sub', { used: count(c.inUse), idle: count(c.healthy - c.inUse) }), { bad: [bad > 0 && t('stat.cards.bad', { n: count(bad) }),
+    stat(t('stat.cards'), count(c.cards), t('stat.cards.sub', { used: count(c.inUse), idle: count(c.healthy - c.inUse) }) + (closed ? t('list.comma') + t('stat.cards.closed', { n: count(closed) }) : ''), { bad: [bad > 0 && t('stat.cards.bad', { n: count(bad) }),
       violations > 0 && h('a', { href: '#/findings', 'data-key': 'stat findings' }, t('stat.violations', { n: count(violations) }))], share: [c.inUse, c.cards], href: '#/nodes' }),
     stat(t('stat.compute'), percent(c.allocated.computePercent, c.total.computePercent) + '%',
       t('stat.compute.sub', { used: cardsUsed(c.allocated.computePercent), all: count(c.total.computePercent / 100) }), { share: [c.allocated.computePercent, c.total.computePercent] }),

@@ -39,6 +39,7 @@ export default {
 
   "stat.cards": "Cards",
   "stat.cards.sub": "{used} in use, {idle} idle",
+  "stat.cards.closed": "{n} of these on nodes that take no pods",
   "stat.cards.bad": "{n} unhealthy",
   "stat.violations": "{n} violations",
   "stat.violations.one": "{n} violation",

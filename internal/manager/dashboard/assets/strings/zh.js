@@ -39,6 +39,7 @@ export default {
 
   "stat.cards": "GPU",
   "stat.cards.sub": "{used} 张在用，{idle} 张空闲",
+  "stat.cards.closed": "其中 {n} 张在不接收 Pod 的节点上",
   "stat.cards.bad": "{n} 张不健康",
   "stat.violations": "{n} 项违规",
   "stat.violations.one": "{n} 项违规",
