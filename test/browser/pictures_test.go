@@ -45,7 +45,7 @@ func (w *world) pictures(t *testing.T) {
 		}
 		info, err := os.Stat(path)
 		w.must(err)
-		if info.Size() > 150<<10 || info.Size() < 5<<10 {
+		if info.Size() > 180<<10 || info.Size() < 5<<10 {
 			t.Errorf("%s has %d bytes", name, info.Size())
 		}
 		page.Close()

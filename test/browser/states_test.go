@@ -342,6 +342,7 @@ func (w *world) frozen(t *testing.T) {
 			t.Errorf("the page says %q", text)
 		}
 		w.must(syscall.Kill(c.pid, syscall.SIGCONT))
+		w.must(page.Wait("the page sees it answer", live+` || document.getElementById('lost').textContent.includes('catching up')`))
 		w.must(page.Wait("the page is live again", live))
 	}
 	page.Close()
