@@ -335,8 +335,8 @@ export default {
   "age.day": "{n} 天",
   "age.day.one": "1 天",
 
-  "zh.summary": "{all} 个节点都放不下：{parts}",
-  "zh.summary.nodes": "{n} 个{why}",
+  "zh.summary": "{all} 个节点都放不下。{parts}",
+  "zh.summary.nodes": "{n} 个节点：{why}",
   "zh.summary.ExclusiveConflict.idle": "没有空闲的 GPU",
   "zh.summary.CardExcluded.absent": "没有 use-gpuuuid 指定的 GPU（{absent}）",
   "zh.summary.SlicesFull.total": "切片不够整个 Pod 使用（需要 {want} 个，最多剩 {have} 个）",
