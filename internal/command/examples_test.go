@@ -25,6 +25,9 @@ import (
 const (
 	examples       = "../../examples/"
 	exampleCluster = examples + "cluster.yaml"
+	// exampleAnswers has the answer for each example, in a folder that is not
+	// applied with the examples.
+	exampleAnswers = "testdata/examples/"
 )
 
 // whereExamplesGo is worked out by hand from the rules, not copied from an
@@ -81,7 +84,7 @@ func on(compute int32, mib int64, indices ...int) []view.Card {
 }
 
 func TestExamples(t *testing.T) {
-	names := exampleNames(t, ".yaml")
+	names := exampleNames(t)
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(whereExamplesGo)), names); diff != "" {
 		t.Errorf("examples (-expected in the test +there):\n%s", diff)
 	}
@@ -93,7 +96,7 @@ func TestExamples(t *testing.T) {
 			if !ok || stderr != "" {
 				t.Errorf("ok is %v, want a place for the pod without a word on stderr, got %q", ok, stderr)
 			}
-			golden(t, examples+name+".golden.json", stdout)
+			golden(t, exampleAnswers+name+".json", stdout)
 
 			got := onlyPlacement(t, stdout)
 			want := whereExamplesGo[name]
@@ -112,8 +115,27 @@ func TestExamples(t *testing.T) {
 }
 
 func TestExamplesHaveGoldenFiles(t *testing.T) {
-	if diff := cmp.Diff(exampleNames(t, ".yaml"), exampleNames(t, ".golden.json")); diff != "" {
+	if diff := cmp.Diff(exampleNames(t), namesIn(t, exampleAnswers, ".json")); diff != "" {
 		t.Errorf("examples and golden files (-example +golden):\n%s", diff)
+	}
+}
+
+// TestExampleFolders: a folder of examples can be applied as a whole, and both
+// at once: they hold pods only, each with a name of its own.
+func TestExampleFolders(t *testing.T) {
+	var files []string
+	for _, name := range namesIn(t, examples, "") {
+		if filepath.Ext(name) != ".yaml" {
+			t.Errorf("%s is no YAML file", name)
+		}
+		files = append(files, examples+name)
+	}
+	objects, err := cluster.ReadFiles(files, nil) // fails when a name comes twice
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(objects.Pods) != len(files) || len(objects.Notes) > 0 {
+		t.Errorf("%d pods and %v in %d files", len(objects.Pods), objects.Notes, len(files))
 	}
 }
 
@@ -148,7 +170,7 @@ func TestExamplesReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	readme := string(text)
-	for _, name := range append(exampleNames(t, ".yaml"), "cluster") {
+	for _, name := range append(exampleNames(t), "cluster") {
 		if link := fmt.Sprintf("](%s.yaml)", name); !strings.Contains(readme, link) {
 			t.Errorf("README.md has no link to %s.yaml", name)
 		}
@@ -186,17 +208,22 @@ func runShown(t *testing.T, args string) string {
 	return out.String()
 }
 
-// exampleNames lists the files with the given ending in the examples' folders,
-// without it.
-func exampleNames(t *testing.T, ending string) []string {
+// exampleNames lists the examples, without ".yaml".
+func exampleNames(t *testing.T) []string {
 	t.Helper()
-	paths, err := filepath.Glob(examples + "*/*" + ending)
+	return namesIn(t, examples, ".yaml")
+}
+
+// namesIn lists the files with the given ending in the subfolders, without it.
+func namesIn(t *testing.T, folder, ending string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(folder + "*/*" + ending)
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("no *%s in %s: %v", ending, examples, err)
+		t.Fatalf("no *%s in %s: %v", ending, folder, err)
 	}
 	var names []string
 	for _, path := range paths {
-		names = append(names, strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(path), examples), ending))
+		names = append(names, strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(path), folder), ending))
 	}
 	slices.Sort(names)
 	return names

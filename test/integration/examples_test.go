@@ -34,7 +34,8 @@ func TestExamples(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimPrefix(file, root+"/")
 		var golden view.Placements
-		readJSON(t, strings.TrimSuffix(file, ".yaml")+".golden.json", &golden)
+		answer := strings.TrimSuffix(strings.TrimPrefix(name, "examples/"), ".yaml") + ".json"
+		readJSON(t, filepath.Join(root, "internal", "command", "testdata", "examples", answer), &golden)
 		want := golden.Pods[0]
 
 		w.kubectl("apply", "-f", file)
@@ -63,6 +64,28 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	t.Logf("%d examples", len(files))
+	w.audit()
+}
+
+// TestExampleFolders applies the folders of the examples as a whole to nodes as
+// the playground has them. Every pod is admitted and placed, the one that names
+// its card on that card.
+func TestExampleFolders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, local.Config{})
+	w.admission()
+	w.nodes(4)
+	w.scheduler("scheduler")
+	files, err := filepath.Glob(filepath.Join(root, "examples", "*", "*.yaml"))
+	w.must(err)
+	w.kubectl("apply", "-f", "examples/hami/", "-f", "examples/koordinator/")
+	if pods := w.allBound(time.Minute); len(pods) != len(files) {
+		t.Errorf("%d pods of %d files", len(pods), len(files))
+	}
+	p := w.bound("sgpu-specific-card")
+	if cards := w.cardsOf(p); p.Spec.NodeName != "metax-1" || !cmp.Equal(cards, []int{5}) {
+		t.Errorf("cards %v of %s, want card 5 of metax-1", cards, p.Spec.NodeName)
+	}
 	w.audit()
 }
 
