@@ -271,15 +271,43 @@ func TestConfig(t *testing.T) {
 	if config.Host != "https://gpu.example" {
 		t.Errorf("host %q", config.Host)
 	}
-	if _, err := (Access{Kubeconfig: "missing"}).Config(); err == nil || !strings.HasPrefix(err.Error(), "kubeconfig missing: ") {
-		t.Errorf("error %v, want one that names the file", err)
-	}
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("HOME", t.TempDir())
 	if _, err := (Access{Kubeconfig: path, Context: "y"}).Config(); err == nil || !strings.HasSuffix(err.Error(), "; there are x") {
 		t.Errorf("error %v, want one that says which contexts there are", err)
 	}
 	if _, err := (Access{}).Config(); err == nil || !strings.HasPrefix(err.Error(), "no cluster: name a kubeconfig with --kubeconfig") {
 		t.Errorf("error %v, want one that says what to do", err)
+	}
+}
+
+// TestMissingKubeconfig: a kubeconfig that does not exist is reported by its name,
+// whatever names it.
+func TestMissingKubeconfig(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	there := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list := func(files ...string) string { return strings.Join(files, string(filepath.ListSeparator)) }
+	for name, tc := range map[string]struct {
+		access Access
+		env    string
+		want   string
+	}{
+		"--kubeconfig":               {access: Access{Kubeconfig: "none"}, env: there, want: "kubeconfig none: the file does not exist"},
+		"--kubeconfig and --context": {access: Access{Kubeconfig: "none", Context: "x"}, want: "kubeconfig none: the file does not exist"},
+		"$KUBECONFIG":                {env: "none", want: "kubeconfig none: the file that $KUBECONFIG names does not exist"},
+		"$KUBECONFIG and --context":  {access: Access{Context: "x"}, env: "none", want: "kubeconfig none: the file that $KUBECONFIG names does not exist"},
+		"all of $KUBECONFIG":         {env: list("none", "", "nil"), want: "kubeconfig none, nil: the files that $KUBECONFIG names do not exist"},
+		"some of $KUBECONFIG":        {env: list("none", there), want: ErrNoCluster.Error()}, // the other one is empty
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", tc.env)
+			if _, err := tc.access.Config(); err == nil || err.Error() != tc.want {
+				t.Errorf("error %v, want %s", err, tc.want)
+			}
+		})
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -38,15 +41,20 @@ var ErrNoCluster = errors.New("no cluster: name a kubeconfig with --kubeconfig o
 func (a Access) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.Kubeconfig
+	rules.WarnIfAllMissing = false // Config returns it
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context})
 }
 
 // Config returns how to reach the cluster.
 func (a Access) Config() (*rest.Config, error) {
 	config, err := a.loader().ClientConfig()
-	switch {
-	case err == nil:
+	if err == nil {
 		return config, nil
+	}
+	if err := a.missing(); err != nil {
+		return nil, err
+	}
+	switch {
 	case a.Context != "":
 		advice := ""
 		if there := a.Contexts(); len(there) > 0 {
@@ -59,6 +67,28 @@ func (a Access) Config() (*rest.Config, error) {
 		return nil, ErrNoCluster
 	}
 	return nil, fmt.Errorf("kubeconfig: %w", err)
+}
+
+// missing returns an error if a kubeconfig is named and does not exist. Of several
+// in $KUBECONFIG one is enough, as for kubectl.
+func (a Access) missing() error {
+	files, named := []string{a.Kubeconfig}, ""
+	if a.Kubeconfig == "" {
+		files, named = filepath.SplitList(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)), " that $KUBECONFIG names"
+		files = slices.DeleteFunc(files, func(file string) bool { return file == "" })
+	}
+	for _, file := range files {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	switch len(files) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("kubeconfig %s: the file%s does not exist", files[0], named)
+	}
+	return fmt.Errorf("kubeconfig %s: the files%s do not exist", strings.Join(files, ", "), named)
 }
 
 // Contexts lists what Context could be; nothing when no kubeconfig can be read.
