@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -89,9 +90,13 @@ func Setup(root *cobra.Command) {
 	pflag.CommandLine.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
 }
 
-// flagError adds where the flags are listed, and the flags that a mistyped one
-// resembles.
+// flagError adds where the flags are listed, the flags that a mistyped one
+// resembles, and what the flag with an invalid value takes.
 func flagError(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		err = valueError(invalid)
+	}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
 		var names []string
@@ -103,9 +108,52 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 }
 
-// Words makes a flag complete from a list of words.
+// valueKinds has what a flag takes by the type of its value. The parsers of these
+// types answer in words of Go.
+var valueKinds = map[string]string{
+	"bool": "true or false", "int": "a whole number", "int32": "a whole number", "int64": "a whole number", "Level": "a whole number",
+	"uint": "a whole number from 0", "float32": "a number", "float64": "a number", "float64Slice": "numbers separated by commas",
+	"duration": `a duration such as "30s" or "5m"`, "stringSlice": "words separated by commas", "mapStringBool": "Name=true or Name=false, separated by commas",
+	"quantity": `a quantity such as "64Ki" or "1Mi"`, "ip": "an IP address",
+}
+
+// valueError returns what a flag takes in place of a value that it does not take.
+func valueError(invalid *pflag.InvalidValueError) error {
+	flag := invalid.GetFlag()
+	kind, known := valueKinds[flag.Value.Type()]
+	switch {
+	case errors.Is(invalid, strconv.ErrRange):
+		return fmt.Errorf("--%s %q: out of range", flag.Name, invalid.GetValue())
+	case known:
+		return fmt.Errorf("--%s %q: write %s", flag.Name, invalid.GetValue(), kind)
+	}
+	return fmt.Errorf("--%s %q: %w", flag.Name, invalid.GetValue(), invalid.Unwrap())
+}
+
+// Words makes a flag complete from a list of words, one that takes several
+// separated by commas word by word.
 func Words(cmd *cobra.Command, flag string, words ...string) {
-	Complete(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+	if cmd.Flag(flag).Value.Type() == "stringSlice" {
+		complete = func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			return nextWords(typed, words), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		}
+	}
+	Complete(cmd, flag, complete)
+}
+
+// nextWords returns what a list that is being typed can become: its complete words
+// with each word that it lacks.
+func nextWords(typed string, words []string) []string {
+	given := strings.Split(typed, ",")
+	given = given[:len(given)-1]
+	var lists []string
+	for _, w := range words {
+		if !slices.Contains(given, w) {
+			lists = append(lists, strings.Join(append(slices.Clone(given), w), ","))
+		}
+	}
+	return lists
 }
 
 // Complete sets what a flag is completed from.

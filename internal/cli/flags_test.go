@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -14,19 +15,33 @@ import (
 func tree() *cobra.Command {
 	root := &cobra.Command{Use: "sun", SilenceUsage: true, SilenceErrors: true}
 	cmd := &cobra.Command{Use: "rise", Short: "Rise", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }}
-	cmd.Flags().String("output", "table", "in which `FORMAT`")
+	f := cmd.Flags()
+	f.String("output", "table", "in which `FORMAT`")
+	hide(f, func(f *pflag.FlagSet) {
+		f.Int("height", 0, "")
+		f.Float64Slice("hue", nil, "")
+		f.StringSlice("colours", nil, "")
+		f.Duration("every", 0, "")
+		f.Func("ray", "", func(string) error { return errors.New("no ray") })
+	})
 	Group(cmd, "Warm", func(f *pflag.FlagSet) { f.Bool("zenith", false, "how high") })
 	Group(cmd, "Cold", func(f *pflag.FlagSet) {
 		f.Bool("autumn", false, "how low")
-		f.Bool("secret", false, "not shown")
-		if err := f.MarkHidden("secret"); err != nil {
-			panic(err)
-		}
+		hide(f, func(f *pflag.FlagSet) { f.Bool("secret", false, "not shown") })
 	})
 	Words(cmd, "output", "table", "json")
+	Words(cmd, "colours", "red", "green", "blue")
 	root.AddCommand(cmd)
 	Setup(root)
 	return root
+}
+
+// hide adds flags that help does not show.
+func hide(f *pflag.FlagSet, add func(*pflag.FlagSet)) {
+	hidden := pflag.NewFlagSet("", pflag.ContinueOnError)
+	add(hidden)
+	hidden.VisitAll(func(flag *pflag.Flag) { flag.Hidden = true })
+	f.AddFlagSet(hidden)
 }
 
 func run(root *cobra.Command, args ...string) (string, error) {
@@ -64,11 +79,19 @@ Cold flags:
 
 func TestFlagErrors(t *testing.T) {
 	for arg, want := range map[string]string{
-		"--outptu=json": "unknown flag: --outptu: did you mean --output? (see sun rise --help)",
-		"--zenit":       "unknown flag: --zenit: did you mean --zenith? (see sun rise --help)",
-		"--moon":        "unknown flag: --moon (see sun rise --help)",
-		"-x":            "unknown shorthand flag: 'x' in -x (see sun rise --help)",
-		"--zenith=7":    `invalid argument "7" for "--zenith" flag: strconv.ParseBool: parsing "7": invalid syntax (see sun rise --help)`,
+		"--outptu=json":                 "unknown flag: --outptu: did you mean --output? (see sun rise --help)",
+		"--zenit":                       "unknown flag: --zenit: did you mean --zenith? (see sun rise --help)",
+		"--moon":                        "unknown flag: --moon (see sun rise --help)",
+		"-x":                            "unknown shorthand flag: 'x' in -x (see sun rise --help)",
+		"--zenith=7":                    `--zenith "7": write true or false (see sun rise --help)`,
+		"--height=x":                    `--height "x": write a whole number (see sun rise --help)`,
+		"--height=1e9":                  `--height "1e9": write a whole number (see sun rise --help)`,
+		"--height=99999999999999999999": `--height "99999999999999999999": out of range (see sun rise --help)`,
+		"--hue=red,1":                   `--hue "red,1": write numbers separated by commas (see sun rise --help)`,
+		`--colours=a"b`:                 `--colours "a\"b": write words separated by commas (see sun rise --help)`,
+		"--every=5":                     `--every "5": write a duration such as "30s" or "5m" (see sun rise --help)`,
+		"--ray=x":                       `--ray "x": no ray (see sun rise --help)`,
+		"--height":                      "flag needs an argument: --height (see sun rise --help)",
 	} {
 		if _, err := run(tree(), "rise", arg); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", arg, err, want)
@@ -77,12 +100,20 @@ func TestFlagErrors(t *testing.T) {
 }
 
 func TestWordsComplete(t *testing.T) {
-	out, err := run(tree(), cobra.ShellCompNoDescRequestCmd, "rise", "--output", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "table\njson\n:4\n"; !strings.HasPrefix(out, want) {
-		t.Errorf("completed as %q, want %q first", out, want)
+	for line, want := range map[string]string{
+		"--output ":             "table\njson\n:4\n",
+		"--colours ":            "red\ngreen\nblue\n:6\n",
+		"--colours green,":      "green,red\ngreen,blue\n:6\n",
+		"--colours green,blue,": "green,blue,red\n:6\n",
+	} {
+		flag, typed, _ := strings.Cut(line, " ")
+		out, err := run(tree(), cobra.ShellCompNoDescRequestCmd, "rise", flag, typed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(out, want) {
+			t.Errorf("%s: completed as %q, want %q first", line, out, want)
+		}
 	}
 }
 

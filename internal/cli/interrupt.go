@@ -35,10 +35,10 @@ func Interruptible(cmd *cobra.Command) *cobra.Command {
 				err = ErrInterrupted
 			}
 		}
-		if err != nil && ctx.Err() != nil {
+		if err != nil && !errors.Is(err, ErrNo) && ctx.Err() != nil {
 			return ErrInterrupted
 		}
-		return err // also of a watch that the signal ended
+		return err // also of a watch that the signal ended, and of an answer that came before it
 	}
 	return cmd
 }

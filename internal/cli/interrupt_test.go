@@ -91,6 +91,7 @@ func TestInterruptibleReturnsTheAnswer(t *testing.T) {
 		"done":                  {ctx: t.Context()},
 		"failed":                {ctx: t.Context(), err: failed, want: failed},
 		"a watch that ends":     {ctx: done},
+		"answered no":           {ctx: done, err: cli.ErrNo, want: cli.ErrNo},
 		"cut off by the signal": {ctx: done, err: context.Canceled, want: cli.ErrInterrupted},
 	}
 	for name, tc := range cases {
