@@ -47,6 +47,8 @@ type study struct {
 	Jobs     int       `json:"jobs"`
 	Backfill int       `json:"backfill"`
 	Runs     []outcome `json:"runs"`
+	// Interrupted means that the study was to have more runs.
+	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // outcome is what came of one policy on one seed's jobs. Sizes of jobs are
@@ -79,7 +81,8 @@ type outcome struct {
 	Measured map[string]int `json:"measured"`
 }
 
-// runStudy makes the runs of a study. The result depends on the options alone.
+// runStudy makes the runs of a study. The result depends on the options alone. With
+// an [interruptedError] it has the runs that were completed.
 func runStudy(ctx context.Context, o *Options, progress func(done, total int64)) (study, error) {
 	all := scenarios(o)
 	total := int64(len(all)) * int64(o.Jobs)
@@ -92,10 +95,7 @@ func runStudy(ctx context.Context, o *Options, progress func(done, total int64))
 		}
 		return run, nil
 	})
-	if err != nil {
-		return study{}, err
-	}
-	return study{Servers: o.Servers, Jobs: o.Jobs, Backfill: backfill, Runs: runs}, nil
+	return study{Servers: o.Servers, Jobs: o.Jobs, Backfill: backfill, Runs: runs, Interrupted: err != nil}, err
 }
 
 // play makes one run.

@@ -87,7 +87,9 @@ With --topology no trace is needed: jobs of one to eight cards come and go on
 servers with link zones, and the result is how many of them get linked cards and
 how long the large ones wait. --policy then names one of ` + strings.Join(names(topologyPolicies), ", ") + `.
 
-Exit codes: 0 done; 2 a file or a flag cannot be read.`,
+Interrupted by a signal, it prints the runs that are completed.
+
+Exit codes: 0 done; 2 a file or a flag cannot be read; 130 interrupted.`,
 		Example: `  # All policies, ten seeds
   daybreak simulate --nodes nodes.csv --pods pods.csv --seeds 10
 
@@ -113,26 +115,39 @@ func (c *command) flags(cmd *cobra.Command) {
 	f.StringVar(&c.nodes, "nodes", "", "`FILE` with the servers")
 	f.StringVar(&c.pods, "pods", "", "`FILE` with the pods")
 	f.StringArrayVar(&c.Policies, "policy", nil, "`POLICY` to compare (repeatable; all by default)")
-	f.Int64Var(&c.Seed, "seed", 42, "first seed")
-	f.IntVar(&c.Seeds, "seeds", 1, "number of seeds")
-	f.Float64Var(&c.Inflate, "inflate", 1.3, "how many times all cards the pods ask for in the end")
-	f.StringVar((*string)(&c.Ties), "ties", string(TiesIndex), "which of equally good nodes is taken: index (the first) or random")
+	f.Int64Var(&c.Seed, "seed", 42, "first seed, a whole `NUMBER`")
+	f.IntVar(&c.Seeds, "seeds", 1, "`NUMBER` of seeds")
+	f.Float64Var(&c.Inflate, "inflate", 1.3, "how many times all cards the pods ask for in the end, a `NUMBER`")
+	f.StringVar((*string)(&c.Ties), "ties", string(TiesIndex), "`WHICH` of equally good nodes is taken: index (the first) or random")
 	f.BoolVar(&c.OneQoS, "one-qos-per-card", false, "let a card in use take shares of one QoS class only, as MetaX cards do")
 	f.StringVarP(&c.output, "output", "o", "table", "`FORMAT` of the answer: table, json or html")
 	f.BoolVar(&c.topology, "topology", false, "study link zones while jobs come and go, in place of a trace")
 	cli.Group(cmd, "Topology", c.topologyFlags)
-	cli.Words(cmd, "policy", names(tracePolicies)...)
+	cli.Complete(cmd, "policy", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return names(c.policies()), cobra.ShellCompDirectiveNoFileComp
+	})
 	cli.Words(cmd, "ties", string(TiesIndex), string(TiesRandom))
 	cli.Words(cmd, "output", "table", "json", "html")
+	cli.Words(cmd, "zones", names(shapes)...)
+	cli.Words(cmd, "mix", names(mixes)...)
+}
+
+// policies returns those that the study knows.
+func (c *command) policies() []namedPolicy {
+	if c.topology {
+		return topologyPolicies
+	}
+	return tracePolicies
 }
 
 // topologyFlags has the defaults of the study in the documentation.
 func (c *command) topologyFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.Zones, "zones", []string{"2x4"}, "with --topology: kinds of servers, of "+strings.Join(names(shapes), ", "))
-	f.StringSliceVar(&c.Mixes, "mix", []string{"mixed", "training", "inference"}, "with --topology: mixes of jobs, of "+strings.Join(names(mixes), ", "))
-	f.Float64SliceVar(&c.Loads, "load", []float64{0.7, 0.85, 0.95}, "with --topology: cards asked for at a time, as parts of all")
-	f.IntVar(&c.Servers, "servers", 32, "with --topology: number of servers")
-	f.IntVar(&c.Jobs, "jobs", 20_000, "with --topology: number of jobs in a run")
+	f.StringSliceVar(&c.Zones, "zones", []string{"2x4"}, "with --topology: `KINDS` of servers, of "+strings.Join(names(shapes), ", "))
+	f.StringSliceVar(&c.Mixes, "mix", []string{"mixed", "training", "inference"}, "with --topology: `MIXES` of jobs, of "+strings.Join(names(mixes), ", "))
+	f.Float64SliceVar(&c.Loads, "load", []float64{0.7, 0.85, 0.95}, "with --topology: cards asked for at a time, as `PARTS` of all")
+	f.Lookup("load").DefValue = "[0.7,0.85,0.95]" // without pflag's zeros
+	f.IntVar(&c.Servers, "servers", 32, "with --topology: `NUMBER` of servers")
+	f.IntVar(&c.Jobs, "jobs", 20_000, "with --topology: `NUMBER` of jobs in a run")
 }
 
 // topologyFlags are those that mean something with --topology only, and
@@ -170,6 +185,12 @@ func (c *command) validate(cmd *cobra.Command) error {
 	if c.Seeds < 1 || c.Seeds > maxSeeds {
 		return fmt.Errorf("--seeds %d: write 1 to %d", c.Seeds, maxSeeds)
 	}
+	if len(c.Policies) == 0 {
+		c.Policies = names(c.policies())
+	}
+	if err := eachOf("policy", c.Policies, c.policies()); err != nil {
+		return err
+	}
 	if c.topology {
 		return c.validateTopology()
 	}
@@ -177,12 +198,6 @@ func (c *command) validate(cmd *cobra.Command) error {
 }
 
 func (c *command) validateTrace() error {
-	if len(c.Policies) == 0 {
-		c.Policies = names(tracePolicies)
-	}
-	if err := eachOf("policy", c.Policies, tracePolicies); err != nil {
-		return err
-	}
 	switch {
 	case c.nodes == "":
 		return errors.New("no servers: name the file that lists them with --nodes")
@@ -195,10 +210,7 @@ func (c *command) validateTrace() error {
 }
 
 func (c *command) validateTopology() error {
-	if len(c.Policies) == 0 {
-		c.Policies = names(topologyPolicies)
-	}
-	if err := cmp.Or(eachOf("policy", c.Policies, topologyPolicies), eachOf("zones", c.Zones, shapes), eachOf("mix", c.Mixes, mixes)); err != nil {
+	if err := cmp.Or(eachOf("zones", c.Zones, shapes), eachOf("mix", c.Mixes, mixes)); err != nil {
 		return err
 	}
 	for i, load := range c.Loads {
@@ -261,13 +273,22 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command, stdout, stderr io
 	}
 	result, report, err := study(ctx, p.report)
 	p.end()
-	if err != nil {
-		return err
-	}
-	return report.write(stdout, c.output, result)
+	return c.print(stdout, stderr, result, report, err)
 }
 
-// runTrace returns the result for scripts and the report for people.
+// print writes what there is of a study, and returns the error that ended it.
+func (c *command) print(stdout, stderr io.Writer, result any, report *report, err error) error {
+	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
+		_, _ = fmt.Fprintln(stderr, interrupted)
+	}
+	if report == nil {
+		return err
+	}
+	return cmp.Or(report.write(stdout, c.output, result), err)
+}
+
+// runTrace returns the result for scripts and the report for people, also of the
+// runs that were completed before it was interrupted, if there are any.
 func (c *command) runTrace(ctx context.Context, progress func(done, total int64)) (any, *report, error) {
 	nodes, err := readFile(c.nodes, parseNodes)
 	if err != nil {
@@ -278,17 +299,21 @@ func (c *command) runTrace(ctx context.Context, progress func(done, total int64)
 		return nil, nil, err
 	}
 	runs, err := replayAll(ctx, &Trace{Nodes: nodes, Pods: pods}, &c.Options, progress)
-	if err != nil {
+	if len(runs) == 0 {
 		return nil, nil, err
 	}
-	return map[string]any{"runs": runs}, traceReport(runs), nil
+	result := map[string]any{"runs": runs}
+	if err != nil {
+		result["interrupted"] = true
+	}
+	return result, traceReport(runs), err
 }
 
 // runTopology is runTrace for the topology study.
 func (c *command) runTopology(ctx context.Context, progress func(done, total int64)) (any, *report, error) {
 	s, err := runStudy(ctx, &c.Options, progress)
-	if err != nil {
+	if len(s.Runs) == 0 {
 		return nil, nil, err
 	}
-	return &s, churnReport(&s), nil
+	return &s, churnReport(&s), err
 }

@@ -2,8 +2,11 @@ package simulate
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +118,78 @@ func TestHTML(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestInterrupted: a study that is interrupted prints the runs that are completed,
+// in every format, and how many those are.
+func TestInterrupted(t *testing.T) {
+	trace := &command{nodes: "testdata/nodes.csv", pods: "testdata/pods.csv", Options: Options{
+		Policies: names(tracePolicies), Seed: 42, Seeds: 10, Inflate: 1.3, Ties: TiesIndex,
+	}}
+	topology := &command{topology: true, Options: Options{
+		Policies: names(topologyPolicies), Seed: 42, Seeds: 10, Ties: TiesIndex,
+		Zones: []string{"2x4"}, Mixes: []string{"mixed"}, Loads: []float64{0.5}, Servers: 2, Jobs: 100,
+	}}
+	for name, tt := range map[string]struct {
+		c     *command
+		study func(context.Context, func(done, total int64)) (any, *report, error)
+		runs  int
+	}{
+		"a trace":  {trace, trace.runTrace, 90},
+		"topology": {topology, topology.runTopology, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			result, report, err := tt.study(ctx, func(done, total int64) {
+				if done > total/3 {
+					cancel()
+				}
+			})
+			var stderr bytes.Buffer
+			for output, want := range map[string]string{"table": "mean of the seeds that were completed", "json": `"interrupted": true`, "html": "<td>"} {
+				if tt.c.topology && output == "table" {
+					want = "jobs, the seeds that were completed"
+				}
+				var stdout bytes.Buffer
+				stderr.Reset()
+				tt.c.output = output
+				if got := tt.c.print(&stdout, &stderr, result, report, err); !errors.Is(got, context.Canceled) {
+					t.Errorf("%s: error %v, want that it was interrupted", output, got)
+				}
+				if !strings.Contains(stdout.String(), want) {
+					t.Errorf("%s: no %q in\n%s", output, want, stdout.String())
+				}
+			}
+			var completed, of int
+			if _, err := fmt.Sscanf(stderr.String(), "interrupted: %d of %d runs were completed\n", &completed, &of); err != nil {
+				t.Fatalf("message %q: %v", stderr.String(), err)
+			}
+			if completed < tt.runs/4 || completed >= tt.runs || of != tt.runs {
+				t.Errorf("%d of %d runs, want about a third of %d", completed, of, tt.runs)
+			}
+			if s, ok := result.(*study); ok && len(s.Runs) != completed {
+				t.Errorf("%d runs in the result, want %d", len(s.Runs), completed)
+			}
+		})
+	}
+}
+
+// TestInterruptedEarly: a study without a completed run has no result.
+func TestInterruptedEarly(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	cmd := NewCommand()
+	var stdout, stderr bytes.Buffer
+	cmd.SetOut(&stdout)
+	cmd.SetErr(&stderr)
+	cmd.SetArgs(append(trace, "--seeds", "3"))
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	if err := cmd.ExecuteContext(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that it was interrupted", err)
+	}
+	if want := "interrupted: 0 of 27 runs were completed\n"; stdout.Len() > 0 || stderr.String() != want {
+		t.Errorf("printed %q and %q, want nothing and %q", stdout.String(), stderr.String(), want)
 	}
 }
 

@@ -66,6 +66,9 @@ const step = 500
 // arrived now and then.
 func (e *engine) run(ctx context.Context, arrived func(jobs int)) error {
 	for next := 0; next < len(e.jobs) || len(e.waiting) > 0; {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		ends := len(e.running) - 1
 		if next < len(e.jobs) && (ends < 0 || e.jobs[next].arrives < e.running[ends].at) {
 			if err := e.arrive(next); err != nil {
@@ -74,9 +77,6 @@ func (e *engine) run(ctx context.Context, arrived func(jobs int)) error {
 			next++
 			if next%step == 0 || next == len(e.jobs) {
 				arrived((next-1)%step + 1)
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
 			}
 			continue
 		}
@@ -184,9 +184,23 @@ func holder(j int) ledger.Holder { return ledger.Holder(strconv.Itoa(j)) }
 // cardsOf is the number of cards that a job of the kind keeps busy.
 func cardsOf(k *kind) float64 { return float64(k.demand()) / wholeCard }
 
+// interruptedError is returned along with the runs that were completed.
+type interruptedError struct {
+	completed, total int
+	cause            error
+}
+
+func (e *interruptedError) Error() string {
+	return fmt.Sprintf("interrupted: %d of %d runs were completed", e.completed, e.total)
+}
+
+func (e *interruptedError) Unwrap() error { return e.cause }
+
 // runAll makes n runs, as many at a time as there are processors, and returns
-// their results in order. Progress, which may be nil, is called from one
-// goroutine at a time with the number of jobs that have arrived in all runs.
+// their results in order. When the context ends, it returns those of the runs
+// that were completed and an [interruptedError]. Progress, which may be nil, is
+// called from one goroutine at a time with the number of jobs that have arrived in
+// all runs.
 func runAll[R any](ctx context.Context, n int, total int64, progress func(done, total int64), run func(ctx context.Context, i int, arrived func(jobs int)) (R, error)) ([]R, error) {
 	var mu sync.Mutex
 	var done int64
@@ -198,14 +212,33 @@ func runAll[R any](ctx context.Context, n int, total int64, progress func(done, 
 			progress(done, total)
 		}
 	}
-	results := make([]R, n)
-	group, ctx := errgroup.WithContext(ctx)
+	results := make([]*R, n)
+	group, runs := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range n {
-		group.Go(func() (err error) {
-			results[i], err = run(ctx, i, arrived)
+		group.Go(func() error {
+			if runs.Err() != nil {
+				return context.Cause(runs)
+			}
+			r, err := run(runs, i, arrived)
+			if err == nil {
+				results[i] = &r
+			}
 			return err
 		})
 	}
-	return results, group.Wait()
+	err := group.Wait()
+	if err != nil && ctx.Err() == nil {
+		return nil, err
+	}
+	var completed []R
+	for _, r := range results {
+		if r != nil {
+			completed = append(completed, *r)
+		}
+	}
+	if err != nil {
+		err = &interruptedError{completed: len(completed), total: n, cause: err}
+	}
+	return completed, err
 }

@@ -66,7 +66,8 @@ type Placement struct {
 }
 
 // replayAll replays the trace under every policy at every seed. The results are
-// in the order of policies, then seeds.
+// in the order of policies, then seeds. With an [interruptedError] they are those
+// of the runs that were completed.
 func replayAll(ctx context.Context, t *Trace, o *Options, progress func(done, total int64)) ([]result, error) {
 	if t.capacity() == 0 {
 		return nil, errors.New("no server of the trace has a card: gpu is 0 in every row")

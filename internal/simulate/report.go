@@ -141,11 +141,12 @@ func newTable[R any](title string, groups []group[R], columns []column[R]) table
 // traceReport compares policies on a trace: a row and a curve for each.
 func traceReport(runs []result) *report {
 	groups := groupBy(runs, func(r result) string { return r.Policy })
-	run, seeds := runs[0], len(groups[0])
-	setting := fmt.Sprintf("%d nodes, %d cards, seed %d", run.Nodes, run.Cards, run.Seed)
-	if seeds > 1 {
-		setting = fmt.Sprintf("%d nodes, %d cards, mean of seeds %d to %d", run.Nodes, run.Cards, run.Seed, run.Seed+int64(seeds)-1)
+	setting := fmt.Sprintf("%d nodes, %d cards, ", runs[0].Nodes, runs[0].Cards)
+	seeds, same := seedsOf(groups, func(r result) int64 { return r.Seed })
+	if len(groups[0]) > 1 || !same {
+		setting += "mean of "
 	}
+	setting += seeds
 	f := figure{
 		Title:  "What the cluster holds",
 		XLabel: "asked for by the pods that arrived, % of all cards", YLabel: "allocated, % of all cards",
@@ -164,9 +165,41 @@ func traceReport(runs []result) *report {
 	}
 }
 
-// allocatedTable has a column for each mark that all runs reached.
+// seedsOf names the seeds of the groups, which differ where a study was
+// interrupted, and reports whether they are the same in all groups.
+func seedsOf[R any](groups []group[R], seed func(R) int64) (text string, same bool) {
+	list := func(g group[R]) []int64 {
+		var seeds []int64
+		for _, r := range g {
+			seeds = append(seeds, seed(r))
+		}
+		return seeds
+	}
+	seeds := list(groups[0])
+	first, last := seeds[0], seeds[len(seeds)-1]
+	for _, g := range groups {
+		if !slices.Equal(seeds, list(g)) || last-first != int64(len(seeds)-1) {
+			return "the seeds that were completed", false
+		}
+	}
+	if first == last {
+		return fmt.Sprintf("seed %d", first), true
+	}
+	return fmt.Sprintf("seeds %d to %d", first, last), true
+}
+
+// seedsColumn counts the runs of each group.
+func seedsColumn[R any]() column[R] {
+	return column[R]{"seeds", func(g group[R]) string { return strconv.Itoa(len(g)) }}
+}
+
+// allocatedTable has a column for each mark that all runs reached, and the number
+// of seeds where it is not the same for all policies.
 func allocatedTable(runs []result, groups []group[result], setting string) table {
 	columns := []column[result]{policyColumn}
+	if _, same := seedsOf(groups, func(r result) int64 { return r.Seed }); !same {
+		columns = append(columns, seedsColumn[result]())
+	}
 	for _, mark := range marks {
 		if slices.ContainsFunc(runs, func(r result) bool { return len(r.Curve) <= mark }) {
 			continue
@@ -251,6 +284,7 @@ func churnReport(s *study) *report {
 type part struct {
 	group[outcome]
 	title, setting, seeds string
+	sameSeeds             bool
 
 	settings []group[outcome] // by load and policy
 	sizes    []string         // of the jobs that were measured, the smallest first
@@ -267,11 +301,7 @@ func newPart(s *study, runs group[outcome]) *part {
 		setting:  fmt.Sprintf("%d servers of %d cards, %d jobs", s.Servers, serverCards, s.Jobs),
 		settings: groupBy(runs, func(o outcome) setting { return setting{o.Policy, o.Load} }),
 	}
-	seeds := p.settings[0]
-	p.seeds = fmt.Sprintf("seed %d", seeds[0].Seed)
-	if len(seeds) > 1 {
-		p.seeds = fmt.Sprintf("seeds %d to %d", seeds[0].Seed, seeds[len(seeds)-1].Seed)
-	}
+	p.seeds, p.sameSeeds = seedsOf(p.settings, func(o outcome) int64 { return o.Seed })
 	for n := range serverCards + 1 {
 		size := strconv.Itoa(n)
 		if n == 0 {
@@ -293,6 +323,9 @@ func (p *part) table() table {
 	columns := []column[outcome]{
 		{"load", func(g group[outcome]) string { return fixed(g[0].Load, 2) }},
 		{"policy", func(g group[outcome]) string { return g[0].Policy }},
+	}
+	if !p.sameSeeds {
+		columns = append(columns, seedsColumn[outcome]())
 	}
 	spread := func(header string, decimals int, value func(outcome) float64) {
 		columns = append(columns, column[outcome]{header, func(g group[outcome]) string { return g.spread(decimals, value) }})
