@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -31,9 +32,9 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := execute(ctx, os.Args)
+	code := exitCode(ctx, execute(ctx, os.Args))
 	stop()
-	os.Exit(exitCode(err))
+	os.Exit(code)
 }
 
 // Names of links to this binary that make it a plugin of kubectl: one runs as
@@ -59,21 +60,43 @@ func execute(ctx context.Context, args []string) error {
 	return root.ExecuteContext(ctx)
 }
 
-// asPlugin makes help and advice read as the user types it.
+// asPlugin makes help and advice show the command as the user types it.
 func asPlugin(root *cobra.Command) {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl daybreak"}
+	root.CompletionOptions.HiddenDefaultCmd = true // its scripts are for daybreak itself
+	var names []string
 	for _, cmd := range root.Commands() {
-		cmd.Example = strings.ReplaceAll(cmd.Example, "daybreak ", "kubectl daybreak ")
+		names = append(names, cmd.Name())
 	}
+	// What follows "--" runs in a container, where there is no kubectl.
+	typed := regexp.MustCompile(`(-- )?\bdaybreak (` + strings.Join(names, "|") + `)\b`)
+	asTyped := func(text string) string {
+		return typed.ReplaceAllStringFunc(text, func(found string) string {
+			if strings.HasPrefix(found, "-- ") {
+				return found
+			}
+			return "kubectl " + found
+		})
+	}
+	var rename func(*cobra.Command)
+	rename = func(cmd *cobra.Command) {
+		cmd.Long, cmd.Example = asTyped(cmd.Long), asTyped(cmd.Example)
+		for _, sub := range cmd.Commands() {
+			rename(sub)
+		}
+	}
+	rename(root)
 }
 
-func exitCode(err error) int {
+// exitCode returns the exit code for how a command ended, and prints the error
+// unless it was printed or is the signal that ended the command.
+func exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, cli.ErrNo):
 		return exitNo
-	case errors.Is(err, cli.ErrInterrupted):
+	case errors.Is(err, cli.ErrInterrupted), ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return cli.ExitInterrupted
 	default:
 		fmt.Fprintln(os.Stderr, "daybreak:", err)

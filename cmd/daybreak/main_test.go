@@ -1,16 +1,23 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybreak-gpu/daybreak/cmd/daybreak/app"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 )
 
 // runAsDaybreak makes the test binary the command itself, so that tests
@@ -146,41 +153,90 @@ func TestSignalsEndCommands(t *testing.T) {
 	if err := syscall.Mkfifo(endless, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.MkdirAll(filepath.Join(folder, "bus", "pci", "devices"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	slow := filepath.Join(folder, "mx-smi")
+	if err := os.WriteFile(slow, []byte("#!/bin/sh\nread line < "+endless+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	cases := map[string][]string{
-		"place":    {"place", "-f", endless},
-		"status":   {"status", "-f", endless},
-		"explain":  {"explain", "pod", "-f", endless},
-		"audit":    {"audit", "-f", endless},
-		"simulate": {"simulate", "--nodes", endless, "--pods", endless},
+		"place":        {"place", "-f", endless},
+		"status":       {"status", "-f", endless},
+		"explain":      {"explain", "pod", "-f", endless},
+		"audit":        {"audit", "-f", endless},
+		"simulate":     {"simulate", "--nodes", endless, "--pods", endless},
+		"agent check":  {"agent", "check", "--source", "mx-smi", "--mx-smi", slow, "--sysfs", folder},
+		"agent --look": {"agent", "--look", "--source", "mx-smi", "--mx-smi", slow, "--sysfs", folder},
 	}
 	for name, args := range cases {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 			cmd.Dir, cmd.Env = folder, []string{runAsDaybreak + "=1"}
-			var errs bytes.Buffer
-			cmd.Stderr = &errs
+			var out, errs bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errs
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			// Opening it waits until the command reads.
-			pipe, err := os.OpenFile(endless, os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer pipe.Close()
+			defer waitForReader(t, endless).Close()
 			start := time.Now()
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait() // the exit code shows it
-			if code := cmd.ProcessState.ExitCode(); code != 130 || errs.Len() > 0 {
-				t.Errorf("exit code %d and %q, want 130 and no message", code, errs.String())
+			if code := cmd.ProcessState.ExitCode(); code != 130 || out.Len()+errs.Len() > 0 {
+				t.Errorf("exit code %d, %q and %q, want 130, no answer and no message", code, out.String(), errs.String())
 			}
 			if took := time.Since(start); took > time.Second {
 				t.Errorf("it ended after %v, want a second at most", took)
 			}
 		})
 	}
+}
+
+// waitForReader opens the pipe for writing once something reads from it.
+func waitForReader(t *testing.T, pipe string) *os.File {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		f, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			return f
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the command does not read %s: %v", pipe, err)
+		}
+	}
+}
+
+// TestInterruptedSimulation: what is done is printed, and the exit code is that of
+// a signal.
+func TestInterruptedSimulation(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "simulate", "--topology", "--servers", "2", "--jobs", "100", "--seeds", "1000", "--load", "0.5,0.6,0.7,0.8") // 60 000 runs
+	cmd.Dir, cmd.Env = t.TempDir(), []string{runAsDaybreak + "=1"}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	messages, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(messages)
+	last := ""
+	for lines.Scan() {
+		if last = lines.Text(); strings.Contains(last, "% done") {
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait() // the exit code shows it
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit code %d, want 130", code)
+	}
+	expect(t, "stderr", last, "runs were completed")
+	expect(t, "stdout", out.String(), "Jobs that come and go, zones 2x4, mix mixed")
 }
 
 // TestPlaceRejectsHugeQuantities: a quantity that would take hours to compute is
@@ -354,6 +410,8 @@ func TestPlugin(t *testing.T) {
 		"an example": {"kubectl-daybreak", []string{"audit", "--help"}, "| kubectl daybreak audit -f -"},
 		"it works":   {"kubectl-daybreak", []string{"status", "-f", "a.yaml"}, "n1    native"},
 		"completion": {"kubectl_complete-daybreak", []string{"status", "-f", "a.yaml", "--node", ""}, "n1\n:4"},
+		"root":       {"kubectl-daybreak", []string{"--help"}, "\n  kubectl daybreak explain trainer-0 -n team-a"},
+		"in a pod":   {"kubectl-daybreak", []string{"agent", "check", "--help"}, "daybreak-agent-x7k2p -- daybreak agent check"},
 		"by itself":  {"daybreak", []string{"status", "--help"}, "  daybreak status [flags]"},
 	}
 	for name, tc := range cases {
@@ -371,6 +429,31 @@ func TestPlugin(t *testing.T) {
 			expect(t, "stdout", string(out), tc.want)
 		})
 	}
+}
+
+// TestPluginHelp: the help of every command names it as the user types it.
+func TestPluginHelp(t *testing.T) {
+	root := app.NewCommand(cli.NewBuild("dev", ""))
+	asPlugin(root)
+	alone := regexp.MustCompile(`(^|[^-/.\w])daybreak (status|explain|audit|place|simulate|scheduler|manager|agent|version|completion|\[)`)
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		var help bytes.Buffer
+		cmd.SetOut(&help)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(help.String()) {
+			line = strings.ReplaceAll(strings.ReplaceAll(line, "kubectl daybreak", ""), "-- daybreak", "")
+			if alone.MatchString(line) {
+				t.Errorf("help of %s: %s", cmd.CommandPath(), line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(root)
 }
 
 func TestExitCodes(t *testing.T) {

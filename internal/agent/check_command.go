@@ -83,7 +83,7 @@ The exit code is 1 when a check failed.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.bundle, "bundle", "", "write an archive (tar.gz) with the results and the raw answers to this file; - is standard output, the results then go to standard error")
-	f.StringVarP(&c.output, "output", "o", outputTable, "how to print: table or json")
+	f.StringVarP(&c.output, "output", "o", outputTable, "`FORMAT` of the answer: table or json")
 	cli.Group(cmd, "Node", func(f *pflag.FlagSet) {
 		c.discoverFlags(f)
 		c.nodeFlags(f)
@@ -135,6 +135,9 @@ func (c *checkCommand) run(ctx context.Context, out, side io.Writer, version str
 	facts, err := asker.Ask(ctx)
 	if err != nil {
 		return err
+	}
+	if ctx.Err() != nil { // what was not answered then shows nothing
+		return context.Cause(ctx)
 	}
 	report := check.Run(facts)
 	if c.bundle != "" {

@@ -134,6 +134,7 @@ func (c *command) flags(cmd *cobra.Command) {
 	})
 	cli.Words(cmd, "source", sourceWords()...)
 	cli.Words(cmd, "mode", modeWords...)
+	cli.Complete(cmd, "profile", cobra.FixedCompletions(discover.ProfileNames(), cobra.ShellCompDirectiveDefault))
 	cli.Words(cmd, "serve", serveAuto, serveOn, serveOff)
 	cli.Words(cmd, "waive", check.Waivable()...)
 }

@@ -111,10 +111,15 @@ func flagError(cmd *cobra.Command, err error) error {
 // valueKinds has what a flag takes by the type of its value. The parsers of these
 // types answer in words of Go.
 var valueKinds = map[string]string{
-	"bool": "true or false", "int": "a whole number", "int32": "a whole number", "int64": "a whole number", "Level": "a whole number",
-	"uint": "a whole number from 0", "float32": "a number", "float64": "a number", "float64Slice": "numbers separated by commas",
-	"duration": `a duration such as "30s" or "5m"`, "stringSlice": "words separated by commas", "mapStringBool": "Name=true or Name=false, separated by commas",
-	"quantity": `a quantity such as "64Ki" or "1Mi"`, "ip": "an IP address",
+	"bool": "true or false",
+	"int":  "a whole number", "int32": "a whole number", "int64": "a whole number", "Level": "a whole number",
+	"float32": "a number", "float64": "a number",
+	"duration":    `a duration such as "30s" or "5m"`,
+	"quantity":    `a quantity such as "64Ki" or "1Mi"`,
+	"ip":          "an IP address",
+	"SELECTOR":    "a label selector such as app=gpu-device",
+	"stringSlice": "words separated by commas", "float64Slice": "numbers separated by commas", "int32Slice": "whole numbers separated by commas",
+	"mapStringBool": "Name=true or Name=false, separated by commas",
 }
 
 // valueError returns what a flag takes in place of a value that it does not take.

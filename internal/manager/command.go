@@ -80,6 +80,7 @@ The manager requires the CustomResourceDefinition of Device.`,
 	cli.Group(cmd, "Admission", c.admissionFlags)
 	cli.Group(cmd, "Dashboard", c.dashboardFlags)
 	cli.Group(cmd, "Logging", func(f *pflag.FlagSet) { logsapi.AddFlags(c.logs, f) })
+	cli.Words(cmd, "logging-format", "text")
 	cmd.MarkFlagsRequiredTogether("metrics-tls-cert-file", "metrics-tls-key-file")
 	cmd.MarkFlagsRequiredTogether("dashboard-tls-cert-file", "dashboard-tls-key-file")
 	return cmd

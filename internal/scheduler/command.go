@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	cliflag "k8s.io/component-base/cli/flag"
 	basecompatibility "k8s.io/component-base/compatibility"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
@@ -100,13 +101,17 @@ detected, and older ones (from 1.33) are served too.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), cmd) },
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&c.profiles, "profile", []string{DefaultProfile}, "name of a scheduler to be (repeatable); not with --config")
-	f.StringVar(&c.policy, "policy", "", "binpack or spread, for pods whose annotations name no policy; not with --config")
+	f.StringArrayVar(&c.profiles, "profile", []string{DefaultProfile}, "`NAME` of a scheduler to be (repeatable); not with --config")
+	f.StringVar(&c.policy, "policy", "", "`POLICY`, binpack or spread, for pods whose annotations name no policy; not with --config")
 	cli.Words(cmd, "policy", policyWords...)
 	f.Var(&c.vendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin (default: pods of a DaemonSet gpu-device or …-gpu-device); not with --config")
 	for _, name := range c.options.Flags.Order {
 		cli.Group(cmd, FlagsOf+name, func(f *pflag.FlagSet) { f.AddFlagSet(c.options.Flags.FlagSets[name]) })
 	}
+	cli.Words(cmd, "logging-format", "text", "json")
+	cli.Words(cmd, "leader-elect-resource-lock", "leases")
+	cli.Words(cmd, "tls-min-version", cliflag.TLSPossibleVersions()...)
+	cli.Words(cmd, "tls-cipher-suites", cliflag.TLSCipherPossibleValues()...)
 	return cmd
 }
 

@@ -215,11 +215,8 @@ func runAll[R any](ctx context.Context, n int, total int64, progress func(done, 
 	results := make([]*R, n)
 	group, runs := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range n {
+	for i := 0; i < n && runs.Err() == nil; i++ {
 		group.Go(func() error {
-			if runs.Err() != nil {
-				return context.Cause(runs)
-			}
 			r, err := run(runs, i, arrived)
 			if err == nil {
 				results[i] = &r
@@ -237,8 +234,8 @@ func runAll[R any](ctx context.Context, n int, total int64, progress func(done, 
 			completed = append(completed, *r)
 		}
 	}
-	if err != nil {
-		err = &interruptedError{completed: len(completed), total: n, cause: err}
+	if len(completed) < n {
+		return completed, &interruptedError{completed: len(completed), total: n, cause: context.Cause(ctx)}
 	}
-	return completed, err
+	return completed, nil
 }
