@@ -19,7 +19,7 @@ func writeCLI(p *page) error {
 output.
 
 Exit codes are the same everywhere: 0 done; 1 it ran and the answer is no, with JSON printed all the same; 2 files or flags
-that can't be read; 130 a signal ended a command that asks. JSON is one document on standard output; messages go to
+that can't be read; 130 interrupted before the answer. JSON is one document on standard output; messages go to
 standard error. `+"`kubectl daybreak …`"+` is the same as `+"`daybreak …`"+` where the link `+"`kubectl-daybreak`"+` is on the PATH.`)
 	root := app.NewCommand(cli.Build{Version: "dev"})
 	for _, cmd := range root.Commands() {
