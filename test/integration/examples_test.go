@@ -83,8 +83,8 @@ func TestExampleFolders(t *testing.T) {
 		t.Errorf("%d pods of %d files", len(pods), len(files))
 	}
 	p := w.bound("sgpu-specific-card")
-	if cards := w.cardsOf(p); p.Spec.NodeName != "metax-1" || !cmp.Equal(cards, []int{5}) {
-		t.Errorf("cards %v of %s, want card 5 of metax-1", cards, p.Spec.NodeName)
+	if cards := w.cardsOf(p); p.Spec.NodeName != "metax-3" || !cmp.Equal(cards, []int{7}) {
+		t.Errorf("cards %v of %s, want card 7 of metax-3", cards, p.Spec.NodeName)
 	}
 	w.audit()
 }
