@@ -60,18 +60,7 @@ func runEtcd(args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("want FOLDER CLIENT-PORT PEER-PORT, got %q", args)
 	}
-	cfg := embed.NewConfig()
-	cfg.Dir = args[0]
-	cfg.UnsafeNoFsync = true
-	cfg.LogLevel = "warn"
-	client, peer := loopback(args[1]), loopback(args[2])
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = client, client
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peer, peer
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	// An API server under test may be slow for long; keep a few hours' history.
-	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", "1h"
-	cfg.QuotaBackendBytes = 4 << 30
-	e, err := embed.StartEtcd(cfg)
+	e, err := embed.StartEtcd(etcdConfig(args[0], args[1], args[2]))
 	if err != nil {
 		return err
 	}
@@ -89,6 +78,23 @@ func runEtcd(args []string) error {
 	case err := <-e.Err():
 		return err
 	}
+}
+
+func etcdConfig(dir, clientPort, peerPort string) *embed.Config {
+	cfg := embed.NewConfig()
+	cfg.Dir = dir
+	cfg.UnsafeNoFsync = true
+	cfg.LogLevel = "warn"
+	// Only etcd's own command line sets this default: zero logs every request.
+	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
+	client, peer := loopback(clientPort), loopback(peerPort)
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = client, client
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peer, peer
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	// An API server under test may be slow for long; keep a few hours' history.
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", "1h"
+	cfg.QuotaBackendBytes = 4 << 30
+	return cfg
 }
 
 func loopback(port string) []url.URL {
