@@ -2,23 +2,20 @@ package local
 
 import (
 	"context"
-	"encoding/json"
-	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 )
@@ -40,8 +37,10 @@ type Simulator struct {
 
 	client kubernetes.Interface
 
+	pods corelisters.PodLister // those that are bound
+
 	mu     sync.Mutex
-	nodes  []string
+	nodes  map[string]*simulated
 	plugin Plugin // serves pods with cards on nodes of its own; or nil
 	still  bool   // nodes are made and then left alone
 
@@ -78,7 +77,7 @@ func NewSimulator(ctx context.Context, config *rest.Config, options ...Simulator
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	s := &Simulator{client: client, ctx: ctx, stop: stop, done: make(chan struct{})}
+	s := &Simulator{client: client, nodes: map[string]*simulated{}, ctx: ctx, stop: stop, done: make(chan struct{})}
 	for _, option := range options {
 		option(s)
 	}
@@ -109,7 +108,7 @@ func (s *Simulator) attend(ctx context.Context, running *sync.WaitGroup) error {
 		o.FieldSelector = "spec.nodeName!="
 	}))
 	informer := factory.Core().V1().Pods()
-	queue := workqueue.NewTyped[types.NamespacedName]()
+	queue := workqueue.NewTypedDelayingQueue[types.NamespacedName]()
 	enqueue := func(obj any) {
 		if pod, ok := obj.(*corev1.Pod); ok && needsKubelet(pod) {
 			queue.Add(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
@@ -120,14 +119,20 @@ func (s *Simulator) attend(ctx context.Context, running *sync.WaitGroup) error {
 	}); err != nil {
 		return err
 	}
-	lister := informer.Lister()
+	s.pods = informer.Lister()
 	factory.Start(ctx.Done())
 	for range simulatorWorkers {
 		running.Go(func() {
 			for key, ended := queue.Get(); !ended; key, ended = queue.Get() {
-				pod, err := lister.Pods(key.Namespace).Get(key.Name)
-				if err == nil && s.has(pod.Spec.NodeName) && (pod.DeletionTimestamp != nil || !s.leaves(pod)) {
-					s.Run(ctx, pod)
+				pod, err := s.pods.Pods(key.Namespace).Get(key.Name)
+				if err == nil && s.has(pod.Spec.NodeName) {
+					again, err := s.sync(ctx, pod)
+					if failed(ctx, pod, err) {
+						again = time.Second
+					}
+					if again > 0 {
+						queue.AddAfter(key, again)
+					}
 				}
 				queue.Done(key)
 			}
@@ -148,15 +153,10 @@ func (s *Simulator) Stop() {
 	<-s.done
 }
 
-// needsKubelet reports whether a kubelet would have something to do.
-func needsKubelet(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodPending
-}
-
 func (s *Simulator) has(node string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Contains(s.nodes, node)
+	return s.nodes[node] != nil
 }
 
 // Plugin serves pods with cards on nodes of its own, in place of Daybreak's agents.
@@ -188,45 +188,4 @@ func NewClient(config *rest.Config) (*kubernetes.Clientset, error) {
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	return kubernetes.NewForConfig(config)
-}
-
-// Run starts or ends a pod that has its cards, if it asks for any. What fails is
-// tried again after a second.
-func (s *Simulator) Run(ctx context.Context, pod *corev1.Pod) {
-	var err error
-	if pod.DeletionTimestamp != nil {
-		err = s.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
-			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
-		})
-	} else {
-		err = s.runPod(ctx, pod)
-	}
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Simulated kubelet", "pod", klog.KObj(pod))
-		time.AfterFunc(time.Second, func() {
-			if ctx.Err() == nil {
-				s.Run(ctx, pod)
-			}
-		})
-	}
-}
-
-func (s *Simulator) runPod(ctx context.Context, pod *corev1.Pod) error {
-	now := metav1.Now()
-	status := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, PodIP: "10.244.0.1", HostIP: "127.0.0.1"}
-	for _, t := range []corev1.PodConditionType{corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
-		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: t, Status: corev1.ConditionTrue, LastTransitionTime: now})
-	}
-	for _, c := range pod.Spec.Containers {
-		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
-			Name: c.Name, Image: c.Image, ImageID: "simulated://" + c.Image, ContainerID: "simulated://" + string(pod.UID) + "/" + c.Name,
-			Ready: true, Started: new(true), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
-		})
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
-	if err != nil {
-		return err
-	}
-	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
 }

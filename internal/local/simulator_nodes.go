@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,7 +33,7 @@ func (s *Simulator) AddNodes(ctx context.Context, prefix string, n int, kinds []
 	group.SetLimit(simulatorWorkers)
 	names := make([]string, n)
 	for i := range names {
-		names[i] = fmt.Sprintf("%s-%d", prefix, i+1)
+		names[i] = nodeName(prefix, i)
 		group.Go(func() error { return s.addNode(groupCtx, names[i], &kinds[i%len(kinds)]) })
 	}
 	if err := group.Wait(); err != nil {
@@ -40,6 +41,8 @@ func (s *Simulator) AddNodes(ctx context.Context, prefix string, n int, kinds []
 	}
 	return s.advertised(ctx, names...)
 }
+
+func nodeName(prefix string, i int) string { return fmt.Sprintf("%s-%d", prefix, i+1) }
 
 // AddNode creates one node of the given kind, with its Device, and returns when
 // it advertises its cards.
@@ -59,21 +62,14 @@ func (s *Simulator) addNode(ctx context.Context, name string, p *discover.Profil
 	if !s.Managed {
 		wanted = AdvertisedNode(p, name, t)
 	}
-	if err := s.AdoptNode(ctx, wanted); err != nil {
+	n := &simulated{want: wanted}
+	if s.agents.off {
+		n.kind = p
+	}
+	if err := s.adopt(ctx, n); err != nil || s.agents.off {
 		return err
 	}
-	if !s.agents.off {
-		return s.agents.add(s.ctx, ctx, name, p)
-	}
-	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("get node %s: %w", name, err)
-	}
-	device, err := s.agents.describe(ctx, node, p)
-	if err != nil {
-		return err
-	}
-	return s.CreateDevice(ctx, device)
+	return s.agents.add(s.ctx, ctx, name, p)
 }
 
 // advertised waits until the manager, if there is one, has made the nodes
@@ -98,25 +94,68 @@ func (s *Simulator) advertised(ctx context.Context, names ...string) error {
 	return nil
 }
 
+// simulated is a node that the simulator keeps.
+type simulated struct {
+	want *corev1.Node
+	// kind is what its Device is made of; nil where an agent or a caller of
+	// [Simulator.AdoptNode] publishes it.
+	kind *discover.Profile
+	// uid is that of the Node object that was registered.
+	uid types.UID
+}
+
 // AdoptNode creates the node, or takes it over when it is there already, makes
-// it Ready with the resources of its status, and keeps it Ready from then on.
+// it Ready with the resources of its status, and keeps it so from then on.
 func (s *Simulator) AdoptNode(ctx context.Context, node *corev1.Node) error {
-	_, err := s.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create node %s: %w", node.Name, err)
+	return s.adopt(ctx, &simulated{want: node})
+}
+
+func (s *Simulator) adopt(ctx context.Context, n *simulated) error {
+	nodes, name := s.client.CoreV1().Nodes(), n.want.Name
+	node, err := nodes.Create(ctx, n.want, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		node, err = nodes.Get(ctx, name, metav1.GetOptions{})
 	}
+	if err != nil {
+		return fmt.Errorf("create node %s: %w", name, err)
+	}
+	n.uid = node.UID
 	if !s.still {
-		if err := s.renew(ctx, node.Name); err != nil {
+		if err := s.renew(ctx, name); err != nil {
 			return err
 		}
 	}
-	if err := s.ready(ctx, node); err != nil {
+	if err := s.ready(ctx, n.want); err != nil {
+		return err
+	}
+	if err := s.publish(ctx, n, node); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nodes = append(s.nodes, node.Name)
+	s.nodes[name] = n
 	return nil
+}
+
+// publish creates the Device of a node that has no agent. One that belongs to an
+// earlier Node of this name is replaced: it would be deleted for that.
+func (s *Simulator) publish(ctx context.Context, n *simulated, node *corev1.Node) error {
+	if n.kind == nil {
+		return nil
+	}
+	device, err := s.agents.describe(ctx, node, n.kind)
+	if err != nil {
+		return err
+	}
+	devices := s.agents.clients.Devices.Resource(v1alpha1.GroupVersion.WithResource("devices"))
+	old, err := devices.Get(ctx, device.Name, metav1.GetOptions{})
+	if err == nil && slices.ContainsFunc(old.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID != node.UID }) {
+		err = devices.Delete(ctx, device.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(old.GetUID())}})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("device of an earlier node %s: %w", node.Name, err)
+	}
+	return s.CreateDevice(ctx, device)
 }
 
 // ready makes the node Ready and takes the taint off with which every node is
@@ -153,9 +192,12 @@ func (s *Simulator) patchStatus(ctx context.Context, node string, status any) er
 	return err
 }
 
-// revive makes a node Ready again whose lease was not renewed for a while: this
-// machine slept, or the API server was away.
-func (s *Simulator) revive(ctx context.Context, name string) error {
+// keep makes a node what it was registered as. A kubelet sets the node Ready
+// again after its lease was not renewed for a while (this machine slept, or the
+// API server was away) and restores the amounts that it reports. A Node that was
+// deleted and created again is registered again. One that was deleted stays away.
+func (s *Simulator) keep(ctx context.Context, n *simulated) error {
+	name := n.want.Name
 	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -163,12 +205,56 @@ func (s *Simulator) revive(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("get node %s: %w", name, err)
 	}
-	if nodeutil.IsNodeReady(node) {
+	if node.UID != n.uid {
+		return s.register(ctx, n, node)
+	}
+	status := map[string]any{}
+	if !nodeutil.IsNodeReady(node) {
+		status["conditions"] = isReady()
+	}
+	if !includes(node.Status.Capacity, n.want.Status.Capacity) {
+		status["capacity"] = n.want.Status.Capacity
+	}
+	if !includes(node.Status.Allocatable, n.want.Status.Allocatable) {
+		status["allocatable"] = n.want.Status.Allocatable
+	}
+	if len(status) == 0 {
 		return nil
 	}
-	if err := s.patchStatus(ctx, name, map[string]any{"conditions": isReady()}); err != nil {
-		return fmt.Errorf("make node %s ready again: %w", name, err)
+	if err := s.patchStatus(ctx, name, status); err != nil {
+		return fmt.Errorf("restore the status of node %s: %w", name, err)
 	}
+	return nil
+}
+
+// includes reports whether all of the amounts are in the list.
+func includes(list, amounts corev1.ResourceList) bool {
+	for name, want := range amounts {
+		if got, ok := list[name]; !ok || got.Cmp(want) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// register makes a Node that was created again what the one before it was.
+func (s *Simulator) register(ctx context.Context, n *simulated, node *corev1.Node) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": node.UID, "labels": n.want.Labels, "annotations": n.want.Annotations,
+	}})
+	if err != nil {
+		return err
+	}
+	if _, err := s.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("register node %s again: %w", node.Name, err)
+	}
+	if err := s.ready(ctx, n.want); err != nil {
+		return err
+	}
+	if err := s.publish(ctx, n, node); err != nil {
+		return err
+	}
+	n.uid = node.UID // only the heartbeat reads it
 	return nil
 }
 
@@ -185,18 +271,18 @@ func (s *Simulator) CreateDevice(ctx context.Context, d *v1alpha1.Device) error 
 	return nil
 }
 
-// heartbeat renews the leases of all nodes.
+// heartbeat renews the leases of all nodes and keeps them as they were registered.
 func (s *Simulator) heartbeat(ctx context.Context) {
 	s.mu.Lock()
-	nodes := slices.Clone(s.nodes)
+	nodes := slices.Collect(maps.Values(s.nodes))
 	s.mu.Unlock()
 	var group errgroup.Group
 	group.SetLimit(simulatorWorkers)
-	for _, name := range nodes {
+	for _, n := range nodes {
 		group.Go(func() error {
-			err := s.renew(ctx, name)
+			err := s.renew(ctx, n.want.Name)
 			if err == nil {
-				err = s.revive(ctx, name)
+				err = s.keep(ctx, n)
 			}
 			if err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Simulated kubelet")

@@ -16,7 +16,7 @@ func TestRevive(t *testing.T) {
 		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
 	}}}
 	s := &Simulator{client: fake.NewClientset(node)}
-	if err := s.revive(t.Context(), "n"); err != nil {
+	if err := s.keep(t.Context(), &simulated{want: node}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})

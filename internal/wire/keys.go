@@ -104,6 +104,14 @@ const (
 	// Read by: none.
 	// Format: Koordinator's.
 	PrefixKoordGang = "gang.scheduling.koordinator.sh/"
+	// AnnotationRunTime is how long the pod's containers run on a simulated node
+	// before they end with exit code 0; without it a container whose command is
+	// `sleep` ends after that time, and any other runs on. Real nodes ignore it.
+	// On: Pod.
+	// Written by: users of a playground.
+	// Read by: playground.
+	// Format: a duration such as `90s`, `5m` or `1h30m`.
+	AnnotationRunTime = "daybreak-gpu.io/simulated-run-time"
 )
 
 // AskAnnotations lists the annotations that change what a pod asks for. Policies
