@@ -14,6 +14,9 @@ LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) \
 BUILDFLAGS ?= -trimpath -buildvcs=false
 BIN ?= bin
 
+# Flags of the playground, such as RUNFLAGS='--nodes 2 --kubeconfig other.kubeconfig'.
+RUNFLAGS ?=
+
 # What is tested, and for how long. TESTFLAGS is passed to go test as it is,
 # for example TESTFLAGS='-run TestFit -v'.
 PACKAGES ?= ./...
@@ -75,8 +78,8 @@ build: ## Build bin/daybreak (also as a plugin of kubectl), bin/playground and b
 	@ln -sf daybreak $(BIN)/kubectl_complete-daybreak
 
 .PHONY: run
-run: build ## Run the playground in the foreground: a real control plane with simulated MetaX nodes
-	@exec $(BIN)/playground
+run: build ## Run the playground in the foreground, with RUNFLAGS: a real control plane with simulated MetaX nodes
+	@exec $(BIN)/playground $(RUNFLAGS)
 
 .PHONY: generate
 generate: ## Write the generated files: deep copies, the CRD, what the chart takes from the sources, and the reference
@@ -86,7 +89,7 @@ generate: ## Write the generated files: deep copies, the CRD, what the chart tak
 
 .PHONY: clean
 clean: ## Remove what the other targets leave behind
-	rm -rf $(BIN) bench.json coverage.out coverage.html playground.kubeconfig
+	rm -rf $(BIN) bench.json coverage.out coverage.html playground.kubeconfig playground.kubeconfig.lock playground.files
 
 ##@ Test
 

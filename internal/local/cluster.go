@@ -24,6 +24,7 @@ const (
 	ComponentAPIServer         = "kube-apiserver"
 	ComponentControllerManager = "kube-controller-manager"
 	ComponentScheduler         = "scheduler"
+	ComponentManager           = "manager"
 	// ComponentPlainScheduler is kube-scheduler without Daybreak, to compare with.
 	ComponentPlainScheduler = "kube-scheduler"
 )
@@ -211,7 +212,7 @@ func (c *Cluster) addUser(user, commonName string, groups ...string) error {
 // WriteKubeconfig writes the kubeconfig of a user with these credentials; its path is
 // that of [Cluster.Kubeconfig].
 func (c *Cluster) WriteKubeconfig(user string, auth *clientcmdapi.AuthInfo) error {
-	const name = "playground"
+	const name = contextName
 	return clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{name: {
 			Server: c.URL(), CertificateAuthorityData: pkiutil.EncodeCertPEM(c.pki.ca),

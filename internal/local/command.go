@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,7 +24,6 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
-	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -33,6 +33,9 @@ const (
 	// mostAgents is how many nodes may each have an agent: every one watches the
 	// API server, which runs on this machine too.
 	mostAgents = 64
+	// restartDelay is how long a component that was killed stays away: long enough
+	// to be seen.
+	restartDelay = time.Second
 )
 
 // playground is the playground command.
@@ -42,10 +45,13 @@ type playground struct {
 	data       string
 	kubeconfig string
 	dashboard  int
-	chosen     bool   // the user named the dashboard's port
-	address    string // of the dashboard
 	servedBy   string
 	vendor     StartPlugin
+
+	// chosen reports whether the user gave a flag.
+	chosen func(flag string) bool
+	// Addresses of the dashboard and of metrics.
+	dashboardAddress, schedulerMetrics, managerMetrics string
 }
 
 // StartPlugin starts a plugin on no nodes yet.
@@ -67,6 +73,18 @@ next run.
 It prints "ready" when a pod would be scheduled, then what to try. Several may run
 at a time: free ports are found, only the kubeconfig needs a name for each.
 
+Next to the kubeconfig a link, playground.files, leads to the cluster's folder with
+profiles of the nodes, logs and process ids. A component that is killed is started
+again after a second.
+
+A container ends after the time that its command sleeps ("sleep 30"), or that the
+annotation ` + wire.AnnotationRunTime + ` of its pod says. A container that
+sleeps is stopped at the end of the pod's grace period, any other at once.
+
+A folder that --data names keeps the nodes too: --nodes, --profile and --served-by
+are then those of the last run. Others add, remove and replace nodes, unless pods
+run on those that would go.
+
 Kinds of nodes: ` + strings.Join(discover.ProfileNames(), ", ") + `.`,
 		Example: `  # Four nodes of eight cards, and a page of them at http://127.0.0.1:8080
   playground
@@ -77,13 +95,16 @@ Kinds of nodes: ` + strings.Join(discover.ProfileNames(), ", ") + `.`,
   # A cluster that is there again the next time
   playground --data ~/.daybreak
 
+  # A second one
+  playground --kubeconfig other.kubeconfig
+
   # With a stand-in of the vendor's own plugin, which needs a lock for each slice
   playground --served-by vendor`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p.chosen = cmd.Flags().Changed("port-dashboard")
+			p.chosen = cmd.Flags().Changed
 			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -105,52 +126,151 @@ func (p *playground) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	dashboard, err := p.openDashboard(ctx)
+	if err := p.findAddresses(ctx); err != nil {
+		return err
+	}
+	dir, release, err := p.claimFiles()
 	if err != nil {
 		return err
 	}
-	p.address = dashboard.Address
-	dir, remove, err := p.folder()
+	defer release()
+	want := &keptNodes{Nodes: p.nodes, Profile: p.profile, ServedBy: p.servedBy, Kinds: kinds}
+	kept, err := readKept(dir)
 	if err != nil {
 		return err
 	}
-	defer remove()
-	executable, err := os.Executable()
-	if err != nil {
-		return err
-	}
+	p.resume(kept, want)
 	say := func(format string, args ...any) { fmt.Fprintf(stderr, "playground: "+format+"\n", args...) }
-
-	say("starting etcd, kube-apiserver and kube-controller-manager")
-	cluster, err := Start(ctx, Config{Dir: dir, Executable: executable})
+	cluster, err := startCluster(ctx, dir, kept, want, say)
 	if err != nil {
 		return err
 	}
 	defer cluster.Stop()
-	if err := cluster.Install(ctx); err != nil {
-		return err
+	return p.serve(ctx, cluster, want, stdout, say)
+}
+
+// startCluster starts the control plane, with the nodes of the last run that are
+// still wanted.
+func startCluster(ctx context.Context, dir string, kept, want *keptNodes, say func(string, ...any)) (*Cluster, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, err
 	}
-	m, err := cluster.admit(ctx, dashboard)
+	say("starting etcd, kube-apiserver and kube-controller-manager")
+	cluster, err := Start(ctx, Config{Dir: dir, Executable: executable})
+	if err != nil {
+		return nil, err
+	}
+	err = cluster.Install(ctx)
+	if err == nil {
+		err = reconcile(ctx, cluster, kept, want, say)
+	}
+	if err != nil {
+		cluster.Stop()
+		return nil, err
+	}
+	return cluster, nil
+}
+
+// serve adds Daybreak and the nodes to the cluster, prints what to try once a pod
+// would be scheduled, and returns when the user ends it or a component can't be
+// kept running.
+func (p *playground) serve(ctx context.Context, cluster *Cluster, want *keptNodes, stdout io.Writer, say func(string, ...any)) error {
+	say("starting the manager")
+	manager, err := p.startManager(ctx, cluster)
 	if err != nil {
 		return err
 	}
-	defer m.Stop()
-	say("adding %d nodes (%s)", p.nodes, p.profile)
-	if p.nodes > mostAgents {
+	defer manager.Stop()
+	say("adding %d nodes (%s)", want.Nodes, want.Profile)
+	if want.Nodes > mostAgents {
 		say("with more than %d nodes none has an agent: their Devices stay as they are", mostAgents)
 	}
-	stop, err := p.addNodes(ctx, cluster, kinds)
+	stop, err := p.addNodes(ctx, cluster, want)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	say("starting the scheduler")
-	scheduler := cluster.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak", "--leader-elect=false")
-	if err := scheduler.Start(); err != nil {
+	scheduler, err := p.startScheduler(cluster)
+	if err != nil {
 		return err
 	}
 	defer scheduler.Stop()
-	return p.serve(ctx, cluster, m, scheduler, stdout)
+	if err := probe(ctx, cluster, scheduler); err != nil {
+		return err
+	}
+	if err := p.publish(cluster, want, stdout); err != nil {
+		return err
+	}
+	return supervise(ctx, say, cluster.Etcd, cluster.APIServer, cluster.ControllerManager, manager, scheduler)
+}
+
+// resume makes the wanted nodes those of the last run where the user wants no
+// others.
+func (p *playground) resume(kept, want *keptNodes) {
+	if kept == nil {
+		return
+	}
+	if !p.chosen("nodes") {
+		want.Nodes = kept.Nodes
+	}
+	if !p.chosen("served-by") {
+		want.ServedBy = kept.ServedBy
+	}
+	if !p.chosen("profile") {
+		want.Profile, want.Kinds = kept.Profile, kept.Kinds
+	}
+}
+
+// reconcile removes the nodes of the last run that are not wanted any more.
+func reconcile(ctx context.Context, cluster *Cluster, kept, want *keptNodes, say func(string, ...any)) error {
+	if kept != nil {
+		removed, err := cluster.removeStale(ctx, kept, want)
+		if err != nil {
+			return err
+		}
+		if len(removed) > 0 {
+			say("removed %d nodes of the last run: %s", len(removed), cutList(removed, 5))
+		}
+	}
+	return want.write(cluster.Dir)
+}
+
+// startManager returns when the manager serves.
+func (p *playground) startManager(ctx context.Context, cluster *Cluster) (*Process, error) {
+	manager, err := cluster.newManager(ctx, p.managerMetrics, p.dashboardAddress)
+	if err != nil {
+		return nil, err
+	}
+	if err := manager.Start(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it does not serve after a minute"))
+	defer cancel()
+	err = manager.waitFor(ctx, "its metrics", func(ctx context.Context) error {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "tcp", p.managerMetrics)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	if err != nil {
+		manager.Stop()
+		return nil, err
+	}
+	return manager, nil
+}
+
+func (p *playground) startScheduler(cluster *Cluster) (*Process, error) {
+	_, port, err := net.SplitHostPort(p.schedulerMetrics)
+	if err != nil {
+		return nil, err
+	}
+	scheduler := cluster.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak", "--leader-elect=false",
+		"--bind-address=127.0.0.1", "--secure-port="+port, "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics")
+	return scheduler, scheduler.Start()
 }
 
 // check returns the kinds of nodes, or what is wrong with the flags.
@@ -164,32 +284,34 @@ func (p *playground) check() ([]discover.Profile, error) {
 	return discover.LoadProfiles(p.profile)
 }
 
-// openDashboard opens the dashboard's port: the one that the user named, else the
-// usual one or, when that is taken, any.
-func (p *playground) openDashboard(ctx context.Context) (manager.Dashboard, error) {
+// findAddresses finds ports for the dashboard and for metrics: for the dashboard
+// the one that the user named, else the usual one or, when that is taken, any.
+func (p *playground) findAddresses(ctx context.Context) error {
 	if p.dashboard < 0 || p.dashboard > 65535 {
-		return manager.Dashboard{}, fmt.Errorf("--port-dashboard %d: write 1 to 65535, or 0 for no dashboard", p.dashboard)
+		return fmt.Errorf("--port-dashboard %d: write 1 to 65535, or 0 for no dashboard", p.dashboard)
 	}
-	if p.dashboard == 0 {
-		return manager.Dashboard{}, nil
-	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", p.dashboard))
-	if err != nil && p.chosen {
-		return manager.Dashboard{}, fmt.Errorf("--port-dashboard %d: %w; name another port", p.dashboard, err)
-	}
+	free, err := FreeAddresses(ctx, 3)
 	if err != nil {
-		if l, err = config.Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
-			return manager.Dashboard{}, fmt.Errorf("find a port for the dashboard: %w", err)
-		}
+		return err
 	}
-	return manager.Dashboard{Address: l.Addr().String(), Listener: l}, nil
+	p.schedulerMetrics, p.managerMetrics = free[0], free[1]
+	if p.dashboard == 0 {
+		return nil
+	}
+	p.dashboardAddress = loopback(p.dashboard)
+	if err := claim(ctx, p.dashboard); err != nil {
+		if p.chosen("port-dashboard") {
+			return fmt.Errorf("--port-dashboard %d: %w; name another port", p.dashboard, err)
+		}
+		p.dashboardAddress = free[2]
+	}
+	return nil
 }
 
 // addNodes simulates the nodes until stop is called.
-func (p *playground) addNodes(ctx context.Context, cluster *Cluster, kinds []discover.Profile) (stop func(), err error) {
+func (p *playground) addNodes(ctx context.Context, cluster *Cluster, want *keptNodes) (stop func(), err error) {
 	options := []SimulatorOption{ProfilesIn(filepath.Join(cluster.Dir, profilesFolder))}
-	if p.nodes > mostAgents {
+	if want.Nodes > mostAgents {
 		options = append(options, WithoutAgents())
 	}
 	simulator, err := NewSimulator(ctx, cluster.RESTAs("simulator"), options...)
@@ -198,7 +320,7 @@ func (p *playground) addNodes(ctx context.Context, cluster *Cluster, kinds []dis
 	}
 	simulator.Managed = true
 	stop, add := simulator.Stop, simulator.AddNodes
-	if p.servedBy == wire.ServedByVendor {
+	if want.ServedBy == wire.ServedByVendor {
 		vendor, err := p.vendor(ctx, cluster.RESTAs("simulator"), simulator)
 		if err != nil {
 			simulator.Stop()
@@ -206,29 +328,15 @@ func (p *playground) addNodes(ctx context.Context, cluster *Cluster, kinds []dis
 		}
 		stop, add = func() { vendor.Stop(); simulator.Stop() }, vendor.AddNodes
 	}
-	if err := add(ctx, "metax", p.nodes, kinds); err != nil {
+	if err := add(ctx, nodePrefix, want.Nodes, want.Kinds); err != nil {
 		stop()
 		return nil, err
 	}
 	return stop, nil
 }
 
-// folder returns where the cluster lives, and what removes it afterwards.
-func (p *playground) folder() (dir string, remove func(), err error) {
-	if p.data != "" {
-		dir, err = filepath.Abs(p.data)
-		return dir, func() {}, err
-	}
-	dir, err = os.MkdirTemp("", "daybreak-playground-")
-	return dir, func() { _ = os.RemoveAll(dir) }, err
-}
-
-// serve writes the kubeconfig and prints what to try once a pod would be
-// scheduled, and returns when the user or a part of the cluster ends it.
-func (p *playground) serve(ctx context.Context, cluster *Cluster, m *Manager, scheduler *Process, stdout io.Writer) error {
-	if err := probe(ctx, cluster, scheduler); err != nil {
-		return err
-	}
+// publish writes the kubeconfig and prints what to try.
+func (p *playground) publish(cluster *Cluster, nodes *keptNodes, stdout io.Writer) error {
 	text, err := os.ReadFile(cluster.Kubeconfig("admin"))
 	if err != nil {
 		return err
@@ -236,30 +344,17 @@ func (p *playground) serve(ctx context.Context, cluster *Cluster, m *Manager, sc
 	if err := os.WriteFile(p.kubeconfig, text, 0o600); err != nil {
 		return fmt.Errorf("write the kubeconfig: %w", err)
 	}
-	defer func() { _ = os.Remove(p.kubeconfig) }()
-	if err := p.writeTour(stdout, cluster.Dir); err != nil {
-		return err
-	}
-	return untilEnd(ctx, cluster, m, scheduler)
+	return p.writeTour(stdout, nodes)
 }
 
-// untilEnd returns when the context, one of the four processes or the manager
-// ends.
-func untilEnd(ctx context.Context, c *Cluster, m *Manager, scheduler *Process) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-c.Etcd.Exited():
-		return c.Etcd.failure()
-	case <-c.APIServer.Exited():
-		return c.APIServer.failure()
-	case <-c.ControllerManager.Exited():
-		return c.ControllerManager.failure()
-	case <-m.Ended():
-		return m.failure()
-	case <-scheduler.Exited():
-		return scheduler.failure()
+// supervise keeps the processes running until the context ends, or one of them
+// ends again and again.
+func supervise(ctx context.Context, say func(string, ...any), processes ...*Process) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range processes {
+		group.Go(func() error { return p.supervise(ctx, restartDelay, say) })
 	}
+	return group.Wait()
 }
 
 // probe returns when a pod with a slice of a card was scheduled.
@@ -306,17 +401,17 @@ var tour string
 
 // writeTour writes that the cluster is ready, and what to try; a test types each
 // line that begins with "  $".
-func (p *playground) writeTour(w io.Writer, dir string) error {
-	values := struct {
-		Dashboard, Kubeconfig, Profile string
-		Vendor                         bool
-	}{Dashboard: p.address, Kubeconfig: p.kubeconfig, Vendor: p.servedBy == wire.ServedByVendor}
-	if p.nodes <= mostAgents && !values.Vendor {
-		values.Profile = filepath.Join(dir, profilesFolder, "metax-1.yaml")
-	}
+func (p *playground) writeTour(w io.Writer, nodes *keptNodes) error {
+	vendor := nodes.ServedBy == wire.ServedByVendor
 	t, err := template.New("tour").Parse(tour)
 	if err != nil {
 		return err
 	}
-	return t.Execute(w, values)
+	return t.Execute(w, struct {
+		Dashboard, SchedulerMetrics, ManagerMetrics, Kubeconfig, Files string
+		Vendor, Agents                                                 bool
+	}{
+		Dashboard: p.dashboardAddress, SchedulerMetrics: p.schedulerMetrics, ManagerMetrics: p.managerMetrics,
+		Kubeconfig: p.kubeconfig, Files: p.files(), Vendor: vendor, Agents: !vendor && nodes.Nodes <= mostAgents,
+	})
 }

@@ -2,14 +2,17 @@
 // that exist only in the API. The playground and all tests that need a cluster
 // start here.
 //
-// etcd, kube-apiserver, kube-controller-manager and the scheduler are processes
-// of their own, so that tests can kill and pause them one by one. All of them
+// etcd, kube-apiserver, kube-controller-manager, the scheduler and the
+// playground's manager are processes of their own, so that users and tests can
+// kill and pause them one by one; the playground starts them again. All of them
 // are the playground's binary, which runs itself under other names (package
 // component). Certificates are created for each cluster, ports are found,
-// and nothing outside the cluster's folder is touched: several can run. The
-// manager runs in this process.
+// and nothing outside the cluster's folder is touched: several can run. Tests may
+// run a manager in their own process.
 //
 // Simulated nodes ([Simulator]) are Ready, renew their leases, have a Device
 // object and the resources of a node with MetaX cards, and run every pod that
-// is bound to them, in name only. Real kubelets may join too ([Cluster.Join]).
+// is bound to them, in name only: containers end after the time that their command
+// sleeps or their pod's annotation says, stop within the grace period, and are
+// resized in place. Real kubelets may join too ([Cluster.Join]).
 package local

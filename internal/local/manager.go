@@ -1,18 +1,17 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager"
-	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 )
 
 // Manager is a "daybreak manager" that runs in this process.
@@ -61,14 +60,10 @@ func (m *Manager) Ended() <-chan struct{} { return m.ended }
 // Log returns the path of the log file.
 func (m *Manager) Log() string { return m.log }
 
-// failure returns why the manager, which has ended, did so.
-func (m *Manager) failure() error {
-	return fmt.Errorf("the manager ended (%v); the end of its log:\n%s", m.err, tail(m.log, 2000)) //nolint:errorlint // nil when it was stopped
-}
-
-// admit makes the cluster admit pods as any other does: with the policies, and
-// with a manager that answers for pods with cards and serves the dashboard.
-func (c *Cluster) admit(ctx context.Context, dashboard manager.Dashboard) (*Manager, error) {
+// newManager returns a manager of this cluster that answers for pods with cards,
+// as a process that is not started yet. The webhook that asks it is in the
+// cluster, and so are the policies. An empty dashboard is none.
+func (c *Cluster) newManager(ctx context.Context, metrics, dashboard string) (*Process, error) {
 	if err := c.Guard(ctx, c.Policies()); err != nil {
 		return nil, err
 	}
@@ -79,11 +74,9 @@ func (c *Cluster) admit(ctx context.Context, dashboard manager.Dashboard) (*Mana
 	if err := c.Webhook(ctx, addresses[0]); err != nil {
 		return nil, err
 	}
-	return c.StartManager(ctx, "manager", manager.Config{
-		AuditInterval: 10 * time.Second,
-		Admission: manager.Admission{
-			Address: addresses[0], Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"}},
-		},
-		Dashboard: dashboard,
-	})
+	return c.NewProcess("manager", c.Executable, ComponentManager, "--kubeconfig="+c.Kubeconfig("manager"), "--leader-elect=false",
+		"--audit-interval=10s", "--metrics-bind-address="+metrics, "--health-probe-bind-address="+manager.Off,
+		"--admission-bind-address="+addresses[0], "--admission-host=127.0.0.1",
+		"--scheduler-name="+corev1.DefaultSchedulerName, "--scheduler-name=daybreak",
+		"--dashboard-bind-address="+cmp.Or(dashboard, manager.Off), "-v=2"), nil
 }

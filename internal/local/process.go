@@ -23,6 +23,7 @@ type Process struct {
 	path string
 	args []string
 	log  string
+	pid  string // the path of a file with its process id
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -34,10 +35,14 @@ const stopTimeout = 10 * time.Second
 
 // NewProcess returns a process of the cluster, not started yet.
 func (c *Cluster) NewProcess(name, path string, args ...string) *Process {
-	return &Process{name: name, path: path, args: args, log: filepath.Join(c.Dir, "logs", name+".log")}
+	return &Process{
+		name: name, path: path, args: args,
+		log: filepath.Join(c.Dir, "logs", name+".log"), pid: filepath.Join(c.Dir, name+".pid"),
+	}
 }
 
-// Start starts the process; its output goes to its log file.
+// Start starts the process; its output goes to its log file, and its id to a file
+// of its name in the cluster's folder.
 func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +69,54 @@ func (p *Process) Start() error {
 		_ = cmd.Wait() // failure returns the state
 		close(exited)
 	}()
-	return nil
+	return os.WriteFile(p.pid, fmt.Appendln(nil, cmd.Process.Pid), 0o644)
+}
+
+const (
+	// steadyAfter is how long a process has to run for its earlier ends to be
+	// forgotten, and mostRestarts how often it may end sooner than that.
+	steadyAfter  = 10 * time.Second
+	mostRestarts = 5
+)
+
+// supervise starts the process again each time that it ends, until the context
+// does: after the given delay, which doubles with each end soon after a start. It
+// returns why the process has ended when that happens too often.
+func (p *Process) supervise(ctx context.Context, first time.Duration, say func(format string, args ...any)) error {
+	delay, restarts := first, 0
+	for {
+		started := time.Now()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.Exited():
+		}
+		if time.Since(started) > steadyAfter {
+			delay, restarts = first, 0
+		}
+		if restarts == mostRestarts {
+			return p.failure()
+		}
+		restarts++
+		say("%s ended (%s), starting it again", p.name, p.state())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(delay):
+		}
+		delay *= 2
+		if err := p.Start(); err != nil {
+			return err
+		}
+		say("%s is process %d now", p.name, p.PID())
+	}
+}
+
+// state returns how the process, which has ended, did so.
+func (p *Process) state() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.ProcessState.String()
 }
 
 // PID returns the process's id.

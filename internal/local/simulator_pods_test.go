@@ -202,9 +202,9 @@ func TestInitContainers(t *testing.T) {
 	pod.Spec.InitContainers = []corev1.Container{{Name: "i"}, {Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
 	k := newKubelet(t, pod)
 	k.sync()
-	init := k.get().Status.InitContainerStatuses
-	if init[0].State.Terminated == nil || !init[0].Ready || init[1].State.Running == nil || !init[1].Ready {
-		t.Errorf("init containers are %+v", init)
+	got := k.get().Status.InitContainerStatuses
+	if got[0].State.Terminated == nil || !got[0].Ready || got[1].State.Running == nil || !got[1].Ready {
+		t.Errorf("init containers are %+v", got)
 	}
 	k.startedAgo(7 * time.Second)
 	k.sync()

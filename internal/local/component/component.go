@@ -1,10 +1,11 @@
 // Package component is the parts of a local cluster: etcd, kube-apiserver,
-// kube-controller-manager and the schedulers, each of which the playground's
-// binary can be. It is apart from package local because it links all of
+// kube-controller-manager, the schedulers and the manager, each of which the
+// playground's binary can be. It is apart from package local because it links all of
 // Kubernetes.
 package component
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -21,6 +22,7 @@ import (
 	kubescheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler"
 )
 
@@ -44,6 +46,11 @@ func Run(args []string) (code int, ok bool) {
 		command = controllermanager.NewControllerManagerCommand()
 	case local.ComponentScheduler:
 		command = scheduler.NewCommand()
+	case local.ComponentManager:
+		command = manager.NewCommand()
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		command.SetContext(ctx)
 	case local.ComponentPlainScheduler:
 		command = kubescheduler.NewSchedulerCommand()
 	default:

@@ -1,0 +1,126 @@
+package local
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+func TestTakeLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	// A process that was killed leaves the file, with a longer text.
+	if err := os.WriteFile(path, []byte(strings.Repeat("x", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	release, err := takeLock(path, "process 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = takeLock(path, "process 2")
+	if held, ok := errors.AsType[*heldError](err); !ok || held.holder != "process 1" {
+		t.Errorf("a second lock: %v", err)
+	}
+	release()
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the file stays")
+	}
+	release, err = takeLock(path, "process 2")
+	if err != nil {
+		t.Fatalf("after the release: %v", err)
+	}
+	release()
+}
+
+// TestClaimFiles: two playgrounds never have the same kubeconfig or folder, and a
+// file of the user stays.
+func TestClaimFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("TMPDIR", t.TempDir())
+	first := &playground{kubeconfig: "a.kubeconfig"}
+	dir, release, err := first.claimFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if target, err := filepath.EvalSymlinks("a.files"); err != nil || target != dir {
+		t.Errorf("the link leads to %q (%v), want %q", target, err, dir)
+	}
+	kept := &playground{kubeconfig: "b.kubeconfig", data: "data"}
+	_, releaseKept, err := kept.claimFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := clientcmd.WriteToFile(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"production": {}}}, "config"); err != nil {
+		t.Fatal(err)
+	}
+	stale := clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{contextName: {}}, CurrentContext: contextName}
+	if err := clientcmd.WriteToFile(stale, "stale.kubeconfig"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", "stale.files"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir("mine.files", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		p    playground
+		want []string // of the error; none if it may start
+	}{
+		"the same kubeconfig": {playground{kubeconfig: "./a.kubeconfig"}, []string{
+			"--kubeconfig ./a.kubeconfig is in use by the playground of process ", "(kubeconfig " + abs(t, "a.kubeconfig") + ", files in " + dir + ")",
+			": stop that one, or start this one with --kubeconfig other.kubeconfig",
+		}},
+		"the same folder": {playground{kubeconfig: "c.kubeconfig", data: abs(t, "data")}, []string{
+			"--data " + abs(t, "data") + " is in use by the playground of process ", "start this one with --data other-folder",
+		}},
+		"another file of the user":   {playground{kubeconfig: "config"}, []string{"--kubeconfig config: the file exists and is not a playground's: name another"}},
+		"another folder of the user": {playground{kubeconfig: "mine.kubeconfig"}, []string{"mine.files is in the way"}},
+		"no such folder":             {playground{kubeconfig: "none/x.kubeconfig"}, []string{"--kubeconfig none/x.kubeconfig: ", "no such file or directory"}},
+		"what a killed one left":     {playground{kubeconfig: "stale.kubeconfig"}, nil},
+		"one of its own":             {playground{kubeconfig: "d.kubeconfig"}, nil},
+	} {
+		_, release, err := tc.p.claimFiles()
+		if len(tc.want) == 0 {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			release()
+		}
+		for _, want := range tc.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
+		}
+	}
+	release()
+	releaseKept()
+	if _, err := os.Stat("config"); err != nil {
+		t.Error(err)
+	}
+	var left []string
+	for _, pattern := range []string{"*.lock", "*/lock", "[a-d].*", "stale.*", filepath.Join(os.Getenv("TMPDIR"), "*")} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, found...)
+	}
+	if len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func abs(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
