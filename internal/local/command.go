@@ -226,7 +226,7 @@ func (p *playground) resume(kept, want *keptNodes) {
 // reconcile removes the nodes of the last run that are not wanted any more.
 func reconcile(ctx context.Context, cluster *Cluster, kept, want *keptNodes, say func(string, ...any)) error {
 	if kept != nil {
-		removed, err := cluster.removeStale(ctx, kept, want)
+		removed, err := cluster.removeStaleNodes(ctx, kept, want)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,9 @@ import (
 // kubeconfig.
 const contextName = "playground"
 
+// folderPrefix begins the name of a cluster's folder that is temporary.
+const folderPrefix = "daybreak-playground-"
+
 // claimFiles makes the cluster's folder and reserves it and the kubeconfig's path
 // for this playground, until release is called.
 func (p *playground) claimFiles() (dir string, release func(), err error) {
@@ -39,7 +42,7 @@ func (p *playground) claimFiles() (dir string, release func(), err error) {
 // folder returns where the cluster is, and what removes it afterwards.
 func (p *playground) folder() (dir string, remove func(), err error) {
 	if p.data == "" {
-		dir, err = os.MkdirTemp("", "daybreak-playground-")
+		dir, err = os.MkdirTemp("", folderPrefix)
 		return dir, func() { _ = os.RemoveAll(dir) }, err
 	}
 	if dir, err = filepath.Abs(p.data); err == nil {
@@ -82,12 +85,22 @@ func (p *playground) claim(dir string, undo *[]func()) error {
 	if info, err := os.Lstat(link); err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return fmt.Errorf("%s is in the way of a link to the playground's files: move it, or name another --kubeconfig", link)
 	}
-	_ = os.Remove(link) // as above
+	removeStaleLink(link)
 	if err := os.Symlink(dir, link); err != nil {
 		return err
 	}
 	*undo = append(*undo, func() { _ = os.Remove(link) })
 	return nil
+}
+
+// removeStaleLink removes the link that a playground left which was killed, and its
+// folder unless --data named it.
+func removeStaleLink(link string) {
+	dir, err := os.Readlink(link)
+	if err == nil && filepath.Dir(dir) == filepath.Clean(os.TempDir()) && strings.HasPrefix(filepath.Base(dir), folderPrefix) {
+		_ = os.RemoveAll(dir)
+	}
+	_ = os.Remove(link)
 }
 
 // files returns the path of the link to the cluster's folder.

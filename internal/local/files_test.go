@@ -61,11 +61,16 @@ func TestClaimFiles(t *testing.T) {
 	if err := clientcmd.WriteToFile(stale, "stale.kubeconfig"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("nowhere", "stale.files"); err != nil {
-		t.Fatal(err)
+	killed := filepath.Join(os.Getenv("TMPDIR"), folderPrefix+"1")
+	for _, folder := range []string{killed, "mine.files", "stale-kept"} {
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.Mkdir("mine.files", 0o700); err != nil {
-		t.Fatal(err)
+	for link, folder := range map[string]string{"stale.files": killed, "old.files": abs(t, "stale-kept")} {
+		if err := os.Symlink(folder, link); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, tc := range map[string]struct {
 		p    playground
@@ -82,6 +87,7 @@ func TestClaimFiles(t *testing.T) {
 		"another folder of the user": {playground{kubeconfig: "mine.kubeconfig"}, []string{"mine.files is in the way"}},
 		"no such folder":             {playground{kubeconfig: "none/x.kubeconfig"}, []string{"--kubeconfig none/x.kubeconfig: ", "no such file or directory"}},
 		"what a killed one left":     {playground{kubeconfig: "stale.kubeconfig"}, nil},
+		"what a kept one left":       {playground{kubeconfig: "old.kubeconfig"}, nil},
 		"one of its own":             {playground{kubeconfig: "d.kubeconfig"}, nil},
 	} {
 		_, release, err := tc.p.claimFiles()
@@ -100,11 +106,13 @@ func TestClaimFiles(t *testing.T) {
 	}
 	release()
 	releaseKept()
-	if _, err := os.Stat("config"); err != nil {
-		t.Error(err)
+	for _, kept := range []string{"config", "mine.files", "stale-kept", "data"} {
+		if _, err := os.Stat(kept); err != nil {
+			t.Error(err)
+		}
 	}
 	var left []string
-	for _, pattern := range []string{"*.lock", "*/lock", "[a-d].*", "stale.*", filepath.Join(os.Getenv("TMPDIR"), "*")} {
+	for _, pattern := range []string{"*.lock", "*/lock", "[a-d].*", "stale.*", "old.*", filepath.Join(os.Getenv("TMPDIR"), "*")} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

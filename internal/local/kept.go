@@ -99,10 +99,10 @@ func (k *keptNodes) changes(want *keptNodes) string {
 	return strings.Join(flags, " ")
 }
 
-// removeStale removes the nodes of an earlier run that are no longer wanted, or
+// removeStaleNodes removes the nodes of an earlier run that are no longer wanted, or
 // wanted as something else, and returns their names. Nodes on which pods run are
 // not removed: then none is.
-func (c *Cluster) removeStale(ctx context.Context, kept, want *keptNodes) (removed []string, err error) {
+func (c *Cluster) removeStaleNodes(ctx context.Context, kept, want *keptNodes) (removed []string, err error) {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: wire.LabelSimulated + "=true"})
 	if err != nil {
 		return nil, fmt.Errorf("list the nodes of the last run: %w", err)

@@ -42,7 +42,7 @@ func (c *Cluster) NewProcess(name, path string, args ...string) *Process {
 }
 
 // Start starts the process; its output goes to its log file, and its id to a file
-// of its name in the cluster's folder.
+// of its name in the cluster's folder for as long as it runs.
 func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,13 +63,16 @@ func (p *Process) Start() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
+	// Without the file only its reader fails.
+	_ = os.WriteFile(p.pid, fmt.Appendln(nil, cmd.Process.Pid), 0o644)
 	exited := make(chan struct{})
 	p.cmd, p.exited = cmd, exited
 	go func() {
-		_ = cmd.Wait() // failure returns the state
+		_ = cmd.Wait()       // failure returns the state
+		_ = os.Remove(p.pid) // the id may become another process's
 		close(exited)
 	}()
-	return os.WriteFile(p.pid, fmt.Appendln(nil, cmd.Process.Pid), 0o644)
+	return nil
 }
 
 const (

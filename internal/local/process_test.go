@@ -41,6 +41,9 @@ func TestSupervise(t *testing.T) {
 		t.Error(err)
 	}
 	p.Kill()
+	if _, err := os.Stat(filepath.Join(c.Dir, "part.pid")); err == nil {
+		t.Error("the file of its id stays")
+	}
 
 	broken := c.NewProcess("broken", "sh", "-c", "echo out of order; exit 3")
 	if err := broken.Start(); err != nil {
