@@ -88,6 +88,9 @@ func (l *bindLimit) adapt() {
 		l.slots.Release(int64(-l.excess))
 		l.excess = 0
 	}
+	for l.excess > 0 && l.slots.TryAcquire(1) { // free slots are no Bindings
+		l.excess--
+	}
 	l.answered, l.slow = 0, 0
 	if l.full = !l.slots.TryAcquire(1); !l.full { // no Binding waits
 		l.slots.Release(1)
