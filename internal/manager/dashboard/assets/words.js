@@ -36,15 +36,16 @@ export function listed(parts) {
   return parts.slice(0, -1).join(t('list.comma')) + t('list.and') + parts.at(-1);
 }
 
-// wants says what a pod asks for.
+// wants says what a pod asks for, container by container where several do.
 export function wants(pod) {
-  if (!pod.request?.length) return pod.wants ?? '';
-  const parts = pod.request.map((r) => {
-    if (r.exclusive) return t('wants.whole', { n: r.cards });
-    const amount = r.memoryPercent ? t('wants.ratio', { n: r.memoryPercent }) : memory(r.memoryMiB ?? 0);
-    return t(r.cards > 1 ? 'wants.slices' : 'wants.slice', { n: r.cards, compute: r.computePercent, memory: amount });
+  if (pod.wants && (lang() === 'en' || !pod.request?.length)) return pod.wants;
+  const asking = pod.request ?? [];
+  const parts = asking.map((r) => {
+    const amount = r.memoryPercent ? r.memoryPercent + '%' : memory(r.memoryMiB ?? 0);
+    const text = r.exclusive ? t('wants.whole', { n: r.cards }) : t(r.cards > 1 ? 'wants.slices' : 'wants.slice', { n: r.cards, compute: r.computePercent, memory: amount });
+    return asking.length > 1 ? t('wants.container', { name: r.container, text }) : text;
   });
-  let text = parts.length > 3 ? t('wants.whole', { n: pod.request.reduce((n, r) => n + r.cards, 0) }) : listed(parts);
+  let text = parts.length > 3 ? t('wants.many', { containers: parts.length, n: asking.reduce((n, r) => n + r.cards, 0) }) : parts.join(t('list.semicolon'));
   if (pod.qos && pod.qos !== 'best-effort') text += t('list.comma') + t('qos.' + pod.qos);
   if (pod.class) text += t('list.comma') + t('qos.' + pod.class);
   return text;

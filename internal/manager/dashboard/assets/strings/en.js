@@ -234,9 +234,10 @@ export default {
   "list.semicolon": "; ",
   "wants.whole": "{n} whole cards",
   "wants.whole.one": "1 whole card",
-  "wants.slice": "{compute}% and {memory} of a card",
-  "wants.slices": "{compute}% and {memory} of each of {n} cards",
-  "wants.ratio": "{n}% of its memory",
+  "wants.slice": "{compute}% compute and {memory} memory of a card",
+  "wants.slices": "{compute}% compute and {memory} memory of each of {n} cards",
+  "wants.many": "{n} cards or slices for {containers} containers",
+  "wants.container": "{name}: {text}",
 
   "qos.best-effort": "best-effort",
   "qos.fixed-share": "fixed-share",

@@ -234,9 +234,10 @@ export default {
   "list.semicolon": "；",
   "wants.whole": "{n} 张整 GPU",
   "wants.whole.one": "1 张整 GPU",
-  "wants.slice": "一张 GPU 的 {compute}% 与 {memory}",
-  "wants.slices": "{n} 张 GPU，每张 {compute}% 与 {memory}",
-  "wants.ratio": "{n}% 显存",
+  "wants.slice": "一张 GPU 的 {compute}% 算力与 {memory} 显存",
+  "wants.slices": "{n} 张 GPU，每张 {compute}% 算力与 {memory} 显存",
+  "wants.many": "{containers} 个容器，共 {n} 张 GPU 或切片",
+  "wants.container": "{name}：{text}",
 
   "qos.best-effort": "best-effort",
   "qos.fixed-share": "fixed-share",
