@@ -72,12 +72,12 @@ func NewWatcher(ctx context.Context, config *rest.Config, plugin inventory.Vendo
 	if err != nil {
 		return nil, err
 	}
-	return newWatcher(ctx, client, devices, plugin, func(ctx context.Context) error { return ping(ctx, client.Discovery().RESTClient()) })
+	return newWatcher(ctx, client, devices, plugin, func(ctx context.Context) error { return Ping(ctx, client.Discovery().RESTClient()) })
 }
 
-// ping reports as an error that the API server does not answer, or says that it is
+// Ping reports as an error that the API server does not answer, or says that it is
 // not ready. Whether the user may ask does not matter.
-func ping(ctx context.Context, client rest.Interface) error {
+func Ping(ctx context.Context, client rest.Interface) error {
 	err := client.Get().AbsPath("/readyz").Do(ctx).Error()
 	var status apierrors.APIStatus // which is no error by itself
 	if errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {

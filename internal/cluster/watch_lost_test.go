@@ -246,7 +246,7 @@ func TestPing(t *testing.T) {
 		http.StatusInternalServerError: false, http.StatusServiceUnavailable: false,
 	} {
 		s.set(func() { s.ready = code })
-		if err := ping(t.Context(), client.Discovery().RESTClient()); (err == nil) != want {
+		if err := Ping(t.Context(), client.Discovery().RESTClient()); (err == nil) != want {
 			t.Errorf("code %d: error %v, there is %v", code, err, want)
 		}
 	}

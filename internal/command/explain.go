@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -172,25 +171,12 @@ func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, 
 	if err != nil {
 		return err
 	}
-	for _, warning := range warningsOf(answer) {
+	for _, warning := range unique(answer.Pods, func(e *view.Explanation) []string { return e.Warnings }) {
 		if o.output != "json" {
 			fmt.Fprintf(stderr, "warning: %s\n", warning)
 		}
 	}
 	return o.answer(stdout, answer.OK(), answer, func() string { return explainText(answer, colors) })
-}
-
-// warningsOf returns the warnings of the pods, each once.
-func warningsOf(answer *view.Explanations) []string {
-	var warnings []string
-	for i := range answer.Pods {
-		for _, warning := range answer.Pods[i].Warnings {
-			if !slices.Contains(warnings, warning) {
-				warnings = append(warnings, warning)
-			}
-		}
-	}
-	return warnings
 }
 
 // explain answers from the whole cluster.

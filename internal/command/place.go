@@ -165,7 +165,7 @@ func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	for _, note := range estimates(placements) {
+	for _, note := range unique(placements.Pods, func(p *view.Placement) []string { return p.Estimate }) {
 		fmt.Fprintln(stderr, "note:", note)
 	}
 	for i := range placements.Pods {
@@ -190,17 +190,17 @@ func givenPolicy(name string) (place.Policy, error) {
 	return policy, nil
 }
 
-// estimates returns what the answers assume, each once.
-func estimates(p *view.Placements) []string {
-	var notes []string
-	for i := range p.Pods {
-		for _, note := range p.Pods[i].Estimate {
-			if !slices.Contains(notes, note) {
-				notes = append(notes, note)
+// unique returns the texts of all items, each once.
+func unique[T any](items []T, of func(*T) []string) []string {
+	var texts []string
+	for i := range items {
+		for _, text := range of(&items[i]) {
+			if !slices.Contains(texts, text) {
+				texts = append(texts, text)
 			}
 		}
 	}
-	return notes
+	return texts
 }
 
 // read collects the objects of the files and, where those have no node, of the

@@ -39,9 +39,6 @@ type Summary struct {
 	InUse int `json:"inUse"`
 	// Allocated is what is booked on healthy cards.
 	Allocated view.Amounts `json:"allocated"`
-	// FragmentationPercent is the part of the free capacity that is of no use to
-	// pods like those in the cluster; null where nothing is free.
-	FragmentationPercent *int `json:"fragmentationPercent"`
 	// Zones have two linked cards or more; a whole one is all healthy and idle.
 	Zones      int `json:"zones"`
 	WholeZones int `json:"wholeZones"`

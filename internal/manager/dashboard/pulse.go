@@ -2,14 +2,13 @@ package dashboard
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
 const (
@@ -58,19 +57,9 @@ type pulse struct {
 func newPulse(api kubernetes.Interface, clk clock.Clock) *pulse {
 	p := &pulse{clock: clk, streams: map[chan Beat]bool{}, ping: func(context.Context) error { return nil }}
 	if api != nil {
-		p.ping = func(ctx context.Context) error { return ping(ctx, api) }
+		p.ping = func(ctx context.Context) error { return cluster.Ping(ctx, api.Discovery().RESTClient()) }
 	}
 	return p
-}
-
-// ping returns an error if the API server does not answer, or is not ready to
-// serve. Every other answer will do, a refusal too.
-func ping(ctx context.Context, api kubernetes.Interface) error {
-	err := api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
-		return nil
-	}
-	return err
 }
 
 // answers reports whether the API server answers in time.

@@ -55,7 +55,6 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 	w.nodes = make([]Node, len(status.Nodes))
 	cluster.InParallel(len(w.nodes), func(i int) { w.nodes[i] = newNode(&status.Nodes[i], w.snapshot.Nodes[i], w.pods) })
 	w.summary = summarize(&status.Cluster, w.nodes)
-	w.summary.FragmentationPercent = status.Cluster.FragmentationPercent
 	w.pending = make([]Pending, len(status.Pending))
 	for i := range w.pending {
 		w.pending[i] = Pending{PendingStatus: status.Pending[i], Asked: askedOf(status.Pending[i].Request)}

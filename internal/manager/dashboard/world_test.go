@@ -23,8 +23,6 @@ func TestSummary(t *testing.T) {
 		ClusterStatus: got.ClusterStatus, // of package view, which tests it
 		InUse:         4,
 		Allocated:     view.Amounts{ComputePercent: 100 + 100 + 30 + 20, MemoryMiB: (64 + 64 + 16 + 16) << 10},
-		// Of so few pods nothing is learned: no part of what is free is known to be of no use.
-		FragmentationPercent: nil,
 		// Zone 1 of metax-a is in use, zone 2 of metax-b has the unhealthy card.
 		Zones: 5, WholeZones: 3,
 	}
