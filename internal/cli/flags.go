@@ -93,8 +93,7 @@ func Setup(root *cobra.Command) {
 // flagError adds where the flags are listed, the flags that a mistyped one
 // resembles, and what the flag with an invalid value takes.
 func flagError(cmd *cobra.Command, err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, is := errors.AsType[*pflag.InvalidValueError](err); is {
 		err = valueError(invalid)
 	}
 	var unknown *pflag.NotExistError

@@ -31,7 +31,8 @@ func completed(docs ...string) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	return objects, objects.Complete()
+	err = objects.Complete()
+	return objects, err
 }
 
 // TestExpandWorkloads: every kind of workload becomes the pods that its controller

@@ -218,7 +218,8 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	case hasNodes && o.access != (cluster.Access{}):
 		return nil, errors.New("nodes come from the files or from the cluster, not from both: leave out --kubeconfig and --context, or the Nodes and Devices")
 	case hasNodes:
-		return objects, objects.Complete()
+		err = objects.Complete()
+		return objects, err
 	}
 	config, err := o.access.Config()
 	if errors.Is(err, cluster.ErrNoCluster) {
@@ -241,7 +242,8 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 		}
 		objects.PriorityClasses = append(objects.PriorityClasses, classes...)
 	}
-	return objects, objects.Complete()
+	err = objects.Complete()
+	return objects, err
 }
 
 // addLive adds the live cluster's nodes and the pods that run there; the pods

@@ -229,7 +229,7 @@ func wrap(indent, text string, columns int) []string {
 		b.WriteString(indent + "  ")
 		begun, column = false, width(indent)+2
 	}
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		n := width(word)
 		if begun {
 			if column+1+n > columns && (n <= columns-width(indent)-2 || columns-column < columns/4) {

@@ -270,7 +270,8 @@ func (p *playground) startScheduler(cluster *Cluster) (*Process, error) {
 	}
 	scheduler := cluster.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak", "--leader-elect=false",
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics")
-	return scheduler, scheduler.Start()
+	err = scheduler.Start()
+	return scheduler, err
 }
 
 // check returns the kinds of nodes, or what is wrong with the flags.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -23,8 +24,8 @@ const folderPrefix = "daybreak-playground-"
 func (p *playground) claimFiles() (dir string, release func(), err error) {
 	var undo []func()
 	release = func() {
-		for i := len(undo) - 1; i >= 0; i-- {
-			undo[i]()
+		for _, back := range slices.Backward(undo) {
+			back()
 		}
 	}
 	dir, remove, err := p.folder()

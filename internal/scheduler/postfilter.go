@@ -136,7 +136,7 @@ func (p *Plugin) complete(c *cycle, pod *corev1.Pod, m fwk.NodeToStatusReader) f
 			statuses.Set(name, status(&refusal))
 			continue
 		}
-		if c.kept == nil || c.kept[i] {
+		if len(c.kept) == 0 || c.kept[i] {
 			continue
 		}
 		if _, refusal := p.shared.pods.calls.fit(row.entry.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {

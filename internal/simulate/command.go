@@ -273,11 +273,11 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command, stdout, stderr io
 	}
 	result, report, err := study(ctx, p.report)
 	p.end()
-	return c.print(stdout, stderr, result, report, err)
+	return c.printAnswer(stdout, stderr, result, report, err)
 }
 
-// print writes what there is of a study, and returns the error that ended it.
-func (c *command) print(stdout, stderr io.Writer, result any, report *report, err error) error {
+// printAnswer writes what there is of a study, and returns the error that ended it.
+func (c *command) printAnswer(stdout, stderr io.Writer, result any, report *report, err error) error {
 	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
 		_, _ = fmt.Fprintln(stderr, interrupted)
 	}

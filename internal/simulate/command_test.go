@@ -154,7 +154,7 @@ func TestInterrupted(t *testing.T) {
 				var stdout bytes.Buffer
 				stderr.Reset()
 				tt.c.output = output
-				if got := tt.c.print(&stdout, &stderr, result, report, err); !errors.Is(got, context.Canceled) {
+				if got := tt.c.printAnswer(&stdout, &stderr, result, report, err); !errors.Is(got, context.Canceled) {
 					t.Errorf("%s: error %v, want that it was interrupted", output, got)
 				}
 				if !strings.Contains(stdout.String(), want) {

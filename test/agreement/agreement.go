@@ -3,6 +3,7 @@
 package agreement
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,12 +82,18 @@ func (a *Answers) Agree() error {
 	case len(e.Refusals) == 0 || len(e.Reasons) == 0:
 		return fmt.Errorf("explain gives neither a node nor a reason: %+v", e)
 	default:
-		if a.Place.Node != "" || a.Place.Summary != e.Summary || a.Status.Message != e.Summary || a.Status.Code != e.Reasons[0].Code.String() {
-			return fmt.Errorf("explain reports %v: %q, place %q: %q, status %s: %q", e.Reasons[0].Code, e.Summary, a.Place.Node, a.Place.Summary, a.Status.Code, a.Status.Message)
-		}
-		if diff := cmp.Diff(e.Refusals, a.Place.Refusals) + cmp.Diff(e.Reasons, a.Status.Reasons); diff != "" {
-			return fmt.Errorf("refusals of explain and place, reasons of explain and status: %s", diff)
-		}
+		return a.agreeOnRefusals()
+	}
+	return nil
+}
+
+func (a *Answers) agreeOnRefusals() error {
+	e := a.Explain
+	if a.Place.Node != "" || a.Place.Summary != e.Summary || a.Status.Message != e.Summary || a.Status.Code != e.Reasons[0].Code.String() {
+		return fmt.Errorf("explain reports %v: %q, place %q: %q, status %s: %q", e.Reasons[0].Code, e.Summary, a.Place.Node, a.Place.Summary, a.Status.Code, a.Status.Message)
+	}
+	if diff := cmp.Diff(e.Refusals, a.Place.Refusals) + cmp.Diff(e.Reasons, a.Status.Reasons); diff != "" {
+		return fmt.Errorf("refusals of explain and place, reasons of explain and status: %s", diff)
 	}
 	return nil
 }
@@ -166,7 +173,7 @@ func includes(document map[string]any, answer any) error {
 }
 
 func get(handler http.Handler, path string, into any) error {
-	r := httptest.NewRequest(http.MethodGet, "http://localhost"+path, http.NoBody)
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "http://localhost"+path, http.NoBody)
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)
 	if w.Code != http.StatusOK {

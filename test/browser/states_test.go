@@ -306,7 +306,7 @@ func (w *world) component(name string) int {
 		children, err := os.ReadFile(list)
 		w.must(err)
 		for child := range strings.FieldsSeq(string(children)) {
-			line, err := os.ReadFile(filepath.Join("/proc", child, "cmdline"))
+			line, err := os.ReadFile("/proc/" + child + "/cmdline")
 			w.must(err)
 			if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == name {
 				pid, err := strconv.Atoi(child)

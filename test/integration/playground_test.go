@@ -201,7 +201,7 @@ func (p *typed) metrics(of, want string) {
 		p.Fatalf("no metrics of the %s in %q", of, p.lines)
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // as curl -k
-	request, err := http.NewRequestWithContext(p.Context(), http.MethodGet, url[1], nil)
+	request, err := http.NewRequestWithContext(p.Context(), http.MethodGet, url[1], http.NoBody)
 	if err != nil {
 		p.Fatal(err)
 	}
