@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	mathbits "math/bits"
 	"slices"
 	"strings"
 
@@ -66,6 +67,7 @@ type Demand struct {
 	anyModel mask                      // ... run on every model
 	models   []modelMask               // ... run on this model
 	several  []severalCards            // ... ask for slices of several cards
+	sizes    []size                    // what each class requests of a card, and weighs
 
 	// stranded is what a unit of value weighs that CPU can't feed, and rate the
 	// value that a thousandth of a core feeds; 0: pods take no CPU.
@@ -121,6 +123,13 @@ type modelMask struct {
 	mask
 }
 
+// size is what a class requests of a card, and what the class weighs.
+type size struct {
+	compute gpu.Percent
+	memory  gpu.Memory
+	weight  int64
+}
+
 // severalCards is a class of slices on several cards.
 type severalCards struct{ class, cards int }
 
@@ -133,6 +142,32 @@ func (d *Demand) weight(m mask) int64 {
 		}
 	}
 	return w
+}
+
+// useless returns the weighted value of a card's free part that the expected pods
+// cannot use. Users are the classes that can use the card. To all others the whole
+// free part is useless, and to slices the rest that remains after as many as fit.
+func (d *Demand) useless(p *remainder, users mask) int64 {
+	sum := p.value * (d.total - d.weight(users))
+	for word, bits := range users.and(d.slices) {
+		for ; bits != 0; bits &= bits - 1 {
+			s := &d.sizes[word*64+mathbits.TrailingZeros64(bits)]
+			n, memory := p.slots, s.memory.Of(p.total)
+			if s.compute > 0 {
+				n = min(n, int64(p.compute/s.compute))
+			}
+			if memory > 0 {
+				n = min(n, int64(p.memory/memory))
+			}
+			sum += s.weight * valueOf(p.compute-gpu.Percent(n)*s.compute, p.memory-gpu.MiB(n)*memory, p.total)
+		}
+	}
+	return sum
+}
+
+// valueOf returns the value of this much compute and memory of a card.
+func valueOf(compute gpu.Percent, memory, total gpu.MiB) int64 {
+	return int64(compute)*(valueUnit/100) + int64(memory)*valueUnit/int64(total)
 }
 
 // fitsCPU returns the classes that a node with so much free CPU can run.
@@ -241,6 +276,7 @@ func (b *demandBuilder) fillSizes() {
 		for part := c.memory.Ratio; part <= gpu.FullCompute; part++ {
 			add(&d.ratio[part], i)
 		}
+		d.sizes = append(d.sizes, size{c.compute, c.memory, b.weight[i]})
 		if !c.exclusive {
 			add(&d.slices, i)
 			if c.cards > 1 {

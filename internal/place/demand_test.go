@@ -120,8 +120,11 @@ func spelledOut(l *Learner, n *ledger.Node, usage []ledger.Usage, cpu gpu.MilliC
 			} else if usable.Len() < s.cards {
 				room = 0
 			}
-			if n.CPUKnown && s.cpu > cpu || !room.Has(c) {
+			switch {
+			case n.CPUKnown && s.cpu > cpu || !room.Has(c):
 				sum += weight * value(c)
+			case !s.exclusive:
+				sum += weight * whenFull(s, t.Card(c), usage[c])
 			}
 		}
 	}
@@ -136,6 +139,17 @@ func spelledOut(l *Learner, n *ledger.Node, usage []ledger.Usage, cpu gpu.MilliC
 		}
 	}
 	return sum
+}
+
+// whenFull is what is left of a card's value when slices of the class fill it.
+func whenFull(s *seen, card *gpu.Card, u ledger.Usage) int64 {
+	memory := s.memory.Of(card.Memory)
+	for int(u.Slots) < card.Slots && (s.compute == 0 || u.Compute+s.compute <= gpu.FullCompute) && u.Memory+memory <= card.Memory {
+		u.Slots++
+		u.Compute += s.compute
+		u.Memory += memory
+	}
+	return int64(max(0, gpu.FullCompute-u.Compute))*100 + int64(max(0, card.Memory-u.Memory))*10_000/int64(card.Memory)
 }
 
 // dear is what a class that needs certain models weighs.

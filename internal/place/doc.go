@@ -52,7 +52,8 @@
 // The fragmentation of a node is what is free there and of no use:
 //
 //	  Σ over cards and classes    value of what is free of the card × weight of
-//	                              the class, if the class can't use the card
+//	                              the class, if the class can't use the card; if
+//	                              its slices can, of the rest that they leave
 //	+ stranded × 4                the value that the node's free CPU can't feed
 //	- linked idle pairs           what joins the idle cards of a zone
 //
@@ -62,6 +63,10 @@
 // several whole cards needs so many idle ones, inside one zone if any zone of
 // the node is that large. So a card under one QoS class counts as lost to the
 // slices of another, and three idle cards of a zone as lost to jobs of four.
+//
+// Slices leave the same rest on an idle card as on a card that holds one of them:
+// slices of 40 % leave 20 %, with 100 % or with 60 % free. So a slice that fills a
+// card does no harm to its own kind, and the fuller card gets it.
 //
 // A class weighs its pods times the cards of each; by pods alone the rare large
 // jobs would starve. Two things are not seen one pod ahead, and have terms of

@@ -33,10 +33,11 @@ type group struct {
 	cards, zone gpu.Set
 	first       int // one of them
 	remainder
-	// weight is what the classes weigh that can use them as things are: those of
-	// weighed. Most decisions leave it so.
+	// weighed are the classes that can use the cards before the decision, and
+	// useless is what Demand.useless returns for them; negative: not computed.
+	// Most decisions leave both as they are.
 	weighed mask
-	weight  int64
+	useless int64
 	// without is what is useless, and free what is left, when one of the cards
 	// is gone and the CPU can run what it can run now.
 	without, free int64
@@ -47,6 +48,10 @@ type group struct {
 type remainder struct {
 	value  int64
 	usable mask
+	// The card's free compute, memory and slots, and its total memory.
+	compute       gpu.Percent
+	memory, total gpu.MiB
+	slots         int64
 }
 
 // outlookOf returns the outlook of the node with what is booked on it now.
@@ -67,7 +72,7 @@ func (o *outlook) precompute() {
 	for i := range o.groups {
 		g := &o.groups[i]
 		g.weighed = o.users(g, o.possible, o.idle)
-		g.weight = o.demand.weight(g.weighed)
+		g.useless = o.demand.useless(&g.remainder, g.weighed)
 	}
 	for i := range o.groups {
 		g := &o.groups[i]
@@ -103,7 +108,7 @@ func (o *outlook) load(d *Demand, n *ledger.Node, usage []ledger.Usage) {
 			continue
 		}
 		if p := o.remainder(c, &usage[c]); p.value > 0 {
-			o.groups = append(o.groups, group{cards: gpu.SetOf(c), zone: o.zoneOf(c), first: c, remainder: p})
+			o.groups = append(o.groups, group{cards: gpu.SetOf(c), zone: o.zoneOf(c), first: c, remainder: p, useless: -1})
 		}
 	}
 }
@@ -126,7 +131,10 @@ func (o *outlook) remainder(c int, u *ledger.Usage) remainder {
 	}
 	card, d := o.topology.Card(c), o.demand
 	compute, memory := max(0, gpu.FullCompute-u.Compute), max(0, card.Memory-u.Memory)
-	p := remainder{value: int64(compute)*(valueUnit/100) + int64(memory)*valueUnit/int64(card.Memory)}
+	p := remainder{
+		value:   valueOf(compute, memory, card.Memory),
+		compute: compute, memory: memory, total: card.Memory, slots: int64(card.Slots) - int64(u.Slots),
+	}
 	if int(u.Slots) >= card.Slots || p.value == 0 {
 		return p
 	}
@@ -148,10 +156,10 @@ func (o *outlook) running(cpu gpu.MilliCPU) mask {
 	return o.demand.fitsCPU(cpu)
 }
 
-// fragmentation adds up what is free on the node and of no use: every class
-// that can't use a card counts its value with the class's weight. The less the
-// better. Possible is what the CPU could run. The taken cards are left out, and
-// what would be left of them is added.
+// fragmentation adds up what is free on the node and of no use: for every class,
+// the value of the cards that it can't use, or of the rest that its slices leave,
+// with the class's weight. The less the better. Possible is what the CPU could
+// run. The taken cards are left out, and what would be left of them is added.
 func (o *outlook) fragmentation(cpu gpu.MilliCPU, possible mask, taken gpu.Set, replacement []remainder) int64 {
 	if len(o.demand.several) > 0 {
 		possible = possible.without(o.tooFew(possible, taken, replacement))
@@ -178,12 +186,12 @@ func (o *outlook) useless(possible mask, taken gpu.Set) (sum, free int64) {
 		if n == 0 {
 			continue
 		}
-		weight := g.weight
-		if m := o.users(g, possible, idle); m != g.weighed {
-			weight = d.weight(m)
+		useless := g.useless
+		if m := o.users(g, possible, idle); m != g.weighed || useless < 0 {
+			useless = d.useless(&g.remainder, m)
 		}
 		free += n * g.value
-		sum += n * g.value * (d.total - weight)
+		sum += n * useless
 	}
 	for _, zone := range o.topology.Zones() {
 		n := int64((zone & idle).Len())
@@ -199,7 +207,7 @@ func (o *outlook) complete(sum, free int64, cpu gpu.MilliCPU, possible mask, rep
 	for i := range replacement {
 		p := &replacement[i]
 		free += p.value
-		sum += p.value * (d.total - d.weight(p.usable.and(possible)))
+		sum += d.useless(p, p.usable.and(possible))
 	}
 	if o.cpuKnown && d.rate > 0 {
 		sum += d.stranded * starved(free, cpu, d.rate)

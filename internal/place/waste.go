@@ -9,7 +9,8 @@ import "github.com/daybreak-gpu/daybreak/internal/ledger"
 // the first is how fragmented it is.
 //
 // It is the fragmentation that placement keeps small, in units that people
-// know, without the terms that look further ahead than one pod.
+// know, without the terms that look further ahead than one pod: what CPU can't
+// feed, linked idle pairs, and the rest that slices leave when they fill a card.
 func (d *Demand) Waste(n *ledger.Node) (free, useless float64) {
 	var o outlook
 	o.load(d, n, n.Now().Usage)
