@@ -34,7 +34,7 @@ func (s *Simulator) AddNodes(ctx context.Context, prefix string, n int, kinds []
 	names := make([]string, n)
 	for i := range names {
 		names[i] = nodeName(prefix, i)
-		group.Go(func() error { return s.addNode(groupCtx, names[i], &kinds[i%len(kinds)]) })
+		group.Go(func() error { return s.addNode(groupCtx, names[i], &kinds[i%len(kinds)], nil) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -44,16 +44,16 @@ func (s *Simulator) AddNodes(ctx context.Context, prefix string, n int, kinds []
 
 func nodeName(prefix string, i int) string { return fmt.Sprintf("%s-%d", prefix, i+1) }
 
-// AddNode creates one node of the given kind, with its Device, and returns when
-// it advertises its cards.
-func (s *Simulator) AddNode(ctx context.Context, name string, p *discover.Profile) error {
-	if err := s.addNode(ctx, name, p); err != nil {
+// AddNode creates one node of the given kind, with its Device and with other amounts
+// where they are given, and returns when it advertises its cards.
+func (s *Simulator) AddNode(ctx context.Context, name string, p *discover.Profile, amounts corev1.ResourceList) error {
+	if err := s.addNode(ctx, name, p, amounts); err != nil {
 		return err
 	}
 	return s.advertised(ctx, name)
 }
 
-func (s *Simulator) addNode(ctx context.Context, name string, p *discover.Profile) error {
+func (s *Simulator) addNode(ctx context.Context, name string, p *discover.Profile, amounts corev1.ResourceList) error {
 	t, err := p.Topology(name)
 	if err != nil {
 		return err
@@ -62,6 +62,8 @@ func (s *Simulator) addNode(ctx context.Context, name string, p *discover.Profil
 	if !s.Managed {
 		wanted = AdvertisedNode(p, name, t)
 	}
+	maps.Copy(wanted.Status.Capacity, amounts)
+	maps.Copy(wanted.Status.Allocatable, amounts)
 	n := &simulated{want: wanted}
 	if s.agents.off {
 		n.kind = p

@@ -93,7 +93,7 @@ func (w *askedWorld) addNode(name string) {
 		w.addUnready(name, wanted, topology)
 		return
 	}
-	w.must(w.simulator.AddNode(w.ctx, name, profile))
+	w.must(w.simulator.AddNode(w.ctx, name, profile, nil))
 	w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		node, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
 		if err != nil {

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
@@ -118,10 +117,7 @@ func (w *world) addTraceNode(n *simulate.Node) {
 		profile.Zones = append(profile.Zones, zone)
 		first += size
 	}
-	w.must(w.simulator.AddNode(w.ctx, n.Name, profile))
-	patch := fmt.Sprintf(`{"status":{"capacity":{"cpu":"%[1]dm"},"allocatable":{"cpu":"%[1]dm"}}}`, n.CPU)
-	_, err := w.client.CoreV1().Nodes().Patch(w.ctx, n.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
-	w.must(err)
+	w.must(w.simulator.AddNode(w.ctx, n.Name, profile, corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(n.CPU, resource.DecimalSI)}))
 }
 
 // tracePod writes a pod of the trace as a user would.

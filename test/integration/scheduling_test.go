@@ -137,7 +137,7 @@ func annotated(p *corev1.Pod, key, value string) *corev1.Pod {
 // twoCards is a server with two cards.
 func (w *world) twoCards() {
 	w.Helper()
-	w.must(w.simulator.AddNode(w.ctx, "metax-1", &discover.Profile{Model: "C500", MemoryMiB: 65536, Cards: 2, Mode: "sgpu", Driver: "3.8.30"}))
+	w.must(w.simulator.AddNode(w.ctx, "metax-1", &discover.Profile{Model: "C500", MemoryMiB: 65536, Cards: 2, Mode: "sgpu", Driver: "3.8.30"}, nil))
 }
 
 // olderSlice is a pod that takes most of a card.
@@ -267,7 +267,7 @@ func TestPreemptorIsNotStarved(t *testing.T) {
 func TestTwoPreemptors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, local.Config{})
-	w.must(w.simulator.AddNode(w.ctx, "metax-1", &discover.Profile{Model: "C500", MemoryMiB: 65536, Cards: 3, Mode: "sgpu", Driver: "3.8.30"}))
+	w.must(w.simulator.AddNode(w.ctx, "metax-1", &discover.Profile{Model: "C500", MemoryMiB: 65536, Cards: 3, Mode: "sgpu", Driver: "3.8.30"}, nil))
 	w.priorities()
 	w.scheduler("scheduler")
 	for _, name := range []string{"large-0", "large-1"} {
