@@ -221,8 +221,8 @@ func (t *explanation) writeReasons() {
 	reasons := slices.DeleteFunc(slices.Clone(t.Reasons), func(r place.Reason) bool { return r.Code == place.NoCards })
 	if nodesOf(reasons) <= shownReasons {
 		for i := range t.Refusals {
-			if t.Causes[i] != place.NoCards {
-				t.line("node", "%s: %s", t.Refusals[i].Node, t.Refusals[i].Message)
+			if r := &t.Refusals[i]; r.Cause != place.NoCards {
+				t.line("node", "%s: %s", r.Node, r.Message)
 			}
 		}
 		return
@@ -255,7 +255,7 @@ func nodesOf(reasons []place.Reason) (nodes int) {
 // those that refuse for the cause.
 func (t *explanation) nearest(cause place.Code) (nearest *view.Refusal) {
 	for i := range t.Refusals {
-		if r := &t.Refusals[i]; t.Causes[i] == cause && (nearest == nil || nearer(r, nearest)) {
+		if r := &t.Refusals[i]; r.Cause == cause && (nearest == nil || nearer(r, nearest)) {
 			nearest = r
 		}
 	}

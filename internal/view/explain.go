@@ -1,7 +1,6 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -92,10 +91,7 @@ type Explanation struct {
 	// Unschedulable means that the scheduler found no node for the pod.
 	Unschedulable bool `json:"unschedulable,omitempty"`
 
-	// Causes are the codes that the summary counts, one for each refusal: that
-	// cards are in use does not matter where even free ones would not do.
-	Causes []place.Code `json:"-"`
-	// Reasons has them by number of nodes, as the summary does.
+	// Reasons has the causes by number of nodes, as the summary does.
 	Reasons []place.Reason `json:"-"`
 	// Request is what the pod asks for, nil where that is nothing or invalid.
 	Request *gpu.PodRequest `json:"-"`
@@ -252,9 +248,6 @@ func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *request.PodRequest
 		return
 	}
 	e.Refusals = j.renderRefusals(v)
-	for i := range v.refusals {
-		e.Causes = append(e.Causes, cmp.Or(v.refusals[i].WhenEmpty.Code, v.refusals[i].Code))
-	}
 	e.Summary, e.Reasons = v.summary, v.reasons
 	if _, ok := help[v]; !ok {
 		help[v] = j.adviser(ask, v, func(i int) []*corev1.Pod { return j.snapshot.Facts[i].Pods }).help()

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,6 +76,10 @@ type Refusal struct {
 	Exclusion string `json:"exclusion,omitempty"`
 	// Total: want and have are those of all containers and of the whole node.
 	Total bool `json:"total,omitempty"`
+
+	// Cause is the code that the summary counts: that cards are in use does not
+	// matter where even free ones would not do.
+	Cause place.Code `json:"-"`
 }
 
 // OK reports whether every pod found its place.
@@ -245,6 +250,7 @@ func renderContainers(n *ledger.Node, h *ledger.Holding) []Container {
 	return out
 }
 
+// renderRefusals returns the refusals of all nodes, by name.
 func (j *judge) renderRefusals(v *verdict) []Refusal {
 	out := make([]Refusal, len(v.refusals))
 	for i := range v.refusals {
@@ -262,7 +268,9 @@ func (j *judge) renderRefusals(v *verdict) []Refusal {
 		out[i] = Refusal{
 			Node: node.Name, Code: r.Code.String(), Want: r.Want, Have: r.Have,
 			Permanent: r.Permanent, Cards: cards, Message: message, Exclusion: r.Exclusion.String(), Total: r.Total,
+			Cause: cmp.Or(r.WhenEmpty.Code, r.Code),
 		}
 	}
+	slices.SortFunc(out, func(a, b Refusal) int { return cluster.CompareNames(a.Node, b.Node) })
 	return out
 }

@@ -169,3 +169,19 @@ func TestPlaceNewPod(t *testing.T) {
 		t.Errorf("a mistyped annotation: placed on %q, warnings %q, want %q", got.Node, got.Warnings, warning)
 	}
 }
+
+// TestRefusalsByName: nodes are listed as people count them.
+func TestRefusalsByName(t *testing.T) {
+	s := snapshot(t, documents(device("metax-10", 2, "64Gi"), device("metax-9", 2, "64Gi"), device("metax-1", 2, "64Gi")), pod("p", "gpu: 9"))
+	placements, err := Place(s, PlaceOptions{Now: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range placements.Pods[0].Refusals {
+		names = append(names, r.Node)
+	}
+	if want := []string{"metax-1", "metax-9", "metax-10"}; !slices.Equal(names, want) {
+		t.Errorf("refusals of %v, want %v", names, want)
+	}
+}

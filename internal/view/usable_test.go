@@ -85,7 +85,7 @@ func TestPlaceOnUsableNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := []Refusal{{Node: "n1", Code: "NodeExcluded", Permanent: true, Cards: map[string]int{}, Message: tc.message, Exclusion: tc.kind.String()}}
+			want := []Refusal{{Node: "n1", Code: "NodeExcluded", Permanent: true, Cards: map[string]int{}, Message: tc.message, Exclusion: tc.kind.String(), Cause: place.NodeExcluded}}
 			if diff := cmp.Diff(want, placements.Pods[0].Refusals); diff != "" || placements.OK() {
 				t.Errorf("OK is %v, refusals (-want +got):\n%s", placements.OK(), diff)
 			}
