@@ -56,6 +56,8 @@ func nodeOf(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
 			Name: name,
 			Labels: map[string]string{
 				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+				// A kubelet sets the old names too; else a controller adds them later.
+				"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64",
 				wire.LabelSimulated: "true",
 			},
 			Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak},

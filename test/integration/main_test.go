@@ -202,14 +202,14 @@ func (w *world) allBound(patience time.Duration) []corev1.Pod {
 		if list, err = w.client.CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{}); err != nil {
 			return err
 		}
-		pending := 0
+		pending, last := 0, (*corev1.Pod)(nil)
 		for i := range list.Items {
 			if list.Items[i].Spec.NodeName == "" {
-				pending++
+				pending, last = pending+1, &list.Items[i]
 			}
 		}
 		if pending > 0 {
-			return fmt.Errorf("%d of %d pods are pending", pending, len(list.Items))
+			return fmt.Errorf("%d of %d pods are pending, such as %s: %+v", pending, len(list.Items), last.Name, last.Status)
 		}
 		return nil
 	})
