@@ -324,29 +324,33 @@ func isTerminal(pod *corev1.Pod) bool {
 
 // open opens the fence, but for the pods that could not be touched.
 func (f *fencer) open(ctx context.Context) error {
-	all, err := f.pods.List(labels.Everything())
+	held := f.hold()
+	pending, err := f.pending(held)
 	if err != nil {
 		return err
 	}
-	held := f.hold()
-	var pending []*corev1.Pod
-	for _, pod := range all {
-		if !f.places(pod) || held.Has(pod.UID) {
-			continue
-		}
-		if f.seen != nil && !f.term.elected() && f.term.foreign(pod) {
-			f.term.end(errReplaced)
-			return errReplaced
-		}
-		pending = append(pending, pod)
+	if f.seen != nil && !f.term.elected() && slices.ContainsFunc(pending, f.term.foreign) {
+		f.term.end(errReplaced)
+		return errReplaced
 	}
 	f.term.open(f.last)
+	// A pod that came just now may have been rejected by PreEnqueue: the informer has
+	// shown it by then.
+	if pending, err = f.pending(held); err != nil {
+		return err
+	}
 	f.release(ctx, pending)
 	for _, u := range f.untouched {
 		f.report(u.pod, u.err)
 	}
 	klog.FromContext(ctx).Info("Earlier schedulers are fenced off", "took", f.term.age(), "heldBack", held.Len())
 	return nil
+}
+
+// pending returns the pods that wait to be placed, but for those that are held back.
+func (f *fencer) pending(held sets.Set[types.UID]) ([]*corev1.Pod, error) {
+	all, err := f.pods.List(labels.Everything())
+	return slices.DeleteFunc(all, func(pod *corev1.Pod) bool { return !f.places(pod) || held.Has(pod.UID) }), err
 }
 
 // updated looks whether another process has touched the pod. Schedulers of other

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/fake"
@@ -298,6 +299,41 @@ func TestOpeningTriesAllPodsAgain(t *testing.T) {
 	f.steps(t)
 	if diff := cmp.Diff([][]string{{"a", "b", "new"}}, f.activated); diff != "" {
 		t.Errorf("tried again (-want +got):\n%s", diff)
+	}
+}
+
+// newcomers is an informer that shows one more pod each time after it was listed.
+type newcomers struct {
+	corelisters.PodLister
+	add func()
+}
+
+func (n *newcomers) List(selector labels.Selector) ([]*corev1.Pod, error) {
+	pods, err := n.PodLister.List(selector)
+	n.add()
+	return pods, err
+}
+
+// TestPodsThatComeWhileTheFenceOpens: PreEnqueue rejects a pod that comes a moment
+// before the fence is open, and nothing else would make kube-scheduler try it again.
+func TestPodsThatComeWhileTheFenceOpens(t *testing.T) {
+	f := newFencing(t)
+	var rejected []string
+	f.pods = &newcomers{PodLister: f.pods, add: func() {
+		pod := makePod(fmt.Sprintf("late-%d", len(f.store.List())), whole(1))
+		f.informed(t, pod)
+		if !f.term.admits(pod) {
+			rejected = append(rejected, pod.Name)
+		}
+	}}
+	f.steps(t)
+	if len(rejected) == 0 || len(f.activated) != 1 {
+		t.Fatalf("rejected %v, tried again %v", rejected, f.activated)
+	}
+	for _, name := range rejected {
+		if !slices.Contains(f.activated[0], name) {
+			t.Errorf("%s came before the fence was open and is not tried again: %v", name, f.activated[0])
+		}
 	}
 }
 
