@@ -282,8 +282,8 @@ func (d *fakeDriver) Create(_ context.Context, o discover.SliceOrder) (*discover
 	if d.fail != nil {
 		return nil, d.fail
 	}
-	if d.most > 0 && o.Memory > d.most {
-		return nil, errors.New("more than there is")
+	if err := d.room(o.Memory); err != nil {
+		return nil, err
 	}
 	card := d.cards[o.BDF]
 	if o.QoS != "" && o.QoS != card.QoS {
@@ -317,9 +317,20 @@ func (d *fakeDriver) minor() int {
 	return minor
 }
 
+// room returns an error for a slice with more memory than there is.
+func (d *fakeDriver) room(memory gpu.MiB) error {
+	if d.most > 0 && memory > d.most {
+		return errors.New("more than there is")
+	}
+	return nil
+}
+
 func (d *fakeDriver) Change(_ context.Context, c discover.SliceChange) (*discover.Slice, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.room(*c.Memory); err != nil {
+		return nil, err
+	}
 	for i := range d.cards[c.BDF].Slices {
 		if x := &d.cards[c.BDF].Slices[i]; x.ID == c.ID {
 			x.Alias, x.Memory, x.ComputePercent = *c.Alias, *c.Memory, *c.Compute
