@@ -245,11 +245,12 @@ func TestTakeoverVersions(t *testing.T) {
 		a, b := card(node, 0), card(node, 1)
 		want := map[string][]string{"c0": {a + ":30:8192"}}
 		w.wantShares(node, []*incumbent{{pod: pod(node + "-old"), want: want}, {pod: pod(node + "-new"), want: map[string][]string{"c0": {b + ":30:8192"}}}})
-		w.create(onNode(pod(node+"-six", "gpu=6"), node), onNode(pod(node+"-one", "gpu=1"), node))
+		w.create(onNode(pod(node+"-six", "gpu=6"), node))
 		got := w.bound(node + "-six").Annotations[wire.AnnotationAllocated]
 		if strings.Contains(got, a) || strings.Contains(got, b) {
 			t.Errorf("a taken card was given: %s", got)
 		}
+		w.create(onNode(pod(node+"-one", "gpu=1"), node))
 		w.refused(node + "-one")
 	}
 	w.audit()
