@@ -248,6 +248,18 @@ $(BIN)/helm: hack/helm/go.mod
 	@echo "make chart: compiling Helm; the first time takes about two minutes on two cores" >&2
 	$(AS_BUILT) $(GO) -C hack/helm build -ldflags '-s -w' -o $(abspath $(BIN))/ helm.sh/helm/v3/cmd/helm
 
+# Parts of other versions of Kubernetes, such as bin/compat/1.28/kube-apiserver.
+# What in-tree cloud providers need is left out.
+.SECONDEXPANSION:
+$(BIN)/compat/%: hack/compat/v$$(*D)/go.mod
+	@mkdir -p $(@D)
+	@echo "make compat: compiling $(*F) $(*D); the first time takes about four minutes on two cores" >&2
+	@version="$$($(GO) -C $(<D) list -m -f '{{.Version}}' k8s.io/kubernetes)"; \
+	$(AS_BUILT) $(GO) -C $(<D) build -tags providerless -o $(abspath $@) \
+		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version \
+			-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(*D:1.%=%)" \
+		k8s.io/kubernetes/cmd/$(*F)
+
 ##@ Release
 
 .PHONY: images
