@@ -35,6 +35,9 @@ type Config struct {
 	Dir string
 	// Executable is the playground's binary.
 	Executable string
+	// APIServer, ControllerManager and PlainScheduler, if set, are Kubernetes' own
+	// binaries of another version, which run in place of the playground's.
+	APIServer, ControllerManager, PlainScheduler string
 	// EmulatedVersion makes the API server behave like an older one: "1.33".
 	EmulatedVersion string
 	// AuditPolicy, if set, is a file with the API server's audit policy; the
@@ -112,8 +115,8 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	c.Etcd = c.NewProcess(ComponentEtcd, c.Executable, ComponentEtcd, filepath.Join(c.Dir, "etcd"), strconv.Itoa(ports[0]), strconv.Itoa(ports[1]))
-	c.APIServer = c.NewProcess(ComponentAPIServer, c.Executable, c.apiServerArgs(ports[0])...)
-	c.ControllerManager = c.NewProcess(ComponentControllerManager, c.Executable, c.controllerManagerArgs()...)
+	c.APIServer = c.newComponent(ComponentAPIServer, ComponentAPIServer, c.Config.APIServer, c.apiServerArgs(ports[0]))
+	c.ControllerManager = c.newComponent(ComponentControllerManager, ComponentControllerManager, c.Config.ControllerManager, c.controllerManagerArgs())
 	for _, p := range []*Process{c.Etcd, c.APIServer} {
 		if err := p.Start(); err != nil {
 			return err
@@ -131,9 +134,17 @@ func (c *Cluster) start(ctx context.Context) error {
 	})
 }
 
+// newComponent returns a process of one of Kubernetes' components: of the binary, or
+// of the playground's if there is none.
+func (c *Cluster) newComponent(name, component, binary string, args []string) *Process {
+	if binary == "" {
+		return c.NewProcess(name, c.Executable, append([]string{component}, args...)...)
+	}
+	return c.NewProcess(name, binary, args...)
+}
+
 func (c *Cluster) apiServerArgs(etcd int) []string {
 	args := []string{
-		ComponentAPIServer,
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", etcd),
 		fmt.Sprintf("--secure-port=%d", c.port),
 		"--tls-cert-file=" + c.pki.cert("apiserver"), "--tls-private-key-file=" + c.pki.keyFile("apiserver"),
@@ -176,7 +187,6 @@ func (c *Cluster) AuditLog() string { return filepath.Join(c.Dir, "audit.log") }
 
 func (c *Cluster) controllerManagerArgs() []string {
 	return []string{
-		ComponentControllerManager,
 		"--kubeconfig=" + c.Kubeconfig("controller-manager"),
 		"--service-account-private-key-file=" + c.pki.keyFile("service-accounts"),
 		"--root-ca-file=" + c.pki.cert("ca"),
@@ -264,7 +274,7 @@ func (c *Cluster) NewScheduler(name string, args ...string) *Process {
 // ours, not started yet. The arguments are its own, a configuration file that
 // names the kubeconfig of "scheduler" among them.
 func (c *Cluster) NewPlainScheduler(name string, args ...string) *Process {
-	return c.NewProcess(name, c.Executable, append([]string{ComponentPlainScheduler, "--secure-port=0"}, args...)...)
+	return c.newComponent(name, ComponentPlainScheduler, c.PlainScheduler, append([]string{"--secure-port=0"}, args...))
 }
 
 // Stop stops everything, the last started first.
