@@ -32,6 +32,9 @@ CHAOS_PODS ?= 5400
 # What `make skew` upgrades from: a release, or any other commit.
 OLD ?= 2c541d8
 
+# The servers of `make compat`: minor versions of hack/compat, and the tree's own.
+SERVERS ?= 1.23 1.25 1.28 1.30 1.32 1.34 own
+
 # Where known vulnerabilities are looked up: https://vuln.go.dev, a mirror, or a
 # folder as file:///FOLDER. Empty: they are not.
 VULNDB ?=
@@ -89,7 +92,7 @@ generate: ## Write the generated files: deep copies, the CRD, what the chart tak
 
 .PHONY: clean
 clean: ## Remove what the other targets leave behind
-	rm -rf $(BIN) bench.json coverage.out coverage.html playground.kubeconfig playground.kubeconfig.lock playground.files
+	rm -rf $(BIN) bench.json bench-compat.json coverage.out coverage.html playground.kubeconfig playground.kubeconfig.lock playground.files
 
 ##@ Test
 
@@ -248,15 +251,34 @@ $(BIN)/helm: hack/helm/go.mod
 	@echo "make chart: compiling Helm; the first time takes about two minutes on two cores" >&2
 	$(AS_BUILT) $(GO) -C hack/helm build -ldflags '-s -w' -o $(abspath $(BIN))/ helm.sh/helm/v3/cmd/helm
 
+COMPAT_PARTS := kube-apiserver kube-controller-manager kube-scheduler
+# $(call compat-test,SERVERS,PACKAGES)
+compat-test = $(AS_BUILT) COMPAT_BIN='$(abspath $(BIN))' COMPAT_SERVERS='$(1)' \
+	$(GO) test -p 1 -count 1 -v -timeout 1h $(2) $(TESTFLAGS)
+
+.PHONY: compat
+compat: build $(BIN)/helm chaos-compiler $(foreach v,$(filter-out own,$(SERVERS)),$(COMPAT_PARTS:%=$(BIN)/compat/$(v)/%)) ## Install, place, forge, fail over and audit on real servers of SERVERS='1.23 1.25 …' (as root); compiles them the first time
+	$(call compat-test,$(SERVERS),./test/compat/...)
+
+# What CI can afford: one old server.
+.PHONY: compat-ci
+compat-ci: build $(BIN)/helm chaos-compiler $(COMPAT_PARTS:%=$(BIN)/compat/1.28/%)
+	$(call compat-test,1.28,./test/compat)
+
+# Daybreak against that version's own plain kube-scheduler.
+.PHONY: compat-bench
+compat-bench: build $(COMPAT_PARTS:%=$(BIN)/compat/1.28/%) ## Measure scheduling against plain Kubernetes 1.28 with 500 nodes, about ten minutes; writes bench-compat.json
+	@$(AS_BUILT) $(GO) run ./test/perf -plan test/perf/bench.yaml -run '^500/(slices|mix|ordinary)$$' -kubernetes $(BIN)/compat/1.28 -out bench-compat.json
+
 # Parts of other versions of Kubernetes, such as bin/compat/1.28/kube-apiserver.
 # What in-tree cloud providers need is left out.
 .SECONDEXPANSION:
 $(BIN)/compat/%: hack/compat/v$$(*D)/go.mod
 	@mkdir -p $(@D)
 	@echo "make compat: compiling $(*F) $(*D); the first time takes about four minutes on two cores" >&2
-	@version="$$($(GO) -C $(<D) list -m -f '{{.Version}}' k8s.io/kubernetes)"; \
-	$(AS_BUILT) $(GO) -C $(<D) build -tags providerless -o $(abspath $@) \
-		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version \
+	@overlay=; if grep -q openapi-gen $<; then overlay="-overlay=$$(hack/compat/openapi.sh v$(*D) $(@D)/openapi)"; fi; \
+	$(AS_BUILT) $(GO) -C $(<D) build -tags providerless $$overlay -o $(abspath $@) \
+		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C $(<D) list -m -f '{{.Version}}' k8s.io/kubernetes) \
 			-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(*D:1.%=%)" \
 		k8s.io/kubernetes/cmd/$(*F)
 
