@@ -54,6 +54,12 @@ type Config struct {
 	Address string
 }
 
+// UseBinaries sets the binaries of another version to those in a folder.
+func (c *Config) UseBinaries(folder string) {
+	c.APIServer, c.ControllerManager = filepath.Join(folder, ComponentAPIServer), filepath.Join(folder, ComponentControllerManager)
+	c.PlainScheduler = filepath.Join(folder, ComponentPlainScheduler)
+}
+
 // Cluster is a running control plane.
 type Cluster struct {
 	Config

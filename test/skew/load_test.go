@@ -69,7 +69,7 @@ func newLoad(w *world) *load {
 
 // watch follows the pods until the world ends. Nothing that runs may fail.
 func (l *load) watch() {
-	list := cache.NewListWatchFromClient(l.world.client.CoreV1().RESTClient(), "pods", metav1.NamespaceDefault, fields.Everything())
+	list := cache.NewListWatchFromClient(l.world.Client.CoreV1().RESTClient(), "pods", metav1.NamespaceDefault, fields.Everything())
 	put := func(obj any) {
 		pod := machine.PodIn(obj)
 		l.mu.Lock()
@@ -77,7 +77,7 @@ func (l *load) watch() {
 		l.seen[pod.Name] = pod
 		l.mu.Unlock()
 		if pod.Status.Phase == corev1.PodFailed && (before == nil || before.Status.Phase != corev1.PodFailed) {
-			l.world.fault("pod %s failed on %s: %s %s", pod.Name, pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
+			l.world.Fault("pod %s failed on %s: %s %s", pod.Name, pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
 		}
 	}
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
@@ -91,7 +91,7 @@ func (l *load) watch() {
 			},
 		},
 	})
-	controller.Run(l.world.ctx.Done())
+	controller.Run(l.world.Ctx.Done())
 }
 
 // order returns the pod of a number: both dialects, slices and whole cards.
@@ -130,7 +130,7 @@ func order(name string, number int) *corev1.Pod {
 // for long: another manager answers.
 func (l *load) create(ctx context.Context, pod *corev1.Pod) error {
 	for deadline := time.Now().Add(2 * time.Second); ; {
-		_, err := l.world.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+		_, err := l.world.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 		if err == nil {
 			return nil
 		}
@@ -144,7 +144,7 @@ func (l *load) create(ctx context.Context, pod *corev1.Pod) error {
 // settlers creates a pod on each machine but the last that the vendor's plugin served
 // before Daybreak came: the cards of such pods stand on the Device.
 func (l *load) settlers() error {
-	for _, m := range l.world.machines[:settlers] {
+	for _, m := range l.world.Machines[:settlers] {
 		cards, _, err := fake.Read(m.Driver())
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func (l *load) settlers() error {
 		pod := order("settler-"+m.Node, 0)
 		pod.Spec.NodeName = m.Node
 		m.Grant(pod.Name, cards.Cards[cardCount-1].UUID)
-		if err := l.create(l.world.ctx, pod); err != nil {
+		if err := l.create(l.world.Ctx, pod); err != nil {
 			return err
 		}
 	}
@@ -161,13 +161,13 @@ func (l *load) settlers() error {
 
 // settle creates the residents and waits until they run.
 func (l *load) settle() error {
-	ctx := l.world.ctx
+	ctx := l.world.Ctx
 	for i := range residents {
 		if err := l.create(ctx, order(fmt.Sprintf("resident-%03d", i), i)); err != nil {
 			return err
 		}
 	}
-	err := machine.Until(l.world.ctx, 2*time.Minute, func() error {
+	err := machine.Until(l.world.Ctx, 2*time.Minute, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if len(l.seen) < residents+settlers {
@@ -183,7 +183,7 @@ func (l *load) settle() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.Copy(l.kept, l.seen)
-	for _, m := range l.world.machines {
+	for _, m := range l.world.Machines {
 		var failed error
 		_, l.world.slices[m.Node], failed = fake.Read(m.Driver())
 		err = errors.Join(err, failed)
@@ -205,7 +205,7 @@ func (l *load) residentOn(node string) types.UID {
 
 // come lets guests come and go until the world ends.
 func (l *load) come() {
-	for machine.Sleep(l.world.ctx, arrivals) {
+	for machine.Sleep(l.world.Ctx, arrivals) {
 		l.open.Lock()
 		l.arrive()
 		l.open.Unlock()
@@ -213,11 +213,11 @@ func (l *load) come() {
 }
 
 func (l *load) arrive() {
-	ctx := l.world.ctx
+	ctx := l.world.Ctx
 	name := fmt.Sprintf("guest-%05d", l.count)
 	if err := l.create(ctx, order(name, l.count)); err != nil {
 		if ctx.Err() == nil {
-			l.world.fault("%v", err)
+			l.world.Fault("%v", err)
 		}
 		return
 	}
@@ -230,14 +230,14 @@ func (l *load) arrive() {
 	oldest := l.came[0]
 	if state := l.stateOf(oldest.name); state != corev1.PodRunning {
 		if time.Since(oldest.at) > runLimit {
-			l.world.fault("pod %s does not run after %s: %s", oldest.name, runLimit, state)
+			l.world.Fault("pod %s does not run after %s: %s", oldest.name, runLimit, state)
 			l.came = l.came[1:]
 		}
 		return
 	}
 	l.came = l.came[1:]
-	if err := l.world.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, oldest.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		l.world.fault("delete pod %s: %v", oldest.name, err)
+	if err := l.world.Client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, oldest.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		l.world.Fault("delete pod %s: %v", oldest.name, err)
 	}
 }
 
@@ -255,7 +255,7 @@ func (l *load) visited() error {
 	l.open.Lock()
 	want := l.checked + visits
 	l.open.Unlock()
-	return machine.Until(l.world.ctx, runLimit, func() error {
+	return machine.Until(l.world.Ctx, runLimit, func() error {
 		l.open.Lock()
 		defer l.open.Unlock()
 		if l.count < want {
@@ -274,7 +274,7 @@ func (l *load) quiet() (reopen func(), err error) {
 	for _, g := range l.came {
 		want[g.name] = true
 	}
-	err = machine.Until(l.world.ctx, runLimit, func() error {
+	err = machine.Until(l.world.Ctx, runLimit, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for name := range want {

@@ -6,7 +6,7 @@
 // upgrades it to the tree's and rolls it back, once for each order of agents,
 // managers and schedulers, while pods run and others arrive. The workloads are
 // rolled out by Kubernetes' own controllers; the test is the kubelet of Daybreak's
-// pods (see parts): it starts the process of the rendered version with the
+// pods (see test/deployed): it starts the process of the rendered version with the
 // rendered flags and the token of the pod, and decides whose turn it is. The
 // machines are those of test/machine.
 //

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/deployed"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
@@ -26,28 +27,28 @@ var ordersFlag = flag.Int("skew.orders", 6, "how many of the orders of the parts
 func TestSkew(t *testing.T) {
 	start := time.Now()
 	w := newWorld(t)
-	w.must(w.load.settlers())
-	w.helm(append([]string{"install", "daybreak", previous.chart(), "--create-namespace", "--set", "image.tag=" + string(previous)}, w.values()...)...)
-	for _, c := range components {
-		w.rolledOut(c, previous)
+	w.Must(w.load.settlers())
+	w.Helm(append([]string{"install", "daybreak", previous.chart(), "--create-namespace", "--set", "image.tag=" + string(previous)}, w.values()...)...)
+	for _, c := range deployed.Components {
+		w.RolledOut(c, string(previous))
 	}
-	w.must(w.load.settle())
+	w.Must(w.load.settle())
 	// A new manager may find the settlers before the agents have reported their cards.
-	for _, x := range w.parts.running() {
-		w.inspect(x)
+	for _, x := range w.Parts.WithProcess() {
+		w.Inspect(x)
 	}
-	w.takeFaults()
-	w.running.Go(w.watchdog)
-	w.running.Go(w.load.come)
+	w.TakeFaults()
+	w.Running.Go(w.watchdog)
+	w.Running.Go(w.load.come)
 	w.check("installed")
 	t.Logf("%d pods run after %s", residents, time.Since(start).Round(time.Second))
 
-	all := orders(components)
+	all := orders(deployed.Components)
 	for _, order := range all[:min(*ordersFlag, len(all))] {
 		name := strings.Join(order, ", ")
-		w.helm("upgrade", "daybreak", next.chart(), "--reset-then-reuse-values", "--set", "image.tag="+string(next))
+		w.Helm("upgrade", "daybreak", next.chart(), "--reset-then-reuse-values", "--set", "image.tag="+string(next))
 		w.replace("upgrade in the order "+name, order, next)
-		w.helm("rollback", "daybreak")
+		w.Helm("rollback", "daybreak")
 		w.replace("rollback in the order "+name, order, previous)
 	}
 	w.mentions()
@@ -74,12 +75,12 @@ func orders(list []string) [][]string {
 func (w *world) replace(name string, order []string, v version) {
 	w.Helper()
 	if err := w.exercise(); err != nil {
-		w.fault("%v", err)
+		w.Fault("%v", err)
 	}
 	w.check(name + ": objects")
 	for _, c := range order {
-		w.parts.allow(c, v)
-		w.rolledOut(c, v)
+		w.Parts.Allow(c, string(v))
+		w.RolledOut(c, string(v))
 		if c == "agent" {
 			w.restartContainers()
 		}
@@ -92,13 +93,13 @@ func (w *world) replace(name string, order []string, v version) {
 // its node advertises, and when there is something to report. Pods make the schedulers
 // write, and time the managers, whose certificates are short-lived here.
 func (w *world) exercise() error {
-	agents := w.parts.ready("agent")
+	agents := w.Parts.Ready("agent")
 	if len(agents) == 0 {
-		return fmt.Errorf("restart an agent: %w", errNotReady)
+		return fmt.Errorf("restart an agent: %w", deployed.ErrNotReady)
 	}
-	m := w.parts.machineOf(agents[0])
-	for _, x := range append(w.parts.ready("manager"), agents[0]) {
-		if err := w.parts.restart(x); err != nil {
+	m := w.MachineOf(agents[0].Pod.Spec.NodeName)
+	for _, x := range append(w.Parts.Ready("manager"), agents[0]) {
+		if err := w.Parts.Restart(x); err != nil {
 			return err
 		}
 	}
@@ -111,28 +112,28 @@ func (w *world) exercise() error {
 		return err
 	}
 	patch := fmt.Appendf(nil, `{"status":{"capacity":{%q:null},"allocatable":{%[1]q:null}}}`, wire.KoordCore)
-	if _, err := w.client.CoreV1().Nodes().Patch(w.ctx, m.Node, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := w.Client.CoreV1().Nodes().Patch(w.Ctx, m.Node, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 		return err
 	}
 	bad := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: wire.ModesConfigMap}, Data: map[string]string{"cluster-config": "]"}}
-	if _, err := w.client.CoreV1().ConfigMaps(namespace).Create(w.ctx, bad, metav1.CreateOptions{}); err != nil {
+	if _, err := w.Client.CoreV1().ConfigMaps(deployed.Namespace).Create(w.Ctx, bad, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	since := time.Now().Add(-time.Second) // Events have whole seconds
-	err = machine.Until(w.ctx, time.Minute, func() error { return w.written(m.Node, cards.Driver, since) })
-	return errors.Join(err, w.client.CoreV1().ConfigMaps(namespace).Delete(w.ctx, bad.Name, metav1.DeleteOptions{}))
+	err = machine.Until(w.Ctx, time.Minute, func() error { return w.written(m.Node, cards.Driver, since) })
+	return errors.Join(err, w.Client.CoreV1().ConfigMaps(deployed.Namespace).Delete(w.Ctx, bad.Name, metav1.DeleteOptions{}))
 }
 
 // written returns what is missing until the parts have written what [world.exercise] is for.
 func (w *world) written(name, driver string, since time.Time) error {
-	node, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
+	node, err := w.Client.CoreV1().Nodes().Get(w.Ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	if q := node.Status.Allocatable[wire.KoordCore]; q.Value() != 100*cardCount || node.Labels[wire.LabelDriver] != driver {
 		return fmt.Errorf("%s advertises %s of %s and driver %s, want %d and %s", name, q.String(), wire.KoordCore, node.Labels[wire.LabelDriver], 100*cardCount, driver)
 	}
-	events, err := w.client.CoreV1().Events(metav1.NamespaceDefault).List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	events, err := w.Client.CoreV1().Events(metav1.NamespaceDefault).List(w.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	if err != nil {
 		return err
 	}
@@ -147,72 +148,22 @@ func (w *world) written(name, driver string, since time.Time) error {
 // restartContainers has kubelet start a pod's containers again on each machine, which
 // the other version's agent has prepared.
 func (w *world) restartContainers() {
-	for _, m := range w.machines {
+	for _, m := range w.Machines {
 		uid := w.load.residentOn(m.Node)
 		if uid == "" {
 			continue
 		}
-		if err := machine.Until(w.ctx, 10*time.Second, func() error { return m.Restart(uid) }); err != nil {
-			w.fault("start a container of %s again: %v", m.Node, err)
+		if err := machine.Until(w.Ctx, 10*time.Second, func() error { return m.Restart(uid) }); err != nil {
+			w.Fault("start a container of %s again: %v", m.Node, err)
 		}
 	}
-}
-
-// rolledOut waits until a part runs in this version alone, as its controller says
-// and as it is.
-func (w *world) rolledOut(component string, v version) {
-	w.Helper()
-	err := machine.Until(w.ctx, 2*time.Minute, func() error {
-		if err := w.complete(component, v); err != nil {
-			return err
-		}
-		for _, x := range w.parts.running() {
-			if x.component == component && x.version != v {
-				return fmt.Errorf("%s still runs in the %s version", x.pod.Name, x.version)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		w.Fatalf("roll out the %s version of the %s: %v\n%v", v, component, err, w.takeFaults())
-	}
-}
-
-// complete says what is missing until a workload is rolled out, as kubectl rollout
-// status does.
-func (w *world) complete(component string, v version) error {
-	apps, name := w.client.AppsV1(), "daybreak-"+component
-	var image string
-	var done bool
-	var status any
-	if component == "agent" {
-		d, err := apps.DaemonSets(namespace).Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		s := d.Status
-		image, status = d.Spec.Template.Spec.Containers[0].Image, s
-		done = s.ObservedGeneration == d.Generation && s.UpdatedNumberScheduled == machineCount && s.NumberAvailable == machineCount
-	} else {
-		d, err := apps.Deployments(namespace).Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		s := d.Status
-		image, status = d.Spec.Template.Spec.Containers[0].Image, s
-		done = s.ObservedGeneration == d.Generation && s.UpdatedReplicas == *d.Spec.Replicas && s.AvailableReplicas == s.UpdatedReplicas && s.Replicas == s.UpdatedReplicas
-	}
-	if !done || !strings.HasSuffix(image, ":"+string(v)) {
-		return fmt.Errorf("%s has image %s, status %+v", name, image, status)
-	}
-	return nil
 }
 
 // mentions looks through all Events for a node that could not be read.
 func (w *world) mentions() {
 	w.Helper()
-	list, err := w.client.CoreV1().Events(metav1.NamespaceAll).List(w.ctx, metav1.ListOptions{})
-	w.must(err)
+	list, err := w.Client.CoreV1().Events(metav1.NamespaceAll).List(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	for i := range list.Items {
 		if e := &list.Items[i]; e.Reason == "BadInventory" || strings.Contains(e.Message, "unreadable card inventory") {
 			w.Errorf("Event of %s %s/%s: %s %s", e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Reason, e.Message)

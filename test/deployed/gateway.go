@@ -1,4 +1,4 @@
-package skew
+package deployed
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // serveGateway is the network of pods, as the API server sees it: it takes its
 // calls of the webhook to a manager that is ready, as the Service does. The only
 // Service that the API server calls is the managers'.
-func (p *parts) serveGateway(ctx context.Context, l net.Listener) {
+func (p *Parts) serveGateway(ctx context.Context, l net.Listener) {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // its one client is ours
 		conn, err := p.dialManager(ctx)
 		if err != nil || r.Method != http.MethodConnect {
@@ -35,10 +35,10 @@ func (p *parts) serveGateway(ctx context.Context, l net.Listener) {
 }
 
 // dialManager connects to one of the managers that are ready, in turns.
-func (p *parts) dialManager(ctx context.Context) (net.Conn, error) {
+func (p *Parts) dialManager(ctx context.Context) (net.Conn, error) {
 	var dialer net.Dialer
-	last := errNotReady
-	for _, x := range p.ready("manager") {
+	last := ErrNotReady
+	for _, x := range p.Ready("manager") {
 		conn, err := dialer.DialContext(ctx, "tcp", x.addresses["admission"])
 		if err == nil {
 			return conn, nil
