@@ -15,6 +15,8 @@ import (
 type bench struct {
 	plan       *Plan
 	executable string
+	// kubernetes, if set, is a folder with another version's binaries.
+	kubernetes string
 	profiles   string
 	log        io.Writer
 	begin      time.Time

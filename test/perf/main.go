@@ -37,6 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	planFile := flags.String("plan", "test/perf/bench.yaml", "what to measure")
 	out := flags.String("out", "bench.json", "file to write the results to")
 	executable := flags.String("playground", "bin/playground", "binary that has the parts of a cluster in it")
+	kubernetes := flags.String("kubernetes", "", "folder with kube-apiserver, kube-controller-manager and kube-scheduler of another version")
 	only := flags.String("run", "", "regular expression: measure only what matches, written NODES/WORKLOAD")
 	rounds := flags.Int("rounds", 0, "rounds of each measurement, in place of the plan's")
 	profiles := flags.String("profiles", "", "folder for CPU and heap profiles of the schedulers; taking them slows them down")
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{plan: plan, executable: *executable, profiles: *profiles, log: stderr, begin: time.Now()}
+	b := &bench{plan: plan, executable: *executable, kubernetes: *kubernetes, profiles: *profiles, log: stderr, begin: time.Now()}
 	result, err := b.run(ctx)
 	if result != nil {
 		result.keep(earlier)

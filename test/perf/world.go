@@ -50,7 +50,11 @@ func (b *bench) newWorld(ctx context.Context, plan *ClusterPlan) (_ *world, err 
 			w.stop()
 		}
 	}()
-	if w.cluster, err = local.Start(ctx, local.Config{Dir: w.dir, Executable: b.executable}); err != nil {
+	cfg := local.Config{Dir: w.dir, Executable: b.executable}
+	if b.kubernetes != "" {
+		cfg.UseBinaries(b.kubernetes)
+	}
+	if w.cluster, err = local.Start(ctx, cfg); err != nil {
 		return nil, err
 	}
 	if err := w.cluster.Install(ctx); err != nil {
