@@ -13,10 +13,10 @@ if [ ! -e "$folder/overlay.json" ]; then
   tree="$(mktemp -d)"
   trap 'rm -rf "$tree"' EXIT
   go build -o "$tree/openapi-gen" k8s.io/kube-openapi/cmd/openapi-gen
-  # The generator expects a GOPATH.
+  # The generator expects a GOPATH, and does not know how newer compilers represent aliases.
   go mod vendor -o "$tree/src"
   packages="$(cd "$tree/src" && grep -rl --include='*.go' '+k8s:openapi-gen=' k8s.io | xargs -n1 dirname | LC_ALL=C sort -u | grep -v -e kube-openapi -e gengo)"
-  (cd "$tree/src" && GO111MODULE=off GOFLAGS='' GOPATH="$tree" "$tree/openapi-gen" -i "$(paste -sd, <<<"$packages")" \
+  (cd "$tree/src" && GODEBUG=gotypesalias=0 GO111MODULE=off GOFLAGS='' GOPATH="$tree" "$tree/openapi-gen" -i "$(paste -sd, <<<"$packages")" \
     -p k8s.io/kubernetes/pkg/generated/openapi -O zz_generated.openapi -h /dev/null -r "$tree/violations" -o "$tree/out" >&2)
   cp "$tree/out/k8s.io/kubernetes/$file" "$folder/"
   printf '{"Replace": {"%s": "%s"}}\n' "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)/$file" "$folder/${file##*/}" >"$folder/overlay.json"
