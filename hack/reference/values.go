@@ -50,9 +50,13 @@ against a schema: a misspelt or impossible one stops the installation with its n
 		if s == nil {
 			return fmt.Errorf("%s is not in %s", key.Value, schemaFile)
 		}
-		p.section(key.Value, commentOf(key))
+		group, about := commentOf(key), ""
+		if len(s.Properties) == 0 { // a value of its own
+			group, about = about, group
+		}
+		p.section(key.Value, group)
 		var rows [][]string
-		if err := collect(&rows, key.Value, "", value, s); err != nil {
+		if err := collect(&rows, key.Value, about, value, s); err != nil {
 			return err
 		}
 		p.table([]string{"value", "default", "may be", "what it does"}, rows)

@@ -1,3 +1,25 @@
+{{/*
+MAJOR.MINOR of the API server that the objects are for. Suffixes of vendors (v1.28.3-aliyun.1, 1.28+) are cut off: a version
+with one compares as older than the version itself.
+*/}}
+{{- define "daybreak.kubeVersion" -}}
+{{- $version := .Values.kubeVersionOverride | default .Capabilities.KubeVersion.Version }}
+{{- if not (regexMatch "^v?[0-9]+[.][0-9]+([.+-]|$)" $version) }}
+{{- fail (printf "Kubernetes version %q can't be read: set kubeVersionOverride to a version such as 1.28 or v1.28.3" $version) }}
+{{- end }}
+{{- regexFind "[0-9]+[.][0-9]+" $version }}
+{{- end }}
+
+{{/* Whether the API server has ValidatingAdmissionPolicies; without them the manager evaluates the policies. */}}
+{{- define "daybreak.hasPolicies" -}}
+{{- if and (semverCompare ">=1.30" (include "daybreak.kubeVersion" .)) (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") }}yes{{ end }}
+{{- end }}
+
+{{/* Whether the API server evaluates the matchConditions of webhooks. */}}
+{{- define "daybreak.hasMatchConditions" -}}
+{{- if semverCompare ">=1.28" (include "daybreak.kubeVersion" .) }}yes{{ end }}
+{{- end }}
+
 {{/* Labels of every object; call with (dict "root" $ "part" "scheduler"). */}}
 {{- define "daybreak.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
