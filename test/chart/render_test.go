@@ -299,7 +299,10 @@ func TestWhoMayWrite(t *testing.T) {
 // given only where a policy confines it.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	for set, want := range map[string]bool{"admission.policies=true": true, "admission.policies=false,agent.withoutPolicies=true": false} {
+	for set, want := range map[string]bool{
+		"admission.policies=true": true, "admission.policies=false,agent.withoutPolicies=true": false,
+		"kubeVersionOverride=1.29": false, // the manager evaluates no policy on Secrets
+	} {
 		rules, _, err := unstructured.NestedSlice(rendered(t, "--set", set)["Role/daybreak-manager"].Object, "rules")
 		if err != nil {
 			t.Fatal(err)
@@ -348,12 +351,30 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestOldServer: an API server that is too old is rejected before anything is
-// installed.
+// TestOldServer: an API server that is too old, or too old for the values, is
+// rejected before anything is installed.
 func TestOldServer(t *testing.T) {
 	t.Parallel()
-	if _, err := render(t.Context(), "--kube-version", "1.32"); err == nil || !strings.Contains(err.Error(), "requires kubeVersion: >=1.33") {
-		t.Errorf("on 1.32: %v", err)
+	const policies = "has no ValidatingAdmissionPolicy, which comes with 1.30, so the manager evaluates the policies: set manager.enabled=true and admission.webhook=true"
+	tests := map[string]struct{ version, set, want string }{
+		"too old":                       {"1.22.17", "", "requires kubeVersion: >=1.23.0-0 which is incompatible with Kubernetes v1.22.17"},
+		"said to be too old":            {"1.36", "kubeVersionOverride=v1.22.17", "the API server is Kubernetes 1.22, and Daybreak requires 1.23 or later"},
+		"a version that is none":        {"1.36", "kubeVersionOverride=latest", `Kubernetes version "latest" can't be read: set kubeVersionOverride to a version such as 1.28 or v1.28.3`},
+		"policies without a manager":    {"1.28.15", "manager.enabled=false,admission.webhook=false", "(Kubernetes 1.28) " + policies},
+		"policies without the webhook":  {"1.29.0-rc.1", "admission.webhook=false", "(Kubernetes 1.29) " + policies},
+		"agents that nothing confines":  {"1.25", "admission.webhook=false,admission.policies=false", "set admission.policies=true, or agent.withoutPolicies=true"},
+		"a manager outside of the pods": {"1.23", "manager.enabled=false,admission.failurePolicy=Ignore", policies},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := render(t.Context(), "--kube-version", tt.version, "--set", tt.set); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("on %s with %s: %v, want %q", tt.version, tt.set, err, tt.want)
+			}
+		})
+	}
+	if _, err := render(t.Context(), "--set-json", "kubeVersionOverride=1.30"); err == nil || !strings.Contains(err.Error(), "'/kubeVersionOverride': got number, want string") {
+		t.Errorf("a version without quotes, which YAML reads as 1.3: %v", err)
 	}
 }
 

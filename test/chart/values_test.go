@@ -103,12 +103,16 @@ func TestReuseValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var values map[string]map[string]any
+	var values map[string]any
 	if err := yaml.Unmarshal(text, &values); err != nil {
 		t.Fatal(err)
 	}
 	var added []string
 	for group, names := range values {
+		names, ok := names.(map[string]any)
+		if !ok {
+			added = append(added, group+"=null")
+		}
 		for name := range names {
 			switch {
 			case first[group] == nil:

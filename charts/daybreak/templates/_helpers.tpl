@@ -10,9 +10,13 @@ with one compares as older than the version itself.
 {{- regexFind "[0-9]+[.][0-9]+" $version }}
 {{- end }}
 
-{{/* Whether the API server has ValidatingAdmissionPolicies; without them the manager evaluates the policies. */}}
+{{/*
+Whether the API server has ValidatingAdmissionPolicies; without them the manager evaluates the policies. Helm knows the kinds
+of a server that it asked; without one, as in helm template, the version decides.
+*/}}
 {{- define "daybreak.hasPolicies" -}}
-{{- if and (semverCompare ">=1.30" (include "daybreak.kubeVersion" .)) (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") }}yes{{ end }}
+{{- $apis := .Capabilities.APIVersions }}
+{{- if and (semverCompare ">=1.30" (include "daybreak.kubeVersion" .)) (or ($apis.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") (not ($apis.Has "v1/Pod"))) }}yes{{ end }}
 {{- end }}
 
 {{/* Whether the API server evaluates the matchConditions of webhooks. */}}
