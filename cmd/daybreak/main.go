@@ -32,6 +32,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := exitCode(ctx, execute(ctx, os.Args))
 	stop()
 	os.Exit(code)

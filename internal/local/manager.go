@@ -74,7 +74,7 @@ func (c *Cluster) newManager(ctx context.Context, metrics, dashboard string) (*P
 	if err := c.Webhook(ctx, addresses[0]); err != nil {
 		return nil, err
 	}
-	return c.NewProcess("manager", c.Executable, ComponentManager, "--kubeconfig="+c.Kubeconfig("manager"), "--leader-elect=false",
+	return c.NewProcess("manager", c.Executable, ComponentManager, "--kubeconfig="+c.Kubeconfig("manager"), "--leader-elect=false", "--drain=0",
 		"--audit-interval=10s", "--metrics-bind-address="+metrics, "--health-probe-bind-address="+manager.Off,
 		"--admission-bind-address="+addresses[0], "--admission-host=127.0.0.1",
 		"--scheduler-name="+corev1.DefaultSchedulerName, "--scheduler-name=daybreak",

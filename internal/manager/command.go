@@ -75,6 +75,7 @@ The manager requires the CustomResourceDefinition of Device.`,
 	f.StringVar(&c.cfg.MetricsKeyFile, "metrics-tls-key-file", "", "`FILE` with its key")
 	f.StringVar(&c.cfg.HealthAddress, "health-probe-bind-address", ":8081", "`ADDRESS` of /healthz and /readyz, 0 for none")
 	f.DurationVar(&c.cfg.AuditInterval, "audit-interval", audit.DefaultInterval, "least time between two audits of the whole account, 0 for none")
+	f.DurationVar(&c.cfg.Drain, "drain", DefaultDrain, "how long to answer after the signal to end, while /readyz fails; a second signal ends the manager at once")
 	f.Var(&c.cfg.VendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
 	cli.Group(cmd, "Leader election", c.leaderFlags)
 	cli.Group(cmd, "Admission", c.admissionFlags)
@@ -113,6 +114,9 @@ func (c *command) dashboardFlags(f *pflag.FlagSet) {
 }
 
 func (c *command) run(ctx context.Context) error {
+	if c.cfg.Drain < 0 {
+		return fmt.Errorf("--drain %s: write 0 or more", c.cfg.Drain)
+	}
 	if c.cfg.AuditInterval != 0 && c.cfg.AuditInterval < time.Second {
 		return fmt.Errorf("--audit-interval %s: write at least 1s, or 0 for none", c.cfg.AuditInterval)
 	}

@@ -12,6 +12,7 @@ func TestCommandRefuses(t *testing.T) {
 	}{
 		"audits without a pause": {args: []string{"--audit-interval=10ms"}, wantErr: "--audit-interval 10ms: write at least 1s, or 0 for none"},
 		"audits backwards":       {args: []string{"--audit-interval=-1m"}, wantErr: "write at least 1s, or 0 for none"},
+		"a drain backwards":      {args: []string{"--drain=-1s"}, wantErr: "--drain -1s: write 0 or more"},
 		"a key alone":            {args: []string{"--metrics-tls-key-file=k"}, wantErr: "missing [metrics-tls-cert-file]"},
 		"a certificate alone":    {args: []string{"--dashboard-tls-cert-file=c"}, wantErr: "missing [dashboard-tls-key-file]"},
 		"an argument":            {args: []string{"x"}, wantErr: `unknown command "x"`},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,7 +41,10 @@ const (
 	// Off as an address means that nothing is served.
 	Off = "0"
 
-	// shutdownTimeout is how long the parts may take to end.
+	// DefaultDrain is the command's default of [Config.Drain].
+	DefaultDrain = 5 * time.Second
+	// shutdownTimeout is how long the parts may take to end after that. Both fit
+	// into the grace period of the chart's pods.
 	shutdownTimeout = 20 * time.Second
 )
 
@@ -72,6 +76,10 @@ type Config struct {
 	Dashboard Dashboard
 	// VendorPlugin decides who serves a node without a Device.
 	VendorPlugin inventory.VendorPlugin
+	// Drain is how long the manager answers after it was asked to end, while it
+	// reports that it is not ready: API servers call a pod for a moment after it
+	// has left its Service.
+	Drain time.Duration
 	// Clock is for what waits; nil is the real one.
 	Clock clock.WithTicker
 	// Logger is where the manager logs to; the zero value is klog's own.
@@ -110,6 +118,8 @@ type Manager struct {
 	metrics *prometheus.Registry
 	source  *cluster.Reader
 	keeper  *cert.Keeper // of the webhook's certificates; nil without a webhook
+	// draining is set while the manager answers although it was asked to end.
+	draining atomic.Bool
 }
 
 // part is one of the things that a manager does.
@@ -207,8 +217,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err := m.readCaches(ctx); err != nil {
 		return err
 	}
+	running, stop := m.untilDrained(ctx)
+	defer stop()
 	for _, p := range m.parts() {
-		if err := p.add(ctx); err != nil {
+		if err := p.add(running); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
@@ -216,7 +228,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return err
 	}
 	logger.Info("Manager starts", "namespace", m.cfg.Namespace, "leaderElect", m.cfg.LeaderElect)
-	err := m.ctrl.Start(ctx)
+	err := m.ctrl.Start(running)
 	if err != nil && ctx.Err() != nil {
 		// Whatever still went on when it was asked to end was cut short.
 		logger.Info("Manager did not end in order", "reason", err.Error())
@@ -224,6 +236,25 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	logger.Info("Manager has ended")
 	return err
+}
+
+// untilDrained returns a context that ends when it is stopped, or Drain after the
+// given one.
+func (m *Manager) untilDrained(ctx context.Context) (running context.Context, stop context.CancelFunc) {
+	running, stop = context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		defer stop()
+		m.draining.Store(true)
+		if m.cfg.Drain == 0 {
+			return
+		}
+		m.cfg.Logger.Info("Manager drains", "for", m.cfg.Drain)
+		select {
+		case <-m.cfg.Clock.After(m.cfg.Drain):
+		case <-running.Done():
+		}
+	})
+	return running, stop
 }
 
 // readCaches makes the parts read the cluster from the manager's caches.
@@ -250,6 +281,9 @@ func (m *Manager) readCaches(ctx context.Context) error {
 // ready reports whether the caches are filled. Replicas that do not lead are
 // ready too, since they serve.
 func (m *Manager) ready(req *http.Request) error {
+	if m.draining.Load() {
+		return errors.New("the manager is shutting down")
+	}
 	ctx, cancel := context.WithTimeout(req.Context(), time.Second)
 	defer cancel()
 	if !m.ctrl.GetCache().WaitForCacheSync(ctx) {

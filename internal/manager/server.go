@@ -42,12 +42,25 @@ func (m *Manager) serve(e endpoint, server *http.Server) error {
 		e.listener = tls.NewListener(e.listener, e.tls)
 		server.TLSConfig = e.tls
 	}
+	server.Handler = m.closing(server.Handler)
 	server.ReadHeaderTimeout = 10 * time.Second
 	server.ReadTimeout = 30 * time.Second
 	server.IdleTimeout = 2 * time.Minute
 	server.MaxHeaderBytes = maxHeader
 	server.ErrorLog = log.New(quiet{m.cfg.Logger.WithValues("server", e.name)}, "", 0)
 	return m.ctrl.Add(&ctrlmanager.Server{Name: e.name, Server: server, Listener: e.listener, ShutdownTimeout: new(5 * time.Second)})
+}
+
+// closing makes clients give up their connections while the manager drains: with
+// the next answer, since a connection that is closed between two calls fails a
+// call that is on its way. HTTP/2 clients get a GOAWAY for the header.
+func (m *Manager) closing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if m.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 // quiet logs what a server reports of single connections, such as a failed TLS
