@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -85,6 +86,7 @@ func TestManager(t *testing.T) {
 	scenario("restart", managed.restart)
 	scenario("election", managed.election)
 	scenario("command", managed.command)
+	scenario("interrupted", managed.interrupted)
 	scenario("refuses to start", managed.refusesToStart) // removes the Device definition
 }
 
@@ -387,6 +389,15 @@ func (w managed) command() {
 		}
 	}
 	w.must(cmd.Process.Signal(syscall.SIGTERM))
+	w.eventually("it is not ready", 3*time.Second, func() error {
+		if _, err := get("http://" + health + "/readyz"); err == nil {
+			return errors.New("it is")
+		}
+		return nil
+	})
+	if _, err := get("http://" + metrics + "/metrics"); err != nil {
+		w.Errorf("it does not answer while it drains: %v", err)
+	}
 	select {
 	case err := <-ended:
 		w.must(err)
@@ -396,6 +407,31 @@ func (w managed) command() {
 	}
 	if !strings.Contains(log.String(), "Manager has ended") {
 		w.Errorf("no last word in its log:\n%s", log.String())
+	}
+}
+
+// interrupted: a second Ctrl-C ends a manager that drains.
+func (w managed) interrupted() {
+	health := freeAddress(w.TB)
+	cmd := w.daybreakManager("manager", "--health-probe-bind-address="+health, "--leader-elect=false", "--drain=5m")
+	w.must(cmd.Start())
+	ready := func() error { _, err := get("http://" + health + "/readyz"); return err }
+	w.eventually("it is ready", 30*time.Second, ready)
+	w.must(cmd.Process.Signal(os.Interrupt))
+	w.eventually("it drains", 10*time.Second, func() error {
+		if ready() == nil {
+			return errors.New("it is ready")
+		}
+		return nil
+	})
+	w.must(cmd.Process.Signal(os.Interrupt))
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		_ = cmd.Process.Kill()
+		w.Fatalf("it goes on: %v", <-ended)
 	}
 }
 
