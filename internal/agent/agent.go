@@ -28,8 +28,12 @@ import (
 type Config struct {
 	// Node is the name of the node that the agent runs on.
 	Node string
-	// Namespace is where the ConfigMap with the modes is.
+	// Namespace is where Daybreak's own ConfigMap with modes is.
 	Namespace string
+	// VendorNamespace is where the vendor's operator has its own, for the nodes that the
+	// vendor's plugin serves; empty if it is not read. VendorSelector selects it by
+	// labels; empty selects it by its name.
+	VendorNamespace, VendorSelector string
 	// Mode is used where the ConfigMap has none; empty for what the hardware can do.
 	Mode gpu.Mode
 	// Poll is the time between two looks at the cards, LookTimeout bounds one.
@@ -114,7 +118,7 @@ type status struct {
 
 // New returns an agent that looks at cards through the source once it runs.
 func New(cfg Config, source discover.Source, c *Clients, clk clock.WithTicker) *Agent {
-	a := newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(cfg.Node, cfg.Namespace, cfg.VendorPlugin, c), c.Events, clk)
+	a := newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(&cfg, c), c.Events, clk)
 	a.pods.core = c.Core
 	return a
 }

@@ -303,8 +303,12 @@ func TestNamelessCard(t *testing.T) {
 	s.wantEvents("node/n1 CardWithoutUUID cards without a UUID are not published: those at slot-1")
 }
 
-func modes(cluster string) map[string]string {
-	return map[string]string{"cluster-config": "mode: " + cluster}
+func modes(cluster string) *corev1.ConfigMap {
+	return modesIn("daybreak-system", map[string]string{"cluster-config": "mode: " + cluster})
+}
+
+func modesIn(namespace string, data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: wire.ModesConfigMap}, Data: data}
 }
 
 func (s *scene) mode() string {
@@ -339,7 +343,7 @@ func TestModes(t *testing.T) {
 	s.looks(2, seen("a", "b"))
 	wantMode("native") // what was in force before the agent started
 	s.events = nil
-	s.seen.modes = map[string]string{"cluster-config": "mode: native", "nodes-config": "- {nodeName: n1, mode: sgpu}"}
+	s.seen.modes = modesIn("daybreak-system", map[string]string{"cluster-config": "mode: native", "nodes-config": "- {nodeName: n1, mode: sgpu}"})
 	s.step()
 	wantMode("sgpu")
 	s.pods("p a", "q b whole")

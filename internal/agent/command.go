@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -34,6 +35,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // sourceAuto is every source that a machine with cards may have.
@@ -90,7 +92,8 @@ nothing: the last Device stays.
 
 The node's mode (native, sgpu, shared or vgpu) comes from the ConfigMap
 metax-device-config in the agent's namespace, else from --mode, else it is what
-the hardware can do.`,
+the hardware can do. On nodes that the vendor's plugin serves, the ConfigMap of
+the vendor's operator comes first.`,
 		Example: `  # What is found on this machine; writes nothing, needs no cluster
   daybreak agent --look
 
@@ -116,6 +119,8 @@ func (c *command) flags(cmd *cobra.Command) {
 	f.StringVar(&c.Node, "node-name", os.Getenv("NODE_NAME"), "name of the node that the agent runs on (default: $NODE_NAME)")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own service account)")
 	f.StringVar(&c.Namespace, "namespace", "", "namespace of the ConfigMap with the modes (default: the pod's own, else daybreak-system)")
+	f.StringVar(&c.VendorNamespace, "vendor-namespace", wire.VendorNamespace, "namespace of the vendor's operator, whose ConfigMap metax-device-config has the modes of nodes that the vendor's plugin serves; empty if it is not to be read")
+	f.StringVar(&c.VendorSelector, "vendor-config-selector", "", "labels of that ConfigMap, if it has another name")
 	c.discoverFlags(f)
 	f.StringVar(&c.discover.Profile, "profile", "c500-2x4", "cards to simulate: a built-in profile or the path of a YAML file, with --source simulated")
 	f.StringVar((*string)(&c.Mode), "mode", "", "mode where the ConfigMap names none: native, sgpu, shared or vgpu (default: what the hardware can do)")
@@ -266,6 +271,12 @@ func (c *command) complete() error {
 	}
 	if c.Mode != "" && !c.Mode.Valid() {
 		return cli.OneOf("mode", string(c.Mode), modeWords...)
+	}
+	if problems := validation.IsDNS1123Label(c.VendorNamespace); c.VendorNamespace != "" && len(problems) > 0 {
+		return fmt.Errorf("--vendor-namespace %q: %s", c.VendorNamespace, strings.Join(problems, "; "))
+	}
+	if _, err := labels.Parse(c.VendorSelector); err != nil || c.VendorSelector != "" && c.VendorNamespace == "" {
+		return fmt.Errorf("--vendor-config-selector %.80q: write labels such as app=gpu-device, and their namespace in --vendor-namespace", c.VendorSelector)
 	}
 	if c.Poll < 100*time.Millisecond || c.LookTimeout < 100*time.Millisecond {
 		return fmt.Errorf("--poll %s, --look-timeout %s: write at least 100ms", c.Poll, c.LookTimeout)

@@ -26,6 +26,8 @@ const (
 	eventModePending   = "ModePending"
 	eventModeChanged   = "ModeChanged"
 	eventBadModes      = "BadModes"
+	eventNoModes       = "ModesNotFound"
+	eventModesIgnored  = "ModesIgnored"
 	eventLookFailed    = "LookFailed"
 	eventLookRecovered = "LookRecovered"
 	eventYielded       = "DeviceNotOurs"

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -285,49 +284,4 @@ func contains(all, some map[string]string) bool {
 		}
 	}
 	return true
-}
-
-// modeBook keeps the last good document of modes.
-type modeBook struct {
-	data   map[string]string
-	read   bool
-	good   *inventory.Modes
-	broken bool // the present document is not the good one
-}
-
-func (b *modeBook) decide(a *Agent, v *view, held *holdings) modeDecision {
-	b.update(a, v)
-	q := modeQuestion{
-		preset: a.cfg.Mode, driver: a.roster.driver, holders: held.kinds, podsKnown: v.podsKnown,
-		servesBoth: v.node.Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak || a.intends(v),
-	}
-	if a.previous != nil {
-		q.current = a.previous.Mode
-	}
-	if b.good != nil {
-		q.configured = b.good.Of(a.cfg.Node)
-	} else if !b.read || b.broken {
-		q.configured = q.current // what is asked for is not known
-	}
-	q.cards, q.virtual = a.roster.count()
-	return q.decide()
-}
-
-// update reads the document if it changed. A bad one is reported and not used.
-func (b *modeBook) update(a *Agent, v *view) {
-	if !v.modesKnown || b.read && maps.Equal(b.data, v.modes) {
-		return
-	}
-	b.data, b.read, b.broken = v.modes, true, false
-	if v.modes == nil {
-		b.good = nil
-		return
-	}
-	modes, err := inventory.DecodeModes(v.modes)
-	if err != nil {
-		b.broken = true
-		a.events.onNode(corev1.EventTypeWarning, eventBadModes, "ConfigMap %s/%s is not used, the last good one stays: %v", a.cfg.Namespace, wire.ModesConfigMap, err)
-		return
-	}
-	b.good = modes
 }

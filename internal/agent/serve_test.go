@@ -220,7 +220,7 @@ func TestVendorPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWatcher("n1", "daybreak-system", inventory.VendorPlugin{}, clients)
+	w := newWatcher(&Config{Node: "n1"}, clients)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "metax", Name: "gpu-device-x", GenerateName: "gpu-device-"}, Spec: corev1.PodSpec{NodeName: "n1"}}
 	trimmed, err := request.Trim(pod)
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
-	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -44,9 +43,11 @@ type view struct {
 	pods      []*corev1.Pod
 	vendorPod string
 	podsKnown bool
-	// modes is the data of the ConfigMap, nil when there is none.
-	modes      map[string]string
-	modesKnown bool
+	// modes is Daybreak's own ConfigMap, nil when there is none; vendorModes are those
+	// of the vendor's operator.
+	modes       *corev1.ConfigMap
+	vendorModes []*corev1.ConfigMap
+	modesKnown  bool
 }
 
 // watcher reports what happens in the cluster.
@@ -58,27 +59,32 @@ type watcher interface {
 }
 
 // liveWatcher watches the four kinds of objects that an agent needs, each narrowed to
-// the node's own: there are as many agents as nodes.
+// the node's own or by name: there are as many agents as nodes.
 type liveWatcher struct {
 	signal                     chan struct{}
-	plugin                     inventory.VendorPlugin
+	cfg                        *Config
 	nodes, devices, pods, maps cache.SharedIndexInformer
+	labelled                   cache.SharedIndexInformer       // the vendor's ConfigMaps by label; nil if they go by name
 	gone                       atomic.Pointer[v1alpha1.Device] // the last deleted one
 }
 
-func newWatcher(node, namespace string, plugin inventory.VendorPlugin, c *Clients) *liveWatcher {
-	w := &liveWatcher{signal: make(chan struct{}, 1), plugin: plugin}
+func newWatcher(cfg *Config, c *Clients) *liveWatcher {
+	w := &liveWatcher{signal: make(chan struct{}, 1), cfg: cfg}
 	only := func(field, value string) func(*metav1.ListOptions) {
 		return func(o *metav1.ListOptions) { o.FieldSelector = fields.OneTermEqualSelector(field, value).String() }
 	}
 	core := func(resource, namespace string, kind runtime.Object, narrow func(*metav1.ListOptions)) cache.SharedIndexInformer {
 		return cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(c.Core.RESTClient(), resource, namespace, narrow), kind, 0, nil)
 	}
-	own := only(metav1.ObjectNameField, node)
+	own := only(metav1.ObjectNameField, cfg.Node)
 	w.nodes = w.add(metadatainformer.NewFilteredMetadataInformer(c.Metadata, nodeResource, metav1.NamespaceAll, 0, nil, own).Informer(), nil)
 	w.devices = w.add(dynamicinformer.NewFilteredDynamicInformer(c.Devices, deviceResource, metav1.NamespaceAll, 0, nil, own).Informer(), toDevice)
-	w.pods = w.add(core("pods", metav1.NamespaceAll, &corev1.Pod{}, only("spec.nodeName", node)), request.Trim)
-	w.maps = w.add(core("configmaps", namespace, &corev1.ConfigMap{}, only(metav1.ObjectNameField, wire.ModesConfigMap)), nil)
+	w.pods = w.add(core("pods", metav1.NamespaceAll, &corev1.Pod{}, only("spec.nodeName", cfg.Node)), request.Trim)
+	// One watch for both ConfigMaps: there are as many of it as nodes.
+	w.maps = w.add(core("configmaps", metav1.NamespaceAll, &corev1.ConfigMap{}, only(metav1.ObjectNameField, wire.ModesConfigMap)), nil)
+	if cfg.VendorSelector != "" {
+		w.labelled = w.add(core("configmaps", cfg.VendorNamespace, &corev1.ConfigMap{}, func(o *metav1.ListOptions) { o.LabelSelector = cfg.VendorSelector }), nil)
+	}
 	return w
 }
 
@@ -106,7 +112,11 @@ func (w *liveWatcher) changed() <-chan struct{} { return w.signal }
 
 func (w *liveWatcher) run(ctx context.Context) {
 	var group sync.WaitGroup
-	for _, i := range []cache.SharedIndexInformer{w.nodes, w.devices, w.pods, w.maps} {
+	all := []cache.SharedIndexInformer{w.nodes, w.devices, w.pods, w.maps}
+	if w.labelled != nil {
+		all = append(all, w.labelled)
+	}
+	for _, i := range all {
 		group.Go(func() { i.RunWithContext(ctx) })
 		// An empty list brings no event, but is worth knowing too.
 		group.Go(func() {
@@ -121,7 +131,7 @@ func (w *liveWatcher) run(ctx context.Context) {
 func (w *liveWatcher) view() view {
 	v := view{
 		node: first[*metav1.PartialObjectMetadata](w.nodes), device: first[*v1alpha1.Device](w.devices), deleted: w.gone.Load(),
-		devicesKnown: w.devices.HasSynced(), podsKnown: w.pods.HasSynced(), modesKnown: w.maps.HasSynced(),
+		devicesKnown: w.devices.HasSynced(), podsKnown: w.pods.HasSynced(), modesKnown: w.maps.HasSynced() && (w.labelled == nil || w.labelled.HasSynced()),
 	}
 	for _, obj := range w.pods.GetStore().List() {
 		pod, ok := obj.(*corev1.Pod)
@@ -131,17 +141,42 @@ func (w *liveWatcher) view() view {
 		if wire.Asks(pod) {
 			v.pods = append(v.pods, pod)
 		}
-		if w.plugin.Owns(pod) {
+		if w.cfg.VendorPlugin.Owns(pod) {
 			v.vendorPod = pod.Namespace + "/" + pod.Name
 		}
 	}
 	slices.SortFunc(v.pods, func(a, b *corev1.Pod) int {
 		return strings.Compare(string(allocation.HolderOf(a)), string(allocation.HolderOf(b)))
 	})
-	if m := first[*corev1.ConfigMap](w.maps); m != nil {
-		v.modes = m.Data
-	}
+	w.addModes(&v)
 	return v
+}
+
+// addModes adds the ConfigMaps with modes. Those of other namespaces don't count:
+// any user may write one.
+func (w *liveWatcher) addModes(v *view) {
+	byName := w.maps.GetStore()
+	v.modes = mapAt(byName, w.cfg.Namespace)
+	switch {
+	case w.labelled != nil:
+		for _, obj := range w.labelled.GetStore().List() {
+			if m, ok := obj.(*corev1.ConfigMap); ok {
+				v.vendorModes = append(v.vendorModes, m)
+			}
+		}
+		slices.SortFunc(v.vendorModes, func(a, b *corev1.ConfigMap) int { return strings.Compare(a.Name, b.Name) })
+	case w.cfg.VendorNamespace != "":
+		if m := mapAt(byName, w.cfg.VendorNamespace); m != nil {
+			v.vendorModes = []*corev1.ConfigMap{m}
+		}
+	}
+}
+
+// mapAt returns the ConfigMap of a namespace, or nil.
+func mapAt(store cache.Store, namespace string) *corev1.ConfigMap {
+	obj, _, _ := store.GetByKey(namespace + "/" + wire.ModesConfigMap) // no error: the store is in memory
+	m, _ := obj.(*corev1.ConfigMap)
+	return m
 }
 
 // first returns the only object of a watch that is narrowed to one.

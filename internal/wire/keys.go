@@ -405,6 +405,9 @@ const (
 // ModesConfigMap is the vendor's ConfigMap with the modes of the nodes.
 const ModesConfigMap = "metax-device-config"
 
+// VendorNamespace is where the vendor's operator is usually installed.
+const VendorNamespace = "metax-operator"
+
 // KoordinatorManagerLabels returns the labels of the pods of Koordinator's
 // manager, as Koordinator's chart has them.
 func KoordinatorManagerLabels() map[string]string {

@@ -33,8 +33,8 @@ var whole = []string{
 	"MutatingWebhookConfiguration/daybreak",
 	"Pod/daybreak-test",
 	"PodDisruptionBudget/daybreak-manager", "PodDisruptionBudget/daybreak-scheduler",
-	"Role/daybreak-agent", "Role/daybreak-manager",
-	"RoleBinding/daybreak-agent", "RoleBinding/daybreak-manager", "RoleBinding/daybreak-scheduler-authentication-reader",
+	"Role/daybreak-manager",
+	"RoleBinding/daybreak-manager", "RoleBinding/daybreak-scheduler-authentication-reader",
 	"Secret/daybreak-manager-webhook",
 	"Service/daybreak-manager", "Service/daybreak-scheduler",
 	"ServiceAccount/daybreak-agent", "ServiceAccount/daybreak-manager", "ServiceAccount/daybreak-scheduler", "ServiceAccount/daybreak-test",
@@ -66,6 +66,9 @@ func TestObjects(t *testing.T) {
 		},
 		"with the vendor's ConfigMap": {
 			flags: []string{"--set", "agent.deviceConfig.create=true,agent.deviceConfig.clusterConfig=mode: sgpu"}, more: []string{"ConfigMap/metax-device-config"},
+		},
+		"with the operator's ConfigMap by labels": {
+			flags: []string{"--set", "vendorOperator.namespace=gpus,vendorOperator.selector=app=gpu-device"}, more: []string{"Role/daybreak-agent", "RoleBinding/daybreak-agent"},
 		},
 		"with network policies": {
 			flags: []string{"--set", "networkPolicies.enabled=true"},
@@ -135,6 +138,8 @@ func TestArguments(t *testing.T) {
 		"Koordinator's gate":                    {set: "scheduler.featureGates=DevicePluginAdaption=true", part: "Deployment/daybreak-scheduler", want: []string{"--feature-gates=DevicePluginAdaption=true"}},
 		"the vendor's plugin, to the scheduler": {set: "vendorPlugin.selector=app=gpu-device", part: "Deployment/daybreak-scheduler", want: []string{"--vendor-plugin-selector=app=gpu-device"}},
 		"the vendor's plugin, to the manager":   {set: "vendorPlugin.selector=app=gpu-device", part: "Deployment/daybreak-manager", want: []string{"--vendor-plugin-selector=app=gpu-device"}},
+		"the vendor's operator":                 {part: "DaemonSet/daybreak-agent", want: []string{"--vendor-namespace=metax-operator"}, not: []string{"--vendor-config-selector="}},
+		"its ConfigMap by labels":               {set: "vendorOperator.namespace=gpus,vendorOperator.selector=app=gpu-device", part: "DaemonSet/daybreak-agent", want: []string{"--vendor-namespace=gpus", "--vendor-config-selector=app=gpu-device"}},
 		"a policy":                              {set: "scheduler.policy=spread", part: "Deployment/daybreak-scheduler", want: []string{"--policy=spread"}},
 		"an argument":                           {set: "scheduler.extraArgs={--kube-api-qps=9}", part: "Deployment/daybreak-scheduler", want: []string{"--kube-api-qps=9"}},
 		"whom pods are given to":                {part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=daybreak", "--namespace=" + namespace}, not: []string{"--scheduler-name=default-scheduler"}},
@@ -331,6 +336,7 @@ func TestGuards(t *testing.T) {
 		"a taint that is none":          {"admission.toleratedTaint=metax-tech.com/gpu:Never", "'/admission/toleratedTaint'"},
 		"two images":                    {"image.tag=a,image.digest=sha256:" + strings.Repeat("0", 64), "image.tag and image.digest name two images"},
 		"modes without a ConfigMap":     {"agent.deviceConfig.nodesConfig=x", "set agent.deviceConfig.create=true"},
+		"labels without a namespace":    {"vendorOperator.namespace=,vendorOperator.selector=a=b", "write the namespace of the vendor's operator"},
 		"a page without a certificate":  {"dashboard.serve=service,admission.webhook=false", "name a Secret of type kubernetes.io/tls in dashboard.tlsSecret"},
 		"another configuration":         {"scheduler.extraArgs={--config=/x}", "use scheduler.mode, scheduler.policy and scheduler.featureGates"},
 		"a mode that is none":           {"scheduler.mode=third", "'/scheduler/mode': value must be one of 'second', 'replace'"},

@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+func vendorModes(mode string) []*corev1.ConfigMap {
+	return []*corev1.ConfigMap{modesIn(wire.VendorNamespace, map[string]string{"cluster-config": "mode: " + mode})}
+}
+
+func (s *scene) wantMode(want string) {
+	s.Helper()
+	s.step()
+	if got := s.mode(); got != want {
+		s.Fatalf("mode %s, want %s", got, want)
+	}
+}
+
+// A node follows the ConfigMap of the plugin that serves it, there and back.
+func TestModesFollowServer(t *testing.T) {
+	s := newScene(t, func(c *Config) { c.VendorNamespace = wire.VendorNamespace })
+	server := &fakeServer{status: deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}}
+	s.agent.server = server
+	s.seen.vendorModes = vendorModes("native")
+	s.look(seen("a", "b"))
+	s.wantMode("sgpu") // Daybreak's, where the operator's does not count
+	s.events = nil
+
+	server.status.Foreign, server.status.Serving = "metax-tech.com/gpu with device a", false
+	s.wantMode("native")
+	s.seen.vendorModes = vendorModes("sgpu")
+	s.wantMode("sgpu")
+	s.events = nil
+	s.seen.modes = modes("native")
+	s.wantMode("sgpu")
+	s.wantEvents("node/n1 ModesIgnored ConfigMap daybreak-system/metax-device-config asks for mode native and is not used: the vendor's plugin serves this node and reads ConfigMap metax-operator/metax-device-config, mode sgpu")
+	s.looks(3, seen("a", "b"))
+	s.wantEvents()
+	s.seen.vendorModes = vendorModes("sliced")
+	s.wantMode("sgpu")
+	s.wantEvents(`node/n1 BadModes ConfigMap metax-operator/metax-device-config is not used, the last good one stays: cluster-config: mode "sliced": write native, sgpu, shared or vgpu`)
+	s.seen.vendorModes = nil
+	s.wantMode("native") // Daybreak's own is better than a guess
+	s.events = nil
+
+	s.seen.modes = nil
+	s.seen.vendorPod = "gpu-system/metax-gpu-device-x"
+	s.wantMode("sgpu")
+	s.wantEvents("node/n1 ModesNotFound the vendor's plugin serves this node, but its mode is not known and taken from the hardware: namespace metax-operator has no ConfigMap metax-device-config, and the plugin's pod is gpu-system/metax-gpu-device-x; name the operator's namespace with vendorOperator.namespace",
+		"node/n1 ModeChanged the node's mode is sgpu, it was native")
+
+	s.seen.vendorModes, s.seen.modes = vendorModes("native"), modes("sgpu")
+	s.wantMode("native")
+	server.status.Foreign, server.status.Serving = "", true
+	s.wantMode("sgpu")
+}
+
+// Two ConfigMaps with the labels contradict each other: neither is used.
+func TestModesTwice(t *testing.T) {
+	s := newScene(t, func(c *Config) { c.VendorNamespace = wire.VendorNamespace })
+	s.seen.node.Annotations = map[string]string{wire.AnnotationServedBy: wire.ServedByVendor}
+	s.seen.vendorModes = vendorModes("native")
+	s.look(seen("a"))
+	s.wantMode("native")
+	second := vendorModes("sgpu")[0]
+	second.Name = "of-a-test"
+	s.seen.vendorModes, s.events = append(s.seen.vendorModes, second), nil
+	s.wantMode("native")
+	s.wantEvents("node/n1 BadModes ConfigMap metax-operator/metax-device-config, metax-operator/of-a-test is not used, the last good one stays: more than one has the labels of the vendor's: leave them on one, or select it by other labels with vendorOperator.selector")
+	s.seen.vendorModes = s.seen.vendorModes[1:]
+	s.wantMode("sgpu")
+}
+
+// After a restart of the agent a node without annotation keeps its mode until kubelet
+// has been asked who serves it.
+func TestModesWaitForKubelet(t *testing.T) {
+	vendor := func(c *Config) { c.VendorNamespace = wire.VendorNamespace }
+	s := newScene(t, vendor)
+	s.seen.vendorModes = vendorModes("native")
+	s.agent.server = &fakeServer{status: deviceplugin.Status{Foreign: "metax-tech.com/gpu with device a"}}
+	s.look(seen("a"))
+	s.wantMode("native")
+	s.restart(vendor)
+	server := &fakeServer{}
+	s.agent.server, s.events = server, nil
+	s.looks(3, seen("a"))
+	s.wantMode("native")
+	server.status.Foreign = "metax-tech.com/gpu with device a"
+	s.looks(3, seen("a"))
+	s.wantMode("native")
+	for _, e := range s.events {
+		if strings.Contains(e, "ModeChanged") {
+			t.Error(e)
+		}
+	}
+}
+
+// The watch takes Daybreak's own ConfigMap and the operator's, by name or by labels,
+// and none of another namespace.
+func TestModesWatched(t *testing.T) {
+	clients, err := NewClients(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for selector, want := range map[string]string{"": "metax-device-config", "app=gpu-device": "device-config"} {
+		w := newWatcher(&Config{Namespace: "daybreak-system", VendorNamespace: "metax-operator", VendorSelector: selector}, clients)
+		for _, namespace := range []string{"a-user", "daybreak-system", "metax-operator"} {
+			if err := w.maps.GetStore().Add(modesIn(namespace, nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if w.labelled != nil {
+			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "metax-operator", Name: "device-config"}}
+			if err := w.labelled.GetStore().Add(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v := w.view()
+		if v.modes == nil || v.modes.Namespace != "daybreak-system" || len(v.vendorModes) != 1 || nameOf(v.vendorModes[0]) != "metax-operator/"+want {
+			t.Errorf("selector %q: own %v, vendor's %v", selector, v.modes, v.vendorModes)
+		}
+	}
+}
