@@ -1,0 +1,306 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/machine"
+)
+
+// operatorNode is a machine in a cluster with the vendor's operator. The operator is
+// a ConfigMap, and the pod and the device plugin of its DaemonSet metax-gpu-device.
+type operatorNode struct {
+	deviceplugin.UnimplementedDevicePluginServer
+	*world
+	*machine.Machine
+	name  string
+	cards []string
+	pods  map[string]types.UID // that run, and must go on running
+	// stop ends the vendor's plugin; nil while it does not run.
+	stop func()
+}
+
+// newOperatorNode starts the machine with its agent, and the vendor's plugin first.
+func newOperatorNode(w *world, name string) *operatorNode {
+	w.Helper()
+	dir, err := os.MkdirTemp("", "m") // sockets need a short path
+	w.must(err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
+	m, err := machine.New(ctx, machine.Config{
+		Node: name, Dir: dir, Number: 1, Cards: 8, Labels: map[string]string{"metax-tech.com/gpu.installed": "true"},
+		Foreign: func(pod *corev1.Pod) bool { return pod.Namespace == wire.VendorNamespace },
+	}, w.client)
+	w.must(err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.Run()
+	}()
+	n := &operatorNode{world: w, Machine: m, name: name, pods: map[string]types.UID{}}
+	w.Cleanup(func() {
+		if n.stop != nil {
+			n.stop()
+		}
+		cancel()
+		<-done
+		m.Stop()
+		_ = os.RemoveAll(dir)
+	})
+	described, _, err := fake.Read(m.Driver())
+	w.must(err)
+	for i := range described.Cards {
+		n.cards = append(n.cards, described.Cards[i].UUID)
+	}
+	n.startPlugin()
+	agent, err := w.cluster.NewAgent(w.ctx, bin("daybreak"), name, append(m.AgentArgs(fake.Library(w.TB, fake.V231), "0"), "--serve=on", "--poll=500ms", "--drain=0s")...)
+	w.must(err)
+	agent.Env = []string{fake.EnvConfig + "=" + m.Driver()}
+	w.must(agent.Start())
+	w.Cleanup(func() {
+		agent.Kill()
+		w.logEnd(agent, "agent of "+name)
+	})
+	return n
+}
+
+// modesOfOperator writes the ConfigMap as the chart of operator 0.14.2 does; mode is
+// that of the node, empty for the cluster's.
+func (n *operatorNode) modesOfOperator(mode string) {
+	n.Helper()
+	nodes := "- nodeName: \"sample-node1\"\n  mode: \"sgpu\"\n- nodeName: \"sample-node2\"\n  mode: \"native\"\n"
+	if mode != "" {
+		nodes += fmt.Sprintf("- nodeName: %q\n  mode: %q\n", n.name, mode)
+	}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: wire.ModesConfigMap}, Data: map[string]string{
+		"version": "v1", "cluster-config": "mode: \"native\"\n", "nodes-config": nodes,
+	}}
+	maps := n.client.CoreV1().ConfigMaps(wire.VendorNamespace)
+	if _, err := maps.Update(n.ctx, m, metav1.UpdateOptions{}); err != nil {
+		_, err = maps.Create(n.ctx, m, metav1.CreateOptions{})
+		n.must(err)
+	}
+}
+
+// startPlugin starts the vendor's device plugin in mode native, and its pod.
+func (n *operatorNode) startPlugin() {
+	n.Helper()
+	const socket = "metax-gpu-device.sock"
+	plugins := filepath.Join(n.Dir, "p")
+	var config net.ListenConfig
+	listener, err := config.Listen(n.ctx, "unix", filepath.Join(plugins, socket))
+	n.must(err)
+	server := grpc.NewServer()
+	deviceplugin.RegisterDevicePluginServer(server, n)
+	go func() { _ = server.Serve(listener) }()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(plugins, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	n.must(err)
+	defer conn.Close()
+	_, err = deviceplugin.NewRegistrationClient(conn).Register(n.ctx, &deviceplugin.RegisterRequest{Version: deviceplugin.Version, Endpoint: socket, ResourceName: string(wire.ResourceGPU)})
+	n.must(err)
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "metax-gpu-device-", Namespace: wire.VendorNamespace},
+		Spec:       corev1.PodSpec{NodeName: n.name, Containers: []corev1.Container{{Name: "gpu-device-plugin", Image: "none"}}},
+	}
+	pods := n.client.CoreV1().Pods(wire.VendorNamespace)
+	p, err = pods.Create(n.ctx, p, metav1.CreateOptions{})
+	n.must(err)
+	n.stop = func() {
+		server.Stop()
+		_ = pods.Delete(context.WithoutCancel(n.ctx), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		n.stop = nil
+	}
+}
+
+// GetDevicePluginOptions implements the device plugin API, as do the next three.
+func (*operatorNode) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
+	return &deviceplugin.DevicePluginOptions{}, nil
+}
+
+// ListAndWatch lists the cards: an id of the vendor's is the UUID of a card.
+func (n *operatorNode) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
+	list := &deviceplugin.ListAndWatchResponse{}
+	for _, card := range slices.Backward(n.cards) { // so that kubelet picks others than Daybreak
+		list.Devices = append(list.Devices, &deviceplugin.Device{ID: card, Health: deviceplugin.Healthy})
+	}
+	if err := stream.Send(list); err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+// Allocate answers with nothing: no container runs here.
+func (*operatorNode) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
+	answer := &deviceplugin.AllocateResponse{}
+	for range r.GetContainerRequests() {
+		answer.ContainerResponses = append(answer.ContainerResponses, &deviceplugin.ContainerAllocateResponse{})
+	}
+	return answer, nil
+}
+
+// PreStartContainer is called by the machine's kubelet for every plugin.
+func (*operatorNode) PreStartContainer(context.Context, *deviceplugin.PreStartContainerRequest) (*deviceplugin.PreStartContainerResponse, error) {
+	return &deviceplugin.PreStartContainerResponse{}, nil
+}
+
+// runs waits until the pods run, on the node.
+func (n *operatorNode) runs(names ...string) {
+	n.Helper()
+	n.running(2*time.Minute, names...)
+	for _, name := range names {
+		n.pods[name] = n.bound(name).UID
+	}
+}
+
+// ends deletes the pods.
+func (n *operatorNode) ends(names ...string) {
+	n.Helper()
+	n.world.delete(names...)
+	for _, name := range names {
+		delete(n.pods, name)
+	}
+}
+
+// untouched checks that all pods run on, that none was rejected, and that no card has
+// two holders.
+func (n *operatorNode) untouched() {
+	n.Helper()
+	for name, uid := range n.pods {
+		pod, err := n.client.CoreV1().Pods("default").Get(n.ctx, name, metav1.GetOptions{})
+		n.must(err)
+		if pod.UID != uid || pod.Status.Phase != corev1.PodRunning || pod.Status.ContainerStatuses[0].RestartCount != 0 {
+			n.Errorf("pod %s: UID %s, was %s; %s, %d restarts", name, pod.UID, uid, pod.Status.Phase, pod.Status.ContainerStatuses[0].RestartCount)
+		}
+	}
+	if rejected := n.Rejections(); rejected > 0 {
+		n.Errorf("kubelet rejected %d pods", rejected)
+	}
+	n.audit()
+}
+
+// vendorHas returns the cards that kubelet gave from the vendor's plugin.
+func (n *operatorNode) vendorHas() []string {
+	n.Helper()
+	list, err := n.List(n.ctx, nil)
+	n.must(err)
+	var cards []string
+	for _, pod := range list.GetPodResources() {
+		for _, c := range pod.GetContainers() {
+			for _, d := range c.GetDevices() {
+				for _, id := range d.GetDeviceIds() {
+					if slices.Contains(n.cards, id) {
+						cards = append(cards, id)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(cards)
+	return cards
+}
+
+// servedBy waits until the Node names who serves it; empty is nobody of Daybreak.
+func (n *operatorNode) servedBy(who string) {
+	n.Helper()
+	n.eventually("the node is served by "+who, 2*time.Minute, func() error {
+		if by := n.world.node(n.name).Annotations[wire.AnnotationServedBy]; by != who {
+			return fmt.Errorf("it is served by %q", by)
+		}
+		return nil
+	})
+}
+
+// mode waits until the Device has the mode and, if another one waits, that.
+func (n *operatorNode) mode(mode, pending string) *v1alpha1.Device {
+	n.Helper()
+	return n.deviceSays(n.name, "mode "+mode+" "+pending, func(d *v1alpha1.Device) bool {
+		return d.Annotations[wire.AnnotationMode] == mode && d.Annotations[wire.AnnotationModePending] == pending
+	})
+}
+
+// TestVendorOperator: a node of the vendor's operator is scheduled by Daybreak, handed
+// to Daybreak's agent, and given back, while a pod of the vendor's plugin runs on.
+func TestVendorOperator(t *testing.T) {
+	t.Parallel()
+	w := newOpenWorld(t, local.Config{})
+	w.namespace(wire.VendorNamespace, nil)
+	w.modes(map[string]string{"cluster-config": "mode: sgpu"}) // Daybreak's own
+	n := newOperatorNode(w, "gpu-1")
+	n.event("Node", n.name, "NodeNotServed", "Daybreak's agent only looks at this node")
+	n.mode("sgpu", "") // Daybreak's own is all that there is
+	n.modesOfOperator("")
+	n.mode("native", "")
+	n.event("Node", n.name, "ModesIgnored", "daybreak-system/metax-device-config asks for mode sgpu and is not used")
+
+	// The operator's plugin serves the node, and Daybreak only schedules.
+	w.scheduler("scheduler")
+	w.create(pod("whole", "gpu=2"))
+	n.runs("whole")
+	whole := n.vendorHas()
+	if len(whole) != 2 {
+		t.Fatalf("kubelet gave %v", whole)
+	}
+	n.modesOfOperator("sgpu")
+	n.mode("native", "sgpu")
+	n.event("Node", n.name, "ModePending", "mode sgpu waits for 1 pod that holds cards")
+	n.modesOfOperator("")
+	n.mode("native", "")
+	n.untouched()
+
+	// The operator's component is switched off on the node, and Daybreak's agent serves it.
+	w.kubectl("annotate", "node", n.name, wire.AnnotationServedBy+"="+wire.ServedByVendor)
+	n.stop()
+	w.kubectl("annotate", "node", n.name, wire.AnnotationServedBy+"-")
+	n.servedBy(wire.ServedByDaybreak)
+	n.mode("sgpu", "")
+	w.create(pod("slice", "sgpu=1", "vcore=20", "vmemory=8"), pod("five", "gpu=5"))
+	n.runs("slice", "five")
+	for _, name := range []string{"slice", "five"} {
+		text := w.bound(name).Annotations[wire.AnnotationAllocated]
+		for _, card := range whole {
+			if strings.Contains(text, card) {
+				t.Errorf("pod %s was given %s, a card of the vendor's plugin: %s", name, card, text)
+			}
+		}
+	}
+	w.create(pod("more", "gpu=1"))
+	w.refused("more")
+	n.untouched()
+
+	// Back: what Daybreak's agent served has to end first, since the plugin does not know it.
+	w.kubectl("annotate", "--overwrite", "node", n.name, wire.AnnotationServedBy+"="+wire.ServedByVendor)
+	n.ends("more", "slice", "five")
+	n.eventually("kubelet has no cards, and the cards no slices", time.Minute, func() error {
+		_, left, err := fake.Read(n.Driver())
+		if q := w.node(n.name).Status.Allocatable[wire.ResourceGPU]; err != nil || q.Value() != 0 || len(left) > 0 {
+			return fmt.Errorf("kubelet has %d cards, the cards have slices %v, %w", q.Value(), left, err)
+		}
+		return nil
+	})
+	n.startPlugin()
+	n.mode("native", "")
+	w.create(pod("six", "gpu=6"))
+	n.runs("six")
+	if cards := n.vendorHas(); len(slices.Compact(cards)) != 8 {
+		t.Errorf("kubelet gave %v", cards)
+	}
+	n.untouched()
+}
