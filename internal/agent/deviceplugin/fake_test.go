@@ -518,8 +518,14 @@ func (s *scene) admit(resource, pod string, ids ...string) []string {
 		s.Fatal(err)
 	}
 	var names []string
-	for _, d := range answer.GetContainerResponses()[0].GetCdiDevices() {
+	one := answer.GetContainerResponses()[0]
+	for _, d := range one.GetCdiDevices() {
 		names = append(names, d.GetName())
+	}
+	// kubelet before 1.29 has no field for them. A key must not be that of the other resource.
+	keys, annotated, err := cdi.ParseAnnotations(one.GetAnnotations())
+	if err != nil || !slices.Equal(names, annotated) || len(keys) != 1 || !strings.HasSuffix(keys[0], strings.ReplaceAll(resource, "/", "_")) {
+		s.Fatalf("CDI devices %v, annotations %v: %v", names, one.GetAnnotations(), err)
 	}
 	s.kubelet.mu.Lock()
 	defer s.kubelet.mu.Unlock()

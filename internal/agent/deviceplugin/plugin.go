@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -237,7 +238,9 @@ func (p *plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 
 func sameDevice(a, b *pluginapi.Device) bool { return proto.Equal(a, b) }
 
-// Allocate answers with CDI names, whose specs are written at PreStart.
+// Allocate answers with CDI names, whose specs are written at PreStart. They are also in
+// an annotation of the container: kubelet before 1.29 and containerd before 1.7.2 do not
+// have the field, and runtimes with both skip a name that they have.
 func (p *plugin) Allocate(_ context.Context, request *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	answer := &pluginapi.AllocateResponse{}
 	for _, c := range request.GetContainerRequests() {
@@ -252,8 +255,12 @@ func (p *plugin) Allocate(_ context.Context, request *pluginapi.AllocateRequest)
 		}
 		p.server.ahead(string(p.resource), ids)
 		one := &pluginapi.ContainerAllocateResponse{}
-		for _, name := range names {
-			one.CdiDevices = append(one.CdiDevices, &pluginapi.CDIDevice{Name: parser.QualifiedName(cdiVendor, cdiClass, name)})
+		for i, name := range names {
+			names[i] = parser.QualifiedName(cdiVendor, cdiClass, name)
+			one.CdiDevices = append(one.CdiDevices, &pluginapi.CDIDevice{Name: names[i]})
+		}
+		if one.Annotations, err = cdi.UpdateAnnotations(nil, cdiVendor, string(p.resource), names); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, one)
 	}
