@@ -32,6 +32,7 @@ const (
 	reasonNotRegistered = "PluginsNotRegistered"
 	reasonDisk          = "DiskNotWritable"
 	reasonNotAsked      = "HoldersUnknown"
+	reasonOldKubelet    = "KubeletTooOld"
 	reasonOtherMode     = "ModeChanging"
 	reasonNotAnnotated  = "NodeNotAnnotated"
 	reasonStopping      = "AgentStopping"
@@ -153,6 +154,9 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 	}
 	st, checks := a.server.Status(), a.checks.fault()
 	a.reportRuntime(st.Runtime)
+	if a.events.changed(reasonOldKubelet, st.OldKubelet) && st.OldKubelet != "" {
+		a.events.onNode(corev1.EventTypeWarning, reasonOldKubelet, "no pod with cards is placed here: %s", st.OldKubelet)
+	}
 	a.reportChecks(checks)
 	sv := &service{waived: a.checks.waivedFault()}
 	switch {
@@ -162,6 +166,8 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 		sv.why = fault{reasonDisk, "the journal or CDI specs can't be written: " + st.Disk}
 	case st.Runtime.Reason != "":
 		sv.why = fault{st.Runtime.Reason, st.Runtime.Message}
+	case st.OldKubelet != "":
+		sv.why = fault{reasonOldKubelet, st.OldKubelet}
 	case checks.reason != "":
 		sv.why = checks
 	case !st.Serving:

@@ -138,6 +138,19 @@ func TestRuntimeKeepsFromServing(t *testing.T) {
 	}
 }
 
+// A kubelet that is too old keeps the node from being served, and is reported once.
+func TestOldKubelet(t *testing.T) {
+	s := newScene(t)
+	s.agent.server = &fakeServer{status: deviceplugin.Status{OldKubelet: "kubelet 1.23 or later is needed", RuntimeKnown: true}}
+	s.looks(3, seen("a", "b"))
+	if got := s.serving(); got != "False KubeletTooOld" {
+		t.Errorf("condition %q", got)
+	}
+	if text := strings.Join(s.events, "\n"); strings.Count(text, "KubeletTooOld no pod with cards is placed here: kubelet 1.23 or later is needed") != 1 {
+		t.Errorf("events %q", text)
+	}
+}
+
 // Where someone else serves, the agent says nothing about it but an event.
 func TestServedByOthers(t *testing.T) {
 	cases := map[string]struct {

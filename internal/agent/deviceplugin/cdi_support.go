@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Reasons of a [RuntimeFault].
@@ -36,6 +38,7 @@ type RuntimeAnswer struct {
 const (
 	runtimeContainerd = "containerd"
 	runtimeCRIO       = "cri-o"
+	runtimeDocker     = "docker" // as cri-dockerd has it
 )
 
 // runtimeConfig is what matters of a runtime's configuration. containerd has both
@@ -70,19 +73,23 @@ func (a *RuntimeAnswer) injects() (does, known bool) {
 	case err != nil:
 	case a.Name == runtimeContainerd && readable:
 		return v.AtLeast(containerdCDI), true
-	case a.Name == runtimeCRIO: // which has no switch; kubelet names devices in CRI's field, not in annotations
+	case a.Name == runtimeCRIO: // which has no switch
 		return v.AtLeast(crioCDI), true
 	}
 	return false, false
 }
 
 // Versions: containerd can inject CDI devices from 1.7 on and does by default from
-// 2.0 on, CRI-O from 1.28 on.
+// 2.0 on, CRI-O from 1.24 on.
 var (
 	containerdSwitch = version.MustParseGeneric("1.7")
 	containerdCDI    = version.MustParseGeneric("2.0")
-	crioCDI          = version.MustParseGeneric("1.28")
+	crioCDI          = version.MustParseGeneric("1.24")
 )
+
+// otherRuntimes is what to do where the runtime can't be configured to inject them.
+const otherRuntimes = "use containerd 1.7 or later or CRI-O 1.24 or later, or leave the node to the vendor's device plugin with the annotation " +
+	wire.AnnotationServedBy + "=" + wire.ServedByVendor
 
 // Fault returns why containers whose devices are in specs in the folder can't be left
 // to this runtime; zero if they can. Of runtimes of which nothing is known, those that
@@ -90,6 +97,8 @@ var (
 func (a *RuntimeAnswer) Fault(folder string, assumed []string) RuntimeFault {
 	name := fmt.Sprintf("container runtime %.40s %.40s", a.Name, a.Version)
 	switch does, known := a.injects(); {
+	case !known && a.Name == runtimeDocker && !slices.Contains(assumed, a.Name):
+		return RuntimeFault{ReasonNoCDI, fmt.Sprintf("%s would start containers without their cards: cri-dockerd passes no CDI devices from annotations to it; %s", name, otherRuntimes)}
 	case known && !does:
 		return RuntimeFault{ReasonNoCDI, fmt.Sprintf("%s has CDI off and would start containers without their cards: %s", name, a.advice(folder))}
 	case !known && !slices.Contains(assumed, a.Name):
@@ -104,11 +113,8 @@ func (a *RuntimeAnswer) Fault(folder string, assumed []string) RuntimeFault {
 
 func (a *RuntimeAnswer) advice(folder string) string {
 	v, err := version.ParseGeneric(a.Version)
-	if a.Name != runtimeContainerd || err != nil {
-		return "use a version of it that injects the CDI devices in CRI's field, or containerd 2.0 or later"
-	}
-	if v.LessThan(containerdSwitch) {
-		return "it can't inject them; install containerd 2.0 or later"
+	if a.Name != runtimeContainerd || err != nil || v.LessThan(containerdSwitch) {
+		return "it can't inject them; " + otherRuntimes
 	}
 	table := "io.containerd.cri.v1.runtime"
 	if v.LessThan(containerdCDI) {

@@ -19,7 +19,7 @@ func TestCDISupport(t *testing.T) {
 		assume           []string
 		want, advice     string
 	}{
-		"containerd 1.6":                         {runtime: "containerd", version: "1.6.38", config: "containerd-1.6", want: ReasonNoCDI, advice: "it can't inject them; install containerd 2.0 or later"},
+		"containerd 1.6":                         {runtime: "containerd", version: "1.6.38", config: "containerd-1.6", want: ReasonNoCDI, advice: "container runtime containerd 1.6.38 has CDI off and would start containers without their cards: it can't inject them; use containerd 1.7 or later or CRI-O 1.24 or later, or leave the node to the vendor's device plugin with the annotation daybreak-gpu.io/served-by=vendor"},
 		"containerd 1.7":                         {runtime: "containerd", version: "1.7.28", config: "containerd-1.7", want: ReasonNoCDI, advice: `write enable_cdi = true and cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"] under [plugins."io.containerd.grpc.v1.cri"]`},
 		"containerd 1.7 of Debian":               {runtime: "containerd", version: "1.7.24~ds1", config: "containerd-1.7", want: ReasonNoCDI, advice: "enable_cdi = true"},
 		"containerd 1.7, on":                     {runtime: "containerd", version: "1.7.28", config: "containerd-1.7", old: `"enableCDI": false`, new: `"enableCDI": true`},
@@ -39,8 +39,10 @@ func TestCDISupport(t *testing.T) {
 		"a word in place of true":                {runtime: "containerd", version: "v2.2.1", config: "containerd-2.2", old: `"enableCDI": true`, new: `"enableCDI": "auto"`, want: ReasonCDIUnknown},
 		"off is off, whatever is assumed":        {runtime: "containerd", version: "1.7.28", config: "containerd-1.7", assume: []string{"containerd"}, want: ReasonNoCDI, advice: "enable_cdi"},
 		"CRI-O":                                  {runtime: "cri-o", version: "1.33.0", config: "cri-o-1.33"},
-		"CRI-O before CRI's field":               {runtime: "cri-o", version: "1.27.4", config: "cri-o-1.33", want: ReasonNoCDI, advice: "use a version of it"},
-		"an unknown runtime":                     {runtime: "docker", version: "28.0.1", want: ReasonCDIUnknown, advice: `add "docker" to agent.assumeCDI (--assume-cdi)`},
+		"CRI-O that reads annotations only":      {runtime: "cri-o", version: "1.24.6", config: "cri-o-1.33"},
+		"CRI-O before CDI":                       {runtime: "cri-o", version: "1.23.5", config: "cri-o-1.33", want: ReasonNoCDI, advice: "use containerd 1.7 or later or CRI-O 1.24 or later"},
+		"cri-dockerd":                            {runtime: "docker", version: "28.0.1", want: ReasonNoCDI, advice: "container runtime docker 28.0.1 would start containers without their cards"},
+		"an unknown runtime":                     {runtime: "pouch", version: "28.0.1", want: ReasonCDIUnknown, advice: `add "pouch" to agent.assumeCDI (--assume-cdi)`},
 		"an unknown runtime, assumed":            {runtime: "docker", version: "28.0.1", assume: []string{"podman", "docker"}},
 	} {
 		t.Run(name, func(t *testing.T) {

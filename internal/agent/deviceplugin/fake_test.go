@@ -385,6 +385,7 @@ type fakeKubelet struct {
 	lists    int
 	refuse   int // lists to refuse
 	foreign  string
+	old      error // the answer of one that does not report its devices
 	register int
 	// slow is held by who wants kubelet to take no list of devices for a while.
 	slow sync.Mutex
@@ -470,6 +471,9 @@ func (k *fakeKubelet) List(context.Context, *podresources.ListPodResourcesReques
 func (k *fakeKubelet) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.old != nil {
+		return nil, k.old
+	}
 	answer := &podresources.AllocatableResourcesResponse{}
 	for name, devices := range k.devices {
 		list := &podresources.ContainerDevices{ResourceName: name}

@@ -2,18 +2,24 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Limits of what kubelet is asked.
@@ -207,8 +213,16 @@ func (h *holders) allocatable(ctx context.Context) (*podresources.AllocatableRes
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	answer, err := h.client.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("ask kubelet which devices it has: %w", err)
+	switch {
+	case err == nil:
+		return answer, nil
+	case status.Code(err) == codes.Unimplemented, strings.Contains(plain(err), "GetAllocatableResources disabled"):
+		return nil, fmt.Errorf("%w (%s): upgrade it, or leave the node to the vendor's device plugin with the annotation %s=%s",
+			errOldKubelet, plain(err), wire.AnnotationServedBy, wire.ServedByVendor)
 	}
-	return answer, nil
+	return nil, fmt.Errorf("ask kubelet which devices it has: %w", err)
 }
+
+// errOldKubelet is a kubelet without the method GetAllocatableResources: 1.20 does not
+// have it, 1.21 and 1.22 have it off by default.
+var errOldKubelet = errors.New("kubelet does not report its devices, so it is older than 1.23, or its feature gate KubeletPodResourcesGetAllocatable is off; kubelet 1.23 or later is needed")

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -133,7 +134,13 @@ func (s *Server) runtimeFault(a *RuntimeAnswer, err error) RuntimeFault {
 }
 
 // unreachable describes a runtime that does not answer, and names other sockets.
+// containerd that Docker uses, and containerd before 1.6, do not serve this API.
 func (c *Config) unreachable(err error) RuntimeFault {
+	if status.Code(err) == codes.Unimplemented {
+		return RuntimeFault{Reason: ReasonNoCDI, Message: fmt.Sprintf(
+			"the container runtime at %s does not serve CRI v1, because it is too old, its CRI plugin is off, or kubelet uses Docker (%s): %s",
+			c.Runtime, plain(err), otherRuntimes)}
+	}
 	text := fmt.Sprintf("the container runtime does not answer at %s: %s", c.Runtime, plain(err))
 	if found := c.otherSockets(); len(found) > 0 {
 		text += fmt.Sprintf("; a socket was found at %s: if it is the runtime of kubelet, set agent.runtimeSocket (--runtime-endpoint) to it", strings.Join(found, " and "))

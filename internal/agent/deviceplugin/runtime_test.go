@@ -135,3 +135,24 @@ func TestWrongEndpointNamesTheOther(t *testing.T) {
 		})
 	}
 }
+
+// A socket without CRI v1 is not one that is away: it takes another runtime.
+func TestRuntimeTooOld(t *testing.T) {
+	t.Parallel()
+	root, err := os.MkdirTemp("", "r") //nolint:usetesting // a short path, for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	cfg := &Config{Runtime: DefaultConfig().Runtime, RuntimeRoot: root}
+	serveRuntime(t, cfg.runtimeSocket(), cri.UnimplementedRuntimeServiceServer{})
+	conn, c, err := dialRuntime(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = c.ask(t.Context())
+	if fault := cfg.unreachable(err); fault.Reason != ReasonNoCDI || !strings.Contains(fault.Message, "does not serve CRI v1") || !strings.Contains(fault.Message, "use containerd 1.7 or later") {
+		t.Errorf("%v: fault %+v", err, fault)
+	}
+}

@@ -24,6 +24,8 @@ type Status struct {
 	// Runtime is why the runtime can't start containers; RuntimeKnown: it was asked.
 	Runtime      RuntimeFault
 	RuntimeKnown bool
+	// OldKubelet is why kubelet is too old to be served; empty if it is not known to be.
+	OldKubelet string
 	// Foreign is a resource and an id of another plugin that serves the node.
 	Foreign string
 	// Left is why the node is left to the vendor's plugin without its devices.

@@ -3,6 +3,7 @@ package deviceplugin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -63,6 +65,14 @@ type vendorWatch struct {
 // answer the plugin does not count as absent.
 func (s *Server) lookForOthers(ctx context.Context) error {
 	serves, err := s.holders.foreign(ctx)
+	old := ""
+	if errors.Is(err, errOldKubelet) {
+		old = err.Error()
+	}
+	if old != "" && s.Status().OldKubelet == "" {
+		klog.FromContext(ctx).Error(err, "The node can't be served")
+	}
+	s.setStatus(func(st *Status) { st.OldKubelet = old })
 	if err != nil {
 		s.vendor.absent = time.Time{}
 		return err

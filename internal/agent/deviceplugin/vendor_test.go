@@ -1,11 +1,15 @@
 package deviceplugin
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -236,5 +240,32 @@ func TestRegisteredOver(t *testing.T) {
 	}
 	if _, unhealthy := s.kubelet.health(slice); unhealthy > 0 {
 		t.Error("kubelet was sent devices that another plugin serves")
+	}
+}
+
+// A kubelet that does not report its devices is named as too old, with the way out; one
+// that is busy is not.
+func TestOldKubelet(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		err error
+		old bool
+	}{
+		"1.20":      {err: status.Error(codes.Unimplemented, "unknown method GetAllocatableResources for service v1.PodResourcesLister"), old: true},
+		"1.22":      {err: errors.New("Pod Resources API GetAllocatableResources disabled"), old: true},
+		"any, busy": {err: status.Error(codes.ResourceExhausted, "rejected by rate limit")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, gpu.ModeSGPU)
+			s.kubelet.mu.Lock()
+			s.kubelet.old = tc.err
+			s.kubelet.mu.Unlock()
+			s.pass(2 * foreignInterval)
+			got := s.server.Status().OldKubelet
+			if (got != "") != tc.old || tc.old && (!strings.Contains(got, "kubelet 1.23 or later is needed") || !strings.Contains(got, "daybreak-gpu.io/served-by=vendor")) {
+				t.Errorf("reported %q", got)
+			}
+		})
 	}
 }
