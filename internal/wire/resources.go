@@ -27,11 +27,13 @@ const (
 // Advertised is how much of a resource the manager makes a node advertise.
 type Advertised uint8
 
-// The amounts: none, 100 for each healthy card, or the memory of the healthy cards.
+// The amounts: none, 100 for each healthy card, the memory of the healthy cards, or more
+// than pods can ask for, which some versions of kubelet need; see [UnlimitedAmounts].
 const (
 	NotAdvertised Advertised = iota
 	AdvertisedPercent
 	AdvertisedMemory
+	AdvertisedUnlimited
 )
 
 // Resource is a row of the table of resources. Every list of resources, those of
@@ -44,7 +46,7 @@ type Resource struct {
 	// Devices: kubelet allocates it from a device plugin, so that only a pod with
 	// it in its limits can hold cards.
 	Devices bool
-	// Uncounted: no node advertises it, it is an amount of each device.
+	// Uncounted: it is an amount of each device, so that its sum over pods means nothing.
 	Uncounted  bool
 	Advertised Advertised
 	// For the reference.
@@ -64,14 +66,14 @@ var table = []Resource{
 		ReadBy:    "scheduler, agent", Format: "1 to 64",
 	},
 	{
-		Name: ResourceVCore, Uncounted: true,
+		Name: ResourceVCore, Uncounted: true, Advertised: AdvertisedUnlimited,
 		Means:     "the compute of each share. Without it the card is taken alone",
-		WrittenBy: "users", ReadBy: "scheduler, agent", Format: "percent, 0 to 100",
+		WrittenBy: "users; manager, as capacity without a limit, where kubelet is older than 1.31", ReadBy: "scheduler, agent", Format: "percent, 0 to 100",
 	},
 	{
-		Name: ResourceVMemory, Uncounted: true,
+		Name: ResourceVMemory, Uncounted: true, Advertised: AdvertisedUnlimited,
 		Means:     "the memory of each share. Without it, all of the card's",
-		WrittenBy: "users", ReadBy: "scheduler, agent", Format: "GiB, 1 to 1024, or with a unit 1Mi to 1Ti",
+		WrittenBy: "users; manager, as capacity without a limit, where kubelet is older than 1.31", ReadBy: "scheduler, agent", Format: "GiB, 1 to 1024, or with a unit 1Mi to 1Ti",
 	},
 	{
 		Name: KoordShared, Koordinator: true, Advertised: AdvertisedPercent,
@@ -174,7 +176,24 @@ func AdvertisedAmounts(healthy int, memory gpu.MiB) corev1.ResourceList {
 	return amounts
 }
 
-// Uncounted reports whether the resource is ours and no node advertises it.
+// UnlimitedAmounts returns what a node advertises of resources that are amounts of each
+// device. kubelet before 1.31 fails pods whose init containers ask for a resource that
+// the node does not have.
+func UnlimitedAmounts() corev1.ResourceList {
+	amounts := corev1.ResourceList{}
+	for _, r := range table {
+		if r.Advertised == AdvertisedUnlimited {
+			amounts[r.Name] = *resource.NewQuantity(unlimited, resource.BinarySI)
+		}
+	}
+	return amounts
+}
+
+// unlimited is 8 times what 16 slices of 1 TiB on each of 64 cards add up to. The API
+// server rejects amounts whose thousandths exceed 64 bits.
+const unlimited = 1 << 53
+
+// Uncounted reports whether the resource is ours and an amount of each device.
 func Uncounted(name corev1.ResourceName) bool {
 	return slices.ContainsFunc(table, func(r Resource) bool { return r.Name == name && r.Uncounted })
 }

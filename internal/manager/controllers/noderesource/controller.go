@@ -146,6 +146,7 @@ func inputs(node *corev1.Node) []any {
 	return []any{
 		pick(node.Labels, labels), pick(node.Annotations, annotations),
 		pick(node.Status.Capacity, resources), pick(node.Status.Allocatable, resources),
+		failsInitContainers(node.Status.NodeInfo.KubeletVersion),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
@@ -94,10 +95,22 @@ func decide(f facts) decision {
 	d.healthy = t.Healthy().Len()
 	d.unhealthy = t.Len() - d.healthy
 	d.amounts = wire.AdvertisedAmounts(d.healthy, memory)
+	if failsInitContainers(f.node.Status.NodeInfo.KubeletVersion) {
+		maps.Copy(d.amounts, wire.UnlimitedAmounts())
+	}
 	d.hold(f)
 	d.mark = new(ourLabels(f.node, d.labels))
 	return d
 }
+
+// failsInitContainers reports whether a kubelet of this version disregards resources
+// that the node does not have in app containers only. One without a readable version is new.
+func failsInitContainers(kubelet string) bool {
+	v, err := version.ParseGeneric(kubelet)
+	return err == nil && v.LessThan(filtersInitContainers)
+}
+
+var filtersInitContainers = version.MajorMinor(1, 31)
 
 // decideKeep is the decision about a node whose Device can't be read: all stays
 // as it is, but for what the pods on it need. A node that never was ours is not

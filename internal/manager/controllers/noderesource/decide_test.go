@@ -78,6 +78,12 @@ func marked(node *corev1.Node) *corev1.Node {
 	return node
 }
 
+// ofKubelet sets the version of the node's kubelet.
+func ofKubelet(node *corev1.Node, version string) *corev1.Node {
+	node.Status.NodeInfo.KubeletVersion = version
+	return node
+}
+
 // holding returns a pod on n1 that asks for the resources.
 func holding(requests string) corev1.Pod {
 	pod := gputest.MakePod("p").AppWith("", requests).Obj()
@@ -127,8 +133,9 @@ func text(list corev1.ResourceList) string {
 }
 
 const (
-	eight = "gpu.shared: 800, gpu-core: 800, gpu-memory: 512Gi, gpu-memory-ratio: 800, koordinator.sh/gpu: 800"
-	seven = "gpu.shared: 700, gpu-core: 700, gpu-memory: 448Gi, gpu-memory-ratio: 700, koordinator.sh/gpu: 700"
+	unlimited = "metax-tech.com/vcore: 8Pi, metax-tech.com/vmemory: 8Pi, "
+	eight     = "gpu.shared: 800, gpu-core: 800, gpu-memory: 512Gi, gpu-memory-ratio: 800, koordinator.sh/gpu: 800"
+	seven     = "gpu.shared: 700, gpu-core: 700, gpu-memory: 448Gi, gpu-memory-ratio: 700, koordinator.sh/gpu: 700"
 )
 
 func TestDecideAmounts(t *testing.T) {
@@ -140,19 +147,22 @@ func TestDecideAmounts(t *testing.T) {
 		want  string
 		held  string
 	}{
-		"one C500, the seed's node":  {cards: c500(1), want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100"},
-		"eight":                      {cards: c500(8), want: eight},
-		"one of eight unhealthy":     {cards: sicken(c500(8), 3), want: seven},
-		"cards of two sizes":         {cards: []card{{memory: "64Gi"}, {memory: "72Gi"}}, want: "gpu.shared: 200, gpu-core: 200, gpu-memory: 136Gi, gpu-memory-ratio: 200, koordinator.sh/gpu: 200"},
-		"the smaller one unhealthy":  {cards: []card{{memory: "64Gi", sick: true}, {memory: "72Gi"}}, want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 72Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100"},
-		"all unhealthy":              {cards: sicken(c500(2), 0, 1), want: "gpu.shared: 0, gpu-core: 0, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 0"},
-		"no card at all":             {want: "gpu.shared: 0, gpu-core: 0, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 0"},
-		"kubelet set all to zero":    {cards: c500(8), node: marked(nodeOf("gpu-core: 0")), want: eight},
-		"pods ask for less":          {cards: sicken(c500(8), 3), pods: slices.Repeat([]corev1.Pod{holding(whole)}, 7), want: seven},
-		"pods ask for all, one sick": {cards: sicken(c500(8), 3), pods: slices.Repeat([]corev1.Pod{holding(whole)}, 8), want: "gpu.shared: 700, gpu-core: 800, gpu-memory: 448Gi, gpu-memory-ratio: 800, koordinator.sh/gpu: 700", held: "koordinator.sh/gpu-core, koordinator.sh/gpu-memory-ratio"},
-		"memory alone is held":       {cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("gpu-memory: 96Gi")}, want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 96Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", held: "koordinator.sh/gpu-memory"},
-		"memory in another unit":     {cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("gpu-memory: 70G")}, want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 68359375Ki, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", held: "koordinator.sh/gpu-memory"},
-		"all in one":                 {cards: sicken(c500(2), 0, 1), pods: []corev1.Pod{holding("koordinator.sh/gpu: 200")}, want: "gpu.shared: 0, gpu-core: 0, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 200", held: "koordinator.sh/gpu"},
+		"one C500, the seed's node": {cards: c500(1), want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100"},
+		"eight":                     {cards: c500(8), want: eight},
+		"one of eight unhealthy":    {cards: sicken(c500(8), 3), want: seven},
+		"cards of two sizes":        {cards: []card{{memory: "64Gi"}, {memory: "72Gi"}}, want: "gpu.shared: 200, gpu-core: 200, gpu-memory: 136Gi, gpu-memory-ratio: 200, koordinator.sh/gpu: 200"},
+		"the smaller one unhealthy": {cards: []card{{memory: "64Gi", sick: true}, {memory: "72Gi"}}, want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 72Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100"},
+		"all unhealthy":             {cards: sicken(c500(2), 0, 1), want: "gpu.shared: 0, gpu-core: 0, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 0"},
+		"no card at all":            {want: "gpu.shared: 0, gpu-core: 0, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 0"},
+		"kubelet set all to zero":   {cards: c500(8), node: marked(nodeOf("gpu-core: 0")), want: eight},
+		"kubelet that fails init containers with vcore": {cards: c500(8), node: ofKubelet(nodeOf("cpu: 4"), "v1.30.14"), want: unlimited + eight},
+		"the same of a vendor, with pods":               {cards: c500(8), node: ofKubelet(nodeOf("cpu: 4"), "v1.28.3-aliyun.1"), pods: []corev1.Pod{holding("sgpu: 1, vcore: 100, vmemory: 1Ti")}, want: unlimited + eight},
+		"kubelet that does not any more":                {cards: c500(8), node: ofKubelet(marked(nodeOf(unlimited+eight)), "v1.31.0"), want: eight},
+		"pods ask for less":                             {cards: sicken(c500(8), 3), pods: slices.Repeat([]corev1.Pod{holding(whole)}, 7), want: seven},
+		"pods ask for all, one sick":                    {cards: sicken(c500(8), 3), pods: slices.Repeat([]corev1.Pod{holding(whole)}, 8), want: "gpu.shared: 700, gpu-core: 800, gpu-memory: 448Gi, gpu-memory-ratio: 800, koordinator.sh/gpu: 700", held: "koordinator.sh/gpu-core, koordinator.sh/gpu-memory-ratio"},
+		"memory alone is held":                          {cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("gpu-memory: 96Gi")}, want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 96Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", held: "koordinator.sh/gpu-memory"},
+		"memory in another unit":                        {cards: sicken(c500(2), 0), pods: []corev1.Pod{holding("gpu-memory: 70G")}, want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 68359375Ki, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", held: "koordinator.sh/gpu-memory"},
+		"all in one":                                    {cards: sicken(c500(2), 0, 1), pods: []corev1.Pod{holding("koordinator.sh/gpu: 200")}, want: "gpu.shared: 0, gpu-core: 0, gpu-memory: 0, gpu-memory-ratio: 0, koordinator.sh/gpu: 200", held: "koordinator.sh/gpu"},
 		"pods that have ended hold nothing": {
 			cards: sicken(c500(2), 0), want: "gpu.shared: 100, gpu-core: 100, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100",
 			pods: []corev1.Pod{withPhase(holding("gpu-core: 200"), corev1.PodFailed), withPhase(holding("gpu-core: 200"), corev1.PodSucceeded)},

@@ -2,7 +2,7 @@
 // koordinator.sh/gpu.shared and its kin in capacity and allocatable, and vendor,
 // model and driver version as labels.
 //
-// Kubelet manages the same fields and does not know these resources, hence four
+// Kubelet manages the same fields and does not know these resources, hence five
 // rules:
 //
 //   - Capacity and allocatable are always the same: kubelet computes allocatable
@@ -14,6 +14,9 @@
 //     are written again.
 //   - What is removed is removed by null and not by zero: kubelet disregards
 //     resources that a node does not have, but counts those of which it has none.
+//   - Kubelet before 1.31 disregards them in app containers only, and fails a pod whose
+//     init container asks for one. There the node also advertises the amounts of each
+//     slice, metax-tech.com/vcore and vmemory, with a limit that no sum reaches.
 //
 // # Ownership
 //
