@@ -28,7 +28,17 @@ func (f fakeRuntime) ListContainers(_ context.Context, r *cri.ListContainersRequ
 	if f.scene.alive[types.UID(r.GetFilter().GetLabelSelector()[labelPodUID])] {
 		state = cri.ContainerState_CONTAINER_RUNNING
 	}
-	return &cri.ListContainersResponse{Containers: []*cri.Container{{State: state}}}, nil
+	answer := &cri.ListContainersResponse{Containers: []*cri.Container{{State: state}}}
+	for name := range f.scene.exited {
+		answer.Containers = append(answer.Containers, &cri.Container{Id: name, State: cri.ContainerState_CONTAINER_EXITED, Labels: map[string]string{labelContainerName: name}})
+	}
+	return answer, nil
+}
+
+func (f fakeRuntime) ContainerStatus(_ context.Context, r *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
+	f.scene.mu.Lock()
+	defer f.scene.mu.Unlock()
+	return &cri.ContainerStatusResponse{Status: &cri.ContainerStatus{ExitCode: f.scene.exited[r.GetContainerId()]}}, nil
 }
 
 func (f fakeRuntime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {

@@ -45,6 +45,7 @@ type scene struct {
 	host   *fakeHost
 	memory gpu.MiB // of each card
 	alive  map[types.UID]bool
+	exited map[string]int32 // exit codes of containers that the runtime has, by name
 
 	mu     sync.Mutex
 	pods   map[string]*corev1.Pod // by namespace/name

@@ -67,7 +67,7 @@ func (s *Server) nextContainer(ctx context.Context, pod *corev1.Pod, containers 
 	if live == nil || live.UID != pod.UID {
 		return "", fmt.Errorf("pod %s/%s is not there any more", pod.Namespace, pod.Name)
 	}
-	return nextOf(live, order)
+	return nextOf(live, order, func(name string) (bool, error) { return s.runtime.succeeded(ctx, pod.UID, name) })
 }
 
 // inOrder returns the containers in the order in which they start.
@@ -82,8 +82,8 @@ func inOrder(pod *corev1.Pod, containers []string) []string {
 }
 
 // nextOf reads from the pod's status which container starts. kubelet writes the
-// status a moment later; until then it is not known.
-func nextOf(pod *corev1.Pod, order []string) (string, error) {
+// status a moment later, when a short init container may have ended already.
+func nextOf(pod *corev1.Pod, order []string, succeeded func(container string) (bool, error)) (string, error) {
 	status := map[string]corev1.ContainerStatus{}
 	for _, c := range pod.Status.InitContainerStatuses {
 		status[c.Name] = c
@@ -98,7 +98,9 @@ func nextOf(pod *corev1.Pod, order []string) (string, error) {
 		case c.State.Running != nil:
 			return "", fmt.Errorf("container %s is reported as running, so it is not known which one starts", name)
 		default:
-			return name, nil
+			if ended, err := succeeded(name); err != nil || !ended {
+				return name, err
+			}
 		}
 	}
 	return order[len(order)-1], nil

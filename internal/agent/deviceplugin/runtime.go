@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -22,7 +23,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-const labelPodUID = "io.kubernetes.pod.uid"
+// Labels that kubelet gives to containers.
+const (
+	labelPodUID        = "io.kubernetes.pod.uid"
+	labelContainerName = "io.kubernetes.container.name"
+)
 
 // Timing of the questions to the container runtime.
 const (
@@ -81,15 +86,50 @@ func (c *containers) lost() {
 func (c *containers) alive(ctx context.Context, uid types.UID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
+	list, err := c.list(ctx, uid)
+	if err != nil {
+		return true, err
+	}
+	return slices.ContainsFunc(list, func(c *cri.Container) bool {
+		return c.GetState() != cri.ContainerState_CONTAINER_EXITED
+	}), nil
+}
+
+func (c *containers) list(ctx context.Context, uid types.UID) ([]*cri.Container, error) {
 	answer, err := c.client.ListContainers(ctx, &cri.ListContainersRequest{
 		Filter: &cri.ContainerFilter{LabelSelector: map[string]string{labelPodUID: string(uid)}},
 	})
 	if err != nil {
-		return true, fmt.Errorf("ask the container runtime for containers of pod %s: %w", uid, err)
+		return nil, fmt.Errorf("ask the container runtime for containers of pod %s: %w", uid, err)
 	}
-	return slices.ContainsFunc(answer.GetContainers(), func(c *cri.Container) bool {
-		return c.GetState() != cri.ContainerState_CONTAINER_EXITED
-	}), nil
+	return answer.GetContainers(), nil
+}
+
+// succeeded reports whether the last container with the name in the pod has ended with 0.
+func (c *containers) succeeded(ctx context.Context, uid types.UID, name string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	list, err := c.list(ctx, uid)
+	if err != nil {
+		return false, err
+	}
+	list = slices.DeleteFunc(list, func(c *cri.Container) bool { return c.GetLabels()[labelContainerName] != name })
+	if len(list) == 0 {
+		return false, nil
+	}
+	last := slices.MaxFunc(list, func(a, b *cri.Container) int { return cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()) })
+	switch last.GetState() {
+	case cri.ContainerState_CONTAINER_CREATED:
+		return false, nil // it could not be started
+	case cri.ContainerState_CONTAINER_EXITED:
+	default:
+		return false, fmt.Errorf("container %s runs, so it is not known which one starts", name)
+	}
+	answer, err := c.client.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: last.GetId()})
+	if err != nil {
+		return false, fmt.Errorf("ask the container runtime how container %s of pod %s ended: %w", name, uid, err)
+	}
+	return answer.GetStatus().GetExitCode() == 0, nil
 }
 
 // ask asks the runtime for its version and configuration; both are of one process.

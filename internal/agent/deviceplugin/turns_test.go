@@ -98,6 +98,41 @@ func TestInitContainer(t *testing.T) {
 	}
 }
 
+// An init container that is so short that kubelet has not reported it yet: the container
+// runtime has how it ended.
+func TestShortInitContainer(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		code int32
+		want string
+	}{"it succeeded": {0, "main"}, "it failed": {1, "init"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, gpu.ModeSGPU)
+			pod := s.initPod()
+			id := "daybreak-sgpu-004"
+			s.writeCheckpoint(entry(pod, "init", slice, id), entry(pod, "main", slice, id))
+			s.admit(slice, "a", id)
+			s.admit(slice, "a", id)
+			if err := s.begin(slice, id); err != nil {
+				t.Fatal(err)
+			}
+			s.mu.Lock()
+			p := s.pods["default/a"].DeepCopy()
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "init", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}}
+			s.pods["default/a"] = p
+			s.exited = map[string]int32{"init": tc.code}
+			s.mu.Unlock()
+			if err := s.begin(slice, id); err != nil {
+				t.Fatal(err)
+			}
+			if d := s.server.journal.now(); (d.byContainer(containerID{pod.UID, "main"}) != nil) != (tc.want == "main") {
+				t.Errorf("records %+v, want that %s starts", d.Records, tc.want)
+			}
+		})
+	}
+}
+
 // An id that only an init container has is in kubelet's file alone.
 func TestOnlyInitContainer(t *testing.T) {
 	t.Parallel()
@@ -157,7 +192,7 @@ func TestTurnOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{}
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "i1", State: tc.first}, {Name: "i2", State: tc.second}}
-			got, err := nextOf(pod, []string{"i1", "i2", "main"})
+			got, err := nextOf(pod, []string{"i1", "i2", "main"}, func(string) (bool, error) { return false, nil })
 			if got != tc.want || fmt.Sprint(err) != "<nil>" != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("got %q, %v", got, err)
 			}
