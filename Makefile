@@ -196,6 +196,21 @@ node: ## Build bin/kubelet, bin/containerd and the like, of which `make e2e` mak
 	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./test/e2e/kubelet ./test/e2e/proxy k8s.io/kubernetes/cmd/kube-scheduler
 	$(AS_BUILT) $(GO) -C hack/containerd build -tags '$(CONTAINERD_TAGS)' -ldflags '-s -w' -o $(abspath $(BIN))/ $(CONTAINERD:%=github.com/containerd/containerd/v2/cmd/%)
 
+# The container runtime of an older node.
+$(BIN)/compat/containerd-1.7/containerd: hack/containerd17/go.mod
+	@mkdir -p $(@D)
+	@echo "make compat: compiling containerd 1.7; the first time takes about two minutes on two cores" >&2
+	$(AS_BUILT) $(GO) -C hack/containerd17 build -tags '$(CONTAINERD_TAGS)' -ldflags '-s -w' -o $(abspath $(@D))/ $(CONTAINERD:%=github.com/containerd/containerd/cmd/%)
+
+# Those tests of `make e2e` that older versions of kubelet and containerd could fail.
+COMPAT_NODE_TESTS := TestCDIOff|TestThreeOnOneCard|TestContainerRestarts|TestInitContainer|TestRestricted|TestKubeletRestarts|TestContainerdRestarts|TestCheck
+
+.PHONY: compat-node
+compat-node: build $(BIN)/compat/1.28/kubelet $(BIN)/compat/containerd-1.7/containerd ## Test on an older node: kubelet 1.28 on containerd 1.7 (as root)
+	@hack/node-packages.sh
+	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' E2E_KUBELET='$(abspath $(BIN))/compat/1.28/kubelet' E2E_CONTAINERD='$(abspath $(BIN))/compat/containerd-1.7' \
+		$(GO) test -count 1 -v -timeout $(E2E_TIMEOUT) -run '^($(COMPAT_NODE_TESTS))$$' ./test/e2e
+
 # Chromium and npm are Debian's; axe-core, which looks at accessibility, comes
 # from npm at the version and with the checksum of package-lock.json.
 .PHONY: e2e-browser
@@ -315,6 +330,7 @@ verify-modules:
 	$(GO) -C hack/helm mod tidy -diff
 	$(GO) -C hack/images mod tidy -diff
 	$(GO) -C hack/containerd mod tidy -diff
+	$(GO) -C hack/containerd17 mod tidy -diff
 	$(GO) -C hack/pictures mod tidy -diff
 
 .PHONY: verify-generated

@@ -26,6 +26,10 @@ import (
 const (
 	// envBin names the folder with the binaries that `make e2e` built.
 	envBin = "E2E_BIN"
+	// envKubelet and envContainerd make an older node: Kubernetes' own kubelet, before
+	// 1.29, and a folder with containerd 1.7. `make compat` sets them.
+	envKubelet    = "E2E_KUBELET"
+	envContainerd = "E2E_CONTAINERD"
 	// envStage names the role of the test's binary, which runs itself; envDir is
 	// the folder of this run.
 	envStage = "E2E_STAGE"
@@ -113,7 +117,7 @@ func cgroup() string { return filepath.Base(os.Getenv(envDir)) }
 // nothing is written to the machine's.
 var (
 	ownFolders = []string{"/run", "/var/lib/kubelet", "/var/lib/cni"}
-	covered    = []string{"/etc", "/opt", "/var/lib"}
+	covered    = []string{"/etc", "/opt", "/var/lib", "/var/log"}
 )
 
 // lock keeps a second run on this machine away.

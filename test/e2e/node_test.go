@@ -3,6 +3,7 @@ package e2e
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -40,6 +41,14 @@ type realNode struct {
 	containerd, kubelet *local.Process
 }
 
+// older reports whether the node is of an older version of Kubernetes.
+func older() bool { return os.Getenv(envKubelet) != "" }
+
+// containerdBin returns the path of a binary of containerd.
+func containerdBin(name string) string {
+	return filepath.Join(cmp.Or(os.Getenv(envContainerd), os.Getenv(envBin)), name)
+}
+
 const containerdConfig = `version = 3
 root = '{{.Dir}}/containerd'
 state = '/run/containerd'
@@ -55,6 +64,27 @@ state = '/run/containerd'
     bin_dirs = ['/usr/lib/cni', '/opt/cni/bin']
     conf_dir = '{{.Dir}}/cni'
 [plugins.'io.containerd.nri.v1.nri']
+  disable = true
+`
+
+// cdiLines are what the agent prints for containerd 1.7, which has CDI off by default.
+const cdiLines = `
+  enable_cdi = true
+  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`
+
+const olderContainerdConfig = `version = 2
+root = '{{.Dir}}/containerd'
+state = '/run/containerd'
+[grpc]
+  address = '{{.Socket}}'
+[plugins."io.containerd.grpc.v1.cri"]` + cdiLines + `
+  sandbox_image = '{{.Pause}}'
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = '/usr/lib/cni'
+    conf_dir = '{{.Dir}}/cni'
+[plugins."io.containerd.nri.v1.nri"]
   disable = true
 `
 
@@ -79,7 +109,9 @@ tlsCertFile: {{.Cert}}
 tlsPrivateKeyFile: {{.Key}}
 containerRuntimeEndpoint: unix://{{.Socket}}
 # Also on machines with cgroup v1, and without the right to make groups for pods.
-failCgroupV1: false
+{{if not .Older}}failCgroupV1: false
+podLogsDir: {{.Dir}}/pods
+{{end -}}
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
 cgroupRoot: /{{.Cgroup}}
@@ -91,7 +123,6 @@ evictionHard: {memory.available: 0%, nodefs.available: 0%, nodefs.inodesFree: 0%
 imageGCHighThresholdPercent: 100
 makeIPTablesUtilChains: false
 maxPods: 250
-podLogsDir: {{.Dir}}/pods
 volumePluginDir: {{.Dir}}/volume-plugins
 resolvConf: {{.Dir}}/resolv.conf
 clusterDNS: [10.0.0.10]
@@ -112,9 +143,18 @@ func newNode(dir string, cluster *local.Cluster) (*realNode, error) {
 	values := struct {
 		local.Credentials
 		Dir, Socket, Pause, Address, Cgroup string
-	}{credentials, dir, containerdSocket, imagePause, nodeAddress, cgroup()}
+		Older                               bool
+	}{credentials, dir, containerdSocket, imagePause, nodeAddress, cgroup(), older()}
+	config, kubelet := containerdConfig, bin("kubelet")
+	args := []string{filepath.Join(dir, "kubelet.yaml"), credentials.Kubeconfig, "/var/lib/kubelet", nodeName, nodeAddress}
+	if older() {
+		config, kubelet = olderContainerdConfig, os.Getenv(envKubelet)
+		for i, flag := range []string{"config", "kubeconfig", "root-dir", "hostname-override", "node-ip"} {
+			args[i] = "--" + flag + "=" + args[i]
+		}
+	}
 	for name, text := range map[string]string{
-		"containerd.toml": containerdConfig, "kubelet.yaml": kubeletConfig, "cni/10-e2e.conflist": networkConfig, "resolv.conf": "",
+		"containerd.toml": config, "kubelet.yaml": kubeletConfig, "cni/10-e2e.conflist": networkConfig, "resolv.conf": "",
 	} {
 		var filled bytes.Buffer
 		if err := template.Must(template.New(name).Parse(text)).Execute(&filled, values); err != nil {
@@ -129,11 +169,11 @@ func newNode(dir string, cluster *local.Cluster) (*realNode, error) {
 		}
 	}
 	n := &realNode{
-		containerd: cluster.NewProcess("containerd", bin("containerd"), "--config", filepath.Join(dir, "containerd.toml")),
-		kubelet:    cluster.NewProcess("kubelet", bin("kubelet"), filepath.Join(dir, "kubelet.yaml"), credentials.Kubeconfig, "/var/lib/kubelet", nodeName, nodeAddress),
+		containerd: cluster.NewProcess("containerd", containerdBin("containerd"), "--config", filepath.Join(dir, "containerd.toml")),
+		kubelet:    cluster.NewProcess("kubelet", kubelet, args...),
 	}
 	// The shim is found beside containerd.
-	n.containerd.Env = []string{"PATH=" + filepath.Dir(bin("containerd")) + ":" + os.Getenv("PATH")}
+	n.containerd.Env = []string{"PATH=" + filepath.Dir(containerdBin("containerd")) + ":" + os.Getenv("PATH")}
 	return n, nil
 }
 
@@ -148,7 +188,7 @@ func importImages(ctx context.Context, dir string) error {
 
 // ctr runs containerd's own client on kubelet's containers.
 func ctr(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, bin("ctr"), append([]string{"--address", containerdSocket, "--namespace", "k8s.io"}, args...)...)
+	cmd := exec.CommandContext(ctx, containerdBin("ctr"), append([]string{"--address", containerdSocket, "--namespace", "k8s.io"}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("ctr %s: %w\n%s", strings.Join(args, " "), err, out)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -31,10 +32,10 @@ func (w *world) restartContainerd(change func(config string) string) {
 }
 
 // notServing waits until the Device and an event say that the node is not served,
-// for the reason and with the text.
-func (w *world) notServing(reason, text string) {
+// for the reason and with the text, and returns the message.
+func (w *world) notServing(reason, text string) string {
 	w.Helper()
-	w.saysNotServing(reason, text)
+	message := w.saysNotServing(reason, text)
 	w.eventually("an event "+reason, time.Minute, func() error {
 		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
 		if err == nil && len(events.Items) == 0 {
@@ -42,10 +43,11 @@ func (w *world) notServing(reason, text string) {
 		}
 		return err
 	})
+	return message
 }
 
-// saysNotServing waits until the Device says so.
-func (w *world) saysNotServing(reason, text string) {
+// saysNotServing waits until the Device says so, and returns the message.
+func (w *world) saysNotServing(reason, text string) (message string) {
 	w.Helper()
 	w.eventually("not served, "+reason, time.Minute, func() error {
 		d, err := w.device()
@@ -54,11 +56,13 @@ func (w *world) saysNotServing(reason, text string) {
 		}
 		for _, c := range d.Spec.Devices[0].Conditions {
 			if c.Type == "Serving" && c.Status == metav1.ConditionFalse && c.Reason == reason && strings.Contains(c.Message, text) {
+				message = c.Message
 				return nil
 			}
 		}
 		return fmt.Errorf("conditions %+v", d.Spec.Devices[0].Conditions)
 	})
+	return message
 }
 
 // waits returns once the scheduler has found no node for the pod.
@@ -88,16 +92,19 @@ func TestCDIOff(t *testing.T) {
 	residents := w.residents(c)
 	w.create(pod("restarted", "sgpu=1", "vcore=10", "vmemory=2"))
 	restarted := w.running(time.Minute, "restarted")[0]
-	const on, off = "restrict_oom_score_adj = true", "restrict_oom_score_adj = true\n  enable_cdi = false"
-	w.restartContainerd(func(config string) string { return strings.Replace(config, on, off, 1) })
-	back := func() { w.restartContainerd(func(config string) string { return strings.Replace(config, off, on, 1) }) }
+	var before string
+	w.restartContainerd(func(config string) string {
+		before = config
+		return withoutCDI(config)
+	})
 	right := false
 	w.Cleanup(func() {
 		if !right {
-			back()
+			w.restartContainerd(func(string) string { return before })
 		}
 	})
-	w.notServing("NoCDI", `enable_cdi = true and cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"] under [plugins."io.containerd.cri.v1.runtime"]`)
+	advice := w.notServing("NoCDI", "in its config.toml write ")
+	t.Log(advice)
 
 	w.create(pod("new", "sgpu=1", "vcore=10", "vmemory=2"))
 	w.waits("new")
@@ -117,13 +124,40 @@ func TestCDIOff(t *testing.T) {
 		return err
 	})
 
-	back()
+	w.restartContainerd(func(config string) string { return w.withLines(config, advice) })
 	right = true
 	w.serving("sgpu")
 	pods := w.running(2*time.Minute, "restarted", "new")
 	w.unharmed(c, residents)
 	w.inspect(c, pods...)
 	w.slicesAre(c, 1, append(pods, residents...)...)
+}
+
+// cdiSwitch turns CDI off where it is on by default.
+const cdiSwitch = "\n  enable_cdi = false"
+
+// withoutCDI returns a configuration of containerd with CDI off.
+func withoutCDI(config string) string {
+	if older() {
+		return strings.Replace(config, cdiLines, "", 1)
+	}
+	const after = "restrict_oom_score_adj = true"
+	return strings.Replace(config, after, after+cdiSwitch, 1)
+}
+
+// withLines returns the configuration with exactly what the agent's message has.
+func (w *world) withLines(config, message string) string {
+	w.Helper()
+	found := regexp.MustCompile(`write (enable_cdi = true) and (cdi_spec_dirs = \[.*?\]) under (\[plugins\..*?\])`).FindStringSubmatch(message)
+	if found == nil {
+		w.Fatalf("no lines in %q", message)
+	}
+	config = strings.ReplaceAll(strings.Replace(config, cdiSwitch, "", 1), "'io.containerd.cri.v1.runtime'", `"io.containerd.cri.v1.runtime"`)
+	changed := strings.Replace(config, found[3]+"\n", strings.Join([]string{found[3], found[1], found[2], ""}, "\n"), 1)
+	if changed == config {
+		w.Fatalf("the configuration has no %s", found[3])
+	}
+	return changed
 }
 
 // TestWrongSocket: the agent is given a socket that does not exist. It runs and
