@@ -38,7 +38,7 @@ func drain(t *testing.T, protocol string) {
 	t.Helper()
 	clk := clocktesting.NewFakeClock(time.Now())
 	// Lends a certificate, and stands for the API server, which is asked for its version only.
-	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"major":"1","minor":"36"}`) }))
+	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, `{"major":"1","minor":"36"}`) }))
 	defer api.Close()
 	health := freeAddress(t)
 	m, err := New(Config{HealthAddress: health, Drain: time.Second, Clock: clk}, &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
