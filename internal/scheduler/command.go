@@ -1,24 +1,19 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apimachinery/pkg/util/version"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/rest"
@@ -33,14 +28,13 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 )
-
-// emulatedVersion is kube-scheduler's flag for older API servers.
-const emulatedVersion = "emulated-version"
 
 // FlagsOf begins the titles of groups of flags that are kube-scheduler's own.
 const FlagsOf = "kube-scheduler's "
@@ -55,6 +49,8 @@ type command struct {
 	policy   string
 	// vendorPlugin selects the pods of the vendor's plugin.
 	vendorPlugin inventory.VendorPlugin
+	// dir holds the built-in configuration; empty with --config.
+	dir string
 	// inCluster returns how a pod reaches its API server, or why this is none.
 	inCluster func() (*rest.Config, error)
 }
@@ -88,7 +84,7 @@ Without --config a configuration of its own is used: one profile for each
 own, or in its place with --profile default-scheduler --profile daybreak.
 
 All flags of kube-scheduler work as they do there. The API server's version is
-detected, and older ones (from 1.33) are served too.`,
+detected, from Kubernetes 1.23 on, and features whose APIs it lacks are turned off.`,
 		Example: `  # For pods with schedulerName: daybreak, alongside the cluster's scheduler
   daybreak scheduler --kubeconfig ~/.kube/config
 
@@ -125,19 +121,27 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := c.emulate(cmd, config); err != nil {
+	server, err := cluster.AskServer(ctx, config, startAnswers, resourcesInQuestion()...)
+	if err != nil {
 		return err
 	}
-	registry := c.options.ComponentGlobalsRegistry
-	if err := registry.Set(); err != nil {
+	set, err := c.adapt(cmd, server, utilfeature.DefaultMutableFeatureGate)
+	if err != nil {
 		return err
+	}
+	if c.dir != "" && set.readsBeta() {
+		if err := c.writeConfig(true); err != nil {
+			return fmt.Errorf("write the configuration: %w", err)
+		}
 	}
 	if err := preferLists(utilfeature.DefaultMutableFeatureGate); err != nil {
 		return err
 	}
-	if err := logsapi.ValidateAndApply(c.options.Logs, registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)); err != nil {
+	if err := logsapi.ValidateAndApply(c.options.Logs, c.options.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)); err != nil {
 		return err
 	}
+	klog.FromContext(ctx).Info("Features are set for the API server", "version", server.Version.String(), "newest", server.Newest.String(),
+		"emulated", set.emulated.String(), "reason", set.reason, "off", fmt.Sprint(set.off))
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
@@ -145,7 +149,10 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := checkDevices(ctx, client); err != nil {
 		return err
 	}
-	return c.serve(ctx, remove)
+	watcher := newServerWatch(set, clock.RealClock{}, func(ctx context.Context) (*cluster.Server, error) {
+		return cluster.AskServer(ctx, config, 1, resourcesInQuestion()...)
+	})
+	return c.serve(ctx, watcher, remove)
 }
 
 // configure writes the built-in configuration to a file, unless the user has
@@ -164,29 +171,30 @@ func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 			return nil, err
 		}
 	}
-	dir, err := os.MkdirTemp("", "daybreak-scheduler-")
-	if err != nil {
+	if c.dir, err = os.MkdirTemp("", "daybreak-scheduler-"); err != nil {
 		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
-	remove = func() { _ = os.RemoveAll(dir) }
-	if err := c.writeConfig(dir); err != nil {
+	remove = func() { _ = os.RemoveAll(c.dir) }
+	if err := c.writeConfig(false); err != nil {
 		remove()
 		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
 	return remove, nil
 }
 
-// writeConfig writes the built-in configuration into the directory.
-func (c *command) writeConfig(dir string) error {
-	kubeconfig, err := c.kubeconfig(dir)
+// writeConfig writes the built-in configuration.
+func (c *command) writeConfig(betaCapacities bool) error {
+	kubeconfig, err := c.kubeconfig(c.dir)
 	if err != nil {
 		return err
 	}
-	text, err := defaultConfig(configOptions{kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy, vendorPlugin: c.vendorPlugin.String()})
+	text, err := defaultConfig(configOptions{
+		kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy, vendorPlugin: c.vendorPlugin.String(), betaCapacities: betaCapacities,
+	})
 	if err != nil {
 		return err
 	}
-	c.options.ConfigFile = filepath.Join(dir, "config.yaml")
+	c.options.ConfigFile = filepath.Join(c.dir, "config.yaml")
 	return os.WriteFile(c.options.ConfigFile, text, 0o600)
 }
 
@@ -222,39 +230,12 @@ func (c *command) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// emulate makes this scheduler behave as one of the API server's own version
-// when that is older: otherwise it would wait for resources that are not there.
-func (c *command) emulate(cmd *cobra.Command, config *rest.Config) error {
-	if cmd.Flags().Changed(emulatedVersion) {
-		return nil
-	}
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return err
-	}
-	info, err := client.ServerVersion()
-	if err != nil {
-		return fmt.Errorf("ask the API server for its version: %w", err)
-	}
-	// A newer server may itself be set to behave as an older one.
-	says := cmp.Or(info.EmulationMinor, info.Minor)
-	minor, err := strconv.ParseUint(strings.TrimRight(says, "+"), 10, 32)
-	if err != nil {
-		return fmt.Errorf("the API server says its version is %q.%q", info.Major, says)
-	}
-	own := c.options.ComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent).BinaryVersion()
-	server := version.MajorMinor(1, uint(minor))
-	if !server.LessThan(version.MajorMinor(own.Major(), own.Minor())) {
-		return nil
-	}
-	return cmd.Flags().Set(emulatedVersion, fmt.Sprintf("kube=%s", server))
-}
-
 // serve runs the scheduler until the context ends or leadership is lost. The
 // configuration is not needed any more once it was read; what follows may end
 // the process at any time.
-func (c *command) serve(ctx context.Context, removeConfig func()) error {
+func (c *command) serve(ctx context.Context, server *serverWatch, removeConfig func()) error {
 	shared := NewState(clock.RealClock{})
+	shared.betaCapacities = server.readsBeta()
 	if !adaptsToPlugin(c.options.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)) {
 		shared.locks = nil
 	}
@@ -277,11 +258,18 @@ func (c *command) serve(ctx context.Context, removeConfig func()) error {
 		return err
 	}
 	go shared.fence(ctx, f)
+	go func() {
+		if err := server.run(ctx); err != nil {
+			// kube-scheduler exits without an error of ours when it gives its lease back.
+			klog.FromContext(ctx).Info("Ending", "reason", err)
+			shared.term.end(err)
+		}
+	}()
 	shared.locks.begin(ctx, f.schedulers)
 	shared.metrics.register(ctx)
 	shared.wrapProfiles(sched)
 	err = app.Run(ctx, cc, sched)
-	if cause := context.Cause(ctx); errors.Is(cause, errReplaced) {
+	if cause := context.Cause(ctx); errors.Is(cause, errReplaced) || errors.Is(cause, errOutdated) {
 		return cause
 	}
 	return err
@@ -300,7 +288,7 @@ func (s *State) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler
 		f.seen = informer.Informer().GetIndexer().LastStoreSyncResourceVersion
 	}
 	for name, profile := range sched.Profiles {
-		if err := checkPlugins(name, profile.ListPlugins()); err != nil {
+		if err := s.checkPlugins(name, profile.ListPlugins()); err != nil {
 			return nil, err
 		}
 		f.schedulers.Insert(name)
@@ -327,11 +315,17 @@ func (s *State) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler
 }
 
 // checkPlugins returns an error for a profile in which the plugin could decide
-// before the fence is open: PreEnqueue is what holds pods back.
-func checkPlugins(profile string, plugins *config.Plugins) error {
-	ours := func(p config.Plugin) bool { return p.Name == Name }
-	if slices.ContainsFunc(plugins.PreFilter.Enabled, ours) && !slices.ContainsFunc(plugins.PreEnqueue.Enabled, ours) {
+// before the fence is open: PreEnqueue is what holds pods back. It also returns
+// one for VolumeBinding where that would wait forever.
+func (s *State) checkPlugins(profile string, plugins *config.Plugins) error {
+	has := func(set config.PluginSet, name string) bool {
+		return slices.ContainsFunc(set.Enabled, func(p config.Plugin) bool { return p.Name == name })
+	}
+	if has(plugins.PreFilter, Name) && !has(plugins.PreEnqueue, Name) {
 		return fmt.Errorf("profile %s: preEnqueue does not enable %s: enable the plugin under multiPoint", profile, Name)
+	}
+	if s.betaCapacities && has(plugins.PreFilter, names.VolumeBinding) {
+		return fmt.Errorf("profile %s: %s needs %s, which API servers have from Kubernetes 1.24 on: under multiPoint, disable it and enable %s", profile, names.VolumeBinding, nameOf(capacities), VolumesName)
 	}
 	return nil
 }

@@ -30,6 +30,8 @@ type configOptions struct {
 	policy     string
 	// vendorPlugin selects the pods of the vendor's plugin.
 	vendorPlugin string
+	// betaCapacities puts [VolumesName] in the place of VolumeBinding.
+	betaCapacities bool
 }
 
 // defaultConfig returns the built-in configuration of the scheduler: one
@@ -56,7 +58,12 @@ func defaultConfig(o configOptions) ([]byte, error) {
 		return nil, err
 	}
 	for _, name := range o.profiles {
-		cfg.Profiles = append(cfg.Profiles, profile(name, args))
+		p := profile(name, args)
+		if all := &p.Plugins.MultiPoint; o.betaCapacities {
+			all.Enabled = append(all.Enabled, configv1.Plugin{Name: VolumesName})
+			all.Disabled = append(all.Disabled, configv1.Plugin{Name: names.VolumeBinding})
+		}
+		cfg.Profiles = append(cfg.Profiles, p)
 	}
 	text, err := yaml.Marshal(cfg)
 	if err != nil {

@@ -42,6 +42,8 @@ type State struct {
 	// vendorPlugin is the label selector of the vendor's plugin; nil before the
 	// first profile's plugin is made.
 	vendorPlugin *string
+	// betaCapacities makes [VolumesName] read CSIStorageCapacities as v1beta1.
+	betaCapacities bool
 }
 
 // NewState returns the state of one scheduler process.

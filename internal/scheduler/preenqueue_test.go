@@ -88,19 +88,26 @@ func (s *benched) awaitBinds(t *testing.T, n int64, limit time.Duration) {
 	}
 }
 
-// TestPreEnqueueIsNeeded: a configuration of one's own that leaves it out would
-// let decisions begin before the fence is open.
-func TestPreEnqueueIsNeeded(t *testing.T) {
+// TestCheckPlugins: without PreEnqueue decisions would begin before the fence is
+// open, and before 1.24 VolumeBinding would wait forever.
+func TestCheckPlugins(t *testing.T) {
+	volumes := config.PluginSet{Enabled: []config.Plugin{{Name: "VolumeBinding"}}}
 	ours := config.PluginSet{Enabled: []config.Plugin{{Name: "Other"}, {Name: Name}}}
 	for _, tt := range []struct {
 		plugins config.Plugins
+		beta    bool
 		want    string
 	}{
 		{},
+		{plugins: config.Plugins{PreFilter: volumes}},
+		{
+			plugins: config.Plugins{PreFilter: volumes}, beta: true,
+			want: "profile daybreak: VolumeBinding needs csistoragecapacities.v1.storage.k8s.io, which API servers have from Kubernetes 1.24 on: under multiPoint, disable it and enable DaybreakVolumes",
+		},
 		{plugins: config.Plugins{PreFilter: ours, PreEnqueue: ours}},
 		{plugins: config.Plugins{PreFilter: ours}, want: "profile daybreak: preEnqueue does not enable Daybreak: enable the plugin under multiPoint"},
 	} {
-		if got := message(checkPlugins("daybreak", &tt.plugins)); got != tt.want {
+		if got := message((&State{betaCapacities: tt.beta}).checkPlugins("daybreak", &tt.plugins)); got != tt.want {
 			t.Errorf("checkPlugins() says %q, want %q", got, tt.want)
 		}
 	}

@@ -44,6 +44,7 @@ func (s *State) standIns() frameworkruntime.Registry {
 		ResourcesName: newResources, BalanceName: newBalance, ImagesName: newImages,
 		AffinityName: s.newNeighbours(AffinityName, names.InterPodAffinity, interpodaffinity.New, func(*corev1.Pod) bool { return false }),
 		SpreadName:   s.newNeighbours(SpreadName, names.PodTopologySpread, podtopologyspread.New, isSpreadByDefault),
+		VolumesName:  s.newVolumes,
 	}
 }
 

@@ -152,7 +152,7 @@ func (s *search) restore() {
 // cards and without preferences.
 func ranksByCards(scoring []config.Plugin) bool {
 	silent := sets.New(Name, ResourcesName, BalanceName, ImagesName, AffinityName, SpreadName,
-		names.TaintToleration, names.NodeAffinity, names.VolumeBinding, names.DynamicResources)
+		names.TaintToleration, names.NodeAffinity, names.VolumeBinding, VolumesName, names.DynamicResources)
 	return !slices.ContainsFunc(scoring, func(p config.Plugin) bool { return !silent.Has(p.Name) })
 }
 
