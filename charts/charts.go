@@ -21,6 +21,8 @@ type Rights struct {
 	// Previous are those that only the part's previous release needs, in its own
 	// namespace: it may run during an upgrade. The policies confine them.
 	Previous []rbacv1.PolicyRule `json:"previous"`
+	// Policies are those of a part that evaluates the policies, everywhere.
+	Policies []rbacv1.PolicyRule `json:"policies"`
 }
 
 // RightsOf returns the rights that the chart gives to "agent", "manager" or

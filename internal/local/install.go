@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -95,7 +97,7 @@ func (c *Cluster) grant(ctx context.Context, part string, subject rbacv1.Subject
 	subjects := []rbacv1.Subject{subject}
 	var text bytes.Buffer
 	for _, object := range []any{
-		rbacv1.ClusterRole{TypeMeta: kind("ClusterRole"), ObjectMeta: everywhere, Rules: rights.Cluster},
+		rbacv1.ClusterRole{TypeMeta: kind("ClusterRole"), ObjectMeta: everywhere, Rules: slices.Concat(rights.Cluster, rights.Policies)},
 		rbacv1.ClusterRoleBinding{TypeMeta: kind("ClusterRoleBinding"), ObjectMeta: everywhere, RoleRef: role("ClusterRole"), Subjects: subjects},
 		rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: inside, Rules: slices.Concat(rights.Namespace, rights.Previous)},
 		rbacv1.RoleBinding{TypeMeta: kind("RoleBinding"), ObjectMeta: inside, RoleRef: role("Role"), Subjects: subjects},
@@ -174,6 +176,30 @@ func waitDenied(ctx context.Context, config *rest.Config, objects ...client.Obje
 		}
 	}
 	return nil
+}
+
+// Validate makes the API server ask the manager at this address about pods that ask
+// for cards and about what the policies are about, as below Kubernetes 1.30. It
+// returns the file with the policies, for the manager.
+func (c *Cluster) Validate(ctx context.Context, p policy.Params, address string) (file string, err error) {
+	p.URL = "https://" + address
+	policies, err := policy.Guards(p)
+	if err != nil {
+		return "", err
+	}
+	mutating, err := policy.Webhook(p)
+	if err != nil {
+		return "", err
+	}
+	validating, err := policy.Validating(p)
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(c.Dir, "policies.yaml")
+	if err := os.WriteFile(file, policies, 0o600); err != nil {
+		return "", err
+	}
+	return file, c.Apply(ctx, bytes.NewReader(slices.Concat(mutating, validating)))
 }
 
 // Webhook makes the API server ask the manager at this address about pods that

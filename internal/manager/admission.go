@@ -2,10 +2,16 @@ package manager
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"os"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
@@ -25,6 +31,9 @@ type Admission struct {
 	Hosts []string
 	// Rules is what is decided about pods; no Schedulers means [DefaultScheduler].
 	Rules webhook.Rules
+	// Policies is the file with the policies that are evaluated here, for API
+	// servers below 1.30; empty means that the API server has them.
+	Policies string
 	// Validity and Overlap are as in package cert; zero means its defaults.
 	Validity, Overlap time.Duration
 }
@@ -43,14 +52,14 @@ func (a Admission) withDefaults(namespace string) Admission {
 	return a
 }
 
-func (m *Manager) addAdmission(context.Context) error {
+func (m *Manager) addAdmission(ctx context.Context) error {
 	a := m.cfg.Admission
 	client, err := kubernetes.NewForConfig(m.rest)
 	if err != nil {
 		return err
 	}
 	keeper, err := cert.New(cert.Options{
-		Client: client, Namespace: m.cfg.Namespace, Secret: policy.Secret, Configuration: policy.Name,
+		Client: client, Namespace: m.cfg.Namespace, Secret: policy.Secret, Configuration: policy.Name, Validating: a.Policies != "",
 		Hosts: a.Hosts, Validity: a.Validity, Overlap: a.Overlap, Clock: m.cfg.Clock,
 	})
 	if err != nil {
@@ -63,7 +72,40 @@ func (m *Manager) addAdmission(context.Context) error {
 	if err := m.ctrl.AddReadyzCheck("admission", func(*http.Request) error { return keeper.Ready() }); err != nil {
 		return err
 	}
+	policies, err := m.policies(ctx, client)
+	if err != nil {
+		return err
+	}
 	return m.serve(
 		endpoint{name: "admission", address: a.Address, flag: "admission-bind-address", tls: newTLS(keeper.GetCertificate)},
-		&http.Server{Handler: webhook.Handler(a.Rules, m.metrics), WriteTimeout: 30 * time.Second})
+		&http.Server{Handler: webhook.Handler(a.Rules, policies, m.metrics), WriteTimeout: 30 * time.Second})
+}
+
+// policies returns the policies that are evaluated here, or nil.
+func (m *Manager) policies(ctx context.Context, client kubernetes.Interface) (*webhook.Policies, error) {
+	file := m.cfg.Admission.Policies
+	if file == "" {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	manifests, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--policies: %w", err)
+	}
+	namespaces, err := m.informer(ctx, &corev1.Namespace{})
+	if err != nil {
+		return nil, err
+	}
+	// An answer is not kept: the policies ask about rights on Nodes only, which users
+	// rarely need.
+	rights, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(), WebhookRetryBackoff: &wait.Backoff{Steps: 1},
+	}.New()
+	if err != nil {
+		return nil, err
+	}
+	evaluator, err := policy.NewEvaluator(manifests, corelisters.NewNamespaceLister(namespaces.GetIndexer()), client, rights)
+	if err != nil {
+		return nil, fmt.Errorf("--policies %s: %w", file, err)
+	}
+	return webhook.NewPolicies(evaluator, client), nil
 }

@@ -59,6 +59,13 @@ func (m *Manager) needs() []need {
 			need{resource: "secrets", namespace: m.cfg.Namespace, name: policy.Secret, verbs: keep},
 			need{resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name, verbs: keep})
 	}
+	if m.cfg.Admission.Policies != "" {
+		needs = append(needs,
+			need{resource: "validatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name, verbs: keep},
+			need{resource: "namespaces", verbs: []string{"get", "list", "watch"}},
+			need{resource: "pods", verbs: []string{"get"}},
+			need{resource: "subjectaccessreviews.authorization.k8s.io", verbs: []string{"create"}})
+	}
 	if m.cfg.Dashboard.Address != Off && !dashboard.IsLoopback(m.cfg.Dashboard.Address) {
 		needs = append(needs,
 			need{resource: "tokenreviews.authentication.k8s.io", verbs: []string{"create"}},

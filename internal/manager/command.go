@@ -102,6 +102,7 @@ func (c *command) admissionFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&a.Rules.Schedulers, "scheduler-name", []string{DefaultScheduler}, "`NAME` of Daybreak's scheduler (repeatable); the first is given to pods with cards that name none")
 	f.Var(&a.Rules.Taint, "tolerated-taint", "taint of nodes with cards that pods with cards are made to tolerate (default: none)")
 	f.StringArrayVar(&a.Rules.DirectBinders, "direct-binder", nil, "`USER` that may create pods with cards on a node of its choice (repeatable), such as the vendor operator's service account")
+	f.StringVar(&a.Policies, "policies", "", "evaluate the admission policies in `FILE`, for API servers below 1.30 (default: the API server has them)")
 	f.DurationVar(&a.Validity, "certificate-validity", cert.DefaultValidity, "how long the certificate of the webhook lasts; its authority lasts four times as long")
 	f.DurationVar(&a.Overlap, "certificate-overlap", cert.DefaultOverlap, "how long a new authority is published before it signs")
 }
@@ -119,6 +120,9 @@ func (c *command) run(ctx context.Context) error {
 	}
 	if c.cfg.AuditInterval != 0 && c.cfg.AuditInterval < time.Second {
 		return fmt.Errorf("--audit-interval %s: write at least 1s, or 0 for none", c.cfg.AuditInterval)
+	}
+	if a := c.cfg.Admission; a.Policies != "" && a.Address == Off {
+		return fmt.Errorf("--policies %s needs an address at which the API server asks: set --admission-bind-address", a.Policies)
 	}
 	if err := logsapi.ValidateAndApply(c.logs, nil); err != nil {
 		return err

@@ -264,18 +264,26 @@ func (m *Manager) readCaches(ctx context.Context) error {
 		kind     client.Object
 		informer *toolscache.SharedIndexInformer
 	}{{&corev1.Node{}, &informers.Nodes}, {&corev1.Pod{}, &informers.Pods}, {cluster.NewDevice(), &informers.Devices}} {
-		informer, err := m.ctrl.GetCache().GetInformer(ctx, x.kind, cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("watch %T: %w", x.kind, err)
+		var err error
+		if *x.informer, err = m.informer(ctx, x.kind); err != nil {
+			return err
 		}
-		shared, ok := informer.(toolscache.SharedIndexInformer)
-		if !ok {
-			return fmt.Errorf("watch %T: got a %T", x.kind, informer)
-		}
-		*x.informer = shared
 	}
 	m.source = cluster.NewReader(informers, m.cfg.VendorPlugin)
 	return nil
+}
+
+// informer returns the cache of a kind, which fills once the manager starts.
+func (m *Manager) informer(ctx context.Context, kind client.Object) (toolscache.SharedIndexInformer, error) {
+	informer, err := m.ctrl.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watch %T: %w", kind, err)
+	}
+	shared, ok := informer.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, fmt.Errorf("watch %T: got a %T", kind, informer)
+	}
+	return shared, nil
 }
 
 // ready reports whether the caches are filled. Replicas that do not lead are

@@ -245,6 +245,14 @@ const (
 	// Read by: the API server, which asks the manager accordingly.
 	// Format: `true`.
 	LabelPrivileged = "daybreak-gpu.io/allow-privileged"
+	// LabelAdmitted marks pods with cards that the manager's webhook has admitted.
+	// Webhooks of API servers below 1.28 select pods by it, so it stays as long as
+	// the pod.
+	// On: Pod.
+	// Written by: manager.
+	// Read by: the API server, which asks the manager about these pods.
+	// Format: `true`.
+	LabelAdmitted = "daybreak-gpu.io/admitted"
 )
 
 // AgentAnnotations lists the annotations that an agent may keep on its Node.

@@ -13,12 +13,24 @@ func Asks(pod *corev1.Pod) bool { return asksFor(pod, resources) }
 // do not: other vendors' cards are asked for with the same words.
 func NamesMetaX(pod *corev1.Pod) bool { return asksFor(pod, MetaXResources()) }
 
+// SeemsToAsk reports whether the pod asks for MetaX cards or has a mistyped resource
+// that resembles them: about these pods the API server asks the manager.
+func SeemsToAsk(pod *corev1.Pod) bool {
+	return hasResource(pod, func(name corev1.ResourceName) bool { return slices.Contains(resources, name) || IsUnknown(name) })
+}
+
 // asksFor reports whether a container of the pod has one of the resources, in
 // limits or requests.
 func asksFor(pod *corev1.Pod, names []corev1.ResourceName) bool {
+	return hasResource(pod, func(name corev1.ResourceName) bool { return slices.Contains(names, name) })
+}
+
+// hasResource reports whether a container of the pod has such a resource, in
+// limits or requests.
+func hasResource(pod *corev1.Pod, is func(corev1.ResourceName) bool) bool {
 	in := func(list corev1.ResourceList) bool {
 		for name := range list {
-			if slices.Contains(names, name) {
+			if is(name) {
 				return true
 			}
 		}

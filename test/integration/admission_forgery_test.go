@@ -27,7 +27,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
-	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
@@ -45,15 +44,11 @@ type forgers struct {
 // operatorUser may create bound pods, as the vendor's operator does.
 const operatorUser = "system:serviceaccount:metax-operator:validator"
 
-func newForgers(t *testing.T) *forgers {
+func newForgers(t *testing.T, g guards) *forgers {
 	w := newOpenWorld(t, local.Config{})
 	params := w.cluster.Policies()
 	params.DirectBinders = []string{operatorUser}
-	w.must(w.cluster.Guard(w.ctx, params))
-	address := freeAddress(t)
-	w.must(w.cluster.Webhook(w.ctx, address))
-	w.startManager("manager", address, manager.Admission{Rules: webhook.Rules{DirectBinders: params.DirectBinders}})
-	w.admits()
+	w.guard(g, params)
 	w.nodes(2)
 	w.scheduler("scheduler")
 	w.namespace("victims", nil)
@@ -427,12 +422,26 @@ func (f *forgers) settled() map[string]any {
 	return last
 }
 
-// TestForgery: no user takes another pod's cards, in any way.
-func TestForgery(t *testing.T) {
+// eachGuards runs the test with each of those who may evaluate the policies.
+func eachGuards(t *testing.T, test func(t *testing.T, g guards)) {
+	t.Helper()
 	t.Parallel()
-	f := newForgers(t)
+	for _, g := range []guards{byServer, byManager, byManagerAlone} {
+		t.Run(string(g), func(t *testing.T) {
+			t.Parallel()
+			test(t, g)
+		})
+	}
+}
+
+// TestForgery: no user takes another pod's cards, in any way.
+func TestForgery(t *testing.T) { eachGuards(t, testForgery) }
+
+func testForgery(t *testing.T, g guards) {
+	f := newForgers(t, g)
 	ways := f.podWays()
 	maps.Copy(ways, f.otherWays())
+	maps.DeleteFunc(ways, func(name string, _ func() error) bool { return g.unseen(name) })
 	before := f.settled()
 	for _, name := range slices.Sorted(maps.Keys(ways)) {
 		err := ways[name]()
@@ -455,9 +464,10 @@ func TestForgery(t *testing.T) {
 
 // TestForgeryHasNoEffect: ways that the API server takes without a word, and
 // that change nothing.
-func TestForgeryHasNoEffect(t *testing.T) {
-	t.Parallel()
-	f := newForgers(t)
+func TestForgeryHasNoEffect(t *testing.T) { eachGuards(t, testForgeryHasNoEffect) }
+
+func testForgeryHasNoEffect(t *testing.T, g guards) {
+	f := newForgers(t, g)
 	before := f.state()
 	pods := f.mallory.CoreV1().Pods("default")
 

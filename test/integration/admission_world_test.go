@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // freeAddress returns an address of this machine to listen on.
@@ -37,6 +41,53 @@ func (w *world) admission() {
 	w.must(w.cluster.Webhook(w.ctx, address))
 	w.startManager("manager", address, manager.Admission{})
 	w.admits()
+}
+
+// guards is who evaluates the policies.
+type guards string
+
+const (
+	byServer guards = "the API server"
+	// byManager is as on Kubernetes 1.28 and 1.29, byManagerAlone as below, where
+	// webhooks have no conditions.
+	byManager      guards = "the manager"
+	byManagerAlone guards = "the manager, without conditions"
+)
+
+// unseen reports a forgery that the guards do not see: an update of a pod without
+// the manager's label, where only the label selects pods.
+func (g guards) unseen(name string) bool {
+	return g == byManagerAlone && slices.Contains([]string{
+		"patch a pod that asks for none", "touch a pod without cards", "set hami.io/metax-gpu-devices-allocated on a pod without cards",
+		"set hami.io/metax-sgpu-devices-to-allocate on a pod without cards", "set hami.io/metax-anything on a pod without cards",
+	}, name)
+}
+
+// guard starts a manager, makes the guards apply the policies, and waits until
+// they do.
+func (w *world) guard(g guards, params policy.Params) {
+	w.Helper()
+	address := freeAddress(w.TB)
+	cfg := manager.Admission{Rules: webhook.Rules{DirectBinders: params.DirectBinders}}
+	if g == byServer {
+		w.must(w.cluster.Guard(w.ctx, params))
+		w.must(w.cluster.Webhook(w.ctx, address))
+	} else {
+		params.NoMatchConditions = g == byManagerAlone
+		var err error
+		cfg.Policies, err = w.cluster.Validate(w.ctx, params, address)
+		w.must(err)
+	}
+	w.startManager("manager", address, cfg)
+	w.admits()
+	w.eventually("a forged pod is rejected", time.Minute, func() error {
+		forged := annotated(pod("forged"), wire.AnnotationAllocated, "[]")
+		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, forged, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'daybreak-pods'") {
+			return nil
+		}
+		return fmt.Errorf("not by the policy: %w", err)
+	})
 }
 
 // startManager starts a manager that admits pods.

@@ -21,9 +21,10 @@ import (
 )
 
 // TestOrdinaryWrites: what others write on pods, nodes and Devices passes.
-func TestOrdinaryWrites(t *testing.T) {
-	t.Parallel()
-	f := newForgers(t)
+func TestOrdinaryWrites(t *testing.T) { eachGuards(t, testOrdinaryWrites) }
+
+func testOrdinaryWrites(t *testing.T, g guards) {
+	f := newForgers(t, g)
 	pods := f.mallory.CoreV1().Pods("default")
 	node := f.clientOf(f.agentOf("metax-1"))
 	writes := map[string]func() error{

@@ -2,9 +2,9 @@
 // that nothing else has to be installed for it.
 //
 // One Secret, shared by all replicas, holds an authority and a serving
-// certificate that it signed. The webhook configuration holds, as caBundle, the
-// authorities that the API server trusts. A [Keeper] in every replica keeps the
-// two in step, serves the certificate, and renews both before they expire:
+// certificate that it signed. The webhook configurations hold, as caBundle, the
+// authorities that the API server trusts. A [Keeper] in every replica keeps them
+// in step, serves the certificate, and renews both before they expire:
 //
 //   - a new serving certificate is signed by an authority that is trusted
 //     already, and used at once;

@@ -38,8 +38,9 @@ type Options struct {
 	// Namespace and Secret are where they are kept.
 	Namespace, Secret string
 	// Configuration is the name of the MutatingWebhookConfiguration that is to
-	// trust them.
+	// trust them, and with Validating that of a ValidatingWebhookConfiguration too.
 	Configuration string
+	Validating    bool
 	// Hosts are the names and addresses that the API server calls; at least one.
 	Hosts []string
 	// Validity is how long a serving certificate lasts, an authority four times
@@ -134,10 +135,14 @@ func (k *Keeper) watch(ctx context.Context) (<-chan struct{}, error) {
 	only := func(name string) func(*metav1.ListOptions) {
 		return func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }
 	}
-	for _, informer := range []cache.SharedIndexInformer{
+	informers := []cache.SharedIndexInformer{
 		coreinformers.NewFilteredSecretInformer(k.Client, k.Namespace, 0, nil, only(k.Secret)),
 		admissioninformers.NewFilteredMutatingWebhookConfigurationInformer(k.Client, 0, nil, only(k.Configuration)),
-	} {
+	}
+	if k.Validating {
+		informers = append(informers, admissioninformers.NewFilteredValidatingWebhookConfigurationInformer(k.Client, 0, nil, only(k.Configuration)))
+	}
+	for _, informer := range informers {
 		if _, err := informer.AddEventHandler(handler); err != nil {
 			return nil, fmt.Errorf("watch the certificates: %w", err)
 		}
@@ -156,16 +161,15 @@ func (k *Keeper) Step(ctx context.Context) error {
 	return err
 }
 
-// step is one try. The configuration is read before the Secret and written
-// under the version that was read: so no replica puts an older bundle in place
+// step is one try. The configurations are read before the Secret and written
+// under the versions that were read: so no replica puts an older bundle in place
 // of a newer one.
 func (k *Keeper) step(ctx context.Context) error {
-	configurations := k.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	configuration, err := configurations.Get(ctx, k.Configuration, metav1.GetOptions{})
+	configurations, err := k.configurations(ctx)
 	if err != nil {
 		return fmt.Errorf("read the webhook configuration: %w", err)
 	}
-	current, err := k.keepSecret(ctx, configuration)
+	current, err := k.keepSecret(ctx, configurations)
 	if err != nil {
 		return err
 	}
@@ -173,11 +177,14 @@ func (k *Keeper) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if setBundle(configuration, bundle) {
-		if _, err := configurations.Update(ctx, configuration, metav1.UpdateOptions{}); err != nil {
+	for _, c := range configurations {
+		if !c.setBundle(bundle) {
+			continue
+		}
+		if err := c.update(); err != nil {
 			return fmt.Errorf("publish the authorities: %w", err)
 		}
-		klog.FromContext(ctx).Info("Authorities were published", "configuration", configuration.Name, "authorities", len(current.trusted()))
+		klog.FromContext(ctx).Info("Authorities were published", "configuration", k.Configuration, "webhooks", len(c.webhooks), "authorities", len(current.trusted()))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -189,7 +196,7 @@ func (k *Keeper) step(ctx context.Context) error {
 }
 
 // keepSecret returns the state after what was due, as it stands in the Secret.
-func (k *Keeper) keepSecret(ctx context.Context, configuration *admissionregistrationv1.MutatingWebhookConfiguration) (*state, error) {
+func (k *Keeper) keepSecret(ctx context.Context, configurations []webhookConfiguration) (*state, error) {
 	now := k.Clock.Now()
 	secrets := k.Client.CoreV1().Secrets(k.Namespace)
 	secret, err := secrets.Get(ctx, k.Secret, metav1.GetOptions{})
@@ -209,7 +216,9 @@ func (k *Keeper) keepSecret(ctx context.Context, configuration *admissionregistr
 			return nil, err
 		}
 	}
-	next, err := current.advance(&k.Options, now, func(c *x509.Certificate) bool { return lists(configuration, c) })
+	next, err := current.advance(&k.Options, now, func(authority *x509.Certificate) bool {
+		return !slices.ContainsFunc(configurations, func(c webhookConfiguration) bool { return !c.lists(authority) })
+	})
 	if err != nil || next == stored {
 		return next, err
 	}
@@ -248,24 +257,63 @@ func (k *Keeper) recover(ctx context.Context, now time.Time, reason error) (*sta
 	return newState(&k.Options, now)
 }
 
+// webhookConfiguration is a webhook configuration of either kind, as it was read.
+type webhookConfiguration struct {
+	webhooks []*admissionregistrationv1.WebhookClientConfig
+	// update writes it under the version that was read.
+	update func() error
+}
+
+// configurations reads those that are to trust the certificates.
+func (k *Keeper) configurations(ctx context.Context) ([]webhookConfiguration, error) {
+	mutating := k.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	m, err := mutating.Get(ctx, k.Configuration, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	first := webhookConfiguration{update: func() error {
+		_, err := mutating.Update(ctx, m, metav1.UpdateOptions{})
+		return err
+	}}
+	for i := range m.Webhooks {
+		first.webhooks = append(first.webhooks, &m.Webhooks[i].ClientConfig)
+	}
+	if !k.Validating {
+		return []webhookConfiguration{first}, nil
+	}
+	validating := k.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	v, err := validating.Get(ctx, k.Configuration, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	second := webhookConfiguration{update: func() error {
+		_, err := validating.Update(ctx, v, metav1.UpdateOptions{})
+		return err
+	}}
+	for i := range v.Webhooks {
+		second.webhooks = append(second.webhooks, &v.Webhooks[i].ClientConfig)
+	}
+	return []webhookConfiguration{first, second}, nil
+}
+
 // lists reports whether every webhook of the configuration trusts the authority.
-func lists(configuration *admissionregistrationv1.MutatingWebhookConfiguration, authority *x509.Certificate) bool {
-	for i := range configuration.Webhooks {
-		certs, err := certutil.ParseCertsPEM(configuration.Webhooks[i].ClientConfig.CABundle)
+func (c webhookConfiguration) lists(authority *x509.Certificate) bool {
+	for _, w := range c.webhooks {
+		certs, err := certutil.ParseCertsPEM(w.CABundle)
 		if err != nil || !slices.ContainsFunc(certs, authority.Equal) {
 			return false
 		}
 	}
-	return len(configuration.Webhooks) > 0
+	return len(c.webhooks) > 0
 }
 
 // setBundle makes every webhook trust the authorities and reports whether that
 // is a change.
-func setBundle(configuration *admissionregistrationv1.MutatingWebhookConfiguration, bundle []byte) bool {
+func (c webhookConfiguration) setBundle(bundle []byte) bool {
 	changed := false
-	for i := range configuration.Webhooks {
-		if c := &configuration.Webhooks[i].ClientConfig; !bytes.Equal(c.CABundle, bundle) {
-			c.CABundle, changed = bundle, true
+	for _, w := range c.webhooks {
+		if !bytes.Equal(w.CABundle, bundle) {
+			w.CABundle, changed = bundle, true
 		}
 	}
 	return changed

@@ -36,6 +36,8 @@ func newOffice(t *testing.T) *office {
 	o.client = fake.NewClientset(&admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: configuration},
 		Webhooks:   []admissionregistrationv1.MutatingWebhook{{Name: "pods.daybreak-gpu.io"}, {Name: "privileged.pods.daybreak-gpu.io"}},
+	}, &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: configuration}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "pods.policies.daybreak-gpu.io"}},
 	}, emptySecret())
 	return o
 }
@@ -57,6 +59,7 @@ func (o *office) replica() *Keeper {
 	o.Helper()
 	options := ninety
 	options.Client, options.Namespace, options.Secret, options.Configuration, options.Clock = o.client, namespace, secretName, configuration, o.clock
+	options.Validating = true
 	k, err := New(options)
 	if err != nil {
 		o.Fatal(err)
@@ -73,14 +76,19 @@ func (o *office) step(replicas ...*Keeper) {
 	}
 }
 
-// bundle returns the authorities that both webhooks trust, which must be the same.
+// bundle returns the authorities that all webhooks trust, which must be the same.
 func (o *office) bundle() []byte {
 	o.Helper()
 	c, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(o.Context(), configuration, metav1.GetOptions{})
 	if err != nil {
 		o.Fatal(err)
 	}
-	if string(c.Webhooks[0].ClientConfig.CABundle) != string(c.Webhooks[1].ClientConfig.CABundle) {
+	v, err := o.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(o.Context(), configuration, metav1.GetOptions{})
+	if err != nil {
+		o.Fatal(err)
+	}
+	first, others := string(c.Webhooks[0].ClientConfig.CABundle), []string{string(c.Webhooks[1].ClientConfig.CABundle), string(v.Webhooks[0].ClientConfig.CABundle)}
+	if first != others[0] || first != others[1] {
 		o.Fatal("the webhooks trust different authorities")
 	}
 	return c.Webhooks[0].ClientConfig.CABundle

@@ -4,13 +4,17 @@
 // Daybreak's own parts to what is theirs.
 //
 // The manifests are YAML in the folder manifests, with a few parameters
-// ([Params]). [Guards] and [Webhook] fill them in, for the playground and the
-// tests. [Chart] leaves the parameters to Helm. The names of resources and
+// ([Params]). [Guards], [Webhook] and [Validating] fill them in, for the playground
+// and the tests. [Chart] leaves the parameters to Helm. The names of resources and
 // annotations come from package wire, so that what is guarded is what is read.
 //
 // The API server itself applies policies: they hold while no manager runs. They
 // name the users who may write; rights (RBAC) come first, and what no policy covers
 // passes.
+//
+// API servers below 1.30 have no policies. There a second webhook configuration
+// ([Validating]) sends requests to the manager, whose [Evaluator] applies the same
+// manifests.
 package policy
 
 import (
@@ -41,6 +45,8 @@ const (
 	// PathPrivileged is the same for pods of namespaces where privileged
 	// containers may have cards.
 	PathPrivileged = "/admit/privileged"
+	// PathValidate is where the manager evaluates the policies.
+	PathValidate = "/validate"
 	// DefaultService is the manager's Service.
 	DefaultService = "daybreak-manager"
 	// DefaultServicePort is that Service's port.
@@ -66,6 +72,8 @@ type Params struct {
 	// FailurePolicy is what becomes of pods that ask for MetaX cards while no
 	// manager answers: "Fail", the default, or "Ignore".
 	FailurePolicy string
+	// NoMatchConditions is for API servers below 1.28, whose webhooks have none.
+	NoMatchConditions bool
 
 	// Schedulers are the users of Daybreak's scheduler: they write allocations,
 	// and on nodes the lock and nothing else.
@@ -92,10 +100,11 @@ type Params struct {
 //go:embed manifests/*.yaml
 var manifests embed.FS
 
-// The manifests: the policies, and the webhook configuration.
+// The manifests: the policies, and the webhook configurations.
 var (
-	guardFiles   = []string{"pods", "bindings", "nodes", "devices", "configurations", "secrets", "events"}
-	webhookFiles = []string{"webhook"}
+	guardFiles      = []string{"pods", "bindings", "nodes", "devices", "configurations", "secrets", "events"}
+	webhookFiles    = []string{"webhook"}
+	validatingFiles = []string{"validating"}
 )
 
 // Guards returns the policies: they need no manager.
@@ -103,6 +112,10 @@ func Guards(p Params) ([]byte, error) { return p.render(guardFiles) }
 
 // Webhook returns the configuration that sends pods to the manager.
 func Webhook(p Params) ([]byte, error) { return p.render(webhookFiles) }
+
+// Validating returns the configuration that sends to the manager what the policies
+// are about, for API servers below 1.30.
+func Validating(p Params) ([]byte, error) { return p.render(validatingFiles) }
 
 func (p Params) render(names []string) ([]byte, error) {
 	if err := p.validate(); err != nil {
@@ -112,7 +125,8 @@ func (p Params) render(names []string) ([]byte, error) {
 }
 
 // Chart returns the templates of the chart: the policies and the webhook
-// configuration, with what an installation decides left to Helm.
+// configurations, with what an installation decides left to Helm. The policies are
+// a template of their own: objects, or the file that the manager reads.
 func Chart() ([]byte, error) {
 	values := Params{}.values()
 	for key, expression := range map[string]string{
@@ -127,16 +141,41 @@ func Chart() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	configuration, err := render(values, webhookFiles)
-	if err != nil {
-		return nil, err
+	both := func(names []string) string { // for servers with matchConditions and without
+		var texts [2][]byte
+		for i, conditions := range []bool{true, false} {
+			values["MatchConditions"] = conditions
+			text, renderErr := render(values, names)
+			texts[i], err = text, errors.Join(err, renderErr)
+		}
+		return fmt.Sprintf("{{- if include \"daybreak.hasMatchConditions\" . }}\n%s{{- else }}\n%s{{- end }}\n", texts[0], texts[1])
 	}
-	return slices.Concat(
-		[]byte("{{- /* Written by `make generate` from internal/manager/policy/manifests. */}}\n"),
-		[]byte("{{- if .Values.admission.policies }}\n"), policies, []byte("{{- end }}\n"),
-		[]byte("{{- if .Values.admission.webhook }}\n"), configuration, []byte("{{- end }}\n"),
-	), nil
+	return fmt.Appendf(nil, chart, policies, both(validatingFiles), both(webhookFiles)), err
 }
+
+// chart is the frame of the chart's templates.
+const chart = `{{- /* Written by "make generate" from internal/manager/policy/manifests. */}}
+{{- define "daybreak.policies" }}
+%s{{- end }}
+{{- if .Values.admission.policies }}
+{{- if include "daybreak.hasPolicies" . }}
+{{- include "daybreak.policies" . }}
+{{- else }}
+---
+# What the API server would evaluate from Kubernetes 1.30 on: the manager does it.
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: daybreak-policies
+  namespace: {{ .Release.Namespace }}
+  labels: {{- include "daybreak.labels" (dict "root" $ "part" "manager") | nindent 4 }}
+data:
+  policies.yaml: | {{- include "daybreak.policies" . | trim | nindent 4 }}
+%s{{- end }}
+{{- end }}
+{{- if .Values.admission.webhook }}
+%s{{- end }}
+`
 
 // render fills values into manifests.
 func render(values map[string]any, names []string) ([]byte, error) {
@@ -158,7 +197,8 @@ func render(values map[string]any, names []string) ([]byte, error) {
 func (p Params) values() map[string]any {
 	return map[string]any{
 		"Name": Name, "Namespace": p.Namespace, "Service": cmp.Or(p.Service, DefaultService), "ServicePort": cmp.Or(p.ServicePort, DefaultServicePort),
-		"URL": strings.TrimSuffix(p.URL, "/"), "FailurePolicy": cmp.Or(p.FailurePolicy, "Fail"),
+		"URL": strings.TrimSuffix(p.URL, "/"), "FailurePolicy": cmp.Or(p.FailurePolicy, "Fail"), "MatchConditions": !p.NoMatchConditions,
+		"PathValidate": PathValidate, "AdmittedLabel": wire.LabelAdmitted,
 		"Webhooks": []map[string]string{
 			{"Name": "pods.daybreak-gpu.io", "Path": Path, "Operator": "NotIn"},
 			{"Name": "privileged.pods.daybreak-gpu.io", "Path": PathPrivileged, "Operator": "In"},

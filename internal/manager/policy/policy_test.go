@@ -27,14 +27,15 @@ func params() Params {
 
 // rendered is everything that is in the manifests.
 type rendered struct {
-	webhooks *admissionregistrationv1.MutatingWebhookConfiguration
-	policies map[string]*admissionregistrationv1.ValidatingAdmissionPolicy
-	bindings map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	webhooks   *admissionregistrationv1.MutatingWebhookConfiguration
+	validating *admissionregistrationv1.ValidatingWebhookConfiguration
+	policies   map[string]*admissionregistrationv1.ValidatingAdmissionPolicy
+	bindings   map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding
 }
 
 // read renders the manifests and reads them strictly: a misspelt field would be
 // dropped by the API server without a word.
-func read(t *testing.T, p Params) *rendered {
+func read(t testing.TB, p Params) *rendered {
 	t.Helper()
 	policies, err := Guards(p)
 	if err != nil {
@@ -44,7 +45,11 @@ func read(t *testing.T, p Params) *rendered {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := slices.Concat(policies, configuration)
+	validatingText, err := Validating(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := slices.Concat(policies, configuration, validatingText)
 	out := &rendered{policies: map[string]*admissionregistrationv1.ValidatingAdmissionPolicy{}, bindings: map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{}}
 	docs := utilyaml.NewYAMLReader(bufioReader(text))
 	for {
@@ -66,6 +71,9 @@ func read(t *testing.T, p Params) *rendered {
 		case "MutatingWebhookConfiguration":
 			out.webhooks = &admissionregistrationv1.MutatingWebhookConfiguration{}
 			object = out.webhooks
+		case "ValidatingWebhookConfiguration":
+			out.validating = &admissionregistrationv1.ValidatingWebhookConfiguration{}
+			object = out.validating
 		case "ValidatingAdmissionPolicy":
 			out.policies[meta.Name] = &admissionregistrationv1.ValidatingAdmissionPolicy{}
 			object = out.policies[meta.Name]
@@ -116,6 +124,44 @@ func TestManifests(t *testing.T) {
 		}
 		if len(hook.MatchConditions) != 1 {
 			t.Errorf("%s is asked about every pod", hook.Name)
+		}
+	}
+}
+
+// TestFailures: while no manager answers, what is rejected and what passes. Below
+// 1.28, where conditions do not tell them apart, that is what may concern pods
+// without cards, and the status of pods with cards.
+func TestFailures(t *testing.T) {
+	for version, want := range map[string][]string{
+		"1.29": {
+			"bindings.policies Fail", "devices.policies Fail", "nodes.policies Fail", "pods Fail", "pods.policies Fail", "privileged.pods Fail",
+		},
+		"1.27": {
+			"bindings.policies Ignore", "devices.policies Fail", "new-pods.policies Ignore", "nodes.policies Ignore", "other-devices.policies Ignore",
+			"pod-status.policies Ignore", "pods Ignore", "pods.policies Fail", "privileged.pods Ignore", "system-pods.policies Ignore", "unlabelled-devices.policies Fail",
+		},
+	} {
+		p := params()
+		p.NoMatchConditions = version == "1.27"
+		r := read(t, p)
+		var got []string
+		add := func(name string, policy *admissionregistrationv1.FailurePolicyType, timeout *int32, conditions int) {
+			got = append(got, strings.TrimSuffix(name, ".daybreak-gpu.io")+" "+string(*policy))
+			if most := map[admissionregistrationv1.FailurePolicyType]int32{admissionregistrationv1.Fail: 5, admissionregistrationv1.Ignore: 2}[*policy]; *timeout > most {
+				t.Errorf("%s: %s waits %d s", version, name, *timeout)
+			}
+			if (conditions > 0) == p.NoMatchConditions {
+				t.Errorf("%s: %s has %d conditions", version, name, conditions)
+			}
+		}
+		for _, w := range r.webhooks.Webhooks {
+			add(w.Name, w.FailurePolicy, w.TimeoutSeconds, len(w.MatchConditions))
+		}
+		for _, w := range r.validating.Webhooks {
+			add(w.Name, w.FailurePolicy, w.TimeoutSeconds, len(w.MatchConditions))
+		}
+		if diff := cmp.Diff(want, slices.Sorted(slices.Values(got))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", version, diff)
 		}
 	}
 }

@@ -5,9 +5,13 @@
 //
 // The answer is a function of the request alone. Nothing is looked up or kept, so
 // every replica answers, and admitting twice is admitting once.
+//
+// For API servers that have no policies of their own it also evaluates those of
+// package policy ([Policies]).
 package webhook
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -48,9 +52,14 @@ type Rules struct {
 // Handler returns what the API server calls, with the two paths that the
 // configuration of package policy names: the path determines whether the pod's
 // namespace lets privileged containers have cards.
-func Handler(rules Rules, registry prometheus.Registerer) http.Handler {
+//
+// With policies, which may be nil, requests are also validated by them.
+func Handler(rules Rules, policies *Policies, registry prometheus.Registerer) http.Handler {
 	m := newMetrics(registry)
 	mux := http.NewServeMux()
+	if policies != nil {
+		mux.Handle(policy.PathValidate, promhttp.InstrumentHandlerDuration(m.duration, &admission.Webhook{Handler: &validator{policies, m}}))
+	}
 	for path, privileged := range map[string]bool{policy.Path: false, policy.PathPrivileged: true} {
 		rules.Privileged = privileged
 		mux.Handle(path, promhttp.InstrumentHandlerDuration(m.duration, &admission.Webhook{Handler: &handler{rules: rules, metrics: m}}))
@@ -72,6 +81,9 @@ func (h *handler) Handle(ctx context.Context, req admission.Request) admission.R
 }
 
 func (h *handler) answer(ctx context.Context, req admission.Request) (result string, response admission.Response) {
+	if len(req.Object.Raw) > 0 && !mentionsCards(req.Object.Raw) {
+		return resultUntouched, admission.Allowed("") // an API server below 1.28 asks about every pod
+	}
 	// The API server has read the pod before it asks; no other client may keep
 	// this process busy.
 	pod, err := wire.DecodePod(req.Object.Raw)
@@ -98,6 +110,12 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (result str
 	}
 	logger.V(4).Info("Pod completed", "patches", len(response.Patches))
 	return resultCompleted, response
+}
+
+// mentionsCards reports whether the JSON of a pod contains how the names of the
+// resources begin. Most pods are not decoded for it.
+func mentionsCards(raw []byte) bool {
+	return slices.ContainsFunc(wire.ResourcePrefixes(), func(prefix string) bool { return bytes.Contains(raw, []byte(prefix)) })
 }
 
 // podName returns the name of a pod that may not have one yet.

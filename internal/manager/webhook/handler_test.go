@@ -80,7 +80,7 @@ func patched(t testing.TB, pod []byte, r *admissionv1.AdmissionResponse) []byte 
 
 func newHandler() (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
-	return Handler(Rules{Schedulers: []string{"daybreak"}}, registry), registry
+	return Handler(Rules{Schedulers: []string{"daybreak"}}, nil, registry), registry
 }
 
 func TestPatch(t *testing.T) {
@@ -88,7 +88,7 @@ func TestPatch(t *testing.T) {
 	// A field of a Kubernetes that is newer than this program.
 	const pod = `{"metadata":{"name":"p","futureMeta":1,"annotations":{"metax-tech.com/gpu-devices-allocated":"[]"}},"spec":{"schedulerName":"default-scheduler",` +
 		`"futureSpec":{"a":[1,2]},"containers":[{"name":"c","futureContainer":true,"resources":{"limits":{"koordinator.sh/gpu":"200","cpu":"4"},"requests":{"cpu":"1000m"}}}]}}`
-	const want = `{"metadata":{"name":"p","futureMeta":1,"annotations":{"metax-tech.com/sgpu-qos-policy":"best-effort"}},"spec":{"schedulerName":"daybreak",` +
+	const want = `{"metadata":{"name":"p","futureMeta":1,"labels":{"daybreak-gpu.io/admitted":"true"},"annotations":{"metax-tech.com/sgpu-qos-policy":"best-effort"}},"spec":{"schedulerName":"daybreak",` +
 		`"futureSpec":{"a":[1,2]},"containers":[{"name":"c","futureContainer":true,"resources":{"limits":{"koordinator.sh/gpu-core":"200","koordinator.sh/gpu-memory-ratio":"200",` +
 		`"koordinator.sh/gpu.shared":"2","metax-tech.com/sgpu":"2","cpu":"4"},"requests":{"koordinator.sh/gpu-core":"200","koordinator.sh/gpu-memory-ratio":"200",` +
 		`"koordinator.sh/gpu.shared":"2","metax-tech.com/sgpu":"2","cpu":"1000m"}}}]}}`
@@ -172,7 +172,7 @@ func TestRefusal(t *testing.T) {
 
 	review(t, h, policy.Path, encode(t, gputest.MakePod("p").App("sgpu: 1").Obj()))
 	review(t, h, policy.Path, encode(t, gputest.MakePod("p").App("").Obj()))
-	review(t, h, policy.Path, []byte(`{"spec":{"containers":7}}`))
+	review(t, h, policy.Path, []byte(`{"spec":{"containers":7,"note":"metax-tech.com/sgpu"}}`))
 	const want = `
 # HELP daybreak_manager_admission_requests_total Pods that the API server asked about, by what became of them: untouched, completed, refused, error.
 # TYPE daybreak_manager_admission_requests_total counter
@@ -219,11 +219,16 @@ func FuzzHandler(f *testing.F) {
 	})
 }
 
-// BenchmarkHandler is one answer without the way to and from the API server.
+// BenchmarkHandler is one answer without the way to and from the API server. About
+// pods without cards API servers below 1.28 ask too.
 func BenchmarkHandler(b *testing.B) {
 	h, _ := newHandler()
-	pod := encode(b, gputest.MakePod("p").App("gpu-core: 10, gpu-memory: 1Gi").App("cpu: 1").Obj())
-	for b.Loop() {
-		review(b, h, policy.Path, pod)
+	for name, limits := range map[string]string{"cards": "gpu-core: 10, gpu-memory: 1Gi", "no cards": "cpu: 2"} {
+		pod := encode(b, gputest.MakePod("p").App(limits).App("cpu: 1").Obj())
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				review(b, h, policy.Path, pod)
+			}
+		})
 	}
 }

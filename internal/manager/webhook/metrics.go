@@ -13,8 +13,15 @@ const (
 	resultError     = "error"
 )
 
+// What became of a request that was validated: further values of the label.
+const (
+	resultAllowed = "allowed"
+	resultDenied  = "denied"
+)
+
 type metrics struct {
 	requests *prometheus.CounterVec
+	policies *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }
 
@@ -25,6 +32,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "daybreak_manager_admission_requests_total",
 			Help: "Pods that the API server asked about, by what became of them: untouched, completed, refused, error.",
 		}, []string{"result"}),
+		policies: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "daybreak_manager_policy_requests_total",
+			Help: "Requests that the manager validated by the policies, on API servers below 1.30, by what became of them: allowed, denied, error.",
+		}, []string{"result"}),
 		duration: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "daybreak_manager_admission_duration_seconds",
 			Help:    "How long an answer took, without the way to and from the API server.",
@@ -34,6 +45,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m.duration.WithLabelValues()
 	for _, result := range []string{resultUntouched, resultCompleted, resultRefused, resultError} {
 		m.requests.WithLabelValues(result) // so that rates have a beginning
+	}
+	for _, result := range []string{resultAllowed, resultDenied, resultError} {
+		m.policies.WithLabelValues(result)
 	}
 	return m
 }

@@ -27,7 +27,7 @@ type Verdict struct {
 // cards.
 func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict {
 	ours := r.isOurs(pod)
-	if isMirror(pod, user) || !ours && !wire.NamesMetaX(pod) {
+	if !wire.SeemsToAsk(pod) || isMirror(pod, user) || !ours && !wire.NamesMetaX(pod) {
 		return Verdict{}
 	}
 	var stripped []string
@@ -48,6 +48,10 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 		return v
 	}
 	request.ApplyDefaults(pod, ask)
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	pod.Labels[wire.LabelAdmitted] = "true"
 	if len(r.Schedulers) > 0 && pod.Spec.NodeName == "" && (pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName) {
 		pod.Spec.SchedulerName = r.Schedulers[0]
 	}

@@ -61,6 +61,29 @@ func TestScheduler(t *testing.T) {
 	}
 }
 
+// TestLabel: pods that are given cards are marked, whatever their user wrote.
+func TestLabel(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limits, label, want string
+	}{
+		"cards":                  {limits: "sgpu: 1", want: "true"},
+		"cards, and the label":   {limits: "sgpu: 1", label: "true", want: "true"},
+		"cards, and another":     {limits: "sgpu: 1", label: "false", want: "true"},
+		"no card":                {limits: "cpu: 1"},
+		"no card, and the label": {limits: "cpu: 1", label: "true", want: "true"},
+	} {
+		pod := ask(tc.limits).Obj()
+		if tc.label != "" {
+			pod.Labels = map[string]string{wire.LabelAdmitted: tc.label}
+		}
+		r := rules()
+		r.Admit(pod, user)
+		if got := pod.Labels[wire.LabelAdmitted]; got != tc.want {
+			t.Errorf("%s: label %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 // TestUntouched: pods that are none of our business stay as they are, even where
 // we would refuse others.
 func TestUntouched(t *testing.T) {
@@ -86,7 +109,8 @@ func TestUntouched(t *testing.T) {
 		"a typing error, by a scheduler of its own": {
 			pod: scheduler(ask("metax-tech.com/sgpus: 1, koordinator.sh/gpu-cores: 1").Annotate("hami.io/x", "y"), "volcano"), user: user, untouched: true,
 		},
-		"another vendor's, with HAMi's annotations": {pod: ask("nvidia.com/gpu: 1").Annotate("hami.io/gpu-schedule-policy", "x"), user: user, untouched: true},
+		"no card, and a typing error in an annotation": {pod: ask("cpu: 1").Annotate("metax-tech.com/use-gpuuid", "x"), user: user, untouched: true},
+		"another vendor's, with HAMi's annotations":    {pod: ask("nvidia.com/gpu: 1").Annotate("hami.io/gpu-schedule-policy", "x"), user: user, untouched: true},
 		"MetaX's, by a scheduler of its own": {
 			pod: scheduler(ask("gpu-core: 500, gpu-memory: 1Gi, sgpu: 1"), "koord-scheduler"), user: user,
 		},

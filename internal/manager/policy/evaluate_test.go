@@ -1,0 +1,358 @@
+package policy
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+)
+
+const nodeName = "authentication.kubernetes.io/node-name"
+
+func newEvaluator(t testing.TB) *Evaluator {
+	t.Helper()
+	manifests, err := Guards(params())
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := NewEvaluator(manifests, corelisters.NewNamespaceLister(namespaces), fake.NewClientset(), authorizerfactory.NewAlwaysDenyAuthorizer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// request is a request about an object as an API server sends it.
+func request(t testing.TB, who authenticationv1.UserInfo, plural, subresource string, old, object metav1.Object) *admissionv1.AdmissionRequest {
+	t.Helper()
+	req := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, SubResource: subresource, UserInfo: who, Resource: metav1.GroupVersionResource{Version: "v1", Resource: plural}}
+	kinds := map[string]metav1.GroupVersionKind{"pods": {Version: "v1", Kind: "Pod"}, "nodes": {Version: "v1", Kind: "Node"}}
+	req.Kind = kinds[plural]
+	if subresource == "binding" {
+		req.Kind.Kind = "Binding"
+	}
+	raw := func(object metav1.Object) []byte {
+		object.(runtime.Object).GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind(req.Kind)) //nolint:forcetypeassert // a test's own
+		text, err := json.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	req.Name, req.Namespace, req.Object.Raw = object.GetName(), object.GetNamespace(), raw(object)
+	if old != nil {
+		req.Operation, req.OldObject.Raw = admissionv1.Update, raw(old)
+	}
+	return req
+}
+
+func TestEvaluator(t *testing.T) {
+	e := newEvaluator(t)
+	jane := authenticationv1.UserInfo{Username: "jane"}
+	agent := authenticationv1.UserInfo{Username: params().Agents[0], Extra: map[string]authenticationv1.ExtraValue{nodeName: {"n1"}}}
+	pod := func(annotations map[string]string) *corev1.Pod {
+		p := gputest.MakePod("p").App("sgpu: 1").Obj()
+		p.Namespace, p.Annotations = "default", annotations
+		return p
+	}
+	node := func(name string, annotations map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
+	}
+	marked := pod(nil)
+	marked.Labels = map[string]string{wire.LabelAdmitted: "true"}
+	forged := map[string]string{wire.AnnotationAllocated: "[]"}
+	cards := map[string]string{wire.AnnotationNodeCards: "[]"}
+	by := func(name string) string {
+		return "ValidatingAdmissionPolicy 'daybreak-" + name + "' with binding 'daybreak-" + name + "' denied request: "
+	}
+	for name, tc := range map[string]struct {
+		req  *admissionv1.AdmissionRequest
+		want string
+	}{
+		"an ordinary pod":  {req: request(t, jane, "pods", "", nil, pod(nil))},
+		"a forged pod":     {request(t, jane, "pods", "", nil, pod(forged)), by("pods") + "metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it out"},
+		"the scheduler":    {req: request(t, authenticationv1.UserInfo{Username: params().Schedulers[0]}, "pods", "", nil, pod(forged))},
+		"the label goes":   {request(t, jane, "pods", "", marked, pod(nil)), by("pods") + "metadata.labels[daybreak-gpu.io/admitted]: marks a pod with cards that was admitted: leave it as it is"},
+		"the label stays":  {req: request(t, jane, "pods", "status", marked, marked)},
+		"a Binding":        {request(t, jane, "pods", "binding", nil, &corev1.Binding{ObjectMeta: pod(forged).ObjectMeta}), by("bindings") + "metadata.annotations[metax-tech.com/gpu-devices-allocated]: a Binding that says which cards the pod holds is the scheduler's alone: leave it out"},
+		"an agent":         {req: request(t, agent, "nodes", "", node("n1", nil), node("n1", cards))},
+		"another's agent":  {request(t, agent, "nodes", "", node("n2", nil), node("n2", cards)), by("nodes") + "an agent writes on its own node only"},
+		"an administrator": {request(t, jane, "nodes", "", node("n1", nil), node("n1", cards)), by("nodes") + "metadata.annotations[metax-tech.com/node-gpu-devices]: what a node says of its cards is written by the agent that runs on it: leave it as it is"},
+		"a hand-over without the right": {
+			request(t, jane, "nodes", "", node("n1", nil), node("n1", map[string]string{wire.AnnotationServedBy: wire.ServedByVendor})),
+			by("nodes") + "metadata.annotations[daybreak-gpu.io/served-by]: what a node says of its cards is written by the agent that runs on it: leave it as it is; who has the verb hand-over on nodes may set it to vendor or remove it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := e.Evaluate(t.Context(), tc.req)
+			if tc.want == "" {
+				if err != nil {
+					t.Errorf("denied: %v", err)
+				}
+				return
+			}
+			if !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), tc.want) {
+				t.Errorf("got\n  %v\nwant\n  %s", err, tc.want)
+			}
+		})
+	}
+	for name, text := range map[string]string{
+		"nothing":             "",
+		"a misspelt field":    "kind: ValidatingAdmissionPolicy\nspec: {failurPolicy: Fail}",
+		"another object":      "kind: Pod",
+		"an unknown variable": "kind: ValidatingAdmissionPolicy\nspec: {validations: [{expression: variables.none}]}",
+		"no YAML":             "kind: [",
+	} {
+		if _, err := NewEvaluator([]byte(text), nil, nil, nil); err == nil {
+			t.Errorf("%s: no complaint", name)
+		}
+	}
+}
+
+// conditions is a validating webhook with conditions, compiled.
+type conditions struct {
+	rules   []admissionregistrationv1.RuleWithOperations
+	matcher matchconditions.Matcher
+}
+
+// TestConditions: conditions compile on API servers of 1.28, and the API server
+// asks about every request that the policies deny.
+func TestConditions(t *testing.T) {
+	env := environment.MustBaseEnvSet(version.MajorMinor(1, 27))
+	var hooks []conditions
+	r := read(t, params())
+	for i := range r.validating.Webhooks {
+		w := &r.validating.Webhooks[i]
+		hooks = append(hooks, conditions{w.Rules, webhook.NewValidatingWebhookAccessor("uid", Name, w).GetCompiledMatcher(cel.NewConditionCompiler(env))})
+		for _, c := range w.MatchConditions {
+			result := cel.NewCompiler(env).CompileCELExpression((*matchconditions.MatchCondition)(&c), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
+			if result.Error != nil {
+				t.Errorf("%s: %s: %v in\n%s", w.Name, c.Name, result.Error, c.Expression)
+			}
+		}
+	}
+	for _, w := range r.webhooks.Webhooks {
+		for _, c := range w.MatchConditions {
+			result := cel.NewCompiler(env).CompileCELExpression((*matchconditions.MatchCondition)(&c), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
+			if result.Error != nil {
+				t.Errorf("%s: %s: %v", w.Name, c.Name, result.Error)
+			}
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	e := newEvaluator(t)
+	random := rand.New(rand.NewPCG(5, 7))
+	denied, sent := 0, 0
+	const requests = 2000
+	for range requests {
+		req := randomRequest(t, random)
+		err := e.Evaluate(t.Context(), req)
+		asked, asking := hooksMatch(t, hooks, req)
+		if asking != nil {
+			t.Fatalf("condition fails: %v", asking)
+		}
+		if err != nil && !apierrors.IsForbidden(err) {
+			t.Fatal(err)
+		}
+		if err != nil {
+			denied++
+		}
+		if asked {
+			sent++
+		}
+		if err != nil && !asked {
+			t.Fatalf("denied but not asked about: %v\n%s %s\n%s\n%s", err, req.UserInfo.Username, req.SubResource, req.OldObject.Raw, req.Object.Raw)
+		}
+	}
+	t.Logf("%d of %d requests denied, %d asked about", denied, requests, sent)
+	if denied < 300 || sent > requests*9/10 {
+		t.Error("too few of each for the test")
+	}
+}
+
+// hooksMatch reports whether the API server asks about a request.
+func hooksMatch(t *testing.T, hooks []conditions, req *admissionv1.AdmissionRequest) (bool, error) {
+	t.Helper()
+	object, err := decodeObject(req.Object.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := decodeObject(req.OldObject.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := &admission.VersionedAttributes{
+		Attributes: admission.NewAttributesRecord(object, old, schema.GroupVersionKind(req.Kind), req.Namespace, req.Name, schema.GroupVersionResource(req.Resource),
+			req.SubResource, admission.Operation(req.Operation), nil, false, &user.DefaultInfo{Name: req.UserInfo.Username}),
+		VersionedKind: schema.GroupVersionKind(req.Kind), VersionedObject: object, VersionedOldObject: old,
+	}
+	for _, h := range hooks {
+		if !slices.ContainsFunc(h.rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+			return (&rules.Matcher{Rule: r, Attr: attributes}).Matches()
+		}) {
+			continue
+		}
+		if result := h.matcher.Match(t.Context(), attributes, nil, nil); result.Error != nil || result.Matches {
+			return result.Matches, result.Error
+		}
+	}
+	return false, nil
+}
+
+// randomRequest is a write on a pod or a node, often with what the policies are
+// about.
+func randomRequest(t *testing.T, random *rand.Rand) *admissionv1.AdmissionRequest {
+	p := params()
+	users := []string{"jane", "jane", "jane", "system:node:n1", p.Schedulers[0], p.Agents[0], p.Managers[0]}
+	who := authenticationv1.UserInfo{Username: users[random.IntN(len(users))], Extra: map[string]authenticationv1.ExtraValue{nodeName: {"n1"}}}
+	if random.IntN(2) == 0 {
+		old, object := randomNode(random), randomNode(random)
+		object.Name = old.Name
+		if random.IntN(3) > 0 {
+			object.Spec, object.Labels = old.Spec, old.Labels
+		}
+		subresource := []string{"", "status"}[random.IntN(2)]
+		if random.IntN(8) == 0 {
+			return request(t, who, "nodes", "", nil, object)
+		}
+		return request(t, who, "nodes", subresource, old, object)
+	}
+	old := randomPod(random)
+	object := old.DeepCopy()
+	other := randomPod(random)
+	for _, change := range []func(){
+		func() { object.Annotations = other.Annotations },
+		func() { object.Labels = other.Labels },
+		func() { object.Status = other.Status },
+		func() { object.Spec.EphemeralContainers = other.Spec.EphemeralContainers },
+	} {
+		if random.IntN(4) == 0 {
+			change()
+		}
+	}
+	switch random.IntN(5) {
+	case 0:
+		return request(t, who, "pods", "", nil, object)
+	case 1:
+		return request(t, who, "pods", "binding", nil, &corev1.Binding{ObjectMeta: object.ObjectMeta})
+	}
+	return request(t, who, "pods", []string{"", "status", "ephemeralcontainers", "resize"}[random.IntN(4)], old, object)
+}
+
+// some returns some of the keys with random values.
+func some(random *rand.Rand, keys ...string) map[string]string {
+	out := map[string]string{}
+	for _, key := range keys {
+		if random.IntN(len(keys)) == 0 {
+			out[key] = []string{"true", "x"}[random.IntN(2)]
+		}
+	}
+	return out
+}
+
+func randomPod(random *rand.Rand) *corev1.Pod {
+	limits := []string{"cpu: 1", "cpu: 1", "sgpu: 1", "gpu: 1", "gpu-core: 10", "sgpu: 0"}
+	b := gputest.MakePod("p").App(limits[random.IntN(len(limits))])
+	if random.IntN(4) == 0 {
+		b.Init(limits[random.IntN(len(limits))])
+	}
+	pod := b.Obj()
+	pod.Namespace = "default"
+	pod.Annotations = some(random, slices.Concat(wire.AskAnnotations(), []string{
+		"a", wire.AnnotationAllocated, wire.AnnotationPredicateTime, wire.AnnotationKoordAllocated, wire.AnnotationHAMiNode, "hami.io/metax-x", corev1.MirrorPodAnnotationKey,
+	})...)
+	pod.Labels = some(random, "a", wire.LabelAdmitted)
+	if random.IntN(2) == 0 {
+		pod.Spec.NodeName = []string{"n1", "n2"}[random.IntN(2)]
+	}
+	pod.Spec.SchedulerName = []string{"", "daybreak", "other"}[random.IntN(3)]
+	if random.IntN(3) == 0 {
+		pod.Status.Conditions = []corev1.PodCondition{{Type: "Ready"}, {Type: wire.ConditionTerm, Status: corev1.ConditionTrue, Message: []string{"", "x"}[random.IntN(2)]}}
+	}
+	if random.IntN(3) == 0 {
+		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: "d", SecurityContext: &corev1.SecurityContext{Privileged: new(random.IntN(2) == 0)},
+		}}}
+	}
+	return pod
+}
+
+func randomNode(random *rand.Rand) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: []string{"n1", "n2"}[random.IntN(2)]}}
+	n.Annotations = some(random, slices.Concat(wire.AgentAnnotations(), []string{"a", "b", wire.AnnotationLock, wire.AnnotationAdvertised, "metax-tech.com/gpu.topology.x"})...)
+	n.Labels = some(random, "a", "b", "c", wire.LabelModel)
+	if random.IntN(2) == 0 {
+		n.Labels[wire.LabelVendor] = wire.VendorMetaX
+	}
+	if random.IntN(4) == 0 {
+		n.Spec.Unschedulable = true
+	}
+	n.Status.Capacity = corev1.ResourceList{}
+	for _, name := range []corev1.ResourceName{"cpu", wire.ResourceSGPU, wire.KoordCore} {
+		if random.IntN(3) == 0 {
+			n.Status.Capacity[name] = resource.MustParse("1")
+		}
+	}
+	return n
+}
+
+// BenchmarkEvaluator: an ordinary pod, a status that leaves everything, a node's
+// status, a denied pod.
+func BenchmarkEvaluator(b *testing.B) {
+	e := newEvaluator(b)
+	jane, kubelet := authenticationv1.UserInfo{Username: "jane"}, authenticationv1.UserInfo{Username: "system:node:n1"}
+	pod := gputest.MakePod("p").App("cpu: 1").Obj()
+	withCards := gputest.MakePod("p").App("sgpu: 1").On("n1").Annotate(wire.AnnotationAllocated, "[]").Obj()
+	pod.Namespace, withCards.Namespace = "default", "default"
+	node := randomNode(rand.New(rand.NewPCG(1, 1)))
+	for range 50 {
+		node.Status.Images = append(node.Status.Images, corev1.ContainerImage{Names: []string{"registry.example.com/team/image:1.2.3"}, SizeBytes: 1})
+	}
+	requests := map[string]*admissionv1.AdmissionRequest{
+		"create a pod": request(b, jane, "pods", "", nil, pod), "status of a pod with cards": request(b, kubelet, "pods", "status", withCards, withCards),
+		"status of a node": request(b, kubelet, "nodes", "status", node, node), "bind a pod": request(b, jane, "pods", "binding", nil, &corev1.Binding{ObjectMeta: pod.ObjectMeta}),
+		"denied": request(b, jane, "pods", "", nil, withCards),
+	}
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := e.Evaluate(b.Context(), requests[name]); (err != nil) != (name == "denied") {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

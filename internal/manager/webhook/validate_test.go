@@ -1,0 +1,122 @@
+package webhook
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// TestValidate: an agent is known by the pod of its token, and writes on the node
+// of that pod.
+func TestValidate(t *testing.T) {
+	const system = "daybreak-system"
+	agent := policy.ServiceAccount(system, "daybreak-agent")
+	manifests, err := policy.Guards(policy.Params{Namespace: system, Schedulers: []string{"s"}, Agents: []string{agent}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := func(name, account, node string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name, UID: "1"}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}
+	}
+	client := fake.NewClientset(pod("agent", "daybreak-agent", "n1"), pod("other", "default", "n1"), pod("pending", "daybreak-agent", ""))
+	evaluator, err := policy.NewEvaluator(manifests, corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)), client, authorizerfactory.NewAlwaysDenyAuthorizer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	h := Handler(Rules{}, NewPolicies(evaluator, client), registry)
+	const own = "ValidatingAdmissionPolicy 'daybreak-nodes' with binding 'daybreak-nodes' denied request: an agent writes on its own node only"
+	type extra = map[string]authenticationv1.ExtraValue
+	token := func(pod, uid string) extra {
+		return extra{"authentication.kubernetes.io/pod-name": {pod}, "authentication.kubernetes.io/pod-uid": {uid}}
+	}
+	for name, tc := range map[string]struct {
+		node  string
+		extra extra
+		want  string
+	}{
+		"its own node":                                 {node: "n1", extra: token("agent", "1")},
+		"another node":                                 {node: "n2", extra: token("agent", "1"), want: own},
+		"a pod that was deleted":                       {node: "n1", extra: token("agent", "2"), want: own},
+		"a pod that never was":                         {node: "n1", extra: token("none", "1"), want: own},
+		"a pod of another account":                     {node: "n1", extra: token("other", "1"), want: own},
+		"a pod that waits":                             {node: "n1", extra: token("pending", "1"), want: own},
+		"a token of no pod":                            {node: "n1", want: own},
+		"a token that names the node, as from 1.30 on": {node: "n2", extra: extra{"authentication.kubernetes.io/node-name": {"n2"}}},
+	} {
+		answer := validate(t, h, &admissionv1.AdmissionRequest{
+			UID: "u", Operation: admissionv1.Update, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Node"}, Name: tc.node,
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "nodes"}, UserInfo: authenticationv1.UserInfo{Username: agent, Extra: tc.extra},
+			OldObject: raw(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tc.node}}),
+			Object:    raw(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tc.node, Annotations: map[string]string{wire.AnnotationScores: "{}"}}}),
+		})
+		got := ""
+		if answer.Result != nil {
+			got = answer.Result.Message
+		}
+		if answer.Allowed != (tc.want == "") || !answer.Allowed && (got != tc.want || answer.Result.Code != http.StatusForbidden) {
+			t.Errorf("%s: allowed %v: %q, want %q", name, answer.Allowed, got, tc.want)
+		}
+	}
+	// What can't be read is an error: the API server applies the failure policy to
+	// it, and denies here.
+	answer := validate(t, h, &admissionv1.AdmissionRequest{UID: "u", Object: runtime.RawExtension{Raw: []byte(`[]`)}})
+	if answer.Allowed || answer.Result.Code != http.StatusInternalServerError {
+		t.Errorf("answer %+v", answer)
+	}
+	want := `
+# HELP daybreak_manager_policy_requests_total Requests that the manager validated by the policies, on API servers below 1.30, by what became of them: allowed, denied, error.
+# TYPE daybreak_manager_policy_requests_total counter
+daybreak_manager_policy_requests_total{result="allowed"} 2
+daybreak_manager_policy_requests_total{result="denied"} 6
+daybreak_manager_policy_requests_total{result="error"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_policy_requests_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+func raw(t *testing.T, node *corev1.Node) runtime.RawExtension {
+	t.Helper()
+	node.APIVersion, node.Kind = "v1", "Node"
+	text, err := json.Marshal(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runtime.RawExtension{Raw: text}
+}
+
+func validate(t *testing.T, h http.Handler, req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	t.Helper()
+	review := admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: req}
+	body, err := json.Marshal(review)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, policy.PathValidate, bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	if err := json.Unmarshal(rec.Body.Bytes(), &review); err != nil || review.Response == nil {
+		t.Fatalf("answer %d %s: %v", rec.Code, rec.Body, err)
+	}
+	return review.Response
+}

@@ -1,0 +1,434 @@
+package compat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+)
+
+// absence is a cluster of a version without policies, whose manager comes and goes.
+type absence struct {
+	*testing.T
+	cluster *local.Cluster
+	// client is the administrator, kubelet the kubelet of n1.
+	client, kubelet kubernetes.Interface
+	devices         dynamic.ResourceInterface
+	address, file   string
+	// conditions reports whether the server's webhooks have conditions.
+	conditions bool
+}
+
+// TestManagerAbsent: where the manager evaluates the policies, forged writes are
+// rejected with the sentences of the policies while it runs; while none runs, pods
+// without cards do not wait for it, and pods with cards run on, end and are deleted.
+func TestManagerAbsent(t *testing.T) {
+	folder := os.Getenv("COMPAT_BIN")
+	for _, server := range strings.Fields(os.Getenv("COMPAT_SERVERS")) {
+		minor, err := strconv.Atoi(strings.TrimPrefix(server, "1."))
+		if err != nil || minor >= 30 {
+			continue // it has policies of its own
+		}
+		t.Run(server, func(t *testing.T) {
+			binaries := filepath.Join(folder, "compat", server)
+			c, err := local.Start(t.Context(), local.Config{
+				Dir: t.TempDir(), Executable: filepath.Join(folder, "playground"),
+				APIServer: filepath.Join(binaries, "kube-apiserver"), ControllerManager: filepath.Join(binaries, "kube-controller-manager"),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Stop)
+			a := &absence{T: t, cluster: c, conditions: minor >= 28}
+			a.install()
+			manager := a.start()
+			a.withManager()
+			job := a.job()
+			a.pod("runs", "default", "sgpu: 1")
+			a.pod("waits", "default", "sgpu: 1")
+			a.pod("ordinary", "default", "cpu: 1")
+			manager.Stop()
+			a.withoutManager()
+			a.jobEnds(job)
+		})
+	}
+}
+
+func (a *absence) must(err error) {
+	a.Helper()
+	if err != nil {
+		a.Fatal(err)
+	}
+}
+
+func (a *absence) clientAs(user string, groups ...string) kubernetes.Interface {
+	a.Helper()
+	config := a.cluster.REST()
+	if user != "" {
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:masters")}
+	}
+	client, err := kubernetes.NewForConfig(config)
+	a.must(err)
+	return client
+}
+
+func (a *absence) install() {
+	a.Helper()
+	ctx := a.Context()
+	a.must(a.cluster.Install(ctx))
+	addresses, err := local.FreeAddresses(ctx, 1)
+	a.must(err)
+	a.address = addresses[0]
+	params := a.cluster.Policies()
+	params.NoMatchConditions = !a.conditions
+	a.file, err = a.cluster.Validate(ctx, params, a.address)
+	a.must(err)
+	a.client, a.kubelet = a.clientAs(""), a.clientAs("system:node:n1", "system:nodes")
+	objects, err := dynamic.NewForConfig(a.cluster.REST())
+	a.must(err)
+	a.devices = objects.Resource(v1alpha1.GroupVersion.WithResource("devices"))
+	for _, name := range []string{"n1", "n2"} {
+		_, err := a.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		a.must(err)
+	}
+	a.eventually("the service account of the namespace", func(ctx context.Context) error {
+		_, err := a.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+// start starts a manager and returns when the API server gets its answers.
+func (a *absence) start() *local.Manager {
+	a.Helper()
+	m, err := a.cluster.StartManager(a.Context(), "manager", manager.Config{Admission: manager.Admission{Address: a.address, Hosts: []string{"127.0.0.1"}, Policies: a.file}})
+	a.must(err)
+	a.Cleanup(m.Stop)
+	a.eventually("the manager evaluates the policies", func(ctx context.Context) error {
+		forged := gputest.MakePod("forged").App("cpu: 1").Annotate(wire.AnnotationAllocated, "[]").Obj()
+		forged.Spec.Containers[0].Image = "none"
+		_, err := a.client.CoreV1().Pods("default").Create(ctx, forged, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return denied(err, "which cards a pod holds is written by the scheduler alone: leave it out")
+	})
+	return m
+}
+
+// denied returns nil if the error is that of a policy with the sentence.
+func denied(err error, sentence string) error {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'daybreak-") || !strings.HasSuffix(err.Error(), sentence) {
+		return fmt.Errorf("got %w, want %s", errors.Join(err), sentence)
+	}
+	return nil
+}
+
+func (a *absence) eventually(what string, check func(ctx context.Context) error) {
+	a.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(a.Context(), 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		a.Fatalf("%s: %v", what, last)
+	}
+}
+
+// pod creates a pod, bound to n1.
+func (a *absence) pod(name, namespace, limits string) *corev1.Pod {
+	a.Helper()
+	p := gputest.MakePod(name).App(limits).Obj()
+	p.Namespace, p.Spec.Containers[0].Image = namespace, "none"
+	made, err := a.client.CoreV1().Pods(namespace).Create(a.Context(), p, metav1.CreateOptions{})
+	a.must(err)
+	a.bind(made)
+	return made
+}
+
+func (a *absence) bind(p *corev1.Pod) {
+	a.Helper()
+	a.must(a.client.CoreV1().Pods(p.Namespace).Bind(a.Context(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
+	}, metav1.CreateOptions{}))
+}
+
+// agentOf returns a client with the token of an agent's pod on the node.
+func (a *absence) agentOf(node string) kubernetes.Interface {
+	a.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node},
+		Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: local.AgentAccount, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}
+	p, err := a.client.CoreV1().Pods(local.AgentNamespace).Create(a.Context(), p, metav1.CreateOptions{})
+	a.must(err)
+	token, err := a.client.CoreV1().ServiceAccounts(local.AgentNamespace).CreateToken(a.Context(), local.AgentAccount, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID}},
+	}, metav1.CreateOptions{})
+	a.must(err)
+	config := rest.AnonymousClientConfig(a.cluster.REST())
+	config.BearerToken = token.Status.Token
+	client, err := kubernetes.NewForConfig(config)
+	a.must(err)
+	return client
+}
+
+func annotate(key, value string) []byte {
+	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+func (a *absence) patchPod(client kubernetes.Interface, namespace, name string, patch []byte, subresources ...string) error {
+	_, err := client.CoreV1().Pods(namespace).Patch(a.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	return err
+}
+
+func (a *absence) patchNode(client kubernetes.Interface, name string, patch []byte, subresources ...string) error {
+	_, err := client.CoreV1().Nodes().Patch(a.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	return err
+}
+
+func (a *absence) device(name, vendor string) error {
+	_, err := a.devices.Create(a.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Device", "metadata": map[string]any{"name": name, "labels": map[string]any{wire.LabelVendor: vendor}},
+		"spec": map[string]any{"devices": []any{map[string]any{"type": "gpu", "id": "GPU-1", "minor": int64(0), "health": true}}},
+	}}, metav1.CreateOptions{})
+	return err
+}
+
+// withManager: forged writes are rejected as by an API server that has the policies.
+func (a *absence) withManager() {
+	a.Helper()
+	victim := a.pod("victim", "default", "sgpu: 1")
+	if victim.Labels[wire.LabelAdmitted] != "true" {
+		a.Errorf("labels %v", victim.Labels)
+	}
+	own := a.agentOf("n1")
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"cards of a pod": {
+			a.patchPod(a.client, "default", "victim", annotate(wire.AnnotationAllocated, "[]")),
+			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
+		},
+		"cards of a pod, by its status": {
+			a.patchPod(a.client, "default", "victim", annotate(wire.AnnotationAllocated, "[]"), "status"),
+			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
+		},
+		"the label": {
+			a.patchPod(a.client, "default", "victim", []byte(`{"metadata":{"labels":{"daybreak-gpu.io/admitted":null}}}`)),
+			"metadata.labels[daybreak-gpu.io/admitted]: marks a pod with cards that was admitted: leave it as it is",
+		},
+		"a Binding": {
+			a.client.CoreV1().Pods("default").Bind(a.Context(), &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: "victim", Annotations: map[string]string{wire.AnnotationAllocated: "[]"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
+			}, metav1.CreateOptions{}),
+			"a Binding that says which cards the pod holds is the scheduler's alone: leave it out",
+		},
+		"a node": {
+			a.patchNode(a.client, "n1", annotate(wire.AnnotationNodeCards, "[]")),
+			"what a node says of its cards is written by the agent that runs on it: leave it as it is",
+		},
+		"another's node": {a.patchNode(own, "n2", annotate(wire.AnnotationNodeCards, "[]")), "an agent writes on its own node only"},
+		"a Device": {
+			a.device("n2", wire.VendorMetaX),
+			"a Device with MetaX cards is written by the agent that runs on its node: leave it as it is; to take a node out of use, cordon it",
+		},
+	} {
+		if err := denied(tc.err, tc.want); err != nil {
+			a.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"an agent, its own node":  a.patchNode(own, "n1", annotate(wire.AnnotationNodeCards, "[]")),
+		"the hand-over of a node": a.patchNode(a.client, "n1", annotate(wire.AnnotationServedBy, wire.ServedByVendor)),
+		"kubelet's status":        a.ready("victim"),
+		"another vendor's Device": a.device("n1", "nvidia"),
+	} {
+		if err != nil {
+			a.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// ready is what kubelet reports of a pod that runs.
+func (a *absence) ready(name string) error {
+	return a.patchPod(a.kubelet, "default", name, []byte(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`), "status")
+}
+
+func (a *absence) succeeded(name string) error {
+	return a.patchPod(a.kubelet, "default", name, []byte(`{"status":{"phase":"Succeeded","conditions":[{"type":"Ready","status":"False"}]}}`), "status")
+}
+
+// job creates a Job with a card and returns its pod, bound.
+func (a *absence) job() *corev1.Pod {
+	a.Helper()
+	template := gputest.MakePod("").App("sgpu: 1").Obj()
+	template.Spec.RestartPolicy, template.Spec.Containers[0].Image = corev1.RestartPolicyNever, "none"
+	_, err := a.client.BatchV1().Jobs("default").Create(a.Context(), &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "job"}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: template.Spec}},
+	}, metav1.CreateOptions{})
+	a.must(err)
+	var pod *corev1.Pod
+	a.eventually("the pod of the Job", func(ctx context.Context) error {
+		list, err := a.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "job-name=job"})
+		if err != nil || len(list.Items) == 0 {
+			return fmt.Errorf("none: %w", err)
+		}
+		pod = &list.Items[0]
+		return nil
+	})
+	a.bind(pod)
+	return pod
+}
+
+// withoutManager: first nothing listens, then something that never answers.
+func (a *absence) withoutManager() {
+	a.Helper()
+	for _, silent := range []bool{false, true} {
+		suffix := ""
+		if silent {
+			var config net.ListenConfig
+			l, err := config.Listen(a.Context(), "tcp", a.address)
+			a.must(err)
+			defer l.Close()
+			suffix = "-2"
+		}
+		within := func(what string, do func() error) {
+			a.Helper()
+			start := time.Now()
+			if err := do(); err != nil {
+				a.Errorf("%s, silent %v: %v", what, silent, err)
+			}
+			a.Logf("no manager, silent %v: %s took %s", silent, what, time.Since(start).Round(10*time.Millisecond))
+			if took := time.Since(start); took > 9*time.Second {
+				a.Errorf("%s took %s", what, took)
+			}
+		}
+		within("an ordinary pod", func() error { a.pod("new"+suffix, "default", "cpu: 1"); return nil })
+		within("a pod of kube-system", func() error { a.pod("new"+suffix, "kube-system", "cpu: 1"); return nil })
+		within("an annotation of an ordinary pod", func() error {
+			return a.patchPod(a.client, "default", "ordinary", annotate("a", suffix))
+		})
+		within("status of an ordinary pod", func() error { return a.ready("ordinary") })
+		within("status of a node", func() error {
+			return a.patchNode(a.kubelet, "n1", []byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`), "status")
+		})
+		within("a label of a node", func() error { return a.patchNode(a.client, "n1", []byte(`{"metadata":{"labels":{"a":"b"}}}`)) })
+		within("a Device of another vendor", func() error { return a.device("other"+suffix, "nvidia") })
+		within("a pod with cards is ready", func() error { return a.ready("runs") })
+	}
+	pods := a.client.CoreV1().Pods("default")
+	for _, name := range []string{"waits", "runs"} {
+		if name == "runs" {
+			a.must(a.succeeded(name))
+		}
+		a.must(pods.Delete(a.Context(), name, metav1.DeleteOptions{}))
+		if name == "waits" { // for kubelet, which ends it; the other has ended
+			a.must(a.kubelet.CoreV1().Pods("default").Delete(a.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+		}
+		if _, err := pods.Get(a.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			a.Errorf("pod %s is still there: %v", name, err)
+		}
+	}
+
+	failed := func(what string, err error) {
+		a.Helper()
+		if err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
+			a.Errorf("%s: %v, want it rejected", what, err)
+		}
+	}
+	failed("cards of a pod", a.patchPod(a.client, "default", "victim", annotate(wire.AnnotationAllocated, "[]")))
+	failed("a Device", a.device("n2", wire.VendorMetaX))
+
+	// Weaker below 1.28, as docs/security.md lists.
+	weaker := func(what string, err error) {
+		a.Helper()
+		if a.conditions {
+			failed(what, err)
+		} else if err != nil {
+			a.Errorf("%s: %v; the documentation says that it passes", what, err)
+		}
+	}
+	forged := gputest.MakePod("forged").App("sgpu: 1").Annotate(wire.AnnotationPredicateTime, "1").Obj()
+	forged.Spec.Containers[0].Image = "none"
+	made, err := pods.Create(a.Context(), forged, metav1.CreateOptions{})
+	weaker("a new pod with a forged annotation", err)
+	if err == nil && made.Labels[wire.LabelAdmitted] != "" {
+		a.Errorf("labels %v without a manager", made.Labels)
+	}
+	weaker("a node's annotation", a.patchNode(a.client, "n2", annotate(wire.AnnotationNodeCards, "[]")))
+	weaker("cards of a pod, by its status", a.patchPod(a.client, "default", "victim", annotate(wire.AnnotationPredicateTime, "1"), "status"))
+	weaker("a Binding with cards", a.client.CoreV1().Pods("default").Bind(a.Context(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: a.unbound(), Annotations: map[string]string{wire.AnnotationAllocated: "[]"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
+	}, metav1.CreateOptions{}))
+}
+
+// unbound creates an ordinary pod that waits.
+func (a *absence) unbound() string {
+	a.Helper()
+	p := gputest.MakePod("unbound").App("cpu: 1").Obj()
+	p.Spec.Containers[0].Image = "none"
+	_, err := a.client.CoreV1().Pods("default").Create(a.Context(), p, metav1.CreateOptions{})
+	a.must(err)
+	return p.Name
+}
+
+// jobEnds: the Job controller takes its finalizer off an ended pod. That is an update
+// of the pod: without conditions it waits for a manager.
+func (a *absence) jobEnds(pod *corev1.Pod) {
+	a.Helper()
+	a.must(a.succeeded(pod.Name))
+	complete := func(ctx context.Context) error {
+		job, err := a.client.BatchV1().Jobs("default").Get(ctx, "job", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		p, err := a.client.CoreV1().Pods("default").Get(ctx, pod.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(p.Finalizers) > 0 || job.Status.Succeeded != 1 || job.Status.CompletionTime == nil {
+			return fmt.Errorf("finalizers %v, status %+v", p.Finalizers, job.Status)
+		}
+		return nil
+	}
+	if a.conditions {
+		a.eventually("the Job completes without a manager", complete)
+		return
+	}
+	time.Sleep(20 * time.Second)
+	if err := complete(a.Context()); err == nil {
+		a.Error("the Job completed without a manager: the documentation says that its finalizer stays")
+	} else {
+		a.Logf("no manager: the Job waits: %v", err)
+	}
+	a.start()
+	a.eventually("the Job completes with a manager", complete)
+}
