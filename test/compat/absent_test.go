@@ -195,7 +195,7 @@ func (a *absence) agentOf(node string) kubernetes.Interface {
 	return client
 }
 
-func annotate(key, value string) []byte {
+func setAnnotation(key, value string) []byte {
 	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
 	if err != nil {
 		panic(err)
@@ -228,17 +228,22 @@ func (a *absence) withManager() {
 	if victim.Labels[wire.LabelAdmitted] != "true" {
 		a.Errorf("labels %v", victim.Labels)
 	}
+	a.pod("unlabelled", "default", "cpu: 1")
 	own := a.agentOf("n1")
 	for name, tc := range map[string]struct {
 		err  error
 		want string
 	}{
 		"cards of a pod": {
-			a.patchPod(a.client, "default", "victim", annotate(wire.AnnotationAllocated, "[]")),
+			a.patchPod(a.client, "default", "victim", setAnnotation(wire.AnnotationAllocated, "[]")),
+			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
+		},
+		"cards of a pod without the label": {
+			a.patchPod(a.client, "default", "unlabelled", setAnnotation(wire.AnnotationAllocated, "[]")),
 			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
 		},
 		"cards of a pod, by its status": {
-			a.patchPod(a.client, "default", "victim", annotate(wire.AnnotationAllocated, "[]"), "status"),
+			a.patchPod(a.client, "default", "victim", setAnnotation(wire.AnnotationAllocated, "[]"), "status"),
 			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
 		},
 		"the label": {
@@ -252,10 +257,10 @@ func (a *absence) withManager() {
 			"a Binding that says which cards the pod holds is the scheduler's alone: leave it out",
 		},
 		"a node": {
-			a.patchNode(a.client, "n1", annotate(wire.AnnotationNodeCards, "[]")),
+			a.patchNode(a.client, "n1", setAnnotation(wire.AnnotationNodeCards, "[]")),
 			"what a node says of its cards is written by the agent that runs on it: leave it as it is",
 		},
-		"another's node": {a.patchNode(own, "n2", annotate(wire.AnnotationNodeCards, "[]")), "an agent writes on its own node only"},
+		"another's node": {a.patchNode(own, "n2", setAnnotation(wire.AnnotationNodeCards, "[]")), "an agent writes on its own node only"},
 		"a Device": {
 			a.device("n2", wire.VendorMetaX),
 			"a Device with MetaX cards is written by the agent that runs on its node: leave it as it is; to take a node out of use, cordon it",
@@ -266,8 +271,8 @@ func (a *absence) withManager() {
 		}
 	}
 	for name, err := range map[string]error{
-		"an agent, its own node":  a.patchNode(own, "n1", annotate(wire.AnnotationNodeCards, "[]")),
-		"the hand-over of a node": a.patchNode(a.client, "n1", annotate(wire.AnnotationServedBy, wire.ServedByVendor)),
+		"an agent, its own node":  a.patchNode(own, "n1", setAnnotation(wire.AnnotationNodeCards, "[]")),
+		"the hand-over of a node": a.patchNode(a.client, "n1", setAnnotation(wire.AnnotationServedBy, wire.ServedByVendor)),
 		"kubelet's status":        a.ready("victim"),
 		"another vendor's Device": a.device("n1", "nvidia"),
 	} {
@@ -334,7 +339,7 @@ func (a *absence) withoutManager() {
 		within("an ordinary pod", func() error { a.pod("new"+suffix, "default", "cpu: 1"); return nil })
 		within("a pod of kube-system", func() error { a.pod("new"+suffix, "kube-system", "cpu: 1"); return nil })
 		within("an annotation of an ordinary pod", func() error {
-			return a.patchPod(a.client, "default", "ordinary", annotate("a", suffix))
+			return a.patchPod(a.client, "default", "ordinary", setAnnotation("a", suffix))
 		})
 		within("status of an ordinary pod", func() error { return a.ready("ordinary") })
 		within("status of a node", func() error {
@@ -364,7 +369,7 @@ func (a *absence) withoutManager() {
 			a.Errorf("%s: %v, want it rejected", what, err)
 		}
 	}
-	failed("cards of a pod", a.patchPod(a.client, "default", "victim", annotate(wire.AnnotationAllocated, "[]")))
+	failed("cards of a pod", a.patchPod(a.client, "default", "victim", setAnnotation(wire.AnnotationAllocated, "[]")))
 	failed("a Device", a.device("n2", wire.VendorMetaX))
 
 	// Weaker below 1.28, as docs/security.md lists.
@@ -383,8 +388,9 @@ func (a *absence) withoutManager() {
 	if err == nil && made.Labels[wire.LabelAdmitted] != "" {
 		a.Errorf("labels %v without a manager", made.Labels)
 	}
-	weaker("a node's annotation", a.patchNode(a.client, "n2", annotate(wire.AnnotationNodeCards, "[]")))
-	weaker("cards of a pod, by its status", a.patchPod(a.client, "default", "victim", annotate(wire.AnnotationPredicateTime, "1"), "status"))
+	weaker("cards of a pod without the label", a.patchPod(a.client, "default", "unlabelled", setAnnotation(wire.AnnotationAllocated, "[]")))
+	weaker("a node's annotation", a.patchNode(a.client, "n2", setAnnotation(wire.AnnotationNodeCards, "[]")))
+	weaker("cards of a pod, by its status", a.patchPod(a.client, "default", "victim", setAnnotation(wire.AnnotationPredicateTime, "1"), "status"))
 	weaker("a Binding with cards", a.client.CoreV1().Pods("default").Bind(a.Context(), &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: a.unbound(), Annotations: map[string]string{wire.AnnotationAllocated: "[]"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
 	}, metav1.CreateOptions{}))

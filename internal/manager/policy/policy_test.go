@@ -138,7 +138,7 @@ func TestFailures(t *testing.T) {
 		},
 		"1.27": {
 			"bindings.policies Ignore", "devices.policies Fail", "new-pods.policies Ignore", "nodes.policies Ignore", "other-devices.policies Ignore",
-			"pod-status.policies Ignore", "pods Ignore", "pods.policies Fail", "privileged.pods Ignore", "system-pods.policies Ignore", "unlabelled-devices.policies Fail",
+			"other-pods.policies Ignore", "pod-status.policies Ignore", "pods Ignore", "pods.policies Fail", "privileged.pods Ignore", "system-pods.policies Ignore", "unlabelled-devices.policies Fail",
 		},
 	} {
 		p := params()
