@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
@@ -72,7 +73,7 @@ func (m *Manager) addAdmission(ctx context.Context) error {
 	if err := m.ctrl.AddReadyzCheck("admission", func(*http.Request) error { return keeper.Ready() }); err != nil {
 		return err
 	}
-	policies, err := m.policies(ctx, client)
+	policies, err := m.policies(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,8 +82,12 @@ func (m *Manager) addAdmission(ctx context.Context) error {
 		&http.Server{Handler: webhook.Handler(a.Rules, policies, m.metrics), WriteTimeout: 30 * time.Second})
 }
 
+// What the policies look up at the API server, in requests a second: any client that
+// reaches the port can cause it.
+const lookups, lookupBurst = 50, 200
+
 // policies returns the policies that are evaluated here, or nil.
-func (m *Manager) policies(ctx context.Context, client kubernetes.Interface) (*webhook.Policies, error) {
+func (m *Manager) policies(ctx context.Context) (*webhook.Policies, error) {
 	file := m.cfg.Admission.Policies
 	if file == "" {
 		return nil, nil //nolint:nilnil // there are none
@@ -90,6 +95,12 @@ func (m *Manager) policies(ctx context.Context, client kubernetes.Interface) (*w
 	manifests, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("--policies: %w", err)
+	}
+	config := rest.CopyConfig(m.rest)
+	config.QPS, config.Burst = lookups, lookupBurst
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
 	}
 	namespaces, err := m.informer(ctx, &corev1.Namespace{})
 	if err != nil {

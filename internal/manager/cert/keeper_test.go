@@ -421,6 +421,15 @@ func TestStart(t *testing.T) {
 	wait("first certificate", func() bool { return k.Ready() == nil })
 	first := serving(t, k).Leaf
 
+	wait("the watches", func() bool { // the fake API server forgets what happens between a list and its watch
+		watches := 0
+		for _, action := range o.client.Actions() {
+			if action.GetVerb() == "watch" {
+				watches++
+			}
+		}
+		return watches >= 3
+	})
 	o.deleteSecret() // no time passes
 	wait("the Secret is written again", func() bool {
 		secret, err := o.client.CoreV1().Secrets(namespace).Get(ctx, secretName, metav1.GetOptions{})
