@@ -50,7 +50,7 @@ func TestPolicies(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, w := range webhooks {
-				if _, has, _ := unstructured.NestedSlice(w.(map[string]any), "matchConditions"); has != conditions { //nolint:forcetypeassert // a list of objects
+				if _, has, _ := unstructured.NestedSlice(w.(map[string]any), "matchConditions"); has != conditions { //nolint:errcheck // a list of objects
 					t.Errorf("%s: %s: conditions %v, want %v", version, key, has, conditions)
 				}
 			}

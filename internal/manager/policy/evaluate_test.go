@@ -63,7 +63,7 @@ func request(t testing.TB, who authenticationv1.UserInfo, plural, subresource st
 		req.Kind.Kind = "Binding"
 	}
 	raw := func(object metav1.Object) []byte {
-		object.(runtime.Object).GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind(req.Kind)) //nolint:forcetypeassert // a test's own
+		object.(runtime.Object).GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind(req.Kind)) //nolint:errcheck // a test's own
 		text, err := json.Marshal(object)
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
@@ -48,10 +49,7 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 		return v
 	}
 	request.ApplyDefaults(pod, ask)
-	if pod.Labels == nil {
-		pod.Labels = map[string]string{}
-	}
-	pod.Labels[wire.LabelAdmitted] = "true"
+	metav1.SetMetaDataLabel(&pod.ObjectMeta, wire.LabelAdmitted, "true")
 	if len(r.Schedulers) > 0 && pod.Spec.NodeName == "" && (pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName) {
 		pod.Spec.SchedulerName = r.Schedulers[0]
 	}

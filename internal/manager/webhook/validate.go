@@ -95,7 +95,7 @@ func (p *Policies) addNode(ctx context.Context, user *authenticationv1.UserInfo)
 func (p *Policies) nodeOf(ctx context.Context, namespace, account, name string, uid types.UID) (string, error) {
 	key := strings.Join([]string{namespace, account, name, string(uid)}, "/")
 	if node, ok := p.nodes.Get(key); ok {
-		return node.(string), nil //nolint:forcetypeassert // see below
+		return node.(string), nil //nolint:errcheck // see below
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
