@@ -49,7 +49,7 @@ type absence struct {
 // without cards do not wait for it, and pods with cards run on, end and are deleted.
 func TestManagerAbsent(t *testing.T) {
 	folder := os.Getenv("COMPAT_BIN")
-	for _, server := range strings.Fields(os.Getenv("COMPAT_SERVERS")) {
+	for server := range strings.FieldsSeq(os.Getenv("COMPAT_SERVERS")) {
 		minor, err := strconv.Atoi(strings.TrimPrefix(server, "1."))
 		if err != nil || minor >= 30 {
 			continue // it has policies of its own
@@ -203,8 +203,8 @@ func setAnnotation(key, value string) []byte {
 	return text
 }
 
-func (a *absence) patchPod(client kubernetes.Interface, namespace, name string, patch []byte, subresources ...string) error {
-	_, err := client.CoreV1().Pods(namespace).Patch(a.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
+func (a *absence) patchPod(client kubernetes.Interface, name string, patch []byte, subresources ...string) error {
+	_, err := client.CoreV1().Pods("default").Patch(a.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
 	return err
 }
 
@@ -235,19 +235,19 @@ func (a *absence) withManager() {
 		want string
 	}{
 		"cards of a pod": {
-			a.patchPod(a.client, "default", "victim", setAnnotation(wire.AnnotationAllocated, "[]")),
+			a.patchPod(a.client, "victim", setAnnotation(wire.AnnotationAllocated, "[]")),
 			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
 		},
 		"cards of a pod without the label": {
-			a.patchPod(a.client, "default", "unlabelled", setAnnotation(wire.AnnotationAllocated, "[]")),
+			a.patchPod(a.client, "unlabelled", setAnnotation(wire.AnnotationAllocated, "[]")),
 			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
 		},
 		"cards of a pod, by its status": {
-			a.patchPod(a.client, "default", "victim", setAnnotation(wire.AnnotationAllocated, "[]"), "status"),
+			a.patchPod(a.client, "victim", setAnnotation(wire.AnnotationAllocated, "[]"), "status"),
 			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
 		},
 		"the label": {
-			a.patchPod(a.client, "default", "victim", []byte(`{"metadata":{"labels":{"daybreak-gpu.io/admitted":null}}}`)),
+			a.patchPod(a.client, "victim", []byte(`{"metadata":{"labels":{"daybreak-gpu.io/admitted":null}}}`)),
 			"metadata.labels[daybreak-gpu.io/admitted]: marks a pod with cards that was admitted: leave it as it is",
 		},
 		"a Binding": {
@@ -284,11 +284,11 @@ func (a *absence) withManager() {
 
 // ready is what kubelet reports of a pod that runs.
 func (a *absence) ready(name string) error {
-	return a.patchPod(a.kubelet, "default", name, []byte(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`), "status")
+	return a.patchPod(a.kubelet, name, []byte(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`), "status")
 }
 
 func (a *absence) succeeded(name string) error {
-	return a.patchPod(a.kubelet, "default", name, []byte(`{"status":{"phase":"Succeeded","conditions":[{"type":"Ready","status":"False"}]}}`), "status")
+	return a.patchPod(a.kubelet, name, []byte(`{"status":{"phase":"Succeeded","conditions":[{"type":"Ready","status":"False"}]}}`), "status")
 }
 
 // job creates a Job with a card and returns its pod, bound.
@@ -316,13 +316,19 @@ func (a *absence) job() *corev1.Pod {
 // withoutManager: first nothing listens, then something that never answers.
 func (a *absence) withoutManager() {
 	a.Helper()
+	var listener net.Listener
+	defer func() { // the next manager has the address
+		if listener != nil {
+			_ = listener.Close()
+		}
+	}()
 	for _, silent := range []bool{false, true} {
 		suffix := ""
 		if silent {
 			var config net.ListenConfig
-			l, err := config.Listen(a.Context(), "tcp", a.address)
+			var err error
+			listener, err = config.Listen(a.Context(), "tcp", a.address)
 			a.must(err)
-			defer l.Close()
 			suffix = "-2"
 		}
 		within := func(what string, do func() error) {
@@ -339,7 +345,7 @@ func (a *absence) withoutManager() {
 		within("an ordinary pod", func() error { a.pod("new"+suffix, "default", "cpu: 1"); return nil })
 		within("a pod of kube-system", func() error { a.pod("new"+suffix, "kube-system", "cpu: 1"); return nil })
 		within("an annotation of an ordinary pod", func() error {
-			return a.patchPod(a.client, "default", "ordinary", setAnnotation("a", suffix))
+			return a.patchPod(a.client, "ordinary", setAnnotation("a", suffix))
 		})
 		within("status of an ordinary pod", func() error { return a.ready("ordinary") })
 		within("status of a node", func() error {
@@ -369,7 +375,7 @@ func (a *absence) withoutManager() {
 			a.Errorf("%s: %v, want it rejected", what, err)
 		}
 	}
-	failed("cards of a pod", a.patchPod(a.client, "default", "victim", setAnnotation(wire.AnnotationAllocated, "[]")))
+	failed("cards of a pod", a.patchPod(a.client, "victim", setAnnotation(wire.AnnotationAllocated, "[]")))
 	failed("a Device", a.device("n2", wire.VendorMetaX))
 
 	// Weaker below 1.28, as docs/security.md lists.
@@ -388,9 +394,9 @@ func (a *absence) withoutManager() {
 	if err == nil && made.Labels[wire.LabelAdmitted] != "" {
 		a.Errorf("labels %v without a manager", made.Labels)
 	}
-	weaker("cards of a pod without the label", a.patchPod(a.client, "default", "unlabelled", setAnnotation(wire.AnnotationAllocated, "[]")))
+	weaker("cards of a pod without the label", a.patchPod(a.client, "unlabelled", setAnnotation(wire.AnnotationAllocated, "[]")))
 	weaker("a node's annotation", a.patchNode(a.client, "n2", setAnnotation(wire.AnnotationNodeCards, "[]")))
-	weaker("cards of a pod, by its status", a.patchPod(a.client, "default", "victim", setAnnotation(wire.AnnotationPredicateTime, "1"), "status"))
+	weaker("cards of a pod, by its status", a.patchPod(a.client, "victim", setAnnotation(wire.AnnotationPredicateTime, "1"), "status"))
 	weaker("a Binding with cards", a.client.CoreV1().Pods("default").Bind(a.Context(), &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: a.unbound(), Annotations: map[string]string{wire.AnnotationAllocated: "[]"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
 	}, metav1.CreateOptions{}))
