@@ -136,7 +136,9 @@ func encodeKoordinator(n *ledger.Node, h *ledger.Holding) (string, error) {
 		card, booked := n.Topology().Card(c), h.On(c)
 		ratio := int64(0)
 		if card.Memory > 0 {
-			ratio = int64(booked.Memory * 100 / card.Memory)
+			// Rounded up: for a pod that asks by ratio Koordinator adds up ratios alone,
+			// and what is lost in rounding would be free to it.
+			ratio = int64((booked.Memory*100 + card.Memory - 1) / card.Memory)
 		}
 		cards = append(cards, koordCard{
 			Minor: int32(card.Minor), ID: string(card.ID),

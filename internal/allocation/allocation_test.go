@@ -136,7 +136,7 @@ func TestAnnotations(t *testing.T) {
 				wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":5,"vRam":1024}]]`,
 				wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,1024,5:;",
 				wire.AnnotationQoS, "best-effort",
-				wire.AnnotationKoordAllocated, `{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"5","koordinator.sh/gpu-memory":"1Gi","koordinator.sh/gpu-memory-ratio":"1"},"id":"GPU-0"}]}`,
+				wire.AnnotationKoordAllocated, `{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"5","koordinator.sh/gpu-memory":"1Gi","koordinator.sh/gpu-memory-ratio":"2"},"id":"GPU-0"}]}`,
 			},
 		},
 		"Koordinator's words for two cards, by minor number": {
@@ -155,7 +155,7 @@ func TestAnnotations(t *testing.T) {
 				wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":50,"vRam":1024}],[{"uuid":"GPU-0","compute":5,"vRam":6528}],[{"uuid":"GPU-0","compute":20,"vRam":2048}]]`,
 				wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,1024,50:;GPU-0,Metax-SGPU,6528,5:;GPU-0,Metax-SGPU,2048,20:;",
 				wire.AnnotationQoS, "best-effort",
-				wire.AnnotationKoordAllocated, `{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"50","koordinator.sh/gpu-memory":"8576Mi","koordinator.sh/gpu-memory-ratio":"13"},"id":"GPU-0"}]}`,
+				wire.AnnotationKoordAllocated, `{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"50","koordinator.sh/gpu-memory":"8576Mi","koordinator.sh/gpu-memory-ratio":"14"},"id":"GPU-0"}]}`,
 			},
 		},
 		"cards that are only counted": {
