@@ -92,7 +92,7 @@ generate: ## Write the generated files: deep copies, the CRD, what the chart tak
 
 .PHONY: clean
 clean: ## Remove what the other targets leave behind
-	rm -rf $(BIN) bench.json bench-compat.json coverage.out coverage.html playground.kubeconfig playground.kubeconfig.lock playground.files
+	rm -rf $(BIN) bench.json bench-compat.json bench-peers.json coverage.out coverage.html playground.kubeconfig playground.kubeconfig.lock playground.files
 
 ##@ Test
 
@@ -235,6 +235,24 @@ bench: build ## Measure scheduling against plain Kubernetes, at most 20 minutes;
 bench-full: build ## Measure everything, three to five hours; writes bench.json
 	@$(AS_BUILT) $(GO) run ./test/perf -plan test/perf/bench-full.yaml -out bench.json
 
+.PHONY: bench-peers
+bench-peers: build $(BIN)/compat/koordinator/koord-scheduler ## Measure Koordinator's scheduler, plain kube-scheduler and Daybreak in turn; writes bench-peers.json
+	$(if $(HAMI_SRC),CGO_ENABLED=0 $(GO) -C $(HAMI_SRC) build -o $(abspath $(BIN))/compat/hami/ ./cmd/scheduler)
+	@$(AS_BUILT) HAMI_SRC='$(HAMI_SRC)' $(GO) run ./test/perf -plan test/perf/bench-peers.yaml -peers $(BIN)/compat -out bench-peers.json
+
+# A part of `make compat`.
+.PHONY: compat-koordinator
+compat-koordinator: build $(BIN)/compat/koordinator/koord-scheduler
+	$(AS_BUILT) COMPAT_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/compat/koordinator
+
+# With the folder of the release that has its definitions, rights and configuration.
+$(BIN)/compat/koordinator/koord-scheduler: hack/compat/koordinator/go.mod
+	@mkdir -p $(@D)
+	@echo "make: compiling Koordinator's scheduler; the first time takes about five minutes on two cores" >&2
+	$(AS_BUILT) $(GO) -C $(<D) build -ldflags '-s -w' -o $(abspath $@) github.com/koordinator-sh/koordinator/cmd/koord-scheduler
+	@rm -rf $(@D)/config
+	@cp -R "$$($(GO) -C $(<D) list -m -f '{{.Dir}}' github.com/koordinator-sh/koordinator)/config" $(@D)/ && chmod -R u+w $(@D)/config
+
 # The charts in docs/images are checked in; the pages name the commands whose
 # results they show.
 .PHONY: pictures
@@ -272,7 +290,7 @@ compat-test = $(AS_BUILT) COMPAT_BIN='$(abspath $(BIN))' COMPAT_SERVERS='$(1)' \
 	$(GO) test -p 1 -count 1 -v -timeout 1h $(2) $(TESTFLAGS)
 
 .PHONY: compat
-compat: build $(BIN)/helm chaos-compiler $(foreach v,$(filter-out own,$(SERVERS)),$(COMPAT_PARTS:%=$(BIN)/compat/$(v)/%)) ## Install, place, forge, fail over and audit on real servers of SERVERS='1.23 1.25 …' (as root); compiles them the first time
+compat: build $(BIN)/helm chaos-compiler $(BIN)/compat/koordinator/koord-scheduler $(foreach v,$(filter-out own,$(SERVERS)),$(COMPAT_PARTS:%=$(BIN)/compat/$(v)/%)) ## Install, place, forge, fail over and audit on real servers of SERVERS='1.23 1.25 …' (as root); compiles them the first time
 	$(call compat-test,$(SERVERS),./test/compat/...)
 
 # What CI can afford: one old server.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,9 +19,11 @@ type bench struct {
 	executable string
 	// kubernetes, if set, is a folder with another version's binaries.
 	kubernetes string
-	profiles   string
-	log        io.Writer
-	begin      time.Time
+	// peers is the folder with the binaries of other schedulers.
+	peers    string
+	profiles string
+	log      io.Writer
+	begin    time.Time
 }
 
 // logf reports progress.
@@ -32,7 +36,10 @@ func since(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Mi
 // run measures everything. What was measured before something failed is
 // returned with the error.
 func (b *bench) run(ctx context.Context) (*Result, error) {
-	result := &Result{Machine: Machine{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}, Rounds: b.plan.Rounds}
+	result := &Result{
+		Date: b.begin.UTC().Format(time.DateOnly), Rounds: b.plan.Rounds,
+		Machine: Machine{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Load: load()},
+	}
 	if err := b.core(ctx, result); err != nil {
 		return nil, err
 	}
@@ -70,14 +77,21 @@ func (b *bench) measure(ctx context.Context, plan *ClusterPlan, result *Result) 
 	return nil
 }
 
-// sides returns both in an order that changes from round to round, so that
-// neither always comes first.
-func sides(round int) []side {
-	both := []side{daybreak, plain}
-	if round%2 == 1 {
-		slices.Reverse(both)
-	}
-	return both
+// load returns how many processes wanted a CPU in the last minute; zero if that is
+// not known.
+func load() float64 {
+	text, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(text), " ")
+	average, _ := strconv.ParseFloat(first, 64)
+	return average
+}
+
+// sides returns all schedulers in an order that changes from round to round, so that
+// none always comes first.
+func sides(round int, peers ...side) []side {
+	all := append([]side{daybreak, plain}, peers...)
+	first := round % len(all)
+	return slices.Concat(all[first:], all[:first])
 }
 
 // workloads runs the cluster's workloads, round by round, each with both
@@ -96,7 +110,7 @@ func (w *world) workloads(ctx context.Context, result *Result) error {
 			if figures[name] == nil {
 				figures[name] = map[side][]Figures{}
 			}
-			for _, s := range sides(round) {
+			for _, s := range sides(round, w.bench.plan.Peers...) {
 				f, err := w.bindAll(ctx, name, s, w.plan.Pods)
 				if err != nil {
 					return fmt.Errorf("workload %s with %s: %w", name, s, err)
@@ -130,6 +144,13 @@ func (w *world) summary(name string, figures map[side][]Figures) Run {
 	for s, list := range map[side]*[]float64{daybreak: &r.DaybreakRounds, plain: &r.PlainRounds} {
 		for _, f := range figures[s] {
 			*list = append(*list, f.PodsPerSecond)
+		}
+	}
+	for _, s := range w.bench.plan.Peers {
+		r.Peers = append(r.Peers, Peer{Scheduler: s, Figures: medians(figures[s])})
+		for _, f := range figures[s] {
+			last := &r.Peers[len(r.Peers)-1]
+			last.Rounds = append(last.Rounds, f.PodsPerSecond)
 		}
 	}
 	return r

@@ -14,7 +14,8 @@ const patience = 3 * time.Minute
 // bindAll lets one scheduler bind the pods of a workload and returns how it went.
 // It leaves no pods behind.
 func (w *world) bindAll(ctx context.Context, name string, s side, pods int) (f Figures, err error) {
-	workload := w.bench.plan.Workloads[name]
+	plan := w.bench.plan.as(s)
+	workload := plan.Workloads[name]
 	bound, err := w.watchBindings(ctx)
 	if err != nil {
 		return f, err
@@ -23,7 +24,7 @@ func (w *world) bindAll(ctx context.Context, name string, s side, pods int) (f F
 	r := runner{world: w, bound: bound, workload: name, pods: pods}
 	if workload.Unfit != nil {
 		err = r.startBeside(ctx, s, &workload)
-	} else if err = w.create(ctx, writers, w.bench.plan.backlog(&workload, pods)); err == nil {
+	} else if err = w.create(ctx, writers, plan.backlog(&workload, pods)); err == nil {
 		r.scheduler, err = w.startScheduler(ctx, s, workload.Policy)
 	}
 	if r.scheduler == nil {

@@ -15,7 +15,7 @@ import (
 
 func TestPlans(t *testing.T) {
 	files, err := filepath.Glob("bench*.yaml")
-	if err != nil || len(files) != 2 {
+	if err != nil || len(files) != 3 {
 		t.Fatalf("plans: %v, %v", files, err)
 	}
 	for _, file := range files {
@@ -23,7 +23,7 @@ func TestPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Rounds < 3 || p.Bounds.Ratio == 0 {
+		if p.Rounds < 3 || p.Bounds.Ratio == 0 && len(p.Peers) == 0 { // peers have no bound to keep
 			t.Errorf("%s: %d rounds and a ratio of %v are no measurement", file, p.Rounds, p.Bounds.Ratio)
 		}
 		for name := range p.Workloads {
@@ -46,6 +46,7 @@ func TestPlanProblems(t *testing.T) {
 		"one pod":           {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 1, workloads: [w]}]", want: "cluster 0: pods: 1: write 2 or more"},
 		"no such workload":  {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 9, workloads: [x]}]", want: `there is no workload "x"`},
 		"no pod to wake":    {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, wake: {waiting: {kind: a, pods: 1}, helped: {kind: a, pods: 1}}}]", want: "there must be residents to end"},
+		"an unknown peer":   {text: "rounds: 1\n" + kinds + "peers: [volcano]", want: `peers: "volcano": write koordinator or hami`},
 		"a core of nothing": {text: "rounds: 1\n" + kinds + "core: {nodes: [1], pods: 0, workload: w}", want: "core: pods: 0: write 1 or more"},
 	}
 	for name, tt := range tests {
@@ -162,6 +163,33 @@ func TestVerdicts(t *testing.T) {
 	for _, v := range bad.Bounds {
 		if v.Holds {
 			t.Errorf("%+v holds", v)
+		}
+	}
+}
+
+// TestSides: in as many rounds as there are schedulers, each is first once.
+func TestSides(t *testing.T) {
+	var first []side
+	for round := range 3 {
+		first = append(first, sides(round, koordinator)[0])
+	}
+	if diff := cmp.Diff([]side{daybreak, plain, koordinator}, first); diff != "" {
+		t.Errorf("first (-want +got):\n%s", diff)
+	}
+}
+
+func TestPeersTable(t *testing.T) {
+	r := Result{Runs: []Run{{
+		Nodes: 100, Workload: "slices", PlainPodsPerSecond: 200, Daybreak: Figures{PodsPerSecond: 300}, Plain: Figures{PodsPerSecond: 200},
+		Peers: []Peer{{Scheduler: koordinator, Figures: Figures{PodsPerSecond: 10}}},
+	}}}
+	var table bytes.Buffer
+	if err := r.print(&table); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{"daybreak     300.0   1.50", "plain        200.0   1.00", "koordinator  10.0    0.05"} {
+		if !strings.Contains(table.String(), "100    slices    "+row) {
+			t.Errorf("no row %q in:\n%s", row, table.String())
 		}
 	}
 }

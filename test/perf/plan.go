@@ -21,6 +21,9 @@ type Plan struct {
 	// Kinds are pods by name, Workloads mixes of them.
 	Kinds     map[string]Kind     `json:"kinds"`
 	Workloads map[string]Workload `json:"workloads"`
+	// Peers are measured too, in clusters whose nodes the vendor's plugin serves:
+	// they run nowhere else.
+	Peers []side `json:"peers,omitempty"`
 	// Clusters are measured one after the other.
 	Clusters []ClusterPlan `json:"clusters"`
 	// Core is measured without a cluster.
@@ -32,6 +35,8 @@ type Plan struct {
 type Kind struct {
 	Resources   map[string]string `json:"resources"`
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// HAMi is the same in HAMi's words; needed only for that peer.
+	HAMi map[string]string `json:"hami,omitempty"`
 }
 
 // Workload is the pods that are bound in one run.
@@ -107,7 +112,8 @@ type Bounds struct {
 	WakeSeconds  float64 `json:"wakeSeconds"`
 }
 
-// loadPlan reads a plan. Unknown fields and names are errors.
+// loadPlan reads a plan, with HAMi as one more peer if there is a checkout. Unknown
+// fields and names are errors.
 func loadPlan(file string) (*Plan, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -120,6 +126,9 @@ func loadPlan(file string) (*Plan, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("plan %s: %w", file, err)
 	}
+	if os.Getenv(envHAMi) != "" && len(p.Peers) > 0 {
+		p.Peers = append(p.Peers, hami)
+	}
 	return &p, nil
 }
 
@@ -128,9 +137,11 @@ func (p *Plan) validate() error {
 		return fmt.Errorf("rounds: %d: write 1 or more", p.Rounds)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Kinds)) {
-		for res, amount := range p.Kinds[name].Resources {
-			if _, err := resource.ParseQuantity(amount); err != nil {
-				return fmt.Errorf("kind %s: %s: %q: write a quantity such as 1 or 4Gi", name, res, amount)
+		for _, list := range []map[string]string{p.Kinds[name].Resources, p.Kinds[name].HAMi} {
+			for res, amount := range list {
+				if _, err := resource.ParseQuantity(amount); err != nil {
+					return fmt.Errorf("kind %s: %s: %q: write a quantity such as 1 or 4Gi", name, res, amount)
+				}
 			}
 		}
 	}
@@ -142,6 +153,11 @@ func (p *Plan) validate() error {
 	}
 	if err := p.validateCore(); err != nil {
 		return err
+	}
+	for _, s := range p.Peers {
+		if s != koordinator && s != hami {
+			return fmt.Errorf("peers: %q: write %s or %s", s, koordinator, hami)
+		}
 	}
 	for i := range p.Clusters {
 		if err := p.validateCluster(&p.Clusters[i]); err != nil {

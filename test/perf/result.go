@@ -14,6 +14,7 @@ import (
 
 // Result is what was measured, as bench.json has it.
 type Result struct {
+	Date    string  `json:"date"`
 	Machine Machine `json:"machine"`
 	Took    string  `json:"took"`
 	Rounds  int     `json:"rounds"`
@@ -37,6 +38,9 @@ type Machine struct {
 	CPUs   int    `json:"cpus"`
 	System string `json:"system"`
 	Go     string `json:"go"`
+	// Load is the load average before anything was started: above zero, something
+	// else used the machine.
+	Load float64 `json:"load"`
 }
 
 // Run is one workload in one cluster. Figures are medians of all rounds.
@@ -57,6 +61,14 @@ type Run struct {
 	PlainRounds           []float64 `json:"plainRounds"`
 	Daybreak              Figures   `json:"daybreak"`
 	Plain                 Figures   `json:"plain"`
+	Peers                 []Peer    `json:"peers,omitempty"`
+}
+
+// Peer is how another scheduler did.
+type Peer struct {
+	Scheduler side      `json:"scheduler"`
+	Rounds    []float64 `json:"rounds"`
+	Figures
 }
 
 // Figures is how one scheduler did.
@@ -221,6 +233,9 @@ func (r *Result) print(to io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := r.printPeers(out); err != nil {
+		return err
+	}
 	for _, s := range r.Starts {
 		fmt.Fprintf(out, "start with %d bound pods on %d nodes: daybreak %.1f s, %.0f MiB; plain %.1f s, %.0f MiB\n",
 			s.BoundPods, s.Nodes, s.DaybreakSeconds, s.DaybreakPeakMiB, s.PlainSeconds, s.PlainPeakMiB)
@@ -240,7 +255,7 @@ func (r *Result) print(to io.Writer) error {
 		}
 		fmt.Fprintf(out, "%-6s  %s: %.3g, want %s\n", word, v.What, v.Got, v.Bound)
 	}
-	fmt.Fprintf(out, "took %s, medians of %d rounds\n", r.Took, r.Rounds)
+	fmt.Fprintf(out, "%s, %d CPUs at a load of %.1f before: took %s, medians of %d rounds\n", r.Date, r.Machine.CPUs, r.Machine.Load, r.Took, r.Rounds)
 	_, err := out.WriteTo(to)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	compat "github.com/daybreak-gpu/daybreak/test/compat/koordinator"
 )
 
 // plainConfig is how plain kube-scheduler is configured: as it comes, but for
@@ -19,7 +20,7 @@ import (
 //go:embed plain.yaml
 var plainConfig string
 
-// side is one of the two schedulers that are compared.
+// side is one of the schedulers that are compared.
 type side string
 
 const (
@@ -30,11 +31,12 @@ const (
 // scheduler is a scheduler that is measured.
 type scheduler struct {
 	*local.Process
-	port int
-	name string
+	extender *local.Process // or nil
+	port     int
+	name     string
 }
 
-// startScheduler starts one of the two.
+// startScheduler starts one of them.
 func (w *world) startScheduler(ctx context.Context, s side, policy string) (*scheduler, error) {
 	ports, err := local.FreePorts(ctx, 1)
 	if err != nil {
@@ -45,7 +47,7 @@ func (w *world) startScheduler(ctx context.Context, s side, policy string) (*sch
 		"--leader-elect=false", "--secure-port=" + strconv.Itoa(ports[0]), "--bind-address=127.0.0.1",
 		"--cert-dir=" + filepath.Join(w.dir, "certs"), "--authorization-always-allow-paths=/healthz,/metrics,/debug/pprof/*",
 	}
-	var process *local.Process
+	var process, extender *local.Process
 	switch s {
 	case daybreak:
 		args = append(args, "--profile=default-scheduler")
@@ -53,23 +55,50 @@ func (w *world) startScheduler(ctx context.Context, s side, policy string) (*sch
 			args = append(args, "--policy="+policy)
 		}
 		process = w.cluster.NewScheduler(name, args...)
+	case koordinator:
+		if process, err = w.bench.koordinator().NewScheduler(w.cluster, name, peerLimits, append(args, compat.MetaX)...); err != nil {
+			return nil, err
+		}
 	default:
 		file := filepath.Join(w.dir, "plain.yaml")
 		text := strings.ReplaceAll(plainConfig, "KUBECONFIG", w.cluster.Kubeconfig("scheduler"))
+		if s == hami {
+			var config string
+			if extender, config, err = w.startExtender(ctx, name); err != nil {
+				return nil, err
+			}
+			text += config
+		}
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return nil, err
 		}
 		process = w.cluster.NewPlainScheduler(name, append(args, "--config="+file)...)
 	}
 	if err := process.Start(); err != nil {
+		extender.Kill()
 		return nil, err
 	}
-	return &scheduler{Process: process, port: ports[0], name: name}, nil
+	return &scheduler{Process: process, extender: extender, port: ports[0], name: name}, nil
 }
 
-// cpu returns the CPU time that the process has used.
+// Kill ends the scheduler and its extender.
+func (s *scheduler) Kill() {
+	s.Process.Kill()
+	s.extender.Kill()
+}
+
+// cpu returns the CPU time that the scheduler and its extender have used.
 func (s *scheduler) cpu() (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
+	own, err := cpuOf(s.Process)
+	if err != nil || s.extender == nil {
+		return own, err
+	}
+	more, err := cpuOf(s.extender)
+	return own + more, err
+}
+
+func cpuOf(p *local.Process) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		return 0, err
 	}

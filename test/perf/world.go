@@ -22,6 +22,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
 )
 
 // writers write to the API at once while nothing is measured.
@@ -35,6 +36,8 @@ type world struct {
 	cluster *local.Cluster
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
+	// unlocking ends what takes locks off; nil without peers.
+	unlocking context.CancelFunc
 }
 
 // newWorld starts a cluster with its nodes and residents. The controller manager
@@ -72,6 +75,11 @@ func (b *bench) newWorld(ctx context.Context, plan *ClusterPlan) (_ *world, err 
 	if err := w.addNodes(ctx); err != nil {
 		return nil, err
 	}
+	if len(b.plan.Peers) > 0 {
+		if err := w.addPeers(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := w.addResidents(ctx); err != nil {
 		return nil, err
 	}
@@ -79,6 +87,9 @@ func (b *bench) newWorld(ctx context.Context, plan *ClusterPlan) (_ *world, err 
 }
 
 func (w *world) stop() {
+	if w.unlocking != nil {
+		w.unlocking()
+	}
 	if w.cluster != nil {
 		w.cluster.Stop()
 	}
@@ -96,7 +107,16 @@ func (w *world) addNodes(ctx context.Context) error {
 		return err
 	}
 	defer simulator.Stop()
-	if err := simulator.AddNodes(ctx, "metax", w.plan.Nodes, kinds); err != nil {
+	add := simulator.AddNodes
+	if len(w.bench.plan.Peers) > 0 {
+		plugin, err := vendorplugin.Start(ctx, w.cluster.RESTAs("simulator"), simulator, nil)
+		if err != nil {
+			return err
+		}
+		defer plugin.Stop() // it only makes the nodes
+		add = plugin.AddNodes
+	}
+	if err := add(ctx, "metax", w.plan.Nodes, kinds); err != nil {
 		return err
 	}
 	w.logf("%d nodes made in %s", w.plan.Nodes, since(start))

@@ -67,17 +67,17 @@ func (r Release) Install(ctx context.Context, c *local.Cluster) error {
 			return fmt.Errorf("%s: %w", filepath.Base(file), err)
 		}
 	}
-	rights := "{apiVersion: v1, kind: Namespace, metadata: {name: " + Namespace + "}}\n"
+	rights := bytes.NewBufferString("{apiVersion: v1, kind: Namespace, metadata: {name: " + Namespace + "}}\n")
 	for _, name := range []string{"scheduler_role", "scheduler_role_binding", "koordlet"} {
 		text, err := os.ReadFile(filepath.Join(string(r), "config", "rbac", name+".yaml"))
 		if err != nil {
 			return err
 		}
-		rights += "---\n" + string(text)
+		fmt.Fprintf(rights, "---\n%s", text)
 	}
 	// As the release's kustomization names them.
-	rights = strings.NewReplacer("namespace: system", "namespace: "+Namespace, "name: scheduler", "name: "+SchedulerName).Replace(rights)
-	if err := c.Apply(ctx, strings.NewReader(rights)); err != nil {
+	named := strings.NewReplacer("namespace: system", "namespace: "+Namespace, "name: scheduler", "name: "+SchedulerName).Replace(rights.String())
+	if err := c.Apply(ctx, strings.NewReader(named)); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(c.REST())

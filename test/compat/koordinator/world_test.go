@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +221,7 @@ func half(name string) *corev1.Pod {
 }
 
 func cards(name string, n int) *corev1.Pod {
-	percent, count := fmt.Sprint(100*n), fmt.Sprint(n)
+	percent, count := strconv.Itoa(100*n), strconv.Itoa(n)
 	return pod(name, map[corev1.ResourceName]string{wire.KoordShared: count, wire.KoordCore: percent, wire.KoordMemoryRatio: percent, wire.ResourceSGPU: count})
 }
 
