@@ -272,11 +272,8 @@ func (c *command) complete() error {
 	if c.Mode != "" && !c.Mode.Valid() {
 		return cli.OneOf("mode", string(c.Mode), modeWords...)
 	}
-	if problems := validation.IsDNS1123Label(c.VendorNamespace); c.VendorNamespace != "" && len(problems) > 0 {
-		return fmt.Errorf("--vendor-namespace %q: %s", c.VendorNamespace, strings.Join(problems, "; "))
-	}
-	if _, err := labels.Parse(c.VendorSelector); err != nil || c.VendorSelector != "" && c.VendorNamespace == "" {
-		return fmt.Errorf("--vendor-config-selector %.80q: write labels such as app=gpu-device, and their namespace in --vendor-namespace", c.VendorSelector)
+	if err := c.checkVendor(); err != nil {
+		return err
 	}
 	if c.Poll < 100*time.Millisecond || c.LookTimeout < 100*time.Millisecond {
 		return fmt.Errorf("--poll %s, --look-timeout %s: write at least 100ms", c.Poll, c.LookTimeout)
@@ -295,6 +292,17 @@ func (c *command) complete() error {
 		if text, err := os.ReadFile(namespaceFile); err == nil {
 			c.Namespace = strings.TrimSpace(string(text))
 		}
+	}
+	return nil
+}
+
+// checkVendor checks the flags about the vendor's operator.
+func (c *command) checkVendor() error {
+	if problems := validation.IsDNS1123Label(c.VendorNamespace); c.VendorNamespace != "" && len(problems) > 0 {
+		return fmt.Errorf("--vendor-namespace %q: %s", c.VendorNamespace, strings.Join(problems, "; "))
+	}
+	if _, err := labels.Parse(c.VendorSelector); err != nil || c.VendorSelector != "" && c.VendorNamespace == "" {
+		return fmt.Errorf("--vendor-config-selector %.80q: write labels such as app=gpu-device, and their namespace in --vendor-namespace", c.VendorSelector)
 	}
 	return nil
 }

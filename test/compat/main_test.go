@@ -50,7 +50,7 @@ type result struct {
 // TestServers runs the suite on each server, and reports in a table.
 func TestServers(t *testing.T) {
 	var results []*result
-	for _, server := range strings.Fields(os.Getenv(envServers)) {
+	for server := range strings.FieldsSeq(os.Getenv(envServers)) {
 		t.Run(server, func(t *testing.T) {
 			start, r := time.Now(), &result{server: server, audit: "not reached"}
 			results = append(results, r)

@@ -229,9 +229,9 @@ func (n *operatorNode) servedBy(who string) {
 }
 
 // mode waits until the Device has the mode and, if another one waits, that.
-func (n *operatorNode) mode(mode, pending string) *v1alpha1.Device {
+func (n *operatorNode) mode(mode, pending string) {
 	n.Helper()
-	return n.deviceSays(n.name, "mode "+mode+" "+pending, func(d *v1alpha1.Device) bool {
+	n.deviceSays(n.name, "mode "+mode+" "+pending, func(d *v1alpha1.Device) bool {
 		return d.Annotations[wire.AnnotationMode] == mode && d.Annotations[wire.AnnotationModePending] == pending
 	})
 }

@@ -29,8 +29,8 @@ func (s *scene) writeCheckpoint(entries ...checkpoint.PodDevicesEntry) {
 	}
 }
 
-func entry(pod *corev1.Pod, container, resource string, ids ...string) checkpoint.PodDevicesEntry {
-	return checkpoint.PodDevicesEntry{PodUID: string(pod.UID), ContainerName: container, ResourceName: resource, DeviceIDs: checkpoint.DevicesPerNUMA{-1: ids}}
+func entry(pod *corev1.Pod, container string, ids ...string) checkpoint.PodDevicesEntry {
+	return checkpoint.PodDevicesEntry{PodUID: string(pod.UID), ContainerName: container, ResourceName: slice, DeviceIDs: checkpoint.DevicesPerNUMA{-1: ids}}
 }
 
 // initPod is a pod whose init container has another share than the other one,
@@ -54,7 +54,7 @@ func TestInitContainer(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	pod := s.initPod()
 	id := "daybreak-sgpu-004"
-	s.writeCheckpoint(entry(pod, "init", slice, id), entry(pod, "main", slice, id))
+	s.writeCheckpoint(entry(pod, "init", id), entry(pod, "main", id))
 	names := append(s.admit(slice, "a", id), s.admit(slice, "a", id)...)
 	compute := func() gpu.Percent {
 		s.driver.mu.Lock()
@@ -111,7 +111,7 @@ func TestShortInitContainer(t *testing.T) {
 			s := newScene(t, gpu.ModeSGPU)
 			pod := s.initPod()
 			id := "daybreak-sgpu-004"
-			s.writeCheckpoint(entry(pod, "init", slice, id), entry(pod, "main", slice, id))
+			s.writeCheckpoint(entry(pod, "init", id), entry(pod, "main", id))
 			s.admit(slice, "a", id)
 			s.admit(slice, "a", id)
 			if err := s.begin(slice, id); err != nil {
@@ -142,7 +142,7 @@ func TestOnlyInitContainer(t *testing.T) {
 	s.kubelet.mu.Lock()
 	s.kubelet.held = nil
 	s.kubelet.mu.Unlock()
-	s.writeCheckpoint(entry(pod, "init", slice, "daybreak-sgpu-001"))
+	s.writeCheckpoint(entry(pod, "init", "daybreak-sgpu-001"))
 	if err := s.begin(slice, "daybreak-sgpu-001"); err != nil {
 		t.Fatal(err)
 	}
