@@ -292,6 +292,7 @@ compat-test = $(AS_BUILT) COMPAT_BIN='$(abspath $(BIN))' COMPAT_SERVERS='$(1)' \
 .PHONY: compat
 compat: build $(BIN)/helm chaos-compiler $(BIN)/compat/koordinator/koord-scheduler $(foreach v,$(filter-out own,$(SERVERS)),$(COMPAT_PARTS:%=$(BIN)/compat/$(v)/%)) ## Install, place, forge, fail over and audit on real servers of SERVERS='1.23 1.25 …' (as root); compiles them the first time
 	$(call compat-test,$(SERVERS),./test/compat/...)
+	@$(MAKE) --no-print-directory compat-node
 
 # What CI can afford: one old server.
 .PHONY: compat-ci
