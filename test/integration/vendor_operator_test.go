@@ -217,7 +217,7 @@ func (n *operatorNode) vendorHas() []string {
 	return cards
 }
 
-// servedBy waits until the Node names who serves it; empty is nobody of Daybreak.
+// servedBy waits until the Node names who serves it; empty if no part of Daybreak does.
 func (n *operatorNode) servedBy(who string) {
 	n.Helper()
 	n.eventually("the node is served by "+who, 2*time.Minute, func() error {

@@ -129,7 +129,7 @@ func TestManifests(t *testing.T) {
 }
 
 // TestFailures: while no manager answers, what is rejected and what passes. Below
-// 1.28, where conditions do not tell them apart, that is what may concern pods
+// 1.28, where no condition distinguishes them, that is what may concern pods
 // without cards, and the status of pods with cards.
 func TestFailures(t *testing.T) {
 	for version, want := range map[string][]string{
