@@ -190,11 +190,16 @@ func (w *World) startControlPlane() error {
 
 // startMachines starts the machines without their agents, which the chart brings.
 func (w *World) startMachines() error {
+	server, err := w.Client.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
 	for i := range w.Nodes {
 		name := fmt.Sprintf("metax-%d", i+1)
 		m, err := machine.New(w.Ctx, machine.Config{
 			Node: name, Dir: filepath.Join(w.dir, name), Number: i, Cards: w.Cards,
 			Labels:  map[string]string{"metax-tech.com/gpu.installed": "true"},
+			Kubelet: server.GitVersion,
 			Foreign: func(pod *corev1.Pod) bool { return pod.Namespace == Namespace },
 		}, w.Client)
 		if err != nil {

@@ -38,6 +38,8 @@ type Config struct {
 	Cards  int
 	Labels map[string]string
 	Taints []corev1.Taint
+	// Kubelet is the version that kubelet reports; empty, none.
+	Kubelet string
 	// Foreign, if set, reports the pods that the caller runs.
 	Foreign func(*corev1.Pod) bool
 }
@@ -170,7 +172,7 @@ func (s *Machine) report(ctx context.Context) error {
 		list[name] = *resource.NewQuantity(s.healthy(name), resource.DecimalSI)
 	}
 	patch, err := json.Marshal(map[string]any{"status": corev1.NodeStatus{
-		Capacity: list, Allocatable: list,
+		Capacity: list, Allocatable: list, NodeInfo: corev1.NodeSystemInfo{KubeletVersion: s.Kubelet},
 		Conditions: []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "played by the test",
 			LastHeartbeatTime: now, LastTransitionTime: now,
