@@ -52,6 +52,7 @@ var openEnded = []string{
 	"metrics-tls-cert-file", "metrics-tls-key-file", "dashboard-tls-cert-file", "dashboard-tls-key-file",
 	"metrics-bind-address", "health-probe-bind-address", "admission-bind-address", "dashboard-bind-address",
 	"node-name", "leader-elect-namespace", "admission-host", "scheduler-name", "direct-binder", "vendor-plugin-selector", "tolerated-taint",
+	"vendor-namespace", "vendor-config-selector", "policies",
 }
 
 // TestFlagsComplete: every flag that takes words has values to complete, unless
