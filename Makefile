@@ -305,16 +305,17 @@ compat-bench: build $(COMPAT_PARTS:%=$(BIN)/compat/1.28/%) ## Measure scheduling
 	@$(AS_BUILT) $(GO) run ./test/perf -plan test/perf/bench.yaml -run '^500/(slices|mix|ordinary)$$' -kubernetes $(BIN)/compat/1.28 -out bench-compat.json
 
 # Parts of other versions of Kubernetes, such as bin/compat/1.28/kube-apiserver.
-# What in-tree cloud providers need is left out.
+# What in-tree cloud providers need is left out. Up to 1.25 /version is client-go's.
 .SECONDEXPANSION:
 $(BIN)/compat/%: hack/compat/v$$(*D)/go.mod
 	@mkdir -p $(@D)
 	@echo "make compat: compiling $(*F) $(*D); the first time takes about four minutes on two cores" >&2
 	@tree="$$(mktemp -d)"; trap 'rm -rf "$$tree"' EXIT; \
+	version="$$($(GO) -C $(<D) list -m -f '{{.Version}}' k8s.io/kubernetes)"; \
 	modfile=; if grep -q openapi-gen $<; then modfile="-modfile=$$(hack/compat/openapi.sh v$(*D) $(@D) "$$tree")"; fi; \
 	$(AS_BUILT) $(GO) -C $(<D) build -tags providerless $$modfile -o $(abspath $@) \
-		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C $(<D) list -m -f '{{.Version}}' k8s.io/kubernetes) \
-			-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(*D:1.%=%)" \
+		-ldflags "-s -w $$(for package in component-base/version client-go/pkg/version; do \
+			echo "-X k8s.io/$$package.gitVersion=$$version -X k8s.io/$$package.gitMajor=1 -X k8s.io/$$package.gitMinor=$(*D:1.%=%)"; done | paste -sd' ')" \
 		k8s.io/kubernetes/cmd/$(*F)
 
 ##@ Release
