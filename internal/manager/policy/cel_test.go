@@ -98,7 +98,7 @@ func TestMatch(t *testing.T) {
 	asked := 0
 	for range 3000 {
 		b := gputest.MakePod("p")
-		for range 1 + random.IntN(3) {
+		for range random.IntN(4) {
 			b.AppWith(some(), some())
 		}
 		for range random.IntN(3) {

@@ -101,6 +101,7 @@ func TestEvaluator(t *testing.T) {
 		want string
 	}{
 		"an ordinary pod":  {req: request(t, jane, "pods", "", nil, pod(nil))},
+		"no containers":    {req: request(t, jane, "pods", "", nil, &corev1.Pod{ObjectMeta: pod(map[string]string{wire.AnnotationKoordAllocated: "{}"}).ObjectMeta})}, // the API server rejects it later
 		"a forged pod":     {request(t, jane, "pods", "", nil, pod(forged)), by("pods") + "metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it out"},
 		"the scheduler":    {req: request(t, authenticationv1.UserInfo{Username: params().Schedulers[0]}, "pods", "", nil, pod(forged))},
 		"the label goes":   {request(t, jane, "pods", "", marked, pod(nil)), by("pods") + "metadata.labels[daybreak-gpu.io/admitted]: marks a pod with cards that was admitted: leave it as it is"},
