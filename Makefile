@@ -34,6 +34,7 @@ OLD ?= 2c541d8
 
 # The servers of `make compat`: minor versions of hack/compat, and the tree's own.
 SERVERS ?= 1.23 1.25 1.28 1.30 1.32 1.34 own
+COMPAT_PARTS := kube-apiserver kube-controller-manager kube-scheduler
 
 # Where known vulnerabilities are looked up: https://vuln.go.dev, a mirror, or a
 # folder as file:///FOLDER. Empty: they are not.
@@ -75,8 +76,8 @@ AS_BUILT := CGO_ENABLED=0 GOFLAGS='$(BUILDFLAGS)'
 .PHONY: build
 build: ## Build bin/daybreak (also as a plugin of kubectl), bin/playground and bin/kubectl
 	@mkdir -p $(BIN)
-	@if [ ! -x $(BIN)/playground ]; then echo "make build: compiling Kubernetes, etcd and kubectl; the first time takes about ten minutes on two cores" >&2; fi
-	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/daybreak ./cmd/playground k8s.io/kubernetes/cmd/kubectl
+	@if [ ! -x $(BIN)/playground ]; then echo "make build: the first build compiles Kubernetes, etcd and kubectl; progress follows" >&2; fi
+	@$(AS_BUILT) GO='$(GO)' $(GO) run ./hack/build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/daybreak ./cmd/playground k8s.io/kubernetes/cmd/kubectl
 	@ln -sf daybreak $(BIN)/kubectl-daybreak
 	@ln -sf daybreak $(BIN)/kubectl_complete-daybreak
 
@@ -92,7 +93,7 @@ generate: ## Write the generated files: deep copies, the CRD, what the chart tak
 
 .PHONY: clean
 clean: ## Remove what the other targets leave behind
-	rm -rf $(BIN) bench.json bench-compat.json bench-peers.json coverage.out coverage.html playground.kubeconfig playground.kubeconfig.lock playground.files
+	rm -rf $(BIN) $(DIST) bench.json bench-compat.json bench-peers.json coverage.out coverage.html playground.kubeconfig playground.kubeconfig.lock playground.files
 
 ##@ Test
 
@@ -202,13 +203,14 @@ $(BIN)/compat/containerd-1.7/containerd: hack/containerd17/go.mod
 	@echo "make compat: compiling containerd 1.7; the first time takes about two minutes on two cores" >&2
 	$(AS_BUILT) $(GO) -C hack/containerd17 build -tags '$(CONTAINERD_TAGS)' -ldflags '-s -w' -o $(abspath $(@D))/ $(CONTAINERD:%=github.com/containerd/containerd/cmd/%)
 
-# Those tests of `make e2e` that older versions of kubelet and containerd could fail.
-COMPAT_NODE_TESTS := TestCDIOff|TestThreeOnOneCard|TestContainerRestarts|TestInitContainer|TestRestricted|TestKubeletRestarts|TestContainerdRestarts|TestCheck
+# Those tests of `make e2e` that older versions of the API server, kubelet and containerd
+# could fail.
+COMPAT_NODE_TESTS := TestVersions|TestCDIOff|TestThreeOnOneCard|TestContainerRestarts|TestInitContainer|TestRestricted|TestKubeletRestarts|TestContainerdRestarts|TestCheck
 
 .PHONY: compat-node
-compat-node: build $(BIN)/compat/1.28/kubelet $(BIN)/compat/containerd-1.7/containerd ## Test on an older node: kubelet 1.28 on containerd 1.7 (as root)
+compat-node: build $(addprefix $(BIN)/compat/1.28/,$(COMPAT_PARTS) kubelet) $(BIN)/compat/containerd-1.7/containerd ## Test on an older node: Kubernetes 1.28, kubelet and servers, on containerd 1.7 (as root)
 	@hack/node-packages.sh
-	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' E2E_KUBELET='$(abspath $(BIN))/compat/1.28/kubelet' E2E_CONTAINERD='$(abspath $(BIN))/compat/containerd-1.7' \
+	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' E2E_SERVERS='$(abspath $(BIN))/compat/1.28' E2E_CONTAINERD='$(abspath $(BIN))/compat/containerd-1.7' \
 		$(GO) test -count 1 -v -timeout $(E2E_TIMEOUT) -run '^($(COMPAT_NODE_TESTS))$$' ./test/e2e
 
 # Chromium and npm are Debian's; axe-core, which looks at accessibility, comes
@@ -253,6 +255,19 @@ $(BIN)/compat/koordinator/koord-scheduler: hack/compat/koordinator/go.mod
 	@rm -rf $(@D)/config
 	@cp -R "$$($(GO) -C $(<D) list -m -f '{{.Dir}}' github.com/koordinator-sh/koordinator)/config" $(@D)/ && chmod -R u+w $(@D)/config
 
+# A part of `make compat`.
+.PHONY: compat-kueue
+compat-kueue: build $(BIN)/compat/kueue/kueue
+	$(AS_BUILT) COMPAT_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/compat/kueue
+
+# With the folder of the release that has its definitions, rights and webhooks.
+$(BIN)/compat/kueue/kueue: hack/compat/kueue/go.mod
+	@mkdir -p $(@D)
+	@echo "make: compiling Kueue; the first time takes about five minutes on two cores" >&2
+	$(AS_BUILT) $(GO) -C $(<D) build -ldflags '-s -w' -o $(abspath $@) sigs.k8s.io/kueue/cmd/kueue
+	@rm -rf $(@D)/config
+	@cp -R "$$($(GO) -C $(<D) list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config" $(@D)/ && chmod -R u+w $(@D)/config
+
 # The charts in docs/images are checked in; the pages name the commands whose
 # results they show.
 .PHONY: pictures
@@ -262,7 +277,7 @@ pictures: ## Draw the charts of the docs from results of simulate and of bench-f
 
 .PHONY: chart
 chart: build $(BIN)/helm $(BIN)/promtool ## Lint, render and test the Helm chart, and apply it to a real API server
-	$(BIN)/helm lint --strict --kube-version $(KUBERNETES) --set image.repository=registry.example/daybreak $(CHART)
+	$(BIN)/helm lint --strict --kube-version $(KUBERNETES) --set image.repository=registry.example/daybreak --set image.tag=v1 $(CHART)
 	$(AS_BUILT) CHART_BIN='$(abspath $(BIN))' $(GO) test -count 1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/chart
 	$(BIN)/helm package --destination $(BIN) --app-version $(VERSION) $(CHART)
 
@@ -284,13 +299,12 @@ $(BIN)/helm: hack/helm/go.mod
 	@echo "make chart: compiling Helm; the first time takes about two minutes on two cores" >&2
 	$(AS_BUILT) $(GO) -C hack/helm build -ldflags '-s -w' -o $(abspath $(BIN))/ helm.sh/helm/v3/cmd/helm
 
-COMPAT_PARTS := kube-apiserver kube-controller-manager kube-scheduler
 # $(call compat-test,SERVERS,PACKAGES)
 compat-test = $(AS_BUILT) COMPAT_BIN='$(abspath $(BIN))' COMPAT_SERVERS='$(1)' \
 	$(GO) test -p 1 -count 1 -v -timeout 1h $(2) $(TESTFLAGS)
 
 .PHONY: compat
-compat: build $(BIN)/helm chaos-compiler $(BIN)/compat/koordinator/koord-scheduler $(foreach v,$(filter-out own,$(SERVERS)),$(COMPAT_PARTS:%=$(BIN)/compat/$(v)/%)) ## Install, place, forge, fail over and audit on real servers of SERVERS='1.23 1.25 …' (as root); compiles them the first time
+compat: build $(BIN)/helm chaos-compiler $(BIN)/compat/koordinator/koord-scheduler $(BIN)/compat/kueue/kueue $(foreach v,$(filter-out own,$(SERVERS)),$(COMPAT_PARTS:%=$(BIN)/compat/$(v)/%)) ## Install, place, forge, fail over and audit on real servers of SERVERS='1.23 1.25 …' (as root); compiles them the first time
 	$(call compat-test,$(SERVERS),./test/compat/...)
 	@$(MAKE) --no-print-directory compat-node
 
@@ -324,16 +338,48 @@ $(BIN)/compat/%: hack/compat/v$$(*D)/go.mod
 images: build ## Write the container image as an OCI layout, bin/image, and as an archive, bin/image.tar
 	$(AS_BUILT) $(GO) -C hack/images run . --binary $(abspath $(BIN))/daybreak --version $(VERSION) --out $(abspath $(BIN))/image
 
+# Where `make release` writes.
+DIST ?= dist
+# What makes the draft of a release; GH='echo gh' shows the command.
+GH ?= gh
+
+.PHONY: release
+release: ## Write dist/, everything that is published of VERSION=v0.2.0: binaries, chart, image, SBOMs, krew's manifest, notes and checksums
+	@$(AS_BUILT) $(GO) run ./hack/release --version '$(VERSION)' --ldflags '$(LDFLAGS)' --out '$(DIST)'
+
+# The second time in a clone elsewhere, so that no file depends on where it was
+# built. With GOCACHE of an empty folder everything is compiled again as well.
+.PHONY: release-check
+release-check: release ## Build the release of VERSION=v0.2.0 again in another folder, compare all files, and run the binary for this machine
+	@(cd '$(DIST)' && sha256sum --check --quiet SHA256SUMS)
+	@clone="$$(mktemp -d)"; trap 'rm -rf "$$clone"' EXIT; \
+	git -c safe.directory='*' clone --quiet --shared . "$$clone/daybreak"; \
+	$(MAKE) --no-print-directory -C "$$clone/daybreak" release VERSION='$(VERSION)' DIST=dist; \
+	diff -r '$(DIST)' "$$clone/daybreak/dist"; \
+	echo "make release-check: $$(wc -l <'$(DIST)/SHA256SUMS') files are equal in both folders"
+	$(AS_BUILT) RELEASE_DIST='$(abspath $(DIST))' $(GO) test -count 1 -run '^TestDist$$' ./hack/release
+
+# A person looks at the draft before it is published. Needs the tag on GitHub.
+.PHONY: release-draft
+release-draft: ## Draft the release of VERSION=v0.2.0 on GitHub from dist/
+	@(cd '$(DIST)' && sha256sum --check --quiet SHA256SUMS)
+	$(GH) release create '$(VERSION)' --draft --verify-tag --title '$(VERSION)' $(if $(findstring -,$(VERSION)),--prerelease) --notes-file '$(DIST)/release-notes.md' '$(DIST)'/*
+
 ##@ Verify
 
 # Cheapest first. `make -k verify` goes on after a failure.
 .PHONY: verify
-verify: verify-format verify-docs verify-vet verify-modules verify-generated verify-vulnerabilities lint ## Check format, docs, vet, modules, generated files and lint; known vulnerabilities with VULNDB=URL
+verify: verify-format verify-workflows verify-docs verify-vet verify-modules verify-own-modules verify-client verify-generated verify-vulnerabilities lint ## Check format, workflows, docs, vet, modules, other systems, generated files and lint; known vulnerabilities with VULNDB=URL
 
 .PHONY: verify-format
 verify-format:
 	@files="$$("$$($(GO) env GOROOT)/bin/gofmt" -l .)"; \
 	if [ -n "$$files" ]; then echo "make verify: run gofmt -w on" $$files >&2; exit 1; fi
+
+# What else would be found depends on the machine: shellcheck and pyflakes.
+.PHONY: verify-workflows
+verify-workflows:
+	$(GO) tool -modfile=hack/release/tools/go.mod actionlint -shellcheck= -pyflakes=
 
 # What can be said of the pages without running them: links, languages, fences.
 .PHONY: verify-docs
@@ -344,15 +390,23 @@ verify-docs:
 verify-vet:
 	$(AS_BUILT) $(GO) vet ./...
 
+# Not the modules of `make compat`: tidying would download whole Kubernetes trees.
 .PHONY: verify-modules
 verify-modules:
 	$(GO) mod tidy -diff
-	$(GO) -C hack/tools mod tidy -diff
-	$(GO) -C hack/helm mod tidy -diff
-	$(GO) -C hack/images mod tidy -diff
-	$(GO) -C hack/containerd mod tidy -diff
-	$(GO) -C hack/containerd17 mod tidy -diff
-	$(GO) -C hack/pictures mod tidy -diff
+	@for module in $$(find hack -path hack/compat -prune -o -name go.mod -printf '%h\n' | sort); do echo "$(GO) -C $$module mod tidy -diff"; $(GO) -C $$module mod tidy -diff; done
+
+# Programs with a go.mod of their own are not among ./... of `make test`.
+.PHONY: verify-own-modules
+verify-own-modules:
+	$(AS_BUILT) $(GO) -C hack/images test ./...
+	$(AS_BUILT) $(GO) -C hack/pictures test ./...
+
+# One processor of each system: nothing in the tree depends on it.
+.PHONY: verify-client
+verify-client:
+	GOOS=darwin GOARCH=arm64 $(AS_BUILT) $(GO) build -o /dev/null ./cmd/daybreak
+	GOOS=windows GOARCH=amd64 $(AS_BUILT) $(GO) build -o /dev/null ./cmd/daybreak
 
 .PHONY: verify-generated
 verify-generated:
@@ -392,4 +446,4 @@ controller-gen = $(CONTROLLER_GEN) paths=./$(API) \
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@ / { printf "%s%s\n", (n++ ? "\n" : ""), substr($$0, 5) } \
-		/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+		/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

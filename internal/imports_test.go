@@ -60,6 +60,7 @@ var rules = []rule{
 	{folder: "internal/request", others: kubernetesTypes, text: "request imports Kubernetes' types only"},
 	{folder: "internal/inventory", others: kubernetesTypes, text: "inventory imports Kubernetes' types only"},
 	{folder: "internal/allocation", others: kubernetesTypes, text: "allocation imports Kubernetes' types only"},
+	{folder: "internal/quota", others: kubernetesTypes, text: "quota imports Kubernetes' types only"},
 	{folder: "internal/audit", others: kubernetesTypes, text: "audit imports Kubernetes' types only"},
 	{folder: "internal/view", others: kubernetesTypes, text: "view imports Kubernetes' types only"},
 	{

@@ -63,7 +63,7 @@ type DeviceInfo struct {
 	// Type is the kind of hardware; gpu for a MetaX card.
 	Type DeviceType `json:"type,omitempty"`
 
-	// Labels say what the other fields have no room for, such as the card's own
+	// Labels are properties without a field of their own, such as the card's
 	// model, link zone and PCIe switch. Written by the agent, read by the
 	// scheduler; Koordinator's device selectors match on them.
 	Labels map[string]string `json:"labels,omitempty"`
@@ -81,7 +81,7 @@ type DeviceInfo struct {
 	ModuleID *int32 `json:"moduleID,omitempty"`
 
 	// Health is the agent's verdict: a card that is not healthy gets no new
-	// pods and leaves the node's allocatable resources. Conditions say why.
+	// pods and leaves the node's allocatable resources. Conditions have the reason.
 	// +kubebuilder:default=false
 	Health bool `json:"health"`
 
@@ -101,7 +101,7 @@ type DeviceInfo struct {
 
 	// Conditions carry the reason for Health, in the condition of type Healthy,
 	// and whatever else the agent has to say about the card; readers ignore
-	// types they do not know. A reason must be one word: the API server refuses
+	// types they do not know. A reason must be one word: the API server rejects
 	// the whole Device for a space in it. The list has no merge key, as in
 	// Koordinator's definition: an update replaces it.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -47,27 +47,27 @@ const (
 
 // execute runs what the name of the binary and its arguments ask for.
 func execute(ctx context.Context, args []string) error {
-	root := app.NewCommand(cli.NewBuild(version, commit))
+	root, line := app.NewCommand(cli.NewBuild(version, commit)), args[1:]
 	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
 	case pluginCompleteName:
 		asPlugin(root)
-		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args[1:]...))
+		line = append([]string{cobra.ShellCompRequestCmd}, line...)
 	case pluginName:
 		asPlugin(root)
-		root.SetArgs(args[1:])
-	default:
-		root.SetArgs(args[1:])
 	}
-	return root.ExecuteContext(ctx)
+	root.SetArgs(line)
+	return cli.Advise(root, line, root.ExecuteContext(ctx))
 }
 
 // asPlugin makes help and advice show the command as the user types it.
 func asPlugin(root *cobra.Command) {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl daybreak"}
-	root.CompletionOptions.HiddenDefaultCmd = true // its scripts are for daybreak itself
 	var names []string
 	for _, cmd := range root.Commands() {
 		names = append(names, cmd.Name())
+		if cmd.Name() == "completion" || cmd.Name() == "man" {
+			cmd.Hidden = true // they are for daybreak itself
+		}
 	}
 	// What follows "--" runs in a container, where there is no kubectl.
 	typed := regexp.MustCompile(`(-- )?\bdaybreak (` + strings.Join(names, "|") + `)\b`)

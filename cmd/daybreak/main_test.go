@@ -370,6 +370,7 @@ func TestCommands(t *testing.T) {
 		"completion":                  {args: []string{"completion", "bash"}, want: 0, stdout: "bash completion"},
 		"completion of zsh":           {args: []string{"completion", "zsh"}, want: 0, stdout: "#compdef daybreak"},
 		"completion of fish":          {args: []string{"completion", "fish"}, want: 0, stdout: "fish completion"},
+		"completion of PowerShell":    {args: []string{"completion", "powershell"}, want: 0, stdout: "Register-ArgumentCompleter -CommandName 'daybreak'"},
 		"pods to complete":            {args: []string{"__complete", "explain", "-f", "a.yaml", ""}, a: docs(node, fits), want: 0, stdout: "fits\n:4", stderr: "Completion ended"},
 		"words to complete":           {args: []string{"__complete", "status", "-f", "a.yaml", "--node", ""}, a: node, want: 0, stdout: "n1\n:4", stderr: "Completion ended"},
 		"no cluster, no words":        {args: []string{"__complete", "explain", ""}, want: 0, stdout: ":4", stderr: "Completion ended"},
@@ -410,7 +411,7 @@ func TestPlugin(t *testing.T) {
 		"an example": {"kubectl-daybreak", []string{"audit", "--help"}, "| kubectl daybreak audit -f -"},
 		"it works":   {"kubectl-daybreak", []string{"status", "-f", "a.yaml"}, "n1    native"},
 		"completion": {"kubectl_complete-daybreak", []string{"status", "-f", "a.yaml", "--node", ""}, "n1\n:4"},
-		"root":       {"kubectl-daybreak", []string{"--help"}, "\n  kubectl daybreak explain trainer-0 -n team-a"},
+		"root":       {"kubectl-daybreak", []string{"--help"}, "\n              $ kubectl daybreak explain trainer-0\n"},
 		"in a pod":   {"kubectl-daybreak", []string{"agent", "check", "--help"}, "daybreak-agent-x7k2p -- daybreak agent check"},
 		"by itself":  {"daybreak", []string{"status", "--help"}, "  daybreak status [flags]"},
 	}
@@ -435,7 +436,7 @@ func TestPlugin(t *testing.T) {
 func TestPluginHelp(t *testing.T) {
 	root := app.NewCommand(cli.NewBuild("dev", ""))
 	asPlugin(root)
-	alone := regexp.MustCompile(`(^|[^-/.\w])daybreak (status|explain|audit|place|simulate|scheduler|manager|agent|version|completion|\[)`)
+	alone := regexp.MustCompile(`(^|[^-/.\w])daybreak (status|explain|audit|place|simulate|scheduler|manager|agent|version|\[)`)
 	var check func(*cobra.Command)
 	check = func(cmd *cobra.Command) {
 		var help bytes.Buffer
@@ -450,7 +451,9 @@ func TestPluginHelp(t *testing.T) {
 			}
 		}
 		for _, sub := range cmd.Commands() {
-			check(sub)
+			if !sub.Hidden {
+				check(sub)
+			}
 		}
 	}
 	check(root)
@@ -462,16 +465,22 @@ func TestExitCodes(t *testing.T) {
 		want           int
 		stdout, stderr string
 	}{
-		"no command shows how to use it": {want: 0, stdout: "place       Say where pods would go and why not elsewhere"},
-		"help":                           {args: []string{"--help"}, want: 0, stdout: "Commands that ask:"},
-		"help on a command teaches":      {args: []string{"place", "--help"}, want: 0, stdout: "Exit codes: 0 every pod has its place; 1"},
+		"no command shows how to use it": {want: 0, stdout: "  place       Show where pods would be placed, and why not elsewhere\n              $ daybreak place -f pod.yaml\n"},
+		"help":                           {args: []string{"--help"}, want: 0, stdout: "\n\nInspect a cluster:\n  status "},
+		"help on a command teaches":      {args: []string{"place", "--help"}, want: 0, stdout: "Exit codes: 0 every pod is placed; 1"},
 		"help on the manager teaches":    {args: []string{"manager", "--help"}, want: 0, stdout: "daybreak manager --kubeconfig ~/.kube/config --leader-elect=false"},
 		"the manager without a cluster":  {args: []string{"manager"}, want: 2, stderr: "daybreak: no cluster: name a kubeconfig with --kubeconfig or $KUBECONFIG, or run inside a cluster"},
 		"version":                        {args: []string{"--version"}, want: 0, stdout: "daybreak version dev"},
 		"what it was built from":         {args: []string{"version", "-o", "json"}, want: 0, stdout: `"kubernetes": "v1.`},
 		"help has groups of flags":       {args: []string{"manager", "--help"}, want: 0, stdout: "\nLeader election flags:\n"},
 		"others' flags stand apart":      {args: []string{"scheduler", "--help"}, want: 0, stdout: "\nkube-scheduler's leader election flags:\n"},
-		"a misspelt command":             {args: []string{"plce"}, want: 2, stderr: "daybreak: unknown command \"plce\" for \"daybreak\"\n\nDid you mean this?\n\tplace"},
+		"a misspelt command":             {args: []string{"plce"}, want: 2, stderr: "daybreak: unknown command \"plce\" for \"daybreak\": did you mean place? (see daybreak --help)\n"},
+		"an unknown command":             {args: []string{"xyz", "-f", "a"}, want: 2, stderr: "daybreak: unknown command \"xyz\" for \"daybreak\" (see daybreak --help)\n"},
+		"a misspelt subcommand":          {args: []string{"agent", "chek"}, want: 2, stderr: "did you mean check? (see daybreak agent --help)\n"},
+		"the client's version":           {args: []string{"version", "--client"}, want: 0, stdout: "daybreak dev\n"},
+		"the version without a cluster":  {args: []string{"version"}, want: 0, stdout: "daybreak dev\n"},
+		"the version of no kubeconfig":   {args: []string{"version", "--kubeconfig", "none"}, want: 2, stderr: "kubeconfig none: the file does not exist"},
+		"man pages without a folder":     {args: []string{"man"}, want: 2, stderr: "write one folder, such as ~/.local/share/man/man1"},
 		"a misspelt flag":                {args: []string{"status", "--kubeconfg", "x"}, want: 2, stderr: "daybreak: unknown flag: --kubeconfg: did you mean --kubeconfig? (see daybreak status --help)"},
 		"a misspelt word":                {args: []string{"simulate", "--policy", "daybrake"}, want: 2, stderr: `did you mean "daybreak"?`},
 		"a flag before the command":      {args: []string{"--nodes"}, want: 2, stderr: "daybreak: unknown flag: --nodes (see daybreak --help)"},

@@ -40,7 +40,7 @@ func main() {
 	cmd := local.NewCommand(startVendor)
 	cli.Setup(cmd)
 	cmd.AddCommand(cli.NewVersionCommand("playground", cli.NewBuild(version, commit)))
-	err := cmd.ExecuteContext(ctx)
+	err := cli.Advise(cmd, os.Args[1:], cmd.ExecuteContext(ctx))
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "playground:", err)

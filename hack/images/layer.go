@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -70,16 +71,15 @@ func unpack(ctx context.Context, deb string) ([]file, error) {
 	}
 }
 
+// library matches libraries and the loader.
+var library = regexp.MustCompile(`^(lib|lib64|(usr/)?lib/[a-z0-9_]+-linux-gnu)/[^/]*\.so[^/]*$`)
+
 // wanted are libraries and the loader, and the terms that they come under.
 func wanted(name string) bool {
-	dir, base := path.Split(name)
-	switch {
-	case strings.HasPrefix(name, "usr/share/doc/"):
-		return base == "copyright" || strings.Count(name, "/") == 3 // a link to another package's
-	case strings.HasPrefix(dir, "lib64/"), strings.HasSuffix(dir, "lib/x86_64-linux-gnu/"):
-		return strings.Contains(base, ".so")
+	if strings.HasPrefix(name, "usr/share/doc/") {
+		return path.Base(name) == "copyright" || strings.Count(name, "/") == 3 // a link to another package's
 	}
-	return false
+	return library.MatchString(name)
 }
 
 // layer writes the files as a layer, each folder before what is in it.
@@ -125,25 +125,30 @@ func parents(name string) []string {
 	return dirs
 }
 
-// write writes the layout and its archive.
-func write(image v1.Image, o options) error {
+// write writes the layout and its archive, and returns the digest of what the
+// image's name stands for: the image, or the index of one for each architecture.
+func write(images []mutate.IndexAddendum, o options) (v1.Hash, error) {
+	named := images[0]
+	if len(images) > 1 {
+		named = mutate.IndexAddendum{Add: mutate.IndexMediaType(mutate.AppendManifests(empty.Index, images...), types.OCIImageIndex)}
+	}
+	named.Annotations = map[string]string{
+		"org.opencontainers.image.ref.name": o.version,
+		"io.containerd.image.name":          o.name + ":" + o.version, // what containerd calls it after an import
+	}
 	if err := os.RemoveAll(o.out); err != nil {
-		return err
+		return v1.Hash{}, err
 	}
 	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
-		return err
+		return v1.Hash{}, err
 	}
-	index := mutate.IndexMediaType(mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{
-		Annotations: map[string]string{
-			"org.opencontainers.image.ref.name": o.version,
-			"io.containerd.image.name":          o.name + ":" + o.version, // what containerd calls it after an import
-		},
-		Platform: &v1.Platform{OS: "linux", Architecture: "amd64"},
-	}}), types.OCIImageIndex)
-	if _, err := layout.Write(o.out, index); err != nil {
-		return err
+	if _, err := layout.Write(o.out, mutate.IndexMediaType(mutate.AppendManifests(empty.Index, named), types.OCIImageIndex)); err != nil {
+		return v1.Hash{}, err
 	}
-	return archive(o.out, o.out+".tar")
+	if err := archive(o.out, o.out+".tar"); err != nil {
+		return v1.Hash{}, err
+	}
+	return named.Add.Digest()
 }
 
 // archive writes a folder as a tar file, in order and of no time.

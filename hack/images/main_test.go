@@ -3,6 +3,8 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"debug/elf"
+	"encoding/binary"
 	"io"
 	"os"
 	"os/exec"
@@ -11,15 +13,16 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
 // makePackage makes a package of Debian's with the given files.
-func makePackage(t *testing.T, dir, name string, files map[string]string) {
+func makePackage(t *testing.T, dir, name, arch string, files map[string]string) {
 	t.Helper()
 	root := t.TempDir()
-	files["DEBIAN/control"] = "Package: " + name + "\nVersion: 1\nArchitecture: amd64\nMaintainer: Test <test@example.com>\nDescription: made up\n"
+	files["DEBIAN/control"] = "Package: " + name + "\nVersion: 1\nArchitecture: " + arch + "\nMaintainer: Test <test@example.com>\nDescription: made up\n"
 	for path, text := range files {
 		to := filepath.Join(root, path)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
@@ -35,57 +38,113 @@ func makePackage(t *testing.T, dir, name string, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), "dpkg-deb", "--root-owner-group", "--build", root, filepath.Join(dir, name+"_1_amd64.deb")).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "dpkg-deb", "--root-owner-group", "--build", root, filepath.Join(dir, name+"_1_"+arch+".deb")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
 
+// machines are the architectures, with what is theirs in the packages.
+var machines = map[string]struct {
+	elf             elf.Machine
+	triplet, loader string
+}{
+	"amd64": {elf.EM_X86_64, "x86_64-linux-gnu", "lib64/ld-linux-x86-64.so.2"},
+	"arm64": {elf.EM_AARCH64, "aarch64-linux-gnu", "lib/ld-linux-aarch64.so.1"},
+}
+
 // made returns options for an image of made-up parts.
-func made(t *testing.T) options {
+func made(t *testing.T, arches ...string) options {
 	t.Helper()
 	dir := t.TempDir()
-	makePackage(t, dir, "libc6", map[string]string{
-		"lib/x86_64-linux-gnu/libc.so.6": "libc", "lib64/ld-linux-x86-64.so.2": "-> /lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
-		"usr/share/doc/libc6/copyright": "terms", "usr/share/doc/libc6/changelog.gz": "news", "usr/lib/x86_64-linux-gnu/gconv/BIG5.so": "no", "etc/ld.so.conf.d/x.conf": "no",
-	})
-	makePackage(t, dir, "gcc-12-base", map[string]string{"usr/share/doc/gcc-12-base/copyright": "terms"})
-	makePackage(t, dir, "libgcc-s1", map[string]string{"lib/x86_64-linux-gnu/libgcc_s.so.1": "libgcc", "usr/share/doc/libgcc-s1": "-> gcc-12-base"})
-	makePackage(t, dir, "libstdc++6", map[string]string{"usr/lib/x86_64-linux-gnu/libstdc++.so.6": "-> libstdc++.so.6.0.30", "usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30": "c++"})
-	binary := filepath.Join(t.TempDir(), "daybreak")
-	if err := os.WriteFile(binary, []byte("the binary"), 0o600); err != nil {
+	o := options{version: "v1", name: "example.com/daybreak", out: filepath.Join(t.TempDir(), "image"), packages: dir}
+	for _, arch := range arches {
+		m := machines[arch]
+		lib, usrLib := "lib/"+m.triplet+"/", "usr/lib/"+m.triplet+"/"
+		makePackage(t, dir, "libc6", arch, map[string]string{
+			lib + "libc.so.6": "libc", m.loader: "-> /" + lib + filepath.Base(m.loader),
+			"usr/share/doc/libc6/copyright": "terms", "usr/share/doc/libc6/changelog.gz": "news", usrLib + "gconv/BIG5.so": "no", "etc/ld.so.conf.d/x.conf": "no",
+		})
+		makePackage(t, dir, "gcc-12-base", arch, map[string]string{"usr/share/doc/gcc-12-base/copyright": "terms"})
+		makePackage(t, dir, "libgcc-s1", arch, map[string]string{lib + "libgcc_s.so.1": "libgcc", "usr/share/doc/libgcc-s1": "-> gcc-12-base"})
+		makePackage(t, dir, "libstdc++6", arch, map[string]string{
+			usrLib + "libstdc++.so.6": "-> libstdc++.so.6.0.30", usrLib + "libstdc++.so.6.0.30": "c++",
+			"usr/share/gdb/auto-load/" + usrLib + "libstdc++.so.6.0.30-gdb.py": "no",
+		})
+		o.binaries = append(o.binaries, makeBinary(t, m.elf))
+	}
+	return o
+}
+
+// makeBinary makes a file that has a binary's header and nothing else.
+func makeBinary(t *testing.T, machine elf.Machine) string {
+	t.Helper()
+	var out bytes.Buffer
+	header := elf.Header64{
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: 64,
+	}
+	if err := binary.Write(&out, binary.LittleEndian, header); err != nil {
 		t.Fatal(err)
 	}
-	return options{binary: binary, version: "v1", name: "example.com/daybreak", out: filepath.Join(t.TempDir(), "image"), packages: dir}
+	name := filepath.Join(t.TempDir(), "daybreak")
+	if err := os.WriteFile(name, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 func TestImage(t *testing.T) {
-	o := made(t)
-	if err := run(t.Context(), o); err != nil {
-		t.Fatal(err)
+	for name, arches := range map[string][]string{"one architecture": {"arm64"}, "both": {"arm64", "amd64"}} {
+		t.Run(name, func(t *testing.T) {
+			o := made(t, arches...)
+			if err := run(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			index, err := layout.ImageIndexFromPath(o.out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := validate.Index(index); err != nil {
+				t.Errorf("the layout is not valid: %v", err)
+			}
+			manifest, err := index.IndexManifest()
+			if err != nil || len(manifest.Manifests) != 1 {
+				t.Fatalf("%d things have a name, %v; want one", len(manifest.Manifests), err)
+			}
+			if got := manifest.Manifests[0].Annotations["io.containerd.image.name"]; got != "example.com/daybreak:v1" {
+				t.Errorf("containerd would call it %q", got)
+			}
+			if len(arches) > 1 {
+				if index, err = index.ImageIndex(manifest.Manifests[0].Digest); err != nil {
+					t.Fatal(err)
+				}
+				if manifest, err = index.IndexManifest(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var got []string
+			for _, m := range manifest.Manifests {
+				image, err := index.Image(m.Digest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkImage(t, image, m.Platform.Architecture)
+				got = append(got, m.Platform.Architecture)
+			}
+			if want := slices.Sorted(slices.Values(arches)); !slices.Equal(got, want) {
+				t.Errorf("images for %v, want %v", got, want)
+			}
+		})
 	}
-	index, err := layout.ImageIndexFromPath(o.out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := validate.Index(index); err != nil {
-		t.Errorf("the layout is not valid: %v", err)
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil || len(manifest.Manifests) != 1 {
-		t.Fatalf("%d images, %v; want one", len(manifest.Manifests), err)
-	}
-	if got := manifest.Manifests[0].Annotations["io.containerd.image.name"]; got != "example.com/daybreak:v1" {
-		t.Errorf("containerd would call it %q", got)
-	}
-	image, err := index.Image(manifest.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+func checkImage(t *testing.T, image v1.Image, arch string) {
+	t.Helper()
 	config, err := image.ConfigFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Config.User != user || !slices.Equal(config.Config.Entrypoint, []string{"/usr/bin/daybreak"}) || config.OS != "linux" || config.Architecture != "amd64" {
+	if config.Config.User != user || !slices.Equal(config.Config.Entrypoint, []string{"/usr/bin/daybreak"}) || config.OS != "linux" || config.Architecture != arch {
 		t.Errorf("config %+v", config)
 	}
 	layers, err := image.Layers()
@@ -100,15 +159,15 @@ func TestImage(t *testing.T) {
 		}
 		got = append(got, names(t, r)...)
 	}
-	want := []string{
-		"etc/group", "etc/passwd", "lib/x86_64-linux-gnu/libc.so.6", "lib/x86_64-linux-gnu/libgcc_s.so.1",
-		"lib64/ld-linux-x86-64.so.2 -> /lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
-		"usr/lib/x86_64-linux-gnu/libstdc++.so.6 -> libstdc++.so.6.0.30", "usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30",
+	m := machines[arch]
+	lib, usrLib := "lib/"+m.triplet+"/", "usr/lib/"+m.triplet+"/"
+	base := []string{
+		"etc/group", "etc/passwd", lib + "libc.so.6", lib + "libgcc_s.so.1", m.loader + " -> /" + lib + filepath.Base(m.loader),
+		usrLib + "libstdc++.so.6 -> libstdc++.so.6.0.30", usrLib + "libstdc++.so.6.0.30",
 		"usr/share/doc/gcc-12-base/copyright", "usr/share/doc/libc6/copyright", "usr/share/doc/libgcc-s1 -> gcc-12-base",
-		"usr/bin/daybreak",
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("files\n%q\nwant\n%q", got, want)
+	if want := append(base, "usr/bin/daybreak"); !slices.Equal(got, want) {
+		t.Errorf("files of %s\n%q\nwant\n%q", arch, got, want)
 	}
 }
 
@@ -146,7 +205,7 @@ func names(t *testing.T, r io.Reader) []string {
 
 // TestReproducible: the same parts make the same archive, byte for byte.
 func TestReproducible(t *testing.T) {
-	o := made(t)
+	o := made(t, "amd64", "arm64")
 	var archives [][]byte
 	for range 2 {
 		if err := run(t.Context(), o); err != nil {
@@ -168,13 +227,17 @@ func TestErrors(t *testing.T) {
 		change func(*options)
 		want   string
 	}{
-		"no binary":            {func(o *options) { o.binary = "/nowhere/daybreak" }, "run make build first"},
-		"a package too few":    {func(o *options) { o.packages = "/nowhere" }, "0 files are called libc6_*.deb, want one"},
+		"no binary":            {func(o *options) { o.binaries = nil }, "name one with --binary"},
+		"a binary too few":     {func(o *options) { o.binaries[0] = "/nowhere/daybreak" }, "run make build first"},
+		"a binary of no kind":  {func(o *options) { o.binaries[0] = "main.go" }, "main.go: no binary for Linux"},
+		"another processor":    {func(o *options) { o.binaries[0] = makeBinary(t, elf.EM_RISCV) }, "a binary for EM_RISCV: use one for amd64 or arm64"},
+		"two of one kind":      {func(o *options) { o.binaries = append(o.binaries, o.binaries[0]) }, "another binary is for amd64 too"},
+		"a package too few":    {func(o *options) { o.packages = "/nowhere" }, "0 files are called libc6_*_amd64.deb, want one"},
 		"a package of no kind": {func(o *options) { _ = os.WriteFile(filepath.Join(o.packages, "libc6_1_amd64.deb"), []byte("x"), 0o600) }, "dpkg-deb"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := made(t)
+			o := made(t, "amd64")
 			tt.change(&o)
 			if err := run(t.Context(), o); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("run() = %v, want %q", err, tt.want)

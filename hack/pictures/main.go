@@ -1,7 +1,8 @@
-// Command pictures draws the charts of the documentation, from results of
-// `daybreak simulate -o json` and of `make bench-full`. `make pictures` runs it;
-// docs/placement.md and docs/performance.md name the commands that made the
-// files.
+// Command pictures draws the charts of the documentation, in English and in
+// Chinese, from results of `daybreak simulate -o json` and of `make bench-full`.
+// `make pictures` runs it; docs/placement-results.md and docs/performance-method.md
+// have the commands that write the results. Arguments are charts that are there
+// already, of which only the Chinese ones are written.
 package main
 
 import (
@@ -43,8 +44,13 @@ func run(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *files["trace"] == "" && *files["churn"] == "" && *files["bench"] == "" {
-		return errors.New("nothing to draw: give -trace, -churn or -bench")
+	if *files["trace"] == "" && *files["churn"] == "" && *files["bench"] == "" && flags.NArg() == 0 {
+		return errors.New("nothing to draw: give -trace, -churn, -bench, or charts to translate")
+	}
+	for _, file := range flags.Args() {
+		if err := writeChinese(file); err != nil {
+			return err
+		}
 	}
 	for name, charts := range map[string]func(runs) []chart{"trace": traceCharts, "churn": churnCharts, "bench": benchCharts} {
 		if *files[name] == "" {
@@ -82,12 +88,13 @@ type runs struct {
 		Workload        string
 		Daybreak, Plain struct{ CPUMillisecondsPerPod float64 }
 	}
-	Core []struct{ Nodes, Microseconds float64 }
 }
 
 // chart is one picture.
 type chart struct {
 	file, title, x, y string
+	// fromZero has the y axis begin at zero.
+	fromZero bool
 	// points has the values that were measured, by line and place on the x axis;
 	// what is drawn is their mean.
 	points map[string]map[float64][]float64
@@ -105,6 +112,8 @@ func (c *chart) add(line string, x, y float64) {
 
 const (
 	ours = "daybreak"
+	// legendAt is where the legend begins, from the left.
+	legendAt = 520
 	// drawnFrom is where the curves of a trace begin: before, hardly any pod is
 	// refused.
 	drawnFrom = 85
@@ -112,8 +121,8 @@ const (
 
 func traceCharts(r runs) []chart {
 	c := chart{
-		file: "trace-allocation.svg", title: "Cards allocated as pods arrive",
-		x: "asked for by all pods so far, % of all cards", y: "allocated, % of all cards",
+		file: "trace-allocation.svg", title: "GPUs allocated as pods arrive",
+		x: "requested by all pods so far, % of all GPUs", y: "allocated, % of all GPUs",
 	}
 	for _, run := range r.Runs {
 		for _, p := range run.Curve {
@@ -137,11 +146,11 @@ func churnCharts(r runs) []chart {
 			chart
 			value float64
 		}{
-			{chart{file: "churn-" + run.Mix + "-linked.svg", title: "Jobs of 4 cards that got all cards in one zone " + setting, y: "share of the jobs, %"}, run.OneZonePercent["4"]},
-			{chart{file: "churn-" + run.Mix + "-wait.svg", title: "Wait of 8-card jobs " + setting, y: "mean wait, in mean running times"}, run.MeanWait["8"]},
+			{chart{file: "churn-" + run.Mix + "-linked.svg", title: "4-GPU jobs with all GPUs in one zone " + setting, y: "share of the jobs, %"}, run.OneZonePercent["4"]},
+			{chart{file: "churn-" + run.Mix + "-wait.svg", title: "Wait of 8-GPU jobs " + setting, y: "mean wait, in mean job durations"}, run.MeanWait["8"]},
 		} {
 			if charts[c.file] == nil {
-				c.x = "load, part of all cards"
+				c.x = "load, fraction of all GPUs"
 				charts[c.file] = &c.chart
 			}
 			charts[c.file].add(run.Policy, run.Load, c.value)
@@ -154,21 +163,16 @@ func churnCharts(r runs) []chart {
 	return all
 }
 
-// benchCharts draws how costs grow with the nodes: of the whole scheduler, and
-// of the core alone.
+// benchCharts draws how the cost of a pod grows with the nodes.
 func benchCharts(r runs) []chart {
-	nodes := chart{file: "performance-nodes.svg", title: "CPU time of the scheduler for each pod with a slice", x: "nodes of eight cards", y: "milliseconds"}
-	core := chart{file: "performance-core.svg", title: "CPU time of one decision of the core", x: "nodes of eight cards", y: "milliseconds"}
+	nodes := chart{file: "performance-nodes.svg", title: "Scheduler CPU time per pod with one slice", x: "nodes with eight GPUs", y: "milliseconds", fromZero: true}
 	for _, run := range r.Runs {
 		if run.Workload == "slices" {
 			nodes.add(ours, run.Nodes, run.Daybreak.CPUMillisecondsPerPod)
 			nodes.add("plain kube-scheduler", run.Nodes, run.Plain.CPUMillisecondsPerPod)
 		}
 	}
-	for _, c := range r.Core {
-		core.add("core alone", c.Nodes, c.Microseconds/1000)
-	}
-	return []chart{nodes, core}
+	return []chart{nodes}
 }
 
 // lines returns the means, ours first since the chart is about it, then the best
@@ -245,7 +249,14 @@ func (c *chart) save(folder string) error {
 	}
 	slices.Reverse(drawn) // the first line goes on top of the others
 	p.Add(drawn...)
-	return write(filepath.Join(folder, c.file), p, &legend)
+	if c.fromZero {
+		p.Y.Min = 0
+	}
+	file := filepath.Join(folder, c.file)
+	if err := write(file, p, &legend); err != nil {
+		return err
+	}
+	return writeChinese(file)
 }
 
 // write writes the plot as SVG, with the legend on its right and room around both.

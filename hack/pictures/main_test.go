@@ -15,14 +15,13 @@ func TestRun(t *testing.T) {
 		want       []string
 		wantErr    string
 	}{
-		"a trace": {flag: "-trace", want: []string{"trace-allocation.svg"}, data: `{"runs": [
+		"a trace": {flag: "-trace", want: []string{"trace-allocation-zh.svg", "trace-allocation.svg"}, data: `{"runs": [
 			{"policy": "fgd", "curve": [{"arrivedPercent": 90, "allocatedPercent": 90}, {"arrivedPercent": 100, "allocatedPercent": 94}]}]}`},
-		"a study": {flag: "-churn", want: []string{"churn-mixed-linked.svg", "churn-mixed-wait.svg"}, data: `{"runs": [
+		"a study": {flag: "-churn", want: []string{"churn-mixed-linked-zh.svg", "churn-mixed-linked.svg", "churn-mixed-wait-zh.svg", "churn-mixed-wait.svg"}, data: `{"runs": [
 			{"policy": "fgd", "mix": "mixed", "load": 0.7}, {"policy": "fgd", "mix": "mixed", "load": 0.9}]}`},
 		"a study at one load": {flag: "-churn", data: `{"runs": [{"policy": "fgd", "mix": "mixed", "load": 0.7}]}`, wantErr: "at least two points"},
-		"a benchmark": {flag: "-bench", want: []string{"performance-core.svg", "performance-nodes.svg"}, data: `{
-			"runs": [{"nodes": 100, "workload": "slices"}, {"nodes": 100, "workload": "mix"}, {"nodes": 500, "workload": "slices"}],
-			"core": [{"nodes": 100, "microseconds": 50}, {"nodes": 50000, "microseconds": 25000}]}`},
+		"a benchmark": {flag: "-bench", want: []string{"performance-nodes-zh.svg", "performance-nodes.svg"}, data: `{
+			"runs": [{"nodes": 100, "workload": "slices"}, {"nodes": 100, "workload": "mix"}, {"nodes": 500, "workload": "slices"}]}`},
 		"not JSON": {flag: "-trace", data: "policy,seed", wantErr: "invalid character"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,19 +15,18 @@ const (
 // writeAnnotations writes every name that stands in an API object.
 func writeAnnotations(p *page) error {
 	p.begin("Resources, annotations, labels and conditions", "the comments in "+keysFile+" and the table in "+resourcesFile,
-		`Every name by which Daybreak, pods and nodes speak to each other, with who writes it and who reads it. Names under
-`+"`metax-tech.com`"+` and `+"`hami.io`"+` are the vendor's and HAMi's, those under `+"`koordinator.sh`"+` are Koordinator's: they mean
-here what they mean there, as far as [the pages on migration](../migrate-from-hami.md) do not say otherwise. Names under
-`+"`daybreak-gpu.io`"+` are Daybreak's own; none of them is needed to read an allocation.
+		`All names that Daybreak reads or writes in API objects. Names under `+"`metax-tech.com`"+` and `+"`hami.io`"+` are defined by MetaX and
+HAMi, names under `+"`koordinator.sh`"+` by Koordinator; differences are listed in [Migrate from HAMi](../migrate-from-hami.md) and
+[Migrate from Koordinator](../migrate-from-koordinator.md). Names under `+"`daybreak-gpu.io`"+` are Daybreak's own and are not required to
+read an allocation.
 
-Who may write what is guarded by the API server: [admission](../admission.md#nobody-forges-an-allocation). Daybreak puts
-no taint on nodes and needs none; one that keeps other pods off your cards is yours to choose.`)
-	var rows [][]string
-	for _, r := range wire.ResourceTable() {
-		rows = append(rows, []string{code(string(r.Name)), r.Means, r.WrittenBy, r.ReadBy, r.Format})
-	}
-	p.section("Resources that containers ask for", "")
-	p.table([]string{"name", "what it is", "written by", "read by", "format"}, rows)
+The API server restricts who may write them, see [Admission](../admission.md#write-restrictions). Daybreak does not taint nodes. If GPU
+nodes have a taint, set `+"`admission.toleratedTaint`"+` of the [chart](values.md), and pods with cards get the toleration.`)
+	p.section("Resources of containers", "")
+	p.resources(wire.ResourceTable())
+	p.section("Resources of quotas", `The manager writes them to the limits and requests of the first app container of every pod that Daybreak schedules, and
+overwrites values of users. Nodes do not advertise them.`)
+	p.resources(wire.AmountTable())
 	blocks, err := readConstants(keysFile)
 	if err != nil {
 		return err
@@ -42,6 +41,15 @@ no taint on nodes and needs none; one that keeps other pods off your cards is yo
 	return nil
 }
 
+// resources writes a table of resources.
+func (p *page) resources(table []wire.Resource) {
+	var rows [][]string
+	for _, r := range table {
+		rows = append(rows, []string{code(string(r.Name)), r.Means, r.WrittenBy, r.ReadBy, r.Format})
+	}
+	p.table([]string{"name", "meaning", "written by", "read by", "format"}, rows)
+}
+
 // keys writes a table. Columns that no name of the block has are left out.
 func (p *page) keys(constants []constant) error {
 	words := []string{"Written by", "Read by"}
@@ -51,7 +59,7 @@ func (p *page) keys(constants []constant) error {
 	if constants[0].fields["Format"] != "" {
 		words = append(words, "Format")
 	}
-	head := []string{"name", "what it is"}
+	head := []string{"name", "meaning"}
 	for _, w := range words {
 		head = append(head, strings.ToLower(w))
 	}

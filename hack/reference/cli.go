@@ -15,15 +15,14 @@ import (
 
 // writeCLI writes every command with its flags.
 func writeCLI(p *page) error {
-	p.begin("Commands and flags", "the commands themselves", `What `+"`--help`"+` says of each command, in one place. [The command line](../cli.md) explains the commands that ask, with real
-output.
+	p.begin("Commands and flags", "the commands themselves", `All commands with their flags, as shown by `+"`--help`"+`. [Command line](../cli.md) shows the output of the commands.
 
-Exit codes are the same everywhere: 0 done; 1 it ran and the answer is no, with JSON printed all the same; 2 files or flags
-that can't be read; 130 interrupted before the answer. JSON is one document on standard output; messages go to
-standard error. `+"`kubectl daybreak …`"+` is the same as `+"`daybreak …`"+` where the link `+"`kubectl-daybreak`"+` is on the PATH.`)
+Exit codes: 0 success; 1 the answer is no (JSON is printed nevertheless); 2 invalid flags or unreadable input; 130 interrupted.
+JSON is one document on standard output; messages go to standard error. With the link `+"`kubectl-daybreak`"+` in the PATH,
+`+"`kubectl daybreak …`"+` is the same as `+"`daybreak …`"+`.`)
 	root := app.NewCommand(cli.Build{Version: "dev"})
 	for _, cmd := range root.Commands() {
-		if cmd.IsAvailableCommand() && cmd.Name() != "help" {
+		if cmd.IsAvailableCommand() && cmd.Name() != "help" && cmd.Name() != "completion" {
 			p.command(cmd)
 			for _, sub := range cmd.Commands() {
 				p.command(sub)
@@ -90,9 +89,9 @@ func standard(f *pflag.Flag) string {
 	return code(strings.Trim(f.DefValue, "[]"))
 }
 
-// completion writes how words are completed, which cobra's own help explains for
-// each shell at length.
+// completion writes how to set up completion; cobra's help for each shell is long.
 func (p *page) completion() {
-	p.section("daybreak completion", "Print a script that makes a shell complete commands, flags, and the names of pods, nodes, namespaces and contexts from the cluster.")
-	fmt.Fprint(&p.Buffer, "\n```text\nsource <(daybreak completion bash)\nsource <(daybreak completion zsh)\ndaybreak completion fish | source\n```\n")
+	p.section("daybreak completion", "Print the completion script for bash, zsh, fish or PowerShell. Commands, flags, and the names of pods, nodes, namespaces and contexts are completed.")
+	fmt.Fprint(&p.Buffer, "\n```text\nsource <(daybreak completion bash)\nsource <(daybreak completion zsh)\ndaybreak completion fish | source\n"+
+		"daybreak completion powershell | Out-String | Invoke-Expression\n```\n")
 }

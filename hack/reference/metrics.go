@@ -18,15 +18,15 @@ import (
 
 // writeMetrics writes the metrics of each part.
 func writeMetrics(p *page) error {
-	p.begin("Metrics", "the registries of the parts", `Every metric of Daybreak's own. Labels are bounded: there are no pods or cards in them, except for those that the vendor's
-exporter has on the figures of cards. What to make of them, alerts and the dashboard: [watching it](../monitor.md).`)
+	p.begin("Metrics", "the registries of the parts", `Metrics of Daybreak. Labels contain no pods or cards, except in the metrics of cards with the names of the vendor's exporter.
+[Monitoring](../monitor.md) has the alerts and the Grafana dashboard.`)
 	for _, part := range []struct {
 		title, text string
 		describe    func(prometheus.Registerer) error
 	}{
-		{"Scheduler", "Served with kube-scheduler's own at `--secure-port` (10259), `/metrics`, to who may get that path.", scheduler.DescribeMetrics},
-		{"Manager", "Served at `--metrics-bind-address` (`:8080`), with those of controller-runtime. Only the leader serves those of the audit.", manager.DescribeMetrics},
-		{"Agent", "Served at `--metrics-bind-address` (`:9460`). Names that begin with `mx_` are the vendor's exporter's, so that dashboards made for it go on.", agent.DescribeMetrics},
+		{"Scheduler", "Served with the metrics of kube-scheduler at `/metrics` of `--secure-port` (10259). The right to get that path is required.", scheduler.DescribeMetrics},
+		{"Manager", "Served at `--metrics-bind-address` (`:8080`) with the metrics of controller-runtime. Only the leader serves the metrics of the audit.", manager.DescribeMetrics},
+		{"Agent", "Served at `--metrics-bind-address` (`:9460`). Names with the prefix `mx_` are those of the vendor's exporter, so that its dashboards keep working.", agent.DescribeMetrics},
 	} {
 		r := recorder{registry: prometheus.NewRegistry()}
 		if err := part.describe(&r); err != nil {

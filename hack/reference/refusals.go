@@ -10,6 +10,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
@@ -20,27 +21,29 @@ const (
 	rulesFile = "internal/audit/audit.go"
 )
 
-// writeRefusals writes why pods are not placed, not admitted, and what the audit
-// finds.
+// writeRefusals writes refusal codes, errors of admission, and rules of the audit.
 func writeRefusals(p *page) error {
 	p.begin("Refusals and findings", "the table in "+codesFile+", the comments in "+rulesFile+", and what admission answers",
-		`Why a node does not take a pod, why a pod is not admitted, and what an audit may find. Codes and rules are stable: they
-are in events, in the labels of [metrics](metrics.md), and in the JSON of [the commands](cli.md).`)
+		`Refusal codes of nodes, errors of admission, and rules of the audit. The names are stable. They are used in events, in labels
+of [metrics](metrics.md), and in the JSON of [commands](cli.md).`)
 	p.refusalCodes()
 	p.admission()
 	return p.auditRules()
 }
 
 func (p *page) refusalCodes() {
-	p.section("Why a node does not take a pod", `A card is checked in this order, and the first code that applies is the card's. The node's code is that of its card nearest to
-fitting: the last in the table that any of its cards gave. `+"`want` and `have`"+` are the two numbers of the code; of an amount, `+"`have`"+`
-is that of the best card that gave it. Where several containers of a pod ask and fit one by one but not together, `+"`want`"+` is what
-all of them want and `+"`have`"+` what the node has free (`+"`total`"+` in JSON). A refusal is `+"`permanent`"+` when it would stand on the empty node as
-well. `+"`daybreak explain POD`"+` shows all of it for a pod of your cluster.`)
+	p.section("Refusal codes", `Each card is checked in the order of the table; the first code that applies is the code of the card. The code of the node is the
+last one in the table that any of its cards has. `+"`want` and `have`"+` are the numbers of the code; for amounts, `+"`have`"+` is that of the best
+card. If the containers of a pod fit one by one but not together, `+"`want`"+` is their total and `+"`have`"+` the free capacity of the node
+(`+"`total`"+` in JSON). A refusal is `+"`permanent`"+` if it also applies to the empty node. `+"`daybreak explain POD`"+` shows the refusals of a pod.`)
 	var rows [][]string
 	for _, c := range place.Codes() {
 		d := c.Description()
-		rows = append(rows, []string{code(d.Name), d.Means, inEvents(c, d.Unit), numbers[d.Unit], d.Advice})
+		counted := numbers[d.Unit]
+		if c == place.QuotaExceeded {
+			counted = "cards, percent or MiB wanted by the pod, left of the ResourceQuota"
+		}
+		rows = append(rows, []string{code(d.Name), d.Means, inEvents(c, d.Unit), counted, d.Advice})
 	}
 	p.table([]string{"code", "means", "in events", "want, have", "what to do"}, rows)
 }
@@ -63,6 +66,9 @@ func inEvents(c place.Code, unit place.Unit) string {
 	case place.UnitPercent:
 		r.Want, r.Have = 50, 30
 	}
+	if c == place.QuotaExceeded {
+		r = place.OverBudget(place.Budget{Quota: "team", Limit: string(quota.LimitVCore), Unit: place.UnitPercent, Hard: 200}, 30, 180)
+	}
 	refusals := []place.Refusal{r, r}
 	if c == place.NodeExcluded {
 		refusals = nil
@@ -82,8 +88,8 @@ func (p *page) auditRules() error {
 		title, text string
 		rules       []audit.Rule
 	}{
-		{"What an audit may find wrong", "`daybreak audit` ends with 1 when it finds one of these. The runbooks are in [docs/runbooks](../runbooks/double-booking.md).", audit.Violations()},
-		{"What an audit notes", "What an operator should know, although no rule is broken.", audit.Notes()},
+		{"Audit rules", "A violation of one of these rules gives `daybreak audit` the exit code 1. Runbooks are in [docs/runbooks](../runbooks/double-booking.md).", audit.Violations()},
+		{"Audit notes", "Conditions that violate no rule.", audit.Notes()},
 	} {
 		p.section(part.title, part.text)
 		var rows [][]string
@@ -151,9 +157,9 @@ func mistakes() []mistake {
 
 // admission writes what is answered to the mistakes.
 func (p *page) admission() {
-	p.section("Why a pod is not admitted", `Every invalid request is rejected when the pod is created, all of it at once, each with the field, the value and
-what to write. An example of each kind, with the sentence that the user sees; resources go without their prefix here. The
-rest is in [admission](../admission.md#what-is-refused).`)
+	p.section("Admission errors", `Invalid requests are rejected when the pod is created. The response lists every error with its field, its value and a valid
+alternative. The table has an example of each kind, with resources without their prefix. See also
+[Admission](../admission.md#rejected-requests).`)
 	var rows [][]string
 	for _, m := range mistakes() {
 		ask, problems := request.Read(m.pod)
@@ -170,5 +176,5 @@ rest is in [admission](../admission.md#what-is-refused).`)
 		}
 		rows = append(rows, []string{m.written, strings.Join(sentences, "<br>")})
 	}
-	p.table([]string{"written", "answer"}, rows)
+	p.table([]string{"request", "error"}, rows)
 }

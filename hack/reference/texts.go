@@ -36,7 +36,7 @@ func writeChinese(p *page) error {
 	for _, r := range append(audit.Violations(), audit.Notes()...) {
 		rules = append(rules, string(r))
 	}
-	p.begin("拒绝码与审计规则的中文含义", chineseFile, "与控制台显示的文字相同。英文含义、数值与处理办法见[拒绝与发现](refusals.md)。")
+	p.begin("拒绝码与审计规则的中文含义", chineseFile, "与控制台显示的文字相同。数值与处理方法见[拒绝码与审计规则（英文）](refusals.md)。")
 	for _, part := range []struct {
 		title, prefix string
 		names         []string

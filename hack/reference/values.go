@@ -27,9 +27,8 @@ type schema struct {
 // writeValues writes the values of the chart.
 func writeValues(p *page) error {
 	p.begin("Values of the Helm chart", valuesFile+" and "+schemaFile,
-		`Every value has a default that works on most clusters; those that must fit yours say "look here". The chart checks values
-against a schema: a misspelt or impossible one stops the installation with its name. How to install:
-[installing it](../install.md).`)
+		"`image.repository`"+` is required; every other value has a default. "Check:" marks the values that depend on the cluster. A
+misspelled or invalid value stops the installation with its name. See [Installation](../install.md).`)
 	var top schema
 	text, err := os.ReadFile(schemaFile)
 	if err != nil {

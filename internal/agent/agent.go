@@ -97,6 +97,7 @@ type Agent struct {
 	reported []string // failures that were reported
 	recalled bool     // the Device of an earlier agent was read
 
+	kubelet  string // its version, while it is too old
 	checks   nodeChecks
 	modes    modeBook
 	device   deviceWriter
@@ -134,7 +135,7 @@ func newAgent(cfg Config, source discover.Source, api api, watch watcher, record
 	a.events = &events{recorder: recorder, node: cfg.Node, last: map[string]string{}}
 	a.device.retry = workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 32*time.Second)
 	a.pods = &podView{watch: watch, events: a.events}
-	a.status.Store(&status{waits: "the first look at the cards"})
+	a.status.Store(&status{waits: "the first poll of the cards"})
 	a.beat.Store(clk.Now().UnixNano())
 	a.metrics = newMetrics(a.registry)
 	// The process's own, as every other part has them.
@@ -275,7 +276,7 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 	if current != nil && writes(koordlet, current) {
 		if a.events.changed(eventYielded, koordlet) {
 			a.events.onNode(corev1.EventTypeWarning, eventYielded,
-				"%s writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device, or run no agent here", koordlet)
+				"%s writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device on its behalf, or run no agent here", koordlet)
 		}
 		st.ready = true
 		return idleTick

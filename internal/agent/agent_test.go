@@ -43,7 +43,7 @@ func TestCardFails(t *testing.T) {
 	s.step()
 	s.look(withCard(seen("a", "b"), 1, unavailable("overheated")))
 	s.want("0=a 1=b:DeviceUnavailable")
-	const what = "card b (minor 1, slot-1): the driver says: overheated"
+	const what = "card b (minor 1, slot-1): reported by the driver: overheated"
 	s.wantEvents("node/n1 CardUnhealthy "+what, "pod/p CardUnhealthy this pod holds "+what, "pod/q CardUnhealthy this pod holds "+what)
 	changed := transition(t, s, 1)
 	s.looks(5, withCard(seen("a", "b"), 1, unavailable("overheated")))
@@ -250,7 +250,7 @@ func TestKoordletKeepsItsDevice(t *testing.T) {
 	}}
 	s.looks(5, seen("a"))
 	s.wantWrites()
-	s.wantEvents("node/n1 DeviceNotOurs koordlet writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device, or run no agent here")
+	s.wantEvents("node/n1 DeviceNotOurs koordlet writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device on its behalf, or run no agent here")
 	s.delete()
 	s.look(seen("a"))
 	s.want("0=a")

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -73,6 +74,8 @@ type api interface {
 	// applyNode makes our annotations of the Node exactly these. It fails with a
 	// conflict when one of them is someone else's.
 	applyNode(ctx context.Context, name string, annotations map[string]string) (*metav1.PartialObjectMetadata, error)
+	// kubeletVersion returns the version that kubelet reports of itself.
+	kubeletVersion(ctx context.Context, node string) (string, error)
 }
 
 type liveAPI struct{ clients *Clients }
@@ -121,4 +124,13 @@ func (l *liveAPI) applyNode(ctx context.Context, name string, annotations map[st
 		return nil, fmt.Errorf("apply annotations of node %s: %w", name, err)
 	}
 	return node, nil
+}
+
+// kubeletVersion lists the one Node: the agent has no right to get it.
+func (l *liveAPI) kubeletVersion(ctx context.Context, node string) (string, error) {
+	list, err := l.clients.Core.Nodes().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()})
+	if err != nil || len(list.Items) == 0 {
+		return "", err
+	}
+	return list.Items[0].Status.NodeInfo.KubeletVersion, nil
 }

@@ -34,7 +34,7 @@ var cardLabels = []string{
 // cardGauges are the figures of the cards at the last good look, under the names
 // and in the units of the vendor's exporter.
 var cardGauges = []gauge[*discover.Card]{
-	{"mx_gpu_state", "Whether the driver says that the card is available (1) or not (0).", "", func(c *discover.Card, add addValue) {
+	{"mx_gpu_state", "Whether the driver reports the card as available (1) or not (0).", "", func(c *discover.Card, add addValue) {
 		if available := c.Vitals.Available; available != nil {
 			add(number(*available))
 		}

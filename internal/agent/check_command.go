@@ -42,37 +42,36 @@ func newCheckCommand() *cobra.Command {
 	c := &checkCommand{}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check what Daybreak assumes of this node: driver, cards, container runtime, kubelet",
-		Long: `Check asks the driver, its library, the PCI bus, the device nodes, the container
-runtime and kubelet of this node, and prints one line for each assumption that
-Daybreak makes of them:
+		Short: "Check the driver, the cards, the container runtime and kubelet of this node",
+		Long: `Check verifies what Daybreak requires of the driver, its library, the PCI bus, the
+device nodes, the container runtime and kubelet of this node. It prints one line for
+each check:
 
-  ok       the assumption holds on this node
-  failed   it does not; the line below says what to do
-  unknown  nothing shows it, for example because there is no slice yet
+  ok       the requirement is met
+  failed   it is not met; the next line shows what to do
+  unknown  it cannot be verified, for example because no slice exists yet
 
-It changes nothing: no slice is made. The agent runs the same checks before it
-serves a node and from time to time. A check that failed keeps the node from being
-served, with reason CheckFailed of the condition Serving, if a container could get
-a wrong card or none:
+It changes nothing and creates no slice. The agent runs the same checks before it
+serves a node, and repeats them. A failed check with which a container could get a
+wrong card or none stops the node from being served, with reason CheckFailed of the
+condition Serving:
 
   ` + strings.Join(check.Waivable(), "\n  ") + `
 
-An administrator can have such a check waived with agent.waive of the chart
-(--waive of the agent); the condition ChecksWaived then shows it. Whether the
-container runtime injects CDI devices can't be waived.
+Such a check can be waived with agent.waive of the chart (--waive of the agent); the
+condition ChecksWaived lists it. The check whether the container runtime injects CDI
+devices cannot be waived.
 
-In the agent's container the flags of the agent itself are used unless they are
-given here.
+In the agent's container, the flags of the agent are the defaults.
 
-The exit code is 1 when a check failed.`,
+Exit codes: 0 no check failed; 1 a check failed.`,
 		Example: `  # On the node of an agent's pod
   kubectl -n daybreak-system exec daybreak-agent-x7k2p -- daybreak agent check
 
-  # With the raw answers, to attach to a report; it names no pods
+  # An archive with the raw data, for a bug report; it contains no pod names
   kubectl -n daybreak-system exec daybreak-agent-x7k2p -- daybreak agent check --bundle - > daybreak-check.tar.gz
 
-  # The names of the checks that failed
+  # The failed checks
   daybreak agent check -o json | jq -r '.checks[] | select(.result == "failed") | .name'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -82,8 +81,8 @@ The exit code is 1 when a check failed.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.bundle, "bundle", "", "write an archive (tar.gz) with the results and the raw answers to this file; - is standard output, the results then go to standard error")
-	f.StringVarP(&c.output, "output", "o", outputTable, "`FORMAT` of the answer: table or json")
+	f.StringVar(&c.bundle, "bundle", "", "write an archive (tar.gz) with the results and the raw data to this file; - is standard output, and the results go to standard error")
+	f.StringVarP(&c.output, "output", "o", outputTable, "output `FORMAT`: table or json")
 	cli.Group(cmd, "Node", func(f *pflag.FlagSet) {
 		c.discoverFlags(f)
 		c.nodeFlags(f)

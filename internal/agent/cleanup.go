@@ -38,19 +38,18 @@ func newCleanup() *cobra.Command {
 	c := &cleaner{clock: clock.RealClock{}}
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove what agents leave on this node",
-		Long: `Cleanup removes what agents leave on a node: slices, CDI specs and the state
-folder on the machine; the Device and the agent's annotations of the Node in the
-cluster. The manager then withdraws what the node advertises, which cleanup
-waits for.
+		Short: "Remove slices, state and annotations of the agent from this node",
+		Long: `Cleanup removes what the agent has created on a node: slices, CDI specs and the state
+folder on the machine, and the Device and the agent's annotations of the Node in the
+cluster. It then waits until the manager has removed the resources of the Node.
 
-While a pod uses a card or a slice of the node, cleanup removes nothing and
-reports how many do. It also removes nothing while an agent runs on the node.
-Slices, annotations and Devices of others stay.
+While a pod uses a card or a slice of the node, or an agent runs on it, nothing is
+removed, and the number of pods is reported. Slices, annotations and Devices of other
+software stay.
 
-The chart runs it on every node with agent.cleanup=true, as the step before
-helm uninstall.`,
-		Example: `  # On all nodes, and wait until each is clean; then uninstall
+With agent.cleanup=true the chart runs it on every node, as the step before helm
+uninstall.`,
+		Example: `  # On all nodes, before helm uninstall
   helm upgrade daybreak charts/daybreak -n daybreak-system --reset-then-reuse-values --set agent.cleanup=true
   kubectl -n daybreak-system rollout status daemonset/daybreak-agent
 
@@ -60,7 +59,7 @@ helm uninstall.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	c.flags(cmd)
-	cmd.Flags().BoolVar(&c.wait, "wait", false, "try again until the node is clean, then stay; /readyz reports what is missing")
+	cmd.Flags().BoolVar(&c.wait, "wait", false, "retry until the node is clean, then keep running; /readyz reports what is missing")
 	return cmd
 }
 

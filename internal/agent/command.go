@@ -76,37 +76,37 @@ func NewCommand() *cobra.Command {
 	c := &command{}
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Find this node's MetaX cards, publish them, and hand them out",
-		Long: `Agent runs on every node with MetaX cards. It finds the cards and keeps the
-node's Device true: which cards there are, how they are linked, which are
-healthy. It reports faults as events on the Node and on the pods that hold the
-card, and serves metrics under the names of the vendor's exporter.
+		Short: "Discover the cards of this node and serve them as a device plugin",
+		Long: `Agent runs on every node with MetaX cards. It discovers the cards and publishes them
+as the node's Device: models, memory, links and health. Faults are reported as events
+on the Node and on the pods that use the card. Metrics of cards have the names of the
+vendor's exporter.
 
-It serves the node, too: as kubelet's device plugin of metax-tech.com/gpu and
-metax-tech.com/sgpu it gives each container the cards that its pod was placed
-on, and makes and removes slices. No lock is taken on the node.
+As kubelet's device plugin for metax-tech.com/gpu and metax-tech.com/sgpu, the agent
+gives each container the cards that the scheduler chose for its pod, and creates and
+removes slices. Nodes are not locked.
 
-Cards are read through the vendor's library (libmxsml.so), else through its
-command mx-smi; sysfs adds NUMA nodes and PCIe paths. A look that fails changes
-nothing: the last Device stays.
+Cards are read with the vendor's library (libmxsml.so), else with its command mx-smi;
+NUMA nodes and PCIe paths are read from sysfs. After a failed poll the last Device
+stays.
 
-The node's mode (native, sgpu, shared or vgpu) comes from the ConfigMap
-metax-device-config in the agent's namespace, else from --mode, else it is what
-the hardware can do. On nodes that the vendor's plugin serves, the ConfigMap of
-the vendor's operator comes first.`,
-		Example: `  # What is found on this machine; writes nothing, needs no cluster
+The mode of the node (native, sgpu, shared or vgpu) comes from the ConfigMap
+metax-device-config in the agent's namespace, else from --mode, else from the
+hardware. On nodes that the vendor's plugin serves, the ConfigMap of the vendor's
+operator takes precedence.`,
+		Example: `  # Print the cards of this machine; no cluster is required
   daybreak agent --look
 
-  # On a node, as a DaemonSet runs it
+  # On a node, as in the DaemonSet
   NODE_NAME=gpu-1 daybreak agent --namespace daybreak-system
 
-  # Eight cards that exist in name only, for a node of your cluster
+  # Eight simulated cards for a node of the cluster
   daybreak agent --kubeconfig ~/.kube/config --node-name gpu-1 --source simulated --profile c500-2x4`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	c.flags(cmd)
-	cmd.Flags().BoolVar(&c.look, "look", false, "look once, print what is found as YAML, and end")
+	cmd.Flags().BoolVar(&c.look, "look", false, "print the cards of this machine as YAML, and exit")
 	cmd.MarkFlagsRequiredTogether("metrics-tls-cert-file", "metrics-tls-key-file")
 	cmd.AddCommand(newCheckCommand(), newCleanup())
 	return cmd
@@ -119,23 +119,23 @@ func (c *command) flags(cmd *cobra.Command) {
 	f.StringVar(&c.Node, "node-name", os.Getenv("NODE_NAME"), "name of the node that the agent runs on (default: $NODE_NAME)")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own service account)")
 	f.StringVar(&c.Namespace, "namespace", "", "namespace of the ConfigMap with the modes (default: the pod's own, else daybreak-system)")
-	f.StringVar(&c.VendorNamespace, "vendor-namespace", wire.VendorNamespace, "namespace of the vendor's operator, whose ConfigMap metax-device-config has the modes of nodes that the vendor's plugin serves; empty if it is not to be read")
-	f.StringVar(&c.VendorSelector, "vendor-config-selector", "", "labels of that ConfigMap, if it has another name")
+	f.StringVar(&c.VendorNamespace, "vendor-namespace", wire.VendorNamespace, "namespace of the vendor's operator; its ConfigMap metax-device-config has the modes of nodes that the vendor's plugin serves; empty to ignore it")
+	f.StringVar(&c.VendorSelector, "vendor-config-selector", "", "labels of that ConfigMap if it has another name")
 	c.discoverFlags(f)
 	f.StringVar(&c.discover.Profile, "profile", "c500-2x4", "cards to simulate: a built-in profile or the path of a YAML file, with --source simulated")
-	f.StringVar((*string)(&c.Mode), "mode", "", "mode where the ConfigMap names none: native, sgpu, shared or vgpu (default: what the hardware can do)")
-	f.DurationVar(&c.Poll, "poll", DefaultPoll, "time between two looks at the cards")
+	f.StringVar((*string)(&c.Mode), "mode", "", "mode if the ConfigMap has none: native, sgpu, shared or vgpu (default: from the hardware)")
+	f.DurationVar(&c.Poll, "poll", DefaultPoll, "time between two polls of the cards")
 	f.StringVar(&c.metrics, "metrics-bind-address", ":9460", "address that serves /metrics; 0 for none")
-	f.StringVar(&c.certFile, "metrics-tls-cert-file", "", "file with the certificate of /metrics, read again when it changes (default: plain HTTP)")
+	f.StringVar(&c.certFile, "metrics-tls-cert-file", "", "file with the certificate of /metrics, reloaded when it changes (default: plain HTTP)")
 	f.StringVar(&c.keyFile, "metrics-tls-key-file", "", "file with its key")
 	f.StringVar(&c.health, "health-probe-bind-address", ":9461", "address that serves /healthz and /readyz; 0 for none")
-	f.BoolVar(&c.VendorAnnotations, "vendor-annotations", true, "keep metax-tech.com/node-gpu-devices on the Node, unless a plugin of the vendor's does")
-	f.BoolVar(&c.TopologyAnnotations, "topology-annotations", false, "keep metax-tech.com/gpu.topology.scores and .losses on the Node as well")
-	f.IntVarP(&c.verbosity, "v", "v", 0, "how much to log: 0 starts, stops and lost cards")
+	f.BoolVar(&c.VendorAnnotations, "vendor-annotations", true, "write metax-tech.com/node-gpu-devices to the Node, unless the vendor's plugin does")
+	f.BoolVar(&c.TopologyAnnotations, "topology-annotations", false, "write metax-tech.com/gpu.topology.scores and .losses to the Node")
+	f.IntVarP(&c.verbosity, "v", "v", 0, "log verbosity; 0 logs starts, stops and lost cards")
 	cli.Group(cmd, "Serving", func(f *pflag.FlagSet) {
 		c.serveFlags(f)
 		c.nodeFlags(f)
-		f.StringSliceVar(&c.waived, "waive", nil, "names of checks that may fail: "+strings.Join(check.Waivable(), ", "))
+		f.StringSliceVar(&c.waived, "waive", nil, "names of checks to waive: "+strings.Join(check.Waivable(), ", "))
 	})
 	cli.Words(cmd, "source", sourceWords()...)
 	cli.Words(cmd, "mode", modeWords...)
@@ -146,11 +146,11 @@ func (c *command) flags(cmd *cobra.Command) {
 
 // discoverFlags adds the flags that say how the cards are looked at.
 func (c *command) discoverFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.source, "source", sourceAuto, "how to look at the cards: auto, mxsml, mx-smi, sysfs or simulated")
+	f.StringVar(&c.source, "source", sourceAuto, "source of the cards: auto, mxsml, mx-smi, sysfs or simulated")
 	f.StringVar(&c.discover.Library, "mxsml", "", "path of libmxsml.so (default: where the vendor's driver puts it)")
 	f.StringVar(&c.discover.Command, "mx-smi", "", "path of mx-smi (default: where the vendor's driver puts it)")
 	f.StringVar(&c.discover.Sys, "sysfs", "/sys", "where sysfs is mounted")
-	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a look may take before it counts as failed")
+	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a poll may take before it counts as failed")
 }
 
 func (c *command) setLogs() error {

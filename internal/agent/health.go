@@ -93,9 +93,9 @@ func (h *health) judge(c *discover.Card) (f fault, bad bool) {
 	case h.latched: // first, so that the Device has it for an agent that restarts
 		return h.eccFault(), true
 	case v.Available != nil && !*v.Available && v.Reason != "":
-		return fault{reasonUnavailable, "the driver says: " + v.Reason}, true
+		return fault{reasonUnavailable, "reported by the driver: " + v.Reason}, true
 	case v.Available != nil && !*v.Available:
-		return fault{reasonUnavailable, "the driver says that the card is unavailable"}, true
+		return fault{reasonUnavailable, "the driver reports the card as unavailable"}, true
 	case v.ECC != nil && v.ECC.RetiredPages > maxRetiredPages:
 		return fault{reasonPages, fmt.Sprintf("more than %d pages of its memory are retired", maxRetiredPages)}, true
 	case c.Memory < gpu.MemoryStep:

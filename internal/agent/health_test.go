@@ -113,8 +113,8 @@ func TestHealth(t *testing.T) {
 	}{
 		"a good card":                        {[]*discover.Card{good}, "DeviceHealthy: device is healthy"},
 		"a source that reports nothing":      {[]*discover.Card{unknown}, "DeviceHealthy: device is healthy"},
-		"the driver says why":                {[]*discover.Card{good, goodCard(unavailable("overheated"))}, "DeviceUnavailable: the driver says: overheated"},
-		"the driver does not say why":        {[]*discover.Card{goodCard(unavailable(""))}, "DeviceUnavailable: the driver says that the card is unavailable"},
+		"the driver says why":                {[]*discover.Card{good, goodCard(unavailable("overheated"))}, "DeviceUnavailable: reported by the driver: overheated"},
+		"the driver does not say why":        {[]*discover.Card{goodCard(unavailable(""))}, "DeviceUnavailable: the driver reports the card as unavailable"},
 		"a card that is gone":                {[]*discover.Card{good, lost}, "CardLost: the card is no longer found"},
 		"a card that came back just now":     {[]*discover.Card{good, lost, good}, "Recovering: the card is no longer found; recovering, healthy after 10s without a fault"},
 		"a card that came back to stay":      {[]*discover.Card{lost, good, good, good, good, good}, "DeviceHealthy: device is healthy"},

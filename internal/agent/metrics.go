@@ -32,17 +32,17 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		looks: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_agent_looks_total",
-			Help: "Looks at the cards by result: ok, or failed, after which the last Device stays.",
+			Help: "Polls of the cards by result: ok or failed. After a failed poll the last Device stays.",
 		}, []string{"result"}),
 		duration: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "daybreak_agent_look_duration_seconds",
-			Help: "How long looks at the cards took, failed ones included.",
+			Help: "Duration of polls of the cards, including failed ones.",
 			// From a simulation's microseconds to a driver that does not answer.
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 11),
 		}),
 		writes: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_agent_publishes_total",
-			Help: "Writes to the API server by object (device, node) and result (ok, failed). There are none while nothing changes.",
+			Help: "Writes to the API server by object (device, node) and result (ok, failed). Nothing is written while nothing changes.",
 		}, []string{"object", "result"}),
 		serving: deviceplugin.NewMetrics(registry),
 	}

@@ -45,7 +45,7 @@ func (w *nodeWriter) write(ctx context.Context, a *Agent, v *view, p *inventory.
 	}
 	foreign := foreignKeys(node)
 	if a.events.changed(eventAnnotations, strconv.FormatBool(len(foreign) > 0)) && len(foreign) > 0 {
-		a.events.onNode(corev1.EventTypeNormal, eventAnnotations, "someone else keeps %s on this node, so Daybreak's agent does not; delete them to change that", strings.Join(foreign, ", "))
+		a.events.onNode(corev1.EventTypeNormal, eventAnnotations, "another client writes %s on this node, so Daybreak's agent does not; an administrator in admission.publishers can remove them", strings.Join(foreign, ", "))
 	}
 	if len(foreign) > 0 {
 		want = map[string]string{}

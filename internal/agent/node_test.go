@@ -57,7 +57,7 @@ func TestVendorTakesTheNodeOver(t *testing.T) {
 	s.vendorWrites(theirs)
 	s.looks(10, seen("a"))
 	s.wantWrites()
-	s.wantEvents("node/n1 AnnotationsNotOurs someone else keeps metax-tech.com/node-gpu-devices on this node, so Daybreak's agent does not; delete them to change that")
+	s.wantEvents("node/n1 AnnotationsNotOurs another client writes metax-tech.com/node-gpu-devices on this node, so Daybreak's agent does not; an administrator in admission.publishers can remove them")
 	s.pods("p a")
 	s.looks(10, seen("a"))
 	if got := s.seen.node.Annotations[wire.AnnotationNodeCards]; got != theirs {

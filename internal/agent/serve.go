@@ -144,18 +144,34 @@ func (a *Agent) serves(v *view) bool {
 	return a.server.Status().Serving || ours[wire.AnnotationServedBy]
 }
 
+// oldKubelet adds kubelet's version to why it is too old.
+func (a *Agent) oldKubelet(ctx context.Context, why string) string {
+	if why == "" {
+		a.kubelet = ""
+		return ""
+	}
+	if a.kubelet == "" {
+		var err error
+		if a.kubelet, err = a.api.kubeletVersion(ctx, a.cfg.Node); err != nil {
+			klog.FromContext(ctx).V(2).Info("Kubelet's version is not known", "cause", err)
+		}
+	}
+	return "kubelet is " + cmp.Or(a.kubelet, "of an unknown version") + ": " + why
+}
+
 // service returns the condition in a mode; nil where this agent does not serve.
-func (a *Agent) service(v *view, mode gpu.Mode) *service {
+func (a *Agent) service(ctx context.Context, v *view, mode gpu.Mode) *service {
 	if why := a.yieldsNode(v); a.events.changed(eventNotServed, why) && why != "" {
-		a.events.onNode(corev1.EventTypeWarning, eventNotServed, "Daybreak's agent only looks at this node: %s", why)
+		a.events.onNode(corev1.EventTypeWarning, eventNotServed, "Daybreak's agent only observes this node: %s", why)
 	}
 	if !a.intends(v) {
 		return nil
 	}
 	st, checks := a.server.Status(), a.checks.fault()
 	a.reportRuntime(st.Runtime)
-	if a.events.changed(reasonOldKubelet, st.OldKubelet) && st.OldKubelet != "" {
-		a.events.onNode(corev1.EventTypeWarning, reasonOldKubelet, "no pod with cards is placed here: %s", st.OldKubelet)
+	old := a.oldKubelet(ctx, st.OldKubelet)
+	if a.events.changed(reasonOldKubelet, old) && old != "" {
+		a.events.onNode(corev1.EventTypeWarning, reasonOldKubelet, "no pod with cards is placed here: %s", old)
 	}
 	a.reportChecks(checks)
 	sv := &service{waived: a.checks.waivedFault()}
@@ -166,8 +182,8 @@ func (a *Agent) service(v *view, mode gpu.Mode) *service {
 		sv.why = fault{reasonDisk, "the journal or CDI specs can't be written: " + st.Disk}
 	case st.Runtime.Reason != "":
 		sv.why = fault{st.Runtime.Reason, st.Runtime.Message}
-	case st.OldKubelet != "":
-		sv.why = fault{reasonOldKubelet, st.OldKubelet}
+	case old != "":
+		sv.why = fault{reasonOldKubelet, old}
 	case checks.reason != "":
 		sv.why = checks
 	case !st.Serving:

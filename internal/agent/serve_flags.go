@@ -14,9 +14,9 @@ import (
 
 func (c *command) serveFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.serving, "serve", serveAuto, "serve the node as its device plugin: on, off, or auto, which is on unless the cards are simulated")
-	f.Var(&c.VendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
-	f.StringSliceVar(&c.node.VendorSockets, "vendor-plugin-sockets", deviceplugin.DefaultConfig().VendorSockets, "names of the sockets of the vendor's device plugin in --device-plugin-dir, with * for any letters")
-	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to go on serving after the node was marked not serving, when the agent ends")
+	f.Var(&c.VendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as set for the scheduler (default: pods of a DaemonSet gpu-device or …-gpu-device)")
+	f.StringSliceVar(&c.node.VendorSockets, "vendor-plugin-sockets", deviceplugin.DefaultConfig().VendorSockets, "names of the sockets of the vendor's device plugin in --device-plugin-dir, with * as a wildcard")
+	f.DurationVar(&c.Drain, "drain", DefaultDrain, "how long to keep serving after SIGTERM, once the node is marked not serving")
 }
 
 // nodeFlags adds the flags of kubelet, the container runtime and the devices.
@@ -25,19 +25,19 @@ func (c *command) nodeFlags(f *pflag.FlagSet) {
 	n, l := &c.node, &c.node.Layout
 	f.StringVar(&n.Plugins, "device-plugin-dir", n.Plugins, "kubelet's folder of device plugins")
 	f.StringVar(&n.PodResources, "pod-resources-socket", n.PodResources, "kubelet's socket that lists the devices of each pod")
-	f.StringVar(&n.Runtime, "runtime-endpoint", n.Runtime, "endpoint of the container runtime that kubelet uses: it is asked whether it injects CDI devices, and whether a container still lives")
-	f.StringVar(&n.RuntimeRoot, "runtime-root", n.RuntimeRoot, "where the host's root is, with the runtime's socket below it, if not at the root")
-	f.StringSliceVar(&n.AssumeCDI, "assume-cdi", nil, "names of container runtimes that inject CDI devices, for those of which that is not known")
-	f.StringVar(&n.State, "state-dir", n.State, "folder of the journal of what was given to whom; it must outlive the agent")
-	f.StringVar(&n.CDI, "cdi-dir", n.CDI, "folder of CDI specs; one that does not outlive the machine's end")
-	f.DurationVar(&n.Settle, "cdi-settle", n.Settle, "how long the container runtime may take to notice a CDI spec")
-	f.StringVar(&l.Root, "device-root", l.Root, "where the host's /dev is, if not at the root")
-	f.StringVar(&l.Control, "control-device", l.Control, "device that every container with cards needs")
+	f.StringVar(&n.Runtime, "runtime-endpoint", n.Runtime, "endpoint of the container runtime that kubelet uses: it reports whether it injects CDI devices, and which containers exist")
+	f.StringVar(&n.RuntimeRoot, "runtime-root", n.RuntimeRoot, "folder where the host's root is mounted, for the socket of the runtime")
+	f.StringSliceVar(&n.AssumeCDI, "assume-cdi", nil, "names of container runtimes to treat as injecting CDI devices")
+	f.StringVar(&n.State, "state-dir", n.State, "folder of the allocation journal; it must persist across restarts of the agent")
+	f.StringVar(&n.CDI, "cdi-dir", n.CDI, "folder of CDI specs; it must not persist across reboots")
+	f.DurationVar(&n.Settle, "cdi-settle", n.Settle, "how long the container runtime may take to load a CDI spec")
+	f.StringVar(&l.Root, "device-root", l.Root, "folder below which the host's /dev is mounted")
+	f.StringVar(&l.Control, "control-device", l.Control, "device of the driver, for every container with cards")
 	f.StringVar(&l.Card, "card-device", l.Card, "device of a whole card, with %d for its number")
 	f.StringVar(&l.Render, "render-device", l.Render, "render device of a whole card, with %d for its number")
 	f.StringVar(&l.Slice, "slice-device", l.Slice, "device of a slice, with %d for its minor number")
-	f.StringVar(&l.Procfs, "procfs", l.Procfs, "where procfs is mounted; its file devices has the major number of slices")
-	f.BoolVar(&l.VendorRuntime, "vendor-runtime", l.VendorRuntime, "name slices to the vendor's container runtime in METAX_SGPUS")
+	f.StringVar(&l.Procfs, "procfs", l.Procfs, "where procfs is mounted; the major number of slices is read from its file devices")
+	f.BoolVar(&l.VendorRuntime, "vendor-runtime", l.VendorRuntime, "pass slices to the vendor's container runtime in METAX_SGPUS")
 }
 
 func (c *command) serves() bool {

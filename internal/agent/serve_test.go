@@ -138,7 +138,8 @@ func TestRuntimeKeepsFromServing(t *testing.T) {
 	}
 }
 
-// A kubelet that is too old keeps the node from being served, and is reported once.
+// A kubelet that is too old keeps the node from being served, and is reported once, with
+// its version.
 func TestOldKubelet(t *testing.T) {
 	s := newScene(t)
 	s.agent.server = &fakeServer{status: deviceplugin.Status{OldKubelet: "kubelet 1.23 or later is needed", RuntimeKnown: true}}
@@ -146,7 +147,7 @@ func TestOldKubelet(t *testing.T) {
 	if got := s.serving(); got != "False KubeletTooOld" {
 		t.Errorf("condition %q", got)
 	}
-	if text := strings.Join(s.events, "\n"); strings.Count(text, "KubeletTooOld no pod with cards is placed here: kubelet 1.23 or later is needed") != 1 {
+	if text := strings.Join(s.events, "\n"); strings.Count(text, "KubeletTooOld no pod with cards is placed here: kubelet is v1.22.17: kubelet 1.23 or later is needed") != 1 {
 		t.Errorf("events %q", text)
 	}
 }

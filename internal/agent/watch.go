@@ -10,12 +10,14 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
@@ -73,19 +75,49 @@ func newWatcher(cfg *Config, c *Clients) *liveWatcher {
 	only := func(field, value string) func(*metav1.ListOptions) {
 		return func(o *metav1.ListOptions) { o.FieldSelector = fields.OneTermEqualSelector(field, value).String() }
 	}
-	core := func(resource, namespace string, kind runtime.Object, narrow func(*metav1.ListOptions)) cache.SharedIndexInformer {
-		return cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(c.Core.RESTClient(), resource, namespace, narrow), kind, 0, nil)
+	core := func(resource, namespace string, narrow func(*metav1.ListOptions)) *cache.ListWatch {
+		return cache.NewFilteredListWatchFromClient(c.Core.RESTClient(), resource, namespace, narrow)
+	}
+	informer := func(source *cache.ListWatch, kind runtime.Object) cache.SharedIndexInformer {
+		return cache.NewSharedIndexInformer(source, kind, 0, nil)
 	}
 	own := only(metav1.ObjectNameField, cfg.Node)
 	w.nodes = w.add(metadatainformer.NewFilteredMetadataInformer(c.Metadata, nodeResource, metav1.NamespaceAll, 0, nil, own).Informer(), nil)
 	w.devices = w.add(dynamicinformer.NewFilteredDynamicInformer(c.Devices, deviceResource, metav1.NamespaceAll, 0, nil, own).Informer(), toDevice)
-	w.pods = w.add(core("pods", metav1.NamespaceAll, &corev1.Pod{}, only("spec.nodeName", cfg.Node)), request.Trim)
+	w.pods = w.add(informer(core("pods", metav1.NamespaceAll, only("spec.nodeName", cfg.Node)), &corev1.Pod{}), request.Trim)
 	// One watch for both ConfigMaps: there are as many of it as nodes.
-	w.maps = w.add(core("configmaps", metav1.NamespaceAll, &corev1.ConfigMap{}, only(metav1.ObjectNameField, wire.ModesConfigMap)), nil)
+	byName := only(metav1.ObjectNameField, wire.ModesConfigMap)
+	w.maps = w.add(informer(allOrOwn(core("configmaps", metav1.NamespaceAll, byName), core("configmaps", cfg.Namespace, byName)), &corev1.ConfigMap{}), nil)
 	if cfg.VendorSelector != "" {
-		w.labelled = w.add(core("configmaps", cfg.VendorNamespace, &corev1.ConfigMap{}, func(o *metav1.ListOptions) { o.LabelSelector = cfg.VendorSelector }), nil)
+		w.labelled = w.add(informer(core("configmaps", cfg.VendorNamespace, func(o *metav1.ListOptions) { o.LabelSelector = cfg.VendorSelector }), &corev1.ConfigMap{}), nil)
 	}
 	return w
+}
+
+// allOrOwn reads all namespaces or, without the right to do so, its own. After a rollback
+// an agent that is not replaced yet has the rights of the earlier version.
+func allOrOwn(all, own *cache.ListWatch) *cache.ListWatch {
+	var confined atomic.Bool // the last list was of its own
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := all.ListWithContext(ctx, o)
+			confined.Store(apierrors.IsForbidden(err))
+			if confined.Load() {
+				return own.ListWithContext(ctx, o)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if confined.Load() && o.SendInitialEvents == nil {
+				return own.WatchWithContext(ctx, o)
+			}
+			w, err := all.WatchWithContext(ctx, o)
+			if err == nil {
+				confined.Store(false) // such a watch begins with all objects: no list precedes it
+			}
+			return w, err
+		},
+	}
 }
 
 // add has changes that an informer sees wake the agent.

@@ -142,7 +142,7 @@ func (b *booking) empty() (ledger.Holding, error) {
 	}
 	h.Parts = make([]ledger.Part, len(b.containers))
 	for i := range b.containers {
-		h.Parts[i] = ledger.Part{Container: b.containers[i].Name, Phase: b.containers[i].Phase}
+		h.Parts[i] = ledger.Part{Container: b.containers[i].Name, Phase: b.containers[i].Phase, Whole: b.ask != nil && b.ask.Request.Requests[i].Whole}
 	}
 	return h, nil
 }

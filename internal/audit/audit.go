@@ -28,43 +28,43 @@ const (
 	// MemoryOverbooked: more memory is booked on a card than it has.
 	// Do: see the runbook double-booking.
 	MemoryOverbooked Rule = "MemoryOverbooked"
-	// ComputeOverbooked: more than all of a card's compute is booked.
+	// ComputeOverbooked: more compute is booked on a card than it has.
 	// Do: see the runbook double-booking.
 	ComputeOverbooked Rule = "ComputeOverbooked"
-	// SlicesOverbooked: more shares are on a card than it takes.
+	// SlicesOverbooked: a card has more shares than it supports.
 	// Do: see the runbook double-booking.
 	SlicesOverbooked Rule = "SlicesOverbooked"
 	// QoSMixed: slices of several QoS classes are on one card.
-	// Do: find who bound the pods, and delete those of one class.
+	// Do: find the scheduler that bound the pods, and delete the pods of one class.
 	QoSMixed Rule = "QoSMixed"
 	// ClassMixed: pods with and without a class are on one card, or an offline
 	// pod joined an online one.
-	// Do: find who bound the pods, and delete those of one class.
+	// Do: find the scheduler that bound the pods, and delete the pods of one class.
 	ClassMixed Rule = "ClassMixed"
-	// ExclusiveShared: someone who is to be alone on a card is not.
+	// ExclusiveShared: an exclusive card is shared.
 	// Do: see the runbook double-booking.
 	ExclusiveShared Rule = "ExclusiveShared"
 	// CardMissing: a pod holds a card that its node does not have.
-	// Do: delete the pod if its card is gone for good; else see why the node does not list the card.
+	// Do: delete the pod if the card was removed; otherwise check why the node does not list the card.
 	CardMissing Rule = "CardMissing"
 	// CardDuplicated: two nodes claim to have the same card.
-	// Do: see which machine has the card, and delete the Device of the other.
+	// Do: find the machine that has the card, and delete the Node of the other: its Device is deleted with it.
 	CardDuplicated Rule = "CardDuplicated"
-	// NodeMissing: a pod holds cards of a node that is not there.
+	// NodeMissing: a pod holds cards of a node that does not exist.
 	// Do: delete the pod.
 	NodeMissing Rule = "NodeMissing"
 	// FormatsDisagree: the annotations for the vendor's, HAMi's and Koordinator's
 	// readers differ.
-	// Do: see who else writes allocations; the larger of them is booked until the pod ends.
+	// Do: find the other writer of allocations; the larger allocation is booked until the pod ends.
 	FormatsDisagree Rule = "FormatsDisagree"
-	// LimitsMismatch: a pod's allocation is not what its limits ask for.
-	// Do: delete the pod; its owner creates a new one, which is placed again.
+	// LimitsMismatch: a pod's allocation differs from its limits.
+	// Do: delete the pod; its controller creates a new one.
 	LimitsMismatch Rule = "LimitsMismatch"
-	// Unaccounted: a pod holds cards that are not known.
+	// Unaccounted: the cards of a pod are unknown.
 	// Do: run Daybreak's agent on the node, which reads them from kubelet, or delete the pod.
 	Unaccounted Rule = "Unaccounted"
-	// BadInventory: a node's cards can't be read.
-	// Do: read the message; the node takes no pods until its Device or annotation can be read.
+	// BadInventory: the cards of a node cannot be read.
+	// Do: correct the Device or the annotation named in the message; until then, no pods are placed on the node.
 	BadInventory Rule = "BadInventory"
 	// LockStuck: a node's lock is held for longer than any allocation takes.
 	// Do: see the runbook lock-stuck.
@@ -73,25 +73,25 @@ const (
 
 // The rules of notes.
 const (
-	// UnhealthyInUse: pods are on a card that is not well.
+	// UnhealthyInUse: an unhealthy card has pods.
 	// Do: see the runbook card-unhealthy.
 	UnhealthyInUse Rule = "UnhealthyInUse"
-	// ForeignSlices: a card carries slices that belong to no pod.
-	// Do: nothing if the slices are meant to be there; they count as used.
+	// ForeignSlices: a card has slices that belong to no pod.
+	// Do: none if the slices are intended; they count as used.
 	ForeignSlices Rule = "ForeignSlices"
-	// RequestUnclear: a pod runs although its request makes no sense.
-	// Do: write the pod as admission would have it, when it is next changed.
+	// RequestUnclear: a running pod has an invalid request.
+	// Do: correct the request with the next change of the pod.
 	RequestUnclear Rule = "RequestUnclear"
 	// NoAllocation: a pod is bound to a node that Daybreak serves without an
 	// allocation that can be read, and holds no cards.
-	// Do: delete the pod, which does not start, and find who bound it: Daybreak's scheduler binds no pod without an allocation.
+	// Do: delete the pod, which does not start, and find the scheduler that bound it.
 	NoAllocation Rule = "NoAllocation"
-	// CardLeftOut: only one of a node's two inventories knows a card.
-	// Do: wait for the inventory that lags behind; if it stays, see why one of the two does not know the card.
+	// CardLeftOut: a card is in only one of the two inventories of its node.
+	// Do: wait for the update of the other inventory; if the note persists, check why it does not list the card.
 	CardLeftOut Rule = "CardLeftOut"
 	// DeviceMissing: Daybreak serves a node that has no Device, so none of its cards
 	// is known and the node takes no pods.
-	// Do: install the definition of Devices from the chart if it is missing; else see why the node's agent does not publish its cards.
+	// Do: install the CustomResourceDefinition of Device if it is missing; otherwise check why the node's agent does not publish its cards.
 	DeviceMissing Rule = "DeviceMissing"
 )
 

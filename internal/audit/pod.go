@@ -24,7 +24,7 @@ func (n *node) pod(pod *corev1.Pod) (asks bool) {
 		return false
 	}
 	if _, problems := request.Read(pod); len(problems) > 0 && (ask != nil || wire.CanHold(pod)) {
-		n.note(RequestUnclear, []string{name}, "pod %s runs although its request makes no sense (%v): it is booked as its allocation says", name, problems[0])
+		n.note(RequestUnclear, []string{name}, "running pod %s has an invalid request (%v): it is booked by its allocation", name, problems[0])
 	}
 	readings := allocation.Readings(n.ledger, pod)
 	if slices.ContainsFunc(n.ledger.Holdings(), func(h ledger.Holding) bool { return string(h.Holder) == name && len(h.Parts) == 0 }) {

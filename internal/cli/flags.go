@@ -78,18 +78,6 @@ func usage(cmd *cobra.Command) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// Setup makes a root command and its subcommands show flags by group, and
-// suggest a flag for a mistyped one.
-func Setup(root *cobra.Command) {
-	const flat = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
-	cobra.AddTemplateFunc("flagsByGroup", usage)
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), flat, "{{flagsByGroup .}}", 1))
-	root.SetFlagErrorFunc(flagError)
-	// Cobra shows the process's own flags with every command. Libraries put
-	// theirs there, such as a --version that is Kubernetes'.
-	pflag.CommandLine.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
-}
-
 // flagError adds where the flags are listed, the flags that a mistyped one
 // resembles, and what the flag with an invalid value takes.
 func flagError(cmd *cobra.Command, err error) error {
@@ -172,15 +160,15 @@ func OneOf(flag, value string, words ...string) error {
 	if slices.Contains(words, value) {
 		return nil
 	}
-	err := fmt.Errorf("--%s %q: write %s", flag, value, list(words))
+	err := fmt.Errorf("--%s %q: write %s", flag, value, quotedList(words))
 	if near := similar.Words(value, words); len(near) > 0 {
 		return fmt.Errorf("%w; did you mean %q?", err, near[0])
 	}
 	return err
 }
 
-// list quotes words and joins them with commas and "or".
-func list(words []string) string {
+// quotedList quotes words and joins them with commas and "or".
+func quotedList(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
 		quoted[i] = fmt.Sprintf("%q", w)

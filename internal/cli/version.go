@@ -58,35 +58,47 @@ func NewVersionCommand(name string, b Build) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version and what it was built from",
-		Long: `Version prints the version, the commit where it is known, and the versions of Go
-and of the Kubernetes libraries that the binary was built with.`,
+		Short: "Print the version",
+		Long: `Version prints the version, the commit, and the versions of Go and of the Kubernetes
+libraries that the binary was built with.`,
 		Example: fmt.Sprintf("  %[1]s version\n  %[1]s version -o json", name),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := OneOf("output", output, "table", "json"); err != nil {
 				return err
 			}
-			return b.write(cmd.OutOrStdout(), name, output)
+			if output == "json" {
+				return WriteJSON(cmd.OutOrStdout(), b)
+			}
+			return b.WriteTable(cmd.OutOrStdout(), name)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "`FORMAT` of the answer: table or json")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "output `FORMAT`: table or json")
 	Words(cmd, "output", "table", "json")
 	return cmd
 }
 
-func (b Build) write(w io.Writer, name, output string) error {
-	if output == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(b)
-	}
-	_, err := fmt.Fprintf(w, "%s %s\n", name, b.Version)
-	for _, row := range []struct{ what, value string }{
-		{"commit", b.commit()}, {"go", b.Go}, {"kubernetes", b.Kubernetes}, {"platform", b.Platform},
-	} {
-		if row.value != "" && err == nil {
-			_, err = fmt.Fprintf(w, "  %-11s %s\n", row.what, row.value)
+// WriteJSON writes a document of the version command.
+func WriteJSON(w io.Writer, document any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(document)
+}
+
+// WriteTable writes what the binary of that name was made of.
+func (b Build) WriteTable(w io.Writer, name string) error {
+	return WriteRows(w, name+" "+b.Version, []Row{{"commit", b.commit()}, {"go", b.Go}, {"kubernetes", b.Kubernetes}, {"platform", b.Platform}})
+}
+
+// Row is a row of a table of versions.
+type Row struct{ Name, Value string }
+
+// WriteRows writes a title and rows, empty ones left out.
+func WriteRows(w io.Writer, title string, rows []Row) error {
+	_, err := fmt.Fprintln(w, title)
+	for _, row := range rows {
+		if row.Value != "" && err == nil {
+			_, err = fmt.Fprintf(w, "  %-11s %s\n", row.Name, row.Value)
 		}
 	}
 	return err

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -50,22 +51,31 @@ func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error 
 		}
 		return nil
 	}
-	switch gvk := head.APIVersion + " " + head.Kind; gvk {
+	return r.single(text, at, head.TypeMeta, head.Metadata.Name)
+}
+
+// single takes in one object.
+func (r *decoder) single(text []byte, at string, kind metav1.TypeMeta, name string) error {
+	switch gvk := kind.APIVersion + " " + kind.Kind; gvk {
 	case "v1 Node":
 		return r.node(text, at)
 	case "v1 Pod":
 		return r.pod(text, at)
 	case deviceKind:
-		return r.device(text, head.Metadata.Name, at)
+		return r.device(text, name, at)
+	case "v1 ResourceQuota":
+		return r.quota(text, at)
+	case "v1 Namespace":
+		return r.namespace(text, at)
 	case "scheduling.k8s.io/v1 PriorityClass":
 		return r.priorityClass(text, at)
 	case "v1 Event", "events.k8s.io/v1 Event":
 		return r.event(text, at)
 	default:
 		if slices.Contains(workloadKinds, gvk) {
-			return r.workload(text, head.Kind, at)
+			return r.workload(text, kind.Kind, at)
 		}
-		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Devices, Pods, workloads, PriorityClasses, Events and Lists are read", at, gvk, head.Metadata.Name))
+		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Events and Lists are read", at, gvk, name))
 		return nil
 	}
 }
@@ -77,7 +87,7 @@ var (
 
 // listed are the kinds whose lists are read, besides workloads: API servers answer
 // with such lists.
-var listed = []string{"v1 ", "v1 Node", "v1 Pod", deviceKind, "scheduling.k8s.io/v1 PriorityClass", "v1 Event", "events.k8s.io/v1 Event"}
+var listed = []string{"v1 ", "v1 Node", "v1 Pod", deviceKind, "v1 ResourceQuota", "v1 Namespace", "scheduling.k8s.io/v1 PriorityClass", "v1 Event", "events.k8s.io/v1 Event"}
 
 func isList(t metav1.TypeMeta) bool {
 	item, ok := strings.CutSuffix(t.APIVersion+" "+t.Kind, "List")
@@ -162,6 +172,25 @@ func defaultCPU(containers []corev1.Container) {
 		}
 		r.Requests[corev1.ResourceCPU] = limit
 	}
+}
+
+func (r *decoder) quota(text []byte, at string) error {
+	quota, err := wire.DecodeQuota(text)
+	if err != nil {
+		return fmt.Errorf("%s: ResourceQuota: %w", at, plain(err))
+	}
+	quota.Namespace = cmp.Or(quota.Namespace, metav1.NamespaceDefault)
+	r.objects.Quotas = append(r.objects.Quotas, quota)
+	return r.once("ResourceQuota", quota.Namespace+"/"+quota.Name, at)
+}
+
+func (r *decoder) namespace(text []byte, at string) error {
+	namespace := &corev1.Namespace{}
+	if err := json.Unmarshal(text, namespace); err != nil {
+		return fmt.Errorf("%s: Namespace: %w", at, plain(err))
+	}
+	r.objects.Namespaces = append(r.objects.Namespaces, namespace)
+	return r.once("Namespace", namespace.Name, at)
 }
 
 func (r *decoder) device(text []byte, name, at string) error {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 )
 
 // Reasons of events that answers are made from.
@@ -26,6 +29,45 @@ const (
 	// ReasonFailedCreate is on a controller whose pods are rejected.
 	ReasonFailedCreate = "FailedCreate"
 )
+
+// reasonServerTooOld is on a pod of Daybreak whose API server is too old.
+const reasonServerTooOld = "ServerTooOld"
+
+// namespaceFile has the namespace of the pod that a process runs in.
+var namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// reportOnOwnPod writes a warning on the pod that this process runs in, if it runs in
+// one; a pod's host name is its name. A process that is started again and again writes
+// it once.
+func reportOnOwnPod(ctx context.Context, config *rest.Config, reason, message string) {
+	namespace, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
+	defer cancel()
+	on := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: string(namespace), Name: name}
+	if pod, err := client.CoreV1().Pods(on.Namespace).Get(ctx, name, metav1.GetOptions{}); err == nil {
+		on.UID = pod.UID // kubectl describe looks for it
+	}
+	now := metav1.Now()
+	_, err = client.CoreV1().Events(on.Namespace).Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: on.Namespace, Name: name + "." + strings.ToLower(reason)}, InvolvedObject: on,
+		Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+		Source: corev1.EventSource{Component: "daybreak"},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		klog.FromContext(ctx).V(2).Info("Event not written", "reason", reason, "cause", err)
+	}
+}
 
 // Event is what was reported about an object.
 type Event struct {

@@ -44,9 +44,7 @@ func (f *NodeFilter) Exclusion(facts *Facts) Exclusion {
 		node = &corev1.Node{}
 		node.Name = facts.Name
 	}
-	// kube-scheduler, too, takes a selector that can't be parsed for one that
-	// does not match.
-	if ok, _ := f.affinity.Match(node); !ok {
+	if !f.Selects(node) {
 		return f.unmatched(node)
 	}
 	taint, excluded := f.untolerated(append(stateTaints(node), node.Spec.Taints...), corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute)
@@ -60,6 +58,14 @@ func (f *NodeFilter) Exclusion(facts *Facts) Exclusion {
 		return Exclusion{place.NotReady, place.NotReady.Message()}
 	}
 	return Exclusion{place.Tainted, "the pod does not tolerate the node's taint " + taint.ToString()}
+}
+
+// Selects reports whether nodeSelector and required node affinity admit the node.
+// kube-scheduler, too, takes a selector that can't be parsed for one that does not
+// match.
+func (f *NodeFilter) Selects(node *corev1.Node) bool {
+	ok, _ := f.affinity.Match(node)
+	return ok
 }
 
 // Taint returns the node's first taint that keeps the pod off, or nothing.

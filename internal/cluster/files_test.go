@@ -23,7 +23,7 @@ const (
 
 // names is what was read, by name.
 type names struct {
-	Nodes, Devices, Pods, Notes []string
+	Nodes, Devices, Pods, Quotas, Namespaces, Notes []string
 }
 
 func namesOf(o *Objects) names {
@@ -34,6 +34,12 @@ func namesOf(o *Objects) names {
 	n.Devices = slices.Sorted(maps.Keys(o.Devices))
 	for _, pod := range o.Pods {
 		n.Pods = append(n.Pods, pod.Namespace+"/"+pod.Name)
+	}
+	for _, q := range o.Quotas {
+		n.Quotas = append(n.Quotas, q.Namespace+"/"+q.Name)
+	}
+	for _, namespace := range o.Namespaces {
+		n.Namespaces = append(n.Namespaces, namespace.Name)
 	}
 	n.Notes = o.Notes
 	return n
@@ -78,9 +84,19 @@ func TestReadFiles(t *testing.T) {
 		"other kinds": {
 			text: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\n" + podText + "---\napiVersion: v2\nkind: Pod\nmetadata: {name: later}\n",
 			want: names{Pods: []string{"default/p1"}, Notes: []string{
-				"standard input, document 1: passed over v1 Service web: only Nodes, Devices, Pods, workloads, PriorityClasses, Events and Lists are read",
-				"standard input, document 3: passed over v2 Pod later: only Nodes, Devices, Pods, workloads, PriorityClasses, Events and Lists are read",
+				"standard input, document 1: passed over v1 Service web: only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Events and Lists are read",
+				"standard input, document 3: passed over v2 Pod later: only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Events and Lists are read",
 			}},
+		},
+		"quotas and namespaces": {
+			text: "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus, namespace: team}\nspec: {hard: {limits.metax-tech.com/vcore: 200}}\n---\n" +
+				"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n",
+			want: names{Quotas: []string{"team/gpus", "default/gpus"}, Namespaces: []string{"team"}},
+		},
+		"lists of quotas and namespaces": {
+			text: `{"apiVersion":"v1","kind":"ResourceQuotaList","items":[{"metadata":{"name":"gpus","namespace":"team"}}]}
+			{"apiVersion":"v1","kind":"NamespaceList","items":[{"metadata":{"name":"team"}}]}`,
+			want: names{Quotas: []string{"team/gpus"}, Namespaces: []string{"team"}},
 		},
 		"pods in the order of the text": {
 			text: strings.ReplaceAll(podText, "p1", "z") + "---\n" + strings.ReplaceAll(podText, "name: p1", "name: a, namespace: team") + "---\n" + podText,
@@ -142,9 +158,22 @@ func TestReadFilesErrors(t *testing.T) {
 			"apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {capacity: {metax-tech.com/gpu: eight}}\n",
 			`a.yaml, document 1: Node: status.capacity[metax-tech.com/gpu]: "eight" is no quantity: write a number, or one with a unit such as 512Mi or 4Gi`,
 		},
-		"a Node twice":   {nodeText + "---\n" + nodeText, "a.yaml, document 2: Node n1 was already read from a.yaml, document 1"},
-		"a Device twice": {deviceText + "---\n" + deviceText, "a.yaml, document 2: Device n1 was already read from a.yaml, document 1"},
-		"a Pod twice":    {podText + "---\n" + `{"apiVersion":"v1","kind":"List","items":[` + nodeJSON + "," + podJSON + `]}`, "a.yaml, document 2" + listed + "Pod default/p1 was already read from a.yaml, document 1"},
+		"no quantity in a quota": {
+			"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec: {hard: {requests.daybreak-gpu.io/compute: many}}\n",
+			`a.yaml, document 1: ResourceQuota: spec.hard[requests.daybreak-gpu.io/compute]: "many" is no quantity: write a number, or one with a unit such as 512Mi or 4Gi`,
+		},
+		"a huge quantity in a quota": {
+			"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec: {hard: {limits.metax-tech.com/vmemory: \"1e-999999999\"}}\n",
+			`a.yaml, document 1: ResourceQuota: spec.hard[limits.metax-tech.com/vmemory]: "1e-999999999" is no amount of anything: write a number without an exponent`,
+		},
+		"a quota twice": {
+			"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\n---\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus, namespace: default}\n",
+			"a.yaml, document 2: ResourceQuota default/gpus was already read from a.yaml, document 1",
+		},
+		"a Namespace of wrong types": {"apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: [a]}\n", "a.yaml, document 1: Namespace: metadata.labels is a list, want a mapping"},
+		"a Node twice":               {nodeText + "---\n" + nodeText, "a.yaml, document 2: Node n1 was already read from a.yaml, document 1"},
+		"a Device twice":             {deviceText + "---\n" + deviceText, "a.yaml, document 2: Device n1 was already read from a.yaml, document 1"},
+		"a Pod twice":                {podText + "---\n" + `{"apiVersion":"v1","kind":"List","items":[` + nodeJSON + "," + podJSON + `]}`, "a.yaml, document 2" + listed + "Pod default/p1 was already read from a.yaml, document 1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,13 +177,42 @@ func readClients(ctx context.Context, client kubernetes.Interface, devices dynam
 	for _, item := range items {
 		o.Devices[item.GetName()] = DecodeDevice(item)
 	}
+	if o.Quotas, err = listIfAllowed[*corev1.ResourceQuota](ctx, o, quotasForbidden, client.CoreV1().ResourceQuotas(metav1.NamespaceAll).List); err != nil {
+		return nil, listing("resourcequotas", err)
+	}
+	if o.Namespaces, err = listIfAllowed[*corev1.Namespace](ctx, o, namespacesForbidden, client.CoreV1().Namespaces().List); err != nil {
+		return nil, listing("namespaces", err)
+	}
 	return o, nil
 }
 
-// listing adds what was being listed, and which rights that takes.
-func listing(what string, err error) error {
+// Notes of what answers lack where the user may not list something.
+const (
+	quotasForbidden     = "quotas are left out: this user may not list resourcequotas; the chart's ClusterRole daybreak-viewer has the right"
+	namespacesForbidden = "which namespaces enforce quotas is not known: this user may not list namespaces; the chart's ClusterRole daybreak-viewer has the right"
+)
+
+// listIfAllowed lists what answers do not depend on: without the right to it they have
+// a note.
+func listIfAllowed[T, L runtime.Object](ctx context.Context, o *Objects, note string, page func(context.Context, metav1.ListOptions) (L, error)) ([]T, error) {
+	items, err := list[T](ctx, page)
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("list %s: %w; to read a cluster takes the right to list nodes, pods and devices.%s, as the chart's ClusterRole daybreak-viewer has it", what, err, v1alpha1.GroupVersion.Group)
+		o.Notes = append(o.Notes, note)
+		return nil, nil
+	}
+	return items, err
+}
+
+// listing adds what was being listed, and what to do about the error.
+func listing(what string, err error) error {
+	var network *url.Error
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("list %s: %w; the rights to list nodes, pods and devices.%s are required: bind the chart's ClusterRole daybreak-viewer to the user", what, err, v1alpha1.GroupVersion.Group)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("list %s: %w; renew the credentials of the kubeconfig, or name another with --kubeconfig or --context", what, err)
+	case errors.As(err, &network):
+		return fmt.Errorf("list %s: %w; check that the API server runs and is reachable, or name another cluster with --kubeconfig or --context", what, err)
 	}
 	return fmt.Errorf("list %s: %w", what, err)
 }

@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -20,6 +23,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/inventory"
 )
 
 // fakes are the two clients of a cluster with a node, two pods and two Devices,
@@ -87,8 +91,42 @@ func TestReadClientsWithoutTheResource(t *testing.T) {
 	}
 }
 
+// TestReadClientsWithoutRights: who may not list quotas and namespaces gets an answer
+// without them, and a note.
+func TestReadClientsWithoutRights(t *testing.T) {
+	f := newFakes()
+	for _, resource := range []string{"resourcequotas", "namespaces"} {
+		refuse(f.typed, resource, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil))
+	}
+	want := names{Nodes: []string{"n1"}, Devices: []string{"n1", "n2"}, Pods: []string{"a/p1", "b/p2"}, Notes: []string{quotasForbidden, namespacesForbidden}}
+	objects, err := readClients(t.Context(), f.typed, f.dynamic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
+		t.Errorf("read (-want +got):\n%s", diff)
+	}
+	w, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{}, answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	want.Pods = []string{"a/p1"}
+	err = w.Run(ctx, func(s Sight) error {
+		if diff := cmp.Diff(want, namesOf(s.Objects)); diff != "" {
+			t.Errorf("watched (-want +got):\n%s", diff)
+		}
+		cancel()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want the end of the context", err)
+	}
+}
+
 func TestReadClientsErrors(t *testing.T) {
-	const rights = "; to read a cluster takes the right to list nodes, pods and devices.scheduling.koordinator.sh, as the chart's ClusterRole daybreak-viewer has it"
+	const rights = "; the rights to list nodes, pods and devices.scheduling.koordinator.sh are required: bind the chart's ClusterRole daybreak-viewer to the user"
 	forbidden := func(group, resource string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Group: group, Resource: resource}, "",
 			fmt.Errorf("User %q cannot list resource %q", "jane", resource))
@@ -108,6 +146,20 @@ func TestReadClientsErrors(t *testing.T) {
 		"devices are forbidden": {
 			func(f fakes) { refuse(f.dynamic, "devices", forbidden(v1alpha1.GroupVersion.Group, "devices")) },
 			`list devices: devices.scheduling.koordinator.sh is forbidden: User "jane" cannot list resource "devices"` + rights,
+		},
+		"the credentials have expired": {
+			func(f fakes) { refuse(f.typed, "nodes", apierrors.NewUnauthorized("expired")) },
+			"list nodes: expired; renew the credentials of the kubeconfig, or name another with --kubeconfig or --context",
+		},
+		"the server does not answer": {
+			func(f fakes) {
+				refuse(f.typed, "nodes", &url.Error{Op: "Get", URL: "https://x", Err: errors.New("connection refused")})
+			},
+			`list nodes: Get "https://x": connection refused; check that the API server runs and is reachable, or name another cluster with --kubeconfig or --context`,
+		},
+		"quotas can't be listed": {
+			func(f fakes) { refuse(f.typed, "resourcequotas", apierrors.NewServiceUnavailable("try later")) },
+			"list resourcequotas: try later",
 		},
 		"the server is busy": {
 			func(f fakes) { refuse(f.dynamic, "devices", apierrors.NewServiceUnavailable("try later")) },
@@ -133,6 +185,8 @@ func TestReadLive(t *testing.T) {
 		"/api/v1/nodes":          `{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"n1"}}]}`,
 		"/api/v1/pods":           `{"kind":"PodList","apiVersion":"v1","metadata":{"continue":"more"},"items":[{"metadata":{"namespace":"a","name":"p1"}}]}`,
 		"/api/v1/pods from more": `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"namespace":"b","name":"p2"}}]}`,
+		"/api/v1/resourcequotas": `{"kind":"ResourceQuotaList","apiVersion":"v1","items":[{"metadata":{"namespace":"a","name":"budget"}}]}`,
+		"/api/v1/namespaces":     `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"a"}}]}`,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.URL.Path
@@ -155,7 +209,7 @@ func TestReadLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := names{Nodes: []string{"n1"}, Pods: []string{"a/p1", "b/p2"}}
+	want := names{Nodes: []string{"n1"}, Pods: []string{"a/p1", "b/p2"}, Quotas: []string{"a/budget"}, Namespaces: []string{"a"}}
 	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
 		t.Errorf("read (-want +got):\n%s", diff)
 	}

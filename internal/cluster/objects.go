@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
@@ -31,6 +32,10 @@ type Objects struct {
 	// Workloads are the controllers of pods that files hold; [Objects.Complete]
 	// makes pods of them.
 	Workloads []*Workload
+	// Quotas are those of all namespaces, whatever they count, and Namespaces what was
+	// read of the namespaces themselves.
+	Quotas     []*corev1.ResourceQuota
+	Namespaces []*corev1.Namespace
 	// PriorityClasses are for pods whose priority is not resolved.
 	PriorityClasses []*schedulingv1.PriorityClass
 	// Events are those that were asked for, or that files hold.
@@ -63,6 +68,9 @@ type Snapshot struct {
 	// Pending are the pods without a node, in the order they were read, and
 	// Waiting those that are not to be placed.
 	Pending, Waiting []*corev1.Pod
+	// Quotas and Namespaces are those that were read, ordered by name.
+	Quotas     []*corev1.ResourceQuota
+	Namespaces []*corev1.Namespace
 	// Schedulers are Daybreak's schedulers, as far as their pods show.
 	Schedulers []Scheduler
 	// Events are those that were read.
@@ -149,6 +157,7 @@ func (o *Objects) Snapshot() *Snapshot {
 	s.passOver(o.Workloads)
 	slices.Sort(s.Notes)
 	s.Events = o.Events
+	s.Quotas, s.Namespaces = slices.SortedFunc(slices.Values(o.Quotas), byName), slices.SortedFunc(slices.Values(o.Namespaces), byName)
 	return s
 }
 
@@ -234,6 +243,6 @@ func (s *Snapshot) note(node string, inv *inventory.Inventory, booking []string)
 	s.Notes = append(s.Notes, booking...)
 }
 
-func byName(a, b *corev1.Pod) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+func byName[T metav1.Object](a, b T) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }

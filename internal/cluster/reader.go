@@ -11,6 +11,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -41,13 +42,13 @@ type Reader struct {
 // has no such resource.
 type Informers struct {
 	Nodes, Pods, Devices cache.SharedIndexInformer
+	// Quotas and Namespaces are nil where the user may not list them.
+	Quotas, Namespaces cache.SharedIndexInformer
 }
 
 func (i Informers) all() []cache.SharedIndexInformer {
-	if i.Devices == nil {
-		return []cache.SharedIndexInformer{i.Nodes, i.Pods}
-	}
-	return []cache.SharedIndexInformer{i.Nodes, i.Pods, i.Devices}
+	return slices.DeleteFunc([]cache.SharedIndexInformer{i.Nodes, i.Pods, i.Devices, i.Quotas, i.Namespaces},
+		func(informer cache.SharedIndexInformer) bool { return informer == nil })
 }
 
 // decoded is a Device with the version it was decoded from. Of thousands of
@@ -71,14 +72,14 @@ func NewDevice() *unstructured.Unstructured {
 }
 
 // OnChange implements [Source]. Pods that ask for no cards don't count: they are
-// most pods of a cluster.
+// most pods of a cluster. Quotas about other things change with them.
 func (r *Reader) OnChange(changed func()) error {
 	notify := func(objects ...any) {
 		for _, obj := range objects {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
-			if pod, ok := obj.(*corev1.Pod); !ok || wire.Asks(pod) || r.plugin.ServesNode(pod) {
+			if r.matters(obj) {
 				changed()
 				return
 			}
@@ -97,6 +98,16 @@ func (r *Reader) OnChange(changed func()) error {
 	return nil
 }
 
+func (r *Reader) matters(obj any) bool {
+	switch obj := obj.(type) {
+	case *corev1.Pod:
+		return wire.Asks(obj) || r.plugin.ServesNode(obj)
+	case *corev1.ResourceQuota:
+		return quota.Read(obj) != nil
+	}
+	return true
+}
+
 // Objects implements [Source].
 func (r *Reader) Objects() (*Objects, error) {
 	for _, informer := range r.informers.all() {
@@ -105,6 +116,13 @@ func (r *Reader) Objects() (*Objects, error) {
 		}
 	}
 	o := &Objects{Nodes: cached[*corev1.Node](r.informers.Nodes), Devices: r.decode(), Live: true, Undefined: r.informers.Devices == nil, VendorPlugin: r.plugin}
+	o.Quotas, o.Namespaces = cached[*corev1.ResourceQuota](r.informers.Quotas), cached[*corev1.Namespace](r.informers.Namespaces)
+	if r.informers.Quotas == nil {
+		o.Notes = append(o.Notes, quotasForbidden)
+	}
+	if r.informers.Namespaces == nil {
+		o.Notes = append(o.Notes, namespacesForbidden)
+	}
 	var others []*corev1.Pod // which take CPU of their nodes
 	for _, pod := range cached[*corev1.Pod](r.informers.Pods) {
 		switch {

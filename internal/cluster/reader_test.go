@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
@@ -92,6 +93,10 @@ func TestDevicesAreDecodedOnce(t *testing.T) {
 	}
 }
 
+func quotaOn(name corev1.ResourceName) *corev1.ResourceQuota {
+	return &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{name: resource.MustParse("1")}}}
+}
+
 func TestOnChange(t *testing.T) {
 	c, changes := &objectsInformer{}, 0
 	if err := c.reader().OnChange(func() { changes++ }); err != nil {
@@ -108,6 +113,9 @@ func TestOnChange(t *testing.T) {
 		{"a pod without", func() { c.handler.OnAdd(without, false) }, 0},
 		{"a pod that had cards", func() { c.handler.OnUpdate(with, without) }, 1},
 		{"a pod that never had", func() { c.handler.OnUpdate(without, without) }, 0},
+		{"a quota about cards", func() { c.handler.OnAdd(quotaOn("limits.metax-tech.com/vcore"), false) }, 1},
+		{"a quota that had a limit about cards", func() { c.handler.OnUpdate(quotaOn("requests.daybreak-gpu.io/cards"), quotaOn("cpu")) }, 1},
+		{"a quota about other things", func() { c.handler.OnUpdate(quotaOn("cpu"), quotaOn("cpu")) }, 0},
 		{"a missed deletion", func() { c.handler.OnDelete(cache.DeletedFinalStateUnknown{Obj: with}) }, 1},
 		{"a missed deletion without cards", func() { c.handler.OnDelete(cache.DeletedFinalStateUnknown{Obj: without}) }, 0},
 	}

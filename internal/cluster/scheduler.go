@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -19,6 +21,8 @@ type Scheduler struct {
 	// configuration file says it.
 	Policy      place.Policy
 	PolicyKnown bool
+	// QuotaKeys is what it does about HAMi's keys in quotas.
+	QuotaKeys string
 }
 
 // IsScheduler reports whether the pod is one of the chart's scheduler.
@@ -46,6 +50,8 @@ func schedulerOf(args []string) Scheduler {
 			s.PolicyKnown = false
 		case "--profile":
 			s.Profiles = append(s.Profiles, value)
+		case "--quota-keys":
+			s.QuotaKeys = value
 		case "--policy":
 			policy, err := request.ParsePolicy(value)
 			if err != nil && value != "" {
@@ -76,6 +82,30 @@ func (s *Snapshot) Profiles() (names []string, known bool) {
 		return chartProfiles, false
 	}
 	return names, true
+}
+
+// QuotaKeys returns what the schedulers do about HAMi's keys in quotas: they enforce
+// them, unless all say otherwise.
+func (s *Snapshot) QuotaKeys() string {
+	keys := ""
+	for _, x := range s.Schedulers {
+		own := cmp.Or(x.QuotaKeys, quota.Enforce)
+		if keys != "" && own != keys {
+			return quota.Enforce
+		}
+		keys = own
+	}
+	return cmp.Or(keys, quota.Enforce)
+}
+
+// QuotaEverywhere reports whether pods with cards that carry no amounts are rejected
+// in all namespaces, as the chart labels the manager's pods.
+func (s *Snapshot) QuotaEverywhere() bool {
+	return slices.ContainsFunc(s.Facts, func(f Facts) bool {
+		return slices.ContainsFunc(f.Pods, func(pod *corev1.Pod) bool {
+			return wire.IsComponent(pod, "manager") && pod.Labels[wire.LabelQuota] == wire.QuotaEnforced
+		})
+	})
 }
 
 // Policy returns the policy of the schedulers that the pod is for, or of all of

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
@@ -35,16 +37,58 @@ func TestPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := &Objects{}
 			for _, args := range tc.schedulers {
-				pod := gputest.MakePod("s").App("cpu: 1").On("n1").Obj()
-				pod.ObjectMeta = metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": "scheduler"}}
-				pod.Spec.Containers[0].Args = strings.Fields(args)
-				o.Pods = append(o.Pods, pod)
+				o.Pods = append(o.Pods, component("scheduler", args))
 			}
 			got, known := o.Snapshot().Policy(&corev1.Pod{Spec: corev1.PodSpec{SchedulerName: tc.pod}})
 			if got != tc.want || known != tc.wantKnown {
 				t.Errorf("Policy() = %v, %v, want %v, %v", got, known, tc.want, tc.wantKnown)
 			}
 		})
+	}
+}
+
+// component returns a pod of one of Daybreak's components.
+func component(name, args string) *corev1.Pod {
+	pod := gputest.MakePod("s").App("cpu: 1").On("n1").Obj()
+	pod.ObjectMeta = metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": name}}
+	pod.Spec.Containers[0].Args = strings.Fields(args)
+	return pod
+}
+
+// TestQuotaKeys: HAMi's keys are enforced unless all schedulers say otherwise.
+func TestQuotaKeys(t *testing.T) {
+	for name, tc := range map[string]struct {
+		schedulers []string // arguments
+		want       string
+	}{
+		"no scheduler is to be seen": {nil, quota.Enforce},
+		"nothing is given":           {[]string{"scheduler --v=2"}, quota.Enforce},
+		"warn":                       {[]string{"scheduler --quota-keys=warn", "scheduler --quota-keys warn"}, quota.Warn},
+		"off":                        {[]string{"scheduler --quota-keys=off"}, quota.Off},
+		"they differ":                {[]string{"scheduler --quota-keys=off", "scheduler"}, quota.Enforce},
+	} {
+		o := &Objects{}
+		for _, args := range tc.schedulers {
+			o.Pods = append(o.Pods, component("scheduler", args))
+		}
+		if got := o.Snapshot().QuotaKeys(); got != tc.want {
+			t.Errorf("%s: QuotaKeys() = %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestQuotaEverywhere: the label of the manager's pods says it.
+func TestQuotaEverywhere(t *testing.T) {
+	for part, want := range map[string]bool{"manager": true, "scheduler": false} {
+		pod := component(part, part)
+		o := &Objects{Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}}, Pods: []*corev1.Pod{pod}}
+		if o.Snapshot().QuotaEverywhere() {
+			t.Errorf("%s without the label: enforced everywhere", part)
+		}
+		pod.Labels[wire.LabelQuota] = wire.QuotaEnforced
+		if got := o.Snapshot().QuotaEverywhere(); got != want {
+			t.Errorf("%s with the label: enforced everywhere is %v, want %v", part, got, want)
+		}
 	}
 }
 

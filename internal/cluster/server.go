@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -24,6 +25,9 @@ import (
 
 // oldestServer is the oldest Kubernetes that Daybreak works with.
 var oldestServer = version.MajorMinor(1, 23)
+
+// errUnsupported is the error of an API server that is too old.
+var errUnsupported = errors.New("upgrade the cluster")
 
 // serverTimeout limits one request to the API server.
 const serverTimeout = 10 * time.Second
@@ -75,9 +79,20 @@ func AskServer(ctx context.Context, config *rest.Config, times int, resources ..
 		return nil, fmt.Errorf("ask the API server for its version: %w", errs[0])
 	}
 	if common.Version.LessThan(oldestServer) {
-		return nil, fmt.Errorf("the API server is Kubernetes %s, and Daybreak needs %s or later: upgrade the cluster", common.Version, oldestServer)
+		err := fmt.Errorf("the API server is Kubernetes %s, and Daybreak needs %s or later: %w", common.Version, oldestServer, errUnsupported)
+		reportOnOwnPod(ctx, config, reasonServerTooOld, err.Error())
+		return nil, err
 	}
 	return common, nil
+}
+
+// CheckServer returns an error if the API server is too old. One that does not answer
+// is left to the clients.
+func CheckServer(ctx context.Context, config *rest.Config) error {
+	if _, err := AskServer(ctx, config, 1); errors.Is(err, errUnsupported) {
+		return err
+	}
+	return nil
 }
 
 // askServer asks one server.
@@ -105,7 +120,7 @@ func askServer(ctx context.Context, config *rest.Config, resources []schema.Grou
 		}
 	}
 	if s.Version == nil {
-		return nil, fmt.Errorf("it reports none and has no API of Kubernetes %s or later: upgrade the cluster to %s or later", oldestServer, oldestServer)
+		return nil, fmt.Errorf("it reports none and has no API of Kubernetes %s or later: %w to %s or later", oldestServer, errUnsupported, oldestServer)
 	}
 	s.Newest = s.Version
 	return s, nil

@@ -6,11 +6,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
@@ -153,5 +156,49 @@ type connectionKey struct{}
 func onConnection(n *atomic.Int64) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, connectionKey{}, n.Add(1))
+	}
+}
+
+// TestServerTooOld: in a pod, an API server that is too old is also reported by an Event
+// on that pod.
+func TestServerTooOld(t *testing.T) {
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := namespaceFile
+	t.Cleanup(func() { namespaceFile = before })
+	namespaceFile = filepath.Join(t.TempDir(), "namespace")
+	if err := os.WriteFile(namespaceFile, []byte("daybreak-system"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var events []corev1.Event
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method + " " + r.URL.Path {
+		case "GET /api/v1/namespaces/daybreak-system/pods/" + name:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"uid":"u1"}}`))
+		case "POST /api/v1/namespaces/daybreak-system/events":
+			var e corev1.Event
+			if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+				t.Error(err)
+			}
+			events = append(events, e)
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(e)
+		default:
+			minor("22").ServeHTTP(w, r)
+		}
+	}))
+	defer s.Close()
+	const want = "the API server is Kubernetes 1.22, and Daybreak needs 1.23 or later: upgrade the cluster"
+	if err := CheckServer(t.Context(), &rest.Config{Host: s.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}); err == nil || err.Error() != want {
+		t.Errorf("CheckServer() = %v, want %q", err, want)
+	}
+	if len(events) != 1 || events[0].Message != want || events[0].Reason != "ServerTooOld" || events[0].InvolvedObject.Name != name || events[0].InvolvedObject.UID != "u1" {
+		t.Errorf("events %+v, want one on pod %s", events, name)
+	}
+	if err := CheckServer(t.Context(), &rest.Config{Host: "http://127.0.0.1:1"}); err != nil {
+		t.Errorf("no server: %v, want that it is left to the clients", err)
 	}
 }

@@ -95,7 +95,7 @@ func TestStreamImpliedKinds(t *testing.T) {
 		})
 	}
 	objects, err := readText(`{"apiVersion":"v1","items":[{"metadata":{"name":"web"}}],"kind":"ServiceList"}` + padding)
-	if note := "standard input, document 1: passed over v1 ServiceList : only Nodes, Devices, Pods, workloads, PriorityClasses, Events and Lists are read"; err != nil || !slices.Equal(objects.Notes, []string{note}) {
+	if note := "standard input, document 1: passed over v1 ServiceList : only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Events and Lists are read"; err != nil || !slices.Equal(objects.Notes, []string{note}) {
 		t.Errorf("notes %q, error %v, want %q", objects.Notes, err, note)
 	}
 }

@@ -125,6 +125,12 @@ func (w *Watcher) open(ctx context.Context) (*session, error) {
 		informers: Informers{Nodes: typed.Nodes().Informer(), Pods: typed.Pods().Informer()},
 		changed:   make(chan struct{}, 1), failed: make(chan error, 1),
 	}
+	if allowed(w.client.CoreV1().ResourceQuotas(metav1.NamespaceAll).List(ctx, one)) {
+		s.informers.Quotas = typed.ResourceQuotas().Informer()
+	}
+	if allowed(w.client.CoreV1().Namespaces().List(ctx, one)) {
+		s.informers.Namespaces = typed.Namespaces().Informer()
+	}
 	defined, err := w.defined(ctx)
 	switch {
 	case err != nil:
@@ -148,6 +154,9 @@ func (w *Watcher) open(ctx context.Context) (*session, error) {
 		}
 	})
 }
+
+// allowed reports whether a list was not denied; other errors are those of the watch.
+func allowed(_ any, err error) bool { return !apierrors.IsForbidden(err) }
 
 // defined reports whether the API server has a resource for Devices.
 func (w *Watcher) defined(ctx context.Context) (bool, error) {

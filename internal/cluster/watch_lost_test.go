@@ -70,6 +70,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, ListMeta: list, Items: items}
 	case strings.HasSuffix(r.URL.Path, "/pods"):
 		answer = corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: list, Items: []corev1.Pod{}}
+	case strings.HasSuffix(r.URL.Path, "/resourcequotas"):
+		answer = corev1.ResourceQuotaList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuotaList"}, ListMeta: list, Items: []corev1.ResourceQuota{}}
+	case strings.HasSuffix(r.URL.Path, "/namespaces"):
+		answer = corev1.NamespaceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}, ListMeta: list, Items: []corev1.Namespace{}}
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		return

@@ -21,27 +21,27 @@ type auditOptions struct {
 	now func() time.Time
 }
 
-// NewAuditCommand returns the command that checks the whole account.
+// NewAuditCommand returns the command that audits the allocations of a cluster.
 func NewAuditCommand() *cobra.Command {
 	o := auditOptions{now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Check that no card is booked twice and that everything said of cards can be true",
-		Long: `Audit reads Nodes, Devices and Pods, trusts none of them, and names each rule that
-is broken, with the numbers and the pods:
+		Short: "Check that no card is allocated twice and that all records agree",
+		Long: `Audit checks Nodes, Devices and Pods against these rules and reports each violation
+with the pods and the amounts:
 
 ` + ruleList() + `
-What an operator should know but breaks no rule, such as a pod on a card that
-became unhealthy, is a note.
+Conditions that break no rule but that an administrator should know, such as a pod on
+an unhealthy card, are reported as notes.
 
-A live cluster is read twice when something is found: what was only seen halfway
-through a change is left out.
+If a live cluster has violations, it is read a second time, and only violations that
+persist are reported.
 
-Exit codes: 0 nothing is wrong; 1 there is a violation; 2 something can't be read.`,
-		Example: `  # The cluster of your kubeconfig
+Exit codes: 0 no violation; 1 violations; 2 invalid flags or unreadable input.`,
+		Example: `  # The cluster of the current context
   daybreak audit
 
-  # What is wrong, for a script
+  # Violations, for scripts
   daybreak audit -o json | jq -r '.violations[] | .rule + " " + .message'
 
   # From a dump

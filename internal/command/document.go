@@ -29,6 +29,8 @@ func kindOf(document any) (string, error) {
 		return "Explanations", nil
 	case *view.Status:
 		return "Status", nil
+	case *view.Namespaces:
+		return "Namespaces", nil
 	case *audit.Report:
 		return "Audit", nil
 	}

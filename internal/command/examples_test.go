@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -120,11 +121,14 @@ func TestExamplesHaveGoldenFiles(t *testing.T) {
 	}
 }
 
-// TestExampleFolders: a folder of examples can be applied as a whole, and both
-// at once: they hold pods only, each with a name of its own.
+// TestExampleFolders: a folder of pods can be applied as a whole, and all of them
+// at once: each pod has a name of its own.
 func TestExampleFolders(t *testing.T) {
 	var files []string
 	for _, name := range namesIn(t, examples, "") {
+		if folder, _, _ := strings.Cut(name, "/"); !slices.Contains([]string{"hami", "koordinator", "budgets"}, folder) {
+			continue // not of pods alone
+		}
 		if filepath.Ext(name) != ".yaml" {
 			t.Errorf("%s is no YAML file", name)
 		}
@@ -164,31 +168,43 @@ func TestExampleClusterLinks(t *testing.T) {
 	}
 }
 
+// TestExamplesReadme: both languages link every example, or its folder, and show
+// what daybreak place prints.
 func TestExamplesReadme(t *testing.T) {
-	text, err := os.ReadFile(examples + "README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme := string(text)
-	for _, name := range append(exampleNames(t), "cluster") {
-		if link := fmt.Sprintf("](%s.yaml)", name); !strings.Contains(readme, link) {
-			t.Errorf("README.md has no link to %s.yaml", name)
+	for _, page := range []string{"README.md", "README.zh.md"} {
+		text, err := os.ReadFile(examples + page)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	sessions := 0
-	for block := range strings.SplitSeq(readme, "```") {
-		command, printed, _ := strings.Cut(strings.TrimPrefix(block, "console\n"), "\n")
-		args, ok := strings.CutPrefix(command, "$ daybreak place ")
-		if !ok {
-			continue
+		readme := string(text)
+		err = filepath.WalkDir(examples, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
+				return err
+			}
+			file, err := filepath.Rel(examples, path)
+			if file = filepath.ToSlash(file); !strings.Contains(readme, "]("+file+")") && !strings.Contains(readme, "]("+filepath.ToSlash(filepath.Dir(file))+")") {
+				t.Errorf("%s has no link to %s", page, file)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		sessions++
-		if diff := cmp.Diff(printed, runShown(t, args)); diff != "" {
-			t.Errorf("README.md shows another answer to %q (-shown +printed):\n%s", command, diff)
+		sessions := 0
+		for block := range strings.SplitSeq(readme, "```") {
+			command, printed, _ := strings.Cut(strings.TrimPrefix(block, "console\n"), "\n")
+			args, ok := strings.CutPrefix(command, "$ daybreak place ")
+			if !ok {
+				continue
+			}
+			sessions++
+			if diff := cmp.Diff(printed, runShown(t, args)); diff != "" {
+				t.Errorf("%s shows another answer to %q (-shown +printed):\n%s", page, command, diff)
+			}
 		}
-	}
-	if sessions == 0 {
-		t.Error("README.md shows no answer of daybreak place")
+		if sessions == 0 {
+			t.Errorf("%s shows no answer of daybreak place", page)
+		}
 	}
 }
 
@@ -208,10 +224,12 @@ func runShown(t *testing.T, args string) string {
 	return out.String()
 }
 
-// exampleNames lists the examples, without ".yaml".
+// exampleNames lists the examples of both dialects, without ".yaml".
 func exampleNames(t *testing.T) []string {
 	t.Helper()
-	return namesIn(t, examples, ".yaml")
+	return slices.DeleteFunc(namesIn(t, examples, ".yaml"), func(name string) bool {
+		return !strings.HasPrefix(name, "hami/") && !strings.HasPrefix(name, "koordinator/")
+	})
 }
 
 // namesIn lists the files with the given ending in the subfolders, without it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,41 +26,41 @@ type explainOptions struct {
 	policy string
 }
 
-// NewExplainCommand returns the command that says why a pod is pending, or why
-// it is where it is.
+// NewExplainCommand returns the command that explains why a pod is pending, or why
+// it was placed on its node.
 func NewExplainCommand() *cobra.Command {
 	o := explainOptions{}
 	cmd := &cobra.Command{
 		Use:   "explain POD | KIND/NAME",
-		Short: "Say why a pod is pending, or why it is where it is",
-		Long: `Explain says of a pending pod why no node takes it: in one sentence, the same as
-in its events, then by reason with the node that comes nearest, which smaller
-request would fit now, and which pods are in the way. It tries these out with the
-code that the scheduler runs, on the cluster as it is this moment.
+		Short: "Explain why a pod is pending, or why it was placed on its node",
+		Long: `Explain shows why a pod is pending: the reason in one sentence, as in its events,
+the nodes by reason, the largest request that fits now, and the pods that block it.
+The answer is computed with the scheduler's code on the current state of the cluster.
 
-Of a placed pod it says which cards it has, who shares them, and what spoke for
-its node against the next best one, as far as the pods that are still there show.
+For a placed pod it shows the cards, the pods that share them, and why its node was
+preferred over the next best one. Pods that have ended since are not considered.
 
-The nodes are those that the pod may use: others, which are cordoned, not ready,
-tainted or not selected by the pod, refuse it with the code NodeExcluded and are
-in no advice. What kube-scheduler itself last said, about CPU or volumes for
-example, stands below.
+Nodes that the pod may not use (cordoned, not ready, tainted, or not selected by the
+pod) have the refusal code NodeExcluded and are in no suggestion. The last message of
+kube-scheduler, about CPU or volumes for example, is shown last.
 
-Of a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob it explains the
-pods, those with the same answer together, and why pods could not be created: an
-admission webhook or a quota rejected them.
+For a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob it explains the
+pods, grouped by answer, and why pods could not be created: an admission webhook or a
+quota rejected them. A pod that was rejected is explained by the events of its
+controller.
 
-A user without the right to list nodes is shown what the pod itself has: its cards
+Without the right to list nodes, the answer is limited to the pod itself: its cards
 or the scheduler's report, and its events.
 
-With -o json the answer is one document, with the refusal of every node as in
-daybreak place. Exit codes: 0 the pod has its place, could have one, or asks for
-no card; 1 it fits nowhere, can't be bound or created, is not admitted, or its
-cards are unknown; 2 there is no such pod, or something can't be read.`,
-		Example: `  # A pod of the namespace of your context
+-o json prints one document with the refusal of every node, as daybreak place does.
+
+Exit codes: 0 the pod is placed, fits, or requests no card; 1 it fits on no node,
+cannot be bound or created, is not admitted, or its cards are unknown; 2 there is no
+such pod, or the input cannot be read.`,
+		Example: `  # A pod in the namespace of the current context
   daybreak explain trainer-0
 
-  # Of another namespace, in either way
+  # A pod in another namespace
   daybreak explain trainer-0 -n team-a
   daybreak explain team-a/trainer-0
 
@@ -67,7 +68,7 @@ cards are unknown; 2 there is no such pod, or something can't be read.`,
   daybreak explain deployment/chat
   daybreak explain job/train -n team-a
 
-  # Every node's refusal
+  # The refusal of every node
   daybreak explain trainer-0 -o json | jq -r '.pods[].refusals[] | .node + ": " + .message'
 
   # From a dump
@@ -79,8 +80,8 @@ cards are unknown; 2 there is no such pod, or something can't be read.`,
 	}
 	f := cmd.Flags()
 	o.register(cmd)
-	o.registerNamespace(cmd, "`NAMESPACE` of the pod; without it that of the kubeconfig's context")
-	f.BoolVarP(&o.all, "all-namespaces", "A", false, "find the pod in whichever namespace it is")
+	o.registerNamespace(cmd, "`NAMESPACE` of the pod (default: that of the current context)")
+	f.BoolVarP(&o.all, "all-namespaces", "A", false, "find the pod in any namespace")
 	registerPolicy(cmd, &o.policy)
 	o.registerOutput(cmd, "table", "json")
 	o.registerColor(cmd)
@@ -139,7 +140,7 @@ func (o *explainOptions) target(arg string) (target, error) {
 		return target{}, fmt.Errorf("%s: want POD, NAMESPACE/POD or KIND/NAME, such as deployment/chat%s", arg, cli.Suggest(first, []string{"deployment", "statefulset", "daemonset", "job", "cronjob"}))
 	case ok:
 		if o.space != "" && o.space != first {
-			return target{}, fmt.Errorf("pod %s is in namespace %s, but -n says %s: leave one out", arg, first, o.space)
+			return target{}, fmt.Errorf("pod %s is in namespace %s, but -n is %s: leave one out", arg, first, o.space)
 		}
 		o.space = first
 		return target{pod: rest}, nil
@@ -160,13 +161,21 @@ func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, 
 	if err != nil {
 		return err
 	}
-	objects, err := o.read(ctx, stdin)
-	var answer *view.Explanations
-	switch {
-	case err == nil:
-		answer, err = o.explain(ctx, objects, target, policy)
-	case o.live() && apierrors.IsForbidden(err):
-		answer, err = o.explainAlone(ctx, target, missingRight(err))
+	objects, unread := o.read(ctx, stdin)
+	if unread != nil && (!o.live() || !apierrors.IsForbidden(unread)) {
+		return unread
+	}
+	explain := func() (*view.Explanations, error) {
+		if unread != nil {
+			return o.explainAlone(ctx, target, missingRight(unread))
+		}
+		return o.explain(ctx, objects, target, policy)
+	}
+	answer, err := explain()
+	if err != nil && target.owner == nil {
+		if target.owner = o.creator(ctx, objects, target.pod); target.owner != nil {
+			answer, err = explain()
+		}
 	}
 	if err != nil {
 		return err
@@ -177,6 +186,30 @@ func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, 
 		}
 	}
 	return o.answer(stdout, answer.OK(), answer, func() string { return explainText(answer, colors) })
+}
+
+// creator returns the workload that failed to create the pod, as its events show: a pod
+// that a quota or a webhook rejected does not exist.
+func (o *explainOptions) creator(ctx context.Context, objects *cluster.Objects, pod string) *cluster.Owner {
+	var events []cluster.Event
+	if objects != nil {
+		events = objects.Events
+	}
+	if o.live() {
+		config, err := o.access.Config()
+		if err != nil {
+			return nil
+		}
+		// Without events the answer is that there is no such pod.
+		events, _ = cluster.ReadEvents(ctx, config, cluster.EventsFor(cluster.ReasonFailedCreate), o.namespace())
+	}
+	for _, e := range events {
+		kind, ok := cluster.OwnerKind(e.Kind)
+		if ok && e.Reason == cluster.ReasonFailedCreate && e.Namespace == o.namespace() && strings.Contains(e.Message, strconv.Quote(pod)) {
+			return &cluster.Owner{Kind: kind, Namespace: e.Namespace, Name: e.Name}
+		}
+	}
+	return nil
 }
 
 // explain answers from the whole cluster.

@@ -72,6 +72,9 @@ func (t *explanation) writeWorkload(a *view.Explanations) {
 	}
 	for _, f := range a.Workload.Failures {
 		t.line("not created", "%s", eventText(&f))
+		if f.Quota != "" {
+			t.line("quota", "ResourceQuota %s leaves too little; daybreak status --namespaces -n %s shows what is used", f.Quota, a.Workload.Namespace)
+		}
 	}
 }
 
@@ -219,6 +222,10 @@ func (t *explanation) list(lines []string) {
 // node that comes nearest. The sentence has counted the nodes without cards.
 func (t *explanation) writeReasons() {
 	reasons := slices.DeleteFunc(slices.Clone(t.Reasons), func(r place.Reason) bool { return r.Code == place.NoCards })
+	if len(reasons) > 0 && reasons[0].Code == place.QuotaExceeded { // of all nodes alike
+		t.line("quota", "daybreak status --namespaces -n %s shows what the namespace uses", t.Namespace)
+		return
+	}
 	if nodesOf(reasons) <= shownReasons {
 		for i := range t.Refusals {
 			if r := &t.Refusals[i]; r.Cause != place.NoCards {
@@ -336,7 +343,7 @@ func (t *explanation) writePlaced() {
 		t.line("why there", "%s had room; %s", view.Count(t.Why.NodesWithRoom, "node"), t.Why.Message)
 	}
 	if len(t.Problems) > 0 {
-		t.line("warning", "its request makes no sense: %s", t.Problems[0])
+		t.line("warning", "invalid request: %s", t.Problems[0])
 	}
 }
 

@@ -24,13 +24,13 @@ var colorWords = []string{"auto", "always", "never"}
 // registerOutput adds -o with the formats that the command has.
 func (f *format) registerOutput(cmd *cobra.Command, formats ...string) {
 	last := len(formats) - 1
-	cmd.Flags().StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the answer: "+strings.Join(formats[:last], ", ")+" or "+formats[last])
+	cmd.Flags().StringVarP(&f.output, "output", "o", "table", "output `FORMAT`: "+strings.Join(formats[:last], ", ")+" or "+formats[last])
 	cli.Words(cmd, "output", formats...)
 }
 
 // registerColor adds --color.
 func (f *format) registerColor(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.color, "color", "auto", "`WHEN` to use colours: auto (on a terminal), always or never")
+	cmd.Flags().StringVar(&f.color, "color", "auto", "`WHEN` to use colors: auto (on a terminal, unless NO_COLOR is set), always or never")
 	cli.Words(cmd, "color", colorWords...)
 }
 

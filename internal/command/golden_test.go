@@ -55,6 +55,90 @@ func TestStatusGolden(t *testing.T) {
 	}
 }
 
+// quotas is the example cluster with budgets.
+var quotas = source{files: []string{exampleCluster, "testdata/quotas.yaml"}}
+
+func TestNamespacesGolden(t *testing.T) {
+	cases := map[string]statusOptions{
+		"namespaces.txt":           {format: format{output: "table", color: "never"}},
+		"namespaces-wide.txt":      {format: format{output: "wide", color: "never"}},
+		"namespaces.json":          {format: format{output: "json", color: "never"}},
+		"namespaces-unmetered.txt": {format: format{output: "table", color: "never"}, source: source{space: "team-a"}, unmetered: true},
+		"namespaces-metered.txt":   {format: format{output: "table", color: "never"}, source: source{space: "team-c"}, unmetered: true},
+	}
+	for name, o := range cases {
+		t.Run(name, func(t *testing.T) {
+			o.files, o.now, o.namespaces = quotas.files, noon, true
+			stdout, stderr, _ := answer(t, o.run)
+			golden(t, "testdata/"+name, stdout+printedTo(stderr))
+			if o.output != "table" {
+				return
+			}
+			for line := range strings.Lines(stdout) {
+				if n := utf8.RuneCountInString(line); n > 81 && !strings.HasPrefix(line, "  ") { // sentences fill the line
+					t.Errorf("%d columns: %s", n, line)
+				}
+			}
+		})
+	}
+}
+
+// TestExplainQuota: the quota that keeps a pod waiting, by name.
+func TestExplainQuota(t *testing.T) {
+	for _, output := range []string{"table", "json"} {
+		o := explainOptions{source: quotas, format: format{output: output, color: "never"}}
+		stdout, _, ok := answer(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+			return o.run(ctx, "team-h/waits", stdin, stdout, stderr)
+		})
+		if ok {
+			t.Error("the answer is yes")
+		}
+		golden(t, "testdata/explain-quota"+map[string]string{"table": ".txt", "json": ".json"}[output], stdout)
+	}
+}
+
+// TestNamespacesContract: the fields that scripts are written against, by name.
+func TestNamespacesContract(t *testing.T) {
+	o := statusOptions{source: quotas, format: format{output: "json", color: "never"}, now: noon, namespaces: true}
+	stdout, _, _ := answer(t, o.run)
+	type amounts struct{ ComputePercent, MemoryMiB, Cards *int64 }
+	var doc struct {
+		Namespaces []struct {
+			Name string
+			Pods int
+			amounts
+			ComputePercent, MemoryMiB, Cards int64
+			Budget                           amounts
+		}
+	}
+	if err := json.Unmarshal([]byte(stdout), &doc); err != nil {
+		t.Fatal(err)
+	}
+	n := doc.Namespaces[0]
+	if n.Name != "team-a" || n.Pods != 3 || n.ComputePercent != 250 || n.MemoryMiB != 160<<10 || n.Cards != 2 ||
+		*n.Budget.ComputePercent != 300 || *n.Budget.MemoryMiB != 160<<10 || *n.Budget.Cards != 2 {
+		t.Errorf("team-a is %+v", n)
+	}
+}
+
+// TestNamespacesFlags: flags that exclude each other.
+func TestNamespacesFlags(t *testing.T) {
+	const nodes = "--namespaces shows no nodes and does not follow changes: leave out --node and --watch"
+	for _, tc := range []struct {
+		statusOptions
+		want string
+	}{
+		{statusOptions{unmetered: true}, "--unmetered lists pods of namespaces: add --namespaces"},
+		{statusOptions{namespaces: true, node: "metax-a"}, nodes},
+		{statusOptions{namespaces: true, watch: true}, nodes},
+	} {
+		tc.format, tc.now = format{output: "table", color: "never"}, noon
+		if err := tc.run(t.Context(), strings.NewReader(""), io.Discard, io.Discard); err == nil || err.Error() != tc.want {
+			t.Errorf("error %v, want %q", err, tc.want)
+		}
+	}
+}
+
 // printedTo appends what went to standard error, if anything.
 func printedTo(stderr string) string {
 	if stderr == "" {
@@ -99,7 +183,7 @@ func TestExplainGolden(t *testing.T) {
 func TestExplainWorkloads(t *testing.T) {
 	files := source{files: []string{exampleCluster, "testdata/workloads.yaml"}, space: "team-w"}
 	for name, target := range map[string]string{
-		"explain-deployment": "deployment/chat", "explain-replicaset": "rs/chat-api-77aa", "explain-job": "jobs/train", "explain-evicted": "pod/chat-6c8f-aa",
+		"explain-deployment": "deployment/chat", "explain-replicaset": "rs/chat-api-77aa", "explain-job": "jobs/train", "explain-evicted": "pod/chat-6c8f-aa", "explain-rejected": "chat-6c8f-ee",
 	} {
 		for _, output := range []string{"table", "json"} {
 			t.Run(name+" "+output, func(t *testing.T) {

@@ -32,19 +32,19 @@ type placeOptions struct {
 	now func() time.Time
 }
 
-// NewPlaceCommand returns the command that says where pods would go.
+// NewPlaceCommand returns the command that shows where pods would be placed.
 func NewPlaceCommand() *cobra.Command {
 	o := placeOptions{now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "place -f FILE...",
-		Short: "Say where pods would go and why not elsewhere",
-		Long: `Place says which node and which cards each pod would get, and for a pod that
-fits nowhere, why each node refuses it. It decides as the scheduler does, and
-changes nothing anywhere.
+		Short: "Show where pods would be placed, and why not elsewhere",
+		Long: `Place shows the node and the cards that each pod would get and, for a pod that fits
+on no node, the reason of each node. It decides with the scheduler's code and changes
+nothing.
 
-A container asks for cards in HAMi's words or in Koordinator's:
+A container requests cards with HAMi's resources or with Koordinator's:
 
-  metax-tech.com/gpu: 2                  two whole cards, well linked
+  metax-tech.com/gpu: 2                  two whole cards, linked if possible
 
   metax-tech.com/sgpu: 1                 a share of one card:
   metax-tech.com/vcore: 60               60% of its compute and
@@ -54,62 +54,56 @@ A container asks for cards in HAMi's words or in Koordinator's:
   koordinator.sh/gpu-core: 60
   koordinator.sh/gpu-memory: 4Gi
 
-Files hold Nodes, Devices, Pods, workloads and Lists of them in any order: several
-YAML documents, or JSON, or "-" for standard input. Of a folder the .yaml, .yml
-and .json files are read. Pods with spec.nodeName are running and hold what their
-annotations say; one that was written by hand and that admission would reject is
-reported. Pods without are admitted as the webhook would, then placed in the order
-of the files, each booked before the next.
+Files contain Nodes, Devices, Pods, workloads and Lists of them in any order, as YAML
+documents or JSON. In a folder, the .yaml, .yml and .json files are read. Pods with
+spec.nodeName are running and hold the cards of their annotations; one without an
+allocation that admission would reject is reported. Other pods are admitted as by the
+webhook and placed in the order of the files, each booked before the next.
 
 Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs and
-ReplicationControllers stand for the pods that their controllers would create: the
-replicas, the pods of a Job that run at the same time, one run of a CronJob, a pod
-for each node that a DaemonSet may use. Their names are web-1, web-2 and so on.
+ReplicationControllers are expanded to the pods that their controllers would create:
+all replicas, the parallel pods of a Job, one run of a CronJob, one pod for each node
+that a DaemonSet may use. The pods are named web-1, web-2 and so on.
 
-A node's cards are those of its Device; without one, those of its annotation
-metax-tech.com/node-gpu-devices; without that, as many as its capacity of
-metax-tech.com/gpu says.
+The cards of a node are those of its Device, else those of its annotation
+metax-tech.com/node-gpu-devices, else its capacity of metax-tech.com/gpu.
 
-A pod goes to nodes that it may use: its nodeSelector and required node affinity
-match, it tolerates the taints, and the node is neither cordoned nor not ready. A
-node without a Ready condition counts as ready. Other nodes refuse it with the
-code NodeExcluded; --ignore-node-state counts them as well. CPU, memory and the
-number of resources that a node advertises refuse no pod.
+A pod is placed on nodes that it may use: its nodeSelector and required node affinity
+match, it tolerates the taints, and the node is not cordoned and ready. A node without
+a Ready condition counts as ready. Other nodes have the refusal code NodeExcluded;
+--ignore-node-state includes them. CPU, memory and the advertised resources of a node
+are not checked.
 
-Where a pod does not fit but outranks pods that are in its way, the answer names
-the pods that the scheduler would preempt. Priorities come from spec.priority or
-from PriorityClasses, of the files or of the cluster. PodDisruptionBudgets are not
-read.
+If a pod does not fit but pods of lower priority block it, the answer lists the pods
+that the scheduler would preempt. Priorities come from spec.priority or from the
+PriorityClasses of the files or the cluster. PodDisruptionBudgets are not read.
 
-Like the scheduler, the command learns from the pods that are there which pods to
-expect, and takes the scheduler's policy from the arguments of its pods. Where the
-scheduler may know more, a note says so.
+Without nodes in the files, the live cluster is used: that of --kubeconfig and
+--context, else the one of the current context, else the one the command runs in. The
+expected pods are learned from those in the cluster, as by the scheduler, and the
+policy is read from the arguments of the scheduler's pods. If the scheduler may know
+more, a note reports it.
 
-The nodes come from the files, or where the files have none from the live
-cluster, with the pods that run there: that of --kubeconfig and --context, else
-the one that kubectl would take, else the one this runs in.
+-o json prints one document with the annotations that the scheduler would write and
+the refusal of each node with its code and numbers. If all input comes from files, the
+annotation metax-tech.com/predicate-time has the latest time in the files: the same
+files give the same document. Notes and warnings go to standard error.
 
-The answer is a table, or with -o json one document that has everything: the
-annotations that the scheduler would write, and each node's refusal with its
-code and numbers. Where everything comes from files, the annotation
-metax-tech.com/predicate-time has the latest time that the files show, so that the
-same files give the same answer. Notes and warnings go to standard error.
+Exit codes: 0 every pod is placed; 1 a pod does not fit or is not admitted; 2 invalid
+flags, unreadable input, or a workload that cannot be expanded.`,
+		Example: `  # A pod on the cluster of the current context
+  daybreak place -f pod.yaml
 
-Exit codes: 0 every pod has its place; 1 some pod does not fit now or is not
-admitted; 2 a file or a flag can't be read, or a workload can't be expanded.`,
-		Example: `  # Where would this pod go, on the cluster that these files describe?
-  daybreak place -f examples/cluster.yaml -f examples/hami/gpu-default.yaml
-
-  # The same against a live cluster, as JSON
-  daybreak place --kubeconfig ~/.kube/config -f pod.yaml -o json
-
-  # All pods of a Deployment and a Job, on the live cluster
+  # All pods of a Deployment and a Job
   daybreak place -f deployment.yaml -f job.yaml
 
-  # From a dump of a cluster, level instead of packed
+  # Without a cluster: the nodes are in a file
+  daybreak place -f examples/cluster.yaml -f examples/hami/gpu-default.yaml
+
+  # From a dump of a cluster, spread over the nodes
   kubectl get nodes,devices,pods -A -o json | daybreak place -f - -f pod.yaml --policy spread
 
-  # Only the nodes that refuse, and why
+  # The refusal of each node
   daybreak place -f cluster.yaml -f pod.yaml -o json | jq -r '.pods[].refusals[]? | .node + ": " + .message'`,
 		Args: onlyFlags,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -118,14 +112,14 @@ admitted; 2 a file or a flag can't be read, or a workload can't be expanded.`,
 	}
 	o.register(cmd)
 	registerPolicy(cmd, &o.policy)
-	cmd.Flags().BoolVar(&o.ignoreState, "ignore-node-state", false, "count nodes that are cordoned, not ready, tainted or not selected by the pod")
+	cmd.Flags().BoolVar(&o.ignoreState, "ignore-node-state", false, "include nodes that are cordoned, not ready, tainted or not selected by the pod")
 	o.registerOutput(cmd, "table", "json")
 	return cmd
 }
 
 // registerPolicy adds --policy.
 func registerPolicy(cmd *cobra.Command, policy *string) {
-	cmd.Flags().StringVar(policy, "policy", "", "`POLICY` for pods whose annotations name none: binpack or spread; without it the scheduler's")
+	cmd.Flags().StringVar(policy, "policy", "", "`POLICY` for pods without one in their annotations: binpack or spread (default: the scheduler's)")
 	cli.Words(cmd, "policy", "binpack", "spread")
 }
 

@@ -204,3 +204,21 @@ func TestAddLive(t *testing.T) {
 		}
 	})
 }
+
+// TestPlaceWithAmounts: a pod that the manager admitted, with the amounts that quotas
+// count, gets the answer that it gets without them.
+func TestPlaceWithAmounts(t *testing.T) {
+	const amounts = ", daybreak-gpu.io/compute: 60, daybreak-gpu.io/memory: 4Gi, daybreak-gpu.io/cards: 0"
+	var answers []string
+	for _, limits := range []string{"sgpu: 1, vcore: 60, vmemory: 4", "sgpu: 1, vcore: 60, vmemory: 4" + amounts} {
+		o := placeOptions{source: source{files: []string{"-"}}, format: format{output: "json"}}
+		stdout, stderr, ok := o.place(t, documents(device("n1", 2, "64Gi"), strings.ReplaceAll(pod("a", limits), "metax-tech.com/daybreak", "daybreak")))
+		if !ok || stderr != "" || strings.Contains(stdout, "warnings") {
+			t.Errorf("%s: placed %t, on stderr %q: %s", limits, ok, stderr, stdout)
+		}
+		answers = append(answers, stdout)
+	}
+	if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
+		t.Errorf("(-without +with amounts):\n%s", diff)
+	}
+}

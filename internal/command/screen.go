@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -53,7 +52,7 @@ func newScreen(out io.Writer) *screen {
 		return s
 	}
 	resized, done := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(resized, syscall.SIGWINCH)
+	notifyResize(resized)
 	go func() {
 		for {
 			select {

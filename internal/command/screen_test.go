@@ -2,13 +2,18 @@ package command
 
 import (
 	"bytes"
+	"errors"
+	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
@@ -74,6 +79,79 @@ func TestColor(t *testing.T) {
 			got, err := (&format{output: "table", color: tc.flag}).check(&bytes.Buffer{}, "table")
 			if bool(got) != tc.want || (err == nil) != (tc.wantErr == "") || err != nil && err.Error() != tc.wantErr {
 				t.Errorf("%v, %v; want %v, %q", got, err, tc.want, tc.wantErr)
+			}
+		})
+	}
+}
+
+// TestColorOnTerminal: colors are for terminals, unless NO_COLOR is set or the
+// terminal has none.
+func TestColorOnTerminal(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("this system has no pseudo-terminals:", err)
+	}
+	defer terminal.Close()
+	for name, tc := range map[string]struct {
+		env  map[string]string
+		flag string
+		want bool
+	}{
+		"auto":                    {flag: "auto", want: true},
+		"NO_COLOR":                {flag: "auto", env: map[string]string{"NO_COLOR": "1"}},
+		"NO_COLOR that is empty":  {flag: "auto", env: map[string]string{"NO_COLOR": ""}, want: true},
+		"a terminal without any":  {flag: "auto", env: map[string]string{"TERM": "dumb"}},
+		"the flag wins":           {flag: "always", env: map[string]string{"NO_COLOR": "1"}, want: true},
+		"never":                   {flag: "never"},
+		"a command without color": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("NO_COLOR", "")
+			t.Setenv("TERM", "xterm")
+			for k, v := range tc.env {
+				t.Setenv(k, v)
+			}
+			got, err := (&format{output: "table", color: tc.flag}).check(terminal, "table")
+			if err != nil || bool(got) != tc.want {
+				t.Errorf("%v, %v; want %v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestColorIsNotTheOnlySignal: without its colors a text is what it is in plain. The
+// states of cards have different signs, see TestBar.
+func TestColorIsNotTheOnlySignal(t *testing.T) {
+	files := []string{"-f", exampleCluster, "-f", "../../examples/pending.yaml", "-f", "../../examples/budgets.yaml"}
+	for name, tc := range map[string]struct {
+		cmd  func() *cobra.Command
+		args []string
+	}{
+		"status":     {NewStatusCommand, files},
+		"wide":       {NewStatusCommand, append([]string{"-o", "wide"}, files...)},
+		"namespaces": {NewStatusCommand, append([]string{"--namespaces"}, files...)},
+		"violations": {NewAuditCommand, []string{"-f", "testdata/broken.yaml"}},
+		"explain":    {NewExplainCommand, append([]string{"team-b/nearly"}, files...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := map[string]string{}
+			for _, when := range colorWords {
+				cmd := tc.cmd()
+				var out bytes.Buffer
+				cmd.SetOut(&out)
+				cmd.SetErr(io.Discard)
+				cmd.SilenceErrors, cmd.SilenceUsage = true, true
+				cmd.SetArgs(append([]string{"--color", when}, tc.args...))
+				if err := cmd.Execute(); err != nil && !errors.Is(err, cli.ErrNo) {
+					t.Fatal(err)
+				}
+				text[when] = out.String()
+			}
+			if text["always"] == text["never"] || text["auto"] != text["never"] {
+				t.Error("colors do not follow --color")
+			}
+			if diff := cmp.Diff(text["never"], uncolored(text["always"])); diff != "" {
+				t.Errorf("without colors (-plain +colored):\n%s", diff)
 			}
 		})
 	}

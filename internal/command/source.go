@@ -29,12 +29,18 @@ type source struct {
 func (s *source) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVarP(&s.files, "filename", "f", nil, "`FILE` with Nodes, Pods and Devices, a folder of such files, or \"-\" for standard input (repeatable)")
-	f.BoolVarP(&s.recursive, "recursive", "R", false, "read the folders below those that -f names, too")
-	f.Var(&s.plugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as the scheduler has them (default: pods of a DaemonSet gpu-device or …-gpu-device)")
-	f.StringVar(&s.access.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE`; without it $KUBECONFIG, ~/.kube/config or the cluster this runs in")
-	f.StringVar(&s.access.Context, "context", "", "`NAME` of the kubeconfig's context")
+	f.BoolVarP(&s.recursive, "recursive", "R", false, "read the folders of -f recursively")
+	f.Var(&s.plugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as set for the scheduler (default: pods of a DaemonSet gpu-device or …-gpu-device)")
+	registerAccess(cmd, &s.access)
+}
+
+// registerAccess adds --kubeconfig and --context.
+func registerAccess(cmd *cobra.Command, access *cluster.Access) {
+	f := cmd.Flags()
+	f.StringVar(&access.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, ~/.kube/config, or the cluster the command runs in)")
+	f.StringVar(&access.Context, "context", "", "`NAME` of the kubeconfig's context")
 	cli.Complete(cmd, "context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return s.access.Contexts(), cobra.ShellCompDirectiveNoFileComp
+		return access.Contexts(), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 

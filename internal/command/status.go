@@ -21,8 +21,9 @@ import (
 type statusOptions struct {
 	source
 	format
-	node  string
-	watch bool
+	node                  string
+	watch                 bool
+	namespaces, unmetered bool
 
 	now func() time.Time
 }
@@ -32,39 +33,49 @@ func NewStatusCommand() *cobra.Command {
 	o := statusOptions{now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show every card: what is free, who holds what, what is wrong, who waits",
-		Long: `Status shows the cluster's cards at a glance: a line for each node with a
-character for each card, what is free, which cards are unhealthy and why, and for
-each pod that waits for cards one sentence that says why.
+		Short: "Show cards, free capacity, problems and pending pods",
+		Long: `Status shows the cards of the cluster: one line for each node with a character
+for each card, the free capacity, unhealthy cards with their faults, and the reason
+why each pending pod waits.
 
-It reads Nodes, Devices and Pods, changes nothing, and needs no other part of
-Daybreak to run: the right to list them is enough.
+It reads Nodes, Devices and Pods and changes nothing. It requires the right to list
+them, and no other component of Daybreak.
 
   FREE: CARDS  whole cards that no pod uses
   COMPUTE      free compute; 100% is one card
-  MEMORY       free card memory
-  BIGGEST      the largest request that would fit: cards of one zone, or the most
-               that one card has left
+  MEMORY       free card memory, rounded down
+  BIGGEST      the largest request that fits: cards of one zone, or the largest
+               share of one card
 
-Nodes that are cordoned, not ready or tainted don't count as free, nor do cards
-without a slice or memory left. Free memory is rounded down. The fragmentation is
-the part of what is free that pods like those in the cluster could not use; it is
-not known while there are fewer than 32 of them. Violations are those that daybreak
-audit reports.
+Nodes that are cordoned, not ready or tainted do not count as free, nor do cards
+without a slice or memory left. Fragmentation is the part of the free capacity that
+pods like those in the cluster cannot use. It requires 32 pods. Violations are those
+that daybreak audit reports.
 
-With -o wide every card is listed with its shares; with -o json the answer is one
-document. Exit codes: 0 done; 2 something can't be read.`,
-		Example: `  # The cluster of your kubeconfig
+--namespaces shows the usage and the budget of each namespace: the smallest of its
+ResourceQuotas on requests.daybreak-gpu.io/compute, memory and cards. With -o wide,
+every limit on cards is listed, including HAMi's keys. Warnings report quotas that
+pods can bypass, unreadable amounts, and exceeded limits. --unmetered lists pods
+without amounts, which ResourceQuotas do not count: they were created before
+Daybreak was installed, or while no manager was available.
+
+-o wide lists every card with its shares. -o json prints one document.
+
+Exit codes: 0 success; 2 invalid flags or unreadable input.`,
+		Example: `  # The cluster of the current context
   daybreak status
 
-  # Who is on which card of one node
+  # The cards of one node and the pods on them
   daybreak status --node metax-1 -o wide
 
-  # Follow it
+  # Update continuously
   daybreak status --watch
 
+  # Usage and budgets of namespaces
+  daybreak status --namespaces
+
   # From a dump
-  kubectl get nodes,devices,pods -A -o json | daybreak status -f -
+  kubectl get nodes,devices,pods,resourcequotas,namespaces -A -o json | daybreak status -f -
 
   # Nodes with at least four free cards
   daybreak status -o json | jq -r '.nodes[] | select(.free.wholeCards >= 4) | .name'`,
@@ -75,26 +86,29 @@ document. Exit codes: 0 done; 2 something can't be read.`,
 	}
 	f := cmd.Flags()
 	o.register(cmd)
-	o.registerNamespace(cmd, "list only pending pods of this `NAMESPACE`; without it those of all")
-	f.StringVar(&o.node, "node", "", "show one node only, by `NAME`")
+	o.registerNamespace(cmd, "show only pending pods of this `NAMESPACE`, or with --namespaces only this one (default: all)")
+	f.BoolVar(&o.namespaces, "namespaces", false, "show the usage and the budget of each namespace")
+	f.BoolVar(&o.unmetered, "unmetered", false, "with --namespaces: list the pods that ResourceQuotas do not count")
+	f.StringVar(&o.node, "node", "", "`NAME` of the only node to show")
 	o.registerOutput(cmd, "table", "wide", "json")
 	o.registerColor(cmd)
-	f.BoolVarP(&o.watch, "watch", "w", false, "keep showing it, until Ctrl-C")
+	f.BoolVarP(&o.watch, "watch", "w", false, "update continuously, until Ctrl-C")
 	cli.Complete(cmd, "node", o.completeFrom("nodes"))
 	return cmd
 }
 
 func (o *statusOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	colors, err := o.check(stdout, "table", "wide", "json")
+	if err == nil {
+		err = o.checkFlags()
+	}
 	switch {
 	case err != nil:
 		return err
-	case o.watch && !o.live():
-		return errors.New("--watch follows a cluster, and files don't change: leave out --watch or -f")
-	case o.watch && o.output == "json":
-		return errors.New("--watch shows tables: leave it out, or -o json")
 	case o.watch:
 		return o.follow(ctx, stdout, colors)
+	case o.namespaces:
+		return o.showNamespaces(ctx, stdin, stdout, stderr, colors)
 	}
 	_, snapshot, report, err := o.audited(ctx, stdin, o.now)
 	if err != nil {
@@ -110,6 +124,21 @@ func (o *statusOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		}
 	}
 	return o.answer(stdout, true, status, func() string { return o.text(status, colors, columns(stdout)).text() })
+}
+
+// checkFlags rejects flags that do not go together.
+func (o *statusOptions) checkFlags() error {
+	switch {
+	case o.unmetered && !o.namespaces:
+		return errors.New("--unmetered lists pods of namespaces: add --namespaces")
+	case o.namespaces && (o.watch || o.node != ""):
+		return errors.New("--namespaces shows no nodes and does not follow changes: leave out --node and --watch")
+	case o.watch && !o.live():
+		return errors.New("--watch follows a cluster, and files don't change: leave out --watch or -f")
+	case o.watch && o.output == "json":
+		return errors.New("--watch shows tables: leave it out, or -o json")
+	}
+	return nil
 }
 
 // status returns what there is to show: the nodes in the order of their names, or

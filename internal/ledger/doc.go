@@ -19,5 +19,7 @@
 //	max( each init container + the sidecars started before it,
 //	     all app containers + all sidecars )
 //
+// [Holding.Peak] is the same over all cards together: what a quota counts.
+//
 // A Node is not safe for concurrent use; give each goroutine a [Node.Clone].
 package ledger

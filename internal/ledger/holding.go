@@ -9,7 +9,9 @@ type Holder string
 type Part struct {
 	Container string
 	Phase     gpu.Phase
-	Shares    []Share
+	// Whole: the container requested whole cards, not slices.
+	Whole  bool
+	Shares []Share
 }
 
 // Holding is what one pod holds on a node.
@@ -36,26 +38,39 @@ func (h *Holding) Cards() gpu.Set {
 // On returns what the holding books of one card: the peak over the pod's life,
 // as the package comment defines it.
 func (h *Holding) On(card int) Usage {
-	var run, sidecars, peak Usage
-	for i := range h.Parts {
-		part := &h.Parts[i]
-		var own Usage
+	return fold[Usage](h, func(part *Part) (own Usage) {
 		for _, sh := range part.Shares {
 			if sh.Card == card {
 				own.Add(sh, h.Class, h.QoS)
 			}
 		}
-		switch part.Phase {
+		return own
+	})
+}
+
+// foldable is what containers hold and pods at their peak.
+type foldable[T any] interface {
+	*T
+	plus(other *T)
+	peak(other *T)
+}
+
+// fold returns the peak over the pod's life of what each container holds.
+func fold[T any, P foldable[T]](h *Holding, holds func(*Part) T) T {
+	var run, sidecars, peak T
+	for i := range h.Parts {
+		own := holds(&h.Parts[i])
+		switch h.Parts[i].Phase {
 		case gpu.Init:
-			own.plus(&sidecars)
-			peak.peak(&own)
+			P(&own).plus(&sidecars)
+			P(&peak).peak(&own)
 		case gpu.Sidecar:
-			sidecars.plus(&own)
-			run.plus(&own)
+			P(&sidecars).plus(&own)
+			P(&run).plus(&own)
 		default:
-			run.plus(&own)
+			P(&run).plus(&own)
 		}
 	}
-	peak.peak(&run)
+	P(&peak).peak(&run)
 	return peak
 }

@@ -252,7 +252,7 @@ func TestCommit(t *testing.T) {
 	want := ledger.Holding{Holder: "a", QoS: gpu.BestEffort, Class: gpu.Offline, Parts: []ledger.Part{
 		{Container: "c0", Shares: []ledger.Share{{Card: 1, Compute: 30, Memory: 1024}}},
 		{Container: "c1"},
-		{Container: "c2", Shares: []ledger.Share{{Card: 3, Compute: 100, Memory: gputest.Memory, Exclusive: true}}},
+		{Container: "c2", Whole: true, Shares: []ledger.Share{{Card: 3, Compute: 100, Memory: gputest.Memory, Exclusive: true}}},
 	}}
 
 	got, err := n.Commit(offer, "a", request)

@@ -62,7 +62,7 @@ func (n *Node) Holding(o *Offer, holder Holder, r *gpu.PodRequest) Holding {
 	h := Holding{Holder: holder, QoS: r.QoS, Class: r.Class, Parts: make([]Part, o.count)}
 	for i := range h.Parts {
 		req := &r.Requests[i]
-		part := Part{Container: req.Container, Phase: req.Phase}
+		part := newPart(req)
 		for c := range o.Cards(i).All() {
 			part.Shares = append(part.Shares, n.ShareOf(req, c))
 		}
@@ -71,16 +71,19 @@ func (n *Node) Holding(o *Offer, holder Holder, r *gpu.PodRequest) Holding {
 	return h
 }
 
+func newPart(r *gpu.Request) Part {
+	return Part{Container: r.Container, Phase: r.Phase, Whole: r.Whole}
+}
+
 // ShareOf returns what the request books of the card. Whole cards are a seat,
 // without amounts, on a node that hands out seats.
 func (n *Node) ShareOf(r *gpu.Request, card int) Share {
 	if r.Whole && n.Serves.Seats {
 		return Share{Card: card}
 	}
-	return Share{
-		Card:      card,
-		Compute:   r.Compute,
-		Memory:    r.Memory.Of(n.topology.Card(card).Memory),
-		Exclusive: r.Exclusive,
-	}
+	return shareOf(r, card, n.topology.Card(card).Memory)
+}
+
+func shareOf(r *gpu.Request, card int, memory gpu.MiB) Share {
+	return Share{Card: card, Compute: r.Compute, Memory: r.Memory.Of(memory), Exclusive: r.Exclusive}
 }

@@ -141,8 +141,8 @@ func (a *agents) describe(ctx context.Context, node *corev1.Node, p *discover.Pr
 }
 
 // NewAgent returns an agent of this cluster, a process of bin/daybreak, not
-// started yet. As in any cluster it is a service account whose token names its
-// node, which has to exist. The arguments are those of "daybreak agent".
+// started yet. It is a service account whose token names its node, which has to
+// exist. The arguments are those of "daybreak agent".
 func (c *Cluster) NewAgent(ctx context.Context, executable, node string, args ...string) (*Process, error) {
 	object, err := c.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
@@ -156,8 +156,14 @@ func (c *Cluster) NewAgent(ctx context.Context, executable, node string, args ..
 	if err != nil {
 		return nil, fmt.Errorf("token of the agent: %w", err)
 	}
+	return c.NewAgentAs(token.Status.Token, executable, node, args...)
+}
+
+// NewAgentAs returns an agent as [Cluster.NewAgent] does, with a token of its own: API
+// servers before 1.29 bind tokens to pods, not to nodes.
+func (c *Cluster) NewAgentAs(token, executable, node string, args ...string) (*Process, error) {
 	name := "agent-" + node
-	if err := c.WriteKubeconfig(name, &clientcmdapi.AuthInfo{Token: token.Status.Token}); err != nil {
+	if err := c.WriteKubeconfig(name, &clientcmdapi.AuthInfo{Token: token}); err != nil {
 		return nil, err
 	}
 	all := append([]string{

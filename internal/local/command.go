@@ -64,41 +64,40 @@ func NewCommand(vendor StartPlugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "playground",
 		Short: "Run a local cluster with simulated MetaX nodes",
-		Long: `Playground runs etcd, kube-apiserver, kube-controller-manager, Daybreak's manager
-and Daybreak as the default scheduler on this machine, with nodes that have MetaX
-cards in name only. Pods are really scheduled; they run in name only too. Ctrl-C
-stops all of it and leaves nothing behind, unless --data keeps the cluster for the
-next run.
+		Long: `Playground runs etcd, kube-apiserver, kube-controller-manager, Daybreak's manager and
+Daybreak as the default scheduler on this machine, with simulated MetaX nodes. Pods
+are scheduled; no containers run. Ctrl-C stops the cluster and removes its files,
+unless --data keeps them.
 
-It prints "ready" when a pod would be scheduled, then what to try. Several may run
-at a time: free ports are found, only the kubeconfig needs a name for each.
+It prints "ready" when pods are scheduled, and then commands to try. Several
+playgrounds can run at the same time, each with its own --kubeconfig. Free ports are
+chosen.
 
-Next to the kubeconfig a link, playground.files, leads to the cluster's folder with
-profiles of the nodes, logs and process ids. A component that is killed is started
-again after a second.
+The link playground.files next to the kubeconfig leads to the folder of the cluster,
+with the profiles of the nodes, logs and process IDs. A component that is killed
+restarts after a second.
 
-A container ends after the time that its command sleeps ("sleep 30"), or that the
-annotation ` + wire.AnnotationRunTime + ` of its pod says. A container that
-sleeps is stopped at the end of the pod's grace period, any other at once.
+A container ends after the time that its command sleeps ("sleep 30"), or after that of
+the annotation ` + wire.AnnotationRunTime + ` of its pod. When a pod is deleted,
+containers that sleep stop at the end of its grace period, others immediately.
 
-A folder that --data names keeps the nodes too: --nodes, --profile and --served-by
-are then those of the last run. Others add, remove and replace nodes, unless pods
-run on those that would go.
+A folder of --data also keeps --nodes, --profile and --served-by of the last run.
+Other values add, remove and replace nodes, unless pods run on nodes to remove.
 
-Kinds of nodes: ` + strings.Join(discover.ProfileNames(), ", ") + `.`,
-		Example: `  # Four nodes of eight cards, and a page of them at http://127.0.0.1:8080
+Profiles: ` + strings.Join(discover.ProfileNames(), ", ") + `.`,
+		Example: `  # Four nodes with eight cards each, and the dashboard at http://127.0.0.1:8080
   playground
 
-  # A hundred nodes whose cards are not linked
+  # A hundred nodes with cards that are not linked
   playground --nodes 100 --profile c500-pcie
 
-  # A cluster that is there again the next time
+  # Keep the cluster for the next run
   playground --data ~/.daybreak
 
-  # A second one
+  # A second cluster
   playground --kubeconfig other.kubeconfig
 
-  # With a stand-in of the vendor's own plugin, which needs a lock for each slice
+  # With a stand-in for the vendor's device plugin
   playground --served-by vendor`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -110,14 +109,14 @@ Kinds of nodes: ` + strings.Join(discover.ProfileNames(), ", ") + `.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&p.nodes, "nodes", 4, "number of nodes")
-	f.StringVar(&p.profile, "profile", "c500-2x4", "kind of nodes: a built-in profile or the path of a YAML file")
-	f.StringVar(&p.data, "data", "", "folder that keeps the cluster across runs (default: temporary)")
-	f.StringVar(&p.kubeconfig, "kubeconfig", "playground.kubeconfig", "where to write the kubeconfig")
+	f.StringVar(&p.profile, "profile", "c500-2x4", "profile of the nodes: a built-in one or the path of a YAML file")
+	f.StringVar(&p.data, "data", "", "folder that keeps the cluster across runs (default: a temporary folder)")
+	f.StringVar(&p.kubeconfig, "kubeconfig", "playground.kubeconfig", "path of the kubeconfig to write")
 	f.StringVar(&p.servedBy, "served-by", wire.ServedByDaybreak,
-		"whose device plugin serves the nodes: daybreak, or vendor for a stand-in of MetaX's own, which needs a lock on the node for each slice")
+		"device plugin of the nodes: daybreak, or vendor for a stand-in for MetaX's, which requires a node lock for each slice")
 	cli.Words(cmd, "served-by", wire.ServedByDaybreak, wire.ServedByVendor)
 	cli.Complete(cmd, "profile", cobra.FixedCompletions(discover.ProfileNames(), cobra.ShellCompDirectiveDefault))
-	f.IntVar(&p.dashboard, "port-dashboard", 8080, "port of the dashboard on 127.0.0.1, 0 for none; if none is named and this one is taken, another")
+	f.IntVar(&p.dashboard, "port-dashboard", 8080, "port of the dashboard on 127.0.0.1, 0 for none; if the default is in use, another one is chosen")
 	return cmd
 }
 
@@ -184,7 +183,7 @@ func (p *playground) serve(ctx context.Context, cluster *Cluster, want *keptNode
 	defer manager.Stop()
 	say("adding %d nodes (%s)", want.Nodes, want.Profile)
 	if want.Nodes > mostAgents {
-		say("with more than %d nodes none has an agent: their Devices stay as they are", mostAgents)
+		say("more than %d nodes: no agents run, and Devices do not change", mostAgents)
 	}
 	stop, err := p.addNodes(ctx, cluster, want)
 	if err != nil {
@@ -408,11 +407,15 @@ func (p *playground) writeTour(w io.Writer, nodes *keptNodes) error {
 	if err != nil {
 		return err
 	}
+	kubeconfig := p.kubeconfig
+	if !filepath.IsAbs(kubeconfig) {
+		kubeconfig = "$PWD/" + kubeconfig
+	}
 	return t.Execute(w, struct {
 		Dashboard, SchedulerMetrics, ManagerMetrics, Kubeconfig, Files string
 		Vendor, Agents                                                 bool
 	}{
 		Dashboard: p.dashboardAddress, SchedulerMetrics: p.schedulerMetrics, ManagerMetrics: p.managerMetrics,
-		Kubeconfig: p.kubeconfig, Files: p.files(), Vendor: vendor, Agents: !vendor && nodes.Nodes <= mostAgents,
+		Kubeconfig: kubeconfig, Files: p.files(), Vendor: vendor, Agents: !vendor && nodes.Nodes <= mostAgents,
 	})
 }

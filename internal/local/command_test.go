@@ -29,7 +29,7 @@ func TestCommandHelp(t *testing.T) {
 		args []string
 		want string
 	}{
-		"help lists the kinds of nodes":    {[]string{"--help"}, "Kinds of nodes: c500-1x8, c500-2x4,"},
+		"help lists the profiles":          {[]string{"--help"}, "Profiles: c500-1x8, c500-2x4,"},
 		"help has examples":                {[]string{"--help"}, "playground --nodes 100 --profile c500-pcie"},
 		"profiles complete":                {[]string{cobra.ShellCompNoDescRequestCmd, "--profile", ""}, "c500-2x4\n"},
 		"who serves completes":             {[]string{cobra.ShellCompNoDescRequestCmd, "--served-by", ""}, "daybreak\nvendor\n:4"},

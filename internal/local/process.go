@@ -101,7 +101,7 @@ func (p *Process) supervise(ctx context.Context, first time.Duration, say func(f
 			return p.failure()
 		}
 		restarts++
-		say("%s ended (%s), starting it again", p.name, p.state())
+		say("%s ended (%s), restarting", p.name, p.state())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -111,7 +111,7 @@ func (p *Process) supervise(ctx context.Context, first time.Duration, say func(f
 		if err := p.Start(); err != nil {
 			return err
 		}
-		say("%s is process %d now", p.name, p.PID())
+		say("%s restarted as process %d", p.name, p.PID())
 	}
 }
 

@@ -26,10 +26,10 @@ func TestSupervise(t *testing.T) {
 	go func() { ended <- p.supervise(ctx, time.Millisecond, say) }()
 	first := p.PID()
 	p.Kill()
-	if got := <-said; got != "part ended (signal: killed), starting it again" {
+	if got := <-said; got != "part ended (signal: killed), restarting" {
 		t.Error(got)
 	}
-	if got, want := <-said, fmt.Sprintf("part is process %d now", p.PID()); got != want || p.PID() == first {
+	if got, want := <-said, fmt.Sprintf("part restarted as process %d", p.PID()); got != want || p.PID() == first {
 		t.Errorf("%q, want %q", got, want)
 	}
 	text, err := os.ReadFile(filepath.Join(c.Dir, "part.pid"))

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -70,7 +71,12 @@ func (m *Manager) addAdmission(ctx context.Context) error {
 	if err := m.ctrl.Add(keeper); err != nil {
 		return err
 	}
-	if err := m.ctrl.AddReadyzCheck("admission", func(*http.Request) error { return keeper.Ready() }); err != nil {
+	cards, err := newCardIndex(m.caches.Nodes, m.caches.Devices)
+	if err != nil {
+		return err
+	}
+	a.Rules.LargestCard = cards.largest
+	if err := m.ctrl.AddReadyzCheck("admission", func(*http.Request) error { return cmp.Or(cards.ready(), keeper.Ready()) }); err != nil {
 		return err
 	}
 	policies, err := m.policies(ctx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -117,6 +118,7 @@ type Manager struct {
 	ctrl    ctrlmanager.Manager
 	metrics *prometheus.Registry
 	source  *cluster.Reader
+	caches  cluster.Informers
 	keeper  *cert.Keeper // of the webhook's certificates; nil without a webhook
 	// draining is set while the manager answers although it was asked to end.
 	draining atomic.Bool
@@ -259,17 +261,29 @@ func (m *Manager) untilDrained(ctx context.Context) (running context.Context, st
 
 // readCaches makes the parts read the cluster from the manager's caches.
 func (m *Manager) readCaches(ctx context.Context) error {
-	var informers cluster.Informers
 	for _, x := range []struct {
 		kind     client.Object
 		informer *toolscache.SharedIndexInformer
-	}{{&corev1.Node{}, &informers.Nodes}, {&corev1.Pod{}, &informers.Pods}, {cluster.NewDevice(), &informers.Devices}} {
+		// optional is the list of a kind that only budgets need, nil for the others.
+		optional client.ObjectList
+	}{
+		{&corev1.Node{}, &m.caches.Nodes, nil}, {&corev1.Pod{}, &m.caches.Pods, nil}, {cluster.NewDevice(), &m.caches.Devices, nil},
+		{&corev1.ResourceQuota{}, &m.caches.Quotas, &corev1.ResourceQuotaList{}}, {&corev1.Namespace{}, &m.caches.Namespaces, &corev1.NamespaceList{}},
+	} {
+		// After a rollback, a manager that is not replaced yet has the rights of the
+		// earlier version. An informer without the right to list never syncs.
+		if x.optional != nil {
+			if err := m.ctrl.GetAPIReader().List(ctx, x.optional, client.Limit(1)); apierrors.IsForbidden(err) {
+				m.cfg.Logger.Info("Budgets are not reported: grant the right and restart the manager", "reason", err.Error())
+				continue
+			}
+		}
 		var err error
 		if *x.informer, err = m.informer(ctx, x.kind); err != nil {
 			return err
 		}
 	}
-	m.source = cluster.NewReader(informers, m.cfg.VendorPlugin)
+	m.source = cluster.NewReader(m.caches, m.cfg.VendorPlugin)
 	return nil
 }
 

@@ -11,6 +11,7 @@ const (
 	NodeExcluded
 	NoCards
 	BadInventory
+	QuotaExceeded
 	Unaccounted
 	ModeConflict
 	Unhealthy
@@ -44,8 +45,8 @@ const (
 // Nodes, its variants and Cards begin with a verb in the plural. Of the placeholders,
 // {want}, {have} and {missing} are the refusal's numbers in their unit, {cards}
 // and {fit} the cards wanted and those that fit, {tally} and {others} the reasons
-// that cards gave, {uuids} the cards that the pod lists, and {problem}, {pod} and
-// {serves} are the node's.
+// that cards gave, {uuids} the cards that the pod lists, {problem}, {pod} and
+// {serves} are the node's, and {quota}, {limit} and {hard} the budget's.
 type Description struct {
 	Name string
 	// Means and Advice are for the reference.
@@ -93,6 +94,13 @@ var descriptions = [codes]Description{
 		Reason: "card inventory can't be read",
 		Node:   "the node's cards can't be read: {problem}",
 		Nodes:  "have an unreadable card inventory",
+	},
+	QuotaExceeded: {
+		Name:   "QuotaExceeded",
+		Means:  "a ResourceQuota of the pod's namespace leaves too little, whatever the nodes have",
+		Advice: "wait until pods of the namespace end, request less, or raise the ResourceQuota that the message names",
+		Reason: "the namespace's quota is used up",
+		Node:   "wants {want}, ResourceQuota {quota} has {have} of {hard} left ({limit})",
 	},
 	Unaccounted: {
 		Name:   "Unaccounted",

@@ -27,9 +27,10 @@
 // A pod's containers ask for cards in one of two ways.
 //
 // Whole cards (and shares with all of a card's compute, which comes to the
-// same) are chosen as a set, exactly: every set of free cards competes, and
-// symmetry keeps that cheap, since cards that all others see alike need not be
-// tried twice. When a zone can hold the request, only sets inside one zone
+// same) are chosen as a set by exhaustive search: every set of free cards
+// competes, and symmetry keeps that cheap, since equal cards need not be tried
+// twice. Of more than 16 cards the search ends after a million steps with the
+// best set found. When a zone can hold the request, only sets inside one zone
 // compete. Then [Spread], and the default, take the highest score, then the
 // lowest loss; [Binpack] takes the lowest loss, then the highest score; what is
 // still tied goes to the lowest indices.

@@ -30,6 +30,10 @@ func (r *Refusal) message(n *ledger.Node) string {
 	switch {
 	case r.Code == NodeExcluded:
 		return r.Exclusion.Message()
+	case r.Budget != nil && r.Budget.Problem != "":
+		return r.fill("ResourceQuota {quota}: {limit} "+r.Budget.Problem, nil)
+	case r.Budget != nil && r.Want > r.Budget.Hard:
+		return r.fill("wants {want}, ResourceQuota {quota} allows {hard} in all ({limit})", nil)
 	case r.Code == Unhealthy && r.Paused:
 		return "the node hands out no cards for now: " + n.Paused
 	case r.Absent != "":
@@ -43,12 +47,17 @@ func (r *Refusal) message(n *ledger.Node) string {
 // fill replaces the placeholders of a sentence; the node may be nil where the
 // sentence names nothing of it.
 func (r *Refusal) fill(text string, n *ledger.Node) string {
-	unit := descriptions[r.Code].Unit
+	unit, hard := descriptions[r.Code].Unit, []string(nil)
+	if b := r.Budget; b != nil {
+		unit = b.Unit
+		hard = []string{"{quota}", b.Quota, "{limit}", b.Limit, "{hard}", unit.text(b.Hard)}
+	}
 	values := []string{
 		"{want}", unit.text(r.Want), "{have}", unit.text(r.Have), "{missing}", unit.text(r.Want - r.Have),
 		"{cards}", cards(r.Want), "{fit}", fmt.Sprintf("%d %s", r.Have, inflect(r.Have, "fit")),
 		"{tally}", prefixed(": ", r.tally()), "{others}", prefixed("; ", r.others()), "{uuids}", r.uuids(),
 	}
+	values = append(values, hard...)
 	if n != nil {
 		values = append(values, "{serves}", serves(n.Serves), "{problem}", fmt.Sprint(n.Problem))
 		if unknown := n.Unknown(); len(unknown) > 0 {
@@ -124,7 +133,7 @@ func summarizeExcluded(refusals []Refusal) []string {
 func serves(s ledger.Serves) string {
 	switch {
 	case s.Seats:
-		return "serves seats on shared cards (metax-tech.com/gpu), not slices"
+		return "serves shared cards without isolation (metax-tech.com/gpu), not slices"
 	case s.Whole:
 		return "serves whole cards (metax-tech.com/gpu), not slices"
 	case s.Slices:

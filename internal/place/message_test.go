@@ -26,7 +26,7 @@ func TestMessage(t *testing.T) {
 		"unaccounted":        {node: node(cards(1, nil), unknown), request: gputest.AskWhole(1), want: "pod default/stray holds cards that are not known: run Daybreak's agent on the node, which reads them from kubelet, or delete the pod"},
 		"whole cards only":   {node: node(cards(1, nil), serves(ledger.Serves{Whole: true})), request: gputest.AskSlice(1, gib), want: "the node serves whole cards (metax-tech.com/gpu), not slices"},
 		"slices only":        {node: node(cards(1, nil), serves(ledger.Serves{Slices: true})), request: gputest.AskWhole(1), want: "the node serves slices (metax-tech.com/sgpu), not whole cards"},
-		"seats only":         {node: node(cards(1, nil), serves(ledger.Serves{Seats: true})), request: gputest.AskSlice(1, gib), want: "the node serves seats on shared cards (metax-tech.com/gpu), not slices"},
+		"seats only":         {node: node(cards(1, nil), serves(ledger.Serves{Seats: true})), request: gputest.AskSlice(1, gib), want: "the node serves shared cards without isolation (metax-tech.com/gpu), not slices"},
 		"nothing served":     {node: node(cards(1, nil), serves(ledger.Serves{})), request: gputest.AskWhole(1), want: "the node serves neither whole cards nor slices"},
 		"one unhealthy card": {node: node(cards(1, unhealthy(0))), request: gputest.AskWhole(1), want: "wants 1 card, 0 fit: 1 card is unhealthy"},
 		"unhealthy cards":    {node: node(cards(3, unhealthy(0, 1))), request: gputest.AskWhole(2), want: "wants 2 cards, only 1 fits; 2 cards are unhealthy"},

@@ -16,14 +16,35 @@ func Excluded(why Exclusion) Refusal {
 	return Refusal{Code: NodeExcluded, Permanent: true, WhenEmpty: Shortage{Code: NodeExcluded}, Exclusion: why}
 }
 
+// Budget is a limit of a namespace, which a ResourceQuota sets.
+type Budget struct {
+	// Quota is the name of the ResourceQuota, and Limit that of the amount in it.
+	Quota, Limit string
+	Unit         Unit
+	Hard         int64
+	// Problem, unless it is empty, is why the amount can't be read. Then nothing is
+	// allowed.
+	Problem string
+}
+
+// OverBudget returns the refusal of a pod that wants more than what is left of the
+// budget of its namespace. It is permanent if it wants more than all of it.
+func OverBudget(b Budget, want, used int64) Refusal {
+	r := Refusal{Code: QuotaExceeded, Want: want, Have: max(0, b.Hard-used), Budget: &b}
+	if r.Permanent = want > b.Hard; r.Permanent {
+		r.WhenEmpty = Shortage{Code: QuotaExceeded, Want: want, Have: b.Hard}
+	}
+	return r
+}
+
 // Refusal is why a node can't take a request. It is a value: events, tables and
 // metrics render it.
 type Refusal struct {
 	// Code is the latest reason that a card gave, in the order of the checks: that of
 	// the card nearest to fitting. [Fits] means there is no refusal.
 	Code Code
-	// Want and Have are in the unit of the code: MiB, percent, slots or cards.
-	// For an amount, Have is the best card among those refused for this code.
+	// Want and Have are in the unit of the code, or of the budget: MiB, percent, slots
+	// or cards. For an amount, Have is the best card among those refused for this code.
 	Want, Have int64
 	// Idle reports that the cards must be idle: the pod wants them for itself.
 	Idle bool
@@ -49,6 +70,8 @@ type Refusal struct {
 	// as the only ones, if the node has none of them.
 	Absent gpu.CardID
 	Listed int
+	// Budget is, of [QuotaExceeded], the limit that is exceeded.
+	Budget *Budget
 	// Container is the position of the request that could not be met.
 	Container int
 	// Cards counts the node's cards by the reason each gave.
@@ -87,6 +110,7 @@ type Reason struct {
 	Paused bool       `json:"paused,omitempty"`
 	Absent gpu.CardID `json:"absent,omitempty"`
 	Listed int        `json:"listed,omitempty"`
+	Budget *Budget    `json:"-"`
 }
 
 // nearer reports whether a node came nearer to taking the pod than another one that
@@ -119,7 +143,7 @@ func Reasons(refusals []Refusal) []Reason {
 	for _, c := range count.order() {
 		if n := count[c]; n > 0 {
 			b := &best[c]
-			reasons = append(reasons, Reason{Code: c, Nodes: n, Want: b.Want, Have: b.Have, Idle: b.Idle, Total: b.Total, Paused: b.Paused, Absent: b.Absent, Listed: b.Listed})
+			reasons = append(reasons, Reason{Code: c, Nodes: n, Want: b.Want, Have: b.Have, Idle: b.Idle, Total: b.Total, Paused: b.Paused, Absent: b.Absent, Listed: b.Listed, Budget: b.Budget})
 		}
 	}
 	return reasons
@@ -148,11 +172,13 @@ func ListReasons(refusals []Refusal, others map[string]int) string {
 	var items []item
 	reasons := Reasons(refusals)
 	for _, r := range reasons {
-		miss := Refusal{Code: r.Code, Want: r.Want, Have: r.Have, Idle: r.Idle, Total: r.Total, Paused: r.Paused, Absent: r.Absent, Listed: r.Listed}
+		miss := Refusal{Code: r.Code, Want: r.Want, Have: r.Have, Idle: r.Idle, Total: r.Total, Paused: r.Paused, Absent: r.Absent, Listed: r.Listed, Budget: r.Budget}
 		texts := []string{miss.summary(r.Nodes)}
 		switch {
 		case r.Code == NodeExcluded:
 			texts = summarizeExcluded(refusals)
+		case r.Code == QuotaExceeded: // of the namespace, not of a number of nodes
+			texts = []string{miss.message(nil)}
 		case r.Absent != "" && len(others) == 0 && !slices.ContainsFunc(reasons, func(o Reason) bool { return o.Code != CardExcluded && o.Code != NoCards }):
 			texts = []string{miss.fill("no card in the cluster has {uuids}", nil)}
 		}

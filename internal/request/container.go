@@ -235,7 +235,7 @@ func (r *reader) vmemory(a amount) gpu.MiB {
 		if v, ok := wire.WholeNumber(a.Quantity, maxGiB); ok && v > 0 {
 			return gpu.MiB(v) * 1024
 		}
-		r.invalid(a, fmt.Sprintf("a number without a unit is GiB: write 1 to %d, or an amount with a unit such as 512Mi", maxGiB))
+		r.invalid(a, "a number without a unit is GiB: write 1 to 999, or an amount with a unit such as 512Mi")
 		return 0
 	case unit == "k" || unit == "m" || unit == "n" || unit == "u" || strings.ContainsAny(unit, "e0123456789"):
 		r.invalid(a, fmt.Sprintf("Kubernetes keeps it as %s, which is no amount of card memory: write whole GiB from 1 to 999 or an amount with a unit, such as 4, 4Gi or 4096Mi", text))

@@ -16,7 +16,7 @@ const (
 
 	sayCount      = "cards are counted: write a whole number from 1 to 64"
 	sayPercent    = "is in percent: write a whole number from 0 to 100"
-	sayGiB        = "a number without a unit is GiB: write 1 to 1024, or an amount with a unit such as 512Mi"
+	sayGiB        = "a number without a unit is GiB: write 1 to 999, or an amount with a unit such as 512Mi"
 	sayBytes      = "card memory goes from 1Mi to 1Ti: write for example 4Gi or 4096Mi"
 	sayAddCards   = "is an amount of each card, but no card is asked for: add metax-tech.com/sgpu: 1"
 	sayWholeHas   = "is an amount of a share, and a whole card comes with all of it: remove it, or write metax-tech.com/sgpu in place of metax-tech.com/gpu"

@@ -42,7 +42,7 @@ func completeContainer(r *corev1.ResourceRequirements, cards int) {
 		}
 	}
 	completeKoordinator(ours, cards)
-	r.Limits, r.Requests = replaceOurs(r.Limits, ours), replaceOurs(r.Requests, ours)
+	replace(r, wire.Resources(), ours)
 }
 
 // completeKoordinator writes Koordinator's resources out as its own webhook
@@ -64,24 +64,27 @@ func completeKoordinator(ours corev1.ResourceList, cards int) {
 	}
 }
 
-// replaceOurs returns the list with our resources as given, the same list where
-// that is no change. Resources of others stay as they are.
-func replaceOurs(list, ours corev1.ResourceList) corev1.ResourceList {
-	changed, all := false, wire.Resources()
-	for _, name := range all {
+// replace makes the amounts those of the named resources in limits and requests.
+// Other resources stay as they are.
+func replace(r *corev1.ResourceRequirements, names []corev1.ResourceName, amounts corev1.ResourceList) {
+	r.Limits, r.Requests = replaced(r.Limits, names, amounts), replaced(r.Requests, names, amounts)
+}
+
+// replaced returns the list after that, the same list where it is no change.
+func replaced(list corev1.ResourceList, names []corev1.ResourceName, amounts corev1.ResourceList) corev1.ResourceList {
+	if !slices.ContainsFunc(names, func(name corev1.ResourceName) bool {
 		was, had := list[name]
-		is, has := ours[name]
-		changed = changed || had != has || has && was.Cmp(is) != 0
-	}
-	if !changed {
+		is, has := amounts[name]
+		return had != has || has && was.Cmp(is) != 0
+	}) {
 		return list
 	}
-	replaced := make(corev1.ResourceList, len(list)+len(ours))
+	changed := make(corev1.ResourceList, len(list)+len(amounts))
 	for name, q := range list {
-		if !slices.Contains(all, name) {
-			replaced[name] = q
+		if !slices.Contains(names, name) {
+			changed[name] = q
 		}
 	}
-	maps.Copy(replaced, ours)
-	return replaced
+	maps.Copy(changed, amounts)
+	return changed
 }

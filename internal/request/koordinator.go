@@ -69,10 +69,10 @@ func (r *reader) koordCombination(k *koordAmounts) bool {
 		r.invalid(k.gpu, fmt.Sprintf("stands alone, since it is %s and %s in one: remove it or the others", wire.KoordCore, wire.KoordMemoryRatio))
 	}
 	if k.memory.written() && k.ratio.written() {
-		r.invalid(k.ratio, fmt.Sprintf("says the same as %s in another way: keep one of the two", wire.KoordMemory))
+		r.invalid(k.ratio, fmt.Sprintf("duplicates %s: keep one of the two", wire.KoordMemory))
 	}
 	if !k.gpu.written() && !k.memory.written() && !k.ratio.written() {
-		r.invalid(firstWritten(k.core, k.shared), fmt.Sprintf("says nothing about memory: add %s (such as 4Gi) or %s (in percent)", wire.KoordMemory, wire.KoordMemoryRatio))
+		r.invalid(firstWritten(k.core, k.shared), fmt.Sprintf("requires memory: add %s (such as 4Gi) or %s (in percent)", wire.KoordMemory, wire.KoordMemoryRatio))
 	}
 	return len(r.problems) == before
 }
@@ -129,7 +129,7 @@ func (r *reader) koordCompute(k *koordAmounts, core, ratio int64, n int) gpu.Per
 	if k.ratio.written() && ratio > 0 && ratio%100 == 0 && ratio == int64(100*n) {
 		return gpu.FullCompute
 	}
-	r.invalid(firstWritten(k.memory, k.ratio), fmt.Sprintf("says nothing about compute: add %s in percent, or take whole cards with %s: %d", wire.KoordCore, wire.KoordMemoryRatio, 100*n))
+	r.invalid(firstWritten(k.memory, k.ratio), fmt.Sprintf("requires compute: add %s in percent, or take whole cards with %s: %d", wire.KoordCore, wire.KoordMemoryRatio, 100*n))
 	return 0
 }
 

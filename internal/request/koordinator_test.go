@@ -17,9 +17,9 @@ const (
 	koordRatioName  = "koordinator.sh/gpu-memory-ratio"
 
 	sayAlone       = "stands alone, since it is koordinator.sh/gpu-core and koordinator.sh/gpu-memory-ratio in one: remove it or the others"
-	sayTwice       = "says the same as koordinator.sh/gpu-memory in another way: keep one of the two"
-	sayNoMemory    = "says nothing about memory: add koordinator.sh/gpu-memory (such as 4Gi) or koordinator.sh/gpu-memory-ratio (in percent)"
-	sayNoCompute   = "says nothing about compute: add koordinator.sh/gpu-core in percent, or take whole cards with koordinator.sh/gpu-memory-ratio: 100"
+	sayTwice       = "duplicates koordinator.sh/gpu-memory: keep one of the two"
+	sayNoMemory    = "requires memory: add koordinator.sh/gpu-memory (such as 4Gi) or koordinator.sh/gpu-memory-ratio (in percent)"
+	sayNoCompute   = "requires compute: add koordinator.sh/gpu-core in percent, or take whole cards with koordinator.sh/gpu-memory-ratio: 100"
 	sayShared      = "is a number of cards: write 1 for a share of one card, at most 64"
 	sayHundreds    = "more than one card is taken whole: write a multiple of 100, or at most 100"
 	sayOverTwo     = "MetaX does not share over several cards: take 2 whole cards with koordinator.sh/gpu-core: 200 and koordinator.sh/gpu-memory-ratio: 200, or a share of one card with koordinator.sh/gpu.shared: 1"
@@ -161,7 +161,7 @@ func TestReadKoordinatorSharingOverCards(t *testing.T) {
 		"all memory of one of two": {
 			pod: app("gpu.shared: 2, gpu-memory-ratio: 100"),
 			wantProblems: []string{limit(koordRatioName, "100",
-				"says nothing about compute: add koordinator.sh/gpu-core in percent, or take whole cards with koordinator.sh/gpu-memory-ratio: 200")},
+				"requires compute: add koordinator.sh/gpu-core in percent, or take whole cards with koordinator.sh/gpu-memory-ratio: 200")},
 		},
 		"a share of no card": {
 			pod:          app("gpu.shared: 0, gpu-core: 50, gpu-memory: 4Gi"),

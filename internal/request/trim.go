@@ -29,7 +29,7 @@ func trimPod(pod *corev1.Pod) {
 	spec, status, cpu := pod.Spec, pod.Status, CPUOnNode(pod)
 	pod.Spec = corev1.PodSpec{
 		NodeName: spec.NodeName, SchedulerName: spec.SchedulerName, Priority: spec.Priority,
-		Overhead: spec.Overhead, Resources: spec.Resources, SchedulingGates: spec.SchedulingGates,
+		ActiveDeadlineSeconds: spec.ActiveDeadlineSeconds, Overhead: spec.Overhead, Resources: spec.Resources, SchedulingGates: spec.SchedulingGates,
 		InitContainers: trimContainers(spec.InitContainers), Containers: trimContainers(spec.Containers),
 	}
 	if wire.Asks(pod) { // of others it does not matter which nodes they may use, nor whom they may preempt

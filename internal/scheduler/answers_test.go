@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/agreement"
@@ -106,7 +108,7 @@ func (a *tally) check(t *testing.T) {
 	}
 	for _, code := range []place.Code{
 		place.NodeExcluded, place.NoCards, place.ModeConflict, place.Unhealthy, place.CardExcluded, place.ClassConflict, place.QoSConflict,
-		place.ExclusiveConflict, place.MemoryShort, place.ComputeShort, place.TooFewCards,
+		place.ExclusiveConflict, place.MemoryShort, place.ComputeShort, place.TooFewCards, place.QuotaExceeded,
 	} {
 		if a.codes[code] < 20 {
 			t.Errorf("%d nodes refused for %v, want 20 at least", a.codes[code], code)
@@ -162,10 +164,29 @@ func newAskedCluster(t *testing.T, seed uint64) *askedCluster {
 	for i := range 2 + w.IntN(11) {
 		w.node(t, fmt.Sprintf("n%02d", i))
 	}
+	if seed%3 == 0 {
+		w.quota(t)
+	}
 	if len(w.Cards) == 0 {
 		w.Cards = []string{"GPU-none"}
 	}
 	return w
+}
+
+// quota gives the namespace of the pods a budget with HAMi's keys.
+func (w *askedCluster) quota(t *testing.T) {
+	t.Helper()
+	rq := makeQuota("team", map[corev1.ResourceName]string{
+		quota.LimitVCore: strconv.Itoa(100 * (2 + w.IntN(20))), quota.LimitVMemory: strconv.Itoa(64 * (2 + w.IntN(20))), quota.LimitSGPU: strconv.Itoa(5 + w.IntN(20)),
+	})
+	rq.Namespace = metav1.NamespaceDefault
+	if w.Often(25) {
+		rq.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopePriorityClass}
+	}
+	if err := w.informers.Core().V1().ResourceQuotas().Informer().GetIndexer().Add(rq); err != nil {
+		t.Fatal(err)
+	}
+	w.objects.Quotas = append(w.objects.Quotas, rq)
 }
 
 // node adds a node.
@@ -330,6 +351,10 @@ func (w *askedCluster) compareRefused(t *testing.T, pod *corev1.Pod, given *agre
 		return nil
 	}
 	w.tally.refused++
+	if given.Explain.Refusals[0].Code == place.QuotaExceeded.String() { // of the namespace: nodes have no status of their own
+		w.tally.codes[place.QuotaExceeded]++
+		return nil
+	}
 	if err := w.compareNodes(fit, given); err != nil {
 		return err
 	}

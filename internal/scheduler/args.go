@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler/nodelock"
 )
@@ -45,6 +47,10 @@ type Args struct {
 	// means the pods of a DaemonSet called gpu-device or …-gpu-device. All
 	// profiles must say the same.
 	VendorPluginSelector string `json:"vendorPluginSelector,omitempty"`
+	// QuotaKeys is what is done with HAMi's keys limits.metax-tech.com/* in
+	// ResourceQuotas: "enforce" holds pods back that would exceed one, "warn" places
+	// them and records an event, "off" ignores the keys. "enforce" if not given.
+	QuotaKeys string `json:"quotaKeys,omitempty"`
 }
 
 // parseArgs decodes strictly, sets defaults and validates.
@@ -57,6 +63,7 @@ func parseArgs(obj runtime.Object) (Args, error) {
 	} else if obj != nil {
 		return Args{}, fmt.Errorf("args of plugin %s: got a %T", Name, obj)
 	}
+	a.QuotaKeys = cmp.Or(a.QuotaKeys, quota.Enforce)
 	a.MinCandidateNodesPercentage = cmp.Or(a.MinCandidateNodesPercentage, new(int32(10)))
 	a.MinCandidateNodesAbsolute = cmp.Or(a.MinCandidateNodesAbsolute, new(int32(100)))
 	a.LockWaitSeconds = cmp.Or(a.LockWaitSeconds, new(int32(60)))
@@ -85,6 +92,9 @@ func (a *Args) validate() field.ErrorList {
 	}
 	if err := new(inventory.VendorPlugin).Set(a.VendorPluginSelector); err != nil {
 		problems = append(problems, field.Invalid(field.NewPath("vendorPluginSelector"), a.VendorPluginSelector, err.Error()))
+	}
+	if !slices.Contains(quotaWords, a.QuotaKeys) {
+		problems = append(problems, field.NotSupported(field.NewPath("quotaKeys"), a.QuotaKeys, quotaWords))
 	}
 	for _, s := range []struct {
 		name    string

@@ -20,7 +20,7 @@ import (
 func TestParseArgs(t *testing.T) {
 	defaults := Args{
 		MinCandidateNodesPercentage: new(int32(10)), MinCandidateNodesAbsolute: new(int32(100)),
-		LockWaitSeconds: new(int32(60)), LockExpirySeconds: new(int32(300)),
+		LockWaitSeconds: new(int32(60)), LockExpirySeconds: new(int32(300)), QuotaKeys: "enforce",
 	}
 	tests := map[string]struct {
 		obj        runtime.Object
@@ -36,11 +36,11 @@ func TestParseArgs(t *testing.T) {
 			want: defaults,
 		},
 		"everything given": {
-			obj: unknown(`{"apiVersion":"v1","kind":"DaybreakArgs","policy":"spread","minCandidateNodesPercentage":100,"minCandidateNodesAbsolute":0,"lockWaitSeconds":5,"lockExpirySeconds":3600,"vendorPluginSelector":"app=plugin"}`),
+			obj: unknown(`{"apiVersion":"v1","kind":"DaybreakArgs","policy":"spread","minCandidateNodesPercentage":100,"minCandidateNodesAbsolute":0,"lockWaitSeconds":5,"lockExpirySeconds":3600,"vendorPluginSelector":"app=plugin","quotaKeys":"warn"}`),
 			want: Args{
 				APIVersion: "v1", Kind: "DaybreakArgs", Policy: "spread",
 				MinCandidateNodesPercentage: new(int32(100)), MinCandidateNodesAbsolute: new(int32(0)),
-				LockWaitSeconds: new(int32(5)), LockExpirySeconds: new(int32(3600)), VendorPluginSelector: "app=plugin",
+				LockWaitSeconds: new(int32(5)), LockExpirySeconds: new(int32(3600)), VendorPluginSelector: "app=plugin", QuotaKeys: "warn",
 			},
 			wantPolicy: place.Spread,
 		},
@@ -55,6 +55,10 @@ func TestParseArgs(t *testing.T) {
 		"a policy that is none": {
 			obj:     unknown(`{"policy":"Binpack"}`),
 			wantErr: `args of plugin Daybreak: policy: Invalid value: "Binpack": write "binpack" or "spread", or leave it out`,
+		},
+		"keys of quotas that are neither enforced nor not": {
+			obj:     unknown(`{"quotaKeys":"on"}`),
+			wantErr: `args of plugin Daybreak: quotaKeys: Unsupported value: "on": supported values: "enforce", "warn", "off"`,
 		},
 		"numbers out of range, reported at once": {
 			obj: unknown(`{"minCandidateNodesPercentage":101,"minCandidateNodesAbsolute":-1}`),
@@ -130,6 +134,14 @@ func TestConfigure(t *testing.T) {
 		"--vendor-plugin-selector with --config": {
 			flags:   []string{"--config=mine.yaml", "--vendor-plugin-selector=app=plugin"},
 			wantErr: "--vendor-plugin-selector goes without --config: write it into the configuration file",
+		},
+		"--quota-keys with --config": {
+			flags:   []string{"--config=mine.yaml", "--quota-keys=off"},
+			wantErr: "--quota-keys goes without --config: write it into the configuration file",
+		},
+		"--quota-keys that are none": {
+			flags:   []string{"--quota-keys=on"},
+			wantErr: `--quota-keys "on": write "enforce", "warn" or "off"`,
 		},
 		"a configuration of one's own stands alone": {flags: []string{"--config=mine.yaml"}},
 		"no flags":            {},

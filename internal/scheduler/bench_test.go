@@ -30,11 +30,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// BenchmarkDecision is kube-scheduler with and without Daybreak, in one process
-// and without an API server: what is left is what deciding costs. It counts CPU
+// BenchmarkDecision is kube-scheduler with and without Daybreak, and with a quota of
+// the pods' namespace, in one process and without an API server: what is left is
+// what deciding costs. It counts CPU
 // time, which other users of the machine change little.
 //
 //	go test -run '^$' -bench Decision -benchtime 1900x ./internal/scheduler
@@ -50,7 +52,7 @@ func BenchmarkDecision(b *testing.B) {
 				if full > 0 && (kind != "card" || nodes != 5000) {
 					continue // too few cards would be left
 				}
-				for _, side := range []string{"plain", "daybreak"} {
+				for _, side := range []string{"plain", "daybreak", "quota"} {
 					b.Run(fmt.Sprintf("nodes=%d/pods=%s/full=%d/%s", nodes, kind, full, side), func(b *testing.B) {
 						newBenched(b, side, nodes, full).run(b, kinds[kind])
 					})
@@ -138,6 +140,12 @@ func newUnfilled(b testing.TB, side string) *benched {
 	}
 	if side != "plain" {
 		shared.wrapProfiles(out.Scheduler)
+	}
+	if side == "quota" {
+		rq := makeQuota("team", map[corev1.ResourceName]string{quota.LimitVCore: "100000000", quota.LimitVMemory: "100000000"})
+		if err := factory.Core().V1().ResourceQuotas().Informer().GetIndexer().Add(rq); err != nil {
+			b.Fatal(err)
+		}
 	}
 	go out.SchedulingQueue.Run(klog.FromContext(ctx))
 	return out

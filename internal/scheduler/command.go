@@ -34,6 +34,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 )
 
 // FlagsOf begins the titles of groups of flags that are kube-scheduler's own.
@@ -49,6 +50,7 @@ type command struct {
 	policy   string
 	// vendorPlugin selects the pods of the vendor's plugin.
 	vendorPlugin inventory.VendorPlugin
+	quotaKeys    string
 	// dir holds the built-in configuration; empty with --config.
 	dir string
 	// inCluster returns how a pod reaches its API server, or why this is none.
@@ -74,33 +76,34 @@ func NewCommand() *cobra.Command {
 func (c *command) cobra() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scheduler",
-		Short: "Run kube-scheduler with the plugin that places pods on cards",
-		Long: `Scheduler runs kube-scheduler with the Daybreak plugin, which decides the node
-and the cards of pods that ask for MetaX GPUs. Other pods are scheduled as
-always.
+		Short: "Run kube-scheduler with the Daybreak plugins",
+		Long: `Scheduler runs kube-scheduler with the Daybreak plugins, which choose the node and
+the cards of pods that request MetaX GPUs.
 
-Without --config a configuration of its own is used: one profile for each
---profile, all alike. Run it alongside the cluster's scheduler under a name of its
-own, or in its place with --profile default-scheduler --profile daybreak.
+Without --config, the scheduler has one profile for each --profile. It runs alongside
+the cluster's scheduler under its own name, or replaces it with
+--profile default-scheduler --profile daybreak.
 
-All flags of kube-scheduler work as they do there. The API server's version is
-detected, from Kubernetes 1.23 on, and features whose APIs it lacks are turned off.`,
+All flags of kube-scheduler are supported. Kubernetes 1.23 or newer is required.
+Features that the API server does not have are turned off.`,
 		Example: `  # For pods with schedulerName: daybreak, alongside the cluster's scheduler
   daybreak scheduler --kubeconfig ~/.kube/config
 
-  # In its place
+  # In place of the cluster's scheduler
   daybreak scheduler --kubeconfig ~/.kube/config --profile default-scheduler --profile daybreak
 
-  # With a KubeSchedulerConfiguration of your own
+  # With a KubeSchedulerConfiguration
   daybreak scheduler --config scheduler.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), cmd) },
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&c.profiles, "profile", []string{DefaultProfile}, "`NAME` of a scheduler to be (repeatable); not with --config")
-	f.StringVar(&c.policy, "policy", "", "`POLICY`, binpack or spread, for pods whose annotations name no policy; not with --config")
+	f.StringArrayVar(&c.profiles, "profile", []string{DefaultProfile}, "schedulerName `NAME` to serve (repeatable); not with --config")
+	f.StringVar(&c.policy, "policy", "", "`POLICY` for pods without one in their annotations: binpack or spread; not with --config")
 	cli.Words(cmd, "policy", policyWords...)
 	f.Var(&c.vendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin (default: pods of a DaemonSet gpu-device or …-gpu-device); not with --config")
+	f.StringVar(&c.quotaKeys, "quota-keys", quota.Enforce, "handling of HAMi's keys limits.metax-tech.com/* in ResourceQuotas: enforce (pods that would exceed one stay pending), warn (they are placed, with an event) or off; not with --config")
+	cli.Words(cmd, "quota-keys", quotaWords...)
 	for _, name := range c.options.Flags.Order {
 		cli.Group(cmd, FlagsOf+name, func(f *pflag.FlagSet) { f.AddFlagSet(c.options.Flags.FlagSets[name]) })
 	}
@@ -149,6 +152,11 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := checkDevices(ctx, client); err != nil {
 		return err
 	}
+	if c.dir != "" && c.quotaKeys != quota.Off { // a configuration file has its own quotaKeys
+		if err := checkQuotaRights(ctx, client); err != nil {
+			return err
+		}
+	}
 	watcher := newServerWatch(set, clock.RealClock{}, func(ctx context.Context) (*cluster.Server, error) {
 		return cluster.AskServer(ctx, config, 1, resourcesInQuestion()...)
 	})
@@ -159,7 +167,7 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command) error {
 // one: kube-scheduler reads it from nowhere else.
 func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 	if c.options.ConfigFile != "" {
-		for _, flag := range []string{"profile", "policy", "vendor-plugin-selector"} {
+		for _, flag := range []string{"profile", "policy", "vendor-plugin-selector", "quota-keys"} {
 			if cmd.Flags().Changed(flag) {
 				return nil, fmt.Errorf("--%s goes without --config: write it into the configuration file", flag)
 			}
@@ -170,6 +178,9 @@ func (c *command) configure(cmd *cobra.Command) (remove func(), err error) {
 		if err := cli.OneOf("policy", c.policy, policyWords...); err != nil {
 			return nil, err
 		}
+	}
+	if err := cli.OneOf("quota-keys", c.quotaKeys, quotaWords...); err != nil {
+		return nil, err
 	}
 	if c.dir, err = os.MkdirTemp("", "daybreak-scheduler-"); err != nil {
 		return nil, fmt.Errorf("write the configuration: %w", err)
@@ -189,7 +200,7 @@ func (c *command) writeConfig(betaCapacities bool) error {
 		return err
 	}
 	text, err := defaultConfig(configOptions{
-		kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy, vendorPlugin: c.vendorPlugin.String(), betaCapacities: betaCapacities,
+		kubeconfig: kubeconfig, profiles: c.profiles, policy: c.policy, vendorPlugin: c.vendorPlugin.String(), quotaKeys: c.quotaKeys, betaCapacities: betaCapacities,
 	})
 	if err != nil {
 		return err

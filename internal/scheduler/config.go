@@ -30,6 +30,7 @@ type configOptions struct {
 	policy     string
 	// vendorPlugin selects the pods of the vendor's plugin.
 	vendorPlugin string
+	quotaKeys    string
 	// betaCapacities puts [VolumesName] in the place of VolumeBinding.
 	betaCapacities bool
 }
@@ -50,7 +51,7 @@ func defaultConfig(o configOptions) ([]byte, error) {
 			LeaderElect: new(true), ResourceName: lease, ResourceNamespace: metav1.NamespaceSystem,
 		},
 	}
-	args, err := yaml.Marshal(Args{Policy: o.policy, VendorPluginSelector: o.vendorPlugin})
+	args, err := yaml.Marshal(Args{Policy: o.policy, VendorPluginSelector: o.vendorPlugin, QuotaKeys: o.quotaKeys})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
-// Package scheduler is kube-scheduler with one plugin, Daybreak, which decides
-// the node and the cards of pods that ask for MetaX GPUs. The plugin only
-// translates: every decision is a call of place.Fit.
+// Package scheduler is kube-scheduler with the plugin Daybreak, which decides the
+// node and the cards of pods that request MetaX GPUs. The plugin only translates:
+// every decision is a call of place.Fit. Five of kube-scheduler's own plugins are
+// wrapped to treat these pods differently (resources.go, neighbours.go), and on
+// Kubernetes 1.23 VolumeBinding is as well (volumes.go).
 //
 // # State
 //

@@ -46,11 +46,17 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 	// Of a pod that was never bound it is not known where room became free: it
 	// was nominated or assumed. Nor is it on a node that was never seen.
 	name := deleted.Spec.NodeName
-	if name == "" || p.shared.nodes.last(name) == nil {
+	known := name != "" && p.shared.nodes.last(name) != nil
+	p.releaseEnded(deleted)
+	if known {
+		p.shared.hints.ended(deleted)
+	}
+	switch {
+	case p.freesQuota(pod, deleted):
+		return fwk.Queue, nil
+	case !known:
 		return p.hint(pod, nil), nil
 	}
-	p.releaseEnded(deleted)
-	p.shared.hints.ended(deleted)
 	return p.hintOn(pod, name), nil
 }
 
@@ -88,6 +94,8 @@ func (p *Plugin) afterPodUpdate(_ klog.Logger, pod *corev1.Pod, oldObj, newObj a
 		return p.hintOn(pod, after.Spec.NodeName), nil
 	case after.UID == pod.UID || after.Spec.NodeName == "" || !p.shared.hints.updated(before, after):
 		return fwk.QueueSkip, nil
+	case p.freesQuota(pod, after):
+		return fwk.Queue, nil
 	default:
 		return p.hintOn(pod, after.Spec.NodeName), nil
 	}
@@ -131,11 +139,11 @@ func (p *Plugin) hintOn(pod *corev1.Pod, name string) fwk.QueueingHint {
 
 // hint wakes the pod if it fits on the node, or if it is not known which node has
 // changed. Only a change of its own helps a pod that is rejected whatever the nodes
-// have.
+// have, and none of a node one that waits for the budget of its namespace.
 func (p *Plugin) hint(pod *corev1.Pod, node *ledger.Node) fwk.QueueingHint {
 	ask, problems := p.shared.pods.request(pod)
 	switch {
-	case len(problems) > 0 || p.podGroups && pod.Spec.SchedulingGroup != nil:
+	case len(problems) > 0 || p.podGroups && pod.Spec.SchedulingGroup != nil || p.shared.pods.peek(pod.UID).overQuota != nil:
 		return fwk.QueueSkip
 	case ask == nil || node == nil:
 		return fwk.Queue

@@ -521,7 +521,7 @@ func TestVendorPluginOnNode(t *testing.T) {
 func TestVendorPluginOfTwoProfiles(t *testing.T) {
 	r := newRig(t)
 	_, err := r.shared.newPlugin(t.Context(), unknown(`{"vendorPluginSelector":"app=plugin"}`), r.fakes)
-	const want = `args of plugin Daybreak: vendorPluginSelector: Invalid value: "app=plugin": another profile says "": write the same in all`
+	const want = `args of plugin Daybreak: vendorPluginSelector: Invalid value: "app=plugin": another profile has "": write the same in all`
 	if message(err) != want {
 		t.Errorf("newPlugin() says %q, want %q", message(err), want)
 	}

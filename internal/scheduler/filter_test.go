@@ -33,7 +33,7 @@ func TestPreFilter(t *testing.T) {
 				wire.ResourceSGPU: "1", wire.ResourceVCore: "120", wire.ResourceVMemory: "0",
 			})),
 			wantCode: fwk.UnschedulableAndUnresolvable,
-			wantMessage: `[spec.containers[0].resources.limits[metax-tech.com/vmemory]: Invalid value: "0": a number without a unit is GiB: write 1 to 1024, or an amount with a unit such as 512Mi, ` +
+			wantMessage: `[spec.containers[0].resources.limits[metax-tech.com/vmemory]: Invalid value: "0": a number without a unit is GiB: write 1 to 999, or an amount with a unit such as 512Mi, ` +
 				`spec.containers[0].resources.limits[metax-tech.com/vcore]: Invalid value: "120": is in percent: write a whole number from 0 to 100]`,
 		},
 	}

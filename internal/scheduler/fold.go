@@ -9,6 +9,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -30,6 +31,7 @@ func (n *nodes) bookAll(now, before *entry, lock allocation.Lock, mode foldMode,
 	beyond := n.pods.reservedBeyond(now.node.Name, mode, f.found, func(uid types.UID) bool {
 		return ended != nil && ended(uid) || slices.ContainsFunc(now.read, func(r reading) bool { return r.pod.UID == uid })
 	})
+	now.beyond = beyond
 	for _, res := range beyond {
 		// A pod of the same name may be on the node: it keeps what it holds.
 		if h, known := res.in(now.node); known {
@@ -98,6 +100,7 @@ func (f *folder) add(i int) {
 	if res != nil && (!carried || f.mode != ofSnapshot) {
 		f.found++
 		if !f.now.node.Counted {
+			r.amounts = quota.Held(f.now.node, &res.ask.Request)
 			f.bookReserved(pod, res, carried)
 			return
 		}
@@ -149,6 +152,10 @@ func (f *folder) book(r *reading, res *reservation) {
 	}
 	if f.now.node.Counted && asks {
 		r.ask = ask
+	}
+	r.amounts = ledger.Amounts{}
+	if ask != nil {
+		r.amounts = quota.Held(f.now.node, &ask.Request)
 	}
 	r.holding, r.known, _ = f.pods.calls.readHolding(f.now.inventory, f.now.node, r.pod, ask, asks)
 	r.read = true

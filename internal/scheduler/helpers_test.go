@@ -308,4 +308,14 @@ func holds(cards ...int) podOption {
 	}
 }
 
+// makeQuota returns a ResourceQuota of the pods' namespace.
+func makeQuota(name string, hard map[corev1.ResourceName]string) *corev1.ResourceQuota {
+	rq := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
+	rq.Spec.Hard = corev1.ResourceList{}
+	for key, amount := range hard {
+		rq.Spec.Hard[key] = resource.MustParse(amount)
+	}
+	return rq
+}
+
 var errNoNode = errors.New("no such node")

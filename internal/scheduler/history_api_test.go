@@ -28,10 +28,11 @@ const (
 	kindPod    = "pod"
 	kindNode   = "node"
 	kindDevice = "device"
+	kindQuota  = "quota"
 )
 
 // kinds has all of them, in the order in which they are looked at.
-var kinds = []string{kindPod, kindNode, kindDevice}
+var kinds = []string{kindPod, kindNode, kindDevice, kindQuota}
 
 // object is what the model of the API server keeps. Objects are never changed
 // once they are stored.
@@ -62,8 +63,10 @@ type modelServer struct {
 	// untouchable are pods whose status can't be patched while they wait: a
 	// webhook is down.
 	untouchable map[string]bool
-	began       time.Time
-	started     int // pods that were bound, so that no two started at once
+	// budget is the most compute that a quota ever allowed; nil without one.
+	budget  *int64
+	began   time.Time
+	started int // pods that were bound, so that no two started at once
 
 	mu      sync.Mutex
 	waiting []*apiRequest

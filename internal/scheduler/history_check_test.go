@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -39,6 +41,7 @@ func (w *world) check() {
 	}
 	w.checked = w.api.version
 	found = append(found, w.overbooked()...)
+	found = append(found, w.miscounted()...)
 	if len(found) > 0 {
 		w.problem = strings.Join(found, "; ")
 	}
@@ -53,6 +56,14 @@ func (w *world) checkBound(pod *corev1.Pod) (found []string) {
 	if text == "" {
 		return []string{fmt.Sprintf("pod %s is bound to %s without cards", pod.Name, pod.Spec.NodeName)}
 	}
+	if _, used := w.budgets(); w.api.budget != nil && !w.bound[pod.UID] {
+		for q, sum := range used {
+			if int64(sum.Compute) > *w.api.budget {
+				found = append(found, fmt.Sprintf("pod %s is bound above the budget: quota %s never allowed more than %d%%, %d%% are used", pod.Name, q.Name, *w.api.budget, sum.Compute))
+			}
+		}
+	}
+	w.bound[pod.UID] = true
 	cards := strings.Count(text, `"uuid"`)
 	for card := range w.api.everHad[pod.Spec.NodeName] {
 		cards -= strings.Count(text, `"`+card+`"`)
@@ -102,6 +113,46 @@ func (w *world) overbooked() (found []string) {
 	return found
 }
 
+// budgets returns the quotas as they truly are, and what is used.
+func (w *world) budgets() (quota.ByNamespace, quota.Used) {
+	var listed []*corev1.ResourceQuota
+	for _, o := range w.api.objects[kindQuota] {
+		if rq, ok := o.(*corev1.ResourceQuota); ok {
+			listed = append(listed, rq)
+		}
+	}
+	by, used := quota.Group(listed), quota.Used{}
+	for _, name := range w.api.names(kindPod) {
+		if pod := w.api.pod(name); wire.Holds(pod) {
+			used.Add(by, quota.Pod{Pod: pod, Amounts: requestedOf(pod)})
+		}
+	}
+	return by, used
+}
+
+// requestedOf returns what a pod holds: all cards have 64 GiB.
+func requestedOf(pod *corev1.Pod) ledger.Amounts {
+	ask, _ := request.ReadBound(pod)
+	return ledger.PeakOf(&ask.Request, 64<<10)
+}
+
+// miscounted compares what each scheduler counts by namespace with a count from
+// scratch.
+func (w *world) miscounted() (found []string) {
+	for i, p := range w.slots {
+		if p == nil || p.shared.index.usage.total == nil {
+			continue
+		}
+		x := p.shared.index
+		again := usage{pods: x.usage.pods}
+		again.begin(x)
+		if !maps.Equal(again.total, x.usage.total) {
+			found = append(found, fmt.Sprintf("%s counts %v, from scratch %v", slotNames[i], x.usage.total, again.total))
+		}
+	}
+	return found
+}
+
 // account returns the node as it truly is.
 func (w *world) account(name string) *ledger.Node {
 	var pods []*corev1.Pod
@@ -126,6 +177,9 @@ func (w *world) waitingPods() (out []string) {
 			continue
 		}
 		ask, _ := request.Read(pod)
+		if by, used := w.budgets(); quota.Exceeded(by, used, quota.Pod{Pod: pod, Amounts: requestedOf(pod)}).Code != place.Fits {
+			continue
+		}
 		for _, node := range nodes {
 			if _, refusal := place.Fit(node, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
 				out = append(out, fmt.Sprintf("pod %s waits although it fits on node %s", name, node.Name))

@@ -19,6 +19,7 @@ type drawer struct {
 	agents bool // inventories change
 	hooks  bool // pods can't be touched
 	ranks  bool // pods have priorities
+	limits bool // the namespace has a quota
 	churn  int  // how often pods come and go
 }
 
@@ -38,6 +39,7 @@ func drawHistory(seed uint64) *world {
 	d.faulty, d.slow, d.deaths, d.pauses = d.chance(50), d.chance(60), d.chance(50), d.chance(30)
 	d.cuts, d.agents, d.ranks, d.churn = d.chance(20), d.chance(40), d.chance(40), 2+d.IntN(12)
 	d.hooks = !d.pauses && d.chance(10)
+	d.limits = d.chance(30)
 	d.setUp()
 	// A draw that can't be done is none, but there may be nothing to do.
 	for size, tries := 40+d.IntN(80), 0; len(d.w.trace) < size && tries < 500 && d.w.problem == ""; tries++ {
@@ -65,6 +67,9 @@ func (d *drawer) setUp() {
 			d.w.do(step{op: "foreign", who: "f" + name, what: name})
 		}
 	}
+	if d.limits {
+		d.quota()
+	}
 	for range 2 + d.IntN(4) {
 		d.pod()
 	}
@@ -81,6 +86,11 @@ func (d *drawer) pod() {
 		rank = 10 * d.IntN(3)
 	}
 	d.w.do(step{op: "pod", who: name, what: pick(d, shapeNames), n: rank})
+}
+
+// quota sets the budget of the namespace.
+func (d *drawer) quota() {
+	d.w.do(step{op: "quota", who: "q", n: pick(d, []int{60, 100, 150, 200, 200, 300})})
 }
 
 // choice is something that may be done next, and how often it is.
@@ -124,6 +134,7 @@ func (d *drawer) step() {
 	add(len(d.w.api.late) > 0, 8, d.late)
 	add(d.agents, 6, d.agent)
 	add(d.hooks, 3, d.hook)
+	add(d.limits, 4, d.quota)
 	add(led, 4, func() { d.w.do(step{op: "wait", n: pick(d, []int{10, 200, 1000, 1000, 3000})}) })
 	add(!led && len(d.w.alive()) > 0, 20, func() { d.w.do(step{op: "wait", n: 18000}) })
 	sum := 0
@@ -264,7 +275,7 @@ func (d *drawer) request() {
 
 // watch lets a scheduler see something.
 func (d *drawer) watch(name string) {
-	kind := pick(d, []string{kindPod, kindPod, kindNode, kindDevice})
+	kind := pick(d, []string{kindPod, kindPod, kindNode, kindDevice, kindQuota})
 	if !d.slow {
 		d.w.do(step{op: "watch", who: name, what: kind, n: 100})
 		for d.w.do(step{op: "hear", who: name, what: kind}) {

@@ -129,13 +129,13 @@ func (l *listener) hear() {
 // the model has not are empty for ever.
 type modelInformers struct {
 	informers.SharedInformerFactory
-	pods, nodes, devices *modelInformer
-	others               map[reflect.Type]*modelInformer
+	pods, nodes, devices, quotas *modelInformer
+	others                       map[reflect.Type]*modelInformer
 }
 
 func newModelInformers() *modelInformers {
 	return &modelInformers{
-		pods: newModelInformer(), nodes: newModelInformer(), devices: newModelInformer(), others: map[reflect.Type]*modelInformer{},
+		pods: newModelInformer(), nodes: newModelInformer(), devices: newModelInformer(), quotas: newModelInformer(), others: map[reflect.Type]*modelInformer{},
 	}
 }
 
@@ -146,6 +146,8 @@ func (f *modelInformers) of(kind string) *modelInformer {
 		return f.pods
 	case kindNode:
 		return f.nodes
+	case kindQuota:
+		return f.quotas
 	default:
 		return f.devices
 	}
@@ -157,6 +159,8 @@ func (f *modelInformers) InformerFor(obj runtime.Object, _ internalinterfaces.Ne
 		return f.pods
 	case *corev1.Node:
 		return f.nodes
+	case *corev1.ResourceQuota:
+		return f.quotas
 	}
 	kind := reflect.TypeOf(obj)
 	if f.others[kind] == nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -97,6 +99,22 @@ func opCure(w *world, s step) bool {
 	now := pod.DeepCopy()
 	now.Annotations[wire.AnnotationAllocated] = string(text)
 	w.api.put(kindPod, now)
+	return true
+}
+
+// opQuota lets the namespace have n percent of compute. What a scheduler sees when it
+// starts may be some changes old, but it always sees a quota.
+func opQuota(w *world, s step) bool {
+	if w.api.budget == nil {
+		if w.starts > 0 {
+			return false
+		}
+		w.api.budget = new(int64)
+	}
+	*w.api.budget = max(*w.api.budget, int64(s.n))
+	for range 4 {
+		w.api.put(kindQuota, makeQuota(s.who, map[corev1.ResourceName]string{quota.LimitVCore: strconv.Itoa(s.n)}))
+	}
 	return true
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // step is one thing that happens in a history. A step names what it is about, so
@@ -42,6 +44,8 @@ type world struct {
 	births     int // of pods
 	trace      []step
 	problem    string
+	// bound are the pods that were bound when they were looked at last.
+	bound map[types.UID]bool
 	// checked is the version up to which what is booked was checked.
 	checked uint64
 }
@@ -50,7 +54,7 @@ type world struct {
 var slotNames = []string{"s0", "s1", "s2"}
 
 func newWorld(slots int) *world {
-	return &world{ops: operations(), api: newModelServer(), slots: make([]*process, slots)}
+	return &world{ops: operations(), api: newModelServer(), slots: make([]*process, slots), bound: map[types.UID]bool{}}
 }
 
 // slot returns the scheduler of the name, nil when it does not run.
@@ -166,7 +170,7 @@ func operations() map[string]func(w *world, s step) bool {
 	return map[string]func(w *world, s step) bool{
 		"node": opNode, "counted": opCounted, "foreign": opForeign, "cure": opCure,
 		"pod": opPod, "delete": opDelete, "remove": opRemove, "complete": opComplete, "annotate": opAnnotate,
-		"device": opDevice, "label": opLabel,
+		"device": opDevice, "label": opLabel, "quota": opQuota,
 		"start": opStart, "crash": opCrash, "release": opRelease, "suspend": opSuspend, "resume": opResume, "cut": opCut, "heal": opHeal,
 		"watch": opWatch, "hear": opHear, "cycle": opCycle, "flow": opFlow,
 		"ok": opOK, "execute": opExecute, "fail": opFail, "lose": opLose, "late": opLate,

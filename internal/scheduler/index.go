@@ -36,6 +36,9 @@ type index struct {
 	stale []int
 	names []string
 
+	// usage has what the pods of each namespace hold.
+	usage usage
+
 	shapes map[string]*shape
 	key    []byte // room for the key at hand
 }
@@ -56,7 +59,8 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 	x.epoch++
 	x.names, x.overlay = x.nodes.pods.takeChanged(x.names[:0])
 	slices.Sort(x.names)
-	if !x.lists(infos) {
+	relisted := !x.lists(infos)
+	if relisted {
 		x.rows, x.changed = make([]row, len(infos)), make([]uint64, len(infos))
 		clear(x.byName)
 		clear(x.shapes)
@@ -77,7 +81,7 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 			x.stale = append(x.stale, i)
 		}
 	}
-	if len(x.stale) == 0 {
+	if len(x.stale) == 0 && !relisted {
 		return
 	}
 	x.eachStale(func(i int) {
@@ -88,6 +92,7 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 			x.changed[i] = x.epoch
 		}
 	})
+	x.usage.refresh(x, relisted)
 }
 
 // eachStale calls the function for each of the stale rows, on all cores when they

@@ -45,34 +45,34 @@ func newMetrics(p *pods, t *term) *metrics {
 	f := &metrics{
 		reserved: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_reservations",
-			Help: "Pods whose cards were chosen and that were not yet seen with them by another decision on their node. They go with their pods at the latest.",
+			Help: "Pods with chosen cards whose allocation is not yet in the scheduler's cache of their node.",
 		}, func() float64 { return float64(p.reservations()) }),
 		heldBack: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_held_back_pods",
-			Help: "Pending pods that are not placed because their status can't be updated: a scheduler that led before may still bind them.",
+			Help: "Pending pods that are held back because their status cannot be updated: a former leader may still bind them.",
 		}, func() float64 { return float64(t.holding()) }),
 		inDoubt: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_bindings_in_doubt",
-			Help: "Bindings that the API server may or may not have carried out. Their cards stay reserved until that is known.",
+			Help: "Bindings with an unknown result. Their cards stay reserved until the result is known.",
 		}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_scheduler_attempts_total",
-			Help: "Attempts to place a pod that asks for cards, by result: placed, refused (no node took it), inadmissible (an invalid request) " +
-				"or failed (cards were chosen, then something went wrong); and by the code that most nodes refused it for, Other for reasons such as CPU.",
+			Help: "Attempts to place a pod that requests cards, by result: placed, refused (it fits on no node), inadmissible (an invalid request) " +
+				"or failed (an error after the choice of cards); and by the refusal code of most nodes, or Other for reasons such as CPU.",
 		}, []string{"result", "refusal"}),
 		decisions: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "daybreak_scheduler_decision_duration_seconds",
-			Help:    "How long it took to choose node and cards of a pod, or to find that there are none, by result: placed or refused. What other plugins take in between is part of it.",
+			Help:    "Time to choose the node and the cards of a pod, by result: placed or refused. The time of other plugins in between is included.",
 			Buckets: prometheus.ExponentialBuckets(0.00005, 2.5, 14),
 		}, []string{"result"}),
 		lockWait: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "daybreak_scheduler_lock_wait_seconds",
-			Help:    "How long pods waited for the lock of a node that the vendor's plugin serves, also in vain.",
+			Help:    "Time that pods waited for the lock of a node that the vendor's plugin serves, including failed attempts.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 16),
 		}),
 		incomplete: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "daybreak_scheduler_incomplete_searches_total",
-			Help: "Attempts to place a pod in which a search for cards ended at its limit: the cards chosen are not proved best, or a node was refused that may have room for the pod's containers.",
+			Help: "Attempts to place a pod in which the search for cards reached its limit: the cards may not be the best, or a node with room for the pod may have been left out.",
 		}),
 		refused: map[place.Code]prometheus.Counter{},
 	}

@@ -137,7 +137,7 @@ func newWaitingPods(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecut
 		}
 	}
 	if s.hint == nil {
-		return nil, fmt.Errorf("%T does not say what it wants to know of other pods", plugin)
+		return nil, fmt.Errorf("%T does not declare which other pods it depends on", plugin)
 	}
 	return s, watch(h.SharedInformerFactory().Core().V1().Pods().Informer(), "pods", func(before, after *corev1.Pod) {
 		if (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {

@@ -34,7 +34,7 @@ func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
 	case l == nil:
 		return nil
 	case l.nodes != nil && l.expiry != expiry:
-		return fmt.Errorf("args of plugin %s: lockExpirySeconds: Invalid value: %d: another profile says %d: write the same in all",
+		return fmt.Errorf("args of plugin %s: lockExpirySeconds: Invalid value: %d: another profile has %d: write the same in all",
 			Name, expiry/time.Second, l.expiry/time.Second)
 	case l.nodes != nil:
 		return nil

@@ -192,7 +192,7 @@ func TestWithoutAdaption(t *testing.T) {
 func TestExpiryOfTwoProfiles(t *testing.T) {
 	r := newRig(t)
 	_, err := r.shared.newPlugin(t.Context(), unknown(`{"lockExpirySeconds":10}`), r.fakes)
-	const want = "args of plugin Daybreak: lockExpirySeconds: Invalid value: 10: another profile says 300: write the same in all"
+	const want = "args of plugin Daybreak: lockExpirySeconds: Invalid value: 10: another profile has 300: write the same in all"
 	if message(err) != want {
 		t.Errorf("newPlugin() says %q, want %q", message(err), want)
 	}

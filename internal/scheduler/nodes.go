@@ -44,6 +44,8 @@ type entry struct {
 	// read has what was read of each pod at this inventory, in the order of the
 	// NodeInfo, to be used again.
 	read []reading
+	// beyond are the reservations on the node of pods that are not among those read.
+	beyond []*reservation
 	// lowest is the lowest priority of a pod on the node.
 	lowest int32
 	node   *ledger.Node
@@ -57,6 +59,8 @@ type reading struct {
 	read    bool // its annotations were; those of a reserved pod are not
 	holding ledger.Holding
 	known   bool
+	// amounts is what quotas count of the pod.
+	amounts ledger.Amounts
 	// ask is kept where cards have no identity: the holding is found again in
 	// every fold.
 	ask *request.PodRequest

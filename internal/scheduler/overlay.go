@@ -87,6 +87,20 @@ func (p *pods) reservations() (count int) {
 	return count
 }
 
+// reservedElsewhere returns the pods with a reservation on a node that is not listed.
+func (p *pods) reservedElsewhere(listed map[string]int) (out []*corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, n := range p.nodes {
+		if _, ok := listed[name]; !ok {
+			for _, res := range n.reserved {
+				out = append(out, res.pod)
+			}
+		}
+	}
+	return out
+}
+
 // foldMode is what a fold is for.
 type foldMode int
 
@@ -197,7 +211,7 @@ func remapCards(h *ledger.Holding, to func(card int) (int, bool)) ledger.Holding
 	out := *h
 	out.Parts = make([]ledger.Part, len(h.Parts))
 	for i, part := range h.Parts {
-		out.Parts[i] = ledger.Part{Container: part.Container, Phase: part.Phase}
+		out.Parts[i] = ledger.Part{Container: part.Container, Phase: part.Phase, Whole: part.Whole}
 		for _, s := range part.Shares {
 			if index, ok := to(s.Card); ok {
 				s.Card = index

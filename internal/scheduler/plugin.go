@@ -39,6 +39,8 @@ type State struct {
 	// nothing is to be done for that plugin, see [DevicePluginAdaption].
 	locks   *locks
 	metrics *metrics
+	// quotas lists ResourceQuotas; nil when all profiles ignore them.
+	quotas corelisters.ResourceQuotaLister
 	// vendorPlugin is the label selector of the vendor's plugin; nil before the
 	// first profile's plugin is made.
 	vendorPlugin *string
@@ -69,6 +71,7 @@ type Plugin struct {
 	nodeLister corelisters.NodeLister
 	// podGroups is true when kube-scheduler schedules pod groups as a whole.
 	podGroups bool
+	quotaKeys string
 	// compares is true when tolerations may have comparison operators.
 	compares bool
 
@@ -113,10 +116,14 @@ func (s *State) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle)
 		return nil, fmt.Errorf("preemption: %w", err)
 	}
 	p := &Plugin{handle: h, shared: s, policy: args.policy(), lockWait: args.lockWait(), podGroups: gates.EnableGenericWorkload, DefaultPreemption: base}
+	p.quotaKeys = args.QuotaKeys
 	p.compares = gates.EnableTaintTolerationComparisonOperators
 	p.nodeLister = h.SharedInformerFactory().Core().V1().Nodes().Lister()
 	p.evaluator = preemption.NewEvaluator(Name, h, p, base.Executor)
 	if err := s.selectVendorPlugin(args.VendorPluginSelector); err != nil {
+		return nil, err
+	}
+	if err := s.watchQuotas(h, args.QuotaKeys); err != nil {
 		return nil, err
 	}
 	if err := s.locks.watch(h, args.lockExpiry()); err != nil {
@@ -129,7 +136,7 @@ func (s *State) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle)
 // profiles.
 func (s *State) selectVendorPlugin(selector string) error {
 	if s.vendorPlugin != nil && *s.vendorPlugin != selector {
-		return fmt.Errorf("args of plugin %s: vendorPluginSelector: Invalid value: %q: another profile says %q: write the same in all", Name, selector, *s.vendorPlugin)
+		return fmt.Errorf("args of plugin %s: vendorPluginSelector: Invalid value: %q: another profile has %q: write the same in all", Name, selector, *s.vendorPlugin)
 	}
 	s.vendorPlugin = &selector
 	return s.nodes.vendor.Set(selector)

@@ -44,7 +44,7 @@ type calls struct {
 }
 
 func newCalls() *calls {
-	return &calls{readRequest: request.Read, readBoundRequest: request.ReadBound, readHolding: allocation.BookingFor, fit: place.Fit}
+	return &calls{readRequest: request.ReadPending, readBoundRequest: request.ReadBound, readHolding: allocation.BookingFor, fit: place.Fit}
 }
 
 // podRecord is what this process knows of one pod.
@@ -54,6 +54,10 @@ type podRecord struct {
 	hold        *preemptorHold
 	// bindNote is what the event of a pod that was just bound adds: its cards.
 	bindNote string
+	// overQuota is the refusal of a pod that waits for the budget of its namespace,
+	// and quotaWarned is true when an event has reported that it exceeds it.
+	overQuota   *place.Refusal
+	quotaWarned bool
 	// learned is true when the forecast has counted the pod.
 	learned bool
 }
@@ -195,13 +199,48 @@ func (p *pods) requestChanged(before, after *corev1.Pod) bool {
 	return !sameAsk(before, after) || p.peek(after.UID).request.tooLarge && !maps.Equal(before.Annotations, after.Annotations)
 }
 
-// learn reports whether the forecast counts a pending pod for the first time.
-func (p *pods) learn(uid types.UID) bool {
+// setOverQuota records that the pod waits for the budget of its namespace; nil: it
+// does not, or not any more.
+func (p *pods) setOverQuota(uid types.UID, refusal *place.Refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.record(uid)
-	first := !r.learned
-	r.learned = true
+	if refusal != nil {
+		p.record(uid).overQuota = refusal
+	} else if r := p.byUID[uid]; r != nil {
+		r.overQuota = nil
+	}
+}
+
+// warnQuota reports whether the pod's excess is to be reported, once.
+func (p *pods) warnQuota(uid types.UID) bool {
+	return p.first(uid, func(r *podRecord) *bool { return &r.quotaWarned })
+}
+
+// waitingForQuota returns the pods that wait for the budget of the namespace.
+func (p *pods) waitingForQuota(namespace string) map[string]*corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	waiting := map[string]*corev1.Pod{}
+	for _, r := range p.byUID {
+		if pod := r.request.pod; r.overQuota != nil && pod != nil && pod.Namespace == namespace {
+			waiting[pod.Name] = pod
+		}
+	}
+	return waiting
+}
+
+// learn reports whether the forecast counts a pending pod for the first time.
+func (p *pods) learn(uid types.UID) bool {
+	return p.first(uid, func(r *podRecord) *bool { return &r.learned })
+}
+
+// first sets a mark of the pod's record, and reports whether it was not set.
+func (p *pods) first(uid types.UID, mark func(*podRecord) *bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	set := mark(p.record(uid))
+	first := !*set
+	*set = true
 	return first
 }
 

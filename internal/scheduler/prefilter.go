@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
 // podGroupsUnsupported is why a pod with cards in one of Kubernetes' own pod groups
@@ -14,7 +16,7 @@ const podGroupsUnsupported = "pod groups of Kubernetes are not supported yet for
 
 // PreFilter reads what the pod asks for. Pods without cards are skipped and
 // cost nothing after that.
-func (p *Plugin) PreFilter(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	ask, problems := p.shared.pods.request(pod)
 	if len(problems) > 0 {
 		p.shared.metrics.inadmissible.Inc()
@@ -30,12 +32,18 @@ func (p *Plugin) PreFilter(_ context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if !p.shared.term.admits(pod) {
 		return nil, notYet() // PreEnqueue lets no such pod through
 	}
-	ask = withDefaultPolicy(ask, p.policy)
-	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, start: p.shared.clock.Now(), findings: &findings{}}
-	cs.Write(stateKey, c)
+	start := p.shared.clock.Now()
 	p.shared.index.refresh(infos)
 	p.shared.hints.refreshed(p.shared.index.epoch)
-	c.prefer.Demand = p.shared.forecast.look(pod, &ask.Request, p.handle.SharedInformerFactory().Core().V1().Pods().Lister(), p.shared.nodes)
+	demand := p.shared.forecast.look(pod, &ask.Request, p.handle.SharedInformerFactory().Core().V1().Pods().Lister(), p.shared.nodes)
+	if refusal := p.checkQuota(ctx, pod, &ask.Request); refusal.Code != place.Fits {
+		p.shared.metrics.refuse([]place.Refusal{refusal}, p.shared.clock.Since(start))
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, refusal.Message(nil))
+	}
+	ask = withDefaultPolicy(ask, p.policy)
+	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, start: start, findings: &findings{}}
+	cs.Write(stateKey, c)
+	c.prefer.Demand = demand
 	c.shape = p.shared.index.shapeOf(c)
 	return p.narrow(c, pod), nil
 }

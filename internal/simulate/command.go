@@ -51,56 +51,55 @@ func NewCommand() *cobra.Command {
 	c := &command{}
 	cmd := &cobra.Command{
 		Use:   "simulate --nodes NODES.csv --pods PODS.csv",
-		Short: "Replay a trace and compare placement policies",
-		Long: `Simulate replays the pods of a trace over a cluster and reports how much of it
-each policy allocates. It needs no cluster and changes nothing anywhere.
+		Short: "Compare placement policies on a trace or on generated jobs",
+		Long: `Simulate replays the pods of a trace on a simulated cluster and reports how much of it
+each policy allocates. No cluster is required.
 
-The pods arrive one by one in an order that the seed shuffles, and go on, drawn
-from the trace, until they ask for --inflate times all cards. Nothing departs.
-Compared is what is allocated when the pods that arrived ask for 80, 90, 100, ...
-percent of the cards. Allocation alone rewards a policy that refuses large pods,
-so the refused ones are listed by size, too.
+The pods arrive in an order that depends on the seed, and more are drawn from the
+trace until they request --inflate times all cards. No pod ends. The result is the
+allocation when the pods that have arrived request 80, 90, 100, ... percent of the
+cards. Allocation alone favors policies that reject large pods, so rejected pods are
+listed by size.
 
-The policies:
+Policies:
 
-  daybreak     what the scheduler does by default; it learns from pods as they
-               arrive. Pods without cards, which a cluster leaves to other
-               plugins, go where most CPU is left for each free card.
-  fgd          Fragmentation Gradient Descent as published; it is given the
-               trace's mix of pods in advance
+  daybreak     the scheduler's default; it learns from pods as they arrive. Pods
+               without cards, which other plugins place in a cluster, go to the node
+               with the most CPU left for each free card.
+  fgd          Fragmentation Gradient Descent as published; it gets the trace's mix
+               of pods in advance
   first-fit    the first node with room
   best-fit     the node with the least CPU and cards left
-  dot-product  the node that is least in line with the request
+  dot-product  the node with the smallest dot product with the request
   packing      cards in use first, then nodes in use
   clustering   pods of one size together
-  hami         the fullest node, there the emptiest card
+  hami         the fullest node, then its emptiest card
   random       any node
 
-Nodes are rows of sn,cpu_milli,memory_mib,gpu,model, and optionally zones: the
-sizes of groups of linked cards, as in 4|4. Pods are rows of name,cpu_milli,
-memory_mib,num_gpu,gpu_milli, and optionally gpu_spec (models, as in T4|P100) and
-qos. A thousandth of a card is 1 gpu_milli; it is rounded up to whole percent.
-The public trace in this form is cluster-trace-gpu-v2023 of
-github.com/alibaba/clusterdata.
+Nodes are rows of sn,cpu_milli,memory_mib,gpu,model and optionally zones: the sizes of
+groups of linked cards, such as 4|4. Pods are rows of name,cpu_milli,memory_mib,
+num_gpu,gpu_milli and optionally gpu_spec (models, such as T4|P100) and qos. 1000
+gpu_milli are one card; shares are rounded up to whole percent. The public trace
+cluster-trace-gpu-v2023 of github.com/alibaba/clusterdata has this format.
 
-With --topology no trace is needed: jobs of one to eight cards come and go on
-servers with link zones, and the result is how many of them get linked cards and
-how long the large ones wait. --policy then names one of ` + strings.Join(names(topologyPolicies), ", ") + `.
+With --topology no trace is required: jobs of one to eight cards start and end on
+servers with link zones. The result is how many jobs get linked cards and how long
+large jobs wait. Values of --policy are then ` + strings.Join(names(topologyPolicies), ", ") + `.
 
-Interrupted by a signal, it prints the runs that are completed.
+When interrupted, it prints the completed runs.
 
-Exit codes: 0 done; 2 a file or a flag cannot be read; 130 interrupted.`,
-		Example: `  # All policies, ten seeds
+Exit codes: 0 success; 2 invalid flags or unreadable files; 130 interrupted.`,
+		Example: `  # Training jobs on servers with two rings of four cards
+  daybreak simulate --topology --zones 2x4-ring --mix training
+
+  # All policies on a trace, ten seeds
   daybreak simulate --nodes nodes.csv --pods pods.csv --seeds 10
 
-  # Two policies with the curves drawn
+  # Two policies, with charts
   daybreak simulate --nodes nodes.csv --pods pods.csv --policy daybreak --policy fgd -o html > report.html
 
-  # As kube-scheduler would break ties
-  daybreak simulate --nodes nodes.csv --pods pods.csv --ties random -o json
-
-  # Jobs that come and go on servers of two rings of four cards
-  daybreak simulate --topology --zones 2x4-ring --mix training`,
+  # Ties are broken at random, as in kube-scheduler
+  daybreak simulate --nodes nodes.csv --pods pods.csv --ties random -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd.Context(), cmd, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -117,11 +116,11 @@ func (c *command) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&c.Policies, "policy", nil, "`POLICY` to compare (repeatable; all by default)")
 	f.Int64Var(&c.Seed, "seed", 42, "first seed, a whole `NUMBER`")
 	f.IntVar(&c.Seeds, "seeds", 1, "`NUMBER` of seeds")
-	f.Float64Var(&c.Inflate, "inflate", 1.3, "how many times all cards the pods ask for in the end, a `NUMBER`")
+	f.Float64Var(&c.Inflate, "inflate", 1.3, "total request of the pods as a `NUMBER` of times all cards")
 	f.StringVar((*string)(&c.Ties), "ties", string(TiesIndex), "`WHICH` of equally good nodes is taken: index (the first) or random")
-	f.BoolVar(&c.OneQoS, "one-qos-per-card", false, "let a card in use take shares of one QoS class only, as MetaX cards do")
-	f.StringVarP(&c.output, "output", "o", "table", "`FORMAT` of the answer: table, json or html")
-	f.BoolVar(&c.topology, "topology", false, "study link zones while jobs come and go, in place of a trace")
+	f.BoolVar(&c.OneQoS, "one-qos-per-card", false, "allow shares of one QoS class only on a card, as on MetaX cards")
+	f.StringVarP(&c.output, "output", "o", "table", "output `FORMAT`: table, json or html")
+	f.BoolVar(&c.topology, "topology", false, "simulate jobs on servers with link zones instead of a trace")
 	cli.Group(cmd, "Topology", c.topologyFlags)
 	cli.Complete(cmd, "policy", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return names(c.policies()), cobra.ShellCompDirectiveNoFileComp
@@ -216,7 +215,7 @@ func (c *command) validateTopology() error {
 	for i, load := range c.Loads {
 		switch {
 		case !(load > 0 && load < 1):
-			return fmt.Errorf("--load %g: write a number above 0 and below 1; at 1 the queue grows for ever", load)
+			return fmt.Errorf("--load %g: write a number above 0 and below 1; at 1 the queue grows indefinitely", load)
 		case slices.Contains(c.Loads[:i], load):
 			return fmt.Errorf("--load %g is given twice: leave one out", load)
 		}

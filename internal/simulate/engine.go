@@ -81,7 +81,7 @@ func (e *engine) run(ctx context.Context, arrived func(jobs int)) error {
 			continue
 		}
 		if ends < 0 {
-			return fmt.Errorf("%d jobs wait and none runs: the policy refuses what would fit an empty server", len(e.waiting))
+			return fmt.Errorf("%d jobs wait and none runs: the policy rejects jobs that fit an empty server", len(e.waiting))
 		}
 		if err := e.depart(); err != nil {
 			return err

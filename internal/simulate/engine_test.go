@@ -242,7 +242,7 @@ func TestStudyStops(t *testing.T) {
 func TestPoliciesAreChecked(t *testing.T) {
 	for want, p := range map[string]policy{
 		"was given cards [0 1 2 3] of server-00000, where [4 5 6 7] have room": generous{},
-		"refuses what would fit": stingy{},
+		"rejects jobs that fit": stingy{},
 	} {
 		c := scenarioOf(0.9, 4)
 		c.policy.make = func(*world) policy { return p }

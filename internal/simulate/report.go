@@ -150,7 +150,7 @@ func traceReport(runs []result) *report {
 	f := figure{
 		Title:  "What the cluster holds",
 		XLabel: "asked for by the pods that arrived, % of all cards", YLabel: "allocated, % of all cards",
-		Note: "Refused pods count as arrived. " + setting + ".",
+		Note: "Rejected pods count as arrived. " + setting + ".",
 	}
 	for _, g := range groups {
 		at := len(f.Lines)
@@ -236,12 +236,12 @@ func refusedTable(runs []result, groups []group[result]) table {
 		}}
 	}
 	columns := []column[result]{
-		policyColumn, {"first refused at %", firstRefused}, refused("none", sizeCPU), refused(sizeFractional, sizeFractional),
+		policyColumn, {"first rejected at %", firstRefused}, refused("none", sizeCPU), refused(sizeFractional, sizeFractional),
 	}
 	for _, n := range slices.Compact(sizes) {
 		columns = append(columns, refused(strconv.Itoa(n), strconv.Itoa(n)))
 	}
-	return newTable("Pods refused up to 100 % arrived, by the cards they ask for", groups, columns)
+	return newTable("Pods rejected up to 100 % arrived, by requested cards", groups, columns)
 }
 
 func firstRefused(g group[result]) string {

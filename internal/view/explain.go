@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -44,7 +45,12 @@ type Event struct {
 	Message string    `json:"message"`
 	Count   int       `json:"count"`
 	Last    time.Time `json:"last"`
+	// Quota is the ResourceQuota that a pod would have exceeded.
+	Quota string `json:"quota,omitempty"`
 }
+
+// exceededQuota is how the API server names a quota.
+var exceededQuota = regexp.MustCompile(`exceeded quota: ([a-z0-9.-]+)`)
 
 // NewEvents returns the first few of the events, each message once.
 func NewEvents(events []cluster.Event) []Event {
@@ -56,7 +62,11 @@ func NewEvents(events []cluster.Event) []Event {
 		case same >= 0:
 			out[same].Count += e.Count
 		case len(out) < most:
-			out = append(out, Event{Reason: e.Reason, Message: e.Message, Count: e.Count, Last: e.Last.UTC()})
+			event := Event{Reason: e.Reason, Message: e.Message, Count: e.Count, Last: e.Last.UTC()}
+			if found := exceededQuota.FindStringSubmatch(e.Message); found != nil {
+				event.Quota = found[1]
+			}
+			out = append(out, event)
 		}
 	}
 	return out
@@ -249,6 +259,9 @@ func (e *Explanation) pending(j *judge, pod *corev1.Pod, ask *request.PodRequest
 	}
 	e.Refusals = j.renderRefusals(v)
 	e.Summary, e.Reasons = v.summary, v.reasons
+	if v.anywhere {
+		return
+	}
 	if _, ok := help[v]; !ok {
 		help[v] = j.adviser(ask, v, func(i int) []*corev1.Pod { return j.snapshot.Facts[i].Pods }).help()
 	}

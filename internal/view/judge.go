@@ -30,6 +30,8 @@ type verdict struct {
 	refusals []place.Refusal
 	reasons  []place.Reason
 	summary  string
+	// anywhere: the refusal is not about nodes, so that no room on them would help.
+	anywhere bool
 	// estimate says where the scheduler may know more.
 	estimate []string
 }
@@ -46,19 +48,21 @@ type judge struct {
 	ignoreState bool
 	// demand is what the scheduler expects of the pods to come.
 	demand   func() *place.Demand
+	budgets  func() *budgets
 	verdicts map[string]*verdict
 }
 
 func newJudge(s *cluster.Snapshot, policy place.Policy) *judge {
 	return &judge{
 		snapshot: s, policy: policy, verdicts: map[string]*verdict{},
-		demand: sync.OnceValue(func() *place.Demand { return s.Learner(s.Pending, nil).Demand() }),
+		demand:  sync.OnceValue(func() *place.Demand { return s.Learner(s.Pending, nil).Demand() }),
+		budgets: sync.OnceValue(func() *budgets { return newBudgets(s) }),
 	}
 }
 
 // read returns what the pod asks for, as the scheduler reads it.
 func (j *judge) read(pod *corev1.Pod) (*request.PodRequest, field.ErrorList) {
-	ask, problems := request.Read(pod)
+	ask, problems := request.ReadPending(pod)
 	if ask != nil {
 		request.Describe(pod, &ask.Request)
 		policy, _ := j.policyFor(pod)
@@ -78,7 +82,7 @@ func (j *judge) policyFor(pod *corev1.Pod) (policy place.Policy, known bool) {
 
 // of returns the verdict on a pod, nothing booked in between.
 func (j *judge) of(pod *corev1.Pod, ask *request.PodRequest) *verdict {
-	key := fmt.Sprintf("%+v %+v %s", ask.Request, ask.Prefer, limitsOf(pod))
+	key := fmt.Sprintf("%+v %+v %s %s", ask.Request, ask.Prefer, limitsOf(pod), j.budgets().covering(pod))
 	if v, ok := j.verdicts[key]; ok {
 		return v
 	}
@@ -99,6 +103,9 @@ func limitsOf(pod *corev1.Pod) []byte {
 
 // decide chooses among the nodes that the pod may use.
 func (j *judge) decide(pod *corev1.Pod, ask *request.PodRequest, demand *place.Demand) *verdict {
+	if refusal := j.overBudget(pod, ask); refusal.Code != place.Fits {
+		return j.refuseAll(refusal)
+	}
 	v := &verdict{}
 	var avoided []bool
 	v.excluded, avoided = j.excluded(pod)

@@ -14,6 +14,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -158,7 +159,9 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	v := p.judge.decide(pod, ask, p.learner.Demand())
 	if !v.fits {
 		out.Refusals, out.Summary = p.judge.renderRefusals(v), v.summary
-		out.Preempts = p.judge.preempts(pod, ask, v)
+		if !v.anywhere {
+			out.Preempts = p.judge.preempts(pod, ask, v)
+		}
 		return out, nil
 	}
 	out.Estimate = v.estimate
@@ -167,6 +170,7 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	if err != nil {
 		return out, err
 	}
+	p.judge.budgets().used.Add(p.judge.budgets().limits, quota.Pod{Pod: pod, Amounts: quota.Held(node, &ask.Request)})
 	node.FreeCPU = max(0, node.FreeCPU-ask.Request.CPU)
 	out.Node = node.Name
 	out.Containers = renderContainers(node, &holding)

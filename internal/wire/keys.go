@@ -7,24 +7,24 @@ import corev1 "k8s.io/api/core/v1"
 // "Written by:", "Read by:" or "Format:" fills a column of its table, the rest
 // says what it means.
 
-// Annotations that users write on pods.
+// Pod annotations set by users.
 const (
 	// AnnotationQoS is the QoS class of the pod's slices. A card runs one class
-	// at a time. It can't be changed once the pod is bound.
+	// at a time. It cannot be changed once the pod is bound.
 	// On: Pod.
-	// Written by: users; manager, where it is missing.
+	// Written by: users; manager, if missing.
 	// Read by: scheduler, agent, the vendor's plugin.
 	// Format: `best-effort` (the default), `fixed-share` or `burst-share`.
 	AnnotationQoS = "metax-tech.com/sgpu-qos-policy"
-	// AnnotationClass is the class of the pod: online pods come before offline
-	// ones on the card that they share.
+	// AnnotationClass is the class of the pod: online pods have precedence over
+	// offline pods on the same card.
 	// On: Pod.
 	// Written by: users.
 	// Read by: scheduler, agent, the vendor's plugin.
 	// Format: `online` or `offline`.
 	AnnotationClass = "metax-tech.com/sgpu-app-class"
-	// AnnotationTopologyAware turns the choice by links off for a pod that takes
-	// several cards alone.
+	// AnnotationTopologyAware turns topology-aware allocation off for a pod with
+	// several exclusive cards.
 	// On: Pod.
 	// Written by: users.
 	// Read by: scheduler.
@@ -34,13 +34,13 @@ const (
 	// On: Pod.
 	// Written by: users.
 	// Read by: scheduler.
-	// Format: UUIDs with commas between; empty is no limit.
+	// Format: comma-separated UUIDs; empty is no limit.
 	AnnotationUseCards = "metax-tech.com/use-gpuuuid"
 	// AnnotationNoUseCards are cards that the pod must not get.
 	// On: Pod.
 	// Written by: users.
 	// Read by: scheduler.
-	// Format: UUIDs with commas between.
+	// Format: comma-separated UUIDs.
 	AnnotationNoUseCards = "metax-tech.com/nouse-gpuuuid"
 	// AnnotationNodePolicy is how a node is chosen, and the cards of a request
 	// for whole cards.
@@ -53,60 +53,60 @@ const (
 	// On: Pod.
 	// Written by: users.
 	// Read by: scheduler.
-	// Format: `binpack`, `spread`, `numa`, `mutex`, or several with commas between; `topology-aware` is accepted and has no effect.
+	// Format: `binpack`, `spread`, `numa`, `mutex`, or several separated by commas; `topology-aware` is accepted and has no effect.
 	AnnotationCardPolicy = "hami.io/gpu-scheduler-policy"
-	// AnnotationWeights has no effect here: slots, compute and memory weigh the
-	// same. The pod is admitted with a warning.
+	// AnnotationWeights has no effect: slots, compute and memory have the same
+	// weight. The pod is admitted with a warning.
 	// On: Pod.
 	// Written by: users of HAMi.
 	// Read by: none.
 	// Format: `slot=1,core=1,memory=1`.
 	AnnotationWeights = "hami.io/device-scoring-weights"
-	// AnnotationKoordHint has no effect here: links and harm to later pods decide.
-	// The pod is admitted with a warning.
+	// AnnotationKoordHint has no effect: links and fragmentation decide. The pod is
+	// admitted with a warning.
 	// On: Pod.
 	// Written by: users of Koordinator.
 	// Read by: none.
 	// Format: Koordinator's.
 	AnnotationKoordHint = "scheduling.koordinator.sh/device-allocate-hint"
-	// AnnotationKoordJoint has no effect here: only cards are placed. The pod is
+	// AnnotationKoordJoint has no effect: only cards are allocated. The pod is
 	// admitted with a warning.
 	// On: Pod.
 	// Written by: users of Koordinator.
 	// Read by: none.
 	// Format: Koordinator's.
 	AnnotationKoordJoint = "scheduling.koordinator.sh/device-joint-allocate"
-	// AnnotationKoordPartition has no effect here: the best set of cards is found,
-	// not looked up in a table. The pod is admitted with a warning.
+	// AnnotationKoordPartition has no effect: the best set of cards is
+	// computed. The pod is admitted with a warning.
 	// On: Pod.
 	// Written by: users of Koordinator.
 	// Read by: none.
 	// Format: Koordinator's.
 	AnnotationKoordPartition = "scheduling.koordinator.sh/gpu-partition-spec"
-	// AnnotationKoordReservation is not supported yet. The pod is admitted with a
+	// AnnotationKoordReservation is not supported. The pod is admitted with a
 	// warning.
 	// On: Pod.
 	// Written by: users of Koordinator.
 	// Read by: none.
 	// Format: Koordinator's.
 	AnnotationKoordReservation = "scheduling.koordinator.sh/reservation-affinity"
-	// AnnotationKoordResources is not supported yet. The pod is admitted with a
+	// AnnotationKoordResources is not supported. The pod is admitted with a
 	// warning.
 	// On: Pod.
 	// Written by: users of Koordinator.
 	// Read by: none.
 	// Format: Koordinator's.
 	AnnotationKoordResources = "scheduling.koordinator.sh/resource-spec"
-	// PrefixKoordGang begins the annotations of gangs, which are not supported yet:
-	// each pod is placed by itself. The pod is admitted with a warning.
+	// PrefixKoordGang is the prefix of gang annotations. Gangs are not supported: each
+	// pod is placed individually. The pod is admitted with a warning.
 	// On: Pod.
 	// Written by: users of Koordinator.
 	// Read by: none.
 	// Format: Koordinator's.
 	PrefixKoordGang = "gang.scheduling.koordinator.sh/"
 	// AnnotationRunTime is how long the pod's containers run on a simulated node
-	// before they end with exit code 0; without it a container whose command is
-	// `sleep` ends after that time, and any other runs on. Real nodes ignore it.
+	// before they end with exit code 0. Without it, a container with the command
+	// `sleep` ends after that time, and others keep running. Real nodes ignore it.
 	// On: Pod.
 	// Written by: users of a playground.
 	// Read by: playground.
@@ -129,17 +129,18 @@ func AnnotationPrefixes() []string {
 	return []string{"metax-tech.com/", "hami.io/", "koordinator.sh/gpu", "scheduling.koordinator.sh/", PrefixKoordGang}
 }
 
-// What a scheduler writes on pods.
+// Pod annotations and conditions set by the scheduler.
 const (
-	// AnnotationAllocated is which cards, and how much of each, every container
-	// of the pod was given. It is the vendor's, and the one that everybody reads.
+	// AnnotationAllocated is the allocation of the pod: the cards of each container,
+	// with the compute and memory of each. It is the vendor's format, which all readers
+	// support.
 	// On: Pod.
 	// Written by: scheduler, in the Binding.
 	// Read by: scheduler, manager, agent, the vendor's plugin.
 	// Format: JSON, a list of cards for each container, init containers first: `[[{"uuid":"GPU-…","compute":60,"vRam":4096}]]`, in percent and MiB.
 	AnnotationAllocated = "metax-tech.com/gpu-devices-allocated"
-	// AnnotationPredicateTime is when that was decided. Of two pods on one card
-	// the earlier keeps it.
+	// AnnotationPredicateTime is the time of the allocation. If two pods hold one
+	// card, the earlier keeps it.
 	// On: Pod.
 	// Written by: scheduler, in the Binding.
 	// Read by: agent, manager, the vendor's plugin.
@@ -151,52 +152,51 @@ const (
 	// Read by: scheduler, manager, agent; HAMi's web page and exporter.
 	// Format: name of the node.
 	AnnotationHAMiNode = "hami.io/vgpu-node"
-	// AnnotationHAMiSGPU is the allocation of slices for HAMi's readers.
+	// AnnotationHAMiSGPU is the allocation of slices in HAMi's format.
 	// On: Pod.
 	// Written by: scheduler, in the Binding.
 	// Read by: HAMi's web page and exporter; scheduler and manager, in addition to the vendor's.
 	// Format: `UUID,Metax-SGPU,MiB,percent:` for each card, `;` after each container, init containers first.
 	AnnotationHAMiSGPU = "hami.io/metax-sgpu-devices-allocated"
-	// AnnotationHAMiGPU is the allocation of whole cards for HAMi's readers.
+	// AnnotationHAMiGPU is the allocation of whole cards in HAMi's format.
 	// On: Pod.
 	// Written by: scheduler, in the Binding.
 	// Read by: HAMi's web page and exporter; scheduler and manager, in addition to the vendor's.
 	// Format: as above with `Metax-GPU`.
 	AnnotationHAMiGPU = "hami.io/metax-gpu-devices-allocated"
-	// AnnotationKoordAllocated is the allocation for Koordinator's readers, on
-	// pods that ask in its words.
+	// AnnotationKoordAllocated is the allocation in Koordinator's format, on
+	// pods with Koordinator's resources.
 	// On: Pod.
 	// Written by: scheduler, in the Binding.
 	// Read by: Koordinator's tools; scheduler and manager, in addition to the vendor's.
 	// Format: JSON, `{"gpu":[{"minor":0,"resources":{…},"id":"GPU-…"}]}`.
 	AnnotationKoordAllocated = "scheduling.koordinator.sh/device-allocated"
-	// ConditionTerm is how a new leader makes sure that no decision of an old one
-	// is still under way: it touches each pending pod. A scheduler process never
-	// binds a pod that another one touched after it.
+	// ConditionTerm fences an old leader: a new leader writes the condition to
+	// each pending pod, and a scheduler process never binds a pod that another process
+	// has written after it.
 	// On: pending Pod, as a condition.
 	// Written by: scheduler.
 	// Read by: scheduler.
-	// Format: a condition whose message begins with the identity of the scheduler process.
+	// Format: a condition; its message begins with the identity of the scheduler process.
 	ConditionTerm corev1.PodConditionType = "daybreak-gpu.io/Term"
 )
 
 // Annotations and labels of nodes and namespaces.
 const (
-	// AnnotationNodeCards is the vendor's inventory of a node. Where there is a
-	// Device, link zone and QoS are taken from here and the rest from there.
+	// AnnotationNodeCards is the vendor's inventory of a node. If the node has a
+	// Device, only the link zone and the QoS class are read from the annotation.
 	// On: Node.
-	// Written by: the vendor's plugin; agent, where that does not run.
+	// Written by: the vendor's plugin; agent, if the plugin does not run.
 	// Read by: scheduler, manager; HAMi.
 	// Format: JSON, a list of cards: `[{"uuid":"GPU-…","model":"MXC500","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"numa":0,"healthy":true,"qosPolicy":"best-effort","linkZone":1}]`.
 	AnnotationNodeCards = "metax-tech.com/node-gpu-devices"
-	// AnnotationScores is what the best set of n cards is worth, of those that
-	// are free.
+	// AnnotationScores is the score of the best set of n free cards.
 	// On: Node.
 	// Written by: the vendor's plugin; agent with `--topology-annotations`.
 	// Read by: scheduler, on nodes whose cards are only counted; HAMi.
 	// Format: JSON, `{"1":0,"2":110,…}`.
 	AnnotationScores = "metax-tech.com/gpu.topology.scores"
-	// AnnotationLosses is what those that stay free lose by it.
+	// AnnotationLosses is the score that the remaining free cards lose.
 	// On: Node.
 	// Written by: the vendor's plugin; agent with `--topology-annotations`.
 	// Read by: scheduler, on nodes whose cards are only counted; HAMi.
@@ -209,28 +209,28 @@ const (
 	// Format: such as `MXC500`.
 	LabelProduct = "metax-tech.com/gpu.product"
 
-	// AnnotationLock names the one pod that the vendor's plugin is to serve next.
+	// AnnotationLock names the pod that the vendor's plugin serves next.
 	// Nodes that Daybreak's agent serves have none.
 	// On: Node.
-	// Written by: scheduler, HAMi, Koordinator; the vendor's plugin takes it off.
+	// Written by: scheduler, HAMi, Koordinator; removed by the vendor's plugin.
 	// Read by: scheduler, manager, the vendor's plugin.
 	// Format: `RFC 3339 time,namespace,pod`.
 	AnnotationLock = "hami.io/mutex.lock"
 
-	// AnnotationServedBy says whose device plugin serves the node. Without it the
-	// vendor's does if the node has a Device, or if what else is known of the node
-	// shows it. An administrator who removes vendor gives the node to the agent.
+	// AnnotationServedBy is the device plugin that serves the node. Without it,
+	// the vendor's plugin serves a node that has a Device or other signs of the plugin.
+	// Removing the value vendor gives the node to the agent.
 	// On: Node.
 	// Written by: agent; administrators.
 	// Read by: scheduler, manager, agent.
 	// Format: `daybreak` or `vendor`.
 	AnnotationServedBy = "daybreak-gpu.io/served-by"
-	// AnnotationAdvertised marks a node that the manager makes advertise its
-	// cards; it lists the labels that the manager put there.
+	// AnnotationAdvertised marks a node with resources written by the manager, and
+	// lists the labels that the manager has written.
 	// On: Node.
 	// Written by: manager.
 	// Read by: manager.
-	// Format: labels with commas between.
+	// Format: comma-separated labels.
 	AnnotationAdvertised = "daybreak-gpu.io/advertised"
 	// LabelSimulated marks the nodes of a playground.
 	// On: Node.
@@ -238,19 +238,24 @@ const (
 	// Read by: users, as a selector.
 	// Format: `true`.
 	LabelSimulated = "daybreak-gpu.io/simulated"
-	// LabelPrivileged lets privileged containers of the namespace's pods have
-	// cards.
+	// LabelPrivileged allows cards in privileged containers of the namespace.
 	// On: Namespace.
 	// Written by: administrators.
-	// Read by: the API server, which asks the manager accordingly.
+	// Read by: the API server, for the manager's webhook.
 	// Format: `true`.
 	LabelPrivileged = "daybreak-gpu.io/allow-privileged"
+	// LabelQuota rejects pods with cards but without amounts of the manager, so that
+	// no pod bypasses a ResourceQuota of the namespace.
+	// On: Namespace; on the manager's pods if it applies to all namespaces.
+	// Written by: administrators; the chart.
+	// Read by: the API server, manager, commands.
+	// Format: `enforced`.
+	LabelQuota = "daybreak-gpu.io/quota"
 	// LabelAdmitted marks pods with cards that the manager's webhook has admitted.
-	// Webhooks of API servers below 1.28 select pods by it, so it stays as long as
-	// the pod.
+	// Webhooks of API servers older than 1.28 select pods by it.
 	// On: Pod.
 	// Written by: manager.
-	// Read by: the API server, which asks the manager about these pods.
+	// Read by: the API server, for the manager's webhook.
 	// Format: `true`.
 	LabelAdmitted = "daybreak-gpu.io/admitted"
 )
@@ -277,55 +282,55 @@ const (
 
 // Annotations and labels of Devices.
 const (
-	// AnnotationMode is how the node hands out its cards: whole, in slices, by
-	// seats, or as virtual functions.
+	// AnnotationMode is how the node allocates its cards: whole, in slices,
+	// shared without isolation, or as virtual functions.
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
 	// Format: `native`, `sgpu`, `shared` or `vgpu`.
 	AnnotationMode = "daybreak-gpu.io/mode"
-	// AnnotationModePending is the mode that was asked for and waits for pods to
-	// end.
+	// AnnotationModePending is the requested mode, which takes effect when the
+	// pods of the node have ended.
 	// On: Device.
 	// Written by: agent.
 	// Read by: agent.
 	// Format: as the mode.
 	AnnotationModePending = "daybreak-gpu.io/mode-pending"
-	// AnnotationLinks is which pairs of cards have a MetaXLink that works.
+	// AnnotationLinks lists the pairs of cards with a working MetaXLink.
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
 	// Format: JSON, the cards and a row of the matrix for each, `M` for a link and `.` for none: `{"cards":["GPU-a","GPU-b"],"links":["-M","M-"]}`.
 	AnnotationLinks = "daybreak-gpu.io/links"
-	// AnnotationForeignSlices is what slices that Daybreak did not make take of the
-	// cards. They count as used.
+	// AnnotationForeignSlices lists slices that Daybreak has not created. They count
+	// as used.
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
 	// Format: JSON, `[{"card":"GPU-…","slices":1,"compute":50,"memoryMiB":8192,"qosPolicy":"best-effort"}]`.
 	AnnotationForeignSlices = "daybreak-gpu.io/foreign-slices"
-	// AnnotationPluginAllocations is which cards kubelet gave to pods without an allocation.
-	// Where Daybreak serves the node, a pod without an allocation that is not in
-	// the list holds no cards.
+	// AnnotationPluginAllocations lists the cards that kubelet has given to pods without
+	// an allocation. On a node that Daybreak serves, other pods without an allocation
+	// hold no cards.
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
-	// Format: JSON, `[{"uid":"…","pod":"ns/name","containers":{"c":["GPU-…"]}}]`; pods are known by UID, and a container without cards has some whose names are not known.
+	// Format: JSON, `[{"uid":"…","pod":"ns/name","containers":{"c":["GPU-…"]}}]`; pods are identified by UID; the cards of a container with an empty list are unknown.
 	AnnotationPluginAllocations = "daybreak-gpu.io/given-cards"
-	// AnnotationForget are cards that were taken out of the machine for good. The
-	// agent drops them from the Device once no pod names them, and takes the
-	// annotation off.
+	// AnnotationForget are cards that were permanently removed from the machine. The
+	// agent removes them from the Device once no pod holds them, and removes the
+	// annotation.
 	// On: Device.
 	// Written by: administrators.
 	// Read by: agent.
-	// Format: UUIDs with commas between.
+	// Format: comma-separated UUIDs.
 	AnnotationForget = "daybreak-gpu.io/forget-card"
-	// AnnotationRepaired are cards whose latched fault was seen to. The agent
-	// judges them again, and takes the annotation off.
+	// AnnotationRepaired are repaired cards with a latched fault. The agent clears
+	// the fault, evaluates the cards again, and removes the annotation.
 	// On: Device.
 	// Written by: administrators.
 	// Read by: agent.
-	// Format: UUIDs with commas between.
+	// Format: comma-separated UUIDs.
 	AnnotationRepaired = "daybreak-gpu.io/card-repaired"
 	// LabelLinkZone is the card's zone: cards of one zone are joined by MetaXLink.
 	// On: card of a Device.
@@ -333,14 +338,14 @@ const (
 	// Read by: scheduler, manager.
 	// Format: a number from 1; 0 is no link.
 	LabelLinkZone = "daybreak-gpu.io/link-zone"
-	// LabelPCIeSwitch is the PCIe switch that the card hangs on.
+	// LabelPCIeSwitch is the PCIe switch of the card.
 	// On: card of a Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
 	// Format: the switch's PCI address.
 	LabelPCIeSwitch = "daybreak-gpu.io/pcie-switch"
-	// LabelErrors counts the uncorrectable memory errors that were acted upon, so
-	// that an agent that restarts sees an increase.
+	// LabelErrors is the number of uncorrectable memory errors already handled, so that
+	// a restarted agent detects an increase.
 	// On: card of a Device.
 	// Written by: agent.
 	// Read by: agent.
@@ -353,7 +358,7 @@ const (
 	// Read by: scheduler, manager; Koordinator.
 	// Format: `metax`.
 	LabelVendor = "node.koordinator.sh/gpu-vendor"
-	// LabelModel is the chip's name without MX; on Device and Node the commonest.
+	// LabelModel is the model without the prefix MX; on Device and Node, the most common model.
 	// On: Device and each of its cards, and Node.
 	// Written by: agent on the Device; manager on the Node.
 	// Read by: scheduler, manager; Koordinator.
@@ -370,43 +375,42 @@ const (
 // VendorMetaX is MetaX's value of [LabelVendor].
 const VendorMetaX = "metax"
 
-// Conditions of a Device's single cards. Healthy is always there; the others
-// only while they apply.
+// Conditions of cards. Healthy is always present; the others only while they apply.
 const (
-	// ConditionHealthy is whether the card takes pods, with the reason where it
-	// does not.
+	// ConditionHealthy is whether pods are placed on the card, with the reason if
+	// not.
 	// On: card of a Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
 	ConditionHealthy = "Healthy"
-	// ConditionLinked is False when a MetaXLink port that was up is down, and
-	// Unknown while the links can't be read: then they stay as they were.
+	// ConditionLinked is False if a MetaXLink port that was up is down, and
+	// Unknown while the links cannot be read; the last known links are then kept.
 	// On: card of a Device.
 	// Written by: agent.
-	// Read by: people.
+	// Read by: administrators.
 	ConditionLinked = "Linked"
-	// ConditionSlices is False where slices were asked for and the card can't have
-	// any.
+	// ConditionSlices is False if slices are requested and the card does not support
+	// them.
 	// On: card of a Device.
 	// Written by: agent.
-	// Read by: people.
+	// Read by: administrators.
 	ConditionSlices = "SlicesSupported"
 	// ConditionModePending is True while a change of mode waits for pods to end.
 	// On: card of a Device.
 	// Written by: agent.
-	// Read by: people.
+	// Read by: administrators.
 	ConditionModePending = "ModePending"
-	// ConditionServing is whether the agent hands the cards out now; it is alike
-	// on all of them. It is missing where someone else does.
+	// ConditionServing is whether the agent serves the cards. It is the same on all
+	// cards of a node, and absent if the agent is not the device plugin of the node.
 	// On: card of a Device.
 	// Written by: agent.
-	// Read by: scheduler, which places nothing where it is not True.
+	// Read by: scheduler, which places no pods unless it is True.
 	ConditionServing = "Serving"
-	// ConditionWaived is True where an administrator has checks of the node waived,
-	// with their names and what they found; it is alike on all cards.
+	// ConditionWaived is True if checks of the node are waived. The message has their
+	// names and results. It is the same on all cards of a node.
 	// On: card of a Device.
 	// Written by: agent.
-	// Read by: people.
+	// Read by: administrators.
 	ConditionWaived = "ChecksWaived"
 )
 

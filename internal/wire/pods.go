@@ -76,6 +76,9 @@ func hasLimit(pod *corev1.Pod, names ...corev1.ResourceName) bool {
 // no lock would ever be taken off.
 func HasSlices(pod *corev1.Pod) bool { return hasLimit(pod, ResourceSGPU) }
 
+// ComponentSelector selects the pods of all components by the labels of the chart.
+const ComponentSelector = "app.kubernetes.io/name=daybreak"
+
 // IsComponent reports whether the chart gave the pod the labels of the component,
 // such as agent or scheduler.
 func IsComponent(pod *corev1.Pod, name string) bool {

@@ -32,6 +32,11 @@ func DecodePod(text []byte) (*corev1.Pod, error) { return decode[corev1.Pod](tex
 // DecodeNode decodes the JSON of a Node that may not come from the API server.
 func DecodeNode(text []byte) (*corev1.Node, error) { return decode[corev1.Node](text) }
 
+// DecodeQuota decodes the JSON of a ResourceQuota that may not come from the API server.
+func DecodeQuota(text []byte) (*corev1.ResourceQuota, error) {
+	return decode[corev1.ResourceQuota](text)
+}
+
 // DecodeDevice decodes a Device. A field of the wrong type makes the whole
 // object unreadable, which affects its node only.
 func DecodeDevice(text []byte) (*v1alpha1.Device, error) { return decode[v1alpha1.Device](text) }

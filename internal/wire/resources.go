@@ -24,6 +24,37 @@ const (
 	KoordGPU         corev1.ResourceName = "koordinator.sh/gpu"
 )
 
+// QuotaEnforced is the value of [LabelQuota].
+const QuotaEnforced = "enforced"
+
+// Amounts that the manager writes on the first app container of a pod that Daybreak
+// schedules: what quotas count, of all containers and cards together. No node
+// advertises them, and kubelet ignores what its node does not advertise.
+const (
+	ResourceCompute corev1.ResourceName = "daybreak-gpu.io/compute"
+	ResourceMemory  corev1.ResourceName = "daybreak-gpu.io/memory"
+	ResourceCards   corev1.ResourceName = "daybreak-gpu.io/cards"
+)
+
+var amounts = []Resource{
+	{Name: ResourceCompute, Means: "compute of all containers and cards together, at the pod's peak", WrittenBy: "manager", ReadBy: amountReaders, Format: "percent of one card: 250 is two and a half cards"},
+	{
+		Name: ResourceMemory, Means: "memory of all containers and cards together. Shares of a card's memory count as on the largest card that fits the pod",
+		WrittenBy: "manager", ReadBy: amountReaders, Format: "bytes, such as 4Gi",
+	},
+	{Name: ResourceCards, Means: "the number of exclusive cards: whole cards, and slices with all of the compute", WrittenBy: "manager", ReadBy: amountReaders, Format: "0 or more"},
+}
+
+const amountReaders = "the API server, for ResourceQuotas; Kueue"
+
+// AmountTable returns the amounts for the reference.
+func AmountTable() []Resource { return slices.Clone(amounts) }
+
+// AmountResources returns the amounts.
+func AmountResources() []corev1.ResourceName {
+	return []corev1.ResourceName{ResourceCompute, ResourceMemory, ResourceCards}
+}
+
 // Advertised is how much of a resource the manager makes a node advertise.
 type Advertised uint8
 
@@ -56,29 +87,29 @@ type Resource struct {
 var table = []Resource{
 	{
 		Name: ResourceGPU, Devices: true,
-		Means:     "a number of whole cards",
+		Means:     "the number of whole cards",
 		WrittenBy: "users; the node's device plugin, as capacity", ReadBy: "scheduler, agent", Format: "1 to 64",
 	},
 	{
 		Name: ResourceSGPU, Devices: true,
-		Means:     "a number of cards to take a share of, in either dialect",
-		WrittenBy: "users; manager, in pods that ask in Koordinator's words; the node's device plugin, as capacity, 16 for each card",
+		Means:     "the number of cards to share, with HAMi's or Koordinator's resources",
+		WrittenBy: "users; manager, in pods with Koordinator's resources; the node's device plugin, as capacity, 16 for each card",
 		ReadBy:    "scheduler, agent", Format: "1 to 64",
 	},
 	{
 		Name: ResourceVCore, Uncounted: true, Advertised: AdvertisedUnlimited,
-		Means:     "the compute of each share. Without it the card is taken alone",
-		WrittenBy: "users; manager, as capacity without a limit, where kubelet is older than 1.31", ReadBy: "scheduler, agent", Format: "percent, 0 to 100",
+		Means:     "the compute of each share. Without it, the card is exclusive",
+		WrittenBy: "users; manager, as unlimited capacity, if kubelet is older than 1.31", ReadBy: "scheduler, agent", Format: "percent, 0 to 100",
 	},
 	{
 		Name: ResourceVMemory, Uncounted: true, Advertised: AdvertisedUnlimited,
-		Means:     "the memory of each share. Without it, all of the card's",
-		WrittenBy: "users; manager, as capacity without a limit, where kubelet is older than 1.31", ReadBy: "scheduler, agent", Format: "GiB, 1 to 1024, or with a unit 1Mi to 1Ti",
+		Means:     "the memory of each share. Without it, all memory of the card",
+		WrittenBy: "users; manager, as unlimited capacity, if kubelet is older than 1.31", ReadBy: "scheduler, agent", Format: "GiB, 1 to 1024, or 1Mi to 1Ti with a unit. Write 1000 as `1000Gi`: Kubernetes stores a bare 1000 as 1k, which is rejected",
 	},
 	{
 		Name: KoordShared, Koordinator: true, Advertised: AdvertisedPercent,
-		Means:     "a number of cards; the amounts below are divided by it",
-		WrittenBy: "users; manager, where it is missing, and as capacity, 100 for each healthy card",
+		Means:     "the number of cards; the amounts below are divided by it",
+		WrittenBy: "users; manager, if missing, and as capacity, 100 for each healthy card",
 		ReadBy:    "scheduler, agent", Format: "1 to 64; over 1 only with whole cards",
 	},
 	{

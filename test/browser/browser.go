@@ -161,6 +161,16 @@ func (t *Tab) Dark(dark bool) error {
 	return err
 }
 
+// Print makes the page look as it does on paper, in a system whose theme is dark.
+func (t *Tab) Print(on bool) error {
+	media := ""
+	if on {
+		media = "print"
+	}
+	_, err := call(t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: media, Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}})
+	return err
+}
+
 // Go opens an address.
 func (t *Tab) Go(url string) error {
 	result, err := call(t, page.Navigate, page.NavigateParams{URL: url})

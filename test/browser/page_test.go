@@ -55,6 +55,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%d cards are drawn, there are %d", got, want)
 		}
 	})
+	t.Run("first run", w.firstRun(page))
 	w.eval(page, `window.untouched = true`)
 	w.apply(pods...)
 	for _, p := range []string{"chat", "train-4", "search"} {
@@ -73,7 +74,6 @@ func TestPage(t *testing.T) {
 	t.Run("boxes", w.boxes)
 	t.Run("language", w.language(page))
 	t.Run("accessible", w.accessible)
-	t.Run("pictures", w.pictures)
 	t.Run("frozen", w.frozen)
 }
 
@@ -202,7 +202,7 @@ func (w *world) filters(page *Tab) func(*testing.T) {
 	}
 }
 
-// pendingPod: a pending pod shows what each node answered and what would help.
+// pendingPod: a pending pod shows why each node rejects it and what to do.
 func (w *world) pendingPod(page *Tab) func(*testing.T) {
 	return func(t *testing.T) {
 		w := w.of(t)
@@ -211,22 +211,22 @@ func (w *world) pendingPod(page *Tab) func(*testing.T) {
 		w.eval(page, `document.querySelector('main a[href="#/pods/research/huge"]').click()`)
 		w.must(page.Wait("the nodes' answers are there", `document.querySelectorAll('main .refusals li').length > 0`))
 		text := value[string](w, page, `document.querySelector('main').innerText`)
-		for _, want := range []string{"research/huge", "17 whole cards", "wants 17 cards", "What would help", "Ask for less", "metax-1"} {
+		for _, want := range []string{"research/huge", "17 whole cards", "wants 17 cards", "Suggested actions", "Request less", "metax-1"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the page of a pod that waits does not say %q:\n%s", want, text)
 			}
 		}
 		w.to(page, "#/pods/research/job-6")
-		w.must(page.Wait("what would help is there", `document.querySelectorAll('main .helps li').length > 0`))
-		if text := value[string](w, page, `document.querySelector('main .helps').innerText`); !strings.Contains(text, "Free ") || !strings.Contains(text, "End ") {
-			t.Errorf("what would help: %s", text)
+		w.must(page.Wait("the suggested actions are there", `document.querySelectorAll('main .helps li').length > 0`))
+		if text := value[string](w, page, `document.querySelector('main .helps').innerText`); !strings.Contains(text, "Free ") || !strings.Contains(text, "Stop ") {
+			t.Errorf("the suggested actions are %s", text)
 		}
 	}
 }
 
 // pages are all kinds of them.
 var pages = []string{
-	"#/", "#/nodes", "#/nodes/metax-1", "#/nodes/metax-5", "#/nodes/metax-1/cards/0", "#/pods", "#/pods/default/chat", "#/pods/research/job-6", "#/pending", "#/findings",
+	"#/", "#/nodes", "#/nodes/metax-1", "#/nodes/metax-5", "#/nodes/metax-1/cards/0", "#/pods", "#/pods/default/chat", "#/pods/research/job-6", "#/namespaces", "#/pending", "#/findings", "#/nowhere",
 }
 
 // eachPage goes through all pages, in both languages and themes.
@@ -254,7 +254,7 @@ func (w *world) boxes(t *testing.T) {
 	w = w.of(t)
 	script, err := os.ReadFile("boxes.js")
 	w.must(err)
-	for _, width := range []int{800, 1440} {
+	for _, width := range []int{360, 768, 1280, 2560} {
 		w.eachPage(width, func(page *Tab, name string) {
 			for _, problem := range value[[]string](w, page, string(script)) {
 				t.Errorf("%s: %s", name, problem)
@@ -288,26 +288,66 @@ func (w *world) language(page *Tab) func(*testing.T) {
 // accessible: axe-core finds nothing serious.
 func (w *world) accessible(t *testing.T) {
 	w = w.of(t)
-	axe, err := os.ReadFile(filepath.Join("node_modules", "axe-core", "axe.min.js"))
-	if err != nil {
-		t.Fatalf("%v: make e2e-browser installs it", err)
-	}
 	checks := 0
 	w.eachPage(1440, func(page *Tab, name string) {
-		w.eval(page, `window.axe ? 1 : (0, eval)(`+strconv.Quote(string(axe))+`), 1`)
-		type finding struct {
-			ID, Impact, Help string
-			Nodes            []string
-		}
-		found := value[[]finding](w, page, `axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations.map((v) => ({ id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html + ' ' + (n.any[0]?.message ?? '')) })))`)
+		w.axe(page, name)
 		checks++
-		for _, f := range found {
-			if f.Impact == "serious" || f.Impact == "critical" {
-				t.Errorf("%s: %s (%s): %s: %q", name, f.ID, f.Impact, f.Help, f.Nodes)
-			} else {
-				t.Logf("%s: %s (%s): %s: %q", name, f.ID, f.Impact, f.Help, f.Nodes)
-			}
-		}
 	})
 	t.Logf("axe-core looked at %d pages", checks)
+}
+
+// axe runs axe-core on the page as it is.
+func (w *world) axe(page *Tab, name string) {
+	w.Helper()
+	axe, err := os.ReadFile(filepath.Join("node_modules", "axe-core", "axe.min.js"))
+	if err != nil {
+		w.Fatalf("%v: make e2e-browser installs it", err)
+	}
+	w.eval(page, `window.axe ? 1 : (0, eval)(`+strconv.Quote(string(axe))+`), 1`)
+	type finding struct {
+		ID, Impact, Help string
+		Nodes            []string
+	}
+	found := value[[]finding](w, page, `axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations.map((v) => ({ id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html + ' ' + (n.any[0]?.message ?? '')) })))`)
+	for _, f := range found {
+		if f.Impact == "serious" || f.Impact == "critical" {
+			w.Errorf("%s: %s (%s): %s: %q", name, f.ID, f.Impact, f.Help, f.Nodes)
+		} else {
+			w.Logf("%s: %s (%s): %s: %q", name, f.ID, f.Impact, f.Help, f.Nodes)
+		}
+	}
+}
+
+// firstRun: while no pod uses cards the overview names commands to try, until it is
+// dismissed. Nothing of that goes to the server.
+func (w *world) firstRun(page *Tab) func(*testing.T) {
+	return func(t *testing.T) {
+		w := w.of(t)
+		w.to(page, "#/")
+		const hint = `document.querySelector('main .first')`
+		for _, language := range []string{"en", "zh"} {
+			w.eval(page, fmt.Sprintf(`document.documentElement.lang.startsWith(%q) || document.getElementById('language').click()`, language))
+			commands := value[[]string](w, page, `[...document.querySelectorAll('main .first code')].map((c) => c.textContent)`)
+			if len(commands) != 3 || !strings.HasPrefix(commands[0], "kubectl apply -f examples/") {
+				t.Errorf("%s: the commands are %q", language, commands)
+			}
+			w.axe(page, "the first run, "+language)
+		}
+		w.eval(page, `document.getElementById('language').click(); document.querySelector('main .first button').click()`)
+		w.must(page.Wait("the hint is gone", `!`+hint+` && document.querySelector('main .stat')`))
+		w.must(page.Reload())
+		w.drawn(page)
+		if value[bool](w, page, `Boolean(`+hint+`)`) {
+			t.Error("the hint is back after a reload")
+		}
+		w.eval(page, `localStorage.removeItem('daybreak.first')`)
+		w.must(page.Reload())
+		w.drawn(page)
+		w.must(page.Wait("the hint is back", hint))
+		w.apply(pod("default", "first", "sgpu: 1, vcore: 1, vmemory: 1"))
+		w.must(page.Wait("the hint goes with the first pod", `!`+hint))
+		w.kubectl("", "delete", "pod", "first", "--grace-period=0", "--force", "--wait=false")
+		w.must(page.Wait("the hint returns with an empty cluster", hint))
+		w.to(page, "#/nodes")
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -35,17 +36,31 @@ func show(t *testing.T, documents ...string) *world {
 		t.Skip("make e2e-browser runs this test")
 	}
 	w := &world{T: t, ctx: t.Context()}
-	objects, err := cluster.ReadFiles([]string{filepath.Join("..", "..", "examples", "cluster.yaml"), "-"}, strings.NewReader(strings.Join(documents, "---\n")))
-	w.must(err)
-	h, err := dashboard.New(dashboard.Options{Source: still{objects}, Clock: clock.RealClock{}, Logger: klog.Background()})
-	w.must(err)
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	w.url = server.URL
+	objects := w.example(documents...)
+	w.url = w.serve(objects, nil)
+	var err error
 	w.browser, err = StartChromium(w.ctx, t.TempDir())
 	w.must(err)
 	t.Cleanup(w.browser.Close)
 	return w
+}
+
+// serve serves the dashboard of the objects, with a login if there is a reviewer.
+func (w *world) serve(objects *cluster.Objects, reviewer kubernetes.Interface) string {
+	w.Helper()
+	h, err := dashboard.New(dashboard.Options{Source: still{objects}, Reviewer: reviewer, Clock: clock.RealClock{}, Logger: klog.Background()})
+	w.must(err)
+	server := httptest.NewServer(h)
+	w.Cleanup(server.Close)
+	return server.URL
+}
+
+// example reads the example cluster and further documents.
+func (w *world) example(documents ...string) *cluster.Objects {
+	w.Helper()
+	objects, err := cluster.ReadFiles([]string{filepath.Join("..", "..", "examples", "cluster.yaml"), "-"}, strings.NewReader(strings.Join(documents, "---\n")))
+	w.must(err)
+	return objects
 }
 
 // held is a pod with a part of a card: "a0" is card 0 of metax-a.
@@ -98,7 +113,7 @@ func TestMarks(t *testing.T) {
 		t.Errorf("the runbooks are %v", hrefs)
 	}
 	w.to(page, "#/nodes/metax-a/cards/4")
-	if text := value[string](w, page, `document.querySelector('main').innerText`); !strings.Contains(text, "out of slices") || !strings.Contains(text, "0 free / 64 GiB") || !strings.Contains(text, "0% free") || !strings.Contains(text, "server 1% and 1 GiB") {
+	if text := value[string](w, page, `document.querySelector('main').innerText`); !strings.Contains(text, "No free slice") || !strings.Contains(text, "0 free / 64 GiB") || !strings.Contains(text, "0% free") || !strings.Contains(text, "server 1% and 1 GiB") {
 		t.Errorf("the page of a card out of slices: %s", text)
 	}
 }
@@ -117,12 +132,74 @@ func TestTooFewPods(t *testing.T) {
 	}
 	w.to(page, "#/")
 	stats := value[[]string](w, page, `[...document.querySelectorAll('main .stat')].map((s) => s.innerText.replaceAll('\n', ' '))`)
-	if !slices.Contains(stats, "Fragmentation – too few pods") || !strings.Contains(stats[0], "8 of these on nodes that take no pods") {
+	if !slices.Contains(stats, "Fragmentation – needs 32 pods") || !strings.Contains(stats[0], "8 of these on nodes not accepting pods") {
 		t.Errorf("the figures are %q", stats)
 	}
 	w.to(page, "#/findings")
 	if text := value[string](w, page, `document.querySelector('main').innerText`); !strings.Contains(text, "metax-c is tainted") || !strings.Contains(text, "maintenance=true:NoSchedule") {
 		t.Errorf("the findings are %s", text)
+	}
+}
+
+// TestNotServing: a Ready node whose agent does not serve is marked, and listed.
+func TestNotServing(t *testing.T) {
+	w := show(t)
+	page := w.tab("#/", 1280, 900)
+	w.eval(page, `import(location.origin + '/assets/store.js').then(({ apply, store }) => apply({ nodes: [{ ...store.nodes.get('metax-b'), paused: 'kubelet does not have the plugins' }] }))`)
+	for language, want := range map[string][2]string{"en": {"Not serving", "metax-b is not serving"}, "zh": {"未提供服务", "metax-b 未提供服务"}} {
+		w.eval(page, fmt.Sprintf(`document.documentElement.lang.startsWith(%q) || document.getElementById('language').click()`, language))
+		w.to(page, "#/nodes")
+		if pill := value[string](w, page, `document.querySelector('[data-node="metax-b"] .pill').textContent`); pill != want[0] {
+			t.Errorf("%s: the pill is %q, want %q", language, pill, want[0])
+		}
+		w.to(page, "#/findings")
+		if text := value[string](w, page, `document.querySelector('main').innerText`); !strings.Contains(text, want[1]) || !strings.Contains(text, "kubelet does not have the plugins") {
+			t.Errorf("%s: the findings are %s", language, text)
+		}
+	}
+}
+
+// TestPrint: on paper there is no navigation, the colours are light, and nothing is cut
+// off.
+func TestPrint(t *testing.T) {
+	w := show(t, broken()...)
+	page := w.tab("#/", 718, 1000) // A4 between its margins
+	w.must(page.Wait("the double booking is marked", `document.querySelector('main .card.broken')`))
+	w.must(page.Print(true))
+	for _, at := range []string{"#/", "#/nodes", "#/nodes/metax-a", "#/nodes/metax-a/cards/4", "#/pods", "#/namespaces", "#/pending", "#/findings"} {
+		w.to(page, at)
+		w.must(page.Wait(at+" is drawn", `document.querySelector('main h1')`))
+		if seen := value[[]string](w, page, `[...document.querySelectorAll('#nav, .filters, .chips, .crumbs, button:not(.sort), #tip')].filter((el) => el.checkVisibility()).map((el) => el.className || el.tagName)`); len(seen) > 0 {
+			t.Errorf("%s: %v are printed", at, seen)
+		}
+		if ink := value[string](w, page, `getComputedStyle(document.body).color`); ink != "rgb(24, 29, 39)" {
+			t.Errorf("%s: the text is %s", at, ink)
+		}
+		if cut := value[[]string](w, page, `[...document.querySelectorAll('main h1, main h2, main td, main li, main p, main .stat')].filter((el) => el.checkVisibility() && el.getBoundingClientRect().right > innerWidth + 1).map((el) => el.textContent.slice(0, 40))`); len(cut) > 0 {
+			t.Errorf("%s: cut off: %q", at, cut)
+		}
+	}
+}
+
+// TestNotFound: an address that is none of the dashboard's has a page that leads back.
+func TestNotFound(t *testing.T) {
+	w := show(t)
+	page, err := w.browser.Open(360, 740)
+	w.must(err)
+	w.must(page.Go(w.url + "/nodes/metax-a"))
+	w.must(page.Wait("the page is drawn", `document.documentElement.dataset.language === 'en' && getComputedStyle(document.querySelector('main')).width !== '360px'`))
+	w.axe(page, "the page for unknown addresses")
+	if text := value[string](w, page, `document.body.innerText`); !strings.Contains(text, "Page not found") || !strings.Contains(text, "/nodes/metax-a") || strings.Contains(text, "未找到") {
+		t.Errorf("the page is %s", text)
+	}
+	w.eval(page, `document.getElementById('language').click()`)
+	if text := value[string](w, page, `document.body.innerText`); !strings.Contains(text, "未找到页面") || strings.Contains(text, "not found") {
+		t.Errorf("the page in Chinese is %s", text)
+	}
+	w.eval(page, `document.querySelector('main a').click()`)
+	w.drawn(page)
+	if lang := value[string](w, page, `document.documentElement.lang`); lang != "zh-CN" {
+		t.Errorf("the dashboard is then in %s", lang)
 	}
 }
 
@@ -172,7 +249,7 @@ func TestSearchAndSort(t *testing.T) {
 	w.eval(page, `[...document.querySelectorAll('main th button')].find((b) => b.textContent.startsWith('Pod')).click()`)
 	w.must(page.Wait("two clicks sort downwards", `location.hash === '#/pods?pod=chat-&sort=-pod' && document.querySelector('main th[aria-sort="descending"]')`))
 	for at, want := range map[string]string{
-		"#/pods?pod=none": "No pod matches these filters.", "#/pending?pod=none": "No pending pod matches these filters.", "#/nodes?node=none": "No node matches these filters.", "#/findings?node=metax-c": "Nothing is wrong with metax-c.",
+		"#/pods?pod=none": "No pod matches these filters.", "#/pending?pod=none": "No pending pod matches these filters.", "#/nodes?node=none": "No node matches these filters.", "#/findings?node=metax-c": "No findings for metax-c.",
 	} {
 		w.to(page, at)
 		if text := value[string](w, page, `(document.querySelector('main .empty')?.textContent ?? '') + (document.querySelector('main .servers')?.dataset.empty ?? '')`); text != want {
@@ -223,17 +300,17 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// TestPhone: at 390 pixels everything is reached without scrolling sideways, and names
+// TestPhone: at 360 pixels everything is reached without scrolling sideways, and names
 // are not broken inside words.
 func TestPhone(t *testing.T) {
 	w := show(t, append(broken(), pod("research", "pretraining-worker-0", "gpu: 17"), held("embedding-service-production-7c9d8f5b6-abcde", "a5", 20, 4096))...)
 	script, err := os.ReadFile("boxes.js")
 	w.must(err)
-	page := w.tab("#/", 390, 844)
+	page := w.tab("#/", 360, 740)
 	w.must(page.Wait("the double booking is marked", `document.querySelector('main .card.broken')`))
 	for _, language := range []string{"en", "zh"} {
 		w.eval(page, fmt.Sprintf(`document.documentElement.lang.startsWith(%q) || document.getElementById('language').click()`, language))
-		for _, at := range []string{"#/", "#/nodes", "#/nodes/metax-a", "#/nodes/metax-a/cards/4", "#/pods", "#/pods/team-b/embedding-service-production-7c9d8f5b6-abcde", "#/pending", "#/findings"} {
+		for _, at := range []string{"#/", "#/nodes", "#/nodes/metax-a", "#/nodes/metax-a/cards/4", "#/pods", "#/pods/team-b/embedding-service-production-7c9d8f5b6-abcde", "#/namespaces", "#/pending", "#/findings"} {
 			w.to(page, at)
 			w.must(page.Wait(at+" is drawn", `document.querySelector('main h1') && !document.querySelector('main > p.dim:last-child')`))
 			for _, problem := range value[[]string](w, page, string(script)) {
@@ -265,7 +342,7 @@ func TestRounding(t *testing.T) {
 	for script, want := range map[string]string{
 		"free(20 * 1048576 - 4096)": "19.9 TiB", "usedOf(4096, 20 * 1048576)": "4 GiB", "usedOf(20 * 1048576 - 1, 20 * 1048576)": "20 TiB", "free(20 * 1048576)": "20 TiB",
 		"memory(1048576 - 1)": "1 TiB", "free(1048576 - 1)": "1,023.9 GiB", "free(0)": "0", "free(640)": "640 MiB", "memory(1088)": "1.1 GiB", "free(1088)": "1 GiB",
-		"usedOf(2879 * 1024, 2880 * 1024)": "2.8 TiB", "percent(1, 1000)": "1", "percent(999, 1000)": "99", "percent(12.1, 100)": "13", "percent(0, 10)": "0", "percent(10, 10)": "100", "cardsUsed(1201)": "12.1",
+		"usedOf(2879 * 1024, 2880 * 1024)": "2.8 TiB", "percent(1, 1000)": "1", "percent(999, 1000)": "99", "percent(12.1, 100)": "13", "percent(0, 10)": "0", "percent(10, 10)": "100", "cardsUsed(1201)": "12.1", "cardsUsed(0)": "0",
 	} {
 		if got := value[string](w, page, `import(location.origin + '/assets/i18n.js').then(({ free, memory, usedOf, percent, cardsUsed }) => String(`+script+`))`); got != want {
 			t.Errorf("%s is %s, want %s", script, got, want)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,10 +25,10 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
-	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
+	"github.com/daybreak-gpu/daybreak/test/identity"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -411,7 +410,7 @@ func (w *world) startServer(cfg machine.Config, library string) (*server, error)
 	}
 	w.running.Go(m.Run)
 	w.atEnd(m.Stop)
-	config, err := w.agentConfig(cfg.Node)
+	config, err := identity.Agent(w.ctx, w.cluster, cfg.Node, "none")
 	if err != nil {
 		return nil, err
 	}
@@ -430,35 +429,6 @@ func (w *world) startServer(cfg machine.Config, library string) (*server, error)
 	process := w.cluster.NewProcess(name, w.agent, args...)
 	process.Env = []string{fake.EnvConfig + "=" + m.Driver()}
 	return &server{Machine: m, agent: &part{name: name, process: process, proxy: p, address: "http://" + address[0]}}, nil
-}
-
-// agentConfig is how the agent of a node reaches the API server: with the token
-// of a pod on the node, as every agent does.
-func (w *world) agentConfig(node string) (*rest.Config, error) {
-	name := "agent-" + node
-	pod, err := w.client.CoreV1().Pods(manager.DefaultNamespace).Create(w.ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{
-			NodeName: node, ServiceAccountName: local.AgentAccount, TerminationGracePeriodSeconds: new(int64(0)),
-			Containers:  []corev1.Container{{Name: "c", Image: "none"}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("pod of the agent: %w", err)
-	}
-	token, err := w.client.CoreV1().ServiceAccounts(manager.DefaultNamespace).CreateToken(w.ctx, local.AgentAccount, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{
-			ExpirationSeconds: new(int64(24 * 3600)),
-			BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: name, UID: pod.UID},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("token of the agent: %w", err)
-	}
-	config := rest.AnonymousClientConfig(w.cluster.REST())
-	config.BearerToken = token.Status.Token
-	return config, nil
 }
 
 // all returns all machines.

@@ -67,7 +67,7 @@ func TestApply(t *testing.T) {
 	if got := kubectl(nil, "get", "mutatingwebhookconfiguration", "daybreak", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}"); got == "" {
 		t.Error("an upgrade takes the trust away that the manager added")
 	}
-	if _, err := onCluster("install", "second", dir, "--namespace", "elsewhere", "--create-namespace"); err == nil || !strings.Contains(err.Error(), "installed in namespace "+namespace+" already") {
+	if _, err := onCluster("install", "second", dir, "--namespace", "elsewhere", "--create-namespace"); err == nil || !strings.Contains(err.Error(), "already installed in namespace "+namespace) {
 		t.Errorf("a second installation: %v", err)
 	}
 

@@ -28,8 +28,8 @@ const (
 	envBin    = "CHART_BIN"
 	dir       = "../../charts/daybreak"
 	namespace = "daybreak-system"
-	// image is what has no default.
-	image = "image.repository=registry.example/daybreak"
+	// image is what has no default in the chart of the source tree.
+	image = "image.repository=registry.example/daybreak,image.tag=v1"
 )
 
 func TestMain(m *testing.M) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 )
 
 // whole is what an installation with everything consists of.
@@ -40,10 +41,10 @@ var whole = []string{
 	"ServiceAccount/daybreak-agent", "ServiceAccount/daybreak-manager", "ServiceAccount/daybreak-scheduler", "ServiceAccount/daybreak-test",
 	"ValidatingAdmissionPolicy/daybreak-bindings", "ValidatingAdmissionPolicy/daybreak-devices",
 	"ValidatingAdmissionPolicy/daybreak-nodes", "ValidatingAdmissionPolicy/daybreak-pods",
-	"ValidatingAdmissionPolicy/daybreak-configurations", "ValidatingAdmissionPolicy/daybreak-events", "ValidatingAdmissionPolicy/daybreak-secrets",
+	"ValidatingAdmissionPolicy/daybreak-configurations", "ValidatingAdmissionPolicy/daybreak-events", "ValidatingAdmissionPolicy/daybreak-secrets", "ValidatingAdmissionPolicy/daybreak-quota",
 	"ValidatingAdmissionPolicyBinding/daybreak-bindings", "ValidatingAdmissionPolicyBinding/daybreak-devices",
 	"ValidatingAdmissionPolicyBinding/daybreak-nodes", "ValidatingAdmissionPolicyBinding/daybreak-pods",
-	"ValidatingAdmissionPolicyBinding/daybreak-configurations", "ValidatingAdmissionPolicyBinding/daybreak-events", "ValidatingAdmissionPolicyBinding/daybreak-secrets",
+	"ValidatingAdmissionPolicyBinding/daybreak-configurations", "ValidatingAdmissionPolicyBinding/daybreak-events", "ValidatingAdmissionPolicyBinding/daybreak-secrets", "ValidatingAdmissionPolicyBinding/daybreak-quota",
 }
 
 // TestObjects: what each value adds to an installation, and takes from it.
@@ -160,19 +161,21 @@ func TestArguments(t *testing.T) {
 			set: "monitoring.tlsSecret=metrics", part: "DaemonSet/daybreak-agent",
 			want: []string{"--metrics-tls-cert-file=/etc/daybreak/metrics/tls.crt", "--metrics-tls-key-file=/etc/daybreak/metrics/tls.key"},
 		},
-		"a taint":           {part: "Deployment/daybreak-manager", want: []string{"--tolerated-taint=metax-tech.com/gpu:NoSchedule"}},
-		"no taint":          {set: "admission.toleratedTaint=", part: "Deployment/daybreak-manager", not: []string{"--tolerated-taint"}},
-		"the last step":     {set: "agent.cleanup=true", part: "DaemonSet/daybreak-agent", want: []string{"agent", "cleanup", "--wait"}},
-		"an agent":          {part: "DaemonSet/daybreak-agent", want: []string{"agent"}, not: []string{"cleanup", "--wait"}},
-		"no webhook":        {set: "admission.webhook=false", part: "Deployment/daybreak-manager", want: []string{"--admission-bind-address=0"}},
-		"a mode":            {set: "agent.mode=sgpu", part: "DaemonSet/daybreak-agent", want: []string{"--mode=sgpu"}},
-		"no mode":           {part: "DaemonSet/daybreak-agent", want: []string{"--serve=auto"}, not: []string{"--mode="}},
-		"only observe":      {set: "agent.serve=off", part: "DaemonSet/daybreak-agent", want: []string{"--serve=off"}},
-		"kubelet elsewhere": {set: "agent.kubeletDir=/data/kubelet", part: "DaemonSet/daybreak-agent", want: []string{"--device-plugin-dir=/data/kubelet/device-plugins", "--pod-resources-socket=/data/kubelet/pod-resources/kubelet.sock"}},
-		"k3s":               {set: "agent.runtimeSocket=/run/k3s/containerd/containerd.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock", "--runtime-root=/host"}, not: []string{"--assume-cdi"}},
-		"a link's socket":   {set: "agent.runtimeSocket=/var/run/crio/crio.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/crio/crio.sock"}},
-		"a waived check":    {set: "agent.waive={" + strings.Join(check.Waivable(), ",") + "}", part: "DaemonSet/daybreak-agent", want: []string{"--waive=card-devices", "--waive=runtime-of-kubelet"}},
-		"CDI is assumed":    {set: "agent.assumeCDI={docker,podman}", part: "DaemonSet/daybreak-agent", want: []string{"--assume-cdi=docker", "--assume-cdi=podman"}},
+		"the memory of a card in quotas": {set: "quota.cardMemory=96Gi", part: "Deployment/daybreak-manager", want: []string{"--quota-card-memory=96Gi"}},
+		"HAMi's keys in quotas":          {set: "quota.hamiKeys=warn", part: "Deployment/daybreak-scheduler", want: []string{"--quota-keys=warn"}},
+		"a taint":                        {part: "Deployment/daybreak-manager", want: []string{"--tolerated-taint=metax-tech.com/gpu:NoSchedule"}},
+		"no taint":                       {set: "admission.toleratedTaint=", part: "Deployment/daybreak-manager", not: []string{"--tolerated-taint"}},
+		"the last step":                  {set: "agent.cleanup=true", part: "DaemonSet/daybreak-agent", want: []string{"agent", "cleanup", "--wait"}},
+		"an agent":                       {part: "DaemonSet/daybreak-agent", want: []string{"agent"}, not: []string{"cleanup", "--wait"}},
+		"no webhook":                     {set: "admission.webhook=false", part: "Deployment/daybreak-manager", want: []string{"--admission-bind-address=0"}},
+		"a mode":                         {set: "agent.mode=sgpu", part: "DaemonSet/daybreak-agent", want: []string{"--mode=sgpu"}},
+		"no mode":                        {part: "DaemonSet/daybreak-agent", want: []string{"--serve=auto"}, not: []string{"--mode="}},
+		"only observe":                   {set: "agent.serve=off", part: "DaemonSet/daybreak-agent", want: []string{"--serve=off"}},
+		"kubelet elsewhere":              {set: "agent.kubeletDir=/data/kubelet", part: "DaemonSet/daybreak-agent", want: []string{"--device-plugin-dir=/data/kubelet/device-plugins", "--pod-resources-socket=/data/kubelet/pod-resources/kubelet.sock"}},
+		"k3s":                            {set: "agent.runtimeSocket=/run/k3s/containerd/containerd.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock", "--runtime-root=/host"}, not: []string{"--assume-cdi"}},
+		"a link's socket":                {set: "agent.runtimeSocket=/var/run/crio/crio.sock", part: "DaemonSet/daybreak-agent", want: []string{"--runtime-endpoint=unix:///run/crio/crio.sock"}},
+		"a waived check":                 {set: "agent.waive={" + strings.Join(check.Waivable(), ",") + "}", part: "DaemonSet/daybreak-agent", want: []string{"--waive=card-devices", "--waive=runtime-of-kubelet"}},
+		"CDI is assumed":                 {set: "agent.assumeCDI={docker,podman}", part: "DaemonSet/daybreak-agent", want: []string{"--assume-cdi=docker", "--assume-cdi=podman"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -281,6 +284,42 @@ func TestScrapes(t *testing.T) {
 	}
 }
 
+// TestJobs: Jobs are sent to the manager where the value says so, and nowhere with the
+// values of an earlier chart.
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]int{"quota.jobs=true": 1, "quota.jobs=false": 0, "quota=null": 0} {
+		for _, version := range []string{"1.36", "1.27"} {
+			o := rendered(t, "--kube-version", version, "--set", set)
+			webhooks, _, err := unstructured.NestedSlice(o["MutatingWebhookConfiguration/daybreak"].Object, "webhooks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(webhooks) - 2; got != want || strings.Count(string(encode(t, webhooks)), policy.PathJobs) != want {
+				t.Errorf("%s on %s: %d further webhooks, want %d: %s", set, version, got, want, encode(t, webhooks))
+			}
+		}
+	}
+}
+
+// TestQuotaNamespaces: quotas must hold in labelled namespaces or in all, whether the
+// API server or the manager sees to it; also with the values of an earlier chart.
+func TestQuotaNamespaces(t *testing.T) {
+	t.Parallel()
+	const labelled, all = `namespaceSelector: {matchLabels: {daybreak-gpu.io/quota: enforced}}`, `namespaceSelector: {}`
+	for set, want := range map[string]string{"quota.enforce=all": all, "quota.enforce=labelled": labelled, "quota=null": labelled} {
+		for version, times := range map[string]int{"1.36": 1, "1.28": 2, "1.27": 1} {
+			text, err := render(t.Context(), "--kube-version", version, "--set", set, "--show-only", "templates/policies.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Count(string(text), labelled) + strings.Count(string(text), all); got != times || strings.Count(string(text), want) != times {
+				t.Errorf("%s on %s: %d selectors, want %d of %s", set, version, got, times, want)
+			}
+		}
+	}
+}
+
 // TestWhoMayWrite: the policies name this installation's accounts, and whom the
 // values add.
 func TestWhoMayWrite(t *testing.T) {
@@ -326,26 +365,32 @@ func TestRights(t *testing.T) {
 func TestGuards(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ set, want string }{
-		"a webhook without a server":    {"manager.enabled=false", "set manager.enabled=true, or admission.webhook=false"},
-		"no scheduler for the pods":     {"scheduler.enabled=false", "name the scheduler that does in admission.otherSchedulers"},
-		"agents that nothing confines":  {"admission.policies=false", "set admission.policies=true, or agent.withoutPolicies=true"},
-		"agents nowhere":                {"agent.nodes=null", "agent.nodes is empty"},
-		"no image":                      {"image.repository=", "image.repository is empty: push what `make images` writes to a registry of yours, and set image.repository=REGISTRY/daybreak"},
-		"a limit that is none":          {"manager.resources.limits.memory=1e3Gi", "resources.limits.memory is 1e3Gi: write a number with one of the units"},
-		"a page without clients":        {"networkPolicies.enabled=true,dashboard.serve=service", "name in networkPolicies.dashboardFrom"},
-		"a taint that is none":          {"admission.toleratedTaint=metax-tech.com/gpu:Never", "'/admission/toleratedTaint'"},
-		"two images":                    {"image.tag=a,image.digest=sha256:" + strings.Repeat("0", 64), "image.tag and image.digest name two images"},
-		"modes without a ConfigMap":     {"agent.deviceConfig.nodesConfig=x", "set agent.deviceConfig.create=true"},
-		"labels without a namespace":    {"vendorOperator.namespace=,vendorOperator.selector=a=b", "write the namespace of the vendor's operator"},
-		"a page without a certificate":  {"dashboard.serve=service,admission.webhook=false", "name a Secret of type kubernetes.io/tls in dashboard.tlsSecret"},
-		"another configuration":         {"scheduler.extraArgs={--config=/x}", "use scheduler.mode, scheduler.policy and scheduler.featureGates"},
-		"a mode that is none":           {"scheduler.mode=third", "'/scheduler/mode': value must be one of 'second', 'replace'"},
-		"a value that is none":          {"agent.kubletDir=/x", "additional properties 'kubletDir' not allowed"},
-		"a digest that is none":         {"image.digest=latest", "'/image/digest'"},
-		"no replicas":                   {"manager.replicas=0", "'/manager/replicas'"},
-		"a gate that is none":           {"scheduler.featureGates=DevicePluginAdaption", "'/scheduler/featureGates'"},
-		"a policy that is none":         {"scheduler.policy=mutex", "'/scheduler/policy'"},
-		"a failure policy that is none": {"admission.failurePolicy=fail", "'/admission/failurePolicy'"},
+		"a webhook without a server":     {"manager.enabled=false", "set manager.enabled=true, or admission.webhook=false"},
+		"no scheduler for the pods":      {"scheduler.enabled=false", "name another scheduler in admission.otherSchedulers"},
+		"agents that nothing confines":   {"admission.policies=false", "set admission.policies=true, or agent.withoutPolicies=true"},
+		"agents nowhere":                 {"agent.nodes=null", "agent.nodes is empty"},
+		"no image":                       {"image.repository=", "image.repository is empty: push the image to a registry and set image.repository=REGISTRY/daybreak"},
+		"no tag":                         {"image.tag=", "image.tag is empty, and a chart from the source tree has no version: set image.tag to the tag that `make images` printed"},
+		"a limit that is none":           {"manager.resources.limits.memory=1e3Gi", "resources.limits.memory is 1e3Gi: write a number, optionally with one of the units"},
+		"a page without clients":         {"networkPolicies.enabled=true,dashboard.serve=service", "name the clients in networkPolicies.dashboardFrom"},
+		"a taint that is none":           {"admission.toleratedTaint=metax-tech.com/gpu:Never", "'/admission/toleratedTaint'"},
+		"two images":                     {"image.tag=a,image.digest=sha256:" + strings.Repeat("0", 64), "image.tag and image.digest are mutually exclusive"},
+		"modes without a ConfigMap":      {"agent.deviceConfig.nodesConfig=x", "set agent.deviceConfig.create=true"},
+		"labels without a namespace":     {"vendorOperator.namespace=,vendorOperator.selector=a=b", "set it to the namespace of the MetaX operator"},
+		"a page without a certificate":   {"dashboard.serve=service,admission.webhook=false", "name a Secret of type kubernetes.io/tls in dashboard.tlsSecret"},
+		"another configuration":          {"scheduler.extraArgs={--config=/x}", "use scheduler.mode, scheduler.policy and scheduler.featureGates"},
+		"a mode that is none":            {"scheduler.mode=third", "'/scheduler/mode': value must be one of 'second', 'replace'"},
+		"a value that is none":           {"agent.kubletDir=/x", "additional properties 'kubletDir' not allowed"},
+		"a digest that is none":          {"image.digest=latest", "'/image/digest'"},
+		"no replicas":                    {"manager.replicas=0", "'/manager/replicas'"},
+		"a gate that is none":            {"scheduler.featureGates=DevicePluginAdaption", "'/scheduler/featureGates'"},
+		"a policy that is none":          {"scheduler.policy=mutex", "'/scheduler/policy'"},
+		"amounts that no part writes":    {"quota.enforce=all,admission.webhook=false", "quota.enforce=all rejects pods without the amounts that the manager writes: set manager.enabled=true, admission.webhook=true and admission.policies=true, or quota.enforce=labelled"},
+		"Jobs that no part answers for":  {"quota.jobs=true,admission.webhook=false", "quota.jobs=true sends Jobs to the manager: set manager.enabled=true and admission.webhook=true, or quota.jobs=false"},
+		"a place of quotas that is none": {"quota.enforce=everywhere", "'/quota/enforce': value must be one of 'labelled', 'all'"},
+		"HAMi's keys, mistyped":          {"quota.hamiKeys=on", "'/quota/hamiKeys'"},
+		"a card without memory":          {"quota.cardMemory=0", "'/quota/cardMemory'"},
+		"a failure policy that is none":  {"admission.failurePolicy=fail", "'/admission/failurePolicy'"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -361,11 +406,11 @@ func TestGuards(t *testing.T) {
 // rejected before anything is installed.
 func TestOldServer(t *testing.T) {
 	t.Parallel()
-	const policies = "has no ValidatingAdmissionPolicy, which comes with 1.30, so the manager evaluates the policies: set manager.enabled=true and admission.webhook=true"
+	const policies = "has no ValidatingAdmissionPolicy, which requires 1.30, so the manager evaluates the policies: set manager.enabled=true and admission.webhook=true"
 	tests := map[string]struct{ version, set, want string }{
 		"too old":                       {"1.22.17", "", "requires kubeVersion: >=1.23.0-0 which is incompatible with Kubernetes v1.22.17"},
 		"said to be too old":            {"1.36", "kubeVersionOverride=v1.22.17", "the API server is Kubernetes 1.22, and Daybreak requires 1.23 or later"},
-		"a version that is none":        {"1.36", "kubeVersionOverride=latest", `Kubernetes version "latest" can't be read: set kubeVersionOverride to a version such as 1.28 or v1.28.3`},
+		"a version that is none":        {"1.36", "kubeVersionOverride=latest", `invalid Kubernetes version "latest": set kubeVersionOverride to a version such as 1.28 or v1.28.3`},
 		"policies without a manager":    {"1.28.15", "manager.enabled=false,admission.webhook=false", "(Kubernetes 1.28) " + policies},
 		"policies without the webhook":  {"1.29.0-rc.1", "admission.webhook=false", "(Kubernetes 1.29) " + policies},
 		"agents that nothing confines":  {"1.25", "admission.webhook=false,admission.policies=false", "set admission.policies=true, or agent.withoutPolicies=true"},

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,8 +27,10 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/identity"
 )
 
 // absence is a cluster of a version without policies, whose manager comes and goes.
@@ -75,6 +76,8 @@ func TestManagerAbsent(t *testing.T) {
 			manager.Stop()
 			a.withoutManager()
 			a.jobEnds(job)
+			a.start()
+			a.withoutAmounts()
 		})
 	}
 }
@@ -178,18 +181,8 @@ func (a *absence) bind(p *corev1.Pod) {
 // agentOf returns a client with the token of an agent's pod on the node.
 func (a *absence) agentOf(node string) kubernetes.Interface {
 	a.Helper()
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node},
-		Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: local.AgentAccount, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-	}
-	p, err := a.client.CoreV1().Pods(local.AgentNamespace).Create(a.Context(), p, metav1.CreateOptions{})
+	config, err := identity.Agent(a.Context(), a.cluster, node, "none")
 	a.must(err)
-	token, err := a.client.CoreV1().ServiceAccounts(local.AgentNamespace).CreateToken(a.Context(), local.AgentAccount, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID}},
-	}, metav1.CreateOptions{})
-	a.must(err)
-	config := rest.AnonymousClientConfig(a.cluster.REST())
-	config.BearerToken = token.Status.Token
 	client, err := kubernetes.NewForConfig(config)
 	a.must(err)
 	return client
@@ -254,11 +247,11 @@ func (a *absence) withManager() {
 			a.client.CoreV1().Pods("default").Bind(a.Context(), &corev1.Binding{
 				ObjectMeta: metav1.ObjectMeta{Name: "victim", Annotations: map[string]string{wire.AnnotationAllocated: "[]"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
 			}, metav1.CreateOptions{}),
-			"a Binding that says which cards the pod holds is the scheduler's alone: leave it out",
+			"only the scheduler writes the allocation of a pod: leave it out",
 		},
 		"a node": {
 			a.patchNode(a.client, "n1", setAnnotation(wire.AnnotationNodeCards, "[]")),
-			"what a node says of its cards is written by the agent that runs on it: leave it as it is",
+			"only the agent of a node writes the description of its GPUs: leave it as it is",
 		},
 		"another's node": {a.patchNode(own, "n2", setAnnotation(wire.AnnotationNodeCards, "[]")), "an agent writes on its own node only"},
 		"a Device": {
@@ -280,6 +273,29 @@ func (a *absence) withManager() {
 			a.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// withoutAmounts: where quotas must hold, a pod with cards that no manager wrote the
+// amounts on is rejected, and no other.
+func (a *absence) withoutAmounts() {
+	a.Helper()
+	ctx := a.Context()
+	_, err := a.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "team", Labels: map[string]string{wire.LabelQuota: wire.QuotaEnforced},
+	}}, metav1.CreateOptions{})
+	a.must(err)
+	a.must(a.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, policy.Name, metav1.DeleteOptions{}))
+	create := func(ctx context.Context, namespace, limits string) error {
+		p := gputest.MakePod("unmetered").App(limits).Obj()
+		p.Namespace, p.Spec.Containers[0].Image = namespace, "none"
+		_, err := a.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	a.eventually("a pod without amounts is rejected", func(ctx context.Context) error {
+		return denied(create(ctx, "team", "sgpu: 1"), "create it again when the Deployment daybreak-manager has a ready pod")
+	})
+	a.must(create(ctx, "team", "cpu: 1"))
+	a.must(create(ctx, "default", "sgpu: 1"))
 }
 
 // ready is what kubelet reports of a pod that runs.
@@ -412,8 +428,8 @@ func (a *absence) unbound() string {
 	return p.Name
 }
 
-// jobEnds: the Job controller takes its finalizer off an ended pod. That is an update
-// of the pod: without conditions it waits for a manager.
+// jobEnds: the Job controller takes its finalizer, if it uses one, off an ended pod. That
+// is an update of the pod: without conditions it waits for a manager.
 func (a *absence) jobEnds(pod *corev1.Pod) {
 	a.Helper()
 	a.must(a.succeeded(pod.Name))
@@ -431,7 +447,7 @@ func (a *absence) jobEnds(pod *corev1.Pod) {
 		}
 		return nil
 	}
-	if a.conditions {
+	if a.conditions || len(pod.Finalizers) == 0 { // Jobs before 1.25 have no finalizer
 		a.eventually("the Job completes without a manager", complete)
 		return
 	}

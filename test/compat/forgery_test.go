@@ -7,9 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -19,8 +17,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
-	"github.com/daybreak-gpu/daybreak/test/deployed"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/identity"
 )
 
 // Pods of the forger: one of the examples, which runs, one that waits, and one
@@ -44,7 +42,9 @@ func (s *suite) rejectForged() {
 		_, err := s.Client.CoreV1().Pods(p.Namespace).Create(s.Ctx, p, metav1.CreateOptions{})
 		s.Must(err)
 	}
-	ways := s.podWays(s.tenant(forger))
+	tenant, err := identity.Tenant(s.Ctx, s.Cluster, forger, metav1.NamespaceDefault)
+	s.Must(err)
+	ways := s.podWays(s.clientOf(tenant))
 	maps.Copy(ways, s.nodeWays())
 	for _, name := range slices.Sorted(maps.Keys(ways)) {
 		err := ways[name]()
@@ -76,25 +76,6 @@ func (s *suite) stripForged() {
 			s.Errorf("a new pod holds %s", key)
 		}
 	}
-}
-
-// tenant returns a client of a user with all rights on pods in the namespace
-// default, and nothing else.
-func (s *suite) tenant(user string) kubernetes.Interface {
-	s.Helper()
-	meta := metav1.ObjectMeta{Name: user, Namespace: metav1.NamespaceDefault}
-	_, err := s.Client.RbacV1().Roles(meta.Namespace).Create(s.Ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{""}, Verbs: []string{"*"}, Resources: []string{"pods", "pods/status", "pods/binding", "pods/ephemeralcontainers", "bindings"},
-	}}}, metav1.CreateOptions{})
-	s.Must(err)
-	_, err = s.Client.RbacV1().RoleBindings(meta.Namespace).Create(s.Ctx, &rbacv1.RoleBinding{
-		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}, metav1.CreateOptions{})
-	s.Must(err)
-	config := s.REST()
-	config.Impersonate = rest.ImpersonationConfig{UserName: user}
-	return s.clientOf(config)
 }
 
 func (s *suite) clientOf(config *rest.Config) kubernetes.Interface {
@@ -194,10 +175,9 @@ func (s *suite) nodeWays() map[string]func() error {
 		}
 	}
 	patchDevice := func(config *rest.Config, node string) func() error {
-		objects, err := dynamic.NewForConfig(config)
-		s.Must(err)
+		devices := s.devicesAs(config)
 		return func() error {
-			_, err := objects.Resource(v1alpha1.GroupVersion.WithResource("devices")).Patch(s.Ctx, node, types.MergePatchType, []byte(`{"spec":{"devices":[]}}`), metav1.PatchOptions{FieldManager: forger})
+			_, err := devices.Patch(s.Ctx, node, types.MergePatchType, []byte(`{"spec":{"devices":[]}}`), metav1.PatchOptions{FieldManager: forger})
 			return err
 		}
 	}
@@ -215,6 +195,13 @@ func (s *suite) nodeWays() map[string]func() error {
 	return ways
 }
 
+func (s *suite) devicesAs(config *rest.Config) dynamic.ResourceInterface {
+	s.Helper()
+	objects, err := dynamic.NewForConfig(config)
+	s.Must(err)
+	return objects.Resource(v1alpha1.GroupVersion.WithResource("devices"))
+}
+
 // agentOf returns how the agent of a node reaches the API server.
 func (s *suite) agentOf(node string) *rest.Config {
 	s.Helper()
@@ -222,12 +209,8 @@ func (s *suite) agentOf(node string) *rest.Config {
 		if x.Pod.Spec.NodeName != node {
 			continue
 		}
-		token, err := s.Client.CoreV1().ServiceAccounts(deployed.Namespace).CreateToken(s.Ctx, x.Pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
-			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: x.Pod.Name, UID: x.Pod.UID}},
-		}, metav1.CreateOptions{})
+		config, err := identity.Pod(s.Ctx, s.Cluster, x.Pod)
 		s.Must(err)
-		config := rest.AnonymousClientConfig(s.REST())
-		config.BearerToken = token.Status.Token
 		return config
 	}
 	s.Fatalf("%s has no agent", node)

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/deployed"
 )
 
 const (
@@ -27,11 +29,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envBin) == "" || os.Getenv(envServers) == "" {
-		fmt.Fprintln(os.Stderr, "test/compat: nothing was tested; make compat builds servers of other versions and tests with them")
-		return
-	}
-	os.Exit(m.Run())
+	os.Exit(deployed.Main(m, "make compat builds servers of other versions and tests with them", envBin, envServers))
 }
 
 // bin returns the path of a binary of the tree.

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -27,6 +28,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
+	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
 const (
@@ -81,6 +83,7 @@ func (s *suite) run() {
 	s.rejectForged()
 	s.result.scheduler = s.failOver("scheduler")
 	s.result.manager = s.failOver("manager")
+	s.withoutManagers()
 	s.cleanUp()
 }
 
@@ -100,7 +103,7 @@ func (s *suite) applyDry() {
 		"in the scheduler's place": "scheduler.mode=replace",
 	} {
 		text, err := machine.Output(exec.CommandContext(s.Ctx, bin("helm"), "template", "daybreak", chart, "--kube-version", s.version,
-			"--namespace", deployed.Namespace, "--set", "image.repository=registry.example/daybreak,"+values))
+			"--namespace", deployed.Namespace, "--set", "image.repository=registry.example/daybreak,image.tag="+image+","+values))
 		s.Must(err)
 		count := 0
 		for docs := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
@@ -168,7 +171,7 @@ func readPod(t testing.TB, path string) *corev1.Pod {
 func (s *suite) placeExamples() {
 	s.Helper()
 	start := time.Now()
-	files, err := filepath.Glob("../../examples/*/*.yaml")
+	files, err := manifest.Examples("../..")
 	s.Must(err)
 	if len(files) < 15 {
 		s.Fatalf("only %d examples", len(files))
@@ -241,6 +244,43 @@ func (s *suite) failOver(component string) time.Duration {
 	s.Must(s.Parts.Restart(leader))
 	s.progress("%s: the leader was killed, 10 more pods run and another leads after %s", component, took.Round(100*time.Millisecond))
 	return took
+}
+
+// withoutManagers: while no manager runs, agents keep serving. Below 1.30 what they write
+// is rejected until a manager is back.
+func (s *suite) withoutManagers() {
+	s.Helper()
+	managers := s.Parts.Ready("manager")
+	for _, x := range managers {
+		s.Parts.Kill(x)
+	}
+	m := s.Machines[0]
+	cards, _, err := fake.Read(m.Driver())
+	s.Must(err)
+	cards.Driver += "1"
+	s.Must(cards.Write(m.Driver()))
+	devices := s.devicesAs(s.REST())
+	published := func() error {
+		d, err := devices.Get(s.Ctx, m.Node, metav1.GetOptions{})
+		if err == nil && d.GetLabels()[wire.LabelDriver] != cards.Driver {
+			err = fmt.Errorf("the Device of %s has driver %q, want %q", m.Node, d.GetLabels()[wire.LabelDriver], cards.Driver)
+		}
+		return err
+	}
+	old := version.MustParseGeneric(s.version).LessThan(version.MajorMinor(1, 30))
+	if err := machine.Until(s.Ctx, 10*time.Second, published); (err != nil) != old {
+		s.Errorf("without a manager: %v, want that it is rejected: %v", err, old)
+	}
+	pods, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).List(s.Ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + m.Node})
+	s.Must(err)
+	for i := range pods.Items {
+		s.Must(machine.Until(s.Ctx, patience, func() error { return m.Restart(pods.Items[i].UID) }))
+	}
+	for _, x := range managers {
+		s.Must(s.Parts.Restart(x))
+	}
+	s.Must(machine.Until(s.Ctx, patience, published))
+	s.progress("no manager: containers of %d pods were started again; the Device was published: %v", len(pods.Items), !old)
 }
 
 // leader returns the part that leads the others of its component: of those that run,

@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/identity"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -258,16 +258,11 @@ func (p *Parts) start(x *Part) error {
 // service account, bound to it, which names its node.
 func (p *Parts) kubeconfig(x *Part) (string, error) {
 	w := p.world
-	token, err := w.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(w.Ctx, x.Pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{
-			ExpirationSeconds: new(int64(24 * 3600)),
-			BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: x.Pod.Name, UID: x.Pod.UID},
-		},
-	}, metav1.CreateOptions{})
+	config, err := identity.Pod(w.Ctx, w.Cluster, x.Pod)
 	if err != nil {
-		return "", fmt.Errorf("token: %w", err)
+		return "", err
 	}
-	return w.Kubeconfig(x.Pod.Name), w.WriteKubeconfig(x.Pod.Name, &clientcmdapi.AuthInfo{Token: token.Status.Token})
+	return w.Kubeconfig(x.Pod.Name), w.WriteKubeconfig(x.Pod.Name, &clientcmdapi.AuthInfo{Token: config.BearerToken})
 }
 
 // args returns the flags that the chart gives the part, followed by those that all

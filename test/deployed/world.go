@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,14 +37,6 @@ omitStages: [RequestReceived]
 rules:
   - {level: Metadata, userGroups: ["system:serviceaccounts:` + Namespace + `"]}
   - {level: None}
-`
-
-// egress has the API server reach webhooks through the gateway.
-const egress = `apiVersion: apiserver.k8s.io/v1beta1
-kind: EgressSelectorConfiguration
-egressSelections:
-  - name: cluster
-    connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: %s}}}
 `
 
 // Config is what a World is made of.
@@ -105,6 +96,18 @@ func New(t *testing.T, cfg Config) *World {
 	return w
 }
 
+// Main runs the tests of a package if what make sets is set, and otherwise reports what
+// to run. It returns the exit code.
+func Main(m *testing.M, otherwise string, variables ...string) int {
+	for _, name := range variables {
+		if os.Getenv(name) == "" {
+			fmt.Fprintln(os.Stderr, "nothing was tested:", otherwise)
+			return 0
+		}
+	}
+	return m.Run()
+}
+
 // Must ends the test on an error.
 func (w *World) Must(err error) {
 	w.Helper()
@@ -157,16 +160,14 @@ func (w *World) write(name, text string) string {
 }
 
 func (w *World) startControlPlane() error {
-	socket := filepath.Join(w.dir, "gateway.sock")
-	var listening net.ListenConfig
-	listener, err := listening.Listen(w.Ctx, "unix", socket)
+	gateway, egress, err := machine.NewGateway(w.Ctx, w.dir)
 	if err != nil {
 		return err
 	}
-	w.Running.Go(func() { w.Parts.serveGateway(w.Ctx, listener) })
+	w.Running.Go(func() { gateway.Serve(w.Ctx, w.Parts.dialManager) })
 	cfg := local.Config{
 		Dir: filepath.Join(w.dir, "cluster"), Executable: filepath.Join(w.Bin, "playground"),
-		AuditPolicy: w.write("audit.yaml", auditParts), Egress: w.write("egress.yaml", fmt.Sprintf(egress, socket)),
+		AuditPolicy: w.write("audit.yaml", auditParts), Egress: egress,
 	}
 	if w.Kubernetes != "" {
 		cfg.UseBinaries(w.Kubernetes)

@@ -47,11 +47,13 @@ func (c *clusters) kubeconfig(ctx context.Context, p *page) (string, error) {
 	case noCluster:
 		return os.DevNull, nil
 	case bareCluster:
-		if c.bare == nil {
-			var err error
-			if c.bare, err = startBare(ctx, c.folder(), c.bin); err != nil {
-				return "", err
-			}
+		// Another one for each page: what a page installs in it stays.
+		if c.bare != nil {
+			c.bare.stop()
+		}
+		var err error
+		if c.bare, err = startBare(ctx, c.folder(), c.bin); err != nil {
+			return "", err
 		}
 		return c.bare.cluster.Kubeconfig("admin"), nil
 	}

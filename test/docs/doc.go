@@ -1,37 +1,45 @@
-// Package docs tests the documentation: what a page asks a reader to type is
-// typed, what it says comes out is compared, every link leads somewhere, and
-// both languages have the same pages with the same commands.
+// Package docs tests the documentation:
 //
-// The pages are all Markdown files of the repository. `make docs` runs all of it;
-// what needs no cluster is in `make verify` too.
+//   - the commands of the pages are run, and their output is compared;
+//   - every link resolves, and every picture is on a page;
+//   - both languages have the same pages, with the same commands, headings, table
+//     rows, code blocks and pictures in the same sections;
+//   - the words of pages, chart, examples, dashboard and messages are those of the
+//     vocabulary in vocabulary_test.go.
 //
-// # What a page can say
+// The pages are all Markdown files of the repository. `make docs` runs all tests;
+// `make verify` runs those that need no cluster.
 //
-// A fence is what it says after the three backticks:
+// # Directives
+//
+// The text after the three backticks of a fence selects what is done with it:
 //
 //	sh                  is run
-//	sh exits 1          is run, and its last command ends with this status
-//	sh terminal         is run in a terminal of its own until the page ends, as a
-//	                    server is; the next block waits for its output, if it has one
-//	sh norun: REASON    is not run; at most a tenth of all blocks may say so
-//	text output         is what the sh block before it prints
-//	console             has commands after "$ ", each with what it prints; the
-//	                    answer may be no (status 1)
+//	sh exits 1          is run, and its last command exits with this status
+//	sh terminal         is run in a terminal of its own until the page ends, like a
+//	                    server; the next block waits for its output, if it has one
+//	sh norun: REASON    is not run; at most a tenth of all blocks
+//	text output         is the output of the sh block before it
+//	console             has commands after "$ ", each with its output; a command may
+//	                    exit with status 1
 //
-// In what is printed, … stands for anything within a line, and for any lines on
-// one of its own. Every other fence is there to be read.
+// In output, … matches anything within a line, and any lines on a line of its own.
+// Other fences are not run.
 //
-// The blocks of a page are one session of bash: a folder with a copy of the
+// The blocks of a page run in one bash session: a folder with a copy of the
 // repository, bin in the PATH, and KUBECONFIG of a playground that no other test
-// uses meanwhile. A block ends at its first command that fails. What a page needs
-// and a reader has already (a pod that waits, the name of a node) stands in a
-// comment and is run in its turn:
+// uses at the same time. A block ends at the first command that fails. A comment
+// contains commands that a page needs and that its readers do not run, such as a
+// pending pod or the name of a node. It runs in the order of the page:
 //
 //	<!-- docs:run
 //	NODE=metax-1
 //	-->
 //
-// A page for clusters without Daybreak says <!-- docs:cluster bare -->: it gets a
-// control plane with kube-scheduler and two nodes that run pods in name only. One
-// that starts its own, or needs none, says <!-- docs:cluster none -->.
+// Scripts that several pages need are in testdata: before.sh prepares a cluster as
+// HAMi or Koordinator leaves it, chart.sh runs the components of an installed chart.
+//
+// <!-- docs:cluster bare --> selects a control plane without Daybreak, with
+// kube-scheduler and two simulated nodes. <!-- docs:cluster none --> is for pages
+// that start their own cluster or need none.
 package docs

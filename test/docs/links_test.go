@@ -27,13 +27,13 @@ var (
 	sourceLine = regexp.MustCompile(`^L(\d+)(?:-L(\d+))?$`)
 )
 
-// link is where a page leads to.
+// link is a link of a page.
 type link struct {
 	line   int
 	target string
 }
 
-// links finds the links and pictures of a page; what stands in code is none.
+// links returns the links and pictures of a page, without those in code.
 func (p *page) links() []link {
 	var out []link
 	for i, line := range p.lines {
@@ -50,8 +50,7 @@ func (p *page) links() []link {
 	return out
 }
 
-// anchors are the places in a page that a link can name, as GitHub makes them of
-// headings.
+// anchors returns the anchors of a page, as GitHub derives them from headings.
 func (p *page) anchors() []string {
 	var out []string
 	seen := map[string]int{}
@@ -77,7 +76,7 @@ func (p *page) anchors() []string {
 	return out
 }
 
-// slugOf is the anchor of a heading.
+// slugOf returns the anchor of a heading.
 func slugOf(text string) string {
 	text = markup.ReplaceAllString(text, "$1")
 	return strings.Map(func(r rune) rune {
@@ -91,8 +90,8 @@ func slugOf(text string) string {
 	}, text)
 }
 
-// TestLinks: every link and picture within the repository leads somewhere, and
-// links out of it are addresses.
+// TestLinks: every link and picture within the repository resolves, and other links are
+// valid addresses.
 func TestLinks(t *testing.T) {
 	pages := map[string]*page{}
 	for _, p := range loadPages(t) {
@@ -117,7 +116,44 @@ func TestLinks(t *testing.T) {
 	t.Logf("%d links within the repository, %d out of it", inside, outside)
 }
 
-// checkAddress looks at the form of an address without a request.
+// TestPictures: every file of docs/images is on a page.
+func TestPictures(t *testing.T) {
+	shown := map[string]bool{}
+	for _, p := range loadPages(t) {
+		for _, l := range p.links() {
+			shown[path.Join(path.Dir(p.path), l.target)] = true
+		}
+	}
+	for _, file := range walk(t, "") {
+		if path.Dir(file) == "docs/images" && !shown[file] {
+			t.Errorf("%s is on no page", file)
+		}
+	}
+}
+
+// TestIndex: every page of docs is on the index of its language.
+func TestIndex(t *testing.T) {
+	pages := loadPages(t)
+	listed := map[string]bool{}
+	for _, p := range pages {
+		if p.path == "docs/README.md" || p.path == "docs/zh/README.md" {
+			for _, l := range p.links() {
+				listed[path.Dir(p.path)+" "+path.Join(path.Dir(p.path), l.target)] = true
+			}
+		}
+	}
+	for _, p := range pages {
+		index := "docs"
+		if strings.HasPrefix(p.path, "docs/zh/") || strings.HasSuffix(p.path, "-zh.md") {
+			index = "docs/zh"
+		}
+		if strings.HasPrefix(p.path, "docs/") && p.path != index+"/README.md" && !listed[index+" "+p.path] {
+			t.Errorf("%s is not on %s/README.md", p.path, index)
+		}
+	}
+}
+
+// checkAddress validates the form of an address, without a request.
 func checkAddress(target string) error {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -136,8 +172,7 @@ func checkAddress(target string) error {
 	return nil
 }
 
-// checkPath looks whether a link from one file of the repository to another has
-// somewhere to lead to.
+// checkPath validates a link from one file of the repository to another.
 func checkPath(pages map[string]*page, from, target string) error {
 	name, anchor, _ := strings.Cut(target, "#")
 	name, err := url.PathUnescape(name)
@@ -170,7 +205,7 @@ func checkPath(pages map[string]*page, from, target string) error {
 	return checkLines(to, anchor, info)
 }
 
-// checkLines looks whether a link to lines of a source file leads to some.
+// checkLines validates a link to lines of a source file.
 func checkLines(to, anchor string, info os.FileInfo) error {
 	m := sourceLine.FindStringSubmatch(anchor)
 	if m == nil || info.IsDir() {

@@ -27,15 +27,15 @@ const (
 	hidden   kind = "hidden" // a comment that is run
 )
 
-// block is something on a page that is run, or says why not.
+// block is a block of commands on a page.
 type block struct {
 	line   int // of its fence, from 1
 	kind   kind
 	reason string // why it is not run
-	status int    // how its last command ends
+	status int    // exit status of its last command
 	code   string
-	// want is what it prints, if the page says so; of a console block it is the
-	// whole of what was typed and printed.
+	// want is its output, if the page shows it; for a console block, the commands
+	// with their output.
 	want *string
 }
 
@@ -47,7 +47,8 @@ func (b *block) counts() bool { return b.kind == run || b.kind == norun || b.kin
 type page struct {
 	path   string // from the top of the repository, with slashes
 	lines  []string
-	fenced []bool // lines that are in a fence or are one
+	fenced []bool // lines of fences and of comments for this test, with what is in them
+	fences []int  // first lines of fences, from 0
 	blocks []*block
 	wants  cluster
 }
@@ -61,8 +62,8 @@ const (
 	noCluster   cluster = "none" // the page starts its own, or needs none
 )
 
-// walk lists the files of the repository whose names end so, sorted, from its top
-// and with slashes.
+// walk returns the files of the repository with this suffix, sorted, relative to its
+// top and with slashes.
 func walk(t *testing.T, suffix string) []string {
 	t.Helper()
 	var paths []string
@@ -110,7 +111,7 @@ var (
 	comment = regexp.MustCompile(`^<!-- docs:(\w+)\s*(.*)$`)
 )
 
-// parse finds the blocks of a page, and what is wrong with their fences.
+// parse returns a page and the errors in its fences.
 func parse(path, text string) (p *page, problems []string) {
 	p = &page{path: path, lines: strings.Split(text, "\n")}
 	p.fenced = make([]bool, len(p.lines))
@@ -123,7 +124,10 @@ func parse(path, text string) (p *page, problems []string) {
 			if err != nil {
 				complain(i+1, "%v", err)
 			}
-			i = end
+			for ; i < end; i++ {
+				p.fenced[i] = true
+			}
+			p.fenced[end] = true
 			continue
 		}
 		m := fence.FindStringSubmatch(p.lines[i])
@@ -138,6 +142,7 @@ func parse(path, text string) (p *page, problems []string) {
 		for j := i; j <= end; j++ {
 			p.fenced[j] = true
 		}
+		p.fences = append(p.fences, i)
 		if err := p.add(i+1, strings.TrimSpace(m[2]), strings.Join(p.lines[i+1:end], "\n")); err != nil {
 			complain(i+1, "%v", err)
 		}
@@ -156,7 +161,7 @@ func (p *page) until(from int, mark string) int {
 	return len(p.lines)
 }
 
-// directive takes a comment for this test and returns its last line.
+// directive adds a comment for this test and returns its last line.
 func (p *page) directive(at int, name, rest string) (end int, err error) {
 	switch {
 	case name == "cluster" && (rest == "bare -->" || rest == "none -->"):
@@ -173,7 +178,7 @@ func (p *page) directive(at int, name, rest string) (end int, err error) {
 	return at, fmt.Errorf("docs:%s %s: write docs:run with commands below, docs:cluster bare or docs:cluster none", name, rest)
 }
 
-// add takes a fence.
+// add adds a fence.
 func (p *page) add(line int, info, code string) error {
 	language, rest, _ := strings.Cut(info, " ")
 	rest = strings.TrimSpace(rest)
@@ -198,7 +203,7 @@ func (p *page) add(line int, info, code string) error {
 	return nil
 }
 
-// shell reads what the fence of a sh block says after that.
+// shell parses the text after sh of a fence.
 func shell(rest string) (*block, error) {
 	if reason, ok := strings.CutPrefix(rest, "norun:"); ok {
 		if reason = strings.TrimSpace(reason); reason == "" {
@@ -219,7 +224,7 @@ func shell(rest string) (*block, error) {
 	return nil, fmt.Errorf("sh %s: write sh, sh exits N, sh terminal or sh norun: REASON", rest)
 }
 
-// output takes a text block: what the block before it prints, or just text.
+// output adds a text block: the output of the block before it, or text.
 func (p *page) output(rest, text string) error {
 	switch rest {
 	case "":
@@ -255,7 +260,7 @@ func commands(text string) []command {
 	return out
 }
 
-// matches reports whether what was printed is what a page says.
+// matches reports whether output is as the page shows it.
 func matches(want, got string, whole bool) bool {
 	var pattern strings.Builder
 	pattern.WriteString("^")
@@ -275,8 +280,7 @@ func matches(want, got string, whole bool) bool {
 	return regexp.MustCompile(pattern.String()).MatchString(tidy(got) + "\n")
 }
 
-// tidy removes what is not visible: blanks at the ends of lines, and empty lines
-// at the end.
+// tidy removes blanks at the ends of lines and empty lines at the end.
 func tidy(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

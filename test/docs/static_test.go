@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,20 +12,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// englishOnly are pages of docs, or folders, that have no Chinese twin, each with
-// the reason.
+// englishOnly lists pages of docs, or folders, without a Chinese page, each with the reason.
 var englishOnly = map[string]string{
-	"architecture.md": "for who changes the code, as the code is",
-	"release.md":      "for who releases it",
+	"architecture.md": "for contributors; code and commits are in English",
+	"release.md":      "for maintainers",
+	"glossary.md":     "one page for both languages",
 	"reference/":      "generated tables; zh/reference/README.md explains them",
 }
 
-// chineseOnly are pages below zh without an English twin.
+// chineseOnly lists pages below zh without an English page.
 var chineseOnly = map[string]string{
-	"reference/README.md": "says what is in the English tables",
+	"reference/README.md": "explains the English tables",
 }
 
-// TestFences: fences say what is meant, and few blocks are not run.
+// TestFences: fences are valid, and at most a tenth of the blocks is not run.
 func TestFences(t *testing.T) {
 	total, skipped := 0, 0
 	for _, p := range loadPages(t) {
@@ -45,45 +46,152 @@ func TestFences(t *testing.T) {
 	}
 }
 
-// TestLanguages: a user finds the same pages with the same commands in both
-// languages.
+// TestLanguages: both languages have the same pages, with the same commands, headings, table rows, code
+// blocks and pictures in the same sections.
 func TestLanguages(t *testing.T) {
 	english, chinese := map[string]*page{}, map[string]*page{}
 	for _, p := range loadPages(t) {
-		name, ok := strings.CutPrefix(p.path, "docs/")
-		if !ok {
-			continue
-		}
-		if name, ok := strings.CutPrefix(name, "zh/"); ok {
-			chinese[name] = p
-		} else {
+		name, inDocs := strings.CutPrefix(p.path, "docs/")
+		translated, isChinese := strings.CutPrefix(name, "zh/")
+		outside, isTwin := strings.CutSuffix(p.path, ".zh.md")
+		switch {
+		case isTwin:
+			chinese["../"+outside+".md"] = p
+		case isChinese:
+			chinese[translated] = p
+		case inDocs:
 			english[name] = p
+		default:
+			english["../"+p.path] = p
+		}
+	}
+	for name := range english { // outside docs, the README and what has a Chinese page
+		if strings.HasPrefix(name, "../") && name != "../README.md" && chinese[name] == nil {
+			delete(english, name)
 		}
 	}
 	pairs := 0
+	var total outline
 	for name, p := range english {
 		twin := chinese[name]
 		if excused(englishOnly, name) {
 			if twin != nil {
-				t.Errorf("docs/%s: it has a twin, take it off the list englishOnly", name)
+				t.Errorf("%s: it has a Chinese page, take it off the list englishOnly", p.path)
 			}
 			continue
 		}
 		if twin == nil {
-			t.Errorf("docs/%s: there is no docs/zh/%s", name, name)
+			t.Errorf("%s: there is no Chinese page", p.path)
 			continue
 		}
 		pairs++
 		if diff := cmp.Diff(typed(p), typed(twin)); diff != "" {
-			t.Errorf("docs/%s and docs/zh/%s do not say to type the same (-English +Chinese):\n%s", name, name, diff)
+			t.Errorf("%s and %s have different commands (-English +Chinese):\n%s", p.path, twin.path, diff)
+		}
+		sections, sum := outlineOf(p)
+		total = total.plus(sum)
+		translated, theirs := outlineOf(twin)
+		if diff := cmp.Diff(sections, translated); diff != "" {
+			t.Errorf("%s has %s, %s has %s; sections (-English +Chinese):\n%s", p.path, sum, twin.path, theirs, diff)
 		}
 	}
-	for name := range chinese {
+	for name, p := range chinese {
 		if english[name] == nil && !excused(chineseOnly, name) {
-			t.Errorf("docs/zh/%s: there is no docs/%s", name, name)
+			t.Errorf("%s: there is no English page", p.path)
 		}
 	}
-	t.Logf("%d pages in both languages, %d in English only, %d in Chinese only", pairs, len(english)-pairs, len(chinese)-pairs)
+	t.Logf("%d pages in both languages with %s each; %d in English only, %d in Chinese only", pairs, total, len(english)-pairs, len(chinese)-pairs)
+}
+
+// outline counts what a page, or a section of it, is made of.
+type outline struct {
+	headings [7]int // by level
+	rows     int    // of tables, with their titles
+	blocks   int    // of code
+	pictures int
+}
+
+// plus returns the sum of two outlines.
+func (o outline) plus(other outline) outline {
+	for level, n := range other.headings {
+		o.headings[level] += n
+	}
+	o.rows += other.rows
+	o.blocks += other.blocks
+	o.pictures += other.pictures
+	return o
+}
+
+func (o outline) String() string {
+	var headings []string
+	for level, n := range o.headings {
+		if n > 0 {
+			headings = append(headings, fmt.Sprintf("%d of level %d", n, level))
+		}
+	}
+	return fmt.Sprintf("headings: %s; %d table rows, %d code blocks, %d pictures", strings.Join(headings, ", "), o.rows, o.blocks, o.pictures)
+}
+
+var (
+	separator = regexp.MustCompile(`^\s*\|[\s:|-]+\|\s*$`)
+	picture   = regexp.MustCompile(`!\[|<img\s`)
+)
+
+// outlineOf returns the sections of a page in their order, each by its level and what it has, and the sum.
+func outlineOf(p *page) (sections []string, sum outline) {
+	var o outline
+	end := func() {
+		sections = append(sections, o.String())
+		sum = sum.plus(o)
+		o = outline{}
+	}
+	for i, line := range p.lines {
+		switch m := heading.FindStringSubmatch(line); {
+		case p.fenced[i]:
+			if slices.Contains(p.fences, i) {
+				o.blocks++
+			}
+		case m != nil:
+			end()
+			o.headings[len(line)-len(strings.TrimLeft(line, "#"))]++
+		case strings.HasPrefix(strings.TrimSpace(line), "|") && !separator.MatchString(line):
+			o.rows++
+		}
+		if !p.fenced[i] {
+			o.pictures += len(picture.FindAllString(codeSpan.ReplaceAllString(line, ""), -1))
+		}
+	}
+	end()
+	return sections, sum
+}
+
+// TestOutline: what the languages are compared by is found, and each difference is reported.
+func TestOutline(t *testing.T) {
+	const text = "# A\n\n| a | b |\n|---|---|\n| c | d |\n\n## B\n\n```sh\n# no heading\n| no | row |\n```\n```text output\nx\n```\n### C\n![d](d.png) `![no](no)` <img src=\"e.svg\">\n<!-- docs:run\n# no\n-->\n```yaml\na: b\n```\n"
+	parsed := func(text string) *page {
+		p, problems := parse("x.md", text)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		return p
+	}
+	sections, sum := outlineOf(parsed(text))
+	if want := (outline{headings: [7]int{1: 1, 2: 1, 3: 1}, rows: 2, blocks: 3, pictures: 2}); sum != want {
+		t.Errorf("%s, want %s", sum, want)
+	}
+	for name, change := range map[string][2]string{
+		"a heading less":             {"### C\n", ""},
+		"a heading of another level": {"### C", "## C"},
+		"a row less":                 {"| c | d |\n", ""},
+		"a row in another section":   {"| c | d |\n\n## B\n", "\n## B\n\n| c | d |\n"},
+		"a block less":               {"```yaml\na: b\n```\n", ""},
+		"a picture less":             {"![d](d.png)", ""},
+	} {
+		changed := strings.Replace(text, change[0], change[1], 1)
+		if other, _ := outlineOf(parsed(changed)); changed == text || slices.Equal(other, sections) {
+			t.Errorf("%s: not found", name)
+		}
+	}
 }
 
 // excused reports whether a page is on a list, or in a folder that is.
@@ -94,8 +202,8 @@ func excused(list map[string]string, name string) bool {
 
 var remark = regexp.MustCompile(`(^|\s+)# .*$`)
 
-// typed is all that a page says to type and what it says comes of it, without
-// remarks, which are in the page's language.
+// typed returns the commands of a page with their output, without remarks, which are in
+// the language of the page.
 func typed(p *page) []string {
 	out := []string{"on cluster " + string(p.wants)}
 	for _, b := range p.blocks {
@@ -113,7 +221,7 @@ func typed(p *page) []string {
 	return out
 }
 
-// TestParse: pages are read as doc.go says.
+// TestParse: pages are parsed as doc.go describes.
 func TestParse(t *testing.T) {
 	const text = "a\n```sh\none\n```\nprints\n```text output\n1 … 3\n```\n" +
 		"<!-- docs:run\nhidden\n-->\n```sh norun: not here\ntwo\n```\n```sh exits 1\nthree\n```\n" +
@@ -149,7 +257,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestMatches: … stands for anything in a line, or for lines.
+// TestMatches: … matches anything within a line, or lines.
 func TestMatches(t *testing.T) {
 	for name, c := range map[string]struct {
 		want, got     string

@@ -21,6 +21,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/identity"
 )
 
 // Numbers of device nodes. Opening one of a slice or a card fails, as there is
@@ -133,13 +134,27 @@ func (w *world) newCards(m *fake.Machine) *cards {
 // agentOf returns an agent that serves the cards, with flags besides.
 func (w *world) agentOf(c *cards, more ...string) *local.Process {
 	w.Helper()
-	agent, err := w.NewAgent(w.ctx, bin("daybreak"), nodeName, append([]string{
+	args := append([]string{
 		"--source=mxsml", "--mxsml=" + fake.Library(w, fake.V231), "--sysfs=" + c.sysfs(), "--poll=1s",
 		"--metrics-bind-address=" + metricsAddress, "--state-dir=" + w.stateDir(), "-v=2",
-	}, more...)...)
+	}, more...)
+	agent, err := w.newAgent(args)
 	w.must(err)
 	agent.Env = []string{fake.EnvConfig + "=" + c.config}
 	return agent
+}
+
+// newAgent returns an agent of the node. In an older cluster its token names a pod that
+// runs there, which the manager looks up.
+func (w *world) newAgent(args []string) (*local.Process, error) {
+	if !older() {
+		return w.NewAgent(w.ctx, bin("daybreak"), nodeName, args...)
+	}
+	config, err := identity.Agent(w.ctx, w.Cluster, nodeName, imageUbuntu)
+	if err != nil {
+		return nil, err
+	}
+	return w.NewAgentAs(config.BearerToken, bin("daybreak"), nodeName, args...)
 }
 
 // stateDir is the folder of the agent's journal.

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
 // TestExamples: the pods of Koordinator's and HAMi's documentation, unchanged,
@@ -55,7 +57,7 @@ func TestExamples(t *testing.T) {
 		seen += len(files)
 	}
 	// A pod that is added to the examples is to be tried here as well.
-	files, err := filepath.Glob(filepath.Join(root, "examples", "*", "*.yaml"))
+	files, err := manifest.Examples(root)
 	if err != nil || len(files) != seen {
 		t.Errorf("%d examples were tried, there are %d (%v)", seen, len(files), err)
 	}

@@ -30,6 +30,9 @@ func (w *world) exec(p *corev1.Pod, container string, command ...string) (string
 	url := w.client.CoreV1().RESTClient().Post().Namespace(p.Namespace).Resource("pods").Name(p.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
 	executor, err := remotecommand.NewWebSocketExecutor(w.REST(), "GET", url.String())
+	if older() {
+		executor, err = remotecommand.NewSPDYExecutor(w.REST(), "POST", url)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -91,12 +91,12 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	w.noWarnings(names...)
-	w.helm("test", "daybreak")
 
 	// An upgrade replaces every part and touches no pod.
 	w.helm(append([]string{"upgrade", "daybreak", filepath.Join(root, chart), "--set", "scheduler.verbosity=1,manager.verbosity=1,agent.verbosity=1"}, w.values()...)...)
 	w.rolledOut()
 	w.serving("sgpu")
+	w.helm("test", "daybreak") // with the rights of this chart
 	w.untouched(pods)
 	w.inspect(w.cards, pods...)
 	more := w.applyExamples("hami/sgpu-specific-qos", "koordinator/two-whole-cards")
@@ -288,7 +288,7 @@ func (w *world) untouched(pods []*corev1.Pod) {
 }
 
 // left checks that after a cleanup and the end of the chart nothing remains but
-// the definition of Device, and what kubectl delete removes as docs/install.md
+// the definition of Device, and what kubectl delete removes as docs/uninstall.md
 // says.
 func (w *world) left() {
 	w.Helper()

@@ -26,9 +26,10 @@ import (
 const (
 	// envBin names the folder with the binaries that `make e2e` built.
 	envBin = "E2E_BIN"
-	// envKubelet and envContainerd make an older node: Kubernetes' own kubelet, before
-	// 1.29, and a folder with containerd 1.7. `make compat` sets them.
-	envKubelet    = "E2E_KUBELET"
+	// envServers and envContainerd make an older cluster: a folder with the servers and
+	// the kubelet of a version before 1.29, and one with containerd 1.7. `make compat`
+	// sets them.
+	envServers    = "E2E_SERVERS"
 	envContainerd = "E2E_CONTAINERD"
 	// envStage names the role of the test's binary, which runs itself; envDir is
 	// the folder of this run.

@@ -41,8 +41,8 @@ type realNode struct {
 	containerd, kubelet *local.Process
 }
 
-// older reports whether the node is of an older version of Kubernetes.
-func older() bool { return os.Getenv(envKubelet) != "" }
+// older reports whether the cluster is of an older version of Kubernetes.
+func older() bool { return os.Getenv(envServers) != "" }
 
 // containerdBin returns the path of a binary of containerd.
 func containerdBin(name string) string {
@@ -148,7 +148,7 @@ func newNode(dir string, cluster *local.Cluster) (*realNode, error) {
 	config, kubelet := containerdConfig, bin("kubelet")
 	args := []string{filepath.Join(dir, "kubelet.yaml"), credentials.Kubeconfig, "/var/lib/kubelet", nodeName, nodeAddress}
 	if older() {
-		config, kubelet = olderContainerdConfig, os.Getenv(envKubelet)
+		config, kubelet = olderContainerdConfig, filepath.Join(os.Getenv(envServers), "kubelet")
 		for i, flag := range []string{"config", "kubeconfig", "root-dir", "hostname-override", "node-ip"} {
 			args[i] = "--" + flag + "=" + args[i]
 		}

@@ -9,6 +9,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// TestVersions: the API server, kubelet and containerd are those that the tests are
+// about.
+func TestVersions(t *testing.T) {
+	w := newWorld(t)
+	server, err := w.client.Discovery().ServerVersion()
+	w.must(err)
+	node, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
+	w.must(err)
+	kubelet, runtime := node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.ContainerRuntimeVersion
+	t.Logf("API server %s, kubelet %s, %s", server.GitVersion, kubelet, runtime)
+	if server.GitVersion != kubelet || older() != strings.HasPrefix(kubelet, "v1.28.") || older() != strings.HasPrefix(runtime, "containerd://1.7.") {
+		t.Errorf("API server %s, kubelet %s on %s, want the same version", server.GitVersion, kubelet, runtime)
+	}
+}
+
 // TestPlainPod: the node runs a pod without cards, and has no card for it.
 func TestPlainPod(t *testing.T) {
 	w := newWorld(t)

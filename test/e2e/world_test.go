@@ -76,7 +76,11 @@ func keep(path string) {
 }
 
 func startCluster(ctx context.Context, dir string) (*cluster, error) {
-	control, err := local.Start(ctx, local.Config{Dir: filepath.Join(dir, "cluster"), Executable: bin("playground"), Kubelets: true})
+	cfg := local.Config{Dir: filepath.Join(dir, "cluster"), Executable: bin("playground"), Kubelets: true}
+	if older() {
+		cfg.UseBinaries(os.Getenv(envServers))
+	}
+	control, err := local.Start(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -113,24 +117,27 @@ func startCluster(ctx context.Context, dir string) (*cluster, error) {
 }
 
 // admit installs what Daybreak needs, its policies, and a manager that answers
-// for pods with cards.
+// for pods with cards. In an older cluster the manager evaluates the policies.
 func (c *cluster) admit(ctx context.Context) error {
 	if err := c.Install(ctx); err != nil {
-		return err
-	}
-	if err := c.Guard(ctx, c.Policies()); err != nil {
 		return err
 	}
 	addresses, err := local.FreeAddresses(ctx, 1)
 	if err != nil {
 		return err
 	}
-	if err := c.Webhook(ctx, addresses[0]); err != nil {
+	admission := manager.Admission{
+		Address: addresses[0], Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"}},
+	}
+	if older() {
+		admission.Policies, err = c.Validate(ctx, c.Policies(), addresses[0])
+	} else if err = c.Guard(ctx, c.Policies()); err == nil {
+		err = c.Webhook(ctx, addresses[0])
+	}
+	if err != nil {
 		return err
 	}
-	c.manager, err = c.StartManager(ctx, "manager", manager.Config{Admission: manager.Admission{
-		Address: addresses[0], Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"}},
-	}})
+	c.manager, err = c.StartManager(ctx, "manager", manager.Config{Admission: admission})
 	return err
 }
 

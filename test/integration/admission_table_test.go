@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -69,7 +70,7 @@ var admitted = map[string]struct {
 }
 
 const (
-	sayGiB     = "a number without a unit is GiB: write 1 to 1024, or an amount with a unit such as 512Mi"
+	sayGiB     = "a number without a unit is GiB: write 1 to 999, or an amount with a unit such as 512Mi"
 	sayKept    = "Kubernetes keeps it as %s, which is no amount of card memory: write whole GiB from 1 to 999 or an amount with a unit, such as 4, 4Gi or 4096Mi"
 	sayBytes   = "card memory goes from 1Mi to 1Ti: write for example 4Gi or 4096Mi"
 	sayPercent = "is in percent: write a whole number from 0 to 100"
@@ -164,13 +165,13 @@ var refused = map[string]struct {
 		[]string{limit("gpu.shared", "2", "MetaX does not share over several cards: take 2 whole cards with koordinator.sh/gpu-core: 200 and koordinator.sh/gpu-memory-ratio: 200, or a share of one card with koordinator.sh/gpu.shared: 1")},
 	},
 	"Koordinator, core without memory": {
-		asks("gpu-core: 10"), []string{limit("gpu-core", "10", "says nothing about memory: add koordinator.sh/gpu-memory (such as 4Gi) or koordinator.sh/gpu-memory-ratio (in percent)")},
+		asks("gpu-core: 10"), []string{limit("gpu-core", "10", "requires memory: add koordinator.sh/gpu-memory (such as 4Gi) or koordinator.sh/gpu-memory-ratio (in percent)")},
 	},
 	"Koordinator, memory without core": {
-		asks("gpu-memory: 1Gi"), []string{limit("gpu-memory", "1Gi", "says nothing about compute: add koordinator.sh/gpu-core in percent, or take whole cards with koordinator.sh/gpu-memory-ratio: 100")},
+		asks("gpu-memory: 1Gi"), []string{limit("gpu-memory", "1Gi", "requires compute: add koordinator.sh/gpu-core in percent, or take whole cards with koordinator.sh/gpu-memory-ratio: 100")},
 	},
 	"Koordinator, memory and ratio": {
-		asks("gpu-core: 10, gpu-memory: 1Gi, gpu-memory-ratio: 10"), []string{limit("gpu-memory-ratio", "10", "says the same as koordinator.sh/gpu-memory in another way: keep one of the two")},
+		asks("gpu-core: 10, gpu-memory: 1Gi, gpu-memory-ratio: 10"), []string{limit("gpu-memory-ratio", "10", "duplicates koordinator.sh/gpu-memory: keep one of the two")},
 	},
 	"Koordinator, shared 0":  {asks("gpu.shared: 0, gpu-core: 10, gpu-memory: 1Gi"), []string{limit("gpu.shared", "0", sayShared)}},
 	"Koordinator, shared 65": {asks("gpu.shared: 65, gpu-core: 10, gpu-memory: 1Gi"), []string{limit("gpu.shared", "65", sayShared)}},
@@ -299,6 +300,10 @@ func sound(p *corev1.Pod) error {
 	}
 	if _, ok := p.Annotations[wire.AnnotationQoS]; ok == (ask.Request.QoS == "") {
 		errs = append(errs, fmt.Errorf("QoS %q, annotated: %v", ask.Request.QoS, ok))
+	}
+	want := ledger.PeakOf(&ask.Request, gputest.Memory)
+	if amounts, metered := request.ReadAmounts(&p.Spec); !metered || amounts.Compute != want.Compute || amounts.Memory != want.Memory || amounts.Cards != want.Cards {
+		errs = append(errs, fmt.Errorf("amounts %+v, want %+v", amounts, want))
 	}
 	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for _, c := range list {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/identity"
 )
 
 // freeAddress returns an address of this machine to listen on.
@@ -113,21 +113,8 @@ func (w *world) admits() {
 // namespace, and the one that is given.
 func (w *world) tenant(user, namespace string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
 	w.Helper()
-	rules = append(rules, rbacv1.PolicyRule{
-		APIGroups: []string{""}, Verbs: []string{"*"},
-		Resources: []string{"pods", "pods/status", "pods/binding", "pods/ephemeralcontainers", "pods/resize", "bindings"},
-	})
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: namespace}, Rules: rules}
-	_, err := w.client.RbacV1().Roles(namespace).Create(w.ctx, role, metav1.CreateOptions{})
+	config, err := identity.Tenant(w.ctx, w.cluster, user, namespace, rules...)
 	w.must(err)
-	_, err = w.client.RbacV1().RoleBindings(namespace).Create(w.ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: namespace},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
-	}, metav1.CreateOptions{})
-	w.must(err)
-	config := w.cluster.REST()
-	config.Impersonate = rest.ImpersonationConfig{UserName: user}
 	return w.clientOf(config)
 }
 
@@ -155,23 +142,8 @@ func (w *world) namespace(name string, labels map[string]string) {
 // node: with a token that is bound to a pod there, as kubelet would give it.
 func (w *world) agentOf(node string) *rest.Config {
 	w.Helper()
-	pods := w.client.CoreV1().Pods(manager.DefaultNamespace)
-	name := "agent-" + node
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{
-			NodeName: node, ServiceAccountName: local.AgentAccount, TerminationGracePeriodSeconds: new(int64(0)),
-			Containers: []corev1.Container{{Name: "c", Image: "none"}},
-		},
-	}
-	p, err := pods.Create(w.ctx, p, metav1.CreateOptions{})
+	config, err := identity.Agent(w.ctx, w.cluster, node, "none")
 	w.must(err)
-	token, err := w.client.CoreV1().ServiceAccounts(manager.DefaultNamespace).CreateToken(w.ctx, local.AgentAccount, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: name, UID: p.UID}},
-	}, metav1.CreateOptions{})
-	w.must(err)
-	config := rest.AnonymousClientConfig(w.cluster.REST())
-	config.BearerToken = token.Status.Token
 	return config
 }
 
@@ -187,8 +159,8 @@ func TestPoliciesCompile(t *testing.T) {
 			w.eventually("policies were looked at", time.Minute, func() error {
 				return w.policiesChecked(names)
 			})
-			if len(names) != 7 {
-				t.Errorf("policies %v, want 7", names)
+			if len(names) != 8 {
+				t.Errorf("policies %v, want 8", names)
 			}
 		})
 	}

@@ -1,9 +1,14 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +18,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/machine"
+	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
 // TestExamples applies every example with plain kubectl and wants the node, the
@@ -26,7 +35,7 @@ func TestExamples(t *testing.T) {
 	w := newOpenWorld(t, local.Config{}) // with pods that another scheduler has placed
 	w.exampleCluster()
 	w.scheduler("scheduler")
-	files, err := filepath.Glob(filepath.Join(root, "examples", "*", "*.yaml"))
+	files, err := manifest.Examples(root)
 	w.must(err)
 	if len(files) < 15 {
 		t.Fatalf("only %d examples", len(files))
@@ -67,26 +76,189 @@ func TestExamples(t *testing.T) {
 	w.audit()
 }
 
-// TestExampleFolders applies the folders of the examples as a whole to nodes as
-// the playground has them. Every pod is admitted and placed, the one that names
-// its card on that card.
+// notApplied has the folders of the examples that need more than Kubernetes, and
+// what the API server answers.
+var notApplied = map[string]string{
+	"quota/kueue": `no matches for kind "ClusterQueue"`, // of Kueue
+}
+
+// outcome is what the pods of a workload get.
+type outcome struct {
+	cards   []int // of each pod, in ascending order
+	oneZone bool  // the cards of each pod are in one zone
+	nodes   int   // on how many nodes the pods are; 0 for any number
+}
+
+// workloadOutcomes are those of the folders whose objects are not pods, by the
+// label app. docs/workloads.md shows them one by one.
+var workloadOutcomes = map[string]map[string]outcome{
+	"workloads": {
+		"chat":       {cards: []int{1, 1}, oneZone: true, nodes: 2},
+		"ddp":        {cards: []int{4}, oneZone: true, nodes: 1},
+		"multi-node": {cards: []int{8, 8}, nodes: 2},
+		"notebook":   {cards: []int{1, 1}, oneZone: true},
+	},
+	"workloads/online-and-batch": {
+		"assistant": {cards: []int{1, 1}, oneZone: true, nodes: 1},
+		"summaries": {cards: []int{1, 1, 1, 1, 1, 1}, oneZone: true, nodes: 1},
+	},
+}
+
+// TestExampleFolders applies each folder of the examples as a whole to nodes as
+// the playground has them. Every pod is admitted and placed, and gets what the
+// documentation shows; a pod that is not placed fails the test with the reason.
 func TestExampleFolders(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, local.Config{})
 	w.admission()
 	w.nodes(4)
 	w.scheduler("scheduler")
-	files, err := filepath.Glob(filepath.Join(root, "examples", "*", "*.yaml"))
+	folders := exampleFolders(t)
+	for _, name := range slices.Concat([]string{"hami", "koordinator", "budgets"}, slices.Collect(maps.Keys(workloadOutcomes)), slices.Collect(maps.Keys(notApplied))) {
+		if folders[name] == 0 {
+			t.Errorf("there is no folder examples/%s", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
+		folder := "examples/" + name + "/"
+		if answer, ok := notApplied[name]; ok {
+			cmd := exec.CommandContext(w.ctx, bin("kubectl"), "--kubeconfig", w.cluster.Kubeconfig("admin"), "apply", "--dry-run=server", "-f", folder)
+			cmd.Dir = root
+			if _, err := machine.Output(cmd); err == nil || !strings.Contains(err.Error(), answer) {
+				t.Errorf("%s: want %q, got %v", folder, answer, err)
+			}
+			continue
+		}
+		w.kubectl("apply", "-f", folder)
+		want := workloadOutcomes[name]
+		n := folders[name] // a pod in each file
+		if want != nil {
+			n = 0
+			for _, o := range want {
+				n += len(o.cards)
+			}
+		}
+		w.eventually("the pods of "+folder, time.Minute, func() error { return w.allRun(n) })
+		got := w.outcomes()
+		for app, o := range want {
+			if o.nodes == 0 {
+				o.nodes = got[app].nodes
+			}
+			if !cmp.Equal(o, got[app], cmp.AllowUnexported(outcome{})) {
+				t.Errorf("%s of %s: %+v, want %+v", app, folder, got[app], o)
+			}
+		}
+		if name == "hami" {
+			p := w.bound("sgpu-specific-card")
+			if cards := w.cardsOf(p); p.Spec.NodeName != "metax-3" || !cmp.Equal(cards, []int{7}) {
+				t.Errorf("cards %v of %s, want card 7 of metax-3", cards, p.Spec.NodeName)
+			}
+		}
+		w.audit()
+		w.kubectl("delete", "-f", folder, "--wait=false")
+		w.eventually(folder+" removed", time.Minute, w.removePods)
+	}
+}
+
+// exampleFolders returns the folders of the examples with manifests, and how many
+// each has.
+func exampleFolders(t *testing.T) map[string]int {
+	t.Helper()
+	folders := map[string]int{}
+	top := filepath.Join(root, "examples")
+	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		folder, err := filepath.Rel(top, filepath.Dir(path))
+		if folder != "." { // the files of the examples' own folder are read by commands
+			folders[filepath.ToSlash(folder)]++
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folders
+}
+
+// allRun returns why not n pods exist, all of them running.
+func (w *world) allRun(n int) error {
+	list, err := w.client.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	problems := []string{fmt.Sprintf("%d pods, want %d", len(list.Items), n)}
+	for i := range list.Items {
+		if p := &list.Items[i]; p.Status.Phase != corev1.PodRunning {
+			problems = append(problems, fmt.Sprintf("%s is %s: %v", p.Name, p.Status.Phase, p.Status.Conditions))
+		}
+	}
+	if len(list.Items) == n && len(problems) == 1 {
+		return nil
+	}
+	return errors.New(strings.Join(problems, "; "))
+}
+
+// outcomes returns what the pods of the cluster get, by their label app. A pod
+// without cards fails the test.
+func (w *world) outcomes() map[string]outcome {
+	w.Helper()
+	list, err := w.client.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
 	w.must(err)
-	w.kubectl("apply", "-f", "examples/hami/", "-f", "examples/koordinator/")
-	if pods := w.allBound(time.Minute); len(pods) != len(files) {
-		t.Errorf("%d pods of %d files", len(pods), len(files))
+	objects, err := cluster.ReadLive(w.ctx, w.cluster.REST())
+	w.must(err)
+	nodes := map[string]*ledger.Node{}
+	for _, n := range objects.Snapshot().Nodes {
+		nodes[n.Name] = n
 	}
-	p := w.bound("sgpu-specific-card")
-	if cards := w.cardsOf(p); p.Spec.NodeName != "metax-3" || !cmp.Equal(cards, []int{7}) {
-		t.Errorf("cards %v of %s, want card 7 of metax-3", cards, p.Spec.NodeName)
+	out, seen := map[string]outcome{}, map[string]bool{}
+	for i := range list.Items {
+		p := &list.Items[i]
+		app := p.Labels["app"]
+		o, known := out[app]
+		cards, zones := 0, map[int]bool{}
+		node := nodes[p.Spec.NodeName]
+		for j := range node.Holdings() {
+			if h := &node.Holdings()[j]; h.Holder == allocation.HolderOf(p) {
+				for _, card := range h.Cards().Indices() {
+					cards++
+					zone, _ := node.Topology().ZoneOf(card)
+					zones[zone] = true
+				}
+			}
+		}
+		if cards == 0 {
+			w.Errorf("pod %s has no cards", p.Name)
+		}
+		o.cards = append(o.cards, cards)
+		slices.Sort(o.cards)
+		o.oneZone = len(zones) == 1 && (o.oneZone || !known)
+		if at := app + " on " + node.Name; !seen[at] {
+			seen[at] = true
+			o.nodes++
+		}
+		out[app] = o
 	}
-	w.audit()
+	return out
+}
+
+// removePods deletes all pods and returns whether there were any.
+func (w *world) removePods() error {
+	list, err := w.client.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, p := range list.Items {
+		err := w.client.CoreV1().Pods(p.Namespace).Delete(w.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	if len(list.Items) > 0 {
+		return fmt.Errorf("%d pods", len(list.Items))
+	}
+	return nil
 }
 
 // exampleCluster makes the cluster of examples/cluster.yaml.

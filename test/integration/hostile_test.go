@@ -158,11 +158,14 @@ var unlocked = map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}
 // put writes a Device, new or in place of the one that is there.
 func (w *besieged) put(name string, text []byte) error {
 	rest := w.publisher.CoreV1().RESTClient()
-	err := rest.Post().AbsPath(devicesPath).SetHeader("Content-Type", "application/json").Body(text).Do(w.ctx).Error()
-	if apierrors.IsAlreadyExists(err) {
-		err = rest.Delete().AbsPath(devicesPath, name).Do(w.ctx).Error()
-		if err == nil || apierrors.IsNotFound(err) {
-			err = rest.Post().AbsPath(devicesPath).SetHeader("Content-Type", "application/json").Body(text).Do(w.ctx).Error()
+	post := func() error {
+		return rest.Post().AbsPath(devicesPath).SetHeader("Content-Type", "application/json").Body(text).Do(w.ctx).Error()
+	}
+	err := post()
+	// An agent may create its Device again in between.
+	for attempt := 0; attempt < 20 && apierrors.IsAlreadyExists(err); attempt++ {
+		if err = rest.Delete().AbsPath(devicesPath, name).Do(w.ctx).Error(); err == nil || apierrors.IsNotFound(err) {
+			err = post()
 		}
 	}
 	return err

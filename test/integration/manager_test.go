@@ -1,18 +1,22 @@
 package integration
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,6 +89,7 @@ func TestManager(t *testing.T) {
 	scenario("flapping", managed.flapping)
 	scenario("restart", managed.restart)
 	scenario("election", managed.election)
+	scenario("no right to quotas", managed.noQuotas)
 	scenario("command", managed.command)
 	scenario("interrupted", managed.interrupted)
 	scenario("refuses to start", managed.refusesToStart) // removes the Device definition
@@ -105,6 +110,46 @@ func (w managed) seed() {
 	})
 	w.kubectl("label", "device", "sample-node1", "node.koordinator.sh/gpu-driver-version-")
 	w.wantLabels("sample-node1", map[string]string{"node.koordinator.sh/gpu-vendor": "metax", "node.koordinator.sh/gpu-model": "C500"})
+}
+
+// noQuotas: after a rollback, a manager that starts again has the rights of the version
+// before budgets. It does everything else.
+func (w managed) noQuotas() {
+	roles := w.client.RbacV1().ClusterRoles()
+	role, err := roles.Get(w.ctx, "daybreak-manager", metav1.GetOptions{})
+	w.must(err)
+	before := *role.DeepCopy()
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+		return slices.Contains(r.Resources, "resourcequotas") || slices.Contains(r.Resources, "namespaces")
+	})
+	if len(role.Rules) == len(before.Rules) {
+		w.Fatalf("the manager has no right to quotas: %v", before.Rules)
+	}
+	role, err = roles.Update(w.ctx, role, metav1.UpdateOptions{})
+	w.must(err)
+	w.Cleanup(func() {
+		before.ResourceVersion = role.ResourceVersion
+		_, err := roles.Update(context.Background(), &before, metav1.UpdateOptions{})
+		w.must(err)
+	})
+	w.eventually("the right is gone", 10*time.Second, func() error {
+		review, err := w.client.AuthorizationV1().SubjectAccessReviews().Create(w.ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: local.ManagerUser, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "resourcequotas"},
+		}}, metav1.CreateOptions{})
+		if err == nil && review.Status.Allowed {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	m := w.manager("manager", manager.Config{AuditInterval: time.Second})
+	w.node("without-quotas", twoCards)
+	w.wantKoord("without-quotas", cards(2))
+	w.eventually("an audit", 20*time.Second, func() error {
+		if done, err := m.metric(`daybreak_manager_audits_total{result="done"}`); err != nil || done == 0 {
+			return fmt.Errorf("%v audits are done: %w", done, err)
+		}
+		return nil
+	})
 }
 
 // whatRuns: cards become unhealthy under pods that hold them.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -27,8 +28,9 @@ import (
 // checks in test/chart.
 type query struct {
 	selectors []selector
-	// grouped are the labels that results are grouped by.
-	grouped []string
+	// grouped are the labels that results are grouped by, added those that the query
+	// itself sets.
+	grouped, added []string
 }
 
 // selector is a metric with matchers, label -> values that must exist.
@@ -40,6 +42,7 @@ type selector struct {
 var (
 	promSelector = regexp.MustCompile(`\b((?:daybreak|mx)_\w+)(?:\{([^}]*)\})?`)
 	promMatcher  = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"([^"]*)"`)
+	promAdded    = regexp.MustCompile(`, "(\w+)", "\w+", "", ""\)`) // of label_replace
 	promGrouping = regexp.MustCompile(`\bby \(([^)]*)\)`)
 )
 
@@ -53,6 +56,9 @@ func readQuery(expr string) (q query, err error) {
 	}
 	for _, m := range promGrouping.FindAllStringSubmatch(expr, -1) {
 		q.grouped = append(q.grouped, strings.Split(m[1], ", ")...)
+	}
+	for _, m := range promAdded.FindAllStringSubmatch(expr, -1) {
+		q.added = append(q.added, m[1])
 	}
 	if len(q.selectors) == 0 {
 		return q, fmt.Errorf("%s names no metric of ours", expr)
@@ -164,6 +170,13 @@ func (w *world) exposed(t *testing.T) exposed {
 	for i := range 31 { // the fragmentation is not known of fewer than 32 pods
 		w.create(pod(fmt.Sprintf("wide-%d", i), "gpu=16"))
 	}
+	budget := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "budget"}}
+	budget.Spec.Hard = corev1.ResourceList{}
+	for _, name := range wire.AmountResources() {
+		budget.Spec.Hard["requests."+name] = resource.MustParse("1Ti")
+	}
+	_, err = w.client.CoreV1().ResourceQuotas(budget.Namespace).Create(w.ctx, budget, metav1.CreateOptions{})
+	w.must(err)
 	e := exposed{}
 	w.eventually("all three expose their metrics", time.Minute, func() error {
 		clear(e)
@@ -178,6 +191,9 @@ func (w *world) exposed(t *testing.T) exposed {
 			if e[name] == nil {
 				return fmt.Errorf("no %s yet", name)
 			}
+		}
+		if !e["daybreak_manager_namespace_cards"]["type"]["budget"] {
+			return errors.New("no budget yet")
 		}
 		return nil
 	})
@@ -235,7 +251,7 @@ var templateLabel = regexp.MustCompile(`\$labels\.(\w+)|\{\{(\w+)\}\}`)
 // fills checks that what the text fills in is there.
 func fills(text string, q *query) error {
 	for _, m := range templateLabel.FindAllStringSubmatch(text, -1) {
-		if label := m[1] + m[2]; !slices.Contains(q.grouped, label) {
+		if label := m[1] + m[2]; !slices.Contains(q.grouped, label) && !slices.Contains(q.added, label) {
 			return fmt.Errorf("%q fills in %s, which the result does not have", text, label)
 		}
 	}

@@ -23,12 +23,12 @@ func TestPlayground(t *testing.T) {
 	t.Parallel()
 	p := newPlayground(t)
 	p.start("--nodes", "3")
-	p.try("metax-3", "C500", "pod/gpu-pod1 created", "condition met", `"vRam":4096`, "GPU-", "job.batch/nap condition met", "pod/sgpu-online condition met")
+	p.try("metax-3", "C500", "pod/gpu-pod1 created", "condition met", "has         ubuntu-container: card 0, 60% and 4 GiB", "3 nodes, 24 cards", "job.batch/nap condition met", "pod/sgpu-online condition met")
 	if err := p.refused("--nodes", "1"); !strings.Contains(err, fmt.Sprintf("--kubeconfig playground.kubeconfig is in use by the playground of process %d ", p.cmd.Process.Pid)) {
 		t.Errorf("a second playground says %q", err)
 	}
 	said, err := os.ReadFile(p.said)
-	if want := "scheduler ended (signal: killed), starting it again\nplayground: scheduler is process "; err != nil || !strings.Contains(string(said), want) {
+	if want := "scheduler ended (signal: killed), restarting\nplayground: scheduler restarted as process "; err != nil || !strings.Contains(string(said), want) {
 		t.Errorf("the playground does not say %q (%v):\n%s", want, err, said)
 	}
 	for what, metric := range map[string]string{"scheduler": "scheduler_schedule_attempts_total", "manager": "daybreak_manager_"} {
@@ -52,7 +52,7 @@ func TestPlaygroundOfVendor(t *testing.T) {
 	t.Parallel()
 	p := newPlayground(t)
 	p.start("--nodes", "3", "--served-by", "vendor")
-	p.try("metax-3", `"availableDevCount":16`, "pod/gpu-pod1 created", "condition met", `"vRam":4096`, "GPU-")
+	p.try("metax-3", `"availableDevCount":16`, "pod/gpu-pod1 created", "condition met", "ubuntu-container: card 0, 60% and 4 GiB", "3 nodes, 24 cards")
 	p.stop()
 }
 

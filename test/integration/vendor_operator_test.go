@@ -244,7 +244,7 @@ func TestVendorOperator(t *testing.T) {
 	w.namespace(wire.VendorNamespace, nil)
 	w.modes(map[string]string{"cluster-config": "mode: sgpu"}) // Daybreak's own
 	n := newOperatorNode(w, "gpu-1")
-	n.event("Node", n.name, "NodeNotServed", "Daybreak's agent only looks at this node")
+	n.event("Node", n.name, "NodeNotServed", "Daybreak's agent only observes this node")
 	n.mode("sgpu", "") // Daybreak's own is all that there is
 	n.modesOfOperator("")
 	n.mode("native", "")

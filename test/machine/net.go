@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -31,6 +34,54 @@ func Get(ctx context.Context, url string) (string, error) {
 		err = errors.New(response.Status)
 	}
 	return string(text), err
+}
+
+// egress makes an API server reach webhooks of Services through a gateway.
+const egress = `apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+  - name: cluster
+    connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: %s}}}
+`
+
+// Gateway is the network of pods, as an API server sees it.
+type Gateway struct{ listener net.Listener }
+
+// NewGateway returns a gateway, with the file that configures the API server, in a
+// folder.
+func NewGateway(ctx context.Context, folder string) (g *Gateway, file string, err error) {
+	socket := filepath.Join(folder, "gateway.sock")
+	var listening net.ListenConfig
+	listener, err := listening.Listen(ctx, "unix", socket)
+	if err != nil {
+		return nil, "", err
+	}
+	file = filepath.Join(folder, "egress.yaml")
+	return &Gateway{listener}, file, os.WriteFile(file, fmt.Appendf(nil, egress, socket), 0o600)
+}
+
+// Serve connects the API server's calls to what dial returns, as the one Service that
+// it calls does, until the context ends.
+func (g *Gateway) Serve(ctx context.Context, dial func(ctx context.Context) (net.Conn, error)) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // its one client is ours
+		conn, err := dial(ctx)
+		if err != nil || r.Method != http.MethodConnect {
+			http.Error(w, "nothing is ready", http.StatusBadGateway)
+			return
+		}
+		defer conn.Close()
+		from, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer from.Close()
+		if _, err := io.WriteString(from, "HTTP/1.1 200 OK\r\n\r\n"); err == nil {
+			Pipe(ctx, from, conn)
+		}
+	})}
+	go func() { _ = server.Serve(g.listener) }()
+	<-ctx.Done()
+	_ = server.Close()
 }
 
 // Pipe copies both ways until one side ends.

@@ -3,9 +3,20 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 )
+
+// Examples returns the files of the repository's examples in HAMi's and in
+// Koordinator's dialect, which all tests place. root is the top of the repository.
+func Examples(root string) ([]string, error) {
+	hami, err := filepath.Glob(filepath.Join(root, "examples", "hami", "*.yaml"))
+	koordinator, other := filepath.Glob(filepath.Join(root, "examples", "koordinator", "*.yaml"))
+	return slices.Concat(hami, koordinator), errors.Join(err, other)
+}
 
 // Join makes documents one file.
 func Join(docs ...string) string { return strings.Join(docs, "---\n") }

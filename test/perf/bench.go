@@ -86,10 +86,19 @@ func load() float64 {
 	return average
 }
 
-// sides returns all schedulers in an order that changes from round to round, so that
-// none always comes first.
-func sides(round int, peers ...side) []side {
-	all := append([]side{daybreak, plain}, peers...)
+// contenders returns all schedulers in an order that changes from round to round, so
+// that none always comes first. Next to peers, all but Daybreak have their own limits
+// too: Daybreak's are the equal ones.
+func contenders(round int, peers ...side) []contender {
+	all := []contender{{daybreak, equalLimits}, {plain, equalLimits}}
+	for _, s := range peers {
+		all = append(all, contender{s, equalLimits})
+	}
+	if len(peers) > 0 {
+		for _, c := range all[1:] {
+			all = append(all, contender{c.side, ownLimits})
+		}
+	}
 	first := round % len(all)
 	return slices.Concat(all[first:], all[:first])
 }
@@ -101,23 +110,23 @@ func (w *world) workloads(ctx context.Context, result *Result) error {
 		return nil
 	}
 	// So that nothing is done for the first time when it counts.
-	if _, err := w.bindAll(ctx, w.plan.Workloads[0], plain, min(w.plan.Pods, 200)); err != nil {
+	if _, err := w.bindAll(ctx, w.plan.Workloads[0], contender{plain, equalLimits}, min(w.plan.Pods, 200)); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
-	figures := map[string]map[side][]Figures{}
+	figures := map[string]map[contender][]Figures{}
 	for round := range w.bench.plan.Rounds {
 		for _, name := range w.plan.Workloads {
 			if figures[name] == nil {
-				figures[name] = map[side][]Figures{}
+				figures[name] = map[contender][]Figures{}
 			}
-			for _, s := range sides(round, w.bench.plan.Peers...) {
-				f, err := w.bindAll(ctx, name, s, w.plan.Pods)
+			for _, c := range contenders(round, w.bench.plan.Peers...) {
+				f, err := w.bindAll(ctx, name, c, w.plan.Pods)
 				if err != nil {
-					return fmt.Errorf("workload %s with %s: %w", name, s, err)
+					return fmt.Errorf("workload %s with %s: %w", name, c.side, err)
 				}
-				w.logf("%d nodes, %s, round %d: %s %.0f pods/s, cycle p99 %.2f ms, %.2f calls a pod, %.2f ms CPU a pod, %.0f MiB",
-					w.plan.Nodes, name, round+1, s, f.PodsPerSecond, f.CycleP99Milliseconds, f.CallsPerPod, f.CPUMillisecondsPerPod, f.PeakMiB)
-				figures[name][s] = append(figures[name][s], f)
+				w.logf("%d nodes, %s, round %d: %s, %s limits: %.0f pods/s, cycle p99 %.2f ms, %.2f calls a pod, %.2f ms CPU a pod, %.0f MiB",
+					w.plan.Nodes, name, round+1, c.side, c.limits, f.PodsPerSecond, f.CycleP99Milliseconds, f.CallsPerPod, f.CPUMillisecondsPerPod, f.PeakMiB)
+				figures[name][c] = append(figures[name][c], f)
 			}
 		}
 	}
@@ -127,11 +136,11 @@ func (w *world) workloads(ctx context.Context, result *Result) error {
 	return nil
 }
 
-func (w *world) summary(name string, figures map[side][]Figures) Run {
+func (w *world) summary(name string, figures map[contender][]Figures) Run {
 	workload := w.bench.plan.Workloads[name]
 	r := Run{
 		Nodes: w.plan.Nodes, Workload: name, Pods: w.plan.Pods, Policy: workload.Policy,
-		Daybreak: medians(figures[daybreak]), Plain: medians(figures[plain]),
+		Daybreak: medians(figures[contender{daybreak, equalLimits}]), Plain: medians(figures[contender{plain, equalLimits}]),
 	}
 	if res := w.plan.Residents; res != nil {
 		r.Residents = w.plan.Nodes * res.Percent / 100 * res.PerNode
@@ -141,16 +150,18 @@ func (w *world) summary(name string, figures map[side][]Figures) Run {
 	}
 	r.DaybreakPodsPerSecond, r.PlainPodsPerSecond = r.Daybreak.PodsPerSecond, r.Plain.PodsPerSecond
 	r.Ratio = r.DaybreakPodsPerSecond / r.PlainPodsPerSecond
-	for s, list := range map[side]*[]float64{daybreak: &r.DaybreakRounds, plain: &r.PlainRounds} {
-		for _, f := range figures[s] {
-			*list = append(*list, f.PodsPerSecond)
+	for i, c := range contenders(0, w.bench.plan.Peers...) {
+		rounds := make([]float64, len(figures[c]))
+		for j := range figures[c] {
+			rounds[j] = figures[c][j].PodsPerSecond
 		}
-	}
-	for _, s := range w.bench.plan.Peers {
-		r.Peers = append(r.Peers, Peer{Scheduler: s, Figures: medians(figures[s])})
-		for _, f := range figures[s] {
-			last := &r.Peers[len(r.Peers)-1]
-			last.Rounds = append(last.Rounds, f.PodsPerSecond)
+		switch i {
+		case 0:
+			r.DaybreakRounds = rounds
+		case 1:
+			r.PlainRounds = rounds
+		default:
+			r.Peers = append(r.Peers, Peer{Scheduler: c.side, Limits: c.limits, Rounds: rounds, Figures: medians(figures[c])})
 		}
 	}
 	return r

@@ -13,8 +13,8 @@ const patience = 3 * time.Minute
 
 // bindAll lets one scheduler bind the pods of a workload and returns how it went.
 // It leaves no pods behind.
-func (w *world) bindAll(ctx context.Context, name string, s side, pods int) (f Figures, err error) {
-	plan := w.bench.plan.as(s)
+func (w *world) bindAll(ctx context.Context, name string, c contender, pods int) (f Figures, err error) {
+	plan := w.bench.plan.as(c.side)
 	workload := plan.Workloads[name]
 	bound, err := w.watchBindings(ctx)
 	if err != nil {
@@ -23,9 +23,9 @@ func (w *world) bindAll(ctx context.Context, name string, s side, pods int) (f F
 	defer bound.stop()
 	r := runner{world: w, bound: bound, workload: name, pods: pods}
 	if workload.Unfit != nil {
-		err = r.startBeside(ctx, s, &workload)
+		err = r.startBeside(ctx, c, &workload)
 	} else if err = w.create(ctx, writers, plan.backlog(&workload, pods)); err == nil {
-		r.scheduler, err = w.startScheduler(ctx, s, workload.Policy)
+		r.scheduler, err = w.startScheduler(ctx, c, workload.Policy)
 	}
 	if r.scheduler == nil {
 		return f, err
@@ -52,12 +52,12 @@ type runner struct {
 // startBeside starts the scheduler among pods that it can't bind. When it has
 // tried them all it is held up while the others are made, so that here too they
 // are all there when it begins.
-func (r *runner) startBeside(ctx context.Context, s side, workload *Workload) (err error) {
+func (r *runner) startBeside(ctx context.Context, c contender, workload *Workload) (err error) {
 	unfit := r.bench.plan.unfit(workload)
 	if err := r.create(ctx, writers, unfit); err != nil {
 		return err
 	}
-	if r.scheduler, err = r.startScheduler(ctx, s, workload.Policy); err != nil {
+	if r.scheduler, err = r.startScheduler(ctx, c, workload.Policy); err != nil {
 		return err
 	}
 	if _, err := r.settle(ctx, r.scheduler, len(unfit)); err != nil {

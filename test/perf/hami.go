@@ -42,7 +42,7 @@ const (
 
 // startExtender starts HAMi's extender and returns it with what kube-scheduler's
 // configuration needs to call it.
-func (w *world) startExtender(ctx context.Context, name string) (extender *local.Process, config string, err error) {
+func (w *world) startExtender(ctx context.Context, name string, qps, burst int) (extender *local.Process, config string, err error) {
 	addresses, err := local.FreeAddresses(ctx, 2)
 	if err != nil {
 		return nil, "", err
@@ -51,9 +51,11 @@ func (w *world) startExtender(ctx context.Context, name string) (extender *local
 	if err := os.WriteFile(devices, []byte(hamiDevices), 0o600); err != nil {
 		return nil, "", err
 	}
-	extender = w.cluster.NewProcess(name+"-extender", filepath.Join(w.peers, "hami", "scheduler"),
-		"--http_bind="+addresses[0], "--metrics-bind-address="+addresses[1], "--device-config-file="+devices,
-		fmt.Sprintf("--kube-qps=%d", peerLimits.QPS), fmt.Sprintf("--kube-burst=%d", peerLimits.Burst))
+	args := []string{"--http_bind=" + addresses[0], "--metrics-bind-address=" + addresses[1], "--device-config-file=" + devices}
+	if qps > 0 {
+		args = append(args, fmt.Sprintf("--kube-qps=%d", qps), fmt.Sprintf("--kube-burst=%d", burst))
+	}
+	extender = w.cluster.NewProcess(name+"-extender", filepath.Join(w.peers, "hami", "scheduler"), args...)
 	extender.Env = []string{"KUBECONFIG=" + w.cluster.Kubeconfig("admin")}
 	if err := extender.Start(); err != nil {
 		return nil, "", err

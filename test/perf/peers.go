@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,12 +25,12 @@ import (
 // koordinator is Koordinator's scheduler with the configuration of its release.
 const koordinator side = "koordinator"
 
-// peerLimits are Daybreak's limits on requests, which plain.yaml has too, and the
-// schedulerName of the pods of a run.
-var peerLimits = compat.Scheduler{Profile: corev1.DefaultSchedulerName, QPS: 1000, Burst: 2000}
-
 func (b *bench) koordinator() compat.Release {
 	return compat.Release(filepath.Join(b.peers, "koordinator"))
+}
+
+func (w *world) newKoordinator(name string, qps, burst int, args []string) (*local.Process, error) {
+	return w.koordinator().NewScheduler(w.cluster, name, compat.Scheduler{Profile: corev1.DefaultSchedulerName, QPS: qps, Burst: burst}, args...)
 }
 
 // addPeers installs what the peers need and writes koordlet's Devices. From then on
@@ -92,18 +93,31 @@ func (w *world) unlock(ctx context.Context) error {
 	return nil
 }
 
-// printPeers prints a row for each scheduler of the runs that have peers.
+// printPeers prints a row for each scheduler of the runs that have peers, first with
+// equal limits, then with each scheduler's own. Daybreak's own are the equal ones: its
+// figures are the same.
 func (r *Result) printPeers(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	with := slices.DeleteFunc(slices.Clone(r.Runs), func(x Run) bool { return len(x.Peers) == 0 })
 	if len(with) > 0 {
-		fmt.Fprintln(t, "NODES\tWORKLOAD\tSCHEDULER\tPODS/s\tTO PLAIN\tCYCLE P99 ms\tCPU ms/POD\tPEAK MiB\tCALLS/POD\tATTEMPTS/POD")
+		fmt.Fprintln(t, "NODES\tWORKLOAD\tLIMITS\tSCHEDULER\tPODS/s\tTO PLAIN\tCYCLE P99 ms\tCPU ms/POD\tPEAK MiB\tCALLS/POD\tATTEMPTS/POD")
 	}
 	for i := range with {
 		x := &with[i]
-		for _, p := range append([]Peer{{Scheduler: daybreak, Figures: x.Daybreak}, {Scheduler: plain, Figures: x.Plain}}, x.Peers...) {
-			fmt.Fprintf(t, "%d\t%s\t%s\t%.1f\t%.2f\t%.2f\t%.2f\t%.0f\t%.2f\t%.2f\n", x.Nodes, x.Workload, p.Scheduler, p.PodsPerSecond,
-				p.PodsPerSecond/x.PlainPodsPerSecond, p.CycleP99Milliseconds, p.CPUMillisecondsPerPod, p.PeakMiB, p.CallsPerPod, p.AttemptsPerPod)
+		all := append([]Peer{
+			{Scheduler: daybreak, Limits: equalLimits, Figures: x.Daybreak}, {Scheduler: plain, Limits: equalLimits, Figures: x.Plain},
+			{Scheduler: daybreak, Limits: ownLimits, Figures: x.Daybreak},
+		}, x.Peers...)
+		slices.SortStableFunc(all, func(a, b Peer) int { return cmp.Compare(a.Limits, b.Limits) })
+		base := map[limits]float64{}
+		for _, p := range all {
+			if p.Scheduler == plain {
+				base[p.Limits] = p.PodsPerSecond
+			}
+		}
+		for _, p := range all {
+			fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%.1f\t%.2f\t%.2f\t%.2f\t%.0f\t%.2f\t%.2f\n", x.Nodes, x.Workload, p.Limits, p.Scheduler, p.PodsPerSecond,
+				p.PodsPerSecond/base[p.Limits], p.CycleP99Milliseconds, p.CPUMillisecondsPerPod, p.PeakMiB, p.CallsPerPod, p.AttemptsPerPod)
 		}
 	}
 	return t.Flush()

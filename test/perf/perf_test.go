@@ -103,7 +103,7 @@ func TestSamples(t *testing.T) {
 		q, want float64
 		before  samples
 	}{
-		{0.5, 0.001, ""}, {0.7, 0.0015, ""}, {0.95, 0.003, ""}, {0.4, 0.0015, before},
+		{0.5, 0.001, ""}, {0.7, 0.0015, ""}, {0.95, 0.003, ""}, {0.4, 0.0015, before}, {0.99, 0, s},
 	} {
 		if got := s.quantile(q.q, "cycle", q.before); math.Abs(got-q.want) > 1e-9 {
 			t.Errorf("quantile(%v) = %v, want %v", q.q, got, q.want)
@@ -167,27 +167,38 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestSides: in as many rounds as there are schedulers, each is first once.
-func TestSides(t *testing.T) {
-	var first []side
-	for round := range 3 {
-		first = append(first, sides(round, koordinator)[0])
+// TestContenders: in as many rounds as there are schedulers, each is first once. Next to
+// peers, each has its own limits too.
+func TestContenders(t *testing.T) {
+	var first []string
+	for round := range 5 {
+		c := contenders(round, koordinator)[0]
+		first = append(first, string(c.side)+" "+string(c.limits))
 	}
-	if diff := cmp.Diff([]side{daybreak, plain, koordinator}, first); diff != "" {
+	if diff := cmp.Diff([]string{"daybreak equal", "plain equal", "koordinator equal", "plain own", "koordinator own"}, first); diff != "" {
 		t.Errorf("first (-want +got):\n%s", diff)
+	}
+	if got := len(contenders(0)); got != 2 {
+		t.Errorf("%d contenders without peers, want 2", got)
 	}
 }
 
 func TestPeersTable(t *testing.T) {
 	r := Result{Runs: []Run{{
 		Nodes: 100, Workload: "slices", PlainPodsPerSecond: 200, Daybreak: Figures{PodsPerSecond: 300}, Plain: Figures{PodsPerSecond: 200},
-		Peers: []Peer{{Scheduler: koordinator, Figures: Figures{PodsPerSecond: 10}}},
+		Peers: []Peer{
+			{Scheduler: koordinator, Limits: equalLimits, Figures: Figures{PodsPerSecond: 10}},
+			{Scheduler: plain, Limits: ownLimits, Figures: Figures{PodsPerSecond: 50}}, {Scheduler: koordinator, Limits: ownLimits, Figures: Figures{PodsPerSecond: 5}},
+		},
 	}}}
 	var table bytes.Buffer
 	if err := r.print(&table); err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"daybreak     300.0   1.50", "plain        200.0   1.00", "koordinator  10.0    0.05"} {
+	for _, row := range []string{
+		"equal   daybreak     300.0   1.50", "equal   plain        200.0   1.00", "equal   koordinator  10.0    0.05",
+		"own     daybreak     300.0   6.00", "own     plain        50.0    1.00", "own     koordinator  5.0     0.10",
+	} {
 		if !strings.Contains(table.String(), "100    slices    "+row) {
 			t.Errorf("no row %q in:\n%s", row, table.String())
 		}

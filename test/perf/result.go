@@ -64,9 +64,10 @@ type Run struct {
 	Peers                 []Peer    `json:"peers,omitempty"`
 }
 
-// Peer is how another scheduler did.
+// Peer is how another scheduler did, or plain kube-scheduler with its own limits.
 type Peer struct {
 	Scheduler side      `json:"scheduler"`
+	Limits    limits    `json:"limits"`
 	Rounds    []float64 `json:"rounds"`
 	Figures
 }

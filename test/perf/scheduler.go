@@ -15,7 +15,7 @@ import (
 )
 
 // plainConfig is how plain kube-scheduler is configured: as it comes, but for
-// the limits on requests, which are Daybreak's, and what no node advertises.
+// the limits on requests and what no node advertises.
 //
 //go:embed plain.yaml
 var plainConfig string
@@ -28,6 +28,30 @@ const (
 	plain    side = "plain"
 )
 
+// limits are those on a scheduler's requests.
+type limits string
+
+const (
+	// equalLimits are Daybreak's own, for every scheduler.
+	equalLimits limits = "equal"
+	// ownLimits are each scheduler's default.
+	ownLimits limits = "own"
+)
+
+// values returns the requests a second and at once; zero for the scheduler's default.
+func (l limits) values() (qps, burst int) {
+	if l == ownLimits {
+		return 0, 0
+	}
+	return 1000, 2000
+}
+
+// contender is a scheduler with its limits.
+type contender struct {
+	side
+	limits
+}
+
 // scheduler is a scheduler that is measured.
 type scheduler struct {
 	*local.Process
@@ -37,18 +61,19 @@ type scheduler struct {
 }
 
 // startScheduler starts one of them.
-func (w *world) startScheduler(ctx context.Context, s side, policy string) (*scheduler, error) {
+func (w *world) startScheduler(ctx context.Context, c contender, policy string) (*scheduler, error) {
 	ports, err := local.FreePorts(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("%s-%d", s, time.Now().UnixNano())
+	name := fmt.Sprintf("%s-%d", c.side, time.Now().UnixNano())
+	qps, burst := c.values()
 	args := []string{
 		"--leader-elect=false", "--secure-port=" + strconv.Itoa(ports[0]), "--bind-address=127.0.0.1",
 		"--cert-dir=" + filepath.Join(w.dir, "certs"), "--authorization-always-allow-paths=/healthz,/metrics,/debug/pprof/*",
 	}
 	var process, extender *local.Process
-	switch s {
+	switch c.side {
 	case daybreak:
 		args = append(args, "--profile=default-scheduler")
 		if policy != "" {
@@ -56,15 +81,15 @@ func (w *world) startScheduler(ctx context.Context, s side, policy string) (*sch
 		}
 		process = w.cluster.NewScheduler(name, args...)
 	case koordinator:
-		if process, err = w.bench.koordinator().NewScheduler(w.cluster, name, peerLimits, append(args, compat.MetaX)...); err != nil {
+		if process, err = w.newKoordinator(name, qps, burst, append(args, compat.MetaX)); err != nil {
 			return nil, err
 		}
 	default:
 		file := filepath.Join(w.dir, "plain.yaml")
-		text := strings.ReplaceAll(plainConfig, "KUBECONFIG", w.cluster.Kubeconfig("scheduler"))
-		if s == hami {
+		text := strings.NewReplacer("KUBECONFIG", w.cluster.Kubeconfig("scheduler"), "QPS", strconv.Itoa(qps), "BURST", strconv.Itoa(burst)).Replace(plainConfig)
+		if c.side == hami {
 			var config string
-			if extender, config, err = w.startExtender(ctx, name); err != nil {
+			if extender, config, err = w.startExtender(ctx, name, qps, burst); err != nil {
 				return nil, err
 			}
 			text += config

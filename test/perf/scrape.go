@@ -112,7 +112,7 @@ func (s samples) quantile(q float64, name string, before samples) float64 {
 		buckets = append(buckets, bucket{le, n})
 	}
 	slices.SortFunc(buckets, func(a, b bucket) int { return cmp.Compare(a.le, b.le) })
-	if len(buckets) < 2 {
+	if len(buckets) < 2 || buckets[len(buckets)-1].n == 0 {
 		return 0
 	}
 	rank := q * buckets[len(buckets)-1].n

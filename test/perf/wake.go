@@ -13,7 +13,8 @@ func (w *world) starts(ctx context.Context, result *Result) error {
 	kind := w.bench.plan.Kinds[w.plan.Residents.Kind]
 	took, peak := map[side][]float64{}, map[side][]float64{}
 	for round := range w.bench.plan.Rounds {
-		for _, s := range sides(round) {
+		for _, c := range contenders(round) {
+			s := c.side
 			seconds, mib, err := w.startOnce(ctx, s, kind.pod("first", roleRun))
 			if err != nil {
 				return err
@@ -40,7 +41,7 @@ func (w *world) startOnce(ctx context.Context, s side, pod *corev1.Pod) (seconds
 	}
 	defer bound.stop()
 	begin := time.Now()
-	process, err := w.startScheduler(ctx, s, "")
+	process, err := w.startScheduler(ctx, contender{s, equalLimits}, "")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -95,7 +96,7 @@ func (w *world) wakeAll(ctx context.Context, s side) (f WakeFigures, err error) 
 		return f, err
 	}
 	defer bound.stop()
-	process, err := w.startScheduler(ctx, s, "")
+	process, err := w.startScheduler(ctx, contender{s, equalLimits}, "")
 	if err != nil {
 		return f, err
 	}

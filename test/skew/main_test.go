@@ -14,10 +14,11 @@
 package skew
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/deployed"
 )
 
 const (
@@ -28,11 +29,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envBin) == "" || os.Getenv(envOld) == "" {
-		fmt.Fprintln(os.Stderr, "test/skew: nothing was tested; make skew builds an earlier commit and upgrades it")
-		return
-	}
-	os.Exit(m.Run())
+	os.Exit(deployed.Main(m, "make skew builds an earlier commit and upgrades it", envBin, envOld))
 }
 
 // bin returns the path of a binary of the tree.

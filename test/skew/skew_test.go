@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/deployed"
 	"github.com/daybreak-gpu/daybreak/test/fake"
@@ -46,13 +47,19 @@ func TestSkew(t *testing.T) {
 	all := orders(deployed.Components)
 	for _, order := range all[:min(*ordersFlag, len(all))] {
 		name := strings.Join(order, ", ")
+		w.rolledBack = false
 		w.Helm("upgrade", "daybreak", next.chart(), "--reset-then-reuse-values", "--set", "image.tag="+string(next))
 		w.replace("upgrade in the order "+name, order, next)
+		w.enforceQuota(true) // quotas must hold from here on, and pods still come
+		w.check(name + ": quotas are enforced")
 		w.Helm("rollback", "daybreak")
+		w.rolledBack = true
 		w.replace("rollback in the order "+name, order, previous)
+		w.enforceQuota(false)
 	}
 	w.mentions()
-	t.Logf("all orders after %s; %d times a pod was created again, since a manager ended", time.Since(start).Round(time.Second), w.load.retried)
+	t.Logf("all orders after %s; %d pods were created, none was rejected; %d requests were repeated, since a manager ended",
+		time.Since(start).Round(time.Second), residents+settlers+w.load.count, w.load.retried)
 }
 
 // orders returns the list in every order.
@@ -81,11 +88,36 @@ func (w *world) replace(name string, order []string, v version) {
 	for _, c := range order {
 		w.Parts.Allow(c, string(v))
 		w.RolledOut(c, string(v))
-		if c == "agent" {
+		switch c {
+		case "agent":
 			w.restartContainers()
+		case "manager":
+			w.metered(v)
 		}
 		w.check(name + ": " + c)
 	}
+}
+
+// metered checks that new pods carry the amounts that quotas count if and only if the
+// managers write them.
+func (w *world) metered(v version) {
+	w.Helper()
+	p, err := w.Client.CoreV1().Pods(metav1.NamespaceDefault).Create(w.Ctx, order("metered", residents), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	w.Must(err)
+	if _, got := request.ReadAmounts(&p.Spec); got != (v == next) {
+		w.Errorf("managers are %s: a new pod has amounts: %v", v, got)
+	}
+}
+
+// enforceQuota sets or removes the label by which quotas must hold.
+func (w *world) enforceQuota(on bool) {
+	w.Helper()
+	value := "null"
+	if on {
+		value = fmt.Sprintf("%q", wire.QuotaEnforced)
+	}
+	_, err := w.Client.CoreV1().Namespaces().Patch(w.Ctx, metav1.NamespaceDefault, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, wire.LabelQuota, value), metav1.PatchOptions{})
+	w.Must(err)
 }
 
 // exercise makes the parts write what they do only now and then: what they write when

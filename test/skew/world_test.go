@@ -22,6 +22,8 @@ type world struct {
 	vendor *vendorplugin.Plugin
 	// slices are the residents', by machine.
 	slices map[string][]fake.Slice
+	// rolledBack is true while rights and policies are those before an upgrade.
+	rolledBack bool
 }
 
 // machines and cards is how large the cluster is.
@@ -81,8 +83,9 @@ func (w *world) startVendor() error {
 	return err
 }
 
-// election makes leaders quick to follow one another.
-const election = "--leader-elect-lease-duration=4s,--leader-elect-renew-deadline=3s,--leader-elect-retry-period=500ms"
+// election makes leaders quick to follow one another: a part that ends releases its
+// lease. None is killed, so a lease may last long, and a busy machine takes none away.
+const election = "--leader-elect-lease-duration=60s,--leader-elect-renew-deadline=50s,--leader-elect-retry-period=500ms"
 
 // values are what an administrator wrote for the first installation.
 func (*world) values() []string {

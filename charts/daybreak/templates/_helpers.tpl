@@ -1,18 +1,18 @@
 {{/*
-MAJOR.MINOR of the API server that the objects are for. Suffixes of vendors (v1.28.3-aliyun.1, 1.28+) are cut off: a version
-with one compares as older than the version itself.
+MAJOR.MINOR of the API server to render for. Suffixes of distributions (v1.28.3-aliyun.1, 1.28+) are removed, because a version
+with a suffix compares as older than the version itself.
 */}}
 {{- define "daybreak.kubeVersion" -}}
 {{- $version := .Values.kubeVersionOverride | default .Capabilities.KubeVersion.Version }}
 {{- if not (regexMatch "^v?[0-9]+[.][0-9]+([.+-]|$)" $version) }}
-{{- fail (printf "Kubernetes version %q can't be read: set kubeVersionOverride to a version such as 1.28 or v1.28.3" $version) }}
+{{- fail (printf "invalid Kubernetes version %q: set kubeVersionOverride to a version such as 1.28 or v1.28.3" $version) }}
 {{- end }}
 {{- regexFind "[0-9]+[.][0-9]+" $version }}
 {{- end }}
 
 {{/*
-Whether the API server has ValidatingAdmissionPolicies; without them the manager evaluates the policies. Helm knows the kinds
-of a server that it asked; without one, as in helm template, the version decides.
+Whether the API server has ValidatingAdmissionPolicies; without them the manager evaluates the policies. With access to the
+server, Helm knows its kinds; without it, as in helm template, the version decides.
 */}}
 {{- define "daybreak.hasPolicies" -}}
 {{- $apis := .Capabilities.APIVersions }}
@@ -32,7 +32,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{ include "daybreak.selector" . }}
 {{- end }}
 
-{{/* What pods of a part are found by. It never changes: a Deployment's selector can't. */}}
+{{/* Selector of the pods of a part. It must not change: the selector of a Deployment is immutable. */}}
 {{- define "daybreak.selector" -}}
 app.kubernetes.io/name: daybreak
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -47,7 +47,7 @@ app.kubernetes.io/component: {{ .part }}
 {{- end }}
 {{- end }}
 
-{{/* Users as the API server knows them, in the words of CEL. */}}
+{{/* User names of the API server, as a CEL list. */}}
 {{- define "daybreak.schedulers" -}}
 {{ concat (list (printf "system:serviceaccount:%s:daybreak-scheduler" .Release.Namespace)) .Values.admission.otherSchedulers | toJson }}
 {{- end }}
@@ -60,7 +60,7 @@ app.kubernetes.io/component: {{ .part }}
 {{ list (printf "system:serviceaccount:%s:daybreak-manager" .Release.Namespace) | toJson }}
 {{- end }}
 
-{{/* Daybreak's own parts, which write what is theirs and nothing else. */}}
+{{/* Daybreak's own components, which the policies restrict to their own fields. */}}
 {{- define "daybreak.parts" -}}
 {{- $parts := list }}
 {{- range list "agent" "manager" "scheduler" }}
@@ -69,7 +69,7 @@ app.kubernetes.io/component: {{ .part }}
 {{- $parts | toJson }}
 {{- end }}
 
-{{/* The names under which the scheduler writes Events: both that it may have, whatever the mode is after an upgrade, and those of extraArgs. */}}
+{{/* Names under which the scheduler writes Events: both names of scheduler.mode, since an upgrade may change it, and those in extraArgs. */}}
 {{- define "daybreak.schedulerNames" -}}
 {{- $names := list "default-scheduler" "daybreak" }}
 {{- range .Values.scheduler.extraArgs }}
@@ -82,7 +82,12 @@ app.kubernetes.io/component: {{ .part }}
 {{ .Values.admission.publishers | toJson }}
 {{- end }}
 
-{{/* The names that Daybreak schedules under, the one for pods that name none first. */}}
+{{/* Selector of the namespaces in which GPU pods without quota amounts are rejected. */}}
+{{- define "daybreak.quotaNamespaces" -}}
+{{- if eq (toString (.Values.quota).enforce) "all" }}{}{{ else }}{matchLabels: {daybreak-gpu.io/quota: enforced}}{{ end }}
+{{- end }}
+
+{{/* Scheduler names of Daybreak. The first is set on pods without a scheduler name. */}}
 {{- define "daybreak.profiles" -}}
 {{- if eq .Values.scheduler.mode "replace" -}}
 {{ list "default-scheduler" "daybreak" | toJson }}
@@ -91,7 +96,7 @@ app.kubernetes.io/component: {{ .part }}
 {{- end }}
 {{- end }}
 
-{{/* For a container that needs nothing of its node. */}}
+{{/* For a container without access to its node. */}}
 {{- define "daybreak.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -105,7 +110,7 @@ runAsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* Replicas on different nodes where that can be. */}}
+{{/* Prefer different nodes for replicas. */}}
 {{- define "daybreak.apart" -}}
 podAntiAffinity:
   preferredDuringSchedulingIgnoredDuringExecution:
@@ -117,7 +122,7 @@ podAntiAffinity:
 {{- end }}
 
 {{/*
-Whether something optional is wanted: true, false, or auto, which asks the cluster for the API that it is made of. Call
+Whether an optional object is rendered: true, false, or auto, which depends on the API that the object belongs to. Call
 with (dict "root" $ "wanted" .Values.x "api" "group/version").
 */}}
 {{- define "daybreak.wanted" -}}
@@ -125,8 +130,8 @@ with (dict "root" $ "wanted" .Values.x "api" "group/version").
 {{- end }}
 
 {{/*
-GOMEMLIMIT: near the limit of memory Go collects harder, before the kernel ends the process. It has to be below the
-limit, which counts also what is not Go's. Call with (dict "resources" .Values.x.resources "percent" 90).
+GOMEMLIMIT: Go collects garbage more often near this limit. It is below the limit of the container, which also counts
+memory outside of Go. Call with (dict "resources" .Values.x.resources "percent" 90).
 */}}
 {{- define "daybreak.memory" -}}
 {{- $limit := dig "limits" "memory" "" (.resources | default dict) }}
@@ -136,14 +141,14 @@ limit, which counts also what is not Go's. Call with (dict "resources" .Values.x
 {{- $number := regexFind "^[0-9]+([.][0-9]+)?" . }}
 {{- $unit := trimPrefix $number . }}
 {{- if or (not $number) (not (hasKey $units $unit)) }}
-{{- fail (printf "resources.limits.memory is %s: write a number with one of the units k, M, G, T, Ki, Mi, Gi and Ti, or without" .) }}
+{{- fail (printf "resources.limits.memory is %s: write a number, optionally with one of the units k, M, G, T, Ki, Mi, Gi and Ti" .) }}
 {{- end }}
 - name: GOMEMLIMIT
   value: {{ divf (mulf (float64 $number) (index $units $unit) $.percent) 100 | int64 | quote }}
 {{- end }}
 {{- end }}
 
-{{/* The folders of the driver that are mounted: those that are there. A folder below /opt may not be, /opt always is. */}}
+{{/* Directories of the driver to mount. Directories below /opt may be absent, so /opt itself is mounted. */}}
 {{- define "daybreak.driverDirs" -}}
 {{- $dirs := list }}
 {{- range .Values.agent.driverDirs }}
@@ -152,7 +157,7 @@ limit, which counts also what is not Go's. Call with (dict "resources" .Values.x
 {{ $dirs | uniq | toJson }}
 {{- end }}
 
-{{/* What /metrics of manager and agents need to be served over TLS: flags, mounts and volumes, and what Prometheus has to know. */}}
+{{/* TLS for the metrics of manager and agents: flags, mounts and volumes, and the endpoint for Prometheus. */}}
 {{- define "daybreak.metrics.args" -}}
 {{- if .Values.monitoring.tlsSecret -}}
 - --metrics-tls-cert-file=/etc/daybreak/metrics/tls.crt
@@ -182,12 +187,12 @@ tlsConfig:
 {{- end }}
 {{- end }}
 
-{{/* The runtime's socket without /var/run, a link that leads elsewhere in a container. */}}
+{{/* Socket of the container runtime below /run: in a container /var/run is not a link to the host's /run. */}}
 {{- define "daybreak.agent.runtimeSocket" -}}
 {{- regexReplaceAll "^/var/run/" .Values.agent.runtimeSocket "/run/" -}}
 {{- end }}
 
-{{/* The folders of the host's root that sockets of runtimes are in: that of the known ones, and that of the one named. */}}
+{{/* Directories of the host that contain runtime sockets: /run and that of agent.runtimeSocket. */}}
 {{- define "daybreak.agent.runtimeDirs" -}}
 {{- list "/run" (regexFind "^/[^/]+" (include "daybreak.agent.runtimeSocket" .)) | uniq | toJson -}}
 {{- end }}

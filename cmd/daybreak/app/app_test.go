@@ -185,3 +185,29 @@ func TestAnswersHaveNoGoWords(t *testing.T) {
 		t.Errorf("only %d lines fail", failed)
 	}
 }
+
+// TestHelp: every command that the help lists is in a group, says in one line what
+// it does, and has an example that is this command.
+func TestHelp(t *testing.T) {
+	root := app.NewCommand(cli.Build{Version: "dev"})
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs(nil)
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	listed := 0
+	for _, cmd := range root.Commands() {
+		if !cmd.IsAvailableCommand() || cmd.Name() == "help" {
+			continue
+		}
+		listed++
+		entry := regexp.MustCompile(`(?m)^  ` + cmd.Name() + ` +` + regexp.QuoteMeta(cmd.Short) + `\n +\$ .*\bdaybreak ` + cmd.Name() + `\b`)
+		if cmd.GroupID == "" || len(cmd.Short) > 80 || !entry.MatchString(out.String()) {
+			t.Errorf("%s (group %q) is not in the help, or has no example:\n%s", cmd.Name(), cmd.GroupID, out.String())
+		}
+	}
+	if listed != 11 {
+		t.Errorf("%d commands are listed, want 11", listed)
+	}
+}

@@ -62,7 +62,7 @@ var table = []check{
 	{name: "runtime-cdi", run: runtimeCDI, advice: "switch CDI on in the container runtime; a node without it is never served, and the check can't be waived"},
 	{name: "runtime-of-kubelet", matters: true, run: runtimeOfKubelet, advice: "the endpoint is of a runtime that has none of kubelet's pods: set agent.runtimeSocket to kubelet's containerRuntimeEndpoint"},
 	{name: "kubelet-plugins", run: func(f *Facts) verdict { return unless(f.Node.Plugins, "kubelet takes plugins") }, advice: "set agent.kubeletDir to kubelet's folder (k0s: /var/lib/k0s/kubelet)"},
-	{name: "kubelet-pod-resources", run: func(f *Facts) verdict { return unless(f.Node.PodResources, "kubelet lists devices of plugins") }, advice: "kubelet 1.33 or later serves it; set agent.kubeletDir to kubelet's folder"},
+	{name: "kubelet-pod-resources", run: func(f *Facts) verdict { return unless(f.Node.PodResources, "kubelet lists devices of plugins") }, advice: "kubelet 1.23 or later serves it; set agent.kubeletDir to kubelet's folder"},
 	{name: "kubelet-checkpoint", run: func(f *Facts) verdict { return unless(f.Node.Checkpoint, "kubelet's file of devices is read") }, advice: "init containers with cards do not start without it; attach the version of kubelet to a report"},
 	{name: "other-plugin", run: otherPlugin, advice: "the agent only observes a node that another plugin serves; remove that plugin to have Daybreak serve it"},
 	{name: "folders", run: folders, advice: "the agent writes its journal and CDI specs there: free or remount the disk"},

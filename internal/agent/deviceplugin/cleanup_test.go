@@ -90,7 +90,7 @@ func TestCleanupInUse(t *testing.T) {
 		"a pod runs":                 {change: func(*scene) {}, want: "pods that use cards or slices of this node: 1; delete them"},
 		"two pods":                   {change: func(s *scene) { s.slicePod("b", "GPU-a", 30, 4) }, want: "cards or slices of this node: 2;"},
 		"a container outlives a pod": {change: func(s *scene) { s.delete("a"); s.alive[types.UID("uid-a")] = true }, want: "cards or slices of this node: 1;"},
-		"the driver does not let go": {change: func(s *scene) { s.delete("a"); s.driver.busy = true }, want: "the driver says that it is in use"},
+		"the driver does not let go": {change: func(s *scene) { s.delete("a"); s.driver.busy = true }, want: "the driver reports it as in use"},
 		"the pods are not known":     {change: func(s *scene) { s.delete("a"); s.blind = true }, want: "the pods of the node are not known"},
 		"the cards can't be asked":   {change: func(s *scene) { s.delete("a") }, blind: errors.New("no library"), want: "slices can't be removed: no library"},
 		"another agent still serves": {change: func(s *scene) { s.delete("a"); s.lock() }, want: "another agent works with it"},

@@ -24,18 +24,18 @@ const (
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	factory := promauto.With(registry)
 	m := &Metrics{
-		slicesCreated: factory.NewCounter(prometheus.CounterOpts{Name: "daybreak_agent_slices_created_total", Help: "Slices that were made for containers."}),
-		slicesRemoved: factory.NewCounter(prometheus.CounterOpts{Name: "daybreak_agent_slices_removed_total", Help: "Slices that were removed after their containers."}),
-		slicesFailed:  factory.NewCounter(prometheus.CounterOpts{Name: "daybreak_agent_slices_failed_total", Help: "Slices that could not be made or removed; each try counts."}),
+		slicesCreated: factory.NewCounter(prometheus.CounterOpts{Name: "daybreak_agent_slices_created_total", Help: "Slices created for containers."}),
+		slicesRemoved: factory.NewCounter(prometheus.CounterOpts{Name: "daybreak_agent_slices_removed_total", Help: "Slices removed after their containers ended."}),
+		slicesFailed:  factory.NewCounter(prometheus.CounterOpts{Name: "daybreak_agent_slices_failed_total", Help: "Failed attempts to create or remove a slice."}),
 		preStart: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "daybreak_agent_prestart_duration_seconds",
-			Help: "How long kubelet waited for a container's cards, by result: ok, failed.",
+			Help: "Time that kubelet waited for the cards of a container, by result: ok, failed.",
 			// From an answer that is ready to kubelet's limit.
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
 		}, []string{"result"}),
 		registrations: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_agent_registrations_total",
-			Help: "Registrations of a resource with kubelet: one, and one more whenever kubelet restarts.",
+			Help: "Registrations of a resource with kubelet: one, and one after each restart of kubelet.",
 		}, []string{"resource"}),
 	}
 	for _, r := range resources {

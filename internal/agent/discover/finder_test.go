@@ -318,7 +318,7 @@ func TestHelperEndsBetweenCalls(t *testing.T) {
 func TestHelperErrors(t *testing.T) {
 	for text, want := range map[string]error{
 		"no library at /x: not installed":                             ErrNotInstalled,
-		"mxSmlRemoveSgpu: the driver says that it is in use":          ErrBusy,
+		"mxSmlRemoveSgpu: the driver reports it as in use":            ErrBusy,
 		"slice 3 of the card at 0000:01:00.0: there is no such slice": ErrNoSlice,
 		"start the library: Failure (code 1)":                         nil,
 	} {

@@ -19,7 +19,7 @@ var (
 	ErrNotInstalled = errors.New("not installed")
 	// ErrBusy means that the driver holds a slice that is in use, or a scheduling
 	// class while there are slices.
-	ErrBusy = errors.New("the driver says that it is in use")
+	ErrBusy = errors.New("the driver reports it as in use")
 	// ErrNoSlice means that a slice does not exist, or is another one by now.
 	ErrNoSlice = errors.New("there is no such slice")
 )

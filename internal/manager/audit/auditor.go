@@ -13,6 +13,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -42,8 +43,9 @@ type auditor struct {
 	Options
 	metrics *metrics
 	events  events.EventRecorder
-	// reported are the violations that have Events, by key.
-	reported map[string]bool
+	// reported are the violations that have Events, by key, and warned the warnings
+	// about quotas.
+	reported, warned map[string]bool
 	// changed is set when something changed since the last audit began.
 	changed atomic.Bool
 
@@ -108,7 +110,9 @@ func (a *auditor) once(ctx context.Context) (confirm bool) {
 		confirmed = report.Confirmed(a.last)
 	}
 	fresh := a.notify(ctx, confirmed, objects)
-	a.metrics.describe(snapshot, confirmed.Violations, report.Notes, now)
+	namespaces := view.NewNamespaces(snapshot, "")
+	a.warn(namespaces, objects)
+	a.metrics.describe(snapshot, namespaces, confirmed.Violations, report.Notes, now)
 	a.metrics.observe(a.Clock.Since(now), fresh)
 	a.last, a.lastAt = report, now
 	return len(confirmed.Violations) < len(report.Violations)

@@ -168,6 +168,56 @@ func TestFragmentation(t *testing.T) {
 
 // TestDoubleBooking: a finding is reported when it is seen for the second time,
 // and then not again until it has gone and come back.
+// TestQuotas: what namespaces use and may use, and Events on quotas that something is
+// wrong with, once for as long as it lasts.
+func TestQuotas(t *testing.T) {
+	b := newBench(t)
+	b.store.node("n1")
+	b.store.slice("n1", "counted", 0, 30, 8)
+	quota := func(namespace, name, key, hard, used string) *corev1.ResourceQuota {
+		q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		q.Spec.Hard = corev1.ResourceList{corev1.ResourceName(key): resource.MustParse(hard)}
+		if used != "" {
+			q.Status.Used = corev1.ResourceList{corev1.ResourceName(key): resource.MustParse(used)}
+		}
+		return q
+	}
+	b.store.objects.Namespaces = []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}
+	b.store.objects.Quotas = []*corev1.ResourceQuota{
+		quota("default", "gpus", "requests.daybreak-gpu.io/compute", "200", "60"), quota("default", "hami", "limits.metax-tech.com/vcore", "20", ""),
+		quota("idle", "memory", "requests.daybreak-gpu.io/memory", "64Gi", ""), quota("other", "hami", "limits.metax-tech.com/gpu", "1", ""),
+		quota("cpu", "cpu", "requests.cpu", "1", ""),
+	}
+	found, _ := b.look(t)
+	want := []string{
+		"Warning QuotaNotEnforced ResourceQuota gpus does not count pods that are created while no manager answers: label the namespace daybreak-gpu.io/quota=enforced, or set the chart's quota.enforce to all",
+		"Warning QuotaOverrun pods hold 30%, ResourceQuota hami allows 20% (limits.metax-tech.com/vcore): they stay, and more pods wait",
+	}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("Events (-want +got):\n%s", diff)
+	}
+	b.wants(t,
+		`namespace_compute{default,used} 60`, `namespace_compute{default,budget} 200`,
+		`namespace_memory{default,used} 8.589934592e+09`, `namespace_cards{default,used} 0`,
+		`namespace_memory{idle,used} 0`, `namespace_memory{idle,budget} 6.8719476736e+10`,
+	)
+	if n := testutil.CollectAndCount(b.metrics, "daybreak_manager_namespace_compute"); n != 3 {
+		t.Errorf("%d series of compute, want those of two namespaces, which hold cards or have a budget", n)
+	}
+	if again, _ := b.look(t); len(again) > 0 {
+		t.Errorf("Events again: %v", again)
+	}
+	label := map[string]string{wire.LabelQuota: wire.QuotaEnforced}
+	b.store.objects.Namespaces[0] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: label}}
+	if resolved, _ := b.look(t); len(resolved) > 0 {
+		t.Errorf("Events about a quota that is enforced: %v", resolved)
+	}
+	b.store.objects.Namespaces[0] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if again, _ := b.look(t); len(again) != 1 {
+		t.Errorf("Events %v, want one about the quota that is not enforced any more", again)
+	}
+}
+
 func TestDoubleBooking(t *testing.T) {
 	b := newBench(t)
 	b.store.node("n1")

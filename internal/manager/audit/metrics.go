@@ -10,6 +10,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
 // How an audit ended: the values of the label result.
@@ -30,19 +31,25 @@ type metrics struct {
 
 var (
 	violationsDesc = prometheus.NewDesc("daybreak_manager_audit_violations",
-		"Breaches of rules that the last audit found and the one before too, by rule; the rules are listed by daybreak audit --help.", []string{"rule"}, nil)
+		"Violations that the last two audits found, by rule; daybreak audit --help lists the rules.", []string{"rule"}, nil)
 	notesDesc = prometheus.NewDesc("daybreak_manager_audit_notes",
 		"Findings of the last audit that are no violations, by rule: UnhealthyInUse, ForeignSlices, RequestUnclear, NoAllocation, CardLeftOut, DeviceMissing.", []string{"rule"}, nil)
 	atDesc = prometheus.NewDesc("daybreak_manager_last_audit_timestamp_seconds",
-		"When the last audit was made, in seconds since 1970.", nil, nil)
+		"Time of the last audit, in seconds since 1970.", nil, nil)
 	computeDesc = prometheus.NewDesc("daybreak_manager_node_compute_allocated_percent",
 		"Compute of the node's cards that pods hold, in percent of one card.", []string{"node"}, nil)
 	memoryDesc = prometheus.NewDesc("daybreak_manager_node_memory_allocated_bytes",
 		"Memory of the node's cards that pods hold.", []string{"node"}, nil)
+	namespaceComputeDesc = prometheus.NewDesc("daybreak_manager_namespace_compute",
+		"Compute of cards in a namespace, in percent of one card, by type: used is what pods hold, or what the ResourceQuota counts if that is more; budget is the smallest ResourceQuota on requests.daybreak-gpu.io/compute, absent without one.", []string{"namespace", "type"}, nil)
+	namespaceMemoryDesc = prometheus.NewDesc("daybreak_manager_namespace_memory",
+		"Memory of cards in a namespace, in bytes, by type: used is what pods hold, or what the ResourceQuota counts if that is more; budget is the smallest ResourceQuota on requests.daybreak-gpu.io/memory, absent without one.", []string{"namespace", "type"}, nil)
+	namespaceCardsDesc = prometheus.NewDesc("daybreak_manager_namespace_cards",
+		"Exclusive cards of a namespace, by type: used is what pods hold, or what the ResourceQuota counts if that is more; budget is the smallest ResourceQuota on requests.daybreak-gpu.io/cards, absent without one.", []string{"namespace", "type"}, nil)
 	pendingDesc = prometheus.NewDesc("daybreak_manager_pending_pods",
-		"Pods that ask for cards and have no node.", nil, nil)
+		"Pods that request cards and have no node.", nil, nil)
 	freeDesc = prometheus.NewDesc("daybreak_manager_free_capacity_cards",
-		"What is free of healthy cards, in cards: half of a card is its compute, half its memory.", nil, nil)
+		"Free capacity of healthy cards, in cards: compute and memory count one half each.", nil, nil)
 	fragmentationDesc = prometheus.NewDesc("daybreak_manager_fragmentation_ratio",
 		"Part of the free capacity, from 0 to 1, that a pod like those in the cluster could not use, on average over those pods; absent while there are fewer than 32 pods to learn from, or nothing is free.", nil, nil)
 )
@@ -60,15 +67,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "daybreak_manager_audits_total", Help: "Audits by result: done, or failed.",
 		}, []string{"result"}),
 		duration: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "daybreak_manager_audit_duration_seconds", Help: "How long audits took.",
+			Name: "daybreak_manager_audit_duration_seconds", Help: "Duration of audits.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 3, 10),
 		}),
 		findings: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "daybreak_manager_audit_findings_total", Help: "Breaches of rules that were found and reported, by rule; one that lasts counts once.",
+			Name: "daybreak_manager_audit_findings_total", Help: "Violations reported, by rule. A persistent violation counts once.",
 		}, []string{"rule"}),
 		doubleBookings: factory.NewCounter(prometheus.CounterOpts{
 			Name: "daybreak_manager_double_bookings_total",
-			Help: "Double bookings found: cards with more memory, compute or slices booked than they have, or with company although someone has them alone. Always 0 unless pods were bound around the scheduler.",
+			Help: "Double bookings: cards with more memory, compute or slices booked than they have, or exclusive cards that are shared. Always 0 unless pods were bound without the scheduler.",
 		}),
 	}
 	for _, result := range []string{resultDone, resultFailed} {
@@ -97,7 +104,7 @@ func (m *metrics) observe(took time.Duration, fresh []audit.Finding) {
 }
 
 // describe sets the metrics of the cluster.
-func (m *metrics) describe(s *cluster.Snapshot, violations, notes []audit.Finding, at time.Time) {
+func (m *metrics) describe(s *cluster.Snapshot, namespaces *view.Namespaces, violations, notes []audit.Finding, at time.Time) {
 	var list []prometheus.Metric
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		list = append(list, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
@@ -126,6 +133,22 @@ func (m *metrics) describe(s *cluster.Snapshot, violations, notes []audit.Findin
 		gauge(computeDesc, float64(compute), n.Name)
 		gauge(memoryDesc, float64(memory)*(1<<20), n.Name)
 	}
+	for i := range namespaces.Namespaces {
+		n := &namespaces.Namespaces[i]
+		if n.Pods == 0 && n.Budget == (view.Budget{}) {
+			continue
+		}
+		amount := func(desc *prometheus.Desc, unit float64, held int64, counted, budget *int64) {
+			if budget != nil {
+				held = max(held, *counted)
+				gauge(desc, float64(*budget)*unit, n.Name, "budget")
+			}
+			gauge(desc, float64(held)*unit, n.Name, "used")
+		}
+		amount(namespaceComputeDesc, 1, n.ComputePercent, n.Counted.ComputePercent, n.Budget.ComputePercent)
+		amount(namespaceMemoryDesc, 1<<20, n.MemoryMiB, n.Counted.MemoryMiB, n.Budget.MemoryMiB)
+		amount(namespaceCardsDesc, 1, n.Cards, n.Counted.Cards, n.Budget.Cards)
+	}
 	gauge(pendingDesc, float64(len(s.Pending)))
 	free, useless, known := s.Waste()
 	gauge(freeDesc, free)
@@ -137,7 +160,7 @@ func (m *metrics) describe(s *cluster.Snapshot, violations, notes []audit.Findin
 
 // Describe implements prometheus.Collector.
 func (*metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{violationsDesc, notesDesc, atDesc, computeDesc, memoryDesc, pendingDesc, freeDesc, fragmentationDesc} {
+	for _, desc := range []*prometheus.Desc{violationsDesc, notesDesc, atDesc, computeDesc, memoryDesc, namespaceComputeDesc, namespaceMemoryDesc, namespaceCardsDesc, pendingDesc, freeDesc, fragmentationDesc} {
 		out <- desc
 	}
 }

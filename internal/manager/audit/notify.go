@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
 const (
@@ -44,6 +46,30 @@ func (a *auditor) notify(ctx context.Context, r *audit.Report, o *cluster.Object
 	}
 	a.reported = lasting
 	return fresh
+}
+
+// warn writes Events on ResourceQuotas that pods can escape or exceed, or whose amounts
+// are invalid: each once for as long as it lasts.
+func (a *auditor) warn(n *view.Namespaces, o *cluster.Objects) {
+	lasting, fresh := map[string]bool{}, 0
+	for i := range n.Namespaces {
+		for _, w := range n.Namespaces[i].Warnings {
+			k := slices.IndexFunc(o.Quotas, func(q *corev1.ResourceQuota) bool { return q.Namespace == n.Namespaces[i].Name && q.Name == w.Quota })
+			if k < 0 {
+				continue
+			}
+			key := strings.Join([]string{n.Namespaces[i].Name, w.Quota, w.Reason, w.Limit}, " ")
+			if !a.warned[key] {
+				fresh++
+				if fresh > maxReported {
+					continue
+				}
+				a.events.Eventf(o.Quotas[k], nil, corev1.EventTypeWarning, w.Reason, "Audit", "%s", short(w.Message))
+			}
+			lasting[key] = true
+		}
+	}
+	a.warned = lasting
 }
 
 // report writes the Events: on each pod that has a part in it, and on the node.

@@ -22,10 +22,10 @@ import (
 )
 
 var (
-	errNoToken   = errors.New("no token: log in with a token of the cluster, or send it in the header Authorization: Bearer")
-	errBadToken  = errors.New("the token is not valid: it may have expired, or belong to another cluster")
-	errForbidden = errors.New("not allowed")
-	errBusy      = errors.New("too many unknown tokens from this address: try again in a moment")
+	errNoToken   = errors.New("authentication required: log in, or send a token in the header Authorization: Bearer")
+	errBadToken  = errors.New("invalid or expired token")
+	errForbidden = errors.New("access denied")
+	errBusy      = errors.New("too many unknown tokens from this address: retry in a moment")
 )
 
 // user is a user that the API server knows.
@@ -91,7 +91,7 @@ func (g *reviews) who(r *http.Request) (*user, error) {
 			return nil, err
 		}
 		if !allowed {
-			return nil, fmt.Errorf("%w: user %s may not list %s; the page requires the right to list nodes and devices.%s, and shows the pods of namespaces where the user may list pods",
+			return nil, fmt.Errorf("%w: user %s may not list %s; the dashboard requires the right to list nodes and devices.%s",
 				errForbidden, u.Username, attributes.Resource, v1alpha1.GroupVersion.Group)
 		}
 	}

@@ -19,6 +19,7 @@ var embedded embed.FS
 const (
 	pageFile    = "index.html"
 	loginPage   = "login.html"
+	lostPage    = "notfound.html"
 	loginStyle  = "login.css"
 	loginScript = "login.js"
 )
@@ -26,8 +27,8 @@ const (
 // assets are the files of the page.
 type assets struct {
 	files fs.FS
-	tag   string // changes with any of the files
-	login *template.Template
+	tag   string             // changes with any of the files
+	pages *template.Template // those of which the server fills something in
 }
 
 func readAssets() (*assets, error) {
@@ -39,13 +40,13 @@ func readAssets() (*assets, error) {
 	if err := tar.NewWriter(sum).AddFS(files); err != nil {
 		return nil, fmt.Errorf("read the page: %w", err)
 	}
-	login, err := template.ParseFS(files, loginPage)
-	return &assets{files: files, tag: `"` + hex.EncodeToString(sum.Sum(nil)[:8]) + `"`, login: login}, err
+	pages, err := template.ParseFS(files, loginPage, lostPage)
+	return &assets{files: files, tag: `"` + hex.EncodeToString(sum.Sum(nil)[:8]) + `"`, pages: pages}, err
 }
 
 // serve serves a file. Browsers keep it and ask whether it is still the same.
 func (a *assets) serve(w http.ResponseWriter, r *http.Request, name string) {
-	if path.Ext(name) == "" || name == loginPage { // folders are not listed
+	if path.Ext(name) == "" || a.pages.Lookup(name) != nil { // folders are not listed
 		http.NotFound(w, r)
 		return
 	}
@@ -54,9 +55,9 @@ func (a *assets) serve(w http.ResponseWriter, r *http.Request, name string) {
 	http.ServeFileFS(w, r, a.files, name)
 }
 
-// serveLogin serves the form to log in, with what was wrong before.
-func (a *assets) serveLogin(w http.ResponseWriter, status int, problem string) {
+// serveTemplate serves a page with something filled in.
+func (a *assets) serveTemplate(w http.ResponseWriter, status int, name string, data any) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_ = a.login.Execute(w, struct{ Problem string }{problem}) // the browser may be gone
+	_ = a.pages.ExecuteTemplate(w, name, data) // the browser may be gone
 }

@@ -49,8 +49,8 @@ func TestTexts(t *testing.T) {
 		en["code."+m[1]] = m[2]
 	}
 	keys := slices.Sorted(maps.Keys(en))
-	// Only Chinese sentences with numbers are made by the page.
-	own := func(key string) bool { return strings.HasPrefix(key, "zh.") }
+	// English sentences with numbers are those of the server.
+	own := func(key string) bool { return strings.HasPrefix(key, "sentence.") }
 	if diff := cmp.Diff(keys, slices.DeleteFunc(slices.Sorted(maps.Keys(zh)), own)); diff != "" {
 		t.Errorf("keys of English and Chinese (-en +zh):\n%s", diff)
 	}
@@ -66,6 +66,10 @@ func TestTexts(t *testing.T) {
 	want := []string{"code." + view.CodeInadmissible, "code." + view.CodeOther}
 	for _, code := range place.Codes() {
 		want = append(want, "code."+code.String())
+		// How many cards have this reason; those that fit are named by the sentence itself.
+		if key := "sentence.tally." + code.String(); code.Description().Cards != "" && code != place.TooFewCards && zh[key] == "" {
+			t.Errorf("no Chinese text for %s", key)
+		}
 	}
 	for _, x := range place.Exclusions() {
 		want = append(want, "exclusion."+x.String())
@@ -73,11 +77,27 @@ func TestTexts(t *testing.T) {
 	for _, rule := range slices.Concat(audit.Violations(), audit.Notes()) {
 		want = append(want, "rule."+string(rule))
 	}
+	for _, reason := range []string{view.QuotaNotEnforced, view.QuotaUnreadable, view.QuotaOverrun, view.PodsUnmetered} {
+		want = append(want, "quota."+reason)
+	}
 	for _, key := range want {
 		if en[key] == "" {
 			t.Errorf("no text for %s", key)
 		}
 	}
+}
+
+// TestScriptsHaveNoTexts: what scripts show is in the files of a language. The page to
+// log in has both.
+func TestScriptsHaveNoTexts(t *testing.T) {
+	han := regexp.MustCompile(`\p{Han}+`)
+	eachAsset(t, func(name string, text []byte) {
+		if path.Ext(name) == ".js" && path.Base(path.Dir(name)) != "strings" && path.Base(name) != loginScript {
+			if found := han.Find(text); found != nil {
+				t.Errorf("%s has the text %s", name, found)
+			}
+		}
+	})
 }
 
 // used finds the texts that scripts ask for by their whole name.

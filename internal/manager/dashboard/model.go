@@ -22,6 +22,9 @@ type State struct {
 	Gone     []string          `json:"gone,omitempty"`
 	Pending  json.RawMessage   `json:"pending,omitempty"`  // a list of Pending
 	Findings json.RawMessage   `json:"findings,omitempty"` // a list of Finding
+	// Namespaces are those whose pods the viewer may list, a list of
+	// [view.NamespaceStatus].
+	Namespaces json.RawMessage `json:"namespaces,omitempty"`
 }
 
 // Viewer is the user of the page, and how much of it is shown.

@@ -32,10 +32,10 @@ func (s *sight) seesPod(pod string) bool { return s.sees(namespaceOf(pod)) }
 // projection is a world as one viewer sees it, as JSON and in parts, so that
 // parts which did not change need not be sent again.
 type projection struct {
-	revision                   uint64
-	cluster, pending, findings []byte
-	names                      []string // of the nodes
-	nodes                      map[string][]byte
+	revision                               uint64
+	names                                  []string // of the nodes
+	nodes                                  map[string][]byte
+	cluster, pending, findings, namespaces []byte
 }
 
 // see returns what a viewer with this sight sees of the world.
@@ -61,7 +61,11 @@ func (w *world) project(s *sight) (*projection, error) {
 	for i := range w.findings {
 		findings[i] = w.findings[i].seenBy(s)
 	}
+	budgets := slices.DeleteFunc(slices.Clone(w.budgets), func(n view.NamespaceStatus) bool { return !s.sees(n.Name) })
 	var err error
+	if p.namespaces, err = json.Marshal(budgets); err != nil {
+		return nil, err
+	}
 	if p.cluster, err = json.Marshal(summary); err != nil {
 		return nil, err
 	}
@@ -118,7 +122,7 @@ func (f Finding) seenBy(s *sight) Finding {
 // everything has.
 func (p *projection) since(earlier *projection) *State {
 	if earlier == nil {
-		st := &State{Revision: p.revision, Full: true, Cluster: p.cluster, Pending: p.pending, Findings: p.findings}
+		st := &State{Revision: p.revision, Full: true, Cluster: p.cluster, Pending: p.pending, Findings: p.findings, Namespaces: p.namespaces}
 		for _, name := range p.names {
 			st.Nodes = append(st.Nodes, p.nodes[name])
 		}
@@ -132,6 +136,7 @@ func (p *projection) since(earlier *projection) *State {
 		return now
 	}
 	st.Cluster, st.Pending, st.Findings = changed(p.cluster, earlier.cluster), changed(p.pending, earlier.pending), changed(p.findings, earlier.findings)
+	st.Namespaces = changed(p.namespaces, earlier.namespaces)
 	for _, name := range p.names {
 		if text := changed(p.nodes[name], earlier.nodes[name]); text != nil {
 			st.Nodes = append(st.Nodes, text)
@@ -147,7 +152,7 @@ func (p *projection) since(earlier *projection) *State {
 
 // empty reports whether nothing has changed.
 func (st *State) empty() bool {
-	return st.Cluster == nil && st.Pending == nil && st.Findings == nil && len(st.Nodes) == 0 && len(st.Gone) == 0
+	return st.Cluster == nil && st.Pending == nil && st.Findings == nil && st.Namespaces == nil && len(st.Nodes) == 0 && len(st.Gone) == 0
 }
 
 // pod returns a pod's own view, or nil where there is none that may be seen.

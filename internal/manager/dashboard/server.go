@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -32,7 +33,7 @@ type Options struct {
 	Logger klog.Logger
 }
 
-var errNoPod = errors.New("there is no pod of this name that asks for cards, or you may not see it")
+var errNoPod = errors.New("pod not found: it does not exist, requests no cards, or is in a namespace where the user may not list pods")
 
 // server answers browsers.
 type server struct {
@@ -67,12 +68,14 @@ func New(o Options) (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /", s.notFound)
 	mux.HandleFunc("GET /assets/{file...}", s.asset)
 	mux.HandleFunc("GET /api/v1/state", s.answer(s.state))
 	mux.HandleFunc("GET /api/v1/stream", s.stream)
 	mux.HandleFunc("GET /api/v1/pods/{namespace}/{name}", s.answer(s.pod))
 	if s.reviews != nil {
 		mux.HandleFunc("POST /login", s.login)
+		mux.Handle("GET /login", http.RedirectHandler("./", http.StatusSeeOther))
 		mux.HandleFunc("POST /logout", s.logout)
 	}
 	return s.secured(http.NewCrossOriginProtection().Handler(mux)), nil
@@ -121,10 +124,24 @@ func IsLoopback(host string) bool {
 // page serves the page, or the form to log in.
 func (s *server) page(w http.ResponseWriter, r *http.Request) {
 	if _, err := s.reviews.who(r); err != nil {
+		if errors.Is(err, errBadToken) && r.Header.Get("Authorization") == "" { // it was valid when the cookie was set
+			err = errExpired
+		}
 		s.askToLogIn(w, err)
 		return
 	}
 	s.assets.serve(w, r, pageFile)
+}
+
+// notFound answers addresses that are none of the dashboard's.
+func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		http.NotFound(w, r)
+		return
+	}
+	// Relative, since a proxy may serve the page below a path of its own.
+	root := strings.Repeat("../", strings.Count(r.URL.Path, "/")-1)
+	s.assets.serveTemplate(w, http.StatusNotFound, lostPage, struct{ Root, Path string }{cmp.Or(root, "./"), r.URL.Path})
 }
 
 // asset serves a file of the page. Those of the form to log in need no login.
@@ -236,7 +253,7 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 // headers that go with it. Internal errors are logged only.
 func (s *server) statusOf(w http.ResponseWriter, err error) (int, string) {
 	switch {
-	case errors.Is(err, errNoToken), errors.Is(err, errBadToken):
+	case errors.Is(err, errNoToken), errors.Is(err, errBadToken), errors.Is(err, errExpired):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		return http.StatusUnauthorized, err.Error()
 	case errors.Is(err, errForbidden):
@@ -248,7 +265,7 @@ func (s *server) statusOf(w http.ResponseWriter, err error) (int, string) {
 	case errors.Is(err, errBusy), errors.Is(err, errUserStreams):
 		return http.StatusTooManyRequests, err.Error()
 	case errors.Is(err, context.DeadlineExceeded): // of a review
-		return http.StatusServiceUnavailable, "the API server does not answer: try again"
+		return http.StatusServiceUnavailable, "the API server does not respond: retry"
 	case errors.Is(err, cluster.ErrStarting), errors.Is(err, errMostStreams), errors.Is(err, context.Canceled):
 		return http.StatusServiceUnavailable, err.Error()
 	}

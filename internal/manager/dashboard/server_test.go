@@ -183,7 +183,10 @@ func TestLogin(t *testing.T) {
 	if r := post("/login", "<b>forged", nil); r.StatusCode != http.StatusUnauthorized || len(r.cookies) > 0 || strings.Contains(r.text, "<b>forged") {
 		t.Errorf("with a forged token: %s, cookies %v", r.Status, r.cookies)
 	}
-	if r := post("/login", strings.Repeat("x", longestToken+1), nil); r.StatusCode != http.StatusRequestEntityTooLarge {
+	if r := get(t, h, "/login", nil); r.StatusCode != http.StatusSeeOther {
+		t.Errorf("the form's own address: %s", r.Status)
+	}
+	if r := post("/login", strings.Repeat("x", longestToken+1), nil); r.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(r.text, "令牌过长") {
 		t.Errorf("with a huge token: %s", r.Status)
 	}
 	if r := post("/login", "admin", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }); r.StatusCode != http.StatusForbidden {
@@ -202,6 +205,58 @@ func TestLogin(t *testing.T) {
 	}
 	if out := post("/logout", "", nil); len(out.cookies) != 1 || out.cookies[0].MaxAge >= 0 {
 		t.Errorf("after logging out the cookies are %v", out.cookies)
+	}
+}
+
+// TestLoginProblems: the form names the problem in both languages.
+func TestLoginProblems(t *testing.T) {
+	api := newAPIServer(map[string][]string{"admin": {"nodes", "devices", "pods"}, "blind": {"pods"}})
+	h := serve(t, &changing{objects: read(t)}, api)
+	visit := func(token string) reply {
+		return get(t, h, "/", func(r *http.Request) {
+			if token != "" {
+				r.AddCookie(&http.Cookie{Name: cookie, Value: token})
+			}
+		})
+	}
+	if r := visit(""); r.StatusCode != http.StatusUnauthorized || strings.Contains(r.text, "problem") || !strings.Contains(r.text, "Log in") || !strings.Contains(r.text, "登录") {
+		t.Errorf("without a token: %s, %s", r.Status, r.text)
+	}
+	for token, want := range map[string]struct {
+		status           int
+		english, chinese string
+	}{
+		"forged": {http.StatusUnauthorized, "login expired: log in again", "登录已过期，请重新登录"},
+		"blind":  {http.StatusForbidden, "access denied: user blind may not list nodes", "没有访问权限"},
+	} {
+		if r := visit(token); r.StatusCode != want.status || !strings.Contains(r.text, `<span lang="en">`+want.english) || !strings.Contains(r.text, `<span lang="zh-CN">`+want.chinese) {
+			t.Errorf("%s: %s, %s", token, r.Status, r.text)
+		}
+	}
+	api.broken.Store(true)
+	if r := visit("unknown"); r.StatusCode != http.StatusInternalServerError || !strings.Contains(r.text, "内部错误") {
+		t.Errorf("while the API server is away: %s, %s", r.Status, r.text)
+	}
+	if r := get(t, h, "/api/v1/state", nil); r.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(r.text, "authentication required: ") {
+		t.Errorf("a script without a token: %s, %s", r.Status, r.text)
+	}
+}
+
+// TestNotFound: an unknown address gets a page that leads back, from any depth, and a
+// script a line.
+func TestNotFound(t *testing.T) {
+	h := serve(t, &changing{objects: read(t)}, nil)
+	for target, root := range map[string]string{"/nothing": "./", "/nodes/metax-a": "../", "/a/b/c/<b>": "../../../"} {
+		r := get(t, h, target, nil)
+		if r.StatusCode != http.StatusNotFound || !strings.Contains(r.text, `href="`+root+`"`) || !strings.Contains(r.text, `href="`+root+`assets/login.css"`) || strings.Contains(r.text, "<b>") {
+			t.Errorf("%s: %s, %s", target, r.Status, r.text)
+		}
+		if !strings.Contains(r.text, "Page not found") || !strings.Contains(r.text, "未找到页面") {
+			t.Errorf("%s is not in both languages: %s", target, r.text)
+		}
+	}
+	if r := get(t, h, "/api/v2/state", nil); r.StatusCode != http.StatusNotFound || strings.Contains(r.text, "<") {
+		t.Errorf("a script: %s, %s", r.Status, r.text)
 	}
 }
 

@@ -30,6 +30,7 @@ type world struct {
 	nodes    []Node
 	pending  []Pending
 	findings []Finding
+	budgets  []view.NamespaceStatus
 	// audited has all violations, and unconfirmed is set while some are not shown.
 	audited     *audit.Report
 	unconfirmed bool
@@ -61,6 +62,7 @@ func newWorld(objects *cluster.Objects, revision uint64, earlier *audit.Report, 
 	}
 	w.audited = audit.Check(w.snapshot, now)
 	w.show(earlier)
+	w.budgets = view.NewNamespaces(w.snapshot, "").Namespaces
 	w.namespaces = w.namedNamespaces()
 	w.whole = sync.OnceValues(func() (*projection, error) { return w.project(everything) })
 	return w
@@ -183,11 +185,14 @@ func (w *world) show(earlier *audit.Report) {
 	}
 }
 
-// namedNamespaces lists every namespace of which a pod is named.
+// namedNamespaces lists every namespace that is named, or of which a pod is.
 func (w *world) namedNamespaces() []string {
 	seen := map[string]bool{}
 	for holder := range w.pods {
 		seen[namespaceOf(string(holder))] = true
+	}
+	for i := range w.budgets {
+		seen[w.budgets[i].Name] = true
 	}
 	for i := range w.findings {
 		for _, pod := range w.findings[i].Pods {

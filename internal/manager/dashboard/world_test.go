@@ -158,6 +158,50 @@ func TestHidden(t *testing.T) {
 }
 
 // TestSince: only what changed is sent.
+// TestNamespaces: a viewer sees the budgets of namespaces whose pods the viewer may
+// list, those without pods too.
+func TestNamespaces(t *testing.T) {
+	quota := func(namespace string) string {
+		return "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus, namespace: " + namespace + "}\nspec: {hard: {requests.daybreak-gpu.io/compute: 500}}\n"
+	}
+	w := newWorld(read(t, quota("team-a"), quota("team-b"), running("team-c", "p", card("4"))), 1, nil, noon())
+	if want := []string{"team-a", "team-b", "team-c"}; !slices.Equal(w.namespaces, want) {
+		t.Errorf("rights are asked for in %v, want %v", w.namespaces, want)
+	}
+	for name, tc := range map[string]struct {
+		sight *sight
+		want  []string
+	}{
+		"everything":          {everything, []string{"team-a", "team-b", "team-c"}},
+		"one without pods":    {&sight{namespaces: map[string]bool{"team-b": true}}, []string{"team-b"}},
+		"nothing of interest": {&sight{namespaces: map[string]bool{"other": true}}, nil},
+	} {
+		p, err := w.see(tc.sight)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []view.NamespaceStatus
+		if err := json.Unmarshal(p.since(nil).Namespaces, &list); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, n := range list {
+			got = append(got, n.Name)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	before, _ := w.see(everything)
+	after, err := newWorld(read(t, quota("team-a"), running("team-c", "p", card("4"))), 2, nil, noon()).see(everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := after.since(before); st.empty() || st.Namespaces == nil || st.Pending != nil {
+		t.Errorf("after a quota is gone: %+v, want the namespaces alone", st)
+	}
+}
+
 func TestSince(t *testing.T) {
 	see := func(revision uint64, documents ...string) *projection {
 		p, err := newWorld(read(t, documents...), revision, nil, noon()).see(everything)

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -68,12 +69,15 @@ func compile(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy)
 	}
 }
 
-// matchersOf returns what decides about which pods the API server asks.
+// matchersOf returns what decides about which pods the API server asks, and last
+// about which Jobs.
 func matchersOf(t *testing.T) []matchconditions.Matcher {
 	t.Helper()
 	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 27)))
 	var matchers []matchconditions.Matcher
-	hooks := read(t, params()).webhooks.Webhooks
+	p := params()
+	p.Jobs = true
+	hooks := read(t, p).webhooks.Webhooks
 	for i := range hooks {
 		matchers = append(matchers, webhook.NewMutatingWebhookAccessor("uid", Name, &hooks[i]).GetCompiledMatcher(compiler))
 	}
@@ -81,7 +85,7 @@ func matchersOf(t *testing.T) []matchconditions.Matcher {
 }
 
 // TestMatch: the API server asks about exactly the pods that ask for cards, or
-// seem to, whatever else they have or lack.
+// seem to, and Jobs of such pods, whatever else they have or lack.
 func TestMatch(t *testing.T) {
 	matchers := matchersOf(t)
 	random := rand.New(rand.NewPCG(3, 3))
@@ -112,8 +116,8 @@ func TestMatch(t *testing.T) {
 		if want {
 			asked++
 		}
-		for _, m := range matchers {
-			result := m.Match(t.Context(), attributes(pod), nil, nil)
+		for i, m := range matchers {
+			result := m.Match(t.Context(), attributes(pod, i == 2), nil, nil)
 			if result.Error != nil || result.Matches != want {
 				t.Fatalf("asked about: %v (%v), want %v: %+v", result.Matches, result.Error, want, pod.Spec)
 			}
@@ -136,21 +140,26 @@ func TestMatchLarge(t *testing.T) {
 		if want {
 			b.Init("sgpu: 1")
 		}
-		for _, m := range matchersOf(t) {
-			if result := m.Match(t.Context(), attributes(b.Obj()), nil, nil); result.Error != nil || result.Matches != want {
+		for i, m := range matchersOf(t) {
+			if result := m.Match(t.Context(), attributes(b.Obj(), i == 2), nil, nil); result.Error != nil || result.Matches != want {
 				t.Errorf("%s: asked about: %v (%v), want %v", name, result.Matches, result.Error, want)
 			}
 		}
 	}
 }
 
-// attributes is the creation of a pod, as the API server sees it.
-func attributes(pod *corev1.Pod) *admission.VersionedAttributes {
-	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	resource := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+// attributes is the creation of a pod, or of a Job of such pods, as the API server
+// sees it.
+func attributes(pod *corev1.Pod, job bool) *admission.VersionedAttributes {
+	kind, resource := corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithResource("pods")
+	var object runtime.Object = pod
+	if job {
+		kind, resource = batchv1.SchemeGroupVersion.WithKind("Job"), batchv1.SchemeGroupVersion.WithResource("jobs")
+		object = &batchv1.Job{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}}}
+	}
 	return &admission.VersionedAttributes{
-		Attributes: admission.NewAttributesRecord(pod, nil, kind, pod.Namespace, pod.Name, resource, "", admission.Create,
+		Attributes: admission.NewAttributesRecord(object, nil, kind, pod.Namespace, pod.Name, resource, "", admission.Create,
 			&metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "jane"}),
-		VersionedKind: kind, VersionedObject: pod,
+		VersionedKind: kind, VersionedObject: object,
 	}
 }

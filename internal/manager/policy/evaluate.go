@@ -122,12 +122,10 @@ func readPolicies(manifests []byte) (policies []*validating.Policy, bindings []*
 		case "":
 			continue // comments
 		case "ValidatingAdmissionPolicy":
-			p := &validating.Policy{Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{MatchConstraints: &admissionregistrationv1.MatchResources{
-				NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}, MatchPolicy: new(admissionregistrationv1.Equivalent),
-			}}}
+			p := &validating.Policy{Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{MatchConstraints: matchAll()}}
 			policies, object = append(policies, p), p
 		case "ValidatingAdmissionPolicyBinding":
-			b := &validating.PolicyBinding{}
+			b := &validating.PolicyBinding{Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{MatchResources: matchAll()}}
 			bindings, object = append(bindings, b), b
 		default:
 			return nil, nil, fmt.Errorf("%s %s is no policy", meta.Kind, meta.Name)
@@ -135,6 +133,13 @@ func readPolicies(manifests []byte) (policies []*validating.Policy, bindings []*
 		if err := yaml.UnmarshalStrict(doc, object); err != nil {
 			return nil, nil, fmt.Errorf("%s %s: %w", meta.Kind, meta.Name, err)
 		}
+	}
+}
+
+// matchAll returns the API server's defaults of what a policy and a binding match.
+func matchAll() *admissionregistrationv1.MatchResources {
+	return &admissionregistrationv1.MatchResources{
+		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}, MatchPolicy: new(admissionregistrationv1.Equivalent),
 	}
 }
 

@@ -36,6 +36,8 @@ import (
 
 const nodeName = "authentication.kubernetes.io/node-name"
 
+var namespaceLabels = map[string]map[string]string{"default": nil, "budgeted": {wire.LabelQuota: wire.QuotaEnforced}}
+
 func newEvaluator(t testing.TB) *Evaluator {
 	t.Helper()
 	manifests, err := Guards(params())
@@ -43,8 +45,10 @@ func newEvaluator(t testing.TB) *Evaluator {
 		t.Fatal(err)
 	}
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
-		t.Fatal(err)
+	for name, labels := range namespaceLabels {
+		if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	e, err := NewEvaluator(manifests, corelisters.NewNamespaceLister(namespaces), fake.NewClientset(), authorizerfactory.NewAlwaysDenyAuthorizer())
 	if err != nil {
@@ -89,6 +93,26 @@ func TestEvaluator(t *testing.T) {
 	node := func(name string, annotations map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
 	}
+	budgeted := func(limits, scheduler string, change ...func(*corev1.Pod)) *admissionv1.AdmissionRequest {
+		p := gputest.MakePod("p").App(limits).App("cpu: 1").Obj()
+		p.Namespace, p.Spec.SchedulerName = "budgeted", scheduler
+		for _, c := range change {
+			c(p)
+		}
+		return request(t, jane, "pods", "", nil, p)
+	}
+	amounts := func(names ...corev1.ResourceName) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			for _, name := range names {
+				p.Spec.Containers[0].Resources.Limits[name] = resource.MustParse("0")
+			}
+		}
+	}
+	lacks := func(names string) string {
+		return "ValidatingAdmissionPolicy 'daybreak-quota' with binding 'daybreak-quota' denied request: spec.containers[0].resources.limits: " + names + ": the quotas of this namespace count what the manager writes here, " +
+			"and no manager answered when the pod was created: create it again when the Deployment daybreak-manager has a ready pod"
+	}
+	all := "daybreak-gpu.io/compute, daybreak-gpu.io/memory, daybreak-gpu.io/cards"
 	marked := pod(nil)
 	marked.Labels = map[string]string{wire.LabelAdmitted: "true"}
 	forged := map[string]string{wire.AnnotationAllocated: "[]"}
@@ -100,19 +124,45 @@ func TestEvaluator(t *testing.T) {
 		req  *admissionv1.AdmissionRequest
 		want string
 	}{
-		"an ordinary pod":  {req: request(t, jane, "pods", "", nil, pod(nil))},
-		"no containers":    {req: request(t, jane, "pods", "", nil, &corev1.Pod{ObjectMeta: pod(map[string]string{wire.AnnotationKoordAllocated: "{}"}).ObjectMeta})}, // the API server rejects it later
-		"a forged pod":     {request(t, jane, "pods", "", nil, pod(forged)), by("pods") + "metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it out"},
-		"the scheduler":    {req: request(t, authenticationv1.UserInfo{Username: params().Schedulers[0]}, "pods", "", nil, pod(forged))},
-		"the label goes":   {request(t, jane, "pods", "", marked, pod(nil)), by("pods") + "metadata.labels[daybreak-gpu.io/admitted]: marks a pod with cards that was admitted: leave it as it is"},
-		"the label stays":  {req: request(t, jane, "pods", "status", marked, marked)},
-		"a Binding":        {request(t, jane, "pods", "binding", nil, &corev1.Binding{ObjectMeta: pod(forged).ObjectMeta}), by("bindings") + "metadata.annotations[metax-tech.com/gpu-devices-allocated]: a Binding that says which cards the pod holds is the scheduler's alone: leave it out"},
-		"an agent":         {req: request(t, agent, "nodes", "", node("n1", nil), node("n1", cards))},
-		"another's agent":  {request(t, agent, "nodes", "", node("n2", nil), node("n2", cards)), by("nodes") + "an agent writes on its own node only"},
-		"an administrator": {request(t, jane, "nodes", "", node("n1", nil), node("n1", cards)), by("nodes") + "metadata.annotations[metax-tech.com/node-gpu-devices]: what a node says of its cards is written by the agent that runs on it: leave it as it is"},
+		"an ordinary pod":           {req: request(t, jane, "pods", "", nil, pod(nil))},
+		"no containers":             {req: request(t, jane, "pods", "", nil, &corev1.Pod{ObjectMeta: pod(map[string]string{wire.AnnotationKoordAllocated: "{}"}).ObjectMeta})}, // the API server rejects it later
+		"a forged pod":              {request(t, jane, "pods", "", nil, pod(forged)), by("pods") + "metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it out"},
+		"the scheduler":             {req: request(t, authenticationv1.UserInfo{Username: params().Schedulers[0]}, "pods", "", nil, pod(forged))},
+		"the label goes":            {request(t, jane, "pods", "", marked, pod(nil)), by("pods") + "metadata.labels[daybreak-gpu.io/admitted]: marks a pod with cards that was admitted: leave it as it is"},
+		"the label stays":           {req: request(t, jane, "pods", "status", marked, marked)},
+		"a Binding":                 {request(t, jane, "pods", "binding", nil, &corev1.Binding{ObjectMeta: pod(forged).ObjectMeta}), by("bindings") + "metadata.annotations[metax-tech.com/gpu-devices-allocated]: only the scheduler writes the allocation of a pod: leave it out"},
+		"an agent":                  {req: request(t, agent, "nodes", "", node("n1", nil), node("n1", cards))},
+		"another's agent":           {request(t, agent, "nodes", "", node("n2", nil), node("n2", cards)), by("nodes") + "an agent writes on its own node only"},
+		"an administrator":          {request(t, jane, "nodes", "", node("n1", nil), node("n1", cards)), by("nodes") + "metadata.annotations[metax-tech.com/node-gpu-devices]: only the agent of a node writes the description of its GPUs: leave it as it is"},
+		"no amounts":                {budgeted("sgpu: 1", "daybreak"), lacks(all)},
+		"no amounts, Koordinator's": {budgeted("gpu-core: 10, gpu-memory: 1Gi", "default-scheduler"), lacks(all)},
+		"no amounts, whole cards":   {budgeted("gpu: 2", "daybreak"), lacks(all)},
+		"no amounts, init container": {budgeted("cpu: 1", "daybreak", func(p *corev1.Pod) {
+			p.Spec.InitContainers = gputest.MakePod("p").Init("sgpu: 1").Obj().Spec.InitContainers
+		}), lacks(all)},
+		"amounts":              {req: budgeted("sgpu: 1", "daybreak", amounts(wire.AmountResources()...))},
+		"two of three amounts": {budgeted("sgpu: 1", "daybreak", amounts(wire.ResourceCompute, wire.ResourceCards)), lacks("daybreak-gpu.io/memory")},
+		"amounts elsewhere": {budgeted("sgpu: 1", "daybreak", amounts(wire.AmountResources()...), func(p *corev1.Pod) {
+			slices.Reverse(p.Spec.Containers)
+		}), lacks(all)},
+		"no amounts, no cards":          {req: budgeted("cpu: 1", "daybreak")},
+		"no amounts, 0 cards":           {req: budgeted("sgpu: 0", "daybreak")},
+		"no amounts, another scheduler": {req: budgeted("sgpu: 1", "hami-scheduler")},
+		"no amounts, a static pod": {req: func() *admissionv1.AdmissionRequest {
+			r := budgeted("sgpu: 1", "daybreak", func(p *corev1.Pod) {
+				p.Spec.NodeName, p.Annotations = "n1", map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+			})
+			r.UserInfo = authenticationv1.UserInfo{Username: "system:node:n1", Groups: []string{"system:nodes"}}
+			return r
+		}()},
+		"no amounts, updated": {req: func() *admissionv1.AdmissionRequest {
+			r := budgeted("sgpu: 1", "daybreak")
+			r.Operation, r.OldObject = admissionv1.Update, r.Object
+			return r
+		}()},
 		"a hand-over without the right": {
 			request(t, jane, "nodes", "", node("n1", nil), node("n1", map[string]string{wire.AnnotationServedBy: wire.ServedByVendor})),
-			by("nodes") + "metadata.annotations[daybreak-gpu.io/served-by]: what a node says of its cards is written by the agent that runs on it: leave it as it is; who has the verb hand-over on nodes may set it to vendor or remove it",
+			by("nodes") + "metadata.annotations[daybreak-gpu.io/served-by]: only the agent of a node writes the description of its GPUs: leave it as it is; who has the verb hand-over on nodes may set it to vendor or remove it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,8 +193,9 @@ func TestEvaluator(t *testing.T) {
 
 // conditions is a validating webhook with conditions, compiled.
 type conditions struct {
-	rules   []admissionregistrationv1.RuleWithOperations
-	matcher matchconditions.Matcher
+	rules      []admissionregistrationv1.RuleWithOperations
+	namespaces *metav1.LabelSelector
+	matcher    matchconditions.Matcher
 }
 
 // TestConditions: conditions compile on API servers of 1.28, and the API server
@@ -155,7 +206,7 @@ func TestConditions(t *testing.T) {
 	r := read(t, params())
 	for i := range r.validating.Webhooks {
 		w := &r.validating.Webhooks[i]
-		hooks = append(hooks, conditions{w.Rules, webhook.NewValidatingWebhookAccessor("uid", Name, w).GetCompiledMatcher(cel.NewConditionCompiler(env))})
+		hooks = append(hooks, conditions{w.Rules, w.NamespaceSelector, webhook.NewValidatingWebhookAccessor("uid", Name, w).GetCompiledMatcher(cel.NewConditionCompiler(env))})
 		for _, c := range w.MatchConditions {
 			result := cel.NewCompiler(env).CompileCELExpression((*matchconditions.MatchCondition)(&c), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
 			if result.Error != nil {
@@ -223,7 +274,7 @@ func hooksMatch(t *testing.T, hooks []conditions, req *admissionv1.AdmissionRequ
 	for _, h := range hooks {
 		if !slices.ContainsFunc(h.rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 			return (&rules.Matcher{Rule: r, Attr: attributes}).Matches()
-		}) {
+		}) || h.namespaces != nil && !matches(t, h.namespaces, namespaceLabels[req.Namespace]) {
 			continue
 		}
 		if result := h.matcher.Match(t.Context(), attributes, nil, nil); result.Error != nil || result.Matches {
@@ -291,7 +342,12 @@ func randomPod(random *rand.Rand) *corev1.Pod {
 		b.Init(limits[random.IntN(len(limits))])
 	}
 	pod := b.Obj()
-	pod.Namespace = "default"
+	pod.Namespace = []string{"default", "budgeted"}[random.IntN(2)]
+	for _, name := range wire.AmountResources() {
+		if random.IntN(3) > 0 {
+			pod.Spec.Containers[0].Resources.Limits[name] = resource.MustParse("1")
+		}
+	}
 	pod.Annotations = some(random, slices.Concat(wire.AskAnnotations(), []string{
 		"a", wire.AnnotationAllocated, wire.AnnotationPredicateTime, wire.AnnotationKoordAllocated, wire.AnnotationHAMiNode, "hami.io/metax-x", corev1.MirrorPodAnnotationKey,
 	})...)

@@ -45,6 +45,8 @@ const (
 	// PathPrivileged is the same for pods of namespaces where privileged
 	// containers may have cards.
 	PathPrivileged = "/admit/privileged"
+	// PathJobs is where the manager answers for Jobs.
+	PathJobs = "/admit/jobs"
 	// PathValidate is where the manager evaluates the policies.
 	PathValidate = "/validate"
 	// DefaultService is the manager's Service.
@@ -74,6 +76,12 @@ type Params struct {
 	FailurePolicy string
 	// NoMatchConditions is for API servers below 1.28, whose webhooks have none.
 	NoMatchConditions bool
+	// QuotaEverywhere rejects pods with cards but without the amounts that quotas
+	// count in every namespace, not only in those with [wire.LabelQuota].
+	QuotaEverywhere bool
+	// Jobs sends Jobs to the manager too, which writes on their pod templates what
+	// quotas count.
+	Jobs bool
 
 	// Schedulers are the users of Daybreak's scheduler: they write allocations,
 	// and on nodes the lock and nothing else.
@@ -102,7 +110,7 @@ var manifests embed.FS
 
 // The manifests: the policies, and the webhook configurations.
 var (
-	guardFiles      = []string{"pods", "bindings", "nodes", "devices", "configurations", "secrets", "events"}
+	guardFiles      = []string{"pods", "quota", "bindings", "nodes", "devices", "configurations", "secrets", "events"}
 	webhookFiles    = []string{"webhook"}
 	validatingFiles = []string{"validating"}
 )
@@ -128,12 +136,15 @@ func (p Params) render(names []string) ([]byte, error) {
 // configurations, with what an installation decides left to Helm. The policies are
 // a template of their own: objects, or the file that the manager reads.
 func Chart() ([]byte, error) {
-	values := Params{}.values()
+	values, entries := Params{}.values(), Params{Jobs: true}.entries()
+	entries[len(entries)-1].If = "(.Values.quota).jobs" // there is none in the values of an earlier chart
+	values["Webhooks"] = entries
 	for key, expression := range map[string]string{
 		"Namespace": ".Release.Namespace", "FailurePolicy": ".Values.admission.failurePolicy",
 		"DirectBinders": ".Values.admission.directBinders | default list | toJson",
 		"Schedulers":    `include "daybreak.schedulers" .`, "Agents": `include "daybreak.agents" .`, "Publishers": `include "daybreak.publishers" .`,
-		"Managers": `include "daybreak.managers" .`, "Parts": `include "daybreak.parts" .`, "SchedulerNames": `include "daybreak.schedulerNames" .`,
+		"QuotaNamespaces": `include "daybreak.quotaNamespaces" .`,
+		"Managers":        `include "daybreak.managers" .`, "Parts": `include "daybreak.parts" .`, "SchedulerNames": `include "daybreak.schedulerNames" .`,
 	} {
 		values[key] = "{{ " + expression + " }}"
 	}
@@ -199,13 +210,11 @@ func (p Params) values() map[string]any {
 		"Name": Name, "Namespace": p.Namespace, "Service": cmp.Or(p.Service, DefaultService), "ServicePort": cmp.Or(p.ServicePort, DefaultServicePort),
 		"URL": strings.TrimSuffix(p.URL, "/"), "FailurePolicy": cmp.Or(p.FailurePolicy, "Fail"), "MatchConditions": !p.NoMatchConditions,
 		"PathValidate": PathValidate, "AdmittedLabel": wire.LabelAdmitted,
-		"Webhooks": []map[string]string{
-			{"Name": "pods.daybreak-gpu.io", "Path": Path, "Operator": "NotIn"},
-			{"Name": "privileged.pods.daybreak-gpu.io", "Path": PathPrivileged, "Operator": "In"},
-		},
+		"Webhooks":        p.entries(),
 		"PrivilegedLabel": wire.LabelPrivileged,
-		"Resources":       list(wire.Resources()...),
-		"Prefixes":        wire.ResourcePrefixes(), "OtherResources": list(wire.OtherResources()...),
+		"QuotaNamespaces": p.quotaNamespaces(),
+		"Resources":       list(wire.Resources()...), "Amounts": list(wire.AmountResources()...),
+		"Prefixes": wire.ResourcePrefixes(), "OtherResources": list(wire.OtherResources()...),
 		"Schedulers": list(slices.Concat(p.Schedulers, p.OtherSchedulers)...), "Publishers": list(p.Publishers...),
 		"Agents": list(p.Agents...), "Managers": list(p.Managers...), "Parts": list(slices.Concat(p.Agents, p.Managers, p.Schedulers)...),
 		"SchedulerNames": list(p.schedulerNames()...), "AgentComponent": wire.AgentComponent, "ManagerComponent": wire.ManagerComponent,
@@ -230,11 +239,35 @@ func (p Params) values() map[string]any {
 	}
 }
 
+// entry is a webhook of the configuration that sends objects to the manager. Spec is
+// where an object has the specification of its pods, Operator selects namespaces by
+// the label for privileged containers, and If is the chart's condition, if any.
+type entry struct{ Name, Path, Group, Resource, Spec, Operator, If string }
+
+func (p Params) entries() []entry {
+	list := []entry{
+		{Name: "pods.daybreak-gpu.io", Path: Path, Resource: "pods", Spec: "object.spec", Operator: "NotIn"},
+		{Name: "privileged.pods.daybreak-gpu.io", Path: PathPrivileged, Resource: "pods", Spec: "object.spec", Operator: "In"},
+	}
+	if p.Jobs {
+		list = append(list, entry{Name: "jobs.daybreak-gpu.io", Path: PathJobs, Group: "batch", Resource: "jobs", Spec: "object.spec.template.spec"})
+	}
+	return list
+}
+
 func (p Params) schedulerNames() []string {
 	if len(p.SchedulerNames) > 0 {
 		return p.SchedulerNames
 	}
 	return []string{corev1.DefaultSchedulerName, "daybreak"}
+}
+
+// quotaNamespaces selects the namespaces whose quotas must hold.
+func (p Params) quotaNamespaces() string {
+	if p.QuotaEverywhere {
+		return "{}"
+	}
+	return fmt.Sprintf("{matchLabels: {%s: %s}}", wire.LabelQuota, wire.QuotaEnforced)
 }
 
 func (p Params) validate() error {

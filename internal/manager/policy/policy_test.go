@@ -92,7 +92,7 @@ func read(t testing.TB, p Params) *rendered {
 func TestManifests(t *testing.T) {
 	r := read(t, params())
 	want := []string{
-		"daybreak-bindings", "daybreak-configurations", "daybreak-devices", "daybreak-events", "daybreak-nodes", "daybreak-pods", "daybreak-secrets",
+		"daybreak-bindings", "daybreak-configurations", "daybreak-devices", "daybreak-events", "daybreak-nodes", "daybreak-pods", "daybreak-quota", "daybreak-secrets",
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.policies))); diff != "" {
 		t.Errorf("policies (-want +got):\n%s", diff)
@@ -128,13 +128,36 @@ func TestManifests(t *testing.T) {
 	}
 }
 
+// TestJobs: Jobs are sent to the manager where that is wanted, from every namespace,
+// and nothing of them but their creation.
+func TestJobs(t *testing.T) {
+	p := params()
+	p.Jobs = true
+	hooks := read(t, p).webhooks.Webhooks
+	if len(hooks) != 3 {
+		t.Fatalf("%d webhooks", len(hooks))
+	}
+	job := hooks[2]
+	want := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"batch"}, APIVersions: []string{"v1"}, Resources: []string{"jobs"}, Scope: new(admissionregistrationv1.NamespacedScope)},
+	}}
+	if diff := cmp.Diff(want, job.Rules); diff != "" || *job.ClientConfig.Service.Path != PathJobs || job.NamespaceSelector != nil || len(job.MatchConditions) != 1 {
+		t.Errorf("%+v\n%s", job, diff)
+	}
+	p.NoMatchConditions = true
+	if job := read(t, p).webhooks.Webhooks[2]; *job.FailurePolicy != admissionregistrationv1.Ignore || len(job.MatchConditions) != 0 {
+		t.Errorf("without conditions: %+v", job)
+	}
+}
+
 // TestFailures: while no manager answers, what is rejected and what passes. Below
 // 1.28, where no condition distinguishes them, that is what may concern pods
 // without cards, and the status of pods with cards.
 func TestFailures(t *testing.T) {
 	for version, want := range map[string][]string{
 		"1.29": {
-			"bindings.policies Fail", "devices.policies Fail", "nodes.policies Fail", "pods Fail", "pods.policies Fail", "privileged.pods Fail",
+			"bindings.policies Fail", "devices.policies Fail", "nodes.policies Fail", "pods Fail", "pods.policies Fail", "privileged.pods Fail", "quota.policies Fail",
 		},
 		"1.27": {
 			"bindings.policies Ignore", "devices.policies Fail", "new-pods.policies Ignore", "nodes.policies Ignore", "other-devices.policies Ignore",
@@ -189,13 +212,40 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
+// TestQuotaNamespaces: quotas must hold in labelled namespaces, or in all of them,
+// whether the API server or the manager sees to it.
+func TestQuotaNamespaces(t *testing.T) {
+	for name, tc := range map[string]struct {
+		everywhere bool
+		labels     map[string]string
+		want       bool
+	}{
+		"no label":                 {},
+		"the label":                {labels: map[string]string{wire.LabelQuota: wire.QuotaEnforced}, want: true},
+		"another value":            {labels: map[string]string{wire.LabelQuota: "true"}},
+		"everywhere without label": {everywhere: true, want: true},
+	} {
+		p := params()
+		p.QuotaEverywhere = tc.everywhere
+		r := read(t, p)
+		i := slices.IndexFunc(r.validating.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
+			return w.Name == "quota.policies.daybreak-gpu.io"
+		})
+		for _, selector := range []*metav1.LabelSelector{r.bindings["daybreak-quota"].Spec.MatchResources.NamespaceSelector, r.validating.Webhooks[i].NamespaceSelector} {
+			if got := matches(t, selector, tc.labels); got != tc.want {
+				t.Errorf("%s: %v selects: %v", name, selector, got)
+			}
+		}
+	}
+}
+
 func TestParams(t *testing.T) {
 	p := params()
 	p.URL, p.FailurePolicy = "https://127.0.0.1:9443/", "Ignore"
 	// A name that would end a string, in YAML or in CEL.
 	evil := `o'neill"\<&>: [x]`
 	p.Schedulers = append(p.Schedulers, evil)
-	p.Publishers, p.DirectBinders = []string{"koordlet", evil}, []string{evil}
+	p.Publishers, p.DirectBinders, p.SchedulerNames = []string{"koordlet", evil}, []string{evil}, []string{evil}
 	r := read(t, p)
 	for _, hook := range r.webhooks.Webhooks {
 		if hook.ClientConfig.Service != nil || !strings.HasPrefix(*hook.ClientConfig.URL, "https://127.0.0.1:9443/admit") || *hook.FailurePolicy != admissionregistrationv1.Ignore {

@@ -3,8 +3,10 @@
 // would come after the API server's own validation, whose messages would hide
 // these.
 //
-// The answer is a function of the request alone. Nothing is looked up or kept, so
-// every replica answers, and admitting twice is admitting once.
+// The answer is a function of the request and, for amounts of memory that depend on
+// the card, of the cards that the cluster has ([Rules.LargestCard]). The API server
+// is asked for nothing and no request is kept, so every replica answers, and
+// admitting twice is admitting once.
 //
 // For API servers that have no policies of their own it also evaluates those of
 // package policy ([Policies]).
@@ -31,6 +33,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -45,13 +48,18 @@ type Rules struct {
 	Taint Taint
 	// DirectBinders are users whose pods may come bound.
 	DirectBinders []string
+	// LargestCard returns the memory of the largest card that the pod could get, or
+	// false while no such card is known; nil knows none. A card then counts as
+	// CardMemory, or as [DefaultCardMemory] where that is 0.
+	LargestCard func(*corev1.Pod, *gpu.PodRequest) (gpu.MiB, bool)
+	CardMemory  gpu.MiB
 	// Privileged lets privileged containers have cards. [Handler] sets it.
 	Privileged bool
 }
 
-// Handler returns what the API server calls, with the two paths that the
-// configuration of package policy names: the path determines whether the pod's
-// namespace lets privileged containers have cards.
+// Handler returns what the API server calls, with the paths that the configuration
+// of package policy names: one for Jobs, and two for pods, of which the path determines
+// whether the pod's namespace lets privileged containers have cards.
 //
 // With policies, which may be nil, requests are also validated by them.
 func Handler(rules Rules, policies *Policies, registry prometheus.Registerer) http.Handler {
@@ -60,6 +68,7 @@ func Handler(rules Rules, policies *Policies, registry prometheus.Registerer) ht
 	if policies != nil {
 		mux.Handle(policy.PathValidate, promhttp.InstrumentHandlerDuration(m.duration, &admission.Webhook{Handler: &validator{policies, m}}))
 	}
+	mux.Handle(policy.PathJobs, promhttp.InstrumentHandlerDuration(m.duration, &admission.Webhook{Handler: &jobs{rules}}))
 	for path, privileged := range map[string]bool{policy.Path: false, policy.PathPrivileged: true} {
 		rules.Privileged = privileged
 		mux.Handle(path, promhttp.InstrumentHandlerDuration(m.duration, &admission.Webhook{Handler: &handler{rules: rules, metrics: m}}))
@@ -97,7 +106,7 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (result str
 	verdict := h.rules.Admit(pod, &req.UserInfo)
 	logger := klog.FromContext(ctx).WithValues("namespace", req.Namespace, "pod", podName(pod), "user", req.UserInfo.Username)
 	if len(verdict.Problems) > 0 {
-		logger.V(2).Info("Pod refused", "problems", len(verdict.Problems))
+		logger.V(2).Info("Pod rejected", "problems", len(verdict.Problems))
 		return resultRefused, refuse(pod, verdict)
 	}
 	response = patchFrom(before, pod)

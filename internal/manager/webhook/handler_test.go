@@ -87,11 +87,11 @@ func TestPatch(t *testing.T) {
 	h, _ := newHandler()
 	// A field of a Kubernetes that is newer than this program.
 	const pod = `{"metadata":{"name":"p","futureMeta":1,"annotations":{"metax-tech.com/gpu-devices-allocated":"[]"}},"spec":{"schedulerName":"default-scheduler",` +
-		`"futureSpec":{"a":[1,2]},"containers":[{"name":"c","futureContainer":true,"resources":{"limits":{"koordinator.sh/gpu":"200","cpu":"4"},"requests":{"cpu":"1000m"}}}]}}`
+		`"futureSpec":{"a":[1,2]},"containers":[{"name":"c","futureContainer":true,"resources":{"limits":{"koordinator.sh/gpu":"200","cpu":"4"},"requests":{"cpu":"1000m","daybreak-gpu.io/compute":"1"}}}]}}`
 	const want = `{"metadata":{"name":"p","futureMeta":1,"labels":{"daybreak-gpu.io/admitted":"true"},"annotations":{"metax-tech.com/sgpu-qos-policy":"best-effort"}},"spec":{"schedulerName":"daybreak",` +
 		`"futureSpec":{"a":[1,2]},"containers":[{"name":"c","futureContainer":true,"resources":{"limits":{"koordinator.sh/gpu-core":"200","koordinator.sh/gpu-memory-ratio":"200",` +
-		`"koordinator.sh/gpu.shared":"2","metax-tech.com/sgpu":"2","cpu":"4"},"requests":{"koordinator.sh/gpu-core":"200","koordinator.sh/gpu-memory-ratio":"200",` +
-		`"koordinator.sh/gpu.shared":"2","metax-tech.com/sgpu":"2","cpu":"1000m"}}}]}}`
+		`"koordinator.sh/gpu.shared":"2","metax-tech.com/sgpu":"2","cpu":"4","daybreak-gpu.io/compute":"200","daybreak-gpu.io/memory":"128Gi","daybreak-gpu.io/cards":"2"},"requests":{"koordinator.sh/gpu-core":"200","koordinator.sh/gpu-memory-ratio":"200",` +
+		`"koordinator.sh/gpu.shared":"2","metax-tech.com/sgpu":"2","cpu":"1000m","daybreak-gpu.io/compute":"200","daybreak-gpu.io/memory":"128Gi","daybreak-gpu.io/cards":"2"}}}]}}`
 	var wantObject, gotObject any
 	if err := json.Unmarshal([]byte(want), &wantObject); err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestRefusal(t *testing.T) {
 	review(t, h, policy.Path, encode(t, gputest.MakePod("p").App("").Obj()))
 	review(t, h, policy.Path, []byte(`{"spec":{"containers":7,"note":"metax-tech.com/sgpu"}}`))
 	const want = `
-# HELP daybreak_manager_admission_requests_total Pods that the API server asked about, by what became of them: untouched, completed, refused, error.
+# HELP daybreak_manager_admission_requests_total Admission requests for pods by result: untouched, completed, refused, error.
 # TYPE daybreak_manager_admission_requests_total counter
 daybreak_manager_admission_requests_total{result="completed"} 1
 daybreak_manager_admission_requests_total{result="error"} 1
@@ -216,6 +216,12 @@ func FuzzHandler(f *testing.F) {
 		if !r.Allowed && r.Result.Message == "" {
 			t.Fatalf("refused without a word: %+v", r)
 		}
+		job := []byte(`{"spec":{"template":` + string(pod) + `}}`)
+		if r := review(t, h, policy.PathJobs, job); !r.Allowed {
+			t.Fatalf("a Job was refused: %+v", r)
+		} else {
+			patched(t, job, r)
+		}
 	})
 }
 
@@ -223,7 +229,7 @@ func FuzzHandler(f *testing.F) {
 // pods without cards API servers below 1.28 ask too.
 func BenchmarkHandler(b *testing.B) {
 	h, _ := newHandler()
-	for name, limits := range map[string]string{"cards": "gpu-core: 10, gpu-memory: 1Gi", "no cards": "cpu: 2"} {
+	for name, limits := range map[string]string{"cards": "gpu-core: 10, gpu-memory: 1Gi", "whole cards": "gpu: 2", "no cards": "cpu: 2"} {
 		pod := encode(b, gputest.MakePod("p").App(limits).App("cpu: 1").Obj())
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

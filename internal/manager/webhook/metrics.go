@@ -30,15 +30,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_manager_admission_requests_total",
-			Help: "Pods that the API server asked about, by what became of them: untouched, completed, refused, error.",
+			Help: "Admission requests for pods by result: untouched, completed, refused, error.",
 		}, []string{"result"}),
 		policies: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_manager_policy_requests_total",
-			Help: "Requests that the manager validated by the policies, on API servers below 1.30, by what became of them: allowed, denied, error.",
+			Help: "Requests validated with the admission policies, on API servers older than 1.30, by result: allowed, denied, error.",
 		}, []string{"result"}),
 		duration: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "daybreak_manager_admission_duration_seconds",
-			Help:    "How long an answer took, without the way to and from the API server.",
+			Help:    "Duration of admission requests, without network time.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5, 1},
 		}, nil),
 	}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -26,6 +29,10 @@ type Verdict struct {
 // pods, which run whatever the API server answers, and those that use Koordinator's
 // resources alone and name another scheduler, since they mean another vendor's
 // cards.
+//
+// A pod that Daybreak will schedule gets the amounts that quotas count, in place of
+// what its user wrote under their names. Other pods keep what they have: those of
+// other schedulers, those that come bound, and those that ask for 0 cards.
 func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict {
 	ours := r.isOurs(pod)
 	if !wire.SeemsToAsk(pod) || isMirror(pod, user) || !ours && !wire.NamesMetaX(pod) {
@@ -37,7 +44,8 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	}
 	ask, problems := request.Read(pod)
 	v := Verdict{Problems: problems, Warnings: warnings(ask, stripped)}
-	if ours && pod.Spec.NodeName == "" { // Daybreak schedules it
+	schedules := r.schedules(pod)
+	if schedules {
 		wrong, odd := allocation.CheckNew(pod, ask)
 		v.Problems, v.Warnings = append(v.Problems, wrong...), append(v.Warnings, odd...)
 	}
@@ -49,6 +57,9 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 		return v
 	}
 	request.ApplyDefaults(pod, ask)
+	if schedules {
+		request.WriteAmounts(&pod.Spec, ledger.PeakOf(&ask.Request, r.cardMemory(pod, &ask.Request)))
+	}
 	metav1.SetMetaDataLabel(&pod.ObjectMeta, wire.LabelAdmitted, "true")
 	if len(r.Schedulers) > 0 && pod.Spec.NodeName == "" && (pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName) {
 		pod.Spec.SchedulerName = r.Schedulers[0]
@@ -56,6 +67,24 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	r.tolerate(pod)
 	return v
 }
+
+// DefaultCardMemory is what a card counts while none is known: a C500's.
+const DefaultCardMemory gpu.MiB = 64 << 10
+
+// cardMemory returns the memory of the cards that the pod's amounts are for. It is
+// looked up only where a container asks for a part of it.
+func (r *Rules) cardMemory(pod *corev1.Pod, ask *gpu.PodRequest) gpu.MiB {
+	byCard := func(req gpu.Request) bool { return req.Cards > 0 && req.Memory.Ratio > 0 }
+	if r.LargestCard != nil && slices.ContainsFunc(ask.Requests, byCard) {
+		if memory, ok := r.LargestCard(pod, ask); ok {
+			return memory
+		}
+	}
+	return cmp.Or(r.CardMemory, DefaultCardMemory)
+}
+
+// schedules reports whether Daybreak will schedule the pod.
+func (r *Rules) schedules(pod *corev1.Pod) bool { return r.isOurs(pod) && pod.Spec.NodeName == "" }
 
 // isOurs reports whether the pod names Daybreak's scheduler, or none.
 func (r *Rules) isOurs(pod *corev1.Pod) bool {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
@@ -171,7 +172,7 @@ func TestRefused(t *testing.T) {
 			pod: privileged(ask("sgpu: 1, vcore: 120").App("sgpu: 1, vmemory: 0").On("n1").Annotate(wire.AnnotationQoS, "best"), 0, 1),
 			want: []string{
 				`spec.containers[0].resources.limits[metax-tech.com/vcore]: Invalid value: "120": is in percent: write a whole number from 0 to 100`,
-				`spec.containers[1].resources.limits[metax-tech.com/vmemory]: Invalid value: "0": a number without a unit is GiB: write 1 to 1024, or an amount with a unit such as 512Mi`,
+				`spec.containers[1].resources.limits[metax-tech.com/vmemory]: Invalid value: "0": a number without a unit is GiB: write 1 to 999, or an amount with a unit such as 512Mi`,
 				`metadata.annotations[metax-tech.com/sgpu-qos-policy]: Invalid value: "best": write "best-effort", "fixed-share" or "burst-share", or leave the annotation out for best-effort`,
 				`spec.nodeName: Invalid value: "n1": the scheduler chooses the cards together with the node: leave it out, ` +
 					`and to choose the node write nodeSelector: {kubernetes.io/hostname: n1}`,
@@ -270,5 +271,85 @@ func TestWarnings(t *testing.T) {
 	}
 	if diff := cmp.Diff(want[2:], r.Admit(pod, user).Warnings); diff != "" {
 		t.Errorf("the second time (-want +got):\n%s", diff)
+	}
+}
+
+// TestAmounts: a pod that Daybreak will schedule gets its amounts on the first app
+// container, whatever its user wrote. Other pods keep what they have.
+func TestAmounts(t *testing.T) {
+	const forged = ", daybreak-gpu.io/compute: 1, daybreak-gpu.io/memory: 1, daybreak-gpu.io/cards: 0"
+	cases := map[string]struct {
+		pod *gputest.PodBuilder
+		// known is the largest card, 0 for none, and fallback what counts then.
+		known, fallback gpu.MiB
+		// want are the amounts of the containers, in the order of the spec.
+		want []string
+	}{
+		"amounts in bytes":            {pod: ask("sgpu: 2, vcore: 30, vmemory: 4"), known: 1, want: []string{"60 8Gi 0"}},
+		"whole cards":                 {pod: ask("gpu: 2"), known: 80 << 10, want: []string{"200 160Gi 2"}},
+		"whole cards, none known":     {pod: ask("gpu: 2"), want: []string{"200 128Gi 2"}},
+		"whole cards, as configured":  {pod: ask("gpu: 2"), fallback: 32 << 10, want: []string{"200 64Gi 2"}},
+		"absent amounts":              {pod: ask("sgpu: 1"), known: 80 << 10, want: []string{"100 80Gi 1"}},
+		"absent memory":               {pod: ask("sgpu: 1, vcore: 10"), known: 80 << 10, want: []string{"10 80Gi 0"}},
+		"a ratio":                     {pod: ask("gpu-core: 10, gpu-memory-ratio: 50"), known: 80 << 10, want: []string{"10 40Gi 0"}},
+		"an online pod":               {pod: ask("sgpu: 1, vmemory: 4").Annotate(wire.AnnotationClass, "online"), want: []string{"0 4Gi 0"}},
+		"the second one asks":         {pod: ask("cpu: 1").App("sgpu: 1, vcore: 10, vmemory: 1"), want: []string{"10 1Gi 0", ""}},
+		"an init container asks most": {pod: ask("sgpu: 1, vcore: 10, vmemory: 1").Init("gpu: 1"), want: []string{"", "100 64Gi 1"}},
+		"its user wrote some everywhere": {
+			pod:  ask("sgpu: 1, vcore: 10, vmemory: 1" + forged).App("cpu: 1" + forged).Init("cpu: 1" + forged),
+			want: []string{"", "10 1Gi 0", ""},
+		},
+		"another scheduler's":            {pod: scheduler(ask("sgpu: 1"), "volcano"), want: []string{""}},
+		"another scheduler's, with some": {pod: scheduler(ask("sgpu: 1"+forged), "volcano"), want: []string{"1 1 0"}},
+		"comes bound":                    {pod: ask("sgpu: 1").On("n1"), want: []string{""}},
+		"no card":                        {pod: ask("cpu: 1"), want: []string{""}},
+		"0 cards, with some":             {pod: ask("sgpu: 0" + forged), want: []string{"1 1 0"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := rules()
+			r.DirectBinders, r.CardMemory = []string{user.Username}, tc.fallback
+			r.LargestCard = func(*corev1.Pod, *gpu.PodRequest) (gpu.MiB, bool) { return tc.known, tc.known > 0 }
+			pod := tc.pod.Obj()
+			if v := r.Admit(pod, user); len(v.Problems) > 0 {
+				t.Fatal(v.Problems)
+			}
+			var limits, requests []string
+			for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+				limits, requests = append(limits, amounts(c.Resources.Limits)), append(requests, amounts(c.Resources.Requests))
+			}
+			if diff := cmp.Diff(tc.want, limits); diff != "" {
+				t.Errorf("limits (-want +got):\n%s", diff)
+			}
+			if ours := pod.Spec.SchedulerName == "daybreak"; ours && !cmp.Equal(limits, requests) {
+				t.Errorf("requests %q, limits %q", requests, limits)
+			}
+		})
+	}
+}
+
+// amounts returns compute, memory and cards, or nothing where there are none.
+func amounts(list corev1.ResourceList) string {
+	var words []string
+	for _, name := range wire.AmountResources() {
+		if q, ok := list[name]; ok {
+			words = append(words, q.String())
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// TestLargestCard: cards are looked up only for pods whose memory depends on them.
+func TestLargestCard(t *testing.T) {
+	for limits, want := range map[string]bool{
+		"gpu: 1": true, "sgpu: 1": true, "sgpu: 1, vcore: 10": true, "gpu-core: 10, gpu-memory-ratio: 20": true, "koordinator.sh/gpu: 100": true,
+		"sgpu: 1, vmemory: 4": false, "sgpu: 2, vcore: 10, vmemory: 4": false, "gpu-core: 10, gpu-memory: 1Gi": false, "sgpu: 0": false, "cpu: 1": false,
+	} {
+		asked, r := false, rules()
+		r.LargestCard = func(*corev1.Pod, *gpu.PodRequest) (gpu.MiB, bool) { asked = true; return 0, false }
+		r.Admit(ask(limits).App("cpu: 1").Obj(), user)
+		if asked != want {
+			t.Errorf("%s: cards were looked up: %t, want %t", limits, asked, want)
+		}
 	}
 }

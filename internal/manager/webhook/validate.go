@@ -52,8 +52,11 @@ type validator struct {
 
 // Handle answers one request.
 func (v *validator) Handle(ctx context.Context, req admission.Request) admission.Response {
-	v.addNode(ctx, &req.UserInfo)
+	unknown := v.addNode(ctx, &req.UserInfo)
 	err := v.evaluator.Evaluate(ctx, &req.AdmissionRequest)
+	if err != nil && unknown != nil {
+		err = unknown // with the node it might have been allowed
+	}
 	status := apierrors.APIStatus(nil)
 	switch {
 	case err == nil:
@@ -76,20 +79,28 @@ func (v *validator) Handle(ctx context.Context, req admission.Request) admission
 }
 
 // addNode puts the node of a service account's pod where tokens of Kubernetes 1.30
-// have it. The token of an earlier version names the pod only.
-func (p *Policies) addNode(ctx context.Context, user *authenticationv1.UserInfo) {
+// have it. The token of an earlier version names the pod only. It returns an error when
+// the API server does not answer which node that is.
+func (p *Policies) addNode(ctx context.Context, user *authenticationv1.UserInfo) error {
 	namespace, account, err := serviceaccount.SplitUsername(user.Username)
 	names, uids := user.Extra[serviceaccount.PodNameKey], user.Extra[serviceaccount.PodUIDKey]
 	if _, has := user.Extra[serviceaccount.NodeNameKey]; has || err != nil || len(names) != 1 || len(uids) != 1 {
-		return
+		return nil //nolint:nilerr // not a service account
 	}
 	node, err := p.nodeOf(ctx, namespace, account, names[0], types.UID(uids[0]))
 	if err != nil {
 		klog.FromContext(ctx).Info("The node of a service account is not known", "user", user.Username, "pod", names[0], "reason", err.Error())
-		return
+		if errors.Is(err, errLookup) {
+			return err
+		}
+		return nil
 	}
 	user.Extra[serviceaccount.NodeNameKey] = authenticationv1.ExtraValue{node}
+	return nil
 }
+
+// errLookup is that of a pod that could not be looked up.
+var errLookup = errors.New("try again")
 
 // nodeOf returns the node of a pod that has this UID and service account.
 func (p *Policies) nodeOf(ctx context.Context, namespace, account, name string, uid types.UID) (string, error) {
@@ -101,8 +112,10 @@ func (p *Policies) nodeOf(ctx context.Context, namespace, account, name string, 
 	defer cancel()
 	pod, err := p.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case err != nil:
+	case apierrors.IsNotFound(err):
 		return "", err
+	case err != nil:
+		return "", fmt.Errorf("the pod %s, which the token names, could not be looked up (%v): %w", name, err, errLookup) //nolint:errorlint // only the other is asked for
 	case pod.UID != uid:
 		return "", fmt.Errorf("the token is of the pod with UID %s, and the pod %s has %s", uid, name, pod.UID)
 	case cmp.Or(pod.Spec.ServiceAccountName, "default") != account:

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -18,10 +19,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestValidate: an agent is known by the pod of its token, and writes on the node
@@ -82,15 +86,88 @@ func TestValidate(t *testing.T) {
 	if answer.Allowed || answer.Result.Code != http.StatusInternalServerError {
 		t.Errorf("answer %+v", answer)
 	}
+	// So is a pod that can't be looked up: its agent may write here.
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, context.DeadlineExceeded })
+	for node, allowed := range map[string]bool{"n1": true, "n3": false} { // the pod on n1 is known
+		pod := map[string]string{"n1": "agent", "n3": "slow"}[node]
+		answer := validate(t, h, &admissionv1.AdmissionRequest{
+			UID: "u", Operation: admissionv1.Update, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Node"}, Name: node,
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "nodes"}, UserInfo: authenticationv1.UserInfo{Username: agent, Extra: token(pod, "1")},
+			OldObject: raw(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}),
+			Object:    raw(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Annotations: map[string]string{wire.AnnotationScores: "{}"}}}),
+		})
+		if answer.Allowed != allowed || !allowed && (answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, "the pod slow, which the token names, could not be looked up")) {
+			t.Errorf("%s: answer %+v, want allowed %v", node, answer, allowed)
+		}
+	}
 	want := `
-# HELP daybreak_manager_policy_requests_total Requests that the manager validated by the policies, on API servers below 1.30, by what became of them: allowed, denied, error.
+# HELP daybreak_manager_policy_requests_total Requests validated with the admission policies, on API servers older than 1.30, by result: allowed, denied, error.
 # TYPE daybreak_manager_policy_requests_total counter
-daybreak_manager_policy_requests_total{result="allowed"} 2
+daybreak_manager_policy_requests_total{result="allowed"} 3
 daybreak_manager_policy_requests_total{result="denied"} 6
-daybreak_manager_policy_requests_total{result="error"} 1
+daybreak_manager_policy_requests_total{result="error"} 2
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_policy_requests_total"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestQuotaPolicyAgrees: whatever a pod asks for, the policy of quotas denies none
+// that the webhook admits.
+func TestQuotaPolicyAgrees(t *testing.T) {
+	manifests, err := policy.Guards(policy.Params{Namespace: "daybreak-system", Schedulers: []string{"s"}, QuotaEverywhere: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
+		t.Fatal(err)
+	}
+	evaluator, err := policy.NewEvaluator(manifests, corelisters.NewNamespaceLister(namespaces), fake.NewClientset(), authorizerfactory.NewAlwaysDenyAuthorizer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := gputest.Rand(11)
+	limits := func() string {
+		var list []string
+		for _, name := range append(wire.Resources(), wire.ResourceCompute, wire.ResourceCards) {
+			if random.IntN(5) == 0 {
+				list = append(list, string(name)+": "+[]string{"0", "1", "2", "50", "100", "1Gi"}[random.IntN(6)])
+			}
+		}
+		return strings.Join(list, ",")
+	}
+	r, metered, plain := rules(), 0, 0
+	for range 3000 {
+		b := gputest.MakePod("p").App(limits())
+		if random.IntN(2) == 0 {
+			b.Init(limits())
+		}
+		if random.IntN(2) == 0 {
+			b.App(limits())
+		}
+		pod := b.Obj()
+		pod.APIVersion, pod.Kind = "v1", "Pod"
+		pod.Spec.SchedulerName = []string{"default-scheduler", "daybreak", "other"}[random.IntN(3)]
+		if v := r.Admit(pod, &authenticationv1.UserInfo{Username: "jane"}); len(v.Problems) > 0 {
+			continue
+		}
+		err := evaluator.Evaluate(t.Context(), &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Namespace: "default", Name: "p", UserInfo: authenticationv1.UserInfo{Username: "jane"}, Object: runtime.RawExtension{Raw: encode(t, pod)},
+		})
+		if err != nil {
+			t.Fatalf("admitted, and then: %v\n%s", err, encode(t, pod))
+		}
+		if _, ok := request.ReadAmounts(&pod.Spec); ok {
+			metered++
+		} else {
+			plain++
+		}
+	}
+	t.Logf("%d pods with amounts and %d without pass", metered, plain)
+	if metered < 50 || plain < 50 {
+		t.Error("too few of each for the test")
 	}
 }
 

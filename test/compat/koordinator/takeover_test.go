@@ -25,7 +25,7 @@ func TestTakeover(t *testing.T) {
 
 	// Pods that came while no scheduler ran are placed too.
 	w.create(several("d-early", 2, slice)...)
-	w.admission()
+	back := w.admission()
 	for _, node := range w.nodes {
 		w.handOver(node)
 	}
@@ -53,10 +53,19 @@ func TestTakeover(t *testing.T) {
 	w.run()
 	w.check("Daybreak, after ends of Koordinator's pods")
 	w.planted()
+	w.create(on("vendor-1", slice("d-waits"))...)
+	w.run("d-waits")
 	stop()
 
-	// Koordinator's scheduler reads the agents' Devices and what Daybreak allocated.
+	// Koordinator's scheduler reads the agents' Devices and what Daybreak allocated. A
+	// pod that waits carries amounts, which no node advertises: it is created again.
+	back()
 	stop = w.koordinator("koord-after")
+	w.create(slice("k-first"))
+	w.run("d-waits")
+	w.delete("d-waits")
+	w.create(slice("d-waits"))
+	w.run()
 	w.oneByOne(several("k-again", 4, slice)...)
 	w.create(on("vendor-1", slice("k-late"))...)
 	w.run("k-late")

@@ -31,6 +31,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
 	"github.com/daybreak-gpu/daybreak/test/machine"
@@ -155,8 +156,9 @@ func (w *world) daybreak(profiles ...string) (stop func()) {
 }
 
 // admission lets Daybreak serve Koordinator's schedulerName too: the policies name
-// it, and a manager completes its pods.
-func (w *world) admission() {
+// it, and a manager completes its pods. It returns how to go back, as with the chart's
+// admission.webhook=false.
+func (w *world) admission() (back func()) {
 	w.Helper()
 	w.guard("daybreak", SchedulerName)
 	addresses, err := local.FreeAddresses(w.Context(), 1)
@@ -171,6 +173,24 @@ func (w *world) admission() {
 		_, err := w.client.CoreV1().Pods("default").Create(w.Context(), slice("try"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
+	return func() {
+		webhooks := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+		w.must(webhooks.DeleteCollection(w.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		w.guard("daybreak")
+		w.eventually("new pods carry no amounts", func() error {
+			p, err := w.client.CoreV1().Pods("default").Create(w.Context(), slice("try"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err == nil && hasAmounts(p) {
+				err = errors.New("they do")
+			}
+			return err
+		})
+	}
+}
+
+// hasAmounts reports whether the pod carries what quotas count.
+func hasAmounts(p *corev1.Pod) bool {
+	_, metered := request.ReadAmounts(&p.Spec)
+	return metered
 }
 
 // handOver replaces koordlet's Device of a node by the agent's, as the page on

@@ -294,7 +294,7 @@ func TestReconcileBadInventory(t *testing.T) {
 	b.wantReported("the Device can't be decoded")
 	b.wantPatches()
 	want := `
-# HELP daybreak_manager_nodes_with_bad_inventory Nodes whose Device can't be read; they keep advertising what they did before.
+# HELP daybreak_manager_nodes_with_bad_inventory Nodes with an unreadable Device; their resources stay unchanged.
 # TYPE daybreak_manager_nodes_with_bad_inventory gauge
 daybreak_manager_nodes_with_bad_inventory 1
 `
@@ -473,12 +473,12 @@ daybreak_manager_node_compute_percent{node="n1"} 700
 # HELP daybreak_manager_node_memory_bytes Card memory that a node advertises.
 # TYPE daybreak_manager_node_memory_bytes gauge
 daybreak_manager_node_memory_bytes{node="n1"} 4.81036337152e+11
-# HELP daybreak_manager_node_patches_total Patches of nodes by result: applied, conflict (the node had changed; tried again) or failed.
+# HELP daybreak_manager_node_patches_total Patches of nodes by result: applied, conflict (the node had changed; retried) or failed.
 # TYPE daybreak_manager_node_patches_total counter
 daybreak_manager_node_patches_total{result="applied"} 2
 daybreak_manager_node_patches_total{result="conflict"} 0
 daybreak_manager_node_patches_total{result="failed"} 0
-# HELP daybreak_manager_nodes_with_bad_inventory Nodes whose Device can't be read; they keep advertising what they did before.
+# HELP daybreak_manager_nodes_with_bad_inventory Nodes with an unreadable Device; their resources stay unchanged.
 # TYPE daybreak_manager_nodes_with_bad_inventory gauge
 daybreak_manager_nodes_with_bad_inventory 0
 `

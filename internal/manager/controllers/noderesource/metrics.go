@@ -35,14 +35,14 @@ var (
 	memoryDesc = prometheus.NewDesc("daybreak_manager_node_memory_bytes",
 		"Card memory that a node advertises.", []string{"node"}, nil)
 	badDesc = prometheus.NewDesc("daybreak_manager_nodes_with_bad_inventory",
-		"Nodes whose Device can't be read; they keep advertising what they did before.", nil, nil)
+		"Nodes with an unreadable Device; their resources stay unchanged.", nil, nil)
 )
 
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		patches: promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "daybreak_manager_node_patches_total",
-			Help: "Patches of nodes by result: applied, conflict (the node had changed; tried again) or failed.",
+			Help: "Patches of nodes by result: applied, conflict (the node had changed; retried) or failed.",
 		}, []string{"result"}),
 		nodes: map[string]decision{},
 	}

@@ -5,6 +5,7 @@ import { age, clock, keep, lang, read, setLanguage, t } from './i18n.js';
 import { failures, follow, link, store } from './store.js';
 import { tips } from './draw.js';
 import { fewRows, findings, forget, nodesPage, overview, pendingPage, podsPage } from './views.js';
+import { namespacesPage } from './namespaces.js';
 import { cardPage, nodePage, podPage } from './detail.js';
 
 const main = document.getElementById('main');
@@ -13,6 +14,7 @@ const pages = [
   { nav: 'overview', path: /^\/$/, draw: overview, href: '#/' },
   { nav: 'nodes', path: /^\/nodes$/, draw: nodesPage, href: '#/nodes' },
   { nav: 'pods', path: /^\/pods$/, draw: podsPage, href: '#/pods' },
+  { nav: 'namespaces', path: /^\/namespaces$/, draw: namespacesPage, href: '#/namespaces' },
   { nav: 'pending', path: /^\/pending$/, draw: pendingPage, href: '#/pending' },
   { nav: 'findings', path: /^\/findings$/, draw: findings, href: '#/findings' },
   { nav: 'nodes', path: /^\/nodes\/(?<name>[^/]+)$/, draw: nodePage },
@@ -40,16 +42,20 @@ function route() {
     };
     return found;
   }
-  return { page: pages[0], query: {}, filter: () => {}, current: () => location.hash === hash };
+  return { page: { nav: null, draw: notFound }, query: {}, filter: () => {}, current: () => location.hash === hash };
+}
+
+function notFound(to) {
+  fill(to, h('h1', null, t('gone.page')), h('p', null, t('gone.page.why', { address: location.hash })), h('p', null, h('a', { href: '#/', 'data-key': 'home' }, t('nav.overview'))));
 }
 
 function redraw() {
   const to = route();
+  drawNav(to);
   if (!store.ready) { fill(main, h('p.dim.loading', null, t('loading'))); return; }
   to.page.draw(main, to);
   main.dataset.page = to.page.nav + (to.page.href ? '' : ' detail');
-  drawNav(to);
-  document.title = [to.name && (to.namespace ? `${to.namespace}/${to.name}` : to.name), t(`nav.${to.page.nav}`), 'Daybreak'].filter(Boolean).join(' – ');
+  document.title = [to.name && (to.namespace ? `${to.namespace}/${to.name}` : to.name), t(to.page.nav ? 'nav.' + to.page.nav : 'gone.page'), 'Daybreak'].filter(Boolean).join(' – ');
 }
 
 let waiting = false;
@@ -64,7 +70,7 @@ function soon() {
 }
 
 function drawNav(to) {
-  const badge = { pending: store.cluster?.pending, findings: failures().length };
+  const badge = { pending: store.cluster?.pending, findings: store.ready && failures().length };
   const nav = document.getElementById('nav');
   nav.setAttribute('aria-label', t('nav.label'));
   fill(nav, pages.filter((p) => p.href).map((p) => h('a', { href: p.href, 'aria-current': p.nav === to.page.nav ? 'page' : null, 'data-key': 'nav ' + p.nav },
@@ -128,7 +134,7 @@ function connected() {
 
 function showKeys() {
   const dialog = document.getElementById('help');
-  const keys = [['1–5', 'keys.pages'], ['/', 'keys.filter'], ['← → ↑ ↓', 'keys.arrows'], ['Enter', 'keys.enter'], ['L', 'keys.language'], ['T', 'keys.theme'], ['?', 'keys.help']];
+  const keys = [['1–6', 'keys.pages'], ['/', 'keys.filter'], ['← → ↑ ↓', 'keys.arrows'], ['Enter', 'keys.enter'], ['L', 'keys.language'], ['T', 'keys.theme'], ['?', 'keys.help']];
   dialog.setAttribute('aria-label', t('keys.title'));
   fill(dialog, h('h2', null, t('keys.title')), h('dl.keys', null, keys.map(([key, text]) => h('div', null, h('dt', null, h('kbd', null, key)), h('dd', null, t(text))))),
     h('form', { method: 'dialog' }, h('button', { type: 'submit' }, t('keys.close'))));
@@ -184,7 +190,12 @@ addEventListener('hashchange', () => {
   hideTip();
   redraw();
   scrollTo(0, 0);
+  // Readers of screens go on at the new page, whose title is read out.
+  if (!main.contains(document.activeElement)) main.focus({ preventScroll: true });
+  document.getElementById('said').textContent = document.title;
 });
+// A printed page has all drawings, not only those near the window.
+addEventListener('beforeprint', () => { for (const panel of main.querySelectorAll('.server')) panel.show?.(); });
 document.getElementById('skip').addEventListener('click', (event) => { event.preventDefault(); main.focus(); });
 document.addEventListener('visibilitychange', () => { if (!document.hidden && store.ready) redraw(); });
 setInterval(() => { if (!document.hidden && store.ready) soon(); }, 30000); // ages advance

@@ -5,12 +5,12 @@ import { fill, h } from './dom.js';
 import { age, ago, count, free, memory, moment, t } from './i18n.js';
 import { fetchPod, findingsOf, natural, pods, room, store } from './store.js';
 import { cardLink, cardState, cardTroubles, chassis, computeBar, legend, memoryBar, nodeLink, nodeMeters } from './draw.js';
-import { amounts, freed, holderName, listed, refusal, smaller, wants } from './words.js';
+import { amounts, freed, holderName, listed, refusal, rejection, smaller, wants } from './words.js';
 import { attentionItem, findingItem, nodeFacts, nodeState, nodeTroubles, partView, podName, qosTag, section, table } from './views.js';
 
 const crumbs = (...parts) => h('nav.crumbs', { 'aria-label': t('back') }, parts.map(([text, href], i) => [i > 0 && h('span', { 'aria-hidden': 'true' }, '/'), href ? h('a', { href, 'data-key': 'crumb ' + href }, text) : text]));
 
-const missing = (main, text, back, href) => fill(main, crumbs([back, href]), h('h1', null, text));
+const missing = (main, text, back, href, why) => fill(main, crumbs([back, href]), h('h1', null, text), why && h('p', null, why));
 
 const facts = (...pairs) => h('dl.facts', null, pairs.map(([term, ...value]) => h('div', null, h('dt', null, term), h('dd', null, ...value))));
 
@@ -32,7 +32,7 @@ export function nodePage(main, { name }) {
     node.cards.length > 0 && section(t('node.cardlist'), null, table([t('pod.card'), t('card.model'), t('card.zone'), t('card.numa'), t('card.health'), t('card.qos'), t('card.slots'), t('card.compute'), t('card.memory')],
       node.cards.map((c) => h('tr', null,
         h('td', null, h('a', { href: cardLink(name, c.index), 'data-key': 'row ' + c.index }, t('card', { n: c.index }))), h('td', null, plain(c.model)), h('td', null, c.zone ?? '–'), h('td', null, c.numa ?? '–'),
-        h('td', null, c.healthy ? t('card.healthy') : h('span.pill.bad', null, t('card.unhealthy'))), h('td', null, c.qos || '–'), h('td.num', null, t('card.slots.of', { n: c.slots - c.slotsFree, all: c.slots })),
+        h('td', null, c.healthy ? t('card.healthy') : h('span.pill.bad', null, t('card.unhealthy'))), h('td.nowrap', null, c.qos || '–'), h('td.num', null, t('card.slots.of', { n: c.slots - c.slotsFree, all: c.slots })),
         h('td.num', null, t('card.free', { amount: room(c).computePercent + '%' })), h('td.num', null, t('card.free', { amount: free(room(c).memoryMiB) })))))),
     section(t('node.pods'), null, here.length === 0 ? h('p.empty', null, t('node.pods.none')) : table([t('pod'), t('pod.cards'), t('card.qos')],
       here.map((p) => h('tr', null, h('td', null, podName(p.key)), h('td', null, p.cards.map(({ card, holder }) => h('div', null, h('a', { href: cardLink(name, card.index), 'data-key': `p ${p.key} ${card.index}` }, t('card', { n: card.index })), ' ', h('span.dim', null, amounts(holder.computePercent, holder.memoryMiB, holder.exclusive))))),
@@ -72,8 +72,8 @@ export function cardPage(main, { name, index }) {
 
 // shown is the pod whose page is open, with what the server last said of it.
 let shown = { key: '', revision: -1, pod: undefined, asking: false };
-// askAgain is how long to wait before the server is asked again, in ms: it works
-// the answer out anew each time.
+// askAgain is how long to wait before the server is asked again, in ms: it computes
+// the answer each time.
 const askAgain = 1000;
 
 export function podPage(main, route) {
@@ -102,9 +102,9 @@ async function ask(main, route, of) {
 
 function drawPod(main, route, { key, pod, problem }) {
   const back = crumbs([t('nav.pods'), '#/pods'], [key]);
-  if (problem) { fill(main, back, h('h1', null, key), h('p.trouble', null, problem)); return; }
+  if (problem) { fill(main, back, h('h1', null, key), h('p.trouble', { role: 'alert' }, t('gone.failed'), t('list.colon'), problem)); return; }
   if (pod === undefined) { fill(main, back, h('h1', null, key), h('p.dim', null, t('loading'))); return; }
-  if (pod === null) { missing(main, t('gone.pod', { name: key }), t('nav.pods'), '#/pods'); return; }
+  if (pod === null) { missing(main, t('gone.pod', { name: key }), t('nav.pods'), '#/pods', t('gone.pod.why')); return; }
   const state = { placed: 'good', pending: 'warn', inadmissible: 'bad', unaccounted: 'bad' }[pod.state] ?? '';
   const waiting = store.pending.find((p) => p.namespace === route.namespace && p.name === route.name);
   fill(main, back,
@@ -119,7 +119,7 @@ function drawPod(main, route, { key, pod, problem }) {
 // podFacts says what the pod is, and which container holds or asks for what.
 function podFacts(pod) {
   const since = (time) => [moment(time), ' ', h('span.dim', null, t('pod.ago', { age: age(time) }))];
-  const held = (pod.containers ?? []).filter((c) => c.cards.length).map((c) => h('div', null, h('code', null, c.name), ' ', c.cards.map((x, i) => [i > 0 && t('list.comma'),
+  const held = (pod.containers ?? []).filter((c) => c.cards.length).map((c) => h('div', null, h('code', null, c.name), ' ', c.cards.map((x, i) => [i > 0 && t('list.item'),
     h('a', { href: cardLink(pod.node, x.index), 'data-key': `container ${c.name} ${x.index}` }, t('card', { n: x.index })), ' ', h('span.dim', null, amounts(x.computePercent, x.memoryMiB))])));
   const asked = (pod.request ?? []).map((r) => h('div', null, h('code', null, r.container), ' ', h('span.dim', null, wants({ request: [r] }))));
   const containers = held.length ? held : asked;
@@ -142,7 +142,7 @@ function placed(pod) {
       held.cards.map(({ card, holder }) => h('div.held', null, h('a', { href: cardLink(pod.node, card.index), 'data-key': 'held ' + card.index }, t('card', { n: card.index })), h('span.dim', null, amounts(holder.computePercent, holder.memoryMiB, holder.exclusive)), h('div.big.thin', null, memoryBar(node, card))))),
     why && section(t('pod.why'), null, h('p', null, why.message), h('p.dim', null, [t('pod.why.policy', { policy: why.policy }), why.links, why.score > 0 && t('pod.why.score', why), t('pod.why.room', { n: why.nodesWithRoom })].filter(Boolean).join(' · '))),
     (pod.neighbours?.length > 0 || pod.hiddenNeighbours > 0) && section(t('pod.neighbours'), null, h('ul.plain', null,
-      (pod.neighbours ?? []).map((n) => h('li', null, podName(n.pod), ' ', h('span.dim', null, t('card', { n: n.index }), ', ', amounts(n.computePercent, n.memoryMiB)))),
+      (pod.neighbours ?? []).map((n) => h('li', null, podName(n.pod), ' ', h('span.dim', null, t('card', { n: n.index }), t('list.comma'), amounts(n.computePercent, n.memoryMiB)))),
       pod.hiddenNeighbours > 0 && h('li.dim', null, t('pod.neighbours.hidden', { n: pod.hiddenNeighbours })))),
   ];
 }
@@ -170,14 +170,14 @@ const namedNodes = 12;
 // aside puts codes that say nothing of cards behind the others.
 const aside = (code) => codes[code]?.aside ?? 0;
 
-// refusals tells what the nodes answered, those with the same answer together.
+// refusals lists why nodes reject the pod, those with the same reason together.
 function refusals(pod) {
   const groups = [...Map.groupBy(pod.refusals, (r) => refusal(r) + r.permanent)].map(([, list]) => list)
     .sort((a, b) => aside(a[0].code) - aside(b[0].code) || b.length - a.length);
   for (const list of groups) list.sort((a, b) => natural(a.node, b.node));
   return section(t('pod.refusals'), t('pod.refusals.sub'), h('ul.refusals', null, groups.map((list) => h('li', null,
-    h('div', null, h('b', null, t('code.' + list[0].code)), h('span.num', null, t('pod.refusals.nodes', { n: count(list.length) }))),
+    h('div', null, h('b', null, rejection(list[0])), h('span.num', null, t('pod.refusals.nodes', { n: count(list.length) }))),
     h('p', null, refusal(list[0]), list[0].permanent && aside(list[0].code) === 0 && !refusal(list[0]).includes('even on') ? h('span.dim', null, ` – ${t('pod.refusals.never')}`) : ''),
-    h('p.dim', null, list.slice(0, namedNodes).map((r, i) => [i > 0 && t('list.comma'), store.nodes.has(r.node) ? h('a', { href: nodeLink(r.node), 'data-key': 'refused ' + r.node }, r.node) : r.node]),
+    h('p.dim', null, list.slice(0, namedNodes).map((r, i) => [i > 0 && t('list.item'), store.nodes.has(r.node) ? h('a', { href: nodeLink(r.node), 'data-key': 'refused ' + r.node }, r.node) : r.node]),
       list.length > namedNodes && ' ' + t('pod.refusals.more', { n: count(list.length - namedNodes) }))))));
 }

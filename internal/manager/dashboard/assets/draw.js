@@ -9,7 +9,7 @@ export const nodeLink = (name) => `#/nodes/${encodeURIComponent(name)}`;
 export const cardLink = (name, index) => `${nodeLink(name)}/cards/${index}`;
 export const podLink = (namespace, name) => `#/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 
-// tips has what the tooltip tells of an element.
+// tips has what the tooltip of an element shows.
 export const tips = new WeakMap();
 
 function tipped(el, tip) {
@@ -127,12 +127,12 @@ function tile(node, card, place, options) {
   return h('div.card', { set: place, class: states.join(' '), 'data-card': `${node.name}/${card.index}` }, link, memoryBar(node, card), computeBar(card));
 }
 
-// cardLabel says to those who listen what others see.
+// cardLabel returns for screen readers what the drawing shows.
 function cardLabel(node, card) {
   const { computePercent: compute, memoryMiB } = room(card);
   const parts = [t('card.label', { n: card.index, model: card.model || t('unknown'), memory: free(memoryMiB), compute }), ...cardTroubles(node, card)];
   for (const holder of card.holders) parts.push(`${holderName(holder)} ${amounts(holder.computePercent, holder.memoryMiB, holder.exclusive)}`);
-  return parts.join('; ');
+  return parts.join(t('list.semicolon'));
 }
 
 // memoryBar draws who holds the card's memory. Pods that hold a place and no
@@ -170,7 +170,7 @@ function slice(node, card, part, labelled) {
     tabindex: -1, 'data-mib': part.size, 'data-key': `slice ${node.name} ${card.index} ${holder ? holderName(holder) : 'foreign'}`,
   };
   if (!holder) return tipped(h('span.slice', { ...attributes, role: 'img', 'aria-label': t('card.foreign') }), () => t('card.foreign'));
-  const label = `${holderName(holder)}, ${amounts(holder.computePercent, holder.memoryMiB, holder.exclusive)}`;
+  const label = `${holderName(holder)}${t('list.comma')}${amounts(holder.computePercent, holder.memoryMiB, holder.exclusive)}`;
   const text = labelled && part.width > 9 ? h('span', null, holder.hidden ? t('pod.hidden.short') : holder.pod) : null;
   const el = holder.hidden
     ? h('span.slice', { ...attributes, role: 'img', 'aria-label': label }, text)
@@ -191,8 +191,8 @@ function cardTip(node, card) {
     h('b', null, t('card.of', { n: card.index, node: node.name })),
     h('div', null, [card.model || t('unknown'), card.zone !== null && t('zone', { n: card.zone }), card.numa !== null && t('numa', { n: card.numa })].filter(Boolean).join(' · ')),
     cardTroubles(node, card).map((text) => h('div.bad', null, text)),
-    h('div', null, `${t('card.memory')}: ${t('card.free', { amount: free(room(card).memoryMiB) })} / ${free(card.memoryMiB)}`),
-    h('div', null, `${t('card.compute')}: ${t('card.free', { amount: room(card).computePercent + '%' })}`),
+    h('div', null, `${t('card.memory')}${t('list.colon')}${t('card.free', { amount: free(room(card).memoryMiB) })} / ${free(card.memoryMiB)}`),
+    h('div', null, `${t('card.compute')}${t('list.colon')}${t('card.free', { amount: room(card).computePercent + '%' })}`),
     card.holders.slice(0, 6).map((holder) => h('div.dim', null, h('i.key', { class: 'q-' + kindOf(holder) }), holderName(holder))),
     card.holders.length > 6 && h('div.dim', null, t('pod.refusals.more', { n: card.holders.length - 6 })),
   ];
@@ -240,7 +240,7 @@ export function cells(node) {
   const bad = node.cards.filter((c) => !c.healthy).length;
   const busy = node.cards.filter((c) => !idle(c)).length;
   const label = `${t('stat.cards.sub', { used: busy, idle: node.cards.length - busy })}${bad ? t('list.comma') + t('stat.cards.bad', { n: bad }) : ''}`;
-  return tipped(h('a.cells', { href: nodeLink(node.name), 'aria-label': `${node.name}: ${label}`, 'data-key': 'cells ' + node.name, class: takesPods(node) ? '' : 'off' },
+  return tipped(h('a.cells', { href: nodeLink(node.name), 'aria-label': `${node.name}${t('list.colon')}${label}`, 'data-key': 'cells ' + node.name, class: takesPods(node) ? '' : 'off' },
     node.cards.map((card, i) => h('i', {
       class: [!card.healthy && 'bad', broken(node.name, card.index) && 'broken', outOfSlices(card) && 'full', i > 0 && card.zone !== node.cards[i - 1].zone && 'gap'].filter(Boolean).join(' '),
       set: { '--fill': Math.round(Math.max(100 - card.computeFreePercent, 100 - 100 * card.memoryFreeMiB / (card.memoryMiB || 1))) + '%' },

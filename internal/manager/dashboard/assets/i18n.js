@@ -2,7 +2,7 @@ import codes from './strings/codes.js';
 import other from './strings/en.js';
 import zh from './strings/zh.js';
 
-const en = { ...other, ...Object.fromEntries(Object.entries(codes).map(([code, { text }]) => ['code.' + code, text])) };
+const en = { ...Object.fromEntries(Object.entries(codes).map(([code, { text }]) => ['code.' + code, text])), ...other };
 const languages = { en, zh };
 let language = pick();
 
@@ -49,7 +49,7 @@ export const count = (n) => number().format(n);
 // One rule for everything that is rounded, to a tenth: what is free or there at all
 // is rounded down, what is used up. So nothing looks free that is not.
 const down = (x) => Math.floor(10 * x + 1e-6) / 10;
-const up = (x) => Math.ceil(10 * x - 1e-6) / 10;
+const up = (x) => Math.max(0, Math.ceil(10 * x - 1e-6) / 10); // never -0
 
 const units = [[1024 * 1024, 'TiB'], [1024, 'GiB'], [1, 'MiB']];
 

@@ -2,7 +2,7 @@
 
 export const store = {
   ready: false, revision: 0, viewer: null, cluster: null,
-  nodes: new Map(), names: [], pending: [], findings: [],
+  nodes: new Map(), names: [], pending: [], findings: [], namespaces: [],
 };
 
 let memo = new Map();
@@ -23,7 +23,7 @@ export function apply(state) {
   if (state.full || state.gone || state.nodes?.some((n) => !store.names.includes(n.name))) {
     store.names = [...store.nodes.keys()].sort(natural);
   }
-  for (const key of ['viewer', 'cluster', 'pending', 'findings']) if (state[key]) store[key] = state[key];
+  for (const key of ['viewer', 'cluster', 'pending', 'findings', 'namespaces']) if (state[key]) store[key] = state[key];
   store.revision = state.revision;
   store.ready = true;
 }

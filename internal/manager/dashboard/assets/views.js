@@ -3,6 +3,7 @@
 import { fill, h } from './dom.js';
 import { age, ago, cardsUsed, count, free, memory, percent, t, usedOf } from './i18n.js';
 import { attention, broken, failures, findingsOf, idle, models, namespaces, natural, pods, store, takesPods, used, withCards } from './store.js';
+import { firstRun } from './first.js';
 import { cardLink, cells, chassis, legend, mapLegend, nodeLink, nodeMeters, podLink } from './draw.js';
 import { kindOf, reason, runbook, runbookOf, wants } from './words.js';
 
@@ -17,7 +18,7 @@ function kept(node, what, draw) {
   return of.get(what);
 }
 
-const heading = (title, sub, ...beside) => h('div.heading', null, h('div', null, h('h1', null, title), sub && h('p.dim', null, sub)), ...beside);
+export const heading = (title, sub, ...beside) => h('div.heading', null, h('div', null, h('h1', null, title), sub && h('p.dim', null, sub)), ...beside);
 
 export const section = (title, sub, ...children) => h('section.panel', null, h('h2', null, title), sub && h('p.dim', null, sub), ...children);
 
@@ -27,7 +28,7 @@ export function overview(main) {
   const c = store.cluster;
   if (!c.cards && !withCards().length) { fill(main, heading(t('overview.title')), h('p.empty', null, t('none.cards'))); return; }
   fill(main,
-    h('h1.unseen', null, t('overview.title')), partView(), stats(c),
+    h('h1.unseen', null, t('overview.title')), partView(), firstRun(() => overview(main)), stats(c),
     h('div.columns', null,
       withCards().length <= fewNodes ? servers() : h('section.panel.map', null, h('div.panel-head', null, h('div', null, h('h2', null, t('map.title')), h('p.dim', null, t('map.sub'))), mapLegend()), map()),
       h('div.stack', null, attentionPanel(), reasonsPanel(), modelsPanel(c))));
@@ -53,7 +54,7 @@ function stats(c) {
       { about: t('stat.fragmentation.about'), share: [fragmentation ?? 0, 100] }),
     stat(t('stat.zones'), c.zones ? count(c.wholeZones) : '–', c.zones ? t('stat.zones.sub', { n: count(c.zones), most: c.free.linkedCards }) : t('stat.zones.none'),
       { about: t('stat.zones.about'), share: [c.wholeZones, c.zones] }),
-    stat(t('stat.pending'), count(c.pending), c.pending === 0 ? t('stat.pending.none') : oldest ? t('stat.pending.sub', { age: ago(oldest) }) : '',
+    stat(t('stat.pending'), count(c.pending), c.pending === 0 ? t('stat.pending.none') : oldest ? t('stat.pending.sub', { age: age(oldest) }) : '',
       { href: '#/pending', bad: c.hiddenPending > 0 && t('stat.pending.hidden', { n: c.hiddenPending }) }));
 }
 
@@ -82,8 +83,8 @@ function map() {
     list.length > mapped && h('p.dim', null, t('map.more', { n: list.length - mapped })));
 }
 
-// brokenCards tells apart what is drawn of a node by what is wrong with it, which
-// is not a part of the node.
+// brokenCards lists the cards of a node on which a rule is violated. It is not a part of
+// the node.
 const brokenCards = (node) => node.cards.filter((c) => broken(node.name, c.index)).map((c) => c.index).join();
 
 function reasonsPanel() {
@@ -137,7 +138,7 @@ export function findingItem(f) {
   return h('li', { class: f.note ? 'note' : 'bad' },
     h('b', null, node ? h('a', { href: to, 'data-key': 'finding ' + key }, title) : title),
     h('p', null, f.hidden ? t('finding.hidden') : f.message),
-    f.pods.length > 0 && h('p.dim', null, f.pods.slice(0, 8).map((pod, i) => [i > 0 && t('list.comma'), podName(pod)])),
+    f.pods.length > 0 && h('p.dim', null, f.pods.slice(0, 8).map((pod, i) => [i > 0 && t('list.item'), podName(pod)])),
     h('p', null, runbookOf(f, key)));
 }
 
@@ -274,11 +275,11 @@ function update(grid, panels) {
 export function nodeState(node) {
   const states = [
     node.problem && ['bad', 'node.problem'], node.missingDevice && ['bad', 'node.nodevice'], !node.ready && ['bad', 'node.notready'],
-    !node.schedulable && ['warn', 'node.cordoned'], node.taint && ['warn', 'node.tainted'], node.paused && ['warn', 'node.paused'],
+    !node.schedulable && ['warn', 'node.cordoned'], node.ready && node.schedulable && node.taint && ['warn', 'node.tainted'], node.paused && ['warn', 'node.paused'],
   ].filter(Boolean);
-  const [look, text] = states[0] ?? ['good', 'node.ready'];
+  if (!states.length) states.push(['good', 'node.ready']);
   const violations = findingsOf(node.name).filter((f) => !f.note).length;
-  return [h('span.pill', { class: look, title: node.taint }, t(text)), violations > 0 && [' ', h('a.pill.bad', { href: '#/findings?node=' + encodeURIComponent(node.name), 'data-key': 'violations ' + node.name }, '‼ ', t('stat.violations', { n: violations }))]];
+  return [states.map(([look, text], i) => [i > 0 && ' ', h('span.pill', { class: look, title: text === 'node.tainted' && node.taint }, t(text))]), violations > 0 && [' ', h('a.pill.bad', { href: '#/findings?node=' + encodeURIComponent(node.name), 'data-key': 'violations ' + node.name }, '‼ ', t('stat.violations', { n: violations }))]];
 }
 
 // nodeFacts says what a server has, and at length who serves it.
@@ -307,7 +308,7 @@ export function nodeTroubles(node) {
   if (why) return h('p.trouble', null, why);
   const hidden = node.hiddenUnaccounted ?? 0;
   if (!node.unaccounted?.length && !hidden) return null;
-  return h('p.trouble', null, t('node.unaccounted'), ' ', (node.unaccounted ?? []).map((pod, i) => [i > 0 && t('list.comma'), podName(pod)]),
+  return h('p.trouble', null, t('node.unaccounted'), ' ', (node.unaccounted ?? []).map((pod, i) => [i > 0 && t('list.item'), podName(pod)]),
     hidden > 0 && [' ', t('node.unaccounted.hidden', { n: hidden })]);
 }
 
@@ -359,7 +360,7 @@ export function podsPage(main, route) {
     (!f.state || (f.state === 'pending') === Boolean(p.pending))));
   const draw = () => podsPage(main, route);
   fill(main, heading(t('pods.title'), t('pods.sub')), partView(),
-    filters(route, ['pod', 'node'], [['model', models()], ['namespace', namespaces()], ['state', podStates, (s) => t('podstate.' + s)]], orders,
+    (held.length > 0 || waiting.length > 0 || filtered(route)) && filters(route, ['pod', 'node'], [['model', models()], ['namespace', namespaces()], ['state', podStates, (s) => t('podstate.' + s)]], orders,
       t('filter.pods', { n: count(list.length), all: count(held.length + waiting.length) })),
     list.length === 0 ? h('p.empty', null, t(filtered(route) ? 'none.pods' : 'none.pods.atall'))
       : table(heads(route, orders, ['pod', 'state', 'node', t('pod.cards'), 'compute', 'memory', t('card.qos'), 'age']), rows(list, (p) => (p.pending ? pendingRow(p.pending) : podRow(p)), draw)));
@@ -374,7 +375,7 @@ function pendingRow(p) {
 
 function podRow(p) {
   return h('tr', null, h('td', null, podName(p.key)), h('td', null, h('span.pill.good', null, t('podstate.placed'))),
-    h('td', null, h('a', { href: nodeLink(p.node.name), 'data-key': 'podnode ' + p.key }, p.node.name)),
+    h('td.nowrap', null, h('a', { href: nodeLink(p.node.name), 'data-key': 'podnode ' + p.key }, p.node.name)),
     h('td', null, p.cards.map(({ card }, i) => [i > 0 && ' ', h('a.chip', { href: cardLink(p.node.name, card.index), 'data-key': `podcard ${p.key} ${card.index}` }, card.index)])),
     h('td.num', null, sum(p, 'computePercent') + '%'), h('td.num', null, memory(sum(p, 'memoryMiB'))), h('td', null, qosTag(p.cards[0].holder)), ageCell(p.created));
 }

@@ -3,6 +3,7 @@ export default {
   "NodeExcluded": {"text":"The pod may not use the node","aside":1},
   "NoCards": {"text":"No MetaX cards","aside":2},
   "BadInventory": {"text":"Card inventory can't be read"},
+  "QuotaExceeded": {"text":"The namespace's quota is used up"},
   "Unaccounted": {"text":"A pod holds cards that are not known"},
   "ModeConflict": {"text":"Cards are served in another mode"},
   "Unhealthy": {"text":"Cards are unhealthy","unit":"cards"},

@@ -1,0 +1,59 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+)
+
+// jobs answers for Jobs. It writes the amounts that quotas count on the pod template,
+// so that a queue of Jobs sees them before there are pods, and nothing else: the
+// pods are completed and validated when they are created. A Job whose pods will be
+// rejected passes with the reason as a warning.
+type jobs struct{ rules Rules }
+
+// Handle answers one request. The pod template of a Job does not change afterwards.
+func (h *jobs) Handle(_ context.Context, req admission.Request) admission.Response {
+	if req.SubResource != "" || req.Operation != admissionv1.Create || !mentionsCards(req.Object.Raw) {
+		return admission.Allowed("")
+	}
+	var job struct {
+		Spec struct {
+			Template json.RawMessage `json:"template"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(req.Object.Raw, &job); err != nil || len(job.Spec.Template) == 0 {
+		return admission.Allowed("") // it has no pods
+	}
+	template, err := wire.DecodePod(job.Spec.Template) // the fields of a template are fields of a Pod
+	if err != nil {
+		return admission.Allowed("").WithWarnings("spec.template: " + err.Error())
+	}
+	if !h.rules.schedules(template) {
+		return admission.Allowed("")
+	}
+	ask, problems := request.Read(template)
+	if len(problems) > 0 {
+		warnings := make([]string, len(problems))
+		for i, p := range problems {
+			warnings[i] = "spec.template." + p.Error()
+		}
+		return admission.Allowed("").WithWarnings(warnings...)
+	}
+	if ask == nil {
+		return admission.Allowed("") // it asks for 0 cards
+	}
+	before := template.DeepCopy()
+	request.WriteAmounts(&template.Spec, ledger.PeakOf(&ask.Request, h.rules.cardMemory(template, &ask.Request)))
+	response := patchFrom(before, template)
+	for i := range response.Patches {
+		response.Patches[i].Path = "/spec/template" + response.Patches[i].Path
+	}
+	return response
+}
