@@ -1,7 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,4 +45,19 @@ func Interruptible(cmd *cobra.Command) *cobra.Command {
 		return err // also of a watch that the signal ended, and of an answer that came before it
 	}
 	return cmd
+}
+
+// UntilSignal returns a context that the first Ctrl-C or SIGTERM ends. A second
+// one ends the process immediately, however soon it comes.
+func UntilSignal() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		os.Exit(ExitInterrupted)
+	}()
+	return ctx, cancel
 }

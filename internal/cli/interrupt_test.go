@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -17,19 +16,93 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 )
 
-// runAsCommand makes the test binary a command that computes for ever.
-const runAsCommand = "DAYBREAK_TEST_COMPUTE"
+// runAs makes the test binary another program: one of programs.
+const runAs = "DAYBREAK_TEST_PROGRAM"
+
+var programs = map[string]func(){"computes": computeForEver, "drains": drainForEver}
 
 func TestMain(m *testing.M) {
-	if os.Getenv(runAsCommand) != "" {
-		computeForEver()
+	if program := programs[os.Getenv(runAs)]; program != nil {
+		program()
 	}
 	os.Exit(m.Run())
 }
 
+// program is one of programs, started.
+type program struct {
+	*exec.Cmd
+	out *bufio.Reader
+}
+
+// start starts one of programs, and waits for its first line.
+func start(t *testing.T, name string) program {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = []string{runAs + "=" + name}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := program{cmd, bufio.NewReader(out)}
+	p.line(t)
+	return p
+}
+
+// line waits for the next line.
+func (p program) line(t *testing.T) {
+	t.Helper()
+	if _, err := p.out.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p program) signal(t *testing.T, sig os.Signal) {
+	t.Helper()
+	if err := p.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantInterrupted waits for the end.
+func (p program) wantInterrupted(t *testing.T) {
+	t.Helper()
+	_ = p.Wait() // the exit code is checked below
+	if code := p.ProcessState.ExitCode(); code != cli.ExitInterrupted {
+		t.Errorf("exit code %d, want %d", code, cli.ExitInterrupted)
+	}
+}
+
+// drainForEver does not end by itself after a signal.
+func drainForEver() {
+	ctx, _ := cli.UntilSignal()
+	fmt.Println("running")
+	<-ctx.Done()
+	fmt.Println("draining")
+	time.Sleep(20 * time.Second)
+	os.Exit(0)
+}
+
+// TestSecondSignal: a second signal ends the process, also one that comes
+// immediately after the first was noticed.
+func TestSecondSignal(t *testing.T) {
+	for range 40 {
+		p := start(t, "drains")
+		p.signal(t, os.Interrupt)
+		p.line(t)
+		p.signal(t, syscall.SIGTERM)
+		p.wantInterrupted(t)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
 // computeForEver runs a command that never looks at its context.
 func computeForEver() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.UntilSignal()
 	cmd := cli.Interruptible(&cobra.Command{RunE: func(*cobra.Command, []string) error {
 		fmt.Println("computing")
 		for x := uint64(1); ; x = x*6364136223846793005 + 1 {
@@ -51,27 +124,11 @@ func computeForEver() {
 func TestInterruptedCommandsEnd(t *testing.T) {
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = []string{runAsCommand + "=1"}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-				t.Fatal(err)
-			}
-			start := time.Now()
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-			_ = cmd.Wait() // the exit code is checked below
-			if code := cmd.ProcessState.ExitCode(); code != cli.ExitInterrupted {
-				t.Errorf("exit code %d, want %d", code, cli.ExitInterrupted)
-			}
-			if took := time.Since(start); took > time.Second {
+			p := start(t, "computes")
+			signalled := time.Now()
+			p.signal(t, sig)
+			p.wantInterrupted(t)
+			if took := time.Since(signalled); took > time.Second {
 				t.Errorf("it ended after %v, want a second at most", took)
 			}
 		})
