@@ -29,7 +29,7 @@ const (
 )
 
 func main() {
-	ctx, stop := cli.UntilSignal()
+	ctx, stop := cli.UntilSignal(os.Exit)
 	code := exitCode(ctx, execute(ctx, os.Args))
 	stop()
 	os.Exit(code)

@@ -48,8 +48,8 @@ func Interruptible(cmd *cobra.Command) *cobra.Command {
 }
 
 // UntilSignal returns a context that the first Ctrl-C or SIGTERM ends. A second
-// one ends the process immediately, however soon it comes.
-func UntilSignal() (context.Context, context.CancelFunc) {
+// one calls exit immediately, however soon it comes.
+func UntilSignal(exit func(code int)) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -57,7 +57,7 @@ func UntilSignal() (context.Context, context.CancelFunc) {
 		<-signals
 		cancel()
 		<-signals
-		os.Exit(ExitInterrupted)
+		exit(ExitInterrupted)
 	}()
 	return ctx, cancel
 }
