@@ -189,12 +189,14 @@ e2e: build node images $(BIN)/helm ## Test on a real node: kubelet, containerd a
 	$(AS_BUILT) E2E_BIN='$(abspath $(BIN))' $(GO) test -count 1 -v -timeout $(E2E_TIMEOUT) -run '^TestInstall$$' ./test/e2e
 	@$(MAKE) --no-print-directory e2e-browser
 
+NODE := ./test/e2e/kubelet ./test/e2e/proxy k8s.io/kubernetes/cmd/kube-scheduler
+
 # Parts of containerd that need C or are of no use to the tests are left out.
 .PHONY: node
 node: ## Build bin/kubelet, bin/containerd and the like, of which `make e2e` makes a node
 	@mkdir -p $(BIN)
 	@if [ ! -x $(BIN)/containerd ]; then echo "make node: compiling kubelet and containerd; the first time takes about five minutes on two cores" >&2; fi
-	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./test/e2e/kubelet ./test/e2e/proxy k8s.io/kubernetes/cmd/kube-scheduler
+	$(AS_BUILT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(NODE)
 	$(AS_BUILT) $(GO) -C hack/containerd build -tags '$(CONTAINERD_TAGS)' -ldflags '-s -w' -o $(abspath $(BIN))/ $(CONTAINERD:%=github.com/containerd/containerd/v2/cmd/%)
 
 # The container runtime of an older node.
@@ -332,6 +334,15 @@ $(BIN)/compat/%: hack/compat/v$$(*D)/go.mod
 			echo "-X k8s.io/$$package.gitVersion=$$version -X k8s.io/$$package.gitMajor=1 -X k8s.io/$$package.gitMinor=$(*D:1.%=%)"; done | paste -sd' ')" \
 		k8s.io/kubernetes/cmd/$(*F)
 
+# Compiles what the later steps of CI need. Only Go's caches change, so that every other
+# target may run at the same time.
+.PHONY: ahead
+ahead:
+	$(AS_BUILT) $(GO) -C hack/helm build -o /dev/null helm.sh/helm/v3/cmd/helm
+	$(AS_BUILT) $(GO) -C hack/compat/v1.28 build -tags providerless -o /dev/null $(COMPAT_PARTS:%=k8s.io/kubernetes/cmd/%)
+	$(AS_BUILT) $(GO) build -o /dev/null $(NODE)
+	$(AS_BUILT) $(GO) -C hack/containerd build -tags '$(CONTAINERD_TAGS)' -o /dev/null $(CONTAINERD:%=github.com/containerd/containerd/v2/cmd/%)
+
 ##@ Release
 
 .PHONY: images
@@ -369,7 +380,7 @@ release-draft: ## Draft the release of VERSION=v0.2.0 on GitHub from dist/
 
 # Cheapest first. `make -k verify` goes on after a failure.
 .PHONY: verify
-verify: verify-format verify-workflows verify-docs verify-vet verify-modules verify-own-modules verify-client verify-generated verify-vulnerabilities lint ## Check format, workflows, docs, vet, modules, other systems, generated files and lint; known vulnerabilities with VULNDB=URL
+verify: verify-format verify-workflows verify-docs verify-modules verify-own-modules verify-client verify-generated verify-vulnerabilities lint ## Check format, workflows, docs, vet, modules, other systems, generated files and lint; known vulnerabilities with VULNDB=URL
 
 .PHONY: verify-format
 verify-format:
@@ -385,10 +396,6 @@ verify-workflows:
 .PHONY: verify-docs
 verify-docs:
 	$(AS_BUILT) $(GO) test -count 1 -skip '^TestPages$$' ./test/docs
-
-.PHONY: verify-vet
-verify-vet:
-	$(AS_BUILT) $(GO) vet ./...
 
 # Not the modules of `make compat`: tidying would download whole Kubernetes trees.
 .PHONY: verify-modules
@@ -431,6 +438,7 @@ verify-vulnerabilities:
 		$(AS_BUILT) $(GOVULNCHECK) -db '$(VULNDB)' ./cmd/...; \
 	fi
 
+# All that go vet finds is among it.
 .PHONY: lint
 lint: ## Run golangci-lint (.golangci.yaml)
 	$(AS_BUILT) $(GOLANGCI_LINT) run ./...
