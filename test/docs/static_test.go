@@ -3,6 +3,7 @@ package docs
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -47,7 +48,7 @@ func TestFences(t *testing.T) {
 }
 
 // TestLanguages: both languages have the same pages, with the same commands, headings, table rows, code
-// blocks and pictures in the same sections.
+// blocks and pictures in the same sections, and Chinese pages link Chinese pages.
 func TestLanguages(t *testing.T) {
 	english, chinese := map[string]*page{}, map[string]*page{}
 	for _, p := range loadPages(t) {
@@ -70,7 +71,7 @@ func TestLanguages(t *testing.T) {
 			delete(english, name)
 		}
 	}
-	pairs := 0
+	pairs, chineseOf := 0, map[string]string{}
 	var total outline
 	for name, p := range english {
 		twin := chinese[name]
@@ -85,6 +86,7 @@ func TestLanguages(t *testing.T) {
 			continue
 		}
 		pairs++
+		chineseOf[p.path] = twin.path
 		if diff := cmp.Diff(typed(p), typed(twin)); diff != "" {
 			t.Errorf("%s and %s have different commands (-English +Chinese):\n%s", p.path, twin.path, diff)
 		}
@@ -98,6 +100,13 @@ func TestLanguages(t *testing.T) {
 	for name, p := range chinese {
 		if english[name] == nil && !excused(chineseOnly, name) {
 			t.Errorf("%s: there is no English page", p.path)
+		}
+		for _, l := range p.links() {
+			target, _, _ := strings.Cut(l.target, "#")
+			// The first lines have the link to the other language.
+			if twin := chineseOf[path.Join(path.Dir(p.path), target)]; twin != "" && l.line > 3 {
+				t.Errorf("%s:%d: %q: link %s", p.path, l.line, l.target, twin)
+			}
 		}
 	}
 	t.Logf("%d pages in both languages with %s each; %d in English only, %d in Chinese only", pairs, total, len(english)-pairs, len(chinese)-pairs)
