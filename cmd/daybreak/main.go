@@ -29,10 +29,8 @@ const (
 )
 
 func main() {
-	ctx, stop := cli.UntilSignal(os.Exit)
-	code := exitCode(ctx, execute(ctx, os.Args))
-	stop()
-	os.Exit(code)
+	ctx := cli.UntilSignal(os.Exit)
+	os.Exit(exitCode(ctx, execute(ctx, os.Args)))
 }
 
 // Names of links to this binary that make it a plugin of kubectl: one runs as

@@ -49,7 +49,7 @@ func Interruptible(cmd *cobra.Command) *cobra.Command {
 
 // UntilSignal returns a context that the first Ctrl-C or SIGTERM ends. A second
 // one calls exit immediately, however soon it comes.
-func UntilSignal(exit func(code int)) (context.Context, context.CancelFunc) {
+func UntilSignal(exit func(code int)) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -59,5 +59,5 @@ func UntilSignal(exit func(code int)) (context.Context, context.CancelFunc) {
 		<-signals
 		exit(ExitInterrupted)
 	}()
-	return ctx, cancel
+	return ctx
 }

@@ -77,7 +77,7 @@ func (p program) wantInterrupted(t *testing.T) {
 
 // drainForEver does not end by itself after a signal.
 func drainForEver() {
-	ctx, _ := cli.UntilSignal(os.Exit)
+	ctx := cli.UntilSignal(os.Exit)
 	fmt.Println("running")
 	<-ctx.Done()
 	fmt.Println("draining")
@@ -102,7 +102,7 @@ func TestSecondSignal(t *testing.T) {
 
 // computeForEver runs a command that never looks at its context.
 func computeForEver() {
-	ctx, stop := cli.UntilSignal(os.Exit)
+	ctx := cli.UntilSignal(os.Exit)
 	cmd := cli.Interruptible(&cobra.Command{RunE: func(*cobra.Command, []string) error {
 		fmt.Println("computing")
 		for x := uint64(1); ; x = x*6364136223846793005 + 1 {
@@ -112,9 +112,7 @@ func computeForEver() {
 		}
 	}})
 	cmd.SetArgs(nil)
-	err := cmd.ExecuteContext(ctx)
-	stop()
-	if errors.Is(err, cli.ErrInterrupted) {
+	if err := cmd.ExecuteContext(ctx); errors.Is(err, cli.ErrInterrupted) {
 		os.Exit(cli.ExitInterrupted)
 	}
 }
