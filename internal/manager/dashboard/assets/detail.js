@@ -56,7 +56,7 @@ export function cardPage(main, { name, index }) {
     h('section.panel', null, h('h2', null, t('card.memory'), ' ', h('span.dim', null, t('card.free', { amount: free(room(card).memoryMiB) }), ' / ', free(card.memoryMiB))), h('div.big', { class: states }, memoryBar(node, card, true)),
       h('h2', null, t('card.compute'), ' ', h('span.dim', null, t('card.free', { amount: room(card).computePercent + '%' }))), h('div.big.thin', { class: states }, computeBar(card)),
       card.exclusive && h('p.dim', null, t('card.alone'))),
-    section(t('card.onit'), null, card.holders.length + (card.foreign ? 1 : 0) === 0 ? h('p.empty', null, t('card.nobody')) : table([t('pod'), t('card.compute'), t('card.memory'), t('card.qos'), t('pod.containers')],
+    section(t('card.onit'), null, card.holders.length + (card.foreign ? 1 : 0) === 0 ? h('p.empty', null, t('card.empty')) : table([t('pod'), t('card.compute'), t('card.memory'), t('card.qos'), t('pod.containers')],
       [holders.map((x) => h('tr', null, h('td', null, x.hidden ? h('span.dim', null, holderName(x)) : podName(x.namespace + '/' + x.pod)), h('td.num', null, x.computePercent + '%'), h('td.num', null, memory(x.memoryMiB)),
         h('td', null, qosTag(x)), h('td', null, (x.containers ?? []).map((c) => h('div', null, c.name, ' ', h('span.dim', null, amounts(c.computePercent, c.memoryMiB), c.init ? ` (${t('pod.init')})` : '')))))),
       card.foreign && h('tr', null, h('td.dim', null, t('card.foreign')), h('td.num', null, card.foreign.computePercent + '%'), h('td.num', null, memory(card.foreign.memoryMiB)), h('td'), h('td'))])),

@@ -171,7 +171,7 @@ export default {
   "card.memory": "Memory",
   "card.compute": "Compute",
   "card.onit": "Pods on this card",
-  "card.nobody": "No pods on this card.",
+  "card.empty": "No pods on this card.",
   "card.foreign": "Foreign slices, not owned by a pod",
   "card.label": "Card {n}, {model}, {memory} of memory free, {compute}% of compute free",
   "card.alone": "Exclusive: remaining capacity is not available",

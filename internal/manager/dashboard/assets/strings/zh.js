@@ -171,7 +171,7 @@ export default {
   "card.memory": "显存",
   "card.compute": "算力",
   "card.onit": "该 GPU 上的 Pod",
-  "card.nobody": "该 GPU 上没有 Pod。",
+  "card.empty": "该 GPU 上没有 Pod。",
   "card.foreign": "外来切片，不属于任何 Pod",
   "card.label": "GPU {n}，{model}，空闲显存 {memory}，空闲算力 {compute}%",
   "card.alone": "已独占，剩余容量不可分配",
