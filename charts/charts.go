@@ -18,9 +18,6 @@ type Rights struct {
 	// Cluster holds everywhere, Namespace in the part's own namespace.
 	Cluster   []rbacv1.PolicyRule `json:"cluster"`
 	Namespace []rbacv1.PolicyRule `json:"namespace"`
-	// Previous are those that only the part's previous release needs, in its own
-	// namespace: it may run during an upgrade. The policies confine them.
-	Previous []rbacv1.PolicyRule `json:"previous"`
 	// Policies are those of a part that evaluates the policies, everywhere.
 	Policies []rbacv1.PolicyRule `json:"policies"`
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 )
 
 // leaf is a field, in the list of Koordinator's one without fields of its own.
@@ -26,28 +25,12 @@ type leaf struct {
 // prunes and rejects nothing.
 func TestManifestIsSupersetOfKoordinators(t *testing.T) {
 	theirs := koordinatorLeaves(t)
-	raw, err := os.ReadFile(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c struct {
-		Spec struct {
-			Versions []struct {
-				Served, Storage bool
-				Schema          struct {
-					Root map[string]any `json:"openAPIV3Schema"`
-				} `json:"schema"`
-			} `json:"versions"`
-		} `json:"spec"`
-	}
-	if err := yaml.Unmarshal(raw, &c); err != nil {
-		t.Fatal(err)
-	}
-	if v := c.Spec.Versions[0]; !v.Served || !v.Storage {
+	v := readManifest(t).Spec.Versions[0]
+	if !v.Served || !v.Storage {
 		t.Errorf("served %v, stored %v: Koordinator's is both", v.Served, v.Storage)
 	}
 	ours := map[string]leaf{}
-	collect("", c.Spec.Versions[0].Schema.Root, false, ours)
+	collect("", v.Schema.Root, false, ours)
 	for _, problem := range lacks(theirs, ours) {
 		t.Errorf("%s: %s", manifest, problem)
 	}

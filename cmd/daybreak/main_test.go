@@ -31,25 +31,35 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// daybreak runs the command in a folder and returns what it prints. Nothing of
-// the machine's own cluster is in its environment.
+// command is a command line in a folder. Nothing of the machine's own cluster is in
+// its environment.
+func command(t *testing.T, path, folder string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	cmd, stdout, stderr = exec.CommandContext(t.Context(), path, args...), &bytes.Buffer{}, &bytes.Buffer{}
+	cmd.Dir, cmd.Env = folder, []string{runAsDaybreak + "=1"}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
+}
+
+// daybreak runs the command in a folder and returns what it prints.
 func daybreak(t *testing.T, folder, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Dir = folder
-	cmd.Env = []string{runAsDaybreak + "=1"}
+	cmd, out, errs := command(t, self(t), folder, args...)
 	cmd.Stdin = strings.NewReader(stdin)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 const (
@@ -148,33 +158,27 @@ const (
 // TestSignalsEndCommands: a command that asks ends within a second of a signal,
 // with the exit code of one, even where it reads what has no end.
 func TestSignalsEndCommands(t *testing.T) {
-	folder := t.TempDir()
-	endless := filepath.Join(folder, "endless")
-	if err := syscall.Mkfifo(endless, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(folder, "bus", "pci", "devices"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	slow := filepath.Join(folder, "mx-smi")
-	if err := os.WriteFile(slow, []byte("#!/bin/sh\nread line < "+endless+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
 	cases := map[string][]string{
-		"place":        {"place", "-f", endless},
-		"status":       {"status", "-f", endless},
-		"explain":      {"explain", "pod", "-f", endless},
-		"audit":        {"audit", "-f", endless},
-		"simulate":     {"simulate", "--nodes", endless, "--pods", endless},
-		"agent check":  {"agent", "check", "--source", "mx-smi", "--mx-smi", slow, "--sysfs", folder},
-		"agent --look": {"agent", "--look", "--source", "mx-smi", "--mx-smi", slow, "--sysfs", folder},
+		"place":        {"place", "-f", "endless"},
+		"status":       {"status", "-f", "endless"},
+		"explain":      {"explain", "pod", "-f", "endless"},
+		"audit":        {"audit", "-f", "endless"},
+		"simulate":     {"simulate", "--nodes", "endless", "--pods", "endless"},
+		"agent check":  {"agent", "check", "--source", "mx-smi", "--mx-smi", "./mx-smi", "--sysfs", "."},
+		"agent --look": {"agent", "--look", "--source", "mx-smi", "--mx-smi", "./mx-smi", "--sysfs", "."},
 	}
 	for name, args := range cases {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-			cmd.Dir, cmd.Env = folder, []string{runAsDaybreak + "=1"}
-			var out, errs bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &errs
+			folder := t.TempDir() // what an earlier command started may still read its pipe
+			endless := filepath.Join(folder, "endless")
+			if err := errors.Join(
+				syscall.Mkfifo(endless, 0o600),
+				os.MkdirAll(filepath.Join(folder, "bus", "pci", "devices"), 0o700),
+				os.WriteFile(filepath.Join(folder, "mx-smi"), []byte("#!/bin/sh\nread line < "+endless+"\n"), 0o700),
+			); err != nil {
+				t.Fatal(err)
+			}
+			cmd, out, errs := command(t, self(t), folder, args...)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -211,10 +215,8 @@ func waitForReader(t *testing.T, pipe string) *os.File {
 // TestInterruptedSimulation: what is done is printed, and the exit code is that of
 // a signal.
 func TestInterruptedSimulation(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "simulate", "--topology", "--servers", "2", "--jobs", "100", "--seeds", "1000", "--load", "0.5,0.6,0.7,0.8") // 60 000 runs
-	cmd.Dir, cmd.Env = t.TempDir(), []string{runAsDaybreak + "=1"}
-	var out bytes.Buffer
-	cmd.Stdout = &out
+	cmd, out, _ := command(t, self(t), t.TempDir(), "simulate", "--topology", "--servers", "2", "--jobs", "100", "--seeds", "1000", "--load", "0.5,0.6,0.7,0.8") // 60 000 runs
+	cmd.Stderr = nil
 	messages, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -239,48 +241,69 @@ func TestInterruptedSimulation(t *testing.T) {
 	expect(t, "stdout", out.String(), "Jobs that come and go, zones 2x4, mix mixed")
 }
 
-// TestPlaceRejectsHugeQuantities: a quantity that would take hours to compute is
-// rejected at once, however it is written.
-func TestPlaceRejectsHugeQuantities(t *testing.T) {
-	for _, limits := range []string{`{metax-tech.com/gpu: " 1e-999999999"}`, `{metadata: "1e-999999999"}`} {
-		pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {limits: " + limits + "}}]}\n"
-		code, _, stderr := daybreak(t, t.TempDir(), docs(node, pod), "place", "-f", "-")
-		if code != 2 || !strings.Contains(stderr, "is no amount of anything") {
-			t.Errorf("%s: exit code %d, %q", limits, code, stderr)
-		}
+// commandCase is a line in a folder with two files, and what comes of it.
+type commandCase struct {
+	args  []string
+	a, b  string // what the files a.yaml and b.yaml hold
+	stdin string
+	want  int
+	// What stands on the two outputs; an empty text means nothing at all.
+	stdout, stderr string
+}
+
+func runCases(t *testing.T, cases map[string]commandCase) {
+	t.Helper()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			write(t, folder, "a.yaml", tc.a)
+			write(t, folder, "b.yaml", tc.b)
+			code, stdout, stderr := daybreak(t, folder, tc.stdin, tc.args...)
+			if code != tc.want {
+				t.Errorf("exit code %d, want %d", code, tc.want)
+			}
+			expect(t, "stdout", stdout, tc.stdout)
+			expect(t, "stderr", stderr, tc.stderr)
+			if strings.HasPrefix(stdout, "{") && !json.Valid([]byte(stdout)) {
+				t.Errorf("stdout is not one JSON document: %s", stdout)
+			}
+			if code == 2 && !strings.HasPrefix(stderr, "daybreak: ") {
+				t.Errorf("stderr is %q, want it to begin with the program's name", stderr)
+			}
+			if strings.Contains(stdout, "\x1b") {
+				t.Errorf("colours where there is no terminal: %q", stdout)
+			}
+		})
 	}
 }
 
 func TestPlaceExitCodes(t *testing.T) {
-	cases := map[string]struct {
-		args  []string // of place; -f a.yaml when empty
-		a, b  string   // what the files a.yaml and b.yaml hold
-		stdin string
-		want  int
-		// What stands on the two outputs; an empty text means nothing at all.
-		stdout, stderr string
-	}{
-		"every pod fits":                    {a: docs(node, fits), want: 0, stdout: "default/fits   n1"},
-		"a pod without cards is no trouble": {a: docs(node, withoutCards), want: 0, stdout: "default/without-cards asks for no MetaX card."},
-		"nothing to place":                  {a: node, want: 0, stderr: "note: no pod to place"},
-		"other kinds are passed over":       {a: docs(configMap, node, fits), want: 0, stdout: "default/fits", stderr: "note: a.yaml, document 1: passed over v1 ConfigMap settings"},
+	cases := map[string]commandCase{
+		"every pod fits":                    {a: docs(node, fits), stdout: "default/fits   n1"},
+		"a pod without cards is no trouble": {a: docs(node, withoutCards), stdout: "default/without-cards asks for no MetaX card."},
+		"nothing to place":                  {a: node, stderr: "note: no pod to place"},
+		"other kinds are passed over":       {a: docs(configMap, node, fits), stdout: "default/fits", stderr: "note: a.yaml, document 1: passed over v1 ConfigMap settings"},
 
-		"two files":          {args: []string{"-f", "b.yaml", "-f", "a.yaml"}, a: node, b: fits, want: 0, stdout: "default/fits"},
-		"standard input":     {args: []string{"-f", "-"}, stdin: docs(node, fits), want: 0, stdout: "default/fits"},
-		"both":               {args: []string{"-f", "a.yaml", "-f", "-"}, a: node, stdin: fits, want: 0, stdout: "default/fits"},
-		"JSON":               {args: []string{"-f", "a.yaml", "-f", "b.yaml"}, a: nodeJSON, b: podJSON, want: 0, stdout: "default/fits"},
-		"JSON line by line":  {a: nodeJSON + "\n" + podJSON + "\n", want: 0, stdout: "default/fits"},
-		"a List":             {a: jsonList("List", nodeJSON, podJSON), want: 0, stdout: "default/fits"},
-		"comments only":      {a: docs("# nothing\n", node, "# nothing\n", fits, "\n# nothing\n"), want: 0, stdout: "default/fits"},
-		"lines end in CR LF": {a: strings.ReplaceAll(docs(node, fits), "\n", "\r\n"), want: 0, stdout: "default/fits"},
+		"two files":          {args: []string{"-f", "b.yaml", "-f", "a.yaml"}, a: node, b: fits, stdout: "default/fits"},
+		"standard input":     {args: []string{"-f", "-"}, stdin: docs(node, fits), stdout: "default/fits"},
+		"both":               {args: []string{"-f", "a.yaml", "-f", "-"}, a: node, stdin: fits, stdout: "default/fits"},
+		"JSON":               {args: []string{"-f", "a.yaml", "-f", "b.yaml"}, a: nodeJSON, b: podJSON, stdout: "default/fits"},
+		"JSON line by line":  {a: nodeJSON + "\n" + podJSON + "\n", stdout: "default/fits"},
+		"a List":             {a: jsonList("List", nodeJSON, podJSON), stdout: "default/fits"},
+		"comments only":      {a: docs("# nothing\n", node, "# nothing\n", fits, "\n# nothing\n"), stdout: "default/fits"},
+		"lines end in CR LF": {a: strings.ReplaceAll(docs(node, fits), "\n", "\r\n"), stdout: "default/fits"},
 
 		"a pod does not fit":                 {a: docs(node, fits, tooWide), want: 1, stdout: "default/too-wide fits on 0/1 nodes"},
 		"a pod is not admitted":              {a: docs(node, mistaken), want: 1, stdout: "default/mistaken is not admitted"},
 		"JSON with an answer of no":          {args: []string{"-f", "a.yaml", "-o", "json"}, a: docs(node, tooWide, mistaken), want: 1, stdout: `"code": "TooFewCards"`},
 		"the only node can't be read":        {args: []string{"-f", "a.yaml", "-o", "json"}, a: docs(brokenDevice, fits), want: 1, stdout: `"code": "BadInventory"`, stderr: "note: node broken takes no pods"},
 		"the only node is from another time": {args: []string{"-f", "a.yaml", "-o", "json"}, a: docs(deviceOfAnotherTime, fits), want: 1, stdout: `"code": "BadInventory"`, stderr: "note: node broken takes no pods"},
-		"another node can't be read":         {a: docs(brokenDevice, node, fits), want: 0, stdout: "default/fits", stderr: "note: node broken takes no pods"},
+		"another node can't be read":         {a: docs(brokenDevice, node, fits), stdout: "default/fits", stderr: "note: node broken takes no pods"},
 
+		// They would take hours to compute.
+		"a huge quantity":       {a: docs(node, hugeQuantity(`{metax-tech.com/gpu: " 1e-999999999"}`)), want: 2, stderr: "is no amount of anything"},
+		"in another place":      {a: docs(node, hugeQuantity(`{metadata: "1e-999999999"}`)), want: 2, stderr: "is no amount of anything"},
 		"no file is named":      {args: []string{"-o", "json"}, want: 2, stderr: "nothing to place: name a file that holds a pod with -f"},
 		"a file is missing":     {args: []string{"-f", "c.yaml"}, want: 2, stderr: "open c.yaml: no such file or directory"},
 		"a file is named twice": {args: []string{"-f", "a.yaml", "-f", "a.yaml"}, a: docs(node, fits), want: 2, stderr: "a.yaml is named twice"},
@@ -295,29 +318,17 @@ func TestPlaceExitCodes(t *testing.T) {
 		"nodes of both kinds":   {args: []string{"-f", "a.yaml", "--kubeconfig", "none"}, a: node, want: 2, stderr: "nodes come from the files or from the cluster, not from both"},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := t.TempDir()
-			write(t, folder, "a.yaml", tc.a)
-			write(t, folder, "b.yaml", tc.b)
-			args := tc.args
-			if args == nil {
-				args = []string{"-f", "a.yaml"}
-			}
-			code, stdout, stderr := daybreak(t, folder, tc.stdin, append([]string{"place"}, args...)...)
-			if code != tc.want {
-				t.Errorf("exit code %d, want %d", code, tc.want)
-			}
-			expect(t, "stdout", stdout, tc.stdout)
-			expect(t, "stderr", stderr, tc.stderr)
-			if strings.HasPrefix(stdout, "{") && !json.Valid([]byte(stdout)) {
-				t.Errorf("stdout is not one JSON document: %s", stdout)
-			}
-			if code == 2 && !strings.HasPrefix(stderr, "daybreak: ") {
-				t.Errorf("stderr is %q, want it to begin with the program's name", stderr)
-			}
-		})
+		if tc.args == nil {
+			tc.args = []string{"-f", "a.yaml"}
+		}
+		tc.args = append([]string{"place"}, tc.args...)
+		cases[name] = tc
 	}
+	runCases(t, cases)
+}
+
+func hugeQuantity(limits string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {limits: " + limits + "}}]}\n"
 }
 
 func write(t *testing.T, folder, name, text string) {
@@ -339,14 +350,9 @@ func expect(t *testing.T, output, got, want string) {
 // they print what.
 func TestCommands(t *testing.T) {
 	booked := docs(device, running)
-	cases := map[string]struct {
-		args           []string
-		a              string
-		want           int
-		stdout, stderr string
-	}{
-		"status":                      {args: []string{"status", "-f", "a.yaml"}, a: node, want: 0, stdout: "n1    native  vendor     ....             4"},
-		"status of one node":          {args: []string{"status", "-f", "a.yaml", "--node", "n1"}, a: node, want: 0, stdout: "n1"},
+	runCases(t, map[string]commandCase{
+		"status":                      {args: []string{"status", "-f", "a.yaml"}, a: node, stdout: "n1    native  vendor     ....             4"},
+		"status of one node":          {args: []string{"status", "-f", "a.yaml", "--node", "n1"}, a: node, stdout: "n1"},
 		"status of no node":           {args: []string{"status", "-f", "a.yaml", "--node", "n2"}, a: node, want: 2, stderr: "there is no node n2: did you mean n1?"},
 		"status of nothing":           {args: []string{"status", "-f", "a.yaml"}, a: fits, want: 2, stderr: "the files hold neither a Node nor a Device"},
 		"status without a cluster":    {args: []string{"status"}, want: 2, stderr: "no cluster: name a kubeconfig with --kubeconfig or $KUBECONFIG, or run inside a cluster; or read files with -f"},
@@ -354,52 +360,31 @@ func TestCommands(t *testing.T) {
 		"status in another format":    {args: []string{"status", "-f", "a.yaml", "-o", "yaml"}, a: node, want: 2, stderr: `--output "yaml": write "table", "wide" or "json"`},
 		"status in another colour":    {args: []string{"status", "-f", "a.yaml", "--color", "red"}, a: node, want: 2, stderr: `--color "red"`},
 		"files are not watched":       {args: []string{"status", "-f", "a.yaml", "--watch"}, a: node, want: 2, stderr: "files don't change"},
-		"explain a pod that fits":     {args: []string{"explain", "fits", "-f", "a.yaml"}, a: docs(node, fits), want: 0, stdout: "default/fits is pending, but not for want of cards: it fits on n1"},
+		"explain a pod that fits":     {args: []string{"explain", "fits", "-f", "a.yaml"}, a: docs(node, fits), stdout: "default/fits is pending, but not for want of cards: it fits on n1"},
 		"explain a pod that does not": {args: []string{"explain", "pod/too-wide", "-f", "a.yaml"}, a: docs(node, tooWide), want: 1, stdout: "default/too-wide is pending: 0/1 nodes: "},
 		"explain it as JSON":          {args: []string{"explain", "too-wide", "-f", "a.yaml", "-o", "json"}, a: docs(node, tooWide), want: 1, stdout: `"code": "TooFewCards"`},
 		"explain a mistake":           {args: []string{"explain", "mistaken", "-f", "a.yaml"}, a: docs(node, mistaken), want: 1, stdout: "default/mistaken is not admitted:"},
-		"explain a pod without cards": {args: []string{"explain", "without-cards", "-f", "a.yaml"}, a: docs(node, withoutCards), want: 0, stdout: "asks for no MetaX card"},
+		"explain a pod without cards": {args: []string{"explain", "without-cards", "-f", "a.yaml"}, a: docs(node, withoutCards), stdout: "asks for no MetaX card"},
 		"explain no pod":              {args: []string{"explain", "fit", "-f", "a.yaml"}, a: docs(node, fits), want: 2, stderr: "there is no pod fit in namespace default: did you mean fits?"},
 		"explain without a name":      {args: []string{"explain", "-f", "a.yaml"}, a: node, want: 2, stderr: "which pod?"},
 		"explain elsewhere":           {args: []string{"explain", "fits", "-n", "x", "-f", "a.yaml"}, a: docs(node, fits), want: 2, stderr: "there is no pod fits in namespace x, but one in default: add -n default"},
-		"explain everywhere":          {args: []string{"explain", "fits", "-A", "-f", "a.yaml"}, a: docs(node, fits), want: 0, stdout: "default/fits"},
-		"audit":                       {args: []string{"audit", "-f", "a.yaml"}, a: booked, want: 0, stdout: "1 node, 1 card, 1 pod: no rule is broken"},
+		"explain everywhere":          {args: []string{"explain", "fits", "-A", "-f", "a.yaml"}, a: docs(node, fits), stdout: "default/fits"},
+		"audit":                       {args: []string{"audit", "-f", "a.yaml"}, a: booked, stdout: "1 node, 1 card, 1 pod: no rule is broken"},
 		"audit finds something":       {args: []string{"audit", "-f", "a.yaml"}, a: docs(booked, strings.ReplaceAll(running, "name: runs", "name: too")), want: 1, stdout: "ExclusiveShared"},
-		"audit finds it as JSON":      {args: []string{"audit", "-f", "a.yaml", "-o", "json"}, a: docs(node, strings.ReplaceAll(running, "GPU-1", "")), want: 0, stdout: `"violations": []`},
+		"audit finds it as JSON":      {args: []string{"audit", "-f", "a.yaml", "-o", "json"}, a: docs(node, strings.ReplaceAll(running, "GPU-1", "")), stdout: `"violations": []`},
 		"audit with an argument":      {args: []string{"audit", "a.yaml"}, a: node, want: 2, stderr: "to name a file write -f a.yaml"},
-		"completion":                  {args: []string{"completion", "bash"}, want: 0, stdout: "bash completion"},
-		"completion of zsh":           {args: []string{"completion", "zsh"}, want: 0, stdout: "#compdef daybreak"},
-		"completion of fish":          {args: []string{"completion", "fish"}, want: 0, stdout: "fish completion"},
-		"completion of PowerShell":    {args: []string{"completion", "powershell"}, want: 0, stdout: "Register-ArgumentCompleter -CommandName 'daybreak'"},
-		"pods to complete":            {args: []string{"__complete", "explain", "-f", "a.yaml", ""}, a: docs(node, fits), want: 0, stdout: "fits\n:4", stderr: "Completion ended"},
-		"words to complete":           {args: []string{"__complete", "status", "-f", "a.yaml", "--node", ""}, a: node, want: 0, stdout: "n1\n:4", stderr: "Completion ended"},
-		"no cluster, no words":        {args: []string{"__complete", "explain", ""}, want: 0, stdout: ":4", stderr: "Completion ended"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := t.TempDir()
-			write(t, folder, "a.yaml", tc.a)
-			code, stdout, stderr := daybreak(t, folder, "", tc.args...)
-			if code != tc.want {
-				t.Errorf("exit code %d, want %d", code, tc.want)
-			}
-			expect(t, "stdout", stdout, tc.stdout)
-			expect(t, "stderr", stderr, tc.stderr)
-			if strings.Contains(stdout, "\x1b") {
-				t.Errorf("colours where there is no terminal: %q", stdout)
-			}
-		})
-	}
+		"completion":                  {args: []string{"completion", "bash"}, stdout: "bash completion"},
+		"completion of zsh":           {args: []string{"completion", "zsh"}, stdout: "#compdef daybreak"},
+		"completion of fish":          {args: []string{"completion", "fish"}, stdout: "fish completion"},
+		"completion of PowerShell":    {args: []string{"completion", "powershell"}, stdout: "Register-ArgumentCompleter -CommandName 'daybreak'"},
+		"words to complete":           {args: []string{"__complete", "status", "--color", ""}, stdout: "auto\nalways\nnever\n:4", stderr: "Completion ended"},
+		"no cluster, no words":        {args: []string{"__complete", "explain", ""}, stdout: ":4", stderr: "Completion ended"},
+	})
 }
 
 // TestPlugin: a link of the right name is a plugin of kubectl, and another one
 // completes its words.
 func TestPlugin(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	folder := t.TempDir()
 	write(t, folder, "a.yaml", node)
 	cases := map[string]struct {
@@ -410,7 +395,7 @@ func TestPlugin(t *testing.T) {
 		"usage":      {"kubectl-daybreak", []string{"status", "--help"}, "kubectl daybreak status [flags]"},
 		"an example": {"kubectl-daybreak", []string{"audit", "--help"}, "| kubectl daybreak audit -f -"},
 		"it works":   {"kubectl-daybreak", []string{"status", "-f", "a.yaml"}, "n1    native"},
-		"completion": {"kubectl_complete-daybreak", []string{"status", "-f", "a.yaml", "--node", ""}, "n1\n:4"},
+		"completion": {"kubectl_complete-daybreak", []string{"status", "--color", ""}, "auto\nalways\nnever\n:4"},
 		"root":       {"kubectl-daybreak", []string{"--help"}, "\n              $ kubectl daybreak explain trainer-0\n"},
 		"in a pod":   {"kubectl-daybreak", []string{"agent", "check", "--help"}, "daybreak-agent-x7k2p -- daybreak agent check"},
 		"by itself":  {"daybreak", []string{"status", "--help"}, "  daybreak status [flags]"},
@@ -418,16 +403,14 @@ func TestPlugin(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			link := filepath.Join(t.TempDir(), tc.link)
-			if err := os.Symlink(self, link); err != nil {
+			if err := os.Symlink(self(t), link); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.CommandContext(t.Context(), link, tc.args...)
-			cmd.Dir, cmd.Env = folder, []string{runAsDaybreak + "=1"}
-			out, err := cmd.Output()
-			if err != nil {
-				t.Fatal(err)
+			cmd, out, errs := command(t, link, folder, tc.args...)
+			if err := cmd.Run(); err != nil {
+				t.Fatalf("%v: %s", err, errs)
 			}
-			expect(t, "stdout", string(out), tc.want)
+			expect(t, "stdout", out.String(), tc.want)
 		})
 	}
 }
@@ -460,40 +443,25 @@ func TestPluginHelp(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
-	cases := map[string]struct {
-		args           []string
-		want           int
-		stdout, stderr string
-	}{
-		"no command shows how to use it": {want: 0, stdout: "  place       Show where pods would be placed, and why not elsewhere\n              $ daybreak place -f pod.yaml\n"},
-		"help":                           {args: []string{"--help"}, want: 0, stdout: "\n\nInspect a cluster:\n  status "},
-		"help on a command teaches":      {args: []string{"place", "--help"}, want: 0, stdout: "Exit codes: 0 every pod is placed; 1"},
-		"help on the manager teaches":    {args: []string{"manager", "--help"}, want: 0, stdout: "daybreak manager --kubeconfig ~/.kube/config --leader-elect=false"},
+	runCases(t, map[string]commandCase{
+		"no command shows how to use it": {stdout: "  place       Show where pods would be placed, and why not elsewhere\n              $ daybreak place -f pod.yaml\n"},
+		"help":                           {args: []string{"--help"}, stdout: "\n\nInspect a cluster:\n  status "},
+		"help on a command teaches":      {args: []string{"place", "--help"}, stdout: "Exit codes: 0 every pod is placed; 1"},
+		"help on the manager teaches":    {args: []string{"manager", "--help"}, stdout: "daybreak manager --kubeconfig ~/.kube/config --leader-elect=false"},
 		"the manager without a cluster":  {args: []string{"manager"}, want: 2, stderr: "daybreak: no cluster: name a kubeconfig with --kubeconfig or $KUBECONFIG, or run inside a cluster"},
-		"version":                        {args: []string{"--version"}, want: 0, stdout: "daybreak version dev"},
-		"what it was built from":         {args: []string{"version", "-o", "json"}, want: 0, stdout: `"kubernetes": "v1.`},
-		"help has groups of flags":       {args: []string{"manager", "--help"}, want: 0, stdout: "\nLeader election flags:\n"},
-		"others' flags stand apart":      {args: []string{"scheduler", "--help"}, want: 0, stdout: "\nkube-scheduler's leader election flags:\n"},
+		"version":                        {args: []string{"--version"}, stdout: "daybreak version dev"},
+		"what it was built from":         {args: []string{"version", "-o", "json"}, stdout: `"kubernetes": "v1.`},
+		"help has groups of flags":       {args: []string{"manager", "--help"}, stdout: "\nLeader election flags:\n"},
+		"others' flags stand apart":      {args: []string{"scheduler", "--help"}, stdout: "\nkube-scheduler's leader election flags:\n"},
 		"a misspelt command":             {args: []string{"plce"}, want: 2, stderr: "daybreak: unknown command \"plce\" for \"daybreak\": did you mean place? (see daybreak --help)\n"},
 		"an unknown command":             {args: []string{"xyz", "-f", "a"}, want: 2, stderr: "daybreak: unknown command \"xyz\" for \"daybreak\" (see daybreak --help)\n"},
 		"a misspelt subcommand":          {args: []string{"agent", "chek"}, want: 2, stderr: "did you mean check? (see daybreak agent --help)\n"},
-		"the client's version":           {args: []string{"version", "--client"}, want: 0, stdout: "daybreak dev\n"},
-		"the version without a cluster":  {args: []string{"version"}, want: 0, stdout: "daybreak dev\n"},
+		"the client's version":           {args: []string{"version", "--client"}, stdout: "daybreak dev\n"},
+		"the version without a cluster":  {args: []string{"version"}, stdout: "daybreak dev\n"},
 		"the version of no kubeconfig":   {args: []string{"version", "--kubeconfig", "none"}, want: 2, stderr: "kubeconfig none: the file does not exist"},
 		"man pages without a folder":     {args: []string{"man"}, want: 2, stderr: "write one folder, such as ~/.local/share/man/man1"},
 		"a misspelt flag":                {args: []string{"status", "--kubeconfg", "x"}, want: 2, stderr: "daybreak: unknown flag: --kubeconfg: did you mean --kubeconfig? (see daybreak status --help)"},
 		"a misspelt word":                {args: []string{"simulate", "--policy", "daybrake"}, want: 2, stderr: `did you mean "daybreak"?`},
 		"a flag before the command":      {args: []string{"--nodes"}, want: 2, stderr: "daybreak: unknown flag: --nodes (see daybreak --help)"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			code, stdout, stderr := daybreak(t, t.TempDir(), "", tc.args...)
-			if code != tc.want {
-				t.Errorf("exit code %d, want %d", code, tc.want)
-			}
-			expect(t, "stdout", stdout, tc.stdout)
-			expect(t, "stderr", stderr, tc.stderr)
-		})
-	}
+	})
 }

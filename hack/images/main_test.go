@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"io"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/cmd/crane/cmd"
+	"github.com/google/go-containerregistry/pkg/crane"
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
@@ -93,8 +97,12 @@ func makeBinary(t *testing.T, machine elf.Machine) string {
 	return name
 }
 
+// TestImage: the layout has an image of each architecture, and so has a registry that
+// the archive is pushed to.
 func TestImage(t *testing.T) {
-	for name, arches := range map[string][]string{"one architecture": {"arm64"}, "both": {"arm64", "amd64"}} {
+	server := httptest.NewServer(registry.New())
+	t.Cleanup(server.Close)
+	for name, arches := range map[string][]string{"one": {"arm64"}, "both": {"amd64", "arm64"}} {
 		t.Run(name, func(t *testing.T) {
 			o := made(t, arches...)
 			if err := run(t.Context(), o); err != nil {
@@ -114,27 +122,53 @@ func TestImage(t *testing.T) {
 			if got := manifest.Manifests[0].Annotations["io.containerd.image.name"]; got != "example.com/daybreak:v1" {
 				t.Errorf("containerd would call it %q", got)
 			}
-			if len(arches) > 1 {
-				if index, err = index.ImageIndex(manifest.Manifests[0].Digest); err != nil {
-					t.Fatal(err)
-				}
-				if manifest, err = index.IndexManifest(); err != nil {
-					t.Fatal(err)
-				}
+			reference := strings.TrimPrefix(server.URL, "http://") + "/" + name + "/daybreak:v1"
+			push(t, o.out+".tar", reference)
+			if got, err := crane.Digest(reference); err != nil || got != manifest.Manifests[0].Digest.String() {
+				t.Errorf("the registry has digest %s, %v; want that of the release notes, %s", got, err, manifest.Manifests[0].Digest)
 			}
-			var got []string
-			for _, m := range manifest.Manifests {
-				image, err := index.Image(m.Digest)
+			for _, arch := range arches {
+				pulled, err := crane.Pull(reference, crane.WithPlatform(&v1.Platform{OS: "linux", Architecture: arch}))
 				if err != nil {
 					t.Fatal(err)
 				}
-				checkImage(t, image, m.Platform.Architecture)
+				if err := validate.Image(pulled); err != nil {
+					t.Errorf("image of %s: %v", arch, err)
+				}
+				checkImage(t, pulled, arch)
+			}
+			if len(arches) == 1 {
+				return
+			}
+			all, err := index.ImageIndex(manifest.Manifests[0].Digest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if manifest, err = all.IndexManifest(); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, m := range manifest.Manifests {
 				got = append(got, m.Platform.Architecture)
 			}
-			if want := slices.Sorted(slices.Values(arches)); !slices.Equal(got, want) {
-				t.Errorf("images for %v, want %v", got, want)
+			if !slices.Equal(got, arches) {
+				t.Errorf("images for %v, want %v", got, arches)
 			}
 		})
+	}
+}
+
+// push pushes the archive of a release by the commands of docs/install-offline.md.
+func push(t *testing.T, archive, reference string) {
+	t.Helper()
+	image := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "tar", "--extract", "--file", archive, "--directory", image).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	push := cmd.NewCmdPush(&[]crane.Option{})
+	push.SetArgs([]string{image, reference})
+	if err := push.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -12,7 +12,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent"
-	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
+	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
+	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler"
 )
 
@@ -25,7 +27,7 @@ func writeMetrics(p *page) error {
 		describe    func(prometheus.Registerer) error
 	}{
 		{"Scheduler", "Served with the metrics of kube-scheduler at `/metrics` of `--secure-port` (10259). The right to get that path is required.", scheduler.DescribeMetrics},
-		{"Manager", "Served at `--metrics-bind-address` (`:8080`) with the metrics of controller-runtime. Only the leader serves the metrics of the audit.", manager.DescribeMetrics},
+		{"Manager", "Served at `--metrics-bind-address` (`:8080`) with the metrics of controller-runtime. Only the leader serves the metrics of the audit.", describeManager},
 		{"Agent", "Served at `--metrics-bind-address` (`:9460`). Names with the prefix `mx_` are those of the vendor's exporter, so that its dashboards keep working.", agent.DescribeMetrics},
 	} {
 		r := recorder{registry: prometheus.NewRegistry()}
@@ -43,6 +45,14 @@ func writeMetrics(p *page) error {
 		}
 		p.table([]string{"metric", "type", "labels", "meaning"}, rows)
 	}
+	return nil
+}
+
+// describeManager registers the manager's own metrics with nothing counted.
+func describeManager(registry prometheus.Registerer) error {
+	webhook.Handler(webhook.Rules{}, nil, registry)
+	noderesource.DescribeMetrics(registry)
+	audit.DescribeMetrics(registry)
 	return nil
 }
 

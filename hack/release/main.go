@@ -177,7 +177,7 @@ func (r *release) build(ctx context.Context) error {
 		if err := r.write(r.name(p.archive()), packed); err != nil {
 			return err
 		}
-		sbom, err := output(ctx, "go", "tool", "-modfile=hack/release/tools/go.mod", "cyclonedx-gomod",
+		sbom, err := output(ctx, "go", "tool", "-modfile=hack/images/go.mod", "cyclonedx-gomod",
 			"bin", "-json", "-std", "-noserial", "-notimestamp", "-version", r.version, binary)
 		if err != nil {
 			return fmt.Errorf("SBOM for %s/%s: %w", p.os, p.arch, err)
@@ -191,7 +191,7 @@ func (r *release) build(ctx context.Context) error {
 }
 
 // manPages returns the man pages of a platform's commands. They are written by a
-// binary for this machine with the same commands.
+// binary for this machine with the same commands, and have the month of the commit.
 func (r *release) manPages(ctx context.Context, p platform) ([]entry, error) {
 	tags := ""
 	switch p.os {
@@ -201,7 +201,8 @@ func (r *release) manPages(ctx context.Context, p platform) ([]entry, error) {
 		tags = "client"
 	}
 	dir := filepath.Join(r.tmp, "man-"+p.os)
-	if _, err := output(ctx, "go", "run", "-tags", tags, "-ldflags", r.ldflags, "./cmd/daybreak", "man", dir); err != nil {
+	epoch := fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.time.Unix())
+	if _, err := output(ctx, "env", "TZ=UTC", epoch, "go", "run", "-tags", tags, "-ldflags", r.ldflags, "./cmd/daybreak", "man", dir); err != nil {
 		return nil, fmt.Errorf("man pages for %s: %w", p.os, err)
 	}
 	files, err := os.ReadDir(dir)
@@ -223,7 +224,7 @@ func (r *release) manPages(ctx context.Context, p platform) ([]entry, error) {
 // packed again.
 func (r *release) chart(ctx context.Context) error {
 	version := strings.TrimPrefix(r.version, "v")
-	if _, err := output(ctx, "go", "tool", "-modfile=hack/helm/go.mod", "helm", "package", "--destination", r.tmp, "--version", version, "--app-version", r.version, "charts/daybreak"); err != nil {
+	if _, err := output(ctx, "go", "tool", "-modfile=hack/modules/helm/go.mod", "helm", "package", "--destination", r.tmp, "--version", version, "--app-version", r.version, "charts/daybreak"); err != nil {
 		return err
 	}
 	name := "daybreak-" + version + ".tgz"

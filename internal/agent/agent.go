@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -97,7 +96,6 @@ type Agent struct {
 	reported []string // failures that were reported
 	recalled bool     // the Device of an earlier agent was read
 
-	kubelet  string // its version, while it is too old
 	checks   nodeChecks
 	modes    modeBook
 	device   deviceWriter
@@ -119,7 +117,7 @@ type status struct {
 
 // New returns an agent that looks at cards through the source once it runs.
 func New(cfg Config, source discover.Source, c *Clients, clk clock.WithTicker) *Agent {
-	a := newAgent(cfg, source, &liveAPI{clients: c}, newWatcher(&cfg, c), c.Events, clk)
+	a := newAgent(cfg, source, c, newWatcher(&cfg, c), c.Events, clk)
 	a.pods.core = c.Core
 	return a
 }
@@ -197,9 +195,7 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) look(ctx context.Context, looks chan<- look) {
 	for {
 		start := a.clock.Now()
-		within, cancel := context.WithTimeoutCause(ctx, a.cfg.LookTimeout, fmt.Errorf("no answer within %s", a.cfg.LookTimeout))
-		s, err := a.source.Look(within)
-		cancel()
+		s, err := discover.LookWithin(ctx, a.source, a.cfg.LookTimeout)
 		select {
 		case <-ctx.Done():
 			return
@@ -247,9 +243,8 @@ func (a *Agent) isNews(failure error) bool {
 // sawCards brings the last good look into the roster.
 func (a *Agent) sawCards() {
 	a.snapshot = a.roster.look(a.snapshot, a.lastGood)
-	if nameless := strings.Join(a.roster.nameless, ", "); a.events.changed(eventNameless, nameless) && nameless != "" {
-		a.events.onNode(corev1.EventTypeWarning, eventNameless, "cards without a UUID are not published: those at %s", nameless)
-	}
+	nameless := strings.Join(a.roster.nameless, ", ")
+	a.events.warn(eventNameless, nameless, "cards without a UUID are not published: those at "+nameless)
 }
 
 // step does what is to be done now and returns how long that is enough.
@@ -274,10 +269,8 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 		return idleTick
 	}
 	if current != nil && writes(koordlet, current) {
-		if a.events.changed(eventYielded, koordlet) {
-			a.events.onNode(corev1.EventTypeWarning, eventYielded,
-				"%s writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device on its behalf, or run no agent here", koordlet)
-		}
+		a.events.warn(eventYielded, koordlet,
+			koordlet+" writes this node's Device, so Daybreak's agent does not: switch off its feature gate Accelerators and delete the Device on its behalf, or run no agent here")
 		st.ready = true
 		return idleTick
 	}

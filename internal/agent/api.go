@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -74,27 +73,23 @@ type api interface {
 	// applyNode makes our annotations of the Node exactly these. It fails with a
 	// conflict when one of them is someone else's.
 	applyNode(ctx context.Context, name string, annotations map[string]string) (*metav1.PartialObjectMetadata, error)
-	// kubeletVersion returns the version that kubelet reports of itself.
-	kubeletVersion(ctx context.Context, node string) (string, error)
 }
 
-type liveAPI struct{ clients *Clients }
-
-func (l *liveAPI) applyDevice(ctx context.Context, d *v1alpha1.Device) (*v1alpha1.Device, error) {
+func (c *Clients) applyDevice(ctx context.Context, d *v1alpha1.Device) (*v1alpha1.Device, error) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", d.Name, err)
 	}
 	// Force: the list of cards is ours, even if another manager wrote it last.
-	applied, err := l.clients.Devices.Resource(deviceResource).Apply(ctx, d.Name, &unstructured.Unstructured{Object: object},
+	applied, err := c.Devices.Resource(deviceResource).Apply(ctx, d.Name, &unstructured.Unstructured{Object: object},
 		metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 	if err != nil {
 		return nil, fmt.Errorf("apply device %s: %w", d.Name, err)
 	}
-	return decodeDevice(applied)
+	return decodeDevice(applied), nil
 }
 
-func (l *liveAPI) removeAnnotations(ctx context.Context, d *v1alpha1.Device, keys []string) error {
+func (c *Clients) removeAnnotations(ctx context.Context, d *v1alpha1.Device, keys []string) error {
 	annotations := map[string]any{}
 	for _, k := range keys {
 		annotations[k] = nil
@@ -103,14 +98,14 @@ func (l *liveAPI) removeAnnotations(ctx context.Context, d *v1alpha1.Device, key
 	if err != nil {
 		return err
 	}
-	_, err = l.clients.Devices.Resource(deviceResource).Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	_, err = c.Devices.Resource(deviceResource).Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
 		return fmt.Errorf("patch device %s: %w", d.Name, err)
 	}
 	return nil
 }
 
-func (l *liveAPI) applyNode(ctx context.Context, name string, annotations map[string]string) (*metav1.PartialObjectMetadata, error) {
+func (c *Clients) applyNode(ctx context.Context, name string, annotations map[string]string) (*metav1.PartialObjectMetadata, error) {
 	meta := map[string]any{"name": name}
 	if len(annotations) > 0 {
 		meta["annotations"] = annotations
@@ -119,18 +114,9 @@ func (l *liveAPI) applyNode(ctx context.Context, name string, annotations map[st
 	if err != nil {
 		return nil, err
 	}
-	node, err := l.clients.Metadata.Resource(nodeResource).Patch(ctx, name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	node, err := c.Metadata.Resource(nodeResource).Patch(ctx, name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("apply annotations of node %s: %w", name, err)
 	}
 	return node, nil
-}
-
-// kubeletVersion lists the one Node: the agent has no right to get it.
-func (l *liveAPI) kubeletVersion(ctx context.Context, node string) (string, error) {
-	list, err := l.clients.Core.Nodes().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()})
-	if err != nil || len(list.Items) == 0 {
-		return "", err
-	}
-	return list.Items[0].Status.NodeInfo.KubeletVersion, nil
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -170,9 +169,7 @@ func (c *checkCommand) writeBundle(out io.Writer, version string, r *check.Repor
 
 func printReport(out io.Writer, form string, r *check.Report) error {
 	if form == outputJSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(r)
+		return cli.WriteJSON(out, r)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CHECK\tRESULT\tDETAIL")

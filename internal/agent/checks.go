@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
@@ -116,16 +115,4 @@ func (c *nodeChecks) waivedFault() fault {
 		texts = append(texts, text)
 	}
 	return fault{reasonWaived, "the node is served regardless of these checks: " + strings.Join(texts, ", ")}
-}
-
-// reportChecks reports when checks block serving, and when they no longer do.
-func (a *Agent) reportChecks(now fault) {
-	if now.reason == reasonChecking || !a.events.changed(eventChecksPassed, now.message) {
-		return
-	}
-	if now.reason != "" {
-		a.events.onNode(corev1.EventTypeWarning, reasonCheckFailed, "no pod with cards is placed here: %s", now.message)
-	} else {
-		a.events.onNode(corev1.EventTypeNormal, eventChecksPassed, "no check keeps this node from being served any more")
-	}
 }

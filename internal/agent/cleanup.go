@@ -154,8 +154,7 @@ func (c *cleaner) clean(ctx context.Context, s *session) error {
 // removeAnnotations removes from the Node what the agent applied, and the mark that
 // Daybreak serves it, whatever its field manager.
 func (c *cleaner) removeAnnotations(ctx context.Context, clients *Clients) error {
-	api := liveAPI{clients}
-	node, err := api.applyNode(ctx, c.Node, nil)
+	node, err := clients.applyNode(ctx, c.Node, nil)
 	if err != nil || node.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak {
 		return err
 	}

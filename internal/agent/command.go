@@ -118,8 +118,8 @@ func (c *command) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.Node, "node-name", os.Getenv("NODE_NAME"), "name of the node that the agent runs on (default: $NODE_NAME)")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own service account)")
-	f.StringVar(&c.Namespace, "namespace", "", "namespace of the ConfigMap with the modes (default: the pod's own, else daybreak-system)")
-	f.StringVar(&c.VendorNamespace, "vendor-namespace", wire.VendorNamespace, "namespace of the vendor's operator; its ConfigMap metax-device-config has the modes of nodes that the vendor's plugin serves; empty to ignore it")
+	f.StringVar(&c.Namespace, "namespace", "", "namespace of the ConfigMap with the modes (default: the pod's own, else "+wire.Namespace+")")
+	f.StringVar(&c.VendorNamespace, "vendor-namespace", wire.VendorNamespace, "namespace of the vendor's operator; pods of its device plugin in other namespaces do not count, and its ConfigMap metax-device-config has the modes of nodes that the plugin serves; empty to ignore the ConfigMap")
 	f.StringVar(&c.VendorSelector, "vendor-config-selector", "", "labels of that ConfigMap if it has another name")
 	c.discoverFlags(f)
 	f.StringVar(&c.discover.Profile, "profile", "c500-2x4", "cards to simulate: a built-in profile or the path of a YAML file, with --source simulated")
@@ -252,9 +252,7 @@ func (c *command) print(ctx context.Context, out io.Writer) error {
 
 // lookOnce looks at the cards within the time of a look.
 func (c *command) lookOnce(ctx context.Context, source discover.Source) (*discover.Snapshot, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.LookTimeout, fmt.Errorf("no answer within %s", c.LookTimeout))
-	defer cancel()
-	snapshot, err := source.Look(ctx)
+	snapshot, err := discover.LookWithin(ctx, source, c.LookTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("look at the cards: %w", err)
 	}
@@ -288,7 +286,7 @@ func (c *command) complete() error {
 		return fmt.Errorf("--waive: %w", err)
 	}
 	if c.Namespace == "" {
-		c.Namespace = "daybreak-system"
+		c.Namespace = wire.Namespace
 		if text, err := os.ReadFile(namespaceFile); err == nil {
 			c.Namespace = strings.TrimSpace(string(text))
 		}
@@ -304,6 +302,7 @@ func (c *command) checkVendor() error {
 	if _, err := labels.Parse(c.VendorSelector); err != nil || c.VendorSelector != "" && c.VendorNamespace == "" {
 		return fmt.Errorf("--vendor-config-selector %.80q: write labels such as app=gpu-device, and their namespace in --vendor-namespace", c.VendorSelector)
 	}
+	c.VendorPlugin.Namespace = c.VendorNamespace
 	return nil
 }
 

@@ -72,12 +72,3 @@ func TestCommandLook(t *testing.T) {
 		t.Errorf("without mx-smi: %q", failure)
 	}
 }
-
-func TestHelpTeaches(t *testing.T) {
-	out, _ := execute(t, "--help")
-	for _, want := range []string{"daybreak agent --look", "metax-device-config", "--topology-annotations", "NODE_NAME"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
-}

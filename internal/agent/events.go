@@ -66,6 +66,25 @@ func (e *events) onNode(kind, reason, format string, args ...any) {
 	e.recorder.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.node, UID: e.uid}, kind, reason, fmt.Sprintf(format, args...))
 }
 
+// warn reports a state on the Node when it begins or changes; empty is no state.
+func (e *events) warn(reason, state, message string) {
+	if e.changed(reason, state) && state != "" {
+		e.onNode(corev1.EventTypeWarning, reason, "%s", message)
+	}
+}
+
+// notServed reports why the node is not served when that changes, and when the reason
+// is gone, which is the event well.
+func (e *events) notServed(well, state string, why fault, message string) {
+	switch {
+	case !e.changed(well, state):
+	case why.reason != "":
+		e.onNode(corev1.EventTypeWarning, why.reason, "no pod with cards is placed here: %s", why.message)
+	default:
+		e.onNode(corev1.EventTypeNormal, well, "%s", message)
+	}
+}
+
 func (e *events) pod(pod *corev1.Pod, kind, reason, message string) {
 	e.recorder.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, kind, reason, message)
 }
@@ -81,24 +100,23 @@ type news struct {
 func newsOf(before, after *inventory.Publication) []news {
 	var list []news
 	for i := range after.Cards {
-		id, at := after.Topology.Card(i).ID, -1
-		var was inventory.CardStatus
+		was := &inventory.CardStatus{}
 		if before != nil {
-			if k, ok := before.Topology.Index(id); ok {
-				at, was = k, before.Cards[k]
+			if at, ok := before.Topology.Index(after.Topology.Card(i).ID); ok {
+				was = &before.Cards[at]
 			}
 		}
-		list = append(list, cardNews(after, i, at >= 0, &was)...)
+		list = append(list, cardNews(after, i, was)...)
 	}
 	return append(list, modeNews(before, after)...)
 }
 
-func cardNews(p *inventory.Publication, i int, known bool, was *inventory.CardStatus) []news {
+func cardNews(p *inventory.Publication, i int, was *inventory.CardStatus) []news {
 	c, s := p.Topology.Card(i), &p.Cards[i]
 	name := fmt.Sprintf("card %s (minor %d, %s)", c.ID, c.Minor, s.BusID)
 	var list []news
 	now, then := conditionOf(s, wire.ConditionHealthy), conditionOf(was, wire.ConditionHealthy)
-	switch down, wasDown := now.Status == metav1.ConditionFalse, known && then.Status == metav1.ConditionFalse; {
+	switch down, wasDown := now.Status == metav1.ConditionFalse, then.Status == metav1.ConditionFalse; {
 	case down && (!wasDown || now.Reason != then.Reason && now.Reason != reasonRecovering):
 		list = append(list, news{corev1.EventTypeWarning, eventUnhealthy, fmt.Sprintf("%s: %s", name, now.Message), c.ID})
 	case !down && wasDown:

@@ -66,8 +66,6 @@ func (s *scene) run(context.Context)      {}
 func (s *scene) changed() <-chan struct{} { return nil }
 func (s *scene) view() view               { return s.seen }
 
-func (s *scene) kubeletVersion(context.Context, string) (string, error) { return "v1.22.17", s.fail }
-
 func (s *scene) Event(object runtime.Object, _, reason, message string) {
 	ref, ok := object.(*corev1.ObjectReference)
 	if !ok {

@@ -11,6 +11,7 @@ import (
 // Reasons of the conditions about modes.
 const (
 	reasonDriverTooOld   = "DriverTooOld"
+	reasonNoSlices       = "NoSlices"
 	reasonVirtualCards   = "VirtualCards"
 	reasonNoVirtualCards = "NoVirtualCards"
 	reasonPodsHoldCards  = "PodsHoldCards"
@@ -26,6 +27,8 @@ type modeQuestion struct {
 	// the vendor's plugin does not.
 	servesBoth bool
 	driver     string
+	// noSlices is why no slices can be made, if that is known.
+	noSlices string
 	// cards counts the cards that are there, virtual those that are virtual.
 	cards, virtual int
 	// holders are the pods that hold cards, if podsKnown.
@@ -66,6 +69,9 @@ func (q *modeQuestion) decide() modeDecision {
 	case asked == gpu.ModeSGPU && deviceplugin.MakesNoSlices(q.driver):
 		d.mode = gpu.ModeNative
 		d.noSlices = fault{reasonDriverTooOld, fmt.Sprintf("slices need driver %s, this is %s: the node hands out whole cards only", deviceplugin.SlicesSince, q.driver)}
+	case asked == gpu.ModeSGPU && q.noSlices != "":
+		d.mode = gpu.ModeNative
+		d.noSlices = fault{reasonNoSlices, q.noSlices + ": the node allocates whole GPUs only"}
 	}
 	return q.deferred(d)
 }
@@ -75,7 +81,7 @@ func (q *modeQuestion) natural() gpu.Mode {
 	switch {
 	case q.cards > 0 && q.virtual == q.cards:
 		return gpu.ModeVGPU
-	case deviceplugin.MakesNoSlices(q.driver):
+	case deviceplugin.MakesNoSlices(q.driver) || q.noSlices != "":
 		return gpu.ModeNative
 	}
 	return gpu.ModeSGPU

@@ -19,6 +19,7 @@ func TestDecide(t *testing.T) {
 		return q
 	}
 	old := func(q *modeQuestion) { q.driver = "2.31.9" }
+	without := func(q *modeQuestion) { q.noSlices = "no library" }
 	virtual := func(n int) func(*modeQuestion) { return func(q *modeQuestion) { q.virtual = n } }
 	cases := map[string]struct {
 		question modeQuestion
@@ -33,6 +34,10 @@ func TestDecide(t *testing.T) {
 		"a driver that reports no version":                {with(ask("sgpu", ""), func(q *modeQuestion) { q.driver = "" }), "sgpu"},
 		"slices on an old driver":                         {with(ask("sgpu", ""), old), "native DriverTooOld: slices need driver 2.32.0, this is 2.31.9: the node hands out whole cards only"},
 		"an old driver does not wait for slices":          {with(ask("sgpu", "sgpu", slicePod), old), "native DriverTooOld: slices need driver 2.32.0, this is 2.31.9: the node hands out whole cards only"},
+		"none chosen, and no slices can be made":          {with(ask("", ""), without), "native"},
+		"slices that can't be made":                       {with(ask("sgpu", ""), without), "native NoSlices: no library: the node allocates whole GPUs only"},
+		"what can't be made does not wait for pods":       {with(ask("sgpu", "sgpu", slicePod), without), "native NoSlices: no library: the node allocates whole GPUs only"},
+		"whole cards without slices":                      {with(ask("native", ""), without), "native"},
 		"slices with virtual functions among the cards":   {with(ask("sgpu", ""), virtual(4)), "native VirtualCards: some cards are virtual functions, which take no slices: the node hands out whole cards only"},
 		"slices of nothing but virtual functions":         {with(ask("sgpu", ""), virtual(8)), "vgpu"},
 		"virtual functions that are not there":            {ask("vgpu", ""), "native → vgpu NoVirtualCards: mode vgpu waits for virtual functions: switch them on with mx-smi vm --enable-vf"},

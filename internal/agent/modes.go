@@ -34,6 +34,9 @@ func (b *modeBook) decide(a *Agent, v *view, held *holdings) modeDecision {
 	} else if !b.read || b.broken {
 		q.configured = q.current // what is asked for is not known
 	}
+	if a.knowsServer(v) && !a.vendorServes(v) { // the vendor's plugin makes slices in its own way
+		q.noSlices = a.roster.noSlices
+	}
 	q.cards, q.virtual = a.roster.count()
 	return q.decide()
 }
@@ -126,8 +129,8 @@ func (a *Agent) reportNoModes(v *view, d modesDocument) {
 	if a.cfg.VendorSelector != "" {
 		where = "namespace " + a.cfg.VendorNamespace + " has no ConfigMap with the labels " + a.cfg.VendorSelector
 	}
-	if v.vendorPod != "" {
-		where += ", and the plugin's pod is " + v.vendorPod
+	if v.strayPod != "" {
+		where += ", and a pod that resembles the plugin's is " + v.strayPod
 	}
 	a.events.onNode(corev1.EventTypeWarning, eventNoModes, "the vendor's plugin serves this node, but its mode is not known and taken from the hardware: %s; name the operator's namespace with vendorOperator.namespace", where)
 }

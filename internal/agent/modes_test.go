@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,14 +52,36 @@ func TestModesFollowServer(t *testing.T) {
 	s.events = nil
 
 	s.seen.modes = nil
-	s.seen.vendorPod = "gpu-system/metax-gpu-device-x"
+	s.seen.strayPod = "gpu-system/metax-gpu-device-x"
 	s.wantMode("sgpu")
-	s.wantEvents("node/n1 ModesNotFound the vendor's plugin serves this node, but its mode is not known and taken from the hardware: namespace metax-operator has no ConfigMap metax-device-config, and the plugin's pod is gpu-system/metax-gpu-device-x; name the operator's namespace with vendorOperator.namespace",
+	s.wantEvents("node/n1 ModesNotFound the vendor's plugin serves this node, but its mode is not known and taken from the hardware: namespace metax-operator has no ConfigMap metax-device-config, and a pod that resembles the plugin's is gpu-system/metax-gpu-device-x; name the operator's namespace with vendorOperator.namespace",
 		"node/n1 ModeChanged the node's mode is sgpu, it was native")
 
 	s.seen.vendorModes, s.seen.modes = vendorModes("native"), modes("sgpu")
 	s.wantMode("native")
 	server.status.Foreign, server.status.Serving = "", true
+	s.wantMode("sgpu")
+}
+
+// A node that can make no slices has none, unless the vendor's plugin serves it, which
+// makes them in its own way.
+func TestModesWithoutSlices(t *testing.T) {
+	s := newScene(t, func(c *Config) { c.VendorNamespace = wire.VendorNamespace })
+	server := &fakeServer{}
+	s.agent.server = server
+	s.seen.modes, s.seen.vendorModes = modes("sgpu"), vendorModes("sgpu")
+	found := seen("a")
+	found.NoSlices = "no library"
+	s.look(found)
+	s.wantMode("sgpu") // it is not known yet who serves it
+	server.status = deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}
+	s.events = nil
+	s.wantMode("native")
+	if got, want := s.condition(wire.ConditionSlices), "False NoSlices no library: the node allocates whole GPUs only"; got != want {
+		t.Errorf("condition %q, want %q", got, want)
+	}
+	s.wantEvents("node/n1 ModeChanged the node's mode is native, it was sgpu", "node/n1 SlicesNotSupported no library: the node allocates whole GPUs only")
+	server.status.Foreign, server.status.Serving = "metax-tech.com/sgpu with device a", false
 	s.wantMode("sgpu")
 }
 
@@ -97,10 +118,8 @@ func TestModesWaitForKubelet(t *testing.T) {
 	server.status.Foreign = "metax-tech.com/gpu with device a"
 	s.looks(3, seen("a"))
 	s.wantMode("native")
-	for _, e := range s.events {
-		if strings.Contains(e, "ModeChanged") {
-			t.Error(e)
-		}
+	if got := s.reported("ModeChanged"); len(got) > 0 {
+		t.Errorf("reported %q", got)
 	}
 }
 
@@ -114,8 +133,15 @@ func TestModesWatched(t *testing.T) {
 	for selector, want := range map[string]string{"": "metax-device-config", "app=gpu-device": "device-config"} {
 		w := newWatcher(&Config{Namespace: "daybreak-system", VendorNamespace: "metax-operator", VendorSelector: selector}, clients)
 		for _, namespace := range []string{"a-user", "daybreak-system", "metax-operator"} {
-			if err := w.maps.GetStore().Add(modesIn(namespace, nil)); err != nil {
+			trimmed, err := w.trimModes(modesIn(namespace, map[string]string{"cluster-config": "mode: sgpu"}))
+			if err == nil {
+				err = w.maps.GetStore().Add(trimmed)
+			}
+			if err != nil {
 				t.Fatal(err)
+			}
+			if kept := len(mapAt(w.maps.GetStore(), namespace).Data); (kept > 0) != (namespace != "a-user") {
+				t.Errorf("%d keys are kept of the ConfigMap in namespace %s", kept, namespace)
 			}
 		}
 		if w.labelled != nil {

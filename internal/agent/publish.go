@@ -41,7 +41,7 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 		a.events.onNode(corev1.EventTypeNormal, eventReplaced, "card %s was replaced by another one in its slot", id)
 	}
 	decision := a.modes.decide(a, v, held)
-	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(ctx, v, decision.mode), now)
+	p, err := a.roster.publication(a.cfg.Node, v.node.UID, &decision, a.service(v, decision.mode), now)
 	if err == nil {
 		p.ForeignSlices, p.PluginAllocations = a.foreignSlices(v), a.given()
 		a.keepTimes(p)

@@ -20,9 +20,11 @@ import (
 // roster is every card that the agent answers for: those of the last good look
 // and those it has seen before.
 type roster struct {
-	driver  string
-	members []*member // by id
-	links   links
+	driver string
+	// noSlices is why no slices can be made, by the last good look.
+	noSlices string
+	members  []*member // by id
+	links    links
 	// nameless are the addresses of cards without a known UUID: they were
 	// unavailable whenever they were seen.
 	nameless []string
@@ -81,6 +83,7 @@ func (r *roster) look(s *discover.Snapshot, now time.Time) *discover.Snapshot {
 	if s.Driver != "" {
 		r.driver = s.Driver
 	}
+	r.noSlices = s.NoSlices
 	r.looks++
 	r.nameless = nil
 	found := make(map[gpu.CardID]*discover.Card, len(out.Cards))
@@ -334,7 +337,7 @@ func Describe(node string, uid types.UID, mode gpu.Mode, s *discover.Snapshot, n
 	var r roster
 	r.look(s, now)
 	r.number(func(gpu.CardID) bool { return false })
-	q := modeQuestion{preset: mode, driver: r.driver, podsKnown: true, servesBoth: true}
+	q := modeQuestion{preset: mode, driver: r.driver, noSlices: r.noSlices, podsKnown: true, servesBoth: true}
 	q.cards, q.virtual = r.count()
 	decision := q.decide()
 	p, err := r.publication(node, uid, &decision, nil, now)

@@ -144,36 +144,19 @@ func (a *Agent) serves(v *view) bool {
 	return a.server.Status().Serving || ours[wire.AnnotationServedBy]
 }
 
-// oldKubelet adds kubelet's version to why it is too old.
-func (a *Agent) oldKubelet(ctx context.Context, why string) string {
-	if why == "" {
-		a.kubelet = ""
-		return ""
-	}
-	if a.kubelet == "" {
-		var err error
-		if a.kubelet, err = a.api.kubeletVersion(ctx, a.cfg.Node); err != nil {
-			klog.FromContext(ctx).V(2).Info("Kubelet's version is not known", "cause", err)
-		}
-	}
-	return "kubelet is " + cmp.Or(a.kubelet, "of an unknown version") + ": " + why
-}
-
 // service returns the condition in a mode; nil where this agent does not serve.
-func (a *Agent) service(ctx context.Context, v *view, mode gpu.Mode) *service {
-	if why := a.yieldsNode(v); a.events.changed(eventNotServed, why) && why != "" {
-		a.events.onNode(corev1.EventTypeWarning, eventNotServed, "Daybreak's agent only observes this node: %s", why)
-	}
+func (a *Agent) service(v *view, mode gpu.Mode) *service {
+	yields := a.yieldsNode(v)
+	a.events.warn(eventNotServed, yields, "Daybreak's agent only observes this node: "+yields)
 	if !a.intends(v) {
 		return nil
 	}
 	st, checks := a.server.Status(), a.checks.fault()
-	a.reportRuntime(st.Runtime)
-	old := a.oldKubelet(ctx, st.OldKubelet)
-	if a.events.changed(reasonOldKubelet, old) && old != "" {
-		a.events.onNode(corev1.EventTypeWarning, reasonOldKubelet, "no pod with cards is placed here: %s", old)
+	a.events.notServed(eventRuntimeReady, st.Runtime.Reason, fault{st.Runtime.Reason, st.Runtime.Message}, "the container runtime answers and injects CDI devices")
+	a.events.warn(reasonOldKubelet, st.OldKubelet, "no pod with cards is placed here: "+st.OldKubelet)
+	if checks.reason != reasonChecking {
+		a.events.notServed(eventChecksPassed, checks.message, checks, "no check keeps this node from being served any more")
 	}
-	a.reportChecks(checks)
 	sv := &service{waived: a.checks.waivedFault()}
 	switch {
 	case a.stopping:
@@ -182,8 +165,8 @@ func (a *Agent) service(ctx context.Context, v *view, mode gpu.Mode) *service {
 		sv.why = fault{reasonDisk, "the journal or CDI specs can't be written: " + st.Disk}
 	case st.Runtime.Reason != "":
 		sv.why = fault{st.Runtime.Reason, st.Runtime.Message}
-	case old != "":
-		sv.why = fault{reasonOldKubelet, old}
+	case st.OldKubelet != "":
+		sv.why = fault{reasonOldKubelet, st.OldKubelet}
 	case checks.reason != "":
 		sv.why = checks
 	case !st.Serving:
@@ -198,17 +181,6 @@ func (a *Agent) service(ctx context.Context, v *view, mode gpu.Mode) *service {
 		sv.serving, sv.why = true, fault{reasonServing, "kubelet has the agent's plugins"}
 	}
 	return sv
-}
-
-// reportRuntime reports when the runtime can't start containers, and when it can.
-func (a *Agent) reportRuntime(now deviceplugin.RuntimeFault) {
-	switch {
-	case !a.events.changed(eventRuntimeReady, now.Reason):
-	case now.Reason != "":
-		a.events.onNode(corev1.EventTypeWarning, now.Reason, "no pod with cards is placed here: %s", now.Message)
-	default:
-		a.events.onNode(corev1.EventTypeNormal, eventRuntimeReady, "the container runtime answers and injects CDI devices")
-	}
 }
 
 // foreignSlices returns what foreign slices take, and reports when that changes.

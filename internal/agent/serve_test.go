@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
-	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -28,17 +28,20 @@ func (f *fakeServer) Update(n *deviceplugin.Node) { f.node = n }
 func (f *fakeServer) Status() deviceplugin.Status { return f.status }
 func (*fakeServer) Changed() <-chan struct{}      { return nil }
 
-// serving is the condition on the Device, "" if there is none.
+// serving is the condition on the Device, without its message; "" if there is none.
 func (s *scene) serving() string {
 	if s.seen.device == nil {
 		return ""
 	}
-	for _, c := range s.seen.device.Spec.Devices[0].Conditions {
-		if c.Type == wire.ConditionServing {
-			return string(c.Status) + " " + c.Reason
-		}
-	}
-	return ""
+	f := strings.Fields(s.condition(wire.ConditionServing))
+	return strings.Join(f[:min(len(f), 2)], " ")
+}
+
+// reported returns the events with one of the words, up to now.
+func (s *scene) reported(words ...string) []string {
+	return slices.DeleteFunc(slices.Clone(s.events), func(e string) bool {
+		return !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(e, word) })
+	})
 }
 
 // The Device says that the node is served once kubelet has the plugins and the
@@ -48,59 +51,40 @@ func TestServing(t *testing.T) {
 	server := &fakeServer{}
 	s.agent.server = server
 	s.looks(1, seen("a", "b"))
-	if got := s.serving(); got != "False PluginsNotRegistered" {
-		t.Errorf("before kubelet has the plugins: %q", got)
+	if _, ok := s.seen.node.Annotations[wire.AnnotationServedBy]; ok || s.agent.Ready() == nil {
+		t.Error("the Node says who serves it, or the agent is ready, before anyone serves it")
 	}
-	if _, ok := s.seen.node.Annotations[wire.AnnotationServedBy]; ok {
-		t.Error("the Node says who serves it before anyone does")
+	for _, step := range []struct {
+		when   string
+		change func(*deviceplugin.Status)
+		want   string
+	}{
+		{"before kubelet has the plugins", func(*deviceplugin.Status) {}, "False PluginsNotRegistered"},
+		{"before kubelet says what pods hold", func(st *deviceplugin.Status) { st.Serving, st.Mode = true, gpu.ModeNative }, "False HoldersUnknown"},
+		{"kubelet has the devices of another mode", func(st *deviceplugin.Status) {
+			st.Given, st.GivenKnown = map[types.UID]inventory.PluginAllocation{}, true
+		}, "False ModeChanging"},
+		{"served", func(st *deviceplugin.Status) { st.Mode = gpu.ModeSGPU }, "True PluginsRegistered"},
+		{"kubelet restarts", func(st *deviceplugin.Status) { st.Serving = false }, "False PluginsNotRegistered"},
+		{"the disk is full", func(st *deviceplugin.Status) { st.Disk = "no space left on device" }, "False DiskNotWritable"},
+		{"served again", func(st *deviceplugin.Status) { st.Disk, st.Serving = "", true }, "True PluginsRegistered"},
+		{"the agent ends", func(*deviceplugin.Status) { s.agent.stopping = true }, "False AgentStopping"},
+	} {
+		step.change(&server.status)
+		s.step()
+		s.step() // what the Device says depends on the Node
+		if got := s.serving(); got != step.want {
+			t.Errorf("%s: %q, want %q", step.when, got, step.want)
+		}
 	}
-	if s.agent.Ready() == nil {
-		t.Error("ready before the node is served")
-	}
-	server.status.Serving, server.status.Mode = true, gpu.ModeNative
-	s.agent.step(t.Context())
 	if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != wire.ServedByDaybreak {
 		t.Errorf("served by %q", got)
-	}
-	s.agent.step(t.Context())
-	if got := s.serving(); got != "False HoldersUnknown" {
-		t.Errorf("kubelet has not said yet what pods hold: %q", got)
-	}
-	server.status.Given, server.status.GivenKnown = map[types.UID]inventory.PluginAllocation{}, true
-	s.agent.step(t.Context())
-	if got := s.serving(); got != "False ModeChanging" {
-		t.Errorf("kubelet has the devices of another mode: %q", got)
-	}
-	server.status.Mode = gpu.ModeSGPU
-	s.agent.step(t.Context())
-	if got := s.serving(); got != "True PluginsRegistered" {
-		t.Errorf("served: %q", got)
 	}
 	if got := s.seen.device.Annotations[wire.AnnotationPluginAllocations]; got != "[]" {
 		t.Errorf("what other plugins gave: %q", got)
 	}
 	if server.node == nil || len(server.node.Cards) != 2 || server.node.Mode != gpu.ModeSGPU || server.node.Inventory.Problem != nil {
 		t.Errorf("the server has %+v", server.node)
-	}
-	server.status.Serving = false
-	s.agent.step(t.Context())
-	if got := s.serving(); got != "False PluginsNotRegistered" {
-		t.Errorf("kubelet restarts: %q", got)
-	}
-	if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != wire.ServedByDaybreak {
-		t.Errorf("kubelet restarts: served by %q", got)
-	}
-	server.status.Disk = "/var/lib/daybreak can't be written to: no space left on device"
-	s.agent.step(t.Context())
-	if got := s.serving(); got != "False DiskNotWritable" {
-		t.Errorf("the disk is full: %q", got)
-	}
-	server.status.Disk, server.status.Serving = "", true
-	s.agent.step(t.Context())
-	s.agent.stopping = true
-	s.agent.step(t.Context())
-	if got := s.serving(); got != "False AgentStopping" {
-		t.Errorf("the agent ends: %q", got)
 	}
 }
 
@@ -114,32 +98,22 @@ func TestRuntimeKeepsFromServing(t *testing.T) {
 			server := &fakeServer{status: deviceplugin.Status{Mode: gpu.ModeSGPU, GivenKnown: true, RuntimeKnown: true, Runtime: fault, Waits: fault.Message}}
 			s.agent.server = server
 			s.looks(3, seen("a", "b"))
-			if got := s.serving(); got != "False "+reason {
-				t.Errorf("condition %q", got)
-			}
-			if err := s.agent.Ready(); err == nil || !strings.Contains(err.Error(), "what to do") {
-				t.Errorf("ready: %v", err)
+			if err := s.agent.Ready(); s.serving() != "False "+reason || err == nil || !strings.Contains(err.Error(), "what to do") {
+				t.Errorf("condition %q, ready: %v", s.serving(), err)
 			}
 			server.status.Runtime, server.status.Serving, server.status.Waits = deviceplugin.RuntimeFault{}, true, ""
 			s.looks(3, seen("a", "b"))
 			if got := s.serving(); got != "True PluginsRegistered" || s.agent.Ready() != nil {
 				t.Errorf("condition %q, ready %v", got, s.agent.Ready())
 			}
-			var reported []string
-			for _, e := range s.events {
-				if strings.Contains(e, reason) || strings.Contains(e, eventRuntimeReady) {
-					reported = append(reported, e)
-				}
-			}
-			if len(reported) != 2 || !strings.Contains(reported[0], "what to do") || !strings.Contains(reported[1], eventRuntimeReady) {
-				t.Errorf("reported %q", reported)
+			if got := s.reported(reason, eventRuntimeReady); len(got) != 2 || !strings.Contains(got[0], "what to do") || !strings.Contains(got[1], eventRuntimeReady) {
+				t.Errorf("reported %q", got)
 			}
 		})
 	}
 }
 
-// A kubelet that is too old keeps the node from being served, and is reported once, with
-// its version.
+// A kubelet that is too old keeps the node from being served, and is reported once.
 func TestOldKubelet(t *testing.T) {
 	s := newScene(t)
 	s.agent.server = &fakeServer{status: deviceplugin.Status{OldKubelet: "kubelet 1.23 or later is needed", RuntimeKnown: true}}
@@ -147,8 +121,8 @@ func TestOldKubelet(t *testing.T) {
 	if got := s.serving(); got != "False KubeletTooOld" {
 		t.Errorf("condition %q", got)
 	}
-	if text := strings.Join(s.events, "\n"); strings.Count(text, "KubeletTooOld no pod with cards is placed here: kubelet is v1.22.17: kubelet 1.23 or later is needed") != 1 {
-		t.Errorf("events %q", text)
+	if got := s.reported("KubeletTooOld no pod with cards is placed here: kubelet 1.23 or later is needed"); len(got) != 1 {
+		t.Errorf("events %q", s.events)
 	}
 }
 
@@ -158,7 +132,7 @@ func TestServedByOthers(t *testing.T) {
 		foreign, servedBy string
 		want              string
 	}{
-		"another plugin":     {foreign: "metax-tech.com/gpu with device GPU-1", want: "kubelet advertises metax-tech.com/gpu with device GPU-1"},
+		"another plugin":     {foreign: "metax-tech.com/gpu with device GPU-1", want: "another device plugin serves it: kubelet advertises metax-tech.com/gpu with device GPU-1"},
 		"a word on the Node": {servedBy: wire.ServedByVendor, want: "its annotation daybreak-gpu.io/served-by says vendor"},
 	}
 	for name, tc := range cases {
@@ -169,20 +143,11 @@ func TestServedByOthers(t *testing.T) {
 				s.seen.node.Annotations = map[string]string{wire.AnnotationServedBy: tc.servedBy}
 			}
 			s.looks(2, seen("a", "b"))
-			if got := s.serving(); got != "" {
-				t.Errorf("condition %q", got)
+			if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != tc.servedBy || s.serving() != "" {
+				t.Errorf("served by %q, condition %q", got, s.serving())
 			}
-			if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != tc.servedBy {
-				t.Errorf("served by %q", got)
-			}
-			reported := 0
-			for _, e := range s.events {
-				if strings.HasPrefix(e, "node/n1 NodeNotServed") && strings.Contains(e, tc.want) {
-					reported++
-				}
-			}
-			if reported != 1 {
-				t.Errorf("reported %d times: %v", reported, s.events)
+			if got := s.reported("node/n1 NodeNotServed Daybreak's agent only observes this node: " + tc.want); len(got) != 1 {
+				t.Errorf("events %q", s.events)
 			}
 		})
 	}
@@ -227,24 +192,27 @@ func TestVendorOn(t *testing.T) {
 	}
 }
 
-// The watch knows the pod of the vendor's plugin by its DaemonSet, also while the
-// pod does not run.
+// The watch knows the pod of the vendor's plugin by its DaemonSet and namespace, also
+// while the pod does not run.
 func TestVendorPod(t *testing.T) {
 	clients, err := NewClients(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := newWatcher(&Config{Node: "n1"}, clients)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "metax", Name: "gpu-device-x", GenerateName: "gpu-device-"}, Spec: corev1.PodSpec{NodeName: "n1"}}
-	trimmed, err := request.Trim(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.pods.GetStore().Add(trimmed); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.view().vendorPod; got != "metax/gpu-device-x" {
-		t.Errorf("pod %q", got)
+	for _, namespace := range []string{"tenant", wire.VendorNamespace} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gpu-device-x", GenerateName: "gpu-device-"}, Spec: corev1.PodSpec{NodeName: "n1"}}
+		source := podSource{vendor: &w.cfg.VendorPlugin}
+		if err := w.pods.GetStore().Add(source.trim(pod)); err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if namespace == wire.VendorNamespace {
+			want = namespace + "/gpu-device-x"
+		}
+		if v := w.view(); v.vendorPod != want || v.strayPod != "tenant/gpu-device-x" {
+			t.Errorf("pod in %s: the plugin's is %q, one that resembles it %q", namespace, v.vendorPod, v.strayPod)
+		}
 	}
 }
 
@@ -280,24 +248,5 @@ func TestForeignSlices(t *testing.T) {
 	s.agent.step(t.Context())
 	if len(s.writes) == 0 || s.writes[0] != "device" {
 		t.Errorf("the Device was not written again: %v", s.writes)
-	}
-}
-
-// What someone else wrote under a key of ours goes, also where the agent has
-// nothing to say there: server-side apply takes off only what it owns.
-func TestGarbageUnderOurKeys(t *testing.T) {
-	for _, key := range []string{wire.AnnotationForeignSlices, wire.AnnotationPluginAllocations, wire.AnnotationModePending} {
-		t.Run(key, func(t *testing.T) {
-			s := newScene(t)
-			s.agent.server = &fakeServer{status: deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}}
-			s.looks(2, seen("a", "b"))
-			d := s.seen.device.DeepCopy()
-			d.Annotations[key], d.ResourceVersion = "garbage", s.next()
-			s.seen.device = d
-			s.looks(3, seen("a", "b"))
-			if text, ok := s.seen.device.Annotations[key]; ok {
-				t.Errorf("it still says %q", text)
-			}
-		})
 	}
 }

@@ -50,31 +50,12 @@ func TestDriverHangs(t *testing.T) {
 	address := freeAddress(t)
 	go func() { done <- a.Run(ctx) }()
 	go func() { done <- a.Serve(ctx, address, address) }()
-	get := func(path string) (int, string) {
-		client := http.Client{Timeout: 2 * time.Second}
-		for range 200 {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response, err := client.Do(request)
-			if err == nil {
-				text, _ := io.ReadAll(response.Body)
-				_ = response.Body.Close()
-				if path != "/readyz" || response.StatusCode == http.StatusOK {
-					return response.StatusCode, string(text)
-				}
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		return 0, "no answer"
-	}
 	for _, path := range []string{"/readyz", "/healthz"} {
-		if code, text := get(path); code != http.StatusOK || text != "ok\n" {
+		if code, text := get(t, http.DefaultClient, "http://"+address+path); code != http.StatusOK || text != "ok\n" {
 			t.Errorf("%s: %d %s", path, code, text)
 		}
 	}
-	if code, text := get("/metrics"); code != http.StatusOK || !strings.Contains(text, `daybreak_agent_cards{health="healthy"} 1`) {
+	if code, text := get(t, http.DefaultClient, "http://"+address+"/metrics"); code != http.StatusOK || !strings.Contains(text, `daybreak_agent_cards{health="healthy"} 1`) {
 		t.Errorf("/metrics: %d %s", code, text)
 	}
 	close(source.block)
@@ -85,6 +66,26 @@ func TestDriverHangs(t *testing.T) {
 		}
 	}
 	s.want("0=a")
+}
+
+// get returns the answer of a server, once it serves and is ready.
+func get(t *testing.T, client *http.Client, url string) (status int, text string) {
+	t.Helper()
+	for range 200 {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response, err := client.Do(request); err == nil {
+			body, _ := io.ReadAll(response.Body)
+			_ = response.Body.Close()
+			if status, text = response.StatusCode, string(body); status != http.StatusServiceUnavailable {
+				break
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return status, text
 }
 
 func freeAddress(t *testing.T) string {
@@ -207,19 +208,7 @@ func TestServeTLS(t *testing.T) {
 	metrics, health := freeAddress(t), freeAddress(t)
 	go func() { done <- a.Serve(ctx, metrics, health) }()
 	for url, want := range map[string]int{"https://" + metrics + "/metrics": http.StatusOK, "http://" + metrics + "/metrics": http.StatusBadRequest, "http://" + health + "/healthz": http.StatusOK} {
-		status := 0
-		for range 200 {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if response, err := certified.Client().Do(request); err == nil {
-				status = response.StatusCode
-				_ = response.Body.Close()
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		status, _ := get(t, certified.Client(), url)
 		if status != want {
 			t.Errorf("%s: status %d, want %d", url, status, want)
 		}

@@ -2,29 +2,24 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
-	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -41,9 +36,11 @@ type view struct {
 	device, deleted *v1alpha1.Device
 	devicesKnown    bool
 	// pods are those of the node that ask for cards; vendorPod is the namespace and
-	// name of the pod of the vendor's plugin.
+	// name of the pod of the vendor's plugin, and strayPod of one in another namespace
+	// that resembles it.
 	pods      []*corev1.Pod
 	vendorPod string
+	strayPod  string
 	podsKnown bool
 	// modes is Daybreak's own ConfigMap, nil when there is none; vendorModes are those
 	// of the vendor's operator.
@@ -84,40 +81,15 @@ func newWatcher(cfg *Config, c *Clients) *liveWatcher {
 	own := only(metav1.ObjectNameField, cfg.Node)
 	w.nodes = w.add(metadatainformer.NewFilteredMetadataInformer(c.Metadata, nodeResource, metav1.NamespaceAll, 0, nil, own).Informer(), nil)
 	w.devices = w.add(dynamicinformer.NewFilteredDynamicInformer(c.Devices, deviceResource, metav1.NamespaceAll, 0, nil, own).Informer(), toDevice)
-	w.pods = w.add(informer(core("pods", metav1.NamespaceAll, only("spec.nodeName", cfg.Node)), &corev1.Pod{}), request.Trim)
+	pods := &podSource{client: c.Core.RESTClient(), node: cfg.Node, vendor: &cfg.VendorPlugin}
+	w.pods = w.add(informer(&cache.ListWatch{ListWithContextFunc: pods.list, WatchFuncWithContext: pods.watch}, &corev1.Pod{}), nil)
 	// One watch for both ConfigMaps: there are as many of it as nodes.
 	byName := only(metav1.ObjectNameField, wire.ModesConfigMap)
-	w.maps = w.add(informer(allOrOwn(core("configmaps", metav1.NamespaceAll, byName), core("configmaps", cfg.Namespace, byName)), &corev1.ConfigMap{}), nil)
+	w.maps = w.add(informer(core("configmaps", metav1.NamespaceAll, byName), &corev1.ConfigMap{}), w.trimModes)
 	if cfg.VendorSelector != "" {
 		w.labelled = w.add(informer(core("configmaps", cfg.VendorNamespace, func(o *metav1.ListOptions) { o.LabelSelector = cfg.VendorSelector }), &corev1.ConfigMap{}), nil)
 	}
 	return w
-}
-
-// allOrOwn reads all namespaces or, without the right to do so, its own. After a rollback
-// an agent that is not replaced yet has the rights of the earlier version.
-func allOrOwn(all, own *cache.ListWatch) *cache.ListWatch {
-	var confined atomic.Bool // the last list was of its own
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := all.ListWithContext(ctx, o)
-			confined.Store(apierrors.IsForbidden(err))
-			if confined.Load() {
-				return own.ListWithContext(ctx, o)
-			}
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if confined.Load() && o.SendInitialEvents == nil {
-				return own.WatchWithContext(ctx, o)
-			}
-			w, err := all.WatchWithContext(ctx, o)
-			if err == nil {
-				confined.Store(false) // such a watch begins with all objects: no list precedes it
-			}
-			return w, err
-		},
-	}
 }
 
 // add has changes that an informer sees wake the agent.
@@ -173,8 +145,11 @@ func (w *liveWatcher) view() view {
 		if wire.Asks(pod) {
 			v.pods = append(v.pods, pod)
 		}
-		if w.cfg.VendorPlugin.Owns(pod) {
+		switch p := &w.cfg.VendorPlugin; {
+		case p.Owns(pod):
 			v.vendorPod = pod.Namespace + "/" + pod.Name
+		case p.Resembles(pod):
+			v.strayPod = pod.Namespace + "/" + pod.Name
 		}
 	}
 	slices.SortFunc(v.pods, func(a, b *corev1.Pod) int {
@@ -182,6 +157,15 @@ func (w *liveWatcher) view() view {
 	})
 	w.addModes(&v)
 	return v
+}
+
+// trimModes drops what is in the ConfigMaps of other namespaces, which any user may write.
+func (w *liveWatcher) trimModes(obj any) (any, error) {
+	m, ok := obj.(*corev1.ConfigMap)
+	if !ok || m.Namespace == w.cfg.Namespace || m.Namespace == w.cfg.VendorNamespace {
+		return obj, nil
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}}, nil
 }
 
 // addModes adds the ConfigMaps with modes. Those of other namespaces don't count:
@@ -241,20 +225,16 @@ func toDevice(obj any) (any, error) {
 	if !ok {
 		return obj, nil // seen before, or a tombstone
 	}
-	return decodeDevice(u)
+	return decodeDevice(u), nil
 }
 
-func decodeDevice(u *unstructured.Unstructured) (*v1alpha1.Device, error) {
-	text, err := json.Marshal(u)
-	if err != nil {
-		return nil, fmt.Errorf("device %s: %w", u.GetName(), err)
-	}
-	d, err := wire.DecodeDevice(text)
+func decodeDevice(u *unstructured.Unstructured) *v1alpha1.Device {
+	d, err := wire.DeviceOf(u)
 	if err != nil {
 		d = &v1alpha1.Device{}
 		d.Name, d.ResourceVersion, d.UID, d.ManagedFields = u.GetName(), u.GetResourceVersion(), u.GetUID(), u.GetManagedFields()
 	}
-	return d, nil
+	return d
 }
 
 // older reports whether a is an older version of an object than b.

@@ -69,20 +69,13 @@ const (
 	hamiGPU  = "Metax-GPU"
 )
 
-// vendorShare is a share in the vendor's format. Zeros are left out.
-type vendorShare struct {
-	UUID    string `json:"uuid"`
-	Compute int32  `json:"compute,omitempty"`
-	VRam    int64  `json:"vRam,omitempty"`
-}
-
 // encodeVendor lists, container by container, the shares of cards.
 func encodeVendor(n *ledger.Node, h *ledger.Holding) (string, error) {
-	lists := make([][]vendorShare, len(h.Parts))
+	lists := make([][]NamedShare, len(h.Parts))
 	for i := range h.Parts {
-		lists[i] = []vendorShare{}
+		lists[i] = []NamedShare{}
 		for _, s := range h.Parts[i].Shares {
-			lists[i] = append(lists[i], vendorShare{string(n.Topology().Card(s.Card).ID), int32(s.Compute), int64(s.Memory)})
+			lists[i] = append(lists[i], NamedShare{n.Topology().Card(s.Card).ID, s.Compute, s.Memory})
 		}
 	}
 	text, err := json.Marshal(lists)
@@ -101,7 +94,7 @@ func encodeHAMi(n *ledger.Node, h *ledger.Holding, requests []gpu.Request, whole
 	for i := range h.Parts {
 		if requests[i].Whole == whole {
 			for _, s := range h.Parts[i].Shares {
-				id := string(n.Topology().Card(s.Card).ID)
+				id := n.Topology().Card(s.Card).ID
 				if n.Counted {
 					id = countedName(n.Name, s.Card)
 				}
@@ -118,7 +111,9 @@ func encodeHAMi(n *ledger.Node, h *ledger.Holding, requests []gpu.Request, whole
 }
 
 // countedName is HAMi's name for a card that it can count but not name.
-func countedName(node string, index int) string { return fmt.Sprintf("%s-metax-%d", node, index) }
+func countedName(node string, index int) gpu.CardID {
+	return gpu.CardID(fmt.Sprintf("%s-metax-%d", node, index))
+}
 
 // koordAllocation is Koordinator's format: what the pod holds of each card, by
 // type of device.
@@ -127,7 +122,7 @@ type koordAllocation map[v1alpha1.DeviceType][]koordCard
 type koordCard struct {
 	Minor     int32               `json:"minor"`
 	Resources corev1.ResourceList `json:"resources"`
-	ID        string              `json:"id,omitempty"`
+	ID        gpu.CardID          `json:"id,omitempty"`
 }
 
 func encodeKoordinator(n *ledger.Node, h *ledger.Holding) (string, error) {
@@ -141,7 +136,7 @@ func encodeKoordinator(n *ledger.Node, h *ledger.Holding) (string, error) {
 			ratio = int64((booked.Memory*100 + card.Memory - 1) / card.Memory)
 		}
 		cards = append(cards, koordCard{
-			Minor: int32(card.Minor), ID: string(card.ID),
+			Minor: int32(card.Minor), ID: card.ID,
 			Resources: corev1.ResourceList{
 				wire.KoordCore:        *resource.NewQuantity(int64(booked.Compute), resource.DecimalSI),
 				wire.KoordMemory:      *resource.NewQuantity(int64(booked.Memory)*wire.Mebibyte, resource.BinarySI),

@@ -54,57 +54,32 @@ func TestAnnotations(t *testing.T) {
 	sparse := inventory.ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfo("GPU-x", 4), gputest.CardInfo("GPU-y", 9)))
 	const ring = `{"cards":["GPU-0","GPU-1","GPU-2","GPU-3"],"links":["-M..","M-..","..-M","..M-"]}`
 	linked := inventory.ReadInventory(gputest.MakeNode(""), gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(4)...), wire.AnnotationLinks, ring))
+	slice := func(qos, allocated, hami string) []string {
+		list := []string{wire.AnnotationAllocated, allocated, wire.AnnotationHAMiSGPU, hami}
+		if qos != "" {
+			list = append(list, wire.AnnotationQoS, qos)
+		}
+		return list
+	}
 	cases := map[string]struct {
 		inventory *inventory.Inventory
 		pod       *gputest.PodBuilder
 		want      []string // key, value, ...; the node and the time are in all
 	}{
-		"a slice": {
-			plain, app("sgpu: 1, vcore: 60, vmemory: 4"),
-			[]string{
-				wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":60,"vRam":4096}]]`,
-				wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,4096,60:;",
-				wire.AnnotationQoS, "best-effort",
-			},
-		},
+		"a slice": {plain, app("sgpu: 1, vcore: 60, vmemory: 4"), slice("best-effort", `[[{"uuid":"GPU-0","compute":60,"vRam":4096}]]`, "GPU-0,Metax-SGPU,4096,60:;")},
 		"a slice with a QoS": {
 			plain, app("sgpu: 1, vcore: 60, vmemory: 4").Annotate(wire.AnnotationQoS, "fixed-share"),
-			[]string{
-				wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":60,"vRam":4096}]]`,
-				wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,4096,60:;",
-				wire.AnnotationQoS, "fixed-share",
-			},
+			slice("fixed-share", `[[{"uuid":"GPU-0","compute":60,"vRam":4096}]]`, "GPU-0,Metax-SGPU,4096,60:;"),
 		},
 		"an online slice has neither compute nor QoS": {
 			plain, app("sgpu: 1, vcore: 60, vmemory: 4").Annotate(wire.AnnotationClass, "online"),
-			[]string{
-				wire.AnnotationAllocated, `[[{"uuid":"GPU-0","vRam":4096}]]`,
-				wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,4096,0:;",
-			},
+			slice("", `[[{"uuid":"GPU-0","vRam":4096}]]`, "GPU-0,Metax-SGPU,4096,0:;"),
 		},
-		"no compute reserved": {
-			plain, app("sgpu: 1, vcore: 0, vmemory: 4"),
-			[]string{
-				wire.AnnotationAllocated, `[[{"uuid":"GPU-0","vRam":4096}]]`,
-				wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,4096,0:;",
-				wire.AnnotationQoS, "best-effort",
-			},
-		},
-		"a card alone, in the words of slices": {
-			plain, app("sgpu: 1"),
-			[]string{
-				wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":100,"vRam":65536}]]`,
-				wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,65536,100:;",
-				wire.AnnotationQoS, "best-effort",
-			},
-		},
+		"no compute reserved":                  {plain, app("sgpu: 1, vcore: 0, vmemory: 4"), slice("best-effort", `[[{"uuid":"GPU-0","vRam":4096}]]`, "GPU-0,Metax-SGPU,4096,0:;")},
+		"a card alone, in the words of slices": {plain, app("sgpu: 1"), slice("best-effort", `[[{"uuid":"GPU-0","compute":100,"vRam":65536}]]`, "GPU-0,Metax-SGPU,65536,100:;")},
 		"slices of two cards": {
 			plain, app("sgpu: 2, vcore: 10, vmemory: 1"),
-			[]string{
-				wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":10,"vRam":1024},{"uuid":"GPU-1","compute":10,"vRam":1024}]]`,
-				wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,1024,10:GPU-1,Metax-SGPU,1024,10:;",
-				wire.AnnotationQoS, "best-effort",
-			},
+			slice("best-effort", `[[{"uuid":"GPU-0","compute":10,"vRam":1024},{"uuid":"GPU-1","compute":10,"vRam":1024}]]`, "GPU-0,Metax-SGPU,1024,10:GPU-1,Metax-SGPU,1024,10:;"),
 		},
 		"whole cards": {
 			linked, app("gpu: 2"),
@@ -115,11 +90,7 @@ func TestAnnotations(t *testing.T) {
 		},
 		"several containers, one of which asks nothing": {
 			plain, gputest.MakePod("p").Init("sgpu: 1, vcore: 50, vmemory: 8").App("sgpu: 1, vcore: 10, vmemory: 1").App("").App("sgpu: 1, vcore: 20, vmemory: 2"),
-			[]string{
-				wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":50,"vRam":8192}],[{"uuid":"GPU-0","compute":10,"vRam":1024}],[],[{"uuid":"GPU-0","compute":20,"vRam":2048}]]`,
-				wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,8192,50:;GPU-0,Metax-SGPU,1024,10:;;GPU-0,Metax-SGPU,2048,20:;",
-				wire.AnnotationQoS, "best-effort",
-			},
+			slice("best-effort", `[[{"uuid":"GPU-0","compute":50,"vRam":8192}],[{"uuid":"GPU-0","compute":10,"vRam":1024}],[],[{"uuid":"GPU-0","compute":20,"vRam":2048}]]`, "GPU-0,Metax-SGPU,8192,50:;GPU-0,Metax-SGPU,1024,10:;;GPU-0,Metax-SGPU,2048,20:;"),
 		},
 		"whole cards and slices": {
 			plain, app("gpu: 1").App("sgpu: 1, vcore: 10, vmemory: 1"),

@@ -63,7 +63,7 @@ func BookingFor(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod, ask *
 	if n.Counted && !canHold {
 		return none, true, nil // nothing but its request could be read
 	}
-	b := newBooking(n, pod, ask, asks)
+	b := booking{node: n, pod: pod, ask: ask, asks: asks, containers: request.Containers(pod)}
 	h, known = b.held(inv)
 	switch {
 	case known || canHold && mayHold(inv, pod):
@@ -89,8 +89,7 @@ func mayHold(inv *inventory.Inventory, pod *corev1.Pod) bool {
 // listed what kubelet gave the pod, that is it; else what the annotations say, see
 // [AnnotatedHolding].
 func HoldingOf(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
-	ask, asks := request.ReadBound(pod)
-	b := newBooking(n, pod, ask, asks)
+	b := newBooking(n, pod)
 	h, known = b.held(inv)
 	return h, known, b.notes
 }
@@ -99,8 +98,7 @@ func HoldingOf(inv *inventory.Inventory, n *ledger.Node, pod *corev1.Pod) (h led
 // is not known when none can be read; a pod whose counts are all zero holds
 // nothing. The notes are for operators.
 func AnnotatedHolding(n *ledger.Node, pod *corev1.Pod) (h ledger.Holding, known bool, notes []string) {
-	ask, asks := request.ReadBound(pod)
-	b := newBooking(n, pod, ask, asks)
+	b := newBooking(n, pod)
 	h, known = b.annotated()
 	return h, known, b.notes
 }
@@ -116,7 +114,8 @@ type booking struct {
 	notes      []string
 }
 
-func newBooking(n *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, asks bool) *booking {
+func newBooking(n *ledger.Node, pod *corev1.Pod) *booking {
+	ask, asks := request.ReadBound(pod)
 	return &booking{node: n, pod: pod, ask: ask, asks: asks, containers: request.Containers(pod)}
 }
 
@@ -127,7 +126,7 @@ func (b *booking) note(format string, args ...any) {
 // held implements [HoldingOf].
 func (b *booking) held(inv *inventory.Inventory) (h ledger.Holding, known bool) {
 	g, ok := inv.PluginAllocation(b.pod.UID)
-	if !ok || !b.asks || g.Holder != "" && g.Holder != HolderOf(b.pod) || b.node.Counted {
+	if !ok || !b.asks || b.node.Counted {
 		return b.annotated()
 	}
 	h, lost, err := b.holding(b.given(&g))

@@ -31,7 +31,7 @@ func ClaimOf(n *ledger.Node, pod *corev1.Pod, container string) (*Claim, error) 
 	}
 	ask, problems := request.Read(pod)
 	if len(problems) > 0 {
-		return nil, fmt.Errorf("the pod's request is invalid: %w", problems.ToAggregate())
+		return nil, fmt.Errorf("the pod's request is invalid: %w", problems[0])
 	}
 	if ask == nil {
 		return nil, errors.New("the pod asks for no MetaX cards")

@@ -15,57 +15,44 @@ import (
 // maxShareMemory bounds the memory of a share, in MiB.
 const maxShareMemory = 16 << 20
 
-// check returns the share if it is within what any card could have.
-func (s namedShare) check() (namedShare, error) {
-	switch {
-	case s.id == "" || len(s.id) > wire.MaxUUID:
-		return s, fmt.Errorf("uuid %.40q: want 1 to %d characters", s.id, wire.MaxUUID)
-	case s.compute < 0 || s.compute > 100:
-		return s, fmt.Errorf("card %s: compute %d: want percent from 0 to 100", s.id, s.compute)
-	case s.memory < 0 || s.memory > maxShareMemory:
-		return s, fmt.Errorf("card %s: memory %d: want MiB from 0 to %d", s.id, s.memory, maxShareMemory)
+// checkShares checks what every list of shares must be: within what any card could
+// have, with no card twice in a container, nor too many.
+func checkShares(lists ...[]NamedShare) error {
+	if len(lists) > wire.MaxListedContainers {
+		return fmt.Errorf("%d containers, at most %d are read", len(lists), wire.MaxListedContainers)
 	}
-	return s, nil
-}
-
-// distinct checks that a container names no card twice, nor too many.
-func distinct(shares []namedShare) error {
-	ids := make([]gpu.CardID, len(shares))
-	for i := range shares {
-		ids[i] = gpu.CardID(shares[i].id)
+	for _, list := range lists {
+		ids := make([]gpu.CardID, len(list))
+		for i, s := range list {
+			switch ids[i] = s.UUID; {
+			case s.UUID == "" || len(s.UUID) > wire.MaxUUID:
+				return fmt.Errorf("uuid %.40q: want 1 to %d characters", s.UUID, wire.MaxUUID)
+			case s.Compute < 0 || s.Compute > gpu.FullCompute:
+				return fmt.Errorf("card %s: compute %d: want percent from 0 to 100", s.UUID, s.Compute)
+			case s.Memory < 0 || s.Memory > maxShareMemory:
+				return fmt.Errorf("card %s: memory %d: want MiB from 0 to %d", s.UUID, s.Memory, maxShareMemory)
+			}
+		}
+		if err := wire.CheckCards(ids); err != nil {
+			return err
+		}
 	}
-	return wire.CheckCards(ids)
+	return nil
 }
 
 // decodeVendor reads the vendor's format.
-func decodeVendor(text string) ([][]namedShare, error) {
-	var lists [][]vendorShare
+func decodeVendor(text string) ([][]NamedShare, error) {
+	var lists [][]NamedShare
 	if err := wire.DecodeAnnotation(text, &lists); err != nil {
 		return nil, err
 	}
-	if len(lists) > wire.MaxListedContainers {
-		return nil, fmt.Errorf("%d containers, at most %d are read", len(lists), wire.MaxListedContainers)
-	}
-	out := make([][]namedShare, len(lists))
-	for i, list := range lists {
-		for _, v := range list {
-			s, err := namedShare{v.UUID, int64(v.Compute), gpu.MiB(v.VRam)}.check()
-			if err != nil {
-				return nil, err
-			}
-			out[i] = append(out[i], s)
-		}
-		if err := distinct(out[i]); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return lists, checkShares(lists...)
 }
 
 // decodeHAMi reads HAMi's two annotations, slices and whole cards, into one
 // list: a container has one or the other.
-func decodeHAMi(node, sgpu, whole string) ([][]namedShare, error) {
-	var out [][]namedShare
+func decodeHAMi(node, sgpu, whole string) ([][]NamedShare, error) {
+	var out [][]NamedShare
 	for _, text := range []string{sgpu, whole} {
 		if text == "" {
 			continue
@@ -83,15 +70,12 @@ func decodeHAMi(node, sgpu, whole string) ([][]namedShare, error) {
 		}
 		for i := range lists {
 			out[i] = append(out[i], lists[i]...)
-			if err := distinct(out[i]); err != nil {
-				return nil, err
-			}
 		}
 	}
-	return out, nil
+	return out, checkShares(out...)
 }
 
-func decodeHAMiList(node, text string) ([][]namedShare, error) {
+func decodeHAMiList(node, text string) ([][]NamedShare, error) {
 	if err := wire.CheckSize(text); err != nil {
 		return nil, err
 	}
@@ -100,10 +84,7 @@ func decodeHAMiList(node, text string) ([][]namedShare, error) {
 		return nil, errors.New("does not end in a semicolon")
 	}
 	entries := strings.Split(body, ";")
-	if len(entries) > wire.MaxListedContainers {
-		return nil, fmt.Errorf("%d containers, at most %d are read", len(entries), wire.MaxListedContainers)
-	}
-	out := make([][]namedShare, len(entries))
+	out := make([][]NamedShare, len(entries))
 	for i, entry := range entries {
 		if entry == "" {
 			continue
@@ -113,47 +94,44 @@ func decodeHAMiList(node, text string) ([][]namedShare, error) {
 			if err != nil {
 				return nil, err
 			}
-			if isCountedName(node, s.id) {
-				return nil, fmt.Errorf("%s is a made-up name: the vendor's plugin picked the card", s.id)
+			if isCountedName(node, s.UUID) {
+				return nil, fmt.Errorf("%s is a made-up name: the vendor's plugin picked the card", s.UUID)
 			}
 			out[i] = append(out[i], s)
-		}
-		if err := distinct(out[i]); err != nil {
-			return nil, err
 		}
 	}
 	return out, nil
 }
 
 // decodeHAMiShare reads "UUID,Type,MiB,percent"; newer fields may follow.
-func decodeHAMiShare(text string) (namedShare, error) {
+func decodeHAMiShare(text string) (NamedShare, error) {
 	fields := strings.Split(text, ",")
 	if len(fields) < 4 {
-		return namedShare{}, fmt.Errorf("share %.60q has %d fields, want uuid,type,memory,compute", text, len(fields))
+		return NamedShare{}, fmt.Errorf("share %.60q has %d fields, want uuid,type,memory,compute", text, len(fields))
 	}
 	if fields[1] != hamiSGPU && fields[1] != hamiGPU {
-		return namedShare{}, fmt.Errorf("share %.60q is of type %.20q, want %s or %s", text, fields[1], hamiSGPU, hamiGPU)
+		return NamedShare{}, fmt.Errorf("share %.60q is of type %.20q, want %s or %s", text, fields[1], hamiSGPU, hamiGPU)
 	}
 	memory, err := strconv.ParseInt(fields[2], 10, 64)
 	if err != nil {
-		return namedShare{}, fmt.Errorf("share %.60q: memory %.20q is no number", text, fields[2])
+		return NamedShare{}, fmt.Errorf("share %.60q: memory %.20q is no number", text, fields[2])
 	}
-	compute, err := strconv.ParseInt(fields[3], 10, 64)
+	compute, err := strconv.ParseInt(fields[3], 10, 32)
 	if err != nil {
-		return namedShare{}, fmt.Errorf("share %.60q: compute %.20q is no number", text, fields[3])
+		return NamedShare{}, fmt.Errorf("share %.60q: compute %.20q is no number", text, fields[3])
 	}
-	return namedShare{fields[0], compute, gpu.MiB(memory)}.check()
+	return NamedShare{gpu.CardID(fields[0]), gpu.Percent(compute), gpu.MiB(memory)}, nil
 }
 
 // decodeKoordinator reads Koordinator's format: what the pod as a whole holds
 // of each card. A card is named by id, or by minor number where that is
 // missing; memory is in bytes or a ratio of the card's.
-func decodeKoordinator(text string, n *ledger.Node) ([]namedShare, error) {
+func decodeKoordinator(text string, n *ledger.Node) ([]NamedShare, error) {
 	var doc koordAllocation
 	if err := wire.DecodeAnnotation(text, &doc); err != nil {
 		return nil, err
 	}
-	var out []namedShare
+	var out []NamedShare
 	for _, k := range doc[v1alpha1.DeviceTypeGPU] {
 		s, err := k.share(n.Topology())
 		if err != nil {
@@ -161,40 +139,40 @@ func decodeKoordinator(text string, n *ledger.Node) ([]namedShare, error) {
 		}
 		out = append(out, s)
 	}
-	return out, distinct(out)
+	return out, checkShares(out)
 }
 
-func (k *koordCard) share(t *gpu.Topology) (namedShare, error) {
-	index, found := t.Index(gpu.CardID(k.ID))
+func (k *koordCard) share(t *gpu.Topology) (NamedShare, error) {
+	index, found := t.Index(k.ID)
 	if k.ID == "" {
 		for i := range t.Len() {
 			if t.Card(i).Minor == int(k.Minor) {
-				index, found, k.ID = i, true, string(t.Card(i).ID)
+				index, found, k.ID = i, true, t.Card(i).ID
 			}
 		}
 	}
 	if k.ID == "" {
-		return namedShare{}, fmt.Errorf("minor %d: the node has no such card", k.Minor)
+		return NamedShare{}, fmt.Errorf("minor %d: the node has no such card", k.Minor)
 	}
 	core, memory, ratio := k.Resources[wire.KoordCore], k.Resources[wire.KoordMemory], k.Resources[wire.KoordMemoryRatio]
 	percent, ok := wire.WholeNumber(core, 100)
 	if !ok {
-		return namedShare{}, fmt.Errorf("card %.40s: %s %s: want percent from 0 to 100", k.ID, wire.KoordCore, core.String())
+		return NamedShare{}, fmt.Errorf("card %.40s: %s %s: want percent from 0 to 100", k.ID, wire.KoordCore, core.String())
 	}
-	s := namedShare{id: k.ID, compute: percent}
+	s := NamedShare{UUID: k.ID, Compute: gpu.Percent(percent)}
 	switch {
 	case memory.Sign() < 0 || memory.CmpInt64(maxShareMemory*wire.Mebibyte) > 0:
-		return namedShare{}, fmt.Errorf("card %.40s: %s %s: want bytes, at most 16Ti", k.ID, wire.KoordMemory, memory.String())
+		return NamedShare{}, fmt.Errorf("card %.40s: %s %s: want bytes, at most 16Ti", k.ID, wire.KoordMemory, memory.String())
 	case !memory.IsZero():
-		s.memory = gpu.MiB((memory.Value() + wire.Mebibyte - 1) / wire.Mebibyte)
+		s.Memory = gpu.MiB((memory.Value() + wire.Mebibyte - 1) / wire.Mebibyte)
 	case found:
 		part, ok := wire.WholeNumber(ratio, 100)
 		if !ok {
-			return namedShare{}, fmt.Errorf("card %.40s: %s %s: want percent from 0 to 100", k.ID, wire.KoordMemoryRatio, ratio.String())
+			return NamedShare{}, fmt.Errorf("card %.40s: %s %s: want percent from 0 to 100", k.ID, wire.KoordMemoryRatio, ratio.String())
 		}
 		if part > 0 {
-			s.memory = gpu.Memory{Ratio: gpu.Percent(part)}.Of(t.Card(index).Memory)
+			s.Memory = gpu.Memory{Ratio: gpu.Percent(part)}.Of(t.Card(index).Memory)
 		}
 	}
-	return s.check()
+	return s, nil
 }

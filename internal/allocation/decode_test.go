@@ -70,13 +70,3 @@ func repeat(n int, separator, text string) string {
 	}
 	return strings.Join(list, separator)
 }
-
-func BenchmarkDecodeVendor(b *testing.B) {
-	text := `[[{"uuid":"GPU-6a8a3c1e-0000-0000-0000-000000000000","compute":60,"vRam":4096}]]`
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := decodeVendor(text); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

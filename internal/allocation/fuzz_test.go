@@ -31,7 +31,7 @@ func FuzzDecodeVendor(f *testing.F) {
 		if err != nil {
 			return
 		}
-		checkShares(t, lists)
+		checkBounds(t, lists...)
 		n, h, ok := holdingOf(lists)
 		if !ok {
 			return
@@ -45,19 +45,19 @@ func FuzzDecodeVendor(f *testing.F) {
 	})
 }
 
-// checkShares checks the bounds that every decoder promises.
-func checkShares(t *testing.T, lists [][]namedShare) {
+// checkBounds checks the bounds that every decoder promises.
+func checkBounds(t *testing.T, lists ...[]NamedShare) {
 	t.Helper()
 	if len(lists) > wire.MaxListedContainers {
 		t.Fatalf("%d containers", len(lists))
 	}
 	for _, list := range lists {
-		seen := map[string]bool{}
+		seen := map[gpu.CardID]bool{}
 		for _, s := range list {
-			if s.id == "" || len(s.id) > wire.MaxUUID || s.compute < 0 || s.compute > 100 || s.memory < 0 || s.memory > maxShareMemory || seen[s.id] {
-				t.Fatalf("share %+v, again: %t", s, seen[s.id])
+			if s.UUID == "" || len(s.UUID) > wire.MaxUUID || s.Compute < 0 || s.Compute > 100 || s.Memory < 0 || s.Memory > maxShareMemory || seen[s.UUID] {
+				t.Fatalf("share %+v, again: %t", s, seen[s.UUID])
 			}
-			seen[s.id] = true
+			seen[s.UUID] = true
 		}
 		if len(list) > gpu.MaxCards {
 			t.Fatalf("%d cards in one container", len(list))
@@ -65,27 +65,27 @@ func checkShares(t *testing.T, lists [][]namedShare) {
 	}
 }
 
-func checkSameShares(t *testing.T, want, got [][]namedShare, text string, err error) {
+func checkSameShares(t *testing.T, want, got [][]NamedShare, text string, err error) {
 	t.Helper()
-	if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(namedShare{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
+	if diff := gocmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
 		t.Fatalf("read back from %s: %v (-first +second):\n%s", text, err, diff)
 	}
 }
 
 // holdingOf returns a node with the cards that are named, and the shares as a
 // holding on it. It is not ok when no node could have all the cards.
-func holdingOf(lists [][]namedShare) (n *ledger.Node, h *ledger.Holding, ok bool) {
+func holdingOf(lists [][]NamedShare) (n *ledger.Node, h *ledger.Holding, ok bool) {
 	var cards []gpu.Card
-	index := map[string]int{}
+	index := map[gpu.CardID]int{}
 	h = &ledger.Holding{Holder: "default/p"}
 	for i, list := range lists {
 		part := ledger.Part{Container: fmt.Sprintf("c%d", i)}
 		for _, s := range list {
-			if _, known := index[s.id]; !known {
-				index[s.id] = len(cards)
-				cards = append(cards, gpu.Card{ID: gpu.CardID(s.id), Minor: len(cards), Memory: 1 << 20, Slots: 16, Healthy: true})
+			if _, known := index[s.UUID]; !known {
+				index[s.UUID] = len(cards)
+				cards = append(cards, gpu.Card{ID: s.UUID, Minor: len(cards), Memory: 1 << 20, Slots: 16, Healthy: true})
 			}
-			part.Shares = append(part.Shares, ledger.Share{Card: index[s.id], Compute: gpu.Percent(s.compute), Memory: s.memory})
+			part.Shares = append(part.Shares, ledger.Share{Card: index[s.UUID], Compute: s.Compute, Memory: s.Memory})
 		}
 		h.Parts = append(h.Parts, part)
 	}
@@ -111,14 +111,14 @@ func FuzzDecodeHAMi(f *testing.F) {
 		if err != nil {
 			return
 		}
-		checkShares(t, lists)
+		checkBounds(t, lists...)
 		n, h, ok := holdingOf(lists)
 		if !ok {
 			return
 		}
 		// Written as if each container had asked for slices.
 		again := encodeHAMi(n, h, make([]gpu.Request, len(lists)), false)
-		if again == "" && slices.ContainsFunc(lists, func(l []namedShare) bool { return len(l) > 0 }) {
+		if again == "" && slices.ContainsFunc(lists, func(l []NamedShare) bool { return len(l) > 0 }) {
 			t.Fatalf("nothing is written of %+v", lists)
 		}
 		if again == "" {
@@ -147,12 +147,12 @@ func FuzzDecodeKoordinator(f *testing.F) {
 		if err != nil {
 			return
 		}
-		checkShares(t, [][]namedShare{shares})
-		h, known := ledger.Holding{Parts: []ledger.Part{{}}}, []namedShare{}
+		checkBounds(t, shares)
+		h, known := ledger.Holding{Parts: []ledger.Part{{}}}, []NamedShare{}
 		for i := range n.Topology().Len() { // in the order they are written
 			for _, s := range shares {
-				if s.id == string(n.Topology().Card(i).ID) {
-					h.Parts[0].Shares = append(h.Parts[0].Shares, ledger.Share{Card: i, Compute: gpu.Percent(s.compute), Memory: s.memory})
+				if s.UUID == n.Topology().Card(i).ID {
+					h.Parts[0].Shares = append(h.Parts[0].Shares, ledger.Share{Card: i, Compute: s.Compute, Memory: s.Memory})
 					known = append(known, s)
 				}
 			}
@@ -162,7 +162,7 @@ func FuzzDecodeKoordinator(f *testing.F) {
 			t.Fatal(err)
 		}
 		back, err := decodeKoordinator(again, n)
-		checkSameShares(t, [][]namedShare{known}, [][]namedShare{back}, again, err)
+		checkSameShares(t, [][]NamedShare{known}, [][]NamedShare{back}, again, err)
 	})
 }
 

@@ -33,9 +33,8 @@ func TestHostileDevices(t *testing.T) {
 	for _, tc := range hostile.Devices() {
 		t.Run(tc.Name, func(t *testing.T) {
 			d, err := wire.DecodeDevice(tc.JSON("n1"))
-			inv := inventory.BadInventory("n1", err)
+			inv := (&inventory.NodeObjects{Name: "n1", Node: gputest.MakeNode(""), Device: d, Err: err, Vendor: true}).Inventory()
 			if err == nil {
-				inv = inventory.ReadInventory(gputest.MakeNode(""), d)
 				_, _ = inventory.DecodePublication(d) // of an agent that restarts: no panic
 			}
 			checkInventory(t, inv)
@@ -119,33 +118,6 @@ func TestHostileModes(t *testing.T) {
 			_, err := inventory.DecodeModes(data)
 			t.Logf("%s", time.Since(start).Round(time.Millisecond))
 			checkSentence(t, err)
-		})
-	}
-}
-
-// TestNeverMore: whatever a bound pod's annotation says, it is booked at most
-// what its limits ask for.
-func TestNeverMore(t *testing.T) {
-	inv := inventory.ReadInventory(gputest.MakeNode(""), gputest.MakeDevice(gputest.CardInfos(4)...))
-	for name, annotation := range map[string][2]string{
-		"vendor":      {wire.AnnotationAllocated, `[[{"uuid":"GPU-0","compute":100,"vRam":16777216},{"uuid":"GPU-1","compute":100,"vRam":65536}]]`},
-		"hami":        {wire.AnnotationHAMiSGPU, "GPU-0,Metax-SGPU,16777216,100:GPU-1,Metax-SGPU,65536,100:;"},
-		"koordinator": {wire.AnnotationKoordAllocated, `{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory":"16Ti"}},{"minor":1,"resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory-ratio":"100"}}]}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n, _ := NewNode(inv, podList(app("sgpu: 1, vcore: 10, vmemory: 1").On("n1").Annotate(annotation[0], annotation[1]).Obj()))
-			var cards int
-			for i, u := range n.Now().Usage {
-				if u.Slots > 0 {
-					cards++
-				}
-				if u.Exclusive || u.Compute > 10 || u.Memory > 1024 {
-					t.Errorf("card %d has %+v", i, u)
-				}
-			}
-			if cards != 1 || len(n.Unknown()) != 0 {
-				t.Errorf("%d cards, unknown %v", cards, n.Unknown())
-			}
 		})
 	}
 }

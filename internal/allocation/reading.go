@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -33,7 +34,7 @@ func Readings(n *ledger.Node, pod *corev1.Pod) []Reading {
 	if n.Counted {
 		return nil
 	}
-	b := newBooking(n, pod, nil, true)
+	b := booking{node: n, pod: pod, containers: request.Containers(pod)}
 	readings := b.readings()
 	for i := range readings {
 		r := &readings[i]
@@ -72,11 +73,10 @@ func (b *booking) readings() []Reading {
 	}
 	if text, ok := b.pod.Annotations[wire.AnnotationKoordAllocated]; ok {
 		r := Reading{Key: wire.AnnotationKoordAllocated}
-		shares, err := decodeKoordinator(text, b.node)
-		if err == nil {
-			r.Holding, r.Lost, err = b.podHolding(shares)
+		var shares []NamedShare
+		if shares, r.Err = decodeKoordinator(text, b.node); r.Err == nil {
+			r.Holding, r.Lost, r.Err = b.podHolding(shares)
 		}
-		r.Err = err
 		list = append(list, r)
 	}
 	return list
@@ -84,7 +84,7 @@ func (b *booking) readings() []Reading {
 
 // reading is what an annotation with a list for each container says, if it could
 // be decoded.
-func (b *booking) reading(key string, lists [][]namedShare, err error) Reading {
+func (b *booking) reading(key string, lists [][]NamedShare, err error) Reading {
 	r := Reading{Key: key, Err: err}
 	if err == nil {
 		r.Holding, r.Lost, r.Err = b.holding(lists)

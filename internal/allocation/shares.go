@@ -12,13 +12,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// namedShare is a share as an annotation has it.
-type namedShare struct {
-	id      string
-	compute int64
-	memory  gpu.MiB
-}
-
 var (
 	errOtherNode = errors.New("was written for another node: " + wire.AnnotationHAMiNode + " differs from spec.nodeName")
 	errNoCard    = errors.New("names no card")
@@ -28,7 +21,7 @@ var (
 // no larger than what the pod asked for. Cards that the node does not have are
 // returned by name. A list without cards for a container that asks for some
 // is ignored: the container runs, so it has cards.
-func (b *booking) holding(lists [][]namedShare) (h ledger.Holding, lost []string, err error) {
+func (b *booking) holding(lists [][]NamedShare) (h ledger.Holding, lost []string, err error) {
 	if len(lists) == 1 && len(b.containers) > 1 {
 		return b.podHolding(lists[0]) // of a writer that knows pods only
 	}
@@ -53,7 +46,7 @@ func (b *booking) holding(lists [][]namedShare) (h ledger.Holding, lost []string
 		for _, s := range perPart[i] {
 			share, ok := b.share(s)
 			if !ok {
-				lost = append(lost, s.id)
+				lost = append(lost, string(s.UUID))
 				continue
 			}
 			if most != nil {
@@ -71,7 +64,7 @@ func (b *booking) holding(lists [][]namedShare) (h ledger.Holding, lost []string
 // podHolding turns an annotation about the pod as a whole into a
 // holding, no larger than what all its containers asked for together. It is
 // put down to the first container that asks.
-func (b *booking) podHolding(shares []namedShare) (h ledger.Holding, lost []string, err error) {
+func (b *booking) podHolding(shares []NamedShare) (h ledger.Holding, lost []string, err error) {
 	if h, err = b.empty(); err != nil {
 		return h, nil, err
 	}
@@ -88,7 +81,7 @@ func (b *booking) podHolding(shares []namedShare) (h ledger.Holding, lost []stri
 	for _, s := range shares {
 		share, ok := b.share(s)
 		if !ok {
-			lost = append(lost, s.id)
+			lost = append(lost, string(s.UUID))
 			continue
 		}
 		if b.ask != nil {
@@ -103,11 +96,7 @@ func (b *booking) podHolding(shares []namedShare) (h ledger.Holding, lost []stri
 
 // limit returns what the containers asked for together, over all cards.
 func (b *booking) limit() ledger.Share {
-	all, t := ledger.Share{Exclusive: true}, b.node.Topology()
-	var memory gpu.MiB // of the largest card, where a ratio means most
-	for i := range t.Len() {
-		memory = max(memory, t.Card(i).Memory)
-	}
+	all, memory := ledger.Share{Exclusive: true}, b.node.Topology().LargestCard() // where a ratio means most
 	for i := range b.ask.Request.Requests {
 		req := &b.ask.Request.Requests[i]
 		all.Compute += gpu.Percent(req.Cards) * req.Compute
@@ -148,10 +137,9 @@ func (b *booking) empty() (ledger.Holding, error) {
 }
 
 // share finds the card of a share.
-func (b *booking) share(s namedShare) (ledger.Share, bool) {
-	index, ok := b.node.Topology().Index(gpu.CardID(s.id))
-	compute := gpu.Percent(s.compute)
-	return ledger.Share{Card: index, Compute: compute, Memory: s.memory.RoundUp(), Exclusive: compute == gpu.FullCompute}, ok
+func (b *booking) share(s NamedShare) (ledger.Share, bool) {
+	index, ok := b.node.Topology().Index(s.UUID)
+	return ledger.Share{Card: index, Compute: s.Compute, Memory: s.Memory.RoundUp(), Exclusive: s.Compute == gpu.FullCompute}, ok
 }
 
 // atMost limits a share to what was asked for: an annotation does not raise the
@@ -166,9 +154,9 @@ func atMost(s, most ledger.Share) ledger.Share {
 // spread gives each container its list. Annotations have one list for each
 // container, init containers first; those of writers that know of no init
 // containers have one for each app container.
-func (b *booking) spread(lists [][]namedShare) ([][]namedShare, error) {
+func (b *booking) spread(lists [][]NamedShare) ([][]NamedShare, error) {
 	all, apps := len(b.containers), len(b.pod.Spec.Containers)
-	out := make([][]namedShare, all)
+	out := make([][]NamedShare, all)
 	switch len(lists) {
 	case all:
 		copy(out, lists)
@@ -219,16 +207,18 @@ func size(h *ledger.Holding) (cards int, compute gpu.Percent, memory gpu.MiB) {
 }
 
 // isCountedName reports whether a card's name is one that HAMi made up.
-func isCountedName(node, id string) bool { return strings.HasPrefix(id, node+"-metax-") }
+func isCountedName(node string, id gpu.CardID) bool {
+	return strings.HasPrefix(string(id), node+"-metax-")
+}
 
 // given lists what each container has: as much of the cards as it asks for.
-func (b *booking) given(g *inventory.PluginAllocation) [][]namedShare {
-	lists := make([][]namedShare, len(b.containers))
+func (b *booking) given(g *inventory.PluginAllocation) [][]NamedShare {
+	lists := make([][]NamedShare, len(b.containers))
 	for i := range b.containers {
 		for _, id := range g.Cards[b.containers[i].Name] {
-			s := namedShare{id: string(id), compute: int64(gpu.FullCompute)}
+			s := NamedShare{UUID: id, Compute: gpu.FullCompute}
 			if at, ok := b.node.Topology().Index(id); ok {
-				s.memory = b.node.Topology().Card(at).Memory
+				s.Memory = b.node.Topology().Card(at).Memory
 			}
 			lists[i] = append(lists[i], s)
 		}

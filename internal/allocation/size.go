@@ -19,9 +19,13 @@ import (
 )
 
 // CheckSize returns why the pod can never be bound: with the allocation that its
-// request may lead to, its annotations would exceed the API server's limit, or the
-// allocation would list more containers than are read.
+// request may lead to, its annotations would exceed the API server's limit. The pod
+// is within [request.CheckBounds].
 func CheckSize(pod *corev1.Pod, ask *request.PodRequest) field.ErrorList {
+	// The UUIDs alone are too long: the allocation need not be made up.
+	if shares := ask.Request.Cards(); shares*wire.MaxUUID > validation.TotalAnnotationSizeLimitB {
+		return tooLong(fmt.Sprintf("the allocation needs more than %d bytes of annotations, the most that an object has: request GPUs in fewer containers", validation.TotalAnnotationSizeLimitB))
+	}
 	for _, n := range largestNodes() {
 		largest, err := largestAnnotations(n, ask)
 		if err != nil {
@@ -39,16 +43,7 @@ func CheckSize(pod *corev1.Pod, ask *request.PodRequest) field.ErrorList {
 // Binding, but would reject every later update of the pod.
 func CheckWritten(pod *corev1.Pod, written map[string]string) field.ErrorList {
 	const limit = validation.TotalAnnotationSizeLimitB
-	if n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers); n > wire.MaxListedContainers {
-		return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf(
-			"a pod with cards has at most %d containers, init containers included, and this one has %d: split it into several pods", wire.MaxListedContainers, n))}
-	}
-	own, needed := 0, bytesOf(written)
-	for key, value := range pod.Annotations {
-		if _, replaced := written[key]; !replaced {
-			own += len(key) + len(value)
-		}
-	}
+	own, needed := request.AnnotationBytes(pod, written), bytesOf(written)
 	var detail string
 	switch {
 	case own+needed <= limit:
@@ -59,6 +54,10 @@ func CheckWritten(pod *corev1.Pod, written map[string]string) field.ErrorList {
 		detail = fmt.Sprintf("the pod's own annotations have %d bytes and the allocation needs %d, and an object has at most %d: shorten the pod's own by %d",
 			own, needed, limit, own+needed-limit)
 	}
+	return tooLong(detail)
+}
+
+func tooLong(detail string) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "annotations"), detail)}
 }
 

@@ -21,7 +21,6 @@ func withInits(b *gputest.PodBuilder, n int, limits string) *gputest.PodBuilder 
 
 func TestCheckSize(t *testing.T) {
 	const slice = "sgpu: 1, vcore: 1, vmemory: 1"
-	const sayContainers = "spec: Forbidden: a pod with cards has at most 1024 containers, init containers included, and this one has %d: split it into several pods"
 	cases := map[string]struct {
 		pod  *gputest.PodBuilder
 		want string
@@ -42,8 +41,10 @@ func TestCheckSize(t *testing.T) {
 			want: "metadata.annotations: Forbidden: the allocation needs 521436 bytes of annotations, and an object has at most 262144: " +
 				"ask for cards in fewer containers",
 		},
-		"a container more than are read":     {pod: withInits(app(slice), wire.MaxListedContainers, ""), want: fmt.Sprintf(sayContainers, 1025)},
-		"a slice in each of 2000 containers": {pod: withInits(app(""), 2000, slice), want: fmt.Sprintf(sayContainers, 2001)},
+		"so many cards that nothing need be made up": {
+			pod:  withInits(app(""), 1000, "gpu: 3"),
+			want: "metadata.annotations: Forbidden: the allocation needs more than 262144 bytes of annotations, the most that an object has: request GPUs in fewer containers",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

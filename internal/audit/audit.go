@@ -187,12 +187,14 @@ func Check(s *cluster.Snapshot, now time.Time) *Report {
 }
 
 // Confirmed returns the report without the violations that an earlier one does
-// not have. A live cluster is read object by object: what moved in between may
-// look wrong once, and not twice.
+// not have; nil is one without any. A live cluster is read object by object: what
+// moved in between may look wrong once, and not twice.
 func (r *Report) Confirmed(earlier *Report) *Report {
-	seen := make(map[string]bool, len(earlier.Violations))
-	for i := range earlier.Violations {
-		seen[earlier.Violations[i].Key()] = true
+	seen := map[string]bool{}
+	if earlier != nil {
+		for i := range earlier.Violations {
+			seen[earlier.Violations[i].Key()] = true
+		}
 	}
 	confirmed := *r
 	confirmed.Violations = slices.DeleteFunc(slices.Clone(r.Violations), func(f Finding) bool { return !seen[f.Key()] })

@@ -25,7 +25,7 @@ const (
 // planted are states that break one rule each. Every case starts from two nodes
 // of four cards, n1 and n2, and what it wants is all there is to find.
 var planted = map[string]struct {
-	plant func(t *testing.T, w *world)
+	plant func(w *world)
 	rule  Rule
 	node  string
 	card  string
@@ -34,7 +34,7 @@ var planted = map[string]struct {
 	message []string
 }{
 	"more memory than the card has": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.slice("n1", "a", 0, 10, 40)
 			w.slice("n1", "b", 0, 10, 32)
 			w.slice("n1", "c", 1, 10, 64)
@@ -43,7 +43,7 @@ var planted = map[string]struct {
 		message: []string{"72 GiB", "64 GiB", "default/a 40 GiB", "default/b 32 GiB", "card 0 of n1"},
 	},
 	"more compute than the card has": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.slice("n1", "a", 2, 60, 4)
 			w.slice("n1", "b", 2, 41, 4)
 			w.slice("n1", "c", 3, 99, 4)
@@ -52,7 +52,7 @@ var planted = map[string]struct {
 		message: []string{"101%", "default/a 60%", "default/b 41%"},
 	},
 	"more shares than the card takes": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			for i := range 17 {
 				w.slice("n1", fmt.Sprintf("p%02d", i), 0, 1, 1)
 			}
@@ -67,7 +67,7 @@ var planted = map[string]struct {
 		message: []string{"17 shares", "takes 16"},
 	},
 	"two QoS classes on one card": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.slice("n1", "a", 0, 10, 4, qos, "fixed-share")
 			w.slice("n1", "b", 0, 10, 4, qos, "burst-share")
 			w.slice("n1", "c", 1, 10, 4)
@@ -76,7 +76,7 @@ var planted = map[string]struct {
 		message: []string{"fixed-share (default/a)", "burst-share (default/b)"},
 	},
 	"an ordinary pod next to an offline one": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.slice("n1", "a", 0, 10, 4, class, "offline")
 			w.slice("n1", "b", 0, 10, 4)
 		},
@@ -84,7 +84,7 @@ var planted = map[string]struct {
 		message: []string{"with a class (default/a)", "without (default/b)"},
 	},
 	"an ordinary pod next to an online one": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "a", "sgpu: 1, vmemory: 4", `[[{"uuid":"GPU-n1-0","vRam":4096}]]`, class, "online")
 			w.slice("n1", "b", 0, 10, 4)
 		},
@@ -92,7 +92,7 @@ var planted = map[string]struct {
 		message: []string{"with a class (default/a)"},
 	},
 	"an offline pod that joined an online one": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "on", "sgpu: 1, vmemory: 4", `[[{"uuid":"GPU-n1-0","vRam":4096}]]`, class, "online", decided, "1000000000")
 			w.slice("n1", "off", 0, 10, 4, class, "offline", decided, "3000000000")
 		},
@@ -100,7 +100,7 @@ var planted = map[string]struct {
 		message: []string{"pod default/off (offline) joined pod default/on (online)", "2s later"},
 	},
 	"a pod next to one that is to be alone": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "alone", "sgpu: 1, vmemory: 4", `[[{"uuid":"GPU-n1-0","compute":100,"vRam":4096}]]`)
 			w.pod("n1", "joined", "sgpu: 1, vcore: 0, vmemory: 4", `[[{"uuid":"GPU-n1-0","vRam":4096}]]`)
 		},
@@ -108,7 +108,7 @@ var planted = map[string]struct {
 		message: []string{"pod default/alone has card 0 of n1 (GPU-n1-0) to itself, but default/joined is on it too"},
 	},
 	"two containers of one pod, one of which is to be alone": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			pod := gputest.MakePod("p").App("sgpu: 1, vmemory: 4").App("sgpu: 1, vcore: 0, vmemory: 4").On("n1").
 				Annotate(wire.AnnotationAllocated, `[[{"uuid":"GPU-n1-0","compute":100,"vRam":4096}],[{"uuid":"GPU-n1-0","vRam":4096}]]`)
 			w.Pods = append(w.Pods, pod.Obj())
@@ -117,37 +117,35 @@ var planted = map[string]struct {
 		message: []string{"container c0 of pod default/p", "container c1"},
 	},
 	"a card that no node has": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "a", "sgpu: 1, vcore: 10, vmemory: 4", `[[{"uuid":"GPU-gone","compute":10,"vRam":4096}]]`)
 		},
 		rule: CardMissing, node: "n1", card: "GPU-gone", pods: []string{"default/a"}, message: []string{"no node has it"},
 	},
 	"a card of another node": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "a", "sgpu: 1, vcore: 10, vmemory: 4", `[[{"uuid":"GPU-n2-3","compute":10,"vRam":4096}]]`)
 		},
 		rule: CardMissing, node: "n1", card: "GPU-n2-3", pods: []string{"default/a"}, message: []string{"it is a card of n2"},
 	},
 	"a card that two nodes have": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.Devices["n2"].Spec.Devices[1].UUID = "GPU-n1-0"
 			delete(w.Devices["n2"].Annotations, wire.AnnotationLinks)
 		},
 		rule: CardDuplicated, node: "n1", card: "GPU-n1-0", pods: []string{}, message: []string{"n1 and n2"},
 	},
 	"a node that is not there": {
-		plant: func(_ *testing.T, w *world) { w.slice("n3", "a", 0, 10, 4) },
+		plant: func(w *world) { w.slice("n3", "a", 0, 10, 4) },
 		rule:  NodeMissing, node: "n3", pods: []string{"default/a"}, message: []string{"node n3, which is not there"},
 	},
 	"another card for HAMi's readers": {
-		plant: func(_ *testing.T, w *world) {
-			w.slice("n1", "a", 0, 10, 4, wire.AnnotationHAMiSGPU, "GPU-n1-1,Metax-SGPU,4096,10:;")
-		},
-		rule: FormatsDisagree, node: "n1", pods: []string{"default/a"},
+		plant: func(w *world) { w.slice("n1", "a", 0, 10, 4, wire.AnnotationHAMiSGPU, "GPU-n1-1,Metax-SGPU,4096,10:;") },
+		rule:  FormatsDisagree, node: "n1", pods: []string{"default/a"},
 		message: []string{wire.AnnotationAllocated + " lists 10% and 4 GiB of card 0", wire.AnnotationHAMiSGPU + " lists 10% and 4 GiB of card 1"},
 	},
 	"another amount for Koordinator's readers": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "a", "gpu.shared: 1, gpu-core: 10, gpu-memory: 4Gi", `[[{"uuid":"GPU-n1-0","compute":10,"vRam":4096}]]`,
 				wire.AnnotationKoordAllocated, `{"gpu":[{"minor":0,"id":"GPU-n1-0","resources":{"koordinator.sh/gpu-core":"10","koordinator.sh/gpu-memory":"3Gi"}}]}`)
 		},
@@ -155,59 +153,55 @@ var planted = map[string]struct {
 		message: []string{"4 GiB of card 0", "3 GiB of card 0"},
 	},
 	"one annotation can't be read": {
-		plant: func(_ *testing.T, w *world) {
-			w.slice("n1", "a", 0, 10, 4, wire.AnnotationHAMiSGPU, "GPU-n1-0,Metax-SGPU,many,10:;")
-		},
-		rule: FormatsDisagree, node: "n1", pods: []string{"default/a"}, message: []string{"can't be read", `"many" is no number`},
+		plant: func(w *world) { w.slice("n1", "a", 0, 10, 4, wire.AnnotationHAMiSGPU, "GPU-n1-0,Metax-SGPU,many,10:;") },
+		rule:  FormatsDisagree, node: "n1", pods: []string{"default/a"}, message: []string{"can't be read", `"many" is no number`},
 	},
 	"more than the pod asked for": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "a", "sgpu: 1, vcore: 10, vmemory: 4", `[[{"uuid":"GPU-n1-0","compute":80,"vRam":4096}]]`)
 		},
 		rule: LimitsMismatch, node: "n1", pods: []string{"default/a"}, message: []string{"80%", "asks for 10% and 4 GiB"},
 	},
 	"less than the pod asked for": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "a", "sgpu: 1, vcore: 10, vmemory: 4", `[[{"uuid":"GPU-n1-0","compute":10,"vRam":2048}]]`)
 		},
 		rule: LimitsMismatch, node: "n1", pods: []string{"default/a"}, message: []string{"2 GiB", "asks for 10% and 4 GiB"},
 	},
 	"more cards than the pod asked for": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "a", "gpu: 1", `[[{"uuid":"GPU-n1-0","compute":100,"vRam":65536},{"uuid":"GPU-n1-1","compute":100,"vRam":65536}]]`)
 		},
 		rule: LimitsMismatch, node: "n1", pods: []string{"default/a"}, message: []string{"2 cards for container c0, which asks for 1"},
 	},
 	"Koordinator's word for less than the pod asked for": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.pod("n1", "a", "gpu.shared: 1, gpu-core: 10, gpu-memory: 4Gi", "",
 				wire.AnnotationKoordAllocated, `{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"5","koordinator.sh/gpu-memory":"4Gi"}}]}`)
 		},
 		rule: LimitsMismatch, node: "n1", pods: []string{"default/a"}, message: []string{"5% and 4 GiB of card 0", "10% and 4 GiB"},
 	},
 	"no annotation at all": {
-		plant: func(_ *testing.T, w *world) { w.vendors("n1").pod("n1", "a", "gpu: 1", "") },
+		plant: func(w *world) { w.vendors("n1").pod("n1", "a", "gpu: 1", "") },
 		rule:  Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{"no annotation lists them", "n1 takes no pods"},
 	},
 	"an unreadable annotation": {
-		plant: func(_ *testing.T, w *world) { w.vendors("n1").pod("n1", "a", "gpu: 1", "GPU-n1-0") },
+		plant: func(w *world) { w.vendors("n1").pod("n1", "a", "gpu: 1", "GPU-n1-0") },
 		rule:  Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{wire.AnnotationAllocated + ": invalid character"},
 	},
 	"an annotation for another node": {
-		plant: func(_ *testing.T, w *world) {
-			w.vendors("n1").slice("n1", "a", 0, 10, 4, wire.AnnotationHAMiNode, "n2")
-		},
-		rule: Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{"was written for another node"},
+		plant: func(w *world) { w.vendors("n1").slice("n1", "a", 0, 10, 4, wire.AnnotationHAMiNode, "n2") },
+		rule:  Unaccounted, node: "n1", pods: []string{"default/a"}, message: []string{"was written for another node"},
 	},
 	"a node whose cards can't be read": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.Devices["n2"] = cluster.Device{Err: errors.New("spec.devices.minor is a string")}
 			w.slice("n2", "a", 0, 10, 4)
 		},
 		rule: BadInventory, node: "n2", pods: []string{}, message: []string{"spec.devices.minor is a string"},
 	},
 	"a lock that is not released": {
-		plant: func(_ *testing.T, w *world) {
+		plant: func(w *world) {
 			w.Nodes[0].Annotations[wire.AnnotationLock] = noon.Add(-20*time.Minute).Format(time.RFC3339) + ",team,trainer"
 		},
 		rule: LockStuck, node: "n1", pods: []string{"team/trainer"}, message: []string{"20m0s", "team/trainer", "hami.io/mutex.lock"},
@@ -227,7 +221,7 @@ func TestPlanted(t *testing.T) {
 	for name, tc := range planted {
 		t.Run(name, func(t *testing.T) {
 			w := plantedWorld(t)
-			tc.plant(t, w)
+			tc.plant(w)
 			report := w.audit()
 			if len(report.Violations) != 1 {
 				t.Fatalf("violations %+v, want one", report.Violations)
@@ -366,7 +360,7 @@ func TestMessageFor(t *testing.T) {
 	for name, tc := range planted {
 		t.Run(name, func(t *testing.T) {
 			w := plantedWorld(t)
-			tc.plant(t, w)
+			tc.plant(w)
 			f := w.audit().Violations[0]
 			if got := f.MessageFor("default"); !slices.ContainsFunc(f.Pods, func(p string) bool { return !strings.HasPrefix(p, "default/") }) && got != f.Message {
 				t.Errorf("of its own namespace: %q, want %q", got, f.Message)

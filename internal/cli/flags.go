@@ -84,15 +84,13 @@ func flagError(cmd *cobra.Command, err error) error {
 	if invalid, is := errors.AsType[*pflag.InvalidValueError](err); is {
 		err = valueError(invalid)
 	}
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
+	near := ""
+	if unknown, is := errors.AsType[*pflag.NotExistError](err); is && len(unknown.GetSpecifiedName()) > 1 {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		if near := similar.Words("--"+unknown.GetSpecifiedName(), names); len(near) > 0 {
-			return fmt.Errorf("%w: did you mean %s? (see %s --help)", err, strings.Join(near, " or "), cmd.CommandPath())
-		}
+		near = resembling("--"+unknown.GetSpecifiedName(), names)
 	}
-	return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
+	return fmt.Errorf("%w%s (see %s --help)", err, near, cmd.CommandPath())
 }
 
 // valueKinds has what a flag takes by the type of its value. The parsers of these

@@ -134,3 +134,33 @@ func TestOneOf(t *testing.T) {
 		}
 	}
 }
+
+// TestSubcommands: help lists commands by group, each with its first example.
+func TestSubcommands(t *testing.T) {
+	root := tree()
+	root.AddGroup(&cobra.Group{ID: "day", Title: "By day:"})
+	rise := root.Commands()[0]
+	rise.GroupID, rise.Example = "day", "  # In summer\n  sun rise --zenith\n\n  sun rise"
+	AddCompletion(root, "day")
+	out, err := run(root)
+	const want = "\nBy day:\n  rise        Rise\n              $ sun rise --zenith\n" +
+		"  completion  Print the completion script for bash, zsh, fish or PowerShell\n              $ source <(sun completion bash)\n"
+	if err != nil || !strings.Contains(out, want) {
+		t.Errorf("%v, want %q in\n%s", err, want, out)
+	}
+}
+
+func TestAdvise(t *testing.T) {
+	for line, want := range map[string]string{
+		"ris":         `unknown command "ris" for "sun": did you mean rise? (see sun --help)`,
+		"moon -f ris": `unknown command "moon" for "sun": did you mean rise? (see sun --help)`,
+		"moon":        `unknown command "moon" for "sun" (see sun --help)`,
+		"rise --moon": "unknown flag: --moon (see sun rise --help)",
+	} {
+		root, args := tree(), strings.Fields(line)
+		_, err := run(root, args...)
+		if err = Advise(root, args, err); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+}

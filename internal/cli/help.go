@@ -6,8 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/daybreak-gpu/daybreak/internal/similar"
 )
 
 const usageTemplate = `Usage:{{if .Runnable}}
@@ -103,10 +101,11 @@ func Advise(root *cobra.Command, args []string, err error) error {
 			names = append(names, sub.Name())
 		}
 	}
+	near := ""
 	for _, word := range args {
-		if near := similar.Words(word, names); !strings.HasPrefix(word, "-") && len(near) > 0 {
-			return fmt.Errorf("%w: did you mean %s? (see %s --help)", err, strings.Join(near, " or "), cmd.CommandPath())
+		if near == "" && !strings.HasPrefix(word, "-") {
+			near = resembling(word, names)
 		}
 	}
-	return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
+	return fmt.Errorf("%w%s (see %s --help)", err, near, cmd.CommandPath())
 }

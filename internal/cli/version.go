@@ -78,9 +78,10 @@ libraries that the binary was built with.`,
 	return cmd
 }
 
-// WriteJSON writes a document of the version command.
+// WriteJSON writes a document for scripts, with its characters as they are.
 func WriteJSON(w io.Writer, document any) error {
 	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(document)
 }

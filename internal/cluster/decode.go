@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -58,24 +60,31 @@ func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error 
 func (r *decoder) single(text []byte, at string, kind metav1.TypeMeta, name string) error {
 	switch gvk := kind.APIVersion + " " + kind.Kind; gvk {
 	case "v1 Node":
-		return r.node(text, at)
+		return take(r, text, kind.Kind, at, wire.DecodeNode, &r.objects.Nodes)
 	case "v1 Pod":
 		return r.pod(text, at)
 	case deviceKind:
 		return r.device(text, name, at)
 	case "v1 ResourceQuota":
-		return r.quota(text, at)
+		return take(r, text, kind.Kind, at, decodeQuota, &r.objects.Quotas)
 	case "v1 Namespace":
-		return r.namespace(text, at)
+		return take(r, text, kind.Kind, at, decodeAs[corev1.Namespace], &r.objects.Namespaces)
 	case "scheduling.k8s.io/v1 PriorityClass":
-		return r.priorityClass(text, at)
+		return take(r, text, kind.Kind, at, decodeAs[schedulingv1.PriorityClass], &r.objects.PriorityClasses)
+	case "coordination.k8s.io/v1 Lease":
+		var leases []*coordinationv1.Lease
+		err := take(r, text, kind.Kind, at, decodeAs[coordinationv1.Lease], &leases)
+		for _, lease := range leases {
+			r.objects.Settings[lease.Namespace+"/"+lease.Name] = settingsOf(lease)
+		}
+		return err
 	case "v1 Event", "events.k8s.io/v1 Event":
 		return r.event(text, at)
 	default:
 		if slices.Contains(workloadKinds, gvk) {
 			return r.workload(text, kind.Kind, at)
 		}
-		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Events and Lists are read", at, gvk, name))
+		r.objects.Notes = append(r.objects.Notes, fmt.Sprintf("%s: passed over %s %s: only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Leases, Events and Lists are read", at, gvk, name))
 		return nil
 	}
 }
@@ -87,7 +96,7 @@ var (
 
 // listed are the kinds whose lists are read, besides workloads: API servers answer
 // with such lists.
-var listed = []string{"v1 ", "v1 Node", "v1 Pod", deviceKind, "v1 ResourceQuota", "v1 Namespace", "scheduling.k8s.io/v1 PriorityClass", "v1 Event", "events.k8s.io/v1 Event"}
+var listed = []string{"v1 ", "v1 Node", "v1 Pod", deviceKind, "v1 ResourceQuota", "v1 Namespace", "scheduling.k8s.io/v1 PriorityClass", "coordination.k8s.io/v1 Lease", "v1 Event", "events.k8s.io/v1 Event"}
 
 func isList(t metav1.TypeMeta) bool {
 	item, ok := strings.CutSuffix(t.APIVersion+" "+t.Kind, "List")
@@ -117,16 +126,35 @@ func (r *decoder) once(kind, name, at string) error {
 	return nil
 }
 
-func (r *decoder) node(text []byte, at string) error {
-	node, err := wire.DecodeNode(text)
+// take takes in an object of which there is one of a name.
+func take[T Object](r *decoder, text []byte, kind, at string, decode func([]byte) (T, error), list *[]T) error {
+	object, err := decode(text)
 	if err != nil {
-		return fmt.Errorf("%s: Node: %w", at, plain(err))
+		return fmt.Errorf("%s: %s: %w", at, kind, plain(err))
 	}
-	if _, err := request.Trim(node); err != nil {
+	if _, err := request.Trim(object); err != nil {
 		return err
 	}
-	r.objects.Nodes = append(r.objects.Nodes, node)
-	return r.once("Node", node.Name, at)
+	*list = append(*list, object)
+	name := object.GetName()
+	if namespace := object.GetNamespace(); namespace != "" {
+		name = namespace + "/" + name
+	}
+	return r.once(kind, name, at)
+}
+
+// decodeAs decodes an object without quantities, which are checked by package wire.
+func decodeAs[T any](text []byte) (*T, error) {
+	object := new(T)
+	return object, json.Unmarshal(text, object)
+}
+
+func decodeQuota(text []byte) (*corev1.ResourceQuota, error) {
+	quota, err := wire.DecodeQuota(text)
+	if err == nil {
+		quota.Namespace = cmp.Or(quota.Namespace, metav1.NamespaceDefault)
+	}
+	return quota, err
 }
 
 func (r *decoder) pod(text []byte, at string) error {
@@ -174,34 +202,14 @@ func defaultCPU(containers []corev1.Container) {
 	}
 }
 
-func (r *decoder) quota(text []byte, at string) error {
-	quota, err := wire.DecodeQuota(text)
-	if err != nil {
-		return fmt.Errorf("%s: ResourceQuota: %w", at, plain(err))
-	}
-	quota.Namespace = cmp.Or(quota.Namespace, metav1.NamespaceDefault)
-	r.objects.Quotas = append(r.objects.Quotas, quota)
-	return r.once("ResourceQuota", quota.Namespace+"/"+quota.Name, at)
-}
-
-func (r *decoder) namespace(text []byte, at string) error {
-	namespace := &corev1.Namespace{}
-	if err := json.Unmarshal(text, namespace); err != nil {
-		return fmt.Errorf("%s: Namespace: %w", at, plain(err))
-	}
-	r.objects.Namespaces = append(r.objects.Namespaces, namespace)
-	return r.once("Namespace", namespace.Name, at)
-}
-
 func (r *decoder) device(text []byte, name, at string) error {
-	r.objects.Devices[name] = decodeDevice(text)
+	r.objects.Devices[name] = deviceOf(wire.DecodeDevice(text))
 	return r.once("Device", name, at)
 }
 
-// decodeDevice decodes a Device. One that can't be decoded is an error of its
+// deviceOf returns what was decoded. A Device that can't be is an error of its
 // node, not of the reader.
-func decodeDevice(text []byte) Device {
-	device, err := wire.DecodeDevice(text)
+func deviceOf(device *v1alpha1.Device, err error) Device {
 	if err != nil {
 		return Device{Err: fmt.Errorf("the Device can't be decoded: %w", plain(err))}
 	}
@@ -210,10 +218,4 @@ func decodeDevice(text []byte) Device {
 
 // DecodeDevice decodes a Device as the dynamic client returns it, or returns why
 // it can't be decoded.
-func DecodeDevice(u *unstructured.Unstructured) Device {
-	text, err := u.MarshalJSON()
-	if err != nil {
-		return Device{Err: err}
-	}
-	return decodeDevice(text)
-}
+func DecodeDevice(u *unstructured.Unstructured) Device { return deviceOf(wire.DeviceOf(u)) }

@@ -129,15 +129,11 @@ func EventsFor(reason string) fields.Selector { return fields.OneTermEqualSelect
 // ReadEvents reads events of the first of the namespaces whose events the user may
 // see, the latest first; the empty name is all of them. It returns none where the
 // user may see none: events add to an answer, which does not depend on them.
-func ReadEvents(ctx context.Context, config *rest.Config, selector fields.Selector, namespaces ...string) ([]Event, error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
+func (c *Client) ReadEvents(ctx context.Context, selector fields.Selector, namespaces ...string) ([]Event, error) {
 	for _, namespace := range namespaces {
 		items, err := list[*corev1.Event](ctx, func(ctx context.Context, o metav1.ListOptions) (*corev1.EventList, error) {
 			o.FieldSelector = selector.String()
-			return client.CoreV1().Events(namespace).List(ctx, o)
+			return c.typed.CoreV1().Events(namespace).List(ctx, o)
 		})
 		if apierrors.IsForbidden(err) {
 			continue

@@ -7,11 +7,13 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // Exclusion is why a pod may not use a node; the zero value means that it may.
@@ -27,13 +29,52 @@ type NodeFilter struct {
 	// Kubernetes.
 	Compares bool
 	pod      *corev1.Pod
-	affinity nodeaffinity.RequiredNodeAffinity
+	selector labels.Selector // the pod's nodeSelector
+	selected []string        // its keys, in order
+	required *corev1.NodeSelector
+	// terms are those of required that a node can match: all parts of one must.
+	terms [][]*nodeaffinity.NodeSelector
 }
+
+// maxPart bounds the expressions that kube-scheduler's helper parses at once: its time
+// grows with their square.
+const maxPart = 32
 
 // NewNodeFilter returns the filter of the pod's nodeSelector, required node
 // affinity and tolerations.
 func NewNodeFilter(pod *corev1.Pod) *NodeFilter {
-	return &NodeFilter{pod: pod, affinity: nodeaffinity.GetRequiredNodeAffinity(pod)}
+	f := &NodeFilter{
+		pod: pod, selector: labels.SelectorFromSet(pod.Spec.NodeSelector), selected: slices.Sorted(maps.Keys(pod.Spec.NodeSelector)),
+		required: wire.RequiredNodes(&pod.Spec),
+	}
+	if f.required == nil {
+		return f
+	}
+	for i := range f.required.NodeSelectorTerms {
+		if parts := partsOf(&f.required.NodeSelectorTerms[i]); len(parts) > 0 {
+			f.terms = append(f.terms, parts)
+		}
+	}
+	return f
+}
+
+// partsOf parses a term of node affinity. It returns nothing for one that no node
+// matches: an empty one, or one that can't be parsed, as kube-scheduler has it.
+func partsOf(term *corev1.NodeSelectorTerm) (parts []*nodeaffinity.NodeSelector) {
+	part := func(term corev1.NodeSelectorTerm) bool {
+		parsed, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}})
+		parts = append(parts, parsed)
+		return err == nil
+	}
+	for expressions := range slices.Chunk(term.MatchExpressions, maxPart) {
+		if !part(corev1.NodeSelectorTerm{MatchExpressions: expressions}) {
+			return nil
+		}
+	}
+	if len(term.MatchFields) > 0 && !part(corev1.NodeSelectorTerm{MatchFields: term.MatchFields}) {
+		return nil
+	}
+	return parts
 }
 
 // Exclusion returns why the pod may not use the node. A node of which only the
@@ -47,7 +88,7 @@ func (f *NodeFilter) Exclusion(facts *Facts) Exclusion {
 	if !f.Selects(node) {
 		return f.unmatched(node)
 	}
-	taint, excluded := f.untolerated(append(stateTaints(node), node.Spec.Taints...), corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute)
+	taint, excluded := f.untolerated(append(stateTaints(node), node.Spec.Taints...))
 	if !excluded {
 		return Exclusion{}
 	}
@@ -61,48 +102,55 @@ func (f *NodeFilter) Exclusion(facts *Facts) Exclusion {
 }
 
 // Selects reports whether nodeSelector and required node affinity admit the node.
-// kube-scheduler, too, takes a selector that can't be parsed for one that does not
-// match.
 func (f *NodeFilter) Selects(node *corev1.Node) bool {
-	ok, _ := f.affinity.Match(node)
-	return ok
+	if !f.selector.Matches(labels.Set(node.Labels)) {
+		return false
+	}
+	return f.required == nil || slices.ContainsFunc(f.terms, func(parts []*nodeaffinity.NodeSelector) bool {
+		return !slices.ContainsFunc(parts, func(p *nodeaffinity.NodeSelector) bool { return !p.Match(node) })
+	})
 }
 
-// Taint returns the node's first taint that keeps the pod off, or nothing.
-func (f *NodeFilter) Taint(facts *Facts) string {
-	if facts.Node == nil {
+// Taint returns the first of the node's taints that keeps the pod off, or nothing.
+func (f *NodeFilter) Taint(node *corev1.Node) string {
+	if node == nil {
 		return ""
 	}
-	taint, excluded := f.untolerated(facts.Node.Spec.Taints, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute)
+	taint, excluded := f.untolerated(node.Spec.Taints)
 	if !excluded {
 		return ""
 	}
 	return taint.ToString()
 }
 
+// untolerated returns the first taint that keeps the pod off.
+func (f *NodeFilter) untolerated(taints []corev1.Taint) (corev1.Taint, bool) {
+	return untolerated(f.pod, taints, f.Compares, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute)
+}
+
 // Avoids reports whether the pod may use the node but should not while another
 // node has room: the node has a PreferNoSchedule taint that the pod does not
-// tolerate.
-func (f *NodeFilter) Avoids(facts *Facts) bool {
-	if facts.Node == nil {
+// tolerate. For compares, see [NodeFilter].
+func Avoids(pod *corev1.Pod, node *corev1.Node, compares bool) bool {
+	if node == nil {
 		return false
 	}
-	_, avoids := f.untolerated(facts.Node.Spec.Taints, corev1.TaintEffectPreferNoSchedule)
+	_, avoids := untolerated(pod, node.Spec.Taints, compares, corev1.TaintEffectPreferNoSchedule)
 	return avoids
 }
 
 // untolerated returns the first taint with one of the effects that the pod does not
 // tolerate.
-func (f *NodeFilter) untolerated(taints []corev1.Taint, effects ...corev1.TaintEffect) (corev1.Taint, bool) {
-	return corev1helpers.FindMatchingUntoleratedTaint(klog.Logger{}, taints, f.pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+func untolerated(pod *corev1.Pod, taints []corev1.Taint, compares bool, effects ...corev1.TaintEffect) (corev1.Taint, bool) {
+	return corev1helpers.FindMatchingUntoleratedTaint(klog.Logger{}, taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
 		return slices.Contains(effects, t.Effect)
-	}, f.Compares)
+	}, compares)
 }
 
 // unmatched says which label of the nodeSelector the node does not have, or that
 // the affinity is what does not match.
 func (f *NodeFilter) unmatched(node *corev1.Node) Exclusion {
-	for _, key := range slices.Sorted(maps.Keys(f.pod.Spec.NodeSelector)) {
+	for _, key := range f.selected {
 		want := f.pod.Spec.NodeSelector[key]
 		have, ok := node.Labels[key]
 		switch {

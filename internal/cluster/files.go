@@ -33,7 +33,7 @@ func ReadFilesBelow(paths []string, stdin io.Reader) (*Objects, error) {
 }
 
 func readFiles(paths []string, recursive bool, stdin io.Reader) (*Objects, error) {
-	r := &fileReader{decoder: decoder{objects: &Objects{Devices: map[string]Device{}}, from: map[string]string{}}}
+	r := &fileReader{decoder: decoder{objects: &Objects{Devices: map[string]Device{}, Settings: map[string]Settings{}}, from: map[string]string{}}}
 	files, err := filesOf(paths, recursive)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 const (
@@ -20,6 +21,13 @@ const (
 	podJSON    = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p1"}}`
 	deviceJSON = `{"apiVersion":"scheduling.koordinator.sh/v1alpha1","kind":"Device","metadata":{"name":"n1"}}`
 )
+
+// padding makes a file large enough to be read as a stream.
+var padding = strings.Repeat(" ", largeFile)
+
+func readText(text string) (*Objects, error) {
+	return ReadFiles([]string{"-"}, strings.NewReader(text))
+}
 
 // names is what was read, by name.
 type names struct {
@@ -45,6 +53,8 @@ func namesOf(o *Objects) names {
 	return n
 }
 
+// TestReadFiles: what a file holds, JSON also where it is large enough to be read as a
+// stream.
 func TestReadFiles(t *testing.T) {
 	one := names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"default/p1"}}
 	three := []string{nodeText, deviceText, podText}
@@ -77,6 +87,17 @@ func TestReadFiles(t *testing.T) {
 			{"apiVersion":"scheduling.koordinator.sh/v1alpha1","kind":"DeviceList","items":[{"metadata":{"name":"n1"}}]}`,
 			want: one,
 		},
+		"lists whose kinds come last": {
+			text: `{"apiVersion":"v1","items":[{"metadata":{"name":"n1"}}],"kind":"NodeList"}{"apiVersion":"v1","items":[{"metadata":{"name":"p1"}}],"kind":"PodList"}` +
+				`{"apiVersion":"scheduling.koordinator.sh/v1alpha1","items":[{"metadata":{"name":"n1"}}],"kind":"DeviceList"}`,
+			want: one,
+		},
+		"a list of another kind": {
+			text: `{"apiVersion":"v1","items":[{"metadata":{"name":"web"}}],"kind":"ServiceList"}`,
+			want: names{Notes: []string{
+				"standard input, document 1: passed over v1 ServiceList : only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Leases, Events and Lists are read",
+			}},
+		},
 		"a DeviceList with kinds": {
 			text: `{"apiVersion":"scheduling.koordinator.sh/v1alpha1","kind":"DeviceList","items":[` + deviceJSON + `]}`,
 			want: names{Devices: []string{"n1"}},
@@ -84,8 +105,8 @@ func TestReadFiles(t *testing.T) {
 		"other kinds": {
 			text: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\n" + podText + "---\napiVersion: v2\nkind: Pod\nmetadata: {name: later}\n",
 			want: names{Pods: []string{"default/p1"}, Notes: []string{
-				"standard input, document 1: passed over v1 Service web: only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Events and Lists are read",
-				"standard input, document 3: passed over v2 Pod later: only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Events and Lists are read",
+				"standard input, document 1: passed over v1 Service web: only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Leases, Events and Lists are read",
+				"standard input, document 3: passed over v2 Pod later: only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Leases, Events and Lists are read",
 			}},
 		},
 		"quotas and namespaces": {
@@ -113,12 +134,22 @@ func TestReadFiles(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			objects, err := ReadFiles([]string{"-"}, strings.NewReader(tc.text))
+			objects, err := readText(tc.text)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, namesOf(objects)); diff != "" {
 				t.Errorf("read (-want +got):\n%s", diff)
+			}
+			if !strings.HasPrefix(tc.text, "{") {
+				return
+			}
+			large, err := readText(tc.text + "\n---\n#" + padding)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(objects, large, cmpopts.IgnoreFields(Objects{}, "VendorPlugin")); diff != "" {
+				t.Errorf("read as a stream (-small +large):\n%s", diff)
 			}
 		})
 	}
@@ -268,7 +299,7 @@ func TestBadDeviceCostsItsNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := "apiVersion: scheduling.koordinator.sh/v1alpha1\nkind: Device\nmetadata: {name: n1}\n" + tc.device + "\n"
 			for _, node := range []string{"", "---\n" + nodeText} {
-				objects, err := ReadFiles([]string{"-"}, strings.NewReader(text+node+"---\n"+podText))
+				objects, err := readText(text + node + "---\n" + podText)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -300,14 +331,8 @@ func TestConfig(t *testing.T) {
 	if config.Host != "https://gpu.example" {
 		t.Errorf("host %q", config.Host)
 	}
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	t.Setenv("KUBECONFIG", "")
-	t.Setenv("HOME", t.TempDir())
 	if _, err := (Access{Kubeconfig: path, Context: "y"}).Config(); err == nil || !strings.HasSuffix(err.Error(), "; there are x") {
 		t.Errorf("error %v, want one that says which contexts there are", err)
-	}
-	if _, err := (Access{}).Config(); err == nil || !strings.HasPrefix(err.Error(), "no cluster: name a kubeconfig with --kubeconfig") {
-		t.Errorf("error %v, want one that says what to do", err)
 	}
 }
 
@@ -315,6 +340,7 @@ func TestConfig(t *testing.T) {
 // whatever names it.
 func TestMissingKubeconfig(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("HOME", t.TempDir())
 	there := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(there, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -330,6 +356,7 @@ func TestMissingKubeconfig(t *testing.T) {
 		"$KUBECONFIG":                {env: "none", want: "kubeconfig none: the file that $KUBECONFIG names does not exist"},
 		"$KUBECONFIG and --context":  {access: Access{Context: "x"}, env: "none", want: "kubeconfig none: the file that $KUBECONFIG names does not exist"},
 		"all of $KUBECONFIG":         {env: list("none", "", "nil"), want: "kubeconfig none, nil: the files that $KUBECONFIG names do not exist"},
+		"nothing":                    {want: ErrNoCluster.Error()},
 		"some of $KUBECONFIG":        {env: list("none", there), want: ErrNoCluster.Error()}, // the other one is empty
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/pager"
@@ -110,31 +112,47 @@ func (a Access) Namespace() string {
 	return namespace
 }
 
-// ReadLive reads the nodes, Devices and pods of the cluster.
-func ReadLive(ctx context.Context, config *rest.Config) (*Objects, error) {
-	client, devices, err := clients(config)
+// Client reads a cluster.
+type Client struct {
+	typed   kubernetes.Interface
+	untyped dynamic.Interface           // for Devices
+	names   metadata.Interface          // for what only the names are read of
+	ping    func(context.Context) error // see [Ping]
+}
+
+// NewClient returns a client of the cluster.
+func NewClient(config *rest.Config) (*Client, error) {
+	typed, err1 := kubernetes.NewForConfig(config)
+	untyped, err2 := dynamic.NewForConfig(config)
+	names, err3 := metadata.NewForConfig(config)
+	if err := cmp.Or(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	ping := func(ctx context.Context) error { return Ping(ctx, typed.Discovery().RESTClient()) }
+	return &Client{typed: typed, untyped: untyped, names: names, ping: ping}, nil
+}
+
+// Client returns a client of the cluster.
+func (a Access) Client() (*Client, error) {
+	config, err := a.Config()
 	if err != nil {
 		return nil, err
 	}
-	return readClients(ctx, client, devices)
+	return NewClient(config)
 }
 
 // ReadPods reads what a user may see who has rights in one namespace: one pod of
 // it, or with an empty name all of them.
-func ReadPods(ctx context.Context, config *rest.Config, namespace, name string) (*Objects, error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	o := &Objects{Live: true}
+func (c *Client) ReadPods(ctx context.Context, namespace, name string) (o *Objects, err error) {
+	o = &Objects{Live: true}
 	if name == "" {
-		o.Pods, err = list[*corev1.Pod](ctx, client.CoreV1().Pods(namespace).List)
+		o.Pods, err = list[*corev1.Pod](ctx, c.typed.CoreV1().Pods(namespace).List)
 		if err != nil {
 			err = fmt.Errorf("list pods of namespace %s: %w", namespace, err)
 		}
 		return o, err
 	}
-	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	pod, err := c.typed.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no pod %s in namespace %s", name, namespace)
@@ -146,29 +164,18 @@ func ReadPods(ctx context.Context, config *rest.Config, namespace, name string) 
 	return o, err
 }
 
-// clients returns what nodes and pods are read with, and what Devices are.
-func clients(config *rest.Config) (kubernetes.Interface, dynamic.Interface, error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	devices, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	return client, devices, nil
-}
-
-func readClients(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface) (*Objects, error) {
-	o := &Objects{Devices: map[string]Device{}, Live: true}
+// Read reads the nodes, Devices and pods of the cluster, where Daybreak is in the given
+// namespace or, if that is empty, in the usual one.
+func (c *Client) Read(ctx context.Context, daybreak string) (*Objects, error) {
+	o, core := &Objects{Devices: map[string]Device{}, Live: true}, c.typed.CoreV1()
 	var err error
-	if o.Nodes, err = list[*corev1.Node](ctx, client.CoreV1().Nodes().List); err != nil {
+	if o.Nodes, err = list[*corev1.Node](ctx, core.Nodes().List); err != nil {
 		return nil, listing("nodes", err)
 	}
-	if o.Pods, err = list[*corev1.Pod](ctx, client.CoreV1().Pods(metav1.NamespaceAll).List); err != nil {
+	if o.Pods, err = list[*corev1.Pod](ctx, core.Pods(metav1.NamespaceAll).List); err != nil {
 		return nil, listing("pods", err)
 	}
-	items, err := list[*unstructured.Unstructured](ctx, devices.Resource(v1alpha1.GroupVersion.WithResource("devices")).List)
+	items, err := list[*unstructured.Unstructured](ctx, c.untyped.Resource(devices).List)
 	// A cluster with the vendor's stack alone has no Devices.
 	o.Undefined = apierrors.IsNotFound(err)
 	if err != nil && !o.Undefined {
@@ -177,12 +184,13 @@ func readClients(ctx context.Context, client kubernetes.Interface, devices dynam
 	for _, item := range items {
 		o.Devices[item.GetName()] = DecodeDevice(item)
 	}
-	if o.Quotas, err = listIfAllowed[*corev1.ResourceQuota](ctx, o, quotasForbidden, client.CoreV1().ResourceQuotas(metav1.NamespaceAll).List); err != nil {
+	if o.Quotas, err = listIfAllowed[*corev1.ResourceQuota](ctx, o, quotasForbidden, core.ResourceQuotas(metav1.NamespaceAll).List); err != nil {
 		return nil, listing("resourcequotas", err)
 	}
-	if o.Namespaces, err = listIfAllowed[*corev1.Namespace](ctx, o, namespacesForbidden, client.CoreV1().Namespaces().List); err != nil {
+	if o.Namespaces, err = listIfAllowed[*corev1.Namespace](ctx, o, namespacesForbidden, core.Namespaces().List); err != nil {
 		return nil, listing("namespaces", err)
 	}
+	o.Settings = readSettings(ctx, c.typed, daybreak)
 	return o, nil
 }
 

@@ -41,7 +41,10 @@ func newFakes() fakes {
 				"resources": map[string]any{"koordinator.sh/gpu-memory": "64Gi"}}}},
 		}}
 	}
-	kinds := map[schema.GroupVersionResource]string{v1alpha1.GroupVersion.WithResource("devices"): "DeviceList"}
+	kinds := map[schema.GroupVersionResource]string{devices: "DeviceList"}
+	for resource, kind := range map[string]string{"nodes": "Node", "pods": "Pod", "resourcequotas": "ResourceQuota", "namespaces": "Namespace"} {
+		kinds[corev1.SchemeGroupVersion.WithResource(resource)] = kind + "List"
+	}
 	return fakes{
 		typed: fake.NewClientset(
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
@@ -51,16 +54,21 @@ func newFakes() fakes {
 	}
 }
 
-// refuse makes a client answer lists of a resource with an error.
-func refuse(client interface {
-	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
-}, resource string, err error) {
-	client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+// client returns a client of the cluster, which is always there.
+func (f fakes) client() *Client {
+	return &Client{typed: f.typed, untyped: f.dynamic, ping: func(context.Context) error { return nil }}
+}
+
+// refuse makes both clients answer lists of a resource with an error.
+func (f fakes) refuse(resource string, err error) {
+	refusal := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err }
+	f.typed.PrependReactor("list", resource, refusal)
+	f.dynamic.PrependReactor("list", resource, refusal)
 }
 
 func TestReadClients(t *testing.T) {
 	f := newFakes()
-	objects, err := readClients(t.Context(), f.typed, f.dynamic)
+	objects, err := f.client().Read(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,35 +86,22 @@ func TestReadClients(t *testing.T) {
 	}
 }
 
-func TestReadClientsWithoutTheResource(t *testing.T) {
-	f := newFakes()
-	refuse(f.dynamic, "devices", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), ""))
-	objects, err := readClients(t.Context(), f.typed, f.dynamic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := names{Nodes: []string{"n1"}, Pods: []string{"a/p1", "b/p2"}}
-	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
-		t.Errorf("read (-want +got):\n%s", diff)
-	}
-}
-
 // TestReadClientsWithoutRights: who may not list quotas and namespaces gets an answer
 // without them, and a note.
 func TestReadClientsWithoutRights(t *testing.T) {
 	f := newFakes()
 	for _, resource := range []string{"resourcequotas", "namespaces"} {
-		refuse(f.typed, resource, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil))
+		f.refuse(resource, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil))
 	}
 	want := names{Nodes: []string{"n1"}, Devices: []string{"n1", "n2"}, Pods: []string{"a/p1", "b/p2"}, Notes: []string{quotasForbidden, namespacesForbidden}}
-	objects, err := readClients(t.Context(), f.typed, f.dynamic)
+	objects, err := f.client().Read(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
 		t.Errorf("read (-want +got):\n%s", diff)
 	}
-	w, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{}, answers)
+	w, err := NewWatcher(t.Context(), f.client(), inventory.VendorPlugin{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,62 +120,51 @@ func TestReadClientsWithoutRights(t *testing.T) {
 	}
 }
 
+// TestReadClientsErrors: what is missing is one sentence, for those who watch too, whose
+// informers would wait without end.
 func TestReadClientsErrors(t *testing.T) {
 	const rights = "; the rights to list nodes, pods and devices.scheduling.koordinator.sh are required: bind the chart's ClusterRole daybreak-viewer to the user"
 	forbidden := func(group, resource string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Group: group, Resource: resource}, "",
 			fmt.Errorf("User %q cannot list resource %q", "jane", resource))
 	}
-	cases := map[string]struct {
-		refuse func(f fakes)
-		want   string
+	for name, tc := range map[string]struct {
+		resource string
+		err      error
+		want     string
 	}{
-		"nodes are forbidden": {
-			func(f fakes) { refuse(f.typed, "nodes", forbidden("", "nodes")) },
-			`list nodes: nodes is forbidden: User "jane" cannot list resource "nodes"` + rights,
-		},
-		"pods are forbidden": {
-			func(f fakes) { refuse(f.typed, "pods", forbidden("", "pods")) },
-			`list pods: pods is forbidden: User "jane" cannot list resource "pods"` + rights,
-		},
+		"nodes are forbidden": {"nodes", forbidden("", "nodes"), `list nodes: nodes is forbidden: User "jane" cannot list resource "nodes"` + rights},
+		"pods are forbidden":  {"pods", forbidden("", "pods"), `list pods: pods is forbidden: User "jane" cannot list resource "pods"` + rights},
 		"devices are forbidden": {
-			func(f fakes) { refuse(f.dynamic, "devices", forbidden(v1alpha1.GroupVersion.Group, "devices")) },
+			"devices", forbidden(v1alpha1.GroupVersion.Group, "devices"),
 			`list devices: devices.scheduling.koordinator.sh is forbidden: User "jane" cannot list resource "devices"` + rights,
 		},
 		"the credentials have expired": {
-			func(f fakes) { refuse(f.typed, "nodes", apierrors.NewUnauthorized("expired")) },
-			"list nodes: expired; renew the credentials of the kubeconfig, or name another with --kubeconfig or --context",
+			"nodes", apierrors.NewUnauthorized("expired"), "list nodes: expired; renew the credentials of the kubeconfig, or name another with --kubeconfig or --context",
 		},
 		"the server does not answer": {
-			func(f fakes) {
-				refuse(f.typed, "nodes", &url.Error{Op: "Get", URL: "https://x", Err: errors.New("connection refused")})
-			},
+			"nodes", &url.Error{Op: "Get", URL: "https://x", Err: errors.New("connection refused")},
 			`list nodes: Get "https://x": connection refused; check that the API server runs and is reachable, or name another cluster with --kubeconfig or --context`,
 		},
-		"quotas can't be listed": {
-			func(f fakes) { refuse(f.typed, "resourcequotas", apierrors.NewServiceUnavailable("try later")) },
-			"list resourcequotas: try later",
-		},
-		"the server is busy": {
-			func(f fakes) { refuse(f.dynamic, "devices", apierrors.NewServiceUnavailable("try later")) },
-			"list devices: try later",
-		},
-	}
-	for name, tc := range cases {
+		"quotas can't be listed": {"resourcequotas", apierrors.NewServiceUnavailable("try later"), "list resourcequotas: try later"},
+		"the server is busy":     {"devices", apierrors.NewServiceUnavailable("try later"), "list devices: try later"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakes()
-			tc.refuse(f)
-			_, err := readClients(t.Context(), f.typed, f.dynamic)
-			if err == nil || err.Error() != tc.want {
-				t.Errorf("error %v, want %q", err, tc.want)
+			f.refuse(tc.resource, tc.err)
+			if _, err := f.client().Read(t.Context(), ""); err == nil || err.Error() != tc.want {
+				t.Errorf("read: error %v, want %q", err, tc.want)
+			}
+			if _, err := NewWatcher(t.Context(), f.client(), inventory.VendorPlugin{}); err == nil || err.Error() != tc.want {
+				t.Errorf("watched: error %v, want %q", err, tc.want)
 			}
 		})
 	}
 }
 
-// TestReadLive talks HTTP: lists come in pages and their items have no kind, and
+// TestReadHTTP talks HTTP: lists come in pages and their items have no kind, and
 // a resource that the server does not know is a plain 404.
-func TestReadLive(t *testing.T) {
+func TestReadHTTP(t *testing.T) {
 	pages := map[string]string{
 		"/api/v1/nodes":          `{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"n1"}}]}`,
 		"/api/v1/pods":           `{"kind":"PodList","apiVersion":"v1","metadata":{"continue":"more"},"items":[{"metadata":{"namespace":"a","name":"p1"}}]}`,
@@ -205,7 +189,11 @@ func TestReadLive(t *testing.T) {
 	}))
 	defer server.Close()
 
-	objects, err := ReadLive(t.Context(), &rest.Config{Host: server.URL})
+	client, err := NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := client.Read(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +203,7 @@ func TestReadLive(t *testing.T) {
 	}
 
 	server.Close()
-	if _, err := ReadLive(t.Context(), &rest.Config{Host: server.URL}); err == nil || !strings.HasPrefix(err.Error(), "list nodes: ") {
+	if _, err := client.Read(t.Context(), ""); err == nil || !strings.HasPrefix(err.Error(), "list nodes: ") {
 		t.Errorf("error %v, want one that says what was listed", err)
 	}
 }

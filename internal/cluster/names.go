@@ -5,8 +5,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 )
 
 // mostNames bounds what a shell is given to complete from.
@@ -15,12 +13,8 @@ const mostNames = 500
 // Names returns names of objects, for shells that complete them: of nodes, pods,
 // namespaces or workloads (deployments.apps), those of one namespace where they are
 // in one. Only names are sent, and at most mostNames of them.
-func Names(ctx context.Context, config *rest.Config, resource, namespace string) ([]string, error) {
-	client, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	list, err := client.Resource(schema.ParseGroupResource(resource).WithVersion("v1")).Namespace(namespace).
+func (c *Client) Names(ctx context.Context, resource, namespace string) ([]string, error) {
+	list, err := c.names.Resource(schema.ParseGroupResource(resource).WithVersion("v1")).Namespace(namespace).
 		List(ctx, metav1.ListOptions{Limit: mostNames}) // a list at resourceVersion 0 comes whole, whatever the limit
 	if err != nil {
 		return nil, err

@@ -38,6 +38,8 @@ type Objects struct {
 	Namespaces []*corev1.Namespace
 	// PriorityClasses are for pods whose priority is not resolved.
 	PriorityClasses []*schedulingv1.PriorityClass
+	// Settings are those on Leases, by namespace/name.
+	Settings map[string]Settings
 	// Events are those that were asked for, or that files hold.
 	Events []Event
 	// Live means that an API server was read.
@@ -47,7 +49,8 @@ type Objects struct {
 	Undefined bool
 	// Notes list what was passed over.
 	Notes []string
-	// VendorPlugin identifies who serves a node without a Device.
+	// VendorPlugin identifies who serves a node without a Device, and Daybreak's own
+	// pods.
 	VendorPlugin inventory.VendorPlugin
 }
 
@@ -71,8 +74,6 @@ type Snapshot struct {
 	// Quotas and Namespaces are those that were read, ordered by name.
 	Quotas     []*corev1.ResourceQuota
 	Namespaces []*corev1.Namespace
-	// Schedulers are Daybreak's schedulers, as far as their pods show.
-	Schedulers []Scheduler
 	// Events are those that were read.
 	Events []Event
 	// Live means that an API server was read.
@@ -82,6 +83,11 @@ type Snapshot struct {
 	Undefined bool
 	// Notes are what an operator should know.
 	Notes []string
+
+	plugin inventory.VendorPlugin
+	// profiles and taint are the settings of the scheduler and the manager.
+	profiles map[string]Profile
+	taint    string
 }
 
 // Facts are the objects that a node of the snapshot was made of.
@@ -103,7 +109,7 @@ func (s *Snapshot) MissingDevice(i int) string {
 		return ""
 	}
 	if s.Undefined {
-		return "the definition of Devices (" + v1alpha1.GroupVersion.WithResource("devices").GroupResource().String() + ") is missing from the cluster"
+		return "the definition of Devices (" + devices.GroupResource().String() + ") is missing from the cluster"
 	}
 	return "it has no Device: its agent has not published its cards"
 }
@@ -111,16 +117,14 @@ func (s *Snapshot) MissingDevice(i int) string {
 // Snapshot opens the ledger: every node, with the pods that hold its cards. A
 // Device without a Node counts as a node too, since files need not have both.
 func (o *Objects) Snapshot() *Snapshot {
-	s := &Snapshot{Notes: slices.Clone(o.Notes), Waiting: o.Waiting, Live: o.Live, Undefined: o.Undefined}
+	s := &Snapshot{Notes: slices.Clone(o.Notes), Waiting: o.Waiting, Live: o.Live, Undefined: o.Undefined, plugin: o.VendorPlugin}
+	s.setSettings(o.Settings)
 	bound := make(map[string][]*corev1.Pod)
 	for _, pod := range o.Pods {
-		if IsScheduler(pod) && wire.Holds(pod) {
-			s.Schedulers = append(s.Schedulers, readScheduler(pod))
-		}
 		switch {
 		case wire.Holds(pod):
 			bound[pod.Spec.NodeName] = append(bound[pod.Spec.NodeName], pod)
-		case pod.Spec.NodeName == "" && !ended(pod):
+		case pod.Spec.NodeName == "" && !wire.HasEnded(pod):
 			s.Pending = append(s.Pending, pod)
 		}
 	}
@@ -185,12 +189,6 @@ func (s *Snapshot) Latest() time.Time {
 		}
 	}
 	return latest
-}
-
-// ended reports whether the pod has come to its end, which one that was never
-// bound can too.
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // strays notes the pods that hold cards of a node that was not read. Where the

@@ -58,7 +58,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			objects, err := ReadFiles([]string{"-"}, strings.NewReader(strings.Join(tc.docs, "---\n")))
+			objects, err := readText(strings.Join(tc.docs, "---\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestSnapshotReadsAsScheduler(t *testing.T) {
 		return "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {metax-tech.com/gpu.installed: \"true\"}, annotations: {" + metadata + "}}\nstatus: {capacity: {metax-tech.com/gpu: 4}, allocatable: {metax-tech.com/gpu: 4}}\n"
 	}
 	const (
-		plugin  = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, generateName: metax-gpu-device-, labels: {app: plugin}}\nspec: {nodeName: n1, containers: [{name: c}]}\nstatus: {phase: Running}\n"
+		plugin  = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: metax-operator, generateName: metax-gpu-device-, labels: {app: plugin}}\nspec: {nodeName: n1, containers: [{name: c}]}\nstatus: {phase: Running}\n"
 		figures = `metax-tech.com/gpu.topology.scores: '{"1":0}'`
 	)
 	for name, tt := range map[string]struct {
@@ -115,13 +115,14 @@ func TestSnapshotReadsAsScheduler(t *testing.T) {
 		"the plugin's figures":                 {docs: []string{node(figures)}, cards: 4},
 		"the plugin runs":                      {docs: []string{node(""), plugin}, cards: 4},
 		"the plugin runs under its labels":     {docs: []string{node(""), plugin}, selector: "app=plugin", cards: 4},
+		"a tenant's pod under its name":        {docs: []string{node(""), strings.Replace(plugin, "metax-operator", "tenant", 1)}, cards: 4, paused: true},
 		"a pod runs that is not the plugin":    {docs: []string{node(""), plugin}, selector: "app=other", cards: 4, paused: true},
 		"our agent's, whose Device is missing": {docs: []string{node(figures + ", daybreak-gpu.io/served-by: daybreak"), plugin}},
 		"the vendor's, by a word on the node":  {docs: []string{node("daybreak-gpu.io/served-by: vendor")}, cards: 4},
 		"our agent's, and its Device is there": {docs: []string{node("daybreak-gpu.io/served-by: daybreak"), strings.Replace(deviceText, "health: true", "health: true, resources: {koordinator.sh/gpu-memory: 64Gi}", 1)}, cards: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects, err := ReadFiles([]string{"-"}, strings.NewReader(strings.Join(tt.docs, "---\n")))
+			objects, err := readText(strings.Join(tt.docs, "---\n"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 )
 
 // ownerKind is a kind of workload.
@@ -26,21 +26,13 @@ type ownerKind struct {
 }
 
 var ownerKinds = []ownerKind{
-	{"Deployment", apps("deployments"), []string{"deployment", "deployments", "deploy", "deployment.apps", "deployments.apps"}, "ReplicaSet"},
-	{"ReplicaSet", apps("replicasets"), []string{"replicaset", "replicasets", "rs", "replicaset.apps", "replicasets.apps"}, ""},
-	{"StatefulSet", apps("statefulsets"), []string{"statefulset", "statefulsets", "sts", "statefulset.apps", "statefulsets.apps"}, ""},
-	{"DaemonSet", apps("daemonsets"), []string{"daemonset", "daemonsets", "ds", "daemonset.apps", "daemonsets.apps"}, ""},
-	{"Job", batch("jobs"), []string{"job", "jobs", "job.batch", "jobs.batch"}, ""},
-	{"CronJob", batch("cronjobs"), []string{"cronjob", "cronjobs", "cj", "cronjob.batch", "cronjobs.batch"}, "Job"},
-	{"ReplicationController", schema.GroupVersionResource{Version: "v1", Resource: "replicationcontrollers"}, []string{"replicationcontroller", "replicationcontrollers", "rc"}, ""},
-}
-
-func apps(resource string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
-}
-
-func batch(resource string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: resource}
+	{"Deployment", appsv1.SchemeGroupVersion.WithResource("deployments"), []string{"deployment", "deployments", "deploy", "deployment.apps", "deployments.apps"}, "ReplicaSet"},
+	{"ReplicaSet", appsv1.SchemeGroupVersion.WithResource("replicasets"), []string{"replicaset", "replicasets", "rs", "replicaset.apps", "replicasets.apps"}, ""},
+	{"StatefulSet", appsv1.SchemeGroupVersion.WithResource("statefulsets"), []string{"statefulset", "statefulsets", "sts", "statefulset.apps", "statefulsets.apps"}, ""},
+	{"DaemonSet", appsv1.SchemeGroupVersion.WithResource("daemonsets"), []string{"daemonset", "daemonsets", "ds", "daemonset.apps", "daemonsets.apps"}, ""},
+	{"Job", batchv1.SchemeGroupVersion.WithResource("jobs"), []string{"job", "jobs", "job.batch", "jobs.batch"}, ""},
+	{"CronJob", batchv1.SchemeGroupVersion.WithResource("cronjobs"), []string{"cronjob", "cronjobs", "cj", "cronjob.batch", "cronjobs.batch"}, "Job"},
+	{"ReplicationController", corev1.SchemeGroupVersion.WithResource("replicationcontrollers"), []string{"replicationcontroller", "replicationcontrollers", "rc"}, ""},
 }
 
 func kindOf(kind string) *ownerKind {
@@ -74,17 +66,9 @@ func OwnerResource(kind string) string {
 
 // ReadOwner finds the workload in the cluster, and what it owns pods through. What
 // the user may not see is left to names.
-func ReadOwner(ctx context.Context, config *rest.Config, o *Owner) error {
-	client, err := metadata.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	return o.find(ctx, client)
-}
-
-func (o *Owner) find(ctx context.Context, client metadata.Interface) error {
+func (c *Client) ReadOwner(ctx context.Context, o *Owner) error {
 	k := kindOf(o.Kind)
-	_, err := client.Resource(k.resource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	_, err := c.names.Resource(k.resource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("there is no %s %s in namespace %s", o.Kind, o.Name, o.Namespace)
@@ -93,7 +77,7 @@ func (o *Owner) find(ctx context.Context, client metadata.Interface) error {
 	case k.through == "":
 		return nil
 	}
-	owned, err := client.Resource(kindOf(k.through).resource).Namespace(o.Namespace).List(ctx, metav1.ListOptions{})
+	owned, err := c.names.Resource(kindOf(k.through).resource).Namespace(o.Namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
 		return nil
 	}
@@ -102,7 +86,7 @@ func (o *Owner) find(ctx context.Context, client metadata.Interface) error {
 	}
 	o.read = true
 	for i := range owned.Items {
-		if c := metav1.GetControllerOfNoCopy(&owned.Items[i]); c != nil && c.Kind == o.Kind && c.Name == o.Name {
+		if by := metav1.GetControllerOfNoCopy(&owned.Items[i]); by != nil && by.Kind == o.Kind && by.Name == o.Name {
 			o.through = append(o.through, owned.Items[i].Name)
 		}
 	}

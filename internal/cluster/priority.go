@@ -2,26 +2,14 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
 // systemClasses are the PriorityClasses that every cluster has.
 var systemClasses = map[string]int32{"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-
-func (r *decoder) priorityClass(text []byte, at string) error {
-	class := &schedulingv1.PriorityClass{}
-	if err := json.Unmarshal(text, class); err != nil {
-		return fmt.Errorf("%s: PriorityClass: %w", at, plain(err))
-	}
-	r.objects.PriorityClasses = append(r.objects.PriorityClasses, class)
-	return r.once("PriorityClass", class.Name, at)
-}
 
 // NeedsPriorityClasses reports whether a pod's priority can only be known from the
 // cluster's PriorityClasses.
@@ -35,12 +23,8 @@ func (o *Objects) NeedsPriorityClasses() bool {
 }
 
 // ReadPriorityClasses reads the cluster's PriorityClasses.
-func ReadPriorityClasses(ctx context.Context, config *rest.Config) ([]*schedulingv1.PriorityClass, error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	classes, err := list[*schedulingv1.PriorityClass](ctx, client.SchedulingV1().PriorityClasses().List)
+func (c *Client) ReadPriorityClasses(ctx context.Context) ([]*schedulingv1.PriorityClass, error) {
+	classes, err := list[*schedulingv1.PriorityClass](ctx, c.typed.SchedulingV1().PriorityClasses().List)
 	if err != nil {
 		return nil, listing("priorityclasses", err)
 	}

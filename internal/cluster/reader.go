@@ -1,15 +1,18 @@
 package cluster
 
 import (
+	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -28,27 +31,15 @@ type Source interface {
 	OnChange(changed func()) error
 }
 
-// Reader is the [Source] of informers: it asks the API server for nothing.
+// Reader is the [Source] of informers. Only [Reader.Run] asks the API server.
 type Reader struct {
 	informers Informers
 	plugin    inventory.VendorPlugin
+	changed   []func()
 
-	mu      sync.Mutex
-	devices map[string]decoded // by node
-}
-
-// Informers are those of a cluster. Devices have no Go type: one that can't be
-// decoded must not keep the others from being read. They are nil where the cluster
-// has no such resource.
-type Informers struct {
-	Nodes, Pods, Devices cache.SharedIndexInformer
-	// Quotas and Namespaces are nil where the user may not list them.
-	Quotas, Namespaces cache.SharedIndexInformer
-}
-
-func (i Informers) all() []cache.SharedIndexInformer {
-	return slices.DeleteFunc([]cache.SharedIndexInformer{i.Nodes, i.Pods, i.Devices, i.Quotas, i.Namespaces},
-		func(informer cache.SharedIndexInformer) bool { return informer == nil })
+	mu       sync.Mutex
+	devices  map[string]decoded // by node
+	settings map[string]Settings
 }
 
 // decoded is a Device with the version it was decoded from. Of thousands of
@@ -64,16 +55,27 @@ func NewReader(informers Informers, plugin inventory.VendorPlugin) *Reader {
 	return &Reader{informers: informers, plugin: plugin}
 }
 
-// NewDevice returns an empty Device without a Go type.
-func NewDevice() *unstructured.Unstructured {
-	d := &unstructured.Unstructured{}
-	d.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Device"))
-	return d
+// Run reads the Leases now and then until the context ends: a watch would report each
+// renewal.
+func (r *Reader) Run(ctx context.Context, client kubernetes.Interface) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		settings := readSettings(ctx, client, r.plugin.Daybreak)
+		r.mu.Lock()
+		same := reflect.DeepEqual(settings, r.settings)
+		r.settings = settings
+		r.mu.Unlock()
+		for _, changed := range r.changed {
+			if !same {
+				changed()
+			}
+		}
+	}, leasesPeriod)
 }
 
 // OnChange implements [Source]. Pods that ask for no cards don't count: they are
 // most pods of a cluster. Quotas about other things change with them.
 func (r *Reader) OnChange(changed func()) error {
+	r.changed = append(r.changed, changed)
 	notify := func(objects ...any) {
 		for _, obj := range objects {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -115,7 +117,11 @@ func (r *Reader) Objects() (*Objects, error) {
 			return nil, ErrStarting
 		}
 	}
-	o := &Objects{Nodes: cached[*corev1.Node](r.informers.Nodes), Devices: r.decode(), Live: true, Undefined: r.informers.Devices == nil, VendorPlugin: r.plugin}
+	devices, settings := r.decode()
+	if settings == nil {
+		return nil, ErrStarting
+	}
+	o := &Objects{Nodes: cached[*corev1.Node](r.informers.Nodes), Devices: devices, Settings: settings, Live: true, Undefined: r.informers.Devices == nil, VendorPlugin: r.plugin}
 	o.Quotas, o.Namespaces = cached[*corev1.ResourceQuota](r.informers.Quotas), cached[*corev1.Namespace](r.informers.Namespaces)
 	if r.informers.Quotas == nil {
 		o.Notes = append(o.Notes, quotasForbidden)
@@ -137,9 +143,9 @@ func (r *Reader) Objects() (*Objects, error) {
 	return o, nil
 }
 
-// decode returns the Devices by name. One that did not change since the last
-// call is not decoded again.
-func (r *Reader) decode() map[string]Device {
+// decode returns the Devices by name, and the settings. A Device that did not change
+// since the last call is not decoded again.
+func (r *Reader) decode() (map[string]Device, map[string]Settings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	items := cached[*unstructured.Unstructured](r.informers.Devices)
@@ -153,7 +159,7 @@ func (r *Reader) decode() map[string]Device {
 		kept[name], devices[name] = d, d.device
 	}
 	r.devices = kept
-	return devices
+	return devices, r.settings
 }
 
 // cached returns what the informer has, if there is one.

@@ -35,7 +35,7 @@ func (i *objectsInformer) AddEventHandler(handler cache.ResourceEventHandler) (c
 
 // reader reads the informer for all kinds.
 func (i *objectsInformer) reader() *Reader {
-	return &Reader{informers: Informers{Nodes: i, Pods: i, Devices: i}}
+	return &Reader{informers: Informers{Nodes: i, Pods: i, Devices: i}, settings: map[string]Settings{}}
 }
 
 func device(name, version string) *unstructured.Unstructured {
@@ -75,20 +75,20 @@ func TestDevicesAreDecodedOnce(t *testing.T) {
 	n1, n2 := device("n1", "1"), device("n2", "1")
 	c := &objectsInformer{objects: []any{n1, n2}}
 	r := c.reader()
-	first := r.decode()
+	first, _ := r.decode()
 	n2.SetResourceVersion("2")
-	second := r.decode()
+	second, _ := r.decode()
 	if first["n1"].Device != second["n1"].Device || first["n2"].Device == second["n2"].Device {
 		t.Error("want n1 kept and n2 decoded again")
 	}
 	c.objects = []any{n1}
-	if got := r.decode(); len(got) != 1 || len(r.devices) != 1 {
+	if got, _ := r.decode(); len(got) != 1 || len(r.devices) != 1 {
 		t.Errorf("%d Devices after one is gone", len(got))
 	}
 	c.objects = []any{n1, n2}
 	n1.Object["spec"] = map[string]any{"devices": "none"}
 	n1.SetResourceVersion("3")
-	if got := r.decode(); got["n1"].Err == nil || got["n2"].Err != nil {
+	if got, _ := r.decode(); got["n1"].Err == nil || got["n2"].Err != nil {
 		t.Error("a Device that can't be decoded has no error, or the other one has")
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,22 +40,6 @@ type Server struct {
 	Newest *version.Version
 	// Served are those of the resources in question that all servers serve.
 	Served sets.Set[schema.GroupVersionResource]
-}
-
-// firstServed are resources of stable APIs by the version that first serves them,
-// the newest first: the version of a server that reports none.
-var firstServed = []struct {
-	minor    uint
-	resource schema.GroupVersionResource
-}{
-	{36, schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies"}},
-	{34, schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattributesclasses"}},
-	{33, schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"}},
-	{30, schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}},
-	{29, schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"}},
-	{28, schema.GroupVersionResource{Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews"}},
-	{24, schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities"}},
-	{23, schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}},
 }
 
 // AskServer asks the API server for its version, and which of the resources it
@@ -103,44 +85,27 @@ func askServer(ctx context.Context, config *rest.Config, resources []schema.Grou
 	}
 	defer done()
 	s := &Server{Served: sets.New[schema.GroupVersionResource]()}
-	if s.Version, err = askVersion(ctx, client); err != nil {
-		return nil, err
-	}
-	if s.Version == nil {
-		for _, first := range firstServed {
-			resources = append(slices.Clip(resources), first.resource)
-		}
-	}
-	if err := s.discover(ctx, client, resources); err != nil {
-		return nil, err
-	}
-	for _, first := range firstServed {
-		if s.Version == nil && s.Serves(first.resource) {
-			s.Version = version.MajorMinor(1, first.minor)
-		}
-	}
-	if s.Version == nil {
-		return nil, fmt.Errorf("it reports none and has no API of Kubernetes %s or later: %w to %s or later", oldestServer, errUnsupported, oldestServer)
-	}
-	s.Newest = s.Version
-	return s, nil
-}
-
-// askVersion returns the version that the server reports, or nil if it reports
-// none that can be read.
-func askVersion(ctx context.Context, client rest.Interface) (*version.Version, error) {
-	raw, err := client.Get().AbsPath("/version").Do(ctx).Raw()
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, nil
-	}
+	info, err := readVersion(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	var info apiversion.Info
-	if err := json.Unmarshal(raw, &info); err != nil {
-		return nil, nil //nolint:nilerr // its APIs show the version
+	if s.Version = parseServerVersion(&info); s.Version == nil {
+		return nil, fmt.Errorf("it reports none that can be read: %.40q", info.GitVersion)
 	}
-	return parseServerVersion(&info), nil
+	s.Newest = s.Version
+	if err := s.discover(ctx, client, resources); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// readVersion reads what the server reports of its version.
+func readVersion(ctx context.Context, client rest.Interface) (info apiversion.Info, err error) {
+	raw, err := client.Get().AbsPath("/version").Do(ctx).Raw()
+	if err == nil && json.Unmarshal(raw, &info) != nil {
+		err = errors.New("/version of the API server can't be read")
+	}
+	return info, err
 }
 
 // and returns what two servers have in common; either may be unknown.
@@ -210,27 +175,14 @@ func newConnection(config *rest.Config) (client rest.Interface, done func(), err
 // parseServerVersion reads /version, in which vendors add to the numbers: "28+",
 // "v1.28.3-aliyun.1". It returns nil when there is no version.
 func parseServerVersion(info *apiversion.Info) *version.Version {
-	git, _, _ := strings.Cut(strings.TrimPrefix(info.GitVersion, "v"), "-")
-	gitMajor, rest, _ := strings.Cut(git, ".")
-	gitMinor, _, _ := strings.Cut(rest, ".")
-	for _, v := range [][2]string{
+	for _, text := range []string{
 		// A newer server may itself be set to behave as an older one.
-		{info.EmulationMajor, info.EmulationMinor}, {info.Major, info.Minor}, {gitMajor, gitMinor},
+		info.EmulationMajor + "." + info.EmulationMinor, info.Major + "." + info.Minor, info.GitVersion,
 	} {
-		major, minor := leadingNumber(v[0]), leadingNumber(v[1])
-		if major > 0 && minor > 0 { // an unreleased build reports 0.0
-			return version.MajorMinor(major, minor)
+		v, err := version.ParseGeneric(text)
+		if err == nil && v.Major() > 0 && v.Minor() > 0 { // an unreleased build reports 0.0
+			return version.MajorMinor(v.Major(), v.Minor())
 		}
 	}
 	return nil
-}
-
-// leadingNumber returns the number that the text begins with, or 0.
-func leadingNumber(text string) uint {
-	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
-	n, err := strconv.ParseUint(digits, 10, 16)
-	if err != nil {
-		return 0
-	}
-	return uint(n)
 }

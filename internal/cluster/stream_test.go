@@ -1,104 +1,13 @@
 package cluster
 
 import (
-	"bytes"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
-
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 )
-
-// padding makes a file large enough to be read as a stream.
-var padding = strings.Repeat(" ", largeFile)
-
-func readText(text string) (*Objects, error) {
-	return ReadFiles([]string{"-"}, strings.NewReader(text))
-}
-
-// TestStream: a large JSON file gives the same objects as the documents it was
-// made of.
-func TestStream(t *testing.T) {
-	text, err := os.ReadFile("../../examples/cluster.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var items [][]byte
-	for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
-		asJSON, err := yaml.YAMLToJSONStrict(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(asJSON) != "null" {
-			items = append(items, asJSON)
-		}
-	}
-	want, err := readText(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(want.Nodes) != 3 || len(want.Devices) != 3 || len(want.Pods) != 3 {
-		t.Fatalf("the example cluster has %d nodes, %d Devices and %d pods, want 3 of each", len(want.Nodes), len(want.Devices), len(want.Pods))
-	}
-	join := func(items [][]byte, by string) string { return string(bytes.Join(items, []byte(by))) }
-	list := func(items [][]byte) string {
-		return `{"apiVersion":"v1","items":[` + join(items, ",") + `],"kind":"List","metadata":{}}`
-	}
-	for name, form := range map[string]string{
-		"a list":                      list(items),
-		"a list in a list":            list([][]byte{[]byte(list(items))}),
-		"the list's kind first":       `{"kind":"List","apiVersion":"v1","items":[` + join(items, ",") + `]}`,
-		"lists one after the other":   list(items[:4]) + "\n" + list(items[4:]),
-		"JSON objects, one after one": join(items, "\n"),
-		"a list, then YAML":           list(items[1:]) + "\n---\n# more\n---\n" + string(items[0]) + "\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := readText(form + padding)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.Contains(name, "then") { // the first object comes last
-				got.Nodes = slices.Concat(got.Nodes[len(got.Nodes)-1:], got.Nodes[:len(got.Nodes)-1])
-			}
-			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Objects{}, "VendorPlugin")); diff != "" {
-				t.Errorf("read (-documents +stream):\n%s", diff)
-			}
-		})
-	}
-}
-
-// TestStreamImpliedKinds: what the API server lists has no kinds in its items,
-// and a program may sort the list's own kind behind them.
-func TestStreamImpliedKinds(t *testing.T) {
-	want := names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"default/p1"}}
-	for name, text := range map[string]string{
-		"kinds first": `{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"n1"}}]}{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"p1"}}]}` +
-			`{"apiVersion":"scheduling.koordinator.sh/v1alpha1","kind":"DeviceList","items":[{"metadata":{"name":"n1"}}]}`,
-		"kinds last": `{"apiVersion":"v1","items":[{"metadata":{"name":"n1"}}],"kind":"NodeList"}{"apiVersion":"v1","items":[{"metadata":{"name":"p1"}}],"kind":"PodList"}` +
-			`{"apiVersion":"scheduling.koordinator.sh/v1alpha1","items":[{"metadata":{"name":"n1"}}],"kind":"DeviceList"}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			objects, err := readText(text + padding)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
-				t.Errorf("read (-want +got):\n%s", diff)
-			}
-		})
-	}
-	objects, err := readText(`{"apiVersion":"v1","items":[{"metadata":{"name":"web"}}],"kind":"ServiceList"}` + padding)
-	if note := "standard input, document 1: passed over v1 ServiceList : only Nodes, Devices, Pods, workloads, ResourceQuotas, Namespaces, PriorityClasses, Events and Lists are read"; err != nil || !slices.Equal(objects.Notes, []string{note}) {
-		t.Errorf("notes %q, error %v, want %q", objects.Notes, err, note)
-	}
-}
 
 // TestStreamErrors: an error in a large file has the words of one in a small
 // file, and names the document and the item.
@@ -161,10 +70,10 @@ func TestHugeExponents(t *testing.T) {
 	if err := live.UnmarshalJSON([]byte(strings.Replace(device, `"n1"`, `"n3"`, 1))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.dynamic.Resource(v1alpha1.GroupVersion.WithResource("devices")).Create(t.Context(), &live, metav1.CreateOptions{}); err != nil {
+	if _, err := f.dynamic.Resource(devices).Create(t.Context(), &live, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := readClients(t.Context(), f.typed, f.dynamic)
+	objects, err := f.client().Read(t.Context(), "")
 	if err != nil || objects.Devices["n3"].Err == nil || objects.Devices["n3"].Err.Error() != want {
 		t.Errorf("Device of a cluster: %+v, error %v, want %q", objects.Devices["n3"], err, want)
 	}

@@ -3,16 +3,12 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiversion "k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -33,25 +29,13 @@ type ComponentVersion struct {
 
 // ReadVersions reads the versions of a cluster. If its pods can't be listed, it
 // returns the version of Kubernetes with the error.
-func ReadVersions(ctx context.Context, config *rest.Config) (*Versions, error) {
-	client, err := kubernetes.NewForConfig(config)
+func (c *Client) ReadVersions(ctx context.Context) (*Versions, error) {
+	info, err := readVersion(ctx, c.typed.Discovery().RESTClient())
 	if err != nil {
 		return nil, err
-	}
-	return readVersions(ctx, client)
-}
-
-func readVersions(ctx context.Context, client kubernetes.Interface) (*Versions, error) {
-	raw, err := client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
-	if err != nil {
-		return nil, err
-	}
-	var info apiversion.Info
-	if err := json.Unmarshal(raw, &info); err != nil {
-		return nil, fmt.Errorf("/version of the API server: %w", err)
 	}
 	v := &Versions{Kubernetes: info.GitVersion}
-	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: wire.ComponentSelector})
+	pods, err := c.typed.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: wire.ComponentSelector})
 	if err != nil {
 		return v, fmt.Errorf("list the pods of Daybreak: %w", err)
 	}
@@ -68,7 +52,7 @@ func componentVersions(pods []corev1.Pod) []ComponentVersion {
 	for i := range pods {
 		pod := &pods[i]
 		part := slices.IndexFunc(components, func(name string) bool { return wire.IsComponent(pod, name) })
-		if part < 0 || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if part < 0 || wire.HasEnded(pod) {
 			continue
 		}
 		version := podVersion(pod)

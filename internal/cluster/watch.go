@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -10,8 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 )
@@ -54,11 +53,8 @@ type Sight struct {
 // Watcher follows a cluster. It keeps what the API server sends and makes
 // Objects of it on demand, so that watching costs the server no lists.
 type Watcher struct {
-	client  kubernetes.Interface
-	devices dynamic.Interface
-	plugin  inventory.VendorPlugin
-	// ping asks the API server whether it is there.
-	ping func(context.Context) error
+	*Client
+	plugin inventory.VendorPlugin
 
 	sight Sight
 	// session is nil while the connection is lost.
@@ -67,12 +63,11 @@ type Watcher struct {
 
 // NewWatcher prepares to follow the cluster. The plugin decides who serves a node
 // without a Device.
-func NewWatcher(ctx context.Context, config *rest.Config, plugin inventory.VendorPlugin) (*Watcher, error) {
-	client, devices, err := clients(config)
-	if err != nil {
-		return nil, err
-	}
-	return newWatcher(ctx, client, devices, plugin, func(ctx context.Context) error { return Ping(ctx, client.Discovery().RESTClient()) })
+func NewWatcher(ctx context.Context, client *Client, plugin inventory.VendorPlugin) (*Watcher, error) {
+	w := &Watcher{Client: client, plugin: plugin}
+	var err error
+	w.session, err = w.open(ctx)
+	return w, err
 }
 
 // Ping reports as an error that the API server does not answer, or says that it is
@@ -92,13 +87,6 @@ func Ping(ctx context.Context, client rest.Interface) error {
 	return err
 }
 
-func newWatcher(ctx context.Context, client kubernetes.Interface, devices dynamic.Interface, plugin inventory.VendorPlugin, ping func(context.Context) error) (*Watcher, error) {
-	w := &Watcher{client: client, devices: devices, plugin: plugin, ping: ping}
-	var err error
-	w.session, err = w.open(ctx)
-	return w, err
-}
-
 // session is one set of informers. They are given up when the connection is lost:
 // they would wait for the answer of a server that hangs, and ever longer before
 // they try again.
@@ -112,39 +100,19 @@ type session struct {
 
 // open prepares informers.
 func (w *Watcher) open(ctx context.Context) (*session, error) {
-	// An informer for what is not there, or may not be seen, never syncs.
-	one := metav1.ListOptions{Limit: 1}
-	if _, err := w.client.CoreV1().Nodes().List(ctx, one); err != nil {
-		return nil, listing("nodes", err)
-	}
-	if _, err := w.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, one); err != nil {
-		return nil, listing("pods", err)
-	}
-	typed := informers.NewSharedInformerFactory(w.client, 0).Core().V1()
-	s := &session{
-		informers: Informers{Nodes: typed.Nodes().Informer(), Pods: typed.Pods().Informer()},
-		changed:   make(chan struct{}, 1), failed: make(chan error, 1),
-	}
-	if allowed(w.client.CoreV1().ResourceQuotas(metav1.NamespaceAll).List(ctx, one)) {
-		s.informers.Quotas = typed.ResourceQuotas().Informer()
-	}
-	if allowed(w.client.CoreV1().Namespaces().List(ctx, one)) {
-		s.informers.Namespaces = typed.Namespaces().Informer()
-	}
-	defined, err := w.defined(ctx)
-	switch {
-	case err != nil:
-		return nil, listing("devices", err)
-	case defined:
-		s.informers.Devices = dynamicinformer.NewDynamicSharedInformerFactory(w.devices, 0).ForResource(v1alpha1.GroupVersion.WithResource("devices")).Informer()
-	}
-	for _, informer := range s.informers.all() {
-		if err := informer.SetTransform(request.Trim); err != nil {
-			return nil, err
+	s := &session{changed: make(chan struct{}, 1), failed: make(chan error, 1)}
+	typed, untyped := informers.NewSharedInformerFactory(w.typed, 0), dynamicinformer.NewDynamicSharedInformerFactory(w.untyped, 0)
+	var err error
+	s.informers, err = Open(ctx, w.untyped, func(resource schema.GroupVersionResource, _ Object) (cache.SharedIndexInformer, error) {
+		from, err := typed.ForResource(resource)
+		if err != nil { // it has no Go type
+			from = untyped.ForResource(resource)
 		}
-		if err := informer.SetWatchErrorHandlerWithContext(s.failure); err != nil {
-			return nil, err
-		}
+		informer := from.Informer()
+		return informer, errors.Join(informer.SetTransform(request.Trim), informer.SetWatchErrorHandlerWithContext(s.failure))
+	})
+	if err != nil {
+		return nil, err
 	}
 	s.reader = NewReader(s.informers, w.plugin)
 	return s, s.reader.OnChange(func() {
@@ -153,18 +121,6 @@ func (w *Watcher) open(ctx context.Context) (*session, error) {
 		default: // one is waiting already
 		}
 	})
-}
-
-// allowed reports whether a list was not denied; other errors are those of the watch.
-func allowed(_ any, err error) bool { return !apierrors.IsForbidden(err) }
-
-// defined reports whether the API server has a resource for Devices.
-func (w *Watcher) defined(ctx context.Context) (bool, error) {
-	_, err := w.devices.Resource(v1alpha1.GroupVersion.WithResource("devices")).List(ctx, metav1.ListOptions{Limit: 1})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // failure notes an error of an informer, but for the usual ends of a watch, after
@@ -180,37 +136,24 @@ func (s *session) failure(_ context.Context, _ *cache.Reflector, err error) {
 }
 
 // start runs the informers until end is called.
-func (s *session) start(ctx context.Context) {
+func (s *session) start(ctx context.Context, client kubernetes.Interface) {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	var running sync.WaitGroup
 	for _, informer := range s.informers.all() {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
+	running.Go(func() { s.reader.Run(ctx, client) })
 	s.stop = func() {
 		cancel()
 		running.Wait()
 	}
 }
 
-// end stops the informers. The methods below have nothing to do without a session.
+// end stops the informers, if there are any.
 func (s *session) end() {
 	if s != nil {
 		s.stop()
 	}
-}
-
-func (s *session) changes() <-chan struct{} {
-	if s == nil {
-		return nil
-	}
-	return s.changed
-}
-
-func (s *session) failures() <-chan error {
-	if s == nil {
-		return nil
-	}
-	return s.failed
 }
 
 // Run calls show with the cluster as it is, again after changes, and about every
@@ -223,18 +166,19 @@ func (w *Watcher) Run(ctx context.Context, show func(Sight) error) error {
 		cancel()
 		w.session.end()
 	}()
-	w.session.start(ctx)
+	w.session.start(ctx, w.typed)
 	beats, due := make(chan beat, 1), time.After(heartbeat)
 	redraw := time.After(0)
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	for {
+		session := cmp.Or(w.session, &session{})
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-due:
 			missing := w.session == nil
-			undefined := !missing && w.session.informers.Devices == nil
+			undefined := !missing && session.informers.Devices == nil
 			go func() { beats <- w.beat(ctx, missing, undefined) }()
 			continue
 		case b := <-beats:
@@ -242,12 +186,12 @@ func (w *Watcher) Run(ctx context.Context, show func(Sight) error) error {
 			if w.take(ctx, &b) {
 				redraw = time.After(0)
 			}
-		case <-w.session.changes():
+		case <-session.changed:
 			if redraw == nil {
 				redraw = time.After(debounce)
 			}
 			continue
-		case err := <-w.session.failures():
+		case err := <-session.failed:
 			w.lose(err)
 		case <-redraw:
 			redraw = nil
@@ -281,9 +225,8 @@ func (w *Watcher) beat(ctx context.Context, missing, undefined bool) (b beat) {
 	if b.err = w.ping(ctx); b.err != nil {
 		return b
 	}
-	if undefined {
-		// An error here is one of the next heartbeat.
-		missing, _ = w.defined(ctx)
+	if undefined { // any other answer than a list is one for the next heartbeat
+		missing = probe(ctx, w.untyped, devices) == nil
 	}
 	if missing {
 		b.session, b.err = w.open(ctx)
@@ -300,7 +243,7 @@ func (w *Watcher) take(ctx context.Context, b *beat) (fresh bool) {
 	case b.session != nil:
 		w.session.end()
 		w.session = b.session
-		w.session.start(ctx)
+		w.session.start(ctx, w.typed)
 		return true
 	case w.sight.Lost.IsZero():
 		w.sight.Answered = time.Now()

@@ -6,14 +6,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
@@ -47,8 +46,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	nodes, ready := s.nodes, s.ready
 	s.mu.Unlock()
-	list := metav1.ListMeta{ResourceVersion: "1"}
-	var answer any
+	kinds := map[string]string{"nodes": "Node", "pods": "Pod", "resourcequotas": "ResourceQuota", "namespaces": "Namespace"}
+	kind, known := kinds[path.Base(r.URL.Path)]
 	switch {
 	case r.URL.Path == "/readyz":
 		w.WriteHeader(ready)
@@ -62,24 +61,18 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		return
-	case strings.HasSuffix(r.URL.Path, "/nodes"):
-		items := make([]corev1.Node, len(nodes))
-		for i := range nodes {
-			items[i].Name = nodes[i]
-		}
-		answer = corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, ListMeta: list, Items: items}
-	case strings.HasSuffix(r.URL.Path, "/pods"):
-		answer = corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: list, Items: []corev1.Pod{}}
-	case strings.HasSuffix(r.URL.Path, "/resourcequotas"):
-		answer = corev1.ResourceQuotaList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuotaList"}, ListMeta: list, Items: []corev1.ResourceQuota{}}
-	case strings.HasSuffix(r.URL.Path, "/namespaces"):
-		answer = corev1.NamespaceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}, ListMeta: list, Items: []corev1.Namespace{}}
-	default:
+	case !known:
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
+	items := []any{}
+	if kind == "Node" {
+		for _, name := range nodes {
+			items = append(items, map[string]any{"metadata": map[string]any{"name": name}})
+		}
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer)
+	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": kind + "List", "metadata": map[string]any{"resourceVersion": "1"}, "items": items})
 }
 
 // listen opens the line.
@@ -175,7 +168,11 @@ func TestWatcherLosesConnection(t *testing.T) {
 			t.Parallel()
 			s := newAPIServer(t, "n1")
 			ctx, cancel := context.WithCancel(t.Context())
-			w, err := NewWatcher(ctx, &rest.Config{Host: "http://" + s.line.Addr().String()}, inventory.VendorPlugin{})
+			client, err := NewClient(&rest.Config{Host: "http://" + s.line.Addr().String()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := NewWatcher(ctx, client, inventory.VendorPlugin{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -241,7 +238,7 @@ func TestWatcherLosesConnection(t *testing.T) {
 // TestPing: a server that rejects the question is there.
 func TestPing(t *testing.T) {
 	s := newAPIServer(t)
-	client, _, err := clients(&rest.Config{Host: s.URL})
+	client, err := NewClient(&rest.Config{Host: s.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +247,7 @@ func TestPing(t *testing.T) {
 		http.StatusInternalServerError: false, http.StatusServiceUnavailable: false,
 	} {
 		s.set(func() { s.ready = code })
-		if err := Ping(t.Context(), client.Discovery().RESTClient()); (err == nil) != want {
+		if err := client.ping(t.Context()); (err == nil) != want {
 			t.Errorf("code %d: error %v, there is %v", code, err, want)
 		}
 	}

@@ -12,16 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
-
-// answers is an API server that is always there.
-func answers(context.Context) error { return nil }
 
 // TestWatcher: the cluster as it is comes first, then what changes; the end of
 // the context is its end.
@@ -29,7 +24,7 @@ func TestWatcher(t *testing.T) {
 	f := newFakes()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w, err := newWatcher(ctx, f.typed, f.dynamic, inventory.VendorPlugin{}, answers)
+	w, err := NewWatcher(ctx, f.client(), inventory.VendorPlugin{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +44,7 @@ func TestWatcher(t *testing.T) {
 	if _, err := f.typed.CoreV1().Pods("a").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	resource := v1alpha1.GroupVersion.WithResource("devices")
-	if err := f.dynamic.Resource(resource).Delete(ctx, "n2", metav1.DeleteOptions{}); err != nil {
+	if err := f.dynamic.Resource(devices).Delete(ctx, "n2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	want = names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"a/new", "a/p1"}}
@@ -72,32 +66,17 @@ func TestWatcher(t *testing.T) {
 	}
 }
 
-// TestWatcherErrors: what an informer would wait for without end is an error at once.
-func TestWatcherErrors(t *testing.T) {
-	f := newFakes()
-	refuse(f.typed, "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
-	if _, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{}, answers); err == nil || !apierrors.IsForbidden(err) {
-		t.Errorf("error %v, want one that says what is forbidden", err)
-	}
-	f = newFakes()
-	refuse(f.dynamic, "devices", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), ""))
-	w, err := newWatcher(t.Context(), f.typed, f.dynamic, inventory.VendorPlugin{}, answers)
-	if err != nil || w.session.informers.Devices != nil {
-		t.Errorf("error %v, want a watcher that goes without Devices", err)
-	}
-}
-
 // TestWatcherFindsDefinition: Devices that are defined while the cluster is watched
 // are read from then on.
 func TestWatcherFindsDefinition(t *testing.T) {
 	f := newFakes()
 	var defined atomic.Bool
 	f.dynamic.PrependReactor("list", "devices", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return !defined.Load(), nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("devices").GroupResource(), "")
+		return !defined.Load(), nil, apierrors.NewNotFound(devices.GroupResource(), "")
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	w, err := newWatcher(ctx, f.typed, f.dynamic, inventory.VendorPlugin{}, answers)
+	w, err := NewWatcher(ctx, f.client(), inventory.VendorPlugin{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,21 +37,15 @@ type Workload struct {
 type workloadSpec struct {
 	Template    json.RawMessage `json:"template"`
 	Replicas    *int            `json:"replicas"`
-	Ordinals    ordinals        `json:"ordinals"`
 	Parallelism *int            `json:"parallelism"`
 	Completions *int            `json:"completions"`
 	Suspend     bool            `json:"suspend"`
-	JobTemplate *jobTemplate    `json:"jobTemplate"`
-}
-
-// ordinals is where a StatefulSet begins to count.
-type ordinals struct {
-	Start int `json:"start"`
-}
-
-// jobTemplate is what a CronJob makes Jobs of.
-type jobTemplate struct {
-	Spec workloadSpec `json:"spec"`
+	Ordinals    struct {
+		Start int `json:"start"`
+	} `json:"ordinals"`
+	JobTemplate *struct {
+		Spec workloadSpec `json:"spec"`
+	} `json:"jobTemplate"`
 }
 
 func (r *decoder) workload(text []byte, kind, at string) error {

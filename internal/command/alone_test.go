@@ -1,7 +1,6 @@
 package command
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,12 +15,27 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
-// namespaced serves a cluster in which the user may read one namespace, and returns
-// a kubeconfig.
-func namespaced(t *testing.T, objects map[string]string) string {
+// serve starts an API server and returns its address and a kubeconfig whose context
+// is in team-a.
+func serve(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) (server *httptest.Server, kubeconfig string) {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + server.URL + `"}}], contexts: [{name: x, context: {cluster: c, namespace: team-a}}], current-context: x}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return server, kubeconfig
+}
+
+// namespaced serves a cluster in which the user may read one namespace.
+func namespaced(t *testing.T, objects map[string]string) source {
+	t.Helper()
+	_, kubeconfig := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Path
 		if s := r.URL.Query().Get("fieldSelector"); s != "" {
 			path += "?" + s
@@ -40,14 +54,8 @@ func namespaced(t *testing.T, objects map[string]string) string {
 		if _, err := io.WriteString(w, text); err != nil {
 			t.Error(err)
 		}
-	}))
-	t.Cleanup(server.Close)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + server.URL + `"}}], contexts: [{name: x, context: {cluster: c, namespace: team-a}}], current-context: x}`
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	})
+	return source{access: cluster.Access{Kubeconfig: kubeconfig}}
 }
 
 // TestExplainWithoutRights: a user with rights in one namespace is shown what the
@@ -68,7 +76,7 @@ func TestExplainWithoutRights(t *testing.T) {
 	waits := func(name string) string {
 		return `{` + head(name, owned) + `,` + whole + `,"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/3 nodes: 3 need more"}]}}`
 	}
-	config := namespaced(t, map[string]string{
+	live := namespaced(t, map[string]string{
 		pods + "/placed": placed, pods + "/waits": waits("waits"), pods + "/new": `{` + head("new", "") + `,` + whole + `}`,
 		pods: `{"kind":"PodList","apiVersion":"v1","items":[` + waits("chat-6c8f-a") + "," + waits("chat-6c8f-b") + `]}`,
 		events + "placed": `{"kind":"EventList","apiVersion":"v1","items":[{"metadata":{"namespace":"team-a","name":"e"},"involvedObject":{"kind":"Pod","namespace":"team-a","name":"placed"},
@@ -90,10 +98,7 @@ func TestExplainWithoutRights(t *testing.T) {
 			"  scheduler   0/3 nodes: 3 need more\n" + rights + "  same for    team-a/chat-6c8f-b\n", false},
 	} {
 		t.Run(target, func(t *testing.T) {
-			o := explainOptions{source: source{access: cluster.Access{Kubeconfig: config}}, format: format{output: "table", color: "never"}}
-			stdout, stderr, ok := answer(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-				return o.run(ctx, target, stdin, stdout, stderr)
-			})
+			stdout, stderr, ok := explained(t, live, target, "table")
 			if diff := cmp.Diff(tc.want, stdout); diff != "" || ok != tc.ok || stderr != "" {
 				t.Errorf("ok is %v, want %v; on stderr %q; printed (-want +got):\n%s", ok, tc.ok, stderr, diff)
 			}
@@ -102,7 +107,7 @@ func TestExplainWithoutRights(t *testing.T) {
 	for target, want := range map[string]string{
 		"none": "there is no pod none in namespace team-a", "deploy/none": "there is no Deployment none in namespace team-a",
 	} {
-		o := explainOptions{source: source{access: cluster.Access{Kubeconfig: config}}, format: format{output: "table", color: "never"}}
+		o := explainOptions{source: live, format: colorless("table")}
 		if err := o.run(t.Context(), target, strings.NewReader(""), io.Discard, io.Discard); err == nil || err.Error() != want {
 			t.Errorf("%s: error %v, want %q", target, err, want)
 		}

@@ -81,7 +81,7 @@ func (o *auditOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	for _, note := range objects.Notes {
 		fmt.Fprintln(stderr, "note:", note)
 	}
-	return o.answer(stdout, len(report.Violations) == 0, report, func() string { return auditText(report, colors, columns(stdout)) })
+	return o.answer(stdout, len(report.Violations) == 0, "Audit", report, func() string { return auditText(report, colors, columns(stdout)) })
 }
 
 // audited reads the cluster and audits it. A live one is read again when something

@@ -2,10 +2,8 @@ package command
 
 import (
 	"fmt"
+	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,29 +15,12 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
-// TestCompleteFromFiles: names of the files that are named on the line.
-func TestCompleteFromFiles(t *testing.T) {
-	s := source{files: []string{exampleCluster}, space: "team-a"}
-	for resource, want := range map[string][]string{
-		"nodes": {"metax-a", "metax-b", "metax-c"}, "pods": {"chat", "notebook", "training"}, "namespaces": {"team-a"},
-	} {
-		if got := s.names(t.Context(), resource); !cmp.Equal(want, got) {
-			t.Errorf("%s: %v, want %v", resource, got, want)
-		}
-	}
-	for name, s := range map[string]source{"no such file": {files: []string{"none.yaml"}}, "standard input": {files: []string{"-"}}} {
-		if got := s.names(t.Context(), "nodes"); len(got) > 0 {
-			t.Errorf("%s: %v, want nothing", name, got)
-		}
-	}
-}
-
 // TestCompletionIsBounded: of a large cluster only the first names are sent. An
 // API server answers a list at resourceVersion 0 in full, whatever its limit.
 func TestCompletionIsBounded(t *testing.T) {
 	const pods = 2000
 	sent := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		n := pods
 		if limit, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && limit > 0 && r.URL.Query().Get("resourceVersion") != "0" {
 			n = min(n, limit)
@@ -49,11 +30,13 @@ func TestCompletionIsBounded(t *testing.T) {
 			items = append(items, fmt.Sprintf(`{"metadata":{"name":"pod-%04d"}}`, i))
 		}
 		sent += n
-		w.Header().Set("Content-Type", "application/json")
 		_, _ = fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"continue":"more"},"items":[%s]}`, strings.Join(items, ","))
-	}))
-	defer server.Close()
-	names, err := cluster.Names(t.Context(), &rest.Config{Host: server.URL}, "pods", "team-a")
+	})
+	client, err := cluster.NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := client.Names(t.Context(), "pods", "team-a")
 	if err != nil || len(names) != 500 || sent != 500 {
 		t.Errorf("%d names of %d sent (%v), want 500", len(names), sent, err)
 	}
@@ -62,25 +45,15 @@ func TestCompletionIsBounded(t *testing.T) {
 // TestCompleteFromCluster: names travel, nothing else; and a cluster that can't
 // be reached is no reason for a word.
 func TestCompleteFromCluster(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server, kubeconfig := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") || r.URL.Path != "/api/v1/namespaces/team-a/pods" {
 			http.NotFound(w, r)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		text := `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Error(err)
-		}
-	}))
-	defer server.Close()
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + server.URL + `"}}], contexts: [{name: x, context: {cluster: c, namespace: team-a}}], current-context: x}`
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+		_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`)
+	})
 	cmd := NewExplainCommand()
-	if err := cmd.ParseFlags([]string{"--kubeconfig", path}); err != nil {
+	if err := cmd.ParseFlags([]string{"--kubeconfig", kubeconfig}); err != nil {
 		t.Fatal(err)
 	}
 	cmd.SetContext(t.Context())
@@ -90,6 +63,17 @@ func TestCompleteFromCluster(t *testing.T) {
 	if got, _ := cmd.ValidArgsFunction(cmd, []string{"a"}, ""); len(got) > 0 {
 		t.Errorf("a second pod is offered: %v", got)
 	}
+	if err := cmd.ParseFlags([]string{"-f", exampleCluster}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := cmd.ValidArgsFunction(cmd, nil, ""); len(got) > 0 {
+		t.Errorf("%v for a pod of the files, want nothing", got)
+	}
+	cmd = NewExplainCommand()
+	if err := cmd.ParseFlags([]string{"--kubeconfig", kubeconfig}); err != nil {
+		t.Fatal(err)
+	}
+	cmd.SetContext(t.Context())
 	server.Close()
 	if got, directive := cmd.ValidArgsFunction(cmd, nil, ""); len(got) > 0 || directive != cobra.ShellCompDirectiveNoFileComp {
 		t.Errorf("%v and %v from a server that is gone, want nothing", got, directive)

@@ -20,22 +20,29 @@ func TestDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown := map[string]bool{}
-		for block := range strings.SplitSeq(string(text), "```") {
-			command, printed, _ := strings.Cut(strings.TrimPrefix(block, "console\n"), "\n")
-			args, ok := strings.CutPrefix(command, "$ daybreak ")
-			if !ok {
-				continue
-			}
-			shown[strings.Fields(args)[0]] = true
-			if diff := cmp.Diff(printed, runCommand(t, args)); diff != "" {
-				t.Errorf("%s shows another answer to %q (-shown +printed):\n%s", page, command, diff)
-			}
+		checkShown(t, page, string(text), "status", "explain", "audit", "place")
+	}
+}
+
+// checkShown runs the commands that a page shows, the given ones at least, and
+// compares what they print.
+func checkShown(t *testing.T, page, text string, want ...string) {
+	t.Helper()
+	shown := map[string]bool{}
+	for block := range strings.SplitSeq(text, "```") {
+		command, printed, _ := strings.Cut(strings.TrimPrefix(block, "console\n"), "\n")
+		args, ok := strings.CutPrefix(command, "$ daybreak ")
+		if !ok {
+			continue
 		}
-		for _, command := range []string{"status", "explain", "audit", "place"} {
-			if !shown[command] {
-				t.Errorf("%s shows no answer of daybreak %s", page, command)
-			}
+		shown[strings.Fields(args)[0]] = true
+		if diff := cmp.Diff(printed, runCommand(t, args)); diff != "" {
+			t.Errorf("%s shows another answer to %q (-shown +printed):\n%s", page, command, diff)
+		}
+	}
+	for _, command := range want {
+		if !shown[command] {
+			t.Errorf("%s shows no answer of daybreak %s", page, command)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -190,38 +189,8 @@ func TestExamplesReadme(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sessions := 0
-		for block := range strings.SplitSeq(readme, "```") {
-			command, printed, _ := strings.Cut(strings.TrimPrefix(block, "console\n"), "\n")
-			args, ok := strings.CutPrefix(command, "$ daybreak place ")
-			if !ok {
-				continue
-			}
-			sessions++
-			if diff := cmp.Diff(printed, runShown(t, args)); diff != "" {
-				t.Errorf("%s shows another answer to %q (-shown +printed):\n%s", page, command, diff)
-			}
-		}
-		if sessions == 0 {
-			t.Errorf("%s shows no answer of daybreak place", page)
-		}
+		checkShown(t, page, readme, "place")
 	}
-}
-
-// runShown runs a command line of the README, which starts at the top of the
-// repository.
-func runShown(t *testing.T, args string) string {
-	t.Helper()
-	cmd := NewPlaceCommand()
-	var out bytes.Buffer
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	cmd.SilenceUsage, cmd.SilenceErrors = true, true
-	cmd.SetArgs(strings.Fields(strings.ReplaceAll(args, "examples/", examples)))
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatalf("daybreak place %s: %v", args, err)
-	}
-	return out.String()
 }
 
 // exampleNames lists the examples of both dialects, without ".yaml".

@@ -185,7 +185,7 @@ func (o *explainOptions) run(ctx context.Context, name string, stdin io.Reader, 
 			fmt.Fprintf(stderr, "warning: %s\n", warning)
 		}
 	}
-	return o.answer(stdout, answer.OK(), answer, func() string { return explainText(answer, colors) })
+	return o.answer(stdout, answer.OK(), "Explanations", answer, func() string { return explainText(answer, colors) })
 }
 
 // creator returns the workload that failed to create the pod, as its events show: a pod
@@ -196,12 +196,12 @@ func (o *explainOptions) creator(ctx context.Context, objects *cluster.Objects, 
 		events = objects.Events
 	}
 	if o.live() {
-		config, err := o.access.Config()
+		client, err := o.access.Client()
 		if err != nil {
 			return nil
 		}
 		// Without events the answer is that there is no such pod.
-		events, _ = cluster.ReadEvents(ctx, config, cluster.EventsFor(cluster.ReasonFailedCreate), o.namespace())
+		events, _ = client.ReadEvents(ctx, cluster.EventsFor(cluster.ReasonFailedCreate), o.namespace())
 	}
 	for _, e := range events {
 		kind, ok := cluster.OwnerKind(e.Kind)
@@ -253,15 +253,15 @@ func (o *explainOptions) readMore(ctx context.Context, objects *cluster.Objects,
 	if !o.live() {
 		return nil
 	}
-	config, err := o.access.Config()
+	client, err := o.access.Client()
 	if err != nil {
 		return err
 	}
 	if t.owner != nil {
-		if err := cluster.ReadOwner(ctx, config, t.owner); err != nil {
+		if err := client.ReadOwner(ctx, t.owner); err != nil {
 			return err
 		}
-		failures, err := cluster.ReadEvents(ctx, config, cluster.EventsFor(cluster.ReasonFailedCreate), t.owner.Namespace)
+		failures, err := client.ReadEvents(ctx, cluster.EventsFor(cluster.ReasonFailedCreate), t.owner.Namespace)
 		if err != nil {
 			return err
 		}
@@ -272,18 +272,18 @@ func (o *explainOptions) readMore(ctx context.Context, objects *cluster.Objects,
 	if len(pods) > 0 {
 		namespace = pods[0].Namespace
 	}
-	preemptions, err := cluster.ReadEvents(ctx, config, cluster.EventsFor(cluster.ReasonPreempted), "", namespace)
+	preemptions, err := client.ReadEvents(ctx, cluster.EventsFor(cluster.ReasonPreempted), "", namespace)
 	objects.Events = append(objects.Events, preemptions...)
 	return err
 }
 
 // explainAlone answers from what a user may see who has rights in one namespace.
 func (o *explainOptions) explainAlone(ctx context.Context, t target, limited string) (*view.Explanations, error) {
-	config, err := o.access.Config()
+	client, err := o.access.Client()
 	if err != nil {
 		return nil, err
 	}
-	objects, err := cluster.ReadPods(ctx, config, o.namespace(), t.pod)
+	objects, err := client.ReadPods(ctx, o.namespace(), t.pod)
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +295,7 @@ func (o *explainOptions) explainAlone(ctx context.Context, t target, limited str
 		answer.Workload, pods, err = o.workload(objects, t.owner)
 	} else {
 		var own []cluster.Event
-		own, err = cluster.ReadEvents(ctx, config, cluster.EventsOf(t.pod), o.namespace())
+		own, err = client.ReadEvents(ctx, cluster.EventsOf(t.pod), o.namespace())
 		objects.Events = append(objects.Events, own...)
 	}
 	if err != nil {

@@ -293,10 +293,11 @@ func (t *explanation) writeHelp() {
 
 // some names a few pods and counts the others.
 func some(pods []string) string {
-	if len(pods) <= shownPods {
-		return strings.Join(pods, ", ")
+	text := several(pods, shownPods)
+	if len(pods) > shownPods {
+		text += " pods"
 	}
-	return fmt.Sprintf("%s and %d more pods", strings.Join(pods[:shownPods-1], ", "), len(pods)-shownPods+1)
+	return text
 }
 
 func (t *explanation) writeScheduler() {

@@ -14,7 +14,7 @@ import (
 // format is how a command answers: the flags -o and --color.
 type format struct {
 	output string
-	// color is empty for a command without colours.
+	// color is empty for a command without colors.
 	color string
 }
 
@@ -59,12 +59,12 @@ func terminalOf(out io.Writer) (*os.File, bool) {
 	return f, true
 }
 
-// answer prints the document as JSON, or the table, and returns [cli.ErrNo] where the
-// answer is no.
-func (f *format) answer(out io.Writer, yes bool, document any, table func() string) error {
+// answer prints the document of that kind as JSON, or the table, and returns
+// [cli.ErrNo] where the answer is no.
+func (f *format) answer(out io.Writer, yes bool, kind string, document any, table func() string) error {
 	var err error
 	if f.output == "json" {
-		err = writeDocument(out, document)
+		err = writeDocument(out, kind, document)
 	} else {
 		_, err = io.WriteString(out, table())
 	}

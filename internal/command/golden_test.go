@@ -3,18 +3,15 @@ package command
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
@@ -34,48 +31,50 @@ func answer(t *testing.T, run func(ctx context.Context, stdin io.Reader, stdout,
 	return out.String(), errs.String(), err == nil
 }
 
+// quotas is the example cluster with budgets, workloads one with workloads.
+var (
+	quotas    = source{files: []string{exampleCluster, "testdata/quotas.yaml"}}
+	workloads = source{files: []string{exampleCluster, "testdata/workloads.yaml"}, space: "team-w"}
+)
+
+// colorless is an output without colors.
+func colorless(output string) format { return format{output: output, color: "never"} }
+
+// in limits what is shown of the source to a namespace.
+func in(s source, namespace string) source {
+	s.space = namespace
+	return s
+}
+
+// outputs are the formats that every command has, with the endings of golden files.
+var outputs = map[string]string{"table": ".txt", "json": ".json"}
+
 func TestStatusGolden(t *testing.T) {
-	cases := map[string]statusOptions{
-		"status.txt":       {format: format{output: "table", color: "never"}},
-		"status-color.txt": {format: format{output: "table", color: "always"}},
-		"status-wide.txt":  {format: format{output: "wide", color: "never"}},
-		"status.json":      {format: format{output: "json", color: "never"}},
-		"status-node.txt":  {format: format{output: "wide", color: "never"}, node: "metax-b"},
-		"status-team.txt":  {format: format{output: "table", color: "never"}, source: source{space: "team-a"}},
-	}
-	for name, o := range cases {
+	for name, o := range map[string]statusOptions{
+		"status.txt":               {source: mix, format: colorless("table")},
+		"status-color.txt":         {source: mix, format: format{output: "table", color: "always"}},
+		"status-wide.txt":          {source: mix, format: colorless("wide")},
+		"status.json":              {source: mix, format: colorless("json")},
+		"status-node.txt":          {source: mix, format: colorless("wide"), node: "metax-b"},
+		"status-team.txt":          {source: in(mix, "team-a"), format: colorless("table")},
+		"namespaces.txt":           {source: quotas, format: colorless("table"), namespaces: true},
+		"namespaces-wide.txt":      {source: quotas, format: colorless("wide"), namespaces: true},
+		"namespaces.json":          {source: quotas, format: colorless("json"), namespaces: true},
+		"namespaces-unmetered.txt": {source: in(quotas, "team-a"), format: colorless("table"), namespaces: true, unmetered: true},
+		"namespaces-metered.txt":   {source: in(quotas, "team-c"), format: colorless("table"), namespaces: true, unmetered: true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			o.files, o.now = mix.files, noon
+			o.now = noon
 			stdout, stderr, ok := answer(t, o.run)
 			if !ok {
 				t.Error("the answer is no: status has no such answer")
 			}
-			golden(t, "testdata/"+name, stdout+printedTo(stderr))
-		})
-	}
-}
-
-// quotas is the example cluster with budgets.
-var quotas = source{files: []string{exampleCluster, "testdata/quotas.yaml"}}
-
-func TestNamespacesGolden(t *testing.T) {
-	cases := map[string]statusOptions{
-		"namespaces.txt":           {format: format{output: "table", color: "never"}},
-		"namespaces-wide.txt":      {format: format{output: "wide", color: "never"}},
-		"namespaces.json":          {format: format{output: "json", color: "never"}},
-		"namespaces-unmetered.txt": {format: format{output: "table", color: "never"}, source: source{space: "team-a"}, unmetered: true},
-		"namespaces-metered.txt":   {format: format{output: "table", color: "never"}, source: source{space: "team-c"}, unmetered: true},
-	}
-	for name, o := range cases {
-		t.Run(name, func(t *testing.T) {
-			o.files, o.now, o.namespaces = quotas.files, noon, true
-			stdout, stderr, _ := answer(t, o.run)
-			golden(t, "testdata/"+name, stdout+printedTo(stderr))
-			if o.output != "table" {
-				return
+			if stderr != "" {
+				stderr = "--- stderr\n" + stderr
 			}
+			golden(t, "testdata/"+name, stdout+stderr)
 			for line := range strings.Lines(stdout) {
-				if n := utf8.RuneCountInString(line); n > 81 && !strings.HasPrefix(line, "  ") { // sentences fill the line
+				if n := utf8.RuneCountInString(line); n > 81 && o.namespaces && o.output == "table" && !strings.HasPrefix(line, "  ") { // sentences fill the line
 					t.Errorf("%d columns: %s", n, line)
 				}
 			}
@@ -83,42 +82,42 @@ func TestNamespacesGolden(t *testing.T) {
 	}
 }
 
-// TestExplainQuota: the quota that keeps a pod waiting, by name.
-func TestExplainQuota(t *testing.T) {
-	for _, output := range []string{"table", "json"} {
-		o := explainOptions{source: quotas, format: format{output: output, color: "never"}}
-		stdout, _, ok := answer(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-			return o.run(ctx, "team-h/waits", stdin, stdout, stderr)
-		})
-		if ok {
-			t.Error("the answer is yes")
+// TestContracts: the fields that scripts are written against, by name, in all objects
+// of the lists that they are in.
+func TestContracts(t *testing.T) {
+	const shares, findings = " nodes.cards.shares.", " violations."
+	for file, paths := range map[string]string{
+		"status.json": "nodes.name nodes.mode nodes.servedBy nodes.cards.uuid nodes.cards.index nodes.cards.model nodes.cards.healthy nodes.cards.zone" +
+			" nodes.cards.numa nodes.cards.memoryMiB nodes.cards.memoryFreeMiB nodes.cards.computeFreePercent nodes.cards.qos" +
+			shares + "namespace" + shares + "pod" + shares + "container" + shares + "computePercent" + shares + "memoryMiB",
+		"namespaces.json": "namespaces.name namespaces.pods namespaces.computePercent namespaces.memoryMiB namespaces.cards" +
+			" namespaces.budget.computePercent namespaces.budget.memoryMiB namespaces.budget.cards",
+		"audit.json": "pods cards" + findings + "node" + findings + "card" + findings + "rule" + findings + "pods" + findings + "message",
+	} {
+		text, err := os.ReadFile("testdata/" + file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		golden(t, "testdata/explain-quota"+map[string]string{"table": ".txt", "json": ".json"}[output], stdout)
+		for path := range strings.FieldsSeq(paths) {
+			if !has(decode(t, string(text)), strings.Split(path, ".")) {
+				t.Errorf("%s: no field %s", file, path)
+			}
+		}
 	}
 }
 
-// TestNamespacesContract: the fields that scripts are written against, by name.
-func TestNamespacesContract(t *testing.T) {
-	o := statusOptions{source: quotas, format: format{output: "json", color: "never"}, now: noon, namespaces: true}
-	stdout, _, _ := answer(t, o.run)
-	type amounts struct{ ComputePercent, MemoryMiB, Cards *int64 }
-	var doc struct {
-		Namespaces []struct {
-			Name string
-			Pods int
-			amounts
-			ComputePercent, MemoryMiB, Cards int64
-			Budget                           amounts
+// has reports whether the document has the field, and of lists each element.
+func has(document any, path []string) bool {
+	switch document := document.(type) {
+	case []any:
+		return !slices.ContainsFunc(document, func(element any) bool { return !has(element, path) })
+	case map[string]any:
+		if len(path) > 0 {
+			field, ok := document[path[0]]
+			return ok && has(field, path[1:])
 		}
 	}
-	if err := json.Unmarshal([]byte(stdout), &doc); err != nil {
-		t.Fatal(err)
-	}
-	n := doc.Namespaces[0]
-	if n.Name != "team-a" || n.Pods != 3 || n.ComputePercent != 250 || n.MemoryMiB != 160<<10 || n.Cards != 2 ||
-		*n.Budget.ComputePercent != 300 || *n.Budget.MemoryMiB != 160<<10 || *n.Budget.Cards != 2 {
-		t.Errorf("team-a is %+v", n)
-	}
+	return len(path) == 0
 }
 
 // TestNamespacesFlags: flags that exclude each other.
@@ -132,69 +131,52 @@ func TestNamespacesFlags(t *testing.T) {
 		{statusOptions{namespaces: true, node: "metax-a"}, nodes},
 		{statusOptions{namespaces: true, watch: true}, nodes},
 	} {
-		tc.format, tc.now = format{output: "table", color: "never"}, noon
+		tc.format, tc.now = colorless("table"), noon
 		if err := tc.run(t.Context(), strings.NewReader(""), io.Discard, io.Discard); err == nil || err.Error() != tc.want {
 			t.Errorf("error %v, want %q", err, tc.want)
 		}
 	}
 }
 
-// printedTo appends what went to standard error, if anything.
-func printedTo(stderr string) string {
-	if stderr == "" {
-		return ""
-	}
-	return "--- stderr\n" + stderr
+// explained runs explain and returns what it prints.
+func explained(t *testing.T, s source, target, output string) (stdout, stderr string, ok bool) {
+	t.Helper()
+	o := explainOptions{source: s, format: colorless(output)}
+	return answer(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+		return o.run(ctx, target, stdin, stdout, stderr)
+	})
 }
 
 func TestExplainGolden(t *testing.T) {
-	cases := map[string]struct {
-		pod    string
+	for name, tc := range map[string]struct {
+		source
+		target string
 		wantOK bool
 	}{
-		"explain-pending":      {"team-b/big", false},
-		"explain-slice":        {"team-b/eager", false},
-		"explain-gated":        {"team-b/gated", true},
-		"explain-inadmissible": {"team-b/mistaken", false},
-		"explain-no-cards":     {"team-b/web", true},
-		"explain-placed":       {"team-a/training", true},
-		"explain-neighbours":   {"team-a/patient", true},
-		"explain-counted":      {"team-a/counted", true},
-	}
-	for name, tc := range cases {
-		for _, output := range []string{"table", "json"} {
+		"explain-pending":      {mix, "team-b/big", false},
+		"explain-slice":        {mix, "team-b/eager", false},
+		"explain-gated":        {mix, "team-b/gated", true},
+		"explain-inadmissible": {mix, "team-b/mistaken", false},
+		"explain-no-cards":     {mix, "team-b/web", true},
+		"explain-placed":       {mix, "team-a/training", true},
+		"explain-neighbours":   {mix, "team-a/patient", true},
+		"explain-counted":      {mix, "team-a/counted", true},
+		"explain-quota":        {quotas, "team-h/waits", false},
+		// The pods of a workload, those with the same answer together, and why others
+		// could not be created.
+		"explain-deployment": {workloads, "deployment/chat", false},
+		"explain-replicaset": {workloads, "rs/chat-api-77aa", false},
+		"explain-job":        {workloads, "jobs/train", false},
+		"explain-evicted":    {workloads, "pod/chat-6c8f-aa", true},
+		"explain-rejected":   {workloads, "chat-6c8f-ee", false},
+	} {
+		for output, ending := range outputs {
 			t.Run(name+" "+output, func(t *testing.T) {
-				o := explainOptions{source: mix, format: format{output: output, color: "never"}}
-				stdout, stderr, ok := answer(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-					return o.run(ctx, tc.pod, stdin, stdout, stderr)
-				})
+				stdout, stderr, ok := explained(t, tc.source, tc.target, output)
 				if ok != tc.wantOK || stderr != "" {
 					t.Errorf("ok is %v, want %v; on stderr %q", ok, tc.wantOK, stderr)
 				}
-				ending := map[string]string{"table": ".txt", "json": ".json"}[output]
 				golden(t, "testdata/"+name+ending, stdout)
-			})
-		}
-	}
-}
-
-// TestExplainWorkloads: the pods of a workload, those with the same answer together,
-// and why others could not be created.
-func TestExplainWorkloads(t *testing.T) {
-	files := source{files: []string{exampleCluster, "testdata/workloads.yaml"}, space: "team-w"}
-	for name, target := range map[string]string{
-		"explain-deployment": "deployment/chat", "explain-replicaset": "rs/chat-api-77aa", "explain-job": "jobs/train", "explain-evicted": "pod/chat-6c8f-aa", "explain-rejected": "chat-6c8f-ee",
-	} {
-		for _, output := range []string{"table", "json"} {
-			t.Run(name+" "+output, func(t *testing.T) {
-				o := explainOptions{source: files, format: format{output: output, color: "never"}}
-				stdout, stderr, ok := answer(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-					return o.run(ctx, target, stdin, stdout, stderr)
-				})
-				if ok != (name == "explain-evicted") || stderr != "" {
-					t.Errorf("ok is %v; on stderr %q", ok, stderr)
-				}
-				golden(t, "testdata/"+name+map[string]string{"table": ".txt", "json": ".json"}[output], stdout)
 			})
 		}
 	}
@@ -202,7 +184,7 @@ func TestExplainWorkloads(t *testing.T) {
 		"deployment/none": "the files hold no pod of Deployment none in namespace team-w",
 		"deploymnt/a/b":   "deploymnt/a/b: want POD, NAMESPACE/POD or KIND/NAME, such as deployment/chat",
 	} {
-		o := explainOptions{source: files, format: format{output: "table", color: "never"}}
+		o := explainOptions{source: workloads, format: colorless("table")}
 		err := o.run(t.Context(), target, strings.NewReader(""), io.Discard, io.Discard)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", target, err, want)
@@ -211,105 +193,20 @@ func TestExplainWorkloads(t *testing.T) {
 }
 
 func TestAuditGolden(t *testing.T) {
-	for _, output := range []string{"table", "json"} {
+	for output, ending := range outputs {
 		t.Run(output, func(t *testing.T) {
-			o := auditOptions{source: source{files: []string{"testdata/broken.yaml"}}, format: format{output: output, color: "never"}, now: noon}
+			o := auditOptions{source: source{files: []string{"testdata/broken.yaml"}}, format: colorless(output), now: noon}
 			stdout, _, ok := answer(t, o.run)
 			if ok {
 				t.Error("the answer is yes")
 			}
-			golden(t, "testdata/audit."+map[string]string{"table": "txt", "json": "json"}[output], stdout)
+			golden(t, "testdata/audit"+ending, stdout)
 		})
 	}
-	o := auditOptions{source: source{files: []string{exampleCluster}}, format: format{output: "table", color: "never"}, now: noon}
+	o := auditOptions{source: source{files: []string{exampleCluster}}, format: colorless("table"), now: noon}
 	stdout, _, ok := answer(t, o.run)
 	if want := "3 nodes, 24 cards, 3 pods: no rule is broken\n"; !ok || stdout != want {
 		t.Errorf("ok is %v, printed %q, want %q", ok, stdout, want)
-	}
-}
-
-// TestStatusFits: a table has at most 100 columns, and no line ends in blanks.
-func TestStatusFits(t *testing.T) {
-	o := statusOptions{source: mix, format: format{output: "table", color: "never"}, now: noon}
-	stdout, _, _ := answer(t, o.run)
-	for line := range strings.Lines(stdout) {
-		line = strings.TrimSuffix(line, "\n")
-		if n := utf8.RuneCountInString(line); n > lineWidth {
-			t.Errorf("%d columns: %s", n, line)
-		}
-		if strings.TrimRight(line, " ") != line {
-			t.Errorf("ends in blanks: %q", line)
-		}
-	}
-}
-
-// TestStatusContract: the fields that scripts are written against, by name, and
-// figures that add up.
-func TestStatusContract(t *testing.T) {
-	o := statusOptions{source: source{files: []string{exampleCluster}}, format: format{output: "json", color: "never"}, now: noon}
-	stdout, _, _ := answer(t, o.run)
-	var doc struct {
-		Nodes []map[string]any `json:"nodes"`
-	}
-	if err := json.Unmarshal([]byte(stdout), &doc); err != nil {
-		t.Fatal(err)
-	}
-	has := func(m map[string]any, keys ...string) {
-		t.Helper()
-		for _, key := range keys {
-			if _, ok := m[key]; !ok {
-				t.Errorf("no field %q in %v", key, m)
-			}
-		}
-	}
-	shares := 0
-	for _, node := range doc.Nodes {
-		has(node, "name", "mode", "servedBy", "cards")
-		cards, _ := node["cards"].([]any)
-		for _, c := range cards {
-			card, _ := c.(map[string]any)
-			has(card, "uuid", "index", "model", "healthy", "zone", "numa", "memoryMiB", "memoryFreeMiB", "computeFreePercent", "qos", "shares")
-			list, _ := card["shares"].([]any)
-			used := 0.0
-			for _, s := range list {
-				share, _ := s.(map[string]any)
-				has(share, "namespace", "pod", "container", "computePercent", "memoryMiB")
-				amount, _ := share["memoryMiB"].(float64)
-				used += amount
-				shares++
-			}
-			total, _ := card["memoryMiB"].(float64)
-			if free, _ := card["memoryFreeMiB"].(float64); free+used != total {
-				t.Errorf("card %v: %v free and %v used of %v", card["uuid"], free, used, total)
-			}
-		}
-	}
-	if shares != 4 {
-		t.Errorf("%d shares, want 4", shares)
-	}
-}
-
-// TestAuditContract: the shape of the document.
-func TestAuditContract(t *testing.T) {
-	o := auditOptions{source: source{files: []string{"testdata/broken.yaml"}}, format: format{output: "json", color: "never"}, now: noon}
-	stdout, _, _ := answer(t, o.run)
-	var report audit.Report
-	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
-		t.Fatal(err)
-	}
-	var rules []audit.Rule
-	for _, f := range report.Violations {
-		rules = append(rules, f.Rule)
-	}
-	want := []audit.Rule{audit.MemoryOverbooked, audit.ComputeOverbooked, audit.FormatsDisagree, audit.LockStuck}
-	if diff := cmp.Diff(want, rules); diff != "" {
-		t.Errorf("rules (-want +got):\n%s", diff)
-	}
-	if report.Pods != 3 || report.Cards != 3 {
-		t.Errorf("%d pods and %d cards, want 3 and 3", report.Pods, report.Cards)
-	}
-	if !strings.Contains(stdout, `"violations": [`) || !slices.ContainsFunc(report.Notes, func(f audit.Finding) bool { return f.Rule == audit.UnhealthyInUse }) {
-		t.Errorf("no note of the unhealthy card, or another document: %s", stdout)
 	}
 }
 

@@ -81,8 +81,8 @@ PriorityClasses of the files or the cluster. PodDisruptionBudgets are not read.
 Without nodes in the files, the live cluster is used: that of --kubeconfig and
 --context, else the one of the current context, else the one the command runs in. The
 expected pods are learned from those in the cluster, as by the scheduler, and the
-policy is read from the arguments of the scheduler's pods. If the scheduler may know
-more, a note reports it.
+policy is read from the Lease of the scheduler. If the policy is unknown, or the
+scheduler may know more, a note reports it.
 
 -o json prints one document with the annotations that the scheduler would write and
 the refusal of each node with its code and numbers. If all input comes from files, the
@@ -169,7 +169,7 @@ func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 			}
 		}
 	}
-	return o.answer(stdout, placements.OK(), placements, func() string { return placeText(placements) })
+	return o.answer(stdout, placements.OK(), "Placements", placements, func() string { return placeText(placements) })
 }
 
 // givenPolicy returns the policy of a flag; without one, the default.
@@ -215,14 +215,14 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 		err = objects.Complete()
 		return objects, err
 	}
-	config, err := o.access.Config()
+	client, err := o.access.Client()
 	if errors.Is(err, cluster.ErrNoCluster) {
 		return nil, errNoNodes
 	}
 	if err != nil {
 		return nil, err
 	}
-	live, err := cluster.ReadLive(ctx, config)
+	live, err := client.Read(ctx, o.plugin.Daybreak)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +230,7 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 		return nil, err
 	}
 	if objects.NeedsPriorityClasses() {
-		classes, err := cluster.ReadPriorityClasses(ctx, config)
+		classes, err := client.ReadPriorityClasses(ctx)
 		if err != nil {
 			objects.Notes = append(objects.Notes, err.Error()+"; without them priorities count as 0")
 		}
@@ -259,6 +259,6 @@ func addLive(objects, live *cluster.Objects) error {
 			objects.Pods = append(objects.Pods, pod)
 		}
 	}
-	objects.Nodes, objects.Devices, objects.Live = live.Nodes, live.Devices, live.Live
+	objects.Nodes, objects.Devices, objects.Live, objects.Settings = live.Nodes, live.Devices, live.Live, live.Settings
 	return nil
 }

@@ -37,6 +37,9 @@ func TestTable(t *testing.T) {
 				t.Errorf("ok is %v, want %v", ok, tc.wantOK)
 			}
 			golden(t, "testdata/"+name+".txt", stdout+"--- stderr\n"+stderr)
+			if strings.Contains(stdout, " \n") {
+				t.Errorf("a line ends in blanks: %q", stdout)
+			}
 		})
 	}
 }
@@ -55,15 +58,4 @@ func plainNodes(n int) string {
 		docs = append(docs, fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: plain-%02d}\n", i+1))
 	}
 	return documents(docs...)
-}
-
-// TestTableLinesEndClean: no line of a table ends in blanks.
-func TestTableLinesEndClean(t *testing.T) {
-	o := placeOptions{source: source{files: []string{exampleCluster, "testdata/mixed.yaml"}}, format: format{output: "table"}}
-	stdout, _, _ := o.place(t, "")
-	for line := range strings.Lines(stdout) {
-		if trimmed := strings.TrimRight(line, " \n"); trimmed+"\n" != line {
-			t.Errorf("blanks at the end of %q", line)
-		}
-	}
 }

@@ -3,10 +3,8 @@ package command
 import (
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/term"
@@ -31,42 +29,21 @@ func columns(out io.Writer) int {
 type text func(columns, rows int) []string
 
 // screen shows a text that changes. On a terminal it is drawn over the one
-// before, line by line, so that nothing flickers, and again when the terminal is
-// resized; what is left there at the end is the last one. Elsewhere each text is
-// printed after the one before, if it differs.
+// before, line by line, so that nothing flickers; what is left there at the end is
+// the last one. A terminal that is resized has the next text in its size, which comes
+// within a second. Elsewhere each text is printed after the one before, if it differs.
 type screen struct {
 	out      io.Writer
 	terminal *os.File // nil where there is none
-	stop     func()
 
-	mu      sync.Mutex
 	last    text
 	printed string
 	started bool
 }
 
 func newScreen(out io.Writer) *screen {
-	s := &screen{out: out, stop: func() {}}
+	s := &screen{out: out}
 	s.terminal, _ = terminalOf(out)
-	if s.terminal == nil {
-		return s
-	}
-	resized, done := make(chan os.Signal, 1), make(chan struct{})
-	notifyResize(resized)
-	go func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-resized:
-				_ = s.draw() // an error is one of the next text too
-			}
-		}
-	}()
-	s.stop = func() {
-		signal.Stop(resized)
-		close(done)
-	}
 	return s
 }
 
@@ -80,9 +57,7 @@ const (
 )
 
 func (s *screen) show(t text, now time.Time) error {
-	s.mu.Lock()
 	s.last = t
-	s.mu.Unlock()
 	if s.terminal != nil {
 		return s.draw()
 	}
@@ -101,11 +76,6 @@ func (s *screen) show(t text, now time.Time) error {
 
 // draw draws the last text on the terminal.
 func (s *screen) draw() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last == nil {
-		return nil
-	}
 	_, height, err := term.GetSize(int(s.terminal.Fd()))
 	if err != nil || height <= 0 { // a terminal that does not know its size
 		height = 24
@@ -121,9 +91,6 @@ func (s *screen) draw() error {
 
 // close leaves the last text where the shell goes on.
 func (s *screen) close() {
-	s.stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.terminal == nil || !s.started {
 		return
 	}

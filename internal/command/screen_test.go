@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -34,76 +33,52 @@ func TestScreenElsewhere(t *testing.T) {
 }
 
 // TestPage: what is drawn over the text before has no more lines than the
-// terminal, and whatever is left of that text is cleared.
+// terminal, which may have none or one, and whatever is left of that text is cleared.
 func TestPage(t *testing.T) {
-	got := page([]string{"first line", "\x1b[31mred\x1b[0m and more", "third", "fourth"}, 4)
-	want := home + clearLine + "first line\r\n" + clearLine + "\x1b[31mred\x1b[0m and more\r\n" + clearLine + "...\r\n" + clearBelow
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("page (-want +got):\n%s", diff)
-	}
-	if strings.Contains(page([]string{"short"}, 24), "...") {
-		t.Error("a text that fits is cut")
-	}
-}
-
-// TestPageOfAnySize: a terminal may have no lines or one.
-func TestPageOfAnySize(t *testing.T) {
-	text := []string{"first", "second", "third"}
-	for height := range 6 {
-		drawn := page(text, height)
-		if lines := strings.Count(drawn, "\n"); lines > max(0, height-1) {
-			t.Errorf("%d lines of a terminal that has %d: %q", lines, height, drawn)
+	const red = "\x1b[31mred\x1b[0m and more"
+	for _, tc := range []struct {
+		lines  []string
+		height int
+		want   string
+	}{
+		{[]string{"first", red, "third", "fourth"}, 4, home + clearLine + "first\r\n" + clearLine + red + "\r\n" + clearLine + "...\r\n" + clearBelow},
+		{[]string{"short"}, 24, home + clearLine + "short\r\n" + clearBelow},
+		{[]string{"first", "second"}, 2, home + clearLine + "...\r\n" + clearBelow},
+		{[]string{"first", "second"}, 1, home + clearLine + "..." + clearBelow},
+		{[]string{"first", "second"}, 0, home + clearLine + "..." + clearBelow},
+		{[]string{"only"}, 1, home + clearLine + "only" + clearBelow},
+	} {
+		if got := page(tc.lines, tc.height); got != tc.want {
+			t.Errorf("%q on %d lines: %q, want %q", tc.lines, tc.height, got, tc.want)
 		}
 	}
-	if want, got := home+clearLine+"..."+clearBelow, page(text, 1); got != want {
-		t.Errorf("on one line %q, want %q", got, want)
-	}
-	if want, got := home+clearLine+"only"+clearBelow, page([]string{"only"}, 1); got != want {
-		t.Errorf("on one line %q, want %q", got, want)
-	}
 }
 
+// TestColor: colors are for terminals, unless NO_COLOR is set or the terminal has
+// none.
 func TestColor(t *testing.T) {
-	cases := map[string]struct {
-		flag    string
-		want    bool
-		wantErr string
-	}{
-		"auto, no terminal": {flag: "auto"},
-		"always":            {flag: "always", want: true},
-		"never":             {flag: "never"},
-		"a mistake":         {flag: "yes", wantErr: `--color "yes": write "auto", "always" or "never"`},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got, err := (&format{output: "table", color: tc.flag}).check(&bytes.Buffer{}, "table")
-			if bool(got) != tc.want || (err == nil) != (tc.wantErr == "") || err != nil && err.Error() != tc.wantErr {
-				t.Errorf("%v, %v; want %v, %q", got, err, tc.want, tc.wantErr)
-			}
-		})
-	}
-}
-
-// TestColorOnTerminal: colors are for terminals, unless NO_COLOR is set or the
-// terminal has none.
-func TestColorOnTerminal(t *testing.T) {
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skip("this system has no pseudo-terminals:", err)
 	}
 	defer terminal.Close()
 	for name, tc := range map[string]struct {
-		env  map[string]string
-		flag string
-		want bool
+		out     io.Writer
+		env     map[string]string
+		flag    string
+		want    bool
+		wantErr string
 	}{
-		"auto":                    {flag: "auto", want: true},
-		"NO_COLOR":                {flag: "auto", env: map[string]string{"NO_COLOR": "1"}},
-		"NO_COLOR that is empty":  {flag: "auto", env: map[string]string{"NO_COLOR": ""}, want: true},
-		"a terminal without any":  {flag: "auto", env: map[string]string{"TERM": "dumb"}},
-		"the flag wins":           {flag: "always", env: map[string]string{"NO_COLOR": "1"}, want: true},
-		"never":                   {flag: "never"},
-		"a command without color": {},
+		"auto, no terminal":       {out: io.Discard, flag: "auto"},
+		"always, no terminal":     {out: io.Discard, flag: "always", want: true},
+		"a mistake":               {out: terminal, flag: "yes", wantErr: `--color "yes": write "auto", "always" or "never"`},
+		"auto":                    {out: terminal, flag: "auto", want: true},
+		"NO_COLOR":                {out: terminal, flag: "auto", env: map[string]string{"NO_COLOR": "1"}},
+		"NO_COLOR that is empty":  {out: terminal, flag: "auto", env: map[string]string{"NO_COLOR": ""}, want: true},
+		"a terminal without any":  {out: terminal, flag: "auto", env: map[string]string{"TERM": "dumb"}},
+		"the flag wins":           {out: terminal, flag: "always", env: map[string]string{"NO_COLOR": "1"}, want: true},
+		"never":                   {out: terminal, flag: "never"},
+		"a command without color": {out: terminal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("NO_COLOR", "")
@@ -111,9 +86,9 @@ func TestColorOnTerminal(t *testing.T) {
 			for k, v := range tc.env {
 				t.Setenv(k, v)
 			}
-			got, err := (&format{output: "table", color: tc.flag}).check(terminal, "table")
-			if err != nil || bool(got) != tc.want {
-				t.Errorf("%v, %v; want %v", got, err, tc.want)
+			got, err := (&format{output: "table", color: tc.flag}).check(tc.out, "table")
+			if bool(got) != tc.want || (err == nil) != (tc.wantErr == "") || err != nil && err.Error() != tc.wantErr {
+				t.Errorf("%v, %v; want %v, %q", got, err, tc.want, tc.wantErr)
 			}
 		})
 	}

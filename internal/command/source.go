@@ -11,6 +11,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // source is where a command reads a cluster from: files, or an API server.
@@ -31,6 +32,8 @@ func (s *source) register(cmd *cobra.Command) {
 	f.StringArrayVarP(&s.files, "filename", "f", nil, "`FILE` with Nodes, Pods and Devices, a folder of such files, or \"-\" for standard input (repeatable)")
 	f.BoolVarP(&s.recursive, "recursive", "R", false, "read the folders of -f recursively")
 	f.Var(&s.plugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as set for the scheduler (default: pods of a DaemonSet gpu-device or …-gpu-device)")
+	f.StringVar(&s.plugin.Namespace, "vendor-namespace", wire.VendorNamespace, "`NAMESPACE` of the vendor's operator; pods of its device plugin in other namespaces do not count")
+	f.StringVar(&s.plugin.Daybreak, "daybreak-namespace", wire.Namespace, "`NAMESPACE` of Daybreak; its components in other namespaces do not count")
 	registerAccess(cmd, &s.access)
 }
 
@@ -70,14 +73,14 @@ func (s *source) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, e
 
 func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
 	if s.live() {
-		config, err := s.access.Config()
+		client, err := s.access.Client()
 		if err != nil {
 			if errors.Is(err, cluster.ErrNoCluster) {
 				err = fmt.Errorf("%w; or read files with -f", err)
 			}
 			return nil, err
 		}
-		return cluster.ReadLive(ctx, config)
+		return client.Read(ctx, s.plugin.Daybreak)
 	}
 	if s.access != (cluster.Access{}) {
 		return nil, errBothSources

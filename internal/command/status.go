@@ -123,7 +123,7 @@ func (o *statusOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			fmt.Fprintln(stderr, "note:", note)
 		}
 	}
-	return o.answer(stdout, true, status, func() string { return o.text(status, colors, columns(stdout)).text() })
+	return o.answer(stdout, true, "Status", status, func() string { return o.text(status, colors, columns(stdout)).text() })
 }
 
 // checkFlags rejects flags that do not go together.

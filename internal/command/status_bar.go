@@ -95,7 +95,7 @@ func zonesLieApart(n *view.NodeStatus) bool {
 }
 
 // sign returns the card's character, which is how much of it is used in tenths,
-// and its colour.
+// and its color.
 func sign(c *view.CardStatus) (text, color string) {
 	switch {
 	case len(c.Violations) > 0:

@@ -22,7 +22,7 @@ func (o *statusOptions) showNamespaces(ctx context.Context, stdin io.Reader, std
 			fmt.Fprintln(stderr, "note:", note)
 		}
 	}
-	return o.answer(stdout, true, answer, func() string { return o.namespacesText(answer, colors, columns(stdout)) })
+	return o.answer(stdout, true, "Namespaces", answer, func() string { return o.namespacesText(answer, colors, columns(stdout)) })
 }
 
 func (o *statusOptions) namespacesText(answer *view.Namespaces, colors palette, columns int) string {

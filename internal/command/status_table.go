@@ -18,6 +18,9 @@ import (
 // shownPending is how many waiting pods a table lists; JSON has them all.
 const shownPending = 10
 
+// shownNodes is how many nodes a line lists.
+const shownNodes = 8
+
 // statusText renders a status for people.
 type statusText struct {
 	palette
@@ -395,14 +398,13 @@ func (t *statusText) blocked() (items []string) {
 		nodes[reason] = append(nodes[reason], n.Name)
 	}
 	for _, reason := range reasons {
-		items = append(items, several(nodes[reason])+": "+reason)
+		items = append(items, several(nodes[reason], shownNodes)+": "+reason)
 	}
 	return items
 }
 
 // several lists names, a few of many.
-func several(names []string) string {
-	const most = 8
+func several(names []string, most int) string {
 	if len(names) <= most {
 		return strings.Join(names, ", ")
 	}

@@ -149,7 +149,7 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := statusOptions{format: format{output: "table"}, now: func() time.Time { return now }}
-	f := follower{palette: true, options: &o, screen: &screen{terminal: os.Stdout}, report: &audit.Report{}, confirmed: &audit.Report{}}
+	f := follower{palette: true, options: &o, screen: &screen{terminal: os.Stdout}, confirmed: &audit.Report{}}
 	see := func(s cluster.Sight) []string {
 		t.Helper()
 		f.seen = s
@@ -194,7 +194,7 @@ func TestWrap(t *testing.T) {
 		"a long word":           {"x aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", []string{"  x aaaaaaaaaaaaaaaa", "    aaaaaaaaaaaaaa"}},
 		"a long word at an end": {"one two three four aaaaaaaaaaaaaaaaaaaa", []string{"  one two three four", "    aaaaaaaaaaaaaaaa", "    aaaa"}},
 		"Chinese":               {"卡 显存出现三个无法纠正的错误", []string{"  卡 显存出现三个无", "    法纠正的错误"}},
-		"colours take no room":  {"\x1b[31mone two\x1b[0m three four", []string{"  \x1b[31mone two\x1b[0m three four"}},
+		"colors take no room":   {"\x1b[31mone two\x1b[0m three four", []string{"  \x1b[31mone two\x1b[0m three four"}},
 		"nothing":               {"", []string{"  "}},
 	}
 	for name, tc := range cases {

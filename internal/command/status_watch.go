@@ -15,17 +15,17 @@ import (
 
 // follow shows the status as it changes, until the context ends.
 func (o *statusOptions) follow(ctx context.Context, stdout io.Writer, colors palette) error {
-	config, err := o.access.Config()
+	client, err := o.access.Client()
 	if err != nil {
 		return err
 	}
-	watcher, err := cluster.NewWatcher(ctx, config, o.plugin)
+	watcher, err := cluster.NewWatcher(ctx, client, o.plugin)
 	if err != nil {
 		return err
 	}
 	screen := newScreen(stdout)
 	defer screen.close()
-	f := follower{palette: colors, options: o, screen: screen, report: &audit.Report{}, confirmed: &audit.Report{}}
+	f := follower{palette: colors, options: o, screen: screen, confirmed: &audit.Report{}}
 	err = watcher.Run(ctx, f.show)
 	if ctx.Err() != nil {
 		return nil // Ctrl-C is how it ends

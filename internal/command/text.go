@@ -1,6 +1,7 @@
 package command
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -10,7 +11,7 @@ import (
 // palette paints text for a terminal, if it is true.
 type palette bool
 
-// The colours, as the codes that terminals know.
+// The colors, as the codes that terminals know.
 const (
 	plain   = ""
 	bold    = "1"
@@ -29,7 +30,7 @@ func (p palette) paint(color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-// dimmed paints lines in place of the colours that they have.
+// dimmed paints lines in place of the colors that they have.
 func (p palette) dimmed(lines []string) []string {
 	out := make([]string, len(lines))
 	for i, line := range lines {
@@ -38,24 +39,13 @@ func (p palette) dimmed(lines []string) []string {
 	return out
 }
 
-// uncolored returns the text without colour codes.
-func uncolored(text string) string {
-	var b strings.Builder
-	code := false
-	for _, r := range text {
-		switch {
-		case r == '\x1b':
-			code = true
-		case code:
-			code = r != 'm'
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+// colorCode is a color code in a text.
+var colorCode = regexp.MustCompile("\x1b[^m]*m?")
 
-// width returns how many columns the text takes; colour codes take none.
+// uncolored returns the text without color codes.
+func uncolored(text string) string { return colorCode.ReplaceAllString(text, "") }
+
+// width returns how many columns the text takes; color codes take none.
 func width(text string) int {
 	columns := 0
 	for _, r := range uncolored(text) {

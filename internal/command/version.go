@@ -103,7 +103,11 @@ func (o *versionOptions) server(ctx context.Context, stderr io.Writer) (*serverV
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, versionTimeout, fmt.Errorf("no answer within %s", versionTimeout))
 	defer cancel()
-	versions, err := cluster.ReadVersions(ctx, config)
+	var versions *cluster.Versions
+	client, err := cluster.NewClient(config)
+	if err == nil {
+		versions, err = client.ReadVersions(ctx)
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause

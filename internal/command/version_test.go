@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,21 +50,13 @@ func TestVersion(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server, kubeconfig := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				answer := map[string]string{"/version": tc.version, "/api/v1/pods": tc.pods}[r.URL.Path]
-				w.Header().Set("Content-Type", "application/json")
 				if answer == "" {
 					w.WriteHeader(http.StatusForbidden)
 				}
 				_, _ = io.WriteString(w, answer)
-			}))
-			defer server.Close()
-			kubeconfig := filepath.Join(t.TempDir(), "config")
-			text := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\n" +
-				"clusters: [{name: c, cluster: {server: " + server.URL + "}}]\n"
-			if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			})
 			cmd := NewVersionCommand(cli.Build{Version: "v0.2.0", Go: "go1.26", Platform: "linux/amd64"})
 			var stdout, stderr bytes.Buffer
 			cmd.SetOut(&stdout)

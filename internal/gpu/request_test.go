@@ -3,8 +3,6 @@ package gpu_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
@@ -31,9 +29,7 @@ func TestAdmits(t *testing.T) {
 					got = append(got, id)
 				}
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("admitted cards (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "admitted cards", tc.want, got)
 		})
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
@@ -31,9 +29,7 @@ func TestSet(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.wantIndices, tc.set.Indices()); diff != "" {
-				t.Errorf("Indices (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "Indices", tc.wantIndices, tc.set.Indices())
 			if got := tc.set.Len(); got != len(tc.wantIndices) {
 				t.Errorf("Len = %d, want %d", got, len(tc.wantIndices))
 			}
@@ -62,9 +58,7 @@ func TestSetAllCanStopEarly(t *testing.T) {
 			break
 		}
 	}
-	if diff := cmp.Diff([]int{1, 4}, got); diff != "" {
-		t.Errorf("cards seen (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards seen", []int{1, 4}, got)
 }
 
 // TestSetBefore compares the order of ties with the order of the sorted

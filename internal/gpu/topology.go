@@ -152,6 +152,14 @@ func (t *Topology) All() Set { return FirstCards(len(t.cards)) }
 // Healthy returns the set of healthy cards.
 func (t *Topology) Healthy() Set { return t.healthy }
 
+// LargestCard returns the memory of the largest card, 0 if there is none.
+func (t *Topology) LargestCard() (largest MiB) {
+	for i := range t.cards {
+		largest = max(largest, t.cards[i].Memory)
+	}
+	return largest
+}
+
 // Zones returns the zones of two cards or more, ordered by their lowest index.
 // The caller must not change them.
 func (t *Topology) Zones() []Set { return t.zones }
@@ -162,6 +170,15 @@ func (t *Topology) ZoneOf(i int) (zone int, ok bool) { return t.zoneOf[i], t.zon
 
 // Linked returns the cards with a direct link to card i.
 func (t *Topology) Linked(i int) Set { return t.joined[i].link }
+
+// LinkedPairs returns how many pairs of the set have a direct link.
+func (t *Topology) LinkedPairs(s Set) int {
+	ends := 0
+	for i := range s.All() {
+		ends += (t.Linked(i) & s).Len()
+	}
+	return ends / 2
+}
 
 // Near returns the cards without a direct link to card i that are still near it:
 // of the same zone, or under the same switch.

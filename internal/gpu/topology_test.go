@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
@@ -94,43 +92,10 @@ func TestTopologyKeepsItsOwnCards(t *testing.T) {
 	}
 }
 
-func TestWeights(t *testing.T) {
-	// A chain 0-1-2, a pair 3-4 and a lonely card 5; 1 and 2 share a switch as
-	// 4 and 5 do.
-	cards := gputest.Cards(6)
-	cards[1].Switch, cards[2].Switch, cards[4].Switch, cards[5].Switch = "s", "s", "t", "t"
-	topology := gputest.MustTopology(cards, []gpu.Link{{A: 0, B: 1}, {A: 1, B: 2}, {A: 4, B: 3}})
-	cases := map[string]struct {
-		a, b int
-		want int64
-	}{
-		"a direct link":                         {a: 0, b: 1, want: 110},
-		"a direct link and the same switch":     {a: 1, b: 2, want: 110},
-		"the same zone without a direct link":   {a: 0, b: 2, want: 50},
-		"the same switch without any link":      {a: 4, b: 5, want: 50},
-		"two zones, switches unknown":           {a: 0, b: 3, want: 10},
-		"near a linked card is not near enough": {a: 3, b: 5, want: 10},
-		"a card with itself":                    {a: 2, b: 2, want: 0},
-		"different switches, different zones":   {a: 2, b: 4, want: 10},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if ab, ba := topology.Pull(tc.a, gpu.SetOf(tc.b)), topology.Pull(tc.b, gpu.SetOf(tc.a)); ab != tc.want || ba != tc.want {
-				t.Errorf("weight of %d and %d is %d, of %d and %d %d; want %d", tc.a, tc.b, ab, tc.b, tc.a, ba, tc.want)
-			}
-		})
-	}
-	if got := topology.Linked(1); got != gpu.SetOf(0, 2) {
-		t.Errorf("card 1 is linked to %v", got.Indices())
-	}
-}
-
 func TestZoneLinks(t *testing.T) {
 	got := gpu.ZoneLinks([]int{1, 0, 1, 2, 0, -1, -1, 1, 2})
 	want := []gpu.Link{{A: 0, B: 2}, {A: 0, B: 7}, {A: 2, B: 7}, {A: 3, B: 8}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("links (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "links", want, got)
 }
 
 func TestMemoIsBounded(t *testing.T) {

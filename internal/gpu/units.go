@@ -8,6 +8,17 @@ type MiB int64
 // MilliCPU is an amount of a node's CPU, in thousandths of a core.
 type MilliCPU int64
 
+// Coarse returns c rounded up to so many binary digits; with two digits to 1, 2, 3,
+// 4, 6, 8, 12, 16, ... Pods that differ by less are of one kind, or there would be
+// as many kinds as pods.
+func (c MilliCPU) Coarse(digits int) MilliCPU {
+	shift := 0
+	for v := c >> digits; v > 0; v >>= 1 {
+		shift++
+	}
+	return (c + 1<<shift - 1) >> shift << shift
+}
+
 // Percent is a share of one card's compute, 0 to 100.
 type Percent int32
 

@@ -81,3 +81,21 @@ func TestMiBString(t *testing.T) {
 		}
 	}
 }
+
+// TestCoarse: amounts have few coarse values, none is below the amount or much above
+// it, and those are their own.
+func TestCoarse(t *testing.T) {
+	for digits, want := range map[int]int{2: 35, 4: 121} {
+		values := map[gpu.MilliCPU]bool{}
+		for c := range gpu.MilliCPU(128_000) {
+			got := c.Coarse(digits)
+			if got < c || got > c+c>>(digits-1) || got.Coarse(digits) != got {
+				t.Fatalf("%d is about %d, and that about %d", c, got, got.Coarse(digits))
+			}
+			values[got] = true
+		}
+		if len(values) != want {
+			t.Errorf("%d values of %d digits up to 128 cores, want %d", len(values), digits, want)
+		}
+	}
+}

@@ -9,69 +9,109 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// fromDevice reads a Device: identity, order, health, memory and NUMA node of
-// the cards. Links come from our own annotation on it; a Device without, which
-// is not our agent's, is completed from the vendor's annotation on the node.
-func (inv *Inventory) fromDevice(node *corev1.Node, d *v1alpha1.Device) error {
-	if mode, ok := d.Annotations[wire.AnnotationMode]; ok {
-		if !gpu.Mode(mode).Valid() {
-			return fmt.Errorf("annotation %s: %.40q is no mode: want native, sgpu, shared or vgpu", wire.AnnotationMode, mode)
+// decoded is what a Device says, to the letter. [ReadInventory] and [DecodePublication]
+// make their own of it.
+type decoded struct {
+	mode  gpu.Mode
+	cards []deviceCard // in the order of their minor numbers
+	links []gpu.Link   // of our own annotation
+	// foreign and given are what our agent says is in use beyond what is on the pods;
+	// nil where it does not say.
+	foreign map[gpu.CardID]ForeignSlice
+	given   map[types.UID]PluginAllocation
+}
+
+// deviceCard is a card with its zone in the Device.
+type deviceCard struct {
+	card gpu.Card
+	zone int
+	info *v1alpha1.DeviceInfo
+}
+
+// decodeDevice reads a Device. With an error, what could be read is returned.
+func decodeDevice(d *v1alpha1.Device) (out decoded, err error) {
+	out.cards, err = cardsOf(d)
+	err = cmp.Or(
+		decodeAnnotation(d, wire.AnnotationMode, decodeMode, &out.mode),
+		err,
+		decodeAnnotation(d, wire.AnnotationLinks, func(text string) ([]gpu.Link, error) { return decodeLinks(text, gpuCards(out.cards)) }, &out.links),
+		decodeAnnotation(d, wire.AnnotationForeignSlices, decodeForeignSlices, &out.foreign),
+		decodeAnnotation(d, wire.AnnotationPluginAllocations, decodePluginAllocations, &out.given),
+	)
+	return out, err
+}
+
+// decodeAnnotation reads an annotation, if it is there.
+func decodeAnnotation[T any](d *v1alpha1.Device, key string, decode func(text string) (T, error), into *T) (err error) {
+	if text, there := d.Annotations[key]; there {
+		if *into, err = decode(text); err != nil {
+			return fmt.Errorf("annotation %s: %w", key, err)
 		}
-		inv.Mode = gpu.Mode(mode)
 	}
+	return nil
+}
+
+func decodeMode(text string) (gpu.Mode, error) {
+	if mode := gpu.Mode(text); mode.Valid() {
+		return mode, nil
+	}
+	return "", fmt.Errorf("%.40q is no mode: want native, sgpu, shared or vgpu", text)
+}
+
+func gpuCards(list []deviceCard) []gpu.Card {
+	cards := make([]gpu.Card, len(list))
+	for i := range list {
+		cards[i] = list[i].card
+	}
+	return cards
+}
+
+// fromDevice makes an inventory of a Device. Links come from our own annotation on it;
+// a Device without, which is not our agent's, is completed from the vendor's annotation
+// on the node.
+func (inv *Inventory) fromDevice(node *corev1.Node, device *v1alpha1.Device) error {
+	d, err := decodeDevice(device)
+	inv.Mode = d.mode
 	inv.serves(node)
-	inv.Paused = pausedBy(d)
-	infos, err := cardsOf(d)
+	inv.Paused = pausedBy(device)
 	if err != nil {
 		return err
 	}
-	links, linked := d.Annotations[wire.AnnotationLinks]
-	if vendor, ok := node.Annotations[wire.AnnotationNodeCards]; ok && !IsComplete(d) && len(infos) > 0 {
-		if infos, err = inv.complete(infos, vendor); err != nil {
+	if vendor, ok := node.Annotations[wire.AnnotationNodeCards]; ok && !IsComplete(device) && len(d.cards) > 0 {
+		if d.cards, err = inv.complete(d.cards, vendor); err != nil {
 			return err
 		}
 	}
-	cards, zones := make([]gpu.Card, len(infos)), make([]int, len(infos))
-	for i := range infos {
-		cards[i], zones[i] = infos[i].card, infos[i].zone
+	cards, zones := gpuCards(d.cards), make([]int, len(d.cards))
+	for i := range cards {
+		zones[i] = d.cards[i].zone
 		cards[i].Model = cmp.Or(cards[i].Model, gpu.ModelName(node.Labels[wire.LabelProduct]))
-	}
-	pairs := gpu.ZoneLinks(zones)
-	if linked {
-		if pairs, err = decodeLinks(links, cards); err != nil {
-			return fmt.Errorf("annotation %s: %w", wire.AnnotationLinks, err)
+		if t := d.cards[i].info.Topology; t != nil {
+			cards[i].Switch = cmp.Or(cards[i].Switch, t.PCIEID)
 		}
 	}
-	if inv.Mode == gpu.ModeVGPU {
-		pairs = nil // virtual functions have no links
+	switch {
+	case d.mode == gpu.ModeVGPU:
+		d.links = nil // virtual functions have no links
+	case !IsComplete(device):
+		d.links = gpu.ZoneLinks(zones)
 	}
-	if inv.Topology, err = gpu.NewTopology(cards, pairs); err != nil {
+	if inv.Topology, err = gpu.NewTopology(cards, d.links); err != nil {
 		return err
 	}
-	return inv.inUse(node, d)
-}
-
-// inUse reads what our agent says is in use beyond what is on the pods.
-func (inv *Inventory) inUse(node *corev1.Node, d *v1alpha1.Device) (err error) {
-	if text, ok := d.Annotations[wire.AnnotationForeignSlices]; ok {
-		if inv.foreign, err = decodeForeignSlices(text, inv.Topology); err != nil {
-			return fmt.Errorf("annotation %s: %w", wire.AnnotationForeignSlices, err)
-		}
-	}
-	text, listed := d.Annotations[wire.AnnotationPluginAllocations]
-	if !listed {
-		_, served := serving(d, "")
+	if inv.given = d.given; d.given == nil {
+		_, served := serving(device, "")
 		inv.unlisted = served || node.Name == ""
-		return nil
 	}
-	if inv.given, err = decodePluginAllocations(text); err != nil {
-		return fmt.Errorf("annotation %s: %w", wire.AnnotationPluginAllocations, err)
+	if d.foreign != nil {
+		inv.foreign = usageOf(d.foreign, inv.Topology)
 	}
 	return nil
 }
@@ -105,13 +145,6 @@ func IsComplete(d *v1alpha1.Device) bool {
 	return linked && DescribesCards(d)
 }
 
-// deviceCard is a card with its zone in the Device.
-type deviceCard struct {
-	card gpu.Card
-	zone int
-	info *v1alpha1.DeviceInfo
-}
-
 // cardsOf returns the Device's cards in the order of their minor numbers.
 func cardsOf(d *v1alpha1.Device) ([]deviceCard, error) {
 	var infos []deviceCard
@@ -125,6 +158,9 @@ func cardsOf(d *v1alpha1.Device) ([]deviceCard, error) {
 			return nil, fmt.Errorf("spec.devices[%d]: %w", i, err)
 		}
 		infos = append(infos, c)
+	}
+	if len(infos) > gpu.MaxCards { // their links would be as many as pairs
+		return nil, fmt.Errorf("%w: %d cards, a node may hold %d", gpu.ErrTopology, len(infos), gpu.MaxCards)
 	}
 	slices.SortStableFunc(infos, func(a, b deviceCard) int { return cmp.Compare(a.card.Minor, b.card.Minor) })
 	for i := 1; i < len(infos); i++ {
@@ -151,7 +187,6 @@ func cardOf(d *v1alpha1.Device, info *v1alpha1.DeviceInfo) (deviceCard, error) {
 	}
 	if t := info.Topology; t != nil {
 		c.NUMA, c.NUMAKnown = int(t.NodeID), t.NodeID >= 0
-		c.Switch = cmp.Or(c.Switch, t.PCIEID)
 	}
 	zone := 0
 	if label, ok := info.Labels[wire.LabelLinkZone]; ok {

@@ -36,8 +36,8 @@ func encodeForeignSlices(byCard map[gpu.CardID]ForeignSlice) (string, error) {
 	return string(text), err
 }
 
-// decodeForeignSlices reads it. Cards that the node does not have are passed over.
-func decodeForeignSlices(text string, t *gpu.Topology) ([]ledger.Usage, error) {
+// decodeForeignSlices reads it.
+func decodeForeignSlices(text string) (map[gpu.CardID]ForeignSlice, error) {
 	var list []foreignEntry
 	if err := wire.DecodeAnnotation(text, &list); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func decodeForeignSlices(text string, t *gpu.Topology) ([]ledger.Usage, error) {
 	if len(list) > gpu.MaxCards {
 		return nil, fmt.Errorf("%d cards, a node may hold %d", len(list), gpu.MaxCards)
 	}
-	usage := make([]ledger.Usage, t.Len())
+	byCard := make(map[gpu.CardID]ForeignSlice, len(list))
 	for _, e := range list {
 		switch {
 		case e.Slices < 0 || e.Slices > gpu.MaxSlices:
@@ -57,9 +57,18 @@ func decodeForeignSlices(text string, t *gpu.Topology) ([]ledger.Usage, error) {
 		case e.QoS != "" && e.QoS.Set() == 0:
 			return nil, fmt.Errorf("card %.40q: qosPolicy %.40q: want one of %v", e.Card, e.QoS, gpu.QoSClasses())
 		}
-		if i, ok := t.Index(e.Card); ok {
-			usage[i] = ledger.Usage{Slots: int16(e.Slices), Compute: e.Compute, Memory: e.Memory.RoundUp(), QoS: e.QoS.Set()}
-		}
+		byCard[e.Card] = e.ForeignSlice
 	}
-	return usage, nil
+	return byCard, nil
+}
+
+// usageOf returns what they take of each card. Cards that the node does not have are
+// passed over.
+func usageOf(byCard map[gpu.CardID]ForeignSlice, t *gpu.Topology) []ledger.Usage {
+	usage := make([]ledger.Usage, t.Len())
+	for i := range usage {
+		f := byCard[t.Card(i).ID]
+		usage[i] = ledger.Usage{Slots: int16(f.Slices), Compute: f.Compute, Memory: f.Memory.RoundUp(), QoS: f.QoS.Set()}
+	}
+	return usage
 }

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
@@ -33,14 +30,7 @@ func FuzzDecodeNodeCards(f *testing.F) {
 		if len(cards) > gpu.MaxCards {
 			t.Fatalf("%d cards", len(cards))
 		}
-		again, err := EncodeNodeCards(cards)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := DecodeNodeCards(again)
-		if diff := gocmp.Diff(cards, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
-		}
+		checkReadsBack(t, cards, EncodeNodeCards, DecodeNodeCards)
 		inv := ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, text), nil)
 		n := inv.NewNode()
 		inv.BookForeign(n)
@@ -78,14 +68,7 @@ func FuzzDecodeTable(f *testing.F) {
 			}
 			figures = append(figures, v)
 		}
-		again, err := EncodeTable(figures)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := decodeTable(again)
-		if diff := gocmp.Diff(table, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
-		}
+		checkReadsBack(t, table, func(map[int]int64) (string, error) { return EncodeTable(figures) }, decodeTable)
 	})
 }
 
@@ -111,14 +94,10 @@ func FuzzDecodeLinks(f *testing.F) {
 		if err != nil {
 			t.Fatalf("links %v: %v", links, err)
 		}
-		again, err := EncodeLinks(topology)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := decodeLinks(again, cards)
-		if diff := gocmp.Diff(sorted(links), sorted(back), cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
-		}
+		checkReadsBack(t, sorted(links), func([]gpu.Link) (string, error) { return EncodeLinks(topology) }, func(text string) ([]gpu.Link, error) {
+			back, err := decodeLinks(text, cards)
+			return sorted(back), err
+		})
 	})
 }
 

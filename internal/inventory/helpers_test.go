@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -70,4 +71,17 @@ func matches(err error, want string) bool {
 		return strings.HasPrefix(err.Error(), start) && len(err.Error()) > len(start)
 	}
 	return err.Error() == want
+}
+
+// checkReadsBack writes what was read and reads it again.
+func checkReadsBack[T any](t *testing.T, value T, encode func(T) (string, error), decode func(string) (T, error)) {
+	t.Helper()
+	text, err := encode(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decode(text)
+	if diff := cmp.Diff(value, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		t.Fatalf("read back from %s: %v (-first +second):\n%s", text, err, diff)
+	}
 }

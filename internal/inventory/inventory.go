@@ -42,7 +42,7 @@ type Inventory struct {
 	reported, foreign []ledger.Usage
 	// given is, by pod, what our agent says that kubelet gave. Unlisted means that
 	// an agent serves the node, or may do so, and has not said that: it has not
-	// asked kubelet yet, or is of an earlier release, whose list is not complete.
+	// asked kubelet yet, or there is no room for the list.
 	given    map[types.UID]PluginAllocation
 	unlisted bool
 }
@@ -64,28 +64,10 @@ func ReadInventory(node *corev1.Node, device *v1alpha1.Device) *Inventory {
 		inv.ServedBy = wire.ServedByDaybreak
 		node = &corev1.Node{}
 	}
-	if err := inv.read(node, device); err != nil {
-		inv.fail(err)
+	if inv.Problem = inv.read(node, device); inv.Problem != nil {
+		inv.Topology = nil
 	}
 	return inv
-}
-
-// BadInventory returns the inventory of a node whose Device could not even be
-// decoded.
-func BadInventory(name string, err error) *Inventory {
-	inv := &Inventory{Name: name, ServedBy: wire.ServedByVendor}
-	inv.fail(err)
-	return inv
-}
-
-// NoInventory returns the inventory of a node without cards.
-func NoInventory(name string) *Inventory {
-	return &Inventory{Name: name, ServedBy: wire.ServedByVendor}
-}
-
-func (inv *Inventory) fail(err error) {
-	inv.Problem = err
-	inv.Topology = nil
 }
 
 func (inv *Inventory) read(node *corev1.Node, device *v1alpha1.Device) error {

@@ -203,18 +203,3 @@ func TestReadInventoryBadOtherwise(t *testing.T) {
 		t.Run(name, func(t *testing.T) { checkBad(t, tc.inventory, tc.want) })
 	}
 }
-
-func TestDecodeDevice(t *testing.T) {
-	device := func(memory string) []byte {
-		return []byte(`{"metadata":{"name":"n1"},"spec":{"devices":[{"type":"gpu","id":"GPU-0","minor":0,"health":true,"resources":{"koordinator.sh/gpu-memory":` + memory + `}}]}}`)
-	}
-	if d, err := wire.DecodeDevice(device(`"64Gi"`)); err != nil || d.Name != "n1" || len(d.Spec.Devices) != 1 {
-		t.Errorf("a sound Device: got %v, %v", d, err)
-	}
-	// The second would keep the reader busy for hours if it were computed.
-	for _, memory := range []string{`"64 gigabytes"`, `"1e-2147483647"`, `1e-2147483647`, `{}`} {
-		if d, err := wire.DecodeDevice(device(memory)); err == nil {
-			t.Errorf("memory %s: got %v, want an error", memory, d)
-		}
-	}
-}

@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -284,26 +283,6 @@ func TestReadInventoryServes(t *testing.T) {
 	}
 	if inv := ReadInventory(nil, gputest.MakeDevice()); inv.ServedBy != "daybreak" || inv.Serves != both {
 		t.Errorf("a Device without a Node is our own: got %q, %+v", inv.ServedBy, inv.Serves)
-	}
-}
-
-func TestBadInventory(t *testing.T) {
-	cause := errors.New("the Device can't be decoded")
-	inv := BadInventory("n7", cause)
-	if inv.Name != "n7" || !errors.Is(inv.Problem, cause) || inv.Topology != nil {
-		t.Errorf("got %+v", inv)
-	}
-}
-
-func TestEncodeNodeCards(t *testing.T) {
-	used, free := 0, int64(65536)
-	text, err := EncodeNodeCards([]NodeCard{
-		{UUID: "GPU-a", TotalVRam: 65536, AvailableDevCount: &used, AvailableVRam: &free, Healthy: true, LinkZone: 1},
-		{UUID: "GPU-b"},
-	})
-	want := `[{"uuid":"GPU-a","totalVRam":65536,"availableDevCount":0,"availableVRam":65536,"healthy":true,"linkZone":1},{"uuid":"GPU-b"}]`
-	if err != nil || text != want {
-		t.Errorf("got %s, %v\nwant %s", text, err, want)
 	}
 }
 

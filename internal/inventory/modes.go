@@ -106,7 +106,7 @@ func decodeYAML(text string, into any) error {
 	}
 	asJSON, err := yaml.YAMLToJSONStrict([]byte(text))
 	if err != nil {
-		return err
+		return fmt.Errorf("%.1000s", err.Error()) // which lists each line that is wrong
 	}
 	return yaml.Unmarshal(asJSON, into)
 }

@@ -156,24 +156,20 @@ func NodeCards(p *Publication, n *ledger.Node) []NodeCard {
 	cards := make([]NodeCard, t.Len())
 	for i := range cards {
 		c, used := t.Card(i), n.Now().Usage[i]
-		free := NodeCard{
-			AvailableDevCount: new(max(0, c.Slots-int(used.Slots))),
-			AvailableCompute:  new(max(0, int(gpu.FullCompute-used.Compute))),
-			AvailableVRam:     new(max(0, int64(c.Memory-used.Memory))),
-		}
-		if used.Exclusive || len(n.Unknown()) > 0 {
-			free = NodeCard{AvailableDevCount: new(0), AvailableCompute: new(0), AvailableVRam: new(int64(0))}
-		}
-		numa := -1
-		if c.NUMAKnown {
-			numa = c.NUMA
-		}
 		zone, _ := t.ZoneOf(i)
 		cards[i] = NodeCard{
 			UUID: string(c.ID), BDF: p.Cards[i].BusID, Model: string(p.Mode),
 			TotalDevCount: c.Slots, TotalCompute: int(gpu.FullCompute), TotalVRam: int64(c.Memory),
-			AvailableDevCount: free.AvailableDevCount, AvailableCompute: free.AvailableCompute, AvailableVRam: free.AvailableVRam,
-			NUMA: numa, Healthy: c.Healthy, QoSPolicy: used.QoS.Only(), LinkZone: zone,
+			AvailableDevCount: new(0), AvailableCompute: new(0), AvailableVRam: new(int64(0)),
+			NUMA: -1, Healthy: c.Healthy, QoSPolicy: used.QoS.Only(), LinkZone: zone,
+		}
+		if c.NUMAKnown {
+			cards[i].NUMA = c.NUMA
+		}
+		if !used.Exclusive && len(n.Unknown()) == 0 {
+			*cards[i].AvailableDevCount = max(0, c.Slots-int(used.Slots))
+			*cards[i].AvailableCompute = max(0, int(gpu.FullCompute-used.Compute))
+			*cards[i].AvailableVRam = max(0, int64(c.Memory-used.Memory))
 		}
 	}
 	return cards

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -18,17 +17,13 @@ import (
 // plugin that picks cards itself. Such a pod has no allocation; the node's agent
 // reads it from kubelet's ids and says so on the Device.
 type PluginAllocation struct {
-	// Holder is the pod's name, empty where the writer left it out.
-	Holder ledger.Holder `json:"pod,omitempty"`
 	// Cards are those of each container, by name. A container without any has
 	// cards whose names are not known.
 	Cards map[string][]gpu.CardID `json:"containers"`
 }
 
-// pluginEntry is a [PluginAllocation] in the annotation. The UID identifies the pod. Its name
-// is written for readers of the previous release, which compare it and would take
-// the node out of service without; the next release leaves it out, since every
-// user of the dashboard may read Devices.
+// pluginEntry is a [PluginAllocation] in the annotation. The UID identifies the pod; its
+// name is not written, since every user of the dashboard may read Devices.
 type pluginEntry struct {
 	UID types.UID `json:"uid"`
 	PluginAllocation
@@ -80,8 +75,6 @@ func (e *pluginEntry) validate() error {
 	switch {
 	case e.UID == "" || len(e.UID) > longestUID:
 		return fmt.Errorf("uid %.40q: want 1 to %d characters", e.UID, longestUID)
-	case e.Holder != "" && strings.Count(string(e.Holder), "/") != 1:
-		return fmt.Errorf("pod %.80q: want its namespace and name as pod, or nothing", e.UID)
 	case len(e.Cards) == 0 || len(e.Cards) > wire.MaxListedContainers:
 		return fmt.Errorf("pod %.80q has %d containers, want 1 to %d", e.UID, len(e.Cards), wire.MaxListedContainers)
 	}

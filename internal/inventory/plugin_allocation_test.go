@@ -31,7 +31,7 @@ func FuzzDecodePluginAllocations(f *testing.F) {
 	for _, text := range hostile.Givens() {
 		f.Add(text)
 	}
-	f.Add(`[{"uid":"u1","pod":"default/p","containers":{"c":["GPU-0"],"d":["GPU-1","GPU-2"]}}]`)
+	f.Add(`[{"uid":"u1","containers":{"c":["GPU-0"],"d":["GPU-1","GPU-2"]}}]`)
 	f.Fuzz(func(t *testing.T, text string) {
 		given, err := decodePluginAllocations(text)
 		if err != nil {
@@ -42,7 +42,7 @@ func FuzzDecodePluginAllocations(f *testing.F) {
 			t.Fatal(err)
 		}
 		back, err := decodePluginAllocations(again)
-		if diff := gocmp.Diff(given, back, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(PluginAllocation{}, "Holder")); (err != nil || diff != "") && len(again) < wire.MaxAnnotation/2-4096 {
+		if diff := gocmp.Diff(given, back, cmpopts.EquateEmpty()); (err != nil || diff != "") && len(again) < wire.MaxAnnotation/2-4096 {
 			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
 		}
 	})
@@ -54,13 +54,16 @@ func TestPluginAllocationsFit(t *testing.T) {
 	given := map[types.UID]PluginAllocation{}
 	add := func(n int) {
 		for range n {
-			given[types.UID(fmt.Sprintf("u%04d", len(given)))] = PluginAllocation{Holder: "default/p", Cards: map[string][]gpu.CardID{"c": {"GPU-0"}}}
+			given[types.UID(fmt.Sprintf("u%04d", len(given)))] = PluginAllocation{Cards: map[string][]gpu.CardID{"c": {"GPU-0"}}}
 		}
 	}
 	add(500)
 	text, err := encodePluginAllocations(given)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if want := `[{"uid":"u0000","containers":{"c":["GPU-0"]}},`; !strings.HasPrefix(text, want) {
+		t.Errorf("%.80s, want %s", text, want)
 	}
 	if back, err := decodePluginAllocations(text); err != nil || !gocmp.Equal(back, given) {
 		t.Errorf("%d pods, %v", len(back), err)
@@ -81,25 +84,16 @@ func FuzzDecodeForeignSlices(f *testing.F) {
 	f.Add(`[{"card":"GPU-0","slices":2,"compute":30,"memoryMiB":4000,"qosPolicy":"fixed-share"},{"card":"GPU-9","slices":1,"compute":1,"memoryMiB":1}]`)
 	topology := gputest.Zones(4)
 	f.Fuzz(func(t *testing.T, text string) {
-		usage, err := decodeForeignSlices(text, topology)
+		byCard, err := decodeForeignSlices(text)
 		if err != nil {
 			return
 		}
-		byCard := map[gpu.CardID]ForeignSlice{}
-		for i, u := range usage {
+		for i, u := range usageOf(byCard, topology) {
 			if u.Slots < 0 || u.Slots > gpu.MaxSlices || u.Compute < 0 || u.Memory < 0 || u.Memory%gpu.MemoryStep != 0 {
 				t.Fatalf("card %d has %+v", i, u)
 			}
-			byCard[topology.Card(i).ID] = ForeignSlice{Slices: int(u.Slots), Compute: u.Compute, Memory: u.Memory, QoS: u.QoS.Only()}
 		}
-		again, err := encodeForeignSlices(byCard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := decodeForeignSlices(again, topology)
-		if diff := gocmp.Diff(usage, back); err != nil || diff != "" {
-			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
-		}
+		checkReadsBack(t, byCard, encodeForeignSlices, decodeForeignSlices)
 	})
 }
 

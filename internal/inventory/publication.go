@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,14 +65,16 @@ func EncodeDevice(p *Publication) (*v1alpha1.Device, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        p.Node,
 			Labels:      map[string]string{wire.LabelVendor: wire.VendorMetaX},
-			Annotations: map[string]string{wire.AnnotationMode: string(p.Mode), wire.AnnotationLinks: links},
+			Annotations: map[string]string{wire.AnnotationLinks: links},
 		},
 	}
 	if p.NodeUID != "" {
 		d.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: p.Node, UID: p.NodeUID}}
 	}
-	if p.Pending != "" {
-		d.Annotations[wire.AnnotationModePending] = string(p.Pending)
+	for key, mode := range map[string]gpu.Mode{wire.AnnotationMode: p.Mode, wire.AnnotationModePending: p.Pending} {
+		if mode != "" {
+			d.Annotations[key] = string(mode)
+		}
 	}
 	if len(p.ForeignSlices) > 0 {
 		if d.Annotations[wire.AnnotationForeignSlices], err = encodeForeignSlices(p.ForeignSlices); err != nil {
@@ -160,43 +163,27 @@ func labelValue(s string) string {
 
 // DecodePublication reads a Device that an agent wrote, to the letter: unlike
 // an inventory it is not completed from anywhere.
-func DecodePublication(d *v1alpha1.Device) (*Publication, error) {
-	p := &Publication{
-		Node: d.Name, Driver: d.Labels[wire.LabelDriver],
-		Mode: gpu.Mode(d.Annotations[wire.AnnotationMode]), Pending: gpu.Mode(d.Annotations[wire.AnnotationModePending]),
-	}
-	for _, o := range d.OwnerReferences {
-		if o.Kind == "Node" && o.Name == d.Name {
-			p.NodeUID = o.UID
-		}
-	}
-	for _, m := range []gpu.Mode{p.Mode, p.Pending} {
-		if m != "" && !m.Valid() {
-			return nil, fmt.Errorf("mode %.40q: want native, sgpu, shared or vgpu", m)
-		}
-	}
-	infos, err := cardsOf(d)
+func DecodePublication(device *v1alpha1.Device) (*Publication, error) {
+	d, err := decodeDevice(device)
 	if err != nil {
 		return nil, err
 	}
-	cards := make([]gpu.Card, len(infos))
-	for i := range infos {
-		cards[i] = infos[i].card
-		cards[i].Switch = infos[i].info.Labels[wire.LabelPCIeSwitch]
-		p.Cards = append(p.Cards, statusOf(infos[i].info))
+	p := &Publication{
+		Node: device.Name, Driver: device.Labels[wire.LabelDriver],
+		Mode: d.mode, ForeignSlices: d.foreign, PluginAllocations: d.given,
 	}
-	var links []gpu.Link
-	if text, ok := d.Annotations[wire.AnnotationLinks]; ok {
-		if links, err = decodeLinks(text, cards); err != nil {
-			return nil, fmt.Errorf("annotation %s: %w", wire.AnnotationLinks, err)
+	if err := decodeAnnotation(device, wire.AnnotationModePending, decodeMode, &p.Pending); err != nil {
+		return nil, err
+	}
+	for _, o := range device.OwnerReferences {
+		if o.Kind == "Node" && o.Name == device.Name {
+			p.NodeUID = o.UID
 		}
 	}
-	if text, ok := d.Annotations[wire.AnnotationPluginAllocations]; ok {
-		if p.PluginAllocations, err = decodePluginAllocations(text); err != nil {
-			return nil, fmt.Errorf("annotation %s: %w", wire.AnnotationPluginAllocations, err)
-		}
+	for i := range d.cards {
+		p.Cards = append(p.Cards, statusOf(d.cards[i].info))
 	}
-	p.Topology, err = gpu.NewTopology(cards, links)
+	p.Topology, err = gpu.NewTopology(gpuCards(d.cards), d.links)
 	return p, err
 }
 
@@ -216,9 +203,8 @@ func statusOf(info *v1alpha1.DeviceInfo) CardStatus {
 // as it was.
 func KeepTransitions(now []metav1.Condition, before []metav1.Condition) {
 	for i := range now {
-		at := slices.IndexFunc(before, func(c metav1.Condition) bool { return c.Type == now[i].Type })
-		if at >= 0 && before[at].Status == now[i].Status {
-			now[i].LastTransitionTime = before[at].LastTransitionTime
+		if c := meta.FindStatusCondition(before, now[i].Type); c != nil && c.Status == now[i].Status {
+			now[i].LastTransitionTime = c.LastTransitionTime
 		}
 	}
 }

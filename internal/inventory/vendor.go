@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"strings"
@@ -12,11 +13,20 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// VendorPlugin matches the pods of the vendor's device plugin. The
-// zero value knows them by their DaemonSet's name, gpu-device or one that ends in
+// VendorPlugin matches the pods of the vendor's device plugin and of Daybreak itself. The
+// zero value knows the plugin's by their DaemonSet's name, gpu-device or one that ends in
 // -gpu-device, as the vendor's operator has it; otherwise it is a label selector.
 // It is the value of a flag.
-type VendorPlugin struct{ selector labels.Selector }
+//
+// Pods count in their own namespace only: names and labels prove nothing, since
+// any user may create a pod that has them.
+type VendorPlugin struct {
+	selector labels.Selector
+	// Namespace is that of the vendor's operator; empty means [wire.VendorNamespace].
+	Namespace string
+	// Daybreak is Daybreak's own namespace; empty means [wire.Namespace].
+	Daybreak string
+}
 
 // Set reads a label selector; empty is the zero value.
 func (v *VendorPlugin) Set(text string) error {
@@ -50,6 +60,12 @@ func (v *VendorPlugin) runs(pod *corev1.Pod) bool {
 
 // Owns reports whether the pod is the plugin's, whether it runs or not.
 func (v *VendorPlugin) Owns(pod *corev1.Pod) bool {
+	return pod.Namespace == cmp.Or(v.Namespace, wire.VendorNamespace) && v.Resembles(pod)
+}
+
+// Resembles reports whether the pod is like one of the plugin, whatever its
+// namespace: that may be a wrong setting.
+func (v *VendorPlugin) Resembles(pod *corev1.Pod) bool {
 	if v.selector != nil {
 		return v.selector.Matches(labels.Set(pod.Labels))
 	}
@@ -57,12 +73,20 @@ func (v *VendorPlugin) Owns(pod *corev1.Pod) bool {
 	return pod.GenerateName == "gpu-device-" || strings.HasSuffix(pod.GenerateName, "-gpu-device-")
 }
 
+// IsComponent reports whether the pod is one of that component of Daybreak, such as
+// agent or scheduler.
+func (v *VendorPlugin) IsComponent(pod *corev1.Pod, name string) bool {
+	return pod.Namespace == cmp.Or(v.Daybreak, wire.Namespace) && wire.IsComponent(pod, name)
+}
+
 // isAgent reports whether the pod is Daybreak's agent and bound.
-func isAgent(pod *corev1.Pod) bool { return wire.Holds(pod) && wire.IsComponent(pod, "agent") }
+func (v *VendorPlugin) isAgent(pod *corev1.Pod) bool {
+	return wire.Holds(pod) && v.IsComponent(pod, "agent")
+}
 
 // ServesNode reports whether the pod is a device plugin that serves its node, see
 // [VendorPlugin.Serves].
-func (v *VendorPlugin) ServesNode(pod *corev1.Pod) bool { return v.runs(pod) || isAgent(pod) }
+func (v *VendorPlugin) ServesNode(pod *corev1.Pod) bool { return v.runs(pod) || v.isAgent(pod) }
 
 // Serves reports whether the vendor's plugin serves a node that has no Device,
 // where the pods are those on the node. The node's annotation decides. Without
@@ -89,7 +113,7 @@ func (v *VendorPlugin) Serves(node *corev1.Node, pods iter.Seq[*corev1.Pod]) boo
 		if v.runs(pod) {
 			return true
 		}
-		described = described && !isAgent(pod)
+		described = described && !v.isAgent(pod)
 	}
 	return described
 }
@@ -133,19 +157,20 @@ type NodeObjects struct {
 // agent has noticed, and a pod that is bound without cards of its own never
 // starts there.
 func (o *NodeObjects) Inventory() *Inventory {
+	none := &Inventory{Name: o.Name, ServedBy: wire.ServedByVendor, Problem: o.Err}
 	switch {
 	case o.Err != nil:
-		return BadInventory(o.Name, o.Err)
+		return none
 	case o.Node == nil || o.Device != nil && DescribesCards(o.Device) || o.Vendor:
 		return ReadInventory(o.Node, o.Device)
 	case o.Node.Annotations[wire.AnnotationServedBy] == wire.ServedByDaybreak:
-		return NoInventory(o.Name)
+		return none
 	}
 	inv := ReadInventory(o.Node, nil)
 	if inv.Topology == nil { // there are none, or they can't be read
-		return NoInventory(o.Name)
+		return none
 	}
-	inv.Paused = "nothing shows that the vendor's plugin serves it; if it does, annotate the node with " + wire.AnnotationServedBy + "=" + wire.ServedByVendor
+	inv.Paused = "nothing shows that the vendor's plugin serves it; if it does, set vendorOperator.namespace to the namespace of its pods, or annotate the node with " + wire.AnnotationServedBy + "=" + wire.ServedByVendor
 	if !handsOut(o.Node) {
 		inv.Paused = fmt.Sprintf("kubelet has no %s or %s to allocate", wire.ResourceGPU, wire.ResourceSGPU)
 	}

@@ -36,9 +36,16 @@ func systemPod(generated string, phase corev1.PodPhase, labels map[string]string
 	}
 }
 
+// in returns a copy of the pod in another namespace.
+func in(namespace string, pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	pod.Namespace = namespace
+	return pod
+}
+
 var (
 	pluginPod = systemPod("metax-gpu-device-", corev1.PodRunning, nil)
-	agentPod  = systemPod("daybreak-agent-", corev1.PodPending, map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": "agent"})
+	agentPod  = in(wire.Namespace, systemPod("daybreak-agent-", corev1.PodPending, map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": "agent"}))
 )
 
 // Two zones of four cards, of which two and four are free; and a node of slices.
@@ -63,7 +70,8 @@ func TestWhoServes(t *testing.T) {
 		node     *corev1.Node
 		pods     []*corev1.Pod
 		selector string
-		want     int // cards
+		spaces   [2]string // of the operator and of Daybreak
+		want     int       // cards
 		paused   string
 	}{
 		// As they are before an upgrade.
@@ -73,24 +81,33 @@ func TestWhoServes(t *testing.T) {
 		"slices, the plugin and our agent run":   {node: advertising(wire.ResourceSGPU, "16", sliced...), pods: []*corev1.Pod{agentPod, pluginPod}, want: 1},
 		"by a word":                              {node: withoutCards(advertising(wire.ResourceGPU, "8", wire.AnnotationServedBy, wire.ServedByVendor)), want: 8},
 
-		"by a word, our agent":             {node: advertising(wire.ResourceGPU, "8", wire.AnnotationServedBy, wire.ServedByDaybreak), pods: []*corev1.Pod{pluginPod}},
-		"nothing but labels":               {node: advertising(wire.ResourceGPU, "8"), want: 8, paused: "nothing shows that the vendor's plugin serves it"},
-		"a word that means nothing":        {node: advertising(wire.ResourceGPU, "8", wire.AnnotationServedBy, "\x00"), want: 8, paused: "nothing shows"},
-		"labels, and more than cards":      {node: advertising(wire.ResourceGPU, "128")},
-		"our agent may have described it":  {node: advertising(wire.ResourceSGPU, "16", sliced...), pods: []*corev1.Pod{agentPod}, want: 1, paused: "nothing shows"},
-		"our agent was there":              {node: advertising(wire.ResourceSGPU, "16", sliced...), pods: []*corev1.Pod{systemPod("daybreak-agent-", corev1.PodFailed, agentPod.Labels)}, want: 1},
-		"the plugin has not started":       {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("metax-gpu-device-", corev1.PodPending, nil)}, want: 8, paused: "nothing shows"},
-		"another plugin runs":              {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("metax-gpu-label-", corev1.PodRunning, nil)}, want: 8, paused: "nothing shows"},
-		"a name that ends alike":           {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("nogpu-device-", corev1.PodRunning, nil)}, want: 8, paused: "nothing shows"},
-		"the plugin under its plain name":  {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("gpu-device-", corev1.PodRunning, nil)}, want: 8},
-		"the plugin's devices are gone":    {node: withoutCards(advertising(wire.ResourceGPU, "8", figures...)), pods: []*corev1.Pod{pluginPod}, want: 8, paused: "kubelet has no metax-tech.com/gpu or metax-tech.com/sgpu to allocate"},
-		"by a selector":                    {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("p-", corev1.PodRunning, map[string]string{"app": "plugin"})}, selector: "app in (plugin,other)", want: 8},
-		"a selector in place of the name":  {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{pluginPod}, selector: "app=plugin", want: 8, paused: "nothing shows"},
-		"a node without cards":             {node: gputest.MakeNode("")},
-		"a node without cards but a label": {node: withoutCards(advertising("metax-tech.com/other", "1"))},
+		"by a word, our agent":            {node: advertising(wire.ResourceGPU, "8", wire.AnnotationServedBy, wire.ServedByDaybreak), pods: []*corev1.Pod{pluginPod}},
+		"nothing but labels":              {node: advertising(wire.ResourceGPU, "8"), want: 8, paused: "nothing shows that the vendor's plugin serves it"},
+		"a word that means nothing":       {node: advertising(wire.ResourceGPU, "8", wire.AnnotationServedBy, "\x00"), want: 8, paused: "nothing shows"},
+		"labels, and more than cards":     {node: advertising(wire.ResourceGPU, "128")},
+		"our agent may have described it": {node: advertising(wire.ResourceSGPU, "16", sliced...), pods: []*corev1.Pod{agentPod}, want: 1, paused: "nothing shows"},
+		"our agent was there":             {node: advertising(wire.ResourceSGPU, "16", sliced...), pods: []*corev1.Pod{in(wire.Namespace, systemPod("daybreak-agent-", corev1.PodFailed, agentPod.Labels))}, want: 1},
+		"the plugin has not started":      {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("metax-gpu-device-", corev1.PodPending, nil)}, want: 8, paused: "nothing shows"},
+		"another plugin runs":             {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("metax-gpu-label-", corev1.PodRunning, nil)}, want: 8, paused: "nothing shows"},
+		"a name that ends alike":          {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("nogpu-device-", corev1.PodRunning, nil)}, want: 8, paused: "nothing shows"},
+		"the plugin under its plain name": {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("gpu-device-", corev1.PodRunning, nil)}, want: 8},
+		"the plugin's devices are gone":   {node: withoutCards(advertising(wire.ResourceGPU, "8", figures...)), pods: []*corev1.Pod{pluginPod}, want: 8, paused: "kubelet has no metax-tech.com/gpu or metax-tech.com/sgpu to allocate"},
+		"by a selector":                   {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{systemPod("p-", corev1.PodRunning, map[string]string{"app": "plugin"})}, selector: "app in (plugin,other)", want: 8},
+		"a selector in place of the name": {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{pluginPod}, selector: "app=plugin", want: 8, paused: "nothing shows"},
+		// What any user can create.
+		"a tenant's pod under the plugin's name":  {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{in("tenant", pluginPod)}, want: 8, paused: "nothing shows"},
+		"a tenant's pod with the plugin's labels": {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{in("tenant", systemPod("p-", corev1.PodRunning, map[string]string{"app": "plugin"}))}, selector: "app=plugin", want: 8, paused: "nothing shows"},
+		"a tenant's pod with our agent's labels":  {node: advertising(wire.ResourceSGPU, "16", sliced...), pods: []*corev1.Pod{in("tenant", agentPod)}, want: 1},
+		"our agent's labels beside the plugin":    {node: advertising(wire.ResourceSGPU, "16", sliced...), pods: []*corev1.Pod{in(wire.VendorNamespace, agentPod)}, want: 1},
+		"the plugin in a namespace of its own":    {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{in("gpus", pluginPod)}, spaces: [2]string{"gpus"}, want: 8},
+		"the plugin in the namespace by default":  {node: advertising(wire.ResourceGPU, "8"), pods: []*corev1.Pod{pluginPod}, spaces: [2]string{"gpus"}, want: 8, paused: "nothing shows"},
+		"our agent in another namespace":          {node: advertising(wire.ResourceSGPU, "16", sliced...), pods: []*corev1.Pod{in("db", agentPod)}, spaces: [2]string{"", "db"}, want: 1, paused: "nothing shows"},
+		"our agent in the namespace by default":   {node: advertising(wire.ResourceSGPU, "16", sliced...), pods: []*corev1.Pod{agentPod}, spaces: [2]string{"", "db"}, want: 1},
+		"a node without cards":                    {node: gputest.MakeNode("")},
+		"a node without cards but a label":        {node: withoutCards(advertising("metax-tech.com/other", "1"))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var plugin VendorPlugin
+			plugin := VendorPlugin{Namespace: tt.spaces[0], Daybreak: tt.spaces[1]}
 			if err := plugin.Set(tt.selector); err != nil {
 				t.Fatal(err)
 			}

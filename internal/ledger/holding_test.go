@@ -3,10 +3,9 @@ package ledger_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // on is a share of card 0.
@@ -47,9 +46,7 @@ func TestHoldingIsBookedAtItsPeak(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			h := ledger.Holding{Holder: "pod", QoS: gpu.BurstShare, Parts: tc.parts}
-			if diff := cmp.Diff(tc.want, h.On(0)); diff != "" {
-				t.Errorf("booked on card 0 (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "booked on card 0", tc.want, h.On(0))
 		})
 	}
 }
@@ -67,9 +64,7 @@ func TestHoldingOfAClass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			parts := []ledger.Part{initial(on(3, 64)), app(on(5, 128)), sidecar(on(5, 128))}
 			h := ledger.Holding{Class: tc.class, QoS: gpu.BestEffort, Parts: parts}
-			if diff := cmp.Diff(tc.want, h.On(0)); diff != "" {
-				t.Errorf("booked on card 0 (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "booked on card 0", tc.want, h.On(0))
 		})
 	}
 }
@@ -78,7 +73,5 @@ func TestHoldingCards(t *testing.T) {
 	h := ledger.Holding{Parts: []ledger.Part{
 		initial([]ledger.Share{{Card: 7}}), app(nil), app([]ledger.Share{{Card: 2}, {Card: 63}}), app([]ledger.Share{{Card: 2}}),
 	}}
-	if diff := cmp.Diff([]int{2, 7, 63}, h.Cards().Indices()); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", []int{2, 7, 63}, h.Cards().Indices())
 }

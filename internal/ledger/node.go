@@ -113,11 +113,6 @@ func (n *Node) Holdings() []Holding { return n.holdings }
 // Unknown returns the holders whose cards are not known.
 func (n *Node) Unknown() []Holder { return n.unknown }
 
-// Has reports whether the holder is on the node.
-func (n *Node) Has(h Holder) bool {
-	return slices.ContainsFunc(n.holdings, func(x Holding) bool { return x.Holder == h }) || slices.Contains(n.unknown, h)
-}
-
 // Now returns the state with everything booked.
 func (n *Node) Now() *View { return &n.now }
 

@@ -103,15 +103,9 @@ func TestBook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := gputest.Node(gputest.Zones(2))
 			tc.do(n)
-			if diff := cmp.Diff(tc.want, n.Now().Usage); diff != "" {
-				t.Errorf("usage (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.wantHolders, holders(n)); diff != "" {
-				t.Errorf("holders (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.wantUnknown, append([]ledger.Holder(nil), n.Unknown()...)); diff != "" {
-				t.Errorf("unknown holders (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "usage", tc.want, n.Now().Usage)
+			gputest.Equal(t, "holders", tc.wantHolders, holders(n))
+			gputest.Equal(t, "unknown holders", tc.wantUnknown, append([]ledger.Holder(nil), n.Unknown()...))
 		})
 	}
 }
@@ -133,22 +127,16 @@ func TestForeignUsageStays(t *testing.T) {
 	given[0].Memory = 0 // the caller's own copy
 
 	both := ledger.Usage{Slots: 3, Memory: 3072, Compute: 55, QoS: gpu.FixedShare.Set() | gpu.BestEffort.Set()}
-	if diff := cmp.Diff([]ledger.Usage{both, {}}, n.Now().Usage); diff != "" {
-		t.Errorf("usage with a pod (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "usage with a pod", []ledger.Usage{both, {}}, n.Now().Usage)
 	n.Release("a")
 	n.Book(held("b", 1, 1, 128))
 	n.Release("b")
-	if diff := cmp.Diff([]ledger.Usage{theirs, {}}, n.Now().Usage); diff != "" {
-		t.Errorf("usage without a pod (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "usage without a pod", []ledger.Usage{theirs, {}}, n.Now().Usage)
 	if diff := cmp.Diff(n.Now(), n.WithoutPods()); diff != "" {
 		t.Errorf("no pod is on the node, but it differs from WithoutPods (-now +without):\n%s", diff)
 	}
 	n.SetForeign(nil)
-	if diff := cmp.Diff([]ledger.Usage{{}, {}}, n.Now().Usage); diff != "" {
-		t.Errorf("usage without foreign slices (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "usage without foreign slices", []ledger.Usage{{}, {}}, n.Now().Usage)
 }
 
 // TestFoldIsIncremental books and releases at random: at any time the usage is
@@ -226,9 +214,7 @@ func TestCloneIsIndependent(t *testing.T) {
 			t.Errorf("%s changed with the clone (-before +after):\n%s", name, diff)
 		}
 	}
-	if diff := cmp.Diff([]ledger.Usage{used(1, 20, 1024), used(1, 5, 128)}, change.Now().Usage); diff != "" {
-		t.Errorf("usage of the clone (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "usage of the clone", []ledger.Usage{used(1, 20, 1024), used(1, 5, 128)}, change.Now().Usage)
 	if change.Topology() != n.Topology() {
 		t.Error("the clone has a topology of its own")
 	}
@@ -259,12 +245,8 @@ func TestCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("holding (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]ledger.Holding{want}, n.Holdings()); diff != "" {
-		t.Errorf("booked (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "holding", want, got)
+	gputest.Equal(t, "booked", []ledger.Holding{want}, n.Holdings())
 	if u := n.Now().Usage; u[1].Offline != 1 || u[1].Compute != 30 || !u[3].Exclusive || !u[0].Idle() || u[3].Idle() {
 		t.Errorf("usage %+v", u)
 	}
@@ -353,9 +335,7 @@ func TestShareOf(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			n := ledger.NewNode("n1", topology, tc.serves)
-			if diff := cmp.Diff(tc.want, n.ShareOf(&tc.request, 1)); diff != "" {
-				t.Errorf("share (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "share", tc.want, n.ShareOf(&tc.request, 1))
 		})
 	}
 }

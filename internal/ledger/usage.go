@@ -45,7 +45,9 @@ func (u *Usage) Add(s Share, class gpu.Class, qos gpu.QoS) {
 	}
 }
 
-// plus adds up two usages of one card.
+// Plus adds up two usages of one card.
+func (u *Usage) Plus(o *Usage) { u.plus(o) }
+
 func (u *Usage) plus(o *Usage) {
 	u.Memory += o.Memory
 	u.Compute += o.Compute

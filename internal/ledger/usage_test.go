@@ -57,25 +57,6 @@ func TestMeanIsOverHealthyCards(t *testing.T) {
 	}
 }
 
-// TestFullnessIsNotRounded: every amount that can be booked on cards of 64 and
-// 72 GiB, which have 512 and 576 steps, is a whole number.
-func TestFullnessIsNotRounded(t *testing.T) {
-	for _, steps := range []gpu.MiB{512, 576} {
-		card := &gpu.Card{Memory: steps * gpu.MemoryStep}
-		for k := range steps {
-			u := ledger.Usage{Memory: k * gpu.MemoryStep}
-			if got := u.Fullness(card); got*ledger.Fullness(steps) != ledger.Fullness(k)*ledger.FullnessUnit {
-				t.Fatalf("%d of %d steps of memory are %d of %d", k, steps, got, ledger.FullnessUnit)
-			}
-		}
-	}
-	for _, parts := range []ledger.Fullness{16, 100} {
-		if ledger.FullnessUnit%parts != 0 {
-			t.Errorf("a whole does not divide into %d parts", parts)
-		}
-	}
-}
-
 // exactly returns the fullness as the fraction it stands for.
 func exactly(u ledger.Usage, memory gpu.MiB) *big.Rat {
 	sum := big.NewRat(int64(u.Slots), 16)

@@ -8,12 +8,9 @@ import (
 	"sync"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -138,37 +135,4 @@ func (a *agents) describe(ctx context.Context, node *corev1.Node, p *discover.Pr
 		return nil, err
 	}
 	return agent.Describe(node.Name, node.UID, p.Mode, snapshot, time.Now())
-}
-
-// NewAgent returns an agent of this cluster, a process of bin/daybreak, not
-// started yet. It is a service account whose token names its node, which has to
-// exist. The arguments are those of "daybreak agent".
-func (c *Cluster) NewAgent(ctx context.Context, executable, node string, args ...string) (*Process, error) {
-	object, err := c.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("node of the agent: %w", err)
-	}
-	token, err := c.client.CoreV1().ServiceAccounts(AgentNamespace).CreateToken(ctx, AgentAccount, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
-			Kind: "Node", APIVersion: "v1", Name: object.Name, UID: object.UID,
-		}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("token of the agent: %w", err)
-	}
-	return c.NewAgentAs(token.Status.Token, executable, node, args...)
-}
-
-// NewAgentAs returns an agent as [Cluster.NewAgent] does, with a token of its own: API
-// servers before 1.29 bind tokens to pods, not to nodes.
-func (c *Cluster) NewAgentAs(token, executable, node string, args ...string) (*Process, error) {
-	name := "agent-" + node
-	if err := c.WriteKubeconfig(name, &clientcmdapi.AuthInfo{Token: token}); err != nil {
-		return nil, err
-	}
-	all := append([]string{
-		"agent", "--kubeconfig=" + c.Kubeconfig(name), "--node-name=" + node, "--namespace=" + AgentNamespace,
-		"--metrics-bind-address=0", "--health-probe-bind-address=0",
-	}, args...)
-	return c.NewProcess(name, executable, all...), nil
 }

@@ -35,29 +35,11 @@ type Config struct {
 	Dir string
 	// Executable is the playground's binary.
 	Executable string
-	// APIServer, ControllerManager and PlainScheduler, if set, are Kubernetes' own
-	// binaries of another version, which run in place of the playground's.
-	APIServer, ControllerManager, PlainScheduler string
-	// EmulatedVersion makes the API server behave like an older one: "1.33".
-	EmulatedVersion string
-	// AuditPolicy, if set, is a file with the API server's audit policy; the
-	// log is audit.log in the folder.
-	AuditPolicy string
-	// Egress, if set, is an EgressSelectorConfiguration file with which the API
-	// server reaches webhooks in the network of pods.
-	Egress string
-	// Kubelets lets real kubelets join ([Cluster.Join]): the API server confines
-	// each to its own node, and calls them.
-	Kubelets bool
-	// Address, if set, is an address of this machine at which pods reach the API
-	// server through the Service kubernetes.
-	Address string
-}
-
-// UseBinaries sets the binaries of another version to those in a folder.
-func (c *Config) UseBinaries(folder string) {
-	c.APIServer, c.ControllerManager = filepath.Join(folder, ComponentAPIServer), filepath.Join(folder, ComponentControllerManager)
-	c.PlainScheduler = filepath.Join(folder, ComponentPlainScheduler)
+	// APIServer and ControllerManager, if set, are Kubernetes' own binaries of
+	// another version, which run in place of the playground's.
+	APIServer, ControllerManager string
+	// APIServerArgs are further arguments of the API server.
+	APIServerArgs []string
 }
 
 // Cluster is a running control plane.
@@ -104,7 +86,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		{"manager", ManagerUser, nil},
 		{"simulator", SimulatorUser, nil},
 	} {
-		if err := c.addUser(user.name, user.commonName, user.groups...); err != nil {
+		if err := c.AddUser(user.name, user.commonName, user.groups...); err != nil {
 			return err
 		}
 	}
@@ -121,8 +103,8 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	c.Etcd = c.NewProcess(ComponentEtcd, c.Executable, ComponentEtcd, filepath.Join(c.Dir, "etcd"), strconv.Itoa(ports[0]), strconv.Itoa(ports[1]))
-	c.APIServer = c.newComponent(ComponentAPIServer, ComponentAPIServer, c.Config.APIServer, c.apiServerArgs(ports[0]))
-	c.ControllerManager = c.newComponent(ComponentControllerManager, ComponentControllerManager, c.Config.ControllerManager, c.controllerManagerArgs())
+	c.APIServer = c.newComponent(ComponentAPIServer, c.Config.APIServer, c.apiServerArgs(ports[0]))
+	c.ControllerManager = c.newComponent(ComponentControllerManager, c.Config.ControllerManager, c.controllerManagerArgs())
 	for _, p := range []*Process{c.Etcd, c.APIServer} {
 		if err := p.Start(); err != nil {
 			return err
@@ -142,15 +124,15 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // newComponent returns a process of one of Kubernetes' components: of the binary, or
 // of the playground's if there is none.
-func (c *Cluster) newComponent(name, component, binary string, args []string) *Process {
+func (c *Cluster) newComponent(name, binary string, args []string) *Process {
 	if binary == "" {
-		return c.NewProcess(name, c.Executable, append([]string{component}, args...)...)
+		return c.NewProcess(name, c.Executable, append([]string{name}, args...)...)
 	}
 	return c.NewProcess(name, binary, args...)
 }
 
 func (c *Cluster) apiServerArgs(etcd int) []string {
-	args := []string{
+	return append([]string{
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", etcd),
 		fmt.Sprintf("--secure-port=%d", c.port),
 		"--tls-cert-file=" + c.pki.cert("apiserver"), "--tls-private-key-file=" + c.pki.keyFile("apiserver"),
@@ -159,37 +141,12 @@ func (c *Cluster) apiServerArgs(etcd int) []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.pki.keyFile("service-accounts"),
 		"--service-account-signing-key-file=" + c.pki.keyFile("service-accounts"),
-		"--allow-privileged=true",
+		"--allow-privileged=true", "--authorization-mode=RBAC",
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		// One client must not be able to slow the others down in a test.
 		"--max-requests-inflight=3000", "--max-mutating-requests-inflight=1500",
-	}
-	if c.Address == "" {
-		args = append(args, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none")
-	} else {
-		args = append(args, "--bind-address=0.0.0.0", "--advertise-address="+c.Address,
-			"--requestheader-client-ca-file="+c.pki.cert("ca"), "--requestheader-allowed-names=front-proxy-client") // as clusters have them
-	}
-	if !c.Kubelets {
-		args = append(args, "--authorization-mode=RBAC")
-	} else {
-		args = append(args, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-			"--kubelet-preferred-address-types=InternalIP",
-			"--kubelet-client-certificate="+c.pki.cert("admin"), "--kubelet-client-key="+c.pki.keyFile("admin"))
-	}
-	if c.EmulatedVersion != "" {
-		args = append(args, "--emulated-version="+c.EmulatedVersion)
-	}
-	if c.AuditPolicy != "" {
-		args = append(args, "--audit-policy-file="+c.AuditPolicy, "--audit-log-path="+c.AuditLog(), "--audit-log-mode=batch")
-	}
-	if c.Egress != "" {
-		args = append(args, "--egress-selector-config-file="+c.Egress)
-	}
-	return args
+	}, c.APIServerArgs...)
 }
-
-// AuditLog returns the path of the API server's audit log.
-func (c *Cluster) AuditLog() string { return filepath.Join(c.Dir, "audit.log") }
 
 func (c *Cluster) controllerManagerArgs() []string {
 	return []string{
@@ -208,9 +165,9 @@ func (c *Cluster) Kubeconfig(user string) string { return filepath.Join(c.Dir, u
 // URL returns the API server's address.
 func (c *Cluster) URL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.port) }
 
-// addUser issues the certificate of a user, unless there is one, and writes the
-// kubeconfig.
-func (c *Cluster) addUser(user, commonName string, groups ...string) error {
+// AddUser issues the certificate of a user, unless there is one, and writes the
+// kubeconfig. The certificate is USER.crt in the folder pki, its key USER.key.
+func (c *Cluster) AddUser(user, commonName string, groups ...string) error {
 	if err := c.pki.issue(user, commonName, groups...); err != nil {
 		return err
 	}
@@ -269,18 +226,15 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 	})
 }
 
+// shortLease are arguments of the election: after a leader was killed, the next one waits
+// for the end of the lease.
+var shortLease = []string{"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms"}
+
 // NewScheduler returns a scheduler of this cluster, not started yet. The
 // arguments are those of "daybreak scheduler"; a later one overrides an earlier.
 func (c *Cluster) NewScheduler(name string, args ...string) *Process {
-	all := append([]string{ComponentScheduler, "--kubeconfig=" + c.Kubeconfig("scheduler"), "--secure-port=0"}, args...)
-	return c.NewProcess(name, c.Executable, all...)
-}
-
-// NewPlainScheduler returns a kube-scheduler of this cluster without anything of
-// ours, not started yet. The arguments are its own, a configuration file that
-// names the kubeconfig of "scheduler" among them.
-func (c *Cluster) NewPlainScheduler(name string, args ...string) *Process {
-	return c.newComponent(name, ComponentPlainScheduler, c.PlainScheduler, append([]string{"--secure-port=0"}, args...))
+	all := append([]string{ComponentScheduler, "--kubeconfig=" + c.Kubeconfig("scheduler"), "--secure-port=0"}, shortLease...)
+	return c.NewProcess(name, c.Executable, append(all, args...)...)
 }
 
 // Stop stops everything, the last started first.

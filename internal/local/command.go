@@ -267,7 +267,7 @@ func (p *playground) startScheduler(cluster *Cluster) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheduler := cluster.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak", "--leader-elect=false",
+	scheduler := cluster.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak",
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics")
 	err = scheduler.Start()
 	return scheduler, err

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -48,8 +46,8 @@ var rbac string
 // fieldManager names us in server-side apply.
 const fieldManager = "daybreak-playground"
 
-// Install puts the Device definition, our namespace and the rights of our parts
-// into the cluster and returns when Devices can be created.
+// Install puts the Device definition, our namespace, the rights of our parts and the
+// Secret of the manager into the cluster and returns when Devices can be created.
 func (c *Cluster) Install(ctx context.Context) error {
 	if err := c.Apply(ctx, bytes.NewReader(crd.Device)); err != nil {
 		return err
@@ -76,7 +74,8 @@ func (c *Cluster) Install(ctx context.Context) error {
 			return fmt.Errorf("rights of the %s: %w", part, err)
 		}
 	}
-	return nil
+	// Empty, as the chart has it: what a manager has written there stays.
+	return c.Apply(ctx, strings.NewReader("{apiVersion: v1, kind: Secret, metadata: {namespace: "+manager.DefaultNamespace+", name: "+policy.Secret+"}}"))
 }
 
 // grant gives a part the rights that the chart gives it.
@@ -99,7 +98,7 @@ func (c *Cluster) grant(ctx context.Context, part string, subject rbacv1.Subject
 	for _, object := range []any{
 		rbacv1.ClusterRole{TypeMeta: kind("ClusterRole"), ObjectMeta: everywhere, Rules: slices.Concat(rights.Cluster, rights.Policies)},
 		rbacv1.ClusterRoleBinding{TypeMeta: kind("ClusterRoleBinding"), ObjectMeta: everywhere, RoleRef: role("ClusterRole"), Subjects: subjects},
-		rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: inside, Rules: slices.Concat(rights.Namespace, rights.Previous)},
+		rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: inside, Rules: rights.Namespace},
 		rbacv1.RoleBinding{TypeMeta: kind("RoleBinding"), ObjectMeta: inside, RoleRef: role("Role"), Subjects: subjects},
 	} {
 		if err := json.NewEncoder(&text).Encode(object); err != nil {
@@ -150,7 +149,7 @@ func (c *Cluster) guarded(ctx context.Context, p policy.Params) error {
 	}
 	config := c.REST() // what is forbidden to a manager whatever rights it has
 	config.Impersonate = rest.ImpersonationConfig{UserName: p.Managers[0], Groups: []string{"system:masters"}}
-	return waitDenied(ctx, config, &corev1.Secret{ObjectMeta: forged},
+	return waitDenied(ctx, config,
 		&corev1.Event{ObjectMeta: forged, InvolvedObject: corev1.ObjectReference{Kind: "Node", Namespace: forged.Namespace, Name: forged.Name}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: forged.Name}})
 }
@@ -176,30 +175,6 @@ func waitDenied(ctx context.Context, config *rest.Config, objects ...client.Obje
 		}
 	}
 	return nil
-}
-
-// Validate makes the API server ask the manager at this address about pods that ask
-// for cards and about what the policies are about, as below Kubernetes 1.30. It
-// returns the file with the policies, for the manager.
-func (c *Cluster) Validate(ctx context.Context, p policy.Params, address string) (file string, err error) {
-	p.URL = "https://" + address
-	policies, err := policy.Guards(p)
-	if err != nil {
-		return "", err
-	}
-	mutating, err := policy.Webhook(p)
-	if err != nil {
-		return "", err
-	}
-	validating, err := policy.Validating(p)
-	if err != nil {
-		return "", err
-	}
-	file = filepath.Join(c.Dir, "policies.yaml")
-	if err := os.WriteFile(file, policies, 0o600); err != nil {
-		return "", err
-	}
-	return file, c.Apply(ctx, bytes.NewReader(slices.Concat(mutating, validating)))
 }
 
 // Webhook makes the API server ask the manager at this address about pods that

@@ -19,18 +19,8 @@ const (
 	nodePods   = "256"
 )
 
-// NodeOf returns the Node object of a simulated node with the cards of the
-// profile, for [Simulator.AdoptNode]: its caller creates the Device.
-func NodeOf(p *discover.Profile, name string) (*corev1.Node, error) {
-	t, err := p.Topology(name)
-	if err != nil {
-		return nil, err
-	}
-	return nodeOf(p, name, t), nil
-}
-
-// nodeOf returns the Node object of a simulated node.
-func nodeOf(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
+// NodeOf returns the Node object of a simulated node with the cards of the profile.
+func NodeOf(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
 	resources := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse(nodeCPUs),
 		corev1.ResourceMemory: resource.MustParse(nodeMemory),
@@ -72,7 +62,7 @@ func nodeOf(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
 // AdvertisedNode returns the Node object of a simulated node with what the
 // manager would add, for clusters without one.
 func AdvertisedNode(p *discover.Profile, name string, t *gpu.Topology) *corev1.Node {
-	node := nodeOf(p, name, t)
+	node := NodeOf(p, name, t)
 	memory := gpu.MiB(0)
 	for c := range t.Healthy().All() {
 		memory += t.Card(c).Memory

@@ -22,7 +22,7 @@ func TestProfileReadsBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			node := nodeOf(&kinds[i], "n1", topology)
+			node := NodeOf(&kinds[i], "n1", topology)
 			a := agents{dir: t.TempDir(), temporary: true}
 			device, err := a.describe(t.Context(), node, &kinds[i])
 			if err != nil {

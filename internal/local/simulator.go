@@ -31,7 +31,7 @@ const (
 // Ready and runs the pods that are bound to them, in name only.
 type Simulator struct {
 	// Managed reports that a manager runs: simulated nodes then come without what
-	// it makes nodes advertise, and [Simulator.AddNode] waits until it has.
+	// it makes nodes advertise, and [Simulator.AddNodes] waits until it has.
 	// Otherwise they come with it.
 	Managed bool
 
@@ -42,7 +42,6 @@ type Simulator struct {
 	mu     sync.Mutex
 	nodes  map[string]*simulated
 	plugin Plugin // serves pods with cards on nodes of its own; or nil
-	still  bool   // nodes are made and then left alone
 
 	agents agents
 
@@ -57,13 +56,6 @@ type SimulatorOption func(*Simulator)
 // WithoutAgents publishes the Device of each node once and then leaves it
 // alone, as tests with thousands of nodes want it.
 func WithoutAgents() SimulatorOption { return func(s *Simulator) { s.agents.off = true } }
-
-// StandStill makes nodes and then leaves them alone: no lease is renewed and no
-// pod is run, so that nothing but what is measured costs anything. It is for
-// clusters whose controller manager is stopped, or nodes become NotReady.
-func StandStill() SimulatorOption {
-	return func(s *Simulator) { s.agents.off, s.still = true, true }
-}
 
 // ProfilesIn keeps the profiles of the nodes as files in a folder, NODE.yaml
 // each, where a user may edit them; by default they are somewhere temporary.
@@ -86,11 +78,9 @@ func NewSimulator(ctx context.Context, config *rest.Config, options ...Simulator
 		return nil, err
 	}
 	var running sync.WaitGroup
-	if !s.still {
-		if err := s.attend(ctx, &running); err != nil {
-			stop()
-			return nil, err
-		}
+	if err := s.attend(ctx, &running); err != nil {
+		stop()
+		return nil, err
 	}
 	go func() {
 		<-ctx.Done()

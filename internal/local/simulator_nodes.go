@@ -34,36 +34,27 @@ func (s *Simulator) AddNodes(ctx context.Context, prefix string, n int, kinds []
 	names := make([]string, n)
 	for i := range names {
 		names[i] = nodeName(prefix, i)
-		group.Go(func() error { return s.addNode(groupCtx, names[i], &kinds[i%len(kinds)], nil) })
+		group.Go(func() error { return s.AddNode(groupCtx, names[i], &kinds[i%len(kinds)]) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return s.advertised(ctx, names...)
+	return s.advertised(ctx, names)
 }
 
 func nodeName(prefix string, i int) string { return fmt.Sprintf("%s-%d", prefix, i+1) }
 
-// AddNode creates one node of the given kind, with its Device and with other amounts
-// where they are given, and returns when it advertises its cards.
-func (s *Simulator) AddNode(ctx context.Context, name string, p *discover.Profile, amounts corev1.ResourceList) error {
-	if err := s.addNode(ctx, name, p, amounts); err != nil {
-		return err
-	}
-	return s.advertised(ctx, name)
-}
-
-func (s *Simulator) addNode(ctx context.Context, name string, p *discover.Profile, amounts corev1.ResourceList) error {
+// AddNode creates one node of the given kind, with its Device. It does not wait for
+// the manager.
+func (s *Simulator) AddNode(ctx context.Context, name string, p *discover.Profile) error {
 	t, err := p.Topology(name)
 	if err != nil {
 		return err
 	}
-	wanted := nodeOf(p, name, t)
+	wanted := NodeOf(p, name, t)
 	if !s.Managed {
 		wanted = AdvertisedNode(p, name, t)
 	}
-	maps.Copy(wanted.Status.Capacity, amounts)
-	maps.Copy(wanted.Status.Allocatable, amounts)
 	n := &simulated{want: wanted}
 	if s.agents.off {
 		n.kind = p
@@ -76,7 +67,7 @@ func (s *Simulator) addNode(ctx context.Context, name string, p *discover.Profil
 
 // advertised waits until the manager, if there is one, has made the nodes
 // advertise their cards.
-func (s *Simulator) advertised(ctx context.Context, names ...string) error {
+func (s *Simulator) advertised(ctx context.Context, names []string) error {
 	if !s.Managed {
 		return nil
 	}
@@ -122,10 +113,8 @@ func (s *Simulator) adopt(ctx context.Context, n *simulated) error {
 		return fmt.Errorf("create node %s: %w", name, err)
 	}
 	n.uid = node.UID
-	if !s.still {
-		if err := s.renew(ctx, name); err != nil {
-			return err
-		}
+	if err := s.renew(ctx, name); err != nil {
+		return err
 	}
 	if err := s.ready(ctx, n.want); err != nil {
 		return err

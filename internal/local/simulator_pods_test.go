@@ -328,8 +328,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// TestKeepNode: a kubelet restores the amounts that it reports, and registers a
-// Node that was deleted and created again.
+// TestKeepNode: a kubelet restores the amounts that it reports and, after its lease
+// expired, Ready, and registers a Node that was deleted and created again.
 func TestKeepNode(t *testing.T) {
 	want := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{wire.LabelSimulated: "true"}, Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}},
@@ -343,6 +343,9 @@ func TestKeepNode(t *testing.T) {
 	now.UID, now.Annotations = "first", nil // its annotation was taken away on purpose
 	now.Status.Capacity = corev1.ResourceList{wire.ResourceSGPU: resource.MustParse("0"), "example.com/other": resource.MustParse("3")}
 	now.Status.Allocatable = nil
+	now.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown"}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
+	}
 	s := &Simulator{client: fake.NewClientset(now)}
 	n := &simulated{want: want, uid: "first"}
 	keep := func() *corev1.Node {
@@ -357,6 +360,13 @@ func TestKeepNode(t *testing.T) {
 		return got
 	}
 	got := keep()
+	status := map[corev1.NodeConditionType]corev1.ConditionStatus{}
+	for _, c := range got.Status.Conditions {
+		status[c.Type] = c.Status
+	}
+	if diff := cmp.Diff(map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True", corev1.NodeDiskPressure: "False"}, status); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
 	counts := map[string]int64{}
 	for name, q := range got.Status.Capacity {
 		counts[string(name)] = q.Value()

@@ -45,7 +45,7 @@ func (a Admission) withDefaults(namespace string) Admission {
 		a.Address = Off
 	}
 	if len(a.Hosts) == 0 {
-		service := policy.DefaultService + "." + namespace + ".svc"
+		service := policy.Service + "." + namespace + ".svc"
 		a.Hosts = []string{service, service + ".cluster.local"}
 	}
 	if len(a.Rules.Schedulers) == 0 {
@@ -56,12 +56,8 @@ func (a Admission) withDefaults(namespace string) Admission {
 
 func (m *Manager) addAdmission(ctx context.Context) error {
 	a := m.cfg.Admission
-	client, err := kubernetes.NewForConfig(m.rest)
-	if err != nil {
-		return err
-	}
 	keeper, err := cert.New(cert.Options{
-		Client: client, Namespace: m.cfg.Namespace, Secret: policy.Secret, Configuration: policy.Name, Validating: a.Policies != "",
+		Client: m.client, Namespace: m.cfg.Namespace, Secret: policy.Secret, Configuration: policy.Name, Validating: a.Policies != "",
 		Hosts: a.Hosts, Validity: a.Validity, Overlap: a.Overlap, Clock: m.cfg.Clock,
 	})
 	if err != nil {

@@ -1,39 +1,35 @@
 package manager
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
-	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
-// TestAmountsAreWhatIsBooked: for any pod, on nodes with unequal cards in any state
-// of use, the webhook writes what the ledger books at the pod's peak on the largest
-// cards that the pod could get, and at least what it books on every other node where
-// the pod fits.
-func TestAmountsAreWhatIsBooked(t *testing.T) {
+// TestNoPodHoldsMoreThanItCounts: for any pod, on nodes with unequal cards in any
+// state of use, the webhook writes what the pod can use at its peak on the largest
+// cards that it could get, and at least what it can use on every other node where it
+// fits: as much of a card as the agent gives its containers. That holds too if a user
+// changes the pod before it is bound, as far as the policies and the scheduler accept
+// the change.
+func TestNoPodHoldsMoreThanItCounts(t *testing.T) {
 	const worlds, each = 100, 100
-	seen := map[string]int{}
+	seen, policies := map[string]int{}, newPolicies(t)
 	for seed := range uint64(worlds) {
 		w := newAmountsWorld(t, seed)
+		w.policies = policies
 		for left := each; left > 0; {
 			pod := w.pod()
 			verdict := w.rules.Admit(pod, &authenticationv1.UserInfo{Username: "jane"})
@@ -50,121 +46,13 @@ func TestAmountsAreWhatIsBooked(t *testing.T) {
 	t.Log(seen)
 	for _, what := range []string{
 		"init", "sidecar", "several apps", "the ratio counts", "no card known", "placed", "on the largest cards", "on smaller cards", "less on smaller cards",
-		"on a node in use", "peak of an init container", "exclusive slices", "on a seat",
+		"on a node in use", "peak of an init container", "exclusive slices", "exclusive slices with little memory", "online", "on listed cards alone", "on a seat",
+		"claimed", "changed", "change denied", "changed and placed",
 	} {
 		if seen[what] < 200 {
 			t.Errorf("%s: %d pods, want at least 200: the test shows little", what, seen[what])
 		}
 	}
-}
-
-// amountsWorld is a cluster whose cards the webhook knows, with the accounts of its
-// nodes.
-type amountsWorld struct {
-	*testing.T
-	gputest.Mixture
-	rules webhook.Rules
-	nodes []*corev1.Node
-	empty []*ledger.Node // and, in the same order, each node in some state of use:
-	used  []*ledger.Node
-}
-
-const unknownCard = 72 << 10
-
-func newAmountsWorld(t *testing.T, seed uint64) *amountsWorld {
-	w := &amountsWorld{T: t, Mixture: gputest.Mixture{Rand: gputest.Rand(seed)}}
-	var objects []runtime.Object
-	for i := range 2 + w.IntN(5) {
-		name := fmt.Sprintf("n%d", i)
-		n := gputest.ServedNode(name, 8, 8)
-		w.State(n)
-		facts := inventory.NodeObjects{Name: name, Node: n}
-		if w.Often(90) {
-			memories := []string{"16Gi", "32Gi", "48Gi", "64Gi", "80Gi"}[w.IntN(4):]
-			sizes := make([]string, 1+w.IntN(8))
-			for j := range sizes {
-				sizes[j] = memories[w.IntN(2)] // some nodes have cards of two kinds
-				w.Cards = append(w.Cards, fmt.Sprintf("%s-%d", name, j))
-			}
-			object := deviceOf(t, name, []string{"", "", "", "native", "sgpu", "shared"}[w.IntN(6)], sizes...)
-			facts.Device = decoded(t, object)
-			objects = append(objects, object)
-		} else {
-			n = gputest.MakeNode("gpu: 8", wire.AnnotationServedBy, wire.ServedByVendor)
-			n.Name, facts.Node, facts.Vendor = name, n, true
-			w.State(n)
-		}
-		objects = append(objects, n)
-		account := facts.Inventory().NewNode()
-		w.nodes, w.empty, w.used = append(w.nodes, n), append(w.empty, account), append(w.used, account.Clone())
-	}
-	w.Cards = append(w.Cards, "GPU-of-another-node")
-	w.rules = webhook.Rules{LargestCard: newCards(t, objects...).largest, CardMemory: unknownCard}
-	w.fill()
-	return w
-}
-
-func decoded(t *testing.T, object *unstructured.Unstructured) *v1alpha1.Device {
-	t.Helper()
-	device := cluster.DecodeDevice(object)
-	if device.Err != nil {
-		t.Fatal(device.Err)
-	}
-	return device.Device
-}
-
-// fill books some pods.
-func (w *amountsWorld) fill() {
-	for i, n := range w.used {
-		for j := range w.IntN(12) {
-			ask, _ := request.Read(w.pod())
-			if ask == nil {
-				continue
-			}
-			if offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
-				if _, err := n.Commit(offer, ledger.Holder(fmt.Sprintf("default/filler-%d-%d", i, j)), &ask.Request); err != nil {
-					w.Fatal(err)
-				}
-			}
-		}
-	}
-}
-
-// forms are further ways to ask for cards, and not to.
-var forms = []string{
-	"", "cpu: 1", "sgpu: 0", "gpu: 1", "gpu: 3", "sgpu: 1", "sgpu: 2", "sgpu: 1, vcore: 0", "sgpu: 1, vcore: 30", "sgpu: 1, vcore: 100, vmemory: 4", "sgpu: 3, vmemory: 1",
-	"sgpu: 1, vcore: 15, vmemory: 3", "sgpu: 1, vcore: 5, vmemory: 300Mi", "sgpu: 2, vcore: 25, vmemory: 5G",
-	"koordinator.sh/gpu: 100", "koordinator.sh/gpu: 300", "koordinator.sh/gpu: 33", "gpu-memory-ratio: 200", "gpu-core: 7, gpu-memory-ratio: 13", "gpu.shared: 1, gpu-core: 40, gpu-memory: 1Gi",
-	"gpu.shared: 2, gpu-core: 200, gpu-memory: 20Gi", "gpu-core: 100, gpu-memory-ratio: 50",
-}
-
-// pod returns a pod with further containers, some of which have amounts already.
-func (w *amountsWorld) pod() *corev1.Pod {
-	pod := w.Pod("p")
-	forged := func() string { return "daybreak-gpu.io/" + []string{"compute: 1", "memory: 1k", "cards: 9"}[w.IntN(3)] }
-	draw := func() corev1.Container {
-		words := []string{forms[w.IntN(len(forms))]}
-		if w.Often(10) {
-			words = append(words, forged())
-		}
-		limits := gputest.MakeResources(strings.Trim(strings.Join(words, ", "), ", "))
-		c := corev1.Container{Name: fmt.Sprintf("more-%d", len(pod.Spec.Containers)+len(pod.Spec.InitContainers)), Resources: corev1.ResourceRequirements{Limits: limits}}
-		if w.Often(20) {
-			c.Resources = corev1.ResourceRequirements{Requests: limits}
-		}
-		return c
-	}
-	for w.Often(25) {
-		pod.Spec.Containers = slices.Insert(pod.Spec.Containers, w.IntN(len(pod.Spec.Containers)+1), draw())
-	}
-	for w.Often(40) {
-		c := draw()
-		if w.Often(50) {
-			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-		}
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
-	}
-	return pod
 }
 
 // check checks what was written on the pod, and counts what it was about.
@@ -177,18 +65,40 @@ func (w *amountsWorld) check(pod *corev1.Pod, seen map[string]int) {
 		}
 		return
 	}
-	written := w.written(pod)
-	r := &ask.Request
-	w.describe(r, seen)
-	largest := w.largest(pod, r)
+	w.describe(&ask.Request, seen)
+	largest := w.largest(pod, &ask.Request)
 	if largest == 0 {
 		seen["no card known"]++
 		largest = unknownCard
 	}
+	if w.Often(50) {
+		w.place(pod, ask, largest, seen)
+		return
+	}
+	seen["changed"]++
+	was := pod.DeepCopy()
+	w.change(pod)
+	if w.denied(was, pod) {
+		seen["change denied"]++
+		return
+	}
+	pod.UID = "u"
+	if ask, _ = request.ReadPending(pod); ask != nil {
+		placed := seen["placed"]
+		w.place(pod, ask, 0, seen)
+		seen["changed and placed"] += seen["placed"] - placed
+	}
+}
+
+// place places the pod on each node where it fits and compares. largest is the memory of
+// the largest card that it could get when it was admitted, 0 if it was changed since.
+func (w *amountsWorld) place(pod *corev1.Pod, ask *request.PodRequest, largest gpu.MiB, seen map[string]int) {
+	w.Helper()
+	written := w.written(pod)
 	selects := nodeaffinity.GetRequiredNodeAffinity(pod)
 	for i, n := range w.nodes {
 		for _, account := range []*ledger.Node{w.empty[i], w.used[i]} {
-			offer, refusal := place.Fit(account, r, &ask.Prefer)
+			offer, refusal := place.Fit(account, &ask.Request, &ask.Prefer)
 			if selected, _ := selects.Match(n); !selected || refusal.Code != place.Fits {
 				continue
 			}
@@ -196,9 +106,69 @@ func (w *amountsWorld) check(pod *corev1.Pod, seen map[string]int) {
 			if len(account.Holdings()) > 0 {
 				seen["on a node in use"]++
 			}
-			w.compare(account, offer, r, written, largest, seen)
+			h := account.Holding(&offer, "default/p", &ask.Request)
+			w.booked(account, offer, &ask.Request, &h)
+			w.compare(account, &h, w.given(i, account, pod, ask, &h, seen), written, largest, seen)
 		}
 	}
+}
+
+// given returns what the pod's containers can use of the node's cards at their peak,
+// once the pod is bound there: from what the agent reads to make their devices. It is
+// read as it is booked where the vendor's plugin picks the cards.
+func (w *amountsWorld) given(i int, account *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, h *ledger.Holding, seen map[string]int) ledger.Amounts {
+	w.Helper()
+	annotations, err := allocation.Annotations(account, ask, h, time.Unix(1, 0))
+	if err != nil {
+		w.Fatal(err)
+	}
+	bound := pod.DeepCopy()
+	bound.Spec.NodeName, bound.Namespace = account.Name, "default"
+	if bound.Annotations == nil {
+		bound.Annotations = map[string]string{}
+	}
+	maps.Copy(bound.Annotations, annotations)
+	booking, known, notes := allocation.BookingOf(w.inventories[i], account, bound)
+	if !known || len(notes) > 0 {
+		w.Fatalf("what is bound can't be read: %q", notes)
+	}
+	shares := make([][]use, len(booking.Parts))
+	for k := range booking.Parts {
+		part := &booking.Parts[k]
+		own, seats := part.Shares, account.Serves.Seats
+		if !account.Counted && ask.Request.Requests[k].Cards > 0 {
+			claim, claimErr := allocation.ClaimOf(account, bound, part.Container)
+			if claimErr != nil {
+				w.Fatal(claimErr)
+			}
+			own, seats = claim.Shares, claim.Seats
+			seen["claimed"]++
+		}
+		for _, s := range own {
+			shares[k] = append(shares[k], useOf(s, account.Topology().Card(s.Card).Memory, seats && part.Whole, booking.Class))
+		}
+	}
+	return life(&booking, shares, seen)
+}
+
+// use is what a container can use of a card.
+type use struct {
+	compute gpu.Percent
+	memory  gpu.MiB
+	card    bool // all of the card's compute
+}
+
+// useOf returns what a container can use that has the share. The agent makes no slice
+// of an exclusive share or a seat: the container has the card's own devices. The slice
+// of an online pod takes the compute from the others on its card.
+func useOf(s ledger.Share, card gpu.MiB, seat bool, class gpu.Class) use {
+	switch {
+	case s.Exclusive || seat:
+		return use{gpu.FullCompute, card, true}
+	case class == gpu.Online:
+		return use{gpu.FullCompute, s.Memory, true}
+	}
+	return use{s.Compute, s.Memory, false}
 }
 
 // written returns the amounts, which are on the first app container alone.
@@ -229,8 +199,10 @@ func (w *amountsWorld) describe(r *gpu.PodRequest, seen map[string]int) {
 			phases[req.Phase]++
 			what["the ratio counts"] = what["the ratio counts"] || req.Memory.Ratio > 0
 			what["exclusive slices"] = what["exclusive slices"] || req.Exclusive && !req.Whole
+			what["exclusive slices with little memory"] = what["exclusive slices with little memory"] || req.Exclusive && !req.Whole && req.Memory.Ratio == 0
 		}
 	}
+	what["online"], what["on listed cards alone"] = r.Class == gpu.Online, len(r.Allow) > 0
 	what["init"], what["sidecar"], what["several apps"] = phases[gpu.Init] > 0, phases[gpu.Sidecar] > 0, phases[gpu.App] > 1
 	for name := range maps.Keys(what) {
 		if what[name] {
@@ -254,69 +226,60 @@ func (w *amountsWorld) largest(pod *corev1.Pod, r *gpu.PodRequest) gpu.MiB {
 	return largest
 }
 
-// compare compares what was written with what is booked when the offer is taken.
-func (w *amountsWorld) compare(account *ledger.Node, offer ledger.Offer, r *gpu.PodRequest, written ledger.Amounts, largest gpu.MiB, seen map[string]int) {
+// compare compares what was written with what is given when the holding is bound, and
+// that with what quotas count of it.
+func (w *amountsWorld) compare(account *ledger.Node, h *ledger.Holding, given, written ledger.Amounts, largest gpu.MiB, seen map[string]int) {
 	w.Helper()
-	h := account.Holding(&offer, "default/p", r)
-	peak := life(&h, seen)
-	if got := h.Peak(); got != peak {
-		w.Errorf("the ledger's peak is %+v, want %+v", got, peak)
+	counted := account.Peak(h)
+	counted.Whole, counted.Slices = 0, 0 // no quota of Kubernetes counts them
+	if !account.Serves.Seats && counted != given {
+		w.Errorf("%s: the ledger counts %+v, and %+v is given", account.Name, counted, given)
 	}
-	w.booked(account, offer, r, &h, peak)
-	peak.Whole, peak.Slices = 0, 0 // no quota of Kubernetes counts them
-	switch {
-	case account.Serves.Seats:
+	if written.Memory < given.Memory || written.Compute < given.Compute || written.Cards < given.Cards {
+		w.Errorf("written %+v, given on %s: %+v", written, account.Name, given)
+	}
+	if account.Serves.Seats {
 		seen["on a seat"]++
-	case written.Compute != peak.Compute || written.Cards != peak.Cards:
-		w.Errorf("written %+v, booked on %s: %+v", written, account.Name, peak)
 	}
-	onLargest := !account.Serves.Seats
+	if largest == 0 {
+		return
+	}
+	onLargest := true
 	for _, part := range h.Parts {
 		for _, s := range part.Shares {
 			onLargest = onLargest && account.Topology().Card(s.Card).Memory == largest
 		}
 	}
 	switch {
+	case written.Compute != given.Compute || written.Cards != given.Cards || onLargest && written != given:
+		w.Errorf("written %+v, given on %s: %+v, the largest cards: %t", written, account.Name, given, onLargest)
 	case onLargest:
 		seen["on the largest cards"]++
-		if written != peak {
-			w.Errorf("written %+v, booked on the largest cards: %+v", written, peak)
-		}
-	case written.Memory < peak.Memory || written.Compute < peak.Compute || written.Cards < peak.Cards:
-		w.Errorf("written %+v, booked on smaller cards: %+v", written, peak)
 	default:
 		seen["on smaller cards"]++
-		if written.Memory > peak.Memory {
+		if written.Memory > given.Memory {
 			seen["less on smaller cards"]++
 		}
 	}
 }
 
-// life returns the most that the pod holds at one time: container by container, as
+// life returns the most that the pod can use at one time: container by container, as
 // kubelet starts them.
-func life(h *ledger.Holding, seen map[string]int) (most ledger.Amounts) {
+func life(h *ledger.Holding, shares [][]use, seen map[string]int) (most ledger.Amounts) {
 	held := func(runs func(i int, p *ledger.Part) bool) ledger.Amounts {
 		var a ledger.Amounts
 		for i := range h.Parts {
-			for _, s := range h.Parts[i].Shares {
+			for _, s := range shares[i] {
 				if !runs(i, &h.Parts[i]) {
 					continue
 				}
-				a.Compute, a.Memory = a.Compute+s.Compute, a.Memory+s.Memory
-				if s.Exclusive {
+				a.Compute, a.Memory = a.Compute+s.compute, a.Memory+s.memory
+				if s.card {
 					a.Cards++
-				}
-				if h.Parts[i].Whole {
-					a.Whole++
-				} else {
-					a.Slices++
 				}
 			}
 		}
-		most = ledger.Amounts{
-			Compute: max(most.Compute, a.Compute), Memory: max(most.Memory, a.Memory), Cards: max(most.Cards, a.Cards),
-			Whole: max(most.Whole, a.Whole), Slices: max(most.Slices, a.Slices),
-		}
+		most = ledger.Amounts{Compute: max(most.Compute, a.Compute), Memory: max(most.Memory, a.Memory), Cards: max(most.Cards, a.Cards)}
 		return a
 	}
 	for now := range h.Parts {
@@ -330,10 +293,17 @@ func life(h *ledger.Holding, seen map[string]int) (most ledger.Amounts) {
 	return most
 }
 
-// booked checks the peak against what the ledger books on the cards, each of which
-// may have its own peak at another time.
-func (w *amountsWorld) booked(account *ledger.Node, offer ledger.Offer, r *gpu.PodRequest, h *ledger.Holding, peak ledger.Amounts) {
+// booked checks what is booked at the peak against what the ledger books on the cards,
+// each of which may have its own peak at another time.
+func (w *amountsWorld) booked(account *ledger.Node, offer ledger.Offer, r *gpu.PodRequest, h *ledger.Holding) {
 	w.Helper()
+	shares := make([][]use, len(h.Parts))
+	for i := range h.Parts {
+		for _, s := range h.Parts[i].Shares {
+			shares[i] = append(shares[i], use{s.Compute, s.Memory, s.Exclusive})
+		}
+	}
+	peak := life(h, shares, map[string]int{})
 	after := account.Clone()
 	if _, err := after.Commit(offer, "default/p", r); err != nil {
 		w.Fatal(err)
@@ -348,8 +318,7 @@ func (w *amountsWorld) booked(account *ledger.Node, offer ledger.Offer, r *gpu.P
 	}
 	steady := !slices.ContainsFunc(h.Parts, func(p ledger.Part) bool { return p.Phase == gpu.Init && len(p.Shares) > 0 })
 	less := sum.Compute < peak.Compute || sum.Memory < peak.Memory || sum.Cards < peak.Cards
-	differs := sum.Compute != peak.Compute || sum.Memory != peak.Memory || sum.Cards != peak.Cards
-	if less || steady && differs {
+	if less || steady && sum != peak {
 		w.Errorf("the peak is %+v, and on %s the cards have %+v more", peak, account.Name, sum)
 	}
 }

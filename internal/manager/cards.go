@@ -101,7 +101,9 @@ func (x *cardIndex) read(name string) {
 // and not ruled out by its lists of cards. Taints, cordons and the health of nodes
 // and cards don't count: they may change while the pod waits, and its amounts
 // stay. It returns false where there is
-// none, or before all nodes have been read.
+// none, or before all nodes have been read. Nodes are compared with the pod's node
+// affinity, which takes longest, while other requests are answered and the index is
+// kept up to date.
 func (x *cardIndex) largest(pod *corev1.Pod, r *gpu.PodRequest) (gpu.MiB, bool) {
 	if x.ready() != nil {
 		return 0, false
@@ -112,14 +114,32 @@ func (x *cardIndex) largest(pod *corev1.Pod, r *gpu.PodRequest) (gpu.MiB, bool) 
 		allowed[id] = true
 	}
 	admits := func(id gpu.CardID) bool { return (len(allowed) == 0 || allowed[id]) && r.Admits(id) }
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for _, memory := range slices.Backward(slices.Sorted(maps.Keys(x.byMemory))) {
-		for _, cards := range x.byMemory[memory] {
-			if memory > 0 && place.Served(cards.serves, r) && filter.Selects(cards.node) && slices.ContainsFunc(cards.ids, admits) {
-				return memory, true
-			}
+	for _, memory := range slices.Backward(x.memories()) {
+		nodes := x.nodesWith(memory, func(cards nodeCards) bool {
+			return place.Served(cards.serves, r) && slices.ContainsFunc(cards.ids, admits)
+		})
+		if memory > 0 && slices.ContainsFunc(nodes, filter.Selects) {
+			return memory, true
 		}
 	}
 	return 0, false
+}
+
+// memories returns the different memories of cards, in order.
+func (x *cardIndex) memories() []gpu.MiB {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Sorted(maps.Keys(x.byMemory))
+}
+
+// nodesWith returns the nodes that have such cards with this memory.
+func (x *cardIndex) nodesWith(memory gpu.MiB, such func(nodeCards) bool) (nodes []*corev1.Node) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, cards := range x.byMemory[memory] {
+		if such(cards) {
+			nodes = append(nodes, cards.node)
+		}
+	}
+	return nodes
 }

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,36 +197,4 @@ func TestLargestChanges(t *testing.T) {
 	}
 	c.nodes.Delete(node("n1", "pool", "b"))
 	eventually(t, func() bool { c.mu.RLock(); defer c.mu.RUnlock(); return len(c.byMemory) == 0 })
-}
-
-// BenchmarkLargest: 5 000 nodes with eight cards each. In the worst case no node is
-// the pod's.
-func BenchmarkLargest(b *testing.B) {
-	var objects []runtime.Object
-	for i := range 5000 {
-		name := fmt.Sprintf("n%d", i)
-		objects = append(objects, node(name, "pool", "a"), deviceOf(b, name, "", slices.Repeat([]string{[]string{"32Gi", "64Gi"}[i%2]}, 8)...))
-	}
-	c := newCards(b, objects...)
-	selects := gputest.MakePod("p").App("gpu: 1")
-	selects.Obj().Spec.NodeSelector = map[string]string{"pool": "of-no-node"}
-	var unlucky []string
-	for i := range 1000 {
-		unlucky = append(unlucky, fmt.Sprintf("GPU-of-no-node-%d", i))
-	}
-	for name, pod := range map[string]*gputest.PodBuilder{
-		"first node":      gputest.MakePod("p").App("gpu: 1"),
-		"no node matches": selects,
-		"no card listed":  gputest.MakePod("p").App("gpu: 1").Annotate(wire.AnnotationUseCards, strings.Join(unlucky, ",")),
-	} {
-		ask, problems := request.Read(pod.Obj())
-		if ask == nil {
-			b.Fatal(problems)
-		}
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				c.largest(pod.Obj(), &ask.Request)
-			}
-		})
-	}
 }

@@ -50,6 +50,8 @@ func (m *Manager) needs() []need {
 	needs := []need{
 		{resource: devices, verbs: read},
 		{resource: "pods", verbs: read},
+		{resource: "namespaces", verbs: read},
+		{resource: "resourcequotas", verbs: read},
 		{resource: "nodes", verbs: []string{"patch", "list", "watch"}},
 		{resource: "nodes", subresource: "status", verbs: []string{"patch"}},
 		{resource: "events.events.k8s.io", verbs: []string{"create", "patch"}},
@@ -62,7 +64,7 @@ func (m *Manager) needs() []need {
 	if m.cfg.Admission.Policies != "" {
 		needs = append(needs,
 			need{resource: "validatingwebhookconfigurations.admissionregistration.k8s.io", name: policy.Name, verbs: keep},
-			need{resource: "namespaces", verbs: []string{"get", "list", "watch"}},
+			need{resource: "namespaces", verbs: []string{"get"}},
 			need{resource: "pods", verbs: []string{"get"}},
 			need{resource: "subjectaccessreviews.authorization.k8s.io", verbs: []string{"create"}})
 	}
@@ -104,17 +106,13 @@ func (m *Manager) check(ctx context.Context) (err error) {
 			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}()
-	client, err := kubernetes.NewForConfig(m.rest)
-	if err != nil {
-		return err
-	}
-	if err := checkRights(ctx, client, m.needs()); err != nil {
+	if err := checkRights(ctx, m.client, m.needs()); err != nil {
 		return err
 	}
 	if err := m.checkDevices(ctx); err != nil || !m.cfg.LeaderElect {
 		return err
 	}
-	return m.checkLease(ctx, client)
+	return m.checkLease(ctx)
 }
 
 // checkRights asks the API server for each right and names all that are
@@ -186,10 +184,10 @@ func (m *Manager) checkDevices(ctx context.Context) error {
 }
 
 // checkLease tries whether the lease could be created, without doing so.
-func (m *Manager) checkLease(ctx context.Context, client kubernetes.Interface) error {
+func (m *Manager) checkLease(ctx context.Context) error {
 	namespace := m.cfg.LeaderElectNamespace
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName, Namespace: namespace}}
-	_, err := client.CoordinationV1().Leases(namespace).Create(ctx, lease, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err := m.client.CoordinationV1().Leases(namespace).Create(ctx, lease, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
 		return nil

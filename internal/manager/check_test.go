@@ -67,6 +67,15 @@ func TestCheckRights(t *testing.T) {
 	}
 }
 
+// TestNeeds: what an informer lists is a need: without the right it would never fill.
+func TestNeeds(t *testing.T) {
+	needs := (&Manager{cfg: Config{}.withDefaults()}).needs()
+	err := checkRights(t.Context(), reviewer("list /resourcequotas/ ", "watch /namespaces/ "), needs)
+	if want := "this manager may not watch namespaces; list resourcequotas: give its account a role with these verbs"; message(err) != want {
+		t.Errorf("got %q, want %q", message(err), want)
+	}
+}
+
 func TestCheckRightsOfSilentServer(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -99,8 +108,8 @@ func TestCheckLease(t *testing.T) {
 				}
 				return tc.answer != nil, nil, tc.answer
 			})
-			m := &Manager{cfg: Config{LeaderElectNamespace: "ns"}}
-			got := message(m.checkLease(t.Context(), client))
+			m := &Manager{cfg: Config{LeaderElectNamespace: "ns"}, client: client}
+			got := message(m.checkLease(t.Context()))
 			if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
 				t.Errorf("got %q, want %q in it", got, tc.want)
 			}

@@ -82,6 +82,7 @@ writes. The CustomResourceDefinition of Device is required.`,
 	f.DurationVar(&c.cfg.AuditInterval, "audit-interval", audit.DefaultInterval, "minimum time between two audits, 0 for no audit")
 	f.DurationVar(&c.cfg.Drain, "drain", DefaultDrain, "how long to keep answering after SIGTERM while /readyz fails; a second signal ends the manager immediately")
 	f.Var(&c.cfg.VendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin, as set for the scheduler (default: pods of a DaemonSet gpu-device or …-gpu-device)")
+	f.StringVar(&c.cfg.VendorPlugin.Namespace, "vendor-namespace", wire.VendorNamespace, "`NAMESPACE` of the vendor's operator; pods of its device plugin in other namespaces do not count")
 	cli.Group(cmd, "Leader election", c.leaderFlags)
 	cli.Group(cmd, "Admission", c.admissionFlags)
 	cli.Group(cmd, "Dashboard", c.dashboardFlags)
@@ -103,7 +104,7 @@ func (c *command) leaderFlags(f *pflag.FlagSet) {
 func (c *command) admissionFlags(f *pflag.FlagSet) {
 	a := &c.cfg.Admission
 	f.StringVar(&a.Address, "admission-bind-address", ":9443", "`ADDRESS` of the admission webhook, 0 for none")
-	f.StringArrayVar(&a.Hosts, "admission-host", nil, "`NAME` or address that the API server calls (repeatable; default: the Service "+policy.DefaultService+")")
+	f.StringArrayVar(&a.Hosts, "admission-host", nil, "`NAME` or address that the API server calls (repeatable; default: the Service "+policy.Service+")")
 	f.StringArrayVar(&a.Rules.Schedulers, "scheduler-name", []string{DefaultScheduler}, "`NAME` of Daybreak's scheduler (repeatable); pods with cards that have none get the first")
 	f.Var(&a.Rules.Taint, "tolerated-taint", "taint of GPU nodes; pods with cards get a toleration for it (default: none)")
 	f.StringArrayVar(&a.Rules.DirectBinders, "direct-binder", nil, "`USER` that may create pods with cards and spec.nodeName (repeatable), such as the service account of the vendor's operator")

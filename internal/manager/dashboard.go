@@ -22,9 +22,6 @@ type Dashboard struct {
 	// loopback address the page is open to every client, over plain HTTP. On any
 	// other it is served over TLS to users that the API server knows.
 	Address string
-	// Listener, if set, is open at the address already, so that a free port that
-	// was picked can't be lost again.
-	Listener net.Listener
 	// CertFile and KeyFile are the certificate of the page; they are read again
 	// when they change. Without them it is that of the webhook, which browsers
 	// don't trust.
@@ -33,12 +30,9 @@ type Dashboard struct {
 
 func (m *Manager) addDashboard(ctx context.Context) error {
 	d := m.cfg.Dashboard
-	client, err := kubernetes.NewForConfig(m.rest)
-	if err != nil {
-		return err
-	}
-	options := dashboard.Options{Source: m.source, API: client, Clock: m.cfg.Clock, Logger: klog.FromContext(ctx).WithName("dashboard")}
+	options := dashboard.Options{Source: m.source, API: m.client, Clock: m.cfg.Clock, Logger: klog.FromContext(ctx).WithName("dashboard")}
 	var config *tls.Config
+	var err error
 	if !dashboard.IsLoopback(d.Address) {
 		if config, err = m.dashboardTLS(); err != nil {
 			return err
@@ -52,7 +46,7 @@ func (m *Manager) addDashboard(ctx context.Context) error {
 		return err
 	}
 	return m.serve(
-		endpoint{name: "dashboard", address: d.Address, flag: "dashboard-bind-address", listener: d.Listener, tls: config},
+		endpoint{name: "dashboard", address: d.Address, flag: "dashboard-bind-address", tls: config},
 		&http.Server{ // no WriteTimeout: streams last
 			Handler:     handler,
 			BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with the manager

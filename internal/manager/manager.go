@@ -6,14 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -32,13 +32,14 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/cert"
 	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
 	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 const (
 	// DefaultNamespace is the manager's namespace unless the config names another.
-	DefaultNamespace = "daybreak-system"
+	DefaultNamespace = wire.Namespace
 	// LeaseName is the name of the lease by which managers elect their leader.
-	LeaseName = "daybreak-manager"
+	LeaseName = wire.ManagerComponent
 	// Off as an address means that nothing is served.
 	Off = "0"
 
@@ -94,6 +95,7 @@ type Lease struct {
 
 func (c Config) withDefaults() Config {
 	c.Namespace = cmp.Or(c.Namespace, DefaultNamespace)
+	c.VendorPlugin.Daybreak = c.Namespace
 	c.LeaderElectNamespace = cmp.Or(c.LeaderElectNamespace, c.Namespace)
 	c.MetricsAddress = cmp.Or(c.MetricsAddress, Off)
 	c.HealthAddress = cmp.Or(c.HealthAddress, Off)
@@ -115,6 +117,7 @@ func (c Config) withDefaults() Config {
 type Manager struct {
 	cfg     Config
 	rest    *rest.Config
+	client  kubernetes.Interface
 	ctrl    ctrlmanager.Manager
 	metrics *prometheus.Registry
 	source  *cluster.Reader
@@ -124,28 +127,29 @@ type Manager struct {
 	draining atomic.Bool
 }
 
-// part is one of the things that a manager does.
-type part struct {
-	name string
-	// add adds the part's controllers and servers, before the manager starts.
-	// The context lasts as long as the manager runs.
-	add func(ctx context.Context) error
-}
-
-// parts lists what the manager does, in the order in which it is added: the
-// dashboard may use the certificate of admission.
-func (m *Manager) parts() []part {
-	parts := []part{{"node resources", m.addNodeResources}}
-	if m.cfg.AuditInterval > 0 {
-		parts = append(parts, part{"audit", m.addAudit})
+// addParts adds the controllers and servers of all that the manager does, before it
+// starts. The context lasts as long as it runs. The order matters: the dashboard may
+// use the certificate of admission.
+func (m *Manager) addParts(ctx context.Context) error {
+	for _, part := range []struct {
+		name string
+		on   bool
+		add  func(context.Context) error
+	}{
+		{"node resources", true, m.addNodeResources},
+		{"settings", m.cfg.LeaderElect, m.addSettings},
+		{"audit", m.cfg.AuditInterval > 0, m.addAudit},
+		{"admission", m.cfg.Admission.Address != Off, m.addAdmission},
+		{"dashboard", m.cfg.Dashboard.Address != Off, m.addDashboard},
+	} {
+		if !part.on {
+			continue
+		}
+		if err := part.add(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
 	}
-	if m.cfg.Admission.Address != Off {
-		parts = append(parts, part{"admission", m.addAdmission})
-	}
-	if m.cfg.Dashboard.Address != Off {
-		parts = append(parts, part{"dashboard", m.addDashboard})
-	}
-	return parts
+	return nil
 }
 
 func (m *Manager) addNodeResources(ctx context.Context) error {
@@ -154,6 +158,19 @@ func (m *Manager) addNodeResources(ctx context.Context) error {
 
 func (m *Manager) addAudit(context.Context) error {
 	return audit.Add(m.ctrl, audit.Options{Source: m.source, Metrics: m.metrics, Clock: m.cfg.Clock, Interval: m.cfg.AuditInterval})
+}
+
+// addSettings has the leader write its settings on the lease.
+func (m *Manager) addSettings(context.Context) error {
+	host, err := os.Hostname() // with which controller-runtime begins the identity
+	if err != nil {
+		return err
+	}
+	settings := cluster.Settings{ToleratedTaint: m.cfg.Admission.Rules.Taint.String()}
+	return m.ctrl.Add(ctrlmanager.RunnableFunc(func(ctx context.Context) error {
+		settings.Publish(ctx, m.client.CoordinationV1().Leases(m.cfg.LeaderElectNamespace), LeaseName, host+"_")
+		return nil
+	}))
 }
 
 // New returns a manager of the cluster that the rest config leads to. It opens
@@ -171,15 +188,13 @@ func New(cfg Config, restConfig *rest.Config) (*Manager, error) {
 	if err := reach(restConfig); err != nil {
 		return nil, err
 	}
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+	api, err := kubernetes.NewForConfig(restConfig)
+	if err != nil {
 		return nil, err
 	}
-	m := &Manager{cfg: cfg, rest: restConfig, metrics: prometheus.NewRegistry()}
-	var err error
+	m := &Manager{cfg: cfg, rest: restConfig, client: api, metrics: prometheus.NewRegistry()}
 	m.ctrl, err = ctrlmanager.New(restConfig, ctrlmanager.Options{
-		Scheme: scheme,
-		Cache:  cache.Options{DefaultTransform: request.Trim},
+		Cache: cache.Options{DefaultTransform: request.Trim},
 		// Devices are read as they are: one that can't be decoded must not keep
 		// the others from being seen.
 		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
@@ -221,11 +236,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	running, stop := m.untilDrained(ctx)
 	defer stop()
-	for _, p := range m.parts() {
-		if err := p.add(running); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
+	if err := m.addParts(running); err != nil {
+		return err
 	}
+	go m.source.Run(running, m.client)
 	if err := errors.Join(m.ctrl.AddHealthzCheck("ping", healthz.Ping), m.ctrl.AddReadyzCheck("caches", m.ready)); err != nil {
 		return err
 	}
@@ -261,30 +275,15 @@ func (m *Manager) untilDrained(ctx context.Context) (running context.Context, st
 
 // readCaches makes the parts read the cluster from the manager's caches.
 func (m *Manager) readCaches(ctx context.Context) error {
-	for _, x := range []struct {
-		kind     client.Object
-		informer *toolscache.SharedIndexInformer
-		// optional is the list of a kind that only budgets need, nil for the others.
-		optional client.ObjectList
-	}{
-		{&corev1.Node{}, &m.caches.Nodes, nil}, {&corev1.Pod{}, &m.caches.Pods, nil}, {cluster.NewDevice(), &m.caches.Devices, nil},
-		{&corev1.ResourceQuota{}, &m.caches.Quotas, &corev1.ResourceQuotaList{}}, {&corev1.Namespace{}, &m.caches.Namespaces, &corev1.NamespaceList{}},
-	} {
-		// After a rollback, a manager that is not replaced yet has the rights of the
-		// earlier version. An informer without the right to list never syncs.
-		if x.optional != nil {
-			if err := m.ctrl.GetAPIReader().List(ctx, x.optional, client.Limit(1)); apierrors.IsForbidden(err) {
-				m.cfg.Logger.Info("Budgets are not reported: grant the right and restart the manager", "reason", err.Error())
-				continue
-			}
-		}
-		var err error
-		if *x.informer, err = m.informer(ctx, x.kind); err != nil {
-			return err
-		}
+	lists, err := dynamic.NewForConfig(m.rest)
+	if err != nil {
+		return err
 	}
+	m.caches, err = cluster.Open(ctx, lists, func(_ schema.GroupVersionResource, kind cluster.Object) (toolscache.SharedIndexInformer, error) {
+		return m.informer(ctx, kind)
+	})
 	m.source = cluster.NewReader(m.caches, m.cfg.VendorPlugin)
-	return nil
+	return err
 }
 
 // informer returns the cache of a kind, which fills once the manager starts.

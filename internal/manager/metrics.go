@@ -8,10 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-
-	"github.com/daybreak-gpu/daybreak/internal/manager/audit"
-	"github.com/daybreak-gpu/daybreak/internal/manager/controllers/noderesource"
-	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 )
 
 // serveMetrics serves this manager's own metrics together with those that
@@ -34,14 +30,5 @@ func (m *Manager) serveMetrics() error {
 	if err := m.serve(e, &http.Server{Handler: mux, WriteTimeout: time.Minute}); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
-	return nil
-}
-
-// DescribeMetrics registers the manager's own metrics with nothing counted, to
-// list them.
-func DescribeMetrics(registry prometheus.Registerer) error {
-	webhook.DescribeMetrics(registry)
-	noderesource.DescribeMetrics(registry)
-	audit.DescribeMetrics(registry)
 	return nil
 }

@@ -23,8 +23,6 @@ type endpoint struct {
 	address string
 	// flag is the flag of the address, for messages.
 	flag string
-	// listener is nil, or open at the address already.
-	listener net.Listener
 	// tls is nil for plain HTTP.
 	tls *tls.Config
 }
@@ -32,14 +30,12 @@ type endpoint struct {
 // serve opens the endpoint and adds the server to the manager, with the limits
 // that all servers have.
 func (m *Manager) serve(e endpoint, server *http.Server) error {
-	if e.listener == nil {
-		var err error
-		if e.listener, err = net.Listen("tcp", e.address); err != nil { //nolint:noctx // opening a port does not wait
-			return fmt.Errorf("%w; name another address with --%s, or %s for none", err, e.flag, Off)
-		}
+	listener, err := net.Listen("tcp", e.address) //nolint:noctx // opening a port does not wait
+	if err != nil {
+		return fmt.Errorf("%w; name another address with --%s, or %s for none", err, e.flag, Off)
 	}
 	if e.tls != nil {
-		e.listener = tls.NewListener(e.listener, e.tls)
+		listener = tls.NewListener(listener, e.tls)
 		server.TLSConfig = e.tls
 	}
 	server.Handler = m.closing(server.Handler)
@@ -48,7 +44,7 @@ func (m *Manager) serve(e endpoint, server *http.Server) error {
 	server.IdleTimeout = 2 * time.Minute
 	server.MaxHeaderBytes = maxHeader
 	server.ErrorLog = log.New(quiet{m.cfg.Logger.WithValues("server", e.name)}, "", 0)
-	return m.ctrl.Add(&ctrlmanager.Server{Name: e.name, Server: server, Listener: e.listener, ShutdownTimeout: new(5 * time.Second)})
+	return m.ctrl.Add(&ctrlmanager.Server{Name: e.name, Server: server, Listener: listener, ShutdownTimeout: new(5 * time.Second)})
 }
 
 // closing makes clients give up their connections while the manager drains: with

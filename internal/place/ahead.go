@@ -11,6 +11,11 @@ import (
 // of the request goes there.
 type growth [gpu.MaxCards]int64
 
+// CPUDigits is to how many binary digits the CPU of requests is rounded before nodes
+// are compared, so that pods that ask for about the same compare them alike: by 13 %
+// at most. Replayed traces show no difference; with a digit less they do.
+const CPUDigits = 4
+
 // foresight is a fitter's view of the pods that are expected.
 type foresight struct {
 	// booked is the outlook with what is booked, and scratch the one that also has

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -350,28 +348,5 @@ func TestLearnerKeepsTheUsual(t *testing.T) {
 	}
 	if got := where(t, nodes, part(30), &place.Preference{Demand: l.Demand()}); got != "a: 1" {
 		t.Errorf("the pod goes to %q, want a: 1, which leaves room for the usual one", got)
-	}
-}
-
-// TestManyKinds: decisions do not depend on anything but the order of
-// pods, and many kinds of pods do no harm.
-func TestManyKinds(t *testing.T) {
-	decide := func() []string {
-		r := gputest.Rand(1)
-		l := place.NewLearner()
-		var got []string
-		for range 200 {
-			for range 50 {
-				l.Observe(takes(gpu.MilliCPU(r.IntN(100_000)), part(gpu.Percent(1+r.IntN(99)))))
-			}
-			nodes := []*ledger.Node{
-				node(cards(4, nil), taken(0, gpu.Percent(r.IntN(80))), taken(1, gpu.Percent(r.IntN(80))), cpu(50_000)),
-			}
-			got = append(got, where(t, nodes, part(20), &place.Preference{Demand: l.Demand()}))
-		}
-		return got
-	}
-	if diff := cmp.Diff(decide(), decide()); diff != "" {
-		t.Errorf("two runs differ:\n%s", diff)
 	}
 }

@@ -137,25 +137,3 @@ func wantBetter(t *testing.T, what string, a, b *ledger.Offer, policies ...place
 		}
 	}
 }
-
-// TestRankOfOverbookedNodes goes through real nodes: foreign slices and wrong
-// bookings can make a node fuller than full.
-func TestRankOfOverbookedNodes(t *testing.T) {
-	over := func(times int16) *ledger.Node {
-		return node(cards(2, nil), foreign(ledger.Usage{Slots: 16 * times, Compute: gpu.Percent(100 * times), Memory: gputest.Memory * gpu.MiB(times)}))
-	}
-	request := gputest.AskWhole(1)
-	var ranks []place.Worth
-	for _, times := range []int16{0, 1, 2, 4, 8} {
-		offer, refusal := place.Fit(over(times), request, &place.Preference{})
-		if refusal.Code != place.Fits {
-			t.Fatalf("the idle card is refused for %v", refusal.Code)
-		}
-		ranks = append(ranks, place.Rank(&offer, &place.Preference{}))
-	}
-	for i := 1; i < len(ranks); i++ {
-		if ranks[i].Compare(ranks[i-1]) <= 0 {
-			t.Errorf("ranks %+v don't rise with fullness", ranks)
-		}
-	}
-}

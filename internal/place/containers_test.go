@@ -3,8 +3,6 @@ package place_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -159,9 +157,7 @@ func TestBookedAtThePeak(t *testing.T) {
 		t.Fatal("refused")
 	}
 	want := ledger.Usage{Compute: 80, Memory: 44 * gib, Slots: 2, QoS: gpu.BestEffort.Set()}
-	if diff := cmp.Diff(want, n.Now().Usage[0]); diff != "" {
-		t.Errorf("usage (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "usage", want, n.Now().Usage[0])
 	for _, tc := range []struct {
 		compute gpu.Percent
 		memory  gpu.MiB

@@ -204,7 +204,7 @@ func runsOn(models, model string) bool {
 // TestFragmentationIsTheDefinition: tables and shortcuts give what the
 // definition gives, on nodes and workloads of all kinds.
 func TestFragmentationIsTheDefinition(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		r := gputest.Rand(seed)
 		l := NewLearner()
 		if seed%3 > 0 {

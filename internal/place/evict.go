@@ -19,10 +19,21 @@ type Victim struct {
 	// Budgets are the disruption budgets that the eviction is charged to, by
 	// their position in [Eviction.Allowed].
 	Budgets []int
+	// Index is the caller's, such as the position of the pod in a list.
+	Index int
 
+	// at is the position of what the pod holds among the node's holdings, or -1.
+	at    int
 	cards gpu.Set
-	held  ledger.Fullness
+	// uses is what the pod has booked of each of these cards.
+	uses []ledger.Usage
+	held ledger.Fullness
+	// chosen is true while the pod is in the set that a search looks at.
+	chosen bool
 }
+
+// on returns what the pod has booked of one of its cards.
+func (v *Victim) on(card int) *ledger.Usage { return &v.uses[(v.cards & gpu.FirstCards(card)).Len()] }
 
 // started makes start times comparable: pods that have not started are youngest.
 func (v *Victim) started() int64 {
@@ -39,49 +50,72 @@ type Eviction struct {
 	Allowed []int32
 	// Before, if set, books what is placed on the node before the pod.
 	Before func(*ledger.Node)
-	// Below, if set, is what the victims must cost less than.
-	Below *EvictionCost
-	// MaxTries bounds the sets of victims that are tried one by one.
-	MaxTries int
-	// Tries counts the sets of victims that were tried.
-	Tries int
+	// Below, if set, is what the victims must cost less than, or as much if OrEqual.
+	Below   *EvictionCost
+	OrEqual bool
+	// MaxTries bounds the work of the search, and Tries is the work done, in sets of
+	// victims that were tried. [EvictionTries] is the usual bound.
+	MaxTries, Tries int
+	// Workspace, if set, is memory that the search shares.
+	Workspace *Workspace
 
 	node    *ledger.Node
 	request *gpu.PodRequest
 	prefer  *Preference
-	victims []*Victim // most important first
-	left    []int32   // of Allowed, while violations charges a set
+	victims []*Victim      // most important first
+	stays   []ledger.Usage // on each card, of what is not a victim
+	left    []int32        // of Allowed, while violations charges a set
+	set     []*Victim      // room for the set at hand
+	cards   *cardEviction
+
+	best     []*Victim
+	bestCost EvictionCost
 }
 
-// maxTries is the usual bound.
-const maxTries = 4000
+// EvictionTries bounds the work that is done for one pod on all nodes together: some
+// ten milliseconds.
+const EvictionTries = 20_000
 
-// NewEviction returns the search among the given victims, in any order.
-func NewEviction(n *ledger.Node, r *gpu.PodRequest, p *Preference, victims []*Victim) *Eviction {
-	e := &Eviction{node: n, request: r, prefer: p, victims: slices.Clone(victims), MaxTries: maxTries}
-	held := make(map[ledger.Holder]*ledger.Holding, len(n.Holdings()))
+// fitTries is what trying a set counts on a copy of the node, where cards can't be
+// looked at one by one.
+const fitTries = 25
+
+// NewEviction returns the search among the victims, which [SortVictims] has sorted.
+func NewEviction(n *ledger.Node, r *gpu.PodRequest, p *Preference, sorted []*Victim) *Eviction {
+	return &Eviction{node: n, request: r, prefer: p, victims: sorted, MaxTries: EvictionTries}
+}
+
+// SortVictims sorts pods of the node, the most important first, and reads what they
+// hold there. It returns the list.
+func SortVictims(n *ledger.Node, victims []*Victim) []*Victim {
+	positions := make(map[ledger.Holder]int, len(n.Holdings()))
 	for i := range n.Holdings() {
-		h := &n.Holdings()[i]
-		held[h.Holder] = h
+		positions[n.Holdings()[i].Holder] = i
 	}
+	uses := make([]ledger.Usage, 0, len(victims))
 	for _, v := range victims {
-		v.cards, v.held = 0, 0
-		if h := held[v.Holder]; h != nil {
-			v.cards = h.Cards()
-			v.held = heldOn(n.Topology(), h)
+		v.at, v.cards, v.uses, v.held = -1, 0, nil, 0
+		if i, ok := positions[v.Holder]; ok {
+			h := &n.Holdings()[i]
+			v.at, v.cards = i, h.Cards()&n.Topology().All()
+			for c := range v.cards.All() {
+				uses = append(uses, h.On(c))
+			}
+			v.uses = uses[len(uses)-v.cards.Len():]
+			v.held = heldOn(n.Topology(), v)
 		}
 	}
-	slices.SortFunc(e.victims, func(a, b *Victim) int {
+	slices.SortFunc(victims, func(a, b *Victim) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.started(), b.started()), cmp.Compare(a.Holder, b.Holder))
 	})
-	return e
+	return victims
 }
 
-// heldOn returns how much of the node's cards the pod holds: all of a card that it
-// shares with no other pod.
-func heldOn(t *gpu.Topology, h *ledger.Holding) (held ledger.Fullness) {
-	for c := range (h.Cards() & t.All()).All() {
-		if u := h.On(c); u.Exclusive {
+// heldOn returns how much of the cards the pod holds: all of a card that it shares
+// with no other pod.
+func heldOn(t *gpu.Topology, v *Victim) (held ledger.Fullness) {
+	for c := range v.cards.All() {
+		if u := v.on(c); u.Exclusive {
 			held += ledger.MaxFullness
 		} else {
 			held += u.Fullness(t.Card(c))
@@ -91,88 +125,128 @@ func heldOn(t *gpu.Topology, h *ledger.Holding) (held ledger.Fullness) {
 }
 
 // Cheapest returns the victims to evict, most important first: the cheapest of
-// all sets, or of the smaller sets where there are too many to try; if none of
-// these makes room, the pods on the cheapest cards. It returns false when cards
-// are not what is missing, evicting all victims makes no room, or nothing that does
-// costs less than Below.
+// all sets, or of those that were tried where there are too many. It returns false
+// when cards are not what is missing, evicting all victims makes no room, or nothing
+// that does costs less than Below.
 func (e *Eviction) Cheapest() ([]*Victim, bool) {
-	affordable := func(v *Victim) bool { return e.undercuts(e.Cost([]*Victim{v}), nil) }
-	if !slices.ContainsFunc(e.victims, affordable) || e.fitsWithout(nil) || !e.fitsWithout(e.victims) {
+	affordable := func(v *Victim) bool { return e.undercuts(e.Cost([]*Victim{v})) }
+	if !slices.ContainsFunc(e.victims, affordable) || e.Fits() || !e.makesRoom(e.victims) {
 		return nil, false
 	}
-	var best []*Victim
 	for pool := range e.pools {
-		best = e.among(pool, best)
-		if e.violations(best) == 0 {
+		e.among(pool)
+		if e.best != nil && (e.bestCost.Violations == 0 || e.Tries >= e.MaxTries) {
 			break
 		}
 	}
-	return best, best != nil
+	return e.best, e.best != nil
 }
 
 // undercuts reports whether the cost is lower than that of the best set so far or, if
 // there is none, than Below.
-func (e *Eviction) undercuts(c EvictionCost, best []*Victim) bool {
+func (e *Eviction) undercuts(c EvictionCost) bool {
 	switch {
-	case best != nil:
-		return c.Compare(e.Cost(best)) < 0
+	case e.best != nil:
+		return c.Compare(e.bestCost) < 0
 	case e.Below != nil:
-		return c.Compare(*e.Below) < 0
+		order := c.Compare(*e.Below)
+		return order < 0 || order == 0 && e.OrEqual
 	}
 	return true
 }
 
+// keep keeps the set if it is the best so far.
+func (e *Eviction) keep(set []*Victim) {
+	if c := e.Cost(set); e.undercuts(c) {
+		e.best, e.bestCost = slices.Clone(set), c
+	}
+}
+
 // least returns a cost that no set of so many pods of the pool undercuts.
 func least(pool []*Victim, size int) EvictionCost {
-	lowest := pool[len(pool)-1].Priority
-	return EvictionCost{highest: lowest, sum: int64(size) * (int64(lowest) - math.MinInt32), pods: size, start: math.MaxInt64}
+	lowest := pool[len(pool)-1]
+	return EvictionCost{highest: lowest.Priority, sum: int64(size) * lowest.value(), pods: size, start: math.MaxInt64}
 }
+
+// value is the priority, made positive so that more pods are never cheaper.
+func (v *Victim) value() int64 { return int64(v.Priority) - math.MinInt32 }
 
 // pools yields groups of victims that make room together, each a part of the
 // next: pods that no budget protects, up to each priority in turn, then all
 // victims. A set of one pool that violates no budget is cheaper than every set
 // that needs a later pool.
 func (e *Eviction) pools(yield func([]*Victim) bool) {
-	var free []*Victim
-	var levels []int32
-	for _, v := range e.victims {
-		if e.violations([]*Victim{v}) == 0 {
-			free = append(free, v)
-			levels = append(levels, v.Priority)
+	free := e.victims
+	if len(e.Allowed) > 0 {
+		free = slices.DeleteFunc(slices.Clone(free), func(v *Victim) bool { return e.violations([]*Victim{v}) > 0 })
+	}
+	var levels []int // where the pods of each priority begin, the lowest first
+	for from, v := range slices.Backward(free) {
+		if from == 0 || free[from-1].Priority != v.Priority {
+			levels = append(levels, from)
 		}
 	}
-	for _, level := range sorted(levels) {
-		pool := slices.DeleteFunc(slices.Clone(free), func(v *Victim) bool { return v.Priority > level })
-		if e.fitsWithout(pool) && !yield(pool) {
+	first, _ := slices.BinarySearchFunc(levels, true, func(from int, _ bool) int {
+		if e.makesRoom(free[from:]) {
+			return 1
+		}
+		return -1
+	})
+	for _, from := range levels[first:] {
+		if !yield(free[from:]) {
 			return
 		}
 	}
 	yield(e.victims)
 }
 
-// among returns the cheapest set of the pool, or best when none is cheaper.
-func (e *Eviction) among(pool, best []*Victim) []*Victim {
-	for size := 1; size <= len(pool); size++ {
-		if !e.undercuts(least(pool, size), best) {
-			return best
-		}
-		if combinations(len(pool), size) <= e.MaxTries-e.Tries {
-			best = e.ofSize(pool, size, best)
-			continue
-		}
-		if best == nil || e.violations(best) > 0 {
-			if set := e.byCards(pool); e.undercuts(e.Cost(set), best) {
-				best = set
-			}
-		}
-		return best
+// among looks for the cheapest set of the pool.
+func (e *Eviction) among(pool []*Victim) {
+	if s, ok := e.byCard(pool); ok {
+		s.run()
+		return
 	}
-	return best
+	for size := 1; size <= len(pool); size++ {
+		if !e.undercuts(least(pool, size)) {
+			return
+		}
+		if combinations(len(pool), size) > (e.MaxTries-e.Tries)/fitTries {
+			if e.best == nil || e.bestCost.Violations > 0 {
+				e.keep(e.emptying(pool))
+			}
+			return
+		}
+		e.ofSize(pool, size)
+	}
 }
 
-// fitsWithout reports whether the pod fits once the victims are gone.
+// Fits reports whether the pod fits without an eviction.
+func (e *Eviction) Fits() bool {
+	if e.Before != nil {
+		return e.fitsWithout(nil)
+	}
+	_, refusal := fit(e.node, e.node.Now(), e.request, e.prefer, false)
+	return refusal.Code == Fits
+}
+
+// makesRoom reports whether the pod fits once the victims are gone.
+func (e *Eviction) makesRoom(victims []*Victim) bool {
+	if s, ok := e.byCard(victims); ok {
+		return s.makesRoom()
+	}
+	return e.fitsWithout(victims)
+}
+
+// fitsWithout reports whether the pod fits on a copy of the node without the victims.
 func (e *Eviction) fitsWithout(victims []*Victim) bool {
-	e.Tries++
+	e.Tries += fitTries
+	n := e.without(victims)
+	_, refusal := fit(n, n.Now(), e.request, e.prefer, false)
+	return refusal.Code == Fits
+}
+
+// without returns the node without the victims, and with what is placed before the pod.
+func (e *Eviction) without(victims []*Victim) *ledger.Node {
 	holders := make([]ledger.Holder, len(victims))
 	for i, v := range victims {
 		holders[i] = v.Holder
@@ -182,22 +256,20 @@ func (e *Eviction) fitsWithout(victims []*Victim) bool {
 	if e.Before != nil {
 		e.Before(n)
 	}
-	_, refusal := fit(n, n.Now(), e.request, e.prefer, false)
-	return refusal.Code == Fits
+	return n
 }
 
-// ofSize returns the cheapest set of the given size that makes room, or best
-// when none is cheaper. A set costs more than any part of it, so a part that
-// costs too much already is left at once.
-func (e *Eviction) ofSize(pool []*Victim, size int, best []*Victim) []*Victim {
+// ofSize looks for the cheapest set of the given size that makes room. A set costs
+// more than any part of it, so a part that costs too much already is left at once.
+func (e *Eviction) ofSize(pool []*Victim, size int) {
 	var walk func(from int, chosen []*Victim)
 	walk = func(from int, chosen []*Victim) {
-		if len(chosen) > 0 && !e.undercuts(e.Cost(chosen), best) {
+		if len(chosen) > 0 && !e.undercuts(e.Cost(chosen)) {
 			return
 		}
 		if len(chosen) == size {
 			if e.fitsWithout(chosen) {
-				best = slices.Clone(chosen)
+				e.keep(chosen)
 			}
 			return
 		}
@@ -206,12 +278,11 @@ func (e *Eviction) ofSize(pool []*Victim, size int, best []*Victim) []*Victim {
 		}
 	}
 	walk(0, nil)
-	return best
 }
 
-// byCards empties one card after the other, always the one that keeps the set
+// emptying empties one card after the other, always the one that keeps the set
 // cheapest, until the pod fits; then it spares the victims that are not needed.
-func (e *Eviction) byCards(pool []*Victim) []*Victim {
+func (e *Eviction) emptying(pool []*Victim) []*Victim {
 	chosen := map[*Victim]bool{}
 	with := func(cards gpu.Set) []*Victim {
 		return slices.DeleteFunc(slices.Clone(pool), func(v *Victim) bool { return !chosen[v] && v.cards&cards == 0 })
@@ -283,7 +354,7 @@ func (c EvictionCost) Compare(o EvictionCost) int {
 func (e *Eviction) Cost(set []*Victim) EvictionCost {
 	c := EvictionCost{Violations: e.violations(set), highest: math.MinInt32, pods: len(set), start: math.MaxInt64}
 	for _, v := range set {
-		c.highest, c.sum, c.start = max(c.highest, v.Priority), c.sum+int64(v.Priority)-math.MinInt32, min(c.start, v.started())
+		c.highest, c.sum, c.start = max(c.highest, v.Priority), c.sum+v.value(), min(c.start, v.started())
 		c.held += v.held
 	}
 	return c
@@ -313,8 +384,8 @@ func (e *Eviction) violations(set []*Victim) int {
 func combinations(n, k int) int {
 	c := 1
 	for i := range k {
-		if c = c * (n - i) / (i + 1); c > maxTries {
-			return maxTries + 1
+		if c = c * (n - i) / (i + 1); c > EvictionTries {
+			return EvictionTries + 1
 		}
 	}
 	return c

@@ -35,9 +35,7 @@ func TestPublishedFigures(t *testing.T) {
 			if refusal.Code != place.Fits {
 				t.Fatalf("refused: %s", refusal.Message(n))
 			}
-			if diff := cmp.Diff(tc.want, offer.Cards(0).Indices()); diff != "" {
-				t.Errorf("cards (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "cards", tc.want, offer.Cards(0).Indices())
 			if offer.Score != tc.wantScore || offer.Loss != tc.wantLoss {
 				t.Errorf("score %d, loss %d; want %d, %d", offer.Score, offer.Loss, tc.wantScore, tc.wantLoss)
 			}

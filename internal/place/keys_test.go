@@ -3,8 +3,6 @@ package place_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -28,9 +26,7 @@ func (tc choiceCase) run(t *testing.T) {
 	if tc.refused != place.Fits {
 		return
 	}
-	if diff := cmp.Diff(tc.want, chosen(&offer, tc.request)); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", tc.want, chosen(&offer, tc.request))
 }
 
 func keys(k ...place.CardKey) place.Preference { return place.Preference{Cards: k} }

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -67,10 +68,13 @@ func NewLearner() *Learner { return &Learner{index: map[class]int{}} }
 // models can be spared for the pods that can use no other. The map is not kept.
 // Without it no model counts as scarce.
 func (l *Learner) SetSupply(cards map[string]int) {
-	l.supply, l.all, l.demand = make(map[string]int64, len(cards)), 0, nil
+	supply, all := make(map[string]int64, len(cards)), int64(0)
 	for model, n := range cards {
-		l.supply[model] = int64(n)
-		l.all += int64(n)
+		supply[model] = int64(n)
+		all += int64(n)
+	}
+	if !maps.Equal(supply, l.supply) {
+		l.supply, l.all, l.demand = supply, all, nil
 	}
 }
 
@@ -117,7 +121,7 @@ func (l *Learner) renew() {
 func classOf(r *gpu.PodRequest, req *gpu.Request, parts int) class {
 	c := class{
 		cards: req.Cards, whole: req.Whole, exclusive: req.Exclusive, compute: max(1, req.Compute), memory: req.Memory,
-		podClass: r.Class, cpu: coarse(r.CPU / gpu.MilliCPU(parts)), models: strings.Join(r.Models, "|"),
+		podClass: r.Class, cpu: (r.CPU / gpu.MilliCPU(parts)).Coarse(2), models: strings.Join(r.Models, "|"),
 	}
 	if r.Class == gpu.Online {
 		c.compute = 0 // online work is not metered
@@ -125,17 +129,6 @@ func classOf(r *gpu.PodRequest, req *gpu.Request, parts int) class {
 		c.qos = r.QoS.Set()
 	}
 	return c
-}
-
-// coarse rounds CPU up to two binary digits (1, 2, 3, 4, 6, 8, 12, 16, ...):
-// pods that differ by less are of one class, or classes would be as many as
-// pods.
-func coarse(c gpu.MilliCPU) gpu.MilliCPU {
-	shift := 0
-	for v := c; v >= 4; v >>= 1 {
-		shift++
-	}
-	return (c + 1<<shift - 1) >> shift << shift
 }
 
 func (l *Learner) count(c class) {

@@ -53,3 +53,22 @@ func TestLearnerIsAFunctionOfPods(t *testing.T) {
 		}
 	}
 }
+
+// TestLearnerSameSupply: what is expected stays the same object where the cluster
+// has as many cards as before, since a scheduler asks all nodes again for another.
+func TestLearnerSameSupply(t *testing.T) {
+	l := place.NewLearner()
+	for range 32 {
+		l.Observe(gputest.AskWhole(1))
+	}
+	l.SetSupply(map[string]int{"C500": 64})
+	before := l.Demand()
+	l.SetSupply(map[string]int{"C500": 64})
+	if l.Demand() != before {
+		t.Error("the same supply makes another Demand")
+	}
+	l.SetSupply(map[string]int{"C500": 65})
+	if l.Demand() == before {
+		t.Error("another supply makes no other Demand")
+	}
+}

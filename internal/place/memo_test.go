@@ -39,19 +39,6 @@ func TestSharedMemosChangeNoAnswer(t *testing.T) {
 	wait.Wait()
 }
 
-// BenchmarkMemoMemory reports what 5 000 equal nodes of 16 cards remember of
-// searches after each was asked in 50 states.
-func BenchmarkMemoMemory(b *testing.B) {
-	const nodes, states = 5000, 50
-	for name, share := range map[string]bool{"each its own": false, "shared": true} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				b.ReportMetric(float64(remembered(nodes, states, share))/nodes, "B/node")
-			}
-		})
-	}
-}
-
 // TestEqualNodesRememberOnce: the memory of searches does not grow with the
 // number of equal nodes.
 func TestEqualNodesRememberOnce(t *testing.T) {

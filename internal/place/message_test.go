@@ -11,16 +11,27 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
+// messageCase is a request and the message of its refusal.
+type messageCase struct {
+	node    *ledger.Node
+	request *gpu.PodRequest
+	want    string
+}
+
+func (tc messageCase) run(t *testing.T) {
+	t.Helper()
+	_, refusal := place.Fit(tc.node, tc.request, &place.Preference{})
+	if got := refusal.Message(tc.node); got != tc.want {
+		t.Errorf("message\n got %q\nwant %q", got, tc.want)
+	}
+}
+
 func TestMessage(t *testing.T) {
 	const be, fixed = gpu.BestEffort, gpu.FixedShare
 	unreadable := func(n *ledger.Node) { n.Problem = errors.New("two cards have one id") }
 	unknown := func(n *ledger.Node) { n.BookUnknown("default/stray") }
 	denied := ask(gputest.AskWhole(1), func(r *gpu.PodRequest) { r.Deny = []gpu.CardID{"GPU-0"} })
-	cases := map[string]struct {
-		node    *ledger.Node
-		request *gpu.PodRequest
-		want    string
-	}{
+	cases := map[string]messageCase{
 		"no cards":           {node: ledger.NewNode("n1", nil, ledger.Serves{}), request: gputest.AskWhole(1), want: "the node has no MetaX cards"},
 		"unreadable":         {node: node(cards(1, nil), unreadable), request: gputest.AskWhole(1), want: "the node's cards can't be read: two cards have one id"},
 		"unaccounted":        {node: node(cards(1, nil), unknown), request: gputest.AskWhole(1), want: "pod default/stray holds cards that are not known: run Daybreak's agent on the node, which reads them from kubelet, or delete the pod"},
@@ -68,12 +79,7 @@ func TestMessage(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			_, refusal := place.Fit(tc.node, tc.request, &place.Preference{})
-			if got := refusal.Message(tc.node); got != tc.want {
-				t.Errorf("message\n got %q\nwant %q", got, tc.want)
-			}
-		})
+		t.Run(name, tc.run)
 	}
 }
 
@@ -87,11 +93,7 @@ func TestMessageOfSeveralContainers(t *testing.T) {
 		return gpu.Request{Cards: 1, Compute: 1, Memory: gpu.Memory{Ratio: gpu.Percent(percent)}}
 	}
 	const apart = "each container fits by itself, but no way was found to fit all of them"
-	cases := map[string]struct {
-		node    *ledger.Node
-		request *gpu.PodRequest
-		want    string
-	}{
+	cases := map[string]messageCase{
 		"more slices than the node has":      {node(cards(8, nil)), pod(same(129, share(1, 128))...), "wants 129 slices for its containers, the node has 128 free"},
 		"more slices than are left":          {node(cards(2, nil), slice(0, 1, gib, be)), pod(same(32, share(1, 128))...), "wants 32 slices for its containers, the node has 31 free"},
 		"more compute than the node has":     {node(cards(8, nil)), pod(append(same(40, share(13, gib)), same(20, share(15, gib))...)...), "wants 820% of card compute for its containers, the node has 800% free"},
@@ -112,12 +114,7 @@ func TestMessageOfSeveralContainers(t *testing.T) {
 		"cards that can take nothing do not count":  {node(cards(3, unhealthy(2)), full(1)), pod(share(60, gib), share(60, gib)), "wants 120% of card compute for its containers, the node has 100% free"},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			_, refusal := place.Fit(tc.node, tc.request, &place.Preference{})
-			if got := refusal.Message(tc.node); got != tc.want {
-				t.Errorf("message\n got %q\nwant %q", got, tc.want)
-			}
-		})
+		t.Run(name, tc.run)
 	}
 }
 
@@ -128,11 +125,7 @@ func TestCardThatNoNodeHas(t *testing.T) {
 	listing := func(ids ...gpu.CardID) *gpu.PodRequest {
 		return ask(gputest.AskSlice(10, gib), func(r *gpu.PodRequest) { r.Allow = ids })
 	}
-	cases := map[string]struct {
-		node    *ledger.Node
-		request *gpu.PodRequest
-		want    string
-	}{
+	cases := map[string]messageCase{
 		"one":                       {node(cards(2, nil)), listing("GPU-x"), "no card of the node has the UUID GPU-x of use-gpuuuid"},
 		"several":                   {node(cards(2, nil)), listing("GPU-x", "GPU-y"), "no card of the node has one of the 2 UUIDs of use-gpuuuid (such as GPU-x)"},
 		"one that is unhealthy":     {node(cards(2, unhealthy(0))), listing("GPU-0"), "wants 1 card, 0 fit: 1 card is unhealthy, 1 card is excluded by the pod"},
@@ -140,12 +133,7 @@ func TestCardThatNoNodeHas(t *testing.T) {
 		"one that is in use":        {node(cards(2, nil), alone(0)), listing("GPU-0", "GPU-x"), "wants 1 card, 0 fit: 1 card is excluded by the pod, 1 card is held exclusively"},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			_, refusal := place.Fit(tc.node, tc.request, &place.Preference{})
-			if got := refusal.Message(tc.node); got != tc.want {
-				t.Errorf("message\n got %q\nwant %q", got, tc.want)
-			}
-		})
+		t.Run(name, tc.run)
 	}
 }
 

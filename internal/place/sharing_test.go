@@ -3,8 +3,6 @@ package place_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -93,52 +91,6 @@ func commit(n *ledger.Node, pod ledger.Holder, r *gpu.PodRequest) bool {
 	return err == nil
 }
 
-// TestOnlineIsNeverExclusive: sixteen online pods share a card, since none of
-// them books any compute.
-func TestOnlineIsNeverExclusive(t *testing.T) {
-	n := node(cards(1, nil))
-	for i := range 16 {
-		if !commit(n, ledger.Holder(rune('a'+i)), of(gpu.Online, gputest.AskSlice(0, gib))) {
-			t.Fatalf("online pod %d was refused", i)
-		}
-	}
-	want := ledger.Usage{Slots: 16, Online: 16, Memory: 16 * gib}
-	if diff := cmp.Diff(want, n.Now().Usage[0]); diff != "" {
-		t.Errorf("usage (-want +got):\n%s", diff)
-	}
-}
-
-// TestQoSOfAnEmptiedCard: the class of a card is that of the pods on it, so it
-// changes as soon as they are gone.
-func TestQoSOfAnEmptiedCard(t *testing.T) {
-	n := node(cards(1, nil))
-	for _, qos := range gpu.QoSClasses() {
-		if !commit(n, "a", with(qos, gputest.AskSlice(10, gib))) || !commit(n, "b", with(qos, gputest.AskSlice(10, gib))) {
-			t.Fatalf("two %s pods do not share the idle card", qos)
-		}
-		for _, other := range gpu.QoSClasses() {
-			if got := commit(n.Clone(), "c", with(other, gputest.AskSlice(10, gib))); got != (other == qos) {
-				t.Errorf("a %s pod joins %s pods: %t", other, qos, got)
-			}
-		}
-		n.Release("a")
-		n.Release("b")
-	}
-}
-
-func TestCardWithFewerSlots(t *testing.T) {
-	n := node(cards(1, func(c []gpu.Card) { c[0].Slots = 3 }))
-	for _, pod := range []ledger.Holder{"a", "b", "c"} {
-		if !commit(n, pod, gputest.AskSlice(1, gib)) {
-			t.Fatalf("pod %s was refused", pod)
-		}
-	}
-	_, got := place.Fit(n, gputest.AskSlice(1, gib), &place.Preference{})
-	if diff := cmp.Diff(place.Refusal{Code: place.SlicesFull, Want: 1, Cards: counts{place.SlicesFull: 1}}, got); diff != "" {
-		t.Errorf("refusal (-want +got):\n%s", diff)
-	}
-}
-
 func TestSeats(t *testing.T) {
 	seats := serves(ledger.Serves{Seats: true})
 	two := func(c []gpu.Card) { c[0].Slots, c[1].Slots = 2, 2 }
@@ -168,16 +120,12 @@ func TestSeats(t *testing.T) {
 			if tc.refused != place.Fits {
 				return
 			}
-			if diff := cmp.Diff(tc.want, offer.Cards(0).Indices()); diff != "" {
-				t.Errorf("cards (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "cards", tc.want, offer.Cards(0).Indices())
 			if offer.Score != 0 || offer.Loss != 0 {
 				t.Errorf("seats are worth %d and %d, want nothing", offer.Score, offer.Loss)
 			}
 			want := ledger.Share{Card: tc.want[0]}
-			if diff := cmp.Diff(want, tc.node.Holding(&offer, "a", tc.request).Parts[0].Shares[0]); diff != "" {
-				t.Errorf("share (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "share", want, tc.node.Holding(&offer, "a", tc.request).Parts[0].Shares[0])
 		})
 	}
 }

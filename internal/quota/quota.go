@@ -2,8 +2,9 @@
 // compares them with what pods hold.
 //
 // Kubernetes enforces requests.daybreak-gpu.io/* itself, at admission. HAMi's keys
-// limits.metax-tech.com/* mean nothing to it: the scheduler enforces them. A
-// whole card counts in vcore and vmemory too, with 100 percent and all its memory.
+// limits.metax-tech.com/* mean nothing to it: the scheduler enforces them. A card that
+// a pod has to itself counts in vcore and vmemory too, with 100 percent and all its
+// memory, whatever the pod asked for.
 package quota
 
 import (
@@ -97,7 +98,7 @@ type Quota struct {
 	// Limits are in the order of the keys above.
 	Limits []Limit
 
-	scopes []corev1.ScopedResourceSelectorRequirement
+	scope scope
 }
 
 // Limit is how much the pods that a quota covers may hold together.
@@ -115,13 +116,14 @@ func (l *Limit) Of(a *ledger.Amounts) int64 { return l.of(a) }
 // Read returns what the ResourceQuota allows of cards, or nil if it has no limit
 // about cards.
 func Read(rq *corev1.ResourceQuota) *Quota {
-	q := &Quota{Namespace: rq.Namespace, Name: rq.Name}
-	for _, scope := range rq.Spec.Scopes {
-		q.scopes = append(q.scopes, corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists})
+	var scopes []corev1.ScopedResourceSelectorRequirement
+	for _, name := range rq.Spec.Scopes {
+		scopes = append(scopes, corev1.ScopedResourceSelectorRequirement{ScopeName: name, Operator: corev1.ScopeSelectorOpExists})
 	}
 	if selector := rq.Spec.ScopeSelector; selector != nil {
-		q.scopes = append(q.scopes, selector.MatchExpressions...)
+		scopes = append(scopes, selector.MatchExpressions...)
 	}
+	q := &Quota{Namespace: rq.Namespace, Name: rq.Name, scope: newScope(scopes)}
 	for _, k := range keys {
 		amount, ok := rq.Spec.Hard[k.name]
 		if !ok {
@@ -130,8 +132,8 @@ func Read(rq *corev1.ResourceQuota) *Quota {
 		l := Limit{Budget: place.Budget{Quota: q.Name, Limit: string(k.name), Unit: k.unit}, Native: k.native, of: k.of}
 		if l.Hard, ok = k.read(amount); !ok {
 			l.Hard, l.Problem = 0, fmt.Sprintf("is %s: %s", amount.String(), k.write)
-		} else if i := slices.IndexFunc(q.scopes, unsupported); i >= 0 {
-			l.Hard, l.Problem = 0, fmt.Sprintf("does not support scope %s: remove the scope", q.scopes[i].ScopeName)
+		} else if i := slices.IndexFunc(scopes, unsupported); i >= 0 {
+			l.Hard, l.Problem = 0, fmt.Sprintf("does not support scope %s: remove the scope", scopes[i].ScopeName)
 		}
 		q.Limits = append(q.Limits, l)
 	}
@@ -145,9 +147,6 @@ func Read(rq *corev1.ResourceQuota) *Quota {
 func (q *Quota) Enforced() bool {
 	return slices.ContainsFunc(q.Limits, func(l Limit) bool { return !l.Native })
 }
-
-// Scoped reports whether the quota may cover some pods of its namespace only.
-func (q *Quota) Scoped() bool { return len(q.scopes) > 0 }
 
 // ByNamespace has the quotas of each namespace in the order of their names.
 type ByNamespace map[string][]*Quota
@@ -177,60 +176,70 @@ type Used map[*Quota]ledger.Amounts
 
 // Add counts the pod in the quotas that cover it.
 func (u Used) Add(by ByNamespace, pod Pod) {
-	for _, q := range by[pod.Namespace] {
-		if q.Covers(pod.Pod) {
+	u.AddClass(by[pod.Namespace], ClassOf(pod.Pod), &pod.Amounts)
+}
+
+// AddClass counts what pods of the class hold together in those of the quotas that
+// cover it.
+func (u Used) AddClass(quotas []*Quota, class Class, held *ledger.Amounts) {
+	for _, q := range quotas {
+		if q.Covers(class) {
 			sum := u[q]
-			sum.Plus(&pod.Amounts)
+			sum.Plus(held)
 			u[q] = sum
 		}
 	}
 }
 
-// Exceeded returns the refusal for the first limit that the pods would exceed on top
-// of what is used, all of them together. Limits that Kubernetes enforces are left to
-// it. Pods above a limit stay, and limits of what the pods do not want do not
-// matter.
-func Exceeded(by ByNamespace, used Used, pods ...Pod) place.Refusal {
-	want := Used{}
-	for _, pod := range pods {
-		want.Add(by, pod)
-	}
-	for _, pod := range pods {
-		for _, q := range by[pod.Namespace] {
-			more, sum := want[q], used[q]
-			for i := range q.Limits {
-				l := &q.Limits[i]
-				if n := l.of(&more); !l.Native && n > 0 && l.of(&sum)+n > l.Hard {
-					return place.OverBudget(l.Budget, n, l.of(&sum))
-				}
-			}
+// Exceeded returns the refusal for the first limit that the pod would exceed on top of
+// what is used. Limits that Kubernetes enforces are left to it. Pods above a limit stay,
+// and limits of what the pod does not want do not matter.
+func Exceeded(by ByNamespace, used Used, pod Pod) place.Refusal {
+	class := ClassOf(pod.Pod)
+	var sum ledger.Amounts // one for all: a namespace may have thousands of quotas
+	for _, q := range by[pod.Namespace] {
+		if !q.Covers(class) {
+			continue
+		}
+		sum = used[q]
+		if refusal := q.exceeded(&sum, &pod.Amounts); refusal.Code != place.Fits {
+			return refusal
 		}
 	}
 	return place.Refusal{}
 }
 
-// ExceededBy is [Exceeded] for a pod that has no cards yet. What it wants of a card's
-// memory in percent depends on the card: the largest of the cluster counts, or where
+// exceeded returns the refusal for the first limit that more would exceed on top of the
+// sum.
+func (q *Quota) exceeded(sum, more *ledger.Amounts) place.Refusal {
+	for i := range q.Limits {
+		l := &q.Limits[i]
+		if n := l.of(more); !l.Native && n > 0 && l.of(sum)+n > l.Hard {
+			return place.OverBudget(l.Budget, n, l.of(sum))
+		}
+	}
+	return place.Refusal{}
+}
+
+// ExceededBy is [Exceeded] for a pod that has no cards yet. What it wants of memory may
+// depend on its cards ([ledger.PeakVaries]): the largest of the cluster counts, or where
 // that is too much, the largest that admitted returns, which the pod may get.
 func ExceededBy(by ByNamespace, used Used, pod *corev1.Pod, r *gpu.PodRequest, largest gpu.MiB, admitted func() gpu.MiB) place.Refusal {
 	refusal := Exceeded(by, used, Pod{pod, ledger.PeakOf(r, largest)})
-	byCard := func(c gpu.Request) bool { return c.Memory.Ratio > 0 }
-	if refusal.Code != place.Fits && refusal.Budget.Unit == place.UnitMiB && slices.ContainsFunc(r.Requests, byCard) {
+	if refusal.Code != place.Fits && refusal.Budget.Unit == place.UnitMiB && ledger.PeakVaries(r) {
 		return Exceeded(by, used, Pod{pod, ledger.PeakOf(r, admitted())})
 	}
 	return refusal
 }
 
-// LargestCard returns the memory of the node's largest card, 0 if it has none.
-func LargestCard(n *ledger.Node) (largest gpu.MiB) {
-	for i := range n.Topology().Len() {
-		largest = max(largest, n.Topology().Card(i).Memory)
-	}
-	return largest
-}
-
 // unknownCard is the memory of a card of which nothing is known: a C500's.
 const unknownCard gpu.MiB = 64 << 10
+
+// Counts reports whether a bound pod counts: it can hold cards, or cards are booked for
+// it. Koordinator's resources alone may be those of another vendor's cards.
+func Counts(pod *corev1.Pod, booked *ledger.Holding) bool {
+	return wire.CanHold(pod) || booked != nil && booked.Cards() != 0
+}
 
 // Held returns what a pod counts that is bound to the node, which is nil if it does
 // not exist. It is what the pod requests, whether its cards are known and still there
@@ -238,7 +247,7 @@ const unknownCard gpu.MiB = 64 << 10
 func Held(n *ledger.Node, r *gpu.PodRequest) ledger.Amounts {
 	var memory gpu.MiB
 	if n != nil {
-		memory = LargestCard(n)
+		memory = n.Topology().LargestCard()
 	}
 	return ledger.PeakOf(r, cmp.Or(memory, unknownCard))
 }

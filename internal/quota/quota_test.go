@@ -7,9 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/quota"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func resourceQuota(name string, hard map[corev1.ResourceName]string) *corev1.ResourceQuota {
@@ -74,6 +76,10 @@ func TestCovers(t *testing.T) {
 			{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: op, Values: values},
 		}}}
 	}
+	both := func(a, b corev1.ResourceQuotaSpec) corev1.ResourceQuotaSpec {
+		a.ScopeSelector.MatchExpressions = append(a.ScopeSelector.MatchExpressions, b.ScopeSelector.MatchExpressions...)
+		return a
+	}
 	scopes := func(all ...corev1.ResourceQuotaScope) corev1.ResourceQuotaSpec {
 		return corev1.ResourceQuotaSpec{Scopes: all}
 	}
@@ -90,6 +96,10 @@ func TestCovers(t *testing.T) {
 		"of some priority class":    {spec: scopes(corev1.ResourceQuotaScopePriorityClass), wantBatch: true},
 		"of a listed class":         {spec: class(corev1.ScopeSelectorOpIn, "batch"), wantBatch: true},
 		"of no listed class":        {spec: class(corev1.ScopeSelectorOpNotIn, "batch"), wantService: true},
+		"listed twice":              {spec: both(class(corev1.ScopeSelectorOpIn, "batch", "other"), class(corev1.ScopeSelectorOpIn, "batch")), wantBatch: true},
+		"listed, and then not":      {spec: both(class(corev1.ScopeSelectorOpIn, "batch"), class(corev1.ScopeSelectorOpIn, "other"))},
+		"listed and excluded":       {spec: both(class(corev1.ScopeSelectorOpIn, "batch"), class(corev1.ScopeSelectorOpNotIn, "batch"))},
+		"with and without a class":  {spec: both(class(corev1.ScopeSelectorOpExists), class(corev1.ScopeSelectorOpDoesNotExist))},
 		"without a class":           {spec: class(corev1.ScopeSelectorOpDoesNotExist), wantService: true},
 		"a scope that is not known": {spec: scopes(corev1.ResourceQuotaScopeCrossNamespacePodAffinity), wantBatch: true, wantService: true},
 	}
@@ -99,10 +109,10 @@ func TestCovers(t *testing.T) {
 			rq.Spec = tc.spec
 			rq.Spec.Hard = corev1.ResourceList{quota.LimitGPU: resource.MustParse("4")}
 			q := quota.Read(rq)
-			if got := q.Covers(batch); got != tc.wantBatch {
+			if got := q.Covers(quota.ClassOf(batch)); got != tc.wantBatch {
 				t.Errorf("covers the batch pod: %v", got)
 			}
-			if got := q.Covers(service); got != tc.wantService {
+			if got := q.Covers(quota.ClassOf(service)); got != tc.wantService {
 				t.Errorf("covers the service: %v", got)
 			}
 		})
@@ -117,39 +127,35 @@ func TestExceeded(t *testing.T) {
 	cases := map[string]struct {
 		quotas []*corev1.ResourceQuota
 		used   ledger.Amounts
-		pods   []ledger.Amounts
+		pod    ledger.Amounts
 		want   string
 	}{
-		"no quota":                 {pods: []ledger.Amounts{slice}},
-		"exactly the budget":       {quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, used: ledger.Amounts{Compute: 170, Memory: 60 << 10}, pods: []ledger.Amounts{slice}},
-		"compute above":            {quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, used: ledger.Amounts{Compute: 180}, pods: []ledger.Amounts{slice}, want: "wants 30%, ResourceQuota a has 20% of 200% left (limits.metax-tech.com/vcore)"},
-		"memory above":             {quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, used: ledger.Amounts{Memory: 63 << 10}, pods: []ledger.Amounts{slice}, want: "wants 4 GiB, ResourceQuota a has 1 GiB of 64 GiB left (limits.metax-tech.com/vmemory)"},
-		"pods that are above stay": {quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, used: ledger.Amounts{Compute: 300}, pods: []ledger.Amounts{slice}, want: "wants 30%, ResourceQuota a has 0% of 200% left (limits.metax-tech.com/vcore)"},
+		"no quota":                 {pod: slice},
+		"exactly the budget":       {quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, used: ledger.Amounts{Compute: 170, Memory: 60 << 10}, pod: slice},
+		"compute above":            {quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, used: ledger.Amounts{Compute: 180}, pod: slice, want: "wants 30%, ResourceQuota a has 20% of 200% left (limits.metax-tech.com/vcore)"},
+		"memory above":             {quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, used: ledger.Amounts{Memory: 63 << 10}, pod: slice, want: "wants 4 GiB, ResourceQuota a has 1 GiB of 64 GiB left (limits.metax-tech.com/vmemory)"},
+		"pods that are above stay": {quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, used: ledger.Amounts{Compute: 300}, pod: slice, want: "wants 30%, ResourceQuota a has 0% of 200% left (limits.metax-tech.com/vcore)"},
 		"a limit of what the pod does not want": {
-			quotas: []*corev1.ResourceQuota{resourceQuota("a", map[corev1.ResourceName]string{quota.LimitGPU: "0"})}, used: ledger.Amounts{Whole: 3}, pods: []ledger.Amounts{slice},
+			quotas: []*corev1.ResourceQuota{resourceQuota("a", map[corev1.ResourceName]string{quota.LimitGPU: "0"})}, used: ledger.Amounts{Whole: 3}, pod: slice,
 		},
 		"an explicit zero": {
-			quotas: []*corev1.ResourceQuota{resourceQuota("a", map[corev1.ResourceName]string{quota.LimitSGPU: "0"})}, pods: []ledger.Amounts{slice},
+			quotas: []*corev1.ResourceQuota{resourceQuota("a", map[corev1.ResourceName]string{quota.LimitSGPU: "0"})}, pod: slice,
 			want: "wants 1, ResourceQuota a allows 0 in all (limits.metax-tech.com/sgpu)",
 		},
 		"several quotas all hold": {
-			quotas: []*corev1.ResourceQuota{resourceQuota("b", one), resourceQuota("a", map[corev1.ResourceName]string{quota.LimitVCore: "400"})}, used: ledger.Amounts{Compute: 200}, pods: []ledger.Amounts{slice},
+			quotas: []*corev1.ResourceQuota{resourceQuota("b", one), resourceQuota("a", map[corev1.ResourceName]string{quota.LimitVCore: "400"})}, used: ledger.Amounts{Compute: 200}, pod: slice,
 			want: "wants 30%, ResourceQuota b has 0% of 200% left (limits.metax-tech.com/vcore)",
 		},
 		"more than the whole budget": {
-			quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, pods: []ledger.Amounts{{Compute: 400, Whole: 4}},
+			quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, pod: ledger.Amounts{Compute: 400, Whole: 4},
 			want: "wants 400%, ResourceQuota a allows 200% in all (limits.metax-tech.com/vcore)",
 		},
-		"a group counts as a whole": {
-			quotas: []*corev1.ResourceQuota{resourceQuota("a", one)}, used: ledger.Amounts{Compute: 150}, pods: []ledger.Amounts{slice, slice},
-			want: "wants 60%, ResourceQuota a has 50% of 200% left (limits.metax-tech.com/vcore)",
-		},
 		"an amount that can't be read lets nothing pass": {
-			quotas: []*corev1.ResourceQuota{resourceQuota("a", map[corev1.ResourceName]string{quota.LimitVCore: "-1"})}, pods: []ledger.Amounts{slice},
+			quotas: []*corev1.ResourceQuota{resourceQuota("a", map[corev1.ResourceName]string{quota.LimitVCore: "-1"})}, pod: slice,
 			want: "ResourceQuota a: limits.metax-tech.com/vcore is -1: write a whole number from 0, in percent of one card",
 		},
 		"nor does a scope that is not known": {
-			quotas: []*corev1.ResourceQuota{affinity}, pods: []ledger.Amounts{slice},
+			quotas: []*corev1.ResourceQuota{affinity}, pod: slice,
 			want: "ResourceQuota scoped: limits.metax-tech.com/vcore does not support scope CrossNamespacePodAffinity: remove the scope",
 		},
 	}
@@ -158,11 +164,7 @@ func TestExceeded(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "p"}}
 			by, used := quota.Group(tc.quotas), quota.Used{}
 			used.Add(by, quota.Pod{Pod: pod, Amounts: tc.used})
-			var pods []quota.Pod
-			for _, amounts := range tc.pods {
-				pods = append(pods, quota.Pod{Pod: pod, Amounts: amounts})
-			}
-			r := quota.Exceeded(by, used, pods...)
+			r := quota.Exceeded(by, used, quota.Pod{Pod: pod, Amounts: tc.pod})
 			if (r.Code == place.Fits) != (tc.want == "") {
 				t.Fatalf("refused with %q, want %q", r.Code, tc.want)
 			}
@@ -175,5 +177,23 @@ func TestExceeded(t *testing.T) {
 				t.Errorf("a pod of another namespace is refused: %s", r.Message(nil))
 			}
 		})
+	}
+}
+
+// TestHeld: what whole cards count depends on the cards of the node, and where that
+// does not exist on cards as they usually are.
+func TestHeld(t *testing.T) {
+	cards := gputest.Cards(2)
+	cards[1].Memory = 128 << 10
+	for name, tc := range map[string]struct {
+		node *ledger.Node
+		want gpu.MiB
+	}{
+		"the largest card of the node": {gputest.Node(gputest.MustTopology(cards, gpu.ZoneLinks([]int{0, 0}))), 256 << 10},
+		"a node that is gone":          {nil, 128 << 10},
+	} {
+		if got := quota.Held(tc.node, gputest.AskWhole(2)); got.Memory != tc.want || got.Whole != 2 {
+			t.Errorf("%s: holds %+v, want 2 cards and %v", name, got, tc.want)
+		}
 	}
 }

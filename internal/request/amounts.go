@@ -49,10 +49,16 @@ func ReadAmounts(spec *corev1.PodSpec) (a ledger.Amounts, metered bool) {
 	}, true
 }
 
-// ReadPending is [Read] for a pod that is yet to be placed. It rejects one that
-// carries less than what it requests, too: no manager wrote that. A pod without a
-// UID is yet to be admitted, which writes the amounts.
+// ReadPending is [Read] for a pod that is yet to be placed. It rejects one that is
+// larger than [CheckBounds] allows, too, and one that carries less than what it
+// requests: no manager wrote that. A pod without a UID is yet to be admitted, which
+// writes the amounts.
 func ReadPending(pod *corev1.Pod) (*PodRequest, field.ErrorList) {
+	if wire.Asks(pod) {
+		if problems := CheckBounds(pod); len(problems) > 0 {
+			return nil, problems
+		}
+	}
 	ask, problems := Read(pod)
 	if ask != nil && pod.UID != "" {
 		if problems = checkAmounts(&pod.Spec, &ask.Request); len(problems) > 0 {
@@ -62,8 +68,8 @@ func ReadPending(pod *corev1.Pod) (*PodRequest, field.ErrorList) {
 	return ask, problems
 }
 
-// checkAmounts compares the amounts with the least that the pod requests: of a
-// card's memory in percent, that of the smallest card.
+// checkAmounts compares the amounts with the least that the pod requests: of what
+// depends on a card's memory, that of the smallest card.
 func checkAmounts(spec *corev1.PodSpec, r *gpu.PodRequest) (problems field.ErrorList) {
 	has, metered := ReadAmounts(spec)
 	if !metered {

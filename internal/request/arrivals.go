@@ -9,6 +9,7 @@ import (
 	resourcehelpers "k8s.io/component-helpers/resource"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -47,10 +48,11 @@ func ByArrival(a, b *corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// Describe adds what a pod asks for in addition to cards.
+// Describe adds what a pod asks for in addition to cards. CPU is coarse: only the
+// comparison of nodes depends on it, and kube-scheduler counts the exact amount.
 func Describe(pod *corev1.Pod, r *gpu.PodRequest) {
 	list := resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{})
-	r.CPU = gpu.MilliCPU(list.Cpu().MilliValue())
+	r.CPU = gpu.MilliCPU(list.Cpu().MilliValue()).Coarse(place.CPUDigits)
 	r.Models = Models(pod)
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
@@ -47,8 +48,8 @@ func TestDescribe(t *testing.T) {
 	pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m")}
 	var r gpu.PodRequest
 	request.Describe(pod, &r)
-	if r.CPU != 1750 || len(r.Models) != 1 || r.Models[0] != "C550" {
-		t.Errorf("the pod takes %d of CPU on %v, want 1750 on C550", r.CPU, r.Models)
+	if want := gpu.MilliCPU(1750).Coarse(place.CPUDigits); r.CPU != want || len(r.Models) != 1 || r.Models[0] != "C550" {
+		t.Errorf("the pod takes %d of CPU on %v, want %d on C550", r.CPU, r.Models, want)
 	}
 }
 

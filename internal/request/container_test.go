@@ -32,70 +32,44 @@ func sayKept(as string) string {
 
 func TestReadCards(t *testing.T) {
 	runRead(t, map[string]readCase{
-		"one whole card":             {pod: app("gpu: 1"), want: podOf("", "", whole(1))},
-		"eight whole cards":          {pod: app("gpu: 8"), want: podOf("", "", whole(8))},
-		"as many as a node may hold": {pod: app("gpu: 64"), want: podOf("", "", whole(64))},
-		"more whole cards than a node may hold": {
-			pod: app("gpu: 65"), wantProblems: []string{limit(gpuName, "65", sayCount)},
-		},
+		"one whole card":                            {pod: app("gpu: 1"), want: podOf("", "", whole(1))},
+		"eight whole cards":                         {pod: app("gpu: 8"), want: podOf("", "", whole(8))},
+		"as many as a node may hold":                {pod: app("gpu: 64"), want: podOf("", "", whole(64))},
+		"more whole cards than a node may hold":     refused(app("gpu: 65"), limit(gpuName, "65", sayCount)),
 		"no whole card is how a template says none": {pod: app("gpu: 0")},
-		"half a whole card": {
-			pod: app("gpu: 0.5"), wantProblems: []string{limit(gpuName, "500m", sayCount)},
-		},
+		"half a whole card":                         refused(app("gpu: 0.5"), limit(gpuName, "500m", sayCount)),
 
-		"a share without amounts is a card alone":  {pod: app("sgpu: 1"), want: bestEffort(alone(1, percent(100)))},
-		"two shares without amounts":               {pod: app("sgpu: 2"), want: bestEffort(alone(2, percent(100)))},
-		"shares of as many as a node may hold":     {pod: app("sgpu: 64, vcore: 1, vmemory: 1"), want: bestEffort(slice(64, 1, mib(1024)))},
-		"no share is how a template says none":     {pod: app("sgpu: 0")},
-		"neither whole cards nor shares of any":    {pod: app("gpu: 0, sgpu: 0")},
-		"whole cards where a template has sgpu: 0": {pod: app("gpu: 2, sgpu: 0"), want: podOf("", "", whole(2))},
-		"shares where a template has gpu: 0":       {pod: app("gpu: 0, sgpu: 1, vcore: 5"), want: bestEffort(slice(1, 5, percent(100)))},
-		"shares of more than a node may hold": {
-			pod: app("sgpu: 65"), wantProblems: []string{limit(sgpuName, "65", sayCount)},
-		},
-		"a fraction of a share": {
-			pod: app("sgpu: 1500m"), wantProblems: []string{limit(sgpuName, "1500m", sayCount)},
-		},
-		"less than no share": {
-			pod: app("sgpu: -1"), wantProblems: []string{limit(sgpuName, "-1", sayCount)},
-		},
-		"a number of shares past all counting": {
-			pod: app("sgpu: 9223372036854775808"), wantProblems: []string{limit(sgpuName, "9223372036854775808", sayCount)},
-		},
-		"a bad number of shares and nothing else is still a bad request": {
-			pod: app("sgpu: 4Gi, vcore: 10"), wantProblems: []string{limit(sgpuName, "4Gi", sayCount)},
-		},
+		"a share without amounts is a card alone":                        {pod: app("sgpu: 1"), want: bestEffort(alone(1, percent(100)))},
+		"two shares without amounts":                                     {pod: app("sgpu: 2"), want: bestEffort(alone(2, percent(100)))},
+		"shares of as many as a node may hold":                           {pod: app("sgpu: 64, vcore: 1, vmemory: 1"), want: bestEffort(slice(64, 1, mib(1024)))},
+		"no share is how a template says none":                           {pod: app("sgpu: 0")},
+		"neither whole cards nor shares of any":                          {pod: app("gpu: 0, sgpu: 0")},
+		"whole cards where a template has sgpu: 0":                       {pod: app("gpu: 2, sgpu: 0"), want: podOf("", "", whole(2))},
+		"shares where a template has gpu: 0":                             {pod: app("gpu: 0, sgpu: 1, vcore: 5"), want: bestEffort(slice(1, 5, percent(100)))},
+		"shares of more than a node may hold":                            refused(app("sgpu: 65"), limit(sgpuName, "65", sayCount)),
+		"a fraction of a share":                                          refused(app("sgpu: 1500m"), limit(sgpuName, "1500m", sayCount)),
+		"less than no share":                                             refused(app("sgpu: -1"), limit(sgpuName, "-1", sayCount)),
+		"a number of shares past all counting":                           refused(app("sgpu: 9223372036854775808"), limit(sgpuName, "9223372036854775808", sayCount)),
+		"a bad number of shares and nothing else is still a bad request": refused(app("sgpu: 4Gi, vcore: 10"), limit(sgpuName, "4Gi", sayCount)),
 	})
 }
 
 func TestReadCompute(t *testing.T) {
 	runRead(t, map[string]readCase{
-		"some of a card":                   {pod: app("sgpu: 1, vcore: 60, vmemory: 4"), want: bestEffort(slice(1, 60, mib(4096)))},
-		"as little as there is":            {pod: app("sgpu: 1, vcore: 1, vmemory: 4"), want: bestEffort(slice(1, 1, mib(4096)))},
-		"almost all of a card is a slice":  {pod: app("sgpu: 1, vcore: 99, vmemory: 4"), want: bestEffort(slice(1, 99, mib(4096)))},
-		"all of it means alone":            {pod: app("sgpu: 1, vcore: 100, vmemory: 4"), want: bestEffort(alone(1, mib(4096)))},
-		"none written means alone":         {pod: app("sgpu: 1, vmemory: 4"), want: bestEffort(alone(1, mib(4096)))},
-		"zero reserves memory only":        {pod: app("sgpu: 1, vcore: 0, vmemory: 4"), want: bestEffort(slice(1, 0, mib(4096)))},
-		"amounts are of each card":         {pod: app("sgpu: 2, vcore: 60, vmemory: 4"), want: bestEffort(slice(2, 60, mib(4096)))},
-		"percent in thousandths and whole": {pod: app("sgpu: 1, vcore: 60000m"), want: bestEffort(slice(1, 60, percent(100)))},
-		"more than a card has": {
-			pod: app("sgpu: 1, vcore: 120"), wantProblems: []string{limit(vcoreName, "120", sayPercent)},
-		},
-		"two cards do not make 200 percent": {
-			pod: app("sgpu: 2, vcore: 200"), wantProblems: []string{limit(vcoreName, "200", sayPercent)},
-		},
-		"half a percent": {
-			pod: app("sgpu: 1, vcore: 500m"), wantProblems: []string{limit(vcoreName, "500m", sayPercent)},
-		},
-		"negative": {
-			pod: app("sgpu: 1, vcore: -1"), wantProblems: []string{limit(vcoreName, "-1", sayPercent)},
-		},
-		"huge": {
-			pod: app("sgpu: 1, vcore: 1e18"), wantProblems: []string{limit(vcoreName, "1e18", sayPercent)},
-		},
-		"past the largest number": {
-			pod: app("sgpu: 1, vcore: 99999999999999999999"), wantProblems: []string{limit(vcoreName, "99999999999999999999", sayPercent)},
-		},
+		"some of a card":                    {pod: app("sgpu: 1, vcore: 60, vmemory: 4"), want: bestEffort(slice(1, 60, mib(4096)))},
+		"as little as there is":             {pod: app("sgpu: 1, vcore: 1, vmemory: 4"), want: bestEffort(slice(1, 1, mib(4096)))},
+		"almost all of a card is a slice":   {pod: app("sgpu: 1, vcore: 99, vmemory: 4"), want: bestEffort(slice(1, 99, mib(4096)))},
+		"all of it means alone":             {pod: app("sgpu: 1, vcore: 100, vmemory: 4"), want: bestEffort(alone(1, mib(4096)))},
+		"none written means alone":          {pod: app("sgpu: 1, vmemory: 4"), want: bestEffort(alone(1, mib(4096)))},
+		"zero reserves memory only":         {pod: app("sgpu: 1, vcore: 0, vmemory: 4"), want: bestEffort(slice(1, 0, mib(4096)))},
+		"amounts are of each card":          {pod: app("sgpu: 2, vcore: 60, vmemory: 4"), want: bestEffort(slice(2, 60, mib(4096)))},
+		"percent in thousandths and whole":  {pod: app("sgpu: 1, vcore: 60000m"), want: bestEffort(slice(1, 60, percent(100)))},
+		"more than a card has":              refused(app("sgpu: 1, vcore: 120"), limit(vcoreName, "120", sayPercent)),
+		"two cards do not make 200 percent": refused(app("sgpu: 2, vcore: 200"), limit(vcoreName, "200", sayPercent)),
+		"half a percent":                    refused(app("sgpu: 1, vcore: 500m"), limit(vcoreName, "500m", sayPercent)),
+		"negative":                          refused(app("sgpu: 1, vcore: -1"), limit(vcoreName, "-1", sayPercent)),
+		"huge":                              refused(app("sgpu: 1, vcore: 1e18"), limit(vcoreName, "1e18", sayPercent)),
+		"past the largest number":           refused(app("sgpu: 1, vcore: 99999999999999999999"), limit(vcoreName, "99999999999999999999", sayPercent)),
 	})
 }
 
@@ -122,7 +96,7 @@ func TestReadMemory(t *testing.T) {
 	for text, want := range accepted {
 		cases["vmemory of "+text] = readCase{pod: app("sgpu: 1, vcore: 10, vmemory: " + text), want: bestEffort(slice(1, 10, want))}
 	}
-	refused := map[string]struct{ kept, sentence string }{
+	rejected := map[string]struct{ kept, sentence string }{
 		"0":      {"0", sayGiB},
 		"-1":     {"-1", sayGiB},
 		"1025":   {"1025", sayGiB},
@@ -146,10 +120,8 @@ func TestReadMemory(t *testing.T) {
 		"1n":     {"1n", sayKept("1n")},
 		"1E":     {"1E", sayBytes},
 	}
-	for text, r := range refused {
-		cases["vmemory of "+text] = readCase{
-			pod: app("sgpu: 1, vcore: 10, vmemory: " + text), wantProblems: []string{limit(vmemoryName, r.kept, r.sentence)},
-		}
+	for text, r := range rejected {
+		cases["vmemory of "+text] = refused(app("sgpu: 1, vcore: 10, vmemory: "+text), limit(vmemoryName, r.kept, r.sentence))
 	}
 	cases["no vmemory is the whole card's"] = readCase{pod: app("sgpu: 1, vcore: 10"), want: bestEffort(slice(1, 10, percent(100)))}
 	runRead(t, cases)
@@ -157,14 +129,8 @@ func TestReadMemory(t *testing.T) {
 
 func TestReadWhereAmountsStand(t *testing.T) {
 	runRead(t, map[string]readCase{
-		"in requests only": {
-			pod:  gputest.MakePod("p").AppWith("", "sgpu: 1, vcore: 30, vmemory: 2"),
-			want: bestEffort(slice(1, 30, mib(2048))),
-		},
-		"whole cards in requests only": {
-			pod:  gputest.MakePod("p").AppWith("cpu: 4", "gpu: 2"),
-			want: podOf("", "", whole(2)),
-		},
+		"in requests only":             {pod: gputest.MakePod("p").AppWith("", "sgpu: 1, vcore: 30, vmemory: 2"), want: bestEffort(slice(1, 30, mib(2048)))},
+		"whole cards in requests only": {pod: gputest.MakePod("p").AppWith("cpu: 4", "gpu: 2"), want: podOf("", "", whole(2))},
 		"cards in limits, amounts in requests": {
 			pod:  gputest.MakePod("p").AppWith("sgpu: 1", "vcore: 30, vmemory: 2"),
 			want: bestEffort(slice(1, 30, mib(2048))),
@@ -173,57 +139,25 @@ func TestReadWhereAmountsStand(t *testing.T) {
 			pod:  gputest.MakePod("p").AppWith("sgpu: 1, vcore: 30, vmemory: 2Gi", "sgpu: 1, vcore: 30, vmemory: 2048Mi"),
 			want: bestEffort(slice(1, 30, mib(2048))),
 		},
-		"a bad amount in requests is reported there": {
-			pod: gputest.MakePod("p").AppWith("", "sgpu: 1, vcore: 130"),
-			wantProblems: []string{
-				problem("spec.containers[0].resources.requests[metax-tech.com/vcore]", "130", sayPercent),
-			},
-		},
-		"less requested than the limit": {
-			pod: gputest.MakePod("p").AppWith("sgpu: 1, vcore: 30", "vcore: 10"),
-			wantProblems: []string{
-				problem("spec.containers[0].resources.requests[metax-tech.com/vcore]", "10", "differs from the limit: write 30 in both, or in limits alone"),
-			},
-		},
-		"other cards requested than the limit": {
-			pod: gputest.MakePod("p").AppWith("gpu: 2", "gpu: 1"),
-			wantProblems: []string{
-				problem("spec.containers[0].resources.requests[metax-tech.com/gpu]", "1", "differs from the limit: write 2 in both, or in limits alone"),
-			},
-		},
+		"a bad amount in requests is reported there": refused(gputest.MakePod("p").AppWith("", "sgpu: 1, vcore: 130"),
+			problem("spec.containers[0].resources.requests[metax-tech.com/vcore]", "130", sayPercent)),
+		"less requested than the limit": refused(gputest.MakePod("p").AppWith("sgpu: 1, vcore: 30", "vcore: 10"),
+			problem("spec.containers[0].resources.requests[metax-tech.com/vcore]", "10", "differs from the limit: write 30 in both, or in limits alone")),
+		"other cards requested than the limit": refused(gputest.MakePod("p").AppWith("gpu: 2", "gpu: 1"),
+			problem("spec.containers[0].resources.requests[metax-tech.com/gpu]", "1", "differs from the limit: write 2 in both, or in limits alone")),
 	})
 }
 
 func TestReadConflicts(t *testing.T) {
 	runRead(t, map[string]readCase{
-		"whole cards and shares": {
-			pod: app("gpu: 1, sgpu: 1"), wantProblems: []string{limit(gpuName, "1", sayOneKind)},
-		},
-		"whole cards and shares with amounts, one of them bad": {
-			pod:          app("gpu: 1, sgpu: 1, vcore: 120"),
-			wantProblems: []string{limit(vcoreName, "120", sayPercent), limit(gpuName, "1", sayOneKind)},
-		},
-		"vcore without a card": {
-			pod: app("vcore: 10"), wantProblems: []string{limit(vcoreName, "10", sayAddCards)},
-		},
-		"vmemory without a card": {
-			pod: app("vmemory: 4"), wantProblems: []string{limit(vmemoryName, "4", sayAddCards)},
-		},
-		"both amounts without a card take one sentence": {
-			pod: app("vcore: 10, vmemory: 4"), wantProblems: []string{limit(vcoreName, "10", sayAddCards)},
-		},
-		"amounts of no share": {
-			pod: app("sgpu: 0, vcore: 10"), wantProblems: []string{limit(vcoreName, "10", sayAddCards)},
-		},
-		"a bad amount without a card": {
-			pod:          app("vmemory: 4000"),
-			wantProblems: []string{limit(vmemoryName, "4k", sayKept("4k")), limit(vmemoryName, "4k", sayAddCards)},
-		},
-		"vcore of a whole card": {
-			pod: app("gpu: 1, vcore: 10"), wantProblems: []string{limit(vcoreName, "10", sayWholeHas)},
-		},
-		"vmemory of a whole card": {
-			pod: app("gpu: 1, vmemory: 4"), wantProblems: []string{limit(vmemoryName, "4", sayWholeHas)},
-		},
+		"whole cards and shares":                               refused(app("gpu: 1, sgpu: 1"), limit(gpuName, "1", sayOneKind)),
+		"whole cards and shares with amounts, one of them bad": refused(app("gpu: 1, sgpu: 1, vcore: 120"), limit(vcoreName, "120", sayPercent), limit(gpuName, "1", sayOneKind)),
+		"vcore without a card":                                 refused(app("vcore: 10"), limit(vcoreName, "10", sayAddCards)),
+		"vmemory without a card":                               refused(app("vmemory: 4"), limit(vmemoryName, "4", sayAddCards)),
+		"both amounts without a card take one sentence":        refused(app("vcore: 10, vmemory: 4"), limit(vcoreName, "10", sayAddCards)),
+		"amounts of no share":                                  refused(app("sgpu: 0, vcore: 10"), limit(vcoreName, "10", sayAddCards)),
+		"a bad amount without a card":                          refused(app("vmemory: 4000"), limit(vmemoryName, "4k", sayKept("4k")), limit(vmemoryName, "4k", sayAddCards)),
+		"vcore of a whole card":                                refused(app("gpu: 1, vcore: 10"), limit(vcoreName, "10", sayWholeHas)),
+		"vmemory of a whole card":                              refused(app("gpu: 1, vmemory: 4"), limit(vmemoryName, "4", sayWholeHas)),
 	})
 }

@@ -3,8 +3,6 @@ package request
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
@@ -40,52 +38,25 @@ func TestReadContainers(t *testing.T) {
 		"none asks for a card":         {pod: app("cpu: 1, nvidia.com/gpu: 1").App("")},
 		"all their counts are zero":    {pod: app("gpu: 0").App("sgpu: 0")},
 		"no resources, odd annotation": {pod: app("").Annotate(qosName, "guaranteed")},
-		"a problem names its container": {
-			pod: gputest.MakePod("p").Init("gpu: 1").Init("gpu: 65").App("gpu: 1").App("sgpu: 1, vcore: 101"),
-			wantProblems: []string{
-				problem("spec.initContainers[1].resources.limits[metax-tech.com/gpu]", "65", sayCount),
-				problem("spec.containers[1].resources.limits[metax-tech.com/vcore]", "101", sayPercent),
-			},
-		},
+		"a problem names its container": refused(gputest.MakePod("p").Init("gpu: 1").Init("gpu: 65").App("gpu: 1").App("sgpu: 1, vcore: 101"),
+			problem("spec.initContainers[1].resources.limits[metax-tech.com/gpu]", "65", sayCount),
+			problem("spec.containers[1].resources.limits[metax-tech.com/vcore]", "101", sayPercent)),
 	})
 }
 
 func TestReadAllProblemsAtOnce(t *testing.T) {
 	runRead(t, map[string]readCase{
-		"five mistakes, five sentences": {
-			pod: app("sgpu: 1, vcore: 120, vmemory: 4000").
-				Annotate(qosName, "guaranteed").Annotate(nodePolicyName, "random").Annotate(topologyName, "maybe"),
-			wantProblems: []string{
-				limit(vmemoryName, "4k", sayKept("4k")),
-				limit(vcoreName, "120", sayPercent),
-				annotation(qosName, "guaranteed", sayQoS),
-				annotation(nodePolicyName, "random", `"random" is no policy: write "binpack" or "spread", or leave the annotation out`),
-				annotation(topologyName, "maybe", sayWord),
-			},
-		},
-		"one in each container and one for the pod": {
-			pod: gputest.MakePod("p").Init("gpu: 1, sgpu: 1").App("vcore: 10").AppWith("gpu: 1", "gpu: 2").App("gpu-core: 10").
-				Annotate(className, "batch"),
-			wantProblems: []string{
-				annotation(className, "batch", sayClass),
-				problem("spec.initContainers[0].resources.limits[metax-tech.com/gpu]", "1", sayOneKind),
-				limit(vcoreName, "10", sayAddCards),
-				problem("spec.containers[1].resources.requests[metax-tech.com/gpu]", "2", "differs from the limit: write 1 in both, or in limits alone"),
-				problem("spec.containers[2].resources.limits[koordinator.sh/gpu-core]", "10", sayNoMemory),
-			},
-		},
+		"five mistakes, five sentences": refused(app("sgpu: 1, vcore: 120, vmemory: 4000").Annotate(qosName, "guaranteed").Annotate(nodePolicyName, "random").Annotate(topologyName, "maybe"),
+			limit(vmemoryName, "4k", sayKept("4k")),
+			limit(vcoreName, "120", sayPercent),
+			annotation(qosName, "guaranteed", sayQoS),
+			annotation(nodePolicyName, "random", `"random" is no policy: write "binpack" or "spread", or leave the annotation out`),
+			annotation(topologyName, "maybe", sayWord)),
+		"one in each container and one for the pod": refused(gputest.MakePod("p").Init("gpu: 1, sgpu: 1").App("vcore: 10").AppWith("gpu: 1", "gpu: 2").App("gpu-core: 10").Annotate(className, "batch"),
+			annotation(className, "batch", sayClass),
+			problem("spec.initContainers[0].resources.limits[metax-tech.com/gpu]", "1", sayOneKind),
+			limit(vcoreName, "10", sayAddCards),
+			problem("spec.containers[1].resources.requests[metax-tech.com/gpu]", "2", "differs from the limit: write 1 in both, or in limits alone"),
+			problem("spec.containers[2].resources.limits[koordinator.sh/gpu-core]", "10", sayNoMemory)),
 	})
-}
-
-// Reading a pod must not write on it: informers share their objects.
-func TestReadLeavesThePodAlone(t *testing.T) {
-	pod := gputest.MakePod("p").Init("gpu: 1").App("gpu.shared: 2, gpu-core: 200, gpu-memory: 3Gi").
-		Annotate(useName, " GPU-1 ").Annotate(cardPolicyName, "numa").Obj()
-	before := pod.DeepCopy()
-	if _, problems := Read(pod); len(problems) > 0 {
-		t.Fatalf("refused: %v", problems)
-	}
-	if diff := cmp.Diff(before, pod); diff != "" {
-		t.Errorf("the pod changed (-before +after):\n%s", diff)
-	}
 }

@@ -25,9 +25,14 @@ type readCase struct {
 	wantProblems []string
 }
 
+// refused is a pod with these problems.
+func refused(pod *gputest.PodBuilder, problems ...string) readCase {
+	return readCase{pod: pod, wantProblems: problems}
+}
+
 // runRead reads each pod twice: as it is written, which is what a webhook
 // sees, and as the API server keeps it, which is what a scheduler sees. Both
-// must read it alike.
+// must read it alike, and write nothing on it: informers share their objects.
 func runRead(t *testing.T, cases map[string]readCase) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
@@ -35,7 +40,11 @@ func runRead(t *testing.T, cases map[string]readCase) {
 		t.Run(name, func(t *testing.T) {
 			pod := tc.pod.Obj()
 			for _, pod := range []*corev1.Pod{pod, gputest.Stored(t, pod)} {
+				before := pod.DeepCopy()
 				ask, problems := Read(pod)
+				if diff := cmp.Diff(before, pod); diff != "" {
+					t.Errorf("the pod changed (-before +after):\n%s", diff)
+				}
 				if diff := cmp.Diff(tc.wantProblems, sentences(problems)); diff != "" {
 					t.Errorf("problems (-want +got):\n%s", diff)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
@@ -46,8 +47,9 @@ func annotationKeys(t *testing.T) []string {
 	return keys
 }
 
-// TestAskAnnotations: the list is that of the annotations by which what a pod
-// asks for changes, no more and no less. Policies freeze them by this list.
+// TestAskAnnotations: the lists are those of the annotations by which what a pod
+// asks for changes, and what quotas count of it, no more and no less. Policies freeze
+// them by these lists.
 func TestAskAnnotations(t *testing.T) {
 	pods := map[string]func() *gputest.PodBuilder{
 		"a slice":     func() *gputest.PodBuilder { return gputest.MakePod("p").App("sgpu: 1, vcore: 10, vmemory: 1") },
@@ -55,7 +57,7 @@ func TestAskAnnotations(t *testing.T) {
 		"Koordinator": func() *gputest.PodBuilder { return gputest.MakePod("p").App("gpu-core: 10, gpu-memory: 1Gi") },
 	}
 	values := []string{"x", "", "true", "false", "online", "offline", "fixed-share", "binpack", "spread", "mutex", "GPU-1", "[]", "{}", "1"}
-	read := map[string]bool{}
+	read, counted := map[string]bool{}, map[string]bool{}
 	for _, key := range annotationKeys(t) {
 		for _, make := range pods {
 			before, _ := Read(make().Obj())
@@ -67,8 +69,15 @@ func TestAskAnnotations(t *testing.T) {
 				if len(problems) > 0 || !cmp.Equal(before, ask) {
 					read[key] = true
 				}
+				// The lists of cards may rule out the largest.
+				if ask != nil && (ledger.PeakOf(&before.Request, gputest.Memory) != ledger.PeakOf(&ask.Request, gputest.Memory) || len(ask.Request.Allow)+len(ask.Request.Deny) > 0) {
+					counted[key] = true
+				}
 			}
 		}
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(wire.CountedAnnotations())), slices.Sorted(maps.Keys(counted))); diff != "" {
+		t.Errorf("listed and counted (-listed +counted):\n%s", diff)
 	}
 	if diff := cmp.Diff(slices.Sorted(slices.Values(wire.AskAnnotations())), slices.Sorted(maps.Keys(read))); diff != "" {
 		t.Errorf("listed and read (-listed +read):\n%s", diff)

@@ -35,30 +35,14 @@ func TestReadKoordinatorShares(t *testing.T) {
 			pod:  app("gpu.shared: 1, gpu-core: 5, gpu-memory: 1Gi, sgpu: 1"),
 			want: bestEffort(slice(1, 5, mib(1024))),
 		},
-		"a share without sgpu": {
-			pod: app("gpu.shared: 1, gpu-core: 5, gpu-memory: 1Gi"), want: bestEffort(slice(1, 5, mib(1024))),
-		},
-		"a share without gpu.shared": {
-			pod: app("gpu-core: 30, gpu-memory: 1Gi"), want: bestEffort(slice(1, 30, mib(1024))),
-		},
-		"memory by ratio": {
-			pod: app("gpu.shared: 1, gpu-core: 30, gpu-memory-ratio: 25"), want: bestEffort(slice(1, 30, percent(25))),
-		},
-		"all memory but not all compute": {
-			pod: app("gpu-core: 30, gpu-memory-ratio: 100"), want: bestEffort(slice(1, 30, percent(100))),
-		},
-		"all compute but not all memory is alone": {
-			pod: app("gpu-core: 100, gpu-memory-ratio: 50"), want: bestEffort(alone(1, percent(50))),
-		},
-		"no compute reserved": {
-			pod: app("gpu.shared: 1, gpu-core: 0, gpu-memory: 1Gi"), want: bestEffort(slice(1, 0, mib(1024))),
-		},
-		"memory is rounded up": {
-			pod: app("gpu.shared: 1, gpu-core: 5, gpu-memory: 1G"), want: bestEffort(slice(1, 5, mib(1024))),
-		},
-		"both percentages in one": {
-			pod: app("koordinator.sh/gpu: 50"), want: bestEffort(slice(1, 50, percent(50))),
-		},
+		"a share without sgpu":                    {pod: app("gpu.shared: 1, gpu-core: 5, gpu-memory: 1Gi"), want: bestEffort(slice(1, 5, mib(1024)))},
+		"a share without gpu.shared":              {pod: app("gpu-core: 30, gpu-memory: 1Gi"), want: bestEffort(slice(1, 30, mib(1024)))},
+		"memory by ratio":                         {pod: app("gpu.shared: 1, gpu-core: 30, gpu-memory-ratio: 25"), want: bestEffort(slice(1, 30, percent(25)))},
+		"all memory but not all compute":          {pod: app("gpu-core: 30, gpu-memory-ratio: 100"), want: bestEffort(slice(1, 30, percent(100)))},
+		"all compute but not all memory is alone": {pod: app("gpu-core: 100, gpu-memory-ratio: 50"), want: bestEffort(alone(1, percent(50)))},
+		"no compute reserved":                     {pod: app("gpu.shared: 1, gpu-core: 0, gpu-memory: 1Gi"), want: bestEffort(slice(1, 0, mib(1024)))},
+		"memory is rounded up":                    {pod: app("gpu.shared: 1, gpu-core: 5, gpu-memory: 1G"), want: bestEffort(slice(1, 5, mib(1024)))},
+		"both percentages in one":                 {pod: app("koordinator.sh/gpu: 50"), want: bestEffort(slice(1, 50, percent(50)))},
 		"amounts in requests": {
 			pod:  gputest.MakePod("p").AppWith("", "gpu.shared: 1, gpu-core: 5, gpu-memory: 1Gi, sgpu: 1"),
 			want: bestEffort(slice(1, 5, mib(1024))),
@@ -79,9 +63,7 @@ func TestReadKoordinatorWholeCards(t *testing.T) {
 		"two cards as Koordinator's users write them": {
 			pod: app("gpu-core: 200, gpu-memory-ratio: 200, sgpu: 2"), want: bestEffort(alone(2, percent(100))),
 		},
-		"two cards without sgpu": {
-			pod: app("gpu-core: 200, gpu-memory-ratio: 200"), want: bestEffort(alone(2, percent(100))),
-		},
+		"two cards without sgpu":      {pod: app("gpu-core: 200, gpu-memory-ratio: 200"), want: bestEffort(alone(2, percent(100)))},
 		"two cards in one amount":     {pod: app("koordinator.sh/gpu: 200"), want: bestEffort(alone(2, percent(100)))},
 		"one card in one amount":      {pod: app("koordinator.sh/gpu: 100"), want: bestEffort(alone(1, percent(100)))},
 		"as many as a node may hold":  {pod: app("koordinator.sh/gpu: 6400"), want: bestEffort(alone(64, percent(100)))},
@@ -94,158 +76,64 @@ func TestReadKoordinatorWholeCards(t *testing.T) {
 		"two alone with an amount of memory together": {
 			pod: app("gpu.shared: 2, gpu-core: 200, gpu-memory: 64Gi"), want: bestEffort(alone(2, mib(32<<10))),
 		},
-		"compute of two, an amount of memory together": {
-			pod: app("gpu-core: 200, gpu-memory: 64Gi"), want: bestEffort(alone(2, mib(32<<10))),
-		},
-		"compute of two, half the memory of one together": {
-			pod: app("gpu-core: 200, gpu-memory-ratio: 50"), want: bestEffort(alone(2, percent(25))),
-		},
-		"memory of two whole cards goes to 2Ti": {
-			pod: app("gpu-core: 200, gpu-memory: 2Ti"), want: bestEffort(alone(2, mib(1<<20))),
-		},
-		"a card and a half": {
-			pod: app("koordinator.sh/gpu: 150"), wantProblems: []string{limit(koordGPUName, "150", sayHundreds)},
-		},
-		"a card and a half of compute": {
-			pod: app("gpu-core: 150, gpu-memory: 4Gi"), wantProblems: []string{limit(koordCoreName, "150", sayHundreds)},
-		},
-		"a card and a half of memory": {
-			pod: app("gpu-core: 50, gpu-memory-ratio: 150"), wantProblems: []string{limit(koordRatioName, "150", sayHundreds)},
-		},
-		"more than a node may hold": {
-			pod: app("koordinator.sh/gpu: 6500"), wantProblems: []string{limit(koordGPUName, "6500", sayManyPercent)},
-		},
-		"half a percent": {
-			pod: app("gpu-core: 500m, gpu-memory: 1Gi"), wantProblems: []string{limit(koordCoreName, "500m", sayManyPercent)},
-		},
-		"less than nothing": {
-			pod: app("gpu-core: -100, gpu-memory-ratio: 100"), wantProblems: []string{limit(koordCoreName, "-100", sayManyPercent)},
-		},
+		"compute of two, an amount of memory together":    {pod: app("gpu-core: 200, gpu-memory: 64Gi"), want: bestEffort(alone(2, mib(32<<10)))},
+		"compute of two, half the memory of one together": {pod: app("gpu-core: 200, gpu-memory-ratio: 50"), want: bestEffort(alone(2, percent(25)))},
+		"memory of two whole cards goes to 2Ti":           {pod: app("gpu-core: 200, gpu-memory: 2Ti"), want: bestEffort(alone(2, mib(1<<20)))},
+		"a card and a half":                               refused(app("koordinator.sh/gpu: 150"), limit(koordGPUName, "150", sayHundreds)),
+		"a card and a half of compute":                    refused(app("gpu-core: 150, gpu-memory: 4Gi"), limit(koordCoreName, "150", sayHundreds)),
+		"a card and a half of memory":                     refused(app("gpu-core: 50, gpu-memory-ratio: 150"), limit(koordRatioName, "150", sayHundreds)),
+		"more than a node may hold":                       refused(app("koordinator.sh/gpu: 6500"), limit(koordGPUName, "6500", sayManyPercent)),
+		"half a percent":                                  refused(app("gpu-core: 500m, gpu-memory: 1Gi"), limit(koordCoreName, "500m", sayManyPercent)),
+		"less than nothing":                               refused(app("gpu-core: -100, gpu-memory-ratio: 100"), limit(koordCoreName, "-100", sayManyPercent)),
 	})
 }
 
 func TestReadKoordinatorSharingOverCards(t *testing.T) {
 	runRead(t, map[string]readCase{
-		"half the compute of each of two": {
-			pod:          app("gpu.shared: 2, gpu-core: 100, gpu-memory-ratio: 200"),
-			wantProblems: []string{limit(koordSharedName, "2", sayOverTwo)},
-		},
-		"half of each of two": {
-			pod:          app("gpu.shared: 2, gpu-core: 100, gpu-memory-ratio: 100"),
-			wantProblems: []string{limit(koordSharedName, "2", sayOverTwo)},
-		},
-		"two by memory, compute of one": {
-			pod:          app("gpu-core: 100, gpu-memory-ratio: 200"),
-			wantProblems: []string{limit(koordCoreName, "100", sayOverTwo)},
-		},
-		"compute that can't be halved": {
-			pod:          app("gpu.shared: 2, gpu-core: 101, gpu-memory-ratio: 200"),
-			wantProblems: []string{limit(koordCoreName, "101", sayOfTwo)},
-		},
-		"compute and memory that can't be halved": {
-			pod:          app("gpu.shared: 2, gpu-core: 101, gpu-memory-ratio: 101"),
-			wantProblems: []string{limit(koordRatioName, "101", sayOfTwo), limit(koordCoreName, "101", sayOfTwo)},
-		},
-		"compute of two on one": {
-			pod:          app("gpu.shared: 1, gpu-core: 200, gpu-memory: 4Gi"),
-			wantProblems: []string{limit(koordCoreName, "200", sayOfOne)},
-		},
-		"compute of two, memory of one": {
-			pod:          app("gpu-core: 200, gpu-memory-ratio: 100"),
-			wantProblems: []string{limit(koordCoreName, "200", sayOfOne)},
-		},
-		"memory of two on one": {
-			pod:          app("gpu.shared: 1, gpu-core: 50, gpu-memory-ratio: 200"),
-			wantProblems: []string{limit(koordRatioName, "200", sayOfOne)},
-		},
-		"all memory of one of two": {
-			pod: app("gpu.shared: 2, gpu-memory-ratio: 100"),
-			wantProblems: []string{limit(koordRatioName, "100",
-				"requires compute: add koordinator.sh/gpu-core in percent, or take whole cards with koordinator.sh/gpu-memory-ratio: 200")},
-		},
-		"a share of no card": {
-			pod:          app("gpu.shared: 0, gpu-core: 50, gpu-memory: 4Gi"),
-			wantProblems: []string{limit(koordSharedName, "0", sayShared)},
-		},
-		"a share of half a card by number": {
-			pod:          app("gpu.shared: 500m, gpu-core: 50, gpu-memory: 4Gi"),
-			wantProblems: []string{limit(koordSharedName, "500m", sayShared)},
-		},
-		"shares of more cards than a node may hold": {
-			pod:          app("gpu.shared: 65, gpu-core: 6500, gpu-memory: 4Gi"),
-			wantProblems: []string{limit(koordCoreName, "6500", sayManyPercent), limit(koordSharedName, "65", sayShared)},
-		},
-		"sgpu of another number": {
-			pod:          app("gpu.shared: 1, gpu-core: 50, gpu-memory: 4Gi, sgpu: 2"),
-			wantProblems: []string{limit(sgpuName, "2", "the koordinator.sh amounts are for 1: write 1, or leave it out")},
-		},
-		"fewer sgpu than whole cards": {
-			pod:          app("gpu-core: 200, gpu-memory-ratio: 200, sgpu: 1"),
-			wantProblems: []string{limit(sgpuName, "1", "the koordinator.sh amounts are for 2: write 2, or leave it out")},
-		},
-		"sgpu of none": {
-			pod:          app("gpu.shared: 1, gpu-core: 50, gpu-memory: 4Gi, sgpu: 0"),
-			wantProblems: []string{limit(sgpuName, "0", "the koordinator.sh amounts are for 1: write 1, or leave it out")},
-		},
+		"half the compute of each of two": refused(app("gpu.shared: 2, gpu-core: 100, gpu-memory-ratio: 200"), limit(koordSharedName, "2", sayOverTwo)),
+		"half of each of two":             refused(app("gpu.shared: 2, gpu-core: 100, gpu-memory-ratio: 100"), limit(koordSharedName, "2", sayOverTwo)),
+		"two by memory, compute of one":   refused(app("gpu-core: 100, gpu-memory-ratio: 200"), limit(koordCoreName, "100", sayOverTwo)),
+		"compute that can't be halved":    refused(app("gpu.shared: 2, gpu-core: 101, gpu-memory-ratio: 200"), limit(koordCoreName, "101", sayOfTwo)),
+		"compute and memory that can't be halved": refused(app("gpu.shared: 2, gpu-core: 101, gpu-memory-ratio: 101"),
+			limit(koordRatioName, "101", sayOfTwo),
+			limit(koordCoreName, "101", sayOfTwo)),
+		"compute of two on one":         refused(app("gpu.shared: 1, gpu-core: 200, gpu-memory: 4Gi"), limit(koordCoreName, "200", sayOfOne)),
+		"compute of two, memory of one": refused(app("gpu-core: 200, gpu-memory-ratio: 100"), limit(koordCoreName, "200", sayOfOne)),
+		"memory of two on one":          refused(app("gpu.shared: 1, gpu-core: 50, gpu-memory-ratio: 200"), limit(koordRatioName, "200", sayOfOne)),
+		"all memory of one of two": refused(app("gpu.shared: 2, gpu-memory-ratio: 100"),
+			limit(koordRatioName, "100", "requires compute: add koordinator.sh/gpu-core in percent, or take whole cards with koordinator.sh/gpu-memory-ratio: 200")),
+		"a share of no card":               refused(app("gpu.shared: 0, gpu-core: 50, gpu-memory: 4Gi"), limit(koordSharedName, "0", sayShared)),
+		"a share of half a card by number": refused(app("gpu.shared: 500m, gpu-core: 50, gpu-memory: 4Gi"), limit(koordSharedName, "500m", sayShared)),
+		"shares of more cards than a node may hold": refused(app("gpu.shared: 65, gpu-core: 6500, gpu-memory: 4Gi"),
+			limit(koordCoreName, "6500", sayManyPercent),
+			limit(koordSharedName, "65", sayShared)),
+		"sgpu of another number": refused(app("gpu.shared: 1, gpu-core: 50, gpu-memory: 4Gi, sgpu: 2"),
+			limit(sgpuName, "2", "the koordinator.sh amounts are for 1: write 1, or leave it out")),
+		"fewer sgpu than whole cards": refused(app("gpu-core: 200, gpu-memory-ratio: 200, sgpu: 1"), limit(sgpuName, "1", "the koordinator.sh amounts are for 2: write 2, or leave it out")),
+		"sgpu of none":                refused(app("gpu.shared: 1, gpu-core: 50, gpu-memory: 4Gi, sgpu: 0"), limit(sgpuName, "0", "the koordinator.sh amounts are for 1: write 1, or leave it out")),
 	})
 }
 
 func TestReadKoordinatorCombinations(t *testing.T) {
 	runRead(t, map[string]readCase{
-		"compute alone":  {pod: app("gpu-core: 50"), wantProblems: []string{limit(koordCoreName, "50", sayNoMemory)}},
-		"a number alone": {pod: app("gpu.shared: 1"), wantProblems: []string{limit(koordSharedName, "1", sayNoMemory)}},
-		"a number and compute": {
-			pod: app("gpu.shared: 1, gpu-core: 50, sgpu: 1"), wantProblems: []string{limit(koordCoreName, "50", sayNoMemory)},
-		},
-		"memory in two ways": {
-			pod:          app("gpu.shared: 1, gpu-core: 50, gpu-memory: 4Gi, gpu-memory-ratio: 10"),
-			wantProblems: []string{limit(koordRatioName, "10", sayTwice)},
-		},
-		"memory without compute": {
-			pod: app("gpu.shared: 1, gpu-memory: 4Gi"), wantProblems: []string{limit(koordMemoryName, "4Gi", sayNoCompute)},
-		},
-		"half the memory without compute": {
-			pod: app("gpu-memory-ratio: 50"), wantProblems: []string{limit(koordRatioName, "50", sayNoCompute)},
-		},
-		"both in one with one of them": {
-			pod: app("koordinator.sh/gpu: 100, gpu-core: 100"), wantProblems: []string{limit(koordGPUName, "100", sayAlone)},
-		},
-		"both in one with a number": {
-			pod: app("koordinator.sh/gpu: 100, gpu.shared: 1"), wantProblems: []string{limit(koordGPUName, "100", sayAlone)},
-		},
-		"no memory at all": {
-			pod:          app("gpu-core: 50, gpu-memory-ratio: 0"),
-			wantProblems: []string{limit(koordRatioName, "0", sayRatio)},
-		},
-		"nothing of both in one": {
-			pod: app("koordinator.sh/gpu: 0"), wantProblems: []string{limit(koordGPUName, "0", sayRatio)},
-		},
-		"memory under 1Mi": {
-			pod: app("gpu-core: 50, gpu-memory: 512Ki"), wantProblems: []string{limit(koordMemoryName, "512Ki", sayBytes)},
-		},
-		"memory as a bare number is bytes": {
-			pod: app("gpu-core: 50, gpu-memory: 4"), wantProblems: []string{limit(koordMemoryName, "4", sayBytes)},
-		},
-		"memory over 1Ti": {
-			pod: app("gpu-core: 50, gpu-memory: 1025Gi"), wantProblems: []string{limit(koordMemoryName, "1025Gi", sayBytes)},
-		},
-		"memory over 1Ti of each of two": {
-			pod: app("gpu-core: 200, gpu-memory: 2049Gi"), wantProblems: []string{limit(koordMemoryName, "2049Gi", sayBytes)},
-		},
-		"negative memory": {
-			pod: app("gpu-core: 50, gpu-memory: -1Gi"), wantProblems: []string{limit(koordMemoryName, "-1Gi", sayBytes)},
-		},
-		"with vcore": {
-			pod:          app("gpu.shared: 1, gpu-core: 50, gpu-memory: 4Gi, sgpu: 1, vcore: 50"),
-			wantProblems: []string{limit(koordSharedName, "1", sayDialect)},
-		},
-		"with vmemory": {
-			pod:          app("koordinator.sh/gpu: 50, sgpu: 1, vmemory: 4"),
-			wantProblems: []string{limit(koordGPUName, "50", sayDialect)},
-		},
-		"with whole cards": {
-			pod: app("koordinator.sh/gpu: 50, gpu: 1"), wantProblems: []string{limit(gpuName, "1", sayDialectGPU)},
-		},
+		"compute alone":                    refused(app("gpu-core: 50"), limit(koordCoreName, "50", sayNoMemory)),
+		"a number alone":                   refused(app("gpu.shared: 1"), limit(koordSharedName, "1", sayNoMemory)),
+		"a number and compute":             refused(app("gpu.shared: 1, gpu-core: 50, sgpu: 1"), limit(koordCoreName, "50", sayNoMemory)),
+		"memory in two ways":               refused(app("gpu.shared: 1, gpu-core: 50, gpu-memory: 4Gi, gpu-memory-ratio: 10"), limit(koordRatioName, "10", sayTwice)),
+		"memory without compute":           refused(app("gpu.shared: 1, gpu-memory: 4Gi"), limit(koordMemoryName, "4Gi", sayNoCompute)),
+		"half the memory without compute":  refused(app("gpu-memory-ratio: 50"), limit(koordRatioName, "50", sayNoCompute)),
+		"both in one with one of them":     refused(app("koordinator.sh/gpu: 100, gpu-core: 100"), limit(koordGPUName, "100", sayAlone)),
+		"both in one with a number":        refused(app("koordinator.sh/gpu: 100, gpu.shared: 1"), limit(koordGPUName, "100", sayAlone)),
+		"no memory at all":                 refused(app("gpu-core: 50, gpu-memory-ratio: 0"), limit(koordRatioName, "0", sayRatio)),
+		"nothing of both in one":           refused(app("koordinator.sh/gpu: 0"), limit(koordGPUName, "0", sayRatio)),
+		"memory under 1Mi":                 refused(app("gpu-core: 50, gpu-memory: 512Ki"), limit(koordMemoryName, "512Ki", sayBytes)),
+		"memory as a bare number is bytes": refused(app("gpu-core: 50, gpu-memory: 4"), limit(koordMemoryName, "4", sayBytes)),
+		"memory over 1Ti":                  refused(app("gpu-core: 50, gpu-memory: 1025Gi"), limit(koordMemoryName, "1025Gi", sayBytes)),
+		"memory over 1Ti of each of two":   refused(app("gpu-core: 200, gpu-memory: 2049Gi"), limit(koordMemoryName, "2049Gi", sayBytes)),
+		"negative memory":                  refused(app("gpu-core: 50, gpu-memory: -1Gi"), limit(koordMemoryName, "-1Gi", sayBytes)),
+		"with vcore":                       refused(app("gpu.shared: 1, gpu-core: 50, gpu-memory: 4Gi, sgpu: 1, vcore: 50"), limit(koordSharedName, "1", sayDialect)),
+		"with vmemory":                     refused(app("koordinator.sh/gpu: 50, sgpu: 1, vmemory: 4"), limit(koordGPUName, "50", sayDialect)),
+		"with whole cards":                 refused(app("koordinator.sh/gpu: 50, gpu: 1"), limit(gpuName, "1", sayDialectGPU)),
 	})
 }
 

@@ -20,12 +20,12 @@ func Models(pod *corev1.Pod) []string {
 			models = both(models, []string{gpu.ModelName(value)})
 		}
 	}
-	affinity := pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	required := wire.RequiredNodes(&pod.Spec)
+	if required == nil {
 		return models
 	}
 	var either []string
-	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+	for _, term := range required.NodeSelectorTerms {
 		of := modelsOf(&term)
 		if of == nil {
 			return models // one way around is enough

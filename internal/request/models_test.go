@@ -28,9 +28,7 @@ func TestModels(t *testing.T) {
 		"the vendor's label, with the vendor's name": {selector: map[string]string{wire.LabelProduct: "MXC500"}, want: []string{"C500"}},
 		"one of several":      {terms: terms{one(wire.LabelModel, in, "N260", "C500", "C500")}, want: []string{"C500", "N260"}},
 		"either of two terms": {terms: terms{one(wire.LabelModel, in, "N260"), one(wire.LabelProduct, in, "MXC500")}, want: []string{"C500", "N260"}},
-		"a term that says nothing of it is a way around": {
-			terms: terms{one(wire.LabelModel, in, "N260"), one("zone", in, "a")},
-		},
+		"a term that says nothing of it is a way around": {terms: terms{one(wire.LabelModel, in, "N260"), one("zone", in, "a")}},
 		"both conditions of a term": {
 			terms: terms{append(one(wire.LabelModel, in, "N260", "C500"), one(wire.LabelProduct, in, "MXC500", "MXC550")...)},
 			want:  []string{"C500"},

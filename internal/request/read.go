@@ -108,12 +108,18 @@ type podReader struct {
 	senseless bool
 }
 
+// maxProblems is more than anyone corrects at once: a pod may have thousands.
+const maxProblems = 1024
+
 func (a *podReader) read() {
 	a.class()
 	list := Containers(a.pod)
 	readers := make([]reader, 0, len(list))
 	a.ask.Request.Requests = make([]gpu.Request, 0, len(list))
 	for i := range list {
+		if len(a.problems) >= maxProblems {
+			break
+		}
 		readers = append(readers, reader{Container: list[i], online: a.ask.Request.Class == gpu.Online})
 		r := &readers[i]
 		req := r.request()
@@ -206,13 +212,18 @@ const maxListedCards = 1024
 
 func (a *podReader) cardList(key string) []gpu.CardID {
 	var ids []gpu.CardID
+	n := 0
 	for word := range strings.SplitSeq(a.pod.Annotations[key], ",") {
-		if word = strings.TrimSpace(word); word != "" {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		n++
+		if n <= maxListedCards {
 			ids = append(ids, gpu.CardID(word))
 		}
 	}
-	if len(ids) > maxListedCards {
-		a.invalid(key, fmt.Sprintf("%d cards", len(ids)), fmt.Sprintf("name at most %d cards; to choose among nodes use a node selector", maxListedCards))
+	if n > maxListedCards {
+		a.invalid(key, fmt.Sprintf("%d cards", n), fmt.Sprintf("name at most %d cards; to choose among nodes use a node selector", maxListedCards))
 		return nil
 	}
 	return ids
@@ -258,17 +269,27 @@ var ineffective = []struct{ key, instead string }{
 }
 
 func (a *podReader) cardPolicy(value string) {
+	add := func(key place.CardKey) {
+		if !slices.Contains(a.ask.Prefer.Cards, key) { // a key that repeats decides nothing
+			a.ask.Prefer.Cards = append(a.ask.Prefer.Cards, key)
+		}
+	}
+	warned := false
 	for word := range strings.SplitSeq(value, ",") {
 		switch strings.TrimSpace(word) {
 		case "binpack":
-			a.ask.Prefer.Cards = append(a.ask.Prefer.Cards, place.Fullest)
+			add(place.Fullest)
 		case "spread":
-			a.ask.Prefer.Cards = append(a.ask.Prefer.Cards, place.Emptiest)
+			add(place.Emptiest)
 		case "numa":
-			a.ask.Prefer.Cards = append(a.ask.Prefer.Cards, place.SameNUMA)
+			add(place.SameNUMA)
 		case "mutex":
-			a.ask.Prefer.Cards = append(a.ask.Prefer.Cards, place.Unused)
+			add(place.Unused)
 		case "topology-aware":
+			if warned {
+				continue
+			}
+			warned = true
 			a.ask.Warnings = append(a.ask.Warnings, wire.AnnotationCardPolicy+`: "topology-aware" has no effect: links always count for whole cards, and slices have none`)
 		default:
 			a.invalid(wire.AnnotationCardPolicy, value, fmt.Sprintf(`%q is no policy: write "binpack", "spread", "numa" or "mutex", or several with commas`, shown(strings.TrimSpace(word))))

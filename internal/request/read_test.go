@@ -42,14 +42,10 @@ func TestReadQoS(t *testing.T) {
 		"one container with a slice is enough": {
 			pod: app("gpu: 1").App("sgpu: 1, vcore: 60, vmemory: 4"), want: bestEffort(whole(1), slice(1, 60, mib(4096))),
 		},
-		"unknown": {pod: app(ask).Annotate(qosName, "guaranteed"), wantProblems: []string{annotation(qosName, "guaranteed", sayQoS)}},
-		"empty":   {pod: app(ask).Annotate(qosName, ""), wantProblems: []string{annotation(qosName, "", sayQoS)}},
-		"in capitals": {
-			pod: app(ask).Annotate(qosName, "Fixed-Share"), wantProblems: []string{annotation(qosName, "Fixed-Share", sayQoS)},
-		},
-		"unknown, for whole cards": {
-			pod: app("gpu: 1").Annotate(qosName, "guaranteed"), wantProblems: []string{annotation(qosName, "guaranteed", sayQoS)},
-		},
+		"unknown":                  refused(app(ask).Annotate(qosName, "guaranteed"), annotation(qosName, "guaranteed", sayQoS)),
+		"empty":                    refused(app(ask).Annotate(qosName, ""), annotation(qosName, "", sayQoS)),
+		"in capitals":              refused(app(ask).Annotate(qosName, "Fixed-Share"), annotation(qosName, "Fixed-Share", sayQoS)),
+		"unknown, for whole cards": refused(app("gpu: 1").Annotate(qosName, "guaranteed"), annotation(qosName, "guaranteed", sayQoS)),
 	})
 }
 
@@ -69,93 +65,53 @@ func TestReadClass(t *testing.T) {
 		"online ignores a QoS":               {pod: online(ask).Annotate(qosName, "fixed-share"), want: podOf("", gpu.Online, slice(1, 0, mib(4096)))},
 		"online ignores an unknown QoS":      {pod: online(ask).Annotate(qosName, "guaranteed"), want: podOf("", gpu.Online, slice(1, 0, mib(4096)))},
 		"offline is an ordinary slice":       {pod: offline(ask), want: podOf(gpu.BestEffort, gpu.Offline, slice(1, 60, mib(4096)))},
-		"offline with a QoS": {
-			pod: offline(ask).Annotate(qosName, "burst-share"), want: podOf(gpu.BurstShare, gpu.Offline, slice(1, 60, mib(4096))),
-		},
-		"offline without vcore is alone": {pod: offline("sgpu: 1"), want: podOf(gpu.BestEffort, gpu.Offline, alone(1, percent(100)))},
-		"offline with a whole card":      {pod: offline("gpu: 1"), want: podOf("", gpu.Offline, whole(1))},
+		"offline with a QoS":                 {pod: offline(ask).Annotate(qosName, "burst-share"), want: podOf(gpu.BurstShare, gpu.Offline, slice(1, 60, mib(4096)))},
+		"offline without vcore is alone":     {pod: offline("sgpu: 1"), want: podOf(gpu.BestEffort, gpu.Offline, alone(1, percent(100)))},
+		"offline with a whole card":          {pod: offline("gpu: 1"), want: podOf("", gpu.Offline, whole(1))},
 		"each container takes one card": {
 			pod:  online("sgpu: 1, vmemory: 1").App("sgpu: 1, vmemory: 2"),
 			want: podOf("", gpu.Online, slice(1, 0, mib(1024)), slice(1, 0, mib(2048))),
 		},
-		"online with two cards":  {pod: online("sgpu: 2, vmemory: 4"), wantProblems: []string{limit(sgpuName, "2", fmt.Sprintf(sayOne, "online"))}},
-		"offline with two cards": {pod: offline("sgpu: 2, vmemory: 4"), wantProblems: []string{limit(sgpuName, "2", fmt.Sprintf(sayOne, "offline"))}},
-		"offline with two whole cards": {
-			pod: offline("gpu: 2"), wantProblems: []string{limit(gpuName, "2", fmt.Sprintf(sayOne, "offline"))},
-		},
-		"online with a whole card":    {pod: online("gpu: 1"), wantProblems: []string{limit(gpuName, "1", sayShares)}},
-		"online still can't mean 120": {pod: online("sgpu: 1, vcore: 120"), wantProblems: []string{limit(vcoreName, "120", sayPercent)}},
-		"offline with an unknown QoS": {pod: offline(ask).Annotate(qosName, "best"), wantProblems: []string{annotation(qosName, "best", sayQoS)}},
-		"an unknown class":            {pod: app(ask).Annotate(className, "batch"), wantProblems: []string{annotation(className, "batch", sayClass)}},
-		"an empty class":              {pod: app(ask).Annotate(className, ""), wantProblems: []string{annotation(className, "", sayClass)}},
-		"online with a number of whole cards that is none": {
-			pod: online("gpu: -1"), wantProblems: []string{limit(gpuName, "-1", sayCount)},
-		},
-		"two cards in requests, and class": {
-			pod: gputest.MakePod("p").AppWith("", "sgpu: 2").Annotate(className, "offline"),
-			wantProblems: []string{
-				problem("spec.containers[0].resources.requests[metax-tech.com/sgpu]", "2", fmt.Sprintf(sayOne, "offline")),
-			},
-		},
-		"two cards in Koordinator's words, and class": {
-			pod:          offline("gpu.shared: 2, gpu-core: 200, gpu-memory-ratio: 200"),
-			wantProblems: []string{limit(koordSharedName, "2", fmt.Sprintf(sayOne, "offline"))},
-		},
-		"two cards in Koordinator's percent, and class": {
-			pod: offline("gpu-core: 200, gpu-memory-ratio: 200"),
-			wantProblems: []string{limit(koordRatioName, "200",
-				"a container of an offline pod takes one card: write at most 100, or remove the annotation metax-tech.com/sgpu-app-class")},
-		},
+		"online with two cards":                            refused(online("sgpu: 2, vmemory: 4"), limit(sgpuName, "2", fmt.Sprintf(sayOne, "online"))),
+		"offline with two cards":                           refused(offline("sgpu: 2, vmemory: 4"), limit(sgpuName, "2", fmt.Sprintf(sayOne, "offline"))),
+		"offline with two whole cards":                     refused(offline("gpu: 2"), limit(gpuName, "2", fmt.Sprintf(sayOne, "offline"))),
+		"online with a whole card":                         refused(online("gpu: 1"), limit(gpuName, "1", sayShares)),
+		"online still can't mean 120":                      refused(online("sgpu: 1, vcore: 120"), limit(vcoreName, "120", sayPercent)),
+		"offline with an unknown QoS":                      refused(offline(ask).Annotate(qosName, "best"), annotation(qosName, "best", sayQoS)),
+		"an unknown class":                                 refused(app(ask).Annotate(className, "batch"), annotation(className, "batch", sayClass)),
+		"an empty class":                                   refused(app(ask).Annotate(className, ""), annotation(className, "", sayClass)),
+		"online with a number of whole cards that is none": refused(online("gpu: -1"), limit(gpuName, "-1", sayCount)),
+		"two cards in requests, and class": refused(gputest.MakePod("p").AppWith("", "sgpu: 2").Annotate(className, "offline"),
+			problem("spec.containers[0].resources.requests[metax-tech.com/sgpu]", "2", fmt.Sprintf(sayOne, "offline"))),
+		"two cards in Koordinator's words, and class": refused(offline("gpu.shared: 2, gpu-core: 200, gpu-memory-ratio: 200"), limit(koordSharedName, "2", fmt.Sprintf(sayOne, "offline"))),
+		"two cards in Koordinator's percent, and class": refused(offline("gpu-core: 200, gpu-memory-ratio: 200"),
+			limit(koordRatioName, "200", "a container of an offline pod takes one card: write at most 100, or remove the annotation metax-tech.com/sgpu-app-class")),
 	})
 }
 
 func TestReadCardLists(t *testing.T) {
 	list := func(n int) string { return strings.TrimSuffix(strings.Repeat("GPU-1,", n), ",") }
-	cases := map[string]struct {
-		pod                 *gputest.PodBuilder
-		wantAllow, wantDeny []gpu.CardID
-		wantProblems        []string
-	}{
-		"none":           {pod: app("sgpu: 1")},
-		"one to use":     {pod: app("sgpu: 1").Annotate(useName, "GPU-1"), wantAllow: []gpu.CardID{"GPU-1"}},
-		"two to avoid":   {pod: app("sgpu: 1").Annotate(noUseName, "GPU-1,GPU-2"), wantDeny: []gpu.CardID{"GPU-1", "GPU-2"}},
-		"for whole ones": {pod: app("gpu: 1").Annotate(useName, "GPU-1"), wantAllow: []gpu.CardID{"GPU-1"}},
-		"blanks and empty places": {
-			pod: app("sgpu: 1").Annotate(useName, " GPU-1 ,, \tGPU-2,"), wantAllow: []gpu.CardID{"GPU-1", "GPU-2"},
-		},
-		"empty lists are no limit": {pod: app("sgpu: 1").Annotate(useName, "").Annotate(noUseName, " , ")},
+	share := func() *gputest.PodBuilder { return app("sgpu: 1") }
+	only := func(r *gpu.PodRequest, allow, deny []gpu.CardID) *gpu.PodRequest {
+		r.Allow, r.Deny = allow, deny
+		return r
+	}
+	unlimited := func() *gpu.PodRequest { return bestEffort(alone(1, percent(100))) }
+	runRead(t, map[string]readCase{
+		"none":                     {pod: share(), want: unlimited()},
+		"one to use":               {pod: share().Annotate(useName, "GPU-1"), want: only(unlimited(), []gpu.CardID{"GPU-1"}, nil)},
+		"two to avoid":             {pod: share().Annotate(noUseName, "GPU-1,GPU-2"), want: only(unlimited(), nil, []gpu.CardID{"GPU-1", "GPU-2"})},
+		"for whole ones":           {pod: app("gpu: 1").Annotate(useName, "GPU-1"), want: only(podOf("", "", whole(1)), []gpu.CardID{"GPU-1"}, nil)},
+		"blanks and empty places":  {pod: share().Annotate(useName, " GPU-1 ,, \tGPU-2,"), want: only(unlimited(), []gpu.CardID{"GPU-1", "GPU-2"}, nil)},
+		"empty lists are no limit": {pod: share().Annotate(useName, "").Annotate(noUseName, " , "), want: unlimited()},
 		"both": {
-			pod:       app("sgpu: 1").Annotate(useName, "GPU-1,GPU-2").Annotate(noUseName, "GPU-2"),
-			wantAllow: []gpu.CardID{"GPU-1", "GPU-2"}, wantDeny: []gpu.CardID{"GPU-2"},
+			pod:  share().Annotate(useName, "GPU-1,GPU-2").Annotate(noUseName, "GPU-2"),
+			want: only(unlimited(), []gpu.CardID{"GPU-1", "GPU-2"}, []gpu.CardID{"GPU-2"}),
 		},
-		"as many as may be named": {
-			pod: app("sgpu: 1").Annotate(noUseName, list(1024)), wantDeny: slices.Repeat([]gpu.CardID{"GPU-1"}, 1024),
-		},
-		"too many": {
-			pod: app("sgpu: 1").Annotate(noUseName, list(1025)),
-			wantProblems: []string{
-				annotation(noUseName, "1025 cards", "name at most 1024 cards; to choose among nodes use a node selector"),
-			},
-		},
-	}
-	for _, name := range slices.Sorted(maps.Keys(cases)) {
-		tc := cases[name]
-		t.Run(name, func(t *testing.T) {
-			ask, problems := Read(tc.pod.Obj())
-			if diff := cmp.Diff(tc.wantProblems, sentences(problems)); diff != "" {
-				t.Fatalf("problems (-want +got):\n%s", diff)
-			}
-			if ask == nil {
-				return
-			}
-			if diff := cmp.Diff(tc.wantAllow, ask.Request.Allow); diff != "" {
-				t.Errorf("cards to use (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.wantDeny, ask.Request.Deny); diff != "" {
-				t.Errorf("cards to avoid (-want +got):\n%s", diff)
-			}
-		})
-	}
+		"as many as may be named": {pod: share().Annotate(noUseName, list(1024)), want: only(unlimited(), nil, slices.Repeat([]gpu.CardID{"GPU-1"}, 1024))},
+		"too many": refused(share().Annotate(noUseName, list(1025)),
+			annotation(noUseName, "1025 cards", "name at most 1024 cards; to choose among nodes use a node selector")),
+	})
 }
 
 func TestReadPolicies(t *testing.T) {
@@ -189,9 +145,8 @@ func TestReadPolicies(t *testing.T) {
 		"card: mutex":                {pod: card("mutex"), want: keys(place.Unused)},
 		"card: empty is the default": {pod: card("")},
 		"card: keys in order":        {pod: card("mutex, numa,spread"), want: keys(place.Unused, place.SameNUMA, place.Emptiest)},
-		"card: links have no effect": {
-			pod: card("topology-aware"), want: PodRequest{CardPolicyGiven: true, Warnings: []string{warnLinks}},
-		},
+		"card: a key counts once":    {pod: card("spread,mutex,spread"), want: keys(place.Emptiest, place.Unused)},
+		"card: links have no effect": {pod: card("topology-aware"), want: PodRequest{CardPolicyGiven: true, Warnings: []string{warnLinks}}},
 		"card: links with a key that has": {
 			pod: card("topology-aware,binpack"),
 			want: PodRequest{
@@ -212,13 +167,11 @@ func TestReadPolicies(t *testing.T) {
 				NodePolicyGiven: true, CardPolicyGiven: true,
 			},
 		},
-		"links: true":    {pod: links("true")},
-		"links: false":   {pod: links("false"), want: PodRequest{Prefer: place.Preference{IgnoreLinks: true}}},
-		"links: a word":  {pod: links("sometimes"), wantProblems: []string{annotation(topologyName, "sometimes", sayWord)}},
-		"links: no word": {pod: links(""), wantProblems: []string{annotation(topologyName, "", sayWord)}},
-		"weights have no effect": {
-			pod: app(ask).Annotate(weightsName, "slot=1,core=2,memory=3"), want: PodRequest{Warnings: []string{warnScore}},
-		},
+		"links: true":            {pod: links("true")},
+		"links: false":           {pod: links("false"), want: PodRequest{Prefer: place.Preference{IgnoreLinks: true}}},
+		"links: a word":          {pod: links("sometimes"), wantProblems: []string{annotation(topologyName, "sometimes", sayWord)}},
+		"links: no word":         {pod: links(""), wantProblems: []string{annotation(topologyName, "", sayWord)}},
+		"weights have no effect": {pod: app(ask).Annotate(weightsName, "slot=1,core=2,memory=3"), want: PodRequest{Warnings: []string{warnScore}}},
 		"hints of Koordinator's have no effect": {
 			pod: app(ask).Annotate("scheduling.koordinator.sh/device-allocate-hint", `{"gpu":{}}`).
 				Annotate("scheduling.koordinator.sh/device-joint-allocate", "{}").Annotate("scheduling.koordinator.sh/gpu-partition-spec", "{}"),

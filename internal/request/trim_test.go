@@ -1,6 +1,7 @@
 package request_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,20 +76,6 @@ func TestTrimPod(t *testing.T) {
 	}
 }
 
-// TestTrimScheduler: the arguments of Daybreak's own scheduler have its policy;
-// those of other pods are dropped.
-func TestTrimScheduler(t *testing.T) {
-	for component, want := range map[string]int{"scheduler": 1, "agent": 0} {
-		pod := gputest.MakePod("p").App("cpu: 1").Obj()
-		pod.Labels = map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": component}
-		pod.Spec.Containers[0].Args = []string{"--policy=spread"}
-		pod.Spec.NodeSelector = map[string]string{"a": "b"}
-		if _, err := request.Trim(pod); err != nil || len(pod.Spec.Containers[0].Args) != want || pod.Spec.NodeSelector != nil {
-			t.Errorf("%s: arguments %q, nodeSelector %v, error %v", component, pod.Spec.Containers[0].Args, pod.Spec.NodeSelector, err)
-		}
-	}
-}
-
 func TestTrimLeavesOthersAlone(t *testing.T) {
 	tombstone := cache.DeletedFinalStateUnknown{Key: "k"}
 	if got, err := request.Trim(tombstone); err != nil || got != any(tombstone) {
@@ -111,5 +98,25 @@ func TestTrimResized(t *testing.T) {
 	}}
 	if _, err := request.Trim(pod); err != nil || request.CPUOnNode(pod) != 3000 {
 		t.Errorf("%d of CPU, error %v, want 3000", request.CPUOnNode(pod), err)
+	}
+}
+
+// TestTrimOthers: of a pod without cards little is kept, however large it is: any
+// user may create thousands. [TestCost] has what else such a pod may have.
+func TestTrimOthers(t *testing.T) {
+	words := strings.Fields(strings.Repeat("word ", 20_000))
+	for name, grow := range map[string]func(pod *corev1.Pod){
+		"finalizers": func(pod *corev1.Pod) { pod.Finalizers = words },
+		"arguments of a scheduler": func(pod *corev1.Pod) {
+			pod.Labels = map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": "scheduler"}
+			pod.Spec.Containers[0].Args = append([]string{"scheduler"}, words...)
+		},
+	} {
+		pod := gputest.MakePod("p").App("cpu: 1").On("n1").Obj()
+		pod.Spec.Containers[0].Resources.Requests = gputest.MakeResources("cpu: 1")
+		grow(pod)
+		if _, err := request.Trim(pod); err != nil || request.CPUOnNode(pod) != 1000 || !wire.Holds(pod) || pod.Size() > 1<<10 {
+			t.Errorf("%s: %d of CPU on node %q, %d bytes are kept, error %v", name, request.CPUOnNode(pod), pod.Spec.NodeName, pod.Size(), err)
+		}
 	}
 }

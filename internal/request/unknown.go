@@ -20,16 +20,27 @@ import (
 // name gives a warning. [Read] ignores unknown names, so that a pod that exists
 // is placed and accounted for whatever else is written on it.
 func CheckKeys(pod *corev1.Pod) (problems field.ErrorList, warnings []string) {
+	compared, more := 0, 0
 	for _, c := range Containers(pod) {
 		for _, a := range c.unknown() {
-			near := suggestions(string(a.name), resourceNames(""))
-			if near == "" {
+			near := ""
+			compared++
+			if compared <= maxCompared {
+				near = suggestions(string(a.name), resourceNames(""))
+			}
+			switch {
+			case near != "" && len(problems) < maxUnknown:
+				problems = append(problems, field.Invalid(a.path(), a.String(), "there is no such resource: did you mean "+near+"?"))
+			case near == "" && len(warnings) < maxUnknown:
 				domain, _, _ := strings.Cut(string(a.name), "/")
 				warnings = append(warnings, fmt.Sprintf("%s: Daybreak does not know this resource: it knows %s", a.path(), strings.Join(resourceNames(domain), ", ")))
-				continue
+			default:
+				more++
 			}
-			problems = append(problems, field.Invalid(a.path(), a.String(), "there is no such resource: did you mean "+near+"?"))
 		}
+	}
+	if more > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d more resources have no effect: Daybreak does not know them", more))
 	}
 	if wire.Asks(pod) || len(problems)+len(warnings) > 0 { // others' pods have such annotations too
 		warnings = append(warnings, checkAnnotations(pod)...)
@@ -69,8 +80,12 @@ func resourceNames(domain string) []string {
 	return names
 }
 
-// maxUnknown bounds the annotations that warnings are about one by one.
-const maxUnknown = 10
+const (
+	// maxUnknown bounds the resources and the annotations that are named one by one.
+	maxUnknown = 10
+	// maxCompared bounds the resources that are compared with known names.
+	maxCompared = 1024
+)
 
 // checkAnnotations returns a warning for each annotation that seems to be meant
 // for Daybreak and has no effect, apart from those of which [Read] warns.

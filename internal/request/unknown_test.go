@@ -132,23 +132,3 @@ func TestCheckKeysAnnotations(t *testing.T) {
 		t.Errorf("%d warnings for 1000 annotations, the last %q, want %q", len(warnings), warnings[len(warnings)-1], want)
 	}
 }
-
-// TestReadUnknownKeys: a pod that exists reads the same whatever else is written
-// on it, so that typing errors neither keep it from being placed nor close its node.
-func TestReadUnknownKeys(t *testing.T) {
-	plain := app("sgpu: 1, vcore: 10, vmemory: 1").Obj()
-	typed := app("sgpu: 1, vcore: 10, vmemory: 1, metax-tech.com/vcores: 60, koordinator.sh/gpu-cores: 1").
-		Annotate("metax-tech.com/sgpu-qos", "fixed-share").Annotate("hami.io/gpu-schedule-policy", "spread").Obj()
-	want, _ := Read(plain)
-	got, problems := Read(typed)
-	if diff := gocmp.Diff(want, got); diff != "" || len(problems) > 0 {
-		t.Errorf("Read: problems %v, request (-plain +typed):\n%s", problems, diff)
-	}
-	bound, asks := ReadBound(typed)
-	if diff := gocmp.Diff(want, bound); diff != "" || !asks {
-		t.Errorf("ReadBound: asks %v, request (-plain +typed):\n%s", asks, diff)
-	}
-	if ask, problems := Read(app("metax-tech.com/sgpus: 1").Obj()); ask != nil || len(problems) > 0 {
-		t.Errorf("Read of a typing error alone = %+v, %v; want neither", ask, problems)
-	}
-}

@@ -54,69 +54,45 @@ var answersSeed = flag.Int("answers.seed", -1, "the only cluster that TestAnswer
 // breaks ties between nodes to preempt on at random: these may have to be made
 // several times to see a failure again.
 func TestAnswersAgree(t *testing.T) {
-	const clusters, pods = 100, 52
-	var all tally
+	const clusters, pods = 60, 52
+	all := tally{}
 	for seed := range clusters {
 		if *answersSeed >= 0 && seed != *answersSeed {
 			continue
 		}
 		w := newAskedCluster(t, uint64(seed))
+		w.tally = all
 		for i := range pods {
 			if err := w.next(t, i); err != nil {
 				t.Fatalf("-answers.seed=%d, pod %d: %v\n%s", seed, i, err, w.describe())
 			}
 		}
-		all.add(&w.tally)
 	}
-	t.Logf("%+v", all)
+	t.Log(all)
 	if *answersSeed < 0 {
 		all.check(t)
 	}
 }
 
-// tally counts what was compared.
-type tally struct {
-	pods, exact, estimated, refused, preempting, otherwise, invalid, pages int
-	codes                                                                  map[place.Code]int
-	exclusions                                                             map[place.Exclusion]int
-}
-
-func (a *tally) add(b *tally) {
-	a.pods, a.exact, a.estimated, a.refused = a.pods+b.pods, a.exact+b.exact, a.estimated+b.estimated, a.refused+b.refused
-	a.preempting, a.otherwise, a.invalid, a.pages = a.preempting+b.preempting, a.otherwise+b.otherwise, a.invalid+b.invalid, a.pages+b.pages
-	if a.codes == nil {
-		a.codes, a.exclusions = map[place.Code]int{}, map[place.Exclusion]int{}
-	}
-	for code, n := range b.codes {
-		a.codes[code] += n
-	}
-	for kind, n := range b.exclusions {
-		a.exclusions[kind] += n
-	}
-}
+// tally counts what was compared, refusals of nodes by code and exclusion.
+type tally map[string]int
 
 // check fails where too little was compared.
-func (a *tally) check(t *testing.T) {
+func (a tally) check(t *testing.T) {
 	t.Helper()
-	for what, n := range map[string]struct{ got, want int }{
-		"pods": {a.pods, 5000}, "bound where place says": {a.exact, 1000}, "refused": {a.refused, 1500}, "that preempt": {a.preempting, 50},
-		"that other plugins refuse": {a.otherwise, 10}, "invalid": {a.invalid, 50}, "on the page": {a.pages, 500},
-	} {
-		if n.got < n.want {
-			t.Errorf("%d pods %s, want %d at least", n.got, what, n.want)
-		}
-	}
+	want := tally{"pods": 3000, "exact": 600, "refused": 900, "preempting": 30, "otherwise": 6, "invalid": 30, "pages": 300}
 	for _, code := range []place.Code{
 		place.NodeExcluded, place.NoCards, place.ModeConflict, place.Unhealthy, place.CardExcluded, place.ClassConflict, place.QoSConflict,
 		place.ExclusiveConflict, place.MemoryShort, place.ComputeShort, place.TooFewCards, place.QuotaExceeded,
 	} {
-		if a.codes[code] < 20 {
-			t.Errorf("%d nodes refused for %v, want 20 at least", a.codes[code], code)
-		}
+		want[code.String()] = 5
 	}
 	for _, kind := range place.Exclusions() {
-		if a.exclusions[kind] < 100 {
-			t.Errorf("%d nodes excluded for %v, want 100 at least", a.exclusions[kind], kind)
+		want[kind.String()] = 60
+	}
+	for what, least := range want {
+		if a[what] < least {
+			t.Errorf("%s: %d are too few to compare, want %d at least", what, a[what], least)
 		}
 	}
 }
@@ -145,7 +121,6 @@ func newAskedCluster(t *testing.T, seed uint64) *askedCluster {
 	w := &askedCluster{benched: newUnfilled(t, "daybreak"), Mixture: gputest.Mixture{Rand: gputest.Rand(seed)}, bindings: make(chan *corev1.Binding, 1), evicted: make(chan string, 100)}
 	w.ctx = klog.NewContext(t.Context(), klog.Logger{})
 	w.ended = seed%2 == 1
-	w.tally.codes, w.tally.exclusions = map[place.Code]int{}, map[place.Exclusion]int{}
 	w.benched.bound = func(b *corev1.Binding) { w.bindings <- b }
 	w.recorder = answerRecorder{w}
 	w.client.PrependReactor("patch", "pods", w.patched)
@@ -183,9 +158,7 @@ func (w *askedCluster) quota(t *testing.T) {
 	if w.Often(25) {
 		rq.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopePriorityClass}
 	}
-	if err := w.informers.Core().V1().ResourceQuotas().Informer().GetIndexer().Add(rq); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, w.informers.Core().V1().ResourceQuotas().Informer().GetIndexer().Add(rq))
 	w.objects.Quotas = append(w.objects.Quotas, rq)
 }
 
@@ -240,9 +213,9 @@ func (w *askedCluster) next(t *testing.T, i int) error {
 	if err := given.Agree(); err != nil {
 		return err
 	}
-	w.tally.pods++
+	w.tally["pods"]++
 	if given.Fits() == "" && w.Often(25) {
-		w.tally.pages++
+		w.tally["pages"]++
 		if err := given.AgreeWithPage(&w.objects, pod); err != nil {
 			return err
 		}
@@ -268,9 +241,7 @@ func (w *askedCluster) pod(i int) *corev1.Pod {
 // pending makes the scheduler see a pod without a node.
 func (w *askedCluster) pending(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	if err := w.informers.Core().V1().Pods().Informer().GetIndexer().Add(pod); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, w.informers.Core().V1().Pods().Informer().GetIndexer().Add(pod))
 	w.objects.Pods = append(w.objects.Pods, pod)
 }
 
@@ -294,9 +265,9 @@ func (w *askedCluster) compareBound(t *testing.T, pod *corev1.Pod, given *agreem
 	case given.Fits() == "":
 		return fmt.Errorf("bound to %s, place finds no node: %s", binding.Target.Name, given.Place.Summary)
 	case binding.Target.Name == given.Place.Node && cards == want:
-		w.tally.exact++
+		w.tally["exact"]++
 	case w.ended && pod.Annotations[wire.AnnotationNodePolicy] == "":
-		w.tally.estimated++
+		w.tally["estimated"]++
 	default:
 		return fmt.Errorf("bound to %s, cards %s; place chooses %s, cards %s", binding.Target.Name, cards, given.Place.Node, want)
 	}
@@ -311,12 +282,7 @@ func (w *askedCluster) run(t *testing.T, pod *corev1.Pod, binding *corev1.Bindin
 	for key, value := range binding.Annotations {
 		metav1.SetMetaDataAnnotation(&bound.ObjectMeta, key, value)
 	}
-	if err := w.Cache.AddPod(klog.Background(), bound); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.informers.Core().V1().Pods().Informer().GetIndexer().Add(bound); err != nil {
-		t.Fatal(err)
-	}
+	w.settle(t, bound)
 	w.objects.Pods[w.find(pod.Name)] = bound
 }
 
@@ -336,7 +302,7 @@ func (w *askedCluster) compareRefused(t *testing.T, pod *corev1.Pod, given *agre
 		return fmt.Errorf("scheduling fails: %w", w.failure)
 	}
 	if given.Fits() != "" {
-		w.tally.otherwise++
+		w.tally["otherwise"]++
 		others := otherReasons(fit)
 		if nodes := others["Insufficient cpu"]; nodes == 0 || len(others) > 1 {
 			return fmt.Errorf("explain names node %s, and CPU is not the reason to refuse it: %q", given.Fits(), w.event)
@@ -347,12 +313,12 @@ func (w *askedCluster) compareRefused(t *testing.T, pod *corev1.Pod, given *agre
 		return err
 	}
 	if given.Explain.State == view.StateInadmissible {
-		w.tally.invalid++
+		w.tally["invalid"]++
 		return nil
 	}
-	w.tally.refused++
+	w.tally["refused"]++
 	if given.Explain.Refusals[0].Code == place.QuotaExceeded.String() { // of the namespace: nodes have no status of their own
-		w.tally.codes[place.QuotaExceeded]++
+		w.tally[place.QuotaExceeded.String()]++
 		return nil
 	}
 	if err := w.compareNodes(fit, given); err != nil {
@@ -380,9 +346,9 @@ func (w *askedCluster) compareNodes(fit *framework.FitError, given *agreement.An
 			return fmt.Errorf("refusal (-explain +scheduler):\n%s", diff)
 		}
 		refused = append(refused, r)
-		w.tally.codes[r.Code]++
+		w.tally[r.Code.String()]++
 		if r.Code == place.NodeExcluded {
-			w.tally.exclusions[r.Exclusion]++
+			w.tally[r.Exclusion.String()]++
 		}
 	}
 	if diff := cmp.Diff(given.Explain.Reasons, place.Reasons(refused)); diff != "" {
@@ -401,7 +367,7 @@ func (w *askedCluster) preempt(t *testing.T, pod *corev1.Pod) error {
 	if n, _ := fmt.Sscanf(strings.Replace(outcome, "pods", "pod", 1), "evicting %d pod of lower priority from %s", &victims, &node); n < 2 {
 		return nil
 	}
-	w.tally.preempting++
+	w.tally["preempting"]++
 	evicted := make([]string, victims)
 	for i := range evicted {
 		evicted[i] = <-w.evicted
@@ -445,12 +411,8 @@ func (w *askedCluster) remove(t *testing.T, name string) {
 	}
 	pod := w.objects.Pods[i]
 	w.objects.Pods = slices.Delete(w.objects.Pods, i, i+1)
-	if err := w.Cache.RemovePod(klog.Background(), pod); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.informers.Core().V1().Pods().Informer().GetIndexer().Delete(pod); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, w.Cache.RemovePod(klog.Background(), pod))
+	gputest.Must(t, w.informers.Core().V1().Pods().Informer().GetIndexer().Delete(pod))
 	w.shared.pods.drop(pod.UID)
 }
 

@@ -45,7 +45,8 @@ type Args struct {
 	// VendorPluginSelector selects the pods of the vendor's device plugin by
 	// their labels: a node without a Device where one runs is the vendor's. Empty
 	// means the pods of a DaemonSet called gpu-device or …-gpu-device. All
-	// profiles must say the same.
+	// profiles must say the same. Pods count in the namespace of --vendor-namespace
+	// only.
 	VendorPluginSelector string `json:"vendorPluginSelector,omitempty"`
 	// QuotaKeys is what is done with HAMi's keys limits.metax-tech.com/* in
 	// ResourceQuotas: "enforce" holds pods back that would exceed one, "warn" places

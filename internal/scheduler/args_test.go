@@ -1,20 +1,19 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes/fake"
-	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestParseArgs(t *testing.T) {
@@ -95,9 +94,7 @@ func TestParseArgs(t *testing.T) {
 			if said := message(err); said != tt.wantErr {
 				t.Fatalf("parseArgs() says\n%s\nwant\n%s", said, tt.wantErr)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("args (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "args", tt.want, got)
 			if policy := got.policy(); policy != tt.wantPolicy {
 				t.Errorf("policy() = %v, want %v", policy, tt.wantPolicy)
 			}
@@ -151,9 +148,7 @@ func TestConfigure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCommand()
 			cmd := c.cobra()
-			if err := cmd.ParseFlags(tt.flags); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, cmd.ParseFlags(tt.flags))
 			dir := t.TempDir()
 			t.Setenv("TMPDIR", dir)
 			remove, err := c.configure(cmd)
@@ -169,6 +164,38 @@ func TestConfigure(t *testing.T) {
 			}
 			if own := strings.Contains(strings.Join(tt.flags, " "), "--config"); own != (c.options.ConfigFile == "mine.yaml") {
 				t.Errorf("configuration file is %s", c.options.ConfigFile)
+			}
+		})
+	}
+}
+
+// TestElectionIsRequired: a scheduler without leader election does not start, whichever
+// way it is turned off.
+func TestElectionIsRequired(t *testing.T) {
+	file := func(elect string) string {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		gputest.Must(t, os.WriteFile(path, []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {leaderElect: "+elect+"}\n"), 0o600))
+		return "--config=" + path
+	}
+	for name, tt := range map[string]struct {
+		flags []string
+		want  error
+	}{
+		"by flag":                         {[]string{"--leader-elect=false"}, errNoElection},
+		"by file":                         {[]string{file("false")}, errNoElection},
+		"by file, and by flag again":      {[]string{file("false"), "--leader-elect=true", "--master=http://127.0.0.1:1"}, nil},
+		"built-in configuration":          {[]string{"--master=http://127.0.0.1:1"}, nil},
+		"by flag, although a file has it": {[]string{file("true"), "--leader-elect=false"}, errNoElection},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCommand()
+			cmd := c.cobra()
+			gputest.Must(t, cmd.ParseFlags(tt.flags))
+			remove, err := c.configure(cmd)
+			gputest.Must(t, err)
+			defer remove()
+			if _, _, err := c.load(); !errors.Is(err, tt.want) {
+				t.Errorf("load() = %v, want %v", err, tt.want)
 			}
 		})
 	}
@@ -193,13 +220,11 @@ func TestArgsOfWrappedPlugins(t *testing.T) {
 		"no arguments there":        {ImagesName, "{}", "args of plugin DaybreakImages: ImageLocality takes none: remove them"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset()
-			h := &waitingHandle{fakeHandle: fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), snapshot: schedulercache.NewEmptySnapshot()}}
 			var obj runtime.Object
 			if tt.args != "" {
 				obj = &runtime.Unknown{Raw: []byte(tt.args)}
 			}
-			_, err := NewState(clocktesting.NewFakeClock(start)).standIns()[tt.plugin](t.Context(), obj, h)
+			_, err := NewState(clocktesting.NewFakeClock(start)).standIns()[tt.plugin](t.Context(), obj, newHandle())
 			if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
 				t.Errorf("error %q, want %q in it", got, tt.want)
 			}

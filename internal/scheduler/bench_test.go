@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -22,7 +23,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -32,6 +32,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // BenchmarkDecision is kube-scheduler with and without Daybreak, and with a quota of
@@ -54,11 +55,71 @@ func BenchmarkDecision(b *testing.B) {
 				}
 				for _, side := range []string{"plain", "daybreak", "quota"} {
 					b.Run(fmt.Sprintf("nodes=%d/pods=%s/full=%d/%s", nodes, kind, full, side), func(b *testing.B) {
-						newBenched(b, side, nodes, full).run(b, kinds[kind])
+						newBenched(b, side, nodes, full).run(b, func(int) []podOption { return kinds[kind] }, nil)
 					})
 				}
 			}
 		}
+	}
+}
+
+// BenchmarkPressure is the same where pods are of many kinds, where others would
+// rather not have them near, and where Devices change all the time.
+//
+//	go test -run '^$' -bench Pressure -benchtime 1900x ./internal/scheduler
+func BenchmarkPressure(b *testing.B) {
+	asking := func(cpu, memory string) []podOption {
+		return []podOption{requesting(corev1.ResourceCPU, cpu), requesting(wire.ResourceSGPU, "1"), requesting(wire.ResourceVCore, "10"), requesting(wire.ResourceVMemory, memory)}
+	}
+	const nodes = 5000
+	for _, tt := range []struct {
+		name string
+		kind func(i int) []podOption
+		// running is how many pods are on each node that would rather be without
+		// others of their app, and apps how many apps there are.
+		running, apps int
+		// before is called before each decision.
+		before func(s *benched, i int)
+	}{
+		{name: "none"},
+		{name: "preferred-anti-affinity", running: 20, apps: 1},
+		{name: "preferred-anti-affinity-of-5000-apps", running: 20, apps: 5000},
+		{name: "cpu-sizes=129", kind: func(i int) []podOption { return asking(fmt.Sprintf("%dm", 100+i%129), "4Gi") }},
+		{name: "cpu-sizes=500", kind: func(i int) []podOption { return asking(fmt.Sprintf("%dm", 100+i%500), "4Gi") }},
+		{name: "memory-sizes=129", kind: func(i int) []podOption { return asking("100m", fmt.Sprintf("%dMi", 4096+128*(i%129))) }},
+		{name: "memory-sizes=500", kind: func(i int) []podOption { return asking("100m", fmt.Sprintf("%dMi", 128+128*(i%500))) }},
+		{name: "device-rewritten", before: func(s *benched, i int) {
+			d := makeDevice(fmt.Sprintf("n%d", i%nodes), 8)
+			d.ResourceVersion = strconv.Itoa(i + 2)
+			storeDevice(b, s.shared, d)
+		}},
+	} {
+		if tt.kind == nil {
+			tt.kind = func(int) []podOption { return asking("100m", "4Gi") }
+		}
+		for _, side := range []string{"plain", "daybreak"} {
+			b.Run(fmt.Sprintf("nodes=%d/%s/%s", nodes, tt.name, side), func(b *testing.B) {
+				s := newBenched(b, side, nodes, 0)
+				for i := range nodes * tt.running {
+					app := fmt.Sprintf("app-%d", i%tt.apps)
+					s.runs(b, makePod(fmt.Sprintf("r%d", i), slice(1, 1), holds(i%8), withoutApp(app), ofApp(app), boundTo(fmt.Sprintf("n%d", i%nodes))))
+				}
+				s.run(b, tt.kind, func(i int) {
+					if tt.before != nil {
+						tt.before(s, i)
+					}
+				})
+			})
+		}
+	}
+}
+
+// withoutApp would rather be where no pod of the app is.
+func withoutApp(app string) podOption {
+	return func(pod *corev1.Pod) {
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+			Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+		}}}}
 	}
 }
 
@@ -116,7 +177,8 @@ func newUnfilled(b testing.TB, side string) *benched {
 		runtime.NewScheme(), map[schema.GroupVersionResource]string{deviceResource: "DeviceList"}), 0)
 	shared := NewState(clock.RealClock{})
 	shared.devices.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
-	shared.term.open(0)
+	leads(shared.term)
+	shared.term.open()
 	out.shared = shared
 	var cfg *config.KubeSchedulerConfiguration
 	registry := frameworkruntime.Registry{}
@@ -143,9 +205,7 @@ func newUnfilled(b testing.TB, side string) *benched {
 	}
 	if side == "quota" {
 		rq := makeQuota("team", map[corev1.ResourceName]string{quota.LimitVCore: "100000000", quota.LimitVMemory: "100000000"})
-		if err := factory.Core().V1().ResourceQuotas().Informer().GetIndexer().Add(rq); err != nil {
-			b.Fatal(err)
-		}
+		gputest.Must(b, factory.Core().V1().ResourceQuotas().Informer().GetIndexer().Add(rq))
 	}
 	go out.SchedulingQueue.Run(klog.FromContext(ctx))
 	return out
@@ -155,14 +215,23 @@ func newUnfilled(b testing.TB, side string) *benched {
 func (s *benched) addNode(b testing.TB, node *corev1.Node, device *v1alpha1.Device) {
 	b.Helper()
 	if device != nil {
-		if err := s.shared.devices.store.Add(trimmed(b, device)); err != nil {
-			b.Fatal(err)
-		}
+		storeDevice(b, s.shared, device)
 	}
-	if err := s.informers.Core().V1().Nodes().Informer().GetIndexer().Add(node); err != nil {
-		b.Fatal(err)
-	}
+	gputest.Must(b, s.informers.Core().V1().Nodes().Informer().GetIndexer().Add(node))
 	s.Cache.AddNode(klog.Background(), node)
+}
+
+// runs puts a bound pod on its node.
+func (s *benched) runs(b testing.TB, pod *corev1.Pod) {
+	b.Helper()
+	gputest.Must(b, s.Cache.AddPod(klog.Background(), pod))
+}
+
+// settle puts a bound pod on its node and into the informer.
+func (s *benched) settle(b testing.TB, pod *corev1.Pod) {
+	b.Helper()
+	s.runs(b, pod)
+	gputest.Must(b, s.informers.Core().V1().Pods().Informer().GetIndexer().Add(pod))
 }
 
 func newBenched(b testing.TB, side string, nodes, full int) *benched {
@@ -178,10 +247,7 @@ func newBenched(b testing.TB, side string, nodes, full int) *benched {
 		out.addNode(b, node, makeDevice(node.Name, 8))
 		if i*100 < nodes*full {
 			for k := range 8 {
-				pod := makePod(fmt.Sprintf("q-%d-%d", i, k), requesting(wire.ResourceGPU, "1"), holds(k), boundTo(node.Name))
-				if err := out.Cache.AddPod(klog.Background(), pod); err != nil {
-					b.Fatal(err)
-				}
+				out.runs(b, makePod(fmt.Sprintf("q-%d-%d", i, k), requesting(wire.ResourceGPU, "1"), holds(k), boundTo(node.Name)))
 			}
 		}
 	}
@@ -191,9 +257,7 @@ func newBenched(b testing.TB, side string, nodes, full int) *benched {
 func loadBench(b testing.TB, text string) *config.KubeSchedulerConfiguration {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	gputest.Must(b, os.WriteFile(path, []byte(text), 0o600))
 	cfg, err := options.LoadConfigFromFile(klog.Background(), path)
 	if err != nil {
 		b.Fatal(err)
@@ -205,105 +269,50 @@ func loadBench(b testing.TB, text string) *config.KubeSchedulerConfiguration {
 // of the next ones changes as seldom as in a cluster that has run for long.
 const learned = 5000
 
-func (s *benched) run(b *testing.B, kind []podOption) {
+// run decides where b.N pods go. The i-th is of the i-th kind, and before, if it is
+// not nil, is called before each decision.
+func (s *benched) run(b *testing.B, kind func(i int) []podOption, before func(i int)) {
 	b.Helper()
 	ctx := klog.NewContext(b.Context(), klog.Logger{})
+	known := s.informers.Core().V1().Pods().Informer().GetIndexer()
+	gputest.Must(b, s.informers.Core().V1().Namespaces().Informer().GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}))
 	for i := range learned {
-		if err := s.informers.Core().V1().Pods().Informer().GetIndexer().Add(makePod(fmt.Sprintf("q%d", i), kind...)); err != nil {
-			b.Fatal(err)
-		}
+		gputest.Must(b, known.Add(makePod(fmt.Sprintf("q%d", i), kind(i)...)))
 	}
 	const warm = 20
-	for i := range b.N + warm {
-		pod := makePod(fmt.Sprintf("p%d", i), kind...)
-		s.SchedulingQueue.Add(ctx, pod)
+	pods := make([]*corev1.Pod, b.N+warm)
+	for i := range pods {
+		pods[i] = makePod(fmt.Sprintf("p%d", i), kind(i)...)
+		s.SchedulingQueue.Add(ctx, pods[i])
 	}
-	for range warm {
+	next := func(i int) {
+		if err := known.Add(pods[i]); err != nil { // it is new to the forecast
+			b.Fatal(err)
+		}
 		s.ScheduleOne(ctx)
+	}
+	for i := range warm {
+		next(i)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
-	before := usedCPU(b)
-	for range b.N {
-		s.ScheduleOne(ctx)
+	began := usedCPU(b)
+	for i := range b.N {
+		if before != nil {
+			before(i)
+		}
+		next(warm + i)
 	}
 	for s.binds.Load() < int64(b.N+warm) {
 		time.Sleep(time.Millisecond)
 	}
-	b.ReportMetric(float64((usedCPU(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+	b.ReportMetric(float64((usedCPU(b)-began).Microseconds())/float64(b.N), "cpu-µs/op")
 }
 
 // usedCPU returns the CPU time that this process has used.
 func usedCPU(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	gputest.Must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// BenchmarkHint is what it costs to ask one of a thousand pending pods whether the
-// end of another helps.
-func BenchmarkHint(b *testing.B) {
-	r := newRig(b)
-	r.setDevice(b, makeDevice("n1", 8))
-	pods := []*corev1.Pod{}
-	for i := range 8 {
-		pods = append(pods, makePod(fmt.Sprintf("q%d", i), whole(1), holds(i)))
-	}
-	r.shared.nodes.of(nodeInfo(makeNode("n1"), pods...), false)
-	r.addNode(b, makeNode("n1"))
-	pending := make([]*corev1.Pod, 1000)
-	for i := range pending {
-		pending[i] = makePod(fmt.Sprintf("p%d", i), whole(8))
-	}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		if hint, err := r.afterPodDelete(klog.Background(), pending[i%len(pending)], pods[0], nil); err != nil || hint != fwk.QueueSkip {
-			b.Fatal(hint, err)
-		}
-	}
-}
-
-// BenchmarkFirstDecision is the first decision with 100 000 bound pods: all their
-// annotations are read, and what they ask for is learned. Run it once:
-//
-//	go test -run '^$' -bench FirstDecision -benchtime 1x ./internal/scheduler
-func BenchmarkFirstDecision(b *testing.B) {
-	const nodes, perNode = 5000, 20
-	for _, side := range []string{"plain", "daybreak"} {
-		b.Run(side, func(b *testing.B) {
-			ctx := klog.NewContext(b.Context(), klog.Logger{})
-			s := newBenched(b, side, nodes, 0)
-			for i := range nodes * perNode {
-				pod := makePod(fmt.Sprintf("q%d", i), slice(10, 4), holds(i%8), boundTo(fmt.Sprintf("n%d", i%nodes)))
-				if err := s.Cache.AddPod(klog.FromContext(ctx), pod); err != nil {
-					b.Fatal(err)
-				}
-				if err := s.informers.Core().V1().Pods().Informer().GetIndexer().Add(pod); err != nil {
-					b.Fatal(err)
-				}
-			}
-			s.SchedulingQueue.Add(ctx, makePod("p", requesting(corev1.ResourceCPU, "100m"), requesting(wire.ResourceSGPU, "1"), requesting(wire.ResourceVCore, "10"), requesting(wire.ResourceVMemory, "4Gi")))
-			heap := usedHeap()
-			b.ResetTimer()
-			before := usedCPU(b)
-			s.ScheduleOne(ctx)
-			for s.binds.Load() < 1 {
-				time.Sleep(time.Millisecond)
-			}
-			b.ReportMetric((usedCPU(b) - before).Seconds(), "cpu-s")
-			b.ReportMetric(float64(usedHeap()-heap)/(1<<20), "more-MiB")
-			b.ReportMetric(0, "ns/op")
-		})
-	}
-}
-
-// usedHeap returns the bytes that are reachable.
-func usedHeap() int64 {
-	goruntime.GC()
-	var m goruntime.MemStats
-	goruntime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptrace"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -75,7 +76,7 @@ func (p *Plugin) latestVersion(ctx context.Context, pod *corev1.Pod) (string, er
 // If this process certainly leads, an earlier leader's touch arrived late: the pod
 // is touched again, so that the next Bind of it succeeds.
 func (p *Plugin) touchBack(ctx context.Context, now *corev1.Pod) error {
-	if !p.shared.term.elected() || p.shared.term.fresh() != nil {
+	if p.shared.term.fresh() != nil {
 		return errTouched
 	}
 	patch, err := allocation.TermPatch(now, now.ResourceVersion, p.shared.term.identity, "")
@@ -258,8 +259,13 @@ func countTries(ctx context.Context) (*atomic.Int32, context.Context) {
 
 // carries reports whether the pod has all of the annotations.
 func carries(pod *corev1.Pod, annotations map[string]string) bool {
+	return has(pod, annotations, func(string) bool { return true })
+}
+
+// has reports whether the pod has all of the annotations that count.
+func has(pod *corev1.Pod, annotations map[string]string, counts func(key string) bool) bool {
 	for key, value := range annotations {
-		if got, ok := pod.Annotations[key]; !ok || got != value {
+		if got, ok := pod.Annotations[key]; counts(key) && (!ok || got != value) {
 			return false
 		}
 	}
@@ -269,12 +275,7 @@ func carries(pod *corev1.Pod, annotations map[string]string) bool {
 // sameAsk reports whether the decision for one version of a pod holds for the
 // other. Resources can't change before a pod is bound; annotations can.
 func sameAsk(a, b *corev1.Pod) bool {
-	for _, key := range wire.AskAnnotations() {
-		if a.Annotations[key] != b.Annotations[key] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(wire.AskAnnotations(), func(key string) bool { return a.Annotations[key] != b.Annotations[key] })
 }
 
 // indefinite reports whether the request may have been carried out although an

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -12,12 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 var podResource = corev1.Resource("pods")
@@ -49,18 +47,6 @@ func onBind(client *fake.Clientset, answers ...error) {
 	})
 }
 
-// onGet answers every GET of a pod.
-func onGet(client *fake.Clientset, pod *corev1.Pod, errs ...error) {
-	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if len(errs) > 0 {
-			err := errs[0]
-			errs = errs[1:]
-			return true, nil, err
-		}
-		return true, pod, nil
-	})
-}
-
 func sentBindings(t *testing.T, client *fake.Clientset) []*corev1.Binding {
 	t.Helper()
 	var sent []*corev1.Binding
@@ -86,11 +72,9 @@ func reserved(t *testing.T) (*rig, *corev1.Pod) {
 	t.Helper()
 	r, pod := newRig(t), makePod("p", slice(30, 8))
 	r.setDevice(t, makeDevice("n1", 1))
-	r.setNode(t, makeNode("n1"))
+	r.addNode(t, makeNode("n1"))
 	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
-	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
-		t.Fatalf("Reserve() = %v", got)
-	}
+	succeeds(t, r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"))
 	return r, pod
 }
 
@@ -112,12 +96,10 @@ func (r *rig) bind(ctx context.Context, pod *corev1.Pod) *fwk.Status {
 
 func TestBindIsOneWrite(t *testing.T) {
 	r, pod := reserved(t)
-	onBind(r.client)
-	if got := r.bind(t.Context(), pod); !got.IsSuccess() {
-		t.Fatalf("Bind() = %v", got)
-	}
-	if n := len(r.client.Actions()); n != 1 {
-		t.Errorf("%d requests were sent, want 1: %v", n, r.client.Actions())
+	onBind(r.fakes.client)
+	succeeds(t, r.bind(t.Context(), pod))
+	if n := len(r.fakes.client.Actions()); n != 1 {
+		t.Errorf("%d requests were sent, want 1: %v", n, r.fakes.client.Actions())
 	}
 	want := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
 	want.Namespace, want.Name, want.UID, want.ResourceVersion = "ns", "p", "uid-p", "7"
@@ -128,9 +110,7 @@ func TestBindIsOneWrite(t *testing.T) {
 		"hami.io/vgpu-node":                    "n1",
 		"hami.io/metax-sgpu-devices-allocated": "GPU-0,Metax-SGPU,8192,30:;",
 	}
-	if diff := cmp.Diff([]*corev1.Binding{want}, sentBindings(t, r.client)); diff != "" {
-		t.Errorf("Binding (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "Binding", []*corev1.Binding{want}, sentBindings(t, r.fakes.client))
 	if r.shared.pods.reservations() != 1 {
 		t.Error("the cards were given back before the cache shows the pod with them")
 	}
@@ -141,7 +121,7 @@ func TestBindWithoutReservation(t *testing.T) {
 	if got := r.bind(t.Context(), makePod("p")); !got.IsSkip() {
 		t.Errorf("Bind() = %v, want Skip", got)
 	}
-	if n := len(r.client.Actions()); n != 0 {
+	if n := len(r.fakes.client.Actions()); n != 0 {
 		t.Errorf("%d requests were sent, want none", n)
 	}
 }
@@ -165,12 +145,12 @@ func TestBindAfterAnswers(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			r, pod := reserved(t)
-			onBind(r.client, tt.answers...)
+			onBind(r.fakes.client, tt.answers...)
 			got := r.bind(t.Context(), pod)
 			if said := message(got.AsError()); said != tt.wantErr {
 				t.Errorf("Bind() says %q, want %q", said, tt.wantErr)
 			}
-			sent := sentBindings(t, r.client)
+			sent := sentBindings(t, r.fakes.client)
 			if len(sent) != tt.want {
 				t.Fatalf("%d Bindings were sent, want %d", len(sent), tt.want)
 			}
@@ -186,122 +166,18 @@ func TestBindAfterAnswers(t *testing.T) {
 	}
 }
 
-func TestBindAfterConflict(t *testing.T) {
-	tests := map[string]struct {
-		change       func(pod *corev1.Pod, reserved map[string]string)
-		get          []error
-		wantErr      string
-		wantVersions []string
-	}{
-		"an earlier try went through": {
-			change: func(pod *corev1.Pod, reserved map[string]string) {
-				pod.Spec.NodeName = "n1"
-				maps.Copy(pod.Annotations, reserved)
-			},
-			wantVersions: []string{"7"},
-		},
-		"bound to our node by someone else": {
-			change:       func(pod *corev1.Pod, _ map[string]string) { pod.Spec.NodeName = "n1" },
-			wantErr:      "bind to n1: the pod is bound elsewhere",
-			wantVersions: []string{"7"},
-		},
-		"bound elsewhere": {
-			change: func(pod *corev1.Pod, reserved map[string]string) {
-				pod.Spec.NodeName = "n2"
-				maps.Copy(pod.Annotations, reserved)
-			},
-			wantErr:      "bind to n1: the pod is bound elsewhere",
-			wantVersions: []string{"7"},
-		},
-		"only changed": {
-			change:       func(pod *corev1.Pod, _ map[string]string) { pod.Labels = map[string]string{"new": "label"} },
-			wantVersions: []string{"7", "8"},
-		},
-		"only changed, and the first look at it fails": {
-			change:       func(pod *corev1.Pod, _ map[string]string) { pod.Labels = map[string]string{"new": "label"} },
-			get:          []error{errTimeout},
-			wantVersions: []string{"7", "7", "8"},
-		},
-		"it asks for another QoS class now": {
-			change:       func(pod *corev1.Pod, _ map[string]string) { pod.Annotations[wire.AnnotationQoS] = "fixed-share" },
-			wantErr:      "bind to n1: the pod is being deleted, or asks for something else than when its cards were chosen",
-			wantVersions: []string{"7"},
-		},
-		"it is being deleted": {
-			change: func(pod *corev1.Pod, _ map[string]string) {
-				pod.DeletionTimestamp = makePod("", started(0)).Status.StartTime
-			},
-			wantErr:      "bind to n1: the pod is being deleted, or asks for something else than when its cards were chosen",
-			wantVersions: []string{"7"},
-		},
-		"another pod of its name": {
-			change:       func(pod *corev1.Pod, _ map[string]string) { pod.UID = types.UID("other") },
-			wantErr:      `bind to n1: pods "p" not found`,
-			wantVersions: []string{"7"},
-		},
-		"it is gone": {
-			get:          []error{apierrors.NewNotFound(podResource, "p")},
-			wantErr:      `bind to n1: pods "p" not found`,
-			wantVersions: []string{"7"},
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			r, pod := reserved(t)
-			res := r.shared.pods.peek(pod.UID).reservation
-			now := pod.DeepCopy()
-			now.ResourceVersion = "8"
-			if tt.change != nil {
-				tt.change(now, res.annotations)
-			}
-			onGet(r.client, now, tt.get...)
-			answers := []error{errConflict}
-			if len(tt.wantVersions) == 3 {
-				answers = append(answers, errConflict)
-			}
-			onBind(r.client, answers...)
-			got := r.bind(t.Context(), pod)
-			if said := message(got.AsError()); said != tt.wantErr {
-				t.Errorf("Bind() says %q, want %q", said, tt.wantErr)
-			}
-			var versions []string
-			for _, b := range sentBindings(t, r.client) {
-				versions = append(versions, b.ResourceVersion)
-			}
-			if diff := cmp.Diff(tt.wantVersions, versions); diff != "" {
-				t.Errorf("versions sent (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestBindWithStaleLease(t *testing.T) {
-	r, pod := reserved(t)
-	r.shared.term.elect(&fakeLock{}, 10*time.Second)
-	r.shared.term.renew(0)
-	r.clock.Step(10 * time.Second)
-	onBind(r.client)
-	got := r.bind(t.Context(), pod)
-	if !errors.Is(got.AsError(), errStale) {
-		t.Errorf("Bind() = %v, want %v", got, errStale)
-	}
-	if n := len(r.client.Actions()); n != 0 {
-		t.Errorf("%d requests were sent, want none", n)
-	}
-}
-
 func TestBindEndsWithItsContext(t *testing.T) {
 	r, pod := reserved(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("the scheduler ends")
-	r.client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+	r.fakes.client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel(cause)
 		return true, nil, errTimeout
 	})
 	if got := r.Bind(ctx, nil, pod, "n1"); !errors.Is(got.AsError(), cause) {
 		t.Errorf("Bind() = %v, want %v", got, cause)
 	}
-	if n := len(sentBindings(t, r.client)); n != 1 {
+	if n := len(sentBindings(t, r.fakes.client)); n != 1 {
 		t.Errorf("%d Bindings were sent, want 1", n)
 	}
 }
@@ -310,7 +186,7 @@ func TestBindEndsWithItsContext(t *testing.T) {
 // for its turn, and can still be called off.
 func TestBindsAtOnce(t *testing.T) {
 	r, pod := reserved(t)
-	onBind(r.client)
+	onBind(r.fakes.client)
 	limit := r.shared.bindLimit
 	limit.slots.TryAcquire(firstBinds)
 	b := binder{plugin: r.Plugin, pod: pod, node: "n1"}
@@ -329,14 +205,14 @@ func TestBindsAtOnce(t *testing.T) {
 		t.Fatalf("send() out of turn = %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
-	if n := len(sentBindings(t, r.client)); n != 0 {
+	if n := len(sentBindings(t, r.fakes.client)); n != 0 {
 		t.Errorf("%d Bindings were sent out of turn", n)
 	}
 	limit.release(time.Millisecond, 1)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if n := len(sentBindings(t, r.client)); n != 1 {
+	if n := len(sentBindings(t, r.fakes.client)); n != 1 {
 		t.Errorf("%d Bindings were sent, want 1", n)
 	}
 	if !limit.slots.TryAcquire(1) || limit.slots.TryAcquire(1) {

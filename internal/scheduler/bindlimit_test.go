@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestBindLimitFollows: the limit settles where the API server answers in time,
@@ -49,6 +51,7 @@ func TestBindLimitFollows(t *testing.T) {
 					}()
 				}
 				time.Sleep(24 * time.Hour)
+				synctest.Wait()
 				if !l.slots.TryAcquire(int64(l.size)) || l.slots.TryAcquire(1) {
 					t.Error("at the end not all of the limit is free, or more is")
 				}
@@ -65,9 +68,7 @@ func TestBindLimitFollows(t *testing.T) {
 func TestBindLimitInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newBindLimit(1)
-		if err := l.acquire(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, l.acquire(t.Context()))
 		quit := errors.New("quit")
 		given, give := context.WithCancelCause(t.Context())
 		var order []int

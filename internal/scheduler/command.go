@@ -12,12 +12,10 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/dynamic"
 	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	cliflag "k8s.io/component-base/cli/flag"
 	basecompatibility "k8s.io/component-base/compatibility"
@@ -35,10 +33,15 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/quota"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // FlagsOf begins the titles of groups of flags that are kube-scheduler's own.
 const FlagsOf = "kube-scheduler's "
+
+// errNoElection rejects a scheduler without leader election: nothing would keep it from
+// allocating GPUs while another one does.
+var errNoElection = errors.New("leader election is off, and Daybreak requires it: remove --leader-elect=false, or leaderElection.leaderElect: false from the configuration file")
 
 // policyWords are the values of --policy.
 var policyWords = []string{"binpack", "spread"}
@@ -84,8 +87,9 @@ Without --config, the scheduler has one profile for each --profile. It runs alon
 the cluster's scheduler under its own name, or replaces it with
 --profile default-scheduler --profile daybreak.
 
-All flags of kube-scheduler are supported. Kubernetes 1.23 or newer is required.
-Features that the API server does not have are turned off.`,
+All flags of kube-scheduler are supported; leader election cannot be turned off.
+Kubernetes 1.23 or newer is required. Features that the API server does not have are
+turned off.`,
 		Example: `  # For pods with schedulerName: daybreak, alongside the cluster's scheduler
   daybreak scheduler --kubeconfig ~/.kube/config
 
@@ -102,6 +106,8 @@ Features that the API server does not have are turned off.`,
 	f.StringVar(&c.policy, "policy", "", "`POLICY` for pods without one in their annotations: binpack or spread; not with --config")
 	cli.Words(cmd, "policy", policyWords...)
 	f.Var(&c.vendorPlugin, "vendor-plugin-selector", "labels of the pods of the vendor's device plugin (default: pods of a DaemonSet gpu-device or …-gpu-device); not with --config")
+	f.StringVar(&c.vendorPlugin.Namespace, "vendor-namespace", wire.VendorNamespace, "`NAMESPACE` of the vendor's operator; pods of its device plugin in other namespaces do not count")
+	f.StringVar(&c.vendorPlugin.Daybreak, "namespace", wire.Namespace, "`NAMESPACE` of Daybreak; pods with the labels of its agents in other namespaces do not count")
 	f.StringVar(&c.quotaKeys, "quota-keys", quota.Enforce, "handling of HAMi's keys limits.metax-tech.com/* in ResourceQuotas: enforce (pods that would exceed one stay pending), warn (they are placed, with an event) or off; not with --config")
 	cli.Words(cmd, "quota-keys", quotaWords...)
 	for _, name := range c.options.Flags.Order {
@@ -120,7 +126,7 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	defer remove()
-	config, err := c.restConfig()
+	config, profiles, err := c.load()
 	if err != nil {
 		return err
 	}
@@ -152,15 +158,17 @@ func (c *command) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := checkDevices(ctx, client); err != nil {
 		return err
 	}
-	if c.dir != "" && c.quotaKeys != quota.Off { // a configuration file has its own quotaKeys
-		if err := checkQuotaRights(ctx, client); err != nil {
-			return err
-		}
+	settings, err := settingsOf(profiles)
+	if err != nil {
+		return err
+	}
+	if err := checkQuotaRights(ctx, client, settings); err != nil {
+		return err
 	}
 	watcher := newServerWatch(set, clock.RealClock{}, func(ctx context.Context) (*cluster.Server, error) {
 		return cluster.AskServer(ctx, config, 1, resourcesInQuestion()...)
 	})
-	return c.serve(ctx, watcher, remove)
+	return c.serve(ctx, watcher, settings, remove)
 }
 
 // configure writes the built-in configuration to a file, unless the user has
@@ -228,25 +236,31 @@ func (c *command) kubeconfig(dir string) (string, error) {
 	return file, os.WriteFile(file, text, 0o600)
 }
 
-// restConfig returns how the API server is reached, as the configuration says.
-func (c *command) restConfig() (*rest.Config, error) {
+// load returns how the API server is reached, as the configuration says, and its
+// profiles.
+func (c *command) load() (*rest.Config, []config.KubeSchedulerProfile, error) {
 	cfg, err := options.LoadConfigFromFile(klog.Background(), c.options.ConfigFile)
 	if err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", c.options.ConfigFile, err)
+		return nil, nil, fmt.Errorf("configuration %s: %w", c.options.ConfigFile, err)
 	}
-	config, err := clientcmd.BuildConfigFromFlags(c.options.Master, cfg.ClientConnection.Kubeconfig)
+	c.options.ApplyLeaderElectionTo(cfg)
+	if !cfg.LeaderElection.LeaderElect {
+		return nil, nil, errNoElection
+	}
+	client, err := clientcmd.BuildConfigFromFlags(c.options.Master, cfg.ClientConnection.Kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reach the API server: %w; name a kubeconfig with --kubeconfig, or run inside a cluster", err)
+		return nil, nil, fmt.Errorf("reach the API server: %w; name a kubeconfig with --kubeconfig, or run inside a cluster", err)
 	}
-	return config, nil
+	return client, cfg.Profiles, nil
 }
 
 // serve runs the scheduler until the context ends or leadership is lost. The
 // configuration is not needed any more once it was read; what follows may end
 // the process at any time.
-func (c *command) serve(ctx context.Context, server *serverWatch, removeConfig func()) error {
+func (c *command) serve(ctx context.Context, server *serverWatch, settings cluster.Settings, removeConfig func()) error {
 	shared := NewState(clock.RealClock{})
 	shared.betaCapacities = server.readsBeta()
+	shared.nodes.vendor = c.vendorPlugin
 	if !adaptsToPlugin(c.options.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)) {
 		shared.locks = nil
 	}
@@ -268,7 +282,15 @@ func (c *command) serve(ctx context.Context, server *serverWatch, removeConfig f
 	if err != nil {
 		return err
 	}
+	lease := cc.ComponentConfig.LeaderElection
 	go shared.fence(ctx, f)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-shared.term.started:
+			settings.Publish(ctx, cc.Client.CoordinationV1().Leases(lease.ResourceNamespace), lease.ResourceName, shared.term.identity)
+		}
+	}()
 	go func() {
 		if err := server.run(ctx); err != nil {
 			// kube-scheduler exits without an error of ours when it gives its lease back.
@@ -280,14 +302,13 @@ func (c *command) serve(ctx context.Context, server *serverWatch, removeConfig f
 	shared.metrics.register(ctx)
 	shared.wrapProfiles(sched)
 	err = app.Run(ctx, cc, sched)
-	if cause := context.Cause(ctx); errors.Is(cause, errReplaced) || errors.Is(cause, errOutdated) {
+	if cause := context.Cause(ctx); errors.Is(cause, errOutdated) {
 		return cause
 	}
 	return err
 }
 
-// fencer ties the term to the election, if there is one, and returns what opens
-// the fence.
+// fencer makes the term depend on the election and returns what opens the fence.
 func (s *State) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler.Scheduler) (*fencer, error) {
 	informer := cc.InformerFactory.Core().V1().Pods()
 	f := &fencer{
@@ -308,20 +329,8 @@ func (s *State) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler
 		sched.Profiles[pod.Spec.SchedulerName].EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "HeldBack", "Scheduling",
 			"not placed yet, since an earlier scheduler may still bind it: updating the pod's status fails: %v", err)
 	}
-	if cc.LeaderElection != nil {
-		f.grace += cc.LeaderElection.LeaseDuration
-		cc.LeaderElection.Lock = s.term.elect(cc.LeaderElection.Lock, cc.LeaderElection.RenewDeadline)
-		return f, nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, fmt.Errorf("name this process: %w", err)
-	}
-	s.term.identity = host + "_" + string(uuid.NewUUID())
-	s.term.begin(s.term.elapsed())
-	if _, err = informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: f.updated}); err != nil {
-		return nil, fmt.Errorf("watch pods: %w", err)
-	}
+	f.grace += cc.LeaderElection.LeaseDuration
+	cc.LeaderElection.Lock = s.term.elect(cc.LeaderElection.Lock, cc.LeaderElection.RenewDeadline)
 	return f, nil
 }
 
@@ -329,16 +338,17 @@ func (s *State) fencer(cc *schedulerconfig.CompletedConfig, sched *kubescheduler
 // before the fence is open: PreEnqueue is what holds pods back. It also returns
 // one for VolumeBinding where that would wait forever.
 func (s *State) checkPlugins(profile string, plugins *config.Plugins) error {
-	has := func(set config.PluginSet, name string) bool {
-		return slices.ContainsFunc(set.Enabled, func(p config.Plugin) bool { return p.Name == name })
-	}
-	if has(plugins.PreFilter, Name) && !has(plugins.PreEnqueue, Name) {
+	if enables(plugins.PreFilter, Name) && !enables(plugins.PreEnqueue, Name) {
 		return fmt.Errorf("profile %s: preEnqueue does not enable %s: enable the plugin under multiPoint", profile, Name)
 	}
-	if s.betaCapacities && has(plugins.PreFilter, names.VolumeBinding) {
+	if s.betaCapacities && enables(plugins.PreFilter, names.VolumeBinding) {
 		return fmt.Errorf("profile %s: %s needs %s, which API servers have from Kubernetes 1.24 on: under multiPoint, disable it and enable %s", profile, names.VolumeBinding, nameOf(capacities), VolumesName)
 	}
 	return nil
+}
+
+func enables(set config.PluginSet, name string) bool {
+	return slices.ContainsFunc(set.Enabled, func(p config.Plugin) bool { return p.Name == name })
 }
 
 // fence waits until this process leads and then opens the fence.

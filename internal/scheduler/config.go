@@ -14,6 +14,8 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 const (
@@ -39,7 +41,7 @@ type configOptions struct {
 // profile for each name, all alike. With the name default-scheduler among them
 // it replaces kube-scheduler and so shares its lease.
 func defaultConfig(o configOptions) ([]byte, error) {
-	lease := "daybreak-scheduler"
+	lease := wire.SchedulerComponent
 	if slices.Contains(o.profiles, corev1.DefaultSchedulerName) {
 		lease = "kube-scheduler"
 	}

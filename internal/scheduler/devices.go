@@ -49,12 +49,9 @@ func trim(obj any) (any, error) {
 		Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
 		DeletionTimestamp: u.GetDeletionTimestamp(),
 	}}
-	text, err := u.MarshalJSON()
-	if err == nil {
-		d.spec, err = wire.DecodeDevice(text)
-	}
-	if err != nil {
-		d.spec, d.err = nil, fmt.Errorf("the Device can't be decoded: %w", err)
+	var err error
+	if d.spec, err = wire.DeviceOf(u); err != nil {
+		d.err = fmt.Errorf("the Device can't be decoded: %w", err)
 		return d, nil
 	}
 	d.spec.ManagedFields = nil

@@ -17,6 +17,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestCompact(t *testing.T) {
@@ -53,9 +54,7 @@ func TestCompactKeepsErrors(t *testing.T) {
 		t.Fatalf("trim() = %+v, want a device with an error", obj)
 	}
 	r := newRig(t)
-	if err := r.shared.devices.store.Add(kept); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, r.shared.devices.store.Add(kept))
 	pod := makePod("p", whole(1))
 	if got := r.filter(t, pod, nodeInfo(makeNode("n1"))); got.Code() != fwk.UnschedulableAndUnresolvable || got.Message() != place.BadInventory.Reason() {
 		t.Errorf("Filter() = %v, want %s", got, place.BadInventory.Reason())
@@ -74,9 +73,7 @@ func TestDevicesGet(t *testing.T) {
 	if got := r.shared.devices.get("n2"); got != nil {
 		t.Errorf("get() of a node without = %v, want nil", got)
 	}
-	if err := r.shared.devices.store.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, r.shared.devices.store.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}}))
 	if got := r.shared.devices.get("n3"); got != nil {
 		t.Errorf("get() of something else = %v, want nil", got)
 	}
@@ -94,9 +91,7 @@ func TestDevicesWatch(t *testing.T) {
 	u.SetKind("Device")
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(dynamicClient(u), 0)
 	d := &devices{pods: newPods()}
-	if err := d.watch(factory); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, d.watch(factory))
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	if got := d.get("n1"); got == nil || len(got.spec.Spec.Devices) != 2 {

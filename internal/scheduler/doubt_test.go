@@ -13,12 +13,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // Answers that say nothing for certain once an earlier one was lost.
@@ -116,7 +119,7 @@ func inDoubt(t *testing.T) (*rig, *corev1.Pod, *apiServer) {
 	t.Helper()
 	r, pod := reserved(t)
 	s := &apiServer{pod: pod.DeepCopy()}
-	r.client.PrependReactor("*", "pods", s.react)
+	r.fakes.client.PrependReactor("*", "pods", s.react)
 	return r, pod, s
 }
 
@@ -161,15 +164,45 @@ func TestAnAnswerThatMayBeWrongFreesNothing(t *testing.T) {
 }
 
 // TestCardsAreFreedForCertain: after an uncertain answer the cards are freed only
-// when no Binding that was sent can be carried out any more.
+// when no Binding that was sent can be carried out any more. After a conflict the pod
+// is looked at, and bound at its new version if the decision holds for that.
 func TestCardsAreFreedForCertain(t *testing.T) {
+	const elsewhere, changed, notFound = "bind to n1: the pod is bound elsewhere", "bind to n1: the pod is being deleted, or asks for something else than when its cards were chosen", `bind to n1: pods "p" not found`
+	// newer changes the pod, which then has another version than the Binding.
+	newer := func(change podOption) func(*apiServer, map[string]string) {
+		return func(s *apiServer, _ map[string]string) {
+			s.pod.ResourceVersion = "8"
+			change(s.pod)
+		}
+	}
+	bound := func(node string) func(*apiServer, map[string]string) {
+		return func(s *apiServer, reserved map[string]string) {
+			newer(boundTo(node))(s, nil)
+			maps.Copy(s.pod.Annotations, reserved)
+		}
+	}
 	tests := map[string]struct {
 		answers     []error
-		change      func(*apiServer)
+		change      func(s *apiServer, reserved map[string]string)
 		wantErr     string
 		wantPatches int
-		wantVersion string // of the pod in the end
+		wantVersion string   // of the pod in the end
+		wantSent    []string // the versions in the Bindings, if they matter
 	}{
+		"a conflict, and an earlier try went through":       {change: bound("n1"), wantVersion: "8", wantSent: []string{"7"}},
+		"a conflict, and bound to our node by someone else": {change: newer(boundTo("n1")), wantErr: elsewhere, wantVersion: "8", wantSent: []string{"7"}},
+		"a conflict, and bound elsewhere":                   {change: bound("n2"), wantErr: elsewhere, wantVersion: "8", wantSent: []string{"7"}},
+		"a conflict, and only changed":                      {change: newer(ofApp("new")), wantVersion: "8-bound", wantSent: []string{"7", "8"}},
+		"a conflict, and it asks for another QoS class now": {change: newer(annotated(wire.AnnotationQoS, "fixed-share")), wantErr: changed, wantVersion: "8", wantSent: []string{"7"}},
+		"a conflict, and it is being deleted":               {change: newer(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(start)) }), wantErr: changed, wantVersion: "8", wantSent: []string{"7"}},
+		"a conflict, and another pod of its name":           {change: newer(func(p *corev1.Pod) { p.UID = "other" }), wantErr: notFound, wantVersion: "8", wantSent: []string{"7"}},
+		"a conflict, and it is gone":                        {answers: []error{errConflict}, change: func(s *apiServer, _ map[string]string) { s.pod = nil }, wantErr: notFound, wantSent: []string{"7"}},
+		"a conflict, only changed, and the first look fails": {
+			change: func(s *apiServer, _ map[string]string) {
+				newer(ofApp("new"))(s, nil)
+				s.onGet = func(n int) error { return []error{errTimeout, nil}[min(n, 2)-1] }
+			}, wantVersion: "8-bound", wantSent: []string{"7", "7", "8"},
+		},
 		"no uncertain answer": {
 			answers: []error{errForbidden}, wantErr: "bind to n1: " + errForbidden.Error(), wantVersion: "7",
 		},
@@ -177,31 +210,31 @@ func TestCardsAreFreedForCertain(t *testing.T) {
 			answers: []error{errTimeout, errForbidden}, wantErr: "bind to n1: " + errForbidden.Error(), wantPatches: 1, wantVersion: "7-touched",
 		},
 		"unbound at a newer version": {
-			answers: []error{errTimeout, errForbidden}, change: func(s *apiServer) { s.pod.ResourceVersion = "8" },
+			answers: []error{errTimeout, errForbidden}, change: newer(func(*corev1.Pod) {}),
 			wantErr: "bind to n1: " + errForbidden.Error(), wantVersion: "8",
 		},
 		"touches fail for a while": {
 			answers: []error{errTimeout, errForbidden, errForbidden, errForbidden, errForbidden},
-			change: func(s *apiServer) {
+			change: func(s *apiServer, _ map[string]string) {
 				s.onPatch = func(n int) error { return []error{errForbidden, errInternal, errConflict, nil}[min(n, 4)-1] }
 			},
 			wantErr: "bind to n1: " + errForbidden.Error(), wantPatches: 4, wantVersion: "7-touched",
 		},
 		"gone": {
-			answers: []error{errTimeout, errForbidden}, change: func(s *apiServer) { s.pod = nil },
+			answers: []error{errTimeout, errForbidden}, change: func(s *apiServer, _ map[string]string) { s.pod = nil },
 			wantErr: `bind to n1: pods "p" not found`,
 		},
 		"another pod of its name": {
-			answers: []error{errTimeout, errForbidden}, change: func(s *apiServer) { s.pod.UID = "other" },
+			answers: []error{errTimeout, errForbidden}, change: func(s *apiServer, _ map[string]string) { s.pod.UID = "other" },
 			wantErr: `bind to n1: pods "p" not found`, wantVersion: "7",
 		},
 		"bound elsewhere": {
-			answers: []error{errTimeout, errForbidden}, change: func(s *apiServer) { s.pod.Spec.NodeName = "n2" },
+			answers: []error{errTimeout, errForbidden}, change: func(s *apiServer, _ map[string]string) { s.pod.Spec.NodeName = "n2" },
 			wantErr: "bind to n1: the pod is bound elsewhere", wantVersion: "7",
 		},
-		"touched by another scheduler": {
-			answers: []error{errTimeout, errForbidden}, change: func(s *apiServer) { touchedBy("other")(s.pod); s.pod.ResourceVersion = "8" },
-			wantErr: "bind to n1: " + errTouched.Error(), wantVersion: "8",
+		"touched by an earlier leader, late": {
+			answers: []error{errTimeout, errForbidden}, change: newer(touchedBy("other")),
+			wantErr: "bind to n1: " + errTouched.Error(), wantPatches: 1, wantVersion: "8-touched",
 		},
 		"a conflict that no version explains": {
 			answers: []error{errTimeout, errConflict}, wantPatches: 1, wantVersion: "7-touched-bound",
@@ -212,7 +245,7 @@ func TestCardsAreFreedForCertain(t *testing.T) {
 			r, pod, s := inDoubt(t)
 			s.onBind = answers(tt.answers...)
 			if tt.change != nil {
-				tt.change(s)
+				tt.change(s, r.shared.pods.peek(pod.UID).reservation.annotations)
 			}
 			got := r.bind(t.Context(), pod)
 			if said := message(got.AsError()); said != tt.wantErr {
@@ -220,6 +253,9 @@ func TestCardsAreFreedForCertain(t *testing.T) {
 			}
 			if s.patches != tt.wantPatches {
 				t.Errorf("touched %d times, want %d", s.patches, tt.wantPatches)
+			}
+			if tt.wantSent != nil {
+				gputest.Equal(t, "versions sent", tt.wantSent, s.versions)
 			}
 			if s.pod != nil && s.pod.ResourceVersion != tt.wantVersion {
 				t.Errorf("the pod is at version %s, want %s", s.pod.ResourceVersion, tt.wantVersion)
@@ -253,13 +289,11 @@ func TestADoubtIsReported(t *testing.T) {
 	s.onBind = func(n int) (bool, error) { return n > 60, []error{nil, errTimeout}[min(1, max(0, 61-n))] }
 	s.onGet = func(int) error { return errTimeout }
 	highest := 0.0
-	r.client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+	r.fakes.client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		highest = max(highest, r.inDoubt(t))
 		return false, nil, nil
 	})
-	if got := r.bind(t.Context(), pod); !got.IsSuccess() {
-		t.Fatalf("Bind() = %v", got)
-	}
+	succeeds(t, r.bind(t.Context(), pod))
 	if highest != 1 || r.inDoubt(t) != 0 {
 		t.Errorf("at most %v Bindings in doubt and %v in the end, want 1 and 0", highest, r.inDoubt(t))
 	}
@@ -269,9 +303,7 @@ func TestADoubtIsReported(t *testing.T) {
 		written = append(written, event)
 	}
 	want := "Warning BindingInDoubt not known whether the pod is bound to n1, its cards stay reserved there: " + errTimeout.Error()
-	if diff := cmp.Diff([]string{want}, written); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "events", []string{want}, written)
 }
 
 // TestAStaleLeaderFindsOut: the first try may have been carried out, so a lease
@@ -324,9 +356,7 @@ func TestASuspendedLeader(t *testing.T) {
 		r, pod, s := inDoubt(t)
 		now := pod.DeepCopy()
 		touchedBy("other")(now)
-		if err := r.fakes.informers.Core().V1().Pods().Informer().GetIndexer().Add(now); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, r.fakes.informers.Core().V1().Pods().Informer().GetIndexer().Add(now))
 		if got := r.bind(t.Context(), pod); !errors.Is(got.AsError(), errTouched) || s.binds != 0 {
 			t.Errorf("Bind() = %v after %d Bindings", got, s.binds)
 		}
@@ -376,7 +406,7 @@ func TestAnAnswerThatClientGoKeepsToItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.fakes.client = client
+	r.fakes.real = client
 	if got := r.bind(t.Context(), pod); !got.IsSuccess() || binds != 2 {
 		t.Errorf("Bind() = %v after %d Bindings: the first was carried out", got, binds)
 	}

@@ -4,30 +4,31 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
-// seen returns a rig that has last seen node n1 with the given cards and pods.
+// seen returns a rig whose only node n1 has that many cards and the pods, as it was last
+// seen and as the snapshot shows it.
 func seen(t *testing.T, cards int, onNode ...*corev1.Pod) *rig {
 	t.Helper()
 	r, node := newRig(t), makeNode("n1")
 	r.setDevice(t, makeDevice("n1", cards))
-	r.shared.nodes.of(nodeInfo(node, onNode...), false)
+	ni := nodeInfo(node, onNode...)
+	r.shared.nodes.of(ni, false)
+	r.fakes.snapshot = snapshotOf(ni)
 	r.addNode(t, node)
 	return r
 }
 
 func (r *rig) addNode(t testing.TB, node *corev1.Node) {
 	t.Helper()
-	if err := r.fakes.informers.Core().V1().Nodes().Informer().GetStore().Add(node); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, r.fakes.informers.Core().V1().Nodes().Informer().GetStore().Add(node))
 }
 
 func TestEventsToRegister(t *testing.T) {
@@ -44,12 +45,10 @@ func TestEventsToRegister(t *testing.T) {
 	}
 	want := map[fwk.EventResource]fwk.ActionType{
 		fwk.Pod: fwk.Delete | fwk.Update,
-		"devices.v1alpha1.scheduling.koordinator.sh": fwk.Add | fwk.Update,
-		fwk.Node: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel | fwk.UpdateNodeAnnotation | fwk.UpdateNodeTaint,
+		"devices.v1alpha1.scheduling.koordinator.sh": fwk.Add | fwk.Update | fwk.Delete,
+		fwk.Node: fwk.Add | fwk.Delete | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel | fwk.UpdateNodeAnnotation | fwk.UpdateNodeTaint,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "events", want, got)
 }
 
 func TestAfterPodDelete(t *testing.T) {
@@ -97,9 +96,7 @@ func TestAfterPodDelete(t *testing.T) {
 				}
 				got = append(got, hint)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("hints (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "hints", tt.want, got)
 		})
 	}
 }
@@ -117,47 +114,8 @@ func TestAfterPodUpdate(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got, err := newRig(t).afterPodUpdate(testLogger(t), plain, tt.before, tt.after); err != nil || got != tt.want {
-				t.Errorf("afterPodUpdate() = %v, %v; want %v", got, err, tt.want)
-			}
+			wantHint(t, tt.want)(newRig(t).afterPodUpdate(testLogger(t), plain, tt.before, tt.after))
 		})
-	}
-}
-
-// TestAfterPodDeleteInAnOlderSnapshot: a decision that began before the first of
-// two pods ended folds the node with it once more; the end is not forgotten.
-func TestAfterPodDeleteInAnOlderSnapshot(t *testing.T) {
-	x, y, pod := makePod("x", whole(1), holds(0)), makePod("y", whole(1), holds(1)), makePod("p", whole(2))
-	for name, seenBefore := range map[string]bool{"seen before it ended": true, "seen after it ended": false} {
-		t.Run(name, func(t *testing.T) {
-			r := seen(t, 2, y)
-			if seenBefore {
-				r = seen(t, 2, x, y)
-			}
-			if got, err := r.afterPodDelete(testLogger(t), pod, x, nil); err != nil || got != fwk.QueueSkip {
-				t.Fatalf("afterPodDelete(x) = %v, %v; want QueueSkip", got, err)
-			}
-			r.shared.nodes.of(nodeInfo(makeNode("n1"), x, y), false)
-			if got, err := r.afterPodDelete(testLogger(t), pod, y, nil); err != nil || got != fwk.Queue {
-				t.Errorf("afterPodDelete(y) = %v, %v; want Queue, both are gone", got, err)
-			}
-		})
-	}
-}
-
-// TestHintsReachNoDecision: what hints work with is not what decisions are made on.
-func TestHintsReachNoDecision(t *testing.T) {
-	r := newRig(t)
-	r.setDevice(t, makeDevice("n1", 2))
-	r.addNode(t, makeNode("n1"))
-	x := makePod("x", whole(1), holds(0))
-	ni := nodeInfo(makeNode("n1"), x)
-	r.shared.nodes.of(ni, false)
-	if got, err := r.afterPodDelete(testLogger(t), makePod("p", whole(2)), x, nil); err != nil || got != fwk.Queue {
-		t.Fatalf("afterPodDelete() = %v, %v; want Queue", got, err)
-	}
-	if got := r.shared.nodes.of(ni, false).Holdings(); len(got) != 1 {
-		t.Errorf("a decision at the same generation sees %v, want the pod that is still in the NodeInfo", got)
 	}
 }
 
@@ -167,9 +125,7 @@ func TestAfterPodDeleteOfANamesake(t *testing.T) {
 	old, again := makePod("x", whole(1), holds(0)), makePod("x", whole(1), holds(0))
 	again.UID = "another"
 	r := seen(t, 1, again)
-	if got, err := r.afterPodDelete(testLogger(t), makePod("p", whole(1)), old, nil); err != nil || got != fwk.QueueSkip {
-		t.Errorf("afterPodDelete() = %v, %v; want QueueSkip", got, err)
-	}
+	wantHint(t, fwk.QueueSkip)(r.afterPodDelete(testLogger(t), makePod("p", whole(1)), old, nil))
 }
 
 // TestHintEventsAreForgotten: what events reported is remembered until the entries
@@ -188,9 +144,7 @@ func TestHintEventsAreForgotten(t *testing.T) {
 	if got := len(r.shared.hints.events); got != 1 {
 		t.Errorf("%d pods have events after one refresh, want 1", got)
 	}
-	if got, err := r.afterPodDelete(testLogger(t), pod, y, nil); err != nil || got != fwk.Queue {
-		t.Errorf("afterPodDelete(y) = %v, %v; want Queue", got, err)
-	}
+	wantHint(t, fwk.Queue)(r.afterPodDelete(testLogger(t), pod, y, nil))
 	ni = nodeInfo(makeNode("n1"))
 	refresh()
 	refresh()
@@ -205,21 +159,14 @@ func TestHintEventsAreForgotten(t *testing.T) {
 func TestReservationOfAnEndedPod(t *testing.T) {
 	for name, exists := range map[string]bool{"gone": false, "being deleted": true} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.setDevice(t, makeDevice("n1", 1))
-			r.addNode(t, makeNode("n1"))
-			r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+			r := seen(t, 1)
 			ended := r.reserveOn(t, makePod("x", whole(1)), "n1")
 			r.shared.nodes.of(nodeInfo(makeNode("n1"), ended), false)
 			if exists {
-				if err := r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(ended); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(ended))
 			}
 			pod := makePod("p", whole(1))
-			if got, err := r.afterPodDelete(testLogger(t), pod, ended, nil); err != nil || got != fwk.Queue {
-				t.Errorf("afterPodDelete() = %v, %v; want Queue", got, err)
-			}
+			wantHint(t, fwk.Queue)(r.afterPodDelete(testLogger(t), pod, ended, nil))
 			if got := r.Filter(t.Context(), r.cycle(t, pod), pod, nodeInfo(makeNode("n1"))); got.IsSuccess() == exists {
 				t.Errorf("Filter() = %v, want success: %v", got, !exists)
 			}
@@ -256,9 +203,7 @@ func TestAfterUnaccounted(t *testing.T) {
 	update := func(t *testing.T, r *rig, pod, before, after *corev1.Pod, want fwk.QueueingHint) {
 		t.Helper()
 		for range 2 { // it is asked for every waiting pod
-			if got, err := r.afterPodUpdate(testLogger(t), pod, before, after); err != nil || got != want {
-				t.Errorf("afterPodUpdate(%s) = %v, %v; want %v", after.Name, got, err, want)
-			}
+			wantHint(t, want)(r.afterPodUpdate(testLogger(t), pod, before, after))
 		}
 	}
 	t.Run("annotations of the pods", func(t *testing.T) {
@@ -275,22 +220,16 @@ func TestAfterUnaccounted(t *testing.T) {
 		r := seen(t, 2, u)
 		d := makeDevice("n1", 2)
 		pod := makePod("p", whole(1))
-		if got, err := r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, d)); err != nil || got != fwk.QueueSkip {
-			t.Errorf("afterDevice() while the cards are not known = %v, %v; want QueueSkip", got, err)
-		}
-		d.Annotations = map[string]string{wire.AnnotationPluginAllocations: `[{"uid":"uid-u","pod":"ns/u","containers":{"c":["GPU-1"]}}]`}
-		if got, err := r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, d)); err != nil || got != fwk.Queue {
-			t.Errorf("afterDevice() = %v, %v; want Queue", got, err)
-		}
+		wantHint(t, fwk.QueueSkip)(r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, d)))
+		d.Annotations = map[string]string{wire.AnnotationPluginAllocations: `[{"uid":"uid-u","containers":{"c":["GPU-1"]}}]`}
+		wantHint(t, fwk.Queue)(r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, d)))
 	})
 	t.Run("the end of another pod where cards are counted", func(t *testing.T) {
 		r, node := newRig(t), countedNode("3")
 		big, bigger := makePod("big", whole(2), boundTo("n1")), makePod("bigger", whole(2), boundTo("n1"))
 		r.addNode(t, node)
 		r.shared.nodes.of(nodeInfo(node, big, bigger), false) // the second has no room
-		if got, err := r.afterPodDelete(testLogger(t), makePod("p", whole(1)), big, nil); err != nil || got != fwk.Queue {
-			t.Errorf("afterPodDelete() = %v, %v; want Queue", got, err)
-		}
+		wantHint(t, fwk.Queue)(r.afterPodDelete(testLogger(t), makePod("p", whole(1)), big, nil))
 	})
 }
 
@@ -314,13 +253,9 @@ func TestInadmissibleSleeps(t *testing.T) {
 		"a Device changed": func() (fwk.QueueingHint, error) { return r.afterDevice(testLogger(t), bad, nil, device) },
 		"a node came":      func() (fwk.QueueingHint, error) { return r.afterNode(testLogger(t), bad, nil, makeNode("n1")) },
 	} {
-		if got, err := hint(); err != nil || got != fwk.QueueSkip {
-			t.Errorf("%s: hint = %v, %v; want QueueSkip", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) { wantHint(t, fwk.QueueSkip)(hint()) })
 	}
-	if got, err := r.afterPodUpdate(testLogger(t), changed, bad, changed); err != nil || got != fwk.Queue {
-		t.Errorf("its own update: hint = %v, %v; want Queue", got, err)
-	}
+	wantHint(t, fwk.Queue)(r.afterPodUpdate(testLogger(t), changed, bad, changed))
 }
 
 // TestPodGroupsSleep: a pod in a pod group is rejected for good, and wakes for
@@ -331,9 +266,7 @@ func TestPodGroupsSleep(t *testing.T) {
 	for enabled, want := range map[bool]fwk.QueueingHint{true: fwk.QueueSkip, false: fwk.Queue} {
 		r := seen(t, 2, q)
 		r.podGroups = enabled
-		if got, err := r.afterPodDelete(testLogger(t), pod, q, nil); err != nil || got != want {
-			t.Errorf("with pod groups %v: afterPodDelete() = %v, %v; want %v", enabled, got, err, want)
-		}
+		wantHint(t, want)(r.afterPodDelete(testLogger(t), pod, q, nil))
 	}
 }
 
@@ -359,9 +292,7 @@ func TestAfterDevice(t *testing.T) {
 
 			well := makeDevice("n1", 2) // with the cards in another order
 			well.Spec.Devices[0].Minor, well.Spec.Devices[1].Minor = new(int32(1)), new(int32(0))
-			if got, err := r.afterDevice(testLogger(t), tt.pod, nil, r.setDevice(t, well)); err != nil || got != tt.want {
-				t.Errorf("afterDevice() = %v, %v; want %v", got, err, tt.want)
-			}
+			wantHint(t, tt.want)(r.afterDevice(testLogger(t), tt.pod, nil, r.setDevice(t, well)))
 		})
 	}
 }
@@ -376,18 +307,14 @@ func TestAfterServing(t *testing.T) {
 		device *v1alpha1.Device
 		want   fwk.QueueingHint
 	}{{paused(makeDevice("n1", 2)), fwk.QueueSkip}, {makeDevice("n1", 2), fwk.Queue}} {
-		if got, err := r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, tt.device)); err != nil || got != tt.want {
-			t.Errorf("afterDevice() = %v, %v; want %v", got, err, tt.want)
-		}
+		wantHint(t, tt.want)(r.afterDevice(testLogger(t), pod, nil, r.setDevice(t, tt.device)))
 	}
 }
 
 func TestAfterDeviceOfNoNode(t *testing.T) {
 	r := newRig(t)
 	d := r.setDevice(t, makeDevice("n1", 2))
-	if got, err := r.afterDevice(testLogger(t), makePod("p", whole(1)), nil, d); err != nil || got != fwk.QueueSkip {
-		t.Errorf("afterDevice() = %v, %v; want that the node's own event is waited for", got, err)
-	}
+	wantHint(t, fwk.QueueSkip)(r.afterDevice(testLogger(t), makePod("p", whole(1)), nil, d))
 }
 
 func TestAfterNode(t *testing.T) {
@@ -417,9 +344,7 @@ func TestAfterNode(t *testing.T) {
 			tt.change(after)
 			r.addNode(t, after)
 			for cards, want := range tt.want {
-				if got, err := r.afterNode(testLogger(t), makePod(fmt.Sprintf("p%d", cards), whole(cards)), before, after); err != nil || got != want {
-					t.Errorf("afterNode() for %d cards = %v, %v; want %v", cards, got, err, want)
-				}
+				wantHint(t, want)(r.afterNode(testLogger(t), makePod(fmt.Sprintf("p%d", cards), whole(cards)), before, after))
 			}
 		})
 	}
@@ -447,9 +372,7 @@ func TestAfterOurOwnAnnotation(t *testing.T) {
 			if ours {
 				want = fwk.QueueSkip
 			}
-			if got, err := r.afterNode(testLogger(t), makePod("p", whole(1)), before, after); err != nil || got != want {
-				t.Errorf("afterNode() = %v, %v; want %v", got, err, want)
-			}
+			wantHint(t, want)(r.afterNode(testLogger(t), makePod("p", whole(1)), before, after))
 		})
 	}
 }
@@ -477,45 +400,41 @@ func TestVendorPluginOnNode(t *testing.T) {
 	r.addNode(t, node)
 	waits := makePod("p", whole(1))
 	plugin := func(phase corev1.PodPhase) *corev1.Pod {
-		return makePod("metax-gpu-device-shdr5", boundTo("n1"), func(p *corev1.Pod) { p.GenerateName, p.Status.Phase = "metax-gpu-device-", phase })
+		return makePod("metax-gpu-device-shdr5", boundTo("n1"), func(p *corev1.Pod) {
+			p.Namespace, p.GenerateName, p.Status.Phase = wire.VendorNamespace, "metax-gpu-device-", phase
+		})
 	}
 	agent := func(phase corev1.PodPhase) *corev1.Pod {
 		return makePod("daybreak-agent-x", boundTo("n1"), func(p *corev1.Pod) {
-			p.Labels, p.Status.Phase = map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": "agent"}, phase
+			p.Namespace, p.Status.Phase = wire.Namespace, phase
+			p.Labels = map[string]string{"app.kubernetes.io/name": "daybreak", "app.kubernetes.io/component": "agent"}
 		})
 	}
-	code := func(pods ...*corev1.Pod) fwk.Code {
-		cs := r.cycle(t, waits)
-		return r.Filter(t.Context(), cs, waits, nodeInfo(node, pods...)).Code()
-	}
-	if got := code(); got != fwk.UnschedulableAndUnresolvable {
-		t.Errorf("with labels alone, Filter() = %v", got)
-	}
-	if got := code(plugin(corev1.PodPending)); got != fwk.UnschedulableAndUnresolvable {
-		t.Errorf("before the plugin runs, Filter() = %v", got)
-	}
-	if got := code(plugin(corev1.PodRunning)); got != fwk.Success {
-		t.Errorf("while the plugin runs, Filter() = %v", got)
-	}
-	if got := code(); got != fwk.UnschedulableAndUnresolvable {
-		t.Errorf("after the plugin, Filter() = %v", got)
+	tenants := plugin(corev1.PodRunning)
+	tenants.Namespace = "tenant"
+	for _, tt := range []struct {
+		when string
+		pods []*corev1.Pod
+		want fwk.Code
+	}{
+		{"with labels alone", nil, fwk.UnschedulableAndUnresolvable},
+		{"before the plugin runs", []*corev1.Pod{plugin(corev1.PodPending)}, fwk.UnschedulableAndUnresolvable},
+		{"while a tenant's pod runs under its name", []*corev1.Pod{tenants}, fwk.UnschedulableAndUnresolvable},
+		{"while it runs", []*corev1.Pod{plugin(corev1.PodRunning)}, fwk.Success},
+		{"after it", nil, fwk.UnschedulableAndUnresolvable},
+	} {
+		if got := r.Filter(t.Context(), r.cycle(t, waits), waits, nodeInfo(node, tt.pods...)).Code(); got != tt.want {
+			t.Errorf("%s, Filter() = %v, want %v", tt.when, got, tt.want)
+		}
 	}
 	logger := testLogger(t)
-	if got, err := r.afterPodUpdate(logger, waits, plugin(corev1.PodPending), plugin(corev1.PodRunning)); err != nil || got != fwk.Queue {
-		t.Errorf("the plugin starts: %v, %v", got, err)
-	}
-	if got, err := r.afterPodUpdate(logger, waits, plugin(corev1.PodRunning), plugin(corev1.PodRunning)); err != nil || got != fwk.QueueSkip {
-		t.Errorf("the plugin runs on: %v, %v", got, err)
-	}
-	if got, err := r.afterPodDelete(logger, waits, agent(corev1.PodRunning), nil); err != nil || got != fwk.Queue {
-		t.Errorf("our agent leaves: %v, %v", got, err)
-	}
+	wantHint(t, fwk.Queue)(r.afterPodUpdate(logger, waits, plugin(corev1.PodPending), plugin(corev1.PodRunning)))
+	wantHint(t, fwk.QueueSkip)(r.afterPodUpdate(logger, waits, plugin(corev1.PodRunning), plugin(corev1.PodRunning)))
+	wantHint(t, fwk.Queue)(r.afterPodDelete(logger, waits, agent(corev1.PodRunning), nil))
 	node = node.DeepCopy()
 	node.Annotations = map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}
 	r.addNode(t, node)
-	if got, err := r.afterPodDelete(logger, waits, agent(corev1.PodRunning), nil); err != nil || got != fwk.QueueSkip {
-		t.Errorf("our agent leaves its own node: %v, %v", got, err)
-	}
+	wantHint(t, fwk.QueueSkip)(r.afterPodDelete(logger, waits, agent(corev1.PodRunning), nil))
 }
 
 func TestVendorPluginOfTwoProfiles(t *testing.T) {

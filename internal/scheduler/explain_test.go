@@ -7,16 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeports"
-	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestExplaining: the failure handler gets an error that prints as one sentence,
@@ -98,9 +97,7 @@ func TestExplaining(t *testing.T) {
 				handle(t.Context(), nil, &framework.QueuedPodInfo{PodInfo: &framework.PodInfo{Pod: pod}},
 					fwk.NewStatus(fwk.Unschedulable).WithError(fit), nil, start)
 			}
-			if diff := cmp.Diff([]string{tt.want, tt.want}, got); diff != "" {
-				t.Errorf("messages (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "messages", []string{tt.want, tt.want}, got)
 		})
 	}
 }
@@ -171,55 +168,48 @@ func TestEventOfFailure(t *testing.T) {
 	}
 }
 
-// TestPreemptionOutcome: what the event reports of preemption.
+// TestPreemptionOutcome: what PostFilter reports where it evicts no pod, and whether it
+// clears the nomination, and with it the promise, as kube-scheduler's own does. Where no
+// pod can be evicted the answer comes at once and reports nothing.
 func TestPreemptionOutcome(t *testing.T) {
-	schedulermetrics.Register()
-	never := corev1.PreemptNever
+	never := func(pod *corev1.Pod) { pod.Spec.PreemptionPolicy = new(corev1.PreemptNever) }
 	leaving := makePod("leaving", slice(20, 8), holds(0))
 	leaving.DeletionTimestamp = &metav1.Time{Time: start}
 	leaving.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
-	important := makePod("important", slice(90, 8), holds(0), priority(9))
-	nominated := func(pod *corev1.Pod) { pod.Status.NominatedNodeName = "n1" }
+	low, important, equal := makePod("low", slice(10, 8), holds(0)), makePod("important", slice(90, 8), holds(0), priority(9)), makePod("equal", whole(1), holds(0), priority(9))
 	tests := map[string]struct {
 		pod       *corev1.Pod
 		onNode    []*corev1.Pod
+		wantCode  fwk.Code
 		want      string
 		wantClear bool
 	}{
-		"no set of victims makes room": {
-			pod: makePod("p", whole(1), priority(9), nominated), onNode: []*corev1.Pod{important, makePod("low", slice(10, 8), holds(0))},
-			want: "preemption: evicting pods of lower priority makes no room", wantClear: true,
-		},
-		"the pod never preempts": {
-			pod:    makePod("p", whole(1), priority(9), func(pod *corev1.Pod) { pod.Spec.PreemptionPolicy = &never }),
-			onNode: []*corev1.Pod{makePod("low", slice(10, 8), holds(0))},
-			want:   "preemption: the pod's preemptionPolicy is Never",
-		},
-		"its victims are terminating": {
-			pod: makePod("p", whole(1), priority(9), nominated), onNode: []*corev1.Pod{leaving},
-			want: "preemption: waiting for evicted pods on n1 to terminate",
-		},
+		"no set of victims makes room":                {pod: makePod("p", whole(1), priority(9)), onNode: []*corev1.Pod{important, low}, wantCode: fwk.Unschedulable, want: "preemption: evicting pods of lower priority makes no room", wantClear: true},
+		"the pod never preempts":                      {pod: makePod("p", whole(1), priority(9), never), onNode: []*corev1.Pod{low}, wantCode: fwk.Unschedulable, want: "preemption: the pod's preemptionPolicy is Never"},
+		"its victims are terminating":                 {pod: makePod("p", whole(1), priority(9)), onNode: []*corev1.Pod{leaving}, wantCode: fwk.Unschedulable, want: "preemption: waiting for evicted pods on n1 to terminate"},
+		"no lower priority":                           {pod: makePod("p", whole(1), priority(9)), onNode: []*corev1.Pod{equal}, wantCode: fwk.Unschedulable, wantClear: true},
+		"no lower priority, and it never preempts":    {pod: makePod("p", whole(1), priority(9), never), onNode: []*corev1.Pod{equal}, wantCode: fwk.Unschedulable},
+		"an invalid request, which PreFilter rejects": {pod: makePod("p", slice(120, 8), priority(9)), onNode: []*corev1.Pod{equal}, wantCode: fwk.UnschedulableAndUnresolvable, wantClear: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.setDevice(t, makeDevice("n1", 1))
-			if err := r.fakes.informers.Core().V1().Pods().Informer().GetIndexer().Add(tt.pod); err != nil {
-				t.Fatal(err)
-			}
-			ni := nodeInfo(makeNode("n1"), tt.onNode...)
-			r.fakes.snapshot = snapshotOf(ni)
+			r := seen(t, 1, tt.onNode...)
+			gputest.Must(t, r.fakes.informers.Core().V1().Pods().Informer().GetIndexer().Add(tt.pod))
+			tt.pod.Status.NominatedNodeName = "n1"
+			r.shared.pods.putHold(tt.pod, preemptorHold{node: "n1"})
 			cs, statuses := framework.NewCycleState(), framework.NewDefaultNodeToStatus()
-			if _, status := r.PreFilter(t.Context(), cs, tt.pod, []fwk.NodeInfo{ni}); !status.IsSuccess() {
-				t.Fatal(status)
+			if _, status := r.PreFilter(t.Context(), cs, tt.pod, r.nodes(t)); status.IsSuccess() {
+				statuses.Set("n1", r.Filter(t.Context(), cs, tt.pod, r.nodes(t)[0]))
 			}
-			statuses.Set("n1", r.Filter(t.Context(), cs, tt.pod, ni))
 			result, status := r.PostFilter(t.Context(), cs, tt.pod, statuses)
-			if status.Code() != fwk.Unschedulable || status.Message() != tt.want {
-				t.Errorf("PostFilter() = %v %q, want %q", status.Code(), status.Message(), tt.want)
+			if status.Code() != tt.wantCode || status.Message() != tt.want {
+				t.Errorf("PostFilter() = %v %q, want %v %q", status.Code(), status.Message(), tt.wantCode, tt.want)
 			}
 			if cleared := result != nil && result.Mode() == fwk.ModeOverride && result.NominatedNodeName == ""; cleared != tt.wantClear {
 				t.Errorf("the nomination is cleared: %v", cleared)
+			}
+			if kept := r.shared.pods.peek(tt.pod.UID).hold != nil; kept == tt.wantClear {
+				t.Errorf("the promise is kept: %v", kept)
 			}
 		})
 	}

@@ -5,6 +5,8 @@ import (
 
 	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/component-base/featuregate"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestAddFeatures(t *testing.T) {
@@ -13,16 +15,12 @@ func TestAddFeatures(t *testing.T) {
 		t.Error("where the feature is not known it is on")
 	}
 	for range 2 { // a second command in one process
-		if err := addFeatures(gate); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, addFeatures(gate))
 	}
 	if !adaptsToPlugin(gate) {
 		t.Error("it is off by default")
 	}
-	if err := gate.Set("DevicePluginAdaption=false"); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, gate.Set("DevicePluginAdaption=false"))
 	if adaptsToPlugin(gate) {
 		t.Error("it can't be switched off")
 	}
@@ -51,16 +49,10 @@ func TestPreferLists(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			gate := featuregate.NewFeatureGate()
 			if !tt.unknown {
-				if err := gate.Add(map[featuregate.Feature]featuregate.FeatureSpec{feature: {Default: true, PreRelease: featuregate.Beta}}); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, gate.Add(map[featuregate.Feature]featuregate.FeatureSpec{feature: {Default: true, PreRelease: featuregate.Beta}}))
 			}
-			if err := gate.Set(tt.flag); err != nil {
-				t.Fatal(err)
-			}
-			if err := preferLists(gate); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, gate.Set(tt.flag))
+			gputest.Must(t, preferLists(gate))
 			if !tt.unknown && gate.Enabled(feature) != tt.want {
 				t.Errorf("streams are on: %v, want %v", !tt.want, tt.want)
 			}

@@ -295,7 +295,7 @@ func (f *fencer) bound(ctx context.Context) (bound []*corev1.Pod, err error) {
 	}
 	bound = []*corev1.Pod{}
 	for _, pod := range all {
-		if pod.Spec.NodeName != "" && !isTerminal(pod) && wire.Asks(pod) {
+		if wire.Holds(pod) && wire.Asks(pod) {
 			bound = append(bound, pod)
 		}
 	}
@@ -315,28 +315,17 @@ func (f *fencer) isShown(ctx context.Context, pod *corev1.Pod) bool {
 	} else {
 		now, err = f.pods.Pods(pod.Namespace).Get(pod.Name)
 	}
-	return apierrors.IsNotFound(err) || err == nil && (now.UID != pod.UID || isTerminal(now))
-}
-
-func isTerminal(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return apierrors.IsNotFound(err) || err == nil && (now.UID != pod.UID || wire.HasEnded(now))
 }
 
 // open opens the fence, but for the pods that could not be touched.
 func (f *fencer) open(ctx context.Context) error {
 	held := f.hold()
-	pending, err := f.pending(held)
-	if err != nil {
-		return err
-	}
-	if f.seen != nil && !f.term.elected() && slices.ContainsFunc(pending, f.term.foreign) {
-		f.term.end(errReplaced)
-		return errReplaced
-	}
-	f.term.open(f.last)
+	f.term.open()
 	// A pod that came just now may have been rejected by PreEnqueue: the informer has
 	// shown it by then.
-	if pending, err = f.pending(held); err != nil {
+	pending, err := f.pending(held)
+	if err != nil {
 		return err
 	}
 	f.release(ctx, pending)
@@ -351,16 +340,6 @@ func (f *fencer) open(ctx context.Context) error {
 func (f *fencer) pending(held sets.Set[types.UID]) ([]*corev1.Pod, error) {
 	all, err := f.pods.List(labels.Everything())
 	return slices.DeleteFunc(all, func(pod *corev1.Pod) bool { return !f.places(pod) || held.Has(pod.UID) }), err
-}
-
-// updated looks whether another process has touched the pod. Schedulers of other
-// names touch pods of their own.
-func (f *fencer) updated(before, after any) {
-	was, ok := before.(*corev1.Pod)
-	is, ok2 := after.(*corev1.Pod)
-	if ok && ok2 && f.schedulers.Has(is.Spec.SchedulerName) {
-		f.term.replaced(was, is)
-	}
 }
 
 // hold makes the term hold back the pods that an earlier leader may still bind.

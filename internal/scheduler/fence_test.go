@@ -87,8 +87,7 @@ func newFencing(t *testing.T, pods ...*corev1.Pod) *fencing {
 		},
 		report: func(pod *corev1.Pod, err error) { f.reported = append(f.reported, pod.Name+": "+err.Error()) },
 	}
-	f.term.identity = "me"
-	f.term.begin(0)
+	leads(f.term)
 	for _, pod := range pods {
 		f.informed(t, pod)
 	}
@@ -472,70 +471,10 @@ func TestAConflictIsNoTouch(t *testing.T) {
 	}
 }
 
-// TestWithoutAnElection: marks found at the start are replaced; a process whose
-// own mark is replaced, or that sees a mark appear, stops binding and ends.
-func TestWithoutAnElection(t *testing.T) {
-	version := func(v string) podOption { return func(pod *corev1.Pod) { pod.ResourceVersion = v } }
-	tests := map[string]struct {
-		before, after *corev1.Pod
-		closed        bool
-		elected       bool
-		want          error
-	}{
-		"its own mark is replaced":               {before: makePod("a", touchedBy("me")), after: makePod("a", touchedBy("other"), version("200")), want: errReplaced},
-		"its own mark is replaced, fence closed": {before: makePod("a", touchedBy("me")), after: makePod("a", touchedBy("other")), closed: true, want: errReplaced},
-		"a mark on a new pod":                    {before: makePod("a"), after: makePod("a", touchedBy("other"), version("200")), want: errReplaced},
-		"a mark from before the fence":           {before: makePod("a"), after: makePod("a", touchedBy("other"), version("99"))},
-		"a mark with the fence closed":           {before: makePod("a"), after: makePod("a", touchedBy("other"), version("200")), closed: true},
-		"its own mark":                           {before: makePod("a", touchedBy("other")), after: makePod("a", touchedBy("me"), version("200"))},
-		"its own mark again":                     {before: makePod("a", touchedBy("me")), after: makePod("a", touchedBy("me after version 7"), version("200"))},
-		"no mark":                                {before: makePod("a"), after: makePod("a", version("200"))},
-		"an old mark stays":                      {before: makePod("a", touchedBy("other")), after: makePod("a", touchedBy("other"), version("200"))},
-		"a pod of another scheduler's":           {before: makePod("a"), after: makePod("a", touchedBy("other"), version("200"), of("default-scheduler"))},
-		"with an election the lease decides":     {before: makePod("a", touchedBy("me")), after: makePod("a", touchedBy("other"), version("200")), elected: true},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			var stopped error
-			f := newFencing(t)
-			term := f.term
-			term.stop = func(err error) { stopped = err }
-			if tt.elected {
-				term.elect(&fakeLock{}, time.Second)
-				term.renew(0)
-			}
-			if !tt.closed {
-				term.open(100)
-			}
-			f.updated(tt.before, tt.after)
-			if err := term.fresh(); !errors.Is(stopped, tt.want) || !errors.Is(err, tt.want) {
-				t.Errorf("fresh() = %v, stopped with %v, want %v", err, stopped, tt.want)
-			}
-		})
-	}
-
-	t.Run("marks found at the start", func(t *testing.T) {
-		f := newFencing(t, makePod("a", whole(1), touchedBy("other")))
-		f.informed(t, makePod("a", whole(1), touchedBy("me")))
-		if _, done := f.steps(t); !done || !f.term.isOpen() || strings.Join(f.touched, "") != "a" {
-			t.Errorf("open: %v with %v touched", f.term.isOpen(), f.touched)
-		}
-	})
-	t.Run("replaced before the fence is open", func(t *testing.T) {
-		f := newFencing(t, makePod("a", whole(1)))
-		f.informed(t, makePod("a", whole(1), touchedBy("other")))
-		f.steps(t)
-		if f.term.isOpen() || !errors.Is(f.term.fresh(), errReplaced) {
-			t.Errorf("open: %v, fresh: %v", f.term.isOpen(), f.term.fresh())
-		}
-	})
-}
-
 // TestFence: nothing is asked before this process leads.
 func TestFence(t *testing.T) {
 	f := newFencing(t, makePod("a", whole(1)))
 	shared := NewState(f.clock)
-	shared.term.identity = "me"
 	f.term = shared.term
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -543,7 +482,7 @@ func TestFence(t *testing.T) {
 	if n := len(f.client.Actions()); n != 0 || shared.term.isOpen() {
 		t.Errorf("%d requests before this process leads, want none", n)
 	}
-	shared.term.begin(0)
+	leads(shared.term)
 	shared.fence(t.Context(), f.fencer)
 	if !shared.term.isOpen() || strings.Join(f.touched, "") != "a" {
 		t.Errorf("open: %v with %v touched, want a", shared.term.isOpen(), f.touched)

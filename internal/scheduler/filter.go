@@ -19,7 +19,7 @@ func (p *Plugin) Filter(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, ni 
 	if i, ok := x.row(ni); ok && c.shape.fits[i] && x.fresh(i) {
 		return nil
 	}
-	_, refusal := p.shared.pods.calls.fit(x.entryOf(ni, c.whatIf).node, &c.ask.Request, &c.ask.Prefer)
+	_, refusal := place.Fit(x.entryOf(ni, c.whatIf).node, &c.ask.Request, &c.ask.Prefer)
 	return status(&refusal)
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -17,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestPreFilter(t *testing.T) {
@@ -143,9 +143,7 @@ func TestNarrow(t *testing.T) {
 				t.Fatalf("PreFilter() = %v, %v", got, status)
 			}
 			if got != nil {
-				if diff := cmp.Diff(sets.New(tt.want...), got.NodeNames); diff != "" {
-					t.Errorf("nodes (-want +got):\n%s", diff)
-				}
+				gputest.Equal(t, "nodes", sets.New(tt.want...), got.NodeNames)
 			}
 		})
 	}
@@ -196,9 +194,7 @@ func TestLeftOut(t *testing.T) {
 			}
 			got := map[string]fwk.Code{}
 			statuses.ForEachExplicitNode(func(node string, s *fwk.Status) { got[node] = s.Code() })
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("nodes (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "nodes", tt.want, got)
 		})
 	}
 }
@@ -306,30 +302,6 @@ func TestFilterWithoutPreFilter(t *testing.T) {
 	}
 }
 
-func TestWhatIfLeavesNoTrace(t *testing.T) {
-	r := newRig(t)
-	r.setDevice(t, makeDevice("n1", 1))
-	ni := nodeInfo(makeNode("n1"))
-	pod := makePod("p", whole(1))
-	cs := r.cycle(t, pod)
-	if got := r.Filter(t.Context(), cs, pod, ni); !got.IsSuccess() {
-		t.Fatalf("Filter() = %v", got)
-	}
-	before := r.shared.nodes.last("n1")
-
-	added := ni.Snapshot()
-	added.AddPodInfo(podInfo(t, makePod("q", whole(1), holds(0))))
-	if got := r.Filter(t.Context(), cs.Clone(), pod, added); got.Code() != fwk.Unschedulable {
-		t.Errorf("Filter() with the pod added = %v, want Unschedulable", got)
-	}
-	if got := r.shared.nodes.last("n1"); got != before {
-		t.Error("the what-if was kept as the node's account")
-	}
-	if got := r.Filter(t.Context(), cs, pod, ni); !got.IsSuccess() {
-		t.Errorf("Filter() after the what-if = %v, want success", got)
-	}
-}
-
 func TestAccountIsKeptByGeneration(t *testing.T) {
 	r := newRig(t)
 	r.setDevice(t, makeDevice("n1", 2))
@@ -350,7 +322,7 @@ func TestAccountIsKeptByGeneration(t *testing.T) {
 	if third == second || third.Topology().Len() != 3 || len(third.Holdings()) != 1 {
 		t.Error("a changed Device has to be another account, with the same pods")
 	}
-	r.shared.nodes.forget("n1")
+	r.shared.nodes.retain(nil)
 	if r.shared.nodes.last("n1") != nil {
 		t.Error("a forgotten node is still there")
 	}
@@ -368,29 +340,10 @@ func TestChangedAnnotationIsReadAgain(t *testing.T) {
 	}
 	after := before.DeepCopy()
 	after.Annotations[wire.AnnotationHAMiGPU] = "GPU-1,Metax-GPU,65536,100:;"
-	if err := ni.RemovePod(testLogger(t), before); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, ni.RemovePod(testLogger(t), before))
 	ni.AddPod(after)
 	if node := r.shared.nodes.of(ni, false); len(node.Unknown()) != 0 || node.Now().Usage[1].Slots != 1 {
 		t.Errorf("unknown holders = %v, usage = %+v; want card 1 taken", node.Unknown(), node.Now().Usage)
-	}
-}
-
-// TestCountedCardsAreDealtOutAnew: where only the number of cards is known no
-// two pods may count for one.
-func TestCountedCardsAreDealtOutAnew(t *testing.T) {
-	r := newRig(t)
-	node := &corev1.Node{}
-	node.Name = "n1"
-	node.Status.Capacity = makePod("capacity", whole(2)).Spec.Containers[0].Resources.Limits
-	a, b, c := makePod("a", whole(1), boundTo("n1")), makePod("b", whole(1), boundTo("n1")), makePod("c", whole(1), boundTo("n1"))
-	r.shared.nodes.of(nodeInfo(node, a, b), false)
-	now := r.shared.nodes.of(nodeInfo(node, c, a), false)
-	for i, u := range now.Now().Usage {
-		if u.Slots != 1 {
-			t.Errorf("card %d counts for %d pods, want 1", i, u.Slots)
-		}
 	}
 }
 
@@ -400,9 +353,7 @@ func TestReservation(t *testing.T) {
 	pod := makePod("p", whole(1), annotated(wire.AnnotationAllocated, `[[{"uuid":"GPU-1","compute":100,"vRam":65536}]]`),
 		annotated(wire.AnnotationPredicateTime, "1"))
 	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
-	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
-		t.Fatalf("Reserve() = %v", got)
-	}
+	succeeds(t, r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"))
 	reserved := r.shared.pods.peek(pod.UID).reservation
 	if reserved == nil {
 		t.Fatal("nothing was reserved")
@@ -444,13 +395,9 @@ func usedCards(r *rig, ni fwk.NodeInfo) []int {
 }
 
 func TestUnreserve(t *testing.T) {
-	r := newRig(t)
-	r.setDevice(t, makeDevice("n1", 1))
-	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	r := seen(t, 1)
 	pod := makePod("p", whole(1))
-	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
-		t.Fatalf("Reserve() = %v", got)
-	}
+	succeeds(t, r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"))
 	for range 2 { // twice is fine
 		r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
 	}
@@ -464,12 +411,13 @@ func TestUnreserve(t *testing.T) {
 }
 
 func TestReserveWhenTheRoomIsGone(t *testing.T) {
-	r := newRig(t)
-	r.setDevice(t, makeDevice("n1", 1))
-	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1"), makePod("q", whole(1), holds(0))))
+	r := seen(t, 1, makePod("q", whole(1), holds(0)))
 	pod := makePod("p", whole(1))
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); got.Code() != fwk.Unschedulable {
 		t.Errorf("Reserve() = %v, want Unschedulable", got)
+	}
+	if len(r.fakes.activated) != 1 || <-r.fakes.activated != "p" {
+		t.Error("the pod is not tried again: other nodes may have room")
 	}
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n2"); got.Code() != fwk.Error {
 		t.Errorf("Reserve() on a node that is not there = %v, want an error", got)

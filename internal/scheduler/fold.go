@@ -10,6 +10,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/quota"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -148,17 +149,16 @@ func (f *folder) book(r *reading, res *reservation) {
 	case res != nil && res.isFor(r.pod):
 		ask = res.ask
 	default:
-		ask, asks = f.pods.calls.readBoundRequest(r.pod)
+		ask, asks = request.ReadBound(r.pod)
 	}
 	if f.now.node.Counted && asks {
 		r.ask = ask
 	}
-	r.amounts = ledger.Amounts{}
-	if ask != nil {
+	r.holding, r.known, _ = allocation.BookingFor(f.now.inventory, f.now.node, r.pod, ask, asks)
+	r.read, r.amounts = true, ledger.Amounts{}
+	if ask != nil && quota.Counts(r.pod, &r.holding) {
 		r.amounts = quota.Held(f.now.node, &ask.Request)
 	}
-	r.holding, r.known, _ = f.pods.calls.readHolding(f.now.inventory, f.now.node, r.pod, ask, asks)
-	r.read = true
 	if r.known && f.now.node.Counted {
 		f.now.node.Book(r.holding)
 	}
@@ -200,7 +200,7 @@ func (n *nodes) placeNominated(node *ledger.Node, pod *corev1.Pod) {
 	if ask == nil {
 		return
 	}
-	if offer, refusal := n.pods.calls.fit(node, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
+	if offer, refusal := place.Fit(node, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
 		node.Book(node.Holding(&offer, allocation.HolderOf(pod), &ask.Request))
 	}
 }

@@ -38,7 +38,7 @@ func (f *forecast) look(pod *corev1.Pod, r *gpu.PodRequest, existing corelisters
 		f.supply = version
 		f.learner.SetSupply(n.supplied())
 	}
-	if f.pods.learn(pod.UID) {
+	if f.pods.learn(pod) {
 		f.learner.Observe(r)
 	}
 	return f.learner.Demand()
@@ -53,7 +53,7 @@ func (f *forecast) seed(existing corelisters.PodLister) bool {
 		return false
 	}
 	for p, request := range request.Arrivals(pods) {
-		if p.Spec.NodeName != "" || f.pods.learn(p.UID) {
+		if p.Spec.NodeName != "" || f.pods.learn(p) {
 			f.learner.Observe(request)
 		}
 	}

@@ -10,15 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // known returns whether the pods seen so far are enough to expect something.
 func (r *rig) known(t *testing.T, pod *corev1.Pod) bool {
 	t.Helper()
-	c, err := readState(r.cycle(t, pod))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := stateOf(t, r.cycle(t, pod))
 	if c.ask.Prefer.Demand != nil {
 		t.Error("Filter and preemption look ahead; they ask only whether a pod fits")
 	}
@@ -51,13 +49,9 @@ func TestForecastSeed(t *testing.T) {
 	for i := range 40 {
 		pod := makePod(fmt.Sprintf("p%d", i), slice(10, 8))
 		pod.CreationTimestamp = metav1.Time{Time: start}
-		if err := store.Add(pod); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, store.Add(pod))
 	}
-	if err := store.Add(makePod("ordinary")); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, store.Add(makePod("ordinary")))
 	if !r.known(t, makePod("p7", slice(10, 8))) {
 		t.Error("the pods that were there are not known")
 	}
@@ -74,9 +68,7 @@ func TestForecastSeedOfMany(t *testing.T) {
 	for i := range request.ArrivalsLimit + more {
 		pod := makePod(fmt.Sprintf("p%d", i), slice(10, 8))
 		pod.CreationTimestamp = metav1.Time{Time: start.Add(time.Duration(i) * time.Second)}
-		if err := store.Add(pod); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, store.Add(pod))
 	}
 	r.known(t, makePod("new", slice(10, 8)))
 	if n := len(r.shared.pods.byUID); n != request.ArrivalsLimit+1 {
@@ -116,7 +108,7 @@ func TestSupply(t *testing.T) {
 	if want("two cards are gone", 10) == version {
 		t.Error("cards that go do not change the supply")
 	}
-	n.forget("n1")
+	n.retain(map[string]int{"n2": 0})
 	want("a node is gone", 2)
 }
 

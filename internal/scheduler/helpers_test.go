@@ -21,14 +21,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/parallelize"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // start is when every test begins.
@@ -37,17 +40,32 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 // fakeHandle has what the plugin asks kube-scheduler for, and nothing else.
 type fakeHandle struct {
 	fwk.Handle
-	client    kubernetes.Interface
+	client    *fake.Clientset
+	real      kubernetes.Interface // in its place, if there is one
 	informers informers.SharedInformerFactory
 	snapshot  fwk.SharedLister
 	nominated map[string][]fwk.PodInfo
 	filter    func(context.Context, fwk.CycleState, *corev1.Pod, fwk.NodeInfo) *fwk.Status
 	recorder  *events.FakeRecorder
+	extenders []fwk.Extender
+	// activated has the names of pods that were to be tried at once.
+	activated chan string
+}
+
+func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
+	for _, pod := range pods {
+		h.activated <- pod.Name
+	}
 }
 
 func (h *fakeHandle) EventRecorder() events.EventRecorderLogger { return h.recorder }
 
-func (h *fakeHandle) ClientSet() kubernetes.Interface { return h.client }
+func (h *fakeHandle) ClientSet() kubernetes.Interface {
+	if h.real != nil {
+		return h.real
+	}
+	return h.client
+}
 
 func (h *fakeHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.informers }
 
@@ -57,7 +75,9 @@ func (h *fakeHandle) NominatedPodsForNode(node string) []fwk.PodInfo { return h.
 
 func (*fakeHandle) Parallelizer() fwk.Parallelizer { return parallelize.NewParallelizer(1) }
 
-func (*fakeHandle) Extenders() []fwk.Extender { return nil }
+func (*fakeHandle) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
+
+func (h *fakeHandle) Extenders() []fwk.Extender { return h.extenders }
 
 // RunFilterPluginsWithNominatedPods runs the filter as the framework does: first
 // with the nominated pods of the same or a higher priority, then without.
@@ -87,28 +107,26 @@ func (*fakeHandle) RunPreFilterExtensionAddPod(context.Context, fwk.CycleState, 
 // rig is the plugin among fakes, with its decisions already fenced.
 type rig struct {
 	*Plugin
-	fakes  *fakeHandle
-	client *fake.Clientset
-	clock  *clocktesting.FakeClock
+	fakes *fakeHandle
+	clock *clocktesting.FakeClock
 	// suspended is how long the machine was, which the clock does not show.
 	suspended time.Duration
 }
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	client := fake.NewClientset()
-	r := &rig{client: client, clock: clocktesting.NewFakeClock(start)}
-	r.fakes = &fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), nominated: map[string][]fwk.PodInfo{}, recorder: events.NewFakeRecorder(10)}
-	r.fakes.snapshot = schedulercache.NewEmptySnapshot()
+	schedulermetrics.Register()
+	r := &rig{clock: clocktesting.NewFakeClock(start), fakes: newHandle()}
 	shared := NewState(r.clock)
 	shared.devices.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
 	shared.term.elapsed = func() time.Duration { return r.clock.Since(start) + r.suspended }
-	shared.term.identity = "me"
-	shared.term.open(0)
+	leads(shared.term)
+	shared.term.open()
 	plugin, err := shared.newPlugin(t.Context(), nil, r.fakes)
 	if err != nil {
 		t.Fatal(err)
 	}
+	shared.pods.lister = nil // pods of tests need not be in the store
 	r.Plugin = plugin
 	r.fakes.filter = plugin.Filter
 	return r
@@ -117,12 +135,25 @@ func newRig(t testing.TB) *rig {
 // setDevice stores a Device as the informer would.
 func (r *rig) setDevice(t testing.TB, d *v1alpha1.Device) *device {
 	t.Helper()
+	return storeDevice(t, r.shared, d)
+}
+
+func storeDevice(t testing.TB, shared *State, d *v1alpha1.Device) *device {
+	t.Helper()
 	kept := trimmed(t, d)
-	if err := r.shared.devices.store.Add(kept); err != nil {
-		t.Fatal(err)
-	}
-	r.shared.devices.touch(d.Name)
+	gputest.Must(t, shared.devices.store.Add(kept))
+	shared.devices.touch(d.Name)
 	return kept
+}
+
+// newHandle returns what a plugin asks kube-scheduler for, with these objects in the
+// informers' client.
+func newHandle(objects ...runtime.Object) *fakeHandle {
+	client := fake.NewClientset(objects...)
+	return &fakeHandle{
+		client: client, informers: informers.NewSharedInformerFactory(client, 0), nominated: map[string][]fwk.PodInfo{},
+		snapshot: schedulercache.NewEmptySnapshot(), recorder: events.NewFakeRecorder(10), activated: make(chan string, 100),
+	}
 }
 
 // cycle runs PreFilter for the pod without nodes: the index knows none of those
@@ -140,6 +171,22 @@ func (r *rig) cycleOver(t *testing.T, pod *corev1.Pod, infos []fwk.NodeInfo) fwk
 		t.Fatalf("PreFilter(%s) = %v", pod.Name, status)
 	}
 	return cs
+}
+
+// nodes returns the nodes of the snapshot.
+func (r *rig) nodes(t testing.TB) []fwk.NodeInfo {
+	t.Helper()
+	infos, err := r.fakes.snapshot.NodeInfos().List()
+	gputest.Must(t, err)
+	return infos
+}
+
+// stateOf returns what the cycle knows.
+func stateOf(t testing.TB, cs fwk.CycleState) *cycle {
+	t.Helper()
+	c, err := readState(cs)
+	gputest.Must(t, err)
+	return c
 }
 
 // filter asks Filter about the node both ways, by the index and without it, and
@@ -319,3 +366,22 @@ func makeQuota(name string, hard map[corev1.ResourceName]string) *corev1.Resourc
 }
 
 var errNoNode = errors.New("no such node")
+
+// succeeds ends the test unless the status is a success.
+func succeeds(t testing.TB, status *fwk.Status) {
+	t.Helper()
+	if !status.IsSuccess() {
+		t.Fatalf("status %v %q, want success", status.Code(), status.Message())
+	}
+}
+
+// wantHint returns a check of a queueing hint.
+func wantHint(t testing.TB, want fwk.QueueingHint) func(fwk.QueueingHint, error) {
+	t.Helper()
+	return func(got fwk.QueueingHint, err error) {
+		t.Helper()
+		if err != nil || got != want {
+			t.Errorf("hint %v, %v; want %v", got, err, want)
+		}
+	}
+}

@@ -110,6 +110,13 @@ func (h *hintAccounts) refreshed(epoch uint64) {
 	}
 }
 
+// now returns the last refresh that has ended.
+func (h *hintAccounts) now() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.epoch
+}
+
 // of returns the account of the node as it is now, as far as it is known. It is
 // shared and must not be changed.
 func (h *hintAccounts) of(node *corev1.Node) *ledger.Node {
@@ -153,18 +160,5 @@ func (h *hintAccounts) fold(b *hintBasis) *ledger.Node {
 // sameHolding reports whether two versions of a bound pod say the same about what
 // it holds.
 func sameHolding(a, b *corev1.Pod) bool {
-	return sameAsk(a, b) && hasAllocations(a, b.Annotations) && hasAllocations(b, a.Annotations)
-}
-
-// hasAllocations reports whether the pod has all of the annotations that are
-// about its cards.
-func hasAllocations(pod *corev1.Pod, annotations map[string]string) bool {
-	for key, value := range annotations {
-		if allocation.IsAllocation(key) {
-			if got, ok := pod.Annotations[key]; !ok || got != value {
-				return false
-			}
-		}
-	}
-	return true
+	return sameAsk(a, b) && has(a, b.Annotations, allocation.IsAllocation) && has(b, a.Annotations, allocation.IsAllocation)
 }

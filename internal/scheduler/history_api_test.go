@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
 // The kinds of objects that are watched.
@@ -46,6 +48,8 @@ type object interface {
 type change struct {
 	version  uint64
 	old, now object
+	// unseen is true for an object of which a list shows that it is gone.
+	unseen bool
 }
 
 // modelServer is the model of the API server: one store with one version for
@@ -63,8 +67,10 @@ type modelServer struct {
 	// untouchable are pods whose status can't be patched while they wait: a
 	// webhook is down.
 	untouchable map[string]bool
-	// budget is the most compute that a quota ever allowed; nil without one.
-	budget  *int64
+	// budgets has the most that each quota ever allowed.
+	budgets map[string]int64
+	// memory is what each card of a node has.
+	memory  map[string]gpu.MiB
 	began   time.Time
 	started int // pods that were bound, so that no two started at once
 
@@ -77,6 +83,7 @@ func newModelServer() *modelServer {
 	a := &modelServer{
 		began: time.Now(), version: 100, objects: map[string]map[string]object{}, log: map[string][]change{},
 		everHad: map[string]map[string]bool{}, untouchable: map[string]bool{},
+		budgets: map[string]int64{}, memory: map[string]gpu.MiB{},
 	}
 	for _, kind := range kinds {
 		a.objects[kind] = map[string]object{}
@@ -89,6 +96,14 @@ func (a *modelServer) uptime() time.Duration { return time.Since(a.began) }
 
 // names returns the names of all objects of the kind in order.
 func (a *modelServer) names(kind string) []string { return slices.Sorted(maps.Keys(a.objects[kind])) }
+
+// changes returns how many changes there were but those of the lease.
+func (a *modelServer) changes() (n int) {
+	for _, kind := range kinds {
+		n += len(a.log[kind])
+	}
+	return n
+}
 
 func (a *modelServer) pod(name string) *corev1.Pod {
 	pod, _ := a.objects[kindPod][name].(*corev1.Pod)
@@ -219,8 +234,8 @@ func (a *modelServer) patchStatus(name string, patch []byte) (*corev1.Pod, error
 	return now, nil
 }
 
-// deletePod deletes a pod: at once if it runs nowhere, else when its node has
-// ended it.
+// deletePod deletes a pod: at once if it runs nowhere and has no finalizer, else when
+// its node has ended it, or whoever set the finalizer is done.
 func (a *modelServer) deletePod(name string, uid string) error {
 	pod := a.pod(name)
 	switch {
@@ -228,7 +243,7 @@ func (a *modelServer) deletePod(name string, uid string) error {
 		return apierrors.NewNotFound(modelPodResource, name)
 	case uid != "" && uid != string(pod.UID):
 		return apierrors.NewConflict(modelPodResource, name, errors.New("the precondition does not hold"))
-	case pod.Spec.NodeName == "":
+	case pod.Spec.NodeName == "" && len(pod.Finalizers) == 0:
 		a.remove(kindPod, name)
 	case pod.DeletionTimestamp == nil:
 		now := pod.DeepCopy()

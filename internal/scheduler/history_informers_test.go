@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps"
 	"k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/informers/policy"
@@ -97,6 +99,11 @@ func (registration) HasSyncedChecker() cache.DoneChecker { return nil }
 func (i *modelInformer) receive(c change) {
 	i.next++
 	i.version.Store(c.version)
+	i.apply(c)
+}
+
+// apply brings the store up to the change, of which the handlers are to hear.
+func (i *modelInformer) apply(c change) {
 	// The store's functions fail for objects without names alone.
 	switch {
 	case c.now == nil:
@@ -111,11 +118,51 @@ func (i *modelInformer) receive(c change) {
 	}
 }
 
+// keyOf returns under which key a store has the object.
+func keyOf(o object) string { return cache.MetaObjectToName(o).String() }
+
+// relist replaces the store by what was listed at a version. Of what came in between
+// nothing is heard, and of an object that is gone its last known state is.
+func (i *modelInformer) relist(listed []object, version uint64, next int) {
+	i.next = next
+	i.version.Store(version)
+	var changes []change
+	here := map[string]bool{}
+	for _, now := range listed {
+		here[keyOf(now)] = true
+		old, _ := i.stored(keyOf(now))
+		if old == nil || old.GetResourceVersion() != now.GetResourceVersion() {
+			changes = append(changes, change{version: version, old: old, now: now})
+		}
+	}
+	var gone []change
+	for _, key := range slices.Sorted(slices.Values(i.indexer.ListKeys())) {
+		if old, ok := i.stored(key); ok && !here[key] {
+			gone = append(gone, change{version: version, old: old, unseen: true})
+		}
+	}
+	for _, c := range append(gone, changes...) {
+		i.apply(c)
+	}
+}
+
+// stored returns an object of the store.
+func (i *modelInformer) stored(key string) (object, bool) {
+	obj, ok, err := i.indexer.GetByKey(key)
+	if err != nil || !ok {
+		return nil, false
+	}
+	o, ok := obj.(object)
+	return o, ok
+}
+
 // hear passes the handler the change that it is to hear of next.
 func (l *listener) hear() {
 	c := l.behind[0]
 	l.behind = l.behind[1:]
 	switch {
+	case c.unseen:
+		l.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: keyOf(c.old), Obj: c.old})
 	case c.now == nil:
 		l.handler.OnDelete(c.old)
 	case c.old == nil:
@@ -176,6 +223,10 @@ func (*modelInformers) Start(<-chan struct{}) {}
 func (*modelInformers) StartWithContext(context.Context) {}
 
 func (f *modelInformers) Core() core.Interface { return core.New(f, corev1.NamespaceAll, nil) }
+
+func (f *modelInformers) Apps() appsinformers.Interface {
+	return appsinformers.New(f, corev1.NamespaceAll, nil)
+}
 
 func (f *modelInformers) Policy() policy.Interface { return policy.New(f, corev1.NamespaceAll, nil) }
 

@@ -10,11 +10,11 @@ import (
 // opStart starts a scheduler whose first view is n changes old.
 func opStart(w *world, s step) bool {
 	i := slices.Index(slotNames, s.who)
-	if i < 0 || i >= len(w.slots) || w.slots[i] != nil || w.noElection && len(w.alive()) > 0 {
+	if i < 0 || i >= len(w.slots) || w.slots[i] != nil {
 		return false
 	}
 	w.starts++
-	p, err := startProcess(w.api, fmt.Sprintf("%s.%d", s.who, w.starts), !w.noElection, s.n)
+	p, err := startProcess(w.api, w.profiles, fmt.Sprintf("%s.%d", s.who, w.starts), s.n)
 	if err != nil {
 		w.problem = err.Error()
 		return false
@@ -37,7 +37,7 @@ func opCrash(w *world, s step) bool {
 // opRelease ends a scheduler as a rolling update does: it gives the lease back.
 func opRelease(w *world, s step) bool {
 	p := w.slot(s.who)
-	if !p.runs() || p.cut || w.noElection {
+	if !p.runs() || p.cut {
 		return false
 	}
 	if l := w.api.lease; l != nil && l.HolderIdentity == p.identity {
@@ -119,6 +119,29 @@ func (w *world) receive(p *process, kind string, n int) int {
 // when nothing changes.
 const bookmarkPeriod = time.Minute
 
+// opRelist lists the objects of a kind again, as an informer does whose watch was cut
+// off for so long that the API server does not know all changes any more.
+func opRelist(w *world, s step) bool {
+	p := w.connected(s.who)
+	if p == nil || !slices.Contains(kinds, s.what) || p.informers.of(s.what).next == len(w.api.log[s.what]) {
+		return false
+	}
+	informer := p.informers.of(s.what)
+	var listed []object
+	for _, name := range w.api.names(s.what) {
+		o := w.api.objects[s.what][name]
+		if !isShown(o) {
+			continue
+		}
+		if old, ok := informer.stored(keyOf(o)); ok && old.GetUID() != o.GetUID() {
+			return false
+		}
+		listed = append(listed, o)
+	}
+	informer.relist(listed, w.api.version, len(w.api.log[s.what]))
+	return true
+}
+
 // opHear lets the handlers of an informer hear of the next change: the n-th
 // alone, or all of them.
 func opHear(w *world, s step) bool {
@@ -137,11 +160,14 @@ func opHear(w *world, s step) bool {
 	return some
 }
 
-// opCycle lets a scheduler try one pod.
+// opCycle lets a scheduler try one pod, or go on with the one whose cycle pauses.
 func opCycle(w *world, s step) bool {
 	p := w.slot(s.who)
-	if !p.runs() || !w.canTry(p) {
+	if !p.runs() || !p.paused.Load() && !w.canTry(p) {
 		return false
+	}
+	if !p.paused.Load() {
+		p.pauseAt = s.what
 	}
 	select {
 	case p.grants <- struct{}{}:
@@ -204,7 +230,7 @@ func opFlow(w *world, s step) bool {
 				again = true
 			}
 		}
-		again = s.what == "" && opCycle(w, s) || again
+		again = s.what == "" && opCycle(w, step{who: s.who}) || again
 		w.settle()
 		if !again || !p.runs() {
 			break

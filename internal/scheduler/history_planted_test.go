@@ -24,13 +24,19 @@ var planted = map[string]string{
 	"01-snapshot-from-before-the-fence": givenTwice,
 	"02-fence-without-the-cache":        givenTwice,
 	"03-suspended-leader":               givenTwice,
-	"04-same-identity":                  givenTwice,
 	"05-error-after-a-lost-answer":      givenTwice,
 	"06-positions":                      givenTwice,
 	"09-untouchable-pod":                sleeps,
 	"10-unaccounted":                    sleeps,
 	"11-one-map":                        sleeps,
 	"14-stale-nomination":               sleeps,
+	"15-neighbor-while-refused":         sleeps,
+	"16-largest-card":                   sleeps,
+	"17-scope-of-a-deadline":            sleeps,
+	"18-counts-itself":                  miscounts,
+	"19-record-of-an-ended-pod":         leaks,
+	"20-ended-pod-waits":                leaks,
+	"21-node-of-an-older-snapshot":      leaks,
 }
 
 // TestPlantedPatches: every patch has an entry and can be applied to the sources as
@@ -66,6 +72,9 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// plantedMost is how many histories are played to find a bug.
+const plantedMost = 20_000
+
 // found is how a test with -history.brief reports what it has found.
 var found = regexp.MustCompile(`history (\d+) found: (.*)`)
 
@@ -99,10 +108,10 @@ func findPlanted(t *testing.T, name string) (seed int, class string) {
 	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
-	out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestHistories$", "-test.v", "-history.brief", "-history.n", strconv.Itoa(*historyN)).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestHistories$", "-test.v", "-history.brief", "-history.n", strconv.Itoa(plantedMost)).CombinedOutput()
 	got := found.FindSubmatch(out)
 	if err == nil || got == nil {
-		t.Fatalf("no history of %d goes wrong (%v)\n%s", *historyN, err, out[max(0, len(out)-2000):])
+		t.Fatalf("no history of %d goes wrong (%v)\n%s", plantedMost, err, out[max(0, len(out)-2000):])
 	}
 	if _, err := fmt.Sscan(string(got[1]), &seed); err != nil {
 		t.Fatal(err)

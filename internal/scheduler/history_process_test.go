@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,21 +18,11 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
-	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
-)
-
-// The election as kube-scheduler has it by default.
-const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
 )
 
 // process is one scheduler process: kube-scheduler's own code with the plugin,
@@ -39,7 +30,6 @@ const (
 type process struct {
 	api       *modelServer
 	identity  string
-	elects    bool
 	informers *modelInformers
 	shared    *State
 	sched     *scheduler.Scheduler
@@ -51,12 +41,22 @@ type process struct {
 	grants chan struct{}
 	// busy is true while a pod is tried.
 	busy atomic.Bool
+	// pauseAt is where the next cycle pauses, and paused is true while it does; a
+	// grant lets it go on.
+	pauseAt string
+	paused  atomic.Bool
 	// leads is true from the first renewal on.
 	leads atomic.Bool
 	// over is set when the process is to end, dead when it has.
 	over, dead atomic.Bool
 	// cut is true while nothing gets through between it and the API server.
 	cut bool
+	// neighbours are the plugins that wake pods for their neighbours.
+	neighbours []*neighbours
+	// tried has when each pod was tried last.
+	tried map[types.UID]time.Time
+	// reported is the first problem that was found inside the process.
+	reported atomic.Pointer[string]
 	// requests counts the requests of each kind; it is under the API server's lock.
 	requests map[string]int
 }
@@ -135,23 +135,12 @@ func (noEvents) Eventf(runtime.Object, runtime.Object, string, string, string, s
 
 func (n noEvents) WithLogger(klog.Logger) events.EventRecorderLogger { return n }
 
-// modelProfile is the plugin among none but what kube-scheduler can't do without:
-// nothing but cards decides.
-func modelProfile() config.KubeSchedulerProfile {
-	return config.KubeSchedulerProfile{
-		SchedulerName: DefaultProfile,
-		Plugins: &config.Plugins{MultiPoint: config.PluginSet{Enabled: []config.Plugin{
-			{Name: names.PrioritySort}, {Name: Name, Weight: 1}, {Name: names.DefaultBinder},
-		}}},
-	}
-}
-
 // startProcess starts a scheduler as its command does. What the informers show
 // at first may be behind the API server by some changes.
-func startProcess(api *modelServer, identity string, elects bool, behind int) (*process, error) {
+func startProcess(api *modelServer, profiles []config.KubeSchedulerProfile, identity string, behind int) (*process, error) {
 	p := &process{
-		api: api, identity: identity, elects: elects, informers: newModelInformers(), grants: make(chan struct{}),
-		clock: &processClock{}, requests: map[string]int{},
+		api: api, identity: identity, informers: newModelInformers(), grants: make(chan struct{}),
+		clock: &processClock{}, requests: map[string]int{}, tried: map[types.UID]time.Time{},
 	}
 	ctx := klog.NewContext(context.Background(), klog.Logger{})
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
@@ -160,16 +149,18 @@ func startProcess(api *modelServer, identity string, elects bool, behind int) (*
 	if reflect.ValueOf(p.shared.term.elapsed).Pointer() == reflect.ValueOf(sinceBoot).Pointer() {
 		p.shared.term.elapsed = api.uptime // the model's clock that counts suspension
 	}
+	for _, name := range namespaces {
+		// The indexer fails for objects without names alone.
+		_ = p.informers.InformerFor(&corev1.Namespace{}, nil).GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
 	client := &modelClient{by: p}
 	// What counts metrics every second ends at once: it would take most of the time.
 	setup, done := context.WithCancel(p.ctx)
 	defer done()
 	sched, err := scheduler.New(setup, client, p.informers, modelDynamic{informers: p.informers},
 		func(string) events.EventRecorderLogger { return noEvents{} },
-		scheduler.WithProfiles(modelProfile()),
-		scheduler.WithFrameworkOutOfTreeRegistry(frameworkruntime.Registry{Name: func(_ context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-			return p.shared.Factory()(p.ctx, args, h)
-		}}),
+		scheduler.WithProfiles(profiles...),
+		scheduler.WithFrameworkOutOfTreeRegistry(p.registry()),
 		scheduler.WithClock(p.clock),
 		scheduler.WithParallelism(1),
 		// Who sleeps is to be woken, not to be tried again after a while.
@@ -184,8 +175,22 @@ func startProcess(api *modelServer, identity string, elects bool, behind int) (*
 		p.cancel(nil)
 		return nil, err
 	}
-	pop := sched.NextPod
-	sched.NextPod = func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
+	p.gate()
+	lock, err := p.fence(client)
+	if err != nil {
+		p.cancel(nil)
+		return nil, err
+	}
+	p.shared.wrapProfiles(sched)
+	p.sync(behind)
+	go p.elect(lock)
+	return p, nil
+}
+
+// gate makes the scheduling loop wait before each pod until it may try one.
+func (p *process) gate() {
+	pop := p.sched.NextPod
+	p.sched.NextPod = func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		p.busy.Store(false)
 		select {
 		case <-p.ctx.Done():
@@ -193,20 +198,12 @@ func startProcess(api *modelServer, identity string, elects bool, behind int) (*
 		case <-p.grants:
 		}
 		p.busy.Store(true)
-		return pop(logger)
+		info, err := pop(logger)
+		if info != nil {
+			p.tried[info.Pod.UID] = time.Now()
+		}
+		return info, err
 	}
-	lock, err := p.fence(client)
-	if err != nil {
-		p.cancel(nil)
-		return nil, err
-	}
-	p.sync(behind)
-	if elects {
-		go p.elect(lock)
-	} else {
-		p.lead()
-	}
-	return p, nil
 }
 
 // sync shows the informers what is there: as it was some changes ago for each
@@ -232,12 +229,11 @@ func (p *process) sync(behind int) {
 }
 
 // fence ties the process to its term as leader and starts the fencing of earlier
-// leaders, as the command does. It returns the lock of the election, if there is
-// one.
+// leaders, as the command does. It returns the lock of the election.
 func (p *process) fence(client *modelClient) (resourcelock.Interface, error) {
-	cfg := &schedulerconfig.Config{Client: client, InformerFactory: p.informers}
-	if p.elects {
-		cfg.LeaderElection = &leaderelection.LeaderElectionConfig{Lock: &modelLease{by: p}, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline}
+	cfg := &schedulerconfig.Config{
+		Client: client, InformerFactory: p.informers,
+		LeaderElection: &leaderelection.LeaderElectionConfig{Lock: &modelLease{by: p}, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline},
 	}
 	cc := cfg.Complete()
 	f, err := p.shared.fencer(&cc, p.sched)
@@ -246,10 +242,7 @@ func (p *process) fence(client *modelClient) (resourcelock.Interface, error) {
 	}
 	go p.shared.fence(p.ctx, f)
 	p.shared.locks.begin(p.ctx, f.schedulers)
-	if p.elects {
-		return cc.LeaderElection.Lock, nil
-	}
-	return nil, nil
+	return cc.LeaderElection.Lock, nil
 }
 
 // lead runs the scheduling loop.
@@ -261,72 +254,6 @@ func (p *process) lead() {
 			p.sched.ScheduleOne(p.ctx)
 		}
 	}()
-}
-
-// elect takes part in the election as client-go's elector does, without its
-// random waits.
-func (p *process) elect(lock resourcelock.Interface) {
-	e := elector{process: p, lock: lock}
-	renewed := p.clock.Now()
-	for p.ctx.Err() == nil {
-		if e.acquire() {
-			renewed = p.clock.Now()
-			if !p.leads.Load() {
-				p.lead()
-			}
-		} else if p.leads.Load() && p.clock.Since(renewed) >= renewDeadline {
-			p.over.Store(true)
-			return
-		}
-		select {
-		case <-p.ctx.Done():
-		case <-time.After(retryPeriod):
-		}
-	}
-}
-
-// elector is one candidate's view of the lease.
-type elector struct {
-	*process
-	lock     resourcelock.Interface
-	observed resourcelock.LeaderElectionRecord
-	at       time.Time
-}
-
-// acquire takes or renews the lease.
-func (e *elector) acquire() bool {
-	now := e.clock.Now()
-	record := resourcelock.LeaderElectionRecord{
-		HolderIdentity: e.identity, LeaseDurationSeconds: int(leaseDuration.Seconds()), RenewTime: metav1.NewTime(now), AcquireTime: metav1.NewTime(now),
-	}
-	ctx, cancel := context.WithTimeout(e.ctx, renewDeadline)
-	defer cancel()
-	if e.leads.Load() && e.observed.HolderIdentity == e.identity && e.lock.Update(ctx, record) == nil {
-		e.observed, e.at = record, e.clock.Now()
-		return true
-	}
-	old, _, err := e.lock.Get(ctx)
-	if err != nil {
-		if e.lock.Create(ctx, record) != nil {
-			return false
-		}
-		e.observed, e.at = record, e.clock.Now()
-		return true
-	}
-	if *old != e.observed {
-		e.observed, e.at = *old, e.clock.Now()
-	}
-	if old.HolderIdentity != "" && old.HolderIdentity != e.identity && e.at.Add(leaseDuration).After(now) {
-		return false
-	}
-	if e.leads.Load() && old.HolderIdentity != e.identity {
-		return false
-	}
-	if e.lock.Update(ctx, record) != nil {
-		return false
-	}
-	e.observed, e.at = record, e.clock.Now()
-	return true
 }
 
 // stop ends the process: nothing of it remains but what it has sent.
@@ -344,6 +271,9 @@ func (p *process) stop() {
 		}
 	}
 }
+
+// report notes a problem, unless there is one already.
+func (p *process) report(problem string) { p.reported.CompareAndSwap(nil, &problem) }
 
 // runs reports whether the process can do anything now.
 func (p *process) runs() bool {

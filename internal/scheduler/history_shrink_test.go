@@ -12,8 +12,7 @@ import (
 func replay(t *testing.T, in outcome) (out outcome) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
-		w := newWorld(in.slots)
-		w.noElection = in.noElection
+		w := newWorld(in.profiles, in.slots)
 		for _, s := range in.steps {
 			if s.op != opCalm {
 				w.do(s)
@@ -31,6 +30,8 @@ const (
 	givenTwice = "a card is given twice"
 	sleeps     = "a pod sleeps"
 	kept       = "cards are kept"
+	leaks      = "a record is kept"
+	miscounts  = "a budget is counted wrong"
 )
 
 // class returns what kind of problem it is: who is freed of other problems must
@@ -43,6 +44,10 @@ func (o *outcome) class() string {
 		return sleeps
 	case strings.Contains(o.problem, "keeps cards"):
 		return kept
+	case strings.Contains(o.problem, "keeps a record"):
+		return leaks
+	case strings.Contains(o.problem, "from scratch"):
+		return miscounts
 	default:
 		return givenTwice
 	}

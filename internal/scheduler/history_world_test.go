@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 )
 
 // step is one thing that happens in a history. A step names what it is about, so
@@ -38,12 +40,17 @@ type world struct {
 	ops   map[string]func(w *world, s step) bool
 	api   *modelServer
 	slots []*process
-	// noElection is true when the schedulers take part in no election.
-	noElection bool
-	starts     int // of schedulers
-	births     int // of pods
-	trace      []step
-	problem    string
+	// profiles are those of every scheduler.
+	profiles []config.KubeSchedulerProfile
+	starts   int // of schedulers
+	births   int // of pods
+	trace    []step
+	problem  string
+	// rescoped are the pods that other quotas cover than when they came, intruders
+	// those that another scheduler bound while this one ran, and left the nodes
+	// that are gone, by name.
+	rescoped, intruders map[types.UID]bool
+	left                map[string]*corev1.Node
 	// bound are the pods that were bound when they were looked at last.
 	bound map[types.UID]bool
 	// checked is the version up to which what is booked was checked.
@@ -53,8 +60,11 @@ type world struct {
 // slotNames are the places where a scheduler may run.
 var slotNames = []string{"s0", "s1", "s2"}
 
-func newWorld(slots int) *world {
-	return &world{ops: operations(), api: newModelServer(), slots: make([]*process, slots), bound: map[types.UID]bool{}}
+func newWorld(profiles []config.KubeSchedulerProfile, slots int) *world {
+	return &world{
+		ops: operations(), api: newModelServer(), profiles: profiles, slots: make([]*process, slots), bound: map[types.UID]bool{},
+		rescoped: map[types.UID]bool{}, intruders: map[types.UID]bool{}, left: map[string]*corev1.Node{},
+	}
 }
 
 // slot returns the scheduler of the name, nil when it does not run.
@@ -169,11 +179,12 @@ func (w *world) end() {
 func operations() map[string]func(w *world, s step) bool {
 	return map[string]func(w *world, s step) bool{
 		"node": opNode, "counted": opCounted, "foreign": opForeign, "cure": opCure,
-		"pod": opPod, "delete": opDelete, "remove": opRemove, "complete": opComplete, "annotate": opAnnotate,
-		"device": opDevice, "label": opLabel, "quota": opQuota,
+		"leave": opLeave, "join": opJoin, "cordon": opCordon, "taint": opTaint, "label": opLabel, "device": opDevice,
+		"pod": opPod, "intrude": opIntrude, "delete": opDelete, "remove": opRemove, "complete": opComplete, "annotate": opAnnotate, "deadline": opDeadline, "relabel": opRelabel,
+		"quota": opQuota,
 		"start": opStart, "crash": opCrash, "release": opRelease, "suspend": opSuspend, "resume": opResume, "cut": opCut, "heal": opHeal,
-		"watch": opWatch, "hear": opHear, "cycle": opCycle, "flow": opFlow,
+		"watch": opWatch, "relist": opRelist, "hear": opHear, "cycle": opCycle, "flow": opFlow,
 		"ok": opOK, "execute": opExecute, "fail": opFail, "lose": opLose, "late": opLate,
-		"wait": opWait, "block": opBlock, "unblock": opUnblock,
+		"wait": opWait, "peace": opPeace, "block": opBlock, "unblock": opUnblock,
 	}
 }

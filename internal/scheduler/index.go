@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"encoding/binary"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 
@@ -36,11 +37,15 @@ type index struct {
 	stale []int
 	names []string
 
-	// usage has what the pods of each namespace hold.
+	// usage has what the pods of each namespace hold, and terms which other pods they
+	// prefer near or far.
 	usage usage
+	terms affinityTerms
 
 	shapes map[string]*shape
-	key    []byte // room for the key at hand
+	keys   []string // of the shapes
+	key    []byte   // room for the key at hand
+	random *rand.Rand
 }
 
 // row is one node.
@@ -51,7 +56,10 @@ type row struct {
 }
 
 func newIndex(n *nodes) *index {
-	return &index{nodes: n, byName: map[string]int{}, shapes: map[string]*shape{}}
+	return &index{
+		nodes: n, byName: map[string]int{}, shapes: map[string]*shape{}, terms: newAffinityTerms(),
+		random: rand.New(rand.NewPCG(1, 1)), //nolint:gosec // shapes are forgotten by it, which changes no answer
+	}
 }
 
 // refresh brings the rows up to date.
@@ -64,10 +72,12 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 		x.rows, x.changed = make([]row, len(infos)), make([]uint64, len(infos))
 		clear(x.byName)
 		clear(x.shapes)
+		x.keys = x.keys[:0]
 		for i, info := range infos {
 			x.rows[i] = row{info: info, generation: -1}
 			x.byName[info.Node().Name] = i
 		}
+		x.nodes.retain(x.byName)
 	}
 	x.stale = x.stale[:0]
 	current := func(i int) bool { return x.rows[i].info.GetGeneration() == x.rows[i].generation }
@@ -93,6 +103,7 @@ func (x *index) refresh(infos []fwk.NodeInfo) {
 		}
 	})
 	x.usage.refresh(x, relisted)
+	x.terms.refresh(x, relisted)
 }
 
 // eachStale calls the function for each of the stale rows, on all cores when they
@@ -164,9 +175,8 @@ type shape struct {
 	worths []place.Worth
 	order  tournament
 	demand *place.Demand
-	// epoch is the one up to which all this is true, and used the last that asked
-	// for it.
-	epoch, used uint64
+	// epoch is the one up to which all this is true.
+	epoch uint64
 }
 
 func newShape(x *index) *shape {
@@ -179,7 +189,7 @@ const (
 	staleChunk = 64
 	// maxShapes bounds the shapes that are kept, and shapeMemory the bytes that
 	// they take: rowMemory for each row.
-	maxShapes   = 128
+	maxShapes   = 512
 	shapeMemory = 64 << 20
 	rowMemory   = 42
 	// smallCluster is up to how many rows one core alone brings up to date.
@@ -191,13 +201,8 @@ func (x *index) shapeOf(c *cycle) *shape {
 	x.key = appendKey(x.key[:0], c)
 	s, seen := x.shapes[string(x.key)]
 	if !seen {
-		if s = x.makeRoom(); s == nil {
-			s = newShape(x)
-		}
-		s.epoch = 0
-		x.shapes[string(x.key)] = s
+		s = x.add(string(x.key))
 	}
-	s.used = x.epoch
 	s.refresh(c)
 	return s
 }
@@ -226,7 +231,7 @@ func (s *shape) refresh(c *cycle) {
 
 // ask asks the node of the row whether it can take the pod, and what it is worth.
 func (s *shape) ask(i int, c *cycle) {
-	offer, refusal := s.index.nodes.pods.calls.fit(s.index.rows[i].entry.node, &c.ask.Request, &c.prefer)
+	offer, refusal := place.Fit(s.index.rows[i].entry.node, &c.ask.Request, &c.prefer)
 	fits := refusal.Code == place.Fits
 	s.fits[i], s.hope[i] = fits, fits || !refusal.Permanent
 	if fits {
@@ -254,21 +259,18 @@ func (x *index) before(a, b candidate) bool {
 	return x.rows[a.row].entry.node.Name < x.rows[b.row].entry.node.Name
 }
 
-// makeRoom forgets the shape that was not asked for the longest when there are too
-// many, and returns it to be used for another; nil when there is room.
-func (x *index) makeRoom() *shape {
-	if len(x.shapes) < min(maxShapes, max(1, shapeMemory/(rowMemory*max(1, len(x.rows))))) {
-		return nil
+// add returns a new shape. When there are too many another one is forgotten for it,
+// any of them: if it were the one that was not asked for the longest, each of a few
+// more shapes than are kept would be forgotten just before it comes again.
+func (x *index) add(key string) *shape {
+	if len(x.keys) < min(maxShapes, max(1, shapeMemory/(rowMemory*max(1, len(x.rows))))) {
+		x.keys, x.shapes[key] = append(x.keys, key), newShape(x)
+		return x.shapes[key]
 	}
-	var oldest string
-	used := x.epoch + 1
-	for key, s := range x.shapes {
-		if s.used < used || s.used == used && key < oldest {
-			oldest, used = key, s.used
-		}
-	}
-	s := x.shapes[oldest]
-	delete(x.shapes, oldest)
+	i := x.random.IntN(len(x.keys))
+	s := x.shapes[x.keys[i]]
+	delete(x.shapes, x.keys[i])
+	x.keys[i], x.shapes[key], s.epoch = key, s, 0
 	return s
 }
 

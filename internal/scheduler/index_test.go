@@ -16,6 +16,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // stream is pods that come and go on a few nodes.
@@ -86,10 +87,7 @@ func TestIndexAgrees(t *testing.T) {
 // nodes that can take the pod: as they are, and from the best to the worst.
 func (s *stream) ask(cs fwk.CycleState, pod *corev1.Pod, narrowed *fwk.PreFilterResult) (feasible []fwk.NodeInfo, order []string) {
 	s.Helper()
-	c, err := readState(cs)
-	if err != nil {
-		s.Fatal(err)
-	}
+	c := stateOf(s.T, cs)
 	worths := map[string]place.Worth{}
 	for _, ni := range s.infos {
 		name := ni.Node().Name
@@ -123,17 +121,13 @@ func (s *stream) best(cs fwk.CycleState, pod *corev1.Pod, feasible []fwk.NodeInf
 		}
 		list = append(list, fwk.NodeScore{Name: ni.Node().Name, Score: points})
 	}
-	if status := s.NormalizeScore(s.Context(), cs, pod, list); !status.IsSuccess() {
-		s.Fatal(status)
-	}
+	succeeds(s.T, s.NormalizeScore(s.Context(), cs, pod, list))
 	return slices.MaxFunc(list, func(a, b fwk.NodeScore) int { return cmp.Compare(a.Score, b.Score) }).Name
 }
 
 func (s *stream) bind(cs fwk.CycleState, pod *corev1.Pod, node string) {
 	s.Helper()
-	if status := s.Reserve(s.Context(), cs, pod, node); !status.IsSuccess() {
-		s.Fatal(status)
-	}
+	succeeds(s.T, s.Reserve(s.Context(), cs, pod, node))
 	assumed := pod.DeepCopy()
 	assumed.Spec.NodeName = node
 	s.info(node).AddPodInfo(podInfo(s.T, assumed))
@@ -154,9 +148,7 @@ func (s *stream) confirm() {
 	before := s.bound[node][i]
 	after := before.DeepCopy()
 	maps.Copy(after.Annotations, s.allocated[after.UID])
-	if err := s.info(node).RemovePod(testLogger(s.T), before); err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s.T, s.info(node).RemovePod(testLogger(s.T), before))
 	s.info(node).AddPodInfo(podInfo(s.T, after))
 	s.bound[node][i] = after
 }
@@ -204,9 +196,7 @@ func (s *stream) end() {
 		return
 	}
 	i := s.random.IntN(len(pods))
-	if err := s.info(node).RemovePod(testLogger(s.T), pods[i]); err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s.T, s.info(node).RemovePod(testLogger(s.T), pods[i]))
 	s.shared.pods.dropReservation(pods[i].UID)
 	s.bound[node] = slices.Delete(pods, i, i+1)
 }
@@ -217,22 +207,45 @@ func (s *stream) info(name string) fwk.NodeInfo {
 	return s.infos[i]
 }
 
-// TestIndexForgets: shapes that are not asked for make room for others.
-func TestIndexForgets(t *testing.T) {
+// TestShapesInTurn: a few more shapes than are kept cost a little more, not as much as
+// if none were kept; and amounts of CPU that are about the same are of one shape.
+func TestShapesInTurn(t *testing.T) {
 	s := newStream(t, 2, 1)
-	for i := range maxShapes + 10 {
-		pod := makePod(fmt.Sprintf("p%d", i), slice(1+i%90, 1+i/90))
-		if _, status := s.PreFilter(t.Context(), framework.NewCycleState(), pod, s.infos); !status.IsSuccess() {
-			t.Fatal(status)
+	const shapes, rounds = maxShapes + maxShapes/64, 4
+	pods, keys := make([]*corev1.Pod, shapes), make([]string, shapes)
+	for i := range pods {
+		pods[i] = makePod(fmt.Sprintf("p%d", i), slice(1+i%90, 1+i/90))
+		gputest.Must(t, s.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(pods[i]))
+	}
+	forgotten := 0
+	for round := range 1 + rounds {
+		for i, pod := range pods {
+			if _, kept := s.shared.index.shapes[keys[i]]; round > 0 && !kept {
+				forgotten++
+			}
+			s.cycleOver(t, pod, s.infos)
+			keys[i] = string(s.shared.index.key)
 		}
 	}
-	if got := len(s.shared.index.shapes); got != maxShapes {
-		t.Errorf("%d shapes are kept, want %d", got, maxShapes)
+	if all := rounds * shapes; forgotten > all/8 {
+		t.Errorf("shapes were forgotten %d times before they came again, want an eighth at most of %d", forgotten, all)
+	}
+	for i := range 500 {
+		s.cycleOver(t, makePod(fmt.Sprintf("q%d", i), slice(1, 60), requesting(corev1.ResourceCPU, fmt.Sprintf("%dm", 100+i))), s.infos)
+	}
+	few := 0
+	for _, key := range s.shared.index.keys {
+		if key[0] != 0 {
+			few++
+		}
+	}
+	if few > 24 {
+		t.Errorf("500 amounts of CPU have %d shapes, want at most 24", few)
 	}
 }
 
 // TestShapesAreBounded: however many nodes there are, the shapes take bounded
-// memory, the oldest make room, and one is always there.
+// memory, and there is always room for one.
 func TestShapesAreBounded(t *testing.T) {
 	tests := map[string]struct{ rows, want int }{
 		"a small cluster":    {8, maxShapes},
@@ -244,12 +257,10 @@ func TestShapesAreBounded(t *testing.T) {
 			x := newIndex(nil)
 			x.rows = make([]row, tt.rows)
 			for i := range tt.want + 2 {
-				x.epoch++
-				x.makeRoom()
-				x.shapes[strconv.Itoa(i)] = &shape{used: x.epoch}
+				x.add(strconv.Itoa(i))
 			}
-			if _, first := x.shapes["0"]; len(x.shapes) != tt.want || first {
-				t.Errorf("%d shapes are kept (the first: %v), want the last %d", len(x.shapes), first, tt.want)
+			if _, last := x.shapes[strconv.Itoa(tt.want+1)]; len(x.shapes) != tt.want || len(x.keys) != tt.want || !last {
+				t.Errorf("%d shapes are kept (the last: %v), want %d", len(x.shapes), last, tt.want)
 			}
 		})
 	}
@@ -263,10 +274,7 @@ func TestIndexFollows(t *testing.T) {
 		if _, status := s.PreFilter(t.Context(), cs, pod, infos); !status.IsSuccess() {
 			t.Fatal(status)
 		}
-		c, err := readState(cs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := stateOf(t, cs)
 		return c.shape.room
 	}
 	if got := fits(s.infos); got != 0 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // gathered returns the metrics by name.
@@ -87,23 +88,19 @@ func TestFiguresAreThereFromTheBeginning(t *testing.T) {
 // TestReservationsAreCounted: a pod counts from when its cards are chosen until
 // it is gone.
 func TestReservationsAreCounted(t *testing.T) {
-	r := newPods()
-	f := newMetrics(r, newTerm(sinceBoot))
+	r := newRig(t)
+	pods := r.shared.pods
 	count := func() float64 {
-		var m dto.Metric
-		if err := f.reserved.Write(&m); err != nil {
-			t.Fatal(err)
-		}
-		return m.GetGauge().GetValue()
+		return r.gathered(t)["daybreak_scheduler_reservations"].GetMetric()[0].GetGauge().GetValue()
 	}
-	r.putReservation("a", reservation{})
-	r.putReservation("b", reservation{})
+	pods.putReservation("a", reservation{})
+	pods.putReservation("b", reservation{})
 	if got := count(); got != 2 {
 		t.Errorf("two pods have cards: %v", got)
 	}
-	r.dropReservation("a")
-	r.dropReservation("a")
-	r.dropReservation("b")
+	pods.dropReservation("a")
+	pods.dropReservation("a")
+	pods.dropReservation("b")
 	if got := count(); got != 0 {
 		t.Errorf("both are gone: %v", got)
 	}
@@ -120,12 +117,8 @@ func TestAttempts(t *testing.T) {
 			run: func(t *testing.T, r *rig, pod *corev1.Pod) {
 				t.Helper()
 				cs := r.cycle(t, pod)
-				if got := r.Reserve(t.Context(), cs, pod, "n1"); !got.IsSuccess() {
-					t.Fatal(got)
-				}
-				if got := r.Bind(t.Context(), cs, pod, "n1"); !got.IsSuccess() {
-					t.Fatal(got)
-				}
+				succeeds(t, r.Reserve(t.Context(), cs, pod, "n1"))
+				succeeds(t, r.Bind(t.Context(), cs, pod, "n1"))
 			},
 			want: map[string]float64{"placed": 1},
 		},
@@ -180,30 +173,21 @@ func TestAttempts(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.setDevice(t, makeDevice("n1", 2))
-			r.setNode(t, makeNode("n1"))
-			r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
-			onBind(r.client)
+			r := seen(t, 2)
+			onBind(r.fakes.client)
 			tt.run(t, r, tt.pod)
-			if diff := cmp.Diff(tt.want, r.attempts(t)); diff != "" {
-				t.Errorf("attempts (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "attempts", tt.want, r.attempts(t))
 		})
 	}
 }
 
 // TestDecisionLatency: from PreFilter to the choice of the cards.
 func TestDecisionLatency(t *testing.T) {
-	r := newRig(t)
-	r.setDevice(t, makeDevice("n1", 2))
-	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	r := seen(t, 2)
 	pod := makePod("p", whole(1))
 	cs := r.cycle(t, pod)
 	r.clock.Step(3 * time.Millisecond)
-	if got := r.Reserve(t.Context(), cs, pod, "n1"); !got.IsSuccess() {
-		t.Fatal(got)
-	}
+	succeeds(t, r.Reserve(t.Context(), cs, pod, "n1"))
 	for _, m := range r.gathered(t)["daybreak_scheduler_decision_duration_seconds"].GetMetric() {
 		h, want := m.GetHistogram(), 0.0
 		if m.GetLabel()[0].GetValue() == resultPlaced {
@@ -240,31 +224,19 @@ func TestAnnouncement(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.setDevice(t, makeDevice("n1", 2))
-			r.setNode(t, makeNode("n1"))
-			r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
-			onBind(r.client)
+			r := seen(t, 2)
+			onBind(r.fakes.client)
 			if tt.want != "" {
 				cs := r.cycle(t, tt.pod)
-				c, err := readState(cs)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := stateOf(t, cs)
 				var scores fwk.NodeScoreList
 				for i := range tt.candidates {
 					c.rank(cardName(i), place.Worth{}, true)
 					scores = append(scores, fwk.NodeScore{Name: cardName(i)})
 				}
-				if got := r.NormalizeScore(t.Context(), cs, tt.pod, scores); !got.IsSuccess() {
-					t.Fatal(got)
-				}
-				if got := r.Reserve(t.Context(), cs, tt.pod, "n1"); !got.IsSuccess() {
-					t.Fatal(got)
-				}
-				if got := r.Bind(t.Context(), cs, tt.pod, "n1"); !got.IsSuccess() {
-					t.Fatal(got)
-				}
+				succeeds(t, r.NormalizeScore(t.Context(), cs, tt.pod, scores))
+				succeeds(t, r.Reserve(t.Context(), cs, tt.pod, "n1"))
+				succeeds(t, r.Bind(t.Context(), cs, tt.pod, "n1"))
 			}
 			var recorded spy
 			rec := recorder{EventRecorderLogger: &recorded, pods: r.shared.pods}.WithLogger(testLogger(t))
@@ -273,9 +245,7 @@ func TestAnnouncement(t *testing.T) {
 				want = spy{note: "assigned to %v: %s", args: []any{"n1", tt.want}}
 			}
 			rec.Eventf(tt.pod, nil, corev1.EventTypeNormal, reasonScheduled, "Binding", "assigned to %v", "n1")
-			if diff := cmp.Diff(want, recorded, cmp.AllowUnexported(spy{})); diff != "" {
-				t.Errorf("event (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "event", want, recorded, cmp.AllowUnexported(spy{}))
 			if r.shared.pods.peek(tt.pod.UID).bindNote != "" {
 				t.Error("the note is kept")
 			}

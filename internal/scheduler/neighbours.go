@@ -3,6 +3,8 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
@@ -47,6 +50,9 @@ func (s *State) newNeighbours(name, wrapped string, factory frameworkruntime.Plu
 			return nil, err
 		}
 		waiting, err := newWaitingPods(ctx, h, s.clock, plugin)
+		if err == nil {
+			s.waiting = append(s.waiting, waiting)
+		}
 		return &neighbours{filteringPlugin: plugin, name: name, waitingPods: waiting, skips: skips}, err
 	}
 }
@@ -65,7 +71,9 @@ func (n *neighbours) PreFilter(ctx context.Context, cs fwk.CycleState, pod *core
 	if n.skips(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	return n.filteringPlugin.PreFilter(ctx, cs, pod, infos)
+	n.waitingPods.begin()
+	result, status := n.filteringPlugin.PreFilter(ctx, cs, pod, infos)
+	return result, n.waitingPods.note(pod, status)
 }
 
 // PreScore is the plugin's own, for pods that it does not skip.
@@ -97,32 +105,53 @@ func (n *neighbours) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWi
 const gather = 50 * time.Millisecond
 
 // waitingPods are the pods that a plugin refused for their neighbours. They are
-// woken when another pod is bound of which the plugin's own hint says that it
-// may help.
+// woken when another pod is bound, or gets other labels, of which the plugin's own
+// hint says that it may help.
 //
-// kube-scheduler notes a binding in its cache at the same time, and maybe later than we
-// try the pod again. Its own bindings it has noted before; for those of others
-// everyone is woken twice.
+// kube-scheduler learns of such a change at the same time and tries the pod on
+// snapshots from before and after. So changes are remembered until a snapshot shows
+// them: a pod that is refused on one that does not is tried again.
 type waitingPods struct {
 	handle fwk.Handle
 	hint   fwk.QueueingHintFn
 	clock  clock.WithDelayedExecution
 	logger klog.Logger
+	lister corelisters.PodLister
 
 	mu   sync.Mutex
 	pods map[types.UID]*waitingPod
+	// changed are the pods that were bound or got other labels, the last ones, which
+	// the snapshot of the present cycle may not show. Cycles are counted.
+	changed []podKey
+	cycle   uint64
+	// tried are the pods without nodes that any profile tried, as they were then. A pod
+	// that is assumed is a neighbour with the labels that it had when it was tried,
+	// whatever labels it gets until it is bound.
+	tried map[types.UID]*corev1.Pod
 }
+
+// maxChanged bounds the changes that are remembered while no pod is tried.
+const maxChanged = 4096
+
+// podKey is a pod, whichever version of it.
+type podKey struct {
+	namespace, name string
+	uid             types.UID
+}
+
+func keyOfPod(pod *corev1.Pod) podKey { return podKey{pod.Namespace, pod.Name, pod.UID} }
 
 // waitingPod is one pod.
 type waitingPod struct {
 	pod *corev1.Pod
+	// cycle is the last in which it was refused.
+	cycle uint64
 	// next is when it may be woken again, and backoff how long after that: as long
 	// as kube-scheduler's own.
 	next    time.Time
 	backoff wait.Backoff
-	// planned is true when it is about to be woken, and again when it is then to
-	// be woken once more.
-	planned, again bool
+	// planned is true when it is about to be woken.
+	planned bool
 }
 
 func newWaitingPods(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecution, plugin fwk.EnqueueExtensions) (*waitingPods, error) {
@@ -130,7 +159,8 @@ func newWaitingPods(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecut
 	if err != nil {
 		return nil, err
 	}
-	s := &waitingPods{handle: h, clock: c, logger: klog.FromContext(ctx), pods: map[types.UID]*waitingPod{}}
+	pods := h.SharedInformerFactory().Core().V1().Pods()
+	s := &waitingPods{handle: h, clock: c, logger: klog.FromContext(ctx), lister: pods.Lister(), pods: map[types.UID]*waitingPod{}, tried: map[types.UID]*corev1.Pod{}}
 	for _, e := range events {
 		if e.Event.Resource == fwk.Pod && e.Event.ActionType&fwk.Add != 0 {
 			s.hint = e.QueueingHintFn
@@ -139,24 +169,82 @@ func newWaitingPods(ctx context.Context, h fwk.Handle, c clock.WithDelayedExecut
 	if s.hint == nil {
 		return nil, fmt.Errorf("%T does not declare which other pods it depends on", plugin)
 	}
-	return s, watch(h.SharedInformerFactory().Core().V1().Pods().Informer(), "pods", func(before, after *corev1.Pod) {
-		if (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {
-			s.bound(after)
+	return s, watch(pods.Informer(), "pods", func(before, after *corev1.Pod) {
+		if before != nil && before.Spec.NodeName == "" {
+			before = nil // it was no neighbour
+		}
+		if after.Spec.NodeName != "" && (before == nil || !maps.Equal(before.Labels, after.Labels)) {
+			s.change(before, after)
 		}
 	}, s.drop)
 }
 
-// note keeps a pod in mind that is refused. It is called for many nodes at once.
+// try keeps in mind how the pod is tried, until it is heard that it is bound or gone.
+func (s *waitingPods) try(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := s.lister.Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || now.UID != pod.UID || now.Spec.NodeName != "" && slices.Contains(s.changed, keyOfPod(pod)) {
+		return // that was heard already, or drop is about to be called
+	}
+	s.tried[pod.UID] = pod
+}
+
+// begin begins a cycle, and forgets the changes that its snapshot shows.
+func (s *waitingPods) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cycle++
+	s.changed = slices.DeleteFunc(s.changed, func(key podKey) bool {
+		_, _, unseen := s.unseen(key)
+		return !unseen
+	})
+}
+
+// unseen reports whether the snapshot does not show the pod as it is now, and returns
+// both versions; nil: the snapshot does not have it.
+func (s *waitingPods) unseen(key podKey) (shown, now *corev1.Pod, unseen bool) {
+	now, err := s.lister.Pods(key.namespace).Get(key.name)
+	if err != nil || now.UID != key.uid {
+		return nil, nil, false
+	}
+	info, err := s.handle.SnapshotSharedLister().NodeInfos().Get(now.Spec.NodeName)
+	if err != nil {
+		return nil, now, true
+	}
+	for _, pi := range info.GetPods() {
+		if shown = pi.GetPod(); shown.UID == key.uid {
+			return shown, now, !maps.Equal(shown.Labels, now.Labels)
+		}
+	}
+	return nil, now, true
+}
+
+// note keeps a pod in mind that is refused, as long as it waits. It is called for many
+// nodes at once.
 func (s *waitingPods) note(pod *corev1.Pod, status *fwk.Status) *fwk.Status {
-	if status.IsSuccess() {
+	if !status.IsRejected() {
 		return status
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := s.pods[pod.UID]; known != nil {
-		known.pod = pod
-	} else {
-		s.pods[pod.UID] = &waitingPod{pod: pod, backoff: wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 10 * time.Second}}
+	known := s.pods[pod.UID]
+	switch {
+	case known != nil && known.cycle == s.cycle:
+		return status
+	case known == nil:
+		// The store forgets a pod before drop is called, which waits for the lock.
+		if now, err := s.lister.Pods(pod.Namespace).Get(pod.Name); err != nil || now.UID != pod.UID || now.Spec.NodeName != "" {
+			return status
+		}
+		known = &waitingPod{backoff: wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 10 * time.Second}}
+		s.pods[pod.UID] = known
+	}
+	known.pod, known.cycle = pod, s.cycle
+	for _, key := range s.changed {
+		if shown, now, unseen := s.unseen(key); unseen {
+			s.consider(known, shown, now)
+		}
 	}
 	return status
 }
@@ -165,31 +253,49 @@ func (s *waitingPods) drop(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, pod.UID)
+	delete(s.tried, pod.UID)
 }
 
-// bound plans to wake the pods that may be helped by one that now has a node.
-func (s *waitingPods) bound(pod *corev1.Pod) {
+// change plans to wake the pods that may be helped by one that now has a node, or
+// other labels; before is nil in the first case.
+func (s *waitingPods) change(before, after *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.pods, pod.UID)
-	for uid, other := range s.pods {
-		if other.planned && other.again {
-			continue
-		}
-		// An error means that nothing is known, and then trying is right.
-		if hint, err := s.hint(s.logger, other.pod, nil, pod); err != nil || hint == fwk.Queue {
-			other.again = true
-			s.plan(uid, other)
+	delete(s.pods, after.UID)
+	if len(s.changed) == maxChanged {
+		s.changed = slices.Delete(s.changed, 0, maxChanged/2)
+	}
+	s.changed = append(s.changed, keyOfPod(after))
+	var assumed *corev1.Pod
+	if was := s.tried[after.UID]; before == nil && was != nil && !maps.Equal(was.Labels, after.Labels) {
+		assumed = was.DeepCopy()
+		assumed.Spec.NodeName = after.Spec.NodeName
+	}
+	delete(s.tried, after.UID)
+	for _, other := range s.pods {
+		s.consider(other, before, after)
+		if assumed != nil {
+			s.consider(other, assumed, after)
 		}
 	}
 }
 
-// plan has the pod woken, soon or after its back-off.
-func (s *waitingPods) plan(uid types.UID, pod *waitingPod) {
+// consider plans to wake the pod if the change of another may help it, soon or after its
+// back-off.
+func (s *waitingPods) consider(pod *waitingPod, before, after *corev1.Pod) {
 	if pod.planned {
 		return
 	}
+	var old any
+	if before != nil {
+		old = before
+	}
+	// An error means that nothing is known, and then trying is right.
+	if hint, err := s.hint(s.logger, pod.pod, old, after); err == nil && hint != fwk.Queue {
+		return
+	}
 	pod.planned = true
+	uid := pod.pod.UID
 	s.clock.AfterFunc(max(gather, pod.next.Sub(s.clock.Now())), func() { s.wake(uid) })
 }
 
@@ -204,11 +310,7 @@ func (s *waitingPods) wake(uid types.UID) {
 	}
 	pod.planned = false
 	pod.next = s.clock.Now().Add(pod.backoff.Step())
-	if pod.again {
-		pod.again = false
-		s.plan(uid, pod)
-	}
 	asleep := pod.pod
 	s.mu.Unlock()
-	s.handle.Activate(s.logger, map[string]*corev1.Pod{asleep.Namespace + "/" + asleep.Name: asleep})
+	activate(s.handle, asleep)
 }

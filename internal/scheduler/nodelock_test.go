@@ -16,6 +16,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // vendorNode is n1 when no annotation shows what serves it: the vendor's plugin.
@@ -24,14 +25,6 @@ func vendorNode() *corev1.Node {
 	n.ResourceVersion = "1"
 	n.Annotations = map[string]string{wire.AnnotationNodeCards: `[{"uuid":"GPU-0","totalDevCount":16,"totalCompute":100,"totalVRam":65536,"healthy":true}]`}
 	return n
-}
-
-// setNode stores a node as the informer would.
-func (r *rig) setNode(t *testing.T, n *corev1.Node) {
-	t.Helper()
-	if err := r.fakes.informers.Core().V1().Nodes().Informer().GetStore().Add(n); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestNeedsLock(t *testing.T) {
@@ -58,7 +51,7 @@ func TestNeedsLock(t *testing.T) {
 			if tt.off {
 				r.shared.locks = nil
 			}
-			r.setNode(t, tt.node)
+			r.addNode(t, tt.node)
 			if got, err := r.needsLock(makePod("p", tt.pod), "n1"); err != nil || got != tt.want {
 				t.Errorf("needsLock() = %v, %v; want %v", got, err, tt.want)
 			}
@@ -78,13 +71,11 @@ func TestNeedsLock(t *testing.T) {
 func TestBindTakesTheLock(t *testing.T) {
 	r, pod := newRig(t), makePod("p", slice(30, 8))
 	node := vendorNode()
-	r.setNode(t, node)
+	r.addNode(t, node)
 	r.fakes.snapshot = snapshotOf(nodeInfo(node))
-	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
-		t.Fatalf("Reserve() = %v", got)
-	}
+	succeeds(t, r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"))
 	patches := make(chan string, 2)
-	r.client.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	r.fakes.client.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch, ok := action.(clienttesting.PatchAction)
 		if !ok {
 			return true, nil, errors.New("no patch")
@@ -94,15 +85,13 @@ func TestBindTakesTheLock(t *testing.T) {
 		after.ResourceVersion = "2"
 		return true, after, nil
 	})
-	if err := r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(pod))
 	r.shared.locks.begin(t.Context(), sets.New(DefaultProfile))
-	onBind(r.client, errForbidden)
+	onBind(r.fakes.client, errForbidden)
 	if got := r.bind(t.Context(), pod); !strings.Contains(got.Message(), "forbidden") {
 		t.Fatalf("Bind() = %v, want what the API server said to the Binding", got)
 	}
-	if first := r.client.Actions()[0]; !first.Matches("patch", "nodes") {
+	if first := r.fakes.client.Actions()[0]; !first.Matches("patch", "nodes") {
 		t.Errorf("first came %s %s, want the lock", first.GetVerb(), first.GetResource().Resource)
 	}
 	want := `{"metadata":{"annotations":{"hami.io/mutex.lock":"2026-01-02T03:04:05Z,ns,p"},"resourceVersion":"1","uid":""}}`
@@ -122,7 +111,7 @@ func TestScoreOfStuckNode(t *testing.T) {
 	r := newRig(t)
 	node := vendorNode()
 	node.Annotations[wire.AnnotationLock] = "2026-01-02T03:04:05Z"
-	r.setNode(t, node)
+	r.addNode(t, node)
 	r.shared.locks.begin(t.Context(), sets.New(DefaultProfile))
 	done := make(chan error)
 	go func() { done <- r.takeLock(t.Context(), makePod("waits", slice(10, 4)), "n1") }()
@@ -166,9 +155,7 @@ func TestWithoutAdaption(t *testing.T) {
 	r.shared.locks = nil
 	r.setDevice(t, makeDevice("n1", 1))
 	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
-	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"); !got.IsSuccess() {
-		t.Fatalf("Reserve() = %v", got)
-	}
+	succeeds(t, r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"))
 	res := r.shared.pods.peek(pod.UID).reservation
 	for _, key := range []string{wire.AnnotationAllocated, wire.AnnotationPredicateTime} {
 		if _, written := res.annotations[key]; written {
@@ -219,14 +206,10 @@ func TestBindOfLatestVersion(t *testing.T) {
 			now := pod.DeepCopy()
 			now.ResourceVersion = "8"
 			tt.change(now)
-			if err := r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(now); err != nil {
-				t.Fatal(err)
-			}
-			onBind(r.client)
-			if got := r.bind(t.Context(), pod); !got.IsSuccess() {
-				t.Fatalf("Bind() = %v", got)
-			}
-			if got := sentBindings(t, r.client)[0].ResourceVersion; got != tt.want {
+			gputest.Must(t, r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(now))
+			onBind(r.fakes.client)
+			succeeds(t, r.bind(t.Context(), pod))
+			if got := sentBindings(t, r.fakes.client)[0].ResourceVersion; got != tt.want {
 				t.Errorf("bound version %s, want %s", got, tt.want)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -49,6 +50,8 @@ type entry struct {
 	// lowest is the lowest priority of a pod on the node.
 	lowest int32
 	node   *ledger.Node
+	// victims are the pods with cards, once preemption has asked for them.
+	victims []*place.Victim
 }
 
 // reading is what a pod holds according to its annotations. It stands for all
@@ -223,11 +226,16 @@ func (n *nodes) last(name string) *entry {
 	return n.entries[name]
 }
 
-// forget drops a node that is gone.
-func (n *nodes) forget(name string) {
+// retain drops the nodes that the snapshot does not list any more: a cycle on an older
+// one would bring them back if an event did.
+func (n *nodes) retain(listed map[string]int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.stock(n.entries[name], nil)
-	delete(n.entries, name)
-	n.pods.forgetNode(name)
+	for name, e := range n.entries {
+		if _, ok := listed[name]; !ok {
+			n.stock(e, nil)
+			delete(n.entries, name)
+		}
+	}
+	n.pods.retain(listed)
 }

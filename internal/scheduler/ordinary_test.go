@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // wrapped has the plugin of kube-scheduler that each of ours is.
@@ -65,9 +66,7 @@ func testOrdinaryPods(t *testing.T, profiles []string, args map[string]string) {
 		t.Fatal(err)
 	}
 	ours := &configv1.KubeSchedulerConfiguration{}
-	if err := yaml.UnmarshalStrict(text, ours); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, yaml.UnmarshalStrict(text, ours))
 	for name, raw := range args {
 		plain.Profiles[0].PluginConfig = append(plain.Profiles[0].PluginConfig, argsFor(wrapped[name], raw))
 		for i := range ours.Profiles {

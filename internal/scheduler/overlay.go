@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,13 +56,14 @@ func (p *pods) takeChanged(names []string) (all []string, version uint64) {
 	return names, p.version.Load()
 }
 
-// forgetNode drops a node that is gone. Reservations stay until their pods end.
-func (p *pods) forgetNode(node string) {
+// retain drops the nodes that are not listed. Reservations stay until their pods end.
+func (p *pods) retain(listed map[string]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := p.nodes[node]; n != nil && len(n.reserved) == 0 {
-		delete(p.nodes, node)
-	}
+	maps.DeleteFunc(p.nodes, func(name string, n *nodeOverlay) bool {
+		_, ok := listed[name]
+		return !ok && len(n.reserved) == 0
+	})
 }
 
 // unreserve removes the reservation, if there is one. The lock is held.
@@ -87,15 +89,13 @@ func (p *pods) reservations() (count int) {
 	return count
 }
 
-// reservedElsewhere returns the pods with a reservation on a node that is not listed.
-func (p *pods) reservedElsewhere(listed map[string]int) (out []*corev1.Pod) {
+// reservedElsewhere returns the reservations on nodes that are not listed.
+func (p *pods) reservedElsewhere(listed map[string]int) (out []*reservation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, n := range p.nodes {
 		if _, ok := listed[name]; !ok {
-			for _, res := range n.reserved {
-				out = append(out, res.pod)
-			}
+			out = append(out, n.reserved...)
 		}
 	}
 	return out

@@ -15,6 +15,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // reserveOn reserves cards for the pod and returns the pod as kube-scheduler
@@ -50,9 +51,7 @@ func (r *rig) cardsInUse(ni fwk.NodeInfo) []string {
 // TestReservationFollowsItsCard: the inventory is read in another order between
 // Reserve and the fold that sees the pod.
 func TestReservationFollowsItsCard(t *testing.T) {
-	r := newRig(t)
-	r.setDevice(t, makeDevice("n1", 3))
-	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	r := seen(t, 3)
 	assumed := r.reserveOn(t, makePod("p", whole(1)), "n1")
 	r.setDevice(t, swapped(makeDevice("n1", 3)))
 	if got := r.cardsInUse(nodeInfo(makeNode("n1"), assumed)); !slices.Equal(got, []string{"GPU-0"}) {
@@ -70,14 +69,15 @@ func countedNode(n string) *corev1.Node {
 	return node
 }
 
-// TestReservationOnCountedCards: a reserved pod is dealt cards by number like
-// the rest, so that no two pods count for one card.
+// TestReservationOnCountedCards: where only the number of cards is known they are dealt
+// again in each fold, to a reserved pod and to pods that were there before like to the
+// rest, so that no two pods count for one card.
 func TestReservationOnCountedCards(t *testing.T) {
 	r, node := newRig(t), countedNode("3")
-	r.fakes.snapshot = snapshotOf(nodeInfo(node, makePod("a", whole(1), boundTo("n1"))))
+	a, b := makePod("a", whole(1), boundTo("n1")), makePod("b", whole(1), boundTo("n1"))
+	r.fakes.snapshot = snapshotOf(nodeInfo(node, a))
 	assumed := r.reserveOn(t, makePod("p", whole(1)), "n1")
-	c, d := makePod("c", whole(1), boundTo("n1")), makePod("d", whole(1), boundTo("n1"))
-	for i, u := range r.shared.nodes.of(nodeInfo(node, c, d, assumed), false).Now().Usage {
+	for i, u := range r.shared.nodes.of(nodeInfo(node, b, a, assumed), false).Now().Usage {
 		if u.Slots != 1 {
 			t.Errorf("card %d counts for %d pods, want 1", i, u.Slots)
 		}
@@ -100,9 +100,7 @@ func TestSiblings(t *testing.T) {
 			if _, status := r.PreFilter(t.Context(), cs, first, infos); !status.IsSuccess() {
 				t.Fatal(status)
 			}
-			if got := r.Reserve(t.Context(), cs, first, "n1"); !got.IsSuccess() {
-				t.Fatal(got)
-			}
+			succeeds(t, r.Reserve(t.Context(), cs, first, "n1"))
 			assumed := first.DeepCopy()
 			assumed.Spec.NodeName = "n1"
 			if assume {
@@ -122,9 +120,7 @@ func TestSiblings(t *testing.T) {
 			r.Unreserve(t.Context(), cs, first, "n1")
 			if assume {
 				generation := ni.Generation
-				if err := ni.RemovePod(testLogger(t), assumed); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, ni.RemovePod(testLogger(t), assumed))
 				ni.Generation = generation
 			}
 			r.reserveOn(t, third, "n1")
@@ -144,7 +140,7 @@ func TestHoldFollowsItsCard(t *testing.T) {
 		offer := node.NewOffer(1)
 		offer.SetCards(0, gpu.SetOf(1))
 		ask, _ := request.Read(preemptor)
-		r.shared.pods.putHold(preemptor.UID, preemptorHold{
+		r.shared.pods.putHold(preemptor, preemptorHold{
 			node: "n1", placed: placed{topology: node.Topology(), holding: node.Holding(&offer, allocation.HolderOf(preemptor), &ask.Request)},
 		})
 	}
@@ -209,9 +205,7 @@ func TestReservationThatGetsIdentity(t *testing.T) {
 // TestReservationOfALostCard: a card that is not in the inventory for a while is
 // the pod's when it comes back.
 func TestReservationOfALostCard(t *testing.T) {
-	r := newRig(t)
-	r.setDevice(t, makeDevice("n1", 2))
-	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	r := seen(t, 2)
 	assumed := r.reserveOn(t, makePod("p", whole(1)), "n1")
 	ni := nodeInfo(makeNode("n1"), assumed)
 	less := makeDevice("n1", 2)
@@ -229,9 +223,7 @@ func TestReservationOfALostCard(t *testing.T) {
 // TestWhatIfHonoursTheOverlay: in a copy of a NodeInfo, a pod that was taken off
 // frees what was reserved for it; what was reserved after the snapshot stays.
 func TestWhatIfHonoursTheOverlay(t *testing.T) {
-	r := newRig(t)
-	r.setDevice(t, makeDevice("n1", 3))
-	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	r := seen(t, 3)
 	victim := r.reserveOn(t, makePod("v", whole(1)), "n1")
 	ni := nodeInfo(makeNode("n1"), victim)
 	r.fakes.snapshot = snapshotOf(ni)
@@ -241,9 +233,7 @@ func TestWhatIfHonoursTheOverlay(t *testing.T) {
 		t.Fatalf("%d pods hold cards, want 2", n)
 	}
 	without := ni.Snapshot()
-	if err := without.RemovePod(testLogger(t), victim); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, without.RemovePod(testLogger(t), victim))
 	if got := r.shared.nodes.of(without, true).Holdings(); len(got) != 1 || got[0].Holder != "ns/sibling" {
 		t.Errorf("without the victim %v hold cards, want the sibling alone", got)
 	}
@@ -262,9 +252,7 @@ func TestWhatIfHonoursTheOverlay(t *testing.T) {
 // TestReservationOfANamesake: what is still reserved for an ended pod takes nothing
 // from the pod that was created under its name.
 func TestReservationOfANamesake(t *testing.T) {
-	r := newRig(t)
-	r.setDevice(t, makeDevice("n1", 2))
-	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
+	r := seen(t, 2)
 	r.reserveOn(t, makePod("x", whole(1)), "n1")
 	again := makePod("x", whole(1), holds(1))
 	again.UID = "another"

@@ -7,16 +7,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 	"k8s.io/utils/clock"
 
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
@@ -39,11 +38,13 @@ type State struct {
 	// nothing is to be done for that plugin, see [DevicePluginAdaption].
 	locks   *locks
 	metrics *metrics
-	// quotas lists ResourceQuotas; nil when all profiles ignore them.
-	quotas corelisters.ResourceQuotaLister
+	// quotas has the ResourceQuotas; nil when all profiles ignore them.
+	quotas *quotas
 	// vendorPlugin is the label selector of the vendor's plugin; nil before the
 	// first profile's plugin is made.
 	vendorPlugin *string
+	// waiting are the pods that wait for their neighbours, by plugin of each profile.
+	waiting []*waitingPods
 	// betaCapacities makes [VolumesName] read CSIStorageCapacities as v1beta1.
 	betaCapacities bool
 }
@@ -72,7 +73,8 @@ type Plugin struct {
 	// podGroups is true when kube-scheduler schedules pod groups as a whole.
 	podGroups bool
 	quotaKeys string
-	// compares is true when tolerations may have comparison operators.
+	// compares is true when tolerations may have comparison operators, a feature of
+	// Kubernetes.
 	compares bool
 
 	// preemption handles all pods of the profile: those without cards as
@@ -110,7 +112,7 @@ func (s *State) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle)
 		MinCandidateNodesPercentage: *args.MinCandidateNodesPercentage,
 		MinCandidateNodesAbsolute:   *args.MinCandidateNodesAbsolute,
 	}
-	gates := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
+	gates := features()
 	base, err := defaultpreemption.New(ctx, defaults, h, gates)
 	if err != nil {
 		return nil, fmt.Errorf("preemption: %w", err)
@@ -119,6 +121,7 @@ func (s *State) newPlugin(ctx context.Context, obj runtime.Object, h fwk.Handle)
 	p.quotaKeys = args.QuotaKeys
 	p.compares = gates.EnableTaintTolerationComparisonOperators
 	p.nodeLister = h.SharedInformerFactory().Core().V1().Nodes().Lister()
+	wakeAfterEvictions(h, base.Executor)
 	p.evaluator = preemption.NewEvaluator(Name, h, p, base.Executor)
 	if err := s.selectVendorPlugin(args.VendorPluginSelector); err != nil {
 		return nil, err
@@ -142,19 +145,18 @@ func (s *State) selectVendorPlugin(selector string) error {
 	return s.nodes.vendor.Set(selector)
 }
 
-// cleanUp forgets pods and nodes that are gone.
+// cleanUp forgets pods that are gone.
 func (s *State) cleanUp(h fwk.Handle) error {
-	informers := h.SharedInformerFactory().Core().V1()
-	err := watch(informers.Pods().Informer(), "pods", nil, func(pod *corev1.Pod) {
+	informer := h.SharedInformerFactory().Core().V1().Pods()
+	s.pods.lister = informer.Lister()
+	changed := func(before, after *corev1.Pod) { s.podChanged(h, before, after) }
+	return watch(informer.Informer(), "pods", changed, func(pod *corev1.Pod) {
+		s.quitLine(h, pod, true)
 		s.pods.drop(pod.UID)
 		if pod.Spec.NodeName == "" && wire.Asks(pod) {
 			s.tryPreemptors(h)
 		}
 	})
-	if err != nil {
-		return err
-	}
-	return watch(informers.Nodes().Informer(), "nodes", nil, func(node *corev1.Node) { s.nodes.forget(node.Name) })
 }
 
 // watch calls the functions, either of which may be nil, when an object was added
@@ -193,6 +195,13 @@ func unwrapTombstone(obj any) any {
 
 // Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
+
+// nodeFilter returns what keeps the pod off nodes, whatever their cards.
+func (p *Plugin) nodeFilter(pod *corev1.Pod) *cluster.NodeFilter {
+	filter := cluster.NewNodeFilter(pod)
+	filter.Compares = p.compares
+	return filter
+}
 
 // SignPod keeps pods that ask for cards out of batching, which would reuse one
 // pod's ranking of nodes for the next: after each pod another node may be best.

@@ -9,10 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
@@ -27,24 +26,18 @@ type pods struct {
 	// lock.
 	version atomic.Uint64
 
+	// lister has the pods that exist; nil: all do. It is set before the scheduler runs.
+	lister corelisters.PodLister
+
 	mu    sync.Mutex
 	byUID map[types.UID]*podRecord
-	nodes map[string]*nodeOverlay
+	// preempting are the pods that cards are kept for.
+	preempting map[types.UID]*preemptorHold
+	nodes      map[string]*nodeOverlay
 	// changed has the nodes whose overlay or Device changed since [pods.takeChanged].
 	changed map[string]struct{}
-	calls   *calls
-}
-
-// calls are the functions that cost most on a pod's path. Tests count them.
-type calls struct {
-	readRequest      func(*corev1.Pod) (*request.PodRequest, field.ErrorList)
-	readBoundRequest func(*corev1.Pod) (*request.PodRequest, bool)
-	readHolding      func(*inventory.Inventory, *ledger.Node, *corev1.Pod, *request.PodRequest, bool) (ledger.Holding, bool, []string)
-	fit              func(*ledger.Node, *gpu.PodRequest, *place.Preference) (ledger.Offer, place.Refusal)
-}
-
-func newCalls() *calls {
-	return &calls{readRequest: request.ReadPending, readBoundRequest: request.ReadBound, readHolding: allocation.BookingFor, fit: place.Fit}
+	// lines has the pods that wait for the budgets of namespaces.
+	lines map[string]*line
 }
 
 // podRecord is what this process knows of one pod.
@@ -54,9 +47,9 @@ type podRecord struct {
 	hold        *preemptorHold
 	// bindNote is what the event of a pod that was just bound adds: its cards.
 	bindNote string
-	// overQuota is the refusal of a pod that waits for the budget of its namespace,
-	// and quotaWarned is true when an event has reported that it exceeds it.
-	overQuota   *place.Refusal
+	// overQuota is set while the pod waits for the budget of its namespace, and
+	// quotaWarned is true when an event has reported that it exceeds it.
+	overQuota   *overBudget
 	quotaWarned bool
 	// learned is true when the forecast has counted the pod.
 	learned bool
@@ -114,17 +107,41 @@ type preemptorHold struct {
 }
 
 func newPods() *pods {
-	return &pods{byUID: map[types.UID]*podRecord{}, nodes: map[string]*nodeOverlay{}, changed: map[string]struct{}{}, calls: newCalls()}
+	return &pods{
+		byUID: map[types.UID]*podRecord{}, preempting: map[types.UID]*preemptorHold{}, nodes: map[string]*nodeOverlay{},
+		changed: map[string]struct{}{}, lines: map[string]*line{},
+	}
 }
 
-// record returns the pod's record, a new one if there is none. The lock is held.
-func (p *pods) record(uid types.UID) *podRecord {
+// record returns the pod's record, a new one if there is none. It is not kept of a pod
+// that has ended: the store forgets a pod before drop is called, which waits for the
+// lock. The lock is held.
+func (p *pods) record(pod *corev1.Pod) *podRecord {
+	r := p.byUID[pod.UID]
+	if r == nil {
+		r = &podRecord{}
+		if p.lister == nil || !isGone(p.lister, pod) {
+			p.byUID[pod.UID] = r
+		}
+	}
+	return r
+}
+
+// binding returns the record of a pod that is being bound, kept even if the pod has
+// ended meanwhile: Unreserve drops it, or the event of the binding. The lock is held.
+func (p *pods) binding(uid types.UID) *podRecord {
 	r := p.byUID[uid]
 	if r == nil {
 		r = &podRecord{}
 		p.byUID[uid] = r
 	}
 	return r
+}
+
+// isGone reports whether the store shows that the pod does not exist.
+func isGone(lister corelisters.PodLister, pod *corev1.Pod) bool {
+	now, err := lister.Pods(pod.Namespace).Get(pod.Name)
+	return err != nil || now.UID != pod.UID
 }
 
 // peek returns a copy of the pod's record, an empty one if there is none.
@@ -139,10 +156,13 @@ func (p *pods) peek(uid types.UID) podRecord {
 
 // drop forgets a pod that is gone.
 func (p *pods) drop(uid types.UID) {
-	p.dropReservation(uid)
-	p.dropHold(uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if res := p.unreserve(uid); res != nil {
+		p.touch(res.node)
+	}
+	p.unhold(uid)
+	p.leaveLine(uid)
 	delete(p.byUID, uid)
 }
 
@@ -164,7 +184,7 @@ func (p *pods) request(pod *corev1.Pod) (*request.PodRequest, field.ErrorList) {
 	case known.pod == pod:
 		return known.ask, known.problems
 	case known.pod == nil || !sameAsk(known.pod, pod):
-		now.ask, now.problems = p.calls.readRequest(pod)
+		now.ask, now.problems = request.ReadPending(pod)
 	case known.tooLarge && !maps.Equal(known.pod.Annotations, pod.Annotations):
 		now.ask = known.ask
 	default:
@@ -182,7 +202,7 @@ func (p *pods) request(pod *corev1.Pod) (*request.PodRequest, field.ErrorList) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.record(pod.UID).request = now
+	p.record(pod).request = now
 	return now.ask, now.problems
 }
 
@@ -190,7 +210,7 @@ func (p *pods) request(pod *corev1.Pod) (*request.PodRequest, field.ErrorList) {
 func (p *pods) reject(pod *corev1.Pod, ask *request.PodRequest, problems field.ErrorList) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.record(pod.UID).request = podRequest{pod: pod, ask: ask, problems: problems, tooLarge: true}
+	p.record(pod).request = podRequest{pod: pod, ask: ask, problems: problems, tooLarge: true}
 }
 
 // requestChanged reports whether the update of a waiting pod may make it fit where
@@ -199,56 +219,33 @@ func (p *pods) requestChanged(before, after *corev1.Pod) bool {
 	return !sameAsk(before, after) || p.peek(after.UID).request.tooLarge && !maps.Equal(before.Annotations, after.Annotations)
 }
 
-// setOverQuota records that the pod waits for the budget of its namespace; nil: it
-// does not, or not any more.
-func (p *pods) setOverQuota(uid types.UID, refusal *place.Refusal) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if refusal != nil {
-		p.record(uid).overQuota = refusal
-	} else if r := p.byUID[uid]; r != nil {
-		r.overQuota = nil
-	}
-}
-
 // warnQuota reports whether the pod's excess is to be reported, once.
 func (p *pods) warnQuota(uid types.UID) bool {
-	return p.first(uid, func(r *podRecord) *bool { return &r.quotaWarned })
-}
-
-// waitingForQuota returns the pods that wait for the budget of the namespace.
-func (p *pods) waitingForQuota(namespace string) map[string]*corev1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	waiting := map[string]*corev1.Pod{}
-	for _, r := range p.byUID {
-		if pod := r.request.pod; r.overQuota != nil && pod != nil && pod.Namespace == namespace {
-			waiting[pod.Name] = pod
-		}
-	}
-	return waiting
+	r := p.byUID[uid]
+	return r == nil || first(&r.quotaWarned)
 }
 
 // learn reports whether the forecast counts a pending pod for the first time.
-func (p *pods) learn(uid types.UID) bool {
-	return p.first(uid, func(r *podRecord) *bool { return &r.learned })
-}
-
-// first sets a mark of the pod's record, and reports whether it was not set.
-func (p *pods) first(uid types.UID, mark func(*podRecord) *bool) bool {
+func (p *pods) learn(pod *corev1.Pod) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	set := mark(p.record(uid))
-	first := !*set
-	*set = true
-	return first
+	return first(&p.record(pod).learned)
+}
+
+// first sets the mark, and reports whether it was not set.
+func first(mark *bool) bool {
+	was := *mark
+	*mark = true
+	return !was
 }
 
 // putBindNote sets what the event of the pod's binding adds.
 func (p *pods) putBindNote(uid types.UID, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.record(uid).bindNote = text
+	p.binding(uid).bindNote = text
 }
 
 // takeBindNote returns what the event of the pod's binding adds, once.
@@ -270,7 +267,7 @@ func (p *pods) putReservation(uid types.UID, res reservation) {
 		p.touch(before.node)
 	}
 	res.uid = uid
-	p.record(uid).reservation = &res
+	p.binding(uid).reservation = &res
 	n := p.touch(res.node)
 	n.reserved = append(n.reserved, &res)
 }
@@ -291,12 +288,14 @@ func (p *pods) reservedOn(uid types.UID, node string) bool {
 }
 
 // putHold keeps cards for the preemptor, in place of those kept before.
-func (p *pods) putHold(uid types.UID, hold preemptorHold) {
-	p.dropHold(uid)
+func (p *pods) putHold(pod *corev1.Pod, hold preemptorHold) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.record(uid).hold = &hold
-	p.touch(hold.node)
+	p.unhold(pod.UID)
+	if p.record(pod) == p.byUID[pod.UID] {
+		p.byUID[pod.UID].hold, p.preempting[pod.UID] = &hold, &hold
+		p.touch(hold.node)
+	}
 }
 
 // getHold returns the cards that are kept for the preemptor on the node.
@@ -313,26 +312,45 @@ func (p *pods) heldOn(uid types.UID, node string) bool {
 	return hold != nil && hold.node == node
 }
 
+// waiting returns the pods that ask for cards and have none yet.
+func (p *pods) waiting() (pods []*corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.byUID {
+		if r.request.ask != nil && r.reservation == nil {
+			pods = append(pods, r.request.pod)
+		}
+	}
+	return pods
+}
+
 // preemptors returns the pods that cards are kept for.
 func (p *pods) preemptors() (holders []ledger.Holder) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range p.byUID {
-		if r.hold != nil {
-			holders = append(holders, r.hold.holding.Holder)
-		}
+	for _, hold := range p.preempting {
+		holders = append(holders, hold.holding.Holder)
 	}
 	return holders
 }
 
-// dropHold keeps the cards no longer.
-func (p *pods) dropHold(uid types.UID) {
+// dropHold keeps the cards no longer, and returns the node where they were kept.
+func (p *pods) dropHold(uid types.UID) (node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r := p.byUID[uid]; r != nil && r.hold != nil {
-		p.touch(r.hold.node)
-		r.hold = nil
+	return p.unhold(uid)
+}
+
+// unhold is the same while the lock is held.
+func (p *pods) unhold(uid types.UID) (node string) {
+	hold := p.preempting[uid]
+	if hold == nil {
+		return ""
 	}
+	p.touch(hold.node)
+	p.byUID[uid].hold = nil
+	delete(p.preempting, uid)
+	return hold.node
 }
 
 // withDefaultPolicy returns what the pod asks for with a policy where it names none.

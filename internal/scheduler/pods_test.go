@@ -1,77 +1,51 @@
 package scheduler
 
 import (
+	"fmt"
 	"maps"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/api/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/place"
-	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
-// TestReadOnce: from PreEnqueue to the last event after its binding, the request
-// and the allocation of a pod are read once, and its node is asked twice: whether it
-// can take the pod, and which cards it gets.
+// TestReadOnce: from PreFilter to the last event after its binding, the request and
+// the allocation of a pod are read once, and once its node has answered whether it can
+// take the pod, Filter and Score do not ask it again. What was read bears a mark, which
+// would be lost if it were read again, and the node's answer would be another one.
 func TestReadOnce(t *testing.T) {
 	r, pod, waiting := newRig(t), makePod("p", slice(30, 8)), makePod("waiting", whole(2))
-	var requests, holdings, fits int
-	isPod := func(p *corev1.Pod) int {
-		if p.UID == pod.UID {
-			return 1
-		}
-		return 0
-	}
-	calls, product := r.shared.pods.calls, newCalls()
-	calls.readRequest = func(p *corev1.Pod) (*request.PodRequest, field.ErrorList) {
-		requests += isPod(p)
-		return product.readRequest(p)
-	}
-	calls.readBoundRequest = func(p *corev1.Pod) (*request.PodRequest, bool) {
-		requests += isPod(p)
-		return product.readBoundRequest(p)
-	}
-	calls.readHolding = func(inv *inventory.Inventory, n *ledger.Node, p *corev1.Pod, ask *request.PodRequest, asks bool) (ledger.Holding, bool, []string) {
-		holdings += isPod(p)
-		return product.readHolding(inv, n, p, ask, asks)
-	}
-	calls.fit = func(n *ledger.Node, request *gpu.PodRequest, prefer *place.Preference) (ledger.Offer, place.Refusal) {
-		if n.Name == "n1" && !request.Requests[0].Whole {
-			fits++
-		}
-		return product.fit(n, request, prefer)
-	}
-
 	node := makeNode("n1")
 	r.setDevice(t, makeDevice("n1", 2))
 	r.addNode(t, node)
 	infos := []fwk.NodeInfo{nodeInfo(node)}
 	r.fakes.snapshot = snapshotOf(infos[0])
-	if got := r.PreEnqueue(t.Context(), pod); !got.IsSuccess() {
-		t.Fatalf("PreEnqueue() = %v", got)
-	}
 	cs := r.cycleOver(t, pod, infos)
-	if got := r.Filter(t.Context(), cs, pod, infos[0]); !got.IsSuccess() {
-		t.Fatalf("Filter() = %v", got)
-	}
+	const mark = 31 // percent, where the pod asks for 30
+	r.shared.pods.peek(pod.UID).request.ask.Request.Requests[0].Compute = mark
+	answered := r.shared.index.rows[0].entry
+	free := answered.node.Clone()
+	answered.node.BookAll(nil, []ledger.Holder{"ns/other"})
+	succeeds(t, r.Filter(t.Context(), cs, pod, infos[0]))
 	if _, got := r.Score(t.Context(), cs, pod, infos[0]); !got.IsSuccess() {
 		t.Fatalf("Score() = %v", got)
 	}
-	if got := r.Reserve(t.Context(), cs, pod, "n1"); !got.IsSuccess() {
-		t.Fatalf("Reserve() = %v", got)
+	if c, err := readState(cs); err != nil || len(c.ranks) > 0 {
+		t.Errorf("Score() finds out again what the node is worth: %v, %v", c.ranks, err)
 	}
+	answered.node = free
+	succeeds(t, r.Reserve(t.Context(), cs, pod, "n1"))
 	annotations := r.shared.pods.peek(pod.UID).reservation.annotations
-	onBind(r.client)
-	if got := r.bind(t.Context(), pod); !got.IsSuccess() {
-		t.Fatalf("Bind() = %v", got)
-	}
+	onBind(r.fakes.client)
+	succeeds(t, r.bind(t.Context(), pod))
 
 	assumed := pod.DeepCopy()
 	assumed.Spec.NodeName = "n1"
@@ -83,15 +57,25 @@ func TestReadOnce(t *testing.T) {
 		next.Status.Phase = phase
 		versions = append(versions, next)
 	}
+	var first *ledger.Part
 	for i, now := range versions[1:] {
 		if _, err := r.afterPodUpdate(testLogger(t), waiting, versions[i], now); err != nil {
 			t.Fatal(err)
 		}
 		r.hintOn(waiting, "n1")
 		r.cycleOver(t, waiting, []fwk.NodeInfo{nodeInfo(node, now)})
-	}
-	if requests != 1 || holdings != 1 || fits > 2 {
-		t.Errorf("the request was read %d times, the allocation %d times, and the node asked %d times; want 1, 1 and at most 2", requests, holdings, fits)
+		reading := &r.shared.nodes.last("n1").read[0]
+		if reading.amounts.Compute != mark {
+			t.Errorf("version %d counts %v of compute, want the marked %d: the request was read again", i+1, reading.amounts.Compute, mark)
+		}
+		if now == assumed {
+			continue // it has what is reserved
+		}
+		if part := &reading.holding.Parts[0]; first == nil {
+			first = part
+		} else if part != first {
+			t.Errorf("the allocation of version %d was read again", i+1)
+		}
 	}
 	if n := r.shared.pods.reservations(); n != 0 {
 		t.Errorf("%d reservations are left", n)
@@ -109,9 +93,7 @@ func TestUnreserveForgets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, pod := reserved(t)
 			if there {
-				if err := r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(pod))
 			}
 			r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
 			if record := r.shared.pods.peek(pod.UID); record.reservation != nil || (record.request.ask != nil) != there {
@@ -135,6 +117,100 @@ func TestReservationIsFor(t *testing.T) {
 	} {
 		if got := res.isFor(tt.pod); got != tt.want {
 			t.Errorf("%s: isFor() = %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestRecordsEnd: whatever is asked about a pod after it has ended, nothing is kept.
+func TestRecordsEnd(t *testing.T) {
+	r := newRig(t)
+	r.shared.pods.lister = r.fakes.informers.Core().V1().Pods().Lister()
+	r.setDevice(t, makeDevice("n1", 2))
+	r.setQuota(t, makeQuota("team", map[corev1.ResourceName]string{quota.LimitGPU: "1"}))
+	node, running := makeNode("n1"), makePod("running", whole(2), holds(0, 1), inNamespace("other"))
+	r.addNode(t, node)
+	info := nodeInfo(node, running)
+	r.fakes.snapshot = snapshotOf(info)
+	store := r.fakes.informers.Core().V1().Pods().Informer().GetStore()
+	for name, ask := range map[string]func(*corev1.Pod){
+		"tried": func(pod *corev1.Pod) { r.cycleOver(t, pod, []fwk.NodeInfo{info}) },
+		"over its quota": func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].Resources.Limits[wire.ResourceGPU] = resource.MustParse("2")
+			if r.preFilter(t, pod, info).IsSuccess() {
+				t.Error("a pod over its quota passes")
+			}
+		},
+		"asked whether an event helps": func(pod *corev1.Pod) {
+			if _, err := r.afterPodDelete(testLogger(t), pod, running, nil); err != nil {
+				t.Error(err)
+			}
+		},
+		"nominated":            func(pod *corev1.Pod) { r.shared.nodes.placeNominated(ledger.NewNode("n1", nil, ledger.Serves{}), pod) },
+		"promised to":          func(pod *corev1.Pod) { r.shared.pods.putHold(pod, preemptorHold{node: "n1"}) },
+		"too large":            func(pod *corev1.Pod) { r.shared.pods.reject(pod, nil, nil) },
+		"learned":              func(pod *corev1.Pod) { r.shared.pods.learn(pod) },
+		"reserved, not bound":  func(pod *corev1.Pod) { reserveAndFail(t, r, pod) },
+		"bound, and noted":     func(pod *corev1.Pod) { r.shared.pods.putBindNote(pod.UID, "a"); r.shared.pods.takeBindNote(pod.UID) },
+		"warned for its quota": func(pod *corev1.Pod) { r.shared.pods.warnQuota(pod.UID) },
+	} {
+		for _, there := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/there=%v", name, there), func(t *testing.T) {
+				pod := makePod("p", whole(1))
+				if there {
+					gputest.Must(t, store.Add(pod))
+					ask(pod)
+					gputest.Must(t, store.Delete(pod))
+				}
+				r.shared.pods.drop(pod.UID)
+				if !there {
+					ask(pod)
+				}
+				p := r.shared.pods
+				if len(p.byUID) > 0 || len(p.preempting) > 0 || len(p.preemptors()) > 0 || p.reservations() > 0 {
+					t.Errorf("%d records, %d preemptors and %d reservations are kept", len(p.byUID), len(p.preempting), p.reservations())
+				}
+				clear(p.byUID)
+			})
+		}
+	}
+}
+
+// reserveAndFail reserves cards for the pod, which is not bound.
+func reserveAndFail(t *testing.T, r *rig, pod *corev1.Pod) {
+	t.Helper()
+	r.shared.pods.putReservation(pod.UID, reservation{node: "n1", pod: pod})
+	if r.shared.pods.reservations() != 1 {
+		t.Error("nothing is reserved")
+	}
+	r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
+	if err := r.fakes.informers.Core().V1().Pods().Informer().GetStore().Delete(pod); err != nil {
+		t.Error(err)
+	}
+	r.shared.pods.drop(pod.UID)
+}
+
+// TestDropIsWhole: cards that are reserved while the end of the pod is heard are
+// released with its record, or kept with one that Unreserve finds.
+func TestDropIsWhole(t *testing.T) {
+	p, done := newPods(), make(chan struct{})
+	var dropping sync.WaitGroup
+	defer dropping.Wait()
+	defer close(done)
+	dropping.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				p.drop("a")
+			}
+		}
+	})
+	for i := range 300_000 {
+		p.putReservation("a", reservation{node: "n1"})
+		p.dropReservation("a")
+		if n := p.reservations(); n > 0 {
+			t.Fatalf("after %d tries %d reservations are kept that nothing can release", i+1, n)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -37,7 +36,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	if !p.shared.index.outranks(corev1helpers.PodPriority(pod)) {
 		return p.withoutPreemption(ctx, pod, m), fwk.NewStatus(fwk.Unschedulable)
 	}
-	result, status := p.evaluator.Preempt(ctx, cs, pod, m)
+	result, status := p.preempt(ctx, cs, c, pod, m)
 	text := status.Message()
 	switch {
 	case status.IsSuccess():
@@ -86,14 +85,13 @@ func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
 		return // the node is gone, and with it the room
 	}
 	node := p.shared.nodes.of(ni, false).Clone()
-	c.mu.Lock()
-	node.Release(c.victims[nodeName]...)
-	c.mu.Unlock()
+	evicted, _ := c.victimsOn(nodeName)
+	node.Release(evicted.holders()...)
 	for _, other := range nominatedBefore(pod, p.handle.NominatedPodsForNode(nodeName)) {
 		p.shared.nodes.placeNominated(node, other)
 	}
-	if offer, refusal := p.shared.pods.calls.fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
-		p.shared.pods.putHold(pod.UID, preemptorHold{node: nodeName, placed: placed{
+	if offer, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
+		p.shared.pods.putHold(pod, preemptorHold{node: nodeName, placed: placed{
 			topology: node.Topology(), holding: node.Holding(&offer, allocation.HolderOf(pod), &c.ask.Request),
 		}})
 	}
@@ -104,17 +102,15 @@ func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
 // whose Binding failed while the eviction was under way: at that moment the
 // preemptor waited for the eviction, and there is no later event.
 func (s *State) tryPreemptors(h fwk.Handle) {
-	pods := map[string]*corev1.Pod{}
+	var pods []*corev1.Pod
 	lister := h.SharedInformerFactory().Core().V1().Pods().Lister()
 	for _, holder := range s.pods.preemptors() {
 		namespace, name, _ := strings.Cut(string(holder), "/")
 		if pod, err := lister.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName == "" {
-			pods[string(holder)] = pod
+			pods = append(pods, pod)
 		}
 	}
-	if len(pods) > 0 {
-		h.Activate(klog.Background(), pods)
-	}
+	activate(h, pods...)
 }
 
 // complete completes the statuses of the nodes. A node that the pod may not use
@@ -126,8 +122,7 @@ func (p *Plugin) complete(c *cycle, pod *corev1.Pod, m fwk.NodeToStatusReader) f
 	if !ok {
 		return m
 	}
-	filter := cluster.NewNodeFilter(pod)
-	filter.Compares = p.compares
+	filter := p.nodeFilter(pod)
 	for i := range p.shared.index.rows {
 		row := &p.shared.index.rows[i]
 		name := row.entry.node.Name
@@ -139,7 +134,7 @@ func (p *Plugin) complete(c *cycle, pod *corev1.Pod, m fwk.NodeToStatusReader) f
 		if len(c.kept) == 0 || c.kept[i] {
 			continue
 		}
-		if _, refusal := p.shared.pods.calls.fit(row.entry.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
+		if _, refusal := place.Fit(row.entry.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
 			statuses.Set(name, status(&refusal))
 		}
 	}

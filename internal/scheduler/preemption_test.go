@@ -2,19 +2,21 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // budget protects the pods with the label app=<app>.
@@ -29,6 +31,19 @@ func budget(app string, allowed int32, charged ...string) *policyv1.PodDisruptio
 		b.Status.DisruptedPods[name] = metav1.Now()
 	}
 	return b
+}
+
+// victims returns the victims on the only node.
+func (r *rig) victims(t *testing.T, cs fwk.CycleState, pod *corev1.Pod, ni fwk.NodeInfo, pdbs ...*policyv1.PodDisruptionBudget) ([]*corev1.Pod, int, *fwk.Status) {
+	t.Helper()
+	c := stateOf(t, cs)
+	switch list, err := r.shortlist(t.Context(), cs, c, pod, []fwk.NodeInfo{ni}, pdbs); {
+	case err != nil:
+		return nil, 0, fwk.AsStatus(err)
+	case len(list) == 0:
+		return nil, 0, fwk.NewStatus(fwk.Unschedulable)
+	}
+	return r.SelectVictimsOnNode(t.Context(), cs.Clone(), pod, ni.Snapshot(), pdbs)
 }
 
 func TestSelectVictimsOnNode(t *testing.T) {
@@ -87,7 +102,7 @@ func TestSelectVictimsOnNode(t *testing.T) {
 			others: func(fwk.NodeInfo) *fwk.Status { return broken }, wantCode: fwk.Error,
 		},
 		"no pod to evict": {
-			onNode: []*corev1.Pod{makePod("a", whole(2), holds(0, 1))}, pod: makePod("p", whole(1)), wantCode: fwk.UnschedulableAndUnresolvable,
+			onNode: []*corev1.Pod{makePod("a", whole(2), holds(0, 1))}, pod: makePod("p", whole(1)), wantCode: fwk.Unschedulable,
 		},
 	}
 	for name, tt := range tests {
@@ -102,8 +117,7 @@ func TestSelectVictimsOnNode(t *testing.T) {
 				}
 				return r.Filter(ctx, cs, pod, ni)
 			}
-			pods, violated, status := r.SelectVictimsOnNode(t.Context(), r.cycle(t, tt.pod).Clone(), tt.pod,
-				nodeInfo(makeNode("n1"), tt.onNode...), []*policyv1.PodDisruptionBudget{budget("b", 0)})
+			pods, violated, status := r.victims(t, r.cycle(t, tt.pod), tt.pod, nodeInfo(makeNode("n1"), tt.onNode...), budget("b", 0))
 			if status.Code() != tt.wantCode || violated != tt.wantViolations {
 				t.Errorf("SelectVictimsOnNode() = %v with %d budgets broken, want %v with %d", status, violated, tt.wantCode, tt.wantViolations)
 			}
@@ -111,9 +125,7 @@ func TestSelectVictimsOnNode(t *testing.T) {
 			for _, pod := range pods {
 				names = append(names, pod.Name)
 			}
-			if diff := cmp.Diff(tt.want, names); diff != "" {
-				t.Errorf("victims (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "victims", tt.want, names)
 		})
 	}
 }
@@ -209,7 +221,7 @@ func TestVictimsNextToNominatedPods(t *testing.T) {
 				ni := nodeInfo(makeNode("n1"), onNode...)
 				r.fakes.snapshot = snapshotOf(ni)
 				cs := r.cycle(t, pod)
-				victims, _, status := r.SelectVictimsOnNode(t.Context(), cs.Clone(), pod, ni.Snapshot(), nil)
+				victims, _, status := r.victims(t, cs, pod, ni)
 				if !status.IsSuccess() {
 					t.Fatalf("SelectVictimsOnNode(%s) = %v", pod.Name, status)
 				}
@@ -219,10 +231,7 @@ func TestVictimsNextToNominatedPods(t *testing.T) {
 						onNode = slices.DeleteFunc(onNode, func(on *corev1.Pod) bool { return on == v })
 					}
 				}
-				c, err := readState(cs)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := stateOf(t, cs)
 				r.holdCards(c, pod, "n1")
 				h, _ := r.shared.pods.getHold(pod.UID, r.shared.nodes.of(ni, false))
 				cards = append(cards, h.Cards())
@@ -231,60 +240,14 @@ func TestVictimsNextToNominatedPods(t *testing.T) {
 				}
 				r.fakes.nominated["n1"] = append(r.fakes.nominated["n1"], podInfo(t, pod))
 			}
-			if diff := cmp.Diff(tt.wantVictims, evicted); diff != "" {
-				t.Errorf("victims (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.wantCards, cards); diff != "" {
-				t.Errorf("promised cards (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "victims", tt.wantVictims, evicted)
+			gputest.Equal(t, "promised cards", tt.wantCards, cards)
 		})
 	}
 }
 
-// TestPostFilterWithoutLowerPriority: where no pod can be evicted the answer
-// comes at once, and it clears an old nomination as kube-scheduler's own does.
-func TestPostFilterWithoutLowerPriority(t *testing.T) {
-	never := corev1.PreemptNever
-	tests := map[string]struct {
-		pod *corev1.Pod
-		// rejected: PreFilter rejects the pod.
-		rejected bool
-		wantCode fwk.Code
-		want     *fwk.PostFilterResult
-	}{
-		"a pod that may preempt": {
-			pod: makePod("p", whole(1), priority(3)), wantCode: fwk.Unschedulable, want: framework.NewPostFilterResultWithNominatedNode(""),
-		},
-		"a pod that never preempts": {
-			pod: makePod("p", whole(1), priority(3), func(pod *corev1.Pod) { pod.Spec.PreemptionPolicy = &never }), wantCode: fwk.Unschedulable,
-		},
-		"an invalid request": {
-			pod: makePod("p", slice(120, 8), priority(9)), rejected: true, wantCode: fwk.UnschedulableAndUnresolvable,
-			want: framework.NewPostFilterResultWithNominatedNode(""),
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.setDevice(t, makeDevice("n1", 1))
-			ni := nodeInfo(makeNode("n1"), makePod("q", whole(1), holds(0), priority(3)))
-			r.fakes.snapshot = snapshotOf(ni)
-			tt.pod.Status.NominatedNodeName = "n1"
-			r.shared.pods.putHold(tt.pod.UID, preemptorHold{node: "n1"})
-			cs, statuses := fwk.CycleState(framework.NewCycleState()), framework.NewDefaultNodeToStatus()
-			if !tt.rejected {
-				cs = r.cycle(t, tt.pod)
-				statuses.Set("n1", r.Filter(t.Context(), cs, tt.pod, ni))
-			}
-			result, status := r.PostFilter(t.Context(), cs, tt.pod, statuses)
-			if diff := cmp.Diff(tt.want, result); diff != "" || status.Code() != tt.wantCode || status.Message() != "" {
-				t.Errorf("PostFilter() = %v %q, want %v and no message; result (-want +got):\n%s", status.Code(), status.Message(), tt.wantCode, diff)
-			}
-			if kept := r.shared.pods.peek(tt.pod.UID).hold != nil; kept != (tt.want == nil) {
-				t.Errorf("the promise is kept: %v", kept)
-			}
-		})
-	}
+// TestOutranks: a pod of some node has a lower priority.
+func TestOutranks(t *testing.T) {
 	r := newRig(t)
 	r.setDevice(t, makeDevice("n1", 1))
 	ni := nodeInfo(makeNode("n1"), makePod("q", whole(1), holds(0), priority(3)))
@@ -294,7 +257,7 @@ func TestPostFilterWithoutLowerPriority(t *testing.T) {
 	}
 }
 
-func TestCovers(t *testing.T) {
+func TestCharges(t *testing.T) {
 	tests := map[string]struct {
 		change func(*policyv1.PodDisruptionBudget)
 		pod    *corev1.Pod
@@ -314,9 +277,47 @@ func TestCovers(t *testing.T) {
 			if tt.change != nil {
 				tt.change(b)
 			}
-			if got := covers(b, tt.pod); got != tt.want {
-				t.Errorf("covers() = %v, want %v", got, tt.want)
+			v := &place.Victim{}
+			newCharges([]*policyv1.PodDisruptionBudget{b}).of(&entry{read: []reading{{pod: tt.pod}}}, []*place.Victim{v})
+			if got := len(v.Budgets) == 1; got != tt.want {
+				t.Errorf("the eviction is charged: %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestManyBudgets: thousands of disruption budgets and of pods with labels of their own
+// are not all compared; pods beyond count as protected, those of other namespaces do not.
+func TestManyBudgets(t *testing.T) {
+	const many = 1000
+	var pdbs []*policyv1.PodDisruptionBudget
+	for i := range many {
+		pdb := budget(fmt.Sprint("b", i), 1)
+		pdb.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a", "i": strconv.Itoa(i)}}
+		pdbs = append(pdbs, pdb)
+	}
+	other := budget("other", 1)
+	other.Namespace = "other"
+	c := newCharges(append(pdbs, other))
+	first, protects := 0, 0
+	for i := range many {
+		pod := makePod("p")
+		pod.Labels = map[string]string{"app": "a", "i": strconv.Itoa(i)}
+		switch of := c.byNamespace[pod.Namespace].of(pod); {
+		case len(of) != 1:
+			t.Fatalf("%d budgets cover pod %d, want one", len(of), i)
+		case of[0].Name == fmt.Sprint("b", i):
+			first++
+		case of[0].Status.DisruptionsAllowed == 0:
+			protects++
+		}
+	}
+	if want := maxMatches / many; first != want || protects != many-want {
+		t.Errorf("%d pods are compared and %d protected, want %d and the rest of %d", first, protects, want, many)
+	}
+	pod := makePod("p", inNamespace("other"))
+	pod.Labels = other.Spec.Selector.MatchLabels
+	if of := c.byNamespace["other"].of(pod); len(of) != 1 || of[0].PodDisruptionBudget != other {
+		t.Errorf("%d budgets cover a pod of another namespace, want its own", len(of))
 	}
 }

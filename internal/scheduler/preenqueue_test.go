@@ -10,6 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // closedFence returns kube-scheduler with the plugin and the pods in its queue,
@@ -38,9 +39,7 @@ func TestTheFirstDecisionSeesWhatTheOldLeaderDid(t *testing.T) {
 	if f.term.isOpen() {
 		t.Fatal("open before the cache shows the old leader's pod")
 	}
-	if err := s.Cache.AddPod(klog.FromContext(ctx), old); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, s.Cache.AddPod(klog.FromContext(ctx), old))
 	f.steps(t)
 	if !f.term.isOpen() {
 		t.Fatal("closed")

@@ -23,10 +23,9 @@ func (s *State) wrapProfiles(sched *scheduler.Scheduler) {
 		sched.Profiles[name] = cardProfile{
 			Framework: f, shared: s,
 			searches: len(sched.Extenders) == 0 && ranksByCards(f.ListPlugins().Score.Enabled),
-			compares: features().EnableTaintTolerationComparisonOperators,
 		}
 	}
-	sched.FailureHandler = explaining(sched.FailureHandler)
+	sched.FailureHandler = s.undecided(explaining(sched.FailureHandler))
 }
 
 // cardProfile is a profile that gives kube-scheduler the best node of all for a pod
@@ -38,9 +37,6 @@ type cardProfile struct {
 	// searches is true where cards alone decide between nodes: there are no
 	// extenders, and no plugins that the profile of this package does not have.
 	searches bool
-	// compares is true when tolerations may have comparison operators, a feature of
-	// Kubernetes.
-	compares bool
 }
 
 // RunPostFilterPlugins runs the profile's plugins. For a pod with cards but
@@ -130,7 +126,7 @@ func (r *reservation) whole(cards gpu.Set) string {
 		return "all of card " + numbers
 	}
 	linked := "not linked"
-	switch linkage(r.topology, cards) {
+	switch r.topology.LinkedPairs(cards) {
 	case cards.Len() * (cards.Len() - 1) / 2:
 		linked = "all linked"
 	case 0:
@@ -138,13 +134,4 @@ func (r *reservation) whole(cards gpu.Set) string {
 		linked = "partly linked"
 	}
 	return fmt.Sprintf("all of cards %s (%s)", numbers, linked)
-}
-
-// linkage returns how many pairs of the cards have a direct link.
-func linkage(t *gpu.Topology, cards gpu.Set) int {
-	pairs := 0
-	for card := range cards.All() {
-		pairs += (t.Linked(card) & cards).Len()
-	}
-	return pairs / 2
 }

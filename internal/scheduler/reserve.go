@@ -1,10 +1,12 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -24,8 +26,9 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		return fwk.AsStatus(fmt.Errorf("reserve on %s: %w", nodeName, err))
 	}
 	node := p.withNominated(ni, pod, p.handle.NominatedPodsForNode(nodeName))
-	offer, refusal := p.shared.pods.calls.fit(node, &c.ask.Request, &c.prefer)
-	if refusal.Code != place.Fits {
+	offer, refusal := place.Fit(node, &c.ask.Request, &c.prefer)
+	if refusal.Code != place.Fits { // the node changed in this cycle, and others may have room
+		activate(p.handle, pod)
 		return status(&refusal)
 	}
 	holding := node.Holding(&offer, allocation.HolderOf(pod), &c.ask.Request)
@@ -40,10 +43,14 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		p.shared.pods.reject(pod, c.ask, problems)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
 	}
-	p.shared.pods.dropHold(pod.UID)
+	kept, _ := p.shared.pods.getHold(pod.UID, node)
+	promised := cmp.Or(p.shared.pods.dropHold(pod.UID), pod.Status.NominatedNodeName)
 	p.shared.pods.putReservation(pod.UID, reservation{
 		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, pod: pod, ask: c.ask, annotations: annotations, candidates: c.candidates,
 	})
+	if promised != "" && !apiequality.Semantic.DeepEqual(kept, holding) {
+		p.wakeOn(promised)
+	}
 	if offer.Incomplete {
 		p.shared.metrics.incomplete.Inc()
 	}

@@ -10,6 +10,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -18,7 +21,6 @@ import (
 func TestReserveOfTooManyAnnotations(t *testing.T) {
 	q := makePod("q", whole(1), holds(0))
 	r := seen(t, 2, q)
-	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1"), q))
 	small := makePod("p", whole(1))
 	r.reserveOn(t, small, "n1")
 	res := r.shared.pods.peek(small.UID).reservation
@@ -45,22 +47,62 @@ func TestReserveOfTooManyAnnotations(t *testing.T) {
 	running := large.DeepCopy() // the same annotations
 	running.Status.Message = "pending"
 	for _, pod := range []*corev1.Pod{large, running} {
-		if got, err := r.afterPodUpdate(testLogger(t), pod, large, pod); err != nil || got != fwk.QueueSkip {
-			t.Errorf("afterPodUpdate() with the same annotations = %v, %v; want QueueSkip", got, err)
-		}
-		if got, err := r.afterPodDelete(testLogger(t), pod, q, nil); err != nil || got != fwk.QueueSkip {
-			t.Errorf("afterPodDelete() = %v, %v; want QueueSkip", got, err)
-		}
+		wantHint(t, fwk.QueueSkip)(r.afterPodUpdate(testLogger(t), pod, large, pod))
+		wantHint(t, fwk.QueueSkip)(r.afterPodDelete(testLogger(t), pod, q, nil))
 		if _, got := r.PreFilter(t.Context(), framework.NewCycleState(), pod, nil); got.Code() != fwk.UnschedulableAndUnresolvable || got.Message() != want {
 			t.Errorf("PreFilter() = %v %v, want %s", got.Code(), got, want)
 		}
 	}
 
 	fits := sized(room)
-	if got, err := r.afterPodUpdate(testLogger(t), fits, running, fits); err != nil || got != fwk.Queue {
-		t.Errorf("afterPodUpdate() = %v, %v; want Queue", got, err)
-	}
+	wantHint(t, fwk.Queue)(r.afterPodUpdate(testLogger(t), fits, running, fits))
 	if got := r.Reserve(t.Context(), r.cycle(t, fits), fits, "n1"); !got.IsSuccess() {
 		t.Errorf("Reserve() = %v, want success with one byte less", got)
+	}
+}
+
+// TestReserveOfOtherCardsThanKept: when a pod takes other cards than those that were kept
+// for it, the pods are tried that fit now. If it takes the very same, none is.
+func TestReserveOfOtherCardsThanKept(t *testing.T) {
+	for name, tt := range map[string]struct {
+		kept      int // -1: the promise was made before a restart
+		nominated string
+		want      string
+	}{
+		"the same cards":       {kept: 0, nominated: "n1"},
+		"other cards":          {kept: 1, nominated: "n1", want: "w"},
+		"not known which":      {kept: -1, nominated: "n1", want: "w"},
+		"nothing was promised": {kept: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			small := makePod("a", slice(30, 8), holds(0))
+			r := seen(t, 2, small)
+			ni := nodeInfo(makeNode("n1"), small)
+			r.fakes.snapshot = snapshotOf(ni)
+			// One pod fits beside the preemptor, the other one does not.
+			for _, waiting := range []*corev1.Pod{makePod("w", whole(1)), makePod("v", whole(2))} {
+				r.shared.pods.request(waiting)
+			}
+			pod := makePod("p", slice(30, 8), priority(9))
+			pod.Status.NominatedNodeName = tt.nominated
+			if tt.kept >= 0 {
+				node := r.shared.nodes.of(ni, false)
+				offer := node.NewOffer(1)
+				offer.SetCards(0, gpu.SetOf(tt.kept))
+				ask, _ := request.Read(pod)
+				r.shared.pods.putHold(pod, preemptorHold{
+					node: "n1", placed: placed{topology: node.Topology(), holding: node.Holding(&offer, allocation.HolderOf(pod), &ask.Request)},
+				})
+			}
+			r.reserveOn(t, pod, "n1")
+			close(r.fakes.activated)
+			var got []string
+			for activated := range r.fakes.activated {
+				got = append(got, activated)
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("%v were to be tried, want %q", got, tt.want)
+			}
+		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -23,16 +21,10 @@ func (noClasses) DeviceClassResolver() fwk.DeviceClassResolver { return noClasse
 
 func (noClasses) GetDeviceClass(corev1.ResourceName) *resourcev1.DeviceClass { return nil }
 
-// draHandle is a handle with it.
-type draHandle struct{ *fakeHandle }
-
-func (draHandle) SharedDRAManager() fwk.SharedDRAManager { return noClasses{} }
-
 // makeStandIn makes one of the plugins that stand in for kube-scheduler's own.
 func makeStandIn(t *testing.T, name string) fwk.Plugin {
 	t.Helper()
-	client := fake.NewClientset()
-	p, err := NewState(clocktesting.NewFakeClock(start)).standIns()[name](t.Context(), nil, draHandle{&fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0)}})
+	p, err := NewState(clocktesting.NewFakeClock(start)).standIns()[name](t.Context(), nil, newHandle())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +129,7 @@ func TestResourcesWake(t *testing.T) {
 				continue
 			}
 			asked = true
-			if got, err := e.QueueingHintFn(klog.Background(), pod, nil, node); err != nil || got != tt.want {
-				t.Errorf("a node with %s CPUs and %s slices: %v, %v; want %v", tt.cpu, tt.slices, got, err, tt.want)
-			}
+			wantHint(t, tt.want)(e.QueueingHintFn(klog.Background(), pod, nil, node))
 		}
 		if !asked {
 			t.Error("new nodes are not asked about")

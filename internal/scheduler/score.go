@@ -46,7 +46,7 @@ func (p *Plugin) Score(_ context.Context, cs fwk.CycleState, pod *corev1.Pod, ni
 // worth returns what the best cards of the node are worth to the pod with the
 // nominated pods there, if it has room.
 func (p *Plugin) worth(c *cycle, pod *corev1.Pod, ni fwk.NodeInfo, nominated []fwk.PodInfo) (worth place.Worth, room bool) {
-	offer, refusal := p.shared.pods.calls.fit(p.withNominated(ni, pod, nominated), &c.ask.Request, &c.prefer)
+	offer, refusal := place.Fit(p.withNominated(ni, pod, nominated), &c.ask.Request, &c.prefer)
 	if refusal.Code != place.Fits {
 		return place.Worth{}, false
 	}

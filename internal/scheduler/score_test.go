@@ -2,11 +2,8 @@ package scheduler
 
 import (
 	"math"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -15,6 +12,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // lister is a snapshot of the given nodes.
@@ -129,10 +127,7 @@ func TestScoreIsTheRank(t *testing.T) {
 // rankedNodes returns the nodes from the best to the worst, as Score left them.
 func rankedNodes(t *testing.T, cs fwk.CycleState, names ...string) []rankedNode {
 	t.Helper()
-	c, err := readState(cs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := stateOf(t, cs)
 	var list fwk.NodeScoreList
 	for _, name := range names {
 		list = append(list, fwk.NodeScore{Name: name})
@@ -174,9 +169,7 @@ func TestNormalizeScore(t *testing.T) {
 			for node := range tt.ranks {
 				scores = append(scores, fwk.NodeScore{Name: node})
 			}
-			if status := newRig(t).NormalizeScore(t.Context(), withRanks(t, tt.ranks), nil, scores); !status.IsSuccess() {
-				t.Fatal(status)
-			}
+			succeeds(t, newRig(t).NormalizeScore(t.Context(), withRanks(t, tt.ranks), nil, scores))
 			var got map[string]int64
 			for _, s := range scores {
 				if got == nil {
@@ -184,46 +177,8 @@ func TestNormalizeScore(t *testing.T) {
 				}
 				got[s.Name] = s.Score
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("scores (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "scores", tt.want, got)
 		})
-	}
-}
-
-// TestOneBestNode: however many nodes there are, and in whatever order they
-// come, exactly one has 100, and always the same.
-func TestOneBestNode(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{2, 3, 100, 101, 5000} {
-		var scores fwk.NodeScoreList
-		ranks := map[string]int64{}
-		for i := range n {
-			scores = append(scores, fwk.NodeScore{Name: cardName(i)})
-			ranks[cardName(i)] = random.Int64N(5)
-		}
-		cs := withRanks(t, ranks)
-		var want string
-		for range 5 {
-			list := slices.Clone(scores)
-			random.Shuffle(n, func(i, j int) { list[i], list[j] = list[j], list[i] })
-			if status := newRig(t).NormalizeScore(t.Context(), cs, nil, list); !status.IsSuccess() {
-				t.Fatal(status)
-			}
-			var best []string
-			for _, s := range list {
-				if s.Score < 0 || s.Score > fwk.MaxScore {
-					t.Fatalf("score %d is out of range", s.Score)
-				}
-				if s.Score == fwk.MaxScore {
-					best = append(best, s.Name)
-				}
-			}
-			if len(best) != 1 || want != "" && best[0] != want {
-				t.Fatalf("of %d nodes the best are %v, want one, %s", n, best, want)
-			}
-			want = best[0]
-		}
 	}
 }
 

@@ -5,14 +5,12 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -23,6 +21,9 @@ import (
 // be filtered. Where there is none, kube-scheduler goes on as always: it asks all
 // nodes, collects their reasons and preempts.
 func (p cardProfile) RunPreFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
+	for _, waiting := range p.shared.waiting { // those of the other profiles, too
+		waiting.try(pod)
+	}
 	result, status, plugins := p.Framework.RunPreFilterPlugins(ctx, cs, pod)
 	if !status.IsSuccess() || !p.searches {
 		return result, status, plugins
@@ -33,11 +34,22 @@ func (p cardProfile) RunPreFilterPlugins(ctx context.Context, cs fwk.CycleState,
 	}
 	s := &search{cardProfile: p, cycle: c, cs: cs, pod: pod, allowed: result}
 	defer s.restore()
-	if best, ok := s.run(ctx); ok {
-		c.candidates = c.shape.room
-		return &fwk.PreFilterResult{NodeNames: sets.New(best)}, status, plugins
+	if best := s.run(ctx); best != nil {
+		c.candidates, c.found = c.shape.room, best
+		return &fwk.PreFilterResult{NodeNames: sets.New(best.Node().Name)}, status, plugins
 	}
 	return result, status, plugins
+}
+
+// RunFilterPluginsWithNominatedPods does not ask the node again that the search has
+// found. If it were refused now, since a pod was just nominated to it, kube-scheduler
+// would take all other nodes for hopeless: Reserve refuses it, and has the pod tried
+// again.
+func (p cardProfile) RunFilterPluginsWithNominatedPods(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
+	if c, err := readState(cs); err == nil && c.found == info {
+		return nil
+	}
+	return p.Framework.RunFilterPluginsWithNominatedPods(ctx, cs, pod, info)
 }
 
 // search is the search for one pod's node.
@@ -53,9 +65,9 @@ type search struct {
 	nominated []candidate
 }
 
-// run returns the best node that every plugin accepts. One node is asked first,
+// run returns the best node that every plugin accepts, if there is one. One node is asked first,
 // since it mostly is the one, and more at once each time that none was.
-func (s *search) run(ctx context.Context) (string, bool) {
+func (s *search) run(ctx context.Context) fwk.NodeInfo {
 	infos := s.shared.index.rows
 	for size := 1; ; size *= 4 {
 		batch := make([]int, 0, size)
@@ -67,7 +79,7 @@ func (s *search) run(ctx context.Context) (string, bool) {
 			batch = append(batch, row)
 		}
 		if len(batch) == 0 {
-			return "", false
+			return nil
 		}
 		accepted := make([]bool, len(batch))
 		ask := func(i int) {
@@ -79,7 +91,7 @@ func (s *search) run(ctx context.Context) (string, bool) {
 			s.Parallelizer().Until(ctx, len(batch), ask, "BestNode")
 		}
 		if i := slices.Index(accepted, true); i >= 0 && ctx.Err() == nil {
-			return infos[batch[i]].info.Node().Name, true
+			return infos[batch[i]].info
 		}
 	}
 }
@@ -134,10 +146,7 @@ func (s *search) isCandidate(row int) bool {
 // isAvoided reports whether another node is better whatever its cards: the node
 // has a taint that asks pods like this one to stay away, or its lock is stuck.
 func (s *search) isAvoided(node *corev1.Node) bool {
-	_, tainted := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, s.pod.Spec.Tolerations, func(t *corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectPreferNoSchedule
-	}, s.compares)
-	return tainted || s.cycle.plugin.isStuck(s.pod, node)
+	return cluster.Avoids(s.pod, node, s.cycle.plugin.compares) || s.cycle.plugin.isStuck(s.pod, node)
 }
 
 // restore puts the rows back into the order.
@@ -173,33 +182,10 @@ func hasPreferences(pod *corev1.Pod) bool {
 // isPreferred reports whether a pod that runs would rather have this one near or
 // far, which InterPodAffinity then counts for or against its node.
 func (p cardProfile) isPreferred(pod *corev1.Pod) bool {
-	infos, err := p.SnapshotSharedLister().NodeInfos().HavePodsWithAffinityList()
-	if err != nil || len(infos) == 0 {
-		return err != nil
+	terms := &p.shared.index.terms
+	if len(terms.terms) == 0 {
+		return false
 	}
 	namespace, err := p.SharedInformerFactory().Core().V1().Namespaces().Lister().Get(pod.Namespace)
-	if err != nil {
-		return true
-	}
-	for _, ni := range infos {
-		for _, pi := range ni.GetPodsWithAffinity() {
-			if prefers(pi, pod, namespace.Labels) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// prefers reports whether the first pod has an opinion about where the other goes.
-func prefers(pi fwk.PodInfo, pod *corev1.Pod, namespace labels.Set) bool {
-	for _, terms := range [][]fwk.WeightedAffinityTerm{pi.GetPreferredAffinityTerms(), pi.GetPreferredAntiAffinityTerms()} {
-		for i := range terms {
-			if terms[i].Matches(pod, namespace) {
-				return true
-			}
-		}
-	}
-	required := pi.GetRequiredAffinityTerms()
-	return slices.ContainsFunc(required, func(t fwk.AffinityTerm) bool { return t.Matches(pod, namespace) })
+	return err != nil || terms.match(pod, namespace.Labels)
 }

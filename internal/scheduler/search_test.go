@@ -1,10 +1,12 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestBestOfAllNodes: the scheduler chooses the node and the cards that `daybreak
@@ -113,12 +116,7 @@ func (w *choices) fill(t *testing.T, node *corev1.Node, cards int) {
 // run makes the scheduler see a bound pod.
 func (w *choices) run(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	if err := w.Cache.AddPod(klog.Background(), pod); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.informers.Core().V1().Pods().Informer().GetIndexer().Add(pod); err != nil {
-		t.Fatal(err)
-	}
+	w.settle(t, pod)
 	w.running = append(w.running, pod)
 }
 
@@ -126,7 +124,7 @@ func (w *choices) run(t *testing.T, pod *corev1.Pod) {
 func (w *choices) decide(t *testing.T, i int) {
 	t.Helper()
 	kinds := []podOption{whole(1), whole(2), whole(4), slice(10, 4), slice(30, 20), slice(60, 8)}
-	pod := makePod(fmt.Sprintf("p%d", i), kinds[w.random.IntN(len(kinds))], requesting(corev1.ResourceCPU, []string{"1", "2"}[w.random.IntN(2)]))
+	pod := makePod(fmt.Sprintf("p%d", i), kinds[w.random.IntN(len(kinds))], requesting(corev1.ResourceCPU, []string{"1", "2", "2500m"}[w.random.IntN(3)]))
 	if w.random.IntN(3) == 0 {
 		pod.Spec.NodeSelector = map[string]string{"pool": []string{"a", "b"}[w.random.IntN(2)]}
 		w.narrow++
@@ -153,9 +151,7 @@ func (w *choices) end(t *testing.T) {
 	i := w.random.IntN(len(w.running))
 	pod := w.running[i]
 	w.running = slices.Delete(w.running, i, i+1)
-	if err := w.Cache.RemovePod(klog.Background(), pod); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, w.Cache.RemovePod(klog.Background(), pod))
 	n := w.snapshot.Nodes[slices.IndexFunc(w.snapshot.Nodes, func(n *ledger.Node) bool { return n.Name == pod.Spec.NodeName })]
 	n.Release(allocation.HolderOf(pod))
 	n.FreeCPU += gpu.MilliCPU(pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
@@ -207,17 +203,11 @@ func TestSearch(t *testing.T) {
 				s.addNode(t, n, makeDevice(node, 2))
 			}
 			for _, pod := range tt.running {
-				if err := s.Cache.AddPod(klog.Background(), pod); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, s.Cache.AddPod(klog.Background(), pod))
 			}
-			if err := s.informers.Core().V1().Namespaces().Informer().GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, s.informers.Core().V1().Namespaces().Informer().GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}))
 			if tt.nominated != nil {
-				if err := s.informers.Core().V1().Pods().Informer().GetIndexer().Add(tt.nominated); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, s.informers.Core().V1().Pods().Informer().GetIndexer().Add(tt.nominated))
 				s.SchedulingQueue.Add(t.Context(), tt.nominated)
 				s.SchedulingQueue.AddNominatedPod(klog.Background(), podInfo(t, tt.nominated), &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "a"})
 			}
@@ -227,9 +217,7 @@ func TestSearch(t *testing.T) {
 				t.Fatalf("the snapshot is a %T", profile.SnapshotSharedLister())
 			}
 			for range 2 { // the order is the same after a search
-				if err := s.Cache.UpdateSnapshot(klog.Background(), snapshot); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, s.Cache.UpdateSnapshot(klog.Background(), snapshot))
 				result, status, _ := profile.RunPreFilterPlugins(t.Context(), framework.NewCycleState(), tt.pod)
 				if !status.IsSuccess() {
 					t.Fatal(status)
@@ -243,6 +231,51 @@ func TestSearch(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// interrupted is a profile in whose cycles something happens after PreFilter.
+type interrupted struct {
+	framework.Framework
+	happens func()
+}
+
+func (p interrupted) RunPreFilterPlugins(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
+	defer p.happens()
+	return p.Framework.RunPreFilterPlugins(ctx, cs, pod)
+}
+
+// TestSearchOvertaken: when the node that was found is promised to another pod before
+// kube-scheduler takes it, the pod is tried again at once and gets the next node. The
+// refusal of that node alone would let the pod sleep, or evict pods from it.
+func TestSearchOvertaken(t *testing.T) {
+	s := newUnfilled(t, "daybreak")
+	bound := make(chan string, 2)
+	s.bound = func(b *corev1.Binding) { bound <- b.Name + " on " + b.Target.Name }
+	for _, name := range []string{"a", "b"} {
+		node := offering(map[corev1.ResourceName]string{corev1.ResourceCPU: "8", corev1.ResourceMemory: "1Ti", corev1.ResourcePods: "9", wire.ResourceGPU: "2", wire.ResourceSGPU: "32"})
+		node.Name = name
+		s.addNode(t, node, makeDevice(name, 2))
+	}
+	pod, other := makePod("p", whole(1)), makePod("q", whole(2), priority(5))
+	for _, p := range []*corev1.Pod{pod, other} {
+		gputest.Must(t, s.informers.Core().V1().Pods().Informer().GetIndexer().Add(p))
+	}
+	ctx := klog.NewContext(t.Context(), klog.Logger{})
+	s.Profiles[DefaultProfile] = interrupted{Framework: s.Profiles[DefaultProfile], happens: sync.OnceFunc(func() {
+		s.SchedulingQueue.Add(ctx, other)
+		s.SchedulingQueue.AddNominatedPod(klog.Background(), podInfo(t, other), &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "a"})
+	})}
+	s.SchedulingQueue.Add(ctx, pod)
+	s.ScheduleOne(ctx)
+	if n := len(s.SchedulingQueue.UnschedulablePods()); n > 0 {
+		t.Fatal("the pod sleeps until something happens, although node b has room")
+	}
+	for _, want := range []string{"q on a", "p on b"} {
+		s.ScheduleOne(ctx)
+		if got := <-bound; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

@@ -36,6 +36,8 @@ type cycle struct {
 	// room when they were compared; one alone is not.
 	scored     []fwk.NodeInfo
 	candidates int
+	// found is the node that the search has found, unless it is nil.
+	found fwk.NodeInfo
 	// kept has the rows that PreFilter left over; nil: it left out none.
 	kept []bool
 	*findings
@@ -45,9 +47,27 @@ type cycle struct {
 // nodes are worth.
 type findings struct {
 	mu      sync.Mutex
-	victims map[string][]ledger.Holder
+	victims map[string]victims
+	// tries is the work that the search for victims took.
+	tries int
 	// ranks has what the index does not know of nodes.
 	ranks map[string]rank
+}
+
+// victims are the pods that would be evicted from a node, and how many of them a budget
+// protects.
+type victims struct {
+	pods       []*corev1.Pod
+	violations int
+}
+
+// holders returns the names of the pods.
+func (v victims) holders() []ledger.Holder {
+	holders := make([]ledger.Holder, len(v.pods))
+	for i, pod := range v.pods {
+		holders[i] = allocation.HolderOf(pod)
+	}
+	return holders
 }
 
 // rank is what a node is worth, if it has room.
@@ -105,25 +125,29 @@ func (c *cycle) ranked(scores fwk.NodeScoreList, x *index) []rankedNode {
 	return order
 }
 
-// noteVictims remembers who would be evicted from the node.
-func (f *findings) noteVictims(node string, pods []*corev1.Pod) {
+// noteVictims remembers which pods would be evicted from the node.
+func (f *findings) noteVictims(node string, pods []*corev1.Pod, violations int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.victims == nil {
-		f.victims = map[string][]ledger.Holder{}
+		f.victims = map[string]victims{}
 	}
-	f.victims[node] = nil
-	for _, p := range pods {
-		f.victims[node] = append(f.victims[node], allocation.HolderOf(p))
-	}
+	f.victims[node] = victims{pods: pods, violations: violations}
+}
+
+// victimsOn returns the pods that would be evicted from the node, if they are known.
+func (f *findings) victimsOn(node string) (v victims, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v, ok = f.victims[node]
+	return v, ok
 }
 
 // evicting returns the event's words for an eviction from the node.
 func (f *findings) evicting(node string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	v, _ := f.victimsOn(node)
 	pods := "1 pod"
-	if n := len(f.victims[node]); n != 1 {
+	if n := len(v.pods); n != 1 {
 		pods = fmt.Sprintf("%d pods", n)
 	}
 	return fmt.Sprintf("evicting %s of lower priority from %s", pods, node)

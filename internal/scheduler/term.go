@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +21,6 @@ var (
 	errStale = errors.New("the lease was not renewed in time: another scheduler may be leading")
 	// errTouched ends a Bind of a pod that a later leader has touched.
 	errTouched = errors.New("another scheduler is leading: it has touched the pod")
-	// errReplaced ends a process that runs without an election.
-	errReplaced = errors.New("another scheduler for the same pods has started: run one at a time, or enable leader election")
 )
 
 // sinceBoot returns the time since the machine started. Unlike the clock of
@@ -45,7 +42,7 @@ type term struct {
 	identity string
 
 	mu sync.Mutex
-	// deadline is how long a renewal is good for; zero without an election.
+	// deadline is how long a renewal is valid.
 	deadline time.Duration
 	// renewed is when the lease was last renewed; negative: never, or another
 	// process was seen to hold it.
@@ -57,8 +54,6 @@ type term struct {
 	stop  context.CancelCauseFunc
 	// held are the pods that an earlier leader may still bind.
 	held sets.Set[types.UID]
-	// fenced is the version of the last touch before the fence opened.
-	fenced atomic.Uint64
 
 	// started is closed when this process begins to lead, opened when nothing
 	// that an earlier leader decided can come through any more.
@@ -80,19 +75,16 @@ func (t *term) elect(lock resourcelock.Interface, deadline time.Duration) resour
 	return &watchedLock{Interface: lock, term: t}
 }
 
-// elected reports whether the term depends on a lease.
-func (t *term) elected() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.deadline > 0
-}
-
-// renew notes a renewal that was sent at the given time.
+// renew notes a renewal that was sent at the given time. This process leads since
+// the first one.
 func (t *term) renew(at time.Duration) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.renewed = at
-	t.mu.Unlock()
-	t.begin(at)
+	t.startOnce.Do(func() {
+		t.began = at
+		close(t.started)
+	})
 }
 
 // lapse notes that this process does not hold the lease.
@@ -100,16 +92,6 @@ func (t *term) lapse() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.renewed = -1
-}
-
-// begin notes that this process leads since the given time.
-func (t *term) begin(at time.Duration) {
-	t.startOnce.Do(func() {
-		t.mu.Lock()
-		t.began = at
-		t.mu.Unlock()
-		close(t.started)
-	})
 }
 
 // age returns how long this process has been leading.
@@ -129,18 +111,6 @@ func (t *term) end(err error) {
 	}
 }
 
-// replaced ends a term without an election when another process touches a pod
-// that this one has touched, or any pod since this one opened the fence.
-func (t *term) replaced(before, after *corev1.Pod) {
-	if t.elected() || !t.foreign(after) || allocation.TermOf(before) == allocation.TermOf(after) {
-		return
-	}
-	version, err := parseVersion(after.ResourceVersion)
-	if allocation.TermOf(before) == t.identity || err == nil && t.admits(after) && version > t.fenced.Load() {
-		t.end(errReplaced)
-	}
-}
-
 // fresh returns an error unless the lease was renewed recently enough that no
 // other process can hold it.
 func (t *term) fresh() error {
@@ -149,8 +119,6 @@ func (t *term) fresh() error {
 	switch {
 	case t.ended != nil:
 		return fmt.Errorf("%w: %w", errStale, t.ended)
-	case t.deadline == 0:
-		return nil
 	case t.renewed < 0:
 		return errStale
 	}
@@ -214,13 +182,8 @@ func (t *term) ready(ctx context.Context) error {
 	}
 }
 
-// open opens the fence; the version is that of the last touch.
-func (t *term) open(version uint64) {
-	t.openedOnce.Do(func() {
-		t.fenced.Store(version)
-		close(t.opened)
-	})
-}
+// open opens the fence.
+func (t *term) open() { t.openedOnce.Do(func() { close(t.opened) }) }
 
 // watchedLock notifies the term of every write of the lease that succeeded. The
 // time that counts is the one before the write was sent.

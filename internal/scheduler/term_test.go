@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"testing"
 	"time"
@@ -24,6 +25,12 @@ func (l *fakeLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []b
 
 func (*fakeLock) Identity() string { return "me" }
 
+// leads makes the process of the term lead for good, as "me".
+func leads(t *term) {
+	t.elect(&fakeLock{}, math.MaxInt64)
+	t.renew(0)
+}
+
 func (l *fakeLock) Create(context.Context, resourcelock.LeaderElectionRecord) error { return l.write() }
 
 func (l *fakeLock) Update(context.Context, resourcelock.LeaderElectionRecord) error { return l.write() }
@@ -33,27 +40,24 @@ func (l *fakeLock) Update(context.Context, resourcelock.LeaderElectionRecord) er
 func TestFresh(t *testing.T) {
 	const stale = "the lease was not renewed in time: another scheduler may be leading"
 	tests := map[string]struct {
-		elected, renewed, lapsed bool
-		after                    time.Duration
-		ended                    error
-		wantErr                  string
+		renewed, lapsed bool
+		after           time.Duration
+		ended           error
+		wantErr         string
 	}{
-		"no election":                   {after: time.Hour},
-		"no election, another started":  {ended: errReplaced, wantErr: stale + ": " + errReplaced.Error()},
-		"never renewed":                 {elected: true, wantErr: stale},
-		"just renewed":                  {elected: true, renewed: true},
-		"renewed, then held by another": {elected: true, renewed: true, lapsed: true, wantErr: stale},
-		"before the deadline":           {elected: true, renewed: true, after: 10*time.Second - 1},
-		"at the deadline":               {elected: true, renewed: true, after: 10 * time.Second, wantErr: stale + " (last renewed 10s ago)"},
-		"long after it":                 {elected: true, renewed: true, after: time.Minute, wantErr: stale + " (last renewed 1m0s ago)"},
+		"never renewed":                 {wantErr: stale},
+		"renewed, then ended":           {renewed: true, ended: errBroken, wantErr: stale + ": " + errBroken.Error()},
+		"just renewed":                  {renewed: true},
+		"renewed, then held by another": {renewed: true, lapsed: true, wantErr: stale},
+		"before the deadline":           {renewed: true, after: 10*time.Second - 1},
+		"at the deadline":               {renewed: true, after: 10 * time.Second, wantErr: stale + " (last renewed 10s ago)"},
+		"long after it":                 {renewed: true, after: time.Minute, wantErr: stale + " (last renewed 1m0s ago)"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var now time.Duration
 			term := newTerm(func() time.Duration { return now })
-			if tt.elected {
-				term.elect(&fakeLock{}, 10*time.Second)
-			}
+			term.elect(&fakeLock{}, 10*time.Second)
 			if tt.renewed {
 				term.renew(0)
 			}
@@ -165,8 +169,8 @@ func TestReady(t *testing.T) {
 	}
 	waiting := make(chan error)
 	go func() { waiting <- term.ready(t.Context()) }()
-	term.open(7)
-	term.open(8) // twice is fine
+	term.open()
+	term.open() // twice is fine
 	if err := <-waiting; err != nil {
 		t.Errorf("ready() = %v", err)
 	}

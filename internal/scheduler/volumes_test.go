@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	storagev1 "k8s.io/api/storage/v1"
 	storagev1beta1 "k8s.io/api/storage/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,8 @@ import (
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestBetaCapacities: on a server before 1.24 kube-scheduler's informer for
@@ -39,20 +42,28 @@ func TestBetaCapacities(t *testing.T) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	beta := f.ClientSet().StorageV1beta1().CSIStorageCapacities("kube-system")
-	if err := beta.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+	has := func(what string, check func([]*storagev1.CSIStorageCapacity) bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			all, err := lister.List(labels.Everything())
+			if err == nil && check(all) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the informer has %v, %v; want %s", all, err, what)
+			}
+		}
 	}
+	// What changes between the list and the watch, the fake client never shows.
+	capacity.Capacity = new(resource.MustParse("4Gi"))
+	has("the new size of a", func(all []*storagev1.CSIStorageCapacity) bool {
+		_, err := beta.Update(t.Context(), capacity.DeepCopy(), metav1.UpdateOptions{})
+		return err == nil && len(all) == 1 && all[0].Capacity.String() == "4Gi"
+	})
+	gputest.Must(t, beta.Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	capacity.Name = "b"
 	if _, err := beta.Create(t.Context(), capacity, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		all, err := lister.List(labels.Everything())
-		if err == nil && len(all) == 1 && all[0].Name == "b" {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the informer has %v, %v; want b only", all, err)
-		}
-	}
+	has("b only", func(all []*storagev1.CSIStorageCapacity) bool { return len(all) == 1 && all[0].Name == "b" })
 }

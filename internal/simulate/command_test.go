@@ -59,27 +59,34 @@ func TestOutput(t *testing.T) {
 
 // TestContract: the fields that scripts read.
 func TestContract(t *testing.T) {
-	text, err := runCommand(t, append(trace, "--policy", "daybreak", "--seed", "7", "-o", "json")...)
-	if err != nil {
-		t.Fatal(err)
+	type run struct {
+		Policy, Mix         string
+		Seed                int64
+		Nodes, Cards, Pods  int
+		AllocatedPercentAt  map[string]float64
+		FirstFailurePercent *float64
+		FailedAt100         map[string]int
 	}
-	var got struct {
-		Runs []struct {
-			Policy              string
-			Seed                int64
-			Nodes, Cards, Pods  int
-			AllocatedPercentAt  map[string]float64
-			FirstFailurePercent *float64
-			FailedAt100         map[string]int
+	runs := func(args ...string) []run {
+		t.Helper()
+		text, err := runCommand(t, append(args, "--policy", "daybreak", "--seed", "7", "-o", "json")...)
+		if err != nil {
+			t.Fatal(err)
 		}
+		var got struct{ Runs []run }
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+		return got.Runs
 	}
-	if err := json.Unmarshal([]byte(text), &got); err != nil {
-		t.Fatal(err)
+	if got := runs("--topology", "--jobs", "200", "--servers", "2", "--mix", "training", "--load", "0.5", "--seeds", "2"); len(got) != 2 || got[1].Policy != "daybreak" || got[1].Mix != "training" || got[1].Seed != 8 {
+		t.Errorf("runs of the topology study %+v", got)
 	}
-	if len(got.Runs) != 1 {
-		t.Fatalf("%d runs, want one", len(got.Runs))
+	got := runs(trace...)
+	if len(got) != 1 {
+		t.Fatalf("%d runs, want one", len(got))
 	}
-	r := got.Runs[0]
+	r := got[0]
 	if r.Policy != "daybreak" || r.Seed != 7 || r.Nodes != 4 || r.Cards != 20 || r.Pods == 0 {
 		t.Errorf("run %+v", r)
 	}
@@ -203,26 +210,6 @@ func TestPageEscapes(t *testing.T) {
 	}
 	if strings.Contains(b.String(), "<script>alert") || strings.Count(b.String(), "</script>") != 1 {
 		t.Errorf("a name became markup:\n%s", b.String())
-	}
-}
-
-func TestTopology(t *testing.T) {
-	args := []string{"--topology", "--jobs", "200", "--servers", "2", "--mix", "training", "--load", "0.5", "--policy", "daybreak", "--seeds", "2"}
-	text, err := runCommand(t, append(args, "-o", "json")...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
-		Runs []struct{ Policy, Mix string }
-	}
-	if err := json.Unmarshal([]byte(text), &got); err != nil {
-		t.Fatal(err)
-	}
-	if len(got.Runs) != 2 || got.Runs[0].Policy != "daybreak" || got.Runs[0].Mix != "training" {
-		t.Errorf("runs %+v", got.Runs)
-	}
-	if text, err = runCommand(t, args...); err != nil || !strings.Contains(text, "daybreak") {
-		t.Errorf("table %q, %v", text, err)
 	}
 }
 

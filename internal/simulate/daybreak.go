@@ -24,7 +24,7 @@ func newDaybreak(w *world) policy {
 	d := &daybreak{learner: place.NewLearner()}
 	d.cards = ranking[place.Worth]{world: w, ask: d.ask, compare: place.Worth.Compare}
 	d.withoutCards = ranking[float64]{world: w, compare: cmp.Compare[float64], ask: func(s *server, k *kind) (float64, gpu.Set, bool) {
-		return float64(s.FreeCPU-k.request.CPU) / float64(s.free+1), 0, s.admits(k)
+		return float64(s.FreeCPU-k.cpu) / float64(s.free+1), 0, s.admits(k)
 	}}
 	supply := map[string]int{}
 	for _, s := range w.servers {

@@ -198,9 +198,8 @@ func (e *interruptedError) Unwrap() error { return e.cause }
 
 // runAll makes n runs, as many at a time as there are processors, and returns
 // their results in order. When the context ends, it returns those of the runs
-// that were completed and an [interruptedError]. Progress, which may be nil, is
-// called from one goroutine at a time with the number of jobs that have arrived in
-// all runs.
+// that were completed and an [interruptedError]. Progress is called from one goroutine
+// at a time with the number of jobs that have arrived in all runs.
 func runAll[R any](ctx context.Context, n int, total int64, progress func(done, total int64), run func(ctx context.Context, i int, arrived func(jobs int)) (R, error)) ([]R, error) {
 	var mu sync.Mutex
 	var done int64
@@ -208,9 +207,7 @@ func runAll[R any](ctx context.Context, n int, total int64, progress func(done, 
 		mu.Lock()
 		defer mu.Unlock()
 		done += int64(jobs)
-		if progress != nil {
-			progress(done, total)
-		}
+		progress(done, total)
 	}
 	results := make([]*R, n)
 	group, runs := errgroup.WithContext(ctx)

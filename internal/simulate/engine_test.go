@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -67,7 +66,7 @@ func TestQueueTheory(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := scenarioOf(load, 8)
-			run, err := c.play(t.Context(), &Options{Servers: tc.servers, Jobs: 60_000}, 1, func(int) {})
+			run, err := c.play(t.Context(), &Options{Servers: tc.servers, Jobs: 30_000}, 1, func(int) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +76,7 @@ func TestQueueTheory(t *testing.T) {
 			if math.Abs(run.AllocatedPercent/100-load) > 0.02 {
 				t.Errorf("allocated %.1f%%, want %g%%", run.AllocatedPercent, 100*load)
 			}
-			if run.Measured["8"] != 54_000 {
+			if run.Measured["8"] != 27_000 {
 				t.Errorf("%d jobs measured, want all but the first tenth", run.Measured["8"])
 			}
 		})
@@ -151,7 +150,7 @@ func TestBrokenZones(t *testing.T) {
 func TestSameOptionsSameResult(t *testing.T) {
 	run := func(o Options) []outcome {
 		t.Helper()
-		s, err := runStudy(t.Context(), &o, nil)
+		s, err := runStudy(t.Context(), &o, ignoreProgress)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,20 +220,18 @@ func TestStudyProgress(t *testing.T) {
 	}
 }
 
+// TestStudyStops: a run ends soon after its context, in the middle of its jobs.
 func TestStudyStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	o := small()
-	o.Jobs = 1_000_000
+	o.Jobs = 100_000
 	var calls atomic.Int32
 	_, err := runStudy(ctx, &o, func(int64, int64) {
 		calls.Add(1)
 		cancel()
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want that it was cancelled", err)
-	}
-	if calls.Load() > 100 {
-		t.Errorf("went on for %d steps after it was cancelled", calls.Load())
+	if !errors.Is(err, context.Canceled) || calls.Load() > 100 {
+		t.Errorf("error %v, want that it was cancelled, after %d steps", err, calls.Load())
 	}
 }
 
@@ -253,22 +250,4 @@ func TestPoliciesAreChecked(t *testing.T) {
 	}
 }
 
-func TestResultIsJSON(t *testing.T) {
-	o := small()
-	o.Zones = []string{"4x2", "none"}
-	want, err := runStudy(t.Context(), &o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got study
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("written and read back (-want +got):\n%s", diff)
-	}
-}
+func ignoreProgress(_, _ int64) {}

@@ -78,7 +78,7 @@ func (f *fgd) score(s *server, k *kind) (float64, gpu.Set) {
 		for c := range cards.All() {
 			after[c] -= k.share
 		}
-		return f.cost(f.fragmentation(s.model, s.FreeCPU-k.request.CPU, after) - before)
+		return f.cost(f.fragmentation(s.model, s.FreeCPU-k.cpu, after) - before)
 	}
 	room := s.room(k)
 	if !k.fractional() {
@@ -109,7 +109,7 @@ func (f *fgd) fragmentation(model string, cpu gpu.MilliCPU, left []gpu.Percent) 
 				large++
 			}
 		}
-		if k.cards == 0 || k.request.CPU > cpu || large < k.cards || !k.runsOn(model) {
+		if k.cards == 0 || k.cpu > cpu || large < k.cards || !k.runsOn(model) {
 			usable = 0
 		}
 		sum += k.weight * float64(all-usable) / 100

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
 // kind is what jobs that ask for the same have in common.
@@ -14,8 +15,9 @@ type kind struct {
 	id     int
 	cards  int
 	share  gpu.Percent // of each card; 100 is the whole card
-	memory gpu.MiB     // of the host
-	size   string      // in reports
+	cpu    gpu.MilliCPU
+	memory gpu.MiB // of the host
+	size   string  // in reports
 	// weight is how often jobs of the kind come, in relation to the other kinds.
 	weight  float64
 	request gpu.PodRequest
@@ -66,7 +68,7 @@ const (
 
 // key is the same for jobs of a trace that ask for the same.
 func (k *kind) key() string {
-	return fmt.Sprint(k.request.CPU, k.memory, k.cards, k.share, k.request.QoS, k.request.Models)
+	return fmt.Sprint(k.cpu, k.memory, k.cards, k.share, k.request.QoS, k.request.Models)
 }
 
 // kindsOf returns the pods as jobs that never leave, and their kinds; a kind's
@@ -81,7 +83,8 @@ func kindsOf(pods []Pod, oneQoS bool) (kinds []kind, jobs []job) {
 			qos = p.QoS
 		}
 		k := newKind(p.Cards, gpu.Percent(p.Milli/milliPercent), qos)
-		k.memory, k.request.CPU, k.request.Models = p.Memory, gpu.MilliCPU(p.CPU), p.Models
+		k.cpu, k.memory, k.request.Models = gpu.MilliCPU(p.CPU), p.Memory, p.Models
+		k.request.CPU = k.cpu.Coarse(place.CPUDigits)
 		key := k.key()
 		if _, ok := known[key]; !ok {
 			k.id = len(kinds)

@@ -195,13 +195,13 @@ func firstFit(s *server, k *kind) (float64, gpu.Set) {
 
 // bestFit leaves the least CPU and card share behind.
 func bestFit(s *server, k *kind) (float64, gpu.Set) {
-	return float64(s.FreeCPU-k.request.CPU)/referenceCPU + float64(s.free-k.demand())/referenceCards, s.usualCards(k)
+	return float64(s.FreeCPU-k.cpu)/referenceCPU + float64(s.free-k.demand())/referenceCards, s.usualCards(k)
 }
 
 // dotProduct takes the server whose free amounts point least in the direction
 // of the request, in hundredths, as the published runs round it.
 func dotProduct(s *server, k *kind) (float64, gpu.Set) {
-	cpu := float64(s.FreeCPU) / referenceCPU * float64(k.request.CPU) / referenceCPU
+	cpu := float64(s.FreeCPU) / referenceCPU * float64(k.cpu) / referenceCPU
 	cards := float64(s.free) / referenceCards * float64(k.demand()) / referenceCards
 	return math.Floor(50 * (cpu + cards)), s.usualCards(k)
 }

@@ -1,12 +1,13 @@
 package simulate
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -46,71 +47,53 @@ func TestTopologyPolicies(t *testing.T) {
 	empty := booked{}
 	cases := map[string]struct {
 		policy     string
-		shape      string
+		shape      string // 2x4, unless given
 		servers    []booked
 		job        kind
 		wantServer int
 		want       []int // nil: fits nowhere
 	}{
 		"greedy takes the last cards of the fullest server": {
-			policy: "hami-greedy", shape: "2x4", servers: []booked{empty, {7: 100}, empty}, job: whole(4),
+			policy: "hami-greedy", servers: []booked{empty, {7: 100}, empty}, job: whole(4),
 			wantServer: 1, want: []int{3, 4, 5, 6},
 		},
-		"HAMi takes the smallest zone that suffices": {
-			policy: "hami", shape: "2x4", servers: []booked{{6: 100, 7: 100}}, job: whole(2), want: []int{4, 5},
-		},
+		"HAMi takes the smallest zone that suffices": {policy: "hami", servers: []booked{{6: 100, 7: 100}}, job: whole(2), want: []int{4, 5}},
 		"HAMi fills the fullest server although another has a whole zone": {
-			policy: "hami", shape: "2x4", servers: []booked{empty, {0: 100, 4: 100}}, job: whole(4),
+			policy: "hami", servers: []booked{empty, {0: 100, 4: 100}}, job: whole(4),
 			wantServer: 1, want: []int{1, 2, 3, 7},
 		},
-		"HAMi empties the smallest zone first where none suffices": {
-			policy: "hami", shape: "2x4", servers: []booked{{2: 100, 3: 100}}, job: whole(5), want: []int{0, 1, 5, 6, 7},
-		},
+		"HAMi empties the smallest zone first where none suffices": {policy: "hami", servers: []booked{{2: 100, 3: 100}}, job: whole(5), want: []int{0, 1, 5, 6, 7}},
 		"HAMi with topology on goes where the cards are worth most": {
-			policy: "hami-topology", shape: "2x4", servers: []booked{{0: 100, 4: 100}, empty}, job: whole(4),
+			policy: "hami-topology", servers: []booked{{0: 100, 4: 100}, empty}, job: whole(4),
 			wantServer: 1, want: []int{0, 1, 2, 3},
 		},
 		"HAMi with topology on breaks the zone that loses least": {
-			policy: "hami-topology", shape: "2x4", servers: []booked{empty, {0: 100, 1: 100, 2: 100}}, job: whole(1),
+			policy: "hami-topology", servers: []booked{empty, {0: 100, 1: 100, 2: 100}}, job: whole(1),
 			wantServer: 1, want: []int{3},
 		},
 		"HAMi puts a part of a card on the emptiest card of the fullest server": {
-			policy: "hami", shape: "2x4", servers: []booked{empty, {0: 47}}, job: fraction(46), wantServer: 1, want: []int{7},
+			policy: "hami", servers: []booked{empty, {0: 47}}, job: fraction(46), wantServer: 1, want: []int{7},
 		},
-		"HAMi takes cards without links from the last": {
-			policy: "hami", shape: "none", servers: []booked{{7: 100}}, job: whole(2), want: []int{5, 6},
-		},
+		"HAMi takes cards without links from the last": {policy: "hami", shape: "none", servers: []booked{{7: 100}}, job: whole(2), want: []int{5, 6}},
 		"a part of a card does not fit where compute is short or the card is taken alone": {
-			policy: "hami", shape: "2x4",
+			policy:  "hami",
 			servers: []booked{{0: 100, 1: 100, 2: 100, 3: 100, 4: 100, 5: 100, 6: 100, 7: 81}, {0: 47}},
 			job:     fraction(32), wantServer: 1, want: []int{7},
 		},
-		"whole cards do not fit where too few are idle": {
-			policy: "hami-greedy", shape: "2x4", servers: []booked{{0: 11}}, job: whole(8), want: nil,
-		},
-		"FGD fills the hole that fits": {
-			policy: "fgd", shape: "2x4", servers: []booked{{0: 47, 1: 65}, empty}, job: fraction(32), wantServer: 0, want: []int{1},
-		},
-		"FGD does not break an idle server": {
-			policy: "fgd", shape: "2x4", servers: []booked{empty, {0: 100}}, job: whole(1), wantServer: 1, want: []int{1},
-		},
-		"FGD does not see zones": {
-			policy: "fgd", shape: "2x4", servers: []booked{{0: 100, 1: 100, 2: 100}}, job: whole(4), want: []int{3, 4, 5, 6},
-		},
+		"whole cards do not fit where too few are idle": {policy: "hami-greedy", servers: []booked{{0: 11}}, job: whole(8)},
+		"FGD fills the hole that fits":                  {policy: "fgd", servers: []booked{{0: 47, 1: 65}, empty}, job: fraction(32), want: []int{1}},
+		"FGD does not break an idle server":             {policy: "fgd", servers: []booked{empty, {0: 100}}, job: whole(1), wantServer: 1, want: []int{1}},
+		"FGD does not see zones":                        {policy: "fgd", servers: []booked{{0: 100, 1: 100, 2: 100}}, job: whole(4), want: []int{3, 4, 5, 6}},
 		"ours takes the whole zone": {
-			policy: "daybreak", shape: "2x4", servers: []booked{{0: 100, 4: 100}, {0: 100, 1: 100, 2: 100}}, job: whole(4),
+			policy: "daybreak", servers: []booked{{0: 100, 4: 100}, {0: 100, 1: 100, 2: 100}}, job: whole(4),
 			wantServer: 1, want: []int{4, 5, 6, 7},
 		},
-		"ours splits a job as little as can be": {
-			policy: "daybreak", shape: "2x4", servers: []booked{{2: 100, 3: 100}}, job: whole(5), want: []int{0, 4, 5, 6, 7},
-		},
-		"ours fits nowhere": {
-			policy: "daybreak", shape: "2x4", servers: []booked{{0: 11}}, job: whole(8), want: nil,
-		},
+		"ours splits a job as little as can be": {policy: "daybreak", servers: []booked{{2: 100, 3: 100}}, job: whole(5), want: []int{0, 4, 5, 6, 7}},
+		"ours fits nowhere":                     {policy: "daybreak", servers: []booked{{0: 11}}, job: whole(8)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := makeWorld(t, find(shapes, tc.shape), tc.servers...)
+			w := makeWorld(t, find(shapes, cmp.Or(tc.shape, "2x4")), tc.servers...)
 			at, cards, ok := find(topologyPolicies, tc.policy).make(w).place(&tc.job)
 			if ok != (tc.want != nil) {
 				t.Fatalf("ok is %v", ok)
@@ -118,7 +101,7 @@ func TestTopologyPolicies(t *testing.T) {
 			if !ok {
 				return
 			}
-			if diff := cmp.Diff(tc.want, cards.Indices()); at != tc.wantServer || diff != "" {
+			if diff := gocmp.Diff(tc.want, cards.Indices()); at != tc.wantServer || diff != "" {
 				t.Errorf("server %d, want %d; cards (-want +got):\n%s", at, tc.wantServer, diff)
 			}
 		})
@@ -137,12 +120,10 @@ func TestFragmentation(t *testing.T) {
 		left []gpu.Percent
 		want float64
 	}{
-		"all idle":    {[]gpu.Percent{100, 100, 100, 100, 100, 100, 100, 100}, 0},
-		"all taken":   {[]gpu.Percent{}, 0},
-		"small rests": {[]gpu.Percent{20, 40}, 0.5*20 + 0.3*60 + 0.2*60},
-		"one idle card serves one but not two": {
-			[]gpu.Percent{100, 40}, 0.5*0 + 0.3*40 + 0.2*140,
-		},
+		"all idle":                             {[]gpu.Percent{100, 100, 100, 100, 100, 100, 100, 100}, 0},
+		"all taken":                            {[]gpu.Percent{}, 0},
+		"small rests":                          {[]gpu.Percent{20, 40}, 0.5*20 + 0.3*60 + 0.2*60},
+		"one idle card serves one but not two": {[]gpu.Percent{100, 40}, 0.5*0 + 0.3*40 + 0.2*140},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

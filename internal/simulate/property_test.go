@@ -19,7 +19,7 @@ func TestDaybreakMissesNoPair(t *testing.T) {
 					Policies: []string{"daybreak"}, Zones: []string{shape.name}, Mixes: []string{mix.name},
 					Loads: []float64{0.6, 0.85, 0.95}, Servers: 12, Jobs: 600, Seed: 1000, Seeds: 1,
 				}
-				r, err := runStudy(t.Context(), &o, nil)
+				r, err := runStudy(t.Context(), &o, ignoreProgress)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -45,7 +45,7 @@ func TestOthersMissPairs(t *testing.T) {
 		Policies: names(topologyPolicies)[1:], Zones: []string{"2x4"}, Mixes: []string{"mixed"}, Loads: []float64{0.85},
 		Servers: 12, Jobs: 3000, Seed: 1000, Seeds: 1,
 	}
-	r, err := runStudy(t.Context(), &o, nil)
+	r, err := runStudy(t.Context(), &o, ignoreProgress)
 	if err != nil {
 		t.Fatal(err)
 	}

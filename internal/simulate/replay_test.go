@@ -1,13 +1,10 @@
 package simulate
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,9 +49,13 @@ func mixed(seed uint64, servers int) *Trace {
 
 func mustRun(t *testing.T, trace *Trace, o Options) []result {
 	t.Helper()
-	results, err := replayAll(t.Context(), trace, &o, nil)
+	var last, all int64
+	results, err := replayAll(t.Context(), trace, &o, func(done, total int64) { last, all = done, total })
 	if err != nil {
 		t.Fatal(err)
+	}
+	if last != all || all == 0 {
+		t.Errorf("progress ends at %d of %d pods", last, all)
 	}
 	return results
 }
@@ -215,32 +216,10 @@ func TestRunRefuses(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := replayAll(t.Context(), &tt.trace, &Options{Policies: []string{"fgd"}, Seeds: 1, Inflate: 1}, nil)
+			_, err := replayAll(t.Context(), &tt.trace, &Options{Policies: []string{"fgd"}, Seeds: 1, Inflate: 1}, ignoreProgress)
 			if err == nil || err.Error() != tt.wantErr {
 				t.Errorf("error %v\nwant  %s", err, tt.wantErr)
 			}
 		})
-	}
-}
-
-func TestRunStops(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := replayAll(ctx, mixed(1, 60), &Options{Policies: names(tracePolicies), Seeds: 3, Inflate: 10}, func(int64, int64) { cancel() })
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want that it was cancelled", err)
-	}
-}
-
-func TestProgressEndsAtTheEnd(t *testing.T) {
-	var last, all atomic.Int64
-	trace := mixed(1, 24)
-	if _, err := replayAll(t.Context(), trace, &Options{Policies: []string{"first-fit", "random"}, Seeds: 2, Inflate: 5}, func(done, total int64) {
-		last.Store(done)
-		all.Store(total)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if last.Load() != all.Load() || all.Load() == 0 {
-		t.Errorf("progress ends at %d of %d pods", last.Load(), all.Load())
 	}
 }

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -9,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/daybreak-gpu/daybreak/internal/cli"
 )
 
 // report is what people see of a study.
@@ -44,10 +45,7 @@ type table struct {
 func (r *report) write(w io.Writer, output string, result any) error {
 	switch output {
 	case "json":
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(result)
+		return cli.WriteJSON(w, result)
 	case "html":
 		return r.writePage(w)
 	default:

@@ -89,13 +89,15 @@ func TestReportOfRealRuns(t *testing.T) {
 	o := small()
 	o.Jobs, o.Seeds, o.Loads = 150, 1, []float64{0.5, 0.8}
 	o.Policies, o.Zones, o.Mixes = []string{"daybreak", "hami-topology"}, names(shapes), names(mixes)
-	s, err := runStudy(t.Context(), &o, nil)
+	s, err := runStudy(t.Context(), &o, ignoreProgress)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := churnReport(&s)
-	if err := r.writePage(io.Discard); err != nil {
-		t.Error(err)
+	for _, output := range []string{"html", "json"} {
+		if err := r.write(io.Discard, output, s); err != nil {
+			t.Error(err)
+		}
 	}
 	// Three shapes have zones smaller than a server; all have waits.
 	if got, want := len(r.Figures), len(mixes)*(3+6); got != want {

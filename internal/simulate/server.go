@@ -80,7 +80,7 @@ func (s *server) room(k *kind) gpu.Set {
 // admits reports whether all that is not about single cards lets the job in:
 // CPU, host memory and the card model. In a cluster that is kube-scheduler's part.
 func (s *server) admits(k *kind) bool {
-	return s.FreeCPU >= k.request.CPU && s.memory >= k.memory && k.runsOn(s.model)
+	return s.FreeCPU >= k.cpu && s.memory >= k.memory && k.runsOn(s.model)
 }
 
 // fits reports whether the server could hold the job.
@@ -114,7 +114,7 @@ func (s *server) release(h ledger.Holder, k *kind) {
 
 // count brings up to date what the account does not know.
 func (s *server) count(k *kind, jobs int) {
-	s.FreeCPU -= gpu.MilliCPU(jobs) * k.request.CPU
+	s.FreeCPU -= gpu.MilliCPU(jobs) * k.cpu
 	s.memory -= gpu.MiB(jobs) * k.memory
 	s.free -= int64(jobs) * k.demand()
 	s.holds[k.size] += jobs

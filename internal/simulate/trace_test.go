@@ -98,12 +98,6 @@ func checkParsed[T any](t *testing.T, got []T, err error, want []T, wantErr stri
 	}
 }
 
-func TestReadMissingFile(t *testing.T) {
-	if _, err := readFile(t.TempDir()+"/none.csv", parseNodes); err == nil || !strings.Contains(err.Error(), "none.csv") {
-		t.Errorf("error %v, want one that names the file", err)
-	}
-}
-
 // FuzzTrace: whatever is in the files, what is read keeps its bounds and can be
 // run, and what is not read is reported with the file's name.
 func FuzzTrace(f *testing.F) {

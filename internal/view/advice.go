@@ -1,9 +1,7 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,70 +61,23 @@ func (a *adviser) help() *Help {
 	return &help
 }
 
-// How far the search for room goes, so that the answer comes at once: in sets of
-// victims that are tried on one node at first, then on all nodes in each round.
-const (
-	roomTriesEach = 256
-	roomTries     = 20_000
-)
-
-// room returns the cheapest pods to evict, as preemption orders them. Pods that
-// preemption may not evict count too: they may end by themselves. All nodes are
-// searched for one or two pods, then the nearest ones as far as preemption would.
+// room returns the cheapest pods to evict, as preemption finds them. Pods that
+// preemption may not evict count too: they may end by themselves.
 func (a *adviser) room() *Room {
-	near := a.near()
+	var nodes []*place.Eviction
+	var names []string
+	for i, n := range a.nodes {
+		if !a.refusals[i].Permanent {
+			nodes = append(nodes, place.NewEviction(n, &a.ask.Request, &a.ask.Prefer, place.SortVictims(n, victimsOf(a.pods[i]))))
+			names = append(names, n.Name)
+		}
+	}
 	var best *Room
-	var least *place.EvictionCost
-	for _, each := range []int{roomTriesEach, 0} {
-		tries := 0
-		for _, i := range near {
-			if tries > roomTries {
-				break
-			}
-			eviction := place.NewEviction(a.nodes[i], &a.ask.Request, &a.ask.Prefer, victimsOf(a.pods[i]))
-			eviction.Below = least
-			if each > 0 {
-				eviction.MaxTries = each
-			}
-			if victims, ok := eviction.Cheapest(); ok {
-				cost := eviction.Cost(victims)
-				best, least = &Room{Node: a.nodes[i].Name, Pods: namesOf(victims)}, &cost
-			}
-			tries += eviction.Tries
-		}
-	}
-	return best
-}
-
-// near returns the nodes where pods are in the way, first those that are likely to have
-// the cheapest: with the least important pods, then with cards that fit, then with
-// the fewest pods.
-func (a *adviser) near() []int {
-	type node struct {
-		at      int
-		lowest  int32 // priority
-		fitting uint8
-		pods    int
-	}
-	var near []node
-	for i := range a.refusals {
-		if a.refusals[i].Permanent {
-			continue
-		}
-		n := node{at: i, lowest: math.MaxInt32, fitting: a.refusals[i].Cards[place.TooFewCards], pods: len(a.nodes[i].Holdings())}
-		for _, v := range victimsOf(a.pods[i]) {
-			n.lowest = min(n.lowest, v.Priority)
-		}
-		near = append(near, n)
-	}
-	slices.SortFunc(near, func(x, y node) int {
-		return cmp.Or(cmp.Compare(x.lowest, y.lowest), cmp.Compare(y.fitting, x.fitting), cmp.Compare(x.pods, y.pods), cmp.Compare(a.nodes[x.at].Name, a.nodes[y.at].Name))
+	place.CheapestEvictions(nodes, 1, func(i int, victims []*place.Victim) bool {
+		best = &Room{Node: names[i], Pods: namesOf(victims)}
+		return true
 	})
-	order := make([]int, len(near))
-	for k := range near {
-		order[k] = near[k].at
-	}
-	return order
+	return best
 }
 
 func victimsOf(pods []*corev1.Pod) []*place.Victim {
@@ -232,9 +183,7 @@ func (a *adviser) answer(req *gpu.Request, format string, args ...any) *Smaller 
 func maxMemory(nodes []*ledger.Node) gpu.MiB {
 	var most gpu.MiB
 	for _, n := range nodes {
-		for i := range n.Topology().Len() {
-			most = max(most, n.Topology().Card(i).Memory)
-		}
+		most = max(most, n.Topology().LargestCard())
 	}
 	return most
 }

@@ -104,8 +104,7 @@ func TestHelp(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := snapshot(t, append(tc.there, tc.pod)...)
-			e := Explain(s, s.Pending[0], place.Default)
+			e := explained(t, append(tc.there, tc.pod)...)
 			if len(e.Refusals) == 0 {
 				t.Fatal("it fits")
 			}
@@ -164,8 +163,7 @@ func TestRoomDoesLeastHarm(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := snapshot(t, append(tc.there, tc.pod)...)
-			e := Explain(s, s.Pending[0], place.Default)
+			e := explained(t, append(tc.there, tc.pod)...)
 			if e.Help == nil || e.Help.Room == nil {
 				t.Fatalf("help is %+v, want room", e.Help)
 			}

@@ -63,7 +63,7 @@ func (e *Explanation) written(pod *corev1.Pod) {
 			c.Name = cmp.Or(containers[i].Name, c.Name)
 		}
 		for _, s := range list {
-			c.Cards = append(c.Cards, WrittenCard{UUID: s.UUID, ComputePercent: int32(s.Compute), MemoryMiB: int64(s.Memory)})
+			c.Cards = append(c.Cards, WrittenCard{UUID: string(s.UUID), ComputePercent: int32(s.Compute), MemoryMiB: int64(s.Memory)})
 		}
 		e.Written = append(e.Written, c)
 	}

@@ -17,23 +17,31 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// heldPods yields the bound pods that ask for cards, with what they count in quotas, and
-// what they hold: nil where their cards are not known.
-func heldPods(s *cluster.Snapshot) iter.Seq2[quota.Pod, *ledger.Holding] {
-	return func(yield func(quota.Pod, *ledger.Holding) bool) {
+// heldPods yields the bound pods that count in quotas, with what they count by
+// their requests, and by their cards where those are known.
+func heldPods(s *cluster.Snapshot) iter.Seq2[quota.Pod, ledger.Amounts] {
+	return func(yield func(quota.Pod, ledger.Amounts) bool) {
 		for i, n := range s.Nodes {
 			holdings := map[ledger.Holder]*ledger.Holding{}
 			for k := range n.Holdings() {
 				holdings[n.Holdings()[k].Holder] = &n.Holdings()[k]
 			}
 			for _, pod := range s.Facts[i].Pods {
-				if wire.Asks(pod) && !yield(countedBy(n, pod), holdings[allocation.HolderOf(pod)]) {
+				if !wire.Asks(pod) || !quota.Counts(pod, holdings[allocation.HolderOf(pod)]) {
+					continue
+				}
+				counted := countedBy(n, pod)
+				held := counted.Amounts
+				if h := holdings[allocation.HolderOf(pod)]; h != nil && !n.Counted {
+					held = n.Peak(h)
+				}
+				if !yield(counted, held) {
 					return
 				}
 			}
 		}
 		for _, pod := range s.Strays {
-			if !yield(countedBy(nil, pod), nil) {
+			if counted := countedBy(nil, pod); quota.Counts(pod, nil) && !yield(counted, counted.Amounts) {
 				return
 			}
 		}
@@ -53,7 +61,7 @@ func countedBy(n *ledger.Node, pod *corev1.Pod) quota.Pod {
 func largestCard(s *cluster.Snapshot, excluded []cluster.Exclusion) (largest gpu.MiB) {
 	for i, n := range s.Nodes {
 		if len(excluded) == 0 || excluded[i].Kind == 0 {
-			largest = max(largest, quota.LargestCard(n))
+			largest = max(largest, n.Topology().LargestCard())
 		}
 	}
 	return largest
@@ -88,7 +96,7 @@ func newBudgets(s *cluster.Snapshot) *budgets {
 func (b *budgets) covering(pod *corev1.Pod) string {
 	var names []string
 	for _, q := range b.limits[pod.Namespace] {
-		if q.Covers(pod) {
+		if q.Covers(quota.ClassOf(pod)) {
 			names = append(names, q.Namespace+"/"+q.Name)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
@@ -22,6 +23,24 @@ func snapshot(t *testing.T, docs ...string) *cluster.Snapshot {
 	return objects.Snapshot()
 }
 
+// placeAll places the pods of the snapshot that wait.
+func placeAll(t *testing.T, s *cluster.Snapshot, o PlaceOptions) *Placements {
+	t.Helper()
+	o.Now = noon
+	placements, err := Place(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return placements
+}
+
+// explained explains the first pod of the documents that waits.
+func explained(t *testing.T, docs ...string) *Explanation {
+	t.Helper()
+	s := snapshot(t, docs...)
+	return Explain(s, s.Pending[0], place.Default)
+}
+
 // Short names for the documents that tests are made of.
 var (
 	documents = manifest.Join
@@ -30,6 +49,7 @@ var (
 	pod       = manifest.Pod
 	podOn     = manifest.PodOn
 	slice     = manifest.Slice
+	lease     = manifest.Lease
 )
 
 // cards returns the cards of each container.

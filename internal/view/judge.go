@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
@@ -69,6 +68,14 @@ func (j *judge) read(pod *corev1.Pod) (*request.PodRequest, field.ErrorList) {
 		ask.WithDefaultPolicy(policy)
 	}
 	return ask, problems
+}
+
+// texts returns the problems, one by one and in a sentence.
+func texts(problems field.ErrorList) (list []string, sentence string) {
+	for _, problem := range problems {
+		list = append(list, problem.Error())
+	}
+	return list, strings.Join(list, "; ")
 }
 
 // policyFor returns the policy for a pod that names none, and whether it is known
@@ -149,7 +156,7 @@ func (j *judge) excluded(pod *corev1.Pod) (excluded []cluster.Exclusion, avoided
 	filter := cluster.NewNodeFilter(pod)
 	for i := range excluded {
 		excluded[i] = filter.Exclusion(&j.snapshot.Facts[i])
-		avoided[i] = filter.Avoids(&j.snapshot.Facts[i])
+		avoided[i] = cluster.Avoids(pod, j.snapshot.Facts[i].Node, false)
 	}
 	return excluded, avoided
 }
@@ -229,11 +236,7 @@ func (j *judge) estimate(pod *corev1.Pod, ask *request.PodRequest, demand *place
 
 // pending returns why a pod waits, and false for a pod that asks for no card.
 func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
-	p := PendingStatus{Namespace: pod.Namespace, Name: pod.Name}
-	if !pod.CreationTimestamp.IsZero() {
-		created := pod.CreationTimestamp.UTC()
-		p.Created = &created
-	}
+	p := PendingStatus{Namespace: pod.Namespace, Name: pod.Name, Created: created(pod)}
 	ask, problems := j.read(pod)
 	switch {
 	case len(problems) > 0:
@@ -242,7 +245,7 @@ func (j *judge) pending(pod *corev1.Pod) (PendingStatus, bool) {
 	case ask == nil:
 		return p, false
 	}
-	p.Wants, p.Request = wants(ask), &ask.Request
+	p.Wants, p.Asked = wants(ask), askedOf(&ask.Request)
 	v := j.of(pod, ask)
 	if !v.fits {
 		p.Message, p.Reasons = v.summary, v.reasons
@@ -281,81 +284,4 @@ func scheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
 		}
 	}
 	return nil
-}
-
-// shownWants is how many different requests of a pod's containers are described.
-const shownWants = 3
-
-// wants says in a few words what a pod asks for, container by container. Containers
-// that ask for the same are described once.
-func wants(ask *request.PodRequest) string {
-	var texts []string
-	names := map[string][]string{}
-	containers := 0
-	for i := range ask.Request.Requests {
-		r := &ask.Request.Requests[i]
-		if r.Cards == 0 {
-			continue
-		}
-		containers++
-		text := wantsOf(r)
-		if len(names[text]) == 0 {
-			texts = append(texts, text)
-		}
-		names[text] = append(names[text], r.Container)
-	}
-	for i, text := range texts {
-		switch of := names[text]; {
-		case containers == 1:
-		case len(of) == 1:
-			texts[i] = of[0] + ": " + text
-		default:
-			texts[i] = fmt.Sprintf("%d containers: %s each", len(of), text)
-		}
-	}
-	text := strings.Join(texts, "; ")
-	if len(texts) > shownWants {
-		text = fmt.Sprintf("%s for %d containers", wantsInAll(&ask.Request), containers)
-	}
-	if ask.Request.Class != gpu.Normal {
-		text = string(ask.Request.Class) + ", " + text
-	}
-	if ask.Request.QoS != "" && ask.Request.QoS != gpu.BestEffort {
-		text += ", " + string(ask.Request.QoS)
-	}
-	return text
-}
-
-// wantsInAll counts whole cards and slices.
-func wantsInAll(r *gpu.PodRequest) string {
-	whole, shares := 0, 0
-	for i := range r.Requests {
-		if r.Requests[i].Exclusive {
-			whole += r.Requests[i].Cards
-		} else {
-			shares += r.Requests[i].Cards
-		}
-	}
-	var parts []string
-	if whole > 0 {
-		parts = append(parts, Count(whole, "whole card"))
-	}
-	if shares > 0 {
-		parts = append(parts, Count(shares, "slice"))
-	}
-	return strings.Join(parts, " and ")
-}
-
-func wantsOf(r *gpu.Request) string {
-	memory := r.Memory.Amount.String()
-	if r.Memory.Ratio > 0 {
-		memory = fmt.Sprintf("%d%%", r.Memory.Ratio)
-	}
-	switch {
-	case r.Exclusive:
-		return Count(r.Cards, "whole card")
-	case r.Cards == 1:
-		return fmt.Sprintf("%d%% compute and %s memory of a card", r.Compute, memory)
-	}
-	return fmt.Sprintf("%d%% compute and %s memory of each of %d cards", r.Compute, memory, r.Cards)
 }

@@ -124,10 +124,7 @@ func TestSummaries(t *testing.T) {
 			if p := NewStatus(s, "").Pending[0]; p.Message != tc.want || p.Code != tc.code.String() {
 				t.Errorf("status says %s\n     %q\nwant %q", p.Code, p.Message, tc.want)
 			}
-			placements, err := Place(s, PlaceOptions{Now: noon})
-			if err != nil {
-				t.Fatal(err)
-			}
+			placements := placeAll(t, s, PlaceOptions{})
 			if got := placements.Pods[0].Summary; got != tc.want {
 				t.Errorf("place says\n     %q\nwant %q", got, tc.want)
 			}

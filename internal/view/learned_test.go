@@ -33,10 +33,7 @@ func TestPlaceLearns(t *testing.T) {
 	want := func(name, card string, s *cluster.Snapshot, estimate ...string) {
 		t.Helper()
 		e := Explain(s, s.Pending[0], place.Default)
-		placements, err := Place(s, PlaceOptions{Now: noon})
-		if err != nil {
-			t.Fatal(err)
-		}
+		placements := placeAll(t, s, PlaceOptions{})
 		got := placements.Pods[0]
 		if cards := slices.Concat(got.cards()...); len(cards) != 1 || cards[0].UUID != card {
 			t.Errorf("%s: on %+v, want %s", name, cards, card)
@@ -83,15 +80,6 @@ func TestPlaceKnowsCPU(t *testing.T) {
 	}
 }
 
-// scheduling is a pod of the chart's scheduler.
-func scheduling(args string) string {
-	return fmt.Sprintf(`apiVersion: v1
-kind: Pod
-metadata: {name: daybreak-scheduler-1, namespace: daybreak, labels: {app.kubernetes.io/name: daybreak, app.kubernetes.io/component: scheduler}}
-spec: {nodeName: n1, containers: [{name: scheduler, args: [scheduler%s]}]}
-`, args)
-}
-
 // TestPlaceKnowsPolicy: without a flag and an annotation the scheduler's policy
 // counts. On a live cluster that does not show it, the answer is an estimate.
 func TestPlaceKnowsPolicy(t *testing.T) {
@@ -104,20 +92,16 @@ func TestPlaceKnowsPolicy(t *testing.T) {
 	}{
 		"files without a scheduler":        {want: "n2 0"},
 		"a live cluster, nothing is known": {live: true, want: "n2 0", assume: true},
-		"the scheduler's own":              {live: true, args: []string{scheduling(", --policy=spread")}, want: "n1 0"},
-		"a scheduler without":              {live: true, args: []string{scheduling(", --profile=daybreak")}, want: "n2 0"},
-		"a file says it":                   {live: true, args: []string{scheduling(", --config=f.yaml")}, want: "n2 0", assume: true},
-		"the flag goes first":              {live: true, args: []string{scheduling(", --policy=spread")}, policy: place.Binpack, want: "n2 0"},
+		"the scheduler's own":              {live: true, args: []string{lease("scheduler", `"profiles":{"daybreak":{"policy":"spread"}}`)}, want: "n1 0"},
+		"a scheduler without":              {live: true, args: []string{lease("scheduler", `"profiles":{"daybreak":{}}`)}, want: "n2 0"},
+		"the flag goes first":              {live: true, args: []string{lease("scheduler", `"profiles":{"daybreak":{"policy":"spread"}}`)}, policy: place.Binpack, want: "n2 0"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := snapshot(t, append(tc.args, device("n1", 1, "64Gi"), device("n2", 1, "64Gi"), slice("n2", "x", 0, 10, 1), pod("p", "sgpu: 1, vcore: 10, vmemory: 1"))...)
 			s.Live = tc.live
 			e := Explain(s, s.Pending[0], tc.policy)
-			placements, err := Place(s, PlaceOptions{Policy: tc.policy, Now: noon})
-			if err != nil {
-				t.Fatal(err)
-			}
+			placements := placeAll(t, s, PlaceOptions{Policy: tc.policy})
 			got := placements.Pods[0]
 			if got.Node+" 0" != tc.want || e.Fits+" 0" != tc.want {
 				t.Errorf("placed on %s, explained on %s, want %s", got.Node, e.Fits, tc.want)

@@ -111,12 +111,8 @@ func NewNamespaces(s *cluster.Snapshot, only string) *Namespaces {
 			n.Unmetered = append(n.Unmetered, pod.Name)
 		}
 	}
-	for pod, holding := range heldPods(s) {
+	for pod, held := range heldPods(s) {
 		used.Add(limits, pod)
-		held := pod.Amounts
-		if holding != nil {
-			held = holding.Peak()
-		}
 		if held == (ledger.Amounts{}) {
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -144,10 +143,7 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 		problems, out.Warnings = append(problems, wrong...), odd
 	}
 	if len(problems) > 0 {
-		for _, problem := range problems {
-			out.Problems = append(out.Problems, problem.Error())
-		}
-		out.Error = strings.Join(out.Problems, "; ")
+		out.Problems, out.Error = texts(problems)
 		return out, nil
 	}
 	if ask == nil {
@@ -171,7 +167,7 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 		return out, err
 	}
 	p.judge.budgets().used.Add(p.judge.budgets().limits, quota.Pod{Pod: pod, Amounts: quota.Held(node, &ask.Request)})
-	node.FreeCPU = max(0, node.FreeCPU-ask.Request.CPU)
+	node.FreeCPU = max(0, node.FreeCPU-request.CPUOnNode(pod))
 	out.Node = node.Name
 	out.Containers = renderContainers(node, &holding)
 	out.Annotations, err = allocation.Annotations(node, ask, &holding, p.now())
@@ -196,10 +192,7 @@ func (p *Placer) rejected() []Placement {
 				continue
 			}
 			r := Placement{Namespace: pod.Namespace, Name: pod.Name}
-			for _, problem := range problems {
-				r.Problems = append(r.Problems, problem.Error())
-			}
-			r.Error = strings.Join(r.Problems, "; ")
+			r.Problems, r.Error = texts(problems)
 			out = append(out, r)
 		}
 	}

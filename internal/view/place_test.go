@@ -67,10 +67,7 @@ func TestPolicyStandsIn(t *testing.T) {
 // which cards, or that it is refused.
 func placed(t *testing.T, s *cluster.Snapshot, policy place.Policy) []string {
 	t.Helper()
-	placements, err := Place(s, PlaceOptions{Policy: policy, Now: noon})
-	if err != nil {
-		t.Fatal(err)
-	}
+	placements := placeAll(t, s, PlaceOptions{Policy: policy})
 	var out []string
 	for i := range placements.Pods {
 		p := &placements.Pods[i]
@@ -110,21 +107,9 @@ func holders(s *cluster.Snapshot) []string {
 	return names
 }
 
-// TestPlaceCountsRunningPodsFirst: a pod that runs holds its card also when it
-// stands after the pod to place.
-func TestPlaceCountsRunningPodsFirst(t *testing.T) {
-	s := snapshot(t, pod("p", "gpu: 1"), device("n1", 2, "64Gi"), slice("n1", "runs", 0, 10, 1))
-	if diff := cmp.Diff([]string{"n1 1"}, placed(t, s, place.Default)); diff != "" {
-		t.Errorf("placed (-want +got):\n%s", diff)
-	}
-}
-
 func TestPlaceOnCountedCards(t *testing.T) {
 	s := snapshot(t, counted("n1", 4), pod("two", "gpu: 2"), pod("slice", "sgpu: 1, vcore: 1, vmemory: 1"))
-	placements, err := Place(s, PlaceOptions{Now: noon})
-	if err != nil {
-		t.Fatal(err)
-	}
+	placements := placeAll(t, s, PlaceOptions{})
 	want := []Container{{Name: "main", Cards: []Card{
 		{UUID: "", Index: 0, ComputePercent: 100, MemoryMiB: 65536},
 		{UUID: "", Index: 1, ComputePercent: 100, MemoryMiB: 65536},
@@ -173,10 +158,7 @@ func TestPlaceNewPod(t *testing.T) {
 // TestRefusalsByName: nodes are listed as people count them.
 func TestRefusalsByName(t *testing.T) {
 	s := snapshot(t, documents(device("metax-10", 2, "64Gi"), device("metax-9", 2, "64Gi"), device("metax-1", 2, "64Gi")), pod("p", "gpu: 9"))
-	placements, err := Place(s, PlaceOptions{Now: noon})
-	if err != nil {
-		t.Fatal(err)
-	}
+	placements := placeAll(t, s, PlaceOptions{})
 	var names []string
 	for _, r := range placements.Pods[0].Refusals {
 		names = append(names, r.Node)

@@ -29,10 +29,7 @@ func TestPlacePreempts(t *testing.T) {
 		"on the node it may use":  {with(ranked(ask, 3), tolerates("team")), &Room{Node: "n2", Pods: []string{"default/lowest"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			placements, err := Place(snapshot(t, append([]string{tc.pod}, running...)...), PlaceOptions{Now: noon})
-			if err != nil {
-				t.Fatal(err)
-			}
+			placements := placeAll(t, snapshot(t, append([]string{tc.pod}, running...)...), PlaceOptions{})
 			if diff := cmp.Diff(tc.want, placements.Pods[0].Preempts); diff != "" || placements.OK() {
 				t.Errorf("OK is %v, preempts (-want +got):\n%s", placements.OK(), diff)
 			}
@@ -54,10 +51,7 @@ func TestPlaceReportsBoundPods(t *testing.T) {
 		"a pod without cards":       {podOn("n1", "p", "other: 1"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			placements, err := Place(snapshot(t, device("n1", 1, "64Gi"), counted("n2", 2), tc.pod), PlaceOptions{Now: noon})
-			if err != nil {
-				t.Fatal(err)
-			}
+			placements := placeAll(t, snapshot(t, device("n1", 1, "64Gi"), counted("n2", 2), tc.pod), PlaceOptions{})
 			got := ""
 			if len(placements.Pods) > 0 {
 				got = placements.Pods[0].Error

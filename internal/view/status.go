@@ -47,6 +47,13 @@ type ClusterStatus struct {
 	// Violations counts the rules of the audit that are broken; it is left out where
 	// none was made.
 	Violations *int `json:"violations,omitempty"`
+	// InUse counts healthy cards with pods on them, and Allocated is what is booked on
+	// healthy cards.
+	InUse     int     `json:"inUse"`
+	Allocated Amounts `json:"allocated"`
+	// Zones have two linked cards or more; a whole one is all healthy and idle.
+	Zones      int `json:"zones"`
+	WholeZones int `json:"wholeZones"`
 }
 
 // Why the fragmentation is not known.
@@ -98,6 +105,8 @@ type NodeStatus struct {
 	// serves.
 	MissingDevice string   `json:"missingDevice,omitempty"`
 	Unaccounted   []string `json:"unaccounted,omitempty"`
+	// Links are the pairs of cards that are joined directly, see [Status.ForPage].
+	Links [][2]int `json:"links,omitzero"`
 }
 
 // CardStatus is a card with what is on it.
@@ -109,21 +118,26 @@ type CardStatus struct {
 	// HealthReason says why a card is not healthy.
 	HealthReason string `json:"healthReason,omitempty"`
 	// Zone and NUMA are null where there is none or it is not known.
-	Zone               *int          `json:"zone"`
-	NUMA               *int          `json:"numa"`
-	MemoryMiB          int64         `json:"memoryMiB"`
-	MemoryFreeMiB      int64         `json:"memoryFreeMiB"`
-	ComputeFreePercent int32         `json:"computeFreePercent"`
-	Slots              int           `json:"slots"`
-	SlotsFree          int           `json:"slotsFree"`
-	QoS                string        `json:"qos"`
-	Exclusive          bool          `json:"exclusive"`
-	Shares             []ShareStatus `json:"shares"`
+	Zone               *int   `json:"zone"`
+	NUMA               *int   `json:"numa"`
+	MemoryMiB          int64  `json:"memoryMiB"`
+	MemoryFreeMiB      int64  `json:"memoryFreeMiB"`
+	ComputeFreePercent int32  `json:"computeFreePercent"`
+	Slots              int    `json:"slots"`
+	SlotsFree          int    `json:"slotsFree"`
+	QoS                string `json:"qos"`
+	Exclusive          bool   `json:"exclusive"`
+	// Shares are by container. [Status.ForPage] puts Holders in their place.
+	Shares  []ShareStatus  `json:"shares,omitzero"`
+	Holders []HolderStatus `json:"holders,omitzero"`
 	// Free is what can still be handed out of the card: nothing while it is
 	// unhealthy, held as a whole, or out of slices or memory.
 	Free Amounts `json:"free"`
-	// ForeignSlices belong to no pod.
-	ForeignSlices int `json:"foreignSlices,omitempty"`
+	// ForeignSlices belong to no pod, and Foreign is what they take.
+	ForeignSlices int      `json:"foreignSlices,omitempty"`
+	Foreign       *Amounts `json:"foreign,omitempty"`
+	// Switch names the PCIe switch, if it is known.
+	Switch string `json:"switch,omitempty"`
 	// Violations are the rules of the audit that are broken on the card.
 	Violations []audit.Rule `json:"violations,omitempty"`
 }
@@ -159,8 +173,7 @@ type PendingStatus struct {
 	// Message says in one sentence why it waits.
 	Message string `json:"message"`
 
-	// Request is what Wants says, nil where it is invalid.
-	Request *gpu.PodRequest `json:"-"`
+	Asked
 }
 
 // Why a pod waits that cards are not refused to.
@@ -179,7 +192,7 @@ func NewStatus(s *cluster.Snapshot, namespace string) *Status {
 	filter := cluster.NewNodeFilter(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: s.Tolerations()}})
 	for i, n := range s.Nodes {
 		node := nodeStatus(n, s.Inventories[i], &s.Facts[i])
-		node.Taint = filter.Taint(&s.Facts[i])
+		node.Taint = filter.Taint(s.Facts[i].Node)
 		if node.MissingDevice = s.MissingDevice(i); node.MissingDevice != "" {
 			node.ServedBy = wire.ServedByDaybreak
 		}
@@ -248,6 +261,7 @@ func (c *ClusterStatus) add(n *ledger.Node, node *NodeStatus) {
 			c.Total.MemoryMiB += node.Cards[i].MemoryMiB
 		}
 	}
+	c.addUse(n, node)
 	if !node.TakesPods() {
 		return
 	}
@@ -257,6 +271,27 @@ func (c *ClusterStatus) add(n *ledger.Node, node *NodeStatus) {
 	c.Free.LinkedCards = max(c.Free.LinkedCards, node.Free.LinkedCards)
 	if larger(node.Free.LargestSlice, c.Free.LargestSlice) {
 		c.Free.LargestSlice = node.Free.LargestSlice
+	}
+}
+
+// addUse adds what is booked on the healthy cards of a node.
+func (c *ClusterStatus) addUse(n *ledger.Node, node *NodeStatus) {
+	var idle gpu.Set
+	for i := range n.Topology().Healthy().All() {
+		card := &node.Cards[i]
+		c.Allocated.ComputePercent += int64(gpu.FullCompute) - int64(card.ComputeFreePercent)
+		c.Allocated.MemoryMiB += card.MemoryMiB - card.MemoryFreeMiB
+		if n.Now().Usage[i].Idle() {
+			idle |= gpu.SetOf(i)
+		} else {
+			c.InUse++
+		}
+	}
+	for _, zone := range n.Topology().Zones() {
+		c.Zones++
+		if zone&idle == zone {
+			c.WholeZones++
+		}
 	}
 }
 
@@ -337,7 +372,10 @@ func cardStatus(n *ledger.Node, i int) CardStatus {
 		ComputeFreePercent: int32(max(0, gpu.FullCompute-usage.Compute)),
 		Slots:              card.Slots, SlotsFree: max(0, card.Slots-int(usage.Slots)),
 		QoS: string(usage.QoS.Only()), Exclusive: usage.Exclusive, Shares: []ShareStatus{}, Free: freeOfCard(n, i),
-		ForeignSlices: int(n.WithoutPods().Usage[i].Slots),
+		Switch: card.Switch,
+	}
+	if f := &n.WithoutPods().Usage[i]; f.Slots > 0 {
+		c.ForeignSlices, c.Foreign = int(f.Slots), &Amounts{ComputePercent: int64(f.Compute), MemoryMiB: int64(f.Memory)}
 	}
 	if zone, ok := t.ZoneOf(i); ok {
 		c.Zone = new(zone)

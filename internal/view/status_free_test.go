@@ -63,17 +63,10 @@ func TestFreeAddsUp(t *testing.T) {
 	}
 }
 
-const (
-	manager = `apiVersion: v1
-kind: Pod
-metadata: {name: manager, namespace: daybreak-system, labels: {app.kubernetes.io/name: daybreak, app.kubernetes.io/component: manager}}
-spec: {nodeName: n1, containers: [{name: manager, args: [manager, %s]}]}
-`
-	gpuTaint = "spec: {taints: [{key: metax-tech.com/gpu, effect: NoSchedule}]}"
-)
+const gpuTaint = "spec: {taints: [{key: metax-tech.com/gpu, effect: NoSchedule}]}"
 
 // TestTaintedNodes: a node with a taint that pods with cards do not tolerate does
-// not count as free. Which taint they tolerate is an argument of the manager.
+// not count as free. Which taint they tolerate is a setting of the manager.
 func TestTaintedNodes(t *testing.T) {
 	cases := map[string]struct {
 		node, manager string
@@ -85,17 +78,16 @@ func TestTaintedNodes(t *testing.T) {
 		"a taint that only discourages":         {node: node("n1", discouraged)},
 		"the taint of nodes with cards":         {node: node("n1", gpuTaint)},
 		"the same with another effect":          {node: node("n1", strings.ReplaceAll(gpuTaint, "NoSchedule", "NoExecute")), want: "metax-tech.com/gpu:NoExecute"},
-		"the taint that the manager tolerates":  {node: node("n1", tainted), manager: "--tolerated-taint=team:NoSchedule"},
-		"the same as two arguments":             {node: node("n1", tainted), manager: "--tolerated-taint, 'team:NoSchedule'"},
-		"the manager tolerates another":         {node: node("n1", gpuTaint), manager: "--tolerated-taint=team:NoSchedule", want: "metax-tech.com/gpu:NoSchedule"},
-		"the manager is to tolerate none":       {node: node("n1", gpuTaint), manager: "--v=2", want: "metax-tech.com/gpu:NoSchedule"},
+		"the taint that the manager tolerates":  {node: node("n1", tainted), manager: `"toleratedTaint":"team:NoSchedule"`},
+		"the manager tolerates another":         {node: node("n1", gpuTaint), manager: `"toleratedTaint":"team:NoSchedule"`, want: "metax-tech.com/gpu:NoSchedule"},
+		"the manager is to tolerate none":       {node: node("n1", gpuTaint), manager: `"toleratedTaint":""`, want: "metax-tech.com/gpu:NoSchedule"},
 		"a cordoned node, as Kubernetes has it": {node: node("n1", "spec: {unschedulable: true, taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}]}"), want: "node.kubernetes.io/unschedulable:NoSchedule"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			docs := []string{device("n1", 2, "64Gi"), tc.node}
 			if tc.manager != "" {
-				docs = append(docs, fmt.Sprintf(manager, tc.manager))
+				docs = append(docs, lease("manager", tc.manager))
 			}
 			st := NewStatus(snapshot(t, docs...), "")
 			if got := st.Nodes[0].Taint; got != tc.want {

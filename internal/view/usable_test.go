@@ -81,10 +81,7 @@ func TestPlaceOnUsableNodes(t *testing.T) {
 			}
 			// With n1 as the only node, the answer is no.
 			s := snapshot(t, device("n1", 1, "64Gi"), tc.node, tc.pod)
-			placements, err := Place(s, PlaceOptions{Now: noon})
-			if err != nil {
-				t.Fatal(err)
-			}
+			placements := placeAll(t, s, PlaceOptions{})
 			want := []Refusal{{Node: "n1", Code: "NodeExcluded", Permanent: true, Cards: map[string]int{}, Message: tc.message, Exclusion: tc.kind.String(), Cause: place.NodeExcluded}}
 			if diff := cmp.Diff(want, placements.Pods[0].Refusals); diff != "" || placements.OK() {
 				t.Errorf("OK is %v, refusals (-want +got):\n%s", placements.OK(), diff)
@@ -99,8 +96,7 @@ func TestPlaceOnUsableNodes(t *testing.T) {
 
 // TestSelectorOfNoNode: a selector that matches no node is named as the reason.
 func TestSelectorOfNoNode(t *testing.T) {
-	s := snapshot(t, device("n1", 1, "64Gi"), node("n1"), device("n2", 1, "64Gi"), node("n2", cordoned), with(pod("p", "gpu: 1"), "nodeSelector: {pool: n9}"))
-	e := Explain(s, s.Pending[0], place.Default)
+	e := explained(t, device("n1", 1, "64Gi"), node("n1"), device("n2", 1, "64Gi"), node("n2", cordoned), with(pod("p", "gpu: 1"), "nodeSelector: {pool: n9}"))
 	if want := "0/2 nodes: 2 do not match the pod's nodeSelector; no node has the label pool=n9"; e.Summary != want {
 		t.Errorf("summary %q, want %q", e.Summary, want)
 	}
@@ -137,10 +133,7 @@ func TestOnlyExcludedNodesFit(t *testing.T) {
 	if got := st.Pending[0]; got.Message != want || got.Code != "ComputeShort" {
 		t.Errorf("status says %s: %q, want ComputeShort: %q", got.Code, got.Message, want)
 	}
-	placements, err := Place(s, PlaceOptions{Now: noon})
-	if err != nil {
-		t.Fatal(err)
-	}
+	placements := placeAll(t, s, PlaceOptions{})
 	if got := placements.Pods[0].Summary; got != want || placements.OK() {
 		t.Errorf("place says %q (OK is %v), want %q", got, placements.OK(), want)
 	}
@@ -169,8 +162,7 @@ func TestAdviceOnUsableNodes(t *testing.T) {
 				if e := Explain(s, s.Pending[0], place.Default); e.Help != nil || e.Fits != "" {
 					t.Errorf("fits %q, help %+v, want none", e.Fits, e.Help)
 				}
-				s = snapshot(t, slices.Concat([]string{p, node("n1", tc.off), node("n9")}, full("n1"), full("n9"))...)
-				e := Explain(s, s.Pending[0], place.Default)
+				e := explained(t, slices.Concat([]string{p, node("n1", tc.off), node("n9")}, full("n1"), full("n9"))...)
 				if e.Help == nil || e.Help.Room == nil || e.Help.Freed == nil {
 					t.Fatalf("help is %+v, want some on n9", e.Help)
 				}

@@ -17,7 +17,8 @@ const (
 	// Format: `best-effort` (the default), `fixed-share` or `burst-share`.
 	AnnotationQoS = "metax-tech.com/sgpu-qos-policy"
 	// AnnotationClass is the class of the pod: online pods have precedence over
-	// offline pods on the same card.
+	// offline pods on the same card, and count in quotas with all compute of their
+	// card. It cannot be changed once the pod has amounts for quotas.
 	// On: Pod.
 	// Written by: users.
 	// Read by: scheduler, agent, the vendor's plugin.
@@ -30,13 +31,15 @@ const (
 	// Read by: scheduler.
 	// Format: `true` (the default) or `false`.
 	AnnotationTopologyAware = "metax-tech.com/sgpu-topology-aware"
-	// AnnotationUseCards are the only cards that the pod may get.
+	// AnnotationUseCards are the only cards that the pod may get. It cannot be changed
+	// once the pod has amounts for quotas.
 	// On: Pod.
 	// Written by: users.
 	// Read by: scheduler.
 	// Format: comma-separated UUIDs; empty is no limit.
 	AnnotationUseCards = "metax-tech.com/use-gpuuuid"
-	// AnnotationNoUseCards are cards that the pod must not get.
+	// AnnotationNoUseCards are cards that the pod must not get. It cannot be changed
+	// once the pod has amounts for quotas.
 	// On: Pod.
 	// Written by: users.
 	// Read by: scheduler.
@@ -117,16 +120,24 @@ const (
 // AskAnnotations lists the annotations that change what a pod asks for. Policies
 // freeze them once the pod is bound.
 func AskAnnotations() []string {
-	return []string{
-		AnnotationQoS, AnnotationClass, AnnotationTopologyAware, AnnotationUseCards, AnnotationNoUseCards,
-		AnnotationNodePolicy, AnnotationCardPolicy,
-	}
+	return append(CountedAnnotations(), AnnotationQoS, AnnotationTopologyAware, AnnotationNodePolicy, AnnotationCardPolicy)
+}
+
+// CountedAnnotations lists those that change what quotas count of the pod. Policies
+// freeze them once the pod has the amounts.
+func CountedAnnotations() []string {
+	return []string{AnnotationClass, AnnotationUseCards, AnnotationNoUseCards}
 }
 
 // AnnotationPrefixes lists the beginnings of annotations that pods with cards have
 // for Daybreak, HAMi's or Koordinator's scheduler.
 func AnnotationPrefixes() []string {
 	return []string{"metax-tech.com/", "hami.io/", "koordinator.sh/gpu", "scheduling.koordinator.sh/", PrefixKoordGang}
+}
+
+// PodPrefixes lists the beginnings of all annotations that Daybreak reads on pods.
+func PodPrefixes() []string {
+	return append(AnnotationPrefixes(), "daybreak-gpu.io/", corev1.MirrorPodAnnotationKey)
 }
 
 // Pod annotations and conditions set by the scheduler.
@@ -260,6 +271,18 @@ const (
 	LabelAdmitted = "daybreak-gpu.io/admitted"
 )
 
+// Annotations of Leases.
+const (
+	// AnnotationSettings is what the leading scheduler or manager is configured with, as
+	// far as the answers of commands and of the dashboard depend on it. It counts while
+	// its holder is the holder of the Lease; without it, the chart's defaults are assumed.
+	// On: Lease of the election.
+	// Written by: scheduler and manager, when they begin to lead.
+	// Read by: manager, commands.
+	// Format: JSON, of the scheduler `{"holder":"…","profiles":{"daybreak":{"policy":"binpack","quotaKeys":"enforce"}}}`, of the manager `{"holder":"…","toleratedTaint":"metax-tech.com/gpu:NoSchedule"}`.
+	AnnotationSettings = "daybreak-gpu.io/settings"
+)
+
 // AgentAnnotations lists the annotations that an agent may keep on its Node.
 func AgentAnnotations() []string {
 	return []string{AnnotationNodeCards, AnnotationScores, AnnotationLosses, AnnotationServedBy}
@@ -270,8 +293,9 @@ func AdvertisedLabels() []string { return []string{LabelVendor, LabelModel, Labe
 
 // Names under which Daybreak's parts write Events and objects.
 const (
-	AgentComponent   = "daybreak-agent"
-	ManagerComponent = "daybreak-manager"
+	AgentComponent     = "daybreak-agent"
+	ManagerComponent   = "daybreak-manager"
+	SchedulerComponent = "daybreak-scheduler"
 )
 
 // Values of [AnnotationServedBy].
@@ -315,7 +339,7 @@ const (
 	// On: Device.
 	// Written by: agent.
 	// Read by: scheduler, manager.
-	// Format: JSON, `[{"uid":"…","pod":"ns/name","containers":{"c":["GPU-…"]}}]`; pods are identified by UID; the cards of a container with an empty list are unknown.
+	// Format: JSON, `[{"uid":"…","containers":{"c":["GPU-…"]}}]`; pods are identified by UID; the cards of a container with an empty list are unknown.
 	AnnotationPluginAllocations = "daybreak-gpu.io/given-cards"
 	// AnnotationForget are cards that were permanently removed from the machine. The
 	// agent removes them from the Device once no pod holds them, and removes the
@@ -416,6 +440,9 @@ const (
 
 // ModesConfigMap is the vendor's ConfigMap with the modes of the nodes.
 const ModesConfigMap = "metax-device-config"
+
+// Namespace is where Daybreak is usually installed.
+const Namespace = "daybreak-system"
 
 // VendorNamespace is where the vendor's operator is usually installed.
 const VendorNamespace = "metax-operator"

@@ -49,7 +49,13 @@ func hasResource(pod *corev1.Pod, is func(corev1.ResourceName) bool) bool {
 // Holds reports whether the pod holds the cards it was given: it is bound and
 // has not come to its end. A pod that is being deleted still holds.
 func Holds(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+	return pod.Spec.NodeName != "" && !HasEnded(pod)
+}
+
+// HasEnded reports whether the pod has come to its end, which one that was never
+// bound can too.
+func HasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // CanHold reports whether the pod can hold cards at all: kubelet calls a device
@@ -76,11 +82,20 @@ func hasLimit(pod *corev1.Pod, names ...corev1.ResourceName) bool {
 // no lock would ever be taken off.
 func HasSlices(pod *corev1.Pod) bool { return hasLimit(pod, ResourceSGPU) }
 
+// RequiredNodes returns the node affinity that the pod requires, or nil.
+func RequiredNodes(spec *corev1.PodSpec) *corev1.NodeSelector {
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
+		return nil
+	}
+	return spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
 // ComponentSelector selects the pods of all components by the labels of the chart.
 const ComponentSelector = "app.kubernetes.io/name=daybreak"
 
-// IsComponent reports whether the chart gave the pod the labels of the component,
-// such as agent or scheduler.
+// IsComponent reports whether the pod has the labels that the chart gives the component,
+// such as agent or scheduler. Any user may create such a pod: what is decided by
+// it is decided by its namespace too.
 func IsComponent(pod *corev1.Pod, name string) bool {
 	return pod.Labels["app.kubernetes.io/name"] == "daybreak" && pod.Labels["app.kubernetes.io/component"] == name
 }

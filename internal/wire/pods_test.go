@@ -27,6 +27,7 @@ func TestWhatPodsAskFor(t *testing.T) {
 		"Koordinator's shares":       {pod: app("gpu.shared: 1"), asks: true},
 		"Koordinator's, with sgpu":   {pod: app("gpu-core: 10, gpu-memory: 1Gi, sgpu: 1"), asks: true, names: true, hold: true, slice: true},
 		"another of MetaX's":         {pod: app("metax-tech.com/vfio-gpu: 1")},
+		"a typing error":             {pod: app("metax-tech.com/sgpus: 1")},
 		"another vendor's":           {pod: app("nvidia.com/gpu: 1, cpu: 2, memory: 1Gi")},
 		"no card":                    {pod: app("cpu: 1")},
 		"a pod without containers":   {pod: gputest.MakePod("p")},

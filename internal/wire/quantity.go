@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 )
@@ -41,6 +42,15 @@ func DecodeQuota(text []byte) (*corev1.ResourceQuota, error) {
 // object unreadable, which affects its node only.
 func DecodeDevice(text []byte) (*v1alpha1.Device, error) { return decode[v1alpha1.Device](text) }
 
+// DeviceOf decodes a Device that a client returned without its Go type.
+func DeviceOf(u *unstructured.Unstructured) (*v1alpha1.Device, error) {
+	text, err := u.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return DecodeDevice(text)
+}
+
 func decode[T any](text []byte) (*T, error) {
 	object := new(T)
 	if err := unmarshalGuarded(text, object); err != nil {
@@ -68,8 +78,14 @@ func unmarshalGuarded(text []byte, into any) error {
 	if errors.Is(err, resource.ErrFormatWrong) || errors.Is(err, resource.ErrNumeric) || errors.Is(err, resource.ErrSuffix) {
 		return cmp.Or(checkQuantities(text, into), err) // the decoder does not report the field
 	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && len(wrong.Value) > maxShown {
+		wrong.Value = wrong.Value[:maxShown] + "…" // a number may have as many digits as the text
+	}
 	return err
 }
+
+// maxShown is how much of an invalid value an error shows.
+const maxShown = 64
 
 // checkQuantity rejects a quantity that takes long to compute, or is none.
 func checkQuantity(text string) error {

@@ -37,12 +37,12 @@ const (
 )
 
 var amounts = []Resource{
-	{Name: ResourceCompute, Means: "compute of all containers and cards together, at the pod's peak", WrittenBy: "manager", ReadBy: amountReaders, Format: "percent of one card: 250 is two and a half cards"},
+	{Name: ResourceCompute, Means: "compute of all containers and cards together, at the pod's peak. Online pods count all compute of their cards", WrittenBy: "manager", ReadBy: amountReaders, Format: "percent of one card: 250 is two and a half cards"},
 	{
-		Name: ResourceMemory, Means: "memory of all containers and cards together. Shares of a card's memory count as on the largest card that fits the pod",
+		Name: ResourceMemory, Means: "memory of all containers and cards together. An exclusive card counts all of its memory; it, and shares of a card's memory, count as on the largest card that fits the pod",
 		WrittenBy: "manager", ReadBy: amountReaders, Format: "bytes, such as 4Gi",
 	},
-	{Name: ResourceCards, Means: "the number of exclusive cards: whole cards, and slices with all of the compute", WrittenBy: "manager", ReadBy: amountReaders, Format: "0 or more"},
+	{Name: ResourceCards, Means: "the number of exclusive cards: whole cards, slices with all of the compute, and the cards of online pods", WrittenBy: "manager", ReadBy: amountReaders, Format: "0 or more"},
 }
 
 const amountReaders = "the API server, for ResourceQuotas; Kueue"

@@ -3,7 +3,6 @@ package browser
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -13,11 +12,8 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/heapprofiler"
 	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -29,8 +25,6 @@ const timeout = 30 * time.Second
 type Chromium struct {
 	ctx  context.Context //nolint:containedctx // chromedp keeps the browser in it
 	stop func()
-	// PID is the browser's own process, whose children draw the pages.
-	PID int
 }
 
 // StartChromium starts a browser whose profile is in the folder.
@@ -51,7 +45,7 @@ func StartChromium(ctx context.Context, dir string) (*Chromium, error) {
 		return nil, fmt.Errorf("start %s: %w: install Debian's package chromium, or name a browser with $CHROMIUM", name, err)
 	}
 	pid := chromedp.FromContext(ctx).Browser.Process().Pid
-	return &Chromium{ctx: ctx, stop: func() { stop(); stopAllocator(); _ = syscall.Kill(pid, syscall.SIGKILL) }, PID: pid}, nil
+	return &Chromium{ctx: ctx, stop: func() { stop(); stopAllocator(); _ = syscall.Kill(pid, syscall.SIGKILL) }}, nil
 }
 
 // Close ends the browser with all of its processes.
@@ -64,7 +58,6 @@ type Tab struct {
 
 	mu       sync.Mutex
 	problems []string
-	received int64 // bytes over the network
 }
 
 // Open opens a tab of the given width and height.
@@ -72,10 +65,8 @@ func (c *Chromium) Open(width, height int) (*Tab, error) {
 	ctx, stop := chromedp.NewContext(c.ctx)
 	t := &Tab{ctx: ctx, stop: stop}
 	enable := chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-		_, err1 := cdp.Call(ctx, target, log.Enable, cdp.Empty{})
-		_, err2 := cdp.Call(ctx, target, network.Enable, network.EnableParams{})
-		_, err3 := cdp.Call(ctx, target, performance.Enable, performance.EnableParams{})
-		return errors.Join(err1, err2, err3)
+		_, err := cdp.Call(ctx, target, log.Enable, cdp.Empty{})
+		return err
 	})
 	if err := chromedp.Do(ctx, enable); err != nil { // starts the tab: a timeout would end it
 		stop()
@@ -96,7 +87,6 @@ func (c *Chromium) Open(width, height int) (*Tab, error) {
 			t.problems = append(t.problems, e.Entry.Text+" "+e.Entry.URL)
 		}
 	})
-	record(t, network.LoadingFinished, func(e network.EventLoadingFinished) { t.received += int64(e.EncodedDataLength) })
 	err := t.Resize(width, height)
 	return t, err
 }
@@ -131,14 +121,6 @@ func (t *Tab) Problems() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]string(nil), t.problems...)
-}
-
-// Received returns how many bytes have come over the network, with headers,
-// for what has been loaded to its end.
-func (t *Tab) Received() int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.received
 }
 
 // Resize sets the size of the window.
@@ -248,22 +230,4 @@ func (t *Tab) Screenshot(path string, whole bool) error {
 		return err
 	}
 	return os.WriteFile(path, shot.Data, 0o644)
-}
-
-// HeapBytes returns how much memory the page's scripts use after a garbage
-// collection, and how many elements the page has.
-func (t *Tab) HeapBytes() (bytes int64, elements int, err error) {
-	if _, err := call(t, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
-		return 0, 0, err
-	}
-	result, err := call(t, performance.GetMetrics, cdp.Empty{})
-	for _, m := range result.Metrics {
-		switch m.Name {
-		case "JSHeapUsedSize":
-			bytes = int64(m.Value)
-		case "Nodes":
-			elements = int(m.Value)
-		}
-	}
-	return bytes, elements, err
 }

@@ -2,16 +2,10 @@ package browser
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"github.com/daybreak-gpu/daybreak/test/gputest/reviewer"
 )
 
 // budgets: team-a uses parts of its budgets, team-b is over one, team-c has none.
@@ -28,29 +22,6 @@ func budgets() []string {
 
 func resourceQuota(namespace, name, hard, used string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: ResourceQuota\nmetadata: {namespace: %s, name: %s}\nspec: {hard: {%s}}\nstatus: {hard: {%[3]s}, used: {%s}}\n", namespace, name, hard, used)
-}
-
-// users is an API server that knows users: a token is its user's name, and rights are
-// what the user may list, as "nodes" or "pods/namespace".
-func users(rights map[string][]string) kubernetes.Interface {
-	client := fake.NewClientset()
-	client.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy() //nolint:errcheck // a test may panic
-		_, known := rights[review.Spec.Token]
-		review.Status = authenticationv1.TokenReviewStatus{Authenticated: known, User: authenticationv1.UserInfo{Username: review.Spec.Token}}
-		return true, review, nil
-	})
-	client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy() //nolint:errcheck // as above
-		a := review.Spec.ResourceAttributes
-		name := a.Resource
-		if a.Namespace != "" {
-			name += "/" + a.Namespace
-		}
-		review.Status.Allowed = a.Verb == "list" && slices.Contains(rights[review.Spec.User], name)
-		return true, review, nil
-	})
-	return client
 }
 
 // budgetRow is what a row of the page shows: the texts of its cells, and the bars.
@@ -121,7 +92,8 @@ func TestBudgets(t *testing.T) {
 // viewer may list, and no name of another. A wrong token is named in both languages.
 func TestBudgetsOfViewers(t *testing.T) {
 	w := show(t, budgets()...)
-	w.url = w.serve(w.example(budgets()...), users(map[string][]string{"admin": {"nodes", "devices", "pods"}, "alice": {"nodes", "devices", "pods/team-a"}, "blind": {"pods"}}))
+	users := map[string][]string{"admin": {"nodes", "devices", "pods"}, "alice": {"nodes", "devices", "pods/team-a"}, "blind": {"pods"}}
+	w.url = w.serve(w.example(budgets()...), reviewer.NewClient(func(user string) ([]string, bool) { may, known := users[user]; return may, known }))
 	page, err := w.browser.Open(1280, 900)
 	w.must(err)
 	w.must(page.Go(w.url + "/#/namespaces"))

@@ -42,13 +42,6 @@ func TestPage(t *testing.T) {
 		w.kubectl("", "create", "namespace", namespace)
 	}
 	page := w.tab("#/nodes", 1440, 900)
-	t.Run("weight", func(t *testing.T) {
-		bytes := page.Received()
-		t.Logf("the page weighs %.1f KiB as it travels", float64(bytes)/1024)
-		if bytes == 0 || bytes > 300<<10 {
-			t.Errorf("the page weighs %d bytes, want at most 300 KiB", bytes)
-		}
-	})
 	t.Run("as many cards are drawn as there are", func(t *testing.T) {
 		want := w.cards()
 		if got := value[int](w, page, `document.querySelectorAll('main .card').length`); got != want || want == 0 {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/png"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,48 +103,23 @@ func smaller(path string) error {
 	return os.WriteFile(path, out.Bytes(), 0o644)
 }
 
-// paletted returns the picture with at most 256 colours. Others become the nearest of
-// them: each that is chosen is the one that makes the largest error otherwise.
+// paletted returns the picture with its 256 most frequent colours. Others become the
+// nearest of them: they are those of the edges of letters.
 func paletted(picture image.Image) image.Image {
 	bounds := picture.Bounds()
 	count := map[color.RGBA]int{}
-	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(picture.At(x, y)).(color.RGBA) } //nolint:errcheck,forcetypeassert // the model's own
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
 		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			count[at(x, y)]++
+			count[color.RGBAModel.Convert(picture.At(x, y)).(color.RGBA)]++ //nolint:errcheck,forcetypeassert // the model's own
 		}
-	}
-	colors := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return cmp.Compare(count[b], count[a]) })
-	failing := make([]int, len(colors)) // squared distance to the nearest of the palette
-	for i := range failing {
-		failing[i] = math.MaxInt32
 	}
 	var palette color.Palette
-	for len(palette) < min(256, len(colors)) {
-		worst := 0
-		for i, c := range colors {
-			if failing[i]*count[c] > failing[worst]*count[colors[worst]] {
-				worst = i
-			}
-		}
-		chosen := colors[worst]
-		palette = append(palette, chosen)
-		for i, c := range colors {
-			r, g, b := int(c.R)-int(chosen.R), int(c.G)-int(chosen.G), int(c.B)-int(chosen.B)
-			failing[i] = min(failing[i], r*r+g*g+b*b)
+	for _, c := range slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return cmp.Compare(count[b], count[a]) }) {
+		if len(palette) < 256 {
+			palette = append(palette, c)
 		}
 	}
-	out, nearest := image.NewPaletted(bounds, palette), map[color.RGBA]uint8{}
-	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
-		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			c := at(x, y)
-			index, known := nearest[c]
-			if !known {
-				index = uint8(palette.Index(c))
-				nearest[c] = index
-			}
-			out.SetColorIndex(x, y, index)
-		}
-	}
+	out := image.NewPaletted(bounds, palette)
+	draw.Draw(out, bounds, picture, bounds.Min, draw.Src)
 	return out
 }

@@ -34,10 +34,10 @@ func TestRecovery(t *testing.T) {
 	for i := range r.plan.rounds {
 		for _, f := range r.plan.rounds[i].faults {
 			f.after = 0
-			if err := r.carryOut(w.ctx, f); err != nil {
+			if err := r.carryOut(w.Ctx, f); err != nil {
 				t.Fatal(err)
 			}
-			w.must(w.settled(settleLimit))
+			w.Must(w.settled(settleLimit))
 		}
 	}
 }
@@ -81,9 +81,9 @@ func TestSplitBrain(t *testing.T) {
 	}})
 	const pods = 100
 	for i := range pods {
-		w.must(w.pods.create(w.ctx, newPod(fmt.Sprintf("split-%03d", i), container(amounts{"sgpu": 1, "vcore": 25, "vmemory": 16}))))
+		w.Must(w.pods.create(w.Ctx, newPod(fmt.Sprintf("split-%03d", i), container(amounts{"sgpu": 1, "vcore": 25, "vmemory": 16}))))
 	}
-	w.eventually("Bindings in flight", time.Minute, func() error {
+	w.Eventually("Bindings in flight", time.Minute, func() error {
 		if held.Load() < 20 {
 			return fmt.Errorf("%d", held.Load())
 		}
@@ -91,36 +91,36 @@ func TestSplitBrain(t *testing.T) {
 	})
 	exits := old.exits.Load()
 	old.turn.Lock()
-	w.must(old.process.Signal(syscall.SIGSTOP))
+	w.Must(old.process.Signal(syscall.SIGSTOP))
 	start := time.Now()
-	w.eventually("the new leader's first pod", time.Minute, func() error { return w.boundBy(young) })
+	w.Eventually("the new leader's first pod", time.Minute, func() error { return w.boundBy(young) })
 	took := time.Since(start)
 	before := old.proxy.bindingsBy()
 	remove()
 	close(release)
-	w.eventually("the old leader's Bindings are answered", time.Minute, func() error {
+	w.Eventually("the old leader's Bindings are answered", time.Minute, func() error {
 		if n := total(old.proxy.bindingsBy()) - total(before); int64(n) < held.Load() {
 			return fmt.Errorf("%d of %d", n, held.Load())
 		}
 		return nil
 	})
 	late := old.proxy.bindingsBy()
-	w.must(old.process.Signal(syscall.SIGCONT))
+	w.Must(old.process.Signal(syscall.SIGCONT))
 	old.turn.Unlock()
 	t.Logf("the new leader bound its first pod %s after the old one was paused; of %d late Bindings %v were answered with (code:count) %v",
 		took.Round(time.Millisecond), held.Load(), total(late)-total(before), late)
 	if late[http.StatusCreated] != before[http.StatusCreated] {
 		t.Errorf("%d Bindings of the old leader were carried out after another one led", late[http.StatusCreated]-before[http.StatusCreated])
 	}
-	w.eventually("the old leader ends", time.Minute, func() error {
+	w.Eventually("the old leader ends", time.Minute, func() error {
 		if old.exits.Load() == exits {
 			return errors.New("it still runs")
 		}
 		return nil
 	})
-	w.must(w.settled(settleLimit))
+	w.Must(w.settled(settleLimit))
 	text, err := os.ReadFile(young.process.Log())
-	w.must(err)
+	w.Must(err)
 	if !strings.Contains(string(text), "Earlier schedulers are fenced off") {
 		t.Error("the new leader did not fence off the old one")
 	}

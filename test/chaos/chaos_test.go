@@ -78,16 +78,16 @@ func newRun(w *world, p *plan) *run {
 func (r *run) round(number int) []string {
 	w, rd := r.world, &r.plan.rounds[number]
 	start := time.Now()
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.Ctx)
 	var found []string
 	var watching sync.WaitGroup
 	watching.Go(func() { found = w.watchdog(ctx) })
 	var work sync.WaitGroup
 	struck, churned := make([]error, len(rd.faults)), error(nil)
 	for i, f := range rd.faults {
-		work.Go(func() { struck[i] = r.carryOut(w.ctx, f) })
+		work.Go(func() { struck[i] = r.carryOut(w.Ctx, f) })
 	}
-	work.Go(func() { churned = r.churn(w.ctx, rd) })
+	work.Go(func() { churned = r.churn(w.Ctx, rd) })
 	work.Wait()
 	harmed := time.Since(start)
 	waited, err := w.settle(r.limit)

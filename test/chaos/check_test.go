@@ -16,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -28,9 +29,9 @@ func (w *world) settled(limit time.Duration) error {
 
 // settle is settled, and also returns what was wrong last before nothing was.
 func (w *world) settle(limit time.Duration) (waited error, err error) {
-	err = machine.Until(w.ctx, limit, func() error {
-		w.pods.replaceFailed(w.ctx)
-		ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	err = machine.Until(w.Ctx, limit, func() error {
+		w.pods.replaceFailed(w.Ctx)
+		ctx, cancel := context.WithTimeout(w.Ctx, 20*time.Second)
 		defer cancel()
 		now := problems(w.check(ctx))
 		if now != nil {
@@ -55,7 +56,7 @@ func problems(list []string) error {
 // check returns everything that is wrong at this moment.
 func (w *world) check(ctx context.Context) []string {
 	list := w.checkParts(ctx)
-	objects, err := cluster.ReadLive(ctx, w.config)
+	objects, err := harness.Read(ctx, w.config)
 	if err != nil {
 		return append(list, err.Error())
 	}
@@ -203,7 +204,7 @@ func (w *world) watchdog(ctx context.Context) (found []string) {
 	seen := map[string]string{}
 	var before *audit.Report
 	for machine.Sleep(ctx, time.Second) {
-		objects, err := cluster.ReadLive(ctx, w.config)
+		objects, err := harness.Read(ctx, w.config)
 		if err != nil {
 			continue // the API server is away
 		}
@@ -227,10 +228,10 @@ func (w *world) watchdog(ctx context.Context) (found []string) {
 // empty deletes all pods and waits until nothing is left of them anywhere.
 func (w *world) empty(limit time.Duration) error {
 	for _, name := range w.pods.live() {
-		w.pods.remove(w.ctx, name, false)
+		w.pods.remove(w.Ctx, name, false)
 	}
-	return machine.Until(w.ctx, limit, func() error {
-		ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	return machine.Until(w.Ctx, limit, func() error {
+		ctx, cancel := context.WithTimeout(w.Ctx, 20*time.Second)
 		defer cancel()
 		list := w.check(ctx)
 		for _, s := range w.all() {

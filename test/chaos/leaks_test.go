@@ -52,8 +52,8 @@ func (w *world) roleOf(p *part) string {
 // level notes how many goroutines the parts have when nothing goes on.
 func (w *world) level() {
 	for _, p := range w.ours() {
-		n, err := w.metric(w.ctx, p, seriesGoroutines)
-		w.must(err)
+		n, err := w.metric(w.Ctx, p, seriesGoroutines)
+		w.Must(err)
 		w.mu.Lock()
 		role := w.roleOf(p)
 		w.levels[role] = max(w.levels[role], n)

@@ -54,7 +54,7 @@ func newPods(w *world) *pods {
 // watch follows all pods until the world ends.
 func (p *pods) watch() {
 	w := p.world
-	list := cache.NewListWatchFromClient(w.client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
+	list := cache.NewListWatchFromClient(w.Client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
 	put := func(obj any) {
 		pod := machine.PodIn(obj)
 		p.mu.Lock()
@@ -72,7 +72,7 @@ func (p *pods) watch() {
 			},
 		},
 	})
-	controller.Run(w.ctx.Done())
+	controller.Run(w.Ctx.Done())
 }
 
 // seen returns the pod as the watch shows it, nil if it does not.

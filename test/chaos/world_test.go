@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +27,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
-	"github.com/daybreak-gpu/daybreak/test/identity"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -46,18 +45,14 @@ type options struct {
 
 // world is a cluster under test.
 type world struct {
-	*testing.T
+	*harness.World
 	options
-	// ctx lasts until the world is taken down.
-	ctx     context.Context
-	dir     string
-	cluster *local.Cluster
-	gate    *gate
-	// client reaches the API server as an administrator, who waits while it is
-	// away; quick gives up after a few seconds.
-	client, quick kubernetes.Interface
-	devices       dynamic.NamespaceableResourceInterface
-	config        *rest.Config
+	gate *gate
+	// quick is an administrator who gives up after a few seconds, where Client waits while
+	// the API server is away.
+	quick   kubernetes.Interface
+	devices dynamic.NamespaceableResourceInterface
+	config  *rest.Config
 	// colleague is another scheduler to the API server, publisher who may write
 	// the Devices of all nodes: an administrator may not write what is theirs.
 	colleague kubernetes.Interface
@@ -71,11 +66,6 @@ type world struct {
 
 	pods   *pods
 	vendor *vendorplugin.Plugin
-
-	// running is everything that ends when ctx does.
-	running sync.WaitGroup
-	// why is what the test failed for.
-	why string
 
 	mu sync.Mutex
 	// levels is how many goroutines parts had at the beginning, by what they are.
@@ -94,82 +84,32 @@ func newWorld(t *testing.T, o options) *world {
 			*path = bin("daybreak")
 		}
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	w := &world{T: t, options: o, ctx: ctx, gate: newGate(), levels: map[string]float64{}}
+	w := &world{World: harness.Lasting(t, bin(""), os.Getenv("CHAOS_KEEP_LOGS")), options: o, gate: newGate(), levels: map[string]float64{}}
 	t.Cleanup(func() {
-		stop()
-		w.running.Wait()
-		w.logEnds()
-		_ = os.RemoveAll(w.dir)
+		for _, p := range w.parts {
+			w.LogEnd(p.process.Log())
+		}
 	})
-	var err error
-	w.dir, err = os.MkdirTemp("", "chaos-") //nolint:usetesting // that of a test with a long name is too long for sockets in it
-	w.must(err)
 	start := time.Now()
-	w.must(w.startControlPlane())
-	w.must(w.startManagers())
-	w.must(w.startServers(library))
-	w.must(w.startVendor())
-	w.must(w.startSchedulers())
+	w.Must(w.startControlPlane())
+	w.Must(w.startManagers())
+	w.Must(w.startServers(library))
+	w.Must(w.startVendor())
+	w.Must(w.startSchedulers())
 	w.pods = newPods(w)
-	w.running.Go(w.pods.watch)
-	w.eventually("a pod runs", 2*time.Minute, func() error { return w.probe(ctx, 30*time.Second) })
-	w.must(w.settled(2 * time.Minute))
+	w.Running.Go(w.pods.watch)
+	w.Eventually("a pod runs", 2*time.Minute, func() error { return w.probe(w.Ctx, 30*time.Second) })
+	w.Must(w.settled(2 * time.Minute))
 	w.level()
 	t.Logf("up after %s", time.Since(start).Round(100*time.Millisecond))
 	return w
 }
 
-// atEnd does something when the world ends, in addition to everything else.
-func (w *world) atEnd(do func()) {
-	w.running.Go(func() {
-		<-w.ctx.Done()
-		do()
-	})
-}
-
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.fail(err.Error())
-	}
-}
-
-// fail ends the test, and repeats its reason after the logs: who
-// sees only the end of a long output shall see it.
-func (w *world) fail(why string) {
-	w.Helper()
-	w.why = why
-	w.Fatal(why)
-}
-
-func (w *world) eventually(what string, limit time.Duration, check func() error) {
-	w.Helper()
-	if err := machine.Until(w.ctx, limit, check); err != nil {
-		w.fail(fmt.Sprintf("%s: %v", what, err))
-	}
-}
-
-// logEnds shows the ends of the logs when the test has failed.
-func (w *world) logEnds() {
-	if !w.Failed() {
-		return
-	}
-	for _, p := range w.parts {
-		text, _ := os.ReadFile(p.process.Log())
-		w.Logf("the end of %s:\n%s", p.name, text[max(0, len(text)-1500):])
-	}
-	w.Logf("it failed for this: %s", cmp.Or(w.why, "see the beginning of its output"))
-	if keep := os.Getenv("CHAOS_KEEP_LOGS"); keep != "" {
-		w.Logf("logs in %s: %v", keep, os.CopyFS(filepath.Join(keep, fmt.Sprintf("%s-%d", w.Name(), os.Getpid())), os.DirFS(filepath.Join(w.dir, "logs"))))
-	}
-}
-
 // keep makes the process a part that is kept running until the world ends.
 func (w *world) keep(p *part) {
 	w.parts = append(w.parts, p)
-	w.running.Go(func() {
-		p.keep(w.ctx)
+	w.Running.Go(func() {
+		p.keep(w.Ctx)
 		p.turn.Lock() // a fault may have it in its hands
 		defer p.turn.Unlock()
 		p.process.Kill()
@@ -178,22 +118,22 @@ func (w *world) keep(p *part) {
 
 func (w *world) startControlPlane() error {
 	var err error
-	w.cluster, err = local.Start(w.ctx, local.Config{Dir: w.dir, Executable: bin("playground")})
+	w.Cluster, err = local.Start(w.Ctx, local.Config{Dir: w.Folder, Executable: bin("playground")})
 	if err != nil {
 		return err
 	}
-	w.etcd = &part{name: "etcd", process: w.cluster.Etcd}
-	w.apiserver = &part{name: "kube-apiserver", process: w.cluster.APIServer, away: func() { w.gate.set(false) }, back: w.reopen}
-	w.keep(&part{name: "kube-controller-manager", process: w.cluster.ControllerManager})
+	w.etcd = &part{name: "etcd", process: w.Etcd}
+	w.apiserver = &part{name: "kube-apiserver", process: w.APIServer, away: func() { w.gate.set(false) }, back: w.reopen}
+	w.keep(&part{name: "kube-controller-manager", process: w.ControllerManager})
 	w.keep(w.apiserver)
 	w.keep(w.etcd)
-	admin, err := newProxy(w.cluster.REST(), w.gate)
+	admin, err := newProxy(w.REST(), w.gate)
 	if err != nil {
 		return err
 	}
-	w.atEnd(admin.stop)
+	w.AtEnd(admin.stop)
 	w.config = admin.config()
-	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
+	if w.Client, err = kubernetes.NewForConfig(w.config); err != nil {
 		return err
 	}
 	if w.quick, w.devices, err = quickly(admin); err != nil {
@@ -213,7 +153,7 @@ func (w *world) startControlPlane() error {
 	if _, w.publisher, err = quickly(publisher); err != nil {
 		return err
 	}
-	return errors.Join(w.cluster.Install(w.ctx), w.cluster.Guard(w.ctx, w.cluster.Policies()))
+	return errors.Join(w.Install(w.Ctx), w.Guard(w.Ctx, w.Policies()))
 }
 
 // quickly returns clients that give up after a few seconds.
@@ -235,7 +175,7 @@ func quickly(p *proxy) (kubernetes.Interface, dynamic.NamespaceableResourceInter
 func (w *world) reopen(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	_ = w.cluster.WaitReady(ctx)
+	_ = w.WaitReady(ctx)
 	w.gate.set(true)
 }
 
@@ -258,7 +198,7 @@ func (w *world) startManagers() error {
 		if err != nil {
 			return err
 		}
-		ports, err := local.FreeAddresses(w.ctx, 3)
+		ports, err := local.FreeAddresses(w.Ctx, 3)
 		if err != nil {
 			return err
 		}
@@ -269,15 +209,15 @@ func (w *world) startManagers() error {
 			"--scheduler-name=" + corev1.DefaultSchedulerName, "-v=2",
 		}, w.electionArgs()...)
 		w.managers = append(w.managers, &part{
-			name: name, process: w.cluster.NewProcess(name, bin("daybreak"), args...), proxy: p, address: "http://" + ports[2],
+			name: name, process: w.NewProcess(name, bin("daybreak"), args...), proxy: p, address: "http://" + ports[2],
 		})
 	}
-	b, err := newBalancer(w.ctx, backends...)
+	b, err := newBalancer(w.Ctx, backends...)
 	if err != nil {
 		return err
 	}
-	w.atEnd(b.stop)
-	if err := w.cluster.Webhook(w.ctx, b.address()); err != nil {
+	w.AtEnd(b.stop)
+	if err := w.Webhook(w.Ctx, b.address()); err != nil {
 		return err
 	}
 	return w.start(w.managers...)
@@ -286,7 +226,7 @@ func (w *world) startManagers() error {
 // through returns a proxy for a part that is known to the API server as the
 // user, and a kubeconfig that leads to it.
 func (w *world) through(user, name string) (*proxy, string, error) {
-	return w.throughAs(w.cluster.RESTAs(user), name)
+	return w.throughAs(w.RESTAs(user), name)
 }
 
 func (w *world) throughAs(config *rest.Config, name string) (*proxy, string, error) {
@@ -294,8 +234,8 @@ func (w *world) throughAs(config *rest.Config, name string) (*proxy, string, err
 	if err != nil {
 		return nil, "", err
 	}
-	w.atEnd(p.stop)
-	kubeconfig, err := p.kubeconfig(w.cluster.Dir, name)
+	w.AtEnd(p.stop)
+	kubeconfig, err := p.kubeconfig(w.Dir, name)
 	return p, kubeconfig, err
 }
 
@@ -316,7 +256,7 @@ func (w *world) startSchedulers() error {
 		if err != nil {
 			return err
 		}
-		address, err := local.FreeAddresses(w.ctx, 1)
+		address, err := local.FreeAddresses(w.Ctx, 1)
 		if err != nil {
 			return err
 		}
@@ -326,10 +266,10 @@ func (w *world) startSchedulers() error {
 		}
 		args := append([]string{
 			"scheduler", "--kubeconfig=" + kubeconfig, "--profile=" + corev1.DefaultSchedulerName, "--bind-address=" + host, "--secure-port=" + port,
-			"--cert-dir=" + filepath.Join(w.cluster.Dir, name), "--authorization-always-allow-paths=/metrics", "-v=2",
+			"--cert-dir=" + filepath.Join(w.Dir, name), "--authorization-always-allow-paths=/metrics", "-v=2",
 		}, w.electionArgs()...)
 		w.schedulers = append(w.schedulers, &part{
-			name: name, process: w.cluster.NewProcess(name, w.scheduler, args...), proxy: p, address: "https://" + address[0],
+			name: name, process: w.NewProcess(name, w.scheduler, args...), proxy: p, address: "https://" + address[0],
 		})
 	}
 	return w.start(w.schedulers...)
@@ -344,21 +284,21 @@ func (w *world) startVendor() error {
 	if err != nil {
 		return err
 	}
-	simulator, err := local.NewSimulator(w.ctx, p.config())
+	simulator, err := local.NewSimulator(w.Ctx, p.config())
 	if err != nil {
 		return err
 	}
-	w.atEnd(simulator.Stop)
-	w.vendor, err = vendorplugin.Start(w.ctx, p.config(), simulator, nil)
+	w.AtEnd(simulator.Stop)
+	w.vendor, err = vendorplugin.Start(w.Ctx, p.config(), simulator, nil)
 	if err != nil {
 		return err
 	}
-	w.atEnd(w.vendor.Stop)
+	w.AtEnd(w.vendor.Stop)
 	profiles, err := discover.LoadProfiles("c500-2x4")
 	if err != nil {
 		return err
 	}
-	return w.vendor.AddNode(w.ctx, vendorNode, &profiles[0])
+	return w.vendor.AddNode(w.Ctx, vendorNode, &profiles[0])
 }
 
 const (
@@ -403,14 +343,14 @@ type server struct {
 
 // startServer starts all of a machine but its agent.
 func (w *world) startServer(cfg machine.Config, library string) (*server, error) {
-	cfg.Dir = filepath.Join(w.cluster.Dir, cfg.Node)
-	m, err := machine.New(w.ctx, cfg, w.client)
+	cfg.Dir = filepath.Join(w.Dir, cfg.Node)
+	m, err := machine.New(w.Ctx, cfg, w.Client)
 	if err != nil {
 		return nil, err
 	}
-	w.running.Go(m.Run)
-	w.atEnd(m.Stop)
-	config, err := identity.Agent(w.ctx, w.cluster, cfg.Node, "none")
+	w.Running.Go(m.Run)
+	w.AtEnd(m.Stop)
+	config, err := harness.Agent(w.Ctx, w.Cluster, cfg.Node, "none")
 	if err != nil {
 		return nil, err
 	}
@@ -419,14 +359,14 @@ func (w *world) startServer(cfg machine.Config, library string) (*server, error)
 	if err != nil {
 		return nil, err
 	}
-	address, err := local.FreeAddresses(w.ctx, 1)
+	address, err := local.FreeAddresses(w.Ctx, 1)
 	if err != nil {
 		return nil, err
 	}
 	args := append([]string{
 		"agent", "--kubeconfig=" + kubeconfig, "--node-name=" + cfg.Node, "--namespace=daybreak-system", "--mode=sgpu", "--serve=on", "--poll=2s", "--v=2",
 	}, m.AgentArgs(library, address[0])...)
-	process := w.cluster.NewProcess(name, w.agent, args...)
+	process := w.NewProcess(name, w.agent, args...)
 	process.Env = []string{fake.EnvConfig + "=" + m.Driver()}
 	return &server{Machine: m, agent: &part{name: name, process: process, proxy: p, address: "http://" + address[0]}}, nil
 }
@@ -440,11 +380,7 @@ func (w *world) device(ctx context.Context, node string) (*v1alpha1.Device, erro
 	if err != nil {
 		return nil, err
 	}
-	text, err := object.MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
-	return wire.DecodeDevice(text)
+	return wire.DeviceOf(object)
 }
 
 // served says what is missing until a node takes pods: the agent is ready,
@@ -487,7 +423,7 @@ func (w *world) probe(ctx context.Context, limit time.Duration) error {
 	if err := w.pods.create(ctx, pod); err != nil {
 		return err
 	}
-	defer w.pods.remove(w.ctx, pod.Name, true)
+	defer w.pods.remove(w.Ctx, pod.Name, true)
 	return machine.Until(ctx, limit, func() error {
 		if seen := w.pods.seen(pod.Name); seen == nil || seen.Spec.NodeName == "" {
 			return fmt.Errorf("probe %s is not bound", pod.Name)

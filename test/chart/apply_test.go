@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 )
 
 // monitoringTypes stand for the Prometheus operator's, which keep everything.
@@ -84,20 +86,10 @@ func TestApply(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-
-	// A definition of another installation is left alone.
-	kubectl(nil, "annotate", "--overwrite", "crd", "devices.scheduling.koordinator.sh", "meta.helm.sh/release-name=koordinator", "meta.helm.sh/release-namespace=koordinator-system")
-	if _, err := onCluster("install", "daybreak", dir); err != nil {
-		t.Errorf("with Koordinator's definition: %v", err)
-	}
-	if got := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", `jsonpath={.metadata.annotations.meta\.helm\.sh/release-name}`); got != "koordinator" {
-		t.Errorf("the definition is %s's now", got)
-	}
 }
 
-// TestCertificates: the Secret of the manager's certificates survives whatever
-// Helm does: an upgrade from a release whose manager made it, an upgrade, a
-// rollback to a release that does not know it, and an uninstallation.
+// TestCertificates: what the manager writes into its Secret survives upgrades and
+// rollbacks, a sync of what helm template renders, and the Secret's creation by hand.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	srv, ctx := newServer(t), t.Context()
@@ -112,56 +104,46 @@ func TestCertificates(t *testing.T) {
 			t.Fatalf("helm %v: %v", args, err)
 		}
 	}
-	has := func(when, want string) *corev1.Secret {
+	keeps := func(when, want string) *corev1.Secret {
 		t.Helper()
-		s, err := secrets.Get(ctx, "daybreak-manager-webhook", metav1.GetOptions{})
-		if err != nil || string(s.Data["tls.key"]) != want {
-			t.Fatalf("%s: %v, %v; want %q", when, s.Data, err, want)
+		s, err := secrets.Get(ctx, policy.Secret, metav1.GetOptions{})
+		if err != nil || string(s.Data["tls.key"]) != want || s.Type != corev1.SecretTypeOpaque {
+			t.Fatalf("%s: %v, %v; want %q", when, s, err, want)
 		}
 		return s
 	}
-	previous := filepath.Join(t.TempDir(), "daybreak") // a chart without the Secret
-	if err := os.CopyFS(previous, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(previous, "templates", "manager", "secret.yaml")); err != nil {
-		t.Fatal(err)
-	}
-
-	step("install", "daybreak", previous, "--create-namespace")
-	made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "daybreak-manager-webhook"}, Data: map[string][]byte{"tls.key": []byte("old")}}
-	if _, err := secrets.Create(ctx, made, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	step("upgrade", "daybreak", dir)
-	has("after an upgrade from a release whose manager made it", "old")
-	step("upgrade", "daybreak", dir)
-	has("after another", "old")
-	step("rollback", "daybreak", "1")
-	has("after a rollback", "old")
-	step("uninstall", "daybreak", "--wait")
-	has("after an uninstallation", "old")
-
-	if err := secrets.Delete(ctx, made.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	step("install", "daybreak", previous)
-	step("upgrade", "daybreak", dir)
-	s := has("of a release that brings it", "")
-	s.Data = map[string][]byte{"tls.key": []byte("new")}
+	step("install", "daybreak", dir, "--create-namespace")
+	s := keeps("after an installation", "")
+	s.Data = map[string][]byte{"tls.key": []byte("manager's")}
 	if _, err := secrets.Update(ctx, s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	step("upgrade", "daybreak", dir, "--set", "manager.replicas=3")
-	has("after an upgrade", "new")
+	keeps("after an upgrade", "manager's")
 	step("rollback", "daybreak", "1")
-	has("after a rollback to a release without it", "new")
+	keeps("after a rollback", "manager's")
+	text, err := render(ctx, "--show-only", "templates/manager/secret.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.kubectl(text, "apply", "--server-side", "--force-conflicts", "-f", "-")
+	srv.kubectl(text, "apply", "-f", "-")
+	keeps("after a sync", "manager's")
+
+	if err := secrets.Delete(ctx, policy.Secret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	step("upgrade", "daybreak", dir)
-	has("after an upgrade again", "new")
+	keeps("that was deleted, after an upgrade", "")
+	if err := secrets.Delete(ctx, policy.Secret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	srv.kubectl(nil, "create", "secret", "generic", policy.Secret, "-n", namespace, "--from-literal=tls.key=by hand")
+	step("upgrade", "daybreak", dir)
+	keeps("made by hand, after an upgrade", "by hand")
 	step("uninstall", "daybreak", "--wait")
-	has("after an uninstallation", "new")
-	step("install", "daybreak", dir)
-	has("after another installation", "new")
+	step("install", "gpus", dir)
+	keeps("of another release", "")
 }
 
 // TestPackage: what a user gets is the chart alone.

@@ -41,8 +41,8 @@ func TestPolicies(t *testing.T) {
 				t.Errorf("%s: %s (-as an object +in the file):\n%s", version, key, diff)
 			}
 		}
-		if count != 16 {
-			t.Errorf("%s: %d objects in the file, want eight policies with their bindings", version, count)
+		if count != 14 {
+			t.Errorf("%s: %d objects in the file, want seven policies with their bindings", version, count)
 		}
 		for _, key := range []string{"MutatingWebhookConfiguration/daybreak", "ValidatingWebhookConfiguration/daybreak"} {
 			webhooks, _, err := unstructured.NestedSlice(o[key].Object, "webhooks")

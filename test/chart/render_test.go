@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,10 +42,10 @@ var whole = []string{
 	"ServiceAccount/daybreak-agent", "ServiceAccount/daybreak-manager", "ServiceAccount/daybreak-scheduler", "ServiceAccount/daybreak-test",
 	"ValidatingAdmissionPolicy/daybreak-bindings", "ValidatingAdmissionPolicy/daybreak-devices",
 	"ValidatingAdmissionPolicy/daybreak-nodes", "ValidatingAdmissionPolicy/daybreak-pods",
-	"ValidatingAdmissionPolicy/daybreak-configurations", "ValidatingAdmissionPolicy/daybreak-events", "ValidatingAdmissionPolicy/daybreak-secrets", "ValidatingAdmissionPolicy/daybreak-quota",
+	"ValidatingAdmissionPolicy/daybreak-configurations", "ValidatingAdmissionPolicy/daybreak-events", "ValidatingAdmissionPolicy/daybreak-quota",
 	"ValidatingAdmissionPolicyBinding/daybreak-bindings", "ValidatingAdmissionPolicyBinding/daybreak-devices",
 	"ValidatingAdmissionPolicyBinding/daybreak-nodes", "ValidatingAdmissionPolicyBinding/daybreak-pods",
-	"ValidatingAdmissionPolicyBinding/daybreak-configurations", "ValidatingAdmissionPolicyBinding/daybreak-events", "ValidatingAdmissionPolicyBinding/daybreak-secrets", "ValidatingAdmissionPolicyBinding/daybreak-quota",
+	"ValidatingAdmissionPolicyBinding/daybreak-configurations", "ValidatingAdmissionPolicyBinding/daybreak-events", "ValidatingAdmissionPolicyBinding/daybreak-quota",
 }
 
 // TestObjects: what each value adds to an installation, and takes from it.
@@ -125,6 +126,37 @@ func named(name string) func(string) bool {
 	return func(o string) bool { return strings.Contains(o, "/"+name) }
 }
 
+// furtherName adds names of the scheduler, one of them twice and one that is a number.
+const furtherName = "scheduler.extraArgs={--profile=third,--kube-api-qps=9,--profile=daybreak,--profile=1e3},manager.extraArgs={--scheduler-name=third}"
+
+// TestProfiles: what the scheduler serves under one name, the manager admits under it
+// and the policies know by it. A name twice would end the scheduler.
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	for _, set := range []string{"scheduler.mode=second", "scheduler.mode=replace", furtherName, "scheduler.mode=replace," + furtherName, "scheduler.extraArgs=null"} {
+		o := rendered(t, "--set", set)
+		names := func(part, flag string) (names []string) {
+			for _, arg := range o.pod(t, part).Containers[0].Args {
+				if name, ok := strings.CutPrefix(arg, flag); ok {
+					names = append(names, name)
+				}
+			}
+			return names
+		}
+		profiles, admitted := names("Deployment/daybreak-scheduler", "--profile="), slices.Compact(slices.Sorted(slices.Values(names("Deployment/daybreak-manager", "--scheduler-name="))))
+		slices.Sort(profiles)
+		if !slices.Equal(profiles, admitted) {
+			t.Errorf("%s: the scheduler serves %q, the manager admits %q", set, profiles, admitted)
+		}
+		known := fmt.Sprint(o["ValidatingAdmissionPolicy/daybreak-quota"].Object)
+		for _, name := range profiles {
+			if !strings.Contains(known, strconv.Quote(name)) {
+				t.Errorf("%s: the policy of quotas does not know %s", set, name)
+			}
+		}
+	}
+}
+
 // TestArguments: what values become on the command line.
 func TestArguments(t *testing.T) {
 	t.Parallel()
@@ -139,6 +171,10 @@ func TestArguments(t *testing.T) {
 		"Koordinator's gate":                    {set: "scheduler.featureGates=DevicePluginAdaption=true", part: "Deployment/daybreak-scheduler", want: []string{"--feature-gates=DevicePluginAdaption=true"}},
 		"the vendor's plugin, to the scheduler": {set: "vendorPlugin.selector=app=gpu-device", part: "Deployment/daybreak-scheduler", want: []string{"--vendor-plugin-selector=app=gpu-device"}},
 		"the vendor's plugin, to the manager":   {set: "vendorPlugin.selector=app=gpu-device", part: "Deployment/daybreak-manager", want: []string{"--vendor-plugin-selector=app=gpu-device"}},
+		"the namespaces, to the scheduler":      {part: "Deployment/daybreak-scheduler", want: []string{"--vendor-namespace=metax-operator", "--namespace=" + namespace}},
+		"the operator elsewhere, the scheduler": {set: "vendorOperator.namespace=gpus", part: "Deployment/daybreak-scheduler", want: []string{"--vendor-namespace=gpus"}},
+		"the operator elsewhere, the manager":   {set: "vendorOperator.namespace=gpus", part: "Deployment/daybreak-manager", want: []string{"--vendor-namespace=gpus"}},
+		"no ConfigMap of the operator":          {set: "vendorOperator.namespace=", part: "Deployment/daybreak-scheduler", not: []string{"--vendor-namespace"}},
 		"the vendor's operator":                 {part: "DaemonSet/daybreak-agent", want: []string{"--vendor-namespace=metax-operator"}, not: []string{"--vendor-config-selector="}},
 		"its ConfigMap by labels":               {set: "vendorOperator.namespace=gpus,vendorOperator.selector=app=gpu-device", part: "DaemonSet/daybreak-agent", want: []string{"--vendor-namespace=gpus", "--vendor-config-selector=app=gpu-device"}},
 		"a policy":                              {set: "scheduler.policy=spread", part: "Deployment/daybreak-scheduler", want: []string{"--policy=spread"}},
@@ -146,6 +182,10 @@ func TestArguments(t *testing.T) {
 		"whom pods are given to":                {part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=daybreak", "--namespace=" + namespace}, not: []string{"--scheduler-name=default-scheduler"}},
 		"whom they are given to in its place": {
 			set: "scheduler.mode=replace", part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=default-scheduler", "--scheduler-name=daybreak"},
+		},
+		"a further name": {set: furtherName, part: "Deployment/daybreak-scheduler", want: []string{"--profile=daybreak", "--profile=third", "--profile=1e3", "--kube-api-qps=9"}},
+		"a further name, to the manager": {
+			set: furtherName, part: "Deployment/daybreak-manager", want: []string{"--scheduler-name=daybreak", "--scheduler-name=third", "--scheduler-name=1e3"},
 		},
 		"who may create bound pods": {set: "admission.directBinders={system:serviceaccount:a:b}", part: "Deployment/daybreak-manager", want: []string{"--direct-binder=system:serviceaccount:a:b"}},
 		"no page":                   {set: "dashboard.serve=off", part: "Deployment/daybreak-manager", want: []string{"--dashboard-bind-address=0"}},
@@ -284,11 +324,10 @@ func TestScrapes(t *testing.T) {
 	}
 }
 
-// TestJobs: Jobs are sent to the manager where the value says so, and nowhere with the
-// values of an earlier chart.
+// TestJobs: Jobs are sent to the manager where the value says so.
 func TestJobs(t *testing.T) {
 	t.Parallel()
-	for set, want := range map[string]int{"quota.jobs=true": 1, "quota.jobs=false": 0, "quota=null": 0} {
+	for set, want := range map[string]int{"quota.jobs=true": 1, "quota.jobs=false": 0} {
 		for _, version := range []string{"1.36", "1.27"} {
 			o := rendered(t, "--kube-version", version, "--set", set)
 			webhooks, _, err := unstructured.NestedSlice(o["MutatingWebhookConfiguration/daybreak"].Object, "webhooks")
@@ -303,11 +342,11 @@ func TestJobs(t *testing.T) {
 }
 
 // TestQuotaNamespaces: quotas must hold in labelled namespaces or in all, whether the
-// API server or the manager sees to it; also with the values of an earlier chart.
+// API server or the manager sees to it.
 func TestQuotaNamespaces(t *testing.T) {
 	t.Parallel()
 	const labelled, all = `namespaceSelector: {matchLabels: {daybreak-gpu.io/quota: enforced}}`, `namespaceSelector: {}`
-	for set, want := range map[string]string{"quota.enforce=all": all, "quota.enforce=labelled": labelled, "quota=null": labelled} {
+	for set, want := range map[string]string{"quota.enforce=all": all, "quota.enforce=labelled": labelled} {
 		for version, times := range map[string]int{"1.36": 1, "1.28": 2, "1.27": 1} {
 			text, err := render(t.Context(), "--kube-version", version, "--set", set, "--show-only", "templates/policies.yaml")
 			if err != nil {
@@ -339,24 +378,25 @@ func TestWhoMayWrite(t *testing.T) {
 	}
 }
 
-// TestRights: the right to create Secrets, which the previous release asks for, is
-// given only where a policy confines it.
+// TestRights: no part may create Secrets, whoever evaluates the policies. The right
+// can create a token of any account.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	for set, want := range map[string]bool{
-		"admission.policies=true": true, "admission.policies=false,agent.withoutPolicies=true": false,
-		"kubeVersionOverride=1.29": false, // the manager evaluates no policy on Secrets
-	} {
-		rules, _, err := unstructured.NestedSlice(rendered(t, "--set", set)["Role/daybreak-manager"].Object, "rules")
-		if err != nil {
-			t.Fatal(err)
-		}
-		creates := slices.ContainsFunc(rules, func(rule any) bool {
-			text := fmt.Sprint(rule)
-			return strings.Contains(text, "secrets") && strings.Contains(text, "create")
-		})
-		if creates != want {
-			t.Errorf("with %s the manager may create Secrets: %v, want %v", set, creates, want)
+	for _, version := range []string{"1.36", "1.29"} {
+		for key, o := range rendered(t, "--kube-version", version) {
+			if !kind("Role/")(key) && !kind("ClusterRole/")(key) {
+				continue
+			}
+			var role rbacv1.ClusterRole // as a Role, as far as rules go
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range role.Rules {
+				about := slices.ContainsFunc(r.Resources, func(name string) bool { return name == "secrets" || name == "*" })
+				if about && (len(r.ResourceNames) == 0 || slices.ContainsFunc(r.Verbs, func(verb string) bool { return verb == "create" || verb == "*" })) {
+					t.Errorf("on %s %s has %+v", version, key, r)
+				}
+			}
 		}
 	}
 }
@@ -379,6 +419,10 @@ func TestGuards(t *testing.T) {
 		"labels without a namespace":     {"vendorOperator.namespace=,vendorOperator.selector=a=b", "set it to the namespace of the MetaX operator"},
 		"a page without a certificate":   {"dashboard.serve=service,admission.webhook=false", "name a Secret of type kubernetes.io/tls in dashboard.tlsSecret"},
 		"another configuration":          {"scheduler.extraArgs={--config=/x}", "use scheduler.mode, scheduler.policy and scheduler.featureGates"},
+		"a name in two arguments":        {"scheduler.extraArgs={--profile,third}", "scheduler.extraArgs[0] is --profile: write --profile=NAME as one argument"},
+		"an empty name":                  {"scheduler.extraArgs={--profile=}", "scheduler.extraArgs[0] is --profile=: write --profile=NAME"},
+		"a name of the manager alone":    {"manager.extraArgs={--v=1,--scheduler-name=third}", "manager.extraArgs[1] is --scheduler-name=third: the manager gets the names of the scheduler's profiles; add a name with scheduler.extraArgs={--profile=NAME}"},
+		"one in two arguments":           {"manager.extraArgs={--scheduler-name,daybreak}", "manager.extraArgs[0] is --scheduler-name: the manager gets the names"},
 		"a mode that is none":            {"scheduler.mode=third", "'/scheduler/mode': value must be one of 'second', 'replace'"},
 		"a value that is none":           {"agent.kubletDir=/x", "additional properties 'kubletDir' not allowed"},
 		"a digest that is none":          {"image.digest=latest", "'/image/digest'"},

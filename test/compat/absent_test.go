@@ -1,7 +1,6 @@
 package compat
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,10 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/local"
@@ -30,17 +27,16 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
-	"github.com/daybreak-gpu/daybreak/test/identity"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // absence is a cluster of a version without policies, whose manager comes and goes.
 type absence struct {
-	*testing.T
-	cluster *local.Cluster
-	// client is the administrator, kubelet the kubelet of n1.
-	client, kubelet kubernetes.Interface
-	devices         dynamic.ResourceInterface
-	address, file   string
+	*harness.World
+	// kubelet is the kubelet of n1.
+	kubelet       kubernetes.Interface
+	devices       dynamic.ResourceInterface
+	address, file string
 	// conditions reports whether the server's webhooks have conditions.
 	conditions bool
 }
@@ -56,16 +52,9 @@ func TestManagerAbsent(t *testing.T) {
 			continue // it has policies of its own
 		}
 		t.Run(server, func(t *testing.T) {
-			binaries := filepath.Join(folder, "compat", server)
-			c, err := local.Start(t.Context(), local.Config{
-				Dir: t.TempDir(), Executable: filepath.Join(folder, "playground"),
-				APIServer: filepath.Join(binaries, "kube-apiserver"), ControllerManager: filepath.Join(binaries, "kube-controller-manager"),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Stop)
-			a := &absence{T: t, cluster: c, conditions: minor >= 28}
+			cfg := local.Config{}
+			harness.UseBinaries(&cfg, filepath.Join(folder, "compat", server))
+			a := &absence{conditions: minor >= 28, World: harness.New(t, folder, cfg)}
 			a.install()
 			manager := a.start()
 			a.withManager()
@@ -82,59 +71,29 @@ func TestManagerAbsent(t *testing.T) {
 	}
 }
 
-func (a *absence) must(err error) {
-	a.Helper()
-	if err != nil {
-		a.Fatal(err)
-	}
-}
-
-func (a *absence) clientAs(user string, groups ...string) kubernetes.Interface {
-	a.Helper()
-	config := a.cluster.REST()
-	if user != "" {
-		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:masters")}
-	}
-	client, err := kubernetes.NewForConfig(config)
-	a.must(err)
-	return client
-}
-
 func (a *absence) install() {
 	a.Helper()
-	ctx := a.Context()
-	a.must(a.cluster.Install(ctx))
-	addresses, err := local.FreeAddresses(ctx, 1)
-	a.must(err)
-	a.address = addresses[0]
-	params := a.cluster.Policies()
+	a.address = a.FreeAddress()
+	params := a.Policies()
 	params.NoMatchConditions = !a.conditions
-	a.file, err = a.cluster.Validate(ctx, params, a.address)
-	a.must(err)
-	a.client, a.kubelet = a.clientAs(""), a.clientAs("system:node:n1", "system:nodes")
-	objects, err := dynamic.NewForConfig(a.cluster.REST())
-	a.must(err)
-	a.devices = objects.Resource(v1alpha1.GroupVersion.WithResource("devices"))
+	a.file = a.Validate(params, a.address)
+	a.kubelet = a.ClientOf(a.ConfigAs("system:node:n1", "system:nodes", "system:masters"))
+	a.devices = a.Devices(a.REST())
 	for _, name := range []string{"n1", "n2"} {
-		_, err := a.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		a.must(err)
+		_, err := a.Client.CoreV1().Nodes().Create(a.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		a.Must(err)
 	}
-	a.eventually("the service account of the namespace", func(ctx context.Context) error {
-		_, err := a.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
+	a.Namespace("default", nil)
 }
 
 // start starts a manager and returns when the API server gets its answers.
-func (a *absence) start() *local.Manager {
+func (a *absence) start() *harness.Manager {
 	a.Helper()
-	m, err := a.cluster.StartManager(a.Context(), "manager", manager.Config{Admission: manager.Admission{Address: a.address, Hosts: []string{"127.0.0.1"}, Policies: a.file}})
-	a.must(err)
-	a.Cleanup(m.Stop)
-	a.eventually("the manager evaluates the policies", func(ctx context.Context) error {
+	m := a.Manager("manager", manager.Config{Admission: manager.Admission{Address: a.address, Policies: a.file}})
+	a.Eventually("the manager evaluates the policies", patience, func() error {
 		forged := gputest.MakePod("forged").App("cpu: 1").Annotate(wire.AnnotationAllocated, "[]").Obj()
 		forged.Spec.Containers[0].Image = "none"
-		_, err := a.client.CoreV1().Pods("default").Create(ctx, forged, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := a.Client.CoreV1().Pods("default").Create(a.Ctx, forged, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return denied(err, "which cards a pod holds is written by the scheduler alone: leave it out")
 	})
 	return m
@@ -148,44 +107,22 @@ func denied(err error, sentence string) error {
 	return nil
 }
 
-func (a *absence) eventually(what string, check func(ctx context.Context) error) {
-	a.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(a.Context(), 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		a.Fatalf("%s: %v", what, last)
-	}
-}
-
 // pod creates a pod, bound to n1.
 func (a *absence) pod(name, namespace, limits string) *corev1.Pod {
 	a.Helper()
 	p := gputest.MakePod(name).App(limits).Obj()
 	p.Namespace, p.Spec.Containers[0].Image = namespace, "none"
-	made, err := a.client.CoreV1().Pods(namespace).Create(a.Context(), p, metav1.CreateOptions{})
-	a.must(err)
+	made, err := a.Client.CoreV1().Pods(namespace).Create(a.Ctx, p, metav1.CreateOptions{})
+	a.Must(err)
 	a.bind(made)
 	return made
 }
 
 func (a *absence) bind(p *corev1.Pod) {
 	a.Helper()
-	a.must(a.client.CoreV1().Pods(p.Namespace).Bind(a.Context(), &corev1.Binding{
+	a.Must(a.Client.CoreV1().Pods(p.Namespace).Bind(a.Ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
 	}, metav1.CreateOptions{}))
-}
-
-// agentOf returns a client with the token of an agent's pod on the node.
-func (a *absence) agentOf(node string) kubernetes.Interface {
-	a.Helper()
-	config, err := identity.Agent(a.Context(), a.cluster, node, "none")
-	a.must(err)
-	client, err := kubernetes.NewForConfig(config)
-	a.must(err)
-	return client
 }
 
 func setAnnotation(key, value string) []byte {
@@ -197,24 +134,25 @@ func setAnnotation(key, value string) []byte {
 }
 
 func (a *absence) patchPod(client kubernetes.Interface, name string, patch []byte, subresources ...string) error {
-	_, err := client.CoreV1().Pods("default").Patch(a.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	_, err := client.CoreV1().Pods("default").Patch(a.Ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
 	return err
 }
 
 func (a *absence) patchNode(client kubernetes.Interface, name string, patch []byte, subresources ...string) error {
-	_, err := client.CoreV1().Nodes().Patch(a.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	_, err := client.CoreV1().Nodes().Patch(a.Ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
 	return err
 }
 
 func (a *absence) device(name, vendor string) error {
-	_, err := a.devices.Create(a.Context(), &unstructured.Unstructured{Object: map[string]any{
+	_, err := a.devices.Create(a.Ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Device", "metadata": map[string]any{"name": name, "labels": map[string]any{wire.LabelVendor: vendor}},
 		"spec": map[string]any{"devices": []any{map[string]any{"type": "gpu", "id": "GPU-1", "minor": int64(0), "health": true}}},
 	}}, metav1.CreateOptions{})
 	return err
 }
 
-// withManager: forged writes are rejected as by an API server that has the policies.
+// withManager: what is no forgery passes. TestServers plays the table of forged
+// writes on the same servers.
 func (a *absence) withManager() {
 	a.Helper()
 	victim := a.pod("victim", "default", "sgpu: 1")
@@ -222,50 +160,10 @@ func (a *absence) withManager() {
 		a.Errorf("labels %v", victim.Labels)
 	}
 	a.pod("unlabelled", "default", "cpu: 1")
-	own := a.agentOf("n1")
-	for name, tc := range map[string]struct {
-		err  error
-		want string
-	}{
-		"cards of a pod": {
-			a.patchPod(a.client, "victim", setAnnotation(wire.AnnotationAllocated, "[]")),
-			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
-		},
-		"cards of a pod without the label": {
-			a.patchPod(a.client, "unlabelled", setAnnotation(wire.AnnotationAllocated, "[]")),
-			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
-		},
-		"cards of a pod, by its status": {
-			a.patchPod(a.client, "victim", setAnnotation(wire.AnnotationAllocated, "[]"), "status"),
-			"metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it as it is",
-		},
-		"the label": {
-			a.patchPod(a.client, "victim", []byte(`{"metadata":{"labels":{"daybreak-gpu.io/admitted":null}}}`)),
-			"metadata.labels[daybreak-gpu.io/admitted]: marks a pod with cards that was admitted: leave it as it is",
-		},
-		"a Binding": {
-			a.client.CoreV1().Pods("default").Bind(a.Context(), &corev1.Binding{
-				ObjectMeta: metav1.ObjectMeta{Name: "victim", Annotations: map[string]string{wire.AnnotationAllocated: "[]"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
-			}, metav1.CreateOptions{}),
-			"only the scheduler writes the allocation of a pod: leave it out",
-		},
-		"a node": {
-			a.patchNode(a.client, "n1", setAnnotation(wire.AnnotationNodeCards, "[]")),
-			"only the agent of a node writes the description of its GPUs: leave it as it is",
-		},
-		"another's node": {a.patchNode(own, "n2", setAnnotation(wire.AnnotationNodeCards, "[]")), "an agent writes on its own node only"},
-		"a Device": {
-			a.device("n2", wire.VendorMetaX),
-			"a Device with MetaX cards is written by the agent that runs on its node: leave it as it is; to take a node out of use, cordon it",
-		},
-	} {
-		if err := denied(tc.err, tc.want); err != nil {
-			a.Errorf("%s: %v", name, err)
-		}
-	}
+	own := a.ClientOf(a.AgentOf("n1"))
 	for name, err := range map[string]error{
 		"an agent, its own node":  a.patchNode(own, "n1", setAnnotation(wire.AnnotationNodeCards, "[]")),
-		"the hand-over of a node": a.patchNode(a.client, "n1", setAnnotation(wire.AnnotationServedBy, wire.ServedByVendor)),
+		"the hand-over of a node": a.patchNode(a.Client, "n1", setAnnotation(wire.AnnotationServedBy, wire.ServedByVendor)),
 		"kubelet's status":        a.ready("victim"),
 		"another vendor's Device": a.device("n1", "nvidia"),
 	} {
@@ -279,23 +177,34 @@ func (a *absence) withManager() {
 // amounts on is rejected, and no other.
 func (a *absence) withoutAmounts() {
 	a.Helper()
-	ctx := a.Context()
-	_, err := a.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+	ctx := a.Ctx
+	_, err := a.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "team", Labels: map[string]string{wire.LabelQuota: wire.QuotaEnforced},
 	}}, metav1.CreateOptions{})
-	a.must(err)
-	a.must(a.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, policy.Name, metav1.DeleteOptions{}))
-	create := func(ctx context.Context, namespace, limits string) error {
+	a.Must(err)
+	a.Must(a.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, policy.Name, metav1.DeleteOptions{}))
+	create := func(namespace, limits string) error {
 		p := gputest.MakePod("unmetered").App(limits).Obj()
 		p.Namespace, p.Spec.Containers[0].Image = namespace, "none"
-		_, err := a.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := a.Client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	a.eventually("a pod without amounts is rejected", func(ctx context.Context) error {
-		return denied(create(ctx, "team", "sgpu: 1"), "create it again when the Deployment daybreak-manager has a ready pod")
+	a.Eventually("a pod without amounts is rejected", patience, func() error {
+		return denied(create("team", "sgpu: 1"), "create it again when the Deployment daybreak-manager has a ready pod")
 	})
-	a.must(create(ctx, "team", "cpu: 1"))
-	a.must(create(ctx, "default", "sgpu: 1"))
+	a.Must(create("team", "cpu: 1"))
+	a.Must(create("default", "sgpu: 1"))
+	_, err = a.Client.CoreV1().Pods("default").Create(ctx, privileged(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if problem := denied(err, `let an administrator label the namespace daybreak-gpu.io/allow-privileged: "true"`); problem != nil {
+		a.Errorf("a privileged pod with cards: %v", problem)
+	}
+}
+
+// privileged is a pod with cards and a privileged container.
+func privileged() *corev1.Pod {
+	p := gputest.MakePod("privileged").App("sgpu: 1").Obj()
+	p.Spec.Containers[0].Image, p.Spec.Containers[0].SecurityContext = "none", &corev1.SecurityContext{Privileged: new(true)}
+	return p
 }
 
 // ready is what kubelet reports of a pod that runs.
@@ -312,13 +221,13 @@ func (a *absence) job() *corev1.Pod {
 	a.Helper()
 	template := gputest.MakePod("").App("sgpu: 1").Obj()
 	template.Spec.RestartPolicy, template.Spec.Containers[0].Image = corev1.RestartPolicyNever, "none"
-	_, err := a.client.BatchV1().Jobs("default").Create(a.Context(), &batchv1.Job{
+	_, err := a.Client.BatchV1().Jobs("default").Create(a.Ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: "job"}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: template.Spec}},
 	}, metav1.CreateOptions{})
-	a.must(err)
+	a.Must(err)
 	var pod *corev1.Pod
-	a.eventually("the pod of the Job", func(ctx context.Context) error {
-		list, err := a.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "job-name=job"})
+	a.Eventually("the pod of the Job", patience, func() error {
+		list, err := a.Client.CoreV1().Pods("default").List(a.Ctx, metav1.ListOptions{LabelSelector: "job-name=job"})
 		if err != nil || len(list.Items) == 0 {
 			return fmt.Errorf("none: %w", err)
 		}
@@ -343,8 +252,8 @@ func (a *absence) withoutManager() {
 		if silent {
 			var config net.ListenConfig
 			var err error
-			listener, err = config.Listen(a.Context(), "tcp", a.address)
-			a.must(err)
+			listener, err = config.Listen(a.Ctx, "tcp", a.address)
+			a.Must(err)
 			suffix = "-2"
 		}
 		within := func(what string, do func() error) {
@@ -361,26 +270,26 @@ func (a *absence) withoutManager() {
 		within("an ordinary pod", func() error { a.pod("new"+suffix, "default", "cpu: 1"); return nil })
 		within("a pod of kube-system", func() error { a.pod("new"+suffix, "kube-system", "cpu: 1"); return nil })
 		within("an annotation of an ordinary pod", func() error {
-			return a.patchPod(a.client, "ordinary", setAnnotation("a", suffix))
+			return a.patchPod(a.Client, "ordinary", setAnnotation("a", suffix))
 		})
 		within("status of an ordinary pod", func() error { return a.ready("ordinary") })
 		within("status of a node", func() error {
 			return a.patchNode(a.kubelet, "n1", []byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`), "status")
 		})
-		within("a label of a node", func() error { return a.patchNode(a.client, "n1", []byte(`{"metadata":{"labels":{"a":"b"}}}`)) })
+		within("a label of a node", func() error { return a.patchNode(a.Client, "n1", []byte(`{"metadata":{"labels":{"a":"b"}}}`)) })
 		within("a Device of another vendor", func() error { return a.device("other"+suffix, "nvidia") })
 		within("a pod with cards is ready", func() error { return a.ready("runs") })
 	}
-	pods := a.client.CoreV1().Pods("default")
+	pods := a.Client.CoreV1().Pods("default")
 	for _, name := range []string{"waits", "runs"} {
 		if name == "runs" {
-			a.must(a.succeeded(name))
+			a.Must(a.succeeded(name))
 		}
-		a.must(pods.Delete(a.Context(), name, metav1.DeleteOptions{}))
+		a.Must(pods.Delete(a.Ctx, name, metav1.DeleteOptions{}))
 		if name == "waits" { // for kubelet, which ends it; the other has ended
-			a.must(a.kubelet.CoreV1().Pods("default").Delete(a.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+			a.Must(a.kubelet.CoreV1().Pods("default").Delete(a.Ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 		}
-		if _, err := pods.Get(a.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := pods.Get(a.Ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			a.Errorf("pod %s is still there: %v", name, err)
 		}
 	}
@@ -391,7 +300,7 @@ func (a *absence) withoutManager() {
 			a.Errorf("%s: %v, want it rejected", what, err)
 		}
 	}
-	failed("cards of a pod", a.patchPod(a.client, "victim", setAnnotation(wire.AnnotationAllocated, "[]")))
+	failed("cards of a pod", a.patchPod(a.Client, "victim", setAnnotation(wire.AnnotationAllocated, "[]")))
 	failed("a Device", a.device("n2", wire.VendorMetaX))
 
 	// Weaker below 1.28, as docs/security.md lists.
@@ -405,15 +314,17 @@ func (a *absence) withoutManager() {
 	}
 	forged := gputest.MakePod("forged").App("sgpu: 1").Annotate(wire.AnnotationPredicateTime, "1").Obj()
 	forged.Spec.Containers[0].Image = "none"
-	made, err := pods.Create(a.Context(), forged, metav1.CreateOptions{})
+	made, err := pods.Create(a.Ctx, forged, metav1.CreateOptions{})
 	weaker("a new pod with a forged annotation", err)
 	if err == nil && made.Labels[wire.LabelAdmitted] != "" {
 		a.Errorf("labels %v without a manager", made.Labels)
 	}
-	weaker("cards of a pod without the label", a.patchPod(a.client, "unlabelled", setAnnotation(wire.AnnotationAllocated, "[]")))
-	weaker("a node's annotation", a.patchNode(a.client, "n2", setAnnotation(wire.AnnotationNodeCards, "[]")))
-	weaker("cards of a pod, by its status", a.patchPod(a.client, "victim", setAnnotation(wire.AnnotationPredicateTime, "1"), "status"))
-	weaker("a Binding with cards", a.client.CoreV1().Pods("default").Bind(a.Context(), &corev1.Binding{
+	_, err = pods.Create(a.Ctx, privileged(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	weaker("a new privileged pod", err)
+	weaker("cards of a pod without the label", a.patchPod(a.Client, "unlabelled", setAnnotation(wire.AnnotationAllocated, "[]")))
+	weaker("a node's annotation", a.patchNode(a.Client, "n2", setAnnotation(wire.AnnotationNodeCards, "[]")))
+	weaker("cards of a pod, by its status", a.patchPod(a.Client, "victim", setAnnotation(wire.AnnotationPredicateTime, "1"), "status"))
+	weaker("a Binding with cards", a.Client.CoreV1().Pods("default").Bind(a.Ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: a.unbound(), Annotations: map[string]string{wire.AnnotationAllocated: "[]"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
 	}, metav1.CreateOptions{}))
 }
@@ -423,8 +334,8 @@ func (a *absence) unbound() string {
 	a.Helper()
 	p := gputest.MakePod("unbound").App("cpu: 1").Obj()
 	p.Spec.Containers[0].Image = "none"
-	_, err := a.client.CoreV1().Pods("default").Create(a.Context(), p, metav1.CreateOptions{})
-	a.must(err)
+	_, err := a.Client.CoreV1().Pods("default").Create(a.Ctx, p, metav1.CreateOptions{})
+	a.Must(err)
 	return p.Name
 }
 
@@ -432,31 +343,28 @@ func (a *absence) unbound() string {
 // is an update of the pod: without conditions it waits for a manager.
 func (a *absence) jobEnds(pod *corev1.Pod) {
 	a.Helper()
-	a.must(a.succeeded(pod.Name))
-	complete := func(ctx context.Context) error {
-		job, err := a.client.BatchV1().Jobs("default").Get(ctx, "job", metav1.GetOptions{})
+	a.Must(a.succeeded(pod.Name))
+	complete := func() error {
+		job, err := a.Client.BatchV1().Jobs("default").Get(a.Ctx, "job", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		p, err := a.client.CoreV1().Pods("default").Get(ctx, pod.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+		p := a.Pod(pod.Name)
 		if len(p.Finalizers) > 0 || job.Status.Succeeded != 1 || job.Status.CompletionTime == nil {
 			return fmt.Errorf("finalizers %v, status %+v", p.Finalizers, job.Status)
 		}
 		return nil
 	}
 	if a.conditions || len(pod.Finalizers) == 0 { // Jobs before 1.25 have no finalizer
-		a.eventually("the Job completes without a manager", complete)
+		a.Eventually("the Job completes without a manager", patience, complete)
 		return
 	}
 	time.Sleep(20 * time.Second)
-	if err := complete(a.Context()); err == nil {
+	if err := complete(); err == nil {
 		a.Error("the Job completed without a manager: the documentation says that its finalizer stays")
 	} else {
 		a.Logf("no manager: the Job waits: %v", err)
 	}
 	a.start()
-	a.eventually("the Job completes with a manager", complete)
+	a.Eventually("the Job completes with a manager", patience, complete)
 }

@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/deployed"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
@@ -146,7 +146,7 @@ func since(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Mi
 // giveExampleCard gives a machine the card that an example names.
 func (s *suite) giveExampleCard() {
 	s.Helper()
-	pod := readPod(s.T, specificCard)
+	pod := readPod(s, specificCard)
 	m := s.Machines[0]
 	cards, _, err := fake.Read(m.Driver())
 	s.Must(err)
@@ -184,7 +184,7 @@ func (s *suite) placeExamples() {
 		text, err := os.ReadFile(file)
 		s.Must(err)
 		s.Must(s.Apply(s.Ctx, bytes.NewReader(text)))
-		s.pods = append(s.pods, readPod(s.T, file).Name)
+		s.pods = append(s.pods, readPod(s, file).Name)
 		if i == 0 {
 			s.allRun()
 		}
@@ -198,10 +198,7 @@ func (s *suite) allRun() {
 	s.Helper()
 	s.Must(machine.Until(s.Ctx, patience, func() error {
 		for _, name := range s.pods {
-			p, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(s.Ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
+			p := s.Pod(name)
 			if p.Status.Phase != corev1.PodRunning || p.Annotations[wire.AnnotationAllocated] == "" {
 				return fmt.Errorf("pod %s is %s on %q: %v", name, p.Status.Phase, p.Spec.NodeName, p.Status.Conditions)
 			}
@@ -259,7 +256,7 @@ func (s *suite) withoutManagers() {
 	s.Must(err)
 	cards.Driver += "1"
 	s.Must(cards.Write(m.Driver()))
-	devices := s.devicesAs(s.REST())
+	devices := s.Devices(s.REST())
 	published := func() error {
 		d, err := devices.Get(s.Ctx, m.Node, metav1.GetOptions{})
 		if err == nil && d.GetLabels()[wire.LabelDriver] != cards.Driver {
@@ -312,7 +309,7 @@ func (s *suite) cleanUp() {
 				return fmt.Errorf("pod %s is still there: %w", name, err)
 			}
 		}
-		objects, err := cluster.ReadLive(s.Ctx, s.REST())
+		objects, err := harness.Read(s.Ctx, s.REST())
 		if err != nil {
 			return err
 		}
@@ -330,7 +327,7 @@ func (s *suite) cleanUp() {
 	}
 	denied, err := s.Requests.Denied(s.AuditLog())
 	s.Must(err)
-	denied = slices.DeleteFunc(denied, func(line string) bool { return strings.Contains(line, "fieldManager="+forger) })
+	denied = slices.DeleteFunc(denied, func(line string) bool { return strings.Contains(line, "fieldManager="+harness.ForgerName) })
 	list = append(append(append(list, denied...), s.TakeFaults()...), s.Audit()...)
 	s.result.audit = "clean"
 	if err := deployed.Problems(list); err != nil {

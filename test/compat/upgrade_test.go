@@ -2,7 +2,6 @@ package compat
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -20,20 +19,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // plane is a control plane of another version with simulated nodes of eight cards,
 // without the chart: for tests of the scheduler alone.
-type plane struct {
-	testing.TB
-	*local.Cluster
-	client kubernetes.Interface
-}
+type plane struct{ *harness.World }
 
 // serverOf returns the binary of an API server, and skips the test without one.
 func serverOf(t *testing.T, version string) string {
@@ -47,45 +40,10 @@ func serverOf(t *testing.T, version string) string {
 
 func newPlane(t *testing.T, version string, nodes int) *plane {
 	t.Helper()
-	c, err := local.Start(t.Context(), local.Config{
-		Dir: t.TempDir(), Executable: bin("playground"), APIServer: serverOf(t, version),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
-	p := &plane{TB: t, Cluster: c}
-	p.must(c.Install(t.Context()))
-	p.client, err = kubernetes.NewForConfig(c.REST())
-	p.must(err)
-	simulator, err := local.NewSimulator(context.WithoutCancel(t.Context()), c.RESTAs("simulator"))
-	p.must(err)
-	t.Cleanup(simulator.Stop)
-	kinds, err := discover.LoadProfiles("c500-2x4")
-	p.must(err)
-	p.must(simulator.AddNodes(t.Context(), "metax", nodes, kinds))
+	p := &plane{harness.New(t, os.Getenv(envBin), local.Config{APIServer: serverOf(t, version)})}
+	p.Simulate()
+	p.AddNodes(nodes)
 	return p
-}
-
-func (p *plane) must(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
-}
-
-// schedule starts a scheduler, which must not end before the test does.
-func (p *plane) schedule(args ...string) *local.Process {
-	p.Helper()
-	s := p.NewScheduler("scheduler", append([]string{"--profile=default-scheduler", "-v=2"}, args...)...)
-	p.must(s.Start())
-	p.Cleanup(func() {
-		s.Kill()
-		if text := logOf(s); p.Failed() {
-			p.Logf("the end of the scheduler's log:\n%s", text[max(0, len(text)-8000):])
-		}
-	})
-	return s
 }
 
 func logOf(s *local.Process) []byte {
@@ -126,11 +84,11 @@ func mixed(i int) *corev1.Pod {
 func (p *plane) place(s *local.Process, from, to int) {
 	p.Helper()
 	for i := from; i < to; i++ {
-		_, err := p.client.CoreV1().Pods(metav1.NamespaceDefault).Create(p.Context(), mixed(i), metav1.CreateOptions{})
-		p.must(err)
+		_, err := p.Client.CoreV1().Pods(metav1.NamespaceDefault).Create(p.Context(), mixed(i), metav1.CreateOptions{})
+		p.Must(err)
 	}
 	p.eventually(s, "all pods bound", func() error {
-		list, err := p.client.CoreV1().Pods(metav1.NamespaceDefault).List(p.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName="})
+		list, err := p.Client.CoreV1().Pods(metav1.NamespaceDefault).List(p.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName="})
 		if err == nil && len(list.Items) > 0 {
 			err = fmt.Errorf("%d are pending, such as %s: %+v", len(list.Items), list.Items[0].Name, list.Items[0].Status.Conditions)
 		}
@@ -141,25 +99,14 @@ func (p *plane) place(s *local.Process, from, to int) {
 // eventually waits until the check passes; the scheduler must not end meanwhile.
 func (p *plane) eventually(s *local.Process, what string, check func() error) {
 	p.Helper()
-	err := machine.Until(p.Context(), 3*time.Minute, check)
-	select {
-	case <-s.Exited():
-		p.Fatalf("%s: the scheduler has ended", what)
-	default:
-	}
-	if err != nil {
-		p.Fatalf("%s: %v", what, err)
-	}
-}
-
-// audit fails when a card is booked beyond what it has.
-func (p *plane) audit() {
-	p.Helper()
-	objects, err := cluster.ReadLive(p.Context(), p.REST())
-	p.must(err)
-	for _, v := range audit.Check(objects.Snapshot(), time.Now()).Violations {
-		p.Errorf("audit: %s: %s (pods %v)", v.Rule, v.Message, v.Pods)
-	}
+	p.Eventually(what, 3*time.Minute, func() error {
+		select {
+		case <-s.Exited():
+			p.GiveUp(what + ": the scheduler has ended")
+		default:
+		}
+		return check()
+	})
 }
 
 // set returns the scheduler's line about the API server's version.
@@ -180,11 +127,11 @@ func TestScheduler(t *testing.T) {
 				t.Skip("test/integration has it")
 			}
 			p := newPlane(t, version, 10)
-			s := p.schedule()
+			s := p.Scheduler("scheduler")
 			begin := time.Now()
 			p.place(s, 0, 200)
 			t.Logf("200 pods in %v; %s", time.Since(begin).Round(time.Millisecond), set(s))
-			p.audit()
+			p.Audit()
 			emulated := max(version, "1.33") // the oldest that kube-scheduler 1.36 can emulate
 			if line := set(s); !strings.Contains(line, fmt.Sprintf("emulated=%q", emulated)) || !strings.Contains(line, fmt.Sprintf("version=%q", version)) {
 				t.Errorf("the scheduler's setting: %s", line)
@@ -202,33 +149,33 @@ func (p *plane) limitsStorage(s *local.Process) {
 	p.Helper()
 	const driver, zone = "disk.example.com", "example.com/zone"
 	ctx := p.Context()
-	nodes, err := p.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	p.must(err)
+	nodes, err := p.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	p.Must(err)
 	roomy := nodes.Items[len(nodes.Items)-1].Name // the pods so far fill the first ones
 	for i := range nodes.Items {
 		name := nodes.Items[i].Name
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, zone, name)
-		_, err := p.client.CoreV1().Nodes().Patch(ctx, name, "application/merge-patch+json", patch, metav1.PatchOptions{})
-		p.must(err)
+		_, err := p.Client.CoreV1().Nodes().Patch(ctx, name, "application/merge-patch+json", patch, metav1.PatchOptions{})
+		p.Must(err)
 		size := "1Gi"
 		if name == roomy {
 			size = "100Gi"
 		}
-		_, err = p.client.StorageV1beta1().CSIStorageCapacities("default").Create(ctx, &storagev1beta1.CSIStorageCapacity{
+		_, err = p.Client.StorageV1beta1().CSIStorageCapacities("default").Create(ctx, &storagev1beta1.CSIStorageCapacity{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, StorageClassName: "disk", Capacity: new(resource.MustParse(size)),
 			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{zone: name}},
 		}, metav1.CreateOptions{})
-		p.must(err)
+		p.Must(err)
 	}
-	_, err = p.client.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
+	_, err = p.Client.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{StorageCapacity: new(true)},
 	}, metav1.CreateOptions{})
-	p.must(err)
-	_, err = p.client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+	p.Must(err)
+	_, err = p.Client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Provisioner: driver, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer),
 	}, metav1.CreateOptions{})
-	p.must(err)
-	claims := p.client.CoreV1().PersistentVolumeClaims("default")
+	p.Must(err)
+	claims := p.Client.CoreV1().PersistentVolumeClaims("default")
 	_, err = claims.Create(ctx, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "data"},
 		Spec: corev1.PersistentVolumeClaimSpec{
@@ -236,14 +183,14 @@ func (p *plane) limitsStorage(s *local.Process) {
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("50Gi")}},
 		},
 	}, metav1.CreateOptions{})
-	p.must(err)
+	p.Must(err)
 	pod := mixed(0)
 	pod.Name = "with-volume"
 	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
 	}}}
-	_, err = p.client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
-	p.must(err)
+	_, err = p.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
+	p.Must(err)
 	p.eventually(s, "a node for the volume", func() error {
 		claim, err := claims.Get(ctx, "data", metav1.GetOptions{})
 		if err != nil {
@@ -267,24 +214,24 @@ func TestUpgrade(t *testing.T) {
 	if text := os.Getenv("COMPAT_UPGRADE"); text != "" {
 		var err error
 		duration, err = time.ParseDuration(text)
-		p.must(err)
+		p.Must(err)
 	}
 	alternating := newAlternating(t, strings.TrimPrefix(p.URL(), "https://"), p.second(serverOf(t, "1.30")))
 	config, err := clientcmd.LoadFromFile(p.Kubeconfig("scheduler"))
-	p.must(err)
+	p.Must(err)
 	for _, c := range config.Clusters {
 		c.Server = "https://" + alternating.listener.Addr().String()
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "scheduler.kubeconfig")
-	p.must(clientcmd.WriteToFile(*config, kubeconfig))
-	s := p.schedule("--kubeconfig=" + kubeconfig)
+	p.Must(clientcmd.WriteToFile(*config, kubeconfig))
+	s := p.Scheduler("scheduler", "--kubeconfig="+kubeconfig)
 
 	placed, cuts := 0, 0
 	for end := time.Now().Add(duration); time.Now().Before(end); cuts++ {
 		p.place(s, placed, placed+10)
-		p.audit()
+		p.Audit()
 		for i := placed; i < placed+10; i++ {
-			p.must(p.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(p.Context(), mixed(i).Name, metav1.DeleteOptions{}))
+			p.Must(p.Client.CoreV1().Pods(metav1.NamespaceDefault).Delete(p.Context(), mixed(i).Name, metav1.DeleteOptions{}))
 		}
 		placed += 10
 		time.Sleep(2 * time.Second)
@@ -300,20 +247,20 @@ func TestUpgrade(t *testing.T) {
 // address.
 func (p *plane) second(binary string) string {
 	p.Helper()
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Cluster.APIServer.PID()))
-	p.must(err)
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.APIServer.PID()))
+	p.Must(err)
 	ports, err := local.FreePorts(p.Context(), 1)
-	p.must(err)
+	p.Must(err)
 	args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
 	args = append(args, fmt.Sprintf("--secure-port=%d", ports[0]))
 	other := p.NewProcess("kube-apiserver-2", binary, args[1:]...)
-	p.must(other.Start())
+	p.Must(other.Start())
 	p.Cleanup(other.Kill)
 	config := p.REST()
 	config.Host = fmt.Sprintf("https://127.0.0.1:%d", ports[0])
 	client, err := kubernetes.NewForConfig(config)
-	p.must(err)
-	p.must(machine.Until(p.Context(), time.Minute, func() error {
+	p.Must(err)
+	p.Must(machine.Until(p.Context(), time.Minute, func() error {
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(p.Context())
 		return err
 	}))

@@ -26,7 +26,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/test/fake"
-	"github.com/daybreak-gpu/daybreak/test/identity"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -258,7 +258,7 @@ func (p *Parts) start(x *Part) error {
 // service account, bound to it, which names its node.
 func (p *Parts) kubeconfig(x *Part) (string, error) {
 	w := p.world
-	config, err := identity.Pod(w.Ctx, w.Cluster, x.Pod)
+	config, err := harness.ConfigOf(w.Ctx, w.Cluster, x.Pod)
 	if err != nil {
 		return "", err
 	}
@@ -288,7 +288,7 @@ func (p *Parts) args(x *Part, kubeconfig string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		here = append(here, "--bind-address="+host, "--secure-port="+port, "--cert-dir="+filepath.Join(p.world.dir, x.Pod.Name),
+		here = append(here, "--bind-address="+host, "--secure-port="+port, "--cert-dir="+filepath.Join(p.world.Folder, x.Pod.Name),
 			"--authorization-always-allow-paths=/livez,/readyz,/metrics")
 	default:
 		return nil, fmt.Errorf("pod %s is of no known part", x.Pod.Name)
@@ -319,7 +319,7 @@ func (p *Parts) mount(x *Part) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		folder := filepath.Join(p.world.dir, x.Pod.Name, volume.Name)
+		folder := filepath.Join(p.world.Folder, x.Pod.Name, volume.Name)
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return nil, err
 		}

@@ -7,8 +7,6 @@
 package deployed
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,6 +22,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -56,20 +55,13 @@ type Config struct {
 
 // World is a cluster in which Daybreak is installed.
 type World struct {
-	*testing.T
+	*harness.World
 	Config
-	// Ctx lasts until the world is taken down, and Running is what ends with it.
-	Ctx     context.Context //nolint:containedctx // see above
-	Running sync.WaitGroup
-	*local.Cluster
-	Client   kubernetes.Interface
 	Machines []*machine.Machine
 	Parts    *Parts
 	Requests Requests
 
-	// dir is short: sockets are in it.
-	dir string
-	mu  sync.Mutex
+	mu sync.Mutex
 	// faults are what went wrong since they were last taken.
 	faults []string
 }
@@ -78,17 +70,7 @@ type World struct {
 func New(t *testing.T, cfg Config) *World {
 	t.Helper()
 	library := fake.Library(t, fake.V231)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	w := &World{T: t, Config: cfg, Ctx: ctx}
-	var err error
-	w.dir, err = os.MkdirTemp("", "deployed-") //nolint:usetesting // that of a test with a long name is too long for sockets in it
-	w.Must(err)
-	t.Cleanup(func() {
-		stop()
-		w.Running.Wait()
-		w.keepLogs()
-		_ = os.RemoveAll(w.dir)
-	})
+	w := &World{Config: cfg, World: harness.Lasting(t, cfg.Bin, cfg.Logs)}
 	w.Parts = newParts(w, library)
 	w.Must(w.startControlPlane())
 	w.Must(w.startMachines())
@@ -106,14 +88,6 @@ func Main(m *testing.M, otherwise string, variables ...string) int {
 		}
 	}
 	return m.Run()
-}
-
-// Must ends the test on an error.
-func (w *World) Must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 // Fault notes that something went wrong, for [World.TakeFaults].
@@ -143,34 +117,25 @@ func Problems(list []string) error {
 	return fmt.Errorf("%d things are wrong:\n  %s", len(list), strings.Join(list[:min(most, len(list))], "\n  "))
 }
 
-func (w *World) keepLogs() {
-	if w.Logs != "" {
-		to := filepath.Join(w.Logs, filepath.Base(w.dir))
-		err := errors.Join(os.CopyFS(to, os.DirFS(filepath.Join(w.Dir, "logs"))), os.Link(w.AuditLog(), filepath.Join(to, "audit.log")))
-		w.Logf("logs in %s: %v", to, err)
-	}
-}
-
 // write writes a configuration file and returns its path.
 func (w *World) write(name, text string) string {
 	w.Helper()
-	path := filepath.Join(w.dir, name)
+	path := filepath.Join(w.Folder, name)
 	w.Must(os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func (w *World) startControlPlane() error {
-	gateway, egress, err := machine.NewGateway(w.Ctx, w.dir)
+	gateway, egress, err := machine.NewGateway(w.Ctx, w.Folder)
 	if err != nil {
 		return err
 	}
 	w.Running.Go(func() { gateway.Serve(w.Ctx, w.Parts.dialManager) })
-	cfg := local.Config{
-		Dir: filepath.Join(w.dir, "cluster"), Executable: filepath.Join(w.Bin, "playground"),
-		AuditPolicy: w.write("audit.yaml", auditParts), Egress: egress,
-	}
+	cfg := harness.Audited(filepath.Join(w.Folder, "cluster"), w.write("audit.yaml", auditParts))
+	cfg.Executable = filepath.Join(w.Config.Bin, "playground")
+	cfg.APIServerArgs = append(cfg.APIServerArgs, "--egress-selector-config-file="+egress)
 	if w.Kubernetes != "" {
-		cfg.UseBinaries(w.Kubernetes)
+		harness.UseBinaries(&cfg, w.Kubernetes)
 	}
 	if w.Cluster, err = local.Start(w.Ctx, cfg); err != nil {
 		return err
@@ -179,9 +144,8 @@ func (w *World) startControlPlane() error {
 		return err
 	}
 	// The cluster's own scheduler places Daybreak's pods.
-	scheduler := w.NewPlainScheduler("kube-scheduler", "--kubeconfig="+w.Kubeconfig("admin"), "--leader-elect=false")
-	w.Running.Go(func() {
-		<-w.Ctx.Done()
+	scheduler := harness.NewPlainScheduler(w.Cluster, w.Kubernetes, "kube-scheduler", "--kubeconfig="+w.Kubeconfig("admin"), "--leader-elect=false")
+	w.AtEnd(func() {
 		w.Parts.wait()
 		scheduler.Kill()
 		w.Stop()
@@ -198,7 +162,7 @@ func (w *World) startMachines() error {
 	for i := range w.Nodes {
 		name := fmt.Sprintf("metax-%d", i+1)
 		m, err := machine.New(w.Ctx, machine.Config{
-			Node: name, Dir: filepath.Join(w.dir, name), Number: i, Cards: w.Cards,
+			Node: name, Dir: filepath.Join(w.Folder, name), Number: i, Cards: w.Cards,
 			Labels:  map[string]string{"metax-tech.com/gpu.installed": "true"},
 			Kubelet: server.GitVersion,
 			Foreign: func(pod *corev1.Pod) bool { return pod.Namespace == Namespace },
@@ -211,10 +175,7 @@ func (w *World) startMachines() error {
 		}
 		w.Machines = append(w.Machines, m)
 		w.Running.Go(m.Run)
-		w.Running.Go(func() {
-			<-w.Ctx.Done()
-			m.Stop()
-		})
+		w.AtEnd(m.Stop)
 	}
 	return nil
 }
@@ -232,8 +193,8 @@ func (w *World) MachineOf(node string) *machine.Machine {
 // Helm runs Helm as administrator, which has to succeed.
 func (w *World) Helm(args ...string) {
 	w.Helper()
-	cmd := exec.CommandContext(w.Ctx, filepath.Join(w.Bin, "helm"), append(args, "--kubeconfig", w.Kubeconfig("admin"), "--namespace", Namespace)...)
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+w.dir, "HELM_CONFIG_HOME="+w.dir, "HELM_DATA_HOME="+w.dir)
+	cmd := exec.CommandContext(w.Ctx, filepath.Join(w.Config.Bin, "helm"), append(args, "--kubeconfig", w.Kubeconfig("admin"), "--namespace", Namespace)...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+w.Folder, "HELM_CONFIG_HOME="+w.Folder, "HELM_DATA_HOME="+w.Folder)
 	_, err := machine.Output(cmd)
 	w.Must(err)
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // clusters are what pages are tried on. Each is started when a page first wants
@@ -261,7 +262,7 @@ func (b *bare) populate(ctx context.Context) error {
 			return err
 		}
 	}
-	b.scheduler = b.cluster.NewPlainScheduler("kube-scheduler", "--leader-elect=false", "--kubeconfig="+b.cluster.Kubeconfig("admin"))
+	b.scheduler = harness.NewPlainScheduler(b.cluster, "", "kube-scheduler", "--leader-elect=false", "--kubeconfig="+b.cluster.Kubeconfig("admin"))
 	return b.scheduler.Start()
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
-	"github.com/daybreak-gpu/daybreak/test/identity"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // Numbers of device nodes. Opening one of a slice or a card fails, as there is
@@ -56,7 +56,7 @@ func (w *world) serve() *cards {
 		w.cluster.cards = w.newCards(m)
 	}
 	if !w.cards.alive() {
-		w.must(w.cards.Start())
+		w.Must(w.cards.Start())
 	}
 	w.setMode("sgpu")
 	w.serving("sgpu")
@@ -80,7 +80,7 @@ func (c *cards) alive() bool {
 // setMode writes the mode of all nodes to the vendor's ConfigMap.
 func (w *world) setMode(mode string) {
 	w.Helper()
-	w.must(w.Apply(w.ctx, strings.NewReader(fmt.Sprintf(`
+	w.Must(w.Apply(w.Ctx, strings.NewReader(fmt.Sprintf(`
 apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -98,16 +98,16 @@ data:
 func (w *world) makeCards(m *fake.Machine) *cards {
 	w.Helper()
 	dir := filepath.Join(w.dir, "cards")
-	w.must(os.RemoveAll(dir))
-	w.must(os.MkdirAll(dir, 0o755))
+	w.Must(os.RemoveAll(dir))
+	w.Must(os.MkdirAll(dir, 0o755))
 	c := &cards{machine: m, config: filepath.Join(dir, "machine")}
-	w.must(m.Write(c.config))
-	w.must(m.WriteSysfs(c.sysfs()))
-	w.must(os.RemoveAll("/dev/dri"))
-	w.must(os.Mkdir("/dev/dri", 0o755))
+	w.Must(m.Write(c.config))
+	w.Must(m.WriteSysfs(c.sysfs()))
+	w.Must(os.RemoveAll("/dev/dri"))
+	w.Must(os.Mkdir("/dev/dri", 0o755))
 	node := func(path string, major, minor int) {
 		if err := mknod(path, major, minor); !errors.Is(err, fs.ErrExist) {
-			w.must(err)
+			w.Must(err)
 		}
 	}
 	node("/dev/mxcd", 1, 3)
@@ -138,23 +138,21 @@ func (w *world) agentOf(c *cards, more ...string) *local.Process {
 		"--source=mxsml", "--mxsml=" + fake.Library(w, fake.V231), "--sysfs=" + c.sysfs(), "--poll=1s",
 		"--metrics-bind-address=" + metricsAddress, "--state-dir=" + w.stateDir(), "-v=2",
 	}, more...)
-	agent, err := w.newAgent(args)
-	w.must(err)
+	agent := w.newAgent(args)
 	agent.Env = []string{fake.EnvConfig + "=" + c.config}
 	return agent
 }
 
 // newAgent returns an agent of the node. In an older cluster its token names a pod that
 // runs there, which the manager looks up.
-func (w *world) newAgent(args []string) (*local.Process, error) {
+func (w *world) newAgent(args []string) *local.Process {
+	w.Helper()
 	if !older() {
-		return w.NewAgent(w.ctx, bin("daybreak"), nodeName, args...)
+		return w.NewAgent(nodeName, args...)
 	}
-	config, err := identity.Agent(w.ctx, w.Cluster, nodeName, imageUbuntu)
-	if err != nil {
-		return nil, err
-	}
-	return w.NewAgentAs(config.BearerToken, bin("daybreak"), nodeName, args...)
+	config, err := harness.Agent(w.Ctx, w.Cluster, nodeName, imageUbuntu)
+	w.Must(err)
+	return w.NewAgentAs(config.BearerToken, nodeName, args...)
 }
 
 // stateDir is the folder of the agent's journal.
@@ -164,7 +162,7 @@ func (w *world) stateDir() string { return filepath.Join(w.dir, "agent") }
 func (w *world) serving(mode string) {
 	w.Helper()
 	start := time.Now()
-	w.eventually("the agent serves in mode "+mode, time.Minute, func() error {
+	w.Eventually("the agent serves in mode "+mode, time.Minute, func() error {
 		d, err := w.device()
 		if err != nil {
 			return err
@@ -172,10 +170,7 @@ func (w *world) serving(mode string) {
 		if d.Annotations[wire.AnnotationMode] != mode {
 			return fmt.Errorf("the mode is %q", d.Annotations[wire.AnnotationMode])
 		}
-		node, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+		node := w.Node(nodeName)
 		if by := node.Annotations[wire.AnnotationServedBy]; by != wire.ServedByDaybreak {
 			return fmt.Errorf("the node is served by %q", by)
 		}
@@ -209,15 +204,11 @@ func (w *world) device() (*v1alpha1.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	object, err := client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Get(w.ctx, nodeName, metav1.GetOptions{})
+	object, err := client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Get(w.Ctx, nodeName, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	return wire.DecodeDevice(text)
+	return wire.DeviceOf(object)
 }
 
 // share is one entry of a pod's allocation, read as others read it.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestStaleDevice: the path of a card on the host leads to another device, and so
@@ -27,19 +26,19 @@ func TestStaleDevice(t *testing.T) {
 	}
 	for path, number := range stale {
 		_ = os.Remove(path)
-		w.must(mknod(path, number[0], number[1]+1))
+		w.Must(mknod(path, number[0], number[1]+1))
 	}
 	w.Cleanup(func() {
 		for path, number := range stale {
-			w.must(os.Remove(path))
+			w.Must(os.Remove(path))
 			if number[0] == majorDRM || number[1]%2 == 0 { // as makeCards has them
-				w.must(mknod(path, number[0], number[1]))
+				w.Must(mknod(path, number[0], number[1]))
 			}
 		}
 	})
 	w.create(on(pod("stale-whole", "gpu=1"), card.UUID), on(pod("stale-slice", "sgpu=1", "vcore=20", "vmemory=4"), c.machine.Cards[2].UUID))
 	for _, name := range []string{"stale-whole", "stale-slice"} {
-		w.eventually("an event says why "+name+" does not start", time.Minute, func() error {
+		w.Eventually("an event says why "+name+" does not start", time.Minute, func() error {
 			if !slices.ContainsFunc(w.warnings(), func(text string) bool {
 				return strings.HasPrefix(text, name+": CardsNotReady: ") && strings.Contains(text, "the driver has")
 			}) {
@@ -47,8 +46,7 @@ func TestStaleDevice(t *testing.T) {
 			}
 			return nil
 		})
-		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
-		w.must(err)
+		p := w.Pod(name)
 		if s := p.Status.ContainerStatuses; p.Status.Phase != corev1.PodPending || len(s) != 1 || s[0].ContainerID != "" {
 			t.Errorf("pod %s: %s %+v", name, p.Status.Phase, s)
 		}
@@ -61,14 +59,14 @@ func TestFullDisk(t *testing.T) {
 	w := newWorld(t)
 	c := w.serve()
 	c.Stop()
-	w.must(syscall.Mount("tmpfs", w.stateDir(), "tmpfs", 0, "size=256k"))
+	w.Must(syscall.Mount("tmpfs", w.stateDir(), "tmpfs", 0, "size=256k"))
 	w.Cleanup(func() {
 		w.deletePods()
 		w.slicesAre(c, 0)
 		c.Stop()
-		w.must(syscall.Unmount(w.stateDir(), 0))
+		w.Must(syscall.Unmount(w.stateDir(), 0))
 	})
-	w.must(c.Start())
+	w.Must(c.Start())
 	w.serving("sgpu")
 	filler := filepath.Join(w.stateDir(), "filler")
 	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
@@ -77,7 +75,7 @@ func TestFullDisk(t *testing.T) {
 	w.saysNotServing("DiskNotWritable", "no space left on device")
 	w.create(pod("waits", "sgpu=1", "vcore=20", "vmemory=4"))
 	w.waits("waits")
-	w.must(os.Remove(filler))
+	w.Must(os.Remove(filler))
 	start := time.Now()
 	pods := w.running(time.Minute, "waits")
 	t.Logf("the pod runs %s after there was room", time.Since(start).Round(10*time.Millisecond))
@@ -92,9 +90,9 @@ func TestSecondAgent(t *testing.T) {
 	const health, metrics = "127.0.0.1:9471", "127.0.0.1:9470"
 	second := w.agentOf(c, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
 	before, version := w.registrations(), w.deviceVersion()
-	w.must(second.Start())
+	w.Must(second.Start())
 	w.Cleanup(second.Stop)
-	w.eventually("the second agent reports that it waits", time.Minute, func() error {
+	w.Eventually("the second agent reports that it waits", time.Minute, func() error {
 		text, err := w.get("http://" + health + "/readyz")
 		if err == nil && !strings.Contains(text, "another agent works with it") {
 			err = fmt.Errorf("/readyz: %s", text)
@@ -105,7 +103,7 @@ func TestSecondAgent(t *testing.T) {
 	w.inspect(c, w.running(time.Minute, "beside")...)
 	w.noWarnings("beside")
 	text, err := w.get("http://" + metrics + "/metrics")
-	w.must(err)
+	w.Must(err)
 	if n := w.registrations(); n != before || strings.Contains(text, "registrations_total{resource=\"metax-tech.com/sgpu\"} 1") {
 		t.Errorf("the second agent registered, or the first did again: %d registrations, %d before", n, before)
 	}
@@ -118,6 +116,6 @@ func TestSecondAgent(t *testing.T) {
 func (w *world) deviceVersion() string {
 	w.Helper()
 	d, err := w.device()
-	w.must(err)
+	w.Must(err)
 	return d.ResourceVersion
 }

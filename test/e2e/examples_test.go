@@ -39,13 +39,13 @@ func TestExamples(t *testing.T) {
 				names = append(names, nameIn(t, path))
 			}
 			start := time.Now()
-			w.kubectl(args...)
+			w.Kubectl(args...)
 			pods := w.running(2*time.Minute, names...)
 			t.Logf("%d pods run after %s", len(pods), time.Since(start).Round(10*time.Millisecond))
 			for _, p := range pods {
 				// As the documentation says it, through a shell.
 				line := bin("kubectl") + " --kubeconfig " + w.Kubeconfig("admin") + " exec " + p.Name + " -- ls /dev/mx*"
-				out, err := exec.CommandContext(w.ctx, "sh", "-c", line).Output()
+				out, err := exec.CommandContext(w.Ctx, "sh", "-c", line).Output()
 				if err != nil || strings.TrimSpace(string(out)) != "/dev/mxcd" {
 					t.Errorf("%s: %v\n%s", line, err, out)
 				}

@@ -36,14 +36,14 @@ func (w *world) keepAlive(seconds string) {
 	w.Helper()
 	var pid int
 	// A container is Running a moment before its command runs.
-	w.eventually("the container's process", time.Minute, func() error {
+	w.Eventually("the container's process", time.Minute, func() error {
 		if pid = processOf(seconds); pid == 0 {
 			return errors.New("it is not to be found")
 		}
 		return nil
 	})
 	shim := w.parentOf(pid)
-	w.must(syscall.Kill(shim, syscall.SIGSTOP))
+	w.Must(syscall.Kill(shim, syscall.SIGSTOP))
 	release := time.AfterFunc(8*time.Second, func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
 	w.Cleanup(func() {
 		if release.Stop() {
@@ -59,14 +59,11 @@ func (w *world) secondStarts(seconds string, deleted time.Time) {
 	const name = "second"
 	var gone time.Time
 	tried := false
-	w.eventually("the second pod runs", 2*time.Minute, func() error {
+	w.Eventually("the second pod runs", 2*time.Minute, func() error {
 		if gone.IsZero() && processOf(seconds) == 0 {
 			gone = time.Now()
 		}
-		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+		p := w.Pod(name)
 		tried = tried || gone.IsZero() && p.Spec.NodeName != ""
 		started := len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Running != nil
 		switch {
@@ -90,7 +87,7 @@ func (w *world) secondStarts(seconds string, deleted time.Time) {
 func (w *world) parentOf(pid int) int {
 	w.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	w.must(err)
+	w.Must(err)
 	_, rest, _ := strings.Cut(string(text), "PPid:")
 	var parent int
 	if _, err := fmt.Sscan(rest, &parent); err != nil || parent < 2 {
@@ -119,7 +116,7 @@ func TestForcedDeletion(t *testing.T) {
 			w.create(first)
 			w.running(time.Minute, "first")
 			w.keepAlive(c.seconds)
-			w.must(w.client.CoreV1().Pods("default").Delete(w.ctx, "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+			w.Must(w.Client.CoreV1().Pods("default").Delete(w.Ctx, "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 			deleted := time.Now()
 			w.create(on(pod("second", c.limits...), card))
 			w.secondStarts(c.seconds, deleted)

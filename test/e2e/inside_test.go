@@ -25,9 +25,9 @@ import (
 
 // exec runs a command in a container, as kubectl exec does.
 func (w *world) exec(p *corev1.Pod, container string, command ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.Ctx, 30*time.Second)
 	defer cancel()
-	url := w.client.CoreV1().RESTClient().Post().Namespace(p.Namespace).Resource("pods").Name(p.Name).SubResource("exec").
+	url := w.Client.CoreV1().RESTClient().Post().Namespace(p.Namespace).Resource("pods").Name(p.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
 	executor, err := remotecommand.NewWebSocketExecutor(w.REST(), "GET", url.String())
 	if older() {
@@ -159,7 +159,7 @@ func (w *world) inspect(c *cards, pods ...*corev1.Pod) map[types.UID][]*view {
 	var jobs []job
 	for _, p := range pods {
 		all, err := sharesOf(p)
-		w.must(err)
+		w.Must(err)
 		for i := range p.Spec.Containers {
 			jobs = append(jobs, job{p, p.Spec.Containers[i].Name, all[len(p.Spec.InitContainers)+i]})
 		}
@@ -173,9 +173,9 @@ func (w *world) inspect(c *cards, pods ...*corev1.Pod) map[types.UID][]*view {
 			return err
 		})
 	}
-	w.must(group.Wait())
+	w.Must(group.Wait())
 	h, err := c.hardware()
-	w.must(err)
+	w.Must(err)
 	owners := map[int]string{}
 	out := map[types.UID][]*view{}
 	for i, j := range jobs {
@@ -202,7 +202,7 @@ func (w *world) slicesAre(c *cards, foreign int, pods ...*corev1.Pod) {
 	m := c.machine
 	for _, p := range pods {
 		all, err := sharesOf(p)
-		w.must(err)
+		w.Must(err)
 		for _, given := range all {
 			for _, s := range given {
 				if !s.isSlice() {
@@ -218,7 +218,7 @@ func (w *world) slicesAre(c *cards, foreign int, pods ...*corev1.Pod) {
 		}
 	}
 	slices.Sort(want)
-	w.eventually("the slices are those of the pods", time.Minute, func() error {
+	w.Eventually("the slices are those of the pods", time.Minute, func() error {
 		h, err := c.hardware()
 		if err != nil {
 			return err
@@ -245,8 +245,8 @@ func (w *world) create(pods ...*corev1.Pod) {
 	for _, p := range pods {
 		group.Go(func() error {
 			// The manager, in this process, may be slow to answer on a busy machine.
-			return machine.Until(w.ctx, 30*time.Second, func() error {
-				_, err := w.client.CoreV1().Pods(p.Namespace).Create(w.ctx, p, metav1.CreateOptions{})
+			return machine.Until(w.Ctx, 30*time.Second, func() error {
+				_, err := w.Client.CoreV1().Pods(p.Namespace).Create(w.Ctx, p, metav1.CreateOptions{})
 				if apierrors.IsAlreadyExists(err) {
 					return nil
 				}
@@ -254,15 +254,15 @@ func (w *world) create(pods ...*corev1.Pod) {
 			})
 		})
 	}
-	w.must(group.Wait())
+	w.Must(group.Wait())
 }
 
 // running waits until the pods run and returns them.
 func (w *world) running(patience time.Duration, names ...string) []*corev1.Pod {
 	w.Helper()
 	out := make([]*corev1.Pod, len(names))
-	w.eventually(fmt.Sprintf("%d pods run", len(names)), patience, func() error {
-		list, err := w.client.CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
+	w.Eventually(fmt.Sprintf("%d pods run", len(names)), patience, func() error {
+		list, err := w.Client.CoreV1().Pods("default").List(w.Ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -302,8 +302,8 @@ func states(p *corev1.Pod) []string {
 // warnings returns the warning events on pods so far.
 func (w *world) warnings() []string {
 	w.Helper()
-	list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.kind=Pod"})
-	w.must(err)
+	list, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.kind=Pod"})
+	w.Must(err)
 	var out []string
 	for i := range list.Items {
 		e := &list.Items[i]
@@ -326,9 +326,9 @@ func (w *world) noWarnings(names ...string) {
 // watchLock reports whether anybody locks the node, until stop is called.
 func (w *world) watchLock() (stop func() []string) {
 	w.Helper()
-	ctx, cancel := context.WithCancel(w.ctx)
-	watcher, err := w.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + nodeName})
-	w.must(err)
+	ctx, cancel := context.WithCancel(w.Ctx)
+	watcher, err := w.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + nodeName})
+	w.Must(err)
 	var mu sync.Mutex
 	var seen []string
 	done := make(chan struct{})

@@ -15,11 +15,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -60,7 +60,7 @@ func TestInstall(t *testing.T) {
 	m := fake.NewMachine(8, 4)
 	m.Cards[5].UUID = exampleCard
 	w.cluster.cards = w.makeCards(m)
-	w.must(ctr(w.ctx, "images", "import", bin("image.tar")))
+	w.Must(ctr(w.Ctx, "images", "import", bin("image.tar")))
 
 	before := w.previousChart()
 	start := time.Now()
@@ -71,12 +71,12 @@ func TestInstall(t *testing.T) {
 
 	// The walk through the two guides: the cards, what the node has, and pods of
 	// both dialects.
-	if out := w.kubectl("get", "device", nodeName, "-o", "jsonpath={.spec.devices[*].id}"); len(strings.Fields(out)) != len(m.Cards) {
+	if out := w.Kubectl("get", "device", nodeName, "-o", "jsonpath={.spec.devices[*].id}"); len(strings.Fields(out)) != len(m.Cards) {
 		t.Errorf("the Device has cards %s, want %d", out, len(m.Cards))
 	}
 	for resource, want := range map[string]string{`koordinator\.sh/gpu-core`: "800", `metax-tech\.com/sgpu`: "128", `metax-tech\.com/gpu`: "8"} {
-		w.eventually("the node advertises "+resource, time.Minute, func() error {
-			if got := w.kubectl("get", "node", nodeName, "-o", "jsonpath={.status.allocatable."+resource+"}"); got != want {
+		w.Eventually("the node advertises "+resource, time.Minute, func() error {
+			if got := w.Kubectl("get", "node", nodeName, "-o", "jsonpath={.status.allocatable."+resource+"}"); got != want {
 				return fmt.Errorf("%q, want %s", got, want)
 			}
 			return nil
@@ -102,14 +102,14 @@ func TestInstall(t *testing.T) {
 	more := w.applyExamples("hami/sgpu-specific-qos", "koordinator/two-whole-cards")
 	w.inspect(w.cards, w.running(2*time.Minute, more...)...)
 	w.noWarnings(more...)
-	if out, err := w.tryKubectl("-n", "daybreak-system", "exec", "ds/daybreak-agent", "--", "daybreak", "agent", "check"); err != nil || !strings.Contains(out, "runtime-of-kubelet") {
+	if out, err := w.TryKubectlAs("admin", "-n", "daybreak-system", "exec", "ds/daybreak-agent", "--", "daybreak", "agent", "check"); err != nil || !strings.Contains(out, "runtime-of-kubelet") {
 		t.Errorf("the checks of the node, in the agent's pod: %v\n%s", err, out)
 	}
 
 	// Nodes are cleaned up before the chart goes, and not while cards are in use.
 	w.helm(append([]string{"upgrade", "daybreak", filepath.Join(root, chart), "--set", "agent.cleanup=true"}, w.values()...)...)
-	w.eventually("the cleanup reports what keeps it", 2*time.Minute, func() error {
-		out, err := w.tryKubectl("logs", "-n", manager.DefaultNamespace, "daemonset/daybreak-agent")
+	w.Eventually("the cleanup reports what keeps it", 2*time.Minute, func() error {
+		out, err := w.TryKubectlAs("admin", "logs", "-n", manager.DefaultNamespace, "daemonset/daybreak-agent")
 		if want := fmt.Sprintf("pods that use cards or slices of this node: %d;", len(names)+len(more)); err != nil || !strings.Contains(out, want) {
 			return fmt.Errorf("%q lacks %q: %w", out, want, err)
 		}
@@ -130,31 +130,38 @@ func newBareWorld(t *testing.T) *world {
 	t.Helper()
 	dir := os.Getenv(envDir)
 	policy := filepath.Join(dir, "audit.yaml")
-	w := &world{TB: t, ctx: t.Context()}
-	w.must(os.WriteFile(policy, []byte(auditEverything), 0o600))
-	control, err := local.Start(w.ctx, local.Config{
-		Dir: filepath.Join(dir, "cluster"), Executable: bin("playground"), Kubelets: true, Address: nodeAddress, AuditPolicy: policy,
-	})
-	w.must(err)
-	w.cluster = &cluster{Cluster: control, dir: dir}
+	err := os.WriteFile(policy, []byte(auditEverything), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := harness.Audited(filepath.Join(dir, "cluster"), policy)
+	cfg.Executable = bin("playground")
+	letKubeletsJoin(&cfg)
+	// Pods reach it through the Service kubernetes.
+	cfg.APIServerArgs = append(cfg.APIServerArgs, "--bind-address=0.0.0.0", "--advertise-address="+nodeAddress, "--endpoint-reconciler-type=lease",
+		"--requestheader-client-ca-file="+pki(&cfg, "ca.crt"), "--requestheader-allowed-names=front-proxy-client") // as clusters have them
+	control, err := local.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{World: harness.Of(t, bin(""), control), cluster: &cluster{control: control, dir: dir}}
+	w.client = w.Client
 	t.Cleanup(func() {
-		w.ctx = context.WithoutCancel(w.ctx)
+		w.Ctx = context.WithoutCancel(w.Ctx)
 		if t.Failed() {
 			w.tellOfInstallation()
 		}
 	})
-	w.client, err = kubernetes.NewForConfig(control.REST())
-	w.must(err)
 	w.realNode, err = newNode(dir, control)
-	w.must(err)
-	w.must(w.containerd.Start())
-	w.eventually("containerd answers", 30*time.Second, func() error { return ctr(w.ctx, "version") })
-	w.must(importImages(w.ctx, dir))
-	w.must(w.kubelet.Start())
+	w.Must(err)
+	w.Must(w.containerd.Start())
+	w.Eventually("containerd answers", 30*time.Second, func() error { return ctr(w.Ctx, "version") })
+	w.Must(importImages(w.Ctx, dir))
+	w.Must(w.kubelet.Start())
 	w.startWithConfig("kube-proxy", fmt.Sprintf(proxyConfig, control.Kubeconfig("admin"), nodeName), bin("proxy"))
 	w.startWithConfig("kube-scheduler", fmt.Sprintf(plainScheduler, control.Kubeconfig("admin")), bin("kube-scheduler"))
-	w.eventually("the node is ready", time.Minute, func() error { return w.nodeReady(w.ctx) })
-	w.kubectl("label", "node", nodeName, "metax-tech.com/gpu.installed=true")
+	w.Eventually("the node is ready", time.Minute, func() error { return w.nodeReady(w.Ctx) })
+	w.Kubectl("label", "node", nodeName, "metax-tech.com/gpu.installed=true")
 	return w
 }
 
@@ -162,21 +169,21 @@ func newBareWorld(t *testing.T) *world {
 func (w *world) startWithConfig(name, config string, command ...string) {
 	w.Helper()
 	path := filepath.Join(w.dir, name+".yaml")
-	w.must(os.WriteFile(path, []byte(config), 0o600))
-	w.must(w.NewProcess(name, command[0], append(command[1:], "--config="+path)...).Start())
+	w.Must(os.WriteFile(path, []byte(config), 0o600))
+	w.Must(w.NewProcess(name, command[0], append(command[1:], "--config="+path)...).Start())
 }
 
 // tag returns the tag of the image that `make images` wrote.
 func (w *world) tag() string {
 	w.Helper()
 	text, err := os.ReadFile(bin("image/index.json"))
-	w.must(err)
+	w.Must(err)
 	var index struct {
 		Manifests []struct {
 			Annotations map[string]string `json:"annotations"`
 		} `json:"manifests"`
 	}
-	w.must(json.Unmarshal(text, &index))
+	w.Must(json.Unmarshal(text, &index))
 	if len(index.Manifests) != 1 {
 		w.Fatalf("%d images, want one", len(index.Manifests))
 	}
@@ -193,9 +200,9 @@ func (w *world) values() []string {
 	// driver of cards here.
 	procfs := filepath.Join(dir, "proc")
 	drivers, err := os.ReadFile("/proc/devices")
-	w.must(err)
-	w.must(os.MkdirAll(procfs, 0o755))
-	w.must(os.WriteFile(filepath.Join(procfs, "devices"), drivers, 0o600))
+	w.Must(err)
+	w.Must(os.MkdirAll(procfs, 0o755))
+	w.Must(os.WriteFile(filepath.Join(procfs, "devices"), drivers, 0o600))
 	values, err := json.Marshal(map[string]any{
 		"image": map[string]any{"repository": "localhost/daybreak", "tag": w.tag(), "pullPolicy": "Never"},
 		"agent": map[string]any{
@@ -212,21 +219,21 @@ func (w *world) values() []string {
 			},
 		},
 	})
-	w.must(err)
+	w.Must(err)
 	path := filepath.Join(w.dir, "values.yaml")
-	w.must(os.WriteFile(path, values, 0o600))
+	w.Must(os.WriteFile(path, values, 0o600))
 	return []string{"--values", path}
 }
 
 // helm runs Helm as administrator, which has to succeed.
 func (w *world) helm(args ...string) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(w.Ctx, 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin("helm"), append(args, "--kubeconfig", w.Kubeconfig("admin"), "--namespace", manager.DefaultNamespace)...)
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+w.dir, "HELM_CONFIG_HOME="+w.dir, "HELM_DATA_HOME="+w.dir)
 	_, err := machine.Output(cmd)
-	w.must(err)
+	w.Must(err)
 }
 
 // previousChart returns the chart of the commit before this one, or this one's
@@ -234,14 +241,14 @@ func (w *world) helm(args ...string) {
 func (w *world) previousChart() string {
 	w.Helper()
 	dir := filepath.Join(w.dir, "previous")
-	w.must(os.MkdirAll(dir, 0o755))
+	w.Must(os.MkdirAll(dir, 0o755))
 	archive := filepath.Join(dir, "chart.tar")
-	git := exec.CommandContext(w.ctx, "git", "-c", "safe.directory=*", "-C", root, "archive", "--output", archive, "HEAD^", chart)
+	git := exec.CommandContext(w.Ctx, "git", "-c", "safe.directory=*", "-C", root, "archive", "--output", archive, "HEAD^", chart)
 	if out, err := git.CombinedOutput(); err != nil {
 		w.Logf("the chart is upgraded from itself, there is none before it: %s", out)
 		return filepath.Join(root, chart)
 	}
-	w.must(exec.CommandContext(w.ctx, "tar", "-C", dir, "-xf", archive).Run())
+	w.Must(exec.CommandContext(w.Ctx, "tar", "-C", dir, "-xf", archive).Run())
 	return filepath.Join(dir, chart)
 }
 
@@ -249,7 +256,7 @@ func (w *world) previousChart() string {
 func (w *world) rolledOut() {
 	w.Helper()
 	for _, part := range []string{"deployment/daybreak-scheduler", "deployment/daybreak-manager", "daemonset/daybreak-agent"} {
-		w.kubectl("rollout", "status", "-n", manager.DefaultNamespace, part, "--timeout=3m")
+		w.Kubectl("rollout", "status", "-n", manager.DefaultNamespace, part, "--timeout=3m")
 	}
 }
 
@@ -263,8 +270,8 @@ func (w *world) applyExamples(files ...string) []string {
 	}
 	// The manager's readiness reaches the API server by kube-proxy, a moment
 	// later than kubectl.
-	w.eventually("the pods are admitted", 30*time.Second, func() error {
-		_, err := w.tryKubectl(args...)
+	w.Eventually("the pods are admitted", 30*time.Second, func() error {
+		_, err := w.TryKubectlAs("admin", args...)
 		return err
 	})
 	return names
@@ -274,8 +281,8 @@ func (w *world) applyExamples(files ...string) []string {
 func (w *world) untouched(pods []*corev1.Pod) {
 	w.Helper()
 	for _, p := range pods {
-		now, err := w.client.CoreV1().Pods(p.Namespace).Get(w.ctx, p.Name, metav1.GetOptions{})
-		w.must(err)
+		now, err := w.Client.CoreV1().Pods(p.Namespace).Get(w.Ctx, p.Name, metav1.GetOptions{})
+		w.Must(err)
 		if now.UID != p.UID || now.Status.Phase != corev1.PodRunning {
 			w.Errorf("%s is another pod now, or does not run: %s", p.Name, now.Status.Phase)
 		}
@@ -292,8 +299,8 @@ func (w *world) untouched(pods []*corev1.Pod) {
 // says.
 func (w *world) left() {
 	w.Helper()
-	w.eventually("the parts are gone", 2*time.Minute, func() error {
-		if out := w.kubectl("get", "pods", "-n", manager.DefaultNamespace, "-o", "name"); out != "" {
+	w.Eventually("the parts are gone", 2*time.Minute, func() error {
+		if out := w.Kubectl("get", "pods", "-n", manager.DefaultNamespace, "-o", "name"); out != "" {
 			return errors.New(out)
 		}
 		return nil
@@ -301,12 +308,11 @@ func (w *world) left() {
 	expected := []string{
 		"Namespace/" + manager.DefaultNamespace,              // kubectl delete namespace
 		"Lease/daybreak-scheduler", "Lease/daybreak-manager", // of the elections
-		"Secret/daybreak-manager-webhook", // kept for a release that comes back, goes with the namespace
 	}
-	kinds := strings.Join(strings.Fields(w.kubectl("api-resources", "--verbs=list", "-o", "name")), ",")
-	w.eventually("nothing else is left", time.Minute, func() error {
+	kinds := strings.Join(strings.Fields(w.Kubectl("api-resources", "--verbs=list", "-o", "name")), ",")
+	w.Eventually("nothing else is left", time.Minute, func() error {
 		var rest []string
-		for line := range strings.Lines(w.kubectl("get", kinds, "-A", "-o", "custom-columns=K:.kind,N:.metadata.name", "--no-headers", "--ignore-not-found")) {
+		for line := range strings.Lines(w.Kubectl("get", kinds, "-A", "-o", "custom-columns=K:.kind,N:.metadata.name", "--no-headers", "--ignore-not-found")) {
 			kind, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 			object := kind + "/" + strings.TrimSpace(name)
 			if kind != "Event" && strings.Contains(object, "daybreak") && !slices.Contains(expected, object) {
@@ -319,7 +325,7 @@ func (w *world) left() {
 		return nil
 	})
 	w.Logf("left after uninstalling: at most %v, and the definition of Device", expected)
-	if out := w.kubectl("get", "devices", "-o", "name"); out != "" {
+	if out := w.Kubectl("get", "devices", "-o", "name"); out != "" {
 		w.Errorf("left: %s", out)
 	}
 	w.leftOnNode()
@@ -328,8 +334,7 @@ func (w *world) left() {
 // leftOnNode checks that nothing of Daybreak's is on the Node and the machine.
 func (w *world) leftOnNode() {
 	w.Helper()
-	node, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
-	w.must(err)
+	node := w.Node(nodeName)
 	for name := range node.Status.Capacity {
 		if strings.HasPrefix(string(name), "koordinator.sh/") {
 			w.Errorf("the node still advertises %s", name)
@@ -358,7 +363,7 @@ func (w *world) tellOfInstallation() {
 		"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp",
 		"logs -n daybreak-system -l app.kubernetes.io/name=daybreak --all-containers --prefix --tail=40",
 	} {
-		out, err := w.tryKubectl(strings.Fields(args)...)
+		out, err := w.TryKubectlAs("admin", strings.Fields(args)...)
 		w.Logf("kubectl %s: %v\n%s", args, err, out[max(0, len(out)-8000):])
 	}
 	logs, _ := filepath.Glob(filepath.Join(w.Dir, "logs", "*.log"))

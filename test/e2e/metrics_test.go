@@ -21,7 +21,7 @@ var preStartBucket = regexp.MustCompile(`prestart_duration_seconds_bucket\{.*res
 
 // get returns what a page says.
 func (w *world) get(url string) (string, error) {
-	request, err := http.NewRequestWithContext(w.ctx, http.MethodGet, url, http.NoBody)
+	request, err := http.NewRequestWithContext(w.Ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
 	}
@@ -38,13 +38,13 @@ func (w *world) get(url string) (string, error) {
 func (w *world) registrations() int {
 	w.Helper()
 	text, err := w.get("http://" + metricsAddress + "/metrics")
-	w.must(err)
+	w.Must(err)
 	sum := 0
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "daybreak_agent_registrations_total{") {
 			fields := strings.Fields(line)
 			n, err := strconv.Atoi(fields[len(fields)-1])
-			w.must(err)
+			w.Must(err)
 			sum += n
 		}
 	}
@@ -55,7 +55,7 @@ func (w *world) registrations() int {
 func (w *world) preStarts() histogram {
 	w.Helper()
 	text, err := w.get("http://" + metricsAddress + "/metrics")
-	w.must(err)
+	w.Must(err)
 	h := histogram{}
 	for line := range strings.Lines(text) {
 		if !preStartBucket.MatchString(line) {
@@ -65,9 +65,9 @@ func (w *world) preStarts() histogram {
 		limit, _, _ = strings.Cut(limit, `"`)
 		fields := strings.Fields(line)
 		at, err := strconv.ParseFloat(limit, 64)
-		w.must(err)
+		w.Must(err)
 		count, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-		w.must(err)
+		w.Must(err)
 		h[at] = count
 	}
 	return h

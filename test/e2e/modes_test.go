@@ -33,7 +33,7 @@ func TestModeSwitches(t *testing.T) {
 	w.unharmed(c, whole)
 
 	w.setMode("native")
-	w.eventually("the switch waits, and says for what", 30*time.Second, func() error {
+	w.Eventually("the switch waits, and says for what", 30*time.Second, func() error {
 		d, err := w.device()
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func TestModeSwitches(t *testing.T) {
 	w.unharmed(c, append(whole, slice...))
 	w.slicesAre(c, 0, slice...)
 
-	w.must(w.client.CoreV1().Pods("default").Delete(w.ctx, "slice", metav1.DeleteOptions{}))
+	w.Must(w.Client.CoreV1().Pods("default").Delete(w.Ctx, "slice", metav1.DeleteOptions{}))
 	w.serving("native")
 	w.unharmed(c, whole)
 	w.slicesAre(c, 0)
@@ -60,11 +60,8 @@ func TestModeSwitches(t *testing.T) {
 // refused waits until the scheduler has said why the pod is pending.
 func (w *world) refused(name string) {
 	w.Helper()
-	w.eventually("pod "+name+" is refused", time.Minute, func() error {
-		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Eventually("pod "+name+" is refused", time.Minute, func() error {
+		p := w.Pod(name)
 		for _, condition := range p.Status.Conditions {
 			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
 				w.Logf("pod %s is pending: %s", name, condition.Message)
@@ -87,7 +84,7 @@ func TestShared(t *testing.T) {
 	want := fmt.Sprintf("map[/dev/dri/card%d:226:%d /dev/dri/renderD%d:226:%d /dev/mxcd:1:3]", card.DRMCard, card.DRMCard, card.Render, card.Render)
 	for _, p := range pods {
 		v, err := w.look(p, "main")
-		w.must(err)
+		w.Must(err)
 		if got := fmt.Sprint(v.nodes); got != want || v.env["MACA_MPS_MODE"] != "1" {
 			t.Errorf("%s sees %s, want %s; MACA_MPS_MODE=%q", p.Name, got, want, v.env["MACA_MPS_MODE"])
 		}
@@ -101,12 +98,12 @@ func TestVirtualFunctions(t *testing.T) {
 	before := w.serve()
 	before.Stop()
 	c := w.newCards(fake.NewVirtualMachine(2))
-	w.must(c.Start())
+	w.Must(c.Start())
 	w.Cleanup(func() {
 		w.deletePods()
 		c.Stop()
 		w.cluster.cards = w.newCards(before.machine)
-		w.must(w.cards.Start())
+		w.Must(w.cards.Start())
 		w.forget(c.machine)
 	})
 	w.setMode("vgpu")
@@ -127,14 +124,14 @@ func (w *world) forget(m *fake.Machine) {
 			list = append(list, m.Cards[i].UUID)
 		}
 	}
-	w.eventually("the agent forgets cards", 30*time.Second, func() error {
+	w.Eventually("the agent forgets cards", 30*time.Second, func() error {
 		d, err := w.device()
 		if err != nil {
 			return err
 		}
 		for i := range d.Spec.Devices {
 			if slices.Contains(list, d.Spec.Devices[i].UUID) {
-				_, err := w.tryKubectl("annotate", "--overwrite", "device", nodeName, wire.AnnotationForget+"="+strings.Join(list, ","))
+				_, err := w.TryKubectlAs("admin", "annotate", "--overwrite", "device", nodeName, wire.AnnotationForget+"="+strings.Join(list, ","))
 				return errors.Join(err, fmt.Errorf("card %s is still there", d.Spec.Devices[i].UUID))
 			}
 		}

@@ -134,19 +134,33 @@ kubeAPIBurst: 400
 eventRecordQPS: 0
 `
 
+// pki returns the path of a certificate or key of the cluster.
+func pki(cfg *local.Config, file string) string { return filepath.Join(cfg.Dir, "pki", file) }
+
+// letKubeletsJoin makes the API server confine each kubelet to its own node, and call it.
+func letKubeletsJoin(cfg *local.Config) {
+	cfg.APIServerArgs = append(cfg.APIServerArgs, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
+		"--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-client-certificate="+pki(cfg, "admin.crt"), "--kubelet-client-key="+pki(cfg, "admin.key"))
+}
+
 // newNode prepares kubelet and containerd for the cluster.
 func newNode(dir string, cluster *local.Cluster) (*realNode, error) {
-	credentials, err := cluster.Join(nodeName)
-	if err != nil {
+	const user = "kubelet-" + nodeName
+	if err := cluster.AddUser(user, "system:node:"+nodeName, "system:nodes"); err != nil {
 		return nil, err
 	}
 	values := struct {
-		local.Credentials
+		// CA verifies the clients that call kubelet; Cert and Key are what it serves with.
+		CA, Cert, Key                       string
 		Dir, Socket, Pause, Address, Cgroup string
 		Older                               bool
-	}{credentials, dir, containerdSocket, imagePause, nodeAddress, cgroup(), older()}
+	}{
+		pki(&cluster.Config, "ca.crt"), pki(&cluster.Config, user+".crt"), pki(&cluster.Config, user+".key"),
+		dir, containerdSocket, imagePause, nodeAddress, cgroup(), older(),
+	}
 	config, kubelet := containerdConfig, bin("kubelet")
-	args := []string{filepath.Join(dir, "kubelet.yaml"), credentials.Kubeconfig, "/var/lib/kubelet", nodeName, nodeAddress}
+	args := []string{filepath.Join(dir, "kubelet.yaml"), cluster.Kubeconfig(user), "/var/lib/kubelet", nodeName, nodeAddress}
 	if older() {
 		config, kubelet = olderContainerdConfig, filepath.Join(os.Getenv(envServers), "kubelet")
 		for i, flag := range []string{"config", "kubeconfig", "root-dir", "hostname-override", "node-ip"} {

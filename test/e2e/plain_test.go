@@ -13,10 +13,9 @@ import (
 // about.
 func TestVersions(t *testing.T) {
 	w := newWorld(t)
-	server, err := w.client.Discovery().ServerVersion()
-	w.must(err)
-	node, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
-	w.must(err)
+	server, err := w.Client.Discovery().ServerVersion()
+	w.Must(err)
+	node := w.Node(nodeName)
 	kubelet, runtime := node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.ContainerRuntimeVersion
 	t.Logf("API server %s, kubelet %s, %s", server.GitVersion, kubelet, runtime)
 	if server.GitVersion != kubelet || older() != strings.HasPrefix(kubelet, "v1.28.") || older() != strings.HasPrefix(runtime, "containerd://1.7.") {
@@ -34,11 +33,11 @@ func TestPlainPod(t *testing.T) {
 		}}},
 	}
 	start := time.Now()
-	_, err := w.client.CoreV1().Pods(p.Namespace).Create(w.ctx, p, metav1.CreateOptions{})
-	w.must(err)
-	w.kubectl("wait", "--for=condition=Ready", "pod/plain", "--timeout=60s")
+	_, err := w.Client.CoreV1().Pods(p.Namespace).Create(w.Ctx, p, metav1.CreateOptions{})
+	w.Must(err)
+	w.Kubectl("wait", "--for=condition=Ready", "pod/plain", "--timeout=60s")
 	t.Logf("running after %s", time.Since(start).Round(10*time.Millisecond))
-	if out := w.kubectl("exec", "plain", "--", "ls", "/dev"); !strings.Contains(out, "null") || strings.Contains(out, "mxcd") {
+	if out := w.Kubectl("exec", "plain", "--", "ls", "/dev"); !strings.Contains(out, "null") || strings.Contains(out, "mxcd") {
 		t.Errorf("a pod without cards has in /dev:\n%s", out)
 	}
 }

@@ -20,15 +20,15 @@ import (
 // endContainer kills the first process of a pod's first container.
 func (w *world) endContainer(p *corev1.Pod) error {
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	return ctr(w.ctx, "tasks", "kill", "--signal", "SIGKILL", id)
+	return ctr(w.Ctx, "tasks", "kill", "--signal", "SIGKILL", id)
 }
 
 // residents creates pods that are to survive whatever a test does: a slice, a
 // whole card, and a foreign slice next to them.
 func (w *world) residents(c *cards) []*corev1.Pod {
 	w.Helper()
-	w.must(c.addForeign())
-	w.Cleanup(func() { w.must(c.removeForeign()) })
+	w.Must(c.addForeign())
+	w.Cleanup(func() { w.Must(c.removeForeign()) })
 	w.create(pod("resident-slice", "sgpu=1", "vcore=20", "vmemory=4"), pod("resident-whole", "gpu=1"))
 	return w.running(time.Minute, "resident-slice", "resident-whole")
 }
@@ -37,8 +37,7 @@ func (w *world) residents(c *cards) []*corev1.Pod {
 func (w *world) unharmed(c *cards, pods []*corev1.Pod) {
 	w.Helper()
 	for _, before := range pods {
-		after, err := w.client.CoreV1().Pods("default").Get(w.ctx, before.Name, metav1.GetOptions{})
-		w.must(err)
+		after := w.Pod(before.Name)
 		if after.UID != before.UID || after.Status.Phase != corev1.PodRunning || !ready(after) {
 			w.Errorf("pod %s: %s %s %v", before.Name, after.Status.Phase, after.Status.Reason, states(after))
 			continue
@@ -57,7 +56,7 @@ func TestKubeletRestarts(t *testing.T) {
 	residents := w.residents(c)
 	w.kubelet.Kill()
 	time.Sleep(time.Second)
-	w.must(w.kubelet.Start())
+	w.Must(w.kubelet.Start())
 	start := time.Now()
 	w.create(pod("after", "sgpu=1", "vcore=10", "vmemory=2"))
 	after := w.running(2*time.Minute, "after")
@@ -74,7 +73,7 @@ func TestContainerdRestarts(t *testing.T) {
 	residents := w.residents(c)
 	w.containerd.Kill()
 	time.Sleep(time.Second)
-	w.must(w.containerd.Start())
+	w.Must(w.containerd.Start())
 	w.create(pod("after", "sgpu=1", "vcore=10", "vmemory=2"))
 	after := w.running(2*time.Minute, "after")
 	w.unharmed(c, residents)
@@ -110,7 +109,7 @@ func TestAgentKilled(t *testing.T) {
 				w.create(p)
 				w.running(time.Minute, name)
 				step.arm(w, c)
-				w.must(w.client.CoreV1().Pods("default").Delete(w.ctx, name, metav1.DeleteOptions{}))
+				w.Must(w.Client.CoreV1().Pods("default").Delete(w.Ctx, name, metav1.DeleteOptions{}))
 			} else {
 				step.arm(w, c)
 				w.create(p)
@@ -122,7 +121,7 @@ func TestAgentKilled(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			start := time.Now()
-			w.must(c.Start())
+			w.Must(c.Start())
 			w.serving("sgpu")
 			if !step.removal {
 				after := w.running(2*time.Minute, name)
@@ -138,13 +137,13 @@ func TestAgentKilled(t *testing.T) {
 
 // at kills the agent when the library comes to a function.
 func at(moment, function string) func(*world, *cards) {
-	return func(w *world, c *cards) { w.must(fake.Trigger(c.config, "kill", moment, function)) }
+	return func(w *world, c *cards) { w.Must(fake.Trigger(c.config, "kill", moment, function)) }
 }
 
 // whenSpecified kills the agent as soon as a container's devices are written down.
 func whenSpecified(w *world, c *cards) {
 	before, err := specs()
-	w.must(err)
+	w.Must(err)
 	go func() {
 		for range 60_000 {
 			if now, err := specs(); err == nil && now > before {
@@ -173,10 +172,10 @@ func TestAgentUpgraded(t *testing.T) {
 	w := newWorld(t)
 	c := w.serve()
 	residents := w.residents(c)
-	w.kubectl("create", "deployment", "upgraded", "--image=ubuntu:22.04", "--replicas=0", "--", "sleep", "infinity")
-	w.Cleanup(func() { _, _ = w.tryKubectl("delete", "deployment", "upgraded") })
-	w.kubectl("set", "resources", "deployment/upgraded", "--limits=metax-tech.com/sgpu=1,metax-tech.com/vcore=5,metax-tech.com/vmemory=1")
-	ctx, stop := context.WithCancel(w.ctx)
+	w.Kubectl("create", "deployment", "upgraded", "--image=ubuntu:22.04", "--replicas=0", "--", "sleep", "infinity")
+	w.Cleanup(func() { _, _ = w.TryKubectlAs("admin", "delete", "deployment", "upgraded") })
+	w.Kubectl("set", "resources", "deployment/upgraded", "--limits=metax-tech.com/sgpu=1,metax-tech.com/vcore=5,metax-tech.com/vmemory=1")
+	ctx, stop := context.WithCancel(w.Ctx)
 	upgraded := make(chan struct{})
 	go func() {
 		defer close(upgraded)
@@ -194,7 +193,7 @@ func TestAgentUpgraded(t *testing.T) {
 		p := pod(fmt.Sprintf("bare-%d", i), "sgpu=1", "vcore=5", "vmemory=1")
 		w.create(p)
 		names = append(names, p.Name)
-		w.kubectl("scale", "deployment/upgraded", fmt.Sprintf("--replicas=%d", 1+i))
+		w.Kubectl("scale", "deployment/upgraded", fmt.Sprintf("--replicas=%d", 1+i))
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -202,9 +201,9 @@ func TestAgentUpgraded(t *testing.T) {
 	}
 	<-upgraded
 	pods := w.running(3*time.Minute, names...)
-	w.kubectl("rollout", "status", "deployment/upgraded", "--timeout=120s")
-	list, err := w.client.CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
-	w.must(err)
+	w.Kubectl("rollout", "status", "deployment/upgraded", "--timeout=120s")
+	list, err := w.Client.CoreV1().Pods("default").List(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	for i := range list.Items {
 		p := &list.Items[i]
 		if p.Status.Phase == corev1.PodFailed {

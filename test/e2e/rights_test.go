@@ -39,8 +39,6 @@ var unused = map[string]string{
 	"scheduler leases get kube-scheduler":    "in the place of kube-scheduler",
 	"scheduler leases update kube-scheduler": "in the place of kube-scheduler",
 
-	"manager nodes list": "",
-	"manager pods list":  "",
 	"manager mutatingwebhookconfigurations list daybreak": "",
 	"manager secrets list daybreak-manager-webhook":       "",
 	"manager tokenreviews create":                         "no login to the dashboard",
@@ -58,19 +56,19 @@ var unused = map[string]string{
 // forbidden to it, and everything that it may do it did.
 func (w *world) onlyWhatIsNeeded() {
 	w.Helper()
-	w.eventually("the audit log is written", 30*time.Second, func() error {
+	w.Eventually("the audit log is written", 30*time.Second, func() error {
 		_, err := os.Stat(w.AuditLog())
 		return err
 	})
 	byPart := map[string][]request{}
 	file, err := os.Open(w.AuditLog())
-	w.must(err)
+	w.Must(err)
 	defer file.Close()
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var r request
-		w.must(json.Unmarshal(lines.Bytes(), &r))
+		w.Must(json.Unmarshal(lines.Bytes(), &r))
 		name, ours := strings.CutPrefix(r.User.Username, "system:serviceaccount:"+manager.DefaultNamespace+":daybreak-")
 		if !ours {
 			continue
@@ -80,7 +78,7 @@ func (w *world) onlyWhatIsNeeded() {
 			w.Errorf("%s was forbidden to %s %s: %s", name, r.Verb, r.RequestURI, r.ResponseStatus.Message)
 		}
 	}
-	w.must(lines.Err())
+	w.Must(lines.Err())
 	for _, part := range []string{"scheduler", "manager", "agent"} {
 		w.Logf("%s made %d requests", part, len(byPart[part]))
 		for _, right := range w.rights(part) {
@@ -111,7 +109,7 @@ func (r right) covers(q request) bool {
 func (w *world) rights(part string) []right {
 	w.Helper()
 	rules, err := charts.RightsOf(part)
-	w.must(err)
+	w.Must(err)
 	var out []right
 	for _, rule := range append(rules.Cluster, rules.Namespace...) {
 		names := rule.ResourceNames

@@ -25,10 +25,10 @@ func (w *world) restartContainerd(change func(config string) string) {
 	w.Helper()
 	path := filepath.Join(w.dir, "containerd.toml")
 	text, err := os.ReadFile(path)
-	w.must(err)
+	w.Must(err)
 	w.containerd.Kill()
-	w.must(os.WriteFile(path, []byte(change(string(text))), 0o600))
-	w.must(w.containerd.Start())
+	w.Must(os.WriteFile(path, []byte(change(string(text))), 0o600))
+	w.Must(w.containerd.Start())
 }
 
 // notServing waits until the Device and an event say that the node is not served,
@@ -36,8 +36,8 @@ func (w *world) restartContainerd(change func(config string) string) {
 func (w *world) notServing(reason, text string) string {
 	w.Helper()
 	message := w.saysNotServing(reason, text)
-	w.eventually("an event "+reason, time.Minute, func() error {
-		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
+	w.Eventually("an event "+reason, time.Minute, func() error {
+		events, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
 		if err == nil && len(events.Items) == 0 {
 			err = errors.New("there is none")
 		}
@@ -49,7 +49,7 @@ func (w *world) notServing(reason, text string) string {
 // saysNotServing waits until the Device says so, and returns the message.
 func (w *world) saysNotServing(reason, text string) (message string) {
 	w.Helper()
-	w.eventually("not served, "+reason, time.Minute, func() error {
+	w.Eventually("not served, "+reason, time.Minute, func() error {
 		d, err := w.device()
 		if err != nil {
 			return err
@@ -68,11 +68,8 @@ func (w *world) saysNotServing(reason, text string) (message string) {
 // waits returns once the scheduler has found no node for the pod.
 func (w *world) waits(name string) {
 	w.Helper()
-	w.eventually(name+" waits", time.Minute, func() error {
-		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Eventually(name+" waits", time.Minute, func() error {
+		p := w.Pod(name)
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable && p.Spec.NodeName == "" {
 				return nil
@@ -108,16 +105,13 @@ func TestCDIOff(t *testing.T) {
 
 	w.create(pod("new", "sgpu=1", "vcore=10", "vmemory=2"))
 	w.waits("new")
-	w.eventually("the container ends", time.Minute, func() error { return w.endContainer(restarted) })
-	w.eventually("the container does not start", 2*time.Minute, func() error {
-		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, restarted.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Eventually("the container ends", time.Minute, func() error { return w.endContainer(restarted) })
+	w.Eventually("the container does not start", 2*time.Minute, func() error {
+		p := w.Pod(restarted.Name)
 		if s := p.Status.ContainerStatuses[0]; s.RestartCount > 0 || s.State.Running != nil && s.ContainerID != restarted.Status.ContainerStatuses[0].ContainerID {
 			w.Fatalf("a container started without its cards: %+v", s)
 		}
-		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=restarted,reason=CardsNotReady"})
+		events, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=restarted,reason=CardsNotReady"})
 		if err == nil && len(events.Items) == 0 {
 			err = errors.New("the pod has no event with the reason")
 		}
@@ -168,7 +162,7 @@ func TestWrongSocket(t *testing.T) {
 	c.Stop()
 	const health = "127.0.0.1:9461"
 	wrong := w.agentOf(c, "--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock", "--health-probe-bind-address="+health)
-	w.must(wrong.Start())
+	w.Must(wrong.Start())
 	stopped := false
 	w.Cleanup(func() {
 		if !stopped {
@@ -177,7 +171,7 @@ func TestWrongSocket(t *testing.T) {
 	})
 	found := "a socket was found at " + containerdSocket
 	w.notServing("RuntimeUnreachable", found)
-	w.eventually("the agent is not ready", time.Minute, func() error {
+	w.Eventually("the agent is not ready", time.Minute, func() error {
 		answer, err := http.Get("http://" + health + "/readyz") //nolint:noctx // it is the test's own agent
 		if err != nil {
 			return err
@@ -196,7 +190,7 @@ func TestWrongSocket(t *testing.T) {
 	w.waits("waits")
 	wrong.Stop()
 	stopped = true
-	w.must(c.Start())
+	w.Must(c.Start())
 	w.serving("sgpu")
 	w.inspect(c, w.running(time.Minute, "waits")...)
 }
@@ -210,7 +204,7 @@ func TestCheck(t *testing.T) {
 	w.create(pod("tenant-slice", "sgpu=1", "vcore=10", "vmemory=2"), pod("tenant-whole", "gpu=1"))
 	w.running(time.Minute, "tenant-slice", "tenant-whole")
 	bundle := filepath.Join(w.dir, "check.tar.gz")
-	cmd := exec.CommandContext(w.ctx, bin("daybreak"), "agent", "check", "-o", "json", "--bundle="+bundle, "--source=mxsml", "--mxsml="+fake.Library(w, fake.V231),
+	cmd := exec.CommandContext(w.Ctx, bin("daybreak"), "agent", "check", "-o", "json", "--bundle="+bundle, "--source=mxsml", "--mxsml="+fake.Library(w, fake.V231),
 		"--sysfs="+c.sysfs(), "--state-dir="+filepath.Join(w.dir, "agent"))
 	cmd.Env = append(os.Environ(), fake.EnvConfig+"="+c.config)
 	out, err := cmd.Output()
@@ -220,7 +214,7 @@ func TestCheck(t *testing.T) {
 	var report struct {
 		Checks []struct{ Name, Result, Detail string }
 	}
-	w.must(json.Unmarshal(out, &report))
+	w.Must(json.Unmarshal(out, &report))
 	sure := map[string]bool{}
 	for _, o := range report.Checks {
 		sure[o.Name] = o.Result == "ok"
@@ -228,14 +222,14 @@ func TestCheck(t *testing.T) {
 	}
 	for _, name := range []string{
 		"pci-cards", "library", "library-steady", "card-identity", "card-memory", "control-device", "card-devices", "slice-driver", "slice-devices", "slice-sizes",
-		"runtime", "runtime-cdi", "runtime-of-kubelet", "kubelet-plugins", "kubelet-pod-resources", "kubelet-checkpoint", "other-plugin", "folders",
+		"slice-support", "runtime", "runtime-cdi", "runtime-of-kubelet", "kubelet-plugins", "kubelet-pod-resources", "kubelet-checkpoint", "other-plugin", "cdi-folder", "folders",
 	} {
 		if !sure[name] {
 			t.Errorf("%s is not ok", name)
 		}
 	}
-	content, err := exec.CommandContext(w.ctx, "tar", "-xzOf", bundle).Output()
-	w.must(err)
+	content, err := exec.CommandContext(w.Ctx, "tar", "-xzOf", bundle).Output()
+	w.Must(err)
 	if !strings.Contains(string(content), exampleCard) || strings.Contains(string(content), "tenant-") {
 		t.Errorf("the bundle has no cards, or names a pod:\n%s", content)
 	}
@@ -244,30 +238,30 @@ func TestCheck(t *testing.T) {
 
 	c.Stop()
 	stale := fmt.Sprintf("/dev/dri/card%d", c.machine.Cards[0].DRMCard)
-	w.must(os.Remove(stale))
-	w.must(mknod(stale, majorDRM, c.machine.Cards[1].DRMCard))
+	w.Must(os.Remove(stale))
+	w.Must(mknod(stale, majorDRM, c.machine.Cards[1].DRMCard))
 	right := func() {
-		w.must(os.Remove(stale))
-		w.must(mknod(stale, majorDRM, c.machine.Cards[0].DRMCard))
+		w.Must(os.Remove(stale))
+		w.Must(mknod(stale, majorDRM, c.machine.Cards[0].DRMCard))
 	}
 	w.Cleanup(func() {
 		if t.Failed() {
 			right()
 		}
 	})
-	w.must(c.Start())
-	w.notServing("CheckFailed", "check card-devices failed: card at "+c.machine.Cards[0].BDF)
+	w.Must(c.Start())
+	w.notServing("CheckFailed", "check card-devices failed: GPU at "+c.machine.Cards[0].BDF)
 	c.Stop()
 	waived := w.agentOf(c, "--waive=card-devices")
-	w.must(waived.Start())
+	w.Must(waived.Start())
 	w.serving("sgpu")
 	d, err := w.device()
-	w.must(err)
+	w.Must(err)
 	if text := fmt.Sprint(d.Spec.Devices[0].Conditions); !strings.Contains(text, "ChecksWaived") || !strings.Contains(text, "card-devices (failed") {
 		t.Errorf("the waived check is not shown: %s", text)
 	}
 	waived.Stop()
 	right()
-	w.must(c.Start())
+	w.Must(c.Start())
 	w.serving("sgpu")
 }

@@ -65,7 +65,7 @@ func TestThreeOnOneCard(t *testing.T) {
 		}
 	}
 	h, err := c.hardware()
-	w.must(err)
+	w.Must(err)
 	for _, s := range h.slices {
 		if s.Card != 2 {
 			t.Errorf("slice %+v is on another card", s)
@@ -84,10 +84,10 @@ func TestContainerRestarts(t *testing.T) {
 	w.create(pod("restarts", "sgpu=1", "vcore=20", "vmemory=4"))
 	before := w.running(time.Minute, "restarts")[0]
 	h, err := c.hardware()
-	w.must(err)
+	w.Must(err)
 	slice := h.ours()[0]
-	w.must(w.endContainer(before))
-	w.eventually("the container is started again", time.Minute, func() error {
+	w.Must(w.endContainer(before))
+	w.Eventually("the container is started again", time.Minute, func() error {
 		p := w.running(time.Minute, "restarts")[0]
 		if p.Status.ContainerStatuses[0].RestartCount == 0 {
 			return fmt.Errorf("not restarted: %+v", p.Status.ContainerStatuses[0])
@@ -112,7 +112,7 @@ func TestInitContainer(t *testing.T) {
 	running := w.running(time.Minute, "prepared")
 	w.inspect(c, running...)
 	w.noWarnings("prepared")
-	out := w.kubectl("logs", "prepared", "-c", "prepare")
+	out := w.Kubectl("logs", "prepared", "-c", "prepare")
 	if !strings.Contains(out, "/dev/mxcd 1:3") || strings.Count(out, "/dev/sgpu") != 1 {
 		t.Errorf("the init container saw\n%s", out)
 	}
@@ -123,16 +123,16 @@ func TestInitContainer(t *testing.T) {
 func TestRestricted(t *testing.T) {
 	w := newWorld(t)
 	c := w.serve()
-	w.must(w.Apply(w.ctx, strings.NewReader(`
+	w.Must(w.Apply(w.Ctx, strings.NewReader(`
 apiVersion: v1
 kind: Namespace
 metadata:
   name: restricted
   labels: {pod-security.kubernetes.io/enforce: restricted}
 `)))
-	w.Cleanup(func() { _, _ = w.tryKubectl("delete", "namespace", "restricted") })
-	w.eventually("the namespace's service account", time.Minute, func() error {
-		_, err := w.client.CoreV1().ServiceAccounts("restricted").Get(w.ctx, "default", metav1.GetOptions{})
+	w.Cleanup(func() { _, _ = w.TryKubectlAs("admin", "delete", "namespace", "restricted") })
+	w.Eventually("the namespace's service account", time.Minute, func() error {
+		_, err := w.Client.CoreV1().ServiceAccounts("restricted").Get(w.Ctx, "default", metav1.GetOptions{})
 		return err
 	})
 	p := pod("restricted", "sgpu=1", "vcore=20", "vmemory=4")
@@ -145,9 +145,9 @@ metadata:
 		AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 	}
 	w.create(p)
-	w.kubectl("-n", "restricted", "wait", "--for=condition=Ready", "pod/restricted", "--timeout=60s")
-	got, err := w.client.CoreV1().Pods("restricted").Get(w.ctx, "restricted", metav1.GetOptions{})
-	w.must(err)
+	w.Kubectl("-n", "restricted", "wait", "--for=condition=Ready", "pod/restricted", "--timeout=60s")
+	got, err := w.Client.CoreV1().Pods("restricted").Get(w.Ctx, "restricted", metav1.GetOptions{})
+	w.Must(err)
 	w.inspect(c, got)
 	// Only the device group may stand in the way: reading needs no rights.
 	if out, err := w.exec(got, "main", "sh", "-c", "cat /dev/mxcd && [ -r /dev/sgpu* ] && [ -w /dev/sgpu* ] && echo yes"); err != nil || strings.TrimSpace(out) != "yes" {

@@ -15,7 +15,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -38,18 +37,18 @@ func (p *vendorPlugin) start() {
 	p.Helper()
 	const socket = "metax-gpu-device.sock"
 	var config net.ListenConfig
-	listener, err := config.Listen(p.ctx, "unix", filepath.Join(pluginDir, socket))
-	p.must(err)
+	listener, err := config.Listen(p.Ctx, "unix", filepath.Join(pluginDir, socket))
+	p.Must(err)
 	p.server = grpc.NewServer()
 	deviceplugin.RegisterDevicePluginServer(p.server, p)
 	go func() { _ = p.server.Serve(listener) }()
 	conn, err := grpc.NewClient("unix://"+filepath.Join(pluginDir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	p.must(err)
+	p.Must(err)
 	defer conn.Close()
-	_, err = deviceplugin.NewRegistrationClient(conn).Register(p.ctx, &deviceplugin.RegisterRequest{
+	_, err = deviceplugin.NewRegistrationClient(conn).Register(p.Ctx, &deviceplugin.RegisterRequest{
 		Version: deviceplugin.Version, Endpoint: socket, ResourceName: string(wire.ResourceGPU), Options: &deviceplugin.DevicePluginOptions{},
 	})
-	p.must(err)
+	p.Must(err)
 }
 
 func (p *vendorPlugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
@@ -96,11 +95,8 @@ func (p *vendorPlugin) devices(ids []string) []string {
 // has waits until kubelet has this many whole cards to hand out.
 func (w *world) has(n int64) {
 	w.Helper()
-	w.eventually(fmt.Sprintf("kubelet has %d cards", n), time.Minute, func() error {
-		node, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Eventually(fmt.Sprintf("kubelet has %d cards", n), time.Minute, func() error {
+		node := w.Node(nodeName)
 		if q := node.Status.Allocatable[wire.ResourceGPU]; q.Value() != n {
 			return fmt.Errorf("it has %d", q.Value())
 		}
@@ -111,11 +107,8 @@ func (w *world) has(n int64) {
 // servedBy waits until the Node says who serves it; "" is none.
 func (w *world) servedBy(who string) {
 	w.Helper()
-	w.eventually("the node is served by "+who, time.Minute, func() error {
-		node, err := w.client.CoreV1().Nodes().Get(w.ctx, nodeName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Eventually("the node is served by "+who, time.Minute, func() error {
+		node := w.Node(nodeName)
 		if by := node.Annotations[wire.AnnotationServedBy]; by != who {
 			return fmt.Errorf("it is served by %q", by)
 		}
@@ -142,7 +135,7 @@ func TestVendorPlugin(t *testing.T) {
 	w.create(pod("vendors", "gpu=1"))
 	served := w.running(time.Minute, "vendors")[0]
 	before, err := w.look(served, "main")
-	w.must(err)
+	w.Must(err)
 	registered := w.registrations()
 	for i := range 10 {
 		plugin.server.Stop()
@@ -150,7 +143,7 @@ func TestVendorPlugin(t *testing.T) {
 			w.has(0) // else it is back before anyone noticed
 		}
 		plugin.start()
-		w.eventually("kubelet has the plugin", time.Minute, func() error {
+		w.Eventually("kubelet has the plugin", time.Minute, func() error {
 			if n := plugin.streams.Load(); n != 1 {
 				return fmt.Errorf("%d streams", n)
 			}
@@ -163,17 +156,17 @@ func TestVendorPlugin(t *testing.T) {
 	}
 	plugin.server.Stop()
 	w.has(0)
-	w.kubectl("annotate", "node", nodeName, wire.AnnotationServedBy+"="+wire.ServedByVendor)
-	w.eventually("the agent has seen it", time.Minute, func() error {
-		if out := w.kubectl("get", "events", "--field-selector=reason=NodeNotServed"); !strings.Contains(out, "says vendor") {
+	w.Kubectl("annotate", "node", nodeName, wire.AnnotationServedBy+"="+wire.ServedByVendor)
+	w.Eventually("the agent has seen it", time.Minute, func() error {
+		if out := w.Kubectl("get", "events", "--field-selector=reason=NodeNotServed"); !strings.Contains(out, "says vendor") {
 			return errors.New(out)
 		}
 		return nil
 	})
-	w.kubectl("annotate", "node", nodeName, wire.AnnotationServedBy+"-")
+	w.Kubectl("annotate", "node", nodeName, wire.AnnotationServedBy+"-")
 	w.serving("native")
-	w.must(w.endContainer(served))
-	w.eventually("the container is started again", time.Minute, func() error {
+	w.Must(w.endContainer(served))
+	w.Eventually("the container is started again", time.Minute, func() error {
 		p := w.running(time.Minute, "vendors")[0]
 		if p.Status.ContainerStatuses[0].RestartCount == 0 {
 			return fmt.Errorf("not restarted: %+v", p.Status.ContainerStatuses[0])
@@ -181,7 +174,7 @@ func TestVendorPlugin(t *testing.T) {
 		return nil
 	})
 	after, err := w.look(served, "main")
-	w.must(err)
+	w.Must(err)
 	if !maps.Equal(before.nodes, after.nodes) || len(after.nodes) != 3 {
 		t.Errorf("the container saw %v, after the takeover %v", before.nodes, after.nodes)
 	}

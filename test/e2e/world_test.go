@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -30,12 +30,12 @@ const root = "../.."
 // cluster is the one cluster of all tests: control plane, node, scheduler,
 // manager. The agent is each test's own.
 type cluster struct {
-	*local.Cluster
+	control *local.Cluster
 	*realNode
 	dir       string
 	client    kubernetes.Interface
 	scheduler *local.Process
-	manager   *local.Manager
+	manager   *harness.Manager
 	cards     *cards // nil before a test needs them
 }
 
@@ -58,7 +58,7 @@ func stopWorld(failed bool) {
 		return
 	}
 	if failed {
-		logs, _ := filepath.Glob(filepath.Join(c.Dir, "logs", "*.log"))
+		logs, _ := filepath.Glob(filepath.Join(c.control.Dir, "logs", "*.log"))
 		for _, path := range logs {
 			keep(path)
 		}
@@ -76,15 +76,16 @@ func keep(path string) {
 }
 
 func startCluster(ctx context.Context, dir string) (*cluster, error) {
-	cfg := local.Config{Dir: filepath.Join(dir, "cluster"), Executable: bin("playground"), Kubelets: true}
+	cfg := local.Config{Dir: filepath.Join(dir, "cluster"), Executable: bin("playground")}
+	letKubeletsJoin(&cfg)
 	if older() {
-		cfg.UseBinaries(os.Getenv(envServers))
+		harness.UseBinaries(&cfg, os.Getenv(envServers))
 	}
 	control, err := local.Start(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{Cluster: control, dir: dir}
+	c := &cluster{control: control, dir: dir}
 	if c.client, err = kubernetes.NewForConfig(control.REST()); err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func startCluster(ctx context.Context, dir string) (*cluster, error) {
 	if err := c.kubelet.Start(); err != nil {
 		return nil, err
 	}
-	c.scheduler = control.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak", "--leader-elect=false", "-v=2")
+	c.scheduler = control.NewScheduler("scheduler", "--profile=default-scheduler", "--profile=daybreak", "-v=2")
 	if err := c.scheduler.Start(); err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func startCluster(ctx context.Context, dir string) (*cluster, error) {
 // admit installs what Daybreak needs, its policies, and a manager that answers
 // for pods with cards. In an older cluster the manager evaluates the policies.
 func (c *cluster) admit(ctx context.Context) error {
-	if err := c.Install(ctx); err != nil {
+	if err := c.control.Install(ctx); err != nil {
 		return err
 	}
 	addresses, err := local.FreeAddresses(ctx, 1)
@@ -130,14 +131,14 @@ func (c *cluster) admit(ctx context.Context) error {
 		Address: addresses[0], Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{corev1.DefaultSchedulerName, "daybreak"}},
 	}
 	if older() {
-		admission.Policies, err = c.Validate(ctx, c.Policies(), addresses[0])
-	} else if err = c.Guard(ctx, c.Policies()); err == nil {
-		err = c.Webhook(ctx, addresses[0])
+		admission.Policies, err = harness.Validate(ctx, c.control, c.control.Policies(), addresses[0])
+	} else if err = c.control.Guard(ctx, c.control.Policies()); err == nil {
+		err = c.control.Webhook(ctx, addresses[0])
 	}
 	if err != nil {
 		return err
 	}
-	c.manager, err = c.StartManager(ctx, "manager", manager.Config{Admission: admission})
+	c.manager, err = harness.StartManager(ctx, c.control, "manager", manager.Config{Admission: admission})
 	return err
 }
 
@@ -156,9 +157,8 @@ func (c *cluster) nodeReady(ctx context.Context) error {
 
 // world is the cluster as one test sees it.
 type world struct {
-	testing.TB
+	*harness.World
 	*cluster
-	ctx context.Context
 }
 
 // newWorld returns the cluster, with no pods left of other tests.
@@ -169,7 +169,8 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	// What a test cleans up is done after its own context has ended.
-	w := &world{TB: t, cluster: c, ctx: context.WithoutCancel(t.Context())}
+	w := &world{harness.Of(t, bin(""), c.control), c}
+	w.Ctx = context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.dump()
@@ -179,57 +180,27 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
-}
-
-// eventually waits until the check passes.
-func (w *world) eventually(what string, limit time.Duration, check func() error) {
-	w.Helper()
-	if err := machine.Until(w.ctx, limit, check); err != nil {
-		w.Fatalf("%s: %v", what, err)
-	}
-}
-
 // dump logs the pods and events of a test that failed.
 func (w *world) dump() {
 	for _, args := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp"} {
-		out, err := w.tryKubectl(strings.Fields(args)...)
+		out, err := w.TryKubectlAs("admin", strings.Fields(args)...)
 		w.Logf("kubectl %s: %v\n%s", args, err, out[max(0, len(out)-6000):])
 	}
-}
-
-// tryKubectl runs kubectl as administrator and returns what it prints.
-func (w *world) tryKubectl(args ...string) (string, error) {
-	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"--kubeconfig", w.Kubeconfig("admin")}, args...)...)
-	cmd.Dir = root
-	return machine.Output(cmd)
-}
-
-// kubectl runs kubectl as administrator, which has to succeed.
-func (w *world) kubectl(args ...string) string {
-	w.Helper()
-	out, err := w.tryKubectl(args...)
-	w.must(err)
-	return out
 }
 
 // deletePods deletes all pods of the test, and waits until they are gone.
 func (w *world) deletePods() {
 	w.Helper()
-	pods := w.client.CoreV1().Pods("default")
+	pods := w.Client.CoreV1().Pods("default")
 	asked := false
-	err := machine.Until(w.ctx, 3*time.Minute, func() error {
+	err := machine.Until(w.Ctx, 3*time.Minute, func() error {
 		if !asked {
-			err := pods.DeleteCollection(w.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}, metav1.ListOptions{})
+			err := pods.DeleteCollection(w.Ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}, metav1.ListOptions{})
 			if asked = err == nil; !asked {
 				return err
 			}
 		}
-		list, err := pods.List(w.ctx, metav1.ListOptions{})
+		list, err := pods.List(w.Ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
 			err = fmt.Errorf("%d pods are left", len(list.Items))
 		}

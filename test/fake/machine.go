@@ -1,11 +1,14 @@
 package fake
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"k8s.io/utils/ptr"
 )
 
 // EnvConfig is the environment variable that names the configuration.
@@ -45,16 +48,12 @@ type Card struct {
 	// is handed out as such, and is none itself.
 	VirtualOf *int
 	Physical  bool
-	// Brand is the vendor's number of the product line, 2 (C) unless set.
-	Brand int
 	// SGPU: slicing is switched on from the start.
 	SGPU bool
 
-	// Reason makes the card unavailable; Lost takes it off the bus; Limited
-	// leaves it on the bus but out of reach.
-	Reason  string
-	Lost    bool
-	Limited bool
+	// Reason makes the card unavailable; Lost takes it off the bus.
+	Reason string
+	Lost   bool
 	// ECC counts errors: SRAM correctable, uncorrectable, DRAM the same, pages.
 	ECC [5]int
 	// LinkState is the library's number for the state of all links.
@@ -72,7 +71,10 @@ type Link struct {
 // Fault makes a function of the library misbehave.
 type Fault struct {
 	// Kind is "error", "crash", "abort", "hang" or "noise" (it prints); for the
-	// fake mx-smi "error", "hang" or "truncate".
+	// fake mx-smi "error", "hang" or "truncate". The others are of slices that are
+	// made: they get Code as their "vram", "compute" or "minor" whatever is ordered,
+	// "step" rounds the memory up to multiples of it, "alias" keeps as many letters of
+	// the name, "id" returns it as the number, and "unlisted" makes none.
 	Kind string
 	// Function is the library's name of it, or the arguments of mx-smi.
 	Function string
@@ -138,6 +140,9 @@ func Trigger(path, action, moment, function string) error {
 	return os.WriteFile(path+".trigger", []byte(action+" "+moment+" "+function+"\n"), 0o600)
 }
 
+// Next to the configuration are the machine as [Read] reads it, and the slices.
+const machineSuffix, slicesSuffix = ".json", ".slices"
+
 // Write writes the configuration; a reader sees all of it or none. State of
 // slices is kept next to it.
 func (m *Machine) Write(path string) error {
@@ -145,20 +150,27 @@ func (m *Machine) Write(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", []byte(m.text(path+".slices")), 0o600); err != nil {
+	machine, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return errors.Join(replace(path+machineSuffix, machine), replace(path, []byte(m.text(path+slicesSuffix))))
+}
+
+func replace(path string, text []byte) error {
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)
 }
 
-// text is the configuration: one fact a line, "card 3 bdf 0000:0e:00.0". Bytes
-// that would end a line are written \xNN.
+// text is the configuration of the library: one fact a line, "card 3 bdf
+// 0000:0e:00.0". Bytes that would end a line are written \xNN.
 func (m *Machine) text(state string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) {
 		b.WriteString(escape(fmt.Sprintf(format, args...)) + "\n")
 	}
-	line("smi %s", m.SMI)
 	line("driver %s", m.Driver)
 	line("maca %s", m.MACA)
 	line("state %s", state)
@@ -168,18 +180,14 @@ func (m *Machine) text(state string) string {
 	}
 	for i := range m.Cards {
 		for _, fact := range m.Cards[i].facts() {
-			line("card %d %s %s", i, fact[0], fact[1])
+			line("card %d %s %v", i, fact.key, fact.value)
 		}
 	}
 	for _, l := range m.Links {
 		line("link %d %d %d %d %d", l.A, l.APort, l.B, l.BPort, number(l.Down))
 	}
 	for _, f := range m.Faults {
-		card := -1
-		if f.Card != nil {
-			card = *f.Card
-		}
-		line("fault %s %s %d %d", f.Kind, strings.ReplaceAll(f.Function, " ", "+"), f.Code, card)
+		line("fault %s %s %d %d", f.Kind, strings.ReplaceAll(f.Function, " ", "+"), f.Code, ptr.Deref(f.Card, -1))
 	}
 	for _, s := range m.InUse {
 		line("inuse %d %d", s[0], s[1])
@@ -187,34 +195,26 @@ func (m *Machine) text(state string) string {
 	return b.String()
 }
 
-func (c *Card) facts() [][2]string {
-	mode, physical := 0, -1
+type fact struct {
+	key   string
+	value any
+}
+
+func (c *Card) facts() []fact {
+	mode := 0
 	switch {
 	case c.Physical:
 		mode = 1
 	case c.VirtualOf != nil:
-		mode, physical = 2, *c.VirtualOf
+		mode = 2
 	}
-	brand := c.Brand
-	if brand == 0 {
-		brand = 2
-	}
-	facts := [][2]string{
+	return []fact{
 		{"bdf", c.BDF}, {"uuid", c.UUID}, {"model", c.Model}, {"bios", c.BIOS}, {"switch", c.Switch}, {"reason", c.Reason},
-		{"ecc", fmt.Sprintf("%d %d %d %d %d", c.ECC[0], c.ECC[1], c.ECC[2], c.ECC[3], c.ECC[4])},
+		{"ecc", strings.Trim(fmt.Sprint(c.ECC), "[]")}, {"memory", c.MemoryKiB}, {"used", c.UsedKiB}, {"numa", c.NUMA},
+		{"lost", number(c.Lost)}, {"mode", mode},
+		{"physical", ptr.Deref(c.VirtualOf, -1)}, {"sgpu", number(c.SGPU)}, {"linkstate", c.LinkState},
+		{"temperature", c.CentiCelsius}, {"power", c.Milliwatt}, {"usage", c.Usage},
 	}
-	for _, f := range []struct {
-		key   string
-		value int64
-	}{
-		{"memory", c.MemoryKiB}, {"used", c.UsedKiB}, {"numa", int64(c.NUMA)}, {"drmcard", int64(c.DRMCard)}, {"render", int64(c.Render)},
-		{"lost", int64(number(c.Lost))}, {"limited", int64(number(c.Limited))}, {"brand", int64(brand)}, {"mode", int64(mode)},
-		{"physical", int64(physical)}, {"sgpu", int64(number(c.SGPU))}, {"linkstate", int64(c.LinkState)},
-		{"temperature", int64(c.CentiCelsius)}, {"power", int64(c.Milliwatt)}, {"usage", int64(c.Usage)},
-	} {
-		facts = append(facts, [2]string{f.key, strconv.FormatInt(f.value, 10)})
-	}
-	return facts
 }
 
 func number(b bool) int {

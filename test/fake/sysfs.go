@@ -57,23 +57,24 @@ func (t *tree) device(path, vendor, class string) {
 }
 
 func (t *tree) file(name, text string) {
-	name = filepath.Join(t.root, name)
-	if t.err == nil {
-		t.err = os.MkdirAll(filepath.Dir(name), 0o755)
-	}
-	if t.err == nil {
-		t.err = os.WriteFile(name, []byte(text+"\n"), 0o600)
-	}
+	t.make(name, func(path string) error { return os.WriteFile(path, []byte(text+"\n"), 0o600) })
 }
 
 func (t *tree) link(name, target string) {
-	name = filepath.Join(t.root, name)
+	t.make(name, func(path string) error {
+		if err := os.Symlink(target, path); !os.IsExist(err) { // a bridge of two cards
+			return err
+		}
+		return nil
+	})
+}
+
+func (t *tree) make(name string, create func(path string) error) {
+	path := filepath.Join(t.root, name)
 	if t.err == nil {
-		t.err = os.MkdirAll(filepath.Dir(name), 0o755)
+		t.err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
 	if t.err == nil {
-		if t.err = os.Symlink(target, name); os.IsExist(t.err) {
-			t.err = nil // a bridge of two cards
-		}
+		t.err = create(path)
 	}
 }

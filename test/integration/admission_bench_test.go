@@ -35,18 +35,11 @@ import (
 // is ten seconds of each.
 func BenchmarkAdmission(b *testing.B) {
 	ctx := b.Context()
-	cluster, err := local.Start(ctx, local.Config{Dir: b.TempDir(), Executable: bin("playground")})
-	must(b, err)
-	b.Cleanup(cluster.Stop)
-	must(b, cluster.Install(ctx))
-	must(b, cluster.Guard(ctx, cluster.Policies()))
-	address := freeAddress(b)
-	must(b, cluster.Webhook(ctx, address))
-	m, err := cluster.StartManager(ctx, "manager", manager.Config{Admission: manager.Admission{Address: address, Hosts: []string{"127.0.0.1"}}})
-	must(b, err)
-	b.Cleanup(m.Stop)
-	client, err := kubernetes.NewForConfig(cluster.REST())
-	must(b, err)
+	w := newWorld(b)
+	address := w.FreeAddress()
+	w.Must(w.Webhook(ctx, address))
+	w.Manager("manager", manager.Config{Admission: manager.Admission{Address: address}})
+	cluster, client := w.Cluster, w.Client
 	create := func(p *corev1.Pod) error {
 		_, err := client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
 		return err

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
@@ -43,16 +42,16 @@ func (w *warned) take() []string {
 
 func (w *world) warnedClient() (kubernetes.Interface, *warned) {
 	w.Helper()
-	config, warnings := w.cluster.REST(), &warned{}
+	config, warnings := w.REST(), &warned{}
 	config.WarningHandlerWithContext = warnings
-	return w.clientOf(config), warnings
+	return w.ClientOf(config), warnings
 }
 
 // TestMistypedKeys: a pod with a mistyped name is rejected or gets a warning, also
 // when it has nothing else that Daybreak knows. Other schedulers' pods pass.
 func TestMistypedKeys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.admission()
 	client, warnings := w.warnedClient()
 	const mean = "there is no such resource: did you mean "
@@ -93,7 +92,7 @@ func TestMistypedKeys(t *testing.T) {
 	for name, tc := range cases {
 		p := runnable(tc.pod, "p")
 		p.Spec.SchedulerName = tc.name
-		_, err := client.CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := client.CoreV1().Pods("default").Create(w.Ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		got, want := "", ""
 		if err != nil {
 			got = err.Error()
@@ -114,14 +113,14 @@ func TestMistypedKeys(t *testing.T) {
 // created, also with those whose names begin like Daybreak's.
 func TestOthersNames(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.must(w.cluster.Webhook(w.ctx, freeAddress(t)))
+	w := newWorld(t)
+	w.Must(w.Webhook(w.Ctx, w.FreeAddress()))
 	try := func(limits string) error {
 		p := runnable(asks(limits).Annotate("hami.io/vgpu-time", "1"), "p")
-		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	w.eventually("the webhook is called", time.Minute, func() error {
+	w.Eventually("the webhook is called", time.Minute, func() error {
 		if err := try("metax-tech.com/sgpus: 1"); err == nil || !strings.Contains(err.Error(), `failed calling webhook "pods.daybreak-gpu.io"`) {
 			return fmt.Errorf("created, or another error: %w", err)
 		}
@@ -138,11 +137,11 @@ func TestOthersNames(t *testing.T) {
 // with room for it is bound, and can be changed afterwards.
 func TestAllocationSize(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.admission()
-	w.nodes(1)
-	w.scheduler("scheduler")
-	pods := w.client.CoreV1().Pods("default")
+	w.AddNodes(1)
+	w.Scheduler("scheduler")
+	pods := w.Client.CoreV1().Pods("default")
 	const slice = "sgpu: 1, vcore: 1, vmemory: 1"
 	large := func(n int) *corev1.Pod { return runnable(asks(slice).Annotate("a", strings.Repeat("x", n)), "large") }
 	many := asks("")
@@ -152,17 +151,17 @@ func TestAllocationSize(t *testing.T) {
 	for want, p := range map[string]*corev1.Pod{
 		"metadata.annotations: Forbidden: the pod's own annotations have 262001 bytes and the allocation needs 694, and an object has at most 262144: " +
 			"shorten the pod's own by 551": large(262_000),
-		"spec: Forbidden: a pod with cards has at most 1024 containers, init containers included, and this one has 2001: split it into several pods": runnable(many, "many"),
+		"spec: Forbidden: a pod with GPUs has at most 1024 containers, init containers included, and this one has 2001: split it into several pods": runnable(many, "many"),
 	} {
 		want = `admission webhook "pods.daybreak-gpu.io" denied the request: ` + want
-		if _, err := pods.Create(w.ctx, p, metav1.CreateOptions{}); err == nil || err.Error() != want {
+		if _, err := pods.Create(w.Ctx, p, metav1.CreateOptions{}); err == nil || err.Error() != want {
 			t.Errorf("got\n  %v\nwant\n  %s", err, want)
 		}
 	}
-	w.create(large(261_000))
-	w.bound("large")
-	if _, err := pods.Patch(w.ctx, "large", types.MergePatchType, []byte(`{"metadata":{"annotations":{"b":"c"}}}`), metav1.PatchOptions{}); err != nil {
+	w.Create(large(261_000))
+	w.Bound("large")
+	if _, err := pods.Patch(w.Ctx, "large", types.MergePatchType, []byte(`{"metadata":{"annotations":{"b":"c"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("an annotation on the bound pod: %v", err)
 	}
-	w.audit()
+	w.Audit()
 }

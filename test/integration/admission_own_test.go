@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -15,14 +14,12 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
-// TestOwnWrites: what the parts write of their own, today and in the release
+// testOwnWrites: what the parts write of their own, today and in the release
 // before, passes.
-func TestOwnWrites(t *testing.T) { eachGuards(t, testOwnWrites) }
-
-func testOwnWrites(t *testing.T, g guards) {
-	th := newThieves(t, g)
+func testOwnWrites(t *testing.T, th *thieves) {
 	for _, step := range slices.Concat(th.agentWrites(), th.managerWrites(), th.schedulerWrites()) {
 		if err := step.do(); err != nil {
 			t.Errorf("%s: %v", step.name, err)
@@ -40,7 +37,7 @@ func (th *thieves) agentWrites() []write {
 	apply := func(annotations map[string]string) func() error {
 		return func() error {
 			text := jsonOf(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "metax-1", "annotations": annotations}})
-			_, err := agent.CoreV1().Nodes().Patch(th.ctx, "metax-1", types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: wire.AgentComponent, Force: new(true)})
+			_, err := agent.CoreV1().Nodes().Patch(th.Ctx, "metax-1", types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: wire.AgentComponent, Force: new(true)})
 			return err
 		}
 	}
@@ -58,11 +55,11 @@ func (th *thieves) agentWrites() []write {
 		{"the agent's annotations change", apply(map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak, wire.AnnotationNodeCards: "[]"})},
 		{"the agent's annotations go", apply(nil)},
 		{"the agent's Event", func() error {
-			_, err := agent.CoreV1().Events("default").Create(th.ctx, event, metav1.CreateOptions{})
+			_, err := agent.CoreV1().Events("default").Create(th.Ctx, event, metav1.CreateOptions{})
 			return err
 		}},
 		{"the agent's Event again", func() error {
-			_, err := agent.CoreV1().Events("default").Patch(th.ctx, "agents", types.StrategicMergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{})
+			_, err := agent.CoreV1().Events("default").Patch(th.Ctx, "agents", types.StrategicMergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{})
 			return err
 		}},
 	}
@@ -73,7 +70,7 @@ func (th *thieves) managerWrites() []write {
 	type object = map[string]any
 	patch := func(body object, subresources ...string) func() error {
 		return func() error {
-			_, err := client.CoreV1().Nodes().Patch(th.ctx, "metax-2", types.MergePatchType, jsonOf(body), metav1.PatchOptions{FieldManager: wire.ManagerComponent}, subresources...)
+			_, err := client.CoreV1().Nodes().Patch(th.Ctx, "metax-2", types.MergePatchType, jsonOf(body), metav1.PatchOptions{FieldManager: wire.ManagerComponent}, subresources...)
 			return err
 		}
 	}
@@ -91,14 +88,14 @@ func (th *thieves) managerWrites() []write {
 		{"the manager's labels and mark go", patch(object{"metadata": object{"labels": object{wire.LabelModel: nil}, "annotations": object{wire.AnnotationAdvertised: nil}}})},
 		{"the caBundle", func() error {
 			configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-			c, err := configurations.Get(th.ctx, policy.Name, metav1.GetOptions{})
+			c, err := configurations.Get(th.Ctx, policy.Name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
 			for i := range c.Webhooks {
 				c.Webhooks[i].ClientConfig.CABundle = nil
 			}
-			_, err = configurations.Update(th.ctx, c, metav1.UpdateOptions{})
+			_, err = configurations.Update(th.Ctx, c, metav1.UpdateOptions{})
 			return err
 		}},
 		{"the manager's Event", func() error {
@@ -107,20 +104,22 @@ func (th *thieves) managerWrites() []write {
 				Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "metax-2"},
 				ReportingController: wire.ManagerComponent, ReportingInstance: "daybreak-manager-1",
 			}
-			_, err := client.EventsV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			_, err := client.EventsV1().Events("default").Create(th.Ctx, e, metav1.CreateOptions{})
 			return err
 		}},
 		{"the manager's Event of an election", func() error {
 			e := eventOf("host_1", "", corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: "default", Name: "daybreak-manager"})
 			e.Reason = "LeaderElection"
-			_, err := client.CoreV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			_, err := client.CoreV1().Events("default").Create(th.Ctx, e, metav1.CreateOptions{})
 			return err
 		}},
-		{"the Secret, by a manager of the release before", func() error {
-			_, err := client.CoreV1().Secrets(manager.DefaultNamespace).Create(th.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: policy.Secret}}, metav1.CreateOptions{})
-			if apierrors.IsAlreadyExists(err) { // which is found after admission
-				return nil
+		{"the certificates", func() error {
+			secrets := client.CoreV1().Secrets(manager.DefaultNamespace)
+			secret, err := secrets.Get(th.Ctx, policy.Secret, metav1.GetOptions{})
+			if err != nil {
+				return err
 			}
+			_, err = secrets.Update(th.Ctx, secret, metav1.UpdateOptions{})
 			return err
 		}},
 	}
@@ -130,7 +129,7 @@ func (th *thieves) schedulerWrites() []write {
 	client := th.tokens[partScheduler]
 	lock := func(value any) func() error {
 		return func() error {
-			_, err := client.CoreV1().Nodes().Patch(th.ctx, "metax-2", types.MergePatchType, annotate(map[string]any{wire.AnnotationLock: value}), metav1.PatchOptions{})
+			_, err := client.CoreV1().Nodes().Patch(th.Ctx, "metax-2", types.MergePatchType, harness.Annotate(map[string]any{wire.AnnotationLock: value}), metav1.PatchOptions{})
 			return err
 		}
 	}
@@ -141,7 +140,7 @@ func (th *thieves) schedulerWrites() []write {
 				Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "p"},
 				ReportingController: name, ReportingInstance: name + "-host",
 			}
-			_, err := client.EventsV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			_, err := client.EventsV1().Events("default").Create(th.Ctx, e, metav1.CreateOptions{})
 			return err
 		}
 	}
@@ -155,13 +154,13 @@ func (th *thieves) schedulerWrites() []write {
 			if th.guards != byServer { // the manager reads the policies when it starts
 				return nil
 			}
-			p := th.cluster.Policies()
+			p := th.Policies()
 			p.OtherSchedulers = []string{"hami-scheduler"}
-			th.must(th.cluster.Guard(th.ctx, p))
-			config := th.cluster.REST()
+			th.Must(th.Guard(th.Ctx, p))
+			config := th.REST()
 			config.Impersonate = rest.ImpersonationConfig{UserName: "hami-scheduler", Groups: []string{"system:masters"}}
-			_, err := th.clientOf(config).CoreV1().Nodes().Patch(th.ctx, "metax-2", types.MergePatchType,
-				annotate(map[string]any{"hami.io/node-handshake-metax": "x"}), metav1.PatchOptions{})
+			_, err := th.ClientOf(config).CoreV1().Nodes().Patch(th.Ctx, "metax-2", types.MergePatchType,
+				harness.Annotate(map[string]any{"hami.io/node-handshake-metax": "x"}), metav1.PatchOptions{})
 			return err
 		}},
 	}

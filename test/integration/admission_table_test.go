@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
@@ -232,19 +231,19 @@ func runnable(b *gputest.PodBuilder, name string) *corev1.Pod {
 // TestAdmission admits every pod of the two tables at the real API server.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.admission()
-	w.nodes(8)
-	w.scheduler("scheduler")
+	w.AddNodes(8)
+	w.Scheduler("scheduler")
 
 	for _, name := range slices.Sorted(maps.Keys(refused)) {
 		tc := refused[name]
-		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, runnable(tc.pod, "refused"), metav1.CreateOptions{})
+		_, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, runnable(tc.pod, "refused"), metav1.CreateOptions{})
 		want := `admission webhook "pods.daybreak-gpu.io" denied the request: ` + strings.Join(tc.want, "; ")
 		switch {
 		case err == nil:
 			t.Errorf("%s: let in", name)
-			w.delete("refused")
+			w.Delete("refused")
 		case !apierrors.IsInvalid(err) || err.Error() != want:
 			t.Errorf("%s: got\n  %v\nwant\n  %s", name, err, want)
 		}
@@ -252,13 +251,13 @@ func TestAdmission(t *testing.T) {
 
 	names := slices.Sorted(maps.Keys(admitted))
 	for i, name := range names {
-		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, runnable(admitted[name].pod, fmt.Sprintf("admitted-%d", i)), metav1.CreateOptions{})
+		_, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, runnable(admitted[name].pod, fmt.Sprintf("admitted-%d", i)), metav1.CreateOptions{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for i, name := range names {
-		p := w.bound(fmt.Sprintf("admitted-%d", i))
+		p := w.Bound(fmt.Sprintf("admitted-%d", i))
 		if got := booked(t, p); got != admitted[name].want {
 			t.Errorf("%s: booked %q, want %q", name, got, admitted[name].want)
 		}
@@ -267,7 +266,7 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 	t.Logf("%d pods refused, %d admitted", len(refused), len(admitted))
-	w.audit()
+	w.Audit()
 }
 
 // booked returns what the scheduler gave a pod.
@@ -327,10 +326,10 @@ func sound(p *corev1.Pod) error {
 // cards.
 func TestPrivilegedNamespace(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.admission()
-	w.namespace("trusted", map[string]string{"daybreak-gpu.io/allow-privileged": "true"})
-	w.namespace("doubted", map[string]string{"daybreak-gpu.io/allow-privileged": "yes"})
+	w.Namespace("trusted", map[string]string{"daybreak-gpu.io/allow-privileged": "true"})
+	w.Namespace("doubted", map[string]string{"daybreak-gpu.io/allow-privileged": "yes"})
 	p := runnable(lord(asks("sgpu: 1, vcore: 120")), "p")
 	for namespace, want := range map[string]string{
 		"trusted": `admission webhook "privileged.pods.daybreak-gpu.io" denied the request: ` + limit("vcore", "120", sayPercent),
@@ -338,8 +337,8 @@ func TestPrivilegedNamespace(t *testing.T) {
 			"; spec.containers[0].securityContext.privileged: Invalid value: true: " + sayAlone,
 	} {
 		p.Namespace = namespace
-		w.eventually("the API server has seen namespace "+namespace, 10*time.Second, func() error {
-			if _, err := w.client.CoreV1().Pods(namespace).Create(w.ctx, p, metav1.CreateOptions{}); err == nil || err.Error() != want {
+		w.Eventually("the API server has seen namespace "+namespace, 10*time.Second, func() error {
+			if _, err := w.Client.CoreV1().Pods(namespace).Create(w.Ctx, p, metav1.CreateOptions{}); err == nil || err.Error() != want {
 				return fmt.Errorf("got\n  %w\nwant\n  %s", err, want)
 			}
 			return nil
@@ -347,5 +346,5 @@ func TestPrivilegedNamespace(t *testing.T) {
 	}
 	good := runnable(lord(asks("sgpu: 1")), "good")
 	good.Namespace = "trusted"
-	w.create(good)
+	w.Create(good)
 }

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // thieves is a world in which an attacker has the tokens of Daybreak's parts.
@@ -43,12 +45,12 @@ const (
 )
 
 func newThieves(t *testing.T, g guards) *thieves {
-	w := newOpenWorld(t, local.Config{})
-	w.guard(g, w.cluster.Policies())
-	w.nodes(2)
+	w := newOpenWorld(t)
+	w.guard(g, w.Policies())
+	w.AddNodes(2)
 	for _, name := range []string{"metax-1", "metax-2"} {
-		w.eventually("the manager advertises "+name, time.Minute, func() error {
-			n, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
+		w.Eventually("the manager advertises "+name, time.Minute, func() error {
+			n, err := w.Client.CoreV1().Nodes().Get(w.Ctx, name, metav1.GetOptions{})
 			if _, marked := n.Annotations[wire.AnnotationAdvertised]; err == nil && (!marked || n.Status.Capacity.Name(wire.KoordCore, "").IsZero()) {
 				err = fmt.Errorf("annotations %v, capacity %v", n.Annotations, n.Status.Capacity)
 			}
@@ -56,9 +58,9 @@ func newThieves(t *testing.T, g guards) *thieves {
 		})
 	}
 	th := &thieves{world: w, guards: g, mighty: map[string]kubernetes.Interface{}, tokens: map[string]kubernetes.Interface{
-		partAgent:     w.clientOf(w.agentOf("metax-1")),
-		partManager:   w.clientOf(w.cluster.RESTAs("manager")),
-		partScheduler: w.clientOf(w.cluster.RESTAs("scheduler")),
+		partAgent:     w.ClientOf(w.AgentOf("metax-1")),
+		partManager:   w.ClientOf(w.RESTAs("manager")),
+		partScheduler: w.ClientOf(w.RESTAs("scheduler")),
 	}}
 	for part, user := range map[string]rest.ImpersonationConfig{
 		partAgent: {
@@ -69,9 +71,9 @@ func newThieves(t *testing.T, g guards) *thieves {
 		partScheduler: {UserName: local.SchedulerUser},
 	} {
 		user.Groups = []string{"system:masters"}
-		config := w.cluster.REST()
+		config := w.REST()
 		config.Impersonate = user
-		th.mighty[part] = w.clientOf(config)
+		th.mighty[part] = w.ClientOf(config)
 	}
 	return th
 }
@@ -131,15 +133,15 @@ func statusPatches() map[string][]byte {
 func foreign(part string) map[string][]byte {
 	out := map[string][]byte{}
 	if part != partAgent {
-		out["what the agent writes"] = annotate(map[string]any{wire.AnnotationNodeCards: "[]"})
-		out["the agent's word, removed"] = annotate(map[string]any{wire.AnnotationServedBy: nil, wire.AnnotationNodeCards: nil})
+		out["what the agent writes"] = harness.Annotate(map[string]any{wire.AnnotationNodeCards: "[]"})
+		out["the agent's word, removed"] = harness.Annotate(map[string]any{wire.AnnotationServedBy: nil, wire.AnnotationNodeCards: nil})
 	}
 	if part != partManager {
-		out["the manager's mark"] = annotate(map[string]any{wire.AnnotationAdvertised: "x"})
+		out["the manager's mark"] = harness.Annotate(map[string]any{wire.AnnotationAdvertised: "x"})
 		out["the manager's label"] = jsonOf(map[string]any{"metadata": map[string]any{"labels": map[string]any{wire.LabelModel: "x"}}})
 	}
 	if part != partScheduler {
-		out["the lock"] = annotate(map[string]any{wire.AnnotationLock: "x"})
+		out["the lock"] = harness.Annotate(map[string]any{wire.AnnotationLock: "x"})
 	}
 	return out
 }
@@ -150,7 +152,7 @@ func (th *thieves) nodeWays(part string, client kubernetes.Interface) map[string
 	ways := map[string]func() error{}
 	patch := func(kind types.PatchType, name string, text []byte, options metav1.PatchOptions, subresources ...string) func() error {
 		return func() error {
-			_, err := nodes.Patch(th.ctx, name, kind, text, options, subresources...)
+			_, err := nodes.Patch(th.Ctx, name, kind, text, options, subresources...)
 			return err
 		}
 	}
@@ -169,13 +171,13 @@ func (th *thieves) nodeWays(part string, client kubernetes.Interface) map[string
 	ways["set a label by a JSON patch"] = patch(types.JSONPatchType, "metax-1",
 		[]byte(`[{"op":"add","path":"/metadata/labels/a","value":"b"}]`), metav1.PatchOptions{})
 	ways["set a label by an update"] = func() error {
-		n := th.node("metax-1")
+		n := th.Node("metax-1")
 		n.Labels["a"] = "b"
-		_, err := nodes.Update(th.ctx, n, metav1.UpdateOptions{})
+		_, err := nodes.Update(th.Ctx, n, metav1.UpdateOptions{})
 		return err
 	}
 	ways["create a node"] = func() error {
-		_, err := nodes.Create(th.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forged"}}, metav1.CreateOptions{})
+		_, err := nodes.Create(th.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forged"}}, metav1.CreateOptions{})
 		return err
 	}
 	if part != partManager {
@@ -183,17 +185,10 @@ func (th *thieves) nodeWays(part string, client kubernetes.Interface) map[string
 			jsonOf(map[string]any{"status": map[string]any{"capacity": map[string]any{string(wire.KoordCore): "1"}}}), metav1.PatchOptions{}, "status")
 	}
 	if part == partAgent {
-		ways["another node's cards"] = patch(types.MergePatchType, "metax-2", annotate(map[string]any{wire.AnnotationNodeCards: "[]"}), metav1.PatchOptions{})
-		ways["a word that is none"] = patch(types.MergePatchType, "metax-1", annotate(map[string]any{wire.AnnotationServedBy: "x"}), metav1.PatchOptions{})
+		ways["another node's cards"] = patch(types.MergePatchType, "metax-2", harness.Annotate(map[string]any{wire.AnnotationNodeCards: "[]"}), metav1.PatchOptions{})
+		ways["a word that is none"] = patch(types.MergePatchType, "metax-1", harness.Annotate(map[string]any{wire.AnnotationServedBy: "x"}), metav1.PatchOptions{})
 	}
 	return ways
-}
-
-func (th *thieves) node(name string) *corev1.Node {
-	th.Helper()
-	n, err := th.client.CoreV1().Nodes().Get(th.ctx, name, metav1.GetOptions{})
-	th.must(err)
-	return n
 }
 
 // eventWays are Events that are not the part's.
@@ -201,7 +196,7 @@ func (th *thieves) eventWays(part string, client kubernetes.Interface) map[strin
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "victim"}
 	core := func(component, instance string) func() error {
 		return func() error {
-			_, err := client.CoreV1().Events("default").Create(th.ctx, eventOf(component, instance, about), metav1.CreateOptions{})
+			_, err := client.CoreV1().Events("default").Create(th.Ctx, eventOf(component, instance, about), metav1.CreateOptions{})
 			return err
 		}
 	}
@@ -213,22 +208,22 @@ func (th *thieves) eventWays(part string, client kubernetes.Interface) map[strin
 				ObjectMeta: metav1.ObjectMeta{GenerateName: "e"}, EventTime: metav1.NowMicro(), Regarding: about, Reason: "R", Action: "A", Type: "Normal",
 				ReportingController: "kubelet", ReportingInstance: "metax-1",
 			}
-			_, err := client.EventsV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			_, err := client.EventsV1().Events("default").Create(th.Ctx, e, metav1.CreateOptions{})
 			return err
 		},
 		"kubelet's Event is changed": func() error {
-			_, err := client.CoreV1().Events("default").Patch(th.ctx, "kubelets", types.MergePatchType, []byte(`{"count":7,"message":"x"}`), metav1.PatchOptions{})
+			_, err := client.CoreV1().Events("default").Patch(th.Ctx, "kubelets", types.MergePatchType, []byte(`{"count":7,"message":"x"}`), metav1.PatchOptions{})
 			return err
 		},
 		"kubelet's Event is made its own": func() error {
 			text := fmt.Appendf(nil, `{"reportingComponent":%q,"reportingInstance":"metax-1","source":{"component":%q,"host":"metax-1"}}`, componentOf(part), componentOf(part))
-			_, err := client.CoreV1().Events("default").Patch(th.ctx, "kubelets", types.MergePatchType, text, metav1.PatchOptions{})
+			_, err := client.CoreV1().Events("default").Patch(th.Ctx, "kubelets", types.MergePatchType, text, metav1.PatchOptions{})
 			return err
 		},
 		"an election that kubelet reports": func() error {
 			e := eventOf("kubelet", "metax-1", corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Namespace: "default", Name: "metax-1"})
 			e.Reason = "LeaderElection"
-			_, err := client.CoreV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			_, err := client.CoreV1().Events("default").Create(th.Ctx, e, metav1.CreateOptions{})
 			return err
 		},
 	}
@@ -236,7 +231,7 @@ func (th *thieves) eventWays(part string, client kubernetes.Interface) map[strin
 	ways["an Event that looks right"] = func() error {
 		e := eventOf(componentOf(part), "metax-1", about)
 		e.Source.Component = "kubelet"
-		_, err := client.CoreV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+		_, err := client.CoreV1().Events("default").Create(th.Ctx, e, metav1.CreateOptions{})
 		return err
 	}
 	if part == partAgent {
@@ -245,7 +240,7 @@ func (th *thieves) eventWays(part string, client kubernetes.Interface) map[strin
 		ways["an election"] = func() error {
 			e := eventOf("x", "metax-1", corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: "default", Name: "x"})
 			e.Reason = "LeaderElection"
-			_, err := client.CoreV1().Events("default").Create(th.ctx, e, metav1.CreateOptions{})
+			_, err := client.CoreV1().Events("default").Create(th.Ctx, e, metav1.CreateOptions{})
 			return err
 		}
 	} else {
@@ -272,10 +267,10 @@ func (th *thieves) configurationWays(client kubernetes.Interface) map[string]fun
 	configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	change := func(how func(c *admissionregistrationv1.MutatingWebhookConfiguration)) func() error {
 		return func() error {
-			c, err := th.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(th.ctx, policy.Name, metav1.GetOptions{})
-			th.must(err)
+			c, err := th.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(th.Ctx, policy.Name, metav1.GetOptions{})
+			th.Must(err)
 			how(c)
-			_, err = configurations.Update(th.ctx, c, metav1.UpdateOptions{})
+			_, err = configurations.Update(th.Ctx, c, metav1.UpdateOptions{})
 			return err
 		}
 	}
@@ -308,13 +303,13 @@ func (th *thieves) configurationWays(client kubernetes.Interface) map[string]fun
 		}),
 		"webhooks: another configuration": func() error {
 			c := &conf{ObjectMeta: metav1.ObjectMeta{Name: "thief"}, Webhooks: []admissionregistrationv1.MutatingWebhook{other}}
-			_, err := configurations.Create(th.ctx, c, metav1.CreateOptions{})
+			_, err := configurations.Create(th.Ctx, c, metav1.CreateOptions{})
 			return err
 		},
-		"webhooks: delete": func() error { return configurations.Delete(th.ctx, policy.Name, metav1.DeleteOptions{}) },
+		"webhooks: delete": func() error { return configurations.Delete(th.Ctx, policy.Name, metav1.DeleteOptions{}) },
 		"a validating webhook": func() error {
 			c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "thief"}}
-			_, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(th.ctx, c, metav1.CreateOptions{})
+			_, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(th.Ctx, c, metav1.CreateOptions{})
 			return err
 		},
 	}
@@ -325,14 +320,16 @@ func serviceOf(name string) admissionregistrationv1.WebhookClientConfig {
 	return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "default", Name: name}}
 }
 
-// secretWays are Secrets that a part has no business with.
+// secretWays create Secrets, one of which would be filled with the token of another
+// account. No policy is about them: no part has the right.
 func (th *thieves) secretWays(client kubernetes.Interface) map[string]func() error {
+	secrets := client.CoreV1().Secrets(manager.DefaultNamespace)
 	create := func(name string, kind corev1.SecretType) func() error {
 		return func() error {
 			s := &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: local.AgentAccount}}, Type: kind,
 			}
-			_, err := client.CoreV1().Secrets(manager.DefaultNamespace).Create(th.ctx, s, metav1.CreateOptions{})
+			_, err := secrets.Create(th.Ctx, s, metav1.CreateOptions{})
 			return err
 		}
 	}
@@ -340,6 +337,11 @@ func (th *thieves) secretWays(client kubernetes.Interface) map[string]func() err
 		"a token of another account":                create("stolen", corev1.SecretTypeServiceAccountToken),
 		"any other Secret":                          create("stolen", corev1.SecretTypeOpaque),
 		"a token in the place of the certificates'": create(policy.Secret, corev1.SecretTypeServiceAccountToken),
+		"a Secret, applied": func() error {
+			_, err := secrets.Apply(th.Ctx, applycorev1.Secret("stolen", manager.DefaultNamespace), metav1.ApplyOptions{FieldManager: "thief", Force: true})
+			return err
+		},
+		"the certificates go": func() error { return secrets.Delete(th.Ctx, policy.Secret, metav1.DeleteOptions{}) },
 	}
 }
 
@@ -347,8 +349,8 @@ func (th *thieves) secretWays(client kubernetes.Interface) map[string]func() err
 func (th *thieves) state() map[string]any {
 	th.Helper()
 	out := map[string]any{}
-	nodes, err := th.client.CoreV1().Nodes().List(th.ctx, metav1.ListOptions{})
-	th.must(err)
+	nodes, err := th.Client.CoreV1().Nodes().List(th.Ctx, metav1.ListOptions{})
+	th.Must(err)
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		for k := range n.Status.Conditions { // the simulator's heartbeat
@@ -356,19 +358,19 @@ func (th *thieves) state() map[string]any {
 		}
 		out["node "+n.Name] = []any{n.Labels, n.Annotations, n.Finalizers, n.OwnerReferences, n.Spec, n.Status}
 	}
-	configurations, err := th.client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(th.ctx, metav1.ListOptions{})
-	th.must(err)
+	configurations, err := th.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(th.Ctx, metav1.ListOptions{})
+	th.Must(err)
 	for i := range configurations.Items {
 		out["configuration "+configurations.Items[i].Name] = configurations.Items[i].Webhooks
 	}
-	events, err := th.client.CoreV1().Events("default").List(th.ctx, metav1.ListOptions{FieldSelector: "reason=R"})
-	th.must(err)
+	events, err := th.Client.CoreV1().Events("default").List(th.Ctx, metav1.ListOptions{FieldSelector: "reason=R"})
+	th.Must(err)
 	for i := range events.Items {
 		e := &events.Items[i]
 		out["event "+e.Name] = []any{e.ReportingController, e.ReportingInstance, e.Source, e.Count, e.Message}
 	}
-	secrets, err := th.client.CoreV1().Secrets(manager.DefaultNamespace).List(th.ctx, metav1.ListOptions{})
-	th.must(err)
+	secrets, err := th.Client.CoreV1().Secrets(manager.DefaultNamespace).List(th.Ctx, metav1.ListOptions{})
+	th.Must(err)
 	for i := range secrets.Items {
 		out["secret "+secrets.Items[i].Name] = string(secrets.Items[i].Type)
 	}
@@ -376,33 +378,51 @@ func (th *thieves) state() map[string]any {
 }
 
 // TestStolenTokens: with the token of an agent, of the manager or of the scheduler
-// none changes labels, taints, spec or status of nodes, webhook configurations,
-// Secrets or others' Events: not with the rights of that part, and not with all.
+// none changes labels, taints, spec or status of nodes, webhook configurations or
+// others' Events: not with the rights of that part, and not with all. None creates
+// Secrets with the rights of that part.
 //
 // A manager that evaluates the policies is asked about nodes only.
-func TestStolenTokens(t *testing.T) { eachGuards(t, testStolenTokens) }
+//
+// What the parts write of their own, and the hand-over of a node, passes.
+func TestStolenTokens(t *testing.T) {
+	eachGuards(t, func(t *testing.T, g guards) {
+		th := newThieves(t, g)
+		for _, part := range []struct {
+			name string
+			test func(*testing.T, *thieves)
+		}{{"others' writes", testStolenTokens}, {"the hand-over", testHandOver}, {"own writes", testOwnWrites}} {
+			t.Run(part.name, func(t *testing.T) {
+				one := *th
+				one.world = &world{th.Part(t)}
+				part.test(t, &one)
+			})
+		}
+	})
+}
 
-func testStolenTokens(t *testing.T, g guards) {
-	th := newThieves(t, g)
-	th.eventually("there is something to remove", time.Minute, func() error {
-		n := th.node("metax-1")
+func testStolenTokens(t *testing.T, th *thieves) {
+	th.Eventually("there is something to remove", time.Minute, func() error {
+		n := th.Node("metax-1")
 		n.Labels["kept"], n.Annotations["kept"] = "x", "x"
 		n.Spec.Taints = []corev1.Taint{{Key: "kept", Effect: corev1.TaintEffectNoSchedule}}
-		_, err := th.client.CoreV1().Nodes().Update(th.ctx, n, metav1.UpdateOptions{})
+		_, err := th.Client.CoreV1().Nodes().Update(th.Ctx, n, metav1.UpdateOptions{})
 		return err
 	})
 	kubelets := eventOf("kubelet", "metax-1", corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "victim"})
 	kubelets.Name, kubelets.GenerateName = "kubelets", ""
-	_, err := th.client.CoreV1().Events("default").Create(th.ctx, kubelets, metav1.CreateOptions{})
-	th.must(err)
+	_, err := th.Client.CoreV1().Events("default").Create(th.Ctx, kubelets, metav1.CreateOptions{})
+	th.Must(err)
 	before := th.state()
 	count := 0
 	for _, part := range []string{partAgent, partManager, partScheduler} {
 		for rights, client := range map[string]kubernetes.Interface{"its rights": th.tokens[part], "all rights": th.mighty[part]} {
 			ways := th.nodeWays(part, client)
-			if g == byServer {
+			if th.guards == byServer {
 				maps.Copy(ways, th.eventWays(part, client))
 				maps.Copy(ways, th.configurationWays(client))
+			}
+			if rights == "its rights" {
 				maps.Copy(ways, th.secretWays(client))
 			}
 			for _, name := range slices.Sorted(maps.Keys(ways)) {
@@ -425,40 +445,29 @@ func testStolenTokens(t *testing.T, g guards) {
 	t.Logf("%d ways", count)
 }
 
-// TestHandOver: who has the verb on nodes leaves a node to the vendor's plugin and
+// testHandOver: who has the verb on nodes leaves a node to the vendor's plugin and
 // takes it back; no one else does.
-func TestHandOver(t *testing.T) { eachGuards(t, testHandOver) }
-
-func testHandOver(t *testing.T, g guards) {
-	th := newThieves(t, g)
+func testHandOver(t *testing.T, th *thieves) {
 	user := func(name string, verbs ...string) kubernetes.Interface {
-		_, err := th.client.RbacV1().ClusterRoles().Create(th.ctx, &rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: verbs}},
-		}, metav1.CreateOptions{})
-		th.must(err)
-		_, err = th.client.RbacV1().ClusterRoleBindings().Create(th.ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
-		}, metav1.CreateOptions{})
-		th.must(err)
-		config := th.cluster.REST()
+		th.Grant(harness.User(name), "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: verbs})
+		config := th.REST()
 		config.Impersonate = rest.ImpersonationConfig{UserName: name}
-		return th.clientOf(config)
+		return th.ClientOf(config)
 	}
 	say := func(client kubernetes.Interface, annotations map[string]any) error {
-		_, err := client.CoreV1().Nodes().Patch(th.ctx, "metax-1", types.MergePatchType, annotate(annotations), metav1.PatchOptions{})
+		_, err := client.CoreV1().Nodes().Patch(th.Ctx, "metax-1", types.MergePatchType, harness.Annotate(annotations), metav1.PatchOptions{})
 		return err
 	}
 	word := func(value any) map[string]any { return map[string]any{wire.AnnotationServedBy: value} }
 	operator, labeller := user("operator", "get", "patch", policy.HandOver), user("labeller", "get", "patch", "update", "delete")
-	may := map[string]kubernetes.Interface{"an administrator": th.client, "a user with the verb": operator}
+	may := map[string]kubernetes.Interface{"an administrator": th.Client, "a user with the verb": operator}
 	mayNot := map[string]kubernetes.Interface{
-		"a user who may write and delete nodes": labeller, "a tenant": th.tenant("tenant", "default"),
+		"a user who may write and delete nodes": labeller, "a tenant": th.Tenant("tenant", "default"),
 		"an agent": th.tokens[partAgent], "an agent with all rights": th.mighty[partAgent],
 		"the manager": th.tokens[partManager], "the manager with all rights": th.mighty[partManager],
 		"the scheduler": th.tokens[partScheduler], "the scheduler with all rights": th.mighty[partScheduler],
 	}
-	th.eventually("the role holds", time.Minute, func() error { return say(operator, word(wire.ServedByVendor)) })
+	th.Eventually("the role holds", time.Minute, func() error { return say(operator, word(wire.ServedByVendor)) })
 	for name, client := range may {
 		for _, value := range []any{nil, wire.ServedByVendor} {
 			if err := say(client, word(value)); err != nil {
@@ -479,7 +488,7 @@ func testHandOver(t *testing.T, g guards) {
 			t.Errorf("%s takes the node back: %v", name, err)
 		}
 	}
-	if err := say(th.client, word(nil)); err != nil {
+	if err := say(th.Client, word(nil)); err != nil {
 		t.Fatal(err)
 	}
 	for name, client := range mayNot {
@@ -491,7 +500,7 @@ func testHandOver(t *testing.T, g guards) {
 		t.Errorf("the agent serves it again: %v", err)
 	}
 	for _, value := range []any{wire.ServedByVendor, nil} {
-		if err := say(th.client, word(value)); err != nil {
+		if err := say(th.Client, word(value)); err != nil {
 			t.Errorf("an administrator, over the agent's word: %v: %v", value, err)
 		}
 	}

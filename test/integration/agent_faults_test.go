@@ -14,7 +14,6 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 )
 
@@ -52,13 +51,13 @@ func (h *hardware) sysfs() string { return h.path + ".sys" }
 func TestAgentFaults(t *testing.T) {
 	t.Parallel()
 	library := fake.Library(t, fake.V231)
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.admission()
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	const node = "faults"
 	w.adopt(node, 8)
 	h := newHardware(t, 8, 4)
-	address := freeAddress(t)
+	address := w.FreeAddress()
 	w.agent(node, []string{fake.EnvConfig + "=" + h.path}, "--source=mxsml", "--mxsml="+library, "--sysfs="+h.sysfs(),
 		"--health-probe-bind-address="+address, "--metrics-bind-address="+address, "--look-timeout=3s")
 	d := w.deviceSays(node, "eight cards", func(d *v1alpha1.Device) bool { return healthyCards(d) == 8 })
@@ -70,8 +69,8 @@ func TestAgentFaults(t *testing.T) {
 	}
 
 	// Two pods, of which one holds the card that will break.
-	w.create(pod("holder", "sgpu=1", "vcore=10", "vmemory=4"))
-	broken := w.cardsOf(w.bound("holder"))[0]
+	w.Create(pod("holder", "sgpu=1", "vcore=10", "vmemory=4"))
+	broken := w.CardsOf(w.Bound("holder"))[0]
 	h.Cards[broken].ECC[3] = 1
 	h.save()
 	w.deviceSays(node, "an ECC fault in the Device", func(d *v1alpha1.Device) bool {
@@ -80,8 +79,8 @@ func TestAgentFaults(t *testing.T) {
 	w.advertises(node, 7)
 	w.event("Node", node, "CardUnhealthy", "uncorrectable memory errors rose from 0 to 1")
 	w.event("Pod", "holder", "CardUnhealthy", "this pod holds card "+h.Cards[broken].UUID)
-	w.create(pod("after-ecc", "sgpu=1", "vcore=10", "vmemory=4"))
-	if got := w.cardsOf(w.bound("after-ecc")); got[0] == broken {
+	w.Create(pod("after-ecc", "sgpu=1", "vcore=10", "vmemory=4"))
+	if got := w.CardsOf(w.Bound("after-ecc")); got[0] == broken {
 		t.Errorf("a new pod is on the broken card %d", broken)
 	}
 
@@ -107,15 +106,15 @@ func TestAgentFaults(t *testing.T) {
 	})
 	w.event("Node", node, "CardLinkDown", h.Cards[4].UUID)
 	// The rest of the first zone goes first, then two that are linked.
-	w.create(pod("two-cards", "gpu=2"))
-	w.bound("two-cards")
-	w.create(pod("two-more", "gpu=2"))
-	if got := w.cardsOf(w.bound("two-more")); !slices.Equal(got, []int{4, 6}) {
+	w.Create(pod("two-cards", "gpu=2"))
+	w.Bound("two-cards")
+	w.Create(pod("two-more", "gpu=2"))
+	if got := w.CardsOf(w.Bound("two-more")); !slices.Equal(got, []int{4, 6}) {
 		t.Errorf("two cards of the second zone are %v, want 4 and 6: 4 and 5 are not linked any more, 7 is lost", got)
 	}
 
 	w.hangs(h, node, address)
-	w.audit()
+	w.Audit()
 }
 
 // TestAgentNonsense: what the driver says makes no sense. Each time there is a
@@ -123,7 +122,7 @@ func TestAgentFaults(t *testing.T) {
 func TestAgentNonsense(t *testing.T) {
 	t.Parallel()
 	library, command := fake.Library(t, fake.V228), fake.MXSMI(t)
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	for _, tc := range []struct {
 		node    string
 		args    []string
@@ -138,11 +137,10 @@ func TestAgentNonsense(t *testing.T) {
 		}, "mx-smi"},
 	} {
 		t.Run(tc.node, func(t *testing.T) {
-			w := *w
-			w.TB = t
+			w := world{w.Part(t)}
 			h := newHardware(t, 16, 8)
 			w.adopt(tc.node, 16)
-			w.agent(tc.node, []string{fake.EnvConfig + "=" + h.path}, append(tc.args, "--sysfs="+h.sysfs(), "--poll=500ms")...)
+			w.agent(tc.node, []string{fake.EnvConfig + "=" + h.path}, append(tc.args, "--sysfs="+h.sysfs())...)
 			d := w.deviceSays(tc.node, "sixteen cards", func(d *v1alpha1.Device) bool { return healthyCards(d) == 16 })
 			for i, c := range h.Cards {
 				if got := &d.Spec.Devices[i]; got.UUID != c.UUID || int(*got.Minor) != i || got.Topology.BusID != c.BDF {
@@ -195,16 +193,16 @@ func (w *world) hangs(h *hardware, node, address string) {
 // get asks the agent over HTTP and gives it two seconds.
 func (w *world) get(address, path string) (code int, text string) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(w.Ctx, 2*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
-	w.must(err)
+	w.Must(err)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	w.must(err)
+	w.Must(err)
 	return response.StatusCode, string(body)
 }

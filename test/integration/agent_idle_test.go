@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
+	"github.com/daybreak-gpu/daybreak/internal/agent"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // idleEnv makes TestAgentIdle watch for longer: DAYBREAK_IDLE=1m.
@@ -34,10 +36,10 @@ func TestAgentIdle(t *testing.T) {
 	}
 	auditPolicy := filepath.Join(t.TempDir(), "policy.yaml")
 	writeFile(t, auditPolicy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n")
-	w := newWorld(t, local.Config{AuditPolicy: auditPolicy})
+	w := newOwnWorld(t, harness.Audited(t.TempDir(), auditPolicy))
 	const node = "idle"
 	w.adopt(node, 16)
-	a := w.agent(node, nil, "--source=simulated", "--profile=c600-16")
+	a := w.agent(node, nil, "--source=simulated", "--profile=c600-16", "--poll="+agent.DefaultPoll.String())
 	w.deviceSays(node, "sixteen cards", func(d *v1alpha1.Device) bool { return healthyCards(d) == 16 })
 	time.Sleep(3 * time.Second) // its first events and its one write to the Node
 
@@ -66,8 +68,8 @@ func TestAgentIdle(t *testing.T) {
 func (w *world) writesOf(user string) []string {
 	w.Helper()
 	time.Sleep(2 * time.Second) // the log is written in batches
-	file, err := os.Open(w.cluster.AuditLog())
-	w.must(err)
+	file, err := os.Open(w.AuditLog())
+	w.Must(err)
 	defer file.Close()
 	var writes []string
 	lines := bufio.NewScanner(file)
@@ -83,12 +85,12 @@ func (w *world) writesOf(user string) []string {
 				Name     string `json:"name"`
 			} `json:"objectRef"`
 		}
-		w.must(json.Unmarshal(lines.Bytes(), &e))
+		w.Must(json.Unmarshal(lines.Bytes(), &e))
 		if e.User.Username == user && !slices.Contains([]string{"get", "list", "watch"}, e.Verb) {
 			writes = append(writes, fmt.Sprintf("%s %s/%s", e.Verb, e.ObjectRef.Resource, e.ObjectRef.Name))
 		}
 	}
-	w.must(lines.Err())
+	w.Must(lines.Err())
 	return writes
 }
 

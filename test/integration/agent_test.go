@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -35,43 +34,34 @@ type agentNode struct {
 // adopt creates a node with the resources of a C500 server and no Device.
 func (w *world) adopt(name string, cards int) {
 	w.Helper()
-	node, err := local.NodeOf(&discover.Profile{Model: "C500", MemoryMiB: 65536, Mode: "sgpu", Driver: "3.8.30", Cards: cards}, name)
-	w.must(err)
-	w.must(w.simulator.AdoptNode(w.ctx, node))
+	profile := &discover.Profile{Model: "C500", MemoryMiB: 65536, Mode: "sgpu", Driver: "3.8.30", Cards: cards}
+	topology, err := profile.Topology(name)
+	w.Must(err)
+	w.Must(w.Simulator.AdoptNode(w.Ctx, local.NodeOf(profile, name, topology)))
 }
 
 // agent starts an agent for the node, under the rights that an agent has.
 func (w *world) agent(node string, env []string, args ...string) *agentNode {
 	w.Helper()
 	// There is no kubelet here to be served.
-	process, err := w.cluster.NewAgent(w.ctx, bin("daybreak"), node, append([]string{"--serve=off"}, args...)...)
-	w.must(err)
+	process := w.NewAgent(node, append([]string{"--serve=off", "--poll=500ms"}, args...)...)
 	a := &agentNode{world: w, Process: process, name: node}
 	a.Env = env
-	w.must(a.Start())
-	w.Cleanup(func() {
-		a.Kill()
-		if w.Failed() {
-			text, _ := os.ReadFile(a.Log())
-			w.Logf("the end of the log of %s:\n%s", node, text[max(0, len(text)-4000):])
-		}
-	})
+	w.Run(process)
 	return a
 }
 
 // device returns the node's Device, nil if there is none.
 func (w *world) device(node string) *v1alpha1.Device {
 	w.Helper()
-	client, err := dynamic.NewForConfig(w.cluster.REST())
-	w.must(err)
-	object, err := client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Get(w.ctx, node, metav1.GetOptions{})
+	client, err := dynamic.NewForConfig(w.REST())
+	w.Must(err)
+	object, err := client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Get(w.Ctx, node, metav1.GetOptions{})
 	if err != nil {
 		return nil
 	}
-	text, err := json.Marshal(object)
-	w.must(err)
-	d, err := wire.DecodeDevice(text)
-	w.must(err)
+	d, err := wire.DeviceOf(object)
+	w.Must(err)
 	return d
 }
 
@@ -80,11 +70,8 @@ func (w *world) device(node string) *v1alpha1.Device {
 func (w *world) advertises(node string, cards int64) {
 	w.Helper()
 	start := time.Now()
-	w.eventually(fmt.Sprintf("%d cards on %s", cards, node), 30*time.Second, func() error {
-		n, err := w.client.CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Eventually(fmt.Sprintf("%d cards on %s", cards, node), 30*time.Second, func() error {
+		n := w.Node(node)
 		for what, list := range map[string]corev1.ResourceList{"capacity": n.Status.Capacity, "allocatable": n.Status.Allocatable} {
 			if q := list[wire.KoordCore]; q.Value() != 100*cards {
 				return fmt.Errorf("%s of %s is %s", what, wire.KoordCore, q.String())
@@ -100,7 +87,7 @@ func (w *world) deviceSays(node, what string, check func(*v1alpha1.Device) bool)
 	w.Helper()
 	start := time.Now()
 	var d *v1alpha1.Device
-	w.eventually(what, 30*time.Second, func() error {
+	w.Eventually(what, 30*time.Second, func() error {
 		if d = w.device(node); d == nil || !check(d) {
 			text, _ := yaml.Marshal(d)
 			return fmt.Errorf("the Device is\n%s", text)
@@ -137,9 +124,9 @@ func healthyCards(d *v1alpha1.Device) int {
 // event waits for an event with the reason and a part of the message.
 func (w *world) event(kind, name, reason, part string) {
 	w.Helper()
-	w.eventually(fmt.Sprintf("event %s on %s %s", reason, kind, name), 20*time.Second, func() error {
-		list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
-		w.must(err)
+	w.Eventually(fmt.Sprintf("event %s on %s %s", reason, kind, name), 20*time.Second, func() error {
+		list, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+		w.Must(err)
 		var others []string
 		for i := range list.Items {
 			e := &list.Items[i]
@@ -270,12 +257,12 @@ func matchListing(path string, want, got any) []string {
 // listing runs kubectl get … -o yaml and compares the result.
 func (w *world) listing(want string, args ...string) {
 	w.Helper()
-	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"--kubeconfig", w.cluster.Kubeconfig("admin"), "get", "-o", "yaml"}, args...)...)
+	cmd := exec.CommandContext(w.Ctx, bin("kubectl"), append([]string{"--kubeconfig", w.Kubeconfig("admin"), "get", "-o", "yaml"}, args...)...)
 	out, err := cmd.Output()
-	w.must(err)
+	w.Must(err)
 	var wanted, got any
-	w.must(yaml.Unmarshal([]byte(want), &wanted))
-	w.must(yaml.Unmarshal(out, &got))
+	w.Must(yaml.Unmarshal([]byte(want), &wanted))
+	w.Must(yaml.Unmarshal(out, &got))
 	problems := matchListing("", wanted, got)
 	slices.Sort(problems)
 	for _, p := range problems {
@@ -286,9 +273,9 @@ func (w *world) listing(want string, args ...string) {
 // TestAgent runs agents on one control plane, each with a node of its own.
 func TestAgent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.admission()
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	for name, test := range map[string]func(*world){
 		"what kubectl shows is what is documented": (*world).agentListing,
 		"a bad document changes nothing":           (*world).agentBadDocuments,
@@ -298,12 +285,11 @@ func TestAgent(t *testing.T) {
 		"killed and started again":                 (*world).agentKilled,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inner := *w
-			inner.TB = t
+			inner := world{w.Part(t)}
 			test(&inner)
 		})
 	}
-	w.audit()
+	w.Audit()
 }
 
 func (w *world) agentListing() {
@@ -313,8 +299,7 @@ func (w *world) agentListing() {
 	w.advertises("sample-node1", 1)
 	w.listing(listedDevice, "device", "sample-node1")
 	w.listing(listedNode, "node", "sample-node1")
-	node, err := w.client.CoreV1().Nodes().Get(w.ctx, "sample-node1", metav1.GetOptions{})
-	w.must(err)
+	node := w.Node("sample-node1")
 	if owners := d.OwnerReferences; len(owners) != 1 || owners[0].UID != node.UID || owners[0].Kind != "Node" {
 		w.Errorf("owners %v", owners)
 	}
@@ -351,15 +336,15 @@ func (w *world) agentBadDocuments() {
 // modes writes the ConfigMap of the modes.
 func (w *world) modes(data map[string]string) {
 	w.Helper()
-	_, err := w.client.CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: local.AgentNamespace}}, metav1.CreateOptions{})
+	_, err := w.Client.CoreV1().Namespaces().Create(w.Ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: local.AgentNamespace}}, metav1.CreateOptions{})
 	if err == nil {
 		w.Logf("created the namespace %s", local.AgentNamespace)
 	}
-	maps := w.client.CoreV1().ConfigMaps(local.AgentNamespace)
+	maps := w.Client.CoreV1().ConfigMaps(local.AgentNamespace)
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: wire.ModesConfigMap}, Data: data}
-	if _, err := maps.Update(w.ctx, m, metav1.UpdateOptions{}); err != nil {
-		_, err = maps.Create(w.ctx, m, metav1.CreateOptions{})
-		w.must(err)
+	if _, err := maps.Update(w.Ctx, m, metav1.UpdateOptions{}); err != nil {
+		_, err = maps.Create(w.Ctx, m, metav1.CreateOptions{})
+		w.Must(err)
 	}
 }
 
@@ -373,8 +358,8 @@ func (w *world) agentModes() {
 	w.deviceSays(node, "mode sgpu", func(d *v1alpha1.Device) bool { return mode(d) == "sgpu " })
 	p := pod("holds-a-slice", "sgpu=1", "vcore=10", "vmemory=4")
 	p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
-	w.create(p)
-	w.bound(p.Name)
+	w.Create(p)
+	w.Bound(p.Name)
 
 	w.modes(map[string]string{"version": "v1", "cluster-config": "mode: sgpu", "nodes-config": "- nodeName: modes\n  mode: nativ\n"})
 	w.event("Node", node, "BadModes", `node modes: mode "nativ": write native, sgpu, shared or vgpu`)
@@ -384,10 +369,10 @@ func (w *world) agentModes() {
 	if c := d.Spec.Devices[0].Conditions; len(c) != 2 || c[1].Type != wire.ConditionModePending || c[1].Reason != "PodsHoldCards" {
 		w.Errorf("conditions %+v", c)
 	}
-	w.delete(p.Name)
+	w.Delete(p.Name)
 	w.deviceSays(node, "mode native", func(d *v1alpha1.Device) bool { return mode(d) == "native " })
 	w.event("Node", node, "ModeChanged", "the node's mode is native, it was sgpu")
-	w.must(w.client.CoreV1().ConfigMaps(local.AgentNamespace).Delete(w.ctx, wire.ModesConfigMap, metav1.DeleteOptions{}))
+	w.Must(w.Client.CoreV1().ConfigMaps(local.AgentNamespace).Delete(w.Ctx, wire.ModesConfigMap, metav1.DeleteOptions{}))
 	w.deviceSays(node, "mode sgpu again", func(d *v1alpha1.Device) bool { return mode(d) == "sgpu " })
 }
 
@@ -396,13 +381,12 @@ func (w *world) agentVendor() {
 	w.adopt(node, 2)
 	w.agent(node, nil, "--source=simulated", "--profile="+profileFile(w.TB, "model: C500\nmemoryMiB: 65536\ncards: 2\n"))
 	annotation := func() string {
-		n, err := w.client.CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
-		w.must(err)
+		n := w.Node(node)
 		return n.Annotations[wire.AnnotationNodeCards]
 	}
 	available := func(want int64) {
 		w.Helper()
-		w.eventually("the annotation", 30*time.Second, func() error {
+		w.Eventually("the annotation", 30*time.Second, func() error {
 			cards, err := inventory.DecodeNodeCards(annotation())
 			if err != nil {
 				return err
@@ -419,19 +403,19 @@ func (w *world) agentVendor() {
 	available(2 * 65536)
 	p := pod("seen-in-the-annotation", "sgpu=1", "vcore=10", "vmemory=4")
 	p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
-	w.create(p)
-	w.bound(p.Name)
+	w.Create(p)
+	w.Bound(p.Name)
 	available(2*65536 - 4096)
 
 	const theirs = `[{"uuid":"GPU-theirs"}]`
-	w.kubectlAs("simulator", "annotate", "--overwrite", "node", node, wire.AnnotationNodeCards+"="+theirs)
+	w.KubectlAs("simulator", "annotate", "--overwrite", "node", node, wire.AnnotationNodeCards+"="+theirs)
 	w.event("Node", node, "AnnotationsNotOurs", wire.AnnotationNodeCards)
-	w.delete(p.Name)
+	w.Delete(p.Name)
 	time.Sleep(12 * time.Second) // longer than the time between two writes
 	if got := annotation(); got != theirs {
 		w.Errorf("the vendor's annotation is now %s", got)
 	}
-	w.kubectlAs("simulator", "annotate", "node", node, wire.AnnotationNodeCards+"-")
+	w.KubectlAs("simulator", "annotate", "node", node, wire.AnnotationNodeCards+"-")
 	available(2 * 65536)
 }
 
@@ -441,11 +425,11 @@ func (w *world) agentPutRight() {
 	w.agent(node, nil, "--source=simulated", "--profile="+profileFile(w.TB, "model: C500\nmemoryMiB: 65536\ncards: 2\n"))
 	well := func(d *v1alpha1.Device) bool { return healthyCards(d) == 2 && d.Labels[wire.LabelVendor] == "metax" }
 	first := w.deviceSays(node, "a Device", well)
-	w.kubectlAs("simulator", "patch", "device", node, "--type=json", "-p", `[{"op":"replace","path":"/spec/devices/0/health","value":false},{"op":"remove","path":"/spec/devices/1"}]`)
+	w.KubectlAs("simulator", "patch", "device", node, "--type=json", "-p", `[{"op":"replace","path":"/spec/devices/0/health","value":false},{"op":"remove","path":"/spec/devices/1"}]`)
 	w.deviceSays(node, "an edited Device put right", func(d *v1alpha1.Device) bool { return well(d) && d.ResourceVersion != first.ResourceVersion })
-	w.kubectlAs("simulator", "label", "device", node, wire.LabelVendor+"-", "mine=yes")
+	w.KubectlAs("simulator", "label", "device", node, wire.LabelVendor+"-", "mine=yes")
 	w.deviceSays(node, "a label put back", func(d *v1alpha1.Device) bool { return well(d) && d.Labels["mine"] == "yes" })
-	w.kubectlAs("simulator", "delete", "device", node)
+	w.KubectlAs("simulator", "delete", "device", node)
 	w.deviceSays(node, "a deleted Device put back", func(d *v1alpha1.Device) bool { return well(d) && d.UID != first.UID })
 }
 
@@ -458,18 +442,18 @@ func (w *world) agentKilled() {
 	writeFile(w.TB, profile, "model: C500\nmemoryMiB: 65536\ncards: 4\nzones: [[0, 1, 2, 3]]\nlost: [2]\n")
 	before := w.deviceSays(node, "a card lost", func(d *v1alpha1.Device) bool { return reasonOf(d, 2) == "CardLost" })
 	a.Kill()
-	w.must(a.Start())
-	time.Sleep(8 * time.Second)
+	w.Must(a.Start())
+	time.Sleep(3 * time.Second) // several polls
 	after := w.device(node)
 	if diff := cmp.Diff(before.Spec, after.Spec); diff != "" || before.ResourceVersion != after.ResourceVersion {
 		w.Errorf("a restart of the agent changed the Device from version %s to %s:\n%s", before.ResourceVersion, after.ResourceVersion, diff)
 	}
 	id := before.Spec.Devices[2].UUID
-	w.kubectl("annotate", "device", node, wire.AnnotationForget+"="+id)
+	w.Kubectl("annotate", "device", node, wire.AnnotationForget+"="+id)
 	d := w.deviceSays(node, "the lost card forgotten", func(d *v1alpha1.Device) bool { return len(d.Spec.Devices) == 3 })
 	w.event("Node", node, "CardForgotten", id)
 	if _, ok := d.Annotations[wire.AnnotationForget]; ok {
-		w.eventually("the note taken off", 10*time.Second, func() error {
+		w.Eventually("the note taken off", 10*time.Second, func() error {
 			if _, ok := w.device(node).Annotations[wire.AnnotationForget]; ok {
 				return errors.New("still there")
 			}

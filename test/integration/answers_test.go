@@ -35,12 +35,12 @@ import (
 //   - a pod that asks for more CPU than there is: that is the condition's reason.
 func TestAnswersAgree(t *testing.T) {
 	t.Parallel()
-	w := &askedWorld{world: newOpenWorld(t, local.Config{}, local.WithoutAgents()), Mixture: gputest.Mixture{Rand: gputest.Rand(23)}, sentences: map[string]string{}, preempting: map[string]*agreement.Answers{}}
+	w := &askedWorld{world: newOpenWorld(t, local.WithoutAgents()), Mixture: gputest.Mixture{Rand: gputest.Rand(23)}, sentences: map[string]string{}, preempting: map[string]*agreement.Answers{}}
 	for i := range 18 {
 		w.addNode(fmt.Sprintf("node-%02d", i))
 	}
 	w.priorities()
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	// No pod ends: those that are refused wait.
 	for i := range 140 {
 		w.ask(fmt.Sprintf("first-%03d", i), false)
@@ -51,7 +51,7 @@ func TestAnswersAgree(t *testing.T) {
 		w.ask(fmt.Sprintf("second-%03d", i), true)
 	}
 	w.compareEvents()
-	w.audit()
+	w.Audit()
 	t.Logf("%d pods bound where place says, %d elsewhere, %d refused, %d preempted, %d for CPU", w.exact, w.elsewhere, len(w.sentences), len(w.preempting), w.otherwise)
 	if w.exact < 60 || len(w.sentences) < 60 || len(w.preempting) < 3 || w.otherwise == 0 {
 		t.Error("too little was compared")
@@ -83,7 +83,7 @@ func (w *askedWorld) addNode(name string) {
 		profile.Unhealthy = []int{0}
 	}
 	topology, err := profile.Topology(name)
-	w.must(err)
+	w.Must(err)
 	for i := range topology.Len() {
 		w.Cards = append(w.Cards, string(topology.Card(i).ID))
 	}
@@ -93,15 +93,12 @@ func (w *askedWorld) addNode(name string) {
 		w.addUnready(name, wanted, topology)
 		return
 	}
-	w.must(w.simulator.AddNode(w.ctx, name, profile, nil))
-	w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		node, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Must(w.Simulator.AddNode(w.Ctx, name, profile))
+	w.Must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		node := w.Node(name)
 		maps.Copy(node.Labels, wanted.Labels)
 		node.Spec.Taints, node.Spec.Unschedulable = wanted.Spec.Taints, wanted.Spec.Unschedulable
-		_, err = w.client.CoreV1().Nodes().Update(w.ctx, node, metav1.UpdateOptions{})
+		_, err = w.Client.CoreV1().Nodes().Update(w.Ctx, node, metav1.UpdateOptions{})
 		return err
 	}))
 }
@@ -112,15 +109,12 @@ func (w *askedWorld) addUnready(name string, wanted *corev1.Node, t *gpu.Topolog
 	node := gputest.ServedNode(name, t.Len(), t.Len())
 	maps.Copy(node.Labels, wanted.Labels)
 	node.Spec, node.Status.Conditions = wanted.Spec, wanted.Status.Conditions
-	_, err := w.client.CoreV1().Nodes().Create(w.ctx, node, metav1.CreateOptions{})
-	w.must(err)
-	w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		created, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	_, err := w.Client.CoreV1().Nodes().Create(w.Ctx, node, metav1.CreateOptions{})
+	w.Must(err)
+	w.Must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		created := w.Node(name)
 		created.Status = node.Status
-		_, err = w.client.CoreV1().Nodes().UpdateStatus(w.ctx, created, metav1.UpdateOptions{})
+		_, err = w.Client.CoreV1().Nodes().UpdateStatus(w.Ctx, created, metav1.UpdateOptions{})
 		return err
 	}))
 	device := gputest.MakeDevice()
@@ -129,7 +123,7 @@ func (w *askedWorld) addUnready(name string, wanted *corev1.Node, t *gpu.Topolog
 	}
 	device.Name = name
 	device.APIVersion, device.Kind = "scheduling.koordinator.sh/v1alpha1", "Device"
-	w.must(w.simulator.CreateDevice(w.ctx, device))
+	w.Must(w.Simulator.CreateDevice(w.Ctx, device))
 }
 
 // ask compares the answers about a pod with what becomes of it.
@@ -140,26 +134,25 @@ func (w *askedWorld) ask(name string, priorities bool) {
 	if !priorities {
 		p.Spec.PriorityClassName = ""
 	}
-	objects, err := cluster.ReadLive(w.ctx, w.cluster.REST())
-	w.must(err)
+	objects := w.Objects()
 	// As the API server will store it.
-	p, err = w.client.CoreV1().Pods(p.Namespace).Create(w.ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	w.must(err)
+	p, err := w.Client.CoreV1().Pods(p.Namespace).Create(w.Ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	w.Must(err)
 	given, err := agreement.Ask(objects, p)
-	w.must(err)
+	w.Must(err)
 	for _, err := range []error{given.Agree(), given.AgreeWithPage(objects, p)} {
 		if err != nil {
 			w.Fatalf("pod %s: %v", name, err)
 		}
 	}
 	p.ResourceVersion, p.UID = "", ""
-	w.create(p)
+	w.Create(p)
 	decided := w.outcome(name)
 	if err := w.compare(decided, given); err != nil {
 		w.Fatalf("pod %s: %v\n%+v", name, err, p.Spec)
 	}
 	if decided.Spec.NodeName == "" && priorities {
-		w.delete(name)
+		w.Delete(name)
 	}
 }
 
@@ -167,9 +160,9 @@ func (w *askedWorld) ask(name string, priorities bool) {
 func (w *askedWorld) outcome(name string) *corev1.Pod {
 	w.Helper()
 	var p *corev1.Pod
-	w.eventually("decision on pod "+name, time.Minute, func() error {
+	w.Eventually("decision on pod "+name, time.Minute, func() error {
 		var err error
-		if p, err = w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{}); err != nil || p.Spec.NodeName != "" {
+		if p, err = w.Client.CoreV1().Pods("default").Get(w.Ctx, name, metav1.GetOptions{}); err != nil || p.Spec.NodeName != "" {
 			return err
 		}
 		if said := sentence(p); said == "" || strings.Contains(said, evicts) || strings.Contains(said, "preemption: waiting") {
@@ -221,9 +214,9 @@ func (w *askedWorld) compare(p *corev1.Pod, given *agreement.Answers) error {
 func (w *askedWorld) deletePending() {
 	w.Helper()
 	w.ended = true
-	for _, p := range w.pods() {
+	for _, p := range w.Pods() {
 		if p.Spec.NodeName == "" {
-			w.delete(p.Name)
+			w.Delete(p.Name)
 		}
 	}
 }
@@ -233,9 +226,9 @@ func (w *askedWorld) deletePending() {
 func (w *askedWorld) compareEvents() {
 	w.Helper()
 	said := map[string][]string{}
-	w.eventually("events of all pods", time.Minute, func() error {
+	w.Eventually("events of all pods", time.Minute, func() error {
 		clear(said)
-		list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{})
+		list, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

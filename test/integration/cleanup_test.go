@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent"
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -25,14 +24,14 @@ import (
 // wrote stays.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.admission()
 	w.adopt("n1", 8)
 	running := w.agent("n1", nil, "--source=simulated", "--profile=c500-2x4", "--mode=sgpu")
 	w.advertises("n1", 8)
-	w.scheduler("scheduler")
-	w.create(pod("p", "sgpu=1"))
-	w.bound("p")
+	w.Scheduler("scheduler")
+	w.Create(pod("p", "sgpu=1"))
+	w.Bound("p")
 	running.Stop()
 	w.served("n1")
 
@@ -40,12 +39,12 @@ func TestCleanup(t *testing.T) {
 	if want := "clean up node n1: pods that use cards or slices of this node: 1; delete them, or wait until they end"; err == nil || !strings.Contains(out, want) {
 		t.Errorf("while a pod holds a card: %v: %s; want %q", err, out, want)
 	}
-	if node := w.node("n1"); w.device("n1") == nil || node.Annotations[wire.AnnotationServedBy] == "" || node.Annotations[wire.AnnotationNodeCards] == "" {
+	if node := w.Node("n1"); w.device("n1") == nil || node.Annotations[wire.AnnotationServedBy] == "" || node.Annotations[wire.AnnotationNodeCards] == "" {
 		t.Errorf("something went although a pod holds a card: %v", node.Annotations)
 	}
 
-	w.delete("p")
-	w.eventually("the node is clean", time.Minute, func() error {
+	w.Delete("p")
+	w.Eventually("the node is clean", time.Minute, func() error {
 		out, err := w.cleanup("n1")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -55,7 +54,7 @@ func TestCleanup(t *testing.T) {
 	if d := w.device("n1"); d != nil {
 		t.Errorf("Device %s is left", d.Name)
 	}
-	after := w.node("n1")
+	after := w.Node("n1")
 	for key := range after.Annotations {
 		if strings.HasPrefix(key, "daybreak-gpu.io/") || strings.HasPrefix(key, "metax-tech.com/") {
 			t.Errorf("annotation %s is left", key)
@@ -77,8 +76,8 @@ func TestCleanup(t *testing.T) {
 	// A node of others: koordlet's Device.
 	w.adopt("n2", 8)
 	file := filepath.Join(t.TempDir(), "device.yaml")
-	w.must(os.WriteFile(file, []byte(`{"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": "n2"}, "spec": {"devices": [{"type": "rdma", "health": true}]}}`), 0o600))
-	w.kubectl("apply", "--server-side", "--field-manager=koordlet", "-f", file)
+	w.Must(os.WriteFile(file, []byte(`{"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": "n2"}, "spec": {"devices": [{"type": "rdma", "health": true}]}}`), 0o600))
+	w.Kubectl("apply", "--server-side", "--field-manager=koordlet", "-f", file)
 	if out, err := w.cleanup("n2"); err != nil || !strings.Contains(out, "node n2 is clean") {
 		t.Errorf("a node of others: %v: %s", err, out)
 	}
@@ -87,25 +86,17 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
-// node returns a node.
-func (w *world) node(name string) *corev1.Node {
-	w.Helper()
-	node, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
-	w.must(err)
-	return node
-}
-
 // served marks the node as an agent does that serves it.
 func (w *world) served(name string) {
 	w.Helper()
-	cards := w.node(name).Annotations[wire.AnnotationNodeCards]
+	cards := w.Node(name).Annotations[wire.AnnotationNodeCards]
 	if cards == "" {
 		w.Fatalf("the agent wrote no %s", wire.AnnotationNodeCards)
 	}
 	patch := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": %q, "annotations": {%q: %q, %q: %q}}}`,
 		name, wire.AnnotationNodeCards, cards, wire.AnnotationServedBy, wire.ServedByDaybreak)
-	_, err := w.clientOf(w.agentOf(name)).CoreV1().Nodes().Patch(w.ctx, name, types.ApplyPatchType, []byte(patch), metav1.PatchOptions{FieldManager: agent.FieldManager})
-	w.must(err)
+	_, err := w.ClientOf(w.AgentOf(name)).CoreV1().Nodes().Patch(w.Ctx, name, types.ApplyPatchType, []byte(patch), metav1.PatchOptions{FieldManager: agent.FieldManager})
+	w.Must(err)
 }
 
 // cleanup runs `daybreak agent cleanup` for the node, under the rights that an
@@ -113,12 +104,11 @@ func (w *world) served(name string) {
 func (w *world) cleanup(node string) (string, error) {
 	w.Helper()
 	dir := w.TempDir()
-	_, err := w.cluster.NewAgent(w.ctx, bin("daybreak"), node) // writes the kubeconfig
-	w.must(err)
-	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	w.NewAgent(node) // writes the kubeconfig
+	ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
 	defer cancel()
 	start := time.Now()
-	cmd := exec.CommandContext(ctx, bin("daybreak"), "agent", "cleanup", "--kubeconfig="+w.cluster.Kubeconfig("agent-"+node), "--node-name="+node,
+	cmd := exec.CommandContext(ctx, bin("daybreak"), "agent", "cleanup", "--kubeconfig="+w.Kubeconfig("agent-"+node), "--node-name="+node,
 		"--source=simulated", "--profile=c500-2x4", "--runtime-endpoint=unix://"+filepath.Join(dir, "runtime.sock"), "--state-dir="+filepath.Join(dir, "state"), "--cdi-dir="+filepath.Join(dir, "cdi"),
 		"--device-plugin-dir="+dir)
 	out, err := cmd.CombinedOutput()

@@ -11,12 +11,10 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/dashboard"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
@@ -26,40 +24,21 @@ import (
 // the namespaces, "" meaning all, and returns a token of it.
 func (w *world) account(name string, namespaces ...string) string {
 	w.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
-	_, err := w.client.CoreV1().ServiceAccounts("default").Create(w.ctx, account, metav1.CreateOptions{})
-	w.must(err)
-	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: name, Namespace: "default"}}
+	who := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: "default"}
+	w.Put(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}})
 	list := func(group, resource string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"list"}}
 	}
-	cluster := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{list("", "nodes"), list("scheduling.koordinator.sh", "devices")}}
+	everywhere := []rbacv1.PolicyRule{list("", "nodes"), list("scheduling.koordinator.sh", "devices")}
 	for _, namespace := range namespaces {
 		if namespace == "" {
-			cluster.Rules = append(cluster.Rules, list("", "pods"))
-			continue
+			everywhere = append(everywhere, list("", "pods"))
+		} else {
+			w.Grant(who, namespace, list("", "pods"))
 		}
-		_, err = w.client.RbacV1().Roles(namespace).Create(w.ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{list("", "pods")}}, metav1.CreateOptions{})
-		w.must(err)
-		_, err = w.client.RbacV1().RoleBindings(namespace).Create(w.ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, Subjects: subjects,
-		}, metav1.CreateOptions{})
-		w.must(err)
 	}
-	_, err = w.client.RbacV1().ClusterRoles().Create(w.ctx, cluster, metav1.CreateOptions{})
-	w.must(err)
-	_, err = w.client.RbacV1().ClusterRoleBindings().Create(w.ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}, Subjects: subjects,
-	}, metav1.CreateOptions{})
-	w.must(err)
-	return w.token(name)
-}
-
-func (w *world) token(account string) string {
-	w.Helper()
-	request, err := w.client.CoreV1().ServiceAccounts("default").CreateToken(w.ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	w.must(err)
-	return request.Status.Token
+	w.Grant(who, "", everywhere...)
+	return w.Token("default", name)
 }
 
 // TestDashboardElsewhere: outside of loopback the page is served over TLS alone,
@@ -67,34 +46,32 @@ func (w *world) token(account string) string {
 // sees the pods of the namespaces where he may list pods.
 func TestDashboardElsewhere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.nodes(2)
-	w.scheduler("scheduler")
+	w := newWorld(t)
+	w.AddNodes(2)
+	w.Scheduler("scheduler")
 	for _, namespace := range []string{"team-a", "covert"} {
-		w.namespace(namespace, nil)
+		w.Namespace(namespace, nil)
 		for name, limits := range map[string][]string{"runner": {"sgpu=1", "vcore=20", "vmemory=4"}, "waiter": {"gpu=16"}} {
 			p := pod(namespace+"-"+name, limits...)
 			p.Namespace = namespace
-			w.create(p)
+			w.Create(p)
 		}
 	}
-	_, port, err := net.SplitHostPort(freeAddress(t))
-	w.must(err)
-	admission := freeAddress(t)
-	w.must(w.cluster.Webhook(w.ctx, admission))
-	m, err := w.cluster.StartManager(w.ctx, "manager", manager.Config{
-		Admission: manager.Admission{Address: admission, Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{"default-scheduler"}}},
+	_, port, err := net.SplitHostPort(w.FreeAddress())
+	w.Must(err)
+	admission := w.FreeAddress()
+	w.Must(w.Webhook(w.Ctx, admission))
+	w.Manager("manager", manager.Config{
+		Admission: manager.Admission{Address: admission, Rules: webhook.Rules{Schedulers: []string{"default-scheduler"}}},
 		Dashboard: manager.Dashboard{Address: ":" + port}, // every address of this machine
 	})
-	w.must(err)
-	t.Cleanup(m.Stop)
 
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // the certificate is the manager's own
 	t.Cleanup(client.CloseIdleConnections)
 	ask := func(path, token string) (int, string) {
 		t.Helper()
-		request, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "https://127.0.0.1:"+port+path, http.NoBody)
-		w.must(err)
+		request, err := http.NewRequestWithContext(w.Ctx, http.MethodGet, "https://127.0.0.1:"+port+path, http.NoBody)
+		w.Must(err)
 		if token != "" {
 			request.Header.Set("Authorization", "Bearer "+token)
 		}
@@ -104,16 +81,20 @@ func TestDashboardElsewhere(t *testing.T) {
 		}
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
-		w.must(err)
+		w.Must(err)
 		return response.StatusCode, string(text)
 	}
-	everybody, alice, stranger := w.account("everybody", ""), w.account("alice", "team-a"), w.token("default")
-	w.eventually("the dashboard shows all four pods", time.Minute, func() error {
+	everybody, alice, stranger := w.account("everybody", ""), w.account("alice", "team-a"), w.Token("default", "default")
+	w.Eventually("the dashboard shows all four pods, two of them placed", time.Minute, func() error {
 		status, text := ask("/api/v1/state", everybody)
 		for _, want := range []string{"team-a-runner", "covert-runner", "team-a-waiter", "covert-waiter"} {
 			if status != http.StatusOK || strings.Count(text, want) == 0 {
 				return fmt.Errorf("status %d, no %s: %.300s", status, want, text)
 			}
+		}
+		var state struct{ Cluster dashboard.Summary }
+		if err := json.Unmarshal([]byte(text), &state); err != nil || state.Cluster.Pending != 2 {
+			return fmt.Errorf("%d pods wait, want two: %w", state.Cluster.Pending, err)
 		}
 		return nil
 	})
@@ -131,11 +112,11 @@ func TestDashboardElsewhere(t *testing.T) {
 			}
 		}
 	}
-	plain, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "http://127.0.0.1:"+port+"/api/v1/state", http.NoBody)
-	w.must(err)
+	plain, err := http.NewRequestWithContext(w.Ctx, http.MethodGet, "http://127.0.0.1:"+port+"/api/v1/state", http.NoBody)
+	w.Must(err)
 	plain.Header.Set("Authorization", "Bearer "+everybody)
 	if response, err := client.Do(plain); err == nil {
-		w.must(response.Body.Close())
+		w.Must(response.Body.Close())
 		if response.StatusCode < 400 {
 			t.Errorf("without TLS: %s", response.Status)
 		}
@@ -155,7 +136,7 @@ func (w *world) checkSeenByAlice(ask func(path string) (int, string)) {
 		Nodes   []dashboard.Node  `json:"nodes"`
 		Cluster dashboard.Summary `json:"cluster"`
 	}
-	w.must(json.Unmarshal([]byte(text), &state))
+	w.Must(json.Unmarshal([]byte(text), &state))
 	hidden, seen := 0, 0
 	for _, n := range state.Nodes {
 		for _, c := range n.Cards {

@@ -21,7 +21,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/machine"
@@ -32,11 +31,11 @@ import (
 // cards and the annotations that daybreak place prints.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	w := newOpenWorld(t, local.Config{}) // with pods that another scheduler has placed
+	w := newOpenWorld(t) // with pods that another scheduler has placed
 	w.exampleCluster()
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	files, err := manifest.Examples(root)
-	w.must(err)
+	w.Must(err)
 	if len(files) < 15 {
 		t.Fatalf("only %d examples", len(files))
 	}
@@ -47,8 +46,8 @@ func TestExamples(t *testing.T) {
 		readJSON(t, filepath.Join(root, "internal", "command", "testdata", "examples", answer), &golden)
 		want := golden.Pods[0]
 
-		w.kubectl("apply", "-f", file)
-		got := w.bound(want.Name)
+		w.Kubectl("apply", "-f", file)
+		got := w.Bound(want.Name)
 		if got.Spec.NodeName != want.Node {
 			t.Errorf("%s: on node %s, want %s", name, got.Spec.NodeName, want.Node)
 		}
@@ -63,9 +62,9 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s: annotation %s (-place +scheduler):\n%s", name, key, diff)
 			}
 		}
-		w.kubectl("delete", "-f", file, "--grace-period=0", "--force", "--wait=true")
-		w.eventually(name+" gone", time.Minute, func() error {
-			_, err := w.client.CoreV1().Pods("default").Get(w.ctx, want.Name, metav1.GetOptions{})
+		w.Kubectl("delete", "-f", file, "--grace-period=0", "--force", "--wait=true")
+		w.Eventually(name+" gone", time.Minute, func() error {
+			_, err := w.Client.CoreV1().Pods("default").Get(w.Ctx, want.Name, metav1.GetOptions{})
 			if err == nil {
 				return os.ErrExist
 			}
@@ -73,7 +72,7 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	t.Logf("%d examples", len(files))
-	w.audit()
+	w.Audit()
 }
 
 // notApplied has the folders of the examples that need more than Kubernetes, and
@@ -109,10 +108,10 @@ var workloadOutcomes = map[string]map[string]outcome{
 // documentation shows; a pod that is not placed fails the test with the reason.
 func TestExampleFolders(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.admission()
-	w.nodes(4)
-	w.scheduler("scheduler")
+	w.AddNodes(4)
+	w.Scheduler("scheduler")
 	folders := exampleFolders(t)
 	for _, name := range slices.Concat([]string{"hami", "koordinator", "budgets"}, slices.Collect(maps.Keys(workloadOutcomes)), slices.Collect(maps.Keys(notApplied))) {
 		if folders[name] == 0 {
@@ -122,14 +121,14 @@ func TestExampleFolders(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(folders)) {
 		folder := "examples/" + name + "/"
 		if answer, ok := notApplied[name]; ok {
-			cmd := exec.CommandContext(w.ctx, bin("kubectl"), "--kubeconfig", w.cluster.Kubeconfig("admin"), "apply", "--dry-run=server", "-f", folder)
+			cmd := exec.CommandContext(w.Ctx, bin("kubectl"), "--kubeconfig", w.Kubeconfig("admin"), "apply", "--dry-run=server", "-f", folder)
 			cmd.Dir = root
 			if _, err := machine.Output(cmd); err == nil || !strings.Contains(err.Error(), answer) {
 				t.Errorf("%s: want %q, got %v", folder, answer, err)
 			}
 			continue
 		}
-		w.kubectl("apply", "-f", folder)
+		w.Kubectl("apply", "-f", folder)
 		want := workloadOutcomes[name]
 		n := folders[name] // a pod in each file
 		if want != nil {
@@ -138,7 +137,7 @@ func TestExampleFolders(t *testing.T) {
 				n += len(o.cards)
 			}
 		}
-		w.eventually("the pods of "+folder, time.Minute, func() error { return w.allRun(n) })
+		w.Eventually("the pods of "+folder, time.Minute, func() error { return w.allRun(n) })
 		got := w.outcomes()
 		for app, o := range want {
 			if o.nodes == 0 {
@@ -149,14 +148,14 @@ func TestExampleFolders(t *testing.T) {
 			}
 		}
 		if name == "hami" {
-			p := w.bound("sgpu-specific-card")
-			if cards := w.cardsOf(p); p.Spec.NodeName != "metax-3" || !cmp.Equal(cards, []int{7}) {
+			p := w.Bound("sgpu-specific-card")
+			if cards := w.CardsOf(p); p.Spec.NodeName != "metax-3" || !cmp.Equal(cards, []int{7}) {
 				t.Errorf("cards %v of %s, want card 7 of metax-3", cards, p.Spec.NodeName)
 			}
 		}
-		w.audit()
-		w.kubectl("delete", "-f", folder, "--wait=false")
-		w.eventually(folder+" removed", time.Minute, w.removePods)
+		w.Audit()
+		w.Kubectl("delete", "-f", folder, "--wait=false")
+		w.Eventually(folder+" removed", time.Minute, w.removePods)
 	}
 }
 
@@ -184,7 +183,7 @@ func exampleFolders(t *testing.T) map[string]int {
 
 // allRun returns why not n pods exist, all of them running.
 func (w *world) allRun(n int) error {
-	list, err := w.client.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
+	list, err := w.Client.CoreV1().Pods("").List(w.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -204,12 +203,10 @@ func (w *world) allRun(n int) error {
 // without cards fails the test.
 func (w *world) outcomes() map[string]outcome {
 	w.Helper()
-	list, err := w.client.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
-	w.must(err)
-	objects, err := cluster.ReadLive(w.ctx, w.cluster.REST())
-	w.must(err)
+	list, err := w.Client.CoreV1().Pods("").List(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	nodes := map[string]*ledger.Node{}
-	for _, n := range objects.Snapshot().Nodes {
+	for _, n := range w.Snapshot().Nodes {
 		nodes[n.Name] = n
 	}
 	out, seen := map[string]outcome{}, map[string]bool{}
@@ -245,12 +242,12 @@ func (w *world) outcomes() map[string]outcome {
 
 // removePods deletes all pods and returns whether there were any.
 func (w *world) removePods() error {
-	list, err := w.client.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
+	list, err := w.Client.CoreV1().Pods("").List(w.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	for _, p := range list.Items {
-		err := w.client.CoreV1().Pods(p.Namespace).Delete(w.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		err := w.Client.CoreV1().Pods(p.Namespace).Delete(w.Ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -265,33 +262,33 @@ func (w *world) removePods() error {
 func (w *world) exampleCluster() {
 	w.Helper()
 	objects, err := cluster.ReadFiles([]string{filepath.Join(root, "examples", "cluster.yaml")}, nil)
-	w.must(err)
+	w.Must(err)
 	for _, node := range objects.Nodes {
-		w.must(w.simulator.AdoptNode(w.ctx, node))
+		w.Must(w.Simulator.AdoptNode(w.Ctx, node))
 	}
 	for _, d := range objects.Devices {
 		device := d.Device.DeepCopy()
 		device.ResourceVersion, device.UID = "", ""
-		w.must(w.simulator.CreateDevice(w.ctx, device))
+		w.Must(w.Simulator.CreateDevice(w.Ctx, device))
 	}
 	for _, p := range objects.Pods {
 		p := p.DeepCopy()
-		_, err := w.client.CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.Namespace}}, metav1.CreateOptions{})
+		_, err := w.Client.CoreV1().Namespaces().Create(w.Ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.Namespace}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			w.Fatal(err)
 		}
-		w.eventually("service account", time.Minute, func() error {
-			_, err := w.client.CoreV1().ServiceAccounts(p.Namespace).Get(w.ctx, "default", metav1.GetOptions{})
+		w.Eventually("service account", time.Minute, func() error {
+			_, err := w.Client.CoreV1().ServiceAccounts(p.Namespace).Get(w.Ctx, "default", metav1.GetOptions{})
 			return err
 		})
 		p.Status = corev1.PodStatus{}
 		for i := range p.Spec.Containers { // what is read is trimmed
 			p.Spec.Containers[i].Image = "example.com/image"
 		}
-		w.create(p)
+		w.Create(p)
 	}
-	w.eventually("running pods", time.Minute, func() error {
-		list, err := w.client.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
+	w.Eventually("running pods", time.Minute, func() error {
+		list, err := w.Client.CoreV1().Pods("").List(w.Ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -20,8 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/daybreak-gpu/daybreak/internal/local"
 )
 
 // proxy stands between a scheduler and the API server.
@@ -41,12 +38,12 @@ type proxy struct {
 // newProxy starts a proxy that reaches the API server as the scheduler's user.
 func (w *world) newProxy() *proxy {
 	w.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig("scheduler"))
-	w.must(err)
+	config, err := clientcmd.BuildConfigFromFlags("", w.Kubeconfig("scheduler"))
+	w.Must(err)
 	transport, err := rest.TransportFor(config)
-	w.must(err)
-	target, err := url.Parse(w.cluster.URL())
-	w.must(err)
+	w.Must(err)
+	target, err := url.Parse(w.URL())
+	w.Must(err)
 	p := &proxy{}
 	forward := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
@@ -116,58 +113,29 @@ func load(nodes int) []*corev1.Pod {
 // it. No card is given twice, no pod is lost.
 func TestAnswersLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.nodes(8)
+	w := newWorld(t)
+	w.AddNodes(8)
 	p := w.newProxy()
 	var dropped atomic.Int64
 	drop := func() bool { return dropped.Add(1) > 200 }
 	p.answer.Store(&drop)
-	w.scheduler("scheduler", "--kubeconfig="+p.kubeconfig(t))
+	w.Scheduler("scheduler", "--kubeconfig="+p.kubeconfig(t))
 	pods := load(8) // 8 whole-card pods and 192 slices: exactly all there is
-	w.create(pods...)
-	w.allBound(2 * time.Minute)
+	w.Create(pods...)
+	w.AllBound(2 * time.Minute)
 	t.Logf("%d pods bound, %d Bindings carried out, the answers of %d lost", len(pods), p.bindings.Load(), min(dropped.Load(), 200))
 	if dropped.Load() < 200 {
 		t.Errorf("only %d answers were dropped, want 200", dropped.Load())
 	}
-	w.audit()
-}
-
-// TestKilled: the scheduler is killed at random moments, 50 times.
-func TestKilled(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.nodes(8)
-	s := w.scheduler("scheduler")
-	const seed = 1
-	random := rand.New(rand.NewPCG(seed, seed))
-	pods := load(8)
-	kills, next := 0, 0
-	for ; kills < 50; kills++ {
-		for range len(pods)/50 + 1 {
-			if next < len(pods) {
-				w.create(pods[next])
-				next++
-			}
-		}
-		// Most of the time it is killed while it starts or works.
-		time.Sleep(time.Duration(random.IntN(900)) * time.Millisecond)
-		s.Kill()
-		w.must(s.Start())
-	}
-	w.create(pods[next:]...)
-	w.allBound(2 * time.Minute)
-	t.Logf("killed %d times while %d pods came (seed %d)", kills, len(pods), seed)
-	w.audit()
+	w.Audit()
 }
 
 // TestPausedLeader: the leader is paused with Bindings in flight, another one
 // takes over, the old one goes on.
 func TestPausedLeader(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.nodes(4)
-	election := []string{"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s"}
+	w := newWorld(t)
+	w.AddNodes(4)
 
 	// The old leader's Bindings are held back in the proxy while it is paused.
 	p := w.newProxy()
@@ -177,23 +145,23 @@ func TestPausedLeader(t *testing.T) {
 		held.Add(1)
 		<-release
 	}
-	old := w.scheduler("old", append(election, "--kubeconfig="+p.kubeconfig(t))...)
-	w.create(pod("first", "sgpu=1", "vcore=25", "vmemory=16"))
-	w.bound("first")
+	old := w.Scheduler("old", "--kubeconfig="+p.kubeconfig(t))
+	w.Create(pod("first", "sgpu=1", "vcore=25", "vmemory=16"))
+	w.Bound("first")
 	p.delay.Store(&hold)
 	pods := load(4)[:4*25-4] // leave room for "first"
-	w.create(pods...)
-	w.eventually("Bindings in flight", time.Minute, func() error {
+	w.Create(pods...)
+	w.Eventually("Bindings in flight", time.Minute, func() error {
 		if held.Load() < 10 {
 			return fmt.Errorf("%d", held.Load())
 		}
 		return nil
 	})
-	w.must(old.Signal(syscall.SIGSTOP))
+	w.Must(old.Signal(syscall.SIGSTOP))
 	start := time.Now()
-	young := w.scheduler("new", election...)
-	w.eventually("the new leader's first pod", time.Minute, func() error {
-		for _, p := range w.pods() {
+	young := w.Scheduler("new")
+	w.Eventually("the new leader's first pod", time.Minute, func() error {
+		for _, p := range w.Pods() {
 			if p.Name != "first" && p.Spec.NodeName != "" {
 				return nil
 			}
@@ -204,38 +172,14 @@ func TestPausedLeader(t *testing.T) {
 	// The old leader's Bindings now come through, and it goes on deciding.
 	p.delay.Store(nil)
 	close(release)
-	w.must(old.Signal(syscall.SIGCONT))
-	w.allBound(time.Minute)
+	w.Must(old.Signal(syscall.SIGCONT))
+	w.AllBound(time.Minute)
 	<-old.Exited() // it lost its lease
 	t.Logf("%d Bindings of the old leader arrived late", held.Load())
 	text, err := os.ReadFile(young.Log())
-	w.must(err)
+	w.Must(err)
 	if !strings.Contains(string(text), "Earlier schedulers are fenced off") {
 		t.Error("the new leader did not fence off the old one")
 	}
-	w.audit()
-}
-
-// TestTwoSchedulersWithoutElection: the older one stops binding and ends with a
-// sentence, with pods pending that it has touched and with others.
-func TestTwoSchedulersWithoutElection(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.nodes(1)
-	waiting := pod("waiting", "sgpu=1", "vcore=1", "vmemory=1")
-	waiting.Spec.NodeSelector = map[string]string{"no": "where"}
-	w.create(waiting)
-	old := w.scheduler("old")
-	w.create(pod("first", "sgpu=1", "vcore=25", "vmemory=16"))
-	w.bound("first")
-	w.scheduler("new")
-	<-old.Exited()
-	text, err := os.ReadFile(old.Log())
-	w.must(err)
-	if want := "another scheduler for the same pods has started: run one at a time, or enable leader election"; !strings.Contains(string(text), want) {
-		t.Errorf("the older scheduler does not say %q", want)
-	}
-	w.create(pod("second", "sgpu=1", "vcore=25", "vmemory=16"))
-	w.bound("second")
-	w.audit()
+	w.Audit()
 }

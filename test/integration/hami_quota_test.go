@@ -12,8 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/daybreak-gpu/daybreak/internal/local"
 )
 
 // TestHAMiQuota: 60 pods that 12 clients create at once never exceed a quota with
@@ -21,9 +19,9 @@ import (
 // the end of a pod.
 func TestHAMiQuota(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.nodes(2)
-	quotas := w.client.CoreV1().ResourceQuotas("default")
+	w := newWorld(t)
+	w.AddNodes(2)
+	quotas := w.Client.CoreV1().ResourceQuotas("default")
 	budget := func(amount string) *corev1.ResourceQuota {
 		return &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Name: "team"},
@@ -31,19 +29,19 @@ func TestHAMiQuota(t *testing.T) {
 		}
 	}
 	for _, amount := range []string{"-1", "1500m"} {
-		if _, err := quotas.Create(w.ctx, budget(amount), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+		if _, err := quotas.Create(w.Ctx, budget(amount), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("the API server takes a quota of %s: %v", amount, err)
 		}
 	}
-	_, err := quotas.Create(w.ctx, budget("200"), metav1.CreateOptions{})
-	w.must(err)
-	s := w.scheduler("scheduler", "-v=3")
+	_, err := quotas.Create(w.Ctx, budget("200"), metav1.CreateOptions{})
+	w.Must(err)
+	s := w.Scheduler("scheduler", "-v=3")
 
 	// Every version of every pod is looked at, so that no moment is missed.
 	var allowed, most, bound atomic.Int64
 	allowed.Store(200)
-	watch, err := w.client.CoreV1().Pods("default").Watch(w.ctx, metav1.ListOptions{})
-	w.must(err)
+	watch, err := w.Client.CoreV1().Pods("default").Watch(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	t.Cleanup(watch.Stop)
 	go func() {
 		on := map[string]bool{}
@@ -67,7 +65,7 @@ func TestHAMiQuota(t *testing.T) {
 		clients.Go(func() {
 			for i := range 5 {
 				p := pod(fmt.Sprintf("p%d-%d", c, i), "sgpu=1", "vcore=30", "vmemory=4")
-				if _, err := w.client.CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{}); err != nil {
+				if _, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, p, metav1.CreateOptions{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -82,17 +80,17 @@ func TestHAMiQuota(t *testing.T) {
 			return nil
 		}
 	}
-	w.eventually("six pods bound", time.Minute, has(6))
+	w.Eventually("six pods bound", time.Minute, has(6))
 	var waiting []string
-	for _, p := range w.pods() {
+	for _, p := range w.Pods() {
 		if p.Spec.NodeName == "" {
 			waiting = append(waiting, p.Name)
 		}
 	}
 	w.settle(s, waiting)
-	w.must(has(6)())
+	w.Must(has(6)())
 	const want = "0/2 nodes are available: wants 30%, ResourceQuota team has 20% of 200% left (limits.metax-tech.com/vcore)."
-	if said := w.refusals(waiting[0]); len(said) == 0 || said[0] != want {
+	if said := w.Refusals(waiting[0]); len(said) == 0 || said[0] != want {
 		t.Errorf("events of %s: %q, want %q", waiting[0], said, want)
 	}
 
@@ -100,7 +98,7 @@ func TestHAMiQuota(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		change()
-		w.eventually(what, 20*time.Second, has(n))
+		w.Eventually(what, 20*time.Second, has(n))
 		took := time.Since(began)
 		t.Logf("%s: %d pods bound after %s", what, n, took)
 		if took > 2*time.Second {
@@ -109,30 +107,30 @@ func TestHAMiQuota(t *testing.T) {
 	}
 	wakes("a larger quota", 13, func() {
 		allowed.Store(400)
-		_, err := quotas.Update(w.ctx, budget("400"), metav1.UpdateOptions{})
-		w.must(err)
+		_, err := quotas.Update(w.Ctx, budget("400"), metav1.UpdateOptions{})
+		w.Must(err)
 	})
-	ended := w.pods()[0].Name
-	for _, p := range w.pods() {
+	ended := w.Pods()[0].Name
+	for _, p := range w.Pods() {
 		if p.Spec.NodeName != "" {
 			ended = p.Name
 		}
 	}
 	wakes("a pod ends", 13, func() {
-		w.delete(ended)
+		w.Delete(ended)
 		time.Sleep(50 * time.Millisecond) // its end is seen
 	})
 
 	// More than the whole budget is reported as such, and a pod without cards is
 	// none of the quota's business.
-	w.create(pod("large", "gpu=5"), pod("ordinary"))
-	w.bound("ordinary")
-	w.eventually("refusal of large", time.Minute, func() error {
-		if said := w.refusals("large"); len(said) == 0 || !strings.Contains(said[0], "wants 500%, ResourceQuota team allows 400% in all") {
+	w.Create(pod("large", "gpu=5"), pod("ordinary"))
+	w.Bound("ordinary")
+	w.Eventually("refusal of large", time.Minute, func() error {
+		if said := w.Refusals("large"); len(said) == 0 || !strings.Contains(said[0], "wants 500%, ResourceQuota team allows 400% in all") {
 			return fmt.Errorf("events so far: %q", said)
 		}
 		return nil
 	})
 	t.Logf("at most %d%% were used of 400%%", most.Load())
-	w.audit()
+	w.Audit()
 }

@@ -69,8 +69,8 @@ const devicesPath = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	w := besiege(t)
-	w.create(goodPod("before"))
-	w.bound("before")
+	w.Create(goodPod("before"))
+	w.Bound("before")
 	start := time.Now()
 	refused := w.plantDevices() + w.plantNodes()
 	w.plantAllocations()
@@ -100,19 +100,20 @@ func TestHostile(t *testing.T) {
 // besiege starts all parts.
 func besiege(t *testing.T) *besieged {
 	t.Helper()
-	w := &besieged{managed: managed{newWorld(t, local.Config{})}, dashboard: freeAddress(t)}
-	w.must(w.cluster.Apply(w.ctx, bytes.NewReader(anythingGoes(w.TB))))
-	w.publisher = w.clientOf(w.cluster.RESTAs("simulator"))
-	address := freeAddress(t)
-	w.must(w.cluster.Webhook(w.ctx, address))
+	w := &besieged{managed: managed{newWorld(t)}}
+	w.dashboard = w.FreeAddress()
+	w.Must(w.Apply(w.Ctx, bytes.NewReader(anythingGoes(w.TB))))
+	w.publisher = w.ClientOf(w.RESTAs("simulator"))
+	address := w.FreeAddress()
+	w.Must(w.Webhook(w.Ctx, address))
 	w.manager = w.managed.manager("manager", manager.Config{
 		AuditInterval: time.Second,
 		Admission:     manager.Admission{Address: address, Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{"default-scheduler"}}},
 		Dashboard:     manager.Dashboard{Address: w.dashboard},
 	})
 	w.admits()
-	w.nodes(2)
-	w.scheduler = w.world.scheduler("scheduler")
+	w.AddNodes(2)
+	w.scheduler = w.Scheduler("scheduler")
 	return w
 }
 
@@ -145,7 +146,7 @@ func (w *besieged) node(name string, annotations map[string]string, resources ..
 	for _, r := range resources {
 		list[r] = resource.MustParse("16")
 	}
-	return w.simulator.AdoptNode(w.ctx, &corev1.Node{
+	return w.Simulator.AdoptNode(w.Ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: map[string]string{corev1.LabelHostname: name}},
 		Status:     corev1.NodeStatus{Capacity: list, Allocatable: list.DeepCopy()},
 	})
@@ -159,12 +160,12 @@ var unlocked = map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}
 func (w *besieged) put(name string, text []byte) error {
 	rest := w.publisher.CoreV1().RESTClient()
 	post := func() error {
-		return rest.Post().AbsPath(devicesPath).SetHeader("Content-Type", "application/json").Body(text).Do(w.ctx).Error()
+		return rest.Post().AbsPath(devicesPath).SetHeader("Content-Type", "application/json").Body(text).Do(w.Ctx).Error()
 	}
 	err := post()
 	// An agent may create its Device again in between.
 	for attempt := 0; attempt < 20 && apierrors.IsAlreadyExists(err); attempt++ {
-		if err = rest.Delete().AbsPath(devicesPath, name).Do(w.ctx).Error(); err == nil || apierrors.IsNotFound(err) {
+		if err = rest.Delete().AbsPath(devicesPath, name).Do(w.Ctx).Error(); err == nil || apierrors.IsNotFound(err) {
 			err = post()
 		}
 	}
@@ -179,7 +180,7 @@ func each[T any](w *besieged, list []T, do func(int, T) error) {
 	for i, item := range list {
 		group.Go(func() error { return do(i, item) })
 	}
-	w.must(group.Wait())
+	w.Must(group.Wait())
 }
 
 // keep takes the bad nodes in that were made.
@@ -242,7 +243,7 @@ func (w *besieged) plantNodes() (refused int) {
 	refused = len(bad)
 	w.keep(bad)
 	for name, lock := range hostile.Locks() {
-		w.must(w.node("lock-"+name, map[string]string{wire.AnnotationLock: lock, wire.AnnotationServedBy: "\x00", wire.AnnotationAdvertised: lock}, wire.ResourceGPU))
+		w.Must(w.node("lock-"+name, map[string]string{wire.AnnotationLock: lock, wire.AnnotationServedBy: "\x00", wire.AnnotationAdvertised: lock}, wire.ResourceGPU))
 	}
 	return refused - len(slices.DeleteFunc(bad, func(b *badNode) bool { return b == nil }))
 }
@@ -252,7 +253,7 @@ func (w *besieged) annotate(node, key string, value any) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.publisher.CoreV1().Nodes().Patch(w.ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = w.publisher.CoreV1().Nodes().Patch(w.Ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 
@@ -260,7 +261,7 @@ func (w *besieged) annotate(node, key string, value any) error {
 // that has lost its mind would.
 func (w *besieged) plantAllocations() {
 	w.Helper()
-	mad := w.clientOf(w.cluster.RESTAs("scheduler"))
+	mad := w.ClientOf(w.RESTAs("scheduler"))
 	allocations := hostile.Allocations()
 	bad := make([]*badNode, len(allocations))
 	each(w, allocations, func(i int, a hostile.Annotation) error {
@@ -271,17 +272,17 @@ func (w *besieged) plantAllocations() {
 		}
 		p := goodPod(name)
 		p.Spec.SchedulerName = "mad"
-		if _, err := w.client.CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{}); err != nil {
+		if _, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, p, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		err := mad.CoreV1().Pods("default").Bind(w.ctx, &corev1.Binding{
+		err := mad.CoreV1().Pods("default").Bind(w.Ctx, &corev1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{a.Key: strings.ReplaceAll(a.Value, "GPU-0", "GPU-"+name+"-0")}}, Target: corev1.ObjectReference{Kind: "Node", Name: name},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("bind %s: %w", name, err)
 		}
 		bad[i] = &badNode{name: name, want: place.Unaccounted, heal: func() error {
-			return w.client.CoreV1().Pods("default").Delete(w.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+			return w.Client.CoreV1().Pods("default").Delete(w.Ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		}}
 		return nil
 	})
@@ -291,25 +292,25 @@ func (w *besieged) plantAllocations() {
 // plantTwin adds a node that claims to have the cards of another one.
 func (w *besieged) plantTwin() {
 	w.Helper()
-	text, err := w.publisher.CoreV1().RESTClient().Get().AbsPath(devicesPath, "metax-1").Do(w.ctx).Raw()
-	w.must(err)
+	text, err := w.publisher.CoreV1().RESTClient().Get().AbsPath(devicesPath, "metax-1").Do(w.Ctx).Raw()
+	w.Must(err)
 	var d map[string]any
-	w.must(json.Unmarshal(text, &d))
+	w.Must(json.Unmarshal(text, &d))
 	d["metadata"] = map[string]any{"name": "twin"}
 	text, err = json.Marshal(d)
-	w.must(err)
-	w.must(errors.Join(w.node("twin", nil), w.put("twin", text)))
+	w.Must(err)
+	w.Must(errors.Join(w.node("twin", nil), w.put("twin", text)))
 }
 
 // plantBytes sends what is no UTF-8, which JSON could not carry.
 func (w *besieged) plantBytes() {
 	w.Helper()
-	config := w.cluster.RESTAs("simulator")
+	config := w.RESTAs("simulator")
 	config.ContentType = runtime.ContentTypeProtobuf
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "bytes", Annotations: map[string]string{wire.AnnotationNodeCards: "[{\"uuid\":\"\xff\xfe\"}]", wire.AnnotationLock: "\xc3\x28"},
 	}}
-	_, err := w.clientOf(config).CoreV1().Nodes().Create(w.ctx, node, metav1.CreateOptions{})
+	_, err := w.ClientOf(config).CoreV1().Nodes().Create(w.Ctx, node, metav1.CreateOptions{})
 	w.Logf("annotations that are no UTF-8: %v", err)
 }
 
@@ -317,7 +318,7 @@ func (w *besieged) plantBytes() {
 func (w *besieged) refuseWishes() {
 	w.Helper()
 	for _, a := range hostile.Wishes() {
-		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, annotated(goodPod("wish"), a.Key, a.Value), metav1.CreateOptions{})
+		_, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, annotated(goodPod("wish"), a.Key, a.Value), metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) || len(err.Error()) > 1000 {
 			w.Errorf("pod with %s: %.300v", a.Name, err)
 		}
@@ -327,19 +328,19 @@ func (w *besieged) refuseWishes() {
 // breakModes: documents that can't be read change nothing.
 func (w *besieged) breakModes() {
 	w.Helper()
-	maps := w.client.CoreV1().ConfigMaps(local.AgentNamespace)
+	maps := w.Client.CoreV1().ConfigMaps(local.AgentNamespace)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: wire.ModesConfigMap}}
-	config, err := maps.Create(w.ctx, config, metav1.CreateOptions{})
-	w.must(err)
+	config, err := maps.Create(w.Ctx, config, metav1.CreateOptions{})
+	w.Must(err)
 	for name, data := range hostile.ConfigMaps() {
 		config.Data = data
-		if config, err = maps.Update(w.ctx, config, metav1.UpdateOptions{}); err != nil {
+		if config, err = maps.Update(w.Ctx, config, metav1.UpdateOptions{}); err != nil {
 			w.Errorf("ConfigMap %s: %v", name, err)
 			return
 		}
 	}
 	w.wantEvent("metax-1", "BadModes", "is not used, the last good one stays")
-	w.must(maps.Delete(w.ctx, config.Name, metav1.DeleteOptions{}))
+	w.Must(maps.Delete(w.Ctx, config.Name, metav1.DeleteOptions{}))
 }
 
 // breakDevice writes rubbish over the Device of a node whose agent lives; it
@@ -350,9 +351,9 @@ func (w *besieged) breakDevice(node string) {
 		if d.Name != "same-minor" && d.Name != "minor-is-a-word" && d.Name != "links-one-way" {
 			continue
 		}
-		w.must(w.put(node, d.JSON(node)))
-		w.eventually("the agent of "+node+" puts Device "+d.Name+" right", 30*time.Second, func() error {
-			text, err := w.publisher.CoreV1().RESTClient().Get().AbsPath(devicesPath, node).Do(w.ctx).Raw()
+		w.Must(w.put(node, d.JSON(node)))
+		w.Eventually("the agent of "+node+" puts Device "+d.Name+" right", 30*time.Second, func() error {
+			text, err := w.publisher.CoreV1().RESTClient().Get().AbsPath(devicesPath, node).Do(w.Ctx).Raw()
 			if err != nil {
 				return err
 			}
@@ -380,7 +381,7 @@ func (w *besieged) probe() []string {
 		}
 		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: b.name}
 		names[i] = p.Name
-		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{})
+		_, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, p, metav1.CreateOptions{})
 		return err
 	})
 	return names
@@ -392,11 +393,11 @@ func (w *besieged) scheduleOthers(prefix string, n int) {
 	w.Helper()
 	start := time.Now()
 	for i := range n {
-		w.create(goodPod(fmt.Sprintf("%s-%d", prefix, i)))
+		w.Create(goodPod(fmt.Sprintf("%s-%d", prefix, i)))
 	}
-	w.eventually("other pods are bound", 5*time.Minute, func() error {
+	w.Eventually("other pods are bound", 5*time.Minute, func() error {
 		defer time.Sleep(listing)
-		for _, p := range w.pods() {
+		for _, p := range w.Pods() {
 			if !strings.HasPrefix(p.Name, prefix+"-") {
 				continue
 			}
@@ -415,10 +416,10 @@ func (w *besieged) scheduleOthers(prefix string, n int) {
 // wantReasons waits until every pod that waits for a bad node says why.
 func (w *besieged) wantReasons(probes []string) {
 	w.Helper()
-	w.eventually("every probe has the reason why it waits", 5*time.Minute, func() error {
+	w.Eventually("every probe has the reason why it waits", 5*time.Minute, func() error {
 		defer time.Sleep(listing)
 		byName := map[string]*corev1.Pod{}
-		for _, p := range w.pods() {
+		for _, p := range w.Pods() {
 			byName[p.Name] = &p
 		}
 		for i, b := range w.bad {
@@ -499,9 +500,9 @@ func (w *besieged) wantAudit() {
 // wantEvents: the manager says on every Node what is wrong with its Device.
 func (w *besieged) wantEvents() {
 	w.Helper()
-	w.eventually("an event on every bad node", 3*time.Minute, func() error {
+	w.Eventually("an event on every bad node", 3*time.Minute, func() error {
 		defer time.Sleep(listing)
-		list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{})
+		list, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -524,11 +525,11 @@ func (w *besieged) wantEvents() {
 func (w *besieged) wantDashboard(probes []string) {
 	w.Helper()
 	text, err := get("http://" + w.dashboard + "/api/v1/state")
-	w.must(err)
+	w.Must(err)
 	var state struct {
 		Nodes []struct{ Name, Problem string }
 	}
-	w.must(json.Unmarshal([]byte(text), &state))
+	w.Must(json.Unmarshal([]byte(text), &state))
 	shown := map[string]string{}
 	for _, n := range state.Nodes {
 		shown[n.Name] = n.Problem
@@ -550,10 +551,10 @@ func (w *besieged) heal(probes []string) {
 	w.Helper()
 	start := time.Now()
 	each(w, w.bad, func(_ int, b *badNode) error { return b.heal() })
-	w.eventually("every probe is bound", 5*time.Minute, func() error {
+	w.Eventually("every probe is bound", 5*time.Minute, func() error {
 		defer time.Sleep(listing)
 		var waiting []string
-		for _, p := range w.pods() {
+		for _, p := range w.Pods() {
 			if slices.Contains(probes, p.Name) && p.Spec.NodeName == "" {
 				waiting = append(waiting, p.Name)
 			}
@@ -580,7 +581,7 @@ func (w *besieged) wantAlive() {
 	}
 	for _, path := range []string{w.scheduler.Log(), w.manager.Log()} {
 		text, err := os.ReadFile(path)
-		w.must(err)
+		w.Must(err)
 		if at := bytes.Index(text, []byte("panic")); at >= 0 {
 			w.Errorf("%s: %s", path, text[at:min(len(text), at+2000)])
 		}
@@ -588,6 +589,6 @@ func (w *besieged) wantAlive() {
 	if response, err := http.Get(w.manager.url + "/metrics"); err != nil { //nolint:noctx // the test's own time is the limit
 		w.Error(err)
 	} else {
-		w.must(response.Body.Close())
+		w.Must(response.Body.Close())
 	}
 }

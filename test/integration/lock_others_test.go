@@ -24,9 +24,9 @@ import (
 // bindAsHAMi does for a pod of another scheduler what HAMi does: it fails when
 // the node is locked, and tries again a little later.
 func (w *world) bindAsHAMi(name, node, card string) error {
-	nodes := w.client.CoreV1().Nodes()
+	nodes := w.Client.CoreV1().Nodes()
 	for range 300 {
-		n, err := nodes.Get(w.ctx, node, metav1.GetOptions{})
+		n, err := nodes.Get(w.Ctx, node, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -36,13 +36,13 @@ func (w *world) bindAsHAMi(name, node, card string) error {
 		}
 		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"annotations":{%q:"%s,default,%s"}}}`,
 			n.ResourceVersion, wire.AnnotationLock, time.Now().Format(time.RFC3339), name)
-		if _, err = nodes.Patch(w.ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}); apierrors.IsConflict(err) {
+		if _, err = nodes.Patch(w.Ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}); apierrors.IsConflict(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		return w.client.CoreV1().Pods("default").Bind(w.ctx, &corev1.Binding{
+		return w.Client.CoreV1().Pods("default").Bind(w.Ctx, &corev1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
 				wire.AnnotationAllocated:     fmt.Sprintf(`[[{"uuid":%q,"compute":10,"vRam":4096}]]`, card),
 				wire.AnnotationPredicateTime: strconv.FormatInt(time.Now().UnixNano(), 10),
@@ -57,10 +57,9 @@ func (w *world) bindAsHAMi(name, node, card string) error {
 // cardNames returns the cards of the first node that the plugin serves.
 func (w *world) cardNames() []string {
 	w.Helper()
-	n, err := w.client.CoreV1().Nodes().Get(w.ctx, "vendor-1", metav1.GetOptions{})
-	w.must(err)
+	n := w.Node("vendor-1")
 	cards, err := inventory.DecodeNodeCards(n.Annotations[wire.AnnotationNodeCards])
-	w.must(err)
+	w.Must(err)
 	var names []string
 	for i := range cards {
 		names = append(names, cards[i].UUID)
@@ -72,7 +71,7 @@ func (w *world) cardNames() []string {
 // locks, and locks are there that no plugin will remove.
 func TestLockOfOthers(t *testing.T) {
 	t.Parallel()
-	w := newOpenWorld(t, local.Config{})
+	w := newOpenWorld(t)
 	v := w.plugin(2, random(50*time.Millisecond))
 	const wait, expiry = 30, 6
 	w.lockScheduler(wait, expiry)
@@ -86,14 +85,14 @@ func TestLockOfOthers(t *testing.T) {
 		name := fmt.Sprintf("theirs-%d", i)
 		p := slicePod(name, "")
 		p.Spec.SchedulerName = "hami-scheduler"
-		w.create(p)
+		w.Create(p)
 		go func() { errs <- w.bindAsHAMi(name, "vendor-1", cards[7]) }()
 		mine := annotated(slicePod(fmt.Sprintf("ours-%d", i), "vendor-1"), wire.AnnotationNoUseCards, cards[7])
-		w.create(mine)
+		w.Create(mine)
 		names = append(names, name, mine.Name)
 	}
 	for range 8 {
-		w.must(<-errs)
+		w.Must(<-errs)
 	}
 	w.running(time.Minute, names...)
 	w.noRefusals(v)
@@ -107,7 +106,7 @@ func TestLockOfOthers(t *testing.T) {
 		w.setLock("vendor-1", value)
 		start := time.Now()
 		name := fmt.Sprintf("after-%d", i)
-		w.create(slicePod(name, "vendor-1"))
+		w.Create(slicePod(name, "vendor-1"))
 		w.running(time.Minute, name)
 		t.Logf("lock %q kept a pod waiting for %s", value, time.Since(start).Round(100*time.Millisecond))
 		if took := time.Since(start); took > (expiry+20)*time.Second {
@@ -122,23 +121,23 @@ func TestLockOfOthers(t *testing.T) {
 // TestLockStuck: pods that give up on a node's lock go to another node.
 func TestLockStuck(t *testing.T) {
 	t.Parallel()
-	w := newOpenWorld(t, local.Config{})
+	w := newOpenWorld(t)
 	v := w.plugin(2, nil)
 	w.lockScheduler(2, 300)
-	w.create(slicePod("first", "vendor-1"))
+	w.Create(slicePod("first", "vendor-1"))
 	w.running(time.Minute, "first")
 	theirs := slicePod("theirs", "")
 	theirs.Spec.SchedulerName = "hami-scheduler"
-	w.create(theirs)
+	w.Create(theirs)
 	w.setLock("vendor-1", time.Now().Format(time.RFC3339)+",default,theirs")
-	w.create(slicePod("wanders", "")) // packs on vendor-1 at first
+	w.Create(slicePod("wanders", "")) // packs on vendor-1 at first
 	w.running(time.Minute, "wanders")
-	if got := w.bound("wanders").Spec.NodeName; got != "vendor-2" {
+	if got := w.Bound("wanders").Spec.NodeName; got != "vendor-2" {
 		t.Errorf("the pod is on %s, want vendor-2", got)
 	}
 	// Its owner goes: the node is free at once, and taken again.
-	w.delete("theirs")
-	w.create(slicePod("packs", "vendor-1"))
+	w.Delete("theirs")
+	w.Create(slicePod("packs", "vendor-1"))
 	w.running(time.Minute, "packs")
 	w.quiet(v)
 }
@@ -146,10 +145,10 @@ func TestLockStuck(t *testing.T) {
 // TestMixedCluster: both dialects on nodes of both kinds, by name and freely.
 func TestMixedCluster(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	v := w.plugin(3, random(50*time.Millisecond))
-	w.nodes(3)
-	w.scheduler("scheduler")
+	w.AddNodes(3)
+	w.Scheduler("scheduler")
 	koordinator := func(name, node string) *corev1.Pod {
 		p := slicePod(name, node)
 		p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
@@ -162,20 +161,20 @@ func TestMixedCluster(t *testing.T) {
 	for i := range 3 {
 		for _, kind := range []string{"vendor", "metax"} {
 			node := fmt.Sprintf("%s-%d", kind, i+1)
-			w.create(slicePod("hami-"+node, node), koordinator("koord-"+node, node))
+			w.Create(slicePod("hami-"+node, node), koordinator("koord-"+node, node))
 			names = append(names, "hami-"+node, "koord-"+node)
 		}
 	}
 	for i := range 20 {
 		p := annotated(slicePod(fmt.Sprintf("free-%d", i), ""), wire.AnnotationNodePolicy, "spread")
 		q := annotated(koordinator(fmt.Sprintf("koord-free-%d", i), ""), wire.AnnotationNodePolicy, "spread")
-		w.create(p, q)
+		w.Create(p, q)
 		names = append(names, p.Name, q.Name)
 	}
-	w.create(pod("whole", "gpu=2")) // only Daybreak's nodes serve both kinds
+	w.Create(pod("whole", "gpu=2")) // only Daybreak's nodes serve both kinds
 	w.running(time.Minute, append(names, "whole")...)
 	count := map[string]int{}
-	for _, p := range w.pods() {
+	for _, p := range w.Pods() {
 		if strings.Contains(p.Name, "free") {
 			count[strings.Split(p.Name, "-")[0]+" on "+strings.Split(p.Spec.NodeName, "-")[0]]++
 		}
@@ -195,9 +194,9 @@ func TestMixedCluster(t *testing.T) {
 // foreign slice: annotations to the letter, as the stand-in serves by them.
 func TestWhatThePluginReads(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	v := w.plugin(1, nil)
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	cards := w.cardNames()
 	limits := func(sgpu, vcore, vmemory string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Limits: corev1.ResourceList{
@@ -240,9 +239,9 @@ func TestWhatThePluginReads(t *testing.T) {
 		{online, "", ""},
 	}
 	for _, tt := range tests {
-		w.create(tt.pod)
+		w.Create(tt.pod)
 		w.running(time.Minute, tt.pod.Name)
-		got := w.bound(tt.pod.Name)
+		got := w.Bound(tt.pod.Name)
 		if tt.wantCards != "" && got.Annotations[wire.AnnotationAllocated] != tt.wantCards {
 			t.Errorf("%s: %s\nis   %s\nwant %s", tt.pod.Name, wire.AnnotationAllocated, got.Annotations[wire.AnnotationAllocated], tt.wantCards)
 		}
@@ -251,7 +250,7 @@ func TestWhatThePluginReads(t *testing.T) {
 				got.Annotations[wire.AnnotationQoS], got.Annotations[wire.AnnotationPredicateTime], tt.want)
 		}
 	}
-	if got := w.bound("online").Annotations[wire.AnnotationAllocated]; strings.Contains(got, "compute") || !strings.Contains(got, `"vRam":4096`) {
+	if got := w.Bound("online").Annotations[wire.AnnotationAllocated]; strings.Contains(got, "compute") || !strings.Contains(got, `"vRam":4096`) {
 		t.Errorf("online: %s, want memory and no compute", got)
 	}
 	w.noRefusals(v)
@@ -263,20 +262,20 @@ func TestWhatThePluginReads(t *testing.T) {
 // alongside them.
 func TestForeignSlices(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	v := w.plugin(1, constant(200*time.Millisecond))
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	cards := w.cardNames()
 	// Strangers run fixed-share on the first card, which is the fullest, and
 	// have most of the memory of all the others.
-	w.must(v.AddForeign(w.ctx, "vendor-1", 0, 40, 32<<10, "fixed-share"))
+	w.Must(v.AddForeign(w.Ctx, "vendor-1", 0, 40, 32<<10, "fixed-share"))
 	for card := range 7 {
-		w.must(v.AddForeign(w.ctx, "vendor-1", card+1, 5, 48<<10, "best-effort"))
+		w.Must(v.AddForeign(w.Ctx, "vendor-1", card+1, 5, 48<<10, "best-effort"))
 	}
-	w.create(annotated(slicePod("same-class", ""), wire.AnnotationQoS, "fixed-share"), slicePod("other-class", ""))
+	w.Create(annotated(slicePod("same-class", ""), wire.AnnotationQoS, "fixed-share"), slicePod("other-class", ""))
 	w.running(time.Minute, "same-class", "other-class")
 	for name, card := range map[string]string{"same-class": cards[0], "other-class": cards[1]} {
-		if got := w.bound(name).Annotations[wire.AnnotationAllocated]; !strings.Contains(got, card) {
+		if got := w.Bound(name).Annotations[wire.AnnotationAllocated]; !strings.Contains(got, card) {
 			t.Errorf("%s got %s, want a share of %s", name, got, card)
 		}
 	}
@@ -285,21 +284,21 @@ func TestForeignSlices(t *testing.T) {
 	for i := range 7 {
 		p := pod(fmt.Sprintf("p%d", i), "sgpu=1", "vcore=10", "vmemory=12")
 		names = append(names, p.Name)
-		w.create(p)
+		w.Create(p)
 	}
-	w.create(pod("too-much", "sgpu=1", "vcore=10", "vmemory=8"))
-	w.eventually("refusal", time.Minute, func() error {
-		if len(w.refusals("too-much")) == 0 {
+	w.Create(pod("too-much", "sgpu=1", "vcore=10", "vmemory=8"))
+	w.Eventually("refusal", time.Minute, func() error {
+		if len(w.Refusals("too-much")) == 0 {
 			return errors.New("no event")
 		}
 		return nil
 	})
-	t.Logf("event: %s", w.refusals("too-much")[0])
+	t.Logf("event: %s", w.Refusals("too-much")[0])
 	w.running(time.Minute, names...)
 	if len(v.Refused()) > 0 {
 		t.Errorf("refused: %q", v.Refused())
 	}
-	w.delete("too-much")
+	w.Delete("too-much")
 	w.quiet(v)
 }
 
@@ -307,8 +306,8 @@ func TestForeignSlices(t *testing.T) {
 // by the vendor's figures, without a lock and without cards in annotations.
 func TestVendorNative(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.scheduler("scheduler")
+	w := newWorld(t)
+	w.Scheduler("scheduler")
 	tables := map[string][2]string{
 		// Two cards are worth more on the first, and cost less on the second.
 		"native-1": {`{"1":0,"2":110,"3":330,"4":660}`, `{"1":150,"2":300,"3":390,"4":80}`},
@@ -320,7 +319,7 @@ func TestVendorNative(t *testing.T) {
 			wire.ResourceGPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("100"), corev1.ResourceCPU: resource.MustParse("8"),
 		}
 		node.Status.Allocatable = node.Status.Capacity
-		w.must(w.simulator.AdoptNode(w.ctx, node))
+		w.Must(w.Simulator.AdoptNode(w.Ctx, node))
 	}
 	for _, tt := range []struct{ name, policy, want string }{
 		{"spread", "spread", "native-1"},
@@ -331,8 +330,8 @@ func TestVendorNative(t *testing.T) {
 		if tt.policy != "" {
 			annotated(p, wire.AnnotationNodePolicy, tt.policy)
 		}
-		w.create(p)
-		got := w.bound(tt.name)
+		w.Create(p)
+		got := w.Bound(tt.name)
 		if got.Spec.NodeName != tt.want {
 			t.Errorf("%s: on %s, want %s", tt.name, got.Spec.NodeName, tt.want)
 		}
@@ -341,13 +340,13 @@ func TestVendorNative(t *testing.T) {
 		}
 	}
 	// Four cost less on the first, too: the figures of that number count.
-	w.create(annotated(pod("four", "gpu=4"), wire.AnnotationNodePolicy, "binpack"))
-	if got := w.bound("four").Spec.NodeName; got != "native-1" {
+	w.Create(annotated(pod("four", "gpu=4"), wire.AnnotationNodePolicy, "binpack"))
+	if got := w.Bound("four").Spec.NodeName; got != "native-1" {
 		t.Errorf("four cards on %s, want native-1", got)
 	}
-	w.create(slicePod("slice", ""))
-	w.eventually("refusal", time.Minute, func() error {
-		if said := w.refusals("slice"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "2 serve") }) {
+	w.Create(slicePod("slice", ""))
+	w.Eventually("refusal", time.Minute, func() error {
+		if said := w.Refusals("slice"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "2 serve") }) {
 			return fmt.Errorf("events: %q", said)
 		}
 		return nil
@@ -361,29 +360,29 @@ func TestVendorNative(t *testing.T) {
 // Kubernetes; off, nothing is written for the vendor's plugin.
 func TestDevicePluginAdaption(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{EmulatedVersion: "1.33"})
-	w.nodes(1)
+	w := newOwnWorld(t, local.Config{APIServerArgs: []string{"--emulated-version=1.33"}})
+	w.AddNodes(1)
 	v := w.plugin(1, nil)
-	s := w.scheduler("on", "--feature-gates=DevicePluginAdaption=true")
-	w.create(slicePod("on", "vendor-1"))
+	s := w.Scheduler("on", "--feature-gates=DevicePluginAdaption=true")
+	w.Create(slicePod("on", "vendor-1"))
 	w.running(time.Minute, "on")
-	s.Kill()
-	w.scheduler("off", "--feature-gates=DevicePluginAdaption=false")
-	w.create(slicePod("off", "metax-1"), slicePod("off-vendor", "vendor-1"))
+	s.Stop()
+	w.Scheduler("off", "--feature-gates=DevicePluginAdaption=false")
+	w.Create(slicePod("off", "metax-1"), slicePod("off-vendor", "vendor-1"))
 	for _, name := range []string{"off", "off-vendor"} {
-		p := w.bound(name)
+		p := w.Bound(name)
 		text, err := json.Marshal(p.Annotations)
-		w.must(err)
+		w.Must(err)
 		if p.Annotations[wire.AnnotationAllocated] != "" || p.Annotations[wire.AnnotationPredicateTime] != "" || p.Annotations[wire.AnnotationHAMiSGPU] == "" {
 			t.Errorf("%s: annotations %s, want HAMi's and not the vendor's", name, text)
 		}
 	}
 	// The stand-in goes by the lock, as the vendor's plugin does.
-	w.eventually("refused", time.Minute, func() error {
+	w.Eventually("refused", time.Minute, func() error {
 		if got := v.Refused(); len(got) != 1 || got[0] != "default/off-vendor on vendor-1: the node has no lock" {
 			return fmt.Errorf("refused: %q", got)
 		}
 		return nil
 	})
-	w.audit()
+	w.Audit()
 }

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/informers"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
 )
@@ -31,11 +30,11 @@ import (
 func (w *world) plugin(n int, delay func() time.Duration) *vendorplugin.Plugin {
 	w.Helper()
 	kinds, err := discover.LoadProfiles("c500-2x4")
-	w.must(err)
-	v, err := vendorplugin.Start(context.WithoutCancel(w.ctx), w.cluster.RESTAs("simulator"), w.simulator, delay)
-	w.must(err)
+	w.Must(err)
+	v, err := vendorplugin.Start(context.WithoutCancel(w.Ctx), w.RESTAs("simulator"), w.Simulator, delay)
+	w.Must(err)
 	w.Cleanup(v.Stop)
-	w.must(v.AddNodes(w.ctx, "vendor", n, kinds))
+	w.Must(v.AddNodes(w.Ctx, "vendor", n, kinds))
 	return v
 }
 
@@ -64,8 +63,8 @@ func slicePod(name, node string) *corev1.Pod {
 // locks returns the nodes that are locked, with their locks.
 func (w *world) locks() map[string]string {
 	w.Helper()
-	list, err := w.client.CoreV1().Nodes().List(w.ctx, metav1.ListOptions{})
-	w.must(err)
+	list, err := w.Client.CoreV1().Nodes().List(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	out := map[string]string{}
 	for i := range list.Items {
 		if lock, ok := list.Items[i].Annotations[wire.AnnotationLock]; ok {
@@ -78,7 +77,7 @@ func (w *world) locks() map[string]string {
 // lockNames waits until the node's lock names the pod.
 func (w *world) lockNames(node, podName string) {
 	w.Helper()
-	w.eventually("lock of "+podName, time.Minute, func() error {
+	w.Eventually("lock of "+podName, time.Minute, func() error {
 		if lock := w.locks()[node]; !strings.HasSuffix(lock, ","+podName) {
 			return fmt.Errorf("it is %q", lock)
 		}
@@ -89,15 +88,15 @@ func (w *world) lockNames(node, podName string) {
 // setLock writes a lock as someone else would.
 func (w *world) setLock(node, value string) {
 	w.Helper()
-	w.kubectl("annotate", "--overwrite", "node", node, wire.AnnotationLock+"="+value)
+	w.Kubectl("annotate", "--overwrite", "node", node, wire.AnnotationLock+"="+value)
 }
 
 // running waits until the pods run.
 func (w *world) running(patience time.Duration, names ...string) {
 	w.Helper()
-	w.eventually("pods run", patience, func() error {
+	w.Eventually("pods run", patience, func() error {
 		byName := map[string]corev1.Pod{}
-		for _, p := range w.pods() {
+		for _, p := range w.Pods() {
 			byName[p.Name] = p
 		}
 		var not []string
@@ -119,7 +118,7 @@ func (w *world) running(patience time.Duration, names ...string) {
 // is left.
 func (w *world) quiet(v *vendorplugin.Plugin) {
 	w.Helper()
-	w.eventually("no lock left", 20*time.Second, func() error {
+	w.Eventually("no lock left", 20*time.Second, func() error {
 		if left := w.locks(); len(left) > 0 {
 			return fmt.Errorf("%v", left)
 		}
@@ -135,7 +134,7 @@ func (w *world) quiet(v *vendorplugin.Plugin) {
 		}
 		served[s.UID] = s
 	}
-	for _, p := range w.pods() {
+	for _, p := range w.Pods() {
 		if p.Status.Phase != corev1.PodRunning || !strings.HasPrefix(p.Spec.NodeName, "vendor-") || !wire.HasSlices(&p) {
 			continue
 		}
@@ -143,7 +142,7 @@ func (w *world) quiet(v *vendorplugin.Plugin) {
 			w.Errorf("pod %s runs with %s, the plugin served %+v", p.Name, p.Annotations[wire.AnnotationAllocated], s)
 		}
 	}
-	w.audit()
+	w.Audit()
 }
 
 // noRefusals checks that no pod was turned away, by the scheduler or by the
@@ -153,10 +152,10 @@ func (w *world) noRefusals(v *vendorplugin.Plugin) {
 	for _, r := range v.Refused() {
 		w.Errorf("the plugin refused %s", r)
 	}
-	list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "reason=FailedScheduling"})
-	w.must(err)
+	list, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{FieldSelector: "reason=FailedScheduling"})
+	w.Must(err)
 	there := map[types.UID]bool{}
-	for _, p := range w.pods() {
+	for _, p := range w.Pods() {
 		there[p.UID] = true
 	}
 	for i := range list.Items {
@@ -170,11 +169,17 @@ func (w *world) noRefusals(v *vendorplugin.Plugin) {
 // expire, after the given seconds.
 func (w *world) lockScheduler(wait, expiry int) {
 	w.Helper()
+	config := w.schedulerConfig(map[string]any{"lockWaitSeconds": wait, "lockExpirySeconds": expiry})
+	w.Run(w.NewScheduler("scheduler", "--config="+config, "-v=4"))
+}
+
+// schedulerConfig writes a configuration file of a scheduler and returns its path.
+func (w *world) schedulerConfig(args map[string]any) string {
+	w.Helper()
 	ours := []any{map[string]any{"name": "Daybreak"}}
 	cfg := map[string]any{
 		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
-		"clientConnection": map[string]any{"kubeconfig": w.cluster.Kubeconfig("scheduler"), "qps": 1000, "burst": 2000},
-		"leaderElection":   map[string]any{"leaderElect": false},
+		"clientConnection": map[string]any{"kubeconfig": w.Kubeconfig("scheduler"), "qps": 1000, "burst": 2000},
 		"profiles": []any{map[string]any{
 			"schedulerName": "default-scheduler",
 			"plugins": map[string]any{
@@ -185,7 +190,7 @@ func (w *world) lockScheduler(wait, expiry int) {
 				}},
 			},
 			"pluginConfig": []any{
-				map[string]any{"name": "Daybreak", "args": map[string]any{"lockWaitSeconds": wait, "lockExpirySeconds": expiry}},
+				map[string]any{"name": "Daybreak", "args": args},
 				map[string]any{"name": "NodeResourcesFit", "args": map[string]any{
 					"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "NodeResourcesFitArgs",
 					"ignoredResources": []string{string(wire.ResourceVCore), string(wire.ResourceVMemory)},
@@ -193,25 +198,20 @@ func (w *world) lockScheduler(wait, expiry int) {
 			},
 		}},
 	}
-	p := w.cluster.NewScheduler("scheduler", "--config="+writeYAML(w.TB, "scheduler.yaml", cfg), "-v=4")
-	w.must(p.Start())
-	w.Cleanup(func() {
-		p.Kill()
-		w.logEnd(p, "scheduler")
-	})
+	return writeYAML(w.TB, "scheduler.yaml", cfg)
 }
 
 // counter returns how many pods of a prefix are bound, from an informer: asking
 // the API server again and again would slow down what is being measured.
 func (w *world) counter() func(prefix string) int {
 	w.Helper()
-	factory := informers.NewSharedInformerFactory(w.client, 0)
+	factory := informers.NewSharedInformerFactory(w.Client, 0)
 	lister := factory.Core().V1().Pods().Lister()
-	factory.Start(w.ctx.Done())
-	factory.WaitForCacheSync(w.ctx.Done())
+	factory.Start(w.Ctx.Done())
+	factory.WaitForCacheSync(w.Ctx.Done())
 	return func(prefix string) int {
 		pods, err := lister.List(labels.Everything())
-		w.must(err)
+		w.Must(err)
 		n := 0
 		for _, p := range pods {
 			if p.Spec.NodeName != "" && strings.HasPrefix(p.Name, prefix) {
@@ -225,12 +225,13 @@ func (w *world) counter() func(prefix string) int {
 // TestLockTurns: 100 slices on five nodes whose plugin takes 20 ms for each. The
 // same again where Daybreak's agent serves shows what scheduling alone takes.
 func TestLockTurns(t *testing.T) {
-	w := newWorld(t, local.Config{})
+	t.Parallel()
+	w := newWorld(t)
 	const nodes, perNode, delay = 5, 20, 20 * time.Millisecond
 	v := w.plugin(nodes, constant(delay))
-	w.nodes(nodes)
-	w.scheduler("scheduler")
-	w.create(slicePod("first", "vendor-1"))
+	w.AddNodes(nodes)
+	w.Scheduler("scheduler")
+	w.Create(slicePod("first", "vendor-1"))
 	w.running(time.Minute, "first")
 	count := w.counter()
 	round := func(prefix string) (bound, ran time.Duration) {
@@ -245,7 +246,7 @@ func TestLockTurns(t *testing.T) {
 		for k := range 4 {
 			group.Go(func() {
 				for i := k; i < len(pods); i += 4 {
-					if _, err := w.client.CoreV1().Pods("default").Create(w.ctx, pods[i], metav1.CreateOptions{}); err != nil {
+					if _, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, pods[i], metav1.CreateOptions{}); err != nil {
 						w.Error(err)
 					}
 				}
@@ -278,7 +279,7 @@ func TestLockTurns(t *testing.T) {
 // while the plugin serves them.
 func TestLockOwnerDeleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	v := w.plugin(1, random(500*time.Millisecond))
 	p := w.newProxy()
 	release := make(chan struct{})
@@ -289,11 +290,11 @@ func TestLockOwnerDeleted(t *testing.T) {
 		}
 	}
 	p.delay.Store(&hold)
-	w.scheduler("scheduler", "--kubeconfig="+p.kubeconfig(t))
-	w.create(slicePod("in-flight", "vendor-1"))
+	w.Scheduler("scheduler", "--kubeconfig="+p.kubeconfig(t))
+	w.Create(slicePod("in-flight", "vendor-1"))
 	w.lockNames("vendor-1", "in-flight")
-	w.create(slicePod("next", "vendor-1"))
-	w.delete("in-flight")
+	w.Create(slicePod("next", "vendor-1"))
+	w.Delete("in-flight")
 	start := time.Now()
 	close(release)
 	w.running(time.Minute, "next")
@@ -304,13 +305,13 @@ func TestLockOwnerDeleted(t *testing.T) {
 	var stay []string
 	for i := range 20 {
 		name := fmt.Sprintf("p%d", i)
-		w.create(slicePod(name, "vendor-1"))
+		w.Create(slicePod(name, "vendor-1"))
 		if i%2 == 0 {
 			stay = append(stay, name)
 			continue
 		}
 		time.Sleep(time.Duration(source.IntN(300)) * time.Millisecond)
-		w.delete(name)
+		w.Delete(name)
 	}
 	w.running(time.Minute, stay...)
 	w.noRefusals(v)
@@ -321,24 +322,24 @@ func TestLockOwnerDeleted(t *testing.T) {
 // and dies between serving and unlocking.
 func TestLockPluginDead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	v := w.plugin(1, constant(20*time.Millisecond))
 	const wait, expiry = 2, 14
 	w.lockScheduler(wait, expiry)
 
 	// For less: who waits gives up with a sentence, and gets its turn later.
 	v.Die()
-	w.create(slicePod("a", "vendor-1"))
+	w.Create(slicePod("a", "vendor-1"))
 	w.lockNames("vendor-1", "a")
-	w.create(slicePod("b", "vendor-1"))
-	w.eventually("b gives up for now", time.Minute, func() error {
-		said := w.refusals("b")
+	w.Create(slicePod("b", "vendor-1"))
+	w.Eventually("b gives up for now", time.Minute, func() error {
+		said := w.Refusals("b")
 		if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "node vendor-1: waited 2s for hami.io/mutex.lock") }) {
 			return fmt.Errorf("events: %q", said)
 		}
 		return nil
 	})
-	t.Logf("event: %s", w.refusals("b")[0])
+	t.Logf("event: %s", w.Refusals("b")[0])
 	v.Return()
 	start := time.Now()
 	w.running(time.Minute, "a", "b")
@@ -347,11 +348,11 @@ func TestLockPluginDead(t *testing.T) {
 	// It serves c and dies before it takes the lock off: c runs, so d need not
 	// wait for the lock to expire, but only for the plugin's grace.
 	v.DieInsteadOfUnlocking(0)
-	w.create(slicePod("c", "vendor-1"))
+	w.Create(slicePod("c", "vendor-1"))
 	w.running(time.Minute, "c")
 	v.Return()
 	start = time.Now()
-	w.create(slicePod("d", "vendor-1"))
+	w.Create(slicePod("d", "vendor-1"))
 	w.running(time.Minute, "d")
 	t.Logf("a lock left behind was taken over after %s", time.Since(start).Round(time.Millisecond))
 	if len(v.Refused()) > 0 {
@@ -361,12 +362,12 @@ func TestLockPluginDead(t *testing.T) {
 	// For more: the lock expires and the next pod gets it. When the plugin is
 	// back, the first one is refused, rather than served with the other's cards.
 	v.Die()
-	w.create(slicePod("e", "vendor-1"))
+	w.Create(slicePod("e", "vendor-1"))
 	w.lockNames("vendor-1", "e")
-	w.bound("e")
+	w.Bound("e")
 	start = time.Now()
-	w.create(slicePod("f", "vendor-1"))
-	w.bound("f")
+	w.Create(slicePod("f", "vendor-1"))
+	w.Bound("f")
 	t.Logf("an abandoned lock was taken over after %s", time.Since(start).Round(time.Millisecond))
 	if took := time.Since(start); took < (expiry-3)*time.Second {
 		t.Errorf("it was taken over after %s, before it expired", took)
@@ -382,25 +383,25 @@ func TestLockPluginDead(t *testing.T) {
 // TestLockSchedulerKilled: the scheduler is killed while it holds locks.
 func TestLockSchedulerKilled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	v := w.plugin(2, random(100*time.Millisecond))
 	p := w.newProxy()
-	forever := func() { <-w.ctx.Done() }
+	forever := func() { <-w.Ctx.Done() }
 	p.delay.Store(&forever)
-	s := w.scheduler("scheduler", "--kubeconfig="+p.kubeconfig(t))
-	w.create(slicePod("stays", "vendor-1"), slicePod("goes", "vendor-2"))
+	s := w.Scheduler("scheduler", "--kubeconfig="+p.kubeconfig(t))
+	w.Create(slicePod("stays", "vendor-1"), slicePod("goes", "vendor-2"))
 	w.lockNames("vendor-1", "stays")
 	w.lockNames("vendor-2", "goes")
 	s.Kill()
-	w.delete("goes")
+	w.Delete("goes")
 	if got := len(w.locks()); got != 2 {
 		t.Fatalf("locks: %v, want both still there", w.locks())
 	}
 	p.delay.Store(nil)
 	start := time.Now()
-	w.must(s.Start())
+	w.Must(s.Start())
 	w.running(time.Minute, "stays")
-	w.eventually("the other lock taken off", time.Minute, func() error {
+	w.Eventually("the other lock taken off", time.Minute, func() error {
 		if left := w.locks(); len(left) > 0 {
 			return fmt.Errorf("%v", left)
 		}
@@ -412,12 +413,12 @@ func TestLockSchedulerKilled(t *testing.T) {
 	var names []string
 	for i := range 40 {
 		name := fmt.Sprintf("p%d", i)
-		w.create(slicePod(name, fmt.Sprintf("vendor-%d", i%2+1)))
+		w.Create(slicePod(name, fmt.Sprintf("vendor-%d", i%2+1)))
 		names = append(names, name)
-		if i%4 == 3 {
+		if i%8 == 7 {
 			time.Sleep(time.Duration(source.IntN(1500)) * time.Millisecond)
 			s.Kill()
-			w.must(s.Start())
+			w.Must(s.Start())
 		}
 	}
 	w.running(2*time.Minute, names...)
@@ -429,22 +430,21 @@ func TestLockSchedulerKilled(t *testing.T) {
 // another one takes over, the old one goes on.
 func TestLockTwoLeaders(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	v := w.plugin(4, random(50*time.Millisecond))
-	election := []string{"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s"}
 	p := w.newProxy()
 	var bindings, patches atomic.Int64
 	release := make(chan struct{})
-	old := w.scheduler("old", append(election, "--kubeconfig="+p.kubeconfig(t))...)
-	w.create(slicePod("first", "vendor-4"))
+	old := w.Scheduler("old", "--kubeconfig="+p.kubeconfig(t))
+	w.Create(slicePod("first", "vendor-4"))
 	w.running(time.Minute, "first")
 	// Two nodes' locks are written and their Bindings held back; then the
 	// writes of other nodes' locks are held back too.
 	holdBinding := func() { bindings.Add(1); <-release }
 	p.delay.Store(&holdBinding)
 	names := []string{"first", "a1", "a2"}
-	w.create(slicePod("a1", "vendor-1"), slicePod("a2", "vendor-2"))
-	w.eventually("Bindings in flight", time.Minute, func() error {
+	w.Create(slicePod("a1", "vendor-1"), slicePod("a2", "vendor-2"))
+	w.Eventually("Bindings in flight", time.Minute, func() error {
 		if bindings.Load() < 2 {
 			return fmt.Errorf("%d", bindings.Load())
 		}
@@ -455,19 +455,19 @@ func TestLockTwoLeaders(t *testing.T) {
 	for i := range 12 {
 		name := fmt.Sprintf("b%d", i)
 		names = append(names, name)
-		w.create(slicePod(name, fmt.Sprintf("vendor-%d", i%4+1)))
+		w.Create(slicePod(name, fmt.Sprintf("vendor-%d", i%4+1)))
 	}
-	w.eventually("locks in flight", time.Minute, func() error {
+	w.Eventually("locks in flight", time.Minute, func() error {
 		if patches.Load() < 2 {
 			return fmt.Errorf("%d", patches.Load())
 		}
 		return nil
 	})
-	w.must(old.Signal(syscall.SIGSTOP))
+	w.Must(old.Signal(syscall.SIGSTOP))
 	start := time.Now()
-	w.scheduler("new", election...)
-	w.eventually("the new leader's first pod", time.Minute, func() error {
-		for _, p := range w.pods() {
+	w.Scheduler("new")
+	w.Eventually("the new leader's first pod", time.Minute, func() error {
+		for _, p := range w.Pods() {
 			if p.Name != "first" && p.Spec.NodeName != "" {
 				return nil
 			}
@@ -478,7 +478,7 @@ func TestLockTwoLeaders(t *testing.T) {
 	p.delay.Store(nil)
 	p.delayLock.Store(nil)
 	close(release)
-	w.must(old.Signal(syscall.SIGCONT))
+	w.Must(old.Signal(syscall.SIGCONT))
 	w.running(time.Minute, names...)
 	<-old.Exited() // it lost its lease
 	t.Logf("%d Bindings and %d locks of the old leader arrived late", bindings.Load(), patches.Load())

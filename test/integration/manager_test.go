@@ -1,22 +1,18 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +20,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // seedDevice is the Device of Koordinator's documentation, for a node of any
@@ -71,13 +68,12 @@ func TestManager(t *testing.T) {
 			map[string]any{"level": "None"},
 		},
 	})
-	w := newOpenWorld(t, local.Config{AuditPolicy: policy})
+	w := &world{harness.New(t, bin(""), harness.Audited(t.TempDir(), policy))}
+	w.Simulate()
 	scenario := func(name string, run func(managed)) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
-			sub := *w
-			sub.TB, sub.ctx = t, t.Context()
-			run(managed{&sub})
+			run(managed{&world{w.Part(t)}})
 		})
 	}
 	scenario("seed", managed.seed)
@@ -89,7 +85,6 @@ func TestManager(t *testing.T) {
 	scenario("flapping", managed.flapping)
 	scenario("restart", managed.restart)
 	scenario("election", managed.election)
-	scenario("no right to quotas", managed.noQuotas)
 	scenario("command", managed.command)
 	scenario("interrupted", managed.interrupted)
 	scenario("refuses to start", managed.refusesToStart) // removes the Device definition
@@ -104,52 +99,12 @@ func (w managed) seed() {
 	w.wantLabels("sample-node1", map[string]string{"node.koordinator.sh/gpu-vendor": "metax", "node.koordinator.sh/gpu-model": "C500"})
 	w.wantEvent("sample-node1", "CardsAdvertised", "1 of 1 cards healthy", "koordinator.sh/gpu-core 100", "koordinator.sh/gpu-memory 64Gi")
 
-	w.kubectl("label", "device", "sample-node1", "node.koordinator.sh/gpu-driver-version=3.8.30")
+	w.Kubectl("label", "device", "sample-node1", "node.koordinator.sh/gpu-driver-version=3.8.30")
 	w.wantLabels("sample-node1", map[string]string{
 		"node.koordinator.sh/gpu-vendor": "metax", "node.koordinator.sh/gpu-model": "C500", "node.koordinator.sh/gpu-driver-version": "3.8.30",
 	})
-	w.kubectl("label", "device", "sample-node1", "node.koordinator.sh/gpu-driver-version-")
+	w.Kubectl("label", "device", "sample-node1", "node.koordinator.sh/gpu-driver-version-")
 	w.wantLabels("sample-node1", map[string]string{"node.koordinator.sh/gpu-vendor": "metax", "node.koordinator.sh/gpu-model": "C500"})
-}
-
-// noQuotas: after a rollback, a manager that starts again has the rights of the version
-// before budgets. It does everything else.
-func (w managed) noQuotas() {
-	roles := w.client.RbacV1().ClusterRoles()
-	role, err := roles.Get(w.ctx, "daybreak-manager", metav1.GetOptions{})
-	w.must(err)
-	before := *role.DeepCopy()
-	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-		return slices.Contains(r.Resources, "resourcequotas") || slices.Contains(r.Resources, "namespaces")
-	})
-	if len(role.Rules) == len(before.Rules) {
-		w.Fatalf("the manager has no right to quotas: %v", before.Rules)
-	}
-	role, err = roles.Update(w.ctx, role, metav1.UpdateOptions{})
-	w.must(err)
-	w.Cleanup(func() {
-		before.ResourceVersion = role.ResourceVersion
-		_, err := roles.Update(context.Background(), &before, metav1.UpdateOptions{})
-		w.must(err)
-	})
-	w.eventually("the right is gone", 10*time.Second, func() error {
-		review, err := w.client.AuthorizationV1().SubjectAccessReviews().Create(w.ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: local.ManagerUser, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "resourcequotas"},
-		}}, metav1.CreateOptions{})
-		if err == nil && review.Status.Allowed {
-			err = errors.New("it is not")
-		}
-		return err
-	})
-	m := w.manager("manager", manager.Config{AuditInterval: time.Second})
-	w.node("without-quotas", twoCards)
-	w.wantKoord("without-quotas", cards(2))
-	w.eventually("an audit", 20*time.Second, func() error {
-		if done, err := m.metric(`daybreak_manager_audits_total{result="done"}`); err != nil || done == 0 {
-			return fmt.Errorf("%v audits are done: %w", done, err)
-		}
-		return nil
-	})
 }
 
 // whatRuns: cards become unhealthy under pods that hold them.
@@ -174,22 +129,22 @@ func (w managed) whatRuns() {
 	ended := holder.DeepCopy()
 	ended.Name = "ended"
 	ended.Spec.Containers[0].Resources.Limits = corev1.ResourceList{wire.KoordMemory: resource.MustParse("128Gi")}
-	w.create(holder, ended)
-	w.eventually("pods run", 30*time.Second, func() error {
-		for _, p := range w.pods() {
+	w.Create(holder, ended)
+	w.Eventually("pods run", 30*time.Second, func() error {
+		for _, p := range w.Pods() {
 			if p.Status.Phase != corev1.PodRunning {
 				return fmt.Errorf("%s is %s", p.Name, p.Status.Phase)
 			}
 		}
 		return nil
 	})
-	_, err := w.client.CoreV1().Pods("default").Patch(w.ctx, "ended", types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
-	w.must(err)
+	_, err := w.Client.CoreV1().Pods("default").Patch(w.Ctx, "ended", types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
+	w.Must(err)
 
 	w.patchDevice("busy", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
 	w.wantKoord("busy", cards(1, "koordinator.sh/gpu-core", "200", "koordinator.sh/gpu-memory-ratio", "200"))
 	w.wantEvent("busy", "CardsUnhealthy", "as much of koordinator.sh/gpu-core, koordinator.sh/gpu-memory-ratio as the pods on it ask for")
-	w.eventually("metrics", 10*time.Second, func() error {
+	w.Eventually("metrics", 10*time.Second, func() error {
 		for series, want := range map[string]float64{
 			`daybreak_manager_node_compute_percent{node="busy"}`: 200,
 			`daybreak_manager_node_memory_bytes{node="busy"}`:    64 << 30,
@@ -201,7 +156,7 @@ func (w managed) whatRuns() {
 		}
 		return nil
 	})
-	w.delete("holder", "ended")
+	w.Delete("holder", "ended")
 	w.wantKoord("busy", cards(1))
 }
 
@@ -229,7 +184,7 @@ func (w managed) badInventory() {
 	w.wantKoord("unread", cards(2))
 	w.patchDevice("unread", `[{"op":"replace","path":"/spec/devices/1/minor","value":0}]`)
 	w.wantEvent("unread", "BadInventory", "the node goes on advertising what it did before", "same minor number 0")
-	w.eventually("metrics", 10*time.Second, func() error {
+	w.Eventually("metrics", 10*time.Second, func() error {
 		if got, err := m.metric("daybreak_manager_nodes_with_bad_inventory"); err != nil || got != 1 {
 			return fmt.Errorf("%v, want 1: %w", got, err)
 		}
@@ -245,19 +200,19 @@ func (w managed) deviceDeleted() {
 	w.node("gone", twoCards)
 	// This label was there before; it is its owner's.
 	w.node("labelled", "")
-	w.kubectl("label", "node", "labelled", "node.koordinator.sh/gpu-model=C500")
-	w.must(w.cluster.Apply(w.ctx, strings.NewReader(strings.ReplaceAll(seedDevice, "NODE", "labelled"))))
+	w.Kubectl("label", "node", "labelled", "node.koordinator.sh/gpu-model=C500")
+	w.Must(w.Apply(w.Ctx, strings.NewReader(strings.ReplaceAll(seedDevice, "NODE", "labelled"))))
 	w.wantKoord("gone", cards(2))
 	w.wantKoord("labelled", cards(1))
-	w.kubectl("delete", "device", "gone", "labelled")
+	w.Kubectl("delete", "device", "gone", "labelled")
 	kubelets := map[string]string{"metax-tech.com/sgpu": "16"}
 	w.wantKoord("gone", kubelets)
 	w.wantKoord("labelled", kubelets)
 	w.wantLabels("gone", map[string]string{})
 	w.wantLabels("labelled", map[string]string{"node.koordinator.sh/gpu-model": "C500"})
 	w.wantEvent("gone", "CardsWithdrawn")
-	w.eventually("mark of node gone", 10*time.Second, func() error {
-		node, err := w.client.CoreV1().Nodes().Get(w.ctx, "gone", metav1.GetOptions{})
+	w.Eventually("mark of node gone", 10*time.Second, func() error {
+		node, err := w.Client.CoreV1().Nodes().Get(w.Ctx, "gone", metav1.GetOptions{})
 		if mark, ok := node.Annotations[wire.AnnotationAdvertised]; err == nil && ok {
 			err = fmt.Errorf("still there: %q", mark)
 		}
@@ -273,12 +228,12 @@ func (w managed) otherVendor() {
 	for _, name := range []string{"nvidia", "unlabelled"} {
 		w.kubelet(name, `{"status":{"capacity":{"koordinator.sh/gpu-core":"700","koordinator.sh/gpu":"700"},"allocatable":{"koordinator.sh/gpu-core":"700","koordinator.sh/gpu":"700"}}}`)
 	}
-	w.kubectl("label", "node", "nvidia", "node.koordinator.sh/gpu-vendor=nvidia")
+	w.Kubectl("label", "node", "nvidia", "node.koordinator.sh/gpu-vendor=nvidia")
 	w.manager("manager", manager.Config{})
 	w.node("sentinel", seedDevice)
 	w.wantKoord("sentinel", cards(1))
-	w.kubectl("delete", "device", "nvidia")
-	w.kubectl("delete", "device", "sentinel")
+	w.Kubectl("delete", "device", "nvidia")
+	w.Kubectl("delete", "device", "sentinel")
 	w.wantKoord("sentinel", map[string]string{"metax-tech.com/sgpu": "16"})
 	w.wantKoord("nvidia", theirs)
 	w.wantKoord("unlabelled", theirs)
@@ -303,7 +258,7 @@ func (w managed) flapping() {
 	w.patchDevice("flapping", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
 	w.wantKoord("flapping", cards(1))
 	applied, err := m.metric(`daybreak_manager_node_patches_total{result="applied"}`)
-	w.must(err)
+	w.Must(err)
 	w.Logf("41 changes of health, %v patches", applied)
 	// Two for the first time (metadata and status), three more at once, and one
 	// in ten seconds after that.
@@ -320,7 +275,7 @@ func (w managed) writes(mark string) map[string]int {
 	w.node(mark, seedDevice)
 	w.wantKoord(mark, cards(1))
 	var count map[string]int
-	w.eventually("audit log", time.Minute, func() error {
+	w.Eventually("audit log", time.Minute, func() error {
 		count = map[string]int{}
 		seen := false
 		for _, e := range w.auditLog() {
@@ -350,11 +305,11 @@ func (w managed) restart() {
 	}
 	before := w.writes("mark")
 	healthy, err := m.metric(`daybreak_manager_cards{health="healthy"}`)
-	w.must(err)
+	w.Must(err)
 	m.Stop()
 	start := time.Now()
 	m = w.manager("manager-again", manager.Config{})
-	w.eventually("all nodes looked at", 30*time.Second, func() error {
+	w.Eventually("all nodes looked at", 30*time.Second, func() error {
 		if got, err := m.metric(`daybreak_manager_cards{health="healthy"}`); err != nil || got != healthy {
 			return fmt.Errorf("%v healthy cards, want %v: %w", got, healthy, err)
 		}
@@ -378,9 +333,9 @@ func (w managed) election() {
 	first := w.manager("first", manager.Config{LeaderElect: true, Lease: lease})
 	w.node("led-1", seedDevice)
 	w.wantKoord("led-1", cards(1))
-	health := freeAddress(w.TB)
+	health := w.FreeAddress()
 	second := w.manager("second", manager.Config{LeaderElect: true, Lease: lease, HealthAddress: health})
-	w.eventually("the second is ready", 30*time.Second, func() error {
+	w.Eventually("the second is ready", 30*time.Second, func() error {
 		_, err := get("http://" + health + "/readyz")
 		return err
 	})
@@ -388,9 +343,9 @@ func (w managed) election() {
 	w.node("led-2", seedDevice)
 	w.wantKoord("led-2", cards(1))
 	one, err := first.metric(applied)
-	w.must(err)
+	w.Must(err)
 	two, err := second.metric(applied)
-	w.must(err)
+	w.Must(err)
 	if one < 4 || two != 0 {
 		w.Errorf("the leader patched %v times, the other %v: want 4 or more, and 0", one, two)
 	}
@@ -406,20 +361,20 @@ func (w managed) election() {
 
 // daybreakManager runs the command as a user does.
 func (w managed) daybreakManager(kubeconfig string, args ...string) *exec.Cmd {
-	all := append([]string{"manager", "--kubeconfig=" + w.cluster.Kubeconfig(kubeconfig), "--metrics-bind-address=0", "--health-probe-bind-address=0", "--admission-bind-address=0"}, args...)
-	return exec.CommandContext(w.ctx, bin("daybreak"), all...)
+	all := append([]string{"manager", "--kubeconfig=" + w.Kubeconfig(kubeconfig), "--metrics-bind-address=0", "--health-probe-bind-address=0", "--admission-bind-address=0"}, args...)
+	return exec.CommandContext(w.Ctx, bin("daybreak"), all...)
 }
 
 func (w managed) command() {
-	metrics, health := freeAddress(w.TB), freeAddress(w.TB)
+	metrics, health := w.FreeAddress(), w.FreeAddress()
 	cmd := w.daybreakManager("manager", "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health)
 	var log strings.Builder
 	cmd.Stderr = &log
-	w.must(cmd.Start())
+	w.Must(cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for _, url := range []string{"http://" + health + "/healthz", "http://" + health + "/readyz", "http://" + metrics + "/metrics"} {
-		w.eventually(url, 30*time.Second, func() error {
+		w.Eventually(url, 30*time.Second, func() error {
 			_, err := get(url)
 			return err
 		})
@@ -427,14 +382,14 @@ func (w managed) command() {
 	w.node("by-command", seedDevice)
 	w.wantKoord("by-command", cards(1))
 	text, err := get("http://" + metrics + "/metrics")
-	w.must(err)
+	w.Must(err)
 	for _, want := range []string{"daybreak_manager_cards{", "daybreak_manager_node_patches_total{", "workqueue_depth{", "go_goroutines "} {
 		if !strings.Contains(text, want) {
 			w.Errorf("no %s in the metrics", want)
 		}
 	}
-	w.must(cmd.Process.Signal(syscall.SIGTERM))
-	w.eventually("it is not ready", 3*time.Second, func() error {
+	w.Must(cmd.Process.Signal(syscall.SIGTERM))
+	w.Eventually("it is not ready", 3*time.Second, func() error {
 		if _, err := get("http://" + health + "/readyz"); err == nil {
 			return errors.New("it is")
 		}
@@ -445,7 +400,7 @@ func (w managed) command() {
 	}
 	select {
 	case err := <-ended:
-		w.must(err)
+		w.Must(err)
 	case <-time.After(30 * time.Second):
 		_ = cmd.Process.Kill()
 		w.Fatalf("it does not end:\n%s", <-ended)
@@ -457,19 +412,19 @@ func (w managed) command() {
 
 // interrupted: a second Ctrl-C ends a manager that drains.
 func (w managed) interrupted() {
-	health := freeAddress(w.TB)
+	health := w.FreeAddress()
 	cmd := w.daybreakManager("manager", "--health-probe-bind-address="+health, "--leader-elect=false", "--drain=5m")
-	w.must(cmd.Start())
+	w.Must(cmd.Start())
 	ready := func() error { _, err := get("http://" + health + "/readyz"); return err }
-	w.eventually("it is ready", 30*time.Second, ready)
-	w.must(cmd.Process.Signal(os.Interrupt))
-	w.eventually("it drains", 10*time.Second, func() error {
+	w.Eventually("it is ready", 30*time.Second, ready)
+	w.Must(cmd.Process.Signal(os.Interrupt))
+	w.Eventually("it drains", 10*time.Second, func() error {
 		if ready() == nil {
 			return errors.New("it is ready")
 		}
 		return nil
 	})
-	w.must(cmd.Process.Signal(os.Interrupt))
+	w.Must(cmd.Process.Signal(os.Interrupt))
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
@@ -496,6 +451,6 @@ func (w managed) refusesToStart() {
 	refuse("this manager may not patch nodes/status: give its account a role with these verbs", w.daybreakManager("scheduler", "--leader-elect=false"))
 	refuse("there is no namespace nowhere for the lease daybreak-manager: create it", w.daybreakManager("admin", "--leader-elect-namespace=nowhere"))
 	refuse("this manager may not create leases.coordination.k8s.io in namespace default; get, update leases.coordination.k8s.io daybreak-manager in namespace default: give its account a role with these verbs", w.daybreakManager("manager", "--leader-elect-namespace=default"))
-	w.kubectl("delete", "crd", "devices.scheduling.koordinator.sh")
+	w.Kubectl("delete", "crd", "devices.scheduling.koordinator.sh")
 	refuse("apply the CustomResourceDefinition devices.scheduling.koordinator.sh first", w.daybreakManager("manager", "--leader-elect=false"))
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,9 +21,9 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // managed is a world with nodes whose kubelets know of slices only, for
@@ -35,24 +34,15 @@ type managed struct {
 
 // running is a manager under test.
 type running struct {
-	*local.Manager
+	*harness.Manager
 	url string
 }
 
 // manager starts a manager and stops it when the scenario ends.
 func (w managed) manager(name string, cfg manager.Config) *running {
 	w.Helper()
-	cfg.MetricsAddress = freeAddress(w.TB)
-	m, err := w.cluster.StartManager(w.ctx, name, cfg)
-	w.must(err)
-	w.Cleanup(func() {
-		m.Stop()
-		if w.Failed() {
-			text, _ := os.ReadFile(m.Log())
-			w.Logf("the end of %s:\n%s", name, text[max(0, len(text)-4000):])
-		}
-	})
-	return &running{m, "http://" + cfg.MetricsAddress}
+	cfg.MetricsAddress = w.FreeAddress()
+	return &running{w.Manager(name, cfg), "http://" + cfg.MetricsAddress}
 }
 
 // metric returns the value of a series, such as `x_total{result="applied"}`.
@@ -98,12 +88,12 @@ func (w managed) node(name, device string) {
 	list := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("100"), wire.ResourceSGPU: resource.MustParse("16"),
 	}
-	w.must(w.simulator.AdoptNode(w.ctx, &corev1.Node{
+	w.Must(w.Simulator.AdoptNode(w.Ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kept": "yes"}},
 		Status:     corev1.NodeStatus{Capacity: list, Allocatable: maps.Clone(list)},
 	}))
 	if device != "" {
-		w.must(w.cluster.Apply(w.ctx, strings.NewReader(strings.ReplaceAll(device, "NODE", name))))
+		w.Must(w.Apply(w.Ctx, strings.NewReader(strings.ReplaceAll(device, "NODE", name))))
 	}
 }
 
@@ -119,7 +109,7 @@ var twoCards = func() string {
 // must be the same in capacity and allocatable.
 func (w managed) koord(name string) (map[string]string, error) {
 	w.Helper()
-	node, err := w.client.CoreV1().Nodes().Get(w.ctx, name, metav1.GetOptions{})
+	node, err := w.Client.CoreV1().Nodes().Get(w.Ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +133,7 @@ func (w managed) koord(name string) (map[string]string, error) {
 func (w managed) wantKoord(node string, want map[string]string) {
 	w.Helper()
 	start := time.Now()
-	w.eventually("resources of "+node, 30*time.Second, func() error {
+	w.Eventually("resources of "+node, 30*time.Second, func() error {
 		got, err := w.koord(node)
 		if err != nil {
 			return err
@@ -171,11 +161,8 @@ func cards(n int, change ...string) map[string]string {
 
 func (w managed) wantLabels(node string, want map[string]string) {
 	w.Helper()
-	w.eventually("labels of "+node, 30*time.Second, func() error {
-		n, err := w.client.CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Eventually("labels of "+node, 30*time.Second, func() error {
+		n := w.Node(node)
 		got := map[string]string{}
 		for key, value := range n.Labels {
 			if strings.HasPrefix(key, "node.koordinator.sh/") {
@@ -192,8 +179,8 @@ func (w managed) wantLabels(node string, want map[string]string) {
 // wantEvent waits for an Event on the node and returns its text.
 func (w managed) wantEvent(node, reason string, texts ...string) {
 	w.Helper()
-	w.eventually(reason+" on "+node, 30*time.Second, func() error {
-		list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + node})
+	w.Eventually(reason+" on "+node, 30*time.Second, func() error {
+		list, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + node})
 		if err != nil {
 			return err
 		}
@@ -212,15 +199,15 @@ func (w managed) wantEvent(node, reason string, texts ...string) {
 
 func (w managed) patchDevice(name, patch string) {
 	w.Helper()
-	client, err := dynamic.NewForConfig(w.cluster.REST())
-	w.must(err)
-	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Patch(w.ctx, name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	w.must(err)
+	client, err := dynamic.NewForConfig(w.REST())
+	w.Must(err)
+	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Patch(w.Ctx, name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	w.Must(err)
 }
 
 // kubelet writes the node's status as a kubelet does: a strategic merge patch.
 func (w managed) kubelet(node, patch string) {
 	w.Helper()
-	_, err := w.client.CoreV1().Nodes().Patch(w.ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubelet"}, "status")
-	w.must(err)
+	_, err := w.Client.CoreV1().Nodes().Patch(w.Ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubelet"}, "status")
+	w.Must(err)
 }

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -153,32 +152,30 @@ func (w *world) exposed(t *testing.T) exposed {
 	const node = "watched"
 	w.adopt(node, 8)
 	h := newHardware(t, 8, 4)
-	agentAddress, schedulerAddress, managerAddress, admissionAddress := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
+	agentAddress, schedulerAddress, managerAddress, admissionAddress := w.FreeAddress(), w.FreeAddress(), w.FreeAddress(), w.FreeAddress()
 	w.agent(node, []string{fake.EnvConfig + "=" + h.path}, "--source=mxsml", "--mxsml="+library, "--sysfs="+h.sysfs(), "--metrics-bind-address="+agentAddress)
 	_, port, _ := strings.Cut(schedulerAddress, ":")
-	w.scheduler("scheduler", "--bind-address=127.0.0.1", "--secure-port="+port, "--authorization-always-allow-paths=/metrics")
-	w.must(w.cluster.Webhook(w.ctx, admissionAddress))
-	m, err := w.cluster.StartManager(w.ctx, "manager", manager.Config{
+	w.Scheduler("scheduler", "--bind-address=127.0.0.1", "--secure-port="+port, "--authorization-always-allow-paths=/metrics")
+	w.Must(w.Webhook(w.Ctx, admissionAddress))
+	w.Manager("manager", manager.Config{
 		MetricsAddress: managerAddress, AuditInterval: time.Second,
-		Admission: manager.Admission{Address: admissionAddress, Hosts: []string{"127.0.0.1"}, Rules: webhook.Rules{Schedulers: []string{"default-scheduler"}}},
+		Admission: manager.Admission{Address: admissionAddress, Rules: webhook.Rules{Schedulers: []string{"default-scheduler"}}},
 	})
-	w.must(err)
-	w.Cleanup(m.Stop)
 	w.admits()
-	w.create(pod("slice", "sgpu=1", "vcore=30", "vmemory=8"))
-	w.bound("slice")
+	w.Create(pod("slice", "sgpu=1", "vcore=30", "vmemory=8"))
+	w.Bound("slice")
 	for i := range 31 { // the fragmentation is not known of fewer than 32 pods
-		w.create(pod(fmt.Sprintf("wide-%d", i), "gpu=16"))
+		w.Create(pod(fmt.Sprintf("wide-%d", i), "gpu=16"))
 	}
 	budget := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "budget"}}
 	budget.Spec.Hard = corev1.ResourceList{}
 	for _, name := range wire.AmountResources() {
 		budget.Spec.Hard["requests."+name] = resource.MustParse("1Ti")
 	}
-	_, err = w.client.CoreV1().ResourceQuotas(budget.Namespace).Create(w.ctx, budget, metav1.CreateOptions{})
-	w.must(err)
+	_, err := w.Client.CoreV1().ResourceQuotas(budget.Namespace).Create(w.Ctx, budget, metav1.CreateOptions{})
+	w.Must(err)
 	e := exposed{}
-	w.eventually("all three expose their metrics", time.Minute, func() error {
+	w.Eventually("all three expose their metrics", time.Minute, func() error {
 		clear(e)
 		for _, url := range []string{"http://" + agentAddress, "https://" + schedulerAddress, "http://" + managerAddress} {
 			text, err := get(url + "/metrics")
@@ -262,7 +259,8 @@ func fills(text string, q *query) error {
 // processes expose, with the labels and values that they have, and what they expose
 // is written down.
 func TestMonitoring(t *testing.T) {
-	w := newWorld(t, local.Config{})
+	t.Parallel()
+	w := newWorld(t)
 	e := w.exposed(t)
 	rules := readRules(t)
 	if len(rules) == 0 {
@@ -355,22 +353,21 @@ func documented(served []string, page string) error {
 // and where no policy forbids it. The manager notices, says so once on both pods
 // and on the node, and counts it.
 func TestContinuousAudit(t *testing.T) {
-	w := newOpenWorld(t, local.Config{})
-	w.nodes(1)
-	address := freeAddress(t)
-	m, err := w.cluster.StartManager(w.ctx, "manager", manager.Config{MetricsAddress: address, AuditInterval: time.Second})
-	w.must(err)
-	w.Cleanup(m.Stop)
+	t.Parallel()
+	w := newOpenWorld(t)
+	w.AddNodes(1)
+	address := w.FreeAddress()
+	w.Manager("manager", manager.Config{MetricsAddress: address, AuditInterval: time.Second})
 	d := w.device("metax-1")
 	allocated := fmt.Sprintf(`[[{"uuid":%q,"compute":100,"vRam":65536}]]`, d.Spec.Devices[0].UUID)
 	for _, name := range []string{"first", "second"} {
 		p := pod(name, "gpu=1")
 		p.Annotations = map[string]string{wire.AnnotationAllocated: allocated}
 		p.Spec.NodeName = "metax-1"
-		w.create(p)
+		w.Create(p)
 	}
 	served := running{url: "http://" + address}
-	w.eventually("the double booking is counted", time.Minute, func() error {
+	w.Eventually("the double booking is counted", time.Minute, func() error {
 		n, err := served.metric("daybreak_manager_double_bookings_total")
 		if err == nil && n == 0 {
 			err = errors.New("none yet")
@@ -378,8 +375,8 @@ func TestContinuousAudit(t *testing.T) {
 		return err
 	})
 	reported := func() map[string]int {
-		list, err := w.client.CoreV1().Events("").List(w.ctx, metav1.ListOptions{})
-		w.must(err)
+		list, err := w.Client.CoreV1().Events("").List(w.Ctx, metav1.ListOptions{})
+		w.Must(err)
 		count := map[string]int{}
 		for i := range list.Items {
 			if e := &list.Items[i]; e.Reason == "ExclusiveShared" && e.Type == corev1.EventTypeWarning {
@@ -388,7 +385,7 @@ func TestContinuousAudit(t *testing.T) {
 		}
 		return count
 	}
-	w.eventually("it is reported", time.Minute, func() error {
+	w.Eventually("it is reported", time.Minute, func() error {
 		if n := len(reported()); n < 3 {
 			return fmt.Errorf("%d objects have an event", n)
 		}
@@ -400,8 +397,8 @@ func TestContinuousAudit(t *testing.T) {
 			t.Errorf("%s was reported %d times", object, n)
 		}
 	}
-	w.delete("second")
-	w.eventually("the violation is resolved", time.Minute, func() error {
+	w.Delete("second")
+	w.Eventually("the violation is resolved", time.Minute, func() error {
 		n, err := served.metric(`daybreak_manager_audit_violations{rule="ExclusiveShared"}`)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%v violations", n)
@@ -423,21 +420,22 @@ func seriesCount(e *corev1.Event) int {
 
 // TestPlacementEvent: the one event of a pod that was bound names its cards.
 func TestPlacementEvent(t *testing.T) {
-	w := newWorld(t, local.Config{})
-	w.nodes(2)
-	w.scheduler("scheduler")
-	w.create(pod("slice", "sgpu=1", "vcore=25", "vmemory=8"), pod("pair", "gpu=2"))
+	t.Parallel()
+	w := newWorld(t)
+	w.AddNodes(2)
+	w.Scheduler("scheduler")
+	w.Create(pod("slice", "sgpu=1", "vcore=25", "vmemory=8"), pod("pair", "gpu=2"))
 	plain := pod("plain")
 	plain.Spec.SchedulerName = "default-scheduler"
-	w.create(plain)
+	w.Create(plain)
 	for name, want := range map[string]string{
 		"slice": "25% and 8 GiB of card ", "pair": " (all linked), picked from 2 nodes with room", "plain": "",
 	} {
-		node := w.bound(name).Spec.NodeName
+		node := w.Bound(name).Spec.NodeName
 		assigned := fmt.Sprintf("Successfully assigned default/%s to %s", name, node)
 		var messages []string
-		w.eventually("event of "+name, time.Minute, func() error {
-			list, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+		w.Eventually("event of "+name, time.Minute, func() error {
+			list, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 			if err != nil {
 				return err
 			}

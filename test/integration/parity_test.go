@@ -12,10 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/simulate"
@@ -48,19 +46,19 @@ func TestParity(t *testing.T) {
 		t.Fatalf("%d of %d pods are refused: the trace should fill the cluster, and a little more", refused, len(want))
 	}
 
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	for i := range trace.Nodes {
 		w.addTraceNode(&trace.Nodes[i])
 	}
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	for i := range trace.Pods {
-		w.create(tracePod(&trace.Pods[i]))
+		w.Create(tracePod(&trace.Pods[i]))
 		w.decided(trace.Pods[i].Name)
 	}
 	if diff := cmp.Diff(want, w.placements()); diff != "" {
 		t.Errorf("placements (-simulate +scheduler):\n%s", diff)
 	}
-	w.audit()
+	w.Audit()
 }
 
 func gpuRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }
@@ -117,7 +115,14 @@ func (w *world) addTraceNode(n *simulate.Node) {
 		profile.Zones = append(profile.Zones, zone)
 		first += size
 	}
-	w.must(w.simulator.AddNode(w.ctx, n.Name, profile, corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(n.CPU, resource.DecimalSI)}))
+	topology, err := profile.Topology(n.Name)
+	w.Must(err)
+	node := local.AdvertisedNode(profile, n.Name, topology)
+	for _, list := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
+		list[corev1.ResourceCPU] = *resource.NewMilliQuantity(n.CPU, resource.DecimalSI)
+	}
+	w.Must(w.Simulator.AddNode(w.Ctx, n.Name, profile))
+	w.Must(w.Simulator.AdoptNode(w.Ctx, node))
 }
 
 // tracePod writes a pod of the trace as a user would.
@@ -142,11 +147,8 @@ func tracePod(p *simulate.Pod) *corev1.Pod {
 // decided waits until the scheduler has bound or refused the pod.
 func (w *world) decided(name string) {
 	w.Helper()
-	w.eventually("decision on pod "+name, 2*time.Minute, func() error {
-		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Eventually("decision on pod "+name, 2*time.Minute, func() error {
+		p := w.Pod(name)
 		refused := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 		})
@@ -160,9 +162,7 @@ func (w *world) decided(name string) {
 // placements returns the node and the cards of each pod.
 func (w *world) placements() map[string]string {
 	w.Helper()
-	objects, err := cluster.ReadLive(w.ctx, w.cluster.REST())
-	w.must(err)
-	out := map[string]string{}
+	objects, out := w.Objects(), map[string]string{}
 	for _, p := range objects.Pods {
 		if wire.Asks(p) {
 			out[p.Name] = "refused"

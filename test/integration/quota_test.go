@@ -23,6 +23,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -52,12 +53,13 @@ var bursts = map[string]struct {
 // answers or is killed meanwhile, the quota's limit is reached and not exceeded,
 // and no pod exists that the quota does not count.
 func TestQuotaBurst(t *testing.T) {
+	t.Parallel()
 	for _, failures := range []string{"Fail", "Ignore"} {
 		t.Run(failures, func(t *testing.T) {
-			w := newOpenWorld(t, local.Config{})
+			w := newOpenWorld(t)
 			m := w.quotaManager(failures)
-			w.nodes(3)
-			w.scheduler("scheduler")
+			w.AddNodes(3)
+			w.Scheduler("scheduler")
 			for name := range bursts {
 				for _, kill := range []bool{false, true} {
 					what := name
@@ -75,21 +77,17 @@ func TestQuotaBurst(t *testing.T) {
 // manager as a process of its own. It returns when the manager writes amounts.
 func (w *world) quotaManager(failures string) *local.Process {
 	w.Helper()
-	address := freeAddress(w.TB)
-	params := w.cluster.Policies()
+	address := w.FreeAddress()
+	params := w.Policies()
 	params.URL, params.FailurePolicy = "https://"+address, failures
-	w.must(w.cluster.Guard(w.ctx, params))
+	w.Must(w.Guard(w.Ctx, params))
 	text, err := policy.Webhook(params)
-	w.must(err)
-	w.must(w.cluster.Apply(w.ctx, bytes.NewReader(text)))
-	m := w.cluster.NewProcess("manager", bin("daybreak"), "manager", "--kubeconfig="+w.cluster.Kubeconfig("manager"), "--leader-elect=false", "--drain=0",
+	w.Must(err)
+	w.Must(w.Apply(w.Ctx, bytes.NewReader(text)))
+	m := w.NewProcess("manager", bin("daybreak"), "manager", "--kubeconfig="+w.Kubeconfig("manager"), "--leader-elect=false", "--drain=0",
 		"--metrics-bind-address="+manager.Off, "--health-probe-bind-address="+manager.Off, "--dashboard-bind-address="+manager.Off,
 		"--admission-bind-address="+address, "--admission-host=127.0.0.1", "--scheduler-name=default-scheduler", "-v=2")
-	w.must(m.Start())
-	w.Cleanup(func() {
-		m.Kill()
-		w.logEnd(m, "manager")
-	})
+	w.Run(m)
 	w.metered()
 	return m
 }
@@ -97,8 +95,8 @@ func (w *world) quotaManager(failures string) *local.Process {
 // metered waits until the manager writes amounts.
 func (w *world) metered() {
 	w.Helper()
-	w.eventually("amounts are written", time.Minute, func() error {
-		p, err := w.client.CoreV1().Pods("default").Create(w.ctx, pod("try", "sgpu=1"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	w.Eventually("amounts are written", time.Minute, func() error {
+		p, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, pod("try", "sgpu=1"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			return err
 		}
@@ -112,12 +110,12 @@ func (w *world) metered() {
 // quota creates a namespace whose quota must hold, and returns when it does.
 func (w *world) quota(namespace string, name corev1.ResourceName, hard string) {
 	w.Helper()
-	w.namespace(namespace, enforced)
+	w.Namespace(namespace, enforced)
 	key := "requests." + name
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "budget"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{key: resource.MustParse(hard)}}}
-	_, err := w.client.CoreV1().ResourceQuotas(namespace).Create(w.ctx, q, metav1.CreateOptions{})
-	w.must(err)
-	w.eventually("the quota is counted", time.Minute, func() error {
+	_, err := w.Client.CoreV1().ResourceQuotas(namespace).Create(w.Ctx, q, metav1.CreateOptions{})
+	w.Must(err)
+	w.Eventually("the quota is counted", time.Minute, func() error {
 		if _, err := w.used(namespace, name); err != nil {
 			return err
 		}
@@ -127,7 +125,7 @@ func (w *world) quota(namespace string, name corev1.ResourceName, hard string) {
 
 // used returns how much of the quota is used.
 func (w *world) used(namespace string, name corev1.ResourceName) (int64, error) {
-	q, err := w.client.CoreV1().ResourceQuotas(namespace).Get(w.ctx, "budget", metav1.GetOptions{})
+	q, err := w.Client.CoreV1().ResourceQuotas(namespace).Get(w.Ctx, "budget", metav1.GetOptions{})
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +140,7 @@ func (w *world) burst(t *testing.T, namespace, name string, m *local.Process, ki
 	b := bursts[name]
 	w.quota(namespace, b.resource, b.hard)
 	t.Cleanup(func() {
-		_ = w.client.CoreV1().Pods(namespace).DeleteCollection(w.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{})
+		_ = w.Client.CoreV1().Pods(namespace).DeleteCollection(w.Ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{})
 	})
 	var created, exceeded, absent atomic.Int64
 	gate := make(chan struct{}) // opens for all but the first pods when the manager is killed
@@ -152,16 +150,16 @@ func (w *world) burst(t *testing.T, namespace, name string, m *local.Process, ki
 	}
 	var clients sync.WaitGroup
 	for c := range burstClients {
-		pods := w.clientOf(w.cluster.REST()).CoreV1().Pods(namespace)
+		pods := w.ClientOf(w.REST()).CoreV1().Pods(namespace)
 		clients.Go(func() {
 			for i := c; i < burstPods; i += burstClients {
 				if i >= first {
 					<-gate
 				}
-				p := podFor(fmt.Sprintf("p-%d", i), "", b.dialects[i%2])
+				p := harness.PodFor(fmt.Sprintf("p-%d", i), "", b.dialects[i%2])
 				p.Namespace = namespace
 				for {
-					_, err := pods.Create(w.ctx, p, metav1.CreateOptions{})
+					_, err := pods.Create(w.Ctx, p, metav1.CreateOptions{})
 					switch {
 					case err == nil:
 						created.Add(1)
@@ -170,7 +168,7 @@ func (w *world) burst(t *testing.T, namespace, name string, m *local.Process, ki
 					case kill && (apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook") ||
 						apierrors.IsForbidden(err) && strings.Contains(err.Error(), deniedByQuota)):
 						absent.Add(1)
-						if machine.Sleep(w.ctx, 50*time.Millisecond) {
+						if machine.Sleep(w.Ctx, 50*time.Millisecond) {
 							continue // as a controller does
 						}
 					default:
@@ -194,7 +192,7 @@ func (w *world) burst(t *testing.T, namespace, name string, m *local.Process, ki
 		}
 	})
 	if kill {
-		w.eventually("the first pods are created", time.Minute, func() error {
+		w.Eventually("the first pods are created", time.Minute, func() error {
 			if n := created.Load(); n < first {
 				return fmt.Errorf("%d", n)
 			}
@@ -202,30 +200,30 @@ func (w *world) burst(t *testing.T, namespace, name string, m *local.Process, ki
 		})
 		close(gate)
 		m.Kill()
-		w.eventually("pods are rejected", time.Minute, func() error {
+		w.Eventually("pods are rejected", time.Minute, func() error {
 			if n := absent.Load(); n < 3*burstClients {
 				return fmt.Errorf("%d", n)
 			}
 			return nil
 		})
 		t.Logf("without a manager: %d pods exist, %d times one was rejected", created.Load(), absent.Load())
-		w.must(m.Start())
+		w.Must(m.Start())
 	}
 	clients.Wait()
 	close(ended)
 	watcher.Wait()
-	pods, err := w.client.CoreV1().Pods(namespace).List(w.ctx, metav1.ListOptions{})
-	w.must(err)
+	pods, err := w.Client.CoreV1().Pods(namespace).List(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	if n := int64(len(pods.Items)); n != b.fit || created.Load() != b.fit || created.Load()+exceeded.Load() != burstPods {
 		t.Errorf("%d pods exist, %d were created and %d exceed the quota; want %d of %d", n, created.Load(), exceeded.Load(), b.fit, burstPods)
 	}
 	used, err := w.used(namespace, b.resource)
-	w.must(err)
+	w.Must(err)
 	if used != b.used {
 		t.Errorf("used %d, want %d", used, b.used)
 	}
-	w.eventually("all are placed", time.Minute, func() error {
-		pods, err := w.client.CoreV1().Pods(namespace).List(w.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
+	w.Eventually("all are placed", time.Minute, func() error {
+		pods, err := w.Client.CoreV1().Pods(namespace).List(w.Ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
 		if err == nil && len(pods.Items) > 0 {
 			err = fmt.Errorf("%s: %v", pods.Items[0].Name, pods.Items[0].Status.Conditions)
 		}
@@ -237,9 +235,9 @@ func (w *world) burst(t *testing.T, namespace, name string, m *local.Process, ki
 // withinQuota checks that every pod of the namespace carries amounts and that their
 // sum is no more than fits.
 func (w *world) withinQuota(t *testing.T, namespace string, name corev1.ResourceName, most int64) {
-	pods, err := w.client.CoreV1().Pods(namespace).List(w.ctx, metav1.ListOptions{})
+	pods, err := w.Client.CoreV1().Pods(namespace).List(w.Ctx, metav1.ListOptions{})
 	if err != nil {
-		if w.ctx.Err() == nil {
+		if w.Ctx.Err() == nil {
 			t.Errorf("list: %v", err)
 		}
 		return
@@ -263,30 +261,29 @@ func (w *world) withinQuota(t *testing.T, namespace string, name corev1.Resource
 // quotas must hold, and only those that Daybreak would schedule; with a manager they
 // have its amounts, whatever their users wrote.
 func TestQuotaPolicy(t *testing.T) {
+	t.Parallel()
 	for _, g := range []guards{byServer, byManager, byManagerAlone} {
 		t.Run(string(g), func(t *testing.T) {
 			t.Parallel()
-			w := newOpenWorld(t, local.Config{})
-			address := freeAddress(t)
-			params := w.cluster.Policies()
+			w := newOpenWorld(t)
+			address := w.FreeAddress()
+			params := w.Policies()
 			params.URL, params.FailurePolicy, params.NoMatchConditions = "https://"+address, "Ignore", g == byManagerAlone
 			cfg := manager.Admission{}
 			if g == byServer {
-				w.must(w.cluster.Guard(w.ctx, params))
+				w.Must(w.Guard(w.Ctx, params))
 				text, err := policy.Webhook(params)
-				w.must(err)
-				w.must(w.cluster.Apply(w.ctx, bytes.NewReader(text)))
+				w.Must(err)
+				w.Must(w.Apply(w.Ctx, bytes.NewReader(text)))
 			} else {
-				var err error
-				cfg.Policies, err = w.cluster.Validate(w.ctx, params, address)
-				w.must(err)
+				cfg.Policies = w.Validate(params, address)
 			}
 			m := w.startManager("manager", address, cfg)
 			w.metered()
-			w.nodes(1)
-			w.scheduler("scheduler")
-			w.namespace("team", enforced)
-			w.namespace("free", nil)
+			w.AddNodes(1)
+			w.Scheduler("scheduler")
+			w.Namespace("team", enforced)
+			w.Namespace("free", nil)
 			w.quotaThere()
 			m.Stop()
 			w.quotaAway(g)
@@ -299,11 +296,11 @@ func TestQuotaPolicy(t *testing.T) {
 				return
 			}
 			params.QuotaEverywhere = true
-			w.must(w.cluster.Guard(w.ctx, params))
+			w.Must(w.Guard(w.Ctx, params))
 			text, err := policy.Webhook(params)
-			w.must(err)
-			w.must(w.cluster.Apply(w.ctx, bytes.NewReader(bytes.ReplaceAll(text, []byte(address), []byte(freeAddress(t)))))) // no manager listens there
-			w.eventually("quotas hold everywhere", time.Minute, func() error {
+			w.Must(err)
+			w.Must(w.Apply(w.Ctx, bytes.NewReader(bytes.ReplaceAll(text, []byte(address), []byte(w.FreeAddress()))))) // no manager listens there
+			w.Eventually("quotas hold everywhere", time.Minute, func() error {
 				_, err := w.admitted("free", "everywhere", "daybreak", "gpu: 1")
 				if err == nil || !strings.Contains(err.Error(), deniedByQuota) {
 					return fmt.Errorf("not denied: %w", err)
@@ -316,12 +313,12 @@ func TestQuotaPolicy(t *testing.T) {
 
 // admitted creates a pod as a dry run, and returns it as it would be.
 func (w *world) admitted(namespace, name, scheduler, limits string, change ...func(*corev1.Pod)) (*corev1.Pod, error) {
-	p := podFor(name, scheduler, limits)
+	p := harness.PodFor(name, scheduler, limits)
 	p.Namespace = namespace
 	for _, c := range change {
 		c(p)
 	}
-	return w.client.CoreV1().Pods(namespace).Create(w.ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return w.Client.CoreV1().Pods(namespace).Create(w.Ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
 // amountsIn returns the amounts that such a pod gets; nil without.
@@ -391,26 +388,26 @@ func (w *world) quotaAway(g guards) {
 		w.mirrorPasses("away")
 	}
 	// A pod from before: it exists without amounts when the namespace gets the label.
-	before := podFor("before", "daybreak", "sgpu: 1, vcore: 5, vmemory: 1")
+	before := harness.PodFor("before", "daybreak", "sgpu: 1, vcore: 5, vmemory: 1")
 	before.Namespace = "free"
-	w.create(before)
-	_, err := w.client.CoreV1().Namespaces().Patch(w.ctx, "free", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, wire.LabelQuota, wire.QuotaEnforced), metav1.PatchOptions{})
-	w.must(err)
-	_, err = w.client.CoreV1().Pods("free").Patch(w.ctx, "before", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
-	w.must(err)
-	_, err = w.client.CoreV1().Namespaces().Patch(w.ctx, "free", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, wire.LabelQuota), metav1.PatchOptions{})
-	w.must(err)
+	w.Create(before)
+	_, err := w.Client.CoreV1().Namespaces().Patch(w.Ctx, "free", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, wire.LabelQuota, wire.QuotaEnforced), metav1.PatchOptions{})
+	w.Must(err)
+	_, err = w.Client.CoreV1().Pods("free").Patch(w.Ctx, "before", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	w.Must(err)
+	_, err = w.Client.CoreV1().Namespaces().Patch(w.Ctx, "free", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, wire.LabelQuota), metav1.PatchOptions{})
+	w.Must(err)
 }
 
 // mirrorPasses checks that a kubelet may show a static pod with cards.
 func (w *world) mirrorPasses(name string) {
 	w.Helper()
-	config := w.cluster.REST()
+	config := w.REST()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:metax-0", Groups: []string{"system:nodes", "system:masters"}}
-	p := podFor("mirror-"+name, "default-scheduler", "gpu: 1")
+	p := harness.PodFor("mirror-"+name, "default-scheduler", "gpu: 1")
 	p.Namespace, p.Spec.NodeName = "team", "metax-0"
 	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-	if _, err := w.clientOf(config).CoreV1().Pods("team").Create(w.ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+	if _, err := w.ClientOf(config).CoreV1().Pods("team").Create(w.Ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 		w.Errorf("a static pod: %v", err)
 	}
 }
@@ -418,14 +415,14 @@ func (w *world) mirrorPasses(name string) {
 // resizeRejected checks that the amounts of a pod that runs can't change.
 func (w *world) resizeRejected() {
 	w.Helper()
-	p := podFor("resized", "", "sgpu: 1, vcore: 5, vmemory: 1, cpu: 1")
+	p := harness.PodFor("resized", "", "sgpu: 1, vcore: 5, vmemory: 1, cpu: 1")
 	p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired}}
-	w.create(p)
-	w.bound("resized")
-	pods := w.client.CoreV1().Pods("default")
+	w.Create(p)
+	w.Bound("resized")
+	pods := w.Client.CoreV1().Pods("default")
 	patch := func(name corev1.ResourceName, amount string, subresources ...string) error {
 		text := fmt.Appendf(nil, `{"spec":{"containers":[{"name":"c","resources":{"limits":{%q:%q},"requests":{%q:%q}}}]}}`, name, amount, name, amount)
-		_, err := pods.Patch(w.ctx, "resized", types.StrategicMergePatchType, text, metav1.PatchOptions{}, subresources...)
+		_, err := pods.Patch(w.Ctx, "resized", types.StrategicMergePatchType, text, metav1.PatchOptions{}, subresources...)
 		return err
 	}
 	if err := patch(corev1.ResourceCPU, "2", "resize"); err != nil {
@@ -438,5 +435,5 @@ func (w *world) resizeRejected() {
 			}
 		}
 	}
-	w.delete("resized")
+	w.Delete("resized")
 }

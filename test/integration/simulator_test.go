@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -20,9 +19,9 @@ import (
 // expect of kubelets.
 func TestSimulator(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.nodes(2)
-	w.scheduler("scheduler")
+	w := newWorld(t)
+	w.AddNodes(2)
+	w.Scheduler("scheduler")
 	w.jobCompletes()
 	w.jobDeleted()
 	w.graceHonoured()
@@ -33,8 +32,8 @@ func TestSimulator(t *testing.T) {
 func (w *world) jobCompletes() {
 	w.Helper()
 	w.job("short", "sleep", "1")
-	w.eventually("the Job completes", time.Minute, func() error {
-		job, err := w.client.BatchV1().Jobs("default").Get(w.ctx, "short", metav1.GetOptions{})
+	w.Eventually("the Job completes", time.Minute, func() error {
+		job, err := w.Client.BatchV1().Jobs("default").Get(w.Ctx, "short", metav1.GetOptions{})
 		if err == nil && job.Status.Succeeded != 2 {
 			err = fmt.Errorf("%+v", job.Status)
 		}
@@ -46,22 +45,22 @@ func (w *world) jobCompletes() {
 func (w *world) jobDeleted() {
 	w.Helper()
 	w.job("long", "serve")
-	w.eventually("the Job runs", time.Minute, func() error {
-		job, err := w.client.BatchV1().Jobs("default").Get(w.ctx, "long", metav1.GetOptions{})
+	w.Eventually("the Job runs", time.Minute, func() error {
+		job, err := w.Client.BatchV1().Jobs("default").Get(w.Ctx, "long", metav1.GetOptions{})
 		if err == nil && (job.Status.Ready == nil || *job.Status.Ready != 2) {
 			err = fmt.Errorf("%+v", job.Status)
 		}
 		return err
 	})
-	w.must(w.client.CoreV1().Pods("default").DeleteCollection(w.ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "job-name=long"}))
-	w.eventually("the Job counts the pods as failed", time.Minute, func() error {
-		job, err := w.client.BatchV1().Jobs("default").Get(w.ctx, "long", metav1.GetOptions{})
+	w.Must(w.Client.CoreV1().Pods("default").DeleteCollection(w.Ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "job-name=long"}))
+	w.Eventually("the Job counts the pods as failed", time.Minute, func() error {
+		job, err := w.Client.BatchV1().Jobs("default").Get(w.Ctx, "long", metav1.GetOptions{})
 		if err == nil && job.Status.Failed != 2 {
 			err = fmt.Errorf("%+v", job.Status)
 		}
 		return err
 	})
-	w.must(w.client.BatchV1().Jobs("default").Delete(w.ctx, "long", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}))
+	w.Must(w.Client.BatchV1().Jobs("default").Delete(w.Ctx, "long", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}))
 }
 
 // job creates a Job of two pods with four cards each.
@@ -69,24 +68,24 @@ func (w *world) job(name string, command ...string) {
 	w.Helper()
 	template := pod(name, "gpu=4").Spec
 	template.RestartPolicy, template.Containers[0].Command = corev1.RestartPolicyNever, command
-	_, err := w.client.BatchV1().Jobs("default").Create(w.ctx, &batchv1.Job{
+	_, err := w.Client.BatchV1().Jobs("default").Create(w.Ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       batchv1.JobSpec{Completions: new(int32(2)), Parallelism: new(int32(2)), Template: corev1.PodTemplateSpec{Spec: template}},
 	}, metav1.CreateOptions{})
-	w.must(err)
+	w.Must(err)
 }
 
 func (w *world) graceHonoured() {
 	w.Helper()
 	sleeper := pod("sleeper", "sgpu=1", "vcore=10", "vmemory=1")
 	sleeper.Spec.Containers[0].Command = []string{"sleep", "infinity"}
-	w.create(sleeper)
+	w.Create(sleeper)
 	w.running(time.Minute, "sleeper")
 	const grace = 3
 	begin := time.Now()
-	w.must(w.client.CoreV1().Pods("default").Delete(w.ctx, "sleeper", metav1.DeleteOptions{GracePeriodSeconds: new(int64(grace))}))
-	w.eventually("the pod is gone", time.Minute, func() error {
-		_, err := w.client.CoreV1().Pods("default").Get(w.ctx, "sleeper", metav1.GetOptions{})
+	w.Must(w.Client.CoreV1().Pods("default").Delete(w.Ctx, "sleeper", metav1.DeleteOptions{GracePeriodSeconds: new(int64(grace))}))
+	w.Eventually("the pod is gone", time.Minute, func() error {
+		_, err := w.Client.CoreV1().Pods("default").Get(w.Ctx, "sleeper", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -108,21 +107,18 @@ func (w *world) podResized() {
 		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "metax-1"}
 		return p
 	}
-	w.create(with("resized", "1"), with("other", "100"))
+	w.Create(with("resized", "1"), with("other", "100"))
 	w.running(time.Minute, "resized", "other")
 	resize := func(cpu string) {
 		w.Helper()
 		patch := fmt.Appendf(nil, `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":%q}}}]}}`, cpu)
-		_, err := w.client.CoreV1().Pods("default").Patch(w.ctx, "resized", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "resize")
-		w.must(err)
+		_, err := w.Client.CoreV1().Pods("default").Patch(w.Ctx, "resized", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "resize")
+		w.Must(err)
 	}
 	has := func(cpu, pending string) {
 		w.Helper()
-		w.eventually("the container has "+cpu+" CPUs", time.Minute, func() error {
-			p, err := w.client.CoreV1().Pods("default").Get(w.ctx, "resized", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
+		w.Eventually("the container has "+cpu+" CPUs", time.Minute, func() error {
+			p := w.Pod("resized")
 			reason := ""
 			for _, c := range p.Status.Conditions {
 				if c.Type == corev1.PodResizePending {
@@ -140,20 +136,20 @@ func (w *world) podResized() {
 	has("2", "")
 	resize("50")
 	has("2", corev1.PodReasonDeferred)
-	w.delete("other")
+	w.Delete("other")
 	has("50", "")
-	w.delete("resized")
+	w.Delete("resized")
 }
 
 // nodeCreatedAgain: the Node comes back with all that it had, and takes pods.
 func (w *world) nodeCreatedAgain() {
 	w.Helper()
-	nodes := w.client.CoreV1().Nodes()
-	w.must(nodes.Delete(w.ctx, "metax-2", metav1.DeleteOptions{}))
-	_, err := nodes.Create(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "metax-2"}}, metav1.CreateOptions{})
-	w.must(err)
-	w.eventually("the node is registered again", time.Minute, func() error {
-		node, err := nodes.Get(w.ctx, "metax-2", metav1.GetOptions{})
+	nodes := w.Client.CoreV1().Nodes()
+	w.Must(nodes.Delete(w.Ctx, "metax-2", metav1.DeleteOptions{}))
+	_, err := nodes.Create(w.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "metax-2"}}, metav1.CreateOptions{})
+	w.Must(err)
+	w.Eventually("the node is registered again", time.Minute, func() error {
+		node, err := nodes.Get(w.Ctx, "metax-2", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -165,15 +161,15 @@ func (w *world) nodeCreatedAgain() {
 	})
 	back := pod("back", "gpu=8")
 	back.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "metax-2"}
-	w.create(back)
+	w.Create(back)
 	w.running(time.Minute, "back")
-	w.audit()
+	w.Audit()
 
 	patch := []byte(`{"status":{"capacity":{"metax-tech.com/sgpu":null},"allocatable":{"metax-tech.com/sgpu":"1"}}}`)
-	_, err = nodes.Patch(w.ctx, "metax-1", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	w.must(err)
-	w.eventually("the counts are restored", time.Minute, func() error {
-		node, err := nodes.Get(w.ctx, "metax-1", metav1.GetOptions{})
+	_, err = nodes.Patch(w.Ctx, "metax-1", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	w.Must(err)
+	w.Eventually("the counts are restored", time.Minute, func() error {
+		node, err := nodes.Get(w.Ctx, "metax-1", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

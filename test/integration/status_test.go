@@ -25,6 +25,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
 // columns is how wide lines are. With it no line of the golden files is wrapped
@@ -35,8 +36,8 @@ const columns = 98
 // returns what it prints and its exit code.
 func (w *world) run(args ...string) (stdout, stderr string, code int) {
 	w.Helper()
-	cmd := exec.CommandContext(w.ctx, bin("kubectl"), append([]string{"daybreak"}, args...)...)
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+w.cluster.Kubeconfig("admin"), "COLUMNS="+strconv.Itoa(columns))
+	cmd := exec.CommandContext(w.Ctx, bin("kubectl"), append([]string{"daybreak"}, args...)...)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+w.Kubeconfig("admin"), "COLUMNS="+strconv.Itoa(columns))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	var exit *exec.ExitError
@@ -49,11 +50,11 @@ func (w *world) run(args ...string) (stdout, stderr string, code int) {
 // dump writes the cluster to a file as kubectl shows it.
 func (w *world) dump(format string) string {
 	w.Helper()
-	cmd := exec.CommandContext(w.ctx, bin("kubectl"), "--kubeconfig", w.cluster.Kubeconfig("admin"), "get", "nodes,devices,pods", "-A", "-o", format)
+	cmd := exec.CommandContext(w.Ctx, bin("kubectl"), "--kubeconfig", w.Kubeconfig("admin"), "get", "nodes,devices,pods,leases", "-A", "-o", format)
 	text, err := cmd.Output()
-	w.must(err)
+	w.Must(err)
 	path := filepath.Join(w.TempDir(), "dump."+format)
-	w.must(os.WriteFile(path, text, 0o600))
+	w.Must(os.WriteFile(path, text, 0o600))
 	return path
 }
 
@@ -95,23 +96,24 @@ func golden(t *testing.T, name, text string) {
 // in use.
 func (w *world) mixture() {
 	w.Helper()
-	w.nodes(3)
-	w.scheduler("scheduler")
+	w.AddNodes(3)
+	w.Scheduler("scheduler")
+	w.Must(w.Apply(w.Ctx, strings.NewReader(manifest.Lease("manager", `"toleratedTaint":"metax-tech.com/gpu:NoSchedule"`))))
 	fixed := pod("fixed", "sgpu=1", "vcore=50", "vmemory=16")
 	fixed.Annotations = map[string]string{wire.AnnotationQoS: "fixed-share"}
 	for _, p := range []*corev1.Pod{
 		pod("whole", "gpu=2"), pod("slice-a", "sgpu=1", "vcore=30", "vmemory=8"), pod("slice-b", "sgpu=1", "vcore=20", "vmemory=4"), fixed,
 	} {
-		w.create(p)
-		w.bound(p.Name)
+		w.Create(p)
+		w.Bound(p.Name)
 	}
-	sick := w.bound("fixed")
-	w.sicken(sick.Spec.NodeName, w.cardsOf(sick)[0])
+	sick := w.Bound("fixed")
+	w.sicken(sick.Spec.NodeName, w.CardsOf(sick)[0])
 	w.sicken("metax-2", 3)
-	w.create(pod("wide", "gpu=16"), pod("deep", "sgpu=1", "vcore=10", "vmemory=100"))
+	w.Create(pod("wide", "gpu=16"), pod("deep", "sgpu=1", "vcore=10", "vmemory=100"))
 	for _, name := range []string{"wide", "deep"} {
-		w.eventually("pod "+name+" refused", time.Minute, func() error {
-			if len(w.refusals(name)) == 0 {
+		w.Eventually("pod "+name+" refused", time.Minute, func() error {
+			if len(w.Refusals(name)) == 0 {
 				return errors.New("no event yet")
 			}
 			return nil
@@ -125,7 +127,8 @@ var estimate = regexp.MustCompile(`\n *"estimate": \[[^\]]*\],`)
 // TestStatus: what status, explain, audit and place say of a live cluster is what
 // they say of the same cluster in files; and it is what it should be.
 func TestStatus(t *testing.T) {
-	w := newOpenWorld(t, local.Config{}, local.WithoutAgents()) // which would put the Device right
+	t.Parallel()
+	w := newOpenWorld(t, local.WithoutAgents()) // which would put the Device right
 	w.mixture()
 	commands := map[string]struct {
 		args     []string
@@ -178,7 +181,7 @@ func TestStatus(t *testing.T) {
 	// The reasons are the event's.
 	explained, _, _ := w.run("explain", "wide")
 	_, sentence, _ := strings.Cut(strings.SplitN(explained, "\n", 2)[0], " nodes: ")
-	if events := strings.Join(w.refusals("wide"), "\n"); sentence == "" || !strings.Contains(events, sentence) {
+	if events := strings.Join(w.Refusals("wide"), "\n"); sentence == "" || !strings.Contains(events, sentence) {
 		t.Errorf("explain says %q, the events say %q", sentence, events)
 	}
 }
@@ -201,33 +204,34 @@ func widestLine(text string) int {
 // sicken makes a card unhealthy, as an agent would.
 func (w *world) sicken(node string, card int) {
 	w.Helper()
-	client, err := dynamic.NewForConfig(w.cluster.REST())
-	w.must(err)
+	client, err := dynamic.NewForConfig(w.REST())
+	w.Must(err)
 	devices := client.Resource(v1alpha1.GroupVersion.WithResource("devices"))
 	patch := `[{"op":"replace","path":"/spec/devices/3/health","value":false},` +
 		`{"op":"replace","path":"/spec/devices/3/conditions","value":[{"type":"Healthy","status":"False","reason":"UncorrectableECC","message":"two errors","lastTransitionTime":"2026-03-15T10:00:00Z"}]}]`
 	patch = strings.ReplaceAll(patch, "/3/", "/"+string(rune('0'+card))+"/")
-	_, err = devices.Patch(w.ctx, node, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	w.must(err)
+	_, err = devices.Patch(w.Ctx, node, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	w.Must(err)
 }
 
 // TestStatusWatch: a change shows up as a new block, also after the API server hung
 // or ended; that it does is shown; and Ctrl-C ends it well.
 func TestStatusWatch(t *testing.T) {
-	w := newWorld(t, local.Config{})
-	w.nodes(1)
-	w.scheduler("scheduler")
-	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Minute)
+	t.Parallel()
+	w := newOwnWorld(t, local.Config{})
+	w.AddNodes(1)
+	w.Scheduler("scheduler")
+	ctx, cancel := context.WithTimeout(w.Ctx, 5*time.Minute)
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "out")
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	w.must(err)
+	w.Must(err)
 	defer out.Close()
-	cmd := exec.CommandContext(ctx, bin("daybreak"), "status", "--watch", "--kubeconfig", w.cluster.Kubeconfig("admin"))
+	cmd := exec.CommandContext(ctx, bin("daybreak"), "status", "--watch", "--kubeconfig", w.Kubeconfig("admin"))
 	cmd.Stdout, cmd.Stderr = out, out
-	w.must(cmd.Start())
+	w.Must(cmd.Start())
 	shown := func(want string) {
-		w.eventually("the watch shows "+want, time.Minute, func() error {
+		w.Eventually("the watch shows "+want, time.Minute, func() error {
 			text, err := os.ReadFile(path)
 			if err == nil && !strings.Contains(string(text), want) {
 				err = errors.New(string(text))
@@ -236,27 +240,27 @@ func TestStatusWatch(t *testing.T) {
 		})
 	}
 	shown(".... ....")
-	w.create(pod("two", "gpu=2"))
+	w.Create(pod("two", "gpu=2"))
 	shown("##.. ....")
 	// A server that hangs ends no watch, and shows no change.
-	w.must(w.cluster.APIServer.Signal(syscall.SIGSTOP))
+	w.Must(w.APIServer.Signal(syscall.SIGSTOP))
 	shown("connection lost at ")
-	w.must(w.cluster.APIServer.Signal(syscall.SIGCONT))
-	w.must(w.cluster.WaitReady(w.ctx))
+	w.Must(w.APIServer.Signal(syscall.SIGCONT))
+	w.Must(w.WaitReady(w.Ctx))
 	change := func(patch string) {
-		_, err := w.client.CoreV1().Nodes().Patch(w.ctx, "metax-1", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		w.must(err)
+		_, err := w.Client.CoreV1().Nodes().Patch(w.Ctx, "metax-1", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		w.Must(err)
 	}
 	change(`{"spec":{"unschedulable":true}}`)
 	shown("metax-1: the node is cordoned")
-	w.must(os.Truncate(path, 0))
-	w.cluster.APIServer.Kill()
+	w.Must(os.Truncate(path, 0))
+	w.APIServer.Kill()
 	shown("connection lost at ")
-	w.must(w.cluster.APIServer.Start())
-	w.must(w.cluster.WaitReady(w.ctx))
+	w.Must(w.APIServer.Start())
+	w.Must(w.WaitReady(w.Ctx))
 	change(`{"spec":{"unschedulable":false,"taints":[{"key":"team","effect":"NoSchedule"}]}}`)
 	shown("metax-1: the node has the taint team:NoSchedule")
-	w.must(cmd.Process.Signal(os.Interrupt))
+	w.Must(cmd.Process.Signal(os.Interrupt))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v", err)
 	}

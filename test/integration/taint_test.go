@@ -7,9 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 )
@@ -18,21 +16,18 @@ import (
 // themselves, and other pods do not.
 func TestAdvisedTaint(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
-	w.nodes(1)
-	address := freeAddress(t)
-	w.must(w.cluster.Webhook(w.ctx, address))
+	w := newWorld(t)
+	w.AddNodes(1)
+	address := w.FreeAddress()
+	w.Must(w.Webhook(w.Ctx, address))
 	w.startManager("manager", address, manager.Admission{Rules: webhook.Rules{Taint: webhook.Taint{Key: "metax-tech.com/gpu", Effect: corev1.TaintEffectNoSchedule}}})
 	w.admits()
-	w.kubectl("taint", "node", "--all", "metax-tech.com/gpu=:NoSchedule")
-	w.scheduler("scheduler")
-	w.create(pod("with", "sgpu=1"), pod("without"))
-	w.bound("with")
-	w.eventually("the pod without cards is refused", time.Minute, func() error {
-		p, err := w.client.CoreV1().Pods("default").Get(w.ctx, "without", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	w.Kubectl("taint", "node", "--all", "metax-tech.com/gpu=:NoSchedule")
+	w.Scheduler("scheduler")
+	w.Create(pod("with", "sgpu=1"), pod("without"))
+	w.Bound("with")
+	w.Eventually("the pod without cards is refused", time.Minute, func() error {
+		p := w.Pod("without")
 		refused := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable
 		})

@@ -43,16 +43,16 @@ type incumbent struct {
 func (w *world) inhabit(node string, in *incumbent) {
 	w.Helper()
 	in.pod.Spec.SchedulerName = "another-scheduler"
-	w.create(in.pod)
-	pods := w.client.CoreV1().Pods("default")
+	w.Create(in.pod)
+	pods := w.Client.CoreV1().Pods("default")
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": in.annotations, "labels": in.labels}})
-	w.must(err)
-	_, err = pods.Patch(w.ctx, in.pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	w.must(err)
+	w.Must(err)
+	_, err = pods.Patch(w.Ctx, in.pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	w.Must(err)
 	if in.lock {
 		w.setLock(node, time.Now().Format(time.RFC3339)+",default,"+in.pod.Name)
 	}
-	w.must(pods.Bind(w.ctx, &corev1.Binding{
+	w.Must(pods.Bind(w.Ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: in.pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{}))
 	w.running(time.Minute, in.pod.Name)
@@ -130,9 +130,9 @@ func byHAMi(node string, p *corev1.Pod, qos string, shares ...[]hamiShare) *incu
 // TestTakeoverHAMi: a cluster that HAMi filled is taken over while its pods run.
 func TestTakeoverHAMi(t *testing.T) {
 	t.Parallel()
-	w := newOpenWorld(t, local.Config{})
+	w := newOpenWorld(t)
 	v := w.plugin(1, nil)
-	w.must(v.AddNode(w.ctx, "vendor-native", &discover.Profile{Model: "C500", MemoryMiB: 65536, Cards: 8, Mode: gpu.ModeNative, Driver: "3.8.30"}))
+	w.Must(v.AddNode(w.Ctx, "vendor-native", &discover.Profile{Model: "C500", MemoryMiB: 65536, Cards: 8, Mode: gpu.ModeNative, Driver: "3.8.30"}))
 	c := w.cardNames()
 	const node, native = "vendor-1", "vendor-native"
 	share := func(card string, memory, cores int) []hamiShare {
@@ -157,12 +157,12 @@ func TestTakeoverHAMi(t *testing.T) {
 	counted := byHAMi(native, containersOf("whole", limitsOf("gpu", "2")), "", []hamiShare{whole(0), whole(1)})
 	w.inhabit(native, counted)
 
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	w.wantShares(node, sliced)
 	if used := w.usedCards(native); used != 2 {
 		t.Errorf("%d whole cards are booked, want 2", used)
 	}
-	w.audit()
+	w.Audit()
 	// What is left can be used to the last piece, and nothing else.
 	on := func(p *corev1.Pod, node string, cards ...string) *corev1.Pod {
 		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
@@ -171,21 +171,21 @@ func TestTakeoverHAMi(t *testing.T) {
 		}
 		return p
 	}
-	w.create(
+	w.Create(
 		on(pod("rest-0", "sgpu=1", "vcore=10", "vmemory=52"), node, c[0]), annotated(on(pod("rest-3", "sgpu=1", "vcore=65", "vmemory=46"), node, c[3]), wire.AnnotationQoS, "fixed-share"),
 		annotated(on(pod("rest-4", "sgpu=1", "vmemory=60"), node, c[4]), wire.AnnotationClass, "online"),
 		on(pod("rest-6", "sgpu=1"), node), on(pod("rest-7", "sgpu=1"), node), on(pod("rest-native", "gpu=6"), native),
 	)
 	w.running(2*time.Minute, "rest-0", "rest-3", "rest-4", "rest-6", "rest-7", "rest-native")
-	w.create(on(pod("late", "sgpu=2"), node), on(pod("late-native", "gpu=2"), native), on(pod("late-0", "sgpu=1", "vcore=1", "vmemory=1"), node, c[0]))
+	w.Create(on(pod("late", "sgpu=2"), node), on(pod("late-native", "gpu=2"), native), on(pod("late-0", "sgpu=1", "vcore=1", "vmemory=1"), node, c[0]))
 	for _, name := range []string{"late", "late-native", "late-0"} {
 		w.refused(name)
 	}
-	w.audit()
+	w.Audit()
 	// Pods of before end, and their cards are free.
-	w.delete("alone", "whole", "plain")
+	w.Delete("alone", "whole", "plain")
 	w.running(2*time.Minute, "late", "late-native", "late-0")
-	w.audit()
+	w.Audit()
 	w.quiet(v)
 }
 
@@ -193,8 +193,7 @@ func TestTakeoverHAMi(t *testing.T) {
 func (w *world) refused(name string) {
 	w.Helper()
 	w.decided(name)
-	p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
-	w.must(err)
+	p := w.Pod(name)
 	if p.Spec.NodeName != "" {
 		w.Errorf("pod %s was bound: %s", name, p.Annotations[wire.AnnotationAllocated])
 	}
@@ -296,18 +295,18 @@ func (w *world) koordDevice(node string, cards []string) {
 		})
 	}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
-	w.must(err)
-	client, err := dynamic.NewForConfig(w.cluster.REST())
-	w.must(err)
-	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Create(w.ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{FieldManager: "koordlet"})
-	w.must(err)
+	w.Must(err)
+	client, err := dynamic.NewForConfig(w.REST())
+	w.Must(err)
+	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Create(w.Ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{FieldManager: "koordlet"})
+	w.Must(err)
 }
 
 // TestTakeoverKoordinator: a cluster that Koordinator filled is taken over while
 // its pods run; one node with its adapter for the vendor's plugin, one without.
 func TestTakeoverKoordinator(t *testing.T) {
 	t.Parallel()
-	w := newOpenWorld(t, local.Config{}, local.WithoutAgents())
+	w := newOpenWorld(t, local.WithoutAgents())
 	v := w.plugin(1, nil)
 	cards := w.cardNames()
 	w.koordDevice("vendor-1", cards)
@@ -334,10 +333,10 @@ func TestTakeoverKoordinator(t *testing.T) {
 		w.inhabit("koord-1", in)
 	}
 
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	w.wantShares("vendor-1", adapted)
 	w.wantShares("koord-1", plain)
-	w.audit()
+	w.Audit()
 	on := func(p *corev1.Pod, node string) *corev1.Pod {
 		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 		return p
@@ -346,19 +345,19 @@ func TestTakeoverKoordinator(t *testing.T) {
 		return on(containersOf(name, limits), node)
 	}
 	rest := limitsOf("koordinator.sh/gpu.shared", "1", "koordinator.sh/gpu-core", "40", "koordinator.sh/gpu-memory", "28Gi", "sgpu", "1")
-	w.create(annotated(koord("rest-a", "vendor-1", rest), wire.AnnotationUseCards, cards[0]), annotated(koord("rest-b", "koord-1", rest.DeepCopy()), wire.AnnotationUseCards, bare[0]))
-	w.create(on(pod("whole-b", "sgpu=1"), "koord-1"))
+	w.Create(annotated(koord("rest-a", "vendor-1", rest), wire.AnnotationUseCards, cards[0]), annotated(koord("rest-b", "koord-1", rest.DeepCopy()), wire.AnnotationUseCards, bare[0]))
+	w.Create(on(pod("whole-b", "sgpu=1"), "koord-1"))
 	for i := range 5 {
-		w.create(on(pod(fmt.Sprintf("whole-a-%d", i), "sgpu=1"), "vendor-1"))
+		w.Create(on(pod(fmt.Sprintf("whole-a-%d", i), "sgpu=1"), "vendor-1"))
 	}
 	w.running(2*time.Minute, "rest-a", "whole-a-0", "whole-a-1", "whole-a-2", "whole-a-3", "whole-a-4")
 	w.running(time.Minute, "rest-b", "whole-b")
-	w.create(on(pod("late-a", "sgpu=2"), "vendor-1"))
+	w.Create(on(pod("late-a", "sgpu=2"), "vendor-1"))
 	w.refused("late-a")
-	w.audit()
-	w.delete("a-full")
+	w.Audit()
+	w.Delete("a-full")
 	w.running(2*time.Minute, "late-a")
-	w.audit()
+	w.Audit()
 	w.quiet(v)
 }
 
@@ -372,7 +371,7 @@ func (w *world) bareNode(name string, cards int) {
 		list[key] = resource.MustParse(strconv.Itoa(100 * cards))
 	}
 	list[wire.KoordMemory] = resource.MustParse(strconv.Itoa(64*cards) + "Gi")
-	w.must(w.simulator.AdoptNode(w.ctx, &corev1.Node{
+	w.Must(w.Simulator.AdoptNode(w.Ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}, Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}},
 		Status:     corev1.NodeStatus{Capacity: list, Allocatable: list.DeepCopy()},
 	}))

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -63,25 +62,19 @@ func (k *kubeletIDs) GetAllocatableResources(context.Context, *podresources.Allo
 func (w *world) alongside(node string, mode gpu.Mode, k *kubeletIDs) {
 	w.Helper()
 	dir, err := os.MkdirTemp("", "k")
-	w.must(err)
+	w.Must(err)
 	w.Cleanup(func() { _ = os.RemoveAll(dir) })
 	var config net.ListenConfig
-	listener, err := config.Listen(w.ctx, "unix", filepath.Join(dir, "r.sock"))
-	w.must(err)
+	listener, err := config.Listen(w.Ctx, "unix", filepath.Join(dir, "r.sock"))
+	w.Must(err)
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, k)
 	go func() { _ = server.Serve(listener) }()
 	w.Cleanup(server.Stop)
-	w.must(os.Mkdir(filepath.Join(dir, "plugins"), 0o755))
-	agent, err := w.cluster.NewAgent(w.ctx, bin("daybreak"), node, "--serve=on", "--source=simulated", "--profile=c500-2x4", "--mode="+string(mode), "--drain=0s",
+	w.Must(os.Mkdir(filepath.Join(dir, "plugins"), 0o755))
+	w.Run(w.NewAgent(node, "--serve=on", "--source=simulated", "--profile=c500-2x4", "--mode="+string(mode), "--drain=0s",
 		"--device-plugin-dir="+filepath.Join(dir, "plugins"), "--pod-resources-socket="+filepath.Join(dir, "r.sock"), "--state-dir="+filepath.Join(dir, "state"),
-		"--cdi-dir="+filepath.Join(dir, "cdi"), "--runtime-endpoint=unix://"+filepath.Join(dir, "runtime.sock"))
-	w.must(err)
-	w.must(agent.Start())
-	w.Cleanup(func() {
-		agent.Kill()
-		w.logEnd(agent, "agent of "+node)
-	})
+		"--cdi-dir="+filepath.Join(dir, "cdi"), "--runtime-endpoint=unix://"+filepath.Join(dir, "runtime.sock")))
 }
 
 // vendorNode creates a node as the vendor's plugin alone leaves it, and returns
@@ -89,13 +82,12 @@ func (w *world) alongside(node string, mode gpu.Mode, k *kubeletIDs) {
 func (w *world) vendorNode(name string, mode gpu.Mode) []string {
 	w.Helper()
 	kinds, err := discover.LoadProfiles("c500-2x4")
-	w.must(err)
+	w.Must(err)
 	profile := kinds[0]
 	profile.Mode = mode
-	node, err := local.NodeOf(&profile, name)
-	w.must(err)
 	topology, err := profile.Topology(name)
-	w.must(err)
+	w.Must(err)
+	node := local.NodeOf(&profile, name, topology)
 	var cards, list []string
 	for i := range topology.Len() {
 		cards = append(cards, string(topology.Card(i).ID))
@@ -107,7 +99,7 @@ func (w *world) vendorNode(name string, mode gpu.Mode) []string {
 		delete(node.Status.Capacity, wire.ResourceGPU)
 		delete(node.Status.Allocatable, wire.ResourceGPU)
 	}
-	w.must(w.simulator.AdoptNode(w.ctx, node))
+	w.Must(w.Simulator.AdoptNode(w.Ctx, node))
 	return cards
 }
 
@@ -115,7 +107,7 @@ func (w *world) vendorNode(name string, mode gpu.Mode) []string {
 func (w *world) silent(p *corev1.Pod, node string) {
 	w.Helper()
 	p.Spec.NodeName = node
-	w.create(p)
+	w.Create(p)
 	w.running(time.Minute, p.Name)
 }
 
@@ -130,16 +122,16 @@ func onNode(p *corev1.Pod, node string) *corev1.Pod {
 // agent has read the cards from kubelet's ids; then it takes what is left.
 func TestTakeoverVendorOnly(t *testing.T) {
 	t.Parallel()
-	w := newOpenWorld(t, local.Config{})
+	w := newOpenWorld(t)
 	const sliced, native = "sliced", "native"
 	c, n := w.vendorNode(sliced, gpu.ModeSGPU), w.vendorNode(native, gpu.ModeNative)
 	w.silent(pod("part", "sgpu=1", "vcore=30", "vmemory=16"), sliced)
 	w.silent(pod("alone", "sgpu=1"), sliced)
 	w.silent(pod("pair", "gpu=2"), native)
-	w.scheduler("scheduler")
-	w.create(onNode(pod("slice", "sgpu=1", "vcore=10", "vmemory=1"), sliced))
+	w.Scheduler("scheduler")
+	w.Create(onNode(pod("slice", "sgpu=1", "vcore=10", "vmemory=1"), sliced))
 	w.refused("slice")
-	if text := strings.Join(w.refusals("slice"), "\n"); !strings.Contains(text, "1 has a pod whose cards are not known") {
+	if text := strings.Join(w.Refusals("slice"), "\n"); !strings.Contains(text, "1 has a pod whose cards are not known") {
 		t.Errorf("the message of the pod is %q", text)
 	}
 	if used := w.usedCards(native); used != 2 {
@@ -154,38 +146,38 @@ func TestTakeoverVendorOnly(t *testing.T) {
 	w.alongside(sliced, gpu.ModeSGPU, ids)
 	w.alongside(native, gpu.ModeNative, whole)
 	start := time.Now()
-	w.bound("slice")
+	w.Bound("slice")
 	t.Logf("the node took a pod %s after its agent was started", time.Since(start).Round(100*time.Millisecond))
-	w.kubectl("annotate", "node", sliced, wire.AnnotationLock+"-") // as the plugin would
+	w.Kubectl("annotate", "node", sliced, wire.AnnotationLock+"-") // as the plugin would
 	taken := []*incumbent{
 		{pod: pod("part"), want: map[string][]string{"c": {c[3] + ":30:16384"}}}, {pod: pod("alone"), want: map[string][]string{"c": {c[5] + ":100:65536"}}},
 		{pod: pod("slice"), want: map[string][]string{"c": {c[3] + ":10:1024"}}},
 	}
 	w.wantShares(sliced, taken)
 	w.wantSharesSoon(native, &incumbent{pod: pod("pair"), want: map[string][]string{"c": {n[2] + ":100:65536", n[6] + ":100:65536"}}})
-	w.audit()
+	w.Audit()
 
-	w.create(onNode(pod("six", "sgpu=6"), sliced), onNode(pod("six-whole", "gpu=6"), native))
-	six := w.bound("six")
+	w.Create(onNode(pod("six", "sgpu=6"), sliced), onNode(pod("six-whole", "gpu=6"), native))
+	six := w.Bound("six")
 	if text := six.Annotations[wire.AnnotationAllocated]; strings.Contains(text, c[3]) || strings.Contains(text, c[5]) {
 		t.Errorf("a taken card was given: %s", text)
 	}
-	w.bound("six-whole")
-	w.kubectl("annotate", "node", sliced, wire.AnnotationLock+"-")
-	w.create(onNode(pod("late", "sgpu=1"), sliced), onNode(pod("late-whole", "gpu=2"), native))
+	w.Bound("six-whole")
+	w.Kubectl("annotate", "node", sliced, wire.AnnotationLock+"-")
+	w.Create(onNode(pod("late", "sgpu=1"), sliced), onNode(pod("late-whole", "gpu=2"), native))
 	w.refused("late")
 	w.refused("late-whole")
-	w.audit()
-	w.delete("alone", "pair")
-	w.bound("late")
-	w.bound("late-whole")
-	w.audit()
+	w.Audit()
+	w.Delete("alone", "pair")
+	w.Bound("late")
+	w.Bound("late-whole")
+	w.Audit()
 }
 
 // wantSharesSoon is wantShares for one pod, when the agent has reported it.
 func (w *world) wantSharesSoon(node string, in *incumbent) {
 	w.Helper()
-	w.eventually("the cards of "+in.pod.Name+" are known", time.Minute, func() error {
+	w.Eventually("the cards of "+in.pod.Name+" are known", time.Minute, func() error {
 		if d := w.device(node); d == nil || d.Annotations[wire.AnnotationPluginAllocations] == "" {
 			return fmt.Errorf("the Device is %+v", d)
 		}
@@ -220,8 +212,8 @@ func newDevice(d *v1alpha1.Device) {
 // and fields that are not known yet.
 func TestTakeoverVersions(t *testing.T) {
 	t.Parallel()
-	w := newOpenWorld(t, local.Config{}, local.WithoutAgents())
-	w.nodes(3)
+	w := newOpenWorld(t, local.WithoutAgents())
+	w.AddNodes(3)
 	w.rewriteDevice("metax-1", oldDevice)
 	w.rewriteDevice("metax-2", newDevice)
 	card := func(node string, i int) string { return w.device(node).Spec.Devices[i].UUID }
@@ -239,21 +231,21 @@ func TestTakeoverVersions(t *testing.T) {
 			"daybreak-gpu.io/of-tomorrow": "{",
 		}})
 	}
-	w.scheduler("scheduler")
+	w.Scheduler("scheduler")
 	for i := range 3 {
 		node := fmt.Sprintf("metax-%d", i+1)
 		a, b := card(node, 0), card(node, 1)
 		want := map[string][]string{"c0": {a + ":30:8192"}}
 		w.wantShares(node, []*incumbent{{pod: pod(node + "-old"), want: want}, {pod: pod(node + "-new"), want: map[string][]string{"c0": {b + ":30:8192"}}}})
-		w.create(onNode(pod(node+"-six", "gpu=6"), node))
-		got := w.bound(node + "-six").Annotations[wire.AnnotationAllocated]
+		w.Create(onNode(pod(node+"-six", "gpu=6"), node))
+		got := w.Bound(node + "-six").Annotations[wire.AnnotationAllocated]
 		if strings.Contains(got, a) || strings.Contains(got, b) {
 			t.Errorf("a taken card was given: %s", got)
 		}
-		w.create(onNode(pod(node+"-one", "gpu=1"), node))
+		w.Create(onNode(pod(node+"-one", "gpu=1"), node))
 		w.refused(node + "-one")
 	}
-	w.audit()
+	w.Audit()
 }
 
 // rewriteDevice makes the Device of a node one of another version.
@@ -262,51 +254,9 @@ func (w *world) rewriteDevice(node string, change func(*v1alpha1.Device)) {
 	d := w.device(node)
 	change(d)
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
-	w.must(err)
-	client, err := dynamic.NewForConfig(w.cluster.REST())
-	w.must(err)
-	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Update(w.ctx, &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{})
-	w.must(err)
-}
-
-// TestTakeoverBinaries runs an older version's agent and scheduler alongside those
-// of this one; DAYBREAK_OLD names its binary, without which there is nothing to
-// run. The formats are tested without it, above.
-func TestTakeoverBinaries(t *testing.T) {
-	old := os.Getenv("DAYBREAK_OLD")
-	if old == "" {
-		t.Skip("DAYBREAK_OLD names no older bin/daybreak")
-	}
-	w := newOpenWorld(t, local.Config{})
-	binaries := map[string]string{"old": old, "new": bin("daybreak")}
-	for version, binary := range binaries {
-		node := "node-" + version
-		w.adopt(node, 8)
-		a, err := w.cluster.NewAgent(w.ctx, binary, node, "--serve=off", "--source=simulated", "--profile=c500-2x4")
-		w.must(err)
-		w.must(a.Start())
-		t.Cleanup(a.Kill)
-		w.deviceSays(node, "8 cards of the agent that is "+version, func(d *v1alpha1.Device) bool { return healthyCards(d) == 8 })
-	}
-	// Each scheduler in turn, twice, on both nodes.
-	for i, version := range []string{"old", "new", "old", "new"} {
-		p := w.cluster.NewProcess(fmt.Sprintf("scheduler-%d", i), binaries[version], "scheduler", "--kubeconfig="+w.cluster.Kubeconfig("scheduler"), "--profile=default-scheduler", "--leader-elect=false", "--secure-port=0")
-		w.must(p.Start())
-		for _, node := range []string{"node-old", "node-new"} {
-			name := fmt.Sprintf("%s-%s-%d", version, node, i)
-			w.create(onNode(pod(name, "gpu=1"), node), onNode(pod(name+"-slice", "sgpu=1", "vcore=20", "vmemory=8"), node))
-			w.bound(name)
-			w.bound(name + "-slice")
-		}
-		w.audit()
-		p.Kill()
-	}
-	for _, node := range []string{"node-old", "node-new"} {
-		text, err := json.Marshal(w.status(node).Free)
-		w.must(err)
-		t.Logf("%s has left: %s", node, text)
-		if used := w.usedCards(node); used != 5 {
-			t.Errorf("%s: %d cards are used, want 4 and one with 4 slices", node, used)
-		}
-	}
+	w.Must(err)
+	client, err := dynamic.NewForConfig(w.REST())
+	w.Must(err)
+	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Update(w.Ctx, &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{})
+	w.Must(err)
 }

@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/daybreak-gpu/daybreak/internal/local"
 )
 
 // BenchmarkThroughput compares how fast the scheduler is with the default
@@ -23,8 +21,8 @@ import (
 //	go test -run '^$' -bench Throughput -benchtime 3x ./test/integration
 func BenchmarkThroughput(b *testing.B) {
 	const nodes, pods = 200, 1000
-	w := newWorld(b, local.Config{})
-	w.nodes(nodes)
+	w := newWorld(b)
+	w.AddNodes(nodes)
 	w.bindAll("binpack", pods) // so that nothing is done for the first time
 	took := map[string]time.Duration{}
 	for range b.N {
@@ -47,25 +45,25 @@ func (w *world) bindAll(policy string, pods int) time.Duration {
 	group.SetLimit(16)
 	for i := range pods {
 		group.Go(func() error {
-			_, err := w.client.CoreV1().Pods("default").Create(w.ctx, usualPod(i), metav1.CreateOptions{})
+			_, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, usualPod(i), metav1.CreateOptions{})
 			return err
 		})
 	}
-	w.must(group.Wait())
+	w.Must(group.Wait())
 	bindings := w.bindings()
-	args := []string{"--profile=default-scheduler", "--leader-elect=false"}
+	args := []string{"--profile=default-scheduler"}
 	if policy != "" {
 		args = append(args, "--policy="+policy)
 	}
-	s := w.cluster.NewScheduler("scheduler-"+policy, args...)
-	w.must(s.Start())
-	defer s.Kill()
+	s := w.NewScheduler("scheduler-"+policy, args...)
+	w.Must(s.Start())
+	defer s.Stop()
 	first, last := w.countBindings(bindings, pods)
-	w.audit()
+	w.Audit()
 
-	w.must(w.client.CoreV1().Pods("default").DeleteCollection(w.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}))
-	w.eventually("all pods gone", 2*time.Minute, func() error {
-		if n := len(w.pods()); n > 0 {
+	w.Must(w.Client.CoreV1().Pods("default").DeleteCollection(w.Ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}))
+	w.Eventually("all pods gone", 2*time.Minute, func() error {
+		if n := len(w.Pods()); n > 0 {
 			return fmt.Errorf("%d are there", n)
 		}
 		return nil
@@ -76,9 +74,9 @@ func (w *world) bindAll(policy string, pods int) time.Duration {
 // bindings reports of each pod when it was seen to have a node.
 func (w *world) bindings() <-chan string {
 	w.Helper()
-	ctx, stop := context.WithCancel(w.ctx)
+	ctx, stop := context.WithCancel(w.Ctx)
 	w.Cleanup(stop)
-	factory := informers.NewSharedInformerFactory(w.client, 0)
+	factory := informers.NewSharedInformerFactory(w.Client, 0)
 	bound := make(chan string, 100_000)
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
@@ -89,7 +87,7 @@ func (w *world) bindings() <-chan string {
 			}
 		},
 	})
-	w.must(err)
+	w.Must(err)
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	return bound

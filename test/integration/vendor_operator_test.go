@@ -19,7 +19,6 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/machine"
@@ -42,13 +41,13 @@ type operatorNode struct {
 func newOperatorNode(w *world, name string) *operatorNode {
 	w.Helper()
 	dir, err := os.MkdirTemp("", "m") // sockets need a short path
-	w.must(err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
+	w.Must(err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Ctx))
 	m, err := machine.New(ctx, machine.Config{
 		Node: name, Dir: dir, Number: 1, Cards: 8, Labels: map[string]string{"metax-tech.com/gpu.installed": "true"},
 		Foreign: func(pod *corev1.Pod) bool { return pod.Namespace == wire.VendorNamespace },
-	}, w.client)
-	w.must(err)
+	}, w.Client)
+	w.Must(err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -65,19 +64,14 @@ func newOperatorNode(w *world, name string) *operatorNode {
 		_ = os.RemoveAll(dir)
 	})
 	described, _, err := fake.Read(m.Driver())
-	w.must(err)
+	w.Must(err)
 	for i := range described.Cards {
 		n.cards = append(n.cards, described.Cards[i].UUID)
 	}
 	n.startPlugin()
-	agent, err := w.cluster.NewAgent(w.ctx, bin("daybreak"), name, append(m.AgentArgs(fake.Library(w.TB, fake.V231), "0"), "--serve=on", "--poll=500ms", "--drain=0s")...)
-	w.must(err)
+	agent := w.NewAgent(name, append(m.AgentArgs(fake.Library(w.TB, fake.V231), "0"), "--serve=on", "--poll=500ms", "--drain=0s")...)
 	agent.Env = []string{fake.EnvConfig + "=" + m.Driver()}
-	w.must(agent.Start())
-	w.Cleanup(func() {
-		agent.Kill()
-		w.logEnd(agent, "agent of "+name)
-	})
+	w.Run(agent)
 	return n
 }
 
@@ -92,10 +86,10 @@ func (n *operatorNode) modesOfOperator(mode string) {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: wire.ModesConfigMap}, Data: map[string]string{
 		"version": "v1", "cluster-config": "mode: \"native\"\n", "nodes-config": nodes,
 	}}
-	maps := n.client.CoreV1().ConfigMaps(wire.VendorNamespace)
-	if _, err := maps.Update(n.ctx, m, metav1.UpdateOptions{}); err != nil {
-		_, err = maps.Create(n.ctx, m, metav1.CreateOptions{})
-		n.must(err)
+	maps := n.Client.CoreV1().ConfigMaps(wire.VendorNamespace)
+	if _, err := maps.Update(n.Ctx, m, metav1.UpdateOptions{}); err != nil {
+		_, err = maps.Create(n.Ctx, m, metav1.CreateOptions{})
+		n.Must(err)
 	}
 }
 
@@ -105,26 +99,26 @@ func (n *operatorNode) startPlugin() {
 	const socket = "metax-gpu-device.sock"
 	plugins := filepath.Join(n.Dir, "p")
 	var config net.ListenConfig
-	listener, err := config.Listen(n.ctx, "unix", filepath.Join(plugins, socket))
-	n.must(err)
+	listener, err := config.Listen(n.Ctx, "unix", filepath.Join(plugins, socket))
+	n.Must(err)
 	server := grpc.NewServer()
 	deviceplugin.RegisterDevicePluginServer(server, n)
 	go func() { _ = server.Serve(listener) }()
 	conn, err := grpc.NewClient("unix://"+filepath.Join(plugins, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	n.must(err)
+	n.Must(err)
 	defer conn.Close()
-	_, err = deviceplugin.NewRegistrationClient(conn).Register(n.ctx, &deviceplugin.RegisterRequest{Version: deviceplugin.Version, Endpoint: socket, ResourceName: string(wire.ResourceGPU)})
-	n.must(err)
+	_, err = deviceplugin.NewRegistrationClient(conn).Register(n.Ctx, &deviceplugin.RegisterRequest{Version: deviceplugin.Version, Endpoint: socket, ResourceName: string(wire.ResourceGPU)})
+	n.Must(err)
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "metax-gpu-device-", Namespace: wire.VendorNamespace},
 		Spec:       corev1.PodSpec{NodeName: n.name, Containers: []corev1.Container{{Name: "gpu-device-plugin", Image: "none"}}},
 	}
-	pods := n.client.CoreV1().Pods(wire.VendorNamespace)
-	p, err = pods.Create(n.ctx, p, metav1.CreateOptions{})
-	n.must(err)
+	pods := n.Client.CoreV1().Pods(wire.VendorNamespace)
+	p, err = pods.Create(n.Ctx, p, metav1.CreateOptions{})
+	n.Must(err)
 	n.stop = func() {
 		server.Stop()
-		_ = pods.Delete(context.WithoutCancel(n.ctx), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		_ = pods.Delete(context.WithoutCancel(n.Ctx), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		n.stop = nil
 	}
 }
@@ -166,14 +160,14 @@ func (n *operatorNode) runs(names ...string) {
 	n.Helper()
 	n.running(2*time.Minute, names...)
 	for _, name := range names {
-		n.pods[name] = n.bound(name).UID
+		n.pods[name] = n.Bound(name).UID
 	}
 }
 
 // ends deletes the pods.
 func (n *operatorNode) ends(names ...string) {
 	n.Helper()
-	n.world.delete(names...)
+	n.Delete(names...)
 	for _, name := range names {
 		delete(n.pods, name)
 	}
@@ -184,8 +178,7 @@ func (n *operatorNode) ends(names ...string) {
 func (n *operatorNode) untouched() {
 	n.Helper()
 	for name, uid := range n.pods {
-		pod, err := n.client.CoreV1().Pods("default").Get(n.ctx, name, metav1.GetOptions{})
-		n.must(err)
+		pod := n.Pod(name)
 		if pod.UID != uid || pod.Status.Phase != corev1.PodRunning || pod.Status.ContainerStatuses[0].RestartCount != 0 {
 			n.Errorf("pod %s: UID %s, was %s; %s, %d restarts", name, pod.UID, uid, pod.Status.Phase, pod.Status.ContainerStatuses[0].RestartCount)
 		}
@@ -193,14 +186,14 @@ func (n *operatorNode) untouched() {
 	if rejected := n.Rejections(); rejected > 0 {
 		n.Errorf("kubelet rejected %d pods", rejected)
 	}
-	n.audit()
+	n.Audit()
 }
 
 // vendorHas returns the cards that kubelet gave from the vendor's plugin.
 func (n *operatorNode) vendorHas() []string {
 	n.Helper()
-	list, err := n.List(n.ctx, nil)
-	n.must(err)
+	list, err := n.List(n.Ctx, nil)
+	n.Must(err)
 	var cards []string
 	for _, pod := range list.GetPodResources() {
 		for _, c := range pod.GetContainers() {
@@ -220,8 +213,8 @@ func (n *operatorNode) vendorHas() []string {
 // servedBy waits until the Node names who serves it; empty if no part of Daybreak does.
 func (n *operatorNode) servedBy(who string) {
 	n.Helper()
-	n.eventually("the node is served by "+who, 2*time.Minute, func() error {
-		if by := n.world.node(n.name).Annotations[wire.AnnotationServedBy]; by != who {
+	n.Eventually("the node is served by "+who, 2*time.Minute, func() error {
+		if by := n.world.Node(n.name).Annotations[wire.AnnotationServedBy]; by != who {
 			return fmt.Errorf("it is served by %q", by)
 		}
 		return nil
@@ -240,8 +233,8 @@ func (n *operatorNode) mode(mode, pending string) {
 // to Daybreak's agent, and given back, while a pod of the vendor's plugin runs on.
 func TestVendorOperator(t *testing.T) {
 	t.Parallel()
-	w := newOpenWorld(t, local.Config{})
-	w.namespace(wire.VendorNamespace, nil)
+	w := newOpenWorld(t)
+	w.Namespace(wire.VendorNamespace, nil)
 	w.modes(map[string]string{"cluster-config": "mode: sgpu"}) // Daybreak's own
 	n := newOperatorNode(w, "gpu-1")
 	n.event("Node", n.name, "NodeNotServed", "Daybreak's agent only observes this node")
@@ -251,8 +244,8 @@ func TestVendorOperator(t *testing.T) {
 	n.event("Node", n.name, "ModesIgnored", "daybreak-system/metax-device-config asks for mode sgpu and is not used")
 
 	// The operator's plugin serves the node, and Daybreak only schedules.
-	w.scheduler("scheduler")
-	w.create(pod("whole", "gpu=2"))
+	w.Scheduler("scheduler")
+	w.Create(pod("whole", "gpu=2"))
 	n.runs("whole")
 	whole := n.vendorHas()
 	if len(whole) != 2 {
@@ -266,38 +259,38 @@ func TestVendorOperator(t *testing.T) {
 	n.untouched()
 
 	// The operator's component is switched off on the node, and Daybreak's agent serves it.
-	w.kubectl("annotate", "node", n.name, wire.AnnotationServedBy+"="+wire.ServedByVendor)
+	w.Kubectl("annotate", "node", n.name, wire.AnnotationServedBy+"="+wire.ServedByVendor)
 	n.stop()
-	w.kubectl("annotate", "node", n.name, wire.AnnotationServedBy+"-")
+	w.Kubectl("annotate", "node", n.name, wire.AnnotationServedBy+"-")
 	n.servedBy(wire.ServedByDaybreak)
 	n.mode("sgpu", "")
-	w.create(pod("slice", "sgpu=1", "vcore=20", "vmemory=8"), pod("five", "gpu=5"))
+	w.Create(pod("slice", "sgpu=1", "vcore=20", "vmemory=8"), pod("five", "gpu=5"))
 	n.runs("slice", "five")
 	for _, name := range []string{"slice", "five"} {
-		text := w.bound(name).Annotations[wire.AnnotationAllocated]
+		text := w.Bound(name).Annotations[wire.AnnotationAllocated]
 		for _, card := range whole {
 			if strings.Contains(text, card) {
 				t.Errorf("pod %s was given %s, a card of the vendor's plugin: %s", name, card, text)
 			}
 		}
 	}
-	w.create(pod("more", "gpu=1"))
+	w.Create(pod("more", "gpu=1"))
 	w.refused("more")
 	n.untouched()
 
 	// Back: what Daybreak's agent served has to end first, since the plugin does not know it.
-	w.kubectl("annotate", "--overwrite", "node", n.name, wire.AnnotationServedBy+"="+wire.ServedByVendor)
+	w.Kubectl("annotate", "--overwrite", "node", n.name, wire.AnnotationServedBy+"="+wire.ServedByVendor)
 	n.ends("more", "slice", "five")
-	n.eventually("kubelet has no cards, and the cards no slices", time.Minute, func() error {
+	n.Eventually("kubelet has no cards, and the cards no slices", time.Minute, func() error {
 		_, left, err := fake.Read(n.Driver())
-		if q := w.node(n.name).Status.Allocatable[wire.ResourceGPU]; err != nil || q.Value() != 0 || len(left) > 0 {
+		if q := w.Node(n.name).Status.Allocatable[wire.ResourceGPU]; err != nil || q.Value() != 0 || len(left) > 0 {
 			return fmt.Errorf("kubelet has %d cards, the cards have slices %v, %w", q.Value(), left, err)
 		}
 		return nil
 	})
 	n.startPlugin()
 	n.mode("native", "")
-	w.create(pod("six", "gpu=6"))
+	w.Create(pod("six", "gpu=6"))
 	n.runs("six")
 	if cards := n.vendorHas(); len(slices.Compact(cards)) != 8 {
 		t.Errorf("kubelet gave %v", cards)

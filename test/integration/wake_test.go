@@ -19,23 +19,23 @@ import (
 // others. Attempts are counted in the scheduler's own log.
 func TestWake(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.twoCards()
-	s := w.scheduler("scheduler", "-v=3")
+	s := w.Scheduler("scheduler", "-v=3")
 	// Card 0: 40 + 20 GiB, card 1: 30 + 30 GiB; 4 GiB are left on each.
 	for name, memory := range map[string]string{"a40": "40", "a20": "20"} {
-		w.create(pod(name, "sgpu=1", "vcore=20", "vmemory="+memory))
-		w.bound(name)
+		w.Create(pod(name, "sgpu=1", "vcore=20", "vmemory="+memory))
+		w.Bound(name)
 	}
 	for _, name := range []string{"b30", "b31"} {
-		w.create(pod(name, "sgpu=1", "vcore=20", "vmemory=30"))
-		w.bound(name)
+		w.Create(pod(name, "sgpu=1", "vcore=20", "vmemory=30"))
+		w.Bound(name)
 	}
-	w.create(pod("wants24", "sgpu=1", "vcore=10", "vmemory=24"), pod("wants60", "sgpu=1", "vcore=10", "vmemory=60"), pod("whole", "gpu=1"))
+	w.Create(pod("wants24", "sgpu=1", "vcore=10", "vmemory=24"), pod("wants60", "sgpu=1", "vcore=10", "vmemory=60"), pod("whole", "gpu=1"))
 	waiting := []string{"wants24", "wants60", "whole"}
 	for _, name := range waiting {
-		w.eventually("refusal of "+name, time.Minute, func() error {
-			if len(w.refusals(name)) == 0 {
+		w.Eventually("refusal of "+name, time.Minute, func() error {
+			if len(w.Refusals(name)) == 0 {
 				return errors.New("no event yet")
 			}
 			return nil
@@ -46,8 +46,8 @@ func TestWake(t *testing.T) {
 	before := w.attempts(s, waiting)
 
 	// 20 GiB more make 24 free on card 0: that helps one of the three.
-	w.delete("a20")
-	w.bound("wants24")
+	w.Delete("a20")
+	w.Bound("wants24")
 	w.settle(s, waiting)
 	after := w.attempts(s, waiting)
 	for i, want := range []int{1, 0, 0} {
@@ -57,14 +57,14 @@ func TestWake(t *testing.T) {
 	}
 
 	// Card 1 becomes free in two steps; only the second helps, and both.
-	w.delete("b30")
+	w.Delete("b30")
 	w.settle(s, waiting)
 	if again := w.attempts(s, waiting); again[1] != after[1] || again[2] != after[2] {
 		t.Errorf("after half a card became free: attempts went from %v to %v, want no more", after, again)
 	}
-	w.delete("b31")
-	w.eventually("one of the two bound", time.Minute, func() error {
-		for _, p := range w.pods() {
+	w.Delete("b31")
+	w.Eventually("one of the two bound", time.Minute, func() error {
+		for _, p := range w.Pods() {
 			if (p.Name == "wants60" || p.Name == "whole") && p.Spec.NodeName != "" {
 				return nil
 			}
@@ -72,22 +72,22 @@ func TestWake(t *testing.T) {
 		return errors.New("none")
 	})
 	t.Logf("attempts of %v: %v, then %v, then %v", waiting, before, after, w.attempts(s, waiting))
-	w.audit()
+	w.Audit()
 }
 
 // TestWakeByNeighbours: a pod that wants to be where another one is wakes when
 // that one gets a node, from us or from someone else, and only then.
 func TestWakeByNeighbours(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, local.Config{})
+	w := newWorld(t)
 	w.twoCards()
-	s := w.scheduler("scheduler", "-v=3")
+	s := w.Scheduler("scheduler", "-v=3")
 	waiting := []string{"near-a", "near-b"}
-	w.create(near("a"), near("b"))
+	w.Create(near("a"), near("b"))
 	for _, name := range waiting {
-		w.eventually("refusal of "+name, time.Minute, func() error {
+		w.Eventually("refusal of "+name, time.Minute, func() error {
 			const want = "0/1 nodes are available: 1 didn't match pod affinity rules."
-			if said := w.refusals(name); !slices.Equal(said, []string{want}) {
+			if said := w.Refusals(name); !slices.Equal(said, []string{want}) {
 				return fmt.Errorf("events so far: %q, want %q", said, want)
 			}
 			return nil
@@ -99,8 +99,8 @@ func TestWakeByNeighbours(t *testing.T) {
 	// The scheduler binds this one itself.
 	a := pod("a")
 	a.Labels = map[string]string{"app": "a"}
-	w.create(a)
-	w.bound("near-a")
+	w.Create(a)
+	w.Bound("near-a")
 	w.settle(s, waiting)
 	if after := w.attempts(s, waiting); after[1] != before[1] {
 		t.Errorf("near-b was tried %d more times after a pod that it does not look for", after[1]-before[1])
@@ -108,9 +108,9 @@ func TestWakeByNeighbours(t *testing.T) {
 	// No scheduler takes this one.
 	b := pod("b")
 	b.Labels, b.Spec.NodeName = map[string]string{"app": "b"}, "metax-1"
-	w.create(b)
-	w.bound("near-b")
-	w.audit()
+	w.Create(b)
+	w.Bound("near-b")
+	w.Audit()
 }
 
 // near is a pod with a slice that wants to be where a pod of the app is.
@@ -126,7 +126,7 @@ func near(app string) *corev1.Pod {
 func (w *world) attempts(s *local.Process, names []string) []int {
 	w.Helper()
 	text, err := os.ReadFile(s.Log())
-	w.must(err)
+	w.Must(err)
 	counts := make([]int, len(names))
 	for i, name := range names {
 		counts[i] = strings.Count(string(text), fmt.Sprintf(`"Attempting to schedule pod" pod="default/%s"`, name))

@@ -98,15 +98,17 @@ func (s *Machine) CheckLeaks(objects *cluster.Objects) []string {
 			there[pod.UID] = pod
 		}
 	}
-	list = append(list, s.checkSpecs(there, h.specs)...)
+	recorded := map[string]bool{}
+	for i := range h.journal.Records {
+		recorded[string(h.journal.Records[i].PodUID)+"/"+h.journal.Records[i].Container] = true
+	}
+	list = append(list, s.checkRunning(there, h.specs, recorded)...)
 	slices := map[string]fake.Slice{}
 	for _, x := range h.slices {
 		slices[x.UUID] = x
 	}
-	recorded := map[string]bool{}
 	for i := range h.journal.Records {
 		r := &h.journal.Records[i]
-		recorded[string(r.PodUID)+"/"+r.Container] = true
 		if there[r.PodUID] == nil {
 			say("leak: the journal has container %s of pod %s, which is gone", r.Container, r.Pod)
 		}
@@ -121,17 +123,21 @@ func (s *Machine) CheckLeaks(objects *cluster.Objects) []string {
 	for name := range h.specs {
 		say("leak: CDI device %s is of no container", name)
 	}
-	return append(list, s.checkRecorded(there, recorded)...)
+	return list
 }
 
-// checkSpecs: there is a spec of every CDI device that a running container was given.
-func (s *Machine) checkSpecs(there map[types.UID]*corev1.Pod, specs map[string]bool) []string {
+// checkRunning: the journal has every running container, and there is a spec of every CDI
+// device that one was given.
+func (s *Machine) checkRunning(there map[types.UID]*corev1.Pod, specs, recorded map[string]bool) []string {
 	var list []string
 	for uid, pod := range there {
 		if pod.Status.Phase != corev1.PodRunning {
 			continue
 		}
 		for _, c := range s.containersOf(uid) {
+			if !recorded[string(uid)+"/"+c.name] {
+				list = append(list, fmt.Sprintf("%s: container %s of pod %s runs, and the journal does not have it", s.Node, c.name, pod.Name))
+			}
 			for _, device := range c.cdi {
 				if _, name, _ := strings.Cut(device, "="); !specs[name] {
 					list = append(list, fmt.Sprintf("%s: container %s of pod %s was given CDI device %s, of which there is no spec", s.Node, c.name, pod.Name, name))
@@ -157,22 +163,6 @@ func (s *Machine) checkSlices(r *journalRecord, slices map[string]fake.Slice) []
 				s.Node, r.Container, r.Pod, r.Shares[i].Card, note.UUID, note.Alias, r.Shares[i].Memory, r.Shares[i].Compute, x))
 		}
 		delete(slices, note.UUID)
-	}
-	return list
-}
-
-// checkRecorded: the journal has every container with cards that runs.
-func (s *Machine) checkRecorded(there map[types.UID]*corev1.Pod, recorded map[string]bool) []string {
-	var list []string
-	for uid, pod := range there {
-		if pod.Status.Phase != corev1.PodRunning {
-			continue
-		}
-		for _, c := range s.containersOf(uid) {
-			if !recorded[string(uid)+"/"+c.name] {
-				list = append(list, fmt.Sprintf("%s: container %s of pod %s runs, and the journal does not have it", s.Node, c.name, pod.Name))
-			}
-		}
 	}
 	return list
 }

@@ -268,7 +268,7 @@ func (k *kubelet) see(pod *corev1.Pod) {
 	defer k.mu.Unlock()
 	r := k.pods[pod.UID]
 	if r == nil {
-		if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		if wire.HasEnded(pod) {
 			return
 		}
 		r = &podRun{pod: pod, stop: make(chan struct{}), gone: make(chan struct{})}

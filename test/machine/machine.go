@@ -48,6 +48,7 @@ type Config struct {
 // the caller's.
 type Machine struct {
 	*kubelet
+	specs string // the folder of CDI specs
 }
 
 // New creates the Node and starts the sockets of its kubelet, which last until
@@ -58,7 +59,17 @@ func New(ctx context.Context, cfg Config, client kubernetes.Interface) (*Machine
 		return nil, err
 	}
 	m := &Machine{kubelet: k}
+	// In memory, as it is on a node: the agent serves no other.
+	if m.specs, err = os.MkdirTemp("/dev/shm", "daybreak-cdi-"); err != nil {
+		return nil, err
+	}
 	return m, errors.Join(m.build(), m.Join(ctx))
+}
+
+// Stop ends the sockets.
+func (s *Machine) Stop() {
+	s.kubelet.Stop()
+	_ = os.RemoveAll(s.specs)
 }
 
 // Run is the work of the kubelet, until the context of the machine ends.
@@ -76,7 +87,7 @@ func (s *Machine) Driver() string { return filepath.Join(s.Dir, "machine") }
 func (s *Machine) sysfs() string  { return s.Driver() + ".sys" }
 func (s *Machine) procfs() string { return filepath.Join(s.Dir, "proc") }
 func (s *Machine) state() string  { return filepath.Join(s.Dir, "state") }
-func (s *Machine) cdi() string    { return filepath.Join(s.Dir, "cdi") }
+func (s *Machine) cdi() string    { return s.specs }
 
 // build writes what the driver and the kernel are to show.
 func (s *Machine) build() error {
@@ -280,32 +291,30 @@ func (k *kubelet) say(r *podRun, status corev1.PodStatus) {
 	if err != nil {
 		return
 	}
-	for {
+	k.write(r.stop, func() error {
 		_, err := k.client.CoreV1().Pods(r.pod.Namespace).Patch(k.ctx, r.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return
-		}
-		select {
-		case <-r.stop:
-			return
-		case <-k.ctx.Done():
-			return
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+		return err
+	})
 }
 
 // remove takes the pod out of the API server, once its containers have ended.
 func (k *kubelet) remove(r *podRun) {
-	for {
-		err := k.client.CoreV1().Pods(r.pod.Namespace).Delete(k.ctx, r.pod.Name, metav1.DeleteOptions{
+	k.write(r.gone, func() error {
+		return k.client.CoreV1().Pods(r.pod.Namespace).Delete(k.ctx, r.pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(r.pod.UID)),
 		})
-		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	})
+}
+
+// write writes something of a pod until it is written, the pod is another one, or the
+// channel is closed.
+func (k *kubelet) write(stop <-chan struct{}, write func() error) {
+	for {
+		if err := write(); err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return
 		}
 		select {
-		case <-r.gone:
+		case <-stop:
 			return
 		case <-k.ctx.Done():
 			return

@@ -1,4 +1,4 @@
-// Package manifest writes nodes, Devices and pods as YAML, for tests that read
+// Package manifest writes nodes, Devices, pods and Leases as YAML, for tests that read
 // files.
 package manifest
 
@@ -35,6 +35,17 @@ func Device(name string, cards int, memory string) string {
 // Counted returns a node of which only the number of cards is known.
 func Counted(name string, cards int) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s, annotations: {daybreak-gpu.io/served-by: vendor}}\nstatus: {capacity: {metax-tech.com/gpu: %d}}\n", name, cards)
+}
+
+// Lease returns the Lease of Daybreak's scheduler or manager, held by "a", with that
+// holder's settings as fields of JSON.
+func Lease(part, settings string) string {
+	namespace := map[string]string{"scheduler": "kube-system", "manager": "daybreak-system"}[part]
+	return fmt.Sprintf(`apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {namespace: %s, name: daybreak-%s, annotations: {daybreak-gpu.io/settings: '{"holder":"a",%s}'}}
+spec: {holderIdentity: a}
+`, namespace, part, settings)
 }
 
 // Pod returns a pod to place. The limits are "gpu: 1" or "sgpu: 1, vcore: 10", the

@@ -20,7 +20,9 @@ type bench struct {
 	// kubernetes, if set, is a folder with another version's binaries.
 	kubernetes string
 	// peers is the folder with the binaries of other schedulers.
-	peers    string
+	peers string
+	// old, if set, is the binary of an earlier Daybreak.
+	old      string
 	profiles string
 	log      io.Writer
 	begin    time.Time
@@ -88,19 +90,29 @@ func load() float64 {
 
 // contenders returns all schedulers in an order that changes from round to round, so
 // that none always comes first. Next to peers, all but Daybreak have their own limits
-// too: Daybreak's are the equal ones.
+// too: Daybreak's are the equal ones, and those of an earlier Daybreak.
 func contenders(round int, peers ...side) []contender {
 	all := []contender{{daybreak, equalLimits}, {plain, equalLimits}}
 	for _, s := range peers {
 		all = append(all, contender{s, equalLimits})
 	}
-	if len(peers) > 0 {
+	if slices.ContainsFunc(peers, func(s side) bool { return s != earlier }) {
 		for _, c := range all[1:] {
-			all = append(all, contender{c.side, ownLimits})
+			if c.side != earlier {
+				all = append(all, contender{c.side, ownLimits})
+			}
 		}
 	}
 	first := round % len(all)
 	return slices.Concat(all[first:], all[:first])
+}
+
+// others returns who is measured next to Daybreak and plain kube-scheduler.
+func (b *bench) others() []side {
+	if b.old == "" {
+		return b.plan.Peers
+	}
+	return slices.Concat([]side{earlier}, b.plan.Peers)
 }
 
 // workloads runs the cluster's workloads, round by round, each with both
@@ -116,10 +128,13 @@ func (w *world) workloads(ctx context.Context, result *Result) error {
 	figures := map[string]map[contender][]Figures{}
 	for round := range w.bench.plan.Rounds {
 		for _, name := range w.plan.Workloads {
+			if rounds := w.bench.plan.Workloads[name].Rounds; rounds > 0 && round >= rounds {
+				continue
+			}
 			if figures[name] == nil {
 				figures[name] = map[contender][]Figures{}
 			}
-			for _, c := range contenders(round, w.bench.plan.Peers...) {
+			for _, c := range contenders(round, w.bench.others()...) {
 				f, err := w.bindAll(ctx, name, c, w.plan.Pods)
 				if err != nil {
 					return fmt.Errorf("workload %s with %s: %w", name, c.side, err)
@@ -150,7 +165,7 @@ func (w *world) summary(name string, figures map[contender][]Figures) Run {
 	}
 	r.DaybreakPodsPerSecond, r.PlainPodsPerSecond = r.Daybreak.PodsPerSecond, r.Plain.PodsPerSecond
 	r.Ratio = r.DaybreakPodsPerSecond / r.PlainPodsPerSecond
-	for i, c := range contenders(0, w.bench.plan.Peers...) {
+	for i, c := range contenders(0, w.bench.others()...) {
 		rounds := make([]float64, len(figures[c]))
 		for j := range figures[c] {
 			rounds[j] = figures[c][j].PodsPerSecond

@@ -21,6 +21,10 @@ func (w *world) bindAll(ctx context.Context, name string, c contender, pods int)
 		return f, err
 	}
 	defer bound.stop()
+	removeQuota, err := w.addQuota(ctx, workload.Quota)
+	if err != nil {
+		return f, err
+	}
 	r := runner{world: w, bound: bound, workload: name, pods: pods}
 	if workload.Unfit != nil {
 		err = r.startBeside(ctx, c, &workload)
@@ -31,13 +35,23 @@ func (w *world) bindAll(ctx context.Context, name string, c contender, pods int)
 		return f, err
 	}
 	if err == nil {
-		f, err = r.run(ctx)
+		f, err = r.run(ctx, &workload)
 	}
-	r.scheduler.Kill()
+	r.scheduler.Stop()
 	if err != nil {
 		return f, fmt.Errorf("%w; its log is %s", err, r.scheduler.Log())
 	}
-	return f, w.clear(ctx)
+	if err := w.clear(ctx); err != nil {
+		return f, err
+	}
+	if workload.Preempts {
+		victims, err := w.addResidents(ctx)
+		if err != nil {
+			return f, err
+		}
+		f.VictimsPerPod = float64(victims) / float64(pods)
+	}
+	return f, removeQuota()
 }
 
 // runner is one run of one scheduler.
@@ -91,7 +105,9 @@ func (r *runner) read(ctx context.Context) (m reading, err error) {
 	return m, err
 }
 
-func (r *runner) run(ctx context.Context) (f Figures, err error) {
+func (r *runner) run(ctx context.Context, workload *Workload) (f Figures, err error) {
+	rewrite, stop := r.rewriteDevices(ctx, workload)
+	defer stop()
 	fresh, err := r.apiMetrics(ctx)
 	if err != nil {
 		return f, err
@@ -113,6 +129,7 @@ func (r *runner) run(ctx context.Context) (f Figures, err error) {
 		if last, err = r.bound.next(ctx); err != nil {
 			return f, err
 		}
+		rewrite()
 	}
 	cpu, err := r.scheduler.cpu()
 	if err != nil {
@@ -137,6 +154,10 @@ func (r *runner) run(ctx context.Context) (f Figures, err error) {
 	f.CPUMillisecondsPerPod = float64((cpu-before.cpu)/time.Millisecond) / float64(r.pods)
 	f.CPUSeconds = cpu.Seconds()
 	r.count(&f, fresh, &before, &after)
+	if own := f.Calls[callRewrite]; workload.RewriteDevices {
+		delete(f.Calls, callRewrite)
+		f.CallsPerPod -= own
+	}
 	return f, nil
 }
 
@@ -160,6 +181,8 @@ func (r *runner) count(f *Figures, fresh samples, before, after *reading) {
 	const cycle = "scheduler_scheduling_algorithm_duration_seconds"
 	f.CycleP50Milliseconds = 1000 * after.self.quantile(0.5, cycle, before.self)
 	f.CycleP99Milliseconds = 1000 * after.self.quantile(0.99, cycle, before.self)
+	// Most searches for victims come before the first binding.
+	f.PostFilterMilliseconds = 1000 * after.self.mean("scheduler_framework_extension_point_duration_seconds", "extension_point", "PostFilter")
 	const mallocs = "go_memstats_mallocs_total"
 	f.AllocationsPerPod = (after.self.sum(mallocs) - before.self.sum(mallocs)) / n
 	const attempts = "scheduler_schedule_attempts_total"

@@ -39,6 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	executable := flags.String("playground", "bin/playground", "binary that has the parts of a cluster in it")
 	kubernetes := flags.String("kubernetes", "", "folder with kube-apiserver, kube-controller-manager and kube-scheduler of another version")
 	peers := flags.String("peers", "bin/compat", "folder with the binaries of the plan's peers")
+	old := flags.String("old", "", "an earlier bin/playground, whose Daybreak takes turns with the others")
 	only := flags.String("run", "", "regular expression: measure only what matches, written NODES/WORKLOAD")
 	rounds := flags.Int("rounds", 0, "rounds of each measurement, in place of the plan's")
 	profiles := flags.String("profiles", "", "folder for CPU and heap profiles of the schedulers; taking them slows them down")
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{plan: plan, executable: *executable, kubernetes: *kubernetes, peers: *peers, profiles: *profiles, log: stderr, begin: time.Now()}
+	b := &bench{plan: plan, executable: *executable, kubernetes: *kubernetes, peers: *peers, old: *old, profiles: *profiles, log: stderr, begin: time.Now()}
 	result, err := b.run(ctx)
 	if result != nil {
 		result.keep(earlier)

@@ -43,7 +43,7 @@ func (w *world) addPeers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	simulator, err := local.NewSimulator(ctx, w.cluster.RESTAs("simulator"), local.StandStill())
+	simulator, err := local.NewSimulator(ctx, w.cluster.RESTAs("simulator"), local.WithoutAgents())
 	if err != nil {
 		return err
 	}
@@ -106,8 +106,10 @@ func (r *Result) printPeers(out io.Writer) error {
 		x := &with[i]
 		all := append([]Peer{
 			{Scheduler: daybreak, Limits: equalLimits, Figures: x.Daybreak}, {Scheduler: plain, Limits: equalLimits, Figures: x.Plain},
-			{Scheduler: daybreak, Limits: ownLimits, Figures: x.Daybreak},
 		}, x.Peers...)
+		if slices.ContainsFunc(x.Peers, func(p Peer) bool { return p.Limits == ownLimits }) {
+			all = append(all, Peer{Scheduler: daybreak, Limits: ownLimits, Figures: x.Daybreak})
+		}
 		slices.SortStableFunc(all, func(a, b Peer) int { return cmp.Compare(a.Limits, b.Limits) })
 		base := map[limits]float64{}
 		for _, p := range all {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -38,16 +39,25 @@ func TestPlans(t *testing.T) {
 func TestPlanProblems(t *testing.T) {
 	const kinds = "kinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}}}\n"
 	tests := map[string]struct{ text, want string }{
-		"no rounds":         {text: "rounds: 0", want: "rounds: 0: write 1 or more"},
-		"an unknown field":  {text: "round: 3", want: `unknown field "round"`},
-		"no quantity":       {text: "rounds: 1\nkinds: {a: {resources: {cpu: much}}}", want: `kind a: cpu: "much": write a quantity`},
-		"an unknown kind":   {text: "rounds: 1\nworkloads: {w: {mix: {b: 1}}}", want: `workload w: there is no kind "b"`},
-		"no nodes":          {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 0}]", want: "cluster 0: nodes: 0: write 1 or more"},
-		"one pod":           {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 1, workloads: [w]}]", want: "cluster 0: pods: 1: write 2 or more"},
-		"no such workload":  {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 9, workloads: [x]}]", want: `there is no workload "x"`},
-		"no pod to wake":    {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, wake: {waiting: {kind: a, pods: 1}, helped: {kind: a, pods: 1}}}]", want: "there must be residents to end"},
-		"an unknown peer":   {text: "rounds: 1\n" + kinds + "peers: [volcano]", want: `peers: "volcano": write koordinator or hami`},
-		"a core of nothing": {text: "rounds: 1\n" + kinds + "core: {nodes: [1], pods: 0, workload: w}", want: "core: pods: 0: write 1 or more"},
+		"no rounds":        {text: "rounds: 0", want: "rounds: 0: write 1 or more"},
+		"an unknown field": {text: "round: 3", want: `unknown field "round"`},
+		"no quantity":      {text: "rounds: 1\nkinds: {a: {resources: {cpu: much}}}", want: `kind a: cpu: "much": write a quantity`},
+		"an unknown kind":  {text: "rounds: 1\nworkloads: {w: {mix: {b: 1}}}", want: `workload w: there is no kind "b"`},
+		"no nodes":         {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 0}]", want: "cluster 0: nodes: 0: write 1 or more"},
+		"one pod":          {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 1, workloads: [w]}]", want: "cluster 0: pods: 1: write 2 or more"},
+		"no such workload": {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, pods: 9, workloads: [x]}]", want: `there is no workload "x"`},
+		"no pod to wake":   {text: "rounds: 1\n" + kinds + "clusters: [{nodes: 1, wake: {waiting: {kind: a, pods: 1}, helped: {kind: a, pods: 1}}}]", want: "there must be residents to end"},
+		"an unknown peer":  {text: "rounds: 1\n" + kinds + "peers: [volcano]", want: `peers: "volcano": write koordinator or hami`},
+		"no resident to evict": {
+			text: "rounds: 1\nkinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}, preempts: true}}\nclusters: [{nodes: 1, pods: 9, workloads: [w]}]",
+			want: "cluster 0: workload w: there must be residents to evict",
+		},
+		"no amount of a budget": {
+			text: "rounds: 1\nkinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}, quota: {hard: {limits.metax-tech.com/vcore: much}}}}",
+			want: `workload w: quota: limits.metax-tech.com/vcore: "much": write a quantity`,
+		},
+		"fewer shapes than none": {text: "rounds: 1\nkinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}, shapes: -1}}", want: "workload w: shapes: -1, rounds: 0: write 1 or more"},
+		"a core of nothing":      {text: "rounds: 1\n" + kinds + "core: {nodes: [1], pods: 0, workload: w}", want: "core: pods: 0: write 1 or more"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +69,37 @@ func TestPlanProblems(t *testing.T) {
 				t.Errorf("loadPlan() = %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestPods: pods of the plans are as their workloads and kinds say.
+func TestPods(t *testing.T) {
+	for _, file := range []string{"bench.yaml", "bench-full.yaml"} {
+		p, err := loadPlan(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes := p.Workloads["slices-shapes"]
+		different := map[string]bool{}
+		for _, pod := range p.backlog(&shapes, 1500) {
+			r := pod.Spec.Containers[0].Resources
+			if r.Limits.Cpu().Cmp(*r.Requests.Cpu()) != 0 {
+				t.Fatalf("limits and requests differ: %v", r)
+			}
+			different[r.Requests.Cpu().String()] = true
+		}
+		if len(different) != 500 {
+			t.Errorf("%s: %d shapes, want 500", file, len(different))
+		}
+		preempt := p.Workloads["preempt"]
+		filler, preemptor := p.Kinds["filler"].pod("f", roleResident), p.backlog(&preempt, 2)[1]
+		if preemptor.Spec.PriorityClassName == "" || filler.Spec.PriorityClassName != "" || *filler.Spec.TerminationGracePeriodSeconds != 0 {
+			t.Errorf("%s: a preemptor of class %q, a filler of class %q with %d s", file,
+				preemptor.Spec.PriorityClassName, filler.Spec.PriorityClassName, *filler.Spec.TerminationGracePeriodSeconds)
+		}
+		if a := p.Kinds["apart"].pod("a", roleResident); a.Spec.Affinity.PodAntiAffinity == nil || a.Labels[labelApart] == "" {
+			t.Errorf("%s: a pod that does not prefer to be apart: %v", file, a.Spec.Affinity)
+		}
 	}
 }
 
@@ -108,6 +149,9 @@ func TestSamples(t *testing.T) {
 		if got := s.quantile(q.q, "cycle", q.before); math.Abs(got-q.want) > 1e-9 {
 			t.Errorf("quantile(%v) = %v, want %v", q.q, got, q.want)
 		}
+	}
+	if got := samples("took_sum{at=\"a\"} 6\ntook_count{at=\"a\"} 3\ntook_sum{at=\"b\"} 9\n").mean("took", "at", "a"); got != 2 {
+		t.Errorf("mean = %v, want 2", got)
 	}
 	if diff := cmp.Diff(map[string]float64{"a": 2.0}, fewer(map[string]float64{"a": 5, "b": 1}, map[string]float64{"a": 3, "b": 1})); diff != "" {
 		t.Errorf("fewer (-want +got):\n%s", diff)
@@ -177,6 +221,9 @@ func TestContenders(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"daybreak equal", "plain equal", "koordinator equal", "plain own", "koordinator own"}, first); diff != "" {
 		t.Errorf("first (-want +got):\n%s", diff)
+	}
+	if got := fmt.Sprint(contenders(2, earlier)); got != "[{earlier equal} {daybreak equal} {plain equal}]" {
+		t.Errorf("with an earlier Daybreak: %s", got)
 	}
 	if got := len(contenders(0)); got != 2 {
 		t.Errorf("%d contenders without peers, want 2", got)

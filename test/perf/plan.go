@@ -37,6 +37,10 @@ type Kind struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// HAMi is the same in HAMi's words; needed only for that peer.
 	HAMi map[string]string `json:"hami,omitempty"`
+	// PriorityClass is one that every cluster has; empty is the lowest priority here.
+	PriorityClass string `json:"priorityClass,omitempty"`
+	// Apart pods prefer nodes without others of their kind.
+	Apart bool `json:"apart,omitempty"`
 }
 
 // Workload is the pods that are bound in one run.
@@ -51,6 +55,24 @@ type Workload struct {
 	Unfit *Group `json:"unfit,omitempty"`
 	// Beside names the workload that differs only in having no unfit pods.
 	Beside string `json:"beside,omitempty"`
+	// Shapes is how many different requests of CPU the pods have; 0 are those of
+	// their kinds.
+	Shapes int `json:"shapes,omitempty"`
+	// Quota is a budget that the pods' namespace has meanwhile.
+	Quota *Budget `json:"quota,omitempty"`
+	// RewriteDevices has a Device written again after each binding, as agents do.
+	RewriteDevices bool `json:"rewriteDevices,omitempty"`
+	// Preempts means that pods find room only where residents are evicted, which come
+	// back after the run.
+	Preempts bool `json:"preempts,omitempty"`
+	// Rounds stands in for those of the plan; 0 are the plan's.
+	Rounds int `json:"rounds,omitempty"`
+}
+
+// Budget is the spec of a ResourceQuota.
+type Budget struct {
+	Hard   map[string]string `json:"hard"`
+	Scopes []string          `json:"scopes,omitempty"`
 }
 
 // Group is a number of pods of one kind.
@@ -97,6 +119,9 @@ type Bounds struct {
 	RatioFull float64 `json:"ratioFull"`
 	// RatioOrdinary is for workloads without cards.
 	RatioOrdinary float64 `json:"ratioOrdinary"`
+	// PostFilter is how many times as long as plain kube-scheduler's a search for
+	// victims may take.
+	PostFilter float64 `json:"postFilter"`
 	// ExtraCalls is by how much calls of the API a pod may differ.
 	ExtraCalls float64 `json:"extraCalls"`
 	// Unfit is what must be left of the speed when unfit pods wait.
@@ -138,10 +163,8 @@ func (p *Plan) validate() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Kinds)) {
 		for _, list := range []map[string]string{p.Kinds[name].Resources, p.Kinds[name].HAMi} {
-			for res, amount := range list {
-				if _, err := resource.ParseQuantity(amount); err != nil {
-					return fmt.Errorf("kind %s: %s: %q: write a quantity such as 1 or 4Gi", name, res, amount)
-				}
+			if err := validateAmounts(list); err != nil {
+				return fmt.Errorf("kind %s: %w", name, err)
 			}
 		}
 	}
@@ -167,6 +190,15 @@ func (p *Plan) validate() error {
 	return nil
 }
 
+func validateAmounts(list map[string]string) error {
+	for res, amount := range list {
+		if _, err := resource.ParseQuantity(amount); err != nil {
+			return fmt.Errorf("%s: %q: write a quantity such as 1 or 4Gi", res, amount)
+		}
+	}
+	return nil
+}
+
 func (p *Plan) validateWorkload(w *Workload) error {
 	if len(w.Mix) == 0 {
 		return errors.New("mix: name at least one kind")
@@ -174,6 +206,14 @@ func (p *Plan) validateWorkload(w *Workload) error {
 	for kind, n := range w.Mix {
 		if err := p.validateGroup(&Group{Kind: kind, Pods: n}); err != nil {
 			return err
+		}
+	}
+	if w.Shapes < 0 || w.Rounds < 0 {
+		return fmt.Errorf("shapes: %d, rounds: %d: write 1 or more, or leave them out", w.Shapes, w.Rounds)
+	}
+	if w.Quota != nil {
+		if err := validateAmounts(w.Quota.Hard); err != nil {
+			return fmt.Errorf("quota: %w", err)
 		}
 	}
 	if _, ok := p.Workloads[w.Beside]; w.Beside != "" && !ok {
@@ -199,13 +239,8 @@ func (p *Plan) validateCluster(c *ClusterPlan) error {
 	if c.Nodes < 1 {
 		return fmt.Errorf("nodes: %d: write 1 or more", c.Nodes)
 	}
-	for _, w := range c.Workloads {
-		if _, ok := p.Workloads[w]; !ok {
-			return fmt.Errorf("there is no workload %q", w)
-		}
-	}
-	if len(c.Workloads) > 0 && c.Pods < 2 {
-		return fmt.Errorf("pods: %d: write 2 or more", c.Pods)
+	if err := p.validateWorkloads(c); err != nil {
+		return err
 	}
 	if r := c.Residents; r != nil {
 		if err := p.validateGroup(&Group{Kind: r.Kind, Pods: r.PerNode}); err != nil {
@@ -225,6 +260,21 @@ func (p *Plan) validateCluster(c *ClusterPlan) error {
 		if err := p.validateGroup(g); err != nil {
 			return fmt.Errorf("wake: %w", err)
 		}
+	}
+	return nil
+}
+
+func (p *Plan) validateWorkloads(c *ClusterPlan) error {
+	for _, w := range c.Workloads {
+		if _, ok := p.Workloads[w]; !ok {
+			return fmt.Errorf("there is no workload %q", w)
+		}
+		if p.Workloads[w].Preempts && c.Residents == nil {
+			return fmt.Errorf("workload %s: there must be residents to evict", w)
+		}
+	}
+	if len(c.Workloads) > 0 && c.Pods < 2 {
+		return fmt.Errorf("pods: %d: write 2 or more", c.Pods)
 	}
 	return nil
 }

@@ -25,22 +25,44 @@ const (
 	roleResident = "resident"
 )
 
-// pod returns a pod of the kind.
-func (k Kind) pod(name, role string) *corev1.Pod {
+// labelApart is what pods have in common that prefer to be apart.
+const labelApart = "daybreak-gpu.io/perf-apart"
+
+// amounts reads a list of the plan, which was validated.
+func amounts(texts map[string]string) corev1.ResourceList {
 	list := corev1.ResourceList{}
-	for res, amount := range k.Resources {
-		list[corev1.ResourceName(res)] = resource.MustParse(amount) // the plan was validated
+	for res, amount := range texts {
+		list[corev1.ResourceName(res)] = resource.MustParse(amount)
 	}
-	return &corev1.Pod{
+	return list
+}
+
+// pod returns a pod of the kind. It ends as soon as it is deleted: there is no kubelet.
+func (k Kind) pod(name, role string) *corev1.Pod {
+	list := amounts(k.Resources)
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: metav1.NamespaceDefault, Annotations: maps.Clone(k.Annotations),
 			Labels: map[string]string{labelRole: role},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "main", Image: "registry.k8s.io/pause:3.10",
-			Resources: corev1.ResourceRequirements{Limits: list, Requests: list},
-		}}},
+		Spec: corev1.PodSpec{
+			PriorityClassName: k.PriorityClass, TerminationGracePeriodSeconds: new(int64(0)),
+			Containers: []corev1.Container{{
+				Name: "main", Image: "registry.k8s.io/pause:3.10",
+				Resources: corev1.ResourceRequirements{Limits: list, Requests: list},
+			}},
+		},
 	}
+	if k.Apart {
+		others := map[string]string{labelApart: "true"}
+		maps.Copy(pod.Labels, others)
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+				Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: others}},
+			}},
+		}}
+	}
+	return pod
 }
 
 // unfit returns the pods that fit nowhere.
@@ -66,7 +88,14 @@ func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
 		if i%len(deck) == 0 {
 			random.Shuffle(len(deck), func(a, b int) { deck[a], deck[b] = deck[b], deck[a] })
 		}
-		pods = append(pods, p.Kinds[deck[i%len(deck)]].pod(fmt.Sprintf("pod-%05d", i), roleRun))
+		pod := p.Kinds[deck[i%len(deck)]].pod(fmt.Sprintf("pod-%05d", i), roleRun)
+		if w.Shapes > 0 {
+			list := pod.Spec.Containers[0].Resources.Requests // those of the limits, too
+			cpu := list[corev1.ResourceCPU]
+			cpu.Add(*resource.NewMilliQuantity(int64(i%w.Shapes), resource.DecimalSI))
+			list[corev1.ResourceCPU] = cpu
+		}
+		pods = append(pods, pod)
 	}
 	return pods
 }

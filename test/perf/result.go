@@ -90,6 +90,10 @@ type Figures struct {
 	// Allocations of the whole process, the binding and all informers included.
 	AllocationsPerPod float64 `json:"allocationsPerPod"`
 	AttemptsPerPod    float64 `json:"attemptsPerPod"`
+	// PostFilterMilliseconds is the mean of what follows a cycle without a node, such
+	// as a search for victims, since the start; VictimsPerPod were evicted.
+	PostFilterMilliseconds float64 `json:"postFilterMilliseconds,omitempty"`
+	VictimsPerPod          float64 `json:"victimsPerPod,omitempty"`
 }
 
 // Start is the time from the start of the process to its first binding.
@@ -159,6 +163,8 @@ func medians(all []Figures) (m Figures) {
 	m.StartCallsPerPod = of(func(f *Figures) float64 { return f.StartCallsPerPod })
 	m.AllocationsPerPod = of(func(f *Figures) float64 { return f.AllocationsPerPod })
 	m.AttemptsPerPod = of(func(f *Figures) float64 { return f.AttemptsPerPod })
+	m.PostFilterMilliseconds = of(func(f *Figures) float64 { return f.PostFilterMilliseconds })
+	m.VictimsPerPod = of(func(f *Figures) float64 { return f.VictimsPerPod })
 	m.Calls = map[string]float64{}
 	for i := range all {
 		for what := range all[i].Calls {
@@ -237,6 +243,15 @@ func (r *Result) print(to io.Writer) error {
 	if err := r.printPeers(out); err != nil {
 		return err
 	}
+	for i := range r.Runs {
+		x := &r.Runs[i]
+		all := append([]Peer{{Scheduler: daybreak, Figures: x.Daybreak}, {Scheduler: plain, Figures: x.Plain}}, x.Peers...)
+		for _, p := range all {
+			if p.VictimsPerPod > 0 {
+				fmt.Fprintf(out, "%s, %d nodes: %s took %.1f ms to find victims and evicted %.1f pods a pod\n", x.Workload, x.Nodes, p.Scheduler, p.PostFilterMilliseconds, p.VictimsPerPod)
+			}
+		}
+	}
 	for _, s := range r.Starts {
 		fmt.Fprintf(out, "start with %d bound pods on %d nodes: daybreak %.1f s, %.0f MiB; plain %.1f s, %.0f MiB\n",
 			s.BoundPods, s.Nodes, s.DaybreakSeconds, s.DaybreakPeakMiB, s.PlainSeconds, s.PlainPeakMiB)
@@ -283,6 +298,9 @@ func (r *Result) judgeRun(p *Plan, x *Run) {
 	w := p.Workloads[x.Workload]
 	least := p.Bounds.Ratio
 	switch {
+	case w.Preempts:
+		least = 0 // pods wait for their victims' ends
+		r.atMost(what+", time to find victims to plain kube-scheduler's", p.Bounds.PostFilter, x.Daybreak.PostFilterMilliseconds/max(x.Plain.PostFilterMilliseconds, 1))
 	case !p.asksForCards(&w):
 		least = p.Bounds.RatioOrdinary
 	case x.Residents > 0:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	compat "github.com/daybreak-gpu/daybreak/test/compat/koordinator"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // plainConfig is how plain kube-scheduler is configured: as it comes, but for
@@ -26,6 +27,8 @@ type side string
 const (
 	daybreak side = "daybreak"
 	plain    side = "plain"
+	// earlier is Daybreak of another binary.
+	earlier side = "earlier"
 )
 
 // limits are those on a scheduler's requests.
@@ -69,17 +72,21 @@ func (w *world) startScheduler(ctx context.Context, c contender, policy string) 
 	name := fmt.Sprintf("%s-%d", c.side, time.Now().UnixNano())
 	qps, burst := c.values()
 	args := []string{
-		"--leader-elect=false", "--secure-port=" + strconv.Itoa(ports[0]), "--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(ports[0]), "--bind-address=127.0.0.1",
 		"--cert-dir=" + filepath.Join(w.dir, "certs"), "--authorization-always-allow-paths=/healthz,/metrics,/debug/pprof/*",
 	}
 	var process, extender *local.Process
 	switch c.side {
-	case daybreak:
+	case daybreak, earlier:
 		args = append(args, "--profile=default-scheduler")
 		if policy != "" {
 			args = append(args, "--policy="+policy)
 		}
-		process = w.cluster.NewScheduler(name, args...)
+		cluster := *w.cluster
+		if c.side == earlier {
+			cluster.Executable = w.old
+		}
+		process = cluster.NewScheduler(name, args...)
 	case koordinator:
 		if process, err = w.newKoordinator(name, qps, burst, append(args, compat.MetaX)); err != nil {
 			return nil, err
@@ -97,7 +104,7 @@ func (w *world) startScheduler(ctx context.Context, c contender, policy string) 
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return nil, err
 		}
-		process = w.cluster.NewPlainScheduler(name, append(args, "--config="+file)...)
+		process = harness.NewPlainScheduler(w.cluster, w.kubernetes, name, append(args, "--config="+file)...)
 	}
 	if err := process.Start(); err != nil {
 		extender.Kill()
@@ -106,9 +113,9 @@ func (w *world) startScheduler(ctx context.Context, c contender, policy string) 
 	return &scheduler{Process: process, extender: extender, port: ports[0], name: name}, nil
 }
 
-// Kill ends the scheduler and its extender.
-func (s *scheduler) Kill() {
-	s.Process.Kill()
+// Stop ends the scheduler, which gives its lease back, and its extender.
+func (s *scheduler) Stop() {
+	s.Process.Stop()
 	s.extender.Kill()
 }
 

@@ -64,6 +64,20 @@ func (s samples) sum(name string) float64 {
 	return total
 }
 
+// mean returns the mean of the observations of a histogram that have a label; 0
+// where there are none.
+func (s samples) mean(name, label, value string) float64 {
+	sum := func(part string) (total float64) {
+		for _, x := range s.of(name + part) {
+			if x.label(label) == value {
+				total += x.value
+			}
+		}
+		return total
+	}
+	return sum("_sum") / max(sum("_count"), 1)
+}
+
 // calls counts requests to the API by what they do, leaving out what the API
 // server does for itself and the watches, which last.
 func (s samples) calls() map[string]float64 {

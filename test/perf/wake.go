@@ -45,7 +45,7 @@ func (w *world) startOnce(ctx context.Context, s side, pod *corev1.Pod) (seconds
 	if err != nil {
 		return 0, 0, err
 	}
-	defer process.Kill()
+	defer process.Stop()
 	go w.bench.saveProfile(ctx, process, "start", "cpu", "/debug/pprof/profile?seconds=10")
 	at, err := bound.next(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (w *world) wakeAll(ctx context.Context, s side) (f WakeFigures, err error) 
 	if err != nil {
 		return f, err
 	}
-	defer process.Kill()
+	defer process.Stop()
 	before, err := w.settle(ctx, process, len(pods))
 	if err != nil {
 		return f, err
@@ -131,7 +131,8 @@ func (w *world) wakeAll(ctx context.Context, s side) (f WakeFigures, err error) 
 	if err := w.clear(ctx); err != nil {
 		return f, err
 	}
-	return f, w.addResidents(ctx)
+	_, err = w.addResidents(ctx)
+	return f, err
 }
 
 // settle waits until at least so many attempts were made, and then none for a

@@ -23,6 +23,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // writers write to the API at once while nothing is measured.
@@ -55,7 +56,7 @@ func (b *bench) newWorld(ctx context.Context, plan *ClusterPlan) (_ *world, err 
 	}()
 	cfg := local.Config{Dir: w.dir, Executable: b.executable}
 	if b.kubernetes != "" {
-		cfg.UseBinaries(b.kubernetes)
+		harness.UseBinaries(&cfg, b.kubernetes)
 	}
 	if w.cluster, err = local.Start(ctx, cfg); err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func (b *bench) newWorld(ctx context.Context, plan *ClusterPlan) (_ *world, err 
 			return nil, err
 		}
 	}
-	if err := w.addResidents(ctx); err != nil {
+	if _, err := w.addResidents(ctx); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -102,7 +103,7 @@ func (w *world) addNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	simulator, err := local.NewSimulator(ctx, w.cluster.RESTAs("simulator"), local.StandStill())
+	simulator, err := local.NewSimulator(ctx, w.cluster.RESTAs("simulator"), local.WithoutAgents())
 	if err != nil {
 		return err
 	}
@@ -123,15 +124,20 @@ func (w *world) addNodes(ctx context.Context) error {
 	return nil
 }
 
-func (w *world) addResidents(ctx context.Context) error {
+// addResidents adds the residents that are not there and returns how many.
+func (w *world) addResidents(ctx context.Context) (missing int64, err error) {
 	r := w.plan.Residents
 	if r == nil {
-		return nil
+		return 0, nil
 	}
 	start := time.Now()
 	nodes, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return err
+		return 0, err
+	}
+	there, err := w.countResidents(ctx)
+	if err != nil {
+		return 0, err
 	}
 	kind := w.bench.plan.Kinds[r.Kind]
 	var count atomic.Int64
@@ -139,6 +145,9 @@ func (w *world) addResidents(ctx context.Context) error {
 	group.SetLimit(writers)
 	for i := range len(nodes.Items) * r.Percent / 100 {
 		node := &nodes.Items[i]
+		if there[node.Name] == r.PerNode {
+			continue
+		}
 		group.Go(func() error {
 			device, err := w.device(ctx, node.Name)
 			if err != nil {
@@ -148,15 +157,33 @@ func (w *world) addResidents(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			count.Add(int64(len(pods)))
+			count.Add(int64(len(pods) - there[node.Name]))
 			return w.create(ctx, 1, pods)
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err
+		return 0, err
 	}
 	w.logf("%d residents made in %s", count.Load(), since(start))
-	return nil
+	return count.Load(), nil
+}
+
+// countResidents returns how many residents each node has.
+func (w *world) countResidents(ctx context.Context) (map[string]int, error) {
+	there := map[string]int{}
+	options := metav1.ListOptions{LabelSelector: labelRole + "=" + roleResident, Limit: 5000}
+	for {
+		list, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			there[list.Items[i].Spec.NodeName]++
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return there, nil
+		}
+	}
 }
 
 func (w *world) device(ctx context.Context, node string) (*v1alpha1.Device, error) {
@@ -164,11 +191,7 @@ func (w *world) device(ctx context.Context, node string) (*v1alpha1.Device, erro
 	if err != nil {
 		return nil, err
 	}
-	text, err := object.MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
-	return wire.DecodeDevice(text)
+	return wire.DeviceOf(object)
 }
 
 // create creates pods, as many at once as there are workers.

@@ -3,14 +3,13 @@ package skew
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/test/deployed"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -39,22 +38,15 @@ func (w *world) check(step string) {
 	if err != nil {
 		list = append(list, err.Error())
 	}
-	// After a rollback, parts of the next version have the previous one's rights: agents
-	// read the ConfigMap of their own namespace, managers report no budgets.
-	list = append(list, slices.DeleteFunc(denied, func(line string) bool {
-		return w.rolledBack && afterRollback.MatchString(line)
-	})...)
-	if err := deployed.Problems(list); err != nil {
+	if err := deployed.Problems(append(list, denied...)); err != nil {
 		w.Fatalf("%s: %v", step, err)
 	}
 	w.Logf("%s: well after %s; %d pods came, %d requests of the parts were answered", step, time.Since(start).Round(100*time.Millisecond), w.load.count, w.Requests.Count)
 }
 
-var afterRollback = regexp.MustCompile(`daybreak-agent: (list|watch) /api/v1/configmaps\?|daybreak-manager: list /api/v1/(resourcequotas|namespaces)\?limit=1:`)
-
 // wrong returns what may take a moment to be right after pods came or went.
 func (w *world) wrong() []string {
-	objects, err := cluster.ReadLive(w.Ctx, w.REST())
+	objects, err := harness.Read(w.Ctx, w.REST())
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -89,7 +81,7 @@ func (w *world) lostSlices(m *machine.Machine) []string {
 func (w *world) watchdog() {
 	var before *audit.Report
 	for machine.Sleep(w.Ctx, time.Second) {
-		objects, err := cluster.ReadLive(w.Ctx, w.REST())
+		objects, err := harness.Read(w.Ctx, w.REST())
 		if err != nil {
 			if w.Ctx.Err() == nil {
 				w.Fault("read the cluster: %v", err)

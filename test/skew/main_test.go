@@ -10,7 +10,8 @@
 // rendered flags and the token of the pod, and decides whose turn it is. The
 // machines are those of test/machine.
 //
-// `make skew` builds the earlier commit and runs it.
+// `make skew` builds the earlier commit and runs it. Until there is a release, that is
+// the commit that is checked out, with another version.
 package skew
 
 import (

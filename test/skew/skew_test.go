@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/deployed"
 	"github.com/daybreak-gpu/daybreak/test/fake"
@@ -33,6 +32,7 @@ func TestSkew(t *testing.T) {
 	for _, c := range deployed.Components {
 		w.RolledOut(c, string(previous))
 	}
+	w.Must(w.enforceQuota()) // which rejects pods that no manager has answered for
 	w.Must(w.load.settle())
 	// A new manager may find the settlers before the agents have reported their cards.
 	for _, x := range w.Parts.WithProcess() {
@@ -47,15 +47,10 @@ func TestSkew(t *testing.T) {
 	all := orders(deployed.Components)
 	for _, order := range all[:min(*ordersFlag, len(all))] {
 		name := strings.Join(order, ", ")
-		w.rolledBack = false
 		w.Helm("upgrade", "daybreak", next.chart(), "--reset-then-reuse-values", "--set", "image.tag="+string(next))
 		w.replace("upgrade in the order "+name, order, next)
-		w.enforceQuota(true) // quotas must hold from here on, and pods still come
-		w.check(name + ": quotas are enforced")
 		w.Helm("rollback", "daybreak")
-		w.rolledBack = true
 		w.replace("rollback in the order "+name, order, previous)
-		w.enforceQuota(false)
 	}
 	w.mentions()
 	t.Logf("all orders after %s; %d pods were created, none was rejected; %d requests were repeated, since a manager ended",
@@ -88,36 +83,18 @@ func (w *world) replace(name string, order []string, v version) {
 	for _, c := range order {
 		w.Parts.Allow(c, string(v))
 		w.RolledOut(c, string(v))
-		switch c {
-		case "agent":
+		if c == "agent" {
 			w.restartContainers()
-		case "manager":
-			w.metered(v)
 		}
 		w.check(name + ": " + c)
 	}
 }
 
-// metered checks that new pods carry the amounts that quotas count if and only if the
-// managers write them.
-func (w *world) metered(v version) {
-	w.Helper()
-	p, err := w.Client.CoreV1().Pods(metav1.NamespaceDefault).Create(w.Ctx, order("metered", residents), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	w.Must(err)
-	if _, got := request.ReadAmounts(&p.Spec); got != (v == next) {
-		w.Errorf("managers are %s: a new pod has amounts: %v", v, got)
-	}
-}
-
-// enforceQuota sets or removes the label by which quotas must hold.
-func (w *world) enforceQuota(on bool) {
-	w.Helper()
-	value := "null"
-	if on {
-		value = fmt.Sprintf("%q", wire.QuotaEnforced)
-	}
-	_, err := w.Client.CoreV1().Namespaces().Patch(w.Ctx, metav1.NamespaceDefault, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, wire.LabelQuota, value), metav1.PatchOptions{})
-	w.Must(err)
+// enforceQuota sets the label by which quotas must hold.
+func (w *world) enforceQuota() error {
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, wire.LabelQuota, wire.QuotaEnforced)
+	_, err := w.Client.CoreV1().Namespaces().Patch(w.Ctx, metav1.NamespaceDefault, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // exercise makes the parts write what they do only now and then: what they write when

@@ -22,8 +22,6 @@ type world struct {
 	vendor *vendorplugin.Plugin
 	// slices are the residents', by machine.
 	slices map[string][]fake.Slice
-	// rolledBack is true while rights and policies are those before an upgrade.
-	rolledBack bool
 }
 
 // machines and cards is how large the cluster is.
@@ -66,8 +64,7 @@ func (w *world) startVendor() error {
 	if w.vendor, err = vendorplugin.Start(w.Ctx, w.REST(), simulator, nil); err != nil {
 		return err
 	}
-	w.Running.Go(func() {
-		<-w.Ctx.Done()
+	w.AtEnd(func() {
 		w.vendor.Stop()
 		simulator.Stop()
 	})

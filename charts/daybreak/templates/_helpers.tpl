@@ -69,13 +69,9 @@ app.kubernetes.io/component: {{ .part }}
 {{- $parts | toJson }}
 {{- end }}
 
-{{/* Names under which the scheduler writes Events: both names of scheduler.mode, since an upgrade may change it, and those in extraArgs. */}}
+{{/* Names that the policies know the scheduler by: both names of scheduler.mode, since an upgrade may change it, and those in extraArgs. */}}
 {{- define "daybreak.schedulerNames" -}}
-{{- $names := list "default-scheduler" "daybreak" }}
-{{- range .Values.scheduler.extraArgs }}
-{{- if hasPrefix "--profile=" . }}{{ $names = append $names (trimPrefix "--profile=" .) }}{{ end }}
-{{- end }}
-{{- $names | toJson }}
+{{ concat (list "default-scheduler" "daybreak") (include "daybreak.profiles" . | fromJsonArray) | uniq | toJson }}
 {{- end }}
 
 {{- define "daybreak.publishers" -}}
@@ -84,16 +80,19 @@ app.kubernetes.io/component: {{ .part }}
 
 {{/* Selector of the namespaces in which GPU pods without quota amounts are rejected. */}}
 {{- define "daybreak.quotaNamespaces" -}}
-{{- if eq (toString (.Values.quota).enforce) "all" }}{}{{ else }}{matchLabels: {daybreak-gpu.io/quota: enforced}}{{ end }}
+{{- if eq .Values.quota.enforce "all" }}{}{{ else }}{matchLabels: {daybreak-gpu.io/quota: enforced}}{{ end }}
 {{- end }}
 
-{{/* Scheduler names of Daybreak. The first is set on pods without a scheduler name. */}}
+{{/*
+Scheduler names of Daybreak: those of scheduler.mode, and --profile in scheduler.extraArgs. The first is set on pods without
+a scheduler name. Scheduler and manager have the same, so that quotas count every pod that the scheduler places.
+*/}}
 {{- define "daybreak.profiles" -}}
-{{- if eq .Values.scheduler.mode "replace" -}}
-{{ list "default-scheduler" "daybreak" | toJson }}
-{{- else -}}
-{{ list "daybreak" | toJson }}
+{{- $names := eq .Values.scheduler.mode "replace" | ternary (list "default-scheduler" "daybreak") (list "daybreak") }}
+{{- range .Values.scheduler.extraArgs }}
+{{- if hasPrefix "--profile=" . }}{{ $names = append $names (trimPrefix "--profile=" .) }}{{ end }}
 {{- end }}
+{{- $names | uniq | toJson }}
 {{- end }}
 
 {{/* For a container without access to its node. */}}

@@ -34,7 +34,7 @@ func NewCommand(b cli.Build) *cobra.Command {
 	addAnswers(root, groupInspect, "Inspect a cluster", command.NewStatusCommand(), command.NewExplainCommand(), command.NewAuditCommand())
 	addAnswers(root, groupPlan, "Plan placements", command.NewPlaceCommand(), simulate.NewCommand())
 	addParts(root)
-	addAnswers(root, groupOther, "Other commands", command.NewVersionCommand(b), cli.NewManCommand())
+	addAnswers(root, groupOther, "Other commands", command.NewVersionCommand(b), newManCommand())
 	cli.AddCompletion(root, groupOther)
 	return root
 }

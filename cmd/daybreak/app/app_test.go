@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,7 +54,7 @@ var openEnded = []string{
 	"metrics-tls-cert-file", "metrics-tls-key-file", "dashboard-tls-cert-file", "dashboard-tls-key-file",
 	"metrics-bind-address", "health-probe-bind-address", "admission-bind-address", "dashboard-bind-address",
 	"node-name", "leader-elect-namespace", "admission-host", "scheduler-name", "direct-binder", "vendor-plugin-selector", "tolerated-taint",
-	"vendor-namespace", "vendor-config-selector", "policies",
+	"vendor-namespace", "daybreak-namespace", "vendor-config-selector", "policies",
 }
 
 // TestFlagsComplete: every flag that takes words has values to complete, unless
@@ -209,5 +211,57 @@ func TestHelp(t *testing.T) {
 	}
 	if listed != 11 {
 		t.Errorf("%d commands are listed, want 11", listed)
+	}
+}
+
+// TestMan: each command has a page with its text as it is, its flags and its examples.
+func TestMan(t *testing.T) {
+	root, texts := app.NewCommand(cli.Build{Version: "v1"}), map[string]string{}
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		text := cmd.Long + "\n" + cmd.Example
+		for _, g := range cli.Groups(cmd) {
+			g.Flags.VisitAll(func(flag *pflag.Flag) { text += "\n--" + flag.Name })
+		}
+		texts[strings.ReplaceAll(cmd.CommandPath(), " ", "-")] = text
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() && sub.Name() != "completion" { // cobra's text is Markdown
+				walk(sub)
+			}
+		}
+	}
+	walk(root)
+	dir := filepath.Join(t.TempDir(), "man1")
+	root.SetArgs([]string{"man", dir})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range texts {
+		page, err := os.ReadFile(filepath.Join(dir, name+".1"))
+		if err != nil {
+			t.Error(err)
+		}
+		plain := strings.ReplaceAll(string(page), `\e`, `\`)
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSuffix(line, "\n"); !strings.Contains(plain, line) {
+				t.Errorf("page of %s: no line %q", name, line)
+			}
+		}
+	}
+	if len(texts) < 12 {
+		t.Errorf("%d commands with pages", len(texts))
+	}
+	for _, line := range []string{"man", "man a b", "man app_test.go"} {
+		root.SetArgs(strings.Fields(line))
+		if root.Execute() == nil {
+			t.Errorf("%s is no error", line)
+		}
+	}
+	man, _, err := root.Find([]string{"man"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, directive := man.ValidArgsFunction(man, nil, ""); directive != cobra.ShellCompDirectiveFilterDirs {
+		t.Errorf("man completes with %d, want folders", directive)
 	}
 }

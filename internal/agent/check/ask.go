@@ -95,9 +95,7 @@ func (a *Asker) Ask(ctx context.Context) (*Facts, error) {
 }
 
 func look(ctx context.Context, a *Asker, f *Facts, name string, source discover.Source) *discover.Snapshot {
-	ctx, cancel := context.WithTimeoutCause(ctx, a.Timeout, fmt.Errorf("no answer within %s", a.Timeout))
-	defer cancel()
-	s, err := source.Look(ctx)
+	s, err := discover.LookWithin(ctx, source, a.Timeout)
 	if err != nil {
 		f.Errors[name] = err.Error()
 		return nil

@@ -26,7 +26,7 @@ func (f *Facts) cards() []discover.Card {
 	return slices.DeleteFunc(slices.Clone(f.best().Cards), func(c discover.Card) bool { return c.Unavailable() })
 }
 
-func pciCards(f *Facts) verdict {
+func pciCards(f *Facts) Outcome {
 	switch {
 	case f.PCI == nil:
 		return unknown("sysfs can't be read: %s", f.Errors[sourcePCI])
@@ -38,7 +38,7 @@ func pciCards(f *Facts) verdict {
 	return ok("%d cards on the PCI bus", len(f.PCI.Cards))
 }
 
-func driverModule(f *Facts) verdict {
+func driverModule(f *Facts) Outcome {
 	switch {
 	case f.Kernel.Module:
 		return ok("module metax is loaded, version %s", cmp.Or(f.Kernel.ModuleVersion, "not given"))
@@ -50,7 +50,7 @@ func driverModule(f *Facts) verdict {
 	return failed("module metax is not loaded")
 }
 
-func driverVersion(f *Facts) verdict {
+func driverVersion(f *Facts) Outcome {
 	version := f.best().Driver
 	if version == "" {
 		return unknown("the driver does not report a version")
@@ -61,7 +61,7 @@ func driverVersion(f *Facts) verdict {
 	return ok("driver %s", version)
 }
 
-func libraryLoads(f *Facts) verdict {
+func libraryLoads(f *Facts) Outcome {
 	switch {
 	case f.Library != nil && len(f.Library.Cards) == 0:
 		return unknown("%s answers and lists no card", f.Library.Source)
@@ -75,7 +75,7 @@ func libraryLoads(f *Facts) verdict {
 	return failed("%s", f.Errors[sourceLibrary])
 }
 
-func libraryFunctions(f *Facts) verdict {
+func libraryFunctions(f *Facts) Outcome {
 	switch {
 	case f.Functions == nil:
 		return unknown("the library was not loaded")
@@ -85,7 +85,19 @@ func libraryFunctions(f *Facts) verdict {
 	return ok("%s has every function", f.Functions.Library)
 }
 
-func librarySteady(f *Facts) verdict {
+func sliceSupport(f *Facts) Outcome {
+	switch {
+	case len(f.cards()) == 0:
+		return unknown("no GPU was found")
+	case f.Library == nil:
+		return unknown("slices are made through the library alone, which was not loaded")
+	case f.Library.NoSlices != "":
+		return unknown("%s", f.Library.NoSlices)
+	}
+	return ok("library and driver make slices of these GPUs")
+}
+
+func librarySteady(f *Facts) Outcome {
 	if f.Library == nil || f.LibraryAgain == nil {
 		return unknown("the library was not asked twice")
 	}
@@ -107,7 +119,7 @@ func identities(s *discover.Snapshot) map[string]string {
 	return out
 }
 
-func command(f *Facts) verdict {
+func command(f *Facts) Outcome {
 	switch {
 	case f.Command != nil:
 		return ok("%s lists %d cards", f.Command.Source, len(f.Command.Cards))
@@ -117,7 +129,7 @@ func command(f *Facts) verdict {
 	return unknown("%s", cmp.Or(f.Errors[sourceCommand], "it is not among the sources that are used"))
 }
 
-func cardIdentity(f *Facts) verdict {
+func cardIdentity(f *Facts) Outcome {
 	cards := f.cards()
 	if len(cards) == 0 {
 		return unknown("no card was found")
@@ -158,7 +170,7 @@ func (f *Facts) offTheBus(cards []discover.Card) *discover.Card {
 // Limits of what a card may have of memory.
 const leastMemory, mostMemory = 4 << 10, 1 << 20 // MiB
 
-func cardMemory(f *Facts) verdict {
+func cardMemory(f *Facts) Outcome {
 	cards := f.cards()
 	if len(cards) == 0 {
 		return unknown("no card was found")
@@ -183,7 +195,7 @@ func cardMemory(f *Facts) verdict {
 	return ok("%v on the first card", cards[0].Memory)
 }
 
-func controlDevice(f *Facts) verdict {
+func controlDevice(f *Facts) Outcome {
 	switch {
 	case len(f.cards()) == 0:
 		return unknown("there is no card that needs it")
@@ -193,12 +205,22 @@ func controlDevice(f *Facts) verdict {
 	return ok("it is a character device")
 }
 
-func cardDevices(f *Facts) verdict {
-	if len(f.Devices.Cards) == 0 {
-		return unknown("there is no whole card")
+func cardDevices(f *Facts) Outcome {
+	return f.devices(f.Devices.Cards, "GPU at", "there is no whole GPU", "")
+}
+
+// devices compares devices by key, each with what is wrong with it, with the driver's.
+func (f *Facts) devices(faults map[string]string, what, none, advice string) Outcome {
+	if len(faults) == 0 {
+		return unknown("%s", none)
 	}
-	if bdf, why := firstFault(f.Devices.Cards); why != "" {
-		return failed("card at %s: %s", bdf, why)
+	if key, why := firstFault(faults); why != "" {
+		return failed("%s %s: %s", what, key, why)
 	}
-	return ok("cards whose devices are those that the driver has: %d", len(f.Devices.Cards))
+	for _, key := range slices.Sorted(maps.Keys(faults)) {
+		if path := f.Devices.Absent[key]; path != "" {
+			return unknown("%s %s: the host has no file %s, so nothing shows that the driver's device is of this name%s", what, key, path, advice)
+		}
+	}
+	return ok("devices that are those of the driver: %d", len(faults))
 }

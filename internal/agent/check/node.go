@@ -11,14 +11,14 @@ import (
 
 const noAnswer = "the container runtime does not answer"
 
-func runtimeAnswers(f *Facts) verdict {
+func runtimeAnswers(f *Facts) Outcome {
 	if f.Node.Runtime == nil {
 		return failed("%s", f.Node.Fault.Message)
 	}
 	return ok("%s %s", f.Node.Runtime.Name, f.Node.Runtime.Version)
 }
 
-func runtimeCDI(f *Facts) verdict {
+func runtimeCDI(f *Facts) Outcome {
 	switch fault := f.Node.Fault; {
 	case fault.Reason == "":
 		return ok("it injects CDI devices")
@@ -31,7 +31,7 @@ func runtimeCDI(f *Facts) verdict {
 	}
 }
 
-func runtimeOfKubelet(f *Facts) verdict {
+func runtimeOfKubelet(f *Facts) Outcome {
 	n := f.Node
 	switch {
 	case n.Runtime == nil:
@@ -47,14 +47,14 @@ func runtimeOfKubelet(f *Facts) verdict {
 }
 
 // unless fails with the reason if there is one.
-func unless(why, fine string) verdict {
+func unless(why, fine string) Outcome {
 	if why != "" {
 		return failed("%s", why)
 	}
 	return ok("%s", fine)
 }
 
-func otherPlugin(f *Facts) verdict {
+func otherPlugin(f *Facts) Outcome {
 	if f.Node.PodResources != "" {
 		return unknown("kubelet does not list devices")
 	}
@@ -64,7 +64,14 @@ func otherPlugin(f *Facts) verdict {
 	return ok("none serves the vendor's resources")
 }
 
-func folders(f *Facts) verdict {
+func cdiFolder(f *Facts) Outcome {
+	if f.Node.Persists != "" {
+		return failed("CDI specs outlive a reboot: %s", f.Node.Persists)
+	}
+	return ok("CDI specs end with a reboot")
+}
+
+func folders(f *Facts) Outcome {
 	if _, why := firstFault(f.Node.Folders); why != "" {
 		return failed("%s", why)
 	}

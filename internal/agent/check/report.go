@@ -37,9 +37,9 @@ func Run(f *Facts) *Report {
 	r := &Report{}
 	for i := range table {
 		c := &table[i]
-		v := c.run(f)
-		o := Outcome{Name: c.name, Result: v.result, Detail: v.detail}
-		if v.result == Failed || v.result == Unknown && c.always {
+		o := c.run(f)
+		o.Name = c.name
+		if o.Result == Failed || o.Result == Unknown && c.always {
 			o.Advice = c.advice
 		}
 		r.Checks = append(r.Checks, o)

@@ -19,7 +19,7 @@ func (f *Facts) sliced() bool {
 	return false
 }
 
-func sliceDriver(f *Facts) verdict {
+func sliceDriver(f *Facts) Outcome {
 	switch {
 	case f.Devices.SliceDriver == "":
 		return ok("the driver of slices has a major number")
@@ -29,17 +29,11 @@ func sliceDriver(f *Facts) verdict {
 	return failed("%s", f.Devices.SliceDriver)
 }
 
-func sliceDevices(f *Facts) verdict {
-	if len(f.Devices.Slices) == 0 {
-		return unknown("there is no slice: start a pod with one and check again")
-	}
-	if key, why := firstFault(f.Devices.Slices); why != "" {
-		return failed("slice %s: %s", key, why)
-	}
-	return ok("slices whose device is the one that the driver has: %d", len(f.Devices.Slices))
+func sliceDevices(f *Facts) Outcome {
+	return f.devices(f.Devices.Slices, "slice", "there is no slice: start a pod with one and check again", "; if it has another one, set --slice-device")
 }
 
-func sliceMinors(f *Facts) verdict {
+func sliceMinors(f *Facts) Outcome {
 	taken, n := map[int]string{}, 0
 	for _, bdf := range slices.Sorted(maps.Keys(f.Slices)) {
 		for _, s := range f.Slices[bdf].Slices {
@@ -56,7 +50,7 @@ func sliceMinors(f *Facts) verdict {
 	return ok("slices: %d, each with a number of its own", n)
 }
 
-func sliceSizes(f *Facts) verdict {
+func sliceSizes(f *Facts) Outcome {
 	n := 0
 	for _, bdf := range slices.Sorted(maps.Keys(f.Slices)) {
 		for _, s := range f.Slices[bdf].Slices {
@@ -72,7 +66,7 @@ func sliceSizes(f *Facts) verdict {
 	return ok("slices: %d", n)
 }
 
-func linksRead(f *Facts) verdict {
+func linksRead(f *Facts) Outcome {
 	s := f.best()
 	switch {
 	case len(f.cards()) < 2:
@@ -98,6 +92,6 @@ func linkNames(s *discover.Snapshot) []string {
 	return names
 }
 
-func containerView(*Facts) verdict {
+func containerView(*Facts) Outcome {
 	return unknown("whether MACA_VISIBLE_DEVICES and the device nodes are enough inside a container can be seen only there")
 }

@@ -12,21 +12,19 @@ type check struct {
 	// matters: a container may get a wrong card, or none, if the check fails, and
 	// nothing else, such as a full disk, keeps the agent from serving.
 	matters bool
-	run     func(*Facts) verdict
+	// run returns the result and its detail.
+	run func(*Facts) Outcome
 	// advice is for a check that failed; always: also for one that is unknown.
 	advice string
 	always bool
 }
 
-type verdict struct {
-	result Result
-	detail string
-}
+func ok(format string, args ...any) Outcome      { return outcome(OK, format, args) }
+func failed(format string, args ...any) Outcome  { return outcome(Failed, format, args) }
+func unknown(format string, args ...any) Outcome { return outcome(Unknown, format, args) }
 
-func ok(format string, args ...any) verdict     { return verdict{OK, fmt.Sprintf(format, args...)} }
-func failed(format string, args ...any) verdict { return verdict{Failed, fmt.Sprintf(format, args...)} }
-func unknown(format string, args ...any) verdict {
-	return verdict{Unknown, fmt.Sprintf(format, args...)}
+func outcome(r Result, format string, args []any) Outcome {
+	return Outcome{Result: r, Detail: fmt.Sprintf(format, args...)}
 }
 
 // firstFault returns the first name with a fault, and the fault.
@@ -46,6 +44,7 @@ var table = []check{
 	{name: "driver-version", run: driverVersion, advice: "slices need driver 2.32.0 or later; older ones serve whole cards"},
 	{name: "library", run: libraryLoads, advice: "install the vendor's driver, which brings libmxsml.so, or name its path with --mxsml; the agent's pod mounts agent.driverDirs"},
 	{name: "library-functions", run: libraryFunctions, advice: "a library with all functions comes with newer drivers; what is missing is listed in the compatibility page"},
+	{name: "slice-support", run: sliceSupport, advice: "whole GPUs need no slices; install a driver and GPUs that have them for mode sgpu"},
 	{name: "library-steady", run: librarySteady, advice: "the library lists other cards from one moment to the next: look for a card that resets in the kernel's log"},
 	{name: "mx-smi", run: command, advice: "mx-smi is used where the library is missing; attach the bundle to a report if it is installed and fails"},
 	{name: "card-identity", matters: true, run: cardIdentity, advice: "library, mx-smi and the PCI bus name different cards: attach the bundle to a report before you waive it"},
@@ -61,9 +60,10 @@ var table = []check{
 	{name: "runtime", run: runtimeAnswers, advice: "the endpoint that kubelet uses is containerRuntimeEndpoint of its configuration"},
 	{name: "runtime-cdi", run: runtimeCDI, advice: "switch CDI on in the container runtime; a node without it is never served, and the check can't be waived"},
 	{name: "runtime-of-kubelet", matters: true, run: runtimeOfKubelet, advice: "the endpoint is of a runtime that has none of kubelet's pods: set agent.runtimeSocket to kubelet's containerRuntimeEndpoint"},
-	{name: "kubelet-plugins", run: func(f *Facts) verdict { return unless(f.Node.Plugins, "kubelet takes plugins") }, advice: "set agent.kubeletDir to kubelet's folder (k0s: /var/lib/k0s/kubelet)"},
-	{name: "kubelet-pod-resources", run: func(f *Facts) verdict { return unless(f.Node.PodResources, "kubelet lists devices of plugins") }, advice: "kubelet 1.23 or later serves it; set agent.kubeletDir to kubelet's folder"},
-	{name: "kubelet-checkpoint", run: func(f *Facts) verdict { return unless(f.Node.Checkpoint, "kubelet's file of devices is read") }, advice: "init containers with cards do not start without it; attach the version of kubelet to a report"},
+	{name: "kubelet-plugins", run: func(f *Facts) Outcome { return unless(f.Node.Plugins, "kubelet takes plugins") }, advice: "set agent.kubeletDir to kubelet's folder (k0s: /var/lib/k0s/kubelet)"},
+	{name: "kubelet-pod-resources", run: func(f *Facts) Outcome { return unless(f.Node.PodResources, "kubelet lists devices of plugins") }, advice: "kubelet 1.23 or later serves it; set agent.kubeletDir to kubelet's folder"},
+	{name: "kubelet-checkpoint", run: func(f *Facts) Outcome { return unless(f.Node.Checkpoint, "kubelet's file of devices is read") }, advice: "init containers with cards do not start without it; attach the version of kubelet to a report"},
 	{name: "other-plugin", run: otherPlugin, advice: "the agent only observes a node that another plugin serves; remove that plugin to have Daybreak serve it"},
+	{name: "cdi-folder", matters: true, run: cdiFolder, advice: "old specs would start containers with the devices of others: mount tmpfs at /run of the node, or set --cdi-dir in agent.extraArgs to a folder on tmpfs that the container runtime reads; waive the check if the folder is emptied at every boot"},
 	{name: "folders", run: folders, advice: "the agent writes its journal and CDI specs there: free or remount the disk"},
 }

@@ -26,22 +26,11 @@ func (s *scene) cleanup(blind error) error {
 	return server.Cleanup(s.Context(), s.node, blind)
 }
 
-// withSlice starts a pod with a slice.
-func withSlice(t *testing.T) *scene {
-	t.Helper()
-	s := newScene(t, gpu.ModeSGPU)
-	s.slicePod("a", "GPU-b", 30, 4)
-	s.admit(slice, "a", "daybreak-sgpu-007")
-	if err := s.begin(slice, "daybreak-sgpu-007"); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // Nothing that the agent made is left, and what others made stays.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
-	s := withSlice(t)
+	s := newScene(t, gpu.ModeSGPU)
+	s.startSlice("a", "GPU-b", 30, 4, "daybreak-sgpu-007")
 	card := s.driver.cards["0000:01:00.0"]
 	card.Slices = append(card.Slices,
 		discover.Slice{ID: 90, UUID: "S-90", Alias: "of the vendor", Memory: 1024},
@@ -99,7 +88,8 @@ func TestCleanupInUse(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := withSlice(t)
+			s := newScene(t, gpu.ModeSGPU)
+			s.startSlice("a", "GPU-b", 30, 4, "daybreak-sgpu-007")
 			s.stop()
 			tc.change(s)
 			before := s.driver.aliases()

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // oneCard is the limits of a container that wants a card for itself, and
@@ -26,7 +26,7 @@ func allOf(card string) string { return `[[{"uuid":"` + card + `","compute":100,
 func (s *scene) wantNoStart(resource, reason string, ids ...string) {
 	s.Helper()
 	s.eventually("it does not start: "+reason, func() bool {
-		ctx, cancel := contextFor(s.T, 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(s.Context(), s.patience)
 		defer cancel()
 		err := s.server.preStart(ctx, resource, ids)
 		if err == nil {
@@ -36,31 +36,14 @@ func (s *scene) wantNoStart(resource, reason string, ids ...string) {
 	})
 }
 
-// Without a list of pods it is not known who else holds the card.
-func TestPodsUnknown(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, gpu.ModeSGPU)
-	s.mu.Lock()
-	s.blind = true
-	s.mu.Unlock()
-	s.pod("old", oneCard, allOf("GPU-a"), running)
-	s.slicePod("new", "GPU-a", 10, 4, func(p *corev1.Pod) { p.Annotations[wire.AnnotationPredicateTime] = "2000" })
-	s.admit(slice, "new", "daybreak-sgpu-000")
-	s.wantNoStart(slice, "the pods of this node are not known yet", "daybreak-sgpu-000")
-}
-
 // A pod of which kubelet says that another plugin gave it devices holds cards,
 // also where nothing shows which.
 func TestUnknownCards(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	silent := func(p *corev1.Pod) { p.Annotations, p.Status.Phase = nil, corev1.PodRunning }
-	s.pod("waits", oneCard, "", silent, func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }) // it holds nothing
-	s.slicePod("first", "GPU-b", 10, 4)
-	s.admit(slice, "first", "daybreak-sgpu-001")
-	if err := s.begin(slice, "daybreak-sgpu-001"); err != nil {
-		t.Fatalf("a pod that was given nothing is in the way: %v", err)
-	}
+	s.pod("waits", oneCard, "", silent, func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })
+	s.startSlice("first", "GPU-b", 10, 4, "daybreak-sgpu-001") // a pod that was given nothing is not in the way
 	old := s.pod("old", oneCard, "", silent)
 	s.has(old, whole, "GPU-of-an-earlier-driver")
 	s.slicePod("new", "GPU-a", 10, 4)
@@ -76,17 +59,11 @@ func TestRestartIsChecked(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	s.pod("a", oneCard, allOf("GPU-a"), running)
 	s.admit(whole, "a", "daybreak-gpu-000")
-	if err := s.begin(whole, "daybreak-gpu-000"); err != nil {
-		t.Fatal(err)
-	}
+	s.starts(whole, "daybreak-gpu-000")
 	s.restart() // what it knew of the container is the journal's
 	s.pod("b", oneCard, allOf("GPU-b"))
 	holder := func(pod string) {
-		s.kubelet.mu.Lock()
-		defer s.kubelet.mu.Unlock()
-		s.kubelet.held = []*podresources.PodResources{{Namespace: "default", Name: pod, Containers: []*podresources.ContainerResources{{
-			Name: "main", Devices: []*podresources.ContainerDevices{{ResourceName: whole, DeviceIds: []string{"daybreak-gpu-000"}}},
-		}}}}
+		s.kubelet.change(func() { s.kubelet.held = []*podresources.PodResources{podWith(pod, whole, "daybreak-gpu-000")} })
 	}
 	holder("b")
 	s.wantNoStart(whole, "kubelet reports that another container has the ids", "daybreak-gpu-000")
@@ -95,40 +72,25 @@ func TestRestartIsChecked(t *testing.T) {
 	s.pass(2 * givenInterval)
 	s.wantNoStart(whole, "one of the two wants it alone", "daybreak-gpu-000")
 	s.delete("vendors")
-	ill := *s.node
-	ill.Cards = map[gpu.CardID]Card{"GPU-a": s.node.Cards["GPU-a"], "GPU-b": s.node.Cards["GPU-b"]}
-	card := ill.Cards["GPU-a"]
-	card.Healthy = false
-	ill.Cards["GPU-a"] = card
-	s.server.Update(&ill)
-	if err := s.begin(whole, "daybreak-gpu-000"); err != nil {
-		t.Errorf("a card that became unhealthy is not taken from who has it: %v", err)
-	}
+	s.makeIll("GPU-a")
+	s.starts(whole, "daybreak-gpu-000") // a card that became unhealthy is not taken from who has it
 }
 
 // A start that could not be written down is none: the next one is the first.
 func TestWriteFails(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
-	s.pod("a", oneCard, allOf("GPU-a"))
-	s.mu.Lock()
-	s.hidden["default/a"] = true
-	pod := s.pods["default/a"]
-	delete(s.pods, "default/a")
-	s.mu.Unlock()
+	pod := s.pod("a", oneCard, allOf("GPU-a"))
+	s.delete("a")
 	s.admit(whole, "a", "daybreak-gpu-000")
 	block := filepath.Join(s.cfg.State, "journal.json.new")
 	if err := os.Mkdir(block, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	s.pods["default/a"], s.hidden = pod, map[string]bool{}
-	s.mu.Unlock()
+	s.locked(func() { s.pods["default/a"] = pod })
 	s.wantNoStart(whole, "journal", "daybreak-gpu-000")
 	s.pass(2 * aheadLimit) // nothing is under way any more
-	ill := *s.node
-	ill.Cards = map[gpu.CardID]Card{"GPU-a": {BDF: "0000:01:00.0", Here: true}, "GPU-b": s.node.Cards["GPU-b"]}
-	s.server.Update(&ill)
+	s.makeIll("GPU-a")
 	if err := os.Remove(block); err != nil {
 		t.Fatal(err)
 	}
@@ -140,39 +102,14 @@ func TestNamesOfOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	never := s.admit(slice, "never", "daybreak-sgpu-000") // no pod of this name comes
-	s.slicePod("a", "GPU-a", 30, 4)
-	first := s.admit(slice, "a", "daybreak-sgpu-000")
-	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
-		t.Fatal(err)
-	}
+	first := s.startSlice("a", "GPU-a", 30, 4, "daybreak-sgpu-000")
 	if diff := cmp.Diff([]string{"nothing"}, s.sees(never...)); diff != "" {
 		t.Errorf("a pod that never started would see (-want +got):\n%s", diff)
 	}
-	s.mu.Lock()
-	s.alive["uid-a"] = true
-	s.mu.Unlock()
+	s.setAlive("a", true)
 	s.admit(slice, "b", "daybreak-sgpu-000")
 	if diff := cmp.Diff([]string{"nothing"}, s.sees(first...)); diff != "" {
 		t.Errorf("the pod whose id was given away would see (-want +got):\n%s", diff)
-	}
-}
-
-// When kubelet gives one of a container's ids to another pod, none of its ids
-// stands for a card any more: the others must not stand for the wrong one.
-func TestHeldAfterDetach(t *testing.T) {
-	t.Parallel()
-	d := &document{Names: map[string][]string{}}
-	d.put(&record{PodUID: "a", Container: "main", Tokens: []string{"daybreak-gpu-000", "daybreak-gpu-001"}, Shares: []share{{Card: "GPU-a"}, {Card: "GPU-b"}}})
-	want := map[string]gpu.CardID{"daybreak-gpu-000": "GPU-a", "daybreak-gpu-001": "GPU-b"}
-	if diff := cmp.Diff(want, d.held()); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
-	}
-	d.detach([]string{"daybreak-gpu-000"})
-	if got := d.held(); len(got) > 0 {
-		t.Errorf("held after one of them was given to another pod: %v", got)
-	}
-	if len(d.Records) != 1 || len(d.Records[0].Shares) != 2 {
-		t.Errorf("what it has of cards is lost: %+v", d.Records)
 	}
 }
 
@@ -184,23 +121,19 @@ func TestMalformedJournal(t *testing.T) {
 	}
 	share, two := `{"card":"GPU-a"}`, `"daybreak-sgpu-000","daybreak-sgpu-001"`
 	cases := map[string]struct{ text, want string }{
-		"more tokens than cards":          {record(`"tokens":[` + two + `],"shares":[` + share + `]`), "2 tokens stand for 1 cards"},
-		"what is no token":                {record(`"tokens":["../x"],"shares":[` + share + `]`), "is no token"},
-		"one token twice":                 {record(`"tokens":["daybreak-sgpu-000","daybreak-sgpu-000"],"shares":[` + share + `,` + share + `]`), "stands for two"},
-		"a name that leads elsewhere":     {record(`"tokens":[],"names":["../../etc/cdi/x"],"shares":[]`), "is no name of a CDI device"},
-		"a negative minor number":         {record(`"tokens":[],"shares":[{"card":"GPU-a","slice":{"alias":"x","bdf":"y","id":1,"minor":-1}}]`), "minor number -1"},
-		"a name of another token":         {`{"version":1,"names":{"daybreak-sgpu-001":["daybreak-sgpu-000-0123456789ab"]}}`, "is no name of token"},
-		"two records of one container":    {`{"version":1,"records":[{"podUID":"u","container":"c"},{"podUID":"u","container":"c"}]}`, "has two records"},
-		"an earlier agent took one token": {record(`"tokens":["daybreak-sgpu-001"],"shares":[` + share + `,` + share + `]`), ""},
+		"more tokens than cards":       {record(`"tokens":[` + two + `],"shares":[` + share + `]`), "2 tokens stand for 1 cards"},
+		"what is no token":             {record(`"tokens":["../x"],"shares":[` + share + `]`), "is no token"},
+		"one token twice":              {record(`"tokens":["daybreak-sgpu-000","daybreak-sgpu-000"],"shares":[` + share + `,` + share + `]`), "stands for two"},
+		"a name that leads elsewhere":  {record(`"tokens":[],"names":["../../etc/cdi/x"],"shares":[]`), "is no name of a CDI device"},
+		"a negative minor number":      {record(`"tokens":[],"shares":[{"card":"GPU-a","slice":{"alias":"x","bdf":"y","id":1,"minor":-1}}]`), "minor number -1"},
+		"a name of another token":      {`{"version":1,"names":{"daybreak-sgpu-001":["daybreak-sgpu-000-0123456789ab"]}}`, "is no name of token"},
+		"two records of one container": {`{"version":1,"records":[{"podUID":"u","container":"c"},{"podUID":"u","container":"c"}]}`, "has two records"},
+		"fewer tokens than cards":      {record(`"tokens":["daybreak-sgpu-001"],"shares":[` + share + `,` + share + `]`), "1 tokens stand for 2 cards"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			d, err := decodeJournal([]byte(tc.text))
-			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			if _, err := decodeJournal([]byte(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
-			}
-			if err == nil && len(d.held()) > 0 {
-				t.Errorf("held: %v", d.held())
 			}
 		})
 	}
@@ -214,21 +147,17 @@ func TestSecondAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := contextFor(t, time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done := make(chan struct{})
 	go func() { defer close(done); _ = second.Run(ctx) }()
 	second.Update(s.node)
 	s.eventually("it says that it waits", func() bool { return strings.Contains(second.Status().Waits, "another agent works with it") })
-	s.kubelet.mu.Lock()
-	registered := s.kubelet.register
-	s.kubelet.mu.Unlock()
+	registered := s.registrations()
 	s.pass(10 * watchInterval)
-	s.kubelet.mu.Lock()
-	if registered != s.kubelet.register || !s.server.Status().Serving {
-		t.Errorf("the second agent registered its plugins: %d registrations, %d before", s.kubelet.register, registered)
+	if now := s.registrations(); now != registered || !s.server.Status().Serving {
+		t.Errorf("the second agent registered its plugins: %d registrations, %d before", now, registered)
 	}
-	s.kubelet.mu.Unlock()
 	s.stop()
 	s.eventually("it serves when the first has ended", func() bool { return second.Status().Serving })
 	cancel()
@@ -241,24 +170,13 @@ func TestJournalUnreadable(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	s.stop()
-	path := filepath.Join(s.cfg.State, "journal.json")
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+	s.spoil()
+	s.launch()
+	s.eventually("it is said", func() bool { return strings.Contains(s.server.Status().Waits, "move it away if it can't be restored") })
+	if err := os.Remove(filepath.Join(s.cfg.State, "journal.json")); err != nil {
 		t.Fatal(err)
 	}
-	server, err := New(s.cfg, s, s.driver, NewMetrics(nil), s.clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := contextFor(t, time.Minute)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Run(ctx) }()
-	s.stop = func() { cancel(); <-done }
-	server.Update(s.node)
-	s.eventually("it is said", func() bool { return strings.Contains(server.Status().Waits, "move it away if it can't be restored") })
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	s.eventually("the node is served", func() bool { return server.Status().Serving })
+	s.isServed(true)
 }
 
 // A slice is looked for on its card, wherever that is now; what was given of a
@@ -269,38 +187,30 @@ func TestCardMovesOrGoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, gpu.ModeSGPU)
-			s.slicePod("a", "GPU-a", 30, 4)
-			s.admit(slice, "a", "daybreak-sgpu-000")
-			if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
-				t.Fatal(err)
-			}
+			s.startSlice("a", "GPU-a", 30, 4, "daybreak-sgpu-000")
 			s.driver.mu.Lock()
 			card := s.driver.cards["0000:01:00.0"]
 			delete(s.driver.cards, "0000:01:00.0")
 			s.driver.cards["0000:0a:00.0"] = card
 			s.driver.mu.Unlock()
-			moved := *s.node
-			moved.Cards = map[gpu.CardID]Card{"GPU-b": s.node.Cards["GPU-b"]}
-			if !gone {
-				moved.Cards["GPU-a"] = Card{BDF: "0000:0a:00.0", Healthy: true, Here: true}
-			}
-			s.server.Update(&moved)
+			s.changeNode(func(n *Node) {
+				delete(n.Cards, "GPU-a")
+				if !gone {
+					n.Cards["GPU-a"] = Card{BDF: "0000:0a:00.0", Healthy: true, Here: true}
+				}
+			})
 			s.pass(2 * slicesInterval)
 			if len(s.driver.aliases()) != 1 {
 				t.Fatal("the slice of a pod that is there was removed")
 			}
-			s.mu.Lock()
-			s.alive["uid-a"] = true
-			s.mu.Unlock()
+			s.setAlive("a", true)
 			s.delete("a")
 			s.pass(4 * sweepInterval)
-			if len(s.server.journal.now().Records) != 1 {
+			if len(s.records()) != 1 {
 				t.Fatal("the record is gone although a container lives")
 			}
-			s.mu.Lock()
-			s.alive["uid-a"] = false
-			s.mu.Unlock()
-			s.eventually("the record goes", func() bool { return len(s.server.journal.now().Records) == 0 })
+			s.setAlive("a", false)
+			s.eventually("the record goes", func() bool { return len(s.records()) == 0 })
 			if left := len(s.driver.aliases()); !gone && left != 0 {
 				t.Errorf("%d slices are left", left)
 			}

@@ -11,11 +11,13 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/util/version"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
 // Facts is what the node's kubelet and container runtime answer, and whether the
@@ -40,6 +42,9 @@ type Facts struct {
 	Foreign    string         `json:"foreign,omitempty"`
 	// Folders is why each folder of the agent's can't be written to.
 	Folders map[string]string `json:"folders"`
+	// Persists is why CDI specs would outlive a reboot, after which they may lead to other
+	// devices, and kubelet starts containers before the agent does.
+	Persists string `json:"persists,omitempty"`
 }
 
 // Labels by which kubelet marks what it has the runtime make.
@@ -58,6 +63,7 @@ func Examine(ctx context.Context, cfg *Config, clk clock.Clock) (*Facts, error) 
 	for _, dir := range []string{cfg.State, cfg.CDI} {
 		f.Folders[dir] = text(tryWrite(dir))
 	}
+	f.Persists = text(inMemory(cfg.CDI))
 	_, err := os.Stat(cfg.kubeletSocket())
 	f.Plugins = text(err)
 	_, err = readCheckpoint(filepath.Join(cfg.Plugins, checkpointFile))
@@ -92,6 +98,22 @@ func tryWrite(dir string) error {
 	}
 	_, err = file.WriteString("\n")
 	return errors.Join(err, file.Close(), os.Remove(file.Name()))
+}
+
+// inMemory returns an error for a folder, or the one that it is to be made in, that is on
+// no filesystem in memory.
+func inMemory(dir string) error {
+	var on unix.Statfs_t
+	err := unix.Statfs(dir, &on)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir):
+		return inMemory(filepath.Dir(dir))
+	case err != nil:
+		return fmt.Errorf("filesystem of %s: %w", dir, err)
+	case on.Type != unix.TMPFS_MAGIC && on.Type != unix.RAMFS_MAGIC:
+		return fmt.Errorf("%s is on a filesystem of type %#x and not on tmpfs", dir, on.Type)
+	}
+	return nil
 }
 
 func text(err error) string {
@@ -182,22 +204,36 @@ type Devices struct {
 	SliceDriver string            `json:"sliceDriver,omitempty"`
 	Cards       map[string]string `json:"cards,omitempty"`  // by PCI address
 	Slices      map[string]string `json:"slices,omitempty"` // by name
+	// Absent are paths that the host does not have, by the same keys: containers get a
+	// device there by its number, and nothing shows that it is the driver's path.
+	Absent map[string]string `json:"absent,omitempty"`
 }
 
 // Check finds the devices of cards, by PCI address, and of slices, by name.
 func (l *Layout) Check(cards []string, minors map[string]int) Devices {
-	d := Devices{Cards: map[string]string{}, Slices: map[string]string{}}
+	d := Devices{Cards: map[string]string{}, Slices: map[string]string{}, Absent: map[string]string{}}
+	absent := func(key string, nodes ...*specs.DeviceNode) {
+		for _, node := range nodes {
+			if _, err := l.lstat(l.onHost(node.Path)); errors.Is(err, fs.ErrNotExist) {
+				d.Absent[key] = l.onHost(node.Path)
+			}
+		}
+	}
 	_, err := l.node(l.Control, nil)
 	d.Control = text(err)
 	_, err = l.majorOf(sliceDriver)
 	d.SliceDriver = text(err)
 	for _, bdf := range cards {
-		_, err := l.cardNodes(bdf)
+		nodes, err := l.cardNodes(bdf)
 		d.Cards[bdf] = text(err)
+		absent(bdf, nodes...)
 	}
 	for name, minor := range minors {
-		_, err := l.sliceNode(minor)
+		node, err := l.sliceNode(minor)
 		d.Slices[name] = text(err)
+		if err == nil {
+			absent(name, node)
+		}
 	}
 	return d
 }

@@ -43,9 +43,7 @@ func TestExamine(t *testing.T) {
 	if f.Pods != 1 || f.Sandboxes != 0 || f.SandboxesError != "" {
 		t.Errorf("another runtime: %+v", f)
 	}
-	s.mu.Lock()
-	s.sandboxes = []string{"other", "tenant"}
-	s.mu.Unlock()
+	s.locked(func() { s.sandboxes = []string{"other", "tenant"} })
 	f = examine()
 	if f.Sandboxes != 1 || f.Fault.Reason != "" || f.Runtime.Name != runtimeContainerd || f.Advertised[slice] != 32 || f.Foreign != "" ||
 		f.Plugins+f.PodResources+f.Checkpoint+f.Folders[s.cfg.State]+f.Folders[s.cfg.CDI] != "" {

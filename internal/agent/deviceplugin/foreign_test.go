@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
-	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -30,22 +29,9 @@ func (s *scene) gave(pod *corev1.Pod, resourceName, id string, paths ...string) 
 	if err != nil {
 		s.Fatal(err)
 	}
-	text, err := checkpoint.New([]checkpoint.PodDevicesEntry{{
-		PodUID: string(pod.UID), ContainerName: "main", ResourceName: resourceName, DeviceIDs: checkpoint.DevicesPerNUMA{-1: {id}}, AllocResp: answer,
-	}}, nil).MarshalCheckpoint()
-	if err == nil {
-		err = os.WriteFile(filepath.Join(s.cfg.Plugins, checkpointFile), text, 0o600)
-	}
-	if err != nil {
-		s.Fatal(err)
-	}
-}
-
-// wantNoForeignStart calls PreStart with ids of another plugin and expects it to
-// fail for a reason.
-func (s *scene) wantNoForeignStart(resource, reason, id string) {
-	s.Helper()
-	s.wantNoStart(resource, reason, id)
+	e := entry(pod.UID, "main", resourceName, id)
+	e.AllocResp = answer
+	s.writeCheckpoint(e)
 }
 
 // A container that the vendor's plugin served restarts after the node was taken
@@ -55,21 +41,17 @@ func TestForeignRestarts(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	silent := s.pod("silent", oneCard, "", running, func(p *corev1.Pod) { p.Annotations = nil })
 	s.has(silent, whole, "GPU-a")
-	s.wantNoForeignStart(whole, "no container holds devices", "GPU-b")
-	s.wantNoForeignStart(whole, "their cards are not known yet", "GPU-a")
+	s.wantNoStart(whole, "no container holds devices", "GPU-b")
+	s.wantNoStart(whole, "their cards are not known yet", "GPU-a")
 	s.publishGiven()
-	if err := s.begin(whole, "GPU-a"); err != nil {
-		t.Fatalf("the container restarts: %v", err)
-	}
+	s.starts(whole, "GPU-a") // the container restarts
 	s.gave(silent, whole, "GPU-a", "/dev/mxcd", "/dev/dri/card0", "/dev/dri/renderD128")
-	if err := s.begin(whole, "GPU-a"); err != nil {
-		t.Fatalf("the container restarts with its own devices: %v", err)
-	}
+	s.starts(whole, "GPU-a") // the container restarts with its own devices
 	s.gave(silent, whole, "GPU-a", "/dev/mxcd", "/dev/dri/card1", "/dev/dri/renderD129")
-	s.wantNoForeignStart(whole, "/dev/dri/card1, which is not a device of its cards any more", "GPU-a")
+	s.wantNoStart(whole, "/dev/dri/card1, which is not a device of its cards any more", "GPU-a")
 	s.gave(silent, whole, "GPU-a")
-	if got := s.specs(); len(got) > 0 || len(s.server.journal.now().Records) > 0 {
-		t.Errorf("it was given something: specs %v, records %v", got, s.server.journal.now().Records)
+	if got := s.specs(); len(got) > 0 || len(s.records()) > 0 {
+		t.Errorf("it was given something: specs %v, records %v", got, s.records())
 	}
 	s.pod("thief", oneCard, allOf("GPU-a"), running)
 	if err := s.server.journal.change(func(d *document) error {
@@ -78,7 +60,7 @@ func TestForeignRestarts(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	s.wantNoForeignStart(whole, "one of the two wants it alone", "GPU-a")
+	s.wantNoStart(whole, "one of the two wants it alone", "GPU-a")
 }
 
 // publishGiven waits until the agent knows what kubelet gave, and updates the server
@@ -112,13 +94,11 @@ func TestForeignSliceRestarts(t *testing.T) {
 		card.Slices = list
 	}
 	set(discover.Slice{ID: 3, UUID: "X", Alias: "sgpu-178", Minor: 16, Memory: 4096, ComputePercent: 10})
-	if err := s.begin(slice, "GPU-a-1:1"); err != nil {
-		t.Fatalf("the container restarts: %v", err)
-	}
+	s.starts(slice, "GPU-a-1:1") // the container restarts
 	set()
-	s.wantNoForeignStart(slice, "has no slice any more that the vendor's plugin made", "GPU-a-1:1")
+	s.wantNoStart(slice, "has no slice any more that the vendor's plugin made", "GPU-a-1:1")
 	set(discover.Slice{ID: 3, UUID: "Y", Alias: aliasPrefix + "other", Minor: 16, Memory: 4096, ComputePercent: 10}, discover.Slice{ID: 4, UUID: "Z", Alias: "sgpu-179", Minor: 17, Memory: 4096, ComputePercent: 10})
-	s.wantNoForeignStart(slice, "/dev/sgpu16, which is not a device of its cards any more", "GPU-a-1:1")
+	s.wantNoStart(slice, "/dev/sgpu16, which is not a device of its cards any more", "GPU-a-1:1")
 }
 
 // The card of a pod that the vendor's plugin served and that was deleted by force
@@ -135,16 +115,14 @@ func TestForeignDeletedByForce(t *testing.T) {
 			old := s.pod("old", oneCard, allOf("GPU-a"), running)
 			s.has(old, whole, "GPU-a")
 			s.gave(old, whole, "GPU-a")
-			s.mu.Lock()
-			s.alive[old.UID] = true
-			s.mu.Unlock()
+			s.setAlive("old", true)
 			if !away {
 				s.eventually("what it has is noted", func() bool { return len(s.server.journal.now().Foreign) == 1 })
 			}
 			s.delete("old")
-			s.kubelet.mu.Lock()
-			s.kubelet.held = slices.DeleteFunc(s.kubelet.held, func(p *podresources.PodResources) bool { return p.GetName() == "old" })
-			s.kubelet.mu.Unlock()
+			s.kubelet.change(func() {
+				s.kubelet.held = slices.DeleteFunc(s.kubelet.held, func(p *podresources.PodResources) bool { return p.GetName() == "old" })
+			})
 			if away {
 				s.start()
 				s.eventually("what it has is noted", func() bool { return len(s.server.journal.now().Foreign) == 1 })
@@ -156,12 +134,8 @@ func TestForeignDeletedByForce(t *testing.T) {
 			s.pass(5 * time.Second)
 			s.restart()
 			s.wantNoStart(whole, "one of the two wants it alone", "daybreak-gpu-000")
-			s.mu.Lock()
-			s.alive[old.UID] = false
-			s.mu.Unlock()
-			if err := s.begin(whole, "daybreak-gpu-000"); err != nil {
-				t.Errorf("after the container is gone: %v", err)
-			}
+			s.setAlive("old", false)
+			s.starts(whole, "daybreak-gpu-000") // after the container is gone
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubernetes/pkg/kubelet/checkpointmanager/checksum"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
@@ -70,7 +71,7 @@ func FuzzHolders(f *testing.F) {
 		if h := findListed(list, "metax-tech.com/sgpu", []string{wants}); h != nil && (has != wants || resource != "metax-tech.com/sgpu" || h.pod.Name != pod) {
 			t.Fatalf("%+v has %q of %q", h, has, resource)
 		}
-		entries := []checkpoint.PodDevicesEntry{{PodUID: pod, ContainerName: container, ResourceName: resource, DeviceIDs: checkpoint.DevicesPerNUMA{0: {has}}}}
+		entries := []checkpointEntry{entry(types.UID(pod), container, resource, has)}
 		if h, err := findRecorded(recorded(entries), "metax-tech.com/sgpu", []string{wants}); err != nil || h != nil && (has != wants || resource != "metax-tech.com/sgpu") {
 			t.Fatalf("%+v, %v", h, err)
 		}

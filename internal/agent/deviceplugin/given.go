@@ -134,7 +134,7 @@ func (s *Server) foreignPods() (pods []*corev1.Pod, known bool) {
 // givenTo returns what the pod has by its ids, unless its allocation has the same.
 // Where an id names no card of the node, none of the pod's cards is known.
 func givenTo(node *ledger.Node, pod *corev1.Pod, ids map[string][]string) (inventory.PluginAllocation, bool) {
-	given := inventory.PluginAllocation{Holder: allocation.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
+	given := inventory.PluginAllocation{Cards: map[string][]gpu.CardID{}}
 	whole, known, cards := true, true, gpu.Set(0)
 	for container, list := range ids {
 		for _, id := range list {
@@ -167,7 +167,7 @@ func (s *Server) addRecorded(n *Node, given map[types.UID]inventory.PluginAlloca
 			continue
 		}
 		if _, ok := given[r.PodUID]; !ok {
-			given[r.PodUID] = inventory.PluginAllocation{Holder: allocation.HolderOf(pod), Cards: map[string][]gpu.CardID{}}
+			given[r.PodUID] = inventory.PluginAllocation{Cards: map[string][]gpu.CardID{}}
 		}
 		for i := range r.Shares {
 			given[r.PodUID].Cards[r.Container] = append(given[r.PodUID].Cards[r.Container], r.Shares[i].Card)

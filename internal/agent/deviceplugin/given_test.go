@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
@@ -25,11 +24,7 @@ func running(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }
 
 // has makes kubelet say that someone else gave the pod these ids.
 func (s *scene) has(pod *corev1.Pod, resourceName string, ids ...string) {
-	s.kubelet.mu.Lock()
-	defer s.kubelet.mu.Unlock()
-	s.kubelet.held = append(s.kubelet.held, &podresources.PodResources{Namespace: pod.Namespace, Name: pod.Name, Containers: []*podresources.ContainerResources{{
-		Name: "main", Devices: []*podresources.ContainerDevices{{ResourceName: resourceName, DeviceIds: ids}},
-	}}})
+	s.kubelet.change(func() { s.kubelet.held = append(s.kubelet.held, podWith(pod.Name, resourceName, ids...)) })
 }
 
 // TestGiven: pods of a cluster that had the vendor's plugin only carry nothing
@@ -59,12 +54,12 @@ func TestGiven(t *testing.T) {
 	s.has(sliceElsewhere, sgpuName, "GPU-b-1:1") // slices are where the annotation says
 	s.has(unknown, gpuName, "GPU-zzz")
 	s.has(waits, gpuName, "GPU-b")
-	given := func(pod string, cards ...gpu.CardID) inventory.PluginAllocation {
-		return inventory.PluginAllocation{Holder: allocation.HolderOf(s.pods["default/"+pod]), Cards: map[string][]gpu.CardID{"main": cards}}
+	given := func(cards ...gpu.CardID) inventory.PluginAllocation {
+		return inventory.PluginAllocation{Cards: map[string][]gpu.CardID{"main": cards}}
 	}
 	want := map[types.UID]inventory.PluginAllocation{
-		whole.UID: given("whole", "GPU-a"), seat.UID: given("seat", "GPU-b"), sliced.UID: given("sliced", "GPU-b"), elsewhere.UID: given("elsewhere", "GPU-b"),
-		unknown.UID: given("unknown"), // it has cards, and nothing shows which
+		whole.UID: given("GPU-a"), seat.UID: given("GPU-b"), sliced.UID: given("GPU-b"), elsewhere.UID: given("GPU-b"),
+		unknown.UID: given(), // it has cards, and nothing shows which
 	}
 	s.eventually("what was given is known", func() bool { return len(s.server.Status().Given) == len(want) })
 	if diff := cmp.Diff(want, s.server.Status().Given); diff != "" {
@@ -74,7 +69,7 @@ func TestGiven(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.cfg.Plugins, checkpointFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want[waits.UID] = given("waits", "GPU-b")
+	want[waits.UID] = given("GPU-b")
 	s.eventually("a pending pod holds what its name does", func() bool { return cmp.Equal(want, s.server.Status().Given) })
 	s.kubelet.stop() // what was known stays
 	s.delete("whole")
@@ -88,18 +83,14 @@ func TestGiven(t *testing.T) {
 func TestGivenByJournal(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
-	s.slicePod("ours", "GPU-a", 10, 4)
-	s.admit(slice, "ours", "daybreak-sgpu-000")
-	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
-		t.Fatal(err)
-	}
+	s.startSlice("ours", "GPU-a", 10, 4, "daybreak-sgpu-000")
 	broken := s.slicePod("ours", "GPU-a", 10, 4, running, func(p *corev1.Pod) { p.Annotations[wire.AnnotationAllocated] = "x" })
 	bound := s.slicePod("bound", "GPU-a", 10, 4, func(p *corev1.Pod) { p.Annotations = nil })
 	s.admit(slice, "bound", "daybreak-sgpu-001")
 	if err := s.begin(slice, "daybreak-sgpu-001"); err == nil {
 		t.Error("a pod without an allocation was started")
 	}
-	want := map[types.UID]inventory.PluginAllocation{broken.UID: {Holder: "default/ours", Cards: map[string][]gpu.CardID{"main": {"GPU-a"}}}}
+	want := map[types.UID]inventory.PluginAllocation{broken.UID: {Cards: map[string][]gpu.CardID{"main": {"GPU-a"}}}}
 	s.eventually("the journal has them", func() bool { return cmp.Equal(want, s.server.Status().Given) })
 	device, err := inventory.EncodeDevice(&inventory.Publication{
 		Node: "n1", Mode: gpu.ModeSGPU, Topology: s.node.Inventory.Topology, Cards: make([]inventory.CardStatus, s.node.Inventory.Topology.Len()), PluginAllocations: s.server.Status().Given,

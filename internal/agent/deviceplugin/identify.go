@@ -81,19 +81,19 @@ func inOrder(pod *corev1.Pod, containers []string) []string {
 	return order
 }
 
-// nextOf reads from the pod's status which container starts. kubelet writes the
-// status a moment later, when a short init container may have ended already.
+// nextOf returns which container starts: the first that has not ended, of those that the
+// pod's spec has as init containers. kubelet writes the status a moment later, when a
+// short init container may have ended already.
 func nextOf(pod *corev1.Pod, order []string, succeeded func(container string) (bool, error)) (string, error) {
 	status := map[string]corev1.ContainerStatus{}
 	for _, c := range pod.Status.InitContainerStatuses {
 		status[c.Name] = c
 	}
 	for _, name := range order {
-		c, isInit := status[name]
-		if !isInit {
-			return name, nil // an app container: all before it have ended
-		}
+		c := status[name]
 		switch {
+		case !slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }):
+			return name, nil // all before it have ended
 		case c.State.Terminated != nil && c.State.Terminated.ExitCode == 0:
 		case c.State.Running != nil:
 			return "", fmt.Errorf("container %s is reported as running, so it is not known which one starts", name)

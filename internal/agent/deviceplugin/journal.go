@@ -185,9 +185,6 @@ func decodeJournal(text []byte) (document, error) {
 			return d, fmt.Errorf("%.200s has two records", r)
 		}
 		seen[r.id()] = true
-		if len(r.Tokens) < len(r.Shares) {
-			r.Tokens = nil // an agent that came before took off single tokens
-		}
 		if err := r.validate(); err != nil {
 			return d, fmt.Errorf("%.200s: %w", r, err)
 		}
@@ -208,7 +205,7 @@ func decodeJournal(text []byte) (document, error) {
 
 // validate checks what a record is made of.
 func (r *record) validate() error {
-	if len(r.Tokens) > len(r.Shares) {
+	if len(r.Tokens) > 0 && len(r.Tokens) != len(r.Shares) {
 		return fmt.Errorf("%d tokens stand for %d cards", len(r.Tokens), len(r.Shares))
 	}
 	for _, t := range r.Tokens {
@@ -254,11 +251,6 @@ func writeSynced(path string, text []byte) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// byTokens returns the record of exactly these tokens, which are sorted.
-func (d *document) byTokens(tokens []string) *record {
-	return d.find(func(r *record) bool { return r.has(tokens) })
 }
 
 // byContainer returns what a container was given.

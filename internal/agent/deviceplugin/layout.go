@@ -57,7 +57,7 @@ const sliceDriver = "sgpu"
 // node returns a character device for a container. With want, which is the device,
 // the path may be missing on the host; without it, the host's is taken.
 func (l *Layout) node(path string, want *discover.DeviceNumber) (*specs.DeviceNode, error) {
-	host := filepath.Join(string(filepath.Separator), l.Root, path)
+	host := l.onHost(path)
 	node := &specs.DeviceNode{Path: path, Type: "c", Permissions: "rw"}
 	info, err := l.lstat(host)
 	if errors.Is(err, fs.ErrNotExist) && want != nil {
@@ -80,6 +80,11 @@ func (l *Layout) node(path string, want *discover.DeviceNumber) (*specs.DeviceNo
 		node.HostPath = host
 	}
 	return node, nil
+}
+
+// onHost returns where a path of the host is found.
+func (l *Layout) onHost(path string) string {
+	return filepath.Join(string(filepath.Separator), l.Root, path)
 }
 
 func numberOf(rdev uint64) discover.DeviceNumber {

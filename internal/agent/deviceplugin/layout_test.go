@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,5 +105,45 @@ func TestNumberOf(t *testing.T) {
 	want := discover.DeviceNumber{Major: 511, Minor: 1<<20 - 1}
 	if got := numberOf(511<<8 | 0xff | 0xfff00<<12); got != want {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A device whose path the host does not have is not confirmed by it.
+func TestCheckDevices(t *testing.T) {
+	t.Parallel()
+	h, l := newFakeHost(t, t.TempDir()), DefaultLayout()
+	h.install(&l)
+	l.Root = "/host"
+	for path, file := range maps.Clone(h.files) {
+		h.set("/host"+path, file.mode, file.number.Major, file.number.Minor)
+	}
+	h.remove("/host/dev/sgpu17")
+	h.remove("/host/dev/dri/renderD129")
+	h.set("/host/dev/sgpu18", charDevice, majorSlice, 19)
+	const a, b = "0000:01:00.0", "0000:02:00.0"
+	got := l.Check([]string{a, b}, map[string]int{"a": 16, "b": 17, "c": 18})
+	for key, why := range got.Slices {
+		if got.Slices[key] = ""; strings.Contains(why, "is device 240:19") {
+			got.Slices[key] = "stale"
+		}
+	}
+	want := Devices{
+		Cards: map[string]string{a: "", b: ""}, Slices: map[string]string{"a": "", "b": "", "c": "stale"},
+		Absent: map[string]string{b: "/host/dev/dri/renderD129", "b": "/host/dev/sgpu17"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}
+
+// CDI specs are to be gone after a reboot.
+func TestInMemory(t *testing.T) {
+	t.Parallel()
+	for dir, want := range map[string]string{
+		"/dev/shm": "", "/dev/shm/none/deeper": "", "/proc": "/proc is on a filesystem of type 0x9fa0 and not on tmpfs", "/proc/none": "/proc is on",
+	} {
+		if err := inMemory(dir); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", dir, err, want)
+		}
 	}
 }

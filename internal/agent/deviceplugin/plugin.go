@@ -218,7 +218,8 @@ func (p *plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 		p.mu.Lock()
 		changed, silent := p.changed, p.silent
 		p.mu.Unlock()
-		if list := p.server.devices(p); !silent && (first || !slices.EqualFunc(last, list, sameDevice)) {
+		same := func(a, b *pluginapi.Device) bool { return proto.Equal(a, b) }
+		if list := p.server.devices(p); !silent && (first || !slices.EqualFunc(last, list, same)) {
 			if err := stream.Send(&pluginapi.ListAndWatchResponse{Devices: list}); err != nil {
 				return err
 			}
@@ -235,8 +236,6 @@ func (p *plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 		}
 	}
 }
-
-func sameDevice(a, b *pluginapi.Device) bool { return proto.Equal(a, b) }
 
 // Allocate answers with CDI names, whose specs are written at PreStart. They are also in
 // an annotation of the container: kubelet before 1.29 and containerd before 1.7.2 do not

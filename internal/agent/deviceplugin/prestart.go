@@ -153,7 +153,7 @@ func (s *Server) tryOnce(ctx context.Context, resource string, ids []string, ear
 	if n == nil {
 		return nil, errors.New("the agent does not know the node's cards yet")
 	}
-	known := s.journal.now().byTokens(ids)
+	known := s.journal.now().find(func(r *record) bool { return r.has(ids) })
 	again := known != nil && !known.Together && len(known.Names) > 0
 	if again && s.isIdentified(known) {
 		return podOf(known), s.give(ctx, n, known.clone(), nil)
@@ -275,7 +275,6 @@ func (s *Server) giveLocked(ctx context.Context, n *Node, r *record, newcomer *c
 		if err := s.takeOver(ctx, n, r); err != nil {
 			return err
 		}
-		s.resume(r)
 	}
 	if err := s.makeSlices(ctx, n, r); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -28,11 +28,7 @@ const (
 func TestSliceOfAContainer(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
-	s.slicePod("a", "GPU-b", 30, 4)
-	names := s.admit(slice, "a", "daybreak-sgpu-007")
-	if err := s.begin(slice, "daybreak-sgpu-007"); err != nil {
-		t.Fatal(err)
-	}
+	names := s.startSlice("a", "GPU-b", 30, 4, "daybreak-sgpu-007")
 	want := []string{"/dev/mxcd", "/dev/sgpu16", "MACA_VISIBLE_DEVICES=0"}
 	if diff := cmp.Diff(want, s.sees(names...)); diff != "" {
 		t.Errorf("the container sees (-want +got):\n%s", diff)
@@ -41,13 +37,9 @@ func TestSliceOfAContainer(t *testing.T) {
 	if x := card.Slices; len(x) != 1 || x[0].Memory != 4096 || x[0].ComputePercent != 30 || card.QoS != gpu.FixedShare {
 		t.Errorf("card: %+v", card)
 	}
-	if err := s.begin(slice, "daybreak-sgpu-007"); err != nil {
-		t.Fatalf("the container restarts: %v", err)
-	}
+	s.starts(slice, "daybreak-sgpu-007") // the container restarts
 	s.restart()
-	if err := s.begin(slice, "daybreak-sgpu-007"); err != nil {
-		t.Fatalf("the container restarts after the agent did: %v", err)
-	}
+	s.starts(slice, "daybreak-sgpu-007") // the container restarts after the agent did
 	if s.driver.made != 1 {
 		t.Errorf("%d slices were made, want 1", s.driver.made)
 	}
@@ -72,20 +64,6 @@ func TestFailsClosed(t *testing.T) {
 			prepare: func(s *scene) { s.pod("a", limits, `[[{"uuid":"GPU-a","compute":20,"vRam":4096}]]`) },
 			want:    "its allocation has 20% of card GPU-a, it asks for 30%",
 		},
-		"less memory than is asked for": {
-			prepare: func(s *scene) { s.pod("a", limits, `[[{"uuid":"GPU-a","compute":30,"vRam":1024}]]`) },
-			want:    "its allocation has 1 GiB of card GPU-a, it asks for 4 GiB",
-		},
-		"a card of another node": {
-			prepare: func(s *scene) { s.pod("a", limits, `[[{"uuid":"GPU-z","compute":30,"vRam":4096}]]`) },
-			want:    "has 0 cards of this node, it asks for 1",
-		},
-		"a pod of another node": {
-			prepare: func(s *scene) {
-				s.pod("a", limits, `[[{"uuid":"GPU-a","compute":30,"vRam":4096}]]`, func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
-			},
-			want: `the pod is on node "n2", not on n1`,
-		},
 		"no allocation": {
 			prepare: func(s *scene) { s.pod("a", limits, `x`) },
 			want:    "no annotation names its cards",
@@ -101,10 +79,7 @@ func TestFailsClosed(t *testing.T) {
 				ids = []string{"daybreak-sgpu-000"}
 				s.admit(slice, "a", ids...)
 			}
-			err := s.begin(slice, ids...)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
-			}
+			s.wantNoStart(slice, tc.want, ids...)
 			if got := s.specs(); len(got) > 0 {
 				t.Errorf("specs were written: %v", got)
 			}
@@ -136,9 +111,7 @@ func TestWholeCards(t *testing.T) {
 			s := newScene(t, tc.mode)
 			s.pod("a", two, tc.text)
 			names := s.admit(whole, "a", "daybreak-gpu-000", "daybreak-gpu-001")
-			if err := s.begin(whole, "daybreak-gpu-001", "daybreak-gpu-000"); err != nil {
-				t.Fatal(err)
-			}
+			s.starts(whole, "daybreak-gpu-001", "daybreak-gpu-000")
 			if diff := cmp.Diff(tc.want, s.sees(names...)); diff != "" {
 				t.Errorf("the container sees (-want +got):\n%s", diff)
 			}
@@ -156,7 +129,7 @@ func TestTwoHoldersOfOneCard(t *testing.T) {
 	s.slicePod("late", "GPU-a", 60, 4, at("2000"))
 	s.slicePod("early", "GPU-a", 60, 4, at("1000"))
 	s.admit(slice, "late", "daybreak-sgpu-000")
-	ctx, cancel := contextFor(t, 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	err := s.server.preStart(ctx, slice, []string{"daybreak-sgpu-000"})
 	if err == nil || !strings.Contains(err.Error(), "60% are held by another pod,") || holderIn(err) != "default/early" {
@@ -168,9 +141,7 @@ func TestTwoHoldersOfOneCard(t *testing.T) {
 		t.Errorf("events: %v", s.events)
 	}
 	s.admit(slice, "early", "daybreak-sgpu-001")
-	if err := s.begin(slice, "daybreak-sgpu-001"); err != nil {
-		t.Errorf("the earlier one: %v", err)
-	}
+	s.starts(slice, "daybreak-sgpu-001") // the earlier one
 }
 
 // A card is not given on while a container of a pod that was deleted by force
@@ -182,32 +153,18 @@ func TestDeletedByForce(t *testing.T) {
 	alone := `[[{"uuid":"GPU-a","compute":100,"vRam":65536}]]`
 	s.pod("old", one, alone)
 	s.admit(whole, "old", "daybreak-gpu-000")
-	if err := s.begin(whole, "daybreak-gpu-000"); err != nil {
-		t.Fatal(err)
-	}
-	s.mu.Lock()
-	s.alive[types.UID("uid-old")] = true
-	s.mu.Unlock()
+	s.starts(whole, "daybreak-gpu-000")
+	s.setAlive("old", true)
 	s.delete("old")
 	s.pod("new", one, alone)
 	names := s.admit(whole, "new", "daybreak-gpu-000")
-	done := make(chan error, 1)
-	go func() { done <- s.begin(whole, "daybreak-gpu-000") }()
-	select {
-	case err := <-done:
-		t.Fatalf("it was given on: %v", err)
-	case <-s.clock.After(10 * time.Second):
-	}
+	done := s.waits(10*time.Second, whole, "daybreak-gpu-000")
 	if diff := cmp.Diff([]string{"nothing"}, s.sees(names...)); diff != "" {
 		t.Errorf("the new one sees (-want +got):\n%s", diff)
 	}
 	s.restart() // the journal remembers
-	s.mu.Lock()
-	delete(s.alive, types.UID("uid-old"))
-	s.mu.Unlock()
-	if err := s.begin(whole, "daybreak-gpu-000"); err != nil {
-		t.Errorf("after the container is gone: %v", err)
-	}
+	s.setAlive("old", false)
+	s.starts(whole, "daybreak-gpu-000") // after the container is gone
 	<-done
 }
 
@@ -217,9 +174,7 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	const n = 16
-	s.kubelet.mu.Lock()
-	s.kubelet.refuse = 5
-	s.kubelet.mu.Unlock()
+	s.kubelet.change(func() { s.kubelet.refuse = 5 })
 	done := make(chan error, n)
 	want := map[string]string{}
 	for i := range n {
@@ -237,7 +192,7 @@ func TestManyAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, r := range s.server.journal.now().Records {
+	for _, r := range s.records() {
 		if got := string(r.Shares[0].Card); got != want[r.Pod] {
 			t.Errorf("%s has card %s, want %s", r.Pod, got, want[r.Pod])
 		}
@@ -281,14 +236,14 @@ func TestKubeletRestarts(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	s.kubelet.stop()
-	s.eventually("it is said that the node is not served", func() bool { return !s.server.Status().Serving })
+	s.isServed(false)
 	for _, name := range []string{"daybreak-gpu.sock", "daybreak-sgpu.sock"} {
 		if err := os.Remove(filepath.Join(s.cfg.Plugins, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
 	}
 	s.kubelet.start(t)
-	s.eventually("the node is served again", func() bool { return s.server.Status().Serving })
+	s.isServed(true)
 	if healthy, _ := s.kubelet.health(slice); healthy != 32 {
 		t.Errorf("%d devices, want 32", healthy)
 	}
@@ -298,17 +253,8 @@ func TestKubeletRestarts(t *testing.T) {
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
-	s.slicePod("a", "GPU-b", 10, 2)
-	s.admit(slice, "a", "daybreak-sgpu-000")
-	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
-		t.Fatal(err)
-	}
-	ill := *s.node
-	ill.Cards = map[gpu.CardID]Card{"GPU-a": s.node.Cards["GPU-a"], "GPU-b": s.node.Cards["GPU-b"]}
-	card := ill.Cards["GPU-b"]
-	card.Healthy = false
-	ill.Cards["GPU-b"] = card
-	s.server.Update(&ill)
+	s.startSlice("a", "GPU-b", 10, 2, "daybreak-sgpu-000")
+	s.makeIll("GPU-b")
 	s.eventually("half of the ids are unhealthy", func() bool {
 		healthy, unhealthy := s.kubelet.health(slice)
 		return healthy == 16 && unhealthy == 16
@@ -344,15 +290,13 @@ func TestSliceWithoutName(t *testing.T) {
 	s.driver.fail = errors.New("the agent ends here")
 	s.admit(slice, "a", "daybreak-sgpu-000")
 	s.eventually("the slice is noted", func() bool {
-		return len(s.server.journal.now().Records) == 1
+		return len(s.records()) == 1
 	})
 	s.stop()
 	s.driver.fail = nil
 	s.driver.cards["0000:01:00.0"].Slices = []discover.Slice{{ID: 0, UUID: "N", Minor: 16, Memory: 4096, ComputePercent: 30}}
 	s.start()
-	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
-		t.Fatal(err)
-	}
+	s.starts(slice, "daybreak-sgpu-000")
 	if got := s.driver.aliases(); s.driver.made != 0 || len(got) != 1 || !strings.HasPrefix(got[0], aliasPrefix) {
 		t.Errorf("%d made, slices %v", s.driver.made, got)
 	}
@@ -372,7 +316,7 @@ func TestLessMemoryThanThought(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.begin(slice, "daybreak-sgpu-000") }()
 	s.eventually("it is tried", func() bool {
-		return len(s.server.journal.now().Records) == 1
+		return len(s.records()) == 1
 	})
 	s.memory = 60 << 10
 	s.setMode(gpu.ModeSGPU)
@@ -389,23 +333,15 @@ func TestLessMemoryThanThought(t *testing.T) {
 func TestDriverDoesNotLetGo(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
-	s.slicePod("a", "GPU-a", 30, 4)
-	s.admit(slice, "a", "daybreak-sgpu-000")
-	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
-		t.Fatal(err)
-	}
-	s.driver.mu.Lock()
-	s.driver.busy = true
-	s.driver.mu.Unlock()
+	s.startSlice("a", "GPU-a", 30, 4, "daybreak-sgpu-000")
+	s.driver.setBusy(true)
 	s.delete("a")
 	s.eventually("the spec is removed at once", func() bool { return len(s.specs()) == 0 })
 	s.pass(20 * time.Second)
 	if len(s.driver.aliases()) != 1 {
 		t.Error("the slice is gone")
 	}
-	s.driver.mu.Lock()
-	s.driver.busy = false
-	s.driver.mu.Unlock()
+	s.driver.setBusy(false)
 	s.eventually("the slice is removed", func() bool { return len(s.driver.aliases()) == 0 })
 }
 
@@ -413,14 +349,8 @@ func TestDriverDoesNotLetGo(t *testing.T) {
 func TestWatchIsLate(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
-	s.mu.Lock()
-	s.hidden["default/a"] = true
-	s.mu.Unlock()
-	s.slicePod("a", "GPU-a", 30, 4)
-	s.admit(slice, "a", "daybreak-sgpu-000")
-	if err := s.begin(slice, "daybreak-sgpu-000"); err != nil {
-		t.Fatal(err)
-	}
+	s.locked(func() { s.hidden["default/a"] = true })
+	s.startSlice("a", "GPU-a", 30, 4, "daybreak-sgpu-000")
 	s.pass(20 * time.Second)
 	if len(s.driver.aliases()) != 1 {
 		t.Error("the slice of a pod that lives was removed")

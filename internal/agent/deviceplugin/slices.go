@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -34,7 +35,7 @@ func (s *Server) makeSlices(ctx context.Context, n *Node, r *record) error {
 		if s.slicer == nil {
 			return errFinal{errors.New("slices are made through the vendor's library, which this agent does not use")}
 		}
-		if err := s.makeSlice(ctx, n.Cards[sh.Card].BDF, r, sh); err != nil {
+		if err := s.makeSlice(ctx, n, r, sh); err != nil {
 			return fmt.Errorf("slice of card %s: %w", sh.Card, err)
 		}
 	}
@@ -42,7 +43,8 @@ func (s *Server) makeSlices(ctx context.Context, n *Node, r *record) error {
 }
 
 // makeSlice makes one slice. That it will be made is on disk before it is.
-func (s *Server) makeSlice(ctx context.Context, bdf string, r *record, sh *share) error {
+func (s *Server) makeSlice(ctx context.Context, n *Node, r *record, sh *share) error {
+	bdf := n.Cards[sh.Card].BDF
 	now, err := s.slicer.Slices(ctx, bdf)
 	if err != nil {
 		return err
@@ -53,7 +55,7 @@ func (s *Server) makeSlice(ctx context.Context, bdf string, r *record, sh *share
 	}
 	note.BDF = bdf
 	if there := ourSlice(now, &note, sh); there != nil {
-		return s.reuse(ctx, note, sh, there)
+		return s.reuse(ctx, n, r, sh, note, there)
 	}
 	note.UUID, note.Pending, note.Before = "", true, nil
 	for _, x := range now.Slices {
@@ -69,12 +71,14 @@ func (s *Server) makeSlice(ctx context.Context, bdf string, r *record, sh *share
 	made, err := s.slicer.Create(ctx, order)
 	if err != nil {
 		s.metrics.slicesFailed.Inc()
+		if errors.Is(err, discover.ErrNoSlice) {
+			return errUnlike("reports a slice as made and does not list it")
+		}
 		return err
 	}
 	s.metrics.slicesCreated.Inc()
 	klog.FromContext(ctx).V(2).Info("Slice made", "container", r.String(), "card", sh.Card, "slice", made.ID, "memory", sh.Memory, "compute", sh.Compute)
-	sh.Slice = note.of(made) // the record is saved before anyone learns of it
-	return nil
+	return s.accept(ctx, n, r, sh, note, made)
 }
 
 // of completes a note with the slice that it is about.
@@ -101,17 +105,17 @@ func (s *Server) saveNote(r *record, sh *share, note sliceNote) error {
 	})
 }
 
-// ourSlice finds the slice of a note on its card: by its name, or, if the agent ended
-// before it was named, as the only new one with the right amounts.
+// ourSlice finds the slice of a note on its card: by its name or UUID, or, if the agent
+// ended before it was named, as the only new one with the right amounts.
 func ourSlice(now *discover.CardSlices, note *sliceNote, sh *share) *discover.Slice {
-	if at := slices.IndexFunc(now.Slices, func(x discover.Slice) bool { return x.Alias == note.Alias }); at >= 0 {
+	if at := slices.IndexFunc(now.Slices, func(x discover.Slice) bool { return note.is(&x) }); at >= 0 {
 		return &now.Slices[at]
 	}
 	if !note.Pending {
 		return nil
 	}
 	at := slices.IndexFunc(now.Slices, func(x discover.Slice) bool {
-		return x.Alias == "" && x.Memory == sh.Memory && x.ComputePercent == sh.Compute && !slices.Contains(note.Before, x.UUID)
+		return x.Alias == "" && sh.fits(&x) && !slices.Contains(note.Before, x.UUID)
 	})
 	if at < 0 {
 		return nil
@@ -119,53 +123,51 @@ func ourSlice(now *discover.CardSlices, note *sliceNote, sh *share) *discover.Sl
 	return &now.Slices[at]
 }
 
-// reuse makes a slice that is there what it should be.
-func (s *Server) reuse(ctx context.Context, note sliceNote, sh *share, there *discover.Slice) error {
-	if there.Alias != note.Alias || there.Memory != sh.Memory || there.ComputePercent != sh.Compute {
+// reuse makes a slice that is there what it should be. One that was verified when it was
+// made, and has not changed since, is not verified again.
+func (s *Server) reuse(ctx context.Context, n *Node, r *record, sh *share, note sliceNote, there *discover.Slice) error {
+	if there.Alias != note.Alias || !sh.fits(there) {
 		changed, err := s.slicer.Change(ctx, discover.SliceChange{
 			SliceRef: discover.SliceRef{BDF: note.BDF, ID: there.ID, UUID: there.UUID}, Alias: &note.Alias, Memory: &sh.Memory, Compute: &sh.Compute,
 		})
 		if err != nil {
 			return err
 		}
-		there = changed
+		there, note.Pending = changed, true
 	}
-	sh.Slice = note.of(there)
-	return nil
+	if verified := note.of(there); !note.Pending && reflect.DeepEqual(&note, verified) {
+		sh.Slice = verified
+		return nil
+	}
+	return s.accept(ctx, n, r, sh, note, there)
 }
 
-// resume takes over a slice that was about to be made for the same container.
-func (s *Server) resume(r *record) {
-	before := s.journal.now().byContainer(r.id())
-	if before == nil {
-		return
-	}
-	for i := range r.Shares {
-		for k := range before.Shares {
-			if before.Shares[k].Card == r.Shares[i].Card && r.Shares[i].Slice == nil {
-				r.Shares[i].Slice = before.Shares[k].Slice
-			}
-		}
-	}
-}
-
-// takeOver handles ended containers of the pod with the same tokens: their slices are
-// used again if they fit, their records go with the next write.
+// takeOver uses again what the container had before, or was about to get, and what ended
+// containers of the pod with the same tokens had if it is the same. Other slices of those
+// are removed; their records go with the next write.
 func (s *Server) takeOver(ctx context.Context, n *Node, r *record) error {
 	for _, o := range s.journal.now().Records {
 		switch {
-		case o.PodUID != r.PodUID || o.Container == r.Container || !o.hasAny(r.Tokens):
-		case o.has(r.Tokens) && o.sameShares(r):
-			for i := range r.Shares {
-				r.Shares[i].Slice = o.Shares[i].Slice
-			}
-		default:
+		case o.id() == r.id(), o.PodUID == r.PodUID && o.has(r.Tokens) && o.sameShares(r):
+			r.adopt(o)
+		case o.PodUID == r.PodUID && o.hasAny(r.Tokens):
 			if err := s.removeSlices(ctx, n, o); err != nil {
 				return fmt.Errorf("what container %s had: %w", o.Container, err)
 			}
 		}
 	}
 	return nil
+}
+
+// adopt takes over another record's slices of the same cards.
+func (r *record) adopt(o *record) {
+	for i := range r.Shares {
+		for k := range o.Shares {
+			if o.Shares[k].Card == r.Shares[i].Card && r.Shares[i].Slice == nil {
+				r.Shares[i].Slice = o.Shares[k].Slice
+			}
+		}
+	}
 }
 
 // removeSlices removes the slices of a record, as far as the driver lets go.

@@ -307,7 +307,7 @@ func (s *Server) accounted(x *discover.Slice, card gpu.CardID) bool {
 	for _, r := range s.journal.now().Records {
 		for i := range r.Shares {
 			note := r.Shares[i].Slice
-			if note != nil && r.Shares[i].Card == card && (note.Alias == x.Alias || note.UUID == x.UUID || note.Pending && x.Alias == "" && !slices.Contains(note.Before, x.UUID)) {
+			if note != nil && r.Shares[i].Card == card && (note.is(x) || note.Pending && x.Alias == "" && !slices.Contains(note.Before, x.UUID)) {
 				return true
 			}
 		}

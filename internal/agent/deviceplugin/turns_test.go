@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -18,19 +19,23 @@ import (
 )
 
 // writeCheckpoint writes kubelet's file as it would be.
-func (s *scene) writeCheckpoint(entries ...checkpoint.PodDevicesEntry) {
+func (s *scene) writeCheckpoint(entries ...checkpointEntry) {
 	s.Helper()
-	text, err := checkpoint.New(entries, nil).MarshalCheckpoint()
-	if err != nil {
-		s.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(s.cfg.Plugins, checkpointFile), text, 0o600); err != nil {
+	if err := writeCheckpoint(s.cfg.Plugins, entries); err != nil {
 		s.Fatal(err)
 	}
 }
 
-func entry(pod *corev1.Pod, container string, ids ...string) checkpoint.PodDevicesEntry {
-	return checkpoint.PodDevicesEntry{PodUID: string(pod.UID), ContainerName: container, ResourceName: slice, DeviceIDs: checkpoint.DevicesPerNUMA{-1: ids}}
+func writeCheckpoint(folder string, entries []checkpointEntry) error {
+	text, err := checkpoint.New(entries, nil).MarshalCheckpoint()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, checkpointFile), text, 0o600)
+}
+
+func entry(pod types.UID, container, resource string, ids ...string) checkpointEntry {
+	return checkpointEntry{PodUID: string(pod), ContainerName: container, ResourceName: resource, DeviceIDs: checkpoint.DevicesPerNUMA{-1: ids}}
 }
 
 // initPod is a pod whose init container has another share than the other one,
@@ -47,6 +52,15 @@ func (s *scene) initPod() *corev1.Pod {
 	})
 }
 
+// setInit sets the status of the init containers of pod a.
+func (s *scene) setInit(status ...corev1.ContainerStatus) {
+	s.locked(func() {
+		p := s.pods["default/a"].DeepCopy()
+		p.Status.InitContainerStatuses = status
+		s.pods["default/a"] = p
+	})
+}
+
 // An init container and the one that follows it use the same id one after the
 // other, and each gets its own share.
 func TestInitContainer(t *testing.T) {
@@ -54,7 +68,7 @@ func TestInitContainer(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	pod := s.initPod()
 	id := "daybreak-sgpu-004"
-	s.writeCheckpoint(entry(pod, "init", id), entry(pod, "main", id))
+	s.writeCheckpoint(entry(pod.UID, "init", slice, id), entry(pod.UID, "main", slice, id))
 	names := append(s.admit(slice, "a", id), s.admit(slice, "a", id)...)
 	compute := func() gpu.Percent {
 		s.driver.mu.Lock()
@@ -65,27 +79,15 @@ func TestInitContainer(t *testing.T) {
 		}
 		return all[0].ComputePercent
 	}
-	if err := s.begin(slice, id); err != nil {
-		t.Fatal(err)
-	}
+	s.starts(slice, id)
 	if got := compute(); got != 80 {
 		t.Errorf("the init container has %d%%, want 80%%", got)
 	}
 	status := func(state corev1.ContainerState) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		p := s.pods["default/a"].DeepCopy()
-		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "init", State: state}}
-		s.pods["default/a"] = p
+		s.setInit(corev1.ContainerStatus{Name: "init", State: state})
 	}
 	status(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}) // kubelet has not reported its end yet
-	done := make(chan error, 1)
-	go func() { done <- s.begin(slice, id) }()
-	select {
-	case err := <-done:
-		t.Fatalf("the container can not be known: %v", err)
-	case <-s.clock.After(2 * time.Second):
-	}
+	done := s.waits(2*time.Second, slice, id)
 	status(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}})
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -102,30 +104,27 @@ func TestInitContainer(t *testing.T) {
 // runtime has how it ended.
 func TestShortInitContainer(t *testing.T) {
 	t.Parallel()
+	waits := []corev1.ContainerStatus{{Name: "init", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}}
 	for name, tc := range map[string]struct {
-		code int32
-		want string
-	}{"it succeeded": {0, "main"}, "it failed": {1, "init"}} {
+		status []corev1.ContainerStatus
+		code   int32
+		want   string
+	}{
+		"it succeeded": {waits, 0, "main"}, "it failed": {waits, 1, "init"},
+		"it succeeded, and the pod has no status": {nil, 0, "main"}, "it failed, and the pod has no status": {nil, 1, "init"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, gpu.ModeSGPU)
 			pod := s.initPod()
 			id := "daybreak-sgpu-004"
-			s.writeCheckpoint(entry(pod, "init", id), entry(pod, "main", id))
+			s.writeCheckpoint(entry(pod.UID, "init", slice, id), entry(pod.UID, "main", slice, id))
 			s.admit(slice, "a", id)
 			s.admit(slice, "a", id)
-			if err := s.begin(slice, id); err != nil {
-				t.Fatal(err)
-			}
-			s.mu.Lock()
-			p := s.pods["default/a"].DeepCopy()
-			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "init", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}}
-			s.pods["default/a"] = p
-			s.exited = map[string]int32{"init": tc.code}
-			s.mu.Unlock()
-			if err := s.begin(slice, id); err != nil {
-				t.Fatal(err)
-			}
+			s.starts(slice, id)
+			s.locked(func() { s.exited = map[string]int32{"init": tc.code} })
+			s.setInit(tc.status...)
+			s.starts(slice, id)
 			if d := s.server.journal.now(); (d.byContainer(containerID{pod.UID, "main"}) != nil) != (tc.want == "main") {
 				t.Errorf("records %+v, want that %s starts", d.Records, tc.want)
 			}
@@ -139,14 +138,10 @@ func TestOnlyInitContainer(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	pod := s.initPod()
 	s.admit(slice, "someone-else", "daybreak-sgpu-001")
-	s.kubelet.mu.Lock()
-	s.kubelet.held = nil
-	s.kubelet.mu.Unlock()
-	s.writeCheckpoint(entry(pod, "init", "daybreak-sgpu-001"))
-	if err := s.begin(slice, "daybreak-sgpu-001"); err != nil {
-		t.Fatal(err)
-	}
-	if r := s.server.journal.now().Records; len(r) != 1 || r[0].Container != "init" || r[0].Shares[0].Compute != 80 {
+	s.kubelet.change(func() { s.kubelet.held = nil })
+	s.writeCheckpoint(entry(pod.UID, "init", slice, "daybreak-sgpu-001"))
+	s.starts(slice, "daybreak-sgpu-001")
+	if r := s.records(); len(r) != 1 || r[0].Container != "init" || r[0].Shares[0].Compute != 80 {
 		t.Errorf("records: %+v", r)
 	}
 }
@@ -157,11 +152,9 @@ func TestNameUsedAgain(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	old := s.slicePod("a", "GPU-a", 30, 4)
 	old.UID = "uid-before"
-	s.writeCheckpoint(checkpoint.PodDevicesEntry{PodUID: "uid-a", ContainerName: "main", ResourceName: slice, DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"daybreak-sgpu-000"}}})
+	s.writeCheckpoint(entry("uid-a", "main", slice, "daybreak-sgpu-000"))
 	s.admit(slice, "a", "daybreak-sgpu-000")
-	done := make(chan error, 1)
-	go func() { done <- s.begin(slice, "daybreak-sgpu-000") }()
-	s.pass(2 * time.Second)
+	done := s.waits(2*time.Second, slice, "daybreak-sgpu-000")
 	if got := s.driver.aliases(); len(got) != 0 {
 		t.Errorf("slices were made for the wrong pod: %v", got)
 	}
@@ -191,6 +184,7 @@ func TestTurnOf(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{}
+			pod.Spec.InitContainers = []corev1.Container{{Name: "i1"}, {Name: "i2"}}
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "i1", State: tc.first}, {Name: "i2", State: tc.second}}
 			got, err := nextOf(pod, []string{"i1", "i2", "main"}, func(string) (bool, error) { return false, nil })
 			if got != tc.want || fmt.Sprint(err) != "<nil>" != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {

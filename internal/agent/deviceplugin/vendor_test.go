@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -38,13 +39,10 @@ func vendorNode(t *testing.T) *scene {
 	return s
 }
 
-// updateVendor waits until the server has used the update at least once.
-func (s *scene) updateVendor(vendor Vendor) {
-	n := *s.node
-	n.Vendor = vendor
-	s.node = &n
-	s.server.Update(&n)
-	s.pass(3 * watchInterval)
+// updateNode waits until the server has used the update at least once.
+func (s *scene) updateNode(change func(n *Node)) {
+	s.changeNode(change)
+	<-s.clock.After(3 * watchInterval)
 }
 
 // A restart of the vendor's plugin is not its removal, also if the agent restarts
@@ -76,9 +74,19 @@ func TestYields(t *testing.T) {
 	}
 	s.vendorServes("")
 	s.eventually("the plugin is gone", func() bool { return strings.Contains(s.server.Status().Left, "10m0s") })
-	s.clock.Step(vendorAbsence)
-	s.eventually("the node is served", func() bool { return s.server.Status().Serving })
+	s.isTakenOver()
 	s.restart() // the plugin is forgotten
+}
+
+// isTakenOver lets so much time pass that the node is taken over. A leap of the clock
+// ends the request that is under way, and the absence counts from the next answer.
+func (s *scene) isTakenOver() {
+	s.Helper()
+	s.eventually("the node is taken over", func() bool {
+		s.clock.Step(vendorAbsence)
+		s.pass(3 * watchInterval)
+		return s.server.Status().Serving
+	})
 }
 
 // What is left of the vendor's plugin keeps the node its own, however long, until
@@ -105,7 +113,7 @@ func TestLeftOfVendor(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.updateVendor(tc.vendor)
+			s.updateNode(func(n *Node) { n.Vendor = tc.vendor })
 			s.vendorServes("")
 			s.eventually("it is said what is left", func() bool { return strings.Contains(s.server.Status().Left, tc.want) })
 			s.clock.Step(3 * vendorAbsence)
@@ -118,14 +126,13 @@ func TestLeftOfVendor(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.updateVendor(Vendor{})
+			s.updateNode(func(n *Node) { n.Vendor = Vendor{} })
 			s.clock.Step(vendorAbsence / 2)
 			s.pass(3 * watchInterval)
 			if s.registrations() != before {
 				t.Fatal("the absence counts from before what was left was gone")
 			}
-			s.clock.Step(vendorAbsence)
-			s.eventually("the node is served", func() bool { return s.server.Status().Serving })
+			s.isTakenOver()
 		})
 	}
 }
@@ -133,67 +140,50 @@ func TestLeftOfVendor(t *testing.T) {
 // An administrator leaves the node to the vendor and takes it back: that is the
 // order to take over, which counts against what is left of the plugin but not
 // against a plugin that is there. A Node that was deleted and came back without
-// its annotations is no order.
+// its annotations is no order. An order is used up in the journal before the agent
+// registers: else it would hold again after a crash.
 func TestOrdered(t *testing.T) {
 	t.Parallel()
-	for name, deleted := range map[string]bool{"taken back": false, "the Node was deleted": true} {
+	for _, name := range []string{"taken back", "the Node was deleted", "the journal can't be written"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := vendorNode(t)
 			before := s.registrations()
-			pod := Vendor{Pod: "its pod metax/gpu-device-x"}
-			n := *s.node
-			n.UID, n.Yield = "uid-1", "its annotation says vendor"
-			s.node = &n
-			s.updateVendor(pod)
-			back := *s.node
-			back.Yield = ""
-			if deleted {
-				back.UID = "uid-2"
+			update := func(uid types.UID, yield string) {
+				s.updateNode(func(n *Node) {
+					n.UID, n.Yield, n.Vendor = uid, yield, Vendor{Pod: "its pod metax/gpu-device-x"}
+				})
 			}
-			s.node = &back
-			s.updateVendor(pod)
+			update("uid-1", "its annotation says vendor")
+			if name == "the Node was deleted" {
+				update("uid-2", "")
+			} else {
+				update("uid-1", "")
+			}
 			if s.registrations() != before {
 				t.Fatal("the agent registered over the vendor's plugin")
 			}
 			s.stop() // the order is remembered
 			s.launch()
+			if name == "the journal can't be written" {
+				s.setDisk(func() error { return syscall.ENOSPC })
+			}
 			s.vendorServes("")
-			if !deleted {
-				s.eventually("the node is served", func() bool { return s.server.Status().Serving })
+			if name == "taken back" {
+				s.isServed(true)
 				return
 			}
 			s.eventually("it is left to the vendor", func() bool { return s.server.Status().Left != "" })
+			s.pass(probeInterval)
 			if s.registrations() != before {
 				t.Error("the node was taken over")
 			}
+			s.setDisk(nil)
+			if name == "the journal can't be written" {
+				s.isServed(true)
+			}
 		})
 	}
-}
-
-// An order to take over is used up in the journal before the agent registers: else
-// it would hold again after a crash.
-func TestOrderIsUsedUpFirst(t *testing.T) {
-	t.Parallel()
-	s := vendorNode(t)
-	n := *s.node
-	n.UID, n.Yield = "uid-1", "its annotation says vendor"
-	s.node = &n
-	pod := Vendor{Pod: "its pod metax/gpu-device-x"}
-	s.updateVendor(pod)
-	back := n
-	back.Yield = ""
-	s.node = &back
-	s.updateVendor(pod)
-	before := s.registrations()
-	s.setDisk(func() error { return syscall.ENOSPC })
-	s.vendorServes("")
-	s.pass(probeInterval)
-	if s.registrations() != before {
-		t.Error("the agent took over, and the journal still has the order")
-	}
-	s.setDisk(nil)
-	s.eventually("the node is served", func() bool { return s.server.Status().Serving })
 }
 
 // Where the vendor's pod is on a node that was never served, its plugin may just
@@ -202,14 +192,12 @@ func TestVendorPodFirst(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	pod := Vendor{Pod: "its pod metax/gpu-device-x", Ours: true}
-	s.updateVendor(pod)
+	s.updateNode(func(n *Node) { n.Vendor = pod })
 	s.restart()
 	s.stop()
 	before := s.registrations()
 	pod.Ours = false
-	n := *s.node
-	n.Vendor = pod
-	s.node = &n
+	s.changeNode(func(n *Node) { n.Vendor = pod })
 	s.launch()
 	s.eventually("it is left to the vendor", func() bool { return s.server.Status().Left != "" })
 	if s.registrations() != before {
@@ -224,16 +212,14 @@ func TestRegisteredOver(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	s.vendorServes("GPU-a-0:0")
-	s.eventually("the plugin is made way for", func() bool { return !s.server.Status().Serving })
+	s.isServed(false)
 	streams := func(p *plugin) int {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.streams
 	}
 	s.eventually("whole cards are not served any more", func() bool { return streams(s.server.plugins[0]) == 0 })
-	ill := *s.node
-	ill.Cards = map[gpu.CardID]Card{"GPU-a": {BDF: "0000:01:00.0", Here: true}, "GPU-b": s.node.Cards["GPU-b"]}
-	s.server.Update(&ill)
+	s.makeIll("GPU-a")
 	s.pass(2 * watchInterval)
 	if streams(s.server.plugins[1]) != 1 {
 		t.Error("the stream of slices ended, and with it kubelet's connection to the other plugin")
@@ -258,9 +244,7 @@ func TestOldKubelet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, gpu.ModeSGPU)
-			s.kubelet.mu.Lock()
-			s.kubelet.old = tc.err
-			s.kubelet.mu.Unlock()
+			s.kubelet.change(func() { s.kubelet.old = tc.err })
 			s.pass(2 * foreignInterval)
 			got := s.server.Status().OldKubelet
 			if (got != "") != tc.old || tc.old && (!strings.Contains(got, "kubelet 1.23 or later is needed") || !strings.Contains(got, "daybreak-gpu.io/served-by=vendor")) {

@@ -14,6 +14,8 @@ func (w *walk) aim() {
 		walk func()
 	}{
 		{"a device node that is another slice's", w.toStaleNode},
+		{"slices on two cards with one number", w.toSameMinor},
+		{"a slice with more memory than ordered", w.toMoreMemory},
 		{"a start before the pods are known", w.toBlindStart},
 		{"a restart of a container whose card the vendor's plugin gave away", w.toRestart},
 		{"a name that was another pod's", w.toForeignName},
@@ -33,6 +35,7 @@ func (w *walk) aim() {
 // settle waits until the agent serves an empty node and sees all.
 func (w *walk) settle() {
 	w.see()
+	w.driver.setLie(nil)
 	for range 60 {
 		w.mu.Lock()
 		ready := w.registered
@@ -60,6 +63,9 @@ func (w *walk) clear() {
 	time.Sleep(20 * time.Second)
 	if d := w.server.journal.now(); len(d.all()) > 0 {
 		w.violated("all pods are gone, and the journal has records of %v", d.all())
+	}
+	if left := w.driver.aliases(); len(left) > 0 {
+		w.violated("all pods are gone, and slices %v are left", left)
 	}
 }
 
@@ -109,6 +115,29 @@ func (w *walk) toStaleNode() {
 	w.host.set("/dev/sgpu16", charDevice, majorSlice, 17)
 	w.begin(p)
 	w.host.set("/dev/sgpu16", charDevice, majorSlice, 16)
+	w.mustStart(p)
+}
+
+// toSameMinor: the driver counts the devices of slices on each card.
+func (w *walk) toSameMinor() {
+	p, q := w.placedOn(false, "GPU-a"), w.placedOn(false, "GPU-b")
+	w.give(p, 0)
+	w.mustStart(p)
+	w.driver.setLie(lies["a minor number on each GPU"].make)
+	w.give(q, 1)
+	w.begin(q)
+	w.check()
+	w.driver.setLie(nil)
+	w.mustStart(q)
+}
+
+// toMoreMemory: the driver takes memory in another unit.
+func (w *walk) toMoreMemory() {
+	p := w.placedOn(false, "GPU-a")
+	w.driver.setLie(lies["all of the memory"].make)
+	w.give(p, 0)
+	w.begin(p)
+	w.driver.setLie(nil)
 	w.mustStart(p)
 }
 

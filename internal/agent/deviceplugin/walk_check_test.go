@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +49,7 @@ func (w *walk) checkDevices(p *walkPod) {
 			continue
 		}
 		x := w.sliceOf(p, card)
-		if x == nil || int(x.ComputePercent) != p.compute {
+		if x == nil || int(x.ComputePercent) != p.compute || x.Memory != 4<<10 {
 			w.violated("%s starts with slice %+v of %s", p.Name, x, card)
 			return
 		}
@@ -123,6 +125,7 @@ func (w *walk) check() {
 	if w.wrong != "" {
 		w.violated("%s", w.wrong)
 	}
+	shown := map[string]*walkPod{} // by device of a slice
 	for name, p := range w.owner {
 		devices, ok := w.devicesOf(name)
 		if !ok {
@@ -130,6 +133,10 @@ func (w *walk) check() {
 		}
 		for _, d := range devices {
 			w.checkDevice(p, name, d)
+			if q := shown[d]; q != nil && q != p && strings.HasPrefix(d, strconv.Itoa(majorSlice)+":") {
+				w.violated("specs of %s and %s show one slice, %s", q.Name, p.Name, d)
+			}
+			shown[d] = p
 		}
 	}
 	for token, card := range w.server.journal.now().held() {
@@ -151,13 +158,16 @@ func (w *walk) checkDevice(p *walkPod, name, device string) {
 			w.violated("spec %s was given to %s and shows %s", name, p.Name, card)
 		}
 	case majorSlice:
+		own, others := false, false // a driver may make two with one number
 		for i, card := range walkCards {
 			now, _ := w.driver.Slices(context.Background(), bdfOf(i))
 			for _, x := range now.Slices {
-				if x.Minor == minor && x.Alias != aliasOf(&record{PodUID: p.UID, Container: "main"}, card) {
-					w.violated("spec %s was given to %s and shows slice %d, which is another pod's", name, p.Name, minor)
-				}
+				is := x.Alias == aliasOf(&record{PodUID: p.UID, Container: "main"}, card)
+				own, others = own || x.Minor == minor && is, others || x.Minor == minor && !is
 			}
+		}
+		if others && !own {
+			w.violated("spec %s was given to %s and shows slice %d, which is another pod's", name, p.Name, minor)
 		}
 	}
 }
@@ -200,9 +210,7 @@ func (k walkKubelet) List(context.Context, *podresources.ListPodResourcesRequest
 	answer := &podresources.ListPodResourcesResponse{}
 	for _, p := range k.pods {
 		if p.admitted {
-			answer.PodResources = append(answer.PodResources, &podresources.PodResources{Namespace: "default", Name: p.Name, Containers: []*podresources.ContainerResources{{
-				Name: "main", Devices: []*podresources.ContainerDevices{{ResourceName: p.resource, DeviceIds: p.ids}},
-			}}})
+			answer.PodResources = append(answer.PodResources, podWith(p.Name, p.resource, p.ids...))
 		}
 	}
 	return answer, nil

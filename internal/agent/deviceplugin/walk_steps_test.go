@@ -3,8 +3,7 @@ package deviceplugin
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -29,7 +27,7 @@ func (w *walk) step() {
 		do     func()
 	}{
 		{24, w.come}, {12, w.restart}, {8, w.exit}, {20, w.leave}, {6, w.reap}, {8, w.vendor}, {8, w.vendorRestarts}, {12, w.vendorGives}, {6, w.speak}, {1, w.passLong},
-		{6, w.armCrash}, {3, w.failDisk}, {4, w.turnHealth}, {6, w.stale}, {4, w.see}, {18, w.pass}, {5, w.upgrade},
+		{6, w.armCrash}, {3, w.failDisk}, {4, w.turnHealth}, {6, w.stale}, {4, w.see}, {18, w.pass}, {5, w.upgrade}, {4, w.lie},
 	}
 	total := 0
 	for _, s := range steps {
@@ -205,17 +203,13 @@ func (w *walk) writeFile() {
 	if !w.files {
 		return
 	}
-	var entries []checkpoint.PodDevicesEntry
+	var entries []checkpointEntry
 	for _, p := range w.pods {
 		if p.admitted {
-			entries = append(entries, checkpoint.PodDevicesEntry{PodUID: string(p.UID), ContainerName: "main", ResourceName: p.resource, DeviceIDs: checkpoint.DevicesPerNUMA{-1: p.ids}})
+			entries = append(entries, entry(p.UID, "main", p.resource, p.ids...))
 		}
 	}
-	text, err := checkpoint.New(entries, nil).MarshalCheckpoint()
-	if err == nil {
-		err = os.WriteFile(filepath.Join(w.cfg.Plugins, checkpointFile), text, 0o600)
-	}
-	if err != nil {
+	if err := writeCheckpoint(w.cfg.Plugins, entries); err != nil {
 		panic(err)
 	}
 }
@@ -426,6 +420,18 @@ func (w *walk) stale() {
 	}
 	w.host.set(path, charDevice, majorSlice, int64(minor))
 	w.say("%s leads to slice %d", path, minor)
+}
+
+// lie makes slices other than ordered, or as ordered again.
+func (w *walk) lie() {
+	name := slices.Sorted(maps.Keys(lies))[w.rng.IntN(len(lies))]
+	if name == "no name" || w.rng.IntN(2) == 0 { // after a crash no journal would lead to it
+		w.say("the driver makes what is ordered")
+		w.driver.setLie(nil)
+		return
+	}
+	w.say("the driver makes %s", name)
+	w.driver.setLie(lies[name].make)
 }
 
 // see lets the watch catch up.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"k8s.io/klog/v2"
 )
 
@@ -46,10 +45,7 @@ func New(cfg Config) (*Finder, error) {
 		names = DefaultSources()
 	}
 	var sources []Source
-	for i, name := range names {
-		if slices.Contains(names[:i], name) {
-			return nil, fmt.Errorf("source %q is named twice", name)
-		}
+	for _, name := range names {
 		source, err := cfg.source(name)
 		if err != nil {
 			return nil, err
@@ -81,19 +77,19 @@ func (cfg *Config) source(name string) (Source, error) {
 // until a restart: when it fails, the look fails, and no other source, whose
 // answer may differ in words or in time, takes its place.
 //
-// Looks are made one at a time.
+// One look is made at a time, by the caller.
 type Finder struct {
 	identity []Source
 	pci      Source
 	chosen   Source
-	sem      *semaphore.Weighted
-	// differed is the disagreement with sysfs that was last tried to settle.
-	differed string
+	// noLibrary is why the chosen source does without the vendor's library, which alone
+	// makes slices; empty if it is the library, or if that is there and failed.
+	noLibrary string
 }
 
 // NewFinder joins sources, in order of preference.
 func NewFinder(sources ...Source) *Finder {
-	f := &Finder{sem: semaphore.NewWeighted(1)}
+	f := &Finder{}
 	for _, s := range sources {
 		if s.Name() == SourceSysfs {
 			f.pci = s
@@ -109,8 +105,6 @@ func (f *Finder) Name() string { return "discovery" }
 
 // Close ends what the sources keep running.
 func (f *Finder) Close() {
-	_ = f.sem.Acquire(context.Background(), 1) // this context never ends
-	defer f.sem.Release(1)
 	for _, s := range f.identity {
 		if c, ok := s.(interface{ Close() }); ok {
 			c.Close()
@@ -120,10 +114,6 @@ func (f *Finder) Close() {
 
 // Look implements [Source].
 func (f *Finder) Look(ctx context.Context) (*Snapshot, error) {
-	if f.sem.Acquire(ctx, 1) != nil {
-		return nil, fmt.Errorf("another look has not ended: %w", context.Cause(ctx))
-	}
-	defer f.sem.Release(1)
 	var pci *Snapshot
 	if f.pci != nil {
 		var err error
@@ -146,6 +136,7 @@ func (f *Finder) choose(ctx context.Context, pci *Snapshot) (*Snapshot, error) {
 	var failures []error
 	installed := false
 	for i, source := range f.identity {
+		f.noLibrary = withoutLibrary(source, failures)
 		ours, cancel := share(ctx, len(f.identity)-i)
 		out, err := f.from(ours, source, pci)
 		cancel()
@@ -168,6 +159,22 @@ func (f *Finder) choose(ctx context.Context, pci *Snapshot) (*Snapshot, error) {
 	return nil, errors.Join(failures...)
 }
 
+// withoutLibrary returns why a source that was chosen after these failures does without
+// the vendor's library. A library that failed may make slices later.
+func withoutLibrary(source Source, failures []error) string {
+	const needed = "slices are made through the vendor's library libmxsml.so"
+	missing := errors.Join(failures...)
+	switch {
+	case source.Name() != SourceMXSMI:
+		return ""
+	case missing == nil:
+		return needed + ", which is not among the sources"
+	case slices.ContainsFunc(failures, func(err error) bool { return !errors.Is(err, ErrNotInstalled) }):
+		return ""
+	}
+	return fmt.Sprintf("%s: %v", needed, missing)
+}
+
 // from looks at the cards with one source and completes the picture.
 func (f *Finder) from(ctx context.Context, source Source, pci *Snapshot) (*Snapshot, error) {
 	out, err := source.Look(ctx)
@@ -181,47 +188,18 @@ func (f *Finder) from(ctx context.Context, source Source, pci *Snapshot) (*Snaps
 	if err := out.check(); err != nil {
 		return nil, err
 	}
-	if pci != nil {
-		difference := complete(out, pci)
-		if difference != f.differed && difference != "" {
-			refresh(source)
-		}
-		f.differed = difference
+	if pci != nil && !complete(out, pci) {
+		refresh(source)
 	}
-	f.completeLinks(ctx, source, out)
+	out.NoSlices = cmp.Or(out.NoSlices, f.noLibrary)
 	if err := out.check(); err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-// linker is a source that can be asked for links alone. It leaves them unknown
-// where it does not know them.
-type linker interface {
-	Links(ctx context.Context, s *Snapshot) error
-}
-
-// completeLinks asks the other sources for links that this one does not know.
-func (f *Finder) completeLinks(ctx context.Context, from Source, out *Snapshot) {
-	if out.LinksKnown {
-		return
-	}
-	for _, source := range f.identity {
-		other, ok := source.(linker)
-		if !ok || source == from {
-			continue
-		}
-		if err := other.Links(ctx, out); err != nil {
-			out.LinksUnread = cmp.Or(out.LinksUnread, fmt.Sprintf("links from %s: %v", source.Name(), err))
-		}
-		if out.LinksKnown {
-			out.LinksUnread = ""
-			return
-		}
-	}
-}
-
-// refresh asks a source to count the cards again, if it can.
+// refresh asks a source to count the cards again, if it can. It does so now and then
+// for as long as it is asked.
 func refresh(source Source) {
 	if r, ok := source.(interface{ Refresh() }); ok {
 		r.Refresh()

@@ -47,7 +47,7 @@ func someCards(n int) []Card {
 func onBus(n int) []Card {
 	cards := someCards(n)
 	for i := range cards {
-		cards[i] = Card{Minor: i, BDF: cards[i].BDF, PCIeRoot: "pci0000:00", NUMA: new(i / 4), DRMRender: new(128 + i)}
+		cards[i] = Card{Minor: i, BDF: cards[i].BDF, PCIeRoot: "pci0000:00", NUMA: new(i / 4)}
 	}
 	return cards
 }
@@ -91,6 +91,7 @@ func (h *hanging) Look(ctx context.Context) (*Snapshot, error) {
 
 // A source that hangs at the start leaves time to ask the next.
 func TestFinderSharesTime(t *testing.T) {
+	t.Parallel()
 	first, second := &hanging{scripted{name: "mxsml"}}, &scripted{name: "mx-smi", cards: someCards(2)}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -156,7 +157,7 @@ func TestFinderCompletes(t *testing.T) {
 	}
 	want := someCards(3)
 	for i := range want {
-		want[i].PCIeRoot, want[i].NUMA, want[i].DRMRender = "pci0000:00", new(0), new(128+i)
+		want[i].PCIeRoot, want[i].NUMA = "pci0000:00", new(0)
 	}
 	want[2].Virtual = true
 	if diff := cmp.Diff(want, s.Cards); diff != "" {
@@ -177,9 +178,6 @@ func TestFinderCompletes(t *testing.T) {
 	if vendor.refreshes != 1 {
 		t.Errorf("the source was asked to count again %d times, want once", vendor.refreshes)
 	}
-	if _, err = f.Look(t.Context()); err != nil || vendor.refreshes != 1 {
-		t.Errorf("%v; asked to count again %d times for the same difference, want once", err, vendor.refreshes)
-	}
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -188,7 +186,6 @@ func TestNewRefuses(t *testing.T) {
 		want string
 	}{
 		"an unknown source":            {Config{Sources: []string{"nvml"}}, `source "nvml": write mxsml, mx-smi, sysfs or simulated`},
-		"a source twice":               {Config{Sources: []string{"mxsml", "mxsml"}}, `source "mxsml" is named twice`},
 		"a profile that is not there":  {Config{Sources: []string{"simulated"}, Profile: "c999"}, `no profile "c999"`},
 		"a profile of several kinds":   {Config{Sources: []string{"simulated"}, Profile: "mixed"}, "it is of 5 kinds of nodes: write the profile of one"},
 		"a simulation without profile": {Config{Sources: []string{"simulated"}}, "no profile"},
@@ -201,6 +198,7 @@ func TestNewRefuses(t *testing.T) {
 
 // Processes that can't be killed are waited for, and are not joined by more.
 func TestStuckChildren(t *testing.T) {
+	t.Parallel()
 	c := &children{}
 	var ends []chan error
 	for range maxStuck {
@@ -222,6 +220,7 @@ func TestStuckChildren(t *testing.T) {
 }
 
 func TestOutput(t *testing.T) {
+	t.Parallel()
 	c := &children{}
 	if _, err := c.output(t.Context(), 100, []string{"head", "-c", "1000000", "/dev/zero"}, nil); err == nil || !strings.Contains(err.Error(), "more than 100 bytes") {
 		t.Errorf("too long an output: got %v", err)
@@ -261,6 +260,7 @@ func TestBackoff(t *testing.T) {
 // A process that talks nonsense is not called again; the next look starts a new
 // one.
 func TestHelperTalksNonsense(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct{ script, want string }{
 		"another call's answer":   {`read line; echo '{"id":7,"result":{}}'; sleep 100`, "does not answer, so its process is killed"},
 		"no JSON":                 {`read line; echo hello; sleep 100`, "the library's process: invalid character 'h'"},
@@ -271,6 +271,7 @@ func TestHelperTalksNonsense(t *testing.T) {
 		"it does not even listen": {`exit 3`, "the library ended its process (exit status 3)"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			m := newMXSML([]string{"sh", "-c", tc.script})
 			defer m.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -287,6 +288,7 @@ func TestHelperTalksNonsense(t *testing.T) {
 
 // Many answers may be longer than one: the limit is that of each.
 func TestHelperAnswersOften(t *testing.T) {
+	t.Parallel()
 	m := newMXSML([]string{"sh", "-c", `n=0; while read line; do printf '{"id":%d,"result":{"Source":"' $n; head -c 3000000 /dev/zero | tr '\0' x; echo '"}}'; n=$((n+1)); done`})
 	defer m.Close()
 	for range 3 {
@@ -299,6 +301,7 @@ func TestHelperAnswersOften(t *testing.T) {
 // A process that ends between two calls is noticed by the second, and a third
 // starts another.
 func TestHelperEndsBetweenCalls(t *testing.T) {
+	t.Parallel()
 	m := newMXSML([]string{"sh", "-c", `read line; echo '{"id":0,"result":{"Source":"x"}}'; exec >&-; echo bye >&2; sleep 0.3; exit 4`})
 	defer m.Close()
 	now := time.Unix(0, 0)

@@ -135,7 +135,7 @@ func want(m *fake.Machine) []discover.Card {
 		c := &m.Cards[i]
 		card := discover.Card{
 			UUID: c.UUID, Minor: i, BDF: c.BDF, Model: strings.TrimPrefix(c.Model, "MX"), Memory: gpu.MiB(c.MemoryKiB / 1024),
-			PCIeRoot: strings.Split(c.Path, "/")[0], PCIeSwitch: c.Switch, DRMCard: new(c.DRMCard), DRMRender: new(c.Render),
+			PCIeRoot: strings.Split(c.Path, "/")[0], PCIeSwitch: c.Switch,
 			Vitals: discover.Vitals{Available: new(true), ECC: &discover.ECC{
 				SRAMCorrectable: int64(c.ECC[0]), SRAMUncorrectable: int64(c.ECC[1]),
 				DRAMCorrectable: int64(c.ECC[2]), DRAMUncorrectable: int64(c.ECC[3]), RetiredPages: int64(c.ECC[4]),

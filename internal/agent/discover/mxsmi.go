@@ -18,8 +18,6 @@ const (
 	maxOutput = 4 << 20
 	// parseErrorWord is what mx-smi prints for an argument that it does not know.
 	parseErrorWord = "PARSE ERROR"
-
-	commandTopology = "topo -m"
 )
 
 // MXSMI asks the vendor's command. One look takes several runs, since no output
@@ -53,7 +51,7 @@ func (m *MXSMI) Look(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Snapshot{Source: SourceMXSMI, Cards: slices.Clone(cards)}
+	out := &Snapshot{Source: SourceMXSMI, Cards: cards}
 	out.sort()
 	if !slices.ContainsFunc(cards, func(c Card) bool { return !c.Unavailable() }) {
 		return out, nil
@@ -64,9 +62,6 @@ func (m *MXSMI) Look(ctx context.Context) (*Snapshot, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--show-memory: %w", err)
-	}
-	if err := m.addLinks(ctx, out, cards); err != nil {
-		return nil, err
 	}
 	for _, extra := range extras {
 		if err := m.optional(ctx, out, extra.command, extra.apply); err != nil {
@@ -93,25 +88,6 @@ func (m *MXSMI) optional(ctx context.Context, out *Snapshot, command string, app
 	}
 	m.worked[command] = true
 	return nil
-}
-
-// Links adds the links to another source's picture of this machine, whose cards
-// it finds by their PCI addresses. It is no error if it never could.
-func (m *MXSMI) Links(ctx context.Context, out *Snapshot) error {
-	cards, err := m.list(ctx)
-	if err != nil && !m.worked[commandTopology] {
-		klog.FromContext(ctx).V(4).Info("No links from mx-smi", "reason", err.Error())
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return m.addLinks(ctx, out, cards)
-}
-
-// addLinks adds the links to a picture; cards are those of the list.
-func (m *MXSMI) addLinks(ctx context.Context, out *Snapshot, cards []Card) error {
-	return m.optional(ctx, out, commandTopology, func(out *Snapshot, text []byte) error { return applyTopology(out, text, cards) })
 }
 
 func (m *MXSMI) list(ctx context.Context) ([]Card, error) {

@@ -87,29 +87,20 @@ func notKnown(value string) bool {
 	return value == "" || slices.Contains([]string{"N/A", "NA", "Not Support", "Not Supported"}, value)
 }
 
-// applyTopology adds the matrix of topo -m to a picture. The matrix names cards
-// by the numbers that they have in the list.
-func applyTopology(out *Snapshot, text []byte, list []Card) error {
+// applyTopology adds the matrix of topo -m, which names cards by their numbers.
+func applyTopology(out *Snapshot, text []byte) error {
 	t, err := parseTopo(text)
 	if err != nil {
 		return err
 	}
 	at := map[int]int{}
 	for _, number := range t.numbers {
-		i := slices.IndexFunc(list, func(c Card) bool { return c.Minor == number })
-		if i < 0 {
+		if at[number] = slices.IndexFunc(out.Cards, func(c Card) bool { return c.Minor == number }); at[number] < 0 {
 			return fmt.Errorf("it lists GPU%d, which -L does not", number)
 		}
-		position := slices.IndexFunc(out.Cards, func(c Card) bool { return c.BDF == list[i].BDF })
-		if position < 0 {
-			return fmt.Errorf("it lists GPU%d at %s, which was not there before", number, list[i].BDF)
-		}
-		at[number] = position
 	}
 	for i := range out.Cards {
-		c := &out.Cards[i]
-		listed := slices.ContainsFunc(t.numbers, func(n int) bool { return at[n] == i })
-		if !c.Unavailable() && !listed {
+		if c := &out.Cards[i]; !c.Unavailable() && !slices.Contains(t.numbers, c.Minor) {
 			return fmt.Errorf("it does not list the card at %s", c.BDF)
 		}
 	}
@@ -120,20 +111,16 @@ func applyTopology(out *Snapshot, text []byte, list []Card) error {
 			out.Links = append(out.Links, gpu.Link{A: min(a, b), B: max(a, b)})
 		}
 	}
-	for number, node := range t.numa {
-		if c := &out.Cards[at[number]]; c.NUMA == nil {
-			c.NUMA = new(node)
-		}
-	}
 	out.sort()
 	return nil
 }
 
-// extras are the commands that not every version has, the links' apart.
+// extras are the commands that not every version has.
 var extras = []struct {
 	command string
 	apply   func(*Snapshot, []byte) error
 }{
+	{"topo -m", applyTopology},
 	{"--count-ecc", applyECC},
 	{"--show-temperature", figure{"hotspot", "C", func(c *Card, v float64) { c.Figures.HotspotCelsius = &v }}.apply},
 	{"--show-board-power", figure{"Total", "W", func(c *Card, v float64) { c.Figures.PowerMilliwatt = new(int64(math.Round(v * 1000))) }}.apply},

@@ -18,9 +18,6 @@ const (
 	bannerPrefix = "mx-smi"
 	attachedKey  = "Attached GPUs"
 	endOfLog     = "End of Log"
-
-	maxLine  = 1024
-	maxLines = 20_000
 )
 
 // headerPattern is the line that starts a card's part of a log.
@@ -52,16 +49,10 @@ func eachLine(text []byte, f func(number int, line string) error) error {
 	}
 	lines := strings.Split(string(text), "\n")
 	last := len(lines) - 1
-	switch {
-	case lines[last] != "":
+	if lines[last] != "" {
 		return lineError(last+1, lines[last], "the output ends in the middle of a line")
-	case last > maxLines:
-		return fmt.Errorf("%d lines: at most %d are read", last, maxLines)
 	}
 	for i, line := range lines[:last] {
-		if len(line) > maxLine {
-			return lineError(i+1, line, fmt.Sprintf("a line of %d bytes, at most %d are read", len(line), maxLine))
-		}
 		if err := f(i+1, strings.TrimSpace(line)); err != nil {
 			return lineError(i+1, line, err.Error())
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -33,22 +32,20 @@ type topology struct {
 	// titled: the matrix begins; columns: its header was read; done: it ended.
 	titled, done bool
 	columns      []string
-	affinity     bool
-	cells        [][]string
+	// affinity: rows end with NUMA nodes and processors, which sysfs has too.
+	affinity bool
+	cells    [][]string
 
 	// numbers are the cards, in the order of the matrix.
 	numbers []int
 	// links are pairs of numbers joined by MetaXLink, the lower one first.
 	links [][2]int
-	// numa is the NUMA node of a card, where the matrix has that column and it
-	// names one.
-	numa map[int]int
 }
 
 // parseTopo reads mx-smi topo -m. The columns for affinity and for network
 // cards are not there in every version.
 func parseTopo(text []byte) (*topology, error) {
-	t := &topology{attached: -1, numa: map[int]int{}}
+	t := &topology{attached: -1}
 	if _, err := afterVersion(text, t.line); err != nil {
 		return nil, err
 	}
@@ -123,15 +120,10 @@ func (t *topology) row(fields []string) error {
 			return fmt.Errorf("unknown kind of link %q", cell)
 		}
 	}
-	number := atoi(match[1])
-	if t.affinity && len(rest) > 0 {
-		if node, err := strconv.Atoi(rest[0]); err == nil && node >= 0 {
-			t.numa[number] = node
-		}
-	} else if len(rest) > 0 {
+	if len(rest) > 0 && !t.affinity {
 		return fmt.Errorf("%d cells for %d columns", len(cells)+len(rest), len(t.columns))
 	}
-	t.numbers = append(t.numbers, number)
+	t.numbers = append(t.numbers, atoi(match[1]))
 	t.cells = append(t.cells, cells)
 	return nil
 }

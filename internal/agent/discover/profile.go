@@ -5,7 +5,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -43,11 +42,6 @@ type Profile struct {
 	NUMA     [][]int `json:"numa,omitempty"`
 	// Driver is the version of the driver.
 	Driver string `json:"driver,omitempty"`
-	// Overrides are cards that differ from the others, for mixed nodes.
-	Overrides map[int]Override `json:"overrides,omitempty"`
-	// VirtualFunctions makes each card appear as that many virtual functions,
-	// without links and each with its part of the memory.
-	VirtualFunctions int `json:"virtualFunctions,omitempty"`
 
 	// What follows are faults. A [Simulated] source reads its file at every
 	// look, so that faults come and go while the agent runs.
@@ -56,16 +50,8 @@ type Profile struct {
 	Unhealthy []int `json:"unhealthy,omitempty"`
 	// Lost are cards that are gone from the machine.
 	Lost []int `json:"lost,omitempty"`
-	// DeadLinks are pairs of cards whose link is down.
-	DeadLinks [][]int `json:"deadLinks,omitempty"`
 	// ECC counts the uncorrectable memory errors of cards.
 	ECC map[int]int64 `json:"ecc,omitempty"`
-}
-
-// Override is how one card differs from the others of its node.
-type Override struct {
-	Model     string  `json:"model,omitempty"`
-	MemoryMiB gpu.MiB `json:"memoryMiB,omitempty"`
 }
 
 // ProfileNames lists the built-in profiles.
@@ -114,7 +100,7 @@ func readProfile(name string) (Profile, error) {
 	var text []byte
 	var err error
 	if strings.ContainsAny(name, "./\\") {
-		text, err = readFile(name, maxProfile)
+		text, err = os.ReadFile(name)
 	} else {
 		text, err = profiles.ReadFile("profiles/" + name + ".yaml")
 		if errors.Is(err, fs.ErrNotExist) {
@@ -133,22 +119,6 @@ func readProfile(name string) (Profile, error) {
 	return p, nil
 }
 
-// maxProfile is well above any profile that is meant.
-const maxProfile = 1 << 20
-
-func readFile(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(text)) > limit {
-		err = fmt.Errorf("more than %d bytes", limit)
-	}
-	return text, err
-}
-
 func (p *Profile) validate(name string) error {
 	if p.Cards < 1 || p.Cards > gpu.MaxCards {
 		return fmt.Errorf("profile %s: cards is %d: write 1 to %d", name, p.Cards, gpu.MaxCards)
@@ -164,8 +134,7 @@ func (p *Profile) validate(name string) error {
 		sets  [][]int
 	}{
 		{"zones", p.Zones}, {"rings", p.Rings}, {"switches", p.Switches}, {"numa", p.NUMA},
-		{"unhealthy", [][]int{p.Unhealthy}}, {"lost", [][]int{p.Lost}}, {"deadLinks", p.DeadLinks},
-		{"overrides", [][]int{slices.Sorted(maps.Keys(p.Overrides))}}, {"ecc", [][]int{slices.Sorted(maps.Keys(p.ECC))}},
+		{"unhealthy", [][]int{p.Unhealthy}}, {"lost", [][]int{p.Lost}}, {"ecc", [][]int{slices.Sorted(maps.Keys(p.ECC))}},
 	} {
 		for _, set := range named.sets {
 			var seen gpu.Set
@@ -180,28 +149,13 @@ func (p *Profile) validate(name string) error {
 			}
 		}
 	}
-	if err := p.validateFaults(name); err != nil {
-		return err
-	}
-	_, err := p.Topology(name)
-	return err
-}
-
-func (p *Profile) validateFaults(name string) error {
-	for _, pair := range p.DeadLinks {
-		if len(pair) != 2 || pair[0] == pair[1] {
-			return fmt.Errorf("profile %s: deadLinks has %v: write pairs of cards, like [[0, 1]]", name, pair)
-		}
-	}
 	for _, card := range slices.Sorted(maps.Keys(p.ECC)) {
 		if p.ECC[card] < 0 {
 			return fmt.Errorf("profile %s: ecc of card %d is %d: write a count of errors", name, card, p.ECC[card])
 		}
 	}
-	if v := p.VirtualFunctions; v < 0 || v > maxVirtualFunctions || v*p.Cards > gpu.MaxCards {
-		return fmt.Errorf("profile %s: virtualFunctions is %d for each of %d cards: write 0 to %d, and at most %d in all", name, v, p.Cards, maxVirtualFunctions, gpu.MaxCards)
-	}
-	return nil
+	_, err := p.Topology(name)
+	return err
 }
 
 // Topology returns the cards of the node with the given name. Their ids depend

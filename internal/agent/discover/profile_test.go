@@ -38,6 +38,11 @@ func TestBuiltInProfiles(t *testing.T) {
 		if diff := cmp.Diff(wantSizes, sizes); diff != "" {
 			t.Errorf("%s: sizes of zones (-want +got):\n%s", name, diff)
 		}
+		for i, c := range kinds[0].snapshot("n1").Cards {
+			if ports := len(c.Vitals.Ports); ports != topology.Linked(i).Len() || !*c.Sliced {
+				t.Errorf("%s: card %d has %d ports, want one for each of %d links", name, i, ports, topology.Linked(i).Len())
+			}
+		}
 	}
 }
 
@@ -57,15 +62,8 @@ func TestLoadProfilesRefuses(t *testing.T) {
 		"no YAML":                     {"{", "profile"},
 		"a card twice in a zone":      {"cards: 2\nmodel: C500\nzones: [[0, 1, 0]]", "zones names card 0 twice in one set"},
 		"a lost card of another node": {"cards: 2\nmodel: C500\nlost: [2]", "lost names card 2: write 0 to 1"},
-		"a dead link of three cards":  {"cards: 4\nmodel: C500\ndeadLinks: [[0, 1, 2]]", "deadLinks has [0 1 2]: write pairs of cards"},
-		"a dead link of one card":     {"cards: 4\nmodel: C500\ndeadLinks: [[1, 2], [3]]", "deadLinks has [3]: write pairs of cards"},
 		"a negative count of errors":  {"cards: 4\nmodel: C500\necc: {1: -2}", "ecc of card 1 is -2: write a count of errors"},
 		"errors of no card":           {"cards: 4\nmodel: C500\necc: {four: 2}", "ecc"},
-		"nine virtual functions":      {"cards: 4\nmodel: C500\nvirtualFunctions: 9", "virtualFunctions is 9 for each of 4 cards: write 0 to 8"},
-		"too many virtual functions":  {"cards: 16\nmodel: C500\nvirtualFunctions: 8", "at most 64 in all"},
-		"an override of no card":      {"cards: 4\nmodel: C500\noverrides: {4: {model: C550}}", "overrides names card 4: write 0 to 3"},
-		"an override without memory":  {"cards: 1\nmodel: C500\nmemoryMiB: 65536\noverrides: {0: {memoryMiB: 64}}", "0 MiB of memory"},
-		"a file of two megabytes":     {strings.Repeat("# nothing\n", 200_000), "more than 1048576 bytes"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

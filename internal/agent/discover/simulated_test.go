@@ -1,14 +1,10 @@
 package discover
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -34,39 +30,6 @@ func simulation(t *testing.T, text string) (f *Finder, write func(text string)) 
 	}
 	t.Cleanup(f.Close)
 	return f, write
-}
-
-func TestSimulatedMatchesTopology(t *testing.T) {
-	for _, name := range ProfileNames() {
-		kinds, err := LoadProfiles(name)
-		if err != nil || len(kinds) > 1 {
-			continue
-		}
-		f, err := New(Config{Sources: []string{SourceSimulated}, Profile: name, Node: "n1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := f.Look(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		topology, err := kinds[0].Topology("n1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(s.Cards) != topology.Len() || s.Driver != "3.8.30" || !s.LinksKnown {
-			t.Errorf("%s: %d cards, driver %s", name, len(s.Cards), s.Driver)
-		}
-		for i := range s.Cards {
-			c, want := &s.Cards[i], topology.Card(i)
-			if gpu.CardID(c.UUID) != want.ID || c.Memory != want.Memory || c.Model != want.Model || c.Minor != i || *c.NUMA != want.NUMA || !*c.Sliced {
-				t.Errorf("%s: card %d is %+v, want %+v", name, i, c, want)
-			}
-			if linked := len(c.Vitals.Ports); linked != topology.Linked(i).Len() {
-				t.Errorf("%s: card %d has %d ports, want one for each of %d links", name, i, linked, topology.Linked(i).Len())
-			}
-		}
-	}
 }
 
 // The ids of simulated cards are part of what people see and script against.
@@ -108,19 +71,9 @@ func TestSimulatedFaults(t *testing.T) {
 				t.Errorf("ports of its peer: %v", p)
 			}
 		}},
-		"a dead link": {"deadLinks: [[1, 0]]\n", func(t *testing.T, s *Snapshot) {
-			if len(s.Links) != 1 || s.Cards[0].Vitals.Ports[0].Up || s.Cards[1].Vitals.Ports[0].Up || !s.Cards[2].Vitals.Ports[0].Up {
-				t.Errorf("links %v, ports %v", s.Links, s.Cards[0].Vitals.Ports)
-			}
-		}},
 		"an old driver": {"driver: 2.31.0\n", func(t *testing.T, s *Snapshot) {
 			if s.Driver != "2.31.0" {
 				t.Errorf("driver %s", s.Driver)
-			}
-		}},
-		"another card among them": {"overrides: {2: {model: C550, memoryMiB: 32768}, 3: {model: MXC600}}\n", func(t *testing.T, s *Snapshot) {
-			if a, b := s.Cards[2], s.Cards[3]; a.Model != "C550" || a.Memory != 32768 || b.Model != "C600" || b.Memory != 65536 {
-				t.Errorf("cards %+v and %+v", a, b)
 			}
 		}},
 	}
@@ -154,50 +107,4 @@ func TestSimulatedFaults(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-}
-
-// A profile that can't be read fails the look in time, and the next one too.
-func TestSimulatedHangs(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "profile.yaml")
-	if err := os.WriteFile(file, []byte(fourCards), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := NewSimulated(file, "node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"no answer in time", "an earlier look has not ended"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		_, err := s.Look(ctx)
-		cancel()
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
-	}
-	// The write ends the read that hangs.
-	if err := os.WriteFile(file, []byte(fourCards), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestSimulatedVirtualFunctions(t *testing.T) {
-	f, _ := simulation(t, fourCards+"virtualFunctions: 8\nunhealthy: [1]\nlost: [3]\n")
-	s, err := f.Look(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(s.Cards) != 24 || len(s.Links) != 0 {
-		t.Fatalf("%d cards, links %v; want 24 and none", len(s.Cards), s.Links)
-	}
-	for i, c := range s.Cards {
-		if !c.Virtual || c.Memory != 8192 || c.Sliced != nil || c.Unavailable() != (i/8 == 1) || *c.NUMA != i/16 {
-			t.Errorf("card %d is %+v", i, c)
-		}
-	}
-	if s.Cards[7].BDF != "0000:11:01.0" {
-		t.Errorf("the eighth function is at %s", s.Cards[7].BDF)
-	}
 }

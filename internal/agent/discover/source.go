@@ -2,6 +2,8 @@ package discover
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -15,6 +17,13 @@ type Source interface {
 	// never a shorter list. It returns when ctx ends, even while the driver
 	// does not answer.
 	Look(ctx context.Context) (*Snapshot, error)
+}
+
+// LookWithin looks at the cards, for no longer than the given time.
+func LookWithin(ctx context.Context, s Source, limit time.Duration) (*Snapshot, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
+	defer cancel()
+	return s.Look(ctx)
 }
 
 // Snapshot is what one look at a machine gave. It belongs to the caller.
@@ -33,6 +42,9 @@ type Snapshot struct {
 	// not known whether there are any.
 	Links      []gpu.Link
 	LinksKnown bool
+	// NoSlices is why no slices can be made on this machine; empty where they can, or
+	// where it is not known.
+	NoSlices string
 	// LinksUnread is why the links could not be read this time, where they are
 	// not known and a source should have reported them.
 	LinksUnread string
@@ -58,8 +70,6 @@ type Card struct {
 	// PCIeRoot is the root complex, "pci0000:3a"; PCIeSwitch the address of the
 	// switch's upstream port.
 	PCIeRoot, PCIeSwitch string
-	// DRMCard and DRMRender are the numbers in /dev/dri/cardN and renderDN.
-	DRMCard, DRMRender *int
 	// Virtual marks a virtual function. It has no links and takes no slices.
 	Virtual bool
 	// Sliced reports whether the driver's slicing is switched on.

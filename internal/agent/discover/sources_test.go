@@ -2,6 +2,7 @@ package discover_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,6 +19,7 @@ func machines() map[string]*fake.Machine {
 	sixteen := fake.NewMachine(16, 8)
 	for i := range sixteen.Cards {
 		sixteen.Cards[i].Model, sixteen.Cards[i].MemoryKiB = "MXC600-A", 72<<20
+		// Nothing may take card 1 for one of 10 to 15.
 		sixteen.Cards[i].UsedKiB, sixteen.Cards[i].ECC[0] = int64(178+i)<<10, i
 	}
 	mixed := fake.NewMachine(3, 2)
@@ -48,17 +50,16 @@ func TestSourcesAgree(t *testing.T) {
 					if diff := cmp.Diff(wantLinks(m.Machine), got.Links); diff != "" || !got.LinksKnown {
 						t.Errorf("known: %v, links (-want +got):\n%s", got.LinksKnown, diff)
 					}
+					if library := cfg.Library != ""; (got.Driver == m.Driver) != (library || cfg.Sys != "") || (got.MACA == m.MACA) != library {
+						t.Errorf("driver %q, MACA %q", got.Driver, got.MACA)
+					}
 				})
 			}
 			for _, version := range []string{"2.2.8", "2.2.9", "2.2.12"} {
 				m.SMI = version
 				m.write()
-				missing := []string{"BIOS", "DRMCard", "DRMRender", "PCIeRoot", "PCIeSwitch"}
-				if version == "2.2.8" {
-					missing = append(missing, "NUMA") // no affinity
-				}
 				check("mx-smi "+version, discover.Config{Sources: []string{"mx-smi", "sysfs"}, Command: smi, Sys: sys}, "BIOS")
-				check("mx-smi "+version+" alone", discover.Config{Sources: []string{"mx-smi"}, Command: smi}, missing...)
+				check("mx-smi "+version+" alone", discover.Config{Sources: []string{"mx-smi"}, Command: smi}, "BIOS", "PCIeRoot", "PCIeSwitch", "NUMA")
 			}
 			got := look(t, discover.NewSysfs(sys))
 			expected := bySlot(want(m.Machine))
@@ -69,7 +70,7 @@ func TestSourcesAgree(t *testing.T) {
 			// Last: without a C compiler the rest is skipped.
 			for _, v := range []fake.Variant{fake.V228, fake.V231} {
 				check(fmt.Sprintf("library %d", v), discover.Config{Library: fake.Library(t, v), Sys: sys})
-				check(fmt.Sprintf("library %d alone", v), discover.Config{Sources: []string{"mxsml"}, Library: fake.Library(t, v)}, "PCIeRoot", "PCIeSwitch", "DRMCard", "DRMRender")
+				check(fmt.Sprintf("library %d alone", v), discover.Config{Sources: []string{"mxsml"}, Library: fake.Library(t, v)}, "PCIeRoot", "PCIeSwitch", "NUMA")
 			}
 		})
 	}
@@ -92,66 +93,13 @@ func bySlot(cards []discover.Card) []discover.Card {
 	return out
 }
 
-func TestVersions(t *testing.T) {
-	m := newMachine(t, fake.NewMachine(2, 2))
-	sys, smi := m.sysfs(), fake.MXSMI(t)
-	for _, tc := range []struct {
-		cfg          discover.Config
-		driver, maca string
-	}{
-		{discover.Config{Sources: []string{"mxsml"}, Library: fake.Library(t, fake.V228)}, "3.8.30", "3.2.1.10"},
-		{discover.Config{Sources: []string{"mx-smi"}, Command: smi}, "", ""},
-		{discover.Config{Sources: []string{"mx-smi", "sysfs"}, Command: smi, Sys: sys}, "3.8.30", ""},
-	} {
-		if got := look(t, m.finder(tc.cfg)); got.Driver != tc.driver || got.MACA != tc.maca {
-			t.Errorf("%v: driver %q, MACA %q", tc.cfg.Sources, got.Driver, got.MACA)
-		}
-	}
-}
-
-// A library that has nothing but the required functions works, and mx-smi
-// completes it.
+// A library that has nothing but the required functions works; of links nothing is known.
 func TestLibraryWithoutOptionalFunctions(t *testing.T) {
 	m := newMachine(t, fake.NewMachine(16, 8))
-	core := discover.Config{Library: fake.Library(t, fake.Core), Sys: m.sysfs(), Command: fake.MXSMI(t)}
-	got := look(t, m.finder(core))
+	got := look(t, m.finder(discover.Config{Library: fake.Library(t, fake.Core), Sys: m.sysfs(), Command: fake.MXSMI(t)}))
 	compare(t, want(m.Machine), got.Cards, "Vitals", "UsagePercent", "PowerMilliwatt", "HotspotCelsius", "BIOS")
-	if diff := cmp.Diff(wantLinks(m.Machine), got.Links); diff != "" || !got.LinksKnown {
-		t.Errorf("links from mx-smi (-want +got):\n%s", diff)
-	}
-	core.Sources = []string{"mxsml", "sysfs"}
-	if got = look(t, m.finder(core)); got.LinksKnown || got.Driver != "3.8.30" {
+	if got.LinksKnown || got.Driver != "3.8.30" {
 		t.Errorf("links known: %v, driver %q; want links unknown and the driver from sysfs", got.LinksKnown, got.Driver)
-	}
-}
-
-// Nothing may take card 1 for one of 10 to 15.
-func TestCardOneIsNotCardTen(t *testing.T) {
-	fakes := fake.NewMachine(16, 4)
-	fakes.Cards[1].Reason = "PCIe link down"
-	fakes.Cards[10].ECC[3], fakes.Cards[11].MemoryKiB = 7, 32<<20
-	m := newMachine(t, fakes)
-	for name, cfg := range map[string]discover.Config{
-		"library": {Sources: []string{"mxsml"}, Library: fake.Library(t, fake.V231)},
-		"mx-smi":  {Sources: []string{"mx-smi"}, Command: fake.MXSMI(t)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := look(t, m.finder(cfg)).Cards
-			if len(got) != 16 {
-				t.Fatalf("%d cards, want 16", len(got))
-			}
-			for i, c := range got {
-				if *c.Vitals.Available != (i != 1) || (c.Vitals.Reason != "") != (i == 1) {
-					t.Errorf("card %d: available %v (%s)", i, *c.Vitals.Available, c.Vitals.Reason)
-				}
-				if i == 1 {
-					continue
-				}
-				if c.Minor != i || c.UUID != fakes.Cards[i].UUID || (c.Vitals.ECC.DRAMUncorrectable == 7) != (i == 10) || (c.Memory == 32768) != (i == 11) {
-					t.Errorf("card %d is %+v", i, c)
-				}
-			}
-		})
 	}
 }
 
@@ -168,7 +116,7 @@ func TestVirtualFunctions(t *testing.T) {
 				t.Fatalf("%d cards, links %v; want 8 and none", len(got.Cards), got.Links)
 			}
 			for i, c := range got.Cards {
-				if !c.Virtual || c.Model != "C500" || c.Memory != gpu.MiB(16384) || c.Minor != i || !*c.Vitals.Available || *c.DRMRender != 136+i {
+				if !c.Virtual || c.Model != "C500" || c.Memory != gpu.MiB(16384) || c.Minor != i || !*c.Vitals.Available {
 					t.Errorf("card %d is %+v", i, c)
 				}
 			}
@@ -185,4 +133,42 @@ func TestVirtualFunctions(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A machine that makes no slices is known as such: by a library without the functions,
+// a driver that does not support them, or no library at all. One that fails may recover.
+func TestNoSlices(t *testing.T) {
+	command := fake.MXSMI(t)
+	both := func(path string) discover.Config {
+		return discover.Config{Sources: []string{"mxsml", "mx-smi"}, Library: path, Command: command}
+	}
+	cases := map[string]struct {
+		cfg   discover.Config
+		fault fake.Fault
+		want  string
+	}{
+		"all is there":                    {cfg: library(t)},
+		"a library without slices":        {cfg: discover.Config{Sources: []string{"mxsml"}, Library: fake.Library(t, fake.Core)}, want: "has no function mxSmlSetSgpuToggle, so it makes no slices: install a later driver"},
+		"a GPU without slices":            {cfg: library(t), fault: fake.Fault{Kind: "error", Function: "mxSmlGetSgpuToggle", Code: 3, Card: new(1)}, want: "the driver makes no slices of GPU 1, model C500"},
+		"a GPU that does not answer":      {cfg: library(t), fault: fake.Fault{Kind: "error", Function: "mxSmlGetSgpuToggle", Code: 4}},
+		"no library":                      {cfg: both("/no/libmxsml.so"), want: "slices are made through the vendor's library libmxsml.so: mxsml: no library at /no/libmxsml.so: not installed"},
+		"a library that is not used":      {cfg: discover.Config{Sources: []string{"mx-smi"}, Command: command}, want: "which is not among the sources"},
+		"a library that fails, for a bit": {cfg: both(fake.Library(t, fake.V231)), fault: fake.Fault{Kind: "error", Function: "mxSmlInit", Code: 4}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, fake.NewMachine(2, 2))
+			m.Faults = []fake.Fault{tc.fault}
+			if tc.fault.Kind == "" {
+				m.Faults = nil
+			}
+			m.write()
+			f := m.finder(tc.cfg)
+			for range 2 { // the second look is of the source that was chosen
+				if got := look(t, f).NoSlices; !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+					t.Errorf("got %q, want %q", got, tc.want)
+				}
+			}
+		})
+	}
 }

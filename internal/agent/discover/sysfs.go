@@ -4,27 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
-// Where things are in sysfs, and how much of it is read.
+// Where things are in sysfs.
 const (
 	pciDevices    = "bus/pci/devices"
 	moduleVersion = "module/metax/version"
 
 	vendorMetaX = 0x9999
 	classBridge = 0x06
-
-	maxAttribute = 4096
-	maxEntries   = 1 << 16
 )
 
 var (
@@ -34,21 +33,43 @@ var (
 )
 
 // Sysfs reads what the kernel knows of the cards: where on the PCI bus they
-// are, near which processor, and which device nodes they have. It knows neither
-// uuid nor memory, and numbers the cards in the order of their addresses.
+// are, and near which processor. It knows neither uuid nor memory, and numbers the
+// cards in the order of their addresses.
 type Sysfs struct {
 	root string
-	files
+	// sem is held by a look, even after its context ended.
+	sem *semaphore.Weighted
 }
 
 // NewSysfs returns the source; root is where sysfs is mounted.
-func NewSysfs(root string) *Sysfs { return &Sysfs{root: root, files: newFiles()} }
+func NewSysfs(root string) *Sysfs { return &Sysfs{root: root, sem: semaphore.NewWeighted(1)} }
 
 // Name implements [Source].
 func (s *Sysfs) Name() string { return SourceSysfs }
 
 // Look implements [Source].
 func (s *Sysfs) Look(ctx context.Context) (*Snapshot, error) { return s.look(ctx, s.read) }
+
+// look ends with its context. One that hangs in the kernel is not joined by more.
+func (s *Sysfs) look(ctx context.Context, read func() (*Snapshot, error)) (*Snapshot, error) {
+	if s.sem.Acquire(ctx, 1) != nil {
+		return nil, fmt.Errorf("an earlier look has not ended: %w", context.Cause(ctx))
+	}
+	var out *Snapshot
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer s.sem.Release(1)
+		defer close(done)
+		out, err = read()
+	}()
+	select {
+	case <-done:
+		return out, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("no answer in time: %w", context.Cause(ctx))
+	}
+}
 
 func (s *Sysfs) read() (*Snapshot, error) {
 	root, err := os.OpenRoot(s.root) // nothing in the tree leads out of it
@@ -120,8 +141,7 @@ func sysfsCard(sys fs.FS, bdf string) (*Card, error) {
 	if known && node >= 0 { // -1 is the kernel's word for unknown
 		c.NUMA = new(int(node))
 	}
-	err = c.readDRM(sys, path.Join(where, "drm"))
-	return c, err
+	return c, nil
 }
 
 // placeOf returns the folder of a PCI device.
@@ -194,34 +214,6 @@ func pciePath(place, bdf string) (root, upstream string, err error) {
 	return root, upstream, nil
 }
 
-// readDRM reads the numbers of the card's device nodes; a card whose driver is
-// not loaded has none.
-func (c *Card) readDRM(sys fs.FS, folder string) error {
-	entries, err := list(sys, folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		for _, kind := range []struct {
-			pattern *regexp.Regexp
-			field   **int
-		}{{cardPattern, &c.DRMCard}, {renderPattern, &c.DRMRender}} {
-			match := kind.pattern.FindStringSubmatch(entry)
-			if match == nil {
-				continue
-			}
-			if *kind.field != nil {
-				return fmt.Errorf("two device nodes of one kind in %s: %q is the second", folder, entry)
-			}
-			*kind.field = new(atoi(match[1]))
-		}
-	}
-	return nil
-}
-
 // DeviceNumber is the identity of a character device.
 type DeviceNumber struct{ Major, Minor int64 }
 
@@ -248,27 +240,42 @@ func DRMDevices(root, bdf string) (*DRM, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	sys := dir.FS()
-	where, err := placeOf(sys, bdf)
+	out, err := readDRM(dir.FS(), bdf)
 	if err != nil {
 		return nil, fmt.Errorf("PCI device %s: %w", bdf, err)
 	}
-	var c Card
-	folder := path.Join(where, "drm")
-	if err := c.readDRM(sys, folder); err != nil {
-		return nil, fmt.Errorf("PCI device %s: %w", bdf, err)
-	}
-	if c.DRMCard == nil || c.DRMRender == nil {
-		return nil, fmt.Errorf("PCI device %s: sysfs has no cardN and renderDN of it: is the driver loaded?", bdf)
-	}
-	out := &DRM{Card: DRMDevice{Index: *c.DRMCard}, Render: DRMDevice{Index: *c.DRMRender}}
-	if out.Card.Number, err = deviceNumber(sys, path.Join(folder, fmt.Sprintf("card%d", *c.DRMCard))); err != nil {
-		return nil, fmt.Errorf("PCI device %s: %w", bdf, err)
-	}
-	if out.Render.Number, err = deviceNumber(sys, path.Join(folder, fmt.Sprintf("renderD%d", *c.DRMRender))); err != nil {
-		return nil, fmt.Errorf("PCI device %s: %w", bdf, err)
-	}
 	return out, nil
+}
+
+func readDRM(sys fs.FS, bdf string) (*DRM, error) {
+	where, err := placeOf(sys, bdf)
+	if err != nil {
+		return nil, err
+	}
+	folder := path.Join(where, "drm")
+	entries, err := list(sys, folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var out DRM
+	for _, kind := range []struct {
+		pattern *regexp.Regexp
+		device  *DRMDevice
+	}{{cardPattern, &out.Card}, {renderPattern, &out.Render}} {
+		found := slices.DeleteFunc(slices.Clone(entries), func(entry string) bool { return !kind.pattern.MatchString(entry) })
+		switch len(found) {
+		case 0:
+			return nil, errors.New("sysfs has no cardN and renderDN of it: is the driver loaded?")
+		case 1:
+			kind.device.Index = atoi(kind.pattern.FindStringSubmatch(found[0])[1])
+		default:
+			return nil, fmt.Errorf("two device nodes of one kind in %s: %q is the second", folder, found[1])
+		}
+		if kind.device.Number, err = deviceNumber(sys, path.Join(folder, found[0])); err != nil {
+			return nil, err
+		}
+	}
+	return &out, nil
 }
 
 // deviceNumber reads the number of the device that a folder is about.
@@ -288,43 +295,18 @@ func deviceNumber(sys fs.FS, folder string) (DeviceNumber, error) {
 }
 
 // list returns the names in a folder, in order.
-func list(sys fs.FS, folder string) ([]string, error) {
+func list(sys fs.FS, folder string) (names []string, err error) {
 	entries, err := fs.ReadDir(sys, folder)
-	if err != nil {
-		return nil, err
+	for _, e := range entries {
+		names = append(names, e.Name())
 	}
-	if len(entries) > maxEntries {
-		return nil, fmt.Errorf("more than %d entries in %s", maxEntries, folder)
-	}
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
-	}
-	return names, nil
+	return names, err
 }
 
-// attribute reads a small file.
+// attribute reads a file of one line.
 func attribute(sys fs.FS, name string) (string, error) {
-	info, err := fs.Stat(sys, name)
-	if err != nil {
-		return "", err
-	}
-	if !info.Mode().IsRegular() { // a pipe would be waited for
-		return "", fmt.Errorf("%s is not a file", name)
-	}
-	f, err := sys.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxAttribute+1))
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", name, err)
-	}
-	if len(text) > maxAttribute {
-		return "", fmt.Errorf("%s is longer than %d bytes", name, maxAttribute)
-	}
-	return strings.TrimSpace(string(text)), nil
+	text, err := fs.ReadFile(sys, name)
+	return strings.TrimSpace(string(text)), err
 }
 
 // number reads a file with one number, as 12 or as 0x9999; known is false where

@@ -105,10 +105,7 @@ func (a *auditor) once(ctx context.Context) (confirm bool) {
 	}
 	snapshot := objects.Snapshot()
 	report := audit.Check(snapshot, now)
-	confirmed := &audit.Report{}
-	if a.last != nil {
-		confirmed = report.Confirmed(a.last)
-	}
+	confirmed := report.Confirmed(a.last)
 	fresh := a.notify(ctx, confirmed, objects)
 	namespaces := view.NewNamespaces(snapshot, "")
 	a.warn(namespaces, objects)

@@ -45,7 +45,7 @@ var (
 	namespaceMemoryDesc = prometheus.NewDesc("daybreak_manager_namespace_memory",
 		"Memory of cards in a namespace, in bytes, by type: used is what pods hold, or what the ResourceQuota counts if that is more; budget is the smallest ResourceQuota on requests.daybreak-gpu.io/memory, absent without one.", []string{"namespace", "type"}, nil)
 	namespaceCardsDesc = prometheus.NewDesc("daybreak_manager_namespace_cards",
-		"Exclusive cards of a namespace, by type: used is what pods hold, or what the ResourceQuota counts if that is more; budget is the smallest ResourceQuota on requests.daybreak-gpu.io/cards, absent without one.", []string{"namespace", "type"}, nil)
+		"Exclusive cards of a namespace and cards of its online pods, by type: used is what pods hold, or what the ResourceQuota counts if that is more; budget is the smallest ResourceQuota on requests.daybreak-gpu.io/cards, absent without one.", []string{"namespace", "type"}, nil)
 	pendingDesc = prometheus.NewDesc("daybreak_manager_pending_pods",
 		"Pods that request cards and have no node.", nil, nil)
 	freeDesc = prometheus.NewDesc("daybreak_manager_free_capacity_cards",

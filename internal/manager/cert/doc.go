@@ -14,8 +14,9 @@
 //
 // There is no leader. Each replica reads, computes the next step (a pure function
 // of the Secret, the configuration and the time), and writes under the version it
-// has read; on a conflict it reads again. A Secret that is deleted, damaged or
-// empty is written from what a replica has in memory, and created from nothing
-// only where no replica has any. A replica that may not create the Secret serves
-// what it has while there is none.
+// has read; on a conflict it reads again. A Secret that is damaged or empty is
+// written from what a replica has in memory, and from nothing only where no replica
+// has any. The Secret is created empty by the installation, since the right to create
+// Secrets can create a token of any account. While there is none, replicas serve what
+// they have.
 package cert

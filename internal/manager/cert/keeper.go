@@ -13,7 +13,6 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
@@ -153,8 +152,7 @@ func (k *Keeper) watch(ctx context.Context) (<-chan struct{}, error) {
 
 // Step does what is due now, and again where another replica was faster.
 func (k *Keeper) Step(ctx context.Context) error {
-	overtaken := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
-	err := retry.OnError(retry.DefaultRetry, overtaken, func() error { return k.step(ctx) })
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error { return k.step(ctx) })
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.problem = err
@@ -200,10 +198,10 @@ func (k *Keeper) keepSecret(ctx context.Context, configurations []webhookConfigu
 	now := k.Clock.Now()
 	secrets := k.Client.CoreV1().Secrets(k.Namespace)
 	secret, err := secrets.Get(ctx, k.Secret, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		secret, err = k.createSecret(ctx)
-	}
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no Secret %[1]s/%[2]s: run helm upgrade, or create it empty: kubectl -n %[1]s create secret generic %[2]s", k.Namespace, k.Secret)
+	case err != nil:
 		return nil, fmt.Errorf("read the certificates: %w", err)
 	}
 	stored, err := decode(secret.Data)
@@ -229,17 +227,6 @@ func (k *Keeper) keepSecret(ctx context.Context, configurations []webhookConfigu
 		return nil, fmt.Errorf("write the certificates: %w", err)
 	}
 	return next, nil
-}
-
-// createSecret creates the Secret, empty. The chart does so already: a manager
-// need not have the right, which is the right to create a token of any account.
-func (k *Keeper) createSecret(ctx context.Context) (*corev1.Secret, error) {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Secret}}
-	secret, err := k.Client.CoreV1().Secrets(k.Namespace).Create(ctx, secret, metav1.CreateOptions{})
-	if apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("there is no Secret %[1]s/%[2]s: create it empty, as the chart does: kubectl -n %[1]s create secret generic %[2]s", k.Namespace, k.Secret)
-	}
-	return secret, err
 }
 
 // recover returns what to start from where the Secret is of no use: what this

@@ -46,7 +46,7 @@ func (s *state) encode() (map[string][]byte, error) {
 }
 
 func encodePair(data map[string][]byte, name string, pair *tls.Certificate, others ...*x509.Certificate) error {
-	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey) // the one form that earlier releases read
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name+suffixKey, err)
 	}

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest/reviewer"
 )
 
 // apiServer knows users: a token is its user's name, and rights are what the user may
@@ -24,38 +24,26 @@ type apiServer struct {
 	client *fake.Clientset
 	mu     sync.Mutex
 	rights map[string][]string
-	tokens atomic.Int32 // reviews of tokens
-	access atomic.Int32 // reviews of rights
 	broken atomic.Bool
 }
 
 func newAPIServer(rights map[string][]string) *apiServer {
-	s := &apiServer{client: fake.NewClientset(), rights: rights}
-	s.client.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		s.tokens.Add(1)
-		if s.broken.Load() {
-			return true, nil, errors.New("away")
-		}
-		review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy() //nolint:errcheck // a test may panic
-		_, known := s.rightsOf(review.Spec.Token)
-		review.Status = authenticationv1.TokenReviewStatus{Authenticated: known, User: authenticationv1.UserInfo{Username: review.Spec.Token}}
-		return true, review, nil
-	})
-	s.client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		s.access.Add(1)
-		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy() //nolint:errcheck // as above
-		a := review.Spec.ResourceAttributes
-		name := a.Resource
-		if a.Namespace != "" {
-			name += "/" + a.Namespace
-		}
-		rights, _ := s.rightsOf(review.Spec.User)
-		for _, right := range rights {
-			review.Status.Allowed = review.Status.Allowed || right == name && a.Verb == "list"
-		}
-		return true, review, nil
+	s := &apiServer{rights: rights}
+	s.client = reviewer.NewClient(s.rightsOf)
+	s.client.PrependReactor("create", "tokenreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return s.broken.Load(), nil, errors.New("away")
 	})
 	return s
+}
+
+// asked returns how many reviews of a kind there were.
+func (s *apiServer) asked(resource string) (n int) {
+	for _, action := range s.client.Actions() {
+		if action.GetResource().Resource == resource {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *apiServer) rightsOf(user string) ([]string, bool) {
@@ -152,7 +140,7 @@ func TestReviewsAreRemembered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if tokens, access := server.tokens.Load(), server.access.Load(); tokens != 2 || access != 2 {
+	if tokens, access := server.asked("tokenreviews"), server.asked("subjectaccessreviews"); tokens != 2 || access != 2 {
 		t.Errorf("asked %d and %d times, want 2 and 2", tokens, access)
 	}
 	server.withdraw("admin")

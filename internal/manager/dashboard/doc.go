@@ -2,9 +2,9 @@
 // with its zones, links, switches and NUMA nodes, every card with the pods on it,
 // every pod that waits and why, and what is wrong.
 //
-// It only reads. What it shows has the same source as status, explain and audit: a
-// [cluster.Snapshot], read by packages report and audit. Nothing is computed while
-// no page is open.
+// It only reads. What it serves is the model of status, explain and audit, packages
+// view and audit, without what a viewer may not see. Nothing is computed while no page
+// is open.
 //
 //	source ──► feed ──────► world ──► projection ──► stream ──► browser
 //	(caches)   (debounce)   (all)     (one viewer)   (changes)

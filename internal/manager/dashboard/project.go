@@ -4,12 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
@@ -47,37 +42,27 @@ func (w *world) see(s *sight) (*projection, error) {
 }
 
 func (w *world) project(s *sight) (*projection, error) {
-	p := &projection{revision: w.revision, nodes: make(map[string][]byte, len(w.nodes))}
-	summary := w.summary
-	pending := make([]Pending, 0, len(w.pending))
-	for i := range w.pending {
-		if s.sees(w.pending[i].Namespace) {
-			pending = append(pending, w.pending[i])
-		} else {
-			summary.HiddenPending++
-		}
-	}
+	p := &projection{revision: w.revision, nodes: make(map[string][]byte, len(w.status.Nodes))}
+	summary := Summary{ClusterStatus: w.status.Cluster}
+	pending := slices.DeleteFunc(slices.Clone(w.status.Pending), func(p view.PendingStatus) bool { return !s.sees(p.Namespace) })
+	summary.HiddenPending = len(w.status.Pending) - len(pending)
 	findings := make([]Finding, len(w.findings))
 	for i := range w.findings {
 		findings[i] = w.findings[i].seenBy(s)
 	}
 	budgets := slices.DeleteFunc(slices.Clone(w.budgets), func(n view.NamespaceStatus) bool { return !s.sees(n.Name) })
-	var err error
-	if p.namespaces, err = json.Marshal(budgets); err != nil {
-		return nil, err
+	for _, part := range []struct {
+		text  *[]byte
+		value any
+	}{{&p.namespaces, budgets}, {&p.cluster, summary}, {&p.pending, pending}, {&p.findings, findings}} {
+		var err error
+		if *part.text, err = json.Marshal(part.value); err != nil {
+			return nil, err
+		}
 	}
-	if p.cluster, err = json.Marshal(summary); err != nil {
-		return nil, err
-	}
-	if p.pending, err = json.Marshal(pending); err != nil {
-		return nil, err
-	}
-	if p.findings, err = json.Marshal(findings); err != nil {
-		return nil, err
-	}
-	for i := range w.nodes {
-		node := w.nodes[i].seenBy(s)
-		text, err := json.Marshal(node)
+	for i := range w.status.Nodes {
+		node := &w.status.Nodes[i]
+		text, err := json.Marshal(nodeSeenBy(s, node))
 		if err != nil {
 			return nil, err
 		}
@@ -87,8 +72,9 @@ func (w *world) project(s *sight) (*projection, error) {
 	return p, nil
 }
 
-// seenBy returns the node without the names that must not be seen.
-func (n Node) seenBy(s *sight) Node {
+// nodeSeenBy returns the node without the names that must not be seen.
+func nodeSeenBy(s *sight, status *view.NodeStatus) Node {
+	n := Node{NodeStatus: *status}
 	if s.all {
 		return n
 	}
@@ -121,14 +107,10 @@ func (f Finding) seenBy(s *sight) Finding {
 // since returns what has changed since the earlier projection; nil is none, and
 // everything has.
 func (p *projection) since(earlier *projection) *State {
+	st := &State{Revision: p.revision, Full: earlier == nil}
 	if earlier == nil {
-		st := &State{Revision: p.revision, Full: true, Cluster: p.cluster, Pending: p.pending, Findings: p.findings, Namespaces: p.namespaces}
-		for _, name := range p.names {
-			st.Nodes = append(st.Nodes, p.nodes[name])
-		}
-		return st
+		earlier = &projection{}
 	}
-	st := &State{Revision: p.revision}
 	changed := func(now, before []byte) json.RawMessage {
 		if bytes.Equal(now, before) {
 			return nil
@@ -161,32 +143,11 @@ func (w *world) pod(s *sight, namespace, name string) *Pod {
 	if !ok || !s.sees(namespace) {
 		return nil
 	}
-	explanation := view.Explain(w.snapshot, pod, place.Default)
-	p := &Pod{Explanation: *explanation, Asked: askedOf(explanation.Request), Created: created(pod), Placed: placedAt(pod)}
-	if owner := metav1.GetControllerOf(pod); owner != nil {
-		p.Owner = &Owner{Kind: owner.Kind, Name: owner.Name}
-	}
+	p := &Pod{Explanation: *view.Explain(w.snapshot, pod, place.Default)}
 	if !s.all {
 		p.hide(w, s)
 	}
 	return p
-}
-
-// placedAt returns when the scheduler chose the pod's node: as the allocation says,
-// or else the pod's condition. It is nil for a pod without a node.
-func placedAt(pod *corev1.Pod) *time.Time {
-	if pod.Spec.NodeName == "" {
-		return nil
-	}
-	if at, ok := allocation.PredicateTime(pod); ok {
-		return &at
-	}
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
-			return &c.LastTransitionTime.Time
-		}
-	}
-	return nil
 }
 
 // hide takes the names out that must not be seen.
@@ -212,7 +173,7 @@ func (p *Pod) hide(w *world, s *sight) {
 // hidesUnaccounted reports whether a pod with unknown cards is on the node that
 // must not be seen.
 func (w *world) hidesUnaccounted(node string, s *sight) bool {
-	return slices.ContainsFunc(w.nodes, func(n Node) bool {
+	return slices.ContainsFunc(w.status.Nodes, func(n view.NodeStatus) bool {
 		return n.Name == node && slices.ContainsFunc(n.Unaccounted, func(pod string) bool { return !s.seesPod(pod) })
 	})
 }

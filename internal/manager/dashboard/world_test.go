@@ -7,87 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/view"
 )
-
-// TestSummary: the overview of the example cluster, computed by hand. Card 6 of metax-b is unhealthy; two whole cards and two slices are in use
-// on metax-a.
-func TestSummary(t *testing.T) {
-	w := newWorld(read(t), 1, nil, noon())
-	got := w.summary
-	want := Summary{
-		ClusterStatus: got.ClusterStatus, // of package view, which tests it
-		InUse:         4,
-		Allocated:     view.Amounts{ComputePercent: 100 + 100 + 30 + 20, MemoryMiB: (64 + 64 + 16 + 16) << 10},
-		// Zone 1 of metax-a is in use, zone 2 of metax-b has the unhealthy card.
-		Zones: 5, WholeZones: 3,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("summary (-want +got):\n%s", diff)
-	}
-}
-
-func TestNode(t *testing.T) {
-	w := newWorld(read(t, running("team-b", "second", card("3"))), 1, nil, noon())
-	a := w.nodes[0]
-	if a.Name != "metax-a" || len(a.Cards) != 8 {
-		t.Fatalf("got node %s with %d cards", a.Name, len(a.Cards))
-	}
-	wantLinks := [][2]int{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}, {4, 5}, {4, 6}, {4, 7}, {5, 6}, {5, 7}, {6, 7}}
-	if diff := cmp.Diff(wantLinks, a.Links); diff != "" {
-		t.Errorf("links (-want +got):\n%s", diff)
-	}
-	wantHolders := []Holder{
-		{Namespace: "team-a", Pod: "notebook", ComputePercent: 20, MemoryMiB: 16 << 10, QoS: "best-effort", Containers: []HolderContainer{{Name: "main", ComputePercent: 20, MemoryMiB: 16 << 10}}},
-		{Namespace: "team-b", Pod: "second", ComputePercent: 20, MemoryMiB: 4 << 10, QoS: "best-effort", Containers: []HolderContainer{{Name: "main", ComputePercent: 20, MemoryMiB: 4 << 10}}},
-	}
-	if diff := cmp.Diff(wantHolders, a.Cards[3].Holders); diff != "" {
-		t.Errorf("holders of card 3 (-want +got):\n%s", diff)
-	}
-}
-
-// TestPod: the page of a pod says since when it is there, who owns it and when it was
-// placed.
-func TestPod(t *testing.T) {
-	owned := strings.Replace(running("team-b", "owned", card("3")), "  name: owned\n", `  name: owned
-  creationTimestamp: "2026-03-15T11:00:00Z"
-  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: serve-7d9f, uid: u, controller: true}, {apiVersion: v1, kind: Other, name: other, uid: v}]
-`, 1)
-	conditions := "status: {conditions: [{type: PodScheduled, status: \"True\", lastTransitionTime: \"2026-03-15T11:00:02Z\"}]}\n"
-	decided := strings.Replace(running("team-b", "decided", card("3")), "annotations: {", `annotations: {metax-tech.com/predicate-time: "1773572401000000000", `, 1)
-	w := newWorld(read(t, owned+conditions, decided+conditions, waiting("team-b", "waiter", "16")), 1, nil, noon())
-	at := func(hour, minute, second int) *time.Time {
-		return new(time.Date(2026, time.March, 15, hour, minute, second, 0, time.UTC))
-	}
-	for name, want := range map[string]Pod{
-		"owned":   {Created: at(11, 0, 0), Placed: at(11, 0, 2), Owner: &Owner{Kind: "ReplicaSet", Name: "serve-7d9f"}},
-		"decided": {Placed: at(11, 0, 1)},
-		"waiter":  {},
-	} {
-		got := w.pod(everything, "team-b", name)
-		if diff := cmp.Diff([]any{want.Created, want.Placed, want.Owner}, []any{got.Created, got.Placed, got.Owner}); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-	if got := w.nodes[0].Cards[3].Holders; len(got) != 3 || got[2].Pod != "owned" || !got[2].Created.Equal(*at(11, 0, 0)) {
-		t.Errorf("the holders of card 3 are %+v", got)
-	}
-}
-
-func TestPendingInNumbers(t *testing.T) {
-	w := newWorld(read(t, waiting("team-b", "big", "16")), 1, nil, noon())
-	want := Asked{QoS: w.pending[0].QoS, Request: []Request{{Container: "main", Cards: 16, Exclusive: true, ComputePercent: 100, MemoryPercent: 100}}}
-	if diff := cmp.Diff(want, w.pending[0].Asked); diff != "" {
-		t.Errorf("asked (-want +got):\n%s", diff)
-	}
-	if got := w.pending[0].Code; got != "TooFewCards" {
-		t.Errorf("code is %s, want TooFewCards", got)
-	}
-}
 
 // TestFindings: a violation is shown when a second audit confirms it.
 func TestFindings(t *testing.T) {
@@ -144,20 +68,19 @@ func TestHidden(t *testing.T) {
 	if err := json.Unmarshal(p.cluster, &summary); err != nil {
 		t.Fatal(err)
 	}
-	if summary.HiddenPending != 1 || summary.Pending != 2 || summary.Allocated != w.summary.Allocated {
+	if summary.HiddenPending != 1 || summary.Pending != 2 || summary.Allocated != w.status.Cluster.Allocated {
 		t.Errorf("summary %+v", summary)
 	}
 	var node Node
 	if err := json.Unmarshal(p.nodes["metax-a"], &node); err != nil {
 		t.Fatal(err)
 	}
-	want := Holder{ComputePercent: 20, MemoryMiB: 4 << 10, QoS: "best-effort", Hidden: true}
+	want := view.HolderStatus{ComputePercent: 20, MemoryMiB: 4 << 10, QoS: "best-effort", Hidden: true}
 	if diff := cmp.Diff(want, node.Cards[3].Holders[0]); diff != "" {
 		t.Errorf("the hidden holder (-want +got):\n%s", diff)
 	}
 }
 
-// TestSince: only what changed is sent.
 // TestNamespaces: a viewer sees the budgets of namespaces whose pods the viewer may
 // list, those without pods too.
 func TestNamespaces(t *testing.T) {
@@ -202,6 +125,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
+// TestSince: only what changed is sent.
 func TestSince(t *testing.T) {
 	see := func(revision uint64, documents ...string) *projection {
 		p, err := newWorld(read(t, documents...), revision, nil, noon()).see(everything)

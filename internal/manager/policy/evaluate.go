@@ -56,7 +56,7 @@ func NewEvaluator(manifests []byte, namespaces corelisters.NamespaceLister, clie
 				hook.Bindings = append(hook.Bindings, b)
 			}
 		}
-		if hook.Evaluator, err = compilePolicy(p); err != nil {
+		if hook.Evaluator, err = compilePolicy(p, environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()), environment.StoredExpressions); err != nil {
 			return nil, fmt.Errorf("policy %s: %w", p.Name, err)
 		}
 		e.hooks = append(e.hooks, hook)
@@ -145,21 +145,21 @@ func matchAll() *admissionregistrationv1.MatchResources {
 
 // compilePolicy compiles a policy as the API server does. An expression that does
 // not compile is an error here: the API server has checked those that it stores.
-func compilePolicy(p *validating.Policy) (validating.Validator, error) {
-	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+func compilePolicy(p *validating.Policy, env *environment.EnvSet, kind environment.Type) (validating.Validator, error) {
+	compiler, err := cel.NewCompositedCompiler(env)
 	if err != nil {
 		return nil, err
 	}
 	withRights, without := cel.OptionalVariableDeclarations{HasAuthorizer: true}, cel.OptionalVariableDeclarations{}
 	var errs []error
 	for _, v := range p.Spec.Variables {
-		result := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, withRights, environment.StoredExpressions)
+		result := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, withRights, kind)
 		if result.Error != nil {
 			errs = append(errs, fmt.Errorf("variable %s: %w", v.Name, result.Error))
 		}
 	}
 	compile := func(expressions []cel.ExpressionAccessor, options cel.OptionalVariableDeclarations) cel.ConditionEvaluator {
-		evaluator := compiler.CompileCondition(expressions, options, environment.StoredExpressions)
+		evaluator := compiler.CompileCondition(expressions, options, kind)
 		errs = slices.Concat(errs, evaluator.CompilationErrors())
 		return evaluator
 	}

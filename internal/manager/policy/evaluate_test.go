@@ -36,7 +36,7 @@ import (
 
 const nodeName = "authentication.kubernetes.io/node-name"
 
-var namespaceLabels = map[string]map[string]string{"default": nil, "budgeted": {wire.LabelQuota: wire.QuotaEnforced}}
+var namespaceLabels = map[string]map[string]string{"default": nil, "budgeted": {wire.LabelQuota: wire.QuotaEnforced}, "trusted": {wire.LabelPrivileged: "true"}}
 
 func newEvaluator(t testing.TB) *Evaluator {
 	t.Helper()
@@ -81,6 +81,18 @@ func request(t testing.TB, who authenticationv1.UserInfo, plural, subresource st
 	return req
 }
 
+// annotated is an update of the object that the request is about, which there was before.
+func annotated(t *testing.T, who authenticationv1.UserInfo, created *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
+	t.Helper()
+	var old corev1.Pod
+	if err := json.Unmarshal(created.Object.Raw, &old); err != nil {
+		t.Fatal(err)
+	}
+	object := old.DeepCopy()
+	object.Annotations = map[string]string{"a": "b"}
+	return request(t, who, "pods", "", &old, object)
+}
+
 func TestEvaluator(t *testing.T) {
 	e := newEvaluator(t)
 	jane := authenticationv1.UserInfo{Username: "jane"}
@@ -113,17 +125,68 @@ func TestEvaluator(t *testing.T) {
 			"and no manager answered when the pod was created: create it again when the Deployment daybreak-manager has a ready pod"
 	}
 	all := "daybreak-gpu.io/compute, daybreak-gpu.io/memory, daybreak-gpu.io/cards"
+	by := func(name string) string {
+		return "ValidatingAdmissionPolicy 'daybreak-" + name + "' with binding 'daybreak-" + name + "' denied request: "
+	}
 	marked := pod(nil)
 	marked.Labels = map[string]string{wire.LabelAdmitted: "true"}
 	forged := map[string]string{wire.AnnotationAllocated: "[]"}
 	cards := map[string]string{wire.AnnotationNodeCards: "[]"}
-	by := func(name string) string {
-		return "ValidatingAdmissionPolicy 'daybreak-" + name + "' with binding 'daybreak-" + name + "' denied request: "
+	update := func(change func(*corev1.Pod), key, before, after string) *admissionv1.AdmissionRequest {
+		old := pod(map[string]string{key: before})
+		amounts(wire.AmountResources()...)(old)
+		change(old)
+		now := old.DeepCopy()
+		now.Annotations = map[string]string{key: after}
+		return request(t, jane, "pods", "", old, now)
+	}
+	waits, bound := func(*corev1.Pod) {}, func(p *corev1.Pod) { p.Spec.NodeName = "n1" }
+	uncounted := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources = gputest.MakePod("p").App("sgpu: 1").Obj().Spec.Containers[0].Resources
+	}
+	counts := func(key string) string {
+		return by("pods") + "metadata.annotations[" + key + "]: quotas count this pod by it: leave it as it is, or delete the pod and create another"
+	}
+	// privileged is a new pod with a privileged container in the list at, if any.
+	privileged := func(namespace, limits, scheduler, list string, change ...func(*corev1.Pod)) *admissionv1.AdmissionRequest {
+		p := gputest.MakePod("p").Init("cpu: 1").App(limits).App("cpu: 1").Obj()
+		p.Namespace, p.Spec.SchedulerName = namespace, scheduler
+		lists := map[string][]corev1.Container{"containers": p.Spec.Containers, "initContainers": p.Spec.InitContainers}
+		if containers := lists[list]; containers != nil {
+			containers[len(containers)-1].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+		}
+		for _, c := range change {
+			c(p)
+		}
+		return request(t, jane, "pods", "", nil, p)
+	}
+	sees := func(at string) string {
+		return by("pods") + at + " is privileged, and would see every GPU of the node: leave privileged out, or let an administrator label the namespace daybreak-gpu.io/allow-privileged: \"true\""
+	}
+	static := func(node string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Annotations = node, map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		}
 	}
 	for name, tc := range map[string]struct {
 		req  *admissionv1.AdmissionRequest
 		want string
 	}{
+		"the cards of a counted pod":       {update(waits, wire.AnnotationUseCards, "GPU-small", ""), counts(wire.AnnotationUseCards)},
+		"the other cards of one":           {update(waits, wire.AnnotationNoUseCards, "GPU-large", "GPU-small"), counts(wire.AnnotationNoUseCards)},
+		"the class of one":                 {update(waits, wire.AnnotationClass, "online", "offline"), counts(wire.AnnotationClass)},
+		"the QoS of one":                   {req: update(waits, wire.AnnotationQoS, "best-effort", "fixed-share")},
+		"the same cards, another note":     {req: update(waits, "note", "a", "b")},
+		"the cards of one without amounts": {req: update(uncounted, wire.AnnotationUseCards, "GPU-small", "")},
+		"the scheduler changes the cards": {req: func() *admissionv1.AdmissionRequest {
+			r := update(waits, wire.AnnotationUseCards, "GPU-small", "")
+			r.UserInfo.Username = params().Schedulers[0]
+			return r
+		}()},
+		"the cards of a bound pod": {
+			update(bound, wire.AnnotationUseCards, "GPU-small", ""),
+			by("pods") + "metadata.annotations[metax-tech.com/use-gpuuuid]: the cards of this pod were chosen by it, and the pod is bound: leave it as it is, or delete the pod and create another",
+		},
 		"an ordinary pod":           {req: request(t, jane, "pods", "", nil, pod(nil))},
 		"no containers":             {req: request(t, jane, "pods", "", nil, &corev1.Pod{ObjectMeta: pod(map[string]string{wire.AnnotationKoordAllocated: "{}"}).ObjectMeta})}, // the API server rejects it later
 		"a forged pod":              {request(t, jane, "pods", "", nil, pod(forged)), by("pods") + "metadata.annotations[metax-tech.com/gpu-devices-allocated]: which cards a pod holds is written by the scheduler alone: leave it out"},
@@ -160,6 +223,22 @@ func TestEvaluator(t *testing.T) {
 			r.Operation, r.OldObject = admissionv1.Update, r.Object
 			return r
 		}()},
+		"a privileged container":            {privileged("default", "sgpu: 1", "daybreak", "containers"), sees("spec.containers: c2")},
+		"a privileged init container":       {privileged("default", "gpu: 1", "default-scheduler", "initContainers"), sees("spec.initContainers: c0")},
+		"privileged, Koordinator's names":   {privileged("default", "gpu-core: 100, gpu-memory-ratio: 100", "daybreak", "containers"), sees("spec.containers: c2")},
+		"privileged, by another scheduler":  {privileged("default", "sgpu: 1", "hami-scheduler", "containers"), sees("spec.containers: c2")},
+		"privileged, another vendor's":      {req: privileged("default", "gpu-core: 100, gpu-memory-ratio: 100", "koord-scheduler", "containers")},
+		"privileged, without cards":         {req: privileged("default", "cpu: 1", "daybreak", "containers")},
+		"privileged, 0 cards":               {req: privileged("default", "sgpu: 0", "daybreak", "containers")},
+		"privileged, where it is allowed":   {req: privileged("trusted", "sgpu: 1", "daybreak", "containers")},
+		"with cards, not privileged":        {req: privileged("default", "sgpu: 1", "daybreak", "")},
+		"privileged, an annotation changes": {req: annotated(t, jane, privileged("default", "sgpu: 1", "daybreak", "containers"))},
+		"privileged, a static pod": {req: func() *admissionv1.AdmissionRequest {
+			r := privileged("default", "sgpu: 1", "daybreak", "containers", static("n1"))
+			r.UserInfo = authenticationv1.UserInfo{Username: "system:node:n1", Groups: []string{"system:nodes"}}
+			return r
+		}()},
+		"privileged, said to be a static pod": {privileged("default", "sgpu: 1", "daybreak", "containers", static("")), sees("spec.containers: c2")},
 		"a hand-over without the right": {
 			request(t, jane, "nodes", "", node("n1", nil), node("n1", map[string]string{wire.AnnotationServedBy: wire.ServedByVendor})),
 			by("nodes") + "metadata.annotations[daybreak-gpu.io/served-by]: only the agent of a node writes the description of its GPUs: leave it as it is; who has the verb hand-over on nodes may set it to vendor or remove it",
@@ -201,6 +280,7 @@ type conditions struct {
 // TestConditions: conditions compile on API servers of 1.28, and the API server
 // asks about every request that the policies deny.
 func TestConditions(t *testing.T) {
+	t.Parallel()
 	env := environment.MustBaseEnvSet(version.MajorMinor(1, 27))
 	var hooks []conditions
 	r := read(t, params())
@@ -356,6 +436,14 @@ func randomPod(random *rand.Rand) *corev1.Pod {
 		pod.Spec.NodeName = []string{"n1", "n2"}[random.IntN(2)]
 	}
 	pod.Spec.SchedulerName = []string{"", "daybreak", "other"}[random.IntN(3)]
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		if len(list) > 0 && random.IntN(3) == 0 {
+			list[0].SecurityContext = &corev1.SecurityContext{}
+			if random.IntN(4) > 0 {
+				list[0].SecurityContext.Privileged = new(random.IntN(2) == 0)
+			}
+		}
+	}
 	if random.IntN(3) == 0 {
 		pod.Status.Conditions = []corev1.PodCondition{{Type: "Ready"}, {Type: wire.ConditionTerm, Status: corev1.ConditionTrue, Message: []string{"", "x"}[random.IntN(2)]}}
 	}

@@ -5,8 +5,8 @@
 //
 // The manifests are YAML in the folder manifests, with a few parameters
 // ([Params]). [Guards], [Webhook] and [Validating] fill them in, for the playground
-// and the tests. [Chart] leaves the parameters to Helm. The names of resources and
-// annotations come from package wire, so that what is guarded is what is read.
+// and the tests; for the chart they leave the parameters to Helm. The names of resources
+// and annotations come from package wire, so that what is guarded is what is read.
 //
 // The API server itself applies policies: they hold while no manager runs. They
 // name the users who may write; rights (RBAC) come first, and what no policy covers
@@ -22,13 +22,10 @@ import (
 	"cmp"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"text/template"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -49,10 +46,10 @@ const (
 	PathJobs = "/admit/jobs"
 	// PathValidate is where the manager evaluates the policies.
 	PathValidate = "/validate"
-	// DefaultService is the manager's Service.
-	DefaultService = "daybreak-manager"
-	// DefaultServicePort is that Service's port.
-	DefaultServicePort = 443
+	// Service is the manager's Service, by which the API server reaches it.
+	Service = "daybreak-manager"
+	// ServicePort is the port of the Service.
+	ServicePort = 443
 	// Secret is the Secret in the manager's namespace that holds the
 	// certificates of its webhook. The chart creates it, empty.
 	Secret = "daybreak-manager-webhook" //nolint:gosec // its name, not what is in it
@@ -63,11 +60,8 @@ const (
 
 // Params is what an installation decides.
 type Params struct {
-	// Namespace is the manager's own. Service and ServicePort are what the API
-	// server reaches it by; empty means [DefaultService] there.
-	Namespace   string
-	Service     string
-	ServicePort int32
+	// Namespace is the manager's own.
+	Namespace string
 	// URL is used in place of the Service where the manager runs outside of the
 	// cluster: "https://127.0.0.1:9443".
 	URL string
@@ -103,6 +97,10 @@ type Params struct {
 	// Publishers are further users that may describe any node's cards and take
 	// locks off: the vendor's device plugin, Koordinator's koordlet.
 	Publishers []string
+
+	// Helm has values of the manifests that are used in place of what the other
+	// parameters make of them: expressions of the chart's templates.
+	Helm map[string]string
 }
 
 //go:embed manifests/*.yaml
@@ -110,83 +108,20 @@ var manifests embed.FS
 
 // The manifests: the policies, and the webhook configurations.
 var (
-	guardFiles      = []string{"pods", "quota", "bindings", "nodes", "devices", "configurations", "secrets", "events"}
+	guardFiles      = []string{"pods", "quota", "bindings", "nodes", "devices", "configurations", "events"}
 	webhookFiles    = []string{"webhook"}
 	validatingFiles = []string{"validating"}
 )
 
 // Guards returns the policies: they need no manager.
-func Guards(p Params) ([]byte, error) { return p.render(guardFiles) }
+func Guards(p Params) ([]byte, error) { return render(p.values(), guardFiles) }
 
 // Webhook returns the configuration that sends pods to the manager.
-func Webhook(p Params) ([]byte, error) { return p.render(webhookFiles) }
+func Webhook(p Params) ([]byte, error) { return render(p.values(), webhookFiles) }
 
 // Validating returns the configuration that sends to the manager what the policies
 // are about, for API servers below 1.30.
-func Validating(p Params) ([]byte, error) { return p.render(validatingFiles) }
-
-func (p Params) render(names []string) ([]byte, error) {
-	if err := p.validate(); err != nil {
-		return nil, fmt.Errorf("render the policies: %w", err)
-	}
-	return render(p.values(), names)
-}
-
-// Chart returns the templates of the chart: the policies and the webhook
-// configurations, with what an installation decides left to Helm. The policies are
-// a template of their own: objects, or the file that the manager reads.
-func Chart() ([]byte, error) {
-	values, entries := Params{}.values(), Params{Jobs: true}.entries()
-	entries[len(entries)-1].If = "(.Values.quota).jobs" // there is none in the values of an earlier chart
-	values["Webhooks"] = entries
-	for key, expression := range map[string]string{
-		"Namespace": ".Release.Namespace", "FailurePolicy": ".Values.admission.failurePolicy",
-		"DirectBinders": ".Values.admission.directBinders | default list | toJson",
-		"Schedulers":    `include "daybreak.schedulers" .`, "Agents": `include "daybreak.agents" .`, "Publishers": `include "daybreak.publishers" .`,
-		"QuotaNamespaces": `include "daybreak.quotaNamespaces" .`,
-		"Managers":        `include "daybreak.managers" .`, "Parts": `include "daybreak.parts" .`, "SchedulerNames": `include "daybreak.schedulerNames" .`,
-	} {
-		values[key] = "{{ " + expression + " }}"
-	}
-	policies, err := render(values, guardFiles)
-	if err != nil {
-		return nil, err
-	}
-	both := func(names []string) string { // for servers with matchConditions and without
-		var texts [2][]byte
-		for i, conditions := range []bool{true, false} {
-			values["MatchConditions"] = conditions
-			text, renderErr := render(values, names)
-			texts[i], err = text, errors.Join(err, renderErr)
-		}
-		return fmt.Sprintf("{{- if include \"daybreak.hasMatchConditions\" . }}\n%s{{- else }}\n%s{{- end }}\n", texts[0], texts[1])
-	}
-	return fmt.Appendf(nil, chart, policies, both(validatingFiles), both(webhookFiles)), err
-}
-
-// chart is the frame of the chart's templates.
-const chart = `{{- /* Written by "make generate" from internal/manager/policy/manifests. */}}
-{{- define "daybreak.policies" }}
-%s{{- end }}
-{{- if .Values.admission.policies }}
-{{- if include "daybreak.hasPolicies" . }}
-{{- include "daybreak.policies" . }}
-{{- else }}
----
-# What the API server would evaluate from Kubernetes 1.30 on: the manager does it.
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: daybreak-policies
-  namespace: {{ .Release.Namespace }}
-  labels: {{- include "daybreak.labels" (dict "root" $ "part" "manager") | nindent 4 }}
-data:
-  policies.yaml: | {{- include "daybreak.policies" . | trim | nindent 4 }}
-%s{{- end }}
-{{- end }}
-{{- if .Values.admission.webhook }}
-%s{{- end }}
-`
+func Validating(p Params) ([]byte, error) { return render(p.values(), validatingFiles) }
 
 // render fills values into manifests.
 func render(values map[string]any, names []string) ([]byte, error) {
@@ -206,8 +141,8 @@ func render(values map[string]any, names []string) ([]byte, error) {
 
 // values is what the manifests see. Lists are written as CEL reads them.
 func (p Params) values() map[string]any {
-	return map[string]any{
-		"Name": Name, "Namespace": p.Namespace, "Service": cmp.Or(p.Service, DefaultService), "ServicePort": cmp.Or(p.ServicePort, DefaultServicePort),
+	values := map[string]any{
+		"Name": Name, "Namespace": p.Namespace, "Service": Service, "ServicePort": ServicePort,
 		"URL": strings.TrimSuffix(p.URL, "/"), "FailurePolicy": cmp.Or(p.FailurePolicy, "Fail"), "MatchConditions": !p.NoMatchConditions,
 		"PathValidate": PathValidate, "AdmittedLabel": wire.LabelAdmitted,
 		"Webhooks":        p.entries(),
@@ -218,12 +153,13 @@ func (p Params) values() map[string]any {
 		"Schedulers": list(slices.Concat(p.Schedulers, p.OtherSchedulers)...), "Publishers": list(p.Publishers...),
 		"Agents": list(p.Agents...), "Managers": list(p.Managers...), "Parts": list(slices.Concat(p.Agents, p.Managers, p.Schedulers)...),
 		"SchedulerNames": list(p.schedulerNames()...), "AgentComponent": wire.AgentComponent, "ManagerComponent": wire.ManagerComponent,
-		"DirectBinders": list(p.DirectBinders...), "Secret": Secret, "HandOver": HandOver,
+		"DirectBinders": list(p.DirectBinders...), "HandOver": HandOver,
 		"MetaXAllocations":  list(wire.AnnotationAllocated, wire.AnnotationPredicateTime),
 		"SharedAllocations": list(wire.AnnotationKoordAllocated, wire.AnnotationHAMiNode),
 		"HAMiPrefix":        quote(allocation.HAMiMetaXPrefix),
 		"Allocated":         quote(wire.AnnotationAllocated),
 		"Frozen":            list(wire.AskAnnotations()...),
+		"FrozenCounted":     list(wire.CountedAnnotations()...),
 		"MetaXResources":    list(wire.MetaXResources()...),
 		"Mirror":            quote(corev1.MirrorPodAnnotationKey),
 		"HostLabel":         corev1.LabelHostname,
@@ -237,6 +173,10 @@ func (p Params) values() map[string]any {
 		"TermCondition": wire.ConditionTerm,
 		"VendorLabel":   wire.LabelVendor, "Vendor": wire.VendorMetaX,
 	}
+	for key, expression := range p.Helm {
+		values[key] = expression
+	}
+	return values
 }
 
 // entry is a webhook of the configuration that sends objects to the manager. Spec is
@@ -250,7 +190,7 @@ func (p Params) entries() []entry {
 		{Name: "privileged.pods.daybreak-gpu.io", Path: PathPrivileged, Resource: "pods", Spec: "object.spec", Operator: "In"},
 	}
 	if p.Jobs {
-		list = append(list, entry{Name: "jobs.daybreak-gpu.io", Path: PathJobs, Group: "batch", Resource: "jobs", Spec: "object.spec.template.spec"})
+		list = append(list, entry{Name: "jobs.daybreak-gpu.io", Path: PathJobs, Group: "batch", Resource: "jobs", Spec: "object.spec.template.spec", If: p.Helm["Jobs"]})
 	}
 	return list
 }
@@ -268,30 +208,6 @@ func (p Params) quotaNamespaces() string {
 		return "{}"
 	}
 	return fmt.Sprintf("{matchLabels: {%s: %s}}", wire.LabelQuota, wire.QuotaEnforced)
-}
-
-func (p Params) validate() error {
-	var errs []error
-	if p.URL == "" && p.Namespace == "" {
-		errs = append(errs, errors.New("neither a URL nor a namespace of the manager: name one"))
-	}
-	if p.URL != "" {
-		if u, err := url.Parse(p.URL); err != nil || u.Scheme != "https" || u.Host == "" {
-			errs = append(errs, fmt.Errorf("URL %q: write it as https://HOST:PORT", p.URL))
-		}
-	}
-	if !slices.Contains([]string{"", "Fail", "Ignore"}, p.FailurePolicy) {
-		errs = append(errs, fmt.Errorf("failure policy %q: write Fail or Ignore", p.FailurePolicy))
-	}
-	if len(p.Schedulers)+len(p.OtherSchedulers) == 0 {
-		errs = append(errs, errors.New("no scheduler is named: no pod could be placed"))
-	}
-	for _, user := range slices.Concat(p.Schedulers, p.OtherSchedulers, p.SchedulerNames, p.DirectBinders, p.Agents, p.Managers, p.Publishers) {
-		if user == "" || strings.ContainsFunc(user, unicode.IsControl) {
-			errs = append(errs, fmt.Errorf("user %q: write the name that the API server knows it by, such as system:serviceaccount:NAMESPACE:NAME", user))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // list writes strings as a list that both YAML and CEL understand.

@@ -66,7 +66,8 @@ func Handler(rules Rules, policies *Policies, registry prometheus.Registerer) ht
 	m := newMetrics(registry)
 	mux := http.NewServeMux()
 	if policies != nil {
-		mux.Handle(policy.PathValidate, promhttp.InstrumentHandlerDuration(m.duration, &admission.Webhook{Handler: &validator{policies, m}}))
+		policies.metrics = m
+		mux.Handle(policy.PathValidate, promhttp.InstrumentHandlerDuration(m.duration, &admission.Webhook{Handler: policies}))
 	}
 	mux.Handle(policy.PathJobs, promhttp.InstrumentHandlerDuration(m.duration, &admission.Webhook{Handler: &jobs{rules}}))
 	for path, privileged := range map[string]bool{policy.Path: false, policy.PathPrivileged: true} {
@@ -93,6 +94,9 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (result str
 	if len(req.Object.Raw) > 0 && !mentionsCards(req.Object.Raw) {
 		return resultUntouched, admission.Allowed("") // an API server below 1.28 asks about every pod
 	}
+	if problems := request.CheckContainers(countContainers(req.Object.Raw)); len(problems) > 0 {
+		return resultRefused, refuse(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: req.Name}}, Verdict{Problems: problems})
+	}
 	// The API server has read the pod before it asks; no other client may keep
 	// this process busy.
 	pod, err := wire.DecodePod(req.Object.Raw)
@@ -102,14 +106,14 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (result str
 	if req.SubResource != "" || req.Operation != admissionv1.Create {
 		return resultUntouched, admission.Allowed("") // the configuration was changed
 	}
-	before := pod.DeepCopy()
+	before := completed(pod).DeepCopy()
 	verdict := h.rules.Admit(pod, &req.UserInfo)
 	logger := klog.FromContext(ctx).WithValues("namespace", req.Namespace, "pod", podName(pod), "user", req.UserInfo.Username)
 	if len(verdict.Problems) > 0 {
 		logger.V(2).Info("Pod rejected", "problems", len(verdict.Problems))
 		return resultRefused, refuse(pod, verdict)
 	}
-	response = patchFrom(before, pod)
+	response = patchFrom(before, completed(pod))
 	if !response.Allowed {
 		return resultError, response
 	}
@@ -127,6 +131,20 @@ func mentionsCards(raw []byte) bool {
 	return slices.ContainsFunc(wire.ResourcePrefixes(), func(prefix string) bool { return bytes.Contains(raw, []byte(prefix)) })
 }
 
+// countContainers counts the containers of the JSON of a pod, init containers included.
+// Decoded, each takes a hundred times its bytes.
+func countContainers(raw []byte) int {
+	var pod struct {
+		Spec struct {
+			Containers, InitContainers []struct{}
+		}
+	}
+	if err := json.Unmarshal(raw, &pod); err != nil {
+		return 0 // reported by the decoder of pods
+	}
+	return len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
+}
+
 // podName returns the name of a pod that may not have one yet.
 func podName(pod *corev1.Pod) string { return cmp.Or(pod.Name, pod.GenerateName) }
 
@@ -134,18 +152,50 @@ func podName(pod *corev1.Pod) string { return cmp.Or(pod.Name, pod.GenerateName)
 // place" prints it, and each problem by itself for tools that list them.
 func refuse(pod *corev1.Pod, v Verdict) admission.Response {
 	details := &metav1.StatusDetails{Kind: "Pod", Name: podName(pod)}
-	sentences := make([]string, len(v.Problems))
-	for i, p := range v.Problems {
-		sentences[i] = p.Error()
+	for _, p := range v.Problems[:min(len(v.Problems), maxProblems)] {
 		details.Causes = append(details.Causes, metav1.StatusCause{Type: metav1.CauseType(p.Type), Field: p.Field, Message: p.ErrorBody()})
 	}
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Result: &metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-			Message: strings.Join(sentences, "; "), Details: details,
+			Message: strings.Join(sentences(v.Problems), "; "), Details: details,
 		},
 		Warnings: v.Warnings,
 	}}
+}
+
+// maxProblems bounds the problems that an answer lists: a pod may have thousands.
+const maxProblems = 16
+
+// sentences returns the problems as the user reads them.
+func sentences(problems field.ErrorList) []string {
+	var list []string
+	for _, p := range problems[:min(len(problems), maxProblems)] {
+		list = append(list, p.Error())
+	}
+	if more := len(problems) - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("%d more problems", more))
+	}
+	return list
+}
+
+// completed returns the parts of a pod that admission writes. Comparing all of it
+// would take most of the time and the memory of an answer.
+func completed(pod *corev1.Pod) *corev1.Pod {
+	resources := func(containers []corev1.Container) []corev1.Container {
+		parts := make([]corev1.Container, len(containers))
+		for i := range containers {
+			parts[i].Resources = containers[i].Resources
+		}
+		return parts
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations},
+		Spec: corev1.PodSpec{
+			InitContainers: resources(pod.Spec.InitContainers), Containers: resources(pod.Spec.Containers),
+			SchedulerName: pod.Spec.SchedulerName, Tolerations: pod.Spec.Tolerations,
+		},
+	}
 }
 
 // patchFrom returns the changes, in a fixed order. Both sides are encoded here, so

@@ -25,16 +25,19 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
-// review asks the webhook about the pod, as the API server would.
+// review asks the webhook about a new pod, as the API server would.
 func review(t testing.TB, h http.Handler, path string, pod []byte) *admissionv1.AdmissionResponse {
 	t.Helper()
-	body, err := json.Marshal(&admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: "u", Operation: admissionv1.Create, Namespace: "default", Object: runtime.RawExtension{Raw: pod},
-			UserInfo: authenticationv1.UserInfo{Username: "jane"},
-		},
+	return send(t, h, path, &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Create, Namespace: "default", Object: runtime.RawExtension{Raw: pod}, UserInfo: authenticationv1.UserInfo{Username: "jane"},
 	})
+}
+
+// send sends a request as the API server does.
+func send(t testing.TB, h http.Handler, path string, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	t.Helper()
+	request.UID = "u"
+	body, err := json.Marshal(&admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +108,10 @@ func TestPatch(t *testing.T) {
 }
 
 // TestTwice: admitting twice is admitting once, for all kinds of pods, and the
-// same pod always gets the same answer.
+// same pod always gets the same answer. The patch has all that admission changes.
 func TestTwice(t *testing.T) {
-	h, _ := newHandler()
+	rules := Rules{Schedulers: []string{"daybreak"}, Taint: Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	h := Handler(rules, nil, prometheus.NewRegistry())
 	random := rand.New(rand.NewPCG(1, 2))
 	limits := []string{
 		"", "sgpu: 1", "sgpu: 1, vcore: 60, vmemory: 4", "gpu: 2", "gpu-core: 10, gpu-memory: 1Gi", "gpu.shared: 1, gpu-core: 10, gpu-memory-ratio: 20",
@@ -140,6 +144,14 @@ func TestTwice(t *testing.T) {
 		}
 		admitted++
 		once := patched(t, pod, answer)
+		var got corev1.Pod
+		if err := json.Unmarshal(once, &got); err != nil {
+			t.Fatal(err)
+		}
+		rules.Admit(b.Obj(), user)
+		if diff := cmp.Diff(gputest.Stored(t, b.Obj()), &got); diff != "" {
+			t.Fatalf("pod %s: the patch differs (-admitted +patched):\n%s", pod, diff)
+		}
 		if again := review(t, h, policy.Path, once); len(again.Patch) != 0 {
 			t.Fatalf("pod %s: patched a second time: %s", once, again.Patch)
 		}

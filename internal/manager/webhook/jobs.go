@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
@@ -31,29 +32,38 @@ func (h *jobs) Handle(_ context.Context, req admission.Request) admission.Respon
 	if err := json.Unmarshal(req.Object.Raw, &job); err != nil || len(job.Spec.Template) == 0 {
 		return admission.Allowed("") // it has no pods
 	}
-	template, err := wire.DecodePod(job.Spec.Template) // the fields of a template are fields of a Pod
+	// The fields of a template are fields of a Pod.
+	if problems := request.CheckContainers(countContainers(job.Spec.Template)); len(problems) > 0 {
+		return willBeRejected(problems)
+	}
+	template, err := wire.DecodePod(job.Spec.Template)
 	if err != nil {
 		return admission.Allowed("").WithWarnings("spec.template: " + err.Error())
 	}
 	if !h.rules.schedules(template) {
 		return admission.Allowed("")
 	}
-	ask, problems := request.Read(template)
+	ask, problems := request.ReadPending(template)
 	if len(problems) > 0 {
-		warnings := make([]string, len(problems))
-		for i, p := range problems {
-			warnings[i] = "spec.template." + p.Error()
-		}
-		return admission.Allowed("").WithWarnings(warnings...)
+		return willBeRejected(problems)
 	}
 	if ask == nil {
 		return admission.Allowed("") // it asks for 0 cards
 	}
-	before := template.DeepCopy()
+	before := completed(template).DeepCopy()
 	request.WriteAmounts(&template.Spec, ledger.PeakOf(&ask.Request, h.rules.cardMemory(template, &ask.Request)))
-	response := patchFrom(before, template)
+	response := patchFrom(before, completed(template))
 	for i := range response.Patches {
 		response.Patches[i].Path = "/spec/template" + response.Patches[i].Path
 	}
 	return response
+}
+
+// willBeRejected lets a Job pass whose pods will be rejected.
+func willBeRejected(problems field.ErrorList) admission.Response {
+	warnings := sentences(problems)
+	for i := range warnings {
+		warnings[i] = "spec.template." + warnings[i]
+	}
+	return admission.Allowed("").WithWarnings(warnings...)
 }

@@ -51,6 +51,3 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 	return m
 }
-
-// DescribeMetrics registers the metrics with nothing counted, to list them.
-func DescribeMetrics(registry prometheus.Registerer) { newMetrics(registry) }

@@ -40,6 +40,9 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	}
 	var stripped []string
 	if wire.Asks(pod) {
+		if problems := request.CheckBounds(pod); len(problems) > 0 {
+			return Verdict{Problems: problems}
+		}
 		stripped = allocation.Strip(pod)
 	}
 	ask, problems := request.Read(pod)
@@ -56,6 +59,12 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 	if len(v.Problems) > 0 {
 		return v
 	}
+	r.complete(pod, ask, schedules)
+	return v
+}
+
+// complete writes defaults, and the amounts if Daybreak will schedule the pod.
+func (r *Rules) complete(pod *corev1.Pod, ask *request.PodRequest, schedules bool) {
 	request.ApplyDefaults(pod, ask)
 	if schedules {
 		request.WriteAmounts(&pod.Spec, ledger.PeakOf(&ask.Request, r.cardMemory(pod, &ask.Request)))
@@ -65,17 +74,15 @@ func (r *Rules) Admit(pod *corev1.Pod, user *authenticationv1.UserInfo) Verdict 
 		pod.Spec.SchedulerName = r.Schedulers[0]
 	}
 	r.tolerate(pod)
-	return v
 }
 
 // DefaultCardMemory is what a card counts while none is known: a C500's.
 const DefaultCardMemory gpu.MiB = 64 << 10
 
 // cardMemory returns the memory of the cards that the pod's amounts are for. It is
-// looked up only where a container asks for a part of it.
+// looked up only where they depend on it.
 func (r *Rules) cardMemory(pod *corev1.Pod, ask *gpu.PodRequest) gpu.MiB {
-	byCard := func(req gpu.Request) bool { return req.Cards > 0 && req.Memory.Ratio > 0 }
-	if r.LargestCard != nil && slices.ContainsFunc(ask.Requests, byCard) {
+	if r.LargestCard != nil && ledger.PeakVaries(ask) {
 		if memory, ok := r.LargestCard(pod, ask); ok {
 			return memory
 		}

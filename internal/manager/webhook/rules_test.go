@@ -34,6 +34,12 @@ func privileged(b *gputest.PodBuilder, containers ...int) *gputest.PodBuilder {
 	return b
 }
 
+func privilegedInit(value bool) *gputest.PodBuilder {
+	b := gputest.MakePod("p").Init("sgpu: 1").App("")
+	b.Obj().Spec.InitContainers[0].SecurityContext = &corev1.SecurityContext{Privileged: &value}
+	return b
+}
+
 func TestScheduler(t *testing.T) {
 	cases := map[string]struct {
 		pod  *gputest.PodBuilder
@@ -147,6 +153,10 @@ func TestRefused(t *testing.T) {
 		"privileged next to the one with the card": {
 			pod: privileged(ask("sgpu: 1").App(""), 1), want: []string{"spec.containers[1].securityContext.privileged: Invalid value: true: " + sayPrivileged},
 		},
+		"a privileged init container": {
+			pod: privilegedInit(true), want: []string{"spec.initContainers[0].securityContext.privileged: Invalid value: true: " + sayPrivileged},
+		},
+		"an init container that is not": {pod: privilegedInit(false)},
 		"privileged, where that may be": {pod: privileged(ask("sgpu: 1"), 0), allow: true},
 		"a typing error alone": {
 			pod:  ask("metax-tech.com/sgpus: 1"),
@@ -236,19 +246,6 @@ func TestDirectBinders(t *testing.T) {
 	}
 }
 
-func TestPrivilegedInitContainer(t *testing.T) {
-	pod := gputest.MakePod("p").Init("sgpu: 1").App("").Obj()
-	pod.Spec.InitContainers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
-	r := rules()
-	if v := r.Admit(pod, user); len(v.Problems) != 1 || v.Problems[0].Field != "spec.initContainers[0].securityContext.privileged" {
-		t.Errorf("problems %v", v.Problems)
-	}
-	pod.Spec.InitContainers[0].SecurityContext.Privileged = new(false)
-	if v := r.Admit(pod, user); len(v.Problems) != 0 {
-		t.Errorf("problems %v", v.Problems)
-	}
-}
-
 func TestWarnings(t *testing.T) {
 	pod := ask("sgpu: 1").Annotate(wire.AnnotationAllocated, "[]").Annotate("hami.io/metax-sgpu-devices-allocated", ";").Annotate(wire.AnnotationWeights, "slot=1").
 		Annotate("metax-tech.com/use-gpuuid", "GPU-1").Annotate("gang.scheduling.koordinator.sh/name", "g").Obj()
@@ -292,7 +289,10 @@ func TestAmounts(t *testing.T) {
 		"absent amounts":              {pod: ask("sgpu: 1"), known: 80 << 10, want: []string{"100 80Gi 1"}},
 		"absent memory":               {pod: ask("sgpu: 1, vcore: 10"), known: 80 << 10, want: []string{"10 80Gi 0"}},
 		"a ratio":                     {pod: ask("gpu-core: 10, gpu-memory-ratio: 50"), known: 80 << 10, want: []string{"10 40Gi 0"}},
-		"an online pod":               {pod: ask("sgpu: 1, vmemory: 4").Annotate(wire.AnnotationClass, "online"), want: []string{"0 4Gi 0"}},
+		"an online pod":               {pod: ask("sgpu: 1, vmemory: 4").Annotate(wire.AnnotationClass, "online"), want: []string{"100 4Gi 1"}},
+		"alone on eight cards":        {pod: ask("sgpu: 8, vmemory: 1Mi"), known: 80 << 10, want: []string{"800 640Gi 8"}},
+		"alone, none known":           {pod: ask("gpu-core: 100, gpu-memory: 1Gi"), want: []string{"100 64Gi 1"}},
+		"alone, more than the card":   {pod: ask("sgpu: 1, vmemory: 96"), known: 80 << 10, want: []string{"100 96Gi 1"}},
 		"the second one asks":         {pod: ask("cpu: 1").App("sgpu: 1, vcore: 10, vmemory: 1"), want: []string{"10 1Gi 0", ""}},
 		"an init container asks most": {pod: ask("sgpu: 1, vcore: 10, vmemory: 1").Init("gpu: 1"), want: []string{"", "100 64Gi 1"}},
 		"its user wrote some everywhere": {
@@ -343,7 +343,7 @@ func amounts(list corev1.ResourceList) string {
 func TestLargestCard(t *testing.T) {
 	for limits, want := range map[string]bool{
 		"gpu: 1": true, "sgpu: 1": true, "sgpu: 1, vcore: 10": true, "gpu-core: 10, gpu-memory-ratio: 20": true, "koordinator.sh/gpu: 100": true,
-		"sgpu: 1, vmemory: 4": false, "sgpu: 2, vcore: 10, vmemory: 4": false, "gpu-core: 10, gpu-memory: 1Gi": false, "sgpu: 0": false, "cpu: 1": false,
+		"sgpu: 1, vmemory: 4": true, "sgpu: 2, vcore: 10, vmemory: 4": false, "gpu-core: 10, gpu-memory: 1Gi": false, "sgpu: 0": false, "cpu: 1": false,
 	} {
 		asked, r := false, rules()
 		r.LargestCard = func(*corev1.Pod, *gpu.PodRequest) (gpu.MiB, bool) { asked = true; return 0, false }

@@ -37,6 +37,8 @@ type Policies struct {
 	// nodes are the nodes of service accounts' pods by UID: a bound pod stays
 	// where it is.
 	nodes *lru.Cache
+	// metrics count the answers. [Handler] sets them.
+	metrics *metrics
 }
 
 // NewPolicies returns policies that look up pods by the client.
@@ -44,29 +46,23 @@ func NewPolicies(evaluator *policy.Evaluator, client kubernetes.Interface) *Poli
 	return &Policies{evaluator: evaluator, client: client, nodes: lru.New(knownPods)}
 }
 
-// validator answers requests by the policies.
-type validator struct {
-	*Policies
-	metrics *metrics
-}
-
 // Handle answers one request.
-func (v *validator) Handle(ctx context.Context, req admission.Request) admission.Response {
-	unknown := v.addNode(ctx, &req.UserInfo)
-	err := v.evaluator.Evaluate(ctx, &req.AdmissionRequest)
+func (p *Policies) Handle(ctx context.Context, req admission.Request) admission.Response {
+	unknown := p.addNode(ctx, &req.UserInfo)
+	err := p.evaluator.Evaluate(ctx, &req.AdmissionRequest)
 	if err != nil && unknown != nil {
 		err = unknown // with the node it might have been allowed
 	}
 	status := apierrors.APIStatus(nil)
 	switch {
 	case err == nil:
-		v.metrics.policies.WithLabelValues(resultAllowed).Inc()
+		p.metrics.policies.WithLabelValues(resultAllowed).Inc()
 		return admission.Allowed("")
 	case !errors.As(err, &status):
-		v.metrics.policies.WithLabelValues(resultError).Inc()
+		p.metrics.policies.WithLabelValues(resultError).Inc()
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	v.metrics.policies.WithLabelValues(resultDenied).Inc()
+	p.metrics.policies.WithLabelValues(resultDenied).Inc()
 	result := status.Status()
 	if d := result.Details; d != nil && len(d.Causes) > 0 {
 		// The API server puts the name of the webhook in front, as it puts that of

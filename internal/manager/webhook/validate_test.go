@@ -1,11 +1,9 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -52,6 +50,17 @@ func TestValidate(t *testing.T) {
 	token := func(pod, uid string) extra {
 		return extra{"authentication.kubernetes.io/pod-name": {pod}, "authentication.kubernetes.io/pod-uid": {uid}}
 	}
+	object := func(node, annotations string) runtime.RawExtension {
+		return runtime.RawExtension{Raw: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"annotations":{%s}}}`, node, annotations)}
+	}
+	writes := func(node string, token extra) *admissionv1.AdmissionResponse {
+		t.Helper()
+		return send(t, h, policy.PathValidate, &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Update, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Node"}, Name: node,
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "nodes"}, UserInfo: authenticationv1.UserInfo{Username: agent, Extra: token},
+			OldObject: object(node, ""), Object: object(node, fmt.Sprintf(`%q:"{}"`, wire.AnnotationScores)),
+		})
+	}
 	for name, tc := range map[string]struct {
 		node  string
 		extra extra
@@ -66,12 +75,7 @@ func TestValidate(t *testing.T) {
 		"a token of no pod":                            {node: "n1", want: own},
 		"a token that names the node, as from 1.30 on": {node: "n2", extra: extra{"authentication.kubernetes.io/node-name": {"n2"}}},
 	} {
-		answer := validate(t, h, &admissionv1.AdmissionRequest{
-			UID: "u", Operation: admissionv1.Update, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Node"}, Name: tc.node,
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "nodes"}, UserInfo: authenticationv1.UserInfo{Username: agent, Extra: tc.extra},
-			OldObject: raw(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tc.node}}),
-			Object:    raw(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tc.node, Annotations: map[string]string{wire.AnnotationScores: "{}"}}}),
-		})
+		answer := writes(tc.node, tc.extra)
 		got := ""
 		if answer.Result != nil {
 			got = answer.Result.Message
@@ -82,7 +86,7 @@ func TestValidate(t *testing.T) {
 	}
 	// What can't be read is an error: the API server applies the failure policy to
 	// it, and denies here.
-	answer := validate(t, h, &admissionv1.AdmissionRequest{UID: "u", Object: runtime.RawExtension{Raw: []byte(`[]`)}})
+	answer := send(t, h, policy.PathValidate, &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: []byte(`[]`)}})
 	if answer.Allowed || answer.Result.Code != http.StatusInternalServerError {
 		t.Errorf("answer %+v", answer)
 	}
@@ -90,12 +94,7 @@ func TestValidate(t *testing.T) {
 	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, context.DeadlineExceeded })
 	for node, allowed := range map[string]bool{"n1": true, "n3": false} { // the pod on n1 is known
 		pod := map[string]string{"n1": "agent", "n3": "slow"}[node]
-		answer := validate(t, h, &admissionv1.AdmissionRequest{
-			UID: "u", Operation: admissionv1.Update, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Node"}, Name: node,
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "nodes"}, UserInfo: authenticationv1.UserInfo{Username: agent, Extra: token(pod, "1")},
-			OldObject: raw(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}),
-			Object:    raw(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Annotations: map[string]string{wire.AnnotationScores: "{}"}}}),
-		})
+		answer := writes(node, token(pod, "1"))
 		if answer.Allowed != allowed || !allowed && (answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, "the pod slow, which the token names, could not be looked up")) {
 			t.Errorf("%s: answer %+v, want allowed %v", node, answer, allowed)
 		}
@@ -169,31 +168,4 @@ func TestQuotaPolicyAgrees(t *testing.T) {
 	if metered < 50 || plain < 50 {
 		t.Error("too few of each for the test")
 	}
-}
-
-func raw(t *testing.T, node *corev1.Node) runtime.RawExtension {
-	t.Helper()
-	node.APIVersion, node.Kind = "v1", "Node"
-	text, err := json.Marshal(node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return runtime.RawExtension{Raw: text}
-}
-
-func validate(t *testing.T, h http.Handler, req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-	t.Helper()
-	review := admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: req}
-	body, err := json.Marshal(review)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, policy.PathValidate, bytes.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, r)
-	if err := json.Unmarshal(rec.Body.Bytes(), &review); err != nil || review.Response == nil {
-		t.Fatalf("answer %d %s: %v", rec.Code, rec.Body, err)
-	}
-	return review.Response
 }

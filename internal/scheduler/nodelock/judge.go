@@ -114,8 +114,3 @@ func started(pod *corev1.Pod) bool {
 	}
 	return false
 }
-
-// finished reports whether the pod has come to its end.
-func finished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}

@@ -140,7 +140,7 @@ func (l *Locks) findOwner(ctx context.Context, nodeName string, s *sighting, kno
 // classify returns what the pod is to a lock of the node that names it.
 func (l *Locks) classify(pod *corev1.Pod, nodeName string) owner {
 	switch {
-	case finished(pod):
+	case wire.HasEnded(pod):
 		return gone
 	case l.cfg.Binding(pod.UID, nodeName):
 		return binding

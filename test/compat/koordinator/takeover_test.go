@@ -24,7 +24,7 @@ func TestTakeover(t *testing.T) {
 	stop()
 
 	// Pods that came while no scheduler ran are placed too.
-	w.create(several("d-early", 2, slice)...)
+	w.Create(several("d-early", 2, slice)...)
 	back := w.admission()
 	for _, node := range w.nodes {
 		w.handOver(node)
@@ -34,17 +34,17 @@ func TestTakeover(t *testing.T) {
 	for _, p := range own {
 		p.Spec.SchedulerName = "daybreak"
 	}
-	w.create(own...)
-	w.create(several("d-slice", 6, slice)...)
-	w.create(cards("d-two", 2))
+	w.Create(own...)
+	w.Create(several("d-slice", 6, slice)...)
+	w.Create(cards("d-two", 2))
 	w.run()
 	w.check("Daybreak")
 	// Eight whole cards are more than there are, until Koordinator's pods end.
-	w.create(on("vendor-1", cards("d-late", 8))...)
+	w.Create(on("vendor-1", cards("d-late", 8))...)
 	w.run("d-late")
 	w.check("Daybreak, full")
 	var gone []string
-	for _, p := range w.pods() {
+	for _, p := range w.Pods() {
 		if p.Spec.NodeName == "vendor-1" {
 			gone = append(gone, p.Name)
 		}
@@ -53,7 +53,7 @@ func TestTakeover(t *testing.T) {
 	w.run()
 	w.check("Daybreak, after ends of Koordinator's pods")
 	w.planted()
-	w.create(on("vendor-1", slice("d-waits"))...)
+	w.Create(on("vendor-1", slice("d-waits"))...)
 	w.run("d-waits")
 	stop()
 
@@ -61,13 +61,13 @@ func TestTakeover(t *testing.T) {
 	// pod that waits carries amounts, which no node advertises: it is created again.
 	back()
 	stop = w.koordinator("koord-after")
-	w.create(slice("k-first"))
+	w.Create(slice("k-first"))
 	w.run("d-waits")
 	w.delete("d-waits")
-	w.create(slice("d-waits"))
+	w.Create(slice("d-waits"))
 	w.run()
 	w.oneByOne(several("k-again", 4, slice)...)
-	w.create(on("vendor-1", slice("k-late"))...)
+	w.Create(on("vendor-1", slice("k-late"))...)
 	w.run("k-late")
 	w.check("Koordinator again")
 	w.delete("k-late", "d-late")
@@ -80,7 +80,7 @@ func TestTakeover(t *testing.T) {
 // annotations that disagree are detected.
 func (w *world) planted() {
 	w.Helper()
-	pods := w.pods()
+	pods := w.Pods()
 	running := func(p corev1.Pod) bool { return p.Spec.NodeName != "" && p.Name != "d-late" }
 	victim := slices.IndexFunc(pods, running)
 	whole := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Name == "d-late" })
@@ -116,14 +116,14 @@ func TestRatio(t *testing.T) {
 	for _, name := range names("d", 9) {
 		p := pod(name, map[corev1.ResourceName]string{wire.KoordShared: "1", wire.KoordCore: "5", wire.KoordMemory: "7Gi", wire.ResourceSGPU: "1"})
 		p.Annotations[wire.AnnotationUseCards] = w.card("vendor-1", 0)
-		w.create(p)
+		w.Create(p)
 	}
-	w.create(cards("d-rest", 7))
+	w.Create(cards("d-rest", 7))
 	w.run()
 	w.check("Daybreak")
 	stop()
 	w.koordinator("koord")
-	w.create(pod("k", map[corev1.ResourceName]string{wire.KoordShared: "1", wire.KoordCore: "5", wire.KoordMemoryRatio: "8", wire.ResourceSGPU: "1"}))
+	w.Create(pod("k", map[corev1.ResourceName]string{wire.KoordShared: "1", wire.KoordCore: "5", wire.KoordMemoryRatio: "8", wire.ResourceSGPU: "1"}))
 	w.run("k")
 	w.check("Koordinator")
 }
@@ -137,7 +137,7 @@ func TestAlongside(t *testing.T) {
 	for _, name := range names("both", 20) {
 		ours, theirs := slice("d-"+name), slice("k-"+name)
 		ours.Spec.SchedulerName = "daybreak"
-		w.create(on("vendor-1", ours)...)
+		w.Create(on("vendor-1", ours)...)
 		w.oneByOne(on("vendor-2", theirs)...)
 	}
 	w.check("both")

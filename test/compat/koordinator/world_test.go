@@ -22,23 +22,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
-	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake/vendorplugin"
-	"github.com/daybreak-gpu/daybreak/test/machine"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
-// envBin names the folder of the binaries, with compat/koordinator in it.
-const envBin = "COMPAT_BIN"
+const (
+	// envBin names the folder of the binaries, with compat/koordinator in it.
+	envBin = "COMPAT_BIN"
+	// patience is how long anything may take.
+	patience = 2 * time.Minute
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(envBin) == "" {
@@ -56,9 +55,7 @@ var release = Release(bin("compat/koordinator"))
 // vendor's plugin serves and that have koordlet's Devices, and Daybreak's policies,
 // which let Koordinator's scheduler write.
 type world struct {
-	*testing.T
-	cluster *local.Cluster
-	client  kubernetes.Interface
+	*harness.World
 	devices dynamic.ResourceInterface // as koordlet
 	plugin  *vendorplugin.Plugin
 	nodes   []string
@@ -68,43 +65,31 @@ type world struct {
 
 func newWorld(t *testing.T, nodes int) *world {
 	t.Helper()
-	w := &world{T: t, first: map[types.UID]corev1.Pod{}}
-	var err error
-	w.cluster, err = local.Start(t.Context(), local.Config{Dir: t.TempDir(), Executable: bin("playground")})
-	w.must(err)
-	t.Cleanup(w.cluster.Stop)
-	w.must(w.cluster.Install(t.Context()))
-	w.must(release.Install(t.Context(), w.cluster))
+	w := &world{World: harness.New(t, bin(""), local.Config{}), first: map[types.UID]corev1.Pod{}}
+	w.Must(release.Install(t.Context(), w.Cluster))
 	w.guard("daybreak")
-	w.client, err = kubernetes.NewForConfig(w.cluster.REST())
-	w.must(err)
-	koordlet := w.cluster.REST()
+	koordlet := w.REST()
 	koordlet.Impersonate = rest.ImpersonationConfig{UserName: KoordletUser}
-	objects, err := dynamic.NewForConfig(koordlet)
-	w.must(err)
-	w.devices = objects.Resource(v1alpha1.GroupVersion.WithResource("devices"))
+	w.devices = w.Devices(koordlet)
 
-	running := context.WithoutCancel(t.Context())
-	simulator, err := local.NewSimulator(running, w.cluster.RESTAs("simulator"), local.WithoutAgents())
-	w.must(err)
-	t.Cleanup(simulator.Stop)
-	w.plugin, err = vendorplugin.Start(running, w.cluster.RESTAs("simulator"), simulator, nil)
-	w.must(err)
+	w.Simulate(local.WithoutAgents())
+	var err error
+	w.plugin, err = vendorplugin.Start(context.WithoutCancel(t.Context()), w.RESTAs("simulator"), w.Simulator, nil)
+	w.Must(err)
 	t.Cleanup(w.plugin.Stop)
-	kinds, err := discover.LoadProfiles("c500-2x4")
-	w.must(err)
-	w.must(w.plugin.AddNodes(t.Context(), "vendor", nodes, kinds))
+	kinds := w.Profile()
+	w.Must(w.plugin.AddNodes(t.Context(), "vendor", nodes, kinds))
 	for i := range nodes {
 		name := fmt.Sprintf("vendor-%d", i+1)
 		w.nodes = append(w.nodes, name)
-		node, err := w.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
-		w.must(err)
+		node, err := w.Client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		w.Must(err)
 		topology, err := kinds[0].Topology(name)
-		w.must(err)
+		w.Must(err)
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(Device(node, topology))
-		w.must(err)
+		w.Must(err)
 		_, err = w.devices.Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
-		w.must(err)
+		w.Must(err)
 	}
 	return w
 }
@@ -112,47 +97,32 @@ func newWorld(t *testing.T, nodes int) *world {
 // guard applies the policies for a scheduler of Daybreak with these names.
 func (w *world) guard(schedulerNames ...string) {
 	w.Helper()
-	policies := w.cluster.Policies()
+	policies := w.Policies()
 	policies.OtherSchedulers, policies.SchedulerNames = []string{SchedulerUser}, schedulerNames
 	policies.Publishers = append(policies.Publishers, KoordletUser)
-	w.must(w.cluster.Guard(w.Context(), policies))
-}
-
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	w.Must(w.Guard(w.Ctx, policies))
 }
 
 // start starts a scheduler and returns how to stop it.
 func (w *world) start(p *local.Process) (stop func()) {
 	w.Helper()
-	w.must(p.Start())
-	w.Cleanup(func() {
-		p.Kill()
-		if w.Failed() {
-			text, _ := os.ReadFile(p.Log())
-			w.Logf("the end of %s:\n%s", p.Log(), text[max(0, len(text)-6000):])
-		}
-	})
-	return p.Stop
+	return w.Run(p).Stop
 }
 
 func (w *world) koordinator(name string) (stop func()) {
 	w.Helper()
-	p, err := release.NewScheduler(w.cluster, name, Scheduler{}, MetaX)
-	w.must(err)
+	p, err := release.NewScheduler(w.Cluster, name, Scheduler{}, MetaX)
+	w.Must(err)
 	return w.start(p)
 }
 
 func (w *world) daybreak(profiles ...string) (stop func()) {
 	w.Helper()
-	args := []string{"--leader-elect=false"}
+	var args []string
 	for _, name := range profiles {
 		args = append(args, "--profile="+name)
 	}
-	return w.start(w.cluster.NewScheduler("daybreak", args...))
+	return w.start(w.NewScheduler("daybreak", args...))
 }
 
 // admission lets Daybreak serve Koordinator's schedulerName too: the policies name
@@ -161,24 +131,20 @@ func (w *world) daybreak(profiles ...string) (stop func()) {
 func (w *world) admission() (back func()) {
 	w.Helper()
 	w.guard("daybreak", SchedulerName)
-	addresses, err := local.FreeAddresses(w.Context(), 1)
-	w.must(err)
-	w.must(w.cluster.Webhook(w.Context(), addresses[0]))
-	admission := manager.Admission{Address: addresses[0], Hosts: []string{"127.0.0.1"}}
+	admission := manager.Admission{Address: w.FreeAddress()}
+	w.Must(w.Webhook(w.Ctx, admission.Address))
 	admission.Rules.Schedulers = []string{"daybreak", SchedulerName}
-	m, err := w.cluster.StartManager(w.Context(), "manager", manager.Config{Admission: admission})
-	w.must(err)
-	w.Cleanup(m.Stop)
-	w.eventually("the manager answers", func() error {
-		_, err := w.client.CoreV1().Pods("default").Create(w.Context(), slice("try"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	w.Manager("manager", manager.Config{Admission: admission})
+	w.Eventually("the manager answers", patience, func() error {
+		_, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, slice("try"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
 	return func() {
-		webhooks := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-		w.must(webhooks.DeleteCollection(w.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		webhooks := w.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+		w.Must(webhooks.DeleteCollection(w.Ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 		w.guard("daybreak")
-		w.eventually("new pods carry no amounts", func() error {
-			p, err := w.client.CoreV1().Pods("default").Create(w.Context(), slice("try"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		w.Eventually("new pods carry no amounts", patience, func() error {
+			p, err := w.Client.CoreV1().Pods("default").Create(w.Ctx, slice("try"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err == nil && hasAmounts(p) {
 				err = errors.New("they do")
 			}
@@ -197,24 +163,15 @@ func hasAmounts(p *corev1.Pod) bool {
 // migration says: the agent runs, and the Device is deleted in koordlet's name.
 func (w *world) handOver(node string) {
 	w.Helper()
-	agent, err := w.cluster.NewAgent(w.Context(), bin("daybreak"), node, "--serve=off", "--source=simulated", "--profile=c500-2x4", "--mode=sgpu")
-	w.must(err)
-	w.start(agent)
-	w.must(w.devices.Delete(w.Context(), node, metav1.DeleteOptions{}))
-	w.eventually("the agent writes the Device of "+node, func() error {
-		d, err := w.devices.Get(w.Context(), node, metav1.GetOptions{})
+	w.start(w.NewAgent(node, "--serve=off", "--source=simulated", "--profile=c500-2x4", "--mode=sgpu"))
+	w.Must(w.devices.Delete(w.Ctx, node, metav1.DeleteOptions{}))
+	w.Eventually("the agent writes the Device of "+node, patience, func() error {
+		d, err := w.devices.Get(w.Ctx, node, metav1.GetOptions{})
 		if err == nil && d.GetAnnotations()[wire.AnnotationLinks] == "" {
 			err = fmt.Errorf("its annotations are %v", d.GetAnnotations())
 		}
 		return err
 	})
-}
-
-func (w *world) eventually(what string, check func() error) {
-	w.Helper()
-	if err := machine.Until(w.Context(), 2*time.Minute, check); err != nil {
-		w.Fatalf("%s: %v", what, err)
-	}
 }
 
 // pod returns a pod of Koordinator's dialect as its documentation writes it.
@@ -248,10 +205,10 @@ func cards(name string, n int) *corev1.Pod {
 // card returns the UUID of a card of a node, by its minor number.
 func (w *world) card(node string, minor int64) string {
 	w.Helper()
-	d, err := w.devices.Get(w.Context(), node, metav1.GetOptions{})
-	w.must(err)
+	d, err := w.devices.Get(w.Ctx, node, metav1.GetOptions{})
+	w.Must(err)
 	list, _, err := unstructured.NestedSlice(d.Object, "spec", "devices")
-	w.must(err)
+	w.Must(err)
 	for _, item := range list {
 		if card, ok := item.(map[string]any); ok && card["minor"] == minor {
 			return fmt.Sprint(card["id"])
@@ -269,14 +226,6 @@ func on(node string, pods ...*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
-func (w *world) create(pods ...*corev1.Pod) {
-	w.Helper()
-	for _, p := range pods {
-		_, err := w.client.CoreV1().Pods("default").Create(w.Context(), p, metav1.CreateOptions{})
-		w.must(err)
-	}
-}
-
 // oneByOne creates each pod when the one before it runs. Koordinator's scheduler reads
 // the lock from its cache and writes it without a precondition: of two pods for one
 // node at the same time the second may overwrite the first one's lock, and the vendor's
@@ -284,7 +233,7 @@ func (w *world) create(pods ...*corev1.Pod) {
 func (w *world) oneByOne(pods ...*corev1.Pod) {
 	w.Helper()
 	for _, p := range pods {
-		w.create(p)
+		w.Create(p)
 		w.run()
 	}
 }
@@ -293,16 +242,16 @@ func (w *world) oneByOne(pods ...*corev1.Pod) {
 // cache of cards has heard of an end, and then not again for five minutes.
 func (w *world) again(p *corev1.Pod) {
 	w.Helper()
-	w.create(p)
-	w.eventually("pod "+p.Name+" runs", func() error {
-		pods := w.pods()
+	w.Create(p)
+	w.Eventually("pod "+p.Name+" runs", patience, func() error {
+		pods := w.Pods()
 		is := pods[slices.IndexFunc(pods, func(o corev1.Pod) bool { return o.Name == p.Name })]
 		switch {
 		case is.Status.Phase == corev1.PodRunning:
 			return nil
 		case unschedulable(&is):
 			w.delete(p.Name)
-			w.create(p)
+			w.Create(p)
 		}
 		return errors.New("it is pending")
 	})
@@ -316,10 +265,10 @@ func unschedulable(p *corev1.Pod) bool {
 func (w *world) delete(names ...string) {
 	w.Helper()
 	for _, name := range names {
-		w.must(w.client.CoreV1().Pods("default").Delete(w.Context(), name, metav1.DeleteOptions{}))
+		w.Must(w.Client.CoreV1().Pods("default").Delete(w.Ctx, name, metav1.DeleteOptions{}))
 	}
-	w.eventually("pods are gone", func() error {
-		for _, p := range w.pods() {
+	w.Eventually("pods are gone", patience, func() error {
+		for _, p := range w.Pods() {
 			if slices.Contains(names, p.Name) {
 				return fmt.Errorf("%s is there", p.Name)
 			}
@@ -329,19 +278,12 @@ func (w *world) delete(names ...string) {
 	maps.DeleteFunc(w.first, func(_ types.UID, p corev1.Pod) bool { return slices.Contains(names, p.Name) })
 }
 
-func (w *world) pods() []corev1.Pod {
-	w.Helper()
-	list, err := w.client.CoreV1().Pods("default").List(w.Context(), metav1.ListOptions{})
-	w.must(err)
-	return list.Items
-}
-
 // run waits until all pods run but the named ones, which were tried in vain.
 func (w *world) run(waiting ...string) {
 	w.Helper()
-	w.eventually(fmt.Sprintf("all pods run but %v", waiting), func() error {
+	w.Eventually(fmt.Sprintf("all pods run but %v", waiting), patience, func() error {
 		var pending []string
-		for _, p := range w.pods() {
+		for _, p := range w.Pods() {
 			switch {
 			case p.Status.Phase == corev1.PodRunning:
 			case p.Status.Phase == corev1.PodPending && (unschedulable(&p) || !slices.Contains(waiting, p.Name)):
@@ -362,16 +304,9 @@ func (w *world) run(waiting ...string) {
 // disagree, or if a pod is not the one that ran before.
 func (w *world) check(phase string) {
 	w.Helper()
-	objects, err := cluster.ReadLive(w.Context(), w.cluster.REST())
-	w.must(err)
-	snapshot := objects.Snapshot()
-	for _, note := range snapshot.Notes {
-		w.Errorf("%s: audit: %s", phase, note)
-	}
-	for _, v := range audit.Check(snapshot, time.Now()).Violations {
-		w.Errorf("%s: audit: %s: %s (pods %v)", phase, v.Rule, v.Message, v.Pods)
-	}
-	pods := w.pods()
+	w.Logf("%s: audit", phase)
+	w.Audit()
+	pods := w.Pods()
 	for _, problem := range overbooked(pods) {
 		w.Errorf("%s: %s", phase, problem)
 	}

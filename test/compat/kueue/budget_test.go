@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/request"
@@ -53,7 +52,7 @@ var jobs = []job{
 		spec: gputest.MakePod("").App("gpu-core: 50, gpu-memory-ratio: 50").Obj()},
 	{name: "several-containers", pods: 2, want: ledger.Amounts{Compute: 100, Memory: 9 * gibi},
 		spec: gputest.MakePod("").App("sgpu: 1, vcore: 30, vmemory: 4").App("sgpu: 1, vcore: 20, vmemory: 512Mi").App("cpu: 1").Obj()},
-	{name: "init-container", pods: 1, want: ledger.Amounts{Compute: 100, Memory: 8 * gibi, Cards: 1},
+	{name: "init-container", pods: 1, want: ledger.Amounts{Compute: 100, Memory: 64 * gibi, Cards: 1},
 		spec: gputest.MakePod("").Init("sgpu: 1, vcore: 100, vmemory: 8").App("sgpu: 1, vcore: 10, vmemory: 2").Obj()},
 	{name: "two-cards", pods: 1, want: ledger.Amounts{Compute: 100, Memory: 128 * gibi},
 		spec: gputest.MakePod("").App("sgpu: 2, vcore: 50").Obj()},
@@ -82,7 +81,7 @@ func TestBudgets(t *testing.T) {
 			w.runs("team-a", len(want), want)
 		}
 	}
-	w.eventually("two pods wait", func() error {
+	w.Eventually("two pods wait", patience, func() error {
 		if u := w.usage("team-a"); u.pending != 2 {
 			return fmt.Errorf("%d wait", u.pending)
 		}
@@ -98,7 +97,7 @@ func TestBudgets(t *testing.T) {
 
 	// A Job beyond what both have is never admitted.
 	w.createJob("team-a", job{name: "too-large", pods: 9, spec: gputest.MakePod("").App("gpu: 1").Obj()})
-	w.eventually("Kueue names the shortage", func() error {
+	w.Eventually("Kueue names the shortage", patience, func() error {
 		message := w.workloads("team-a")["too-large"].message("QuotaReserved")
 		if !strings.Contains(message, "daybreak-gpu.io/") {
 			return fmt.Errorf("message %q", message)
@@ -138,14 +137,14 @@ func TestBudgets(t *testing.T) {
 	foreground := metav1.DeletePropagationForeground
 	for name := range wantB {
 		if name == "owner-pod" {
-			w.must(w.client.CoreV1().Pods("team-b").Delete(t.Context(), name, metav1.DeleteOptions{}))
+			w.Must(w.Client.CoreV1().Pods("team-b").Delete(t.Context(), name, metav1.DeleteOptions{}))
 		} else {
-			w.must(w.client.BatchV1().Jobs("team-b").Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &foreground}))
+			w.Must(w.Client.BatchV1().Jobs("team-b").Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &foreground}))
 		}
 	}
 	w.runs("team-b", 0, nil)
 	back := 0
-	w.eventually("the preempted Jobs run again", func() error {
+	w.Eventually("the preempted Jobs run again", patience, func() error {
 		back = 0
 		for _, x := range w.workloads("team-a") {
 			if x.is("Admitted") {
@@ -182,8 +181,8 @@ func (w *world) job(namespace, name string) *batchv1.Job {
 func (w *world) example(file string, into any) {
 	w.Helper()
 	text, err := os.ReadFile(examples + file)
-	w.must(err)
-	w.must(yaml.UnmarshalStrict(text, into))
+	w.Must(err)
+	w.Must(yaml.UnmarshalStrict(text, into))
 }
 
 func (w *world) createJob(namespace string, j job) {
@@ -203,8 +202,8 @@ func (w *world) createJob(namespace string, j job) {
 			template.InitContainers[i].Command = []string{"sleep", "0"}
 		}
 	}
-	created, err := w.client.BatchV1().Jobs(namespace).Create(w.Context(), object, metav1.CreateOptions{})
-	w.must(err)
+	created, err := w.Client.BatchV1().Jobs(namespace).Create(w.Ctx, object, metav1.CreateOptions{})
+	w.Must(err)
 	one, metered := request.ReadAmounts(&created.Spec.Template.Spec)
 	if got := times(one, int(j.pods)); j.want != (ledger.Amounts{}) && (!metered || got != j.want) {
 		w.Errorf("the template of Job %s amounts to %s, want %s", j.name, text(got), text(j.want))
@@ -216,8 +215,8 @@ func (w *world) createPod(namespace, name string) {
 	p := &corev1.Pod{}
 	w.example("pod.yaml", p)
 	p.Namespace, p.Name = namespace, name
-	_, err := w.client.CoreV1().Pods(namespace).Create(w.Context(), p, metav1.CreateOptions{})
-	w.must(err)
+	_, err := w.Client.CoreV1().Pods(namespace).Create(w.Ctx, p, metav1.CreateOptions{})
+	w.Must(err)
 }
 
 // workload is what the test reads of a Workload.
@@ -273,12 +272,12 @@ func kueueResource(name string) schema.GroupVersionResource {
 // workloads returns the Workloads of a namespace by the names of their owners.
 func (w *world) workloads(namespace string) map[string]workload {
 	w.Helper()
-	list, err := w.objects.Resource(kueueResource("workloads")).Namespace(namespace).List(w.Context(), metav1.ListOptions{})
-	w.must(err)
+	list, err := w.objects.Resource(kueueResource("workloads")).Namespace(namespace).List(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	out := map[string]workload{}
 	for i := range list.Items {
 		var x workload
-		w.must(runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &x))
+		w.Must(runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &x))
 		if len(x.Metadata.OwnerReferences) == 0 {
 			continue // of a pod that is gone
 		}
@@ -291,8 +290,8 @@ func (w *world) workloads(namespace string) map[string]workload {
 // pods included, which are gone: by Kueue's Events.
 func (w *world) preempted(namespace string) int {
 	w.Helper()
-	events, err := w.client.CoreV1().Events(namespace).List(w.Context(), metav1.ListOptions{FieldSelector: "reason=Preempted"})
-	w.must(err)
+	events, err := w.Client.CoreV1().Events(namespace).List(w.Ctx, metav1.ListOptions{FieldSelector: "reason=Preempted"})
+	w.Must(err)
 	seen := map[string]bool{}
 	for i := range events.Items {
 		if e := &events.Items[i]; e.InvolvedObject.Kind == "Workload" {
@@ -310,8 +309,8 @@ type usage struct {
 
 func (w *world) usage(queue string) usage {
 	w.Helper()
-	object, err := w.objects.Resource(kueueResource("clusterqueues")).Get(w.Context(), queue, metav1.GetOptions{})
-	w.must(err)
+	object, err := w.objects.Resource(kueueResource("clusterqueues")).Get(w.Ctx, queue, metav1.GetOptions{})
+	w.Must(err)
 	var q struct {
 		Status struct {
 			PendingWorkloads  int64 `json:"pendingWorkloads"`
@@ -325,7 +324,7 @@ func (w *world) usage(queue string) usage {
 			} `json:"flavorsUsage"`
 		} `json:"status"`
 	}
-	w.must(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &q))
+	w.Must(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &q))
 	total, borrowed := corev1.ResourceList{}, corev1.ResourceList{}
 	for _, f := range q.Status.FlavorsUsage {
 		for _, r := range f.Resources {
@@ -341,7 +340,7 @@ func (w *world) usage(queue string) usage {
 func (w *world) runs(team string, n int, want map[string]ledger.Amounts) usage {
 	w.Helper()
 	var u usage
-	w.eventually(fmt.Sprintf("%d workloads of %s run", n, team), func() error {
+	w.Eventually(fmt.Sprintf("%d workloads of %s run", n, team), patience, func() error {
 		u = w.usage(team)
 		admitted := map[string]ledger.Amounts{}
 		var sum ledger.Amounts
@@ -377,8 +376,8 @@ func (w *world) runs(team string, n int, want map[string]ledger.Amounts) usage {
 // Jobs and pods.
 func (w *world) carried(team string, names []string) (sum ledger.Amounts, err error) {
 	w.Helper()
-	pods, err := w.client.CoreV1().Pods(team).List(w.Context(), metav1.ListOptions{})
-	w.must(err)
+	pods, err := w.Client.CoreV1().Pods(team).List(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		owner := p.Name
@@ -401,21 +400,13 @@ func (w *world) carried(team string, names []string) (sum ledger.Amounts, err er
 	return sum, nil
 }
 
-// snapshot returns the account as the cluster's objects have it.
-func (w *world) snapshot() *cluster.Snapshot {
-	w.Helper()
-	objects, err := cluster.ReadLive(w.Context(), w.cluster.REST())
-	w.must(err)
-	return objects.Snapshot()
-}
-
 // booked returns what the pods of a team hold at their peak.
 func (w *world) booked(team string) (sum ledger.Amounts) {
 	w.Helper()
-	for _, n := range w.snapshot().Nodes {
+	for _, n := range w.Snapshot().Nodes {
 		for _, h := range n.Holdings() {
 			if strings.HasPrefix(string(h.Holder), team+"/") {
-				own := h.Peak()
+				own := n.Peak(&h)
 				sum.Plus(&own)
 			}
 		}
@@ -427,7 +418,7 @@ func (w *world) booked(team string) (sum ledger.Amounts) {
 // check fails the test if the audit finds anything.
 func (w *world) check(phase string) {
 	w.Helper()
-	snapshot := w.snapshot()
+	snapshot := w.Snapshot()
 	for _, note := range snapshot.Notes {
 		w.Errorf("%s: audit: %s", phase, note)
 	}
@@ -440,9 +431,9 @@ func (w *world) check(phase string) {
 // how to get the most so far: without the pods that are being deleted, and with them.
 func (w *world) watch() (most func() (running, all ledger.Amounts)) {
 	w.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Ctx))
 	w.Cleanup(cancel)
-	factory := informers.NewSharedInformerFactory(w.client, 0)
+	factory := informers.NewSharedInformerFactory(w.Client, 0)
 	informer := factory.Core().V1().Pods().Informer()
 	var mu sync.Mutex
 	var running, all ledger.Amounts
@@ -452,7 +443,7 @@ func (w *world) watch() (most func() (running, all ledger.Amounts)) {
 		var without, with ledger.Amounts
 		for _, obj := range informer.GetStore().List() {
 			p := obj.(*corev1.Pod) //nolint:errcheck // it is an informer of pods
-			if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			if !wire.Holds(p) {
 				continue
 			}
 			own, _ := request.ReadAmounts(&p.Spec)
@@ -464,10 +455,10 @@ func (w *world) watch() (most func() (running, all ledger.Amounts)) {
 		running, all = larger(running, without), larger(all, with)
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: measure, UpdateFunc: func(_, obj any) { measure(obj) }, DeleteFunc: measure})
-	w.must(err)
+	w.Must(err)
 	factory.StartWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		w.must(errors.New("the pods were not read"))
+		w.Must(errors.New("the pods were not read"))
 	}
 	return func() (ledger.Amounts, ledger.Amounts) {
 		mu.Lock()

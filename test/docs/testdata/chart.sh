@@ -63,7 +63,7 @@ manager)
   fi
   ;;
 scheduler)
-  args+=(--secure-port="$(free)" --bind-address=127.0.0.1 --leader-elect=false)
+  args+=(--secure-port="$(free)" --bind-address=127.0.0.1)
   ;;
 esac
 daybreak "${args[@]}" --kubeconfig "$config" >"$TMPDIR/chart-$component.log" 2>&1 &

@@ -95,7 +95,7 @@ func (p *printer) card(id int) *fake.Card { return &p.machine.Cards[p.cards[id]]
 func (p *printer) usable() []int {
 	var ids []int
 	for id := range p.cards {
-		if c := p.card(id); c.Reason == "" && !c.Limited {
+		if c := p.card(id); c.Reason == "" {
 			ids = append(ids, id)
 		}
 	}
@@ -106,8 +106,6 @@ func (p *printer) list() string {
 	for id := range p.cards {
 		c := p.card(id)
 		switch {
-		case c.Limited:
-			p.line("GPU#%-4d %-11s %s   Not Available(MetaX Sysfs File Unaccessible)", id, c.Model, c.BDF)
 		case c.Reason != "":
 			p.line("GPU#%-4d %-11s %s   Not Available(%s)", id, c.Model, c.BDF, c.Reason)
 		default:

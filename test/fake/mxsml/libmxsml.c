@@ -90,7 +90,7 @@ enum { PORT_NO_TRAINING, PORT_UP, PORT_DOWN, PORT_NO_USE = 5 };
 typedef struct {
 	char bdf[32], uuid[256], model[32], bios[64], swtch[32], reason[64];
 	long memory, used;
-	int numa, lost, limited, brand, mode, physical, state, sgpu, temperature, power, usage, linkState;
+	int numa, lost, brand, mode, physical, state, sgpu, temperature, power, usage, linkState;
 	unsigned ecc[5];
 } card_t;
 typedef struct { int a, aPort, b, bPort, down; } link_t;
@@ -139,7 +139,6 @@ static void card_line(int n, const char *key, const char *value) {
 	else if (!strcmp(key, "used")) c->used = atol(value);
 	else if (!strcmp(key, "numa")) c->numa = atoi(value);
 	else if (!strcmp(key, "lost")) c->lost = atoi(value);
-	else if (!strcmp(key, "limited")) c->limited = atoi(value);
 	else if (!strcmp(key, "brand")) c->brand = atoi(value);
 	else if (!strcmp(key, "mode")) c->mode = atoi(value);
 	else if (!strcmp(key, "physical")) c->physical = atoi(value);
@@ -261,7 +260,7 @@ static ret_t leave(ret_t code) {
 static void enumerate(void) {
 	devices = 0;
 	for (int i = 0; i < conf.cards; i++)
-		if (!conf.card[i].lost && !conf.card[i].limited && conf.card[i].mode != 1)
+		if (!conf.card[i].lost && conf.card[i].mode != 1)
 			device[devices++] = i;
 }
 
@@ -395,23 +394,6 @@ SINCE_228 ret_t mxSmlGetVirtualDevicesByPhysicalId(unsigned dev, device_ids_t *o
 	return leave(OK);
 }
 
-SINCE_228 ret_t mxSmlGetAllLimitedDevices(device_ids_t *out) {
-	ENTER(-1);
-	memset(out, 0, sizeof *out);
-	for (int i = 0; i < conf.cards && out->number < 128; i++)
-		if (conf.card[i].limited)
-			out->deviceId[out->number++] = i;
-	return leave(OK);
-}
-
-SINCE_228 ret_t mxSmlGetLimitedDeviceInfo(unsigned dev, device_info_t *out) {
-	ENTER(dev);
-	if (dev >= (unsigned)conf.cards || !conf.card[dev].limited)
-		return leave(INVALID_DEVICE);
-	fill_info(&conf.card[dev], dev, 0, out);
-	return leave(OK);
-}
-
 SINCE_228 ret_t mxSmlGetDeviceVersion(unsigned dev, unsigned unit, char *buf, unsigned *size) {
 	ENTER(dev);
 	FIND(dev);
@@ -478,18 +460,6 @@ SINCE_228 ret_t mxSmlGetTotalEccErrors(unsigned dev, ecc_t *out) {
 	ENTER(dev);
 	FIND(dev);
 	memcpy(out, c->ecc, sizeof *out);
-	return leave(OK);
-}
-
-SINCE_228 ret_t mxSmlGetNodeAffinity(unsigned dev, unsigned words, unsigned *mask) {
-	ENTER(dev);
-	FIND(dev);
-	memset(mask, 0, words * sizeof *mask);
-	if (c->numa < 0)
-		return leave(NOT_SUPPORTED);
-	if ((unsigned)c->numa / 32 >= words)
-		return leave(TOO_SMALL);
-	mask[c->numa / 32] = 1u << c->numa % 32;
 	return leave(OK);
 }
 

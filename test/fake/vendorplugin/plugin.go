@@ -261,7 +261,7 @@ func (v *Plugin) Serves(pod *corev1.Pod) bool {
 // note passes a pod's change on to its node.
 func (v *Plugin) note(obj any) {
 	if pod, ok := obj.(*corev1.Pod); ok {
-		v.send(pod, pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
+		v.send(pod, wire.HasEnded(pod))
 	}
 }
 

@@ -178,10 +178,10 @@ func ForeignSlices() map[string]string {
 // Givens are annotations on what kubelet gave to whom that can't be meant.
 func Givens() map[string]string {
 	return map[string]string{
-		"no-uid": `[{"pod":"a/b","containers":{"c":["GPU-0"]}}]`, "no-containers": `[{"uid":"u","pod":"a/b"}]`,
-		"pod": `[{"uid":"u","pod":"a/b/c","containers":{"c":["GPU-0"]}}]`, "card": `[{"uid":"u","pod":"a/b","containers":{"c":["\u0000"]}}]`,
-		"card-twice": `[{"uid":"u","pod":"a/b","containers":{"c":["GPU-0","GPU-0"]}}]`, "pod-twice": `[{"uid":"u","pod":"a/b","containers":{"c":[]}},{"uid":"u","pod":"a/b","containers":{"c":[]}}]`,
-		"types": `[{"uid":7,"pod":[],"containers":{}}]`, "object": "{}", "empty": "", "deep": Deep(50_000), "long-uid": `[{"uid":"` + strings.Repeat("u", 1000) + `","pod":"a/b","containers":{"c":[]}}]`,
+		"no-uid": `[{"containers":{"c":["GPU-0"]}}]`, "no-containers": `[{"uid":"u"}]`,
+		"card":       `[{"uid":"u","containers":{"c":["\u0000"]}}]`,
+		"card-twice": `[{"uid":"u","containers":{"c":["GPU-0","GPU-0"]}}]`, "pod-twice": `[{"uid":"u","containers":{"c":[]}},{"uid":"u","containers":{"c":[]}}]`,
+		"types": `[{"uid":7,"containers":{}}]`, "object": "{}", "empty": "", "deep": Deep(50_000), "long-uid": `[{"uid":"` + strings.Repeat("u", 1000) + `","containers":{"c":[]}}]`,
 	}
 }
 

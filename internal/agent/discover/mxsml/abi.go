@@ -72,7 +72,7 @@ type unavailableReason struct {
 	reason [64]byte
 }
 
-// deviceIDs is mxSmlVirtualDeviceIds_t and mxSmlLimitedDeviceIds_t.
+// deviceIDs is mxSmlVirtualDeviceIds_t.
 type deviceIDs struct {
 	number int32
 	ids    [128]int32

@@ -56,6 +56,14 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestIDs(t *testing.T) {
+	for number, want := range map[int32]int{-1: 0, 3: 3, 1 << 30: 128} {
+		if got := (&deviceIDs{number: number}).list(); len(got) != want {
+			t.Errorf("%d ids: %d are listed, want %d", number, len(got), want)
+		}
+	}
+}
+
 // ptr lets a Go function write to an array of which it gets the first element, as C
 // does.
 func ptr[T any](first *T) unsafe.Pointer { return unsafe.Pointer(first) }

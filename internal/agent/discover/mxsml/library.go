@@ -38,8 +38,6 @@ type library struct {
 	startWithFlags func(flags uint32) uint32                                           `optional:"mxSmlInitWithFlags"`
 	physicalCount  func() uint32                                                       `optional:"mxSmlGetPfDeviceCount"`
 	virtualDevices func(physical uint32, out *deviceIDs) uint32                        `optional:"mxSmlGetVirtualDevicesByPhysicalId"`
-	limitedDevices func(out *deviceIDs) uint32                                         `optional:"mxSmlGetAllLimitedDevices"`
-	limitedInfo    func(device uint32, out *deviceInfo) uint32                         `optional:"mxSmlGetLimitedDeviceInfo"`
 	version        func(device, unit uint32, out *byte, size *uint32) uint32           `optional:"mxSmlGetDeviceVersion"`
 	macaVersion    func(out *byte, size *uint32) uint32                                `optional:"mxSmlGetMacaVersion"`
 	usage          func(device, unit uint32, percent *int32) uint32                    `optional:"mxSmlGetDeviceIpUsage"`
@@ -48,7 +46,6 @@ type library struct {
 	state          func(device uint32, available *int32) uint32                        `optional:"mxSmlGetDeviceState"`
 	unavailable    func(device uint32, out *unavailableReason) uint32                  `optional:"mxSmlGetDeviceUnavailableReason"`
 	ecc            func(device uint32, out *eccErrors) uint32                          `optional:"mxSmlGetTotalEccErrors"`
-	nodeAffinity   func(device, words uint32, mask *uint32) uint32                     `optional:"mxSmlGetNodeAffinity"`
 	topology       func(a, b uint32, level *uint32) uint32                             `optional:"mxSmlGetDeviceTopology"`
 	links          func(device uint32, out *linkInfo) uint32                           `optional:"mxSmlGetMetaXLinkInfo"`
 	linksV2        func(device uint32, ports *uint32, out *portInfo) uint32            `optional:"mxSmlGetMetaXLinkInfo_v2"`

@@ -182,54 +182,6 @@ func TestPortSpeeds(t *testing.T) {
 	}
 }
 
-func TestNUMA(t *testing.T) {
-	for name, tc := range map[string]struct {
-		mask [4]uint32
-		want *int
-	}{
-		"the first node": {[4]uint32{1}, new(0)},
-		"node 6":         {[4]uint32{1 << 6}, new(6)},
-		"node 33":        {[4]uint32{0, 2}, new(33)},
-		"no node":        {[4]uint32{}, nil},
-		"two nodes":      {[4]uint32{3}, nil},
-		"two words":      {[4]uint32{1, 1}, nil},
-	} {
-		l := goLibrary(1)
-		l.nodeAffinity = func(_, words uint32, out *uint32) uint32 {
-			copy((*[4]uint32)(ptr(out))[:words], tc.mask[:])
-			return success
-		}
-		if diff := cmp.Diff(tc.want, lookAt(t, l).Cards[0].NUMA); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-}
-
-// Cards that are there but out of reach are listed, once.
-func TestLimitedDevices(t *testing.T) {
-	l := goLibrary(2)
-	l.limitedDevices = func(out *deviceIDs) uint32 {
-		out.number = 4
-		copy(out.ids[:], []int32{1, 7, -5, 8})
-		return success
-	}
-	l.limitedInfo = func(id uint32, out *deviceInfo) uint32 {
-		if id == 8 { // one that is listed already
-			id = 1
-		}
-		copy(out.bdf[:], bdfOf(int(id)))
-		return success
-	}
-	s := lookAt(t, l)
-	if len(s.Cards) != 3 || s.Cards[2].BDF != bdfOf(7) || s.Cards[2].Minor != 7 || *s.Cards[2].Vitals.Available || s.Cards[2].UUID != "" {
-		t.Errorf("cards %+v", s.Cards)
-	}
-	for _, number := range []int32{-1, 1 << 30} {
-		l.limitedDevices = func(out *deviceIDs) uint32 { out.number = number; return success }
-		lookAt(t, l) // must not panic
-	}
-}
-
 // What a library without most functions knows is reported, and nothing else.
 func TestCoreAlone(t *testing.T) {
 	want := &discover.Snapshot{Source: "mxsml in Go", Cards: []discover.Card{{

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -111,13 +110,12 @@ func (s *session) Look(refresh bool, out *discover.Snapshot) error {
 	if n > 0 && len(failures) == int(n) {
 		return fmt.Errorf("no card answers: %w", errors.Join(failures...))
 	}
-	s.addLimited(out)
 	s.applyPhysical(out)
 	s.readLinks(out, infos)
 	if s.lib.macaVersion != nil {
 		out.MACA = readText(s.lib.macaVersion)
 	}
-	out.Driver = s.driver(n)
+	out.Driver, out.NoSlices = s.driver(n), s.noSlices(out.Cards)
 	return nil
 }
 
@@ -150,7 +148,6 @@ func (s *session) card(id uint32) (discover.Card, deviceInfo, error) {
 	card.Memory = gpu.MiB(total / 1024).RoundDown()
 	s.readSlices(id, &card)
 	s.readFigures(id, info.value.brand, &card)
-	s.readNUMA(id, &card)
 	return card, info.value, nil
 }
 
@@ -201,47 +198,6 @@ func (s *session) readFigures(id, brand uint32, card *discover.Card) {
 		}
 	}
 	f.BIOS = s.versionOf(id, versionBIOS)
-}
-
-// readNUMA takes the NUMA node from the mask, if it names exactly one.
-func (s *session) readNUMA(id uint32, card *discover.Card) {
-	var mask [4]uint32
-	if s.lib.nodeAffinity == nil || s.lib.nodeAffinity(id, uint32(len(mask)), &mask[0]) != success {
-		return
-	}
-	found := -1
-	for i, word := range mask {
-		if bits.OnesCount32(word) > 1 || word != 0 && found >= 0 {
-			return
-		}
-		if word != 0 {
-			found = 32*i + bits.TrailingZeros32(word)
-		}
-	}
-	if found >= 0 {
-		card.NUMA = &found
-	}
-}
-
-// addLimited adds the cards that are on this machine but can't be used from
-// here; the library knows no more of them than where they are.
-func (s *session) addLimited(out *discover.Snapshot) {
-	var limited padded[deviceIDs]
-	if s.lib.limitedDevices == nil || s.lib.limitedDevices(&limited.value) != success {
-		return
-	}
-	ids := limited.value.list()
-	for _, id := range ids[:min(len(ids), maxDevices)] {
-		info, ok := read(s.lib.limitedInfo, uint32(max(id, 0)))
-		_, bdf, _ := identity(info)
-		known := slices.ContainsFunc(out.Cards, func(c discover.Card) bool { return c.BDF == bdf || c.Minor == int(id) })
-		if id < 0 || !ok || known {
-			continue
-		}
-		out.Cards = append(out.Cards, discover.Card{
-			Minor: int(id), BDF: bdf, Vitals: discover.Vitals{Available: new(false), Reason: "not accessible from here"},
-		})
-	}
 }
 
 // applyPhysical gives virtual functions the faults of their card.

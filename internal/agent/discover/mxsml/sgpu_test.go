@@ -5,7 +5,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ebitengine/purego"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -13,19 +12,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/fake"
 )
 
-// driver is the fake library's part that makes slices.
-type driver struct {
-	*library
-	create     func(device, mib, percent uint32, id *uint32) uint32
-	remove     func(device, id uint32) uint32
-	setToggle  func(device, on uint32) uint32
-	setMemory  func(device, id, mib uint32) uint32
-	setCompute func(device, id, percent uint32) uint32
-	setClass   func(device, class uint32) uint32
-	setAlias   func(device, id uint32, alias string) uint32
-}
-
-func newDriver(t *testing.T, m *fake.Machine) (d *driver, write func()) {
+// newDriver loads the fake library with a machine, which write writes again.
+func newDriver(t *testing.T, m *fake.Machine) (d *library, write func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "machine")
 	write = func() {
@@ -35,25 +23,12 @@ func newDriver(t *testing.T, m *fake.Machine) (d *driver, write func()) {
 	}
 	write()
 	t.Setenv(fake.EnvConfig, config)
-	path := fake.Library(t, fake.V231)
-	l, err := load(path)
+	d, err := load(fake.Library(t, fake.V231))
 	if err != nil {
 		t.Fatal(err)
 	}
-	handle, err := purego.Dlopen(path, purego.RTLD_NOW)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d = &driver{library: l}
-	purego.RegisterLibFunc(&d.create, handle, "mxSmlCreateSgpu")
-	purego.RegisterLibFunc(&d.remove, handle, "mxSmlRemoveSgpu")
-	purego.RegisterLibFunc(&d.setToggle, handle, "mxSmlSetSgpuToggle")
-	purego.RegisterLibFunc(&d.setMemory, handle, "mxSmlSetSgpuVramQuota")
-	purego.RegisterLibFunc(&d.setCompute, handle, "mxSmlSetSgpuComputeQuota")
-	purego.RegisterLibFunc(&d.setClass, handle, "mxSmlSetDeviceSchedClass")
-	purego.RegisterLibFunc(&d.setAlias, handle, "mxSmlSetSgpuAlias")
-	if code := l.startWithFlags(1); code != success {
-		t.Fatalf("start: %v", l.failure(code))
+	if code := d.startWithFlags(1); code != success {
+		t.Fatalf("start: %v", d.failure(code))
 	}
 	return d, write
 }
@@ -70,36 +45,36 @@ func TestFakeDriverLimits(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", what, d.failure(got), d.failure(want))
 		}
 	}
-	expect("a slice while slicing is off", operationNotSupport, d.create(0, 1024, 5, &id))
+	expect("a slice while slicing is off", operationNotSupport, d.createSGPU(0, 1024, 5, &id))
 	expect("switch it on", success, d.setToggle(0, 1))
-	expect("no memory", 9, d.create(0, 0, 5, &id))
-	expect("memory not in steps of 128 MiB", 5, d.create(0, 1000, 5, &id))
-	expect("more compute than there is", 9, d.create(0, 1024, 101, &id))
-	expect("more memory than slices may use", 5, d.create(0, 64000+128, 5, &id))
+	expect("no memory", 9, d.createSGPU(0, 0, 5, &id))
+	expect("memory not in steps of 128 MiB", 5, d.createSGPU(0, 1000, 5, &id))
+	expect("more compute than there is", 9, d.createSGPU(0, 1024, 101, &id))
+	expect("more memory than slices may use", 5, d.createSGPU(0, 64000+128, 5, &id))
 	for n := range uint32(16) {
-		expect("a slice", success, d.create(0, 1024, 5, &id))
+		expect("a slice", success, d.createSGPU(0, 1024, 5, &id))
 		if id != n {
 			t.Errorf("slice %d has id %d", n, id)
 		}
 	}
-	expect("a seventeenth slice", 5, d.create(0, 1024, 5, &id))
-	expect("remove one", success, d.remove(0, 7))
-	expect("remove it again", operationNotSupport, d.remove(0, 7))
-	expect("its id is the next", success, d.create(0, 128, 25, &id))
+	expect("a seventeenth slice", 5, d.createSGPU(0, 1024, 5, &id))
+	expect("remove one", success, d.removeSGPU(0, 7))
+	expect("remove it again", operationNotSupport, d.removeSGPU(0, 7))
+	expect("its id is the next", success, d.createSGPU(0, 128, 25, &id))
 	if id != 7 {
 		t.Errorf("id %d, want 7", id)
 	}
-	expect("all of the memory is booked", 5, d.setMemory(0, 7, 64000))
-	expect("resize", success, d.setMemory(0, 7, 2048))
+	expect("all of the memory is booked", 5, d.setVRAM(0, 7, 64000))
+	expect("resize", success, d.setVRAM(0, 7, 2048))
 	expect("all of the compute is booked", 5, d.setCompute(0, 7, 26))
 	expect("an alias", success, d.setAlias(0, 7, "daybreak-1"))
 	expect("an alias too long", 9, d.setAlias(0, 7, "daybreak-0123456789-0123456789-0123456789"))
-	expect("another class while idle", success, d.setClass(0, 1))
-	expect("a class that is none", 9, d.setClass(0, 3))
+	expect("another class while idle", success, d.setSchedClass(0, 1))
+	expect("a class that is none", 9, d.setSchedClass(0, 3))
 	m.InUse = [][2]int{{0, 7}}
 	write()
-	expect("another class while in use", 5, d.setClass(0, 2))
-	expect("remove one in use", 23, d.remove(0, 7))
+	expect("another class while in use", 5, d.setSchedClass(0, 2))
+	expect("remove one in use", 23, d.removeSGPU(0, 7))
 	expect("switch off while there are slices", 23, d.setToggle(0, 0))
 	var info padded[sgpuInfo]
 	expect("the other card has none", operationNotSupport, d.sgpuInfo(1, 7, &info.value))
@@ -111,11 +86,11 @@ func TestSlices(t *testing.T) {
 	d, write := newDriver(t, m)
 	var first, second, third uint32
 	for _, id := range []*uint32{&first, &second, &third} {
-		if code := d.create(0, 16000, 25, id); code != success {
+		if code := d.createSGPU(0, 16000, 25, id); code != success {
 			t.Fatal(d.failure(code))
 		}
 	}
-	if code := d.remove(0, second); code != success {
+	if code := d.removeSGPU(0, second); code != success {
 		t.Fatal(d.failure(code))
 	}
 	if code := d.setAlias(0, third, "daybreak-x"); code != success {
@@ -123,7 +98,7 @@ func TestSlices(t *testing.T) {
 	}
 	m.InUse = [][2]int{{0, int(third)}}
 	write()
-	s, err := call(sessionOf(d.library).Look, false)
+	s, err := call(sessionOf(d).Look, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +122,7 @@ func TestSlices(t *testing.T) {
 	t.Run("one that can't be read hides all", func(t *testing.T) {
 		m.Faults = []fake.Fault{{Kind: "error", Function: "mxSmlGetSgpuInfo", Code: 4}}
 		write()
-		s, err := call(sessionOf(d.library).Look, false)
+		s, err := call(sessionOf(d).Look, false)
 		if err != nil || s.Cards[0].Figures.Slices != nil {
 			t.Errorf("slices %v, %v; want none", s.Cards[0].Figures.Slices, err)
 		}
@@ -167,7 +142,7 @@ func TestFakeDriverShares(t *testing.T) {
 		for range 16 {
 			group.Go(func() {
 				var id uint32
-				if code := d.create(card, 128, 1, &id); code != success {
+				if code := d.createSGPU(card, 128, 1, &id); code != success {
 					t.Error(d.failure(code))
 				}
 			})
@@ -175,7 +150,7 @@ func TestFakeDriverShares(t *testing.T) {
 	}
 	group.Wait()
 	minors := map[int]bool{}
-	s, err := call(sessionOf(d.library).Look, false)
+	s, err := call(sessionOf(d).Look, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,23 @@ var neededForSlices = []string{
 	"mxSmlSetSgpuToggle", "mxSmlCreateSgpu", "mxSmlRemoveSgpu", "mxSmlSetSgpuAlias", "mxSmlGetSgpuAlias", "mxSmlGetSgpuInfo", "mxSmlGetSgpuToggle",
 }
 
+// noSlices returns why no slices can be made, of these cards at least: the library or the
+// driver has no slices. A card that does not answer is no reason.
+func (s *session) noSlices(cards []discover.Card) string {
+	for _, name := range neededForSlices {
+		if slices.Contains(s.lib.missing, name) {
+			return fmt.Sprintf("%s has no function %s, so it makes no slices: install a later driver", s.lib.path, name)
+		}
+	}
+	for i := range cards {
+		c, on := &cards[i], uint32(0)
+		if s.lib.sgpuToggle != nil && c.Sliced == nil && !c.Virtual && !c.Unavailable() && s.lib.sgpuToggle(uint32(c.Minor), &on) == operationNotSupport {
+			return fmt.Sprintf("the driver makes no slices of GPU %d, model %s", c.Minor, c.Model)
+		}
+	}
+	return ""
+}
+
 // call turns a code into an error with the name of its function.
 func (s *session) call(function string, code uint32) error {
 	switch code {
@@ -116,10 +133,8 @@ func (s *session) sliced(bdf string) (id uint32, out discover.CardSlices, err er
 	if err := s.load(); err != nil {
 		return 0, out, err
 	}
-	for _, name := range neededForSlices {
-		if slices.Contains(s.lib.missing, name) {
-			return 0, out, fmt.Errorf("%s has no function %s, so it makes no slices", s.lib.path, name)
-		}
+	if why := s.noSlices(nil); why != "" {
+		return 0, out, errors.New(why)
 	}
 	if id, err = s.device(bdf); err != nil {
 		return 0, out, err
@@ -141,8 +156,9 @@ func (s *session) sliced(bdf string) (id uint32, out discover.CardSlices, err er
 	return id, out, nil
 }
 
-// Create makes a slice: slicing is switched on and the class set first,
-// and a slice that can't be named is removed, since no record leads to it.
+// Create makes a slice: slicing is switched on and the class set first. A slice that
+// can't be named or is not listed is removed, since no record leads to it; what was
+// there before is left alone.
 func (s *session) Create(order discover.SliceOrder, out *discover.Slice) error {
 	id, now, err := s.sliced(order.BDF)
 	if err != nil {
@@ -160,15 +176,22 @@ func (s *session) Create(order discover.SliceOrder, out *discover.Slice) error {
 	if err := s.call("mxSmlCreateSgpu", s.lib.createSGPU(id, uint32(order.Memory), uint32(order.Compute), &made)); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(now.Slices, func(x discover.Slice) bool { return x.ID == int(made) }) {
+		return fmt.Errorf("mxSmlCreateSgpu returned number %d, which a slice of the card at %s had before", made, order.BDF)
+	}
 	err = s.call("mxSmlSetSgpuAlias", s.lib.setAlias(id, made, order.Alias))
 	if err == nil && order.Urgent && s.lib.setPriority != nil {
 		err = s.call("mxSmlSetSgpuDeviceQueuePriority", s.lib.setPriority(id, made, 1))
 	}
-	if err != nil {
-		return errors.Join(err, s.call("mxSmlRemoveSgpu", s.lib.removeSGPU(id, made)))
+	_, x, lost := s.find(discover.SliceRef{BDF: order.BDF, ID: int(made)})
+	*out = x
+	if lost != nil {
+		err = lost // that is why it has no name
 	}
-	_, *out, err = s.find(discover.SliceRef{BDF: order.BDF, ID: int(made)})
-	return err
+	if err != nil {
+		return errors.Join(s.call("mxSmlRemoveSgpu", s.lib.removeSGPU(id, made)), err)
+	}
+	return nil
 }
 
 // setClass makes the card run a class, which it can change only while there

@@ -39,8 +39,7 @@ const (
 	workers = 8
 	// What fails is tried again after so long, doubled each time.
 	retryFirst, retryMost = 100 * time.Millisecond, 30 * time.Second
-	// A conflict means that the cache is behind. The second in a row waits twice as
-	// long, and so on.
+	// A conflict means that the cache is behind.
 	retryConflict = 200 * time.Millisecond
 )
 
@@ -206,7 +205,7 @@ func (r *reconciler) advertise(ctx context.Context, node *corev1.Node, m *memory
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: m.conflicts.Step()}, nil
+		return reconcile.Result{RequeueAfter: retryConflict}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}
@@ -234,11 +233,8 @@ func (r *reconciler) facts(ctx context.Context, node *corev1.Node) (facts, error
 	if f.deviceLabels[wire.LabelVendor] != wire.VendorMetaX {
 		return r.withoutDevice(ctx, node)
 	}
-	if decoded := cluster.DecodeDevice(device); decoded.Err != nil {
-		f.inventory = inventory.BadInventory(node.Name, decoded.Err)
-	} else {
-		f.inventory = inventory.ReadInventory(node, decoded.Device)
-	}
+	decoded := cluster.DecodeDevice(device)
+	f.inventory = (&inventory.NodeObjects{Name: node.Name, Node: node, Device: decoded.Device, Err: decoded.Err}).Inventory()
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.MatchingFields{podsByNode: node.Name}); err != nil {
 		return facts{}, fmt.Errorf("list the pods of the node: %w", err)

@@ -208,7 +208,7 @@ func TestDecideAmounts(t *testing.T) {
 }
 
 func TestDecideVerdict(t *testing.T) {
-	bad := inventory.BadInventory("n1", errors.New("broken"))
+	bad := (&inventory.NodeObjects{Name: "n1", Err: errors.New("broken")}).Inventory()
 	reset := marked(nodeOf(eight))
 	reset.Status.Capacity = gputest.MakeResources("gpu-core: 0")
 	cases := map[string]struct {
@@ -346,7 +346,7 @@ func randomFacts(random *rand.Rand) facts {
 	switch random.IntN(4) {
 	case 0:
 	case 1:
-		f.inventory = inventory.BadInventory("n1", errors.New("broken"))
+		f.inventory = (&inventory.NodeObjects{Name: "n1", Err: errors.New("broken")}).Inventory()
 	default:
 		cards := c500(1 + random.IntN(4))
 		if random.IntN(2) == 0 {

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // A card whose health goes back and forth must not become a stream of writes:
@@ -22,9 +21,6 @@ const (
 // run at the same time.
 type memory struct {
 	writes *rate.Limiter
-	// conflicts is the back-off since the last write: while a node starts,
-	// several write to it.
-	conflicts wait.Backoff
 	// written is the resource version after the last write.
 	written string
 	// problem is the one that was last reported.
@@ -32,14 +28,6 @@ type memory struct {
 	// advertised distinguishes a kubelet that reset the node from cards that became
 	// healthy.
 	advertised corev1.ResourceList
-}
-
-func newMemory() *memory {
-	return &memory{writes: rate.NewLimiter(rate.Every(writeInterval), writeBurst), conflicts: newBackoff()}
-}
-
-func newBackoff() wait.Backoff {
-	return wait.Backoff{Duration: retryConflict, Factor: 2, Steps: 10, Cap: writeInterval}
 }
 
 // delay returns how long to wait before the node may be written.
@@ -52,7 +40,7 @@ func (m *memory) delay(now time.Time) time.Duration {
 // wrote records a write and the version that it has led to.
 func (m *memory) wrote(now time.Time, version string) {
 	m.writes.AllowN(now, 1)
-	m.written, m.conflicts = version, newBackoff()
+	m.written = version
 }
 
 // isStale reports whether this version of the node is older than the last write
@@ -71,7 +59,7 @@ func (r *reconciler) remembered(node string) *memory {
 	defer r.mu.Unlock()
 	m, ok := r.nodes[node]
 	if !ok {
-		m = newMemory()
+		m = &memory{writes: rate.NewLimiter(rate.Every(writeInterval), writeBurst)}
 		r.nodes[node] = m
 	}
 	return m

@@ -1,0 +1,55 @@
+//go:build !race
+
+package request_test
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/test/gputest/cost"
+	"github.com/daybreak-gpu/daybreak/test/gputest/hostile"
+)
+
+// TestCost: what is read of a pod costs less than decoding it, and of a pod without
+// cards a cache keeps next to nothing, whatever a tenant writes into it.
+func TestCost(t *testing.T) { cost.Check(t, costs()) }
+
+// BenchmarkCost prints what they cost.
+func BenchmarkCost(b *testing.B) { cost.Bench(b, costs()) }
+
+func costs() map[string]cost.Case {
+	cases := map[string]cost.Case{}
+	for _, pod := range hostile.Pods() {
+		cases["read/"+pod.Name] = cost.Case{Size: pod.Stored(), Bounds: cost.Bounds{MiB: 48, Allocs: 400_000, Times: 3}, Make: func(_ testing.TB, size int) cost.Work {
+			object := pod.Make(size)
+			return cost.Work{Object: object, Do: func() int {
+				_, _ = request.Read(object)
+				request.CheckKeys(object)
+				return 0
+			}}
+		}}
+		// The answer is what is kept: of a pod with cards, what admission bounds.
+		most := 64 << 10
+		if !slices.Contains([]string{"annotation", "environment", "gates", "labels", "preferred-nodes", "preferred-pods"}, pod.Name) {
+			most = 1600 << 10
+		}
+		cases["keep/"+pod.Name] = keeps(&pod, pod.Make, most)
+		cases["keep-without-cards/"+pod.Name] = keeps(&pod, pod.MakeWithoutCards, 64<<10)
+	}
+	return cases
+}
+
+func keeps(pod *hostile.Pod, build func(int) *corev1.Pod, most int) cost.Case {
+	return cost.Case{Size: pod.Stored(), Bounds: cost.Bounds{MiB: 12, Allocs: 50_000, Answer: most}, Make: func(tb testing.TB, size int) cost.Work {
+		object := build(size)
+		return cost.Work{Object: object, Do: func() int {
+			if _, err := request.Trim(object); err != nil {
+				tb.Fatal(err)
+			}
+			return object.Size()
+		}}
+	}}
+}

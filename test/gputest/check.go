@@ -1,0 +1,23 @@
+package gputest
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Must ends the test with the error, if there is one.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Equal reports how what the test got differs from what it wants.
+func Equal(t testing.TB, what string, want, got any, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, options...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
