@@ -85,6 +85,54 @@ func TestModesWithoutSlices(t *testing.T) {
 	s.wantMode("sgpu")
 }
 
+// A library that fails makes no slices until it works, unless an earlier agent served
+// them with the same driver: then it is a failure that passes.
+func TestModesOfFailedLibrary(t *testing.T) {
+	serving := deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}
+	failing, working := seen("a"), seen("a")
+	failing.LibraryFailed = "the library is broken"
+	s := newScene(t)
+	start := func(st deviceplugin.Status) {
+		s.restart()
+		s.agent.server = &fakeServer{status: st}
+		s.events = nil
+	}
+	s.seen.modes = modes("sgpu")
+	start(deviceplugin.Status{})
+	s.look(failing)
+	s.wantMode("sgpu") // it is not known yet who serves the node, and it takes no pods
+	start(serving)
+	s.look(failing)
+	s.wantMode("native") // which is no record of slices that were served
+	if got, want := s.condition(wire.ConditionSlices), "False NoSlices the library is broken: the node allocates whole GPUs only"; got != want {
+		t.Errorf("condition %q, want %q", got, want)
+	}
+	if got := s.reported("SlicesNotSupported"); len(got) != 1 {
+		t.Errorf("reported %q", got)
+	}
+	s.looks(3, working)
+	s.wantMode("sgpu")
+
+	start(deviceplugin.Status{})
+	s.look(failing)
+	s.wantMode("sgpu")
+	s.agent.server = &fakeServer{status: serving}
+	s.looks(3, failing)
+	s.wantMode("sgpu")
+	if got := s.reported("ModeChanged", "SlicesNotSupported"); len(got) > 0 {
+		t.Errorf("reported %q", got)
+	}
+	s.agent.stopping = true
+	s.wantMode("sgpu")
+	start(serving)
+	s.look(failing)
+	s.wantMode("sgpu")
+	start(serving)
+	failing.Driver = "4.0.0"
+	s.look(failing)
+	s.wantMode("native")
+}
+
 // Two ConfigMaps with the labels contradict each other: neither is used.
 func TestModesTwice(t *testing.T) {
 	s := newScene(t, func(c *Config) { c.VendorNamespace = wire.VendorNamespace })

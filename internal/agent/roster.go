@@ -21,8 +21,10 @@ import (
 // and those it has seen before.
 type roster struct {
 	driver string
-	// noSlices is why no slices can be made, by the last good look.
+	// noSlices is why no slices can be made, by the last good look. sliced: an earlier
+	// agent served slices with this driver, so a library that fails may recover.
 	noSlices string
+	sliced   bool
 	members  []*member // by id
 	links    links
 	// nameless are the addresses of cards without a known UUID: they were
@@ -54,6 +56,8 @@ type member struct {
 // remember fills the roster from what an earlier agent published.
 func (r *roster) remember(p *inventory.Publication, now time.Time) {
 	r.driver = p.Driver
+	serving := nodeCondition(p, wire.ConditionServing)
+	r.sliced = p.Mode == gpu.ModeSGPU && (serving.Status == metav1.ConditionTrue || serving.Reason == reasonStopping)
 	for i := range p.Cards {
 		c, s := p.Topology.Card(i), &p.Cards[i]
 		why := fault{reason: reasonUnknown}
@@ -81,9 +85,12 @@ func (r *roster) look(s *discover.Snapshot, now time.Time) *discover.Snapshot {
 	out := *s
 	out.Cards = slices.Clone(s.Cards)
 	if s.Driver != "" {
+		r.sliced = r.sliced && cmp.Or(r.driver, s.Driver) == s.Driver
 		r.driver = s.Driver
 	}
-	r.noSlices = s.NoSlices
+	if r.noSlices = s.NoSlices; !r.sliced {
+		r.noSlices = cmp.Or(r.noSlices, s.LibraryFailed)
+	}
 	r.looks++
 	r.nameless = nil
 	found := make(map[gpu.CardID]*discover.Card, len(out.Cards))

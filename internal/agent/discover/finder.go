@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -83,8 +82,10 @@ type Finder struct {
 	pci      Source
 	chosen   Source
 	// noLibrary is why the chosen source does without the vendor's library, which alone
-	// makes slices; empty if it is the library, or if that is there and failed.
+	// makes slices; empty if it is the library. failed is the library if it is there and
+	// has not worked yet: it is asked again, for slices only.
 	noLibrary string
+	failed    Source
 }
 
 // NewFinder joins sources, in order of preference.
@@ -122,6 +123,7 @@ func (f *Finder) Look(ctx context.Context) (*Snapshot, error) {
 		}
 	}
 	if f.chosen != nil {
+		f.retry(ctx, pci)
 		out, err := f.from(ctx, f.chosen, pci)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.chosen.Name(), err)
@@ -135,6 +137,7 @@ func (f *Finder) Look(ctx context.Context) (*Snapshot, error) {
 func (f *Finder) choose(ctx context.Context, pci *Snapshot) (*Snapshot, error) {
 	var failures []error
 	installed := false
+	f.failed = nil
 	for i, source := range f.identity {
 		f.noLibrary = withoutLibrary(source, failures)
 		ours, cancel := share(ctx, len(f.identity)-i)
@@ -145,7 +148,12 @@ func (f *Finder) choose(ctx context.Context, pci *Snapshot) (*Snapshot, error) {
 			klog.FromContext(ctx).Info("Chose a source of cards", "source", out.Source, "cards", len(out.Cards))
 			return out, nil
 		}
-		installed = installed || !errors.Is(err, ErrNotInstalled)
+		if !errors.Is(err, ErrNotInstalled) {
+			installed = true
+			if source.Name() == SourceMXSML {
+				f.failed = source
+			}
+		}
 		failures = append(failures, fmt.Errorf("%s: %w", source.Name(), err))
 	}
 	switch {
@@ -159,8 +167,21 @@ func (f *Finder) choose(ctx context.Context, pci *Snapshot) (*Snapshot, error) {
 	return nil, errors.Join(failures...)
 }
 
+// retry asks the library again that has failed so far. It has a back-off of its own after
+// crashes and hangs.
+func (f *Finder) retry(ctx context.Context, pci *Snapshot) {
+	if f.failed == nil {
+		return
+	}
+	ours, cancel := share(ctx, 2)
+	defer cancel()
+	if out, err := f.from(ours, f.failed, pci); err == nil {
+		f.noLibrary, f.failed = out.NoSlices, nil
+	}
+}
+
 // withoutLibrary returns why a source that was chosen after these failures does without
-// the vendor's library. A library that failed may make slices later.
+// the vendor's library.
 func withoutLibrary(source Source, failures []error) string {
 	const needed = "slices are made through the vendor's library libmxsml.so"
 	missing := errors.Join(failures...)
@@ -169,8 +190,6 @@ func withoutLibrary(source Source, failures []error) string {
 		return ""
 	case missing == nil:
 		return needed + ", which is not among the sources"
-	case slices.ContainsFunc(failures, func(err error) bool { return !errors.Is(err, ErrNotInstalled) }):
-		return ""
 	}
 	return fmt.Sprintf("%s: %v", needed, missing)
 }
@@ -191,7 +210,11 @@ func (f *Finder) from(ctx context.Context, source Source, pci *Snapshot) (*Snaps
 	if pci != nil && !complete(out, pci) {
 		refresh(source)
 	}
-	out.NoSlices = cmp.Or(out.NoSlices, f.noLibrary)
+	if f.failed != nil {
+		out.LibraryFailed = f.noLibrary
+	} else {
+		out.NoSlices = cmp.Or(out.NoSlices, f.noLibrary)
+	}
 	if err := out.check(); err != nil {
 		return nil, err
 	}

@@ -74,10 +74,32 @@ func TestFinderFallsThroughAtStart(t *testing.T) {
 	if s, err := f.Look(t.Context()); err != nil || s.Source != "mx-smi" {
 		t.Fatalf("got %+v, %v; want the second source's answer", s, err)
 	}
-	first.err = nil
-	if s, err := f.Look(t.Context()); err != nil || s.Source != "mx-smi" || first.looks != 1 {
+	first.cards, first.err = someCards(2), nil
+	if s, err := f.Look(t.Context()); err != nil || s.Source != "mx-smi" {
 		t.Errorf("got %+v, %v; want the same source again", s, err)
 	}
+}
+
+// A library that fails is asked again until it works, for slices only: the cards stay
+// those of the source that was chosen.
+func TestFinderRetriesLibrary(t *testing.T) {
+	library := &scripted{name: "mxsml", err: errors.New("broken")}
+	f := NewFinder(library, &scripted{name: "mx-smi", cards: someCards(2)})
+	look := func(want string, looks int) {
+		t.Helper()
+		s, err := f.Look(t.Context())
+		if err != nil || s.Source != "mx-smi" || s.LibraryFailed != want || s.NoSlices != "" || library.looks != looks {
+			t.Errorf("got %+v, %v after %d looks at the library; want failure %q after %d", s, err, library.looks, want, looks)
+		}
+	}
+	const why = "slices are made through the vendor's library libmxsml.so: mxsml: broken"
+	look(why, 1)
+	library.err = errors.New("broken in another way")
+	look(why, 2) // what is published does not change with it
+	library.cards, library.err = someCards(2), nil
+	look("", 3)
+	library.err = errors.New("busy")
+	look("", 3)
 }
 
 // hanging is a source that never answers.

@@ -45,6 +45,9 @@ type Snapshot struct {
 	// NoSlices is why no slices can be made on this machine; empty where they can, or
 	// where it is not known.
 	NoSlices string
+	// LibraryFailed is why slices can't be made for now: the library is there, and has
+	// failed since the first look. It may pass.
+	LibraryFailed string
 	// LinksUnread is why the links could not be read this time, where they are
 	// not known and a source should have reported them.
 	LinksUnread string

@@ -136,7 +136,8 @@ func TestVirtualFunctions(t *testing.T) {
 }
 
 // A machine that makes no slices is known as such: by a library without the functions,
-// a driver that does not support them, or no library at all. One that fails may recover.
+// a driver that does not support them, or no library at all. One that fails may recover,
+// which is said apart.
 func TestNoSlices(t *testing.T) {
 	command := fake.MXSMI(t)
 	both := func(path string) discover.Config {
@@ -153,6 +154,7 @@ func TestNoSlices(t *testing.T) {
 		"a GPU that does not answer":      {cfg: library(t), fault: fake.Fault{Kind: "error", Function: "mxSmlGetSgpuToggle", Code: 4}},
 		"no library":                      {cfg: both("/no/libmxsml.so"), want: "slices are made through the vendor's library libmxsml.so: mxsml: no library at /no/libmxsml.so: not installed"},
 		"a library that is not used":      {cfg: discover.Config{Sources: []string{"mx-smi"}, Command: command}, want: "which is not among the sources"},
+		"a library that never loads":      {cfg: both(command)},
 		"a library that fails, for a bit": {cfg: both(fake.Library(t, fake.V231)), fault: fake.Fault{Kind: "error", Function: "mxSmlInit", Code: 4}},
 	}
 	for name, tc := range cases {
@@ -164,9 +166,14 @@ func TestNoSlices(t *testing.T) {
 			}
 			m.write()
 			f := m.finder(tc.cfg)
-			for range 2 { // the second look is of the source that was chosen
-				if got := look(t, f).NoSlices; !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+			for i := range 2 { // the second look is of the source that was chosen
+				s := look(t, f)
+				if got := s.NoSlices; !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
 					t.Errorf("got %q, want %q", got, tc.want)
+				}
+				failed := tc.cfg.Library == command || i == 0 && tc.fault.Function == "mxSmlInit"
+				if got := s.LibraryFailed; strings.Contains(got, "libmxsml.so: mxsml: ") != failed || (got != "") != failed {
+					t.Errorf("look %d: the library failed: %q", i, got)
 				}
 			}
 		})
