@@ -55,9 +55,14 @@ func TestExamine(t *testing.T) {
 	}
 	s.setRuntime(withCDI(), true)
 	cfg := s.cfg
-	cfg.State, cfg.Plugins = "/proc/none", "/proc/none"
+	cfg.State, cfg.Plugins, cfg.CDI = "/proc/none", "/proc/none", "/proc"
 	f, err = Examine(t.Context(), &cfg, s.clock)
-	if err != nil || f.Fault.Reason != ReasonRuntimeUnreachable || f.Runtime != nil || f.Plugins == "" || f.Folders["/proc/none"] == "" {
+	if err != nil || f.Fault.Reason != ReasonRuntimeUnreachable || f.Runtime != nil || f.Plugins == "" || f.Folders["/proc/none"] == "" ||
+		!strings.HasPrefix(f.Persists, "/proc is on") {
+		t.Errorf("%v, facts %+v", err, f)
+	}
+	cfg.CDI = "/dev/shm" // which is on tmpfs
+	if f, err = Examine(t.Context(), &cfg, s.clock); err != nil || f.Persists != "" {
 		t.Errorf("%v, facts %+v", err, f)
 	}
 }
