@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 
@@ -129,8 +130,8 @@ func (a *Agent) reportNoModes(v *view, d modesDocument) {
 	if a.cfg.VendorSelector != "" {
 		where = "namespace " + a.cfg.VendorNamespace + " has no ConfigMap with the labels " + a.cfg.VendorSelector
 	}
-	if v.strayPod != "" {
-		where += ", and a pod that resembles the plugin's is " + v.strayPod
+	if v.strayPods > 0 {
+		where += fmt.Sprintf("; pods on this node that resemble the plugin's in other namespaces: %d", v.strayPods)
 	}
 	a.events.onNode(corev1.EventTypeWarning, eventNoModes, "the vendor's plugin serves this node, but its mode is not known and taken from the hardware: %s; name the operator's namespace with vendorOperator.namespace", where)
 }

@@ -52,9 +52,9 @@ func TestModesFollowServer(t *testing.T) {
 	s.events = nil
 
 	s.seen.modes = nil
-	s.seen.strayPod = "gpu-system/metax-gpu-device-x"
+	s.seen.strayPods = 2
 	s.wantMode("sgpu")
-	s.wantEvents("node/n1 ModesNotFound the vendor's plugin serves this node, but its mode is not known and taken from the hardware: namespace metax-operator has no ConfigMap metax-device-config, and a pod that resembles the plugin's is gpu-system/metax-gpu-device-x; name the operator's namespace with vendorOperator.namespace",
+	s.wantEvents("node/n1 ModesNotFound the vendor's plugin serves this node, but its mode is not known and taken from the hardware: namespace metax-operator has no ConfigMap metax-device-config; pods on this node that resemble the plugin's in other namespaces: 2; name the operator's namespace with vendorOperator.namespace",
 		"node/n1 ModeChanged the node's mode is sgpu, it was native")
 
 	s.seen.vendorModes, s.seen.modes = vendorModes("native"), modes("sgpu")

@@ -36,11 +36,11 @@ type view struct {
 	device, deleted *v1alpha1.Device
 	devicesKnown    bool
 	// pods are those of the node that ask for cards; vendorPod is the namespace and
-	// name of the pod of the vendor's plugin, and strayPod of one in another namespace
-	// that resembles it.
+	// name of the pod of the vendor's plugin. strayPods counts those in other namespaces
+	// that resemble it, which any user may create.
 	pods      []*corev1.Pod
 	vendorPod string
-	strayPod  string
+	strayPods int
 	podsKnown bool
 	// modes is Daybreak's own ConfigMap, nil when there is none; vendorModes are those
 	// of the vendor's operator.
@@ -149,7 +149,7 @@ func (w *liveWatcher) view() view {
 		case p.Owns(pod):
 			v.vendorPod = pod.Namespace + "/" + pod.Name
 		case p.Resembles(pod):
-			v.strayPod = pod.Namespace + "/" + pod.Name
+			v.strayPods++
 		}
 	}
 	slices.SortFunc(v.pods, func(a, b *corev1.Pod) int {
