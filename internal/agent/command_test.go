@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // execute runs the command and returns what it prints, or the error's text.
@@ -52,6 +54,21 @@ func TestCommandRefuses(t *testing.T) {
 				t.Errorf("got %q, want %q", failure, tc.want)
 			}
 		})
+	}
+}
+
+// The namespace of the vendor's operator is where the pods of its plugin count.
+func TestVendorNamespace(t *testing.T) {
+	c, cmd := &command{}, &cobra.Command{}
+	c.flags(cmd)
+	if err := cmd.ParseFlags([]string{"--node-name=n1", "--vendor-namespace=gpus", "--vendor-plugin-selector=app=x"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.complete(); err != nil {
+		t.Fatal(err)
+	}
+	if v := &c.VendorPlugin; v.Namespace != "gpus" || v.String() != "app=x" {
+		t.Errorf("pods with labels %q count in namespace %q", v, v.Namespace)
 	}
 }
 

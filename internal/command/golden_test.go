@@ -12,7 +12,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 )
@@ -134,6 +137,25 @@ func TestNamespacesFlags(t *testing.T) {
 		tc.format, tc.now = colorless("table"), noon
 		if err := tc.run(t.Context(), strings.NewReader(""), io.Discard, io.Discard); err == nil || err.Error() != tc.want {
 			t.Errorf("error %v, want %q", err, tc.want)
+		}
+	}
+}
+
+// TestPluginFlags: the flags decide whose pods are the vendor's plugin's and Daybreak's.
+func TestPluginFlags(t *testing.T) {
+	o := placeOptions{}
+	cmd := &cobra.Command{}
+	o.register(cmd)
+	if err := cmd.ParseFlags([]string{"-f", "-", "--vendor-namespace=gpus", "--daybreak-namespace=apps", "--vendor-plugin-selector=app=x"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, read := range map[string]func(context.Context, io.Reader) (*cluster.Objects, error){"status": o.source.read, "place": o.read} {
+		objects, err := read(t.Context(), strings.NewReader("{apiVersion: v1, kind: Node, metadata: {name: n1}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := &objects.VendorPlugin; p.Namespace != "gpus" || p.Daybreak != "apps" || p.String() != "app=x" {
+			t.Errorf("%s: vendor's namespace %q, Daybreak's %q, labels %q", name, p.Namespace, p.Daybreak, p)
 		}
 	}
 }

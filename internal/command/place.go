@@ -143,7 +143,6 @@ func (o *placeOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	objects.VendorPlugin = o.plugin
 	snapshot := objects.Snapshot()
 	for _, note := range snapshot.Notes {
 		fmt.Fprintln(stderr, "note:", note)
@@ -207,6 +206,7 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	if err != nil {
 		return nil, err
 	}
+	objects.VendorPlugin = o.plugin
 	hasNodes := len(objects.Nodes)+len(objects.Devices) > 0
 	switch {
 	case hasNodes && o.access != (cluster.Access{}):

@@ -32,3 +32,10 @@ func TestCommandRefuses(t *testing.T) {
 		})
 	}
 }
+
+// The manager's namespace is that of Daybreak's other components.
+func TestNamespaceOfComponents(t *testing.T) {
+	if got := (Config{Namespace: "apps"}).withDefaults().VendorPlugin.Daybreak; got != "apps" {
+		t.Errorf("components count in namespace %q, want apps", got)
+	}
+}

@@ -201,6 +201,18 @@ func TestElectionIsRequired(t *testing.T) {
 	}
 }
 
+// TestPluginFlags: the flags decide whose pods are the vendor's plugin's and Daybreak's,
+// also once a profile has set the labels.
+func TestPluginFlags(t *testing.T) {
+	c := newCommand()
+	gputest.Must(t, c.cobra().ParseFlags([]string{"--vendor-namespace=gpus", "--namespace=apps"}))
+	s := c.newState(false)
+	gputest.Must(t, s.selectVendorPlugin("app=x"))
+	if v := &s.nodes.vendor; v.Namespace != "gpus" || v.Daybreak != "apps" || v.String() != "app=x" {
+		t.Errorf("vendor's namespace %q, Daybreak's %q, labels %q", v.Namespace, v.Daybreak, v)
+	}
+}
+
 // TestArgsOfWrappedPlugins: arguments that can't be read as those of the plugin
 // that is wrapped stop the start with a sentence.
 func TestArgsOfWrappedPlugins(t *testing.T) {

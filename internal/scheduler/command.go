@@ -258,12 +258,7 @@ func (c *command) load() (*rest.Config, []config.KubeSchedulerProfile, error) {
 // configuration is not needed any more once it was read; what follows may end
 // the process at any time.
 func (c *command) serve(ctx context.Context, server *serverWatch, settings cluster.Settings, removeConfig func()) error {
-	shared := NewState(clock.RealClock{})
-	shared.betaCapacities = server.readsBeta()
-	shared.nodes.vendor = c.vendorPlugin
-	if !adaptsToPlugin(c.options.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)) {
-		shared.locks = nil
-	}
+	shared := c.newState(server.readsBeta())
 	plugins := []app.Option{app.WithPlugin(Name, shared.Factory())}
 	for name, factory := range shared.standIns() {
 		plugins = append(plugins, app.WithPlugin(name, factory))
@@ -306,6 +301,16 @@ func (c *command) serve(ctx context.Context, server *serverWatch, settings clust
 		return cause
 	}
 	return err
+}
+
+// newState returns the state of a scheduler with these flags.
+func (c *command) newState(betaCapacities bool) *State {
+	s := NewState(clock.RealClock{})
+	s.betaCapacities, s.nodes.vendor = betaCapacities, c.vendorPlugin
+	if !adaptsToPlugin(c.options.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)) {
+		s.locks = nil
+	}
+	return s
 }
 
 // fencer makes the term depend on the election and returns what opens the fence.
