@@ -76,6 +76,51 @@ func TestRestartIsChecked(t *testing.T) {
 	s.starts(whole, "daybreak-gpu-000") // a card that became unhealthy is not taken from who has it
 }
 
+// A container does not start without a device that the driver has, and no spec is left
+// that would start it. The driver's number is enough where only the path is missing.
+func TestMissingDevices(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		lose      func(s *scene)
+		wantWhole string // empty: it starts
+		wantSlice string
+	}{
+		"the control device": {func(s *scene) { s.host.remove("/dev/mxcd") }, "/dev/mxcd: file does not exist", "/dev/mxcd: file does not exist"},
+		"the device of a card": {func(s *scene) {
+			if err := os.RemoveAll(filepath.Join(s.host.sysfs, "devices", "pci0000:00", "0000:01:00.0", "drm", "card0")); err != nil {
+				s.Error(err)
+			}
+		}, "is the driver loaded?", ""},
+		"the driver of slices": {func(s *scene) {
+			s.host.write(s.T, filepath.Join(s.host.procfs, "devices"), "Character devices:\n  1 mem\n")
+		}, "", "0 major numbers of driver sgpu"},
+		"paths alone": {func(s *scene) { s.host.remove("/dev/dri/card0"); s.host.remove("/dev/sgpu16") }, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, gpu.ModeSGPU)
+			tc.lose(s)
+			s.pod("whole", oneCard, allOf("GPU-a"))
+			s.slicePod("part", "GPU-b", 30, 4)
+			for pod, want := range map[string]string{"whole": tc.wantWhole, "part": tc.wantSlice} {
+				resource, id := whole, "daybreak-gpu-000"
+				if pod == "part" {
+					resource, id = slice, "daybreak-sgpu-000"
+				}
+				names := s.admit(resource, pod, id)
+				if want == "" {
+					s.starts(resource, id)
+					continue
+				}
+				s.wantNoStart(resource, want, id)
+				if diff := cmp.Diff([]string{"nothing"}, s.sees(names...)); diff != "" {
+					t.Errorf("pod %s would see (-want +got):\n%s", pod, diff)
+				}
+			}
+		})
+	}
+}
+
 // A start that could not be written down is none: the next one is the first.
 func TestWriteFails(t *testing.T) {
 	t.Parallel()
