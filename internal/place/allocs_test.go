@@ -12,9 +12,6 @@ import (
 
 // TestFitAllocatesNothing: a scheduler asks thousands of nodes for each pod.
 func TestFitAllocatesNothing(t *testing.T) {
-	if raceDetector {
-		t.Skip("allocations can't be counted under the race detector")
-	}
 	const be = gpu.BestEffort
 	share := gputest.Share
 	eight := gputest.Zones(4, 4)
