@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -89,8 +91,13 @@ func randomWorld(t *testing.T, r *rand.Rand) *world {
 		if len(problems) > 0 {
 			t.Fatalf("pod %v is not admitted: %v", pod.Spec, problems)
 		}
-		k, offer, _, ok := place.Choose(nodes, &ask.Request, &ask.Prefer)
-		if !ok {
+		var offer ledger.Offer
+		k := slices.IndexFunc(nodes, func(n *ledger.Node) bool {
+			var refusal place.Refusal
+			offer, refusal = place.Fit(n, &ask.Request, &ask.Prefer)
+			return refusal.Code == place.Fits
+		})
+		if k < 0 {
 			continue
 		}
 		holding, err := nodes[k].Commit(offer, allocation.HolderOf(pod), &ask.Request)

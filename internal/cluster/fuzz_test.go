@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 )
@@ -60,11 +62,13 @@ func FuzzReadFiles(f *testing.F) {
 			if len(problems) > 0 || ask == nil {
 				continue
 			}
-			i, offer, refusals, ok := place.Choose(snapshot.Nodes, &ask.Request, &ask.Prefer)
-			if !ok {
-				if len(refusals) != len(snapshot.Nodes) {
-					t.Fatalf("%d refusals of %d nodes", len(refusals), len(snapshot.Nodes))
-				}
+			var offer ledger.Offer
+			i := slices.IndexFunc(snapshot.Nodes, func(n *ledger.Node) bool {
+				var refusal place.Refusal
+				offer, refusal = place.Fit(n, &ask.Request, &ask.Prefer)
+				return refusal.Code == place.Fits
+			})
+			if i < 0 {
 				continue
 			}
 			n := snapshot.Nodes[i]

@@ -234,7 +234,7 @@ func TestChooseAhead(t *testing.T) {
 // where returns the node and the cards that the pod gets.
 func where(t *testing.T, nodes []*ledger.Node, pod *gpu.PodRequest, p *place.Preference) string {
 	t.Helper()
-	best, offer, refusals, ok := place.Choose(nodes, pod, p)
+	best, offer, refusals, ok := choose(nodes, pod, p)
 	if !ok {
 		t.Fatalf("refused: %v", refusals)
 	}
@@ -260,7 +260,7 @@ func TestLinksComeFirst(t *testing.T) {
 				most, found = max(most, offer.Score), true
 			}
 		}
-		best, offer, _, ok := place.Choose(nodes, gputest.AskWhole(count), &p)
+		best, offer, _, ok := choose(nodes, gputest.AskWhole(count), &p)
 		if ok != found {
 			t.Fatalf("seed %d: placed: %v, want %v", seed, ok, found)
 		}

@@ -14,8 +14,31 @@ func named(name string, n *ledger.Node) *ledger.Node {
 	return n
 }
 
-// TestChoose shuffles the nodes a hundred times and wants one answer.
-func TestChoose(t *testing.T) {
+// choose asks every node, in a loop, and returns the position of the best one and the
+// offer there: what a Board is to answer, in the plainest way. When none fits it
+// returns their refusals.
+func choose(nodes []*ledger.Node, r *gpu.PodRequest, p *place.Preference) (best int, offer ledger.Offer, refusals []place.Refusal, ok bool) {
+	var worth place.Worth
+	for i, n := range nodes {
+		o, refusal := place.Fit(n, r, p)
+		if refusal.Code != place.Fits {
+			refusals = append(refusals, refusal)
+			continue
+		}
+		w := place.Rank(&o, p)
+		if c := w.Compare(worth); !ok || c > 0 || c == 0 && n.Name < nodes[best].Name {
+			best, offer, worth, ok = i, o, w, true
+		}
+	}
+	if ok {
+		refusals = nil
+	}
+	return best, offer, refusals, ok
+}
+
+// TestOrderOfNodes shuffles the nodes a hundred times and wants one answer, of a loop
+// and of a Board.
+func TestOrderOfNodes(t *testing.T) {
 	const be = gpu.BestEffort
 	twoZones := gputest.Zones(4, 4)
 	binpack, spread := place.Preference{Node: place.Binpack}, place.Preference{Node: place.Spread}
@@ -68,12 +91,19 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 100 {
 				r.Shuffle(len(tc.nodes), func(i, j int) { tc.nodes[i], tc.nodes[j] = tc.nodes[j], tc.nodes[i] })
-				best, offer, refusals, ok := place.Choose(tc.nodes, tc.request, &tc.prefer)
+				best, offer, refusals, ok := choose(tc.nodes, tc.request, &tc.prefer)
 				if !ok || len(refusals) != 0 {
 					t.Fatalf("refused: %s", place.Summarize(refusals))
 				}
 				if got := tc.nodes[best].Name; got != tc.want {
 					t.Fatalf("node %s, want %s", got, tc.want)
+				}
+				board := boardOf(tc.nodes)
+				for id := range board.Ranking(tc.request, &tc.prefer).Best() {
+					if got := board.Node(id).Name; got != tc.want {
+						t.Fatalf("the board's best is %s, want %s", got, tc.want)
+					}
+					break
 				}
 				if _, err := tc.nodes[best].Clone().Commit(offer, "pod", tc.request); err != nil {
 					t.Fatalf("the offer is not the node's: %v", err)
@@ -83,15 +113,12 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestChooseNone(t *testing.T) {
-	nodes := []*ledger.Node{node(cards(1, nil), alone(0)), ledger.NewNode("none", nil, ledger.Serves{})}
-	_, _, refusals, ok := place.Choose(nodes, gputest.AskWhole(1), &place.Preference{})
-	if ok || len(refusals) != 2 || refusals[0].Code != place.ExclusiveConflict || refusals[1].Code != place.NoCards {
-		t.Errorf("chosen: %t, refusals %+v", ok, refusals)
+func boardOf(nodes []*ledger.Node) *place.Board {
+	board := place.NewBoard()
+	for _, n := range nodes {
+		board.Set(n)
 	}
-	if _, _, refusals, ok := place.Choose(nil, gputest.AskWhole(1), &place.Preference{}); ok || len(refusals) != 0 {
-		t.Errorf("of no nodes, chosen: %t, refusals %+v", ok, refusals)
-	}
+	return board
 }
 
 // TestRank: what comes first in the order outweighs everything after it, on

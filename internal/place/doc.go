@@ -110,6 +110,16 @@
 // of nodes, pods or cards in the input, and every comparison ends in a total
 // order. Deciding changes nothing and, for ordinary pods, allocates nothing.
 //
+// # Many nodes
+//
+// A [Board] has the accounts of all nodes. For each kind of request, which its [Key]
+// tells, it keeps a [Ranking]: which nodes can take such a pod, what they are worth to
+// it ([Rank]), and their order, in a tournament. Whoever changes a node sets it on the
+// board again, and a ranking asks the nodes that changed since it was last asked for.
+// So a decision costs the few nodes that changed and the logarithm of their number.
+// Walking through a ranking changes nothing. Of nodes that are worth the same the first
+// by name is the best.
+//
 // # Where to change what
 //
 //   - which shares may be on one card: ledger.Usage.Conflict
@@ -119,6 +129,7 @@
 //   - what makes a card good for a slice: ranking, and defaultOrder
 //   - what makes a set of whole cards good: subsets, and fitter.setAhead
 //   - what makes a node good: Rank
+//   - what tells kinds of request apart: appendKey
 //   - what is expected of the pods to come: Learner
 //   - what of a node is of use to them: outlook.fragmentation, and in numbers
 //     for people Demand.Waste

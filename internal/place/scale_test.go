@@ -39,7 +39,7 @@ func (w *workload) add() bool {
 			open = append(open, n)
 		}
 	}
-	at, offer, _, ok := place.Choose(open, w.of, &p)
+	at, offer, _, ok := choose(open, w.of, &p)
 	if !ok {
 		return false
 	}

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
 // affinityTerms are the terms by which pods that run prefer others near or far.
@@ -15,7 +17,7 @@ import (
 // that may be about it. Like the rows of the index they are brought up to date with what changed.
 type affinityTerms struct {
 	// pods has the pods with affinity that are counted, by node.
-	pods map[string][]fwk.PodInfo
+	pods map[place.NodeID][]fwk.PodInfo
 	// terms has them by place, see placeOf, and by what they select.
 	terms map[string]map[string]*countedTerm
 }
@@ -28,29 +30,23 @@ type countedTerm struct {
 }
 
 func newAffinityTerms() affinityTerms {
-	return affinityTerms{pods: map[string][]fwk.PodInfo{}, terms: map[string]map[string]*countedTerm{}}
+	return affinityTerms{pods: map[place.NodeID][]fwk.PodInfo{}, terms: map[string]map[string]*countedTerm{}}
 }
 
-// refresh counts the pods of the rows that the refresh of the index found changed,
-// and no longer those of nodes that are not listed.
-func (a *affinityTerms) refresh(x *index, relisted bool) {
-	for _, i := range x.stale {
-		if info := x.rows[i].info; x.changed[i] == x.epoch {
-			a.put(info.Node().Name, info.GetPodsWithAffinity())
-		}
-	}
-	if relisted {
-		for node := range a.pods {
-			if _, listed := x.byName[node]; !listed {
-				a.put(node, nil)
-			}
+// refresh counts the pods of the nodes that the refresh of the index found changed.
+func (a *affinityTerms) refresh(x *index) {
+	for _, id := range x.changed {
+		if info := x.rows[id].info; info != nil {
+			a.put(id, info.GetPodsWithAffinity())
+		} else {
+			a.put(id, nil) // it is not listed any more
 		}
 	}
 }
 
 // put sets the pods with affinity of the node. Each version of a pod has a PodInfo of
 // its own, which never changes.
-func (a *affinityTerms) put(node string, now []fwk.PodInfo) {
+func (a *affinityTerms) put(node place.NodeID, now []fwk.PodInfo) {
 	before := a.pods[node]
 	if slices.Equal(before, now) {
 		return

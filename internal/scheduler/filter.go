@@ -16,8 +16,10 @@ func (p *Plugin) Filter(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, ni 
 		return fwk.AsStatus(err)
 	}
 	x := p.shared.index
-	if i, ok := x.row(ni); ok && c.shape.fits[i] && x.fresh(i) {
-		return nil
+	if id, ok := x.row(ni); ok && x.fresh(id) {
+		if _, fits, _ := c.ranking.At(id); fits {
+			return nil
+		}
 	}
 	_, refusal := place.Fit(x.entryOf(ni, c.whatIf).node, &c.ask.Request, &c.ask.Prefer)
 	return status(&refusal)

@@ -322,7 +322,7 @@ func TestAccountIsKeptByGeneration(t *testing.T) {
 	if third == second || third.Topology().Len() != 3 || len(third.Holdings()) != 1 {
 		t.Error("a changed Device has to be another account, with the same pods")
 	}
-	r.shared.nodes.retain(nil)
+	r.shared.nodes.retain(func(string) bool { return false })
 	if r.shared.nodes.last("n1") != nil {
 		t.Error("a forgotten node is still there")
 	}

@@ -108,7 +108,7 @@ func TestSupply(t *testing.T) {
 	if want("two cards are gone", 10) == version {
 		t.Error("cards that go do not change the supply")
 	}
-	n.retain(map[string]int{"n2": 0})
+	n.retain(func(name string) bool { return name == "n2" })
 	want("a node is gone", 2)
 }
 

@@ -87,7 +87,7 @@ func (p *process) goneNodes() (gone []string) {
 	p.shared.nodes.mu.RLock()
 	defer p.shared.nodes.mu.RUnlock()
 	for name := range p.shared.nodes.entries {
-		if _, listed := p.shared.index.byName[name]; !listed {
+		if !p.shared.index.has(name) {
 			gone = append(gone, name)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -207,62 +206,19 @@ func (s *stream) info(name string) fwk.NodeInfo {
 	return s.infos[i]
 }
 
-// TestShapesInTurn: a few more shapes than are kept cost a little more, not as much as
-// if none were kept; and amounts of CPU that are about the same are of one shape.
-func TestShapesInTurn(t *testing.T) {
+// TestCoarseCPU: amounts of CPU that are about the same are of one kind.
+func TestCoarseCPU(t *testing.T) {
 	s := newStream(t, 2, 1)
-	const shapes, rounds = maxShapes + maxShapes/64, 4
-	pods, keys := make([]*corev1.Pod, shapes), make([]string, shapes)
-	for i := range pods {
-		pods[i] = makePod(fmt.Sprintf("p%d", i), slice(1+i%90, 1+i/90))
-		gputest.Must(t, s.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(pods[i]))
-	}
-	forgotten := 0
-	for round := range 1 + rounds {
-		for i, pod := range pods {
-			if _, kept := s.shared.index.shapes[keys[i]]; round > 0 && !kept {
-				forgotten++
-			}
-			s.cycleOver(t, pod, s.infos)
-			keys[i] = string(s.shared.index.key)
-		}
-	}
-	if all := rounds * shapes; forgotten > all/8 {
-		t.Errorf("shapes were forgotten %d times before they came again, want an eighth at most of %d", forgotten, all)
-	}
+	kinds := map[*place.Ranking]struct{}{}
 	for i := range 500 {
-		s.cycleOver(t, makePod(fmt.Sprintf("q%d", i), slice(1, 60), requesting(corev1.ResourceCPU, fmt.Sprintf("%dm", 100+i))), s.infos)
-	}
-	few := 0
-	for _, key := range s.shared.index.keys {
-		if key[0] != 0 {
-			few++
+		cs, pod := framework.NewCycleState(), makePod(fmt.Sprintf("q%d", i), slice(1, 60), requesting(corev1.ResourceCPU, fmt.Sprintf("%dm", 100+i)))
+		if _, status := s.PreFilter(t.Context(), cs, pod, s.infos); !status.IsSuccess() {
+			t.Fatal(status)
 		}
+		kinds[stateOf(t, cs).ranking] = struct{}{}
 	}
-	if few > 24 {
-		t.Errorf("500 amounts of CPU have %d shapes, want at most 24", few)
-	}
-}
-
-// TestShapesAreBounded: however many nodes there are, the shapes take bounded
-// memory, and there is always room for one.
-func TestShapesAreBounded(t *testing.T) {
-	tests := map[string]struct{ rows, want int }{
-		"a small cluster":    {8, maxShapes},
-		"a large one":        {shapeMemory / rowMemory / 3, 3},
-		"larger than can be": {2 * shapeMemory / rowMemory, 1},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			x := newIndex(nil)
-			x.rows = make([]row, tt.rows)
-			for i := range tt.want + 2 {
-				x.add(strconv.Itoa(i))
-			}
-			if _, last := x.shapes[strconv.Itoa(tt.want+1)]; len(x.shapes) != tt.want || len(x.keys) != tt.want || !last {
-				t.Errorf("%d shapes are kept (the last: %v), want %d", len(x.shapes), last, tt.want)
-			}
-		})
+	if len(kinds) > 24 {
+		t.Errorf("500 amounts of CPU have %d rankings, want at most 24", len(kinds))
 	}
 }
 
@@ -275,7 +231,7 @@ func TestIndexFollows(t *testing.T) {
 			t.Fatal(status)
 		}
 		c := stateOf(t, cs)
-		return c.shape.room
+		return c.ranking.Room()
 	}
 	if got := fits(s.infos); got != 0 {
 		t.Errorf("%d nodes of four cards can take five", got)

@@ -228,11 +228,11 @@ func (n *nodes) last(name string) *entry {
 
 // retain drops the nodes that the snapshot does not list any more: a cycle on an older
 // one would bring them back if an event did.
-func (n *nodes) retain(listed map[string]int) {
+func (n *nodes) retain(listed func(name string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for name, e := range n.entries {
-		if _, ok := listed[name]; !ok {
+		if !listed(name) {
 			n.stock(e, nil)
 			delete(n.entries, name)
 		}

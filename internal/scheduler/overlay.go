@@ -57,12 +57,11 @@ func (p *pods) takeChanged(names []string) (all []string, version uint64) {
 }
 
 // retain drops the nodes that are not listed. Reservations stay until their pods end.
-func (p *pods) retain(listed map[string]int) {
+func (p *pods) retain(listed func(name string) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.nodes, func(name string, n *nodeOverlay) bool {
-		_, ok := listed[name]
-		return !ok && len(n.reserved) == 0
+		return !listed(name) && len(n.reserved) == 0
 	})
 }
 
@@ -90,11 +89,11 @@ func (p *pods) reservations() (count int) {
 }
 
 // reservedElsewhere returns the reservations on nodes that are not listed.
-func (p *pods) reservedElsewhere(listed map[string]int) (out []*reservation) {
+func (p *pods) reservedElsewhere(listed func(name string) bool) (out []*reservation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, n := range p.nodes {
-		if _, ok := listed[name]; !ok {
+		if !listed(name) {
 			out = append(out, n.reserved...)
 		}
 	}

@@ -275,8 +275,8 @@ func TestRefreshOfNothingNew(t *testing.T) {
 	x.refresh(s.infos)
 	s.shared.pods.dropReservation("uid-p")
 	x.refresh(s.infos)
-	if !slices.Equal(x.stale, []int{7}) {
-		t.Errorf("rows %v were made again, want row 7 alone", x.stale)
+	if !slices.Equal(x.stale, s.infos[7:8]) {
+		t.Errorf("%d nodes were made again, want n7 alone", len(x.stale))
 	}
 	x.refresh(s.infos)
 	if len(x.stale) != 0 {

@@ -123,15 +123,15 @@ func (p *Plugin) complete(c *cycle, pod *corev1.Pod, m fwk.NodeToStatusReader) f
 		return m
 	}
 	filter := p.nodeFilter(pod)
-	for i := range p.shared.index.rows {
-		row := &p.shared.index.rows[i]
+	for _, id := range p.shared.index.listed {
+		row := &p.shared.index.rows[id]
 		name := row.entry.node.Name
 		if excluded := filter.Exclusion(&cluster.Facts{Name: name, Node: row.info.Node()}); excluded.Kind != 0 {
 			refusal := place.Excluded(excluded.Kind)
 			statuses.Set(name, status(&refusal))
 			continue
 		}
-		if len(c.kept) == 0 || c.kept[i] {
+		if c.kept == nil || c.kept.Has(name) {
 			continue
 		}
 		if _, refusal := place.Fit(row.entry.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {

@@ -46,7 +46,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, start: start, findings: &findings{}}
 	cs.Write(stateKey, c)
 	c.prefer.Demand = demand
-	c.shape = p.shared.index.shapeOf(c)
+	c.ranking = p.shared.index.board.Ranking(&ask.Request, &c.prefer)
 	return p.narrow(c, pod), nil
 }
 
@@ -62,21 +62,29 @@ func (p *Plugin) narrow(c *cycle, pod *corev1.Pod) *fwk.PreFilterResult {
 	if narrowsItself(pod) {
 		return nil
 	}
-	keep, n := c.shape.fits, c.shape.room
-	if n == 0 {
-		keep, n = c.shape.hope, members(c.shape.hope)
+	x, n := p.shared.index, c.ranking.Room()
+	hopes := n == 0
+	keeps := func(id place.NodeID) bool {
+		_, fits, hope := c.ranking.At(id)
+		return fits || hopes && hope
 	}
-	if n == 0 || n*2 >= len(p.shared.index.rows) {
-		return nil
-	}
-	c.kept = keep
-	names := make(sets.Set[string], n)
-	for i, in := range keep {
-		if in {
-			names.Insert(p.shared.index.rows[i].entry.node.Name)
+	if hopes {
+		for _, id := range x.listed {
+			if keeps(id) {
+				n++
+			}
 		}
 	}
-	return &fwk.PreFilterResult{NodeNames: names}
+	if n == 0 || n*2 >= len(x.listed) {
+		return nil
+	}
+	c.kept = make(sets.Set[string], n)
+	for _, id := range x.listed {
+		if keeps(id) {
+			c.kept.Insert(x.board.Node(id).Name)
+		}
+	}
+	return &fwk.PreFilterResult{NodeNames: c.kept}
 }
 
 // narrowsItself reports whether other plugins may leave out nodes for this pod,

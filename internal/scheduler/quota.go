@@ -228,8 +228,8 @@ const filterNodes = 16
 func (c *budgetCheck) largestFor(pod *corev1.Pod) (largest gpu.MiB) {
 	x, filter := c.plugin.shared.index, c.plugin.nodeFilter(pod)
 	c.nodes += filterNodes
-	for i := range x.rows {
-		row := &x.rows[i]
+	for _, id := range x.listed {
+		row := &x.rows[id]
 		card := row.entry.node.Topology().LargestCard()
 		if card <= largest {
 			continue

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -33,9 +35,8 @@ func (p cardProfile) RunPreFilterPlugins(ctx context.Context, cs fwk.CycleState,
 		return result, status, plugins
 	}
 	s := &search{cardProfile: p, cycle: c, cs: cs, pod: pod, allowed: result}
-	defer s.restore()
 	if best := s.run(ctx); best != nil {
-		c.candidates, c.found = c.shape.room, best
+		c.candidates, c.found = c.ranking.Room(), best
 		return &fwk.PreFilterResult{NodeNames: sets.New(best.Node().Name)}, status, plugins
 	}
 	return result, status, plugins
@@ -59,69 +60,82 @@ type search struct {
 	cs      fwk.CycleState
 	pod     *corev1.Pod
 	allowed *fwk.PreFilterResult
-	// taken are the rows that were taken out of the shape's order, and nominated
-	// the candidates among them that other pods are nominated to, the best last.
-	taken     []int
+	// nominated are the candidates so far that other pods are nominated to, the best
+	// last.
 	nominated []candidate
+}
+
+// candidate is a node and what it is worth to the pod.
+type candidate struct {
+	id    place.NodeID
+	worth place.Worth
 }
 
 // run returns the best node that every plugin accepts, if there is one. One node is asked first,
 // since it mostly is the one, and more at once each time that none was.
 func (s *search) run(ctx context.Context) fwk.NodeInfo {
-	infos := s.shared.index.rows
-	for size := 1; ; size *= 4 {
-		batch := make([]int, 0, size)
-		for len(batch) < size {
-			row, ok := s.next()
-			if !ok {
-				break
+	size, batch := 1, []fwk.NodeInfo(nil)
+	for id := range s.candidates() {
+		if batch = append(batch, s.shared.index.rows[id].info); len(batch) < size {
+			continue
+		}
+		if found := s.firstAccepted(ctx, batch); found != nil || ctx.Err() != nil {
+			return found
+		}
+		size, batch = 4*size, batch[:0]
+	}
+	return s.firstAccepted(ctx, batch)
+}
+
+// firstAccepted returns the first of the nodes that every plugin accepts, if there is
+// one.
+func (s *search) firstAccepted(ctx context.Context, batch []fwk.NodeInfo) fwk.NodeInfo {
+	accepted := make([]bool, len(batch))
+	ask := func(i int) {
+		accepted[i] = s.RunFilterPluginsWithNominatedPods(ctx, s.cs, s.pod, batch[i]).IsSuccess()
+	}
+	if len(batch) == 1 {
+		ask(0)
+	} else {
+		s.Parallelizer().Until(ctx, len(batch), ask, "BestNode")
+	}
+	if i := slices.Index(accepted, true); i >= 0 && ctx.Err() == nil {
+		return batch[i]
+	}
+	return nil
+}
+
+// candidates returns the nodes to choose from, the best first. A node that other pods
+// are nominated to is worth what it is worth with them there.
+func (s *search) candidates() iter.Seq[place.NodeID] {
+	board := s.shared.index.board
+	return func(yield func(place.NodeID) bool) {
+		for id, worth := range s.cycle.ranking.Best() {
+			for n := len(s.nominated); n > 0; n = len(s.nominated) {
+				best := s.nominated[n-1]
+				if !board.Better(best.id, best.worth, id, worth) {
+					break
+				}
+				if s.nominated = s.nominated[:n-1]; !yield(best.id) {
+					return
+				}
 			}
-			batch = append(batch, row)
+			if s.isCandidate(id) && !yield(id) {
+				return
+			}
 		}
-		if len(batch) == 0 {
-			return nil
-		}
-		accepted := make([]bool, len(batch))
-		ask := func(i int) {
-			accepted[i] = s.RunFilterPluginsWithNominatedPods(ctx, s.cs, s.pod, infos[batch[i]].info).IsSuccess()
-		}
-		if len(batch) == 1 {
-			ask(0)
-		} else {
-			s.Parallelizer().Until(ctx, len(batch), ask, "BestNode")
-		}
-		if i := slices.Index(accepted, true); i >= 0 && ctx.Err() == nil {
-			return infos[batch[i]].info
+		for _, c := range slices.Backward(s.nominated) {
+			if !yield(c.id) {
+				return
+			}
 		}
 	}
 }
 
-// next returns the best node that was not asked yet. A node that other pods are
-// nominated to is worth what it is worth with them there.
-func (s *search) next() (row int, ok bool) {
-	shape := s.cycle.shape
-	for {
-		top, ok := shape.order.top()
-		if n := len(s.nominated); n > 0 && (!ok || s.shared.index.before(s.nominated[n-1], candidate{top, shape.worths[top]})) {
-			row, s.nominated = s.nominated[n-1].row, s.nominated[:n-1]
-			return row, true
-		}
-		if !ok {
-			return 0, false
-		}
-		shape.order.update(top, false, shape.better)
-		s.taken = append(s.taken, top)
-		if s.isCandidate(top) {
-			return top, true
-		}
-	}
-}
-
-// isCandidate reports whether the row, which was taken out of the order, is next.
-// Nodes that had better not be used are left to kube-scheduler, in case there are
-// no others.
-func (s *search) isCandidate(row int) bool {
-	info := s.shared.index.rows[row].info
+// isCandidate reports whether the node is the next one to ask. Nodes that had better
+// not be used are left to kube-scheduler, in case there are no others.
+func (s *search) isCandidate(id place.NodeID) bool {
+	info := s.shared.index.rows[id].info
 	node := info.Node()
 	if !s.allowed.AllNodes() && !s.allowed.NodeNames.Has(node.Name) || s.isAvoided(node) {
 		return false
@@ -131,14 +145,13 @@ func (s *search) isCandidate(row int) bool {
 		return true
 	}
 	if worth, room := s.cycle.plugin.worth(s.cycle, s.pod, info, others); room {
-		c := candidate{row: row, worth: worth}
-		at, _ := slices.BinarySearchFunc(s.nominated, c, func(a, b candidate) int {
-			if s.shared.index.before(b, a) {
+		at, _ := slices.BinarySearchFunc(s.nominated, candidate{id, worth}, func(a, b candidate) int {
+			if s.shared.index.board.Better(b.id, b.worth, a.id, a.worth) {
 				return -1
 			}
 			return 1
 		})
-		s.nominated = slices.Insert(s.nominated, at, c)
+		s.nominated = slices.Insert(s.nominated, at, candidate{id, worth})
 	}
 	return false
 }
@@ -147,14 +160,6 @@ func (s *search) isCandidate(row int) bool {
 // has a taint that asks pods like this one to stay away, or its lock is stuck.
 func (s *search) isAvoided(node *corev1.Node) bool {
 	return cluster.Avoids(s.pod, node, s.cycle.plugin.compares) || s.cycle.plugin.isStuck(s.pod, node)
-}
-
-// restore puts the rows back into the order.
-func (s *search) restore() {
-	shape := s.cycle.shape
-	for _, row := range s.taken {
-		shape.order.update(row, true, shape.better)
-	}
 }
 
 // ranksByCards reports whether none of the plugins would rank nodes for a pod with

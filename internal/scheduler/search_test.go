@@ -19,10 +19,7 @@ import (
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
@@ -152,9 +149,7 @@ func (w *choices) end(t *testing.T) {
 	pod := w.running[i]
 	w.running = slices.Delete(w.running, i, i+1)
 	gputest.Must(t, w.Cache.RemovePod(klog.Background(), pod))
-	n := w.snapshot.Nodes[slices.IndexFunc(w.snapshot.Nodes, func(n *ledger.Node) bool { return n.Name == pod.Spec.NodeName })]
-	n.Release(allocation.HolderOf(pod))
-	n.FreeCPU += gpu.MilliCPU(pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
+	w.placer.End(pod)
 }
 
 // TestSearch: the search gives kube-scheduler one node or leaves everything to it.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
@@ -30,16 +31,16 @@ type cycle struct {
 	whatIf bool
 	// start is when the attempt began.
 	start time.Time
-	// shape is what is known of requests like this one.
-	shape *shape
+	// ranking is what the nodes answer to requests like this one.
+	ranking *place.Ranking
 	// scored are the nodes to choose from, and candidates is how many of them had
 	// room when they were compared; one alone is not.
 	scored     []fwk.NodeInfo
 	candidates int
 	// found is the node that the search has found, unless it is nil.
 	found fwk.NodeInfo
-	// kept has the rows that PreFilter left over; nil: it left out none.
-	kept []bool
+	// kept has the nodes that PreFilter left over; nil: it left out none.
+	kept sets.Set[string]
 	*findings
 }
 
@@ -102,8 +103,9 @@ func (c *cycle) ranked(scores fwk.NodeScoreList, x *index) []rankedNode {
 		if noted, ok := c.ranks[scores[i].Name]; ok {
 			order[i].rank = noted
 		} else if i < len(c.scored) && c.scored[i].Node().Name == scores[i].Name {
-			if row, ok := x.row(c.scored[i]); ok {
-				order[i].rank = rank{worth: c.shape.worths[row], room: c.shape.fits[row]}
+			if id, ok := x.row(c.scored[i]); ok {
+				worth, fits, _ := c.ranking.At(id)
+				order[i].rank = rank{worth: worth, room: fits}
 			}
 		}
 	}
@@ -155,7 +157,7 @@ func (f *findings) evicting(node string) string {
 
 // Clone is called before pods are added to or removed from a node.
 func (c *cycle) Clone() fwk.StateData {
-	return &cycle{plugin: c.plugin, ask: c.ask, prefer: c.prefer, whatIf: true, start: c.start, shape: c.shape, kept: c.kept, findings: c.findings}
+	return &cycle{plugin: c.plugin, ask: c.ask, prefer: c.prefer, whatIf: true, start: c.start, ranking: c.ranking, kept: c.kept, findings: c.findings}
 }
 
 func readState(cs fwk.CycleState) (*cycle, error) {

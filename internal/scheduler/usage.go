@@ -10,6 +10,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/quota"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -75,10 +76,8 @@ func (u *usage) refresh(x *index, relisted bool) {
 	case relisted:
 		u.begin(x)
 	default:
-		for _, i := range x.stale {
-			if x.changed[i] == x.epoch {
-				u.count(x, i)
-			}
+		for _, id := range x.changed {
+			u.count(x, id)
 		}
 	}
 }
@@ -88,12 +87,12 @@ func (u *usage) begin(x *index) {
 	u.mu.Lock()
 	u.strays, u.begun = nil, true
 	u.mu.Unlock()
-	u.total, u.classes, u.rows = amounts{}, map[string]map[quota.Class]struct{}{}, make([]amounts, len(x.rows))
-	for i := range x.rows {
-		u.count(x, i)
+	u.total, u.classes, u.rows = amounts{}, map[string]map[quota.Class]struct{}{}, nil
+	for _, id := range x.listed {
+		u.count(x, id)
 	}
 	u.apart = map[types.UID]*apartPod{}
-	for _, res := range x.nodes.pods.reservedElsewhere(x.byName) {
+	for _, res := range x.nodes.pods.reservedElsewhere(x.has) {
 		u.apart[res.uid] = &apartPod{res.pod, quota.Held(nil, &res.ask.Request)}
 	}
 	bound, _ := u.pods.List(labels.Everything()) // of a store, which returns no error
@@ -104,7 +103,7 @@ func (u *usage) begin(x *index) {
 
 // addApart takes in a pod that is bound to a node that is not listed.
 func (u *usage) addApart(x *index, pod *corev1.Pod) {
-	if _, listed := x.byName[pod.Spec.NodeName]; listed || u.apart[pod.UID] != nil || !wire.Holds(pod) || !quota.Counts(pod, nil) {
+	if x.has(pod.Spec.NodeName) || u.apart[pod.UID] != nil || !wire.Holds(pod) || !quota.Counts(pod, nil) {
 		return
 	}
 	if ask, _ := request.ReadBound(pod); ask != nil {
@@ -122,15 +121,18 @@ func (u *usage) stray(pod *corev1.Pod) {
 }
 
 // count puts what the row adds now in the place of what it added before.
-func (u *usage) count(x *index, i int) {
-	for key, before := range u.rows[i] {
+func (u *usage) count(x *index, id place.NodeID) {
+	for int(id) >= len(u.rows) {
+		u.rows = append(u.rows, nil)
+	}
+	for key, before := range u.rows[id] {
 		u.add(key, before.Negated())
 	}
-	u.rows[i] = amounts{}
-	x.rows[i].entry.held(func(pod *corev1.Pod, a ledger.Amounts) {
-		u.rows[i].add(classed{pod.Namespace, quota.ClassOf(pod)}, a)
+	u.rows[id] = amounts{}
+	x.rows[id].entry.held(func(pod *corev1.Pod, a ledger.Amounts) {
+		u.rows[id].add(classed{pod.Namespace, quota.ClassOf(pod)}, a)
 	})
-	for key, now := range u.rows[i] {
+	for key, now := range u.rows[id] {
 		u.add(key, now)
 	}
 }
@@ -194,7 +196,7 @@ func (u *usage) holdApart(x *index, namespace string) (out []*apartPod) {
 				node, holds = res.node, true
 			}
 		}
-		if _, listed := x.byName[node]; holds && !listed {
+		if holds && !x.has(node) {
 			out = append(out, a)
 		}
 	}
@@ -205,8 +207,8 @@ func (u *usage) holdApart(x *index, namespace string) (out []*apartPod) {
 func (x *index) largest() gpu.MiB {
 	if u := &x.usage; u.largest == 0 || u.supply != x.nodes.supplyVersion() {
 		u.largest, u.supply = 0, x.nodes.supplyVersion()
-		for i := range x.rows {
-			u.largest = max(u.largest, x.rows[i].entry.node.Topology().LargestCard())
+		for _, id := range x.listed {
+			u.largest = max(u.largest, x.rows[id].entry.node.Topology().LargestCard())
 		}
 	}
 	return x.usage.largest

@@ -14,15 +14,16 @@ import (
 // kube-scheduler place them. Here they go to the server with the most CPU left
 // for each card that is free.
 type daybreak struct {
-	cards        ranking[place.Worth]
+	*world
+	board *place.Board
+	// versions are those of the servers when they were put on the board.
+	versions     []int
 	withoutCards ranking[float64]
 	learner      *place.Learner
-	prefer       place.Preference
 }
 
 func newDaybreak(w *world) policy {
-	d := &daybreak{learner: place.NewLearner()}
-	d.cards = ranking[place.Worth]{world: w, ask: d.ask, compare: place.Worth.Compare}
+	d := &daybreak{world: w, board: place.NewBoard(), versions: make([]int, len(w.servers)), learner: place.NewLearner()}
 	d.withoutCards = ranking[float64]{world: w, compare: cmp.Compare[float64], ask: func(s *server, k *kind) (float64, gpu.Set, bool) {
 		return float64(s.FreeCPU-k.cpu) / float64(s.free+1), 0, s.admits(k)
 	}}
@@ -40,20 +41,26 @@ func (d *daybreak) place(k *kind) (server int, cards gpu.Set, ok bool) {
 	if k.cards == 0 {
 		return d.withoutCards.place(k)
 	}
-	if demand := d.learner.Demand(); demand != d.prefer.Demand {
-		d.prefer.Demand = demand
-		d.cards.epoch++
+	for i, s := range d.servers {
+		if d.versions[i] != s.version {
+			d.versions[i] = s.version
+			d.board.Set(s.Node) // its NodeID is the position
+		}
 	}
-	return d.cards.place(k)
-}
-
-func (d *daybreak) ask(s *server, k *kind) (worth place.Worth, cards gpu.Set, fits bool) {
-	if !s.admits(k) {
-		return worth, 0, false
+	prefer := place.Preference{Demand: d.learner.Demand()}
+	var most place.Worth
+	t := tie{world: d.world}
+	for id, worth := range d.board.Ranking(&k.request, &prefer).Best() {
+		if ok && (worth != most || t.ties != TiesRandom) {
+			break
+		}
+		if d.servers[id].admits(k) && (!ok || t.replaces(0)) {
+			server, most, ok = int(id), worth, true
+		}
 	}
-	offer, refusal := place.Fit(s.Node, &k.request, &d.prefer)
-	if refusal.Code != place.Fits {
-		return worth, 0, false
+	if !ok {
+		return 0, 0, false
 	}
-	return place.Rank(&offer, &d.prefer), offer.Cards(0), true
+	offer, _ := place.Fit(d.servers[server].Node, &k.request, &prefer)
+	return server, offer.Cards(0), true
 }

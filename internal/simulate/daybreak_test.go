@@ -27,7 +27,7 @@ func TestDaybreakIsTheCore(t *testing.T) {
 	at := map[string]*server{}
 	for _, s := range servers {
 		supply[s.model] += s.cards()
-		at[s.Name] = s
+		at[s.name] = s
 	}
 	learner.SetSupply(supply)
 	var want []Placement
@@ -49,18 +49,20 @@ func TestDaybreakIsTheCore(t *testing.T) {
 	}
 }
 
-// choose asks the core among the servers that CPU, memory and model leave.
-func choose(servers []*server, k *kind, l *place.Learner) Placement {
+// choose asks the core about each server that CPU, memory and model leave, and takes
+// the first of the best.
+func choose(servers []*server, k *kind, l *place.Learner) (best Placement) {
 	l.Observe(&k.request)
-	var open []*ledger.Node
+	prefer := place.Preference{Demand: l.Demand()}
+	var most place.Worth
 	for _, s := range servers {
-		if s.admits(k) {
-			open = append(open, s.Node)
+		offer, refusal := place.Fit(s.Node, &k.request, &prefer)
+		if refusal.Code != place.Fits || !s.admits(k) {
+			continue
+		}
+		if worth := place.Rank(&offer, &prefer); !best.Placed || worth.Compare(most) > 0 {
+			best, most = Placement{Placed: true, Node: s.name, Cards: offer.Cards(0)}, worth
 		}
 	}
-	best, offer, _, ok := place.Choose(open, &k.request, &place.Preference{Demand: l.Demand()})
-	if !ok {
-		return Placement{}
-	}
-	return Placement{Placed: true, Node: open[best].Name, Cards: offer.Cards(0)}
+	return best
 }

@@ -161,7 +161,7 @@ func (e *engine) start(j int) (bool, error) {
 	n := e.servers[server]
 	if !n.takes(k, cards) {
 		return false, fmt.Errorf("job %d asks for %d cards with %d%% of each, and was given cards %v of %s, where %v have room",
-			j, k.cards, k.share, cards.Indices(), n.Name, n.room(k).Indices())
+			j, k.cards, k.share, cards.Indices(), n.name, n.room(k).Indices())
 	}
 	e.meter.start(j, k, e.now-job.arrives, n, cards)
 	if err := n.book(holder(j), k, cards); err != nil {

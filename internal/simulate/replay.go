@@ -171,7 +171,7 @@ func (m *traceMeter) pass(_, _, _ float64) {}
 
 func (m *traceMeter) start(j int, k *kind, _ float64, s *server, cards gpu.Set) {
 	if m.placements != nil {
-		m.placements[j] = Placement{Placed: true, Node: s.Name, Cards: cards}
+		m.placements[j] = Placement{Placed: true, Node: s.name, Cards: cards}
 	}
 	m.arrived(k, true)
 }

@@ -10,6 +10,9 @@ import (
 // server is a node of a run: its account, and what the account has no room for.
 type server struct {
 	*ledger.Node
+	// name is the server's own. The account's name is its position, since a board
+	// takes the first by name of nodes that are worth the same.
+	name     string
 	position int
 	model    string
 	memory   gpu.MiB // free, of the host
@@ -22,7 +25,7 @@ type server struct {
 
 func newServer(position int, name string, t *gpu.Topology) *server {
 	s := &server{
-		Node: ledger.NewNode(name, t, ledger.Serves{Whole: true, Slices: true}), position: position,
+		Node: ledger.NewNode(fmt.Sprintf("%06d", position), t, ledger.Serves{Whole: true, Slices: true}), name: name, position: position,
 		free: int64(t.Len()) * wholeCard, holds: map[string]int{}, version: 1,
 	}
 	if t.Len() > 0 {

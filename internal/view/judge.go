@@ -40,6 +40,8 @@ type verdict struct {
 // once: those of a job usually do.
 type judge struct {
 	snapshot *cluster.Snapshot
+	// board has the snapshot's nodes: the NodeID is the position.
+	board *place.Board
 	// policy stands in for pods that name none; Default is the scheduler's own,
 	// where the cluster shows it.
 	policy place.Policy
@@ -52,8 +54,12 @@ type judge struct {
 }
 
 func newJudge(s *cluster.Snapshot, policy place.Policy) *judge {
+	board := place.NewBoard()
+	for _, n := range s.Nodes {
+		board.Set(n)
+	}
 	return &judge{
-		snapshot: s, policy: policy, verdicts: map[string]*verdict{},
+		snapshot: s, board: board, policy: policy, verdicts: map[string]*verdict{},
 		demand:  sync.OnceValue(func() *place.Demand { return s.Learner(s.Pending, nil).Demand() }),
 		budgets: sync.OnceValue(func() *budgets { return newBudgets(s) }),
 	}
@@ -89,7 +95,7 @@ func (j *judge) policyFor(pod *corev1.Pod) (policy place.Policy, known bool) {
 
 // of returns the verdict on a pod, nothing booked in between.
 func (j *judge) of(pod *corev1.Pod, ask *request.PodRequest) *verdict {
-	key := fmt.Sprintf("%+v %+v %s %s", ask.Request, ask.Prefer, limitsOf(pod), j.budgets().covering(pod))
+	key := fmt.Sprintf("%q %s %s", place.KeyOf(&ask.Request, &ask.Prefer), limitsOf(pod), j.budgets().covering(pod))
 	if v, ok := j.verdicts[key]; ok {
 		return v
 	}
@@ -118,32 +124,43 @@ func (j *judge) decide(pod *corev1.Pod, ask *request.PodRequest, demand *place.D
 	v.excluded, avoided = j.excluded(pod)
 	prefer := ask.Prefer
 	prefer.Demand = demand
-	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 && !avoided[i] })
-	best, offer, refusals, ok := place.Choose(usable.nodes, &ask.Request, &prefer)
-	if !ok && slices.Contains(avoided, true) {
-		usable = j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
-		best, offer, refusals, ok = place.Choose(usable.nodes, &ask.Request, &prefer)
+	usable := func(i place.NodeID) bool { return v.excluded[i].Kind == 0 }
+	ranking := j.board.Ranking(&ask.Request, &prefer)
+	best, ok := first(ranking, func(i place.NodeID) bool { return usable(i) && !avoided[i] })
+	if !ok {
+		best, ok = first(ranking, usable)
 	}
 	if ok {
-		v.fits, v.best, v.offer = true, usable.at[best], offer
+		v.fits, v.best = true, int(best)
+		v.offer, _ = place.Fit(j.board.Node(best), &ask.Request, &prefer)
 		v.estimate = j.estimate(pod, ask, demand)
 		return v
 	}
 	v.refusals = make([]place.Refusal, len(j.snapshot.Nodes))
-	for i := range v.refusals {
+	for i, n := range j.snapshot.Nodes {
 		v.refusals[i] = place.Excluded(v.excluded[i].Kind)
-	}
-	for k, i := range usable.at {
-		v.refusals[i] = refusals[k]
+		if usable(place.NodeID(i)) {
+			_, v.refusals[i] = place.Fit(n, &ask.Request, &prefer)
+		}
 	}
 	v.reasons, v.summary = place.Reasons(v.refusals), place.Summarize(v.refusals)
 	if text := j.unselected(pod, v.excluded); text != "" {
 		v.summary += "; " + text
 	}
-	if i, ok := j.barred(v, ask, &prefer); ok {
+	if i, ok := first(ranking, func(i place.NodeID) bool { return v.excluded[i].Kind >= place.Cordoned }); ok {
 		v.summary += fmt.Sprintf("; %s has room, but %s", j.snapshot.Nodes[i].Name, v.excluded[i].Message)
 	}
 	return v
+}
+
+// first returns the best node that is wanted, if there is one.
+func first(ranking *place.Ranking, wanted func(place.NodeID) bool) (id place.NodeID, ok bool) {
+	for id := range ranking.Best() {
+		if wanted(id) {
+			return id, true
+		}
+	}
+	return 0, false
 }
 
 // excluded says of each node whether the pod may use it, and whether it should
@@ -187,33 +204,6 @@ func (j *judge) unselected(pod *corev1.Pod, excluded []cluster.Exclusion) string
 		return "no node has the label " + missing[0]
 	}
 	return "no node has any of the labels " + strings.Join(missing, ", ")
-}
-
-// picked is some nodes of a snapshot, and where they are in it.
-type picked struct {
-	nodes []*ledger.Node
-	at    []int
-}
-
-func (j *judge) pick(wanted func(i int) bool) picked {
-	var p picked
-	for i, n := range j.snapshot.Nodes {
-		if wanted(i) {
-			p.nodes, p.at = append(p.nodes, n), append(p.at, i)
-		}
-	}
-	return p
-}
-
-// barred returns the best node that has room but takes no pods, or not this one,
-// for a reason that lies with the node.
-func (j *judge) barred(v *verdict, ask *request.PodRequest, prefer *place.Preference) (int, bool) {
-	off := j.pick(func(i int) bool { return v.excluded[i].Kind >= place.Cordoned })
-	best, _, _, ok := place.Choose(off.nodes, &ask.Request, prefer)
-	if !ok {
-		return 0, false
-	}
-	return off.at[best], true
 }
 
 // What an answer goes by without being sure.

@@ -168,10 +168,21 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	}
 	p.judge.budgets().used.Add(p.judge.budgets().limits, quota.Pod{Pod: pod, Amounts: quota.Held(node, &ask.Request)})
 	node.FreeCPU = max(0, node.FreeCPU-request.CPUOnNode(pod))
+	p.judge.board.Set(node)
 	out.Node = node.Name
 	out.Containers = renderContainers(node, &holding)
 	out.Annotations, err = allocation.Annotations(node, ask, &holding, p.now())
 	return out, err
+}
+
+// End takes a pod that has ended off its node.
+func (p *Placer) End(pod *corev1.Pod) {
+	if id, ok := p.judge.board.Find(pod.Spec.NodeName); ok {
+		n := p.judge.board.Node(id)
+		n.Release(allocation.HolderOf(pod))
+		n.FreeCPU += request.CPUOnNode(pod)
+		p.judge.board.Set(n)
+	}
 }
 
 // rejected returns the pods that come with a node and that admission would reject.
@@ -226,10 +237,11 @@ func (j *judge) preempts(pod *corev1.Pod, ask *request.PodRequest, v *verdict) *
 // adviser returns the search for advice on the nodes that the pod may use, with the
 // pods of each node that may end.
 func (j *judge) adviser(ask *request.PodRequest, v *verdict, pods func(i int) []*corev1.Pod) *adviser {
-	usable := j.pick(func(i int) bool { return v.excluded[i].Kind == 0 })
-	a := &adviser{nodes: usable.nodes, ask: ask}
-	for _, i := range usable.at {
-		a.pods, a.refusals = append(a.pods, pods(i)), append(a.refusals, v.refusals[i])
+	a := &adviser{ask: ask}
+	for i, n := range j.snapshot.Nodes {
+		if v.excluded[i].Kind == 0 {
+			a.nodes, a.pods, a.refusals = append(a.nodes, n), append(a.pods, pods(i)), append(a.refusals, v.refusals[i])
+		}
 	}
 	return a
 }

@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
-// CorePlan is decisions without a cluster: every node is asked, and the best one
-// gets the pod.
+// CorePlan is decisions without a cluster: the best node of a board gets the pod.
 type CorePlan struct {
 	Nodes    []int  `json:"nodes"`
 	Pods     int    `json:"pods"`
@@ -65,7 +63,7 @@ func (b *bench) core(ctx context.Context, result *Result) error {
 
 // core is accounts of nodes and requests that come to them.
 type core struct {
-	nodes    []*ledger.Node
+	board    *place.Board
 	requests []*request.PodRequest
 	learner  *place.Learner
 }
@@ -76,7 +74,7 @@ func newCore(p *Plan, nodes int) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &core{learner: place.NewLearner()}
+	c := &core{board: place.NewBoard(), learner: place.NewLearner()}
 	workload := p.Workloads[p.Core.Workload]
 	for _, pod := range p.backlog(&workload, p.Core.Pods) {
 		ask, problems := request.Read(pod)
@@ -96,7 +94,7 @@ func newCore(p *Plan, nodes int) (*core, error) {
 		for k := range random.IntN(2 * t.Len()) {
 			c.put(n, c.requests[random.IntN(len(c.requests))], fmt.Sprintf("%d-%d", i, k))
 		}
-		c.nodes = append(c.nodes, n)
+		c.board.Set(n)
 	}
 	return c, nil
 }
@@ -112,21 +110,22 @@ func (c *core) decide() CoreFigures {
 	var before, after runtime.MemStats
 	runtime.GC()
 	demand := c.learner.Demand()
-	c.best(&c.requests[0].Request, &place.Preference{Demand: demand}) // what is kept with a node is made once
+	for _, ask := range c.requests { // what is kept of nodes and of kinds of request is made once
+		c.best(ask, demand)
+	}
 	runtime.ReadMemStats(&before)
 	start := usedCPU()
 	for i, ask := range c.requests {
-		prefer := ask.Prefer
-		prefer.Demand = demand
-		if n, offer := c.best(&ask.Request, &prefer); n != nil {
+		if n, offer := c.best(ask, demand); n != nil {
 			n.Book(n.Holding(&offer, ledger.Holder(fmt.Sprintf("pod-%d", i)), &ask.Request))
+			c.board.Set(n)
 		}
 	}
 	took := usedCPU() - start
 	runtime.ReadMemStats(&after)
 	count := float64(len(c.requests))
 	return CoreFigures{
-		Nodes: len(c.nodes), Microseconds: float64(took.Microseconds()) / count,
+		Nodes: c.board.Len(), Microseconds: float64(took.Microseconds()) / count,
 		Allocations: float64(after.Mallocs-before.Mallocs) / count,
 	}
 }
@@ -141,17 +140,13 @@ func usedCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// best returns the node that is best for the request.
-func (c *core) best(r *gpu.PodRequest, p *place.Preference) (best *ledger.Node, offer ledger.Offer) {
-	var most place.Worth
-	for _, n := range c.nodes {
-		o, refusal := place.Fit(n, r, p)
-		if refusal.Code != place.Fits {
-			continue
-		}
-		if worth := place.Rank(&o, p); best == nil || worth.Compare(most) > 0 {
-			best, offer, most = n, o, worth
-		}
+// best returns the node that is best for the request, and its cards.
+func (c *core) best(ask *request.PodRequest, demand *place.Demand) (*ledger.Node, ledger.Offer) {
+	prefer := ask.Prefer
+	prefer.Demand = demand
+	for id := range c.board.Ranking(&ask.Request, &prefer).Best() {
+		offer, _ := place.Fit(c.board.Node(id), &ask.Request, &prefer)
+		return c.board.Node(id), offer
 	}
-	return best, offer
+	return nil, ledger.Offer{}
 }
