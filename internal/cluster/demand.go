@@ -31,41 +31,40 @@ func (s *Snapshot) Waste() (free, useless float64, known bool) {
 // demand returns what pods like those in the cluster would ask for, or nil
 // while there are too few. CPU and models are not looked at here.
 func (s *Snapshot) demand() *place.Demand {
-	l := place.NewLearner()
-	for _, request := range request.Arrivals(s.seen(s.Pending)) {
-		request.CPU, request.Models = 0, nil
-		l.Observe(request)
-	}
-	return l.Latest()
-}
-
-// Learner returns what a scheduler has learned that has seen the pods on the
-// nodes, those that wait, and the given ones, in the order in which they came:
-// all of them, or those that came no later than the one until.
-func (s *Snapshot) Learner(pending []*corev1.Pod, until *corev1.Pod) *place.Learner {
-	l := place.NewLearner()
-	supply := map[string]int{}
-	for _, n := range s.Nodes {
-		t := n.Topology()
-		for c := range t.Healthy().All() {
-			supply[t.Card(c).Model]++
+	c := place.NewCensus()
+	for _, pod := range s.seen() {
+		if ask, _ := request.Read(pod); ask != nil {
+			c.Add(place.KindsOf(&ask.Request), 1)
 		}
 	}
-	l.SetSupply(supply)
-	pods := s.seen(pending)
-	if until != nil {
-		pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return request.ByArrival(p, until) > 0 })
-	}
-	for _, request := range request.Arrivals(pods) {
-		l.Observe(request)
-	}
-	return l
+	return c.Demand()
 }
 
-// seen returns the pods of the cluster that have not ended: of those without a
-// node that are asked about, the given ones.
-func (s *Snapshot) seen(pending []*corev1.Pod) []*corev1.Pod {
-	pods := slices.Concat(pending, s.Waiting, s.Strays)
+// Census counts the pods on the nodes, as the scheduler does, but for those to be left
+// out.
+func (s *Snapshot) Census(without func(*corev1.Pod) bool) *place.Census {
+	c, supply := place.NewCensus(), map[string]int{}
+	for i, n := range s.Nodes {
+		if s.Live && s.Facts[i].Node == nil {
+			continue // the scheduler does not know it either
+		}
+		t := n.Topology()
+		for card := range t.Healthy().All() {
+			supply[t.Card(card).Model]++
+		}
+		for _, pod := range s.Facts[i].Pods {
+			if !without(pod) {
+				c.Add(request.CensusKinds(pod), 1)
+			}
+		}
+	}
+	c.SetSupply(supply)
+	return c
+}
+
+// seen returns the pods of the cluster that have not ended.
+func (s *Snapshot) seen() []*corev1.Pod {
+	pods := slices.Concat(s.Pending, s.Waiting, s.Strays)
 	for i := range s.Facts {
 		pods = append(pods, s.Facts[i].Pods...)
 	}

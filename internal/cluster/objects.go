@@ -180,7 +180,7 @@ func (s *Snapshot) passOver(workloads []*Workload) {
 // second, since 0 stands for no time.
 func (s *Snapshot) Latest() time.Time {
 	latest := time.Unix(1, 0).UTC()
-	for _, pod := range s.seen(s.Pending) {
+	for _, pod := range s.seen() {
 		at, _ := allocation.PredicateTime(pod)
 		for _, t := range []time.Time{pod.CreationTimestamp.Time, at} {
 			if t.After(latest) {

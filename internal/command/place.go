@@ -80,9 +80,7 @@ PriorityClasses of the files or the cluster. PodDisruptionBudgets are not read.
 
 Without nodes in the files, the live cluster is used: that of --kubeconfig and
 --context, else the one of the current context, else the one the command runs in. The
-expected pods are learned from those in the cluster, as by the scheduler, and the
-policy is read from the Lease of the scheduler. If the policy is unknown, or the
-scheduler may know more, a note reports it.
+scheduler's policy is read from its Lease. If it is unknown, a note reports it.
 
 -o json prints one document with the annotations that the scheduler would write and
 the refusal of each node with its code and numbers. If all input comes from files, the

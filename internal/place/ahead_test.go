@@ -19,19 +19,17 @@ type some struct {
 	of   *gpu.PodRequest
 }
 
-// expecting returns the default preference after these pods have come.
-func expecting(t *testing.T, supply map[string]int, came ...some) place.Preference {
+// expecting returns the default preference with these pods there.
+func expecting(t *testing.T, supply map[string]int, there ...some) place.Preference {
 	t.Helper()
-	l := place.NewLearner()
+	c := place.NewCensus()
 	if supply != nil {
-		l.SetSupply(supply)
+		c.SetSupply(supply)
 	}
-	for _, c := range came {
-		for range c.pods {
-			l.Observe(c.of)
-		}
+	for _, s := range there {
+		c.Add(place.KindsOf(s.of), s.pods)
 	}
-	d := l.Latest()
+	d := c.Demand()
 	if d == nil {
 		t.Fatal("too few pods to expect anything")
 	}
@@ -270,83 +268,5 @@ func TestLinksComeFirst(t *testing.T) {
 		if got := nodes[best].Topology().Score(offer.Cards(0)); got != most || offer.Score != most {
 			t.Errorf("seed %d: the cards score %d, want %d", seed, got, most)
 		}
-	}
-}
-
-func TestLearner(t *testing.T) {
-	t.Run("nothing is expected of too few pods", func(t *testing.T) {
-		l := place.NewLearner()
-		for i := range 31 {
-			l.Observe(part(50))
-			if l.Demand() != nil {
-				t.Fatalf("%d pods are enough", i+1)
-			}
-		}
-		l.Observe(gputest.Ask(gpu.Request{}))
-		if l.Demand() != nil {
-			t.Error("a pod that asks for nothing counts")
-		}
-		l.Observe(part(50))
-		if l.Demand() == nil {
-			t.Error("32 pods are not enough")
-		}
-	})
-	t.Run("what is expected stays the same for a while", func(t *testing.T) {
-		l := place.NewLearner()
-		var made []*place.Demand
-		for range 10_000 {
-			l.Observe(part(50))
-			if d := l.Demand(); d != nil && (len(made) == 0 || d != made[len(made)-1]) {
-				made = append(made, d)
-			}
-		}
-		if len(made) < 20 || len(made) > 300 {
-			t.Errorf("%d forecasts for 10 000 pods", len(made))
-		}
-	})
-	t.Run("the supply counts at once", func(t *testing.T) {
-		l := place.NewLearner()
-		for range 100 {
-			l.Observe(onlyOn(part(50), "N260"))
-		}
-		before := l.Demand()
-		l.SetSupply(map[string]int{"N260": 1, "C500": 9})
-		if l.Demand() == before {
-			t.Error("the forecast is the same after the supply was set")
-		}
-	})
-}
-
-// TestLearnerFades: what came long ago gives way to what comes now.
-func TestLearnerFades(t *testing.T) {
-	l := place.NewLearner()
-	nodes := []*ledger.Node{node(cards(2, nil), taken(0, 50), taken(1, 20))}
-	nodes[0].Name = "a"
-	for range 4000 {
-		l.Observe(part(80))
-	}
-	if got := where(t, nodes, part(30), &place.Preference{Demand: l.Demand()}); got != "a: 0" {
-		t.Errorf("with large pods expected the pod goes to %q, want a: 0", got)
-	}
-	for range 40_000 {
-		l.Observe(part(50))
-	}
-	if got := where(t, nodes, part(30), &place.Preference{Demand: l.Demand()}); got != "a: 1" {
-		t.Errorf("with half cards expected the pod goes to %q, want a: 1", got)
-	}
-}
-
-// TestLearnerKeepsTheUsual: a flood of kinds that come once does not wash away
-// the kind that comes all the time.
-func TestLearnerKeepsTheUsual(t *testing.T) {
-	l := place.NewLearner()
-	nodes := []*ledger.Node{node(cards(2, nil), taken(0, 50), taken(1, 20))}
-	nodes[0].Name = "a"
-	for i := range 1500 {
-		l.Observe(part(50))
-		l.Observe(gputest.AskSlice(gpu.Percent(85+i%15), gib*gpu.MiB(1+i%64)))
-	}
-	if got := where(t, nodes, part(30), &place.Preference{Demand: l.Demand()}); got != "a: 1" {
-		t.Errorf("the pod goes to %q, want a: 1, which leaves room for the usual one", got)
 	}
 }

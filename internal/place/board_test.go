@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -32,11 +33,11 @@ func TestBoard(t *testing.T) {
 			w := &boardWalk{T: t, Rand: gputest.Rand(seed), board: place.NewBoard(), nodes: map[string]*ledger.Node{}, held: map[string][]ledger.Holder{}}
 			var demands []*place.Demand
 			for _, n := range []int{0, 40, 400} {
-				l := place.NewLearner()
+				c := place.NewCensus()
 				for range n {
-					l.Observe(usualPod(w.Rand))
+					c.Add(place.KindsOf(usualPod(w.Rand)), 1)
 				}
-				demands = append(demands, l.Demand())
+				demands = append(demands, c.Demand())
 			}
 			var kinds []*gpu.PodRequest
 			for range 6 {
@@ -172,7 +173,7 @@ func TestRankingsAreBounded(t *testing.T) {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
 			board := place.NewBoard()
 			for i := range nodes {
-				board.Set(ledger.NewNode(fmt.Sprint(i), nil, ledger.Serves{}))
+				board.Set(ledger.NewNode(strconv.Itoa(i), nil, ledger.Serves{}))
 			}
 			for i := range want + 2 {
 				board.Ranking(gputest.AskSlice(1, gpu.MiB(1+i)), &place.Preference{})

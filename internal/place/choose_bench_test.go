@@ -22,8 +22,8 @@ func BenchmarkDecision(b *testing.B) {
 		for _, used := range []int{0, 50, 90} {
 			b.Run(fmt.Sprintf("nodes=%d/used=%d%%", 1213*times, used), func(b *testing.B) {
 				r := gputest.Rand(1)
-				nodes, learner := largeCluster(r, times, used)
-				board, p := boardOf(nodes), place.Preference{Demand: learner.Demand()}
+				nodes, demand := largeCluster(r, times, used)
+				board, p := boardOf(nodes), place.Preference{Demand: demand}
 				for range 2000 {
 					board.Ranking(usualPod(r), &p)
 				}
@@ -51,9 +51,9 @@ func BenchmarkDecision(b *testing.B) {
 	}
 }
 
-// largeCluster returns nodes with so many percent of their cards in use, and a
-// learner that has seen the pods.
-func largeCluster(r *rand.Rand, times, percent int) ([]*ledger.Node, *place.Learner) {
+// largeCluster returns nodes with so many percent of their cards in use, and
+// what is expected of the pods to come.
+func largeCluster(r *rand.Rand, times, percent int) ([]*ledger.Node, *place.Demand) {
 	var nodes []*ledger.Node
 	total := 0
 	for _, s := range []struct {
@@ -71,9 +71,9 @@ func largeCluster(r *rand.Rand, times, percent int) ([]*ledger.Node, *place.Lear
 			total += s.cards
 		}
 	}
-	l := place.NewLearner()
+	c := place.NewCensus()
 	for range 4000 {
-		l.Observe(usualPod(r))
+		c.Add(place.KindsOf(usualPod(r)), 1)
 	}
 	for i, left := 0, total*percent; left > 0; i++ {
 		pod, n := usualPod(r), nodes[r.IntN(len(nodes))]
@@ -86,7 +86,7 @@ func largeCluster(r *rand.Rand, times, percent int) ([]*ledger.Node, *place.Lear
 			break // what is left is of no use
 		}
 	}
-	return nodes, l
+	return nodes, c.Demand()
 }
 
 // usualPod draws a pod from a mix of about eighty classes.

@@ -47,7 +47,7 @@ func (m mask) without(o mask) mask { return mask{m[0] &^ o[0], m[1] &^ o[1]} }
 func (m mask) has(i int) bool { return m[i/64]>>(i%64)&1 == 1 }
 
 // Demand is what is expected of the pods to come: which classes, and how much
-// each counts. It is made by a [Learner], never changes, and is laid out so
+// each counts. It is made by a [Census], never changes, and is laid out so
 // that the classes that could use a card are found with a few table lookups.
 type Demand struct {
 	// weights has, by byte of a mask and its value, what the classes in it
@@ -84,16 +84,16 @@ type bound[T cmp.Ordered] struct {
 
 // bounds returns the classes within each limit that a class has, in ascending
 // order.
-func bounds[T cmp.Ordered](classes []seen, limit func(*class) T) []bound[T] {
+func bounds[T cmp.Ordered](classes []class, limit func(*class) T) []bound[T] {
 	var limits []T
 	for i := range classes {
-		limits = append(limits, limit(&classes[i].class))
+		limits = append(limits, limit(&classes[i]))
 	}
 	var out []bound[T]
 	for _, at := range sorted(limits) {
 		b := bound[T]{limit: at}
 		for i := range classes {
-			if limit(&classes[i].class) <= at {
+			if limit(&classes[i]) <= at {
 				add(&b.mask, i)
 			}
 		}
@@ -212,24 +212,23 @@ func (d *Demand) runsOn(model string) mask {
 // demandBuilder puts a Demand together.
 type demandBuilder struct {
 	*Demand
-	classes []seen
+	classes []class
 	weight  []int64
 	// cpu and value are what all pods together take, and count what they weigh
 	// before scarce models are weighed up.
 	cpu, value, count int64
 }
 
-// plain counts what a class takes of CPU and cards.
-func (b *demandBuilder) plain(s *seen) {
-	weight := s.plain()
-	b.count += weight
-	b.cpu += s.count * int64(s.cpu)
-	memory := int64(s.memory.Of(referenceMemory)) * valueUnit / int64(referenceMemory)
-	b.value += weight * (int64(s.compute)*(valueUnit/100) + min(memory, valueUnit))
+// plain counts what the pods of a class take of CPU and cards.
+func (b *demandBuilder) plain(c *weighed) {
+	b.count += c.share
+	b.cpu += c.share * int64(c.cpu) / int64(c.cards)
+	memory := int64(c.memory.Of(referenceMemory)) * valueUnit / int64(referenceMemory)
+	b.value += c.share * (int64(c.compute)*(valueUnit/100) + min(memory, valueUnit))
 }
 
-func (b *demandBuilder) class(s *seen, weight int64) {
-	b.classes = append(b.classes, *s)
+func (b *demandBuilder) class(c *class, weight int64) {
+	b.classes = append(b.classes, *c)
 	b.weight = append(b.weight, weight)
 }
 

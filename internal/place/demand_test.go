@@ -65,7 +65,7 @@ func randomNode(r *rand.Rand) *ledger.Node {
 
 // spelledOut is the definition of fragmentation, without tables: every class
 // that can't use a card counts the card's value.
-func spelledOut(l *Learner, n *ledger.Node, usage []ledger.Usage, cpu gpu.MilliCPU) int64 {
+func spelledOut(census *Census, n *ledger.Node, usage []ledger.Usage, cpu gpu.MilliCPU) int64 {
 	t := n.Topology()
 	widest := t.Healthy().Len()
 	if len(t.Zones()) > 0 {
@@ -86,14 +86,14 @@ func spelledOut(l *Learner, n *ledger.Node, usage []ledger.Usage, cpu gpu.MilliC
 	for c := range t.Healthy().All() {
 		total += value(c)
 	}
-	for i := range l.classes {
-		s := &l.classes[i]
-		weight := s.count * int64(s.cards)
+	for i := range census.basis {
+		s := &census.basis[i]
+		weight := s.share
 		count += weight
-		allCPU += s.count * int64(s.cpu)
+		allCPU += s.share * int64(s.cpu) / int64(s.cards)
 		allValue += weight * (int64(s.compute)*100 + min(10_000, int64(s.memory.Of(64<<10))*10_000/(64<<10)))
-		if s.models != "" && l.all > 0 {
-			weight = dear(l, s)
+		if s.models != "" && census.cards > 0 {
+			weight = dear(census, s)
 			if weight == 0 {
 				continue
 			}
@@ -101,7 +101,7 @@ func spelledOut(l *Learner, n *ledger.Node, usage []ledger.Usage, cpu gpu.MilliC
 		if s.exclusive && s.cards > 1 {
 			joint += weight
 		}
-		usable := usableCards(s, n, usage)
+		usable := usableCards(&s.class, n, usage)
 		for c := range t.Healthy().All() {
 			room := usable
 			if s.exclusive {
@@ -124,7 +124,7 @@ func spelledOut(l *Learner, n *ledger.Node, usage []ledger.Usage, cpu gpu.MilliC
 			case n.CPUKnown && s.cpu > cpu || !room.Has(c):
 				sum += weight * value(c)
 			case !s.exclusive:
-				sum += weight * whenFull(s, t.Card(c), usage[c])
+				sum += weight * whenFull(&s.class, t.Card(c), usage[c])
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func spelledOut(l *Learner, n *ledger.Node, usage []ledger.Usage, cpu gpu.MilliC
 }
 
 // whenFull is what is left of a card's value when slices of the class fill it.
-func whenFull(s *seen, card *gpu.Card, u ledger.Usage) int64 {
+func whenFull(s *class, card *gpu.Card, u ledger.Usage) int64 {
 	memory := s.memory.Of(card.Memory)
 	for int(u.Slots) < card.Slots && (s.compute == 0 || u.Compute+s.compute <= gpu.FullCompute) && u.Memory+memory <= card.Memory {
 		u.Slots++
@@ -153,31 +153,31 @@ func whenFull(s *seen, card *gpu.Card, u ledger.Usage) int64 {
 }
 
 // dear is what a class that needs certain models weighs.
-func dear(l *Learner, s *seen) int64 {
+func dear(census *Census, s *weighed) int64 {
 	var all, compute, weight, asked, cards int64
-	for i := range l.classes {
-		o := &l.classes[i]
-		all += o.count * int64(o.cards)
-		compute += o.count * int64(o.cards) * int64(o.compute)
+	for i := range census.basis {
+		o := &census.basis[i]
+		all += o.share
+		compute += o.share * int64(o.compute)
 		if o.models == s.models {
-			weight += o.count * int64(o.cards)
-			asked += o.count * int64(o.cards) * int64(o.compute)
+			weight += o.share
+			asked += o.share * int64(o.compute)
 		}
 	}
 	for m := range strings.SplitSeq(s.models, "|") {
-		cards += l.supply[m]
+		cards += census.supply[m]
 	}
 	if cards == 0 {
 		return 0
 	}
-	own := s.count * int64(s.cards)
-	pressure := min(1024, 1024*asked/compute*l.all/cards)
+	own := s.share
+	pressure := min(1024, 1024*asked/compute*census.cards/cards)
 	return max(own, own*all/weight*(4*pressure)/1024)
 }
 
 // usableCards returns the cards that could each take one share of the class, as
 // the rules for a pod of the class say.
-func usableCards(s *seen, n *ledger.Node, usage []ledger.Usage) gpu.Set {
+func usableCards(s *class, n *ledger.Node, usage []ledger.Usage) gpu.Set {
 	pod := gpu.PodRequest{Class: s.podClass, QoS: s.qos.Only(), Requests: []gpu.Request{{
 		Cards: s.cards, Whole: s.whole, Exclusive: s.exclusive, Compute: s.compute, Memory: s.memory,
 	}}}
@@ -206,21 +206,21 @@ func runsOn(models, model string) bool {
 func TestFragmentationIsTheDefinition(t *testing.T) {
 	for seed := range uint64(30) {
 		r := gputest.Rand(seed)
-		l := NewLearner()
+		census := NewCensus()
 		if seed%3 > 0 {
-			l.SetSupply(map[string]int{"C500": 100, "C550": 7})
+			census.SetSupply(map[string]int{"C500": 100, "C550": 7})
 		}
 		for range 40 + r.IntN(200) {
-			l.Observe(randomPod(r))
+			census.Add(KindsOf(randomPod(r)), 1)
 		}
-		d := l.Latest()
+		d := census.Demand()
 		for range 40 {
 			n := randomNode(r)
 			var o outlook
 			o.load(d, n, n.Now().Usage)
 			for _, cpu := range []gpu.MilliCPU{n.FreeCPU, n.FreeCPU / 2, 0} {
-				if got, want := o.fragmentation(cpu, o.running(cpu), 0, nil), spelledOut(l, n, n.Now().Usage, cpu); got != want {
-					t.Fatalf("seed %d: fragmentation %d at %d CPU, want %d; %d classes, node %+v", seed, got, cpu, want, len(l.classes), n)
+				if got, want := o.fragmentation(cpu, o.running(cpu), 0, nil), spelledOut(census, n, n.Now().Usage, cpu); got != want {
+					t.Fatalf("seed %d: fragmentation %d at %d CPU, want %d; %d classes, node %+v", seed, got, cpu, want, len(census.basis), n)
 				}
 			}
 		}
@@ -232,11 +232,11 @@ func TestFragmentationIsTheDefinition(t *testing.T) {
 func TestGrowthIsTheDifference(t *testing.T) {
 	for seed := range uint64(60) {
 		r := gputest.Rand(seed)
-		l := NewLearner()
+		census := NewCensus()
 		for range 40 + r.IntN(100) {
-			l.Observe(randomPod(r))
+			census.Add(KindsOf(randomPod(r)), 1)
 		}
-		p := Preference{Demand: l.Latest()}
+		p := Preference{Demand: census.Demand()}
 		if p.Demand == nil {
 			t.Fatal("40 pods are not enough")
 		}
@@ -249,9 +249,9 @@ func TestGrowthIsTheDifference(t *testing.T) {
 			if refusal.Code != Fits {
 				continue
 			}
-			before := spelledOut(l, n, n.Now().Usage, n.FreeCPU)
+			before := spelledOut(census, n, n.Now().Usage, n.FreeCPU)
 			n.Book(n.Holding(&offer, "pod", pod))
-			if got, want := offer.Growth, spelledOut(l, n, n.Now().Usage, max(0, n.FreeCPU-pod.CPU))-before; got != want {
+			if got, want := offer.Growth, spelledOut(census, n, n.Now().Usage, max(0, n.FreeCPU-pod.CPU))-before; got != want {
 				t.Fatalf("seed %d: growth %d, want %d, for %+v", seed, got, want, pod)
 			}
 		}

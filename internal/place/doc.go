@@ -45,10 +45,12 @@
 // Packing alone leaves cards that no pod wants: a slice of 30 % next to one of
 // 50 % leaves 20 %, and if most pods ask for 50 %, it had better gone elsewhere.
 // So the default policy asks what the pods to come will be able to use. What
-// they are like is learned from those that came: a [Learner] counts them by
-// class (cards, compute, memory, QoS, CPU, models), forgets them slowly, and
-// hands out a [Demand], which never changes. While too few have come, there is
-// none, and everything is as above.
+// they are like is known from those that are there: a [Census] counts them by
+// class (cards, compute, memory, QoS, CPU, models) and hands out a [Demand], which
+// never changes. While there are too few, there is none, and everything is as above.
+// A Demand is a function of the pods that run, so a restart changes no decision, and
+// whoever sees the same pods decides the same. Shares are rounded: what is expected
+// changes rarely, since for another Demand all nodes with room are asked again.
 //
 // The fragmentation of a node is what is free there and of no use:
 //
@@ -130,7 +132,7 @@
 //   - what makes a set of whole cards good: subsets, and fitter.setAhead
 //   - what makes a node good: Rank
 //   - what tells kinds of request apart: appendKey
-//   - what is expected of the pods to come: Learner
+//   - what is expected of the pods to come: Census
 //   - what of a node is of use to them: outlook.fragmentation, and in numbers
 //     for people Demand.Waste
 package place

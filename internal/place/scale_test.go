@@ -14,9 +14,9 @@ import (
 // workload is the pods of a Deployment on some nodes, placed as a scheduler does.
 type workload struct {
 	*testing.T
-	nodes   []*ledger.Node
-	learner *place.Learner
-	of      *gpu.PodRequest
+	nodes  []*ledger.Node
+	census *place.Census
+	of     *gpu.PodRequest
 	// cordoned nodes get no pods.
 	cordoned map[*ledger.Node]bool
 	names    int
@@ -31,8 +31,7 @@ type placed struct {
 
 // add places one more pod, if it fits.
 func (w *workload) add() bool {
-	w.learner.Observe(w.of)
-	p := place.Preference{Demand: w.learner.Demand()}
+	p := place.Preference{Demand: w.census.Demand()}
 	var open []*ledger.Node
 	for _, n := range w.nodes {
 		if !w.cordoned[n] {
@@ -48,6 +47,7 @@ func (w *workload) add() bool {
 	if _, err := open[at].Commit(offer, holder, w.of); err != nil {
 		w.Fatal(err)
 	}
+	w.census.Add(place.KindsOf(w.of), 1)
 	w.pods = append(w.pods, placed{holder, open[at]})
 	return true
 }
@@ -66,9 +66,14 @@ func (w *workload) scaleDown(to int) {
 				victim = i
 			}
 		}
-		w.pods[victim].node.Release(w.pods[victim].holder)
+		w.end(w.pods[victim])
 		w.pods = slices.Delete(w.pods, victim, victim+1)
 	}
+}
+
+func (w *workload) end(p placed) {
+	p.node.Release(p.holder)
+	w.census.Add(place.KindsOf(w.of), -1)
 }
 
 // drain moves the pods of a node to the others.
@@ -79,7 +84,7 @@ func (w *workload) drain(node *ledger.Node) {
 		if p.node != node {
 			return false
 		}
-		p.node.Release(p.holder)
+		w.end(p)
 		gone++
 		return true
 	})
@@ -108,22 +113,21 @@ func (w *workload) cards() int {
 // cards the fuller node goes first and opens cards of its own.
 func TestScaling(t *testing.T) {
 	for name, tc := range map[string]struct {
-		whole                   int // pods for a whole card that came before
+		whole                   int // pods for a whole card on other nodes
 		wantScaled, wantDrained int
 	}{
-		"only slices":      {whole: 0, wantScaled: 8, wantDrained: 7},
-		"some whole cards": {whole: 5, wantScaled: 6, wantDrained: 6},
-		"many whole cards": {whole: 80, wantScaled: 6, wantDrained: 6},
+		"only slices":       {whole: 0, wantScaled: 8, wantDrained: 7},
+		"a few whole cards": {whole: 5, wantScaled: 8, wantDrained: 7}, // and too few pods to expect anything
+		"some whole cards":  {whole: 30, wantScaled: 6, wantDrained: 6},
+		"many whole cards":  {whole: 80, wantScaled: 6, wantDrained: 6},
 	} {
 		for _, memory := range []gpu.MiB{1 << 10, 8 << 10, 25 << 10} {
 			t.Run(fmt.Sprint(name, " ", memory), func(t *testing.T) {
-				w := &workload{T: t, learner: place.NewLearner(), of: gputest.AskSlice(40, memory), cordoned: map[*ledger.Node]bool{}}
+				w := &workload{T: t, census: place.NewCensus(), of: gputest.AskSlice(40, memory), cordoned: map[*ledger.Node]bool{}}
 				for i := range 4 {
 					w.nodes = append(w.nodes, ledger.NewNode(fmt.Sprint("metax-", i+1), gputest.Zones(4, 4), ledger.Serves{Whole: true, Slices: true}))
 				}
-				for range tc.whole {
-					w.learner.Observe(gputest.AskWhole(1))
-				}
+				w.census.Add(place.KindsOf(gputest.AskWhole(1)), tc.whole)
 				for range 80 {
 					w.add() // 64 fit
 				}

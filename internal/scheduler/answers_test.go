@@ -39,9 +39,8 @@ var answersSeed = flag.Int("answers.seed", -1, "the only cluster that TestAnswer
 // scheduler then does with it, and give the same reasons as its event and its
 // condition. Clusters and pods are random. Of each pod are compared:
 //
-//   - a pod that is bound: the node and the cards are those of place. Where the
-//     scheduler has learned from pods that have ended since, which place can't
-//     know, the node may be another one, unless the pod names a policy.
+//   - a pod that is bound: the node and the cards are those of place, whatever pods
+//     the scheduler has seen that have ended since.
 //   - a pod that is refused: node by node, the code, the numbers and the kind of
 //     exclusion are those of place and explain; the reasons, their order and the
 //     words are the same in the event, in the condition, in explain, in status and
@@ -80,7 +79,7 @@ type tally map[string]int
 // check fails where too little was compared.
 func (a tally) check(t *testing.T) {
 	t.Helper()
-	want := tally{"pods": 3000, "exact": 600, "refused": 900, "preempting": 30, "otherwise": 6, "invalid": 30, "pages": 300}
+	want := tally{"pods": 3000, "exact": 900, "refused": 900, "preempting": 30, "otherwise": 6, "invalid": 30, "pages": 300}
 	for _, code := range []place.Code{
 		place.NodeExcluded, place.NoCards, place.ModeConflict, place.Unhealthy, place.CardExcluded, place.ClassConflict, place.QoSConflict,
 		place.ExclusiveConflict, place.MemoryShort, place.ComputeShort, place.TooFewCards, place.QuotaExceeded,
@@ -266,8 +265,6 @@ func (w *askedCluster) compareBound(t *testing.T, pod *corev1.Pod, given *agreem
 		return fmt.Errorf("bound to %s, place finds no node: %s", binding.Target.Name, given.Place.Summary)
 	case binding.Target.Name == given.Place.Node && cards == want:
 		w.tally["exact"]++
-	case w.ended && pod.Annotations[wire.AnnotationNodePolicy] == "":
-		w.tally["estimated"]++
 	default:
 		return fmt.Errorf("bound to %s, cards %s; place chooses %s, cards %s", binding.Target.Name, cards, given.Place.Node, want)
 	}

@@ -265,10 +265,6 @@ func loadBench(b testing.TB, text string) *config.KubeSchedulerConfiguration {
 	return cfg
 }
 
-// learned is how many pods of a kind have come before: enough that what is expected
-// of the next ones changes as seldom as in a cluster that has run for long.
-const learned = 5000
-
 // run decides where b.N pods go. The i-th is of the i-th kind, and before, if it is
 // not nil, is called before each decision.
 func (s *benched) run(b *testing.B, kind func(i int) []podOption, before func(i int)) {
@@ -276,9 +272,6 @@ func (s *benched) run(b *testing.B, kind func(i int) []podOption, before func(i 
 	ctx := klog.NewContext(b.Context(), klog.Logger{})
 	known := s.informers.Core().V1().Pods().Informer().GetIndexer()
 	gputest.Must(b, s.informers.Core().V1().Namespaces().Informer().GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}))
-	for i := range learned {
-		gputest.Must(b, known.Add(makePod(fmt.Sprintf("q%d", i), kind(i)...)))
-	}
 	const warm = 20
 	pods := make([]*corev1.Pod, b.N+warm)
 	for i := range pods {
@@ -286,7 +279,7 @@ func (s *benched) run(b *testing.B, kind func(i int) []podOption, before func(i 
 		s.SchedulingQueue.Add(ctx, pods[i])
 	}
 	next := func(i int) {
-		if err := known.Add(pods[i]); err != nil { // it is new to the forecast
+		if err := known.Add(pods[i]); err != nil {
 			b.Fatal(err)
 		}
 		s.ScheduleOne(ctx)

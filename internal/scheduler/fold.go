@@ -80,7 +80,8 @@ type folder struct {
 func (f *folder) add(i int) {
 	r := &f.now.read[i]
 	pod := r.pod
-	if was := f.earlier(i, pod); was != nil {
+	was := f.earlier(i, pod)
+	if was != nil {
 		*r = *was
 		r.pod = pod
 	} else {
@@ -92,6 +93,9 @@ func (f *folder) add(i int) {
 	if pod.Spec.NodeName == "" {
 		f.nominated = append(f.nominated, pod)
 		return
+	}
+	if was == nil || was.pod != pod {
+		r.kinds = request.CensusKinds(pod)
 	}
 	// Until the Binding is through, the annotations of a pod that this process has
 	// reserved cards for are only what its author wrote. Cards without identity

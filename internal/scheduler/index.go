@@ -35,6 +35,10 @@ type index struct {
 	changed []place.NodeID
 	names   []string
 
+	// census counts the pods on the nodes, for what is expected of those to come, and
+	// supply is the version of the supply that it knows.
+	census *place.Census
+	supply uint64
 	// usage has what the pods of each namespace hold, and terms which other pods they
 	// prefer near or far.
 	usage usage
@@ -56,7 +60,7 @@ const (
 )
 
 func newIndex(n *nodes) *index {
-	return &index{nodes: n, board: place.NewBoard(), terms: newAffinityTerms()}
+	return &index{nodes: n, board: place.NewBoard(), census: place.NewCensus(), terms: newAffinityTerms()}
 }
 
 // refresh brings the board up to date.
@@ -97,6 +101,7 @@ func (x *index) relist(infos []fwk.NodeInfo) {
 	for _, id := range x.listed {
 		if name := x.board.Node(id).Name; !listed(name) {
 			x.board.Remove(id)
+			x.count(x.rows[id].entry, -1)
 			x.rows[id] = row{}
 			x.changed = append(x.changed, id)
 		}
@@ -138,15 +143,39 @@ func (x *index) foldStale(relisted bool) {
 		if !known || x.rows[id].entry != now {
 			id = x.board.Set(now.node)
 			x.changed = append(x.changed, id)
-		}
-		for int(id) >= len(x.rows) {
-			x.rows = append(x.rows, row{})
+			if int(id) == len(x.rows) {
+				x.rows = append(x.rows, row{})
+			}
+			x.count(x.rows[id].entry, -1)
+			x.count(now, 1)
 		}
 		x.rows[id] = row{info: info, generation: info.GetGeneration(), entry: now}
 		if relisted {
 			x.listed = append(x.listed, id)
 		}
 	}
+}
+
+// count counts the pods of the node in or out. The entry may be nil.
+func (x *index) count(e *entry, pods int) {
+	if e == nil {
+		return
+	}
+	for i := range e.read {
+		x.census.Add(e.read[i].kinds, pods)
+	}
+	for _, res := range e.beyond {
+		x.census.Add(res.kinds, pods)
+	}
+}
+
+// demand returns what is expected of the pods to come: more like those that are there.
+func (x *index) demand() *place.Demand {
+	if version := x.nodes.supplyVersion(); version != x.supply {
+		x.supply = version
+		x.census.SetSupply(x.nodes.supplied())
+	}
+	return x.census.Demand()
 }
 
 // has reports whether the node is listed.

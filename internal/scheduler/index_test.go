@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
@@ -59,6 +61,7 @@ func TestIndexAgrees(t *testing.T) {
 			if !status.IsSuccess() {
 				t.Fatal(status)
 			}
+			s.checkCensus(cs)
 			feasible, want := s.ask(cs, pod, narrowed)
 			if len(want) > 0 {
 				s.PreScore(t.Context(), cs, pod, feasible)
@@ -79,6 +82,21 @@ func TestIndexAgrees(t *testing.T) {
 			}
 			s.checkCards()
 		}
+	}
+}
+
+// checkCensus checks that the pods on the nodes are counted, each once, and no others.
+func (s *stream) checkCensus(cs fwk.CycleState) {
+	s.Helper()
+	want := place.NewCensus()
+	for _, pods := range s.bound {
+		for _, pod := range pods {
+			want.Add(request.CensusKinds(pod), 1)
+		}
+	}
+	want.SetSupply(s.shared.nodes.supplied())
+	if demand := want.Demand(); !reflect.DeepEqual(demand, stateOf(s.T, cs).prefer.Demand) || !reflect.DeepEqual(want, s.shared.index.census) {
+		s.Fatalf("the census is %+v, want %+v", s.shared.index.census, want)
 	}
 }
 

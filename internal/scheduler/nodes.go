@@ -62,8 +62,9 @@ type reading struct {
 	read    bool // its annotations were; those of a reserved pod are not
 	holding ledger.Holding
 	known   bool
-	// amounts is what quotas count of the pod.
+	// amounts is what quotas count of the pod, and kinds what the census does.
 	amounts ledger.Amounts
+	kinds   []place.Kind
 	// ask is kept where cards have no identity: the holding is found again in
 	// every fold.
 	ask *request.PodRequest

@@ -30,7 +30,6 @@ type State struct {
 	nodes     *nodes
 	index     *index
 	hints     *hintAccounts
-	forecast  *forecast
 	term      *term
 	clock     clock.WithDelayedExecution
 	bindLimit *bindLimit
@@ -54,7 +53,7 @@ func NewState(c clock.WithDelayedExecution) *State {
 	s := &State{pods: newPods(), term: newTerm(sinceBoot), clock: c}
 	s.bindLimit, s.metrics, s.locks = newBindLimit(firstBinds), newMetrics(s.pods, s.term), newLocks(s)
 	s.devices = &devices{pods: s.pods}
-	s.nodes, s.forecast = newNodes(s.devices, s.pods), newForecast(s.pods)
+	s.nodes = newNodes(s.devices, s.pods)
 	s.hints = newHintAccounts(s.nodes)
 	s.index = newIndex(s.nodes)
 	return s

@@ -51,8 +51,6 @@ type podRecord struct {
 	// quotaWarned is true when an event has reported that it exceeds it.
 	overQuota   *overBudget
 	quotaWarned bool
-	// learned is true when the forecast has counted the pod.
-	learned bool
 }
 
 // podRequest is what one version of a pod asks for.
@@ -78,9 +76,10 @@ type reservation struct {
 	node string
 	placed
 	// pod is the version of the pod that the cards were chosen for, and ask what it
-	// asks for.
+	// asks for and counts in the census.
 	pod         *corev1.Pod
 	ask         *request.PodRequest
+	kinds       []place.Kind
 	annotations map[string]string
 	// candidates is how many nodes had room.
 	candidates int
@@ -169,7 +168,7 @@ func (p *pods) drop(uid types.UID) {
 // settle forgets what a bound pod does not need any more. The lock is held.
 func (p *pods) settle(uid types.UID) {
 	r := p.byUID[uid]
-	r.request, r.learned = podRequest{}, false
+	r.request = podRequest{}
 	if r.reservation == nil && r.hold == nil && r.bindNote == "" {
 		delete(p.byUID, uid)
 	}
@@ -225,13 +224,6 @@ func (p *pods) warnQuota(uid types.UID) bool {
 	defer p.mu.Unlock()
 	r := p.byUID[uid]
 	return r == nil || first(&r.quotaWarned)
-}
-
-// learn reports whether the forecast counts a pending pod for the first time.
-func (p *pods) learn(pod *corev1.Pod) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return first(&p.record(pod).learned)
 }
 
 // first sets the mark, and reports whether it was not set.

@@ -148,7 +148,6 @@ func TestRecordsEnd(t *testing.T) {
 		"nominated":            func(pod *corev1.Pod) { r.shared.nodes.placeNominated(ledger.NewNode("n1", nil, ledger.Serves{}), pod) },
 		"promised to":          func(pod *corev1.Pod) { r.shared.pods.putHold(pod, preemptorHold{node: "n1"}) },
 		"too large":            func(pod *corev1.Pod) { r.shared.pods.reject(pod, nil, nil) },
-		"learned":              func(pod *corev1.Pod) { r.shared.pods.learn(pod) },
 		"reserved, not bound":  func(pod *corev1.Pod) { reserveAndFail(t, r, pod) },
 		"bound, and noted":     func(pod *corev1.Pod) { r.shared.pods.putBindNote(pod.UID, "a"); r.shared.pods.takeBindNote(pod.UID) },
 		"warned for its quota": func(pod *corev1.Pod) { r.shared.pods.warnQuota(pod.UID) },

@@ -37,7 +37,6 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	start := p.shared.clock.Now()
 	p.shared.index.refresh(infos)
 	p.shared.hints.refreshed(p.shared.index.epoch)
-	demand := p.shared.forecast.look(pod, &ask.Request, p.handle.SharedInformerFactory().Core().V1().Pods().Lister(), p.shared.nodes)
 	if refusal := p.checkQuota(ctx, pod, &ask.Request); refusal.Code != place.Fits {
 		p.shared.metrics.refuse([]place.Refusal{refusal}, p.shared.clock.Since(start))
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, refusal.Message(nil))
@@ -45,7 +44,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	ask = withDefaultPolicy(ask, p.policy)
 	c := &cycle{plugin: p, ask: ask, prefer: ask.Prefer, start: start, findings: &findings{}}
 	cs.Write(stateKey, c)
-	c.prefer.Demand = demand
+	c.prefer.Demand = p.shared.index.demand()
 	c.ranking = p.shared.index.board.Ranking(&ask.Request, &c.prefer)
 	return p.narrow(c, pod), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
@@ -46,7 +47,8 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	kept, _ := p.shared.pods.getHold(pod.UID, node)
 	promised := cmp.Or(p.shared.pods.dropHold(pod.UID), pod.Status.NominatedNodeName)
 	p.shared.pods.putReservation(pod.UID, reservation{
-		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, pod: pod, ask: c.ask, annotations: annotations, candidates: c.candidates,
+		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, pod: pod, ask: c.ask, kinds: request.CensusKinds(pod),
+		annotations: annotations, candidates: c.candidates,
 	})
 	if promised != "" && !apiequality.Semantic.DeepEqual(kept, holding) {
 		p.wakeOn(promised)

@@ -35,8 +35,9 @@ func TestBestOfAllNodes(t *testing.T) {
 			w := newChoices(t, nodes)
 			for i := range 500 {
 				w.decide(t, i)
-				if w.random.IntN(3) == 0 {
-					w.end(t)
+				if i%25 == 24 {
+					w.end(t, 1+w.random.IntN(20))
+					w.readCluster() // place knows no more than the cluster shows
 				}
 			}
 			if w.narrow < 50 {
@@ -49,13 +50,12 @@ func TestBestOfAllNodes(t *testing.T) {
 // choices is the scheduler and the place command.
 type choices struct {
 	*benched
-	random   *rand.Rand
-	objects  cluster.Objects
-	snapshot *cluster.Snapshot
-	placer   *view.Placer
-	bound    chan *corev1.Binding
-	running  []*corev1.Pod
-	narrow   int
+	random  *rand.Rand
+	objects cluster.Objects
+	placer  *view.Placer
+	bound   chan *corev1.Binding
+	running []*corev1.Pod
+	narrow  int
 }
 
 // newChoices makes nodes of several kinds, some of which other plugins reject,
@@ -90,10 +90,14 @@ func newChoices(t *testing.T, nodes int) *choices {
 		w.objects.Nodes, w.objects.Devices[node.Name] = append(w.objects.Nodes, node), cluster.Device{Device: device}
 		w.fill(t, node, len(device.Spec.Devices))
 	}
-	w.objects.Pods = w.running
-	w.snapshot = w.objects.Snapshot()
-	w.placer = view.NewPlacer(w.snapshot, view.PlaceOptions{Now: time.Now})
+	w.readCluster()
 	return w
+}
+
+// readCluster makes another place command.
+func (w *choices) readCluster() {
+	w.objects.Pods = w.running
+	w.placer = view.NewPlacer(w.objects.Snapshot(), view.PlaceOptions{Now: time.Now})
 }
 
 // fill puts random pods on the node.
@@ -142,14 +146,14 @@ func (w *choices) decide(t *testing.T, i int) {
 	w.run(t, pod)
 }
 
-// end ends a random pod.
-func (w *choices) end(t *testing.T) {
+// end ends random pods.
+func (w *choices) end(t *testing.T, count int) {
 	t.Helper()
-	i := w.random.IntN(len(w.running))
-	pod := w.running[i]
-	w.running = slices.Delete(w.running, i, i+1)
-	gputest.Must(t, w.Cache.RemovePod(klog.Background(), pod))
-	w.placer.End(pod)
+	for range count {
+		i := w.random.IntN(len(w.running))
+		gputest.Must(t, w.Cache.RemovePod(klog.Background(), w.running[i]))
+		w.running = slices.Delete(w.running, i, i+1)
+	}
 }
 
 // TestSearch: the search gives kube-scheduler one node or leaves everything to it.

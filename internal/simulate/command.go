@@ -63,7 +63,7 @@ listed by size.
 
 Policies:
 
-  daybreak     the scheduler's default; it learns from pods as they arrive. Pods
+  daybreak     the scheduler's default; it expects more pods like those that run. Pods
                without cards, which other plugins place in a cluster, go to the node
                with the most CPU left for each free card.
   fgd          Fragmentation Gradient Descent as published; it gets the trace's mix

@@ -7,8 +7,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
-// daybreak asks the core as the scheduler does, for a pod that names no policy.
-// Of the jobs to come it knows what it has seen arrive.
+// daybreak asks the core as the scheduler does, for a pod that names no policy: it
+// expects more jobs like those that run.
 //
 // Pods without cards are none of its business: in a cluster, other plugins of
 // kube-scheduler place them. Here they go to the server with the most CPU left
@@ -19,11 +19,11 @@ type daybreak struct {
 	// versions are those of the servers when they were put on the board.
 	versions     []int
 	withoutCards ranking[float64]
-	learner      *place.Learner
+	census       *place.Census
 }
 
 func newDaybreak(w *world) policy {
-	d := &daybreak{world: w, board: place.NewBoard(), versions: make([]int, len(w.servers)), learner: place.NewLearner()}
+	d := &daybreak{world: w, board: place.NewBoard(), versions: make([]int, len(w.servers)), census: place.NewCensus()}
 	d.withoutCards = ranking[float64]{world: w, compare: cmp.Compare[float64], ask: func(s *server, k *kind) (float64, gpu.Set, bool) {
 		return float64(s.FreeCPU-k.cpu) / float64(s.free+1), 0, s.admits(k)
 	}}
@@ -31,11 +31,11 @@ func newDaybreak(w *world) policy {
 	for _, s := range w.servers {
 		supply[s.model] += s.cards()
 	}
-	d.learner.SetSupply(supply)
+	d.census.SetSupply(supply)
 	return d
 }
 
-func (d *daybreak) arrived(k *kind) { d.learner.Observe(&k.request) }
+func (d *daybreak) count(k *kind, jobs int) { d.census.Add(place.KindsOf(&k.request), jobs) }
 
 func (d *daybreak) place(k *kind) (server int, cards gpu.Set, ok bool) {
 	if k.cards == 0 {
@@ -47,7 +47,7 @@ func (d *daybreak) place(k *kind) (server int, cards gpu.Set, ok bool) {
 			d.board.Set(s.Node) // its NodeID is the position
 		}
 	}
-	prefer := place.Preference{Demand: d.learner.Demand()}
+	prefer := place.Preference{Demand: d.census.Demand()}
 	var most place.Worth
 	t := tie{world: d.world}
 	for id, worth := range d.board.Ranking(&k.request, &prefer).Best() {

@@ -23,22 +23,23 @@ func TestDaybreakIsTheCore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	learner, supply := place.NewLearner(), map[string]int{}
+	census, supply := place.NewCensus(), map[string]int{}
 	at := map[string]*server{}
 	for _, s := range servers {
 		supply[s.model] += s.cards()
 		at[s.name] = s
 	}
-	learner.SetSupply(supply)
+	census.SetSupply(supply)
 	var want []Placement
 	for i := range trace.Pods {
 		k := jobs[i].kind
 		p := got[i] // pods without cards are not the core's business
 		if k.cards > 0 {
-			p = choose(servers, k, learner)
+			p = choose(servers, k, census.Demand())
 		}
 		want = append(want, p)
 		if p.Placed {
+			census.Add(place.KindsOf(&k.request), 1)
 			if err := at[p.Node].book(ledger.Holder(strconv.Itoa(i)), k, p.Cards); err != nil {
 				t.Fatal(err)
 			}
@@ -51,9 +52,8 @@ func TestDaybreakIsTheCore(t *testing.T) {
 
 // choose asks the core about each server that CPU, memory and model leave, and takes
 // the first of the best.
-func choose(servers []*server, k *kind, l *place.Learner) (best Placement) {
-	l.Observe(&k.request)
-	prefer := place.Preference{Demand: l.Demand()}
+func choose(servers []*server, k *kind, demand *place.Demand) (best Placement) {
+	prefer := place.Preference{Demand: demand}
 	var most place.Worth
 	for _, s := range servers {
 		offer, refusal := place.Fit(s.Node, &k.request, &prefer)

@@ -36,7 +36,7 @@
 // # Policies
 //
 // All policies see the same jobs on the same servers. The policy daybreak is the
-// core itself, a place.Board, learning from jobs as they arrive. The
+// core itself, a place.Board, and expects more jobs like those that run. The
 // others are published rules, written from their descriptions. What any of them
 // chooses is booked in the same accounts of package ledger, and must fit.
 package simulate

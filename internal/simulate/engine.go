@@ -99,9 +99,6 @@ func (e *engine) passTo(t float64) {
 // arrive takes a job in. Nothing came free, so only the new job can start.
 func (e *engine) arrive(j int) error {
 	e.passTo(e.jobs[j].arrives)
-	if p, ok := e.policy.(learning); ok {
-		p.arrived(e.jobs[j].kind)
-	}
 	if e.queue == 0 || len(e.waiting) < e.queue {
 		started, err := e.start(j)
 		if err != nil || started {
@@ -116,6 +113,12 @@ func (e *engine) arrive(j int) error {
 	return nil
 }
 
+func (e *engine) count(k *kind, jobs int) {
+	if p, ok := e.policy.(counting); ok {
+		p.count(k, jobs)
+	}
+}
+
 // depart ends the job that is over first and lets others start in its place.
 func (e *engine) depart() error {
 	ends := len(e.running) - 1
@@ -125,6 +128,7 @@ func (e *engine) depart() error {
 	k := e.jobs[d.job].kind
 	e.servers[d.server].release(holder(d.job), k)
 	e.booked -= cardsOf(k)
+	e.count(k, -1)
 
 	// What did not fit before a job started does not fit after it.
 	clear(e.failed)
@@ -168,6 +172,7 @@ func (e *engine) start(j int) (bool, error) {
 		return false, err
 	}
 	e.booked += cardsOf(k)
+	e.count(k, 1)
 	if math.IsInf(job.lasts, 1) {
 		return true, nil
 	}

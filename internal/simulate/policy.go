@@ -24,10 +24,10 @@ type policy interface {
 	place(k *kind) (server int, cards gpu.Set, ok bool)
 }
 
-// learning is a policy that learns from every job that arrives, whether or not
-// it can start at once.
-type learning interface {
-	arrived(k *kind)
+// counting is a policy that goes by the jobs that run.
+type counting interface {
+	// count is called for a job that starts, or with -1 for one that ends.
+	count(k *kind, jobs int)
 }
 
 // Ties says which of equally good nodes is taken.

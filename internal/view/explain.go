@@ -341,8 +341,7 @@ func (e *Explanation) placed(j *judge, pod *corev1.Pod, ask *request.PodRequest)
 	e.Neighbours = neighbours(node, holding)
 	if ask != nil {
 		e.Wants, e.Warnings = wants(ask), ask.Warnings
-		demand := s.Learner(s.Pending, pod).Demand()
-		e.Why, e.Estimate = j.whyThere(i, pod, ask, holding, demand), j.estimate(pod, ask, demand)
+		e.Why, e.Estimate = j.whyThere(i, pod, ask, holding), j.estimate(pod, ask)
 	}
 }
 

@@ -47,8 +47,8 @@ type judge struct {
 	policy place.Policy
 	// ignoreState lets pods use all nodes.
 	ignoreState bool
-	// demand is what the scheduler expects of the pods to come.
-	demand   func() *place.Demand
+	// census counts the pods on the nodes: the scheduler expects more like them.
+	census   func() *place.Census
 	budgets  func() *budgets
 	verdicts map[string]*verdict
 }
@@ -60,7 +60,7 @@ func newJudge(s *cluster.Snapshot, policy place.Policy) *judge {
 	}
 	return &judge{
 		snapshot: s, board: board, policy: policy, verdicts: map[string]*verdict{},
-		demand:  sync.OnceValue(func() *place.Demand { return s.Learner(s.Pending, nil).Demand() }),
+		census:  sync.OnceValue(func() *place.Census { return s.Census(func(*corev1.Pod) bool { return false }) }),
 		budgets: sync.OnceValue(func() *budgets { return newBudgets(s) }),
 	}
 }
@@ -99,7 +99,7 @@ func (j *judge) of(pod *corev1.Pod, ask *request.PodRequest) *verdict {
 	if v, ok := j.verdicts[key]; ok {
 		return v
 	}
-	v := j.decide(pod, ask, j.demand())
+	v := j.decide(pod, ask)
 	j.verdicts[key] = v
 	return v
 }
@@ -115,7 +115,7 @@ func limitsOf(pod *corev1.Pod) []byte {
 }
 
 // decide chooses among the nodes that the pod may use.
-func (j *judge) decide(pod *corev1.Pod, ask *request.PodRequest, demand *place.Demand) *verdict {
+func (j *judge) decide(pod *corev1.Pod, ask *request.PodRequest) *verdict {
 	if refusal := j.overBudget(pod, ask); refusal.Code != place.Fits {
 		return j.refuseAll(refusal)
 	}
@@ -123,7 +123,7 @@ func (j *judge) decide(pod *corev1.Pod, ask *request.PodRequest, demand *place.D
 	var avoided []bool
 	v.excluded, avoided = j.excluded(pod)
 	prefer := ask.Prefer
-	prefer.Demand = demand
+	prefer.Demand = j.census().Demand()
 	usable := func(i place.NodeID) bool { return v.excluded[i].Kind == 0 }
 	ranking := j.board.Ranking(&ask.Request, &prefer)
 	best, ok := first(ranking, func(i place.NodeID) bool { return usable(i) && !avoided[i] })
@@ -133,7 +133,7 @@ func (j *judge) decide(pod *corev1.Pod, ask *request.PodRequest, demand *place.D
 	if ok {
 		v.fits, v.best = true, int(best)
 		v.offer, _ = place.Fit(j.board.Node(best), &ask.Request, &prefer)
-		v.estimate = j.estimate(pod, ask, demand)
+		v.estimate = j.estimate(pod, ask)
 		return v
 	}
 	v.refusals = make([]place.Refusal, len(j.snapshot.Nodes))
@@ -206,22 +206,15 @@ func (j *judge) unselected(pod *corev1.Pod, excluded []cluster.Exclusion) string
 	return "no node has any of the labels " + strings.Join(missing, ", ")
 }
 
-// What an answer goes by without being sure.
-const (
-	assumedPolicy = "the cluster does not show the scheduler's policy; the default is assumed"
-	learnedPart   = "the scheduler may also have learned from pods that have ended since; where nodes are nearly equal it may choose another"
-)
+// assumedPolicy is what an answer goes by without being sure.
+const assumedPolicy = "the cluster does not show the scheduler's policy; the default is assumed"
 
 // estimate says where the scheduler may know more than the cluster shows.
-func (j *judge) estimate(pod *corev1.Pod, ask *request.PodRequest, demand *place.Demand) []string {
-	var out []string
+func (j *judge) estimate(pod *corev1.Pod, ask *request.PodRequest) []string {
 	if _, known := j.policyFor(pod); !known && j.snapshot.Live && !ask.NodePolicyGiven {
-		out = append(out, assumedPolicy)
+		return []string{assumedPolicy}
 	}
-	if demand != nil && ask.Prefer.Node == place.Default {
-		out = append(out, learnedPart)
-	}
-	return out
+	return nil
 }
 
 // pending returns why a pod waits, and false for a pod that asks for no card.

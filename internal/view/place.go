@@ -119,19 +119,17 @@ func Place(s *cluster.Snapshot, o PlaceOptions) (*Placements, error) {
 	return out, nil
 }
 
-// Placer places pods on a snapshot as the scheduler would that has seen the pods
-// there: the same nodes and cards, from the same learned demand.
+// Placer places pods on a snapshot as the scheduler would: on the same nodes and cards.
 type Placer struct {
-	judge   *judge
-	learner *place.Learner
-	now     func() time.Time
+	judge *judge
+	now   func() time.Time
 }
 
 // NewPlacer returns a placer on the snapshot, which it books pods in.
 func NewPlacer(s *cluster.Snapshot, o PlaceOptions) *Placer {
 	j := newJudge(s, o.Policy)
 	j.ignoreState = o.IgnoreNodeState
-	return &Placer{judge: j, learner: s.Learner(nil, nil), now: o.Now}
+	return &Placer{judge: j, now: o.Now}
 }
 
 // Place chooses a node and cards for a pod that has come, and books them.
@@ -151,8 +149,7 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 		return out, nil
 	}
 	out.Warnings = append(ask.Warnings, out.Warnings...)
-	p.learner.Observe(&ask.Request)
-	v := p.judge.decide(pod, ask, p.learner.Demand())
+	v := p.judge.decide(pod, ask)
 	if !v.fits {
 		out.Refusals, out.Summary = p.judge.renderRefusals(v), v.summary
 		if !v.anywhere {
@@ -169,20 +166,11 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	p.judge.budgets().used.Add(p.judge.budgets().limits, quota.Pod{Pod: pod, Amounts: quota.Held(node, &ask.Request)})
 	node.FreeCPU = max(0, node.FreeCPU-request.CPUOnNode(pod))
 	p.judge.board.Set(node)
+	p.judge.census().Add(request.CensusKinds(pod), 1)
 	out.Node = node.Name
 	out.Containers = renderContainers(node, &holding)
 	out.Annotations, err = allocation.Annotations(node, ask, &holding, p.now())
 	return out, err
-}
-
-// End takes a pod that has ended off its node.
-func (p *Placer) End(pod *corev1.Pod) {
-	if id, ok := p.judge.board.Find(pod.Spec.NodeName); ok {
-		n := p.judge.board.Node(id)
-		n.Release(allocation.HolderOf(pod))
-		n.FreeCPU += request.CPUOnNode(pod)
-		p.judge.board.Set(n)
-	}
 }
 
 // rejected returns the pods that come with a node and that admission would reject.

@@ -46,11 +46,12 @@ func policyName(ask *request.PodRequest) string {
 
 // whyThere computes the offer of every node that the pod should use on the state
 // before the pod came: without it, and without the pods that came later.
-func (j *judge) whyThere(own int, pod *corev1.Pod, ask *request.PodRequest, holding *ledger.Holding, demand *place.Demand) *Why {
+func (j *judge) whyThere(own int, pod *corev1.Pod, ask *request.PodRequest, holding *ledger.Holding) *Why {
 	s, prefer := j.snapshot, ask.Prefer
 	excluded, avoided := j.excluded(pod)
-	prefer.Demand = demand
 	since, known := allocation.PredicateTime(pod)
+	later := comesAfter(pod)
+	prefer.Demand = s.Census(later).Demand()
 	w := &Why{Policy: policyName(ask)}
 	if known {
 		w.Since = &since
@@ -61,7 +62,7 @@ func (j *judge) whyThere(own int, pod *corev1.Pod, ask *request.PodRequest, hold
 		if i != own && (excluded[i].Kind != 0 || avoided[i]) {
 			continue
 		}
-		n := before(s.Nodes[i], s.Facts[i].Pods, allocation.HolderOf(pod), since, known)
+		n := before(s.Nodes[i], s.Facts[i].Pods, later)
 		offer, refusal := place.Fit(n, &ask.Request, &prefer)
 		if refusal.Code != place.Fits {
 			continue
@@ -90,6 +91,15 @@ func (j *judge) whyThere(own int, pod *corev1.Pod, ask *request.PodRequest, hold
 	return w
 }
 
+// comesAfter returns whether another pod was placed later, or is the pod itself.
+func comesAfter(pod *corev1.Pod) func(*corev1.Pod) bool {
+	since, known := allocation.PredicateTime(pod)
+	return func(other *corev1.Pod) bool {
+		at, ok := allocation.PredicateTime(other)
+		return allocation.HolderOf(other) == allocation.HolderOf(pod) || known && ok && at.After(since)
+	}
+}
+
 // links says how the cards of a set are joined.
 func links(t *gpu.Topology, cards gpu.Set) string {
 	pairs, direct := cards.Len()*(cards.Len()-1)/2, t.LinkedPairs(cards)
@@ -116,20 +126,18 @@ func exclusive(ask *request.PodRequest) bool {
 	return slices.ContainsFunc(ask.Request.Requests, func(r gpu.Request) bool { return r.Exclusive })
 }
 
-// before returns the node as it was before the given time, without the pod: the
-// node itself if no pod came later.
-func before(n *ledger.Node, pods []*corev1.Pod, own ledger.Holder, since time.Time, known bool) *ledger.Node {
+// before returns the node as it was without the pods that are left out: the node
+// itself if it has none of them.
+func before(n *ledger.Node, pods []*corev1.Pod, without func(*corev1.Pod) bool) *ledger.Node {
 	earlier := n
 	for _, p := range pods {
-		holder := allocation.HolderOf(p)
-		at, ok := allocation.PredicateTime(p)
-		if holder != own && (!known || !ok || !at.After(since)) || !wire.Asks(p) {
+		if !wire.Asks(p) || !without(p) {
 			continue
 		}
 		if earlier == n {
 			earlier = n.Clone()
 		}
-		earlier.Release(holder)
+		earlier.Release(allocation.HolderOf(p))
 		earlier.FreeCPU += request.CPUOnNode(p)
 	}
 	return earlier

@@ -65,7 +65,7 @@ func (b *bench) core(ctx context.Context, result *Result) error {
 type core struct {
 	board    *place.Board
 	requests []*request.PodRequest
-	learner  *place.Learner
+	census   *place.Census
 }
 
 // newCore makes nodes that are half full, since empty ones are all alike.
@@ -74,7 +74,7 @@ func newCore(p *Plan, nodes int) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &core{board: place.NewBoard(), learner: place.NewLearner()}
+	c := &core{board: place.NewBoard(), census: place.NewCensus()}
 	workload := p.Workloads[p.Core.Workload]
 	for _, pod := range p.backlog(&workload, p.Core.Pods) {
 		ask, problems := request.Read(pod)
@@ -82,7 +82,7 @@ func newCore(p *Plan, nodes int) (*core, error) {
 			return nil, fmt.Errorf("core: a pod of workload %s asks for no cards: %w", p.Core.Workload, problems.ToAggregate())
 		}
 		c.requests = append(c.requests, ask)
-		c.learner.Observe(&ask.Request)
+		c.census.Add(place.KindsOf(&ask.Request), 1)
 	}
 	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same every time
 	for i := range nodes {
@@ -109,7 +109,7 @@ func (*core) put(n *ledger.Node, ask *request.PodRequest, name string) {
 func (c *core) decide() CoreFigures {
 	var before, after runtime.MemStats
 	runtime.GC()
-	demand := c.learner.Demand()
+	demand := c.census.Demand()
 	for _, ask := range c.requests { // what is kept of nodes and of kinds of request is made once
 		c.best(ask, demand)
 	}

@@ -51,7 +51,7 @@ var (
 	freeDesc = prometheus.NewDesc("daybreak_manager_free_capacity_cards",
 		"Free capacity of healthy cards, in cards: compute and memory count one half each.", nil, nil)
 	fragmentationDesc = prometheus.NewDesc("daybreak_manager_fragmentation_ratio",
-		"Part of the free capacity, from 0 to 1, that a pod like those in the cluster could not use, on average over those pods; absent while there are fewer than 32 pods to learn from, or nothing is free.", nil, nil)
+		"Part of the free capacity, from 0 to 1, that a pod like those in the cluster could not use, on average over those pods; absent while there are fewer than 32 pods, or nothing is free.", nil, nil)
 )
 
 // doubleBooking are the rules whose breach means that a card was given to two

@@ -1,14 +1,11 @@
 package request_test
 
 import (
-	"fmt"
+	"slices"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -17,27 +14,24 @@ import (
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
-// TestArrivals: pods come in the order of their creation, those of one second by
-// name. Pods without cards and invalid ones are left out.
-func TestArrivals(t *testing.T) {
-	at := func(seconds int, name, limits string) *corev1.Pod {
-		pod := gputest.MakePod(name).App(limits).Obj()
-		pod.CreationTimestamp = metav1.NewTime(time.Unix(int64(seconds), 0))
+// TestCensusKinds: what a bound pod counts depends on what it asks for alone.
+func TestCensusKinds(t *testing.T) {
+	of := func(limits, cpu string) *corev1.Pod {
+		pod := gputest.MakePod("p").App(limits).On("n1").Obj()
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 		return pod
 	}
-	pods := []*corev1.Pod{at(9, "last", "gpu: 1"), at(5, "b", "gpu: 2"), at(5, "a", "sgpu: 1"), at(1, "invalid", "sgpu: 65"), at(2, "plain", "cpu: 1"), at(3, "first", "gpu: 4")}
-	before := append([]*corev1.Pod(nil), pods...)
-	var got []string
-	for pod, request := range request.Arrivals(pods) {
-		got = append(got, fmt.Sprint(pod.Name, " ", request.Cards()))
+	first := request.CensusKinds(of("sgpu: 1", "2"))
+	if len(first) != 1 || !slices.Equal(first, request.CensusKinds(of("sgpu: 1", "2"))) {
+		t.Errorf("two pods that ask for the same count as %v and %v", first, request.CensusKinds(of("sgpu: 1", "2")))
 	}
-	if diff := cmp.Diff([]string{"first 4", "a 1", "b 2", "last 1"}, got); diff != "" {
-		t.Errorf("arrivals (-want +got):\n%s", diff)
-	}
-	for i := range pods {
-		if pods[i] != before[i] {
-			t.Fatal("the list of pods was changed")
+	for name, other := range map[string]*corev1.Pod{"whole cards": of("gpu: 1", "2"), "more CPU": of("sgpu: 1", "8")} {
+		if slices.Equal(first, request.CensusKinds(other)) {
+			t.Errorf("%s make no difference", name)
 		}
+	}
+	if kinds := request.CensusKinds(of("cpu: 1", "2")); len(kinds) > 0 {
+		t.Errorf("a pod without cards counts as %v", kinds)
 	}
 }
 
