@@ -50,7 +50,15 @@ type Node struct {
 	now      View
 	version  uint64
 	memo     *memo
+	undo     *undo // nil until the first Checkpoint
 }
+
+// versions is the last version that a node got. No two states have the same, so that
+// what was computed from one is never taken for what another would give.
+var versions atomic.Uint64
+
+// touch gives the node a version of its own.
+func (n *Node) touch() { n.version = versions.Add(1) }
 
 // memo keeps one value that was computed from the node, with the version that it
 // is valid for.
@@ -95,12 +103,14 @@ func NewNode(name string, t *gpu.Topology, s Serves) *Node {
 }
 
 // SetForeign books foreign slices, which belong to no pod; nil means none.
-// Evicting pods does not free them.
+// Evicting pods does not free them. It can't be undone.
 func (n *Node) SetForeign(usage []Usage) {
 	n.foreign = View{Usage: make([]Usage, n.topology.Len()), Full: make([]Fullness, n.topology.Len())}
 	copy(n.foreign.Usage, usage)
 	n.measure(&n.foreign, n.topology.All())
-	n.refold()
+	n.now, n.undo = n.foreign.clone(), nil
+	n.touch()
+	n.refold(n.topology.All())
 }
 
 // Topology returns the node's cards.
@@ -121,23 +131,23 @@ func (n *Node) WithoutPods() *View { return &n.foreign }
 
 // Book records a holding, in place of what its holder had before.
 func (n *Node) Book(h Holding) {
-	if n.drop(h.Holder) {
-		n.refold()
-	}
+	n.Release(h.Holder)
+	n.save(h.Cards() & n.topology.All())
 	n.holdings = append(n.holdings, h)
-	n.version++
+	n.touch()
 	n.measure(&n.now, n.add(&h))
 }
 
 // BookAll records holdings and holders whose cards are not known. None may be on
 // the node already or be listed twice.
 func (n *Node) BookAll(holdings []Holding, unknown []Holder) {
+	n.save(n.topology.All())
 	n.unknown = append(n.unknown, unknown...)
 	if n.holdings == nil {
 		n.holdings = make([]Holding, 0, len(holdings)+1)
 	}
 	n.holdings = append(n.holdings, holdings...)
-	n.version++
+	n.touch()
 	var touched gpu.Set
 	for i := range holdings {
 		touched |= n.add(&holdings[i])
@@ -147,11 +157,10 @@ func (n *Node) BookAll(holdings []Holding, unknown []Holder) {
 
 // BookUnknown records that the holder is on the node with unknown cards.
 func (n *Node) BookUnknown(h Holder) {
-	if n.drop(h) {
-		n.refold()
-	}
+	n.Release(h)
+	n.save(0)
 	n.unknown = append(n.unknown, h)
-	n.version++
+	n.touch()
 }
 
 // Commit books the offer for the holder and returns what it then holds, or
@@ -167,18 +176,40 @@ func (n *Node) Commit(o Offer, holder Holder, r *gpu.PodRequest) (Holding, error
 
 // Release takes the holders off the node, if they are there.
 func (n *Node) Release(holders ...Holder) {
-	if n.drop(holders...) {
-		n.refold()
+	var touched gpu.Set
+	left := 0
+	for i := range n.holdings {
+		if h := &n.holdings[i]; slices.Contains(holders, h.Holder) {
+			touched |= h.Cards()
+		} else {
+			left++
+		}
 	}
+	gone := func(h Holder) bool { return slices.Contains(holders, h) }
+	if left == len(n.holdings) && !slices.ContainsFunc(n.unknown, gone) {
+		return
+	}
+	touched &= n.topology.All()
+	n.save(touched)
+	n.touch()
+	// What was saved has the old lists, so these are new ones.
+	holdings := n.holdings
+	n.holdings = make([]Holding, 0, left+1)
+	for i := range holdings {
+		if !gone(holdings[i].Holder) {
+			n.holdings = append(n.holdings, holdings[i])
+		}
+	}
+	n.unknown = slices.DeleteFunc(slices.Clone(n.unknown), gone)
+	n.refold(touched)
 }
 
 // Clone returns an independent copy; the topology is shared.
 func (n *Node) Clone() *Node {
 	c := *n
-	c.memo = &memo{}
-	c.holdings = slices.Clone(n.holdings)
-	c.unknown = slices.Clone(n.unknown)
-	c.foreign = n.foreign.clone()
+	c.memo, c.undo = &memo{}, nil
+	// Nothing writes to what the lists have: they are appended to, or replaced.
+	c.holdings, c.unknown = slices.Clip(n.holdings), slices.Clip(n.unknown)
 	c.now = n.now.clone()
 	return &c
 }
@@ -187,23 +218,19 @@ func (v *View) clone() View {
 	return View{Usage: slices.Clone(v.Usage), Full: slices.Clone(v.Full), Mean: v.Mean}
 }
 
-func (n *Node) drop(holders ...Holder) (found bool) {
-	before := len(n.holdings) + len(n.unknown)
-	gone := func(h Holder) bool { return slices.Contains(holders, h) }
-	n.holdings = slices.DeleteFunc(n.holdings, func(x Holding) bool { return gone(x.Holder) })
-	n.unknown = slices.DeleteFunc(n.unknown, gone)
-	return len(n.holdings)+len(n.unknown) != before
-}
-
-// refold computes the usage of all cards from the holdings.
-func (n *Node) refold() {
-	n.version++
-	n.now = n.foreign.clone()
-	var touched gpu.Set
-	for i := range n.holdings {
-		touched |= n.add(&n.holdings[i])
+// refold computes the usage of the cards from the holdings.
+func (n *Node) refold(cards gpu.Set) {
+	for c := range cards.All() {
+		n.now.Usage[c] = n.foreign.Usage[c]
 	}
-	n.measure(&n.now, touched)
+	for i := range n.holdings {
+		h := &n.holdings[i]
+		for c := range (h.Cards() & cards).All() {
+			booked := h.On(c)
+			n.now.Usage[c].plus(&booked)
+		}
+	}
+	n.measure(&n.now, cards)
 }
 
 // add puts the holding on top of the present usage and returns the cards whose

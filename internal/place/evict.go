@@ -60,6 +60,7 @@ type Eviction struct {
 	Workspace *Workspace
 
 	node    *ledger.Node
+	trial   *ledger.Node // a copy for what-ifs
 	request *gpu.PodRequest
 	prefer  *Preference
 	victims []*Victim      // most important first
@@ -76,7 +77,7 @@ type Eviction struct {
 // ten milliseconds.
 const EvictionTries = 20_000
 
-// fitTries is what trying a set counts on a copy of the node, where cards can't be
+// fitTries is what trying a set counts on the node as a whole, where cards can't be
 // looked at one by one.
 const fitTries = 25
 
@@ -237,26 +238,32 @@ func (e *Eviction) makesRoom(victims []*Victim) bool {
 	return e.fitsWithout(victims)
 }
 
-// fitsWithout reports whether the pod fits on a copy of the node without the victims.
-func (e *Eviction) fitsWithout(victims []*Victim) bool {
+// fitsWithout reports whether the pod fits on the node without the victims.
+func (e *Eviction) fitsWithout(victims []*Victim) (fits bool) {
 	e.Tries += fitTries
-	n := e.without(victims)
-	_, refusal := fit(n, n.Now(), e.request, e.prefer, false)
-	return refusal.Code == Fits
+	e.without(victims, func(n *ledger.Node) {
+		_, refusal := fit(n, n.Now(), e.request, e.prefer, false)
+		fits = refusal.Code == Fits
+	})
+	return fits
 }
 
-// without returns the node without the victims, and with what is placed before the pod.
-func (e *Eviction) without(victims []*Victim) *ledger.Node {
+// without shows the node without the victims, and with what is placed before the pod.
+func (e *Eviction) without(victims []*Victim, show func(*ledger.Node)) {
+	if e.trial == nil {
+		e.trial = e.node.Clone()
+	}
 	holders := make([]ledger.Holder, len(victims))
 	for i, v := range victims {
 		holders[i] = v.Holder
 	}
-	n := e.node.Clone()
-	n.Release(holders...)
+	before := e.trial.Checkpoint()
+	e.trial.Release(holders...)
 	if e.Before != nil {
-		e.Before(n)
+		e.Before(e.trial)
 	}
-	return n
+	show(e.trial)
+	e.trial.Undo(before)
 }
 
 // ofSize looks for the cheapest set of the given size that makes room. A set costs

@@ -94,7 +94,7 @@ func (e *Eviction) kept() []ledger.Usage {
 	case e.stays != nil:
 	case e.Before != nil:
 		e.Tries += fitTries
-		e.stays = e.without(e.victims).Now().Usage
+		e.without(e.victims, func(n *ledger.Node) { e.stays = slices.Clone(n.Now().Usage) })
 	default:
 		e.stays = e.withoutVictims()
 	}
