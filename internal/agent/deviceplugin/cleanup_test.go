@@ -112,6 +112,7 @@ func TestCleanupInUse(t *testing.T) {
 func TestCleanupWithoutDriver(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeNative)
+	s.stop()
 	s.node.Cards = nil
 	if err := s.cleanup(errors.New("no library")); err != nil {
 		t.Error(err)
