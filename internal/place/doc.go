@@ -122,6 +122,15 @@
 // Walking through a ranking changes nothing. Of nodes that are worth the same the first
 // by name is the best.
 //
+// # What if
+//
+// A [Trial] is the nodes of a board with other pods on them. It copies the nodes that
+// are changed in it and can go back to any state it had, so that many sets of pods are
+// tried on one copy, and the board and its rankings never notice. A [Room] is the
+// search on a trial for the pods whose eviction makes room at the lowest cost. Preemption
+// and the advice of the commands are this search. Its work is bounded, and counted in
+// what is tried, not in time: what is chosen does not depend on how fast the machine is.
+//
 // # Where to change what
 //
 //   - which shares may be on one card: ledger.Usage.Conflict
@@ -131,6 +140,7 @@
 //   - what makes a card good for a slice: ranking, and defaultOrder
 //   - what makes a set of whole cards good: subsets, and fitter.setAhead
 //   - what makes a node good: Rank
+//   - which pods are evicted: EvictionCost.Compare
 //   - what tells kinds of request apart: appendKey
 //   - what is expected of the pods to come: Census
 //   - what of a node is of use to them: outlook.fragmentation, and in numbers

@@ -50,19 +50,17 @@ type Eviction struct {
 	Allowed []int32
 	// Before, if set, books what is placed on the node before the pod.
 	Before func(*ledger.Node)
-	// Below, if set, is what the victims must cost less than, or as much if OrEqual.
-	Below   *EvictionCost
-	OrEqual bool
-	// MaxTries bounds the work of the search, and Tries is the work done, in sets of
-	// victims that were tried. [EvictionTries] is the usual bound.
-	MaxTries, Tries int
-	// Workspace, if set, is memory that the search shares.
-	Workspace *Workspace
 
-	node    *ledger.Node
-	trial   *ledger.Node // a copy for what-ifs
-	request *gpu.PodRequest
-	prefer  *Preference
+	*attempt
+	id   NodeID
+	node *ledger.Node
+	// below, if set, is what the victims must cost less than, or as much if orEqual.
+	below   *EvictionCost
+	orEqual bool
+	// maxTries bounds the work of the search, and tries is the work done, in sets of
+	// victims that were tried.
+	maxTries, tries int
+
 	victims []*Victim      // most important first
 	stays   []ledger.Usage // on each card, of what is not a victim
 	left    []int32        // of Allowed, while violations charges a set
@@ -80,11 +78,6 @@ const EvictionTries = 20_000
 // fitTries is what trying a set counts on the node as a whole, where cards can't be
 // looked at one by one.
 const fitTries = 25
-
-// NewEviction returns the search among the victims, which [SortVictims] has sorted.
-func NewEviction(n *ledger.Node, r *gpu.PodRequest, p *Preference, sorted []*Victim) *Eviction {
-	return &Eviction{node: n, request: r, prefer: p, victims: sorted, MaxTries: EvictionTries}
-}
 
 // SortVictims sorts pods of the node, the most important first, and reads what they
 // hold there. It returns the list.
@@ -128,7 +121,7 @@ func heldOn(t *gpu.Topology, v *Victim) (held ledger.Fullness) {
 // Cheapest returns the victims to evict, most important first: the cheapest of
 // all sets, or of those that were tried where there are too many. It returns false
 // when cards are not what is missing, evicting all victims makes no room, or nothing
-// that does costs less than Below.
+// that does costs less than below.
 func (e *Eviction) Cheapest() ([]*Victim, bool) {
 	affordable := func(v *Victim) bool { return e.undercuts(e.Cost([]*Victim{v})) }
 	if !slices.ContainsFunc(e.victims, affordable) || e.Fits() || !e.makesRoom(e.victims) {
@@ -136,7 +129,7 @@ func (e *Eviction) Cheapest() ([]*Victim, bool) {
 	}
 	for pool := range e.pools {
 		e.among(pool)
-		if e.best != nil && (e.bestCost.Violations == 0 || e.Tries >= e.MaxTries) {
+		if e.best != nil && (e.bestCost.Violations == 0 || e.tries >= e.maxTries) {
 			break
 		}
 	}
@@ -144,14 +137,14 @@ func (e *Eviction) Cheapest() ([]*Victim, bool) {
 }
 
 // undercuts reports whether the cost is lower than that of the best set so far or, if
-// there is none, than Below.
+// there is none, than below.
 func (e *Eviction) undercuts(c EvictionCost) bool {
 	switch {
 	case e.best != nil:
 		return c.Compare(e.bestCost) < 0
-	case e.Below != nil:
-		order := c.Compare(*e.Below)
-		return order < 0 || order == 0 && e.OrEqual
+	case e.below != nil:
+		order := c.Compare(*e.below)
+		return order < 0 || order == 0 && e.orEqual
 	}
 	return true
 }
@@ -211,7 +204,7 @@ func (e *Eviction) among(pool []*Victim) {
 		if !e.undercuts(least(pool, size)) {
 			return
 		}
-		if combinations(len(pool), size) > (e.MaxTries-e.Tries)/fitTries {
+		if combinations(len(pool), size) > (e.maxTries-e.tries)/fitTries {
 			if e.best == nil || e.bestCost.Violations > 0 {
 				e.keep(e.emptying(pool))
 			}
@@ -240,7 +233,7 @@ func (e *Eviction) makesRoom(victims []*Victim) bool {
 
 // fitsWithout reports whether the pod fits on the node without the victims.
 func (e *Eviction) fitsWithout(victims []*Victim) (fits bool) {
-	e.Tries += fitTries
+	e.tries += fitTries
 	e.without(victims, func(n *ledger.Node) {
 		_, refusal := fit(n, n.Now(), e.request, e.prefer, false)
 		fits = refusal.Code == Fits
@@ -250,19 +243,17 @@ func (e *Eviction) fitsWithout(victims []*Victim) (fits bool) {
 
 // without shows the node without the victims, and with what is placed before the pod.
 func (e *Eviction) without(victims []*Victim, show func(*ledger.Node)) {
-	if e.trial == nil {
-		e.trial = e.node.Clone()
-	}
 	holders := make([]ledger.Holder, len(victims))
 	for i, v := range victims {
 		holders[i] = v.Holder
 	}
 	before := e.trial.Checkpoint()
-	e.trial.Release(holders...)
+	n := e.trial.Edit(e.id)
+	n.Release(holders...)
 	if e.Before != nil {
-		e.Before(e.trial)
+		e.Before(n)
 	}
-	show(e.trial)
+	show(n)
 	e.trial.Undo(before)
 }
 
@@ -358,8 +349,12 @@ func (c EvictionCost) Compare(o EvictionCost) int {
 }
 
 // Cost returns what evicting the set costs.
-func (e *Eviction) Cost(set []*Victim) EvictionCost {
-	c := EvictionCost{Violations: e.violations(set), highest: math.MinInt32, pods: len(set), start: math.MaxInt64}
+func (e *Eviction) Cost(set []*Victim) EvictionCost { return CostOf(set, e.violations(set)) }
+
+// CostOf returns what evicting the set costs, which [SortVictims] has read, if it
+// exceeds budgets for so many of its pods.
+func CostOf(set []*Victim, violations int) EvictionCost {
+	c := EvictionCost{Violations: violations, highest: math.MinInt32, pods: len(set), start: math.MaxInt64}
 	for _, v := range set {
 		c.highest, c.sum, c.start = max(c.highest, v.Priority), c.sum+v.value(), min(c.start, v.started())
 		c.held += v.held

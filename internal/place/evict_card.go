@@ -20,11 +20,10 @@ type cardEviction struct {
 	seat    bool
 	unused  bool
 	pool    []*Victim
-	*Workspace
 }
 
-// Workspace is memory that searches of several nodes may share, one after the other.
-type Workspace struct {
+// workspace is memory that searches of several nodes share, one after the other.
+type workspace struct {
 	// unknown are victims whose cards are not known: while they are there, nothing fits.
 	unknown []*Victim
 	// base is what stays on each card, and on the victims there, least important first.
@@ -79,11 +78,8 @@ func (e *Eviction) byCard(pool []*Victim) (*cardEviction, bool) {
 func (e *Eviction) only(container int) {
 	f := fitter{node: e.node, request: e.request}
 	req := &e.request.Requests[container]
-	if e.Workspace == nil {
-		e.Workspace = &Workspace{}
-	}
 	e.cards = &cardEviction{
-		Eviction: e, Workspace: e.Workspace, request: req,
+		Eviction: e, request: req,
 		share: f.share(req), seat: f.seat(req), unused: !req.Exclusive && e.prefer.wantsUnused(),
 	}
 }
@@ -93,7 +89,7 @@ func (e *Eviction) kept() []ledger.Usage {
 	switch {
 	case e.stays != nil:
 	case e.Before != nil:
-		e.Tries += fitTries
+		e.tries += fitTries
 		e.without(e.victims, func(n *ledger.Node) { e.stays = slices.Clone(n.Now().Usage) })
 	default:
 		e.stays = e.withoutVictims()
@@ -104,9 +100,9 @@ func (e *Eviction) kept() []ledger.Usage {
 // withoutVictims returns what is on each card without the victims.
 func (e *Eviction) withoutVictims() []ledger.Usage {
 	holdings, base := e.node.Holdings(), e.node.WithoutPods().Usage
-	gone, n := slices.Grow(e.Workspace.gone[:0], len(holdings))[:len(holdings)], 0
+	gone, n := slices.Grow(e.gone[:0], len(holdings))[:len(holdings)], 0
 	clear(gone)
-	e.Workspace.gone = gone
+	e.gone = gone
 	for _, v := range e.victims {
 		if v.at >= 0 {
 			gone[v.at] = true
@@ -185,7 +181,7 @@ func (s *cardEviction) run() {
 	for _, v := range s.unknown {
 		v.chosen = false
 	}
-	if s.best == nil && s.Below == nil { // the work was too much
+	if s.best == nil && s.below == nil { // the work was too much
 		s.keep(s.emptying(s.pool))
 	}
 }
@@ -193,7 +189,7 @@ func (s *cardEviction) run() {
 // assess sorts the cards by what making room there costs at least. A pod on several
 // cards counts on each of them in part if it is shared, else on none.
 func (s *cardEviction) assess(shared bool) {
-	s.Tries += s.node.Topology().Len()
+	s.tries += s.node.Topology().Len()
 	s.list()
 	s.order = slices.Grow(s.order[:0], s.node.Topology().Len())
 	for c := range s.node.Topology().Len() {
@@ -436,8 +432,8 @@ func (s *cardEviction) chosen() []*Victim {
 // affords reports whether the set that is chosen, with so much more, is cheaper than
 // the best.
 func (s *cardEviction) affords(more EvictionCost) bool {
-	s.Tries++
-	if s.Tries > s.MaxTries {
+	s.tries++
+	if s.tries > s.maxTries {
 		return false
 	}
 	cost := s.Cost(s.chosen())

@@ -61,11 +61,10 @@ type budget struct {
 	allowed int32
 }
 
-// evictionOn is the search for victims on a node with the given pods.
-func evictionOn(cards int, request *gpu.PodRequest, pods []*pod, budgets ...budget) *Eviction {
+// nodeWith returns a node with the given pods, and those that may be evicted.
+func nodeWith(cards int, pods []*pod) (*ledger.Node, []*Victim) {
 	n := gputest.Node(gputest.MustTopology(gputest.Cards(cards), nil))
 	var victims []*Victim
-	var allowed []int32
 	for _, p := range pods {
 		p.Budgets = nil
 		if !p.kept {
@@ -82,16 +81,22 @@ func evictionOn(cards int, request *gpu.PodRequest, pods []*pod, budgets ...budg
 		}
 		n.Book(ledger.Holding{Holder: p.Holder, QoS: gpu.BestEffort, Parts: []ledger.Part{part}})
 	}
-	for i, b := range budgets {
-		allowed = append(allowed, b.allowed)
+	return n, SortVictims(n, victims)
+}
+
+// evictionOn is the search for victims on a node with the given pods.
+func evictionOn(cards int, request *gpu.PodRequest, pods []*pod, budgets ...budget) *Eviction {
+	n, victims := nodeWith(cards, pods)
+	b := NewBoard()
+	e := b.Try().Room(request, &Preference{}).On(b.Set(n), victims)
+	for i, budget := range budgets {
+		e.Allowed = append(e.Allowed, budget.allowed)
 		for _, p := range pods {
-			if p.app == b.app {
+			if p.app == budget.app {
 				p.Budgets = append(p.Budgets, i)
 			}
 		}
 	}
-	e := NewEviction(n, request, &Preference{}, SortVictims(n, victims))
-	e.Allowed = allowed
 	return e
 }
 
@@ -302,8 +307,8 @@ func TestCheapestOfMany(t *testing.T) {
 					t.Errorf("%s could have been spared", v.Holder)
 				}
 			}
-			if s.Tries > EvictionTries {
-				t.Errorf("%d sets were tried", s.Tries)
+			if s.tries > EvictionTries {
+				t.Errorf("%d sets were tried", s.tries)
 			}
 		})
 	}
@@ -360,7 +365,7 @@ func TestCheapestIsCheapest(t *testing.T) {
 			want = nil
 		}
 		checkBound(t, s, want)
-		s.Tries = 0
+		s.tries = 0
 		got, ok := s.Cheapest()
 		if ok != (want != nil) || ok && (!s.fitsWithout(got) || !slices.Equal(cost(got, budgets...), cost(want, budgets...))) {
 			t.Fatalf("round %d: victims %v, want %v", round, namesOf(got), namesOf(want))
@@ -441,7 +446,7 @@ func checkBelow(t *testing.T, victims []*Victim, search func() *Eviction) {
 		want    bool
 	}{{below: exact}, {below: exact, orEqual: true, want: true}, {below: EvictionCost{Violations: 99}, want: true}} {
 		bounded := search()
-		bounded.Below, bounded.OrEqual = &tt.below, tt.orEqual
+		bounded.below, bounded.orEqual = &tt.below, tt.orEqual
 		again, ok := bounded.Cheapest()
 		if ok != tt.want || ok && bounded.Cost(again).Compare(exact) != 0 {
 			t.Fatalf("victims %v (%v) below %+v, without a bound %v", namesOf(again), ok, tt.below, namesOf(victims))

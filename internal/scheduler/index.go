@@ -63,20 +63,35 @@ func newIndex(n *nodes) *index {
 	return &index{nodes: n, board: place.NewBoard(), census: place.NewCensus(), terms: newAffinityTerms()}
 }
 
-// refresh brings the board up to date.
+// refresh brings the board up to date with the snapshot and the overlay.
 func (x *index) refresh(infos []fwk.NodeInfo) {
 	x.epoch++
-	x.names, x.overlay = x.nodes.pods.takeChanged(x.names[:0])
-	x.stale, x.changed = x.stale[:0], x.changed[:0]
-	relisted := !x.lists(infos)
-	if relisted {
-		x.relist(infos)
-	} else {
-		x.findStale()
-	}
-	if len(x.stale) == 0 && !relisted {
+	if x.lists(infos) {
+		x.follow()
 		return
 	}
+	x.begin()
+	x.relist(infos)
+	x.fold(true)
+}
+
+// follow brings the board up to date with what changed on the nodes that are listed.
+// Within a cycle that is the overlay alone.
+func (x *index) follow() {
+	x.begin()
+	x.findStale()
+	if len(x.stale) > 0 {
+		x.fold(false)
+	}
+}
+
+func (x *index) begin() {
+	x.names, x.overlay = x.nodes.pods.takeChanged(x.names[:0])
+	x.stale, x.changed = x.stale[:0], x.changed[:0]
+}
+
+// fold brings what is known of the stale nodes up to date.
+func (x *index) fold(relisted bool) {
 	x.foldStale(relisted)
 	x.usage.refresh(x, relisted)
 	x.terms.refresh(x)

@@ -57,7 +57,7 @@ func (p *Plugin) preempt(ctx context.Context, cs fwk.CycleState, c *cycle, pod *
 }
 
 // shortlist chooses among the nodes on which evicting pods may help the one where it
-// costs least, by [place.CheapestEvictions], and notes its victims in the cycle.
+// costs least, by a [place.Room], and notes its victims in the cycle.
 // kube-scheduler's own search, which spares pods one by one by importance, may end with
 // three victims on one card where one victim on another would do, and it looks at some
 // nodes only. It remains the answer on nodes where cards are not what is missing, or
@@ -73,11 +73,10 @@ func (p *Plugin) shortlist(ctx context.Context, cs fwk.CycleState, c *cycle, pod
 	}
 	var others, infos []fwk.NodeInfo
 	var evictions []*place.Eviction
-	charges, shared := newCharges(pdbs), &place.Workspace{}
+	p.shared.index.follow()
+	charges, room := newCharges(pdbs), p.shared.index.board.Try().Room(&c.ask.Request, &c.ask.Prefer)
 	for _, ni := range nodes {
-		e := p.eviction(c, pod, ni, charges)
-		e.Workspace = shared
-		if e.Fits() {
+		if e := p.eviction(room, pod, ni, charges); e == nil || e.Fits() {
 			others = append(others, ni)
 		} else {
 			evictions, infos = append(evictions, e), append(infos, ni)
@@ -85,7 +84,7 @@ func (p *Plugin) shortlist(ctx context.Context, cs fwk.CycleState, c *cycle, pod
 	}
 	var failed error
 	var rejected []fwk.NodeInfo
-	found, tries, exhausted := place.CheapestEvictions(evictions, want, func(i int, victims []*place.Victim) bool {
+	found, tries, exhausted := room.Cheapest(evictions, want, func(i int, victims []*place.Victim) bool {
 		if ctx.Err() != nil {
 			return false
 		}
@@ -141,11 +140,15 @@ func (p *Plugin) dryRun(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod,
 	return list, err
 }
 
-// eviction returns the search for victims on the node.
-func (p *Plugin) eviction(c *cycle, pod *corev1.Pod, ni fwk.NodeInfo, charges *charges) *place.Eviction {
-	entry := p.shared.index.entryOf(ni, false)
+// eviction returns the search for victims on the node, unless it is not on the board.
+func (p *Plugin) eviction(room *place.Room, pod *corev1.Pod, ni fwk.NodeInfo, charges *charges) *place.Eviction {
+	id, ok := p.shared.index.row(ni)
+	if !ok {
+		return nil
+	}
+	entry := p.shared.index.rows[id].entry
 	victims := entry.evictable(corev1helpers.PodPriority(pod))
-	e := place.NewEviction(entry.node, &c.ask.Request, &c.ask.Prefer, victims)
+	e := room.On(id, victims)
 	e.Allowed = charges.of(entry, victims)
 	if nominated := nominatedBefore(pod, p.handle.NominatedPodsForNode(ni.Node().Name)); len(nominated) > 0 {
 		e.Before = func(n *ledger.Node) {
@@ -242,9 +245,7 @@ func (p *Plugin) evictionCost(name string, v *extenderv1.Victims) place.Eviction
 	if ni, err := p.handle.SnapshotSharedLister().NodeInfos().Get(name); err == nil {
 		node = p.shared.nodes.of(ni, false)
 	}
-	cost := place.NewEviction(node, nil, nil, nil).Cost(place.SortVictims(node, victims))
-	cost.Violations = int(v.NumPDBViolations)
-	return cost
+	return place.CostOf(place.SortVictims(node, victims), int(v.NumPDBViolations))
 }
 
 // shortlisted are the statuses of the nodes, of which only those of the shortlist can

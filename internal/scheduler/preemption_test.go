@@ -117,7 +117,8 @@ func TestSelectVictimsOnNode(t *testing.T) {
 				}
 				return r.Filter(ctx, cs, pod, ni)
 			}
-			pods, violated, status := r.victims(t, r.cycle(t, tt.pod), tt.pod, nodeInfo(makeNode("n1"), tt.onNode...), budget("b", 0))
+			ni := nodeInfo(makeNode("n1"), tt.onNode...)
+			pods, violated, status := r.victims(t, r.cycleOver(t, tt.pod, []fwk.NodeInfo{ni}), tt.pod, ni, budget("b", 0))
 			if status.Code() != tt.wantCode || violated != tt.wantViolations {
 				t.Errorf("SelectVictimsOnNode() = %v with %d budgets broken, want %v with %d", status, violated, tt.wantCode, tt.wantViolations)
 			}
@@ -220,7 +221,7 @@ func TestVictimsNextToNominatedPods(t *testing.T) {
 			for _, pod := range tt.pods {
 				ni := nodeInfo(makeNode("n1"), onNode...)
 				r.fakes.snapshot = snapshotOf(ni)
-				cs := r.cycle(t, pod)
+				cs := r.cycleOver(t, pod, []fwk.NodeInfo{ni})
 				victims, _, status := r.victims(t, cs, pod, ni)
 				if !status.IsSuccess() {
 					t.Fatalf("SelectVictimsOnNode(%s) = %v", pod.Name, status)

@@ -43,6 +43,7 @@ type Smaller struct {
 
 // adviser looks for help on the nodes that the pod may use.
 type adviser struct {
+	board    *place.Board
 	nodes    []*ledger.Node
 	pods     [][]*corev1.Pod // of each node
 	refusals []place.Refusal // of each node
@@ -64,16 +65,18 @@ func (a *adviser) help() *Help {
 // room returns the cheapest pods to evict, as preemption finds them. Pods that
 // preemption may not evict count too: they may end by themselves.
 func (a *adviser) room() *Room {
+	search := a.board.Try().Room(&a.ask.Request, &a.ask.Prefer)
 	var nodes []*place.Eviction
 	var names []string
 	for i, n := range a.nodes {
 		if !a.refusals[i].Permanent {
-			nodes = append(nodes, place.NewEviction(n, &a.ask.Request, &a.ask.Prefer, place.SortVictims(n, victimsOf(a.pods[i]))))
+			id, _ := a.board.Find(n.Name)
+			nodes = append(nodes, search.On(id, place.SortVictims(n, victimsOf(a.pods[i]))))
 			names = append(names, n.Name)
 		}
 	}
 	var best *Room
-	place.CheapestEvictions(nodes, 1, func(i int, victims []*place.Victim) bool {
+	search.Cheapest(nodes, 1, func(i int, victims []*place.Victim) bool {
 		best = &Room{Node: names[i], Pods: namesOf(victims)}
 		return true
 	})

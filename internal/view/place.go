@@ -225,7 +225,7 @@ func (j *judge) preempts(pod *corev1.Pod, ask *request.PodRequest, v *verdict) *
 // adviser returns the search for advice on the nodes that the pod may use, with the
 // pods of each node that may end.
 func (j *judge) adviser(ask *request.PodRequest, v *verdict, pods func(i int) []*corev1.Pod) *adviser {
-	a := &adviser{ask: ask}
+	a := &adviser{board: j.board, ask: ask}
 	for i, n := range j.snapshot.Nodes {
 		if v.excluded[i].Kind == 0 {
 			a.nodes, a.pods, a.refusals = append(a.nodes, n), append(a.pods, pods(i)), append(a.refusals, v.refusals[i])

@@ -40,31 +40,34 @@ func TestCheapestOfEightCards(t *testing.T) {
 			t.Fatalf("round %d: victims %v cost %v, want %v", round, namesOf(got), cost(got, budgets...), best)
 		}
 		checkBound(t, s, got)
-		most = max(most, s.Tries)
+		most = max(most, s.tries)
 	}
 	if most > 3000 {
 		t.Errorf("%d tries for one node", most)
 	}
 }
 
-// TestCheapestEvictions compares with all sets of victims on all of several nodes, some
+// TestRoom compares with all sets of victims on all of several nodes, some
 // of which are not accepted.
-func TestCheapestEvictions(t *testing.T) {
+func TestRoom(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	chosen, ties, none := 0, 0, 0
 	for round := range 400 {
 		cards := 1 + random.IntN(2)
 		request := randomRequest(random, cards)
-		var nodes []*Eviction
 		refused := map[string]bool{}
+		board := NewBoard()
+		room := board.Try().Room(request, &Preference{})
+		var nodes []*Eviction
+		names := random.Perm(900)
 		for i := range 2 + random.IntN(5) {
-			e := evictionOn(cards, request, randomPods(random, cards))
+			n, victims := nodeWith(cards, randomPods(random, cards))
 			if i > 0 && random.IntN(3) == 0 {
-				e = NewEviction(nodes[0].node.Clone(), request, &Preference{}, nodes[0].victims)
+				n, victims = nodes[0].node.Clone(), nodes[0].victims
 			}
-			e.node.Name = strconv.Itoa(100 + random.IntN(900))
-			refused[e.node.Name] = random.IntN(4) == 0
-			nodes = append(nodes, e)
+			n.Name = strconv.Itoa(100 + names[i])
+			refused[n.Name] = random.IntN(4) == 0
+			nodes = append(nodes, room.On(board.Set(n), victims))
 		}
 		want, best := "", EvictionCost{}
 		for _, e := range nodes {
@@ -90,7 +93,7 @@ func TestCheapestEvictions(t *testing.T) {
 				}
 			}
 		}
-		found, tries, exhausted := CheapestEvictions(nodes, 1, func(i int, victims []*Victim) bool {
+		found, tries, exhausted := room.Cheapest(nodes, 1, func(i int, victims []*Victim) bool {
 			return nodes[i].fitsWithout(victims) && !refused[nodes[i].node.Name]
 		})
 		got := ""
