@@ -106,7 +106,7 @@ func (r *runner) read(ctx context.Context) (m reading, err error) {
 }
 
 func (r *runner) run(ctx context.Context, workload *Workload) (f Figures, err error) {
-	rewrite, stop := r.rewriteDevices(ctx, workload)
+	disturb, stop := r.disturb(ctx, workload)
 	defer stop()
 	fresh, err := r.apiMetrics(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *runner) run(ctx context.Context, workload *Workload) (f Figures, err er
 		if last, err = r.bound.next(ctx); err != nil {
 			return f, err
 		}
-		rewrite()
+		disturb()
 	}
 	cpu, err := r.scheduler.cpu()
 	if err != nil {
@@ -154,9 +154,11 @@ func (r *runner) run(ctx context.Context, workload *Workload) (f Figures, err er
 	f.CPUMillisecondsPerPod = float64((cpu-before.cpu)/time.Millisecond) / float64(r.pods)
 	f.CPUSeconds = cpu.Seconds()
 	r.count(&f, fresh, &before, &after)
-	if own := f.Calls[callRewrite]; workload.RewriteDevices {
-		delete(f.Calls, callRewrite)
-		f.CallsPerPod -= own
+	for call, own := range map[string]bool{callRewrite: workload.RewriteDevices, callEnd: workload.Churns} {
+		if own {
+			f.CallsPerPod -= f.Calls[call]
+			delete(f.Calls, call)
+		}
 	}
 	return f, nil
 }

@@ -19,6 +19,16 @@ type CorePlan struct {
 	Nodes    []int  `json:"nodes"`
 	Pods     int    `json:"pods"`
 	Workload string `json:"workload"`
+	// Churn is a workload whose pods come and go on so many nodes.
+	Churn *CoreChurn `json:"churn,omitempty"`
+}
+
+// CoreChurn is decisions while pods end: one for each that comes, once half of all are
+// there.
+type CoreChurn struct {
+	Nodes    int    `json:"nodes"`
+	Pods     int    `json:"pods"`
+	Workload string `json:"workload"`
 }
 
 func (p *Plan) validateCore() error {
@@ -28,6 +38,11 @@ func (p *Plan) validateCore() error {
 	}
 	if _, ok := p.Workloads[c.Workload]; !ok {
 		return fmt.Errorf("core: there is no workload %q", c.Workload)
+	}
+	if churn := c.Churn; churn != nil {
+		if _, ok := p.Workloads[churn.Workload]; !ok || churn.Nodes < 1 || churn.Pods < 1 {
+			return fmt.Errorf("core: churn: workload %q, %d nodes, %d pods: name a workload, and write 1 or more", churn.Workload, churn.Nodes, churn.Pods)
+		}
 	}
 	if c.Pods < 1 {
 		return fmt.Errorf("core: pods: %d: write 1 or more", c.Pods)
@@ -50,7 +65,7 @@ func (b *bench) core(ctx context.Context, result *Result) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c, err := newCore(b.plan, nodes)
+		c, err := newCore(b.plan, nodes, plan.Workload, plan.Pods)
 		if err != nil {
 			return err
 		}
@@ -58,6 +73,17 @@ func (b *bench) core(ctx context.Context, result *Result) error {
 		b.logf("core alone, %d nodes: %.0f µs and %.1f allocations a decision", nodes, figures.Microseconds, figures.Allocations)
 		result.Core = append(result.Core, figures)
 	}
+	if plan.Churn == nil {
+		return nil
+	}
+	c, err := newCore(b.plan, plan.Churn.Nodes, plan.Churn.Workload, plan.Churn.Pods)
+	if err != nil {
+		return err
+	}
+	figures := c.churn()
+	b.logf("core alone, %d nodes, pods come and go: %.0f µs a decision, the demand changes %.1f times per 1000 pods",
+		figures.Nodes, figures.Microseconds, figures.DemandChanges)
+	result.Churn = &figures
 	return nil
 }
 
@@ -69,17 +95,17 @@ type core struct {
 }
 
 // newCore makes nodes that are half full, since empty ones are all alike.
-func newCore(p *Plan, nodes int) (*core, error) {
+func newCore(p *Plan, nodes int, name string, pods int) (*core, error) {
 	kinds, err := discover.LoadProfiles(p.Profile)
 	if err != nil {
 		return nil, err
 	}
 	c := &core{board: place.NewBoard(), census: place.NewCensus()}
-	workload := p.Workloads[p.Core.Workload]
-	for _, pod := range p.backlog(&workload, p.Core.Pods) {
+	workload := p.Workloads[name]
+	for _, pod := range p.backlog(&workload, pods) {
 		ask, problems := request.Read(pod)
 		if ask == nil {
-			return nil, fmt.Errorf("core: a pod of workload %s asks for no cards: %w", p.Core.Workload, problems.ToAggregate())
+			return nil, fmt.Errorf("core: a pod of workload %s asks for no cards: %w", name, problems.ToAggregate())
 		}
 		c.requests = append(c.requests, ask)
 		c.census.Add(place.KindsOf(&ask.Request), 1)
@@ -128,6 +154,51 @@ func (c *core) decide() CoreFigures {
 		Nodes: c.board.Len(), Microseconds: float64(took.Microseconds()) / count,
 		Allocations: float64(after.Mallocs-before.Mallocs) / count,
 	}
+}
+
+// churn places all requests, ends the pod that came first for each once half of them are
+// there, and counts how often something else is expected of the pods to come, since all
+// nodes with room are then compared again. The pods that the nodes had before stay.
+func (c *core) churn() ChurnFigures {
+	type placed struct {
+		ask    *request.PodRequest
+		node   place.NodeID
+		holder ledger.Holder
+	}
+	var running []placed
+	figures := ChurnFigures{Nodes: c.board.Len()}
+	census, demand := place.NewCensus(), (*place.Demand)(nil)
+	count, half := 0, len(c.requests)/2
+	var start time.Duration
+	for i, ask := range c.requests {
+		if i == half {
+			start = usedCPU()
+		}
+		if now := census.Demand(); now != demand {
+			demand = now
+			if i >= half {
+				count++
+			}
+		}
+		if n, offer := c.best(ask, demand); n != nil {
+			holder := ledger.Holder(fmt.Sprintf("pod-%d", i))
+			n.Book(n.Holding(&offer, holder, &ask.Request))
+			running = append(running, placed{ask, c.board.Set(n), holder})
+			census.Add(place.KindsOf(&ask.Request), 1)
+		}
+		if i >= half && len(running) > 0 {
+			ended := running[0]
+			running = running[1:]
+			n := c.board.Node(ended.node)
+			n.Release(ended.holder)
+			c.board.Set(n)
+			census.Add(place.KindsOf(&ended.ask.Request), -1)
+		}
+	}
+	decisions := float64(len(c.requests) - half)
+	figures.Microseconds = float64((usedCPU() - start).Microseconds()) / decisions
+	figures.DemandChanges = 1000 * float64(count) / decisions
+	return figures
 }
 
 // usedCPU returns the CPU time that this process has used, which is less at the

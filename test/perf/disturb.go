@@ -13,28 +13,41 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 )
 
-// callRewrite is a rewriter's call, as calls are counted.
-const callRewrite = "PATCH devices"
+// Calls of these disturbances, as calls are counted.
+const (
+	callRewrite = "PATCH devices"
+	callEnd     = "DELETE pods"
+)
 
-// rewriters write Devices at once: about as fast as pods are bound.
-const rewriters = 8
+// hands are how many disturb at once: about as fast as pods are bound.
+const hands = 8
 
-// rewriteDevices returns what has the next Device written again, if the workload
-// wants that, and what ends it: after each binding, unless all are busy. Nothing of the Device changes that a scheduler reads.
-func (r *runner) rewriteDevices(ctx context.Context, workload *Workload) (next, stop func()) {
-	if !workload.RewriteDevices {
-		return func() {}, func() {}
+// disturb returns what is to be called after each binding, so that something happens
+// in the cluster if the workload wants that, and what ends it. Calls never wait.
+func (r *runner) disturb(ctx context.Context, workload *Workload) (next, stop func()) {
+	switch {
+	case workload.RewriteDevices: // left out where the API server is slower than the scheduler
+		return r.onBindings(ctx, hands, r.rewriteDevice)
+	case workload.Churns:
+		return r.onBindings(ctx, r.pods, func(ctx context.Context, i int) error {
+			if i < r.pods/2 {
+				return nil
+			}
+			return r.delete(ctx, podName(i-r.pods/2))
+		})
 	}
-	due, failed := make(chan int, rewriters), atomic.Int64{}
+	return func() {}, func() {}
+}
+
+// onBindings has something done for each binding, unless so many are yet to be done.
+func (r *runner) onBindings(ctx context.Context, most int, do func(ctx context.Context, i int) error) (next, stop func()) {
+	due, failed := make(chan int, most), atomic.Int64{}
 	var group sync.WaitGroup
-	for range rewriters {
+	for range hands {
 		group.Go(func() {
 			for i := range due {
-				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, labelRole, i)
-				name := fmt.Sprintf("metax-%d", i%r.plan.Nodes+1)
-				_, err := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource("devices")).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-				if err != nil && ctx.Err() == nil && failed.Add(1) == 1 {
-					r.logf("rewrite the Device of %s: %v", name, err)
+				if err := do(ctx, i); err != nil && ctx.Err() == nil && failed.Add(1) == 1 {
+					r.logf("after a binding: %v", err)
 				}
 			}
 		})
@@ -44,12 +57,22 @@ func (r *runner) rewriteDevices(ctx context.Context, workload *Workload) (next, 
 			select {
 			case due <- count:
 				count++
-			default: // the API server is slower than the scheduler
+			default:
 			}
 		}, func() {
 			close(due)
 			group.Wait()
 		}
+}
+
+// rewriteDevice writes a Device again. Nothing of it changes that a scheduler reads.
+func (r *runner) rewriteDevice(ctx context.Context, i int) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, labelRole, i)
+	name := fmt.Sprintf("metax-%d", i%r.plan.Nodes+1)
+	if _, err := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource("devices")).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("rewrite the Device of %s: %w", name, err)
+	}
+	return nil
 }
 
 // addQuota gives the pods' namespace a budget, if the workload has one, and returns

@@ -41,6 +41,9 @@ func showMarkdown(file string, to io.Writer) error {
 	for _, c := range r.Core {
 		fmt.Fprintf(out, "| %d | %.0f | %.0f |\n", c.Nodes, c.Microseconds, c.Allocations)
 	}
+	if c := r.Churn; c != nil {
+		fmt.Fprintf(out, "\n| nodes, pods come and go | a decision of the core, µs | changes of the demand per 1000 pods |\n|---|---|---|\n| %d | %.0f | %.1f |\n", c.Nodes, c.Microseconds, c.DemandChanges)
+	}
 	_, err = out.WriteTo(to)
 	return err
 }

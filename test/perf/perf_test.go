@@ -56,8 +56,9 @@ func TestPlanProblems(t *testing.T) {
 			text: "rounds: 1\nkinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}, quota: {hard: {limits.metax-tech.com/vcore: much}}}}",
 			want: `workload w: quota: limits.metax-tech.com/vcore: "much": write a quantity`,
 		},
-		"fewer shapes than none": {text: "rounds: 1\nkinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}, shapes: -1}}", want: "workload w: shapes: -1, rounds: 0: write 1 or more"},
+		"fewer shapes than none": {text: "rounds: 1\nkinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}, shapes: -1}}", want: "workload w: shapes: -1, rare: 0, rounds: 0: write 1 or more"},
 		"a core of nothing":      {text: "rounds: 1\n" + kinds + "core: {nodes: [1], pods: 0, workload: w}", want: "core: pods: 0: write 1 or more"},
+		"churn of no workload":   {text: "rounds: 1\n" + kinds + "core: {nodes: [1], pods: 1, workload: w, churn: {nodes: 1, pods: 1, workload: x}}", want: `core: churn: workload "x", 1 nodes, 1 pods: name a workload`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -58,6 +58,12 @@ type Workload struct {
 	// Shapes is how many different requests of CPU the pods have; 0 are those of
 	// their kinds.
 	Shapes int `json:"shapes,omitempty"`
+	// Rare is how many further kinds of slices there are: every tenth pod is of one of
+	// them.
+	Rare int `json:"rare,omitempty"`
+	// Churns means that pods end in the order in which they came, one for each that is
+	// bound, once half of them are.
+	Churns bool `json:"churns,omitempty"`
 	// Quota is a budget that the pods' namespace has meanwhile.
 	Quota *Budget `json:"quota,omitempty"`
 	// RewriteDevices has a Device written again after each binding, as agents do.
@@ -208,8 +214,8 @@ func (p *Plan) validateWorkload(w *Workload) error {
 			return err
 		}
 	}
-	if w.Shapes < 0 || w.Rounds < 0 {
-		return fmt.Errorf("shapes: %d, rounds: %d: write 1 or more, or leave them out", w.Shapes, w.Rounds)
+	if w.Shapes < 0 || w.Rare < 0 || w.Rounds < 0 {
+		return fmt.Errorf("shapes: %d, rare: %d, rounds: %d: write 1 or more, or leave them out", w.Shapes, w.Rare, w.Rounds)
 	}
 	if w.Quota != nil {
 		if err := validateAmounts(w.Quota.Hard); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // labelRole separates the pods of a run from those that stay.
@@ -76,6 +77,9 @@ func (p *Plan) unfit(w *Workload) (pods []*corev1.Pod) {
 	return pods
 }
 
+// podName is the name of the i-th pod of a run.
+func podName(i int) string { return fmt.Sprintf("pod-%05d", i) }
+
 // backlog returns the pods of a run. Kinds are mixed, and the same way for
 // everyone.
 func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
@@ -88,12 +92,20 @@ func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
 		if i%len(deck) == 0 {
 			random.Shuffle(len(deck), func(a, b int) { deck[a], deck[b] = deck[b], deck[a] })
 		}
-		pod := p.Kinds[deck[i%len(deck)]].pod(fmt.Sprintf("pod-%05d", i), roleRun)
+		pod := p.Kinds[deck[i%len(deck)]].pod(podName(i), roleRun)
 		if w.Shapes > 0 {
 			list := pod.Spec.Containers[0].Resources.Requests // those of the limits, too
 			cpu := list[corev1.ResourceCPU]
 			cpu.Add(*resource.NewMilliQuantity(int64(i%w.Shapes), resource.DecimalSI))
 			list[corev1.ResourceCPU] = cpu
+		}
+		if w.Rare > 0 && i%10 == 0 {
+			kind := int64(i / 10 % w.Rare)
+			list := pod.Spec.Containers[0].Resources.Requests // those of the limits, too
+			delete(list, wire.ResourceGPU)
+			list[wire.ResourceSGPU] = *resource.NewQuantity(1, resource.DecimalSI)
+			list[wire.ResourceVCore] = *resource.NewQuantity(1+kind%10, resource.DecimalSI)
+			list[wire.ResourceVMemory] = *resource.NewQuantity((1+kind/10)<<30, resource.BinarySI)
 		}
 		pods = append(pods, pod)
 	}

@@ -23,10 +23,19 @@ type Result struct {
 	Wakes   []Wake  `json:"wakes,omitempty"`
 	// Core is decisions without a cluster.
 	Core   []CoreFigures `json:"core,omitempty"`
+	Churn  *ChurnFigures `json:"churn,omitempty"`
 	Bounds []Verdict     `json:"bounds,omitempty"`
 }
 
-// CoreFigures is what one decision costs when every node is asked, in CPU time.
+// ChurnFigures is what decisions cost while pods come and go, and how often per 1000 of
+// them something else is expected of the pods to come.
+type ChurnFigures struct {
+	Nodes         int     `json:"nodes"`
+	Microseconds  float64 `json:"microseconds"`
+	DemandChanges float64 `json:"demandChangesPer1000Pods"`
+}
+
+// CoreFigures is what one decision costs on a board of so many nodes, in CPU time.
 type CoreFigures struct {
 	Nodes        int     `json:"nodes"`
 	Microseconds float64 `json:"microseconds"`
@@ -209,6 +218,7 @@ func (r *Result) keep(earlier *Result) {
 	r.Wakes = merge(r.Wakes, earlier.Wakes, func(a, b Wake) int {
 		return cmp.Or(cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.Waiting, b.Waiting))
 	})
+	r.Churn = cmp.Or(r.Churn, earlier.Churn)
 	r.Core = merge(r.Core, earlier.Core, func(a, b CoreFigures) int { return cmp.Compare(a.Nodes, b.Nodes) })
 }
 
@@ -263,6 +273,9 @@ func (r *Result) print(to io.Writer) error {
 	}
 	for _, c := range r.Core {
 		fmt.Fprintf(out, "core alone, %d nodes: %.0f µs and %.1f allocations a decision\n", c.Nodes, c.Microseconds, c.Allocations)
+	}
+	if c := r.Churn; c != nil {
+		fmt.Fprintf(out, "core alone, %d nodes, pods come and go: %.0f µs a decision, the demand changes %.1f times per 1000 pods\n", c.Nodes, c.Microseconds, c.DemandChanges)
 	}
 	for _, v := range r.Bounds {
 		word := "holds"
