@@ -1,8 +1,11 @@
 package place
 
 import (
+	"iter"
+	"maps"
 	"slices"
 
+	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 )
 
@@ -57,4 +60,45 @@ func (t *Trial) Undo(p Point) {
 	}
 	clear(t.edits[p:])
 	t.edits = t.edits[:p]
+}
+
+// Best returns the nodes that can take such a pod in the trial, from the best to the
+// worst: those that were changed are asked again, the others are in the order of the
+// ranking.
+func (t *Trial) Best(k *Ranking, r *gpu.PodRequest, p *Preference) iter.Seq2[NodeID, Worth] {
+	type ranked struct {
+		id    NodeID
+		worth Worth
+	}
+	var changed []ranked // the best last
+	for _, id := range slices.Sorted(maps.Keys(t.copies)) {
+		if offer, refusal := Fit(t.copies[id], r, p); refusal.Code == Fits {
+			changed = append(changed, ranked{id, Rank(&offer, p)})
+		}
+	}
+	slices.SortFunc(changed, func(a, b ranked) int {
+		if t.board.Better(b.id, b.worth, a.id, a.worth) {
+			return -1
+		}
+		return 1
+	})
+	return func(yield func(NodeID, Worth) bool) {
+		rest := changed
+		for id, worth := range k.Best() {
+			for n := len(rest); n > 0 && t.board.Better(rest[n-1].id, rest[n-1].worth, id, worth); n = len(rest) {
+				best := rest[n-1]
+				if rest = rest[:n-1]; !yield(best.id, best.worth) {
+					return
+				}
+			}
+			if _, asked := t.copies[id]; !asked && !yield(id, worth) {
+				return
+			}
+		}
+		for _, best := range slices.Backward(rest) {
+			if !yield(best.id, best.worth) {
+				return
+			}
+		}
+	}
 }

@@ -43,8 +43,9 @@ type Smaller struct {
 
 // adviser looks for help on the nodes that the pod may use.
 type adviser struct {
-	board    *place.Board
-	nodes    []*ledger.Node
+	trial    *place.Trial
+	ids      []place.NodeID
+	nodes    []*ledger.Node  // of the ids, as they are in the trial
 	pods     [][]*corev1.Pod // of each node
 	refusals []place.Refusal // of each node
 	ask      *request.PodRequest
@@ -65,13 +66,12 @@ func (a *adviser) help() *Help {
 // room returns the cheapest pods to evict, as preemption finds them. Pods that
 // preemption may not evict count too: they may end by themselves.
 func (a *adviser) room() *Room {
-	search := a.board.Try().Room(&a.ask.Request, &a.ask.Prefer)
+	search := a.trial.Room(&a.ask.Request, &a.ask.Prefer)
 	var nodes []*place.Eviction
 	var names []string
 	for i, n := range a.nodes {
 		if !a.refusals[i].Permanent {
-			id, _ := a.board.Find(n.Name)
-			nodes = append(nodes, search.On(id, place.SortVictims(n, victimsOf(a.pods[i]))))
+			nodes = append(nodes, search.On(a.ids[i], place.SortVictims(n, victimsOf(a.pods[i]))))
 			names = append(names, n.Name)
 		}
 	}

@@ -3,6 +3,7 @@ package view
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ type verdict struct {
 	// best is the position of the node, when one fits.
 	best  int
 	offer ledger.Offer
+	// trial has the nodes that the offer and the refusals are of.
+	trial *place.Trial
 	// excluded says of each node whether the pod may use it at all.
 	excluded []cluster.Exclusion
 	// refusals are those of each node, when none fits.
@@ -48,9 +51,11 @@ type judge struct {
 	// ignoreState lets pods use all nodes.
 	ignoreState bool
 	// census counts the pods on the nodes: the scheduler expects more like them.
-	census   func() *place.Census
-	budgets  func() *budgets
-	verdicts map[string]*verdict
+	census  func() *place.Census
+	budgets func() *budgets
+	// nominated are the pods for which others are being evicted.
+	nominated []nomination
+	verdicts  map[string]*verdict
 }
 
 func newJudge(s *cluster.Snapshot, policy place.Policy) *judge {
@@ -58,11 +63,13 @@ func newJudge(s *cluster.Snapshot, policy place.Policy) *judge {
 	for _, n := range s.Nodes {
 		board.Set(n)
 	}
-	return &judge{
+	j := &judge{
 		snapshot: s, board: board, policy: policy, verdicts: map[string]*verdict{},
 		census:  sync.OnceValue(func() *place.Census { return s.Census(func(*corev1.Pod) bool { return false }) }),
 		budgets: sync.OnceValue(func() *budgets { return newBudgets(s) }),
 	}
+	j.nominated = j.nominations()
+	return j
 }
 
 // read returns what the pod asks for, as the scheduler reads it.
@@ -95,7 +102,7 @@ func (j *judge) policyFor(pod *corev1.Pod) (policy place.Policy, known bool) {
 
 // of returns the verdict on a pod, nothing booked in between.
 func (j *judge) of(pod *corev1.Pod, ask *request.PodRequest) *verdict {
-	key := fmt.Sprintf("%q %s %s", place.KeyOf(&ask.Request, &ask.Prefer), limitsOf(pod), j.budgets().covering(pod))
+	key := fmt.Sprintf("%q %s %s %s", place.KeyOf(&ask.Request, &ask.Prefer), limitsOf(pod), j.budgets().covering(pod), j.precedence(pod))
 	if v, ok := j.verdicts[key]; ok {
 		return v
 	}
@@ -125,37 +132,41 @@ func (j *judge) decide(pod *corev1.Pod, ask *request.PodRequest) *verdict {
 	prefer := ask.Prefer
 	prefer.Demand = j.census().Demand()
 	usable := func(i place.NodeID) bool { return v.excluded[i].Kind == 0 }
-	ranking := j.board.Ranking(&ask.Request, &prefer)
-	best, ok := first(ranking, func(i place.NodeID) bool { return usable(i) && !avoided[i] })
+	trial, ranking := j.promised(pod), j.board.Ranking(&ask.Request, &prefer)
+	v.trial = trial
+	order := trial.Best(ranking, &ask.Request, &prefer)
+	best, ok := first(order, func(i place.NodeID) bool { return usable(i) && !avoided[i] })
 	if !ok {
-		best, ok = first(ranking, usable)
+		best, ok = first(order, usable)
 	}
 	if ok {
 		v.fits, v.best = true, int(best)
-		v.offer, _ = place.Fit(j.board.Node(best), &ask.Request, &prefer)
+		v.offer, _ = place.Fit(trial.Node(best), &ask.Request, &prefer)
 		v.estimate = j.estimate(pod, ask)
 		return v
 	}
 	v.refusals = make([]place.Refusal, len(j.snapshot.Nodes))
-	for i, n := range j.snapshot.Nodes {
+	for i := range v.refusals {
 		v.refusals[i] = place.Excluded(v.excluded[i].Kind)
-		if usable(place.NodeID(i)) {
-			_, v.refusals[i] = place.Fit(n, &ask.Request, &prefer)
+		if id := place.NodeID(i); usable(id) {
+			_, v.refusals[i] = place.Fit(trial.Node(id), &ask.Request, &prefer)
 		}
 	}
 	v.reasons, v.summary = place.Reasons(v.refusals), place.Summarize(v.refusals)
 	if text := j.unselected(pod, v.excluded); text != "" {
 		v.summary += "; " + text
 	}
-	if i, ok := first(ranking, func(i place.NodeID) bool { return v.excluded[i].Kind >= place.Cordoned }); ok {
+	if i, ok := first(order, func(i place.NodeID) bool { return v.excluded[i].Kind >= place.Cordoned }); ok {
 		v.summary += fmt.Sprintf("; %s has room, but %s", j.snapshot.Nodes[i].Name, v.excluded[i].Message)
+	} else if i, ok := first(ranking.Best(), usable); ok {
+		v.summary += fmt.Sprintf("; %s has room, which is reserved for %s", j.snapshot.Nodes[i].Name, j.nominatedTo(i))
 	}
 	return v
 }
 
-// first returns the best node that is wanted, if there is one.
-func first(ranking *place.Ranking, wanted func(place.NodeID) bool) (id place.NodeID, ok bool) {
-	for id := range ranking.Best() {
+// first returns the first node that is wanted, if there is one.
+func first(order iter.Seq2[place.NodeID, place.Worth], wanted func(place.NodeID) bool) (id place.NodeID, ok bool) {
+	for id := range order {
 		if wanted(id) {
 			return id, true
 		}

@@ -159,17 +159,18 @@ func (p *Placer) Place(pod *corev1.Pod) (Placement, error) {
 	}
 	out.Estimate = v.estimate
 	node := p.judge.snapshot.Nodes[v.best]
-	holding, err := node.Commit(v.offer, allocation.HolderOf(pod), &ask.Request)
-	if err != nil {
-		return out, err
-	}
+	// The offer may be of a trial of the node: what else is there is booked when it is bound.
+	holding := node.Holding(&v.offer, allocation.HolderOf(pod), &ask.Request)
+	node.Book(holding)
+	p.judge.fulfil(pod)
 	p.judge.budgets().used.Add(p.judge.budgets().limits, quota.Pod{Pod: pod, Amounts: quota.Held(node, &ask.Request)})
 	node.FreeCPU = max(0, node.FreeCPU-request.CPUOnNode(pod))
 	p.judge.board.Set(node)
 	p.judge.census().Add(request.CensusKinds(pod), 1)
 	out.Node = node.Name
 	out.Containers = renderContainers(node, &holding)
-	out.Annotations, err = allocation.Annotations(node, ask, &holding, p.now())
+	annotations, err := allocation.Annotations(node, ask, &holding, p.now())
+	out.Annotations = annotations
 	return out, err
 }
 
@@ -225,10 +226,11 @@ func (j *judge) preempts(pod *corev1.Pod, ask *request.PodRequest, v *verdict) *
 // adviser returns the search for advice on the nodes that the pod may use, with the
 // pods of each node that may end.
 func (j *judge) adviser(ask *request.PodRequest, v *verdict, pods func(i int) []*corev1.Pod) *adviser {
-	a := &adviser{board: j.board, ask: ask}
-	for i, n := range j.snapshot.Nodes {
-		if v.excluded[i].Kind == 0 {
-			a.nodes, a.pods, a.refusals = append(a.nodes, n), append(a.pods, pods(i)), append(a.refusals, v.refusals[i])
+	a := &adviser{trial: v.trial, ask: ask}
+	for i := range v.refusals {
+		if id := place.NodeID(i); v.excluded[i].Kind == 0 {
+			a.ids, a.nodes = append(a.ids, id), append(a.nodes, v.trial.Node(id))
+			a.pods, a.refusals = append(a.pods, pods(i)), append(a.refusals, v.refusals[i])
 		}
 	}
 	return a
