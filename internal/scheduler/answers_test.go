@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -79,7 +80,7 @@ type tally map[string]int
 // check fails where too little was compared.
 func (a tally) check(t *testing.T) {
 	t.Helper()
-	want := tally{"pods": 3000, "exact": 900, "refused": 900, "preempting": 30, "otherwise": 6, "invalid": 30, "pages": 300}
+	want := tally{"pods": 3000, "exact": 900, "refused": 900, "preempting": 30, "reserved": 15, "meanwhile": 40, "otherwise": 6, "invalid": 30, "pages": 300}
 	for _, code := range []place.Code{
 		place.NodeExcluded, place.NoCards, place.ModeConflict, place.Unhealthy, place.CardExcluded, place.ClassConflict, place.QoSConflict,
 		place.ExclusiveConflict, place.MemoryShort, place.ComputeShort, place.TooFewCards, place.QuotaExceeded,
@@ -105,6 +106,8 @@ type askedCluster struct {
 	tally   tally
 	// ended is true when the scheduler has seen pods that are gone.
 	ended bool
+	// leaving are pods that were evicted for another one and terminate for a while.
+	leaving *leaving
 	// What became of the last pod: a Binding, or an event and a condition, with the
 	// nodes' statuses.
 	bindings         chan *corev1.Binding
@@ -112,6 +115,16 @@ type askedCluster struct {
 	trying           string
 	event, condition string
 	failure          error
+}
+
+// leaving is a preemptor and the pods that it waits for while some more pods come.
+type leaving struct {
+	preemptor *corev1.Pod
+	evicted   []string
+	more      int
+	// reserved is true while no pod of a higher priority has come, which may take the
+	// room.
+	reserved bool
 }
 
 // newAskedCluster makes a cluster. In every other one pods end and preempt.
@@ -201,8 +214,17 @@ func (w *askedCluster) node(t *testing.T, name string) {
 // next makes up a pod and compares the answers.
 func (w *askedCluster) next(t *testing.T, i int) error {
 	t.Helper()
-	if w.ended && w.Often(25) {
+	if w.ended && w.leaving == nil && w.Often(25) { // what else ends meanwhile has the preemptor tried
 		w.end(t)
+	}
+	if l := w.leaving; l != nil {
+		w.tally["meanwhile"]++
+		if l.more--; l.more < 0 {
+			w.leaving = nil
+			if err := w.fulfil(t, l); err != nil {
+				return err
+			}
+		}
 	}
 	pod := w.pod(i)
 	given, err := agreement.Ask(&w.objects, pod)
@@ -233,6 +255,10 @@ func (w *askedCluster) pod(i int) *corev1.Pod {
 	pod.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(i) * time.Second))
 	if class := pod.Spec.PriorityClassName; class != "" && w.ended {
 		pod.Spec.Priority = new(map[string]int32{gputest.PriorityLow: 10, gputest.PriorityHigh: 1000}[class])
+	}
+	if w.leaving != nil {
+		pod.Spec.PreemptionPolicy = new(corev1.PreemptNever)
+		w.leaving.reserved = w.leaving.reserved && corev1helpers.PodPriority(pod) <= corev1helpers.PodPriority(w.leaving.preemptor)
 	}
 	return pod
 }
@@ -369,19 +395,55 @@ func (w *askedCluster) preempt(t *testing.T, pod *corev1.Pod) error {
 	for i := range evicted {
 		evicted[i] = <-w.evicted
 	}
-	for _, name := range slices.Sorted(slices.Values(evicted)) {
-		w.remove(t, name)
-	}
+	slices.Sort(evicted)
 	again := pod.DeepCopy()
 	again.Status.NominatedNodeName = strings.TrimSuffix(node, ".")
-	w.SchedulingQueue.Delete(again)
-	w.objects.Pods = slices.Delete(w.objects.Pods, w.find(pod.Name), w.find(pod.Name)+1)
-	w.pending(t, again)
-	binding := w.try(again)
-	if binding == nil {
-		return fmt.Errorf("after preemption on %s: %q", node, w.event)
+	w.replace(t, again)
+	l := &leaving{preemptor: again, evicted: evicted, reserved: true}
+	if w.leaving != nil || w.Often(40) {
+		return w.fulfil(t, l)
 	}
-	w.run(t, again, binding)
+	for _, name := range evicted {
+		terminating := w.objects.Pods[w.find(name)].DeepCopy()
+		terminating.DeletionTimestamp = new(metav1.NewTime(start))
+		gputest.Must(t, w.Cache.UpdatePod(klog.Background(), w.objects.Pods[w.find(name)], terminating))
+		w.replace(t, terminating)
+	}
+	l.more = 1 + w.IntN(4)
+	w.leaving = l
+	return nil
+}
+
+// replace makes the informers have another version of the pod.
+func (w *askedCluster) replace(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	gputest.Must(t, w.informers.Core().V1().Pods().Informer().GetIndexer().Update(pod))
+	w.objects.Pods[w.find(pod.Name)] = pod
+}
+
+// fulfil ends the pods that were evicted and has the preemptor bound in their place.
+func (w *askedCluster) fulfil(t *testing.T, l *leaving) error {
+	t.Helper()
+	for _, name := range l.evicted {
+		if w.find(name) >= 0 {
+			w.remove(t, name)
+		}
+	}
+	w.SchedulingQueue.Delete(l.preemptor)
+	binding := w.try(l.preemptor)
+	switch {
+	case binding != nil:
+		w.run(t, l.preemptor, binding)
+		w.tally["reserved"]++
+	case l.reserved:
+		return fmt.Errorf("after preemption for %s: %q", l.preemptor.Name, w.event)
+	default:
+		w.SchedulingQueue.Delete(l.preemptor)
+		i := w.find(l.preemptor.Name)
+		w.objects.Pods = slices.Delete(w.objects.Pods, i, i+1)
+		gputest.Must(t, w.informers.Core().V1().Pods().Informer().GetIndexer().Delete(l.preemptor))
+		w.shared.pods.drop(l.preemptor.UID)
+	}
 	return nil
 }
 

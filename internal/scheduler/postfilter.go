@@ -134,7 +134,8 @@ func (p *Plugin) complete(c *cycle, pod *corev1.Pod, m fwk.NodeToStatusReader) f
 		if c.kept == nil || c.kept.Has(name) {
 			continue
 		}
-		if _, refusal := place.Fit(row.entry.node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
+		node := p.withNominated(row.info, pod, p.handle.NominatedPodsForNode(name))
+		if _, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code != place.Fits {
 			statuses.Set(name, status(&refusal))
 		}
 	}
