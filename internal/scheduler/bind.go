@@ -37,7 +37,7 @@ var (
 // Bind writes the node and the cards in one call, under the node's lock where
 // the vendor's plugin serves it.
 func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
-	res := p.shared.pods.peek(pod.UID).reservation
+	res := p.shared.pods.claimOf(pod.UID, reservedClaim)
 	if res == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}

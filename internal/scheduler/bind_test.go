@@ -111,7 +111,7 @@ func TestBindIsOneWrite(t *testing.T) {
 		"hami.io/metax-sgpu-devices-allocated": "GPU-0,Metax-SGPU,8192,30:;",
 	}
 	gputest.Equal(t, "Binding", []*corev1.Binding{want}, sentBindings(t, r.fakes.client))
-	if r.shared.pods.reservations() != 1 {
+	if len(r.shared.pods.claimsOf(reservedClaim)) != 1 {
 		t.Error("the cards were given back before the cache shows the pod with them")
 	}
 }
@@ -159,7 +159,7 @@ func TestBindAfterAnswers(t *testing.T) {
 					t.Errorf("another Binding was sent (-first +again):\n%s", diff)
 				}
 			}
-			if r.shared.pods.reservations() != 1 {
+			if len(r.shared.pods.claimsOf(reservedClaim)) != 1 {
 				t.Error("Bind gave the cards back; that is for Unreserve")
 			}
 		})

@@ -245,7 +245,7 @@ func TestCardsAreFreedForCertain(t *testing.T) {
 			r, pod, s := inDoubt(t)
 			s.onBind = answers(tt.answers...)
 			if tt.change != nil {
-				tt.change(s, r.shared.pods.peek(pod.UID).reservation.annotations)
+				tt.change(s, r.shared.pods.claimOf(pod.UID, reservedClaim).annotations)
 			}
 			got := r.bind(t.Context(), pod)
 			if said := message(got.AsError()); said != tt.wantErr {
@@ -376,7 +376,7 @@ func TestASuspendedLeader(t *testing.T) {
 func TestAnAnswerThatClientGoKeepsToItself(t *testing.T) {
 	r, pod := reserved(t)
 	bound := pod.DeepCopy()
-	res := r.shared.pods.peek(pod.UID).reservation
+	res := r.shared.pods.claimOf(pod.UID, reservedClaim)
 	binds := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

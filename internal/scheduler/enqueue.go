@@ -73,8 +73,8 @@ func (p *Plugin) afterPodDelete(_ klog.Logger, pod *corev1.Pod, oldObj, _ any) (
 // tried again. Pods that kube-scheduler has only forgotten keep theirs: their
 // Bindings may still succeed.
 func (p *Plugin) releaseEnded(pod *corev1.Pod) {
-	if p.shared.pods.reservedOn(pod.UID, pod.Spec.NodeName) && p.isGone(pod) {
-		p.shared.pods.dropReservation(pod.UID)
+	if p.shared.pods.hasReserved(pod.UID, pod.Spec.NodeName) && p.isGone(pod) {
+		p.shared.pods.dropClaim(pod.UID, reservedClaim)
 	}
 }
 
@@ -180,7 +180,7 @@ func (p *Plugin) hintOn(pod *corev1.Pod, name string) fwk.QueueingHint {
 
 // awaitsVictims reports whether the node was promised to the pod once others are gone.
 func (p *Plugin) awaitsVictims(pod *corev1.Pod, node string) bool {
-	return node != "" && pod.Status.NominatedNodeName == node || p.shared.pods.heldOn(pod.UID, node)
+	return node != "" && pod.Status.NominatedNodeName == node || p.shared.pods.claimOf(pod.UID, heldClaim).isOn(node)
 }
 
 // wakeOn has the waiting pods tried that fit on the node. It is called when a pod has

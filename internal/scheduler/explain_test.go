@@ -196,7 +196,7 @@ func TestPreemptionOutcome(t *testing.T) {
 			r := seen(t, 1, tt.onNode...)
 			gputest.Must(t, r.fakes.informers.Core().V1().Pods().Informer().GetIndexer().Add(tt.pod))
 			tt.pod.Status.NominatedNodeName = "n1"
-			r.shared.pods.putHold(tt.pod, preemptorHold{node: "n1"})
+			r.shared.pods.putClaim(claim{kind: heldClaim, pod: tt.pod, node: "n1"})
 			cs, statuses := framework.NewCycleState(), framework.NewDefaultNodeToStatus()
 			if _, status := r.PreFilter(t.Context(), cs, tt.pod, r.nodes(t)); status.IsSuccess() {
 				statuses.Set("n1", r.Filter(t.Context(), cs, tt.pod, r.nodes(t)[0]))
@@ -208,7 +208,7 @@ func TestPreemptionOutcome(t *testing.T) {
 			if cleared := result != nil && result.Mode() == fwk.ModeOverride && result.NominatedNodeName == ""; cleared != tt.wantClear {
 				t.Errorf("the nomination is cleared: %v", cleared)
 			}
-			if kept := r.shared.pods.peek(tt.pod.UID).hold != nil; kept == tt.wantClear {
+			if kept := r.shared.pods.claimOf(tt.pod.UID, heldClaim) != nil; kept == tt.wantClear {
 				t.Errorf("the promise is kept: %v", kept)
 			}
 		})

@@ -354,7 +354,7 @@ func TestReservation(t *testing.T) {
 		annotated(wire.AnnotationPredicateTime, "1"))
 	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
 	succeeds(t, r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"))
-	reserved := r.shared.pods.peek(pod.UID).reservation
+	reserved := r.shared.pods.claimOf(pod.UID, reservedClaim)
 	if reserved == nil {
 		t.Fatal("nothing was reserved")
 	}
@@ -364,7 +364,7 @@ func TestReservation(t *testing.T) {
 	if got := usedCards(r, nodeInfo(makeNode("n1"), assumed)); !slices.Equal(got, []int{0}) {
 		t.Errorf("cards in use = %v, want the reserved one, not what the pod's author wrote", got)
 	}
-	if got := r.shared.pods.reservations(); got != 1 {
+	if got := len(r.shared.pods.claimsOf(reservedClaim)); got != 1 {
 		t.Errorf("%d reservations, want 1 until the pod carries it", got)
 	}
 
@@ -379,7 +379,7 @@ func TestReservation(t *testing.T) {
 	if got := usedCards(r, nodeInfo(makeNode("n1"), bound)); !slices.Equal(got, []int{0}) {
 		t.Errorf("cards in use after Bind = %v, want [0]", got)
 	}
-	if got := r.shared.pods.reservations(); got != 0 {
+	if got := len(r.shared.pods.claimsOf(reservedClaim)); got != 0 {
 		t.Errorf("%d reservations after Bind, want 0", got)
 	}
 }
@@ -401,11 +401,11 @@ func TestUnreserve(t *testing.T) {
 	for range 2 { // twice is fine
 		r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
 	}
-	if got := r.shared.pods.reservations(); got != 0 {
+	if got := len(r.shared.pods.claimsOf(reservedClaim)); got != 0 {
 		t.Errorf("%d reservations, want 0", got)
 	}
 	plain := makePod("plain")
-	if got := r.Reserve(t.Context(), framework.NewCycleState(), plain, "n1"); !got.IsSuccess() || r.shared.pods.reservations() != 0 {
+	if got := r.Reserve(t.Context(), framework.NewCycleState(), plain, "n1"); !got.IsSuccess() || len(r.shared.pods.claimsOf(reservedClaim)) != 0 {
 		t.Errorf("Reserve() of a pod without cards = %v, want that nothing happens", got)
 	}
 }
@@ -422,7 +422,7 @@ func TestReserveWhenTheRoomIsGone(t *testing.T) {
 	if got := r.Reserve(t.Context(), r.cycle(t, pod), pod, "n2"); got.Code() != fwk.Error {
 		t.Errorf("Reserve() on a node that is not there = %v, want an error", got)
 	}
-	if got := r.shared.pods.reservations(); got != 0 {
+	if got := len(r.shared.pods.claimsOf(reservedClaim)); got != 0 {
 		t.Errorf("%d reservations, want 0", got)
 	}
 }

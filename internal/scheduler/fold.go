@@ -127,7 +127,7 @@ func (f *folder) add(i int) {
 
 // bookReserved books what is reserved for the pod. It is still to come unless the
 // pod carries it.
-func (f *folder) bookReserved(pod *corev1.Pod, res *reservation, carried bool) {
+func (f *folder) bookReserved(pod *corev1.Pod, res *claim, carried bool) {
 	h, known := res.in(f.now.node)
 	if !known {
 		f.unknown = append(f.unknown, h.Holder)
@@ -142,7 +142,7 @@ func (f *folder) bookReserved(pod *corev1.Pod, res *reservation, carried bool) {
 // book reads what the pod holds from its annotations; its reservation, if it has
 // one, has its request. Where cards have no identity, those that it gets depend on
 // what others have already.
-func (f *folder) book(r *reading, res *reservation) {
+func (f *folder) book(r *reading, res *claim) {
 	if f.now.node.Counted {
 		f.now.node.BookAll(f.holdings, f.unknown)
 		f.holdings, f.unknown = f.holdings[:0], f.unknown[:0]
@@ -196,7 +196,7 @@ func (f *folder) earlier(i int, pod *corev1.Pod) *reading {
 // yet: those that are held for it since others were evicted for it, who may still
 // be there, else as if it came now.
 func (n *nodes) placeNominated(node *ledger.Node, pod *corev1.Pod) {
-	if h, ok := n.pods.getHold(pod.UID, node); ok {
+	if h, ok := n.pods.heldOn(pod.UID, node); ok {
 		node.Book(h)
 		return
 	}

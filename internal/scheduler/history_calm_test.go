@@ -50,8 +50,8 @@ func (p *process) records(here, waits func(types.UID) bool) map[string][]types.U
 			out["which is gone"] = append(out["which is gone"], uid)
 		}
 	}
-	for uid := range p.shared.pods.preempting {
-		if !here(uid) {
+	for uid, c := range p.shared.pods.claims {
+		if c.kind == heldClaim && !here(uid) {
 			out["which preempts no more"] = append(out["which preempts no more"], uid)
 		}
 	}

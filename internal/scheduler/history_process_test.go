@@ -285,8 +285,8 @@ func (p *process) reserved() []types.UID {
 	p.shared.pods.mu.Lock()
 	defer p.shared.pods.mu.Unlock()
 	var reserved []types.UID
-	for uid, record := range p.shared.pods.byUID {
-		if record.reservation != nil {
+	for uid, c := range p.shared.pods.claims {
+		if c.kind == reservedClaim {
 			reserved = append(reserved, uid)
 		}
 	}

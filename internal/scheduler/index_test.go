@@ -148,7 +148,7 @@ func (s *stream) bind(cs fwk.CycleState, pod *corev1.Pod, node string) {
 	assumed := pod.DeepCopy()
 	assumed.Spec.NodeName = node
 	s.info(node).AddPodInfo(podInfo(s.T, assumed))
-	res := s.shared.pods.peek(pod.UID).reservation
+	res := s.shared.pods.claimOf(pod.UID, reservedClaim)
 	s.allocated[pod.UID] = res.annotations
 	s.bound[node] = append(s.bound[node], assumed)
 }
@@ -214,7 +214,7 @@ func (s *stream) end() {
 	}
 	i := s.random.IntN(len(pods))
 	gputest.Must(s.T, s.info(node).RemovePod(testLogger(s.T), pods[i]))
-	s.shared.pods.dropReservation(pods[i].UID)
+	s.shared.pods.dropClaim(pods[i].UID, reservedClaim)
 	s.bound[node] = slices.Delete(pods, i, i+1)
 }
 

@@ -46,7 +46,7 @@ func newMetrics(p *pods, t *term) *metrics {
 		reserved: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_reservations",
 			Help: "Pods with chosen cards whose allocation is not yet in the scheduler's cache of their node.",
-		}, func() float64 { return float64(p.reservations()) }),
+		}, func() float64 { return float64(len(p.claimsOf(reservedClaim))) }),
 		heldBack: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "daybreak_scheduler_held_back_pods",
 			Help: "Pending pods that are held back because their status cannot be updated: a former leader may still bind them.",

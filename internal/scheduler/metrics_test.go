@@ -93,14 +93,14 @@ func TestReservationsAreCounted(t *testing.T) {
 	count := func() float64 {
 		return r.gathered(t)["daybreak_scheduler_reservations"].GetMetric()[0].GetGauge().GetValue()
 	}
-	pods.putReservation("a", reservation{})
-	pods.putReservation("b", reservation{})
+	pods.putClaim(claim{pod: makePod("a")})
+	pods.putClaim(claim{pod: makePod("b")})
 	if got := count(); got != 2 {
 		t.Errorf("two pods have cards: %v", got)
 	}
-	pods.dropReservation("a")
-	pods.dropReservation("a")
-	pods.dropReservation("b")
+	pods.dropClaim("uid-a", reservedClaim)
+	pods.dropClaim("uid-a", reservedClaim)
+	pods.dropClaim("uid-b", reservedClaim)
 	if got := count(); got != 0 {
 		t.Errorf("both are gone: %v", got)
 	}

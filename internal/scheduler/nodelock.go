@@ -43,7 +43,7 @@ func (l *locks) watch(h fwk.Handle, expiry time.Duration) error {
 	l.expiry = expiry
 	l.nodes = nodelock.New(nodelock.Config{
 		Clock: l.shared.clock, Client: h.ClientSet(), Nodes: informers.Nodes().Lister(), Pods: informers.Pods().Lister(),
-		Expiry: expiry, MayWrite: l.shared.term.fresh, Binding: l.shared.pods.reservedOn,
+		Expiry: expiry, MayWrite: l.shared.term.fresh, Binding: l.shared.pods.hasReserved,
 		Ours: func(name string) bool { return l.schedulers.Has(name) },
 	})
 	check := func(node *corev1.Node) { l.nodes.Check(node.Name) }

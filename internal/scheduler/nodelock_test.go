@@ -156,7 +156,7 @@ func TestWithoutAdaption(t *testing.T) {
 	r.setDevice(t, makeDevice("n1", 1))
 	r.fakes.snapshot = snapshotOf(nodeInfo(makeNode("n1")))
 	succeeds(t, r.Reserve(t.Context(), r.cycle(t, pod), pod, "n1"))
-	res := r.shared.pods.peek(pod.UID).reservation
+	res := r.shared.pods.claimOf(pod.UID, reservedClaim)
 	for _, key := range []string{wire.AnnotationAllocated, wire.AnnotationPredicateTime} {
 		if _, written := res.annotations[key]; written {
 			t.Errorf("%s is written", key)
@@ -167,7 +167,7 @@ func TestWithoutAdaption(t *testing.T) {
 		t.Error("the reservation was dropped before the pod carries what was reserved")
 	}
 	maps.Copy(bound.Annotations, res.annotations)
-	if _, carried := r.shared.pods.reservationOf(bound, ofSnapshot); !carried || r.shared.pods.reservedOn(bound.UID, "n1") {
+	if _, carried := r.shared.pods.reservationOf(bound, ofSnapshot); !carried || r.shared.pods.hasReserved(bound.UID, "n1") {
 		t.Error("the reservation stays although the pod carries it")
 	}
 	if h, known, notes := allocation.AnnotatedHolding(r.shared.nodes.of(nodeInfo(makeNode("n1")), true), bound); !known || h.Cards().Len() != 1 {

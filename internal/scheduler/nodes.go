@@ -46,7 +46,7 @@ type entry struct {
 	// NodeInfo, to be used again.
 	read []reading
 	// beyond are the reservations on the node of pods that are not among those read.
-	beyond []*reservation
+	beyond []*claim
 	// lowest is the lowest priority of a pod on the node.
 	lowest int32
 	node   *ledger.Node

@@ -9,16 +9,17 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-// nodeOverlay is what this process knows of a node beyond kube-scheduler's
-// snapshot: the cards of pods between Reserve and the moment when the snapshot
-// shows the pod with its annotations, and the cards that are kept for preemptors.
+// nodeOverlay is what this process knows of a node beyond kube-scheduler's snapshot.
 // Its version is part of the key of everything that is cached about the node:
 // kube-scheduler's generation does not change within a snapshot.
 type nodeOverlay struct {
-	version  uint64
-	reserved []*reservation // in the order of Reserve
+	version uint64
+	claims  []*claim // in the order in which they were made
 }
 
 // touch gives the node's overlay a new version. The lock is held.
@@ -61,43 +62,137 @@ func (p *pods) retain(listed func(name string) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.nodes, func(name string, n *nodeOverlay) bool {
-		return !listed(name) && len(n.reserved) == 0
+		return !listed(name) && !slices.ContainsFunc(n.claims, func(c *claim) bool { return c.kind == reservedClaim })
 	})
 }
 
-// unreserve removes the reservation, if there is one. The lock is held.
-func (p *pods) unreserve(uid types.UID) *reservation {
-	r := p.byUID[uid]
-	if r == nil || r.reservation == nil {
-		return nil
-	}
-	res := r.reservation
-	r.reservation = nil
-	n := p.nodes[res.node]
-	n.reserved = slices.DeleteFunc(n.reserved, func(other *reservation) bool { return other == res })
-	return res
+// claimKind is why cards are promised.
+type claimKind int
+
+const (
+	// The cards were chosen for a pod. They are promised from Reserve until the
+	// snapshot shows the pod with its annotations.
+	reservedClaim claimKind = iota
+	// The cards are those for which a preemptor had other pods evicted. They are kept
+	// for it until it has them: otherwise pods that come while the victims leave would
+	// take what the victims free, bit by bit.
+	heldClaim
+)
+
+// placed is a holding together with the topology that its cards are counted in.
+// Topologies are immutable, so the two identify the cards by UUID.
+type placed struct {
+	holding  ledger.Holding
+	topology *gpu.Topology
 }
 
-// reservations returns how many pods have reserved cards.
-func (p *pods) reservations() (count int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, n := range p.nodes {
-		count += len(n.reserved)
-	}
-	return count
+// claim is cards of a node that this process has promised to a pod beyond what
+// kube-scheduler's snapshot shows.
+type claim struct {
+	kind claimKind
+	node string
+	placed
+	// pod is the version of the pod that the cards were chosen for, and ask what it
+	// asks for and counts in the census.
+	pod   *corev1.Pod
+	ask   *request.PodRequest
+	kinds []place.Kind
+
+	// The rest is about reserved cards: what Bind writes, and how many nodes had room.
+	annotations map[string]string
+	candidates  int
+	// inSnapshot is true when the snapshot's NodeInfo had the pod when the node was
+	// last folded.
+	inSnapshot bool
 }
 
-// reservedElsewhere returns the reservations on nodes that are not listed.
-func (p *pods) reservedElsewhere(listed func(name string) bool) (out []*reservation) {
+// isFor reports whether the pod still asks for what its cards were chosen for,
+// apart from what the Binding adds.
+func (c *claim) isFor(pod *corev1.Pod) bool {
+	return !slices.ContainsFunc(wire.AskAnnotations(), func(key string) bool {
+		_, added := c.annotations[key]
+		return !added && c.pod.Annotations[key] != pod.Annotations[key]
+	})
+}
+
+// putClaim promises cards to the pod, in place of what it was promised before. Cards
+// are held for pods that exist only: what a pod has reserved is dropped by Unreserve.
+func (p *pods) putClaim(c claim) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name, n := range p.nodes {
-		if !listed(name) {
-			out = append(out, n.reserved...)
+	p.unclaim(p.claims[c.pod.UID])
+	if c.kind == heldClaim && p.lister != nil && isGone(p.lister, c.pod) {
+		return
+	}
+	p.claims[c.pod.UID] = &c
+	n := p.touch(c.node)
+	n.claims = append(n.claims, &c)
+}
+
+// dropClaim ends what the pod was promised, if it is of the kind, and returns the node.
+func (p *pods) dropClaim(uid types.UID, kind claimKind) (node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.claims[uid]; c != nil && c.kind == kind {
+		p.unclaim(c)
+		return c.node
+	}
+	return ""
+}
+
+// unclaim ends the claim, which may be nil. The lock is held.
+func (p *pods) unclaim(c *claim) {
+	if c != nil {
+		p.forget(c)
+		p.touch(c.node)
+	}
+}
+
+// forget removes the claim, and leaves the version of the node as it is. The lock is
+// held.
+func (p *pods) forget(c *claim) {
+	delete(p.claims, c.pod.UID)
+	if n := p.nodes[c.node]; n != nil {
+		n.claims = slices.DeleteFunc(n.claims, func(other *claim) bool { return other == c })
+	}
+}
+
+// claimOf returns what the pod was promised, or nil if it is of another kind.
+func (p *pods) claimOf(uid types.UID, kind claimKind) *claim {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.claims[uid]; c != nil && c.kind == kind {
+		return c
+	}
+	return nil
+}
+
+// claimsOf returns the claims of the kind, in any order.
+func (p *pods) claimsOf(kind claimKind) (out []*claim) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.claims {
+		if c.kind == kind {
+			out = append(out, c)
 		}
 	}
 	return out
+}
+
+// hasReserved reports whether the pod has reserved cards of the node.
+func (p *pods) hasReserved(uid types.UID, node string) bool {
+	return p.claimOf(uid, reservedClaim).isOn(node)
+}
+
+// isOn reports whether there is a claim, and it is on the node.
+func (c *claim) isOn(node string) bool { return c != nil && c.node == node }
+
+// heldOn returns the cards of the node that are held for the pod.
+func (p *pods) heldOn(uid types.UID, node *ledger.Node) (ledger.Holding, bool) {
+	if c := p.claimOf(uid, heldClaim); c.isOn(node.Name) {
+		return c.in(node)
+	}
+	return ledger.Holding{}, false
 }
 
 // foldMode is what a fold is for.
@@ -119,19 +214,18 @@ const (
 // that carries what was reserved for it needs no reservation any more. In the
 // snapshot, where no later fold can see an older version of the pod, it is
 // dropped; the node's version stays, since what the pod holds is the same.
-func (p *pods) reservationOf(pod *corev1.Pod, mode foldMode) (res *reservation, carried bool) {
+func (p *pods) reservationOf(pod *corev1.Pod, mode foldMode) (res *claim, carried bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.byUID[pod.UID]
-	if r == nil || r.reservation == nil || r.reservation.node != pod.Spec.NodeName {
+	res = p.claims[pod.UID]
+	if res == nil || res.kind != reservedClaim || res.node != pod.Spec.NodeName {
 		return nil, false
 	}
-	res = r.reservation
 	carried = carries(pod, res.annotations)
 	if mode == ofSnapshot {
 		res.inSnapshot = true
 		if carried {
-			p.unreserve(pod.UID)
+			p.forget(res)
 			p.settle(pod.UID)
 		}
 	}
@@ -143,15 +237,15 @@ func (p *pods) reservationOf(pod *corev1.Pod, mode foldMode) (res *reservation, 
 // already forgotten although their Bindings may still succeed. Pods that the
 // snapshot has were removed from the node by a what-if, and are left out of it.
 // Found is how many of the reservations belong to pods that are on the node.
-func (p *pods) reservedBeyond(node string, mode foldMode, found int, on func(types.UID) bool) (beyond []*reservation) {
+func (p *pods) reservedBeyond(node string, mode foldMode, found int, on func(types.UID) bool) (beyond []*claim) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.nodes[node]
-	if n == nil || len(n.reserved) == found {
+	if n == nil || len(n.claims) == found {
 		return nil
 	}
-	for _, res := range n.reserved {
-		if on(res.uid) || mode == ofWhatIf && res.inSnapshot {
+	for _, res := range n.claims {
+		if res.kind != reservedClaim || on(res.pod.UID) || mode == ofWhatIf && res.inSnapshot {
 			continue
 		}
 		if mode == ofSnapshot {

@@ -140,7 +140,7 @@ func TestHoldFollowsItsCard(t *testing.T) {
 		offer := node.NewOffer(1)
 		offer.SetCards(0, gpu.SetOf(1))
 		ask, _ := request.Read(preemptor)
-		r.shared.pods.putHold(preemptor, preemptorHold{
+		r.shared.pods.putClaim(claim{kind: heldClaim, pod: preemptor,
 			node: "n1", placed: placed{topology: node.Topology(), holding: node.Holding(&offer, allocation.HolderOf(preemptor), &ask.Request)},
 		})
 	}
@@ -181,8 +181,8 @@ func TestHoldFollowsItsCard(t *testing.T) {
 		r.setDevice(t, makeDevice("n1", 2))
 		node := r.shared.nodes.of(nodeInfo(makeNode("n1")), false)
 		hold(t, r, node)
-		r.shared.pods.dropHold(preemptor.UID)
-		if _, ok := r.shared.pods.getHold(preemptor.UID, node); ok {
+		r.shared.pods.dropClaim(preemptor.UID, heldClaim)
+		if _, ok := r.shared.pods.heldOn(preemptor.UID, node); ok {
 			t.Error("the hold is still there")
 		}
 	})
@@ -273,7 +273,7 @@ func TestRefreshOfNothingNew(t *testing.T) {
 	s.reserveOn(t, makePod("p", whole(1)), "n7")
 	x.refresh(s.infos)
 	x.refresh(s.infos)
-	s.shared.pods.dropReservation("uid-p")
+	s.shared.pods.dropClaim("uid-p", reservedClaim)
 	x.refresh(s.infos)
 	if !slices.Equal(x.stale, s.infos[7:8]) {
 		t.Errorf("%d nodes were made again, want n7 alone", len(x.stale))

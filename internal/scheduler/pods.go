@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,11 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
-	"github.com/daybreak-gpu/daybreak/internal/gpu"
-	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
-	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
 // pods has one record for each pod that this process places or has placed and not
@@ -31,9 +27,9 @@ type pods struct {
 
 	mu    sync.Mutex
 	byUID map[types.UID]*podRecord
-	// preempting are the pods that cards are kept for.
-	preempting map[types.UID]*preemptorHold
-	nodes      map[string]*nodeOverlay
+	// claims has what pods were promised: one claim of a pod at most.
+	claims map[types.UID]*claim
+	nodes  map[string]*nodeOverlay
 	// changed has the nodes whose overlay or Device changed since [pods.takeChanged].
 	changed map[string]struct{}
 	// lines has the pods that wait for the budgets of namespaces.
@@ -42,9 +38,7 @@ type pods struct {
 
 // podRecord is what this process knows of one pod.
 type podRecord struct {
-	request     podRequest
-	reservation *reservation
-	hold        *preemptorHold
+	request podRequest
 	// bindNote is what the event of a pod that was just bound adds: its cards.
 	bindNote string
 	// overQuota is set while the pod waits for the budget of its namespace, and
@@ -63,51 +57,9 @@ type podRequest struct {
 	tooLarge bool
 }
 
-// placed is a holding together with the topology that its cards are counted in.
-// Topologies are immutable, so the two identify the cards by UUID.
-type placed struct {
-	holding  ledger.Holding
-	topology *gpu.Topology
-}
-
-// reservation is what a pod gets and what Bind writes about it.
-type reservation struct {
-	uid  types.UID
-	node string
-	placed
-	// pod is the version of the pod that the cards were chosen for, and ask what it
-	// asks for and counts in the census.
-	pod         *corev1.Pod
-	ask         *request.PodRequest
-	kinds       []place.Kind
-	annotations map[string]string
-	// candidates is how many nodes had room.
-	candidates int
-	// inSnapshot is true when the snapshot's NodeInfo had the pod when the node was
-	// last folded.
-	inSnapshot bool
-}
-
-// isFor reports whether the pod still asks for what its cards were chosen for,
-// apart from what the Binding adds.
-func (r *reservation) isFor(pod *corev1.Pod) bool {
-	return !slices.ContainsFunc(wire.AskAnnotations(), func(key string) bool {
-		_, added := r.annotations[key]
-		return !added && r.pod.Annotations[key] != pod.Annotations[key]
-	})
-}
-
-// preemptorHold is the cards for which a preemptor had other pods evicted. They
-// are kept for it until it has them: otherwise pods that come while the victims
-// leave would take what the victims free, bit by bit.
-type preemptorHold struct {
-	node string
-	placed
-}
-
 func newPods() *pods {
 	return &pods{
-		byUID: map[types.UID]*podRecord{}, preempting: map[types.UID]*preemptorHold{}, nodes: map[string]*nodeOverlay{},
+		byUID: map[types.UID]*podRecord{}, claims: map[types.UID]*claim{}, nodes: map[string]*nodeOverlay{},
 		changed: map[string]struct{}{}, lines: map[string]*line{},
 	}
 }
@@ -157,20 +109,18 @@ func (p *pods) peek(uid types.UID) podRecord {
 func (p *pods) drop(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if res := p.unreserve(uid); res != nil {
-		p.touch(res.node)
-	}
-	p.unhold(uid)
+	p.unclaim(p.claims[uid])
 	p.leaveLine(uid)
 	delete(p.byUID, uid)
 }
 
 // settle forgets what a bound pod does not need any more. The lock is held.
 func (p *pods) settle(uid types.UID) {
-	r := p.byUID[uid]
-	r.request = podRequest{}
-	if r.reservation == nil && r.hold == nil && r.bindNote == "" {
-		delete(p.byUID, uid)
+	if r := p.byUID[uid]; r != nil {
+		r.request = podRequest{}
+		if r.bindNote == "" {
+			delete(p.byUID, uid)
+		}
 	}
 }
 
@@ -251,98 +201,16 @@ func (p *pods) takeBindNote(uid types.UID) (text string) {
 	return text
 }
 
-// putReservation reserves cards for the pod, in place of what it had.
-func (p *pods) putReservation(uid types.UID, res reservation) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if before := p.unreserve(uid); before != nil {
-		p.touch(before.node)
-	}
-	res.uid = uid
-	p.binding(uid).reservation = &res
-	n := p.touch(res.node)
-	n.reserved = append(n.reserved, &res)
-}
-
-// dropReservation releases the pod's cards.
-func (p *pods) dropReservation(uid types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if res := p.unreserve(uid); res != nil {
-		p.touch(res.node)
-	}
-}
-
-// reservedOn reports whether the pod has a reservation on the node.
-func (p *pods) reservedOn(uid types.UID, node string) bool {
-	res := p.peek(uid).reservation
-	return res != nil && res.node == node
-}
-
-// putHold keeps cards for the preemptor, in place of those kept before.
-func (p *pods) putHold(pod *corev1.Pod, hold preemptorHold) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unhold(pod.UID)
-	if p.record(pod) == p.byUID[pod.UID] {
-		p.byUID[pod.UID].hold, p.preempting[pod.UID] = &hold, &hold
-		p.touch(hold.node)
-	}
-}
-
-// getHold returns the cards that are kept for the preemptor on the node.
-func (p *pods) getHold(uid types.UID, node *ledger.Node) (ledger.Holding, bool) {
-	if hold := p.peek(uid).hold; hold != nil && hold.node == node.Name {
-		return hold.in(node)
-	}
-	return ledger.Holding{}, false
-}
-
-// heldOn reports whether cards of the node are kept for the pod.
-func (p *pods) heldOn(uid types.UID, node string) bool {
-	hold := p.peek(uid).hold
-	return hold != nil && hold.node == node
-}
-
 // waiting returns the pods that ask for cards and have none yet.
 func (p *pods) waiting() (pods []*corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range p.byUID {
-		if r.request.ask != nil && r.reservation == nil {
+	for uid, r := range p.byUID {
+		if c := p.claims[uid]; r.request.ask != nil && (c == nil || c.kind != reservedClaim) {
 			pods = append(pods, r.request.pod)
 		}
 	}
 	return pods
-}
-
-// preemptors returns the pods that cards are kept for.
-func (p *pods) preemptors() (holders []ledger.Holder) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, hold := range p.preempting {
-		holders = append(holders, hold.holding.Holder)
-	}
-	return holders
-}
-
-// dropHold keeps the cards no longer, and returns the node where they were kept.
-func (p *pods) dropHold(uid types.UID) (node string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.unhold(uid)
-}
-
-// unhold is the same while the lock is held.
-func (p *pods) unhold(uid types.UID) (node string) {
-	hold := p.preempting[uid]
-	if hold == nil {
-		return ""
-	}
-	p.touch(hold.node)
-	p.byUID[uid].hold = nil
-	delete(p.preempting, uid)
-	return hold.node
 }
 
 // withDefaultPolicy returns what the pod asks for with a policy where it names none.

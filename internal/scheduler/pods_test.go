@@ -43,7 +43,7 @@ func TestReadOnce(t *testing.T) {
 	}
 	answered.node = free
 	succeeds(t, r.Reserve(t.Context(), cs, pod, "n1"))
-	annotations := r.shared.pods.peek(pod.UID).reservation.annotations
+	annotations := r.shared.pods.claimOf(pod.UID, reservedClaim).annotations
 	onBind(r.fakes.client)
 	succeeds(t, r.bind(t.Context(), pod))
 
@@ -77,7 +77,7 @@ func TestReadOnce(t *testing.T) {
 			t.Errorf("the allocation of version %d was read again", i+1)
 		}
 	}
-	if n := r.shared.pods.reservations(); n != 0 {
+	if n := len(r.shared.pods.claimsOf(reservedClaim)); n != 0 {
 		t.Errorf("%d reservations are left", n)
 	}
 	r.shared.pods.takeBindNote(pod.UID)
@@ -96,7 +96,7 @@ func TestUnreserveForgets(t *testing.T) {
 				gputest.Must(t, r.fakes.informers.Core().V1().Pods().Informer().GetStore().Add(pod))
 			}
 			r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
-			if record := r.shared.pods.peek(pod.UID); record.reservation != nil || (record.request.ask != nil) != there {
+			if record := r.shared.pods.peek(pod.UID); r.shared.pods.claimOf(pod.UID, reservedClaim) != nil || (record.request.ask != nil) != there {
 				t.Errorf("kept is %+v, want a request: %v", record, there)
 			}
 		})
@@ -106,7 +106,7 @@ func TestUnreserveForgets(t *testing.T) {
 // TestReservationIsFor: what the Binding adds does not change what a pod asks for,
 // and other annotations do.
 func TestReservationIsFor(t *testing.T) {
-	res := reservation{pod: makePod("p", slice(10, 8)), annotations: map[string]string{wire.AnnotationQoS: "best-effort"}}
+	res := claim{pod: makePod("p", slice(10, 8)), annotations: map[string]string{wire.AnnotationQoS: "best-effort"}}
 	for name, tt := range map[string]struct {
 		pod  *corev1.Pod
 		want bool
@@ -146,7 +146,7 @@ func TestRecordsEnd(t *testing.T) {
 			}
 		},
 		"nominated":            func(pod *corev1.Pod) { r.shared.nodes.placeNominated(ledger.NewNode("n1", nil, ledger.Serves{}), pod) },
-		"promised to":          func(pod *corev1.Pod) { r.shared.pods.putHold(pod, preemptorHold{node: "n1"}) },
+		"promised to":          func(pod *corev1.Pod) { r.shared.pods.putClaim(claim{kind: heldClaim, pod: pod, node: "n1"}) },
 		"too large":            func(pod *corev1.Pod) { r.shared.pods.reject(pod, nil, nil) },
 		"reserved, not bound":  func(pod *corev1.Pod) { reserveAndFail(t, r, pod) },
 		"bound, and noted":     func(pod *corev1.Pod) { r.shared.pods.putBindNote(pod.UID, "a"); r.shared.pods.takeBindNote(pod.UID) },
@@ -165,8 +165,8 @@ func TestRecordsEnd(t *testing.T) {
 					ask(pod)
 				}
 				p := r.shared.pods
-				if len(p.byUID) > 0 || len(p.preempting) > 0 || len(p.preemptors()) > 0 || p.reservations() > 0 {
-					t.Errorf("%d records, %d preemptors and %d reservations are kept", len(p.byUID), len(p.preempting), p.reservations())
+				if len(p.byUID) > 0 || len(p.claims) > 0 || len(p.nodes["n1"].claimed()) > 0 {
+					t.Errorf("%d records, %d claims, and %v on the node are kept", len(p.byUID), len(p.claims), p.nodes["n1"].claimed())
 				}
 				clear(p.byUID)
 			})
@@ -174,11 +174,19 @@ func TestRecordsEnd(t *testing.T) {
 	}
 }
 
+// claimed returns what is promised of the node, which the overlay may not know.
+func (n *nodeOverlay) claimed() []*claim {
+	if n == nil {
+		return nil
+	}
+	return n.claims
+}
+
 // reserveAndFail reserves cards for the pod, which is not bound.
 func reserveAndFail(t *testing.T, r *rig, pod *corev1.Pod) {
 	t.Helper()
-	r.shared.pods.putReservation(pod.UID, reservation{node: "n1", pod: pod})
-	if r.shared.pods.reservations() != 1 {
+	r.shared.pods.putClaim(claim{node: "n1", pod: pod})
+	if len(r.shared.pods.claimsOf(reservedClaim)) != 1 {
 		t.Error("nothing is reserved")
 	}
 	r.Unreserve(t.Context(), framework.NewCycleState(), pod, "n1")
@@ -201,14 +209,15 @@ func TestDropIsWhole(t *testing.T) {
 			case <-done:
 				return
 			default:
-				p.drop("a")
+				p.drop("uid-a")
 			}
 		}
 	})
+	pod := makePod("a")
 	for i := range 300_000 {
-		p.putReservation("a", reservation{node: "n1"})
-		p.dropReservation("a")
-		if n := p.reservations(); n > 0 {
+		p.putClaim(claim{pod: pod, node: "n1"})
+		p.dropClaim("uid-a", reservedClaim)
+		if n := len(p.claimsOf(reservedClaim)); n > 0 {
 			t.Fatalf("after %d tries %d reservations are kept that nothing can release", i+1, n)
 		}
 	}

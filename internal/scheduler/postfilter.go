@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -45,7 +44,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	case status.Code() == fwk.Error:
 		return result, fwk.AsStatus(fmt.Errorf(preemptionPrefix+"%w", status.AsError()))
 	case result != nil:
-		p.shared.pods.dropHold(pod.UID) // the nomination is cleared
+		p.shared.pods.dropClaim(pod.UID, heldClaim) // the nomination is cleared
 		text = "evicting pods of lower priority makes no room"
 	}
 	return result, fwk.NewStatus(status.Code(), preemptionPrefix+text)
@@ -57,7 +56,7 @@ func (p *Plugin) withoutPreemption(ctx context.Context, pod *corev1.Pod, m fwk.N
 	if eligible, _ := p.PodEligibleToPreemptOthers(ctx, pod, m.Get(pod.Status.NominatedNodeName)); !eligible {
 		return nil
 	}
-	p.shared.pods.dropHold(pod.UID)
+	p.shared.pods.dropClaim(pod.UID, heldClaim)
 	return framework.NewPostFilterResultWithNominatedNode("")
 }
 
@@ -79,7 +78,7 @@ func (p *Plugin) PodEligibleToPreemptOthers(ctx context.Context, pod *corev1.Pod
 // holdCards reserves cards on the node for the pod, as they are once the victims
 // are gone and the pods nominated to the node before it have theirs.
 func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
-	p.shared.pods.dropHold(pod.UID)
+	p.shared.pods.dropClaim(pod.UID, heldClaim)
 	ni, err := p.handle.SnapshotSharedLister().NodeInfos().Get(nodeName)
 	if err != nil {
 		return // the node is gone, and with it the room
@@ -91,7 +90,7 @@ func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
 		p.shared.nodes.placeNominated(node, other)
 	}
 	if offer, refusal := place.Fit(node, &c.ask.Request, &c.ask.Prefer); refusal.Code == place.Fits {
-		p.shared.pods.putHold(pod, preemptorHold{node: nodeName, placed: placed{
+		p.shared.pods.putClaim(claim{kind: heldClaim, pod: pod, node: nodeName, ask: c.ask, placed: placed{
 			topology: node.Topology(), holding: node.Holding(&offer, allocation.HolderOf(pod), &c.ask.Request),
 		}})
 	}
@@ -104,9 +103,8 @@ func (p *Plugin) holdCards(c *cycle, pod *corev1.Pod, nodeName string) {
 func (s *State) tryPreemptors(h fwk.Handle) {
 	var pods []*corev1.Pod
 	lister := h.SharedInformerFactory().Core().V1().Pods().Lister()
-	for _, holder := range s.pods.preemptors() {
-		namespace, name, _ := strings.Cut(string(holder), "/")
-		if pod, err := lister.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName == "" {
+	for _, c := range s.pods.claimsOf(heldClaim) {
+		if pod, err := lister.Pods(c.pod.Namespace).Get(c.pod.Name); err == nil && pod.Spec.NodeName == "" {
 			pods = append(pods, pod)
 		}
 	}

@@ -234,10 +234,10 @@ func TestVictimsNextToNominatedPods(t *testing.T) {
 				}
 				c := stateOf(t, cs)
 				r.holdCards(c, pod, "n1")
-				h, _ := r.shared.pods.getHold(pod.UID, r.shared.nodes.of(ni, false))
+				h, _ := r.shared.pods.heldOn(pod.UID, r.shared.nodes.of(ni, false))
 				cards = append(cards, h.Cards())
 				if tt.restart {
-					r.shared.pods.dropHold(pod.UID)
+					r.shared.pods.dropClaim(pod.UID, heldClaim)
 				}
 				r.fakes.nominated["n1"] = append(r.fakes.nominated["n1"], podInfo(t, pod))
 			}

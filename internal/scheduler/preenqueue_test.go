@@ -45,7 +45,7 @@ func TestTheFirstDecisionSeesWhatTheOldLeaderDid(t *testing.T) {
 		t.Fatal("closed")
 	}
 	s.ScheduleOne(ctx)
-	if n := s.shared.pods.reservations(); n != 0 {
+	if n := len(s.shared.pods.claimsOf(reservedClaim)); n != 0 {
 		t.Error("the old leader's card was given again")
 	}
 }

@@ -95,11 +95,11 @@ func (r recorder) Eventf(regarding, related runtime.Object, eventtype, reason, a
 const maxListed = 8
 
 // bindNote returns the cards that the pod gets, and how many nodes had room.
-func (r *reservation) bindNote() string {
+func (c *claim) bindNote() string {
 	var alone gpu.Set
 	var parts []string
-	for card := range r.holding.Cards().All() {
-		u := r.holding.On(card)
+	for card := range c.holding.Cards().All() {
+		u := c.holding.On(card)
 		if u.Exclusive {
 			alone |= gpu.SetOf(card)
 			continue
@@ -110,23 +110,23 @@ func (r *reservation) bindNote() string {
 		parts = append(parts[:maxListed], fmt.Sprintf("shares of %d more cards", n-maxListed))
 	}
 	if alone != 0 {
-		parts = append([]string{r.whole(alone)}, parts...)
+		parts = append([]string{c.whole(alone)}, parts...)
 	}
 	from := "the only node with room"
-	if r.candidates > 1 {
-		from = fmt.Sprintf("picked from %d nodes with room", r.candidates)
+	if c.candidates > 1 {
+		from = fmt.Sprintf("picked from %d nodes with room", c.candidates)
 	}
 	return strings.Join(append(parts, from), ", ")
 }
 
 // whole lists cards that the pod has to itself, and how they are linked.
-func (r *reservation) whole(cards gpu.Set) string {
+func (c *claim) whole(cards gpu.Set) string {
 	numbers := strings.Trim(strings.ReplaceAll(fmt.Sprint(cards.Indices()), " ", ", "), "[]")
 	if cards.Len() == 1 {
 		return "all of card " + numbers
 	}
 	linked := "not linked"
-	switch r.topology.LinkedPairs(cards) {
+	switch c.topology.LinkedPairs(cards) {
 	case cards.Len() * (cards.Len() - 1) / 2:
 		linked = "all linked"
 	case 0:

@@ -44,9 +44,9 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		p.shared.pods.reject(pod, c.ask, problems)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problems.ToAggregate().Error())
 	}
-	kept, _ := p.shared.pods.getHold(pod.UID, node)
-	promised := cmp.Or(p.shared.pods.dropHold(pod.UID), pod.Status.NominatedNodeName)
-	p.shared.pods.putReservation(pod.UID, reservation{
+	kept, _ := p.shared.pods.heldOn(pod.UID, node)
+	promised := cmp.Or(p.shared.pods.dropClaim(pod.UID, heldClaim), pod.Status.NominatedNodeName)
+	p.shared.pods.putClaim(claim{
 		node: nodeName, placed: placed{holding: holding, topology: node.Topology()}, pod: pod, ask: c.ask, kinds: request.CensusKinds(pod),
 		annotations: annotations, candidates: c.candidates,
 	})
@@ -72,7 +72,7 @@ func (p *Plugin) Unreserve(_ context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if p.isGone(pod) {
 		p.shared.pods.drop(pod.UID)
 	} else {
-		p.shared.pods.dropReservation(pod.UID)
+		p.shared.pods.dropClaim(pod.UID, reservedClaim)
 	}
 	p.shared.locks.check(nodeName)
 }

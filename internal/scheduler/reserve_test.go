@@ -23,7 +23,7 @@ func TestReserveOfTooManyAnnotations(t *testing.T) {
 	r := seen(t, 2, q)
 	small := makePod("p", whole(1))
 	r.reserveOn(t, small, "n1")
-	res := r.shared.pods.peek(small.UID).reservation
+	res := r.shared.pods.claimOf(small.UID, reservedClaim)
 	r.Unreserve(t.Context(), framework.NewCycleState(), small, "n1")
 	sized := func(n int) *corev1.Pod {
 		// What is written over does not count.
@@ -41,7 +41,7 @@ func TestReserveOfTooManyAnnotations(t *testing.T) {
 	if got := r.Reserve(t.Context(), r.cycle(t, large), large, "n1"); got.Code() != fwk.UnschedulableAndUnresolvable || got.Message() != want {
 		t.Errorf("Reserve() = %v %v, want %s", got.Code(), got, want)
 	}
-	if n := r.shared.pods.reservations(); n != 0 {
+	if n := len(r.shared.pods.claimsOf(reservedClaim)); n != 0 {
 		t.Errorf("%d reservations, want none", n)
 	}
 	running := large.DeepCopy() // the same annotations
@@ -90,7 +90,7 @@ func TestReserveOfOtherCardsThanKept(t *testing.T) {
 				offer := node.NewOffer(1)
 				offer.SetCards(0, gpu.SetOf(tt.kept))
 				ask, _ := request.Read(pod)
-				r.shared.pods.putHold(pod, preemptorHold{
+				r.shared.pods.putClaim(claim{kind: heldClaim, pod: pod,
 					node: "n1", placed: placed{topology: node.Topology(), holding: node.Holding(&offer, allocation.HolderOf(pod), &ask.Request)},
 				})
 			}

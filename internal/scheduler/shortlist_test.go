@@ -195,7 +195,7 @@ func TestPreemptionOfTheWholeProfile(t *testing.T) {
 	s.ScheduleOne(t.Context())
 	r := newRig(t)
 	want, found := r.shortlisted(t.Context(), t, pod, r.addCrowd(t, c))
-	hold := s.shared.pods.peek(pod.UID).hold
+	hold := s.shared.pods.claimOf(pod.UID, heldClaim)
 	if len(want) != 1 || hold == nil || hold.node != want[0] {
 		t.Fatalf("cards are kept on %+v, the shortlist is %v", hold, want)
 	}

@@ -92,8 +92,10 @@ func (u *usage) begin(x *index) {
 		u.count(x, id)
 	}
 	u.apart = map[types.UID]*apartPod{}
-	for _, res := range x.nodes.pods.reservedElsewhere(x.has) {
-		u.apart[res.uid] = &apartPod{res.pod, quota.Held(nil, &res.ask.Request)}
+	for _, c := range x.nodes.pods.claimsOf(reservedClaim) {
+		if !x.has(c.node) {
+			u.apart[c.pod.UID] = &apartPod{c.pod, quota.Held(nil, &c.ask.Request)}
+		}
 	}
 	bound, _ := u.pods.List(labels.Everything()) // of a store, which returns no error
 	for _, pod := range bound {
@@ -192,7 +194,7 @@ func (u *usage) holdApart(x *index, namespace string) (out []*apartPod) {
 		a.pod = now
 		node, holds := now.Spec.NodeName, wire.Holds(now)
 		if node == "" {
-			if res := x.nodes.pods.peek(uid).reservation; res != nil {
+			if res := x.nodes.pods.claimOf(uid, reservedClaim); res != nil {
 				node, holds = res.node, true
 			}
 		}
