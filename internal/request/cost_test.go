@@ -3,6 +3,7 @@
 package request_test
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 
@@ -52,4 +53,45 @@ func keeps(pod *hostile.Pod, build func(int) *corev1.Pod, most int) cost.Case {
 			return object.Size()
 		}}
 	}}
+}
+
+// TestTrimmedHeap: what is kept of a pod in memory is bounded too, not only its size
+// when it is written. Pods with more than admission lets through are left out.
+func TestTrimmedHeap(t *testing.T) {
+	const pods = 3
+	for _, pod := range hostile.Pods() {
+		if _, problems := request.ReadPending(pod.Make(pod.Stored())); len(problems) > 0 {
+			continue
+		}
+		for name, build := range map[string]func(int) *corev1.Pod{"with cards": pod.Make, "without": pod.MakeWithoutCards} {
+			t.Run(pod.Name+" "+name, func(t *testing.T) {
+				kept := make([]*corev1.Pod, pods)
+				before := heap()
+				for i := range kept {
+					kept[i] = build(pod.Stored())
+					if _, err := request.Trim(kept[i]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				each := int(heap()-before) / pods
+				most := 64 << 10
+				if name == "with cards" {
+					most = 300 << 10 // the longest annotation that has a meaning
+				}
+				if each > most {
+					t.Errorf("%d bytes in memory of a pod, want at most %d", each, most)
+				}
+				runtime.KeepAlive(kept)
+			})
+		}
+	}
+}
+
+// heap returns how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -42,7 +42,7 @@ func trimPod(pod *corev1.Pod) {
 	pod.Spec = corev1.PodSpec{
 		NodeName: spec.NodeName, SchedulerName: spec.SchedulerName, Priority: spec.Priority,
 		ActiveDeadlineSeconds: spec.ActiveDeadlineSeconds, Overhead: spec.Overhead, Resources: spec.Resources,
-		SchedulingGates: spec.SchedulingGates[:min(len(spec.SchedulingGates), maxGates)],
+		SchedulingGates: slices.Clone(spec.SchedulingGates[:min(len(spec.SchedulingGates), maxGates)]),
 		InitContainers:  trimContainers(spec.InitContainers), Containers: trimContainers(spec.Containers),
 	}
 	pod.Spec.PriorityClassName, pod.Spec.PreemptionPolicy = spec.PriorityClassName, spec.PreemptionPolicy
@@ -60,19 +60,27 @@ func trimPod(pod *corev1.Pod) {
 // kept: they limit what an allocation may add. No user's annotation has such a name.
 const droppedBytes = "daybreak-gpu.io/-dropped-bytes"
 
-// trimAnnotations keeps the annotations that some part of Daybreak reads.
+// trimAnnotations keeps the annotations that some part of Daybreak reads, and a few with
+// names that resemble them. What is long is read of pods with cards only.
 func trimAnnotations(pod *corev1.Pod) {
-	dropped := 0
-	maps.DeleteFunc(pod.Annotations, func(key, value string) bool {
-		if slices.ContainsFunc(wire.PodPrefixes(), func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
-			return false
+	kept, unknown, dropped, asks := map[string]string{}, 0, 0, wire.Asks(pod)
+	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
+		value := pod.Annotations[key]
+		known := hasMeaning(key) || key == wire.AnnotationRunTime || key == corev1.MirrorPodAnnotationKey
+		if !known {
+			unknown++
 		}
-		dropped += len(key) + len(value)
-		return true
-	})
-	if dropped > 0 {
-		pod.Annotations[droppedBytes] = strconv.Itoa(dropped)
+		if ours := slices.ContainsFunc(wire.PodPrefixes(), func(prefix string) bool { return strings.HasPrefix(key, prefix) }); ours &&
+			unknown <= maxUnknownKept && (known && asks || len(value) <= maxKept) {
+			kept[key] = value
+		} else {
+			dropped += len(key) + len(value)
+		}
 	}
+	if dropped > 0 {
+		kept[droppedBytes] = strconv.Itoa(dropped)
+	}
+	pod.Annotations = kept
 }
 
 // AnnotationBytes returns the size of the pod's annotations as the API server counts it,
@@ -91,8 +99,9 @@ func AnnotationBytes(pod *corev1.Pod, without map[string]string) (size int) {
 	return size
 }
 
-// maxGates bounds the scheduling gates that are kept of a pod.
-const maxGates = 16
+// maxGates bounds the scheduling gates that are kept of a pod, and maxUnknownKept the
+// annotations, and the resources of a container, that have no meaning here.
+const maxGates, maxUnknownKept = 16, 16
 
 // maxKept bounds the bytes of labels that are kept of a pod. Those of
 // Daybreak's components and of the vendor's plugin are far below.
@@ -143,6 +152,26 @@ func trimContainers(full []corev1.Container) []corev1.Container {
 	trimmed := make([]corev1.Container, len(full))
 	for i := range full {
 		trimmed[i] = corev1.Container{Name: full[i].Name, Resources: full[i].Resources, RestartPolicy: full[i].RestartPolicy}
+		r := &trimmed[i].Resources
+		r.Limits, r.Requests = trimResources(r.Limits), trimResources(r.Requests)
 	}
 	return trimmed
+}
+
+// trimResources keeps the resources that some part of Daybreak reads, and a few others:
+// any user may name thousands.
+func trimResources(full corev1.ResourceList) corev1.ResourceList {
+	if len(full) <= maxUnknownKept {
+		return full
+	}
+	kept, others := corev1.ResourceList{}, 0
+	for _, name := range slices.Sorted(maps.Keys(full)) {
+		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && !slices.Contains(wire.Resources(), name) {
+			if others++; others > maxUnknownKept {
+				continue
+			}
+		}
+		kept[name] = full[name]
+	}
+	return kept
 }

@@ -129,6 +129,11 @@ func knownAnnotation(key string) bool {
 	if !slices.ContainsFunc(wire.AnnotationPrefixes(), func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
 		return true
 	}
+	return hasMeaning(key)
+}
+
+// hasMeaning reports whether the annotation is one of the first two.
+func hasMeaning(key string) bool {
 	for _, x := range ineffective {
 		if x.key == key {
 			return true
