@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/internal/request"
 )
 
 func TestPlans(t *testing.T) {
@@ -56,7 +59,7 @@ func TestPlanProblems(t *testing.T) {
 			text: "rounds: 1\nkinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}, quota: {hard: {limits.metax-tech.com/vcore: much}}}}",
 			want: `workload w: quota: limits.metax-tech.com/vcore: "much": write a quantity`,
 		},
-		"fewer shapes than none": {text: "rounds: 1\nkinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}, shapes: -1}}", want: "workload w: shapes: -1, rare: 0, rounds: 0: write 1 or more"},
+		"fewer shapes than none": {text: "rounds: 1\nkinds: {a: {resources: {cpu: 1}}}\nworkloads: {w: {mix: {a: 1}, shapes: -1}}", want: "workload w: shapes: -1, rare: 0, rounds: 0: write 1 or more, at most 500 shapes"},
 		"a core of nothing":      {text: "rounds: 1\n" + kinds + "core: {nodes: [1], pods: 0, workload: w}", want: "core: pods: 0: write 1 or more"},
 		"churn of no workload":   {text: "rounds: 1\n" + kinds + "core: {nodes: [1], pods: 1, workload: w, churn: {nodes: 1, pods: 1, workload: x}}", want: `core: churn: workload "x", 1 nodes, 1 pods: name a workload`},
 	}
@@ -81,16 +84,20 @@ func TestPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		shapes := p.Workloads["slices-shapes"]
-		different := map[string]bool{}
+		different := map[place.Key]bool{}
 		for _, pod := range p.backlog(&shapes, 1500) {
 			r := pod.Spec.Containers[0].Resources
 			if r.Limits.Cpu().Cmp(*r.Requests.Cpu()) != 0 {
 				t.Fatalf("limits and requests differ: %v", r)
 			}
-			different[r.Requests.Cpu().String()] = true
+			ask, problems := request.Read(pod)
+			if len(problems) > 0 {
+				t.Fatal(problems.ToAggregate())
+			}
+			different[place.KeyOf(&ask.Request, &ask.Prefer)] = true
 		}
 		if len(different) != 500 {
-			t.Errorf("%s: %d shapes, want 500", file, len(different))
+			t.Errorf("%s: %d shapes to the scheduler, want 500", file, len(different))
 		}
 		preempt := p.Workloads["preempt"]
 		filler, preemptor := p.Kinds["filler"].pod("f", roleResident), p.backlog(&preempt, 2)[1]

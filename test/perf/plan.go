@@ -55,8 +55,8 @@ type Workload struct {
 	Unfit *Group `json:"unfit,omitempty"`
 	// Beside names the workload that differs only in having no unfit pods.
 	Beside string `json:"beside,omitempty"`
-	// Shapes is how many different requests of CPU the pods have; 0 are those of
-	// their kinds.
+	// Shapes is how many different slices the pods ask for, 500 at most; 0 are the
+	// requests of their kinds.
 	Shapes int `json:"shapes,omitempty"`
 	// Rare is how many further kinds of slices there are: every tenth pod is of one of
 	// them.
@@ -214,8 +214,8 @@ func (p *Plan) validateWorkload(w *Workload) error {
 			return err
 		}
 	}
-	if w.Shapes < 0 || w.Rare < 0 || w.Rounds < 0 {
-		return fmt.Errorf("shapes: %d, rare: %d, rounds: %d: write 1 or more, or leave them out", w.Shapes, w.Rare, w.Rounds)
+	if w.Shapes < 0 || w.Shapes > 500 || w.Rare < 0 || w.Rare > 500 || w.Rounds < 0 {
+		return fmt.Errorf("shapes: %d, rare: %d, rounds: %d: write 1 or more, at most 500 shapes and rare kinds, or leave them out", w.Shapes, w.Rare, w.Rounds)
 	}
 	if w.Quota != nil {
 		if err := validateAmounts(w.Quota.Hard); err != nil {

@@ -93,23 +93,25 @@ func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
 			random.Shuffle(len(deck), func(a, b int) { deck[a], deck[b] = deck[b], deck[a] })
 		}
 		pod := p.Kinds[deck[i%len(deck)]].pod(podName(i), roleRun)
-		if w.Shapes > 0 {
-			list := pod.Spec.Containers[0].Resources.Requests // those of the limits, too
-			cpu := list[corev1.ResourceCPU]
-			cpu.Add(*resource.NewMilliQuantity(int64(i%w.Shapes), resource.DecimalSI))
-			list[corev1.ResourceCPU] = cpu
-		}
-		if w.Rare > 0 && i%10 == 0 {
-			kind := int64(i / 10 % w.Rare)
-			list := pod.Spec.Containers[0].Resources.Requests // those of the limits, too
-			delete(list, wire.ResourceGPU)
-			list[wire.ResourceSGPU] = *resource.NewQuantity(1, resource.DecimalSI)
-			list[wire.ResourceVCore] = *resource.NewQuantity(1+kind%10, resource.DecimalSI)
-			list[wire.ResourceVMemory] = *resource.NewQuantity((1+kind/10)<<30, resource.BinarySI)
+		switch {
+		case w.Shapes > 0:
+			sliceOf(pod, i%w.Shapes)
+		case w.Rare > 0 && i%10 == 0:
+			sliceOf(pod, i/10%w.Rare)
 		}
 		pods = append(pods, pod)
 	}
 	return pods
+}
+
+// sliceOf makes the pod ask for a slice, of which the compute and the memory are the
+// i-th of 500 combinations.
+func sliceOf(pod *corev1.Pod, i int) {
+	list := pod.Spec.Containers[0].Resources.Requests // those of the limits, too
+	delete(list, wire.ResourceGPU)
+	list[wire.ResourceSGPU] = *resource.NewQuantity(1, resource.DecimalSI)
+	list[wire.ResourceVCore] = *resource.NewQuantity(int64(1+i%10), resource.DecimalSI)
+	list[wire.ResourceVMemory] = *resource.NewQuantity(int64(1+i/10%50)*128<<20, resource.BinarySI)
 }
 
 // residents returns the pods that live on one node, with the cards that they
