@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
@@ -277,11 +278,7 @@ func excess(d, want *v1alpha1.Device) []string {
 	return keys
 }
 
+// contains reports whether a map has all that is in another one.
 func contains(all, some map[string]string) bool {
-	for k, v := range some {
-		if got, ok := all[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
+	return labels.SelectorFromSet(some).Matches(labels.Set(all))
 }
