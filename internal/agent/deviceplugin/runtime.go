@@ -57,7 +57,7 @@ type containers struct {
 func dialRuntime(cfg *Config) (*grpc.ClientConn, *containers, error) {
 	c := &containers{changed: make(chan struct{}, 1)}
 	conn, err := grpc.NewClient(EndpointScheme+cfg.runtimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithStatsHandler(connections{c}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithStatsHandler(c),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: 2 * time.Second}, MinConnectTimeout: runtimeTimeout}))
 	if err != nil {
 		return nil, nil, fmt.Errorf("container runtime: %w", err)
@@ -66,21 +66,17 @@ func dialRuntime(cfg *Config) (*grpc.ClientConn, *containers, error) {
 	return conn, c, nil
 }
 
-// connections notes when a connection begins or ends.
-type connections struct{ of *containers }
-
-func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (connections) HandleRPC(context.Context, stats.RPCStats)                         {}
-func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn implements [stats.Handler].
-func (h connections) HandleConn(context.Context, stats.ConnStats) { h.of.lost() }
-
-// lost notes that the runtime may not be the process that answered last.
-func (c *containers) lost() {
+// HandleConn implements [stats.Handler]: when a connection begins or ends, the runtime
+// may not be the process that answered last.
+func (c *containers) HandleConn(context.Context, stats.ConnStats) {
 	c.changes.Add(1)
 	notify(c.changed)
 }
+
+// TagConn, TagRPC and HandleRPC are the rest of [stats.Handler].
+func (*containers) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*containers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*containers) HandleRPC(context.Context, stats.RPCStats)                         {}
 
 // alive reports whether a container of the pod may run, now or in a moment.
 func (c *containers) alive(ctx context.Context, uid types.UID) (bool, error) {
