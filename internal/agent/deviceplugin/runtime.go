@@ -21,12 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
-)
-
-// Labels that kubelet gives to containers.
-const (
-	labelPodUID        = "io.kubernetes.pod.uid"
-	labelContainerName = "io.kubernetes.container.name"
+	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
 // Timing of the questions to the container runtime.
@@ -93,7 +88,7 @@ func (c *containers) alive(ctx context.Context, uid types.UID) (bool, error) {
 
 func (c *containers) list(ctx context.Context, uid types.UID) ([]*cri.Container, error) {
 	answer, err := c.client.ListContainers(ctx, &cri.ListContainersRequest{
-		Filter: &cri.ContainerFilter{LabelSelector: map[string]string{labelPodUID: string(uid)}},
+		Filter: &cri.ContainerFilter{LabelSelector: map[string]string{kubelettypes.KubernetesPodUIDLabel: string(uid)}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask the container runtime for containers of pod %s: %w", uid, err)
@@ -109,7 +104,7 @@ func (c *containers) succeeded(ctx context.Context, uid types.UID, name string) 
 	if err != nil {
 		return false, err
 	}
-	list = slices.DeleteFunc(list, func(c *cri.Container) bool { return c.GetLabels()[labelContainerName] != name })
+	list = slices.DeleteFunc(list, func(c *cri.Container) bool { return c.GetLabels()[kubelettypes.KubernetesContainerNameLabel] != name })
 	if len(list) == 0 {
 		return false, nil
 	}
