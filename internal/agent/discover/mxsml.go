@@ -79,11 +79,6 @@ func (m *MXSML) Look(ctx context.Context) (*Snapshot, error) {
 	return out, err
 }
 
-// Functions returns which functions the library has.
-func (m *MXSML) Functions(ctx context.Context) (*Functions, error) {
-	return ask[Functions](ctx, m, "Functions", struct{}{})
-}
-
 // Slices returns how the card at a PCI address is sliced.
 func (m *MXSML) Slices(ctx context.Context, bdf string) (*CardSlices, error) {
 	return ask[CardSlices](ctx, m, "Slices", SliceRef{BDF: bdf})

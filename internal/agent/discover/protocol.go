@@ -24,15 +24,6 @@ var (
 	ErrNoSlice = errors.New("there is no such slice")
 )
 
-// Functions is what the library has of the functions that are called.
-type Functions struct {
-	// Library is its path.
-	Library string `json:"library"`
-	// Missing are the functions that it does not have; those without which
-	// nothing works are never among them.
-	Missing []string `json:"missing,omitempty"`
-}
-
 // CardSlices is how a card is sliced.
 type CardSlices struct {
 	// On reports whether slicing is switched on.
