@@ -60,7 +60,6 @@ type Pods interface {
 type Slicer interface {
 	Slices(ctx context.Context, bdf string) (*discover.CardSlices, error)
 	Create(ctx context.Context, order discover.SliceOrder) (*discover.Slice, error)
-	Change(ctx context.Context, change discover.SliceChange) (*discover.Slice, error)
 	Remove(ctx context.Context, slice discover.SliceRef) error
 }
 

@@ -89,11 +89,6 @@ func (m *MXSML) Create(ctx context.Context, order SliceOrder) (*Slice, error) {
 	return ask[Slice](ctx, m, "Create", order)
 }
 
-// Change names or resizes a slice.
-func (m *MXSML) Change(ctx context.Context, change SliceChange) (*Slice, error) {
-	return ask[Slice](ctx, m, "Change", change)
-}
-
 // Remove removes a slice. It is [ErrBusy] while the slice is in use, and
 // [ErrNoSlice] when it is gone already.
 func (m *MXSML) Remove(ctx context.Context, slice SliceRef) error {

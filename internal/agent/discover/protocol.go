@@ -54,11 +54,3 @@ type SliceOrder struct {
 	// Urgent slices go before others on their card.
 	Urgent bool `json:"urgent,omitempty"`
 }
-
-// SliceChange is what becomes of a slice; what is nil stays as it is.
-type SliceChange struct {
-	SliceRef
-	Alias   *string      `json:"alias,omitempty"`
-	Memory  *gpu.MiB     `json:"memory,omitempty"`
-	Compute *gpu.Percent `json:"compute,omitempty"`
-}
