@@ -190,7 +190,7 @@ func TestDeviceIsPutRight(t *testing.T) {
 		s.agent.server = &fakeServer{}
 		s.look(seen("a", "b"))
 		s.writes = nil
-		s.seen.device, s.seen.deleted = nil, &v1alpha1.Device{} // as liveWatcher has it
+		s.seen.device, s.seen.deviceVersion = nil, s.next() // as of the new list
 		s.step()
 		s.wantWrites("device")
 		s.seen.device = nil // not yet in the watch

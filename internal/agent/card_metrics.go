@@ -69,20 +69,18 @@ var cardGauges = []gauge[*discover.Card]{
 	}},
 	{"mx_sgpu_compute_quota", "Compute of a slice in percent of its card.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) { add(float64(s.ComputePercent)) })},
 	{"mx_sgpu_usage", "How busy a slice is, in percent.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) { known(add, s.UsagePercent) })},
-	{"mx_sgpu_total_memory", "Memory of a slice in bytes.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) { add(float64(s.Memory) * mebibyte) })},
+	{"mx_sgpu_total_memory", "Memory of a slice in bytes.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) { add(float64(s.Memory) * wire.Mebibyte) })},
 	{"mx_sgpu_used_memory", "Memory of a slice in use in bytes.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) {
 		if s.MemoryUsed != nil {
-			add(float64(*s.MemoryUsed) * mebibyte)
+			add(float64(*s.MemoryUsed) * wire.Mebibyte)
 		}
 	})},
 	{"mx_sgpu_free_memory", "Memory of a slice not in use in bytes.", "sgpuId", ofSlices(func(s *discover.Slice, add addValue) {
 		if s.MemoryUsed != nil {
-			add(float64(max(0, s.Memory-*s.MemoryUsed)) * mebibyte)
+			add(float64(max(0, s.Memory-*s.MemoryUsed)) * wire.Mebibyte)
 		}
 	})},
 }
-
-const mebibyte = 1 << 20
 
 // moment is the status of the agent at one time. Its publication is not nil.
 type moment struct {

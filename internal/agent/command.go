@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +52,6 @@ type command struct {
 	// certFile and keyFile are of the metrics.
 	certFile, keyFile string
 	look              bool
-	verbosity         int
 	serving           string
 	node              deviceplugin.Config
 	waived            []string
@@ -114,7 +112,6 @@ operator takes precedence.`,
 
 // flags adds the flags that say where everything is and how it is served.
 func (c *command) flags(cmd *cobra.Command) {
-	cmd.PreRunE = func(*cobra.Command, []string) error { return c.setLogs() }
 	f := cmd.Flags()
 	f.StringVar(&c.Node, "node-name", os.Getenv("NODE_NAME"), "name of the node that the agent runs on (default: $NODE_NAME)")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own service account)")
@@ -131,7 +128,11 @@ func (c *command) flags(cmd *cobra.Command) {
 	f.StringVar(&c.health, "health-probe-bind-address", ":9461", "address that serves /healthz and /readyz; 0 for none")
 	f.BoolVar(&c.VendorAnnotations, "vendor-annotations", true, "write metax-tech.com/node-gpu-devices to the Node, unless the vendor's plugin does")
 	f.BoolVar(&c.TopologyAnnotations, "topology-annotations", false, "write metax-tech.com/gpu.topology.scores and .losses to the Node")
-	f.IntVarP(&c.verbosity, "v", "v", 0, "log verbosity; 0 logs starts, stops and lost cards")
+	logs := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(logs)
+	verbosity := pflag.PFlagFromGoFlag(logs.Lookup("v"))
+	verbosity.Usage = "log verbosity; 0 logs starts, stops and lost cards"
+	f.AddFlag(verbosity)
 	cli.Group(cmd, "Serving", func(f *pflag.FlagSet) {
 		c.serveFlags(f)
 		c.nodeFlags(f)
@@ -151,15 +152,6 @@ func (c *command) discoverFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.discover.Command, "mx-smi", "", "path of mx-smi (default: where the vendor's driver puts it)")
 	f.StringVar(&c.discover.Sys, "sysfs", "/sys", "where sysfs is mounted")
 	f.DurationVar(&c.LookTimeout, "look-timeout", DefaultLookTimeout, "how long a poll may take before it counts as failed")
-}
-
-func (c *command) setLogs() error {
-	logs := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(logs)
-	if err := logs.Set("v", strconv.Itoa(c.verbosity)); err != nil {
-		return fmt.Errorf("--v: %w", err)
-	}
-	return nil
 }
 
 func (c *command) run(ctx context.Context, out io.Writer) error {

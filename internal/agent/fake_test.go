@@ -209,9 +209,7 @@ func (s *scene) annotate(key, value string) {
 }
 
 func (s *scene) delete() {
-	gone := s.seen.device.DeepCopy()
-	gone.ResourceVersion = s.next()
-	s.seen.device, s.seen.deleted = nil, gone
+	s.seen.device, s.seen.deviceVersion = nil, s.next()
 }
 
 // cards returns the published cards, "minor=ID", unhealthy ones with the reason.

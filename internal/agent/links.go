@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -157,9 +158,5 @@ func (l *links) fault(m *member, gone map[string]bool) (fault, bool) {
 }
 
 func (l *links) drop(id gpu.CardID) {
-	for p := range l.pairs {
-		if _, ours := p.of(id); ours {
-			delete(l.pairs, p)
-		}
-	}
+	maps.DeleteFunc(l.pairs, func(p pair, _ *damper) bool { return p.a == id || p.b == id })
 }

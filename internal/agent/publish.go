@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
@@ -45,7 +46,7 @@ func (a *Agent) publish(ctx context.Context, v *view, current *v1alpha1.Device, 
 	if err == nil {
 		p.ForeignSlices, p.PluginAllocations = a.foreignSlices(v), a.given()
 		a.keepTimes(p)
-		err = a.device.write(ctx, a, v, p, current)
+		err = a.device.write(ctx, a, p, current)
 	}
 	if err != nil {
 		st.ready, st.waits = a.previous != nil, err.Error()
@@ -175,8 +176,6 @@ func (a *Agent) forget(ids []gpu.CardID, held *holdings) (done bool) {
 type deviceWriter struct {
 	// applied is the Device as the API server answered our last write.
 	applied *v1alpha1.Device
-	// deleted is the last deletion before that write.
-	deleted *v1alpha1.Device
 	// content is what we wrote then.
 	content *v1alpha1.Device
 	at      time.Time
@@ -196,13 +195,13 @@ func (w *deviceWriter) current(v *view) *v1alpha1.Device {
 	switch {
 	case w.applied == nil, v.device != nil && !older(v.device, w.applied):
 		return v.device
-	case v.device == nil && v.deleted != nil && v.deleted != w.deleted && !older(v.deleted, w.applied):
+	case v.device == nil && v.deviceVersion != "" && !older(&metav1.ObjectMeta{ResourceVersion: v.deviceVersion}, w.applied):
 		return nil
 	}
 	return w.applied
 }
 
-func (w *deviceWriter) write(ctx context.Context, a *Agent, v *view, p *inventory.Publication, current *v1alpha1.Device) error {
+func (w *deviceWriter) write(ctx context.Context, a *Agent, p *inventory.Publication, current *v1alpha1.Device) error {
 	d, err := inventory.EncodeDevice(p)
 	if err != nil {
 		return err
@@ -225,7 +224,7 @@ func (w *deviceWriter) write(ctx context.Context, a *Agent, v *view, p *inventor
 		return err
 	}
 	w.retry.Forget(retryFailed)
-	w.applied, w.deleted, w.content, w.at, w.notBefore = applied, v.deleted, d, now, now
+	w.applied, w.content, w.at, w.notBefore = applied, d, now, now
 	if contested {
 		w.notBefore = now.Add(w.retry.When(retryContested))
 	} else {
@@ -277,11 +276,7 @@ func excess(d, want *v1alpha1.Device) []string {
 	return keys
 }
 
+// contains reports whether a map has all that is in another one.
 func contains(all, some map[string]string) bool {
-	for k, v := range some {
-		if got, ok := all[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
+	return labels.SelectorFromSet(some).Matches(labels.Set(all))
 }

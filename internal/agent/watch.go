@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,9 +31,11 @@ var (
 type view struct {
 	// node is nil while it is not known or does not exist.
 	node *metav1.PartialObjectMetadata
-	// device is nil when there is none; deleted is the last deleted one.
-	device, deleted *v1alpha1.Device
-	devicesKnown    bool
+	// device is nil when there is none; deviceVersion is the version up to which the watch
+	// of Devices has shown what there is.
+	device        *v1alpha1.Device
+	deviceVersion string
+	devicesKnown  bool
 	// pods are those of the node that ask for cards; vendorPod is the namespace and
 	// name of the pod of the vendor's plugin. strayPods counts those in other namespaces
 	// that resemble it, which any user may create.
@@ -63,8 +64,7 @@ type liveWatcher struct {
 	signal                     chan struct{}
 	cfg                        *Config
 	nodes, devices, pods, maps cache.SharedIndexInformer
-	labelled                   cache.SharedIndexInformer       // the vendor's ConfigMaps by label; nil if they go by name
-	gone                       atomic.Pointer[v1alpha1.Device] // the last deleted one
+	labelled                   cache.SharedIndexInformer // the vendor's ConfigMaps by label; nil if they go by name
 }
 
 func newWatcher(cfg *Config, c *Clients) *liveWatcher {
@@ -96,11 +96,7 @@ func newWatcher(cfg *Config, c *Clients) *liveWatcher {
 func (w *liveWatcher) add(i cache.SharedIndexInformer, transform cache.TransformFunc) cache.SharedIndexInformer {
 	_ = i.SetTransform(transform) // fails only once it runs, as does the next
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { w.notify() }, UpdateFunc: func(_, _ any) { w.notify() },
-		DeleteFunc: func(obj any) {
-			w.deleted(obj)
-			w.notify()
-		},
+		AddFunc: func(any) { w.notify() }, UpdateFunc: func(_, _ any) { w.notify() }, DeleteFunc: func(any) { w.notify() },
 	})
 	return i
 }
@@ -134,7 +130,8 @@ func (w *liveWatcher) run(ctx context.Context) {
 
 func (w *liveWatcher) view() view {
 	v := view{
-		node: first[*metav1.PartialObjectMetadata](w.nodes), device: first[*v1alpha1.Device](w.devices), deleted: w.gone.Load(),
+		deviceVersion: w.devices.GetStore().LastStoreSyncResourceVersion(), // before the Device, which may come in between
+		node:          first[*metav1.PartialObjectMetadata](w.nodes), device: first[*v1alpha1.Device](w.devices),
 		devicesKnown: w.devices.HasSynced(), podsKnown: w.pods.HasSynced(), modesKnown: w.maps.HasSynced() && (w.labelled == nil || w.labelled.HasSynced()),
 	}
 	for _, obj := range w.pods.GetStore().List() {
@@ -204,19 +201,6 @@ func first[T any](i cache.SharedIndexInformer) T {
 	}
 	var none T
 	return none
-}
-
-// deleted notes a deleted Device: of a missed deletion, as the newest version.
-func (w *liveWatcher) deleted(obj any) {
-	missed, ok := obj.(cache.DeletedFinalStateUnknown)
-	if ok {
-		obj = missed.Obj
-	}
-	if d, is := obj.(*v1alpha1.Device); is && ok {
-		w.gone.Store(&v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: d.Name}})
-	} else if is {
-		w.gone.Store(d)
-	}
 }
 
 // toDevice decodes a Device. One that can't be read is kept with its metadata alone.

@@ -78,7 +78,7 @@ func (a *agents) close() {
 
 // profile writes the profile of a node to a file, unless it is there from an
 // earlier run, and returns a source that reads it.
-func (a *agents) profile(name string, p *discover.Profile) (discover.Source, error) {
+func (a *agents) profile(name string, p *discover.Profile) (*discover.Finder, error) {
 	text, err := yaml.Marshal(p)
 	if err != nil {
 		return nil, err
@@ -89,11 +89,7 @@ func (a *agents) profile(name string, p *discover.Profile) (discover.Source, err
 			return nil, fmt.Errorf("write the profile of %s: %w", name, err)
 		}
 	}
-	source, err := discover.NewSimulated(path, name)
-	if err != nil {
-		return nil, err
-	}
-	return discover.NewFinder(source), nil
+	return discover.New(discover.Config{Sources: []string{discover.SourceSimulated}, Profile: path, Node: name})
 }
 
 // add runs an agent for the node until the simulation ends, and returns when

@@ -90,11 +90,10 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.pki.issue("apiserver", "kube-apiserver"); err != nil {
-		return err
-	}
-	if err := c.pki.issueKey("service-accounts"); err != nil {
-		return err
+	for _, name := range []string{"apiserver", "service-accounts"} { // of the latter only the key is used
+		if err := c.pki.issue(name, name); err != nil {
+			return err
+		}
 	}
 	if c.client, err = kubernetes.NewForConfig(c.REST()); err != nil {
 		return err

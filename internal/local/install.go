@@ -74,8 +74,7 @@ func (c *Cluster) Install(ctx context.Context) error {
 			return fmt.Errorf("rights of the %s: %w", part, err)
 		}
 	}
-	// Empty, as the chart has it: what a manager has written there stays.
-	return c.Apply(ctx, strings.NewReader("{apiVersion: v1, kind: Secret, metadata: {namespace: "+manager.DefaultNamespace+", name: "+policy.Secret+"}}"))
+	return nil
 }
 
 // grant gives a part the rights that the chart gives it.

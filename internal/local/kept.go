@@ -1,9 +1,7 @@
 package local
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -69,17 +68,12 @@ func (k *keptNodes) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, keptFile), text, 0o600)
 }
 
-// kindOf returns what the node is, or "" if it is none of these.
-func (k *keptNodes) kindOf(node string) string {
+// keeps reports whether the node of the last run is wanted, and as what it was.
+func (k *keptNodes) keeps(node string, last *keptNodes) bool {
 	number, err := strconv.Atoi(strings.TrimPrefix(node, nodePrefix+"-"))
-	if i := number - 1; err != nil || i < 0 || i >= k.Nodes || node != nodeName(nodePrefix, i) {
-		return ""
-	}
-	text, err := json.Marshal(k.Kinds[(number-1)%len(k.Kinds)])
-	if err != nil {
-		return ""
-	}
-	return k.ServedBy + " " + string(text)
+	i := number - 1
+	return err == nil && i >= 0 && i < min(k.Nodes, last.Nodes) && node == nodeName(nodePrefix, i) && k.ServedBy == last.ServedBy &&
+		apiequality.Semantic.DeepEqual(k.Kinds[i%len(k.Kinds)], last.Kinds[i%len(last.Kinds)])
 }
 
 // changes returns the flags with which the wanted nodes differ from the kept ones.
@@ -91,10 +85,8 @@ func (k *keptNodes) changes(want *keptNodes) string {
 	if k.ServedBy != want.ServedBy {
 		flags = append(flags, "--served-by "+want.ServedBy)
 	}
-	if before, err := json.Marshal(k.Kinds); err == nil {
-		if after, err := json.Marshal(want.Kinds); err == nil && !bytes.Equal(before, after) {
-			flags = append(flags, "--profile "+want.Profile)
-		}
+	if !apiequality.Semantic.DeepEqual(k.Kinds, want.Kinds) {
+		flags = append(flags, "--profile "+want.Profile)
 	}
 	return strings.Join(flags, " ")
 }
@@ -109,7 +101,7 @@ func (c *Cluster) removeStaleNodes(ctx context.Context, kept, want *keptNodes) (
 	}
 	for i := range nodes.Items {
 		name := nodes.Items[i].Name
-		if is := want.kindOf(name); is == "" || is != kept.kindOf(name) {
+		if !want.keeps(name, kept) {
 			removed = append(removed, name)
 		}
 	}

@@ -63,9 +63,9 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestKindOf: a node is replaced when it becomes something else, by its place
+// TestKeeps: a node is replaced when it becomes something else, by its place
 // among the kinds too.
-func TestKindOf(t *testing.T) {
+func TestKeeps(t *testing.T) {
 	last := nodesOf(t, 4, "c500-2x4", wire.ServedByDaybreak)
 	for name, tc := range map[string]struct {
 		node string
@@ -79,8 +79,7 @@ func TestKindOf(t *testing.T) {
 		"another plugin":   {"metax-1", nodesOf(t, 4, "c500-2x4", wire.ServedByVendor), false},
 		"not of this kind": {"metax-01", nodesOf(t, 4, "c500-2x4", wire.ServedByDaybreak), false},
 	} {
-		got := tc.want.kindOf(tc.node)
-		if same := got != "" && got == last.kindOf(tc.node); same != tc.same {
+		if same := tc.want.keeps(tc.node, last); same != tc.same {
 			t.Errorf("%s: the same is %t", name, same)
 		}
 	}

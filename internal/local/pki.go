@@ -79,15 +79,3 @@ func (p *pki) issue(name, commonName string, groups ...string) error {
 	}
 	return pkiutil.WriteCertAndKey(p.dir, name, cert, key)
 }
-
-// issueKey creates a key without a certificate, unless there is one.
-func (p *pki) issueKey(name string) error {
-	if exists(p.keyFile(name)) {
-		return nil
-	}
-	key, err := pkiutil.GeneratePrivateKey(kubeadmapi.EncryptionAlgorithmECDSAP256)
-	if err != nil {
-		return err
-	}
-	return pkiutil.WriteKey(p.dir, name, key)
-}

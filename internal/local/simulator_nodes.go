@@ -199,19 +199,11 @@ func (s *Simulator) keep(ctx context.Context, n *simulated) error {
 	if node.UID != n.uid {
 		return s.register(ctx, n, node)
 	}
-	status := map[string]any{}
-	if !nodeutil.IsNodeReady(node) {
-		status["conditions"] = isReady()
-	}
-	if !includes(node.Status.Capacity, n.want.Status.Capacity) {
-		status["capacity"] = n.want.Status.Capacity
-	}
-	if !includes(node.Status.Allocatable, n.want.Status.Allocatable) {
-		status["allocatable"] = n.want.Status.Allocatable
-	}
-	if len(status) == 0 {
+	want := &n.want.Status
+	if nodeutil.IsNodeReady(node) && includes(node.Status.Capacity, want.Capacity) && includes(node.Status.Allocatable, want.Allocatable) {
 		return nil
 	}
+	status := map[string]any{"conditions": isReady(), "capacity": want.Capacity, "allocatable": want.Allocatable}
 	if err := s.patchStatus(ctx, name, status); err != nil {
 		return fmt.Errorf("restore the status of node %s: %w", name, err)
 	}

@@ -306,7 +306,6 @@ func TestResize(t *testing.T) {
 	for _, step := range []struct{ want, has, pending string }{
 		{"1500m", "1500m", ""},
 		{"3", "1500m", corev1.PodReasonDeferred},
-		{"5", "1500m", corev1.PodReasonInfeasible},
 		{"2", "2", ""},
 	} {
 		k.change(func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources = cpu(step.want) })

@@ -41,18 +41,15 @@ func (s *Simulator) resize(ctx context.Context, pod *corev1.Pod, status *corev1.
 	if !resized(pod) {
 		return 0, nil
 	}
-	reason, message, err := s.whyNotResized(ctx, pod)
+	message, err := s.whyDeferred(ctx, pod)
 	if err != nil {
 		return 0, err
 	}
-	if reason != "" {
+	if message != "" {
 		podutil.UpdatePodCondition(status, &corev1.PodCondition{
-			Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
+			Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred, Message: message, ObservedGeneration: pod.Generation,
 		})
-		if reason == corev1.PodReasonDeferred {
-			again = resizeRetry
-		}
-		return again, nil
+		return resizeRetry, nil
 	}
 	status.Conditions = slices.DeleteFunc(status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
 	for i := range status.ContainerStatuses {
@@ -83,23 +80,20 @@ func restartsToResize(c *corev1.Container, status *corev1.ContainerStatus) bool 
 	})
 }
 
-// whyNotResized returns why the node can't give the pod what it asks for now: it
-// is too small, or other pods hold too much of it.
-func (s *Simulator) whyNotResized(ctx context.Context, pod *corev1.Pod) (reason, message string, err error) {
+// whyDeferred returns why the node can't give the pod what it asks for now: other
+// pods hold too much of it. What the node does not have, the API server rejects.
+func (s *Simulator) whyDeferred(ctx context.Context, pod *corev1.Pod) (string, error) {
 	node, err := s.client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
 	if err != nil {
-		return "", "", fmt.Errorf("get node %s: %w", pod.Spec.NodeName, err)
+		return "", fmt.Errorf("get node %s: %w", pod.Spec.NodeName, err)
 	}
 	pods, err := s.pods.List(labels.Everything())
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	wanted := resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{})
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		want, have := wanted[name], node.Status.Allocatable[name]
-		if want.Cmp(have) > 0 {
-			return corev1.PodReasonInfeasible, fmt.Sprintf("Node didn't have enough capacity: %s, requested: %s, capacity: %s", name, &want, &have), nil
-		}
 		for _, other := range pods {
 			if other.Spec.NodeName == pod.Spec.NodeName && other.UID != pod.UID && !podutil.IsPodTerminal(other) {
 				held := resourcehelpers.PodRequests(other, resourcehelpers.PodResourcesOptions{UseStatusResources: true})[name]
@@ -107,8 +101,8 @@ func (s *Simulator) whyNotResized(ctx context.Context, pod *corev1.Pod) (reason,
 			}
 		}
 		if want.Cmp(have) > 0 {
-			return corev1.PodReasonDeferred, fmt.Sprintf("Node didn't have enough resource: %s, requested with other pods: %s, capacity: %s", name, &want, &have), nil
+			return fmt.Sprintf("Node didn't have enough resource: %s, requested with other pods: %s, capacity: %s", name, &want, &have), nil
 		}
 	}
-	return "", "", nil
+	return "", nil
 }

@@ -305,7 +305,7 @@ func (c *command) runTrace(ctx context.Context, progress func(done, total int64)
 	if err != nil {
 		result["interrupted"] = true
 	}
-	return result, traceReport(runs), err
+	return result, traceReport(runs, err != nil), err
 }
 
 // runTopology is runTrace for the topology study.

@@ -1,8 +1,6 @@
 package simulate
 
 import (
-	"cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
@@ -18,15 +16,13 @@ type daybreak struct {
 	board *place.Board
 	// versions are those of the servers when they were put on the board.
 	versions     []int
-	withoutCards ranking[float64]
+	withoutCards policy
 	census       *place.Census
 }
 
 func newDaybreak(w *world) policy {
-	d := &daybreak{world: w, board: place.NewBoard(), versions: make([]int, len(w.servers)), census: place.NewCensus()}
-	d.withoutCards = ranking[float64]{world: w, compare: cmp.Compare[float64], ask: func(s *server, k *kind) (float64, gpu.Set, bool) {
-		return float64(s.FreeCPU-k.cpu) / float64(s.free+1), 0, s.admits(k)
-	}}
+	mostCPU := scored(func(s *server, k *kind) (float64, gpu.Set) { return -float64(s.FreeCPU-k.cpu) / float64(s.free+1), 0 })
+	d := &daybreak{world: w, board: place.NewBoard(), versions: make([]int, len(w.servers)), withoutCards: mostCPU(w), census: place.NewCensus()}
 	supply := map[string]int{}
 	for _, s := range w.servers {
 		supply[s.model] += s.cards()

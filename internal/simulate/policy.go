@@ -76,43 +76,45 @@ var topologyPolicies = []namedPolicy{
 	{"fgd", newExactFGD},
 }
 
-// ranking asks about one server after the other and takes the best.
-type ranking[T any] struct {
+// ranking asks about one server after the other and takes the one of the least cost.
+type ranking struct {
 	*world
-	// ask returns how good a place the server is and which cards the job would
-	// get. The answer depends on the server, the job's kind and the epoch alone;
-	// that a job does not fit, on the server and the kind.
-	ask func(s *server, k *kind) (worth T, cards gpu.Set, fits bool)
-	// compare returns above zero when a is better than b.
-	compare func(a, b T) int
-	epoch   int
-	memo    [][]answer[T] // by kind and server
+	score scoring
+	memo  [][]answer // by kind and server
+}
+
+// scoring returns the cost of a server that fits, the less the better, and the
+// cards that the job would get.
+type scoring func(s *server, k *kind) (cost float64, cards gpu.Set)
+
+// scored returns the policy that takes the server of the least cost.
+func scored(score scoring) func(*world) policy {
+	return func(w *world) policy { return &ranking{world: w, score: score, memo: make([][]answer, len(w.kinds))} }
 }
 
 // answer is what is known of a server at one version of it.
-type answer[T any] struct {
-	version, epoch int
-	fits           bool
-	worth          T
-	cards          gpu.Set
+type answer struct {
+	version int
+	fits    bool
+	cost    float64
+	cards   gpu.Set
 }
 
-func (r *ranking[T]) place(k *kind) (server int, cards gpu.Set, ok bool) {
-	if r.memo == nil {
-		r.memo = make([][]answer[T], len(r.kinds))
-	}
+func (r *ranking) place(k *kind) (server int, cards gpu.Set, ok bool) {
 	if r.memo[k.id] == nil {
-		r.memo[k.id] = make([]answer[T], len(r.servers))
+		r.memo[k.id] = make([]answer, len(r.servers))
 	}
 	t := tie{world: r.world}
-	var best *answer[T]
+	var best *answer
 	for i, s := range r.servers {
 		a := &r.memo[k.id][i]
-		if a.version != s.version || a.fits && a.epoch != r.epoch {
-			*a = answer[T]{version: s.version, epoch: r.epoch}
-			a.worth, a.cards, a.fits = r.ask(s, k)
+		if a.version != s.version {
+			*a = answer{version: s.version, fits: s.fits(k)}
+			if a.fits {
+				a.cost, a.cards = r.score(s, k)
+			}
 		}
-		if a.fits && (best == nil || t.replaces(r.compare(a.worth, best.worth))) {
+		if a.fits && (best == nil || t.replaces(cmp.Compare(best.cost, a.cost))) {
 			best, server = a, i
 		}
 	}
@@ -141,23 +143,6 @@ func (t *tie) replaces(compared int) bool {
 	}
 	t.others++
 	return t.rng.IntN(t.others+1) == 0
-}
-
-// scoring returns the cost of a server that fits, the less the better, and the
-// cards that the job would get.
-type scoring func(s *server, k *kind) (cost float64, cards gpu.Set)
-
-// scored returns the policy that takes the server of the least cost.
-func scored(score scoring) func(*world) policy {
-	return func(w *world) policy {
-		ask := func(s *server, k *kind) (cost float64, cards gpu.Set, fits bool) {
-			if fits = s.fits(k); fits {
-				cost, cards = score(s, k)
-			}
-			return cost, cards, fits
-		}
-		return &ranking[float64]{world: w, ask: ask, compare: func(a, b float64) int { return cmp.Compare(b, a) }}
-	}
 }
 
 // anywhere takes any server and, for a share, any card that fits.

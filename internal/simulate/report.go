@@ -137,14 +137,13 @@ func newTable[R any](title string, groups []group[R], columns []column[R]) table
 }
 
 // traceReport compares policies on a trace: a row and a curve for each.
-func traceReport(runs []result) *report {
+func traceReport(runs []result, interrupted bool) *report {
 	groups := groupBy(runs, func(r result) string { return r.Policy })
 	setting := fmt.Sprintf("%d nodes, %d cards, ", runs[0].Nodes, runs[0].Cards)
-	seeds, same := seedsOf(groups, func(r result) int64 { return r.Seed })
-	if len(groups[0]) > 1 || !same {
+	if len(groups[0]) > 1 || interrupted {
 		setting += "mean of "
 	}
-	setting += seeds
+	setting += seedsOf(groups[0], interrupted, func(r result) int64 { return r.Seed })
 	f := figure{
 		Title:  "What the cluster holds",
 		XLabel: "asked for by the pods that arrived, % of all cards", YLabel: "allocated, % of all cards",
@@ -159,31 +158,21 @@ func traceReport(runs []result) *report {
 	}
 	return &report{
 		Title: "Daybreak: placement policies compared", Figures: []figure{f},
-		Tables: []table{allocatedTable(runs, groups, setting), refusedTable(runs, groups)},
+		Tables: []table{allocatedTable(runs, groups, setting, interrupted), refusedTable(runs, groups)},
 	}
 }
 
-// seedsOf names the seeds of the groups, which differ where a study was
-// interrupted, and reports whether they are the same in all groups.
-func seedsOf[R any](groups []group[R], seed func(R) int64) (text string, same bool) {
-	list := func(g group[R]) []int64 {
-		var seeds []int64
-		for _, r := range g {
-			seeds = append(seeds, seed(r))
-		}
-		return seeds
+// seedsOf names the seeds of a group, which differ from group to group where a study
+// was interrupted.
+func seedsOf[R any](g group[R], interrupted bool, seed func(R) int64) string {
+	switch first, last := seed(g[0]), seed(g[len(g)-1]); {
+	case interrupted:
+		return "the seeds that were completed"
+	case first == last:
+		return fmt.Sprintf("seed %d", first)
+	default:
+		return fmt.Sprintf("seeds %d to %d", first, last)
 	}
-	seeds := list(groups[0])
-	first, last := seeds[0], seeds[len(seeds)-1]
-	for _, g := range groups {
-		if !slices.Equal(seeds, list(g)) || last-first != int64(len(seeds)-1) {
-			return "the seeds that were completed", false
-		}
-	}
-	if first == last {
-		return fmt.Sprintf("seed %d", first), true
-	}
-	return fmt.Sprintf("seeds %d to %d", first, last), true
 }
 
 // seedsColumn counts the runs of each group.
@@ -192,10 +181,10 @@ func seedsColumn[R any]() column[R] {
 }
 
 // allocatedTable has a column for each mark that all runs reached, and the number
-// of seeds where it is not the same for all policies.
-func allocatedTable(runs []result, groups []group[result], setting string) table {
+// of seeds where the study was interrupted.
+func allocatedTable(runs []result, groups []group[result], setting string, interrupted bool) table {
 	columns := []column[result]{policyColumn}
-	if _, same := seedsOf(groups, func(r result) int64 { return r.Seed }); !same {
+	if interrupted {
 		columns = append(columns, seedsColumn[result]())
 	}
 	for _, mark := range marks {
@@ -282,7 +271,7 @@ func churnReport(s *study) *report {
 type part struct {
 	group[outcome]
 	title, setting, seeds string
-	sameSeeds             bool
+	interrupted           bool
 
 	settings []group[outcome] // by load and policy
 	sizes    []string         // of the jobs that were measured, the smallest first
@@ -299,7 +288,7 @@ func newPart(s *study, runs group[outcome]) *part {
 		setting:  fmt.Sprintf("%d servers of %d cards, %d jobs", s.Servers, serverCards, s.Jobs),
 		settings: groupBy(runs, func(o outcome) setting { return setting{o.Policy, o.Load} }),
 	}
-	p.seeds, p.sameSeeds = seedsOf(p.settings, func(o outcome) int64 { return o.Seed })
+	p.seeds, p.interrupted = seedsOf(p.settings[0], s.Interrupted, func(o outcome) int64 { return o.Seed }), s.Interrupted
 	for n := range serverCards + 1 {
 		size := strconv.Itoa(n)
 		if n == 0 {
@@ -322,7 +311,7 @@ func (p *part) table() table {
 		{"load", func(g group[outcome]) string { return fixed(g[0].Load, 2) }},
 		{"policy", func(g group[outcome]) string { return g[0].Policy }},
 	}
-	if !p.sameSeeds {
+	if p.interrupted {
 		columns = append(columns, seedsColumn[outcome]())
 	}
 	spread := func(header string, decimals int, value func(outcome) float64) {

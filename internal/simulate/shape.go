@@ -63,11 +63,6 @@ type quality struct {
 	weight int64
 }
 
-// plus returns the sum of two qualities.
-func (q quality) plus(o quality) quality {
-	return quality{pairs: q.pairs + o.pairs, weight: q.weight + o.weight}
-}
-
 // atLeast returns the better of each.
 func (q quality) atLeast(o quality) quality {
 	return quality{pairs: max(q.pairs, o.pairs), weight: max(q.weight, o.weight)}
@@ -104,9 +99,9 @@ func (s shape) quality(set int) quality {
 			switch both := 1<<a | 1<<b; {
 			case set&both != both:
 			case s.linked(a, b):
-				q = q.plus(quality{pairs: 1, weight: 110})
+				q.pairs, q.weight = q.pairs+1, q.weight+110
 			case s.sameZone(a, b):
-				q = q.plus(quality{pairs: 1, weight: 50})
+				q.pairs, q.weight = q.pairs+1, q.weight+50
 			default:
 				q.weight += 10
 			}

@@ -30,11 +30,9 @@ const (
 type Facts struct {
 	// PCI is what sysfs shows.
 	PCI *discover.Snapshot `json:"pci,omitempty"`
-	// Library and LibraryAgain are two answers of the library, Functions its
-	// functions.
-	Library      *discover.Snapshot  `json:"library,omitempty"`
-	LibraryAgain *discover.Snapshot  `json:"libraryAgain,omitempty"`
-	Functions    *discover.Functions `json:"functions,omitempty"`
+	// Library and LibraryAgain are two answers of the library.
+	Library      *discover.Snapshot `json:"library,omitempty"`
+	LibraryAgain *discover.Snapshot `json:"libraryAgain,omitempty"`
 	// Command is what was parsed of mx-smi's output, Printed the output by arguments.
 	Command *discover.Snapshot `json:"mxSmi,omitempty"`
 	Printed map[string]string  `json:"-"`
@@ -127,9 +125,6 @@ func (a *Asker) askLibrary(ctx context.Context, f *Facts) error {
 		return nil
 	}
 	f.LibraryAgain = look(ctx, a, f, sourceLibrary, library)
-	if f.Functions, err = library.Functions(ctx); err != nil {
-		f.Errors[sourceLibrary] = err.Error()
-	}
 	for i := range f.Library.Cards {
 		c := &f.Library.Cards[i]
 		if c.BDF == "" || c.Virtual {

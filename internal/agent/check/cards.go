@@ -77,12 +77,12 @@ func libraryLoads(f *Facts) Outcome {
 
 func libraryFunctions(f *Facts) Outcome {
 	switch {
-	case f.Functions == nil:
+	case f.Library == nil:
 		return unknown("the library was not loaded")
-	case len(f.Functions.Missing) > 0:
-		return unknown("%s has no %s", f.Functions.Library, strings.Join(f.Functions.Missing, ", "))
+	case len(f.Library.Missing) > 0:
+		return unknown("%s has no %s", f.Library.Source, strings.Join(f.Library.Missing, ", "))
 	}
-	return ok("%s has every function", f.Functions.Library)
+	return ok("%s has every function", f.Library.Source)
 }
 
 func sliceSupport(f *Facts) Outcome {

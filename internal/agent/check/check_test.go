@@ -42,7 +42,7 @@ func snapshot(source string) *discover.Snapshot {
 func sound() *Facts {
 	return &Facts{
 		PCI: snapshot("sysfs"), Library: snapshot("mxsml /lib"), LibraryAgain: snapshot("mxsml /lib"), Command: snapshot("mx-smi 2.2.12"),
-		Functions: &discover.Functions{Library: "/lib"}, Errors: map[string]string{}, Kernel: Kernel{Module: true},
+		Errors: map[string]string{}, Kernel: Kernel{Module: true},
 		Slices: map[string]*discover.CardSlices{bdfA: {On: true, Slices: []discover.Slice{{ID: 0, Minor: 16, Memory: 4096}, {ID: 3, Minor: 17, Memory: 4096}}}},
 		Devices: deviceplugin.Devices{
 			Cards: map[string]string{bdfA: "", bdfB: ""}, Slices: map[string]string{sliceKey(bdfA, 0): "", sliceKey(bdfA, 3): ""},
@@ -73,7 +73,7 @@ func TestChecks(t *testing.T) {
 		"a module of other name": {func(f *Facts) { f.Kernel.Module = false }, []want{{"driver-module", Unknown, "it has another name"}}},
 		"no driver": {
 			func(f *Facts) {
-				f.Kernel.Module, f.Library, f.LibraryAgain, f.Functions, f.Command, f.Slices = false, nil, nil, nil, nil, nil
+				f.Kernel.Module, f.Library, f.LibraryAgain, f.Command, f.Slices = false, nil, nil, nil, nil
 				f.Errors = map[string]string{sourceLibrary: "no library", sourceCommand: "no command"}
 				f.Devices = deviceplugin.Devices{Control: "no such file", SliceDriver: "0 major numbers"}
 			},
@@ -84,9 +84,9 @@ func TestChecks(t *testing.T) {
 			},
 		},
 		"an old driver":           {func(f *Facts) { f.Library.Driver = "2.12.13" }, []want{{"driver-version", Failed, "driver 2.12.13"}}},
-		"the command alone":       {func(f *Facts) { f.Library, f.LibraryAgain, f.Errors[sourceLibrary] = nil, nil, "crashed" }, []want{{"library", Unknown, "crashed"}, {"slice-support", Unknown, "library alone"}, {"library-steady", Unknown, ""}}},
+		"the command alone":       {func(f *Facts) { f.Library, f.LibraryAgain, f.Errors[sourceLibrary] = nil, nil, "crashed" }, []want{{"library", Unknown, "crashed"}, {"library-functions", Unknown, ""}, {"slice-support", Unknown, "library alone"}, {"library-steady", Unknown, ""}}},
 		"GPUs without slices":     {func(f *Facts) { f.Library.NoSlices = "the driver makes no slices of GPU 0" }, []want{{"slice-support", Unknown, "no slices of GPU 0"}}},
-		"a function is missing":   {func(f *Facts) { f.Functions.Missing = []string{"mxSmlGetMetaXLinkInfo_v2"} }, []want{{"library-functions", Unknown, "mxSmlGetMetaXLinkInfo_v2"}}},
+		"a function is missing":   {func(f *Facts) { f.Library.Missing = []string{"mxSmlGetMetaXLinkInfo_v2"} }, []want{{"library-functions", Unknown, "mxSmlGetMetaXLinkInfo_v2"}}},
 		"cards come and go":       {func(f *Facts) { f.LibraryAgain.Cards = f.LibraryAgain.Cards[:1] }, []want{{"library-steady", Failed, "then map[0000:0e:00.0:GPU-a]"}}},
 		"no command":              {func(f *Facts) { f.Command, f.Errors[sourceCommand] = nil, "not installed" }, []want{{"mx-smi", Unknown, "not installed"}}},
 		"cards swapped":           {func(f *Facts) { c := f.Command.Cards; c[0].UUID, c[1].UUID = c[1].UUID, c[0].UUID }, []want{{"card-identity", Failed, "at 0000:0e:00.0 the library has card GPU-a, mx-smi has GPU-b"}}},

@@ -55,7 +55,7 @@ func (s *Server) probeLoop(ctx context.Context) {
 		for ended := false; !ended; {
 			select {
 			case err := <-done:
-				s.sawProbe(err)
+				s.setDisk(text(err))
 				ended = true
 			case <-late:
 				s.setDisk(fmt.Sprintf("a write to %s or %s does not end within %s", s.cfg.State, s.cfg.CDI, probeLimit))
@@ -72,14 +72,6 @@ func (s *Server) probeLoop(ctx context.Context) {
 		if s.sleep(ctx, probeInterval) != nil {
 			return
 		}
-	}
-}
-
-func (s *Server) sawProbe(err error) {
-	if err != nil {
-		s.setDisk(err.Error())
-	} else if s.Status().Disk != "" {
-		s.setDisk("")
 	}
 }
 

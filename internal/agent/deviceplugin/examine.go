@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
 	"k8s.io/utils/clock"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
@@ -46,12 +47,6 @@ type Facts struct {
 	// devices, and kubelet starts containers before the agent does.
 	Persists string `json:"persists,omitempty"`
 }
-
-// Labels by which kubelet marks what it has the runtime make.
-const (
-	labelPodName      = "io.kubernetes.pod.name"
-	labelPodNamespace = "io.kubernetes.pod.namespace"
-)
 
 // sandboxTimeout is how long a runtime may take to make the sandbox of the first pod.
 const sandboxTimeout = 10 * time.Second
@@ -170,7 +165,7 @@ func (f *Facts) countSandboxes(ctx context.Context, runtime *containers, pods []
 		}
 		there := map[[2]string]bool{}
 		for _, s := range answer.GetItems() {
-			there[[2]string{s.GetLabels()[labelPodNamespace], s.GetLabels()[labelPodName]}] = true
+			there[[2]string{s.GetLabels()[kubelettypes.KubernetesPodNamespaceLabel], s.GetLabels()[kubelettypes.KubernetesPodNameLabel]}] = true
 		}
 		for _, p := range pods {
 			if there[[2]string{p.GetNamespace(), p.GetName()}] {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
@@ -16,7 +17,7 @@ func (f fakeRuntime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest)
 	defer f.scene.mu.Unlock()
 	answer := &cri.ListPodSandboxResponse{}
 	for _, name := range f.scene.sandboxes {
-		answer.Items = append(answer.Items, &cri.PodSandbox{Labels: map[string]string{labelPodNamespace: "default", labelPodName: name}})
+		answer.Items = append(answer.Items, &cri.PodSandbox{Labels: map[string]string{kubelettypes.KubernetesPodNamespaceLabel: "default", kubelettypes.KubernetesPodNameLabel: name}})
 	}
 	return answer, nil
 }

@@ -97,25 +97,6 @@ func (d *fakeDriver) room(memory gpu.MiB) error {
 	return nil
 }
 
-func (d *fakeDriver) Change(_ context.Context, c discover.SliceChange) (*discover.Slice, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.room(*c.Memory); err != nil {
-		return nil, err
-	}
-	for i := range d.cards[c.BDF].Slices {
-		if x := &d.cards[c.BDF].Slices[i]; x.ID == c.ID {
-			x.Alias, x.Memory, x.ComputePercent = *c.Alias, *c.Memory, *c.Compute
-			if d.lie != nil {
-				d.lie(x)
-			}
-			out := *x
-			return &out, nil
-		}
-	}
-	return nil, discover.ErrNoSlice
-}
-
 func (d *fakeDriver) Remove(_ context.Context, ref discover.SliceRef) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
 // fakeRuntime is a container runtime that says of itself and of each pod what
@@ -25,12 +26,12 @@ func (f fakeRuntime) ListContainers(_ context.Context, r *cri.ListContainersRequ
 	f.scene.mu.Lock()
 	defer f.scene.mu.Unlock()
 	state := cri.ContainerState_CONTAINER_EXITED
-	if f.scene.alive[types.UID(r.GetFilter().GetLabelSelector()[labelPodUID])] {
+	if f.scene.alive[types.UID(r.GetFilter().GetLabelSelector()[kubelettypes.KubernetesPodUIDLabel])] {
 		state = cri.ContainerState_CONTAINER_RUNNING
 	}
 	answer := &cri.ListContainersResponse{Containers: []*cri.Container{{State: state}}}
 	for name := range f.scene.exited {
-		answer.Containers = append(answer.Containers, &cri.Container{Id: name, State: cri.ContainerState_CONTAINER_EXITED, Labels: map[string]string{labelContainerName: name}})
+		answer.Containers = append(answer.Containers, &cri.Container{Id: name, State: cri.ContainerState_CONTAINER_EXITED, Labels: map[string]string{kubelettypes.KubernetesContainerNameLabel: name}})
 	}
 	return answer, nil
 }

@@ -182,12 +182,7 @@ func findRecorded(list []assignment, resource string, ids []string) (*holder, er
 	return h, nil
 }
 
-// foreign returns, by resource of the vendor's, the first id of another plugin.
-func (h *holders) foreign(ctx context.Context) (map[string]string, error) {
-	answer, err := h.allocatable(ctx)
-	return foreignIDs(answer), err
-}
-
+// foreignIDs returns, by resource of the vendor's, the first id of another plugin.
 func foreignIDs(answer *podresources.AllocatableResourcesResponse) map[string]string {
 	first := map[string]string{}
 	for _, d := range answer.GetDevices() {

@@ -144,32 +144,24 @@ func (s *Server) ahead(resource string, ids []string) {
 // errTakesTurns is a pod whose containers use the same cards one after the other.
 var errTakesTurns = errors.New("its containers take turns")
 
-// identifiedFor is how long kubelet's answer that a container has its ids is used.
-const identifiedFor = 30 * time.Second
-
 // tryOnce prepares the container once. Early means that it does not start yet.
 func (s *Server) tryOnce(ctx context.Context, resource string, ids []string, early bool) (*corev1.Pod, error) {
 	n := s.node.Load()
 	if n == nil {
 		return nil, errors.New("the agent does not know the node's cards yet")
 	}
-	known := s.journal.now().find(func(r *record) bool { return r.has(ids) })
-	again := known != nil && !known.Together && len(known.Names) > 0
-	if again && s.isIdentified(known) {
-		return podOf(known), s.give(ctx, n, known.clone(), nil)
-	}
 	h, err := s.holders.find(ctx, resource, ids)
 	if err != nil {
 		return nil, err
 	}
 	names := s.namesFor(h, ids)
-	switch {
+	known := s.journal.now().find(func(r *record) bool { return r.has(ids) })
+	switch again := known != nil && !known.Together && len(known.Names) > 0; {
 	case again && !h.is(known):
 		return podOf(known), fmt.Errorf("kubelet reports that another container has the ids %v", ids)
 	case again:
 		r := known.clone()
 		r.Names = names
-		s.identified.Set(r.id(), names, identifiedFor)
 		return podOf(known), s.give(ctx, n, r, nil)
 	}
 	return s.tryNewcomer(ctx, n, h, ids, names, early)
@@ -197,16 +189,7 @@ func (s *Server) tryNewcomer(ctx context.Context, n *Node, h *holder, ids, names
 		PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: container, Tokens: ids, Names: names, Together: together,
 		QoS: claim.Holding.QoS, Class: claim.Holding.Class, Shares: sharesOf(node, claim.Shares, claim.Seats),
 	}
-	s.identified.Set(r.id(), names, identifiedFor)
 	return pod, s.give(ctx, n, r, &claimed{pod: pod, claim: claim})
-}
-
-// isIdentified reports whether kubelet's answer about the container is recent, and of
-// the names that its ids have now.
-func (s *Server) isIdentified(r *record) bool {
-	value, _ := s.identified.Get(r.id())
-	names, ok := value.([]string)
-	return ok && slices.Equal(names, r.Names)
 }
 
 // namesFor returns the CDI names that the holder's ids have now: of each id the

@@ -21,12 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
-)
-
-// Labels that kubelet gives to containers.
-const (
-	labelPodUID        = "io.kubernetes.pod.uid"
-	labelContainerName = "io.kubernetes.container.name"
+	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
 // Timing of the questions to the container runtime.
@@ -57,7 +52,7 @@ type containers struct {
 func dialRuntime(cfg *Config) (*grpc.ClientConn, *containers, error) {
 	c := &containers{changed: make(chan struct{}, 1)}
 	conn, err := grpc.NewClient(EndpointScheme+cfg.runtimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithStatsHandler(connections{c}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithStatsHandler(c),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: 2 * time.Second}, MinConnectTimeout: runtimeTimeout}))
 	if err != nil {
 		return nil, nil, fmt.Errorf("container runtime: %w", err)
@@ -66,21 +61,17 @@ func dialRuntime(cfg *Config) (*grpc.ClientConn, *containers, error) {
 	return conn, c, nil
 }
 
-// connections notes when a connection begins or ends.
-type connections struct{ of *containers }
-
-func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (connections) HandleRPC(context.Context, stats.RPCStats)                         {}
-func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn implements [stats.Handler].
-func (h connections) HandleConn(context.Context, stats.ConnStats) { h.of.lost() }
-
-// lost notes that the runtime may not be the process that answered last.
-func (c *containers) lost() {
+// HandleConn implements [stats.Handler]: when a connection begins or ends, the runtime
+// may not be the process that answered last.
+func (c *containers) HandleConn(context.Context, stats.ConnStats) {
 	c.changes.Add(1)
 	notify(c.changed)
 }
+
+// TagConn, TagRPC and HandleRPC are the rest of [stats.Handler].
+func (*containers) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*containers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*containers) HandleRPC(context.Context, stats.RPCStats)                         {}
 
 // alive reports whether a container of the pod may run, now or in a moment.
 func (c *containers) alive(ctx context.Context, uid types.UID) (bool, error) {
@@ -97,7 +88,7 @@ func (c *containers) alive(ctx context.Context, uid types.UID) (bool, error) {
 
 func (c *containers) list(ctx context.Context, uid types.UID) ([]*cri.Container, error) {
 	answer, err := c.client.ListContainers(ctx, &cri.ListContainersRequest{
-		Filter: &cri.ContainerFilter{LabelSelector: map[string]string{labelPodUID: string(uid)}},
+		Filter: &cri.ContainerFilter{LabelSelector: map[string]string{kubelettypes.KubernetesPodUIDLabel: string(uid)}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask the container runtime for containers of pod %s: %w", uid, err)
@@ -113,7 +104,7 @@ func (c *containers) succeeded(ctx context.Context, uid types.UID, name string) 
 	if err != nil {
 		return false, err
 	}
-	list = slices.DeleteFunc(list, func(c *cri.Container) bool { return c.GetLabels()[labelContainerName] != name })
+	list = slices.DeleteFunc(list, func(c *cri.Container) bool { return c.GetLabels()[kubelettypes.KubernetesContainerNameLabel] != name })
 	if len(list) == 0 {
 		return false, nil
 	}

@@ -60,7 +60,6 @@ type Pods interface {
 type Slicer interface {
 	Slices(ctx context.Context, bdf string) (*discover.CardSlices, error)
 	Create(ctx context.Context, order discover.SliceOrder) (*discover.Slice, error)
-	Change(ctx context.Context, change discover.SliceChange) (*discover.Slice, error)
 	Remove(ctx context.Context, slice discover.SliceRef) error
 }
 
@@ -100,9 +99,8 @@ type Server struct {
 	ended      bool
 	status     Status
 
-	// identified has the CDI names of containers that kubelet identified, by
-	// containerID, written the times of CDI specs, by name, reported recent events.
-	identified, written, reported *cache.Expiring
+	// written has the times of CDI specs, by name, reported recent events.
+	written, reported *cache.Expiring
 	// For the sweep: leaving are records whose pods are gone, and since when; swept
 	// is when the slices of all cards were last read.
 	leaving map[containerID]time.Time
@@ -137,7 +135,7 @@ func newServer(cfg Config, pods Pods, slicer Slicer, metrics *Metrics, clk clock
 		holders: &holders{client: lister, checkpoint: filepath.Join(cfg.Plugins, checkpointFile), clock: clk},
 		changed: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), wake: make(chan struct{}, 1), sem: semaphore.NewWeighted(1),
 		fresh: map[string]time.Time{}, leaving: map[containerID]time.Time{}, status: Status{Waits: "the first Device", Second: true},
-		identified: cache.NewExpiringWithClock(clk), written: cache.NewExpiringWithClock(clk), reported: cache.NewExpiringWithClock(clk),
+		written: cache.NewExpiringWithClock(clk), reported: cache.NewExpiringWithClock(clk),
 	}
 	for _, r := range resources {
 		s.plugins = append(s.plugins, newPlugin(s, r))

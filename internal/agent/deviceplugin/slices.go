@@ -78,7 +78,8 @@ func (s *Server) makeSlice(ctx context.Context, n *Node, r *record, sh *share) e
 	}
 	s.metrics.slicesCreated.Inc()
 	klog.FromContext(ctx).V(2).Info("Slice made", "container", r.String(), "card", sh.Card, "slice", made.ID, "memory", sh.Memory, "compute", sh.Compute)
-	return s.accept(ctx, n, r, sh, note, made)
+	_, err = s.accept(ctx, n, r, sh, note, made)
+	return err
 }
 
 // of completes a note with the slice that it is about.
@@ -123,23 +124,19 @@ func ourSlice(now *discover.CardSlices, note *sliceNote, sh *share) *discover.Sl
 	return &now.Slices[at]
 }
 
-// reuse makes a slice that is there what it should be. One that was verified when it was
-// made, and has not changed since, is not verified again.
+// reuse gives the share a slice that is there. One that was verified when it was made, and
+// has not changed since, is not verified again; one that is not what it should be, such as
+// a slice without a name, is removed, and the next try makes another.
 func (s *Server) reuse(ctx context.Context, n *Node, r *record, sh *share, note sliceNote, there *discover.Slice) error {
-	if there.Alias != note.Alias || !sh.fits(there) {
-		changed, err := s.slicer.Change(ctx, discover.SliceChange{
-			SliceRef: discover.SliceRef{BDF: note.BDF, ID: there.ID, UUID: there.UUID}, Alias: &note.Alias, Memory: &sh.Memory, Compute: &sh.Compute,
-		})
-		if err != nil {
-			return err
-		}
-		there, note.Pending = changed, true
-	}
-	if verified := note.of(there); !note.Pending && reflect.DeepEqual(&note, verified) {
+	if verified := note.of(there); !note.Pending && there.Alias == note.Alias && sh.fits(there) && reflect.DeepEqual(&note, verified) {
 		sh.Slice = verified
 		return nil
 	}
-	return s.accept(ctx, n, r, sh, note, there)
+	removed, err := s.accept(ctx, n, r, sh, note, there)
+	if removed {
+		return fmt.Errorf("a slice that was not as ordered is made again: %s", err.Error()) // not final any more
+	}
+	return err
 }
 
 // takeOver uses again what the container had before, or was about to get, and what ended

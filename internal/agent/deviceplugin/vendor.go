@@ -64,7 +64,7 @@ type vendorWatch struct {
 // lookForOthers asks kubelet for other plugins of the vendor's resources. Without an
 // answer the plugin does not count as absent.
 func (s *Server) lookForOthers(ctx context.Context) error {
-	serves, err := s.holders.foreign(ctx)
+	answer, err := s.holders.allocatable(ctx)
 	old := ""
 	if errors.Is(err, errOldKubelet) {
 		old = err.Error()
@@ -77,6 +77,7 @@ func (s *Server) lookForOthers(ctx context.Context) error {
 		s.vendor.absent = time.Time{}
 		return err
 	}
+	serves := foreignIDs(answer)
 	s.lastForeign, s.vendor.serves = s.clock.Now(), serves
 	text := ""
 	if names := slices.Sorted(maps.Keys(serves)); len(names) > 0 {

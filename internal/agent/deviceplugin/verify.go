@@ -31,21 +31,20 @@ func (n sliceNote) is(x *discover.Slice) bool {
 
 // accept gives the share a slice that was made or found. One that is not what was ordered
 // is removed; if the driver keeps it, the journal leads to it.
-func (s *Server) accept(ctx context.Context, n *Node, r *record, sh *share, note sliceNote, x *discover.Slice) error {
-	err := s.verify(ctx, n, sh, &note, x)
-	if err == nil {
+func (s *Server) accept(ctx context.Context, n *Node, r *record, sh *share, note sliceNote, x *discover.Slice) (removed bool, err error) {
+	if err = s.verify(ctx, n, sh, &note, x); err == nil {
 		sh.Slice = note.of(x) // the record is saved before anyone learns of it
-		return nil
+		return false, nil
 	}
 	s.metrics.slicesFailed.Inc()
 	if !isFinal(err) {
-		return err // it could not be read
+		return false, err // it could not be read
 	}
 	if kept := s.slicer.Remove(ctx, discover.SliceRef{BDF: note.BDF, ID: x.ID, UUID: x.UUID}); kept != nil && !errors.Is(kept, discover.ErrNoSlice) {
 		note.UUID, note.Pending = x.UUID, true
-		return errors.Join(err, kept, s.saveNote(r, sh, note))
+		return false, errors.Join(err, kept, s.saveNote(r, sh, note))
 	}
-	return err
+	return true, err
 }
 
 // verify reads all GPUs again and returns why the slice is not what was ordered: its

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -241,7 +242,7 @@ func (r walkRuntime) ListContainers(_ context.Context, q *cri.ListContainersRequ
 	defer r.walk.mu.Unlock()
 	answer := &cri.ListContainersResponse{}
 	for _, p := range r.walk.pods {
-		if p.alive && string(p.UID) == q.GetFilter().GetLabelSelector()[labelPodUID] {
+		if p.alive && string(p.UID) == q.GetFilter().GetLabelSelector()[kubelettypes.KubernetesPodUIDLabel] {
 			answer.Containers = append(answer.Containers, &cri.Container{State: cri.ContainerState_CONTAINER_RUNNING})
 		}
 	}

@@ -106,11 +106,6 @@ func (s crashingSlicer) Create(ctx context.Context, o discover.SliceOrder) (x *d
 	return x, err
 }
 
-func (s crashingSlicer) Change(ctx context.Context, c discover.SliceChange) (x *discover.Slice, err error) {
-	err = s.crash.do(func() (err error) { x, err = s.fakeDriver.Change(ctx, c); return err })
-	return x, err
-}
-
 func (s crashingSlicer) Remove(ctx context.Context, ref discover.SliceRef) error {
 	return s.crash.do(func() error { return s.fakeDriver.Remove(ctx, ref) })
 }

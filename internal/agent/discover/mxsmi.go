@@ -47,16 +47,19 @@ func (m *MXSMI) Raw(ctx context.Context, args ...string) ([]byte, error) { retur
 
 // Look implements [Source].
 func (m *MXSMI) Look(ctx context.Context) (*Snapshot, error) {
-	cards, err := m.list(ctx)
-	if err != nil {
-		return nil, err
+	out := &Snapshot{Source: SourceMXSMI}
+	text, err := m.run(ctx, "-L")
+	if err == nil {
+		out.Cards, err = parseList(text)
 	}
-	out := &Snapshot{Source: SourceMXSMI, Cards: cards}
+	if err != nil {
+		return nil, fmt.Errorf("-L: %w", err)
+	}
 	out.sort()
-	if !slices.ContainsFunc(cards, func(c Card) bool { return !c.Unavailable() }) {
+	if !slices.ContainsFunc(out.Cards, func(c Card) bool { return !c.Unavailable() }) {
 		return out, nil
 	}
-	text, err := m.run(ctx, "--show-memory")
+	text, err = m.run(ctx, "--show-memory")
 	if err == nil {
 		err = applyMemory(out, text)
 	}
@@ -88,18 +91,6 @@ func (m *MXSMI) optional(ctx context.Context, out *Snapshot, command string, app
 	}
 	m.worked[command] = true
 	return nil
-}
-
-func (m *MXSMI) list(ctx context.Context) ([]Card, error) {
-	text, err := m.run(ctx, "-L")
-	if err != nil {
-		return nil, fmt.Errorf("-L: %w", err)
-	}
-	cards, err := parseList(text)
-	if err != nil {
-		return nil, fmt.Errorf("-L: %w", err)
-	}
-	return cards, nil
 }
 
 // exec runs mx-smi and returns what it printed.

@@ -79,11 +79,6 @@ func (m *MXSML) Look(ctx context.Context) (*Snapshot, error) {
 	return out, err
 }
 
-// Functions returns which functions the library has.
-func (m *MXSML) Functions(ctx context.Context) (*Functions, error) {
-	return ask[Functions](ctx, m, "Functions", struct{}{})
-}
-
 // Slices returns how the card at a PCI address is sliced.
 func (m *MXSML) Slices(ctx context.Context, bdf string) (*CardSlices, error) {
 	return ask[CardSlices](ctx, m, "Slices", SliceRef{BDF: bdf})
@@ -92,11 +87,6 @@ func (m *MXSML) Slices(ctx context.Context, bdf string) (*CardSlices, error) {
 // Create makes a slice.
 func (m *MXSML) Create(ctx context.Context, order SliceOrder) (*Slice, error) {
 	return ask[Slice](ctx, m, "Create", order)
-}
-
-// Change names or resizes a slice.
-func (m *MXSML) Change(ctx context.Context, change SliceChange) (*Slice, error) {
-	return ask[Slice](ctx, m, "Change", change)
 }
 
 // Remove removes a slice. It is [ErrBusy] while the slice is in use, and

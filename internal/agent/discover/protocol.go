@@ -24,15 +24,6 @@ var (
 	ErrNoSlice = errors.New("there is no such slice")
 )
 
-// Functions is what the library has of the functions that are called.
-type Functions struct {
-	// Library is its path.
-	Library string `json:"library"`
-	// Missing are the functions that it does not have; those without which
-	// nothing works are never among them.
-	Missing []string `json:"missing,omitempty"`
-}
-
 // CardSlices is how a card is sliced.
 type CardSlices struct {
 	// On reports whether slicing is switched on.
@@ -62,12 +53,4 @@ type SliceOrder struct {
 	Alias string `json:"alias"`
 	// Urgent slices go before others on their card.
 	Urgent bool `json:"urgent,omitempty"`
-}
-
-// SliceChange is what becomes of a slice; what is nil stays as it is.
-type SliceChange struct {
-	SliceRef
-	Alias   *string      `json:"alias,omitempty"`
-	Memory  *gpu.MiB     `json:"memory,omitempty"`
-	Compute *gpu.Percent `json:"compute,omitempty"`
 }

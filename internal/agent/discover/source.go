@@ -48,6 +48,9 @@ type Snapshot struct {
 	// LibraryFailed is why slices can't be made for now: the library is there, and has
 	// failed since the first look. It may pass.
 	LibraryFailed string
+	// Missing are the functions that the vendor's library does not have; those without
+	// which nothing works are never among them.
+	Missing []string
 	// LinksUnread is why the links could not be read this time, where they are
 	// not known and a source should have reported them.
 	LinksUnread string

@@ -82,12 +82,13 @@ func (s *Sysfs) read() (*Snapshot, error) {
 
 // readSysfs reads the cards from a tree.
 func readSysfs(sys fs.FS) (*Snapshot, error) {
-	entries, err := list(sys, pciDevices)
+	entries, err := fs.ReadDir(sys, pciDevices)
 	if err != nil {
 		return nil, fmt.Errorf("list PCI devices: %w", err)
 	}
 	out := &Snapshot{Source: SourceSysfs, Cards: []Card{}}
-	for _, bdf := range entries {
+	for _, entry := range entries {
+		bdf := entry.Name()
 		card, err := sysfsCard(sys, bdf)
 		if err != nil {
 			return nil, fmt.Errorf("PCI device %.40q: %w", bdf, err)
@@ -253,7 +254,7 @@ func readDRM(sys fs.FS, bdf string) (*DRM, error) {
 		return nil, err
 	}
 	folder := path.Join(where, "drm")
-	entries, err := list(sys, folder)
+	entries, err := fs.ReadDir(sys, folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -262,16 +263,16 @@ func readDRM(sys fs.FS, bdf string) (*DRM, error) {
 		pattern *regexp.Regexp
 		device  *DRMDevice
 	}{{cardPattern, &out.Card}, {renderPattern, &out.Render}} {
-		found := slices.DeleteFunc(slices.Clone(entries), func(entry string) bool { return !kind.pattern.MatchString(entry) })
+		found := slices.DeleteFunc(slices.Clone(entries), func(entry fs.DirEntry) bool { return !kind.pattern.MatchString(entry.Name()) })
 		switch len(found) {
 		case 0:
 			return nil, errors.New("sysfs has no cardN and renderDN of it: is the driver loaded?")
 		case 1:
-			kind.device.Index = atoi(kind.pattern.FindStringSubmatch(found[0])[1])
+			kind.device.Index = atoi(kind.pattern.FindStringSubmatch(found[0].Name())[1])
 		default:
-			return nil, fmt.Errorf("two device nodes of one kind in %s: %q is the second", folder, found[1])
+			return nil, fmt.Errorf("two device nodes of one kind in %s: %q is the second", folder, found[1].Name())
 		}
-		if kind.device.Number, err = deviceNumber(sys, path.Join(folder, found[0])); err != nil {
+		if kind.device.Number, err = deviceNumber(sys, path.Join(folder, found[0].Name())); err != nil {
 			return nil, err
 		}
 	}
@@ -292,15 +293,6 @@ func deviceNumber(sys fs.FS, folder string) (DeviceNumber, error) {
 		return DeviceNumber{}, fmt.Errorf("%s is %.40q, not the number of a device", name, text)
 	}
 	return DeviceNumber{major, minor}, nil
-}
-
-// list returns the names in a folder, in order.
-func list(sys fs.FS, folder string) (names []string, err error) {
-	entries, err := fs.ReadDir(sys, folder)
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names, err
 }
 
 // attribute reads a file of one line.

@@ -65,8 +65,6 @@ type library struct {
 	setSchedClass func(device, class uint32) uint32                      `optional:"mxSmlSetDeviceSchedClass"`
 	createSGPU    func(device, mib, percent uint32, sgpu *uint32) uint32 `optional:"mxSmlCreateSgpu"`
 	removeSGPU    func(device, sgpu uint32) uint32                       `optional:"mxSmlRemoveSgpu"`
-	setVRAM       func(device, sgpu, mib uint32) uint32                  `optional:"mxSmlSetSgpuVramQuota"`
-	setCompute    func(device, sgpu, percent uint32) uint32              `optional:"mxSmlSetSgpuComputeQuota"`
 	setAlias      func(device, sgpu uint32, alias string) uint32         `optional:"mxSmlSetSgpuAlias"`
 	setPriority   func(device, sgpu, priority uint32) uint32             `optional:"mxSmlSetSgpuDeviceQueuePriority"`
 }

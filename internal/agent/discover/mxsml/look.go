@@ -45,15 +45,6 @@ func (s *session) load() (err error) {
 	return err
 }
 
-// Functions returns which functions the library has.
-func (s *session) Functions(_ struct{}, out *discover.Functions) error {
-	if err := s.load(); err != nil {
-		return err
-	}
-	*out = discover.Functions{Library: s.lib.path, Missing: s.lib.missing}
-	return nil
-}
-
 // begin starts the library, or makes it count the cards again where that was
 // asked for. It reports whether there are devices at all.
 func (s *session) begin() (bool, error) {
@@ -86,7 +77,7 @@ func (s *session) Look(refresh bool, out *discover.Snapshot) error {
 		return err
 	}
 	s.wanted = s.wanted || refresh
-	*out = discover.Snapshot{Source: "mxsml " + s.lib.path, Cards: []discover.Card{}}
+	*out = discover.Snapshot{Source: "mxsml " + s.lib.path, Cards: []discover.Card{}, Missing: s.lib.missing}
 	some, err := s.begin()
 	if err != nil || !some {
 		return err

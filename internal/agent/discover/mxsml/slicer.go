@@ -211,39 +211,6 @@ func (s *session) setClass(id uint32, qos gpu.QoS, now *discover.CardSlices) err
 	return s.call("mxSmlSetDeviceSchedClass", s.lib.setSchedClass(id, uint32(class)))
 }
 
-// Change names or resizes a slice.
-func (s *session) Change(change discover.SliceChange, out *discover.Slice) error {
-	id, now, err := s.find(change.SliceRef)
-	if err != nil {
-		return err
-	}
-	n := uint32(now.ID)
-	if change.Alias != nil && *change.Alias != now.Alias {
-		if err := s.call("mxSmlSetSgpuAlias", s.lib.setAlias(id, n, *change.Alias)); err != nil {
-			return err
-		}
-	}
-	if change.Memory != nil && *change.Memory != now.Memory {
-		if err := s.resize("mxSmlSetSgpuVramQuota", s.lib.setVRAM, id, n, uint32(*change.Memory)); err != nil {
-			return err
-		}
-	}
-	if change.Compute != nil && *change.Compute != now.ComputePercent {
-		if err := s.resize("mxSmlSetSgpuComputeQuota", s.lib.setCompute, id, n, uint32(*change.Compute)); err != nil {
-			return err
-		}
-	}
-	_, *out, err = s.find(change.SliceRef)
-	return err
-}
-
-func (s *session) resize(function string, set func(device, sgpu, quota uint32) uint32, id, n, quota uint32) error {
-	if set == nil {
-		return fmt.Errorf("%s has no function %s, so a slice can't be resized", s.lib.path, function)
-	}
-	return s.call(function, set(id, n, quota))
-}
-
 // Remove removes a slice.
 func (s *session) Remove(ref discover.SliceRef, _ *struct{}) error {
 	id, now, err := s.find(ref)
