@@ -153,7 +153,7 @@ func (m *Manager) addParts(ctx context.Context) error {
 }
 
 func (m *Manager) addNodeResources(ctx context.Context) error {
-	return noderesource.Add(ctx, m.ctrl, noderesource.Options{Metrics: m.metrics, Clock: m.cfg.Clock})
+	return noderesource.Add(ctx, m.ctrl, m.metrics, m.cfg.Clock)
 }
 
 func (m *Manager) addAudit(context.Context) error {
