@@ -200,7 +200,7 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	if len(o.files) == 0 {
 		return nil, errors.New("nothing to place: name a file that holds a pod with -f")
 	}
-	objects, err := o.readFiles(stdin)
+	objects, err := cluster.ReadFilesBelow(o.files, o.recursive, stdin)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ type source struct {
 	// recursive reads the folders below those of files too.
 	recursive bool
 	access    cluster.Access
+	client    *cluster.Client // once the live cluster is read
 	// plugin identifies who serves a node without a Device.
 	plugin inventory.VendorPlugin
 	// space is the namespace that the user gave.
@@ -73,19 +74,19 @@ func (s *source) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, e
 
 func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
 	if s.live() {
-		client, err := s.access.Client()
-		if err != nil {
+		var err error
+		if s.client, err = s.access.Client(); err != nil {
 			if errors.Is(err, cluster.ErrNoCluster) {
 				err = fmt.Errorf("%w; or read files with -f", err)
 			}
 			return nil, err
 		}
-		return client.Read(ctx, s.plugin.Daybreak)
+		return s.client.Read(ctx, s.plugin.Daybreak)
 	}
 	if s.access != (cluster.Access{}) {
 		return nil, errBothSources
 	}
-	objects, err := s.readFiles(stdin)
+	objects, err := cluster.ReadFilesBelow(s.files, s.recursive, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -93,13 +94,6 @@ func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects
 		return nil, errNoNodeRead
 	}
 	return objects, nil
-}
-
-func (s *source) readFiles(stdin io.Reader) (*cluster.Objects, error) {
-	if s.recursive {
-		return cluster.ReadFilesBelow(s.files, stdin)
-	}
-	return cluster.ReadFiles(s.files, stdin)
 }
 
 // namespace returns the one given, or the one that the kubeconfig's context
