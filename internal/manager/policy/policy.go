@@ -127,10 +127,12 @@ func Validating(p Params) ([]byte, error) { return render(p.values(), validating
 func render(values map[string]any, names []string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, name := range names {
-		t, err := template.New(name+".yaml").Funcs(template.FuncMap{"quote": quote}).Option("missingkey=error").ParseFS(manifests, "manifests/"+name+".yaml")
+		t, err := template.New(name+".yaml").Funcs(template.FuncMap{"quote": quote}).Option("missingkey=error").
+			ParseFS(manifests, "manifests/shared.yaml", "manifests/"+name+".yaml")
 		if err != nil {
 			return nil, err
 		}
+		values["Policy"] = name
 		out.WriteString("---\n")
 		if err := t.Execute(&out, values); err != nil {
 			return nil, err
