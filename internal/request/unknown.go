@@ -129,12 +129,8 @@ func knownAnnotation(key string) bool {
 	if !slices.ContainsFunc(wire.AnnotationPrefixes(), func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
 		return true
 	}
-	for _, x := range ineffective {
-		if x.key == key {
-			return true
-		}
-	}
-	return slices.Contains(wire.AskAnnotations(), key) || slices.Contains(scheduled, key)
+	return slices.Contains(wire.AskAnnotations(), key) || slices.Contains(scheduled, key) ||
+		slices.ContainsFunc(ineffective, func(x wire.Ineffective) bool { return x.Key == key })
 }
 
 // suggestions returns the known keys that a mistyped one resembles, with "or" in

@@ -58,48 +58,6 @@ const (
 	// Read by: scheduler.
 	// Format: `binpack`, `spread`, `numa`, `mutex`, or several separated by commas; `topology-aware` is accepted and has no effect.
 	AnnotationCardPolicy = "hami.io/gpu-scheduler-policy"
-	// AnnotationWeights has no effect: slots, compute and memory have the same
-	// weight. The pod is admitted with a warning.
-	// On: Pod.
-	// Written by: users of HAMi.
-	// Read by: none.
-	// Format: `slot=1,core=1,memory=1`.
-	AnnotationWeights = "hami.io/device-scoring-weights"
-	// AnnotationKoordHint has no effect: links and fragmentation decide. The pod is
-	// admitted with a warning.
-	// On: Pod.
-	// Written by: users of Koordinator.
-	// Read by: none.
-	// Format: Koordinator's.
-	AnnotationKoordHint = "scheduling.koordinator.sh/device-allocate-hint"
-	// AnnotationKoordJoint has no effect: only cards are allocated. The pod is
-	// admitted with a warning.
-	// On: Pod.
-	// Written by: users of Koordinator.
-	// Read by: none.
-	// Format: Koordinator's.
-	AnnotationKoordJoint = "scheduling.koordinator.sh/device-joint-allocate"
-	// AnnotationKoordPartition has no effect: the best set of cards is
-	// computed. The pod is admitted with a warning.
-	// On: Pod.
-	// Written by: users of Koordinator.
-	// Read by: none.
-	// Format: Koordinator's.
-	AnnotationKoordPartition = "scheduling.koordinator.sh/gpu-partition-spec"
-	// AnnotationKoordReservation is not supported. The pod is admitted with a
-	// warning.
-	// On: Pod.
-	// Written by: users of Koordinator.
-	// Read by: none.
-	// Format: Koordinator's.
-	AnnotationKoordReservation = "scheduling.koordinator.sh/reservation-affinity"
-	// AnnotationKoordResources is not supported. The pod is admitted with a
-	// warning.
-	// On: Pod.
-	// Written by: users of Koordinator.
-	// Read by: none.
-	// Format: Koordinator's.
-	AnnotationKoordResources = "scheduling.koordinator.sh/resource-spec"
 	// PrefixKoordGang is the prefix of gang annotations. Gangs are not supported: each
 	// pod is placed individually. The pod is admitted with a warning.
 	// On: Pod.
@@ -116,6 +74,26 @@ const (
 	// Format: a duration such as `90s`, `5m` or `1h30m`.
 	AnnotationRunTime = "daybreak-gpu.io/simulated-run-time"
 )
+
+// Ineffective is a pod annotation that means something to HAMi or Koordinator and
+// nothing here. The user gets a warning, since the pod would be placed otherwise there.
+type Ineffective struct {
+	Key, Of string
+	// Instead is what Daybreak does whatever the annotation says.
+	Instead string
+}
+
+// IneffectiveAnnotations lists them.
+func IneffectiveAnnotations() []Ineffective {
+	return []Ineffective{
+		{"hami.io/device-scoring-weights", "HAMi", "slots, compute and memory weigh the same"},
+		{"scheduling.koordinator.sh/device-allocate-hint", "Koordinator", "cards are chosen by their links; to name cards write " + AnnotationUseCards},
+		{"scheduling.koordinator.sh/device-joint-allocate", "Koordinator", "cards are placed without looking at other devices"},
+		{"scheduling.koordinator.sh/gpu-partition-spec", "Koordinator", "the best-linked set of free cards is always looked for"},
+		{"scheduling.koordinator.sh/reservation-affinity", "Koordinator", "reservations are not supported yet"},
+		{"scheduling.koordinator.sh/resource-spec", "Koordinator", "the binding of CPUs is not supported yet"},
+	}
+}
 
 // AskAnnotations lists the annotations that change what a pod asks for. Policies
 // freeze them once the pod is bound.
