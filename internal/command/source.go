@@ -54,11 +54,6 @@ func (s *source) registerNamespace(cmd *cobra.Command, usage string) {
 	cli.Complete(cmd, "namespace", s.completeFrom("namespaces"))
 }
 
-var (
-	errBothSources = errors.New("the cluster comes from files or from a kubeconfig, not from both: leave out -f, or --kubeconfig and --context")
-	errNoNodeRead  = errors.New("the files hold neither a Node nor a Device: add those too, for example with kubectl get nodes,devices,pods -A -o json")
-)
-
 // live reports whether the cluster is an API server.
 func (s *source) live() bool { return len(s.files) == 0 }
 
@@ -84,14 +79,14 @@ func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects
 		return s.client.Read(ctx, s.plugin.Daybreak)
 	}
 	if s.access != (cluster.Access{}) {
-		return nil, errBothSources
+		return nil, errors.New("the cluster comes from files or from a kubeconfig, not from both: leave out -f, or --kubeconfig and --context")
 	}
 	objects, err := cluster.ReadFilesBelow(s.files, s.recursive, stdin)
 	if err != nil {
 		return nil, err
 	}
 	if len(objects.Nodes)+len(objects.Devices) == 0 {
-		return nil, errNoNodeRead
+		return nil, errors.New("the files hold neither a Node nor a Device: add those too, for example with kubectl get nodes,devices,pods -A -o json")
 	}
 	return objects, nil
 }
