@@ -29,16 +29,6 @@ type Device struct {
 	Status DeviceStatus `json:"status,omitempty"`
 }
 
-// DeviceList is what the API server answers to a list of Devices.
-//
-// +kubebuilder:object:root=true
-type DeviceList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Device `json:"items"`
-}
-
 // DeviceSpec is the inventory of one node.
 type DeviceSpec struct {
 	// Devices are the node's devices in any order. Other types than gpu may

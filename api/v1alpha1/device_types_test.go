@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/jsonpath"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -25,18 +24,6 @@ func TestDeviceInfoWritesZerosThatCount(t *testing.T) {
 	want := `{"minor":0,"health":false,"topology":{"socketID":0,"nodeID":0,"pcieID":""}}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-func TestAddToScheme(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []string{"Device", "DeviceList"} {
-		if !scheme.Recognizes(GroupVersion.WithKind(kind)) {
-			t.Errorf("scheme does not know %s", kind)
-		}
 	}
 }
 

@@ -8,9 +8,9 @@
 // wants to say beyond that goes into labels and annotations, whose keys are in
 // internal/wire.
 //
-// There are no functions here except registration and deep copies: a Device is
-// read into cards by internal/inventory, because a Device in a cluster can
-// hold anything its schema lets through.
+// There are no functions here except deep copies: a Device is read into cards by
+// internal/inventory, because a Device in a cluster can hold anything its schema lets
+// through. No scheme knows the type, so that clients read a Device whatever it holds.
 //
 // Run `make generate` after a change to a type or a marker.
 //

@@ -38,6 +38,12 @@ overwrites values of users. Nodes do not advertise them.`)
 			return err
 		}
 	}
+	p.section("Pod annotations without effect", "A pod that has one is admitted with a warning.")
+	var rows [][]string
+	for _, x := range wire.IneffectiveAnnotations() {
+		rows = append(rows, []string{code(x.Key), x.Of, x.Instead})
+	}
+	p.table([]string{"name", "of", "what Daybreak does"}, rows)
 	return nil
 }
 

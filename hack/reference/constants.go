@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -22,7 +23,8 @@ type constant struct {
 	fields map[string]string
 }
 
-// block is the constants that are declared together.
+// block is the constants that are declared together. Fields of its comment are those of
+// all constants that do not have them.
 type block struct {
 	text      string
 	constants []constant
@@ -44,7 +46,8 @@ func readConstants(path string) ([]block, error) {
 		if !ok || decl.Tok != token.CONST {
 			continue
 		}
-		b := block{text: strings.TrimSpace(decl.Doc.Text())}
+		text, common := readComment(decl.Doc)
+		b := block{text: text}
 		for _, spec := range decl.Specs {
 			value, ok := spec.(*ast.ValueSpec)
 			if !ok {
@@ -55,6 +58,9 @@ func readConstants(path string) ([]block, error) {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 			if ok {
+				for word, value := range common {
+					c.fields[word] = cmp.Or(c.fields[word], value)
+				}
 				b.constants = append(b.constants, c)
 			}
 		}
@@ -67,20 +73,12 @@ func readConstants(path string) ([]block, error) {
 
 // readConstant reads one that is exported.
 func readConstant(spec *ast.ValueSpec) (c constant, ok bool, err error) {
-	c = constant{name: spec.Names[0].Name, fields: map[string]string{}}
+	c.name = spec.Names[0].Name
 	if !spec.Names[0].IsExported() {
 		return c, false, nil
 	}
-	var text []string
-	for line := range strings.Lines(spec.Doc.Text()) {
-		line = strings.TrimSpace(line)
-		if m := field.FindStringSubmatch(line); m != nil {
-			c.fields[m[1]] = strings.TrimSuffix(m[2], ".")
-		} else if line != "" {
-			text = append(text, line)
-		}
-	}
-	c.text = meaning(c.name, strings.Join(text, " "))
+	c.text, c.fields = readComment(spec.Doc)
+	c.text = meaning(c.name, c.text)
 	if len(spec.Values) == 1 {
 		if literal, isLiteral := spec.Values[0].(*ast.BasicLit); isLiteral && literal.Kind == token.STRING {
 			if c.value, err = strconv.Unquote(literal.Value); err != nil {
@@ -89,6 +87,21 @@ func readConstant(spec *ast.ValueSpec) (c constant, ok bool, err error) {
 		}
 	}
 	return c, true, nil
+}
+
+// readComment returns a comment in one line, and its fields.
+func readComment(doc *ast.CommentGroup) (text string, fields map[string]string) {
+	fields = map[string]string{}
+	var lines []string
+	for line := range strings.Lines(doc.Text()) {
+		line = strings.TrimSpace(line)
+		if m := field.FindStringSubmatch(line); m != nil {
+			fields[m[1]] = strings.TrimSuffix(m[2], ".")
+		} else if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, " "), fields
 }
 
 // links are references to other names of the code, which mean nothing here.

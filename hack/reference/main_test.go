@@ -16,13 +16,15 @@ func TestReadConstants(t *testing.T) {
 	text := `package keys
 
 // Names on pods.
+// Read by: all.
 const (
 	// First is the first
 	// of all; see [Other].
 	// On: Pod.
 	// Written by: users; others.
 	First = "a/b"
-	// Plain has no fields.
+	// Plain has one field.
+	// Read by: few.
 	Plain  = "c"
 	hidden = "d"
 )
@@ -38,8 +40,8 @@ const Alone = "e"
 		t.Fatal(err)
 	}
 	want := []block{{text: "Names on pods.", constants: []constant{
-		{name: "First", value: "a/b", text: "the first of all", fields: map[string]string{"On": "Pod", "Written by": "users; others"}},
-		{name: "Plain", value: "c", text: "has no fields", fields: map[string]string{}},
+		{name: "First", value: "a/b", text: "the first of all", fields: map[string]string{"On": "Pod", "Written by": "users; others", "Read by": "all"}},
+		{name: "Plain", value: "c", text: "has one field", fields: map[string]string{"Read by": "few"}},
 	}}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(block{}, constant{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

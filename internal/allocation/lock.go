@@ -25,8 +25,6 @@ type Lock struct {
 // maxLock is longer than any lock: a time and the two longest names.
 const maxLock = 512
 
-var errLockFields = errors.New("want a time, a namespace and a pod's name, with commas between, or a time alone")
-
 // ParseLock reads a lock, "<RFC 3339 time>,<namespace>,<pod>" or the time alone.
 func ParseLock(text string) (Lock, error) {
 	if len(text) > maxLock {
@@ -46,7 +44,7 @@ func ParseLock(text string) (Lock, error) {
 		}
 		return Lock{Since: since, Namespace: fields[1], Name: fields[2]}, nil
 	default:
-		return Lock{}, errLockFields
+		return Lock{}, errors.New("want a time, a namespace and a pod's name, with commas between, or a time alone")
 	}
 }
 

@@ -12,10 +12,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-var (
-	errOtherNode = errors.New("was written for another node: " + wire.AnnotationHAMiNode + " differs from spec.nodeName")
-	errNoCard    = errors.New("names no card")
-)
+var errNoCard = errors.New("names no card")
 
 // holding turns an annotation with a list for each container into a holding,
 // no larger than what the pod asked for. Cards that the node does not have are
@@ -123,7 +120,7 @@ func LimitOn(n *ledger.Node, pod *gpu.PodRequest, card int) ledger.Share {
 // empty returns the pod's holding without shares.
 func (b *booking) empty() (ledger.Holding, error) {
 	if node, ok := b.pod.Annotations[wire.AnnotationHAMiNode]; ok && node != b.node.Name {
-		return ledger.Holding{}, errOtherNode
+		return ledger.Holding{}, errors.New("was written for another node: " + wire.AnnotationHAMiNode + " differs from spec.nodeName")
 	}
 	h := ledger.Holding{Holder: HolderOf(b.pod), QoS: gpu.BestEffort}
 	if b.ask != nil {

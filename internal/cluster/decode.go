@@ -60,7 +60,7 @@ func (r *decoder) object(text []byte, at string, implied metav1.TypeMeta) error 
 func (r *decoder) single(text []byte, at string, kind metav1.TypeMeta, name string) error {
 	switch gvk := kind.APIVersion + " " + kind.Kind; gvk {
 	case "v1 Node":
-		return take(r, text, kind.Kind, at, wire.DecodeNode, &r.objects.Nodes)
+		return take(r, text, kind.Kind, at, wire.Decode[corev1.Node], &r.objects.Nodes)
 	case "v1 Pod":
 		return r.pod(text, at)
 	case deviceKind:
@@ -68,12 +68,12 @@ func (r *decoder) single(text []byte, at string, kind metav1.TypeMeta, name stri
 	case "v1 ResourceQuota":
 		return take(r, text, kind.Kind, at, decodeQuota, &r.objects.Quotas)
 	case "v1 Namespace":
-		return take(r, text, kind.Kind, at, decodeAs[corev1.Namespace], &r.objects.Namespaces)
+		return take(r, text, kind.Kind, at, wire.Decode[corev1.Namespace], &r.objects.Namespaces)
 	case "scheduling.k8s.io/v1 PriorityClass":
-		return take(r, text, kind.Kind, at, decodeAs[schedulingv1.PriorityClass], &r.objects.PriorityClasses)
+		return take(r, text, kind.Kind, at, wire.Decode[schedulingv1.PriorityClass], &r.objects.PriorityClasses)
 	case "coordination.k8s.io/v1 Lease":
 		var leases []*coordinationv1.Lease
-		err := take(r, text, kind.Kind, at, decodeAs[coordinationv1.Lease], &leases)
+		err := take(r, text, kind.Kind, at, wire.Decode[coordinationv1.Lease], &leases)
 		for _, lease := range leases {
 			r.objects.Settings[lease.Namespace+"/"+lease.Name] = settingsOf(lease)
 		}
@@ -143,14 +143,8 @@ func take[T Object](r *decoder, text []byte, kind, at string, decode func([]byte
 	return r.once(kind, name, at)
 }
 
-// decodeAs decodes an object without quantities, which are checked by package wire.
-func decodeAs[T any](text []byte) (*T, error) {
-	object := new(T)
-	return object, json.Unmarshal(text, object)
-}
-
 func decodeQuota(text []byte) (*corev1.ResourceQuota, error) {
-	quota, err := wire.DecodeQuota(text)
+	quota, err := wire.Decode[corev1.ResourceQuota](text)
 	if err == nil {
 		quota.Namespace = cmp.Or(quota.Namespace, metav1.NamespaceDefault)
 	}
@@ -158,7 +152,7 @@ func decodeQuota(text []byte) (*corev1.ResourceQuota, error) {
 }
 
 func (r *decoder) pod(text []byte, at string) error {
-	pod, err := wire.DecodePod(text)
+	pod, err := wire.Decode[corev1.Pod](text)
 	if err != nil {
 		return fmt.Errorf("%s: Pod: %w", at, plain(err))
 	}

@@ -118,21 +118,14 @@ func (r *decoder) event(text []byte, at string) error {
 	return nil
 }
 
-// EventsOf selects the events about one object of the namespace.
-func EventsOf(name string) fields.Selector {
-	return fields.OneTermEqualSelector("involvedObject.name", name)
-}
-
-// EventsFor selects the events of a reason.
-func EventsFor(reason string) fields.Selector { return fields.OneTermEqualSelector("reason", reason) }
-
-// ReadEvents reads events of the first of the namespaces whose events the user may
-// see, the latest first; the empty name is all of them. It returns none where the
-// user may see none: events add to an answer, which does not depend on them.
-func (c *Client) ReadEvents(ctx context.Context, selector fields.Selector, namespaces ...string) ([]Event, error) {
+// ReadEvents reads the events with this value of a field, of the first of the namespaces
+// whose events the user may see, the latest first; the empty name is all of them. It
+// returns none where the user may see none: events add to an answer, which does not
+// depend on them.
+func (c *Client) ReadEvents(ctx context.Context, field, value string, namespaces ...string) ([]Event, error) {
 	for _, namespace := range namespaces {
 		items, err := list[*corev1.Event](ctx, func(ctx context.Context, o metav1.ListOptions) (*corev1.EventList, error) {
-			o.FieldSelector = selector.String()
+			o.FieldSelector = fields.OneTermEqualSelector(field, value).String()
 			return c.typed.CoreV1().Events(namespace).List(ctx, o)
 		})
 		if apierrors.IsForbidden(err) {
@@ -145,13 +138,13 @@ func (c *Client) ReadEvents(ctx context.Context, selector fields.Selector, names
 		for i := range items {
 			events[i] = eventOf(items[i])
 		}
-		SortEvents(events)
+		sortEvents(events)
 		return events, nil
 	}
 	return nil, nil
 }
 
-// SortEvents puts the latest first.
-func SortEvents(events []Event) {
+// sortEvents puts the latest first.
+func sortEvents(events []Event) {
 	slices.SortStableFunc(events, func(a, b Event) int { return b.Last.Compare(a.Last) })
 }

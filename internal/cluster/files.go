@@ -24,15 +24,11 @@ import (
 // file may hold several YAML documents, or JSON. An error names the file and the
 // document; a Device that can't be decoded affects its node only.
 func ReadFiles(paths []string, stdin io.Reader) (*Objects, error) {
-	return readFiles(paths, false, stdin)
+	return ReadFilesBelow(paths, false, stdin)
 }
 
-// ReadFilesBelow is [ReadFiles] with the folders below the named ones.
-func ReadFilesBelow(paths []string, stdin io.Reader) (*Objects, error) {
-	return readFiles(paths, true, stdin)
-}
-
-func readFiles(paths []string, recursive bool, stdin io.Reader) (*Objects, error) {
+// ReadFilesBelow is [ReadFiles], if recursive with the folders below the named ones.
+func ReadFilesBelow(paths []string, recursive bool, stdin io.Reader) (*Objects, error) {
 	r := &fileReader{decoder: decoder{objects: &Objects{Devices: map[string]Device{}, Settings: map[string]Settings{}}, from: map[string]string{}}}
 	files, err := filesOf(paths, recursive)
 	if err != nil {

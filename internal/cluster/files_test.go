@@ -275,7 +275,7 @@ func TestReadFolders(t *testing.T) {
 		t.Errorf("read (-want +got):\n%s", diff)
 	}
 	want.Pods = append(want.Pods, "default/p2")
-	if objects, err = ReadFilesBelow([]string{"cluster"}, nil); err != nil {
+	if objects, err = ReadFilesBelow([]string{"cluster"}, true, nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {

@@ -136,6 +136,6 @@ func (o *Objects) FailuresOf(owner *Owner, pods []*corev1.Pod) []Event {
 			failures = append(failures, e)
 		}
 	}
-	SortEvents(failures)
+	sortEvents(failures)
 	return failures
 }

@@ -148,7 +148,7 @@ func (w *Workload) template() (*corev1.Pod, error) {
 	if len(w.spec.Template) == 0 {
 		return nil, errors.New("spec.template is missing")
 	}
-	pod, err := wire.DecodePod(w.spec.Template)
+	pod, err := wire.Decode[corev1.Pod](w.spec.Template)
 	if err != nil {
 		return nil, fmt.Errorf("spec.template: %w", plain(err))
 	}

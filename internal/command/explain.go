@@ -196,12 +196,8 @@ func (o *explainOptions) creator(ctx context.Context, objects *cluster.Objects, 
 		events = objects.Events
 	}
 	if o.live() {
-		client, err := o.access.Client()
-		if err != nil {
-			return nil
-		}
 		// Without events the answer is that there is no such pod.
-		events, _ = client.ReadEvents(ctx, cluster.EventsFor(cluster.ReasonFailedCreate), o.namespace())
+		events, _ = o.client.ReadEvents(ctx, "reason", cluster.ReasonFailedCreate, o.namespace())
 	}
 	for _, e := range events {
 		kind, ok := cluster.OwnerKind(e.Kind)
@@ -253,15 +249,11 @@ func (o *explainOptions) readMore(ctx context.Context, objects *cluster.Objects,
 	if !o.live() {
 		return nil
 	}
-	client, err := o.access.Client()
-	if err != nil {
-		return err
-	}
 	if t.owner != nil {
-		if err := client.ReadOwner(ctx, t.owner); err != nil {
+		if err := o.client.ReadOwner(ctx, t.owner); err != nil {
 			return err
 		}
-		failures, err := client.ReadEvents(ctx, cluster.EventsFor(cluster.ReasonFailedCreate), t.owner.Namespace)
+		failures, err := o.client.ReadEvents(ctx, "reason", cluster.ReasonFailedCreate, t.owner.Namespace)
 		if err != nil {
 			return err
 		}
@@ -272,18 +264,14 @@ func (o *explainOptions) readMore(ctx context.Context, objects *cluster.Objects,
 	if len(pods) > 0 {
 		namespace = pods[0].Namespace
 	}
-	preemptions, err := client.ReadEvents(ctx, cluster.EventsFor(cluster.ReasonPreempted), "", namespace)
+	preemptions, err := o.client.ReadEvents(ctx, "reason", cluster.ReasonPreempted, "", namespace)
 	objects.Events = append(objects.Events, preemptions...)
 	return err
 }
 
 // explainAlone answers from what a user may see who has rights in one namespace.
 func (o *explainOptions) explainAlone(ctx context.Context, t target, limited string) (*view.Explanations, error) {
-	client, err := o.access.Client()
-	if err != nil {
-		return nil, err
-	}
-	objects, err := client.ReadPods(ctx, o.namespace(), t.pod)
+	objects, err := o.client.ReadPods(ctx, o.namespace(), t.pod)
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +283,7 @@ func (o *explainOptions) explainAlone(ctx context.Context, t target, limited str
 		answer.Workload, pods, err = o.workload(objects, t.owner)
 	} else {
 		var own []cluster.Event
-		own, err = client.ReadEvents(ctx, cluster.EventsOf(t.pod), o.namespace())
+		own, err = o.client.ReadEvents(ctx, "involvedObject.name", t.pod, o.namespace())
 		objects.Events = append(objects.Events, own...)
 	}
 	if err != nil {

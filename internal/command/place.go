@@ -19,9 +19,6 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/view"
 )
 
-// errNoNodes is returned when there is nothing to place on.
-var errNoNodes = errors.New("no nodes: the files hold neither a Node nor a Device; add them with -f, or name a cluster with --kubeconfig")
-
 // placeOptions are the flags of the place command.
 type placeOptions struct {
 	source
@@ -200,7 +197,7 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	if len(o.files) == 0 {
 		return nil, errors.New("nothing to place: name a file that holds a pod with -f")
 	}
-	objects, err := o.readFiles(stdin)
+	objects, err := cluster.ReadFilesBelow(o.files, o.recursive, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +212,7 @@ func (o *placeOptions) read(ctx context.Context, stdin io.Reader) (*cluster.Obje
 	}
 	client, err := o.access.Client()
 	if errors.Is(err, cluster.ErrNoCluster) {
-		return nil, errNoNodes
+		return nil, errors.New("no nodes: the files hold neither a Node nor a Device; add them with -f, or name a cluster with --kubeconfig")
 	}
 	if err != nil {
 		return nil, err

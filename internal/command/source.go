@@ -20,6 +20,7 @@ type source struct {
 	// recursive reads the folders below those of files too.
 	recursive bool
 	access    cluster.Access
+	client    *cluster.Client // once the live cluster is read
 	// plugin identifies who serves a node without a Device.
 	plugin inventory.VendorPlugin
 	// space is the namespace that the user gave.
@@ -53,11 +54,6 @@ func (s *source) registerNamespace(cmd *cobra.Command, usage string) {
 	cli.Complete(cmd, "namespace", s.completeFrom("namespaces"))
 }
 
-var (
-	errBothSources = errors.New("the cluster comes from files or from a kubeconfig, not from both: leave out -f, or --kubeconfig and --context")
-	errNoNodeRead  = errors.New("the files hold neither a Node nor a Device: add those too, for example with kubectl get nodes,devices,pods -A -o json")
-)
-
 // live reports whether the cluster is an API server.
 func (s *source) live() bool { return len(s.files) == 0 }
 
@@ -73,33 +69,26 @@ func (s *source) read(ctx context.Context, stdin io.Reader) (*cluster.Objects, e
 
 func (s *source) objects(ctx context.Context, stdin io.Reader) (*cluster.Objects, error) {
 	if s.live() {
-		client, err := s.access.Client()
-		if err != nil {
+		var err error
+		if s.client, err = s.access.Client(); err != nil {
 			if errors.Is(err, cluster.ErrNoCluster) {
 				err = fmt.Errorf("%w; or read files with -f", err)
 			}
 			return nil, err
 		}
-		return client.Read(ctx, s.plugin.Daybreak)
+		return s.client.Read(ctx, s.plugin.Daybreak)
 	}
 	if s.access != (cluster.Access{}) {
-		return nil, errBothSources
+		return nil, errors.New("the cluster comes from files or from a kubeconfig, not from both: leave out -f, or --kubeconfig and --context")
 	}
-	objects, err := s.readFiles(stdin)
+	objects, err := cluster.ReadFilesBelow(s.files, s.recursive, stdin)
 	if err != nil {
 		return nil, err
 	}
 	if len(objects.Nodes)+len(objects.Devices) == 0 {
-		return nil, errNoNodeRead
+		return nil, errors.New("the files hold neither a Node nor a Device: add those too, for example with kubectl get nodes,devices,pods -A -o json")
 	}
 	return objects, nil
-}
-
-func (s *source) readFiles(stdin io.Reader) (*cluster.Objects, error) {
-	if s.recursive {
-		return cluster.ReadFilesBelow(s.files, stdin)
-	}
-	return cluster.ReadFiles(s.files, stdin)
 }
 
 // namespace returns the one given, or the one that the kubeconfig's context

@@ -1,8 +1,8 @@
 package manager
 
 import (
+	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 
@@ -17,26 +17,25 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/place"
 )
 
-// cardIndex has the nodes of a cluster by the memory of their cards. It is kept up
-// to date with the caches, so that the webhook reads no Device while a pod waits.
+// cardIndex has the cards of all nodes. It is kept up to date with the caches, so
+// that the webhook reads no Device while a pod waits.
 type cardIndex struct {
 	nodes, devices cache.SharedIndexInformer
 	filled         []cache.InformerSynced
 
-	mu sync.RWMutex
-	// byMemory has what each node, by name, has of cards with this memory.
-	byMemory map[gpu.MiB]map[string]nodeCards
+	mu     sync.RWMutex
+	byNode map[string]nodeCards // of the nodes whose cards can be read
 }
 
 type nodeCards struct {
 	node   *corev1.Node
 	serves ledger.Serves
-	ids    []gpu.CardID
+	cards  []*gpu.Card // the largest first
 }
 
 // newCardIndex returns an index that fills when the informers do.
 func newCardIndex(nodes, devices cache.SharedIndexInformer) (*cardIndex, error) {
-	x := &cardIndex{nodes: nodes, devices: devices, byMemory: map[gpu.MiB]map[string]nodeCards{}}
+	x := &cardIndex{nodes: nodes, devices: devices, byNode: map[string]nodeCards{}}
 	read := func(obj any) {
 		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 			x.read(name)
@@ -64,12 +63,7 @@ func (x *cardIndex) ready() error {
 func (x *cardIndex) read(name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for memory, nodes := range x.byMemory {
-		delete(nodes, name)
-		if len(nodes) == 0 {
-			delete(x.byMemory, memory)
-		}
-	}
+	delete(x.byNode, name)
 	objects := inventory.NodeObjects{Name: name}
 	obj, _, _ := x.nodes.GetStore().GetByKey(name)
 	objects.Node, _ = obj.(*corev1.Node)
@@ -85,61 +79,53 @@ func (x *cardIndex) read(name string) {
 	if inv.Topology == nil {
 		return
 	}
+	n := nodeCards{node: objects.Node, serves: inv.Serves}
 	for i := range inv.Topology.Len() {
-		card := inv.Topology.Card(i)
-		if x.byMemory[card.Memory] == nil {
-			x.byMemory[card.Memory] = map[string]nodeCards{}
-		}
-		cards := x.byMemory[card.Memory][name]
-		cards.node, cards.serves, cards.ids = objects.Node, inv.Serves, append(cards.ids, card.ID)
-		x.byMemory[card.Memory][name] = cards
+		n.cards = append(n.cards, inv.Topology.Card(i))
 	}
+	slices.SortFunc(n.cards, func(a, b *gpu.Card) int { return cmp.Compare(b.Memory, a.Memory) })
+	x.byNode[name] = n
 }
 
 // largest returns the memory of the largest card that the pod could get: on a node
 // that its nodeSelector and required node affinity admit and whose mode serves it,
 // and not ruled out by its lists of cards. Taints, cordons and the health of nodes
 // and cards don't count: they may change while the pod waits, and its amounts
-// stay. It returns false where there is
-// none, or before all nodes have been read. Nodes are compared with the pod's node
-// affinity, which takes longest, while other requests are answered and the index is
-// kept up to date.
+// stay. It returns false where there is none, or before all nodes have been read.
+// Nodes are compared with the pod's node affinity, which takes longest, while other
+// requests are answered and the index is kept up to date.
 func (x *cardIndex) largest(pod *corev1.Pod, r *gpu.PodRequest) (gpu.MiB, bool) {
 	if x.ready() != nil {
 		return 0, false
 	}
 	filter := cluster.NewNodeFilter(pod)
-	allowed := make(map[gpu.CardID]bool, len(r.Allow)) // a list may be long, and is compared with every card
-	for _, id := range r.Allow {
-		allowed[id] = true
-	}
-	admits := func(id gpu.CardID) bool { return (len(allowed) == 0 || allowed[id]) && r.Admits(id) }
-	for _, memory := range slices.Backward(x.memories()) {
-		nodes := x.nodesWith(memory, func(cards nodeCards) bool {
-			return place.Served(cards.serves, r) && slices.ContainsFunc(cards.ids, admits)
-		})
-		if memory > 0 && slices.ContainsFunc(nodes, filter.Selects) {
-			return memory, true
+	for _, n := range x.admitting(r) {
+		if filter.Selects(n.node) {
+			return n.cards[0].Memory, true
 		}
 	}
 	return 0, false
 }
 
-// memories returns the different memories of cards, in order.
-func (x *cardIndex) memories() []gpu.MiB {
+// admitting returns the nodes that serve the request, each with its cards from the
+// largest one on that the request's lists admit. The node with the largest comes first.
+func (x *cardIndex) admitting(r *gpu.PodRequest) (nodes []nodeCards) {
+	allowed := make(map[gpu.CardID]bool, len(r.Allow)) // a list may be long, and is compared with every card
+	for _, id := range r.Allow {
+		allowed[id] = true
+	}
+	admits := func(c *gpu.Card) bool { return c.Memory > 0 && (len(allowed) == 0 || allowed[c.ID]) && r.Admits(c.ID) }
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return slices.Sorted(maps.Keys(x.byMemory))
-}
-
-// nodesWith returns the nodes that have such cards with this memory.
-func (x *cardIndex) nodesWith(memory gpu.MiB, such func(nodeCards) bool) (nodes []*corev1.Node) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for _, cards := range x.byMemory[memory] {
-		if such(cards) {
-			nodes = append(nodes, cards.node)
+	for _, n := range x.byNode {
+		if !place.Served(n.serves, r) {
+			continue
+		}
+		if i := slices.IndexFunc(n.cards, admits); i >= 0 {
+			n.cards = n.cards[i:]
+			nodes = append(nodes, n)
 		}
 	}
+	slices.SortFunc(nodes, func(a, b nodeCards) int { return cmp.Compare(b.cards[0].Memory, a.cards[0].Memory) })
 	return nodes
 }

@@ -196,5 +196,5 @@ func TestLargestChanges(t *testing.T) {
 		}
 	}
 	c.nodes.Delete(node("n1", "pool", "b"))
-	eventually(t, func() bool { c.mu.RLock(); defer c.mu.RUnlock(); return len(c.byMemory) == 0 })
+	eventually(t, func() bool { c.mu.RLock(); defer c.mu.RUnlock(); return len(c.byNode) == 0 })
 }

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -106,10 +105,7 @@ func (m *Manager) check(ctx context.Context) (err error) {
 			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}()
-	if err := checkRights(ctx, m.client, m.needs()); err != nil {
-		return err
-	}
-	if err := m.checkDevices(ctx); err != nil || !m.cfg.LeaderElect {
+	if err := checkRights(ctx, m.client, m.needs()); err != nil || !m.cfg.LeaderElect {
 		return err
 	}
 	return m.checkLease(ctx)
@@ -166,21 +162,6 @@ func may(ctx context.Context, client kubernetes.Interface, n need, verb string) 
 		return false, err
 	}
 	return review.Status.Allowed, nil
-}
-
-func (m *Manager) checkDevices(ctx context.Context) error {
-	client, err := dynamic.NewForConfig(m.rest)
-	if err != nil {
-		return err
-	}
-	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).List(ctx, metav1.ListOptions{Limit: 1})
-	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the API server knows no devices: apply the CustomResourceDefinition %s first", devices)
-	case err != nil:
-		return fmt.Errorf("list devices: %w", err)
-	}
-	return nil
 }
 
 // checkLease tries whether the lease could be created, without doing so.

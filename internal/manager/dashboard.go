@@ -53,9 +53,6 @@ func (m *Manager) addDashboard(ctx context.Context) error {
 		})
 }
 
-var errNoCertificate = errors.New("outside of loopback the dashboard needs a certificate: name one with --dashboard-tls-cert-file and --dashboard-tls-key-file, " +
-	"serve admission too and use its own, or bind the dashboard to 127.0.0.1")
-
 // dashboardTLS returns how the page is served where others can reach it.
 func (m *Manager) dashboardTLS() (*tls.Config, error) {
 	d := m.cfg.Dashboard
@@ -65,5 +62,6 @@ func (m *Manager) dashboardTLS() (*tls.Config, error) {
 	case m.keeper != nil:
 		return newTLS(m.keeper.GetCertificate), nil
 	}
-	return nil, errNoCertificate
+	return nil, errors.New("outside of loopback the dashboard needs a certificate: name one with --dashboard-tls-cert-file and --dashboard-tls-key-file, " +
+		"serve admission too and use its own, or bind the dashboard to 127.0.0.1")
 }

@@ -153,7 +153,7 @@ func (m *Manager) addParts(ctx context.Context) error {
 }
 
 func (m *Manager) addNodeResources(ctx context.Context) error {
-	return noderesource.Add(ctx, m.ctrl, noderesource.Options{Metrics: m.metrics, Clock: m.cfg.Clock})
+	return noderesource.Add(ctx, m.ctrl, m.metrics, m.cfg.Clock)
 }
 
 func (m *Manager) addAudit(context.Context) error {
@@ -273,7 +273,8 @@ func (m *Manager) untilDrained(ctx context.Context) (running context.Context, st
 	return running, stop
 }
 
-// readCaches makes the parts read the cluster from the manager's caches.
+// readCaches makes the parts read the cluster from the manager's caches. Without the
+// definition of Devices there would never be any.
 func (m *Manager) readCaches(ctx context.Context) error {
 	lists, err := dynamic.NewForConfig(m.rest)
 	if err != nil {
@@ -282,6 +283,9 @@ func (m *Manager) readCaches(ctx context.Context) error {
 	m.caches, err = cluster.Open(ctx, lists, func(_ schema.GroupVersionResource, kind cluster.Object) (toolscache.SharedIndexInformer, error) {
 		return m.informer(ctx, kind)
 	})
+	if err == nil && m.caches.Devices == nil {
+		err = fmt.Errorf("the API server knows no devices: apply the CustomResourceDefinition %s first", devices)
+	}
 	m.source = cluster.NewReader(m.caches, m.cfg.VendorPlugin)
 	return err
 }

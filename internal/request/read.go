@@ -250,23 +250,13 @@ func (a *podReader) policies() {
 		a.ask.Prefer.IgnoreLinks = !aware
 	}
 	for _, x := range ineffective {
-		if _, ok := a.pod.Annotations[x.key]; ok {
-			a.ask.Warnings = append(a.ask.Warnings, x.key+" has no effect: "+x.instead)
+		if _, ok := a.pod.Annotations[x.Key]; ok {
+			a.ask.Warnings = append(a.ask.Warnings, x.Key+" has no effect: "+x.Instead)
 		}
 	}
 }
 
-// ineffective are annotations that mean something to HAMi or Koordinator and
-// nothing here. The user gets a warning, since the pod would be placed otherwise
-// there.
-var ineffective = []struct{ key, instead string }{
-	{wire.AnnotationWeights, "slots, compute and memory weigh the same"},
-	{wire.AnnotationKoordHint, "cards are chosen by their links; to name cards write " + wire.AnnotationUseCards},
-	{wire.AnnotationKoordJoint, "cards are placed without looking at other devices"},
-	{wire.AnnotationKoordPartition, "the best-linked set of free cards is always looked for"},
-	{wire.AnnotationKoordReservation, "reservations are not supported yet"},
-	{wire.AnnotationKoordResources, "the binding of CPUs is not supported yet"},
-}
+var ineffective = wire.IneffectiveAnnotations()
 
 func (a *podReader) cardPolicy(value string) {
 	add := func(key place.CardKey) {

@@ -134,12 +134,8 @@ func knownAnnotation(key string) bool {
 
 // hasMeaning reports whether the annotation is one of the first two.
 func hasMeaning(key string) bool {
-	for _, x := range ineffective {
-		if x.key == key {
-			return true
-		}
-	}
-	return slices.Contains(wire.AskAnnotations(), key) || slices.Contains(scheduled, key)
+	return slices.Contains(wire.AskAnnotations(), key) || slices.Contains(scheduled, key) ||
+		slices.ContainsFunc(ineffective, func(x wire.Ineffective) bool { return x.Key == key })
 }
 
 // suggestions returns the known keys that a mistyped one resembles, with "or" in

@@ -96,7 +96,7 @@ func TestCheckKeysAnnotations(t *testing.T) {
 		want []string
 	}{
 		"what is known":            {keys: append(wire.AskAnnotations(), wire.AnnotationAllocated, wire.AnnotationHAMiSGPU)},
-		"what Read warns of":       {keys: []string{wire.AnnotationWeights, wire.AnnotationKoordHint, wire.AnnotationKoordReservation}},
+		"what Read warns of":       {keys: []string{weightsName, "scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/reservation-affinity"}},
 		"others' annotations":      {keys: []string{"nvidia.com/use-gpuuid", "a", "koordinator.sh/qosClass", "node.koordinator.sh/gpu", "xhami.io/a", "metax-tech.community/a"}},
 		"sgpu-qos":                 {[]string{"metax-tech.com/sgpu-qos"}, []string{"metax-tech.com/sgpu-qos" + means(wire.AnnotationQoS)}},
 		"use-gpuuid":               {[]string{"metax-tech.com/use-gpuuid"}, []string{"metax-tech.com/use-gpuuid" + means(wire.AnnotationUseCards)}},

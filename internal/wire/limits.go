@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -26,6 +27,17 @@ func CheckSize(text string) error {
 		return fmt.Errorf("%d bytes, at most %d are read", len(text), MaxAnnotation)
 	}
 	return nil
+}
+
+// maxNote is a bit less than the API server accepts as an Event's text, in bytes.
+const maxNote = 1000
+
+// EventNote cuts a text to what an Event takes.
+func EventNote(text string) string {
+	if len(text) > maxNote {
+		text = strings.ToValidUTF8(text[:maxNote], "") + "…"
+	}
+	return text
 }
 
 // CheckCards checks that a container names no card twice, nor too many.

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -27,20 +26,9 @@ const (
 	maxExponentDigits = 2
 )
 
-// DecodePod decodes the JSON of a Pod that may not come from the API server.
-func DecodePod(text []byte) (*corev1.Pod, error) { return decode[corev1.Pod](text) }
-
-// DecodeNode decodes the JSON of a Node that may not come from the API server.
-func DecodeNode(text []byte) (*corev1.Node, error) { return decode[corev1.Node](text) }
-
-// DecodeQuota decodes the JSON of a ResourceQuota that may not come from the API server.
-func DecodeQuota(text []byte) (*corev1.ResourceQuota, error) {
-	return decode[corev1.ResourceQuota](text)
-}
-
 // DecodeDevice decodes a Device. A field of the wrong type makes the whole
 // object unreadable, which affects its node only.
-func DecodeDevice(text []byte) (*v1alpha1.Device, error) { return decode[v1alpha1.Device](text) }
+func DecodeDevice(text []byte) (*v1alpha1.Device, error) { return Decode[v1alpha1.Device](text) }
 
 // DeviceOf decodes a Device that a client returned without its Go type.
 func DeviceOf(u *unstructured.Unstructured) (*v1alpha1.Device, error) {
@@ -51,7 +39,8 @@ func DeviceOf(u *unstructured.Unstructured) (*v1alpha1.Device, error) {
 	return DecodeDevice(text)
 }
 
-func decode[T any](text []byte) (*T, error) {
+// Decode decodes the JSON of an object that may not come from the API server.
+func Decode[T any](text []byte) (*T, error) {
 	object := new(T)
 	if err := unmarshalGuarded(text, object); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -19,8 +20,8 @@ const slow = "1e-999999999"
 
 // decoders decode the three kinds, and forget what they decoded.
 var decoders = map[string]func([]byte) error{
-	"Pod":    func(text []byte) error { _, err := DecodePod(text); return err },
-	"Node":   func(text []byte) error { _, err := DecodeNode(text); return err },
+	"Pod":    func(text []byte) error { _, err := Decode[corev1.Pod](text); return err },
+	"Node":   func(text []byte) error { _, err := Decode[corev1.Node](text); return err },
 	"Device": func(text []byte) error { _, err := DecodeDevice(text); return err },
 }
 
@@ -86,7 +87,7 @@ func TestHarmlessTextsAreRead(t *testing.T) {
 func TestBadQuantitiesAreLocated(t *testing.T) {
 	text := `{"spec":{"nothing":{"limits":{"cpu":"1e-999999999"}},"containers":[{"resources":{"limits":{"cpu":"1"}}},{"resources":{"limits":{"cpu":"two"}}}]}}`
 	want := `spec.containers[1].resources.limits[cpu]: "two" is no quantity: write a number, or one with a unit such as 512Mi or 4Gi`
-	if _, err := DecodePod([]byte(text)); err == nil || err.Error() != want {
+	if _, err := Decode[corev1.Pod]([]byte(text)); err == nil || err.Error() != want {
 		t.Errorf("err = %v, want %s", err, want)
 	}
 }

@@ -11,16 +11,13 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 )
 
-const (
-	// maxReported is how many findings become Events at once: a cluster in which
-	// thousands of nodes are wrong in the same way needs no Event of each to be
-	// noticed. The next audits report the others.
-	maxReported = 20
-	// maxNote is a bit less than the API server accepts as an Event's text.
-	maxNote = 1000
-)
+// maxReported is how many findings become Events at once: a cluster in which
+// thousands of nodes are wrong in the same way needs no Event of each to be
+// noticed. The next audits report the others.
+const maxReported = 20
 
 // notify reports and returns the violations that are new: each has Events once for
 // as long as it lasts.
@@ -64,7 +61,7 @@ func (a *auditor) warn(n *view.Namespaces, o *cluster.Objects) {
 				if fresh > maxReported {
 					continue
 				}
-				a.events.Eventf(o.Quotas[k], nil, corev1.EventTypeWarning, w.Reason, "Audit", "%s", short(w.Message))
+				a.events.Eventf(o.Quotas[k], nil, corev1.EventTypeWarning, w.Reason, "Audit", "%s", wire.EventNote(w.Message))
 			}
 			lasting[key] = true
 		}
@@ -79,21 +76,13 @@ func (a *auditor) report(f *audit.Finding, o *cluster.Objects) {
 	for _, name := range f.Pods {
 		for _, pod := range o.Pods {
 			if pod.Namespace+"/"+pod.Name == name {
-				a.events.Eventf(pod, nil, corev1.EventTypeWarning, string(f.Rule), "Audit", "%s", short(f.MessageFor(pod.Namespace)))
+				a.events.Eventf(pod, nil, corev1.EventTypeWarning, string(f.Rule), "Audit", "%s", wire.EventNote(f.MessageFor(pod.Namespace)))
 			}
 		}
 	}
 	for _, node := range o.Nodes {
 		if node.Name == f.Node {
-			a.events.Eventf(node, nil, corev1.EventTypeWarning, string(f.Rule), "Audit", "%s", short(f.MessageFor("")))
+			a.events.Eventf(node, nil, corev1.EventTypeWarning, string(f.Rule), "Audit", "%s", wire.EventNote(f.MessageFor("")))
 		}
 	}
-}
-
-// short cuts a text to what an Event takes.
-func short(text string) string {
-	if len(text) > maxNote {
-		text = strings.ToValidUTF8(text[:maxNote], "") + "…"
-	}
-	return text
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 )
 
@@ -245,30 +246,51 @@ func compressed(w http.ResponseWriter, r *http.Request) (out io.Writer, done fun
 
 // fail answers with what is wrong.
 func (s *server) fail(w http.ResponseWriter, err error) {
-	status, text := s.statusOf(w, err)
-	http.Error(w, text, status)
+	p := s.problemOf(w, err)
+	http.Error(w, p.English, p.status)
 }
 
-// statusOf returns the status of an error and the text for the user, and sets the
-// headers that go with it. Internal errors are logged only.
-func (s *server) statusOf(w http.ResponseWriter, err error) (int, string) {
-	switch {
-	case errors.Is(err, errNoToken), errors.Is(err, errBadToken), errors.Is(err, errExpired):
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		return http.StatusUnauthorized, err.Error()
-	case errors.Is(err, errForbidden):
-		return http.StatusForbidden, err.Error()
-	case errors.Is(err, errNoPod):
-		return http.StatusNotFound, err.Error()
-	case errors.Is(err, errLongToken):
-		return http.StatusRequestEntityTooLarge, err.Error()
-	case errors.Is(err, errBusy), errors.Is(err, errUserStreams):
-		return http.StatusTooManyRequests, err.Error()
-	case errors.Is(err, context.DeadlineExceeded): // of a review
-		return http.StatusServiceUnavailable, "the API server does not respond: retry"
-	case errors.Is(err, cluster.ErrStarting), errors.Is(err, errMostStreams), errors.Is(err, context.Canceled):
-		return http.StatusServiceUnavailable, err.Error()
+// answers has the statuses and the texts of errors: in English the error itself unless
+// there is a text, in Chinese those that the form to log in shows.
+var answers = []struct {
+	err              error
+	status           int
+	english, chinese string
+}{
+	{err: errNoToken, status: http.StatusUnauthorized},
+	{err: errExpired, status: http.StatusUnauthorized, chinese: "登录已过期，请重新登录"},
+	{err: errBadToken, status: http.StatusUnauthorized, chinese: "令牌无效或已过期"},
+	{err: errForbidden, status: http.StatusForbidden, chinese: "没有访问权限：控制台要求对 nodes 和 devices." + v1alpha1.GroupVersion.Group + " 的 list 权限"},
+	{err: errNoPod, status: http.StatusNotFound},
+	{err: errLongToken, status: http.StatusRequestEntityTooLarge, chinese: "令牌过长，无法保存在 cookie 中：请使用服务账号的令牌（kubectl create token），或使用发送 Authorization 请求头的反向代理"},
+	{err: errBusy, status: http.StatusTooManyRequests, chinese: "来自该地址的未知令牌过多，请稍后重试"},
+	{err: errUserStreams, status: http.StatusTooManyRequests},
+	// Of a review.
+	{err: context.DeadlineExceeded, status: http.StatusServiceUnavailable, english: "the API server does not respond: retry", chinese: "API server 没有响应，请重试"},
+	{err: cluster.ErrStarting, status: http.StatusServiceUnavailable, chinese: "尚未读取集群，请稍后重试"},
+	{err: errMostStreams, status: http.StatusServiceUnavailable},
+	{err: context.Canceled, status: http.StatusServiceUnavailable},
+}
+
+// problem is an error as users see it, in both languages.
+type problem struct {
+	status           int
+	English, Chinese string
+}
+
+// problemOf returns an error as the user sees it, and sets the headers that go with it.
+// Internal errors are logged only.
+func (s *server) problemOf(w http.ResponseWriter, err error) *problem {
+	p := &problem{http.StatusInternalServerError, "internal error: see the manager's log", "内部错误，请查看 manager 的日志"}
+	for _, a := range answers {
+		if !errors.Is(err, a.err) {
+			continue
+		}
+		if a.status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		return &problem{a.status, cmp.Or(a.english, err.Error()), cmp.Or(a.chinese, p.Chinese)}
 	}
 	s.logger.Error(err, "Dashboard could not answer")
-	return http.StatusInternalServerError, "internal error: see the manager's log"
+	return p
 }

@@ -106,31 +106,28 @@ type Params struct {
 //go:embed manifests/*.yaml
 var manifests embed.FS
 
-// The manifests: the policies, and the webhook configurations.
-var (
-	guardFiles      = []string{"pods", "quota", "bindings", "nodes", "devices", "configurations", "events"}
-	webhookFiles    = []string{"webhook"}
-	validatingFiles = []string{"validating"}
-)
-
 // Guards returns the policies: they need no manager.
-func Guards(p Params) ([]byte, error) { return render(p.values(), guardFiles) }
+func Guards(p Params) ([]byte, error) {
+	return render(p.values(), "pods", "quota", "bindings", "nodes", "devices", "configurations", "events")
+}
 
 // Webhook returns the configuration that sends pods to the manager.
-func Webhook(p Params) ([]byte, error) { return render(p.values(), webhookFiles) }
+func Webhook(p Params) ([]byte, error) { return render(p.values(), "webhook") }
 
 // Validating returns the configuration that sends to the manager what the policies
 // are about, for API servers below 1.30.
-func Validating(p Params) ([]byte, error) { return render(p.values(), validatingFiles) }
+func Validating(p Params) ([]byte, error) { return render(p.values(), "validating") }
 
 // render fills values into manifests.
-func render(values map[string]any, names []string) ([]byte, error) {
+func render(values map[string]any, names ...string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, name := range names {
-		t, err := template.New(name+".yaml").Funcs(template.FuncMap{"quote": quote}).Option("missingkey=error").ParseFS(manifests, "manifests/"+name+".yaml")
+		t, err := template.New(name+".yaml").Funcs(template.FuncMap{"quote": quote}).Option("missingkey=error").
+			ParseFS(manifests, "manifests/shared.yaml", "manifests/"+name+".yaml")
 		if err != nil {
 			return nil, err
 		}
+		values["Policy"] = name
 		out.WriteString("---\n")
 		if err := t.Execute(&out, values); err != nil {
 			return nil, err

@@ -99,7 +99,7 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (result str
 	}
 	// The API server has read the pod before it asks; no other client may keep
 	// this process busy.
-	pod, err := wire.DecodePod(req.Object.Raw)
+	pod, err := wire.Decode[corev1.Pod](req.Object.Raw)
 	if err != nil {
 		return resultError, admission.Errored(http.StatusBadRequest, fmt.Errorf("read the pod: %w", err))
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -36,7 +37,7 @@ func (h *jobs) Handle(_ context.Context, req admission.Request) admission.Respon
 	if problems := request.CheckContainers(countContainers(job.Spec.Template)); len(problems) > 0 {
 		return willBeRejected(problems)
 	}
-	template, err := wire.DecodePod(job.Spec.Template)
+	template, err := wire.Decode[corev1.Pod](job.Spec.Template)
 	if err != nil {
 		return admission.Allowed("").WithWarnings("spec.template: " + err.Error())
 	}

@@ -83,7 +83,7 @@ func TestJobs(t *testing.T) {
 			if again := review(t, h, policy.PathJobs, text); len(again.Patch) != 0 {
 				t.Errorf("patched a second time: %s", again.Patch)
 			}
-			pod, err := wire.DecodePod(patched(t, encode(t, c.pod.Obj()), review(t, h, policy.Path, encode(t, c.pod.Obj()))))
+			pod, err := wire.Decode[corev1.Pod](patched(t, encode(t, c.pod.Obj()), review(t, h, policy.Path, encode(t, c.pod.Obj()))))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -247,7 +247,7 @@ func TestDirectBinders(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	pod := ask("sgpu: 1").Annotate(wire.AnnotationAllocated, "[]").Annotate("hami.io/metax-sgpu-devices-allocated", ";").Annotate(wire.AnnotationWeights, "slot=1").
+	pod := ask("sgpu: 1").Annotate(wire.AnnotationAllocated, "[]").Annotate("hami.io/metax-sgpu-devices-allocated", ";").Annotate("hami.io/device-scoring-weights", "slot=1").
 		Annotate("metax-tech.com/use-gpuuid", "GPU-1").Annotate("gang.scheduling.koordinator.sh/name", "g").Obj()
 	r := rules()
 	v := r.Admit(pod, user)

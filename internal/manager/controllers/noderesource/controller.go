@@ -43,14 +43,6 @@ const (
 	retryConflict = 200 * time.Millisecond
 )
 
-// Options is what the controller needs in addition to the manager.
-type Options struct {
-	// Metrics is where its metrics are registered.
-	Metrics prometheus.Registerer
-	// Clock spaces its writes.
-	Clock clock.PassiveClock
-}
-
 // reconciler makes one node at a time advertise what it should.
 type reconciler struct {
 	client  client.Client
@@ -62,14 +54,15 @@ type reconciler struct {
 	nodes map[string]*memory
 }
 
-// Add adds the controller to the manager.
-func Add(ctx context.Context, m ctrlmanager.Manager, o Options) error {
+// Add adds the controller to the manager. Its metrics are registered with the registry,
+// and the clock spaces its writes.
+func Add(ctx context.Context, m ctrlmanager.Manager, registry prometheus.Registerer, clk clock.PassiveClock) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podsByNode, indexPod); err != nil {
 		return fmt.Errorf("index pods by node: %w", err)
 	}
 	r := &reconciler{
 		client: m.GetClient(), events: m.GetEventRecorder(wire.ManagerComponent),
-		metrics: newMetrics(o.Metrics), clock: o.Clock, nodes: map[string]*memory{},
+		metrics: newMetrics(registry), clock: clk, nodes: map[string]*memory{},
 	}
 	return builder.ControllerManagedBy(m).
 		Named("noderesource").

@@ -69,7 +69,7 @@ type decision struct {
 	healthy, unhealthy int
 	// held are the resources of which the pods on the node ask for more than the
 	// healthy cards have.
-	held []corev1.ResourceName
+	held []string
 	// problem is why the Device can't be read.
 	problem error
 }
@@ -132,7 +132,7 @@ func (d *decision) hold(f facts) {
 		if want := asked[name]; ok && want.Cmp(have) > 0 {
 			want.Format = have.Format
 			d.amounts[name] = want
-			d.held = append(d.held, name)
+			d.held = append(d.held, string(name))
 		}
 	}
 }

@@ -197,7 +197,7 @@ func TestDecideAmounts(t *testing.T) {
 			if diff := cmp.Diff(tc.want, text(got.amounts)); diff != "" {
 				t.Errorf("amounts (-want +got):\n%s", diff)
 			}
-			if held := listNames(got.held); held != tc.held {
+			if held := strings.Join(got.held, ", "); held != tc.held {
 				t.Errorf("held is %q, want %q", held, tc.held)
 			}
 			if sick := len(tc.cards) - got.healthy; got.unhealthy != sick {

@@ -20,9 +20,6 @@ const (
 	reasonBad        = "BadInventory"
 )
 
-// maxNote is a bit less than the API server accepts as an Event's text.
-const maxNote = 1000
-
 // reportProblem writes an Event on a node whose Device can't be read, once for
 // each problem.
 func (r *reconciler) reportProblem(ctx context.Context, node *corev1.Node, m *memory, d decision) {
@@ -70,7 +67,7 @@ func describe(node *corev1.Node, d decision, before corev1.ResourceList) (kind, 
 	}
 	text += "the node advertises " + listAmounts(d.amounts)
 	if len(d.held) > 0 {
-		text += fmt.Sprintf("; that is as much of %s as the pods on it ask for, and more than its healthy cards have", listNames(d.held))
+		text += fmt.Sprintf("; that is as much of %s as the pods on it ask for, and more than its healthy cards have", strings.Join(d.held, ", "))
 	}
 	return kind, reason, text
 }
@@ -96,17 +93,6 @@ func listAmounts(amounts corev1.ResourceList) string {
 	return strings.Join(out, ", ")
 }
 
-func listNames(names []corev1.ResourceName) string {
-	out := make([]string, len(names))
-	for i, name := range names {
-		out[i] = string(name)
-	}
-	return strings.Join(out, ", ")
-}
-
 func (r *reconciler) event(node *corev1.Node, kind, reason, text string) {
-	if len(text) > maxNote {
-		text = strings.ToValidUTF8(text[:maxNote], "") + "…"
-	}
-	r.events.Eventf(node, nil, kind, reason, "Advertise", "%s", text)
+	r.events.Eventf(node, nil, kind, reason, "Advertise", "%s", wire.EventNote(text))
 }

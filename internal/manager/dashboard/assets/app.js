@@ -135,8 +135,8 @@ function connected() {
 function showKeys() {
   const dialog = document.getElementById('help');
   const keys = [['1–6', 'keys.pages'], ['/', 'keys.filter'], ['← → ↑ ↓', 'keys.arrows'], ['Enter', 'keys.enter'], ['L', 'keys.language'], ['T', 'keys.theme'], ['?', 'keys.help']];
-  dialog.setAttribute('aria-label', t('keys.title'));
-  fill(dialog, h('h2', null, t('keys.title')), h('dl.keys', null, keys.map(([key, text]) => h('div', null, h('dt', null, h('kbd', null, key)), h('dd', null, t(text))))),
+  dialog.setAttribute('aria-label', t('tool.keys'));
+  fill(dialog, h('h2', null, t('tool.keys')), h('dl.keys', null, keys.map(([key, text]) => h('div', null, h('dt', null, h('kbd', null, key)), h('dd', null, t(text))))),
     h('form', { method: 'dialog' }, h('button', { type: 'submit' }, t('keys.close'))));
   dialog.showModal();
 }

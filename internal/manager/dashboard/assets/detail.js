@@ -29,7 +29,7 @@ export function nodePage(main, { name }) {
     nodeTroubles(node), node.taint && h('p', null, t('finding.tainted', { name }), ' ', h('code', null, node.taint)), partView(),
     (found.length > 0 || sick.length > 0) && section(t('node.findings'), null, h('ul.findings', null, sick.map(attentionItem), found.map(findingItem))),
     node.cards.length > 0 && h('section.panel', null, h('div.panel-head', null, h('div', null, h('h2', null, t('node.topology')), h('p.dim', null, t('node.topology.sub'))), legend()), chassis(node, { large: true })),
-    node.cards.length > 0 && section(t('node.cardlist'), null, table([t('pod.card'), t('card.model'), t('card.zone'), t('card.numa'), t('card.health'), t('card.qos'), t('card.slots'), t('card.compute'), t('card.memory')],
+    node.cards.length > 0 && section(t('pod.cards'), null, table([t('pod.card'), t('card.model'), t('card.zone'), t('card.numa'), t('card.health'), t('card.qos'), t('card.slots'), t('card.compute'), t('card.memory')],
       node.cards.map((c) => h('tr', null,
         h('td', null, h('a', { href: cardLink(name, c.index), 'data-key': 'row ' + c.index }, t('card', { n: c.index }))), h('td', null, plain(c.model)), h('td', null, c.zone ?? '–'), h('td', null, c.numa ?? '–'),
         h('td', null, c.healthy ? t('card.healthy') : h('span.pill.bad', null, t('card.unhealthy'))), h('td.nowrap', null, c.qos || '–'), h('td.num', null, t('card.slots.of', { n: c.slots - c.slotsFree, all: c.slots })),
@@ -159,7 +159,7 @@ function helpSection(pod) {
   const { room, smaller: less, freed: least } = pod.help ?? {};
   const item = (title, sub) => h('li', null, h('b', null, title), h('p.dim', null, sub));
   if (!room && !less && !least) return section(t('help.title'), null, h('p', null, t('help.none')));
-  const names = room && listed([...room.pods, ...(pod.hiddenInTheWay ? [t('help.room.hidden', { n: pod.hiddenInTheWay })] : [])]);
+  const names = room && listed([...room.pods, ...(pod.hiddenInTheWay ? [t('node.unaccounted.hidden', { n: pod.hiddenInTheWay })] : [])]);
   return section(t('help.title'), null, h('ul.helps', null,
     least && item(freed(least), t('help.freed.sub')), room && item(t('help.room', { pods: names, node: room.node }), t('help.room.sub')),
     less && item(smaller(less), t('help.smaller.sub', { node: less.node }))));

@@ -231,7 +231,7 @@ export function meter(label, part, whole, text) {
 
 export function nodeMeters(node) {
   const sum = used(node);
-  return h('div.meters', null, meter(t('node.compute'), sum.compute, sum.allCompute), meter(t('node.memory'), sum.memory, sum.allMemory));
+  return h('div.meters', null, meter(t('card.compute'), sum.compute, sum.allCompute), meter(t('card.memory'), sum.memory, sum.allMemory));
 }
 
 // cells draws a node as a group of squares, one for each card, with a gap between
@@ -251,8 +251,8 @@ export function cells(node) {
 const keyed = (...parts) => h('li', null, ...parts);
 
 export const mapLegend = () => h('ul.legend', { 'aria-label': t('legend') },
-  [['0%', t('map.less')], ['50%', '50%'], ['100%', t('map.full')]].map(([fill, text]) => keyed(h('i.cell', { set: { '--fill': fill } }), text)),
-  keyed(h('i.cell.full', { set: { '--fill': '30%' } }), t('legend.full')), keyed(h('i.cell.bad', { set: { '--fill': '30%' } }), t('map.bad')), keyed(h('i.cell.broken'), t('legend.broken')),
+  [['0%', t('card.idle')], ['50%', '50%'], ['100%', t('map.full')]].map(([fill, text]) => keyed(h('i.cell', { set: { '--fill': fill } }), text)),
+  keyed(h('i.cell.full', { set: { '--fill': '30%' } }), t('legend.full')), keyed(h('i.cell.bad', { set: { '--fill': '30%' } }), t('card.unhealthy')), keyed(h('i.cell.broken'), t('legend.broken')),
   keyed(h('span.off', null, h('i.cell', { set: { '--fill': '50%' } })), t('state.notready')), keyed(h('span.zoned', null, h('i.cell'), h('i.cell')), t('map.gap')));
 
 const kinds = ['best-effort', 'fixed-share', 'burst-share', 'exclusive', 'online', 'foreign'];

@@ -23,7 +23,7 @@ function bar(label, used, hard, amount) {
 const pods = (n, page, name) => (n ? h('a', { href: `#/${page}?namespace=${encodeURIComponent(name)}`, 'data-key': `${page} of ${name}` }, count(n)) : '0');
 
 // columns are the amounts of a namespace.
-const columns = [['computePercent', '%', 'node.compute'], ['memoryMiB', 'MiB', 'node.memory'], ['cards', 'cards', 'namespaces.cards']];
+const columns = [['computePercent', '%', 'card.compute'], ['memoryMiB', 'MiB', 'card.memory'], ['cards', 'cards', 'namespaces.cards']];
 
 const budget = (n, [key, unit, label]) => h('td', null, n.budget[key] === null
   ? [h('div', null, amounts[unit](n[key])), h('div.dim', null, t('namespaces.nobudget'))]
@@ -31,10 +31,10 @@ const budget = (n, [key, unit, label]) => h('td', null, n.budget[key] === null
 
 export function namespacesPage(main) {
   const list = [...store.namespaces].sort((a, b) => natural(a.name, b.name));
-  const titles = [t('filter.namespace'), t('namespaces.pods'), t('namespaces.waiting'), ...columns.map(([, , label]) => t(label))];
+  const titles = [t('filter.namespace'), t('nav.pods'), t('nav.pending'), ...columns.map(([, , label]) => t(label))];
   const quotas = list.flatMap((n) => (n.quotas ?? []).map((q) => [n, q]));
   const warnings = list.flatMap((n) => (n.warnings ?? []).map((w) => [n, w]));
-  fill(main, heading(t('namespaces.title'), t('namespaces.sub')), partView(),
+  fill(main, heading(t('nav.namespaces'), t('namespaces.sub')), partView(),
     warnings.length > 0 && section(`${t('quotas.warnings')} · ${count(warnings.length)}`, null, h('ul.findings', null, warnings.map(([n, w]) => h('li.warn', null, h('b', null, `${n.name}${t('list.colon')}${t('quota.' + w.reason)}`), h('p', null, w.message))))),
     list.length === 0 ? h('p.empty', null, t('namespaces.none')) : table(titles, list.map((n) => h('tr', null,
       h('td', null, n.name), h('td.num', null, pods(n.pods, 'pods', n.name)), h('td.num', null, pods(n.waiting, 'pending', n.name)), columns.map((column) => budget(n, column))))),

@@ -26,9 +26,9 @@ export const section = (title, sub, ...children) => h('section.panel', null, h('
 
 export function overview(main) {
   const c = store.cluster;
-  if (!c.cards && !withCards().length) { fill(main, heading(t('overview.title')), h('p.empty', null, t('none.cards'))); return; }
+  if (!c.cards && !withCards().length) { fill(main, heading(t('nav.overview')), h('p.empty', null, t('none.cards'))); return; }
   fill(main,
-    h('h1.unseen', null, t('overview.title')), partView(), firstRun(() => overview(main)), stats(c),
+    h('h1.unseen', null, t('nav.overview')), partView(), firstRun(() => overview(main)), stats(c),
     h('div.columns', null,
       withCards().length <= fewNodes ? servers() : h('section.panel.map', null, h('div.panel-head', null, h('div', null, h('h2', null, t('map.title')), h('p.dim', null, t('map.sub'))), mapLegend()), map()),
       h('div.stack', null, attentionPanel(), reasonsPanel(), modelsPanel(c))));
@@ -69,7 +69,7 @@ function stat(label, value, sub, { bad, about, share, href } = {}) {
 // a map.
 const fewNodes = 8;
 
-const servers = () => h('div.stack', null, h('div.panel-head', null, h('h2', null, t('nodes.title')), legend()),
+const servers = () => h('div.stack', null, h('div.panel-head', null, h('h2', null, t('nav.nodes')), legend()),
   h('div.servers', null, withCards().map((node) => kept(node, 'panel false ' + findingsKey(node), () => nodePanel(node, false)))));
 
 // mapped is how many nodes the map shows at once.
@@ -89,7 +89,7 @@ const brokenCards = (node) => node.cards.filter((c) => broken(node.name, c.index
 
 function reasonsPanel() {
   const groups = [...Map.groupBy(store.pending, (p) => p.code)].sort((a, b) => b[1].length - a[1].length || a[0].localeCompare(b[0]));
-  if (!groups.length) return section(t('reasons.title'), null, h('p.empty', null, t('reasons.none')));
+  if (!groups.length) return section(t('reasons.title'), null, h('p.empty', null, t('pending.none')));
   const most = groups[0][1].length;
   return section(t('reasons.title'), null, h('ul.bars', null, groups.map(([code, list]) => h('li', null,
     h('a', { href: '#/pending?reason=' + code, 'data-key': 'reason ' + code }, t('code.' + code)),
@@ -101,7 +101,7 @@ const attentionShown = 5;
 
 function attentionPanel() {
   const list = failures();
-  if (!list.length) return section(t('attention.title'), null, h('p.empty.good', null, t('attention.none')));
+  if (!list.length) return section(t('attention.title'), null, h('p.empty.good', null, t('findings.none')));
   return section(t('attention.title'), null, h('ul.findings', null, list.slice(0, attentionShown).map(attentionItem)),
     list.length > attentionShown && h('p', null, h('a', { href: '#/findings', 'data-key': 'all findings' }, t('attention.all', { n: count(list.length) }))));
 }
@@ -151,8 +151,8 @@ export function podName(pod) {
 export function findings(main, route) {
   const at = route.query.node;
   const list = attention().filter((item) => !at || item.node === at);
-  const groups = [['finding.violation', 'violation'], ['finding.health', 'unhealthy'], ['finding.node', 'notready', 'paused', 'cordoned', 'tainted'], ['finding.note', 'note']];
-  fill(main, heading(t('findings.title'), t('findings.sub')), partView(),
+  const groups = [['finding.violation', 'violation'], ['finding.health', 'unhealthy'], ['nav.nodes', 'notready', 'paused', 'cordoned', 'tainted'], ['finding.note', 'note']];
+  fill(main, heading(t('nav.findings'), t('findings.sub')), partView(),
     at && h('p', null, t('findings.at', { name: at }), ' ', h('a', { href: '#/findings', 'data-key': 'all findings' }, t('findings.everywhere'))),
     list.length === 0 && h('p.empty.good', null, at ? t('findings.none.at', { name: at }) : t('findings.none')),
     groups.map(([title, ...kinds]) => {
@@ -233,8 +233,8 @@ const near = new IntersectionObserver((entries) => {
 
 const nodeOrders = () => ({
   node: { title: t('filter.node'), by: (n) => n.name },
-  compute: { title: t('node.compute'), by: (n) => { const sum = used(n); return sum.allCompute ? sum.compute / sum.allCompute : undefined; } },
-  memory: { title: t('node.memory'), by: (n) => { const sum = used(n); return sum.allMemory ? sum.memory / sum.allMemory : undefined; } },
+  compute: { title: t('card.compute'), by: (n) => { const sum = used(n); return sum.allCompute ? sum.compute / sum.allCompute : undefined; } },
+  memory: { title: t('card.memory'), by: (n) => { const sum = used(n); return sum.allMemory ? sum.memory / sum.allMemory : undefined; } },
   idle: { title: t('state.idle'), by: (n) => n.cards.filter((c) => c.healthy && idle(c)).length },
 });
 
@@ -250,7 +250,7 @@ export function nodesPage(main, route) {
     fill(main.querySelector('.filter-bar'), filter);
     update(grid, panels);
   } else {
-    fill(main, heading(t('nodes.title'), null, legend()), h('div.filter-bar', null, filter), h('div.servers', null, panels));
+    fill(main, heading(t('nav.nodes'), null, legend()), h('div.filter-bar', null, filter), h('div.servers', null, panels));
   }
   main.querySelector('.servers').dataset.empty = list.length ? '' : t(all.length ? 'none.nodes' : 'none.cards');
 }
@@ -359,7 +359,7 @@ export function podsPage(main, route) {
     (!f.node || p.node && contains(p.node.name, f.node)) && (!f.model || p.cards?.some(({ card }) => card.model === f.model)) &&
     (!f.state || (f.state === 'pending') === Boolean(p.pending))));
   const draw = () => podsPage(main, route);
-  fill(main, heading(t('pods.title'), t('pods.sub')), partView(),
+  fill(main, heading(t('nav.pods'), t('pods.sub')), partView(),
     (held.length > 0 || waiting.length > 0 || filtered(route)) && filters(route, ['pod', 'node'], [['model', models()], ['namespace', namespaces()], ['state', podStates, (s) => t('podstate.' + s)]], orders,
       t('filter.pods', { n: count(list.length), all: count(held.length + waiting.length) })),
     list.length === 0 ? h('p.empty', null, t(filtered(route) ? 'none.pods' : 'none.pods.atall'))
@@ -399,7 +399,7 @@ export function pendingPage(main, route) {
   const hidden = store.cluster.hiddenPending ?? 0;
   const chip = (to, text) => h('button.chip', { type: 'button', 'aria-pressed': code === to ? 'true' : 'false', 'data-key': 'chip ' + to, click: () => route.filter({ reason: to }) }, text);
   const draw = () => pendingPage(main, route);
-  fill(main, heading(t('pending.title'), t('pending.sub')), partView(),
+  fill(main, heading(t('stat.pending'), t('pending.sub')), partView(),
     groups.length > 0 && h('div.chips', { role: 'group', 'aria-label': t('pod.reason') }, chip('', `${t('filter.any')} · ${count(store.pending.length)}`), groups.map(([to, of]) => chip(to, `${t('code.' + to)} · ${count(of.length)}`))),
     groups.length > 0 && filters(route, ['pod'], [['namespace', [...new Set(store.pending.map((p) => p.namespace))].sort(natural)]], orders, t('filter.pods', { n: count(list.length), all: count(store.pending.length) })),
     hidden > 0 && h('p.dim', null, t('pending.hidden', { n: hidden })),
