@@ -93,6 +93,12 @@ func TestVersionsAreUnique(t *testing.T) {
 	n := ledger.NewNode("n", gputest.Zones(4, 4), ledger.Serves{Whole: true, Slices: true})
 	trial := n.Clone()
 	before := trial.Checkpoint()
+	offer := trial.NewOffer(1)
+	trial.Book(held("y", 3, 10, 128))
+	trial.Undo(before)
+	if _, err := trial.Commit(offer, "p", gputest.AskWhole(1)); err == nil {
+		t.Error("an offer from before a change that was undone is committed")
+	}
 	for _, change := range []func(*ledger.Node){
 		func(n *ledger.Node) { n.Book(held("a", 0, 10, 128)) },
 		func(n *ledger.Node) { n.Release("a") },

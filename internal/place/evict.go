@@ -206,7 +206,7 @@ func (e *Eviction) among(pool []*Victim) {
 		}
 		if combinations(len(pool), size) > (e.maxTries-e.tries)/fitTries {
 			if e.best == nil || e.bestCost.Violations > 0 {
-				e.keep(e.emptying(pool))
+				e.empty(pool)
 			}
 			return
 		}
@@ -278,9 +278,10 @@ func (e *Eviction) ofSize(pool []*Victim, size int) {
 	walk(0, nil)
 }
 
-// emptying empties one card after the other, always the one that keeps the set
-// cheapest, until the pod fits; then it spares the victims that are not needed.
-func (e *Eviction) emptying(pool []*Victim) []*Victim {
+// empty empties one card after the other, always the one that keeps the set cheapest,
+// until the pod fits; then it spares the victims that are not needed. It finds nothing
+// where what is placed before the pod takes the room that the pool would make.
+func (e *Eviction) empty(pool []*Victim) {
 	chosen := map[*Victim]bool{}
 	with := func(cards gpu.Set) []*Victim {
 		return slices.DeleteFunc(slices.Clone(pool), func(v *Victim) bool { return !chosen[v] && v.cards&cards == 0 })
@@ -294,8 +295,11 @@ func (e *Eviction) emptying(pool []*Victim) []*Victim {
 				next = on
 			}
 		}
-		if next == nil {
-			next = pool // the rest is held on no known card; the whole pool makes room
+		switch {
+		case len(set) == len(pool):
+			return
+		case next == nil:
+			next = pool // the rest is held on no known card
 		}
 		for _, v := range next {
 			chosen[v] = true
@@ -308,7 +312,7 @@ func (e *Eviction) emptying(pool []*Victim) []*Victim {
 			chosen[v] = true
 		}
 	}
-	return with(0)
+	e.keep(with(0))
 }
 
 // sparing returns the order in which members of the set are spared: first pods

@@ -182,7 +182,7 @@ func (s *cardEviction) run() {
 		v.chosen = false
 	}
 	if s.best == nil && s.below == nil { // the work was too much
-		s.keep(s.emptying(s.pool))
+		s.empty(s.pool)
 	}
 }
 

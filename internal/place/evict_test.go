@@ -314,6 +314,25 @@ func TestCheapestOfMany(t *testing.T) {
 	}
 }
 
+// TestCheapestNextToANominatedPod: where the pods of the lowest priority make room, and
+// the pod that is placed before takes it, those of a higher one go too. b shares card 0
+// with a pod that stays, and the slice fits there only without b.
+func TestCheapestNextToANominatedPod(t *testing.T) {
+	e := evictionOn(2, gputest.AskWhole(1), []*pod{
+		newPod("x", part(50, 1), holds(0), kept), newPod("b", part(40, 1), holds(0), priority(10)), newPod("a", part(50, 1), holds(1)),
+	})
+	nominated := gputest.AskSlice(30, 1024)
+	e.Before = func(n *ledger.Node) {
+		if offer, refusal := Fit(n, nominated, &Preference{}); refusal.Code == Fits {
+			n.Book(n.Holding(&offer, "nominated", nominated))
+		}
+	}
+	victims, ok := e.Cheapest()
+	if got := namesOf(victims); !ok || !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("victims %v, %v; want a and b", got, ok)
+	}
+}
+
 // cost returns the cost of evicting the set, in order of weight: violations of
 // budgets, the highest priority, the sum of priorities, the number of pods, what they
 // hold of cards, and the earliest start, negated.

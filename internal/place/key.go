@@ -32,6 +32,7 @@ func appendKey(key []byte, r *gpu.PodRequest, p *Preference) []byte {
 	}
 	key = append(append(append(key, r.QoS...), '/'), r.Class...)
 	key = binary.AppendVarint(append(key, '/'), int64(p.Node))
+	key = binary.AppendVarint(key, int64(len(p.Cards)))
 	for _, k := range p.Cards {
 		key = binary.AppendVarint(key, int64(k))
 	}

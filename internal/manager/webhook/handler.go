@@ -94,7 +94,7 @@ func (h *handler) answer(ctx context.Context, req admission.Request) (result str
 	if len(req.Object.Raw) > 0 && !mentionsCards(req.Object.Raw) {
 		return resultUntouched, admission.Allowed("") // an API server below 1.28 asks about every pod
 	}
-	if problems := request.CheckContainers(countContainers(req.Object.Raw)); len(problems) > 0 {
+	if problems := checkSize(req.Object.Raw); len(problems) > 0 {
 		return resultRefused, refuse(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: req.Name}}, Verdict{Problems: problems})
 	}
 	// The API server has read the pod before it asks; no other client may keep
@@ -131,18 +131,51 @@ func mentionsCards(raw []byte) bool {
 	return slices.ContainsFunc(wire.ResourcePrefixes(), func(prefix string) bool { return bytes.Contains(raw, []byte(prefix)) })
 }
 
+// maxValues bounds the values of a pod's JSON: more than a sensible pod has, as large as
+// the API server takes it.
+const maxValues = 128 << 10
+
+// checkSize returns why the JSON of a pod is too large to be decoded, which takes a
+// hundred times its bytes. Containers come first, since users meet that limit; a client
+// other than the API server may also write a list twice.
+func checkSize(raw []byte) field.ErrorList {
+	if problems := request.CheckContainers(countContainers(raw)); len(problems) > 0 {
+		return problems
+	}
+	if n := countValues(raw); n > maxValues {
+		return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("a pod with GPUs has at most %d values, and this one has %d: leave some out", maxValues, n))}
+	}
+	return nil
+}
+
 // countContainers counts the containers of the JSON of a pod, init containers included.
-// Decoded, each takes a hundred times its bytes.
 func countContainers(raw []byte) int {
 	var pod struct {
 		Spec struct {
-			Containers, InitContainers []struct{}
+			Containers, InitContainers, EphemeralContainers []struct{}
 		}
 	}
 	if err := json.Unmarshal(raw, &pod); err != nil {
 		return 0 // reported by the decoder of pods
 	}
-	return len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
+	return len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
+}
+
+// countValues returns how many values follow another one in the same object or list of
+// the JSON, by the commas outside of its strings.
+func countValues(raw []byte) (n int) {
+	text := false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case c == '"':
+			text = !text
+		case c == '\\' && text:
+			i++
+		case c == ',' && !text:
+			n++
+		}
+	}
+	return n
 }
 
 // podName returns the name of a pod that may not have one yet.

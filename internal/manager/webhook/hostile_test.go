@@ -14,6 +14,17 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 )
 
+// TestCountValues: commas in strings separate nothing.
+func TestCountValues(t *testing.T) {
+	for text, want := range map[string]int{
+		`{}`: 0, `{"a":1}`: 0, `{"a":[1,2],"b":"c,d"}`: 2, `{"a\",":"\\","b":[",","\",",""]}`: 3, `"open, \`: 0,
+	} {
+		if got := countValues([]byte(text)); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
 // TestHostilePods: what a pod makes the manager answer is bounded, and what is too
 // large to be compared with the nodes is not. What it costs is [TestCost] of the manager.
 func TestHostilePods(t *testing.T) {
@@ -33,8 +44,13 @@ func TestHostilePods(t *testing.T) {
 		spec, want string // of the refusal or the first warning
 		podsOnly   bool   // of Jobs it is not checked
 	}{
-		"33 000 containers":      {spec: `"containers":` + containers(33_000, "gpu"), want: fmt.Sprintf(tooMany, 33_000)},
-		"33 000 init containers": {spec: `"containers":` + containers(1, "gpu") + `,"initContainers":` + containers(33_000, "gpu"), want: fmt.Sprintf(tooMany, 33_001)},
+		"33 000 containers":           {spec: `"containers":` + containers(33_000, "gpu"), want: fmt.Sprintf(tooMany, 33_000)},
+		"33 000 init containers":      {spec: `"containers":` + containers(1, "gpu") + `,"initContainers":` + containers(33_000, "gpu"), want: fmt.Sprintf(tooMany, 33_001)},
+		"33 000 ephemeral containers": {spec: `"containers":` + containers(1, "gpu") + `,"ephemeralContainers":` + containers(33_000, "gpu"), want: fmt.Sprintf(tooMany, 33_001)},
+		"containers twice": {
+			spec: `"containers":[` + strings.Repeat("{},", 2_000_000) + `{}],"containers":` + containers(1, "gpu"),
+			want: "spec: Forbidden: a pod with GPUs has at most 131072 values, and this one has 2000002: leave some out",
+		},
 		"1 024 containers with 64 GPUs each": {
 			spec: `"containers":` + containers(1024, "gpu"), podsOnly: true,
 			want: "metadata.annotations: Forbidden: the allocation needs more than 262144 bytes of annotations, the most that an object has: request GPUs in fewer containers",

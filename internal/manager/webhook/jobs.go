@@ -34,7 +34,7 @@ func (h *jobs) Handle(_ context.Context, req admission.Request) admission.Respon
 		return admission.Allowed("") // it has no pods
 	}
 	// The fields of a template are fields of a Pod.
-	if problems := request.CheckContainers(countContainers(job.Spec.Template)); len(problems) > 0 {
+	if problems := checkSize(job.Spec.Template); len(problems) > 0 {
 		return willBeRejected(problems)
 	}
 	template, err := wire.Decode[corev1.Pod](job.Spec.Template)
