@@ -17,6 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // reportWith is a report in which these checks failed.
@@ -141,15 +142,11 @@ func TestChecksInterval(t *testing.T) {
 func TestCheckInherits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cmdline")
 	write := func(args ...string) {
-		if err := os.WriteFile(path, []byte(strings.Join(args, "\x00")+"\x00"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, []byte(strings.Join(args, "\x00")+"\x00"), 0o600))
 	}
 	write("/usr/bin/daybreak", "agent", "--runtime-root=/host", "--serve=auto", "--device-plugin-dir=/data/plugins", "--assume-cdi=docker", "--assume-cdi=podman", "--v=2")
 	cmd := newCheckCommand()
-	if err := cmd.ParseFlags([]string{"--device-plugin-dir=/mine"}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, cmd.ParseFlags([]string{"--device-plugin-dir=/mine"}))
 	inherit(cmd.Flags(), agentArguments(path))
 	for name, want := range map[string]string{"runtime-root": "/host", "device-plugin-dir": "/mine", "assume-cdi": "[docker,podman]", "state-dir": "/var/lib/daybreak"} {
 		if got := cmd.Flag(name).Value.String(); got != want {

@@ -15,6 +15,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // fakeServer is a server whose state is the test's.
@@ -196,16 +197,12 @@ func TestVendorOn(t *testing.T) {
 // while the pod does not run.
 func TestVendorPod(t *testing.T) {
 	clients, err := NewClients(&rest.Config{Host: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	w := newWatcher(&Config{Node: "n1"}, clients)
 	for _, namespace := range []string{"tenant", wire.VendorNamespace} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gpu-device-x", GenerateName: "gpu-device-"}, Spec: corev1.PodSpec{NodeName: "n1"}}
 		source := podSource{vendor: &w.cfg.VendorPlugin}
-		if err := w.pods.GetStore().Add(source.trim(pod)); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, w.pods.GetStore().Add(source.trim(pod)))
 		want := ""
 		if namespace == wire.VendorNamespace {
 			want = namespace + "/gpu-device-x"

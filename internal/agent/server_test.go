@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // stuck is a driver that answers once and never again.
@@ -73,9 +73,7 @@ func get(t *testing.T, client *http.Client, url string) (status int, text string
 	t.Helper()
 	for range 200 {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if response, err := client.Do(request); err == nil {
 			body, _ := io.ReadAll(response.Body)
 			_ = response.Body.Close()
@@ -92,9 +90,7 @@ func freeAddress(t *testing.T) string {
 	t.Helper()
 	var config net.ListenConfig
 	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -175,20 +171,12 @@ func TestMetrics(t *testing.T) {
 	const golden = "testdata/metrics.txt"
 	got := "# before the first look\n" + zero + "\n# after two looks and a failed one\n" + s.scrape()
 	if os.Getenv("UPDATE") != "" {
-		if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.MkdirAll(filepath.Dir(golden), 0o755))
+		gputest.Must(t, os.WriteFile(golden, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("metrics (-want +got):\n%s", diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "metrics", strings.Split(string(want), "\n"), strings.Split(got, "\n"))
 	s.clock.Step(2 * time.Minute)
 	if text := s.scrape(); strings.Contains(text, "mx_gpu_usage") {
 		t.Error("figures of two minutes ago are served as if they were new")

@@ -9,6 +9,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func (f fakeRuntime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
@@ -33,9 +34,7 @@ func TestExamine(t *testing.T) {
 	examine := func() *Facts {
 		t.Helper()
 		f, err := Examine(t.Context(), &s.cfg, s.clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return f
 	}
 	s.sandboxes = []string{"other"}

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // A container gets the devices that the driver and sysfs name by number. What
@@ -83,9 +82,7 @@ func TestDevicesByNumber(t *testing.T) {
 					got = append(got, fmt.Sprintf("%s %s %d:%d", n.Path, n.Type, n.Major, n.Minor))
 				}
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("devices (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "devices", tc.want, got)
 		})
 	}
 }
@@ -94,9 +91,7 @@ func TestDevicesByNumber(t *testing.T) {
 func TestNumberOf(t *testing.T) {
 	t.Parallel()
 	info, err := os.Lstat(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	l := DefaultLayout()
 	l.Control = os.DevNull
 	if node, err := l.node(os.DevNull, nil); err != nil || node.Major != 1 || node.Minor != 3 {
@@ -131,9 +126,7 @@ func TestCheckDevices(t *testing.T) {
 		Cards: map[string]string{a: "", b: ""}, Slices: map[string]string{"a": "", "b": "", "c": "stale"},
 		Absent: map[string]string{b: "/host/dev/dri/renderD129", "b": "/host/dev/sgpu17"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "devices", want, got)
 }
 
 // CDI specs are to be gone after a reboot.

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // scripted is a source with the answers of a test.
@@ -174,17 +173,13 @@ func TestFinderCompletes(t *testing.T) {
 	bus.cards[2].Virtual = true
 	f := NewFinder(bus, vendor) // the order of sysfs does not matter
 	s, err := f.Look(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := someCards(3)
 	for i := range want {
 		want[i].PCIeRoot, want[i].NUMA = "pci0000:00", new(0)
 	}
 	want[2].Virtual = true
-	if diff := cmp.Diff(want, s.Cards); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", want, s.Cards)
 
 	bus.cards = onBus(4)[1:] // card 0 is gone, card 3 is new
 	if s, err = f.Look(t.Context()); err != nil {
@@ -274,9 +269,7 @@ func TestBackoff(t *testing.T) {
 		now = m.notBefore
 	}
 	s := time.Second
-	if diff := cmp.Diff([]time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s, 60 * s}, waits); diff != "" {
-		t.Errorf("waits (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "waits", []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s, 60 * s}, waits)
 }
 
 // A process that talks nonsense is not called again; the next look starts a new

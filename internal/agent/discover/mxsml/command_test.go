@@ -13,14 +13,13 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // The calls that the agent makes are answered until the input ends.
 func TestServe(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "machine")
-	if err := fake.NewMachine(2, 2).Write(config); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, fake.NewMachine(2, 2).Write(config))
 	t.Setenv(fake.EnvConfig, config)
 	library := fake.Library(t, fake.V228)
 	inRead, inWrite := io.Pipe()
@@ -42,9 +41,7 @@ func TestServe(t *testing.T) {
 	if err := client.Call("Library.Remove", discover.SliceRef{BDF: s.Cards[0].BDF}, nil); err == nil || !strings.HasSuffix(err.Error(), discover.ErrNoSlice.Error()) {
 		t.Errorf("a slice that is not there: %v", err)
 	}
-	if err := client.Close(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, client.Close())
 	wantEnd(t, end)
 }
 
@@ -109,9 +106,7 @@ func TestServeHangs(t *testing.T) {
 				t.Error("the library was called twice at a time")
 			case <-time.After(50 * time.Millisecond):
 			}
-			if err := feed.Close(); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, feed.Close())
 			wantEnd(t, end)
 		})
 	}
@@ -123,9 +118,7 @@ func TestLoadRefuses(t *testing.T) {
 		t.Errorf("no library: got %v", err)
 	}
 	junk := filepath.Join(dir, "libmxsml.so")
-	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(junk, []byte("junk"), 0o600))
 	if _, err := load(junk); err == nil || !strings.Contains(err.Error(), "load "+junk) {
 		t.Errorf("junk: got %v", err)
 	}
@@ -174,9 +167,7 @@ func TestRestarts(t *testing.T) {
 		healthy := s.lib.info
 		look := func(refresh bool) discover.Card {
 			got, err := call(s.Look, refresh)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			return got.Cards[1]
 		}
 		look(false)
