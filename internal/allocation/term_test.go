@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestTerm(t *testing.T) {
@@ -24,17 +26,11 @@ func TestTerm(t *testing.T) {
 			t.Fatalf("TermPatch() = %s, %v\nwant %s", patch, err, touch.want)
 		}
 		before, err := json.Marshal(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		after, err := strategicpatch.StrategicMergePatch(before, patch, pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		pod = &corev1.Pod{}
-		if err := json.Unmarshal(after, pod); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, json.Unmarshal(after, pod))
 		if got := TermOf(pod); got != "host_1" || len(pod.Status.Conditions) != 2 {
 			t.Errorf("TermOf() = %q of %+v, want host_1 and the other condition kept", got, pod.Status.Conditions)
 		}

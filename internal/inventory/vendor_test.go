@@ -108,9 +108,7 @@ func TestWhoServes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin := VendorPlugin{Namespace: tt.spaces[0], Daybreak: tt.spaces[1]}
-			if err := plugin.Set(tt.selector); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, plugin.Set(tt.selector))
 			objects := NodeObjects{Name: tt.node.Name, Node: tt.node, Vendor: plugin.Serves(tt.node, slices.Values(tt.pods))}
 			inv := objects.Inventory()
 			if inv.Problem != nil {
