@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // tree is a root with one command that has flags in two groups and in none.
@@ -57,9 +58,7 @@ func run(root *cobra.Command, args ...string) (string, error) {
 // which those were added, and leaves hidden ones out.
 func TestGroups(t *testing.T) {
 	out, err := run(tree(), "rise", "--help")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	_, flags, _ := strings.Cut(out, "\n\n") // the usage line
 	_, flags, _ = strings.Cut(flags, "\n\n")
 	want := `Flags:
@@ -72,9 +71,7 @@ Warm flags:
 Cold flags:
       --autumn   how low
 `
-	if diff := cmp.Diff(want, flags); diff != "" {
-		t.Errorf("help (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "help", want, flags)
 }
 
 func TestFlagErrors(t *testing.T) {
@@ -108,9 +105,7 @@ func TestWordsComplete(t *testing.T) {
 	} {
 		flag, typed, _ := strings.Cut(line, " ")
 		out, err := run(tree(), cobra.ShellCompNoDescRequestCmd, "rise", flag, typed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if !strings.HasPrefix(out, want) {
 			t.Errorf("%s: completed as %q, want %q first", line, out, want)
 		}

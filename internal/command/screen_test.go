@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestScreenElsewhere: where there is no terminal, a text is printed when it
@@ -22,9 +22,7 @@ func TestScreenElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&out)
 	for i, line := range []string{"one", "one", "two"} {
-		if err := s.show(func(int, int) []string { return []string{line} }, noon().Add(time.Duration(i)*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, s.show(func(int, int) []string { return []string{line} }, noon().Add(time.Duration(i)*time.Second)))
 	}
 	s.close()
 	if want := "one\n\n12:00:02\ntwo\n"; out.String() != want {
@@ -125,9 +123,7 @@ func TestColorIsNotTheOnlySignal(t *testing.T) {
 			if text["always"] == text["never"] || text["auto"] != text["never"] {
 				t.Error("colors do not follow --color")
 			}
-			if diff := cmp.Diff(text["never"], uncolored(text["always"])); diff != "" {
-				t.Errorf("without colors (-plain +colored):\n%s", diff)
-			}
+			gputest.Equal(t, "text without and with colors", text["never"], uncolored(text["always"]))
 		})
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // budget is a ResourceQuota of the namespace default.
@@ -81,9 +80,7 @@ func TestPlaceWithinBudget(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, placed(t, snapshot(t, append(tc.docs, device("n1", 2, "64Gi"))...), place.Default)); diff != "" {
-				t.Errorf("placed (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "placed", tc.want, placed(t, snapshot(t, append(tc.docs, device("n1", 2, "64Gi"))...), place.Default))
 		})
 	}
 }

@@ -4,15 +4,15 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestSizes: free memory rounds down and used memory up. The page renders sizes in
 // the browser: the table is a file so that its tests can read it too.
 func TestSizes(t *testing.T) {
 	text, err := os.ReadFile("testdata/sizes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var cases []struct {
 		MiB        int64
 		Free, Used string

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // node is a Node to go with a Device of the same name. The parts are lines below
@@ -105,9 +106,7 @@ func TestSelectorOfNoNode(t *testing.T) {
 	for _, r := range e.Refusals {
 		got = append(got, r.Message)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "messages", want, got)
 	if e.Help != nil {
 		t.Errorf("help is %+v, want none: nothing on these nodes helps", e.Help)
 	}
