@@ -92,9 +92,7 @@ func deviceOf(t testing.TB, name, mode string, memories ...string) *unstructured
 		d.Annotations = map[string]string{wire.AnnotationMode: mode}
 	}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return &unstructured.Unstructured{Object: object}
 }
 

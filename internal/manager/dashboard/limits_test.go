@@ -11,6 +11,8 @@ import (
 	"time"
 
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // from makes a request one of this address, with this token.
@@ -152,14 +154,10 @@ func opened(t *testing.T, server *httptest.Server, token string) (status int, cl
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/v1/stream", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	bearer(token)(r)
 	response, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	closed = func() { cancel(); _ = response.Body.Close() }
 	t.Cleanup(closed)
 	return response.StatusCode, closed

@@ -200,9 +200,7 @@ func TestRefused(t *testing.T) {
 			for _, p := range r.Admit(tc.pod.Obj(), user).Problems {
 				got = append(got, p.Error())
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "answer", tc.want, got)
 		})
 	}
 }
@@ -258,17 +256,13 @@ func TestWarnings(t *testing.T) {
 		"metax-tech.com/use-gpuuid has no effect: Daybreak does not know this annotation: did you mean metax-tech.com/use-gpuuuid?",
 		"gang.scheduling.koordinator.sh/name has no effect: gangs are not supported yet, each pod is placed by itself",
 	}
-	if diff := cmp.Diff(want, v.Warnings); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "warnings", want, v.Warnings)
 	for key := range pod.Annotations {
 		if allocation.IsAllocation(key) {
 			t.Errorf("%s is still there", key)
 		}
 	}
-	if diff := cmp.Diff(want[2:], r.Admit(pod, user).Warnings); diff != "" {
-		t.Errorf("the second time (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "the second time", want[2:], r.Admit(pod, user).Warnings)
 }
 
 // TestAmounts: a pod that Daybreak will schedule gets its amounts on the first app
@@ -318,9 +312,7 @@ func TestAmounts(t *testing.T) {
 			for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 				limits, requests = append(limits, amounts(c.Resources.Limits)), append(requests, amounts(c.Resources.Requests))
 			}
-			if diff := cmp.Diff(tc.want, limits); diff != "" {
-				t.Errorf("limits (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "limits", tc.want, limits)
 			if ours := pod.Spec.SchedulerName == "daybreak"; ours && !cmp.Equal(limits, requests) {
 				t.Errorf("requests %q, limits %q", requests, limits)
 			}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
@@ -50,9 +49,7 @@ type bench struct {
 func newBench(t *testing.T, objects ...client.Object) *bench {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, clientgoscheme.AddToScheme(scheme))
 	b := &bench{T: t, clock: testingclock.NewFakePassiveClock(time.Unix(1, 0)), recorder: events.NewFakeRecorder(100), registry: prometheus.NewRegistry()}
 	patched := func(what string, send func() error) error {
 		b.patches = append(b.patches, what)
@@ -79,18 +76,14 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 func (b *bench) reconcile() reconcile.Result {
 	b.Helper()
 	result, err := b.Reconcile(b.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "n1"}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	gputest.Must(b, err)
 	return result
 }
 
 func (b *bench) node() *corev1.Node {
 	b.Helper()
 	node := &corev1.Node{}
-	if err := b.client.Get(b.Context(), types.NamespacedName{Name: "n1"}, node); err != nil {
-		b.Fatal(err)
-	}
+	gputest.Must(b, b.client.Get(b.Context(), types.NamespacedName{Name: "n1"}, node))
 	return node
 }
 
@@ -106,17 +99,13 @@ func (b *bench) device(d *v1alpha1.Device) {
 			err = b.client.Update(b.Context(), u)
 		}
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	gputest.Must(b, err)
 }
 
 func wireForm(t *testing.T, d *v1alpha1.Device) *unstructured.Unstructured {
 	t.Helper()
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	u := &unstructured.Unstructured{Object: object}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Device"))
 	return u
@@ -150,9 +139,7 @@ func (b *bench) wantReported(want ...string) {
 
 func (b *bench) wantPatches(want ...string) {
 	b.Helper()
-	if diff := cmp.Diff(want, b.patches); diff != "" {
-		b.Errorf("patches (-want +got):\n%s", diff)
-	}
+	gputest.Equal(b, "patches", want, b.patches)
 	b.patches = nil
 }
 
@@ -191,17 +178,13 @@ func TestReconcile(t *testing.T) {
 			list[name] = resource.MustParse("0")
 		}
 	}
-	if err := b.client.Status().Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Status().Update(t.Context(), node))
 	b.patches = nil
 	b.reconcile()
 	b.wantPatches("status")
 	b.wantReported("Normal CardsRestored kubelet had reset what the node advertises to zero: 2 of 2 cards healthy")
 
-	if err := b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))))
 	b.reconcile()
 	b.wantPatches("status", "metadata")
 	b.wantReported("Normal CardsWithdrawn")
@@ -211,9 +194,7 @@ func TestReconcile(t *testing.T) {
 	b.reconcile()
 	b.wantPatches()
 
-	if err := b.client.Delete(t.Context(), b.node()); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Delete(t.Context(), b.node()))
 	b.reconcile()
 	if n := len(b.nodes) + len(b.metrics.nodes); n != 0 {
 		t.Errorf("%d things are remembered of a node that is gone", n)
@@ -240,9 +221,7 @@ func TestReconcileWithKoordinator(t *testing.T) {
 			b.device(deviceOf(c500(2), ofMetaX...))
 			b.reconcile()
 			before := text(b.node().Status.Capacity)
-			if err := b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))))
 			b.patches = nil
 			b.reconcile()
 			want := ""
@@ -279,17 +258,11 @@ func TestReconcileBadInventory(t *testing.T) {
 
 	// A field of the wrong type is no different.
 	u := wireForm(t, bad)
-	if err := unstructured.SetNestedField(u.Object, "all", "spec", "devices"); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, unstructured.SetNestedField(u.Object, "all", "spec", "devices"))
 	old := cluster.NewDevice()
-	if err := b.client.Get(t.Context(), types.NamespacedName{Name: "n1"}, old); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Get(t.Context(), types.NamespacedName{Name: "n1"}, old))
 	u.SetResourceVersion(old.GetResourceVersion())
-	if err := b.client.Update(t.Context(), u); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Update(t.Context(), u))
 	b.reconcile()
 	b.wantReported("the Device can't be decoded")
 	b.wantPatches()
@@ -374,13 +347,9 @@ func TestReconcilePrecondition(t *testing.T) {
 	stale := b.node()
 	changed := b.node()
 	changed.Labels = map[string]string{"other": "value"}
-	if err := b.client.Update(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Update(t.Context(), changed))
 	f, err := b.facts(t.Context(), stale)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if err := b.write(t.Context(), stale, decide(f)); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
@@ -470,9 +439,7 @@ daybreak_manager_nodes_with_bad_inventory 0
 		t.Errorf("names and help texts: %v %v", problems, err)
 	}
 	// A node without cards has no series.
-	if err := b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))))
 	b.reconcile()
 	if n := testutil.CollectAndCount(b.metrics); n != 3 {
 		t.Errorf("%d series are left, want 3: two of cards, one of bad inventory", n)
@@ -547,9 +514,7 @@ func TestPodPredicate(t *testing.T) {
 			}
 			if pod := tc.after; got && pod != nil {
 				want := []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "n1"}}}
-				if diff := cmp.Diff(want, nodeOfPod(t.Context(), pod)); diff != "" {
-					t.Errorf("nodes to look at (-want +got):\n%s", diff)
-				}
+				gputest.Equal(t, "nodes to look at", want, nodeOfPod(t.Context(), pod))
 			}
 		})
 	}
