@@ -72,9 +72,7 @@ func TestChecksKeepFromServing(t *testing.T) {
 	if got := s.serving(); got != "True PluginsRegistered" || s.agent.Ready() != nil {
 		t.Errorf("all that failed is waived: %q, ready %v", got, s.agent.Ready())
 	}
-	if got, want := s.condition(wire.ConditionWaived), "True WaivedByAdministrator the node is served regardless of these checks: card-devices (failed: it is not so)"; got != want {
-		t.Errorf("shown as %q, want %q", got, want)
-	}
+	gputest.Equal(t, "shown as", "True WaivedByAdministrator the node is served regardless of these checks: card-devices (failed: it is not so)", s.condition(wire.ConditionWaived))
 	reported := s.reported("CheckFailed", "ChecksPassed")
 	if len(reported) != 3 || !strings.Contains(reported[2], "ChecksPassed") {
 		t.Errorf("reported %q", reported)
@@ -149,9 +147,7 @@ func TestCheckInherits(t *testing.T) {
 	gputest.Must(t, cmd.ParseFlags([]string{"--device-plugin-dir=/mine"}))
 	inherit(cmd.Flags(), agentArguments(path))
 	for name, want := range map[string]string{"runtime-root": "/host", "device-plugin-dir": "/mine", "assume-cdi": "[docker,podman]", "state-dir": "/var/lib/daybreak"} {
-		if got := cmd.Flag(name).Value.String(); got != want {
-			t.Errorf("--%s is %q, want %q", name, got, want)
-		}
+		gputest.Equal(t, "--"+name, want, cmd.Flag(name).Value.String())
 	}
 	write("/sbin/init", "agent", "--runtime-root=/host")
 	if got := agentArguments(path); got != nil {

@@ -251,8 +251,6 @@ func (s *scene) wantEvents(want ...string) {
 // wantWrites compares the writes since the last call.
 func (s *scene) wantWrites(want ...string) {
 	s.Helper()
-	if !slices.Equal(s.writes, want) {
-		s.Errorf("writes %q, want %q", s.writes, want)
-	}
+	gputest.Equal(s, "writes", want, s.writes)
 	s.writes = nil
 }

@@ -78,9 +78,7 @@ func TestModesWithoutSlices(t *testing.T) {
 	server.status = deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}
 	s.events = nil
 	s.wantMode("native")
-	if got, want := s.condition(wire.ConditionSlices), "False NoSlices no library: the node allocates whole GPUs only"; got != want {
-		t.Errorf("condition %q, want %q", got, want)
-	}
+	gputest.Equal(t, "condition", "False NoSlices no library: the node allocates whole GPUs only", s.condition(wire.ConditionSlices))
 	s.wantEvents("node/n1 ModeChanged the node's mode is native, it was sgpu", "node/n1 SlicesNotSupported no library: the node allocates whole GPUs only")
 	server.status.Foreign, server.status.Serving = "metax-tech.com/sgpu with device a", false
 	s.wantMode("sgpu")
@@ -105,9 +103,7 @@ func TestModesOfFailedLibrary(t *testing.T) {
 	start(serving)
 	s.look(failing)
 	s.wantMode("native") // which is no record of slices that were served
-	if got, want := s.condition(wire.ConditionSlices), "False NoSlices the library is broken: the node allocates whole GPUs only"; got != want {
-		t.Errorf("condition %q, want %q", got, want)
-	}
+	gputest.Equal(t, "condition", "False NoSlices the library is broken: the node allocates whole GPUs only", s.condition(wire.ConditionSlices))
 	if got := s.reported("SlicesNotSupported"); len(got) != 1 {
 		t.Errorf("reported %q", got)
 	}

@@ -108,9 +108,7 @@ func TestNumber(t *testing.T) {
 				r.look(s, at(3*i))
 				replaced = r.number(tc.named)
 			}
-			if got := published(t, &r); got != tc.want {
-				t.Errorf("got  %s\nwant %s", got, tc.want)
-			}
+			gputest.Equal(t, "published", tc.want, published(t, &r))
 			gputest.Equal(t, "replaced", tc.replaced, replaced)
 			again := published(t, &r)
 			r.number(tc.named)
@@ -132,9 +130,7 @@ func TestIdentifyByAddress(t *testing.T) {
 		t.Errorf("card 1 is %+v", c)
 	}
 	r.number(noCard)
-	if got := published(t, &r); got != "0=a (1=b)" {
-		t.Errorf("got %s", got)
-	}
+	gputest.Equal(t, "published", "0=a (1=b)", published(t, &r))
 	p := publicationOf(t, &r)
 	if c := p.Topology.Card(1); c.Memory != 64<<10 || c.Model != "C500" || p.Cards[1].BusID != "slot-1" {
 		t.Errorf("it forgot what it knew: %+v, %+v", c, p.Cards[1])
@@ -157,13 +153,9 @@ func TestIdentifyByAddress(t *testing.T) {
 	t.Run("the last of two at one address", func(t *testing.T) {
 		r.look(seen("a", "x"), at(12))
 		r.look(seen("a", "y"), at(15))
-		if got := r.look(seen("a", ""), at(18)).Cards[1].UUID; got != "y" {
-			t.Errorf("it is %s, want y", got)
-		}
+		gputest.Equal(t, "UUID", "y", r.look(seen("a", ""), at(18)).Cards[1].UUID)
 		r.look(seen("a", "x"), at(21))
-		if got := r.look(seen("a", ""), at(24)).Cards[1].UUID; got != "x" {
-			t.Errorf("it is %s, want x", got)
-		}
+		gputest.Equal(t, "UUID", "x", r.look(seen("a", ""), at(24)).Cards[1].UUID)
 	})
 }
 

@@ -74,16 +74,10 @@ func TestServing(t *testing.T) {
 		step.change(&server.status)
 		s.step()
 		s.step() // what the Device says depends on the Node
-		if got := s.serving(); got != step.want {
-			t.Errorf("%s: %q, want %q", step.when, got, step.want)
-		}
+		gputest.Equal(t, step.when, step.want, s.serving())
 	}
-	if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != wire.ServedByDaybreak {
-		t.Errorf("served by %q", got)
-	}
-	if got := s.seen.device.Annotations[wire.AnnotationPluginAllocations]; got != "[]" {
-		t.Errorf("what other plugins gave: %q", got)
-	}
+	gputest.Equal(t, "served by", wire.ServedByDaybreak, s.seen.node.Annotations[wire.AnnotationServedBy])
+	gputest.Equal(t, "what other plugins gave", "[]", s.seen.device.Annotations[wire.AnnotationPluginAllocations])
 	if server.node == nil || len(server.node.Cards) != 2 || server.node.Mode != gpu.ModeSGPU || server.node.Inventory.Problem != nil {
 		t.Errorf("the server has %+v", server.node)
 	}
@@ -119,9 +113,7 @@ func TestOldKubelet(t *testing.T) {
 	s := newScene(t)
 	s.agent.server = &fakeServer{status: deviceplugin.Status{OldKubelet: "kubelet 1.23 or later is needed", RuntimeKnown: true}}
 	s.looks(3, seen("a", "b"))
-	if got := s.serving(); got != "False KubeletTooOld" {
-		t.Errorf("condition %q", got)
-	}
+	gputest.Equal(t, "condition", "False KubeletTooOld", s.serving())
 	if got := s.reported("KubeletTooOld no pod with cards is placed here: kubelet 1.23 or later is needed"); len(got) != 1 {
 		t.Errorf("events %q", s.events)
 	}
@@ -237,9 +229,7 @@ func TestForeignSlices(t *testing.T) {
 	s.agent.server = server
 	s.looks(1, seen("a", "b"))
 	want := `[{"card":"a","slices":1,"compute":5,"memoryMiB":1024,"qosPolicy":"best-effort"}]`
-	if got := s.seen.device.Annotations[wire.AnnotationForeignSlices]; got != want {
-		t.Errorf("annotation %s", got)
-	}
+	gputest.Equal(t, "annotation", want, s.seen.device.Annotations[wire.AnnotationForeignSlices])
 	server.status.ForeignSlices = nil
 	s.writes = nil
 	s.agent.step(t.Context())

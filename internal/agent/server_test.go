@@ -103,9 +103,7 @@ func TestHealthzOfADeadLoop(t *testing.T) {
 		probe(http.StatusInternalServerError, s.agent.alive)(w, nil)
 		return w.Code
 	}
-	if code := answer(); code != http.StatusOK {
-		t.Errorf("%d", code)
-	}
+	gputest.Equal(t, "answer", http.StatusOK, answer())
 	s.clock.Step(3 * time.Minute)
 	if code := answer(); code != http.StatusInternalServerError {
 		t.Errorf("%d although the loop is silent", code)
@@ -197,9 +195,7 @@ func TestServeTLS(t *testing.T) {
 	go func() { done <- a.Serve(ctx, metrics, health) }()
 	for url, want := range map[string]int{"https://" + metrics + "/metrics": http.StatusOK, "http://" + metrics + "/metrics": http.StatusBadRequest, "http://" + health + "/healthz": http.StatusOK} {
 		status, _ := get(t, certified.Client(), url)
-		if status != want {
-			t.Errorf("%s: status %d, want %d", url, status, want)
-		}
+		gputest.Equal(t, url+": status", want, status)
 	}
 	stop()
 	if err := <-done; err != nil {

@@ -126,9 +126,7 @@ func TestWhatTheAgentSays(t *testing.T) {
 	})
 	gputest.Must(t, err)
 	n := inventory.ReadInventory(nil, device).NewNode()
-	if n.Paused != "the agent is about to end" {
-		t.Errorf("paused: %q", n.Paused)
-	}
+	gputest.Equal(t, "paused", "the agent is about to end", n.Paused)
 	want := []ledger.Usage{{}, {Slots: 2, Compute: 30, Memory: 1024, QoS: gpu.BurstShare.Set()}}
 	gputest.Equal(t, "foreign usage", want, n.WithoutPods().Usage)
 	for _, bad := range []string{`{`, `[{"card":"GPU-1","slices":17}]`, `[{"card":"GPU-1","compute":-1}]`, `[{"card":"GPU-1","memoryMiB":-1}]`, `[{"card":"GPU-1","qosPolicy":"x"}]`} {

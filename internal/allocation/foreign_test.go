@@ -122,11 +122,7 @@ func TestBookForeignWithComingPods(t *testing.T) {
 	n.Book(holding("a"))
 	n.Book(holding("b"))
 	inv.BookForeign(n, holding("a"), holding("b"))
-	if got, want := n.Now().Usage[0], (ledger.Usage{Slots: 3, Compute: 25, Memory: 48<<10 + 8192, QoS: gpu.BestEffort.Set()}); got != want {
-		t.Errorf("in use: %+v, want %+v", got, want)
-	}
+	gputest.Equal(t, "in use", ledger.Usage{Slots: 3, Compute: 25, Memory: 48<<10 + 8192, QoS: gpu.BestEffort.Set()}, n.Now().Usage[0])
 	inv.BookForeign(n, holding("b")) // now the slice is a's
-	if got, want := n.Now().Usage[0], (ledger.Usage{Slots: 2, Compute: 20, Memory: 8192, QoS: gpu.BestEffort.Set()}); got != want {
-		t.Errorf("in use when one of them is there: %+v, want %+v", got, want)
-	}
+	gputest.Equal(t, "in use when one of them is there", ledger.Usage{Slots: 2, Compute: 20, Memory: 8192, QoS: gpu.BestEffort.Set()}, n.Now().Usage[0])
 }

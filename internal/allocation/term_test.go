@@ -14,9 +14,7 @@ func TestTerm(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.UID, pod.ResourceVersion = "u", "7"
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node x"}}
-	if got := TermOf(pod); got != "" {
-		t.Errorf("TermOf() of an untouched pod = %q", got)
-	}
+	gputest.Equal(t, "TermOf() of an untouched pod", "", TermOf(pod))
 	for _, touch := range []struct{ version, note, want string }{
 		{want: `{"metadata":{"uid":"u"},"status":{"conditions":[{"message":"host_1","reason":"Touched","status":"True","type":"daybreak-gpu.io/Term"}]}}`},
 		{version: "7", note: "after version 7", want: `{"metadata":{"resourceVersion":"7","uid":"u"},"status":{"conditions":[{"message":"host_1 after version 7","reason":"Touched","status":"True","type":"daybreak-gpu.io/Term"}]}}`},

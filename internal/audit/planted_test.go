@@ -369,7 +369,5 @@ func TestMessageFor(t *testing.T) {
 	}
 	f := Finding{Pods: []string{"a/p", "a/p-1", "ba/p", "b/q"}, Message: "pod a/p has card 0 to itself, but a/p-1, ba/p (a/p, b/q) are on it: a/p.x, a/p"}
 	const want = "another pod has card 0 to itself, but another pod, another pod (another pod, b/q) are on it: a/p.x, another pod"
-	if got := f.MessageFor("b"); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	gputest.Equal(t, "MessageFor", want, f.MessageFor("b"))
 }

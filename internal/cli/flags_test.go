@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -124,9 +125,7 @@ func TestOneOf(t *testing.T) {
 		if err := OneOf("mode", word, modes...); err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", word, got, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("%q", word), want, got)
 	}
 }
 

@@ -65,9 +65,7 @@ func (p program) signal(t *testing.T, sig os.Signal) {
 func (p program) wantInterrupted(t *testing.T) {
 	t.Helper()
 	_ = p.Wait() // the exit code is checked below
-	if code := p.ProcessState.ExitCode(); code != cli.ExitInterrupted {
-		t.Errorf("exit code %d, want %d", code, cli.ExitInterrupted)
-	}
+	gputest.Equal(t, "exit code", cli.ExitInterrupted, p.ProcessState.ExitCode())
 }
 
 // drainForEver does not end by itself after a signal.

@@ -299,9 +299,7 @@ func TestConfig(t *testing.T) {
 	gputest.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	config, err := Access{Kubeconfig: path}.Config()
 	gputest.Must(t, err)
-	if config.Host != "https://gpu.example" {
-		t.Errorf("host %q", config.Host)
-	}
+	gputest.Equal(t, "host", "https://gpu.example", config.Host)
 	if _, err := (Access{Kubeconfig: path, Context: "y"}).Config(); err == nil || !strings.HasSuffix(err.Error(), "; there are x") {
 		t.Errorf("error %v, want one that says which contexts there are", err)
 	}

@@ -75,9 +75,7 @@ func TestQuotaKeys(t *testing.T) {
 		`"a":{"quotaKeys":"warn"},"b":{"quotaKeys":"warn"}`:   quota.Warn,
 		`"a":{"quotaKeys":"off"},"b":{"quotaKeys":"enforce"}`: quota.Enforce,
 	} {
-		if got := withLeases(t, manifest.Lease("scheduler", `"profiles":{`+profiles+`}`)).QuotaKeys(); got != want {
-			t.Errorf("%s: QuotaKeys() = %s, want %s", profiles, got, want)
-		}
+		gputest.Equal(t, profiles+": QuotaKeys()", want, withLeases(t, manifest.Lease("scheduler", `"profiles":{`+profiles+`}`)).QuotaKeys())
 	}
 }
 
@@ -244,9 +242,7 @@ func TestQuotaEverywhere(t *testing.T) {
 			t.Errorf("%s without the label: enforced everywhere", part)
 		}
 		pod.Labels[wire.LabelQuota] = wire.QuotaEnforced
-		if got := o.Snapshot().QuotaEverywhere(); got != want {
-			t.Errorf("%s with the label: enforced everywhere is %v, want %v", part, got, want)
-		}
+		gputest.Equal(t, part+" with the label: enforced everywhere", want, o.Snapshot().QuotaEverywhere())
 		pod.Namespace = "tenant"
 		if o.Snapshot().QuotaEverywhere() {
 			t.Errorf("a tenant's pod with the labels of the %s: enforced everywhere", part)

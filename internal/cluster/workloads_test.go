@@ -102,9 +102,7 @@ func TestDaemonIsPinned(t *testing.T) {
 	gputest.Must(t, err)
 	filter := NewNodeFilter(objects.Pods[1])
 	for i, want := range []bool{false, true} {
-		if got := filter.Exclusion(&Facts{Name: objects.Nodes[i].Name, Node: objects.Nodes[i]}).Kind == 0; got != want {
-			t.Errorf("%s may use %s: %v, want %v", objects.Pods[1].Name, objects.Nodes[i].Name, got, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("%s may use %s", objects.Pods[1].Name, objects.Nodes[i].Name), want, filter.Exclusion(&Facts{Name: objects.Nodes[i].Name, Node: objects.Nodes[i]}).Kind == 0)
 	}
 }
 

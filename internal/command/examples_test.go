@@ -98,9 +98,7 @@ func TestExamples(t *testing.T) {
 
 			got := onlyPlacement(t, stdout)
 			want := whereExamplesGo[name]
-			if got.Node != want.node {
-				t.Errorf("node %q, want %q", got.Node, want.node)
-			}
+			gputest.Equal(t, "node", want.node, got.Node)
 			gputest.Equal(t, "cards", want.cards, cardsIn(got), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(view.Card{}, "UUID"))
 			checkIdentities(t, got)
 			if given, n := len(slices.Concat(cardsIn(got)...)), asked(t, file); given != n || n == 0 {

@@ -56,9 +56,7 @@ func TestPlaceJSON(t *testing.T) {
 	if ok {
 		t.Error("the answer is yes, want no: two pods have no place")
 	}
-	if stderr != "" {
-		t.Errorf("on stderr: %q", stderr)
-	}
+	gputest.Equal(t, "on stderr", "", stderr)
 	gputest.Equal(t, "answer", decode(t, want), elide(decode(t, stdout)))
 }
 
@@ -116,9 +114,7 @@ func TestPlaceJSONWithoutPods(t *testing.T) {
 		t.Error("the answer is no")
 	}
 	gputest.Equal(t, "answer", map[string]any{"apiVersion": "daybreak-gpu.io/v1", "kind": "Placements", "pods": []any{}}, decode(t, stdout))
-	if want := "note: no pod to place: a pod to place has no spec.nodeName\n"; stderr != want {
-		t.Errorf("on stderr: %q, want %q", stderr, want)
-	}
+	gputest.Equal(t, "on stderr", "note: no pod to place: a pod to place has no spec.nodeName\n", stderr)
 }
 
 // TestPlaceJSONKeepsCharacters: what a user wrote is found again as it was.

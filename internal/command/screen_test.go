@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"testing"
@@ -25,9 +26,7 @@ func TestScreenElsewhere(t *testing.T) {
 		gputest.Must(t, s.show(func(int, int) []string { return []string{line} }, noon().Add(time.Duration(i)*time.Second)))
 	}
 	s.close()
-	if want := "one\n\n12:00:02\ntwo\n"; out.String() != want {
-		t.Errorf("printed %q, want %q", out.String(), want)
-	}
+	gputest.Equal(t, "printed", "one\n\n12:00:02\ntwo\n", out.String())
 }
 
 // TestPage: what is drawn over the text before has no more lines than the
@@ -46,9 +45,7 @@ func TestPage(t *testing.T) {
 		{[]string{"first", "second"}, 0, home + clearLine + "..." + clearBelow},
 		{[]string{"only"}, 1, home + clearLine + "only" + clearBelow},
 	} {
-		if got := page(tc.lines, tc.height); got != tc.want {
-			t.Errorf("%q on %d lines: %q, want %q", tc.lines, tc.height, got, tc.want)
-		}
+		gputest.Equal(t, fmt.Sprintf("%q on %d lines", tc.lines, tc.height), tc.want, page(tc.lines, tc.height))
 	}
 }
 
@@ -156,9 +153,7 @@ func TestBar(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			n := view.NodeStatus{Cards: tc.cards}
-			if got := bar(&n, false, map[string]bool{}); got != tc.want {
-				t.Errorf("%q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "bar", tc.want, bar(&n, false, map[string]bool{}))
 		})
 	}
 }

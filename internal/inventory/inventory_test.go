@@ -104,9 +104,7 @@ func TestReadInventoryWhoseDevice(t *testing.T) {
 				got = append(got, tc.inventory.Topology.Card(i).ID)
 			}
 			gputest.Equal(t, "cards", tc.want, got)
-			if tc.inventory.Name != "n1" {
-				t.Errorf("Name = %q", tc.inventory.Name)
-			}
+			gputest.Equal(t, "Name", "n1", tc.inventory.Name)
 		})
 	}
 }
@@ -173,9 +171,7 @@ func TestReadInventoryFromTheVendorsAnnotation(t *testing.T) {
 	}
 	gputest.Equal(t, "cards", want, cardsIn(t, inv))
 	checkZones(t, inv, []int{0, 1})
-	if want := (ledger.Serves{Slices: true}); inv.Serves != want {
-		t.Errorf("Serves = %+v, want %+v", inv.Serves, want)
-	}
+	gputest.Equal(t, "Serves", ledger.Serves{Slices: true}, inv.Serves)
 	if inv.ServedBy != "vendor" || inv.Mode != "" || inv.Counted {
 		t.Errorf("ServedBy = %q, Mode = %q, Counted = %t", inv.ServedBy, inv.Mode, inv.Counted)
 	}

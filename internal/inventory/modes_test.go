@@ -31,9 +31,7 @@ func TestDecodeModes(t *testing.T) {
 			m, err := DecodeModes(map[string]string{"version": "v1", "cluster-config": tc.cluster, "nodes-config": tc.nodes})
 			gputest.Must(t, err)
 			for node, want := range tc.want {
-				if got := m.Of(node); got != want {
-					t.Errorf("mode of %s is %q, want %q", node, got, want)
-				}
+				gputest.Equal(t, "mode of "+node, want, m.Of(node))
 			}
 		})
 	}

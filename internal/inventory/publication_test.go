@@ -93,9 +93,7 @@ func TestEncodeDeviceOfUnlikeCards(t *testing.T) {
 	p.Driver, p.NodeUID = "3.8.30 (release)", ""
 	d, err := EncodeDevice(p)
 	gputest.Must(t, err)
-	if got, want := d.Labels, (map[string]string{wire.LabelVendor: "metax", wire.LabelModel: "C500", wire.LabelDriver: "3.8.30--release"}); !cmp.Equal(got, want) {
-		t.Errorf("labels %v, want %v", got, want)
-	}
+	gputest.Equal(t, "labels", map[string]string{wire.LabelVendor: "metax", wire.LabelModel: "C500", wire.LabelDriver: "3.8.30--release"}, d.Labels)
 	if len(d.OwnerReferences) != 0 {
 		t.Errorf("owners %v of a node without UID", d.OwnerReferences)
 	}

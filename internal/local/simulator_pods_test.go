@@ -282,9 +282,7 @@ func TestResize(t *testing.T) {
 	k.sync()
 	has := func() string {
 		c := k.get().Status.ContainerStatuses[0]
-		if diff := cmp.Diff(c.AllocatedResources, c.Resources.Requests); diff != "" {
-			t.Errorf("allocated differs from actual: %s", diff)
-		}
+		gputest.Equal(t, "allocated and actual resources", c.AllocatedResources, c.Resources.Requests)
 		return c.Resources.Requests.Cpu().String()
 	}
 	pending := func() string {

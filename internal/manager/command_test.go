@@ -3,6 +3,8 @@ package manager
 import (
 	"strings"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestCommandRefuses(t *testing.T) {
@@ -35,7 +37,5 @@ func TestCommandRefuses(t *testing.T) {
 
 // The manager's namespace is that of Daybreak's other components.
 func TestNamespaceOfComponents(t *testing.T) {
-	if got := (Config{Namespace: "apps"}).withDefaults().VendorPlugin.Daybreak; got != "apps" {
-		t.Errorf("components count in namespace %q, want apps", got)
-	}
+	gputest.Equal(t, "components count in namespace", "apps", (Config{Namespace: "apps"}).withDefaults().VendorPlugin.Daybreak)
 }

@@ -128,9 +128,7 @@ func TestBrokenZones(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := fraction(32)
 			m := newChurnMeter(&scenario{shape: shapes[0]}, makeWorld(t, shapes[0], tc.servers...), nil)
-			if got := m.breaksZone(&k, m.servers[0], gpu.SetOf(tc.card)); got != tc.want {
-				t.Errorf("breaks a zone: %v, want %v", got, tc.want)
-			}
+			gputest.Equal(t, "breaks a zone", tc.want, m.breaksZone(&k, m.servers[0], gpu.SetOf(tc.card)))
 		})
 	}
 }

@@ -99,9 +99,7 @@ func TestNamespacesCount(t *testing.T) {
 	for _, q := range n.Quotas {
 		used = append(used, q.Used)
 	}
-	if want := []int64{430, 202 << 10, 4}; !slices.Equal(used, want) {
-		t.Errorf("used of the quotas %d, want %d", used, want)
-	}
+	gputest.Equal(t, "used of the quotas", []int64{430, 202 << 10, 4}, used)
 }
 
 // others is a pod on the node with cards of another vendor, which Koordinator placed.

@@ -157,7 +157,5 @@ func TestRefusalsByName(t *testing.T) {
 	for _, r := range placements.Pods[0].Refusals {
 		names = append(names, r.Node)
 	}
-	if want := []string{"metax-1", "metax-9", "metax-10"}; !slices.Equal(names, want) {
-		t.Errorf("refusals of %v, want %v", names, want)
-	}
+	gputest.Equal(t, "nodes of the refusals", []string{"metax-1", "metax-9", "metax-10"}, names)
 }

@@ -51,9 +51,7 @@ func TestFreeOf(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			free, total := FreeOf(tc.free, tc.total)
-			if got := free + " of " + total; got != tc.want {
-				t.Errorf("%q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "sizes", tc.want, free+" of "+total)
 		})
 	}
 }

@@ -87,9 +87,7 @@ func TestTaintedNodes(t *testing.T) {
 				docs = append(docs, lease("manager", tc.manager))
 			}
 			st := NewStatus(snapshot(t, docs...), "")
-			if got := st.Nodes[0].Taint; got != tc.want {
-				t.Errorf("taint %q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "taint", tc.want, st.Nodes[0].Taint)
 			want := 2
 			if tc.want != "" {
 				want = 0
@@ -196,9 +194,7 @@ func TestMissingDevice(t *testing.T) {
 		if n.MissingDevice != want || n.ServedBy != "daybreak" || !n.HasCards() || n.Free != (Free{}) || st.Cluster.NodesWithCards != 2 || st.Cluster.Free.WholeCards != 1 {
 			t.Errorf("undefined is %v: %q, want %q; has cards: %v, free %+v, in the cluster %+v", undefined, n.MissingDevice, want, n.HasCards(), n.Free, st.Cluster)
 		}
-		if other := nodesOf(st)["n2"].MissingDevice; other != "" {
-			t.Errorf("n2: %q", other)
-		}
+		gputest.Equal(t, "n2", "", nodesOf(st)["n2"].MissingDevice)
 		notes := audit.Check(s, noon()).Notes
 		if len(notes) != 1 || notes[0].Rule != audit.DeviceMissing || notes[0].Message != "no card of node n1 is known: "+want {
 			t.Errorf("undefined is %v: the audit notes %+v", undefined, notes)

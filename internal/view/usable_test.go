@@ -98,9 +98,7 @@ func TestPlaceOnUsableNodes(t *testing.T) {
 // TestSelectorOfNoNode: a selector that matches no node is named as the reason.
 func TestSelectorOfNoNode(t *testing.T) {
 	e := explained(t, device("n1", 1, "64Gi"), node("n1"), device("n2", 1, "64Gi"), node("n2", cordoned), with(pod("p", "gpu: 1"), "nodeSelector: {pool: n9}"))
-	if want := "0/2 nodes: 2 do not match the pod's nodeSelector; no node has the label pool=n9"; e.Summary != want {
-		t.Errorf("summary %q, want %q", e.Summary, want)
-	}
+	gputest.Equal(t, "summary", "0/2 nodes: 2 do not match the pod's nodeSelector; no node has the label pool=n9", e.Summary)
 	want := []string{"the pod's nodeSelector wants pool=n9, the node has pool=n1", "the pod's nodeSelector wants pool=n9, the node has pool=n2"}
 	var got []string
 	for _, r := range e.Refusals {

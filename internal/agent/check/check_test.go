@@ -164,12 +164,8 @@ func TestBlocking(t *testing.T) {
 		return out
 	}
 	r := Run(f)
-	if got, want := names(r.Blocking(nil)), []string{"control-device", "slice-driver"}; !slices.Equal(got, want) {
-		t.Errorf("blocking: %v, want %v", got, want)
-	}
-	if got, want := names(r.Blocking([]string{"control-device"})), []string{"slice-driver"}; !slices.Equal(got, want) {
-		t.Errorf("with one waived: %v, want %v", got, want)
-	}
+	gputest.Equal(t, "blocking", []string{"control-device", "slice-driver"}, names(r.Blocking(nil)))
+	gputest.Equal(t, "with one waived", []string{"slice-driver"}, names(r.Blocking([]string{"control-device"})))
 	for name, want := range map[string]string{
 		"card-devices":    "",
 		"card-device":     `there is no check "card-device": did you mean card-devices?`,
@@ -217,9 +213,7 @@ func TestBundle(t *testing.T) {
 		t.Errorf("facts %+v: %v", facts, err)
 	}
 	for name, want := range map[string]string{"mx-smi-L.txt": "GPU#0 MXC500\n", "mx-smi-topo-m.txt": "matrix\n", "version.txt": "v1\n"} {
-		if got := files["daybreak-check/"+name]; got != want {
-			t.Errorf("%s: %q", name, got)
-		}
+		gputest.Equal(t, name, want, files["daybreak-check/"+name])
 	}
 }
 

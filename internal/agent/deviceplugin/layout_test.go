@@ -98,9 +98,7 @@ func TestNumberOf(t *testing.T) {
 		t.Errorf("%s is %+v, %v (%v)", os.DevNull, node, err, info.Mode())
 	}
 	want := discover.DeviceNumber{Major: 511, Minor: 1<<20 - 1}
-	if got := numberOf(511<<8 | 0xff | 0xfff00<<12); got != want {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	gputest.Equal(t, "numberOf", want, numberOf(511<<8|0xff|0xfff00<<12))
 }
 
 // A device whose path the host does not have is not confirmed by it.

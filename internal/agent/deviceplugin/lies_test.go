@@ -186,9 +186,7 @@ func TestFits(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.share.fits(&tc.made); got != tc.want {
-				t.Errorf("got %v, want %v", got, tc.want)
-			}
+			gputest.Equal(t, "fits", tc.want, tc.share.fits(&tc.made))
 		})
 	}
 }

@@ -188,9 +188,7 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 	for _, r := range s.records() {
-		if got := string(r.Shares[0].Card); got != want[r.Pod] {
-			t.Errorf("%s has card %s, want %s", r.Pod, got, want[r.Pod])
-		}
+		gputest.Equal(t, r.Pod+" has card", want[r.Pod], string(r.Shares[0].Card))
 	}
 	if s.kubelet.lists > 2*n {
 		t.Errorf("kubelet was asked %d times", s.kubelet.lists)

@@ -79,9 +79,7 @@ func TestInitContainer(t *testing.T) {
 		return all[0].ComputePercent
 	}
 	s.starts(slice, id)
-	if got := compute(); got != 80 {
-		t.Errorf("the init container has %d%%, want 80%%", got)
-	}
+	gputest.Equal(t, "compute of the init container", gpu.Percent(80), compute())
 	status := func(state corev1.ContainerState) {
 		s.setInit(corev1.ContainerStatus{Name: "init", State: state})
 	}
@@ -89,9 +87,7 @@ func TestInitContainer(t *testing.T) {
 	done := s.waits(2*time.Second, slice, id)
 	status(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}})
 	gputest.Must(t, <-done)
-	if got := compute(); got != 30 {
-		t.Errorf("the container has %d%%, want 30%%", got)
-	}
+	gputest.Equal(t, "compute of the container", gpu.Percent(30), compute())
 	if got := s.sees(names...); !cmp.Equal(got, []string{"/dev/mxcd", "/dev/sgpu17", "MACA_VISIBLE_DEVICES=0"}) {
 		t.Errorf("it sees %v", got)
 	}

@@ -63,9 +63,7 @@ func TestSimulatedFaults(t *testing.T) {
 			}
 		}},
 		"an old driver": {"driver: 2.31.0\n", func(t *testing.T, s *Snapshot) {
-			if s.Driver != "2.31.0" {
-				t.Errorf("driver %s", s.Driver)
-			}
+			gputest.Equal(t, "driver", "2.31.0", s.Driver)
 		}},
 	}
 	for name, tc := range cases {

@@ -75,9 +75,7 @@ func TestNamespaces(t *testing.T) {
 		return "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus, namespace: " + namespace + "}\nspec: {hard: {requests.daybreak-gpu.io/compute: 500}}\n"
 	}
 	w := newWorld(read(t, quota("team-a"), quota("team-b"), running("team-c", "p", card("4"))), 1, nil, noon())
-	if want := []string{"team-a", "team-b", "team-c"}; !slices.Equal(w.namespaces, want) {
-		t.Errorf("rights are asked for in %v, want %v", w.namespaces, want)
-	}
+	gputest.Equal(t, "rights are asked for in", []string{"team-a", "team-b", "team-c"}, w.namespaces)
 	for name, tc := range map[string]struct {
 		sight *sight
 		want  []string

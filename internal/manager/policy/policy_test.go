@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -173,9 +174,7 @@ func TestNamespaces(t *testing.T) {
 		if value == "true" {
 			want = []string{PathPrivileged}
 		}
-		if !slices.Equal(paths, want) {
-			t.Errorf("label %q: %v, want %v", value, paths, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("label %q", value), want, paths)
 	}
 }
 
@@ -199,9 +198,7 @@ func TestQuotaNamespaces(t *testing.T) {
 			return w.Name == "quota.policies.daybreak-gpu.io"
 		})
 		for _, selector := range []*metav1.LabelSelector{r.bindings["daybreak-quota"].Spec.MatchResources.NamespaceSelector, r.validating.Webhooks[i].NamespaceSelector} {
-			if got := matches(t, selector, tc.labels); got != tc.want {
-				t.Errorf("%s: %v selects: %v", name, selector, got)
-			}
+			gputest.Equal(t, fmt.Sprintf("%s: %v selects", name, selector), tc.want, matches(t, selector, tc.labels))
 		}
 	}
 }

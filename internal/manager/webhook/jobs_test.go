@@ -54,9 +54,7 @@ func TestJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			job := jobOf(t, c.pod.Obj())
 			answer := review(t, h, policy.PathJobs, job)
-			if got := strings.Join(answer.Warnings, "\n"); got != c.wantWarning {
-				t.Errorf("warnings %q, want %q", got, c.wantWarning)
-			}
+			gputest.Equal(t, "warnings", c.wantWarning, strings.Join(answer.Warnings, "\n"))
 			text := patched(t, job, answer)
 			var before, after batchv1.Job
 			gputest.Must(t, errors.Join(json.Unmarshal(job, &before), json.Unmarshal(text, &after)))

@@ -61,9 +61,7 @@ func TestScheduler(t *testing.T) {
 			if v := r.Admit(pod, user); len(v.Problems) > 0 {
 				t.Fatal(v.Problems)
 			}
-			if got := pod.Spec.SchedulerName; got != tc.want {
-				t.Errorf("scheduler %q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "scheduler", tc.want, pod.Spec.SchedulerName)
 		})
 	}
 }
@@ -85,9 +83,7 @@ func TestLabel(t *testing.T) {
 		}
 		r := rules()
 		r.Admit(pod, user)
-		if got := pod.Labels[wire.LabelAdmitted]; got != tc.want {
-			t.Errorf("%s: label %q, want %q", name, got, tc.want)
-		}
+		gputest.Equal(t, name+": label", tc.want, pod.Labels[wire.LabelAdmitted])
 	}
 }
 
@@ -340,8 +336,6 @@ func TestLargestCard(t *testing.T) {
 		asked, r := false, rules()
 		r.LargestCard = func(*corev1.Pod, *gpu.PodRequest) (gpu.MiB, bool) { asked = true; return 0, false }
 		r.Admit(ask(limits).App("cpu: 1").Obj(), user)
-		if asked != want {
-			t.Errorf("%s: cards were looked up: %t, want %t", limits, asked, want)
-		}
+		gputest.Equal(t, limits+": cards were looked up", want, asked)
 	}
 }

@@ -56,9 +56,7 @@ func TestFakeDriverLimits(t *testing.T) {
 	expect("remove one", success, d.removeSGPU(0, 7))
 	expect("remove it again", operationNotSupport, d.removeSGPU(0, 7))
 	expect("its id is the next", success, d.createSGPU(0, 128, 25, &id))
-	if id != 7 {
-		t.Errorf("id %d, want 7", id)
-	}
+	gputest.Equal(t, "id", uint32(7), id)
 	expect("all of the memory is booked", 5, d.setVRAM(0, 7, 64000))
 	expect("resize", success, d.setVRAM(0, 7, 2048))
 	expect("all of the compute is booked", 5, d.setCompute(0, 7, 26))

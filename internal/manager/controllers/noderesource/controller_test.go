@@ -188,9 +188,7 @@ func TestReconcile(t *testing.T) {
 	b.reconcile()
 	b.wantPatches("status", "metadata")
 	b.wantReported("Normal CardsWithdrawn")
-	if got := text(b.node().Status.Capacity); got != "" {
-		t.Errorf("left: %s", got)
-	}
+	gputest.Equal(t, "left", "", text(b.node().Status.Capacity))
 	b.reconcile()
 	b.wantPatches()
 
@@ -298,9 +296,7 @@ func TestReconcileFlapping(t *testing.T) {
 	b.clock.SetTime(b.clock.Now().Add(last.RequeueAfter))
 	b.reconcile()
 	b.wantPatches("status")
-	if got := text(b.node().Status.Capacity); got != seven {
-		t.Errorf("in the end the node advertises %s", got)
-	}
+	gputest.Equal(t, "in the end the node advertises", seven, text(b.node().Status.Capacity))
 }
 
 // TestReconcileFailures: while a node starts, kubelet and the agent write to it too.
@@ -371,9 +367,7 @@ func TestReconcileStaleCache(t *testing.T) {
 	}
 	b.remembered("n1").wrote(b.clock.Now(), "99999") // a write that the cache has not seen
 	b.device(deviceOf(sicken(c500(1), 0), ofMetaX...))
-	if result := b.reconcile(); result.RequeueAfter != retryConflict {
-		t.Errorf("looked at again after %s, want %s", result.RequeueAfter, retryConflict)
-	}
+	gputest.Equal(t, "looked at again after", retryConflict, b.reconcile().RequeueAfter)
 	b.wantPatches()
 }
 
@@ -403,9 +397,7 @@ func TestReconcileCountsPods(t *testing.T) {
 	b := newBench(t, append(objects, &elsewhere, &pending)...)
 	b.device(deviceOf(c500(1), ofMetaX...))
 	b.reconcile()
-	if got, want := text(b.node().Status.Allocatable), "gpu.shared: 100, gpu-core: 160, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100"; got != want {
-		t.Errorf("the node advertises %s, want %s", got, want)
-	}
+	gputest.Equal(t, "the node advertises", "gpu.shared: 100, gpu-core: 160, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", text(b.node().Status.Allocatable))
 }
 
 func TestMetrics(t *testing.T) {
@@ -469,9 +461,7 @@ func TestNodeChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			after := base()
 			tc.change(after)
-			if got := nodeChanged(event.UpdateEvent{ObjectOld: base(), ObjectNew: after}); got != tc.want {
-				t.Errorf("got %v, want %v", got, tc.want)
-			}
+			gputest.Equal(t, "nodeChanged", tc.want, nodeChanged(event.UpdateEvent{ObjectOld: base(), ObjectNew: after}))
 		})
 	}
 }

@@ -191,9 +191,7 @@ func TestDecideAmounts(t *testing.T) {
 			}
 			device := deviceOf(tc.cards, ofMetaX...)
 			got := decide(facts{node: tc.node, inventory: inventory.ReadInventory(tc.node, device), deviceLabels: device.Labels, pods: tc.pods})
-			if got.verdict != advertise {
-				t.Errorf("verdict %s, want %s", got.verdict, advertise)
-			}
+			gputest.Equal(t, "verdict", advertise, got.verdict)
 			gputest.Equal(t, "amounts", tc.want, text(got.amounts))
 			if held := listNames(got.held); held != tc.held {
 				t.Errorf("held is %q, want %q", held, tc.held)
@@ -228,9 +226,7 @@ func TestDecideVerdict(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := decide(facts{node: tc.node, inventory: tc.inventory, pods: tc.pods})
-			if got.verdict != tc.want {
-				t.Errorf("verdict %s, want %s", got.verdict, tc.want)
-			}
+			gputest.Equal(t, "verdict", tc.want, got.verdict)
 			gputest.Equal(t, "amounts", tc.amounts, text(got.amounts))
 			if tc.inventory != nil && !errors.Is(got.problem, tc.inventory.Problem) {
 				t.Errorf("problem %v, want %v", got.problem, tc.inventory.Problem)
