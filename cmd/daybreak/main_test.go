@@ -18,6 +18,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/cmd/daybreak/app"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // runAsDaybreak makes the test binary the command itself, so that tests
@@ -56,9 +57,7 @@ func daybreak(t *testing.T, folder, stdin string, args ...string) (code int, std
 func self(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return path
 }
 
@@ -171,22 +170,16 @@ func TestSignalsEndCommands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir() // what an earlier command started may still read its pipe
 			endless := filepath.Join(folder, "endless")
-			if err := errors.Join(
+			gputest.Must(t, errors.Join(
 				syscall.Mkfifo(endless, 0o600),
 				os.MkdirAll(filepath.Join(folder, "bus", "pci", "devices"), 0o700),
 				os.WriteFile(filepath.Join(folder, "mx-smi"), []byte("#!/bin/sh\nread line < "+endless+"\n"), 0o700),
-			); err != nil {
-				t.Fatal(err)
-			}
+			))
 			cmd, out, errs := command(t, self(t), folder, args...)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, cmd.Start())
 			defer waitForReader(t, endless).Close()
 			start := time.Now()
-			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 			_ = cmd.Wait() // the exit code shows it
 			if code := cmd.ProcessState.ExitCode(); code != 130 || out.Len()+errs.Len() > 0 {
 				t.Errorf("exit code %d, %q and %q, want 130, no answer and no message", code, out.String(), errs.String())
@@ -218,19 +211,13 @@ func TestInterruptedSimulation(t *testing.T) {
 	cmd, out, _ := command(t, self(t), t.TempDir(), "simulate", "--topology", "--servers", "2", "--jobs", "100", "--seeds", "1000", "--load", "0.5,0.6,0.7,0.8") // 60 000 runs
 	cmd.Stderr = nil
 	messages, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
+	gputest.Must(t, cmd.Start())
 	lines := bufio.NewScanner(messages)
 	last := ""
 	for lines.Scan() {
 		if last = lines.Text(); strings.Contains(last, "% done") {
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, cmd.Process.Signal(os.Interrupt))
 		}
 	}
 	_ = cmd.Wait() // the exit code shows it
@@ -333,9 +320,7 @@ func hugeQuantity(limits string) string {
 
 func write(t *testing.T, folder, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 }
 
 // expect wants the text in what was printed, or nothing printed for no text.
@@ -403,9 +388,7 @@ func TestPlugin(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			link := filepath.Join(t.TempDir(), tc.link)
-			if err := os.Symlink(self(t), link); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, os.Symlink(self(t), link))
 			cmd, out, errs := command(t, link, folder, tc.args...)
 			if err := cmd.Run(); err != nil {
 				t.Fatalf("%v: %s", err, errs)
@@ -424,9 +407,7 @@ func TestPluginHelp(t *testing.T) {
 	check = func(cmd *cobra.Command) {
 		var help bytes.Buffer
 		cmd.SetOut(&help)
-		if err := cmd.Help(); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, cmd.Help())
 		for line := range strings.Lines(help.String()) {
 			line = strings.ReplaceAll(strings.ReplaceAll(line, "kubectl daybreak", ""), "-- daybreak", "")
 			if alone.MatchString(line) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // fakeGo writes a go command: build and list are the shell scripts that it runs.
@@ -19,9 +19,7 @@ func fakeGo(t *testing.T, build, list string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "go")
 	script := "#!/bin/sh\ncase $1 in\nbuild)\n" + build + "\n;;\nlist)\n" + list + "\n;;\nesac\n"
-	if err := os.WriteFile(file, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(file, []byte(script), 0o700))
 	return file
 }
 
@@ -69,9 +67,7 @@ echo '# example.com/a/v2' >&2; echo './a.go:1:1: undefined: x' >&2; exit 3`
 // be compiled.
 func TestReports(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "a.go")
-	if err := os.WriteFile(source, []byte("package a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(source, []byte("package a"), 0o600))
 	list := `printf 'fmt\t` + source + `\nnet\t` + source + `\n\nos\t` + source + `\n'`
 	b := &builder{goTool: fakeGo(t, "echo fmt >&2; sleep 1; exit 0", list), interval: 50 * time.Millisecond}
 	out, err := build(t.Context(), t, b)
@@ -117,9 +113,7 @@ func TestProgress(t *testing.T) {
 		"make build: 3 of 4 packages, 20%, about 1 min left: example.com/new",
 		"make build: 4 of 4 packages, linking example.com/big",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("progress (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "progress", want, got)
 	p.sizes["example.com/cached"], p.targets = 1, []string{"./big"}
 	if got, want := p.text(p.start), "make build: 4 of 5 packages, linking example.com/big"; got != want {
 		t.Errorf("progress %q, want %q", got, want)

@@ -20,6 +20,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager/dashboard"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // still is a source that never changes.
@@ -262,9 +263,7 @@ func TestSearchAndSort(t *testing.T) {
 // cordoned is no failure.
 func TestMap(t *testing.T) {
 	example, err := os.ReadFile(filepath.Join("..", "..", "examples", "cluster.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	documents := broken()
 	for document := range strings.SplitSeq(string(example), "\n---\n") {
 		if !strings.Contains(document, "\n  name: metax-b\n") {

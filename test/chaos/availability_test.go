@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -22,9 +23,7 @@ import (
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	list, err := kinds(cmp.Or(*kindsFlag, "^kill "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if *kindsFlag == "" {
 		list = append(list, failover)
 	}
@@ -34,9 +33,7 @@ func TestRecovery(t *testing.T) {
 	for i := range r.plan.rounds {
 		for _, f := range r.plan.rounds[i].faults {
 			f.after = 0
-			if err := r.carryOut(w.Ctx, f); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, r.carryOut(w.Ctx, f))
 			w.Must(w.settled(settleLimit))
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestPodSecurity: the API server admits scheduler and manager in a namespace
@@ -29,9 +31,7 @@ func TestPodSecurity(t *testing.T) {
 			Spec: all.pod(t, key),
 		}
 		text, err := json.Marshal(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		_, err = srv.tryKubectl(text, "create", "--dry-run=server", "-f", "-")
 		return err
 	}

@@ -157,13 +157,9 @@ func (s *suite) giveExampleCard() {
 func readPod(t testing.TB, path string) *corev1.Pod {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	pod := &corev1.Pod{}
-	if err := yaml.UnmarshalStrict(text, pod); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, yaml.UnmarshalStrict(text, pod))
 	return pod
 }
 

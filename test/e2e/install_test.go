@@ -19,6 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
@@ -130,10 +131,7 @@ func newBareWorld(t *testing.T) *world {
 	t.Helper()
 	dir := os.Getenv(envDir)
 	policy := filepath.Join(dir, "audit.yaml")
-	err := os.WriteFile(policy, []byte(auditEverything), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(policy, []byte(auditEverything), 0o600))
 	cfg := harness.Audited(filepath.Join(dir, "cluster"), policy)
 	cfg.Executable = bin("playground")
 	letKubeletsJoin(&cfg)
@@ -141,9 +139,7 @@ func newBareWorld(t *testing.T) *world {
 	cfg.APIServerArgs = append(cfg.APIServerArgs, "--bind-address=0.0.0.0", "--advertise-address="+nodeAddress, "--endpoint-reconciler-type=lease",
 		"--requestheader-client-ca-file="+pki(&cfg, "ca.crt"), "--requestheader-allowed-names=front-proxy-client") // as clusters have them
 	control, err := local.Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	w := &world{World: harness.Of(t, bin(""), control), cluster: &cluster{control: control, dir: dir}}
 	w.client = w.Client
 	t.Cleanup(func() {

@@ -26,6 +26,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -57,9 +58,7 @@ func New(t testing.TB, bin string, cfg local.Config) *World {
 	t.Helper()
 	cfg.Dir, cfg.Executable = cmp.Or(cfg.Dir, t.TempDir()), filepath.Join(bin, "playground")
 	c, err := local.Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	t.Cleanup(c.Stop)
 	w := Of(t, bin, c)
 	w.Must(c.Install(w.Ctx))

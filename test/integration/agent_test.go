@@ -22,6 +22,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // agentNode is a node with a process of bin/daybreak as its agent.
@@ -149,12 +150,8 @@ func profileFile(t testing.TB, text string) string {
 
 func writeFile(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	gputest.Must(t, os.Rename(path+".new", path))
 }
 
 const oneCard = "model: C500\nmemoryMiB: 65536\ncards: 1\nnuma: [[], [], [], [0]]\n"

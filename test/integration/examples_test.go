@@ -23,6 +23,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
@@ -58,9 +59,7 @@ func TestExamples(t *testing.T) {
 				}
 				continue
 			}
-			if diff := cmp.Diff(value, got.Annotations[key]); diff != "" {
-				t.Errorf("%s: annotation %s (-place +scheduler):\n%s", name, key, diff)
-			}
+			gputest.Equal(t, fmt.Sprintf("%s: annotation %s, place and scheduler", name, key), value, got.Annotations[key])
 		}
 		w.Kubectl("delete", "-f", file, "--grace-period=0", "--force", "--wait=true")
 		w.Eventually(name+" gone", time.Minute, func() error {
@@ -175,9 +174,7 @@ func exampleFolders(t *testing.T) map[string]int {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return folders
 }
 

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
@@ -105,9 +106,7 @@ func pod(name string, limits ...string) *corev1.Pod {
 func readJSON(t *testing.T, path string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if err := json.NewDecoder(bytes.NewReader(text)).Decode(into); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
@@ -117,12 +116,8 @@ func readJSON(t *testing.T, path string, into any) {
 func writeYAML(t testing.TB, name string, obj any) string {
 	t.Helper()
 	text, err := yaml.Marshal(obj)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(path, text, 0o600))
 	return path
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
@@ -321,9 +321,7 @@ func (w managed) restart() {
 		w.Errorf("%d writes to steady-0 were counted, want 2 or more: the count is wrong", after["steady-0"])
 	}
 	delete(after, "mark")
-	if diff := cmp.Diff(before, after); diff != "" {
-		w.Errorf("writes to nodes before and after the restart (-before +after):\n%s", diff)
-	}
+	gputest.Equal(w, "writes to nodes before and after the restart", before, after)
 }
 
 // election: of two managers one writes, and when it goes the other does.

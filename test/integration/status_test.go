@@ -25,6 +25,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
@@ -77,18 +78,12 @@ func golden(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", "status", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, []byte(text), 0o644))
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, path+"; -update rewrites it", string(want), text)
 }
 
 // mixture fills a cluster of three nodes with slices of two QoS classes and

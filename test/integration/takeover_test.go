@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +24,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // incumbent is a pod that another scheduler placed before Daybreak came.
@@ -249,9 +249,7 @@ func (w *world) wantShares(node string, pods []*incumbent) {
 	for key := range got {
 		slices.Sort(got[key])
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		w.Errorf("shares on %s (-annotations +status):\n%s", node, diff)
-	}
+	gputest.Equal(w, "shares on "+node+", annotations and status", want, got)
 }
 
 // koordShare is a share as Koordinator sees it.

@@ -31,6 +31,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
@@ -69,9 +70,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	start := time.Now()
 	gateway, egress, err := machine.NewGateway(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	w := &world{World: harness.New(t, bin(""), local.Config{APIServerArgs: []string{"--egress-selector-config-file=" + egress}}), start: start}
 	w.objects, err = dynamic.NewForConfig(w.REST())
 	w.Must(err)
