@@ -121,9 +121,7 @@ func TestReadyzSaysWhatIsMissing(t *testing.T) {
 	}
 	s.seen = view{node: newScene(t).seen.node}
 	s.step()
-	if err := s.agent.Ready(); err == nil || !strings.Contains(err.Error(), "is their definition installed?") {
-		t.Errorf("%v", err)
-	}
+	gputest.ErrorHas(t, "Ready", "is their definition installed?", s.agent.Ready())
 }
 
 // ofTheMoment are metrics that are never twice the same: how long looks took, and

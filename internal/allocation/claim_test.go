@@ -2,7 +2,6 @@ package allocation
 
 import (
 	"cmp"
-	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -101,9 +100,7 @@ func TestClaimOf(t *testing.T) {
 			}
 			claim, err := ClaimOf(claimNode(cmp.Or(tc.serves, slices)), pod, cmp.Or(tc.container, "c0"))
 			if tc.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
-					t.Errorf("got %v, want %q", err, tc.wantErr)
-				}
+				gputest.ErrorHas(t, "ClaimOf", tc.wantErr, err)
 				return
 			}
 			gputest.Must(t, err)

@@ -171,9 +171,7 @@ func TestVendorPluginFlag(t *testing.T) {
 	if err := v.Set("app=="); err != nil {
 		t.Errorf("a selector of an empty value: %v", err)
 	}
-	if err := v.Set("a b c"); err == nil || !strings.Contains(err.Error(), `"a b c" is no label selector such as app=gpu-device`) {
-		t.Errorf("Set() = %v", err)
-	}
+	gputest.ErrorHas(t, "Set()", `"a b c" is no label selector such as app=gpu-device`, v.Set("a b c"))
 }
 
 func TestNodesWithLocks(t *testing.T) {

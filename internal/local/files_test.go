@@ -85,9 +85,7 @@ func TestClaimFiles(t *testing.T) {
 			release()
 		}
 		for _, want := range tc.want {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %q", name, err, want)
-			}
+			gputest.ErrorHas(t, name, want, err)
 		}
 	}
 	release()

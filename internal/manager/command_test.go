@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/test/gputest"
@@ -28,9 +27,7 @@ func TestCommandRefuses(t *testing.T) {
 			cmd := NewCommand()
 			cmd.SetArgs(tt.args)
 			cmd.SilenceUsage, cmd.SilenceErrors = true, true
-			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-				t.Errorf("error %v, want %q", err, tt.wantErr)
-			}
+			gputest.ErrorHas(t, "Execute", tt.wantErr, cmd.ExecuteContext(t.Context()))
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -226,9 +225,7 @@ func TestPoliciesAreChecked(t *testing.T) {
 		c := scenarioOf(0.9, 4)
 		c.policy.make = func(*world) policy { return p }
 		_, err := c.play(t.Context(), &Options{Servers: 2, Jobs: 100}, 1, func(int) {})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
+		gputest.ErrorHas(t, "play", want, err)
 	}
 }
 

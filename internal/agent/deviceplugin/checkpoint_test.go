@@ -36,9 +36,8 @@ func TestReadBadCheckpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), checkpointFile)
 			gputest.Must(t, os.WriteFile(path, []byte(tc.text), 0o600))
-			if _, err := readCheckpoint(path); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
-			}
+			_, err := readCheckpoint(path)
+			gputest.ErrorHas(t, "readCheckpoint", tc.want, err)
 		})
 	}
 	if entries, err := readCheckpoint(filepath.Join(t.TempDir(), checkpointFile)); err != nil || entries != nil {

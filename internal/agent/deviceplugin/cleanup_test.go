@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -86,9 +85,7 @@ func TestCleanupInUse(t *testing.T) {
 			tc.change(s)
 			before := s.driver.aliases()
 			err := s.cleanup(tc.blind)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%v, want %q", err, tc.want)
-			}
+			gputest.ErrorHas(t, "cleanup", tc.want, err)
 			gputest.Equal(t, "slices, before and after", before, s.driver.aliases())
 			if _, err := os.Stat(filepath.Join(s.cfg.State, "journal.json")); err != nil {
 				t.Errorf("journal: %v", err)

@@ -167,9 +167,8 @@ func TestMalformedJournal(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if _, err := decodeJournal([]byte(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
-			}
+			_, err := decodeJournal([]byte(tc.text))
+			gputest.ErrorHas(t, "decodeJournal", tc.want, err)
 		})
 	}
 }

@@ -3,7 +3,6 @@ package discover
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -63,14 +62,11 @@ func TestLoadProfilesRefuses(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "profile.yaml")
 			gputest.Must(t, os.WriteFile(path, []byte(tc.text), 0o600))
 			_, err := LoadProfiles(path)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want an error with %q", err, tc.want)
-			}
+			gputest.ErrorHas(t, "LoadProfiles", tc.want, err)
 		})
 	}
-	if _, err := LoadProfiles("c500-9x9"); err == nil || !strings.Contains(err.Error(), "write one of") {
-		t.Errorf("an unknown name: got %v", err)
-	}
+	_, err := LoadProfiles("c500-9x9")
+	gputest.ErrorHas(t, "an unknown name", "write one of", err)
 	if _, err := LoadProfiles("./missing.yaml"); err == nil {
 		t.Error("a missing file: want an error")
 	}

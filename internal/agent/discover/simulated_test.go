@@ -3,7 +3,6 @@ package discover
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -84,8 +83,7 @@ func TestSimulatedFaults(t *testing.T) {
 	t.Run("a profile that breaks is a failed look", func(t *testing.T) {
 		f, write := simulation(t, fourCards)
 		write("cards: many")
-		if _, err := f.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "simulated: profile") {
-			t.Errorf("got %v", err)
-		}
+		_, err := f.Look(t.Context())
+		gputest.ErrorHas(t, "Look", "simulated: profile", err)
 	})
 }

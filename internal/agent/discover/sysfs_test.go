@@ -118,9 +118,7 @@ func TestPCIePath(t *testing.T) {
 	for name, tc := range cases {
 		root, upstream, err := pciePath(tc.path, "0000:81:00.0")
 		if tc.problem != "" {
-			if err == nil || !strings.Contains(err.Error(), tc.problem) {
-				t.Errorf("%s: got %v, want an error with %q", name, err, tc.problem)
-			}
+			gputest.ErrorHas(t, name, tc.problem, err)
 			continue
 		}
 		if err != nil || root != tc.root || upstream != tc.upstream {
@@ -149,10 +147,8 @@ func TestReadSysfsRefuses(t *testing.T) {
 			if tc.link != "" {
 				link = tc.link
 			}
-			got, err := readSysfs(sysfsWith(link, tc.files))
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %+v, %v; want an error with %q", got, err, tc.want)
-			}
+			_, err := readSysfs(sysfsWith(link, tc.files))
+			gputest.ErrorHas(t, "readSysfs", tc.want, err)
 		})
 	}
 }
@@ -199,8 +195,6 @@ func TestSysfsHangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		_, err := s.look(ctx, func() (*Snapshot, error) { <-leave; return nil, nil })
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
+		gputest.ErrorHas(t, "Look", want, err)
 	}
 }

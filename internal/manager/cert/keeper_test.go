@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -211,9 +210,7 @@ func TestMissingSecret(t *testing.T) {
 // missing checks that a step reports that there is no Secret, and what to do.
 func (o *office) missing(k *Keeper) {
 	o.Helper()
-	if err := k.Step(o.Context()); err == nil || !strings.Contains(err.Error(), "kubectl -n "+namespace+" create secret generic "+secretName) {
-		o.Errorf("without the Secret: %v", err)
-	}
+	gputest.ErrorHas(o, "without the Secret", "kubectl -n "+namespace+" create secret generic "+secretName, k.Step(o.Context()))
 }
 
 func TestGarbageSecret(t *testing.T) {

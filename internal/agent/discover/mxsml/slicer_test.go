@@ -71,16 +71,14 @@ func TestSlicerWithoutName(t *testing.T) {
 	m.Faults = []fake.Fault{{Kind: "error", Function: "mxSmlSetSgpuAlias", Code: 4}}
 	write()
 	order := discover.SliceOrder{BDF: m.Cards[0].BDF, Memory: 1024, Compute: 5, Alias: "daybreak-1"}
-	if _, err := call(s.Create, order); err == nil || !strings.Contains(err.Error(), "mxSmlSetSgpuAlias") {
-		t.Errorf("got %v", err)
-	}
+	_, err := call(s.Create, order)
+	gputest.ErrorHas(t, "Create", "mxSmlSetSgpuAlias", err)
 	if now, err := call(s.Slices, discover.SliceRef{BDF: m.Cards[0].BDF}); err != nil || len(now.Slices) != 0 {
 		t.Errorf("card: %+v, %v", now, err)
 	}
 	order.BDF = "0000:ff:00.0"
-	if _, err := call(s.Create, order); err == nil || !strings.Contains(err.Error(), "knows no card at 0000:ff:00.0") {
-		t.Errorf("a card that is not there: %v", err)
-	}
+	_, err = call(s.Create, order)
+	gputest.ErrorHas(t, "a card that is not there", "knows no card at 0000:ff:00.0", err)
 }
 
 // A driver that answers with a slice that is not there, or with another's number, makes
