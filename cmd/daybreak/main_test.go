@@ -221,9 +221,7 @@ func TestInterruptedSimulation(t *testing.T) {
 		}
 	}
 	_ = cmd.Wait() // the exit code shows it
-	if code := cmd.ProcessState.ExitCode(); code != 130 {
-		t.Errorf("exit code %d, want 130", code)
-	}
+	gputest.Equal(t, "exit code", 130, cmd.ProcessState.ExitCode())
 	expect(t, "stderr", last, "runs were completed")
 	expect(t, "stdout", out.String(), "Jobs that come and go, zones 2x4, mix mixed")
 }
@@ -247,9 +245,7 @@ func runCases(t *testing.T, cases map[string]commandCase) {
 			write(t, folder, "a.yaml", tc.a)
 			write(t, folder, "b.yaml", tc.b)
 			code, stdout, stderr := daybreak(t, folder, tc.stdin, tc.args...)
-			if code != tc.want {
-				t.Errorf("exit code %d, want %d", code, tc.want)
-			}
+			gputest.Equal(t, "exit code", tc.want, code)
 			expect(t, "stdout", stdout, tc.stdout)
 			expect(t, "stderr", stderr, tc.stderr)
 			if strings.HasPrefix(stdout, "{") && !json.Valid([]byte(stdout)) {

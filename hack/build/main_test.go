@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,9 +58,7 @@ echo '# example.com/a/v2' >&2; echo './a.go:1:1: undefined: x' >&2; exit 3`
 			t.Errorf("error %v, want exit code 3", err)
 		}
 		out = strings.ReplaceAll(out, "\r\x1b[K", "")
-		if want := "# example.com/a/v2\n./a.go:1:1: undefined: x\n"; out != want {
-			t.Errorf("terminal %v: %q, want %q", terminal, out, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("terminal %v", terminal), "# example.com/a/v2\n./a.go:1:1: undefined: x\n", out)
 	}
 }
 
@@ -115,9 +114,7 @@ func TestProgress(t *testing.T) {
 	}
 	gputest.Equal(t, "progress", want, got)
 	p.sizes["example.com/cached"], p.targets = 1, []string{"./big"}
-	if got, want := p.text(p.start), "make build: 4 of 5 packages, linking example.com/big"; got != want {
-		t.Errorf("progress %q, want %q", got, want)
-	}
+	gputest.Equal(t, "progress", "make build: 4 of 5 packages, linking example.com/big", p.text(p.start))
 	if p.read("./a.go:1:1: undefined: x") || p.read("# example.com/a") || p.read("go: module example.com: not found") {
 		t.Error("an error is taken for a package")
 	}

@@ -40,9 +40,8 @@ const Alone = "e"
 		{name: "Plain", value: "c", text: "has no fields", fields: map[string]string{}},
 	}}}
 	gputest.Equal(t, "blocks", want, got, cmp.AllowUnexported(block{}, constant{}))
-	if _, err := got[0].constants[0].need("On", "Format"); err == nil || !strings.Contains(err.Error(), `no line that begins with "Format:"`) {
-		t.Errorf("a missing line is reported as %v", err)
-	}
+	_, err = got[0].constants[0].need("On", "Format")
+	gputest.ErrorHas(t, "a missing line", `no line that begins with "Format:"`, err)
 }
 
 // TestMetrics: types are those that are reported, labels those of the description,
@@ -104,9 +103,7 @@ func TestValues(t *testing.T) {
 			var got [][]string
 			err := collect(&got, "p", "", document.Content[0], s)
 			if tc.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
-					t.Errorf("error %v, want %s", err, tc.wantErr)
-				}
+				gputest.ErrorHas(t, "values", tc.wantErr, err)
 				return
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
@@ -128,7 +125,5 @@ func TestMistakes(t *testing.T) {
 func TestTable(t *testing.T) {
 	var p page
 	p.table([]string{"a", "b"}, [][]string{{"x|y", "two\nlines"}})
-	if got, want := p.String(), "\n| a | b |\n|---|---|\n| x\\|y | two lines |\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	gputest.Equal(t, "table", "\n| a | b |\n|---|---|\n| x\\|y | two lines |\n", p.String())
 }

@@ -48,9 +48,7 @@ func TestNotes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := cutNotes(changelog, tc.version)
 			if tc.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("error %v, want %s", err, tc.err)
-				}
+				gputest.ErrorHas(t, "notes", tc.err, err)
 				return
 			}
 			if want := (section{tc.title, tc.text}); err != nil || got != want {

@@ -68,9 +68,8 @@ func TestApply(t *testing.T) {
 	if got := kubectl(nil, "get", "mutatingwebhookconfiguration", "daybreak", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}"); got == "" {
 		t.Error("an upgrade takes the trust away that the manager added")
 	}
-	if _, err := onCluster("install", "second", dir, "--namespace", "elsewhere", "--create-namespace"); err == nil || !strings.Contains(err.Error(), "already installed in namespace "+namespace) {
-		t.Errorf("a second installation: %v", err)
-	}
+	_, err := onCluster("install", "second", dir, "--namespace", "elsewhere", "--create-namespace")
+	gputest.ErrorHas(t, "a second installation", "already installed in namespace "+namespace, err)
 
 	before := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", "jsonpath={.metadata.uid}")
 	if _, err := onCluster("uninstall", "daybreak", "--wait"); err != nil {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -266,9 +265,7 @@ func TestRuntimeFolders(t *testing.T) {
 				t.Errorf("%s: mounted as %+v", socket, m)
 			}
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: folders %q, want %q", socket, got, want)
-		}
+		gputest.Equal(t, socket+": folders", want, got)
 	}
 }
 
@@ -426,9 +423,8 @@ func TestGuards(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := render(t.Context(), "--set", tt.set); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("--set %s: %v, want %q", tt.set, err, tt.want)
-			}
+			_, err := render(t.Context(), "--set", tt.set)
+			gputest.ErrorHas(t, "--set "+tt.set, tt.want, err)
 		})
 	}
 }
@@ -450,14 +446,12 @@ func TestOldServer(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := render(t.Context(), "--kube-version", tt.version, "--set", tt.set); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("on %s with %s: %v, want %q", tt.version, tt.set, err, tt.want)
-			}
+			_, err := render(t.Context(), "--kube-version", tt.version, "--set", tt.set)
+			gputest.ErrorHas(t, fmt.Sprintf("on %s with %s", tt.version, tt.set), tt.want, err)
 		})
 	}
-	if _, err := render(t.Context(), "--set-json", "kubeVersionOverride=1.30"); err == nil || !strings.Contains(err.Error(), "'/kubeVersionOverride': got number, want string") {
-		t.Errorf("a version without quotes, which YAML reads as 1.3: %v", err)
-	}
+	_, err := render(t.Context(), "--set-json", "kubeVersionOverride=1.30")
+	gputest.ErrorHas(t, "a version without quotes, which YAML reads as 1.3", "'/kubeVersionOverride': got number, want string", err)
 }
 
 // TestConfinement: who is privileged, and who is not.
@@ -632,9 +626,7 @@ func TestNetworkPolicies(t *testing.T) {
 				var p networkingv1.NetworkPolicy
 				gputest.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(all["NetworkPolicy/daybreak-"+part].Object, &p))
 				gputest.Equal(t, part, want, p.Spec.Ingress, cmpopts.EquateEmpty())
-				if diff := cmp.Diff([]networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, p.Spec.PolicyTypes); diff != "" {
-					t.Errorf("%s: %s", part, diff)
-				}
+				gputest.Equal(t, part+": policy types", []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, p.Spec.PolicyTypes)
 				if got := p.Spec.PodSelector.MatchLabels["app.kubernetes.io/component"]; got != part {
 					t.Errorf("the policy of %s is for pods of %s", part, got)
 				}

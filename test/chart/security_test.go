@@ -55,9 +55,8 @@ func TestPodSecurity(t *testing.T) {
 
 	enforce("baseline")
 	const want = "run kubectl label --overwrite namespace " + namespace + " pod-security.kubernetes.io/enforce=privileged, or set agent.enabled=false"
-	if _, err := srv.helm("install", "daybreak", dir); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("agents where they would not be admitted: %v, want %q", err, want)
-	}
+	_, err := srv.helm("install", "daybreak", dir)
+	gputest.ErrorHas(t, "agents where they would not be admitted", want, err)
 	if _, err := srv.helm("install", "daybreak", dir, "--dry-run=server", "--set", "agent.enabled=false"); err != nil {
 		t.Errorf("without agents: %v", err)
 	}

@@ -280,9 +280,7 @@ func TestMatches(t *testing.T) {
 		"a terminal that prints on":    {want: "a", got: "a\nb", part: true, matches: true},
 		"a terminal that is too early": {want: "…\nready", got: "a\n", part: true},
 	} {
-		if matches(c.want, c.got, !c.part) != c.matches {
-			t.Errorf("%s: not %v", name, c.matches)
-		}
+		gputest.Equal(t, name, c.matches, matches(c.want, c.got, !c.part))
 	}
 }
 

@@ -87,9 +87,7 @@ func TestInstall(t *testing.T) {
 	pods := w.running(2*time.Minute, names...)
 	w.inspect(w.cards, pods...)
 	for _, p := range pods {
-		if p.Spec.SchedulerName != "daybreak" {
-			t.Errorf("%s was left to scheduler %s", p.Name, p.Spec.SchedulerName)
-		}
+		gputest.Equal(t, p.Name+": scheduler", "daybreak", p.Spec.SchedulerName)
 	}
 	w.noWarnings(names...)
 
@@ -321,9 +319,7 @@ func (w *world) left() {
 		return nil
 	})
 	w.Logf("left after uninstalling: at most %v, and the definition of Device", expected)
-	if out := w.Kubectl("get", "devices", "-o", "name"); out != "" {
-		w.Errorf("left: %s", out)
-	}
+	gputest.Equal(w, "left", "", w.Kubectl("get", "devices", "-o", "name"))
 	w.leftOnNode()
 }
 

@@ -189,9 +189,7 @@ func TestAdmission(t *testing.T) {
 	}
 	for i, name := range names {
 		p := w.Bound(fmt.Sprintf("admitted-%d", i))
-		if got := booked(t, p); got != admitted[name].want {
-			t.Errorf("%s: booked %q, want %q", name, got, admitted[name].want)
-		}
+		gputest.Equal(t, name+": booked", admitted[name].want, booked(t, p))
 		if err := sound(p); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

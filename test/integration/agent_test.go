@@ -301,9 +301,7 @@ func (w *world) agentListing() {
 		w.Errorf("owners %v", owners)
 	}
 	for key, want := range map[string]string{wire.LabelDriver: "3.8.30"} {
-		if d.Labels[key] != want {
-			w.Errorf("label %s is %q", key, d.Labels[key])
-		}
+		gputest.Equal(w, "label "+key, want, d.Labels[key])
 	}
 }
 
@@ -409,9 +407,7 @@ func (w *world) agentVendor() {
 	w.event("Node", node, "AnnotationsNotOurs", wire.AnnotationNodeCards)
 	w.Delete(p.Name)
 	time.Sleep(12 * time.Second) // longer than the time between two writes
-	if got := annotation(); got != theirs {
-		w.Errorf("the vendor's annotation is now %s", got)
-	}
+	gputest.Equal(w, "the vendor's annotation is now", theirs, annotation())
 	w.KubectlAs("simulator", "annotate", "node", node, wire.AnnotationNodeCards+"-")
 	available(2 * 65536)
 }

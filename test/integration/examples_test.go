@@ -49,9 +49,7 @@ func TestExamples(t *testing.T) {
 
 		w.Kubectl("apply", "-f", file)
 		got := w.Bound(want.Name)
-		if got.Spec.NodeName != want.Node {
-			t.Errorf("%s: on node %s, want %s", name, got.Spec.NodeName, want.Node)
-		}
+		gputest.Equal(t, name+": on node", want.Node, got.Spec.NodeName)
 		for key, value := range want.Annotations {
 			if key == wire.AnnotationPredicateTime {
 				if got.Annotations[key] == "" {
@@ -122,9 +120,8 @@ func TestExampleFolders(t *testing.T) {
 		if answer, ok := notApplied[name]; ok {
 			cmd := exec.CommandContext(w.Ctx, bin("kubectl"), "--kubeconfig", w.Kubeconfig("admin"), "apply", "--dry-run=server", "-f", folder)
 			cmd.Dir = root
-			if _, err := machine.Output(cmd); err == nil || !strings.Contains(err.Error(), answer) {
-				t.Errorf("%s: want %q, got %v", folder, answer, err)
-			}
+			_, err := machine.Output(cmd)
+			gputest.ErrorHas(t, folder, answer, err)
 			continue
 		}
 		w.Kubectl("apply", "-f", folder)

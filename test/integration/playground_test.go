@@ -77,12 +77,8 @@ func TestPlaygroundKept(t *testing.T) {
 	p.stop()
 
 	p.start("--data", "kept", "--nodes", "2", "--profile", "c500-pcie")
-	if got := p.shell("kubectl get nodes -o name"); got != "node/metax-1\nnode/metax-2\n" {
-		t.Errorf("nodes are %s", got)
-	}
-	if got := p.shell("kubectl get devices -o name"); got != "device.scheduling.koordinator.sh/metax-1\ndevice.scheduling.koordinator.sh/metax-2\n" {
-		t.Errorf("Devices are %s", got)
-	}
+	gputest.Equal(t, "nodes", "node/metax-1\nnode/metax-2\n", p.shell("kubectl get nodes -o name"))
+	gputest.Equal(t, "Devices", "device.scheduling.koordinator.sh/metax-1\ndevice.scheduling.koordinator.sh/metax-2\n", p.shell("kubectl get devices -o name"))
 	if got := p.shell(`kubectl get device metax-1 -o jsonpath='{.metadata.annotations.daybreak-gpu\.io/links}'`); strings.Contains(got, "M") {
 		t.Errorf("metax-1 has links, as those of the last run: %s", got)
 	}

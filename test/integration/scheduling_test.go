@@ -20,6 +20,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
@@ -187,9 +188,7 @@ func TestPreemption(t *testing.T) {
 	if cards := w.CardsOf(w.Bound("whole")); !slices.Equal(cards, []int{0}) {
 		t.Errorf("the preemptor got card %v, want 0", cards)
 	}
-	if got, want := w.names(), []string{"whole", "younger-0", "younger-1", "younger-2"}; !slices.Equal(got, want) {
-		t.Errorf("left after preemption: %v, want %v", got, want)
-	}
+	gputest.Equal(t, "left after preemption", []string{"whole", "younger-0", "younger-1", "younger-2"}, w.names())
 	w.Eventually("event", time.Minute, func() error {
 		const want = "0/1 nodes are available: 1 has no idle card; preemption: evicting 1 pod of lower priority from metax-1."
 		if said := w.Refusals("whole"); !slices.Contains(said, want) {
@@ -224,9 +223,7 @@ func TestPreemption(t *testing.T) {
 	})
 	w.Create(withPriority(pod("whole", "gpu=1"), "high"))
 	w.Bound("whole")
-	if got, want := w.names(), []string{"older", "whole"}; !slices.Equal(got, want) {
-		t.Errorf("left after preemption with a budget: %v, want %v", got, want)
-	}
+	gputest.Equal(t, "left after preemption with a budget", []string{"older", "whole"}, w.names())
 	w.Audit()
 }
 
@@ -285,9 +282,7 @@ func TestTwoPreemptors(t *testing.T) {
 	w.Create(withPriority(pod("whole-1", "gpu=1"), "high"))
 	w.Bound("whole-0")
 	w.Bound("whole-1")
-	if got, want := w.names(), []string{"small-0", "small-1", "small-2", "whole-0", "whole-1"}; !slices.Equal(got, want) {
-		t.Errorf("left after preemption: %v, want %v", got, want)
-	}
+	gputest.Equal(t, "left after preemption", []string{"small-0", "small-1", "small-2", "whole-0", "whole-1"}, w.names())
 	w.Audit()
 }
 

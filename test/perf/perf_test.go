@@ -63,9 +63,8 @@ func TestPlanProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "plan.yaml")
 			gputest.Must(t, os.WriteFile(file, []byte(tt.text), 0o600))
-			if _, err := loadPlan(file); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("loadPlan() = %v, want %q", err, tt.want)
-			}
+			_, err := loadPlan(file)
+			gputest.ErrorHas(t, "loadPlan()", tt.want, err)
 		})
 	}
 }
@@ -142,9 +141,7 @@ func TestSamples(t *testing.T) {
 			t.Errorf("quantile(%v) = %v, want %v", q.q, got, q.want)
 		}
 	}
-	if got := samples("took_sum{at=\"a\"} 6\ntook_count{at=\"a\"} 3\ntook_sum{at=\"b\"} 9\n").mean("took", "at", "a"); got != 2 {
-		t.Errorf("mean = %v, want 2", got)
-	}
+	gputest.Equal(t, "mean", 2.0, samples("took_sum{at=\"a\"} 6\ntook_count{at=\"a\"} 3\ntook_sum{at=\"b\"} 9\n").mean("took", "at", "a"))
 	gputest.Equal(t, "fewer", map[string]float64{"a": 2.0}, fewer(map[string]float64{"a": 5, "b": 1}, map[string]float64{"a": 3, "b": 1}))
 }
 
@@ -206,9 +203,7 @@ func TestContenders(t *testing.T) {
 		first = append(first, string(c.side)+" "+string(c.limits))
 	}
 	gputest.Equal(t, "first", []string{"daybreak equal", "plain equal", "koordinator equal", "plain own", "koordinator own"}, first)
-	if got := fmt.Sprint(contenders(2, earlier)); got != "[{earlier equal} {daybreak equal} {plain equal}]" {
-		t.Errorf("with an earlier Daybreak: %s", got)
-	}
+	gputest.Equal(t, "with an earlier Daybreak", "[{earlier equal} {daybreak equal} {plain equal}]", fmt.Sprint(contenders(2, earlier)))
 	if got := len(contenders(0)); got != 2 {
 		t.Errorf("%d contenders without peers, want 2", got)
 	}
