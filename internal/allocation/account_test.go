@@ -41,9 +41,8 @@ func TestOurAnnotationIsNotCounted(t *testing.T) {
 	scores, losses := inventory.Tables(plain)
 	tables := make([]string, 2)
 	for i, table := range [][]int64{scores, losses} {
-		if tables[i], err = inventory.EncodeTable(table); err != nil {
-			t.Fatal(err)
-		}
+		tables[i], err = inventory.EncodeTable(table)
+		gputest.Must(t, err)
 	}
 	ours := account(wire.AnnotationNodeCards, text, wire.AnnotationScores, tables[0], wire.AnnotationLosses, tables[1])
 	// And a stale one, of before the pods came, or after some have gone.

@@ -33,9 +33,8 @@ func bind(t testing.TB, n *ledger.Node, pod *corev1.Pod) (annotations map[string
 	}
 	holding, err := n.Commit(offer, HolderOf(pod), &ask.Request)
 	gputest.Must(t, err)
-	if annotations, err = Annotations(n, ask, &holding, decided); err != nil {
-		t.Fatal(err)
-	}
+	annotations, err = Annotations(n, ask, &holding, decided)
+	gputest.Must(t, err)
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}

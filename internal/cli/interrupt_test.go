@@ -51,9 +51,8 @@ func start(t *testing.T, name string) program {
 // line waits for the next line.
 func (p program) line(t *testing.T) {
 	t.Helper()
-	if _, err := p.out.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.out.ReadString('\n')
+	gputest.Must(t, err)
 }
 
 func (p program) signal(t *testing.T, sig os.Signal) {

@@ -254,9 +254,8 @@ func TestReadFolders(t *testing.T) {
 	gputest.Must(t, err)
 	gputest.Equal(t, "read", want, namesOf(objects))
 	want.Pods = append(want.Pods, "default/p2")
-	if objects, err = ReadFilesBelow([]string{"cluster"}, nil); err != nil {
-		t.Fatal(err)
-	}
+	objects, err = ReadFilesBelow([]string{"cluster"}, nil)
+	gputest.Must(t, err)
 	gputest.Equal(t, "read with the folders below", want, namesOf(objects))
 }
 

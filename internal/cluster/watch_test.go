@@ -36,9 +36,8 @@ func TestWatcher(t *testing.T) {
 	gputest.Equal(t, "at first", want, <-shown)
 	pod := gputest.MakePod("new").App("sgpu: 1").Obj()
 	pod.Namespace = "a"
-	if _, err := f.typed.CoreV1().Pods("a").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.typed.CoreV1().Pods("a").Create(ctx, pod, metav1.CreateOptions{})
+	gputest.Must(t, err)
 	gputest.Must(t, f.dynamic.Resource(devices).Delete(ctx, "n2", metav1.DeleteOptions{}))
 	want = names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"a/new", "a/p1"}}
 	timeout := time.After(30 * time.Second)

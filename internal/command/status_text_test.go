@@ -148,9 +148,8 @@ func TestFollow(t *testing.T) {
 	see := func(s cluster.Sight) []string {
 		t.Helper()
 		f.seen = s
-		if _, err := f.look(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.look()
+		gputest.Must(t, err)
 		return f.text()(80, 24)
 	}
 	lines := see(cluster.Sight{Objects: objects, Answered: now.Add(-time.Second)})

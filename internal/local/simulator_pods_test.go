@@ -90,9 +90,8 @@ func (k *kubelet) change(f func(*corev1.Pod)) {
 	k.Helper()
 	pod := k.get()
 	f(pod)
-	if _, err := k.s.client.CoreV1().Pods("default").Update(context.Background(), pod, metav1.UpdateOptions{}); err != nil {
-		k.Fatal(err)
-	}
+	_, err := k.s.client.CoreV1().Pods("default").Update(context.Background(), pod, metav1.UpdateOptions{})
+	gputest.Must(k, err)
 }
 
 // startedAgo makes the containers look as if they had been started earlier.
@@ -368,9 +367,8 @@ func TestKeepNode(t *testing.T) {
 	if err := s.keep(t.Context(), n); err != nil {
 		t.Errorf("a Node that is gone: %v", err)
 	}
-	if _, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "second"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "second"}}, metav1.CreateOptions{})
+	gputest.Must(t, err)
 	got = keep()
 	if q := got.Status.Allocatable[wire.ResourceSGPU]; got.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak || got.Labels[wire.LabelSimulated] != "true" || q.Value() != 128 || len(got.Status.Conditions) == 0 {
 		t.Errorf("registered again as %+v", got)

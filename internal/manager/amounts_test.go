@@ -304,9 +304,8 @@ func (w *amountsWorld) booked(account *ledger.Node, offer ledger.Offer, r *gpu.P
 	}
 	peak := life(h, shares, map[string]int{})
 	after := account.Clone()
-	if _, err := after.Commit(offer, "default/p", r); err != nil {
-		w.Fatal(err)
-	}
+	_, err := after.Commit(offer, "default/p", r)
+	gputest.Must(w, err)
 	var sum ledger.Amounts
 	for c := range h.Cards().All() {
 		before, now := account.Now().Usage[c], after.Now().Usage[c]

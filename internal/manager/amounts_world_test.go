@@ -100,9 +100,8 @@ func (w *amountsWorld) fill() {
 				continue
 			}
 			if offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
-				if _, err := n.Commit(offer, ledger.Holder(fmt.Sprintf("default/filler-%d-%d", i, j)), &ask.Request); err != nil {
-					w.Fatal(err)
-				}
+				_, err := n.Commit(offer, ledger.Holder(fmt.Sprintf("default/filler-%d-%d", i, j)), &ask.Request)
+				gputest.Must(w, err)
 			}
 		}
 	}

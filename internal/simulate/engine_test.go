@@ -187,15 +187,14 @@ func TestMixesAreWhole(t *testing.T) {
 func TestStudyProgress(t *testing.T) {
 	o := small()
 	calls, last := 0, int64(0)
-	if _, err := runStudy(t.Context(), &o, func(done, total int64) {
+	_, err := runStudy(t.Context(), &o, func(done, total int64) {
 		if total != 6000 || done <= last || done > total {
 			t.Errorf("%d of %d after %d", done, total, last)
 		}
 		calls++
 		last = done
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	gputest.Must(t, err)
 	if last != 6000 || calls != 20 {
 		t.Errorf("%d calls up to %d, want 20 up to 6000", calls, last)
 	}

@@ -36,9 +36,8 @@ func costs() map[string]cost.Case {
 		add := func(name string, bounds cost.Bounds, build func(size int) *corev1.Pod, look func(s *cluster.Snapshot, pod *corev1.Pod) any) {
 			cases[name+"/"+pod.Name] = cost.Case{Size: pod.Stored(), Bounds: bounds, Make: func(tb testing.TB, size int) cost.Work {
 				object := build(size)
-				if _, err := request.Trim(object); err != nil {
-					tb.Fatal(err)
-				}
+				_, err := request.Trim(object)
+				gputest.Must(tb, err)
 				objects := servers(tb)
 				objects.Pods = append(objects.Pods, object)
 				return cost.Work{Object: build(size), Do: func() int {

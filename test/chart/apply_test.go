@@ -72,9 +72,8 @@ func TestApply(t *testing.T) {
 	gputest.ErrorHas(t, "a second installation", "already installed in namespace "+namespace, err)
 
 	before := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", "jsonpath={.metadata.uid}")
-	if _, err := onCluster("uninstall", "daybreak", "--wait"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = onCluster("uninstall", "daybreak", "--wait")
+	gputest.Must(t, err)
 	if after := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", "jsonpath={.metadata.uid}"); after != before {
 		t.Error("the definition of Device went with the chart, and all Devices with it")
 	}
@@ -111,9 +110,8 @@ func TestCertificates(t *testing.T) {
 	step("install", "daybreak", dir, "--create-namespace")
 	s := keeps("after an installation", "")
 	s.Data = map[string][]byte{"tls.key": []byte("manager's")}
-	if _, err := secrets.Update(ctx, s, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
+	gputest.Must(t, err)
 	step("upgrade", "daybreak", dir, "--set", "manager.replicas=3")
 	keeps("after an upgrade", "manager's")
 	step("rollback", "daybreak", "1")

@@ -73,14 +73,12 @@ func TestRuntimeIsAskedRegularly(t *testing.T) {
 	conn, c, err := dialRuntime(&s.cfg)
 	gputest.Must(t, err)
 	defer conn.Close()
-	if _, err := c.current(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.current(t.Context())
+	gputest.Must(t, err)
 	s.locked(func() { s.asked = 0 })
 	for range 10 {
-		if _, err := c.current(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.current(t.Context())
+		gputest.Must(t, err)
 	}
 	s.mu.Lock()
 	asked := s.asked

@@ -182,9 +182,8 @@ func TestFinderCompletes(t *testing.T) {
 	gputest.Equal(t, "cards", want, s.Cards)
 
 	bus.cards = onBus(4)[1:] // card 0 is gone, card 3 is new
-	if s, err = f.Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s, err = f.Look(t.Context())
+	gputest.Must(t, err)
 	gone, appeared := s.Cards[0], s.Cards[3]
 	if !gone.Unavailable() || gone.UUID != "GPU-0" || gone.Vitals.Reason != "it is gone from the PCI bus" {
 		t.Errorf("the card that is gone: %+v", gone)

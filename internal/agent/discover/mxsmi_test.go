@@ -109,9 +109,8 @@ func TestMXSMIDetails(t *testing.T) {
 		t.Errorf("card 7 is %+v", c)
 	}
 
-	if s, err = sampled(t, "2.2.8-8xC500", nil).Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s, err = sampled(t, "2.2.8-8xC500", nil).Look(t.Context())
+	gputest.Must(t, err)
 	wantECC := &ECC{SRAMCorrectable: 3, DRAMCorrectable: 2, DRAMUncorrectable: 1, RetiredPages: 4}
 	gputest.Equal(t, "ecc of card 5", wantECC, s.Cards[5].Vitals.ECC)
 	if c := s.Cards[7]; *c.Figures.PowerMilliwatt != 67500 || *c.Figures.MemoryUsedKiB != 845824 {

@@ -75,9 +75,8 @@ func newBench(t testing.TB) *bench {
 		recorder: events.NewFakeRecorder(1000), registry: prometheus.NewPedanticRegistry(),
 	}
 	var err error
-	if b.auditor, err = newAuditor(b.recorder, Options{Source: b.store, Metrics: b.registry, Clock: b.clock, Interval: DefaultInterval}); err != nil {
-		t.Fatal(err)
-	}
+	b.auditor, err = newAuditor(b.recorder, Options{Source: b.store, Metrics: b.registry, Clock: b.clock, Interval: DefaultInterval})
+	gputest.Must(t, err)
 	return b
 }
 

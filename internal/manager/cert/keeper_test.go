@@ -113,9 +113,8 @@ func (o *office) putSecret(data map[string][]byte) {
 	o.Helper()
 	s := o.secret()
 	s.Data = data
-	if _, err := o.client.CoreV1().Secrets(namespace).Update(o.Context(), s, metav1.UpdateOptions{}); err != nil {
-		o.Fatal(err)
-	}
+	_, err := o.client.CoreV1().Secrets(namespace).Update(o.Context(), s, metav1.UpdateOptions{})
+	gputest.Must(o, err)
 }
 
 func (o *office) deleteSecret() {
@@ -268,9 +267,8 @@ func TestOverwrittenBundle(t *testing.T) {
 	c, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), configuration, metav1.GetOptions{})
 	gputest.Must(t, err)
 	c.Webhooks[1].ClientConfig.CABundle = []byte("garbage")
-	if _, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(t.Context(), c, metav1.UpdateOptions{})
+	gputest.Must(t, err)
 	o.step(k)
 	o.works(k)
 }

@@ -95,9 +95,8 @@ func TestServeHangs(t *testing.T) {
 			go func() {
 				end <- serve(t.Context(), in, nopCloser{io.Discard}, sessionOf(l))
 			}()
-			if _, err := io.WriteString(feed, calls); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.WriteString(feed, calls)
+			gputest.Must(t, err)
 			<-entered
 			select {
 			case <-entered:
@@ -143,9 +142,8 @@ func TestRestarts(t *testing.T) {
 	step := func(refresh bool, after time.Duration, wantStarts, wantRestarts int) {
 		t.Helper()
 		now = now.Add(after)
-		if _, err := call(s.Look, refresh); err != nil {
-			t.Fatal(err)
-		}
+		_, err := call(s.Look, refresh)
+		gputest.Must(t, err)
 		if starts != wantStarts || restarts != wantRestarts {
 			t.Errorf("started %d and again %d times, want %d and %d", starts, restarts, wantStarts, wantRestarts)
 		}
