@@ -78,7 +78,7 @@ func TestSplitBrain(t *testing.T) {
 	}})
 	const pods = 100
 	for i := range pods {
-		w.Must(w.pods.create(w.Ctx, newPod(fmt.Sprintf("split-%03d", i), container(amounts{"sgpu": 1, "vcore": 25, "vmemory": 16}))))
+		w.Must(w.pods.create(w.Ctx, newPod(fmt.Sprintf("split-%03d", i), sliceOf(25, 16))))
 	}
 	w.Eventually("Bindings in flight", time.Minute, func() error {
 		if held.Load() < 20 {

@@ -15,8 +15,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/daybreak-gpu/daybreak/test/deployed"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(deployed.Main(m, "make compat builds servers of other versions and tests with them", envBin, envServers))
+	os.Exit(harness.Main(m, "make compat builds servers of other versions and tests with them", envBin, envServers))
 }
 
 // bin returns the path of a binary of the tree.

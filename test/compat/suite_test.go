@@ -313,7 +313,7 @@ func (s *suite) cleanUp() {
 		for _, m := range s.Machines {
 			left = append(left, m.CheckLeaks(objects)...)
 		}
-		return deployed.Problems(left)
+		return harness.Problems(left)
 	})
 	if err != nil {
 		list = append(list, err.Error())
@@ -326,7 +326,7 @@ func (s *suite) cleanUp() {
 	denied = slices.DeleteFunc(denied, func(line string) bool { return strings.Contains(line, "fieldManager="+harness.ForgerName) })
 	list = append(append(append(list, denied...), s.TakeFaults()...), s.Audit()...)
 	s.result.audit = "clean"
-	if err := deployed.Problems(list); err != nil {
+	if err := harness.Problems(list); err != nil {
 		s.result.audit = "findings"
 		s.Fatal(err)
 	}

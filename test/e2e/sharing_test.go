@@ -7,10 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // pod returns a pod with one container and the given limits, "resource=amount".
@@ -22,14 +22,10 @@ func pod(name string, limits ...string) *corev1.Pod {
 }
 
 func container(name string, limits ...string) corev1.Container {
-	list := corev1.ResourceList{}
-	for _, l := range limits {
-		key, value, _ := strings.Cut(l, "=")
-		list[corev1.ResourceName("metax-tech.com/"+key)] = resource.MustParse(value)
-	}
 	return corev1.Container{
 		Name: name, Image: "ubuntu:22.04", ImagePullPolicy: corev1.PullIfNotPresent,
-		Command: []string{"sleep", "infinity"}, Resources: corev1.ResourceRequirements{Limits: list},
+		Command:   []string{"sleep", "infinity"},
+		Resources: corev1.ResourceRequirements{Limits: gputest.MakeResources(strings.ReplaceAll(strings.Join(limits, ", "), "=", ": "))},
 	}
 }
 

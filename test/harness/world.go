@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -107,6 +108,29 @@ func (w *World) AtEnd(do func()) {
 		<-w.Ctx.Done()
 		do()
 	})
+}
+
+// Main runs the tests of a package if what make sets is set, and otherwise reports what
+// to run. It returns the exit code.
+func Main(m *testing.M, otherwise string, variables ...string) int {
+	for _, name := range variables {
+		if os.Getenv(name) == "" {
+			fmt.Fprintln(os.Stderr, "nothing was tested:", otherwise)
+			return 0
+		}
+	}
+	return m.Run()
+}
+
+// Problems makes one error of what is wrong.
+func Problems(list []string) error {
+	if len(list) == 0 {
+		return nil
+	}
+	slices.Sort(list)
+	list = slices.Compact(list)
+	const most = 20
+	return fmt.Errorf("%d things are wrong:\n  %s", len(list), strings.Join(list[:min(most, len(list))], "\n  "))
 }
 
 // Part returns the world for a part of the test.

@@ -18,6 +18,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 // admitted are pods that are let in, and what is then booked for each: by
@@ -148,14 +149,8 @@ func lord(b *gputest.PodBuilder) *gputest.PodBuilder {
 
 // runnable makes a pod of the table one that the API server takes.
 func runnable(b *gputest.PodBuilder, name string) *corev1.Pod {
-	p := b.Obj().DeepCopy()
+	p := harness.Runnable(b, 0)
 	p.Name = name
-	p.Spec.TerminationGracePeriodSeconds = new(int64(0))
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			list[i].Image = "none"
-		}
-	}
 	return p
 }
 

@@ -16,8 +16,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
@@ -88,18 +86,7 @@ func newOwnWorld(t testing.TB, cfg local.Config) *world {
 
 // pod returns a pod with one container and the given limits, "resource=amount".
 func pod(name string, limits ...string) *corev1.Pod {
-	list := corev1.ResourceList{}
-	for _, l := range limits {
-		key, value, _ := strings.Cut(l, "=")
-		list[corev1.ResourceName("metax-tech.com/"+key)] = resource.MustParse(value)
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec: corev1.PodSpec{
-			TerminationGracePeriodSeconds: new(int64(0)),
-			Containers:                    []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Limits: list}}},
-		},
-	}
+	return harness.PodFor(name, "", strings.ReplaceAll(strings.Join(limits, ", "), "=", ": "))
 }
 
 // readJSON reads a golden file.

@@ -21,6 +21,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -117,12 +118,7 @@ func order(name string, number int) *corev1.Pod {
 	default:
 		b.App("sgpu: 1, vcore: 5, vmemory: 3")
 	}
-	pod := b.Obj()
-	pod.Spec.TerminationGracePeriodSeconds = new(int64(5))
-	for i := range pod.Spec.Containers {
-		pod.Spec.Containers[i].Image = "none"
-	}
-	return pod
+	return harness.Runnable(b, 5)
 }
 
 // create creates a pod, which no version may reject. As its owner would, it tries

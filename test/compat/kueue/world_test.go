@@ -49,13 +49,7 @@ const (
 	patience = 5 * time.Minute
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(envBin) == "" {
-		fmt.Fprintln(os.Stderr, "test/compat/kueue: nothing was tested; make compat-kueue builds Kueue")
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(harness.Main(m, "make compat-kueue builds Kueue", envBin)) }
 
 func bin(name string) string { return filepath.Join(os.Getenv(envBin), name) }
 
