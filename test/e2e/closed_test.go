@@ -115,7 +115,7 @@ func TestSecondAgent(t *testing.T) {
 // deviceVersion is the version of the Device.
 func (w *world) deviceVersion() string {
 	w.Helper()
-	d, err := w.device()
+	d, err := w.Device(nodeName)
 	w.Must(err)
 	return d.ResourceVersion
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -27,6 +28,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
@@ -276,6 +278,34 @@ func (w *World) Devices(config *rest.Config) dynamic.ResourceInterface {
 	client, err := dynamic.NewForConfig(config)
 	w.Must(err)
 	return client.Resource(v1alpha1.GroupVersion.WithResource("devices"))
+}
+
+// Device returns the Device of a node.
+func (w *World) Device(node string) (*v1alpha1.Device, error) {
+	w.Helper()
+	object, err := w.Devices(w.REST()).Get(w.Ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return wire.DeviceOf(object)
+}
+
+// PatchDevice applies a JSON patch to the Device of a node.
+func (w *World) PatchDevice(node, patch string) {
+	w.Helper()
+	_, err := w.Devices(w.REST()).Patch(w.Ctx, node, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	w.Must(err)
+}
+
+// ServedBy waits until a Node names who serves it; empty if no part of Daybreak does.
+func (w *World) ServedBy(node, who string) {
+	w.Helper()
+	w.Eventually("the node is served by "+who, 2*time.Minute, func() error {
+		if by := w.Node(node).Annotations[wire.AnnotationServedBy]; by != who {
+			return fmt.Errorf("it is served by %q", by)
+		}
+		return nil
+	})
 }
 
 // DryRun is for writes that only admission sees.

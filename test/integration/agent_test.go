@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
@@ -55,13 +55,10 @@ func (w *world) agent(node string, env []string, args ...string) *agentNode {
 // device returns the node's Device, nil if there is none.
 func (w *world) device(node string) *v1alpha1.Device {
 	w.Helper()
-	client, err := dynamic.NewForConfig(w.REST())
-	w.Must(err)
-	object, err := client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Get(w.Ctx, node, metav1.GetOptions{})
-	if err != nil {
+	d, err := w.Device(node)
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	d, err := wire.DeviceOf(object)
 	w.Must(err)
 	return d
 }

@@ -18,9 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/harness"
@@ -195,14 +193,6 @@ func (w managed) wantEvent(node, reason string, texts ...string) {
 		}
 		return fmt.Errorf("events: %q", seen)
 	})
-}
-
-func (w managed) patchDevice(name, patch string) {
-	w.Helper()
-	client, err := dynamic.NewForConfig(w.REST())
-	w.Must(err)
-	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Patch(w.Ctx, name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	w.Must(err)
 }
 
 // kubelet writes the node's status as a kubelet does: a strategic merge patch.

@@ -20,9 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
@@ -199,14 +197,9 @@ func widestLine(text string) int {
 // sicken makes a card unhealthy, as an agent would.
 func (w *world) sicken(node string, card int) {
 	w.Helper()
-	client, err := dynamic.NewForConfig(w.REST())
-	w.Must(err)
-	devices := client.Resource(v1alpha1.GroupVersion.WithResource("devices"))
 	patch := `[{"op":"replace","path":"/spec/devices/3/health","value":false},` +
 		`{"op":"replace","path":"/spec/devices/3/conditions","value":[{"type":"Healthy","status":"False","reason":"UncorrectableECC","message":"two errors","lastTransitionTime":"2026-03-15T10:00:00Z"}]}]`
-	patch = strings.ReplaceAll(patch, "/3/", "/"+string(rune('0'+card))+"/")
-	_, err = devices.Patch(w.Ctx, node, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	w.Must(err)
+	w.PatchDevice(node, strings.ReplaceAll(patch, "/3/", "/"+string(rune('0'+card))+"/"))
 }
 
 // TestStatusWatch: a change shows up as a new block, also after the API server hung

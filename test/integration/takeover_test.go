@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -294,9 +293,7 @@ func (w *world) koordDevice(node string, cards []string) {
 	}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
 	w.Must(err)
-	client, err := dynamic.NewForConfig(w.REST())
-	w.Must(err)
-	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Create(w.Ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{FieldManager: "koordlet"})
+	_, err = w.Devices(w.REST()).Create(w.Ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{FieldManager: "koordlet"})
 	w.Must(err)
 }
 
