@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
@@ -52,26 +51,15 @@ func newPods(w *world) *pods {
 
 // watch follows all pods until the world ends.
 func (p *pods) watch() {
-	w := p.world
-	list := cache.NewListWatchFromClient(w.Client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
-	put := func(obj any) {
-		pod := machine.PodIn(obj)
+	machine.WatchPods(p.world.Ctx, p.world.Client, namespace, fields.Everything(), func(pod *corev1.Pod) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.latest[pod.Name] = pod
-	}
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: list, ObjectType: &corev1.Pod{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: put, UpdateFunc: func(_, obj any) { put(obj) },
-			DeleteFunc: func(obj any) {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				delete(p.latest, machine.PodIn(obj).Name)
-			},
-		},
+	}, func(pod *corev1.Pod) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.latest, pod.Name)
 	})
-	controller.Run(w.Ctx.Done())
 }
 
 // seen returns the pod as the watch shows it, nil if it does not.

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
@@ -70,9 +69,7 @@ func newLoad(w *world) *load {
 
 // watch follows the pods until the world ends. Nothing that runs may fail.
 func (l *load) watch() {
-	list := cache.NewListWatchFromClient(l.world.Client.CoreV1().RESTClient(), "pods", metav1.NamespaceDefault, fields.Everything())
-	put := func(obj any) {
-		pod := machine.PodIn(obj)
+	machine.WatchPods(l.world.Ctx, l.world.Client, metav1.NamespaceDefault, fields.Everything(), func(pod *corev1.Pod) {
 		l.mu.Lock()
 		before := l.seen[pod.Name]
 		l.seen[pod.Name] = pod
@@ -80,19 +77,11 @@ func (l *load) watch() {
 		if pod.Status.Phase == corev1.PodFailed && (before == nil || before.Status.Phase != corev1.PodFailed) {
 			l.world.Fault("pod %s failed on %s: %s %s", pod.Name, pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
 		}
-	}
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: list, ObjectType: &corev1.Pod{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: put, UpdateFunc: func(_, obj any) { put(obj) },
-			DeleteFunc: func(obj any) {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				delete(l.seen, machine.PodIn(obj).Name)
-			},
-		},
+	}, func(pod *corev1.Pod) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.seen, pod.Name)
 	})
-	controller.Run(l.world.Ctx.Done())
 }
 
 // order returns the pod of a number: both dialects, slices and whole cards.
