@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -236,5 +235,3 @@ func (w *world) empty(limit time.Duration) error {
 		return harness.Problems(list)
 	})
 }
-
-var errNoSeries = errors.New("no such series")

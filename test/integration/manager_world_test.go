@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/harness"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // managed is a world with nodes whose kubelets know of slices only, for
@@ -49,13 +49,7 @@ func (r *running) metric(series string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), series+" "); ok {
-			return strconv.ParseFloat(rest, 64)
-		}
-	}
-	return 0, fmt.Errorf("no series %s", series)
+	return machine.Metrics(text).Value(series)
 }
 
 // get reads a page. kube-scheduler's certificate is its own.

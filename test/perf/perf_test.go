@@ -126,8 +126,8 @@ plain_value 3.5
 
 func TestSamples(t *testing.T) {
 	s := samples(page)
-	gputest.Equal(t, "calls", map[string]float64{"POST pods/binding": 12, "POST events": 9}, s.calls())
-	if got := s.sum("plain_value"); got != 3.5 {
+	gputest.Equal(t, "calls", map[string]float64{"POST pods/binding": 12, "POST events": 9}, calls(s))
+	if got := s.Sum("plain_value"); got != 3.5 {
 		t.Errorf("sum = %v, want 3.5", got)
 	}
 	before := samples("cycle_bucket{le=\"0.001\"} 50\ncycle_bucket{le=\"0.002\"} 50\ncycle_bucket{le=\"0.004\"} 50\ncycle_bucket{le=\"+Inf\"} 50\n")
@@ -137,11 +137,11 @@ func TestSamples(t *testing.T) {
 	}{
 		{0.5, 0.001, ""}, {0.7, 0.0015, ""}, {0.95, 0.003, ""}, {0.4, 0.0015, before}, {0.99, 0, s},
 	} {
-		if got := s.quantile(q.q, "cycle", q.before); math.Abs(got-q.want) > 1e-9 {
+		if got := s.Quantile(q.q, "cycle", q.before); math.Abs(got-q.want) > 1e-9 {
 			t.Errorf("quantile(%v) = %v, want %v", q.q, got, q.want)
 		}
 	}
-	gputest.Equal(t, "mean", 2.0, samples("took_sum{at=\"a\"} 6\ntook_count{at=\"a\"} 3\ntook_sum{at=\"b\"} 9\n").mean("took", "at", "a"))
+	gputest.Equal(t, "mean", 2.0, samples("took_sum{at=\"a\"} 6\ntook_count{at=\"a\"} 3\ntook_sum{at=\"b\"} 9\n").Mean("took", "at", "a"))
 	gputest.Equal(t, "fewer", map[string]float64{"a": 2.0}, fewer(map[string]float64{"a": 5, "b": 1}, map[string]float64{"a": 3, "b": 1}))
 }
 
