@@ -31,9 +31,7 @@ func TestNothingChanges(t *testing.T) {
 	if s.seen.device.ResourceVersion != before.ResourceVersion {
 		t.Error("the Device was written")
 	}
-	if err := s.agent.Ready(); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, s.agent.Ready())
 }
 
 func TestCardFails(t *testing.T) {

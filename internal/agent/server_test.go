@@ -61,9 +61,7 @@ func TestDriverHangs(t *testing.T) {
 	close(source.block)
 	stop()
 	for range 2 {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, <-done)
 	}
 	s.want("0=a")
 }
@@ -196,7 +194,5 @@ func TestServeTLS(t *testing.T) {
 		gputest.Equal(t, url+": status", want, status)
 	}
 	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-done)
 }

@@ -166,9 +166,7 @@ func TestServerTooOld(t *testing.T) {
 			_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"uid":"u1"}}`))
 		case "POST /api/v1/namespaces/daybreak-system/events":
 			var e corev1.Event
-			if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
-				t.Error(err)
-			}
+			gputest.Check(t, json.NewDecoder(r.Body).Decode(&e))
 			events = append(events, e)
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(e)

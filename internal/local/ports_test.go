@@ -19,9 +19,7 @@ func TestFreePorts(t *testing.T) {
 	for range askers {
 		go func() {
 			ports, err := FreePorts(t.Context(), each)
-			if err != nil {
-				t.Error(err)
-			}
+			gputest.Check(t, err)
 			found <- ports
 		}()
 	}
@@ -69,9 +67,7 @@ func TestClaimTaken(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the mark of a port that is taken stays: %v", err)
 	}
-	if err := mark.Close(); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, mark.Close())
 }
 
 func TestFreePortsGivenUp(t *testing.T) {

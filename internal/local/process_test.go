@@ -37,9 +37,7 @@ func TestSupervise(t *testing.T) {
 		t.Errorf("the file of its id has %q (%v), want %d", text, err, p.PID())
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-ended)
 	p.Kill()
 	if _, err := os.Stat(filepath.Join(c.Dir, "part.pid")); err == nil {
 		t.Error("the file of its id stays")

@@ -87,9 +87,7 @@ func TestReportOfRealRuns(t *testing.T) {
 	gputest.Must(t, err)
 	r := churnReport(&s)
 	for _, output := range []string{"html", "json"} {
-		if err := r.write(io.Discard, output, s); err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, r.write(io.Discard, output, s))
 	}
 	// Three shapes have zones smaller than a server; all have waits.
 	if got, want := len(r.Figures), len(mixes)*(3+6); got != want {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // endContainer kills the first process of a pod's first container.
@@ -182,9 +183,7 @@ func TestAgentUpgraded(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.Stop()
 		time.Sleep(10 * time.Second)
-		if err := c.Start(); err != nil {
-			w.Error(err)
-		}
+		gputest.Check(w, c.Start())
 		time.Sleep(2 * time.Second)
 		stop()
 	}()

@@ -15,6 +15,14 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// Check reports the error, if there is one, and lets the test go on.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // Equal reports how what the test got differs from what it wants.
 func Equal(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	t.Helper()

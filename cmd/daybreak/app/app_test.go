@@ -235,9 +235,7 @@ func TestMan(t *testing.T) {
 	gputest.Must(t, root.Execute())
 	for name, text := range texts {
 		page, err := os.ReadFile(filepath.Join(dir, name+".1"))
-		if err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, err)
 		plain := strings.ReplaceAll(string(page), `\e`, `\`)
 		for line := range strings.Lines(text) {
 			if line = strings.TrimSuffix(line, "\n"); !strings.Contains(plain, line) {

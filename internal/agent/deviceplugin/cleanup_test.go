@@ -101,9 +101,7 @@ func TestCleanupWithoutDriver(t *testing.T) {
 	s := newScene(t, gpu.ModeNative)
 	s.stop()
 	s.node.Cards = nil
-	if err := s.cleanup(errors.New("no library")); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, s.cleanup(errors.New("no library")))
 	if _, err := os.Stat(s.cfg.State); !os.IsNotExist(err) {
 		t.Errorf("state folder: %v", err)
 	}

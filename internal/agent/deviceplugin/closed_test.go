@@ -87,9 +87,7 @@ func TestMissingDevices(t *testing.T) {
 	}{
 		"the control device": {func(s *scene) { s.host.remove("/dev/mxcd") }, "/dev/mxcd: file does not exist", "/dev/mxcd: file does not exist"},
 		"the device of a card": {func(s *scene) {
-			if err := os.RemoveAll(filepath.Join(s.host.sysfs, "devices", "pci0000:00", "0000:01:00.0", "drm", "card0")); err != nil {
-				s.Error(err)
-			}
+			gputest.Check(s, os.RemoveAll(filepath.Join(s.host.sysfs, "devices", "pci0000:00", "0000:01:00.0", "drm", "card0")))
 		}, "is the driver loaded?", ""},
 		"the driver of slices": {func(s *scene) {
 			s.host.write(s.T, filepath.Join(s.host.procfs, "devices"), "Character devices:\n  1 mem\n")

@@ -58,9 +58,7 @@ func TestDevicesByNumber(t *testing.T) {
 		"sysfs has no such card": {share: share{Card: "GPU-z"}, wantErr: "is no PCI address"},
 		"sysfs has no device of the card": {
 			share: whole, prepare: func(h *fakeHost) {
-				if err := os.RemoveAll(filepath.Join(h.sysfs, "devices", "pci0000:00", "0000:02:00.0", "drm", "renderD129")); err != nil {
-					t.Error(err)
-				}
+				gputest.Check(t, os.RemoveAll(filepath.Join(h.sysfs, "devices", "pci0000:00", "0000:02:00.0", "drm", "renderD129")))
 			}, wantErr: "is the driver loaded?",
 		},
 	}

@@ -183,9 +183,7 @@ func TestManyAtOnce(t *testing.T) {
 		go func() { done <- s.begin(slice, token(wire.ResourceSGPU, i)) }()
 	}
 	for range n {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, <-done)
 	}
 	for _, r := range s.records() {
 		gputest.Equal(t, r.Pod+" has card", want[r.Pod], string(r.Shares[0].Card))

@@ -43,10 +43,7 @@ func (s *store) node(name string) {
 	s.objects.Nodes = append(s.objects.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}}})
 	d := &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for i := range 2 {
-		d.Spec.Devices = append(d.Spec.Devices, v1alpha1.DeviceInfo{
-			Type: v1alpha1.DeviceTypeGPU, UUID: fmt.Sprintf("GPU-%s-%d", name, i), Minor: new(int32(i)), Health: true,
-			Resources: corev1.ResourceList{wire.KoordMemory: resource.MustParse("64Gi")},
-		})
+		d.Spec.Devices = append(d.Spec.Devices, gputest.CardInfo(fmt.Sprintf("GPU-%s-%d", name, i), int32(i)))
 	}
 	s.objects.Devices[name] = cluster.Device{Device: d}
 }
@@ -327,7 +324,5 @@ func TestStart(t *testing.T) {
 		t.Errorf("event %q", event)
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-ended)
 }

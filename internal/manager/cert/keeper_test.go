@@ -386,9 +386,7 @@ func TestStart(t *testing.T) {
 		return !serving(t, k).Leaf.Equal(first)
 	})
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-ended)
 }
 
 func TestNew(t *testing.T) {

@@ -175,9 +175,7 @@ daybreak_manager_admission_requests_total{result="error"} 1
 daybreak_manager_admission_requests_total{result="refused"} 1
 daybreak_manager_admission_requests_total{result="untouched"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_admission_requests_total"); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_admission_requests_total"))
 	if n := testutil.CollectAndCount(registry, "daybreak_manager_admission_duration_seconds"); n != 1 {
 		t.Errorf("%d histograms", n)
 	}

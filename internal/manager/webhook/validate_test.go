@@ -102,9 +102,7 @@ daybreak_manager_policy_requests_total{result="allowed"} 3
 daybreak_manager_policy_requests_total{result="denied"} 6
 daybreak_manager_policy_requests_total{result="error"} 2
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_policy_requests_total"); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_policy_requests_total"))
 }
 
 // TestQuotaPolicyAgrees: whatever a pod asks for, the policy of quotas denies none

@@ -50,9 +50,7 @@ func wantEnd(t *testing.T, end <-chan error) {
 	t.Helper()
 	select {
 	case err := <-end:
-		if err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, err)
 	case <-time.After(20 * time.Second):
 		t.Error("it goes on although its input has ended")
 	}

@@ -269,9 +269,7 @@ func TestReconcileBadInventory(t *testing.T) {
 # TYPE daybreak_manager_nodes_with_bad_inventory gauge
 daybreak_manager_nodes_with_bad_inventory 1
 `
-	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(want), "daybreak_manager_nodes_with_bad_inventory"); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, testutil.GatherAndCompare(b.registry, strings.NewReader(want), "daybreak_manager_nodes_with_bad_inventory"))
 }
 
 // TestReconcileFlapping: a node whose card comes and goes is written to a few
@@ -424,9 +422,7 @@ daybreak_manager_node_patches_total{result="failed"} 0
 # TYPE daybreak_manager_nodes_with_bad_inventory gauge
 daybreak_manager_nodes_with_bad_inventory 0
 `
-	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(want)); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, testutil.GatherAndCompare(b.registry, strings.NewReader(want)))
 	if problems, err := testutil.GatherAndLint(b.registry); err != nil || len(problems) > 0 {
 		t.Errorf("names and help texts: %v %v", problems, err)
 	}
