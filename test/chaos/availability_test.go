@@ -80,12 +80,7 @@ func TestSplitBrain(t *testing.T) {
 	for i := range pods {
 		w.Must(w.pods.create(w.Ctx, newPod(fmt.Sprintf("split-%03d", i), sliceOf(25, 16))))
 	}
-	w.Eventually("Bindings in flight", time.Minute, func() error {
-		if held.Load() < 20 {
-			return fmt.Errorf("%d", held.Load())
-		}
-		return nil
-	})
+	w.AtLeast("Bindings in flight", 20, &held)
 	exits := old.exits.Load()
 	old.turn.Lock()
 	w.Must(old.process.Signal(syscall.SIGSTOP))

@@ -83,13 +83,7 @@ func TestContainerRestarts(t *testing.T) {
 	w.Must(err)
 	slice := h.ours()[0]
 	w.Must(w.endContainer(before))
-	w.Eventually("the container is started again", time.Minute, func() error {
-		p := w.running(time.Minute, "restarts")[0]
-		if p.Status.ContainerStatuses[0].RestartCount == 0 {
-			return fmt.Errorf("not restarted: %+v", p.Status.ContainerStatuses[0])
-		}
-		return nil
-	})
+	w.restarted("restarts")
 	w.inspect(c, w.running(time.Minute, "restarts")...)
 	if h, err = c.hardware(); err != nil || len(h.ours()) != 1 || h.ours()[0] != slice {
 		t.Errorf("the slice was %+v, slices are %+v now (%v)", slice, h.slices, err)

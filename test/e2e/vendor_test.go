@@ -105,13 +105,7 @@ func TestVendorPlugin(t *testing.T) {
 	w.Kubectl("annotate", "node", nodeName, wire.AnnotationServedBy+"-")
 	w.serving("native")
 	w.Must(w.endContainer(served))
-	w.Eventually("the container is started again", time.Minute, func() error {
-		p := w.running(time.Minute, "vendors")[0]
-		if p.Status.ContainerStatuses[0].RestartCount == 0 {
-			return fmt.Errorf("not restarted: %+v", p.Status.ContainerStatuses[0])
-		}
-		return nil
-	})
+	w.restarted("vendors")
 	after, err := w.look(served, "main")
 	w.Must(err)
 	if !maps.Equal(before.nodes, after.nodes) || len(after.nodes) != 3 {

@@ -2,9 +2,7 @@ package integration
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -286,12 +284,7 @@ func TestForeignSlices(t *testing.T) {
 		w.Create(p)
 	}
 	w.Create(pod("too-much", "sgpu=1", "vcore=10", "vmemory=8"))
-	w.Eventually("refusal", time.Minute, func() error {
-		if len(w.Refusals("too-much")) == 0 {
-			return errors.New("no event")
-		}
-		return nil
-	})
+	w.Refused("too-much", "")
 	t.Logf("event: %s", w.Refusals("too-much")[0])
 	w.running(time.Minute, names...)
 	if len(v.Refused()) > 0 {
@@ -340,12 +333,7 @@ func TestVendorNative(t *testing.T) {
 	w.Create(annotated(pod("four", "gpu=4"), wire.AnnotationNodePolicy, "binpack"))
 	gputest.Equal(t, "node of four cards", "native-1", w.Bound("four").Spec.NodeName)
 	w.Create(slicePod("slice", ""))
-	w.Eventually("refusal", time.Minute, func() error {
-		if said := w.Refusals("slice"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "2 serve") }) {
-			return fmt.Errorf("events: %q", said)
-		}
-		return nil
-	})
+	w.Refused("slice", "2 serve")
 	if left := w.locks(); len(left) > 0 {
 		t.Errorf("locks: %v, want none for whole cards", left)
 	}

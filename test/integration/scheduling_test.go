@@ -3,7 +3,6 @@ package integration
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -394,29 +393,20 @@ func TestDeviceGone(t *testing.T) {
 	w.Bound("before")
 	w.Kubectl("delete", "device", "metax-1")
 	const want = "0/1 nodes are available: 1 has no MetaX cards."
-	refused := func(name string) error {
-		said := w.Refusals(name)
-		if slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
-			return nil
-		}
-		return fmt.Errorf("events of %s so far: %q", name, said)
-	}
 	// The scheduler has heard of it when one that fits nowhere has its event.
 	huge := 0
 	w.Eventually("the scheduler knows", time.Minute, func() error {
 		huge++
 		name := fmt.Sprintf("huge-%d", huge)
 		w.Create(pod(name, "gpu=3"))
-		w.Eventually("a reason", time.Minute, func() error {
-			if len(w.Refusals(name)) == 0 {
-				return errors.New("none yet")
-			}
-			return nil
-		})
-		return refused(name)
+		w.Refused(name, "")
+		if said := w.Refusals(name); !strings.Contains(strings.Join(said, "\n"), want) {
+			return fmt.Errorf("events of %s: %q", name, said)
+		}
+		return nil
 	})
 	w.Create(pod("after", "gpu=1"))
-	w.Eventually("refusal", time.Minute, func() error { return refused("after") })
+	w.Refused("after", want)
 	w.twoCards() // the Device comes back, and with it the pod is woken
 	if cards := w.CardsOf(w.Bound("after")); !slices.Equal(cards, []int{1}) {
 		t.Errorf("got card %v, want 1: card 0 is the other pod's", cards)

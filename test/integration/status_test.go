@@ -105,12 +105,7 @@ func (w *world) mixture() {
 	w.sicken("metax-2", 3)
 	w.Create(pod("wide", "gpu=16"), pod("deep", "sgpu=1", "vcore=10", "vmemory=100"))
 	for _, name := range []string{"wide", "deep"} {
-		w.Eventually("pod "+name+" refused", time.Minute, func() error {
-			if len(w.Refusals(name)) == 0 {
-				return errors.New("no event yet")
-			}
-			return nil
-		})
+		w.Refused(name, "")
 	}
 }
 
